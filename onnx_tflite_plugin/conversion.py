@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -43,13 +44,17 @@ SKIPPED = "operators were converted without fusions"
 
 @dataclass(frozen=True, repr=False)
 class Conversion:
-    """A converted model with its report. ``file``: the path or content that was converted, if any."""
+    """A converted model with its report. ``file``: the path or content that was converted, if any.
+
+    ``verification_seconds``: the time that ``verify=True`` took.
+    """
 
     model: ir.Model
     report: Report
     source: Model = field(repr=False)
     verification: Verification | None = None
     file: str | Path | bytes | Section | None = field(default=None, repr=False)
+    verification_seconds: float = field(default=0.0, repr=False)
 
     def __repr__(self) -> str:
         return f"<Conversion: {self.report.line}>"
@@ -297,6 +302,7 @@ def _verify_conversion(
     signature = None if conversion.report.lengths else options.signature
     given = {"signature": signature, "progress": stages, "host": host, **vars(chosen)}
     large = weight_bytes(conversion.model) > LARGEST_PROTO
+    start = time.perf_counter()
     if large:  # ONNX Runtime loads it only from a file
         with tempfile.TemporaryDirectory() as folder:
             verification = verify(data, conversion.save(Path(folder) / "model.onnx")[0], **given)
@@ -304,7 +310,8 @@ def _verify_conversion(
         verification = verify(data, conversion.proto, **given)
     if verification.verdict == "differs":
         raise VerificationError(f"the converted model does not agree with LiteRT:\n{verification.text}")
-    verified = replace(conversion, verification=verification)
+    seconds = time.perf_counter() - start
+    verified = replace(conversion, verification=verification, verification_seconds=seconds)
     if not large:
         vars(verified)["proto"] = conversion.proto  # save the same protobuf that was verified
     return verified

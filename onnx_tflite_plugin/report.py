@@ -36,7 +36,7 @@ class Report:
         layout: ``"least"`` (provably), ``"heuristic"`` or ``"local"``.
         layout_cost: cost of the layout plan, in bytes.
         moved: number of operators with a layout other than the file's or their ONNX operator's; if 0, the plan is the local one.
-        transposes: number of Transpose nodes before any rewrite.
+        transposes: number of Transpose nodes before any rewrite: those that the plan inserts, and those of operators.
         transposed: tensors that the plan transposes, with the operators that require it.
         inputs: inputs of the model, without states.
         outputs: outputs of the model, without states.
@@ -97,7 +97,8 @@ class Report:
         """Return a summary in one line."""
         operators, nodes = sum(self.operators.values()), sum(self.nodes.values())
         ends = f"{_format_names(self.inputs)} → {_format_names(self.outputs)}"
-        left = "1 Transpose" if self.transposes == 1 else f"{self.transposes} Transposes"
+        transposes = self.nodes.get("Transpose", 0)
+        left = "1 Transpose" if transposes == 1 else f"{transposes} Transposes"
         return f"{ends}; {self.target}, opset {self.opset}; {operators} operators as {nodes} nodes, {left}"
 
     def as_dict(self) -> dict[str, Any]:

@@ -106,6 +106,7 @@ def convert(
         source = job.load()
         conversion = run(source, signature=job.signature, progress=wrap(stage), **options)
         files = [] if job.output == STREAM else conversion.save(job.output)
+        seconds = time.perf_counter() - start - conversion.verification_seconds
         if page is not None:
             data = given if isinstance(given, VerifyOptions) else None
             name = Path(job.name).name
@@ -115,7 +116,6 @@ def convert(
         conversion.write(sys.stdout.buffer)
         ctx.exit(exit_code)
     on_failure(as_json=as_json)
-    seconds = time.perf_counter() - start
     from onnx_tflite_plugin.cli.summary import as_json as report_json
     from onnx_tflite_plugin.cli.summary import brief_summary, operator_rows, summary
 

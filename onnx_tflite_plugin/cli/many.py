@@ -59,7 +59,8 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
                 files = conversion.save(job.output)
             except ConversionError as error:
                 return _refusal(job, error)
-        result = report_json(conversion, Path(job.name), files, time.perf_counter() - start)
+        seconds = time.perf_counter() - start - conversion.verification_seconds
+        result = report_json(conversion, Path(job.name), files, seconds)
         if job.separate:
             result["separate"] = job.separate
         row = (*_numbers(conversion, files), _relative_path(files[0], top), job.name)
@@ -146,7 +147,7 @@ def _verdict_counts(results: Sequence[Mapping[str, Any]]) -> str:
 def _numbers(conversion: Conversion, files: Sequence[Path]) -> tuple[object, ...]:
     report = conversion.report
     written = format_size(sum(file.stat().st_size for file in files))
-    return sum(report.operators.values()), sum(report.nodes.values()), report.transposes, written
+    return sum(report.operators.values()), sum(report.nodes.values()), report.nodes.get("Transpose", 0), written
 
 
 def _relative_path(file: Path, folder: str) -> str:

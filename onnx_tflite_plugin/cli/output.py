@@ -242,6 +242,13 @@ def format_size(count: int) -> str:
     return f"{count / 1e9:.3g} GB"
 
 
+def format_seconds(seconds: float) -> str:
+    """Return a duration as text: ``0.45 s``, ``12 s``, ``3 min 5 s``."""
+    if seconds >= 59.5:
+        return f"{round(seconds) // 60} min {round(seconds) % 60} s"
+    return f"{seconds:.2f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+
+
 def _json_value(value: Any) -> Any:
     """Return numpy values and tuples as JSON types."""
     if isinstance(value, dict):

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.cli.interface_lines import brief_interface, interface_lines
-from onnx_tflite_plugin.cli.output import Row, at_most, format_counts, format_size, plural, shorten
+from onnx_tflite_plugin.cli.output import Row, at_most, format_counts, format_seconds, format_size, plural, shorten
+from onnx_tflite_plugin.presentation.places import format_places
 from onnx_tflite_plugin.rewrite import rule_named
 from onnx_tflite_plugin.rewrite.weights import dtypes as forms
 
@@ -39,7 +40,7 @@ def brief_summary(conversion: Conversion, files: Sequence[Path], seconds: float)
     if report.lengths:
         rows.insert(1, Row("signatures", [_joined(report)]))
     if conversion.verification is not None:
-        rows.append(verification_row(conversion.verification, first=True))
+        rows.append(_timed(verification_row(conversion.verification, first=True), conversion))
     warnings = [*_interface_notes(report), *(" ".join(text.split()) for text in report.warnings)]
     more = f" ({len(warnings) - 1} more with -v)" if len(warnings) > 1 else ""
     rows.append(Row("warning", [f"{text}{more}" for text in warnings[:1]], "yellow"))
@@ -53,7 +54,7 @@ def _joined(report: Report) -> str:
 
 def _files_row(files: Sequence[Path], seconds: float) -> Row:
     written = " and ".join(f"{file} ({format_size(file.stat().st_size)})" for file in files)
-    return Row("wrote", [f"{written} in {seconds:.2f} s"], "bold green")
+    return Row("wrote", [f"{written}, converted in {format_seconds(seconds)}"], "bold green")
 
 
 def _interface_notes(report: Report) -> Iterator[str]:
@@ -81,7 +82,7 @@ def operator_rows(conversion: Conversion) -> list[Row]:
         handlers.setdefault(operators, source_handler(given)[0].rpartition(":")[2])
     return [
         Row(
-            f"op {','.join(map(str, operators))}" if operators else "shared",
+            f"op {format_places(operators)}" if operators else "shared",
             [f"{handlers[operators]}: {format_counts(list(counts.items()))}".removeprefix(": ")],
         )
         for operators, counts in sorted(lines.items())
@@ -113,7 +114,7 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
     rows += [Row("states", list(_states(report)))]
     rows += [Row("packs", list(_packs(report)))]
     if conversion.verification is not None:
-        rows.append(verification_row(conversion.verification))
+        rows.append(_timed(verification_row(conversion.verification), conversion))
     rows.append(warning_row(report.warnings))
     return [row for row in rows if row.lines]
 
@@ -128,6 +129,12 @@ def verification_row(verification: Verification, *, first: bool = False) -> Row:
     if verification.verdict == "inconclusive":
         return Row("inconclusive", [lines[0].removeprefix("inconclusive: "), *lines[1:]], "yellow")
     return Row("verified", lines, "green")
+
+
+def _timed(row: Row, conversion: Conversion) -> Row:
+    """Return the row of a verification with its own time in the first line."""
+    first, *more = row.lines
+    return row._replace(lines=[f"{first}, in {format_seconds(conversion.verification_seconds)}", *more])
 
 
 def verification_exit_code(verification: Verification | None) -> int:
@@ -155,12 +162,15 @@ def _signatures(report: Report) -> Iterator[str]:
 
 
 def _layout(report: Report) -> Iterator[str]:
-    left = plural(report.transposes, "Transpose") if report.transposes else "no Transpose"
-    yield f"{_PLANS.get(report.layout, report.layout)}: {left}"
+    """Yield how the layout was found, and where the Transpose nodes come from; the numbers add up to those of the file."""
+    inserted = min(len(report.transposed), report.transposes)
+    added = report.nodes.get("Transpose", 0) - report.transposes
+    sources = [f"{plural(inserted, 'Transpose')} inserted" if inserted else "no Transpose"]
+    sources[0] += " inserted" if not inserted and report.nodes.get("Transpose") else ""
+    sources += [f"{report.transposes - inserted} from operators"] if report.transposes > inserted else []
+    sources += [f"{added} from rewrites"] if added > 0 else [f"{-added} removed by rewrites"] if added < 0 else []
+    yield f"{_PLANS.get(report.layout, report.layout)}: {', '.join(sources)}"
     yield from (f"  {line}" for line in at_most([_transpose_line(copy) for copy in report.transposed], 5))
-    if report.transposes > len(report.transposed) > 0:
-        more = report.transposes - len(report.transposed)
-        yield f"  {more} more {'is' if more == 1 else 'are'} part of operators"
     if report.transposed_for_speed:
         gains = [f"{_operator(label)} saves about {_time(gain)}" for label, gain in report.transposed_for_speed]
         yield f"  more bytes moved for speed: {', '.join(at_most(gains, 2))}"
@@ -234,11 +244,6 @@ def _fusion_lines(report: Report) -> Iterator[str]:
 def _passes(report: Report) -> Iterator[str]:
     for name, count in report.passes.items():
         yield f"{rule_named(name).summary}: {plural(count, 'place')}"
-    added = report.nodes.get("Transpose", 0) - report.transposes
-    if report.passes and added > 0:
-        yield f"{plural(added, 'Transpose')} {'is' if added == 1 else 'are'} part of these rewrites"
-    if report.passes and added < 0:
-        yield f"{plural(-added, 'Transpose')} fewer than the layout plan has"
 
 
 def _states(report: Report) -> Iterator[str]:
@@ -269,6 +274,7 @@ def as_json(conversion: Conversion, model: Path, files: Sequence[Path], seconds:
         "output": str(files[0]),
         "files": [{"path": str(file), "bytes": file.stat().st_size} for file in files],
         "seconds": round(seconds, 3),
+        "verification_seconds": round(conversion.verification_seconds, 3),
         **conversion.report.as_dict(),
         "snippet": conversion.snippet(str(files[0])),
         "verification": None if conversion.verification is None else verification_json(conversion.verification),

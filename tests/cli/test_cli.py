@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,22 @@ def test_the_model_goes_beside_the_source_and_the_summary_says_what_it_is(run: R
     for part in (str(written), "bytes", "onnxruntime, opset 18", "1: 1 ADD", "1: 1 Add", "optimal: no Transpose"):
         assert part in done.out
     assert names(add_path.parent) == {"added.tflite", "added.onnx"}
+
+
+def test_time_of_the_conversion_excludes_its_verification(
+    run: Run, add_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verify = onnx_tflite_plugin.verify.verify
+
+    def verify_slowly(*given: Any, **more: Any) -> Any:
+        time.sleep(0.5)
+        return verify(*given, **more)
+
+    monkeypatch.setattr(onnx_tflite_plugin.verify, "verify", verify_slowly)
+    start = time.perf_counter()
+    report = json.loads(run("convert", add_path, "--verify", "--json").out)
+    assert report["verification_seconds"] >= 0.5
+    assert report["seconds"] + report["verification_seconds"] <= time.perf_counter() - start
 
 
 def test_json_is_all_that_stdout_gets(run: Run, add_path: Path, tmp_path: Path) -> None:

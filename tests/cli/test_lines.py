@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from onnx_tflite_plugin.cli import handlers, inspect, report
-from onnx_tflite_plugin.cli.output import _json_value, at_most, format_counts, format_size, plural, shorten
+from onnx_tflite_plugin.cli.output import (
+    _json_value,
+    at_most,
+    format_counts,
+    format_seconds,
+    format_size,
+    plural,
+    shorten,
+)
 
 
 @pytest.mark.parametrize(("exact", "when"), [(True, "always"), (False, "with --optimize speed")])
@@ -40,6 +48,14 @@ def test_a_subgraph_is_listed_with_its_operators_and_if_it_is_called() -> None:
 )
 def test_sizes_have_three_digits_and_the_unit_that_fits(count: int, said: str) -> None:
     assert format_size(count) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.126, "0.13 s"), (9.94, "9.94 s"), (9.96, "10 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (185, "3 min 5 s")],
+)
+def test_seconds_have_three_digits_at_most(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
 
 
 def test_long_names_and_lists_are_shortened() -> None:

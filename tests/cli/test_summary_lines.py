@@ -56,13 +56,13 @@ def test_brief_summary_has_at_most_five_lines(tmp_path: Path) -> None:
         warnings=("odd", "odder"),
     )
     verification = SimpleNamespace(text="within tolerance\n  ok y\n  ok z", verdict="agrees")
-    conversion: Any = SimpleNamespace(report=report, verification=verification)
+    conversion: Any = SimpleNamespace(report=report, verification=verification, verification_seconds=12.3)
     found = {row.label: list(row.lines) for row in brief_summary(conversion, [file], 0.126)}
     assert found == {
-        "wrote": [f"{file} (3 bytes) in 0.13 s"],
+        "wrote": [f"{file} (3 bytes), converted in 0.13 s"],
         "inputs": ["x0 float32 [2, ?], x1 float32 [3, ?], x2 float32 [4, ?], … and 2 more"],
         "outputs": ["x0 float32 [2, ?]"],
-        "verified": ["within tolerance"],
+        "verified": ["within tolerance, in 12 s"],
         "warning": ["2 other signatures not converted; --signature all converts all (3 more with -v)"],
     }
 
@@ -139,7 +139,7 @@ def test_scales_are_told_by_number_where_there_are_several() -> None:
 def test_files_and_seconds_are_told(tmp_path: Path) -> None:
     file = tmp_path / "m.onnx"
     found = rows(tmp_path)
-    assert found["wrote"] == [f"{file} (3 bytes) and {file} (3 bytes) in 0.13 s"]
+    assert found["wrote"] == [f"{file} (3 bytes) and {file} (3 bytes), converted in 0.13 s"]
     assert found["run it"] == [f"run {file}"]
 
 
@@ -159,19 +159,22 @@ NAMED = "  t  0,1 → 1,0  8 bytes, from graph input to op 1 X"
 
 
 @pytest.mark.parametrize(
-    ("transposes", "named", "lines"),
+    ("transposes", "named", "left", "lines"),
     [
-        (1, 0, ["optimal: 1 Transpose"]),
-        (3, 1, ["optimal: 3 Transposes", NAMED, "  2 more are part of operators"]),
-        (2, 1, ["optimal: 2 Transposes", NAMED, "  1 more is part of operators"]),
-        (1, 1, ["optimal: 1 Transpose", NAMED]),
+        (0, 0, 0, ["optimal: no Transpose"]),
+        (1, 0, 1, ["optimal: no Transpose inserted, 1 from operators"]),
+        (0, 0, 3, ["optimal: no Transpose inserted, 3 from rewrites"]),
+        (3, 1, 3, ["optimal: 1 Transpose inserted, 2 from operators", NAMED]),
+        (3, 1, 4, ["optimal: 1 Transpose inserted, 2 from operators, 1 from rewrites", NAMED]),
+        (2, 2, 1, ["optimal: 2 Transposes inserted, 1 removed by rewrites", NAMED, NAMED]),
     ],
 )
-def test_transposes_are_counted_and_those_that_were_planned_named(
-    tmp_path: Path, transposes: int, named: int, lines: list[str]
+def test_sources_of_transposes_add_up_to_the_nodes(
+    tmp_path: Path, transposes: int, named: int, left: int, lines: list[str]
 ) -> None:
     copy = Transposed("t", "0,1 -> 1,0", 8, "graph input", ("op 1 X v2 'n'",))
-    assert rows(tmp_path, transposes=transposes, transposed=(copy,) * named)["layout"] == lines
+    nodes = {"Conv": 2, "Transpose": left} if left else {"Conv": 2}
+    assert rows(tmp_path, nodes=nodes, transposes=transposes, transposed=(copy,) * named)["layout"] == lines
 
 
 @pytest.mark.parametrize(

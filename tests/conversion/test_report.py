@@ -127,6 +127,6 @@ def test_the_line_names_three_outputs_and_counts_the_others(outputs: str, report
 
 
 @pytest.mark.parametrize(("transposed", "reported"), [(0, "0 Transposes"), (1, "1 Transpose"), (2, "2 Transposes")])
-def test_the_line_ends_with_the_transposes_that_are_left(transposed: int, reported: str) -> None:
+def test_the_line_ends_with_the_transposes_of_the_file(transposed: int, reported: str) -> None:
     report = otp.convert(builtin()[0].build()).report
-    assert replace(report, transposes=transposed).line.endswith(f" nodes, {reported}")
+    assert replace(report, nodes={"Add": 1, "Transpose": transposed}).line.endswith(f" nodes, {reported}")
