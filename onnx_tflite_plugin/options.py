@@ -75,7 +75,8 @@ class ConvertOptions(CheckedOptions):
     optimize: Optimize = _option(
         COMMON, "faithful",
         "faithful applies rewrites that change no value, speed also rewrites and fusions that skip a rounding; none applies no "
-        "rewrite; readable neither, stores 8-bit weights as uint8 without an If, and names constants after their use. "
+        "rewrite; readable neither, stores 8-bit weights as uint8 without an If and float16 weights as float32, and names "
+        "constants after their use. "
         "Fusions that change no value apply in every mode.",
     )  # fmt: skip
     signature: str | None = _option(

@@ -50,6 +50,7 @@ from onnx_tflite_plugin.quantization.plan import StoragePlan
 from onnx_tflite_plugin.quantization.symmetric import WARNING, make_symmetric
 from onnx_tflite_plugin.report import Report, Transposed, node_counts
 from onnx_tflite_plugin.rewrite import RULES, rule_named
+from onnx_tflite_plugin.rewrite.fold_casts import FoldCasts
 from onnx_tflite_plugin.rewrite.name_constants import NameConstants
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, apply_rules, run_passes
 from onnx_tflite_plugin.rewrite.target_check import check_model, describe_added_operators
@@ -280,7 +281,7 @@ class Pipeline:
         changed = {name: outcome.applied for name, outcome in outcomes.items() if outcome.applied}
         dtypes = self._assign_weight_dtypes(model)
         if level == "readable":
-            run_passes(model, [NameConstants()])
+            run_passes(model, [FoldCasts(), NameConstants()])
         nodes = node_counts(model)
         if note := describe_runtime(dtypes, nodes):
             write_runtime(model.metadata_props, note)

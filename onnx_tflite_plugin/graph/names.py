@@ -13,18 +13,22 @@ T = TypeVar("T")
 
 MAX_INTERNAL_NAME = 60
 """Characters of a TFLite name that the names of internal values keep; suffixes follow."""
+_BOUNDARIES = (r"[/;:]+(?=.*[A-Za-z])(.*[^/;:].*)", r"\.(?=.*[A-Za-z]{2})(.+)", r"_(?=.*[A-Za-z]{2})(.+)")
+"""Beginnings of a shortened name, best first: after a scope, a Python module, a word."""
 
 
 def shorten_name(name: str) -> str:
     """Return the end of a name, which tells more than its beginning: the scopes of a framework.
 
-    It begins with a whole scope if the last scope is short enough.
+    It begins with a whole scope if the last scope is short enough, otherwise with a whole word if there is one.
     """
     if len(name) <= MAX_INTERNAL_NAME:
         return name
     end = name[-MAX_INTERNAL_NAME - 1 :]
-    scopes = re.search(r"[/;:]+(.*[^/;:].*)", end, re.DOTALL)
-    return scopes[1] if scopes else end[1:].lstrip("/;:")
+    for boundary in _BOUNDARIES:
+        if scopes := re.search(boundary, end, re.DOTALL):
+            return scopes[1]
+    return end[1:].lstrip("/;:")
 
 
 class UniqueNames:

@@ -11,7 +11,12 @@ from onnx_tflite_plugin.graph.metadata import source_name
 from onnx_tflite_plugin.graph.names import UniqueNames, shorten_name
 from onnx_tflite_plugin.lowering.schemas import schema_of
 
-_GENERATED = re.compile(r".*/constant(#\d+)?$", re.DOTALL)
+_GENERATED = re.compile(
+    r"(.*/)?(constant|Const(_\d+)?|arith\.constant\d*|tfl\.pseudo_q?const\d*|cst(_\d+)?|unknown(_\d+)?)(#\d+)?$",
+    re.DOTALL,
+)
+"""Names that only number constants: this converter's, TensorFlow's and MLIR's."""
+_REPEATED = re.compile(r"(.+)#\d+$", re.DOTALL)
 _ROLES = {"W": "weight", "R": "recurrence", "A": "operand", "B": "operand", "C": "operand"}
 """Roles by formal names of operands that say little."""
 _OWN_ROLES = {
@@ -29,9 +34,9 @@ MOST_NUMBERS = 64
 
 
 class NameConstants(InPlacePass):
-    """Rename constants whose name only numbers them; those of the file keep the names of their tensors.
+    """Rename constants whose name only numbers them; others keep the names of their tensors in the file.
 
-    Small ones that several operands share are copied.
+    Small ones that several operands share are copied. A suffix ``#1`` is dropped if no other value has the name.
     """
 
     def call(self, model: ir.Model) -> PassResult:
@@ -58,7 +63,21 @@ class NameConstants(InPlacePass):
                     copied.name = names.unique(name)
                     graph.register_initializer(copied)
                 node.replace_input_with(slot, copies[name])
-        return PassResult(model, bool(uses))
+        repeated = _drop_suffixes(graph, names)
+        return PassResult(model, bool(uses) or repeated)
+
+
+def _drop_suffixes(graph: ir.Graph, names: UniqueNames) -> bool:
+    """Drop ``#n`` of the names of constants that are unique without it; return True if there were any."""
+    changed = False
+    for name, value in [*graph.initializers.items()]:
+        base = _REPEATED.match(name)
+        if base and not value.is_graph_input() and names.unique(base[1]) == base[1]:
+            del graph.initializers[name]
+            value.name = base[1]
+            graph.register_initializer(value)
+            changed = True
+    return changed
 
 
 def _copy(value: ir.Value) -> ir.Value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
@@ -88,6 +89,65 @@ def test_role_depends_on_the_operator(node: str, role: str) -> None:
     model.graph.register_initializer(stored)
     assert NameConstants()(model).modified
     assert stored.name == f"{only.op_type.lower()}/{role}"
+
+
+def half_precision(*, shared: bool = False) -> bytes:
+    """Return ``y = x + w`` with float16 weights; with ``shared``, their float16 values are an output too."""
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (2, 3))
+    half = g.constant("dense/kernel", np.arange(6, dtype=np.float16).reshape(2, 3))
+    weights, y = g.tensor("dense/kernel_dequantize", (2, 3)), g.tensor("y", (2, 3))
+    g.operator("DEQUANTIZE", [half], [weights])
+    g.operator("ADD", [x, weights], [y])
+    g.output(y)
+    if shared:
+        g.output(half)
+    return model.build()
+
+
+def test_half_precision_weights_are_float32_under_their_name() -> None:
+    graph = otp.convert(half_precision(), optimize="readable", verify=True).proto.graph
+    assert [node.op_type for node in graph.node] == ["Add"]
+    (weights,) = graph.initializer
+    assert (weights.name, weights.data_type) == ("dense/kernel", onnx.TensorProto.FLOAT)
+    plain = otp.convert(half_precision()).proto.graph
+    assert [node.op_type for node in plain.node] == ["Cast", "Add"]
+
+
+def test_half_precision_output_stays() -> None:
+    graph = otp.convert(half_precision(shared=True), optimize="readable", verify=True).proto.graph
+    assert {output.type.tensor_type.elem_type for output in graph.output} == {
+        onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", ["Const", "model/Const_1", "arith.constant12", "tfl.pseudo_qconst3", "tfl.pseudo_const", "unknown_4"]
+)
+def test_constant_that_the_file_only_numbers_is_named_after_its_role(name: str) -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (2, 3))
+    w, y = g.constant(name, np.ones((2, 3), np.float32)), g.tensor("score/add", (2, 3))
+    g.operator("ADD", [x, w], [y])
+    g.operator("EXP", [y], [z := g.tensor("z", (2, 3))])
+    g.output(z)
+    graph = otp.convert(model.build(), optimize="readable").proto.graph
+    assert [one.name for one in graph.initializer] == ["score/add/operand"]
+
+
+def test_constant_has_no_number_that_no_other_name_needs() -> None:
+    header = '<ir_version: 9, opset_import: ["" : 18]>'
+    text = f"{header} g (float[1] x) => (float[1] y) {{ z = Add(x, a) y = Add(z, b) }}"
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    first, second = model.graph
+    for node, name in ((first, "w#1"), (second, "z#1")):
+        constant = ir.Value(name=name, const_value=ir.tensor([1.0]))
+        node.replace_input_with(1, constant)
+        model.graph.register_initializer(constant)
+    assert NameConstants()(model).modified
+    assert set(model.graph.initializers) == {"w", "z#1"}
 
 
 @pytest.mark.parametrize("optimize", ["none", "readable", "faithful"])

@@ -23,7 +23,12 @@ PAD = "reflection_pad1d/MirrorPad"
         ("a" * 70, "a" * MAX_INTERNAL_NAME),
         ("scope/" + "a" * MAX_INTERNAL_NAME, "a" * MAX_INTERNAL_NAME),
         ("/" * 70, ""),
+        (
+            "transformers.models.bert.modeling." * 2 + "Bert_embeddings;1",
+            "modeling.transformers.models.bert.modeling.Bert_embeddings;1",
+        ),
+        ("a" * 70 + "_conv/" + "1" * 20, "conv/" + "1" * 20),
     ],
 )
-def test_a_long_name_begins_with_a_whole_scope(name: str, short: str) -> None:
+def test_a_long_name_begins_with_a_whole_scope_or_word(name: str, short: str) -> None:
     assert shorten_name(name) == short
