@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 LONGEST_NAME = 48
 LABEL_WIDTH = 12
+_MARKS = "/;:.", "_"  # between the parts of a name, and between words
+_SLACK = 10  # characters that a name loses at most so that it is cut between its parts
 _PATIENCE = 1.0  # seconds before a spinner is shown
 
 
@@ -194,11 +196,16 @@ def clean(text: str) -> str:
 
 
 def shorten(name: str, longest: int = LONGEST_NAME) -> str:
-    """Return a name, with its middle left out if it is long; both ends are informative."""
+    """Return a name, with its middle left out if it is long; both ends are informative, and cut at scopes if one is near."""
     if len(name) <= longest:
         return name
-    head = (longest - 1) // 2
-    return f"{name[:head]}…{name[len(name) - (longest - 1 - head) :]}"
+    cut = (longest - 1) // 2
+    head, tail = name[:cut], name[len(name) - (longest - 1 - cut) :]
+    ends = (max((k + 1 for k in range(cut) if head[k] in marks), default=0) for marks in _MARKS)
+    starts = (next((k for k, c in enumerate(tail) if c in marks), len(tail)) for marks in _MARKS)
+    end = next((end for end in ends if end >= max(1, cut - _SLACK)), cut)
+    start = next((start for start in starts if start <= _SLACK and start < len(tail) - 1), 0)
+    return f"{head[:end]}…{tail[start:]}"
 
 
 def at_most(lines: Sequence[str], limit: int, rest: str = "--json shows all") -> list[str]:
