@@ -15,7 +15,7 @@ from conformance.bounds import tolerance
 from conformance.case import Case
 from conformance.layout_errors import false_layout, wrong_in_every_layout
 from conformance.meaning import meaning_of
-from conformance.unmatched import explain_unmatched
+from conformance.unmatched import explain_unloaded, explain_unmatched
 from conformance.variants import Variant, select_variants, variants_of
 from onnx_tflite_plugin import source
 from onnx_tflite_plugin.conversion import Conversion, convert_model
@@ -369,9 +369,12 @@ class CaseTrial:
         for name in self.case.fuses:
             if name not in report.fused:
                 declined = "; ".join(text for text in report.fusions_declined if text.startswith(f"{name} "))
-                reason = declined or explain_unmatched(name, self.source, self.host)
                 others = f" (applied: {', '.join(report.fused)})" if report.fused else ""
-                yield f"the fusion {name} did not apply: {reason}{others}"
+                if unloaded := explain_unloaded(name, self.source, self.host):
+                    yield f"the fusion {name} was not loaded: {unloaded}{others}"
+                else:
+                    reason = declined or explain_unmatched(name, self.source, self.host)
+                    yield f"the fusion {name} did not apply: {reason}{others}"
 
     def _blame(self, conversion: Conversion | None, text: str) -> Iterator[str]:
         """Return the declaration that is false, if only another layout than the file's fails."""

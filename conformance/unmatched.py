@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import permutations
 
 from onnx_tflite_plugin.api.patterns import Call, Fusion, Operand, Output
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
 from onnx_tflite_plugin.binding.declared import resolve
+from onnx_tflite_plugin.checked import did_you_mean
+from onnx_tflite_plugin.cli.output import at_most
+from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.host.offers import FUSIONS, Offer
 from onnx_tflite_plugin.source.model import Model, Tensor
 from onnx_tflite_plugin.targets import target_named
 
@@ -16,11 +21,33 @@ Progress = tuple[int, str]
 """The number of operators that matched, and what did not match; empty if everything did."""
 
 
+def explain_unloaded(name: str, source: Model, host: Host) -> str:
+    """Return the reason why a fusion was not loaded for a file; empty if it was."""
+    named = {offer: fusion.name for offer in host.offers if offer.group == FUSIONS and (fusion := _load(offer))}
+    offers = [offer for offer, one in named.items() if one == name]
+    if not offers:
+        failed = [text for text in host.warnings if "left out" in text]
+        names = ", ".join(at_most(sorted({*named.values()}), 4, "the command handlers lists them"))
+        near = did_you_mean(name, named.values()) or f"; their fusions: {names}"
+        return "; ".join(failed) or f"no entry point of an installed pack has a fusion of this name{near}"
+    codes = {op.code for graph in source.subgraphs for op in graph.operators}
+    if all(offer.needs and not offer.needs & codes and not offer.needs & {*named.values()} for offer in offers):
+        listed = ", ".join(sorted(code for offer in offers for code in offer.needs))
+        return f"its entry point lists [{listed}], and the model has no such operator; list one of the pattern's"
+    return ""
+
+
+def _load(offer: Offer) -> Fusion | None:
+    with suppress(Failed):
+        return offer.fusion()
+    return None
+
+
 def explain_unmatched(name: str, source: Model, host: Host) -> str:
     """Return the reason why a fusion applies nowhere in a file, by its operators before any fusion."""
     fusion = next((one for _, one in host.fusions() if one.name == name), None)
     if fusion is None:
-        return "no installed pack has it"
+        return "it is not installed"
     target = target_named("onnxruntime")
     model = resolve(host.bind(source, target, target.opsets[2]), target, target.opsets[2])
     return describe_mismatch(model, fusion) or "it found no region"

@@ -30,12 +30,16 @@ def install_pack(folder: Path, site: Path) -> EntryPoints:
     return Distribution.at(info).entry_points
 
 
-def python(folder: Path, site: Path, *arguments: str, others: Sequence[Path] = ()) -> subprocess.CompletedProcess[str]:
+def python(
+    folder: Path, site: Path, *arguments: str, others: Sequence[Path] = (), cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(site), str(folder), *map(str, others), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, *arguments]
     if arguments[:2] == ("-m", "pytest"):
         command += ["-p", "no:hypothesispytest"]  # it takes half a second to load, and no pack uses it
-    return subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, cwd=site, capture_output=True, text=True)
+    return subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, cwd=cwd or site, capture_output=True, text=True
+    )
 
 
 def install(folder: Path, name: str, module: str, source: str, entry_points: str) -> None:

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from conformance.command import run
+from onnx_tflite_plugin import pytest_plugin
 from onnx_tflite_plugin.cli import cli
 from onnx_tflite_plugin.errors import ConversionError
 from tests.helpers.pack_files import install_pack, python
@@ -241,6 +243,49 @@ def test_fusion_that_never_matches_names_the_operator_where_the_match_ends(
     provoke: Provoke, old: str, new: str, text: str
 ) -> None:
     assert f"the fusion ACME did not apply: {text}" in provoke((HANDLER, old, new), op="ACME", like="fusion")
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "text"),
+    [
+        (HANDLER, "import annotations", "import annotations\nimport numpyy", "No module named 'numpyy'"),
+        ("setup.cfg", "[ABS]", "[NEG]", "its entry point lists [NEG], and the model has no such operator"),
+        (HANDLER, '@fusion(\n    "ACME"', '@fusion(\n    "ACNE"', "has a fusion of this name; did you mean 'ACNE'?"),
+    ],
+)
+def test_fusion_that_is_not_loaded_is_reported_as_such(
+    provoke: Provoke, file: str, old: str, new: str, text: str
+) -> None:
+    printed = provoke((file, old, new), op="ACME", like="fusion")
+    assert "the fusion ACME was not loaded: " in printed
+    assert text in printed
+    assert "the fusion ACME did not apply" not in printed
+
+
+def test_pytest_runs_each_case_of_a_pack_once(tmp_path: Path, write: Callable[..., Path]) -> None:
+    """``--op-pack`` repeats no case that the tests of the pack run."""
+    folder = write()
+    given = ["-v", "-p", "no:cacheprovider", "--op-pack", "author", str(folder)]
+    done = python(folder, tmp_path / "site", "-m", "pytest", *given).stdout
+    assert done.count("CUSTOM.Acme-rank_3") == 1
+    assert "nothing-untried PASSED" in done
+
+
+def test_pytest_works_beside_a_folder_named_conformance(tmp_path: Path, write: Callable[..., Path]) -> None:
+    """``python -m pytest`` imports from the current folder first."""
+    folder, here = write(), tmp_path / "project"
+    (here / "conformance").mkdir(parents=True)
+    (here / "conformance" / "__init__.py").touch()
+    (here / "test_one.py").write_text("def test_one() -> None: ...\n")
+    done = python(folder, tmp_path / "site", "-m", "pytest", "-q", "-p", "no:cacheprovider", ".", cwd=here)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_hidden_package_conformance_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "conformance.pytest_items", None)
+    session, config = SimpleNamespace(), SimpleNamespace(getoption=lambda name: ["author"])
+    with pytest.raises(pytest.UsageError, match="conformance hides the package conformance of onnx-tflite-plugin"):
+        pytest_plugin.pytest_collection_modifyitems(session, config, [])  # type: ignore[arg-type]
 
 
 def test_target_that_does_not_load_fails_the_trial_of_its_pack(provoke: Provoke) -> None:

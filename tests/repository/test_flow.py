@@ -21,6 +21,7 @@ PACKAGE = "onnx_tflite_plugin"
 
 ROOMS = (
     "deferral",
+    "pytest_plugin",
     "codes",
     "errors",
     "checked",

@@ -1,0 +1,38 @@
+"""pytest's plugin: ``pytest --op-pack my-pack`` runs a pack's conformance cases as tests. Off unless requested.
+
+Every pytest of an environment that has the project imports it, so it imports nothing else before it is used. It is not in the
+package ``conformance``, because ``python -m pytest`` in a folder with a package of that name would import that one.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("onnx-tflite-plugin")
+    group.addoption(
+        "--op-pack",
+        metavar="DIST",
+        action="append",
+        default=[],
+        help="Run the conformance cases of this op pack, and report what they leave untried. May be given several times. Cases "
+        "that collected tests run already are not repeated.",
+    )
+
+
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    names = list(dict.fromkeys(config.getoption("--op-pack")))
+    if not names:
+        return
+    try:
+        from conformance.pytest_items import add_items
+    except ModuleNotFoundError as error:
+        import conformance
+
+        found = next(iter(conformance.__path__), "")
+        raise pytest.UsageError(
+            f"--op-pack: {error.name} cannot be imported, because {found} hides the package conformance of "
+            "onnx-tflite-plugin; run `pytest` in place of `python -m pytest`, or in another folder"
+        ) from error
+    add_items(session, names, items)
