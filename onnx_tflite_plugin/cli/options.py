@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
@@ -33,12 +34,25 @@ class Grouped(click.Command):
         """Parse the arguments. An option for the output, which other tools have, gets the argument that is here."""
         try:
             return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
+        except click.UsageError as error:
+            extra = re.fullmatch(r"Got unexpected extra arguments? \((.*)\)", error.message)
+            if extra:
+                raise click.UsageError(self._describe_extra(ctx, args, extra[1]), ctx) from None
+            if not isinstance(error, click.NoSuchOption):
+                raise
             if error.option_name not in _OUTPUT_OPTIONS or all(param.name != "output" for param in self.params):
                 raise
             usage = " ".join(self.collect_usage_pieces(ctx)[1:])
             text = f"No such option {error.option_name!r}: the file to write is an argument, {usage}"
             raise click.UsageError(text, ctx) from None
+
+    def _describe_extra(self, ctx: click.Context, args: Sequence[str], extra: str) -> str:
+        """Return what the command takes in place of further arguments, and the remedy for what was probably meant."""
+        arguments = [param.make_metavar(ctx) for param in self.params if isinstance(param, click.Argument)]
+        text = f"{self.name} takes {' and '.join(arguments)}, but there is also {extra!r}"
+        if self.name == "convert":
+            return f"{text}; to convert several models, give their folder, or run the command once for each"
+        return f"{text}; a path with spaces needs quotes"
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}

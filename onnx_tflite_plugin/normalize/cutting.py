@@ -11,6 +11,8 @@ from onnx_tflite_plugin.graph.metadata import Part
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
 
+_LISTED, _SHORT = 6, 60  # names in a message, and their length
+
 
 def cut(
     model: Model, names: InterfaceNames, inputs_at: Sequence[str], outputs: Sequence[str]
@@ -81,7 +83,10 @@ def _find_tensor(main: Subgraph, by_name: dict[str, Tensor], name: str, flag: st
     elif name.endswith(".onnx"):
         hint = "; the file to write is an argument: convert MODEL MODEL.onnx"
     else:
-        hint = "; names are those of the TFLite file, which Netron shows, and #12 is the tensor of that index"
+        results = [op.outputs[0] for op in main.operators if op.outputs and op.outputs[0] is not None]
+        names = dict.fromkeys([*by_name, *(tensor.name for tensor in reversed(results) if len(tensor.name) <= _SHORT)])
+        shown = ", ".join([*names][:_LISTED])
+        hint = f"; some names: {shown}; Netron shows all, and #12 is the tensor of that index"
     raise UnsupportedOption(f"{flag} {name}: no tensor has this name{hint}")
 
 

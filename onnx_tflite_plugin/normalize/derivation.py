@@ -82,7 +82,7 @@ class Sizes:
                 if not affected:
                     continue
                 problems = error.problems if isinstance(error, ConversionError) else ()
-                reason = problems[0].reason if problems else str(error)
+                reason = _describe_broadcast(problems[0].reason if problems else str(error), op, dims)
                 raise UnsupportedOperator(self.message, [Problem(label(op), reason, _REMEDY)]) from error
             is_resized = any(tensor in dims for tensor in op.inputs if tensor is not None)
             for tensor, (sizes, value) in results.items():
@@ -344,6 +344,15 @@ def candidate_ranks(op: Operator, dims: Mapping[Tensor, Dims]) -> Iterator[int]:
     """Yield ranks to try for a result: the operands' first, highest first, since a lower rank may be any Reshape."""
     ranks = {len(dims.get(tensor, tensor.dims)) for tensor in op.inputs if tensor is not None}
     yield from dict.fromkeys((*sorted(ranks, reverse=True), *range(HIGHEST_RANK + 1)))
+
+
+def _describe_broadcast(reason: str, op: Operator, dims: Mapping[Tensor, Dims]) -> str:
+    """Return a reason with the operands' shapes in place of ONNX's text about operands that do not broadcast."""
+    if reason != "Incompatible dimensions":
+        return reason
+    known = (dims.get(tensor, tensor.dims) for tensor in op.inputs if tensor is not None)
+    shapes = [f"[{', '.join('?' if size is None else str(size) for size in sizes)}]" for sizes in known]
+    return f"the operands of shapes {' and '.join(shapes)} do not broadcast"
 
 
 def _may_hold_sizes(tensor: Tensor | None) -> bool:

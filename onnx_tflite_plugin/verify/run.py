@@ -27,7 +27,7 @@ from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.trial import PATIENCE, Run
 from onnx_tflite_plugin.verify.criteria import Tolerance
 from onnx_tflite_plugin.verify.inputs.causal import causal_inputs
-from onnx_tflite_plugin.verify.inputs.user_data import Given
+from onnx_tflite_plugin.verify.inputs.user_data import Given, describe_rounding
 from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.runtimes.child import record_crashes
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError
@@ -95,8 +95,10 @@ def verify(
         OSError: a file cannot be read.
         TypeError: an argument has the wrong type.
     """
-    if runs < 1:
+    if isinstance(runs, int) and runs < 1:
         raise ValueError(f"runs is {runs}; it must be at least 1")
+    share = None if isinstance(tolerance, Tolerance) else tolerance
+    VerifyOptions(ranges=ranges or {}, seed=seed, runs=runs, tolerance=share, partial=partial)  # checks types
     report = progress or (lambda stage: None)
     report("loading both models")
     data = content(tflite)
@@ -166,6 +168,7 @@ def _run_and_compare(pair: ModelPair, asked: _Asked, progress: Progress) -> Veri
     random = any(True for _ in random_nodes(pair.session.proto.graph))
     runs = affordable_runs(pair.entry, asked.runs)
     drawn, expected = pair.reference_outputs(asked.inputs, asked.seed, runs, asked.shapes, asked.ranges)
+    notes = (*notes, *describe_rounding(pair.entry, asked.inputs))
     if not random and asked.inputs is None and not asked.shapes:
         resized = pair.extend(drawn, expected, asked.seed)
         notes = (resized, *notes) if resized else notes

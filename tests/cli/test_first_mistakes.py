@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from textwrap import dedent
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -136,7 +137,7 @@ def test_conformance_without_litert_names_the_extra(run: Run, monkeypatch: pytes
         (["convert", DIGITS, "-o", "a.onnx"], "'-o': the file to write is an argument, MODEL [MODEL.onnx]"),
         (["convert", DIGITS, "--output=a.onnx"], "'--output': the file to write is an argument, MODEL [MODEL.onnx]"),
         (["convert", DIGITS, "--outputs", "a.onnx"], "the file to write is an argument: convert MODEL MODEL.onnx"),
-        (["convert", DIGITS, "--outputs", "zzz"], "names are those of the TFLite file, which Netron shows"),
+        (["convert", DIGITS, "--outputs", "zzz"], "some names: image, probabilities, logits"),
         (["convert", DIGITS, "--input-shape", "0=-1,8,8,1"], "'-1' is no size: give a number, or a name for a dynamic"),
         (["convert", DIGITS, "--range", "0=a:b"], "'0=a:b' is not of the form NAME=LOW:HIGH\n"),
         (
@@ -149,3 +150,42 @@ def test_wrong_words_on_the_command_line_get_the_right_ones(run: Run, arguments:
     ran = run(*arguments)
     assert (ran.code, ran.out) == (2, "")
     assert answer in ran.err
+
+
+def test_further_argument_gets_the_way_to_convert_several_models(run: Run) -> None:
+    ran = run("convert", "a.tflite", "b.onnx", "c.tflite")
+    assert ran.code == 2
+    assert "convert takes MODEL and [MODEL.onnx], but there is also 'c.tflite'" in ran.err
+    assert "to convert several models, give their folder" in ran.err
+    assert "verify takes MODEL.tflite and MODEL.onnx, but there is also 'c'" in run("verify", "a", "b", "c").err
+
+
+@pytest.mark.parametrize("flag", ["--outputs", "--inputs-at"])
+def test_unknown_tensor_gets_names_to_choose_from(run: Run, tmp_path: Path, flag: str) -> None:
+    ran = run("convert", DIGITS, tmp_path / "d.onnx", flag, "nosuch")
+    assert f"{flag} nosuch: no tensor has this name; some names: image, probabilities, logits, features" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"tolerance": "x"}, "tolerance is the str 'x'.*; give float or None"),
+        ({"runs": "a"}, "runs is the str 'a'.*; give int"),
+        ({"seed": 1.5}, "seed is the float 1.5.*; give int"),
+        ({"ranges": 3}, "ranges is the int 3.*; give a mapping"),
+        ({"inputs": 5}, "inputs are arrays by input name, a sequence of such mappings, or a path, not int"),
+    ],
+)
+def test_argument_of_verify_of_a_wrong_type_is_named(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        otp.verify(DIGITS, otp.convert(DIGITS), **options)
+
+
+def test_verify_reports_that_inputs_were_rounded() -> None:
+    model = EXAMPLES / "digits_float.tflite"
+    conversion = otp.convert(model)
+    image = np.linspace(0, 1, 64).reshape(1, 8, 8, 1)
+    note = "input 'image': the given float64 values were rounded to the model's float32"
+    assert note in otp.verify(model, conversion, inputs={"image": image}).text
+    assert note not in otp.verify(model, conversion, inputs={"image": np.zeros((1, 8, 8, 1))}).text
+    assert note not in otp.verify(model, conversion, inputs={"image": image.astype(np.float32)}).text

@@ -181,7 +181,10 @@ def test_contradicting_shapes_are_reported_without_consequences() -> None:
     with pytest.raises(UnsupportedOperator) as caught:
         derived_shapes(draw, x=(5, 3))
     (problem,) = caught.value.problems
-    assert (problem.where, problem.reason) == ("op 0 ADD v1 'y'", "Incompatible dimensions")
+    assert (problem.where, problem.reason) == (
+        "op 0 ADD v1 'y'",
+        "the operands of shapes [5, 3] and [7, 3] do not broadcast",
+    )
     assert problem.hint == "keep the stored size, or leave the operator out with --outputs TENSOR"
 
 

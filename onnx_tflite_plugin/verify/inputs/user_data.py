@@ -39,16 +39,31 @@ def input_runs(
     if isinstance(given, str | os.PathLike):
         steps: list[Mapping[str, Any]] = list(_load_arrays(entry, Path(given), described or {}))
     else:
-        steps = [given] if isinstance(given, Mapping) else list(given)
-        if not all(isinstance(step, Mapping) for step in steps):
-            kind = type(given).__name__
-            raise TypeError(f"inputs are arrays by input name, a sequence of such mappings, or a path, not {kind}")
+        steps = [given] if isinstance(given, Mapping) else [*given] if hasattr(given, "__iter__") else []
+        if not hasattr(given, "__iter__") or not all(isinstance(step, Mapping) for step in steps):
+            raise TypeError(
+                f"inputs are arrays by input name, a sequence of such mappings, or a path, not {type(given).__name__}"
+            )
     runs: list[dict[str, Array]] = []
     for step in steps:
         _check_names(entry, list(step))
         fitted = {name: _fit_array(_tensor(entry, name), name, np.asarray(value), nan) for name, value in step.items()}
         runs += _unstack(entry, fitted)
     return runs
+
+
+def describe_rounding(entry: Entry, given: Given) -> list[str]:
+    """Return a note for each input whose given floats have more bits than the tensor's dtype, and lose some."""
+    if given is None or (isinstance(given, str | os.PathLike) and Path(given).suffix.lower() not in ARRAYS):
+        return []
+    steps = _load_arrays(entry, Path(given), {}) if isinstance(given, str | os.PathLike) else given
+    notes = {}
+    for step in [steps] if isinstance(steps, Mapping) else steps:
+        for name, value in step.items():
+            array, dtype = np.asarray(value), _tensor(entry, name).dtype
+            if array.dtype == np.float64 and dtype in ("float16", "float32") and (array.astype(dtype) != array).any():
+                notes[name] = f"input {name!r}: the given float64 values were rounded to the model's {dtype}"
+    return [*notes.values()]
 
 
 def _tensor(entry: Entry, name: str) -> Tensor:
