@@ -22,7 +22,7 @@ from onnx_tflite_plugin.presentation.graph_io import author_metadata
 from onnx_tflite_plugin.source import check_source, read
 from onnx_tflite_plugin.source.authored import Described, TensorMetadata
 from onnx_tflite_plugin.source.metadata import describe_interface
-from onnx_tflite_plugin.source.model import Model, Operator, Tensor
+from onnx_tflite_plugin.source.model import Model, Operator, Signature, Tensor
 from onnx_tflite_plugin.targets import Target, target_named
 
 BY_INSTANCE = "by instance"
@@ -66,12 +66,19 @@ def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
         ],
         "operators": operators,
         "missing": sorted({row["code"] for row in operators if row["missing"] and row["called"]}),
-        "signatures": [asdict(signature) for signature in model.signatures],
+        "signatures": [_describe_signature(model, signature) for signature in model.signatures],
         "states": list(_list_states(model)),
         "metadata": [{"name": name, "bytes": len(content)} for name, content in model.metadata.items()],
         "overrides": dict(host.overrides),
         "warnings": list(host.warnings),
     }
+
+
+def _describe_signature(model: Model, signature: Signature) -> dict[str, Any]:
+    """Return a signature; "tensors" has the tensor's name for each of its names of inputs and outputs."""
+    tensors = model.subgraphs[signature.subgraph].tensors
+    names = {**signature.inputs, **signature.outputs}
+    return {**asdict(signature), "tensors": {name: tensors[index].name for name, index in names.items()}}
 
 
 def handlers_of(model: Model, host: Host, target: Target) -> dict[Operator, Bound | Problem]:

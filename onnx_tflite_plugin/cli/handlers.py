@@ -52,9 +52,14 @@ def handlers(pack: str | None, details: bool, as_json: bool) -> None:
         click.echo()
     if installed["fusions"]:
         print_table(
-            ("fusion", *column, "runs", "of operators"),
+            ("fusion", *column, "applies", "last operator"),
             (
-                [row["name"], *([_pack(row["pack"])] if column else ()), _when(row), ", ".join(row["roots"])]
+                [
+                    row["name"],
+                    *([_pack(row["pack"])] if column else ()),
+                    _when(row),
+                    ", ".join(row["roots"]) or _SEARCHED,
+                ]
                 for row in installed["fusions"]
             ),
         )
@@ -74,8 +79,20 @@ def handlers(pack: str | None, details: bool, as_json: bool) -> None:
         click.echo()
     print_table(_PACKS, ([_cell(row, name) for name in _PACKS] for row in installed["packs"]), numeric=_NUMBERS)
     click.echo()
-    total = f"{plural(len(rows), 'handler')} and {plural(len(installed['fusions']), 'fusion')} of {plural(len(packs), 'pack')}"
-    print_rows(row for row in (Row("total", [total]), warning_row(installed["warnings"])) if row.lines)
+    unusable = sum(bool(row["error"]) for row in rows)
+    left_out = f" ({unusable} more cannot be used)" if unusable else ""
+    total = (
+        f"{plural(len(rows) - unusable, 'handler')}{left_out} and {plural(len(installed['fusions']), 'fusion')} "
+        f"of {plural(len(packs), 'pack')}"
+    )
+    print_rows(row for row in (Row("total", [total]), warning_row(_unlisted_problems(installed))) if row.lines)
+
+
+def _unlisted_problems(installed: dict[str, Any]) -> list[str]:
+    """Return the problems of packs that no row of the tables of handlers and targets has, each once."""
+    listed = [row["error"] for kind in ("handlers", "targets") for row in installed[kind] if row["error"]]
+    problems = [*installed["warnings"], *(text for row in installed["packs"] for text in row["wrong"])]
+    return [text for text in dict.fromkeys(problems) if not any(error in text for error in listed)]
 
 
 _KINDS = ("handlers", "fusions", "hooks", "targets", "commands")
@@ -144,6 +161,7 @@ def _opsets(row: dict[str, Any]) -> str:
 
 _PACKS = ("pack", "version", "handlers", "fusions", "hooks", "commands", "cases", "overrides", "wrong")
 _NUMBERS = (2, 3, 6)
+_SEARCHED = "(searches the graph)"
 
 
 def _packs(
@@ -186,7 +204,7 @@ def _packs(
 def _cell(row: dict[str, Any], name: str) -> object:
     value = row[name]
     if name == "wrong":
-        return "; ".join(value) or "-"
+        return plural(len(value), "problem") if value else "-"
     return (", ".join(at_most(value, 4)) or "-") if isinstance(value, list) else value or "-"
 
 

@@ -30,7 +30,11 @@ from onnx_tflite_plugin.options import ConvertOptions
 
 @click.command(cls=Grouped)
 @click.argument("model", metavar="MODEL", type=click.Path(path_type=Path))
-@click.option("--details", is_flag=True, help="Also each operator's layout category and quantization behavior.")
+@click.option(
+    "--details",
+    is_flag=True,
+    help="Also each operator's layout category and quantization behavior, and the tensor of each name of a signature.",
+)
 @add_options(ConvertOptions, "prefer", "block", "packs")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
 def inspect(model: Path, details: bool, as_json: bool, **chosen: Any) -> None:
@@ -68,16 +72,22 @@ def _show(model: Path, contents: Mapping[str, Any], details: bool) -> None:
     graphs, operators = contents["subgraphs"], contents["operators"]
     total = sum(row["count"] for row in operators)
     said = author_description(contents["description"])
+    names = _signature_names(contents)
     parts = [format_size(contents["bytes"]), plural(total, "operator"), plural(len(graphs), "subgraph")]
     print_rows(
         row
         for row in [
             Row("model", [f"{model} ({', '.join(parts)})"], "bold"),
             Row("description", [said] if said else []),
-            Row("inputs", at_most([line for tensor in contents["inputs"] for line in _edge(tensor)], 16)),
-            Row("outputs", at_most([line for tensor in contents["outputs"] for line in _edge(tensor)], 16)),
+            Row("inputs", at_most([line for tensor in contents["inputs"] for line in _edge(tensor, names[0])], 16)),
+            Row("outputs", at_most([line for tensor in contents["outputs"] for line in _edge(tensor, names[1])], 16)),
             Row("subgraphs", at_most([_subgraph(graph) for graph in graphs], 8) if len(graphs) > 1 else []),
-            Row("signatures", at_most([_signature(signature) for signature in contents["signatures"]], 6)),
+            Row(
+                "signatures",
+                at_most(
+                    [line for one in contents["signatures"] for line in _signature(one, details)], 32 if details else 6
+                ),
+            ),
             Row("states", at_most([_state(state) for state in contents["states"]], 6)),
             Row(
                 "metadata",
@@ -135,12 +145,22 @@ def _missing(row: Mapping[str, Any]) -> str:
     return f"{row['code']} ({row['first']}{times}): {row['missing']}"
 
 
-def _edge(tensor: Mapping[str, Any]) -> list[str]:
-    """Return the lines of a graph input or output, with its metadata."""
+def _signature_names(contents: Mapping[str, Any]) -> tuple[Mapping[int, str], Mapping[int, str]]:
+    """Return the names that convert gives inputs and outputs, by tensor: those of the main subgraph's first signature."""
+    signature = next((one for one in contents["signatures"] if one["subgraph"] == 0), None)
+    sides = ({}, {}) if signature is None else (signature["inputs"], signature["outputs"])
+    inputs, outputs = ({index: name for name, index in reversed(side.items())} for side in sides)
+    return inputs, outputs
+
+
+def _edge(tensor: Mapping[str, Any], names: Mapping[int, str] = {}) -> list[str]:
+    """Return the lines of a graph input or output, with its metadata; first the name in the signature, if it is another."""
     from onnx_tflite_plugin.presentation.graph_io import Edge
 
     said = Edge(tensor["name"], tensor["dtype"], (), **tensor["metadata"])
-    return [_tensor(tensor), *(f"  {text}" for text in metadata_lines(said))]
+    name = names.get(tensor["index"], tensor["name"])
+    named = f"{shorten(name)} = " if name != tensor["name"] else ""
+    return [f"{named}{_tensor(tensor)}", *(f"  {text}" for text in metadata_lines(said))]
 
 
 def _tensor(tensor: Mapping[str, Any]) -> str:
@@ -168,12 +188,15 @@ def _subgraph(graph: Mapping[str, Any]) -> str:
     return f"{graph['index']} {shorten(graph['name'])!r}: {plural(graph['operators'], 'operator')}{called}"
 
 
-def _signature(signature: Mapping[str, Any]) -> str:
+def _signature(signature: Mapping[str, Any], details: bool = False) -> list[str]:
+    """Return the line of a signature; with ``details`` also one per name with its tensor."""
     inputs, outputs = (
         ", ".join(at_most([shorten(name) for name in signature[side]], 4)) for side in ("inputs", "outputs")
     )
     where = f" of subgraph {signature['subgraph']}" if signature["subgraph"] else ""
-    return f"{signature['key']!r}{where}: {inputs or 'nothing'} → {outputs or 'nothing'}"
+    line = f"{signature['key']!r}{where}: {inputs or 'nothing'} → {outputs or 'nothing'}"
+    tensors = signature["tensors"].items() if details else ()
+    return [line, *(f"  {shorten(name)} = {shorten(tensor)}" for name, tensor in tensors)]
 
 
 def _state(state: Mapping[str, Any]) -> str:

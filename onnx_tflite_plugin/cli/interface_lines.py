@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from onnx_tflite_plugin.cli.output import at_most, shorten
+from onnx_tflite_plugin.cli.output import at_most, plural, shorten
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.presentation.graph_io import Edge
@@ -61,7 +61,7 @@ def metadata_lines(edge: Edge) -> Iterator[str]:
         yield ", ".join([*([edge.kind] if edge.kind not in ("", "feature") else []), *facts])
     if edge.labels:
         first = "; ".join(shorten(label, 24) for label in edge.labels[:_LABELS])  # a label may hold commas
-        yield f"{len(edge.labels)} labels: {first}" + ("; …" if len(edge.labels) > _LABELS else "")
+        yield f"{plural(len(edge.labels), 'label')}: {first}" + ("; …" if len(edge.labels) > _LABELS else "")
 
 
 def _numbers(values: Sequence[float]) -> str:

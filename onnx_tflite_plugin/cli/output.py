@@ -234,7 +234,7 @@ def log_to_stderr(verbosity: int) -> None:
 
 
 def plural(number: int, word: str) -> str:
-    """Return a number with its noun."""
+    """Return a number with its noun: ``1 label``, ``3 labels``."""
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 

@@ -18,7 +18,7 @@ def as_html(line: str, inputs: Sequence[Edge], outputs: Sequence[Edge], code: st
                 f"{edge.scale[0]:.6g}" if len(edge.scale) == 1 else f"{len(edge.scale)} scales" if edge.scale else ""
             )
             point = str(edge.zero_point[0]) if len(edge.zero_point) == 1 else ""
-            labels = f"{len(edge.labels)} labels" if edge.labels else ""
+            labels = f"{len(edge.labels)} label{'s' if len(edge.labels) > 1 else ''}" if edge.labels else ""
             cells = (side, edge.name, edge.dtype, f"[{sizes}]", scale, point, edge.description, labels)
             rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
     heads = ("", "name", "dtype", "shape", "scale", "zero point", "description", "labels")

@@ -304,9 +304,21 @@ def test_a_hint_stands_behind_the_last_of_those_that_share_it() -> None:
 # --- handlers and models ----------------------------------------------------------------------
 
 
+def test_a_problem_of_a_pack_is_printed_once() -> None:
+    """The row of a handler or target has its reason; what no row has is a warning."""
+    failed = {"code": "CUSTOM.A", "error": "pack a: no module 'b'"}
+    installed = {
+        "handlers": [failed, {"code": "ADD", "error": ""}],
+        "targets": [{"name": "npu", "error": "target npu: no opset"}],
+        "packs": [{"wrong": ["CUSTOM.A: pack a: no module 'b'", "its cases fail"]}],
+        "warnings": ["pack a: no module 'b'; it is left out", "hook of a: odd"],
+    }
+    assert handlers._unlisted_problems(installed) == ["hook of a: odd", "its cases fail"]
+
+
 def test_what_a_pack_brings_is_a_cell_each_and_nothing_is_a_dash() -> None:
     row = {"hooks": ["a", "b"], "fusions": 0, "cases": 7, "overrides": [], "wrong": ["x", "y"], "version": "1.0"}
-    assert [handlers._cell(row, name) for name in row] == ["a, b", "-", 7, "-", "x; y", "1.0"]
+    assert [handlers._cell(row, name) for name in row] == ["a, b", "-", 7, "-", "2 problems", "1.0"]
     assert handlers._cell({"wrong": []}, "wrong") == "-"
     assert handlers._cell({"hooks": list("abcdefg")}, "hooks") == "a, b, c, d, … and 3 more (--json shows all)"
 
@@ -362,10 +374,22 @@ def test_tensors_signatures_and_states_of_a_model_are_a_line_each() -> None:
     assert inspect._tensor(unknown) == "x  int8 of unknown rank  blocks of 32 share a scale"
     assert inspect._tensor({**x, "quantization": None}) == "x  int8 [?, 0, 5]"
     signature = {"key": "k", "subgraph": 3, "inputs": list("abcdef"), "outputs": []}
-    assert inspect._signature(signature) == ("'k' of subgraph 3: a, b, c, d, … and 2 more (--json shows all) → nothing")
-    assert inspect._signature({**signature, "subgraph": 0, "inputs": []}) == "'k': nothing → nothing"
+    line = "'k' of subgraph 3: a, b, c, d, … and 2 more (--json shows all) → nothing"
+    assert inspect._signature(signature) == [line]
+    assert inspect._signature({**signature, "subgraph": 0, "inputs": []}) == ["'k': nothing → nothing"]
+    assert inspect._signature({**signature, "tensors": {"a": "t:0"}}, True) == [line, "  a = t:0"]
     assert inspect._state({"kind": "resource", "name": "box/kept"}) == "resource box/kept"
     assert inspect._state({"kind": "variable", **x, "quantization": None}) == "variable x  int8 [?, 0, 5]"
+
+
+def test_names_of_the_signature_that_is_converted_stand_before_their_tensors() -> None:
+    signatures = [{"subgraph": k, "inputs": {f"x{k}": 3}, "outputs": {f"y{k}": 5, "same": 7}} for k in (1, 0)]
+    inputs, outputs = inspect._signature_names({"signatures": signatures})
+    assert (inputs, outputs) == ({3: "x0"}, {5: "y0", 7: "same"})
+    tensor = {"name": "t:0", "index": 3, "dtype": "int8", "shape": [2], "quantization": None, "metadata": {}}
+    assert inspect._edge(tensor, inputs) == ["x0 = t:0  int8 [2]"]
+    assert inspect._edge({**tensor, "name": "same", "index": 7}, outputs) == ["same  int8 [2]"]
+    assert inspect._signature_names({"signatures": []}) == ({}, {})
 
 
 # --- times ------------------------------------------------------------------------------------
