@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -72,7 +73,9 @@ def texts(exempt: tuple[str, ...]) -> Iterator[Text]:
 
 
 def long_subjects(rules: Rules) -> list[str]:
-    """Return the commit subjects after ``subjects_after`` that are too long; none in a clone without that commit."""
+    """Return the commit subjects after ``subjects_after`` that are too long; none without git, or without that commit."""
+    if shutil.which("git") is None:
+        return []
     log = ["git", "log", "--no-merges", "--format=%h %s", f"{rules.subjects_after}..HEAD"]
     done = subprocess.run(log, cwd=ROOT, capture_output=True, text=True)
     return [line for line in done.stdout.splitlines() if len(line.partition(" ")[2]) > rules.subject_length]

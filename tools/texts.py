@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 FEWEST_WORDS = 4
 """Words from which a string counts as a message; shorter ones are names, keys and formats."""
+_UNTRACKED = re.compile(r"(^|/)(\.|__pycache__/|build/|dist/|node_modules/|[^/]*\.egg-info/)")
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -31,9 +32,17 @@ class Text:
 
 
 def list_files(*suffixes: str) -> list[str]:
-    """Return the files under version control with one of these suffixes, relative to the repository."""
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    return [path for path in listed.splitlines() if path.endswith(suffixes)]
+    """Return the files under version control with one of these suffixes, relative to the repository.
+
+    Outside of a git repository, as in an unpacked archive, these are all files except those in hidden and built folders.
+    """
+    try:
+        listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        paths = listed.splitlines()
+    except (OSError, subprocess.CalledProcessError):
+        paths = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*") if path.is_file())
+        paths = [path for path in paths if not _UNTRACKED.search(path)]
+    return [path for path in paths if path.endswith(suffixes)]
 
 
 def python_texts(path: str) -> Iterator[Text]:

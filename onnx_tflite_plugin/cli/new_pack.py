@@ -13,10 +13,20 @@ import click
 from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
 from onnx_tflite_plugin.cli.output import Row, print_json, print_rows
 from onnx_tflite_plugin.cli.pack_config import FILE, Pack
-from onnx_tflite_plugin.cli.scaffold import KINDS, check_kind, files, files_for_pack, identifier, kind_of
+from onnx_tflite_plugin.cli.scaffold import (
+    KINDS,
+    check_kind,
+    files,
+    files_for_pack,
+    identifier,
+    kind_of,
+    readme_section,
+)
 from onnx_tflite_plugin.cli.summary import BUILTIN
 from onnx_tflite_plugin.codes import CUSTOM, NAMED_BY_THE_FILE
 from onnx_tflite_plugin.files import write
+
+README = "README.md"
 
 
 @click.command("new-pack")
@@ -45,7 +55,7 @@ def new_pack(folder: Path, op: str, like: str | None, name: str | None, as_json:
 
     The pack installs and passes its own test unchanged: pip install -e DIR, then pytest DIR. For a built-in operator it
     wraps the built-in handler; otherwise it holds a placeholder to fill in. Additions to an existing pack are files of the
-    operator's own, and entry points in setup.cfg.
+    operator's own, entry points in setup.cfg, and a section at the end of the README.
     """
     on_failure(as_json=as_json)
     code = unquote(op)
@@ -94,14 +104,19 @@ def new_pack(folder: Path, op: str, like: str | None, name: str | None, as_json:
 
 
 def _add_operator(pack: Pack, code: str, kind: str) -> Mapping[str, str]:
-    """Return the files of one more operator, including ``setup.cfg``. Raises UsageProblem if one exists already."""
+    """Return the files of one more operator, ``setup.cfg`` and README included. Raises UsageProblem if one exists already."""
     written, entries = files_for_pack(code, kind, pack.distribution, pack.package)
     for name in written:
         if (pack.folder / name).exists():
             raise UsageProblem(
                 f"{pack.folder / name} exists already and would be overwritten; choose another operator or pack"
             )
-    return {**written, FILE: pack.with_entry_points(entries)}
+    changed = {**written, FILE: pack.with_entry_points(entries)}
+    readme = pack.folder / README
+    if not readme.is_file():
+        return changed
+    section = readme_section(code, kind, pack.distribution, pack.package)
+    return {**changed, README: f"{readme.read_text(encoding='utf-8').rstrip()}\n{section}"}
 
 
 def _kind(code: str) -> str:

@@ -168,6 +168,15 @@ def files_for_pack(
     return {path: _fill_template(template, values) for path, template in sources.items()}, entries
 
 
+def readme_section(code: str, like: str, distribution: str, package: str) -> str:
+    """Return what the README of an existing pack gets about one more operator."""
+    cases = f"{module_of(code)}_cases"
+    values, kind = _values(code, like, distribution, package, cases), kind_of(like)
+    row = f"\n| `{package}/{cases}.py` | small models that must convert; {kind.expected} |" if kind.has_cases else ""
+    tested = "runs the cases" if kind.has_cases else "converts small models and compares them with LiteRT"
+    return _fill_template("added.md", {**values, "case_row": row, "tested": tested})
+
+
 def kind_of(like: str) -> Kind:
     """Return the kind of pack of that name, "wrapped" and "reference" included."""
     return {**KINDS, "wrapped": WRAPPED, "reference": REFERENCE}[like]

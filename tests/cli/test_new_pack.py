@@ -145,6 +145,11 @@ def test_operators_are_added_to_a_pack_and_nothing_that_is_there_changes(tmp_pat
         write_pack(folder, op, like)
     lines = iter(settings.read_text().splitlines())
     assert all(line in lines for line in before.pop(settings).splitlines())  # in this order
+    readme = folder / "README.md"
+    assert readme.read_text().startswith(before.pop(readme).rstrip())
+    assert [line for line in readme.read_text().splitlines() if line.startswith("## ")][-3:] == [
+        f"## {ODD}", "## MY_SOFTSIGN", "## CUSTOM.Vendor*",
+    ]  # fmt: skip
     assert {path: path.read_text() for path in before} == before
     assert {(entry.group.partition(".")[2], entry.name) for entry in install_pack(folder, site)} == {
         ("handlers", "CUSTOM.vendor.Soft"),

@@ -6,9 +6,14 @@ import shutil
 import subprocess
 from pathlib import Path
 
-BROWSER = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+_NAMES = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+    r"C:\Program Files\Google\Chrome\Application\chrome.exe",
 )
+BROWSER = next((found for name in _NAMES if (found := shutil.which(name))), None)
 
 
 def render_page(page: Path) -> tuple[str, list[str]]:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tools import texts
+
 ROOT = Path(__file__).parents[2]
 DISTRIBUTIONS = [ROOT, *sorted(file.parent for file in (ROOT / "packs").glob("*/setup.cfg"))]
 SETUP = runpy.run_path(str(ROOT / "setup.py"))
@@ -32,6 +34,22 @@ def test_every_lint_of_ci_runs_before_a_commit() -> None:
     for tool in ("ruff check", "ruff format", "mypy", "python -m tools.language"):
         assert tool in ci
         assert f"entry: {tool}" in hooks
+
+
+def test_ci_runs_quick_tests_on_each_system_and_python_of_the_readme() -> None:
+    jobs = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    assert "os: [ubuntu-latest, macos-latest, windows-latest]" in jobs
+    assert 'python: ["3.11", "3.12", "3.13"]' in jobs
+    assert "Python 3.11 to 3.13 on Linux, macOS or Windows" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_files_are_found_outside_of_a_repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The words of an unpacked archive can be checked too."""
+    for name in ("a.py", "docs/b.md", ".venv/c.py", "x.egg-info/d.py", "build/e.py", "f.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.setattr(texts, "ROOT", tmp_path)
+    assert texts.list_files(".py", ".md") == ["a.py", "docs/b.md"]
 
 
 def read_setup(folder: Path) -> ConfigParser:
