@@ -51,7 +51,7 @@ def quantization(scale: Sequence[float], zero_point: Sequence[int], axis: int) -
 def metadata_lines(edge: Edge) -> Iterator[str]:
     """Yield lines of what the metadata adds."""
     facts = []
-    if edge.mean and edge.std:
+    if edge.mean and edge.std and (any(edge.mean) or any(one != 1 for one in edge.std)):
         facts.append(f"normalized (x - {_numbers(edge.mean)}) / {_numbers(edge.std)}")
     if edge.range is not None:
         facts.append(f"values {_numbers(edge.range[0])} to {_numbers(edge.range[1])}")

@@ -50,7 +50,7 @@ function summary() {
   const edge = (side) => (one) => {
     const scale = one.scale ? (one.scale.length > 1 ? `${one.scale.length} scales` : `scale ${+one.scale[0].toPrecision(6)}, zero point ${one.zero_point[0]}`) : "";
     const labels = one.labels ? `${one.labels.length} label${one.labels.length > 1 ? "s" : ""}: ${one.labels.slice(0, 3).join(", ")}${one.labels.length > 3 ? "…" : ""}` : "";
-    const told = [one.description, one.mean ? `(x - ${one.mean}) / ${one.std}` : "", one.range ? `values ${one.range[0]} to ${one.range[1]}` : "",
+    const told = [one.description, one.mean && (one.mean.some((x) => x) || one.std.some((x) => x !== 1)) ? `(x - ${one.mean}) / ${one.std}` : "", one.range ? `values ${one.range[0]} to ${one.range[1]}` : "",
       one.threshold === undefined ? "" : `score threshold ${+one.threshold.toPrecision(6)}`, labels];
     return [side, one.name, `${one.dtype} ${sizes(one.shape)}`, scale, told.filter(Boolean).map((text) => text.replace(/\.$/, "")).join("; ")];
   };

@@ -12,7 +12,7 @@ from onnx_tflite_plugin.graph.names import UniqueNames, shorten_name
 from onnx_tflite_plugin.lowering.schemas import schema_of
 
 _GENERATED = re.compile(
-    r"(.*/)?(constant|Const(_\d+)?|arith\.constant\d*|tfl\.pseudo_q?const\d*|cst(_\d+)?|unknown(_\d+)?)(#\d+)?$",
+    r"(.*/)?(constant|Const(_\d+)?|arith\.constant\d*|tfl\.pseudo_q?const\d*|cst(_\d+)?|unknown(_\d+)?)(#\d+)*$",
     re.DOTALL,
 )
 """Names that only number constants: this converter's, TensorFlow's and MLIR's."""
@@ -53,6 +53,7 @@ class NameConstants(InPlacePass):
                     uses.setdefault(value, []).append((node, slot))
                 else:
                     names.claim(value.name)
+        repeated = _drop_suffixes(graph, names)
         for value, places in uses.items():
             del graph.initializers[value.name or ""]
             copies: dict[str, ir.Value] = {}
@@ -63,7 +64,6 @@ class NameConstants(InPlacePass):
                     copied.name = names.unique(name)
                     graph.register_initializer(copied)
                 node.replace_input_with(slot, copies[name])
-        repeated = _drop_suffixes(graph, names)
         return PassResult(model, bool(uses) or repeated)
 
 
@@ -72,7 +72,7 @@ def _drop_suffixes(graph: ir.Graph, names: UniqueNames) -> bool:
     changed = False
     for name, value in [*graph.initializers.items()]:
         base = _REPEATED.match(name)
-        if base and not value.is_graph_input() and names.unique(base[1]) == base[1]:
+        if base and not value.is_graph_input() and not _GENERATED.match(name) and names.unique(base[1]) == base[1]:
             del graph.initializers[name]
             value.name = base[1]
             graph.register_initializer(value)

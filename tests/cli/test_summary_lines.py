@@ -133,6 +133,12 @@ def test_scales_are_told_by_number_where_there_are_several() -> None:
     assert shape((None, "n", 0)) == "[?, n, 0]"
 
 
+def test_normalization_that_changes_nothing_is_not_printed() -> None:
+    plain = Edge("x", "uint8", (1,), kind="image", mean=(0.0,), std=(1.0,), range=((0.0,), (255.0,)))
+    assert [*metadata_lines(plain)] == ["image, values 0 to 255"]
+    assert [*metadata_lines(replace(plain, std=(2.0,)))] == ["image, normalized (x - 0) / 2, values 0 to 255"]
+
+
 # --- the summary ------------------------------------------------------------------------------
 
 

@@ -150,6 +150,13 @@ def test_constant_has_no_number_that_no_other_name_needs() -> None:
     assert set(model.graph.initializers) == {"w", "z#1"}
 
 
+def test_every_constant_of_a_model_has_a_name_that_says_its_use() -> None:
+    """Also those that were named twice by numbers, as copies of copies: ``op7/constant#1#2``."""
+    for model in ("digits_int8", "digits_float", "language_model"):
+        graph = otp.convert(EXAMPLES / f"{model}.tflite", optimize="readable").proto.graph
+        assert not [one.name for one in graph.initializer if "constant#" in one.name or "Const" in one.name]
+
+
 @pytest.mark.parametrize("optimize", ["none", "readable", "faithful"])
 def test_internal_names_keep_the_end_of_long_ones_and_interface_names_are_whole(optimize: str) -> None:
     long = "scope/" * 40
