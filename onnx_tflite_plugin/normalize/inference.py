@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Collection, Mapping
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -37,6 +38,7 @@ def skeleton(model: ir.Model) -> onnx.ModelProto:
     proto.graph.node.extend(map(_node, graph))
     real = {value.name for node in graph.all_nodes() for value in node.outputs if value.dtype in REAL}
     _replace_float_arithmetic(proto.graph, real)
+    _replace_splits(proto.graph, real)
     return proto
 
 
@@ -56,6 +58,29 @@ def _replace_float_arithmetic(graph: onnx.GraphProto, real: Collection[str | Non
             node.op_type = "Max"
         for attribute in node.attribute:
             _replace_float_arithmetic(attribute.g, real)
+
+
+def _replace_splits(graph: onnx.GraphProto, real: Collection[str | None]) -> None:
+    """Replace each Split of integers along axis 0 by Slices, through which inference tracks values.
+
+    Models compute the frames of a signal from a Split of its shape. Without the values, their batch would have no name.
+    """
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    nodes = []
+    for node in graph.node:
+        axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+        sizes = stored.get(node.input[1]) if node.op_type == "Split" and len(node.input) > 1 else None
+        if sizes is None or axis or node.domain or any(name in real for name in node.output):
+            nodes.append(node)
+            continue
+        ends = np.cumsum(onnx.numpy_helper.to_array(sizes))
+        for output, start, end in zip(node.output, (0, *ends[:-1]), ends, strict=True):
+            bounds = [f"{output}:start", f"{output}:end"]
+            for name, bound in zip(bounds, (start, end), strict=True):
+                graph.initializer.append(onnx.numpy_helper.from_array(np.array([bound], np.int64), name))
+            nodes.append(onnx.helper.make_node("Slice", [node.input[0], *bounds], [output]))
+    del graph.node[:]
+    graph.node.extend(nodes)
 
 
 _UNEQUAL = re.compile(r"Can't merge shape info\..*Inferred=(\d+) Declared=(\d+) Dimension=(\d+)")

@@ -51,6 +51,16 @@ def test_outputs_inherit_dimension_names_from_inputs() -> None:
     }
 
 
+def test_dimension_is_named_through_a_split_of_the_shape() -> None:
+    """ONNX's inference does not track values through Split, with which models of audio compute their frames."""
+    text = (
+        "(float[?, 6] x) => (float[?, ?] y) <int64[2] each = {1, 1}>"
+        "{ shape = Shape(x)\n batch, columns = Split(shape, each)\n back = Concat<axis = 0>(columns, batch)"
+        "\n y = Reshape(x, back) }"
+    )
+    assert dims_after_naming(text) == {"x": ["x_dim0", 6], "y": [None, "x_dim0"]}
+
+
 def test_named_dimension_keeps_its_name() -> None:
     assert dims_after_naming("(float[N, ?] x) => (float[N, ?] y) { y = Neg(x) }") == {
         "x": ["N", "x_dim1"],
