@@ -36,13 +36,14 @@ README = "README.md"
     required=True,
     metavar="CODE",
     help="The operator: its name, CUSTOM.<code> or COMPOSITE.<name>; may be percent-encoded. A family CUSTOM.<prefix>* "
-    "with --like claim, a name in capitals with --like fusion, a name in small letters with --like target.",
+    "with --like claim, a name in capitals with --like fusion, a name in small letters with --like target or pass.",
 )
 @click.option(
     "--like",
     type=click.Choice(list(KINDS)),
     help="Kind of pack: an elementwise operator, a convolution, a reduction with two outputs, an operator with a C struct as "
-    "options, an operator with a new quantization behavior, a fusion, a family of operators, or a target.",
+    "options, an operator with a new quantization behavior, a fusion, a family of operators (claim), a target, or a target with "
+    "a pass over the finished model.",
 )
 @click.option(
     "--name",
@@ -88,7 +89,9 @@ def new_pack(folder: Path, op: str, like: str | None, name: str | None, as_json:
         else f"python -m onnx_tflite_plugin convert MODEL.tflite --target {code}",
     ]
     following = f"describe the runtime in {folder / handler}"
-    if cases:
+    if kind == "pass":
+        following = f"write the pass in {folder / cases[0]}"
+    elif cases:
         following = f"write the lowering in {folder / handler}, and its cases in {folder / cases[0]}"
     placeholder = f"until then {code} is converted to a placeholder wherever the pack is installed"
     print_rows(
@@ -97,7 +100,7 @@ def new_pack(folder: Path, op: str, like: str | None, name: str | None, as_json:
             Row("wrote", [f"{folder}: {', '.join(written)}"], "bold green"),
             Row("try it", commands),
             Row("next", [following]),
-            Row("warning", [] if kind in ("wrapped", "fusion", "target") else [placeholder], "yellow"),
+            Row("warning", [] if kind in ("wrapped", "fusion", "target", "pass") else [placeholder], "yellow"),
         ]
         if row.lines
     )

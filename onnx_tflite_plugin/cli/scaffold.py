@@ -113,6 +113,19 @@ KINDS: Mapping[str, Kind] = {
         readme="target/README.md",
         test="target/test_target.py",
     ),
+    "pass": _Target(
+        "onnx_tflite_plugin.targets =\n    $entry = $package.$module:TARGET",
+        "the target, which names the pass",
+        "",
+        (
+            "Write the pass in `{passes}`. Results must not change.",
+            "Choose in {handler} the built-in target to start from.",
+        ),
+        wanted="a name for the target that has the pass, in small letters: my-npu",
+        has_cases=False,
+        readme="target/README.md",
+        test="pass/test_target.py",
+    ),
 }
 """Kinds that ``--like`` accepts."""
 WRAPPED = Kind(
@@ -186,6 +199,8 @@ def _modules(kind: Kind, like: str, package: str, module: str, cases: str) -> di
     """Return the templates of the pack's modules by path."""
     folder = like.replace("-", "_")
     modules = {f"{package}/{module}.py": f"{folder}/handler.py"}
+    if like == "pass":
+        modules[f"{package}/{module}_passes.py"] = "pass/passes.py"
     return {**modules, f"{package}/{cases}.py": f"{folder}/cases.py"} if kind.has_cases else modules
 
 
@@ -220,7 +235,7 @@ def _values(code: str, like: str, distribution: str, package: str, cases: str) -
         if kind.placeholder
         else "",
         "next": "\n".join(
-            f"{number}. {step.format(handler=f'`{package}/{function}.py`')}"
+            f"{number}. {step.format(handler=f'`{package}/{function}.py`', passes=f'{package}/{function}_passes.py')}"
             for number, step in enumerate(kind.steps, 1)
         ),
     }
@@ -232,6 +247,7 @@ def _placeholder(like: str) -> str:
     return {
         "fusion": "it looks for x / (|x| + 1)",
         "claim": "the family is converted to something else",
+        "pass": "it replaces Relu",
     }.get(like, "the operator is converted to something else")
 
 
@@ -258,7 +274,7 @@ def check_kind(code: str, like: str) -> None:
     kind = KINDS[like]
     if not kind.accepts(code):
         raise UsageProblem(f"--like {like} takes {kind.wanted}, not {code!r}")
-    if like == "target":
+    if like in ("target", "pass"):
         from onnx_tflite_plugin.targets import TARGETS
 
         if code in TARGETS:

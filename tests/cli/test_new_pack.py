@@ -76,12 +76,13 @@ def test_packs_of_each_kind_pass_their_tests_and_leave_nothing_untried(tmp_path:
         assert done.count(text) >= len(KINDS)
 
 
-def test_a_target_pack_passes_its_own_tests(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("like", "passed"), [("target", 4), ("pass", 3)])
+def test_a_target_pack_passes_its_own_tests(tmp_path: Path, like: str, passed: int) -> None:
     folder, site = tmp_path / "npu-pack", tmp_path / "site"
-    write_pack(folder, "my-npu", "target")
+    write_pack(folder, "my-npu", like)
     install_pack(folder, site)
     done = run_pack_tests([folder], site)
-    assert done.count(" PASSED") == 4
+    assert done.count(" PASSED") == passed
     assert "skipped" not in done
     assert not (folder / "npu_pack" / "cases.py").exists()
     assert "onnx_tflite_plugin.cases" not in (folder / "setup.cfg").read_text()
