@@ -128,7 +128,7 @@ def without_overflow(actual: Array, expected: Array, *, wide: bool) -> tuple[Arr
         return actual, expected
     if expected.dtype == np.int16:  # MultiplyByQuantizedMultiplier, internal/common.cc
         return np.where(np.isin(actual, (-(2**15), 2**15 - 1)), expected, actual), expected
-    if expected.dtype.kind != "f":
+    if expected.dtype.kind != "f" or (_magnitude(actual) < _HUGE and _magnitude(expected) < _HUGE):
         return actual, expected
     with np.errstate(invalid="ignore"):
         lost = ~(np.abs(expected) < _HUGE) | (wide & ~(np.abs(actual) < _HUGE))
@@ -137,5 +137,14 @@ def without_overflow(actual: Array, expected: Array, *, wide: bool) -> tuple[Arr
 
 def largest_of(arrays: Sequence[Array]) -> float:
     """Return the largest finite magnitude of float arrays."""
-    floats = [np.abs(array[np.isfinite(array)]) for array in arrays if array.dtype.kind == "f"]
-    return max((float(values.max()) for values in floats if values.size), default=0.0)
+    return max((_finite_magnitude(array) for array in arrays if array.dtype.kind == "f"), default=0.0)
+
+
+def _finite_magnitude(array: Array) -> float:
+    largest = _magnitude(array)
+    return largest if math.isfinite(largest) else _magnitude(array[np.isfinite(array)])
+
+
+def _magnitude(array: Array) -> float:
+    """Return the largest magnitude, without a copy of the array; NaN if an element is."""
+    return max(float(array.max()), -float(array.min())) if array.size else 0.0

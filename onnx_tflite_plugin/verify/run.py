@@ -33,7 +33,7 @@ from onnx_tflite_plugin.verify.runtimes.child import record_crashes
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError
 from onnx_tflite_plugin.verify.runtimes.processor import depends
 from onnx_tflite_plugin.verify.submodels.decision import FUSION, RANDOM_NUMBERS, conclude, decide, save_submodels
-from onnx_tflite_plugin.verify.submodels.engine import Decision
+from onnx_tflite_plugin.verify.submodels.judge import Decision
 from onnx_tflite_plugin.verify.verification import Verification, merge_verifications
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from conformance.models import Net, constant, random_array, tensor
 from onnx_tflite_plugin.source.model import Tensor
 from onnx_tflite_plugin.verify import LiteRT, verify
 from onnx_tflite_plugin.verify.runtimes import structure
-from onnx_tflite_plugin.verify.submodels.expand import expand
+from onnx_tflite_plugin.verify.runtimes.extraction import PartWriter
+from onnx_tflite_plugin.verify.runtimes.weights import _unpack
 from onnx_tflite_plugin.verify.submodels.operands import KINDS, random_operands, rounded_operands
-from onnx_tflite_plugin.verify.submodels.weights import _unpack
 from tests.helpers.verify_graphs import operator, slot, subgraph
 
 SHAPE = (1, 5, 7)
@@ -146,7 +146,9 @@ def chain() -> tuple[bytes, Any]:
 def test_operators_of_an_expanded_file_read_what_is_given() -> None:
     data, graph = chain()
     first, second, third = (op.outputs[0].index for op in graph.operators)
-    expanded = expand(data, graph, [graph.inputs[0].index], [first, second], [first, second, third])
+    expanded = PartWriter(data, graph).write(
+        graph.operators, [graph.inputs[0].index], [first, second, third], [first, second]
+    )
     x, a, b = (np.full((2, 3), value, np.float32) for value in (5, 0, -7))
     results = LiteRT(expanded, "builtin").run([x, a, b])
     assert [float(result[0, 0]) for result in results] == [-5, 1, 7]
@@ -155,7 +157,7 @@ def test_operators_of_an_expanded_file_read_what_is_given() -> None:
 def test_what_is_not_cut_runs_through() -> None:
     data, graph = chain()
     last = graph.operators[-1].outputs[0].index
-    expanded = expand(data, graph, [graph.inputs[0].index], [], [last])
+    expanded = PartWriter(data, graph).write(graph.operators, [graph.inputs[0].index], [last])
     (result,) = LiteRT(expanded, "builtin").run([np.zeros((2, 3), np.float32)])
     assert result.tolist() == np.ones((2, 3)).tolist()
 
@@ -165,7 +167,7 @@ def test_weights_of_dynamic_range_operators_become_floats() -> None:
     graph = structure.read(data).main
     product, last = (op.outputs[0].index for op in graph.operators)
     given = random_array(3, 67, seed="x")
-    expanded = expand(data, graph, [graph.inputs[0].index], [], [product, last], floats=True)
+    expanded = PartWriter(data, graph).write(graph.operators, [graph.inputs[0].index], [product, last], floats=True)
     result, _ = LiteRT(expanded, "builtin").run([given])
     weights = random_array(31, 67, dtype="int8").astype(np.float32) * np.float32(0.01)
     np.testing.assert_allclose(result, given @ weights.T, rtol=1e-4, atol=1e-5)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import cast
 
@@ -214,16 +214,16 @@ def is_plain(graph: Subgraph, tensor: Tensor) -> bool:
 
 def _thresholds(graph: Subgraph, tensor: Tensor) -> Array:
     """Return constants that an integer input is compared with, and their neighbors, which random integers rarely hit."""
-    numbers = compared_constants(graph, tensor).astype(np.int64)
+    numbers = compared_constants(graph.operators, tensor).astype(np.int64)
     limits = np.iinfo(tensor.dtype)
     near = np.unique(np.concatenate([numbers, numbers - 1, numbers + 1])) if numbers.size else numbers
     return near[(near >= limits.min) & (near <= limits.max)].astype(tensor.dtype)
 
 
-def compared_constants(graph: Subgraph, tensor: Tensor) -> Array:
+def compared_constants(operators: Iterable[Operator], tensor: Tensor) -> Array:
     """Return constants to which an operator with a boolean per element, such as a comparison, compares an input."""
     constants = [np.empty(0, np.int64)]
-    for operator in graph.operators:
+    for operator in operators:
         slots = [slot for slot in operator.inputs if slot is not None]
         results = [slot for slot in operator.outputs if slot is not None]
         if len(slots) != 2 or len(results) != 1 or results[0].shape != tensor.shape or results[0].dtype != "bool":

@@ -168,6 +168,13 @@ class InChild:
         """Allocate all tensors at the stored sizes. Raises NoKernel for an operator without kernel."""
         self._child.request(self.plan.kernels, "allocate", self._number)
 
+    def shapes(self, arrays: Sequence[Array]) -> dict[int, tuple[int, ...]]:
+        """Return the shapes of tensors after a run on these inputs."""
+        shapes: dict[int, tuple[int, ...]] = self._child.request(
+            self.plan.kernels, "shapes", self._number, list(arrays)
+        )
+        return shapes
+
     def tensors(self) -> dict[int, Array]:
         """Return every readable tensor by index, as the last run left it."""
         kept: dict[int, Array] = self._child.request(self.plan.kernels, "tensors", self._number)

@@ -125,6 +125,12 @@ class InProcess:
         with self._errors("load the model"):
             self.interpreter.allocate_tensors()
 
+    def shapes(self, arrays: Sequence[Array]) -> dict[int, tuple[int, ...]]:
+        """Return the shapes of the subgraph's tensors after a run on these inputs."""
+        self.run(arrays)
+        details = self.interpreter.get_tensor_details(self.plan.subgraph)
+        return {int(one["index"]): tuple(int(size) for size in one["shape"]) for one in details}
+
     def tensors(self) -> dict[int, Array]:
         """Return every readable tensor by index, as the last run left it."""
         kept = {}

@@ -45,6 +45,8 @@ class Engine(Protocol):
 
     def allocate(self) -> None: ...
 
+    def shapes(self, arrays: Sequence[Array]) -> dict[int, tuple[int, ...]]: ...
+
     def tensors(self) -> dict[int, Array]: ...
 
 
@@ -127,6 +129,10 @@ class LiteRT:
     def allocate(self) -> None:
         """Allocate all tensors at the stored sizes. Raises NoKernel for an operator without kernel."""
         self.engine.allocate()
+
+    def shapes(self, inputs: Sequence[Array]) -> dict[int, tuple[int, ...]]:
+        """Return the shapes of tensors after a run on these inputs, by index."""
+        return self.engine.shapes(self._order_inputs(inputs))
 
     def tensors(self) -> dict[int, Array]:
         """Return every readable computed tensor of the entry's subgraph by index, as the last run left it."""

@@ -13,7 +13,8 @@ from onnx_tflite_plugin.verify.comparison.tensors import Divergence
 from onnx_tflite_plugin.verify.comparison.trial import Run, patience_after
 from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.submodels.constants import compare_constants
-from onnx_tflite_plugin.verify.submodels.engine import Decision, Engine, Finding
+from onnx_tflite_plugin.verify.submodels.engine import Engine
+from onnx_tflite_plugin.verify.submodels.judge import Decision, Finding
 from onnx_tflite_plugin.verify.submodels.saving import MODELS, SavedSubmodel
 from onnx_tflite_plugin.verify.verification import NOT_COMPARED, Verification
 

@@ -7,7 +7,7 @@ from math import isqrt
 
 import numpy as np
 
-from onnx_tflite_plugin.source.model import Array, Subgraph, Tensor
+from onnx_tflite_plugin.source.model import Array, Operator, Subgraph, Tensor
 from onnx_tflite_plugin.verify.inputs.random_inputs import compared_constants, is_plain
 from onnx_tflite_plugin.verify.runtimes.dequantized import is_quantized
 
@@ -30,6 +30,11 @@ def random_operands(
     ``counters``: scalars that loops count to; they are 0 among the special values, so that a loop may run zero times.
     """
     generator = np.random.default_rng(KINDS.index(kind))
+    readers: dict[int, list[Operator]] = {}
+    for operator in graph.operators:
+        for slot in operator.inputs:
+            if slot is not None:
+                readers.setdefault(slot.index, []).append(operator)
     operands = {}
     for tensor in tensors:
         array = observed[tensor.index]
@@ -40,7 +45,7 @@ def random_operands(
         elif is_quantized(tensor) and tensor.dtype in _QUANTIZED and array.size:
             values = _integers(generator, kind, tensor, array)
         elif array.dtype == np.float32 and array.size:
-            values = _floats(generator, kind, array, compared_constants(graph, tensor))
+            values = _floats(generator, kind, array, compared_constants(readers.get(tensor.index, ()), tensor))
         elif kind == "wide" and array.dtype in (np.int32, np.int64) and is_plain(graph, tensor):
             most = isqrt(np.iinfo(array.dtype).max)  # so that a product of two does not overflow
             values = generator.integers(-most, most, array.shape)
@@ -65,8 +70,11 @@ def _integers(generator: np.random.Generator, kind: str, tensor: Tensor, array: 
 
 
 def _floats(generator: np.random.Generator, kind: str, array: Array, compared: Array) -> Array:
-    finite = array[np.isfinite(array)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    low, high = float(array.min()), float(array.max())
+    finite = array
+    if not np.isfinite((low, high)).all():
+        finite = array[np.isfinite(array)]
+        low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     if low >= 0 and high > 1 and not np.any(np.mod(finite, 1)):  # numbers that may be indices
         return array if kind == "wide" else np.rint(generator.uniform(low, high, array.shape))
     if kind == "special":
@@ -79,7 +87,10 @@ def _floats(generator: np.random.Generator, kind: str, array: Array, compared: A
         low, high = -most if low < 0 else 0.0, most
     elif low >= high:
         high = low + 1
-    return _with_ends(generator, generator.uniform(low, high, array.shape), low, high)
+    values = generator.random(array.shape, np.float32)
+    values *= np.float32(high - low)
+    values += np.float32(low)
+    return _with_ends(generator, values, low, high)
 
 
 def _with_special(generator: np.random.Generator, array: Array, values: Array) -> Array:
@@ -87,7 +98,7 @@ def _with_special(generator: np.random.Generator, array: Array, values: Array) -
 
     These are the same elements in all operands of one shape, so that special values meet.
     """
-    chosen = np.random.default_rng(0).random(array.size)
+    chosen = np.random.default_rng(0).random(array.size, np.float32)
     flat = np.where(chosen < _SHARE + _EQUAL, np.roll(array.reshape(-1), 1), array.reshape(-1))
     positions = np.flatnonzero(chosen < _SHARE)
     special = generator.choice(values, positions.size)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from onnx_tflite_plugin.errors import ConversionError
-from onnx_tflite_plugin.source.model import Array, Tensor
-from onnx_tflite_plugin.verify.comparison.trial import Run, Trial
-from onnx_tflite_plugin.verify.submodels.expand import Expanded
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify.comparison.trial import Run
 from onnx_tflite_plugin.verify.submodels.operands import rounded_operands
+from onnx_tflite_plugin.verify.submodels.stretch import Stretch
 
 FLOAT_WEIGHTS = "float weights"
 
@@ -30,19 +30,8 @@ class References:
     it, which are kept. ``fresh``: each set begins with the initial states.
     """
 
-    def __init__(
-        self,
-        trial: Trial,
-        cut: Collection[int],
-        results: Sequence[int],
-        *,
-        dynamic_range: bool,
-        stateful: bool,
-        fresh: bool,
-    ) -> None:
-        self.trial, self.cut, self.results = trial, cut, results
-        self.stateful, self.fresh = stateful, fresh
-        self.tensors: list[Tensor] = [trial.entry.subgraph.tensors[index] for index in cut]
+    def __init__(self, stretch: Stretch, *, dynamic_range: bool, stateful: bool, fresh: bool) -> None:
+        self.stretch, self.stateful, self.fresh = stretch, stateful, fresh
         self.names = ("xnnpack", *((FLOAT_WEIGHTS, "rounded operands") if dynamic_range else ()))
         self._sessions: dict[str, Callable[[OperandSet], Mapping[int, Array]]] = {}
         self._waiting: dict[str, list[OperandSet]] = {name: [] for name in self.names}
@@ -75,15 +64,15 @@ class References:
             return {}
 
     def _session(self, name: str) -> Callable[[OperandSet], Mapping[int, Array]]:
-        kernels = "xnnpack" if name == "xnnpack" else "builtin"
-        session = Expanded(self.trial, self.cut, self.results, kernels, floats=name != "xnnpack")
+        session = self.stretch.litert("xnnpack" if name == "xnnpack" else "builtin", floats=name != "xnnpack")
         if name != "rounded operands":
             return lambda one: session.run(one.inputs, one.operands)
-        inputs = self.trial.entry.inputs
+        entry = self.stretch.points.entry
+        tensors = [*entry.inputs, *(entry.subgraph.tensors[index] for index in session.given)]
 
         def run(one: OperandSet) -> Mapping[int, Array]:
-            entered = {t.index: array for t, array in zip(inputs, one.inputs, strict=True)}
-            rounded = rounded_operands([*inputs, *self.tensors], {**entered, **one.operands})
-            return session.run([rounded[t.index] for t in inputs], rounded)
+            entered = {t.index: array for t, array in zip(entry.inputs, one.inputs, strict=True)}
+            rounded = rounded_operands(tensors, {**entered, **one.operands})
+            return session.run([rounded[t.index] for t in entry.inputs], rounded)
 
         return run

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from onnx_tflite_plugin.source.model import Array, Operator, Subgraph
-from onnx_tflite_plugin.verify.runtimes.extraction import Cutter
+from onnx_tflite_plugin.verify.runtimes.extraction import PartWriter
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError, start_litert
 from onnx_tflite_plugin.verify.runtimes.packages import optional
 from onnx_tflite_plugin.verify.runtimes.structure import external_operands, operands
@@ -42,7 +42,7 @@ def isolated_times(
 class _IsolatedOperators:
     def __init__(self, data: bytes, subgraph: Subgraph, tensors: Mapping[int, Array]) -> None:
         self._subgraph, self._tensors = subgraph, tensors
-        self._cutter = Cutter(data, subgraph)
+        self._writer = PartWriter(data, subgraph)
         self._ends = {tensor.index for tensor in subgraph.outputs}
         self._readers: dict[int, set[int]] = {}
         self._stored: dict[int, Operator] = {}
@@ -62,7 +62,7 @@ class _IsolatedOperators:
         outputs = self._read_outside(operators)
         if not inputs or not outputs or any(tensor.index not in self._tensors for tensor in inputs):
             return None
-        part = self._cutter.part([tensor.index for tensor in inputs], outputs)
+        part = self._writer.between([tensor.index for tensor in inputs], outputs)
         arrays = [self._tensors[tensor.index] for tensor in inputs]
         try:
             return _invocation(start_litert(part, arrays))

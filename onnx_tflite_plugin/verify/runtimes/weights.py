@@ -11,14 +11,10 @@ from onnx_tflite_plugin.source.model import Array
 _BITS = {"INT8": 8, "UINT8": 8, "INT4": 4, "INT2": 2}
 
 
-def dequantize_weights(schema: Any, model: Any, entry: int) -> None:
-    """Replace the quantized constants of operators with float operands and results by float32 constants, in place.
-
-    ``entry``: index of the subgraph that runs. Subgraphs of other signatures keep theirs, as they would double the file.
-    """
+def dequantize_weights(schema: Any, model: Any) -> None:
+    """Replace the quantized constants of operators with float operands and results by float32 constants, in place."""
     names = {value: name for name, value in vars(schema.TensorType).items() if not name.startswith("_")}
-    others = {signature.subgraphIndex for signature in model.signatureDefs or ()} - {entry}
-    for graph in (graph for index, graph in enumerate(model.subgraphs) if index not in others):
+    for graph in model.subgraphs:
         replaced: dict[int, int] = {}
         for operator in graph.operators or ():
             slots = [int(k) for k in (operator.inputs if operator.inputs is not None else ())]

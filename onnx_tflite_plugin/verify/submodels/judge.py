@@ -1,0 +1,175 @@
+"""Comparison of the submodels of a stretch with LiteRT's builtin kernels, and of what does not match with its other answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from onnx_tflite_plugin.source.model import Array, Operator
+from onnx_tflite_plugin.verify import criteria
+from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
+from onnx_tflite_plugin.verify.comparison.rounding import inherited_step, rounds, undecided_reason, weight_scale
+from onnx_tflite_plugin.verify.comparison.trial import Run, Trial
+from onnx_tflite_plugin.verify.criteria import Tolerance
+from onnx_tflite_plugin.verify.runtimes.structure import block_scales, is_dynamic_range
+from onnx_tflite_plugin.verify.submodels.points import Submodel
+from onnx_tflite_plugin.verify.submodels.references import FLOAT_WEIGHTS, OperandSet, References
+from onnx_tflite_plugin.verify.submodels.stretch import Stretch
+
+
+class Finding(NamedTuple):
+    """The comparison of a submodel on one set of operands; of these, its own."""
+
+    submodel: Submodel
+    comparison: Comparison
+    operands: OperandSet
+
+
+@dataclass
+class Decision:
+    """Comparisons that agree, by ONNX value; submodels and constants that differ; reasons why some are undecided, or all.
+
+    ``operators``: the number of operators compared. ``outputs``: LiteRT's in each run that was observed.
+    """
+
+    agreed: dict[str, Comparison] = field(default_factory=dict)
+    differing: list[Finding] = field(default_factory=list)
+    undecided: list[str] = field(default_factory=list)
+    constants: list[tuple[Operator, Comparison]] = field(default_factory=list)
+    error: str = ""
+    operators: int = 0
+    outputs: list[Run] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What holds for all submodels of a conversion.
+
+    ``allowed``: the tolerance that a user gave. ``dequantized``: the ONNX model has floats in place of quantized integers.
+    ``stateful``: a run needs those before it. ``fresh``: LiteRT forgets its states every run.
+    """
+
+    trial: Trial
+    allowed: Tolerance | None
+    dequantized: bool
+    stateful: bool
+    fresh: bool
+
+    @property
+    def is_substituted(self) -> bool:
+        """True if operators that LiteRT lacks are computed by kernels of packs or the ONNX model, so that there is one answer."""
+        return bool(self.trial.substitutes.pack_kernels or self.trial.substitutes.from_onnx)
+
+    @cached_property
+    def is_dynamic_range(self) -> bool:
+        return any(is_dynamic_range(op) for graph in self.trial.model.subgraphs for op in graph.operators)
+
+    @cached_property
+    def block_scales(self) -> dict[int, float]:
+        return block_scales(self.trial.data, self.trial.entry.subgraph.index)
+
+
+class Judge:
+    """Compares the submodels of one stretch, and enters what it finds in ``decision``."""
+
+    def __init__(self, setting: Setting, stretch: Stretch, decision: Decision) -> None:
+        self.setting, self.stretch, self.decision = setting, stretch, decision
+        self.references = References(
+            stretch,
+            dynamic_range=setting.is_dynamic_range,
+            stateful=setting.stateful and not setting.fresh,
+            fresh=setting.fresh,
+        )
+
+    def observe(self, arrays: Run, kept: Mapping[int, Array]) -> OperandSet | None:
+        """Compare all submodels on LiteRT's tensors in one run; return None if a tensor has no memory in this run."""
+        if not self.stretch.operands <= kept.keys():
+            return None
+        operands = {index: kept[index] for index in self.stretch.operands}
+        expected = {index: kept[index] for index in self.stretch.results if index in kept}
+        one = OperandSet("observed", arrays, operands, expected)
+        self.compare(one, self.stretch.submodels)
+        return one
+
+    def compare(self, one: OperandSet, submodels: Sequence[Submodel]) -> None:
+        """Compare submodels on one set of operands. Raises OrtError."""
+        actual = self.stretch.cut.run(one.inputs, one.operands)
+        self.references.begin(one)
+        for submodel in submodels:
+            name = submodel.value.name
+            if name not in actual or submodel.tensor.index not in one.expected:
+                continue
+            found = self._compare_with(submodel, one, actual[name], one.expected[submodel.tensor.index], "builtin")
+            matched = found if found.ok else self._find_match(submodel, one, actual[name])
+            if matched is not None:
+                self.decision.agreed.setdefault(name, matched)
+            else:
+                self._record_mismatch(submodel, one, found)
+
+    def _compare_with(
+        self,
+        submodel: Submodel,
+        one: OperandSet,
+        actual: Array,
+        expected: Array,
+        kernels: str,
+        allowed: Tolerance | None = None,
+    ) -> Comparison:
+        """Compare a result with one answer of LiteRT."""
+        tolerance = (
+            allowed
+            or self.setting.allowed
+            or criteria.tolerance_of(
+                len(submodel.operators),
+                roundings=sum(map(rounds, submodel.operators)),
+                recurrent=submodel.recurrent,
+                dequantized=self.setting.dequantized,
+            )
+        )
+        if one.kind != "observed" or actual.dtype == np.int16:
+            actual, expected = criteria.without_overflow(actual, expected, wide=one.kind == "wide")
+        points = self.stretch.points
+        given = {**one.operands, **points.by_index(one.inputs)}
+        sums = any(len(op.inputs) > 1 for op in submodel.operators)
+        largest = criteria.largest_of([given[index] for index in submodel.leaves if index in given]) if sums else 0.0
+        floor = max(
+            criteria.CANCELLATION * largest,
+            *(points.kernel_errors.get(op.index, 0.0) for op in submodel.operators),
+            inherited_step(submodel.tensor, points.producers, tolerance, points.cut | points.entered),
+        )
+        if kernels != FLOAT_WEIGHTS:
+            scale = max(weight_scale(op, self.setting.block_scales) for op in submodel.operators)
+            floor = max(floor, criteria.ROUNDED * largest * scale)
+        return compare(str(submodel.tensor), [actual], {kernels: [expected]}, tolerance, floor=floor)
+
+    def _find_match(self, submodel: Submodel, one: OperandSet, actual: Array) -> Comparison | None:
+        """Return the comparison with the first answer that a submodel matches; None if it matches none."""
+        if self.setting.is_substituted:
+            return None
+        index = submodel.tensor.index
+        missing = False
+        for name, answer in self.references.answers():
+            missing |= name == FLOAT_WEIGHTS and index not in answer
+            if index in answer and (found := self._compare_with(submodel, one, actual, answer[index], name)).ok:
+                return found
+        if not missing:
+            return None
+        # float kernels refuse the operator, as one with a fused TANH: what dynamic quantization makes of a network
+        allowed = self.setting.trial.tolerance
+        found = self._compare_with(submodel, one, actual, one.expected[index], "builtin", allowed)
+        return found if found.ok else None
+
+    def _record_mismatch(self, submodel: Submodel, one: OperandSet, found: Comparison) -> None:
+        """Record a submodel as differing, or as undecided with the reason; random operands alone say nothing then."""
+        codes = " and ".join(dict.fromkeys(op.code for op in submodel.operators))
+        if reason := undecided_reason(submodel.operators, found):
+            if one.kind == "observed":
+                self.decision.undecided.append(f"{submodel.tensor.name!r} of {codes}: {reason}")
+            return
+        name = f"{submodel.tensor.name} of {codes} in isolation"
+        read = {index: array for index, array in one.operands.items() if index in submodel.leaves}
+        self.decision.differing.append(Finding(submodel, replace(found, name=name), one._replace(operands=read)))

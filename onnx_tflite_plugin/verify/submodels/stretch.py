@@ -1,0 +1,65 @@
+"""Successive submodels that are compared together, so that memory is bounded: both models in the form in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from onnx_tflite_plugin.source.model import Operator
+from onnx_tflite_plugin.verify.runtimes.extraction import PartWriter
+from onnx_tflite_plugin.verify.submodels.cut import CutModel
+from onnx_tflite_plugin.verify.submodels.expand import Expanded
+from onnx_tflite_plugin.verify.submodels.points import CutPoints, Submodel
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Submodels between cut tensors. ``whole``: all of the model, with its states."""
+
+    points: CutPoints
+    writer: PartWriter
+    submodels: Sequence[Submodel]
+    whole: bool
+
+    @cached_property
+    def cut(self) -> CutModel:
+        """Return the ONNX model of these submodels."""
+        return CutModel(self.points, None if self.whole else [one.value for one in self.submodels])
+
+    @cached_property
+    def operators(self) -> list[Operator]:
+        """Return the TFLite operators of these submodels, in execution order."""
+        if self.whole:
+            return [*self.points.entry.subgraph.operators]
+        return [*dict(sorted((op.index, op) for one in self.submodels for op in one.operators)).values()]
+
+    @cached_property
+    def results(self) -> list[int]:
+        """Return the tensors that are compared."""
+        return sorted({one.tensor.index for one in self.submodels})
+
+    @cached_property
+    def operands(self) -> frozenset[int]:
+        """Return the cut tensors that either model reads."""
+        if self.whole:
+            return frozenset(self.points.cut)
+        return frozenset({index for one in self.submodels for index in one.leaves | one.onnx_leaves} & self.points.cut)
+
+    @cached_property
+    def entering(self) -> list[int]:
+        """Return the operands that are computed before."""
+        return sorted(self.operands - {*self.results})
+
+    def litert(
+        self, kernels: str = "builtin", results: Sequence[int] | None = None, *, floats: bool = False
+    ) -> Expanded:
+        """Return LiteRT on all operators, each of which reads given operands. Raises LiteRTError or InvalidModel."""
+        inputs = [tensor.index for tensor in self.points.entry.inputs]
+        results = self.results if results is None else results
+        return Expanded(self.writer, self.operators, inputs, self.operands, results, kernels, floats=floats)
+
+    def successive(self) -> Expanded:
+        """Return LiteRT on the operators as they follow each other, from the operands that are computed before."""
+        inputs = [tensor.index for tensor in self.points.entry.inputs]
+        return Expanded(self.writer, self.operators, inputs, self.entering, self.results)
