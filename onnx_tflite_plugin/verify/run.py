@@ -194,7 +194,7 @@ def _run_and_compare(pair: ModelPair, asked: _Asked, progress: Progress) -> Veri
         notes = (*pair.hints(drawn, expected), *notes)
     return replace(
         verification,
-        kernels=tuple(expected),
+        kernels=tuple(dict.fromkeys([*expected, *(["builtin"] if verification.operators else [])])),
         runs=len(drawn) + (pair.batch is not None),
         by_packs=len(pair.trial.substitutes.pack_kernels),
         notes=(*verification.notes, *notes),

@@ -146,7 +146,7 @@ class Engine:
         first = None
         for k, run in enumerate(observed):
             try:
-                results = session.run(run.inputs, run.kept)
+                results = session.run({**stretch.points.by_index(run.inputs), **run.kept})
             except LiteRTError:
                 if not k:
                     raise

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from onnx_tflite_plugin.source.model import Array, Operator
-from onnx_tflite_plugin.verify.comparison.trial import Run
 from onnx_tflite_plugin.verify.runtimes.extraction import PartWriter
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
 
@@ -13,8 +12,8 @@ from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
 class Expanded:
     """Operators of a subgraph, each between tensors that are ``given`` or computed by its neighbors.
 
-    ``inputs``: those of the whole model. ``results``: the tensors that are returned. ``floats``: weights of dynamic-range
-    operators are dequantized. Raises LiteRTError, or InvalidModel if the file cannot be written.
+    ``inputs``: those of the whole model that the operators read. ``results``: the tensors that are returned. ``floats``:
+    weights of dynamic-range operators are dequantized. Raises LiteRTError, or InvalidModel if the file cannot be written.
     """
 
     def __init__(
@@ -28,11 +27,11 @@ class Expanded:
         *,
         floats: bool = False,
     ) -> None:
-        self.given, self.results = sorted(given), list(results)
+        self.inputs, self.given, self.results = list(inputs), sorted(given), list(results)
         data = writer.write(operators, inputs, results, self.given, floats=floats)
         self.session = LiteRT(data, kernels, known=writer.structure(inputs, results, self.given))
 
-    def run(self, inputs: Run, operands: Mapping[int, Array]) -> dict[int, Array]:
-        """Return the results by tensor index. Raises LiteRTError."""
-        returned = self.session.run([*inputs, *(operands[index] for index in self.given)])
+    def run(self, values: Mapping[int, Array]) -> dict[int, Array]:
+        """Return the results by tensor index, from the values of tensors. Raises LiteRTError."""
+        returned = self.session.run([values[index] for index in (*self.inputs, *self.given)])
         return dict(zip(self.results, returned, strict=True))

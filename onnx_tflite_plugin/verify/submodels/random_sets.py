@@ -39,12 +39,14 @@ def random_sets(stretch: Stretch, first: OperandSet, results: list[int], *, fres
 def _random_set(stretch: Stretch, expanded: Expanded, kind: str, first: OperandSet) -> OperandSet | None:
     """Draw operands that LiteRT takes; those of an operator that fails are the observed ones."""
     entry = stretch.points.entry
-    observed = {**stretch.points.by_index(first.inputs), **first.operands}
+    entered = stretch.points.by_index(first.inputs)
+    observed = {**{index: entered[index] for index in stretch.inputs}, **first.operands}
     drawn = _draw(stretch, kind, observed)
     for _ in range(_RETRIES):
-        inputs = [drawn[t.index] for t in entry.inputs]
         try:
-            return OperandSet(kind, inputs, drawn, expanded.run(inputs, drawn))
+            results = expanded.run(drawn)
+            inputs = [drawn.get(t.index, entered[t.index]) for t in entry.inputs]
+            return OperandSet(kind, inputs, drawn, results)
         except LiteRTError as error:
             failed = _FAILED_NODE.search(str(error))
             if failed is None or int(failed[1]) >= len(stretch.operators):

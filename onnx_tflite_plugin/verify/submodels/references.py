@@ -65,14 +65,11 @@ class References:
 
     def _session(self, name: str) -> Callable[[OperandSet], Mapping[int, Array]]:
         session = self.stretch.litert("xnnpack" if name == "xnnpack" else "builtin", floats=name != "xnnpack")
-        if name != "rounded operands":
-            return lambda one: session.run(one.inputs, one.operands)
-        entry = self.stretch.points.entry
-        tensors = [*entry.inputs, *(entry.subgraph.tensors[index] for index in session.given)]
+        points = self.stretch.points
+        tensors = [points.entry.subgraph.tensors[index] for index in (*session.inputs, *session.given)]
 
         def run(one: OperandSet) -> Mapping[int, Array]:
-            entered = {t.index: array for t, array in zip(entry.inputs, one.inputs, strict=True)}
-            rounded = rounded_operands(tensors, {**entered, **one.operands})
-            return session.run([rounded[t.index] for t in entry.inputs], rounded)
+            values = {**points.by_index(one.inputs), **one.operands}
+            return session.run(rounded_operands(tensors, values) if name == "rounded operands" else values)
 
         return run

@@ -51,15 +51,22 @@ class Stretch:
         """Return the operands that are computed before."""
         return sorted(self.operands - {*self.results})
 
+    @cached_property
+    def inputs(self) -> list[int]:
+        """Return the inputs of the model that either model reads."""
+        entered = [tensor.index for tensor in self.points.entry.inputs]
+        if self.whole:
+            return entered
+        read = {index for one in self.submodels for index in one.leaves | one.onnx_leaves}
+        return [index for index in entered if index in read]
+
     def litert(
         self, kernels: str = "builtin", results: Sequence[int] | None = None, *, floats: bool = False
     ) -> Expanded:
         """Return LiteRT on all operators, each of which reads given operands. Raises LiteRTError or InvalidModel."""
-        inputs = [tensor.index for tensor in self.points.entry.inputs]
         results = self.results if results is None else results
-        return Expanded(self.writer, self.operators, inputs, self.operands, results, kernels, floats=floats)
+        return Expanded(self.writer, self.operators, self.inputs, self.operands, results, kernels, floats=floats)
 
     def successive(self) -> Expanded:
         """Return LiteRT on the operators as they follow each other, from the operands that are computed before."""
-        inputs = [tensor.index for tensor in self.points.entry.inputs]
-        return Expanded(self.writer, self.operators, inputs, self.entering, self.results)
+        return Expanded(self.writer, self.operators, self.inputs, self.entering, self.results)
