@@ -33,6 +33,10 @@ CANCELLATION = 2.0**-18
 """Absolute error as a share of the largest operand: the rounding of float32 sums that cancel out."""
 RESIDUE = 2.0**-20
 """Absolute error as a share of the largest result, for a channel beside larger ones."""
+PERTURBED = 4
+"""Times the change of LiteRT's result if each operand changes by its last bit: a spectrum of silence is nothing but rounding."""
+MOST_PERTURBED = 2.0**-12
+"""Limit of that error as a share of the largest operand: a result that jumps, as of a division's floor, is not excused."""
 PRODUCT = 2**-23
 """Rounding of two products of an integer and a scale, as a share of the range: half a unit in the last place each."""
 STEPS = 1

@@ -26,6 +26,8 @@ _BYTES = 1 << 26
 """Bytes of a stretch's tensors and weights. Both runtimes, other answers and operands are several times as many; of BirdNET
 2.4, whose tensors take 160 MB, a stretch of all takes 1.5 GB and 11 s, stretches of 64 MB 0.9 GB and 6 s.
 """
+_MOST_RANDOM = 1 << 29
+"""Bytes of a stretch's tensors beyond which it gets no random operands, which take as long again for each kind of them."""
 _LONG = (
     20  # seconds after which no further run is observed: builtin kernels of 4 bits take 45 s for a prompt of 128 tokens
 )
@@ -168,6 +170,9 @@ class Engine:
         causal = is_causal(props(self.session.proto.metadata_props))
         chosen = [one for one in judge.stretch.submodels if one.is_comparable]
         if first is None or not chosen or causal or self.setting.is_substituted or self.setting.dequantized:
+            return
+        given = (*first.inputs, *first.operands.values(), *first.expected.values())
+        if sum(array.nbytes for array in given) > _MOST_RANDOM:
             return
         judge.stretch.cut.reset()
         results = sorted({one.tensor.index for one in chosen})

@@ -17,7 +17,7 @@ from onnx_tflite_plugin.verify.comparison.trial import Run, Trial
 from onnx_tflite_plugin.verify.criteria import Tolerance
 from onnx_tflite_plugin.verify.runtimes.structure import block_scales, is_dynamic_range
 from onnx_tflite_plugin.verify.submodels.points import Submodel
-from onnx_tflite_plugin.verify.submodels.references import FLOAT_WEIGHTS, OperandSet, References
+from onnx_tflite_plugin.verify.submodels.references import FLOAT_WEIGHTS, PERTURBED, OperandSet, References
 from onnx_tflite_plugin.verify.submodels.stretch import Stretch
 
 
@@ -118,8 +118,10 @@ class Judge:
         expected: Array,
         kernels: str,
         allowed: Tolerance | None = None,
+        *,
+        change: float = 0.0,
     ) -> Comparison:
-        """Compare a result with one answer of LiteRT."""
+        """Compare a result with one answer of LiteRT. ``change``: that of the answer by the last bits of the operands."""
         tolerance = (
             allowed
             or self.setting.allowed
@@ -138,6 +140,7 @@ class Judge:
         largest = criteria.largest_of([given[index] for index in submodel.leaves if index in given]) if sums else 0.0
         floor = max(
             criteria.CANCELLATION * largest,
+            min(criteria.PERTURBED * change, criteria.MOST_PERTURBED * largest),
             *(points.kernel_errors.get(op.index, 0.0) for op in submodel.operators),
             inherited_step(submodel.tensor, points.producers, tolerance, points.cut | points.entered),
         )
@@ -151,16 +154,24 @@ class Judge:
         if self.setting.is_substituted:
             return None
         index = submodel.tensor.index
+        expected = one.expected[index]
         missing = False
         for name, answer in self.references.answers():
             missing |= name == FLOAT_WEIGHTS and index not in answer
-            if index in answer and (found := self._compare_with(submodel, one, actual, answer[index], name)).ok:
+            if index not in answer:
+                continue
+            if name == PERTURBED:
+                change = _largest_change(answer[index], expected)
+                found = self._compare_with(submodel, one, actual, expected, "builtin", change=change)
+            else:
+                found = self._compare_with(submodel, one, actual, answer[index], name)
+            if found.ok:
                 return found
         if not missing:
             return None
         # float kernels refuse the operator, as one with a fused TANH: what dynamic quantization makes of a network
         allowed = self.setting.trial.tolerance
-        found = self._compare_with(submodel, one, actual, one.expected[index], "builtin", allowed)
+        found = self._compare_with(submodel, one, actual, expected, "builtin", allowed)
         return found if found.ok else None
 
     def _record_mismatch(self, submodel: Submodel, one: OperandSet, found: Comparison) -> None:
@@ -173,3 +184,11 @@ class Judge:
         name = f"{submodel.tensor.name} of {codes} in isolation"
         read = {index: array for index, array in one.operands.items() if index in submodel.leaves}
         self.decision.differing.append(Finding(submodel, replace(found, name=name), one._replace(operands=read)))
+
+
+def _largest_change(answer: Array, expected: Array) -> float:
+    """Return the largest absolute difference of finite floats; 0 for other dtypes or shapes."""
+    if answer.dtype.kind != "f" or answer.shape != expected.shape:
+        return 0.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        return criteria.largest_of([answer - expected])

@@ -121,6 +121,17 @@ def rounded_operands(tensors: Sequence[Tensor], operands: Mapping[int, Array]) -
     return {**operands, **{t.index: _round(operands[t.index]) for t in tensors if t.dtype == "float32"}}
 
 
+def perturbed_operands(tensors: Sequence[Tensor], operands: Mapping[int, Array]) -> dict[int, Array]:
+    """Return the operands with each float32 changed by one unit in its last place, up or down."""
+    generator = np.random.default_rng(0)
+
+    def perturb(array: Array) -> Array:
+        units = generator.integers(0, 2, array.shape, np.int8).astype(np.float32) * 2 - 1
+        return np.asarray(array + units * np.spacing(np.abs(array)), np.float32)
+
+    return {**operands, **{t.index: perturb(operands[t.index]) for t in tensors if t.dtype == "float32"}}
+
+
 def _round(array: Array) -> Array:
     low, high = min(float(array.min(initial=0)), 0.0), max(float(array.max(initial=0)), 0.0)
     if low == high or not np.isfinite((low, high)).all():

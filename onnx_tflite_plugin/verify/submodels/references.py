@@ -1,4 +1,7 @@
-"""Further answers of LiteRT for submodels that do not match its builtin kernels; one match is enough."""
+"""Further answers of LiteRT for submodels that do not match its builtin kernels; one match is enough.
+
+The answer on perturbed operands is no reference: it shows how far LiteRT's own result moves with the last bits of the operands.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ from typing import NamedTuple
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.comparison.trial import Run
-from onnx_tflite_plugin.verify.submodels.operands import rounded_operands
+from onnx_tflite_plugin.verify.submodels.operands import perturbed_operands, rounded_operands
 from onnx_tflite_plugin.verify.submodels.stretch import Stretch
 
-FLOAT_WEIGHTS = "float weights"
+FLOAT_WEIGHTS, ROUNDED, PERTURBED = "float weights", "rounded operands", "perturbed operands"
 
 
 class OperandSet(NamedTuple):
@@ -24,7 +27,7 @@ class OperandSet(NamedTuple):
 
 
 class References:
-    """LiteRT's other answers for operand sets: XNNPACK, float weights, and float weights on rounded operands.
+    """LiteRT's other answers for operand sets: XNNPACK, float weights, float weights on rounded operands, perturbed operands.
 
     ``dynamic_range``: the model has operators whose kernels quantize activations. ``stateful``: a set needs those before
     it, which are kept. ``fresh``: each set begins with the initial states.
@@ -32,7 +35,7 @@ class References:
 
     def __init__(self, stretch: Stretch, *, dynamic_range: bool, stateful: bool, fresh: bool) -> None:
         self.stretch, self.stateful, self.fresh = stretch, stateful, fresh
-        self.names = ("xnnpack", *((FLOAT_WEIGHTS, "rounded operands") if dynamic_range else ()))
+        self.names = ("xnnpack", *((FLOAT_WEIGHTS, ROUNDED) if dynamic_range else ()), PERTURBED)
         self._sessions: dict[str, Callable[[OperandSet], Mapping[int, Array]]] = {}
         self._waiting: dict[str, list[OperandSet]] = {name: [] for name in self.names}
         self._answers: dict[str, Mapping[int, Array]] = {}
@@ -64,12 +67,14 @@ class References:
             return {}
 
     def _session(self, name: str) -> Callable[[OperandSet], Mapping[int, Array]]:
-        session = self.stretch.litert("xnnpack" if name == "xnnpack" else "builtin", floats=name != "xnnpack")
+        kernels = "xnnpack" if name == "xnnpack" else "builtin"
+        session = self.stretch.litert(kernels, floats=name in (FLOAT_WEIGHTS, ROUNDED))
         points = self.stretch.points
         tensors = [points.entry.subgraph.tensors[index] for index in (*session.inputs, *session.given)]
+        change = {ROUNDED: rounded_operands, PERTURBED: perturbed_operands}.get(name)
 
         def run(one: OperandSet) -> Mapping[int, Array]:
             values = {**points.by_index(one.inputs), **one.operands}
-            return session.run(rounded_operands(tensors, values) if name == "rounded operands" else values)
+            return session.run(change(tensors, values) if change else values)
 
         return run
