@@ -47,7 +47,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Setting:
-    """What holds for all submodels of a conversion.
+    """Settings of all submodels of a conversion.
 
     ``allowed``: the tolerance that a user gave. ``dequantized``: the ONNX model has floats in place of quantized integers.
     ``stateful``: a run needs those before it. ``fresh``: LiteRT forgets its states every run.

@@ -1,4 +1,4 @@
-"""Where both models are cut: the ONNX values that hold TFLite tensors, and the submodels between them."""
+"""Cut points of both models: the ONNX values that hold TFLite tensors, and the submodels between them."""
 
 from __future__ import annotations
 
