@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from onnx_tflite_plugin.errors import InconclusiveError
 from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.graph.names import resolve_keys
+from onnx_tflite_plugin.graph.randomness import random_nodes
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import VerifyOptions
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify.comparison.tensors import held_values
 from onnx_tflite_plugin.verify.comparison.trial import Run
 from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.run import verify
@@ -46,8 +48,6 @@ def measure_errors(
         drawn = drawn[:1]
     except InconclusiveError:
         return [], verdict, wrong, {}, 0.0
-    outputs = _output_comparisons(pair, verification)
-    compared = [(outputs.get(value.name, one), value) for one, value in _errors(pair, drawn)]
     tensors = pair.entry.subgraph.tensors
     errors = [
         {
@@ -58,28 +58,19 @@ def measure_errors(
             "ok": comparison.ok,
             "text": comparison.text,
         }
-        for comparison, value in compared
+        for comparison, value in _errors(pair, drawn)
     ]
     seconds, rest = _by_operator(onnx, pair.pairs.feeds(drawn[0]), runs)
     return errors, verdict, wrong, seconds, rest
 
 
 def _errors(pair: ModelPair, drawn: Sequence[Run]) -> list[tuple[Comparison, TensorValue]]:
-    """Return the error of every tensor along the network; without quantization, on LiteRT's own operands."""
-    if not pair.tensors.is_dequantized:
-        return list(pair.tensors.errors(drawn))
-    decision = decide(pair, drawn, random=False, exact=True)
-    values = {value.name: value for values in pair.tensors.values.values() for value in values}
+    """Return the error of every tensor, on LiteRT's own operands."""
+    random = any(True for _ in random_nodes(pair.session.proto.graph))
+    decision = decide(pair, drawn, random=random, exact=True)
+    values = {value.name: value for values in held_values(pair.entry, pair.session).values() for value in values}
     wrong = {one.submodel.value.name: one.comparison for one in decision.differing}
     return [(one, values[name]) for name, one in {**decision.agreed, **wrong}.items()]
-
-
-def _output_comparisons(pair: ModelPair, verification: Verification) -> dict[str, Comparison]:
-    """Return the verdict's comparison of each output, by ONNX value: with the kernel set that agrees best, so that the
-    page does not contradict its verdict. LiteRT keeps intermediate tensors of the builtin kernels only.
-    """
-    values = pair.tensors.output_values()
-    return {values[one.name]: one for one in verification.comparisons if one.name in values}
 
 
 def _sentence(verification: Verification) -> str:

@@ -204,7 +204,7 @@ function details(index) {
 function errors() {
   const parent = element("errors");
   if (!page.errors.length) { element("errors-hint").textContent = "Not compared."; return; }
-  element("errors-hint").textContent = "Along the network: the error as a share of the tolerance. Beyond 1 a tensor is outside the tolerance of a single operator" + (page.wrong ? ". " : page.errors.some((one) => !one.ok) ? "; the outputs are within theirs, so these are rounding errors that accumulate. Intermediate tensors are compared with LiteRT's builtin kernels, whose rounding differs from XNNPACK's. " : ". ") + page.compared;
+  element("errors-hint").textContent = "Each operator computed from LiteRT's own operands: its error as a share of its tolerance. Beyond 1 it differs. " + page.compared;
   const NS = "http://www.w3.org/2000/svg";
   const width = 1200, height = 180, left = 46, floor = 1e-4;
   const svg = document.createElementNS(NS, "svg");

@@ -34,7 +34,7 @@ from onnx_tflite_plugin.source.metadata import describe_interface
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.rounding import rounds
-from onnx_tflite_plugin.verify.comparison.tensors import HeldTensors
+from onnx_tflite_plugin.verify.comparison.tensors import held_values
 from onnx_tflite_plugin.verify.comparison.trial import Pairs, Run, Trial, patience_after
 from onnx_tflite_plugin.verify.criteria import Tolerance
 from onnx_tflite_plugin.verify.inputs import random_inputs
@@ -146,11 +146,6 @@ class ModelPair:
             raise InconclusiveError(f"{'; '.join(reasons)}, and no operator remains to compare")
         self.reasons += tuple(f"{reason}: these operators were not compared" for reason in reasons)
         return notes
-
-    @cached_property
-    def tensors(self) -> HeldTensors:
-        """TFLite tensors that values of the ONNX model hold."""
-        return HeldTensors(self.trial, self.session, fresh=self.fresh)
 
     def _origin(self) -> tuple[str | None, Part | None]:
         """Return the signature and the submodel that the ONNX model was converted from. Raises VerificationError."""
@@ -314,7 +309,7 @@ class ModelPair:
     @cached_property
     def reason_without_submodels(self) -> str:
         """Return why submodels are not compared; empty if they are."""
-        if self.tensors.values:
+        if held_values(self.entry, self.session):
             return ""
         if not self.single:
             return "values of the ONNX model are named after the tensors of another signature"

@@ -5,13 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import onnx_tflite_plugin as otp
 from conformance.cases import builtin
-from conformance.cases.state.variables import running_sum
-from conformance.models import Net
 from onnx_tflite_plugin.errors import InvalidModel
-from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime, Tolerance, Trial, draw
-from onnx_tflite_plugin.verify.comparison.tensors import HeldTensors
+from onnx_tflite_plugin.verify import LiteRT, draw
 from onnx_tflite_plugin.verify.runtimes.extraction import cut_file
 from onnx_tflite_plugin.verify.runtimes.structure import entry, read
 
@@ -29,17 +25,3 @@ def test_a_file_whose_offsets_lead_nowhere_is_not_cut() -> None:
     data = next(case for case in builtin() if case.id == "ABS-float32").build()
     with pytest.raises(InvalidModel, match="an offset is invalid"):
         cut_file(data[:40], read(data).main, [0], [1])
-
-
-@pytest.mark.parametrize("fresh", [True, False])
-def test_a_search_of_a_model_that_carries_no_states_begins_anew_in_every_run(fresh: bool) -> None:
-    net = Net()
-    running_sum("float32")(net)
-    data = net.build()
-    proto = otp.convert(data, state="reset").proto
-    model = read(data)
-    trial = Trial(data, model, entry(model), Tolerance())
-    search = HeldTensors(trial, OnnxRuntime(proto), fresh=fresh)
-    compared = [comparison for comparison, _ in search.errors(draw(trial.entry, runs=3))]
-    assert len(compared) >= 3
-    assert all(comparison.ok for comparison in compared) is fresh

@@ -5,16 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from onnx_tflite_plugin.graph.metadata import TensorValue
-from onnx_tflite_plugin.source.model import Operator, Options, Quantization, Tensor
+from onnx_tflite_plugin.source.model import Operator, Options, Tensor
 from onnx_tflite_plugin.verify import model_pair
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
-from onnx_tflite_plugin.verify.comparison.tensors import Divergence, HeldTensors
+from onnx_tflite_plugin.verify.comparison.tensors import Divergence
 from onnx_tflite_plugin.verify.comparison.trial import pair_values
-from onnx_tflite_plugin.verify.criteria import Tolerance
 from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.runtimes.ort import OrtError
 from onnx_tflite_plugin.verify.runtimes.structure import is_stateful
@@ -41,40 +38,6 @@ MAKERS = {op.outputs[0].index: op for op in OPERATORS if op.outputs[0] is not No
 def test_a_divergence_names_the_onnx_value_where_it_is_called_otherwise() -> None:
     assert Divergence(T[1], OPERATORS[0], "t1", WRONG).text.startswith("tensor 1 't1' of operator 0 A: max 9 LSB")
     assert "of operator 0 A (ONNX value 'v'): max" in Divergence(T[1], OPERATORS[0], "v", WRONG).text
-
-
-@pytest.mark.parametrize(
-    ("value", "comparable"),
-    [
-        (TensorValue("v", 0, 0), True),
-        (TensorValue("v", 0, 0, form="float"), True),
-        (TensorValue("v", 0, 1), True),
-        (TensorValue("v", 0, 1, form="float"), False),
-        (TensorValue("v", 1, 0), False),
-        (TensorValue("v", 0, 2), False),
-        (TensorValue("v", 0, -1), False),
-    ],
-)
-def test_only_stored_integers_and_floats_of_the_subgraph_are_what_litert_has(
-    value: TensorValue, comparable: bool
-) -> None:
-    made: Any = HeldTensors.__new__(HeldTensors)
-    tensors = [tensor(0), tensor(1, "int8", quantization=Quantization((0.5,), (0,)))]
-    made.trial = SimpleNamespace(entry=SimpleNamespace(subgraph=SimpleNamespace(index=0, tensors=tensors)))
-    assert made._is_comparable(value) is comparable
-
-
-def test_tensors_are_compared_in_the_order_of_execution_where_both_runtimes_have_them_in_one_rank() -> None:
-    made: Any = HeldTensors.__new__(HeldTensors)
-    made.producers = MAKERS
-    made.trial = SimpleNamespace(entry=SimpleNamespace(subgraph=GRAPH), tolerance=Tolerance())
-    made.values = {k: [TensorValue(f"v{k}", 0, k)] for k in (4, 3, 2, 1)}
-    made.trial.step = lambda tensor, producers: 0.0
-    array = np.arange(6, dtype=np.float32).reshape(2, 3)
-    kept = {1: array, 2: array, 4: array}
-    arrays = {"v1": array, "v2": array[None], "v3": array, "v4": -array}
-    found = [(value.tensor, one.ok) for one, value in made._comparisons(arrays, kept)]
-    assert found == [(1, True), (4, False)]
 
 
 @pytest.mark.parametrize(

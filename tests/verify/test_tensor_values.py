@@ -6,19 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from onnx_tflite_plugin.graph.metadata import TensorValue
-from onnx_tflite_plugin.source.model import Operator
 from onnx_tflite_plugin.verify import Comparison
-from onnx_tflite_plugin.verify.comparison.tensors import Divergence, HeldTensors
+from onnx_tflite_plugin.verify.comparison.tensors import Divergence, held_values
 from tests.helpers.verify_graphs import entry_of, operator, slot, subgraph
 
 OFF = Comparison("t2", "step", 9.0, 1.0, 1.0)
-
-
-def search_of(*values: TensorValue, operators: tuple[Operator, ...] = ()) -> HeldTensors:
-    graph = subgraph(*operators, inputs=[slot(0), slot(1, "int8", scale=0.5), slot(2)])
-    trial: Any = SimpleNamespace(entry=entry_of(graph))
-    session: Any = SimpleNamespace(tensor_values=values)
-    return HeldTensors(trial, session, fresh=False)
 
 
 def test_values_of_another_graph_or_of_no_tensor_or_floats_of_integers_are_not_compared() -> None:
@@ -34,9 +26,9 @@ def test_values_of_another_graph_or_of_no_tensor_or_floats_of_integers_are_not_c
         TensorValue("none", 0, -1, form="stored"),
         TensorValue("dequantized", 0, 1, form="float"),
     ]
-    search = search_of(*others, *compared)
-    assert search.values == {1: compared[:1], 0: compared[1:3], 2: compared[3:]}
-    assert [search._stored_value(slot(k)) for k in (0, 1, 2, 3)] == ["as stored", "integers", "", ""]
+    graph = subgraph(inputs=[slot(0), slot(1, "int8", scale=0.5), slot(2)])
+    session: Any = SimpleNamespace(tensor_values=[*others, *compared])
+    assert held_values(entry_of(graph), session) == {1: compared[:1], 0: compared[1:3], 2: compared[3:]}
 
 
 def test_a_divergence_names_the_onnx_value_where_that_is_called_otherwise() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -15,8 +17,11 @@ from conformance.weights import bias
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
+from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
 from tests.helpers.passes_networks import Network, image
 from tests.helpers.wrong_models import Wrong, change_nodes, forget_state, integers, of_size
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 
 # --- networks ---------------------------------------------------------------------------------
 
@@ -201,3 +206,19 @@ class TestSigmoid:
     def test_more_than_that_is_wrong(self) -> None:
         given = {"x": np.linspace(-17, -15, 6, dtype=np.float32).reshape(2, 3)}
         assert not verify(*self.models(3e-7), inputs=[given]).ok
+
+
+@pytest.mark.skipif(not multiplies_exactly(), reason="this processor itself selects the other weights")
+def test_finds_a_fault_in_the_weights_that_other_processors_select() -> None:
+    proto = otp.convert(DIGITS).proto
+    branches = [a.g for node in proto.graph.node for a in node.attribute if a.name == "else_branch"]
+    assert verify(DIGITS, proto).ok
+    changed = 0
+    for branch in branches:
+        for node in branch.node:
+            if node.op_type == "Add":
+                node.op_type, changed = "Sub", changed + 1
+    assert changed
+    found = verify(DIGITS, proto)
+    assert found.verdict == "differs"
+    assert "with the weights for other processors" in found.text

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.rewrite.weights.dtypes import PROBE
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.comparison.distance import as_pairs
 from onnx_tflite_plugin.verify.comparison.trial import dtype_to_restore
@@ -18,6 +19,7 @@ from onnx_tflite_plugin.verify.submodels.points import CutPoints, read_names
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
 
+_BOOL = 9  # onnx.TensorProto.BOOL
 _LEVEL = "accuracy_level"
 """Attribute of products by stored blocks; 1 is float32."""
 _CONFIG = {"session.qdq_matmulnbits_accuracy_level": "1"}  # products of dequantized weights in float32, not int8
@@ -26,10 +28,13 @@ _CONFIG = {"session.qdq_matmulnbits_accuracy_level": "1"}  # products of dequant
 class CutModel:
     """The part of an ONNX model that computes ``values`` from given operands, or all of it.
 
-    States are carried from run to run as in the whole model.
+    States are carried from run to run as in the whole model. ``elsewhere``: with the weights that it selects on processors
+    whose 8-bit products saturate; these are exact everywhere. ``selects``: it selects weights by processor.
     """
 
-    def __init__(self, points: CutPoints, values: Sequence[TensorValue] | None = None) -> None:
+    def __init__(
+        self, points: CutPoints, values: Sequence[TensorValue] | None = None, *, elsewhere: bool = False
+    ) -> None:
         self.points = points
         self.values = points.values if values is None else values
         proto = points.session.proto
@@ -37,6 +42,9 @@ class CutModel:
         if values is None:
             outputs = list(dict.fromkeys([*(info.name for info in proto.graph.output), *outputs]))
         part = _cut_graph(proto, points, outputs, whole=values is None)
+        self.selects = any(PROBE in node.output for node in part.graph.node)
+        if elsewhere:
+            _fix_probe(part.graph)
         self.session = OnnxRuntime(part, config=_CONFIG, folder=points.session.folder)
         self._taken = {info.name for info in part.graph.input}
         self._fed = [value for value in points.fed if points.given[value.name] in self._taken]
@@ -108,6 +116,14 @@ def _cut_graph(proto: ModelProto, points: CutPoints, outputs: Sequence[str], *, 
             info.name = replaced
             del info.metadata_props[:]
     return cut
+
+
+def _fix_probe(graph: GraphProto) -> None:
+    """Make False of the value that says whether products are exact on this processor."""
+    for node in [node for node in graph.node if PROBE in node.output]:
+        graph.node.remove(node)
+    probe = graph.initializer.add()
+    probe.name, probe.data_type, probe.raw_data = PROBE, _BOOL, b"\0"
 
 
 def _rename_reads(graph: GraphProto, given: Mapping[str, str]) -> None:

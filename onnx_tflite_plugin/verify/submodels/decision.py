@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from onnx_tflite_plugin.errors import ConversionError, InconclusiveError
+from onnx_tflite_plugin.graph.extraction import extract_submodel
 from onnx_tflite_plugin.graph.randomness import random_operators
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
-from onnx_tflite_plugin.verify.comparison.tensors import Divergence
+from onnx_tflite_plugin.verify.comparison.tensors import Divergence, held_values, output_values
 from onnx_tflite_plugin.verify.comparison.trial import Run, patience_after
 from onnx_tflite_plugin.verify.model_pair import ModelPair
+from onnx_tflite_plugin.verify.runtimes.extraction import cut_file
 from onnx_tflite_plugin.verify.submodels.constants import compare_constants
 from onnx_tflite_plugin.verify.submodels.engine import Engine
 from onnx_tflite_plugin.verify.submodels.judge import Decision, Finding
@@ -62,7 +64,7 @@ def conclude(
 
     ``settles``: outputs beyond their tolerance are accepted if all submodels agree.
     """
-    values = pair.tensors.output_values()
+    values = output_values(pair.entry, pair.session)
     agreed = {name: decision.agreed[value] for name, value in values.items() if value in decision.agreed and settles}
     if decision.differing:
         first = decision.differing[0]
@@ -116,11 +118,16 @@ def save_submodels(pair: ModelPair, decision: Decision, folder: Path) -> str:
 def _save(pair: ModelPair, finding: Finding) -> SavedSubmodel | None:
     """Return a submodel as a pair of files; None if the ONNX model has none between these tensors."""
     submodel, one = finding.submodel, finding.operands
-    leaves = [pair.entry.subgraph.tensors[index] for index in sorted(submodel.leaves)]
+    held, leaves = held_values(pair.entry, pair.session), sorted(submodel.leaves)
+    stored = [next((x.name for x in held.get(index, ()) if x.form == "stored"), "") for index in leaves]
+    part = extract_submodel(pair.session.proto, stored, [submodel.value.name])
+    part = None if part is None else pair.session.load_constants(part)
+    if part is None:
+        return None
     try:
-        part = pair.tensors.submodel(leaves, submodel.tensor, submodel.value.name)
-    except ConversionError:
+        data = cut_file(pair.trial.data, pair.entry.subgraph, leaves, [submodel.tensor.index])
+    except ConversionError:  # of more than 2 GB
         return None
     entered = {t.index: array for t, array in zip(pair.entry.inputs, one.inputs, strict=True)}
     arrays = {**entered, **one.operands}
-    return None if part is None else SavedSubmodel(*part, [arrays[t.index] for t in leaves], submodel.operators)
+    return SavedSubmodel(data, part, [arrays[index] for index in leaves], submodel.operators)

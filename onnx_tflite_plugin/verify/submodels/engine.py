@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.graph.metadata import is_causal, props
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify.comparison.tensors import HeldTensors
+from onnx_tflite_plugin.verify.comparison.tensors import is_dequantized
 from onnx_tflite_plugin.verify.comparison.trial import Run, Trial
 from onnx_tflite_plugin.verify.criteria import Tolerance
 from onnx_tflite_plugin.verify.runtimes.extraction import PartWriter
@@ -54,7 +54,7 @@ class Engine:
         patience: float | None = None,
     ) -> None:
         self.trial, self.session, self.skipped, self.patience = trial, session, skipped, patience
-        dequantized = HeldTensors(trial, session, fresh=fresh).is_dequantized
+        dequantized = is_dequantized(trial.model, trial.entry, session)
         self.setting = Setting(trial, allowed, dequantized=dequantized, stateful=stateful, fresh=fresh)
         self.writer = PartWriter(trial.data, trial.entry.subgraph)
         self.decision = Decision()

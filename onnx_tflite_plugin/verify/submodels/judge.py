@@ -78,6 +78,7 @@ class Judge:
 
     def __init__(self, setting: Setting, stretch: Stretch, decision: Decision) -> None:
         self.setting, self.stretch, self.decision = setting, stretch, decision
+        self._compared_elsewhere = False
         self.references = References(
             stretch,
             dynamic_range=setting.is_dynamic_range,
@@ -93,12 +94,22 @@ class Judge:
         expected = {index: kept[index] for index in self.stretch.results if index in kept}
         one = OperandSet("observed", arrays, operands, expected)
         self.compare(one, self.stretch.submodels)
+        if not self._compared_elsewhere and self.stretch.cut_elsewhere is not None:
+            actual = self.stretch.cut_elsewhere.run(one.inputs, one.operands)
+            self._compare_results(one, self.stretch.submodels, actual, ", with the weights for other processors")
+        self._compared_elsewhere = True
         return one
 
     def compare(self, one: OperandSet, submodels: Sequence[Submodel]) -> None:
         """Compare submodels on one set of operands. Raises OrtError."""
         actual = self.stretch.cut.run(one.inputs, one.operands)
         self.references.begin(one)
+        self._compare_results(one, submodels, actual)
+
+    def _compare_results(
+        self, one: OperandSet, submodels: Sequence[Submodel], actual: Mapping[str, Array], form: str = ""
+    ) -> None:
+        """Compare results of the ONNX model, and record what is found. ``form``: of its weights, for a message."""
         for submodel in submodels:
             name = submodel.value.name
             if name not in actual or submodel.tensor.index not in one.expected:
@@ -108,7 +119,7 @@ class Judge:
             if matched is not None:
                 self.decision.agreed.setdefault(name, matched)
             else:
-                self._record_mismatch(submodel, one, found)
+                self._record_mismatch(submodel, one, found, form)
 
     def _compare_with(
         self,
@@ -174,14 +185,14 @@ class Judge:
         found = self._compare_with(submodel, one, actual, expected, "builtin", allowed)
         return found if found.ok else None
 
-    def _record_mismatch(self, submodel: Submodel, one: OperandSet, found: Comparison) -> None:
+    def _record_mismatch(self, submodel: Submodel, one: OperandSet, found: Comparison, form: str) -> None:
         """Record a submodel as differing, or as undecided with the reason; random operands alone say nothing then."""
         codes = " and ".join(dict.fromkeys(op.code for op in submodel.operators))
         if reason := undecided_reason(submodel.operators, found):
             if one.kind == "observed":
                 self.decision.undecided.append(f"{submodel.tensor.name!r} of {codes}: {reason}")
             return
-        name = f"{submodel.tensor.name} of {codes} in isolation"
+        name = f"{submodel.tensor.name} of {codes} in isolation{form}"
         read = {index: array for index, array in one.operands.items() if index in submodel.leaves}
         self.decision.differing.append(Finding(submodel, replace(found, name=name), one._replace(operands=read)))
 

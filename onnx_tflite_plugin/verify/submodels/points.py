@@ -11,6 +11,7 @@ from onnx_tflite_plugin.graph.metadata import TensorValue, belongs_to, props
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 from onnx_tflite_plugin.verify import criteria
+from onnx_tflite_plugin.verify.comparison.tensors import held_values
 from onnx_tflite_plugin.verify.comparison.trial import Pairs
 from onnx_tflite_plugin.verify.runtimes.dequantized import is_float
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
@@ -74,10 +75,9 @@ class CutPoints:
         self.makers = {name: node for node in graph.node for name in node.output}
         self.values = [
             value
-            for value in session.tensor_values
-            if value.name in self.makers
-            and value.name in self.infos
-            and self._holds_tensor(value)
+            for index, values in held_values(entry, session).items()
+            for value in values
+            if self._is_computed(entry.subgraph.tensors[index], value)
             and (kept is None or self.is_readable(value, kept))
         ]
         lowered = {index for node in graph.node for index in belongs_to(props(node.metadata_props))}
@@ -94,16 +94,11 @@ class CutPoints:
             (self._submodel(value) for value in self.values if value.tensor not in skipped), key=lambda one: one.last
         )
 
-    def _holds_tensor(self, value: TensorValue) -> bool:
-        """True if a value holds what LiteRT's tensor holds: the quantized values, or floats in both models."""
-        graph = self.entry.subgraph
-        if value.subgraph != graph.index or not 0 <= value.tensor < len(graph.tensors):
-            return False
-        tensor = graph.tensors[value.tensor]
-        if tensor.is_variable or tensor.index not in self.producers or tensor.dtype in HANDLES:
-            return False
-        # of a float tensor with parameters, LiteRT may compute integers
-        return tensor.quantization is None or (value.form == "stored" and not tensor.dtype.startswith("float"))
+    def _is_computed(self, tensor: Tensor, value: TensorValue) -> bool:
+        """True if both models compute a tensor; of a float tensor with parameters, LiteRT may compute integers."""
+        stale = tensor.dtype.startswith("float") and tensor.quantization is not None
+        known = value.name in self.makers and value.name in self.infos and tensor.index in self.producers
+        return known and not (stale or tensor.is_variable or tensor.dtype in HANDLES)
 
     def is_readable(self, value: TensorValue, kept: Mapping[int, Array]) -> bool:
         """True if LiteRT has the tensor that a value holds, of the same rank."""

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from onnx_tflite_plugin.source.model import Operator
 from onnx_tflite_plugin.verify.runtimes.extraction import PartWriter
+from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
 from onnx_tflite_plugin.verify.submodels.cut import CutModel
 from onnx_tflite_plugin.verify.submodels.expand import Expanded
 from onnx_tflite_plugin.verify.submodels.points import CutPoints, Submodel
@@ -26,6 +27,14 @@ class Stretch:
     def cut(self) -> CutModel:
         """Return the ONNX model of these submodels."""
         return CutModel(self.points, None if self.whole else [one.value for one in self.submodels])
+
+    @cached_property
+    def cut_elsewhere(self) -> CutModel | None:
+        """Return the same with the weights of other processors, if it has any that are exact on this one."""
+        if not self.cut.selects or not multiplies_exactly():
+            return None
+        values = None if self.whole else [one.value for one in self.submodels]
+        return CutModel(self.points, values, elsewhere=True)
 
     @cached_property
     def operators(self) -> list[Operator]:
