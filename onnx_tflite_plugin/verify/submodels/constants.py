@@ -39,15 +39,19 @@ def compare_constants(entry: Entry, session: OnnxRuntime) -> Iterator[tuple[Oper
     held = _computed_constants(session)
     for op in entry.subgraph.operators:
         for tensor, values in stored[op.index]:
-            shares = [_overlap(values, array) for array in held.get(op.index, ())]
-            best = max(shares, default=0.0)
+            arrays = held.get(op.index, ())
+            whole = [array for array in arrays if array.size == np.prod(tensor.shape)]
+            if len(whole) == 1:  # neither padded nor split, so that zeros count, too
+                best = _overlap(values, whole[0])
+            else:
+                best = max((_overlap(_nonzero(values), _nonzero(array)) for array in arrays), default=0.0)
             if _LIKE <= best < 1:
                 wrong = f"{1 - best:.1%} of the weights differ from the file"
                 yield op, Comparison(f"{tensor.name} of {op.code}", "value", float("inf"), 1 - best, 0.0, problem=wrong)
 
 
 def _dequantize(tensor: Tensor) -> Array | None:
-    """Return the nonzero values of a quantized constant; None for other tensors, and for few values."""
+    """Return the values of a quantized constant; None for other tensors, and for few values."""
     quantization = tensor.quantization
     if not isinstance(tensor.data, Stored) or tensor.dtype not in _DTYPES or not isinstance(quantization, Quantization):
         return None
@@ -59,12 +63,11 @@ def _dequantize(tensor: Tensor) -> Array | None:
         along[quantization.axis] = len(quantization.scale)
     scale = np.asarray(quantization.scale, np.float32).reshape(along)
     points = np.asarray(quantization.zero_point, np.int32).reshape(along if len(quantization.zero_point) > 1 else ())
-    return _nonzero((integers.reshape(tensor.shape).astype(np.int32) - points) * scale)
+    return np.asarray((integers.reshape(tensor.shape).astype(np.int32) - points) * scale, np.float32).reshape(-1)
 
 
 def _nonzero(values: Array) -> Array:
-    flat = np.asarray(values, np.float32).reshape(-1)
-    return np.asarray(flat[flat != 0])
+    return np.asarray(values[values != 0])
 
 
 def _overlap(values: Array, others: Array) -> float:
@@ -77,7 +80,7 @@ def _overlap(values: Array, others: Array) -> float:
 
 
 def _computed_constants(session: OnnxRuntime) -> Mapping[int, list[Array]]:
-    """Return the nonzero float values that follow from constants alone and that one operator's nodes read, by operator."""
+    """Return the float arrays that follow from constants alone and that one operator's nodes read, by operator."""
     graph = session.proto.graph
     fixed = {tensor.name for tensor in graph.initializer}
     nodes: list[NodeProto] = []
@@ -101,7 +104,7 @@ def _computed_constants(session: OnnxRuntime) -> Mapping[int, list[Array]]:
     for name, array in zip(wanted, results, strict=True):
         if array.dtype == np.float32:
             for operator in readers[name]:
-                held.setdefault(operator, []).append(_nonzero(array))
+                held.setdefault(operator, []).append(array.reshape(-1))
     return held
 
 
