@@ -17,7 +17,7 @@ Every key and its text is written and read only here.
 | node | ``operators`` | the TFLite operators it was lowered from, calls before their callees, ``subgraph:operator,...`` |
 | node | ``handler``, ``pack`` | the handler that lowered it, and its pack |
 | node | ``name`` | the name of the TFLite operator's first output |
-| value | ``tensor``, ``form``, ``order``, ``shift`` | see :class:`TensorValue` |
+| value | ``tensor``, ``form``, ``order``, ``shift``, ``channels`` | see :class:`TensorValue` |
 
 Every key has the prefix :data:`PREFIX`. Neither onnx nor onnx_ir is loaded.
 """
@@ -25,7 +25,7 @@ Every key has the prefix :data:`PREFIX`. Neither onnx nor onnx_ir is loaded.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -36,6 +36,7 @@ PREFIX = "onnx_tflite_plugin."
 _STATE, _WEIGHTS = PREFIX + "state", PREFIX + "weights"
 _ATTENTION, _RENAMED = PREFIX + "attention", PREFIX + "renamed"
 _SIGNATURE, _PART, _SOURCE = PREFIX + "signature", PREFIX + "part", PREFIX + "source"
+_CHANNELS = PREFIX + "channels"
 _LENGTHS, _ACTIVATIONS = PREFIX + "lengths", PREFIX + "activations"
 
 
@@ -297,7 +298,8 @@ class TensorValue(NamedTuple):
     """A value of the ONNX model that holds a TFLite tensor.
 
     ``order``: the value is ``numpy.transpose(tensor, order)``, without omitted axes of size 1 and with an added axis for
-    each -1. ``shift``: the number added to the quantized values. ``form``: "stored" or "float".
+    each -1. ``shift``: the number added to the quantized values. ``form``: "stored" or "float". ``channels``: the tensor's
+    channel in each channel of the value (axis 1), -1 for an added one; empty if they are the same.
     """
 
     name: str
@@ -306,9 +308,10 @@ class TensorValue(NamedTuple):
     order: tuple[int, ...] | None = None
     shift: int = 0
     form: str = "stored"
+    channels: tuple[int, ...] = ()
 
     def apply(self, array: Array) -> Array:
-        """Return the tensor's array in the layout of the ONNX value."""
+        """Return the tensor's array in the layout of the ONNX value; added channels are 0."""
         if self.order is not None:
             kept = [axis for axis in self.order if axis >= 0]
             omitted = [axis for axis in range(array.ndim) if axis not in kept]
@@ -317,10 +320,16 @@ class TensorValue(NamedTuple):
         if self.shift:
             shifted = array.astype(np.int32) + self.shift
             array = shifted.astype(_STORED_ELSEWHERE.get(array.dtype.name, array.dtype))
+        if self.channels:
+            channels = np.asarray(self.channels)
+            array = np.take(array, np.maximum(channels, 0), axis=1)
+            array[:, channels < 0] = 0
         return array
 
     def restore(self, array: Array, dtype: np.dtype[Any]) -> Array | None:
         """Return the tensor's array from the ONNX value; None if its rank does not match the permutation."""
+        if self.channels and array.ndim > 1:
+            array = np.take(array, [self.channels.index(k) for k in range(max(self.channels) + 1)], axis=1)
         if self.shift:
             array = (array.astype(np.int32) - self.shift).astype(dtype)
         if self.order is not None:
@@ -346,10 +355,35 @@ def write_tensor(
 
     ``order``: as written by ``layout.order.spelled``.
     """
-    for key in ("tensor", "form", "order", "shift"):
+    for key in ("tensor", "form", "order", "shift", "channels"):
         given.pop(PREFIX + key, None)
     texts = {"tensor": f"{subgraph}:{tensor}", "form": form, "order": order, "shift": str(shift) if shift else ""}
     given.update({PREFIX + key: text for key, text in texts.items() if text})
+
+
+def write_channels(given: MutableMapping[str, str], channels: Sequence[int]) -> None:
+    """Write which of its former channels each channel of a value is, -1 for an added one."""
+    held = read_tensor("", given)
+    if held is None:
+        return
+    before = held.channels or range(max(channels) + 1)
+    given[_CHANNELS] = ",".join(_ranges([before[k] if k >= 0 else -1 for k in channels]))
+
+
+def _ranges(channels: Sequence[int]) -> Iterator[str]:
+    """Yield ascending channels as ``first:number``, and added ones as ``:number``."""
+    start = 0
+    for k in range(1, len(channels) + 1):
+        step = 1 if channels[start] >= 0 else 0
+        if k == len(channels) or channels[k] != channels[start] + step * (k - start):
+            yield f"{channels[start] if step else ''}:{k - start}"
+            start = k
+
+
+def _read_channels(text: str) -> Iterator[int]:
+    for part in text.split(","):
+        first, _, number = part.partition(":")
+        yield from range(int(first), int(first) + int(number)) if first else [-1] * int(number)
 
 
 def holds_tensor(given: Mapping[str, str]) -> bool:
@@ -363,6 +397,7 @@ def read_tensor(name: str, given: Mapping[str, str]) -> TensorValue | None:
         subgraph, tensor = (int(part) for part in texts["tensor"].split(":"))
         order = tuple(int(axis) for axis in texts["order"].split(",")) if texts.get("order") else None
         shift = int(texts.get("shift") or 0)
+        channels = tuple(_read_channels(texts["channels"])) if texts.get("channels") else ()
     except (KeyError, ValueError):
         return None
-    return TensorValue(name, subgraph, tensor, order, shift, texts.get("form", "stored"))
+    return TensorValue(name, subgraph, tensor, order, shift, texts.get("form", "stored"), channels)

@@ -38,6 +38,40 @@ def test_tensor_metadata_restores_layout_and_dtype(order: tuple[int, ...] | None
 
 
 @pytest.mark.parametrize(
+    ("channels", "text"),
+    [
+        ([0, 1, 2, -1], "0:3,:1"),
+        ([2, 0, 1], "2:1,0:2"),
+        ([0, 1, 2, 1, 2, -1, -1], "0:3,1:2,:2"),
+        ([-1, 1, -1, 0, 2], ":1,1:1,:1,0:1,2:1"),
+    ],
+)
+def test_metadata_restores_added_copied_and_reordered_channels(channels: list[int], text: str) -> None:
+    given: dict[str, str] = {}
+    metadata.write_tensor(given, 0, 7, order="0,3,1,2")
+    metadata.write_channels(given, channels)
+    assert given[PREFIX + "channels"] == text
+    value = metadata.read_tensor("v", given)
+    assert value is not None
+    array = np.arange(1, 2 * 5 * 7 * 3 + 1, dtype=np.float32).reshape(2, 5, 7, 3)
+    held = value.apply(array)
+    assert held.shape == (2, len(channels), 5, 7)
+    for k, channel in enumerate(channels):
+        np.testing.assert_array_equal(held[:, k], array[..., channel] if channel >= 0 else 0)
+    back = value.restore(held, array.dtype)
+    assert back is not None
+    np.testing.assert_array_equal(back, array)
+
+
+def test_channels_that_move_twice_are_those_of_the_tensor() -> None:
+    given: dict[str, str] = {}
+    metadata.write_tensor(given, 0, 7)
+    metadata.write_channels(given, [0, 1, 2, -1])
+    metadata.write_channels(given, [3, 2, 0, 1, -1])
+    assert given[PREFIX + "channels"] == ":1,2:1,0:2,:1"
+
+
+@pytest.mark.parametrize(
     ("initial", "first"),
     [(None, [[0, 0, 0], [0, 0, 0]]), (7, [[7] * 3] * 2), ([1, 2, 3, 4, 5, 6], [[1, 2, 3], [4, 5, 6]])],
 )

@@ -23,7 +23,9 @@ from onnx_tflite_plugin.rewrite.channels import pad_channels, split_single_featu
 from onnx_tflite_plugin.rewrite.tokens import bound_masked_scores
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.targets import target_named
-from onnx_tflite_plugin.verify import verify
+from onnx_tflite_plugin.verify import OnnxRuntime, verify
+from onnx_tflite_plugin.verify.runtimes.structure import entry, read
+from onnx_tflite_plugin.verify.submodels.points import CutPoints
 from tests.helpers.passes_networks import MARK, RULES, Network, build_model, image
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -324,8 +326,7 @@ def test_verify_finds_first_diverging_tensor_after_rewrites(name: str) -> None:
     held.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(held)[::-1], stored))
     found = verify(data, proto)
     assert found.diverging is not None
-    padded = {"folded": "wide"}  # which is the first after it that is not padded
-    assert found.diverging.tensor.name == padded.get(name, name)
+    assert found.diverging.tensor.name == name
 
 
 @pytest.mark.parametrize(
@@ -352,3 +353,11 @@ def test_conversion_imports_only_passes_for_operators_in_the_model(tmp_path: Pat
     others = {"unroll_loops", "fold_captures"}  # of an option, and of other targets
     expected = {rule.module or name for name, rule in RULES.items() if rule.operators <= there and name not in others}
     assert set(ran.stdout.split()) & {rule.module or name for name, rule in RULES.items()} == expected
+
+
+def test_values_say_which_tensor_they_hold_after_all_rules() -> None:
+    data = build_model(integers)
+    conversion = otp.convert(data)
+    assert conversion.report.passes
+    submodels = CutPoints(entry(read(data)), OnnxRuntime(conversion.proto)).submodels
+    assert max(len(one.operators) for one in submodels) <= 3, [one.tensor.name for one in submodels]

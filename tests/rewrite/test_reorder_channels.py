@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from conformance.builder import TensorRef
 from conformance.models import constant
+from onnx_tflite_plugin.graph.metadata import PREFIX, read_tensor
 from onnx_tflite_plugin.rewrite.channels.reorder_channels import neighbors
 from onnx_tflite_plugin.rewrite.weights.products import overflows, products
 from onnx_tflite_plugin.source.model import Array
@@ -198,10 +199,12 @@ def test_per_channel_requantization_prevents_reordering() -> None:
     assert apply(PASS, ir.from_proto(onnx.shape_inference.infer_shapes(proto))) == 0
 
 
-def test_reordered_tensor_has_no_tensor_metadata() -> None:
+def test_metadata_says_the_order_of_the_channels() -> None:
     applied = Applied(PASS, chain())
-    assert not applied.marks("maker")
-    assert applied.marks("reader")
+    held = read_tensor("maker", {PREFIX + key: text for key, text in applied.marks("maker").items()})
+    assert held is not None
+    assert sorted(held.channels) == list(range(24)) != list(held.channels)
+    assert "channels" not in applied.marks("reader")
 
 
 # --- pairing ----------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.api.declarations import Decline
+from onnx_tflite_plugin.graph.metadata import write_channels
 from onnx_tflite_plugin.rewrite.channels.padding import LITTLE, Convolution, Padding, PaddingFlow
-from onnx_tflite_plugin.rewrite.editor import Editor, clear_metadata
+from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import BLOCK, constant_shape, nodes_of, sizes
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
 from onnx_tflite_plugin.source.model import Array
@@ -140,6 +141,8 @@ def _update_value(editor: Editor, flow: PaddingFlow, value: ir.Value, padding: P
             else:
                 whole = editor.emit("Gather", value, np.asarray(padding.positions), axis=1)
         editor.replace_uses(value, whole, uses)
-    clear_metadata(value)
+    channels = np.full(padding.size, -1)
+    channels[list(padding.positions)] = np.arange(len(padding.positions))
+    write_channels(value.metadata_props, channels.tolist())
     if shape is not None:
         value.shape = ir.Shape([shape[0], padding.size, *shape[2:]])

@@ -76,7 +76,7 @@ def rewrite(editor: Editor, reordering: Reordering) -> int:
         editor.rebuild(node, range(1, len(node.inputs)), permute_features)
     for node in shared.readers:
         editor.rebuild(node, [1], permute_channels)
-    shared.set_channels(shared.channels)
+    shared.set_channels(order)
     return gaining
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
 import onnx_ir as ir
 
+from onnx_tflite_plugin.graph.metadata import write_channels
 from onnx_tflite_plugin.rewrite.channels.padding import CHANNELWISE, Convolution, is_per_tensor
-from onnx_tflite_plugin.rewrite.editor import clear_metadata
 from onnx_tflite_plugin.rewrite.matching import sizes
 
 
@@ -75,9 +75,9 @@ class SharedChannels:
         shape = sizes(value)
         return shape is not None and len(shape) == self.rank and shape[1] == self.channels
 
-    def set_channels(self, size: int) -> None:
-        """Set the number of channels of the values, and remove their metadata, which describes other channels."""
+    def set_channels(self, channels: Sequence[int]) -> None:
+        """Set the channels of the values: which of the former ones each is, -1 for an added one."""
         for value in self.values:
             if value.shape is not None:
-                value.shape = ir.Shape([value.shape[0], size, *list(value.shape)[2:]])
-            clear_metadata(value)
+                value.shape = ir.Shape([value.shape[0], len(channels), *list(value.shape)[2:]])
+            write_channels(value.metadata_props, channels)

@@ -175,7 +175,8 @@ class Doubling:
         for node in self.shared.readers:
             split = layers[node].splits
             written[node] = written.get(node, Written.of(layers[node])).with_channels(copied, size, split=split)
-        self.shared.set_channels(size)
+        added = size - self.channels - len(copied)
+        self.shared.set_channels([*range(self.channels), *copied, *[-1] * added])
 
 
 _BLOCK = 4  # channels that kernels of symmetric weights read in place; blocks of 16 gain nothing, and cost other processors more

@@ -13,6 +13,9 @@ from onnx_tflite_plugin.verify.criteria import Tolerance
 _FEW = 32  # minimum number of elements for a meaningful mean
 _DISTINCT = 8  # minimum number of distinct values per column for a meaningful mean
 _ROWS = 8  # minimum number of elements per float channel for a meaningful range
+_TABLE = (
+    1 << 22
+)  # pairs of a column and a value that are counted in a table, which takes a tenth of the time of sorting
 _TINY = 2.0**-126
 
 
@@ -47,13 +50,16 @@ def _biases(moves: Array, numbers: Array) -> Array:
 
     Each distinct value counts once: the most frequent value, for example the bound of a clip, may be a tie.
     """
-    known, rank = np.unique(numbers, return_inverse=True)
-    pairs = rank.reshape(numbers.shape) + len(known) * np.arange(
-        numbers.shape[1]
-    )  # one number per column and distinct value
-    found, place, counts = np.unique(pairs, return_inverse=True, return_counts=True)
-    each = np.bincount(place.reshape(-1), moves.reshape(-1)) / counts
-    column = found // len(known)
+    ranks = numbers.astype(np.int64) - int(numbers.min())
+    span = int(ranks.max()) + 1
+    pairs = (ranks + span * np.arange(numbers.shape[1])).reshape(-1)  # one number per column and distinct value
+    known = np.arange(span * numbers.shape[1])
+    if len(known) > _TABLE:  # values of 16 bits in many columns
+        known, pairs = np.unique(pairs, return_inverse=True)
+    counts = np.bincount(pairs, minlength=len(known))
+    found = np.flatnonzero(counts)
+    each = np.bincount(pairs, moves.reshape(-1), len(known))[found] / counts[found]
+    column = known[found] // span
     distinct = np.bincount(column)
     return np.where((numbers.std(0) > 1) & (distinct >= _DISTINCT), np.bincount(column, each) / distinct, 0.0)
 
