@@ -19,7 +19,7 @@ from conformance.declared import instances
 from conformance.runner import CaseTrial
 from conformance.variants import Variant
 from onnx_tflite_plugin.api import Handler, Operator
-from onnx_tflite_plugin.graph.kernels import LOADED_FROM, OLDEST_RUNTIME, first_runtime_of
+from onnx_tflite_plugin.graph.kernels import LOADED_FROM, OLDEST_RUNTIME, SCATTERS_FROM, first_runtime_of
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
 
@@ -64,6 +64,7 @@ VERSIONS = f"""\
 Converted models in the default opset load in ONNX Runtime {OLDEST_RUNTIME} and later. The exceptions follow. Other opsets:
 {", ".join(f"{opset} loads from {version} on" for opset, version in LOADED_FROM.items())}.
 SPACE_TO_BATCH_ND with a runtime block or paddings, before a convolution of images of height 1, loads from 1.31 on.
+Attention over a cache (`--attention causal`) loads from {SCATTERS_FROM} on under `generic`, which then has opset 24.
 """
 
 

@@ -142,7 +142,8 @@ class ConvertOptions(CheckedOptions):
     attention: Literal["file", "causal"] = _option(
         ADVANCED, "file",
         "Attention of language models over a key-value cache: file keeps the operators of the file; causal uses one "
-        "operator that writes the cache, and declares that masks among the inputs are causal and positions consecutive.",
+        "operator a layer, for target generic in opset 24, and declares that masks among the inputs are causal and positions "
+        "consecutive.",
     )  # fmt: skip
     logits: Literal["all", "last"] = _option(
         ADVANCED, "all",

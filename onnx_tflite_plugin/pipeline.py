@@ -15,7 +15,7 @@ from onnx_tflite_plugin.binding.bound import BoundGraph, BoundModel
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.binding.fusion import Fused, fuse
 from onnx_tflite_plugin.diagnosis.packs import pack_declarations
-from onnx_tflite_plugin.graph.kernels import window_warnings
+from onnx_tflite_plugin.graph.kernels import attention_warnings
 from onnx_tflite_plugin.graph.metadata import (
     read_states,
     write_activations,
@@ -162,7 +162,7 @@ class Pipeline:
         write_renames(finished.metadata_props, {old: new for old, new in pairs if old != new})
         hints = [
             *dynamic_input_warnings(report.inputs, self.target),
-            *window_warnings(finished),
+            *attention_warnings(finished),
             *attention_hints(report.inputs, report.outputs, self.options, self.target),
         ]
         report = replace(report, warnings=(*report.warnings, *hints))
@@ -199,9 +199,10 @@ class Pipeline:
         for trait, name in {(one.trait, one.name) for _, one in fusions if one.trait and one.name in fused.applied}:
             self.traits[trait] += fused.applied[name]
         if self.options.attention == "causal" and not self.attends:
-            self.host.warn(
-                "--attention causal: no attention over a cache was recognized; the model is as without the option"
-            )
+            names = tuple(f"{one.name} at" for _, one in fusions if one.trait == _ATTENTION)
+            reasons = [reason for reason in fused.declined if reason.startswith(names)]
+            reason = reasons[0] if reasons else "no attention over a cache was recognized"
+            self.host.warn(f"--attention causal: {reason}; the model is as without the option")
         fused.model = resolve(fused.model, self.target, self.highest).drop_uncalled_graphs()
         self.host.hooks.check(packs_of(fused.model))
         self.bound = fused.model

@@ -56,8 +56,8 @@ def target_of(options: ConvertOptions, host: Host) -> Target:
         )
     if options.attention == "causal" and not target.attends_causally:
         raise UnsupportedOption(
-            f"--attention causal: target {target.name} has no operator for attention over a cache; use --attention file or "
-            "--target onnxruntime"
+            f"--attention causal: target {target.name} has no operator for attention over a cache; use --attention file, "
+            "--target onnxruntime or --target generic"
         )
     target = replace(target, attends_causally=options.attention == "causal")
     if options.weights_dtype == "keep":

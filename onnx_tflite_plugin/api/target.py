@@ -46,7 +46,8 @@ class Target(Checked):
     at load time. ``multiplies_dynamically``: dynamic quantization makes products faster.
     ``rounds_activations``: activations of integer weights, and products of two activations, are rounded as in LiteRT's
     kernels if that is cheap. ``rotates_embeddings``: rotary embeddings are one operator of the runtime's own domain.
-    ``attends_causally``: attention over a cache is one operator of the runtime's own domain, which writes the cache.
+    ``attends_causally``: attention over a cache is one operator that reads the used slots only: that of ``com.microsoft``, if the
+    runtime has this domain, otherwise Attention of opset 24.
     ``fused_blocks``: least and greatest power of two of block sizes that a product accepts as stored;
     any if None. ``int4_block``: weights of 4 and 2 bits with a scale per row are multiplied in int4 blocks of at most this
     size, with repeated scales, because the runtime fuses such products; 0 if it does not.

@@ -80,6 +80,9 @@ NIBBLES_FROM = "1.23"
 WINDOWS_FROM = "1.24"
 """First ONNX Runtime whose GroupQueryAttention limits attention to a window; 1.22 and 1.23 compute other values."""
 
+SCATTERS_FROM = "1.25"
+"""First ONNX Runtime with TensorScatter on the CPU; 1.24 loads opset 24 without it."""
+
 
 def first_runtime(opset: int, casts: Iterable[str]) -> str:
     """Return the first ONNX Runtime that loads a model of this opset with casts of these dtypes; empty if all supported do."""
@@ -96,16 +99,27 @@ def first_runtime_of(model: ir.Model) -> str:
         for value in (*node.inputs, *node.outputs)
         if value is not None and value.type is not None
     )
-    return max(first_runtime(model.graph.opset_imports[""], casts), WINDOWS_FROM if _has_windows(model) else "")
+    return max(
+        first_runtime(model.graph.opset_imports[""], casts),
+        WINDOWS_FROM if _has_windows(model) else "",
+        SCATTERS_FROM if _has_scatters(model) else "",
+    )
 
 
-def window_warnings(model: ir.Model) -> list[str]:
-    """Return a warning if older versions of ONNX Runtime load the model but compute other values."""
-    if not _has_windows(model):
-        return []
-    return [
-        f"attention within a window needs ONNX Runtime {WINDOWS_FROM} or later; older versions compute other values"
-    ]
+def attention_warnings(model: ir.Model) -> list[str]:
+    """Return a warning if attention of the model needs a newer ONNX Runtime than the rest, or a newer opset."""
+    warnings = []
+    if _has_windows(model):
+        warnings.append(
+            f"attention within a window needs ONNX Runtime {WINDOWS_FROM} or later; older versions compute other values"
+        )
+    if _has_scatters(model):
+        opset = model.graph.opset_imports[""]
+        warnings.append(
+            f"the model has opset {opset}, because attention over a cache needs TensorScatter; ONNX Runtime {SCATTERS_FROM} or later "
+            "runs it"
+        )
+    return warnings
 
 
 def _has_windows(model: ir.Model) -> bool:
@@ -113,6 +127,10 @@ def _has_windows(model: ir.Model) -> bool:
         node.op_type == "GroupQueryAttention" and "local_window_size" in node.attributes
         for node in model.graph.all_nodes()
     )
+
+
+def _has_scatters(model: ir.Model) -> bool:
+    return any(node.op_type == "TensorScatter" for node in model.graph.all_nodes())
 
 
 def describe_old_runtime(model: ir.Model) -> str:

@@ -19,6 +19,7 @@ GENERIC = Target(
     dequantizes=frozenset({"MaxPool", "Where"}),
     widens=WIDER,
     quantizes_weights=True,  # as ONNX Runtime does
+    attends_causally=True,
     no_integer_kernel={
         **dict.fromkeys(("Pad", "Max", "Min", "Clip", "Relu", "MaxPool", "ReduceMax", "ReduceMin", "Resize"), _INT16),
         **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _INT16 | {"int32", "int64"}),

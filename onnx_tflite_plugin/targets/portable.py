@@ -12,6 +12,7 @@ PORTABLE = replace(
     GENERIC,
     name="portable",
     opsets=(11, 13, 26),
+    attends_causally=False,
     defaults={"quantization": "float", "weights": "fold", "unroll": 32},
     lacks={"If": "many runtimes have no branches; use --target generic, or --outputs to leave the operator out"},
     passes=("fold_captures",),

@@ -14,6 +14,7 @@ QNN = replace(
     GENERIC,
     name="qnn",
     opsets=(13, 19, 23),
+    attends_causally=False,
     defaults={"unroll": 32},
     # Activations are unsigned; weights stay int8, and 4 bits are widened.
     storage={"int8": ("uint8", 128)},

@@ -12,6 +12,7 @@ TVM = replace(
     GENERIC,
     name="tvm",
     opsets=(13, 19, 23),
+    attends_causally=False,
     quantizes=INTEGERS - _SUB_BYTE,
     weights={"int4": ("int8", 0), "int2": ("int8", 0)},
     # TVM resizes the last two axes whatever the scales are, and returns a result of another shape.

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 from packaging.version import Version
 
-from onnx_tflite_plugin.graph.kernels import LOADED_FROM, NIBBLES_FROM, OLDEST_RUNTIME, first_runtime
+from onnx_tflite_plugin.graph.kernels import LOADED_FROM, NIBBLES_FROM, OLDEST_RUNTIME, SCATTERS_FROM, first_runtime
 from tools.minimum_versions import minimum_versions
 
 INSTALLED = Version(ort.__version__)
@@ -44,6 +44,17 @@ def test_4_bit_casts_load_from_the_version_in_the_table(dtype: int) -> None:
         helper.make_node("Cast", ["narrow"], ["y"], to=TensorProto.FLOAT),
     ]
     assert loads(nodes, 21) == (Version(NIBBLES_FROM) <= INSTALLED)
+
+
+@pytest.mark.needs("onnx", "1.19", "opset 24")
+def test_scatters_into_caches_load_from_the_version_in_the_table() -> None:
+    nodes = [
+        helper.make_node("Unsqueeze", ["x", "axes"], ["cache"]),
+        helper.make_node("TensorScatter", ["cache", "cache"], ["written"], axis=1),
+        helper.make_node("Squeeze", ["written", "axes"], ["y"]),
+    ]
+    axes = helper.make_node("Constant", [], ["axes"], value_ints=[0])
+    assert loads([axes, *nodes], 24) == (Version(SCATTERS_FROM) <= INSTALLED)
 
 
 @pytest.mark.parametrize(

@@ -32,12 +32,32 @@ def cases() -> Iterator[Case]:
     yield attention("of one token to one group", replace(COLUMNS, groups=1), 1)
     yield attention("of five tokens within seven", replace(ROWS, window=7), 5)
     yield attention("of one token, and a write that nothing reads", ROWS, 1, writes=True)
+    yield from standard_cases()
     yield unsupported_attention("of heads of 12 elements", replace(ROWS, depth=12))
     yield unsupported_attention("to later tokens", ROWS, allowed=np.ones((19, 19), bool))
     yield unsupported_attention(
         "to tokens and none before the third", ROWS, allowed=np.tril(np.ones((19, 19), bool)) & (np.arange(19) != 2)
     )
     yield unsupported_attention("to keys of another position", ROWS, shifts=True)
+
+
+def standard_cases() -> Iterator[Case]:
+    """Yield attention as standard operators, whose opset is 24 unless an older one is requested."""
+    for sizes in (ROWS, COLUMNS):
+        yield standard_attention(f"of one token, {sizes.form}", sizes, 1)
+        yield standard_attention(f"of five tokens, {sizes.form}", sizes, 5)
+    yield standard_attention("of one token to each head", replace(ROWS, groups=6), 1)
+    yield standard_attention("of five tokens to one group", replace(COLUMNS, groups=1), 5)
+    yield standard_attention("of five tokens within seven", replace(ROWS, window=7), 5)
+    yield standard_attention("of heads of 12 elements", replace(ROWS, depth=12), 5)
+    yield standard_attention("of one token, opset 19", ROWS, 1, opsets=(19,), nodes={"TensorScatter": 0, "Softmax": 1})
+    yield standard_attention("to later tokens", ROWS, 1, allowed=np.ones((19, 19), bool), nodes={"TensorScatter": 0})
+
+
+def standard_attention(name: str, sizes: Sizes, count: int, **case: Any) -> Case:
+    """Return a case of a target without operators of its own."""
+    nodes = {"TensorScatter": 2, "Attention": 1, "Softmax": 0}
+    return attention(f"{name}, standard operators", sizes, count, **{"targets": ("generic",), "nodes": nodes, **case})
 
 
 def attention(

@@ -12,6 +12,7 @@ from conformance.language_model import Sizes, feeds, language_model
 from onnx_tflite_plugin import VerifyOptions, convert
 from onnx_tflite_plugin.conversion import Conversion
 from onnx_tflite_plugin.errors import UnsupportedOption
+from onnx_tflite_plugin.runtime import Session
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
@@ -94,13 +95,52 @@ def test_window_that_needs_a_newer_onnx_runtime_causes_warning(sizes: Sizes, war
     assert any("needs ONNX Runtime 1.24" in warning for warning in warnings) == warned
 
 
-def test_model_without_cached_attention_is_reported_and_unchanged() -> None:
-    conversion = convert_model(replace(FORMS[0], depth=12), "decode")
-    assert any("no attention over a cache" in warning for warning in conversion.report.warnings)
-    assert {tuple(x.shape) for x in conversion.report.inputs if x.name.startswith("kv")} == {(1, 19, 2, 12)}
+@pytest.mark.parametrize(
+    ("sizes", "options", "reason"),
+    [
+        (replace(FORMS[0], depth=12), {}, "the size of a head, 12, is not a multiple of 8"),
+        (FORMS[0], {"target": "generic", "opset": 19}, "needs opset 24"),
+    ],
+    ids=["heads", "opset"],
+)
+def test_attention_that_stays_is_reported_with_the_reason(sizes: Sizes, options: Any, reason: str) -> None:
+    conversion = convert_model(sizes, "decode", **options)
+    assert any(reason in warning for warning in conversion.report.warnings)
+    assert {tuple(x.shape) for x in conversion.report.inputs if x.name.startswith("kv")} == {(1, 19, 2, sizes.depth)}
 
 
-@pytest.mark.parametrize("target", ["generic", "openvino"])
+def test_model_without_attention_over_caches_is_reported() -> None:
+    data = language_model(replace(FORMS[0], layers=0))
+    warnings = convert(data, signature="decode", attention="causal").report.warnings
+    assert any("no attention over a cache was recognized" in warning for warning in warnings)
+
+
+@pytest.mark.parametrize(("options", "opset"), [({}, 24), ({"opset": 26}, 26)], ids=["default", "26"])
+def test_standard_operators_raise_the_opset_and_the_report_gives_the_reason(options: Any, opset: int) -> None:
+    report = convert_model(FORMS[0], "decode", target="generic", **options).report
+    assert report.opset == opset
+    assert any(f"opset {opset}, because attention over a cache needs TensorScatter" in x for x in report.warnings)
+    assert convert(language_model(FORMS[0]), signature="decode", target="generic").report.opset == 19
+
+
+@pytest.mark.needs("onnxruntime", "1.25", "TensorScatter")
+@pytest.mark.parametrize("signature", ["prefill_5", "decode", "all"])
+@pytest.mark.parametrize("sizes", FORMS, ids=NAMES)
+def test_standard_operators_agree_with_litert(sizes: Sizes, signature: str) -> None:
+    conversion = convert_model(sizes, signature, target="generic", verify=VerifyOptions(runs=3))
+    assert conversion.verification is not None
+    assert conversion.verification.ok
+    assert conversion.report.nodes["Attention"] == (1 if signature == "prefill_5" else 2)
+
+
+@pytest.mark.needs("onnxruntime", "1.25", "TensorScatter")
+def test_sessions_generate_the_same_tokens_with_either_operator() -> None:
+    prompt = [3, 17, 5, 23, 11]
+    own, standard = (Session(convert_model(FORMS[1], "all", target=name)) for name in ("onnxruntime", "generic"))
+    assert standard.generate(prompt, 8) == own.generate(prompt, 8)
+
+
+@pytest.mark.parametrize("target", ["portable", "openvino"])
 def test_target_without_the_operator_is_refused(target: str) -> None:
     with pytest.raises(UnsupportedOption, match=f"target {target} has no operator for attention over a cache"):
         convert_model(FORMS[0], "decode", target=target)
