@@ -1,8 +1,11 @@
-"""Rotary embeddings that are decomposed: the halves of each row as one vector, rotated by an angle of its position."""
+"""Rotary embeddings that are decomposed: the halves of each row as one vector, rotated by an angle of its position.
+
+Either the halves are multiplied by the angles, or whole rows and rows with swapped halves by tables that repeat the angles.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,8 @@ from onnx_tflite_plugin.api import (
     Call,
     Context,
     Decline,
+    Implicit,
+    Instance,
     Match,
     NotQuantizable,
     Operand,
@@ -19,11 +24,13 @@ from onnx_tflite_plugin.api import (
     Value,
     fusion,
     operands,
+    out,
 )
 from op_handlers.kernels.operands import NO_ACTIVATION
+from op_handlers.kernels.views import Makers, has_sizes, makers_of, positions, view_of
 
 x, cos, sin = operands("x cos sin")
-begin, length, middle, rest = operands("begin length middle rest", constant=True)
+begin, length, middle, rest, minus = operands("begin length middle rest minus", constant=True)
 
 
 def rotation_pattern() -> Call:
@@ -41,20 +48,31 @@ def rotation_pattern() -> Call:
 def check_rotation(match: Match) -> Mapping[str, Any] | Decline:
     """Return a Decline unless whole rows are rotated, by one angle per position and pair of elements."""
     input = match[x]
-    if input.rank != 4 or None in input.dims[2:] or (input.dims[-1] or 1) % 2:
-        return Decline("the input does not have four axes with rows of even size")
+    if None in input.dims[2:]:
+        return Decline("the number or the size of rows is dynamic")
+    if reason := _describe_other_halves(match):
+        return Decline(reason)
     rows, half = input.dims[2], (input.dims[-1] or 0) // 2
-    (joined, *_) = (op for call, op in match.calls.items() if call.code == "CONCATENATION")
-    if joined.options.axis % input.rank != 3:
-        return Decline("the halves are not concatenated along the last axis")
-    expected = ((begin, [0, 0, 0, 0]), (middle, [0, 0, 0, half]))
-    if any(list(match[place].array.reshape(-1)) != start for place, start in expected):
-        return Decline("the slices do not begin at the halves of the last axis")
-    if not _covers(input, match[length], [half]) or not _covers(input, match[rest], [half, -1]):
-        return Decline("the slices do not cover the rows")
     if any(_matrix_dims(match[factor]) != _drop_leading_ones((rows, half)) for factor in (cos, sin)):
         return Decline("the angles are not one per position and pair of elements")
     return {}
+
+
+def _describe_other_halves(match: Match) -> str:
+    """Return the reason why the slices are not the halves of rows, or are joined otherwise; empty if they are."""
+    input = match[x]
+    if input.rank != 4 or (input.dims[-1] or 1) % 2:
+        return "the input does not have four axes with rows of even size"
+    half = (input.dims[-1] or 0) // 2
+    (joined, *_) = (op for call, op in match.calls.items() if call.code == "CONCATENATION")
+    if joined.options.axis % input.rank != 3:
+        return "the halves are not concatenated along the last axis"
+    expected = ((begin, [0, 0, 0, 0]), (middle, [0, 0, 0, half]))
+    if any(list(match[place].array.reshape(-1)) != start for place, start in expected):
+        return "the slices do not begin at the halves of the last axis"
+    if not _covers(input, match[length], [half]) or not _covers(input, match[rest], [half, -1]):
+        return "the slices do not cover the rows"
+    return ""
 
 
 def _covers(whole: Tensor, size: Tensor, part: Sequence[int]) -> bool:
@@ -90,3 +108,86 @@ def rotary_embedding(ctx: Context, x: Value, cos: Value, sin: Value) -> Value:
     tables = (table if ctx.op[k].rank == 2 else ctx.ops.Reshape(table, [-1, half]) for k, table in ((1, cos), (2, sin)))
     y: Value = ctx.ops.domain("com.microsoft").RotaryEmbedding(x, np.zeros(1, np.int64), *tables)
     return y
+
+
+def table_patterns() -> Iterator[Call]:
+    """Yield ``x cos + (-b, a) sin`` of rows x with the halves a and b."""
+    a, b = Call("SLICE", x, begin, length), Call("SLICE", x, middle, rest)
+    for negated in (Call("MUL", b, minus, commutes=True, **NO_ACTIVATION), Call("NEG", b)):
+        swapped = Call("CONCATENATION", negated, a, **NO_ACTIVATION)
+        terms = (Call("MUL", *pair, commutes=True, **NO_ACTIVATION) for pair in ((x, cos), (swapped, sin)))
+        yield Call("ADD", *terms, commutes=True, **NO_ACTIVATION)
+
+
+def check_tables(match: Match) -> Mapping[str, Any] | Decline:
+    """Return the axes of the rows; a Decline unless tables have a row per position and repeat the angles."""
+    input = match[x]
+    if reason := _describe_other_halves(match):
+        return Decline(reason)
+    if input.dims[0] != 1:
+        return Decline("the batch size is not 1")
+    if minus in match.tensors and (match[minus].array.size != 1 or match[minus].array.reshape(()) != -1):
+        return Decline("a half is scaled by another number than -1")
+    axis = _position_axis(input, match[cos])
+    if axis is None or axis != _position_axis(input, match[sin]):
+        return Decline("the angles are not one per position and pair of elements")
+    (end, *_) = match.calls.values()
+    makers = makers_of(match.graphs[end.subgraph].operators)
+    if not all(_repeats_angles(match[table], makers) for table in (cos, sin)):
+        return Decline("the halves of the tables may differ")
+    return {"letters": "bnth" if axis == 2 else "btnh"}
+
+
+def _position_axis(rows: Tensor, table: Tensor) -> int | None:
+    """Return the axis of rows along which the table has angles, 1 or 2; None for other tables."""
+    sizes = (*[1] * (rows.rank - table.rank), *table.dims)
+    if len(sizes) != rows.rank or sizes[0] != 1 or sizes[-1] != rows.dims[-1]:
+        return None
+    for axis in (2, 1):
+        if sizes[3 - axis] == 1 and sizes[axis] == rows.dims[axis]:
+            return axis
+    return None
+
+
+def _repeats_angles(table: Tensor, makers: Makers) -> bool:
+    """True if both halves of each row are equal: repeated angles, or functions of these."""
+    while has_sizes(table):
+        view = view_of(table, makers)
+        half = view.ids.shape[-1] // 2
+        if (view.ids[..., :half] == view.ids[..., half:]).all():
+            return True
+        op = makers.get(view.source)
+        in_place = (
+            view.source.shape[-1:] == table.shape[-1:] and (view.ids.reshape(-1) == positions(table).reshape(-1)).all()
+        )
+        if op is None or op.code not in ("COS", "SIN") or not in_place:
+            return False
+        table = op[0]
+    return False
+
+
+def table_axes(at: Instance) -> str:
+    """Return the axes of batch, position, head and element."""
+    letters = " ".join(at.op.options.letters)
+    return f"{letters}, _, _ -> {letters}"
+
+
+@fusion(
+    "ROTARY_EMBEDDING_TABLES",
+    pattern=tuple(table_patterns()),
+    inputs=(x, cos, sin),
+    check=check_tables,
+    trait="rotates_embeddings",
+    layout=Implicit({0: "b t n h", out(0): "b t n h"}),
+    axes=table_axes,
+    types="float32, float32, float32",
+    quantization=NotQuantizable(),
+)
+def rotary_embedding_tables(ctx: Context, x: Value, cos: Value, sin: Value) -> Value:
+    """Emit com.microsoft's RotaryEmbedding with half of each table, each row at its own position."""
+    letters, dims = ctx.options.letters, ctx.op[0].dims
+    heads, size = (dims[letters.index(letter)] or 0 for letter in "nh")
+    tables = (ctx.ops.Slice(ctx.ops.Reshape(table, [-1, size]), [0], [size // 2], [1]) for table in (cos, sin))
+    rows = ctx.ops.Reshape(x, [1, -1, heads * size])
+    y = ctx.ops.domain("com.microsoft").RotaryEmbedding(rows, np.zeros(1, np.int64), *tables)
+    return ctx.reshape_to_slot(y, out(0))

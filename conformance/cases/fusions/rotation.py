@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from conformance.builder import TensorRef
 from conformance.case import Case
 from conformance.models import Net, constant, net, tensor
 
 OP = "SUB"  # the support table counts these cases for the operator of the first half
+OP_OF_TABLES = "ADD"
 ROWS = (2, 3, 5, 14)
 NODE = "com.microsoft.RotaryEmbedding"
 
@@ -30,6 +33,62 @@ def cases() -> Iterator[Case]:
     yield similar_cases("of a part", (2, 3, 5, 17))
     yield similar_cases("of three axes", (3, 5, 14))
     yield similar_cases("backwards", joined=(1, 0))
+    yield from table_cases()
+
+
+def table_cases() -> Iterator[Case]:
+    """Yield rows and rows of swapped halves times tables that repeat the angles, and what resembles them."""
+    yield table_case("of heads")
+    yield table_case("of heads, for any runtime", targets=("generic",), nodes={NODE: 0})
+    yield table_case("of heads, opset 13", opsets=(13,))
+    yield table_case("of one row", (1, 3, 1, 14))
+    yield table_case("of positions before heads", (1, 5, 3, 14), table=(1, 5, 1, 14))
+    yield table_case("of heads, negated by NEG", negation="NEG")
+    yield table_case("by angles of each head", table=(1, 3, 1, 14))
+    yield table_case("that is none, of a batch", (2, 3, 5, 14), nodes={NODE: 0})
+    yield table_case("that is none, by other angles in the second half", repeats=False, nodes={NODE: 0})
+    yield table_case("that is none, of halves exchanged", starts=(7, 0), nodes={NODE: 0})
+    yield table_case("that is none, by a half times -2", negation=-2.0, nodes={NODE: 0})
+    yield table_case("that is none, by angles of heads and positions", table=(1, 3, 5, 14), nodes={NODE: 0})
+
+
+def table_case(
+    name: str,
+    shape: tuple[int, int, int, int] = (1, 3, 5, 14),
+    *,
+    table: Sequence[int] = (),
+    starts: Sequence[int] | None = None,
+    negation: str | float = -1.0,
+    repeats: bool = True,
+    **case: Any,
+) -> Case:
+    """Return a case. ``table``: shape of the angles. ``repeats``: their halves are equal. ``negation``: an operator or a factor."""
+    half = shape[-1] // 2
+    sizes = tuple(table) or (1, shape[2], shape[3])
+
+    def draw(model: Net) -> None:
+        x = model.input(tensor(*shape))
+        begins = (0, half) if starts is None else starts
+        part = tensor(*shape[:-1], half)
+        angles = [model.input(tensor(*sizes[:-1], half)) for _ in range(1 if repeats else 2)]
+        whole = model.call("CONCATENATION", [angles[0], angles[-1]], tensor(*sizes), axis=len(sizes) - 1)
+        cos, sin = (model.call(code, [whole], tensor(*sizes)) for code in ("COS", "SIN"))
+        a, b = (
+            model.call("SLICE", [x, constant([0, 0, 0, start]), constant([*shape[:-1], half])], part)
+            for start in begins
+        )
+        factor = [] if isinstance(negation, str) else [constant(np.float32(negation))]
+        negated = model.call(negation if isinstance(negation, str) else "MUL", [b, *factor], part)
+        swapped = model.call("CONCATENATION", [negated, a], tensor(*shape), axis=3)
+        terms = [model.call("MUL", [left, right], tensor(*shape)) for left, right in ((x, cos), (swapped, sin))]
+        model.output(model.call("ADD", terms, tensor(*shape)))
+
+    return net(
+        OP_OF_TABLES,
+        f"rotary embedding by tables {name}",
+        draw,
+        **{"targets": ("onnxruntime",), "nodes": {NODE: 1}, **case},
+    )
 
 
 def rotary_case(
