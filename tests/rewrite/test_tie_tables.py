@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from conformance.builder import ModelBuilder, blockwise
+from conformance.builder import ModelBuilder, blockwise, quant
 from conformance.case import Case
 from conformance.cases.tensor import indexing
 from conformance.runner import run_case
@@ -40,6 +40,21 @@ def tied_graph(product: str = PRODUCT, **other: Any) -> Any:
     return graph(text, 21, **{**stored, "bias": np.ones(ROWS, np.float32), **other})
 
 
+def graph_of_rows(table: Any = None, scales: Any = None, user: str = "Gather (table, ids)") -> Any:
+    """Return a graph like :func:`tied_graph` with a scale per row, which blocks of the product repeat."""
+    text = f"""(int64[5] ids, float[3,{DEPTH}] x) => (uint8[5,32] rows, float[5,1] s, float[3,{ROWS}] y) {{
+        rows = {user} s = Gather (scales, ids)
+        d = DequantizeLinear <axis = 0, block_size = {BLOCK}> (w, ws)
+        y = MatMul (x, d) }}"""
+    stored = {
+        "table": (pack_nibbles() if table is None else table).reshape(ROWS, -1),
+        "scales": SCALES[:, :1] if scales is None else scales,
+        "w": NUMBERS.T.astype(ml_dtypes.int4),
+        "ws": np.repeat(SCALES[:, :1].T, DEPTH // BLOCK, axis=0),
+    }
+    return graph(text, 21, **stored)
+
+
 changed = NUMBERS.copy()
 changed[5, 9] ^= 1
 
@@ -47,6 +62,10 @@ test_product_reads_the_bytes_of_the_table = rule_test(
     "tie_tables",
     harness.Case("MatMul", tied_graph(), nodes={"MatMulNBits": 1, "DequantizeLinear": 0}, within=1e-5),
     harness.Case("Gemm", tied_graph("Gemm (x, d)"), nodes={"MatMulNBits": 1, "DequantizeLinear": 0}, within=1e-5),
+    harness.Case("a scale per row", graph_of_rows(), nodes={"MatMulNBits": 1, "DequantizeLinear": 0}, within=1e-5),
+    declines("another number of rows", graph_of_rows(pack_nibbles(changed)), "no table has the same numbers"),
+    declines("another scale per row", graph_of_rows(scales=SCALES[:, 1:]), "no table has the same numbers"),
+    declines("columns", graph_of_rows(user="Gather <axis = -2> (table, ids)"), "the table has other users"),
     declines("another number", tied_graph(table=pack_nibbles(changed)), "no table has the same numbers"),
     declines("another scale", tied_graph(scales=SCALES * np.float32(1.5)), "no table has the same numbers"),
     declines("a bias", tied_graph("Gemm (x, d, bias)"), "has a bias"),
@@ -64,15 +83,17 @@ def test_gathered_packed_rows_equal_litert(case: Case, monkeypatch: pytest.Monke
     assert result.status == "passed", result.reasons
 
 
-def embedding_and_scores(rows: int = 300, depth: int = 768) -> bytes:
+def embedding_and_scores(rows: int = 300, depth: int = 768, *, per_row: bool = False) -> bytes:
     """Return a model that gathers rows of a 4-bit table, and multiplies them by the whole table."""
     model = ModelBuilder()
     g = model.main
-    ids, found, y = g.input("ids", (5,), "int32"), g.tensor("found", (5, depth)), g.tensor("y", (5, rows))
+    count = 1 if per_row else 5  # weights with a scale per row are multiplied in blocks for few rows only
+    ids, found, y = g.input("ids", (count,), "int32"), g.tensor("found", (count, depth)), g.tensor("y", (count, rows))
     random = np.random.default_rng(2)
     scales = g.constant("scales", random.uniform(0.05, 0.2, (rows, depth // BLOCK)).astype(np.float16))
     numbers = random.integers(-8, 8, (rows, depth)).astype(ml_dtypes.int4)
-    table = g.constant("table", numbers, quantization=blockwise(scales, BLOCK))
+    by_row = quant(random.uniform(0.05, 0.2, rows).tolist(), [0] * rows, axis=0)
+    table = g.constant("table", numbers, quantization=by_row if per_row else blockwise(scales, BLOCK))
     g.operator("EMBEDDING_LOOKUP", [ids, table], [found])
     g.operator("FULLY_CONNECTED", [found, table, None], [y])
     g.output(y)
@@ -80,9 +101,11 @@ def embedding_and_scores(rows: int = 300, depth: int = 768) -> bytes:
 
 
 @pytest.mark.needs("onnxruntime", "1.25", "fusing weights with a scale per block")
-def test_embedding_and_scores_share_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("per_row", [False, True], ids=["blocks", "rows"])
+def test_embedding_and_scores_share_a_table(per_row: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handlers, "MIN_PACKED", 0)
-    data = embedding_and_scores()
-    conversion = convert(data, verify=VerifyOptions(inputs={"ids": np.array([7, 0, 299, 3, 3], np.int32)}))
+    data = embedding_and_scores(per_row=per_row)
+    ids = np.array([299] if per_row else [7, 0, 299, 3, 3], np.int32)
+    conversion = convert(data, verify=VerifyOptions(inputs={"ids": ids}))
     assert conversion.report.passes["tie_tables"] == 1
     assert conversion.proto.ByteSize() < len(data) * 1.2

@@ -1,7 +1,8 @@
 """A table of 4 bits whose rows are looked up, and by which rows are multiplied, is stored once.
 
 Embeddings of language models are the weights of the scores, too. MatMulNBits of ONNX Runtime multiplies by the bytes of the table:
-a model of 134 million weights, 28 million of them in the table, takes 86 MB in place of 104.
+a model of 134 million weights, 28 million of them in the table, takes 86 MB in place of 104. A table with a scale per row gets an
+axis of blocks, and the product repeats the scales.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.rewrite.editor import Editor
-from onnx_tflite_plugin.rewrite.matching import constant, integer, nodes_of, producer
+from onnx_tflite_plugin.rewrite.matching import constant, integer, nodes_of, producer, sizes
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
 from onnx_tflite_plugin.source.model import Array
 
@@ -22,11 +23,11 @@ ACCURACY = 4
 
 
 class Match(NamedTuple):
-    """A product by dequantized blocks whose bytes are those of ``table``."""
+    """A product by dequantized blocks whose bytes are those of ``table``; ``scales``: as stored for both, or an array to store."""
 
     product: ir.Node
     table: ir.Value
-    scales: ir.Value
+    scales: ir.Value | Array
     block: int
 
 
@@ -61,12 +62,23 @@ def check(place: Place) -> Match:
     shape = (rows, depth // block, block // 2)
     for table in tables:
         array = require_match(constant(table))
-        if array.shape == shape and np.array_equal(array, _packed(weights, block)):
-            for value in _float_tables(table):
-                found = constant(value)
-                if found is not None and np.array_equal(found, scales.T):
-                    return Match(product, table, value, block)
+        if array.shape not in (shape, (rows, depth // 2)):
+            continue
+        if not np.array_equal(array.reshape(shape), _packed(weights, block)):
+            continue
+        for value in _float_tables(table):
+            found = constant(value)
+            if found is not None and found.shape == (rows, depth // block) and np.array_equal(found, scales.T):
+                return Match(product, table, value, block)
+            if array.ndim == 2 and found is not None and found.shape == (rows, 1) and (found == scales.T).all():
+                require(all(_is_row_lookup(use.node) for use in table.uses()), "the table has other users")
+                return Match(product, table, np.ascontiguousarray(scales.T), block)
     return require_match(None, "no table has the same numbers")
+
+
+def _is_row_lookup(node: ir.Node) -> bool:
+    """True for a Gather of rows at places of a known rank."""
+    return node.op_type == "Gather" and integer(node, "axis", 0) == 0 and sizes(node.inputs[1]) is not None
 
 
 def _packed(weights: Array, block: int) -> Array:
@@ -87,7 +99,10 @@ def _float_tables(table: ir.Value) -> list[ir.Value]:
 def rewrite(editor: Editor, match: Match) -> None:
     """Emit MatMulNBits by the bytes of the table."""
     product, table, scales, block = match
-    rows, blocks, _ = require_match(constant(table)).shape
+    stored = require_match(constant(table))
+    if stored.ndim == 2:
+        table = _divide_rows(editor, table, stored.reshape(len(stored), -1, block // 2))
+    rows, blocks = len(stored), stored.size // len(stored) * 2 // block
     with editor.replacing(product):
         (y,) = editor.emitter.emit(
             "MatMulNBits",
@@ -97,6 +112,18 @@ def rewrite(editor: Editor, match: Match) -> None:
         )
     editor.graph.opset_imports.setdefault("com.microsoft", 1)
     editor.replace_value(product.outputs[0], y)
+
+
+def _divide_rows(editor: Editor, table: ir.Value, divided: Array) -> ir.Value:
+    """Return a table with an axis of blocks. Rows that are looked up lose this axis again."""
+    whole = editor.store(divided, like=table)
+    for node in [use.node for use in table.uses()]:
+        rank = len(require_match(sizes(node.inputs[1])))
+        with editor.replacing(node):
+            found = editor.emit("Gather", whole, node.inputs[1], axis=0)
+            rows = editor.emit("Reshape", found, np.asarray([*[0] * rank, divided[0].size], np.int64))
+        editor.replace_value(node.outputs[0], rows)
+    return whole
 
 
 tie_tables = RewriteRule(_places, check, rewrite)
