@@ -108,6 +108,15 @@ class Editor:
                 node.replace_input_with(slot, self._rebuilt(node, value, change))
                 self._release(value)
 
+    def remove(self, node: ir.Node) -> None:
+        """Remove a node whose results are unused, and constants that only it used."""
+        constants = [value for value in node.inputs if value is not None]
+        graph = node.graph
+        assert isinstance(graph, ir.Graph)
+        graph.remove(node, safe=True)
+        for value in constants:
+            self._release(value)
+
     def _release(self, value: ir.Value) -> None:
         """Remove a constant that is no longer used; otherwise old and new weights would be in memory together.
 

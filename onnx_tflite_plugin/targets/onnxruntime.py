@@ -106,6 +106,7 @@ ONNXRUNTIME = Target(
         "merge_reshapes",
         "gemm_to_matmul",
         "tie_tables",
+        "block_products",
         "sum_before_norm",
         "bound_masked_scores",
     ),

@@ -22,6 +22,16 @@ RULES = (
     ),
     RuleDeclaration(
         __name__,
+        "block_products",
+        "products by 4-bit weights in blocks are MatMulNBits, with packed weights",
+        Needed(
+            "without it ONNX Runtime packs the weights of a language model itself, which doubles the time to load it"
+        ),
+        frozenset({"GroupQueryAttention", "DequantizeLinear"}),
+        after=("tie_tables",),
+    ),
+    RuleDeclaration(
+        __name__,
         "keep_float_weights",
         "data of products with float weights is dequantized in two nodes",
         Needed("ONNX Runtime since 1.21 quantizes float weights between quantized operators, with other results"),

@@ -14,21 +14,18 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.rewrite.editor import Editor
-from onnx_tflite_plugin.rewrite.matching import constant, integer, nodes_of, producer, sizes
+from onnx_tflite_plugin.rewrite.matching import constant, integer, nodes_of, sizes
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
+from onnx_tflite_plugin.rewrite.weights.block_products import BlockProduct, find_block_product
 from onnx_tflite_plugin.source.model import Array
-
-ACCURACY = 4
-"""Level at which MatMulNBits rounds its operand to 8 bits, by blocks; ONNX Runtime's own fusion has the same."""
 
 
 class Match(NamedTuple):
     """A product by dequantized blocks whose bytes are those of ``table``; ``scales``: as stored for both, or an array to store."""
 
-    product: ir.Node
+    product: BlockProduct
     table: ir.Value
     scales: ir.Value | Array
-    block: int
 
 
 class Place(NamedTuple):
@@ -51,42 +48,28 @@ def _places(model: ir.Model, _: RewriteOptions) -> Iterable[Place]:
 
 def check(place: Place) -> Match:
     """Return the match, if the product is by a table of the same numbers and scales."""
-    product, tables = place
-    dequantize = require_match(producer(product.inputs[1], "DequantizeLinear"))
-    others = product.attributes.keys() & {"alpha", "beta", "transA", "transB"}
-    require(not others and len(product.inputs) < 3 and len(dequantize.inputs) < 3, "the product has a bias")
-    block = require_match(integer(dequantize, "block_size", 0) or None, "the weights have no blocks")
-    weights, scales = (require_match(constant(value)) for value in dequantize.inputs[:2])
-    require(weights.dtype.name == "int4" and integer(dequantize, "axis", 1) == 0, "the weights are not of 4 bits")
-    depth, rows = weights.shape
+    product, tables = find_block_product(place.product), place.tables
+    (depth, rows), block, scales = product.weights.shape, product.block, product.scales
     shape = (rows, depth // block, block // 2)
     for table in tables:
         array = require_match(constant(table))
         if array.shape not in (shape, (rows, depth // 2)):
             continue
-        if not np.array_equal(array.reshape(shape), _packed(weights, block)):
+        if not np.array_equal(array.reshape(shape), product.packed()):
             continue
         for value in _float_tables(table):
             found = constant(value)
             if found is not None and found.shape == (rows, depth // block) and np.array_equal(found, scales.T):
-                return Match(product, table, value, block)
+                return Match(product, table, value)
             if array.ndim == 2 and found is not None and found.shape == (rows, 1) and (found == scales.T).all():
                 require(all(_is_row_lookup(use.node) for use in table.uses()), "the table has other users")
-                return Match(product, table, np.ascontiguousarray(scales.T), block)
+                return Match(product, table, np.ascontiguousarray(scales.T))
     return require_match(None, "no table has the same numbers")
 
 
 def _is_row_lookup(node: ir.Node) -> bool:
     """True for a Gather of rows at places of a known rank."""
     return node.op_type == "Gather" and integer(node, "axis", 0) == 0 and sizes(node.inputs[1]) is not None
-
-
-def _packed(weights: Array, block: int) -> Array:
-    """Return the bytes of a matrix of 4 bits, by rows of the table."""
-    depth, rows = weights.shape
-    pairs = (weights.T.astype(np.int8) + 8).astype(np.uint8).reshape(rows, depth // block, block // 2, 2)
-    packed: Array = pairs[..., 0] | pairs[..., 1] << 4
-    return packed
 
 
 def _float_tables(table: ir.Value) -> list[ir.Value]:
@@ -98,20 +81,11 @@ def _float_tables(table: ir.Value) -> list[ir.Value]:
 
 def rewrite(editor: Editor, match: Match) -> None:
     """Emit MatMulNBits by the bytes of the table."""
-    product, table, scales, block = match
+    product, table, scales = match
     stored = require_match(constant(table))
     if stored.ndim == 2:
-        table = _divide_rows(editor, table, stored.reshape(len(stored), -1, block // 2))
-    rows, blocks = len(stored), stored.size // len(stored) * 2 // block
-    with editor.replacing(product):
-        (y,) = editor.emitter.emit(
-            "MatMulNBits",
-            [product.inputs[0], table, scales],
-            {"K": blocks * block, "N": rows, "bits": 4, "block_size": block, "accuracy_level": ACCURACY},
-            domain="com.microsoft",
-        )
-    editor.graph.opset_imports.setdefault("com.microsoft", 1)
-    editor.replace_value(product.outputs[0], y)
+        table = _divide_rows(editor, table, stored.reshape(len(stored), -1, product.block // 2))
+    product.emit(editor, table, scales)
 
 
 def _divide_rows(editor: Editor, table: ir.Value, divided: Array) -> ir.Value:
