@@ -107,6 +107,7 @@ ONNXRUNTIME = Target(
         "gemm_to_matmul",
         "tie_tables",
         "block_products",
+        "share_repeated",
         "sum_before_norm",
         "bound_masked_scores",
     ),

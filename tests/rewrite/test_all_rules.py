@@ -29,7 +29,7 @@ from onnx_tflite_plugin.verify.submodels.points import CutPoints
 from tests.helpers.passes_networks import MARK, RULES, Network, build_model, image
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-OTHERS = {"tie_tables", "block_products"}  # for large tables and language models only
+OTHERS = {"tie_tables", "block_products", "share_repeated"}  # for large tables and language models only
 ORDER = [name for name in target_named("onnxruntime").passes if name not in OTHERS]
 COUNTS = {"merge_gate_convs": 2}
 

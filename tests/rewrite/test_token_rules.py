@@ -248,3 +248,24 @@ def test_masked_weights_are_negligible_and_not_subnormal() -> None:
     masked = weights[..., np.triu(np.ones((32, 32), bool), 1)]
     assert masked.max() < 1e-24
     assert masked.min() > 1e-30
+
+
+# --- share_repeated ---------------------------------------------------------------------------
+
+
+def repeated_graph(
+    second: str = "c = Cast <to = 6> (x) d = Add (c, one)", results: str = "y = Concat <axis = 0> (b, d)"
+) -> Any:
+    """Return a graph of two layers that add the same number to the same input."""
+    text = f"""(float[3] x) => (int32[m] y) {{
+        a = Cast <to = 6> (x) b = Add (a, one) {second} {results} }}"""
+    return graph(text, one=np.array([1], np.int32), two=np.array([2], np.int32))
+
+
+test_repeated_values_are_computed_once = rule_test(
+    "share_repeated",
+    Case("a chain", repeated_graph(), count=2, nodes={"Cast": 1, "Add": 1}),
+    Case("its beginning", repeated_graph("c = Cast <to = 6> (x) d = Add (c, two)"), nodes={"Cast": 1, "Add": 2}),
+    declines("other attributes", repeated_graph("c = Cast <to = 7> (x) e = Cast <to = 6> (c) d = Add (e, two)")),
+    declines("an output", repeated_graph("", "y = Add (a, one)")),
+)

