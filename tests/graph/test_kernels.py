@@ -46,7 +46,6 @@ def test_4_bit_casts_load_from_the_version_in_the_table(dtype: int) -> None:
     assert loads(nodes, 21) == (Version(NIBBLES_FROM) <= INSTALLED)
 
 
-@pytest.mark.needs("onnx", "1.19", "opset 24")
 def test_scatters_into_caches_load_from_the_version_in_the_table() -> None:
     nodes = [
         helper.make_node("Unsqueeze", ["x", "axes"], ["cache"]),
