@@ -25,7 +25,8 @@ class Comparison:
     """One output, or one intermediate tensor, against LiteRT.
 
     ``distance``, ``mean`` and ``tolerance`` are in ``unit``: shares of the range, quantization steps, or plain values.
-    ``differing`` is a share of the elements. ``nearest``: the kernel set that the numbers are of.
+    ``differing`` is a share of the elements. ``nearest``: the kernel set that the numbers are of. ``end_to_end``: the error of an
+    output after the whole network, if the comparison is one of its operator alone.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Comparison:
     nearest: str = ""
     problem: str = ""
     mean: float = 0.0
+    end_to_end: str = ""
 
     @property
     def ok(self) -> bool:
@@ -44,6 +46,9 @@ class Comparison:
     @property
     def text(self) -> str:
         """Return a text such as ``max 1 LSB, 0.2 % of elements differ (tolerance 1 LSB)``."""
+        if self.end_to_end:
+            alone = replace(self, end_to_end="").text
+            return f"{alone} on LiteRT's own operands; end to end {self.end_to_end}, although every operator agrees"
         if self.problem:
             return self.problem
         if not self.distance:
@@ -52,6 +57,11 @@ class Comparison:
         tolerance = f"{self.tolerance:.2g}" if self.unit == "range" else self.in_unit(self.tolerance)
         nearest = "" if self.ok else f", nearest {self.nearest}"
         return f"max {self.in_unit(self.distance)}{share} (tolerance {tolerance}{nearest})"
+
+    @property
+    def error(self) -> str:
+        """Return a text such as ``max 1 LSB``."""
+        return self.problem or f"max {self.in_unit(self.distance)}"
 
     def in_unit(self, amount: float) -> str:
         """Return ``2 LSB`` for a quantized output, ``1.2e-06 of the output's range`` for a float one, else the number."""

@@ -82,25 +82,15 @@ def conclude(
     if decision.error and pair.rounds and not all(one.ok for one in outputs):
         reason = f"{NOT_COMPARED}: {decision.error}; rounding may add up to the error of the outputs"
         pair.reasons = (*pair.reasons, reason)
-        errors = _list_errors([one for one in outputs if not one.ok])
+        failed = [one for one in outputs if not one.ok]
+        errors = tuple(f"{one.name!r} end to end: {one.text}" for one in failed[:_LISTED])
         return Verification(tuple(one for one in outputs if one.ok), (), 0, notes=errors)
-    failed = [one.name for one in outputs if not one.ok]
-    settled_errors = [one for one in outputs if one.name in failed and one.name in agreed]
-    notes = _list_errors(settled_errors, f"; every operator agrees {_OPERANDS}")
     settled = tuple(
-        replace(agreed[one.name], name=one.name) if one.name in failed and one.name in agreed else one
+        one if one.ok or one.name not in agreed else replace(agreed[one.name], name=one.name, end_to_end=one.error)
         for one in outputs
     )
-    if decision.error:
-        notes = (f"{NOT_COMPARED}: {decision.error}", *notes)
+    notes = (f"{NOT_COMPARED}: {decision.error}",) if decision.error else ()
     return Verification(settled, (), 0, notes=notes, operators=decision.operators)
-
-
-def _list_errors(outputs: Sequence[Comparison], ending: str = "") -> tuple[str, ...]:
-    """Return the end-to-end errors of the first outputs, one line each, and the number of further outputs."""
-    lines = [f"{one.name!r} end to end: {one.text}{ending}" for one in outputs[:_LISTED]]
-    more = len(outputs) - _LISTED
-    return (*lines, *([f"{more} more outputs differ end to end as well"] if more > 0 else []))
 
 
 def save_submodels(pair: ModelPair, decision: Decision, folder: Path) -> str:
