@@ -7,6 +7,7 @@ import struct
 from collections.abc import Collection, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,15 +33,18 @@ def cut_file(data: bytes, subgraph: Subgraph, inputs: Sequence[int], outputs: Se
 
 
 class PartWriter:
-    """Writes parts of one subgraph of a file; the file is unpacked once. Raises InvalidModel if that fails."""
+    """Writes parts of one subgraph of a file; the file is unpacked once, if needed. Raises InvalidModel if that fails."""
 
     def __init__(self, data: bytes, subgraph: Subgraph) -> None:
         self._schema = optional("ai_edge_litert.schema_py_generated")
+        self._data, self._subgraph = data, subgraph
+
+    @cached_property
+    def _model(self) -> Any:
         try:
-            self._model = self._schema.ModelT.InitFromPackedBuf(data)
+            return self._schema.ModelT.InitFromPackedBuf(self._data)
         except (struct.error, ValueError, TypeError) as error:  # reads offsets that nothing else reads
             raise InvalidModel("no submodel can be cut out of the file: an offset is invalid") from error
-        self._data, self._subgraph = data, subgraph
 
     def between(self, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
         """Return the same as :func:`cut_file`. Raises InvalidModel for a part of more than 2 GB."""

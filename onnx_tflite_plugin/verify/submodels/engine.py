@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.errors import ConversionError, InvalidModel
 from onnx_tflite_plugin.graph.metadata import is_causal, props
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.comparison.tensors import is_dequantized
@@ -68,7 +68,7 @@ class Engine:
                 try:
                     self._compare_stretches([Stretch(points, self.writer, one, whole=False) for one in stretches], runs)
                     return self._count(points)
-                except _Unreadable:
+                except (_Unreadable, InvalidModel):
                     self.decision = Decision()
         return self._count(self._compare_whole(runs))
 
