@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
@@ -57,7 +58,8 @@ class VerifyOptions(CheckedOptions):
     tolerance: float | None = _option(
         VERIFICATION,
         None,
-        "Largest error of float outputs, as a share of their range; the default depends on the model.",
+        "Largest error of float outputs, as a share of their range, even if every operator agrees; by default only "
+        "operators decide.",
         metavar="SHARE",
         minimum=0,
     )
@@ -299,7 +301,12 @@ def choices(name: str) -> tuple[str, ...]:
 def merge(options: ConvertOptions | None, keywords: Mapping[str, Any]) -> ConvertOptions:
     """Return the options, updated by keywords. Raises TypeError and UnsupportedOption."""
     if not isinstance(options, ConvertOptions | None):
-        raise TypeError(f"options is {describe(options)}, not a ConvertOptions; give a ConvertOptions or keywords")
+        hint = (
+            "convert(…).save(PATH) writes the file"
+            if isinstance(options, str | os.PathLike)
+            else "give options as keywords"
+        )
+        raise TypeError(f"options is {describe(options)}, not a ConvertOptions; {hint}")
     known = {option.name: option for option in options_of(ConvertOptions)}
     check_keywords("convert", keywords, known)
     given = {name: {} if value is None and known[name].default == {} else value for name, value in keywords.items()}

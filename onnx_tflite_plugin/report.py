@@ -92,6 +92,9 @@ class Report:
     def __repr__(self) -> str:
         return f"<Report: {self.line}>"
 
+    def __str__(self) -> str:
+        return self.line
+
     @property
     def line(self) -> str:
         """Return a summary in one line."""

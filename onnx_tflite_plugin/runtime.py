@@ -182,12 +182,14 @@ class Session:
         other.reset()
         return other
 
-    def run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
+    def run(self, inputs: Mapping[str, Any], *others: object) -> dict[str, Array]:
         """Run the model and update its states. Returns all outputs by name in the model's order.
 
         Arrays must have the input's dtype; lists and numbers are converted to it. Raises ValueError for a name, dtype or
         shape that is not the model's. A run that fails leaves the states unchanged, but for caches that are written in place.
         """
+        if others:  # ONNX Runtime's own run takes names of outputs first
+            raise TypeError("run takes one argument, arrays by input name: run({name: array}); it returns all outputs")
         if self._decoder is not None:
             found = self._caches.run(self._check_inputs(inputs), self._carried, [port.name for port in self.outputs])
             return {port.name: from_value(value, port.type) for port, value in zip(self.outputs, found, strict=True)}

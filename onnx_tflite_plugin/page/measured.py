@@ -18,6 +18,7 @@ from onnx_tflite_plugin.verify.comparison.tensors import held_values
 from onnx_tflite_plugin.verify.comparison.trial import Run
 from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.run import verify
+from onnx_tflite_plugin.verify.runtimes.structure import producers
 from onnx_tflite_plugin.verify.submodels.decision import decide
 from onnx_tflite_plugin.verify.times.nodes import node_times
 from onnx_tflite_plugin.verify.verification import Verification
@@ -70,7 +71,9 @@ def _errors(pair: ModelPair, drawn: Sequence[Run]) -> list[tuple[Comparison, Ten
     decision = decide(pair, drawn, random=random, exact=True)
     values = {value.name: value for values in held_values(pair.entry, pair.session).values() for value in values}
     wrong = {one.submodel.value.name: one.comparison for one in decision.differing}
-    return [(one, values[name]) for name, one in {**decision.agreed, **wrong}.items()]
+    made = producers(pair.entry.subgraph)
+    found = [(one, values[name]) for name, one in {**decision.agreed, **wrong}.items()]
+    return sorted(found, key=lambda one: made[one[1].tensor].index)
 
 
 def _sentence(verification: Verification) -> str:

@@ -36,7 +36,8 @@ MOST_NUMBERS = 64
 class NameConstants(InPlacePass):
     """Rename constants whose name only numbers them; others keep the names of their tensors in the file.
 
-    Small ones that several operands share are copied. A suffix ``#1`` is dropped if no other value has the name.
+    Initial values of states keep theirs, too: they are inputs of the model. Small constants that several operands share are
+    copied. A suffix ``#1`` is dropped if no other value has the name.
     """
 
     def call(self, model: ir.Model) -> PassResult:
@@ -49,7 +50,8 @@ class NameConstants(InPlacePass):
             for slot, value in enumerate(node.inputs):
                 if value is None or not value.name:
                     continue
-                if _GENERATED.match(value.name) and graph.initializers.get(value.name) is value:
+                constant = graph.initializers.get(value.name) is value and not value.is_graph_input()
+                if constant and _GENERATED.match(value.name):
                     uses.setdefault(value, []).append((node, slot))
                 else:
                     names.claim(value.name)

@@ -76,7 +76,8 @@ def verify(
         runs: successive invocations in one session per runtime, so that states are carried. A model with large inputs and
             outputs runs fewer times. One more run has other sizes if the ONNX model has dynamic dimensions, LiteRT takes
             them, and neither ``inputs`` nor ``shapes`` sets them.
-        tolerance: a share of the range for float outputs, or a whole ``Tolerance``; the default follows from the model.
+        tolerance: a share of the range for float outputs, or a whole ``Tolerance``; outputs beyond it differ even if every
+            operator agrees. By default only operators decide.
         ranges: minimum and maximum of random values, by input name.
         signature: by default the one that was converted; each of them for a model of several, unless ``inputs`` or
             ``shapes`` are given.
@@ -183,7 +184,7 @@ def _run_and_compare(pair: ModelPair, asked: _Asked, progress: Progress) -> Veri
     outputs = () if random else _compare_outputs(pair, drawn, expected)
     fused = pair.differs_by_fusion(outputs, drawn, expected)
     notes = (FUSION, *notes) if fused else notes
-    verification = conclude(pair, outputs, decision, settles=not fused)
+    verification = conclude(pair, outputs, decision, settles=not fused, exact=asked.exact)
     wrong = tuple(one for one in pair.compare_batch() if not one.ok)
     verification = replace(verification, comparisons=(*verification.comparisons, *wrong))
     if depends(pair.session.proto):

@@ -41,6 +41,9 @@ class Verification:
         more = f"; and {len(others)} more outputs" if others else ""
         return f"<Verification: {verdict}; {first}{more}>"
 
+    def __str__(self) -> str:
+        return self.text
+
     @property
     def verdict(self) -> Verdict:
         """Return ``differs`` if a comparison fails, else ``inconclusive`` if there is a reason, else ``agrees``."""
@@ -76,7 +79,13 @@ class Verification:
         operators = "1 operator agrees" if self.operators == 1 else f"{self.operators} operators agree"
         if self.by_packs:
             kernels += f", {self.by_packs} of them with the reference kernels of packs,"
-        return f"{operators} with {kernels} on the same operands, {runs}"
+        return f"{operators} with {kernels} on the same operands, {runs}{self._end_to_end()}"
+
+    def _end_to_end(self) -> str:
+        """Return the errors of outputs beyond their end-to-end tolerance; empty if there are none."""
+        beyond = [one for one in self.comparisons if one.end_to_end]
+        more = f" and {len(beyond) - 1} more" if len(beyond) > 1 else ""
+        return f"; end to end {beyond[0].name} differs by {beyond[0].end_to_end}{more}" if beyond else ""
 
 
 def merge_verifications(found: Mapping[str, Verification]) -> Verification:

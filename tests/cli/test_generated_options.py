@@ -77,7 +77,7 @@ def test_options_and_keywords_convert_alike_and_keywords_take_precedence() -> No
     assert one.proto.SerializeToString() == two.proto.SerializeToString()
     assert otp.convert(DIGITS, options, opset=17, layout=None).report.opset == 17
     given: Any = 18
-    with pytest.raises(TypeError, match="options is the int 18, not a ConvertOptions; give a ConvertOptions"):
+    with pytest.raises(TypeError, match="options is the int 18, not a ConvertOptions; give options as keywords"):
         otp.convert(DIGITS, given)
 
 

@@ -172,3 +172,17 @@ def test_internal_names_keep_the_end_of_long_ones_and_interface_names_are_whole(
     (inner,) = names(graph) - {f"{long}input", f"{long}output"}
     assert inner.endswith("scope/inner")
     assert len(inner) <= 80
+
+
+def test_states_keep_their_names_although_those_only_number_them() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x, state = g.input("x", (1, 5)), g.tensor("tfl.pseudo_qconst", (1, 7), variable=True)
+    weights, recurrent = g.constant("w", np.ones((7, 5), np.float32)), g.constant("r", np.ones((7, 7), np.float32))
+    bias, y = g.constant("b", np.zeros(7, np.float32)), g.tensor("y", (1, 7))
+    g.operator("RNN", [x, weights, recurrent, bias, state], [y], {"fused_activation_function": "TANH"})
+    g.output(y)
+    data = model.build()
+    conversion = otp.convert(data, optimize="readable")
+    assert "tfl.pseudo_qconst" in names(conversion.proto.graph)
+    assert otp.verify(data, conversion).ok

@@ -18,7 +18,7 @@ import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import Comparison, Tolerance, criteria
-from onnx_tflite_plugin.verify.submodels import engine
+from onnx_tflite_plugin.verify.submodels import judge
 
 FLOATS = {criteria.OPERATOR: "OPERATOR", criteria.GROUP: "GROUP", criteria.RECURRENT: "RECURRENT"}
 
@@ -72,7 +72,7 @@ class Survey:
 @contextmanager
 def recording(survey: Survey) -> Iterator[None]:
     """Record every comparison of a submodel that agrees."""
-    compare = engine.compare
+    compare = judge.compare
 
     def compare_and_record(
         name: str, actual: Sequence[Array], expected: Any, tolerance: Tolerance, **options: Any
@@ -82,7 +82,7 @@ def recording(survey: Survey) -> Iterator[None]:
             survey.record(found, tolerance, by_floor=not compare(name, actual, expected, tolerance).ok)
         return found
 
-    with mock.patch.object(engine, "compare", compare_and_record):
+    with mock.patch.object(judge, "compare", compare_and_record):
         yield
 
 

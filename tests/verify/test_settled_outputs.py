@@ -63,14 +63,14 @@ def negative(node: onnx.NodeProto) -> None:
 
 def test_a_choice_among_numbers_that_differ_in_their_last_bits_is_decided_operator_by_operator() -> None:
     data, _, after = Wrong(rank, move(1e-6)).models()
-    judged = verify(data, after, tolerance=1e-3)
+    judged = verify(data, after)
     assert judged.ok, judged.text
     assert "although every operator agrees" in judged.text
 
 
 def test_an_output_in_which_litert_s_own_kernels_differ_is_decided_operator_by_operator() -> None:
     data, _, after = Wrong(chaotic, move(3e-7)).models()
-    judged = verify(data, after, tolerance=1e-3)
+    judged = verify(data, after)
     assert judged.ok, judged.text
     assert "although every operator agrees" in judged.text
     data, _, after = Wrong(chaotic, also(move(3e-7), change_nodes("Neg", negative))).models()
@@ -89,3 +89,9 @@ def test_an_output_in_which_litert_s_own_kernels_differ_is_decided_operator_by_o
 def test_a_choice_excuses_no_operator_that_is_wrong(spoil: Spoil) -> None:
     data, _, after = Wrong(rank, spoil).models()
     assert not verify(data, after, tolerance=1e-3).ok
+
+
+def test_a_tolerance_of_the_user_decides_on_float_outputs() -> None:
+    data, _, after = Wrong(chaotic, move(3e-7)).models()
+    assert verify(data, after).ok
+    assert verify(data, after, tolerance=1e-3).verdict == "differs"

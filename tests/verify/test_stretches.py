@@ -152,3 +152,16 @@ def test_errors_that_the_last_bits_of_the_operands_explain_are_excused() -> None
     proto = otp.convert(data).proto
     silence = {"x0": np.full((3, 512), 1e3 / 3, np.float32)}
     assert verify(data, proto, inputs=silence).ok
+
+
+def test_a_state_that_an_operator_computes_itself_is_not_given() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x, state, y = g.input("x", (1, 5)), g.tensor("state", (1, 7), variable=True), g.tensor("y", (1, 7))
+    weights, recurrent = g.constant("w", np.ones((7, 5), np.float32)), g.constant("r", np.full((7, 7), 0.1, np.float32))
+    bias = g.constant("b", np.zeros(7, np.float32))
+    g.operator("RNN", [x, weights, recurrent, bias, state], [y], {"fused_activation_function": "RELU"})
+    g.output(y)
+    data = model.build()
+    found = verify(data, otp.convert(data))
+    assert found.verdict == "agrees", found.text

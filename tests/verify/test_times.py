@@ -13,7 +13,15 @@ from onnx_tflite_plugin.graph.metadata import node_props
 from onnx_tflite_plugin.verify.times import bench, profile
 from onnx_tflite_plugin.verify.times.bench import TURN, WARM, Spread
 from onnx_tflite_plugin.verify.times.isolation import _IsolatedOperators
-from onnx_tflite_plugin.verify.times.nodes import NodeTime, _middle, _names, _operators, _subtract_overhead, label_nodes
+from onnx_tflite_plugin.verify.times.nodes import (
+    NodeTime,
+    _middle,
+    _names,
+    _operators,
+    _profiled_slots,
+    _subtract_overhead,
+    label_nodes,
+)
 from onnx_tflite_plugin.verify.times.profile import (
     Group,
     KindTime,
@@ -46,7 +54,7 @@ def test_a_spread_is_the_median_between_the_quartiles() -> None:
 
 def test_what_the_profile_adds_is_no_less_than_nothing() -> None:
     assert list(_subtract_overhead([], [], 3.0)) == []
-    assert list(_subtract_overhead([6.0, 0.5], [1, 3], 2.5)) == [5.0, 0.0]
+    assert list(_subtract_overhead([6.0, 0.5], [1, 3], 2.5)) == [2.5, 0.0]
 
 
 @pytest.mark.parametrize(("seconds", "count"), [(TURN, 1), (TURN / 7, 7), (10 * TURN, 1), (0.0, round(TURN / 1e-7))])
@@ -240,3 +248,9 @@ def test_a_model_is_profiled_for_a_second_but_neither_too_often_nor_too_seldom(
     assert [row.operators for row in rows] == [(0,), (1,), (2,)]
     assert [row.loss for row in rows] == [0.375, 0.25, 0.125]
     assert seen == [rounds]
+
+
+def test_a_loop_has_the_overhead_of_each_node_of_its_body_in_each_step() -> None:
+    body = helper.make_graph([helper.make_node("Abs", ["v"], ["r"], name="inner")], "body", [], [])
+    node = helper.make_node("Scan", ["x", "y"], ["z"], name="outer", body=body)
+    assert _profiled_slots(node, {"outer": 1.0, "inner": 7.0}) == 1 + 3 + 7 * 3

@@ -17,7 +17,7 @@ from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 from onnx_tflite_plugin.verify.submodels.points import CutPoints, read_names
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto
+    from onnx import GraphProto, ModelProto, NodeProto
 
 _BOOL = 9  # onnx.TensorProto.BOOL
 _LEVEL = "accuracy_level"
@@ -67,8 +67,8 @@ class CutModel:
             feeds[points.given[value.name]] = value.apply(fed)
         self.session.run(feeds)
         returned = self.session.values()
-        given = {s.input: feeds[points.given[s.output]] for s in self.session.states if s.output in points.given}
-        self.session.carry(given)  # as LiteRT assigns what it is given
+        assigned = [s for s in self.session.states if s.output in points.given and not points.is_own_state(s.output)]
+        self.session.carry({s.input: feeds[points.given[s.output]] for s in assigned})
         results = {}
         for value in self.values:
             tensor, array = tensors[value.tensor], returned[value.name]
@@ -85,11 +85,13 @@ def _cut_graph(proto: ModelProto, points: CutPoints, outputs: Sequence[str], *, 
     """
     graph, given = proto.graph, points.given
     needed, nodes = {*outputs}, []
+    fed: set[str] = set()
     for node in reversed(graph.node):
         if not needed.isdisjoint(node.output):
             nodes.append(node)
-            needed |= {name for name in read_names(node) if name not in given}
-    fed = {given[name] for node in nodes for name in read_names(node) if name in given}
+            operands = {name for name in points.given_reads(node) if name in given}
+            needed |= {*read_names(node)} - operands
+            fed |= operands
     cut = type(proto)(
         ir_version=proto.ir_version,
         opset_import=proto.opset_import,
@@ -104,13 +106,13 @@ def _cut_graph(proto: ModelProto, points: CutPoints, outputs: Sequence[str], *, 
     cut.graph.output.extend(infos[name] for name in outputs)
     computed = {name for node in nodes for name in node.output}
     cut.graph.value_info.extend(info for info in graph.value_info if info.name in computed - {*outputs})
-    _rename_reads(cut.graph, given)
     for node in cut.graph.node:
+        _rename_reads(node, {name: given[name] for name in points.given_reads(node) if name in given})
         for attribute in node.attribute:
             if attribute.name == _LEVEL:
                 attribute.i = 1
     for name, replaced in given.items():
-        if replaced in fed:
+        if name in fed:
             info = cut.graph.input.add()
             info.CopyFrom(infos[name])
             info.name = replaced
@@ -126,13 +128,11 @@ def _fix_probe(graph: GraphProto) -> None:
     probe.name, probe.data_type, probe.raw_data = PROBE, _BOOL, b"\0"
 
 
-def _rename_reads(graph: GraphProto, given: Mapping[str, str]) -> None:
-    for node in graph.node:
-        for k, name in enumerate(node.input):
-            if name in given:
-                node.input[k] = given[name]
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                _rename_reads(attribute.g, given)
-                for info in attribute.g.output:  # a captured value that a body returns
-                    info.name = given.get(info.name, info.name)
+def _rename_reads(node: NodeProto, given: Mapping[str, str]) -> None:
+    node.input[:] = [given.get(name, name) for name in node.input]
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            for inner in attribute.g.node:
+                _rename_reads(inner, given)
+            for info in attribute.g.output:  # a captured value that a body returns
+                info.name = given.get(info.name, info.name)

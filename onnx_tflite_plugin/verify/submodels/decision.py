@@ -58,11 +58,12 @@ def decide(pair: ModelPair, runs: Sequence[Run], *, random: bool, exact: bool) -
 
 
 def conclude(
-    pair: ModelPair, outputs: Sequence[Comparison], decision: Decision, *, settles: bool = True
+    pair: ModelPair, outputs: Sequence[Comparison], decision: Decision, *, settles: bool, exact: bool
 ) -> Verification:
     """Return the verdict: the models differ if a submodel differs.
 
-    ``settles``: outputs beyond their tolerance are accepted if all submodels agree.
+    ``settles``: outputs beyond their tolerance are accepted if all submodels agree; of floats only if ``exact``, without a tolerance
+    of the user.
     """
     values = output_values(pair.entry, pair.session)
     agreed = {name: decision.agreed[value] for name, value in values.items() if value in decision.agreed and settles}
@@ -86,7 +87,9 @@ def conclude(
         errors = tuple(f"{one.name!r} end to end: {one.text}" for one in failed[:_LISTED])
         return Verification(tuple(one for one in outputs if one.ok), (), 0, notes=errors)
     settled = tuple(
-        one if one.ok or one.name not in agreed else replace(agreed[one.name], name=one.name, end_to_end=one.error)
+        one
+        if one.ok or one.name not in agreed or (one.unit == "range" and not exact)
+        else replace(agreed[one.name], name=one.name, end_to_end=one.error)
         for one in outputs
     )
     notes = (f"{NOT_COMPARED}: {decision.error}",) if decision.error else ()

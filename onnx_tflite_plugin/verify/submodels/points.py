@@ -81,7 +81,8 @@ class CutPoints:
             and (kept is None or self.is_readable(value, kept))
         ]
         lowered = {index for node in graph.node for index in belongs_to(props(node.metadata_props))}
-        read = {name for node in graph.node for name in read_names(node)}
+        self._owners = {value.name: self.producers[value.tensor].index for value in self.values}
+        read = {name for node in graph.node for name in self.given_reads(node)}
         self.given = {
             value.name: value.name + _GIVEN
             for value in self.values
@@ -108,6 +109,19 @@ class CutPoints:
         return array.ndim == tensor.rank or (
             not tensor.has_rank and (value.order is None or array.ndim == len(value.order))
         )
+
+    def given_reads(self, node: NodeProto) -> Iterator[str]:
+        """Yield the values that a node may read as operands: no result that its own operator computes and keeps as a state."""
+        own = belongs_to(props(node.metadata_props))
+        for name in read_names(node):
+            if self._owners.get(name) not in own and not (not own and self.is_own_state(name)):
+                yield name
+
+    def is_own_state(self, value: str) -> bool:
+        """True if a value's operator has variable operands, so that a state that it becomes is its own result."""
+        producer = self._owners.get(value)
+        inputs = () if producer is None else self.entry.subgraph.operators[producer].inputs
+        return any(tensor is not None and tensor.is_variable for tensor in inputs)
 
     def _is_alias(self, value: TensorValue, lowered: Collection[int]) -> bool:
         """True if a tensor's operator has no nodes, where others have: its value is also that of its operand."""

@@ -47,19 +47,19 @@ def node_times(proto: ModelProto, feeds: Mapping[str, Array], runs: int) -> list
     copy = label_nodes(proto)
     with tempfile.TemporaryDirectory() as folder:
         optimized = Path(folder) / "optimized.onnx"
-        profiled = _profile_nodes(copy, feeds, runs, Path(folder), optimized)
+        profiled, counts = _profile_nodes(copy, feeds, runs, Path(folder), optimized)
         nodes = list(onnx.load(optimized, load_external_data=False).graph.node)
     paired = zip(nodes, _names(nodes, profiled), _operators(copy, nodes), strict=True)
     timed = [(node, operator, profiled[name]) for node, name, operator in paired if name in profiled]
-    slots = [1 + len(node.input) + len(node.output) for node, _, _ in timed]
+    slots = [_profiled_slots(node, counts) for node, _, _ in timed]
     seconds = _subtract_overhead([taken for *_, taken in timed], slots, _time_run(copy, feeds, runs))
     return [NodeTime(node.op_type, operator, taken) for (node, operator, _), taken in zip(timed, seconds, strict=True)]
 
 
 def _profile_nodes(
     proto: ModelProto, feeds: Mapping[str, Array], runs: int, folder: Path, optimized: Path
-) -> dict[str, float]:
-    """Return seconds per run of each node by its name in the profile."""
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return seconds per run of each node by its name in the profile, and how often it runs, as often as its loop does."""
     session = OnnxRuntime(proto, profile=folder / "profile", optimized=optimized)
     for _ in range(runs + 1):
         session.run(feeds)
@@ -69,7 +69,15 @@ def _profile_nodes(
         name, is_kernel, _ = event["name"].partition("_kernel_time")
         if event.get("cat") == "Node" and is_kernel:
             durations[name].append(event["dur"])
-    return {name: _middle(times[-runs:]) / 1e6 for name, times in durations.items()}  # the first run allocates
+    seconds = {name: _middle(times[-runs:]) / 1e6 for name, times in durations.items()}  # the first run allocates
+    return seconds, {name: len(times) / (runs + 1) for name, times in durations.items()}
+
+
+def _profiled_slots(node: NodeProto, counts: Mapping[str, float]) -> float:
+    """Return the operands that the profiler records in a run of a node, with those of its inner graphs."""
+    inner = (each for graph in _inner_graphs(node) for each in graph.node)
+    inside = sum(counts.get(each.name, 0.0) * _profiled_slots(each, counts) for each in inner)
+    return 1 + len(node.input) + len(node.output) + inside
 
 
 def _time_run(proto: ModelProto, feeds: Mapping[str, Array], runs: int) -> float:
@@ -83,10 +91,12 @@ def _time_run(proto: ModelProto, feeds: Mapping[str, Array], runs: int) -> float
     return float(np.median(times[1:]))
 
 
-def _subtract_overhead(seconds: Sequence[float], slots: Sequence[int], whole: float) -> Iterator[float]:
-    """Return times less the profiler's overhead, which is proportional to the number of operands; their sum is ``whole``."""
-    excess = max(0.0, sum(seconds) - whole) / max(1, sum(slots))
-    return (max(0.0, taken - excess * count) for taken, count in zip(seconds, slots, strict=True))
+def _subtract_overhead(seconds: Sequence[float], slots: Sequence[float], whole: float) -> list[float]:
+    """Return times less the profiler's overhead, which is proportional to the number of operands; their sum is ``whole`` at most."""
+    excess = max(0.0, sum(seconds) - whole) / max(1.0, sum(slots))
+    left = [max(0.0, taken - excess * count) for taken, count in zip(seconds, slots, strict=True)]
+    share = min(1.0, whole / max(sum(left), 1e-12))
+    return [taken * share for taken in left]
 
 
 def label_nodes(proto: ModelProto) -> ModelProto:
