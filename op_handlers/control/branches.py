@@ -61,7 +61,9 @@ def stablehlo_case(ctx: Context, index: Value, *inputs: Value) -> tuple[Value, .
 
 
 def check_parameters(ctx: Context, branch: int) -> None:
-    """Refuse parameters that the kernel would replace by those of the branches (Prepare, kernels/stablehlo_case.cc)."""
+    """Refuse quantization parameters that the kernel would replace by the branches' (Prepare,
+    kernels/stablehlo_case.cc).
+    """
     outside = [*(ctx.op.inputs[1:]), *ctx.op.outputs]
     graph = ctx.subgraph(branch)
     inside = [*graph.inputs, *graph.outputs]

@@ -19,8 +19,8 @@ DECOMPOSITION = "decomposition_subgraph_index"
 def composite(ctx: Context, *inputs: Value | None) -> list[Value]:
     """Return the decomposition, regardless of the name, unless a handler claims ``COMPOSITE.<name>``."""
     inner = ctx.subgraph(ctx.options[DECOMPOSITION]).inputs
-    alike = [
+    equal = [
         outside is not None and outside.dims == own.dims for outside, own in zip(ctx.op.inputs, inner, strict=True)
     ]
-    values = [x if x is None or same else ctx.ops.Identity(x) for x, same in zip(inputs, alike, strict=True)]
+    values = [x if x is None or same else ctx.ops.Identity(x) for x, same in zip(inputs, equal, strict=True)]
     return ctx.inline(ctx.options[DECOMPOSITION], values)

@@ -24,8 +24,8 @@ BRANCHING = ("WHILE", "IF", "STABLEHLO_CASE")
 def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
     """Emit Loop. Values that the body only forwards are captured; rows that it writes in order are stacked by the Loop.
 
-    The condition is evaluated before the first step and after each, unless it only counts, or has branches or loops of its
-    own: those are written once, so that conditions in conditions do not double at each level.
+    The condition is evaluated before the first step and after each step. A condition that only counts is omitted. One
+    with branches or loops is emitted once; otherwise nested conditions would double at each level.
     """
     cond, body = ctx.options.cond_subgraph_index, ctx.options.body_subgraph_index
     loop = CountedLoop(ctx.op, ctx.subgraph(cond), ctx.subgraph(body), ctx.subgraph(ctx.op.subgraph))
@@ -132,8 +132,8 @@ def assemble_array(
         rows = ops.Squeeze(rows, [1])
     result = next((j for j, tensor in enumerate(results) if tensor is row), None)
     stacked = [0, *(axis + 1 for axis in (range(ctx.op[k].rank - 1) if result is None else ctx.perm(~result)))]
-    moved = [stacked.index(axis) for axis in ctx.perm(k)]
-    rows = rows if moved == sorted(moved) else ops.Transpose(rows, perm=moved)
+    perm = [stacked.index(axis) for axis in ctx.perm(k)]
+    rows = rows if perm == sorted(perm) else ops.Transpose(rows, perm=perm)
     if initial is None:
         return rows
     along = ctx.axis(0, k)

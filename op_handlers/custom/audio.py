@@ -33,7 +33,7 @@ SPECTROGRAM = ("window_size", "stride")
 CEPSTRUM = ("filterbank_channel_count", "dct_coefficient_count", "lower_frequency_limit", "upper_frequency_limit")
 
 
-def whole_option(op: Operator, name: str) -> int:
+def integer_option(op: Operator, name: str) -> int:
     """Return an option as the kernels read it: an integer, truncated towards zero; 0 if the file has none."""
     value = op.options.get(name)
     return int(value) if isinstance(value, (bool, int, float)) else 0
@@ -54,7 +54,7 @@ def check_spectrogram(at: Instance) -> Decline | None:
     """Return a Decline for a window or a stride that the kernel refuses in Initialize."""
     if declined := check_options(at, SPECTROGRAM):
         return declined
-    window, stride = (whole_option(at.op, name) for name in SPECTROGRAM)
+    window, stride = (integer_option(at.op, name) for name in SPECTROGRAM)
     if window < 2:
         return Decline(f"option 'window_size' is {window}; LiteRT's kernel refuses windows of fewer than 2 samples")
     if stride < 1:
@@ -76,7 +76,7 @@ def check_spectrogram(at: Instance) -> Decline | None:
 def audio_spectrogram(ctx: Context, samples: Value) -> Value:
     """Emit frames under a periodic Hann window, zero-padded to a power of two, and (squared) magnitudes of their transforms."""
     ops, channels = ctx.ops, ctx.op[0].dims[1]
-    window, stride = (whole_option(ctx.op, name) for name in SPECTROGRAM)
+    window, stride = (integer_option(ctx.op, name) for name in SPECTROGRAM)
     points = 1 << (window - 1).bit_length()
     frames = frame_count(ctx, window, stride)
     # Static sizes in a list, or a vector that is computed.
@@ -89,7 +89,7 @@ def audio_spectrogram(ctx: Context, samples: Value) -> Value:
     framed = ops.Mul(take_frames(ctx, ops.Cast(samples, to="float64"), window, stride), hann)
     rows = ops.Reshape(framed, [-1, window])
     powers = ops.Cast(emit_rfft(ctx, rows, (None, window), points, "power", "float64"), to="float32")
-    if not whole_option(ctx.op, "magnitude_squared"):
+    if not integer_option(ctx.op, "magnitude_squared"):
         powers = ops.Sqrt(powers)
     return ops.Reshape(powers, sizes)
 
@@ -124,11 +124,11 @@ def take_frames(ctx: Context, samples: Value, window: int, stride: int) -> Value
 
 
 def check_cepstrum(at: Instance) -> Decline | None:
-    """Return a Decline for options and sizes with which the kernel fails."""
+    """Return a Decline for options and sizes that make the kernel fail."""
     op = at.op
     if declined := check_options(at, CEPSTRUM):
         return declined
-    channels, coefficients, lower, upper = (whole_option(op, name) for name in CEPSTRUM)
+    channels, coefficients, lower, upper = (integer_option(op, name) for name in CEPSTRUM)
     if not 1 <= coefficients <= channels:
         return Decline(
             f"the options request {coefficients} coefficients of {channels} filters; LiteRT's kernel computes 1 to {channels}"
@@ -159,7 +159,7 @@ def mfcc(ctx: Context, powers: Value, rate: Value) -> Value:
         raise Refusal(
             "the input has an unknown number of frequencies, which determines the filters; set it with --input-shape"
         )
-    channels, coefficients, lower, upper = (whole_option(ctx.op, name) for name in CEPSTRUM)
+    channels, coefficients, lower, upper = (integer_option(ctx.op, name) for name in CEPSTRUM)
     spend(channels * (bins + coefficients), 8, "the filters of a cepstrum")
     # The kernel keeps the limits as float32.
     bank = Filterbank(bins, channels, float(np.float32(lower)), float(np.float32(upper)))

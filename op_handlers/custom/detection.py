@@ -34,7 +34,7 @@ def settings(op: Operator) -> dict[str, Any]:
 
 
 def check_detection(at: Instance) -> Decline | None:
-    """Return a Decline for what Prepare and Eval refuse."""
+    """Return a Decline for models that Prepare or Eval refuses."""
     op = at.op
     if any(op.tensor(slot) is None for slot in range(3)):
         return Decline("boxes, scores or anchors are missing; the kernel requires all three")
@@ -127,9 +127,9 @@ def emit_fast(ctx: Context, boxes: Value, scores: Value, options: dict[str, Any]
     selected = ops.Gather(emit_suppression(ctx, boxes, first, rows, options), np.asarray(2), axis=1)
     number = ops.Shape(selected)
     of_box = ops.Unsqueeze(ops.Gather(boxes, selected, axis=0), [1])
-    alike = ops.Expand(of_box, ops.Concat(number, [classes, 4], axis=0))
+    repeated = ops.Expand(of_box, ops.Concat(number, [classes, 4], axis=0))
     return (
-        ops.Reshape(pad_to_sizes(ctx, alike, (rows, width), trailing_axes=1), [1, rows * width, 4]),
+        ops.Reshape(pad_to_sizes(ctx, repeated, (rows, width), trailing_axes=1), [1, rows * width, 4]),
         *(
             ops.Reshape(pad_to_sizes(ctx, ops.Gather(values, selected, axis=0), (rows, width)), [1, rows * width])
             for values in (ops.Cast(labels, to="float32"), best)
@@ -142,10 +142,10 @@ def emit_regular(ctx: Context, boxes: Value, scores: Value, options: dict[str, A
     """Suppress boxes per class, and keep the best of all classes; of equal scores the lower class."""
     ops, rows = ctx.ops, options["max_detections"]
     total = rows * options["max_classes_per_detection"]
-    turned = ops.Transpose(scores, perm=[1, 0])
-    places = emit_suppression(ctx, boxes, turned, min(options["detections_per_class"], rows), options)
+    by_class = ops.Transpose(scores, perm=[1, 0])
+    places = emit_suppression(ctx, boxes, by_class, min(options["detections_per_class"], rows), options)
     label, box = (ops.Gather(places, np.asarray(k), axis=1) for k in (1, 2))
-    selected_scores = ops.GatherND(turned, ops.Slice(places, [1], [3], [1]))
+    selected_scores = ops.GatherND(by_class, ops.Slice(places, [1], [3], [1]))
     number = ops.Min(ops.Shape(selected_scores), [rows])
     best, order = ops.TopK(selected_scores, number, axis=0, outputs=2)
     of_box = ops.Gather(boxes, ops.Gather(box, order), axis=0)

@@ -1,7 +1,8 @@
-"""TensorFlow's lists of tensors, as its converter leaves those of recurrent layers: arrays of one axis more.
+"""TensorFlow's tensor lists, which its converter leaves in recurrent layers: lowered to arrays with one more axis.
 
-The file says what their tensors are (``variant_tensors``), or the operators do, in files of TensorFlow before 2.13. A
-size that is left open is 1 until the first tensor is put into the list. (tensorflow/core/kernels/list_kernels.h)
+The shape and dtype of elements come from the file (``variant_tensors``), or from the operators in files of TensorFlow
+before 2.13. A size that is left open is 1 until the first tensor is put into the list.
+(tensorflow/core/kernels/list_kernels.h)
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def contents(slot: int | None = None, axes: int = 0, shape: int | None = None) -
     tensor, -1 for unknown ones.
     """
 
-    def tell(at: Instance) -> ListContents:
+    def declare_contents(at: Instance) -> ListContents:
         dtype = node_of(at.op).dtype("element_dtype") or None
         if slot is not None and (tensor := at.op.tensor(slot)) is not None:
             dims = tensor.dims[axes:] if tensor.has_rank and tensor.rank >= axes else None
@@ -33,7 +34,7 @@ def contents(slot: int | None = None, axes: int = 0, shape: int | None = None) -
             return ListContents(dtype)
         return ListContents(dtype, tuple(int(size) if size >= 0 else None for size in sizes))
 
-    return tell
+    return declare_contents
 
 
 def check_known_contents(slot: int) -> Callable[[Instance], Decline | None]:
@@ -54,7 +55,7 @@ def check_known_contents(slot: int) -> Callable[[Instance], Decline | None]:
     RESERVE, max_version=1, layout=Terminate(), accepts=check_known_contents(out(0)), list_contents=contents(shape=0)
 )
 def reserve(ctx: Context, shape: Value, count: Value) -> Value:
-    """Emit as many zeros as elements are reserved."""
+    """Emit zeros for the reserved elements."""
     ops, sizes = ctx.ops, [size or 1 for size in ctx.op[out(0)].dims[1:]]
     number = cast_to_int64(ctx, 1, count)
     first = number.reshape(1) if isinstance(number, np.ndarray) else ops.Reshape(number, [1])
@@ -63,7 +64,7 @@ def reserve(ctx: Context, shape: Value, count: Value) -> Value:
 
 @handler(SET_ITEM, max_version=1, layout=Terminate(), accepts=check_known_contents(0), list_contents=contents(2))
 def set_item(ctx: Context, items: Value, index: Value, item: Value) -> Value:
-    """Emit ScatterND of one row; dynamic sizes are those of the item."""
+    """Emit ScatterND of one row; dynamic sizes come from the item."""
     ops = ctx.ops
     if None in ctx.op[0].dims[1:]:
         items = ops.Expand(items, ops.Concat(ops.Slice(ops.Shape(items), [0], [1]), ops.Shape(item), axis=0))

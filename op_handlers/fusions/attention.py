@@ -34,8 +34,8 @@ def repetition_patterns() -> Iterator[Call]:
     scaled = Call("MUL", each, scale, commutes=True, fused_activation_function="NONE")
     for adjoint in (False, True):
         yield Call("BATCH_MATMUL", x, each, adj_x=False, adj_y=adjoint)
-        for turned in (scaled, each):
-            transposed = Call("RESHAPE", Call("TRANSPOSE", turned, perm), matrices)
+        for source in (scaled, each):
+            transposed = Call("RESHAPE", Call("TRANSPOSE", source, perm), matrices)
             yield Call("BATCH_MATMUL", x, transposed, adj_x=False, adj_y=adjoint)
 
 

@@ -1,4 +1,6 @@
-"""Weights of 4 and 2 bits with a scale per row, in blocks that repeat it: products of few rows, whose time is that of reading weights."""
+"""Weights of 4 and 2 bits with a scale per row, stored in blocks that repeat the scale. Products with few activation
+rows are bound by the time to read weights.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ def match_few_rows(match: Match) -> Mapping[str, Any] | Decline:
 
 
 def tensor_shapes(at: Instance) -> dict[int, Dims]:
-    """Return both sides as matrices, unless the result keeps the axes of the rows: MatMul takes these as they are."""
+    """Return both operands as matrices, unless the result keeps the batch axes, which MatMul supports directly."""
     return {} if at.op.options.keep_num_dims else matrix_shapes(at)
 
 

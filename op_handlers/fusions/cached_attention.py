@@ -1,4 +1,4 @@
-"""Attention over a key-value cache, as language models write it: one operator that writes keys and values and attends to them.
+"""Attention over a key-value cache: one operator writes keys and values and attends to them.
 
 Scores are a product of queries and cached keys, plus a mask, then Softmax, then a product with cached values. Reshapes, transposes and
 repeated matrices between them are read as views, so that groups of heads are recognized in any arrangement.
@@ -30,17 +30,19 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.kernels.masks import attention_window, position_input
-from op_handlers.kernels.views import Makers, View, has_sizes, makers_of, positions, view_of
+from op_handlers.kernels.views import Producers, View, has_sizes, positions, producers_of, view_of
 from op_handlers.tensor.slicing import dynamic_update_slice
 
 HEAD_MULTIPLE = 8
-"""Number of which a head's size must be a multiple, in ONNX Runtime's operator."""
+"""ONNX Runtime's operator requires a multiple of this as head size."""
 STANDARD_OPSET = 24
-"""First opset with TensorScatter, and with Attention over a cache that was written before."""
+"""First opset with TensorScatter and with Attention over an updated cache."""
 
 
 class Cache(NamedTuple):
-    """A cache and its update. ``letters``: its axes, of batch b, group g, slot s and element h; ``position``: the first new slot."""
+    """A cache and its update. ``letters``: its axes (b: batch, g: group, s: slot, h: element); ``position``: the first
+    new slot.
+    """
 
     write: Operator
     letters: str
@@ -66,7 +68,7 @@ class Cache(NamedTuple):
 
 
 class Queries(NamedTuple):
-    """Queries with their axes, of batch b, head n, token t and element h; m are the elements of all heads."""
+    """Queries and their axes (b: batch, n: head, t: token, h: element, m: all heads' elements)."""
 
     tensor: Tensor
     letters: str
@@ -81,30 +83,30 @@ class Rows(NamedTuple):
 
 def cached_attentions(operators: Sequence[Operator]) -> Iterator[Region]:
     """Yield every attention over a cache whose mask is causal, or causal within a window."""
-    makers, windows = makers_of(operators), dict[tuple[Tensor, Tensor], int | None]()
+    producers, windows = producers_of(operators), dict[tuple[Tensor, Tensor], int | None]()
     for op in operators:
         if op.code == "SOFTMAX" and op.options.beta == 1.0:
-            found = _Finder(operators, makers, op, windows).find()
+            found = _Finder(operators, producers, op, windows).find()
             if found is not None:
                 yield found
 
 
 class _Finder:
-    """The search around one Softmax. ``windows``: those of masks and positions, which layers share."""
+    """Search around one Softmax. ``windows``: the window of each pair of mask and positions; layers share it."""
 
     def __init__(
         self,
         operators: Sequence[Operator],
-        makers: Makers,
+        producers: Producers,
         softmax: Operator,
         windows: dict[tuple[Tensor, Tensor], int | None],
     ) -> None:
-        self.operators, self.makers, self.softmax, self.windows = operators, makers, softmax, windows
+        self.operators, self.producers, self.softmax, self.windows = operators, producers, softmax, windows
 
     def find(self) -> Region | None:
         """Return the region; None if the Softmax is not of attention over a cache."""
         for scores, mask in self._masked_scores():
-            product = self.makers.get(scores.source)
+            product = self.producers.get(scores.source)
             if product is None or product.code != "BATCH_MATMUL" or not has_sizes(product[out(0)]):
                 continue
             values = next(filter(None, map(self._values, self.operators)), None)
@@ -117,27 +119,27 @@ class _Finder:
         return None
 
     def _masked_scores(self) -> Iterator[tuple[View, Tensor]]:
-        """Yield both readings of the addition before the Softmax, as scores and mask."""
-        add = self.makers.get(self.softmax[0])
+        """Yield (scores, mask) for both operand orders of the addition before the Softmax."""
+        add = self.producers.get(self.softmax[0])
         if add is None or add.code != "ADD" or add.options.fused_activation_function != "NONE":
             return
         for slot in (0, 1):
-            yield view_of(add[slot], self.makers), add[1 - slot]
+            yield view_of(add[slot], self.producers), add[1 - slot]
 
     def _operands(self, product: Operator) -> tuple[View, Array, Cache | None, Array]:
         """Return the left operand's view, its rows, the cache on the right, and its matrices, [batches, depth, columns]."""
-        q, w = (view_of(product[slot], self.makers) for slot in (0, 1))
+        q, w = (view_of(product[slot], self.producers) for slot in (0, 1))
         left = _matrices(q.ids, bool(product.options.adj_x))
         return q, left, self._cache(w), _matrices(w.ids, bool(product.options.adj_y))
 
     def _cache(self, view: View) -> Cache | None:
-        """Return the cache that a view reads, with its slots along the axis that is written and elements along the shorter other."""
-        write = self.makers.get(view.source)
+        """Return the cache that a view reads: its slots are along the written axis, its elements along the last axis."""
+        write = self.producers.get(view.source)
         if write is None or write.code != "DYNAMIC_UPDATE_SLICE" or write[0].dims[:1] != (1,) or write[0].rank != 4:
             return None
         whole, part = write[0].shape, write[1].shape
         written = [axis for axis in range(1, 4) if whole[axis] != part[axis]]
-        start = self.makers.get(write[2])
+        start = self.producers.get(write[2])
         if len(written) != 1 or start is None or start.code != "PACK" or len(start.inputs) != 4:
             return None
         position = start[written[0]]
@@ -149,10 +151,10 @@ class _Finder:
         return Cache(write, "".join(letters[axis] for axis in range(4)), position)
 
     def _values(self, op: Operator) -> tuple[Array, Cache, Array, Operator] | None:
-        """Return the product of probabilities and cached values that an operator is."""
+        """Return the operands of a product of probabilities and cached values, else None."""
         if op.code != "BATCH_MATMUL" or not has_sizes(op[out(0)]):
             return None
-        if view_of(op[0], self.makers).source is not self.softmax[out(0)]:
+        if view_of(op[0], self.producers).source is not self.softmax[out(0)]:
             return None
         probabilities, rows, cache, matrices = self._operands(op)
         if cache is None or not probabilities.is_plain:
@@ -169,10 +171,10 @@ class _Finder:
         mask: Tensor,
         found: tuple[Array, Cache, Array, Operator],
     ) -> Region | None:
-        """Return the region if all elements are where grouped attention has them."""
+        """Return the region if the elements of all tensors are arranged as in grouped attention."""
         rows, values, matrices, product = found
         queries = _queries(q.source, left, keys.size("t"), keys.size("g"))
-        v = view_of(product[1], self.makers)
+        v = view_of(product[1], self.producers)
         if queries is None or keys.position is not values.position or not v.is_plain:
             return None
         (names, of), groups = queries, keys.size("g")
@@ -180,10 +182,10 @@ class _Finder:
         times, slots = heads // groups, keys.size("s")
         if heads % groups or not _reads(keys, right, of.heads // times, transposed=True):
             return None
-        # What each element of the scores is, as [head, token, slot].
+        # Position of each score as a flat index of [head, token, slot].
         cells = (of.heads * keys.size("t") + of.tokens)[..., None] * slots + np.arange(slots)
         placed = cells.reshape(-1)[np.broadcast_to(scores.ids, self.softmax[0].shape)]
-        masks = view_of(mask, self.makers)
+        masks = view_of(mask, self.producers)
         rows_of_mask = placed // slots % keys.size("t") * slots + placed % slots
         if (placed % slots != np.arange(slots)).any() or not masks.is_plain:
             return None
@@ -204,12 +206,12 @@ class _Finder:
             "groups": groups,
             "tokens": keys.write[1].dims[keys.update_letters.index("t")],
             "depth": keys.size("h"),
-            "scale": q.scale * view_of(self.makers[scores.source][1], self.makers).scale,
+            "scale": q.scale * view_of(self.producers[scores.source][1], self.producers).scale,
             "window": window,
         }
         inputs = [q.source, keys.write[1], values.write[1], keys.tensor, values.tensor, keys.position, masks.source]
         if options["tokens"] is None:
-            places = position_input(keys.position, self.makers)
+            places = position_input(keys.position, self.producers)
             if places is None:
                 return None
             inputs.append(places)
@@ -219,18 +221,18 @@ class _Finder:
         """Return the window of a mask, see ``attention_window``."""
         key = mask, keys.position
         if key not in self.windows:
-            self.windows[key] = attention_window(mask, keys.position, self.makers, keys.size("t"), keys.size("s"))
+            self.windows[key] = attention_window(mask, keys.position, self.producers, keys.size("t"), keys.size("s"))
         return self.windows[key]
 
     def _result(self, product: Operator, rows: Array, heads: int, keys: Cache) -> Tensor | None:
-        """Return the last rearrangement of the product that has the heads of each token side by side."""
+        """Return the last rearrangement of the product in which the heads of each token are adjacent."""
         depth, tokens = keys.size("h"), keys.size("t")
         order = rows % tokens * heads + rows // tokens  # token by token
         cells = (order[..., None] * depth + np.arange(depth)).reshape(-1)
         found: Tensor | None = None
         tensor: Tensor | None = product[out(0)]
         while tensor is not None:
-            view = view_of(tensor, self.makers)
+            view = view_of(tensor, self.producers)
             if view.source is not product[out(0)] or not view.is_plain:
                 break
             if (cells[view.ids.reshape(-1)] == np.arange(cells.size)).all():
@@ -247,7 +249,7 @@ def _matrices(ids: Array, transposed: bool) -> Array:
 
 
 def _queries(tensor: Tensor, rows: Array, tokens: int, groups: int) -> tuple[Queries, Rows] | None:
-    """Return the queries whose rows a product has, with the head and token of each."""
+    """Return the queries, and the head and token of each row of the product."""
     if not has_sizes(tensor) or tensor.dims[:1] != (1,) or tensor.dtype != "float32":
         return None
     for letters, heads_first in _readings(tensor, tokens, rows.shape[-1]):
@@ -261,7 +263,7 @@ def _queries(tensor: Tensor, rows: Array, tokens: int, groups: int) -> tuple[Que
 
 
 def _readings(tensor: Tensor, tokens: int, depth: int) -> Iterator[tuple[str, Array]]:
-    """Yield what the axes of queries may be, with the positions of the elements as [head, token, element]."""
+    """Yield possible axis letters of queries, with element positions as [head, token, element]."""
     if tensor.rank == 3 and tensor.shape[1] == tokens and not tensor.shape[2] % depth:
         yield "btm", positions(tensor).reshape(tokens, -1, depth).swapaxes(0, 1)
     for axes in permutations("nth") if tensor.rank == 4 else ():
@@ -271,7 +273,7 @@ def _readings(tensor: Tensor, tokens: int, depth: int) -> Iterator[tuple[str, Ar
 
 
 def _reads(cache: Cache, matrices: Array, groups: Array, *, transposed: bool) -> bool:
-    """True if each matrix is the cache's of the group that all rows of its batch belong to."""
+    """True if each matrix holds the cache of one group, and all rows of its batch belong to that group."""
     of = groups[:, 0]
     if (groups != of[:, None]).any() or len(matrices) != len(groups) or of.max(initial=0) >= cache.size("g"):
         return False
@@ -280,14 +282,14 @@ def _reads(cache: Cache, matrices: Array, groups: Array, *, transposed: bool) ->
     return bool(wanted.shape == found.shape and (wanted == found).all())
 
 
-def has_own_operator(at: Instance) -> bool:
+def has_attention_operator(at: Instance) -> bool:
     """True if the target has ONNX Runtime's operator for attention over a cache; others get standard operators."""
     return "com.microsoft" in at.target.domains
 
 
 def attention_opset(at: Instance) -> int:
     """Return the first opset with the operators that the target gets."""
-    return 1 if has_own_operator(at) else STANDARD_OPSET
+    return 1 if has_attention_operator(at) else STANDARD_OPSET
 
 
 def attention_axes(at: Instance) -> str:
@@ -299,15 +301,16 @@ def attention_axes(at: Instance) -> str:
 
 
 def attention_layout(at: Instance) -> Implicit:
-    """Return the layout of either form. In caches, groups are before slots; in operands of standard operators, too.
+    """Return the layout of the emitted operator. Groups come before slots in caches, and in all operands of standard
+    operators.
 
-    Raises Refusal for a size of heads that ONNX Runtime's operator does not take.
+    Raises Refusal for a head size that ONNX Runtime's operator does not support.
     """
-    own = has_own_operator(at)
-    if own and at.op.options.depth % HEAD_MULTIPLE:
+    has_operator = has_attention_operator(at)
+    if has_operator and at.op.options.depth % HEAD_MULTIPLE:
         raise Refusal(f"the size of a head, {at.op.options.depth}, is not a multiple of {HEAD_MULTIPLE}")
-    queries = "b t m" if at.op[0].rank == 3 else "b t n h" if own else "b n t h"
-    new = "b t g h" if own else "b g t h"
+    queries = "b t m" if at.op[0].rank == 3 else "b t n h" if has_operator else "b n t h"
+    new = "b t g h" if has_operator else "b g t h"
     caches = dict.fromkeys((3, 4, out(1), out(2)), "b g s h")
     return Implicit({0: queries, 1: new, 2: new, **caches})
 
@@ -333,13 +336,13 @@ def cached_attention(
     mask: Value,
     places: Value | None = None,
 ) -> tuple[Value, Value, Value]:
-    """Emit the target's operators, which write new keys and values into the caches."""
-    emit = emit_own_operator if has_own_operator(ctx) else emit_standard_operators
+    """Write new keys and values into the caches, and attend to them, with the target's operators."""
+    emit = emit_group_query_attention if has_attention_operator(ctx) else emit_standard_operators
     y, *written = emit(ctx, (q, k, v), (keys, values), position, mask, places)
     return ctx.reshape_to_slot(y, out(0)), written[0], written[1]
 
 
-def emit_own_operator(
+def emit_group_query_attention(
     ctx: Context,
     new: Sequence[Value],
     caches: Sequence[Value],
@@ -371,9 +374,9 @@ def emit_standard_operators(
 ) -> tuple[Value, ...]:
     """Emit TensorScatter and Attention over the used slots, with the mask of the file.
 
-    The mask is not replaced by ``is_causal``: ONNX Runtime 1.25 to 1.27 align that with the first slot. Slices save the products of
-    unused slots, which ``nonpad_kv_seqlen`` does not in ONNX Runtime 1.32: one token at position 140 of 1,280, 9 heads of 64, takes
-    29 us instead of 205 us, and 128 tokens take 0.7 ms instead of 8.2 ms (Xeon with VNNI).
+    The mask is not replaced by ``is_causal``: ONNX Runtime 1.25 to 1.27 align that with the first slot. Slices avoid
+    products with unused slots; ``nonpad_kv_seqlen`` does not (ONNX Runtime 1.32). One token at position 140 of 1,280, 9
+    heads of 64, takes 29 us instead of 205 us, and 128 tokens take 0.7 ms instead of 8.2 ms (Xeon with VNNI).
     """
     options, (q, *rows) = ctx.options, new
     first, total = write_range(ctx, position, places, "int64")
@@ -387,9 +390,9 @@ def emit_standard_operators(
 
 
 def write_range(ctx: Context, position: Value, places: Value | None, dtype: str) -> tuple[Value, Value]:
-    """Return the first slot that is written, and the number of slots that are then used, as vectors of one element."""
+    """Return the first written slot and the number of used slots after the write, as vectors of one element."""
     first = ctx.ops.Reshape(ctx.ops.Cast(position, to=dtype), [1])
-    if places is not None:  # of all layers, so that they have the number in common
+    if places is not None:  # the same node for all layers
         shape = ctx.ops.Shape(places)
         tokens: ValueLike = shape if dtype == "int64" else ctx.ops.Cast(shape, to=dtype)
     else:
@@ -398,11 +401,15 @@ def write_range(ctx: Context, position: Value, places: Value | None, dtype: str)
 
 
 def cache_writes(operators: Sequence[Operator]) -> Iterator[Region]:
-    """Yield writes into caches that nothing reads, as in the last layer of a prefill, with the axes of caches of the same shape."""
+    """Yield writes into unread caches, as in the last layer of a prefill; their axes are those of an attention's cache
+    of the same shape.
+    """
     letters: dict[Dims, str] = {}
     for op in operators:
         if op.code == "CACHED_ATTENTION":
-            letters |= {op[slot].dims: own for slot, own in zip((3, 4), op.options.letters[1:], strict=True)}
+            letters |= {
+                op[slot].dims: has_operator for slot, has_operator in zip((3, 4), op.options.letters[1:], strict=True)
+            }
     for op in operators:
         if op.code == "DYNAMIC_UPDATE_SLICE" and op[0].dims in letters:
             yield Region(op.inputs, op.outputs, {"letters": letters[op[0].dims]})
@@ -425,6 +432,6 @@ def write_axes(at: Instance) -> str:
     quantization=NotQuantizable(),
 )
 def cache_write(ctx: Context, cache: Value, update: Value, start: Value) -> Value:
-    """Emit what DYNAMIC_UPDATE_SLICE is, in the layout of attention."""
+    """Emit DYNAMIC_UPDATE_SLICE in the cache layout of attention."""
     y: Value = dynamic_update_slice.lower(ctx, cache, update, start)
     return y

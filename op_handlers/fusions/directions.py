@@ -96,7 +96,7 @@ def bidirectional_patterns() -> Iterator[Call]:
 
 
 def match_directions(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the common options of both float32 LSTMs; ``turned`` is true if the backward output is not reversed."""
+    """Return the common options of both float32 LSTMs; ``reversed_output``: the backward output stays reversed."""
     options = [op.options for op in match.calls.values() if op.code in (LSTM, BACKWARDS)]
     options_by_direction = [dict(one) for one in options]
     if match[x].dtype != "float32":
@@ -106,10 +106,10 @@ def match_directions(match: Match) -> Mapping[str, Any] | Decline:
     weights = [match[own[slot]].dtype for own in (ahead, back) for slot in (2, 6)]
     if len({*weights}) != 1 or match[ahead[2]].shape != match[back[2]].shape:
         return Decline("the directions have weights of different dtypes or sizes")
-    behind = time in match.tensors
-    if behind and (reason := check_reversed_axis(match, options[0])):
+    is_reversed = time in match.tensors
+    if is_reversed and (reason := check_reversed_axis(match, options[0])):
         return reason
-    return {**options_by_direction[0], "merge_outputs": False, "turned": behind}
+    return {**options_by_direction[0], "merge_outputs": False, "reversed_output": is_reversed}
 
 
 def bidirectional_operands() -> list[Operand]:
@@ -132,6 +132,6 @@ def bidirectional_operands() -> list[Operand]:
 def lstm_bidirectional(ctx: Context, *operands: Value | None) -> tuple[Value, ...]:
     """Emit a bidirectional LSTM."""
     forwards, backwards = bidirectional_sequence_lstm(ctx, *operands)
-    if not ctx.options.turned:
+    if not ctx.options.reversed_output:
         return forwards, backwards
     return forwards, ctx.ops.Slice(backwards, [-1], [-(2**31) + 1], [0], [-1])

@@ -75,9 +75,9 @@ def emit_dynamic_product(
 # --- dense layers -----------------------------------------------------------------------------
 
 MIN_PRODUCTS = 2**20
-"""Minimum number of products from which many rows, or the patches of a convolution, are faster this way."""
+"""Minimum number of multiplications for several rows or convolution patches to be faster this way."""
 MIN_WEIGHTS = 2**17
-"""Minimum number of weights from which a single row is faster this way.
+"""Minimum number of weights for a single row to be faster this way.
 
 Time relative to Gemm: 0.97 with weights in the cache and 0.66 without, with VNNI; 0.86 and 0.46 on AVX2. Half as many
 weights take 1.15 and 0.93.
@@ -170,7 +170,7 @@ def conv_2d_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None = None) -
 
 
 class KernelReach(NamedTuple):
-    """Elements that a kernel reads along one axis: the ``taps`` that reach the image, and the ``places`` they read.
+    """Elements that a kernel reads along one axis: the ``taps`` inside the image, and the ``places`` that they read.
 
     ``places``: [size of the result, taps], counted from the first of ``size`` elements; others are padding.
     """
@@ -197,7 +197,7 @@ class KernelReach(NamedTuple):
 
     @property
     def is_identity(self) -> bool:
-        """True if each element is read once, in its own place."""
+        """True if the kernel reads each element once, in order."""
         return self.places.shape == (self.size, 1) and not any(self.pads)
 
 

@@ -44,7 +44,7 @@ class Result:
     """Meaning of a loop's output in a slot, of direction ``direction`` if there are two.
 
     ``kind`` and ``number``: "count", final value of a counter; "carried", the slot; "state", index among all stages'
-    states; "every", outputs of all time steps; "last", output of the last step, by its index among the states.
+    states; "all", outputs of all time steps; "last", output of the last step, by its index among the states.
     """
 
     kind: str
@@ -149,7 +149,7 @@ def classify_result(loop: CountedLoop, k: int, trips: int | Tensor, stages: Sequ
     if is_row(loop, loop.graph.outputs[k], output) or loop.single_element(k) is output:
         return "last", states.index(stages[-1].states[0])
     row = loop.row_written_at(k) if loop.has_row_per_step(k, trips) else None
-    return ("every", 0) if row is output or (row is not None and is_row(loop, row, output)) else None
+    return ("all", 0) if row is output or (row is not None and is_row(loop, row, output)) else None
 
 
 def is_row(loop: CountedLoop, tensor: Tensor, output: Tensor) -> bool:
@@ -217,7 +217,7 @@ class Directions:
     def initial_value(self, result: Result) -> Value:
         """Return a result after zero iterations: the loop's operand."""
         value = self.operands[self.first[result.direction] + result.slot]
-        return self.to_batch_first(value) if result.kind == "behind" else value
+        return self.to_batch_first(value) if result.kind == "batch_first" else value
 
     def emit_layers(self, results: Mapping[int, Result]) -> list[Value]:
         """Emit the layers and return these results."""
@@ -233,10 +233,10 @@ class Directions:
         kinds: Mapping[str, Callable[[int, Result], Value]] = {
             "count": lambda k, one: ops.Identity(np.asarray(one.number, ctx.op[~k].dtype)),
             "state": lambda _, one: ops.Squeeze(last[one.direction][one.number], [0]),
-            "every": lambda _, one: y[one.direction],
+            "all": lambda _, one: y[one.direction],
             "last": lambda _, one: last[one.direction][one.number],
-            "turned": lambda _, one: reverse_time(ops, y[one.direction]),
-            "behind": lambda _, one: self.to_batch_first(y[one.direction]),
+            "reversed": lambda _, one: reverse_time(ops, y[one.direction]),
+            "batch_first": lambda _, one: self.to_batch_first(y[one.direction]),
         }
         return [kinds[result.kind](k, result) for k, result in results.items()]
 

@@ -49,30 +49,30 @@ def match_directions(match: Match) -> Mapping[str, Any] | Decline:
         return Decline("one of the loops has several stages, or another sequence")
     if cell_signature(layers[0]) != cell_signature(layers[1]):
         return Decline("the directions have cells of different kinds or sizes")
-    behind = next((call for call in match.calls if call.code == REVERSE and call is not REVERSED), None)
-    expected_axes = [*((match[time], 0),), *(((match[again], 1),) if behind else ())]
+    output_reversal = next((call for call in match.calls if call.code == REVERSE and call is not REVERSED), None)
+    expected_axes = [*((match[time], 0),), *(((match[again], 1),) if output_reversal else ())]
     if any((axes.array.reshape(-1) % 3).tolist() != [axis] for axes, axis in expected_axes):
         return Decline("REVERSE_V2 reverses another axis than time")
-    if behind is None:
+    if output_reversal is None:
         back = tuple(mark_backward(result) for result in layers[1].results)
     else:
         between = next(op for call, op in match.calls.items() if call.code in ("TRANSPOSE", "RESHAPE"))
-        if layers[1].results[ARRAY].kind != "every" or not is_batch_first(between):
+        if layers[1].results[ARRAY].kind != "all" or not is_batch_first(between):
             return Decline("the reversed result is not the array of all outputs, batch first")
-        back = (Result("behind", ARRAY, ARRAY, 1),)
+        back = (Result("batch_first", ARRAY, ARRAY, 1),)
     return {"layers": layers, "results": (*layers[0].results, *back)}
 
 
 def cell_signature(layer: Layer) -> Sequence[Any]:
-    """Return what both directions of one node must have in common."""
+    """Return the properties that both directions of one node must share."""
     cell = layer.stages[0].cell
     weights = [(one.stored.shape, one.stored.dtype, one.scales is None) for one in (cell.inward, cell.recurrent)]
     return cell.op_type, cell.after, cell.activations, layer.trip_count, layer.stages[0].states, *weights
 
 
 def mark_backward(result: Result) -> Result:
-    """Return a result of the backward direction, whose first time step is the last one."""
-    return replace(result, kind="turned" if result.kind == "every" else result.kind, direction=1)
+    """Return a result of the backward direction; its time steps are reversed."""
+    return replace(result, kind="reversed" if result.kind == "all" else result.kind, direction=1)
 
 
 def is_batch_first(op: Operator) -> bool:

@@ -1,7 +1,7 @@
 """Recurrent loops with a mask of time steps to skip, as Keras exports them.
 
 A masked time step forwards its states and the last output. The other steps form one sequence, which is one node; each
-step outputs the result of the last step up to it that is not masked.
+step outputs the most recent unmasked result.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ from op_handlers.fusions.loops import (
 from op_handlers.kernels.counted_loops import CountedLoop
 
 Kinds = Mapping[str, Callable[[int], Value]]
-"""Emits the value of a slot, by kind of result."""
+"""Functions by kind of result that emit the value of a slot."""
 
 
 @dataclass(frozen=True)
 class Masked:
     """A cell, the slots of its sequence and mask, and the slot of the last output.
 
-    ``results``: per slot ("count", number), ("carried", slot), ("state", index among the cell's), "shown" (last
-    output), "last" (with a leading axis of size 1) or "every" (outputs of all time steps).
+    ``results``: per slot ("count", number), ("carried", slot), ("state", index among the cell's), "last_output", "last"
+    (with a leading axis of size 1) or "all" (outputs of all time steps).
     """
 
     stage: Stage
     sequence: int
     mask: int
-    shown: int
+    last_output: int
     results: tuple[tuple[str, int], ...]
 
 
 def match_masked_layer(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the masked layer that the loop is; other loops are skipped without a reason."""
+    """Return the masked layer that matches the loop; decline other loops without a reason."""
     loop = counted_loop(match)
-    recognized = masked_layer(loop)
+    recognized = find_masked_layer(loop)
     return Decline("") if recognized is None else {"layer": recognized}
 
 
-def masked_layer(loop: CountedLoop) -> Masked | None:
+def find_masked_layer(loop: CountedLoop) -> Masked | None:
     """Return the masked layer that a loop of constant trip count decomposes, else ``None``."""
     trips = loop.trip_count()
     if not isinstance(trips, int) or trips < 1:
@@ -76,11 +76,11 @@ def masked_layer(loop: CountedLoop) -> Masked | None:
             if stage is None:
                 continue
             others = [k for k in after if k not in stage.states and after[k] is after[stage.states[0]]]
-            for shown in others[:1]:
-                results = [classify_result(loop, k, trips, stage, shown) for k in range(len(loop.graph.outputs))]
+            for last_output in others[:1]:
+                results = [classify_result(loop, k, trips, stage, last_output) for k in range(len(loop.graph.outputs))]
                 classified = tuple(one for one in results if one is not None)
                 if len(classified) == len(results):
-                    return Masked(stage, sequence, slot, shown, classified)
+                    return Masked(stage, sequence, slot, last_output, classified)
     return None
 
 
@@ -91,7 +91,7 @@ def masked_update(loop: CountedLoop, k: int, mask: Tensor) -> Tensor | None:
     return op[1] if op is not None and op[0] is mask and op[2] is loop.graph.inputs[k] else None
 
 
-def classify_result(loop: CountedLoop, k: int, trips: int, stage: Stage, shown: int) -> tuple[str, int] | None:
+def classify_result(loop: CountedLoop, k: int, trips: int, stage: Stage, last_output: int) -> tuple[str, int] | None:
     """Return kind and number of the loop's output in slot ``k``, or ``None`` if it has no meaning in a layer."""
     if k in loop.counters:
         return "count", loop.counters[k] + trips
@@ -99,13 +99,13 @@ def classify_result(loop: CountedLoop, k: int, trips: int, stage: Stage, shown: 
         return "carried", k
     if k in stage.states:
         return "state", stage.states.index(k)
-    if k == shown:
-        return "shown", k
-    seen = loop.graph.outputs[shown]
-    if is_row(loop, loop.graph.outputs[k], seen):
+    if k == last_output:
+        return "last_output", k
+    shown_output = loop.graph.outputs[last_output]
+    if is_row(loop, loop.graph.outputs[k], shown_output):
         return "last", k
     row = loop.row_written_at(k) if loop.has_row_per_step(k, trips) else None
-    return ("every", k) if row is not None and is_row(loop, row, seen) else None
+    return ("all", k) if row is not None and is_row(loop, row, shown_output) else None
 
 
 @fusion(
@@ -117,11 +117,11 @@ def classify_result(loop: CountedLoop, k: int, trips: int, stage: Stage, shown: 
     quantization=NotQuantizable(),
 )
 def while_recurrent_masked(ctx: Context, *carried: Value) -> tuple[Value | None, ...]:
-    """Emit Compress, a GRU, LSTM or RNN, and Gather, in an If where every time step may be masked."""
+    """Emit Compress, a GRU, LSTM or RNN, and Gather, inside an If that is false when every time step is masked."""
     ops, layer = ctx.ops, ctx.options.layer
     mask = ops.Reshape(carried[layer.mask], [-1])
     steps = ops.CumSum(ops.Cast(mask, to="int64"), np.int64(0))
-    before = ops.Unsqueeze(carried[layer.shown], [0])
+    before = ops.Unsqueeze(carried[layer.last_output], [0])
     computed = {
         k: kind for k, (kind, _) in enumerate(layer.results) if kind not in ("carried", "count") and ctx.is_used(k)
     }
@@ -131,9 +131,9 @@ def while_recurrent_masked(ctx: Context, *carried: Value) -> tuple[Value | None,
         y, *states = emit_layer(ctx, [layer.stage.cell], ops.Compress(carried[layer.sequence], mask, axis=0), starts)
         kinds: Kinds = {
             "state": lambda k: ops.Squeeze(states[layer.results[k][1]], [0]),
-            "shown": lambda _: ops.Squeeze(states[0], [0]),
+            "last_output": lambda _: ops.Squeeze(states[0], [0]),
             "last": lambda _: states[0],
-            "every": lambda _: ops.Gather(ops.Concat(before, ops.Squeeze(y, [1]), axis=0), steps, axis=0),
+            "all": lambda _: ops.Gather(ops.Concat(before, ops.Squeeze(y, [1]), axis=0), steps, axis=0),
         }
         return [kinds[kind](k) for k, kind in computed.items()]
 
@@ -141,9 +141,9 @@ def while_recurrent_masked(ctx: Context, *carried: Value) -> tuple[Value | None,
         every = np.array([ctx.op[layer.mask].dims[0], 1, 1], np.int64)
         kinds: Kinds = {
             "state": lambda k: carried[layer.stage.states[layer.results[k][1]]],
-            "shown": lambda _: carried[layer.shown],
+            "last_output": lambda _: carried[layer.last_output],
             "last": lambda _: before,
-            "every": lambda _: ops.Expand(before, every),
+            "all": lambda _: ops.Expand(before, every),
         }
         return [kinds[kind](k) for k, kind in computed.items()]
 

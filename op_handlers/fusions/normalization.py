@@ -136,7 +136,7 @@ def _row_size(match: Match, operand: Operand) -> int | None:
 
 
 def normalization_axes(at: Instance, parameters: int = 2) -> str:
-    """Return axes in which scale and offset have the normalized axis last, after axes of size 1."""
+    """Return axes: scale and offset have the normalized axis last, after axes of size 1."""
     present = [at.op.tensor(k) for k in range(1, 1 + parameters)]
     rows = [None if t is None else [*(f"u{k}{i}" for i in range(t.rank - 1)), "k"] for k, t in enumerate(present)]
     return format_axes([["...", "k"], *rows], ["...", "k"])

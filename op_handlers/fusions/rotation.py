@@ -27,7 +27,7 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.kernels.operands import NO_ACTIVATION
-from op_handlers.kernels.views import Makers, has_sizes, makers_of, positions, view_of
+from op_handlers.kernels.views import Producers, has_sizes, positions, producers_of, view_of
 
 x, cos, sin = operands("x cos sin")
 begin, length, middle, rest, minus = operands("begin length middle rest minus", constant=True)
@@ -132,8 +132,8 @@ def check_tables(match: Match) -> Mapping[str, Any] | Decline:
     if axis is None or axis != _position_axis(input, match[sin]):
         return Decline("the angles are not one per position and pair of elements")
     (end, *_) = match.calls.values()
-    makers = makers_of(match.graphs[end.subgraph].operators)
-    if not all(_repeats_angles(match[table], makers) for table in (cos, sin)):
+    producers = producers_of(match.graphs[end.subgraph].operators)
+    if not all(_repeats_angles(match[table], producers) for table in (cos, sin)):
         return Decline("the halves of the tables may differ")
     return {"letters": "bnth" if axis == 2 else "btnh"}
 
@@ -149,14 +149,14 @@ def _position_axis(rows: Tensor, table: Tensor) -> int | None:
     return None
 
 
-def _repeats_angles(table: Tensor, makers: Makers) -> bool:
+def _repeats_angles(table: Tensor, producers: Producers) -> bool:
     """True if both halves of each row are equal: repeated angles, or functions of these."""
     while has_sizes(table):
-        view = view_of(table, makers)
+        view = view_of(table, producers)
         half = view.ids.shape[-1] // 2
         if (view.ids[..., :half] == view.ids[..., half:]).all():
             return True
-        op = makers.get(view.source)
+        op = producers.get(view.source)
         in_place = (
             view.source.shape[-1:] == table.shape[-1:] and (view.ids.reshape(-1) == positions(table).reshape(-1)).all()
         )

@@ -34,7 +34,7 @@ def patterns() -> Iterator[Call]:
 
 
 def operators_by_code(match: Match) -> dict[str, Operator]:
-    """Return the operators of a match, in which no two have one code."""
+    """Return the operators of a match by code; codes are distinct."""
     return {op.code: op for op in match.calls.values()}
 
 
@@ -95,7 +95,7 @@ def crop_rows(ctx: Context, x: Value) -> Value:
     quantization=NotQuantizable(),
 )
 def rfft_2d_part_shape(ctx: Context, x: Value) -> Value:
-    """Emit the shape of a part of spectra from that of the samples, so that filters may be merged into the transform."""
+    """Emit the shape of a slice of spectra from the samples' shape, so that filters can be merged into the transform."""
     options, leading = ctx.options, len(ctx.op[0].dims) - 2
     sizes = [*([] if options.squeezed else [1]), options.points // 2 + 1]
     shape = ctx.ops.Concat(ctx.ops.Slice(ctx.ops.Shape(x), [0], [leading]), sizes, axis=0)

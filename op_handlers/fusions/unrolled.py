@@ -29,9 +29,9 @@ JOINS = ("CONCATENATION", "PACK")
 
 
 class AllOutputs(NamedTuple):
-    """Outputs of all steps in one tensor, the last first if ``turned``, batch by batch if ``by_batch``."""
+    """Outputs of all steps in one tensor: last step first if ``reversed_time``, batch first if ``by_batch``."""
 
-    turned: bool
+    reversed_time: bool
     by_batch: bool
 
 
@@ -46,7 +46,7 @@ class FinalCells(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """Cell on rows of a sequence, (T, B) in order of time; ``backwards``: it begins with the last row."""
+    """Cell and its input rows, [T, B] in time order; ``backwards``: processing starts at the last time step."""
 
     cell: Cell
     places: Array
@@ -85,7 +85,7 @@ def sequence_outputs(chain: Chain, joined: Sequence[Operator]) -> Iterator[tuple
         parts = [numbers[k].reshape(op[0].shape[:-1]) for k in steps_of_operands]
         positions = (np.stack if op.code == "PACK" else np.concatenate)(parts, axis).reshape(-1)
         for every in starmap(AllOutputs, product((False, True), repeat=2)):
-            rows = numbers[::-1] if every.turned else numbers
+            rows = numbers[::-1] if every.reversed_time else numbers
             if np.array_equal(positions, (rows.T if every.by_batch else rows).reshape(-1)):
                 yield op[out(0)], every
                 break
@@ -111,7 +111,7 @@ def unrolled_recurrent(ctx: Context, x: Value, *starts: Value) -> tuple[Value | 
         if isinstance(result, FinalCells):
             value = last[1]
         elif isinstance(result, AllOutputs):
-            value = reverse_time(ops, y) if result.turned != layer.backwards else y
+            value = reverse_time(ops, y) if result.reversed_time != layer.backwards else y
             value = ops.Transpose(value, perm=[1, 0, 2]) if result.by_batch else value
         elif result.step == steps - 1:
             value = last[0]

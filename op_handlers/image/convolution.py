@@ -49,7 +49,9 @@ DTYPES = (
 
 
 def check_bias_dtype(op: Operator, slot: int) -> Decline | None:
-    """Return a Decline for int32 bias without the option, by which int16 kernels select it (EvalQuantizedPerChannel16x8, conv.cc)."""
+    """Return a Decline for an int32 bias without the option that int16 kernels require for it
+    (EvalQuantizedPerChannel16x8, conv.cc).
+    """
     bias = op.tensor(slot)
     if bias is None or (bias.dtype, op[out(0)].dtype) != ("int32", "int16"):
         return None
@@ -101,7 +103,7 @@ def reads_beyond_scales(op: Operator) -> bool:
 def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Emit Conv with a group per input channel; the multiplier is Cout / Cin regardless of options (depthwise_conv.cc)."""
     outputs, channels = ctx.op[1].shape[-1], ctx.op[0].dims[-1]
-    if not channels:  # the kernel runs for no other number
+    if not channels:  # the kernel accepts only this number
         multiplier = ctx.options.depth_multiplier
         channels = outputs // multiplier if multiplier and not outputs % multiplier else ctx.op[0].shape[-1]
     if outputs % (channels or 1):
@@ -127,12 +129,12 @@ def conv_3d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
 
 
 def emit_conv(ctx: Context, x: Value, w: ValueLike, b: ValueLike | None, group: int | None) -> Value:
-    """Emit Conv along the planned axes; pads are SAME, VALID or those of a fusion."""
+    """Emit Conv along the planned axes; pads are SAME, VALID or the explicit pads of a fusion."""
     along, kernel = spatial_axes(ctx)
     strides, dilations = strides_and_dilations(ctx.options, along)
-    own_pads = ctx.options.get("pads")
-    if own_pads:
-        pads: Padding = {"pads": [own_pads[axis][side] for side in (0, 1) for axis in along]}
+    explicit_pads = ctx.options.get("pads")
+    if explicit_pads:
+        pads: Padding = {"pads": [explicit_pads[axis][side] for side in (0, 1) for axis in along]}
     else:
         pads = padding_attributes(ctx.options.padding, ctx.shape(0)[2:], kernel, strides, dilations)
     w, b = scale_weights(ctx, w, b, trailing_axes=len(kernel) + 1)
@@ -163,13 +165,17 @@ def requested_shape(at: Instance) -> Dims:
 
 
 def has_vector_bias(at: Instance) -> bool:
-    """True if the bias has rank 1. Batch normalization may leave more axes; the kernel counts elements (transpose_conv.cc)."""
+    """True if the bias has rank 1. Folded batch normalization may leave leading axes; the kernel only checks the
+    element count (transpose_conv.cc).
+    """
     bias = at.op.tensor(3)
     return bias is None or bias.rank == 1
 
 
 def check_sizes(op: Operator) -> Decline | None:
-    """Return a Decline for sizes that the kernel refuses at preparation, but XNNPACK computes (transpose_conv.cc)."""
+    """Return a Decline for sizes that the kernel refuses in Prepare, although XNNPACK computes them
+    (transpose_conv.cc).
+    """
     bias, sizes = op.tensor(3), op.constant(0)
     if op[1].rank != 4 or op[2].rank != 4:
         return None  # reported by the check of axes
@@ -237,11 +243,11 @@ def crop_to_requested(ctx: Context, shape: Value, y: Value, reach: Sequence[int]
     """Crop the full transposed convolution to the size in operand 0, without the leading SAME padding."""
     ops, axes = ctx.ops, ctx.perm(out(0))[2:]
     sizes = cast_to_int64(ctx, 0, shape)
-    asked = sizes[[*axes]] if isinstance(sizes, np.ndarray) else ops.Gather(sizes, [*axes])
+    requested = sizes[[*axes]] if isinstance(sizes, np.ndarray) else ops.Gather(sizes, [*axes])
     first: ValueLike = np.zeros(len(axes), np.int64)
     if ctx.options.padding == "SAME":
-        steps_taken = ops.Div(ops.Sub(asked, np.ones(1, np.int64)), np.asarray(strides, np.int64))
+        steps_taken = ops.Div(ops.Sub(requested, np.ones(1, np.int64)), np.asarray(strides, np.int64))
         spanned = ops.Add(ops.Mul(steps_taken, np.asarray(strides, np.int64)), np.asarray(reach, np.int64))
-        first = ops.Div(ops.Max(ops.Sub(spanned, asked), np.zeros(1, np.int64)), np.full(1, 2, np.int64))
-    y = ops.Slice(y, first, ops.Add(first, asked), [k + 2 for k in range(len(axes))])
-    return ops.Reshape(y, ops.Concat([0, 0], asked, axis=0))  # fails at runtime if the input is too small
+        first = ops.Div(ops.Max(ops.Sub(spanned, requested), np.zeros(1, np.int64)), np.full(1, 2, np.int64))
+    y = ops.Slice(y, first, ops.Add(first, requested), [k + 2 for k in range(len(axes))])
+    return ops.Reshape(y, ops.Concat([0, 0], requested, axis=0))  # fails at runtime if the input is too small

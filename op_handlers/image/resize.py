@@ -32,7 +32,7 @@ CHANNELS_FIRST = (0, 3, 1, 2)
 
 
 def resize_price(at: Instance) -> AxisPrice | None:
-    """Return the price: many channels resize faster channels last; dequantized images have a price of their own."""
+    """Return the price: many channels resize faster channels last; dequantized images have a separate price."""
     if (at.op[0].dims[3] or 1) < 8:
         return None
     return AxisPrice("Resize" if at.op[0].dtype == "float32" else "Resize/dequantized", "h w", slot=out(0))
@@ -91,10 +91,10 @@ def emit_linear_resize(ctx: Context, x: Value, size: Value) -> Value:
     Dynamic shapes are transposed to channels first; static ones are not, since ONNX Runtime moves Transposes after a
     Resize that it then cannot run.
     """
-    perm, how = ctx.perm(), coordinate_mode(ctx)
+    perm, mode = ctx.perm(), coordinate_mode(ctx)
     if {perm.index(1), perm.index(2)} in ({1, 2}, {2, 3}):
         wanted = output_shape(ctx, size, perm)
-        return ctx.ops.Resize(x, None, None, wanted, mode="linear", coordinate_transformation_mode=how)
+        return ctx.ops.Resize(x, None, None, wanted, mode="linear", coordinate_transformation_mode=mode)
     known = [size for size in ctx.shape(0) if size is not None]
     if len(known) == len(perm) and ctx.op[1].is_constant:
         wanted = np.asarray(output_shape(ctx, size, perm))
@@ -103,11 +103,11 @@ def emit_linear_resize(ctx: Context, x: Value, size: Value) -> Value:
             x = ctx.ops.Reshape(x, [before, known[axis], after])
             known[axis] = int(wanted[axis])
             along = np.asarray([before, known[axis], after], np.int64)
-            x = ctx.ops.Resize(x, None, None, along, mode="linear", coordinate_transformation_mode=how)
+            x = ctx.ops.Resize(x, None, None, along, mode="linear", coordinate_transformation_mode=mode)
         return ctx.ops.Reshape(x, known)
     x = ctx.ops.Transpose(x, perm=[perm.index(axis) for axis in CHANNELS_FIRST])
     wanted = output_shape(ctx, size, CHANNELS_FIRST)
-    y = ctx.ops.Resize(x, None, None, wanted, mode="linear", coordinate_transformation_mode=how)
+    y = ctx.ops.Resize(x, None, None, wanted, mode="linear", coordinate_transformation_mode=mode)
     return ctx.ops.Transpose(y, perm=[CHANNELS_FIRST.index(axis) for axis in perm])
 
 
@@ -265,11 +265,11 @@ def repetition_counts(op: Operator) -> list[int] | None:
     if indices is None:
         return None
     times = [places.size // (size or 1) for size, places in zip(op[0].dims[1:3], indices, strict=True)]
-    alike = (
+    agree = (
         p.size == (n or 0) * t and np.array_equal(p, np.repeat(np.arange(n or 0), t))
         for n, p, t in zip(op[0].dims[1:3], indices, times, strict=True)
     )
-    return times if all(alike) else None
+    return times if all(agree) else None
 
 
 def nearest_price(at: Instance) -> AxisPrice | None:

@@ -1,4 +1,4 @@
-"""WHILE loops whose counters grow by one and which read and write arrays at the index of a counter."""
+"""WHILE loops with counters that grow by one, and with arrays read and written at a counter's index."""
 
 from __future__ import annotations
 
@@ -61,15 +61,15 @@ class CountedLoop:
 
     def trip_count(self) -> int | Tensor | None:
         """Return the trip count as a constant or as the outer tensor that holds it; ``None`` if it cannot be derived."""
-        condition, waiting = Body(self.cond.operators), list(self.cond.outputs)
+        condition, pending = Body(self.cond.operators), list(self.cond.outputs)
         if any(op.code not in ("LESS", "LOGICAL_AND") for op in self.cond.operators):
             return None
         bounds: list[int | Tensor] = []
-        while waiting:
-            tensor = waiting.pop()
+        while pending:
+            tensor = pending.pop()
             both = condition.producer(tensor, "LOGICAL_AND")
             if both is not None:
-                waiting += [both[0], both[1]]
+                pending += [both[0], both[1]]
                 continue
             left = self._remaining_steps(condition.producer(tensor, "LESS"))
             if left is None:
@@ -126,7 +126,7 @@ class CountedLoop:
         return put[2] if constant_scalar(count) == 1 and constant_scalar(put[1]) == 0 else None
 
     def _source_of_size(self, tensor: Tensor) -> Tensor | None:
-        """Return the tensor whose first dimension a scalar holds."""
+        """Return the tensor that has the scalar as its first dimension."""
         op = self.outer.producer(tensor, "STRIDED_SLICE")
         if op is None or op.options.shrink_axis_mask != 1 or op.options.begin_mask or op.options.end_mask:
             return None

@@ -18,7 +18,7 @@ LEAST, MOST = -32768, 32767
 def quantized_multiplier(factor: float) -> tuple[int, int]:
     """Return a factor as a 31-bit mantissa and a power of two (QuantizeMultiplier, internal/quantization_util.cc).
 
-    Raises Refusal for an infinite factor, such as the quotient of scales that differ too much.
+    Raises Refusal for an infinite factor, for example if two scales differ too much.
     """
     if not isfinite(factor):
         raise Refusal(f"the rescaling factor is {factor}, which fixed point cannot express")

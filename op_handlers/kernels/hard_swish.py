@@ -15,7 +15,7 @@ from op_handlers.kernels.lookup_tables import quantized_values
 from op_handlers.kernels.operands import require_quantization
 
 INPUT_SHIFT = 7
-"""Bits by which inputs are shifted left before anything is rounded."""
+"""Bits by which inputs are shifted left before rounding."""
 
 
 def hard_swish_table(at: Instance) -> Array:
@@ -29,15 +29,15 @@ def hard_swish_table(at: Instance) -> Array:
         raise Refusal("a scale is 0, by which the kernel divides")
     fine = np.float32(1 / 2**INPUT_SHIFT) * np.float32(x.scale[0])
     result, down = quantized_multiplier(float(fine / np.float32(y.scale[0])))
-    gate, up = quantized_multiplier(float(fine / np.float32(3 / 32768)))
+    gate, exponent = quantized_multiplier(float(fine / np.float32(3 / 32768)))
     if down > 0:
         raise Refusal(
             f"the result's scale of {y.scale[0]:g} is too small for the operand's {x.scale[0]:g}, which LiteRT refuses"
         )
     inputs = (quantized_values(at.op[0].dtype) - x.zero_point[0]) << INPUT_SHIFT
-    gates = saturate_int16(inputs << up - 1) if up > 0 else inputs
+    gates = saturate_int16(inputs << exponent - 1) if exponent > 0 else inputs
     gates = high_product(gates, round_to_15_bits(gate))
-    gates = saturate_int16(gates << 1) if up > 0 else divide_by_power_of_two_int16(gates, -up)
+    gates = saturate_int16(gates << 1) if exponent > 0 else divide_by_power_of_two_int16(gates, -exponent)
     product = np.fix(((gates + 2**15) >> 1) * high_product(inputs, round_to_15_bits(result)) / 2**15).astype(np.int64)
     limits = np.iinfo(at.op[out(0)].dtype)
     stored: Array = np.clip(

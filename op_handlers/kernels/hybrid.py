@@ -13,14 +13,14 @@ from onnx_tflite_plugin.api import Operator, Quantization, Subgraph, Tensor
 T = TypeVar("T")
 WEIGHT_DTYPES = ("int8", "uint8", "int4", "int2")
 MAX_LAYERS, MAX_ELEMENTS = 24, 2**17
-"""Limits up to which rounding activations is worth its time: layers of a network, elements of all activations.
+"""Limits for rounding activations as LiteRT does: layers of a network, elements of all activations.
 
 The order of the terms of a float32 sum varies, so that an activation is occasionally rounded the other way. After
 about 50 convolutions the results differ as much as without any rounding, and so do the results of LiteRT's own
 kernels.
 """
 MAX_BLOCKWISE_WEIGHTS = 2**17
-"""Number of weights with a scale per block up to which they are multiplied as floats, by rounded activations.
+"""Maximum number of blockwise weights that are multiplied as floats, with rounded activations.
 
 ONNX Runtime's blockwise operator rounds activations per block. A float product of 2**17 weights takes 1.0 to 1.3 times
 as long, one of 2**19 weights 1.7 times, and the file is eight times as large.
@@ -88,7 +88,7 @@ _CLAMPING = ("ADD", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "MUL")
 """Operators of floats that apply a fused RELU or RELU6."""
 _NONNEGATIVE = ("LOGISTIC", "RELU", "RELU6", "RELU_0_TO_1", "SOFTMAX")
 _KEEPS_SIGN = ("AVERAGE_POOL_2D", "CONCATENATION", "MAX_POOL_2D", "MEAN", "PAD", "RESHAPE")
-"""Operators whose result has no negative value if no operand has one."""
+"""Operators that return nonnegative values for nonnegative operands."""
 
 
 def is_nonnegative(graph: Subgraph, tensor: Tensor) -> bool:

@@ -63,7 +63,7 @@ def sample_function(
 ) -> Array:
     """Return a function's samples at the ends of 512 segments, corrected by half the interpolation error in the middle.
 
-    The precision is that of the bounds, as in the kernels. ``output_span``: difference of the output's maximum and
+    Computed in the dtype of the bounds, as in the kernels. ``output_span``: difference of the output's maximum and
     minimum.
     """
     step = (high - low) / np.float32(STEPS)

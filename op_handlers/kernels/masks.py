@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from onnx_tflite_plugin.api import Array, Operator, Tensor
-from op_handlers.kernels.views import Makers
+from op_handlers.kernels.views import Producers
 
 MAX_TRIALS = 48
 """Number of positions at which a mask is computed, at most."""
@@ -17,12 +17,12 @@ FORBIDDEN = -1e3
 """Least score that forbids a slot; masks have -1e4 and less."""
 
 
-def attention_window(mask: Tensor, position: Tensor, makers: Makers, tokens: int, slots: int) -> int | None:
+def attention_window(mask: Tensor, position: Tensor, producers: Producers, tokens: int, slots: int) -> int | None:
     """Return 0 for a causal mask, the size of a causal window, or None for other masks.
 
     The mask is computed at many positions of the first token. A mask that is a graph input counts as causal.
     """
-    places = position_input(position, makers)
+    places = position_input(position, producers)
     if places is None or places.shape != (tokens,):
         return None
     window: int | None = None
@@ -30,7 +30,7 @@ def attention_window(mask: Tensor, position: Tensor, makers: Makers, tokens: int
     for start in dict.fromkeys([*np.linspace(0, last, min(last + 1, MAX_TRIALS), dtype=int)[::-1].tolist()]):
         at = start + np.arange(tokens)
         causal = np.arange(slots) <= at[:, None]
-        evaluation = _Evaluation(makers, {places: at.astype(np.int64)}, np.where(causal, 0.0, -np.inf))
+        evaluation = _Evaluation(producers, {places: at.astype(np.int64)}, np.where(causal, 0.0, -np.inf))
         try:
             with np.errstate(all="ignore"):
                 found = evaluation.value(mask).reshape(tokens, slots)
@@ -48,10 +48,10 @@ def attention_window(mask: Tensor, position: Tensor, makers: Makers, tokens: int
     return window
 
 
-def position_input(position: Tensor, makers: Makers) -> Tensor | None:
-    """Return the vector of positions whose first element is the position of a write."""
+def position_input(position: Tensor, producers: Producers) -> Tensor | None:
+    """Return the position vector whose first element is the position of a write."""
     tensor = position
-    while (op := makers.get(tensor)) is not None:
+    while (op := producers.get(tensor)) is not None:
         starts = op.tensor(1) if op.code == "SLICE" else None
         if op.code not in ("RESHAPE", "SLICE", "SQUEEZE", "CAST") or (starts is not None and starts.array.any()):
             return None
@@ -62,7 +62,7 @@ def position_input(position: Tensor, makers: Makers) -> Tensor | None:
 class _Evaluation(NamedTuple):
     """Values of tensors. ``causal``: the value of a mask that is a graph input. No closure refers to them: they are large."""
 
-    makers: Makers
+    producers: Producers
     values: dict[Tensor, Array]
     causal: Array
 
@@ -72,7 +72,7 @@ class _Evaluation(NamedTuple):
             return self.values[tensor]
         if tensor.is_constant:
             return tensor.array
-        op = self.makers.get(tensor)
+        op = self.producers.get(tensor)
         if op is None:
             if tensor.dtype != "float32":
                 raise LookupError(tensor.name)

@@ -31,7 +31,7 @@ MAX_AXES = 64  # more than any kernel of ONNX Runtime supports
 
 
 def rank_preserving_axes(at: Instance, outputs: int = 1) -> str | None:
-    """Return axes by which the outputs have input 0's axes, with any sizes; ``None`` if a rank is unknown."""
+    """Return axes: the outputs have input 0's axes, with any sizes; ``None`` if a rank is unknown."""
     names = axis_names(at.op[0].rank)
     return format_axes([names], *[names] * outputs) if at.op[out(0)].rank == len(names) else None
 
@@ -71,7 +71,7 @@ def constant_integers(op: Operator, slot: int) -> list[int] | None:
 
 
 def operand_shape(at: Instance) -> Dims:
-    """Return the shape of operand 0 as that of the result. Raises Refusal if the file does not store its rank."""
+    """Return the shape of operand 0, which the result has. Raises Refusal if the file does not store its rank."""
     if not at.op[0].has_rank:
         raise Refusal("the shape of the operand is unknown; set it with --input-shape")
     return at.op[0].dims

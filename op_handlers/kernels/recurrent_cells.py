@@ -67,7 +67,9 @@ class Sums:
         return Sums({tensor: matrix.rows(which) for tensor, matrix in self.products.items()}, self.bias[which])
 
     def add(self, other: Sums) -> Sums | None:
-        """Return the sum of both; ``None`` if they share a tensor, differ in size, or exceed the products of any cell."""
+        """Return the sum of two terms; ``None`` if they share a tensor, differ in size, or exceed the products of any
+        cell.
+        """
         if self.products.keys() & other.products.keys() or len(self.bias) != len(other.bias):
             return None
         if len(self.products) + len(other.products) > MAX_PRODUCTS:
@@ -299,8 +301,8 @@ def join_gates(
 ) -> Cell | None:
     """Return the cell of gates that each multiply the input and the last output once; ``None`` if one does not.
 
-    Also ``None`` if a gate's size differs from the output's, since it would be broadcast. A gate may be a pair: the
-    sums of the input and those of the last output, each with its bias.
+    Also ``None`` if a gate's size differs from the output's, since it would be broadcast. A gate may be a pair:
+    products with the input and with the previous output, each with its bias.
     """
     inward, recurrent, biases = [], [], ([], [])  # type: tuple[list[Matrix], list[Matrix], tuple[list[Array], list[Array]]]
     for gate in gates:

@@ -13,7 +13,7 @@ from op_handlers.kernels.fixed_point import rescale, saturate_int16
 from op_handlers.kernels.lookup_tables import LEAST, MOST, interpolate, sample_function
 
 LAST = 65535
-STEP = np.float64(2) / LAST  # of both tables' results
+STEP = np.float64(2) / LAST  # precision of the results of both tables
 SPAN = STEP * MOST - STEP * LEAST
 LARGEST = 32762  # table entry of exp(0)
 LEAST_BITS = 14  # minimum number of bits below the leading bit of a row's sum

@@ -134,13 +134,13 @@ class Unrolled(Body):
             if two is not None:
                 yield from permutations(two.products)
                 return
-            makers = [self.producers.get(one) for one, sums in zip(nearest, found, strict=True) if sums is None]
-            operands = (t for op in makers if op is not None and op.code in ELEMENTWISE for t in op.inputs)
+            operators = [self.producers.get(one) for one, sums in zip(nearest, found, strict=True) if sums is None]
+            operands = (t for op in operators if op is not None and op.code in ELEMENTWISE for t in op.inputs)
             nearest = [t for t in dict.fromkeys(operands) if t is not None and not t.is_constant and t not in seen]
             seen.update(nearest)
 
     def rows_of_first_step(self, states: Sequence[Tensor], cell: Cell) -> Rows | None:
-        """Return the input rows of a step that produces ``states`` from zero states, whose products are omitted."""
+        """Return the input rows of a first step: its products with the zero initial states are omitted."""
         readers = {"LSTM": self._first_lstm_step, "GRU": self._first_gru_step, "RNN": self._first_rnn_step}
         return next(readers[cell.op_type](states, cell), None)
 
@@ -169,13 +169,13 @@ class Unrolled(Body):
             inner, kept = self.activation_operand(update), self.gate_sums(share)
             if inner is None or inner[1] != of_update:
                 continue
-            behind = cell.bias[-(len(cell.bias) // 6) :]
-            if not (cell.after and behind.any()):
+            outer_bias = cell.bias[-(len(cell.bias) // 6) :]
+            if not (cell.after and outer_bias.any()):
                 yield from shared_rows((kept, UNUSED_GATE, self.sums(inner[0])), cell)
             for seen, remembered in self.operand_pairs(inner[0], "ADD") if cell.after else ():
                 for gate, constant in self.operand_pairs(remembered, "MUL"):
                     added = self.sums(constant)
-                    if added is not None and np.array_equal(added.bias, behind):
+                    if added is not None and np.array_equal(added.bias, outer_bias):
                         yield from shared_rows((kept, self.gate_sums(gate), self.sums(seen)), cell)
 
     def _first_update_operands(self, after: Tensor) -> Iterator[tuple[Tensor, Tensor]]:

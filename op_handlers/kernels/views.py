@@ -1,4 +1,4 @@
-"""Tensors as rearranged elements of others: what RESHAPE, TRANSPOSE, BROADCAST_TO and CONCATENATION of one tensor leave unchanged."""
+"""Tensors as rearranged elements of others, through RESHAPE, TRANSPOSE, BROADCAST_TO and CONCATENATION of one tensor."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Array, Operator, Tensor
 
-Makers = Mapping[Tensor, Operator]
+Producers = Mapping[Tensor, Operator]
 
 
 class View(NamedTuple):
-    """A tensor whose elements are those of ``source``, times ``scale``; ``ids``: their positions in C order."""
+    """A tensor of elements of ``source``, times ``scale``; ``ids``: their positions in C order."""
 
     source: Tensor
     ids: Array
@@ -26,7 +26,7 @@ class View(NamedTuple):
         return self.scale == 1.0
 
 
-def makers_of(operators: Sequence[Operator]) -> dict[Tensor, Operator]:
+def producers_of(operators: Sequence[Operator]) -> dict[Tensor, Operator]:
     """Return the operator that computes each tensor."""
     return {tensor: op for op in operators for tensor in op.outputs if tensor is not None}
 
@@ -41,32 +41,32 @@ def positions(tensor: Tensor) -> Array:
     return np.arange(prod(tensor.shape), dtype=np.int32).reshape(tensor.shape)
 
 
-def view_of(tensor: Tensor, makers: Makers) -> View:
+def view_of(tensor: Tensor, producers: Producers) -> View:
     """Return the tensor as a view of the first tensor upstream that is computed otherwise.
 
     Dynamic dimensions have their stored sizes, of which only those above 1 tell axes apart.
     """
-    op = makers.get(tensor)
-    found = None if op is None or not has_sizes(tensor) else _step(op, makers)
+    op = producers.get(tensor)
+    found = None if op is None or not has_sizes(tensor) else _step(op, producers)
     if found is None or found.ids.shape != tensor.shape:
         return View(tensor, positions(tensor))
     return found
 
 
-def _step(op: Operator, makers: Makers) -> View | None:
+def _step(op: Operator, producers: Producers) -> View | None:
     """Return the result of an operator that rearranges or scales one tensor; None for others."""
     if op.code == "CONCATENATION":
-        return _view_of_repetition(op, makers)
+        return _view_of_repetition(op, producers)
     if op.code == "MUL" and op.options.fused_activation_function == "NONE":
         for slot in (0, 1):
             factor = op[1 - slot]
             if factor.is_constant and factor.array.size == 1 and not op[slot].is_constant:
-                below = view_of(op[slot], makers)
+                below = view_of(op[slot], producers)
                 return below._replace(scale=below.scale * float(factor.array.reshape(())))
         return None
     if op.code not in ("RESHAPE", "TRANSPOSE", "BROADCAST_TO"):
         return None
-    below, shape = view_of(op[0], makers), op.outputs[0]
+    below, shape = view_of(op[0], producers), op.outputs[0]
     if shape is None or (op.code != "RESHAPE" and not op[1].is_constant):
         return None
     if op.code == "TRANSPOSE":
@@ -79,10 +79,10 @@ def _step(op: Operator, makers: Makers) -> View | None:
         return None
 
 
-def _view_of_repetition(op: Operator, makers: Makers) -> View | None:
+def _view_of_repetition(op: Operator, producers: Producers) -> View | None:
     """Return the view that joins one tensor with itself."""
     first = op[0]
     if op.options.fused_activation_function != "NONE" or any(tensor is not first for tensor in op.inputs):
         return None
-    below = view_of(first, makers)
+    below = view_of(first, producers)
     return below._replace(ids=np.concatenate([below.ids] * len(op.inputs), op.options.axis))

@@ -13,7 +13,7 @@ def scale_weights(
 ) -> tuple[ValueLike, ValueLike | None]:
     """Return weights and bias of a convolution times the error factor of the kernel's 15-bit multipliers.
 
-    ``trailing_axes``: number of axes of the weights after that of the channels. With an option of int32 bias the
+    ``trailing_axes``: number of weight axes after the channel axis. With an option of int32 bias the
     kernel accumulates in 32 bits, without this error (EvalQuantizedPerChannel16x8, conv.cc).
     """
     factors = multiplier_errors(ctx)

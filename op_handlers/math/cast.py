@@ -19,7 +19,7 @@ from onnx_tflite_plugin.api import (
     out,
 )
 
-# Dtypes smaller than a byte: their range, and the minimum opset; then that of every dtype newer than opset 11.
+# Range and minimum opset of dtypes smaller than a byte; then the minimum opset of dtypes newer than opset 11.
 PACKED_RANGE = {"int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1)}
 PACKED = {"int4": 21, "uint4": 21, "int2": 25}
 OPSETS = PACKED | {"bfloat16": 13}

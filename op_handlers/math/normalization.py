@@ -24,7 +24,7 @@ from onnx_tflite_plugin.api import (
 from op_handlers.kernels.operands import operand_shape
 
 FIRST_HALVED = 10.5
-"""Binary logarithm of the length from which the int8 kernel halves results that it has rounded, once more per doubling.
+"""Binary logarithm of the length above which the int8 kernel halves rounded results, once per doubling.
 
 (GetInvSqrtQuantizedMultiplierExp, internal/common.h; integer_ops/l2normalization.h)
 """

@@ -93,12 +93,12 @@ def multiply_halves(ctx: Context, x: Value, axis: int, size: int) -> Value:
 
 def emit_product_along(ctx: Context, x: Value, axes: Value) -> Value:
     """Multiply along runtime axes; an axis that is kept is one part of the Loop, a reduced axis one part per element."""
-    ops, gone = ctx.ops, reduction_flags(ctx, axes)
-    for axis, reduces in enumerate(gone):
+    ops, reduced = ctx.ops, reduction_flags(ctx, axes)
+    for axis, reduces in enumerate(reduced):
         size = ops.Gather(ops.Shape(x), np.asarray(axis))
         one, many = ops.Where(ops.Greater(reduces, 0), 1, size), ops.Where(ops.Greater(reduces, 0), size, 1)
         x = multiply_parts(ctx, x, axis, many, one)
-    return x if ctx.options.keep_dims or not gone else drop_axes(ctx, x, ops.Shape(x), gone)
+    return x if ctx.options.keep_dims or not reduced else drop_axes(ctx, x, ops.Shape(x), reduced)
 
 
 def reduction_flags(ctx: Context, axes: Value) -> list[Value]:
@@ -108,11 +108,11 @@ def reduction_flags(ctx: Context, axes: Value) -> list[Value]:
     return [ops.Min(ops.ReduceSum(equals_axis(ctx, named, axis), keepdims=0), np.int64(1)) for axis in range(rank)]
 
 
-def drop_axes(ctx: Context, x: Value, sizes: ValueLike, gone: Sequence[Value]) -> Value:
+def drop_axes(ctx: Context, x: Value, sizes: ValueLike, reduced: Sequence[Value]) -> Value:
     """Reshape to the sizes that are not reduced."""
     ops = ctx.ops
-    stays = ops.Sub(np.int64(1), concatenate(ctx, gone))
-    kept = ops.Gather(sizes, ops.Reshape(ops.NonZero(stays), [-1]))
+    keeps = ops.Sub(np.int64(1), concatenate(ctx, reduced))
+    kept = ops.Gather(sizes, ops.Reshape(ops.NonZero(keeps), [-1]))
     return ops.Reshape(x, kept, allowzero=1 if ctx.opset >= 14 else None)
 
 
@@ -186,8 +186,8 @@ def emit_quantized_product(ctx: Context, x: Value, axes: Value) -> Value:
 def add_zero_point_and_clip(ctx: Context, total: Value, after: Quantization) -> Value:
     ops, dtype = ctx.ops, ctx.dtype(out(0))
     limits = np.iinfo(dtype)
-    moved = ops.Add(total, np.asarray(after.zero_point[0]))
-    return ops.Cast(ops.Min(ops.Max(moved, np.asarray(limits.min)), np.asarray(limits.max)), to=dtype)
+    shifted = ops.Add(total, np.asarray(after.zero_point[0]))
+    return ops.Cast(ops.Min(ops.Max(shifted, np.asarray(limits.min)), np.asarray(limits.max)), to=dtype)
 
 
 def emit_quantized_product_along(
@@ -202,9 +202,9 @@ def emit_quantized_product_along(
         raise Refusal(f"the axes are runtime values, which is supported up to rank {MAX_AXES}")
     if not rank:
         return ctx.reshape_to_slot(x, out(0))
-    ops, gone = ctx.ops, reduction_flags(ctx, axes)
+    ops, reduced = ctx.ops, reduction_flags(ctx, axes)
     sets = list(product((0, 1), repeat=rank))
-    row = ops.ReduceSum(ops.Mul(concatenate(ctx, gone), 2 ** np.arange(rank)[::-1]), keepdims=0)
+    row = ops.ReduceSum(ops.Mul(concatenate(ctx, reduced), 2 ** np.arange(rank)[::-1]), keepdims=0)
     counts = [prod(size for size, reduces in zip(sizes, each, strict=True) if reduces) for each in sets]
     unscaled = np.ones(3, np.int64)  # for a single factor, which is copied
     scalings = np.stack(
@@ -239,13 +239,13 @@ def emit_quantized_product_along(
             [[1 if reduces else size for size, reduces in zip(sizes, each, strict=True)] for each in sets]
         )
         return ops.Reshape(result, ops.Gather(kept, row, axis=0))
-    return drop_axes(ctx, result, np.asarray(sizes), gone)
+    return drop_axes(ctx, result, np.asarray(sizes), reduced)
 
 
 def table_strides(sizes: Sequence[int], reduces: Sequence[int]) -> Array:
     """Return each axis' stride in a table with a row per factor and a column per result."""
     strides = np.zeros(len(sizes), np.int64)
-    within = [1, prod(size for size, gone in zip(sizes, reduces, strict=True) if not gone)]
+    within = [1, prod(size for size, reduced in zip(sizes, reduces, strict=True) if not reduced)]
     for axis in reversed(range(len(sizes))):
         strides[axis] = within[reduces[axis]]
         within[reduces[axis]] *= sizes[axis]

@@ -100,7 +100,8 @@ def requantize_to_int32(ctx: Context) -> Value:
 def half_up_offset(op: Operator) -> float:
     """Return the offset that rounds half up if the scale doubles, where QuantizeLinear rounds half to even.
 
-    The kernels round half up (SaturatingRoundingDoublingHighMul); 16 bits and 8 more are what float32 holds.
+    The kernels round half up (SaturatingRoundingDoublingHighMul). float32 holds 24 bits: 16 of the value and 8 of the
+    fraction.
     """
     before, after = op[0].quantization, op[out(0)].quantization
     if not isinstance(before, Quantization) or not isinstance(after, Quantization):
@@ -113,7 +114,7 @@ def half_up_offset(op: Operator) -> float:
 def scale_and_zero_point(tensor: Tensor) -> tuple[float, int]:
     """Return the scale and zero point of a tensor.
 
-    Raises Refusal for no scale, one per axis, or 0 or NaN, by which kernels divide.
+    Raises Refusal if there is no scale, if it is per axis, or if it is 0 or NaN: kernels divide by it.
     """
     if not isinstance(tensor.quantization, Quantization) or tensor.quantization.per_axis:
         raise Refusal(f"the {tensor.dtype} operand {tensor.name!r} has no scale, or one per axis")
@@ -173,7 +174,7 @@ def check_range(at: Instance) -> Decline | None:
 
 @handler("FAKE_QUANT", max_version=2, layout=Transparent(), accepts=check_range, types="float32 -> float32")
 def fake_quant(ctx: Context, x: Value) -> Value:
-    """Round half up to the nearest step of a range that is shifted so that 0 is a step (FakeQuantizeArray).
+    """Round half up to steps of the range, which is first shifted so that 0 is a step (FakeQuantizeArray).
 
     The range is computed in float32, as in the kernel (NudgeQuantizationRange, internal/quantization_util.cc).
     """
@@ -186,5 +187,5 @@ def fake_quant(ctx: Context, x: Value) -> Value:
     stepped = ops.Mul(ops.Sub(ops.Min(ops.Max(x, least), most), least), np.float32(1) / scale)
     whole = ops.Floor(stepped)
     # Adding 1/2 before Floor would round up numbers just below a half.
-    up = ops.Cast(ops.GreaterOrEqual(ops.Sub(stepped, whole), 0.5), to="float32")
-    return ops.Add(ops.Mul(ops.Add(whole, up), scale), least)
+    increment = ops.Cast(ops.GreaterOrEqual(ops.Sub(stepped, whole), 0.5), to="float32")
+    return ops.Add(ops.Mul(ops.Add(whole, increment), scale), least)

@@ -332,7 +332,9 @@ def arg_min(ctx: Context, x: Value, axis: Value) -> Value:
 
 
 def emit_arg(ctx: Context, onnx: str, x: Value, axis: Value) -> Value:
-    """Emit ``ArgMax`` or ``ArgMin``; for a runtime axis the operand is reshaped to three axes, of which it is the middle."""
+    """Emit ``ArgMax`` or ``ArgMin``; for a runtime axis the operand is reshaped to three axes, with the reduced axis in
+    the middle.
+    """
     ops, dtype, constant, emit = ctx.ops, ctx.op[out(0)].dtype, ctx.constant(1), ctx.ops.named(onnx)
     none, nothing = np.zeros((), dtype), 0 in ctx.shape(0)  # ONNX Runtime refuses an empty result
     if constant is not None and nothing:
@@ -342,8 +344,8 @@ def emit_arg(ctx: Context, onnx: str, x: Value, axis: Value) -> Value:
     else:
         sizes, at = ops.Shape(x), ops.Cast(ops.Reshape(axis, [1]), to="int64")
         at = ops.Mod(at, np.asarray([ctx.op[0].rank]))
-        behind = ops.Add(at, np.asarray([1]))
-        before, after = ops.Slice(sizes, [0], at), ops.Slice(sizes, behind, [ctx.op[0].rank])
+        next_axis = ops.Add(at, np.asarray([1]))
+        before, after = ops.Slice(sizes, [0], at), ops.Slice(sizes, next_axis, [ctx.op[0].rank])
         if nothing:
             return ops.Expand(none, ops.Concat(before, after, axis=0))
         outer = ops.ReduceProd(before, keepdims=1)

@@ -95,7 +95,7 @@ def square_root(ctx: Context, x: Value) -> Value:
 
 @handler("RSQRT", max_version=3, layout=Transparent(), quantization=Lookup(interpolated_table(rsqrt)))
 def reciprocal_square_root(ctx: Context, x: Value) -> Value:
-    """Emit Reciprocal of Sqrt; a quantized zero gives the maximum, as infinity does."""
+    """Emit Reciprocal of Sqrt; a quantized zero gives the maximum, like infinity."""
     return ctx.ops.Reciprocal(ctx.ops.Sqrt(x))
 
 

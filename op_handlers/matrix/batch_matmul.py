@@ -110,7 +110,9 @@ def round_twice(ctx: Context, product: Value) -> Value:
 
 
 MARGIN = 2.0**-8
-"""Fraction of the half bit: if the multiplier is a power of two, sums can be halves of both roundings, and the first rounds up."""
+"""Fraction of the half bit. If the multiplier is a power of two, a sum can be a tie in both roundings; the first rounds
+up.
+"""
 
 
 def has_zero_scale(op: Operator) -> bool:

@@ -50,7 +50,7 @@ def leading_ones(op: Operator) -> int:
 
 
 def dense_layout(at: Instance) -> Implicit | Terminate:
-    """Return a layout with a row's elements unordered, as the weight's columns are permuted alike.
+    """Return a layout with unordered row elements: the weight's columns are permuted in the same way.
 
     Blocks that share a scale stay contiguous, along the first axis, where runtimes fuse them.
     """
@@ -118,7 +118,9 @@ def check_blocks(op: Operator) -> Decline | None:
 
 
 def dense_activation(at: Instance) -> ActivationKernel:
-    """Return the kernel family: hybrid operators have their own (Prepare), blockwise ones apply none (EvalBlockwise4Bit)."""
+    """Return the kernel family: hybrid operators have a separate one (Prepare); blockwise ones apply no activation
+    (EvalBlockwise4Bit).
+    """
     x, w = at.op[0], at.op[1]
     if w.blocks is not None:
         fits_xnnpack = w.blocks.block_size % 32 == 0

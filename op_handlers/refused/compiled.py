@@ -15,7 +15,7 @@ class Compiler(NamedTuple):
     processor: str
     prefix: bool = False
 
-    def owns(self, name: str) -> bool:
+    def emits_operator(self, name: str) -> bool:
         return name.startswith(self.code) if self.prefix else name == self.code
 
 
@@ -41,7 +41,7 @@ def claim(op: Operator) -> Decline | None:
     if not op.code.startswith(_CUSTOM):
         return None
     name = op.code.removeprefix(_CUSTOM)
-    found = next((each for each in COMPILERS if each.owns(name)), None)
+    found = next((each for each in COMPILERS if each.emits_operator(name)), None)
     if found is None:
         return None
     return Decline(

@@ -1,6 +1,6 @@
 """Declarations and outputs of bidirectional recurrent operators.
 
-The backward direction reads the input, or the auxiliary input if that has no weights of its own.
+The backward direction reads the input, or the auxiliary input if it has no separate weights.
 """
 
 from __future__ import annotations
@@ -72,5 +72,5 @@ def split_directions(ctx: Context, value: Value, directions: int, axis: int) -> 
 
 
 def merge_outputs(ctx: Context, outputs: Sequence[Value]) -> Value | tuple[Value, ...]:
-    """Return the outputs of both directions, (T, B, U) each, concatenated along the last axis or as two."""
+    """Return the outputs of both directions, [T, B, U] each, separately or concatenated along the last axis."""
     return ctx.ops.Concat(*outputs, axis=2) if ctx.options.merge_outputs else tuple(outputs)

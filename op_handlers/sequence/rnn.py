@@ -271,7 +271,7 @@ def emit_step(ctx: Context, inputs: Mapping[int, Value], layer: Layer, seen: Val
 
 
 def input_weights(ctx: Context, inputs: Mapping[int, Value], layer: Layer) -> Value | Array:
-    """Return the weights of the input, concatenated with those of the auxiliary input."""
+    """Return the input weights, concatenated with the auxiliary input's weights."""
     own = float_weights(ctx, inputs, layer.weights)
     if layer.auxiliary is None or ctx.op.tensor(layer.auxiliary) is None:
         return own

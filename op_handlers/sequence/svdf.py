@@ -1,4 +1,4 @@
-"""SVDF: a dense layer whose outputs are kept as a state and weighted by age (kernels/internal/reference/svdf.h).
+"""SVDF: a dense layer; a state keeps its outputs, which are weighted by age (kernels/internal/reference/svdf.h).
 
 Sizes: B batches, I inputs, F filters, M runs in the state, U units of F / U filters each.
 
@@ -47,7 +47,7 @@ def has_byte_state(at: Instance) -> bool:
 
 
 def weight_quantization(at: Instance) -> Dequantized:
-    """Return the quantization: integer constants as stored, and a state with a scale of its own."""
+    """Return the quantization: integer constants as stored, and a state with a separate scale."""
     op = at.op
     if has_byte_state(at):
         return Dequantized(weights=(FEATURES, TIMES), stored=(X, FEATURES, TIMES, BIAS, STATE))

@@ -92,10 +92,10 @@ def gather(ctx: Context, x: Value, indices: Value) -> Value:
     else:
         y = ctx.ops.GatherND(transpose(ctx, y, [*mapped, *rest]), places)
         names = [*batch, *(f"o{k}" for k in (*within, *rest))]
-    gone = [k for k, name in enumerate(names) if name[0] == "o" and int(name[1:]) in collapsed]
-    if gone:
-        y = ctx.ops.Squeeze(y, np.asarray(gone))
-        names = [name for k, name in enumerate(names) if k not in gone]
+    collapsed_positions = [k for k, name in enumerate(names) if name[0] == "o" and int(name[1:]) in collapsed]
+    if collapsed_positions:
+        y = ctx.ops.Squeeze(y, np.asarray(collapsed_positions))
+        names = [name for k, name in enumerate(names) if k not in collapsed_positions]
     return transpose(ctx, y, [names.index(name) for name in result_axes(ctx.op, batch)])
 
 
@@ -190,8 +190,8 @@ def check_scatter(at: Instance) -> Decline | None:
     if not at.op[0].is_static or not at.op[2].is_static or not at.op[1].is_static:
         return Decline("an operand or the result has a dynamic shape; set it with --input-shape")
     o, (x, _, new) = at.op.options, (at.op[0], at.op[1], at.op[2])
-    told = (new.rank, o.update_window_dims), (x.rank, (*o.inserted_window_dims, *o.scatter_dims_to_operand_dims))
-    if any(not 0 <= axis < rank for rank, axes in told for axis in axes):
+    declared = (new.rank, o.update_window_dims), (x.rank, (*o.inserted_window_dims, *o.scatter_dims_to_operand_dims))
+    if any(not 0 <= axis < rank for rank, axes in declared for axis in axes):
         return Decline("the dimension numbers name axes that the operands do not have")
     if any(
         len({*axes}) < len(axes)
@@ -218,9 +218,9 @@ def check_scatter(at: Instance) -> Decline | None:
 def scatter(ctx: Context, x: Value, indices: Value, updates: Value) -> Value:
     """Emit ScatterElements on the flattened operand in the order of the updates; updates beyond its ends go to an extra element.
 
-    ONNX Runtime scatters elements in order, as the kernel does: of several updates of one element the last one stays.
+    ONNX Runtime scatters elements in order, like the kernel: the last update of an element wins.
     """
-    ops, how = ctx.ops, scatter_reduction(ctx)
+    ops, reduction = ctx.ops, scatter_reduction(ctx)
     shape, count = ctx.op[0].shape, prod(ctx.op[0].shape)
     if count >= 2**31:
         raise Refusal(f"the operand has {count} elements, more than ONNX Runtime can index")
@@ -230,7 +230,7 @@ def scatter(ctx: Context, x: Value, indices: Value, updates: Value) -> Value:
     data, new = ops.Reshape(x, [-1]), ops.Reshape(updates, [-1])
     if beyond:
         data = ops.Concat(data, ops.Slice(data, [0], [1], [0]), axis=0)
-    y = ops.ScatterElements(data, places, new, axis=0, reduction=how)
+    y = ops.ScatterElements(data, places, new, axis=0, reduction=reduction)
     if beyond:
         y = ops.Slice(y, [0], [count], [0])
     return ops.Reshape(y, np.asarray(shape, np.int64))

@@ -29,14 +29,14 @@ from op_handlers.kernels.operands import (
 
 
 def padding_layout(at: Instance) -> Attribute:
-    """Return a layout with axes unordered that are neither padded nor cropped."""
+    """Return a layout in which axes without padding or cropping are unordered."""
     o = at.op.options
     rows = zip(o.edge_padding_low, o.edge_padding_high, o.interior_padding, strict=True)
     return unordered_layout((axis for axis, row in enumerate(rows) if not any(row)))
 
 
 def check_not_empty(at: Instance) -> Decline | None:
-    """Return a Decline for an empty result, for which the kernel sets every size to 0."""
+    """Return a Decline for an empty result: the kernel would set every size to 0."""
     return Decline("the result has no elements") if 0 in at.op[out(0)].shape else None
 
 
@@ -58,9 +58,9 @@ def stablehlo_pad(ctx: Context, x: Value, number: Value) -> Value:
 def emit_dilated_pad(
     ctx: Context, x: Value, number: Value, low: Sequence[int], high: Sequence[int], interior: Sequence[int]
 ) -> Value:
-    """Emit numbers before, after and between the elements of each axis, in planned layout; negative counts remove elements.
+    """Pad before, after and between the elements of each axis, in planned layout; negative counts remove elements.
 
-    Between elements one number is put after each axis, and a Gather picks it wherever there is no element.
+    For interior padding, one padding value is appended to the axis, and a Gather inserts it between elements.
     """
     within = [axis for axis, count in enumerate(interior) if count]
     edges = [0 if axis in within else max(count, 0) for side in (low, high) for axis, count in enumerate(side)]
@@ -115,13 +115,17 @@ def dilate(ctx: Context, x: Value, steps: Value, number: Value) -> Value:
         return emit_dilated_pad(
             ctx, x, reshape_to_scalar(ctx, 2, number), [0] * rank, [0] * rank, [int(step) - 1 for step in constant]
         )
-    ops, apart = ctx.ops, cast_to_int64(ctx, 1, steps)
+    ops, step_sizes = ctx.ops, cast_to_int64(ctx, 1, steps)
     y = ctx.ops.Pad(
         x, np.asarray([0] * rank + [1] * rank, np.int64), reshape_to_scalar(ctx, 2, number), mode="constant"
     )
     for axis in range(rank):
         size = ops.Gather(ops.Shape(x), np.asarray(axis))
-        step = np.asarray(apart[axis]) if isinstance(apart, np.ndarray) else ops.Gather(apart, np.asarray(axis))
+        step = (
+            np.asarray(step_sizes[axis])
+            if isinstance(step_sizes, np.ndarray)
+            else ops.Gather(step_sizes, np.asarray(axis))
+        )
         at = ops.Range(0, ops.Add(ops.Mul(ops.Sub(size, 1), step), 1), 1)
         on = ops.Equal(ops.Mod(at, step), 0)
         y = ops.Gather(y, ops.Where(on, ops.Div(at, step), size), axis=axis)

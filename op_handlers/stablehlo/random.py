@@ -21,16 +21,16 @@ class Bits:
     def __init__(self, ctx: Context) -> None:
         self.ops = ctx.ops
 
-    def low(self, x: Value) -> Value:
+    def low_word(self, x: Value) -> Value:
         return self.ops.BitwiseAnd(x, np.int64(LOW))
 
-    def high(self, x: Value) -> Value:
+    def high_word(self, x: Value) -> Value:
         """Return the upper 32 of 64 bits; shifts are unsigned."""
         shifted = self.ops.BitShift(self.ops.Cast(x, to="uint64"), np.uint64(32), direction="RIGHT")
         return self.ops.Cast(shifted, to="int64")
 
     def add(self, x: ValueLike, y: ValueLike) -> Value:
-        return self.low(self.ops.Add(x, y))
+        return self.low_word(self.ops.Add(x, y))
 
     def xor(self, first: Value, *terms: ValueLike) -> Value:
         total = first
@@ -41,7 +41,7 @@ class Bits:
     def rotate_left(self, x: Value, count: int) -> Value:
         """Rotate left: the product with a power of two has the overflow in its upper half."""
         shifted = self.ops.Mul(x, np.int64(1 << count))
-        return self.ops.BitwiseOr(self.low(shifted), self.high(shifted))
+        return self.ops.BitwiseOr(self.low_word(shifted), self.high_word(shifted))
 
 
 def threefry(bits: Bits, key: tuple[Value, Value], counter: list[Value]) -> list[Value]:
@@ -63,10 +63,10 @@ def philox(bits: Bits, key: tuple[Value, Value], counter: list[Value]) -> list[V
         first, second = (bits.add(k, np.int64(turn * step & LOW)) for k, step in zip(key, PHILOX_STEPS, strict=True))
         p, q = (bits.ops.Mul(counter[2 * k], np.int64(by)) for k, by in enumerate(PHILOX_MULTIPLIERS))
         counter = [
-            bits.xor(bits.high(q), counter[1], first),
-            bits.low(q),
-            bits.xor(bits.high(p), counter[3], second),
-            bits.low(p),
+            bits.xor(bits.high_word(q), counter[1], first),
+            bits.low_word(q),
+            bits.xor(bits.high_word(p), counter[3], second),
+            bits.low_word(p),
         ]
     return counter
 
@@ -98,21 +98,21 @@ def rng_bit_generator(ctx: Context, state: Value) -> tuple[Value, Value]:
     generator, size = (threefry, 2) if ctx.options.algorithm == "THREEFRY" else (philox, 4)
     blocks = -(-count // size)
 
-    spend(2 * blocks, 8, "the counters of random bits")  # made as the model is loaded
+    spend(2 * blocks, 8, "the counters of random bits")  # computed when the model is loaded
     state64 = ops.Cast(state, to="int64")
     key64, counter64 = (ops.Gather(state64, np.asarray([k])) for k in (0, 1))
     each = ops.Add(counter64, ops.Range(np.int64(0), np.int64(blocks), np.int64(1)))
-    counter = [bits.low(each), bits.high(each)]
-    key = (bits.low(key64), bits.high(key64))
+    counter = [bits.low_word(each), bits.high_word(each)]
+    key = (bits.low_word(key64), bits.high_word(key64))
     if size == 4:
         more = ops.Gather(state64, np.asarray([2])) if ctx.op[0].dims == (3,) else key64
-        counter += [ops.Expand(part, [blocks]) for part in (bits.low(more), bits.high(more))]
+        counter += [ops.Expand(part, [blocks]) for part in (bits.low_word(more), bits.high_word(more))]
     numbers = ops.Concat(*(ops.Unsqueeze(part, [1]) for part in generator(bits, key, counter)), axis=1)
     flat = ops.Slice(ops.Reshape(numbers, [-1]), [0], [count], [0])
     if wide:
         pairs = ops.Reshape(flat, [-1, 2])
-        low, high = (ops.Gather(pairs, np.asarray(k), axis=1) for k in (0, 1))
-        flat = ops.Add(low, ops.Mul(high, np.int64(1 << 32)))
-    drawn = ops.Reshape(ops.Cast(flat, to=result.dtype), np.asarray(result.shape, np.int64), allowzero=1)
+        low_word, high_word = (ops.Gather(pairs, np.asarray(k), axis=1) for k in (0, 1))
+        flat = ops.Add(low_word, ops.Mul(high_word, np.int64(1 << 32)))
+    random = ops.Reshape(ops.Cast(flat, to=result.dtype), np.asarray(result.shape, np.int64), allowzero=1)
     following = ops.Add(state64, np.asarray([0, blocks, 0][: ctx.op[0].shape[0]], np.int64))
-    return ops.Cast(following, to="uint64"), drawn
+    return ops.Cast(following, to="uint64"), random

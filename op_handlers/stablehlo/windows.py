@@ -163,7 +163,7 @@ def cumulative_axis(ctx: Context, windows: Windows, low: list[int], high: list[i
 
 
 def reduce_windows(ctx: Context, x: Value, start: Value, sizes: list[int], windows: Windows, what: str) -> Value:
-    """Reduce each window along axes of its own; the initial value is one more element of each."""
+    """Reduce each window along separate axes; the initial value is one more element of each."""
     ops, dtype = ctx.ops, ctx.op[0].dtype
     if dtype == "bool" and what == "ADD":
         raise Refusal("the operator sums booleans in one bit, which LiteRT does in bytes; cast them first")

@@ -25,7 +25,7 @@ LABELS = "ai.onnx.ml"
 
 
 def table_key(op: Operator) -> str:
-    """Return the key by which all subgraphs share a table."""
+    """Return the key of a table, the same in all subgraphs."""
     return f"hashtable {op.options.table_id}"
 
 

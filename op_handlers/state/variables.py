@@ -21,7 +21,7 @@ from onnx_tflite_plugin.api import (
 
 
 def variable_key(at: Instance) -> str:
-    """Return ``container/shared_name``, by which all subgraphs share a variable."""
+    """Return ``container/shared_name``, the key of a variable in all subgraphs."""
     return "/".join(part for part in (at.op.options.container, at.op.options.shared_name) if part)
 
 

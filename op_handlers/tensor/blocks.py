@@ -227,11 +227,11 @@ def rearrange(ctx: Context, x: Value, before: str, after: str, sizes: Mapping[st
         split, whole = (group_sizes(ctx, groups, lengths) for groups in (letters, right))
         allowzero = 1 if ctx.opset >= 14 else None
         parts = ctx.ops.Reshape(x, split, allowzero=allowzero)
-        moved = ctx.ops.Transpose(parts, perm=[letters.index(letter) for letter in wanted])
-        return ctx.ops.Reshape(moved, whole, allowzero=allowzero)
+        transposed = ctx.ops.Transpose(parts, perm=[letters.index(letter) for letter in wanted])
+        return ctx.ops.Reshape(transposed, whole, allowzero=allowzero)
     split = emit_reshape(ctx, x, shapes[0])
-    moved = ctx.ops.Transpose(split, perm=[letters.index(letter) for letter in wanted])
-    return emit_reshape(ctx, moved, shapes[1])
+    transposed = ctx.ops.Transpose(split, perm=[letters.index(letter) for letter in wanted])
+    return emit_reshape(ctx, transposed, shapes[1])
 
 
 def runtime_lengths(

@@ -91,7 +91,7 @@ def range_(ctx: Context, start: Value, limit: Value, delta: Value) -> Value:
 
 
 def one_hot_axes(at: Instance) -> str | None:
-    """Return axes with that of the classes inserted, last if negative."""
+    """Return axes with the class axis inserted, last if negative."""
     names = axis_names(at.op[0].rank)
     return format_axes([names, None, None, None], insert_axis(names, int(at.op.options.axis)))
 

@@ -49,7 +49,7 @@ def check_axes(at: Instance) -> Decline | None:
 
 
 def gather_axes(at: Instance) -> str | None:
-    """Return axes in which those of the indices replace the gathered one, after the shared batch axes."""
+    """Return axes: the index axes replace the gathered axis, after the shared batch axes."""
     op = at.op
     names, axis, shared = axis_names(op[0].rank), gather_axis(op), batch_dims(op)
     before, after = names[:axis], names[axis + 1 :]
@@ -102,7 +102,7 @@ def gather(ctx: Context, x: Value, indices: Value) -> Value:
 # --- rows of a table --------------------------------------------------------------------------
 
 MIN_PACKED = 2**18
-"""Number of elements from which a table of 4 bits is stored as such: 128 kB less, for seven more operators on one row."""
+"""Minimum number of elements to keep a table at 4 bits: saves 128 kB for seven more operators on one row."""
 PER_BYTE = {"int8": 1, "uint8": 1, "int4": 2, "int2": 4}
 
 
@@ -163,7 +163,7 @@ def embedding_lookup(ctx: Context, ids: Value, rows: Value) -> Value:
 
 
 def look_up_scales(ctx: Context, scales: Array, ids: Value) -> Value:
-    """Return the scales of rows, each with an axis of its own; the constant has none, as products by blocks take it."""
+    """Return the scales of rows with a trailing axis; the constant has none, as products by blocks take it."""
     if scales.ndim < 3:
         return ctx.ops.Gather(scales, ids, axis=0)
     return ctx.ops.Unsqueeze(ctx.ops.Gather(scales[..., 0], ids, axis=0), [-1])
@@ -185,7 +185,9 @@ def look_up_integers(ctx: Context, stored: Array, ids: Value) -> Value:
 
 
 def rows_and_scales(op: Operator) -> tuple[Array, Array]:
-    """Return the table as signed bytes, regardless of the stored dtype, and broadcastable scales; blocks get their own axis."""
+    """Return the table as signed bytes, regardless of the stored dtype, and broadcastable scales; blocks get a separate
+    axis.
+    """
     array = op[1].array
     stored = array.view(np.int8) if array.dtype == np.uint8 else array.astype(np.int8)
     if op[1].blocks is not None:

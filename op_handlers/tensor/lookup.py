@@ -42,7 +42,7 @@ def empty_row(ctx: Context, table: Value) -> Value | Array:
 # --- weighted sums ----------------------------------------------------------------------------
 
 
-def in_turn(at: Instance) -> Decline | None:
+def check_ascending(at: Instance) -> Decline | None:
     """Return a Decline unless indices are sorted: the kernel divides a sum at the end of each run of equal rows."""
     places, shape = at.op[1], at.op[2]
     if places.is_static and shape.is_static and places.shape[1:] != shape.shape:
@@ -65,7 +65,7 @@ def in_turn(at: Instance) -> Decline | None:
     min_opset=16,
     quantization=NotQuantizable(),
     types="int32, int32, int32, float32, float32 -> float32",
-    accepts=in_turn,
+    accepts=check_ascending,
 )
 def embedding_lookup_sparse(
     ctx: Context, ids: Value, indices: Value, shape: Value, weights: Value, table: Value

@@ -67,7 +67,7 @@ def pad(ctx: Context, x: Value, paddings: Value) -> Value:
 
 @padding_handler("PADV2", max_version=6)
 def pad_v2(ctx: Context, x: Value, paddings: Value, number: Value | None = None) -> Value:
-    """Emit Pad with a number of the output's parameters, or with zeros if there is none."""
+    """Emit Pad with the given value in the output's quantization, by default zeros."""
     filling = padding_value(ctx) if number is None else reshape_to_scalar(ctx, 2, number)
     return ctx.ops.Pad(x, onnx_pads(ctx, paddings), filling, mode="constant")
 

@@ -71,9 +71,9 @@ def combine_unsorted(ctx: Context, x: Value, ids: Value, count: Value, initial: 
     """
     ops = ctx.ops
     rows, segments = (ops.Reshape(cast_to_int64(ctx, slot, value), [-1]) for slot, value in ((1, ids), (2, count)))
-    constant, asked = ctx.op.constant(1), ctx.op.constant(2)
-    if asked is not None and (asked < 0).any():
-        raise Refusal(f"num_segments is {int(asked.min())}, expected at least 0")
+    constant, segment_count = ctx.op.constant(1), ctx.op.constant(2)
+    if segment_count is not None and (segment_count < 0).any():
+        raise Refusal(f"num_segments is {int(segment_count.min())}, expected at least 0")
     if constant is not None and (constant >= 0).all():
         return combine_rows(ctx, x, rows, segments, initial, reduction)
     inside = ops.Where(ops.Less(rows, segments), rows, OUT_OF_RANGE)

@@ -41,13 +41,13 @@ def requested_shape(at: Instance) -> Dims:
     operand, count = shape_operand(op), element_count(op[0].dims)
     if operand is not None and not operand.is_constant:
         return dynamic_shape(op, operand)
-    asked = [int(size) for size in (op.options.new_shape if operand is None else operand.array)]
-    asked = [] if asked == [0] and operand is None else asked
-    rest = prod(size for size in asked if size != -1)
-    whole = count is None or (count % rest == 0 if -1 in asked and rest else count == rest)
-    if not whole or asked.count(-1) > 1:
-        raise Refusal(f"shape {asked} does not fit the {count} elements of {list(op[0].dims)}")
-    return tuple((None if count is None else count // (rest or 1)) if size == -1 else size for size in asked)
+    requested = [int(size) for size in (op.options.new_shape if operand is None else operand.array)]
+    requested = [] if requested == [0] and operand is None else requested
+    rest = prod(size for size in requested if size != -1)
+    whole = count is None or (count % rest == 0 if -1 in requested and rest else count == rest)
+    if not whole or requested.count(-1) > 1:
+        raise Refusal(f"shape {requested} does not fit the {count} elements of {list(op[0].dims)}")
+    return tuple((None if count is None else count // (rest or 1)) if size == -1 else size for size in requested)
 
 
 def shape_operand(op: Operator) -> Tensor | None:
@@ -72,9 +72,9 @@ def element_count(dims: Dims) -> int | None:
 )
 def reshape(ctx: Context, x: Value, shape: Value | None = None) -> Value:
     """Emit Reshape to the planned shape; a runtime shape keeps the file's layout."""
-    asked, stored = requested_shape(ctx), ctx.op[out(0)].dims  # raises Refusal if the shapes do not fit
-    if None not in (*asked, *stored) and asked != stored:
-        raise Refusal(f"shape {list(asked)} is requested, but the result is stored as {list(stored)}")
+    requested, stored = requested_shape(ctx), ctx.op[out(0)].dims  # raises Refusal if the shapes do not fit
+    if None not in (*requested, *stored) and requested != stored:
+        raise Refusal(f"shape {list(requested)} is requested, but the result is stored as {list(stored)}")
     if sum(d is None for d in ctx.op[out(0)].dims) <= 1:
         return ctx.reshape_to_slot(x, out(0))
     if shape is None or shape_operand(ctx.op) is None:
@@ -88,22 +88,22 @@ def reshape(ctx: Context, x: Value, shape: Value | None = None) -> Value:
 def squeeze_axes(at: Instance) -> str | None:
     """Return axes without the named ones, or without all of size 1."""
     op = at.op
-    gone, names = {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}, axis_names(op[0].rank)
-    if not gone or op[out(0)].rank != len(names) - len(gone):
+    removed, names = {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}, axis_names(op[0].rank)
+    if not removed or op[out(0)].rank != len(names) - len(removed):
         return reshape_axes_of(at)
-    groups = ["1" if axis in gone else name for axis, name in enumerate(names)]
+    groups = ["1" if axis in removed else name for axis, name in enumerate(names)]
     return format_axes([groups], [name for name in groups if name != "1"])
 
 
 def squeeze_shape(at: Instance) -> Dims:
     """Return the shape without the named axes, or without all of size 1. Raises Refusal for axes of other sizes."""
     op = at.op
-    dims, gone = op[0].dims, {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}
-    if not gone and None in dims:
+    dims, removed = op[0].dims, {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}
+    if not removed and None in dims:
         raise Refusal("all axes of size 1 are removed, but some sizes are unknown; set them with --input-shape")
-    if any(dims[axis] not in (1, None) for axis in gone if axis < len(dims)):
-        raise Refusal(f"axes {sorted(gone)} of {list(dims)} are removed, but not all have size 1")
-    return tuple(size for axis, size in enumerate(dims) if (axis not in gone if gone else size != 1))
+    if any(dims[axis] not in (1, None) for axis in removed if axis < len(dims)):
+        raise Refusal(f"axes {sorted(removed)} of {list(dims)} are removed, but not all have size 1")
+    return tuple(size for axis, size in enumerate(dims) if (axis not in removed if removed else size != 1))
 
 
 @handler(
@@ -120,8 +120,8 @@ def squeeze(ctx: Context, x: Value) -> Value:
         squeeze_shape(ctx)
     if max(ctx.op[slot].dims.count(None) for slot in (0, out(0))) > 1:
         named = {axis % ctx.op[0].rank for axis in ctx.options.squeeze_dims}
-        gone = [k for k, axis in enumerate(ctx.perm(0)) if axis in named]  # the plan may have left some out
-        return ctx.ops.Squeeze(x, gone) if gone else x
+        removed = [k for k, axis in enumerate(ctx.perm(0)) if axis in named]  # the plan may have left some out
+        return ctx.ops.Squeeze(x, removed) if removed else x
     return ctx.reshape_to_slot(x, out(0))
 
 
@@ -260,21 +260,21 @@ def broadcast_args(ctx: Context, first: Value, second: Value) -> Value:
     operands = {0: first, 1: second}
     if ctx.op[0].is_static and ctx.op[1].is_static:
         rank = max(ctx.op[slot].shape[0] for slot in operands)
-        a, b = (in_front(ctx, slot, shape, rank) for slot, shape in operands.items())
+        a, b = (prepend_ones(ctx, slot, shape, rank) for slot, shape in operands.items())
     else:
         longest = ctx.ops.Max(*(ctx.ops.Shape(shape) for shape in operands.values()))
-        a, b = (in_front_as_it_runs(ctx, shape, longest) for shape in operands.values())
+        a, b = (prepend_ones_at_runtime(ctx, shape, longest) for shape in operands.values())
     return ctx.ops.Where(ctx.ops.Equal(a, ctx.scalar(1)), b, a)
 
 
-def in_front(ctx: Context, slot: int, shape: Value, rank: int) -> Value:
+def prepend_ones(ctx: Context, slot: int, shape: Value, rank: int) -> Value:
     """Return a shape with leading ones up to a rank."""
     missing = rank - ctx.op[slot].shape[0]
     spend(missing, 8, "a shape")
     return ctx.ops.Concat(np.ones(missing, ctx.op[slot].dtype), shape, axis=0) if missing else shape
 
 
-def in_front_as_it_runs(ctx: Context, shape: Value, rank: Value) -> Value:
+def prepend_ones_at_runtime(ctx: Context, shape: Value, rank: Value) -> Value:
     """Emit a shape with leading ones if its length, and the rank, are runtime values."""
     ones = ctx.ops.Expand(ctx.scalar(1), ctx.ops.Sub(rank, ctx.ops.Shape(shape)))
     return ctx.ops.Concat(ones, shape, axis=0)

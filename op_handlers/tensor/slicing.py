@@ -224,8 +224,8 @@ def strided_slice(ctx: Context, x: Value, begin: Value, end: Value, _strides: Va
         return x
     if ctx.op[out(0)].dims.count(None) < 2:
         return ctx.reshape_to_slot(x, out(0))
-    gone = [ctx.axis(cut.axis) for cut in made if cut.shrinks and cut.axis is not None]
-    x = ctx.ops.Squeeze(x, sorted(gone)) if gone else x
+    removed = [ctx.axis(cut.axis) for cut in made if cut.shrinks and cut.axis is not None]
+    x = ctx.ops.Squeeze(x, sorted(removed)) if removed else x
     new = [ctx.axis(k, out(0)) for k, cut in enumerate(cut for cut in made if not cut.shrinks) if cut.axis is None]
     return ctx.ops.Unsqueeze(x, sorted(new)) if new else x
 
@@ -335,7 +335,7 @@ def dynamic_update_slice(ctx: Context, x: Value, update: Value, start: Value) ->
 
 
 MAX_SCATTERED_ROWS = 256
-"""Maximum number of rows whose indices are a small constant, to which the runtime start is added."""
+"""Maximum number of rows for which constant indices are added to the runtime start."""
 
 
 def updates_few_rows(ctx: Context, axes: Sequence[int]) -> bool:
@@ -350,8 +350,8 @@ def row_indices(ctx: Context, axis: int, first: Place) -> Value | Array:
     """Return the index of each row of the update, shifted by ``first`` along ``axis``."""
     counts = [n or 0 for n in ctx.shape(1)[: axis + 1]]
     rows = np.moveaxis(np.indices(counts), 0, -1)
-    moved = ctx.ops.Mul(as_vector(first), np.eye(axis + 1, dtype=np.int64)[-1].reshape([1] * (axis + 1) + [-1]))
-    return ctx.ops.Add(moved, rows.astype(np.int64)) if rows.any() else moved
+    positions = ctx.ops.Mul(as_vector(first), np.eye(axis + 1, dtype=np.int64)[-1].reshape([1] * (axis + 1) + [-1]))
+    return ctx.ops.Add(positions, rows.astype(np.int64)) if rows.any() else positions
 
 
 def as_vector(place: Place) -> Value | list[int]:

@@ -23,8 +23,8 @@ from op_handlers.kernels.operands import cast_to_int64, rank_preserving_axes, un
 
 def check_part_count(at: Instance) -> Decline | None:
     """Return a Decline unless num_splits is the number of outputs, beyond which LiteRT's kernels write."""
-    said, parts = at.op.options.get("num_splits", 0), len(at.op.outputs)
-    return Decline(f"num_splits is {said}, but the operator has {parts} outputs") if said != parts else None
+    declared, parts = at.op.options.get("num_splits", 0), len(at.op.outputs)
+    return Decline(f"num_splits is {declared}, but the operator has {parts} outputs") if declared != parts else None
 
 
 @handler(

@@ -127,7 +127,7 @@ def test_a_select_operator_loads_its_own_module_alone() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split()) - {"op_handlers.custom.packs", "op_handlers.custom.select.unsupported"}
     select = "op_handlers.custom.select"
-    assert loaded == {"op_handlers.custom", select, *(f"{select}.{m}" for m in ("arithmetic", "nodedef", "twins"))}
+    assert loaded == {"op_handlers.custom", select, *(f"{select}.{m}" for m in ("arithmetic", "nodedef", "rewriting"))}
 
 
 # --- what reads their attributes --------------------------------------------------------------

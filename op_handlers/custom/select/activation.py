@@ -1,4 +1,4 @@
-"""Activations as operators of their own."""
+"""Activations as separate operators."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Array, Context, Operator, Transparent, Value, handler
 from op_handlers.custom.select.nodedef import PREFIX, node_of
-from op_handlers.custom.select.twins import FLOATS, Declare, acceptable, alike, arrays, twin
+from op_handlers.custom.select.rewriting import FLOATS, Declare, check_acceptable, kernel_of, rewrite_to, uniform_types
 from op_handlers.math import activation as builtin
 from op_handlers.math import softmax as shares
 
-TYPES = alike(FLOATS)
-SINGLE = alike("float16 float32")
+TYPES = uniform_types(FLOATS)
+SINGLE = uniform_types("float16 float32")
 ALPHA, SCALE = 1.6732632423543772, 1.0507009873554805
 """Constants of Selu (eigen_activations.h)."""
 
@@ -28,16 +28,16 @@ def softmax_array(x: Array) -> Array:
     return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
 
-elu = twin("Elu", builtin.elu, arrays(lambda x: np.where(x > 0, x, np.expm1(x))), types=SINGLE)
-leaky_relu = twin(
+elu = rewrite_to("Elu", builtin.elu, kernel_of(lambda x: np.where(x > 0, x, np.expm1(x))), types=SINGLE)
+leaky_relu = rewrite_to(
     "LeakyRelu", builtin.leaky_relu, leaky, options=lambda node, op: {"alpha": node.real("alpha", 0.2)}, types=SINGLE
 )
-relu = twin("Relu", builtin.relu, arrays(lambda x: np.maximum(x, 0)), types=TYPES)
-relu6 = twin("Relu6", builtin.relu6, arrays(lambda x: np.clip(x, 0, 6)), types=TYPES)
-sigmoid = twin("Sigmoid", builtin.logistic, arrays(lambda x: 1 / (1 + np.exp(-x))), types=TYPES)
-tanh = twin("Tanh", builtin.tanh, arrays(np.tanh), types=TYPES)
-softmax = twin("Softmax", shares.softmax, arrays(softmax_array), options={"beta": 1.0}, types=TYPES)
-log_softmax = twin("LogSoftmax", shares.log_softmax, arrays(lambda x: np.log(softmax_array(x))), types=TYPES)
+relu = rewrite_to("Relu", builtin.relu, kernel_of(lambda x: np.maximum(x, 0)), types=TYPES)
+relu6 = rewrite_to("Relu6", builtin.relu6, kernel_of(lambda x: np.clip(x, 0, 6)), types=TYPES)
+sigmoid = rewrite_to("Sigmoid", builtin.logistic, kernel_of(lambda x: 1 / (1 + np.exp(-x))), types=TYPES)
+tanh = rewrite_to("Tanh", builtin.tanh, kernel_of(np.tanh), types=TYPES)
+softmax = rewrite_to("Softmax", shares.softmax, kernel_of(softmax_array), options={"beta": 1.0}, types=TYPES)
+log_softmax = rewrite_to("LogSoftmax", shares.log_softmax, kernel_of(lambda x: np.log(softmax_array(x))), types=TYPES)
 
 
 def activation(name: str, function: Callable[[Array], Any], types: tuple[str, ...] = SINGLE) -> Declare:
@@ -47,8 +47,8 @@ def activation(name: str, function: Callable[[Array], Any], types: tuple[str, ..
         max_version=1,
         layout=Transparent(),
         types=types,
-        accepts=acceptable(1),
-        kernel=arrays(function),
+        accepts=check_acceptable(1),
+        kernel=kernel_of(function),
     )
 
 

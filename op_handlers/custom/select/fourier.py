@@ -25,7 +25,7 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.custom.select.nodedef import PREFIX, NodeDef
-from op_handlers.custom.select.twins import Declare, acceptable, arrays, of_elements, twin
+from op_handlers.custom.select.rewriting import Declare, check_acceptable, check_element_count, kernel_of, rewrite_to
 from op_handlers.kernels.operands import cast_to_int64
 from op_handlers.math import arithmetic, unary
 
@@ -33,19 +33,19 @@ PART = ("complex64 -> float32",)
 
 
 def emit_angle(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """Emit ATAN2 of both parts."""
+    """Emit ATAN2 of the imaginary and the real part."""
     z, dims = steps.op[0], steps.op[0].dims
     real, imaginary = (steps.call(part, [z], "float32", dims) for part in (unary.real_part, unary.imaginary_part))
     return steps.finish(arithmetic.atan2, [imaginary, real])
 
 
-real_ = twin("Real", unary.real_part, arrays(np.real), types=PART)
-imag = twin("Imag", unary.imaginary_part, arrays(np.imag), types=PART)
-complex_abs = twin("ComplexAbs", unary.complex_absolute, arrays(np.abs), types=PART)
-angle = twin("Angle", arithmetic.atan2, arrays(np.angle), rewrite=emit_angle, types=PART)
+real_ = rewrite_to("Real", unary.real_part, kernel_of(np.real), types=PART)
+imag = rewrite_to("Imag", unary.imaginary_part, kernel_of(np.imag), types=PART)
+complex_abs = rewrite_to("ComplexAbs", unary.complex_absolute, kernel_of(np.abs), types=PART)
+angle = rewrite_to("Angle", arithmetic.atan2, kernel_of(np.angle), rewrite=emit_angle, types=PART)
 
 
-def of_one_shape(at: Instance) -> Decline | None:
+def check_equal_shapes(at: Instance) -> Decline | None:
     one, other = at.op[0].dims, at.op[1].dims
     return (
         None
@@ -60,8 +60,8 @@ def of_one_shape(at: Instance) -> Decline | None:
     layout=Transparent(),
     types="float32, float32 -> complex64",
     converts={"*": ("*",)},
-    accepts=acceptable(2, accepts=of_one_shape),
-    kernel=arrays(lambda x, y: (x + 1j * y).astype(np.complex64)),
+    accepts=check_acceptable(2, accepts=check_equal_shapes),
+    kernel=kernel_of(lambda x, y: (x + 1j * y).astype(np.complex64)),
 )
 def complex_(ctx: Context, real: Value, imaginary: Value) -> Value:
     """Emit pairs of real and imaginary parts."""
@@ -73,8 +73,8 @@ def complex_(ctx: Context, real: Value, imaginary: Value) -> Value:
     max_version=1,
     layout=Transparent(),
     types="complex64 -> complex64",
-    accepts=acceptable(1),
-    kernel=arrays(np.conj),
+    accepts=check_acceptable(1),
+    kernel=kernel_of(np.conj),
 )
 def conj(ctx: Context, z: Value) -> Value:
     """Emit the pairs with the imaginary part negated."""
@@ -103,13 +103,13 @@ def transform(
         min_opset=opset,
         types=types,
         converts={"*": ("*",)},
-        accepts=acceptable(operands, accepts=of_elements(1, 1, has_rows) if operands == 2 else has_rows),
+        accepts=check_acceptable(operands, accepts=check_element_count(1, 1, has_rows) if operands == 2 else has_rows),
         kernel=kernel,
     )
 
 
 def rows(kernel: Callable[..., Any], dtype: Any) -> Callable[..., Array]:
-    """Return a NumPy transform of rows, whose length is an operand."""
+    """Return a NumPy transform of rows; its length is an operand."""
 
     def transform(op: Operator, x: Array, *length: Array) -> Array:
         return np.asarray(kernel(x, *(int(n.reshape(-1)[0]) for n in length))).astype(dtype)
@@ -189,7 +189,7 @@ def irfft(ctx: Context, z: Value, length: Value) -> Value:
 
 
 def bins(ctx: Context, pairs: Value, half: Value, axis: int) -> Value:
-    """Emit the first bins, as many as the length requests; TensorFlow's kernel refuses fewer (fft_ops.cc)."""
+    """Emit the first bins, up to the requested length; TensorFlow's kernel refuses fewer (fft_ops.cc)."""
     length, held = ctx.op.constant(1), ctx.op[0].dims[-1]
     if length is not None and int(length.reshape(-1)[0]) // 2 + 1 == held:
         return pairs

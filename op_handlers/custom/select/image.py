@@ -1,4 +1,4 @@
-"""Convolutions, pools and sizes of images, in TensorFlow's two orders of axes."""
+"""Convolution, pooling and resizing of images, channels last or channels first."""
 
 from __future__ import annotations
 
@@ -23,19 +23,27 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.custom.select import windows as reference
 from op_handlers.custom.select.nodedef import NodeDef, node_of
-from op_handlers.custom.select.twins import FLOATS, REAL, alike, of_elements, of_ranks, permute_sizes, twin
+from op_handlers.custom.select.rewriting import (
+    FLOATS,
+    REAL,
+    check_element_count,
+    check_tensor_ranks,
+    permute_sizes,
+    rewrite_to,
+    uniform_types,
+)
 from op_handlers.image import convolution, pooling, resize
 from op_handlers.math.arithmetic import add
 from op_handlers.math.cast import cast
 from op_handlers.tensor.padding import pad
 from op_handlers.tensor.shape import reshape, transpose
 
-LAST, FIRST = ("NHWC", "NDHWC"), ("NCHW", "NCDHW")
+CHANNELS_LAST, CHANNELS_FIRST = ("NHWC", "NDHWC"), ("NCHW", "NCDHW")
 SINGLE = "float16 float32"
 
 
 class Axes(NamedTuple):
-    """Positions of the axes of an image. ``spatial``: those of height and width, and of depth before them."""
+    """Axis positions of an image. ``spatial``: depth (in 3-D), height and width."""
 
     first: bool
     rank: int
@@ -55,23 +63,25 @@ class Axes(NamedTuple):
         return (0, self.rank - 1, *range(1, self.rank - 1)) if self.first else tuple(range(self.rank))
 
 
-def axes_of(node: NodeDef, rank: int = 4) -> Axes:
-    """Return the axes for the attribute ``data_format``. Raises Refusal for a layout that only some devices have."""
-    order = node.text("data_format", LAST[rank - 4])
-    if order not in (LAST[rank - 4], FIRST[rank - 4]):
-        raise Refusal(f"data_format is {order}; only {LAST[rank - 4]} and {FIRST[rank - 4]} are supported")
-    return Axes(order in FIRST, rank)
+def image_axes(node: NodeDef, rank: int = 4) -> Axes:
+    """Return the axes for the attribute ``data_format``. Raises Refusal for device-specific layouts."""
+    order = node.text("data_format", CHANNELS_LAST[rank - 4])
+    if order not in (CHANNELS_LAST[rank - 4], CHANNELS_FIRST[rank - 4]):
+        raise Refusal(
+            f"data_format is {order}; only {CHANNELS_LAST[rank - 4]} and {CHANNELS_FIRST[rank - 4]} are supported"
+        )
+    return Axes(order in CHANNELS_FIRST, rank)
 
 
-def per_axis(node: NodeDef, name: str, axes: Axes, default: Sequence[int] = ()) -> list[int]:
-    """Return the entries of the spatial axes of an attribute with one entry per axis. Raises Refusal if others are not 1."""
+def spatial_entries(node: NodeDef, name: str, axes: Axes, default: Sequence[int] = ()) -> list[int]:
+    """Return the spatial entries of a per-axis attribute. Raises Refusal if an entry for batch or channels is not 1."""
     numbers = node.integers(name, tuple(default) or (1,) * axes.rank)
     if len(numbers) != axes.rank or any(n != 1 for k, n in enumerate(numbers) if k not in axes.spatial):
         raise Refusal(f"{name} is {list(numbers)}; batch and channels require 1")
     return [numbers[axis] for axis in axes.spatial]
 
 
-def padding_of(node: NodeDef, *, explicit: bool = False) -> str:
+def padding_mode(node: NodeDef, *, explicit: bool = False) -> str:
     kind = node.text("padding")
     if kind not in ("SAME", "VALID", *(["EXPLICIT"] if explicit else [])):
         raise Refusal(f"padding is {kind or 'missing'}; only SAME and VALID are supported")
@@ -79,7 +89,7 @@ def padding_of(node: NodeDef, *, explicit: bool = False) -> str:
 
 
 def emit_transpose(steps: Rewriter, x: Tensor, perm: Sequence[int]) -> Tensor:
-    """Emit a transposed tensor; a constant stays one."""
+    """Emit a transposed tensor; a constant is transposed at conversion time."""
     if tuple(perm) == tuple(range(len(perm))):
         return x
     if x.is_constant:
@@ -88,7 +98,7 @@ def emit_transpose(steps: Rewriter, x: Tensor, perm: Sequence[int]) -> Tensor:
 
 
 def emit_reshape(steps: Rewriter, x: Tensor, shape: Sequence[int | None]) -> Tensor:
-    """Emit a tensor of known sizes in another shape."""
+    """Emit a tensor in another static shape."""
     if x.is_constant:
         return steps.constant(x.array.reshape([int(size or 0) for size in shape]))
     sizes = np.asarray([-1 if size is None else size for size in shape], np.int32)
@@ -98,7 +108,7 @@ def emit_reshape(steps: Rewriter, x: Tensor, shape: Sequence[int | None]) -> Ten
 def finish(
     steps: Rewriter, axes: Axes, base: Handler, inputs: Sequence[Tensor], **options: Any
 ) -> Sequence[Replacement]:
-    """Emit the operator channels last, and its result in the layout of the file."""
+    """Emit a channels-last operator, and transpose its result to the layout of the file."""
     if not axes.first:
         return steps.finish(base, inputs, **options)
     result = steps.op[out(0)]
@@ -110,8 +120,10 @@ def finish(
 
 
 def emit_padding(steps: Rewriter, node: NodeDef, axes: Axes, x: Tensor) -> tuple[Tensor, str]:
-    """Emit the image channels last; explicit padding becomes a PAD, which fusions absorb. Returns the remaining padding."""
-    kind = padding_of(node, explicit=True)
+    """Emit the image channels last. Explicit padding becomes a PAD, which fusions absorb; returns the remaining padding
+    mode.
+    """
+    kind = padding_mode(node, explicit=True)
     if kind != "EXPLICIT":
         return x, kind
     numbers = node.integers("explicit_paddings")
@@ -122,11 +134,11 @@ def emit_padding(steps: Rewriter, node: NodeDef, axes: Axes, x: Tensor) -> tuple
     return steps.call(pad, [x, steps.constant(pairs)], x.dtype, dims), "VALID"
 
 
-def steps_of(node: NodeDef, axes: Axes) -> dict[str, int]:
+def strides_and_dilations(node: NodeDef, axes: Axes) -> dict[str, int]:
     """Return strides and dilations under the names of built-in operators."""
     letters = "dhw"[-len(axes.spatial) :]
-    strides = dict(zip(letters, per_axis(node, "strides", axes), strict=True))
-    dilations = dict(zip(letters, per_axis(node, "dilations", axes), strict=True))
+    strides = dict(zip(letters, spatial_entries(node, "strides", axes), strict=True))
+    dilations = dict(zip(letters, spatial_entries(node, "dilations", axes), strict=True))
     return {
         **{f"stride_{letter}": n for letter, n in strides.items()},
         **{f"dilation_{letter}_factor": n for letter, n in dilations.items()},
@@ -139,40 +151,40 @@ NONE = {"fused_activation_function": "NONE", "quantized_bias_type": "FLOAT32"}
 UNKNOWN_FILTERS = "the filters have a dynamic size; set it with --input-shape"
 
 
-def conv_2d_rewritten(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+def rewrite_conv_2d(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     """Emit CONV_2D with filters [o, h, w, i]."""
-    axes = axes_of(node)
+    axes = image_axes(node)
     image, kind = emit_padding(steps, node, axes, emit_transpose(steps, steps.op[0], axes.last))
     if None in steps.op[1].dims:
         raise Refusal(UNKNOWN_FILTERS)
     weights = emit_transpose(steps, steps.op[1], (3, 0, 1, 2))
-    given = {"padding": kind, **steps_of(node, axes), **NONE}
+    given = {"padding": kind, **strides_and_dilations(node, axes), **NONE}
     return finish(steps, axes, convolution.conv_2d, [image, weights], **given)
 
 
-def depthwise_rewritten(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+def rewrite_depthwise_conv_2d(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     """Emit DEPTHWISE_CONV_2D with filters [1, h, w, i * m]."""
-    axes = axes_of(node)
+    axes = image_axes(node)
     image, kind = emit_padding(steps, node, axes, emit_transpose(steps, steps.op[0], axes.last))
     height, width, channels, multiplier = steps.op[1].dims
     if None in steps.op[1].dims:
         raise Refusal(UNKNOWN_FILTERS)
     weights = emit_reshape(steps, steps.op[1], (1, height, width, (channels or 0) * (multiplier or 0)))
-    given = {"padding": kind, "depth_multiplier": multiplier, **steps_of(node, axes), **NONE}
+    given = {"padding": kind, "depth_multiplier": multiplier, **strides_and_dilations(node, axes), **NONE}
     return finish(steps, axes, convolution.depthwise_conv_2d, [image, weights], **given)
 
 
-def conv_3d_rewritten(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    axes = axes_of(node, 5)
+def rewrite_conv_3d(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+    axes = image_axes(node, 5)
     if None in steps.op[1].dims:
         raise Refusal(UNKNOWN_FILTERS)
     image = emit_transpose(steps, steps.op[0], axes.last)
-    given = {"padding": padding_of(node), **steps_of(node, axes), **NONE}
+    given = {"padding": padding_mode(node), **strides_and_dilations(node, axes), **NONE}
     return finish(steps, axes, convolution.conv_3d, [image, steps.op[1]], **given)
 
 
 def multiply_groups(patches: Array, w: Array) -> Array:
-    """Emit the products of windows and filters, whose channels are those of one group."""
+    """Return the grouped products of windows and filters."""
     groups, over = patches.shape[-1] // w.shape[-2], w.ndim - 1
     parts = zip(np.split(patches, groups, -1), np.split(w, groups, -1), strict=True)
     return np.concatenate([np.tensordot(x, part, over) for x, part in parts], -1)
@@ -180,12 +192,12 @@ def multiply_groups(patches: Array, w: Array) -> Array:
 
 def convolve(op: Operator, x: Array, w: Array) -> Array:
     node = node_of(op)
-    axes = axes_of(node, x.ndim)
+    axes = image_axes(node, x.ndim)
     image = x.transpose(axes.last)
     kind, pads = node.text("padding"), None
     if kind == "EXPLICIT":
         pads = np.asarray(node.integers("explicit_paddings")).reshape(-1, 2)[list(axes.spatial)]
-    strides, dilations = (per_axis(node, name, axes) for name in ("strides", "dilations"))
+    strides, dilations = (spatial_entries(node, name, axes) for name in ("strides", "dilations"))
     patches = reference.patches(image, w.shape[: len(strides)], strides, dilations, kind, 0, pads)
     if node.op == "DepthwiseConv2dNative":
         y = np.einsum("nyxhwi,hwim->nyxim", patches, w).reshape(*patches.shape[:3], -1)
@@ -194,48 +206,48 @@ def convolve(op: Operator, x: Array, w: Array) -> Array:
     return np.asarray(y.transpose(axes.back), x.dtype)
 
 
-def some_filters(at: Instance) -> Decline | None:
+def check_filters_not_empty(at: Instance) -> Decline | None:
     """Return a Decline for filters without elements."""
     empty = len(at.op.inputs) > 1 and 0 in at.op[1].dims
     return Decline(f"the filters have shape {list(at.op[1].shape)}, expected at least one element") if empty else None
 
 
-IMAGES = of_ranks({0: 4, 1: 4, out(0): 4}, some_filters)
+IMAGES = check_tensor_ranks({0: 4, 1: 4, out(0): 4}, check_filters_not_empty)
 
-conv_2d = twin(
+conv_2d = rewrite_to(
     "Conv2D",
     convolution.conv_2d,
     convolve,
     operands=2,
-    rewrite=conv_2d_rewritten,
-    types=alike(SINGLE, 2),
+    rewrite=rewrite_conv_2d,
+    types=uniform_types(SINGLE, 2),
     accepts=IMAGES,
 )
-depthwise_conv_2d = twin(
+depthwise_conv_2d = rewrite_to(
     "DepthwiseConv2dNative",
     convolution.depthwise_conv_2d,
     convolve,
     operands=2,
-    rewrite=depthwise_rewritten,
-    types=alike(SINGLE, 2),
+    rewrite=rewrite_depthwise_conv_2d,
+    types=uniform_types(SINGLE, 2),
     accepts=IMAGES,
 )
-conv_3d = twin(
+conv_3d = rewrite_to(
     "Conv3D",
     convolution.conv_3d,
     convolve,
     operands=2,
-    rewrite=conv_3d_rewritten,
-    types=alike(SINGLE, 2),
-    accepts=of_ranks({0: 5, 1: 5, out(0): 5}),
+    rewrite=rewrite_conv_3d,
+    types=uniform_types(SINGLE, 2),
+    accepts=check_tensor_ranks({0: 5, 1: 5, out(0): 5}),
 )
 
 
 # --- bias -------------------------------------------------------------------------------------
 
 
-def bias_rewritten(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """Emit ADD; channels that are not last get axes after them."""
+def rewrite_bias_add(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+    """Emit ADD; for channels first, the bias gets trailing axes of size 1."""
     x, bias = steps.op[0], steps.op[1]
     after = x.rank - 2 if node.text("data_format", "NHWC").startswith("NC") else 0
     if after > 0:
@@ -248,19 +260,21 @@ def add_bias(op: Operator, x: Array, bias: Array) -> Array:
     return x + bias.reshape(-1, *[1] * after)
 
 
-bias_add = twin("BiasAdd", add, add_bias, operands=2, rewrite=bias_rewritten, types=alike(REAL, 2))
+bias_add = rewrite_to("BiasAdd", add, add_bias, operands=2, rewrite=rewrite_bias_add, types=uniform_types(REAL, 2))
 
 
 # --- pools ------------------------------------------------------------------------------------
 
 
-def pool_handler(base: Handler) -> Any:
+def pool_rewrite(base: Handler) -> Any:
     def rewrite(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-        axes = axes_of(node)
-        (filter_h, filter_w), (stride_h, stride_w) = (per_axis(node, name, axes) for name in ("ksize", "strides"))
+        axes = image_axes(node)
+        (filter_h, filter_w), (stride_h, stride_w) = (
+            spatial_entries(node, name, axes) for name in ("ksize", "strides")
+        )
         image = emit_transpose(steps, steps.op[0], axes.last)
         return finish(
-            steps, axes, base, [image], padding=padding_of(node), filter_height=filter_h, filter_width=filter_w,
+            steps, axes, base, [image], padding=padding_mode(node), filter_height=filter_h, filter_width=filter_w,
             stride_h=stride_h, stride_w=stride_w, fused_activation_function="NONE",
         )  # fmt: skip
 
@@ -268,12 +282,12 @@ def pool_handler(base: Handler) -> Any:
 
 
 def pool_kernel(largest: bool) -> Kernel:
-    """Return the mean of each window, or its maximum."""
+    """Return a kernel for the mean or the maximum of each window."""
 
     def kernel(op: Operator, x: Array) -> Array:
         node = node_of(op)
-        axes = axes_of(node, x.ndim)
-        ksize, strides = (per_axis(node, name, axes) for name in ("ksize", "strides"))
+        axes = image_axes(node, x.ndim)
+        ksize, strides = (spatial_entries(node, name, axes) for name in ("ksize", "strides"))
         image = x.transpose(axes.last).astype(np.float64)
         patches = reference.patches(image, ksize, strides, [1] * len(ksize), node.text("padding"), np.nan)
         over = tuple(range(len(ksize) + 1, 2 * len(ksize) + 1))
@@ -283,70 +297,70 @@ def pool_kernel(largest: bool) -> Kernel:
     return kernel
 
 
-max_pool = twin(
+max_pool = rewrite_to(
     "MaxPool",
     pooling.max_pool_2d,
     pool_kernel(True),
-    rewrite=pool_handler(pooling.max_pool_2d),
-    types=alike(SINGLE),
+    rewrite=pool_rewrite(pooling.max_pool_2d),
+    types=uniform_types(SINGLE),
     accepts=IMAGES,
 )
-avg_pool = twin(
+avg_pool = rewrite_to(
     "AvgPool",
     pooling.average_pool_2d,
     pool_kernel(False),
-    rewrite=pool_handler(pooling.average_pool_2d),
-    types=alike(SINGLE),
+    rewrite=pool_rewrite(pooling.average_pool_2d),
+    types=uniform_types(SINGLE),
     accepts=IMAGES,
 )
 
 
-# --- sizes ------------------------------------------------------------------------------------
+# --- resizing ---------------------------------------------------------------------------------
 
 
-def corners(node: NodeDef) -> dict[str, bool]:
+def coordinate_options(node: NodeDef) -> dict[str, bool]:
     return {name: node.flag(name) for name in ("align_corners", "half_pixel_centers")}
 
 
-def bilinear(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """Emit RESIZE_BILINEAR of float32, the dtype of the result whatever the image's is."""
+def rewrite_resize_bilinear(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+    """Emit RESIZE_BILINEAR of float32, the result's dtype for every image dtype."""
     x = steps.op[0]
     if x.dtype != "float32":
         x = steps.call(cast, [x], "float32", x.dims)
-    return steps.finish(resize.resize_bilinear, [x, steps.op[1]], **corners(node))
+    return steps.finish(resize.resize_bilinear, [x, steps.op[1]], **coordinate_options(node))
 
 
-def not_both(at: Instance) -> Decline | None:
+def check_coordinate_options(at: Instance) -> Decline | None:
     node = node_of(at.op)
-    both = all(corners(node).values())
+    both = all(coordinate_options(node).values())
     return Decline("align_corners and half_pixel_centers are both set, but exclude each other") if both else None
 
 
-RESIZED = of_ranks({0: 4, 1: 1, out(0): 4}, of_elements(1, 2, not_both))
+RESIZED = check_tensor_ranks({0: 4, 1: 1, out(0): 4}, check_element_count(1, 2, check_coordinate_options))
 
 
 def resize_kernel(op: Operator, x: Array, size: Array) -> Array:
-    given = corners(node_of(op))
+    given = coordinate_options(node_of(op))
     if node_of(op).op == "ResizeNearestNeighbor":
         return reference.nearest(x, size.tolist(), **given)
     return reference.bilinear(x.astype(np.float32), size.tolist(), **given)
 
 
-resize_bilinear = twin(
+resize_bilinear = rewrite_to(
     "ResizeBilinear",
     resize.resize_bilinear,
     resize_kernel,
     operands=2,
-    rewrite=bilinear,
+    rewrite=rewrite_resize_bilinear,
     types=f"{FLOATS} int32 uint8 int8 int16, int32 -> float32",
     accepts=RESIZED,
 )
-resize_nearest_neighbor = twin(
+resize_nearest_neighbor = rewrite_to(
     "ResizeNearestNeighbor",
     resize.resize_nearest_neighbor,
     resize_kernel,
     operands=2,
-    options=lambda node, op: corners(node),
+    options=lambda node, op: coordinate_options(node),
     types=tuple(f"{dtype}, int32 -> {dtype}" for dtype in f"{FLOATS} int32 uint8 int8".split()),
     accepts=RESIZED,
 )

@@ -1,4 +1,4 @@
-"""Tensors joined along an axis, and taken apart."""
+"""Concatenation and splitting of tensors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Array, Decline, Instance, Operator, Replacement, Rewriter
 from op_handlers.custom.select.nodedef import NodeDef, node_of
-from op_handlers.custom.select.twins import ANY, as_int32, constant_axis, requires_constant, twin
+from op_handlers.custom.select.rewriting import ANY, as_int32, constant_axis, requires_constant, rewrite_to
 from op_handlers.tensor import joining as builtin
 from op_handlers.tensor import splitting
 
@@ -27,11 +27,11 @@ def concatenate(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     )
 
 
-def of_last(at: Instance) -> Decline | None:
+def check_last_axis(at: Instance) -> Decline | None:
     return requires_constant(len(at.op.inputs) - 1, "axis")(at)
 
 
-def parts_of_one_rank(at: Instance, slot: int) -> Decline | None:
+def check_part_ranks(at: Instance, slot: int) -> Decline | None:
     """Return a Decline for parts of another rank than the result."""
     ranks = {tensor.rank for tensor in (at.op[slot], *at.op.outputs) if tensor is not None and tensor.has_rank}
     return Decline(f"operand and results have ranks {sorted(ranks)}, expected equal ranks") if len(ranks) > 1 else None
@@ -57,21 +57,21 @@ def split_v_arrays(op: Operator, x: Array, sizes: Array, axis: Array) -> Sequenc
     return np.split(x, ends[:-1], along)
 
 
-def split_v_rewritten(steps: Rewriter, node: NodeDef) -> Any:
+def rewrite_split_v(steps: Rewriter, node: NodeDef) -> Any:
     """Emit SPLIT_V with an int32 axis."""
     x, sizes, axis = steps.op[0], steps.op[1], steps.op[2]
     return steps.finish(splitting.split_v, [x, sizes, as_int32(steps, axis)], num_splits=len(steps.op.outputs))
 
 
-concat_v2 = twin(
+concat_v2 = rewrite_to(
     "ConcatV2",
     builtin.concatenation,
     lambda op, *operands: np.concatenate(operands[:-1], int(operands[-1].reshape(-1)[0])),
     operands=None,
     rewrite=concatenate,
-    accepts=of_last,
+    accepts=check_last_axis,
 )
-pack = twin(
+pack = rewrite_to(
     "Pack",
     builtin.pack,
     pack_arrays,
@@ -80,28 +80,28 @@ pack = twin(
     types=SAME,
     moves=True,
 )
-unpack = twin(
+unpack = rewrite_to(
     "Unpack",
     splitting.unpack,
     unpack_array,
     options=lambda node, op: {"axis": node.integer("axis"), "num": len(op.outputs)},
     moves=True,
 )
-split = twin(
+split = rewrite_to(
     "Split",
     splitting.split,
     split_arrays,
     operands=2,
     options=lambda node, op: {"num_splits": node.integer("num_split", len(op.outputs))},
-    accepts=lambda at: requires_constant(0, "axis")(at) or parts_of_one_rank(at, 1),
+    accepts=lambda at: requires_constant(0, "axis")(at) or check_part_ranks(at, 1),
     moves=True,
 )
-split_v = twin(
+split_v = rewrite_to(
     "SplitV",
     splitting.split_v,
     split_v_arrays,
     operands=3,
-    rewrite=split_v_rewritten,
-    accepts=lambda at: requires_constant(2, "axis")(at) or parts_of_one_rank(at, 0),
+    rewrite=rewrite_split_v,
+    accepts=lambda at: requires_constant(2, "axis")(at) or check_part_ranks(at, 0),
     moves=True,
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Array, Context, Operator, Terminate, Value, handler
 from op_handlers.custom.select.nodedef import PREFIX, NodeDef, node_of
-from op_handlers.custom.select.twins import FLOATS, acceptable, alike, arrays, twin
+from op_handlers.custom.select.rewriting import FLOATS, check_acceptable, kernel_of, rewrite_to, uniform_types
 from op_handlers.matrix.batch_matmul import batch_matmul
 
 ADJOINTS = {"MatMul": ("transpose_a", "transpose_b")}
@@ -26,24 +26,24 @@ def options(node: NodeDef, op: Operator) -> dict[str, Any]:
 
 
 def multiply(op: Operator, x: Array, y: Array) -> Array:
-    turned = (np.swapaxes(a, -1, -2) if flag else a for a, flag in zip((x, y), adjoint(node_of(op)), strict=True))
-    return np.asarray(np.matmul(*turned))
+    matrices = (np.swapaxes(a, -1, -2) if flag else a for a, flag in zip((x, y), adjoint(node_of(op)), strict=True))
+    return np.asarray(np.matmul(*matrices))
 
 
-TYPES = alike(FLOATS, 2)
-mat_mul = twin("MatMul", batch_matmul, multiply, operands=2, options=options, types=TYPES)
-batch_mat_mul = twin("BatchMatMul", batch_matmul, multiply, operands=2, options=options, types=TYPES)
-batch_mat_mul_v2 = twin("BatchMatMulV2", batch_matmul, multiply, operands=2, options=options, types=TYPES)
-batch_mat_mul_v3 = twin("BatchMatMulV3", batch_matmul, multiply, operands=2, options=options, types=TYPES)
+TYPES = uniform_types(FLOATS, 2)
+mat_mul = rewrite_to("MatMul", batch_matmul, multiply, operands=2, options=options, types=TYPES)
+batch_mat_mul = rewrite_to("BatchMatMul", batch_matmul, multiply, operands=2, options=options, types=TYPES)
+batch_mat_mul_v2 = rewrite_to("BatchMatMulV2", batch_matmul, multiply, operands=2, options=options, types=TYPES)
+batch_mat_mul_v3 = rewrite_to("BatchMatMulV3", batch_matmul, multiply, operands=2, options=options, types=TYPES)
 
 
 @handler(
     PREFIX + "MatrixDeterminant",
     max_version=1,
     layout=Terminate(),
-    types=alike("float32"),
-    accepts=acceptable(1),
-    kernel=arrays(np.linalg.det),
+    types=uniform_types("float32"),
+    accepts=check_acceptable(1),
+    kernel=kernel_of(np.linalg.det),
 )
 def determinant(ctx: Context, x: Value) -> Value:
     """Emit Det."""

@@ -15,9 +15,9 @@ from onnx_tflite_plugin.api import Operator, Refusal
 
 PREFIX = "CUSTOM.Flex"
 MOST_BYTES = 1 << 20
-"""Bytes of one NodeDef; those of operators without functions take some hundred."""
+"""Maximum bytes of one NodeDef; an operator without functions needs some hundred."""
 MOST_FIELDS = 1 << 14
-"""Fields of one NodeDef, elements of lists included."""
+"""Maximum fields of one NodeDef, including list elements."""
 
 DTYPES = {
     1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 7: "string", 8: "complex64", 9: "int64",
@@ -72,7 +72,7 @@ class NodeDef(NamedTuple):
 
 
 def node_of(op: Operator) -> NodeDef:
-    """Return the NodeDef of a select operator. Raises Refusal if its options hold none, or that of another operator."""
+    """Return the NodeDef of a select operator. Raises Refusal if it is missing or belongs to another operator."""
     try:
         node = parse_options(op.custom_options)
     except ValueError as error:
@@ -118,7 +118,7 @@ def parse_node(data: bytes) -> NodeDef:
 
 
 class _Budget:
-    """Fields that may still be read of one message."""
+    """Number of fields that may still be read."""
 
     def __init__(self, left: int) -> None:
         self.left = left
@@ -165,7 +165,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _attribute(data: bytes, budget: _Budget) -> Any:
-    """Return an AttrValue; ``None`` for tensors, functions and placeholders, which no handler takes."""
+    """Return an AttrValue; ``None`` for tensors, functions and placeholders, which no handler supports."""
     held = list(_fields(data, budget))
     if not held:
         return None

@@ -1,4 +1,4 @@
-"""Normalization of batches."""
+"""Batch normalization."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
 )
-from op_handlers.custom.select.image import axes_of
+from op_handlers.custom.select.image import image_axes
 from op_handlers.custom.select.nodedef import PREFIX, node_of
-from op_handlers.custom.select.twins import acceptable, alike
+from op_handlers.custom.select.rewriting import check_acceptable, uniform_types
 
 CHANNELS = 4
 """Per-channel operands: scale, offset, mean, variance."""
 
 
-def names(at: Instance) -> list[str]:
+def axis_letters(at: Instance) -> list[str]:
     """Return the letters of the image's axes in the layout of the file."""
     spatial = list("dhw")[5 - at.op[0].rank :]
-    return ["n", "c", *spatial] if axes_of(node_of(at.op), at.op[0].rank).first else ["n", *spatial, "c"]
+    return ["n", "c", *spatial] if image_axes(node_of(at.op), at.op[0].rank).first else ["n", *spatial, "c"]
 
 
 def batch_norm_axes(at: Instance) -> str:
-    image, results = names(at), len(at.op.outputs)
+    image, results = axis_letters(at), len(at.op.outputs)
     statistics = [["c"]] * min(results - 1, 4)
     return format_axes([image, *[["c"]] * CHANNELS], image, *statistics, *[["r"]] * (results - 1 - len(statistics)))
 
 
 def batch_norm_layout(at: Instance) -> Implicit:
-    spatial = [name for name in names(at) if name not in "nc"]
+    spatial = [name for name in axis_letters(at) if name not in "nc"]
     order = " ".join(["n", "c", *spatial])
     return Implicit(onnx={0: order, out(0): order})
 
 
-def is_inference(at: Instance) -> Decline | None:
+def check_inference(at: Instance) -> Decline | None:
     node = node_of(at.op)
     if at.op[0].rank not in (4, 5):
         return Decline(f"the image has rank {at.op[0].rank}; only 4 and 5 are supported")
@@ -59,7 +59,7 @@ def is_inference(at: Instance) -> Decline | None:
 
 def normalize(op: Operator, x: Array, scale: Array, offset: Array, mean: Array, variance: Array) -> Sequence[Array]:
     node = node_of(op)
-    after = [1] * (x.ndim - 2) if axes_of(node, x.ndim).first else []
+    after = [1] * (x.ndim - 2) if image_axes(node, x.ndim).first else []
     scale_, offset_, mean_, variance_ = (a.reshape(-1, *after) for a in (scale, offset, mean, variance))
     epsilon = np.float32(node.real("epsilon", 1e-4))
     y = (x - mean_) / np.sqrt(variance_ + epsilon) * scale_ + offset_
@@ -75,10 +75,10 @@ def normalization(name: str) -> Any:
         max_version=1,
         layout=batch_norm_layout,
         axes=batch_norm_axes,
-        types=alike("float32", 5)
+        types=uniform_types("float32", 5)
         if name == "FusedBatchNorm"
         else "float16 float32, float32, float32, float32, float32",
-        accepts=acceptable(5, accepts=is_inference),
+        accepts=check_acceptable(5, accepts=check_inference),
         kernel=normalize,
     )
     def lower(
@@ -92,7 +92,7 @@ def normalization(name: str) -> Any:
         results: list[Value | None] = [ops.Cast(y, to="float16") if half else y]
         for k, value in enumerate((mean, variance, mean, variance), 1):
             results.append(ops.Identity(value) if k < len(ctx.op.outputs) and ctx.is_used(k) else None)
-        results.extend(  # which only training fills
+        results.extend(  # outputs that only training fills
             None if tensor is None else ctx.constant_value(np.zeros(tensor.shape, np.float32))
             for tensor in ctx.op.outputs[5:]
         )

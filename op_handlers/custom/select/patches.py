@@ -8,15 +8,15 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Array, Context, Operator, Terminate, Value, ValueLike, handler, out, spend
 from op_handlers.custom.select import windows as reference
-from op_handlers.custom.select.image import axes_of, padding_of, per_axis
+from op_handlers.custom.select.image import image_axes, padding_mode, spatial_entries
 from op_handlers.custom.select.nodedef import PREFIX, node_of
-from op_handlers.custom.select.twins import ANY, acceptable, alike, of_ranks
+from op_handlers.custom.select.rewriting import ANY, check_acceptable, check_tensor_ranks, uniform_types
 
 
 def extract_patches(op: Operator, x: Array) -> Array:
     node = node_of(op)
-    axes = axes_of(node)
-    kernel, strides, rates = (per_axis(node, name, axes) for name in ("ksizes", "strides", "rates"))
+    axes = image_axes(node)
+    kernel, strides, rates = (spatial_entries(node, name, axes) for name in ("ksizes", "strides", "rates"))
     windows = reference.patches(x, kernel, strides, rates, node.text("padding"), 0)
     return windows.reshape(*windows.shape[:3], -1)
 
@@ -25,16 +25,16 @@ def extract_patches(op: Operator, x: Array) -> Array:
     PREFIX + "ExtractImagePatches",
     max_version=1,
     layout=Terminate(),
-    types=alike(ANY),
-    accepts=acceptable(1, accepts=of_ranks({0: 4, out(0): 4})),
+    types=uniform_types(ANY),
+    accepts=check_acceptable(1, accepts=check_tensor_ranks({0: 4, out(0): 4})),
     kernel=extract_patches,
 )
 def extract_image_patches(ctx: Context, x: Value) -> Value:
     """Emit Gather of each window's rows, and of its columns."""
     ops, node, dims = ctx.ops, node_of(ctx.op), ctx.op[0].dims
-    axes = axes_of(node)
-    kernel, strides, rates = (per_axis(node, name, axes) for name in ("ksizes", "strides", "rates"))
-    kind = padding_of(node)
+    axes = image_axes(node)
+    kernel, strides, rates = (spatial_entries(node, name, axes) for name in ("ksizes", "strides", "rates"))
+    kind = padding_mode(node)
     for axis in (2, 1):  # the columns first, so that rows keep their place
         along = AxisPrice(axis, kernel[axis - 1], strides[axis - 1], rates[axis - 1])
         known = dims[axis]
@@ -63,7 +63,7 @@ class AxisPrice(NamedTuple):
 
     @property
     def margins(self) -> Array:
-        """Emit zeros before and after the axis, as many as any size may need; the other axis may be two axes by then."""
+        """Emit the maximum padding before and after the axis; the other axis may have been split in two."""
         rank = 4 if self.axis == 2 else 5
         pads = np.zeros((2, rank), np.int64)
         pads[:, self.axis] = self.extent - 1

@@ -8,7 +8,7 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Array, Operator
 from op_handlers.custom.select.nodedef import NodeDef, node_of
-from op_handlers.custom.select.twins import twin
+from op_handlers.custom.select.rewriting import rewrite_to
 from op_handlers.math import random as builtin
 
 
@@ -30,7 +30,7 @@ def uniform(op: Operator, shape: Array) -> Array:
 
 
 SHAPE = "int32 int64 -> float32"
-random_standard_normal = twin(
+random_standard_normal = rewrite_to(
     "RandomStandardNormal", builtin.random_standard_normal, normal, options=seeds, types=SHAPE
 )
-random_uniform = twin("RandomUniform", builtin.random_uniform, uniform, options=seeds, types=SHAPE)
+random_uniform = rewrite_to("RandomUniform", builtin.random_uniform, uniform, options=seeds, types=SHAPE)

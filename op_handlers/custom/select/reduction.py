@@ -20,7 +20,14 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.custom.select.nodedef import PREFIX, NodeDef, node_of
-from op_handlers.custom.select.twins import FLOATS, REAL, acceptable, as_int32, of_elements, twin
+from op_handlers.custom.select.rewriting import (
+    FLOATS,
+    REAL,
+    as_int32,
+    check_acceptable,
+    check_element_count,
+    rewrite_to,
+)
 from op_handlers.math import product
 from op_handlers.math import reduction as builtin
 
@@ -39,7 +46,7 @@ def reduction_handler(name: str, base: Handler, function: Callable[..., Any], dt
         return steps.finish(base, [x, axes], keep_dims=node.flag("keep_dims"))
 
     types = tuple(f"{dtype}, {BY_AXES} -> {dtype}" for dtype in dtypes.split())
-    return twin(name, base, kernel, operands=2, rewrite=rewrite, types=types)
+    return rewrite_to(name, base, kernel, operands=2, rewrite=rewrite, types=types)
 
 
 def mean_array(x: Array, axis: Any, keepdims: bool) -> Array:
@@ -67,7 +74,7 @@ def place(name: str, base: Handler, function: Callable[..., Any]) -> Handler:
         return steps.finish(base, [steps.op[0], axis], output_type=node.dtype("output_type", "int64").upper())
 
     types = tuple(f"{dtype}, {BY_AXES} -> {BY_AXES}" for dtype in f"{FLOATS} int32".split())
-    return twin(name, base, kernel, operands=2, rewrite=rewrite, types=types)
+    return rewrite_to(name, base, kernel, operands=2, rewrite=rewrite, types=types)
 
 
 arg_max = place("ArgMax", builtin.arg_max, np.argmax)
@@ -96,14 +103,14 @@ def accumulate(function: Callable[..., Any], first: int) -> Any:
     return kernel
 
 
-cumsum = twin(
+cumsum = rewrite_to(
     "Cumsum",
     builtin.cumulative_sum,
     accumulate(np.cumsum, 0),
     operands=2,
     options=lambda node, op: {name: node.flag(name) for name in FLAGS},
     types=RUNNING,
-    accepts=of_elements(1, 1),
+    accepts=check_element_count(1, 1),
 )
 
 
@@ -113,7 +120,7 @@ cumsum = twin(
     layout=Terminate(),
     types=RUNNING,
     requires_constant={1},
-    accepts=acceptable(2, accepts=of_elements(1, 1)),
+    accepts=check_acceptable(2, accepts=check_element_count(1, 1)),
     kernel=accumulate(np.cumprod, 1),
 )
 def cumprod(ctx: Context, x: Value, _axis: Value) -> Value:

@@ -24,18 +24,18 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.custom.select.nodedef import PREFIX, NodeDef, node_of
-from op_handlers.custom.select.twins import ANY, acceptable, alike, arrays, as_int32, twin
+from op_handlers.custom.select.rewriting import ANY, as_int32, check_acceptable, kernel_of, rewrite_to, uniform_types
 from op_handlers.math.cast import cast
 from op_handlers.tensor import repetition
 from op_handlers.tensor import shape as builtin
 
-MOVED = (*alike(f"{ANY} complex64"),)
-"""Any dtype, and a result of the same."""
+MOVED = (*uniform_types(f"{ANY} complex64"),)
+"""Any dtype; the result has the same."""
 SIZED = tuple(f"{dtype}, int32 int64 -> {dtype}" for dtype in ANY.split())
 INTEGERS = "int32 int64"
 
 
-def by_int32(base: Any) -> Any:
+def rewrite_with_int32(base: Any) -> Any:
     """Return a rewrite to a built-in operator whose second operand is int32."""
 
     def rewrite(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
@@ -48,7 +48,7 @@ def squeeze_array(op: Operator, x: Array) -> Array:
     return np.squeeze(x, tuple(node_of(op).integers("squeeze_dims")) or None)
 
 
-def squeezable(at: Instance) -> Decline | None:
+def check_squeezed_axes(at: Instance) -> Decline | None:
     """Return a Decline for axes that are not of size 1, or that do not exist."""
     x, axes = at.op[0], node_of(at.op).integers("squeeze_dims")
     wrong = next((axis for axis in axes if not -x.rank <= axis < x.rank or x.dims[axis] not in (1, None)), None)
@@ -74,65 +74,67 @@ def identity(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     return steps.finish(cast, [steps.op[0]])
 
 
-identity_ = twin("Identity", cast, arrays(lambda x: x), rewrite=identity, types=MOVED, moves=True)
-prevent_gradient = twin("PreventGradient", cast, arrays(lambda x: x), rewrite=identity, types=MOVED, moves=True)
-stop_gradient = twin("StopGradient", cast, arrays(lambda x: x), rewrite=identity, types=MOVED, moves=True)
-snapshot = twin("Snapshot", cast, arrays(lambda x: x), rewrite=identity, types=MOVED, moves=True)
+identity_ = rewrite_to("Identity", cast, kernel_of(lambda x: x), rewrite=identity, types=MOVED, moves=True)
+prevent_gradient = rewrite_to(
+    "PreventGradient", cast, kernel_of(lambda x: x), rewrite=identity, types=MOVED, moves=True
+)
+stop_gradient = rewrite_to("StopGradient", cast, kernel_of(lambda x: x), rewrite=identity, types=MOVED, moves=True)
+snapshot = rewrite_to("Snapshot", cast, kernel_of(lambda x: x), rewrite=identity, types=MOVED, moves=True)
 
-expand_dims = twin(
+expand_dims = rewrite_to(
     "ExpandDims",
     builtin.expand_dims,
-    arrays(lambda x, axis: np.expand_dims(x, int(axis.reshape(-1)[0]))),
+    kernel_of(lambda x, axis: np.expand_dims(x, int(axis.reshape(-1)[0]))),
     operands=2,
     types=SIZED,
     moves=True,
 )
-squeeze = twin(
+squeeze = rewrite_to(
     "Squeeze",
     builtin.squeeze,
     squeeze_array,
     options=lambda node, op: {"squeeze_dims": node.integers("squeeze_dims")},
     types=MOVED[:-1],
-    accepts=squeezable,
+    accepts=check_squeezed_axes,
     moves=True,
 )
-reshape_ = twin(
+reshape_ = rewrite_to(
     "Reshape",
     builtin.reshape,
-    arrays(lambda x, sizes: x.reshape([int(n) for n in sizes])),
+    kernel_of(lambda x, sizes: x.reshape([int(n) for n in sizes])),
     operands=2,
     rewrite=reshape,
     types=SIZED,
     moves=True,
     holds_batch={1: -1},
 )
-transpose = twin(
+transpose = rewrite_to(
     "Transpose",
     builtin.transpose,
-    arrays(lambda x, perm: x.transpose([int(axis) for axis in perm])),
+    kernel_of(lambda x, perm: x.transpose([int(axis) for axis in perm])),
     operands=2,
-    rewrite=by_int32(builtin.transpose),
+    rewrite=rewrite_with_int32(builtin.transpose),
     types=SIZED,
     moves=True,
 )
-broadcast_to = twin(
+broadcast_to = rewrite_to(
     "BroadcastTo",
     repetition.broadcast_to,
-    arrays(lambda x, sizes: np.broadcast_to(x, [int(n) for n in sizes])),
+    kernel_of(lambda x, sizes: np.broadcast_to(x, [int(n) for n in sizes])),
     operands=2,
     types=SIZED,
     moves=True,
     holds_batch={1: 1},
 )
-tile = twin(
+tile = rewrite_to(
     "Tile",
     repetition.tile,
-    arrays(lambda x, times: np.tile(x, [int(n) for n in times])),
+    kernel_of(lambda x, times: np.tile(x, [int(n) for n in times])),
     operands=2,
     types=SIZED,
     moves=True,
 )
-shape = twin(
+shape = rewrite_to(
     "Shape",
     builtin.shape,
     lambda op, x: cast_sizes(op, x.shape),
@@ -140,7 +142,9 @@ shape = twin(
     types=f"_ -> {INTEGERS}",
     moves=True,
 )
-rank_ = twin("Rank", builtin.rank, lambda op, x: cast_sizes(op, x.ndim), rewrite=rank, types="_ -> int32", moves=True)
+rank_ = rewrite_to(
+    "Rank", builtin.rank, lambda op, x: cast_sizes(op, x.ndim), rewrite=rank, types="_ -> int32", moves=True
+)
 
 
 @handler(
@@ -151,7 +155,7 @@ rank_ = twin("Rank", builtin.rank, lambda op, x: cast_sizes(op, x.ndim), rewrite
     quantization=Raw(),
     types=f"_ -> {INTEGERS}",
     converts={"*": ("*",)},
-    accepts=acceptable(1, moves=True),
+    accepts=check_acceptable(1, moves=True),
     kernel=lambda op, x: cast_sizes(op, x.size),
 )
 def size(ctx: Context, x: Value) -> Value:
@@ -160,7 +164,7 @@ def size(ctx: Context, x: Value) -> Value:
     return number if dtype == "int64" else ctx.ops.Cast(number, to=dtype)
 
 
-def shift_of_each_axis(at: Instance) -> Decline | None:
+def check_shifts(at: Instance) -> Decline | None:
     shift, axis = at.op[1], at.op[2]
     if not (shift.is_static and axis.is_static) or prod(shift.shape) == prod(axis.shape):
         return None
@@ -174,7 +178,7 @@ def shift_of_each_axis(at: Instance) -> Decline | None:
     quantization=Raw(),
     types=tuple(f"{dtype}, int32 int64, int32 int64 -> {dtype}" for dtype in ANY.split()),
     requires_constant={1, 2},
-    accepts=acceptable(3, moves=True, accepts=shift_of_each_axis),
+    accepts=check_acceptable(3, moves=True, accepts=check_shifts),
     kernel=lambda op, x, shift, axis: np.roll(x, shift.reshape(-1).tolist(), axis.reshape(-1).tolist()),
 )
 def roll(ctx: Context, x: Value, _shift: Value, _axis: Value) -> Value:

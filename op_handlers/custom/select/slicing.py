@@ -9,15 +9,15 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Array, Decline, Instance, Operator, Replacement, Rewriter, out
 from op_handlers.custom.select.nodedef import NodeDef, node_of
-from op_handlers.custom.select.twins import (
+from op_handlers.custom.select.rewriting import (
     ANY,
     REAL,
-    arrays,
     as_int32,
+    check_tensor_ranks,
     constant_axis,
-    of_ranks,
+    kernel_of,
     requires_constant,
-    twin,
+    rewrite_to,
 )
 from op_handlers.tensor import blocks, filling, indexing, ordering, padding, slicing
 
@@ -25,7 +25,7 @@ MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axi
 BY_PLACE = tuple(f"{dtype}, int32 int64 -> {dtype}" for dtype in ANY.split())
 
 
-def existing_axes(at: Instance) -> Decline | None:
+def check_axes_exist(at: Instance) -> Decline | None:
     """Return a Decline for axes that the operand does not have."""
     axes, rank, result = at.op.constant(1), at.op[0].rank, at.op[out(0)]
     if result.has_rank and result.rank != rank:
@@ -42,7 +42,7 @@ def emit_strided_slice(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
 
 
 def strided_slice_kernel(op: Operator, x: Array, begin: Array, end: Array, strides: Array) -> Array:
-    """Return the slice by NumPy's own indexing."""
+    """Return the slice, by NumPy indexing."""
     node = node_of(op)
     places: list[Any] = []
     masks = {name: node.integer(name) for name in MASKS}
@@ -69,7 +69,7 @@ def slice_kernel(op: Operator, x: Array, begin: Array, size: Array) -> Array:
     return x[tuple(slice(b, e) for b, e in zip(begin.tolist(), ends, strict=True))]
 
 
-def as_many_places(at: Instance) -> Decline | None:
+def check_equal_lengths(at: Instance) -> Decline | None:
     """Return a Decline unless begin, end and strides are vectors of one length."""
     shapes = [tensor.shape for tensor in (at.op[1], at.op[2], at.op[3]) if tensor.is_static]
     if all(shape == shapes[0] and len(shape) == 1 for shape in shapes):
@@ -79,7 +79,7 @@ def as_many_places(at: Instance) -> Decline | None:
     )
 
 
-def places_of_each_axis(at: Instance) -> Decline | None:
+def check_entry_per_axis(at: Instance) -> Decline | None:
     """Return a Decline unless the bounds have one number per axis."""
     rank = at.op[0].rank
     wrong = next((t for t in (at.op[1], at.op[2]) if t.is_static and t.shape != (rank,)), None)
@@ -90,16 +90,16 @@ def places_of_each_axis(at: Instance) -> Decline | None:
     )
 
 
-strided_slice = twin(
+strided_slice = rewrite_to(
     "StridedSlice",
     slicing.strided_slice,
     strided_slice_kernel,
     operands=4,
     rewrite=emit_strided_slice,
-    accepts=as_many_places,
+    accepts=check_equal_lengths,
     moves=True,
 )
-slice_ = twin("Slice", slicing.slice_, slice_kernel, operands=3, accepts=places_of_each_axis, moves=True)
+slice_ = rewrite_to("Slice", slicing.slice_, slice_kernel, operands=3, accepts=check_entry_per_axis, moves=True)
 
 
 # --- picked -----------------------------------------------------------------------------------
@@ -128,14 +128,14 @@ def gather_array(x: Array, indices: Array, axis: int, shared: int) -> Array:
     return np.stack([gather_array(a, b, axis - 1, shared - 1) for a, b in zip(x, indices, strict=True)])
 
 
-def hot_array(op: Operator, indices: Array, depth: Array, on: Array, off: Array) -> Array:
+def one_hot_array(op: Operator, indices: Array, depth: Array, on: Array, off: Array) -> Array:
     axis, number = node_of(op).integer("axis", -1), int(depth)
     at = axis % (indices.ndim + 1)
     classes = np.arange(number).reshape(-1, *[1] * (indices.ndim - at))
     return np.where(np.expand_dims(indices, at) == classes, on, off)
 
 
-gather_v2 = twin(
+gather_v2 = rewrite_to(
     "GatherV2",
     indexing.gather,
     gather_kernel,
@@ -144,28 +144,28 @@ gather_v2 = twin(
     accepts=requires_constant(2, "axis"),
     moves=True,
 )
-gather_nd = twin(
+gather_nd = rewrite_to(
     "GatherNd",
     indexing.gather_nd,
-    arrays(lambda x, indices: x[tuple(np.moveaxis(indices, -1, 0))]),
+    kernel_of(lambda x, indices: x[tuple(np.moveaxis(indices, -1, 0))]),
     operands=2,
     types=BY_PLACE,
     moves=True,
 )
-one_hot = twin(
+one_hot = rewrite_to(
     "OneHot",
     filling.one_hot,
-    hot_array,
+    one_hot_array,
     operands=4,
     options=lambda node, op: {"axis": node.integer("axis", -1)},
 )
-reverse_v2 = twin(
+reverse_v2 = rewrite_to(
     "ReverseV2",
     ordering.reverse_v2,
-    arrays(lambda x, axes: np.flip(x, tuple(axes.reshape(-1).tolist()))),
+    kernel_of(lambda x, axes: np.flip(x, tuple(axes.reshape(-1).tolist()))),
     operands=2,
     types=BY_PLACE,
-    accepts=existing_axes,
+    accepts=check_axes_exist,
     moves=True,
 )
 
@@ -181,24 +181,24 @@ def arange_kernel(op: Operator, start: Array, limit: Array, delta: Array) -> Arr
     return np.arange(start.item(), limit.item(), delta.item()).astype(start.dtype)
 
 
-fill = twin(
+fill = rewrite_to(
     "Fill",
     filling.fill,
-    arrays(lambda sizes, number: np.full([int(n) for n in sizes], number)),
+    kernel_of(lambda sizes, number: np.full([int(n) for n in sizes], number)),
     operands=2,
     rewrite=emit_fill,
     types=tuple(f"int32 int64, {dtype} -> {dtype}" for dtype in ANY.split()),
 )
-range_ = twin(
+range_ = rewrite_to(
     "Range",
     filling.range_,
     arange_kernel,
     operands=3,
     types=tuple(f"{d}, {d}, {d} -> {d}" for d in ["float32", "int32", "int64"]),
-    accepts=of_ranks({0: 0, 1: 0, 2: 0}),
+    accepts=check_tensor_ranks({0: 0, 1: 0, 2: 0}),
 )
-zeros_like = twin(
-    "ZerosLike", filling.zeros_like, arrays(np.zeros_like), types=tuple(f"{d} -> {d}" for d in ANY.split())
+zeros_like = rewrite_to(
+    "ZerosLike", filling.zeros_like, kernel_of(np.zeros_like), types=tuple(f"{d} -> {d}" for d in ANY.split())
 )
 
 
@@ -209,14 +209,14 @@ def mirror_pad_kernel(op: Operator, x: Array, rows: Array) -> Array:
     return np.pad(x, rows, mode="reflect" if node_of(op).text("mode") == "REFLECT" else "symmetric")
 
 
-pad = twin("Pad", padding.pad, arrays(lambda x, rows: np.pad(x, rows)), operands=2, types=BY_PLACE)
-pad_v2 = twin(
+pad = rewrite_to("Pad", padding.pad, kernel_of(lambda x, rows: np.pad(x, rows)), operands=2, types=BY_PLACE)
+pad_v2 = rewrite_to(
     "PadV2",
     padding.pad_v2,
-    arrays(lambda x, rows, number: np.pad(x, rows, constant_values=number)),
+    kernel_of(lambda x, rows, number: np.pad(x, rows, constant_values=number)),
     operands=3,
 )
-mirror_pad = twin(
+mirror_pad = rewrite_to(
     "MirrorPad",
     padding.mirror_pad,
     mirror_pad_kernel,
@@ -230,7 +230,7 @@ mirror_pad = twin(
 # --- blocks of pixels -------------------------------------------------------------------------
 
 
-def blocks_of_pixels(at: Instance) -> Decline | None:
+def check_blocks(at: Instance) -> Decline | None:
     node, x, y = node_of(at.op), at.op[0], at.op[out(0)]
     order, size = node.text("data_format", "NHWC"), node.integer("block_size")
     if order != "NHWC":
@@ -255,8 +255,8 @@ def to_space(op: Operator, x: Array) -> Array:
 BLOCKS: dict[str, Any] = {
     "options": lambda node, op: {"block_size": node.integer("block_size")},
     "types": tuple(f"{dtype} -> {dtype}" for dtype in REAL.split()),
-    "accepts": blocks_of_pixels,
+    "accepts": check_blocks,
     "moves": True,
 }
-space_to_depth = twin("SpaceToDepth", blocks.space_to_depth, to_depth, **BLOCKS)
-depth_to_space = twin("DepthToSpace", blocks.depth_to_space, to_space, **BLOCKS)
+space_to_depth = rewrite_to("SpaceToDepth", blocks.space_to_depth, to_depth, **BLOCKS)
+depth_to_space = rewrite_to("DepthToSpace", blocks.depth_to_space, to_space, **BLOCKS)

@@ -1,4 +1,4 @@
-"""Functions of one operand, element by element."""
+"""Elementwise functions of one operand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Array, Context, Handler, NotQuantizable, Transparent, Value, handler, out
 from op_handlers.custom.select.nodedef import PREFIX, node_of
-from op_handlers.custom.select.twins import ANY, FLOATS, REAL, Declare, acceptable, alike, arrays, twin
+from op_handlers.custom.select.rewriting import (
+    ANY,
+    FLOATS,
+    REAL,
+    Declare,
+    check_acceptable,
+    kernel_of,
+    rewrite_to,
+    uniform_types,
+)
 from op_handlers.math import cast as casts
 from op_handlers.math import unary as builtin
 
@@ -28,32 +37,34 @@ def direct(name: str, onnx: str, function: Callable[..., Any], types: str = FLOA
         max_version=1,
         layout=Transparent(),
         quantization=NotQuantizable(),
-        types=alike(types, result=result),
+        types=uniform_types(types, result=result),
         converts={} if result == "T" else {"*": ("*",)},
-        accepts=acceptable(1),
-        kernel=arrays(function),
+        accepts=check_acceptable(1),
+        kernel=kernel_of(function),
     )(lower)
 
 
-def one_by_one(function: Callable[[float], float]) -> Callable[[Array], Array]:
+def apply_per_element(function: Callable[[float], float]) -> Callable[[Array], Array]:
     """Return a function on arrays that applies a function of Python numbers."""
     return lambda x: np.vectorize(function, otypes=[np.float64])(x).astype(x.dtype)
 
 
-abs_ = twin("Abs", builtin.absolute, arrays(np.abs), types=alike(REAL))
-ceil = twin("Ceil", builtin.ceil, arrays(np.ceil), types=alike(FLOATS))
-cos = twin("Cos", builtin.cosine, arrays(np.cos), types=alike(FLOATS))
-exp = twin("Exp", builtin.exponential, arrays(np.exp), types=alike(FLOATS))
-floor = twin("Floor", builtin.floor, arrays(np.floor), types=alike(FLOATS))
-log = twin("Log", builtin.logarithm, arrays(np.log), types=alike(FLOATS))
-neg = twin("Neg", builtin.neg, arrays(np.negative), types=alike(REAL))
-round_ = twin("Round", builtin.round_, arrays(np.round), types=alike(FLOATS))
-rint = twin("Rint", builtin.round_, arrays(np.round), types=alike(FLOATS))
-rsqrt = twin("Rsqrt", builtin.reciprocal_square_root, arrays(lambda x: 1 / np.sqrt(x)), types=alike(FLOATS))
-sign = twin("Sign", builtin.sign, arrays(np.sign), types=alike(REAL))
-sin = twin("Sin", builtin.sine, arrays(np.sin), types=alike(FLOATS))
-sqrt = twin("Sqrt", builtin.square_root, arrays(np.sqrt), types=alike(FLOATS))
-square = twin("Square", builtin.square, arrays(np.square), types=alike(REAL))
+abs_ = rewrite_to("Abs", builtin.absolute, kernel_of(np.abs), types=uniform_types(REAL))
+ceil = rewrite_to("Ceil", builtin.ceil, kernel_of(np.ceil), types=uniform_types(FLOATS))
+cos = rewrite_to("Cos", builtin.cosine, kernel_of(np.cos), types=uniform_types(FLOATS))
+exp = rewrite_to("Exp", builtin.exponential, kernel_of(np.exp), types=uniform_types(FLOATS))
+floor = rewrite_to("Floor", builtin.floor, kernel_of(np.floor), types=uniform_types(FLOATS))
+log = rewrite_to("Log", builtin.logarithm, kernel_of(np.log), types=uniform_types(FLOATS))
+neg = rewrite_to("Neg", builtin.neg, kernel_of(np.negative), types=uniform_types(REAL))
+round_ = rewrite_to("Round", builtin.round_, kernel_of(np.round), types=uniform_types(FLOATS))
+rint = rewrite_to("Rint", builtin.round_, kernel_of(np.round), types=uniform_types(FLOATS))
+rsqrt = rewrite_to(
+    "Rsqrt", builtin.reciprocal_square_root, kernel_of(lambda x: 1 / np.sqrt(x)), types=uniform_types(FLOATS)
+)
+sign = rewrite_to("Sign", builtin.sign, kernel_of(np.sign), types=uniform_types(REAL))
+sin = rewrite_to("Sin", builtin.sine, kernel_of(np.sin), types=uniform_types(FLOATS))
+sqrt = rewrite_to("Sqrt", builtin.square_root, kernel_of(np.sqrt), types=uniform_types(FLOATS))
+square = rewrite_to("Square", builtin.square, kernel_of(np.square), types=uniform_types(REAL))
 
 acos = direct("Acos", "Acos", np.arccos, "float16 float32")
 acosh = direct("Acosh", "Acosh", np.arccosh, "float16 float32")
@@ -62,7 +73,7 @@ asinh = direct("Asinh", "Asinh", np.arcsinh, "float16 float32")
 atan = direct("Atan", "Atan", np.arctan, "float16 float32")
 atanh = direct("Atanh", "Atanh", np.arctanh, "float16 float32")
 cosh = direct("Cosh", "Cosh", np.cosh, "float16 float32")
-erf_ = direct("Erf", "Erf", one_by_one(erf), "float16 float32")
+erf_ = direct("Erf", "Erf", apply_per_element(erf), "float16 float32")
 is_inf = direct("IsInf", "IsInf", np.isinf, "float32 float64", result="bool")
 is_nan = direct("IsNan", "IsNaN", np.isnan, "float16 float32 float64", result="bool")
 reciprocal = direct("Reciprocal", "Reciprocal", np.reciprocal)
@@ -72,18 +83,18 @@ tan = direct("Tan", "Tan", np.tan, "float16 float32")
 
 
 def elementwise(name: str, function: Callable[..., Any], types: str = "float16 float32") -> Declare:
-    """Return the handler of a function of one operand that is several ONNX operators."""
+    """Return the handler of a function of one operand that needs several ONNX operators."""
     return handler(
         PREFIX + name,
         max_version=1,
         layout=Transparent(),
-        types=alike(types),
-        accepts=acceptable(1),
-        kernel=arrays(function),
+        types=uniform_types(types),
+        accepts=check_acceptable(1),
+        kernel=kernel_of(function),
     )
 
 
-@elementwise("Erfc", one_by_one(erfc))
+@elementwise("Erfc", apply_per_element(erfc))
 def erfc_(ctx: Context, x: Value) -> Value:
     """Emit 1 - Erf."""
     return ctx.ops.Sub(ctx.scalar(1.0), ctx.ops.Erf(x))
@@ -91,7 +102,7 @@ def erfc_(ctx: Context, x: Value) -> Value:
 
 @elementwise("Expm1", np.expm1)
 def expm1(ctx: Context, x: Value) -> Value:
-    """Emit Exp(x) - 1, below 1 as tanh(x/2) * (exp(x) + 1), which loses no digits near 0."""
+    """Emit Exp(x) - 1; for small x tanh(x/2) * (exp(x) + 1), which is accurate near 0."""
     ops, one = ctx.ops, ctx.scalar(1.0)
     power = ops.Exp(x)
     near = ops.Mul(ops.Tanh(ops.Mul(x, ctx.scalar(0.5))), ops.Add(power, one))
@@ -115,10 +126,10 @@ def log1p(ctx: Context, x: Value) -> Value:
     PREFIX + "IsFinite",
     max_version=1,
     layout=Transparent(),
-    types=alike("float32 float64", result="bool"),
+    types=uniform_types("float32 float64", result="bool"),
     converts={"*": ("*",)},
-    accepts=acceptable(1),
-    kernel=arrays(np.isfinite),
+    accepts=check_acceptable(1),
+    kernel=kernel_of(np.isfinite),
 )
 def is_finite(ctx: Context, x: Value) -> Value:
     """Emit Not of IsInf or IsNaN."""
@@ -135,18 +146,18 @@ def cast_array(op: Any, x: Array) -> Array:
         return (x if dtype.startswith("complex") else np.real(x)).astype(dtype)
 
 
-def is_noted(at: Any) -> Any:
+def check_result_dtype(at: Any) -> Any:
     """Return a Decline for a result of another dtype than the attribute says."""
     from onnx_tflite_plugin.api import Decline
 
-    noted, made = node_of(at.op).dtype("DstT", at.op[out(0)].dtype), at.op[out(0)].dtype
-    return None if noted == made else Decline(f"the result has dtype {made}, but the NodeDef says {noted}")
+    stated, made = node_of(at.op).dtype("DstT", at.op[out(0)].dtype), at.op[out(0)].dtype
+    return None if stated == made else Decline(f"the result has dtype {made}, but the NodeDef says {stated}")
 
 
-cast = twin(
+cast = rewrite_to(
     "Cast",
     casts.cast,
     cast_array,
     types=f"{ANY} bfloat16 complex64 -> {ANY} bfloat16 complex64",
-    accepts=is_noted,
+    accepts=check_result_dtype,
 )

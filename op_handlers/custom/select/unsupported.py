@@ -1,4 +1,4 @@
-"""TensorFlow's own operators in a TFLite file (lite/delegates/flex), their options a NodeDef: named as what they are."""
+"""Select operators without a handler (lite/delegates/flex): refused by name."""
 
 from __future__ import annotations
 

@@ -12,14 +12,14 @@ from onnx_tflite_plugin.api import (
     out,
     padding_attributes,
 )
-from op_handlers.custom.select.image import SINGLE, axes_of, padding_of, per_axis, pool_kernel
+from op_handlers.custom.select.image import SINGLE, image_axes, padding_mode, pool_kernel, spatial_entries
 from op_handlers.custom.select.nodedef import PREFIX, node_of
-from op_handlers.custom.select.twins import Declare, acceptable, alike, of_ranks
+from op_handlers.custom.select.rewriting import Declare, check_acceptable, check_tensor_ranks, uniform_types
 
 
 def volume(at: Instance) -> str:
     """Return the axes of a volume and of the pools in it."""
-    return "n c d h w -> n c z y x" if axes_of(node_of(at.op), 5).first else "n d h w c -> n z y x c"
+    return "n c d h w -> n c z y x" if image_axes(node_of(at.op), 5).first else "n d h w c -> n z y x c"
 
 
 def pool(name: str, *, largest: bool) -> Declare:
@@ -29,8 +29,8 @@ def pool(name: str, *, largest: bool) -> Declare:
         max_version=1,
         layout=Implicit(onnx={0: "n c d h w", out(0): "n c z y x"}),
         axes=volume,
-        types=alike(SINGLE),
-        accepts=acceptable(1, accepts=of_ranks({0: 5, out(0): 5})),
+        types=uniform_types(SINGLE),
+        accepts=check_acceptable(1, accepts=check_tensor_ranks({0: 5, out(0): 5})),
         kernel=pool_kernel(largest),
     )
 
@@ -42,9 +42,9 @@ class Window(Padding):
 
 def window(ctx: Context) -> Window:
     node = node_of(ctx.op)
-    axes = axes_of(node, 5)
-    kernel, strides = (per_axis(node, name, axes) for name in ("ksize", "strides"))
-    pads = padding_attributes(padding_of(node), ctx.shape(0)[2:], kernel, strides, [1] * 3)
+    axes = image_axes(node, 5)
+    kernel, strides = (spatial_entries(node, name, axes) for name in ("ksize", "strides"))
+    pads = padding_attributes(padding_mode(node), ctx.shape(0)[2:], kernel, strides, [1] * 3)
     return {"kernel_shape": kernel, "strides": strides, **pads}
 
 

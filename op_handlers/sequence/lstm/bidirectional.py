@@ -1,4 +1,6 @@
-"""Bidirectional LSTMs (kernels/bidirectional_sequence_lstm.cc): the operands of one direction follow those of the other."""
+"""Bidirectional LSTMs (kernels/bidirectional_sequence_lstm.cc): all forward operands come first, then all backward
+operands.
+"""
 
 from __future__ import annotations
 

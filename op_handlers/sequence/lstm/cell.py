@@ -116,7 +116,7 @@ class Cell:
         return self.concatenate([self.float_operand(slot) for slot in slots])
 
     def input_weights(self, gate: Gate) -> Value | Array:
-        """Return a gate's weights of the input, concatenated with those of the auxiliary input."""
+        """Return a gate's input weights, concatenated with the auxiliary input's weights."""
         own = self.float_operand(gate.weights)
         return (
             own
@@ -163,7 +163,7 @@ class Cell:
             self.ctx.assign(slot, value if self.op[slot].rank == 2 else self.ctx.reshape_to_slot(value, slot))
 
     def convert_output(self, y: Value) -> Value:
-        """Convert outputs to those of the operator."""
+        """Convert the outputs of the ONNX node to the operator's."""
         return y
 
     # --- steps --------------------------------------------------------------------------------
@@ -261,5 +261,5 @@ class Cell:
         quantization = stored.quantization if stored is not None else None
         if self.op[0].dtype != "int8" or not isinstance(quantization, Quantization):
             return real
-        scale, moved = quantization.scale[0], sign * quantization.zero_point[0]
-        return self.ops.Clip(real, scale * (moved - 128), scale * (moved + 127))
+        scale, center = quantization.scale[0], sign * quantization.zero_point[0]
+        return self.ops.Clip(real, scale * (center - 128), scale * (center + 127))

@@ -58,7 +58,9 @@ def bias_factors(at: Instance, gate: Gate) -> tuple[int, int | float]:
 
 
 def weight_quantization(at: Instance) -> Dequantized:
-    """Return the quantization; biases have the scale of input times weight, or of what they are added to after a normalization."""
+    """Return the quantization; biases have the scale of input times weight or, with layer normalization, of the
+    normalized value.
+    """
     op = at.op
     weights = tuple(slot for gate in GATES for slot in (gate.weights, gate.recurrent))
     biases: dict[int, tuple[int, int | float]] = {gate.bias: bias_factors(at, gate) for gate in gates_of(op)}
@@ -120,10 +122,10 @@ def check_lstm(op: Operator, rank: int) -> Decline | None:
     norms = [op.tensor(gate.norm) is not None for gate in gates_of(op)]
     if len({*norms}) > 1:
         return Decline(f"{sum(norms)} of {len(norms)} gates are normalized, and the kernel checks only some of them")
-    apart = [slot for gate in gates_of(op) if (slot := gate.peephole) is not None]
+    peephole_slots = [slot for gate in gates_of(op) if (slot := gate.peephole) is not None]
     batch = x.dims[int(rank == 3 and bool(op.options.time_major))]
     refused = (
-        check_symmetric_weights(op, (*slots, *apart, PROJECTION))
+        check_symmetric_weights(op, (*slots, *peephole_slots, PROJECTION))
         or check_variable_states(op, (HIDDEN, CELLS))
         or check_state_batch(op, batch)
     )
@@ -133,7 +135,7 @@ def check_lstm(op: Operator, rank: int) -> Decline | None:
 
 
 def cell_activation(at: Instance) -> ActivationKernel:
-    """Return ALWAYS_TANH for integers and for the cell of five operands, whose kernels ignore the option."""
+    """Return ALWAYS_TANH for integers and for the cell of five operands: their kernels ignore the option."""
     fixed = at.op[0].dtype != "float32" or at.op.options.get("kernel_type") == "BASIC"
     return ActivationKernel.ALWAYS_TANH if fixed else ActivationKernel.CELLS
 

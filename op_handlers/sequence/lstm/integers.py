@@ -34,7 +34,7 @@ LEAST, MOST = -32768.0, 32767.0  # int16
 HALF_AWAY = 1 + 2.0**-36  # moves halves away from zero, since Round rounds half to even
 GATE_SCALE = 2.0**-15 * HALF_AWAY  # scale of a gate's activation
 SINGLE_ROUNDING_SHIFT = (
-    20  # shift from which one rounding suffices: the kernel's first rounding matters once in 2 ** 21
+    20  # minimum shift for a single rounding: the kernel's first rounding then matters once in 2 ** 21
 )
 MAX_SMALL_WEIGHTS = 4096  # maximum number of weights of a small matrix
 MAX_MARGIN = 2**16  # maximum number of table entries beyond the range of int16, on each side
@@ -47,7 +47,7 @@ ASCENDING = np.arange(-32768, 32768)
 class IntegerCell(Cell):
     """Cell on quantized values minus their zero point: inputs, outputs, cells and sums are float64.
 
-    ``early``: the gates computed at once, all but an output gate with a peephole on the cells of its own step.
+    ``early``: the gates that are computed together: all but an output gate with a peephole on the current cell state.
     """
 
     def __init__(self, ctx: Context, inputs: Mapping[int, Value], reverse: bool = False) -> None:
@@ -70,7 +70,7 @@ class IntegerCell(Cell):
         self.sigmoids, self.shown = self.match_rank(sigmoids), self.match_rank(self.reorder_table(shown))
 
     def order_gates(self, gates: Sequence[Gate]) -> list[Gate]:
-        """Return the gates with the output gate last: it may read the cells of its own step."""
+        """Return the gates with the output gate last: it may read the current cell state."""
         return sorted(gates, key=lambda gate: gate is OUTPUT)
 
     def check_shifts(self) -> None:
@@ -254,7 +254,9 @@ class IntegerCell(Cell):
 
     @property
     def gathers_elements(self) -> bool:
-        """Return True if GatherElements is faster; it requires one batch, whose table has the rank of the indices."""
+        """Return True if GatherElements is faster; it requires a batch of 1, so that the table has the rank of the
+        indices.
+        """
         return self.batches == 1 and "GatherElements" in self.ctx.target.prefers
 
     # --- steps --------------------------------------------------------------------------------
@@ -287,18 +289,18 @@ class IntegerCell(Cell):
             )
         seen = self.divide_half_away(once, shares)
         sums = self.clamp(self.ops.Add(products, seen))
-        apart: dict[Gate, Value] = {}
+        activations: dict[Gate, Value] = {}
         if self.peeps:
             early = len(self.early)
             sums, late = self.ops.Split(sums, [early * self.cells, self.cells], axis=1, outputs=2)
-            apart = {OUTPUT: late}
+            activations = {OUTPUT: late}
             sums = self.add_peepholes(self.early, sums, self.ops.Concat(*[cells] * early, axis=1))
         if self.normalizes:
             sums = self.emit_layer_norm(self.early, sums)
         entries = self.look_up(self.both, sums, self.table_starts())
         looked_up = self.ops.Split(entries, [self.cells] * len(self.early), axis=1, outputs=len(self.early))
-        apart |= dict(zip(self.early, looked_up, strict=True))
-        return [apart[gate] for gate in self.gates]
+        activations |= dict(zip(self.early, looked_up, strict=True))
+        return [activations[gate] for gate in self.gates]
 
     def table_starts(self) -> Any:
         """Return the index of the entry of 0 in the joint table of the early gates: sigmoids first, then tanh."""
@@ -386,8 +388,8 @@ class IntegerCell(Cell):
         ops, (step, point), last = self.ops, scale_and_zero_point(self.op.intermediates[4]), self.zero_point(HIDDEN)
         rounded = ops.Round(ops.Mul(give, self.gather_entries(self.shown, cells)))
         if self.projection is None:
-            moved = ops.Add(rounded, np.float64(point - last)) if point != last else rounded
-            return self.clamp(moved, -128.0 - last, 127.0 - last)
+            shifted = ops.Add(rounded, np.float64(point - last)) if point != last else rounded
+            return self.clamp(shifted, -128.0 - last, 127.0 - last)
         hidden = ops.Cast(self.clamp(rounded, point - 128.0, point + 127.0), to="float32")
         sums = self.emit_integer_gemm(hidden, [PROJECTION], self.projection)
         if self.op.tensor(PROJECTION_BIAS) is not None:

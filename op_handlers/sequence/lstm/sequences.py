@@ -26,8 +26,8 @@ MIN_GATE = 1e-6  # more than a gate's error: nothing is known of the cells of a 
 def choose_emitter(cell: Cell) -> Emitter:
     """Return how to emit a cell's sequence: ONNX's LSTM is float32, and its ``clip`` bounds gate inputs, not cells.
 
-    Quantized states are not reshaped to ONNX's LSTM: from opset 21, which those of 16 bits need, ONNX Runtime moves Q and DQ
-    over the reshapes and then does not load the model.
+    Quantized states are not reshaped for ONNX's LSTM: at opset 21, which 16-bit states need, ONNX Runtime moves Q and
+    DQ past the reshapes and then does not load the model.
     """
     options, activation = cell.ctx.options, cell.ctx.options.fused_activation_function
     if cell.op[0].dtype == "int8" or activation not in ONNX_ACTIVATIONS or cell.normalizes:
@@ -160,7 +160,7 @@ def emit_lstm_or_scan(layers: Sequence[Cell], x: Value, starts: Starts) -> Seque
     """
     ops, ctx, n = layers[0].ops, layers[0].ctx, len(layers)
     room = max_initial_cell(layers[0])
-    if room > 0 and all(is_below(ctx, cells, room) for _, cells in starts):
+    if room > 0 and all(is_initial_below(ctx, cells, room) for _, cells in starts):
         return emit_lstm(layers, x, starts)
     if "If" in ctx.target.lacks:
         return emit_scans(layers, x, starts)
@@ -169,7 +169,7 @@ def emit_lstm_or_scan(layers: Sequence[Cell], x: Value, starts: Starts) -> Seque
         are_safe = [ops.Less(ops.ReduceMax(ops.Abs(cells), keepdims=0), room) for _, cells in starts]
     else:
         are_safe = [
-            is_far_from_bound(cell, x, hidden, y)
+            is_unclipped(cell, x, hidden, y)
             for cell, (hidden, _), (y, *_) in zip(layers, starts, unbounded, strict=True)
         ]
     exact = ctx.graph(lambda: [value for outputs in emit_scans(layers, x, starts) for value in outputs])
@@ -188,13 +188,13 @@ def max_initial_cell(cell: Cell) -> float:
     return float(cell.ctx.options.cell_clip) - (inf if time is None else time)
 
 
-def is_below(ctx: Context, cells: Value, most: float) -> bool:
+def is_initial_below(ctx: Context, cells: Value, most: float) -> bool:
     """True if cells are constant initial values below ``most``."""
     constant = ctx.constant_array(cells)
     return constant is not None and bool(np.abs(constant).max(initial=0) < most)
 
 
-def is_far_from_bound(cell: Cell, x: Value, hidden: Value, y: Value) -> Value:
+def is_unclipped(cell: Cell, x: Value, hidden: Value, y: Value) -> Value:
     """Emit a condition that no cell of the sequence came near its bound.
 
     An output is its gate times the tanh of the cell, and all gates can be computed at once from the outputs.

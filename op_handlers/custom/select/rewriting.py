@@ -1,4 +1,4 @@
-"""Rows of the table of select operators: one that becomes a built-in operator, and one that is lowered by itself.
+"""Rows of the select operator table: operators rewritten to a built-in operator, and checks for all rows.
 
 A row is a handler, so that a pack can take its place.
 """
@@ -31,9 +31,9 @@ from op_handlers.custom.select.nodedef import PREFIX, NodeDef, node_of
 
 FLOATS = "float16 float32 float64"
 REAL = f"{FLOATS} int32 int64"
-"""Dtypes of arithmetic that ONNX Runtime has kernels of."""
+"""Arithmetic dtypes with kernels in ONNX Runtime."""
 ANY = f"{REAL} bool int8 uint8 int16 uint16 uint32 uint64"
-"""Dtypes of what is moved, not computed with."""
+"""Dtypes of data movement operators."""
 
 Declare = Callable[[Callable[..., Any]], Handler]
 """A decorator of lowerings."""
@@ -42,8 +42,8 @@ OptionsOf = Callable[[NodeDef, Operator], Mapping[str, Any]]
 RewriteOf = Callable[[Rewriter, NodeDef], Sequence[Replacement]]
 
 
-def arrays(function: Callable[..., Any]) -> Kernel:
-    """Return a kernel that depends on operands only."""
+def kernel_of(function: Callable[..., Any]) -> Kernel:
+    """Return a kernel that depends only on its operands."""
 
     def kernel(op: Operator, *operands: Array) -> Array:
         with np.errstate(all="ignore"):
@@ -52,20 +52,20 @@ def arrays(function: Callable[..., Any]) -> Kernel:
     return kernel
 
 
-def alike(dtypes: str, operands: int = 1, result: str = "T") -> tuple[str, ...]:
-    """Return rows of ``types``: operands of one of these dtypes, and a result of it, or of ``result``."""
+def uniform_types(dtypes: str, operands: int = 1, result: str = "T") -> tuple[str, ...]:
+    """Return rows for ``types``, one per dtype: all operands have it, and so has the result unless ``result`` is given."""
     return tuple(f"{', '.join([dtype] * operands)} -> {dtype if result == 'T' else result}" for dtype in dtypes.split())
 
 
 class _At(NamedTuple):
-    """A replacement as declared functions see it."""
+    """A replacement operator as the argument of declared functions."""
 
     op: Operator
     target: Target
     opset: int
 
 
-def twin(
+def rewrite_to(
     name: str,
     base: Handler,
     kernel: Kernel,
@@ -78,13 +78,13 @@ def twin(
     moves: bool = False,
     holds_batch: Mapping[int | str, int] | None = None,
 ) -> Handler:
-    """Return the handler of a TensorFlow operator that becomes a built-in one.
+    """Return a handler that rewrites a TensorFlow operator to a built-in operator.
 
-    ``options`` of the built-in operator follow from the attributes. ``rewrite``, in their place, gives all operators that
-    it becomes. ``operands``: their number, None for any. ``moves``: elements are moved, not computed with.
+    ``options``: the built-in operator's, from the attributes. ``rewrite``: used instead of ``options``, returns all
+    replacement operators. ``operands``: their number, None for any. ``moves``: the operator only moves elements.
     """
 
-    def rewritten(at: Instance) -> Sequence[Replacement]:
+    def rewrite_operator(at: Instance) -> Sequence[Replacement]:
         node = node_of(at.op)
         if rewrite is not None:
             return rewrite(Rewriter(at), node)
@@ -95,26 +95,28 @@ def twin(
         raise AssertionError(f"{name} is rewritten before it is lowered")
 
     def layout(at: Instance) -> Any:
-        last = rewritten(at)[-1]
+        last = rewrite_operator(at)[-1]
         declared = last.handler.layout
         return declared(_At(last.op, at.target, at.opset)) if callable(declared) else declared
 
-    lower.__name__, lower.__doc__ = name, f"As {base.code}."
+    lower.__name__, lower.__doc__ = name, f"Equivalent to {base.code}."
     return handler(
         PREFIX + name,
         max_version=1,
         layout=layout if callable(base.layout) else base.layout,
         quantization=Raw() if moves else NotQuantizable(),
         types=types if isinstance(types, str) else tuple(types),
-        accepts=acceptable(operands, moves, accepts),
-        rewrite=rewritten,
+        accepts=check_acceptable(operands, moves, accepts),
+        rewrite=rewrite_operator,
         kernel=kernel,
         holds_batch=holds_batch or {},
     )(lower)
 
 
-def acceptable(operands: int | None, moves: bool = False, accepts: Accepts | None = None) -> Accepts:
-    """Return the check of every row: a NodeDef, its operands, and no scales if it computes."""
+def check_acceptable(operands: int | None, moves: bool = False, accepts: Accepts | None = None) -> Accepts:
+    """Return the check for every row: valid NodeDef, number of operands, no quantized tensor unless elements are only
+    moved.
+    """
 
     def decline(at: Instance) -> Decline | None:
         op, name = at.op, node_of(at.op).op
@@ -136,17 +138,17 @@ def acceptable(operands: int | None, moves: bool = False, accepts: Accepts | Non
 
 
 def permute_sizes(dims: Sequence[int | None], perm: Sequence[int]) -> Dims:
-    """Return sizes in another order of axes."""
+    """Return permuted sizes."""
     return tuple(dims[axis] for axis in perm)
 
 
 def constant_axis(op: Operator, slot: int) -> int | None:
-    """Return the only number of a constant operand; None for a runtime value or several numbers."""
+    """Return the scalar in a constant operand; None for a runtime value or several elements."""
     array = op.constant(slot)
     return int(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
 
-def of_ranks(ranks: Mapping[int, int], *others: Accepts) -> Accepts:
+def check_tensor_ranks(ranks: Mapping[int, int], *others: Accepts) -> Accepts:
     """Return a check that declines operands and results of other ranks, by slot, and runs the checks ``others``."""
 
     def decline(at: Instance) -> Decline | None:
@@ -161,7 +163,7 @@ def of_ranks(ranks: Mapping[int, int], *others: Accepts) -> Accepts:
     return decline
 
 
-def of_elements(slot: int, count: int, *others: Accepts) -> Accepts:
+def check_element_count(slot: int, count: int, *others: Accepts) -> Accepts:
     """Return a check that declines an operand with another number of elements, and runs the checks ``others``."""
 
     def decline(at: Instance) -> Decline | None:
