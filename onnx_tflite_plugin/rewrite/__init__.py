@@ -1,4 +1,4 @@
-"""Rewrites of a finished ONNX model for one runtime: rules that a target names, and those that ONNX Runtime needs."""
+"""Rewrites of a finished ONNX model for one runtime: rules that a target names, and rules that ONNX Runtime needs."""
 
 from __future__ import annotations
 

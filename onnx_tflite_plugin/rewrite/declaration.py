@@ -53,17 +53,17 @@ PACK_PASS = ":"
 
 def declare_pack_pass(name: str, pack: str) -> RuleDeclaration:
     """Return the declaration of a pass that the target of a pack names as ``module:attribute``."""
-    return RuleDeclaration(pack, name, f"pass {name}", Needed("its target names it"))
+    return RuleDeclaration(pack, name, f"pass {name}", Needed("the target names it"))
 
 
 def sort_rules(rules: Iterable[RuleDeclaration]) -> list[RuleDeclaration]:
     """Return the rules in the given order, except that each follows all rules of its ``after``."""
-    waiting, done = list(rules), list[RuleDeclaration]()
-    while waiting:
-        names = {rule.name for rule in waiting}
-        free = next((rule for rule in waiting if names.isdisjoint(rule.after)), None)
+    pending, done = list(rules), list[RuleDeclaration]()
+    while pending:
+        names = {rule.name for rule in pending}
+        free = next((rule for rule in pending if names.isdisjoint(rule.after)), None)
         if free is None:
             raise ValueError(f"rewrite rules that each must follow another: {', '.join(sorted(names))}")
-        waiting.remove(free)
+        pending.remove(free)
         done.append(free)
     return done

@@ -30,7 +30,7 @@ class Editor:
 
     @cached_property
     def emitter(self) -> Emitter:
-        """The emitter, made on first use: it collects every name of the model."""
+        """The emitter, created on first use: it collects every name of the model."""
         return Emitter(self.graph.opset_imports[""], _names(self.model))
 
     @contextmanager
@@ -40,22 +40,24 @@ class Editor:
         """Insert nodes emitted inside before ``node`` (or after it), with its name and metadata."""
         graph = node.graph
         assert isinstance(graph, ir.Graph)
-        with self.part_of(node, label, props), self.emitter.nested() as nodes:
+        with self.within_node(node, label, props), self.emitter.nested() as nodes:
             yield
         for new in nodes:
             self.register(new.inputs)
         (graph.insert_after if after else graph.insert_before)(node, nodes)
 
-    def part_of(
+    def within_node(
         self, node: ir.Node, label: str | None = None, props: Mapping[str, str] | None = None
     ) -> AbstractContextManager[None]:
-        """Give nodes emitted inside the name of ``node``, or ``label``, and its metadata, or ``props``."""
+        """Give nodes that are emitted inside this context the name (or ``label``) and the metadata (or ``props``) of
+        ``node``.
+        """
         return self.emitter.within(
             label_of(node) if label is None else label, own(node.metadata_props) if props is None else props
         )
 
     def emit(self, op_type: str, *inputs: Operand, like: ir.Node | None = None, **attributes: Any) -> ir.Value:
-        """Emit a node and return its only output; attributes not given are those of ``like``."""
+        """Emit a node and return its only output; missing attributes are copied from ``like``."""
         given = {name: a.value for name, a in like.attributes.items()} if like is not None else {}
         return self.emitter.emit(op_type, inputs, {**given, **attributes})[0]
 
@@ -66,7 +68,7 @@ class Editor:
                 self.graph.register_initializer(value)
 
     def dequantize(self, affine: Affine, axis: int = 0) -> ir.Value:
-        """Emit DequantizeLinear of a constant; ``axis`` is that of per-channel scales."""
+        """Emit DequantizeLinear of a constant; ``axis``: the axis of per-channel scales."""
         assert affine.integers is not None
         along = axis if affine.scale.ndim else None
         return self.emit("DequantizeLinear", affine.integers, affine.scale, affine.zero_point, axis=along)
@@ -105,7 +107,7 @@ class Editor:
         for slot in slots:
             value = node.inputs[slot]
             if value is not None:
-                node.replace_input_with(slot, self._rebuilt(node, value, change))
+                node.replace_input_with(slot, self._rebuild(node, value, change))
                 self._release(value)
 
     def remove(self, node: ir.Node) -> None:
@@ -120,7 +122,7 @@ class Editor:
     def _release(self, value: ir.Value) -> None:
         """Remove a constant that is no longer used; otherwise old and new weights would be in memory together.
 
-        Replaced nodes and their values are reference cycles, which are collected once they hold much memory.
+        Replaced nodes and their values form reference cycles, which are collected once they hold a lot of memory.
         """
         constants = self.graph.initializers
         if constants.get(value.name or "") is not value or value.uses() or value.is_graph_input():
@@ -133,18 +135,18 @@ class Editor:
             self._released = 0
             gc.collect()
 
-    def _rebuilt(self, user: ir.Node, value: ir.Value, change: Callable[[Array, float], Array]) -> ir.Value:
+    def _rebuild(self, user: ir.Node, value: ir.Value, change: Callable[[Array, float], Array]) -> ir.Value:
         array, node = constant(value), value.producer()
         if array is not None:
             return self.store(change(array, 0), like=value)
         assert node is not None
         parameters = Affine.of(node) if node.op_type == "DequantizeLinear" else None
         if parameters is None:
-            operands = [operand and self._rebuilt(user, operand, change) for operand in node.inputs]
+            operands = [operand and self._rebuild(user, operand, change) for operand in node.inputs]
         else:
             assert parameters.integers is not None
             scale, zero_point = parameters.scale, parameters.zero_point
-            if not parameters.per_tensor:  # runtimes want a bias's scales to be those of the weights
+            if not parameters.per_tensor:  # runtimes require a bias to have the weights' scales
                 scale, zero_point = change(scale, float(scale[0])), change(zero_point, 0)
             integers = change(parameters.integers, float(parameters.zero_point.reshape(-1)[0]))
             names = node.inputs

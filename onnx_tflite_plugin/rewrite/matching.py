@@ -12,7 +12,7 @@ from onnx_tflite_plugin.source.model import Array
 
 CHANNELS_FIRST, CHANNELS_LAST = [0, 3, 1, 2], [0, 2, 3, 1]
 BLOCK = 16  # channels that kernels of AVX-512 work on at a time
-DIVISOR = 4  # of the numbers of channels that are kept in blocks, or rounded up to by pad_channels
+DIVISOR = 4  # channel counts in the blocked layout are multiples of this; pad_channels rounds up to it
 _DEQUANTIZING = ("Cast", "DequantizeLinear", "Mul", "Sub")  # how stored weights become float, in three nodes at most
 
 
@@ -157,7 +157,7 @@ class QuantizedConv(NamedTuple):
 
 
 def label_of(node: ir.Node) -> str:
-    """Return the first part of a node's name, which is that of the TFLite operator it was lowered from."""
+    """Return the first part of a node's name, the name of the TFLite operator that it was lowered from."""
     return (node.name or "").rpartition("/")[0]
 
 

@@ -30,11 +30,11 @@ _QUANTIZING = ("DequantizeLinear", "QuantizeLinear")
 
 
 MOST_NUMBERS = 64
-"""Elements of a constant up to which there is a copy for each name that its uses suggest."""
+"""Maximum elements of a constant that is copied for each name that its uses suggest."""
 
 
 class NameConstants(InPlacePass):
-    """Rename constants whose name only numbers them; others keep the names of their tensors in the file.
+    """Rename constants that are only numbered; others keep the names of their tensors in the file.
 
     Initial values of states keep theirs, too: they are inputs of the model. Small constants that several operands share are
     copied. A suffix ``#1`` is dropped if no other value has the name.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def _load(module: str, attribute: str) -> object:
-    """Return what the target names. Raises Mismatch with the nearest name if it does not exist."""
+    """Return the object that the target names. Raises Mismatch with the nearest name if it does not exist."""
     try:
         loaded = import_module(module)
     except ModuleNotFoundError as error:
@@ -53,7 +53,7 @@ class PackPass:
         except Failed as failed:
             hint = f"convert for another --target; report the error to the authors of {self.pack}"
             problem = Blamed(f"target of {self.pack}", failed.reason, hint)
-            raise HandlerError("a pass of the target does not work:", [problem]) from failed
+            raise HandlerError("a pass of the target fails:", [problem]) from failed
 
     def _run(self, model: ir.Model, check: Check) -> bool:
         module, _, attribute = self.name.partition(PACK_PASS)

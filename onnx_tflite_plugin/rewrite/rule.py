@@ -26,9 +26,9 @@ _T = TypeVar("_T")
 
 
 class RewriteOptions(NamedTuple):
-    """Options of a conversion that rules depend on; ``unroll``: the number of iterations up to which loops are unrolled.
+    """Options of a conversion that rules depend on; ``unroll``: maximum number of iterations of loops to unroll.
 
-    ``check``: applied to what passes of packs changed.
+    ``check``: called after each pass of a pack.
     """
 
     weights_dtype: str = "auto"
@@ -43,7 +43,7 @@ Pattern = Callable[[ir.Model, RewriteOptions], Iterable[Place]]
 
 @dataclass
 class Outcome:
-    """The number of places that a rule changed, and of those that it declined, by reason."""
+    """Number of places that a rule changed, and number of declined places by reason."""
 
     applied: int = 0
     declined: Counter[str] = field(default_factory=Counter)
@@ -95,7 +95,7 @@ def nodes_of_all_graphs(*op_types: str) -> Pattern[ir.Node]:
 
 
 def require_match(found: _T | None, reason: str = "") -> _T:
-    """Return what a check found. Raises Refusal with the reason to decline if it is ``None``."""
+    """Return the result of a check. Raises Refusal with the reason to decline if it is ``None``."""
     if found is None:
         raise Refusal(reason)
     return found
@@ -144,7 +144,9 @@ def apply_rules(
 
 
 def run_passes(model: ir.Model, passes: Sequence[PassBase]) -> None:
-    """Run passes one after the other. Raises what a pass raises, not the PassError or InvariantError that onnx_ir wraps it in."""
+    """Run passes one after the other. Raises the exception of a pass itself, without the PassError or InvariantError of
+    onnx_ir.
+    """
     if not passes:
         return
     try:

@@ -1,4 +1,4 @@
-"""Check a finished model for operators that a target lacks, and for int8 that it does not load."""
+"""Check a finished model for operators that a target lacks, and for unsupported int8 operators."""
 
 from __future__ import annotations
 
@@ -64,17 +64,21 @@ def _is_missing(node: ir.Node, target: Target) -> bool:
 def _int8_movements(model: ir.Model, moves: frozenset[str]) -> Iterator[tuple[str | None, str]]:
     """Yield nodes that move a tensor that was int8 right before, or becomes int8 right after."""
     for node in model.graph.all_nodes():
-        if node.op_type in moves and _beside_integers(node) and (node.op_type != TRANSPOSED or _within_unit(node)):
+        if (
+            node.op_type in moves
+            and _has_quantized_side(node)
+            and (node.op_type != TRANSPOSED or _is_next_to_dq_q_unit(node))
+        ):
             yield node.name, node.op_type
         elif node.op_type == "MatMul" and _feeds_add(node) and any(_dequantizes(value) for value in node.inputs):
             yield node.name, "MatMul and Add"
 
 
-def _beside_integers(node: ir.Node) -> bool:
+def _has_quantized_side(node: ir.Node) -> bool:
     return _dequantizes(node.inputs[0]) or _is_quantized(node.outputs[0])
 
 
-def _within_unit(node: ir.Node) -> bool:
+def _is_next_to_dq_q_unit(node: ir.Node) -> bool:
     """True if the moved tensor is an operand or result of an operator between DQ and Q."""
     maker = node.inputs[0].producer() if node.inputs[0] is not None else None
     users = [user for user, _ in node.outputs[0].uses()]

@@ -98,7 +98,7 @@ test_columns_are_split_before_rows = rule_test(
     Case("floats", grid(), nodes={"Split": 4}),
     Case("int8", grid(dtype="int8"), nodes={"Split": 4}),
     declines("other columns", grid(((7, 2, 3),) * 4 + ((3, 2, 7),)), "columns differ"),
-    declines("few rows", grid(((7, 2, 3),) * 3), "no fewer columns"),
+    declines("few rows", grid(((7, 2, 3),) * 3), "as many columns"),
     declines("one axis", grid(axis=0), "along axis 0"),
     declines("a row is read as it is", grid(read=True), "a row is not split"),
 )
@@ -202,7 +202,7 @@ test_consecutive_reshapes_become_the_last_one = rule_test(
     Case("the shape before, of an output", reshape_graph("y = Reshape (a, rows)"), nodes={"Reshape": 1}),
     Case("an axis more", reshape_graph("b = Reshape (a, deep) y = Abs (b)"), nodes={"Reshape": 1}),
     declines("a size of the operand", reshape_graph("b = Reshape (a, kept) y = Abs (b)"), "copied"),
-    declines("a computed shape", lambda net: heads(net, computed=True), "computed"),
+    declines("a computed shape", lambda net: heads(net, computed=True), "not constant"),
     declines("a product in between", dense),
 )
 

@@ -158,7 +158,7 @@ def least(drawn: Array) -> Array:
     return weights
 
 
-NO_ORDER, SHARED = "no order was found", "another operator than convolutions mixes them"
+NO_ORDER, SHARED = "no channel order", "another operator than convolutions mixes them"
 
 test_declines_impossible_or_useless_orders = rule_test(
     PASS,

@@ -116,7 +116,7 @@ test_tensors_are_multiplied_without_reshapes = rule_test(
     declines("columns", rows_graph("5,2,5", ROWS.replace("flat", "first").replace("<", "<transA = 1, "), [2, 5, 7]), "transposes"),
     declines(
         "a scale per column", rows_graph("2,3,5", ROWS.replace("b =", "k = Mul (w, each) b =").replace("a, w", "a, k"), [2, 3, 7]),
-        "computed, or has other users",
+        "not constant, or has other users",
     ),
     declines("the matrix is read", project(table=True), "has other users"),
     declines("a bias", project(biased=True), "adds"),

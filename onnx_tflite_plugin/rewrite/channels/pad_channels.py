@@ -22,10 +22,10 @@ from onnx_tflite_plugin.source.model import Array
 # Heuristics:
 _IMAGE = 4  # channels of an image at most: padding its convolution costs next to nothing
 _WASTE = 1.35  # factor of channels above which other dense kernels of more than one tap lose more than the block gains
-_LARGER = 1.15  # factor by which blocks of 16 may need more channels than blocks of 8
+_LARGER = 1.15  # maximum ratio of channels padded to 16 and to 8
 # With 1.35 face_detection_back takes 0.83 of the time on AVX-512 (Xeon, Sapphire Rapids) but 1.31 on AVX2; the mean of 12
 # networks is 0.97 and 1.05.
-_SMALL = 4096  # elements up to which a tensor may be cut back to its original channels
+_SMALL = 4096  # maximum elements of a tensor that may be cut back to its original channels
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[tuple[ir.Graph, Mapping[ir.Node, Convolution]]]:
@@ -42,10 +42,8 @@ def check(place: tuple[ir.Graph, Mapping[ir.Node, Convolution]]) -> PaddingFlow 
         return Decline("all convolutions have numbers of channels with a fast path, or padding wastes too much")
     flow = PaddingFlow(convolutions)
     flow.propagate(graph, widened)
-    useful = flow.convolutions_joined_with(flow.blockwise | {node for node in widened if _is_slow(convolutions[node])})
-    useful &= flow.convolutions_joined_with(
-        {node for node in widened if convolutions[node].multiplications() >= LITTLE}
-    )
+    useful = flow.joined_convolutions(flow.blockwise | {node for node in widened if _is_slow(convolutions[node])})
+    useful &= flow.joined_convolutions({node for node in widened if convolutions[node].multiplications() >= LITTLE})
     while rejected := (widened.keys() - useful) | _costly(flow):
         widened = {node: wide for node, wide in widened.items() if node not in rejected}
         flow.propagate(graph, widened)
@@ -80,7 +78,7 @@ def width_to_pad_to(convolution: Convolution) -> int | None:
 
 
 def round_up(features: int) -> int:
-    """Return the least multiple of 16, or of 8 if 16 would cost processors with blocks of 8 too much."""
+    """Return the next multiple of 16, or of 8 if a multiple of 16 costs too much on processors with blocks of 8."""
     small, large = (-(-features // block) * block for block in (BLOCK // 2, BLOCK))
     return large if large <= _LARGER * small else small
 
@@ -91,7 +89,7 @@ def _is_slow(convolution: Convolution) -> bool:
 
 
 def _costly(flow: PaddingFlow) -> frozenset[ir.Node]:
-    """Return the convolutions whose padding must be cut off again at more cost than gain."""
+    """Return the convolutions with padding that costs more to cut off again than it gains."""
     costly: frozenset[ir.Node] = frozenset()
     for value, padding in flow.padded.items():
         shape = sizes(value)

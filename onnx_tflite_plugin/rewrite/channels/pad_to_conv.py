@@ -1,5 +1,6 @@
-"""Zeros appended to the channels of a residual connection keep the following operators out of the blocked layout, in which
-convolutions and sums of their results work. A 1 x 1 convolution by the identity appends them inside it, and is fused with the sum.
+"""Zeros appended to the channels of a residual connection keep the operators after it out of the blocked layout, which
+convolutions and sums of their results use. A 1 x 1 convolution by the identity appends them inside it, and is fused
+with the sum.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def check(node: ir.Node) -> Match:
     total = require_match(only_user(node.outputs[0], "Add"))
     shape = require_match(sizes(node.inputs[0]), "the rank of the image is unknown")
     channels = require_match(shape[1], "the number of channels is unknown")
-    require(channels and channels % DIVISOR == 0, f"the number of channels is no multiple of {DIVISOR}")
+    require(channels and channels % DIVISOR == 0, f"the number of channels is not a multiple of {DIVISOR}")
     require(channels <= _MOST, f"more than {_MOST} channels cost more than two changes of layout")
     require(any(producer(value, "Conv") for value in total.inputs), "no convolution is part of the sum")
     return Match(node, channels, before, after)
@@ -53,13 +54,13 @@ pad_to_conv = RewriteRule(nodes("Pad"), check, rewrite)
 def _channel_padding(node: ir.Node) -> tuple[int, int]:
     """Return the numbers of zeros before and after the channels. Raises Refusal if anything else is padded."""
     image = require_match(node.inputs[0])
-    pads = require_match(constant(node.inputs[1]), "the pads are computed")
+    pads = require_match(constant(node.inputs[1]), "the pads are not constant")
     value = constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else np.zeros(())
     mode = node.attributes.get("mode")
     require(image.dtype == ir.DataType.FLOAT, "the image is not float")
     require(pads.shape == (8,) and len(node.inputs) <= 3, "not all four axes of an image are given")
-    require(value is not None and not value.any(), "other values than zeros are padded")
-    require(mode is None or mode.as_string() == "constant", "other values than zeros are padded")
+    require(value is not None and not value.any(), "the padding value is not zero")
+    require(mode is None or mode.as_string() == "constant", "the padding value is not zero")
     require(not np.delete(pads, (1, 5)).any(), "height, width or batch are padded")
     before, after = int(pads[1]), int(pads[5])
     require(min(before, after) >= 0 and before + after > 0, "channels are cut off")

@@ -1,6 +1,6 @@
 """Positions of the channels of padded tensors, and the operators that propagate the padding.
 
-``positions`` are those of the original channels (axis 1) in the padded tensor. Values in between are finite, and no
+``positions``: positions of the original channels (axis 1) in the padded tensor. Values in between are finite, and no
 result depends on them: convolutions that read them get weights of zero there.
 """
 
@@ -39,11 +39,11 @@ class Padding(NamedTuple):
     def is_at_end(self) -> bool:
         return self.positions == tuple(range(len(self.positions)))
 
-    def equals(self, other: Padding) -> bool:
+    def has_equal_padding(self, other: Padding) -> bool:
         return (self.positions, self.size, self.rank) == (other.positions, other.size, other.rank)
 
     def pad(self, array: Array, axis: int, fill: float = 0) -> Array:
-        """Return a constant with an axis padded by ``fill``; an axis that is broadcast stays."""
+        """Return a constant with an axis padded by ``fill``; a broadcast axis is unchanged."""
         if array.shape[axis] == 1 < len(self.positions):
             return array
         shape = list(array.shape)
@@ -119,10 +119,12 @@ class PaddingFlow:
                 if node in self.convolutions or node.op_type == "Concat":
                     self.blockwise |= padding.origins - {node}
 
-    def convolutions_joined_with(self, nodes: set[ir.Node]) -> set[ir.Node]:
-        """Add the convolutions whose results meet those of ``nodes``: all or none of them can be padded."""
-        met = [padding.origins for padding in self.padded.values() if len(padding.origins) > 1]
-        while more := {node for origins in met if origins & nodes for node in origins} - nodes:
+    def joined_convolutions(self, nodes: set[ir.Node]) -> set[ir.Node]:
+        """Add the convolutions with results that are combined with results of ``nodes``: only all of them can be padded
+        together.
+        """
+        joined_origins = [padding.origins for padding in self.padded.values() if len(padding.origins) > 1]
+        while more := {node for origins in joined_origins if origins & nodes for node in origins} - nodes:
             nodes = nodes | more
         return nodes
 
@@ -131,7 +133,7 @@ class PaddingFlow:
         return [None if value is None else self.padded.get(value) for value in node.inputs]
 
     def takes_padding(self, node: ir.Node) -> bool:
-        """True if a node can take padded operands: it propagates them, or its weights are zero for them."""
+        """True if a node supports padded operands: it propagates them, or its weights are zero for them."""
         convolution = self.convolutions.get(node)
         dense = convolution is not None and convolution.group == 1
         return dense or any(value in self.padded for value in node.outputs)
@@ -143,7 +145,9 @@ class PaddingFlow:
     def _result(
         self, node: ir.Node, operands: Sequence[Padding | None], widened: Mapping[ir.Node, int]
     ) -> Padding | None:
-        """Return the padding of a node's result; ``None`` if it has none, or the node cannot propagate that of its operands."""
+        """Return the padding of a node's result; ``None`` if it has none, or the node cannot propagate its operands'
+        padding.
+        """
         convolution = self.convolutions.get(node)
         if convolution is not None and node in widened:
             positions = tuple(range(convolution.features))
@@ -180,7 +184,7 @@ def _broadcast(node: ir.Node, operands: Sequence[Padding | None]) -> Padding | N
             channels = ([1] * (first.rank - len(shape)) + list(shape))[1]
             if channels != 1 and (stored is None or channels != len(first.positions)):
                 return None
-        elif padding is None or not padding.equals(first):
+        elif padding is None or not padding.has_equal_padding(first):
             return None
     return first._replace(origins=_origins(padded))
 

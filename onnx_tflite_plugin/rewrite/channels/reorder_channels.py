@@ -1,6 +1,7 @@
 """Processors without VNNI add int8 products of neighboring input channels in 16 bits (see ``products``). If two of them
-overflow, another order of the channels may not: the convolutions that make them write them in that order, and weights stay int8
-on every processor. As uint8 they take 1.1 to 1.6 times as long with AVX2. The sums are the same.
+overflow, another order of the channels may not. The convolutions that compute the channels then write them in that
+order, and weights remain int8 on every processor. As uint8 they take 1.1 to 1.6 times as long with AVX2. The sums are
+the same.
 
 Networks trained with quantization have few large weights. In others it is mostly convolutions with more input than output
 channels, as after a depthwise convolution, for which an order is found.
@@ -25,10 +26,10 @@ from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
 from onnx_tflite_plugin.rewrite.weights.products import PAIR, overflows
 from onnx_tflite_plugin.source.model import Array
 
-_LARGE = PAIR // 2  # magnitude up to which any two weights are neighbors without overflow
+_LARGE = PAIR // 2  # maximum magnitude of weights that can be neighbors of any weight without overflow
 _LEAST = -128  # overflows with any neighbor
 _SAMPLE = 256  # columns that are tried first
-_FEW = 4  # rows that are compared with one first, and the factor by which that number grows
+_FEW = 4  # number of rows that are compared with one at first, and its growth factor
 
 
 class Reordering(NamedTuple):
@@ -36,7 +37,7 @@ class Reordering(NamedTuple):
 
     shared: SharedChannels
     order: Sequence[int]
-    gaining: int
+    improved: int
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[tuple[ir.Value, Mapping[ir.Node, Layer], set[ir.Value]]]:
@@ -56,15 +57,13 @@ def check(place: tuple[ir.Value, Mapping[ir.Node, Layer], set[ir.Value]]) -> Reo
     tried |= {source} if shared is None else shared.values
     if shared is None:
         return Decline("the channels are an output, or another operator than convolutions mixes them")
-    order, gaining = _order([layers[reader] for reader in shared.readers])
-    return (
-        Reordering(shared, order, gaining) if gaining else Decline("no order was found in which no products overflow")
-    )
+    order, improved = _order([layers[reader] for reader in shared.readers])
+    return Reordering(shared, order, improved) if improved else Decline("no channel order without overflow was found")
 
 
 def rewrite(editor: Editor, reordering: Reordering) -> int:
     """Permute weights and biases, and return the number of convolutions that gain."""
-    shared, order, gaining = reordering
+    shared, order, improved = reordering
 
     def permute_features(array: Array, _: float) -> Array:
         return np.asarray(array[order]) if array.ndim else array
@@ -77,7 +76,7 @@ def rewrite(editor: Editor, reordering: Reordering) -> int:
     for node in shared.readers:
         editor.rebuild(node, [1], permute_channels)
     shared.set_channels(order)
-    return gaining
+    return improved
 
 
 reorder_channels = RewriteRule(pattern, check, rewrite)
@@ -123,19 +122,19 @@ class Layer:
 
 
 def _order(readers: Sequence[Layer]) -> tuple[list[int], int]:
-    """Return an order in which the costliest convolutions, as many as possible, do not overflow, and their number.
+    """Return an order without overflow for as many convolutions as possible, the costliest first, and their number.
 
     Convolutions that do not overflow now do not in that order.
     """
     satisfied = [reader.rows for reader in readers if reader.weights is not None and reader.exact]
     order: list[int] = []
-    gaining = 0
+    improved = 0
     for reader in sorted((reader for reader in readers if reader.gains), key=lambda reader: -reader.cost):
         better = neighbors(np.concatenate([*satisfied, reader.rows], axis=1))
         if better is not None:
             satisfied.append(reader.rows)
-            order, gaining = better, gaining + 1
-    return order, gaining
+            order, improved = better, improved + 1
+    return order, improved
 
 
 # --- matching of neighbors -------------------------------------------------------------------
@@ -167,7 +166,7 @@ def neighbors(rows: Array) -> list[int] | None:
         matching.join(one, other)
     while waiting:
         one = waiting.pop()
-        exchanged = next((other for other in waiting if matching.exchanges(one, other)), None)
+        exchanged = next((other for other in waiting if matching.exchange(one, other)), None)
         if exchanged is None:
             return None
         waiting.remove(exchanged)
@@ -218,7 +217,7 @@ class _Matching:
             start, size = start + size, size * _FEW
         return False
 
-    def exchanges(self, one: int, other: int) -> bool:
+    def exchange(self, one: int, other: int) -> bool:
         """Exchange partners with a joined pair that fits these two rows; False if there is none."""
         joined = self.in_order[self.partner[self.in_order] >= 0]
         exchangeable = joined[self.fitting(one, joined) & self.fitting(other, self.partner[joined])]

@@ -1,4 +1,4 @@
-"""Values that share their channels: a change to those of one changes those of all."""
+"""Values with shared channels: changing the channels of one changes the channels of all."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class SharedChannels:
         shape = sizes(value)
         if shape is None or shape[1] is None:
             return None
-        self, waiting = cls(len(shape), shape[1]), [value]
-        while waiting:
-            value = waiting.pop()
+        self, pending = cls(len(shape), shape[1]), [value]
+        while pending:
+            value = pending.pop()
             if value in self.values:
                 continue
             self.values.add(value)
@@ -44,19 +44,19 @@ class SharedChannels:
                 return None
             if maker in convolutions and convolutions[maker].group == 1:
                 self.makers[maker] = convolutions[maker]
-            elif not self._propagate(maker, convolutions, waiting):
+            elif not self._propagate(maker, convolutions, pending):
                 return None
             for use in value.uses():
                 if use.node.graph is not maker.graph:
                     return None
                 if use.node in convolutions and convolutions[use.node].group == 1:
                     self.readers[use.node] = convolutions[use.node]
-                elif not self._propagate(use.node, convolutions, waiting):
+                elif not self._propagate(use.node, convolutions, pending):
                     return None
         return self
 
-    def _propagate(self, node: ir.Node, convolutions: Mapping[ir.Node, Convolution], waiting: list[ir.Value]) -> bool:
-        """Add the operands and results of a node to ``waiting``, and return True, if it works channel by channel."""
+    def _propagate(self, node: ir.Node, convolutions: Mapping[ir.Node, Convolution], pending: list[ir.Value]) -> bool:
+        """Add the operands and results of a node to ``pending``, and return True, if it works channel by channel."""
         operands: list[ir.Value | None]
         if node in convolutions and convolutions[node].depthwise:
             self.between[node] = convolutions[node]
@@ -67,7 +67,7 @@ class SharedChannels:
             operands = [*node.inputs]
         else:
             return False
-        waiting += [value for value in (*operands, node.outputs[0]) if value is not None]
+        pending += [value for value in (*operands, node.outputs[0]) if value is not None]
         return True
 
     def _has_channels(self, value: ir.Value | None) -> bool:

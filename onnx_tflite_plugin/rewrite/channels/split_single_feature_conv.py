@@ -17,13 +17,13 @@ from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require
 
 def check(node: ir.Node) -> Convolution:
     """Return the convolution, if it is a large one of float images with one output channel."""
-    convolution = require_match(Convolution.of(node), "the weights or the bias are computed")
+    convolution = require_match(Convolution.of(node), "the weights or the bias are not constant")
     image, (features, channels, *kernel) = node.inputs[0], convolution.shape
     require(features == 1)
     require(image is not None and image.dtype == ir.DataType.FLOAT, "the image is not float")
     require(producer(image, "DequantizeLinear") is None, "the convolution is quantized")
-    require(len(kernel) == 2, "the convolution is not of images")
-    require(channels % (BLOCK // 2) == 0, f"the number of input channels is no multiple of {BLOCK // 2}")
+    require(len(kernel) == 2, "the convolution is not 2-D")
+    require(channels % (BLOCK // 2) == 0, f"the number of input channels is not a multiple of {BLOCK // 2}")
     require(math.prod(kernel) > 1, "the kernel is 1 x 1")
     require(convolution.multiplications() >= LITTLE, f"fewer than {LITTLE} multiplications gain nothing")
     return convolution

@@ -1,5 +1,6 @@
-"""Kernels of int8 weights whose zero point is 0 take a fifth to a half of the time of others. uint8 weights, which networks
-trained with quantization have, range from -z to 255 - z around their zero point z; mostly one weight of thousands exceeds int8.
+"""Kernels for int8 weights with a zero point of 0 take a fifth to a half of the time of other kernels. uint8 weights,
+which networks trained with quantization have, range from -z to 255 - z around their zero point z; mostly one weight of
+thousands exceeds int8.
 
 If all fit, they are written with a zero point of 0. Otherwise the input channels of weights that do not fit are doubled, by
 the convolutions that make them, and the weight is split between both: the sums and the results are the same.
@@ -55,7 +56,7 @@ symmetric_weights = RewriteRule(pattern, check, rewrite)
 
 
 def _doublings(layers: Mapping[ir.Node, Layer]) -> Iterator[Doubling]:
-    """Yield the groups of values whose doubled channels gain more than they cost."""
+    """Yield the groups of values for which doubling channels gains more than it costs."""
     seen: set[ir.Value] = set()
     convolutions = {node: layer.convolution for node, layer in layers.items()}
     for layer in layers.values():
@@ -121,7 +122,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Doubling:
-    """Values that share channels, some of which are doubled."""
+    """Values that share channels, with some channels doubled."""
 
     shared: SharedChannels
     layers: Mapping[ir.Node, Layer]
@@ -254,8 +255,8 @@ def _extend_constant(stored: Affine, copied: list[int], size: int) -> Affine:
     assert integers is not None
 
     def append_channels(array: Array, fill: Array) -> Array:
-        behind = size - len(array) - len(copied)
-        return np.concatenate([array, array[copied], np.repeat(fill[None], behind, axis=0)]).astype(array.dtype)
+        filled = size - len(array) - len(copied)
+        return np.concatenate([array, array[copied], np.repeat(fill[None], filled, axis=0)]).astype(array.dtype)
 
     if scale.ndim and len(scale) == len(integers):
         scale, zero_point = append_channels(scale, scale[0]), append_channels(zero_point, zero_point[0])

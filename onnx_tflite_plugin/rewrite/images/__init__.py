@@ -40,7 +40,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "clip_to_conv",
-        "a bound of a sum or an activation becomes part of a depthwise convolution with weights of 1",
+        "bounds of a sum or an activation are fused into a depthwise convolution with weights of 1",
         Gain(5, 8.3, 16.0, 2.7),
         frozenset({"Conv"}),
         after=("pad_channels",),
@@ -106,7 +106,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "reshape_before_if",
-        "a Reshape keeps convolutions apart from the inner graphs that read them",
+        "a Reshape separates convolutions from the inner graphs that read them",
         Needed("ONNX Runtime before 1.23 ends the process when it loads the model"),
     ),
 )

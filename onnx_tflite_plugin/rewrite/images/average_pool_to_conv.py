@@ -30,7 +30,7 @@ from onnx_tflite_plugin.rewrite.matching import (
 from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 from onnx_tflite_plugin.source.model import Array
 
-_MOST = 256  # elements of a window up to which the scales of float32 distinguish a half
+_MOST = 256  # maximum elements of a window for which float32 scales represent halves exactly
 # Heuristics in femtoseconds, measured with AVX2 (with VNNI: 3000 and 40).
 _A_TAP, _A_MULTIPLICATION = 1700, 40
 _NODES = 10_000_000  # cost of the other nodes around the product
@@ -73,11 +73,11 @@ class Average:
         dequantize = require_match(producer(node.inputs[0], "DequantizeLinear"))
         quantize = require_match(only_user(node.outputs[0], "QuantizeLinear"))
         parameters = [Affine.of(one) for one in (dequantize, quantize)]
-        require(all(one and one.per_tensor for one in parameters), "a scale is computed, or per axis")
+        require(all(one and one.per_tensor for one in parameters), "a scale is not constant, or per axis")
         integers = require_match(dequantize.inputs[0])
-        require(integers.dtype == ir.DataType.UINT8, "the integers are not uint8")
+        require(integers.dtype == ir.DataType.UINT8, "the quantized values are not uint8")
         shape = require_match(sizes(node.inputs[0]), "the rank of the image is unknown")
-        require(len(shape) == 4 and None not in shape[1:], "it is no image, or a size is dynamic")
+        require(len(shape) == 4 and None not in shape[1:], "the operand is not an image, or a size is dynamic")
         require("auto_pad" not in node.attributes, "the pads are not given as numbers")
         require({*ints(node, "dilations", [1])} == {1}, "the windows are dilated")
         require(not integer(node, "ceil_mode", 0), "the size of the result is rounded up")
@@ -138,11 +138,13 @@ class Average:
     def _factors(self) -> Array:
         """The factors of each result (y, x), by row of its window and column of the image; all sums are equal."""
         rows, columns = self._window_positions(0), self._window_positions(1)
-        seen = (rows >= 0) & (rows < self.image[1])
-        met = (columns[:, :, None] == np.arange(self.image[2])).any(axis=1)
-        counts = np.outer(seen.sum(axis=1), met.sum(axis=1))
+        covered_rows = (rows >= 0) & (rows < self.image[1])
+        covered_columns = (columns[:, :, None] == np.arange(self.image[2])).any(axis=1)
+        counts = np.outer(covered_rows.sum(axis=1), covered_columns.sum(axis=1))
         common = np.lcm.reduce(np.unique(counts))
-        return np.asarray((common // counts)[:, :, None, None] * seen[:, None, :, None] * met[:, None, :])
+        return np.asarray(
+            (common // counts)[:, :, None, None] * covered_rows[:, None, :, None] * covered_columns[:, None, :]
+        )
 
     def _window_positions(self, axis: int) -> Array:
         """Return the rows (axis 0) or columns (1) of each window, including padding."""

@@ -1,6 +1,6 @@
-"""Sums and activations between convolutions work in the blocked layout, but Clip, Max and Min do not: a bound on them makes the
-tensor leave the blocks and return for the next convolution. A convolution is fused with a Clip after it, so a depthwise one with
-weights of 1 is inserted.
+"""Sums and activations between convolutions support the blocked layout, but Clip, Max and Min do not: the tensor is
+converted to the plain layout and back. A convolution is fused with a Clip after it. The rule therefore inserts a
+depthwise convolution with weights of 1 before the Clip.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from onnx_tflite_plugin.source.model import Array
 
 _FUSED_WITH_CONV = ("HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Tanh")
 _READERS = frozenset({"Add", "AveragePool", "Conv", "GlobalAveragePool", "MaxPool", "Resize"})
-"""Operators that read blocks."""
+"""Operators that support the blocked layout."""
 
 
 class Match(NamedTuple):
-    """A bound of an image; ``bounds``: the least and the largest value as operands of Clip."""
+    """An image with bounds; ``bounds``: minimum and maximum as operands of Clip."""
 
     node: ir.Node
     image: ir.Value
@@ -33,11 +33,11 @@ class Match(NamedTuple):
 def check(node: ir.Node) -> Match:
     """Return the match, if a float image is in the blocked layout before and after its constant bounds."""
     image, bounds = require_match(node.inputs[0]), _bounds(node)
-    require(only_user(image, node.op_type), "the unbounded image has other users")
+    require(only_user(image, node.op_type), "the image before the bounds has other users")
     shape = require_match(sizes(node.outputs[0]), "the rank of the image is unknown")
-    require(len(shape) == 4 and shape[2:] != [1, 1], "the tensor is no image, or a single pixel")
+    require(len(shape) == 4 and shape[2:] != [1, 1], "the tensor is not an image, or is a single pixel")
     channels = shape[1]
-    require(channels and channels % DIVISOR == 0, f"the number of channels is no multiple of {DIVISOR}")
+    require(channels and channels % DIVISOR == 0, f"the number of channels is not a multiple of {DIVISOR}")
     _require_blocks_before(image, shape)
     users = {use.node.op_type for use in node.outputs[0].uses()}
     require(node.outputs[0].dtype == ir.DataType.FLOAT and "QuantizeLinear" not in users, "the result is quantized")
@@ -60,19 +60,19 @@ clip_to_conv = RewriteRule(nodes("Clip", "Max", "Min"), check, rewrite)
 
 
 def _bounds(node: ir.Node) -> Sequence[ir.Value | Array | None]:
-    """Return the least and the largest value. Raises Refusal unless they are constant scalars."""
+    """Return the minimum and the maximum. Raises Refusal unless they are constant scalars."""
     others = list(node.inputs[1:])
     if node.op_type == "Clip":
-        require(all(value is None or constant(value) is not None for value in others), "a bound is computed")
+        require(all(value is None or constant(value) is not None for value in others), "a bound is not constant")
         return others
     number = require_match(constant(others[0]) if len(others) == 1 else None)
-    require(number.size == 1, "the bound is no scalar")
+    require(number.size == 1, "the bound is not a scalar")
     bound = np.asarray(number.reshape(()))
     return [bound] if node.op_type == "Max" else [None, bound]
 
 
 def _require_blocks_before(image: ir.Value, shape: list[int | None]) -> None:
-    """Raise Refusal unless a value is a sum with a convolution's result, or an activation of one."""
+    """Raise Refusal unless a value is the activation of a convolution, or a sum with a convolution's result."""
     require(image.dtype in (None, ir.DataType.FLOAT), "the image is not float")
     if activation := producer(image, *_FUSED_WITH_CONV):
         require(producer(activation.inputs[0], "Conv"), "the activation is not of a convolution")

@@ -26,7 +26,7 @@ from onnx_tflite_plugin.source.model import Array
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of the convolution, with ``taps`` of which the last reads ``last`` positions before its own.
+    """One axis of the convolution; the last of its ``taps`` reads ``last`` positions before the output position.
 
     Position ``s * q + p`` of the result is the sum of ``x[q - j] * w[s * j + p + pad]`` over all j with a weight.
     """
@@ -41,7 +41,7 @@ class Axis:
 
     @classmethod
     def of(cls, size: int, kernel: int, stride: int, pads: tuple[int, int], extra: int) -> Self | None:
-        """Return the axis; ``None`` if the result is no multiple of the stride, or pads cannot express it."""
+        """Return the axis; ``None`` if the result is not a multiple of the stride, or pads cannot express it."""
         blocks, rest = divmod(stride * (size - 1) + kernel - sum(pads) + extra, stride)
         first, last = -((stride - 1 + pads[0]) // stride), (kernel - 1 - pads[0]) // stride
         after = blocks - size - first
@@ -69,7 +69,7 @@ class Match(NamedTuple):
 
 def check(node: ir.Node) -> Match:
     """Return the match, if the transposed convolution is quantized and its sizes are static."""
-    unit = require_match(QuantizedConv.of(node), "it is not quantized, or its weights are computed")
+    unit = require_match(QuantizedConv.of(node), "it is not quantized, or its weights are not constant")
     shape = require_match(sizes(unit.data.inputs[0]), "the rank of the image is unknown")
     weights = require_match(unit.weights.integers)
     require(weights.ndim == 4 and None not in shape[2:], "it is not of images, or a size is dynamic")
@@ -82,7 +82,7 @@ def check(node: ir.Node) -> Match:
     rows, columns = (
         require_match(
             Axis.of(shape[2 + k] or 0, weights.shape[2 + k], strides[k], (pads[k], pads[2 + k]), extra[k]),
-            "the size of the result is no multiple of the stride, or not expressible by pads",
+            "the size of the result is not a multiple of the stride, or pads cannot express it",
         )
         for k in range(2)
     )

@@ -13,7 +13,9 @@ from onnx_tflite_plugin.source.model import Array
 
 @dataclass(frozen=True)
 class WithConstant:
-    """A quantized operator on ``data`` of ``shape`` and a constant in ``slot``: DequantizeLinear of both, the node, QuantizeLinear."""
+    """A quantized operator on ``data`` of ``shape`` and a constant in ``slot``, between DequantizeLinear and
+    QuantizeLinear.
+    """
 
     node: ir.Node
     data: ir.Node

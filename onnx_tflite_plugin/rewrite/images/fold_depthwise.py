@@ -1,6 +1,7 @@
 """Integer kernels of depthwise convolutions work on 16 channels at a time and cost most per position: 30 ns for 8 channels, 21 ns for
-16 with VNNI and 25 ns without. Columns of an image side by side are channels of a dense convolution (see ``fold_width``), most of
-whose weights are 0; no two neighbors belong to one output channel, so that no processor overflows. The sums are the same.
+16 with VNNI and 25 ns without. Adjacent columns of an image become channels of a dense convolution (see
+``fold_width``); most of its weights are 0; no two neighbors belong to one output channel, so that no processor
+overflows. The sums are the same.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def check(unit: QuantizedConv) -> Match:
     folding = _folding(window)
     image = image_of(unit.data)
     if image is None:
-        require(_is_of_convolution(unit.data), "the image is not stored channels last")
+        require(_is_convolution_result(unit.data), "the image is not stored channels last")
         image = Image(None, last, None, [unit.data])
     return Match(dense, window, folding, image)
 
@@ -75,7 +76,7 @@ def _folding(window: Window) -> Folding:
     return require_match(Folding.of(window, columns), f"{columns} columns do not divide the image")
 
 
-def _is_of_convolution(data: ir.Node) -> bool:
-    """True if a convolution makes the dequantized data, which works channels last anyhow."""
+def _is_convolution_result(data: ir.Node) -> bool:
+    """True if a convolution computes the dequantized data: it works channels last in any case."""
     quantize = producer(data.inputs[0], "QuantizeLinear")
     return quantize is not None and producer(quantize.inputs[0], "Conv") is not None

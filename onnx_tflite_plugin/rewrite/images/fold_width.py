@@ -265,7 +265,9 @@ def _quantize(editor: Editor, value: ir.Value, image: Image) -> ir.Value:
 
 
 def image_of(data: ir.Node) -> Image | None:
-    """Return the image, channels last, that a convolution reads; ``None`` if it is made channels first in another way."""
+    """Return the image, channels last, that a convolution reads; ``None`` if no Transpose or Reshape turns it channels
+    first.
+    """
     between: list[ir.Node] = []
     value = data.outputs[0]
     while node := producer(value, "QuantizeLinear", "DequantizeLinear"):

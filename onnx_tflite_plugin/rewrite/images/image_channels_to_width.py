@@ -1,6 +1,6 @@
-"""An image of few channels is stored pixel by pixel, and a convolution reads it plane by plane. Read as a single plane whose rows
-hold the channels of each pixel side by side, it need not be transposed: a kernel C times as wide, with a stride of C columns for
-each column, sums the same products.
+"""An image of few channels is stored pixel by pixel, and a convolution reads it plane by plane. As a single plane with
+the channels of each pixel side by side, it need not be transposed: a kernel C times as wide, with strides C times as
+long, sums the same products.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ image_channels_to_width = RewriteRule(nodes("Transpose"), check, rewrite)
 
 
 def _require_convolution(node: ir.Node, image: ir.Value) -> None:
-    """Raise Refusal unless a node is a convolution of float images whose kernel covers adjacent pixels."""
+    """Raise Refusal unless a node is a float convolution without groups, and without dilation along the width."""
     convolution = require_match(
         Convolution.of(node) if nodes_of([node], "Conv") and node.inputs[0] is image else None,
         "another operator than a convolution of constant weights reads the image",
     )
-    require(convolution.group == 1 and len(convolution.shape) == 4, "the convolution is grouped, or not of images")
+    require(convolution.group == 1 and len(convolution.shape) == 4, "the convolution is grouped, or not 2-D")
     require("auto_pad" not in node.attributes, "the pads are not given as numbers")
     require(image.dtype == ir.DataType.FLOAT and not producer(node.inputs[1], "DequantizeLinear"), "it is quantized")
     require(ints(node, "dilations", [1, 1])[1] == 1, "the convolution is dilated")

@@ -1,6 +1,6 @@
 """ONNX Runtime computes 8-bit convolutions channels last, and moves the Transposes for it through elementwise operators, but
-not through a lookup, which is a GatherElements between Reshapes. Around a lookup between convolutions the rule writes the
-opposite Transposes, which cancel out with those of ONNX Runtime.
+not through a lookup, which is a GatherElements between Reshapes. Around a lookup between convolutions the rule writes
+the opposite Transposes, which cancel ONNX Runtime's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def check(node: ir.Node) -> Match:
     require(shape is not None and shape.shape == (4,))
     assert shape is not None
     require(shape[1] > 1 and (shape[2:] != 1).any())
-    require(_reaches_convolution(flatten.inputs[0], _upstream), "no 8-bit convolution makes the image")
+    require(_reaches_convolution(flatten.inputs[0], _upstream), "no 8-bit convolution computes the image")
     require(_reaches_convolution(restore.outputs[0], _downstream), "no 8-bit convolution reads the image")
     return Match(flatten, restore, [int(size) for size in shape])
 
@@ -78,9 +78,9 @@ def _reaches_convolution(
     value: ir.Value | None, following: Callable[[ir.Value], Iterable[tuple[ir.Node, ir.Value | None]]]
 ) -> bool:
     """True if elementwise operators and lookups lead from a value to a convolution of dequantized operands."""
-    waiting, seen = [value], set[ir.Value]()
-    while waiting:
-        current = waiting.pop()
+    pending, seen = [value], set[ir.Value]()
+    while pending:
+        current = pending.pop()
         if current is None or current in seen or current.const_value is not None:
             continue
         seen.add(current)
@@ -88,5 +88,5 @@ def _reaches_convolution(
             if node.op_type == "Conv" and all(producer(x, "DequantizeLinear") for x in node.inputs[:2]):
                 return True
             if node.domain == "" and node.op_type in _ELEMENTWISE | _LOOKUP:
-                waiting.append(other)
+                pending.append(other)
     return False

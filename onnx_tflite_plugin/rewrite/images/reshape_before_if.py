@@ -1,6 +1,6 @@
-"""A convolution whose only reader is an If, Loop or Scan that captures it ends the process in ONNX Runtime before 1.23: its fusion of
-convolutions and activations looks for the operands of the next node among its explicit ones (ConvActivationFusion), and captured
-values are none of these. A Reshape to the same shape, which moves no elements, is inserted.
+"""ONNX Runtime before 1.23 crashes if a convolution is only read as a capture of an If, Loop or Scan: its fusion of
+convolutions and activations (ConvActivationFusion) expects an explicit operand of the next node. A Reshape to the same
+shape, which moves no elements, is inserted.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[tuple[ir.Node, Owner
 
 
 def check(place: tuple[ir.Node, Owners]) -> ir.Value:
-    """Return the convolution's result, or what it becomes once folded, if a node with inner graphs is the only reader."""
+    """Return the convolution's result, or the folded result, if a node with inner graphs is the only reader."""
     conv, owners = place
     value, with_graphs = conv.outputs[0], {*owners.values()}
     while not value.is_graph_output() and sizes(value) is not None:
-        followers = {_at(use.node, conv.graph, owners) for use in value.uses()}
+        followers = {_enclosing_node(use.node, conv.graph, owners) for use in value.uses()}
         require(len(followers) == 1)
         [follower] = followers
         if follower in with_graphs:
@@ -65,8 +65,8 @@ def _owners(model: ir.Model) -> Owners:
     }
 
 
-def _at(node: ir.Node, graph: ir.Graph | ir.Function | None, owners: Owners) -> ir.Node:
-    """Return the node, or the node of that graph in whose inner graphs it is."""
+def _enclosing_node(node: ir.Node, graph: ir.Graph | ir.Function | None, owners: Owners) -> ir.Node:
+    """Return the node, or the node of ``graph`` whose inner graph contains it."""
     while node.graph is not graph:
         node = owners[node.graph]
     return node

@@ -1,7 +1,8 @@
 """A scale and an offset per channel, as batch normalization leaves them where they fold into no convolution, are two element-wise
 kernels over the whole tensor. One depthwise 1 x 1 convolution does both.
 
-Of floats it stays inside the blocked layout, and is fused with an activation after it; of integers it rounds once instead of twice.
+For floats it keeps the blocked layout, and is fused with an activation after it; of integers it rounds once instead of
+twice.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require
 from onnx_tflite_plugin.source.model import Array
 
 _BLOCKED = ("Conv", "Concat", *CHANNELWISE, *BROADCASTING)
-_LARGEST = 2.0**24  # integers up to here are exact in float32, in which sums are scaled
+_LARGEST = 2.0**24  # sums are scaled in float32, which is exact up to this integer
 
 
 class FloatMatch(NamedTuple):
@@ -35,9 +36,9 @@ def check_float(mul: ir.Node) -> FloatMatch:
     """Return the match, if both constants are per channel and the image is in the blocked layout."""
     add = require_match(only_user(mul.outputs[0], "Add"))
     shape = require_match(sizes(mul.outputs[0]), "the rank of the image is unknown")
-    require(len(shape) == 4, "the product is not of an image")
+    require(len(shape) == 4, "the operand of the product is not an image")
     channels = shape[1]
-    require(channels and channels % DIVISOR == 0, f"the number of channels is no multiple of {DIVISOR}")
+    require(channels and channels % DIVISOR == 0, f"the number of channels is not a multiple of {DIVISOR}")
     (value, factor), (_, offset) = _operands(mul, channels or 0), _operands(add, channels or 0)
     require(value.dtype == ir.DataType.FLOAT, "the image is not float")
     require(producer(value, *_BLOCKED), "the image is not in the blocked layout")
@@ -88,7 +89,7 @@ def check_quantized(mul: ir.Node) -> QuantizedMatch:
     between = require_match(only_user(scaling.quantize.outputs[0], "DequantizeLinear"))
     adding = require_match(WithConstant.of(only_user(between.outputs[0], "Add"), "Add"))
     factor, offset, data = _per_channel(scaling), _per_channel(adding), require_match(Affine.of(scaling.data))
-    require(len(factor) % BLOCK == 0, f"the number of channels is no multiple of {BLOCK}")
+    require(len(factor) % BLOCK == 0, f"the number of channels is not a multiple of {BLOCK}")
     return QuantizedMatch(scaling, adding, factor, offset, float(data.scale.reshape(-1)[0]))
 
 

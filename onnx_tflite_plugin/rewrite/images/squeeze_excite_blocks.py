@@ -21,7 +21,7 @@ Batches = Mapping[ir.Value, int | ir.SymbolicDim]
 
 _FUSED_WITH_CONV = frozenset({"Clip", "HardSigmoid", "HardSwish", "LeakyRelu", "Relu", "Sigmoid", "Tanh"})
 _KEEPING_BATCH = _FUSED_WITH_CONV | {"AveragePool", "Conv", "GlobalAveragePool", "MaxPool", "Resize"}
-"""Operators whose result has the batch size of their first operand."""
+"""Operators that preserve the batch size of their first operand."""
 _BROADCASTING = frozenset({"Add", "Mul", "Sub"})
 
 
@@ -51,7 +51,8 @@ def check(place: tuple[ir.Node, Batches]) -> Match:
     slots = [k for k, value in enumerate(node.inputs) if (sizes(value) or [])[1:] == [channels, 1, 1]]
     require(len(slots) == 1)
     require(
-        channels >= BLOCK and channels % DIVISOR == 0, f"there are fewer than {BLOCK} channels, or no multiple of 4"
+        channels >= BLOCK and channels % DIVISOR == 0,
+        f"the number of channels is below {BLOCK} or not a multiple of {DIVISOR}",
     )
     makers = [_convolution(value) for value in node.inputs]
     require(all(makers), "image or scale do not come from a convolution")

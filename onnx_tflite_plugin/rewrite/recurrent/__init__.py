@@ -8,13 +8,13 @@ RULES = (
     RuleDeclaration(
         __name__,
         "fold_captures",
-        "constants computed outside of loop bodies stored as initializers",
-        Needed("OpenVINO loads no body that captures a value computed outside of it"),
+        "constants computed outside of loop bodies are stored as initializers",
+        Needed("OpenVINO does not load bodies that capture computed values"),
     ),
     RuleDeclaration(
         __name__,
         "copy_captures",
-        "a copy keeps dequantized values apart from the inner graphs that capture them",
+        "a copy separates dequantized values from the inner graphs that capture them",
         Needed("ONNX Runtime ends the process when it loads the model"),
         operators=frozenset({"DequantizeLinear"}),
     ),
@@ -43,7 +43,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "merge_gate_convs",
-        "convolutions of one image with few output channels in the body of a Loop are one",
+        "convolutions of one image with few output channels in the body of a Loop are merged",
         Gain(2, 81.0, 83.0, 79.0),
         frozenset({"Loop"}),
     ),
@@ -57,7 +57,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "activations_before_split",
-        "element-wise operators that most parts of a small tensor go through are computed before the Split",
+        "elementwise operators on most parts of a small tensor are computed before the Split",
         Gain(5, 4.8, 12.9, 0.5),
         frozenset({"Split"}),
         after=("dequantize_int16", "tanh_to_sigmoid"),

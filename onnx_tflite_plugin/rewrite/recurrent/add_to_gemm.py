@@ -1,5 +1,6 @@
-"""An Add after a float product of matrices becomes the bias of that product. Unrolled recurrent layers add the products with the
-input and with the last output, and a bias, in nodes of their own, and in small networks the time of a node is that of its call.
+"""An Add after a float product of matrices becomes the bias of that product. Unrolled recurrent layers add the products
+with the input and with the last output, and a bias, in separate nodes. In small networks, the call dominates the time
+of a node.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ Depths = Mapping[ir.Node | None, int]
 
 
 class Match(NamedTuple):
-    """An Add of ``value`` and ``added``. The bias of ``gemms[-1]`` becomes the constant ``added``, through a chain of sums; or, if
-    ``is_constant`` is False, that of the one Gemm becomes the other product.
+    """An Add of ``value`` and ``added``. The bias of ``gemms[-1]`` becomes the constant ``added``, through a chain of
+    sums; or, if ``is_constant`` is False, the other product becomes the bias of the Gemm.
     """
 
     node: ir.Node

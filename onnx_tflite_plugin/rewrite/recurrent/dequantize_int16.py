@@ -18,8 +18,8 @@ from onnx_tflite_plugin.rewrite.matching import constant, nodes_of, only_user, p
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
 
 _ELEMENTWISE = frozenset({"Add", "Div", "HardSigmoid", "HardSwish", "Mul", "Sigmoid", "Sub", "Tanh"})
-_OPSET = 21  # the first in which DequantizeLinear takes 16 bits
-_LONGEST = 1 << 16  # elements of an axis up to which the scale is repeated for each
+_OPSET = 21  # first opset in which DequantizeLinear supports 16 bits
+_LONGEST = 1 << 16  # maximum elements of an axis along which scales are repeated
 _RUN = 16  # consecutive elements of one scale: 64 such runs take 0.55 us, 256 1.0, against 0.8 and 0.9 in two nodes
 
 

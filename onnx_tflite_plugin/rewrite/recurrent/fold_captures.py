@@ -21,10 +21,10 @@ def check(value: ir.Value) -> ir.Value | Decline:
     try:
         nodes, _ = producing_nodes(value)
     except NotConstant:
-        return Decline("the captured value is no constant")
+        return Decline("the captured value is not a constant")
     if not all(map(_is_repeatable, nodes)):
         return Decline(
-            "the captured value is no constant: it depends on random numbers, an inner graph or another domain"
+            "the captured value is not a constant: it depends on random numbers, an inner graph or another domain"
         )
     return value
 

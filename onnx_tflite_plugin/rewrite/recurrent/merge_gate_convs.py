@@ -94,7 +94,7 @@ def _quantized_constant(value: ir.Value | None) -> Array | None:
 
 
 class Sums(NamedTuple):
-    """Two Splits of convolutions, whose parts are added pair by pair."""
+    """Two Splits of convolutions with parts that are added pair by pair."""
 
     split: ir.Node
     other: ir.Node
@@ -114,8 +114,8 @@ def check_sums(split: ir.Node) -> Sums:
     require(other is not split and [*other.outputs] == others, "the parts are not added in the order of another Split")
     require(_is_same_split(split, other), "the Splits are not of convolutions, or have other lengths")
     require(any(add.outputs[0].uses() or add.outputs[0].is_graph_output() for add in adds))  # else added from the other
-    apart = all(only_user(part, "Add") is add for part, add in zip(other.outputs, adds, strict=True))
-    require(apart, "a part has other users")
+    have_single_users = all(only_user(part, "Add") is add for part, add in zip(other.outputs, adds, strict=True))
+    require(have_single_users, "a part has other users")
     return Sums(split, other, adds)
 
 
@@ -135,5 +135,5 @@ add_before_split = RewriteRule(splits, check_sums, rewrite_sums)
 def _is_same_split(one: ir.Node, other: ir.Node) -> bool:
     """True if both split the output channels of convolutions at the same places."""
     of_features = all(producer(node.inputs[0], "Conv") and integer(node, "axis", 0) == 1 for node in (one, other))
-    mine, others = (constant(node.inputs[1]) if len(node.inputs) > 1 else None for node in (one, other))
-    return of_features and mine is not None and others is not None and np.array_equal(mine, others)
+    weights, others = (constant(node.inputs[1]) if len(node.inputs) > 1 else None for node in (one, other))
+    return of_features and weights is not None and others is not None and np.array_equal(weights, others)

@@ -1,8 +1,9 @@
-"""Each time step of an unrolled recurrent layer multiplies its own row of integers by the same matrix, and rounds to its own scale.
-One product of all rows costs one call, and so does the rounding of each row to its scale.
+"""Each time step of an unrolled recurrent layer multiplies a different row of quantized values by the same matrix, and
+rounds with a different scale. One product of all rows costs one call, and so does the rounding of each row to its
+scale.
 
-Of 8 bits it is a product of float32 integers, whose sums are exact below 2^24, rescaled by the factors of ONNX Runtime's integer
-kernel, so that every result is the same on each processor.
+For 8 bits the merged product multiplies integers in float32, which is exact for sums below 2^24. It is rescaled by the
+factors of ONNX Runtime's integer kernel, so that results are equal on all processors.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def _row(value: ir.Value | None) -> tuple[ir.Value, int] | None:
 
 
 def _content(value: ir.Value | None) -> Hashable:
-    """Return what equal matrices have in common: each product may dequantize them in nodes of its own."""
+    """Return a key that equal matrices share: each product may dequantize the matrix in separate nodes."""
     array, node = constant(value), producer(value, "Cast", "DequantizeLinear", "Mul")
     if array is not None:
         return array.dtype.name, array.shape, array.tobytes()
@@ -127,7 +128,7 @@ def _match_dequantize(value: ir.Value | None) -> tuple[ir.Value | None, Affine |
 
 @dataclass(frozen=True)
 class Product:
-    """The product of all T rows of B sequences of int16, in float32 as that of each row.
+    """The product of all T rows of B int16 sequences, in float32 like the product of each row.
 
     ``biases``: (T, O), or (O) if all are equal; ``points``: the zero point of each row of the product, T * B.
     """
@@ -144,7 +145,7 @@ class Product:
         batch, biases = shape[1] or 0, [cls.bias(row) for row in rows]
         present = next((bias for bias in biases if bias is not None), None)
         unknown = any(bias is None and row.bias is not None for bias, row in zip(biases, rows, strict=True))
-        require(not unknown and (present is None or present.ndim == 1), "a bias is computed, or has another scale")
+        require(not unknown and (present is None or present.ndim == 1), "a bias is not constant, or has another scale")
         joined = None
         if present is not None:
             joined = np.repeat([np.zeros_like(present) if bias is None else bias for bias in biases], batch, axis=0)

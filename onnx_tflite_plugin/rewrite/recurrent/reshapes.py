@@ -1,4 +1,5 @@
-"""Reshapes move no elements, but each costs a call, which small networks notice: those of unrolled recurrent layers above all.
+"""Reshapes move no elements, but each costs a call. That matters in small networks, especially unrolled recurrent
+layers.
 
 A Reshape to a constant shape makes each Reshape before it useless. One that drops leading axes of size 1 is useless before an
 operator that broadcasts. Parts that are unsqueezed before a Concat, to be stacked, are concatenated first and reshaped once.
@@ -35,7 +36,7 @@ def check(node: ir.Node) -> Match:
     while (before := producer(value, *_RESHAPING)) is not None:
         value = before.inputs[0]
     require(value is not node.inputs[0])
-    target = require_match(constant(node.inputs[1]), "the shape is computed")
+    target = require_match(constant(node.inputs[1]), "the shape is not constant")
     require(target.all(), "a size is copied from the operand")
     is_useless = _has_shape(sizes(value), target) and not node.outputs[0].is_graph_output()
     return Match(node, require_match(value), is_useless)
@@ -61,7 +62,7 @@ merge_reshapes = RewriteRule(nodes("Reshape"), check, rewrite)
 
 
 def _has_shape(shape: Sequence[int | None] | None, target: Array) -> bool:
-    """True if a shape is that of the target, in which -1 is any size."""
+    """True if a shape matches the target, in which -1 is any size."""
     return (
         shape is not None
         and len(shape) == len(target)

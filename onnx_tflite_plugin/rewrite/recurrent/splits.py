@@ -1,8 +1,8 @@
-"""Unrolled recurrent layers split small tensors many times, and in small networks the time of a node is that of its call.
+"""Unrolled recurrent layers split small tensors many times. In small networks, the call dominates the time of a node.
 
-The gates are parts of one tensor, of which most go through the same operators: these are computed before the Split, for all parts at
-once. Each step takes a row and splits it into its gates: the tensor is split into gates first, by a node per gate in place of one
-per step.
+The gates are parts of one tensor, and most go through the same operators. These operators are computed before the
+Split, for all parts at once. Each step takes a row and splits it into its gates: the tensor is split into gates first,
+by a node per gate in place of one per step.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require
 
 _ELEMENTWISE = frozenset({"Cast", "DequantizeLinear", "Mul", "QuantizeLinear", "Relu", "Sigmoid", "Tanh"})
 """Element-wise operators on the first operand, if the others are scalars."""
-_LARGEST = 1024  # elements up to which the time of a node does not depend on their number
+_LARGEST = 1024  # maximum elements for which the time of a node is constant
 _CUT = 2  # nodes that take as long as a Slice for a part that goes through others
 
 
@@ -76,7 +76,7 @@ def check(node: ir.Node) -> Match:
     equal = [path for path in paths if first.count_equal_nodes(path) >= depth]
     others = [path for path in paths if first.count_equal_nodes(path) < depth and path.part.uses()]
     saved = _calls(first.nodes[:depth]) * (len(equal) - 1)
-    require(saved > _CUT * len(others), "too few parts go through the same operators")
+    require(saved > _CUT * len(others), "too few parts have the same operators")
     return Match(node, lengths, first.nodes[:depth], paths, equal, others)
 
 
@@ -108,7 +108,7 @@ def _has_scalars(node: ir.Node) -> bool:
 
 
 def _content(node: ir.Node) -> tuple[object, ...]:
-    """Return what equal nodes have in common."""
+    """Return a key that equal nodes share."""
     arrays = [constant(value) for value in node.inputs[1:]]
     operands = tuple((array.dtype.name, array.tobytes()) for array in arrays if array is not None)
     return node.op_type, integer(node, "to", 0), node.outputs[0].dtype, operands
@@ -155,7 +155,7 @@ def check_grid(node: ir.Node) -> Grid:
     row = require_match(sizes(node.outputs[0]) or None, "the rank of the rows is unknown")
     columns, axis = len(splits[0].outputs), integer(splits[0], "axis", 0) % len(row)
     require(axis, "the rows are split along axis 0")
-    require(columns < len(splits), "there are no fewer columns than rows")
+    require(columns < len(splits), "there are at least as many columns as rows")
     require(all(_lengths_of(split) == _lengths_of(splits[0]) for split in splits), "the columns differ")
     return Grid(node, splits, axis, columns)
 
@@ -175,6 +175,6 @@ columns_before_rows = RewriteRule(nodes("Split"), check_grid, rewrite_grid)
 
 
 def _lengths_of(split: ir.Node) -> tuple[object, ...]:
-    """Return what Splits into equal parts have in common; computed lengths are equal to no others."""
+    """Return a key that equal Splits share; computed lengths are equal to no others."""
     lengths = constant(split.inputs[1]) if len(split.inputs) > 1 else None
     return integer(split, "axis", 0), split if lengths is None else lengths.tobytes()

@@ -1,5 +1,5 @@
 """ONNX Runtime has an 8-bit kernel for Sigmoid, a table of 256 results, and none for Tanh, which is dequantized and quantized around.
-tanh(x) is 2 * sigmoid(2x) - 1: with the scales that the kernels of both have, 1/128 and 1/256, the integers are the same but for
+tanh(x) is 2 * sigmoid(2x) - 1: with the kernels' scales, 1/128 and 1/256, the quantized values are equal except for
 their zero point.
 """
 
@@ -23,7 +23,7 @@ _ERROR = 2e-4
 
 
 class Match(NamedTuple):
-    """A quantized Tanh: its integers, their parameters, and those of the result."""
+    """A quantized Tanh: its operand with its quantization parameters, and the result's parameters."""
 
     stored: ir.Value
     quantize: ir.Node
@@ -38,8 +38,8 @@ def check(node: ir.Node) -> Match:
     given, result = require_match(Affine.of(dequantize)), require_match(Affine.of(quantize))
     stored, point = require_match(dequantize.inputs[0]), result.zero_point
     dtype = "" if stored.dtype is None else stored.dtype.name.lower()
-    least, _ = require_match(_EIGHT_BITS.get(dtype), "the data is not of 8 bits")
-    _, middle = require_match(_EIGHT_BITS.get(point.dtype.name), "the result is not of 8 bits")
+    least, _ = require_match(_EIGHT_BITS.get(dtype), "the operand does not have 8 bits")
+    _, middle = require_match(_EIGHT_BITS.get(point.dtype.name), "the result does not have 8 bits")
     require(given.per_tensor and result.per_tensor, "a scale is per axis")
     require(result.scale.item() == _SCALE and point.item() == middle, "the scale of the result is not 1/128")
     require(_is_same(given, least), "a result is so close to a half that Sigmoid might round it otherwise")

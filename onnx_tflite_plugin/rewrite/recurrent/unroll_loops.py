@@ -15,7 +15,7 @@ from onnx_tflite_plugin.rewrite.matching import constant, integer, ints, produce
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
 
 _ELEMENTWISE = ("Add", "Cast", "Ceil", "Clip", "Floor", "Mul", "Round", "Sub")
-"""Operators whose first operand has the rank of the result, as scanned sequences have."""
+"""Operators with a result of the first operand's rank, such as scanned sequences."""
 
 
 def pattern(model: ir.Model, options: RewriteOptions) -> Iterator[tuple[ir.Node, int]]:
@@ -42,14 +42,16 @@ unroll_loops = RewriteRule(pattern, check, rewrite)
 
 
 def _trips(node: ir.Node, most: int) -> int:
-    """Return the trip count of a loop; 0 if it is no loop, unknown, zero, or more than ``most``."""
+    """Return the trip count of a loop; 0 if the node is not a loop, or its trip count is unknown, zero, or more than
+    ``most``.
+    """
     if node.domain or node.op_type not in ("Loop", "Scan") or _body(node).initializers:
         return 0
-    trips = _of_loop(node) if node.op_type == "Loop" else _of_scan(node)
+    trips = _loop_trip_count(node) if node.op_type == "Loop" else _scan_trip_count(node)
     return trips if 0 < trips <= most else 0
 
 
-def _of_loop(node: ir.Node) -> int:
+def _loop_trip_count(node: ir.Node) -> int:
     """Return the trip count of a Loop without a condition; 0 if unknown."""
     limit, start = constant(node.inputs[0]), constant(node.inputs[1])
     body = _body(node)
@@ -63,7 +65,7 @@ def _of_loop(node: ir.Node) -> int:
     return int(limit.item()) if endless and limit is not None else 0
 
 
-def _of_scan(node: ir.Node) -> int:
+def _scan_trip_count(node: ir.Node) -> int:
     """Return the trip count of a Scan along first axes only; 0 if unknown."""
     count = integer(node, "num_scan_inputs", 0)
     axes = [*ints(node, "scan_input_axes", []), *ints(node, "scan_output_axes", [])]
@@ -95,8 +97,8 @@ def _unroll(editor: Editor, node: ir.Node, trips: int) -> None:
     inputs = [value for value in node.inputs[2 if loop else 0 :] if value is not None]
     values, sequences = inputs[: len(inputs) - scanned], inputs[len(inputs) - scanned :]
     rows: list[list[ir.Value]] = [[] for _ in range(len(node.outputs) - len(values))]
-    back_in = _backwards(node, "scan_input_directions", scanned)
-    back_out = _backwards(node, "scan_output_directions", len(rows))
+    back_in = _directions(node, "scan_input_directions", scanned)
+    back_out = _directions(node, "scan_output_directions", len(rows))
     for k in range(trips):
         with editor.replacing(node):
             seen = [editor.emit("Gather", each, np.array(trips - 1 - k if back else k), axis=0)
@@ -120,7 +122,7 @@ def _unroll(editor: Editor, node: ir.Node, trips: int) -> None:
     node.graph.remove(node, safe=True)
 
 
-def _backwards(node: ir.Node, name: str, count: int) -> Sequence[int]:
+def _directions(node: ir.Node, name: str, count: int) -> Sequence[int]:
     return ints(node, name, [0] * count)
 
 

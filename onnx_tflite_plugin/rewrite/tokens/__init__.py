@@ -1,4 +1,4 @@
-"""Rewrites of transformers, whose tensors hold the features of one token per row."""
+"""Rewrites of transformers: tensors with the features of one token per row."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ RULES = (
     RuleDeclaration(
         __name__,
         "share_repeated",
-        "values that each layer computes anew are computed once",
-        Needed("without it the graph of a language model has half as many nodes again"),
+        "values that every layer recomputes are computed once",
+        Needed("without the rule, the graph of a language model has 1.5 times as many nodes"),
         frozenset({"GroupQueryAttention"}),
         after=("merge_reshapes",),
     ),

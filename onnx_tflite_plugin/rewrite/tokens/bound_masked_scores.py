@@ -23,7 +23,7 @@ from onnx_tflite_plugin.source.model import Array
 BOUND = 60.0
 """Distance of masked scores from the largest of their row. exp(-60) is 9e-27: normal, also divided by a million."""
 MIN_ELEMENTS = 2**12
-"""Number of scores from which three more nodes take less time than they save."""
+"""Minimum number of scores for which three more nodes save time."""
 _MAX_STEPS = 8
 _MOVES = ("Add", "Expand", "Reshape", "Transpose", "Unsqueeze", "Where")
 _MASKS = (*_MOVES, "Cast", "Concat", "Mul", "Slice", "Sub")
@@ -35,7 +35,7 @@ def check(softmax: ir.Node) -> ir.Node:
     shape = require_match(sizes(scores))
     require(integer(softmax, "axis", -1) in (-1, len(shape) - 1))
     require(None in shape or prod(size or 1 for size in shape) >= MIN_ELEMENTS)
-    require(any(map(_hides, _constants_of(scores))))
+    require(any(map(_is_mask_constant, _constants_of(scores))))
     require(not softmax.outputs[0].is_graph_output(), "the weights are an output")
     return softmax
 
@@ -69,6 +69,6 @@ def _constants_of(scores: ir.Value) -> Iterator[Array]:
         level = operands
 
 
-def _hides(array: Array) -> bool:
-    """True if a constant is a mask: some of its numbers, or its only one, hide an element whatever its score."""
+def _is_mask_constant(array: Array) -> bool:
+    """True if a constant is a mask: some elements are so negative that they hide any score."""
     return array.dtype == np.float32 and bool(array.size) and float(array.min()) < -BOUND

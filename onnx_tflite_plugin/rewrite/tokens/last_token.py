@@ -1,4 +1,4 @@
-"""Scores of the last token only: what computes them reads the last row of its operand."""
+"""Scores of the last token only: the operators that compute them read the last row of their operand."""
 
 from __future__ import annotations
 

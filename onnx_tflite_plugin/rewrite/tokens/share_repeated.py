@@ -36,7 +36,7 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[Pair]:
 
 
 def check(pair: Pair) -> Pair:
-    """Return the pair, if the value of the second node is no tensor of the file and no output."""
+    """Return the pair, if the value of the second node is neither a tensor of the file nor an output."""
     (value,) = pair.node.outputs
     require(not value.is_graph_output() and not holds_tensor(value.metadata_props))
     return pair

@@ -1,4 +1,4 @@
-"""Weights of products: the dtype in which sums are exact on every processor, and values that are slow."""
+"""Weights of products: dtypes for which sums are exact on every processor, and weights in a faster form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RULES = (
         __name__,
         "tie_tables",
         "a table of 4 bits that is also the weights of a product is stored once",
-        Needed("without it the table of a language model, a fifth of its file, is stored twice"),
+        Needed("without the rule, the table of a language model (a fifth of the file) is stored twice"),
         frozenset({"BitShift", "DequantizeLinear"}),
     ),
     RuleDeclaration(
@@ -25,7 +25,7 @@ RULES = (
         "block_products",
         "products by 4-bit weights in blocks are MatMulNBits, with packed weights",
         Needed(
-            "without it ONNX Runtime packs the weights of a language model itself, which doubles the time to load it"
+            "without the rule, ONNX Runtime packs the weights of a language model itself, which doubles the load time"
         ),
         frozenset({"GroupQueryAttention", "DequantizeLinear"}),
         after=("tie_tables",),

@@ -25,7 +25,7 @@ from onnx_tflite_plugin.rewrite.weights.processor_probe import Emit, emit_choice
 from onnx_tflite_plugin.rewrite.weights.products import Product, products
 
 SHIFT = 128  # from int8 to uint8
-COPIES = 2**20  # bytes that the file may grow by for the copies of a weight that several products share
+COPIES = 2**20  # maximum growth of the file, in bytes, for copies of a weight that several products share
 
 
 class AssignWeightDtypes(InPlacePass):
@@ -68,7 +68,7 @@ def _assign(model: ir.Model, option: str) -> dict[str, int]:
 
 
 def _dtype(product: Product, option: str, copied: int) -> str:
-    """Return the dtype of a product's weights; ``copied``: bytes that the file grows by if each product has its own."""
+    """Return the dtype of a product's weights; ``copied``: growth of the file, in bytes, if each product has a copy."""
     if option in ("int8", "keep"):
         return INT8 if product.exact else DEPENDENT
     if copied > COPIES:
@@ -84,13 +84,13 @@ def check_overflow(model: ir.Model) -> None:
         Problem(
             f"node {product.node.name!r}",
             f"its operand {product.slot} is int8 that overflows on processors without 32 bit sums of products",
-            "--weights-dtype uint8, or report it to who emits the node",
+            "--weights-dtype uint8, or report the problem to the author of the handler",
         )
         for product in products(model)
         if product.holds_least or not (product.guarded or product.exact)
     ]
     if problems:
-        raise TargetRefusal("products that not every processor computes exactly:", problems)
+        raise TargetRefusal("products that are not exact on every processor:", problems)
 
 
 class _Choice(NamedTuple):
@@ -103,21 +103,21 @@ class _Choice(NamedTuple):
 class _Weights:
     """The assignment for one model, product by product; :meth:`finish` writes the common ``If`` of each graph.
 
-    Each product gets its own integers, scale and zero point: ``session.x64quantprecision`` replaces them one by one.
+    Each product gets separate integers, scale and zero point: ``session.x64quantprecision`` replaces them one by one.
     """
 
     def __init__(self, model: ir.Model) -> None:
         self.editor = Editor(model)
         self._probe: ir.Value | None = None
         self._taken: set[ir.Value] = set()
-        self._waiting: defaultdict[ir.Graph, dict[tuple[ir.Node, int], _Choice]] = defaultdict(dict)
+        self._pending: defaultdict[ir.Graph, dict[tuple[ir.Node, int], _Choice]] = defaultdict(dict)
 
     # --- dtypes -------------------------------------------------------------------------------
 
     def keep(self, product: Product) -> None:
         """Keep int8."""
         if product.dequantize is not None:
-            self._replace(product, lambda: self._int8(product, *self._own(product)))
+            self._replace(product, lambda: self._int8(product, *self._unshared_operands(product)))
 
     def widen(self, product: Product) -> None:
         """Store uint8."""
@@ -131,16 +131,16 @@ class _Weights:
         Dequantized weights wait for :meth:`finish`. A product of integers is in the branches itself, since its dtypes differ.
         """
         if product.dequantize is None:
-            choice = _Choice(product, self._own(product))
+            choice = _Choice(product, self._unshared_operands(product))
             self._emit_probe()
             self._replace(product, lambda: self._emit_choice([choice])[0])
             return
         graph = product.place.graph
         assert isinstance(graph, ir.Graph)
-        waiting = self._waiting[graph]
+        pending = self._pending[graph]
         key = product.place, -1 if product.moved else product.slot
-        if key not in waiting:  # otherwise it is selected for all nodes that move it
-            waiting[key] = _Choice(product, self._own(product))
+        if key not in pending:  # otherwise it is selected for all nodes that move it
+            pending[key] = _Choice(product, self._unshared_operands(product))
 
     def convert_at_runtime(self, product: Product) -> None:
         """Convert computed integers, or a graph input, to uint8 at runtime."""
@@ -157,8 +157,8 @@ class _Weights:
 
     def finish(self) -> None:
         """Emit one ``If`` for the waiting weights of each graph, and remove unused nodes."""
-        for graph, waiting in self._waiting.items():
-            probe, choices = self._emit_probe().producer(), list(waiting.values())
+        for graph, pending in self._pending.items():
+            probe, choices = self._emit_probe().producer(), list(pending.values())
             assert probe is not None
             here = probe.graph is graph
             with self.editor.replacing(probe if here else graph[0], after=here, label=PROBE, props={}):
@@ -193,9 +193,9 @@ class _Weights:
         least = np.asarray(0, np.int8) if given is None else constant(given)
         if least is None:
             problem = Problem(
-                f"node {product.node.name!r}", "its int8 weights cannot be made uint8", "--weights-dtype int8"
+                f"node {product.node.name!r}", "its int8 weights cannot be converted to uint8", "--weights-dtype int8"
             )
-            raise TargetRefusal("weights whose zero point is computed:", [problem])
+            raise TargetRefusal("weights with a zero point that is not constant:", [problem])
         return self.editor.store((least.astype(np.int16) + SHIFT).astype(np.uint8), like=None)
 
     def _emit_dequantize(self, product: Product, *operands: ir.Value) -> ir.Value:
@@ -220,25 +220,27 @@ class _Weights:
 
     def _emit_choice(self, choices: Sequence[_Choice]) -> list[ir.Value]:
         """Emit one ``If`` on the probe, with results named after the nodes that take them."""
-        exact = self._all(choices, lambda choice: self._int8(choice.product, *choice.operands))
-        other = self._all(choices, lambda choice: self._uint8(choice.product, self._emit_uint8(choice.operands[0])))
+        exact = self._emit_all(choices, lambda choice: self._int8(choice.product, *choice.operands))
+        other = self._emit_all(
+            choices, lambda choice: self._uint8(choice.product, self._emit_uint8(choice.operands[0]))
+        )
         values = emit_choice(self.editor, self._emit_probe(), exact, other)
         for choice, value in zip(choices, values, strict=True):
             value.name = self.editor.emitter.names.unique(f"{label_of(choice.product.place)}/If:out")
         return values
 
-    def _all(self, choices: Sequence[_Choice], emit: Callable[[_Choice], ir.Value]) -> Emit:
+    def _emit_all(self, choices: Sequence[_Choice], emit: Callable[[_Choice], ir.Value]) -> Emit:
         """Return a function that emits the operands of all choices, each with the metadata of its node."""
 
         def values() -> Iterator[ir.Value]:
             for choice in choices:
-                with self.editor.part_of(choice.product.place):
+                with self.editor.within_node(choice.product.place):
                     yield emit(choice)
 
         return lambda: [*values()]
 
-    def _own(self, product: Product) -> list[ir.Value]:
-        """Return integers, and scale and zero point, that no other product has."""
+    def _unshared_operands(self, product: Product) -> list[ir.Value]:
+        """Return integers, scale and zero point that no other product shares."""
         operands = [product.stored] if product.dequantize is None else product.dequantize.inputs[:3]
         return [self._copy(value, product.stored) for value in operands if value is not None]
 

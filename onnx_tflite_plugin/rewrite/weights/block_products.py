@@ -18,7 +18,7 @@ from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require
 from onnx_tflite_plugin.source.model import Array
 
 ACCURACY = 4
-"""Level at which MatMulNBits rounds its operand to 8 bits, by blocks; ONNX Runtime's own fusion has the same."""
+"""Level at which MatMulNBits rounds its operand to 8 bits, by blocks; ONNX Runtime's fusion has the same limit."""
 MIN_BLOCK = 16
 
 
@@ -32,7 +32,7 @@ class BlockProduct(NamedTuple):
     block: int
 
     def packed(self) -> Array:
-        """Return the bytes of the weights, [columns, blocks, bytes], each with two numbers plus 8."""
+        """Return the packed weights, [columns, blocks, bytes]; each byte holds two values plus 8."""
         depth, columns = self.weights.shape
         pairs = (self.weights.T.astype(np.int8) + 8).astype(np.uint8).reshape(columns, depth // self.block, -1, 2)
         packed: Array = pairs[..., 0] | pairs[..., 1] << 4

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.source.model import Array
 
 ONNX_RUNTIME_DOMAIN = "com.microsoft"
-"""Domain of ONNX Runtime's own operators, and the beginning of its other domains."""
+"""Domain of ONNX Runtime's operators, and the prefix of its other domains."""
 
 INT8 = "int8"  # exact on every processor
 CHOSEN = "chosen"  # int8 or uint8, selected at load time
 UINT8 = "uint8"
 DEPENDENT = "int8, processor-dependent"
 PROBE = "int8_products_are_exact"
-"""The name of the value that is True if the processor that loads the model adds products in 32 bits."""
+"""Name of the value that is True if the loading processor adds products in 32 bits."""
 
 
 def describe_runtime(weights: Collection[str], nodes: Collection[str]) -> str:

@@ -1,7 +1,8 @@
 """Between a DequantizeLinear and a QuantizeLinear ONNX Runtime quantizes float weights itself, to int8 with one scale for all channels
-(WeightBiasQuantization, since 1.21), where the file has float arithmetic between quantized operators. It does not look after a
-Mul, so the operand is dequantized with a scale of 1 and multiplied by its own: the same floats. If its own is 1, the multiplication
-would be dropped first, and it is dequantized with 2 and halved.
+(WeightBiasQuantization, since 1.21), where the file has float arithmetic between quantized operators. It does not match
+after a Mul. The operand is therefore dequantized with a scale of 1 and multiplied by its scale, which gives the same
+floats. If its scale is 1, ONNX Runtime would drop the multiplication first; the operand is then dequantized with a
+scale of 2 and halved.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _MOVES = (
 
 
 class Match(NamedTuple):
-    """The node that reads what ``dequantize`` makes: the product, or the first node that moves its operand."""
+    """The node that reads the result of ``dequantize``: the product, or the first data-movement node before it."""
 
     node: ir.Node
     dequantize: ir.Node
@@ -43,7 +44,7 @@ def check(product: ir.Node) -> Match:
     per_tensor = sizes(dequantize.inputs[1]) in ([], [1]) if scale is None else scale.size == 1
     weights = product.inputs[1]
     require(producer(weights, "DequantizeLinear") is None, "the weights are quantized already")
-    require(constant_shape(weights) is not None, "the weights are computed")
+    require(constant_shape(weights) is not None, "the weights are not constant")
     require(per_tensor, "the data has a scale per axis")
     require(_is_quantized(product), "the result is not quantized")
     return Match(first, dequantize)

@@ -1,8 +1,8 @@
 """The products of a finished model that a runtime may compute in integers, and the overflow of their int8 operands.
 
 x86 before VNNI multiplies uint8 by int8 with ``vpmaddubsw``: two neighboring products are added in int16, and saturate.
-MLAS, which computes them in ONNX Runtime, pairs elements 2i and 2i + 1 along the summed axis, with that of a
-convolution in the order (kernel axes, input channels of the group). ARM64 wraps a product of -128 and 0 - 256.
+MLAS, ONNX Runtime's kernel library, pairs elements 2i and 2i + 1 along the summed axis. For a convolution this axis is
+(kernel axes, input channels of the group). ARM64 wraps a product of -128 and 0 - 256.
 """
 
 from __future__ import annotations
@@ -180,10 +180,10 @@ def _sources(value: ir.Value | None) -> Iterator[_Source]:
 
     Each path is followed once, since a tensor that is split and joined again may be reached along very many.
     """
-    waiting = [(value, False, False)]
-    seen = set(waiting)
-    while waiting:
-        value, moved, guarded = waiting.pop()
+    pending = [(value, False, False)]
+    seen = set(pending)
+    while pending:
+        value, moved, guarded = pending.pop()
         node = producer(value, "DequantizeLinear", "If", *_MOVES)
         behind: list[tuple[ir.Value | None, bool, bool]] = []
         if node is None or value is None:
@@ -199,7 +199,7 @@ def _sources(value: ir.Value | None) -> Iterator[_Source]:
             yield _Source(node, moved, guarded)
         new = [way for way in dict.fromkeys(behind) if way not in seen]
         seen.update(new)
-        waiting += reversed(new)
+        pending += reversed(new)
 
 
 def _int8(value: ir.Value | None) -> bool:

@@ -1,8 +1,9 @@
-"""Give each node its own copy of the int8 constants that ONNX Runtime makes uint8 under ``session.x64quantprecision=1``.
+"""Give each node a separate copy of the int8 constants that ONNX Runtime converts to uint8 under
+``session.x64quantprecision=1``.
 
-It names the uint8 tensor and zero point after the int8 ones, and does not load the model if that name exists already: if two nodes
-share either tensor, or if one DequantizeLinear has two users, for each of which it makes a DequantizeLinear (s8_to_u8.h and
-ensure_unique_dq_for_node_unit.cc of ONNX Runtime). Constants with magnitudes of at most 64 are not changed.
+It names the uint8 tensor and zero point after the int8 ones, and does not load the model if that name exists already.
+That happens if two nodes share either tensor, or if one DequantizeLinear has two users: each gets a copy (s8_to_u8.h
+and ensure_unique_dq_for_node_unit.cc of ONNX Runtime). Constants with magnitudes of at most 64 are not changed.
 """
 
 from __future__ import annotations
@@ -61,28 +62,28 @@ class _Separation:
         self._uint8: dict[ir.Value, ir.Value] = {}
 
     def separate(self, node: ir.Node, integers: ir.Value) -> int:
-        """Give a node, and each user of a DequantizeLinear, their own operands; returns the number of copies."""
+        """Give a node, and each user of a DequantizeLinear, separate operands; returns the number of copies."""
         array = constant(integers)
         assert array is not None
         if node.op_type != "DequantizeLinear":
-            return self._give_own(node)
+            return self._separate_operands(node)
         result = node.outputs[0]
         others = list(result.uses())[0 if result.is_graph_output() else 1 :]
         if (len(others) + (integers in self._taken)) * array.nbytes > COPIES:
             self._make_uint8(node, integers, array)
             return 1
-        copies = self._give_own(node)
+        copies = self._separate_operands(node)
         for use in others:
             with self.editor.replacing(node, after=True):
                 clone = self.editor.clone_on(node, integers)
             clone.shape = result.shape
             producer = clone.producer()
             assert producer is not None
-            copies += 1 + self._give_own(producer)
+            copies += 1 + self._separate_operands(producer)
             use.node.replace_input_with(use.idx, clone)
         return copies
 
-    def _give_own(self, node: ir.Node) -> int:
+    def _separate_operands(self, node: ir.Node) -> int:
         """Copy integers and zero point if an earlier node has them; returns the number of copies."""
         copies = 0
         for slot in _MADE_UINT8[node.op_type]:

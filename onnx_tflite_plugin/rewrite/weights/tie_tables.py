@@ -1,4 +1,4 @@
-"""A table of 4 bits whose rows are looked up, and by which rows are multiplied, is stored once.
+"""A 4-bit table that is used both for lookups and as weights of a product is stored once.
 
 Embeddings of language models are the weights of the scores, too. MatMulNBits of ONNX Runtime multiplies by the bytes of the table:
 a model of 134 million weights, 28 million of them in the table, takes 86 MB in place of 104. A table with a scale per row gets an
@@ -21,7 +21,9 @@ from onnx_tflite_plugin.source.model import Array
 
 
 class Match(NamedTuple):
-    """A product by dequantized blocks whose bytes are those of ``table``; ``scales``: as stored for both, or an array to store."""
+    """A product with dequantized blocks that have the same bytes as ``table``; ``scales``: as stored for both, or an
+    array to store.
+    """
 
     product: BlockProduct
     table: ir.Value

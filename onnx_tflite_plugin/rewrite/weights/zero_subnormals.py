@@ -1,7 +1,7 @@
-"""Training with weight decay leaves weights of 1e-40 and such. Many processors multiply these subnormal numbers by microcode, up to a
-hundred times as slowly as others: a convolution of which 1 % are subnormal takes 29 times as long on an Intel Xeon. XNNPACK treats them
-as zeros (DISABLE_DENORMALS, operator-run.c), ONNX Runtime by default does not. So zeros are stored. AMD Zen 4 multiplies them at full
-speed.
+"""Training with weight decay leaves weights of 1e-40 and such. Many processors multiply these subnormal numbers by
+microcode, up to a hundred times as slowly as others: a convolution with 1 % subnormal weights takes 29 times as long on
+an Intel Xeon. XNNPACK treats them as zeros (DISABLE_DENORMALS, operator-run.c), ONNX Runtime by default does not. So
+zeros are stored. AMD Zen 4 multiplies them at full speed.
 """
 
 from __future__ import annotations
