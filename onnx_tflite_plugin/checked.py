@@ -36,22 +36,24 @@ def has_type(value: object, hint: Any) -> bool:
     """True if a value has an annotated type: a class, a union, a function, a mapping or a collection of such."""
     if hint is Any:
         return True
-    origin, of = get_origin(hint), get_args(hint)
+    origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return any(has_type(value, one) for one in of)
+        return any(has_type(value, one) for one in arguments)
     if origin is Literal:
-        return value in of
+        return value in arguments
     if origin is Callable:
         return callable(value) and not isinstance(value, type)
     if origin is Mapping:
-        return isinstance(value, Mapping) and all(has_type(k, of[0]) and has_type(v, of[1]) for k, v in value.items())
-    if origin is tuple and of[-1] is not ...:
-        return isinstance(value, tuple) and len(value) == len(of) and all(map(has_type, value, of))
+        return isinstance(value, Mapping) and all(
+            has_type(k, arguments[0]) and has_type(v, arguments[1]) for k, v in value.items()
+        )
+    if origin is tuple and arguments[-1] is not ...:
+        return isinstance(value, tuple) and len(value) == len(arguments) and all(map(has_type, value, arguments))
     if origin in (tuple, Collection, Sequence):
         return (
             isinstance(value, origin)
             and not isinstance(value, str | bytes)
-            and all(has_type(item, of[0]) for item in value)
+            and all(has_type(item, arguments[0]) for item in value)
         )
     number = {int: Integral, float: Real}.get(hint)
     if number is not None:
@@ -60,37 +62,37 @@ def has_type(value: object, hint: Any) -> bool:
 
 
 def find_mismatch(value: object, hint: Any) -> tuple[str, object]:
-    """Return what of a value does not have its annotated type: the first wrong entry with its keys, else the value itself."""
-    origin, of = get_origin(hint), get_args(hint)
+    """Return the keys and the value of the first entry of a wrong type; for a value without entries, the value itself."""
+    origin, arguments = get_origin(hint), get_args(hint)
     entries: Iterable[tuple[object, object]] = ()
     if origin is Mapping and isinstance(value, Mapping):
-        wrong_keys = [key for key in value if not has_type(key, of[0])]
+        wrong_keys = [key for key in value if not has_type(key, arguments[0])]
         if wrong_keys:
             return "'s key", wrong_keys[0]
-        entries, of = value.items(), of[1:]
+        entries, arguments = value.items(), arguments[1:]
     elif origin is Sequence and isinstance(value, Sequence) and not isinstance(value, str | bytes):
         entries = enumerate(value)
     for key, entry in entries:
-        if not has_type(entry, of[0]):
-            inner, wrong = find_mismatch(entry, of[0])
+        if not has_type(entry, arguments[0]):
+            inner, wrong = find_mismatch(entry, arguments[0])
             return f"[{key!r}]{inner}", wrong
     return "", value
 
 
 def format_type(hint: Any) -> str:
     """Return an annotated type for messages: ``Implicit, Transparent or a function``."""
-    origin, of = get_origin(hint), get_args(hint)
+    origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        *others, last = [format_type(one) for one in of]
+        *others, last = [format_type(one) for one in arguments]
         return f"{', '.join(others)} or {last}"
     if origin is Literal:
-        return " or ".join(repr(value) for value in of)
+        return " or ".join(repr(value) for value in arguments)
     if origin is Callable:
         return "a function"
     if origin is Mapping:
-        return f"a mapping of {format_type(of[0])} to {format_type(of[1])}"
+        return f"a mapping of {format_type(arguments[0])} to {format_type(arguments[1])}"
     if origin in (tuple, Collection, Sequence):
-        return f"a {origin.__name__.lower()} of {', '.join(format_type(one) for one in of if one is not ...)}"
+        return f"a {origin.__name__.lower()} of {', '.join(format_type(one) for one in arguments if one is not ...)}"
     return "None" if hint is NoneType else "anything" if hint is Any else (origin or hint).__name__
 
 
@@ -125,10 +127,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     names = list(known)
-    near = get_close_matches(name, names, 1) or sorted(filter(partial(_abbreviates, name), names), key=len)[-1:]
+    near = get_close_matches(name, names, 1) or sorted(filter(partial(_is_abbreviation, name), names), key=len)[-1:]
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def _abbreviates(name: str, known: str) -> bool:
+def _is_abbreviation(name: str, known: str) -> bool:
     """True if a known name of three letters or more is how the name begins."""
     return len(known) >= 3 and name.lower().startswith(known.lower())

@@ -4,8 +4,8 @@ CUSTOM, COMPOSITE, UNKNOWN = "CUSTOM.", "COMPOSITE.", "UNKNOWN_"
 NAMED_BY_THE_FILE = (CUSTOM, COMPOSITE)
 
 
-def is_named_by_file(code: str) -> bool:
-    """True for a custom operator or a composite, whose semantics only its author knows."""
+def has_custom_name(code: str) -> bool:
+    """True for a custom operator or a composite: the schema does not define its semantics."""
     return code.startswith(NAMED_BY_THE_FILE)
 
 

@@ -1,4 +1,4 @@
-"""Exceptions of the package: what failed, where, why, and the remedy."""
+"""Exceptions of the package, with place, reason and remedy."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Atomic writing of files: to a temporary file in the same folder, which is then renamed.
 
-External weights are named by their digest, so they never replace those of an existing model. They are renamed before the
-model that refers to them, and old ones are removed after it: if the process is killed, the model at the path has its
-weights. The next run removes leftovers of a killed process.
+External weights are named by their digest, so they never replace the weights of an existing model. They are renamed
+before the model that refers to them, and old ones are removed after it: if the process is killed, the model at the path
+has its weights. The next run removes leftovers of a killed process.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def place_of(path: str | Path) -> Path:
 
 
 def write(path: Path, content: bytes | Writer) -> None:
-    """Write one file atomically: its content, or what a function writes. An OSError names it, and the old content stays."""
+    """Write one file atomically: its content, or the output of a function. An OSError names it, and the old content is
+    kept.
+    """
     _remove_leftovers(path)
     with _name_errors(path):
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path) + f"{os.getpid()}.")
@@ -144,7 +146,7 @@ def _same_size(one: Path, other: Path) -> bool:
 
 
 def _remove_unused(path: Path, names: Iterable[str]) -> None:
-    """Remove those of these weights that the model at a path does not refer to."""
+    """Remove the weights that the model at a path does not refer to."""
     used = external_files(path)
     for name in names:
         if used is not None and name not in used and _is_weights(name, path):
@@ -215,8 +217,8 @@ def _is_weights(name: str, path: Path) -> bool:
 
 def _prefix(path: Path) -> str:
     """Return the prefix of temporary file names for one path on one machine; the process id follows."""
-    which = crc32(f"{node()}\n{path.name}".encode(errors="surrogateescape"))
-    return f".{path.name[:_SHOWN]}.{which:08x}."
+    digest = crc32(f"{node()}\n{path.name}".encode(errors="surrogateescape"))
+    return f".{path.name[:_SHOWN]}.{digest:08x}."
 
 
 def _remove_leftovers(path: Path) -> None:

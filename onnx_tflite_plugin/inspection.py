@@ -97,16 +97,16 @@ def handlers_of(model: Model, host: Host, target: Target) -> dict[Operator, Boun
 def _reachable_subgraphs(model: Model, taken: Mapping[Operator, Bound | Problem]) -> set[int]:
     """Return the main subgraph and those called from it, directly or not: the ones to convert."""
     reached: set[int] = set()
-    waiting = [0]
-    while waiting:
-        index = waiting.pop()
+    pending = [0]
+    while pending:
+        index = pending.pop()
         if index in reached or index >= len(model.subgraphs):
             continue
         reached.add(index)
         for op in model.subgraphs[index].operators:
             bound = taken[op]
             if isinstance(bound, Bound):
-                waiting += subgraph_indices(bound.handler.subgraphs, bound.op)
+                pending += subgraph_indices(bound.handler.subgraphs, bound.op)
     return reached
 
 

@@ -21,7 +21,7 @@ _NAME, _REQUIRED = (re.compile(rf"^{field}:(.*)$", re.M | re.I) for field in ("N
 
 
 class Installed(NamedTuple):
-    """One distribution: the folder of its metadata, or the object from a finder other than that of ``sys.path``."""
+    """One distribution: the folder of its metadata, or the object of a finder other than ``sys.path``'s."""
 
     place: str | Distribution
 

@@ -202,7 +202,7 @@ class Pipeline:
             names = tuple(f"{one.name} at" for _, one in fusions if one.trait == _ATTENTION)
             reasons = [reason for reason in fused.declined if reason.startswith(names)]
             reason = reasons[0] if reasons else "no attention over a cache was recognized"
-            self.host.warn(f"--attention causal: {reason}; the model is as without the option")
+            self.host.warn(f"--attention causal: {reason}; the option has no effect")
         fused.model = resolve(fused.model, self.target, self.highest).drop_uncalled_graphs()
         self.host.hooks.check(packs_of(fused.model))
         self.bound = fused.model
@@ -235,11 +235,11 @@ class Pipeline:
     def rename(self, names: InterfaceNames, model: BoundModel) -> InterfaceNames:
         """Return the names of graph inputs and outputs after the packs' hooks, and the option, which takes precedence."""
         given = self.host.hooks.rename(names.inputs, names.outputs, packs_of(model))
-        asked = rename_interface(names, model.main, self.options.rename, "--rename")
-        before, after = (*names.inputs, *names.outputs), (*asked.inputs, *asked.outputs)
+        requested = rename_interface(names, model.main, self.options.rename, "--rename")
+        before, after = (*names.inputs, *names.outputs), (*requested.inputs, *requested.outputs)
         kept = {old for old, new in zip(before, after, strict=True) if old == new}
         return rename_interface(
-            asked, model.main, {old: new for old, new in given.items() if old in kept}, "hook rename"
+            requested, model.main, {old: new for old, new in given.items() if old in kept}, "hook rename"
         )
 
     def lower(self, planned: Planned, names: InterfaceNames) -> ir.Model:
@@ -295,8 +295,8 @@ class Pipeline:
     @property
     def _weights_dtype(self) -> str:
         """The dtype of 8-bit weights: uint8 in readable models, which have no If, unless another one is requested."""
-        asked = self.options.weights_dtype
-        return "uint8" if asked == "auto" and self.options.optimize == "readable" else asked
+        requested = self.options.weights_dtype
+        return "uint8" if requested == "auto" and self.options.optimize == "readable" else requested
 
     def _assign_weight_dtypes(self, model: ir.Model) -> Mapping[str, int]:
         """Assign the dtypes of int8 weights of products, if the target's sums depend on the processor."""

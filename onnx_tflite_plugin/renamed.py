@@ -72,7 +72,7 @@ def warn_renamed(old: str, new: str, stacklevel: int = 3) -> None:
 
 
 def renamed_attributes(names: Mapping[str, str]) -> Callable[[Any, str], Any]:
-    """Return a ``__getattr__`` that returns what replaced an attribute, with a warning."""
+    """Return a ``__getattr__`` that returns the replacement of a renamed attribute, with a warning."""
 
     def __getattr__(owner: Any, name: str) -> Any:
         if name not in names:

@@ -36,28 +36,22 @@ class Report:
         layout: ``"least"`` (provably), ``"heuristic"`` or ``"local"``.
         layout_cost: cost of the layout plan, in bytes.
         moved: number of operators with a layout other than the file's or their ONNX operator's; if 0, the plan is the local one.
-        transposes: number of Transpose nodes before any rewrite: those that the plan inserts, and those of operators.
+        transposes: number of Transpose nodes before any rewrite, inserted by the plan or emitted by operators.
         transposed: tensors that the plan transposes, with the operators that require it.
         inputs: inputs of the model, without states.
         outputs: outputs of the model, without states.
         signature: key of the converted signature.
         other_signatures: keys of the others.
         lengths: number of tokens in each signature, if the model is of several.
-        transposed_for_speed: operators whose speed made the plan move more bytes than necessary, with the bytes that each
-            saves (8 kB per microsecond).
-        fused: fusions that applied, with their number of places.
-        traits: number of fused operators, by the trait of the target that they require.
-        passes: rewrites for speed, with the number of places that each changed.
-        fusions_declined: fusions that did not apply, with the reason.
-        packs: number of operators that each pack converted.
-        finished_by: packs whose hook ``finish`` got the model.
-        overrides: packs that replaced a built-in handler, by operator.
-        states: names of the states.
-        domains: domains of operators that need a library of kernels registered with the session.
-        storage: number of quantized tensors, by the dtype in which they are stored.
-        weights: number of 8-bit products, by the dtype of their weights.
-        repairs: wrong entries of the file, with the values used instead.
-        warnings: warnings of the conversion and of packs.
+        transposed_for_speed: operators for which the plan transposes more bytes than the minimum, with the saved time
+        in bytes (8 kB per microsecond). fused: fusions that applied, with their number of places. traits: number of
+        fused operators, by the trait of the target that they require. passes: rewrites for speed, with the number of
+        places that each changed. fusions_declined: fusions that did not apply, with the reason. packs: number of
+        operators that each pack converted. finished_by: packs with a hook ``finish`` that was called. overrides: packs
+        that replaced a built-in handler, by operator. states: names of the states. domains: domains of operators that
+        need a library of kernels registered with the session. storage: number of quantized tensors by storage dtype.
+        weights: number of 8-bit products, by the dtype of their weights. repairs: wrong entries of the file, with the
+        values used instead. warnings: warnings of the conversion and of packs.
     """
 
     target: str

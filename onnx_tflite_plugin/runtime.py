@@ -54,10 +54,9 @@ class Session:
     ``providers`` and ``options`` (an ``onnxruntime.SessionOptions``) are passed to ONNX Runtime. Without ``options``, threads
     do not wait busily, a model with less than 1 MiB of intermediate tensors runs in one thread, and one with up to 64 MiB
     does not reuse their memory, which is faster.
-    ``inputs`` and ``outputs`` are the model's own, without the states. ``states_of``: a session of another signature of
-    the same file, with which states of equal names are shared.
-    Raises MissingExtra without onnxruntime, FileNotFoundError, and ValueError if ONNX Runtime cannot load the model, or a
-    shared state differs.
+    ``inputs`` and ``outputs`` are the model's, without the states. ``states_of``: a session of another signature of the
+    same file; states of equal names are shared with it. Raises MissingExtra without onnxruntime, FileNotFoundError, and
+    ValueError if ONNX Runtime cannot load the model, or a shared state differs.
     """
 
     def __init__(
@@ -119,15 +118,15 @@ class Session:
 
     def _share_states(self, other: Session) -> None:
         for name in self._state_names & other._state_names:
-            own, theirs = self._ports[name], other._ports[name]
-            if (own.type, own.shape) != (theirs.type, theirs.shape):
-                raise ValueError(f"state {name!r} is {own}, but in the session to share it with it is {theirs}")
+            port, other_port = self._ports[name], other._ports[name]
+            if (port.type, port.shape) != (other_port.type, other_port.shape):
+                raise ValueError(f"state {name!r} is {port}, but in the session to share it with it is {other_port}")
         self._carried = other._carried
         for name, value in self._initial.items():
             self._carried.setdefault(name, value)
 
     def _bind_arrays(self) -> BoundArrays | None:
-        """Return states and outputs in memory of their own; None if their sizes are dynamic, or the model has caches."""
+        """Return states and outputs in preallocated memory; None if their sizes are dynamic, or the model has caches."""
         states = [self._ports[name] for name in self._state_names]
         if self._decoder is not None or self._bytewise or not all(map(can_bind, (*states, *self._results))):
             return None
@@ -147,7 +146,7 @@ class Session:
         self._set_states(self._initial)
 
     def _set_states(self, states: Mapping[str, Any]) -> None:
-        """Replace the states, also those of sessions that share them."""
+        """Replace the states, also in sessions that share them."""
         for name in self._state_names:
             self._carried.pop(name, None)
         self._carried.update(states)
@@ -172,7 +171,9 @@ class Session:
         self._set_states({**self._initial, **arrays})
 
     def stream(self) -> Session:
-        """Return a session for another stream through the same loaded model, with its own, initial states."""
+        """Return a session for another stream through the same loaded model, with separate states at their initial
+        values.
+        """
         other = copy(self)
         other._carried = {}
         other._caches = BoundCaches(
@@ -222,10 +223,10 @@ class Session:
         """Return up to ``count`` tokens that follow ``tokens``, each the one of the greatest score.
 
         ``start``: the position of the first token; caches hold those before it. ``stop``: tokens that end the result.
-        ``prompt``: a session of the signature for prompts, with which this session shares its caches (``states_of``); it runs as
-        many tokens at a time as it takes, and this session the rest. One model of all signatures needs none: it runs all
-        given tokens at once.
-        Raises ValueError for a model that is no language model with scores, or for more tokens than the caches hold.
+        ``prompt``: a session of the signature for prompts that shares its caches with this session (``states_of``); it
+        runs as many tokens at a time as it takes, and this session the rest. One model of all signatures needs none: it
+        runs all given tokens at once. Raises ValueError if the model is not a language model with scores, or for more
+        tokens than the caches hold.
         """
         given, names = list(tokens), [port.name for port in self.outputs]
         if self._decoder is None or len(names) != 1:
@@ -241,8 +242,8 @@ class Session:
         done = 0 if prompt is None else prompt._run_prompt(given[:-1], start)
         result: list[int] = []
         while len(result) < count:
-            waiting = (given + result)[done:]
-            run = waiting if self._decoder.length is None else waiting[:1]
+            pending = (given + result)[done:]
+            run = pending if self._decoder.length is None else pending[:1]
             scores = self._run_tokens(run, start + done)[names[0]]
             done += len(run)
             if done >= len(given):
@@ -281,7 +282,7 @@ class Session:
         return {name: check_array(inputs[name], port) for name, port in ports.items()}
 
     def _report_names(self, inputs: Mapping[str, Any]) -> None:
-        """Raise ValueError for the first name that is not an input's, or for the inputs that are missing."""
+        """Raise ValueError for the first unknown input name, or for missing inputs."""
         ports = self._input_ports
         listed = ", ".join(f"{name!r}" for name in ports) or "none"
         for name in inputs:
@@ -318,7 +319,7 @@ def _path_or_content(model: str | Path | bytes | Converted) -> str | bytes:
 
 
 def _decoder(inputs: Sequence[Port], outputs: Sequence[Port], *, heads_first: bool) -> Decoder | None:
-    """Return the interface of a language model whose caches are float32 of static shapes; None for other models."""
+    """Return the interface of a language model with float32 caches of static shapes; None for other models."""
     known = [Interface(port.name, RUNTIME_DTYPES.get(port.type, port.type), port.shape) for port in inputs]
     found = recognize_decoder(known, [port.name for port in outputs], heads_first=heads_first)
     before, after = ({port.name: port for port in ports} for ports in (inputs, outputs))

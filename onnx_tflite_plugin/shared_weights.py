@@ -36,7 +36,7 @@ def share_weights(paths: Sequence[Path], stem: str) -> Path | None:
     if sum(size for one in sizes for _, size in one or ()) - sum(distinct.values()) < LEAST_SAVED:
         return None
     folder = paths[0].parent
-    replaced = {name for path in paths for name in _earlier(path, stem)}
+    replaced = {name for path in paths for name in _earlier_files(path, stem)}
     data, models = _move_weights(paths, stem)
     for path, model in models.items():
         files.write(path, model)
@@ -124,7 +124,7 @@ class _Offsets:
 
 
 def _refer(tensor: onnx.TensorProto, offset: int) -> None:
-    """Replace the content of a tensor by a reference to a file, whose name is filled in later."""
+    """Replace the content of a tensor by a reference to a file; its name is filled in later."""
     import onnx
 
     size = len(tensor.raw_data)
@@ -134,7 +134,7 @@ def _refer(tensor: onnx.TensorProto, offset: int) -> None:
         tensor.external_data.add(key=key, value=value)
 
 
-def _earlier(path: Path, stem: str) -> list[str]:
+def _earlier_files(path: Path, stem: str) -> list[str]:
     """Return the files of shared weights in a folder that an earlier conversion of the same name wrote."""
     length = len(stem) + len(".data") + _DIGEST + 1
     names = (entry.name for entry in path.parent.glob("*.data"))
@@ -142,7 +142,7 @@ def _earlier(path: Path, stem: str) -> list[str]:
 
 
 def _remove_unused(folder: Path, names: Iterable[str]) -> None:
-    """Remove those of these files that no model of the folder refers to."""
+    """Remove the files that no model of the folder refers to."""
     used = [files.external_files(path) for path in folder.glob("*.onnx")]
     for name in names:
         if all(one is not None and name not in one for one in used):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def apply_target_defaults(options: ConvertOptions, host: Host) -> ConvertOptions:
-    """Return the options with the target's own defaults in place of the general ones.
+    """Return the options with the target's defaults instead of the general ones.
 
     Raises UnsupportedOption for a target that does not exist, or that names an option that does not.
     """
@@ -24,7 +24,7 @@ def apply_target_defaults(options: ConvertOptions, host: Host) -> ConvertOptions
     unknown = next((name for name in target.defaults if name not in general), None)
     if unknown is not None:
         raise UnsupportedOption(
-            f"target {target.name} has a default of {unknown!r}, which is no option{did_you_mean(unknown, general)}"
+            f"target {target.name} has a default of {unknown!r}, which does not exist{did_you_mean(unknown, general)}"
         )
     changed = {name: own for name, own in target.defaults.items() if getattr(options, name) == general[name]}
     return replace(options, **cast("dict[str, Any]", changed))

@@ -1,6 +1,6 @@
 """Axes of common operators, as functions of the instance. Each returns einops notation, or ``None``.
 
-``None`` means that the slots share no axes that the layout plan could follow: the operator keeps source layout.
+``None`` means that the slots share no axes: the operator keeps the source layout.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def constant_axes(op: Operator, slot: int, rank: int) -> tuple[int, ...] | None:
 
 
 def permutation_axes(slot: int) -> AxesOf:
-    """Return axes in which output axis ``i`` is input axis ``perm[i]``; perm is a constant in ``slot``."""
+    """Return axes: output axis ``i`` is input axis ``perm[i]``; perm is a constant in ``slot``."""
 
     def axes(at: Instance) -> str | None:
         perm = at.op.constant(slot)
@@ -50,7 +50,7 @@ def permutation_axes(slot: int) -> AxesOf:
 
 
 def reduction_axes(slot: int, keep: Callable[[Instance], bool] = lambda at: bool(at.op.options.keep_dims)) -> AxesOf:
-    """Return axes in which the axes in ``slot`` are removed, or kept with size 1 if ``keep`` is true."""
+    """Return axes: the axes in ``slot`` are removed, or kept with size 1 if ``keep`` is true."""
 
     def axes(at: Instance) -> str | None:
         op = at.op
@@ -98,7 +98,7 @@ def _format_axis(parts: Sequence[str]) -> str:
 
 
 def _block_ends(before: Dims, after: Dims, i: int, j: int) -> tuple[int, int] | None:
-    """Return the ends of the shortest leading axis ranges of both sides with equal numbers of elements."""
+    """Return where the shortest leading axis ranges of both sides with equal element counts end."""
     if i < len(before) and j < len(after) and before[i] == after[j]:
         return i + 1, j + 1
     if i < len(before) and before[i] == 1:

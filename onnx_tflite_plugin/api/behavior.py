@@ -23,7 +23,7 @@ Parameters = Mapping[str, tuple[float, int]]
 
 
 class Arithmetic(Enum):
-    """Form of the values on which a handler computes, and in which it takes and returns quantized tensors."""
+    """Form in which a handler gets and returns quantized tensors."""
 
     UNQUANTIZED = "unquantized"  # no data operand is quantized: each keeps its dtype
     FLOAT = "float"  # dequantized operands; the host quantizes the result
@@ -44,15 +44,15 @@ class QuantizedOperator(Protocol):
 
     @property
     def tensors(self) -> Sequence[Tensor]:
-        """Return the quantized data tensors except those of ``output_quantization``; at least one."""
+        """Return the quantized data tensors, without the slots of ``output_quantization``; at least one."""
 
     @property
     def outputs(self) -> Sequence[Tensor]:
-        """Return the outputs except those of ``output_quantization``."""
+        """Return the outputs, without the slots of ``output_quantization``."""
 
     @property
     def accesses_states(self) -> bool:
-        """True if it reads or writes states, whose values other operators use unchanged."""
+        """True if it reads or writes states, whose values other operators use as they are."""
 
     def quantized(self, slots: Iterable[int]) -> Sequence[Tensor]:
         """Return the quantized tensors in some slots."""
@@ -71,7 +71,7 @@ class QuantizedOperator(Protocol):
 class Behavior(Checked):
     """Treatment of quantized tensors by a kernel.
 
-    Defaults are those of a kernel without quantized tensors.
+    The defaults describe a kernel without quantized tensors.
     """
 
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
@@ -86,7 +86,9 @@ class Behavior(Checked):
 
     @property
     def biases(self) -> Mapping[int, tuple[int, int | float]]:
-        """Return the slots of biases, each with the two slots whose scales multiply to its scale, or a slot and a scale."""
+        """Return the slots of biases, each with the two slots that determine its scale (a product), or with a slot and
+        a factor.
+        """
         return MappingProxyType({})
 
     @property
@@ -106,7 +108,7 @@ class Behavior(Checked):
 
     @property
     def constant_slots(self) -> tuple[int, ...]:
-        """Return the slots whose constants the handler reads at conversion time and stores in a dtype of its own."""
+        """Return the slots of constants that the handler reads at conversion time and stores in another dtype."""
         return ()
 
     @property
@@ -163,7 +165,7 @@ class Behavior(Checked):
 
 
 def check_output_parameters(behavior: Behavior, outputs: Iterable[Tensor]) -> None:
-    """Raise Refusal for an output whose scale or zero point differs from that required by the kernel for its dtype."""
+    """Raise Refusal for an output without the scale and zero point that the kernel requires for its dtype."""
     for tensor in outputs:
         quantization, required = affine(tensor), behavior.output_parameters.get(tensor.dtype)
         if quantization is None or required is None:

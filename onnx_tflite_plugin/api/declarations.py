@@ -93,10 +93,11 @@ class SubgraphBoundary(Checked):
 
 @dataclass(frozen=True)
 class AxisPrice(Checked):
-    """Axes that the emitted ONNX operator works along, so that the plan can price layouts.
+    """Axes along which the emitted ONNX operator works; the plan uses them to price layouts.
 
-    ``onnx``: the key into the target's prices. ``letters``: the axes the operator works along. ``slot``: the operand whose
-    bytes are priced. ``price``: the cost on targets without a price for this key; required if no target has one.
+    ``onnx``: the key into the target's prices. ``letters``: the axes the operator works along. ``slot``: the operand
+    that determines the number of bytes. ``price``: the cost on targets without a price for this key; required if no
+    target has one.
     """
 
     onnx: str
@@ -188,7 +189,7 @@ class Handler(Checked):
     """Lowering of one operator, with all its declarations. Created by ``@handler``.
 
     ``lower(ctx, *inputs)`` returns one value per TFLite output (a single value for one output).
-    ``reshapes``: shapes in which the lowering takes an operand or returns a result, if different from the slot's shape; one
+    ``reshapes``: shapes of operands and results in the lowering, if they differ from the slot's shape; one
     size may be None. The host reshapes, on the quantized values if the slot is quantized.
     ``output_quantization``: outputs to which ``quantization`` does not apply, by slot: ``{out(1): Dequantized()}``. The
     handler returns floats for them, from ``ctx.dequantize(x, 0)`` if it gets quantized values, and the host quantizes them.
@@ -204,26 +205,24 @@ class Handler(Checked):
     (``WidenedConstant`` if the file keeps an operand instead). For a variable tensor it is the initial value.
     ``sizes``: the shape of output 0, if the lowering takes it from the file and does not derive it from its operands, or if
     this is cheaper than lowering the operator in isolation. Raises Refusal if there is none.
-    ``holds_batch``: operands, or options, whose first number is the size of axis 0 that output 0 has from its operand, with
-    the number that stands for any size: ``{1: -1}`` for RESHAPE. It keeps a dynamic dimension dynamic. If a size of operand 0
-    has a name, the number that holds it is replaced likewise, whatever the axis.
-    ``shape_options``: options that change the shapes of results, but not their elements: ``{"keep_dims"}``. Signatures that
-    become one model may differ in them.
-    ``converts``: dtypes of output 0, by the dtype of the first activation, if both are float or quantized;
-    ``"*"`` is any. Dtypes that are not listed stay unchanged, as without ``converts``; a file that changes them is refused.
-    ``kernel``: a NumPy reference for operators without a LiteRT kernel: ``kernel(op, *operands)`` returns an
-    array or one per output, in source layout. Operands and results are float32 if ``quantization`` dequantizes, otherwise
-    quantized values; results may always be quantized. An absent operand is None. A variable operand is updated in place.
-    Only comparisons call it.
-    ``overrides_kernel``: a function of the instance; True if comparisons call ``kernel`` although LiteRT has a kernel for the
-    operator, because LiteRT's kernel fails on such instances.
-    ``list_contents``: a function of the instance that returns what is known of the tensors in its lists, the operands and
-    results of dtype variant, all of one kind. It is called if the file does not have it, before ``accepts``. The results
-    for all operators of a list are merged, and the list becomes an array with one more axis.
-    ``aliases``: further names that its entry points may have; entry points of other names are rejected.
-    ``rewrite``: the operators that replace the operator before planning, in order; the last one computes its results.
-    Layout, quantization and fusions see these operators, and their handlers lower them. ``lower``, ``layout``,
-    ``quantization`` and ``evaluate`` of this handler are only descriptive then. Raises Refusal if there are none.
+    ``holds_batch``: operands or options that hold a shape starting with the batch size, and the number for a dynamic
+    batch: ``{1: -1}`` for RESHAPE. It keeps a dynamic dimension dynamic. If a size of operand 0 has a name, the number
+    that holds it is replaced likewise, whatever the axis. ``shape_options``: options that change the shapes of results,
+    but not their elements: ``{"keep_dims"}``. Signatures that become one model may differ in them. ``converts``: dtypes
+    of output 0, by the dtype of the first activation, if both are float or quantized; ``"*"`` is any. Dtypes that are
+    not listed stay unchanged, as without ``converts``; a file that changes them is refused. ``kernel``: a NumPy
+    reference for operators without a LiteRT kernel: ``kernel(op, *operands)`` returns an array or one per output, in
+    source layout. Operands and results are float32 if ``quantization`` dequantizes, otherwise quantized values; results
+    may always be quantized. An absent operand is None. A variable operand is updated in place. Only comparisons call
+    it. ``overrides_kernel``: a function of the instance; True if comparisons call ``kernel`` although LiteRT has a
+    kernel for the operator, because LiteRT's kernel fails on such instances. ``list_contents``: a function of the
+    instance that returns the dtype and shape of the elements of its tensor lists (operands and results of dtype
+    variant). It is called if the file does not have it, before ``accepts``. The results for all operators of a list are
+    merged, and the list becomes an array with one more axis. ``aliases``: further names that its entry points may have;
+    entry points of other names are rejected. ``rewrite``: the operators that replace the operator before planning, in
+    order; the last one computes its results. Layout, quantization and fusions see these operators, and their handlers
+    lower them. ``lower``, ``layout``, ``quantization`` and ``evaluate`` of this handler are only descriptive then.
+    Raises Refusal if there are none.
     """
 
     code: str

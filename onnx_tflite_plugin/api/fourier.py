@@ -20,12 +20,12 @@ from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.source.model import Array, Dims
 
 Part = Literal["pairs", "real", "imaginary", "power"]
-"""Form of a spectrum: pairs of real and imaginary part along a last axis, one of both, or squared magnitudes."""
+"""Form of a spectrum: (real, imaginary) pairs along the last axis, only one of these parts, or squared magnitudes."""
 
 MAX_ONE_PRODUCT = {"float32": 512 * 257, "float64": 128 * 130}
-"""Elements of the matrix up to which one product is as fast as two (measured as above)."""
+"""Maximum elements of the matrix for which one product is as fast as two (measured as above)."""
 MAX_MATRICES = 1 << 21
-"""Elements of the matrices up to which products replace DFT: 8 MB of float32 in the file."""
+"""Maximum elements of the matrices for which products replace DFT: 8 MB of float32 in the file."""
 
 
 def is_product(points: int, width: int, part: Part = "pairs", dtype: str = "float32") -> bool:
@@ -120,7 +120,7 @@ def _two_products_cost(points: int, second: int) -> int:
 
 
 def _sum_squares(ctx: Context, parts: Value, size: int, axis: int) -> Value:
-    """Return the sum of squares of both halves of an axis: ``size`` real parts, then as many imaginary parts."""
+    """Return the sum of squares of the two halves of an axis: ``size`` real parts, then ``size`` imaginary parts."""
     real, imaginary = ctx.ops.Split(parts, [size, size], axis=axis, outputs=2)
     return ctx.ops.Add(ctx.ops.Mul(real, real), ctx.ops.Mul(imaginary, imaginary))
 
@@ -192,7 +192,7 @@ def _twiddle_matrices(first: int, second: int, part: Part) -> Array:
 
 
 def _frequency_places(first: int, second: int) -> Array:
-    """Return the position of each frequency up to half of the points in ``(f, g)``, its own or its mirror image's."""
+    """Return the position in ``(f, g)`` of each frequency up to half of the points, or of its mirror image."""
     points = first * second
     frequencies = np.arange(points // 2 + 1)
     known = np.where(frequencies % first <= first // 2, frequencies, points - frequencies)

@@ -1,9 +1,9 @@
 """Hooks that a pack may implement.
 
 Entry-point group ``onnx_tflite_plugin.hooks``, one module or object per pack. Handlers of single operators need no
-hooks: they are entry points of their own. An implementation declares the arguments that it needs, by name. An
-implementation that raises, or leaves an invalid model, is reported with its pack and skipped; the conversion ends if
-the model uses the pack.
+hooks: they have entry points. An implementation declares the arguments that it needs, by name. An implementation that
+raises, or leaves an invalid model, is reported with its pack and skipped; the conversion ends if the model uses the
+pack.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def configure(options: Mapping[str, Any]) -> None:
 
 @hookspec
 def after_lowering(op: Operator, outputs: tuple[ir.Value | None, ...]) -> None:
-    """Observe the values to which one operator was lowered, in source order of its outputs.
+    """Observe the values that one operator was lowered to, in the order of its outputs.
 
     Nothing may be changed.
     """

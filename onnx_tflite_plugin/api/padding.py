@@ -69,7 +69,8 @@ def _same_padding(size: int | None, extent: int, stride: int) -> int:
 def conv_transpose_pads(
     padding: str, output: Dims, size: Dims, kernel: Sequence[int], stride: Sequence[int]
 ) -> tuple[list[int], list[int]]:  # fmt: skip
-    """Return pads and output padding of a ConvTranspose from ``size`` to ``output``: those of the forward convolution.
+    """Return pads and output padding of a ConvTranspose from ``size`` to ``output``; the pads are the forward
+    convolution's.
 
     Raises Refusal if the output cannot result from such a convolution, or a dimension is dynamic.
     """

@@ -116,7 +116,7 @@ class Match:
 
 @dataclass(frozen=True, eq=False)
 class Region(Checked):
-    """Operators that a graph function found to be one operator: all that compute ``outputs`` from ``inputs`` and constants.
+    """Operators to replace by one: all that compute ``outputs`` from ``inputs`` and constants.
 
     ``options``: the options of the operator that replaces them.
     """

@@ -1,4 +1,4 @@
-"""Built-in quantization behaviors, of which a handler declares one: ``quantization=Dequantized()``."""
+"""Built-in quantization behaviors; a handler declares one: ``quantization=Dequantized()``."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class _RealValued(Behavior):
 class Dequantized(_RealValued):
     """Dequantize, compute in float, quantize.
 
-    ``bias`` maps a slot to the two slots whose scales multiply to its scale (kernels ignore the stored scale), or to a slot and a
-    scale.
-    ``weights``: slots whose constants are weights rather than activations; the second slots in ``bias`` are included.
-    ``blocks``: slots whose constants may have blockwise scales along their last axis, which no plan may split.
-    ``stored``: slots that are not dequantized: the handler gets the file's quantized values, and assigns them to states.
+    ``bias`` maps a bias slot to the two slots whose scales are multiplied for its scale (kernels ignore the stored
+    one), or to a slot and a factor. ``weights``: slots whose constants are weights rather than activations; the second
+    slots in ``bias`` are included. ``blocks``: slots whose constants may have blockwise scales along the last axis,
+    which the plan never splits. ``stored``: slots that are not dequantized: the handler gets the file's quantized
+    values, and assigns them to states.
     """
 
     bias: Mapping[int, tuple[int, int | float]] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Dequantized(_RealValued):
     stored: tuple[int, ...] = ()
 
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
-        for weight in self._multiplied:
+        for weight in self._bias_weight_slots:
             _check_channels(operator, weight)
         return Arithmetic.FLOAT
 
@@ -57,11 +57,11 @@ class Dequantized(_RealValued):
 
     @property
     def weight_slots(self) -> tuple[int, ...]:
-        return (*self.weights, *self._multiplied)
+        return (*self.weights, *self._bias_weight_slots)
 
     @property
-    def _multiplied(self) -> tuple[int, ...]:
-        """Return the slots of weights whose scales are factors of a bias's."""
+    def _bias_weight_slots(self) -> tuple[int, ...]:
+        """Return the weight slots that determine the scale of a bias."""
         return tuple(weight for _, weight in self.bias.values() if isinstance(weight, int))
 
     @property
@@ -165,8 +165,8 @@ class Integer(Behavior):
     """Pass quantized values to the handler, with their parameters from ``ctx.quantization(slot)``.
 
     ``outputs``: per dtype, an output scale and zero point that the kernel requires.
-    ``constants``: slots whose constants the handler reads by ``ctx.require_constant`` and stores in a dtype of its own, so
-    that the model needs no opset for the file's.
+    ``constants``: slots whose constants the handler reads by ``ctx.require_constant`` and stores in another dtype; the
+    file's dtype then does not raise the opset.
     """
 
     outputs: Parameters = field(default_factory=dict)

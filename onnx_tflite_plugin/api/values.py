@@ -39,7 +39,7 @@ class Value(Protocol):
     def shape(self) -> Shape | None:
         """Return the shape; ``None`` if not known yet, as for most emitted values.
 
-        ``ctx.shape`` is that of a slot.
+        For a slot use ``ctx.shape``.
         """
 
 

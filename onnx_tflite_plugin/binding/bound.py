@@ -49,7 +49,7 @@ class Declared(NamedTuple):
 
     @property
     def accesses_states(self) -> bool:
-        """True if it calls subgraphs or accesses states, whose tensors other operators use unchanged."""
+        """True if it calls subgraphs or accesses states, whose tensors other operators use as they are."""
         return bool(self.subgraphs) or self.effects is not None
 
 
@@ -110,7 +110,7 @@ class BoundModel:
 
     @property
     def subgraphs(self) -> tuple[Subgraph, ...]:
-        """Return the subgraphs with their bound operators, whose operands may be constants that the file computes."""
+        """Return the subgraphs with their bound operators; computed operands may have been folded to constants."""
         return tuple(replace(graph.subgraph, operators=tuple(b.op for b in graph.operators)) for graph in self.graphs)
 
     def drop_uncalled_graphs(self) -> BoundModel:
@@ -118,12 +118,12 @@ class BoundModel:
 
         Requires that declarations are read.
         """
-        reached, waiting = {self.source.root}, [self.source.root]
-        while waiting:
-            for bound in self.graphs[waiting.pop()].operators:
+        reached, pending = {self.source.root}, [self.source.root]
+        while pending:
+            for bound in self.graphs[pending.pop()].operators:
                 new = set(bound.declared.subgraphs) - reached
                 reached |= new
-                waiting += new
+                pending += new
         graphs = [g if k in reached else g.with_operators(()) for k, g in enumerate(self.graphs)]
         return BoundModel(self.source, tuple(graphs))
 
@@ -159,16 +159,16 @@ def check_calls(calls: Mapping[tuple[int, Operator], Sequence[int]]) -> None:
     for (index, _), indices in calls.items():
         reached.setdefault(index, set()).update(indices)
     for (index, op), indices in calls.items():
-        seen, waiting = set[int](), list(indices)
-        while waiting:
-            callee = waiting.pop()
+        seen, pending = set[int](), list(indices)
+        while pending:
+            callee = pending.pop()
             if callee == index:
                 where = f"subgraphs[{index}].operators[{op.index}]"
                 reason = f"{op.code} calls subgraph {index}, which contains it: calls must not be recursive"
                 raise InvalidModel(CONTRADICTION, [Contradiction(where, reason, "the file is damaged")])
             if callee not in seen:
                 seen.add(callee)
-                waiting.extend(reached.get(callee, ()))
+                pending.extend(reached.get(callee, ()))
 
 
 def check_filled(graphs: Iterable[BoundGraph]) -> None:

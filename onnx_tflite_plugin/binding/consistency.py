@@ -20,7 +20,7 @@ from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.declared import size_of_output, subgraph_indices
 from onnx_tflite_plugin.binding.dtypes import find_invalid_dtypes
 from onnx_tflite_plugin.binding.numbers import find_invalid_numbers
-from onnx_tflite_plugin.codes import is_named_by_file
+from onnx_tflite_plugin.codes import has_custom_name
 from onnx_tflite_plugin.errors import (
     CONTRADICTION,
     UNFIT,
@@ -105,7 +105,7 @@ def doubtful(model: Model) -> bool:
     return any(t is not None and 0 in t.shape for op in model.main.operators for t in (*op.inputs, *op.outputs))
 
 
-def perhaps_shapeless(op: Operator) -> bool:
+def may_lack_shape(op: Operator) -> bool:
     """True if a result is stored as a scalar: converters wrote ``[]`` for unknown shapes."""
     return any(t is not None and not t.shape and t.dtype not in HANDLES for t in op.outputs)
 
@@ -117,7 +117,7 @@ def lacks_rank(tensor: Tensor) -> bool:
 
 def check_arity(handler: Handler, op: Operator) -> Unfit | None:
     """Return an Unfit if a handler gets too few or too many operands, or lacks a required one; otherwise ``None``."""
-    if is_named_by_file(op.code):
+    if has_custom_name(op.code):
         return None
     needed, most, each = _arity(handler.lower)
     given = len(op.inputs)
@@ -179,7 +179,7 @@ def _arity(lower: object) -> _Arity:
 
 def _check_ranks(bound: Bound) -> Iterator[Contradiction]:
     """Yield operands whose rank differs from the axes that the handler declares for all instances."""
-    if not isinstance(bound.handler.axes, str) or is_named_by_file(bound.op.code):
+    if not isinstance(bound.handler.axes, str) or has_custom_name(bound.op.code):
         return
     inputs, outputs = _axis_counts(bound.handler.axes)
     for name, counts, tensors in (("inputs", inputs, bound.op.inputs), ("outputs", outputs, bound.op.outputs)):
@@ -197,7 +197,7 @@ def declared_rank(bound: Bound, output: int) -> int | None:
 
 def _check_shared_axes(bound: Bound) -> Iterator[Contradiction]:
     """Yield operands that share an axis, such as weights and bias, but have different sizes along it."""
-    if not isinstance(bound.handler.axes, str) or is_named_by_file(bound.op.code):
+    if not isinstance(bound.handler.axes, str) or has_custom_name(bound.op.code):
         return
     sizes: dict[str, tuple[int, int]] = {}
     for slot, text in enumerate(bound.handler.axes.partition("->")[0].split(",")):
@@ -225,8 +225,8 @@ def _check_indices(bound: Bound) -> Iterator[Contradiction]:
                 bound.op, f"inputs[{slot}]", f"tensor {axes} is {axes.dtype}, but axis numbers must be int32 or int64"
             )
     declared = bound.handler.indexed_by_axis
-    for slot, of in () if callable(declared) else declared.items():
-        index, tensor = bound.op.tensor(slot), bound.op.tensor(of)
+    for slot, indexed_slot in () if callable(declared) else declared.items():
+        index, tensor = bound.op.tensor(slot), bound.op.tensor(indexed_slot)
         if slot < 0 or index is None or tensor is None or not index.is_constant or not tensor.has_rank:
             continue
         if index.rank == 0 or index.shape[0] != tensor.rank:
@@ -276,8 +276,11 @@ def _check_subgraph_boundaries(bound: Bound, model: Model) -> Iterator[Contradic
     first, loops = (handler.boundary.first, handler.boundary.loops) if handler.boundary else (0, False)
     for graph in graphs:
         results = op.outputs if graph is graphs[-1] or not loops else ()
-        for side, own, theirs in (("inputs", op.inputs[first:], graph.inputs), ("outputs", results, graph.outputs)):
-            for k, (outer, inner) in enumerate(zip(own, theirs, strict=False)):
+        for side, call_tensors, subgraph_tensors in (
+            ("inputs", op.inputs[first:], graph.inputs),
+            ("outputs", results, graph.outputs),
+        ):
+            for k, (outer, inner) in enumerate(zip(call_tensors, subgraph_tensors, strict=False)):
                 if loops and outer is not None and outer.has_rank and inner.has_rank and outer.rank != inner.rank:
                     reason = (
                         f"tensor {inner} is of shape {list(inner.dims)}, but that of {op.code} is {list(outer.dims)}"

@@ -288,7 +288,7 @@ def _check_price(along: AxisPrice | None, at: At) -> str:
 def _check_shapes(shapes: Mapping[int, Dims], at: At) -> str:
     for slot, dims in shapes.items():
         if at.op.tensor(slot) is None:
-            return f"the operator has nothing in slot {slot}"
+            return f"the operator has no tensor in slot {slot}"
         if dims.count(None) > 1:
             return f"{list(dims)} for slot {slot} has more than one unknown size"
     return ""
@@ -302,4 +302,4 @@ def _check_outputs(behaviors: Mapping[int, OutputBehavior], at: At) -> str:
 def _check_slots(effects: Effects | None, at: At) -> str:
     slots = () if effects is None else (*effects.reads, *effects.writes)
     absent = [slot for slot in slots if at.op.tensor(slot) is None]
-    return f"the operator has nothing in slot {absent[0]}, which Effects names" if absent else ""
+    return f"the operator has no tensor in slot {absent[0]}, which Effects names" if absent else ""

@@ -9,7 +9,7 @@ from onnx_tflite_plugin.api.activations import activation_bounds
 from onnx_tflite_plugin.api.declarations import Transparent
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import declared_behavior, fused_activation
-from onnx_tflite_plugin.codes import is_named_by_file
+from onnx_tflite_plugin.codes import has_custom_name
 from onnx_tflite_plugin.source.dtypes import FLOATS, HANDLES, INTEGER_RANGE, QUANTIZED
 from onnx_tflite_plugin.source.model import Quantization, Tensor
 from onnx_tflite_plugin.targets import Target
@@ -33,7 +33,7 @@ def _check_result_dtype(bound: Bound, target: Target, opset: int) -> Iterator[tu
     Converting it would insert a QuantizeLinear or DequantizeLinear that the kernels do not have.
     """
     op = bound.op
-    if is_named_by_file(op.code) or bound.handler.subgraphs or not op.outputs or op.outputs[0] is None:
+    if has_custom_name(op.code) or bound.handler.subgraphs or not op.outputs or op.outputs[0] is None:
         return
     result = _numeric_dtype(op.outputs[0]) or _unscaled_dtype(bound, op.outputs[0], target, opset)
     activations = _activations(bound, target, opset)
@@ -62,7 +62,7 @@ def _check_result_dtype(bound: Bound, target: Target, opset: int) -> Iterator[tu
 
 
 def _check_activation_bounds(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
-    """Yield an integer result with a fused activation but no scale, by which kernels divide the activation's bounds."""
+    """Yield an integer result with a fused activation but no scale: kernels divide the activation's bounds by it."""
     result = bound.op.tensor(~0)
     if (
         result is None
@@ -81,7 +81,7 @@ def _check_activation_bounds(bound: Bound, target: Target, opset: int) -> Iterat
 def _check_rare_dtypes(bound: Bound) -> Iterator[tuple[str, str]]:
     """Yield results of dtypes that only a few operators produce and declare: complex numbers and resources."""
     op, handler = bound.op, bound.handler
-    if is_named_by_file(op.code) or handler.subgraphs or handler.effects is not None:
+    if has_custom_name(op.code) or handler.subgraphs or handler.effects is not None:
         return
     given = {t.dtype for t in op.inputs if t is not None}
     parts = (
@@ -105,7 +105,7 @@ def stale_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[tup
         return
     if not 0 < result.ignored_quantization.scale[0] < math.inf:
         return
-    if bound.handler.converts or bound.handler.subgraphs or is_named_by_file(bound.op.code):
+    if bound.handler.converts or bound.handler.subgraphs or has_custom_name(bound.op.code):
         return
     first = next((t for t in _activations(bound, target, opset) if _numeric_dtype(t)), None)
     if (

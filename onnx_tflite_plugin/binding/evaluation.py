@@ -1,6 +1,6 @@
 """Constant folding at binding: operators that use a result constant get a constant instead.
 
-The operator that computes it stays, because its result may be a graph output. Otherwise its nodes are unused.
+The operator that computes it is kept, because its result may be a graph output. Otherwise its nodes are unused.
 """
 
 from __future__ import annotations

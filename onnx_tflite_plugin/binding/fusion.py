@@ -134,7 +134,7 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> 
 def _remaining_operators(
     graph: BoundGraph, operators: Sequence[Bound], gone: set[Bound], shared: set[Bound]
 ) -> tuple[Bound, ...]:
-    """Return the remaining operators; of the ``shared`` ones, those whose results are still used."""
+    """Return the remaining operators; of the ``shared`` ones, only those with results that are still used."""
     kept: list[Bound] = []
     used = set(graph.outputs)
     for bound, before in reversed(list(zip(operators, graph.operators, strict=True))):
@@ -240,7 +240,7 @@ def _fuse_regions(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -
 
 
 def _fuse_region(graph: BoundGraph, pack: str, fusion: Fusion, region: Region, stage: _Stage) -> BoundGraph:
-    """Return the graph with one operator for a region; members whose results are used elsewhere stay."""
+    """Return the graph with one operator for a region; members with results that are used elsewhere are kept."""
     makers = {tensor: bound for bound in graph.operators for tensor in bound.op.outputs if tensor is not None}
     members = _region_members(region, makers)
     if reads_computed_variable((bound.op for bound in members), makers):
@@ -279,9 +279,9 @@ def _region_members(region: Region, makers: Mapping[Tensor, Bound]) -> set[Bound
 
     Raises Mismatch if they read other tensors.
     """
-    members, waiting = set[Bound](), list(region.outputs)
-    while waiting:
-        tensor = waiting.pop()
+    members, pending = set[Bound](), list(region.outputs)
+    while pending:
+        tensor = pending.pop()
         if tensor is None or tensor in region.inputs or tensor.is_constant:
             continue
         if tensor not in makers:
@@ -289,5 +289,5 @@ def _region_members(region: Region, makers: Mapping[Tensor, Bound]) -> set[Bound
         maker = makers[tensor]
         if maker not in members:
             members.add(maker)
-            waiting += maker.op.inputs
+            pending += maker.op.inputs
     return members

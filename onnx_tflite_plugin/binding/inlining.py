@@ -15,7 +15,7 @@ Place = tuple[int, int]
 """(subgraph, operator) in the file."""
 
 MOST_ADDED = 20_000
-"""Most operators that inlining may add to those of the file. Nested calls multiply the number of operators."""
+"""Maximum number of operators that inlining may add. Nested calls multiply the number of operators."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class Copied(Tensor):
 
 
 def places(op: Operator) -> tuple[Place, ...]:
-    """Return the places in the file of the calls that contain an operator, and its own."""
+    """Return the positions in the file of the operator and of the calls that contain it."""
     return (*(op.within if isinstance(op, Placed) else ()), (op.subgraph, op.index))
 
 
@@ -54,11 +54,11 @@ class Inlining:
         self._is_expandable = cache(_is_expandable)
 
     def operators(self, bound: Bound, within: Collection[int]) -> Sequence[Operator] | None:
-        """Return the operators that replace a call, on its operands and results; ``None`` if it stays a call.
+        """Return the operators that replace a call, on its operands and results; ``None`` if the call is kept.
 
-        A call stays if its handler does not declare ``inlines``, if its operands differ from those of the subgraph in dtype,
-        shape or quantization, if a result is not computed there, or if the subgraph is stateful. ``within``: subgraphs
-        being inlined. Raises TooLarge if calls expand to too many operators.
+        A call is kept if its handler does not declare ``inlines``, if its operands and the subgraph's inputs differ in
+        dtype, shape or quantization, if the subgraph does not compute a result, or if the subgraph is stateful.
+        ``within``: subgraphs being inlined. Raises TooLarge if calls expand to too many operators.
         """
         option = bound.handler.inlines
         index = bound.op.options.get(option) if option else None
@@ -111,10 +111,10 @@ def _pair_boundary(op: Operator, graph: Subgraph) -> dict[Tensor, Tensor] | None
     if len(graph.inputs) != len(op.inputs) or len(graph.outputs) != len(op.outputs):
         return None
     pairs = {}
-    for mine, theirs in zip(inner, outer, strict=True):
-        if theirs is None or not _are_equivalent(mine, theirs):
+    for inner_tensor, outer_tensor in zip(inner, outer, strict=True):
+        if outer_tensor is None or not _are_equivalent(inner_tensor, outer_tensor):
             return None
-        pairs[mine] = theirs
+        pairs[inner_tensor] = outer_tensor
     return pairs
 
 

@@ -36,7 +36,7 @@ class Finder:
         return self.by_op[op]
 
     def find(self, pattern: Call, root: Bound, gone: set[Bound]) -> Match | None:
-        """Return the first match with last operator ``root`` whose inner results are unused outside the match, unless shared."""
+        """Return the first match that ends in ``root`` and whose inner results, unless shared, are unused elsewhere."""
         matches = self._extend_matches(pattern.siblings, self._match_call(pattern, root, Match({}, {}, self.graphs)))
         return next((match for match in matches if self._is_closed(pattern, match, gone)), None)
 
@@ -79,7 +79,7 @@ class Finder:
         return max(fitting, default=-1)
 
     def _match_call(self, pattern: Call, bound: Bound, match: Match) -> Iterator[Match]:
-        """Yield every match in which the operator is the pattern, given the match so far."""
+        """Yield every extension of the partial match that maps the pattern to the operator."""
         op = bound.op
         seen = match.calls.get(pattern)
         if seen is not None:

@@ -1,4 +1,4 @@
-"""Numbers in a file with which no kernel computes. Their effect is undefined, so they are refused."""
+"""Invalid numbers in a file, which no kernel supports. Their effect is undefined, so they are refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BIAS_LIMIT = 2**47
 
 
 def find_invalid_numbers(bound: Bound) -> Iterator[tuple[str, str]]:
-    """Yield the field of each number with which no kernel computes, relative to the operator, and the reason."""
+    """Yield the field, relative to the operator, of each number that no kernel supports, and the reason."""
     yield from _check_options(bound)
     yield from _check_biases(bound)
 

@@ -11,8 +11,8 @@ from onnx_tflite_plugin.source.model import Tensor
 def users(graph: BoundGraph) -> Iterator[tuple[str | None, Bound]]:
     """Yield (key of the state, operator) for every operator of a subgraph that reads or writes a state.
 
-    A resource is traced to the operator in its own subgraph that names it. A resource from elsewhere has no key and may be
-    any state.
+    A resource is traced to the operator of the same subgraph that names it. A resource from elsewhere has no key and
+    may be any state.
     """
     names: dict[Tensor, str] = {}
     for bound in graph.operators:

@@ -1,4 +1,4 @@
-"""Attribution of a failed conversion, decided from the error and the records that were made before it."""
+"""Attribution of a failed conversion, based on the error and on records of earlier stages."""
 
 from __future__ import annotations
 

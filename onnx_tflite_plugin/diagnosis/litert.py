@@ -79,7 +79,7 @@ def _run_probe(path: Path) -> Probed:
         ran = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    if ran.returncode < 0 and -ran.returncode not in (signal.SIGXCPU, signal.SIGKILL):  # signals of our own limits
+    if ran.returncode < 0 and -ran.returncode not in (signal.SIGXCPU, signal.SIGKILL):  # signals of the limits set here
         return {"refused": f"LiteRT ended with signal {-ran.returncode}"}
     try:
         probed: Probed = json.loads(ran.stdout)

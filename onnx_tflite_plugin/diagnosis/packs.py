@@ -12,7 +12,7 @@ from onnx_tflite_plugin.errors import Blamed, InternalError
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 
 PackDeclarations = Mapping[tuple[str, str], tuple[str, str]]
-"""By handler and pack: the first operator that it lowers, and its declarations for that."""
+"""By handler and pack: the first operator that the handler lowers, and its declarations for this operator."""
 
 
 def pack_declarations(model: BoundModel) -> PackDeclarations:
@@ -38,7 +38,7 @@ def declarations(declared: Declared) -> str:
 
 
 def attribute_to_packs(where: str, declared: PackDeclarations) -> InternalError:
-    """Return the error for a failure of the converter's own code on these declarations.
+    """Return the error if the converter's code fails on these declarations.
 
     ``where``: the error and its location.
     """

@@ -23,8 +23,8 @@ class NotConstant(LookupError):
 def evaluate_constant(value: ir.Value, opsets: Mapping[str, int], purpose: str) -> Array:
     """Return a value computed from constants only, with ONNX's reference evaluator; ``opsets`` by domain.
 
-    ``purpose``: what the value is for, in the message of OverBudget. Raises NotConstant if it depends on a graph input, and
-    OverBudget if its arrays would take too much memory.
+    ``purpose``: the use of the value, for the message of OverBudget. Raises NotConstant if it depends on a graph input,
+    and OverBudget if its arrays would take too much memory.
     """
     if value.const_value is not None:
         return np.asarray(value.const_value.numpy())
@@ -69,20 +69,20 @@ def producing_nodes(value: ir.Value) -> tuple[list[ir.Node], dict[str, ir.Value]
     nodes: dict[ir.Node, bool] = {}  # True while its operands are pending
     constants: dict[str, ir.Value] = {}
     order: list[ir.Node] = []
-    waiting = [value]
-    while waiting:
-        needed = waiting[-1]
+    pending = [value]
+    while pending:
+        needed = pending[-1]
         node = needed.producer()
         if needed.const_value is not None and not needed.is_graph_input():
             constants[needed.name or ""] = needed
-            waiting.pop()
+            pending.pop()
         elif node is None:
             raise NotConstant(f"{needed.name!r} is a runtime value")
         elif node not in nodes:
             nodes[node] = True
-            waiting.extend(operand for operand in node.inputs if operand is not None)
+            pending.extend(operand for operand in node.inputs if operand is not None)
         else:
-            waiting.pop()
+            pending.pop()
             if nodes[node]:
                 nodes[node] = False
                 order.append(node)

@@ -28,8 +28,8 @@ class Interface(NamedTuple):
 class Decoder(NamedTuple):
     """Names of the inputs and outputs of a language model.
 
-    ``caches``: outputs by the inputs whose next values they are. ``length``: tokens of a run, None if dynamic. ``slots``: tokens that the
-    caches hold.
+    ``caches``: for each input, the output with its next value. ``length``: tokens of a run, None if dynamic. ``slots``:
+    tokens that the caches hold.
     """
 
     tokens: str
@@ -62,7 +62,7 @@ def recognize_decoder(
 ) -> Decoder | None:
     """Return the interface of a language model with caches; None for other models.
 
-    ``heads_first``: caches have the axes batch, head, slot, element. Otherwise the largest size is that of the slots.
+    ``heads_first``: caches have the axes batch, head, slot, element. Otherwise the largest size is the number of slots.
     """
     caches = cache_pairs((one.name for one in inputs), outputs)
     others = [one for one in inputs if one.name not in caches]

@@ -63,7 +63,7 @@ def _upstream_values(model: onnx.ModelProto, values: Collection[str]) -> set[str
 
 
 def _input_names(node: onnx.NodeProto) -> Iterator[str]:
-    """Return the values that a node reads, including those that its inner graphs take from outer scopes."""
+    """Return the values that a node reads, including captures of its inner graphs."""
     yield from (name for name in node.input if name)
     for attribute in node.attribute:
         if attribute.HasField("g"):

@@ -1,4 +1,4 @@
-"""Kernels that ONNX Runtime has, from its own list, which is not part of its API and may be missing."""
+"""Kernels of ONNX Runtime, from its internal list, which is not part of the API and may be missing."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def _dtypes(node: ir.Node, schema: onnx.defs.OpSchema) -> dict[str, set[str]]:
 
 
 OLDEST_RUNTIME = "1.22"
-"""Oldest ONNX Runtime that the package runs with and that loads its output; equal to the version in setup.cfg."""
+"""Oldest supported ONNX Runtime, which also loads converted models; equal to the version in setup.cfg."""
 LOADED_FROM = {23: "1.23", 24: "1.24", 25: "1.24", 26: "1.25"}
 """First ONNX Runtime that loads an opset; older opsets load in 1.22. Measured by opening a model in each version."""
 NIBBLES_FROM = "1.23"
 """First ONNX Runtime that casts int4 and uint4."""
 WINDOWS_FROM = "1.24"
-"""First ONNX Runtime whose GroupQueryAttention limits attention to a window; 1.22 and 1.23 compute other values."""
+"""First ONNX Runtime with GroupQueryAttention limited to a window; 1.22 and 1.23 compute other values."""
 
 SCATTERS_FROM = "1.25"
 """First ONNX Runtime with TensorScatter on the CPU; 1.24 loads opset 24 without it."""

@@ -67,7 +67,7 @@ def remove_own(given: MutableMapping[str, str]) -> None:
 
 
 class CarriedState(NamedTuple):
-    """A graph output whose value is the graph input of the next run.
+    """A graph output that is fed into a graph input of the next run.
 
     ``shape`` has -1 for dynamic dimensions. ``initial`` is a scalar for all elements or a list in C order; it is used if
     the input has no initializer.
@@ -243,7 +243,8 @@ def node_props(operators: Iterable[tuple[int, int]], handler: str, pack: str, na
     """Return the metadata of a node.
 
     ``operators``: (subgraph, operator) of each TFLite operator that it was lowered from, preceded by the calls that
-    contain it. ``handler``, ``pack``: by which it was lowered. ``name``: the operator's name in TFLite.
+    contain it. ``handler``, ``pack``: the handler that lowered it, and its pack. ``name``: the operator's name in
+    TFLite.
     """
     texts = ",".join(f"{subgraph}:{index}" for subgraph, index in operators)
     return {PREFIX + "operators": texts, PREFIX + "handler": handler, PREFIX + "pack": pack, PREFIX + "name": name}
@@ -269,7 +270,7 @@ def replace_places(
     tensors: Mapping[tuple[int, int], tuple[int, int]],
     operators: Mapping[tuple[int, int], tuple[int, int]],
 ) -> None:
-    """Replace tensors and operators by others; a tensor without another stays, an operator is removed."""
+    """Replace tensors and operators by others; a tensor that is not in the mapping is kept, an operator is removed."""
     held = read_tensor("", given)
     if held is not None and (held.subgraph, held.tensor) in tensors:
         graph, index = tensors[held.subgraph, held.tensor]

@@ -61,7 +61,8 @@ def unusable_names(new: Sequence[str], taken: Collection[str]) -> list[str]:
 def resolve_keys(
     given: Mapping[str, T], names: Sequence[str], stored: Sequence[str], flag: str, positions: int | None = None
 ) -> dict[str, T]:
-    """Return values given by name, by the name of the TFLite tensor, or by position, under the names; others as they are.
+    """Return values given by name, by the name of the TFLite tensor, or by position, under the names; other names are
+    unchanged.
 
     ``names`` and ``stored``: both names of each graph input or output. ``positions``: how many of them, from the first, have
     a position. ``flag``: the option, for messages. Raises UnsupportedOption if one of them is given twice.

@@ -27,7 +27,7 @@ def should_open(model: ir.Model, asked: str) -> bool:
     """True if the model is to be opened. Raises MissingExtra for "full" without ONNX Runtime.
 
     ``asked``: "full", "standard" (never), or "auto" (if ONNX Runtime is installed, opening is cheap or the dtypes are
-    doubtful, and no operator needs a library of its own).
+    doubtful, and no operator needs a custom library).
     """
     if asked == "standard":
         return False
@@ -60,7 +60,7 @@ def check_opens(model: ir.Model, source: str | bytes, opsets: tuple[int, int]) -
 
 
 def foreign_domains(model: ir.Model) -> tuple[str, ...]:
-    """Return the sorted domains that neither ONNX Runtime nor the model's own functions implement."""
+    """Return the sorted domains that neither ONNX Runtime nor functions of the model implement."""
     own = {domain for domain, _, _ in model.functions}
     return tuple(sorted({node.domain for node in model.graph.all_nodes()} - DOMAINS - own))
 

@@ -12,9 +12,9 @@ from onnx_tflite_plugin.source.model import Array
 
 
 class BoundArrays:
-    """Outputs and states of a session in memory of their own, which each run overwrites.
+    """Preallocated outputs and states of a session, which each run overwrites.
 
-    ``states``: inputs that may have an initializer, whose value they have if they are not fed. All have static shapes.
+    ``states``: inputs that may have an initializer, the value if they are not fed. All have static shapes.
     """
 
     def __init__(self, session: Any, states: Sequence[Port], outputs: Sequence[Port]) -> None:

@@ -13,8 +13,8 @@ from onnx_tflite_plugin.source.model import Array
 class BoundCaches:
     """Runs of a session with bound caches.
 
-    ``pairs``: the outputs by the inputs whose next values they are. ``in_place``: the model writes an input's memory; otherwise two
-    buffers of each cache take turns.
+    ``pairs``: for each input, the output with its next value. ``in_place``: the model writes an input's memory;
+    otherwise two buffers of each cache take turns.
     """
 
     def __init__(self, session: Any, pairs: Mapping[str, str], *, in_place: bool) -> None:
@@ -46,7 +46,7 @@ class BoundCaches:
 
 
 def _copy_to_value(array: Array) -> Any:
-    """Return a value of ONNX Runtime's own memory that holds an array."""
+    """Return an array as a value in ONNX Runtime's memory."""
     from onnxruntime import OrtValue
 
     value = OrtValue.ortvalue_from_shape_and_type(list(array.shape), array.dtype.type)

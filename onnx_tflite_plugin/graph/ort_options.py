@@ -16,7 +16,7 @@ Models of 0.1 to 0.8 MiB (keyword spotting, wake words at 96 pixels: 0.1 to 0.4 
 with two, and 1.3 to 1.5 times as long with two that do not spin.
 """
 ABUNDANT = 2**26
-"""Bytes of intermediate tensors up to which they may all have memory of their own.
+"""Maximum bytes of intermediate tensors that are all kept in memory at once.
 
 ONNX Runtime then takes 0.91 to 0.95 of the time for transformers and networks of many small nodes, and the same for the rest
 (Intel Xeon, Sapphire Rapids, ONNX Runtime 1.32).

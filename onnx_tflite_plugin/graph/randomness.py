@@ -1,4 +1,4 @@
-"""Nodes that draw random numbers."""
+"""Nodes that generate random numbers."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
-"""ONNX operators whose results differ from run to run."""
+"""ONNX operators with different results in each run."""
 
 
 def random_nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    """Yield the nodes of a graph that draw random numbers, themselves or in a body."""
+    """Yield the nodes of a graph that generate random numbers, also in a body."""
     return (node for node in graph.node if _draws(node))
 
 
 def random_operators(graph: GraphProto) -> frozenset[int]:
-    """Return the TFLite operators, by index, whose nodes draw random numbers."""
+    """Return the indices of TFLite operators with nodes that generate random numbers."""
     return frozenset(index for node in random_nodes(graph) for index in belongs_to(props(node.metadata_props)))
 
 

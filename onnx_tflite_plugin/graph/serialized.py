@@ -54,8 +54,8 @@ def _read_start(path: Path) -> bytes:
 def remove_constant_infos(graph: onnx.GraphProto) -> None:
     """Remove initializers from ``value_info``, also in inner graphs.
 
-    An initializer has its own dtype and shape. Tools that change an initializer (onnxruntime.quantization transposes
-    weights) leave its entry stale, and shape inference then reports a contradiction.
+    An initializer is described by its dtype and shape. Tools that change an initializer (onnxruntime.quantization
+    transposes weights) leave its entry stale, and shape inference then reports a contradiction.
     """
     constants = {tensor.name for tensor in graph.initializer}
     kept = [info for info in graph.value_info if info.name not in constants]

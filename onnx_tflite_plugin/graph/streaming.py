@@ -1,7 +1,7 @@
 """Large models without a copy of their weights: a protobuf with references to check, and a file written tensor by tensor.
 
-A ``ModelProto`` holds every weight, and its serialized form a second time. Here large initializers of the main graph are taken out
-while the rest is serialized, and each is encoded only as it is written. The file has the same bytes.
+A ``ModelProto`` holds every weight, and its serialized form a second time. Here large initializers of the main graph
+are removed before the rest is serialized, and each is encoded while it is written. The file has the same bytes.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 STREAMED_BYTES = 16 << 20
-"""Weights from which a model is checked and written without a copy. Below, one protobuf for all uses takes less time."""
+"""Minimum weight bytes to check and write a model without a copy. Below, one protobuf for all uses takes less time."""
 INLINE_BYTES = 1 << 10
-"""Largest initializer that stays in the protobuf; shape inference reads shapes and axes, which are smaller."""
+"""Largest initializer that is kept in the protobuf; shape inference reads shapes and axes, which are smaller."""
 _Message = TypeVar("_Message", "onnx.ModelProto", "onnx.GraphProto", "onnx.TensorProto")
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # field numbers in onnx.proto
 
 
 def proto_to_check(model: ir.Model) -> onnx.ModelProto:
-    """Return the model with large initializers as graph inputs, which ONNX's checker treats alike."""
+    """Return the model with large initializers as graph inputs, which ONNX's checker treats in the same way."""
     import onnx
 
     with _without_weights(model) as weights:
         proto = to_proto(model)
     graph, given = proto.graph, {info.name for info in proto.graph.input}
     kept = [tensor for tensor in graph.initializer if tensor.name not in weights]
-    moved = [tensor for tensor in graph.initializer if tensor.name in weights and tensor.name not in given]
-    infos = [onnx.helper.make_tensor_value_info(t.name, t.data_type, list(t.dims)) for t in moved]
+    external = [tensor for tensor in graph.initializer if tensor.name in weights and tensor.name not in given]
+    infos = [onnx.helper.make_tensor_value_info(t.name, t.data_type, list(t.dims)) for t in external]
     del graph.initializer[:]
     graph.initializer.extend(kept)
     graph.input.extend(infos)

@@ -170,7 +170,7 @@ class Hooks:
         """Raise HandlerError if a pack that the model uses has failed hooks."""
         problems = [failed.problem(pack) for pack in sorted(used) for failed in self.failures.get(pack, ())]
         if problems:
-            raise HandlerError("an op pack that the model uses does not work:", problems)
+            raise HandlerError("an op pack that the model uses fails:", problems)
 
     def after_lowering(
         self, op: Operator, outputs: tuple[ir.Value | None, ...], used: Collection[str]

@@ -79,7 +79,7 @@ class Host:
     ``prefer`` and ``block`` name packs; ``packs`` limits them to ``"builtin"`` or a list of names. Raises
     UnsupportedOption if a pack to prefer or to limit to is not installed.
     ``offers`` replaces the installed entry points, except for the built-in targets. ``handlers`` adds unpackaged
-    handlers as pack ``"inline"``. ``keep_unknown``: an unclaimed operator becomes a node of its own domain.
+    handlers as pack ``"inline"``. ``keep_unknown``: an unclaimed operator becomes a node of a separate domain.
     """
 
     def __init__(
@@ -216,7 +216,9 @@ class Host:
         return fusion
 
     def _pattern_names(self) -> set[str]:
-        """Return names besides the schema's that patterns may contain: those of entry points, and of loadable fusions."""
+        """Return the names that patterns may contain besides the schema's: names of entry points and of loadable
+        fusions.
+        """
         names = {*self._by_code}
         for offer in self._fusion_offers:
             with suppress(Failed):
@@ -228,7 +230,7 @@ class Host:
         return sorted((offer.code, offer.pack) for offer in self.offers if offer.group == HANDLERS)
 
     def handlers(self, codes: Collection[str] | None = None) -> Iterator[tuple[str, str, Handler | Failed]]:
-        """Yield (code, pack, handler or Failed) for all discovered handlers, or those of ``codes``, by code."""
+        """Yield (code, pack, handler or Failed) for all discovered handlers, or only for ``codes``, by code."""
         for offer in sorted((o for o in self.offers if o.group == HANDLERS), key=lambda o: (o.code, o.pack)):
             if codes is not None and offer.code not in codes:
                 continue
@@ -270,7 +272,7 @@ class Host:
         return Bound(op, kept, BUILTIN, (op,))
 
     def skipped_packs(self) -> list[str]:
-        """Return the packs whose hooks are skipped, with reasons: they might have claimed unsupported operators."""
+        """Return the packs with skipped hooks and the reasons: they might have claimed unsupported operators."""
         return [
             f"{describe_skipped_hooks(pack)}: {failed.reason}"
             for pack, all_ in self.hooks.failures.items()

@@ -25,11 +25,11 @@ from onnx_tflite_plugin.host.missing_operators import describe_location, describ
 from onnx_tflite_plugin.source.model import Model, Operator
 
 Take = Callable[[Operator, Target, int], Bound | Problem]
-"""Function that returns an operator with its handler, or the problem that there is none."""
+"""Function that returns an operator with its handler, or a problem if no handler accepts it."""
 
 
 class ModelBinding:
-    """The operators of a model with their handlers, as far as they are bound.
+    """Operators of a model and their handlers, bound so far.
 
     ``skipped``: failures of hooks that are skipped, by pack; ``unused``: entry points that are unused. Either might have been for
     an operator without a handler.
@@ -55,11 +55,11 @@ class ModelBinding:
 
     def bind(self) -> BoundModel:
         """Return the bound model. Raises InvalidModel and UnsupportedOperator with all problems."""
-        waiting = [self.model.root]
-        while waiting:
-            index = waiting.pop()
+        pending = [self.model.root]
+        while pending:
+            index = pending.pop()
             if index not in self.graphs:
-                waiting += self._bind_graph(index)
+                pending += self._bind_graph(index)
         if self.contradictions:
             raise InvalidModel(CONTRADICTION, self.contradictions)
         if self.missing:
@@ -95,7 +95,7 @@ class ModelBinding:
     def _bind_operators(
         self, operators: Sequence[Operator], evaluation: Evaluation, within: tuple[int, ...]
     ) -> Iterator[tuple[Operator, Bound | Problem]]:
-        """Yield each operator with its handler, or the problem that there is none.
+        """Yield each operator with its handler, or a problem if no handler accepts it.
 
         Calls are replaced by the operators of the inlined subgraph, and operators with ``rewrite`` by their replacements.
         ``within``: the subgraph and those being inlined into it.

@@ -44,7 +44,7 @@ class Offer:
 
     @cached_property
     def needs(self) -> frozenset[str]:
-        """Return the operators in ``module:attribute [CODE, CODE]``, of which the fusion needs at least one.
+        """Return the operators in ``module:attribute [CODE, CODE]``; a model must have one of them to load the fusion.
 
         Empty: unknown. Parsed from the value, because ``EntryPoint.extras`` splits ``CUSTOM.MyOp`` in two.
         """
@@ -148,7 +148,7 @@ _REINSTALL = "correct the entry point, and install the pack again (pip install -
 
 @cache
 def _parse_offers(text: str, pack: str, requirements: tuple[str, ...]) -> tuple[Offer, ...]:
-    """Return the offers in a distribution's metadata, including those of groups of the project that do not exist.
+    """Return the offers in a distribution's metadata, including offers in groups of the project that do not exist.
 
     Cached, because hosts for many files read the same metadata.
     """

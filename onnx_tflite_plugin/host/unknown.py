@@ -1,4 +1,4 @@
-"""Unsupported operators kept as nodes of their own domain, for runtimes with kernels for them."""
+"""Unsupported operators kept as nodes of a separate domain, for runtimes with kernels for them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _lower(ctx: Any, *inputs: Any) -> Any:
 
 def _attributes(op: Operator) -> dict[str, Any]:
     """Return options by name; ``custom_options`` as bytes if not all of them can be attributes."""
-    inner = [value for value in op.options.values() if isinstance(value, Options)]  # a composite's own attributes
+    inner = [value for value in op.options.values() if isinstance(value, Options)]  # attributes of the composite
     options = {name: value for fields in (op.options, *inner) for name, value in fields.items() if value not in inner}
     given = {name: value for name, value in options.items() if _is_attribute_value(value)}
     if op.custom_options and len(given) < max(len(options), 1):

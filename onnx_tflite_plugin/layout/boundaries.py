@@ -37,7 +37,7 @@ def tensor_at(place: Place) -> Tensor:
 
 
 def boundary_values(model: BoundModel) -> list[BoundaryValue]:
-    """Return values of rank 3 or more that operators pass to their subgraphs and back, and whose layout is free.
+    """Return values of rank 3 or more with a flexible layout that operators pass to their subgraphs and back.
 
     Excluded are values with tensors of different ranks and subgraphs that are also called without declared boundaries.
     """
@@ -76,7 +76,9 @@ def _place_pairs(model: BoundModel, bound: Bound) -> Iterator[tuple[Place, Place
 
 
 def _file_layout_subgraphs(model: BoundModel) -> set[int]:
-    """Return subgraphs that are called in the file's layout: the root, and those of operators without declared boundaries."""
+    """Return subgraphs that are called in the file's layout: the root, and subgraphs of operators without declared
+    boundaries.
+    """
     others = [bound for bound in model.operators() if bound.declared.boundary is None]
     return {model.source.root, *(index for bound in others for index in bound.declared.subgraphs)}
 
@@ -101,14 +103,14 @@ def boundaries_by_tensor(values: Sequence[BoundaryValue]) -> Mapping[Tensor, lis
 def execution_counts(model: BoundModel) -> Mapping[int, int]:
     """Return the weight of each subgraph by index: the estimated number of executions, loops counted."""
     counted = {model.source.root: 1}
-    waiting = [model.source.root]
-    while waiting:
-        index = waiting.pop()
+    pending = [model.source.root]
+    while pending:
+        index = pending.pop()
         for bound in model.graphs[index].operators:
             passed = bound.declared.boundary
             executions = counted[index] * (LOOP_ITERATIONS if passed is not None and passed.loops else 1)
             for called in bound.declared.subgraphs:
                 if counted.get(called, 0) < executions:
                     counted[called] = executions
-                    waiting.append(called)
+                    pending.append(called)
     return counted

@@ -97,7 +97,7 @@ def layout_constraint(bound: Bound, squeeze: bool = False) -> LayoutConstraint:
         return LayoutConstraint(bound, declaration, None, {})
     aligned = bound.declared.aligned
     if axes is None and not aligned:
-        return LayoutConstraint(bound, declaration, None, {})  # an instance whose axes cannot be followed
+        return LayoutConstraint(bound, declaration, None, {})  # an instance with unknown axes
     groups = default_axes(bound) if axes is None else _axis_groups(op, axes)
     if aligned:
         _check_result_ranks(op, groups)
@@ -168,14 +168,14 @@ def _implicit_letters(op: Operator, declaration: Implicit, declared: str) -> dic
     groups_of = {**dict(enumerate(inputs)), **{~k: g for k, g in enumerate(outputs)}}
     present = [slot for slot in declaration.onnx if op.tensor(slot) is not None]
     letters = {slot: ["".join(group) for group in groups_of.get(slot) or ()] for slot in present}
-    for slot, of in letters.items():
-        if "..." in of:
+    for slot, slot_letters in letters.items():
+        if "..." in slot_letters:
             raise AxesError(
                 f"slot {slot}: layout=Implicit requires the layout {declaration.onnx[slot]!r}, whose letters are not in the axes "
-                f"{' '.join(of)!r}; write the letter of each axis in place of '...'"
+                f"{' '.join(slot_letters)!r}; write the letter of each axis in place of '...'"
             )
-        if len(of) != op[slot].rank:
-            raise RankError(f"slot {slot}: axes {' '.join(of)!r} do not fit a tensor of rank {op[slot].rank}")
+        if len(slot_letters) != op[slot].rank:
+            raise RankError(f"slot {slot}: axes {' '.join(slot_letters)!r} do not fit a tensor of rank {op[slot].rank}")
     return letters
 
 

@@ -54,9 +54,9 @@ class PlannedTranspose(NamedTuple):
 class LayoutPlan(NamedTuple):
     """Layouts per operator slot and per graph input and output, the plan's cost, and whether that is proven minimal.
 
-    ``chosen_for_speed``: operators for whose speed the plan moves more bytes than it must, with the byte equivalents saved by
-    each. ``differences``: the number of operators, graph inputs and outputs, and boundary values that may have another layout
-    than in a local plan; if it is 0 both plans are the same.
+    ``chosen_for_speed``: operators for which the plan transposes more bytes than the minimum, with the saved time in
+    byte equivalents. ``differences``: the number of operators, graph inputs and outputs, and boundary values that may
+    have another layout than in a local plan; if it is 0 both plans are the same.
     """
 
     operator_layouts: Mapping[Bound, OperatorLayout]
@@ -195,7 +195,7 @@ def _misfit_problem(bound: Bound, error: Exception) -> Problem:
 
 
 def _layout_cost(constraint: LayoutConstraint, layout: OperatorLayout, prices: Prices, bytes_of: Bytes) -> int:
-    """Return what the operator itself costs in this layout."""
+    """Return the cost of the operator itself in this layout."""
     price = constraint.bound.declared.axis_price
     if price is None or constraint.shared_axes is None or price.slot not in constraint.shared_axes.slots:
         return 0
@@ -290,7 +290,7 @@ def _choices_for_speed(
     wires: tuple[solver.Wire, ...],
     solution: solver.Solution,
 ) -> tuple[tuple[str, int], ...]:
-    """Return operators that would be slower if only transposes counted, and what the plan saves for each."""
+    """Return operators that would be slower if only transposes counted, and the saving for each."""
     if not any(map(any, charges)):
         return ()
     plain = solver.solve(solver.LabelingProblem(tuple((0,) * len(prices) for prices in charges), wires))

@@ -39,7 +39,7 @@ def propagate_layouts(
     """Return candidate layouts per flexible operator and per free graph input or output.
 
     Layouts are propagated from the slots whose layout is fixed. An operator that no layout reaches keeps the file's layout;
-    this is also a candidate where all others have a cost of their own. Operators that hold one state share the candidates of
+    this is also a candidate if all others have an operator cost. Operators that hold one state share the candidates of
     their first one, which ``representatives`` maps them to. The permutations of ``boundaries`` are extended in place.
     Label 0, which wins ties, has unit axes in all slots or in none; among those the file's layout comes first if it is a
     candidate.
@@ -103,9 +103,9 @@ class _Propagation(NamedTuple):
 
     def offer(self, tensor: Tensor, layout: TensorLayout) -> None:
         """Propagate a layout in which ``tensor`` is produced or consumed to the flexible operators that use it."""
-        waiting = [(tensor, layout)]
-        while waiting:
-            tensor, layout = waiting.pop()
+        pending = [(tensor, layout)]
+        while pending:
+            tensor, layout = pending.pop()
             if tensor.is_constant or (tensor, layout) in self.visited:
                 continue
             self.visited.add((tensor, layout))  # a user that rejects a layout now rejects it later, too
@@ -117,13 +117,13 @@ class _Propagation(NamedTuple):
             ):
                 seen.append(layout)
             for boundary in self.boundaries.get(tensor, ()):
-                waiting.extend(self._cross_boundary(boundary, tuple(layout_permutation(layout) or ())))
+                pending.extend(self._cross_boundary(boundary, tuple(layout_permutation(layout) or ())))
             for bound, slot in self.users.get(tensor, ()):
                 shared_axes = self.constraints[bound].shared_axes
                 if shared_axes is not None and slot in shared_axes.slots:
                     wanted = shared_axes.operator_layout(layout, slot)
                     if wanted is not None:
-                        waiting.extend(self._append_candidate(bound, wanted))
+                        pending.extend(self._append_candidate(bound, wanted))
 
     def _cross_boundary(self, boundary: BoundaryValue, perm: tuple[int, ...]) -> list[tuple[Tensor, TensorLayout]]:
         """Return the layouts that a permutation on one side of a subgraph boundary gives to all its tensors."""

@@ -23,8 +23,8 @@ def roof_dual(costs: Sequence[int], terms: Terms, ties: Sequence[int], work: Wor
     """Return the variables to make true, and a lower bound of the cost, which is attained if the problem is submodular.
 
     ``costs``: of each literal when it is true. ``ties``: secondary costs that choose among equal costs, in total less than
-    ``len(costs) ** 2``; they are ignored if that takes much longer. The result costs no more than all false, and is all
-    false if that is a minimum and ties prefer it.
+    ``len(costs) ** 2``; they are ignored if using them takes much longer. The result costs no more than all false, and
+    is all false if that is a minimum and ties prefer it.
     """
     kept = _literals_with_nodes(len(costs), terms)
     node = [-1] * len(costs)

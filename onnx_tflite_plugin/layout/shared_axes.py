@@ -134,7 +134,8 @@ class SharedAxes:
     def operator_layout(self, layout: TensorLayout, slot: int) -> OperatorLayout | None:
         """Return the operator layout that gives ``layout`` in the slot; letters that the slot lacks follow their predecessor.
 
-        A unit axis that the layout leaves out stays out. Returns ``None`` if the layout splits a letter that may not be split.
+        A unit axis that the layout omits is not restored. Returns ``None`` if the layout splits a letter that may not
+        be split.
         """
         axes = self.slots[slot]
         letters = {letter for group in axes.groups for letter in group}
@@ -261,11 +262,11 @@ def merge_letters(rows: Iterable[Sequence[str]]) -> tuple[str, ...]:
             if not _is_reachable(after, second, first):
                 after[first].add(second)
     letters: list[str] = []
-    waiting = list(after)
-    while waiting:
-        ready = next(a for a in waiting if not any(a in after[b] for b in waiting))
+    pending = list(after)
+    while pending:
+        ready = next(a for a in pending if not any(a in after[b] for b in pending))
         letters.append(ready)
-        waiting.remove(ready)
+        pending.remove(ready)
     return tuple(letters)
 
 

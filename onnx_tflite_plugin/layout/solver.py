@@ -3,7 +3,7 @@
     minimize  sum over variables of prices[i][x_i]
             + sum over wires of weight * |{key of each consumer} - {key of the producer}|
 
-Per key v, a wire is a term: ``weight`` if some consumer has key v and the producer has not. In a *move*, every
+Each key v of a wire gives one term: ``weight`` if a consumer has key v and the producer does not. In a *move*, every
 variable either keeps its label or changes it to a proposed one. Then "this pin has key v" is a literal, and a minimum
 cut (:mod:`.roof_dual`) finds the best move, or changes that are part of it.
 
@@ -15,7 +15,7 @@ Each connected component is solved by the first of these methods that ends withi
   labels have the same meaning everywhere this is alpha-expansion.
 - ``greedy``: proposals accepted as a whole if that lowers the cost, then variables one by one.
 
-The first two are exact. Among labellings of equal cost the one with more labels 0 is preferred.
+The first two are exact. Among labelings of equal cost, the one with more labels 0 is preferred.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Pin(NamedTuple):
 
 
 class Wire(NamedTuple):
-    """A tensor: ``weight`` (nonnegative) is paid for each key that a consumer has and the producer has not."""
+    """A tensor: costs ``weight`` (nonnegative) for each key that a consumer has and the producer does not."""
 
     weight: int
     producer: Pin
@@ -136,7 +136,7 @@ def _components(problem: LabelingProblem) -> list[_Component]:
 
 @dataclass(frozen=True)
 class _Component:
-    """Connected variables. The methods change ``labels``, those of the whole problem, in place."""
+    """Connected variables. The methods change ``labels`` of the whole problem in place."""
 
     prices: Sequence[Sequence[int]]
     variables: list[int]
@@ -167,7 +167,7 @@ class _Component:
     # --- moves: the best combination of the labels and a proposal ------------------------------
 
     def _fuse(self, labels: list[int], proposal: dict[int, int], wires: Iterable[Wire], work: Work) -> tuple[bool, int]:
-        """Change to the labels of ``proposal``, which differ from the current ones, that lower the cost.
+        """Adopt the labels of ``proposal`` that lower the cost; all differ from the current labels.
 
         ``wires`` are all that touch the proposal's variables. Returns whether anything changed, and a lower bound of the cost of
         these variables and wires after any move.
@@ -225,7 +225,7 @@ class _Component:
     # --- tables: exact, if few variables are connected at a time ------------------------------
 
     def _eliminate(self, labels: list[int], limit: int, work: Work) -> bool:
-        """Label all variables at minimum cost; return False, with none labeled, if that takes tables over ``limit``."""
+        """Label all variables at minimum cost. Returns False without changes if a table would exceed ``limit``."""
         sizes = {variable: len(self.prices[variable]) for variable in self.variables}
         scopes = [
             tuple(sorted({pin.variable for pin in (wire.producer, *wire.consumers) if pin.variable in sizes}))
@@ -320,7 +320,8 @@ class _Component:
         return [self.wires[number] for number in numbers]
 
     def _proposals(self, work: Work) -> Iterator[dict[int, int]]:
-        """Yield labellings of some variables, each propagated from one label by equal keys; every label is in at least one.
+        """Yield labelings of some variables, each propagated from one label by equal keys. Together they contain every
+        label.
 
         They do not depend on the current labels, so each is computed once, on first use. Its work is counted every time.
         """
@@ -363,7 +364,7 @@ class _Component:
             yield proposal, effort
 
     def _labels_by_key(self, wire: Wire) -> dict[Hashable, list[tuple[int, int]]]:
-        """Return by key the variables of a wire that can have it, each with its first label that does."""
+        """Return for each key of a wire the variables that can have it, each with its first such label."""
         by_key = defaultdict[Hashable, list[tuple[int, int]]](list)
         for variable, keys in (wire.producer, *wire.consumers):
             if variable in self._pins_by_variable:

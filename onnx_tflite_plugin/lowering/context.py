@@ -273,7 +273,7 @@ class Context:
         return resource
 
     def assign(self, slot: int, value: Value) -> None:
-        """Set the next value of a variable tensor operand, in the order and form in which the slot is delivered."""
+        """Set the next value of a variable tensor operand, in the layout and form of the delivered slot."""
         form = FILE if slot in self.bound.declared.quantization.file_slots else form_of(self.operands.arithmetic)
         self.scope.assign(self.op[slot], require_value(value), self.layout(slot), form)
 

@@ -1,4 +1,4 @@
-"""Nodes as they are emitted: schema-checked, named, and marked with where they come from."""
+"""Emission of nodes: schema checks, names, and metadata of their origin."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def onnx_dtype(name: str) -> ir.DataType:
 
 
 class Emitter:
-    """Collects the nodes of one ONNX model; those of an inner graph inside :meth:`nested`."""
+    """Collects the nodes of one ONNX model; inside :meth:`nested`, of an inner graph."""
 
     def __init__(self, opset: int, names: UniqueNames, widens: Mapping[str, Mapping[str, str]] | None = None) -> None:
         self.opset = opset
@@ -167,8 +167,8 @@ class Emitter:
         narrow, wide, kind = self._widening_for(schema, values, given)
         if wide:
             values = [
-                self._convert_operand(operand, value, wide) if of == kind and _dtype(value) == narrow else value
-                for operand, value, of in zip(
+                self._convert_operand(operand, value, wide) if type_name == kind and _dtype(value) == narrow else value
+                for operand, value, type_name in zip(
                     operands, values, _type_names(signature.inputs, len(values)), strict=False
                 )
             ]
@@ -177,7 +177,10 @@ class Emitter:
         if not wide:
             return results
         kinds = _type_names(signature.outputs, len(results))
-        return [self._cast(value, narrow) if of == kind else value for value, of in zip(results, kinds, strict=True)]
+        return [
+            self._cast(value, narrow) if type_name == kind else value
+            for value, type_name in zip(results, kinds, strict=True)
+        ]
 
     def _emit_function(self, body: onnx.FunctionProto, inputs: Sequence[Operand]) -> list[ir.Value]:
         """Emit the nodes of a function of ONNX operators, and return its outputs."""
@@ -201,7 +204,7 @@ class Emitter:
         signature = signature_of(schema)
         kinds = _type_names(signature.inputs, len(values))
         kind = signature.outputs[0] if signature.outputs[0] in kinds else kinds[0]
-        dtypes = {_dtype(value) for value, of in zip(values, kinds, strict=True) if of == kind}
+        dtypes = {_dtype(value) for value, type_name in zip(values, kinds, strict=True) if type_name == kind}
         narrow = next((dtype for dtype in dtypes if dtype in row), "")
         return narrow, row.get(narrow, ""), kind
 
@@ -292,7 +295,7 @@ def _check_schema(
 
 
 def _type_names(formal: Sequence[str], count: int) -> list[str]:
-    """Return the schema's type name of each of ``count`` operands, the last of which may repeat."""
+    """Return the schema's type names of ``count`` operands; the last may repeat."""
     return [formal[min(k, len(formal) - 1)] for k in range(count)]
 
 
@@ -344,7 +347,7 @@ def _output_type(
 
 
 def _attribute(name: str, value: Any, schema: onnx.defs.OpSchema | None) -> ir.Attr:
-    """Return an attribute of the schema's type; without a schema, of the value's own type."""
+    """Return an attribute of the schema's type; without a schema, of the value's type."""
     kind = _attribute_type(value) if schema is None else attributes_of(schema)[name]
     if kind == ir.AttributeType.INT:
         value = int(onnx_dtype(value)) if isinstance(value, str) else int(value)

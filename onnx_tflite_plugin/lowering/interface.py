@@ -39,10 +39,10 @@ def select_signature(model: Model, key: str | None) -> Signature | None:
 def apply_signature(model: Model, signature: Signature | None) -> tuple[Model, InterfaceNames]:
     """Return the model with the signature's subgraph as its main one, and the names of its inputs and outputs.
 
-    Positions are those of the subgraph, so that code that was written for ``get_input_details()`` and
-    ``get_output_details()`` finds the same tensor; names are the signature's, or the tensor's own. Outputs that only
-    the signature has, which lie inside the subgraph, come last. An output with the name of an input, as language
-    models name their caches, becomes ``NAME:next``, as states do. An empty or repeated name gets ``#index``.
+    Positions are the subgraph's, so that code for ``get_input_details()`` and ``get_output_details()`` finds the same
+    tensor; names are the signature's, or else the tensor's. Outputs that only the signature has, which lie inside the
+    subgraph, come last. An output with the name of an input, as language models name their caches, becomes
+    ``NAME:next``, as states do. An empty or repeated name gets ``#index``.
     """
     if signature is None:
         sides = [[(None, tensor) for tensor in tensors] for tensors in (model.main.inputs, model.main.outputs)]

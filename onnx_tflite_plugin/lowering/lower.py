@@ -112,7 +112,7 @@ def _graph_input(scope: Scope, tensor: Tensor, name: str, layout: TensorLayout) 
 def _graph_output(
     scope: Scope, tensor: Tensor, name: str, layout: TensorLayout, before: Collection[ir.Value]
 ) -> ir.Value:
-    """Return the graph output: the tensor in its interface layout and the file's dtype, under its own name."""
+    """Return the graph output: the tensor in its interface layout, with the file's dtype and its output name."""
     value = scope.values.get(tensor, layout, FILE)
     producer = value.producer()
     if (

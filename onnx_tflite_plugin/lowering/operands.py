@@ -110,7 +110,7 @@ class Operands:
         return self.scope.storage.weights(self.bound, tensor) if tensor.is_constant else Weights.DEQUANTIZED
 
     def _fetch_integers(self, tensor: Tensor, slot: int) -> ir.Value:
-        """Return quantized values as they are delivered; requantized if the tensor is kept in another dtype."""
+        """Return quantized values in the delivered form; requantized if the tensor is kept in another dtype."""
         values, layout, delivered = self.scope.values, self.layout(slot), self.storage(slot)
         if self.scope.storage.storage(tensor).shift == delivered.shift:
             return values.get(tensor, layout, STORED)
@@ -147,7 +147,7 @@ class Operands:
         return self._node("Gather", np.argsort(perm).astype(np.int64), value, axis=0)
 
     def _slot_of_axes(self) -> int:
-        """Return the slot to whose axes axis numbers refer: the first data operand."""
+        """Return the slot that axis numbers refer to: the first data operand."""
         declared = self.bound.declared
         for slot in range(len(self.bound.op.inputs)):
             is_data = slot not in declared.holds_axes and slot not in declared.indexed_by_axis

@@ -1,7 +1,7 @@
 """ONNX schemas, and operators adapted to the schema of the model's opset.
 
-Newer opsets turned some attributes into operands. Both are matched by name: an operand that the schema lacks becomes the
-attribute of that name, and vice versa.
+Newer opsets turned some attributes into operands. Operands and attributes are matched by name: an operand that the
+schema lacks becomes the attribute of that name, and vice versa.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ def attributes_of(schema: onnx.defs.OpSchema) -> Mapping[str, ir.AttributeType]:
 class Signature(NamedTuple):
     """Operands and outputs of a schema; the last operand and the last output may repeat.
 
-    ``least`` and ``most``: number of operands. ``inputs`` and ``outputs``: type names. ``uniform``: outputs whose repetitions have
-    one dtype. ``only``: dtypes by type name, for type names with a single dtype. ``required``: operands that a node must have.
-    ``optional``: outputs that a node may omit.
+    ``least`` and ``most``: number of operands. ``inputs`` and ``outputs``: type names. ``uniform``: variadic outputs of
+    one dtype. ``only``: dtypes by type name, for type names with a single dtype. ``required``: operands that a node
+    must have. ``optional``: outputs that a node may omit.
     """
 
     least: int

@@ -58,7 +58,7 @@ class NotLowered(Exception):
 
 
 class Scope:
-    """Scope of one subgraph. Inlined subgraphs have scopes of their own that share emitter and states.
+    """Scope of one subgraph. Inlined subgraphs have separate scopes with the same emitter and states.
 
     ``within``: the call sites that it is lowered for, the outermost first.
     """

@@ -134,7 +134,7 @@ class States:
                 state.initializing = False
 
     def states_of_subgraphs(self, model: BoundModel, subgraphs: Iterable[int]) -> list[State]:
-        """Return the states that the subgraphs, or those they call, may read or write, each with dtype and shape declared.
+        """Return the states, with declared dtype and shape, that the subgraphs or their callees may read or write.
 
         A resource operand of the subgraph may be any state mentioned so far. Variable tensors are reset: LiteRT allocates the tensors
         of a called subgraph at each run (Eval, kernels/while.cc).
@@ -185,7 +185,7 @@ class States:
             if state.input is None:
                 continue
             following = state.get()
-            # The output needs a name of its own: it may be a graph input, an unchanged state or a constant.
+            # The output needs a separate name: it may be a graph input, an unchanged state or a constant.
             if following.producer() is None or following in outputs or following in graph_outputs:
                 following = self.emitter.emit("Identity", [following], {})[0]
             following.name = self.emitter.names.unique(f"{state.name}:next")
@@ -212,14 +212,14 @@ def _state_users(model: BoundModel, subgraphs: Iterable[int], seen: set[int]) ->
 
 def _variable_tensors(model: BoundModel, subgraphs: Iterable[int]) -> dict[Tensor, None]:
     """Return the variable tensors that the subgraphs, or those they call, may read or write."""
-    waiting, seen = [*subgraphs], set[int]()
+    pending, seen = [*subgraphs], set[int]()
     variables: dict[Tensor, None] = {}
-    while waiting:
-        index = waiting.pop()
+    while pending:
+        index = pending.pop()
         if index in seen or not 0 <= index < len(model.graphs):
             continue
         seen.add(index)
         for bound in model.graphs[index].operators:
             variables.update(dict.fromkeys(t for t in bound.op.inputs if t is not None and t.is_variable))
-            waiting.extend(bound.declared.subgraphs)
+            pending.extend(bound.declared.subgraphs)
     return variables

@@ -153,13 +153,13 @@ class Values:
             floats = self.convert_layout(self.get(tensor, native, FLOAT), native, layout)
             value = self.quantize(floats, self.plan.storage(tensor), layout)
         elif form is native_form:
-            there = self._made[tensor]
+            existing = self._made[tensor]
             start = next(
-                (o for o, f in there if f is form and drop_unit_axes(o) == drop_unit_axes(layout)),
+                (o for o, f in existing if f is form and drop_unit_axes(o) == drop_unit_axes(layout)),
                 native,
             )
             value = self.convert_layout(
-                there[start, form], add_pair_axis(start, tensor.dtype), add_pair_axis(layout, tensor.dtype)
+                existing[start, form], add_pair_axis(start, tensor.dtype), add_pair_axis(layout, tensor.dtype)
             )
         else:
             forms = {STORED: self.plan.storage(tensor), FILE: file_storage(tensor)}
@@ -172,8 +172,8 @@ class Values:
 
     def convert_layout(self, value: ir.Value, start: TensorLayout, end: TensorLayout) -> ir.Value:
         """Return a value converted from one layout to another."""
-        for here, there in pairwise((start, *intermediate_layouts(start, end), end)):
-            value = self._convert_layout_in_one_step(value, here, there)
+        for source, target in pairwise((start, *intermediate_layouts(start, end), end)):
+            value = self._convert_layout_in_one_step(value, source, target)
         return value
 
     def _convert_layout_in_one_step(self, value: ir.Value, start: TensorLayout, end: TensorLayout) -> ir.Value:

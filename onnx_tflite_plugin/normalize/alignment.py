@@ -83,15 +83,15 @@ class Views:
         return found
 
     def root(self, tensor: Tensor) -> Tensor:
-        """Return the tensor whose elements a tensor has."""
+        """Return the tensor that holds the same elements before views."""
         views = self.views(tensor)
         return views[-1][0] if views else tensor
 
 
 class Alignment:
-    """The comparison of a form with that of another signature, pair by pair of tensors.
+    """Comparison of two signatures, tensor pair by tensor pair.
 
-    ``tensors``: those of the prompt by the places of those of ``other`` that have the same elements. ``operators``: likewise.
+    ``tensors``: tensors of the prompt by the place of the matching tensor of ``other``. ``operators``: likewise.
     """
 
     def __init__(self, other: Views, prompt: Views, handler_of: HandlerOf) -> None:
@@ -136,7 +136,7 @@ class Alignment:
             self.waiting.append(pair)
 
     def _compare(self, one: Tensor, two: Tensor) -> None:
-        """Compare two tensors, and what computes them."""
+        """Compare two tensors and the operators that compute them."""
         maker, second = self.one.maker(one), self.two.maker(two)
         where = maker.index if maker is not None and maker.subgraph == self.one.form.signature.subgraph else 1 << 30
         if not self._fits(one, two):
@@ -153,7 +153,7 @@ class Alignment:
             self.tensors.setdefault(place_of(one), two)
 
     def _fits(self, one: Tensor, two: Tensor) -> bool:
-        """True if two tensors have the same dtype, and the same sizes but for those of 1."""
+        """True if two tensors have the same dtype and, ignoring sizes of 1, the same shape."""
         sizes = squeeze(self.one.form.sizes(one)), squeeze(self.two.form.sizes(two))
         return one.dtype == two.dtype and one.quantization == two.quantization and sizes[0] == sizes[1]
 
@@ -178,7 +178,7 @@ class Alignment:
             elif own.is_constant:
                 number = handler.holds_batch.get(slot)
                 if not (
-                    equal_constants(own, other) or (number is not None and _is_held(own.array, other.array, number))
+                    equal_constants(own, other) or (number is not None and _holds_size(own.array, other.array, number))
                 ):
                     return f"operand {slot}, a constant, is {_brief(own.array)} against {_brief(other.array)}"
             elif not self._fits(own, other):
@@ -199,11 +199,11 @@ class Alignment:
             graph, second = self.one.form.model.subgraphs[index], self.two.form.model.subgraphs[other]
             if (len(graph.inputs), len(graph.outputs)) != (len(second.inputs), len(second.outputs)):
                 return f"calls subgraphs {index} and {other}, which have different inputs or outputs"
-            for own, theirs in zip(graph.inputs, second.inputs, strict=True):
-                if self.given.setdefault(place_of(own), place_of(theirs)) != place_of(theirs):
+            for own, second_tensor in zip(graph.inputs, second.inputs, strict=True):
+                if self.given.setdefault(place_of(own), place_of(second_tensor)) != place_of(second_tensor):
                     return f"calls subgraph {index} for several subgraphs of {self.two.form.signature.key!r}"
-            for own, theirs in zip(graph.outputs, second.outputs, strict=True):
-                self._add(own, theirs)
+            for own, second_tensor in zip(graph.outputs, second.outputs, strict=True):
+                self._add(own, second_tensor)
         return ""
 
 
@@ -233,7 +233,7 @@ def _same_quantization(one: Tensor, two: Tensor) -> bool:
     return sizes and np.array_equal(one.blocks.scales.array, two.blocks.scales.array)
 
 
-def _is_held(own: Array, other: Array, number: int) -> bool:
+def _holds_size(own: Array, other: Array, number: int) -> bool:
     """True if two lists of sizes differ only where the second has the number for any size."""
     return own.shape == other.shape and bool(((own == other) | (other == number)).all())
 

@@ -53,12 +53,14 @@ class Completion:
                 self.head = None
             elif not self._copy_in_place(op):
                 raise Misaligned(
-                    f"{label(op)} is only in {self.one.form.signature.key!r}, and its form for several tokens is not known"
+                    f"{label(op)} is only in {self.one.form.signature.key!r}, and its counterpart for several tokens is unknown"
                 )
         made = {name: self.known.get(place_of(tensor)) for name, tensor in missing.items()}
         lost = next((name for name, tensor in made.items() if tensor is None), None)
         if lost is not None:
-            raise Misaligned(f"output {lost!r} of {self.one.form.signature.key!r} has no form for several tokens")
+            raise Misaligned(
+                f"output {lost!r} of {self.one.form.signature.key!r} has no counterpart for several tokens"
+            )
         added = {name: tensor for name, tensor in made.items() if tensor is not None}
         graph = replace(
             self.graph,
@@ -86,7 +88,7 @@ class Completion:
     # --- copies of operators of earlier layers --------------------------------------------------
 
     def _pattern(self, op: Operator) -> Hashable:
-        """Return what equal operators of the single token have in common."""
+        """Return a key that equal operators of the single token share."""
         handler = self.handler_of(op)
         calls = set() if handler is None else {*handler.subgraphs}
         options = repr(sorted((name, value) for name, value in op.options.items() if name not in calls))
@@ -109,7 +111,7 @@ class Completion:
         return None
 
     def _inputs(self, op: Operator, similar: Operator, form: Operator) -> list[Tensor | None] | None:
-        """Return the operands of a copy; None if one has another shape than that of the copied operator."""
+        """Return the operands of a copy; None if an operand and the copied operator's operand have different shapes."""
         chains: list[tuple[Tensor, list[Operator]] | Tensor | None] = []
         for own, other, shaped in zip(op.inputs, similar.inputs, form.inputs, strict=True):
             if own is None or other is None or shaped is None:
@@ -200,7 +202,7 @@ class Completion:
         return added
 
     def _append(self, op: Operator, source: Operator | None) -> Tensor:
-        """Append a copy of an operator with results of its own, which are those of ``source``; return its first result."""
+        """Append a copy of an operator with new results, modeled on the results of ``source``; return its first result."""
         outputs = tuple(None if t is None else self._add_tensor(t) for t in op.outputs)
         self.operators.append(replace(op, subgraph=self.graph.index, index=len(self.operators), outputs=outputs))
         if source is not None:

@@ -1,4 +1,4 @@
-"""Lists of tensors whose element type the file does not store, completed from the declarations of handlers.
+"""Tensor lists without a stored element type, completed from the declarations of handlers.
 
 Converters before ``variant_tensors`` (TensorFlow 2.13) leave it out. A list becomes an array with a leading axis of as many
 elements as it has tensors.
@@ -47,8 +47,8 @@ def complete_lists(model: Model, host: Host, target: Target) -> Model:
             continue
         for other in variants[1:]:
             lists.join(variants[0], other)
-        lists.learn(variants[0], _contents(claim, host, target))
-    return with_tensors(model, lists.arrays())
+        lists.add_contents(variants[0], _contents(claim, host, target))
+    return with_tensors(model, lists.list_arrays())
 
 
 def _claims(model: Model, host: Host) -> Iterator[_Claim]:
@@ -84,7 +84,7 @@ def _equal_tensor_pairs(model: Model, claim: _Claim) -> Iterator[tuple[Tensor, T
 
 
 def _contents(claim: _Claim, host: Host, target: Target) -> ListContents:
-    """Return what the handler declares about one operator's lists; nothing if it fails or refuses."""
+    """Return the handler's declaration about one operator's lists; nothing if it fails or refuses."""
     function, op = claim.handler.list_contents, claim.op
     assert function is not None
     try:
@@ -114,7 +114,7 @@ class _Group:
 
 
 class _Lists:
-    """Groups of tensors, each of which is one list."""
+    """Groups of tensors; each group is one list."""
 
     def __init__(self) -> None:
         self._groups: dict[Tensor, _Group] = {}
@@ -130,20 +130,20 @@ class _Lists:
         first.tensors += second.tensors
         self._groups.update(dict.fromkeys(second.tensors, first))
 
-    def learn(self, tensor: Tensor, contents: ListContents) -> None:
-        """Add what an operator declares about a list."""
+    def add_contents(self, tensor: Tensor, contents: ListContents) -> None:
+        """Add an operator's declaration about a list."""
         group = self._group(tensor)
         group.known = merge(group.known, contents)
 
-    def arrays(self) -> dict[Tensor, Tensor]:
+    def list_arrays(self) -> dict[Tensor, Tensor]:
         """Return the array in place of each variant whose dtype and rank are known."""
-        arrays = {}
+        list_arrays = {}
         for tensor, group in self._groups.items():
             known = group.known
             if tensor.dtype != VARIANT or known is None or known.dims is None or known.dtype in (None, *HANDLES):
                 continue
-            arrays[tensor] = list_array(tensor, str(known.dtype), known.dims)
-        return arrays
+            list_arrays[tensor] = list_array(tensor, str(known.dtype), known.dims)
+        return list_arrays
 
     def _group(self, tensor: Tensor) -> _Group:
         if tensor not in self._groups:

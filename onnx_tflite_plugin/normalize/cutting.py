@@ -19,9 +19,9 @@ def cut(
 ) -> tuple[Model, InterfaceNames, Part | None]:
     """Return the part of the main subgraph between tensors given by name, with the names of its inputs and outputs.
 
-    Without ``outputs`` it has the model's own. ``inputs_at`` replace all operators that compute them; graph inputs that the
-    part still needs are kept. Raises UnsupportedOption for a name that does not exist or is ambiguous, and for a tensor that
-    cannot be an input.
+    Without ``outputs`` it has the model's outputs. ``inputs_at`` replace all operators that compute them; graph inputs
+    that the part still needs are kept. Raises UnsupportedOption for a name that does not exist or is ambiguous, and for
+    a tensor that cannot be an input.
     """
     if not inputs_at and not outputs:
         return model, names, None
@@ -101,10 +101,10 @@ def operators_between(main: Subgraph, starts: Collection[Tensor], ends: Collecti
         if any(tensor in wanted for tensor in op.outputs if tensor is not None):
             chosen.add(op)
             wanted |= {t for t in op.inputs if t is not None and not t.is_constant and t not in starts}
-    there = {*starts, *main.inputs, *(t for op in chosen for t in op.outputs if t is not None)}
+    available = {*starts, *main.inputs, *(t for op in chosen for t in op.outputs if t is not None)}
     handles = {t: op for op in main.operators if not op.inputs for t in op.outputs if t is not None}
     for op in main.operators:
         needs = [t for t in op.inputs if t is not None and not t.is_constant]
-        if not any(op.outputs) and all(t in there or t in handles for t in needs):
+        if not any(op.outputs) and all(t in available or t in handles for t in needs):
             chosen |= {op, *(handles[t] for t in needs if t in handles)}
     return (op for op in main.operators if op in chosen)

@@ -1,8 +1,8 @@
-"""Shapes of tensors derived from those of graph inputs.
+"""Tensor shapes, derived from the shapes of graph inputs.
 
 Each operator is lowered in isolation, with the new shapes of its operands and dynamic shapes of its results; ONNX's shape
 inference then gives the results' shapes. A handler whose lowering takes sizes from the file declares ``sizes``. Small
-integer tensors that depend on sizes only are computed, because shapes are made of them.
+integer tensors that depend only on sizes are computed, because shapes may depend on them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound, Declared, label
-from onnx_tflite_plugin.binding.consistency import declared_rank, perhaps_shapeless
+from onnx_tflite_plugin.binding.consistency import declared_rank, may_lack_shape
 from onnx_tflite_plugin.binding.declared import resolve, resolve_operator, size_of_output
 from onnx_tflite_plugin.binding.evaluation import Evaluated
 from onnx_tflite_plugin.binding.rewriting import final
@@ -48,8 +48,8 @@ HIGHEST_RANK = 6  # the last rank that is tried
 class Sizes:
     """Derives the shapes of a model's tensors. ``message``: the start of an error.
 
-    ``operators_without_batch``: operators whose constants with a size of axis 0 are replaced because that size is dynamic.
-    ``named``: stored sizes that are dynamic by name; constants that hold them are replaced whatever the axis.
+    ``operators_without_batch``: operators with constants that hold the size of axis 0, which is replaced because it is
+    dynamic. ``named``: stored sizes that are dynamic by name; constants that hold them are replaced whatever the axis.
     ``inner``: the shapes of tensors in called subgraphs, by the subgraph's index.
     """
 
@@ -71,9 +71,7 @@ class Sizes:
         for op in self.model.main.operators:
             affected = any(tensor in dims or tensor in numbers for tensor in op.inputs if tensor is not None)
             if not (
-                affected
-                or perhaps_shapeless(op)
-                or (op.outputs and all(_may_hold_sizes(tensor) for tensor in op.outputs))
+                affected or may_lack_shape(op) or (op.outputs and all(_may_hold_sizes(tensor) for tensor in op.outputs))
             ):
                 continue
             try:
@@ -171,8 +169,8 @@ class Sizes:
     ) -> dict[Tensor, tuple[Dims, Array | None]]:
         """Return the shape of each result, and the value of small integer results that no runtime value changes.
 
-        ``rank``: that of results without a stored one. ``values``: False returns only shapes. Raises ConversionError and Refusal
-        if nothing can be derived.
+        ``rank``: the rank of results that have no stored rank. ``values``: False returns only shapes. Raises
+        ConversionError and Refusal if nothing can be derived.
         """
         operands = {
             tensor: _with_value(resize_tensor(tensor, dims.get(tensor, tensor.dims)), numbers.get(tensor))
@@ -205,7 +203,7 @@ class Sizes:
             alone = replace(alone, outputs=tuple(opened))
         tensors = [tensor for tensor in op.outputs if tensor is not None]  # states follow them
         wanted = values and all(_may_hold_sizes(t) for t in op.outputs)
-        computed, shapes = self._lowered_results(alone, bound, values=wanted, resized=bool(resized))
+        computed, shapes = self._lower_results(alone, bound, values=wanted, resized=bool(resized))
         results: dict[Tensor, tuple[Dims, Array | None]] = {}
         for tensor, inferred, value in zip(tensors, shapes, computed, strict=False):
             declared = declared_rank(bound, op.outputs.index(tensor))
@@ -218,10 +216,10 @@ class Sizes:
             results[tensor] = found, value
         return results
 
-    def _lowered_results(
+    def _lower_results(
         self, op: Operator, bound: Bound, *, values: bool, resized: bool
     ) -> tuple[Sequence[Array | None], Sequence[Dims | None]]:
-        """Return the constant values, if asked for, and the shapes of results; equal operators are lowered once."""
+        """Return the constant values, if requested, and the shapes of results; equal operators are lowered once."""
         repeats = reads_no_subgraph(op) and not (bound.declared.subgraphs or bound.declared.accesses_states)
         key = (describe_shapes(op), values) if repeats else None
         if key in self.known:
@@ -273,7 +271,7 @@ class Sizes:
         return [dims.get(tensor, tensor.dims) for tensor in graph.outputs]
 
     def _forwarded_shape(self, declared: Declared, tensor: Tensor, output: int) -> Dims | None:
-        """Return the stored shape of an operator's output, else that of its subgraphs' outputs; None if unknown."""
+        """Return the stored shape of an operator's output, else of its subgraphs' outputs; None if unknown."""
         loops = declared.boundary is not None and declared.boundary.loops
         indices = declared.subgraphs[-1:] if loops else declared.subgraphs
         if tensor.shape or any(index >= len(self.model.subgraphs) for index in indices):
@@ -320,7 +318,7 @@ class Sizes:
         return lower(model, layout, plan_storage(model, self.target), self.target, emitter, names=names)
 
 
-def may_stay(stored: Dims, derived: Dims) -> bool:
+def is_consistent(stored: Dims, derived: Dims) -> bool:
     """Return True if a stored shape agrees with the derived one, and no 0 is stored for a dynamic size."""
     return agree(derived, stored) and (0, None) not in zip(stored, derived, strict=True)
 
@@ -335,7 +333,7 @@ def _merge_shapes(one: Dims | None, other: Dims | None) -> Dims | None:
 
 
 def _rank(tensor: Tensor, op: Operator, operands: Mapping[Tensor, Tensor]) -> int:
-    """Return a result's rank: that of the first operand if both had the same stored rank."""
+    """Return a result's rank: the first operand's, if their stored ranks are equal."""
     first = next((t for t in op.inputs if t is not None), None)
     return operands[first].rank if first is not None and first.rank == tensor.rank else tensor.rank
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from math import prod
 
-from onnx_tflite_plugin.codes import is_named_by_file
+from onnx_tflite_plugin.codes import has_custom_name
 from onnx_tflite_plugin.source.model import Operator, Tensor
 
 MOST_NUMBERS = 64  # heuristic: elements of a tensor of sizes; larger tensors are data
@@ -13,11 +13,11 @@ MOST_NUMBERS = 64  # heuristic: elements of a tensor of sizes; larger tensors ar
 
 def reads_no_subgraph(op: Operator) -> bool:
     """True if no option of an operator of the schema names a subgraph."""
-    return not is_named_by_file(op.code) and not any("subgraph" in name for name in op.options)
+    return not has_custom_name(op.code) and not any("subgraph" in name for name in op.options)
 
 
 def describe_shapes(op: Operator) -> Hashable:
-    """Return what the shapes of an operator's results depend on."""
+    """Return a key of the properties that determine the result shapes of an operator."""
     operands = [
         t and (t.dims, t.dtype, t.has_rank, t.is_constant, t.is_variable, repr(t.quantization), _content(t))
         for t in (*op.inputs, *op.outputs)

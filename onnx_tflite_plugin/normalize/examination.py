@@ -8,14 +8,14 @@ from typing import NamedTuple
 from onnx_tflite_plugin.api.declarations import Transparent
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
-from onnx_tflite_plugin.binding.consistency import check_consistent, perhaps_shapeless
+from onnx_tflite_plugin.binding.consistency import check_consistent, may_lack_shape
 from onnx_tflite_plugin.binding.declared import resolve_operator
 from onnx_tflite_plugin.binding.dtypes import stale_dtypes
 from onnx_tflite_plugin.errors import Blamed, Contradiction, ConversionError
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.constraints import default_axes
-from onnx_tflite_plugin.normalize.derivation import Sizes, may_stay
+from onnx_tflite_plugin.normalize.derivation import Sizes, is_consistent
 from onnx_tflite_plugin.normalize.ranks import broadcast_shape
 from onnx_tflite_plugin.source.model import Dims, Model, Tensor
 from onnx_tflite_plugin.targets import Target
@@ -28,7 +28,7 @@ class Examination(NamedTuple):
     """A model and the obstacles to converting it.
 
     ``bound``: its operators with their handlers; None if binding failed. ``error``: raised if nothing is repaired.
-    ``dtypes``: those of results for which the file stores another dtype than LiteRT's kernels compute.
+    ``dtypes``: computed dtypes of results for which the file stores another one.
     """
 
     model: Model
@@ -69,12 +69,12 @@ def may_have_stale_shapes(examination: Examination, host: Host, target: Target) 
     if not all(tensor.has_rank for tensor in model.main.tensors):
         return True
     if examination.bound is None or examination.error is not None:
-        return _concerns_the_file(examination.error) or any(map(perhaps_shapeless, model.main.operators))
+        return _is_file_error(examination.error) or any(map(may_lack_shape, model.main.operators))
     sizes = Sizes(model, host, target, "")
     return any(has_stale_shape(bound, sizes) for bound in examination.bound.main.operators)
 
 
-def _concerns_the_file(error: ConversionError | Failed | None) -> bool:
+def _is_file_error(error: ConversionError | Failed | None) -> bool:
     problems = error.problems if isinstance(error, ConversionError) else ()
     return any(isinstance(p, Contradiction) or (isinstance(p, Blamed) and p.ours) for p in problems)
 
@@ -82,7 +82,7 @@ def _concerns_the_file(error: ConversionError | Failed | None) -> bool:
 def has_stale_shape(bound: Bound, sizes: Sizes) -> bool:
     """Return True if the stored shape of an operator's output contradicts its operands.
 
-    Shapes that a handler declares were compared by ``check_consistent``; those of elementwise operators follow by
+    Shapes that a handler declares were compared by ``check_consistent``; shapes of elementwise operators follow by
     broadcasting; any other built-in operator is lowered in isolation. A pack's handler may itself emit wrong shapes.
     """
     if bound.resolved is None or (bound.handler.sizes is not None and len(bound.op.outputs) == 1):
@@ -96,12 +96,12 @@ def has_stale_shape(bound: Bound, sizes: Sizes) -> bool:
         return False
     except (ConversionError, Failed):
         return True
-    return any(tensor.has_rank and not may_stay(tensor.dims, dims) for tensor, dims in results)
+    return any(tensor.has_rank and not is_consistent(tensor.dims, dims) for tensor, dims in results)
 
 
 def _derive_results(bound: Bound, sizes: Sizes) -> Iterator[tuple[Tensor, Dims]]:
     for op in bound.members:
-        if op is bound.op or op.outputs == bound.op.outputs:  # otherwise one of several operators that a rewrite made
+        if op is bound.op or op.outputs == bound.op.outputs:  # otherwise one of several operators from a rewrite
             yield from sizes.shapes(op).items()
 
 

@@ -27,7 +27,7 @@ def check_free(bound: Bound, changed: Collection[Tensor]) -> None:
 def check_states(model: ir.Model, shapes: Sequence[Dims | None]) -> None:
     """Raise Refusal if an operator's state would have another shape after a run, or an unknown one.
 
-    ``shapes``: those of the graph outputs, in order.
+    ``shapes``: shapes of the graph outputs, in order.
     """
     places = {str(value.name): place for place, value in enumerate(model.graph.outputs)}
     for state in read_states(model.metadata_props):

@@ -1,4 +1,4 @@
-"""Sizes that constants of the file hold: those of axis 0, which is the batch, and those of other axes that become dynamic."""
+"""Sizes in constants of the file: of axis 0, the batch, and of other axes that become dynamic."""
 
 from __future__ import annotations
 

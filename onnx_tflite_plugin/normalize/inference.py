@@ -14,7 +14,7 @@ from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.source.model import Dims
 
 LARGE = 1024  # elements; shapes are shorter
-LONGEST = 1 << 16  # elements of a vector whose values inference may track, at some 50 bytes and a microsecond each
+LONGEST = 1 << 16  # maximum elements of a vector to track in inference, at some 50 bytes and a microsecond each
 ARITHMETIC = {"Add", "Sub", "Mul", "Div"}
 REAL = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE}
 
@@ -84,7 +84,7 @@ def _replace_splits(graph: onnx.GraphProto, real: Collection[str | None]) -> Non
 
 
 _UNEQUAL = re.compile(r"Can't merge shape info\..*Inferred=(\d+) Declared=(\d+) Dimension=(\d+)")
-"""ONNX's message about operands whose sizes must be equal, as those of a concatenation."""
+"""ONNX's message about operands that need equal sizes, as in a concatenation."""
 
 
 def infer(proto: onnx.ModelProto, sizes: Mapping[tuple[str, int], int] | None = None) -> list[Dims | None]:

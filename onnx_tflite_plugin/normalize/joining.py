@@ -1,8 +1,9 @@
-"""One model of the signatures for prompts and for a single token: that of a prompt, for any number of tokens, with all outputs.
+"""One model from the signatures for prompts and for a single token: the prompt's, for any number of tokens, with all
+outputs.
 
 A prompt's signature does not compute scores: the operators downstream of its last caches are missing. They are in the signature of a
-single token, in the form for one token. Each equals an operator of an earlier layer, whose form for prompts is known from the
-alignment of both signatures, and is copied; operators without such a model keep the axis of the tokens where it is.
+single token, in the form for one token. Each equals an operator of an earlier layer; its counterpart for prompts is
+known from the alignment and is copied; operators without such a model keep the axis of the tokens where it is.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class Places(NamedTuple):
 class Joined(NamedTuple):
     """A model of several signatures. ``lengths``: the number of tokens in each; ``places``: where the number is an input's size.
 
-    ``head``: the tensor from which scores are computed, each token in isolation; None if there is none. ``equal``: what the model has of
-    each signature but that of the prompt.
+    ``head``: the tensor from which scores are computed, each token in isolation; None if there is none. ``equal``: the
+    shared tensors of each signature except the prompt's.
     """
 
     model: Model
@@ -118,7 +119,9 @@ def _equal_places(alignment: Alignment, joined: Model) -> Places:
 
 
 def _select_signatures(model: Model) -> tuple[Signature, Signature]:
-    """Return the signature of a single token, which has the most outputs, and that of the longest prompt. Raises Misaligned."""
+    """Return the signature for a single token, which has the most outputs, and the one for the longest prompt. Raises
+    Misaligned.
+    """
 
     def elements(one: Signature) -> int:
         return sum(prod(model.subgraphs[one.subgraph].tensors[k].shape) for k in one.inputs.values())

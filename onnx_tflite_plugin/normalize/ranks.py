@@ -28,7 +28,7 @@ def complete_shapes(model: Model, host: Host) -> Model:
 
 
 def missing_shapes(sizes: Sizes) -> dict[Tensor, Dims]:
-    """Return the shapes of results that the file lacks and that can be derived: a rank, or dynamic sizes.
+    """Return derived shapes of results that have no shape in the file: a rank, or dynamic sizes.
 
     Tools that insert QUANTIZE and DEQUANTIZE may write only the sizes they observed, without ``shape_signature``.
     """

@@ -12,7 +12,7 @@ from onnx_tflite_plugin.graph.names import resolve_keys
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
 from onnx_tflite_plugin.normalize.changes import with_dims, with_tensors
-from onnx_tflite_plugin.normalize.derivation import Sizes, may_stay
+from onnx_tflite_plugin.normalize.derivation import Sizes, is_consistent
 from onnx_tflite_plugin.normalize.ranks import complete_shapes
 from onnx_tflite_plugin.source.model import Dims, Model, Tensor, agree
 from onnx_tflite_plugin.targets import Target
@@ -98,7 +98,7 @@ def derive_shapes(model: Model, host: Host, target: Target, *, insist: bool = Fa
             raise error.__cause__ from error
         return None
     derived = {tensor: _fill_dynamic(sizes, tensor) for tensor, sizes in dims.items()}
-    changed = {tensor: sizes for tensor, sizes in derived.items() if not may_stay(tensor.dims, sizes)}
+    changed = {tensor: sizes for tensor, sizes in derived.items() if not is_consistent(tensor.dims, sizes)}
     if changed:
         return with_dims(complete, changed)
     return None if complete is model else complete
@@ -112,7 +112,7 @@ def _fill_dynamic(sizes: Dims, tensor: Tensor) -> Dims:
 
 
 def _batch_axes(model: Model) -> NamedAxes:
-    """Return axis 0 of all inputs whose size there equals the first input's."""
+    """Return axis 0 of all inputs that have the first input's size there."""
     stored = next((tensor.dims[0] for tensor in model.main.inputs if tensor.rank), None)
     freed = {(k, 0): BATCH for k, t in enumerate(model.main.inputs) if t.rank and t.dims[0] == stored}
     if not freed:

@@ -134,7 +134,7 @@ def contradicting_sizes(error: InvalidModel, options: ConvertOptions) -> Unsuppo
 
 
 class _Repairs:
-    """Repairs stale shapes and dtypes. ``made``: one line per repaired tensor."""
+    """Repairs stale shapes and dtypes. ``made``: the list to append one line per repaired tensor to."""
 
     def __init__(self, host: Host, target: Target, opset: int) -> None:
         self.host, self.target, self.opset = host, target, opset

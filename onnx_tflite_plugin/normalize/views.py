@@ -47,11 +47,11 @@ class ViewTest:
     def _keeps_order(self, op: Operator, before: tuple[int, ...], after: tuple[int, ...]) -> bool:
         """True if the lowered operator returns arbitrary elements in order."""
         operand, result = replace(resize_tensor(op[0], before), dtype="float32"), resize_tensor(op[~0], after)
-        moved = replace(op, inputs=(operand, *op.inputs[1:]), outputs=(replace(result, dtype="float32"),))
+        float_op = replace(op, inputs=(operand, *op.inputs[1:]), outputs=(replace(result, dtype="float32"),))
         try:
             if not self._sizes.bind(op).declared.quantization.moves_values:
                 return False
-            model = self._sizes.lower_in_isolation(moved)
+            model = self._sizes.lower_in_isolation(float_op)
         except (ConversionError, Failed, Refusal):
             return False
         from onnx.reference import ReferenceEvaluator

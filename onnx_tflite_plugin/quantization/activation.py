@@ -12,7 +12,7 @@ from onnx_tflite_plugin.source.model import Quantization
 
 
 class Clamp(NamedTuple):
-    """Bounds of quantized values; ``None`` if the dtype's own range is the bound."""
+    """Bounds of quantized values; ``None`` if the range of the dtype is the bound."""
 
     low: int | None
     high: int | None

@@ -32,7 +32,7 @@ def storage_of_slot(plan: StoragePlan, bound: Bound, slot: int) -> Storage:
 
 
 def _integer_result(plan: StoragePlan, bound: Bound) -> Tensor | None:
-    """Return the first quantized output under the operator's own behavior if it computes on quantized values."""
+    """Return the first quantized output of the operator's behavior, if the operator computes on quantized values."""
     if plan.arithmetic[bound] is not Arithmetic.STORED:
         return None
     others = bound.declared.output_quantization

@@ -1,7 +1,7 @@
 """Models without quantization, for ``--quantization float``.
 
-Every quantized tensor becomes float32, and constants are dequantized. Nothing is rounded or saturated, so results are
-those of the network before quantization, up to the rounding of its weights.
+Every quantized tensor becomes float32, and constants are dequantized. Nothing is rounded or saturated, so results match
+the network before quantization, except for the rounding of its weights.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def dequantize_model(model: BoundModel, target: Target, opset: int) -> BoundMode
 
 
 class ModelDequantizer:
-    """Dequantizes one model's tensors, each once. Subclasses choose what takes the place of a tensor."""
+    """Dequantizes one model's tensors, each once. Subclasses choose the replacement of a tensor."""
 
     def __init__(self, target: Target, opset: int) -> None:
         self.target, self.opset = target, opset

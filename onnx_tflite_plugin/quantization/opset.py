@@ -28,7 +28,7 @@ def plan_storage_and_opset(
 
 
 def choose_opset(model: BoundModel, storage: StoragePlan, asked: int | None, target: Target) -> int:
-    """Return the requested opset, or the target's default raised to what operators and dtypes need.
+    """Return the requested opset, or the target's default, raised as far as operators and dtypes need.
 
     Raises UnsupportedOperator with the operators that need a newer one than requested, and OnnxTooOld if the installed package
     onnx does not have the opset.

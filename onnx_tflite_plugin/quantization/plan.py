@@ -22,7 +22,9 @@ from onnx_tflite_plugin.source.model import BlockwiseQuantization, Operator, Qua
 
 
 class Form(Enum):
-    """Form in which a value holds a tensor. A tensor that is not quantized has only the form ``STORED``."""
+    """Dtype and quantization in which a value holds a tensor. A tensor that is not quantized has only the form
+    ``STORED``.
+    """
 
     STORED = "stored"  # quantized values as the storage plan keeps them
     FILE = "file"  # quantized values as in the file
@@ -95,7 +97,7 @@ class StoragePlan(NamedTuple):
         return Weights.MULTIPLIED if dtypes or self.target.multiplies_weights else Weights.DEQUANTIZED
 
     def dequantized_operands(self, bound: Bound) -> list[Tensor]:
-        """Return the operands that the operator gets as quantized values, or through a node that dequantizes them."""
+        """Return the operands that the operator gets as quantized values, or through a DequantizeLinear."""
         behavior = bound.declared.quantization
         excluded = {*behavior.file_slots, *behavior.constant_slots}
         operands = [t for k, t in enumerate(bound.op.inputs) if t is not None and is_quantized(t) and k not in excluded]
@@ -184,7 +186,7 @@ def _quantized_tensors(bound: Bound, slots: Iterable[int] | None = None) -> list
 
 
 def _governed_tensors(bound: Bound) -> list[Tensor]:
-    """Return the quantized tensors that the operator's own behavior applies to."""
+    """Return the quantized tensors of the operator's behavior, without ``output_quantization``."""
     return _quantized_tensors(
         bound, [slot for slot in data_slots(bound) if slot not in bound.declared.output_quantization]
     )
@@ -321,9 +323,10 @@ def _tensors_in_file_dtype(model: BoundModel) -> set[Tensor]:
 
 
 def _interface_only_tensors(model: BoundModel, weights: set[Tensor], states: States, target: Target) -> set[Tensor]:
-    """Return graph inputs and outputs whose operators use only such tensors and constants: converting them gains nothing.
+    """Return graph inputs and outputs of operators that use only such tensors and constants: shifting their storage
+    gains nothing.
 
-    Operators with weights are left out because they fuse only in the target's own dtype.
+    Operators with weights are excluded because they fuse only in the target's dtype.
     """
     edges = {t for t in (*model.main.inputs, *model.main.outputs) if t.dtype in target.quantizes}
     by_operator = {bound: {*_quantized_tensors(bound)} for bound in model.operators()}

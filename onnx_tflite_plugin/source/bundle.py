@@ -78,14 +78,16 @@ def is_bundle(path: Path) -> bool:
 
 
 def starts_bundle(start: bytes) -> bool:
-    """True if the first bytes are those of a zip archive or of a LiteRT-LM bundle."""
+    """True if the first bytes identify a zip archive or a LiteRT-LM bundle."""
     return start.startswith((ZIP, LITERT_LM))
 
 
 def bundle_parts(path: str | os.PathLike[str]) -> list[Member]:
-    """Return the parts of a bundle, in file order. Raises InvalidModel for a file that is none, and OSError."""
+    """Return the parts of a bundle, in file order. Raises InvalidModel if the file is not a bundle, and OSError."""
     if not is_bundle(Path(path)):
-        raise _invalid_bundle(os.fspath(path), "bundle", "it is no LiteRT-LM bundle and no zip archive of models", "")
+        raise _invalid_bundle(
+            os.fspath(path), "bundle", "it is neither a LiteRT-LM bundle nor a zip archive of models", ""
+        )
     return members(Path(path), os.fspath(path))
 
 
@@ -149,7 +151,7 @@ class _Archive:
         self._zip = zipfile.ZipFile(stream_of(content))
 
     def members(self, prefix: str) -> Iterator[Member]:
-        """List the members; those of a nested archive follow its name."""
+        """List the members; names in a nested archive follow the archive's name."""
         entries = [entry for entry in self._zip.infolist() if not entry.is_dir()]
         self._limits.count(len(entries))
         for entry in entries:
@@ -209,10 +211,10 @@ def _list_sections(content: Content, name: str) -> Iterator[Member]:
         raise _invalid_bundle(name, "header", f"the header would end at byte {end} of {size}")
     header = File(content.part(32, end - 32, name), name).root(_HEADER).table("section_metadata", _SECTIONS)
     for k, section in enumerate(header.tables("objects", _SECTION) if header is not None else ()):
-        start, stop, which = (section.number(field) for field in ("begin_offset", "end_offset", "data_type"))
+        start, stop, data_type = (section.number(field) for field in ("begin_offset", "end_offset", "data_type"))
         if not start <= stop <= size:
             raise _invalid_bundle(name, section.path, f"bytes {start} to {stop} are outside the file of {size} bytes")
-        kind = _KINDS[which] if which < len(_KINDS) else f"data of type {which}"
+        kind = _KINDS[data_type] if data_type < len(_KINDS) else f"data of type {data_type}"
         named = ""
         for item in section.tables("items", _ITEM):
             value = item.table("value", _STRING) if item.number("value_type") == _STRING_VALUE else None

@@ -23,13 +23,13 @@ import numpy as np
 from onnx_tflite_plugin.errors import InvalidModel, Problem
 
 WHOLE = 1 << 26
-"""Files of at most this many bytes are read at once."""
+"""Maximum bytes of a file that is read at once."""
 
 MAPPED = 1 << 31
 """Constants of larger files (in bytes) are mapped, so that the system can drop their pages when memory is short."""
 
-_LARGE = 1 << 20  # least bytes of a mapped constant
-_SMALL = 1 << 12  # most bytes of a range that is read with its page
+_LARGE = 1 << 20  # minimum bytes of a mapped constant
+_SMALL = 1 << 12  # maximum bytes of a range that is read with its page
 _PAGE, _MOST_PAGES = 1 << 16, 256
 _PIECE = 1 << 24
 

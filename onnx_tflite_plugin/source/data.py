@@ -14,7 +14,7 @@ from onnx_tflite_plugin.source.model import Array, Data
 from onnx_tflite_plugin.source.sparsity import Sparsity
 
 _LARGE = 1 << 16
-"""Bytes of an array from which on it is kept only while somebody uses it: a rewritten weight is not in memory twice."""
+"""Minimum bytes of an array that is kept only while it is used, so that a rewritten weight is not in memory twice."""
 
 
 class Stored(Data):

@@ -1,9 +1,9 @@
 """Checked FlatBuffers reader: for any bytes, the result is a value or ``InvalidModel``.
 
 The format is https://flatbuffers.dev/internals: a table starts with a signed 32-bit distance back to its vtable; the
-vtable holds its own size, the table's size and, per field, a 16-bit offset into the table (0: absent, so the default).
-Strings, vectors and sub-tables are reached by an unsigned 32-bit distance forward. All numbers are little-endian.
-``struct`` raises on reads past the end of a buffer, so every read at a non-negative position is checked.
+vtable holds the sizes of the vtable and of the table and, per field, a 16-bit offset into the table (0: absent, so the
+default). Strings, vectors and sub-tables are reached by an unsigned 32-bit distance forward. All numbers are
+little-endian. ``struct`` raises on reads past the end of a buffer, so every read at a non-negative position is checked.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from onnx_tflite_plugin.source.model import Array
 
 # Hints for the two kinds of invalid files: damaged bytes, and bytes that were written wrongly.
 DAMAGED = "the file is damaged or cut short: fetch or convert it again"
-REFUSED = "LiteRT refuses it too: convert the original model again"
+REFUSED = "LiteRT refuses the file too; convert the original model again"
 
 # Limit on tables per file: tables and vectors may be shared, so a few bytes could otherwise take hours to read.
-# FlatBuffers' own verifier, which LiteRT runs on every file, has the same limit.
+# The FlatBuffers verifier, which LiteRT runs on every file, has the same limit.
 MAX_TABLES = 1_000_000
 # Limit on numbers that become Python objects (shapes, operands, scales): an embedding with 256k per-row scales has 512k.
 MAX_NUMBERS = 1 << 24
@@ -112,7 +112,7 @@ class File:
         return InvalidModel(f"cannot read {self.name}", [Problem(where or "model", reason, hint)])
 
     def root(self, layout: Layout) -> Table:
-        """Return the root table, whose offset is the first word of the file."""
+        """Return the root table; its offset is the first word of the file."""
         if self.size < 8:
             raise self.invalid("file", f"{self.size} bytes are too few for a model", DAMAGED)
         return self.table(self.unpack(_UINT, 0)[0], layout, "")
@@ -194,7 +194,7 @@ class Table:
 
     @classmethod
     def empty(cls, layout: Layout) -> Table:
-        """Return a table of no file, in which every field is absent."""
+        """Return an empty table, in which every field is absent."""
         return cls(File(b"", "nothing"), 0, layout, layout.name, {})
 
     def invalid(self, name: str, reason: str, hint: str = "") -> InvalidModel:
@@ -226,7 +226,7 @@ class Table:
         try:
             return self.file.unpack(_STRUCTS[self.layout.fields[name].kind], self._position + offset)[0]
         except struct.error:
-            raise self._outside_error(name) from None
+            raise self._out_of_file_error(name) from None
 
     def number(self, name: str) -> int:
         value: int = self._scalar(name)
@@ -264,7 +264,7 @@ class Table:
         try:
             position += self.file.unpack(_UINT, position)[0]
         except struct.error:
-            raise self._outside_error(name) from None
+            raise self._out_of_file_error(name) from None
         return self.file.table(position, layout, path)
 
     def tables(self, name: str, layout: Layout) -> list[Table]:
@@ -298,11 +298,11 @@ class Table:
             start += 4 + self.file.unpack(_UINT, start)[0]
             count = self.file.unpack(_UINT, start - 4)[0]
         except struct.error:
-            raise self._outside_error(name) from None
+            raise self._out_of_file_error(name) from None
         if start + count * width > self.file.size:
             reason = f"{count} elements of {width} bytes from byte {start} exceed the file of {self.file.size} bytes"
             raise self.invalid(name, reason, DAMAGED)
         return start, count
 
-    def _outside_error(self, name: str) -> InvalidModel:
+    def _out_of_file_error(self, name: str) -> InvalidModel:
         return self.invalid(name, f"the field lies outside the file of {self.file.size} bytes", DAMAGED)

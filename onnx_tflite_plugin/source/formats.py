@@ -62,16 +62,20 @@ def _describe_protobuf(start: bytes) -> str:
     """Return the format of a file that begins like a known protobuf; empty if unknown."""
     if len(start) > 2 and start[0] == 0x08 and 0 < start[1] < 32 and start[2] in _ONNX_FIELDS:
         # Field 2 is a name in an ONNX model, and a message in a SavedModel or a Core ML model.
-        if start[2] == 0x12 and len(start) > 8 and not _begins_text(start[3:]):
+        if start[2] == 0x12 and len(start) > 8 and not _starts_with_text(start[3:]):
             return _SAVED_MODEL if start[1] == 1 else "it is a Core ML model: export the original model to TFLite"
         return "it is an ONNX model already"
     # A GraphDef begins with a node, which begins with its name.
-    if len(start) > 8 and start[0] == 0x0A and any(start[k] == 0x0A and _begins_text(start[k + 1 :]) for k in (2, 3)):
+    if (
+        len(start) > 8
+        and start[0] == 0x0A
+        and any(start[k] == 0x0A and _starts_with_text(start[k + 1 :]) for k in (2, 3))
+    ):
         return "it is a TensorFlow graph (.pb): convert it to TFLite first, with tf.lite.TFLiteConverter"
     return ""
 
 
-def _begins_text(field: bytes) -> bool:
+def _starts_with_text(field: bytes) -> bool:
     """True if a protobuf field, given from its length byte, begins with printable text."""
     length = field[0]
     text = field[1 : 1 + length]

@@ -1,7 +1,7 @@
 """Read TFLite metadata: the author's description, and the files in the zip appended to the model.
 
 The tables follow ``metadata_schema.fbs`` (mediapipe/tasks/metadata), slot for slot. The zip is appended to the model's
-bytes, as ``metadata_writer`` does. Metadata does not affect what a model computes, so unreadable metadata is ignored.
+bytes, as ``metadata_writer`` does. Metadata does not affect a model's results, so unreadable metadata is ignored.
 """
 
 from __future__ import annotations
@@ -86,10 +86,10 @@ def _read_tensor(table: Table, listed: _Files) -> TensorMetadata:
     std: tuple[float, ...] = ()
     threshold: float | None = None
     for unit in table.tables("process_units", _UNIT):
-        which = unit.number("options_type")
-        if which == _NORMALIZATION and (normalized := unit.table("options", _NORMALIZED)) is not None:
+        unit_type = unit.number("options_type")
+        if unit_type == _NORMALIZATION and (normalized := unit.table("options", _NORMALIZED)) is not None:
             mean, std = normalized.numbers("mean"), normalized.numbers("std")
-        elif which == _THRESHOLDING and (thresholded := unit.table("options", _THRESHOLDED)) is not None:
+        elif unit_type == _THRESHOLDING and (thresholded := unit.table("options", _THRESHOLDED)) is not None:
             threshold = float(thresholded.value("global_score_threshold"))
     return TensorMetadata(
         table.text("name"),

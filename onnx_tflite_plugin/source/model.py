@@ -151,7 +151,7 @@ class Tensor:
     ``shape`` is the shape in the file (dynamic dimensions are 1, as converters write them); ``dims`` has ``None`` for
     dynamic dimensions. ``dtype`` is the name in numpy or ml_dtypes ("float32", "int8", "int4", "float8_e4m3fn", ...),
     or "string", "resource", "variant". ``ignored_quantization``: quantization parameters of a float tensor, which kernels ignore.
-    ``fake_quantization``: int8 parameters to which the values of a float tensor are quantized and dequantized again.
+    ``fake_quantization``: int8 parameters for quantizing and dequantizing the values of a float tensor.
     """
 
     subgraph: int
@@ -284,5 +284,5 @@ class Model:
 
     @property
     def main(self) -> Subgraph:
-        """Return the subgraph that an invocation runs: the first, or that of the selected signature."""
+        """Return the subgraph that an invocation runs: the first, or the selected signature's."""
         return self.subgraphs[self.root]

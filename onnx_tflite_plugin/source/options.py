@@ -102,7 +102,7 @@ def _option_unions() -> Mapping[str, Mapping[int, str]]:
 
 
 class _Recorder:
-    """Stand-in for ``flatbuffers.table.Table`` that records what an accessor would read."""
+    """Stand-in for ``flatbuffers.table.Table`` that records the reads of an accessor."""
 
     Pos = 0
 
@@ -205,8 +205,8 @@ def shared_defaults() -> Mapping[str, Any]:
 def _is_table_of(table: str, operator: str) -> bool:
     """True if a table may belong to an operator.
 
-    That is the operator's own table. If it has none: a table named after no operator (ReducerOptions), or after an
-    operator whose name is a prefix (the transposed convolution uses the convolution's).
+    That is the table named after the operator. If it has none: a table that is not named after an operator
+    (ReducerOptions), or is named after a prefix of its name (the transposed convolution uses the convolution's).
     """
     own = options_table(operator)
     if own or operator == "CUSTOM" or operator.startswith(UNKNOWN):
@@ -218,10 +218,10 @@ def _is_table_of(table: str, operator: str) -> bool:
 def read_options(operator: Table, builtin: str) -> Options:
     """Return the operator's options; defaults if the file has none or a table of another operator.
 
-    A custom operator, or one newer than the known schema, gets any table that the file has. LiteRT reads the operator's own
-    table and no other (``ParseOpData``, flatbuffer_conversions.cc). Old converters leave an empty table out. LiteRT then
-    sets all fields to 0; here they have the schema's defaults. If it is unknown which shared table an operator would
-    have, its fields are those of all shared tables.
+    A custom operator, or one newer than the known schema, gets any table that the file has. LiteRT reads only the
+    operator's table (``ParseOpData``, flatbuffer_conversions.cc). Old converters leave an empty table out. LiteRT then
+    sets all fields to 0; here they have the schema's defaults. If the shared table of an operator is unknown, it has
+    the fields of all shared tables.
     """
     for union, tables in _option_unions().items():
         number = operator.number(union + "_type")
@@ -230,7 +230,7 @@ def read_options(operator: Table, builtin: str) -> Options:
             layout = _record_layout(name)
             table = operator.table(union, layout) if layout is not None else None
             options = default_options(name) if layout is None or table is None else _decode(layout, table)
-            # Without an own table, fields missing from this shared table have defaults.
+            # Without a table named after the operator, fields missing from the shared table have defaults.
             return options if options_table(builtin) else Options(options.table, dict(options), shared_defaults())
     own = options_table(builtin)
     return default_options(own) if own else Options(absent=shared_defaults())

@@ -30,7 +30,7 @@ def read_quantization(
 ) -> AnyQuantization | None:
     """Return the parameters; None if the file has none (or only ``min`` and ``max``).
 
-    ``tensors`` are those of the subgraph, which blockwise parameters refer to.
+    ``tensors``: tensors of the subgraph, which blockwise parameters refer to.
     """
     if table is None:
         return None

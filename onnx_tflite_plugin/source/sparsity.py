@@ -4,7 +4,7 @@ The format is described at ``SparsityParameters`` in the schema (a variant of TA
 LiteRT's ``FormatConverter::SparseToDense``, the checks with ``VerifyAndCountSparseElements``. A tensor of rank n
 with k blocked dimensions has n + k levels. ``traversal_order[level]`` is the dimension of a level: d < n is an axis,
 d >= n is the inside of a block of axis ``block_map[d - n]``. A dense level runs through all coordinates. A CSR level
-lists them: those of the p-th entry of the level above are ``indices[segments[p] : segments[p + 1]]``.
+lists indices: the p-th entry of the level above has ``indices[segments[p] : segments[p + 1]]``.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Sparsity:
 def read_sparsity(table: Table, shape: tuple[int, ...]) -> Sparsity:
     """Read the sparsity parameters and check everything except the coordinates.
 
-    Raises InvalidModel for inconsistent parameters, such as a level whose number of entries does not match the level above.
+    Raises InvalidModel for inconsistent parameters, such as a level with too few entries for the level above.
     After these checks, no intermediate of ``dense`` is larger than the stored values.
     """
     order, block_map = table.numbers("traversal_order"), table.numbers("block_map")

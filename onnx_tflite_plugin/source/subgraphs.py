@@ -173,7 +173,7 @@ def _read_operator(call: _Call, subgraph: int, origins: _Origins, codes: Sequenc
     span = read_span(table, "custom_options", "large_custom_options_offset", "large_custom_options_size")
     custom = table.file.copy(*span, table.path) if span[1] else b""
     if custom and not options:
-        with suppress(ValueError):  # a struct private to the kernel, whose bytes the handler reads
+        with suppress(ValueError):  # a struct of the kernel; the handler reads its bytes
             options = decode_attributes(custom, name)
     mutating: tuple[bool, ...] = table.numbers("mutating_variable_inputs")
     return Operator(

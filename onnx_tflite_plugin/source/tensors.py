@@ -106,7 +106,7 @@ def _read_tensor_list(table: Table, dtype: str) -> tuple[str, tuple[int, ...], D
 
 
 def _read_data(table: Table, dtype: str, shape: tuple[int, ...], buffers: Buffers) -> Stored | None:
-    """Return the stored value; None for a tensor without one, whose buffer is 0 or empty."""
+    """Return the stored value; None for a tensor without a constant: its buffer is 0 or empty."""
     if table.number("external_buffer"):
         reason = f"the data is in {buffers.describe_external(table)}, which is not supported"
         raise table.invalid("external_buffer", reason, "store the weights inside the model file")

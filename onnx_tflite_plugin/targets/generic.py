@@ -1,4 +1,4 @@
-"""Any runtime that follows the ONNX standard: the model's own dtypes, plain ai.onnx."""
+"""Any runtime that follows the ONNX standard: the file's dtypes, only the domain ai.onnx."""
 
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.targets.widening import WIDER

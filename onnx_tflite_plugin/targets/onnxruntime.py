@@ -29,7 +29,7 @@ ONNXRUNTIME = Target(
     # fused, 20 ms.
     fused_blocks=(16, 256),
     # One row by int4 weights with a scale per row, blocks of 128 against int8 of MatMulInteger: 1024 x 1024 20 us, 26 us;
-    # 2048 x 2048 72 us, 121 us; 640 x 65536 1.0 ms, 2.5 ms. Blocks of 32 take 1.4 times as long as those of 128.
+    # 2048 x 2048 72 us, 121 us; 640 x 65536 1.0 ms, 2.5 ms. Blocks of 32 take 1.4 times as long as blocks of 128.
     int4_block=128,
     packs_tables=True,
     # 16x1024 by 1024x1024: 94 us, 336 us in float32.

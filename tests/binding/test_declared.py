@@ -273,7 +273,7 @@ def test_quantized_operands_are_reshaped_without_dequantization(dtype: str, node
 @pytest.mark.parametrize(
     ("shapes", "text"),
     [
-        ({1: (6,)}, "the operator has nothing in slot 1"),
+        ({1: (6,)}, "the operator has no tensor in slot 1"),
         ({0: (None, None)}, "for slot 0 has more than one unknown size"),
         (lambda at: {0: 6}, "it returned a dict, not a mapping of int to"),
     ],

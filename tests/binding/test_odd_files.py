@@ -49,7 +49,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [tensor(3, shape=[1])],
         r"the bias has shape \[1\], expected one entry for each of 4 channels",
     ),
-    ("TRANSPOSE-perm_[3,_1,_2,_0]_known_at_runtime", [tensor(2, shape=[3, 5, 7, 11])], "which is no permutation of"),
+    ("TRANSPOSE-perm_[3,_1,_2,_0]_known_at_runtime", [tensor(2, shape=[3, 5, 7, 11])], "which is not a permutation of"),
     ("FILL-to_[2,_0,_3]", [tensor(2, type=UINT8)], "no kernel for dtypes int32, float32 -> uint8"),
     ("SPLIT_V-float32", [option("num_splits", 0)], "num_splits is 0, but the operator has"),
     ("FAKE_QUANT-16_bits_from_0_to_6", [tensor(0, type=8)], "no kernel for dtypes complex64 -> float32"),

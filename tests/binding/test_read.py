@@ -77,10 +77,10 @@ def test_subgraph_may_be_called_twice_but_not_recursively() -> None:
     [
         ({"output_quantization": {0: Dequantized()}}, "no output in slot 0: outputs are"),
         ({"output_quantization": {out(0): Dequantized(), out(1): Dequantized()}}, "no output in slot -2"),
-        ({"reshapes": {1: (6,)}}, "nothing in slot 1"),
+        ({"reshapes": {1: (6,)}}, "no tensor in slot 1"),
         ({"reshapes": {0: (None, None)}}, "has more than one unknown size"),
-        ({"effects": Effects(reads=(0, 1), names=lambda at: "state")}, "nothing in slot 1, which Effects names"),
-        ({"effects": Effects(writes=(1,), names=lambda at: "state")}, "nothing in slot 1, which Effects names"),
+        ({"effects": Effects(reads=(0, 1), names=lambda at: "state")}, "no tensor in slot 1, which Effects names"),
+        ({"effects": Effects(writes=(1,), names=lambda at: "state")}, "no tensor in slot 1, which Effects names"),
         ({"subgraphs": ("bodie",), "options": {"body": 0}}, "no option 'bodie'; did you mean 'body'"),
         ({"activation": "fused"}, ""),
         ({"activation": "fused", "options": {"fuse": "RELU"}}, "no option 'fused'"),

@@ -134,7 +134,7 @@ DECLARED = (
     declares("min_opset", "lambda at: at.op[5]", "min_opset declared by", "LookupError: CUSTOM.Evil has no input 5"),
     declares("subgraphs", "('body',)", "the operator has no option 'body'"),
     declares("effects", "Effects(names=lambda at: 1 / 0)", "effects.names declared by", "ZeroDivisionError"),
-    declares("effects", "Effects(reads=(3,))", "the operator has nothing in slot 3, which Effects names"),
+    declares("effects", "Effects(reads=(3,))", "the operator has no tensor in slot 3, which Effects names"),
     declares("accepts", "lambda at: 1 / 0", "accepts of handler evil_pack:evil of evil-pack failed: ZeroDivision"),
     declares("accepts", "lambda at: 'no'", "accepts of handler", "it returned the str 'no', not a Decline or None"),
     declares("accepts", "lambda at: sys.exit(0)", "accepts of handler", "SystemExit: 0"),
