@@ -16,7 +16,7 @@ Shape = Sequence[int | str]
 Optimize = Literal["none", "readable", "faithful", "speed"]
 F = TypeVar("F", bound=Callable[..., Any])
 ALL, EACH = "all", "each"
-"""Values of ``signature`` for all signatures: as one model, or each as a model of its own."""
+"""Values of ``signature`` for all signatures: as one model, or as separate models."""
 
 COMMON, SHAPES, LAYOUT, QUANTIZATION = "Common", "Shapes and parts", "Layout", "Quantization"
 VERIFICATION, ADVANCED = "Verification", "Advanced"
@@ -123,7 +123,7 @@ class ConvertOptions(CheckedOptions):
     )  # fmt: skip
     channels_first: bool = _option(
         LAYOUT, False,
-        "Channels before height and width in every input and output of four dimensions; --layout names others.",
+        "Channels before height and width in every 4-D input and output; --layout sets others.",
     )  # fmt: skip
     layout_plan: Literal["least", "local"] = _option(
         LAYOUT, "least", "least minimizes the cost of Transposes; local keeps the source's layout between operators."
@@ -169,7 +169,7 @@ class ConvertOptions(CheckedOptions):
         ADVANCED, False,
         "Write unsupported operators as nodes of the domain tflite.custom, for a runtime that has kernels for them.",
     )  # fmt: skip
-    prefer: Sequence[str] = _option(ADVANCED, (), "Op pack that wins if several claim an operator.", metavar="DIST")
+    prefer: Sequence[str] = _option(ADVANCED, (), "Op pack to prefer if several claim an operator.", metavar="DIST")
     block: Sequence[str] = _option(ADVANCED, (), "Op pack to leave out.", metavar="DIST")
     packs: str | None = _option(
         ADVANCED, None, "Use only the built-in operators, or also these op packs (comma-separated).",
@@ -265,11 +265,11 @@ class Option:
 
     def check(self, value: object) -> None:
         """Raise TypeError or UnsupportedOption if the value is invalid."""
-        failed = f"{self.name} is {describe(value)}, so no work was done"
+        failed = f"{self.name} is {describe(value)}, so nothing was done"
         if not has_type(value, str if self.choices else self.type):
             form = f"{self.flag} {self.metavar or ''}".rstrip()
             key, wrong = find_mismatch(value, self.type)
-            failed = f"{self.name}{key} is {describe(wrong)}, so no work was done"
+            failed = f"{self.name}{key} is {describe(wrong)}, so nothing was done"
             raise TypeError(f"{failed}; give {format_type(self.type)} ({form} of the command)")
         if self.choices and value not in self.choices:
             raise UnsupportedOption(f"{failed}; give {format_type(self.type)}{did_you_mean(str(value), self.choices)}")

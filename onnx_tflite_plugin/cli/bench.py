@@ -12,7 +12,14 @@ import click
 from onnx_tflite_plugin.cli.failures import on_failure
 from onnx_tflite_plugin.cli.isolation import isolate_command
 from onnx_tflite_plugin.cli.options import Grouped, add_options, check_exists
-from onnx_tflite_plugin.cli.output import Row, print_json, print_rows, print_table, redirect_stdout_to_stderr, working
+from onnx_tflite_plugin.cli.output import (
+    Row,
+    print_json,
+    print_rows,
+    print_table,
+    redirect_stdout_to_stderr,
+    show_progress,
+)
 from onnx_tflite_plugin.cli.paths import check_pair, readable
 from onnx_tflite_plugin.options import BenchOptions, ConvertOptions, VerifyOptions
 
@@ -24,7 +31,7 @@ if TYPE_CHECKING:
 
 _KINDS, _WORST = 8, 5  # rows that are shown
 NOISY = 1.5
-"""Ratio of the quartiles of one runtime's rounds from which a warning asks whether the machine is busy."""
+"""Minimum ratio of the quartiles of one runtime's rounds for a warning that the machine may be busy."""
 _TIMES = ("LiteRT µs", "ONNX Runtime µs", "lost µs")
 
 
@@ -47,8 +54,8 @@ def bench(
     Without MODEL.onnx the model is converted first, with the default options. Both take turns on the same inputs; the
     ratio is taken per round, so that other load on the machine slows down both. Needs the extra verify.
 
-    --profile compares operators: each operator's time in LiteRT, cut out of the model and run in isolation, beside that of
-    its nodes in ONNX Runtime.
+    --profile compares operators: the time of each operator in LiteRT, run as a model of one operator, and of its nodes
+    in ONNX Runtime.
     """
     on_failure(as_json=as_json)
     check_exists(options["inputs"])
@@ -60,7 +67,7 @@ def bench(
     from onnx_tflite_plugin.conversion import convert
     from onnx_tflite_plugin.verify.times.bench import bench as run
 
-    with working(f"timing {tflite.name}") as stage, redirect_stdout_to_stderr():
+    with show_progress(f"timing {tflite.name}") as stage, redirect_stdout_to_stderr():
         model = (
             onnx if onnx is not None else convert(tflite, signature=options["signature"], progress=wrap(stage)).proto
         )
@@ -108,14 +115,14 @@ def _rows(benchmark: Benchmark) -> list[Row]:
     ratio = benchmark.ratio
     verdict = "faster" if ratio.high < 1 else "slower" if ratio.low > 1 else "equal, within the spread"
     if verdict == "slower" and not benchmark.operators:
-        verdict += "; --profile lists the operators that lose"
+        verdict += "; --profile lists the slower operators"
     threads = f"{benchmark.threads} thread{'s' if benchmark.threads > 1 else ''}"
-    how = f"{benchmark.clock}, {threads}, medians and quartiles of {benchmark.rounds} rounds"
+    method = f"{benchmark.clock}, {threads}, medians and quartiles of {benchmark.rounds} rounds"
     return [
         Row("LiteRT", [f"{_time(benchmark.litert)} ({benchmark.kernels} kernels)"]),
         Row("ONNX Runtime", [_time(benchmark.onnxruntime)]),
         Row("ratio", [f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}): {verdict}"], "bold"),
-        Row("measured", [how, benchmark.processor]),
+        Row("measured", [method, benchmark.processor]),
         Row("warning", _warnings(benchmark), "yellow"),
     ]
 

@@ -22,7 +22,7 @@ from onnx_tflite_plugin.cli.output import (
     print_json,
     print_rows,
     redirect_stdout_to_stderr,
-    working,
+    show_progress,
 )
 from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import readable
@@ -102,7 +102,7 @@ def convert(
     from onnx_tflite_plugin.source import read_bytes
 
     doing = f"{'converting and verifying' if options['verify'] else 'converting'} {Path(job.name).name}"
-    with working(doing, quiet=quiet or verbosity > 1) as stage, redirect_stdout_to_stderr():
+    with show_progress(doing, quiet=quiet or verbosity > 1) as stage, redirect_stdout_to_stderr():
         source = job.load()
         conversion = run(source, signature=job.signature, progress=wrap(stage), **options)
         files = [] if job.output == STREAM else conversion.save(job.output)

@@ -93,15 +93,17 @@ class Commands(click.Group):
 
 
 def on_failure(*, as_json: bool = False, note: str | Callable[[], str] = "") -> None:
-    """Set what a failure of the running command adds: JSON on stdout, and a last line, made at the time of failure."""
+    """Set the output that a failure of the running command adds: JSON on stdout, and a last line, computed at the
+    failure.
+    """
     click.get_current_context().meta[_KEY] = (as_json, note)
 
 
 def _fail(ctx: click.Context, code: int, kind: str, lines: list[str], error: ConversionError | None = None) -> NoReturn:
     as_json, note = ctx.meta.get(_KEY, (False, ""))
     usage = error is not None and error.exit_code == UsageProblem.exit_code
-    said = note() if callable(note) and not usage else note
-    print_error("error", [*lines, *([said] if said and not usage else [])])
+    note_text = note() if callable(note) and not usage else note
+    print_error("error", [*lines, *([note_text] if note_text and not usage else [])])
     if as_json:
         text = "\n".join(lines)
         details = {"error": {"kind": kind, "message": text, "problems": [], "exit_code": code}}
@@ -110,7 +112,7 @@ def _fail(ctx: click.Context, code: int, kind: str, lines: list[str], error: Con
 
 
 def _group_problems(error: ConversionError) -> list[str]:
-    """Return the lines of each kind of problem once, with its first place and the number of others."""
+    """Return lines for each kind of problem: the first place and the number of further ones."""
     kinds: dict[tuple[str, str], list[str]] = {}
     for problem in error.problems:
         kinds.setdefault((_problem_kind(problem.reason), problem.hint), []).append(f"{problem.where}: {problem.reason}")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--pack", metavar="PACK", help="Only what this pack brings.")
+@click.option("--pack", metavar="PACK", help="Only the entries of this pack.")
 @click.option("--details", is_flag=True, help="Layout category and quantization behavior instead of the summary.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
 def handlers(pack: str | None, details: bool, as_json: bool) -> None:
@@ -135,7 +135,7 @@ def _list_installed() -> dict[str, Any]:
 
 
 def _select_pack(installed: dict[str, Any], pack: str) -> dict[str, Any]:
-    """Return what one pack brings, and the warnings that name it. Raises UsageProblem if it is not installed."""
+    """Return the contents of one pack, and the warnings that name it. Raises UsageProblem if it is not installed."""
     from onnx_tflite_plugin.checked import did_you_mean
     from onnx_tflite_plugin.host.offers import canonical
 
@@ -171,7 +171,7 @@ def _packs(
     fusions: Sequence[dict[str, Any]],
     commands: Sequence[dict[str, Any]],
 ) -> Iterator[dict[str, Any]]:
-    """Yield what each installed pack provides. Its cases are loaded, except the built-in ones, which are thousands.
+    """Yield the contents of each installed pack. Its cases are loaded, except the built-in ones, which are thousands.
 
     ``failures``: the handlers that do not load, unlike those that refuse every operator on purpose.
     """
@@ -184,19 +184,19 @@ def _packs(
     hooks = host.hooks.implementations()
     own = {row["code"] for row in handlers if row["pack"] == BUILTIN}
     for pack in sorted({offer.pack for offer in discover()} | {*cases} | {row["pack"] for row in commands}):
-        mine = [row for row in handlers if row["pack"] == pack]
+        pack_handlers = [row for row in handlers if row["pack"] == pack]
         count, failure = cases.get(pack, (0, ""))
         wrong = [f"{row['code']}: {row['error']}" for row in failures if row["pack"] == pack != BUILTIN]
         wrong += [text for text in (*host.warnings, failure) if pack in text and pack != BUILTIN]
         yield {
             "pack": pack,
             "version": version(pack),
-            "handlers": sum(not row["error"] for row in mine),
+            "handlers": sum(not row["error"] for row in pack_handlers),
             "fusions": sum(row["pack"] == pack for row in fusions),
             "hooks": [name for owner, name in hooks if owner == pack],
             "commands": [row["command"] for row in commands if row["pack"] == pack],
             "cases": count,
-            "overrides": [row["code"] for row in mine if pack != BUILTIN and row["code"] in own],
+            "overrides": [row["code"] for row in pack_handlers if pack != BUILTIN and row["code"] in own],
             "wrong": list(dict.fromkeys(wrong)),
         }
 

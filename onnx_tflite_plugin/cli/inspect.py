@@ -71,14 +71,14 @@ def _show(model: Path, contents: Mapping[str, Any], details: bool) -> None:
 
     graphs, operators = contents["subgraphs"], contents["operators"]
     total = sum(row["count"] for row in operators)
-    said = author_description(contents["description"])
+    description = author_description(contents["description"])
     names = _signature_names(contents)
     parts = [format_size(contents["bytes"]), plural(total, "operator"), plural(len(graphs), "subgraph")]
     print_rows(
         row
         for row in [
             Row("model", [f"{model} ({', '.join(parts)})"], "bold"),
-            Row("description", [said] if said else []),
+            Row("description", [description] if description else []),
             Row("inputs", at_most([line for tensor in contents["inputs"] for line in _edge(tensor, names[0])], 16)),
             Row("outputs", at_most([line for tensor in contents["outputs"] for line in _edge(tensor, names[1])], 16)),
             Row("subgraphs", at_most([_subgraph(graph) for graph in graphs], 8) if len(graphs) > 1 else []),
@@ -127,8 +127,8 @@ def _show_bundle(path: Path, as_json: bool) -> None:
     click.echo()
     models = sum(member.kind == MODEL for member in contents)
     what = describe_archive([member.name for member in contents])
-    said = f"{plural(models, 'model')}; convert takes the whole bundle" if models else "no TFLite model"
-    lines = [f"{path}: {plural(len(contents), 'part')}, {said}", *([what] if what and not models else [])]
+    advice = f"{plural(models, 'model')}; convert takes the whole bundle" if models else "no TFLite model"
+    lines = [f"{path}: {plural(len(contents), 'part')}, {advice}", *([what] if what and not models else [])]
     print_rows([Row("bundle", lines)])
 
 
@@ -146,7 +146,7 @@ def _missing(row: Mapping[str, Any]) -> str:
 
 
 def _signature_names(contents: Mapping[str, Any]) -> tuple[Mapping[int, str], Mapping[int, str]]:
-    """Return the names that convert gives inputs and outputs, by tensor: those of the main subgraph's first signature."""
+    """Return the names of inputs and outputs in a conversion, by tensor, from the main subgraph's first signature."""
     signature = next((one for one in contents["signatures"] if one["subgraph"] == 0), None)
     sides = ({}, {}) if signature is None else (signature["inputs"], signature["outputs"])
     inputs, outputs = ({index: name for name, index in reversed(side.items())} for side in sides)
@@ -157,10 +157,10 @@ def _edge(tensor: Mapping[str, Any], names: Mapping[int, str] = {}) -> list[str]
     """Return the lines of a graph input or output, with its metadata; first the name in the signature, if it is another."""
     from onnx_tflite_plugin.presentation.graph_io import Edge
 
-    said = Edge(tensor["name"], tensor["dtype"], (), **tensor["metadata"])
+    edge = Edge(tensor["name"], tensor["dtype"], (), **tensor["metadata"])
     name = names.get(tensor["index"], tensor["name"])
     named = f"{shorten(name)} = " if name != tensor["name"] else ""
-    return [f"{named}{_tensor(tensor)}", *(f"  {text}" for text in metadata_lines(said))]
+    return [f"{named}{_tensor(tensor)}", *(f"  {text}" for text in metadata_lines(edge))]
 
 
 def _tensor(tensor: Mapping[str, Any]) -> str:

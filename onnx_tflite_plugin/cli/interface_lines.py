@@ -49,7 +49,7 @@ def quantization(scale: Sequence[float], zero_point: Sequence[int], axis: int) -
 
 
 def metadata_lines(edge: Edge) -> Iterator[str]:
-    """Yield lines of what the metadata adds."""
+    """Yield lines for the metadata."""
     facts = []
     if edge.mean and edge.std and (any(edge.mean) or any(one != 1 for one in edge.std)):
         facts.append(f"normalized (x - {_numbers(edge.mean)}) / {_numbers(edge.std)}")

@@ -31,7 +31,7 @@ _forks = False
 
 
 def fork_commands() -> None:
-    """Enable forks: the process is the command's own and has no threads yet."""
+    """Enable forks: the process belongs to the command and has no threads yet."""
     global _forks
     _forks = hasattr(os, "fork")
 
@@ -109,11 +109,11 @@ class _Child:
         self.id = os.fork()
         if self.id:
             for number in self._before:
-                signal.signal(number, self._pass_on)
+                signal.signal(number, self._forward_signal)
         else:
             _prepare_fork()
 
-    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+    def _forward_signal(self, number: int, frame: FrameType | None) -> None:
         with suppress(ProcessLookupError):
             os.kill(self.id, number)
 
@@ -138,8 +138,8 @@ class _Child:
             return InvalidModel("the model file was truncated, or its disk failed, while it was read (signal SIGBUS)")
         runtime = "LiteRT" if stage.startswith("LiteRT") else "LiteRT or ONNX Runtime"
         memory = ", usually out of memory" if number == _number("SIGKILL") else ""
-        how = f"signal {number} ({signal.Signals(number).name}{memory}) ended the process"
-        return VerificationError(f"{runtime} crashes on the model: {how}, in {stage or 'its first stage'}")
+        cause = f"signal {number} ({signal.Signals(number).name}{memory}) ended the process"
+        return VerificationError(f"{runtime} crashes on the model: {cause}, in {stage or 'its first stage'}")
 
 
 def _prepare_fork() -> None:

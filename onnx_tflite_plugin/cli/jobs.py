@@ -35,7 +35,7 @@ _BY_KEY = "convert them one at a time with --signature KEY"
 class Job(NamedTuple):
     """One model to convert: its name, its path, content or place in a bundle, its output, and its signature.
 
-    ``separate``: why it is one signature of several that were asked for as one model.
+    ``separate``: the reason why signatures requested as one model are converted separately.
     """
 
     name: str
@@ -90,7 +90,7 @@ def jobs(
 def _source_jobs(
     source: Path, output: Path | None, signature: str | None, outputs: Outputs
 ) -> tuple[list[Job], bool, str]:
-    """Return the models of a source, whether it is a single one, and what to do if two outputs share a path."""
+    """Return the models of a source, whether it is a single model, and the remedy if two outputs share a path."""
     if source != STREAM and source.is_dir():
         folder = _folder_jobs(source, output)
         for job in folder:
@@ -107,7 +107,7 @@ def _source_jobs(
     outputs.read(readable(source), "the model itself")
     if is_bundle(source):
         return _bundle_jobs(source, output), False, _UNPACK
-    check_format(source)  # before outputs are compared: an .onnx source would have its own path as output
+    check_format(source)  # before outputs are compared: the output of an .onnx source would be the source itself
     output = output or source.with_suffix(".onnx")
     if output.is_dir():
         output /= source.with_suffix(".onnx").name
@@ -122,7 +122,7 @@ def read_stdin() -> bytes:
         raise UsageProblem("- reads the model from stdin, which is a terminal: pipe a file into it")
     content = sys.stdin.buffer.read()
     if starts_bundle(content):
-        raise UsageProblem("stdin holds a bundle of models; give its file's name")
+        raise UsageProblem("stdin holds a bundle of models; give the name of its file")
     return content
 
 

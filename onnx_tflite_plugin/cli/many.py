@@ -22,7 +22,7 @@ from onnx_tflite_plugin.cli.output import (
     print_rows,
     print_table,
     redirect_stdout_to_stderr,
-    working,
+    show_progress,
 )
 from onnx_tflite_plugin.cli.summary import INCONCLUSIVE, verification_exit_code
 from onnx_tflite_plugin.cli.summary import as_json as report_json
@@ -53,7 +53,7 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
 
         number, job = numbered
         start = time.perf_counter()
-        with working(f"{number} of {len(jobs)}, {job.name}", quiet=quiet) as stage, redirect_stdout_to_stderr():
+        with show_progress(f"{number} of {len(jobs)}, {job.name}", quiet=quiet) as stage, redirect_stdout_to_stderr():
             try:
                 conversion = convert(job.load(), **{**options, "signature": job.signature}, progress=wrap(stage))
                 files = conversion.save(job.output)
@@ -127,7 +127,7 @@ def _share_weights(jobs: Sequence[Job], outcomes: list[Outcome]) -> list[Path]:
 
 
 def _with_files(outcome: Outcome, files: Sequence[Path]) -> Outcome:
-    """Return the outcome with the sizes of other files; the row has the model's own."""
+    """Return the outcome with the sizes of other files; the row has the model's time."""
     sizes = [{"path": str(file), "bytes": file.stat().st_size} for file in files]
     row = (*outcome.row[:3], format_size(files[0].stat().st_size), *outcome.row[4:])
     return outcome._replace(row=row, result={**outcome.result, "files": sizes})

@@ -1,4 +1,4 @@
-"""Command ``new-pack``: a third-party op pack to start from, which installs and passes its own test."""
+"""Command ``new-pack``: write an op pack to start from, which installs and passes its tests."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ README = "README.md"
     metavar="DIST",
     help="The name of the distribution, for pip and --block; by default that of the directory.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON, and nothing else.")
+@click.option("--json", "as_json", is_flag=True, help="Print the written files as JSON, and nothing else.")
 def new_pack(folder: Path, op: str, like: str | None, name: str | None, as_json: bool) -> None:
     """Write an op pack into DIR, or add an operator to the pack that is there.
 
-    The pack installs and passes its own test unchanged: pip install -e DIR, then pytest DIR. For a built-in operator it
+    The pack installs and passes its tests as written: pip install -e DIR, then pytest DIR. For a built-in operator it
     wraps the built-in handler; otherwise it holds a placeholder to fill in. Additions to an existing pack are files of the
     operator's own, entry points in setup.cfg, and a section at the end of the README.
     """
@@ -157,7 +157,7 @@ def _check_code(code: str) -> None:
 
 
 def _distribution(folder: Path, name: str | None) -> str:
-    """Return the distribution's name: the one asked for, or the folder's.
+    """Return the distribution's name: the requested one, or the folder's.
 
     Raises UsageProblem if it is invalid or taken, or the folder is not empty.
     """

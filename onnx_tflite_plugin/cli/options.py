@@ -24,14 +24,16 @@ _ORDER = (COMMON, SHAPES, LAYOUT, QUANTIZATION, VERIFICATION, ADVANCED, _OTHERS)
 
 
 _OUTPUT_OPTIONS = ("-o", "--out", "--output")
-"""Options of other tools for the file to write."""
+"""Options of other tools that name the output file."""
 
 
 class Grouped(click.Command):
     """Command whose help lists its options by group."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments. An option for the output, which other tools have, gets the argument that is here."""
+        """Parse the arguments. The error for an output option of other tools, such as ``-o``, names the argument to
+        use.
+        """
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
@@ -47,7 +49,7 @@ class Grouped(click.Command):
             raise click.UsageError(text, ctx) from None
 
     def _describe_extra(self, ctx: click.Context, args: Sequence[str], extra: str) -> str:
-        """Return what the command takes in place of further arguments, and the remedy for what was probably meant."""
+        """Return an error text for extra arguments: the arguments of the command, and the likely remedy."""
         arguments = [param.make_metavar(ctx) for param in self.params if isinstance(param, click.Argument)]
         text = f"{self.name} takes {' and '.join(arguments)}, but there is also {extra!r}"
         if self.name == "convert":
@@ -83,9 +85,9 @@ class GroupedOption(click.Option):
 
 
 def add_options(cls: Any, *names: str, **changes: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds options of a dataclass to a command: all or those of some names.
+    """Return a decorator that adds options of a dataclass to a command: all, or only the given names.
 
-    ``changes`` are arguments of click's for all of them.
+    ``changes`` are arguments of ``click.option`` for all of them.
     """
     chosen = [option for option in options_of(cls) if not names or option.name in names]
 
@@ -159,7 +161,7 @@ def _target_names() -> Sequence[str]:
 def pair_callback(form: str, read: Callable[[str], Any]) -> Callable[..., Mapping[str, Any]]:
     """Return a callback that reads repeated ``NAME=VALUE``, split at the last ``=`` since names may contain one.
 
-    ``read`` raises ValueError with an explanation of its own: one that it passes on from Python says nothing to a user.
+    ``read`` raises ValueError with a message for the user; messages of Python's own ValueErrors must not pass through.
     """
 
     def callback(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> Mapping[str, Any]:
@@ -197,7 +199,7 @@ def _parse_sizes(text: str) -> tuple[int | str, ...]:
     parts = [part.strip() for part in text.split(",")]
     wrong = next((part for part in parts if not part.isdigit() and not part.isidentifier()), None)
     if wrong is not None:
-        raise ValueError(f"{wrong!r} is no size: give a number, or a name for a dynamic dimension")
+        raise ValueError(f"{wrong!r} is not a size: give a number, or a name for a dynamic dimension")
     return tuple(int(part) if part.isdigit() else part for part in parts)
 
 

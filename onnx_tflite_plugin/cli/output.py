@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LONGEST_NAME = 48
 LABEL_WIDTH = 12
 _MARKS = "/;:.", "_"  # between the parts of a name, and between words
-_SLACK = 10  # characters that a name loses at most so that it is cut between its parts
+_SLACK = 10  # maximum number of characters to drop so that a name is cut between its parts
 _PATIENCE = 1.0  # seconds before a spinner is shown
 
 
@@ -58,7 +58,7 @@ def print_rows(rows: Iterable[Row]) -> None:
 
 
 def _wrap_line(line: str, width: int) -> list[str]:
-    """Return a line wrapped between words, with a hanging indent; a number stays with the word it belongs to."""
+    """Return a line wrapped between words, with a hanging indent; a number is not separated from its word."""
     indent = line[: len(line) - len(line.lstrip())]
     joined = re.sub(r"(?<=\bop) (?=\d)|(?<=\b\d) (?=\w)|(?<=\d\d) (?=\w)", "\0", line)
     parts = textwrap.wrap(
@@ -92,7 +92,7 @@ def print_json(value: Any) -> None:
 
 
 @contextmanager
-def working(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+def show_progress(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """Show a spinner on stderr with the current stage after one second, if stderr is a terminal.
 
     Yields a function that takes the name of each stage as it begins.
@@ -157,7 +157,7 @@ def ignore_broken_pipe() -> Iterator[None]:
 
 
 def _flush() -> None:
-    """Flush what Python and C have buffered for descriptor 1."""
+    """Flush the buffers of Python and C for descriptor 1."""
     with suppress(Exception):
         if sys.__stdout__ is not None:
             sys.__stdout__.flush()

@@ -19,7 +19,7 @@ Stamp = tuple[int, int, int] | None
 
 
 class _File(NamedTuple):
-    """A file as given, and ``what`` it is: an input's name, or the source of an output.
+    """A file as given; ``what`` describes it: an input's name, or the source of an output.
 
     ``folder`` is the nearest existing folder, ``names`` the rest of the path.
     """

@@ -16,7 +16,7 @@ from onnx_tflite_plugin.installed import PROJECT, entry_points, iterate_distribu
 
 GROUP = f"{PROJECT}.commands"
 _REPORTED = (click.ClickException, click.exceptions.Exit, click.Abort, ConversionError, MemoryError, OSError)
-"""Exceptions that are reported as those of built-in commands are."""
+"""Exceptions that are reported in the same way as a built-in command's."""
 
 
 class PackCommand(NamedTuple):

@@ -11,7 +11,14 @@ from onnx_tflite_plugin import files
 from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure, shorten_names
 from onnx_tflite_plugin.cli.isolation import isolate_command
 from onnx_tflite_plugin.cli.options import Grouped, add_options, check_exists
-from onnx_tflite_plugin.cli.output import Row, format_size, print_json, print_rows, redirect_stdout_to_stderr, working
+from onnx_tflite_plugin.cli.output import (
+    Row,
+    format_size,
+    print_json,
+    print_rows,
+    redirect_stdout_to_stderr,
+    show_progress,
+)
 from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import check_pair
 from onnx_tflite_plugin.cli.summary import INCONCLUSIVE
@@ -58,7 +65,7 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool, **optio
 
     model = read_onnx(onnx)
 
-    with working(f"reading {onnx.name}") as stage, redirect_stdout_to_stderr():
+    with show_progress(f"reading {onnx.name}") as stage, redirect_stdout_to_stderr():
         if as_json:
             page = gather(tflite.read_bytes(), model, tflite.name, options=given, progress=wrap(stage))
         else:

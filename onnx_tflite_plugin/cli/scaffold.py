@@ -169,7 +169,7 @@ def files(code: str, like: str, distribution: str, package: str) -> Mapping[str,
 def files_for_pack(
     code: str, like: str, distribution: str, package: str
 ) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Return what an existing pack gets: contents by path, and an entry point per group."""
+    """Return the additions to an existing pack: file contents by path, and an entry point per group."""
     module = module_of(code)
     cases = f"{module}_cases"
     values, kind = _values(code, like, distribution, package, cases), kind_of(like)
@@ -182,7 +182,7 @@ def files_for_pack(
 
 
 def readme_section(code: str, like: str, distribution: str, package: str) -> str:
-    """Return what the README of an existing pack gets about one more operator."""
+    """Return the README section about an added operator."""
     cases = f"{module_of(code)}_cases"
     values, kind = _values(code, like, distribution, package, cases), kind_of(like)
     row = f"\n| `{package}/{cases}.py` | small models that must convert; {kind.expected} |" if kind.has_cases else ""

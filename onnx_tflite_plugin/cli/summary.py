@@ -58,7 +58,7 @@ def _files_row(files: Sequence[Path], seconds: float) -> Row:
 
 
 def _interface_notes(report: Report) -> Iterator[str]:
-    """Yield what a caller must know of the interface: further signatures, and states."""
+    """Yield notes about the interface: further signatures, and states."""
     if report.other_signatures:
         count = plural(len(report.other_signatures), "other signature")
         yield f"{count} not converted; --signature all converts all"
@@ -132,7 +132,7 @@ def verification_row(verification: Verification, *, first: bool = False) -> Row:
 
 
 def _timed(row: Row, conversion: Conversion) -> Row:
-    """Return the row of a verification with its own time in the first line."""
+    """Return the row of a verification; its first line has the time."""
     first, *more = row.lines
     return row._replace(lines=[f"{first}, in {format_seconds(conversion.verification_seconds)}", *more])
 
@@ -162,7 +162,7 @@ def _signatures(report: Report) -> Iterator[str]:
 
 
 def _layout(report: Report) -> Iterator[str]:
-    """Yield how the layout was found, and where the Transpose nodes come from; the numbers add up to those of the file."""
+    """Yield how the layout was found, and where the Transpose nodes come from; the numbers add up to the file's total."""
     inserted = min(len(report.transposed), report.transposes)
     added = report.nodes.get("Transpose", 0) - report.transposes
     sources = [f"{plural(inserted, 'Transpose')} inserted" if inserted else "no Transpose"]
@@ -214,14 +214,14 @@ def _weights(report: Report) -> Iterator[str]:
 
 
 def _runtime(report: Report) -> list[str]:
-    """Return a line on the runtime that the model is for, if it is for one only."""
+    """Return a line about the only runtime that can run the model, if there is such a restriction."""
     note = forms.describe_runtime(report.weights, report.nodes)
     return [note] if note else []
 
 
 _ROUNDING = {
-    "rounds_activations": "activations rounded to 8 bits as in LiteRT; --optimize speed omits it, which is faster and nearer "
-    "to the float network",
+    "rounds_activations": "activations rounded to 8 bits as in LiteRT; --optimize speed omits the rounding, which is faster and "
+    "closer to the float network",
     "multiplies_dynamically": "8-bit products with one scale for all activations; LiteRT has one for each row or image",
 }
 """Texts about operators of dynamic quantization, by the trait of the target that they require."""

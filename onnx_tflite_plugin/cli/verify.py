@@ -10,7 +10,7 @@ import click
 from onnx_tflite_plugin.cli.failures import on_failure, shorten_names
 from onnx_tflite_plugin.cli.isolation import isolate_command
 from onnx_tflite_plugin.cli.options import Grouped, add_options, check_exists
-from onnx_tflite_plugin.cli.output import Row, print_json, print_rows, redirect_stdout_to_stderr, working
+from onnx_tflite_plugin.cli.output import Row, print_json, print_rows, redirect_stdout_to_stderr, show_progress
 from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import check_pair
 from onnx_tflite_plugin.options import ConvertOptions, VerifyOptions
@@ -56,7 +56,7 @@ def verify(
     from onnx_tflite_plugin.cli.summary import verification_exit_code, verification_json
     from onnx_tflite_plugin.verify import verify as run
 
-    with working(f"verifying {onnx.name}") as stage, redirect_stdout_to_stderr():
+    with show_progress(f"verifying {onnx.name}") as stage, redirect_stdout_to_stderr():
         result = run(tflite, onnx, progress=wrap(stage), **options)
     if as_json:
         print_json({"model": str(tflite), "onnx": str(onnx), **verification_json(result)})

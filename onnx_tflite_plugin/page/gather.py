@@ -61,7 +61,7 @@ def gather(
 ) -> Page:
     """Return all available facts about a conversion; without the runtimes, no comparison and no times.
 
-    ``report``: that of the conversion, if available. ``options``: data and tolerance of the comparison. Raises InvalidInputs
+    ``report``: the conversion's, if available. ``options``: data and tolerance of the comparison. Raises InvalidInputs
     for data that do not fit.
     """
     start_stage = progress or (lambda stage: None)
@@ -134,7 +134,7 @@ def _operators(
     seconds: Mapping[int, float],
     errors: Sequence[Mapping[str, Any]],
 ) -> Iterator[dict[str, Any]]:
-    """Yield each group of operators with its nodes and its time; the output is that of its last operator."""
+    """Yield each group of operators with its nodes and its time; the output is the last operator's."""
     target = target_named("onnxruntime")
     taken = handlers_of(model, Host(), target)
     quantized = any(_format_quantization(tensor) for op in operators for tensor in op.outputs if tensor is not None)
@@ -192,7 +192,7 @@ def _edges(
     """Yield the edges between inputs, groups of operators (by their leaders) and outputs, one per tensor and consumer."""
     producers: dict[int, Any] = {end["tensor"]: end["index"] for end in ends if end["side"] == "input"}
     producers |= {tensor.index: leaders[op.index] for op in operators for tensor in op.outputs if tensor is not None}
-    drawn = set()
+    seen = set()
 
     def edge(tensor: Mapping[str, Any], to: Any) -> dict[str, Any]:
         return {
@@ -204,8 +204,8 @@ def _edges(
     for op in operators:
         for tensor in dict.fromkeys(t for t in op.inputs if t is not None and not t.is_constant):
             to = leaders[op.index]
-            if producers.get(tensor.index, to) != to and (tensor.index, to) not in drawn:
-                drawn.add((tensor.index, to))
+            if producers.get(tensor.index, to) != to and (tensor.index, to) not in seen:
+                seen.add((tensor.index, to))
                 facts = {"tensor": tensor.index, "name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.dims)}
                 yield edge(facts, to)
     yield from (edge(end, end["index"]) for end in ends if end["side"] == "output" and end["tensor"] in producers)

@@ -45,8 +45,8 @@ def measure_errors(
     ranges = resolve_keys(options.ranges, entry.input_names, [tensor.name for tensor in entry.inputs], "--range")
     try:
         pair.fill(Host)
-        drawn, _ = pair.reference_outputs(options.inputs, options.seed, 1, None, ranges)
-        drawn = drawn[:1]
+        samples, _ = pair.reference_outputs(options.inputs, options.seed, 1, None, ranges)
+        samples = samples[:1]
     except InconclusiveError:
         return [], verdict, wrong, {}, 0.0
     tensors = pair.entry.subgraph.tensors
@@ -59,16 +59,16 @@ def measure_errors(
             "ok": comparison.ok,
             "text": comparison.text,
         }
-        for comparison, value in _errors(pair, drawn)
+        for comparison, value in _errors(pair, samples)
     ]
-    seconds, rest = _by_operator(onnx, pair.pairs.feeds(drawn[0]), runs)
+    seconds, rest = _by_operator(onnx, pair.pairs.feeds(samples[0]), runs)
     return errors, verdict, wrong, seconds, rest
 
 
-def _errors(pair: ModelPair, drawn: Sequence[Run]) -> list[tuple[Comparison, TensorValue]]:
-    """Return the error of every tensor, on LiteRT's own operands."""
+def _errors(pair: ModelPair, samples: Sequence[Run]) -> list[tuple[Comparison, TensorValue]]:
+    """Return the error of every tensor, on LiteRT's operands."""
     random = any(True for _ in random_nodes(pair.session.proto.graph))
-    decision = decide(pair, drawn, random=random, exact=True)
+    decision = decide(pair, samples, random=random, exact=True)
     values = {value.name: value for values in held_values(pair.entry, pair.session).values() for value in values}
     wrong = {one.submodel.value.name: one.comparison for one in decision.differing}
     made = producers(pair.entry.subgraph)
@@ -77,7 +77,7 @@ def _errors(pair: ModelPair, drawn: Sequence[Run]) -> list[tuple[Comparison, Ten
 
 
 def _sentence(verification: Verification) -> str:
-    """Return a verdict in one line, with the outputs of one text together."""
+    """Return a verdict in one line; outputs with the same text are grouped."""
     names: dict[str, list[str]] = {}
     for one in verification.comparisons:
         names.setdefault(one.text, []).append(one.name)

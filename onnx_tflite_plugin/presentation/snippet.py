@@ -45,7 +45,7 @@ def snippet(path: str, inputs: Sequence[Edge], *, states: bool = False, domains:
 
 
 def _entry(name: str, array: str) -> str:
-    """Return one input of several lines, with the array below a name that leaves no room for it."""
+    """Return one input of a snippet of several lines; after a long name the array is on the next line."""
     line = f"    {name}: {array},\n"
     return line if len(line) - 1 <= _LINE else f"    {name}:\n        {array},\n"
 

@@ -173,7 +173,7 @@ def check_perm(at: Instance) -> Decline | None:
         return Decline(f"perm is {perm}, expected a permutation of {x.rank} axes")
     if perm is not None or not x.is_static or Counter(filter(None, y.dims)) <= Counter(x.dims):
         return None
-    return Decline(f"the result has shape {list(y.dims)}, which is no permutation of {list(x.shape)}")
+    return Decline(f"the result has shape {list(y.dims)}, which is not a permutation of {list(x.shape)}")
 
 
 @handler(

@@ -138,7 +138,10 @@ def test_conformance_without_litert_names_the_extra(run: Run, monkeypatch: pytes
         (["convert", DIGITS, "--output=a.onnx"], "'--output': the file to write is an argument, MODEL [MODEL.onnx]"),
         (["convert", DIGITS, "--outputs", "a.onnx"], "the file to write is an argument: convert MODEL MODEL.onnx"),
         (["convert", DIGITS, "--outputs", "zzz"], "some names: image, probabilities, logits"),
-        (["convert", DIGITS, "--input-shape", "0=-1,8,8,1"], "'-1' is no size: give a number, or a name for a dynamic"),
+        (
+            ["convert", DIGITS, "--input-shape", "0=-1,8,8,1"],
+            "'-1' is not a size: give a number, or a name for a dynamic",
+        ),
         (["convert", DIGITS, "--range", "0=a:b"], "'0=a:b' is not of the form NAME=LOW:HIGH\n"),
         (
             ["convert", EXAMPLES / "language_model.tflite", "--signature", "x"],

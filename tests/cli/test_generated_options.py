@@ -105,7 +105,7 @@ def test_type_error_names_option_value_and_remedy(option: Option) -> None:
     ],
 )
 def test_type_error_names_the_wrong_entry(given: dict[str, Any], named: str) -> None:
-    with pytest.raises(TypeError, match=f"^{re.escape(named)}, so no work was done; give a "):
+    with pytest.raises(TypeError, match=f"^{re.escape(named)}, so nothing was done; give a "):
         ConvertOptions(**given)
 
 
@@ -114,7 +114,7 @@ def test_invalid_choice_lists_valid_ones(option: Option) -> None:
     given = option.choices[0] + "x"
     values = " or ".join(map(repr, option.choices))
     text = (
-        f"^{option.name} is the str '{given}', so no work was done; give {values}; did you mean '{option.choices[0]}'"
+        f"^{option.name} is the str '{given}', so nothing was done; give {values}; did you mean '{option.choices[0]}'"
     )
     with pytest.raises(UnsupportedOption, match=text):
         ConvertOptions(**{option.name: given})

@@ -180,7 +180,7 @@ def test_stdin_holds_one_model_and_is_no_terminal(
 ) -> None:
     packed = bundle(tmp_path / "b.task", "a.tflite").read_bytes()
     monkeypatch.setattr(sys, "stdin", Piped(packed))
-    with pytest.raises(UsageProblem, match="stdin holds a bundle of models; give its file's name"):
+    with pytest.raises(UsageProblem, match="stdin holds a bundle of models; give the name of its file"):
         jobs(STREAM, tmp_path / "x.onnx", None)
     monkeypatch.setattr(sys, "stdin", Piped(b"", terminal=True))
     with pytest.raises(UsageProblem, match="which is a terminal: pipe a file into it"):

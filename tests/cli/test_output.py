@@ -156,7 +156,7 @@ def test_spinner_shows_the_stage_after_a_delay(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(output, "_console", lambda file=None: Console())
     monkeypatch.setattr(output, "_PATIENCE", 0.01)
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with output.working("converting x") as stage:
+    with output.show_progress("converting x") as stage:
         stage("one")
         deadline = time.monotonic() + 5
         while "start" not in shown and time.monotonic() < deadline:
@@ -168,7 +168,7 @@ def test_spinner_shows_the_stage_after_a_delay(monkeypatch: pytest.MonkeyPatch) 
 def test_short_work_shows_no_spinner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "_console", lambda file=None: SimpleNamespace(status=pytest.fail))
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with output.working("x") as stage:
+    with output.show_progress("x") as stage:
         stage("one")
 
 
@@ -177,6 +177,6 @@ def test_no_spinner_without_a_terminal(monkeypatch: pytest.MonkeyPatch, stream: 
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(output, "_console", pytest.fail)
     monkeypatch.setattr(output, "_PATIENCE", 0)
-    with output.working("x", quiet=quiet) as stage:
+    with output.show_progress("x", quiet=quiet) as stage:
         stage("one")
     assert not stream.getvalue()
