@@ -18,7 +18,7 @@ from benchmarks.peers import COMMANDS, TIMEOUT, Converter, OpenVINO, Ours, diges
 from benchmarks.table import show
 from onnx_tflite_plugin import files
 from onnx_tflite_plugin.cli.failures import UsageProblem
-from onnx_tflite_plugin.cli.output import plural, working
+from onnx_tflite_plugin.cli.output import plural, show_progress
 from onnx_tflite_plugin.cli.paths import readable, writable
 from onnx_tflite_plugin.errors import MissingExtra
 from onnx_tflite_plugin.options import ConvertOptions, Optimize, choices
@@ -99,7 +99,7 @@ def benchmark(
         by_name = {} if as_json is None else record.resume(as_json, about, digests)
         for k, (name, path) in enumerate(models.items(), 1):
             if name not in by_name:
-                with working(f"{k} of {len(models)}: {name}"):
+                with show_progress(f"{k} of {len(models)}: {name}"):
                     row = replace(bench_in_process(path, name, converters, rounds), digest=digests[name])
                     if openvino is not None and row.seconds is not None:
                         read = OpenVINO(openvino).measure(path, rounds, row.seconds)

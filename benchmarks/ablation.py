@@ -20,7 +20,7 @@ import numpy as np
 import onnx_tflite_plugin as otp
 from benchmarks.__main__ import machine, name_models
 from benchmarks.measure import interleave_runs
-from onnx_tflite_plugin.cli.output import working
+from onnx_tflite_plugin.cli.output import show_progress
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.options import Optimize
 from onnx_tflite_plugin.rewrite import RULES
@@ -40,7 +40,7 @@ class Gains(NamedTuple):
 
     @property
     def row(self) -> str:
-        """The line of the table."""
+        """Return the row of the table."""
         lines = _lines(RULES[self.rule])
         if not self.gains:
             return f"| {self.rule} | 0 | | | | {lines} |"
@@ -121,7 +121,7 @@ def ablation(paths: Sequence[Path], rounds: int, optimize: Optimize, only: Seque
     models = name_models(paths or [EXAMPLES])
     for k, (name, path) in enumerate(models.items(), 1):
         try:
-            with working(f"{k} of {len(models)}: {name}"):
+            with show_progress(f"{k} of {len(models)}: {name}"):
                 for rule, gain in ablate(path, optimize, rounds, only).items():
                     gains[rule][name] = gain
         except ConversionError as error:

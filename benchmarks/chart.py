@@ -68,7 +68,7 @@ def draw(rows: Sequence[Row], path: Path, notes: Sequence[str] = ()) -> None:
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     axes.set_title("Time in ONNX Runtime ÷ time in LiteRT, one thread (left of 1: faster than LiteRT)", size=11)
-    overall = _overall(shown)
+    overall = _overall_means(shown)
     for name in names:
         axes.barh(0, 0, left=1, color=_COLORS.get(name, "gray"), label=_legend_entry(name, overall.get(name)))
     if names:
@@ -90,7 +90,7 @@ def _limits(rows: Sequence[Row]) -> tuple[float, float]:
     return min([0.6, *(end / 1.3 for end in ends)]), max([1.7, *(end * 1.3 for end in ends)])
 
 
-def _overall(rows: Sequence[Row]) -> dict[str, Mean]:
+def _overall_means(rows: Sequence[Row]) -> dict[str, Mean]:
     """Return the mean of each converter over all kinds of models."""
     averages = list(means(rows))
     whole = [mean for mean in averages if mean.kind == ALL] or averages

@@ -1,8 +1,8 @@
 """``python -m benchmarks.growth``: processor seconds and memory of conversions of 1,000, 10,000 and more operators.
 
-Six kinds of graphs, each with a different risk: a chain, a residual net, blocks that look like steps of a recurrent layer,
-composites that all call one subgraph, one tensor that all operators read, and all results joined by one operator. Every
-conversion is a process of its own, so that its peak of memory is known; what the imports take is in it. A time per operator
+Six kinds of graphs, each with a different risk: a chain, a residual network, blocks that resemble recurrent steps,
+composites with a common subgraph, one tensor with many readers, and one operator with many operands. Every conversion
+runs in a separate process, so that its peak memory can be measured; imports are included. A time per operator
 that rises with their number is a place that is not linear.
 """
 
@@ -114,7 +114,7 @@ def measure(shape: str, count: int) -> dict[str, float]:
     return {"seconds": seconds, "bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
 
-def in_a_process(shape: str, count: int) -> dict[str, float]:
+def measure_in_process(shape: str, count: int) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.growth", "--one", shape, str(count)]
     ran = subprocess.run(command, capture_output=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     told: dict[str, float] = json.loads(ran.stdout)
@@ -135,7 +135,7 @@ def main(shapes: Sequence[str], sizes: Sequence[int], picture: Path | None, one:
     found: dict[str, list[dict[str, float]]] = {}
     for shape in shapes or SHAPES:
         for count in sizes:
-            one_ = in_a_process(shape, count)
+            one_ = measure_in_process(shape, count)
             found.setdefault(shape, []).append(one_)
             each = 1e3 * one_["seconds"] / count
             click.echo(

@@ -2,8 +2,8 @@
 
 Kinds may follow, besides ``float`` and ``int8``: ``dynamic`` and ``int16x8``.
 
-Images are 96 x 96, so that each network takes some milliseconds. Weights are random, which takes no other time than trained
-ones; statistics of batch normalization are drawn too, or the converter would fold nothing.
+Images are 96 x 96, so that each network takes some milliseconds. Weights are random, which does not change the time.
+Batch normalization statistics are random too; otherwise the converter would have nothing to fold.
 """
 
 from __future__ import annotations

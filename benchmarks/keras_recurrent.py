@@ -35,11 +35,11 @@ def write(folder: Path) -> None:
             while missing:
                 command = [sys.executable, __file__, str(folder / f"{version}_{layer}"), layer, *missing]
                 run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-                told = [line for line in run.stdout.splitlines() if line.startswith(_OUTCOME)]
-                if len(told) < len(missing):
-                    told.append(f"{_OUTCOME} {missing[len(told)]}: the converter ends the process")
-                print(*(line.replace(_OUTCOME, f"{version}_{layer}") for line in told), sep="\n", flush=True)
-                missing = missing[len(told) :]
+                outcomes = [line for line in run.stdout.splitlines() if line.startswith(_OUTCOME)]
+                if len(outcomes) < len(missing):
+                    outcomes.append(f"{_OUTCOME} {missing[len(outcomes)]}: the converter ends the process")
+                print(*(line.replace(_OUTCOME, f"{version}_{layer}") for line in outcomes), sep="\n", flush=True)
+                missing = missing[len(outcomes) :]
 
 
 def network(layer: str, tf: Any) -> Any:
@@ -86,7 +86,9 @@ def convert_model(model: Any, kind: str, tf: Any) -> bytes:
 
 
 def main(target: str, layer: str, *kinds: str) -> None:
-    """Files of one layer, and a line of each. Biases are drawn too, so that none is left out."""
+    """Write the files of one layer; print a line for each. Biases are random too; otherwise the converter would omit
+    them.
+    """
     import tensorflow as tf
 
     tf.keras.utils.set_random_seed(0)

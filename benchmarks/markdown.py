@@ -19,7 +19,7 @@ def page(rows: Sequence[Row], notes: Sequence[str]) -> str:
 def _means(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
     """Return the geometric mean of each kind by converter, over the networks that it converts."""
     by_kind = {(mean.kind, mean.converter): mean for mean in means(rows)}
-    yield from heading(("kind", *names))
+    yield from table_header(("kind", *names))
     for kind in dict.fromkeys(kind for kind, _ in by_kind):
         cells = []
         for name in names:
@@ -34,7 +34,7 @@ def _means(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
 
 
 def _networks(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
-    yield from heading(("network", "kind", "limit ms", "LiteRT ms", *names))
+    yield from table_header(("network", "kind", "limit ms", "LiteRT ms", *names))
     for row in sorted(rows, key=lambda row: (row.kind, row.model)):
         outcomes = {outcome.converter: outcome for outcome in row.outcomes}
         cells = [_cell(outcomes[name]) if name in outcomes else "–" for name in names]
@@ -50,8 +50,8 @@ def _cell(outcome: Outcome) -> str:
     return f"{outcome.ratio.median:.2f}{'' if outcome.within else ' (wrong)'}"
 
 
-def heading(cells: Sequence[str]) -> Iterator[str]:
-    """Return the heading of a table: column names and the separator line."""
+def table_header(cells: Sequence[str]) -> Iterator[str]:
+    """Yield the header of a table: column names and the separator line."""
     yield line(cells)
     yield line(["---"] * len(cells))
 
@@ -62,5 +62,5 @@ def line(cells: Sequence[str]) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Return a text in which Markdown syntax has no effect."""
+    """Return a text with Markdown syntax escaped."""
     return text.replace("|", "\\|").replace("_", "\\_")

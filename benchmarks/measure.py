@@ -13,7 +13,7 @@ from onnx_tflite_plugin.source.model import Array
 
 Run = Callable[[], object]
 
-PIECE = 0.002  # seconds: a thousand times what reading the clock takes, less than the scheduler's turns
+PIECE = 0.002  # seconds: a thousand times the cost of reading the clock, and less than a scheduler time slice
 PIECES = 5
 SAMPLE = 0.06  # seconds that a sample of several pieces may last, or 25 rounds of a large network would take minutes
 _WARM_UP = 3

@@ -93,8 +93,8 @@ def bench(source: Path, name: str, converters: Sequence[Converter], rounds: int)
 
 
 def kind(model: Model) -> str:
-    """int8 (uint8 too) or int16 by what most quantized results are, else dynamic range where a kernel quantizes float
-    operands to meet integer weights, else float.
+    """int8 (also for uint8) or int16 by the majority of quantized results; else dynamic range, if a kernel quantizes
+    float operands for integer weights; else float.
     """
     operators = [operator for graph in model.subgraphs for operator in graph.operators]
     results = (tensor for operator in operators for tensor in operator.outputs if tensor is not None)
@@ -113,7 +113,7 @@ def _dynamic_range(operator: Operator) -> bool:
 class Original:
     """The TFLite model in LiteRT: default kernels with XNNPACK, one thread. Raises LiteRTError where it does not run.
 
-    ``inputs`` are drawn, more cautiously where LiteRT refuses the first.
+    ``inputs`` are random, from a smaller range if LiteRT refuses the first.
     """
 
     def __init__(self, source: Path) -> None:
@@ -127,9 +127,9 @@ class Original:
     def _start(self) -> tuple[list[Array], LiteRT]:
         refusal: LiteRTError | None = None
         for caution in range(3):
-            (drawn,) = draw(self.entry, runs=1, caution=caution)
+            (inputs,) = draw(self.entry, runs=1, caution=caution)
             try:
-                return drawn, start_litert(self.data, drawn, known=self.model)
+                return inputs, start_litert(self.data, inputs, known=self.model)
             except LiteRTError as error:
                 refusal = refusal or error
         assert refusal is not None
@@ -137,7 +137,7 @@ class Original:
 
 
 class Converted:
-    """A converter's model in ONNX Runtime: default optimizations, one thread. Raises Unconverted where there is none."""
+    """A converter's model in ONNX Runtime: default optimizations, one thread. Raises Unconverted if there is none."""
 
     def __init__(self, original: Original, converter: Converter, source: Path, target: Path) -> None:
         converter.convert(source, target)
@@ -164,7 +164,8 @@ class Converted:
 
 
 MAX_MEAN = {"step": 1.0, "range": 0.005, "value": 0.0}
-"""Mean error, in the unit of a comparison, up to which an output beyond its tolerance may be one of rounding.
+"""Mean error, in the unit of the comparison, below which an output beyond its tolerance counts as a rounding
+difference.
 
 Rounding adds up in deep networks: of 60 networks, two right ones have outputs beyond the tolerance on random inputs, with a
 mean error of 0.02 steps and 0.001 of the range.
@@ -179,8 +180,8 @@ def is_wrong(comparison: Comparison) -> bool:
 def _compare_outputs(pair: ModelPair) -> Sequence[Comparison]:
     """Return one comparison per output, as in ``verify``; models that lost their states are run once."""
     runs = 1 if pair.stateful and not pair.session.states else RUNS
-    drawn, expected = pair.reference_outputs(None, 0, runs, None, {})
-    actual = pair.trial.actual(pair.session, drawn)
+    inputs, expected = pair.reference_outputs(None, 0, runs, None, {})
+    actual = pair.trial.actual(pair.session, inputs)
     return pair.trial.compare_outputs(actual, expected)
 
 

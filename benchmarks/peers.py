@@ -1,4 +1,4 @@
-"""The converters that are compared: ours, in this process, and others, each by its own command and interpreter."""
+"""Converters to compare: ours in this process, others through a separate command and interpreter each."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Ours:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Somebody else's converter. ``cache``: the folder that keeps what came of each file, failures too."""
+    """Somebody else's converter. ``cache``: the folder that stores the result or the failure for each file."""
 
     name: str
     version: str
@@ -125,7 +125,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class OpenVINO:
-    """OpenVINO, which reads .tflite files itself, in a process of its own. ``python``: an interpreter that has it."""
+    """OpenVINO, which reads .tflite files itself, in a separate process. ``python``: an interpreter that has it."""
 
     python: str
     name: str = "OpenVINO"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def guess_tensors(entry: Entry, session: Session) -> Iterator[TensorValue]:
     """Return the tensor of each input and output, and its layout.
 
-    Channels first is told by the shape, so a tensor that looks the same either way is taken to be as it was.
+    Channels first is detected by the shape; a tensor with the same shape in both layouts is assumed to be unchanged.
     Raises VerificationError where their numbers differ.
     """
     sides = (
@@ -32,5 +32,5 @@ def guess_tensors(entry: Entry, session: Session) -> Iterator[TensorValue]:
 def _order(tensor: Tensor, info: ValueInfoProto) -> tuple[int, ...] | None:
     sizes = tuple(size.dim_value for size in info.type.tensor_type.shape.dim)
     order = (0, tensor.rank - 1, *range(1, tensor.rank - 1))
-    moved = tensor.rank > 2 and sizes != tensor.shape and sizes == tuple(tensor.shape[axis] for axis in order)
-    return order if moved else None
+    is_transposed = tensor.rank > 2 and sizes != tensor.shape and sizes == tuple(tensor.shape[axis] for axis in order)
+    return order if is_transposed else None

@@ -1,4 +1,4 @@
-"""Results as a JSON file, complete after every model, from which an interrupted benchmark goes on."""
+"""Results as a JSON file. It is valid after every model, so that an interrupted benchmark can continue."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """``python -m benchmarks.recurrent FOLDER``: ONNX nodes, errors and speed of recurrent layers.
 
-``--keras PYTHON`` makes the layers of Keras with the tensorflow and the tf_keras that this Python has. LiteRT's own operators,
-of which no converter makes every kind, are written here.
+``--keras PYTHON`` makes the layers of Keras with the tensorflow and the tf_keras that this Python has. LiteRT's own
+operators are written here, because no converter emits every kind.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import click
 import onnx_tflite_plugin as otp
 from benchmarks import keras_recurrent
 from benchmarks.__main__ import machine
-from benchmarks.markdown import escape_markdown, heading, line
+from benchmarks.markdown import escape_markdown, line, table_header
 from benchmarks.table import outcome_of
 from conformance.cases.sequence.lstm.bidirectional import Both
 from conformance.cases.sequence.svdf import Svdf
 from conformance.lstms import STEP, Lstm
 from conformance.models import Net
-from onnx_tflite_plugin.cli.output import working
+from onnx_tflite_plugin.cli.output import show_progress
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.verify import Verification, verify
 from onnx_tflite_plugin.verify.times.bench import bench
 
-MANY = 50  # runs, in which states are carried on
+MANY = 50  # successive runs that carry states
 LAYER: Mapping[str, Any] = {"batch": 1, "time": 24, "inputs": 40, "cells": 64, "reach": 0.3}
 CLIPPED: Mapping[str, Any] = {"options": (("cell_clip", 10.0),)}
 PARTS: Mapping[str, Mapping[str, Any]] = {
@@ -51,9 +51,9 @@ RECURRENT = ("LSTM", "GRU", "RNN", "Scan", "Loop", "If")
 
 @dataclass(frozen=True)
 class Row:
-    """One model: nodes of the ONNX model, the recurrent ones by name; distances in one run and in many, told in words.
+    """One model: nodes of the ONNX model, the recurrent ones by name; errors in one run and in several, as text.
 
-    ``ratio``: time over LiteRT's; ``microseconds`` are LiteRT's. ``problem``: why there is no more.
+    ``ratio``: time over LiteRT's; ``microseconds`` are LiteRT's. ``problem``: the reason for missing results.
     """
 
     name: str
@@ -111,7 +111,7 @@ def describe_errors(verification: Verification) -> str:
 def page(rows: list[Row], notes: list[str]) -> str:
     """Return the table in Markdown."""
     lines = [*(f"- {escape_markdown(note)}" for note in notes), ""]
-    lines += heading(("layer", "kind", "nodes", "1 run", f"{MANY} runs", "LiteRT µs", "time"))
+    lines += table_header(("layer", "kind", "nodes", "1 run", f"{MANY} runs", "LiteRT µs", "time"))
     for one in sorted(rows, key=lambda one: (one.name, one.kind)):
         cells = (one.nodes, one.once, one.often, f"{one.microseconds:.0f}", f"{one.ratio:.2f}")
         lines.append(
@@ -146,7 +146,7 @@ def recurrent(folder: Path, python: str | None, rounds: int, only: str, markdown
     rows = []
     for path in sorted(folder.glob("*.tflite")):
         if only in path.stem:
-            with working(path.stem):
+            with show_progress(path.stem):
                 rows.append(row(path, rounds))
             click.echo(" ".join(str(value) for value in vars(rows[-1]).values()))
     if markdown is not None:

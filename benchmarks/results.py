@@ -1,4 +1,4 @@
-"""Benchmark results as data, from which the table, the chart and the JSON file are made."""
+"""Benchmark results as data, the source of the table, the chart and the JSON file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Outcome:
     """Result of one converter. ``seconds``: per run; ``ratio``: to LiteRT in the same round; ``error``: of the outputs.
 
     ``best``: ratio of the fastest rounds, which other processes affect least. ``within``: False if the error exceeds
-    single rounding differences. ``problem``: what failed, a colon, and the reason.
+    single rounding differences. ``problem``: the failed step, a colon, and the reason.
     """
 
     converter: str

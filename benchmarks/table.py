@@ -1,4 +1,4 @@
-"""The results as text: what ran where, a line a model and converter, and the means."""
+"""Results as text: the environment, one line per model and converter, and the means."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onnx_tflite_plugin.verify.times.bench import Spread
 
 LITERT = "LiteRT"
 _WORDS = ("model", "kind", "converter")  # columns that are not of numbers
-_WIDTH = 150  # where there is no terminal to ask
+_WIDTH = 150  # without a terminal
 _LONGEST = 200  # characters of a reason; the JSON file has all
 
 
@@ -34,7 +34,7 @@ def show(rows: Sequence[Row], notes: Sequence[str]) -> None:
 
 
 def models(rows: Sequence[Row]) -> Table:
-    """Return LiteRT's time and that of each converter, per model."""
+    """Return LiteRT's and each converter's time, per model."""
     table = _table(
         "model",
         "kind",
@@ -81,11 +81,11 @@ def summary(rows: Sequence[Row]) -> Table:
 
 def _table(*headings: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        if heading in _WORDS:
-            table.add_column(heading, overflow="fold")
+    for table_header in headings:
+        if table_header in _WORDS:
+            table.add_column(table_header, overflow="fold")
         else:
-            table.add_column(heading, justify="right", no_wrap=True)
+            table.add_column(table_header, justify="right", no_wrap=True)
     return table
 
 

@@ -105,7 +105,7 @@ def _row(option: click.Option, with_keyword: bool) -> str:
 
 
 def _default_sentence(default: object) -> str:
-    """Return a sentence on a default; empty if it is no text or number."""
+    """Return a sentence on a default; empty if it is neither text nor a number."""
     has_value = isinstance(default, str | int | float) and not isinstance(default, bool)
     return f" Default: `{default}`." if has_value else ""
 

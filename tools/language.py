@@ -21,7 +21,7 @@ from tools.texts import ROOT, Text, list_files, page_texts, python_texts
 
 @dataclass(frozen=True)
 class Phrase:
-    """A regular expression, the words to use instead of what it matches, and a sentence that it matches."""
+    """A regular expression for words to avoid, their replacement, and an example sentence."""
 
     phrase: str
     instead: str
@@ -44,7 +44,7 @@ class Rules:
     subjects_after: str
 
     def problems(self, text: Text) -> Iterator[str]:
-        """Yield one line per problem of a text."""
+        """Yield one line per problem in a text."""
         first = re.match(r"\w*", text.text)
         if text.is_docstring and first and first[0] in self.first_words:
             yield f"{text.place}: the docstring begins with {first[0]!r}; begin with a verb or a noun"

@@ -9,7 +9,7 @@ from tools.texts import list_files, python_texts
 
 PACKAGES = ("onnx_tflite_plugin/", "op_handlers/", "packs/", "conformance/")
 NOT_MESSAGES = ("/cases/", "/cases.py", "/tests/", "conformance/registered.py")
-"""Parts of paths whose strings are names of cases, test data or tables."""
+"""Parts of paths of modules that hold names of cases, test data or tables instead of messages."""
 
 
 def main(folders: list[str]) -> None:

@@ -16,11 +16,11 @@ from packaging.requirements import Requirement
 SETUP = Path(__file__).parent.parent / "setup.cfg"
 EXTRAS = ("verify", "images", "test")
 TOOLS = frozenset({"matplotlib", "mypy", "ruff"})
-"""Packages of the test extra that no quick test imports: linters, and what draws benchmarks."""
+"""Packages of the test extra that no quick test imports: linters, and matplotlib."""
 
 
 def minimum_versions(extras: Sequence[str] = EXTRAS) -> Iterator[str]:
-    """Return ``name==version`` for the requirements and those of the extras, each package once."""
+    """Return ``name==version`` for all packages in the requirements and the extras."""
     setup = ConfigParser()
     setup.read(SETUP, encoding="utf-8")
     listed = [setup["options"]["install_requires"], *(setup["options.extras_require"][extra] for extra in extras)]

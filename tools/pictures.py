@@ -1,6 +1,6 @@
 """Draws the pictures of ``docs/explanation/layout.md``: ``python -m tools.pictures [--write]``.
 
-Without ``--write`` it says which differ from what is checked in, and exits with 1 where one does.
+Without ``--write`` it lists the pictures that differ from the checked-in files, and exits with 1 if there are any.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true")
     write = parser.parse_args().write
-    stale = [name for name, text in drawings().items() if not _is(FOLDER / name, text)]
+    stale = [name for name, text in drawings().items() if not _has_content(FOLDER / name, text)]
     for name in stale:
         if write:
             FOLDER.mkdir(exist_ok=True)
@@ -110,7 +110,7 @@ def main() -> int:
     return int(bool(stale) and not write)
 
 
-def _is(path: Path, text: str) -> bool:
+def _has_content(path: Path, text: str) -> bool:
     return path.exists() and path.read_text(encoding="utf-8") == text
 
 

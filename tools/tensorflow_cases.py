@@ -1,4 +1,4 @@
-"""Computes what TensorFlow's operators give, for the cases of select operators; needs TensorFlow, not the project.
+"""Compute the results of TensorFlow's operators for the cases of select operators; needs TensorFlow, not the project.
 
     python -m venv tf && tf/bin/pip install tensorflow-cpu
     tf/bin/python -m tools.tensorflow_cases

@@ -1,4 +1,4 @@
-"""The cases whose results ``tensorflow_cases`` computes: small operands, edge options, every dtype that is converted."""
+"""The cases for ``tensorflow_cases``: small operands, edge options, every supported dtype."""
 
 from __future__ import annotations
 

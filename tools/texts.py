@@ -1,4 +1,4 @@
-"""Texts of the repository that people read: docstrings, messages and pages, each with its file and line."""
+"""Human-readable texts of the repository: docstrings, messages and pages, with file and line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FEWEST_WORDS = 4
-"""Words from which a string counts as a message; shorter ones are names, keys and formats."""
+"""Minimum number of words of a message; shorter ones are names, keys and formats."""
 _UNTRACKED = re.compile(r"(^|/)(\.|__pycache__/|build/|dist/|node_modules/|[^/]*\.egg-info/)")
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

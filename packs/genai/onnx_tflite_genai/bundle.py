@@ -11,7 +11,7 @@ from onnx_tflite_plugin import ConversionError
 
 
 class Part(Protocol):
-    """A part of a bundle, as ``bundle_parts`` lists them. ``load`` returns what ``convert`` takes."""
+    """A part of a bundle, as ``bundle_parts`` lists them. ``load`` returns an argument for ``convert``."""
 
     @property
     def name(self) -> str: ...

@@ -1,6 +1,6 @@
 """The interface of onnxruntime-genai around a converted language model.
 
-It gives token numbers and a mask of ones, of which the positions follow, and one buffer for each past and present cache.
+It passes token ids, a mask of ones, from which the positions follow, and one buffer for each past and present cache.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Decoder:
 
 
 def adapt(model: onnx.ModelProto) -> Decoder:
-    """Replace the inputs and outputs of a converted model by those of onnxruntime-genai, in place; return its sizes.
+    """Replace the inputs and outputs of a converted model by onnxruntime-genai's, in place; return its sizes.
 
-    Raises ConversionError for a model whose caches are not all read by GroupQueryAttention, or that takes other inputs.
+    Raises ConversionError if the model has other inputs, or a cache that GroupQueryAttention does not read.
     """
     graph = model.graph
     layers = [node for node in graph.node if node.op_type == ATTENTION]
@@ -81,7 +81,7 @@ def adapt(model: onnx.ModelProto) -> Decoder:
 
 
 def _position_nodes(tokens: onnx.ValueInfoProto, positions: onnx.ValueInfoProto) -> list[onnx.NodeProto]:
-    """Return the nodes that make tokens and their positions: as many as there are tokens, up to the number of ones in the mask."""
+    """Return the nodes that compute tokens and their positions, which end at the number of ones in the mask."""
     dtypes = [info.type.tensor_type.elem_type for info in (tokens, positions)]
     return [
         helper.make_node("Cast", [_TOKENS], [tokens.name], to=dtypes[0]),

@@ -79,8 +79,8 @@ def check_crop(at: Instance) -> Decline | None:
 def transform_matrix(ctx: Context, landmarks: Value) -> Value:
     """Emit the ``[1, 4, 4]`` transform of a crop: the rotation between two landmarks, and the box around some landmarks.
 
-    The kernel rotates by ``r = target - atan2(dy, dx)``. Only the cosine and the sine of r are needed, which follow from
-    those of the two angles: ``dx / hypot`` and ``dy / hypot``.
+    The kernel rotates by ``r = target - atan2(dy, dx)``. Only the cosine and the sine of r are needed. They follow from
+    the two angles' cosines and sines, ``dx / hypot`` and ``dy / hypot``.
     """
     options, ops = ctx.options, ctx.ops
     flat = ops.Slice(ops.Squeeze(landmarks, [0]), [0], [2], [1])

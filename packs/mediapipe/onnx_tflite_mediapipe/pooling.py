@@ -9,7 +9,7 @@ from onnx_tflite_mediapipe.options import window
 from onnx_tflite_plugin.api import Context, Decline, Implicit, Instance, Refusal, Value, conv_pads, handler
 
 ABOVE = np.float32(0.1)
-"""Offset that the kernel adds to an index, so that a cast to integers never rounds it down."""
+"""Offset that the kernel adds to an index before the cast to integers, so that rounding errors do not lower it."""
 
 
 @handler(
