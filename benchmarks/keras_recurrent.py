@@ -1,7 +1,7 @@
 """Recurrent layers of Keras as .tflite files, run by a Python that has TensorFlow and tf_keras: ``python keras_recurrent.py FOLDER``.
 
-A sequence of 24 time steps of 40 features, layers of 64 units. A process of its own makes those of a layer: the converter ends
-it for loops that it cannot quantize.
+A sequence of 24 time steps of 40 features, layers of 64 units. Each layer is converted in a separate process, because
+the converter aborts the process for loops that it cannot quantize.
 """
 
 from __future__ import annotations

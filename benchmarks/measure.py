@@ -1,4 +1,4 @@
-"""Times several things side by side."""
+"""Time several functions in alternation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Run = Callable[[], object]
 
 PIECE = 0.002  # seconds: a thousand times the cost of reading the clock, and less than a scheduler time slice
 PIECES = 5
-SAMPLE = 0.06  # seconds that a sample of several pieces may last, or 25 rounds of a large network would take minutes
+SAMPLE = 0.06  # maximum seconds of a sample of several pieces; otherwise 25 rounds of a large network take minutes
 _WARM_UP = 3
 
 # The processor's time of this process, not the wall clock's: with one thread a runtime the two agree on an idle machine,

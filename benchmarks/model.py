@@ -167,8 +167,8 @@ MAX_MEAN = {"step": 1.0, "range": 0.005, "value": 0.0}
 """Mean error, in the unit of the comparison, below which an output beyond its tolerance counts as a rounding
 difference.
 
-Rounding adds up in deep networks: of 60 networks, two right ones have outputs beyond the tolerance on random inputs, with a
-mean error of 0.02 steps and 0.001 of the range.
+Rounding errors accumulate in deep networks: of 60 networks, two correct ones exceed the tolerance on random inputs,
+with mean errors of 0.02 steps and 0.001 of the range.
 """
 
 

@@ -71,7 +71,7 @@ class Row:
 class Mean:
     """Geometric means of a converter's ratios and best ratios for a kind. ``counted`` of ``models`` models are included.
 
-    ``ours``: mean of our ratios over the same models, as far as we convert them; None if we convert none.
+    ``ours``: mean of our ratios over the same models, without models that we cannot convert; None if we convert none.
     """
 
     kind: str

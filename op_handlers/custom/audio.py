@@ -34,7 +34,7 @@ CEPSTRUM = ("filterbank_channel_count", "dct_coefficient_count", "lower_frequenc
 
 
 def integer_option(op: Operator, name: str) -> int:
-    """Return an option as the kernels read it: an integer, truncated towards zero; 0 if the file has none."""
+    """Return an option as the kernels read it: an integer, truncated toward zero; 0 if the file has none."""
     value = op.options.get(name)
     return int(value) if isinstance(value, (bool, int, float)) else 0
 

@@ -202,7 +202,7 @@ class KernelReach(NamedTuple):
 
 
 def gather_patches(ctx: Context, rows: KernelReach, columns: KernelReach, image: Value, zero: Value) -> Value:
-    """Return [n, y, x, (j k i)] of [n, h, w, i]: the pixels under all places of the kernel, side by side."""
+    """Return [n, y, x, (j k i)] of [n, h, w, i]: the pixels under all places of the kernel, adjacent."""
     if rows.is_identity and columns.is_identity:
         return image
     (top, bottom), (left, right) = rows.pads, columns.pads

@@ -91,7 +91,7 @@ def mul(ctx: Context, x: Value, y: Value) -> Value:
     accepts=require_scale("int8", "uint8", "int16"),
 )
 def div(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit Div; integers are truncated towards zero."""
+    """Emit Div; integers are truncated toward zero."""
     return ctx.ops.Div(x, y)
 
 

@@ -74,7 +74,7 @@ def local_response_normalization(ctx: Context, x: Value) -> Value:
     radius = o.radius if depth is None else min(o.radius, depth)
     size = 2 * radius + 1
     # ONNX Runtime's LRN supports neither, and its running sum over channels loses precision for a radius of 0.
-    if min(o.alpha, o.beta) <= 0 or not radius:  # padding with zeros counts towards the mean
+    if min(o.alpha, o.beta) <= 0 or not radius:  # padding with zeros counts toward the mean
         # Before 1.25 ONNX Runtime's AveragePool of opset 19 always excludes end padding from the mean, and absorbs a
         # preceding Pad into its own pads.
         padded = ops.Pad(x, [0, radius, 0, 0] * 2, np.float32(0))

@@ -98,7 +98,7 @@ def mean_quantization(at: Instance) -> Dequantized:
 
 @reduction_handler("MEAN", "ReduceMean", max_version=3, quantization=mean_quantization, accepts=REQUIRE_SCALE)
 def mean(ctx: Context, x: Value, axes: Value) -> Value:
-    """Emit ReduceMean, or GlobalAveragePool over all trailing axes, which fuses. Integers are truncated towards zero."""
+    """Emit ReduceMean, or GlobalAveragePool over all trailing axes, which fuses. Integers are truncated toward zero."""
     over = constant_reduced_axes(ctx)
     if 0 in mean_quantization(ctx).stored and not has_empty_axis(ctx):
         return emit_integer_mean(ctx, x, axes)

@@ -1,4 +1,4 @@
-"""Operators that a compiler for one processor writes in place of the original ones."""
+"""Operators that a compiler for one processor writes instead of the original ones."""
 
 from __future__ import annotations
 

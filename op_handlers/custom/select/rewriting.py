@@ -176,7 +176,7 @@ def check_element_count(slot: int, count: int, *others: Accepts) -> Accepts:
 
 
 def requires_constant(slot: int, what: str) -> Accepts:
-    """Return a check that declines a runtime operand that the built-in operator has as an option."""
+    """Return a check that declines a runtime operand if the built-in operator has an option instead."""
 
     def decline(at: Instance) -> Decline | None:
         if constant_axis(at.op, slot) is not None:
@@ -190,7 +190,7 @@ def requires_constant(slot: int, what: str) -> Accepts:
 
 
 def as_int32(steps: Rewriter, tensor: Tensor) -> Tensor:
-    """Return positions and sizes as built-in operators take them; int64 ones are cast."""
+    """Return int32 positions or sizes for a built-in operator; int64 is cast."""
     from op_handlers.math.cast import cast
 
     if tensor.dtype == "int32":

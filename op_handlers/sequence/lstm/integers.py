@@ -373,7 +373,7 @@ class IntegerCell(Cell):
         return self.clamp(self.rescale(rounded, [coefficient * np.float32(2**12) for coefficient in coefficients]))
 
     def truncate(self, x: Value) -> Value:
-        """Truncate towards zero, as C++ divides integers."""
+        """Truncate toward zero, as C++ divides integers."""
         return self.ops.Cast(self.ops.Cast(x, to="int64"), to="float64")
 
     def update_cells(self, cells: Value, forget: Value, take: Value, update: Value) -> Value:

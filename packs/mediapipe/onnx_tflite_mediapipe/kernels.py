@@ -19,18 +19,20 @@ def transposed_convolution(op: Operator, x: Array, weights: Array, bias: Array) 
     options = stride(op)
     (batch, height, width, _), (channels, rows, columns, _) = x.shape, weights.shape
     down, right = options.strides
-    whole = np.zeros((batch, down * (height - 1) + rows, right * (width - 1) + columns, channels), np.float32)
+    output = np.zeros((batch, down * (height - 1) + rows, right * (width - 1) + columns, channels), np.float32)
     for j in range(rows):
         for k in range(columns):
-            whole[:, j : j + down * height : down, k : k + right * width : right][:, :height, :width] += (
+            output[:, j : j + down * height : down, k : k + right * width : right][:, :height, :width] += (
                 x @ weights[:, j, k].T
             )
     if options.padding == "SAME":
-        lost = [max(0, rows - (height - 1) % down - 1), max(0, columns - (width - 1) % right - 1)]
-        whole = whole[
-            :, lost[0] // 2 : whole.shape[1] - (lost[0] + 1) // 2, lost[1] // 2 : whole.shape[2] - (lost[1] + 1) // 2
+        cropped = [max(0, rows - (height - 1) % down - 1), max(0, columns - (width - 1) % right - 1)]
+        output = output[
+            :,
+            cropped[0] // 2 : output.shape[1] - (cropped[0] + 1) // 2,
+            cropped[1] // 2 : output.shape[2] - (cropped[1] + 1) // 2,
         ]
-    return whole + bias
+    return output + bias
 
 
 def max_pooling(op: Operator, x: Array) -> tuple[Array, Array]:
@@ -95,16 +97,16 @@ def transform_landmarks(op: Operator, landmarks: Array, matrix: Array) -> Array:
 
 def transform_matrix(op: Operator, landmarks: Array) -> Array:
     """Compute a shift to the crop's center, a rotation, a scale, and a shift by half the output (LandmarksToTransformMatrixV2)."""
-    options, places = op.options, landmarks.reshape(-1, 3)[:, :2].astype(np.float64)
-    dx, dy = places[options.right_rotation_idx] - places[options.left_rotation_idx]
+    options, points = op.options, landmarks.reshape(-1, 3)[:, :2].astype(np.float64)
+    dx, dy = points[options.right_rotation_idx] - points[options.left_rotation_idx]
     angle = options.get("target_rotation_radians", 0.0) - math.atan2(dy, dx)
-    forth, back = rotation(angle), rotation(-angle)
-    rotated = places[list(options.subset_idxs)] @ forth[:2, :2].T
+    rotate, rotate_back = rotation(angle), rotation(-angle)
+    rotated = points[list(options.subset_idxs)] @ rotate[:2, :2].T
     high, low = rotated.max(axis=0), rotated.min(axis=0)
-    centre = back[:2, :2] @ ((high + low) / 2)
+    center = rotate_back[:2, :2] @ ((high + low) / 2)
     size = np.asarray([options.output_width, options.output_height])
     scale = np.asarray([options.scale_x, options.scale_y]) * (high - low) / size
-    result = translation(*centre) @ back @ np.diag([*scale, 1, 1]) @ translation(*(-size / 2))
+    result = translation(*center) @ rotate_back @ np.diag([*scale, 1, 1]) @ translation(*(-size / 2))
     return result.astype(np.float32)[None]
 
 

@@ -31,10 +31,14 @@ def transform_landmarks(ctx: Context, landmarks: Value, matrix: Value) -> Value:
     """Emit MatMul of x and y; z is unchanged."""
     ops = ctx.ops
     two = ops.Slice(ops.Reshape(matrix, [4, 4]), [0], [2], [0])
-    turned, shift = ops.Slice(two, [0], [2], [1]), ops.Slice(two, [3], [4], [1])
+    rotation_part, shift = ops.Slice(two, [0], [2], [1]), ops.Slice(two, [3], [4], [1])
     flat = ops.Slice(landmarks, [0], [2], [2])
-    moved = ops.Add(ops.MatMul(flat, ops.Transpose(turned, perm=[1, 0])), ops.Transpose(shift, perm=[1, 0]))
-    return moved if ctx.op[0].dims[2] == 2 else ops.Concat(moved, ops.Slice(landmarks, [2], [3], [2]), axis=2)
+    transformed = ops.Add(
+        ops.MatMul(flat, ops.Transpose(rotation_part, perm=[1, 0])), ops.Transpose(shift, perm=[1, 0])
+    )
+    return (
+        transformed if ctx.op[0].dims[2] == 2 else ops.Concat(transformed, ops.Slice(landmarks, [2], [3], [2]), axis=2)
+    )
 
 
 NEEDED = (

@@ -47,8 +47,8 @@ def map_coordinates(ctx: Context, matrix: Value, rows: int, columns: int) -> Val
     ops = ctx.ops
     y, x = np.meshgrid(np.arange(rows, dtype=np.float32), np.arange(columns, dtype=np.float32), indexing="ij")
     two = ops.Slice(ops.Reshape(matrix, [4, 4]), [0], [2], [0])
-    turned, shifted = ops.Slice(two, [0], [2], [1]), ops.Slice(two, [3], [4], [1])
-    half = ops.Sub(ops.Mul(ops.ReduceSum(turned, [1], keepdims=1), np.float32(0.5)), np.float32(0.5))
+    rotation_part, shifted = ops.Slice(two, [0], [2], [1]), ops.Slice(two, [3], [4], [1])
+    half = ops.Sub(ops.Mul(ops.ReduceSum(rotation_part, [1], keepdims=1), np.float32(0.5)), np.float32(0.5))
     shift = ops.Transpose(ops.Add(shifted, half), perm=[1, 0])
     pixels = np.stack([x, y], axis=-1)
-    return ops.Add(ops.MatMul(pixels, ops.Transpose(turned, perm=[1, 0])), shift)
+    return ops.Add(ops.MatMul(pixels, ops.Transpose(rotation_part, perm=[1, 0])), shift)
