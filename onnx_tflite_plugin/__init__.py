@@ -6,7 +6,7 @@
     conversion.save("model.onnx")
     conversion.report.inputs                        # names, dtypes, shapes, quantization, metadata
     otp.inspect("model.tflite")                     # the content of a file, and its handlers
-    otp.verify("model.tflite", "model.onnx")        # LiteRT and ONNX Runtime side by side
+    otp.verify("model.tflite", "model.onnx")        # LiteRT and ONNX Runtime compared
     otp.Session("model.onnx").run({"x": array})     # a session that carries the states of a model
 
 Op packs import only ``onnx_tflite_plugin.api``. Stages and warnings are logged under "onnx_tflite_plugin".

@@ -123,7 +123,7 @@ def convert(
         source: a path, or the bytes of a .tflite file.
         options: the options of the conversion; each may be given as keyword instead, which takes precedence.
         host: the op packs to use instead of those that are installed.
-        progress: called with the name of each stage as it begins.
+        progress: called with the name of each stage when it begins.
 
     Raises:
         ConversionError: with all problems found (``error.problems``).

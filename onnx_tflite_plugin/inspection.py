@@ -82,7 +82,7 @@ def _describe_signature(model: Model, signature: Signature) -> dict[str, Any]:
 
 
 def handlers_of(model: Model, host: Host, target: Target) -> dict[Operator, Bound | Problem]:
-    """Return the handler of each operator, or the problem, as in a conversion, with the constants known by then."""
+    """Return the handler of each operator, or the problem, and the folded constants, as in a conversion."""
     takers: dict[Operator, Bound | Problem] = {}
     for graph in model.subgraphs:
         evaluation = Evaluation()

@@ -102,7 +102,7 @@ class Rewritten(NamedTuple):
 
 
 class Pipeline:
-    """Stages of one conversion, each run once; ``stages`` is called with the name of each as it begins.
+    """Stages of one conversion, each run once; ``stages`` is called with the name of each when it begins.
 
     ``fuses``: apply fusions. ``bound``: the current bound operators. ``applied``: fusions that applied. ``traits``: number of
     fused operators, by the trait of the target that they require.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 Progress = Callable[[str], None]
-"""Callback for the name of each stage as it begins."""
+"""Callback for the name of each stage when it begins."""
 
 LOG = logging.getLogger("onnx_tflite_plugin")
 LOG.addHandler(logging.NullHandler())  # nothing is printed unless the application configures logging

@@ -187,7 +187,7 @@ class Session:
         """Run the model and update its states. Returns all outputs by name in the model's order.
 
         Arrays must have the input's dtype; lists and numbers are converted to it. Raises ValueError for a name, dtype or
-        shape that is not the model's. A run that fails leaves the states unchanged, but for caches that are written in place.
+        shape that is not the model's. A run that fails leaves the states unchanged, except for caches that are written in place.
         """
         if others:  # ONNX Runtime's own run takes names of outputs first
             raise TypeError("run takes one argument, arrays by input name: run({name: array}); it returns all outputs")

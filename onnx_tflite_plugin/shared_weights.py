@@ -81,7 +81,7 @@ def _move_weights(paths: Sequence[Path], stem: str) -> tuple[Path, dict[Path, by
 
 
 def _without_weights(path: Path, offsets: _Offsets) -> bytes:
-    """Return a model with references in place of weights; its protobuf, which keeps the memory of cleared fields, is freed."""
+    """Return a model with references instead of weights; its protobuf, which keeps the memory of cleared fields, is freed."""
     import onnx
 
     model = onnx.load(path, load_external_data=False)

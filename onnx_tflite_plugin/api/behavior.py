@@ -103,7 +103,7 @@ class Behavior(Checked):
 
     @property
     def file_slots(self) -> tuple[int, ...]:
-        """Return the slots that the handler gets as in the file, whatever the arithmetic."""
+        """Return the slots that the handler gets as in the file, regardless of the arithmetic."""
         return ()
 
     @property

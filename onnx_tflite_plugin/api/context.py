@@ -120,7 +120,7 @@ class Context(Protocol):
     def quantized_values(self, slot: int) -> Value:
         """Return the quantized values of an operand, or its floats if the target has no operators on integers.
 
-        ``dequantize`` leaves such floats unchanged. Any other operand is returned unchanged.
+        ``dequantize`` returns floats unchanged. Any other operand is returned unchanged.
         """
 
     def quantize(self, value: Value, like: int) -> Value:

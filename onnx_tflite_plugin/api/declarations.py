@@ -39,7 +39,7 @@ class Implicit(Checked):
 
     An output that ``onnx`` does not name takes input 0's permutation if it has the same rank, otherwise source layout.
     ``squeezable``: letters to omit from every slot if all of them have size 1, such as ``"h j y"`` for an image of one
-    row: the operator then has one dimension less, unless that is slower on the target. A slot without such a letter (a
+    row: the operator then has one dimension less, unless this is slower on the target. A slot without such a letter (a
     sequence) gets it with size 1 if it is not omitted.
     """
 
@@ -207,7 +207,7 @@ class Handler(Checked):
     this is cheaper than lowering the operator in isolation. Raises Refusal if there is none.
     ``holds_batch``: operands or options that hold a shape starting with the batch size, and the number for a dynamic
     batch: ``{1: -1}`` for RESHAPE. It keeps a dynamic dimension dynamic. If a size of operand 0 has a name, the number
-    that holds it is replaced likewise, whatever the axis. ``shape_options``: options that change the shapes of results,
+    that holds it is replaced likewise, regardless of the axis. ``shape_options``: options that change the shapes of results,
     but not their elements: ``{"keep_dims"}``. Signatures that become one model may differ in them. ``converts``: dtypes
     of output 0, by the dtype of the first activation, if both are float or quantized; ``"*"`` is any. Dtypes that are
     not listed stay unchanged, as without ``converts``; a file that changes them is refused. ``kernel``: a NumPy

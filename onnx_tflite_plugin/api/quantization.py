@@ -193,7 +193,7 @@ class Integer(Behavior):
 class Lookup(_RealValued):
     """Look up the result of each quantized value of input 0, in the kernel and in the host; the handler is not called.
 
-    On targets that run nothing on these integers the handler computes with floats, which may differ by one step.
+    On targets without kernels for these integers the handler computes with floats, which may differ by one step.
 
     ``table``: a function of the instance that returns the quantized result of 0, 1, ... and, for signed dtypes, then of
     lowest, ..., -1. ``dtypes``: the dtypes of input 0 that use it; others are dequantized. ``outputs``: per dtype, an output

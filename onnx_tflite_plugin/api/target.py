@@ -47,8 +47,8 @@ class Target(Checked):
     ``rounds_activations``: activations of integer weights, and products of two activations, are rounded as in LiteRT's
     kernels if that is cheap. ``rotates_embeddings``: rotary embeddings are one operator of the runtime's domain.
     ``attends_causally``: attention over a cache is one operator that reads only the used slots, from ``com.microsoft``
-    if the runtime has this domain, otherwise Attention of opset 24. ``fused_blocks``: least and greatest power of two
-    of block sizes that a product accepts as stored; any if None. ``int4_block``: weights of 4 and 2 bits with a scale
+    if the runtime has this domain, otherwise Attention of opset 24. ``fused_blocks``: minimum and maximum block size
+    (powers of two) that a product accepts as stored; any if None. ``int4_block``: weights of 4 and 2 bits with a scale
     per row are multiplied in int4 blocks of at most this size, with repeated scales, because the runtime fuses such
     products; 0 if it does not. ``packs_tables``: rows of large tables of 4 bits are looked up as bytes and unpacked.
     ``last_axes_only``: ONNX operators that work on the last axes only. ``no_int8_from``: the opset from which ONNX
@@ -59,7 +59,7 @@ class Target(Checked):
     are followed by a Q and a DQ, and fused activations are preceded by both; for targets without integer operators.
     ``needs_static_shapes``: warn of inputs with dynamic dimensions, because the accelerator does not support them.
     ``passes``: names of rewrite rules of the finished model, in order; ``module:attribute`` names a pass of the pack,
-    an ``onnx_ir.passes.InPlacePass`` or a subclass. ``defaults``: values of options that this target needs in place of
+    an ``onnx_ir.passes.InPlacePass`` or a subclass. ``defaults``: values of options that this target needs instead of
     the general defaults, by name. ``saturates``: on some processors the runtime adds two uint8 x int8 products in 16
     bits. ``quantizes_weights``: the runtime quantizes float weights between Q and DQ. ``opens``: the runtime is ONNX
     Runtime, which is used to check that it opens the converted model.

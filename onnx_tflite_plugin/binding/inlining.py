@@ -20,7 +20,7 @@ MOST_ADDED = 20_000
 
 @dataclass(frozen=True, eq=False)
 class Placed(Operator):
-    """A copy of an operator in place of a call.
+    """A copy of an operator instead of a call.
 
     ``within``: places of the enclosing calls, the outermost first.
     """

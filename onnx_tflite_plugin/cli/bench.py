@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.verify.times.bench import Benchmark, Spread
     from onnx_tflite_plugin.verify.times.profile import OperatorTime
 
-_KINDS, _WORST = 8, 5  # rows that are shown
+_KINDS, _WORST = 8, 5  # maximum number of rows
 NOISY = 1.5
 """Minimum ratio of the quartiles of one runtime's rounds for a warning that the machine may be busy."""
 _TIMES = ("LiteRT µs", "ONNX Runtime µs", "lost µs")
@@ -81,7 +81,7 @@ def bench(
 
 
 def _print_profile(rows: Sequence[OperatorTime]) -> None:
-    """Print the kinds of operators that lose most time, their total, and the worst operators."""
+    """Print the slowest kinds of operators compared with LiteRT, their total, and the slowest operators."""
     from onnx_tflite_plugin.verify.times.profile import KindTime, by_code, format_names
 
     kinds = by_code(rows)

@@ -1,4 +1,4 @@
-"""Isolation of LiteRT: commands run it in a fork, since a broken file may make it end the process.
+"""Isolation of LiteRT: commands run it in a fork, because a broken file may crash it.
 
 A fork before anything large is imported costs milliseconds; a new process would import everything again.
 """

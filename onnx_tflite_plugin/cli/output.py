@@ -95,7 +95,7 @@ def print_json(value: Any) -> None:
 def show_progress(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """Show a spinner on stderr with the current stage after one second, if stderr is a terminal.
 
-    Yields a function that takes the name of each stage as it begins.
+    Yields a function that takes the name of each stage when it begins.
     """
     line, status = clean(shorten(text)), None
 

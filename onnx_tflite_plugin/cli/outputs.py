@@ -87,7 +87,7 @@ class Outputs:
             writable(path)
 
     def note(self) -> str:
-        """Return which outputs were written, as the file system has it now."""
+        """Return which outputs exist in the file system now."""
         if not self._before:
             return "nothing was written"
         if len(self._before) > _LISTED:

@@ -73,7 +73,7 @@ class PackCommand(NamedTuple):
 
 
 def _unusable_command(name: str, reason: str) -> click.Command:
-    """Return a command that raises PackError, whatever its arguments."""
+    """Return a command that raises PackError, regardless of its arguments."""
 
     def fail(arguments: tuple[str, ...]) -> None:
         raise PackError(reason)

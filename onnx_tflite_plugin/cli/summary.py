@@ -214,7 +214,7 @@ def _weights(report: Report) -> Iterator[str]:
 
 
 def _runtime(report: Report) -> list[str]:
-    """Return a line about the only runtime that can run the model, if there is such a restriction."""
+    """Return a line about the intended runtime, if the model is specific to one."""
     note = forms.describe_runtime(report.weights, report.nodes)
     return [note] if note else []
 

@@ -52,7 +52,7 @@ class Decoder(NamedTuple):
 
 
 def cache_pairs(inputs: Iterable[str], outputs: Iterable[str]) -> dict[str, str]:
-    """Return the outputs that are the next values of inputs, by the names of these, as caches of language models."""
+    """Return outputs by the input that they are fed back into, such as caches of language models."""
     given = set(outputs)
     return {name: name + NEXT for name in inputs if name + NEXT in given}
 

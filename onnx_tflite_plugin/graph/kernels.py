@@ -19,7 +19,7 @@ _SKIP_CHECK = "--check standard writes the model anyway"
 def suggest_options(model: ir.Model, reason: str, opsets: tuple[int, int]) -> str:
     """Return options that may help if ONNX Runtime rejects a model for ``reason``.
 
-    ``opsets``: least and greatest to suggest.
+    ``opsets``: lowest and highest opset to suggest.
     """
     hints = [old] if (old := describe_old_runtime(model)) else []
     lacking = _LACKING.search(reason)

@@ -23,26 +23,27 @@ COMMON = frozenset({"FLOAT", "UINT8", "INT8", "INT32", "INT64", "BOOL"})
 """Dtypes that practically every kernel supports. Larger models are opened only if they compute with other dtypes."""
 
 
-def should_open(model: ir.Model, asked: str) -> bool:
+def should_open(model: ir.Model, check: str) -> bool:
     """True if the model is to be opened. Raises MissingExtra for "full" without ONNX Runtime.
 
-    ``asked``: "full", "standard" (never), or "auto" (if ONNX Runtime is installed, opening is cheap or the dtypes are
+    ``check``: "full", "standard" (never), or "auto" (if ONNX Runtime is installed, opening is cheap or the dtypes are
     doubtful, and no operator needs a custom library).
     """
-    if asked == "standard":
+    if check == "standard":
         return False
     if find_spec("onnxruntime") is None:
-        if asked == "full":
+        if check == "full":
             raise MissingExtra("onnxruntime")
         return False
     cheap_or_doubtful = weight_bytes(model) <= CHEAP or _uses_uncommon_dtypes(model)
-    return asked == "full" or (not foreign_domains(model) and cheap_or_doubtful)
+    return check == "full" or (not foreign_domains(model) and cheap_or_doubtful)
 
 
 def check_opens(model: ir.Model, source: str | bytes, opsets: tuple[int, int]) -> None:
     """Open the model in ONNX Runtime. Raises TargetRefusal with ONNX Runtime's reason.
 
-    ``source``: the serialized model, or the path of a file that holds it. ``opsets``: least and greatest to suggest.
+    ``source``: the serialized model, or the path of a file that holds it. ``opsets``: lowest and highest opset to
+    suggest.
     """
     import onnxruntime
 

@@ -177,7 +177,7 @@ class Hooks:
     ) -> list[Problem]:
         """Call the hook of every pack for one lowered operator. Returns failures of packs that the model uses.
 
-        Changes that a hook makes to the values or the nodes that compute them are undone.
+        Changes by a hook to the values or to their producers are undone.
         """
         problems: list[Problem] = []
         for hook in self._implementations("after_lowering"):

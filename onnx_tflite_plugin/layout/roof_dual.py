@@ -3,9 +3,10 @@
 The function is a sum of literals and of terms ``(a_1 or .. or a_k) and not b``, each with a cost. With true literals on
 the source side of an s-t cut, a term is a node y and arcs a_i -> y -> b of its cost (Kolmogorov and Zabih 2004; if k is
 1, just a -> b). Reversed, not b -> y' -> not a_i is the same term of the complements. If these two copies are disjoint
-(every term is submodular after flipping some variables), one copy is the whole problem and its minimum cut the minimum.
-Otherwise the minimum cut of both is the roof dual (Boros and Hammer 2002; QPBO): half of it is a lower bound, and the
-variables it decides have these values in every minimum. Changing only these variables never raises the cost.
+(every term is submodular after flipping some variables), one copy is the whole problem, and its minimum cut gives the
+minimum. Otherwise the minimum cut of both is the roof dual (Boros and Hammer 2002; QPBO): half of it is a lower bound,
+and the variables that it decides have the same values in every minimum. Changing only these variables never raises the
+cost.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Each connected component is solved by the first of these methods that ends withi
 
 - ``cut``: a move from all 0 to all 1, if there are two labels and the bound proves the result minimal.
 - ``elimination``: variables are minimized out one by one, if the tables for this are small.
-- ``fusion``: moves towards proposals (Lempitsky et al. 2010), each one label propagated along wires by equal keys. If
+- ``fusion``: moves toward proposals (Lempitsky et al. 2010), each one label propagated along wires by equal keys. If
   labels have the same meaning everywhere this is alpha-expansion.
 - ``greedy``: proposals accepted as a whole if that lowers the cost, then variables one by one.
 
@@ -77,8 +77,8 @@ _Proposal = tuple[dict[int, int], int]
 
 def cost(problem: LabelingProblem, labels: Sequence[int]) -> int:
     """Return the cost of a labeling."""
-    priced = sum(prices[label] for prices, label in zip(problem.prices, labels, strict=True))
-    return priced + _wire_cost(problem.wires, labels)
+    label_costs = sum(prices[label] for prices, label in zip(problem.prices, labels, strict=True))
+    return label_costs + _wire_cost(problem.wires, labels)
 
 
 def solve(problem: LabelingProblem, *, work_limit: int = 20_000_000, table_limit: int = 4096) -> Solution:
@@ -115,11 +115,11 @@ def _components(problem: LabelingProblem) -> list[_Component]:
     """Return the connected components of variables with a choice and the wires that touch them, smallest first."""
     free = [len(prices) > 1 for prices in problem.prices]
     parent = list(range(len(free)))
-    touching: list[tuple[int, Wire]] = []
+    wires_by_end: list[tuple[int, Wire]] = []
     for wire in problem.wires:
         ends = [p.variable for p in (wire.producer, *wire.consumers) if p.variable is not None and free[p.variable]]
         if ends and wire.weight:
-            touching.append((ends[0], wire))
+            wires_by_end.append((ends[0], wire))
             for other in ends[1:]:
                 merge_sets(parent, ends[0], other)
     components: dict[int, _Component] = {}
@@ -129,7 +129,7 @@ def _components(problem: LabelingProblem) -> list[_Component]:
             if first == variable:
                 components[first] = _Component(problem.prices, [], [])
             components[first].variables.append(variable)
-    for end, wire in touching:
+    for end, wire in wires_by_end:
         components[find_root(parent, end)].wires.append(wire)
     return sorted(components.values(), key=lambda component: len(component.variables) + len(component.wires))
 
@@ -161,8 +161,10 @@ class _Component:
 
     def _score(self, labels: Sequence[int], variables: Iterable[int], wires: Iterable[Wire]) -> tuple[int, int]:
         """Return the cost, then the number of labels other than 0."""
-        priced = [(self.prices[variable][labels[variable]], labels[variable] > 0) for variable in variables]
-        return sum(price for price, _ in priced) + _wire_cost(wires, labels), sum(other for _, other in priced)
+        label_costs = [(self.prices[variable][labels[variable]], labels[variable] > 0) for variable in variables]
+        return sum(price for price, _ in label_costs) + _wire_cost(wires, labels), sum(
+            other for _, other in label_costs
+        )
 
     # --- moves: the best combination of the labels and a proposal ------------------------------
 
@@ -271,7 +273,7 @@ class _Component:
                 self._adopt(labels, {variable: trial[variable] for variable in self.variables}, extra)
 
     def _climb(self, labels: list[int], work: Work) -> None:
-        """Move towards proposals until none lowers the cost."""
+        """Move toward proposals until none lowers the cost."""
         changed = True
         while changed:
             changed = False
@@ -325,14 +327,14 @@ class _Component:
 
         They do not depend on the current labels, so each is computed once, on first use. Its work is counted every time.
         """
-        spread, further = self._lazy_proposals
+        computed, remaining = self._lazy_proposals
         for place in count():
-            if place == len(spread):
-                following = next(further, None)
+            if place == len(computed):
+                following = next(remaining, None)
                 if following is None:
                     return
-                spread.append(following)
-            proposal, effort = spread[place]
+                computed.append(following)
+            proposal, effort = computed[place]
             work.spend(effort)
             yield proposal
 

@@ -174,8 +174,7 @@ class Context:
     def quantized_values(self, slot: int) -> ir.Value:
         """Return a quantized operand's values without dequantizing them; any other operand itself.
 
-        On a target that computes nothing on integers these are floats, which ``dequantize`` and ``quantize`` then return
-        unchanged.
+        On a target without integer kernels these are floats, which ``dequantize`` and ``quantize`` return unchanged.
         """
         form = STORED if self.target.moves_integers else form_of(self.operands.arithmetic)
         return self.operands.fetch(slot, form)
@@ -256,7 +255,7 @@ class Context:
         return self.scope.graph(body, inputs)
 
     def subgraph(self, index: int) -> Subgraph:
-        """Return a subgraph as the file has it, but for tensors kept as floats. Raises LookupError if there is none."""
+        """Return a subgraph of the file, except for tensors kept as floats. Raises LookupError if there is none."""
         return self.scope.model.graphs[index].subgraph
 
     # --- states -------------------------------------------------------------------------------

@@ -211,7 +211,9 @@ class Values:
     def dequantize(
         self, value: ir.Value, storage: Storage, layout: TensorLayout, *, multiply: bool = False
     ) -> ir.Value:
-        """Return dequantized values; ``multiply``: by Cast and Mul whatever the target supports."""
+        """Return dequantized values; ``multiply``: always by Cast and Mul, even if the target supports
+        DequantizeLinear.
+        """
         if storage.blocks is not None:
             return self._dequantize_blocks(value, storage.blocks, layout)
         scale, zero_point, axis = self._parameters(storage, layout)
@@ -243,7 +245,7 @@ class Values:
         if storage.dtype in PACKED and producer is not None and producer.op_type == "Relu":
             value = self._emit(
                 "Max", value, 0.0
-            )  # ONNX Runtime drops a Relu before QuantizeLinear, whatever the zero point
+            )  # ONNX Runtime drops a Relu before QuantizeLinear, regardless of the zero point
         if axis is None and _is_rescaling(producer, scale, zero_point):
             lowest = (INTEGER_RANGE[storage.dtype][0] - float(zero_point)) * float(scale)
             value = self._emit("Max", value, lowest)

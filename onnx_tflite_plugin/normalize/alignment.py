@@ -1,4 +1,5 @@
-"""Signatures of a file that compute the same for another number of tokens, as the prompt and the single token of a language model do.
+"""Signatures of a file that compute the same function for different numbers of tokens, such as the prompt and the
+single token of a language model.
 
 Converters simplify each signature by its sizes: with one token, a Transpose is a Reshape and a Slice of everything is nothing. Therefore
 operators are compared without those that change no element, from the outputs of one signature to the common inputs.
@@ -216,7 +217,7 @@ def squeeze(sizes: Sizes) -> Sizes:
 
 
 def equal_constants(one: Tensor, two: Tensor) -> bool:
-    """True if two constants have the same values and quantization, and the same shape but for sizes of 1."""
+    """True if two constants have the same values and quantization, and the same shape except for sizes of 1."""
     if one.dtype != two.dtype or squeeze(one.shape) != squeeze(two.shape) or not _same_quantization(one, two):
         return False
     return one.data is two.data or np.array_equal(one.array.reshape(-1), two.array.reshape(-1), equal_nan=_has_nan(one))

@@ -33,7 +33,7 @@ class _Claim(NamedTuple):
 
 
 def complete_lists(model: Model, host: Host, target: Target) -> Model:
-    """Return the model with an array in place of each variant whose dtype and rank operators declare."""
+    """Return the model with an array instead of each variant for which operators declare dtype and rank."""
     if not any(tensor.dtype == VARIANT for graph in model.subgraphs for tensor in graph.tensors):
         return model
     lists = _Lists()
@@ -136,7 +136,7 @@ class _Lists:
         group.known = merge(group.known, contents)
 
     def list_arrays(self) -> dict[Tensor, Tensor]:
-        """Return the array in place of each variant whose dtype and rank are known."""
+        """Return the array for each variant of known dtype and rank."""
         list_arrays = {}
         for tensor, group in self._groups.items():
             known = group.known
@@ -164,7 +164,7 @@ def merge(one: ListContents | None, other: ListContents | None) -> ListContents 
 
 
 def list_array(tensor: Tensor, dtype: str, dims: Dims) -> Tensor:
-    """Return the array in place of a list, with a leading axis for its tensors."""
+    """Return the array that replaces a list; its leading axis counts the list's tensors."""
     dims = (None, *dims)
     shape = tuple(1 if size is None else size for size in dims)
     return replace(tensor, dtype=dtype, shape=shape, dims=dims, has_rank=True)

@@ -93,7 +93,7 @@ def _find_tensor(main: Subgraph, by_name: dict[str, Tensor], name: str, flag: st
 def operators_between(main: Subgraph, starts: Collection[Tensor], ends: Collection[Tensor]) -> Iterator[Operator]:
     """Return the operators that compute ``ends`` from ``starts``, in order, and those that have effects only.
 
-    An operator that writes a variable is included if all its operands are computed anyway.
+    An operator that writes a variable is included if its operands are computed anyway.
     """
     wanted = {tensor for tensor in ends if tensor not in starts}
     chosen: set[Operator] = set()

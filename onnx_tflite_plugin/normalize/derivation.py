@@ -49,7 +49,7 @@ class Sizes:
     """Derives the shapes of a model's tensors. ``message``: the start of an error.
 
     ``operators_without_batch``: operators with constants that hold the size of axis 0, which is replaced because it is
-    dynamic. ``named``: stored sizes that are dynamic by name; constants that hold them are replaced whatever the axis.
+    dynamic. ``named``: stored sizes that are dynamic by name; constants that hold them are replaced regardless of the axis.
     ``inner``: the shapes of tensors in called subgraphs, by the subgraph's index.
     """
 
@@ -95,7 +95,8 @@ class Sizes:
     def _results_at_stored_rank(
         self, op: Operator, dims: Mapping[Tensor, Dims], numbers: Mapping[Tensor, Array]
     ) -> dict[Tensor, tuple[Dims, Array | None]]:
-        """Return ``results`` at the stored ranks or, if these do not fit, at the ranks that follow or that are one off.
+        """Return ``results`` at the stored ranks or, if these do not fit, at derived ranks or at ranks that differ by
+        one.
 
         If ``[]`` is stored, or another rank follows, all ranks are tried because a layout may depend on the rank.
         """
@@ -345,7 +346,7 @@ def candidate_ranks(op: Operator, dims: Mapping[Tensor, Dims]) -> Iterator[int]:
 
 
 def _describe_broadcast(reason: str, op: Operator, dims: Mapping[Tensor, Dims]) -> str:
-    """Return a reason with the operands' shapes in place of ONNX's text about operands that do not broadcast."""
+    """Return a reason with the operands' shapes instead of ONNX's text about operands that do not broadcast."""
     if reason != "Incompatible dimensions":
         return reason
     known = (dims.get(tensor, tensor.dims) for tensor in op.inputs if tensor is not None)

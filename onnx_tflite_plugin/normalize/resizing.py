@@ -78,7 +78,7 @@ def _parse_shapes(
 
 
 def _with_stored(sizes: Sequence[int | str], tensor: Tensor) -> Dims:
-    """Return the sizes with stored ones in place of names."""
+    """Return the sizes with stored ones instead of names."""
     stored = tensor.dims or (None,) * len(sizes)
     return tuple(own if isinstance(size, str) else size for size, own in zip(sizes, stored, strict=True))
 
@@ -86,7 +86,7 @@ def _with_stored(sizes: Sequence[int | str], tensor: Tensor) -> Dims:
 def derive_shapes(model: Model, host: Host, target: Target, *, insist: bool = False) -> Model | None:
     """Return the model with the shapes that LiteRT derives from its inputs; ``None`` if the stored ones are the same.
 
-    Raises InvalidModel, with ``insist``, if the file contradicts itself beyond its shapes.
+    Raises InvalidModel, with ``insist``, if the file contradicts itself in more than shapes.
     """
     complete = complete_shapes(model, host)
     try:

@@ -51,7 +51,9 @@ class Normalized:
     head: Tensor | None = None
 
     def sequence_axes(self, tensor: Tensor) -> list[int]:
-        """Return the axes of the tokens, of a model of several signatures: dynamic ones that are stored for the longest."""
+        """Return the token axes of a model of several signatures: dynamic axes with the stored size of the longest
+        signature.
+        """
         longest = max(self.lengths.values(), default=0)
         return [axis for axis, size in enumerate(tensor.dims) if size is None and tensor.shape[axis] == longest]
 

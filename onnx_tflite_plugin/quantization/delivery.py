@@ -10,7 +10,7 @@ from onnx_tflite_plugin.source.model import Tensor
 
 
 def uses_file_integers(plan: StoragePlan, bound: Bound, slot: int) -> bool:
-    """Return True if the slot's values are the file's, whatever storage the plan keeps the tensor in."""
+    """Return True if the slot's values have the file's dtype and quantization, regardless of the planned storage."""
     return plan.arithmetic[bound] is Arithmetic.FILE and slot not in bound.declared.output_quantization
 
 

@@ -34,7 +34,7 @@ class LazyArray(Data):
 
 
 def dequantize_model(model: BoundModel, target: Target, opset: int) -> BoundModel:
-    """Return the model with float32 in place of quantized tensors; its declarations must be resolved again.
+    """Return the model with float32 instead of quantized tensors; its declarations must be resolved again.
 
     Raises HandlerError for operators whose results depend on the quantized values themselves.
     """
@@ -89,7 +89,7 @@ class ModelDequantizer:
         return replace(bound, op=plain, members=members, resolved=None)
 
     def dequantize_op(self, op: Operator) -> Operator:
-        """Return the operator as stored in its subgraph, with float32 in place of quantized tensors."""
+        """Return the operator as stored in its subgraph, with float32 instead of quantized tensors."""
         return replace(
             op,
             inputs=tuple(map(self.dequantize_tensor, op.inputs)),
@@ -130,7 +130,7 @@ class ModelDequantizer:
         return replace(tensor, dtype="float32", quantization=None, data=data)
 
     def dequantize_bias(self, op: Operator, slot: int, factors: tuple[int, int | float]) -> Tensor:
-        """Return a bias dequantized by input scale x weight scale, as kernels do, whatever its stored scale."""
+        """Return a bias dequantized by input scale x weight scale, as kernels do, regardless of its stored scale."""
         tensor, scale = op[slot], bias_scale(op, factors)
         if scale is None or "int" not in tensor.dtype or not tensor.is_constant:
             return tensor

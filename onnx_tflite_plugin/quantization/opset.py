@@ -12,7 +12,7 @@ from onnx_tflite_plugin.source.affine import affine
 
 
 def plan_storage_and_opset(
-    model: BoundModel, asked: int | None, target: Target, *, fold: bool = False
+    model: BoundModel, requested: int | None, target: Target, *, fold: bool = False
 ) -> tuple[StoragePlan, int]:
     """Return the storage plan and the opset; see :func:`plan_storage` and :func:`choose_opset` for arguments and errors.
 
@@ -20,14 +20,14 @@ def plan_storage_and_opset(
     QuantizeLinear. They then compute on integers.
     """
     storage = plan_storage(model, target, fold=fold)
-    opset = choose_opset(model, storage, asked, target)
+    opset = choose_opset(model, storage, requested, target)
     refused = target.dequantizes & target.no_int8_moves
     if refused and opset >= target.no_int8_from and "int8" not in target.storage:
         storage = plan_storage(model, replace(target, dequantizes=target.dequantizes - refused), fold=fold)
     return storage, opset
 
 
-def choose_opset(model: BoundModel, storage: StoragePlan, asked: int | None, target: Target) -> int:
+def choose_opset(model: BoundModel, storage: StoragePlan, requested: int | None, target: Target) -> int:
     """Return the requested opset, or the target's default, raised as far as operators and dtypes need.
 
     Raises UnsupportedOperator with the operators that need a newer one than requested, and OnnxTooOld if the installed package
@@ -40,13 +40,13 @@ def choose_opset(model: BoundModel, storage: StoragePlan, asked: int | None, tar
         kept = {t: _dtype_opset(storage.storage(t).dtype, affine(t) is not None) for t in tensors}
         least = max([bound.declared.min_opset, *kept.values()])
         needed = max(needed, least)
-        if least > (asked or high):
+        if least > (requested or high):
             folds = all(tensor.is_constant for tensor, opset in kept.items() if opset == least)
             hint = f"--opset {least}" + (" or --weights fold" if folds and least in kept.values() else "")
             problems.append(Problem(bound.label, f"needs opset {least}", hint))
     if problems:
-        raise UnsupportedOperator(f"operators that are not available in opset {asked or high}:", problems)
-    opset = asked or max(default, needed)
+        raise UnsupportedOperator(f"operators that are not available in opset {requested or high}:", problems)
+    opset = requested or max(default, needed)
     _check_installed(opset)
     return opset
 

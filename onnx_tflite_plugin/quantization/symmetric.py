@@ -25,7 +25,7 @@ LARGEST = 127
 
 
 def make_symmetric(model: BoundModel, target: Target, opset: int) -> BoundModel:
-    """Return the model with symmetric int8 in place of 8-bit quantization; its declarations must be resolved again.
+    """Return the model with symmetric int8 instead of 8-bit quantization; its declarations must be resolved again.
 
     Raises HandlerError for operators whose results depend on the quantized values themselves.
     """

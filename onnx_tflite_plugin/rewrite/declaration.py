@@ -33,7 +33,7 @@ class RuleDeclaration(NamedTuple):
     """The rule ``name``, an attribute of the module ``module`` (by default of that name) in the package ``package``.
 
     ``summary`` completes "the model was rewritten: ..." in reports. ``operators``: ONNX operators that the main graph must
-    hold, or the rule is not imported. ``after``: rules that must run before this one. ``exact``: same results, but for the
+    hold, or the rule is not imported. ``after``: rules that must run before this one. ``exact``: same results, except for the
     last digits of float32, and identical integers; other rules run only under ``--optimize speed``.
     """
 

@@ -1,4 +1,4 @@
-"""Names of constants after their use, for models that people read: ``conv1/weight/scale`` in place of ``op0/constant#3``."""
+"""Names of constants after their use, for models that people read: ``conv1/weight/scale`` instead of ``op0/constant#3``."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def _check_zero_points(table: Table, dtype: str, zero_point: Sequence[int]) -> N
 def _read_blockwise(details: Table, shape: tuple[int, ...], tensors: Sequence[Tensor]) -> BlockwiseQuantization:
     """Return blockwise parameters as kernels support them: one float16 scale per block of the last axis, no zero points.
 
-    Kernels read the scales in stored order, whatever the shape (``EvalBlockwise4Bit``, kernels/fully_connected.cc).
+    Kernels read the scales in stored order, regardless of the shape (``EvalBlockwise4Bit``, kernels/fully_connected.cc).
     """
     if details.numbers("block_shape"):
         raise details.invalid("block_shape", "blocks of several dimensions are not supported", "use one block_size")

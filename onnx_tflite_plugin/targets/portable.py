@@ -17,7 +17,7 @@ PORTABLE = replace(
     lacks={"If": "many runtimes have no branches; use --target generic, or --outputs to leave the operator out"},
     passes=("fold_captures",),
     quantizes_weights=False,
-    # OpenCV, onnx2torch and TVM resize the last two axes whatever the sizes are.
+    # OpenCV, onnx2torch and TVM resize the last two axes regardless of the sizes.
     last_axes_only=frozenset({"Resize"}),
     prices={"Resize": Price(inner=1e6), "Resize/dequantized": Price(inner=1e6)},
 )

@@ -38,7 +38,7 @@ RULES = (
         __name__,
         "reorder_channels",
         "channels are reordered so that no processor overflows as it adds neighboring int8 products",
-        # Its gain is on AVX2: int8 weights in place of uint8 ones. With AVX-512 and VNNI hidden from an Intel Xeon a MobileNet v2
+        # Its gain is on AVX2: int8 weights instead of uint8 ones. With AVX-512 and VNNI hidden from an Intel Xeon a MobileNet v2
         # gains 10 %, a MobileNet v1 and a person detector 2 to 5 %.
         Gain(16, 0.4, 7.5, -1.4),
         frozenset({"Conv", "QuantizeLinear"}),

@@ -20,7 +20,7 @@ from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
 from onnx_tflite_plugin.source.model import Array
 
 # Heuristics:
-_IMAGE = 4  # channels of an image at most: padding its convolution costs next to nothing
+_IMAGE = 4  # maximum channels of an image: padding its convolution costs almost nothing
 _WASTE = 1.35  # factor of channels above which other dense kernels of more than one tap lose more than the block gains
 _LARGER = 1.15  # maximum ratio of channels padded to 16 and to 8
 # With 1.35 face_detection_back takes 0.83 of the time on AVX-512 (Xeon, Sapphire Rapids) but 1.31 on AVX2; the mean of 12
@@ -84,7 +84,9 @@ def round_up(features: int) -> int:
 
 
 def _is_slow(convolution: Convolution) -> bool:
-    """True if the kernel has no fast path for so few channels, or its readers none for no multiple of four."""
+    """True if the kernel has no fast path for so few channels, or its readers have none because the channels are not a
+    multiple of four.
+    """
     return convolution.features % 4 != 0 or (convolution.quantized and convolution.features < BLOCK)
 
 

@@ -86,7 +86,7 @@ class Convolution(NamedTuple):
 
     @property
     def depthwise(self) -> bool:
-        """True if each channel makes one output channel."""
+        """True if each input channel gives one output channel."""
         return self.group > 1 and self.shape[:2] == (self.group, 1)
 
     def multiplications(self, result: ir.Value | None = None) -> float:

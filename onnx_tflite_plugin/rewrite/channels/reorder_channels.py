@@ -145,11 +145,11 @@ def neighbors(rows: Array) -> list[int] | None:
 
     ``None`` if none is found, and for an odd number of rows.
 
-    Greedy: rows with the most large weights choose first, among the rows that fit the one with the most. Rows without large
-    weights all fit each other.
+    Greedy: rows with the most large weights choose first, and choose the fitting row with the most large weights. Rows
+    without large weights all fit each other.
     """
     if rows.shape[1] > 2 * _SAMPLE and neighbors(rows[:, :_SAMPLE]) is None:
-        return None  # most rows without an order have none for a few columns
+        return None  # if no order exists, usually none exists for a few columns
     hardest, matching = _sort_by_hardness(rows)
     waiting: list[int] = []
     wanted = np.zeros(len(rows), bool)

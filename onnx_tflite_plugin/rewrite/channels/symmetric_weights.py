@@ -2,8 +2,8 @@
 which networks trained with quantization have, range from -z to 255 - z around their zero point z; mostly one weight of
 thousands exceeds int8.
 
-If all fit, they are written with a zero point of 0. Otherwise the input channels of weights that do not fit are doubled, by
-the convolutions that make them, and the weight is split between both: the sums and the results are the same.
+If all fit, they are written with a zero point of 0. Otherwise the input channels of weights that do not fit are doubled
+by the convolutions that compute them, and the weight is split between both channels: sums and results do not change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from onnx_tflite_plugin.rewrite.matching import Affine, QuantizedConv, nodes_of,
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
 from onnx_tflite_plugin.source.model import Array
 
-WORTH = 1.05  # factor that processors with and without such kernels must save together
+WORTH = 1.05  # minimum combined speedup on processors with and without such kernels
 MOST = 127  # -128 is exact on no ARM64 kernel of int8
 
 

@@ -1,4 +1,4 @@
-"""Rewrites of image networks: convolutions in place of other operators, and the layout around the first convolution."""
+"""Rewrites of image networks: convolutions instead of other operators, and the layout around the first convolution."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A quantized ConvTranspose has no integer kernel. With stride s, every input position makes s x s output positions: a convolution
-makes them as s * s times the channels, and a Transpose of integers interleaves these.
+"""A quantized ConvTranspose has no integer kernel. With stride s, every input position gives s x s output positions. A
+convolution computes them as s * s times the channels, and a Transpose of quantized values interleaves them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Integer kernels take input channels four at a time and cost most per output position; an image has few channels and many
-positions. M columns of C channels side by side are one column of M * C: ``[N, H, W, C]`` read as ``[N, H, W/M, M * C]``, the same
-memory. A convolution with stride s then makes M/s output columns at once, with weights of zero where a column does not reach.
-The sums and the results are the same.
+positions. M adjacent columns of C channels are one column of M * C: ``[N, H, W, C]`` read as ``[N, H, W/M, M * C]``,
+the same memory. A convolution with stride s then makes M/s output columns at once, with weights of zero where a column
+does not reach. The sums and the results are the same.
 
 Most of the products are with 0, and without VNNI products cost more than positions. If weights are int8 only on processors that
 add them exactly (see ``weights``), one ``If`` on the probe holds the folded convolution for these and the original for others.
@@ -154,9 +154,9 @@ def best(window: Window) -> Folding | None:
 
 
 class Image(NamedTuple):
-    """The elements of an image ``[N, H, W, C]`` of shape ``sizes`` in order of memory, whatever the shape of ``value``.
+    """The elements of an image ``[N, H, W, C]`` of shape ``sizes`` in order of memory, regardless of the shape of ``value``.
 
-    ``channels_first``: the node that makes ``[N, C, H, W]`` of it, if there is one; ``between``: nodes that then quantize it,
+    ``channels_first``: the node that converts it to ``[N, C, H, W]``, if any; ``between``: nodes that then quantize it,
     in order.
     """
 
@@ -285,7 +285,9 @@ def image_of(data: ir.Node) -> Image | None:
 
 
 def _makes_channels_first(node: ir.Node) -> bool:
-    """True if a node makes ``[N, C, H, W]`` of ``[N, H, W, C]``; for one channel a Reshape of the same elements does."""
+    """True if a node converts ``[N, H, W, C]`` to ``[N, C, H, W]``; for one channel a Reshape of the same elements
+    does.
+    """
     if node.op_type == "Transpose":
         return ints(node, "perm", []) == CHANNELS_FIRST
     after = sizes(node.outputs[0])

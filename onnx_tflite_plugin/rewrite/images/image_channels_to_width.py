@@ -1,6 +1,6 @@
-"""An image of few channels is stored pixel by pixel, and a convolution reads it plane by plane. As a single plane with
-the channels of each pixel side by side, it need not be transposed: a kernel C times as wide, with strides C times as
-long, sums the same products.
+"""An image of few channels is stored pixel by pixel, and a convolution reads it plane by plane. As a single plane, with
+the channels of each pixel next to each other, it need not be transposed: a kernel C times as wide, with strides C times
+as long, sums the same products.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def _is_float(value: ir.Value | None) -> bool:
 
 
 def _convolution(value: ir.Value | None) -> ir.Node | None:
-    """Return the convolution that makes a value, with or without an activation; SiLU is a product with a Sigmoid."""
+    """Return the convolution that computes a value, with or without an activation; SiLU is a product with a Sigmoid."""
     product = producer(value, "Mul")
     if product is not None:
         value = next((x for x, gate in permutations(product.inputs) if _is_sigmoid(gate, x)), None)

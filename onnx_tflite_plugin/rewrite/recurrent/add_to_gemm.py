@@ -91,7 +91,7 @@ def _operands(node: ir.Node) -> Iterator[tuple[ir.Value, ir.Value]]:
 
 
 def _chain(value: ir.Value) -> Iterator[ir.Node]:
-    """Yield the product that makes a value, and the products that it adds one after the other, each without other users."""
+    """Yield the product that computes a value, and the products that it adds one after the other, each without other users."""
     while only_user(value, "Add", "Gemm") and (gemm := _plain_gemm(value)) is not None:
         yield gemm
         if len(gemm.inputs) < 3 or gemm.inputs[2] is None:
@@ -100,7 +100,7 @@ def _chain(value: ir.Value) -> Iterator[ir.Node]:
 
 
 def _plain_gemm(value: ir.Value) -> ir.Node | None:
-    """Return the float product that makes a value, unless its rows are dequantized: ONNX Runtime may multiply integers then."""
+    """Return the float product that computes a value, unless its rows are dequantized: ONNX Runtime may multiply integers then."""
     gemm = producer(value, "Gemm")
     if gemm is None or value.dtype != ir.DataType.FLOAT or producer(gemm.inputs[0], "DequantizeLinear"):
         return None

@@ -105,7 +105,9 @@ drop_unit_axes = RewriteRule(nodes("Reshape"), check_unit_axes, rewrite_unit_axe
 
 
 def _reads(node: ir.Node, rank: int) -> bool:
-    """True if a node, or all readers of its dequantized result, have a result of at least this rank anyhow."""
+    """True if the node's result, or the results of all readers of its dequantized result, have at least this rank
+    without the change.
+    """
     if node.domain == "" and node.op_type == "DequantizeLinear":
         parameters = Affine.of(node)
         users = [user for user, _ in node.outputs[0].uses()]

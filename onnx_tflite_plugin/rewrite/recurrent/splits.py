@@ -1,8 +1,8 @@
 """Unrolled recurrent layers split small tensors many times. In small networks, the call dominates the time of a node.
 
 The gates are parts of one tensor, and most go through the same operators. These operators are computed before the
-Split, for all parts at once. Each step takes a row and splits it into its gates: the tensor is split into gates first,
-by a node per gate in place of one per step.
+Split, for all parts at once. Each step takes a row and splits it into gates. Instead, the tensor is split into gates
+first: one node per gate, not per step.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""ONNX Runtime has an 8-bit kernel for Sigmoid, a table of 256 results, and none for Tanh, which is dequantized and quantized around.
-tanh(x) is 2 * sigmoid(2x) - 1: with the kernels' scales, 1/128 and 1/256, the quantized values are equal except for
-their zero point.
+"""ONNX Runtime has an 8-bit Sigmoid, a table of 256 results, but no 8-bit Tanh: it runs in float between
+DequantizeLinear and QuantizeLinear. tanh(x) is 2 * sigmoid(2x) - 1: with the kernels' scales, 1/128 and 1/256, the
+quantized values are equal except for their zero point.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from onnx_tflite_plugin.source.model import Array
 
 _SCALE = 1 / 128  # of an 8-bit TANH, with a zero point of 0, or 128 in uint8 (Prepare, kernels/activations.cc)
 _EIGHT_BITS = {"int8": (-128, 0), "uint8": (0, 128)}
-"""The least integer and the middle of each dtype."""
+"""The minimum and the middle value of each dtype."""
 _ERROR = 2e-4
 """Error of a result in quantization steps: three times the maximum of Sigmoid and Tanh with AVX-512, AVX2 and SSE."""
 

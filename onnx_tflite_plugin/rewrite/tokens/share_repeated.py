@@ -1,6 +1,6 @@
 """Each layer of a language model computes the number of used slots and the tables of angles anew. They are computed once.
 
-ONNX Runtime shares them as it loads a model, so that runs take the same time; the graph of 30 layers has 941 nodes in place of 1,351.
+ONNX Runtime shares them when it loads a model, so that runs take the same time; the graph of 30 layers has 941 nodes instead of 1,351.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Slices side by side that cover a tensor are one Split: queries, keys and values of one product, or the halves that a rotary
-embedding exchanges. In small networks, the call dominates the time of a node.
+"""Adjacent Slices that cover a tensor are one Split: queries, keys and values of one product, or the halves that a
+rotary embedding exchanges. In small networks, the call dominates the time of a node.
 """
 
 from __future__ import annotations

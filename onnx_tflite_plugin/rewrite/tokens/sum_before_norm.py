@@ -25,7 +25,7 @@ def check(norm: ir.Node) -> ir.Node:
 
 
 def rewrite(editor: Editor, add: ir.Node) -> None:
-    """Emit Sum in place of Add."""
+    """Emit Sum instead of Add."""
     with editor.replacing(add):
         total = editor.emit("Sum", *add.inputs)
     editor.replace_value(add.outputs[0], total)

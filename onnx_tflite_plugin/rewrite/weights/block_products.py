@@ -1,7 +1,7 @@
 """Products by 4-bit weights in blocks, as MatMulNBits of ONNX Runtime takes them.
 
-ONNX Runtime turns MatMul by dequantized blocks into MatMulNBits as it loads a model, and transposes and packs all weights. A language
-model of 134 million weights loads in 0.22 s in place of 0.41 s if they are stored so, and takes 279 MB in place of 313 (Xeon with
+ONNX Runtime turns MatMul by dequantized blocks into MatMulNBits when it loads a model, and transposes and packs all weights. A language
+model of 134 million weights loads in 0.22 s instead of 0.41 s if they are stored so, and takes 279 MB instead of 313 (Xeon with
 VNNI, ONNX Runtime 1.32). Other models keep the standard operators.
 """
 
@@ -39,7 +39,7 @@ class BlockProduct(NamedTuple):
         return packed
 
     def emit(self, editor: Editor, table: ir.Value, scales: ir.Value | Array) -> None:
-        """Emit MatMulNBits by packed weights in place of the product; ``scales``: [columns, blocks]."""
+        """Emit MatMulNBits by packed weights instead of the product; ``scales``: [columns, blocks]."""
         depth, columns = self.weights.shape
         attributes = {"K": depth, "N": columns, "bits": 4, "block_size": self.block, "accuracy_level": ACCURACY}
         operands = [self.node.inputs[0], table, scales]

@@ -21,7 +21,7 @@ def emit_probe(editor: Editor) -> ir.Value:
     if probe is None:
         with editor.replacing(editor.graph[0], label=PROBE, props={}):
             sums = editor.emit("MatMulInteger", *factors())
-            least = editor.emit("ReduceMin", sums, keepdims=0)  # of all axes, whatever the opset
+            least = editor.emit("ReduceMin", sums, keepdims=0)  # of all axes, regardless of the opset
             probe = set_type(editor.emit("Equal", least, np.asarray(EXACT, np.int32)), "bool", ())
         probe.name = PROBE
     return probe

@@ -1,7 +1,7 @@
 """A 4-bit table that is used both for lookups and as weights of a product is stored once.
 
 Embeddings of language models are the weights of the scores, too. MatMulNBits of ONNX Runtime multiplies by the bytes of the table:
-a model of 134 million weights, 28 million of them in the table, takes 86 MB in place of 104. A table with a scale per row gets an
+a model of 134 million weights, 28 million of them in the table, takes 86 MB instead of 104. A table with a scale per row gets an
 axis of blocks, and the product repeats the scales.
 """
 
@@ -49,7 +49,7 @@ def _places(model: ir.Model, _: RewriteOptions) -> Iterable[Place]:
 
 
 def check(place: Place) -> Match:
-    """Return the match, if the product is by a table of the same numbers and scales."""
+    """Return the match, if the weights of the product equal a table, including scales."""
     product, tables = find_block_product(place.product), place.tables
     (depth, rows), block, scales = product.weights.shape, product.block, product.scales
     shape = (rows, depth // block, block // 2)
@@ -70,19 +70,19 @@ def check(place: Place) -> Match:
 
 
 def _is_row_lookup(node: ir.Node) -> bool:
-    """True for a Gather of rows at places of a known rank."""
+    """True for a Gather of rows with indices of known rank."""
     return node.op_type == "Gather" and integer(node, "axis", 0) == 0 and sizes(node.inputs[1]) is not None
 
 
 def _float_tables(table: ir.Value) -> list[ir.Value]:
-    """Return the tables of floats that are looked up at the same places."""
+    """Return the float tables that are looked up with the same indices."""
     ids = [use.node.inputs[1] for use in table.uses()]
     users = [use.node for value in ids if value is not None for use in value.uses()]
     return [node.inputs[0] for node in users if node.op_type == "Gather" and node.inputs[0] is not None]
 
 
 def rewrite(editor: Editor, match: Match) -> None:
-    """Emit MatMulNBits by the bytes of the table."""
+    """Emit MatMulNBits with the table as packed weights."""
     product, table, scales = match
     stored = require_match(constant(table))
     if stored.ndim == 2:
@@ -91,15 +91,15 @@ def rewrite(editor: Editor, match: Match) -> None:
 
 
 def _divide_rows(editor: Editor, table: ir.Value, divided: Array) -> ir.Value:
-    """Return a table with an axis of blocks. Rows that are looked up lose this axis again."""
-    whole = editor.store(divided, like=table)
+    """Return a table with a block axis, which a Reshape removes after each lookup."""
+    blocked_table = editor.store(divided, like=table)
     for node in [use.node for use in table.uses()]:
         rank = len(require_match(sizes(node.inputs[1])))
         with editor.replacing(node):
-            found = editor.emit("Gather", whole, node.inputs[1], axis=0)
+            found = editor.emit("Gather", blocked_table, node.inputs[1], axis=0)
             rows = editor.emit("Reshape", found, np.asarray([*[0] * rank, divided[0].size], np.int64))
         editor.replace_value(node.outputs[0], rows)
-    return whole
+    return blocked_table
 
 
 tie_tables = RewriteRule(_places, check, rewrite)

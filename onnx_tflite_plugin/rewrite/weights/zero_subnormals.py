@@ -26,7 +26,7 @@ Uses = tuple[ir.Value, Sequence[tuple[ir.Node, int]]]
 
 
 class Match(NamedTuple):
-    """A constant with its uses, and the values with zeros in place of subnormals."""
+    """A constant with its uses, and the values with zeros instead of subnormals."""
 
     uses: Uses
     flushed: Array
