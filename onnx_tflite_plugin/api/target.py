@@ -125,8 +125,8 @@ class Target(Checked):
 
     def has_kernel(self, onnx: str, dtype: str) -> bool:
         """True if the runtime runs this operator on quantized values; the entry ``"*"`` applies to every operator."""
-        without = self.no_integer_kernel.get(onnx, frozenset()) | self.no_integer_kernel.get("*", frozenset())
-        return dtype not in without
+        unsupported = self.no_integer_kernel.get(onnx, frozenset()) | self.no_integer_kernel.get("*", frozenset())
+        return dtype not in unsupported
 
     def wider(self, onnx: str, dtype: str) -> str | None:
         """Return the dtype in which an operator of ``dtype`` is computed; ``None`` if the runtime has a kernel for it."""

@@ -83,8 +83,8 @@ def _covers(whole: Tensor, size: Tensor, part: Sequence[int]) -> bool:
 
 def _matrix_dims(tensor: Tensor) -> list[int | None]:
     """Return the dimensions of a matrix of angles without leading ones; ``[None]`` if other axes are larger than 1."""
-    alone = tensor.rank <= 4 and set(tensor.dims[:-2]) <= {1}
-    return _drop_leading_ones(tensor.dims[-2:]) if alone else [None]
+    is_matrix = tensor.rank <= 4 and set(tensor.dims[:-2]) <= {1}
+    return _drop_leading_ones(tensor.dims[-2:]) if is_matrix else [None]
 
 
 def _drop_leading_ones(dims: tuple[int | None, ...]) -> list[int | None]:

@@ -137,10 +137,10 @@ def _update_value(editor: Editor, flow: PaddingFlow, value: ir.Value, padding: P
     if uses or value.is_graph_output():
         with editor.replacing(maker, after=True):
             if padding.is_at_end:
-                whole = editor.emit("Slice", value, [0], [len(padding.positions)], [1])
+                original = editor.emit("Slice", value, [0], [len(padding.positions)], [1])
             else:
-                whole = editor.emit("Gather", value, np.asarray(padding.positions), axis=1)
-        editor.replace_uses(value, whole, uses)
+                original = editor.emit("Gather", value, np.asarray(padding.positions), axis=1)
+        editor.replace_uses(value, original, uses)
     channels = np.full(padding.size, -1)
     channels[list(padding.positions)] = np.arange(len(padding.positions))
     write_channels(value.metadata_props, channels.tolist())
