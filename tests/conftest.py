@@ -90,7 +90,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return call
 
 
-APART = {
+SLOW_MODULES = {
     "benchmarks": "benchmarks parts",
     "cli": "cli commands isolation several_models new_pack",
     "conformance": "conformance_runner coverage",
@@ -105,13 +105,17 @@ APART = {
     "rewrite": "framework image_rules",
     "source": "invalid",
     "targets": "qnn targets",
-    "verify": "bench bisect inputs processor verify wrong wrong_more",
+    "inputs": "inputs",
+    "runtimes": "processor",
+    "submodels": "bisect",
+    "times": "bench",
+    "verify": "planted_errors verify wrong_models",
 }
-"""Modules that take their time, by folder."""
+"""Slow test modules by folder."""
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Mark what is ``sampled``, and what is ``quick``: of the cases one an operator, of the rest what is not apart."""
+    """Mark tests as ``sampled`` or ``quick``: one case per operator, and all tests outside slow modules."""
     tried: set[str] = set()
     for item in items:
         if "thorough" in getattr(item, "fixturenames", ()) or hasattr(getattr(item, "obj", None), "hypothesis"):
@@ -122,7 +126,7 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
             if operator in tried or not operator:
                 continue
             tried.add(operator)
-        if module not in APART.get(folder, "").split():
+        if module not in SLOW_MODULES.get(folder, "").split():
             item.add_marker("quick")
 
 

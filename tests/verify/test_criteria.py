@@ -1,4 +1,4 @@
-"""Allowed errors of a submodel, each number at its limit."""
+"""Test each tolerance of a submodel at its limit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def judge_arrays(
 
 
 def floats(off: float) -> tuple[Array, Array]:
-    """Numbers from 0 to 1, one of which is off."""
+    """Return numbers from 0 to 1, and the same with one error."""
     expected = np.linspace(0, 1, 31, dtype=np.float64)
     actual = expected.copy()
     actual[7] += off
@@ -36,26 +36,26 @@ def floats(off: float) -> tuple[Array, Array]:
     ("operators", "recurrent", "share"),
     [(1, False, criteria.OPERATOR), (2, False, criteria.GROUP), (1, True, criteria.RECURRENT)],
 )
-def test_floats_may_be_off_by_a_share_of_the_range(operators: int, recurrent: bool, share: float) -> None:
+def test_float_error_is_relative_to_the_range(operators: int, recurrent: bool, share: float) -> None:
     assert judge_arrays(*floats(0.9 * share), operators=operators, recurrent=recurrent).ok
     assert not judge_arrays(*floats(1.1 * share), operators=operators, recurrent=recurrent).ok
 
 
-def test_sums_that_cancel_out_may_be_off_by_a_share_of_their_largest_operand() -> None:
+def test_cancellation_error_is_relative_to_the_largest_operand() -> None:
     off = 1000 * criteria.CANCELLATION
     assert judge_arrays(*floats(0.9 * off), largest=1000.0).ok
     assert not judge_arrays(*floats(1.1 * off), largest=1000.0).ok
 
 
 def channels(off: float, rows: int = 11) -> tuple[Array, Array]:
-    """A channel from 0 to 1 beside one from 0 to 0.01, one element of which is off by a share of its range."""
+    """Return a channel up to 1 and one up to 0.01 with an error relative to its range."""
     expected = np.linspace(0, 1, rows)[:, None] * np.array([1, 0.01])
     actual = expected.copy()
     actual[3, 1] += off * 0.01
     return actual.astype(np.float32), expected.astype(np.float32)
 
 
-def test_a_channel_of_floats_may_be_off_by_a_share_of_its_own_range() -> None:
+def test_float_error_is_relative_to_the_channel_range() -> None:
     assert judge_arrays(*channels(0.9 * max(criteria.OPERATOR, 100 * criteria.RESIDUE))).ok
     assert (
         "of the range of channel 1"
@@ -66,21 +66,21 @@ def test_a_channel_of_floats_may_be_off_by_a_share_of_its_own_range() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
-def test_quantized_numbers_may_be_off_by_one_step_here_and_there(dtype: str) -> None:
+def test_quantized_values_may_rarely_differ_by_one_step(dtype: str) -> None:
     expected = (np.arange(64).reshape(32, 2) * 7 % 50 + 20).astype(dtype)
     some = (np.arange(64).reshape(32, 2) % 13 == 0).astype(dtype)
     assert judge_arrays(expected + some, expected).ok
     assert not judge_arrays(expected + 2 * some, expected).ok
 
 
-def test_a_tensor_that_is_off_the_same_way_nearly_everywhere_is_wrong() -> None:
+def test_rejects_bias_over_most_of_a_tensor() -> None:
     expected = np.arange(-50, 50, dtype=np.int8)
     few, many = (expected + (np.arange(100) < count).astype(np.int8) for count in (75, 76))
     assert judge_arrays(few, expected).ok
     assert "off by +0.76 LSB on average" in judge_arrays(many, expected).problem
 
 
-def test_each_operator_that_rounds_may_be_off_by_a_step() -> None:
+def test_allows_one_step_per_rounding_operator() -> None:
     expected = np.arange(64, dtype=np.int8)
     off = 2 * (np.arange(64) % 13 == 0).astype(np.int8)
     for roundings, ok in ((1, False), (2, True)):
@@ -89,7 +89,7 @@ def test_each_operator_that_rounds_may_be_off_by_a_step() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "wrong"), [("int8", True), ("int16", False)])
-def test_a_channel_of_8_bits_that_is_off_the_same_way_is_wrong(dtype: str, wrong: bool) -> None:
+def test_rejects_bias_of_an_8_bit_channel(dtype: str, wrong: bool) -> None:
     expected = (np.arange(200).reshape(40, 5) * 7 % 90).astype(dtype)
     off = np.zeros_like(expected)
     off[:10, 3] = 1
@@ -98,21 +98,21 @@ def test_a_channel_of_8_bits_that_is_off_the_same_way_is_wrong(dtype: str, wrong
     assert ("in channel 3" in judge_arrays(expected + off, expected).problem) is wrong
 
 
-def test_a_tensor_that_spans_few_steps_may_be_off_in_few_elements() -> None:
+def test_tensor_of_few_distinct_values_allows_few_errors() -> None:
     expected = (np.arange(64) % criteria.FEW_STEPS).astype(np.int8)
     off = np.where(np.arange(64) % 3 == 0, np.where(np.arange(64) % 2, 1, -1), 0).astype(np.int8)
     assert "in a tensor with few distinct values" in judge_arrays(expected + off, expected).problem
     assert judge_arrays((2 * expected + off).astype(np.int8), 2 * expected).ok
 
 
-def test_whole_numbers_and_truth_values_are_equal() -> None:
+def test_integers_and_booleans_must_be_equal() -> None:
     expected = np.arange(31, dtype=np.int64)
     assert judge_arrays(expected, expected).ok
     assert not judge_arrays(expected + (expected == 7), expected).ok
     assert not judge_arrays(np.array([True, False]), np.array([True, True])).ok
 
 
-def test_float32_in_place_of_quantized_tensors_may_be_off_by_a_few_steps() -> None:
+def test_dequantized_tensors_allow_a_few_steps() -> None:
     dequantized = tolerance_of(1, recurrent=False, dequantized=True)
     assert (dequantized.steps, dequantized.int16_steps) == (
         criteria.DEQUANTIZED_STEPS,
@@ -120,7 +120,7 @@ def test_float32_in_place_of_quantized_tensors_may_be_off_by_a_few_steps() -> No
     )
 
 
-def test_elements_that_overflow_are_left_out() -> None:
+def test_excludes_overflowed_elements() -> None:
     arrays = np.float32([1, np.inf, 3, 2.0**101]), np.float32([1, 2, np.nan, 4])
     actual, expected = without_overflow(*arrays, wide=True)
     assert actual.tolist() == [1, 0, 0, 0]

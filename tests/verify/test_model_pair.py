@@ -1,4 +1,4 @@
-"""The inputs of every run: drawn ever more cautiously until LiteRT takes them, and what is said where it takes none."""
+"""Test the inputs of every run: retries until LiteRT accepts them, and errors if it accepts none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Drawn = list[list[Array]]
 
 
 def pair(*shape: int | None, dtype: str = "int32", tolerance: Tolerance | float | None = None) -> ModelPair:
-    """The absolute values of one input."""
+    """Return a pair of models that compute ABS."""
     net = Net()
     net.output(net.call("ABS", [net.input(tensor(*shape, dtype=dtype, scale=0))], tensor(*shape, dtype=dtype, scale=0)))
     data = net.build()
@@ -31,21 +31,21 @@ def pair(*shape: int | None, dtype: str = "int32", tolerance: Tolerance | float 
 
 
 class Runs:
-    """Refuses all inputs but those that ``takes`` says."""
+    """Reject all inputs except those that ``accepts`` selects."""
 
-    def __init__(self, takes: Any, error: Exception | None = None) -> None:
-        self.takes, self.error = takes, error
+    def __init__(self, accepts: Any, error: Exception | None = None) -> None:
+        self.accepts, self.error = accepts, error
         self.seen: list[Array] = []
 
     def __call__(self, drawn: Drawn) -> str:
         self.seen.append(drawn[0][0])
-        if not self.takes(drawn[0][0]):
+        if not self.accepts(drawn[0][0]):
             raise self.error or LiteRTError(f"refusal {len(self.seen)}")
         return "taken"
 
 
 @pytest.mark.parametrize(
-    ("takes", "tries"),
+    ("accepts", "tries"),
     [
         (lambda x: True, 1),
         (lambda x: x.all(), 2),
@@ -55,8 +55,8 @@ class Runs:
     ],
     ids=["any", "none 0", "none negative", "ones", "zeros"],
 )
-def test_inputs_are_drawn_more_cautiously_until_they_are_taken(takes: Any, tries: int) -> None:
-    run = Runs(takes)
+def test_retries_with_more_cautious_inputs(accepts: Any, tries: int) -> None:
+    run = Runs(accepts)
     (arrays,), found = pair(11, 13).draw_accepted_inputs(run, None, 0)
     assert (found, len(run.seen)) == ("taken", tries)
     assert arrays[0] is run.seen[-1]
@@ -65,19 +65,19 @@ def test_inputs_are_drawn_more_cautiously_until_they_are_taken(takes: Any, tries
     assert [len(np.unique(array)) > 5 for array in run.seen] == [True, True, True, False, False][:tries]
 
 
-def test_of_floats_none_is_drawn_again_for_what_only_integers_avoid() -> None:
+def test_float_inputs_skip_integer_retries() -> None:
     run = Runs(lambda x: x.min() >= 0)
     pair(11, 13, dtype="float32").draw_accepted_inputs(run, None, 0)
     assert len(run.seen) == 2
 
 
-def test_sizes_that_the_file_leaves_open_are_larger_where_no_other_inputs_are_taken() -> None:
+def test_retries_with_larger_dynamic_dimensions() -> None:
     run = Runs(lambda x: x.shape[1] > 1)
-    made = pair(None, None, 3)
-    (arrays,), _ = made.draw_accepted_inputs(run, None, 0)
+    models = pair(None, None, 3)
+    (arrays,), _ = models.draw_accepted_inputs(run, None, 0)
     assert [array.shape for array in run.seen] == [(1, 1, 3)] * 5 + [(1, 64, 3)]
     assert arrays[0].min() < 0
-    assert made.least == 64
+    assert models.least == 64
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_sizes_that_the_file_leaves_open_are_larger_where_no_other_inputs_are_ta
         ({"x0": np.ones((1, 7, 3), np.int32)}, None, 3, ""),
     ],
 )
-def test_the_first_refusal_is_told_where_none_are_taken(inputs: Any, shapes: Any, tries: int, hint: str) -> None:
+def test_reports_the_first_rejection_if_all_fail(inputs: Any, shapes: Any, tries: int, hint: str) -> None:
     run = Runs(lambda x: False)
     with pytest.raises(LiteRTError) as raised:
         pair(None, None, 3).draw_accepted_inputs(run, inputs, 0, shapes=shapes)
@@ -103,7 +103,7 @@ def test_the_first_refusal_is_told_where_none_are_taken(inputs: Any, shapes: Any
         ("NEG", "LiteRT has no kernel for NEG, and it is in a called subgraph, where no reference kernel"),
     ],
 )  # fmt: skip
-def test_a_kernel_that_is_lacking_is_told_at_once(code: str, said: str) -> None:
+def test_reports_a_missing_kernel_immediately(code: str, said: str) -> None:
     run = Runs(lambda x: False, NoKernel(code))
     with pytest.raises(InconclusiveError) as raised:
         pair(3).draw_accepted_inputs(run, None, 0)
@@ -112,15 +112,15 @@ def test_a_kernel_that_is_lacking_is_told_at_once(code: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(("conditions", "runs"), [(1, 3), (2, 4), (3, 8), (4, 8)])
-def test_conditions_take_as_many_runs_as_they_have_combinations(conditions: int, runs: int) -> None:
+def test_runs_cover_all_combinations_of_conditions(conditions: int, runs: int) -> None:
     net = Net()
     given = [net.input(tensor(1, dtype="bool", scale=0)) for _ in range(conditions)]
     net.output(*(net.call("LOGICAL_NOT", [x], tensor(1, dtype="bool", scale=0)) for x in given))
-    made = ModelPair(net.build(), otp.convert(net.build()).proto, None, None, lambda stage: None)
-    assert [made.enough(asked) for asked in (1, 3, 9)] == [1, runs, 9]
+    models = ModelPair(net.build(), otp.convert(net.build()).proto, None, None, lambda stage: None)
+    assert [models.enough(asked) for asked in (1, 3, 9)] == [1, runs, 9]
 
 
-def test_runs_of_equal_inputs_are_one_but_where_the_model_remembers() -> None:
+def test_equal_runs_are_merged_unless_the_model_is_stateful() -> None:
     one, other = np.zeros(3), np.ones(3)
     assert _are_equal_runs([[one, other], [one, other]])
     assert not _are_equal_runs([[one, other], [one, one], [one, other]])
@@ -135,30 +135,30 @@ def test_runs_of_equal_inputs_are_one_but_where_the_model_remembers() -> None:
     assert len(remembering.draw_accepted_inputs(lambda drawn: None, fixed, 0, runs=5)[0]) == 5
 
 
-def test_a_tolerance_is_a_share_of_the_range_or_whole_or_follows_from_the_model() -> None:
+def test_tolerance_is_a_number_an_object_or_derived() -> None:
     assert pair(3, tolerance=0.25).trial.tolerance == Tolerance(of_range=0.25)
     assert pair(3, tolerance=Tolerance(steps=7)).trial.tolerance == Tolerance(steps=7)
     assert pair(3).trial.tolerance == Tolerance(int16_steps=16)
 
 
-def test_operators_are_told_by_code_with_their_number() -> None:
+def test_operators_are_listed_by_code_with_counts() -> None:
     net = Net()
     x = net.input(tensor(3))
     for code in ("ABS", "NEG", "ABS"):
         x = net.call(code, [x], tensor(3))
     net.output(x)
-    made = ModelPair(net.build(), otp.convert(net.build()).proto, None, None, lambda stage: None)
-    assert _codes(made.entry.subgraph.operators) == "ABS (2), NEG (1)"
+    models = ModelPair(net.build(), otp.convert(net.build()).proto, None, None, lambda stage: None)
+    assert _codes(models.entry.subgraph.operators) == "ABS (2), NEG (1)"
 
 
-def test_a_part_of_another_file_is_told() -> None:
-    made = pair(3)
+def test_rejects_a_submodel_of_another_file() -> None:
+    models = pair(3)
     for inputs, outputs in (((0,), (2,)), ((2,), (1,)), ((-1,), (1,))):
         with pytest.raises(VerificationError, match="submodel of another file: this file has only 2 tensors"):
-            made._cut(made.trial.data, Part(inputs, outputs))
+            models._cut(models.trial.data, Part(inputs, outputs))
 
 
-def test_only_floats_that_are_nan_throughout_say_nothing() -> None:
+def test_only_all_nan_floats_are_low_information() -> None:
     nan, one = np.full(3, np.nan, np.float32), np.ones(3, np.float32)
     assert _all_nan([[nan], [nan, np.empty(0, np.float32)]])
     assert not _all_nan([[nan, one]])
@@ -168,8 +168,8 @@ def test_only_floats_that_are_nan_throughout_say_nothing() -> None:
     assert not _all_nan([[np.empty(0, np.float32)]])
 
 
-@pytest.mark.parametrize("shape", [[1, 6], [1, -1]], ids=["refuses a batch", "joins its rows"])
-def test_a_batch_that_litert_does_not_take_is_compared_with_its_own_rows(shape: list[int]) -> None:
+@pytest.mark.parametrize("shape", [[1, 6], [1, -1]], ids=["rejects a batch", "flattens a batch"])
+def test_compares_batch_items_one_by_one_if_litert_rejects_the_batch(shape: list[int]) -> None:
     net = Net()
     x = net.input(tensor(1, 2, 3))
     net.output(net.call("RESHAPE", [x, constant(np.array(shape, np.int32))], tensor(1, 6), new_shape=shape))

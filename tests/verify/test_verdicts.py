@@ -1,4 +1,4 @@
-"""Verdicts: a conversion agrees, differs, or cannot be decided; the command writes the file unless it differs."""
+"""Test verdicts: agrees, differs or inconclusive; the command writes the file unless it differs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RIGHT, WRONG = Comparison("y", "range", 0.0, 0.0, 1e-3), Comparison("z", "range"
 
 
 def noisy() -> bytes:
-    """Random numbers added to the input, then a hyperbolic tangent."""
+    """Return a model that adds random numbers and applies TANH."""
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (7,))
@@ -31,7 +31,7 @@ def noisy() -> bytes:
     return model.build()
 
 
-def swap(proto: ModelProto) -> ModelProto:
+def replace_tanh(proto: ModelProto) -> ModelProto:
     for node in proto.graph.node:
         node.op_type = {"Tanh": "Sigmoid"}.get(node.op_type, node.op_type)
     return proto
@@ -47,7 +47,7 @@ def swap(proto: ModelProto) -> ModelProto:
         ((RIGHT, WRONG), ("no kernel",), "differs"),
     ],
 )
-def test_a_difference_outweighs_a_reason_and_a_reason_outweighs_agreement(
+def test_differs_beats_inconclusive_and_inconclusive_beats_agrees(
     comparisons: tuple[Comparison, ...], reasons: tuple[str, ...], verdict: str
 ) -> None:
     found = Verification(comparisons, ("builtin",), 3, reasons=reasons)
@@ -59,18 +59,18 @@ def test_a_difference_outweighs_a_reason_and_a_reason_outweighs_agreement(
     assert found.text.startswith(start)
 
 
-def test_a_model_that_draws_random_numbers_is_inconclusive_and_its_other_operators_are_compared() -> None:
+def test_random_numbers_make_the_verdict_inconclusive() -> None:
     found = verify(noisy(), otp.convert(noisy()))
     assert found.verdict == "inconclusive"
     assert "the model draws random numbers" in found.text
     assert [one.name for one in found.comparisons] == ["y"]
 
 
-def test_an_operator_beside_random_numbers_that_is_wrong_differs() -> None:
-    assert verify(noisy(), swap(otp.convert(noisy()).proto)).verdict == "differs"
+def test_wrong_operator_beside_random_numbers_differs() -> None:
+    assert verify(noisy(), replace_tanh(otp.convert(noisy()).proto)).verdict == "differs"
 
 
-def test_the_command_writes_an_inconclusive_model_and_exits_with_4(run: Run, tmp_path: Path) -> None:
+def test_command_writes_an_inconclusive_model_and_exits_with_4(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "noisy.tflite"
     path.write_bytes(noisy())
     done = run("convert", path, "--verify")
@@ -86,14 +86,14 @@ def test_the_command_writes_an_inconclusive_model_and_exits_with_4(run: Run, tmp
     assert run("verify", path, path.with_suffix(".onnx"), "--partial").code == 0
 
 
-def test_a_folder_names_the_models_that_are_inconclusive(run: Run, tmp_path: Path) -> None:
+def test_folder_summary_names_inconclusive_models(run: Run, tmp_path: Path) -> None:
     (tmp_path / "noisy.tflite").write_bytes(noisy())
     done = run("convert", tmp_path, tmp_path / "out", "--verify")
     assert done.code == 4
     assert "0 verified against LiteRT, 1 inconclusive: noisy.tflite" in " ".join(done.out.split())
 
 
-def test_the_report_has_the_verdict_of_verify(run: Run, tmp_path: Path) -> None:
+def test_report_has_the_verdict_of_verify(run: Run, tmp_path: Path) -> None:
     onnx = tmp_path / "noisy.onnx"
     otp.convert(noisy()).save(onnx)
     (tmp_path / "noisy.tflite").write_bytes(noisy())

@@ -1,4 +1,4 @@
-"""Whole verifications of hand-made pairs of models, and the parts that run and feed them."""
+"""Test ``verify`` end to end on hand-made pairs of models."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TestVerify:
         found = verify(build_model(build_chain), channels_first(scale=1.5))
         assert replace(found, processor="a processor").text.splitlines()[0].endswith("3 runs, on a processor")
 
-    def test_files_bytes_and_protos_are_taken(self, tmp_path: Path) -> None:
+    def test_accepts_files_bytes_and_protos(self, tmp_path: Path) -> None:
         tflite, model = tmp_path / "m.tflite", tmp_path / "m.onnx"
         tflite.write_bytes(build_model(build_chain))
         onnx.save_model(channels_first(), model, save_as_external_data=True, size_threshold=0, location="m.data")
@@ -68,9 +68,7 @@ class TestVerify:
         ],
         ids=["first", "middle", "last"],
     )
-    def test_the_first_tensor_outside_its_tolerance_is_named(
-        self, model: onnx.ModelProto, tensor: str, code: str
-    ) -> None:
+    def test_names_the_first_tensor_outside_its_tolerance(self, model: onnx.ModelProto, tensor: str, code: str) -> None:
         if code == "NEG":
             model.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.array(1.1, np.float32), "k"))
         found = verify(build_model(build_chain), model)
@@ -80,7 +78,7 @@ class TestVerify:
         assert f"first outside its tolerance: {found.diverging.text}" in found.text
         assert "NOT within" in found.text
 
-    def test_without_annotations_no_tensor_is_pointed_at(self) -> None:
+    def test_names_no_tensor_without_metadata(self) -> None:
         model = channels_first(scale=1.5)
         for info in (*model.graph.value_info, *model.graph.input, *model.graph.output):
             del info.metadata_props[:]
@@ -106,7 +104,7 @@ class TestVerify:
         assert verify(build_model(build), model("p", "q")).ok
         assert not verify(build_model(build), model("q", "p")).ok
 
-    def test_another_count_of_inputs_is_an_error(self) -> None:
+    def test_rejects_a_different_number_of_inputs(self) -> None:
         model = onnx_model(
             [helper.make_node("Add", ["x", "z"], ["y"])],
             [helper.make_tensor_value_info(name, FLOAT, [1, 2, 3, 5]) for name in "xz"],
@@ -138,7 +136,7 @@ class TestVerify:
         assert verify(build_model(build), model, inputs=[{"x": positive}] * 2).runs == 1
         assert verify(build_model(build), model, inputs=[{"x": positive}, {"x": 2 * positive}]).runs == 2
 
-    def test_the_onnx_models_fixed_shape_decides(self) -> None:
+    def test_uses_fixed_dimensions_of_the_onnx_model(self) -> None:
         def build(g: Any) -> None:
             x, y = g.input("x", (None, 3)), g.tensor("y", (None, 3))
             g.operator("NEG", [x], [y])
@@ -152,7 +150,7 @@ class TestVerify:
         assert verify(build_model(build), model("n")).ok
         assert verify(build_model(build), model("n"), shapes={"x": (4, 3)}).ok
 
-    def test_inputs_and_outputs_in_another_order_are_turned(self) -> None:
+    def test_transposes_inputs_and_outputs_of_another_layout(self) -> None:
         ends = [
             value_info_with_tensor(n, FLOAT, [1, 5, 2, 3], tensor=t, order="0,3,1,2")
             for n, t in (("x", "0:0"), ("y", "0:3"))
@@ -161,7 +159,7 @@ class TestVerify:
         constant = np.arange(5, dtype=np.float32).reshape(5, 1, 1)
         assert verify(build_model(build_chain), onnx_model(nodes, ends[:1], ends[1:], {"c": constant})).ok
 
-    def test_a_model_that_remembers_runs_at_its_own_sizes_alone(self) -> None:
+    def test_stateful_model_runs_only_at_stored_sizes(self) -> None:
         """LiteRT would begin anew where it resizes, the ONNX model goes on: v is 1, then 2, 3 and so on."""
         model = ModelBuilder()
         init, g = model.subgraph("init"), model.main
@@ -218,7 +216,7 @@ class TestVerify:
         assert not verify(model.build(), convert_model(default=True, initial=None, forget=True)).ok
         assert verify(model.build(), convert_model(default=True, initial=None, forget=True), runs=1).ok
 
-    def test_shifted_storage_is_compared_as_it_was(self) -> None:
+    def test_compares_shifted_integers_as_stored_in_the_file(self) -> None:
         def build(g: Any) -> None:
             same = quant(0.5, -3)
             x = g.input("x", (2, 3), "int8", quantization=same)
@@ -255,7 +253,7 @@ class TestVerify:
         assert found.diverging is not None
         assert (found.diverging.tensor.name, found.diverging.value) == ("y", "clipped")
 
-    def test_a_signature_has_its_own_subgraph_and_names(self) -> None:
+    def test_signature_selects_its_subgraph_and_names(self) -> None:
         model = ModelBuilder()
         second = model.subgraph("second")
         for graph, code in ((model.main, "NEG"), (second, "SQUARE")):
@@ -276,7 +274,7 @@ class TestVerify:
         with pytest.raises(UnsupportedOption, match="no signature 'went'; it has 'go'"):
             verify(model.build(), convert_model(1), signature="went")
 
-    def test_a_signature_that_names_a_tensor_inside_has_the_answers_of_every_kernel_set(self) -> None:
+    def test_inner_signature_output_is_read_from_every_kernel_set(self) -> None:
         model = ModelBuilder()
         x = model.main.input("x", (2, 3))
         y, z = (model.main.tensor(name, (2, 3)) for name in "yz")
@@ -293,7 +291,7 @@ class TestVerify:
         assert found.ok
         assert found.kernels == ("xnnpack", "builtin")
 
-    def test_what_litert_refuses_is_one_clear_error(self, capfd: pytest.CaptureFixture[str]) -> None:
+    def test_model_rejected_by_litert_is_one_error(self, capfd: pytest.CaptureFixture[str]) -> None:
         def build(g: Any) -> None:
             x, y = g.input("x", (1, 2, 3, 5)), g.tensor("y", (1, 2, 3, 5))
             g.operator("CUSTOM.Nobody", [x], [y])
@@ -308,7 +306,7 @@ class TestVerify:
         verify(build_model(build_chain), channels_first())
         assert capfd.readouterr() == ("", "")
 
-    def test_what_onnx_runtime_refuses_is_one_clear_error(self, capfd: pytest.CaptureFixture[str]) -> None:
+    def test_model_rejected_by_onnx_runtime_is_one_error(self, capfd: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(InvalidOnnx, match="cannot be read"):
             verify(build_model(build_chain), b"not a model")
         broken = channels_first()
@@ -323,7 +321,7 @@ class TestVerify:
         assert capfd.readouterr() == ("", "")
 
     @pytest.mark.parametrize("missing", ["onnxruntime", "ai_edge_litert"])
-    def test_a_missing_package_is_named_with_the_pip_line(self, missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_missing_package_error_has_the_pip_command(self, missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
         def absent(name: str) -> Any:
             if name.startswith(missing):
                 raise ModuleNotFoundError(name=missing)
@@ -335,8 +333,8 @@ class TestVerify:
         assert raised.value.exit_code == 2
 
 
-def counting() -> bytes:
-    """Counts from what is given to three million."""
+def count_to_three_million() -> bytes:
+    """Return a model that counts from its input to three million."""
     model = ModelBuilder()
     g, below, more = model.main, model.subgraph("below"), model.subgraph("more")
     for graph, code, dtype, number in ((below, "LESS", "bool", 3e6), (more, "ADD", "float32", 1.0)):
@@ -350,9 +348,9 @@ def counting() -> bytes:
     return model.build()
 
 
-def test_inputs_on_which_a_loop_seems_never_to_end_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_a_loop_that_may_never_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "PATIENCE", 0.1)
-    data = counting()
+    data = count_to_three_million()
     proto = convert(data).proto
     assert verify(data, proto, inputs={"x": np.float32(3e6 - 3)}).ok
     with pytest.raises(VerificationError, match="it may never end"):

@@ -1,0 +1,310 @@
+"""Test error measures and tolerances on hand-made arrays."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify import Comparison, Tolerance, compare, measure
+
+
+def array(*values: Any, dtype: str = "float32") -> Array:
+    return np.array(values, dtype)
+
+
+def compare_run(actual: Array, *sets: Array, tolerance: Tolerance | None = None, floor: float = 0.0) -> Comparison:
+    """Compare one run with the kernel sets "a", "b", ..."""
+    expected = {name: [values] for name, values in zip("abc", sets, strict=False)}
+    return compare("y", [actual], expected, tolerance or Tolerance(), floor=floor)
+
+
+def vary(rows: int, channels: int = 1, dtype: str = "int8") -> Array:
+    """Return integers that differ along each channel."""
+    return (np.arange(rows * channels).reshape(rows, channels) * 7 % 50 + 20).astype(dtype)
+
+
+def first(count: int, of: int) -> Array:
+    return (np.arange(of) < count).astype(np.int8)
+
+
+class TestDistance:
+    def test_counts_differing_elements_and_finds_the_maximum(self) -> None:
+        found = measure(array(1, 2, 3, 4), array(1, 2.5, 3, 3))
+        assert (found.worst, found.differing, found.elements, found.problem) == (1, 2, 4, "")
+
+    def test_integers_do_not_wrap(self) -> None:
+        assert measure(array(-128, 0, dtype="int8"), array(127, 0, dtype="int8")).worst == 255
+        assert measure(array(0, dtype="uint8"), array(255, dtype="uint8")).worst == 255
+
+    def test_int64_values_differ_beyond_float64_precision(self) -> None:
+        big = 2**62
+        assert measure(array(big, dtype="int64"), array(big + 1, dtype="int64")).worst == 1
+
+    def test_strings_are_equal_as_bytes_or_str(self) -> None:
+        same = measure(array("kůň", "b", dtype="object"), array("kůň".encode(), b"b", dtype="object"))
+        assert (same.worst, same.problem) == (0, "")
+        assert measure(array("a", dtype="object"), array(b"b", dtype="object")).worst == 1
+        assert measure(np.array(["\udcff"], object), np.array([b"\xff"], object)).worst == 0
+        assert measure(np.array(["a", "b"]), np.array([b"a", b"c"])).differing == 1
+
+    def test_complex_values_are_compared_as_pairs(self) -> None:
+        assert measure(np.array([[1, 2]], np.float32), array(1 + 2j, dtype="complex64")).worst == 0
+        transposed = np.arange(6, dtype=np.complex64).reshape(2, 3).T
+        assert measure(transposed, np.ascontiguousarray(transposed)).worst == 0
+
+    @pytest.mark.parametrize(
+        ("actual", "expected", "problem"),
+        [
+            (np.zeros((2, 1), np.float32), np.zeros(2, np.float32), "shape [2, 1], expected [2]"),
+            (np.zeros((), np.float32), np.zeros(1, np.float32), "shape [], expected [1]"),
+            (np.zeros(2, np.float64), np.zeros(2, np.float32), "dtype float64, expected float32"),
+            (np.zeros(2, np.uint8), np.zeros(2, np.int8), "dtype uint8, expected int8"),
+            (np.zeros(2, np.int64), np.zeros(2, np.int32), "dtype int64, expected int32"),
+        ],
+    )
+    def test_different_shapes_and_dtypes_are_problems(self, actual: Array, expected: Array, problem: str) -> None:
+        assert measure(actual, expected).problem == problem
+        assert not compare_run(actual, expected).ok
+
+    @pytest.mark.parametrize(
+        ("actual", "expected", "problem"),
+        [
+            ([np.nan, 1], [0, 1], "NaN at other positions (1 elements, first at [0]: nan, expected 0.0)"),
+            ([0, np.nan, np.nan], [0, 1, 2], "NaN at other positions (2 elements, first at [1]: nan, expected 1.0)"),
+            ([0, 1], [0, np.nan], "NaN at other positions"),
+            ([np.inf, 1], [3e38, 1], "+inf at other positions"),
+            ([np.inf, 1], [-np.inf, 1], "+inf at other positions"),
+            ([0, 1], [-np.inf, 1], "-inf at other positions"),
+        ],
+    )
+    def test_nan_and_infinity_at_different_positions_are_problems(
+        self, actual: list[float], expected: list[float], problem: str
+    ) -> None:
+        found = measure(array(*actual), array(*expected))
+        assert found.problem.startswith(problem)
+        assert found.worst == math.inf
+
+    def test_nan_and_infinity_at_the_same_positions_are_equal(self) -> None:
+        values = array(np.nan, np.inf, -np.inf, 1)
+        assert measure(values, values.copy()).worst == 0
+
+    def test_empty_arrays_are_equal(self) -> None:
+        assert compare_run(np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32)).text.startswith("equal (")
+
+    def test_mean_difference_of_booleans(self) -> None:
+        assert measure(np.array([True, True, False, False]), np.zeros(4, bool)).mean == 0.5
+
+    def test_float16_difference_may_exceed_the_dtype(self) -> None:
+        assert measure(np.float16([60000]), np.float16([-60000])).worst == 120000
+
+    @pytest.mark.parametrize(
+        ("dtype", "least", "most"),
+        [(ml_dtypes.int4, -8, 7), (ml_dtypes.int2, -2, 1), (ml_dtypes.uint4, 0, 15)],
+    )
+    def test_sub_byte_integers_do_not_wrap(self, dtype: type, least: int, most: int) -> None:
+        found = measure(np.array([least, 0], dtype), np.array([most, 0], dtype))
+        assert (found.worst, found.differing, found.problem) == (most - least, 1, "")
+
+    def test_uint4_is_not_int4(self) -> None:
+        assert measure(np.array([3], ml_dtypes.uint4), np.array([3], ml_dtypes.int4)).problem
+
+    def test_ignores_differences_of_denormals(self) -> None:
+        """The logistic function of -100 is 4e-44, and 0 in some kernels."""
+        assert measure(np.float32([0, 1e-31]), np.float32([0, 0])) == measure(np.float32([0, 0]), np.float32([0, 0]))
+        assert measure(np.float32([0, 1e-30]), np.float32([0, 0])).worst == np.float32(1e-30)
+
+
+class TestTolerance:
+    def test_float_tolerance_is_relative_to_the_range(self) -> None:
+        expected = array(-500, 0, 500)
+        assert compare_run(expected + array(0.99, 0, 0), expected).ok
+        assert not compare_run(expected + array(1.01, 0, 0), expected).ok
+
+    def test_the_range_includes_zero(self) -> None:
+        expected = array(1000, 1000.1)
+        assert compare_run(expected + array(0.9, 0), expected).ok
+
+    def test_zeros_have_no_range(self) -> None:
+        assert compare_run(array(0, 0), array(0, 0)).ok
+        assert not compare_run(array(0, 1e-9), array(0, 0)).ok
+        assert not compare_run(array(0, 5), array(0, 0), floor=0.1).ok
+
+    def test_infinities_do_not_widen_the_range(self) -> None:
+        assert not compare_run(array(np.inf, 1.01), array(np.inf, 1)).ok
+
+    @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+    def test_quantized_values_may_differ_by_one_step(self, dtype: str) -> None:
+        one = compare_run(array(5, 6, dtype=dtype), array(5, 7, dtype=dtype))
+        assert one.ok
+        assert one.text == "max 1 LSB, 50.0 % of elements differ (tolerance 1 LSB)"
+        assert not compare_run(array(5, 5, dtype=dtype), array(5, 7, dtype=dtype)).ok
+
+    @pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "bool", "object"])
+    def test_other_dtypes_must_be_equal(self, dtype: str) -> None:
+        assert not compare_run(array(0, 1, dtype=dtype), array(1, 1, dtype=dtype)).ok
+        assert compare_run(array(1, 1, dtype=dtype), array(1, 1, dtype=dtype)).ok
+
+    @pytest.mark.parametrize(
+        ("dtype", "share"),
+        [
+            ("float16", 2**-10),
+            (ml_dtypes.bfloat16, 2**-7),
+            (ml_dtypes.float8_e4m3fn, 2**-3),
+            (ml_dtypes.float8_e5m2, 2**-2),
+        ],
+    )
+    def test_float16_may_differ_by_one_ulp(self, dtype: Any, share: float) -> None:
+        values = np.array([-1, 1], dtype)
+        assert compare_run(values, values, tolerance=Tolerance(of_range=0)).tolerance == share
+
+    def test_allows_an_absolute_error(self) -> None:
+        assert not compare_run(array(0, 0.9), array(0, 1)).ok
+        assert compare_run(array(0, 0.9), array(0, 1), floor=0.1001).ok
+
+    def test_products_of_quantized_values_may_differ_by_rounding(self) -> None:
+        scale = np.float32(0.1)
+        for expected in range(-97, 98):
+            ends = array(-128, 127) * scale
+            wanted = np.append(ends, np.float32(expected) * scale)
+            for steps, ok in ((1, True), (2, False)):
+                actual = np.append(ends, np.float32(expected + steps) * scale)
+                assert compare_run(actual, wanted, tolerance=Tolerance(of_range=0), floor=float(scale)).ok is ok
+
+    def test_rounding_twice_needs_an_absolute_tolerance(self) -> None:
+        expected, exact = np.float32([-1, 1, 0]), Tolerance(of_range=0)
+        for rounded, ok in ((2**-22, True), (2**-21, False)):
+            assert compare_run(np.float32([-1, 1, 0.25 + rounded]), expected, tolerance=exact, floor=0.25).ok is ok
+        expected = np.float32([-1, 1, 0.5])
+        assert not compare_run(np.float32([-1, 1, 0.5 + 2**-23]), expected, tolerance=exact).ok
+
+
+class TestKernelSets:
+    def test_one_matching_set_is_enough(self) -> None:
+        found = compare_run(array(5, dtype="int8"), array(50, dtype="int8"), array(6, dtype="int8"))
+        assert (found.ok, found.nearest, found.distance) == (True, "b", 1)
+
+    def test_results_between_two_sets_match_neither(self) -> None:
+        found = compare_run(array(12, dtype="int8"), array(10, dtype="int8"), array(14, dtype="int8"))
+        assert found.text == "max 2 LSB, 100.0 % of elements differ (tolerance 1 LSB, nearest a)"
+
+    def test_nan_of_one_set_does_not_excuse_another_result(self) -> None:
+        left, right = array(np.nan, 1), array(0, 1)
+        assert compare_run(array(np.nan, 1), left, right).ok
+        assert compare_run(array(0, 1), left, right).ok
+        assert not compare_run(array(np.inf, 1), left, right).ok
+        assert not compare_run(array(0, 2), left, right).ok
+
+    def test_kernel_set_of_equal_shape_is_nearer(self) -> None:
+        assert compare_run(array(1, 2), array(1), array(1, 9)).nearest == "b"
+
+    def test_nearest_set_has_the_least_maximum_then_mean(self) -> None:
+        found = compare_run(np.int8([2, 2, 2, 4]), np.int8([0, 0, 0, 2]), np.int8([2, 2, 2, 0]))
+        assert (found.nearest, found.distance) == ("a", 2)
+        left, right = array(9, 9, 5, dtype="int8"), array(5, 9, 5, dtype="int8")
+        assert compare_run(array(5, 5, 5, dtype="int8"), left, right).nearest == "b"
+
+    def test_prefers_a_kernel_set_without_bias(self) -> None:
+        actual = vary(100).ravel()
+        nearest, other = actual - first(80, 100), actual - first(61, 100)
+        other[80:] += 1
+        assert compare_run(actual, nearest).problem
+        found = compare_run(actual, other, nearest)
+        assert (found.nearest, found.ok) == ("a", True)
+
+    def test_all_runs_count(self) -> None:
+        good, bad = array(1, 2), array(1, 3)
+        assert not compare("y", [good, bad], {"a": [good, good]}, Tolerance()).ok
+        found = compare("y", [np.zeros((3, 1), np.int8), bad], {"a": [np.zeros(3, np.int8), bad]}, Tolerance())
+        assert (found.problem, found.distance) == ("shape [3, 1], expected [3]", np.inf)
+
+    def test_statistics_cover_all_runs_in_output_units(self) -> None:
+        """A range of 8 over two runs; infinity is no part of a range."""
+        one, two = array(-3, 5, np.inf), array(0, 1, 2)
+        far = [one + array(5, 0, 0), two - array(0, 0, 1)]
+        actual = [one - array(0, 1, 0), two + array(0.5, 0, 0)]
+        assert compare("y", actual, {"far": far, "near": [one, two]}, Tolerance(of_range=0.5)) == Comparison(
+            name="y", unit="range", distance=1 / 8, differing=2 / 6, tolerance=0.5, nearest="near", mean=1.5 / 6 / 8
+        )
+
+
+@pytest.mark.parametrize(("differ", "share"), [(1, "under 0.1 %"), (5, "0.1 %"), (20, "0.2 %")])
+def test_share_of_differing_elements_has_one_decimal(differ: int, share: str) -> None:
+    actual = np.zeros(10_000, np.int8)
+    actual[:differ] = 1
+    assert f", {share} of elements differ" in compare_run(actual, np.zeros_like(actual)).text
+
+
+def test_comparison_text_has_errors_and_tolerance() -> None:
+    assert compare_run(array(1, 2), array(1, 2)).text == "equal (tolerance 0.001 of the output's range)"
+    assert compare_run(array(0, 1.0005), array(0, 1)).text == "max 0.0005 of the output's range (tolerance 0.001)"
+    wrong = compare_run(array(0, 1.5), array(0, 1)).text
+    assert wrong == "max 0.5 of the output's range (tolerance 0.001, nearest a)"
+    assert compare_run(array(7, dtype="int32"), array(9, dtype="int32")).text.startswith("max 2, 100.0 % of elements")
+    assert compare_run(array(1), array(1, 2)).text == "shape [1], expected [2]"
+
+
+class TestBias:
+    LIMITS = ((32, 32, True), (31, 31, False), (75, 100, False), (76, 100, True))
+
+    @pytest.mark.parametrize(("moving", "elements", "wrong"), LIMITS)
+    @pytest.mark.parametrize("way", [1, -1])
+    @pytest.mark.parametrize("dtype", ["int8", "uint8"])
+    def test_rejects_three_quarters_of_a_step_in_32_elements(
+        self, moving: int, elements: int, wrong: bool, way: int, dtype: str
+    ) -> None:
+        expected = vary(elements, dtype=dtype).ravel()
+        found = compare_run((expected + way * first(moving, elements)).astype(dtype), expected)
+        assert found.ok is not wrong
+        assert (f"off by {way * moving / elements:+.2f} LSB" in found.problem) is wrong
+
+    @pytest.mark.parametrize(("moving", "rows", "wrong"), LIMITS)
+    @pytest.mark.parametrize("way", [1, -1])
+    def test_rejects_three_quarters_of_a_step_in_one_channel(
+        self, moving: int, rows: int, wrong: bool, way: int
+    ) -> None:
+        expected = vary(rows, 3)
+        actual = expected.copy()
+        actual[:, 1] += way * first(moving, rows)
+        assert ("in channel 1" in compare_run(actual, expected).problem) is wrong
+
+    def test_channels_span_the_last_axis_of_all_runs(self) -> None:
+        expected = [vary(17, 5).reshape(17, 1, 5), vary(17, 5).reshape(17, 1, 5)]
+        actual = [array + np.int8([0, 0, 0, 1, 0]) for array in expected]
+        assert "in channel 3" in compare("y", actual, {"a": expected}, Tolerance()).problem
+
+    def test_runs_of_different_widths_share_no_channels(self) -> None:
+        expected = [vary(40, 3), vary(40, 5)]
+        actual = [array + np.int8(array.shape[1] == 3) for array in expected]
+        assert compare("y", actual, {"a": expected}, Tolerance()).ok
+
+    def test_a_vector_has_no_channels(self) -> None:
+        assert compare_run(vary(40).ravel() + first(30, 40), vary(40).ravel()).ok
+
+    def test_detects_bias_only_with_a_tolerance_of_one_step(self) -> None:
+        expected = vary(40).ravel()
+        off = expected + np.int8(1)
+        assert "in the same direction in nearly all elements" in compare_run(off, expected).problem
+        assert compare_run(off, expected, tolerance=Tolerance(steps=2)).ok
+        assert compare_run(off.astype(np.int32), expected.astype(np.int32), tolerance=Tolerance(integers=1)).ok
+
+    def test_describes_larger_errors_by_distance(self) -> None:
+        found = compare_run(vary(40) + np.int8(3), vary(40))
+        assert (found.ok, found.problem, found.distance) == (False, "", 3)
+
+    def test_repeated_values_of_a_channel_count_once(self) -> None:
+        """As after a bound, where it may be a tie."""
+        expected = vary(40, 3)
+        expected[:30, 1], expected[30:, 1] = 7, range(9, 39, 3)
+        tied = expected + np.int8([0, 1, 0]) * (expected == 7)
+        assert compare_run(tied, expected).ok
+        assert "in channel 1" in compare_run(expected + np.int8([0, 1, 0]), expected).problem
+
+    def test_ignores_bias_of_fewer_than_eight_values(self) -> None:
+        for distinct, wrong in ((7, False), (8, True)):
+            expected = np.arange(40, dtype=np.int8) % distinct * 9
+            assert bool(compare_run(expected + np.int8(1), expected).problem) is wrong

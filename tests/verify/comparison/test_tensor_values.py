@@ -1,0 +1,37 @@
+"""Test which ONNX values are compared with a TFLite tensor."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.verify import Comparison
+from onnx_tflite_plugin.verify.comparison.tensors import Divergence, held_values
+from tests.helpers.verify_graphs import entry_of, operator, slot, subgraph
+
+OFF = Comparison("t2", "step", 9.0, 1.0, 1.0)
+
+
+def test_skips_dequantized_values_and_values_without_a_tensor() -> None:
+    compared = [
+        TensorValue("integers", 0, 1, form="stored"),
+        TensorValue("floats", 0, 0, form="float"),
+        TensorValue("as stored", 0, 0, form="stored"),
+        TensorValue("last", 0, 2, form="float"),
+    ]
+    others = [
+        TensorValue("elsewhere", 1, 0, form="stored"),
+        TensorValue("beyond", 0, 3, form="stored"),
+        TensorValue("none", 0, -1, form="stored"),
+        TensorValue("dequantized", 0, 1, form="float"),
+    ]
+    graph = subgraph(inputs=[slot(0), slot(1, "int8", scale=0.5), slot(2)])
+    session: Any = SimpleNamespace(tensor_values=[*others, *compared])
+    assert held_values(entry_of(graph), session) == {1: compared[:1], 0: compared[1:3], 2: compared[3:]}
+
+
+def test_divergence_names_the_onnx_value_if_it_differs() -> None:
+    reported = [Divergence(slot(2), operator([slot(0)], [slot(2)]), name, OFF).text for name in ("t2", "v")]
+    assert "ONNX value" not in reported[0]
+    assert "(ONNX value 'v')" in reported[1]

@@ -1,0 +1,223 @@
+"""Test user data as arrays, files, folders and images, and its errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder, quant
+from onnx_tflite_plugin.errors import InvalidInputs
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify import LiteRT, draw, verify
+from onnx_tflite_plugin.verify.inputs.user_data import input_runs
+from onnx_tflite_plugin.verify.runtimes import structure
+from tests.helpers.metadata_files import serialize
+from tests.helpers.verify_graphs import entry_of, slot, subgraph
+
+SHAPE = (1, 2, 3, 5)
+
+
+def build_model(
+    dtype: str = "float32", shape: tuple[int | None, ...] = SHAPE, *, metadata: bytes | None = None
+) -> bytes:
+    model = ModelBuilder()
+    g = model.main
+    known: dict[str, Any] = {"quantization": quant(0.25, 3)} if dtype in ("int8", "uint8") else {}
+    x, y = g.input("x", shape, dtype, **known), g.tensor("y", shape, dtype, **known)
+    g.operator("ADD", [x, x], [y])
+    g.output(y)
+    if metadata is not None:
+        model.metadata("TFLITE_METADATA", metadata)
+    return model.build()
+
+
+def runs(given: Any, data: bytes | None = None) -> list[dict[str, Array]]:
+    return input_runs(structure.entry(structure.read(data or build_model())), given)
+
+
+def random_floats(*shape: int) -> Array:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+# --- forms ------------------------------------------------------------------------------------
+
+
+def test_accepts_an_array_a_stack_or_a_list_of_mappings() -> None:
+    one, stack = random_floats(*SHAPE), random_floats(7, 2, 3, 5)
+    (run,) = runs({"x": one})
+    np.testing.assert_array_equal(run["x"], one)
+    stacked = runs({"x": stack})
+    assert len(stacked) == 7
+    np.testing.assert_array_equal(stacked[4]["x"], stack[4:5])
+    np.testing.assert_array_equal(runs({"x": stack[:, None]})[4]["x"], stack[4:5])
+    assert len(runs([{"x": one}, {"x": 2 * one}])) == 2
+
+
+def test_files_of_a_folder_are_read_in_name_order(tmp_path: Path) -> None:
+    np.save(tmp_path / "b.npy", random_floats(*SHAPE))
+    np.savez(tmp_path / "a.npz", x=2 * random_floats(*SHAPE))
+    np.savez(tmp_path / "c.npz", 3 * random_floats(*SHAPE))  # numpy calls it arr_0
+    (tmp_path / "notes.txt").write_text("not data")
+    assert [float(run["x"].ravel()[0] / random_floats(*SHAPE).ravel()[0]) for run in runs(tmp_path)] == [2, 1, 3]
+    for name in ("a.npz", "b.npy", "c.npz"):
+        assert len(runs(str(tmp_path / name))) == 1
+
+
+def test_both_runtimes_receive_the_given_arrays() -> None:
+    data, array = build_model(), random_floats(3, 2, 3, 5)
+    found = verify(data, otp.convert(data), inputs={"x": array})
+    assert found.ok
+    assert found.runs == 3
+
+
+def test_dynamic_dimension_accepts_any_size() -> None:
+    data = build_model(shape=(None, 3))
+    assert verify(data, otp.convert(data), inputs={"x": random_floats(11, 3)}).runs == 1
+
+
+def test_given_arrays_must_match_a_fixed_batch() -> None:
+    data = build_model()
+    pinned = otp.convert(data, input_shape={"x": (4, 2, 3, 5)})
+    assert verify(data, pinned, inputs={"x": random_floats(4, 2, 3, 5)}).runs == 1
+    with pytest.raises(InvalidInputs, match=r"is float32 \[4, 2, 3, 5\], the given array \[3, 2, 3, 5\]"):
+        verify(data, pinned, inputs={"x": random_floats(3, 2, 3, 5)})
+
+
+# --- images -----------------------------------------------------------------------------------
+
+NORMALIZED = serialize({3: [{2: [{4: [{0: ("Uint8", 1), 1: {0: [127.5], 1: [2.0]}}]}]}]})
+
+
+def picture(path: Path, channels: int = 3) -> Array:
+    pixels = np.random.default_rng(1).integers(0, 256, (4, 6, channels)).astype(np.uint8)
+    Image.fromarray(pixels if channels == 3 else pixels[..., 0]).save(path)
+    return pixels
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize(
+    ("dtype", "metadata", "wanted"),
+    [
+        ("float32", None, lambda p: p / 255),
+        ("uint8", None, lambda p: p),
+        ("int8", None, lambda p: p.astype(int) - 128),
+        ("float32", NORMALIZED, lambda p: (p - 127.5) / 2),
+        ("int8", NORMALIZED, lambda p: np.clip(np.rint((p - 127.5) / 2 / 0.25) + 3, -128, 127)),
+    ],
+)
+def test_image_is_normalized_by_metadata(
+    tmp_path: Path, dtype: str, metadata: bytes | None, wanted: Any, channels: int
+) -> None:
+    pixels = picture(tmp_path / "p.png", channels)
+    data = build_model(dtype, (1, 4, 6, channels), metadata=metadata)
+    fed: list[Array] = []
+    original = LiteRT.run
+
+    def watch_calls(self: LiteRT, inputs: Any) -> list[Array]:
+        fed.append(inputs[0])
+        return original(self, inputs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LiteRT, "run", watch_calls)
+        assert verify(data, otp.convert(data), inputs=tmp_path / "p.png").ok
+    np.testing.assert_allclose(fed[0][0].astype(np.float64), wanted(pixels.astype(np.float64)), rtol=1e-6)
+
+
+def test_resizes_images(tmp_path: Path) -> None:
+    picture(tmp_path / "p.png")
+    data = build_model(shape=(1, 8, 9, 3))
+    assert verify(data, otp.convert(data), inputs=tmp_path).ok
+
+
+# --- what does not fit ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"z": random_floats(*SHAPE)}, "no input is called 'z'; the model's inputs are x"),
+        ({"x": random_floats(1, 5, 2, 3)}, r"transposed it would fit, x.transpose\(0, 2, 3, 1\)"),
+        ({"x": random_floats(1, 2, 3, 7)}, r"is float32 \[1, 2, 3, 5\], the given array \[1, 2, 3, 7\]"),
+        ({"x": np.full(SHAPE, np.nan)}, "30 of 30 elements are NaN"),
+        ({"x": np.full(SHAPE, "a")}, "is float32; the given array is <U1"),
+        ({"x": np.zeros((0, 2, 3, 5), np.float32)}, "the given array is empty"),
+    ],
+)
+def test_reports_data_that_does_not_fit(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(InvalidInputs, match=text):
+        runs(given)
+
+
+def test_rejects_floats_for_an_int8_input() -> None:
+    with pytest.raises(InvalidInputs, match=r"quantize it first, round\(x / 0.25\) \+ 3"):
+        runs({"x": random_floats(*SHAPE)}, build_model("int8"))
+
+
+def test_npz_names_are_not_matched_by_position(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", image=random_floats(*SHAPE))
+    with pytest.raises(InvalidInputs, match="no input is called 'image'"):
+        runs(tmp_path / "a.npz")
+
+
+def test_rejects_an_empty_folder_and_an_image_for_a_vector(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputs, match="holds no "):
+        runs(tmp_path)
+    picture(tmp_path / "p.png")
+    with pytest.raises(InvalidInputs, match="which is no image"):
+        runs(tmp_path)
+
+
+# --- ranges -----------------------------------------------------------------------------------
+
+
+def test_random_values_stay_within_the_requested_range() -> None:
+    entry = structure.entry(structure.read(build_model(shape=(500,))))
+    (values,) = draw(entry, ranges={"x": (3.0, 3.5)})[0]
+    assert 3.0 <= values.min() < 3.01
+    assert 3.49 < values.max() <= 3.5
+    (integers,) = draw(structure.entry(structure.read(build_model("int8", (500,)))), ranges={"x": (-5, 2)})[0]
+    assert (integers.dtype, integers.min(), integers.max()) == (np.int8, -5, 2)
+
+
+@pytest.mark.parametrize(("ranges", "text"), [({"z": (0, 1)}, "no input is called 'z'"), ({"x": (2, 1)}, "is empty")])
+def test_rejects_ranges_that_match_no_input(ranges: dict[str, tuple[float, float]], text: str) -> None:
+    data = build_model()
+    with pytest.raises(InvalidInputs, match=text):
+        verify(data, otp.convert(data), ranges=ranges)
+
+
+# --- what a failure is blamed on --------------------------------------------------------------
+
+
+def test_mismatched_model_is_not_attributed_to_a_fusion() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", SHAPE), g.tensor("y", SHAPE)
+    g.operator("NEG", [x], [y])
+    g.output(y)
+    found = verify(build_model(), otp.convert(model.build()))
+    assert not found.ok
+    assert "fusion" not in found.text
+
+
+def test_reports_results_that_are_all_nan() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", SHAPE), g.tensor("y", SHAPE)
+    g.operator("SQRT", [x], [y])
+    g.output(y)
+    found = verify(model.build(), otp.convert(model.build()), ranges={"x": (-2, -1)})
+    assert (found.verdict, found.ok) == ("inconclusive", False)
+    assert "every output is NaN in both runtimes" in found.text
+
+
+@pytest.mark.filterwarnings("error")
+def test_rejects_infinity_for_an_integer_input_without_a_warning() -> None:
+    entry = entry_of(subgraph(inputs=[slot(0, "int32")]))
+    with pytest.raises(InvalidInputs, match="is int32; the given array is float32"):
+        input_runs(entry, {"t0": np.full((2, 3), np.inf, np.float32)})

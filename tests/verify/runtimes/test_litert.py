@@ -1,0 +1,97 @@
+"""Test LiteRT sessions: kernel sets, sub-byte integers and errors."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.cases.state.variables import running_sum
+from conformance.models import Net, constant, tensor
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify import LiteRT, LiteRTError, Tolerance, Trial
+from onnx_tflite_plugin.verify.runtimes.interpreter import InProcess
+from onnx_tflite_plugin.verify.runtimes.packages import quiet
+from onnx_tflite_plugin.verify.runtimes.structure import entry, read
+from tests.helpers.verify_pairs import two_signatures
+
+
+@pytest.mark.parametrize("loads", [("xnnpack", "builtin", "reference"), ("builtin", "reference"), ("reference",)])
+def test_reference_kernels_run_only_if_no_others_do(loads: tuple[str, ...]) -> None:
+    class Some(Trial):
+        def _time_runs(self, kernels: str, *_: Any, **__: Any) -> tuple[list[list[Array]], float]:
+            if kernels not in loads:
+                raise LiteRTError(f"{kernels} does not load")
+            return [[np.zeros(3)]], 0.0
+
+    net = Net()
+    running_sum("float32")(net)
+    data = net.build()
+    model = read(data)
+    found = Some(data, model, entry(model), Tolerance()).reference_outputs([[]])
+    assert tuple(found) == (tuple(k for k in loads if k != "reference") or ("reference",))
+
+
+@pytest.mark.parametrize("kernels", ["builtin", "xnnpack"])
+@pytest.mark.parametrize("raised", [ValueError, RuntimeError, IndexError])
+def test_any_litert_exception_becomes_a_litert_error(raised: type[Exception], kernels: str) -> None:
+    """For example an IndexError, if a C++ table lacks a key."""
+    net = Net()
+    running_sum("float32")(net)
+    runtime = LiteRT(net.build(), kernels, isolated=False)
+
+    class Broken:
+        def allocate_tensors(self) -> None:
+            raise raised("_Map_base::at")
+
+    assert isinstance(runtime.engine, InProcess)
+    runtime.engine.interpreter = Broken()
+    with pytest.raises(LiteRTError, match=rf"LiteRT \({kernels} kernels\) cannot run the model: _Map_base::at"):
+        runtime.run([np.zeros(tensor.shape, np.float32) for tensor in runtime.entry.inputs])
+
+
+def test_dimension_beyond_32_bits_is_a_litert_error() -> None:
+    net = Net()
+    x = tensor(2, 0, 3, dtype="float32")
+    net.output(net.call("ABS", [x], tensor(2, 0, 3)))
+    runtime = LiteRT(net.build())
+    with pytest.raises(LiteRTError, match=r"cannot run the model: .* out of bounds for int32"):
+        runtime.run([np.zeros((2, 0, 2**31 + 1), np.float32)])
+
+
+@pytest.mark.parametrize(
+    "dtype", ["int4", pytest.param("uint4", marks=pytest.mark.needs("ai-edge-litert", "2.1.6", "uint4")), "int2"]
+)
+def test_sub_byte_integers_are_passed_to_litert_as_bytes(dtype: str) -> None:
+    """The Python API has no dtype narrower than 8 bits."""
+    net = Net()
+    x = tensor(2, 3, dtype=dtype, scale=0)
+    net.output(net.call("RESHAPE", [x, constant([3, 2])], tensor(3, 2, dtype=dtype, scale=0)))
+    data = net.build()
+    given = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype)
+    session = LiteRT(data, "builtin")
+    (ordered,) = session._order_inputs([given])
+    assert ordered.dtype.itemsize == 1
+    assert ordered.dtype.name in ("int8", "uint8")
+
+
+def test_quiet_works_without_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    def close(descriptor: int) -> int:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr(os, "dup", close)
+    ran = []
+    with quiet():
+        ran.append("silent")
+    assert ran == ["silent"]
+
+
+@pytest.mark.parametrize("asked", [None, "first", "second"])
+@pytest.mark.parametrize("converted", ["first", "second"])
+def test_verify_defaults_to_the_converted_signature(converted: str, asked: str | None) -> None:
+    conversion = otp.convert(two_signatures(), signature=converted)
+    assert otp.verify(two_signatures(), conversion, signature=asked).ok == (asked in (None, converted))

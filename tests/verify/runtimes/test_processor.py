@@ -1,0 +1,42 @@
+"""Test that reports name the processor and state if the result depends on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conformance.builder import ModelBuilder, quant
+from onnx_tflite_plugin.conversion import convert
+from onnx_tflite_plugin.verify import verify
+from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
+from tests.helpers.passes_networks import Network, build_model, image
+
+
+@pytest.mark.skipif(multiplies_exactly(), reason="this processor adds uint8 x int8 products exactly")
+def test_distinguishes_saturation_from_a_wrong_conversion() -> None:
+    def patches(net: Network) -> Any:
+        x = net.input(image(1, 11, 13, 3))
+        for name, features in (("a", 17), ("b", 34), ("c", 23), ("d", 31)):
+            x = net.conv(x, features, name=name)
+        return x
+
+    data = build_model(patches)
+    found = verify(data, convert(data, weights_dtype="int8").proto)
+    assert not found.ok
+    assert "with session.x64quantprecision=1 it passes" in found.text
+    assert "--weights-dtype auto or uint8" in found.text
+    assert "saturates sums" in found.processor
+
+
+def test_reports_dependence_on_the_processor() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (5, 7), "int8", quantization=quant(0.01, 0))
+    w = g.constant("w", np.full((3, 7), 127, np.int8), quantization=quant(0.01, 0))
+    g.output(y := g.tensor("y", (5, 3), "int8", quantization=quant(0.1, 0)))
+    g.operator("FULLY_CONNECTED", [x, w, None], [y])
+    data = model.build()
+    assert "are exact only on processors" in verify(data, convert(data, weights_dtype="int8").proto).text
+    assert "are exact only on processors" not in verify(data, convert(data).proto).text

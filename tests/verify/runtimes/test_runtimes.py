@@ -1,0 +1,332 @@
+"""Test sessions of both runtimes: names, signatures, states, kept tensors and progress."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder
+from conformance.cases.state.variables import running_sum
+from conformance.models import Net, constant, random_array, tensor
+from onnx_tflite_plugin.errors import InconclusiveError, VerificationError
+from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source.model import Array, Tensor
+from onnx_tflite_plugin.verify import LiteRT, LiteRTError, verify
+from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify.comparison.tensors import Divergence
+from onnx_tflite_plugin.verify.runtimes import structure
+from onnx_tflite_plugin.verify.runtimes.litert import start_litert
+from onnx_tflite_plugin.verify.runtimes.onnx_results import OnnxResults
+from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
+from onnx_tflite_plugin.verify.runtimes.packages import quiet
+from onnx_tflite_plugin.verify.runtimes.substitution import (
+    PackKernel,
+    Part,
+    PartitionedLiteRT,
+    Substitutes,
+    _check_states,
+    find_pack_kernels,
+)
+from onnx_tflite_plugin.verify.times.profile import OperatorTime
+from onnx_tflite_plugin.verify.verification import Verification
+from tests.helpers.verify_graphs import entry_of, operator, slot, subgraph
+from tests.helpers.verify_pairs import two_signatures
+
+# --- the process ------------------------------------------------------------------------------
+
+
+def test_quiet_silences_c_code_and_leaks_no_descriptor(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def descriptors() -> list[int]:
+        return [k for k in range(1024) if open_(k)]
+
+    def open_(descriptor: int) -> bool:
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            return False
+        return True
+
+    before = descriptors()
+    with quiet():
+        os.write(2, b"silent")
+    os.write(2, b"heard")
+    assert descriptors() == before
+    assert capfd.readouterr().err == "heard"
+
+
+# --- LiteRT -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("signature", "expected"), [(None, -2.0), ("first", -2.0), ("second", np.exp(np.float32(2)))])
+def test_signature_runs_its_own_subgraph(signature: str | None, expected: float) -> None:
+    given = [np.full(3, 2, np.float32)]
+    (result,) = start_litert(two_signatures(), given, signature=signature).run(given)
+    np.testing.assert_allclose(result, np.full(3, expected), rtol=1e-6)
+
+
+def test_rejects_wrong_number_or_names_of_inputs() -> None:
+    session, one = LiteRT(two_signatures(), "builtin"), np.zeros(3, np.float32)
+    with pytest.raises(LiteRTError, match="the model has 1 inputs; given 2"):
+        session.run([one, one])
+    with pytest.raises(LiteRTError, match="the model's inputs are a; given b"):
+        session.run({"b": one})
+    with pytest.raises(LiteRTError, match="the model's inputs are a; given none"):
+        session.run({})
+
+
+def test_unnamed_and_ambiguous_tensors_are_named_by_index() -> None:
+    model = ModelBuilder()
+    g = model.main
+    inputs = [g.input(name, (2,)) for name in ("", "x", "x", "y")]
+    g.operator("ADD_N", inputs, [total := g.tensor("", (2,))])
+    g.output(total)
+    found = structure.entry(structure.read(model.build()))
+    assert found.input_names == ("#0", "x#1", "x#2", "y")
+    assert found.output_names == ("#4",)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2, 1)])
+def test_strings_keep_their_shape(shape: tuple[int, ...]) -> None:
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", shape, "string"), g.tensor("y", (1, *shape), "string")
+    g.operator("RESHAPE", [x, g.constant("shape", np.array([1, *shape], np.int32))], [y])
+    g.output(y)
+    session, texts = LiteRT(model.build(), "builtin", isolated=False), [np.full(shape, "text", object)]
+    for (result,) in (session.run(texts), session.prepare(texts)()):
+        assert (result.shape, {*result.flat}) == ((1, *shape), {b"text"})
+
+
+# --- LiteRT around what it lacks --------------------------------------------------------------
+
+CODE = "CUSTOM.vendor.Twice"
+
+
+def double(op: Any, x: Array) -> Array:
+    return 2 * x
+
+
+def test_each_tensor_is_kept_by_its_submodel() -> None:
+    net = Net()
+    x = net.input(tensor(2, 5))
+    a = net.call("ABS", [x], tensor(2, 5))
+    b, c = net.result(tensor(2, 5)), net.result(tensor(2, 5))
+    net.graph.operator(CODE, [a], [b])
+    net.graph.operator("NEG", [b], [c])
+    net.output(net.call("ADD", [c, a], tensor(2, 5)))
+    data = net.build()
+    host = Host(keep_unknown=True)
+    entry = structure.entry(structure.read(data))
+    own, _ = find_pack_kernels(read(data), 0, [1], host, {CODE: double})
+    around = PartitionedLiteRT(data, "builtin", entry, Substitutes(own), preserve=True)
+    given = random_array(2, 5)
+    (result,) = around.run([given])
+    absolute = np.abs(given)
+    kept = around.tensors()
+    expected = [given, absolute, 2 * absolute, -2 * absolute, -absolute]
+    assert sorted(kept) == [*range(5)]
+    for index, array in enumerate(expected):
+        np.testing.assert_allclose(kept[index], array, rtol=1e-6)
+    np.testing.assert_allclose(result, -absolute, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kernels", ["xnnpack", "builtin"])
+def test_constant_operands_are_computed_first(kernels: str) -> None:
+    """XNNPACK dequantizes weights internally and does not expose them."""
+    net = Net()
+    x = net.input(tensor(2, 5))
+    held = random_array(2, 5, dtype="int8")
+    weights = net.call("DEQUANTIZE", [constant(held, "int8", 0.5)], tensor(2, 5))
+    negative = net.call("NEG", [weights], tensor(2, 5))
+    absolute = net.call("ABS", [x], tensor(2, 5))
+    net.graph.operator(CODE, [negative, absolute], [y := net.result(tensor(2, 5))])
+    net.output(net.call("ADD", [y, absolute], tensor(2, 5)))
+    data = net.build()
+    entry = structure.entry(structure.read(data))
+    (own,) = find_pack_kernels(read(data), 0, [3], Host(keep_unknown=True), {CODE: lambda op, w, x: w * x})[0].values()
+    around = PartitionedLiteRT(data, kernels, entry, Substitutes({3: own}))
+    assert [piece if isinstance(piece, int) else sorted(piece.operators) for piece in around.pieces] == [
+        [0, 1], [2], 3, [4],
+    ]  # fmt: skip
+    given = random_array(2, 5, seed="x")
+    (result,) = around.run([given])
+    dequantized = held.astype(np.float32) / 2
+    np.testing.assert_allclose(result, np.abs(given) - dequantized * np.abs(given), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("state", "users", "apart", "shared"),
+    [
+        (slot(9, variable=True), (0, 1), (), False),
+        (slot(9, variable=True), (0, 2), (1,), True),
+        (slot(9, variable=True), (1,), (1,), False),
+        (slot(9, "resource", ()), (1,), (1,), False),
+        (slot(9, "resource", ()), (0,), (1,), True),
+        (slot(9), (0, 1, 2), (1,), False),
+    ],
+)
+def test_variable_needs_one_litert_submodel_and_resources_none(
+    state: Tensor, users: tuple[int, ...], apart: tuple[int, ...], shared: bool
+) -> None:
+    made = [operator([slot(k), *([state] if k in users else [])], [slot(k + 1)], index=k) for k in range(3)]
+    stretches: list[list[int] | int] = [[0], 1, [2]] if apart else [[0, 1, 2]]
+    pieces = [
+        piece if isinstance(piece, int) else Part(frozenset(piece), (), (), frozenset(), b"") for piece in stretches
+    ]
+    entry, substitutes = entry_of(subgraph(*made)), Substitutes(from_onnx={k: made[k] for k in apart})
+    if not shared:
+        _check_states(entry, pieces, substitutes)
+        return
+    with pytest.raises(InconclusiveError, match="the parts cannot share state 't9'"):
+        _check_states(entry, pieces, substitutes)
+
+
+def test_variable_of_a_pack_kernel_starts_as_in_litert() -> None:
+    state = slot(9, "int8", (2,), 0.5, zero_point=-7, variable=True)
+    op = operator([slot(0), state], [slot(1)])
+    substitutes = Substitutes(pack_kernels={0: PackKernel(op, lambda op, x, state: x, "inline", False, {})})
+    assert _check_states(entry_of(subgraph(op)), [0], substitutes)[9].tolist() == [-7, -7]
+
+
+@pytest.mark.parametrize(("floats", "scale"), [(False, 1.0), (True, 0.5)])
+def test_pack_kernel_gets_declared_dtypes_and_none_if_absent(floats: bool, scale: float) -> None:
+    def kernel(op: Any, *operands: Any) -> Any:
+        seen.extend(operands)
+        return None, 2 * operands[0]
+
+    seen: list[Any] = []
+    held = np.array([[7, -3, 1]], np.int8)
+    x, w, y = slot(0, "int8", (2, 3), 0.5), slot(1, "int8", (1, 3), 0.5, values=held), slot(2, "int8", (2, 3), 0.5)
+    w = replace(w, data=SimpleNamespace(array=held))  # type: ignore[arg-type]
+    given = np.arange(6, dtype=np.int8).reshape(2, 3)
+    found = PackKernel(operator([x, None, w], [None, y]), kernel, "pack", floats, {}).run({0: given})
+    np.testing.assert_array_equal(seen[0], given * np.float32(scale))
+    assert seen[0].dtype == (np.float32 if floats else np.int8)
+    assert seen[1] is None
+    np.testing.assert_array_equal(seen[2], held * np.float32(scale))
+    assert list(found) == [2]
+    np.testing.assert_array_equal(found[2], 2 * given)
+    assert found[2].dtype == np.int8
+
+
+@pytest.mark.parametrize(
+    ("bias", "expected"),
+    [(np.array([8, 16], np.int32), [2.0, 4.0]), (np.array([8, 16], np.float32), [8.0, 16.0])],
+)
+def test_integer_bias_has_the_product_of_two_scales(bias: Array, expected: list[float]) -> None:
+    seen: list[Any] = []
+    tensors = slot(0, "int8", (2,), 0.5), slot(1, "int8", (2,), 0.5), slot(2, bias.dtype.name, (2,), 123.0)
+    op = operator(tensors, [slot(3, shape=(2,))])
+    arrays = {0: np.zeros(2, np.int8), 1: np.zeros(2, np.int8), 2: bias}
+    PackKernel(op, lambda op, *given: seen.append(given[2]) or np.zeros(2), "pack", True, {2: (0, 1)}).run(arrays)
+    assert (seen[0].tolist(), seen[0].dtype) == (expected, np.float32)
+
+
+def test_rejects_a_borrowed_result_of_different_rank() -> None:
+    output = slot(1, shape=(2, 3))
+    results: Any = OnnxResults.__new__(OnnxResults)
+    results.values = {output: TensorValue("v", 0, 1, order=(0, 2, 1))}
+    results.session = SimpleNamespace(values=lambda: {"v": np.zeros((2, 3))})
+    results.pairs = SimpleNamespace(run=lambda session, inputs: None)
+    with pytest.raises(VerificationError, match="holds tensor 1 't1' in another shape than the file"):
+        results([])
+
+
+# --- ONNX Runtime -----------------------------------------------------------------------------
+
+
+RIGHT = Comparison("t", "step", 1.0, 0.1, 1.0)
+WRONG = Comparison("t", "step", 9.0, 1.0, 1.0, mean=5.0)
+
+
+ASKED = {"optimizes": False}
+
+
+def negation() -> tuple[bytes, onnx.ModelProto]:
+    net = Net()
+    net.output(net.call("NEG", [net.input(tensor(2, 3))], tensor(2, 3)))
+    return net.build(), otp.convert(net.build()).proto
+
+
+def test_reports_progress_at_the_start_of_each_run() -> None:
+    reported: list[str] = []
+    assert verify(*negation(), runs=2, progress=reported.append).ok
+    assert reported[:8] == [
+        "loading both models",
+        *(f"LiteRT (xnnpack), run {k} of 2" for k in (1, 2)),
+        "submodels on the same operands",
+        *(f"LiteRT (builtin), all tensors, run {k} of 2" for k in (1, 2)),
+        *(f"ONNX Runtime, run {k} of 2" for k in (1, 2)),
+    ]
+    with pytest.raises(ValueError, match="runs is 0; it must be at least 1"):
+        verify(*negation(), runs=0)
+
+
+def test_model_with_reset_states_is_compared_with_fresh_runs() -> None:
+    net = Net()
+    running_sum("float32")(net)
+    data = net.build()
+    found = verify(data, otp.convert(data, state="reset"), runs=3)
+    assert found.ok, found.text
+    assert found.runs == 3
+
+
+def test_verification_text_lists_outputs_and_remedies() -> None:
+    x, y = slot(0), slot(1)
+    equal = Comparison("z", "step", 0.0, 0.0, 1.0)
+    right = Verification((RIGHT, equal), ("xnnpack", "builtin"), 1, "here", notes=("by the way",))
+    assert right.text.splitlines() == [
+        "outputs within tolerance of LiteRT's xnnpack and builtin kernels, 1 run",
+        "  ok     t: max 1 LSB, 10.0 % of elements differ (tolerance 1 LSB)",
+        "  ok     z: equal (tolerance 1 LSB)",
+        "  by the way",
+    ]
+    assert repr(right) == (
+        "<Verification: outputs within tolerance of LiteRT's xnnpack and builtin kernels, 1 run; ok     t: max 1 LSB, "
+        "10.0 % of elements differ (tolerance 1 LSB); and 1 more outputs>"
+    )
+    only_outputs = replace(right, notes=("operators were not compared: out of memory",)).text
+    assert only_outputs.startswith(
+        "outputs within tolerance of LiteRT's xnnpack and builtin kernels, 1 run; operators were not compared\n"
+    )
+    assert replace(right, operators=1).text.startswith("1 operator agrees with LiteRT's xnnpack and builtin kernels")
+    assert replace(right, operators=5, runs=2).text.startswith(
+        "5 operators agree with LiteRT's xnnpack and builtin kernels on the same operands, 2 runs\n"
+    )
+    assert replace(right, operators=5, by_packs=2).text.startswith(
+        "5 operators agree with LiteRT's xnnpack and builtin kernels, 2 of them with the reference kernels of packs, on the same"
+    )
+    divergence = Divergence(y, operator([x], [y], code="A", index=7), "v", WRONG)
+    failed = Verification((replace(WRONG, nearest="builtin"),), ("builtin",), 3, "here", divergence)
+    assert failed.text.splitlines() == [
+        "NOT within tolerance of LiteRT's builtin kernels, 3 runs, on here",
+        "  FAILED t: max 9 LSB, 100.0 % of elements differ (tolerance 1 LSB, nearest builtin)",
+        "  first outside its tolerance: tensor 1 't1' of operator 7 A (ONNX value 'v'): max 9 LSB, 100.0 % of elements "
+        "differ (tolerance 1 LSB, nearest )",
+    ]
+    assert repr(failed).endswith("nearest builtin)>")
+
+
+def test_loss_is_the_time_beyond_litert() -> None:
+    assert OperatorTime((0,), ("A",), "", (), 2.0, 7.0).loss == 5.0
+    assert OperatorTime((0,), ("A",), "", (), None, 7.0).loss == 7.0
+
+
+def test_onnx_runtime_does_not_warn_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+    """It warns of stored shapes that differ from inferred ones."""
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [size]) for name, size in (("x", 3), ("y", 5)))
+    graph = helper.make_graph([helper.make_node("Abs", ["x"], ["y"])], "g", [x], [y])
+    OnnxRuntime(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8))
+    assert not capfd.readouterr().err

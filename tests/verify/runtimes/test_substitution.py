@@ -1,0 +1,380 @@
+"""Test models with operators missing from LiteRT, which reference kernels of packs compute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.cases.control.branches import either, pass_through
+from conformance.cases.custom import lists
+from conformance.models import Net, constant, random_array, tensor
+from onnx_tflite_plugin.api import Attribute, Context, Dequantized, Handler, Terminate, Transparent, Value, handler
+from onnx_tflite_plugin.errors import VerificationError
+from onnx_tflite_plugin.graph.metadata import props, read_tensor
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.options import VerifyOptions
+from onnx_tflite_plugin.page.measured import measure_errors
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify.model_pair import ModelPair
+from onnx_tflite_plugin.verify.runtimes import structure
+from onnx_tflite_plugin.verify.runtimes.substitution import _constant_operators
+from onnx_tflite_plugin.verify.times.bench import bench
+from tests.helpers.command import Run
+from tests.helpers.verify_graphs import operator, slot
+
+CODE = "CUSTOM.vendor.Shrink"
+
+
+def shrink_array(op: Any, x: Any) -> Any:
+    return np.sign(x) * np.maximum(np.abs(x) - np.float32(op.options.get("by", 0.25)), 0)
+
+
+def shrink_handler(by: float = 0.25, kernel: Any = shrink_array) -> Handler:
+    @handler(CODE, max_version=1, layout=Transparent(), quantization=Dequantized(), kernel=kernel)
+    def lower(ctx: Context, x: Value) -> Value:
+        return ctx.ops.Shrink(x, lambd=by, bias=by)
+
+    return lower
+
+
+def network(dtype: str = "float32", *, last: bool = False, before: bool = True) -> bytes:
+    """Return a model with the operator between convolutions, and an output upstream of it."""
+    net = Net()
+    x = net.input_through_conv(tensor(1, 5, 7, 3, dtype=dtype))
+    y = net.result(tensor(1, 5, 7, 3, dtype=dtype))
+    net.graph.operator(CODE, [x], [y], custom_options={"by": 0.25})
+    net.output(*([x] if before else []), y if last else net.output_through_conv(y))
+    return net.build()
+
+
+def verify_model(data: bytes, lowered: Handler | None, **options: Any) -> otp.Verification:
+    host = Host(handlers={} if lowered is None else {CODE: lowered}, keep_unknown=lowered is None)
+    done = otp.convert(data, host=host)
+    return otp.verify(data, done, host=host, **options)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "uint8", "int16"])
+def test_pack_kernel_runs_only_operators_missing_from_litert(dtype: str) -> None:
+    result = verify_model(network(dtype), shrink_handler())
+    assert result.ok, result.text
+    assert len(result.comparisons) == 2
+    assert result.kernels == ("xnnpack", "builtin")
+    assert f"{CODE} (1): computed by the reference kernels of their packs; LiteRT runs the rest" in result.text
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_names_the_tensor_if_lowering_and_kernel_disagree(dtype: str) -> None:
+    result = verify_model(network(dtype), shrink_handler(by=0.5))
+    assert not result.ok
+    assert result.diverging is not None
+    assert result.diverging.operator.code == CODE
+
+
+def negated_abs(overrides: bool) -> Handler:
+    """Return a handler of ABS that differs from LiteRT."""
+
+    @handler(
+        "ABS",
+        max_version=5,
+        layout=Transparent(),
+        kernel=lambda op, x: -np.abs(x),
+        overrides_kernel=(lambda at: at.op[0].rank == 4) if overrides else None,
+    )
+    def lower(ctx: Context, x: Value) -> Value:
+        return ctx.ops.Neg(ctx.ops.Abs(x))
+
+    return lower
+
+
+@pytest.mark.parametrize("overrides", [True, False])
+def test_overriding_kernel_replaces_litert(overrides: bool) -> None:
+    net = Net()
+    x = net.input_through_conv(tensor(1, 5, 7, 3))
+    net.output(net.output_through_conv(net.call("ABS", [x], tensor(1, 5, 7, 3))))
+    data, host = net.build(), Host(packs="builtin", handlers={"ABS": negated_abs(overrides)})
+    assert otp.verify(data, otp.convert(data, host=host), host=host).ok is overrides
+
+
+def accumulating_handler(lost: bool = False) -> Handler:
+    """Return a handler that accumulates its input in a variable tensor."""
+
+    def kernel(op: Any, x: Array, total: Array) -> Array:
+        total += x
+        return total
+
+    @handler("CUSTOM.vendor.Total", max_version=1, layout=Terminate(), kernel=kernel)
+    def lower(ctx: Context, x: Value, total: Value) -> Value:
+        after = ctx.ops.Add(x, total)
+        ctx.assign(1, total if lost else after)
+        return after
+
+    return lower
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_state_changed_by_a_kernel_reaches_the_next_run(lost: bool) -> None:
+    net = Net()
+    x = net.call("NEG", [net.input(tensor(2, 3))], tensor(2, 3))
+    state = net.graph.tensor("state", (2, 3), variable=True)
+    y = net.result(tensor(2, 3))
+    net.graph.operator("CUSTOM.vendor.Total", [x, state], [y])
+    net.output(net.call("NEG", [y], tensor(2, 3)))
+    data, host = net.build(), Host(packs="builtin", handlers={"CUSTOM.vendor.Total": accumulating_handler(lost)})
+    assert otp.verify(data, otp.convert(data, host=host), host=host).ok is not lost
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_missing_kernel_makes_the_verdict_inconclusive(partial: bool) -> None:
+    result = verify_model(network(), shrink_handler(kernel=None), partial=partial)
+    assert (result.verdict, result.ok) == ("inconclusive", partial)
+    assert len(result.comparisons) == 2
+    assert result.text.startswith(f"inconclusive: LiteRT has no kernel for {CODE} (1), and no op pack declares one")
+    assert "lower of inline declares no reference kernel; pass kernel= to @handler" in result.text
+
+
+def test_compares_operators_after_the_missing_kernel() -> None:
+    data = network(before=False)
+    broken = shrink_handler(kernel=None)
+    host = Host(handlers={CODE: broken})
+    proto = otp.convert(data, host=host, weights="keep").proto
+    last = max(k for k, node in enumerate(proto.graph.node) if node.op_type == "Conv")
+    weights = next(w for w in proto.graph.initializer if w.name == proto.graph.node[last].input[1])
+    weights.CopyFrom(__import__("onnx").numpy_helper.from_array(
+        __import__("onnx").numpy_helper.to_array(weights) * 2, weights.name
+    ))  # fmt: skip
+    assert not otp.verify(data, proto, host=host, partial=True).ok
+
+
+def test_verdict_is_inconclusive_if_nothing_can_be_compared() -> None:
+    result = verify_model(network(last=True, before=False), shrink_handler(kernel=None))
+    assert (result.verdict, result.comparisons) == ("inconclusive", ())
+    assert "no operator remains to compare" in result.text
+
+
+def test_skips_operators_up_to_the_next_known_value() -> None:
+    data, host = network(), Host(handlers={CODE: shrink_handler(kernel=None)})
+    proto = otp.convert(data, host=host).proto
+    (made,) = (op for op in structure.read(data).main.operators if op.code == CODE)
+    infos = {read_tensor(info.name, props(info.metadata_props)): info for info in proto.graph.value_info}
+    (info,) = (info for value, info in infos.items() if value is not None and value.tensor == made.outputs[0].index)
+    del info.metadata_props[:]
+    result = otp.verify(data, proto, host=host)
+    assert result.verdict == "inconclusive"
+    assert f"no kernel for {CODE} (1)" in result.text
+    assert len(result.comparisons) == 1
+
+
+def test_omits_outputs_that_are_not_compared() -> None:
+    result = verify_model(network(last=True), shrink_handler(kernel=None), partial=True)
+    assert [one.name for one in result.comparisons] == ["y0"]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "text"),
+    [
+        (
+            lambda op, x: x[:, :2],
+            r"output 0 of the kernel has shape \[1, 2, 7, 3\], but '.*' has \[1, 5, 7, 3\] in the model",
+        ),
+        (lambda op, x: (x, x), "it returned 2 arrays, the operator has 1 outputs"),
+        (lambda op, x: x / None, "TypeError: unsupported operand"),
+    ],
+)
+def test_failing_kernel_error_names_its_pack(kernel: Any, text: str) -> None:
+    with pytest.raises(VerificationError, match=rf"kernel of {CODE} of inline failed: {text}"):
+        verify_model(network(), shrink_handler(kernel=kernel))
+
+
+def test_bias_scale_is_the_product_of_operand_scales() -> None:
+    def product(op: Any, x: Any, w: Any, b: Any) -> Any:
+        return x @ w.T + b
+
+    @handler(
+        "CUSTOM.Dense", max_version=1, layout=Attribute(), quantization=Dequantized(bias={2: (0, 1)}), kernel=product
+    )
+    def dense(ctx: Context, x: Value, w: Value, b: Value) -> Value:
+        return ctx.ops.Gemm(x, w, b, transB=1)
+
+    net = Net()
+    x = net.place(tensor(3, 5, dtype="int8"))
+    w = net.place(constant(random_array(7, 5, dtype="int8"), "int8", 0.02))
+    b = net.place(constant(random_array(7, dtype="int32"), "int32", 123.0))
+    y = net.result(tensor(3, 7, dtype="int8").rescale(9.0))
+    net.graph.operator("CUSTOM.Dense", [x, w, b], [y])
+    net.output(y)
+    host = Host(handlers={"CUSTOM.Dense": dense})
+    result = otp.verify(net.build(), otp.convert(net.build(), host=host), host=host)
+    assert result.ok, result.text
+
+
+def test_convert_accepts_partial() -> None:
+    host = Host(handlers={CODE: shrink_handler(kernel=None)})
+    done = otp.convert(network(), host=host, verify=VerifyOptions(partial=True))
+    assert done.verification is not None
+    assert done.verification.ok
+
+
+def test_command_accepts_verify_partial(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "known.tflite"
+    net = Net()
+    net.output(net.call("NEG", [tensor(2, 3)], tensor(2, 3)))
+    path.write_bytes(net.build())
+    assert run("convert", path, "--verify=partial").code == 0
+    assert run("convert", "--verify=partial", path).code == 0
+    assert run("convert", "--verify=half", path).code == 2
+    assert run("verify", path, path.with_suffix(".onnx"), "--partial").code == 0
+
+
+# --- states, called subgraphs, times, the page ------------------------------------------------
+
+
+def stateful_network(*, cell: bool) -> Net:
+    """Return a model with a stateful part downstream: a cell with a variable tensor, or operators that name a resource."""
+    net = Net()
+    x = net.input(tensor(2, 5))
+    y = net.result(tensor(2, 5))
+    net.graph.operator(CODE, [x], [y], custom_options={"by": 0.25})
+    if cell:
+        state = net.graph.tensor("state", (2, 4 * 3), "float32", variable=True)
+        filtered = net.result(tensor(2, 4))
+        weights = [net.place(constant(random_array(*shape))) for shape in ((4, 5), (4, 3))]
+        net.graph.operator("SVDF", [y, *weights, None, state], [filtered], {"rank": 1})
+        net.output(y, filtered)
+        return net
+    handle = net.graph.tensor("handle", (), "resource")
+    net.graph.operator("VAR_HANDLE", [], [handle], {"shared_name": "sum"})
+    net.graph.operator("ASSIGN_VARIABLE", [handle, y], [])
+    read = net.result(tensor(2, 5))
+    net.graph.operator("READ_VARIABLE", [handle], [read])
+    net.output(read)
+    return net
+
+
+def test_cell_keeps_its_state_in_the_litert_submodel() -> None:
+    result = verify_model(stateful_network(cell=True).build(), shrink_handler(), runs=4)
+    assert result.ok, result.text
+    assert (result.runs, len(result.comparisons)) == (4, 2)
+    assert not verify_model(stateful_network(cell=True).build(), shrink_handler(by=0.5), runs=4).ok
+
+
+def test_names_a_state_shared_by_submodels() -> None:
+    result = verify_model(stateful_network(cell=False).build(), shrink_handler())
+    assert result.verdict == "inconclusive"
+    assert "so the model runs in parts; the parts cannot share state 'handle'" in result.text
+
+
+def test_reports_a_missing_kernel_in_a_called_subgraph() -> None:
+    def shrinking(graph: Any, refs: Any) -> list[Any]:
+        result = graph.tensor("shrink_array", (2, 3))
+        graph.operator(CODE, [refs[0]], [result], custom_options={"by": 0.25})
+        return [result]
+
+    case = either("shrink_array", [tensor(2, 3)], [shrinking, pass_through])
+    result = verify_model(case.build(), shrink_handler())
+    assert result.verdict == "inconclusive"
+    assert "LiteRT has no kernel for IF (1), and no op pack declares one" in result.text
+
+
+def test_benchmark_without_a_reference_is_an_error() -> None:
+    with pytest.raises(
+        VerificationError, match=rf"^LiteRT has no kernel for {CODE}, so there is no reference to compare with"
+    ):
+        bench(network(), otp.convert(network(), host=Host(handlers={CODE: shrink_handler()})).proto)
+
+
+def test_page_compares_with_pack_kernels_and_litert(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(handlers={CODE: shrink_handler()})
+    monkeypatch.setattr("onnx_tflite_plugin.page.measured.Host", lambda: host)
+    tensors, verdict, wrong, _, _ = measure_errors(network(), otp.convert(network(), host=host).proto, 3)
+    assert not wrong
+    assert tensors
+    assert f"{CODE} (1): computed by the reference kernels of their packs; LiteRT runs the rest" in verdict
+    monkeypatch.setattr("onnx_tflite_plugin.page.measured.Host", Host)
+    _, verdict, _, _, _ = measure_errors(network(), otp.convert(network(), host=host).proto, 3)
+    assert verdict.startswith(f"inconclusive: LiteRT has no kernel for {CODE} (1)")
+
+
+def test_operator_with_only_a_tensorflow_kernel_is_inconclusive() -> None:
+    """LiteRT has its own message for such an operator, about linking TensorFlow."""
+    case = next(case for case in lists.cases() if case.id == "CUSTOM.FlexTensorListReserve-two_of_(2,_3)")
+    data = case.build()
+    assert otp.convert(data)
+    verification = otp.convert(data, verify=True).verification
+    assert verification is not None
+    assert verification.verdict == "inconclusive"
+    assert "no kernel for CUSTOM.FlexTensorListReserve (1)" in verification.text
+
+
+def test_splits_constant_operators_only_on_request() -> None:
+    """0 makes a weight of constants, 1 another of that and of what comes in, 2 takes nothing, 3 LiteRT lacks; 4 makes one for nobody."""
+    stored, x = slot(0, values=np.ones(6, np.float32)), slot(1)
+    operators = [
+        operator([stored, None], [slot(2)], index=0),
+        operator([slot(2), x], [slot(3)], index=1),
+        operator([], [slot(4)], index=2),
+        operator([slot(2), slot(3), slot(4), None], [slot(5)], index=3),
+        operator([stored], [slot(6)], index=4),
+    ]
+    assert [op.index for op in _constant_operators(operators, {3})] == [0]
+    assert _constant_operators(operators, {0, 3}) == []
+    assert _constant_operators(operators, set()) == []
+
+
+def kept_tensors(net: Net, given: Array) -> tuple[ModelPair, dict[int, Array]]:
+    """Return the pair of a network with the missing operator, and every tensor after a run."""
+    data, host = net.build(), Host(handlers={CODE: shrink_handler()})
+    pair = ModelPair(data, otp.convert(data, host=host).proto, None, None, lambda stage: None)
+    pair.fill(host)
+    session = pair.trial.session("builtin", preserve=True)
+    session.run([given])
+    return pair, session.tensors()
+
+
+def test_tensor_is_read_from_the_submodel_that_computes_it() -> None:
+    """With an operator before and after the missing one, neither submodel keeps the other's tensor."""
+    net = Net()
+    x = net.call("NEG", [net.input(tensor(5, 7))], tensor(5, 7))
+    y = net.result(tensor(5, 7))
+    net.graph.operator(CODE, [x], [y], custom_options={"by": 0.25})
+    net.output(net.call("ABS", [y], tensor(5, 7)))
+    given = random_array(5, 7)
+    pair, kept = kept_tensors(net, given)
+    np.testing.assert_array_equal(kept[1], -given)
+    np.testing.assert_array_equal(kept[2], shrink_array(pair.entry.subgraph.operators[1], -given))
+    np.testing.assert_array_equal(kept[3], np.abs(kept[2]))
+
+
+def test_submodel_keeps_inner_tensors_on_request() -> None:
+    """Four operators upstream of the missing one, whose result memory is reused."""
+    net = Net()
+    x = net.input(tensor(5, 7))
+    for code in ("NEG", "EXP", "SQRT", "SIN"):
+        x = net.call(code, [x], tensor(5, 7))
+    y = net.result(tensor(5, 7))
+    net.graph.operator(CODE, [x], [y], custom_options={"by": 0.25})
+    net.output(y)
+    given = random_array(5, 7)
+    _, kept = kept_tensors(net, given)
+    expected = -given
+    for index, function in enumerate((np.positive, np.exp, np.sqrt, np.sin), 1):
+        expected = function(expected)
+        np.testing.assert_allclose(kept[index], expected, rtol=1e-5)
+
+
+def test_compares_pack_kernels_per_operator() -> None:
+    """The output does not depend on it: it is always 1."""
+    net = Net()
+    x = net.call("NEG", [net.input(tensor(5, 7))], tensor(5, 7))
+    y = net.result(tensor(5, 7))
+    net.graph.operator(CODE, [x], [y], custom_options={"by": 0.25})
+    faint = net.call("MUL", [y, constant(np.float32(1e-3))], tensor(5, 7))
+    sure = net.call("ADD", [faint, constant(np.float32(30.0))], tensor(5, 7))
+    net.output(net.call("LOGISTIC", [sure], tensor(5, 7)))
+    assert verify_model(net.build(), shrink_handler()).ok
+    wrong = verify_model(net.build(), shrink_handler(by=0.5))
+    assert [one.ok for one in wrong.comparisons] == [True, False]
+    assert f"{CODE} in isolation" in wrong.text

@@ -1,0 +1,104 @@
+"""Test ``bisect``: the smallest differing submodel is written and differs again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder
+from onnx_tflite_plugin.graph.extraction import extract_submodel
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.verify import verify
+from tests.helpers.chains import chain
+from tests.helpers.command import Run
+
+DIGITS = Path(__file__).parents[3] / "examples" / "digits_int8.tflite"
+
+
+def plant(data: bytes, op_type: str, other: str) -> onnx.ModelProto:
+    """Convert, and replace the operator of one node."""
+    proto = otp.convert(data).proto
+    next(node for node in proto.graph.node if node.op_type == op_type).op_type = other
+    return proto
+
+
+@pytest.mark.parametrize(("op_type", "other", "code"), [("Exp", "Neg", "EXP"), ("Add", "Sub", "ADD")])
+def test_bisect_writes_only_the_wrong_operator(tmp_path: Path, op_type: str, other: str, code: str) -> None:
+    found = verify(chain(), plant(chain(), op_type, other), bisect=tmp_path / "new")
+    assert not found.ok
+    assert f"the submodels that differ, {code}: " in found.text
+    part = tmp_path / "new" / "part.tflite"
+    assert [op.code for op in read(part).main.operators] == [code]
+    assert len(onnx.load(part.with_suffix(".onnx")).graph.node) == 1
+    assert not verify(part, part.with_suffix(".onnx"), inputs=part.with_suffix(".npz")).ok
+
+
+def test_bisect_extracts_a_wrong_layer_with_its_weights(tmp_path: Path) -> None:
+    proto = otp.convert(DIGITS, weights_dtype="uint8").proto
+    pool = [node for node in proto.graph.node if node.op_type == "Conv"][1]
+    (pads,) = (attribute for attribute in pool.attribute if attribute.name == "pads")
+    pads.ints[:] = [*pads.ints[2:], *pads.ints[:2]] if pads.ints[0] != pads.ints[2] else [0, 0, 2, 2]
+    found = verify(DIGITS, proto, bisect=tmp_path)
+    assert not found.ok
+    part = tmp_path / "part.tflite"
+    assert [op.code for op in read(part).main.operators] == ["DEPTHWISE_CONV_2D"]
+    assert part.stat().st_size < DIGITS.stat().st_size
+    assert not verify(part, tmp_path / "part.onnx", inputs=tmp_path / "part.npz").ok
+
+
+def test_submodel_includes_values_captured_by_inner_graphs() -> None:
+    proto = otp.convert(DIGITS, weights_dtype="auto").proto
+    assert any(node.op_type == "If" for node in proto.graph.node)
+    names = [value.name for value in proto.graph.output]
+    whole = extract_submodel(proto, [value.name for value in proto.graph.input], names)
+    assert whole is not None
+    onnx.checker.check_model(whole, full_check=True)
+    feeds = {"image": np.ones((1, 8, 8, 1), np.int8)}
+    import onnxruntime
+
+    one, other = (onnxruntime.InferenceSession(p.SerializeToString()).run(None, feeds)[0] for p in (proto, whole))
+    np.testing.assert_array_equal(one, other)
+
+
+def test_submodel_with_missing_inputs_is_none() -> None:
+    proto = otp.convert(chain()).proto
+    assert extract_submodel(proto, ["x"], ["y"]) is None
+    assert extract_submodel(proto, ["x"], ["nowhere"]) is None
+
+
+def test_command_prints_the_submodel_path(tmp_path: Path, run: Run) -> None:
+    tflite, path = tmp_path / "m.tflite", tmp_path / "m.onnx"
+    tflite.write_bytes(chain())
+    onnx.save(plant(chain(), "Abs", "Neg"), path)
+    code, out, _ = run("verify", tflite, path, "--bisect", tmp_path / "bug")
+    assert code == 3
+    assert str(tmp_path / "bug" / "part.tflite") in out
+
+
+def test_submodel_includes_external_data_of_both_models(tmp_path: Path) -> None:
+    """Constants follow the FlatBuffer and are in an external ONNX file, as in models over 2 GB."""
+    model = ModelBuilder()
+    g, weights = model.main, np.arange(35, dtype=np.float32).reshape(5, 7)
+    x, y, z = g.input("x", (2, 7)), g.tensor("y", (2, 5)), g.tensor("z", (2, 5))
+    g.operator("FULLY_CONNECTED", [x, g.constant("w", weights, external=True), None], [y])
+    g.operator("NEG", [y], [z])
+    g.output(z)
+    data = model.build()
+    proto = otp.convert(data).proto
+    wrong = next(tensor for tensor in proto.graph.initializer if len(tensor.dims) == 2)
+    wrong.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(wrong) * 1.5, wrong.name))
+    onnx.save_model(proto, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0, location="m.data")
+    found = verify(data, tmp_path / "m.onnx", bisect=tmp_path / "new")
+    assert "the submodels that differ, FULLY_CONNECTED: " in found.text
+    part = tmp_path / "new" / "part.tflite"
+    assert not verify(part, part.with_suffix(".onnx"), inputs=part.with_suffix(".npz")).ok
+
+
+def test_bisect_creates_folders_and_names_three_operators(tmp_path: Path) -> None:
+    found = verify(chain(), plant(chain(), "Exp", "Neg"), bisect=tmp_path / "a" / "new")
+    assert sorted(file.name for file in (tmp_path / "a" / "new").iterdir()) == ["part.npz", "part.onnx", "part.tflite"]
+    assert "and 0 more" not in found.text

@@ -1,0 +1,95 @@
+"""Test attribution of failures: first wrong tensor, processor, and pairs of inputs and outputs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from onnx_tflite_plugin.source.model import Operator, Options, Tensor
+from onnx_tflite_plugin.verify import model_pair
+from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify.comparison.tensors import Divergence
+from onnx_tflite_plugin.verify.comparison.trial import pair_values
+from onnx_tflite_plugin.verify.model_pair import ModelPair
+from onnx_tflite_plugin.verify.runtimes.ort import OrtError
+from onnx_tflite_plugin.verify.runtimes.structure import is_stateful
+
+RIGHT = Comparison("t", "step", 1.0, 0.1, 1.0)
+WRONG = Comparison("t", "step", 9.0, 1.0, 1.0, mean=5.0)
+
+
+def tensor(index: int, dtype: str = "float32", shape: tuple[int, ...] = (2, 3), **known: Any) -> Tensor:
+    return Tensor(0, index, f"t{index}", dtype, shape, shape, **known)
+
+
+T = [tensor(k) for k in range(5)]
+OPERATORS = tuple(
+    Operator(0, k, code, code, 1, Options(), inputs, outputs)
+    for k, (code, inputs, outputs) in enumerate(
+        [("A", (T[0],), (T[1],)), ("B", (T[1], None), (T[2],)), ("C", (T[0],), (T[3],)), ("D", (T[2], T[1]), (T[4],))]
+    )
+)
+GRAPH = SimpleNamespace(index=0, tensors=T, operators=OPERATORS)
+MAKERS = {op.outputs[0].index: op for op in OPERATORS if op.outputs[0] is not None}
+
+
+def test_divergence_names_the_onnx_value_if_it_differs() -> None:
+    assert Divergence(T[1], OPERATORS[0], "t1", WRONG).text.startswith("tensor 1 't1' of operator 0 A: max 9 LSB")
+    assert "of operator 0 A (ONNX value 'v'): max" in Divergence(T[1], OPERATORS[0], "v", WRONG).text
+
+
+@pytest.mark.parametrize(
+    ("known", "stateful"), [({}, False), ({"is_variable": True}, True), ({"dtype": "resource"}, True)]
+)
+def test_variables_and_resources_make_a_model_stateful(known: dict[str, Any], stateful: bool) -> None:
+    model: Any = SimpleNamespace(
+        subgraphs=[SimpleNamespace(tensors=[tensor(0)]), SimpleNamespace(tensors=[tensor(1, **known)])]
+    )
+    assert is_stateful(model) is stateful
+
+
+# --- the processor ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("exactly", "precise", "attributed"),
+    [(False, RIGHT, True), (False, WRONG, False), (False, None, False), (True, RIGHT, False)],
+)
+def test_attributes_a_failure_to_saturation_if_exact_products_pass(
+    monkeypatch: pytest.MonkeyPatch, exactly: bool, precise: Comparison | None, attributed: bool
+) -> None:
+    def runtime(onnx: object, *, config: object, folder: object) -> object:
+        if precise is None:
+            raise OrtError("it does not run")
+        return config
+
+    monkeypatch.setattr(model_pair, "describe_int8_fault", lambda onnxruntime: "")
+    monkeypatch.setattr(model_pair, "multiplies_exactly", lambda: exactly)
+    monkeypatch.setattr(model_pair, "OnnxRuntime", runtime)
+    trial = SimpleNamespace(
+        actual=lambda session, runs: session, compare_outputs=lambda actual, expected: [RIGHT, precise]
+    )
+    stub = SimpleNamespace(onnx=None, trial=trial, session=SimpleNamespace(folder=None))
+    hints = ModelPair.hints(stub, [], {})  # type: ignore[arg-type]
+    assert any("saturates int8 products of the model" in hint for hint in hints) is attributed
+
+
+# --- inputs and outputs, paired ---------------------------------------------------------------
+
+
+def infos(*names: str) -> Any:
+    return [SimpleNamespace(name=name) for name in names]
+
+
+def test_pairs_inputs_by_name_or_else_by_position() -> None:
+    assert [info.name for info in pair_values("input", ["a", "b"], infos("b", "a"))] == ["a", "b"]
+    assert [info.name for info in pair_values("input", ["a", "b"], infos("c", "a"))] == ["c", "a"]
+
+
+def test_rejects_reordered_or_missing_outputs() -> None:
+    with pytest.raises(Exception, match="come in another order: b, a instead of a, b"):
+        pair_values("output", ["a", "b"], infos("b", "a"))
+    with pytest.raises(Exception, match="has 2 outputs"):
+        pair_values("output", ["a", "b"], infos("a"))

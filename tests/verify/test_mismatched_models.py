@@ -1,0 +1,50 @@
+"""Test errors for invalid models and for pairs of unrelated models."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder, serialize_table
+from conformance.schema import Table
+from onnx_tflite_plugin.errors import InvalidModel, VerificationError
+from onnx_tflite_plugin.verify import verify
+from onnx_tflite_plugin.verify.runtimes.structure import read
+
+
+def abs_model(*shape: int) -> bytes:
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", shape), g.tensor("y", shape)
+    g.operator("ABS", [x], [y])
+    g.output(y)
+    return model.build()
+
+
+def test_rejects_a_file_without_subgraphs() -> None:
+    with pytest.raises(InvalidModel, match="holds no subgraph"):
+        read(serialize_table(Table("Model", {"version": 3, "subgraphs": []})))
+
+
+def convolution(channels: int) -> bytes:
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", (1, 5, 7, channels)), g.tensor("y", (1, 5, 7, 11))
+    filters = g.constant("w", np.ones((11, 1, 1, channels), np.float32))
+    bias = g.constant("b", np.zeros(11, np.float32))
+    g.operator("CONV_2D", [x, filters, bias], [y], {"padding": "SAME", "stride_h": 1, "stride_w": 1})
+    g.output(y)
+    return model.build()
+
+
+def test_names_inputs_with_different_dimensions() -> None:
+    shapes = r"input 'x' is \[1, 5, 7, 2\] in the ONNX model and \[1, 5, 7, 3\] in the TFLite model"
+    with pytest.raises(VerificationError, match=shapes):
+        verify(convolution(3), otp.convert(convolution(2)).proto)
+
+
+def test_rejects_a_layout_of_higher_rank() -> None:
+    images = otp.convert(abs_model(2, 3, 5, 7), layout={"x": "NHWC:NCHW"}).proto
+    with pytest.raises(VerificationError, match="'x' has 4 axes in the ONNX model, 'x' 3 in the TFLite model"):
+        verify(abs_model(2, 3, 5), images)

@@ -1,0 +1,139 @@
+"""Test ``bench``: alternating runs of both runtimes, and the report."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnx_tflite_plugin as otp
+from onnx_tflite_plugin.errors import InvalidInputs
+from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
+from onnx_tflite_plugin.verify.times.bench import Spread, bench
+from tests.helpers.command import Run
+
+DIGITS = Path(__file__).parents[3] / "examples" / "digits_int8.tflite"
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnx_tflite_plugin.verify.times.bench.TURN", 1e-3)
+
+
+def test_slower_model_has_a_larger_ratio(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    conversion = otp.convert(DIGITS)
+    plain = bench(DIGITS, conversion, rounds=5)
+    prepare: Callable[..., Any] = LiteRT.prepare
+
+    def prepare_slow(self: LiteRT, inputs: Any) -> Callable[[], Any]:
+        invoke = prepare(self, inputs)
+
+        def slow() -> Any:
+            end = time.process_time() + 0.005
+            while time.process_time() < end:
+                pass
+            return invoke()
+
+        return slow
+
+    monkeypatch.setattr(LiteRT, "prepare", prepare_slow)
+    held_up = bench(DIGITS, conversion, rounds=5)
+    assert held_up.litert.median > 0.005 > plain.litert.median
+    assert held_up.ratio.median < plain.ratio.median / 5
+    assert plain.ratio.low <= plain.ratio.median <= plain.ratio.high
+
+
+def test_litert_timing_excludes_input_checks(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a model of a few microseconds appears three times slower in LiteRT."""
+    model = LiteRT(DIGITS.read_bytes(), isolated=False)
+    array = np.zeros(model.entry.inputs[0].shape, np.int8)
+    (expected,) = model.run([array])
+    (found,) = np.asarray(model.prepare([array])())
+    np.testing.assert_array_equal(found, expected)
+    with pytest.raises(AttributeError, match="another process"):
+        LiteRT(DIGITS.read_bytes(), isolated=True).prepare([array])
+
+
+@pytest.mark.parametrize(("threads", "name"), [(1, "process_time"), (2, "perf_counter")])
+def test_one_thread_is_timed_by_processor_time(
+    quick: None, monkeypatch: pytest.MonkeyPatch, threads: int, name: str
+) -> None:
+    calls: list[str] = []
+
+    def clock(name: str) -> Callable[[], float]:
+        def report_of() -> float:
+            calls.append(name)
+            return float(getattr(time, name)())
+
+        return report_of
+
+    clocks = SimpleNamespace(**{name: clock(name) for name in ("process_time", "perf_counter")})
+    monkeypatch.setattr("onnx_tflite_plugin.verify.times.bench.time", clocks)
+    bench(DIGITS, otp.convert(DIGITS), rounds=5, threads=threads)
+    assert calls.count(name) >= 5 * 2 * 2
+
+
+def test_round_starts_with_the_previous_rounds_last_runtime(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(LiteRT, "prepare", lambda self, arrays: lambda: calls.append("LiteRT"))
+    true: Callable[..., Any] = OnnxRuntime.invoke
+
+    def note(self: Any, *arguments: Any) -> Any:
+        calls.append("OnnxRuntime")
+        return true(self, *arguments)
+
+    monkeypatch.setattr(OnnxRuntime, "invoke", note)
+    monkeypatch.setattr("onnx_tflite_plugin.verify.times.bench._count", lambda run: 1)
+    bench(DIGITS, otp.convert(DIGITS), rounds=4)
+    one, other = "LiteRT", "OnnxRuntime"
+    assert calls[-8:] == [other, one, one, other] * 2
+
+
+def test_threads_reach_both_runtimes(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    for runtime in (LiteRT, OnnxRuntime):
+        begin = runtime.__init__
+
+        def note(self: Any, *arguments: Any, begin: Any = begin, **options: Any) -> None:
+            seen.append((type(self).__name__, options.get("threads", 1)))
+            begin(self, *arguments, **options)
+
+        monkeypatch.setattr(runtime, "__init__", note)
+    found = bench(DIGITS, otp.convert(DIGITS), rounds=3, threads=2)
+    assert ("LiteRT", 2) in seen
+    assert ("OnnxRuntime", 2) in seen
+    assert (found.threads, found.clock) == (2, "wall-clock time")
+
+
+def test_command_converts_the_model_if_no_onnx_is_given(
+    quick: None, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        import_module("onnx_tflite_plugin.cli.bench"), "NOISY", math.inf
+    )  # a busy machine adds a warning
+    code, out, _ = run("bench", DIGITS, "--rounds", 3)
+    assert not code
+    assert [line.split()[0] for line in out.splitlines() if not line.startswith(" ")] == [
+        "LiteRT", "ONNX", "ratio", "measured"
+    ]  # fmt: skip
+    (path,) = otp.convert(DIGITS).save(tmp_path / "digits.onnx")
+    reported = json.loads(run("bench", DIGITS, path, "--rounds", 3, "--json").out)
+    assert reported["rounds"] == 3
+    assert reported["ratio"]["low"] <= reported["ratio"]["median"] <= reported["ratio"]["high"]
+
+
+def test_rejects_data_that_does_not_fit() -> None:
+    with pytest.raises(InvalidInputs, match="the given array"):
+        bench(DIGITS, otp.convert(DIGITS), inputs={"image": np.zeros((1, 2), np.int8)})
+
+
+def test_spread_is_median_and_quartiles() -> None:
+    assert Spread.of([1, 2, 3, 4, 100]) == Spread(3, 2, 4)

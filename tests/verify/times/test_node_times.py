@@ -1,0 +1,256 @@
+"""Test times of nodes and operators: profile names, owners of nodes, and groups of operators."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from onnx import NodeProto, TensorProto, helper
+
+from onnx_tflite_plugin.graph.metadata import node_props
+from onnx_tflite_plugin.verify.times import bench, profile
+from onnx_tflite_plugin.verify.times.bench import TURN, WARM, Spread
+from onnx_tflite_plugin.verify.times.isolation import _IsolatedOperators
+from onnx_tflite_plugin.verify.times.nodes import (
+    NodeTime,
+    _middle,
+    _names,
+    _operators,
+    _profiled_slots,
+    _subtract_overhead,
+    label_nodes,
+)
+from onnx_tflite_plugin.verify.times.profile import (
+    Group,
+    KindTime,
+    OperatorTime,
+    _gained_nodes,
+    _Parts,
+    group_operators,
+)
+from tests.helpers.verify_graphs import operator, slot
+
+
+def node(kind: str, inputs: list[str], outputs: list[str], *operators: int, name: str = "", **more: Any) -> NodeProto:
+    made = helper.make_node(kind, inputs, outputs, name=name, **more)
+    if operators:
+        helper.set_model_props(made, node_props([(0, k) for k in operators], "", "", ""))  # type: ignore[arg-type]
+    return made
+
+
+# --- numbers ----------------------------------------------------------------------------------
+
+
+def test_middle_is_the_interquartile_mean() -> None:
+    assert _middle([100, 3, 4, 5, 0]) == 4.0
+    assert _middle([7]) == 7.0
+
+
+def test_spread_is_median_and_quartiles() -> None:
+    assert Spread.of([4, 1, 3, 2, 5]) == Spread(3.0, 2.0, 4.0)
+
+
+def test_profiling_overhead_is_never_negative() -> None:
+    assert list(_subtract_overhead([], [], 3.0)) == []
+    assert list(_subtract_overhead([6.0, 0.5], [1, 3], 2.5)) == [2.5, 0.0]
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(TURN, 1), (TURN / 7, 7), (10 * TURN, 1), (0.0, round(TURN / 1e-7))])
+def test_times_enough_runs_to_fill_a_turn_after_warm_up(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, count: int
+) -> None:
+    calls: list[int] = []
+    clock = SimpleNamespace(perf_counter=lambda: 5.0 + (seconds if len(calls) > WARM else 0.0))
+    monkeypatch.setattr(bench, "time", clock)
+    assert bench._count(lambda: calls.append(1)) == count
+    assert len(calls) == WARM + 1
+
+
+# --- nodes ------------------------------------------------------------------------------------
+
+
+def test_unnamed_nodes_are_matched_by_kind_and_number() -> None:
+    nodes = [
+        node("Conv", [], ["a"]),
+        node("Add", [], ["b"], name="op1"),
+        node("Conv", [], ["c"]),
+        node("Mul", [], ["d"]),
+    ]
+    seconds = {"Conv_10": 1.0, "Conv_9": 2.0, "op1": 3.0, "Odd_x": 4.0}
+    assert list(_names(nodes, seconds)) == ["Conv_9", "op1", "Conv_10", ""]
+
+
+def test_node_belongs_to_operator_by_name_then_outputs_then_inputs() -> None:
+    converted: Any = SimpleNamespace(graph=SimpleNamespace(node=[node("Conv", [], ["y"], name="op3#0")]))
+    nodes = [
+        node("QLinearConv", ["x"], ["z"], name="op5#1"),
+        node("Conv", ["x"], ["y"], name="fused"),
+        node("ReorderInput", ["x"], ["r"]),
+        node("Conv", ["r", "op7#2:in1"], ["s"], name="Conv_nchwc"),
+        node("Add", ["s"], ["t"]),
+        node("Add", ["q"], ["t2"], name="prefix_op11#3/x"),
+        node("Add", ["q"], ["t3"], name="loop12#3"),
+    ]
+    assert list(_operators(converted, nodes)) == [5, 3, None, 7, 7, 11, None]
+
+
+def test_label_nodes_keeps_names_of_shared_and_outer_values() -> None:
+    inner = helper.make_graph(
+        [node("Neg", ["y"], ["i"], 4)], "inner", [], [helper.make_tensor_value_info("i", TensorProto.FLOAT, None)]
+    )
+    nodes = [
+        node("Add", ["x", "own"], ["y"], 3),
+        node("Mul", ["y", "shared"], ["z"]),
+        node("If", ["c", "shared"], ["out"], 4, then_branch=inner),
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", "c", "out", "y")]
+    constants = [helper.make_tensor(name, TensorProto.FLOAT, [1], [1.0]) for name in ("own", "shared")]
+    made = helper.make_graph(nodes, "g", ends[:2], ends[2:3], constants, value_info=ends[3:])
+    copy = label_nodes(helper.make_model(made)).graph
+    assert [(one.name, list(one.input), list(one.output)) for one in copy.node] == [
+        ("op3#0", ["x", "op3#0:in1"], ["op3#0:0"]),
+        ("", ["op3#0:0", "shared"], ["z"]),
+        ("op4#2", ["c", "shared"], ["out"]),
+    ]
+    assert [one.name for one in copy.initializer] == ["op3#0:in1", "shared"]
+    assert [one.name for one in copy.value_info] == ["op3#0:0"]
+    (branch,) = (attribute.g for attribute in copy.node[2].attribute)
+    assert (list(branch.node[0].input), list(branch.node[0].output)) == (["op3#0:0"], ["op4#3:0"])
+    assert branch.output[0].name == "op4#3:0"
+    assert made.node[0].name == ""
+
+
+# --- groups -----------------------------------------------------------------------------------
+
+
+def groups(times: list[NodeTime], nodes: list[NodeProto]) -> list[tuple[tuple[int, ...], tuple[str, ...]]]:
+    """Group four operators: A computes t1, B t2 from t1, C t3 from t1 and t2, D t4 from t3."""
+    t = [slot(k) for k in range(5)]
+    operators = [
+        operator(inputs, [t[k + 1]], index=k, code=code)
+        for k, (code, inputs) in enumerate([("A", [t[0]]), ("B", [t[1]]), ("C", [t[1], t[2]]), ("D", [t[3], None])])
+    ]
+    proto: Any = SimpleNamespace(graph=SimpleNamespace(node=nodes))
+    found = group_operators(operators, proto, times)
+    return [(tuple(op.index for op in group.operators), tuple(node.op_type for node in group.nodes)) for group in found]
+
+
+def node_times(*operators: int | None) -> list[NodeTime]:
+    return [NodeTime(f"N{k}", k, 1.0) for k in operators]
+
+
+KINDS = [node(kind, [], [], k) for k, kind in enumerate(("Abs", "Relu", "Conv", "Mul"))]
+
+
+def test_timed_operators_have_their_own_group_after_unowned_nodes() -> None:
+    assert groups(node_times(0, 1, 2, None, 3, 0), KINDS) == [
+        ((), ("NNone",)), ((0,), ("N0", "N0")), ((1,), ("N1",)), ((2,), ("N2",)), ((3,), ("N3",)),
+    ]  # fmt: skip
+    assert groups(node_times(0, 1, 2, 3), KINDS)[0] == ((0,), ("N0",))
+
+
+def test_operators_sharing_a_node_form_one_group() -> None:
+    shared = [*KINDS, node("Both", [], [], 1, 3)]
+    assert groups(node_times(0, 1, 2), shared) == [((0,), ("N0",)), ((1, 3), ("N1",)), ((2,), ("N2",))]
+
+
+def test_operator_without_nodes_joins_a_fused_reader_or_its_producer() -> None:
+    """B is read only by C, A by two operators, and C by D."""
+    fused = [*node_times(0), NodeTime("FusedRelu", 2, 1.0)]
+    assert groups(fused, KINDS) == [((0,), ("N0",)), ((1, 2, 3), ("FusedRelu",))]
+    assert groups(node_times(0, 2), KINDS) == [((0, 1), ("N0",)), ((2, 3), ("N2",))]
+    moved = [NodeTime("ReorderInput", 1, 1.0), *node_times(0, 2)]
+    assert groups(moved, KINDS) == [((0, 1), ("N0", "ReorderInput")), ((2, 3), ("N2",))]
+
+
+def test_operator_with_nodes_or_two_readers_is_not_joined() -> None:
+    fused = [*node_times(0, 1), NodeTime("ReorderInput", 1, 1.0), NodeTime("FusedRelu", 2, 1.0)]
+    assert groups(fused, KINDS)[:2] == [((0,), ("N0",)), ((1,), ("N1", "ReorderInput"))]
+    both = [NodeTime("FusedAbs", 1, 1.0), *node_times(2, 3)]
+    assert groups(both, KINDS) == [((0,), ()), ((1,), ("FusedAbs",)), ((2,), ("N2",)), ((3,), ("N3",))]
+
+
+def test_detects_node_kinds_gained_by_fusion() -> None:
+    nodes: Any = defaultdict(list, {7: [NodeTime("QLinearConv", 7, 1.0)]})
+    for own, gained in (({"Add"}, True), ({"Conv"}, False), (set(), True)):
+        kinds: Any = defaultdict(set, {7: own})
+        assert _gained_nodes({"Conv", "Mul"}, [7], kinds, nodes) is gained
+    assert not _gained_nodes({"Mul"}, [7], defaultdict(set), nodes)
+    assert not _gained_nodes({"Conv"}, [8], defaultdict(set), nodes)
+
+
+def test_joined_sets_are_identified_by_their_smallest_member() -> None:
+    parts = _Parts()
+    for one, other in ((5, 7), (7, 3), (9, 8), (3, 3)):
+        parts.join(one, other)
+    assert [parts.first(k) for k in (3, 5, 7, 8, 9, 4)] == [3, 3, 3, 8, 8, 4]
+
+
+def test_loss_of_a_kind_is_the_sum_over_its_operators() -> None:
+    assert KindTime(("A",), 2, 3.0, 7.0).loss == 4.0
+
+
+def test_group_outputs_are_read_outside_or_returned() -> None:
+    t = [slot(k) for k in range(5)]
+    first = operator([t[0]], [t[1], None, t[2]])
+    second = operator([t[1], None], [t[3], t[4]], index=1)
+    alone: Any = _IsolatedOperators.__new__(_IsolatedOperators)
+    alone._ends = {2}
+    alone._readers = {0: {0}, 1: {1}, 4: {2}}
+    assert alone._read_outside([first]) == [1, 2]
+    assert alone._read_outside([first, second]) == [2, 4]
+    assert alone._read_outside([second]) == [4]
+
+
+def test_group_is_named_by_its_last_output_and_sums_node_times() -> None:
+    ops = (
+        operator([slot(0)], [slot(1)], index=3, code="CONV_2D"),
+        operator([slot(1)], [slot(4)], index=4),
+        operator([slot(4)], [None, slot(2)], index=5),
+    )
+    nodes = NodeTime("Conv", 3, 0.25), NodeTime("Relu", 5, 0.5)
+    assert Group(ops, nodes).time_of(0.125) == OperatorTime(
+        (3, 4, 5), ("CONV_2D", "OP", "OP"), "t2", ("Conv", "Relu"), 0.125, 0.75
+    )
+    assert Group((), nodes[:1]).time_of(None) == OperatorTime((), (), "", ("Conv",), None, 0.25)
+
+
+def test_subtracts_profiling_overhead_in_proportion_to_slots() -> None:
+    assert list(_subtract_overhead([3.0], [1], 1.0)) == [1.0]
+    assert list(_subtract_overhead([3.0, 1.0], [3, 1], 2.0)) == [1.5, 0.5]
+
+
+@pytest.mark.parametrize(("seconds", "rounds"), [(1e-6, 200), (0.01, 100), (1.0, 20)])
+def test_profiles_for_a_second_within_round_limits(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, rounds: int
+) -> None:
+    """Rows are sorted by loss."""
+    ops = [operator([slot(k)], [slot(k + 1)], index=k) for k in range(3)]
+    taken = {0: 0.5, 1: 0.25, 2: 1.0}
+    nodes = [node("Abs", [f"v{k}"], [f"v{k + 1}"], k) for k in range(3)]
+    seen: list[int] = []
+    litert: Any = SimpleNamespace(run=lambda arrays: None, tensors=dict)
+    graph = SimpleNamespace(operators=ops)
+    trial: Any = SimpleNamespace(
+        entry=SimpleNamespace(subgraph=graph), data=b"", session=lambda kernels, *, preserve: litert
+    )
+
+    def measure(proto: Any, feeds: Any, runs: int) -> list[NodeTime]:
+        seen.append(runs)
+        return [NodeTime("Abs", k, taken[k]) for k in range(3)]
+
+    monkeypatch.setattr(profile, "node_times", measure)
+    monkeypatch.setattr(profile, "isolated_times", lambda data, groups, graph, tensors, runs: [0.125, None, 0.875])
+    proto: Any = SimpleNamespace(graph=SimpleNamespace(node=nodes))
+    rows = profile.profile(trial, proto, [], {}, seconds, lambda stage: None)
+    assert [row.operators for row in rows] == [(0,), (1,), (2,)]
+    assert [row.loss for row in rows] == [0.375, 0.25, 0.125]
+    assert seen == [rounds]
+
+
+def test_a_loop_has_the_overhead_of_each_node_of_its_body_in_each_step() -> None:
+    body = helper.make_graph([helper.make_node("Abs", ["v"], ["r"], name="inner")], "body", [], [])
+    node = helper.make_node("Scan", ["x", "y"], ["z"], name="outer", body=body)
+    assert _profiled_slots(node, {"outer": 1.0, "inner": 7.0}) == 1 + 3 + 7 * 3
