@@ -1,4 +1,4 @@
-"""The convert command: what it says and exits with, and what it leaves on disk."""
+"""Test ``convert``: messages, exit codes and written files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INT8 = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 
 
 def unary(code: str, name: str = "x") -> bytes:
-    """One operator on one tensor and itself."""
+    """Return a model with one operator, which reads its input twice."""
     model = ModelBuilder()
     g = model.main
     x, y = g.input(name, (1, 2, 3, 5)), g.tensor("y", (1, 2, 3, 5))
@@ -56,7 +56,7 @@ def names(folder: Path) -> set[str]:
 # --- done -------------------------------------------------------------------------------------
 
 
-def test_the_model_goes_beside_the_source_and_the_summary_says_what_it_is(run: Run, add_path: Path) -> None:
+def test_model_is_written_beside_its_source_with_a_summary(run: Run, add_path: Path) -> None:
     done = run("convert", add_path, "-v")
     written = add_path.with_suffix(".onnx")
     assert done.code == 0
@@ -67,9 +67,7 @@ def test_the_model_goes_beside_the_source_and_the_summary_says_what_it_is(run: R
     assert names(add_path.parent) == {"added.tflite", "added.onnx"}
 
 
-def test_time_of_the_conversion_excludes_its_verification(
-    run: Run, add_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_conversion_time_excludes_verification(run: Run, add_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     verify = onnx_tflite_plugin.verify.verify
 
     def verify_slowly(*given: Any, **more: Any) -> Any:
@@ -83,7 +81,7 @@ def test_time_of_the_conversion_excludes_its_verification(
     assert report["seconds"] + report["verification_seconds"] <= time.perf_counter() - start
 
 
-def test_json_is_all_that_stdout_gets(run: Run, add_path: Path, tmp_path: Path) -> None:
+def test_stdout_has_only_json(run: Run, add_path: Path, tmp_path: Path) -> None:
     done = run("convert", add_path, tmp_path / "out.onnx", "--json")
     report = json.loads(done.out)
     assert done.err == ""
@@ -99,7 +97,7 @@ def test_quiet_prints_nothing(run: Run, add_path: Path) -> None:
     assert run("convert", add_path, "--quiet") == (0, "", "")
 
 
-def test_summary_has_one_line_a_fact_unless_verbose(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_summary_is_brief_unless_verbose(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     labels = {}
     for flags in ((), ("-v",), ("-vv",)):
         monkeypatch.setattr(LOG, "handlers", [])
@@ -113,7 +111,7 @@ def test_summary_has_one_line_a_fact_unless_verbose(run: Run, tmp_path: Path, mo
     assert {f"op {index}" for index in range(7)} <= set(labels["-vv",])
 
 
-def test_verbose_twice_logs_stages_and_the_reasons_of_declined_rewrites(
+def test_vv_logs_stages_and_declined_rewrites(
     run: Run, add_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for flag, logs in (("-v", False), ("-vv", True)):
@@ -151,7 +149,7 @@ def test_layout_is_split_at_the_last_equals_sign(run: Run, tmp_path: Path) -> No
     assert run("convert", path, "--layout", "a=b:c=NHWC:NCHW").code == 0
 
 
-def test_verify_is_told_in_summary_and_json(run: Run, add_path: Path) -> None:
+def test_verification_is_in_summary_and_json(run: Run, add_path: Path) -> None:
     assert "verified" in run("convert", add_path, "--verify").out
     verification = json.loads(run("convert", add_path, "--verify", "--json").out)["verification"]
     assert verification["ok"]
@@ -161,7 +159,7 @@ def test_verify_is_told_in_summary_and_json(run: Run, add_path: Path) -> None:
 # --- 1: refused -------------------------------------------------------------------------------
 
 
-def test_a_refusal_is_one_block_on_stderr_with_the_next_step(run: Run, unsupported_path: Path) -> None:
+def test_refusal_prints_the_next_step_on_stderr(run: Run, unsupported_path: Path) -> None:
     code, out, err = run("convert", unsupported_path)
     assert (code, out) == (1, "")
     first, problem, hint, note = err.splitlines()
@@ -173,14 +171,14 @@ def test_a_refusal_is_one_block_on_stderr_with_the_next_step(run: Run, unsupport
     assert names(unsupported_path.parent) == {"refused.tflite"}
 
 
-def test_a_refusal_leaves_the_file_of_an_older_run(run: Run, unsupported_path: Path) -> None:
+def test_refusal_keeps_the_output_of_an_earlier_run(run: Run, unsupported_path: Path) -> None:
     older = unsupported_path.with_suffix(".onnx")
     older.write_bytes(b"older")
     assert "left unchanged" in run("convert", unsupported_path).err
     assert older.read_bytes() == b"older"
 
 
-def test_a_refusal_is_json_too(run: Run, unsupported_path: Path) -> None:
+def test_refusal_as_json(run: Run, unsupported_path: Path) -> None:
     code, out, err = run("convert", unsupported_path, "--json")
     error = json.loads(out)["error"]
     assert code == error["exit_code"] == 1
@@ -189,7 +187,7 @@ def test_a_refusal_is_json_too(run: Run, unsupported_path: Path) -> None:
     assert err.startswith("error: ")
 
 
-def test_many_problems_are_cut(run: Run, tmp_path: Path) -> None:
+def test_truncates_a_long_list_of_problems(run: Run, tmp_path: Path) -> None:
     model = ModelBuilder()
     g = model.main
     tensor = g.input("x", (1,))
@@ -206,7 +204,7 @@ def test_many_problems_are_cut(run: Run, tmp_path: Path) -> None:
     assert len(json.loads(run("convert", path, "--json").out)["error"]["problems"]) == 50
 
 
-def test_what_is_no_model_is_refused(run: Run, tmp_path: Path) -> None:
+def test_rejects_a_file_of_another_format(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "text.tflite"
     path.write_text("not a model at all")
     code, _, err = run("convert", path)
@@ -214,7 +212,7 @@ def test_what_is_no_model_is_refused(run: Run, tmp_path: Path) -> None:
     assert "not a TFLite file" in err
 
 
-def test_names_cannot_steer_the_terminal(run: Run, tmp_path: Path) -> None:
+def test_escapes_control_characters_in_names(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "rude.tflite"
     path.write_bytes(unary("CUSTOM.\x1b[2Jrude\rname"))
     err = run("convert", path).err
@@ -272,7 +270,7 @@ def test_unsupported_operator_is_kept_as_a_node_on_request(run: Run, tmp_path: P
         (["--no-such-option"], "No such option"),
     ],
 )
-def test_bad_values_are_usage_errors(run: Run, add_path: Path, arguments: list[str], text: str) -> None:
+def test_invalid_values_are_usage_errors(run: Run, add_path: Path, arguments: list[str], text: str) -> None:
     code, out, err = run("convert", add_path, *arguments)
     assert (code, out) == (2, "")
     assert text in err
@@ -298,14 +296,14 @@ def test_paths_are_checked_before_any_work(
         assert text in err
 
 
-def test_into_a_directory_a_model_keeps_its_name(run: Run, add_path: Path, tmp_path: Path) -> None:
+def test_output_in_a_directory_keeps_the_model_name(run: Run, add_path: Path, tmp_path: Path) -> None:
     (folder := tmp_path / "out").mkdir()
     assert run("convert", add_path, folder).code == 0
     assert names(folder) == {"added.onnx"}
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="permissions do not bind root")
-def test_closed_files_and_folders_are_usage_errors(run: Run, add_path: Path, tmp_path: Path) -> None:
+def test_files_without_permission_are_usage_errors(run: Run, add_path: Path, tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o555)
     assert "cannot be written to" in run("convert", add_path, closed / "out.onnx").err
@@ -313,7 +311,7 @@ def test_closed_files_and_folders_are_usage_errors(run: Run, add_path: Path, tmp
     assert run("convert", add_path).code == 2
 
 
-def test_a_missing_extra_is_named_with_the_pip_line(run: Run, add_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_error_has_the_pip_command(run: Run, add_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     code, out, err = run("convert", add_path, "--verify")
     assert (code, out) == (2, "")
@@ -324,7 +322,9 @@ def test_a_missing_extra_is_named_with_the_pip_line(run: Run, add_path: Path, mo
 # --- 3: verification, and what nobody foresaw -------------------------------------------------
 
 
-def test_a_model_that_does_not_agree_is_not_written(run: Run, add_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_that_fails_verification_is_not_written(
+    run: Run, add_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     honest = onnx_tflite_plugin.verify.verify
     wrong = ModelBuilder()
     g = wrong.main
@@ -345,9 +345,7 @@ def failing_function(error: BaseException) -> Callable[..., Any]:
     return fail
 
 
-def test_an_internal_error_is_short_and_says_what_to_do(
-    run: Run, add_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_internal_error_is_short_and_has_a_remedy(run: Run, add_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_tflite_plugin.conversion, "convert", failing_function(ZeroDivisionError("by nothing")))
     code, out, err = run("convert", add_path)
     assert (code, out) == (1, "")
@@ -359,7 +357,7 @@ def test_an_internal_error_is_short_and_says_what_to_do(
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device"), MemoryError()])
-def test_what_ends_the_writing_leaves_nothing(
+def test_failed_write_leaves_no_file(
     run: Run, add_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     monkeypatch.setattr(os, "replace", failing_function(error))
@@ -371,7 +369,7 @@ def test_what_ends_the_writing_leaves_nothing(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals")
-def test_a_terminated_process_leaves_nothing(add_path: Path) -> None:
+def test_terminated_process_leaves_no_file(add_path: Path) -> None:
     killed = "import os, signal; os.replace = lambda *arguments: os.kill(os.getpid(), signal.SIGTERM)"
     script = f"{killed}; from onnx_tflite_plugin.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", script, "convert", str(add_path)], capture_output=True)
@@ -382,7 +380,7 @@ def test_a_terminated_process_leaves_nothing(add_path: Path) -> None:
 # --- defaults ---------------------------------------------------------------------------------
 
 
-def test_the_command_writes_what_the_function_returns(run: Run, tmp_path: Path) -> None:
+def test_command_writes_the_result_of_the_function(run: Run, tmp_path: Path) -> None:
     digits = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
     done = run("convert", digits, tmp_path / "digits.onnx", "-v")
     assert "columns of an image with few channels become channels of its first convolution: 1 place" in done.out
@@ -392,7 +390,7 @@ def test_the_command_writes_what_the_function_returns(run: Run, tmp_path: Path) 
 # --- output ----------------------------------------------------------------------------------
 
 
-def test_a_terminal_gets_colours_and_names_are_no_markup(
+def test_terminal_output_has_colors_but_names_have_no_markup(
     run: Run, add_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)

@@ -1,4 +1,4 @@
-"""inspect, verify, handlers and conformance: what they print, as text and as JSON; and the summary's wording."""
+"""Test output of ``inspect``, ``verify``, ``handlers`` and ``conformance``, as text and JSON, and the summary."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def mixed_path(tmp_path: Path) -> Path:
 # --- inspect ----------------------------------------------------------------------------------
 
 
-def test_inspect_tells_everything_and_a_missing_handler_is_no_failure(run: Run, mixed_path: Path) -> None:
+def test_inspect_succeeds_with_a_missing_handler(run: Run, mixed_path: Path) -> None:
     code, out, err = run("inspect", mixed_path)
     assert (code, err) == (0, "")
     for part in (
@@ -86,7 +86,7 @@ def test_inspect_tells_everything_and_a_missing_handler_is_no_failure(run: Run, 
     assert not mixed_path.with_suffix(".onnx").exists()
 
 
-def test_a_version_is_listed_once_however_many_operators_have_it(run: Run, tmp_path: Path) -> None:
+def test_each_version_is_listed_once(run: Run, tmp_path: Path) -> None:
     net = Net()
     net.output(net.call("NEG", [net.call("NEG", [tensor(2, 3)], tensor(2, 3))], tensor(2, 3)))
     (path := tmp_path / "twice.tflite").write_bytes(net.build())
@@ -119,7 +119,7 @@ def test_inspect_as_json(run: Run, mixed_path: Path) -> None:
     assert [graph["called"] for graph in found["subgraphs"]] == [True, False]
 
 
-def test_inspect_tells_what_the_metadata_says_of_inputs_and_outputs(run: Run, tmp_path: Path) -> None:
+def test_inspect_shows_metadata_of_inputs_and_outputs(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "pets.tflite"
     path.write_bytes(single(classifier()))
     out = run("inspect", path)[1].splitlines()
@@ -133,7 +133,7 @@ def test_inspect_tells_what_the_metadata_says_of_inputs_and_outputs(run: Run, tm
     assert (y["metadata"]["labels"], y["metadata"]["threshold"]) == (LABELS, 0.25)
 
 
-def test_a_hint_that_operators_share_is_given_once(run: Run, tmp_path: Path) -> None:
+def test_shared_hint_is_printed_once(run: Run, tmp_path: Path) -> None:
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (2, 3))
@@ -150,7 +150,7 @@ def test_a_hint_that_operators_share_is_given_once(run: Run, tmp_path: Path) -> 
         assert hints[0].startswith("hint to these 3: export the model with")
 
 
-def test_inspect_refuses_what_is_no_model(run: Run, tmp_path: Path) -> None:
+def test_inspect_rejects_a_file_of_another_format(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "x.tflite"
     path.write_bytes(b"")
     assert run("inspect", path)[0] == 1
@@ -168,14 +168,14 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
     return source, tmp_path / "sub.onnx"
 
 
-def test_verify_says_yes(run: Run, pair: tuple[Path, Path]) -> None:
+def test_verify_of_equal_models_exits_with_0(run: Run, pair: tuple[Path, Path]) -> None:
     code, out, err = run("verify", *pair, "--seed", 7, "--runs", 2)
     assert (code, err) == (0, "")
     assert out.startswith("ok")
     assert "2 runs" in out
 
 
-def test_verify_says_no_with_3(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
+def test_verify_of_different_models_exits_with_3(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
     source = tmp_path / "add.tflite"
     source.write_bytes(binary("ADD"))
     code, out, _ = run("verify", source, pair[1])
@@ -188,13 +188,13 @@ def test_verify_says_no_with_3(run: Run, pair: tuple[Path, Path], tmp_path: Path
     assert found["diverging"]["code"] == "ADD"
 
 
-def test_verify_takes_inputs(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
+def test_verify_accepts_inputs(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
     np.savez(tmp_path / "in.npz", x=np.full((2, 3), 2, np.float32))
     found = json.loads(run("verify", *pair, "--inputs", tmp_path / "in.npz", "--json")[1])
     assert (found["ok"], found["runs"]) == (True, 1)
 
 
-def test_verify_needs_its_files_and_its_extra(
+def test_verify_reports_missing_files_and_extra(
     run: Run, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for arguments in (
@@ -221,7 +221,7 @@ def install(folder: Path, name: str, entries: str) -> None:
     (info / "entry_points.txt").write_text(entries)
 
 
-def test_handlers_lists_every_one_in_a_stable_order(run: Run) -> None:
+def test_handlers_are_listed_in_a_stable_order(run: Run) -> None:
     found = json.loads(run("handlers", "--json")[1])
     codes = [row["code"] for row in found["handlers"]]
     assert codes == sorted(codes)
@@ -236,7 +236,7 @@ def test_handlers_lists_every_one_in_a_stable_order(run: Run) -> None:
     assert all(error.startswith("not expressible in ONNX: ") for error in errors)
 
 
-def test_handlers_lists_the_commands_of_packs(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handlers_lists_commands_of_packs(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     install(tmp_path, "only-a-command", "[onnx_tflite_plugin.commands]\ngreet = no_such_module:greet\n")
     found = json.loads(run("handlers", "--json")[1])
@@ -246,7 +246,7 @@ def test_handlers_lists_the_commands_of_packs(run: Run, tmp_path: Path, monkeypa
     assert "greet    only-a-command" in run("handlers")[1]
 
 
-def test_handlers_of_one_pack_are_listed_alone(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handlers_filters_by_pack(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     install(tmp_path, "small-pack", "[onnx_tflite_plugin.handlers]\nCUSTOM.Small = op_handlers.math.unary:absolute\n")
     found = json.loads(run("handlers", "--pack", "Small_Pack", "--json")[1])
@@ -262,7 +262,7 @@ def test_handlers_of_one_pack_are_listed_alone(run: Run, tmp_path: Path, monkeyp
     )
 
 
-def test_handlers_that_refuse_on_purpose_are_nothing_wrong_with_their_pack(
+def test_declining_handler_is_not_a_problem_of_its_pack(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -275,9 +275,7 @@ def test_handlers_that_refuse_on_purpose_are_nothing_wrong_with_their_pack(
     assert pack["wrong"] == []
 
 
-def test_handlers_that_do_not_load_are_shown_with_the_reason(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_handlers_lists_load_errors(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     group = "[onnx_tflite_plugin.handlers]\n"
     install(
@@ -298,7 +296,7 @@ def test_handlers_that_do_not_load_are_shown_with_the_reason(
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_conformance_exits_as_its_command_says(run: Run, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+def test_conformance_returns_the_exit_code_of_its_command(run: Run, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     seen: list[Any] = []
     fake = SimpleNamespace(run=lambda pack, op, as_json: seen.append((pack, op, as_json)) or code)
     monkeypatch.setitem(sys.modules, "conformance.command", fake)
@@ -382,7 +380,7 @@ def test_summary_reports_unusual_facts(tmp_path: Path) -> None:
     assert rows["warning"] == "the hooks of bad-pack were left out"
 
 
-def test_a_summary_stays_within_a_screen(tmp_path: Path) -> None:
+def test_summary_fits_a_screen(tmp_path: Path) -> None:
     many = {f"OP_{k}": k for k in range(100)}
     copy = Transposed("t", "0,1 -> 1,0", 8, "graph input", ("op 1 X v1",))
     report = replace(

@@ -1,4 +1,4 @@
-"""Failures of commands: each kind of problem once, exit codes, and the same as JSON."""
+"""Test failures of commands: grouped problems, exit codes and JSON."""
 
 from __future__ import annotations
 
@@ -105,20 +105,18 @@ def test_error_has_a_block_an_exit_code_and_a_note(
     assert result["message"] == said[0]
 
 
-def test_a_missing_extra_says_nothing_of_files(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_extra_error_does_not_mention_files(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run_failing(MissingExtra("pillow", "images"), capsys)
     assert (code, out) == (2, "")
     assert "nothing was written" not in err
 
 
-def test_without_a_note_a_block_ends_with_the_error(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_without_a_note_has_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(NOTE, "note", "")
     assert run_failing(VerificationError("why"), capsys)[2] == "error: why\n"
 
 
-def test_internal_error_is_reported_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+def test_internal_error_is_reported_with_its_location(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run_failing(ZeroDivisionError(), capsys)
     first, second, *_ = err.splitlines()
     assert (code, first) == (1, "error: internal error: ZeroDivisionError")
@@ -134,7 +132,7 @@ def test_interruption_shows_its_notes(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize("error", [UsageProblem("a\nb"), None])
-def test_a_usage_problem_exits_with_2_and_success_with_0(
+def test_usage_error_exits_with_2_and_success_with_0(
     capsys: pytest.CaptureFixture[str], error: BaseException | None
 ) -> None:
     assert run_failing(error, capsys) == ((2, "", "error: a\n  b\n") if error else (0, "", ""))

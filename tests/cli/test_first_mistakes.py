@@ -1,4 +1,4 @@
-"""Mistakes that new users make get an answer that helps: wrong dtypes, streams, interruptions, unknown packs, busy machines."""
+"""Test that errors for common user mistakes have a remedy: dtypes, streams, interruptions, packs, options."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 DIGITS = EXAMPLES / "digits_int8.tflite"
 
 
-def test_floats_for_a_quantized_input_are_told_how_to_quantize() -> None:
+def test_error_on_floats_has_code_to_quantize_them() -> None:
     session = otp.Session(otp.convert(DIGITS))
     floats = np.linspace(0, 1, 64, dtype=np.float32).reshape(1, 8, 8, 1)
     with pytest.raises(ValueError, match="quantize it: ") as caught:
@@ -36,7 +36,7 @@ def test_floats_for_a_quantized_input_are_told_how_to_quantize() -> None:
     session.run({"image": quantized})
 
 
-def test_integers_of_another_sign_are_shifted_and_do_not_wrap_around() -> None:
+def test_error_on_other_signedness_has_code_to_shift() -> None:
     session = otp.Session(otp.convert(DIGITS))
     pixels = np.arange(64, dtype=np.uint8).reshape(1, 8, 8, 1) * 4
     with pytest.raises(ValueError, match=r"quantized values of scale .* and zero point -128") as caught:
@@ -45,7 +45,7 @@ def test_integers_of_another_sign_are_shifted_and_do_not_wrap_around() -> None:
     np.testing.assert_array_equal(shifted.astype(int) + 128, pixels)
 
 
-def test_integers_for_a_float_input_are_told_to_convert() -> None:
+def test_error_on_integers_has_code_to_convert_them() -> None:
     session = otp.Session(otp.convert(EXAMPLES / "digits_float.tflite"))
     with pytest.raises(ValueError, match=r"convert the array if intended: array\.astype\('float32'\)"):
         session.run({"image": np.zeros((1, 8, 8, 1), np.int8)})
@@ -59,14 +59,14 @@ def test_inspect_reads_a_model_from_stdin(run: Run, monkeypatch: pytest.MonkeyPa
     assert "image  int8 [1, 8, 8, 1]" in ran.out
 
 
-def test_an_unknown_pack_is_not_advised_to_be_installed_from_an_index(run: Run) -> None:
+def test_unknown_pack_error_does_not_suggest_an_index(run: Run) -> None:
     ran = run("conformance", "--pack", "nosuch")
     assert ran.code == 1
     assert "pip install nosuch" not in ran.err
     assert "pip install -e DIR" in ran.err
 
 
-def test_a_conversion_verifies_itself() -> None:
+def test_conversion_has_a_verify_method() -> None:
     assert otp.convert(DIGITS).verify().ok
     assert otp.convert(DIGITS.read_bytes()).verify(runs=1).runs == 1
 
@@ -75,9 +75,7 @@ def test_a_conversion_verifies_itself() -> None:
 @pytest.mark.parametrize(
     ("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
 )
-def test_a_signal_ends_the_command_within_a_second_with_a_reason(
-    number: int, code: int, word: str, tmp_path: Path
-) -> None:
+def test_signal_stops_the_command_within_a_second(number: int, code: int, word: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "onnx_tflite_plugin", "convert", "-", str(tmp_path / "model.onnx")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         time.sleep(1.5)  # it waits for its stdin
@@ -96,7 +94,7 @@ def test_a_signal_ends_the_command_within_a_second_with_a_reason(
         'from importlib.metadata import entry_points; entry_points(group="console_scripts")["onnx-tflite"].load()',
     ],
 )
-def test_an_early_interruption_has_no_traceback(start: str) -> None:
+def test_early_interruption_has_no_traceback(start: str) -> None:
     code = dedent(f"""
         import sys
         class Interrupts:
@@ -110,7 +108,7 @@ def test_an_early_interruption_has_no_traceback(start: str) -> None:
     assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
 
 
-def test_bench_warns_of_noise_and_of_more_threads_than_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bench_warns_of_noise_and_too_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     calm, noisy = SimpleNamespace(low=1.0, high=1.2), SimpleNamespace(low=1.0, high=1.7)
     module = import_module("onnx_tflite_plugin.cli.bench")
     monkeypatch.setattr(module, "available_processors", lambda: 2)
@@ -149,13 +147,13 @@ def test_conformance_without_litert_names_the_extra(run: Run, monkeypatch: pytes
         ),
     ],
 )
-def test_wrong_words_on_the_command_line_get_the_right_ones(run: Run, arguments: list[str], answer: str) -> None:
+def test_misspelled_arguments_get_suggestions(run: Run, arguments: list[str], answer: str) -> None:
     ran = run(*arguments)
     assert (ran.code, ran.out) == (2, "")
     assert answer in ran.err
 
 
-def test_further_argument_gets_the_way_to_convert_several_models(run: Run) -> None:
+def test_extra_argument_error_suggests_a_folder(run: Run) -> None:
     ran = run("convert", "a.tflite", "b.onnx", "c.tflite")
     assert ran.code == 2
     assert "convert takes MODEL and [MODEL.onnx], but there is also 'c.tflite'" in ran.err
@@ -164,7 +162,7 @@ def test_further_argument_gets_the_way_to_convert_several_models(run: Run) -> No
 
 
 @pytest.mark.parametrize("flag", ["--outputs", "--inputs-at"])
-def test_unknown_tensor_gets_names_to_choose_from(run: Run, tmp_path: Path, flag: str) -> None:
+def test_unknown_tensor_error_lists_names(run: Run, tmp_path: Path, flag: str) -> None:
     ran = run("convert", DIGITS, tmp_path / "d.onnx", flag, "nosuch")
     assert f"{flag} nosuch: no tensor has this name; some names: image, probabilities, logits, features" in ran.err
 
@@ -179,12 +177,12 @@ def test_unknown_tensor_gets_names_to_choose_from(run: Run, tmp_path: Path, flag
         ({"inputs": 5}, "inputs are arrays by input name, a sequence of such mappings, or a path, not int"),
     ],
 )
-def test_argument_of_verify_of_a_wrong_type_is_named(options: dict[str, Any], text: str) -> None:
+def test_verify_names_arguments_of_wrong_type(options: dict[str, Any], text: str) -> None:
     with pytest.raises(TypeError, match=text):
         otp.verify(DIGITS, otp.convert(DIGITS), **options)
 
 
-def test_verify_reports_that_inputs_were_rounded() -> None:
+def test_verify_reports_rounded_inputs() -> None:
     model = EXAMPLES / "digits_float.tflite"
     conversion = otp.convert(model)
     image = np.linspace(0, 1, 64).reshape(1, 8, 8, 1)

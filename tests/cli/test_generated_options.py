@@ -1,4 +1,4 @@
-"""The dataclass of options is the one source of the command's options, the keywords, their checks and their documentation."""
+"""Test that command options, keywords, checks and documentation are generated from the options dataclass."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ids = {"ids": lambda value: getattr(value, "name", None)}
     ],
     **ids,
 )
-def test_every_field_is_an_option_with_its_flag_default_help_and_group(command: click.Command, option: Option) -> None:
+def test_each_field_is_a_command_option(command: click.Command, option: Option) -> None:
     (param,) = (one for one in command.params if one.name == option.name)
     assert isinstance(param, GroupedOption)
     assert param.opts == [option.flag]
@@ -45,7 +45,7 @@ def test_every_field_is_an_option_with_its_flag_default_help_and_group(command: 
         assert context.params[option.name] == option.default or not (context.params[option.name] or option.default)
 
 
-def test_help_lists_the_options_by_group(run: Run) -> None:
+def test_help_groups_options(run: Run) -> None:
     headings = re.findall(r"^(\w.*):$", run("convert", "--help").out, re.MULTILINE)
     assert headings == [
         "Common", "Shapes and parts", "Layout", "Quantization", "Verification", "Advanced", "Output",
@@ -53,7 +53,7 @@ def test_help_lists_the_options_by_group(run: Run) -> None:
 
 
 @pytest.mark.parametrize("option", CONVERT, **ids)
-def test_every_field_is_a_keyword_in_signature_help_and_page(option: Option) -> None:
+def test_each_field_is_a_documented_keyword(option: Option) -> None:
     parameter = inspect.signature(otp.convert).parameters[option.name]
     assert (parameter.default, parameter.annotation) == (option.default, option.type)
     assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
@@ -61,17 +61,17 @@ def test_every_field_is_a_keyword_in_signature_help_and_page(option: Option) -> 
     assert re.search(rf"^\| `{option.flag}\b.*?`<br>`{option.name}`: ", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 
 
-def test_the_page_of_the_command_is_generated() -> None:
+def test_command_page_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "python -m tools.command_page"
 
 
-def test_keywords_for_type_checkers_are_the_fields() -> None:
-    """A mapping may be None, too, for none is given."""
+def test_typed_keywords_match_the_fields() -> None:
+    """Mapping options may also be None."""
     wanted = {each.name: each.type | None if each.default == {} else each.type for each in CONVERT}
     assert get_type_hints(ConvertKeywords) == wanted
 
 
-def test_options_and_keywords_convert_alike_and_keywords_take_precedence() -> None:
+def test_keywords_override_equal_options() -> None:
     options = ConvertOptions(opset=15, dynamic_batch=True)
     one, two = otp.convert(DIGITS, options), otp.convert(DIGITS, opset=15, dynamic_batch=True)
     assert one.proto.SerializeToString() == two.proto.SerializeToString()
@@ -174,9 +174,7 @@ def test_incompatible_options_are_reported_with_a_remedy(options: dict[str, Any]
         (["m.tflite", "--verify", "--json"], "full"),
     ],
 )
-def test_the_value_of_verify_is_attached_so_that_the_model_may_follow(
-    arguments: list[str], verification: str | None
-) -> None:
+def test_verify_value_needs_an_equals_sign(arguments: list[str], verification: str | None) -> None:
     with convert.make_context("convert", arguments) as context:
         assert context.params["verify"] == verification
         assert context.params["model"] == Path("m.tflite")

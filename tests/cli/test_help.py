@@ -1,4 +1,4 @@
-"""Help of every command, which must not take long to print."""
+"""Test ``--help`` of every command, and that it is fast."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.helpers.command import Run
 COMMANDS = ("convert", "inspect", "verify", "report", "bench", "handlers", "conformance", "new-pack")
 
 
-def test_help_loads_nothing_heavy_and_is_quick() -> None:
+def test_help_imports_no_heavy_package() -> None:
     script = (
         "import sys\nfrom onnx_tflite_plugin.cli import cli\n"
         f"for name in {COMMANDS!r}:\n    cli.main([name, '--help'], standalone_mode=False)\n"

@@ -1,4 +1,4 @@
-"""A model that crashes LiteRT ends neither a command nor the other models of a folder."""
+"""Test that a crash in LiteRT stops neither the command nor other models of a folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's back
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
 run = LiteRT.run
 def die(self, inputs):
-    if "deadly" in self.entry.input_names:
+    if "crashing" in self.entry.input_names:
         {}
     return run(self, inputs)
 LiteRT.run = die
@@ -47,7 +47,7 @@ def command(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[
     return subprocess.run(run, capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.parametrize("name", ["deadly", "harmless"])
+@pytest.mark.parametrize("name", ["crashing", "harmless"])
 def test_crashing_model_is_not_written(tmp_path: Path, name: str) -> None:
     done = command(ABORTED, "convert", model(tmp_path / "a.tflite", name), "--verify")
     if name == "harmless":
@@ -59,8 +59,8 @@ def test_crashing_model_is_not_written(tmp_path: Path, name: str) -> None:
     assert not (tmp_path / "a.onnx").exists()
 
 
-def test_the_others_of_a_folder_are_converted(tmp_path: Path) -> None:
-    for number, name in enumerate(("x", "deadly", "x", "deadly", "x")):
+def test_crash_does_not_stop_other_models_of_a_folder(tmp_path: Path) -> None:
+    for number, name in enumerate(("x", "crashing", "x", "crashing", "x")):
         model(tmp_path / f"{number}.tflite", name)
     done = command(ABORTED, "convert", tmp_path, "--verify", "--json")
     assert done.returncode == 3, done.stderr
@@ -72,7 +72,7 @@ def test_the_others_of_a_folder_are_converted(tmp_path: Path) -> None:
 
 
 def test_crash_is_reported_with_its_signal(tmp_path: Path) -> None:
-    """Its kernel writes to any row that the indices of a sparse tensor name."""
+    """The kernel does not check the indices of a sparse tensor."""
     path, given = tmp_path / "sparse.tflite", tmp_path / "given.npz"
     path.write_bytes(change_fields("EMBEDDING_LOOKUP_SPARSE-MEAN,_5_operands_known_at_runtime,_rank_3"))
     places, sizes = np.full((6, 3), 2**24, np.int32), np.array([2, 3, 4], np.int32)
@@ -88,7 +88,7 @@ def test_crash_is_reported_with_its_signal(tmp_path: Path) -> None:
 def test_signals_are_forwarded_to_the_fork(tmp_path: Path, name: str, code: int) -> None:
     """Signals sent to the command only, as a shell's kill does."""
     interrupted = DEATH.format(f"os.kill(os.getppid(), signal.{name}); time.sleep(30)")
-    done = command(interrupted, "convert", model(tmp_path / "a.tflite", "deadly"), "--verify")
+    done = command(interrupted, "convert", model(tmp_path / "a.tflite", "crashing"), "--verify")
     assert done.returncode == code
     assert "Traceback" not in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["a.tflite"]
@@ -98,5 +98,5 @@ def test_signals_are_forwarded_to_the_fork(tmp_path: Path, name: str, code: int)
 def test_fork_ends_with_a_killed_command(tmp_path: Path) -> None:
     """Otherwise a reader of its output would wait for an endless loop."""
     killed = DEATH.format("os.kill(os.getppid(), signal.SIGKILL); time.sleep(50)")
-    done = command(killed, "convert", model(tmp_path / "a.tflite", "deadly"), "--verify")
+    done = command(killed, "convert", model(tmp_path / "a.tflite", "crashing"), "--verify")
     assert done.returncode == -9

@@ -1,4 +1,4 @@
-"""``--signature all``: one model where signatures differ in the number of tokens only, one each with the reason otherwise."""
+"""Test ``--signature all``: one model if signatures differ only in sequence length, otherwise one each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def written(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*.onnx"))
 
 
-def test_signatures_of_a_language_model_are_one_file(source: Path, run: Run) -> None:
+def test_joins_signatures_of_a_language_model(source: Path, run: Run) -> None:
     code, out, _ = run("convert", source, "--signature", "all", "--attention", "causal", "--verify")
     assert code == 0
     assert written(source.parent) == ["model.onnx"]
@@ -31,18 +31,18 @@ def test_signatures_of_a_language_model_are_one_file(source: Path, run: Run) -> 
     assert run("verify", source, source.with_suffix(".onnx"))[0] == 0
 
 
-def test_each_signature_is_a_file_if_asked_for(source: Path, run: Run) -> None:
+def test_signature_each_writes_one_file_per_signature(source: Path, run: Run) -> None:
     assert run("convert", source, "--signature", "each")[0] == 0
     assert written(source.parent) == ["model.decode.onnx", "model.prefill_5.onnx"]
 
 
-def test_the_report_has_the_number_of_tokens_of_each_signature(source: Path, run: Run) -> None:
+def test_report_has_the_sequence_length_of_each_signature(source: Path, run: Run) -> None:
     report = json.loads(run("convert", source, "--signature", "all", "--json").out)
     assert report["lengths"] == {"prefill_5": 5, "decode": 1}
     assert report["other_signatures"] == []
 
 
-def test_the_first_difference_of_other_signatures_is_told(tmp_path: Path, run: Run) -> None:
+def test_reports_why_signatures_cannot_be_joined(tmp_path: Path, run: Run) -> None:
     path = tmp_path / "m.tflite"
     path.write_bytes(model(signatures=2))
     code, out, _ = run("convert", path, "--signature", "all")
@@ -51,7 +51,7 @@ def test_the_first_difference_of_other_signatures_is_told(tmp_path: Path, run: R
     assert "the signatures are not one model: inputs of signatures" in " ".join(out.split())
 
 
-def test_scores_of_the_last_token_need_one_model(tmp_path: Path, run: Run) -> None:
+def test_logits_last_needs_joined_signatures(tmp_path: Path, run: Run) -> None:
     path = tmp_path / "m.tflite"
     path.write_bytes(model(signatures=2))
     code, _, err = run("convert", path, "--signature", "all", "--logits", "last")
@@ -60,6 +60,6 @@ def test_scores_of_the_last_token_need_one_model(tmp_path: Path, run: Run) -> No
     assert not written(tmp_path)
 
 
-def test_options_for_one_signature_make_one_file_each(source: Path, run: Run) -> None:
+def test_options_for_one_signature_prevent_joining(source: Path, run: Run) -> None:
     _, out, _ = run("convert", source, "--signature", "all", "--dynamic-batch")
     assert "--dynamic-batch is for one signature" in " ".join(out.split())

@@ -1,4 +1,4 @@
-"""Single lines and cells of command output, with none, one or several items."""
+"""Test formatting of single lines and table cells."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from onnx_tflite_plugin.cli.output import (
 
 
 @pytest.mark.parametrize(("exact", "when"), [(True, "always"), (False, "with --optimize speed")])
-def test_a_fusion_that_skips_a_rounding_runs_for_speed_alone(exact: bool, when: str) -> None:
+def test_inexact_fusion_is_listed_with_its_condition(exact: bool, when: str) -> None:
     assert handlers._when({"exact": exact}) == when
 
 
-def test_a_subgraph_is_listed_with_its_operators_and_if_it_is_called() -> None:
+def test_subgraph_line_has_operator_count_and_calls() -> None:
     graph = {"index": 2, "name": "body", "operators": 1, "called": True}
     assert inspect._subgraph(graph) == "2 'body': 1 operator"
     assert inspect._subgraph({**graph, "operators": 3, "called": False}) == "2 'body': 3 operators, never called"
@@ -46,7 +46,7 @@ def test_a_subgraph_is_listed_with_its_operators_and_if_it_is_called() -> None:
         (2_500_000_000, "2.5 GB"),
     ],
 )
-def test_sizes_have_three_digits_and_the_unit_that_fits(count: int, said: str) -> None:
+def test_file_sizes_have_three_digits_and_a_unit(count: int, said: str) -> None:
     assert format_size(count) == said
 
 
@@ -54,7 +54,7 @@ def test_sizes_have_three_digits_and_the_unit_that_fits(count: int, said: str) -
     ("seconds", "text"),
     [(0.126, "0.13 s"), (9.94, "9.94 s"), (9.96, "10 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (185, "3 min 5 s")],
 )
-def test_seconds_have_three_digits_at_most(seconds: float, text: str) -> None:
+def test_seconds_have_at_most_three_digits(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
 
 
@@ -74,7 +74,7 @@ def test_json_converts_numpy_values_and_uses_null_for_nan() -> None:
     assert _json_value(given) == {"3": 0.5, "a": [None, None, True], "b": [1, 2], "c": "x", "d": None}
 
 
-def test_a_page_is_written_with_the_report_that_is_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_reuses_the_given_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
     monkeypatch.setattr("onnx_tflite_plugin.page.gather.gather", lambda *models, **others: given.update(others))
     monkeypatch.setattr("onnx_tflite_plugin.page.html.html", lambda page: "<é>")

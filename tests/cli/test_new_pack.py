@@ -1,4 +1,4 @@
-"""new-pack: what it writes installs, and passes its own test and conformance as it is."""
+"""Test that packs written by ``new-pack`` install and pass their tests and conformance."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_packs_pass_their_own_tests_unmodified(tmp_path: Path) -> None:
     assert "warning" not in done
 
 
-def test_packs_of_each_kind_pass_their_tests_and_leave_nothing_untried(tmp_path: Path) -> None:
+def test_packs_of_each_kind_pass_and_cover_their_handlers(tmp_path: Path) -> None:
     folders, site = [tmp_path / f"pack-{like}" for like in KINDS], tmp_path / "site"
     for folder, (like, op) in zip(folders, KINDS.items(), strict=True):
         write_pack(folder, op, like)
@@ -77,7 +77,7 @@ def test_packs_of_each_kind_pass_their_tests_and_leave_nothing_untried(tmp_path:
 
 
 @pytest.mark.parametrize(("like", "passed"), [("target", 4), ("pass", 3)])
-def test_a_target_pack_passes_its_own_tests(tmp_path: Path, like: str, passed: int) -> None:
+def test_target_pack_passes_its_own_tests(tmp_path: Path, like: str, passed: int) -> None:
     folder, site = tmp_path / "npu-pack", tmp_path / "site"
     write_pack(folder, "my-npu", like)
     install_pack(folder, site)
@@ -99,7 +99,7 @@ def test_a_target_pack_passes_its_own_tests(tmp_path: Path, like: str, passed: i
         ("sum", "CUSTOM.One", "'sum' is not one of"),
     ],
 )
-def test_a_kind_says_what_it_takes(
+def test_error_on_a_wrong_kind_lists_supported_operators(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], like: str, op: str, text: str
 ) -> None:
     with pytest.raises(SystemExit) as left:
@@ -109,7 +109,7 @@ def test_a_kind_says_what_it_takes(
 
 
 @pytest.mark.parametrize(("name", "op"), [("sinh-ops", "CUSTOM.Sinh"), ("wrapped", "NEG")])
-def test_a_pack_passes_conformance(tmp_path: Path, name: str, op: str) -> None:
+def test_new_pack_passes_conformance(tmp_path: Path, name: str, op: str) -> None:
     folder, site = tmp_path / name, tmp_path / "site"
     write_pack(folder, op)
     install_pack(folder, site)
@@ -117,8 +117,8 @@ def test_a_pack_passes_conformance(tmp_path: Path, name: str, op: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_an_operator_of_the_schema_that_nobody_handles_gets_a_placeholder(tmp_path: Path) -> None:
-    """None may be left one day; until then one is as good as the other."""
+def test_unhandled_schema_operator_gets_a_placeholder(tmp_path: Path) -> None:
+    """Any unhandled operator will do; the test is skipped if none is left."""
     from onnx_tflite_plugin.host.offers import discover
     from onnx_tflite_plugin.source.options import operator_names
 
@@ -136,7 +136,7 @@ def test_an_operator_of_the_schema_that_nobody_handles_gets_a_placeholder(tmp_pa
     assert "remove ``reference``" in (folder / "pack" / "cases.py").read_text()
 
 
-def test_operators_are_added_to_a_pack_and_nothing_that_is_there_changes(tmp_path: Path) -> None:
+def test_adding_an_operator_keeps_existing_files(tmp_path: Path) -> None:
     folder, site = tmp_path / "grown", tmp_path / "site"
     write_pack(folder, "CUSTOM.vendor.Soft", "elementwise")
     settings = folder / "setup.cfg"
@@ -180,7 +180,7 @@ def test_operators_are_added_to_a_pack_and_nothing_that_is_there_changes(tmp_pat
         ("[metadata\n", "CUSTOM.Other", "cannot be read"),
     ],
 )
-def test_what_cannot_be_added_is_a_usage_error_and_nothing_is_written(
+def test_failed_addition_writes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: str, op: str, text: str | None
 ) -> None:
     (tmp_path / "mine").mkdir()
@@ -198,7 +198,7 @@ def test_what_cannot_be_added_is_a_usage_error_and_nothing_is_written(
         assert (tmp_path / "mine" / "other.py").exists()
 
 
-def test_a_pack_requires_the_version_it_is_written_to(tmp_path: Path) -> None:
+def test_new_pack_requires_the_current_version(tmp_path: Path) -> None:
     write_pack(tmp_path / "pack", "CUSTOM.Sinh")
     config = ConfigParser()
     config.read(tmp_path / "pack" / "setup.cfg", encoding="utf-8")
@@ -208,7 +208,7 @@ def test_a_pack_requires_the_version_it_is_written_to(tmp_path: Path) -> None:
     assert unmet((requirement,), "9.0.0")
 
 
-def test_odd_names_are_percent_encoded_and_survive(tmp_path: Path) -> None:
+def test_unusual_names_are_percent_encoded(tmp_path: Path) -> None:
     folder = tmp_path / "odd"
     write_pack(folder, ODD)
     (entry,) = install_pack(folder, tmp_path / "site").select(group="onnx_tflite_plugin.handlers")
@@ -232,7 +232,7 @@ def test_odd_names_are_percent_encoded_and_survive(tmp_path: Path) -> None:
         ("fine", "CUSTOM.Flex*", "is a family of operators, which a pack claims with the hook `claim`"),
     ],
 )
-def test_what_cannot_be_written_is_a_usage_error(
+def test_invalid_pack_is_a_usage_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, op: str, text: str
 ) -> None:
     (tmp_path / "taken").mkdir()
@@ -245,7 +245,7 @@ def test_what_cannot_be_written_is_a_usage_error(
     assert (tmp_path / "taken" / "file").read_text() == "mine"
 
 
-def test_a_pack_gets_the_name_that_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_name_option_sets_the_distribution_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, site = tmp_path / "here", tmp_path / "site"
     cli.main(["new-pack", str(folder), "--op", "CUSTOM.Sinh", "--name", "Vendor.Ops"], "otp", standalone_mode=False)
     assert "conformance --pack Vendor.Ops" in capsys.readouterr().out
@@ -261,7 +261,7 @@ def test_a_pack_gets_the_name_that_is_asked_for(tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize(("name", "text"), [("my pack", "letters, digits and . _ - only"), ("numpy", "with --name")])
-def test_a_name_that_cannot_be_used_is_a_usage_error(
+def test_invalid_pack_name_is_a_usage_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str
 ) -> None:
     with pytest.raises(SystemExit) as left:
@@ -271,7 +271,7 @@ def test_a_name_that_cannot_be_used_is_a_usage_error(
     assert not (tmp_path / "pack").exists()
 
 
-def test_what_is_written_is_clean_python(tmp_path: Path) -> None:
+def test_new_pack_compiles_and_has_no_placeholders(tmp_path: Path) -> None:
     odd = [("", op) for op in ("CUSTOM.Sinh", "NEG", 'CUSTOM.quote"s\\and\nlines', "CUSTOM.int")]
     for name, (like, op) in enumerate([*odd, *KINDS.items()]):
         folder = tmp_path / f"pack-{name}"

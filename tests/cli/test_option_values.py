@@ -1,4 +1,4 @@
-"""Values of command options: sizes, verification data, paths, names."""
+"""Test values of command options: dimensions, verification data, paths and names."""
 
 from __future__ import annotations
 
@@ -42,35 +42,35 @@ def neg_path(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("text", "sizes"), [("1,224,3", (1, 224, 3)), (" N , 5", ("N", 5)), ("batch_1", ("batch_1",)), ("0", (0,))]
 )
-def test_sizes_are_numbers_or_names(text: str, sizes: tuple[int | str, ...]) -> None:
+def test_dimensions_are_numbers_or_names(text: str, sizes: tuple[int | str, ...]) -> None:
     assert _parse_sizes(text) == sizes
 
 
 @pytest.mark.parametrize("text", ["", "1,", "-1", "1.5", "a b", "1,?"])
-def test_invalid_sizes_are_refused(text: str) -> None:
+def test_rejects_invalid_dimensions(text: str) -> None:
     read: Any = pair_callback("NAME=N,224", _parse_sizes)
     with pytest.raises(click.BadParameter, match="is not of the form NAME=N,224"):
         read(None, None, [f"x={text}"])
 
 
-def test_names_of_tensors_are_given_apart_or_with_commas() -> None:
+def test_tensor_names_may_be_separated_by_commas() -> None:
     ctx: Any = None
     assert _split_names(ctx, ctx, ["a,b", ",c", ""]) == ("a", "b", "c")
 
 
 @pytest.mark.parametrize("text", ["1", "1:", ":1", "2:1", "nan:1", "a:b"])
-def test_invalid_ranges_are_refused(text: str) -> None:
+def test_rejects_invalid_ranges(text: str) -> None:
     read: Any = pair_callback("NAME=LOW:HIGH", _parse_range)
     with pytest.raises(click.BadParameter, match="is not of the form NAME=LOW:HIGH"):
         read(None, None, [f"x={text}"])
 
 
 @pytest.mark.parametrize(("text", "span"), [("-1:1", (-1, 1)), ("0.5:0.5", (0.5, 0.5)), ("-1e3:-1", (-1000, -1))])
-def test_a_range_is_two_numbers_of_which_the_first_is_no_greater(text: str, span: tuple[float, float]) -> None:
+def test_parses_ranges(text: str, span: tuple[float, float]) -> None:
     assert _parse_range(text) == span
 
 
-def test_pairs_are_cut_at_the_last_equals_sign_and_given_once() -> None:
+def test_pairs_split_at_the_last_equals_sign_and_are_unique() -> None:
     read: Any = pair_callback("NAME=N", int)
     assert read(None, None, ["a=b=1", "c=2"]) == {"a=b": 1, "c": 2}
     for wrong in ("a=", "=1", "a", "a=b"):
@@ -85,7 +85,7 @@ def test_pairs_are_cut_at_the_last_equals_sign_and_given_once() -> None:
 # --- a conversion -----------------------------------------------------------------------------
 
 
-def test_a_named_size_is_left_open_under_its_name_and_a_number_fixed(run: Run, neg_path: Path) -> None:
+def test_names_give_dynamic_and_numbers_fixed_dimensions(run: Run, neg_path: Path) -> None:
     assert run("convert", neg_path, "--input-shape", "x=N,5").code == 0
     (x,) = onnx.load(neg_path.with_suffix(".onnx")).graph.input
     n, five = x.type.tensor_type.shape.dim
@@ -96,15 +96,13 @@ def test_a_named_size_is_left_open_under_its_name_and_a_number_fixed(run: Run, n
     ("options", "runs"),
     [([], None), (["--verify"], 3), (["--runs", 2], 2), (["--seed", 0], 3), (["--range", "x=0:1"], 3)],
 )
-def test_options_about_data_imply_verification(
-    run: Run, neg_path: Path, options: list[object], runs: int | None
-) -> None:
+def test_data_options_imply_verification(run: Run, neg_path: Path, options: list[object], runs: int | None) -> None:
     reported = json.loads(run("convert", neg_path, "--json", *options).out)
     assert (reported["verification"] or {}).get("runs") == runs
     assert 0 <= reported["seconds"] < 60
 
 
-def test_given_data_and_a_tolerance_reach_the_verification(run: Run, neg_path: Path, tmp_path: Path) -> None:
+def test_inputs_and_tolerance_reach_verification(run: Run, neg_path: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "in.npz", x=np.ones((2, 3), np.float32))
     reported = json.loads(run("convert", neg_path, "--json", "--inputs", tmp_path / "in.npz", "--tolerance", 0.25).out)
     assert reported["verification"]["runs"] == 1
@@ -114,7 +112,7 @@ def test_given_data_and_a_tolerance_reach_the_verification(run: Run, neg_path: P
 # --- where models come from and go ------------------------------------------------------------
 
 
-def test_a_model_goes_beside_its_source_or_where_it_is_told(neg_path: Path, tmp_path: Path) -> None:
+def test_output_path_defaults_to_the_source_folder(neg_path: Path, tmp_path: Path) -> None:
     beside = Job(str(neg_path), neg_path, neg_path.with_suffix(".onnx"), "key")
     assert jobs(neg_path, None, "key") == ([beside], True)
     (folder := tmp_path / "folder").mkdir()
@@ -154,7 +152,7 @@ def bundle(path: Path, name: str) -> Path:
     return path
 
 
-def test_the_models_of_a_bundle_go_into_a_folder_that_is_no_file(tmp_path: Path) -> None:
+def test_bundle_needs_a_folder_as_output(tmp_path: Path) -> None:
     for source, output in (
         (bundle(tmp_path / "bundle", "a.tflite"), None),
         (bundle(tmp_path / "b.task", "a.tflite"), tmp_path / "bundle"),
@@ -175,9 +173,7 @@ class Piped(io.BytesIO):
         self.isatty = lambda: terminal  # type: ignore[method-assign]
 
 
-def test_stdin_holds_one_model_and_is_no_terminal(
-    neg_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rejects_a_bundle_or_terminal_as_stdin(neg_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packed = bundle(tmp_path / "b.task", "a.tflite").read_bytes()
     monkeypatch.setattr(sys, "stdin", Piped(packed))
     with pytest.raises(UsageProblem, match="stdin holds a bundle of models; give the name of its file"):
@@ -220,7 +216,7 @@ def test_signature_all_writes_one_file_per_signature(
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
-def test_paths_are_refused_with_what_is_there_instead(neg_path: Path, tmp_path: Path) -> None:
+def test_rejects_paths_that_are_not_regular_files(neg_path: Path, tmp_path: Path) -> None:
     os.mkfifo(pipe := tmp_path / "pipe")
     for path, text in (
         (tmp_path, "is a directory, not a file"),

@@ -1,4 +1,4 @@
-"""Columns, broken lines and streams: what reaches stdout and stderr, and in which form."""
+"""Test tables, line wrapping, streams and the progress spinner."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def printed_lines(capsys: pytest.CaptureFixture[str], *rows: tuple[object, ...])
     return capsys.readouterr().out.splitlines()
 
 
-def test_numbers_are_aligned_to_the_right_and_names_to_the_left(capsys: pytest.CaptureFixture[str]) -> None:
+def test_aligns_numbers_right_and_names_left(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed_lines(capsys, ("x\ty", 5), ("abcdefgh", 1000)) == [
         "a name       n",
         r"x\ty         5",
@@ -38,9 +38,7 @@ def test_numbers_are_aligned_to_the_right_and_names_to_the_left(capsys: pytest.C
     ]
 
 
-def test_at_a_terminal_a_row_is_as_high_as_its_highest_cell(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wraps_table_cells_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "20")
@@ -49,11 +47,11 @@ def test_at_a_terminal_a_row_is_as_high_as_its_highest_cell(
     assert lines == ["twelve words or    5", "more", "x                  7"]
 
 
-def test_elsewhere_a_row_is_one_line_whatever_its_length(capsys: pytest.CaptureFixture[str]) -> None:
+def test_does_not_wrap_rows_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed_lines(capsys, ("word " * 50, 5))[1] == f"{'word ' * 50}  5"
 
 
-def test_lines_are_filled_to_the_last_column_with_a_hanging_indent() -> None:
+def test_wraps_lines_with_a_hanging_indent() -> None:
     assert _wrap_line("abc de fgh", 10) == ["abc de fgh"]
     assert _wrap_line("abc de fgh", 9) == ["abc de", "  fgh"]
     assert _wrap_line("", 5) == [""]
@@ -65,14 +63,12 @@ def test_lines_are_filled_to_the_last_column_with_a_hanging_indent() -> None:
     assert _wrap_line("a sum of 12 TERMS", 13) == ["a sum of", "  12 TERMS"]
 
 
-def test_a_label_stands_in_a_column_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_labels_have_their_own_column(capsys: pytest.CaptureFixture[str]) -> None:
     print_rows([Row("inputs", ["x\x1b", ""]), Row("target", ["y"])])
     assert capsys.readouterr().out == f"{'inputs':12} x\\x1b\n\n{'target':12} y\n"
 
 
-def test_at_a_terminal_lines_reach_to_its_last_column(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_use_the_full_terminal_width(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "20")
     print_rows([Row("inputs", ["abc def ghi", "x y"]), Row("run it", ["abc def ghi"], code=True)])
@@ -81,14 +77,14 @@ def test_at_a_terminal_lines_reach_to_its_last_column(
     ]  # fmt: skip
 
 
-def test_what_would_be_left_out_by_one_line_or_kind_is_shown() -> None:
+def test_does_not_truncate_a_single_item() -> None:
     assert format_counts([("a", 3), ("b", 2)], 1) == "3 a, 2 b"
     assert format_counts([]) == ""
     assert format_size(999_500) == "1 MB"
     assert format_size(999_500_000) == "1 GB"
 
 
-def test_a_block_stands_beside_its_label_and_what_follows_is_set_in(capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_block_indents_further_lines(capsys: pytest.CaptureFixture[str]) -> None:
     print_error("error", ["one", "two", "  three\n"])
     assert capsys.readouterr() == ("", "error: one\n  two\n    three\\n\n")
 
@@ -96,7 +92,7 @@ def test_a_block_stands_beside_its_label_and_what_follows_is_set_in(capsys: pyte
 # --- streams ----------------------------------------------------------------------------------
 
 
-APART = """
+REDIRECT_SCRIPT = """
 import ctypes
 import sys
 from onnx_tflite_plugin.cli.output import redirect_stdout_to_stderr
@@ -121,7 +117,7 @@ print("after")
 @pytest.mark.parametrize("fails", [False, True])
 def test_stdout_of_python_and_c_is_redirected_to_stderr(fails: bool) -> None:
     """Both buffer what they print."""
-    command = [sys.executable, "-c", APART, *(["fail"] if fails else [])]
+    command = [sys.executable, "-c", REDIRECT_SCRIPT, *(["fail"] if fails else [])]
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=buffered)
     assert sorted(done.stdout.splitlines()) == ["after", "before", "c after"]

@@ -1,4 +1,4 @@
-"""Outputs of one run: none shares a path with another or with an input, and messages state what was written."""
+"""Test output paths: collisions with other outputs and inputs are errors, and notes list written files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("names", [("x/m.tflite", "x_m.tflite"), ("x_m.tflite", "../x/m.tflite"), ("m.tflite", "m")])
-def test_two_members_of_a_bundle_with_one_output_are_refused(run: Run, tmp_path: Path, names: tuple[str, str]) -> None:
+def test_rejects_bundle_members_with_equal_output(run: Run, tmp_path: Path, names: tuple[str, str]) -> None:
     bundle(tmp_path / "b.task", "other.tflite", *names)
     code, _, err = run("convert", tmp_path / "b.task")
     assert code == 2
@@ -64,7 +64,7 @@ def test_two_members_of_a_bundle_with_one_output_are_refused(run: Run, tmp_path:
     assert files(tmp_path) == ["b.task"]
 
 
-def test_two_signatures_with_one_output_are_refused(run: Run, tmp_path: Path) -> None:
+def test_rejects_signatures_with_equal_output(run: Run, tmp_path: Path) -> None:
     (path := tmp_path / "m.tflite").write_bytes(model("NEG", "a b", "c", "a_b"))
     code, _, err = run("convert", path, "--signature", "all")
     assert code == 2
@@ -73,7 +73,7 @@ def test_two_signatures_with_one_output_are_refused(run: Run, tmp_path: Path) ->
     assert files(tmp_path) == ["m.tflite"]
 
 
-def test_a_signature_and_another_model_of_a_folder_share_no_output(run: Run, tmp_path: Path) -> None:
+def test_rejects_a_signature_and_a_model_with_equal_output(run: Run, tmp_path: Path) -> None:
     (tmp_path / "m.tflite").write_bytes(model("NEG", "a", "b"))
     (tmp_path / "m.a.tflite").write_bytes(model())
     code, _, err = run("convert", tmp_path, "--signature", "all")
@@ -92,7 +92,7 @@ SPELLINGS: dict[str, Callable[[Path], Path]] = {
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_the_model_and_the_report_share_no_path(
+def test_rejects_equal_paths_of_model_and_report(
     run: Run, source: Path, spelling: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(source.parent)
@@ -109,10 +109,10 @@ def test_the_model_and_the_report_share_no_path(
 
 @pytest.mark.parametrize("folds", [False, True])
 @pytest.mark.parametrize("names", [("a", "A"), (unicodedata.normalize("NFC", "é"), unicodedata.normalize("NFD", "é"))])
-def test_names_that_differ_in_case_collide_where_the_file_system_says_so(
+def test_names_collide_on_case_insensitive_file_systems(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str], folds: bool
 ) -> None:
-    """Also in folders that are still to be made."""
+    """This includes folders that do not exist yet."""
     monkeypatch.setattr(planned, "_is_alias", lambda folder, name, alias: folds)
     for paths in ([tmp_path / f"{name}.onnx" for name in names], [tmp_path / name / "m.onnx" for name in names]):
         run = Outputs()
@@ -126,15 +126,15 @@ def test_names_that_differ_in_case_collide_where_the_file_system_says_so(
             run.write(paths[1], "two", "rename it")
 
 
-def test_this_file_system_is_asked_whether_it_tells_case_apart(tmp_path: Path) -> None:
+def test_detects_case_sensitivity_of_the_file_system(tmp_path: Path) -> None:
     (tmp_path / "case").touch()
     assert planned._is_alias(tmp_path, "a.onnx", "A.onnx") is (tmp_path / "CASE").exists()
     assert planned._is_alias(tmp_path, "a.onnx", "a.onnx")
     assert files(tmp_path) == ["case"]
 
 
-def test_outputs_that_were_one_file_by_hard_links_are_two(run: Run, source: Path) -> None:
-    """Replacing one of the names leaves the other."""
+def test_hard_linked_outputs_are_replaced_separately(run: Run, source: Path) -> None:
+    """Replacing one link keeps the other."""
     (source.parent / "n.tflite").write_bytes(model("EXP"))
     (source.parent / "m.onnx").write_bytes(b"older")
     os.link(source.parent / "m.onnx", source.parent / "n.onnx")
@@ -146,7 +146,7 @@ def test_outputs_that_were_one_file_by_hard_links_are_two(run: Run, source: Path
 
 
 @pytest.mark.parametrize("link", [os.symlink, os.link])
-def test_no_output_replaces_the_model(run: Run, source: Path, link: Callable[[Path, Path], None]) -> None:
+def test_rejects_an_output_that_replaces_the_model(run: Run, source: Path, link: Callable[[Path, Path], None]) -> None:
     link(source, alias := source.parent / "alias.html")
     for arguments in ([source, alias], [source, source], [alias, source], [source, "--report", alias]):
         code, _, err = run("convert", *arguments)
@@ -155,7 +155,7 @@ def test_no_output_replaces_the_model(run: Run, source: Path, link: Callable[[Pa
     assert source.read_bytes() == model()
 
 
-def test_no_output_of_a_folder_replaces_a_model_of_it(run: Run, tmp_path: Path) -> None:
+def test_rejects_an_output_that_replaces_another_model(run: Run, tmp_path: Path) -> None:
     (tmp_path / "a.tflite").write_bytes(model())
     (tmp_path / "b.tflite").write_bytes(model("EXP"))
     (tmp_path / "b.onnx").symlink_to(tmp_path / "a.tflite")
@@ -165,7 +165,7 @@ def test_no_output_of_a_folder_replaces_a_model_of_it(run: Run, tmp_path: Path) 
     assert not (tmp_path / "a.onnx").exists()
 
 
-def test_no_output_replaces_the_data_of_a_verification(run: Run, source: Path) -> None:
+def test_rejects_an_output_that_replaces_input_data(run: Run, source: Path) -> None:
     np.savez(data := source.parent / "data.npz", x=np.ones((2, 3), np.float32))
     before = data.read_bytes()
     code, _, err = run("convert", source, data, "--inputs", data)
@@ -173,7 +173,7 @@ def test_no_output_replaces_the_data_of_a_verification(run: Run, source: Path) -
     assert "is the data of --inputs; name another file to write" in err
 
 
-def test_a_report_replaces_none_of_both_models(run: Run, source: Path) -> None:
+def test_rejects_a_report_that_replaces_a_model(run: Run, source: Path) -> None:
     assert run("convert", source).code == 0
     for name, what in (("m.tflite", "the TFLite model"), ("m.onnx", "the ONNX model")):
         (page := source.parent / "page.html").symlink_to(source.parent / name)
@@ -184,7 +184,7 @@ def test_a_report_replaces_none_of_both_models(run: Run, source: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["part.tflite", "part.onnx"])
-def test_the_part_that_bisect_writes_replaces_no_input(run: Run, source: Path, name: str) -> None:
+def test_rejects_a_bisect_output_that_replaces_an_input(run: Run, source: Path, name: str) -> None:
     assert run("convert", source).code == 0
     source.with_suffix(Path(name).suffix).rename(source.parent / name)
     paths = [source.parent / "part.tflite", source.with_suffix(".onnx")]
@@ -198,7 +198,7 @@ def test_the_part_that_bisect_writes_replaces_no_input(run: Run, source: Path, n
 # --- what messages say ------------------------------------------------------------------------
 
 
-def test_a_note_states_what_was_written(tmp_path: Path) -> None:
+def test_note_lists_written_files(tmp_path: Path) -> None:
     (old := tmp_path / "old").write_bytes(b"old")
     run = Outputs()
     assert run.note() == "nothing was written"
@@ -220,7 +220,7 @@ LIMIT = 100_000  # bytes of a file, more than the model and less than the page
 
 
 def run_with_full_disk(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run a command that cannot write large files, as where the disk is full."""
+    """Run a command that cannot write large files, as with a full disk."""
     resource = pytest.importorskip("resource")
 
     def limit() -> None:
@@ -232,22 +232,22 @@ def run_with_full_disk(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("older", [False, True])
-def test_a_report_that_cannot_be_written_leaves_the_model_and_says_so(source: Path, older: bool) -> None:
+def test_failed_report_keeps_the_model(source: Path, older: bool) -> None:
     output, page = source.with_suffix(".onnx"), source.with_suffix(".html")
     if older:
         page.write_bytes(b"older")
-    said = f"existing {page} left unchanged" if older else f"{page} was not written"
+    expected = f"existing {page} left unchanged" if older else f"{page} was not written"
     ran = run_with_full_disk("convert", source, "--report", page)
     assert ran.returncode == 2
-    assert ran.stderr.splitlines() == [f"error: {page}: File too large", f"  {output} was written; {said}"]
+    assert ran.stderr.splitlines() == [f"error: {page}: File too large", f"  {output} was written; {expected}"]
     ran = run_with_full_disk("report", source, output, page)
     assert ran.returncode == 2
-    assert ran.stderr.splitlines() == [f"error: {page}: File too large", f"  {said}"]
+    assert ran.stderr.splitlines() == [f"error: {page}: File too large", f"  {expected}"]
     assert files(source.parent) == [*(["m.html"] if older else []), "m.onnx", "m.tflite"]
     assert not older or page.read_bytes() == b"older"
 
 
-def test_the_table_shows_the_files_of_all_signatures(run: Run, tmp_path: Path) -> None:
+def test_table_lists_files_of_all_signatures(run: Run, tmp_path: Path) -> None:
     (path := tmp_path / "m.tflite").write_bytes(model("NEG", "add", "other"))
     out = run("convert", path, tmp_path / "sig", "--signature", "all").out
     assert [line.split()[5:7] for line in out.splitlines()[1:3]] == [
@@ -256,7 +256,7 @@ def test_the_table_shows_the_files_of_all_signatures(run: Run, tmp_path: Path) -
     ]
 
 
-def test_the_table_shows_files_below_the_folder_that_holds_them(run: Run, tmp_path: Path) -> None:
+def test_table_has_paths_relative_to_the_output_folder(run: Run, tmp_path: Path) -> None:
     (tmp_path / "in" / "inner").mkdir(parents=True)
     for name in ("a.tflite", "inner/b.tflite"):
         (tmp_path / "in" / name).write_bytes(model())
@@ -267,7 +267,7 @@ def test_the_table_shows_files_below_the_folder_that_holds_them(run: Run, tmp_pa
 # --- files that are no TFLite models ----------------------------------------------------------
 
 
-def test_an_onnx_model_given_as_the_source_is_told_to_be_one(run: Run, source: Path) -> None:
+def test_error_describes_an_onnx_source(run: Run, source: Path) -> None:
     assert run("convert", source).code == 0
     for command in (["convert"], ["inspect"]):
         code, _, err = run(*command, source.with_suffix(".onnx"))
@@ -299,10 +299,10 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize(("content", "said"), KINDS, ids=range(len(KINDS)))
-def test_a_file_of_another_format_is_described(content: bytes, said: str) -> None:
+@pytest.mark.parametrize(("content", "expected"), KINDS, ids=range(len(KINDS)))
+def test_describes_files_of_other_formats(content: bytes, expected: str) -> None:
     found = formats.describe_format(Content(content))
-    assert found.startswith(said) if said else not found
+    assert found.startswith(expected) if expected else not found
 
 
 ARCHIVES = [
@@ -315,21 +315,21 @@ ARCHIVES = [
 ]
 
 
-@pytest.mark.parametrize(("names", "said"), ARCHIVES)
-def test_an_archive_without_a_model_is_described(run: Run, tmp_path: Path, names: list[str], said: str) -> None:
+@pytest.mark.parametrize(("names", "expected"), ARCHIVES)
+def test_describes_an_archive_without_a_model(run: Run, tmp_path: Path, names: list[str], expected: str) -> None:
     path = tmp_path / "file.zip"
     with zipfile.ZipFile(path, "w") as archive:
         for name in names:
             archive.writestr(name, b"")
     code, _, err = run("convert", path)
     assert code == 2
-    assert f"{path} is not a TFLite model: {said}" in err
+    assert f"{path} is not a TFLite model: {expected}" in err
     out = run("inspect", path).out
     assert "no TFLite model" in out
-    assert said in out
+    assert expected in out
 
 
-def test_a_bundle_of_other_files_is_told_to_hold_no_model(run: Run, tmp_path: Path) -> None:
+def test_bundle_without_a_model_is_an_error(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "b.task"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("words.txt", b"x")
@@ -337,7 +337,7 @@ def test_a_bundle_of_other_files_is_told_to_hold_no_model(run: Run, tmp_path: Pa
     assert "is a bundle without a TFLite model; inspect lists what it holds" in run("convert", path).err
 
 
-def test_a_saved_model_folder_is_told_to_be_one(run: Run, tmp_path: Path) -> None:
+def test_describes_a_saved_model_folder(run: Run, tmp_path: Path) -> None:
     (tmp_path / "saved_model.pb").touch()
     code, _, err = run("convert", tmp_path)
     assert code == 2
@@ -347,12 +347,12 @@ def test_a_saved_model_folder_is_told_to_be_one(run: Run, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("name", "file"), [("con.tflite", "_con.onnx"), ("aux", "_aux.onnx"), ("console", "console.onnx")]
 )
-def test_members_get_no_name_that_windows_keeps_for_a_device(run: Run, tmp_path: Path, name: str, file: str) -> None:
+def test_avoids_windows_device_names(run: Run, tmp_path: Path, name: str, file: str) -> None:
     assert run("convert", bundle(tmp_path / "b.task", name)).code == 0
     assert files(tmp_path / "b") == [file]
 
 
-def test_a_piped_model_may_go_where_an_older_one_is(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_piped_model_may_replace_an_earlier_output(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Piped:
         buffer = io.BytesIO(model())
         isatty = staticmethod(lambda: False)
@@ -362,8 +362,8 @@ def test_a_piped_model_may_go_where_an_older_one_is(run: Run, tmp_path: Path, mo
     assert run("convert", "-", tmp_path / "m.onnx").code == 0
 
 
-def test_a_second_model_is_not_replaced_by_the_conversion_of_the_first(run: Run, tmp_path: Path) -> None:
-    """A shell expands ``convert *.tflite`` to two arguments where a folder holds two models."""
+def test_rejects_a_tflite_model_as_output(run: Run, tmp_path: Path) -> None:
+    """In a folder of two models, a shell expands ``convert *.tflite`` to two arguments."""
     (first := tmp_path / "a.tflite").write_bytes(model())
     for name in ("b.tflite", "b.LITE", "b.bin"):
         (second := tmp_path / name).write_bytes(model("EXP"))

@@ -1,4 +1,4 @@
-"""Commands that packs add."""
+"""Test commands added by packs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def greet(name: str) -> None:
 @click.command()
 @click.argument("path")
 def fail(path: str) -> None:
-    """Raise an exception that no command expects, or that of a missing file."""
+    """Raise an unexpected exception, or open a missing file."""
     if path:
         open(path)  # noqa: SIM115
     raise ZeroDivisionError("nothing to divide by")
@@ -31,7 +31,7 @@ def fail(path: str) -> None:
 
 @click.command()
 def end() -> None:
-    """End with an exit status of its own."""
+    """Exit with a custom code."""
     sys.exit(7)
 
 
@@ -50,13 +50,13 @@ def offer(name: str, value: str, pack: str = "pack") -> PackCommand:
     return PackCommand(name, pack, EntryPoint(name, value, GROUP))
 
 
-def test_a_command_of_a_pack_runs_and_is_listed(run: Run, offered: list[PackCommand]) -> None:
+def test_pack_command_runs_and_is_listed(run: Run, offered: list[PackCommand]) -> None:
     offered.append(offer("greet", f"{HERE}:greet"))
     assert run("greet", "you") == (0, "hello you\n", "")
     assert "greet" in run("--help")[1]
 
 
-def test_a_built_in_command_keeps_its_name(run: Run, offered: list[PackCommand]) -> None:
+def test_pack_command_cannot_replace_a_built_in_one(run: Run, offered: list[PackCommand]) -> None:
     offered.append(offer("inspect", f"{HERE}:greet"))
     assert "hello" not in run("inspect", "--help")[1]
 
@@ -69,7 +69,7 @@ def test_a_built_in_command_keeps_its_name(run: Run, offered: list[PackCommand])
         (f"{HERE}:something", "str, not a click.Command"),
     ],
 )
-def test_a_command_that_cannot_be_used_names_its_pack(
+def test_error_of_an_unusable_command_names_its_pack(
     run: Run, offered: list[PackCommand], value: str, reason: str
 ) -> None:
     offered.append(offer("broken", value))
@@ -80,21 +80,21 @@ def test_a_command_that_cannot_be_used_names_its_pack(
     assert run("--help")[0] == 0
 
 
-def test_a_command_of_a_pack_for_another_version_is_refused(run: Run, offered: list[PackCommand]) -> None:
+def test_rejects_a_command_of_an_incompatible_pack(run: Run, offered: list[PackCommand]) -> None:
     offered.append(offer("greet", f"{HERE}:greet")._replace(requirements=("onnx-tflite-plugin~=9.1.0",)))
     code, _, err = run("greet", "you")
     assert code == 1
     assert "pack is made for onnx-tflite-plugin ~=9.1.0, this is " in err
 
 
-def test_two_packs_with_one_command_are_a_usage_error(run: Run, offered: list[PackCommand]) -> None:
+def test_duplicate_command_is_a_usage_error(run: Run, offered: list[PackCommand]) -> None:
     offered += [offer("greet", f"{HERE}:greet", pack) for pack in ("one", "two")]
     code, _, err = run("greet", "you")
     assert code == 2
     assert "one and two each have a command 'greet'" in err
 
 
-def test_an_exception_in_a_command_is_attributed_to_its_pack(run: Run, offered: list[PackCommand]) -> None:
+def test_attributes_an_exception_to_the_pack_of_a_command(run: Run, offered: list[PackCommand]) -> None:
     offered.append(offer("fail", f"{HERE}:fail"))
     code, _, err = run("fail", "")
     assert code == 1
@@ -104,15 +104,13 @@ def test_an_exception_in_a_command_is_attributed_to_its_pack(run: Run, offered: 
     assert "internal error" not in err
 
 
-def test_a_missing_file_is_reported_by_a_command_of_a_pack_as_by_a_built_in_one(
-    run: Run, offered: list[PackCommand]
-) -> None:
+def test_missing_file_in_a_pack_command_is_a_usage_error(run: Run, offered: list[PackCommand]) -> None:
     offered.append(offer("fail", f"{HERE}:fail"))
     code, _, err = run("fail", "no_such_file")
     assert code == 2
     assert "no_such_file: No such file or directory" in err
 
 
-def test_the_exit_status_of_a_command_of_a_pack_is_kept(run: Run, offered: list[PackCommand]) -> None:
+def test_keeps_the_exit_code_of_a_pack_command(run: Run, offered: list[PackCommand]) -> None:
     offered.append(offer("end", f"{HERE}:end"))
     assert run("end") == (7, "", "")

@@ -1,4 +1,4 @@
-"""Names and texts of a new pack, and where an entry point goes in one that exists."""
+"""Test names and texts of a new pack, and how entry points are added to an existing one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GROUP = "onnx_tflite_plugin.handlers"
 
 
 @pytest.mark.parametrize("text", ["plain", 'a "quote"', "back\\slash", "it's", "new\nline", "", "žluť"])
-def test_a_text_is_a_literal_in_double_quotes_where_it_needs_no_escape(text: str) -> None:
+def test_literals_use_double_quotes_unless_escaped(text: str) -> None:
     written = literal(text)
     assert ast.literal_eval(written) == text
     assert "\n" not in written
@@ -44,7 +44,7 @@ def test_a_text_is_a_literal_in_double_quotes_where_it_needs_no_escape(text: str
         ("y" * 50, "y" * 40),
     ],
 )
-def test_an_identifier_is_one_that_nothing_else_is_called(text: str, name: str) -> None:
+def test_identifiers_are_valid_and_not_reserved(text: str, name: str) -> None:
     assert identifier(text, "p") == name
 
 
@@ -56,7 +56,7 @@ def test_an_identifier_is_one_that_nothing_else_is_called(text: str, name: str) 
         ("claim", "CUSTOM.x*", ("CUSTOM.x", "CUSTOM.*x*", "X*", "CUSTOM.*x")),
     ],
 )
-def test_each_kind_takes_its_operators_alone(like: str, taken: str, refused: tuple[str, ...]) -> None:
+def test_each_kind_accepts_only_its_operators(like: str, taken: str, refused: tuple[str, ...]) -> None:
     check_kind(taken, like)
     for code in refused:
         with pytest.raises(UsageProblem, match=f"--like {like} takes {KINDS[like].wanted[:9]}"):
@@ -67,12 +67,12 @@ def test_each_kind_takes_its_operators_alone(like: str, taken: str, refused: tup
     ("code", "kind"),
     [("CUSTOM.x", "elementwise"), ("COMPOSITE.x", "reference"), ("ADD", "wrapped")],
 )
-def test_what_a_pack_begins_as_follows_from_its_operator(code: str, kind: str) -> None:
+def test_kind_of_a_pack_follows_from_its_operator(code: str, kind: str) -> None:
     assert _kind(code) == kind
 
 
 @pytest.mark.parametrize("folder", ["---", "é"])
-def test_a_folder_without_a_letter_is_still_a_distribution(tmp_path: Path, folder: str) -> None:
+def test_distribution_name_defaults_to_op_pack(tmp_path: Path, folder: str) -> None:
     assert _distribution(tmp_path / folder, None) == "op-pack"
     assert _distribution(tmp_path / "My_Ops 2", None) == "my-ops-2"
 
@@ -81,8 +81,8 @@ def test_a_folder_without_a_letter_is_still_a_distribution(tmp_path: Path, folde
     ("code", "title"),
     [("CUSTOM.50% more", "CUSTOM.50% more"), ('CUSTOM.a"b', "a_b"), ("CUSTOM.a\\b", "a_b"), ("CUSTOM.a\nb", "a_b")],
 )
-def test_a_title_is_the_operator_where_every_file_can_hold_it(code: str, title: str) -> None:
-    """setup.cfg takes a percent sign for the beginning of a name."""
+def test_title_is_the_operator_if_files_can_hold_it(code: str, title: str) -> None:
+    """A percent sign in setup.cfg starts an interpolation."""
     written = files(code, "elementwise", "mine", "mine")
     assert title in written["README.md"]
     assert "%%" not in written["README.md"]
@@ -93,7 +93,7 @@ def test_a_title_is_the_operator_where_every_file_can_hold_it(code: str, title: 
     assert config["options"]["install_requires"].strip().endswith(f"~={VERSION}")
 
 
-def test_what_is_added_to_a_pack_has_files_and_entry_points_of_its_own() -> None:
+def test_added_operator_has_its_own_files_and_entry_points() -> None:
     written, entries = files_for_pack("CUSTOM.my Op", "elementwise", "mine", "package")
     assert [*written] == ["package/my_op.py", "package/my_op_cases.py", "tests/test_my_op.py"]
     assert entries == {
@@ -109,7 +109,7 @@ def add(text: str, entry: str = "B = p.b:b") -> list[str]:
     return Pack(Path(), "mine", "p", text).with_entry_points({GROUP: entry}).splitlines()
 
 
-def test_an_entry_point_follows_those_of_its_group() -> None:
+def test_appends_an_entry_point_to_its_group() -> None:
     elsewhere = f"[x]\n{GROUP} =\n    no = group\n[options.entry_points]\nother =\n    A = a\n\n"
     before = f"{elsewhere}{GROUP} =\n    A = p.a:a\n\nlast:\n    Z = z\n[y]\n"
     lines = before.splitlines()
@@ -132,17 +132,17 @@ def test_an_entry_point_follows_those_of_its_group() -> None:
         ),
     ],
 )
-def test_a_group_or_section_that_is_not_there_is_made(before: str, after: list[str]) -> None:
+def test_creates_a_missing_group_or_section(before: str, after: list[str]) -> None:
     assert add(before) == after
 
 
-def test_a_name_that_is_taken_is_refused() -> None:
+def test_rejects_an_existing_entry_point() -> None:
     with pytest.raises(UsageProblem, match=f"the pack already has an entry point B in {GROUP}"):
         add(f"[options.entry_points]\n{GROUP} =\n    A = a\n    B=elsewhere\n")
 
 
 @pytest.mark.parametrize(("packages", "package"), [("z", "z"), ("z u", "z"), ("find:", "u"), ("", "u")])
-def test_package_of_a_pack_is_the_listed_or_the_first(tmp_path: Path, packages: str, package: str) -> None:
+def test_finds_the_package_of_a_pack(tmp_path: Path, packages: str, package: str) -> None:
     for name in ("u", "tests", "z", "a"):
         (tmp_path / name).mkdir()
         if name != "a":
@@ -156,7 +156,7 @@ def test_package_of_a_pack_is_the_listed_or_the_first(tmp_path: Path, packages: 
 
 
 @pytest.mark.parametrize("packages", ["elsewhere", "p-q", "tests/p"])
-def test_a_package_that_is_not_there_or_none_is_refused(tmp_path: Path, packages: str) -> None:
+def test_rejects_a_pack_without_a_package(tmp_path: Path, packages: str) -> None:
     (tmp_path / "p-q").mkdir()
     (tmp_path / "tests" / "p").mkdir(parents=True)
     (tmp_path / "setup.cfg").write_text(f"[metadata]\nname = mine\n[options]\npackages = {packages}\n")
@@ -176,7 +176,7 @@ STARTS = {
 
 @pytest.fixture
 def scaffold(tmp_path: Path, like: str) -> Path:
-    """A folder with the files of a pack."""
+    """Create a folder with the files of a pack."""
     for name, content in files(STARTS[like], like, "acme", "acme").items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -185,7 +185,7 @@ def scaffold(tmp_path: Path, like: str) -> Path:
 
 
 @pytest.mark.parametrize("like", STARTS)
-def test_a_new_pack_is_formatted_and_has_nothing_to_lint(scaffold: Path) -> None:
+def test_new_pack_is_formatted_and_passes_linters(scaffold: Path) -> None:
     pytest.importorskip("ruff")  # the environment of the oldest versions has no linters
     for command in (
         ["check", "--select", "E,F,I,UP", "--line-length", "140"],
@@ -201,7 +201,7 @@ def test_a_new_pack_is_formatted_and_has_nothing_to_lint(scaffold: Path) -> None
 
 
 @pytest.mark.parametrize("like", STARTS)
-def test_a_new_pack_is_written_in_the_words_of_this_project(scaffold: Path) -> None:
+def test_new_pack_passes_the_language_check(scaffold: Path) -> None:
     rules = read_rules()
     pages = [text for page in scaffold.rglob("*.md") for text in page_texts(str(page))]
     modules = [text for module in scaffold.rglob("*.py") for text in python_texts(str(module))]

@@ -1,4 +1,4 @@
-"""Several models in one command, streams, bundles; and what a terminal of 80 columns shows."""
+"""Test folders of models, streams, bundles, and output within 80 columns."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def zip_entries(entries: dict[str, bytes]) -> bytes:
 # --- folders ----------------------------------------------------------------------------------
 
 
-def test_a_folder_is_converted_model_by_model_and_a_refusal_stops_none(run: Run, folder: Path) -> None:
+def test_refusal_does_not_stop_other_models_of_a_folder(run: Run, folder: Path) -> None:
     code, out, err = run("convert", folder)
     assert code == 1
     rows = [line.split() for line in out.splitlines()]
@@ -89,7 +89,7 @@ def test_a_folder_is_converted_model_by_model_and_a_refusal_stops_none(run: Run,
     assert "in c.tflite, d.tflite" in err
 
 
-def test_two_models_of_a_folder_never_share_an_output(run: Run, folder: Path) -> None:
+def test_rejects_models_of_a_folder_with_equal_output(run: Run, folder: Path) -> None:
     first = min(folder.glob("*.tflite"))
     first.with_suffix(".lite").write_bytes(first.read_bytes())
     code, _, err = run("convert", folder)
@@ -97,13 +97,13 @@ def test_two_models_of_a_folder_never_share_an_output(run: Run, folder: Path) ->
     assert f"would both be written to {first.with_suffix('.onnx')}" in err
 
 
-def test_a_folder_goes_into_another_with_its_subfolders(run: Run, folder: Path, tmp_path: Path) -> None:
+def test_output_folder_mirrors_subfolders(run: Run, folder: Path, tmp_path: Path) -> None:
     run("convert", folder, tmp_path / "out")
     assert (tmp_path / "out" / "inner" / "b.onnx").exists()
     assert not (folder / "a.onnx").exists()
 
 
-def test_many_models_as_json(run: Run, folder: Path) -> None:
+def test_several_models_as_json(run: Run, folder: Path) -> None:
     reported = json.loads(run("convert", folder, "--json")[1])
     assert (reported["converted"], reported["refused"]) == (2, 2)
     assert [("error" in one) for one in reported["models"]] == [False, True, True, False]
@@ -112,7 +112,7 @@ def test_many_models_as_json(run: Run, folder: Path) -> None:
 # --- signatures -------------------------------------------------------------------------------
 
 
-def test_every_signature_becomes_a_file(run: Run, tmp_path: Path) -> None:
+def test_each_signature_becomes_a_file(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "m.tflite"
     path.write_bytes(model(signatures=2))
     code, out, _ = run("convert", path, "--signature", "all")
@@ -125,7 +125,7 @@ def test_every_signature_becomes_a_file(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("signatures", [0, 1])
-def test_a_model_that_has_nothing_to_tell_apart_keeps_its_name(run: Run, tmp_path: Path, signatures: int) -> None:
+def test_model_with_one_signature_keeps_its_name(run: Run, tmp_path: Path, signatures: int) -> None:
     path = tmp_path / "m.tflite"
     path.write_bytes(model(signatures=signatures))
     assert run("convert", path, "--signature", "all")[0] == 0
@@ -135,7 +135,7 @@ def test_a_model_that_has_nothing_to_tell_apart_keeps_its_name(run: Run, tmp_pat
 # --- bundles ----------------------------------------------------------------------------------
 
 
-def test_a_bundle_is_converted_with_bundles_inside(run: Run, tmp_path: Path) -> None:
+def test_converts_nested_bundles(run: Run, tmp_path: Path) -> None:
     inner = zip_entries({"hand.tflite": model("EXP"), "labels.txt": b"x"})
     (tmp_path / "gesture.task").write_bytes(zip_entries({"detector.tflite": model(), "hand.task": inner}))
     assert run("convert", tmp_path / "gesture.task")[0] == 0
@@ -148,7 +148,7 @@ def test_a_bundle_is_converted_with_bundles_inside(run: Run, tmp_path: Path) -> 
     ]
 
 
-def test_names_in_a_bundle_do_not_lead_out_of_its_folder(run: Run, tmp_path: Path) -> None:
+def test_bundle_members_stay_inside_the_output_folder(run: Run, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "b.task").write_bytes(zip_entries({"../../evil.tflite": model(), "/abs.tflite": model()}))
     run("convert", tmp_path / "in" / "b.task")
@@ -156,8 +156,8 @@ def test_names_in_a_bundle_do_not_lead_out_of_its_folder(run: Run, tmp_path: Pat
 
 
 @pytest.mark.parametrize("front", [b"\0\0", b"#!/bin/sh\n"])
-def test_a_bundle_that_begins_with_something_else_is_one(run: Run, tmp_path: Path, front: bytes) -> None:
-    """A zip archive is found from its end; one of MediaPipe's starts with two zeros."""
+def test_bundle_may_have_a_prefix(run: Run, tmp_path: Path, front: bytes) -> None:
+    """Zip archives are located from the end; some of MediaPipe's start with two zero bytes."""
     path = tmp_path / "b.task"
     path.write_bytes(front + zip_entries({"a.tflite": model()}))
     assert "1 part, 1 model" in run("inspect", path)[1]
@@ -165,7 +165,7 @@ def test_a_bundle_that_begins_with_something_else_is_one(run: Run, tmp_path: Pat
     assert (tmp_path / "b" / "a.onnx").exists()
 
 
-def test_a_model_with_files_of_its_own_is_no_bundle(run: Run, tmp_path: Path) -> None:
+def test_model_with_associated_files_is_not_a_bundle(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "pets.tflite"
     path.write_bytes(single(classifier()))
     assert zipfile.is_zipfile(path)
@@ -186,7 +186,7 @@ def litert_lm(sections: list[tuple[int, bytes]]) -> bytes:
     return front + bytes(start - len(front)) + body
 
 
-def test_a_litert_lm_bundle_is_listed_and_its_models_converted(run: Run, tmp_path: Path) -> None:
+def test_converts_models_of_a_litert_lm_bundle(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "chat.litertlm"
     path.write_bytes(litert_lm([(5, b"proto"), (3, model()), (4, b"words")]))
     _, out, _ = run("inspect", path)
@@ -196,7 +196,7 @@ def test_a_litert_lm_bundle_is_listed_and_its_models_converted(run: Run, tmp_pat
     assert [file.name for file in (tmp_path / "chat").iterdir()] == ["section_1.onnx"]
 
 
-def test_a_section_of_a_bundle_says_which_model_it_holds_and_where() -> None:
+def test_litert_lm_section_has_model_type_and_range() -> None:
     body = bytes(16384) + model()
     kind, end = ("Uint8", 3), ("Uint64", len(body))
     items = [{0: "other", 1: ("Uint8", 9), 2: {0: "x"}}, {0: "model_type", 1: ("Uint8", 9), 2: {0: "prefill"}}]
@@ -212,15 +212,15 @@ def test_a_section_of_a_bundle_says_which_model_it_holds_and_where() -> None:
 
 
 @pytest.mark.parametrize("cut", [9, 20, 31, 36, 45, 60])
-def test_a_damaged_bundle_is_refused(cut: int) -> None:
+def test_rejects_a_damaged_bundle(cut: int) -> None:
     with pytest.raises(InvalidModel):
         members(litert_lm([(3, model())])[:cut], "x")
     with pytest.raises(InvalidModel):
         members(zip_entries({"a.tflite": model()})[:-cut], "x")
 
 
-def test_a_bundle_holds_a_limited_number_of_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of nested archives count."""
+def test_limits_the_number_of_files_of_a_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of nested archives are counted."""
     monkeypatch.setattr(bundles, "MOST_MEMBERS", 3)
     inner = zip_entries({"b.txt": b"b", "folder/": b""})
     assert [part.name for part in members(zip_entries({"a.txt": b"ab", "n.task": inner}), "x")] == [
@@ -242,7 +242,7 @@ class Piped:
         return False
 
 
-def test_a_model_comes_from_stdin(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_a_model_from_stdin(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", Piped(model()))
     assert run("convert", "-", tmp_path / "out.onnx")[0] == 0
     assert onnx.load(tmp_path / "out.onnx").graph.node[0].op_type == "Neg"
@@ -252,7 +252,7 @@ def test_a_model_comes_from_stdin(run: Run, tmp_path: Path, monkeypatch: pytest.
     assert "is a directory; name the file to write" in run("convert", "-", tmp_path)[2]
 
 
-def test_a_model_goes_to_stdout_and_nothing_else_does(tmp_path: Path, capfdbinary: Any) -> None:
+def test_stdout_has_only_the_model(tmp_path: Path, capfdbinary: Any) -> None:
     path = tmp_path / "m.tflite"
     path.write_bytes(model())
     with pytest.raises(SystemExit):
@@ -269,7 +269,7 @@ def test_a_model_goes_to_stdout_and_nothing_else_does(tmp_path: Path, capfdbinar
 
 @pytest.mark.parametrize("command", [["convert"], ["inspect"], ["inspect", "--details"], ["handlers"], ["verify"]])
 @pytest.mark.parametrize("color", [True, False])
-def test_nothing_is_wider_than_a_terminal_of_80_columns(
+def test_output_fits_80_columns(
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], color: bool
 ) -> None:
     monkeypatch.chdir(folder)
@@ -286,7 +286,7 @@ def test_nothing_is_wider_than_a_terminal_of_80_columns(
         assert not re.search(r"\x1b\[[0-9;]*3\d", out)
 
 
-def test_errors_fit_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_fit_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
     stream = io.StringIO()
@@ -308,7 +308,7 @@ def test_errors_fit_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
      ["verify", "--json", "missing.tflite", "missing.onnx"], ["handlers", "--json", "too", "many"],
      ["bench", "--json"], ["nobody", "--json"], ["new-pack", "d", "--json"]],
 )  # fmt: skip
-def test_a_usage_error_is_json_where_json_is_asked_for(run: Run, arguments: list[str]) -> None:
+def test_usage_error_as_json(run: Run, arguments: list[str]) -> None:
     code, out, err = run(*arguments)
     error = json.loads(out)["error"]
     assert code == error["exit_code"] == 2
@@ -324,8 +324,8 @@ def test_swapped_models_are_reported(run: Run, folder: Path, command: str) -> No
     assert "a.tflite is the TFLite model: it comes first" in err
 
 
-def test_a_report_on_models_that_do_not_agree_says_so(run: Run, folder: Path) -> None:
-    """Also outside the page: EXP is not NEG, and a model of other inputs cannot be compared."""
+def test_report_states_that_models_differ(run: Run, folder: Path) -> None:
+    """The command prints it too; a model with different inputs is not compared."""
     run("convert", folder / "a.tflite")
     run("convert", folder / "inner" / "b.tflite")
     assert "NOT within tolerance" in run("report", folder / "inner" / "b.tflite", folder / "a.onnx")[1]
@@ -335,7 +335,7 @@ def test_a_report_on_models_that_do_not_agree_says_so(run: Run, folder: Path) ->
 
 
 @pytest.mark.parametrize("place", ["a.onnx", "a.tflite", "other.onnx", "page"])
-def test_a_report_is_never_written_over_a_model(run: Run, folder: Path, place: str) -> None:
+def test_report_needs_the_html_suffix(run: Run, folder: Path, place: str) -> None:
     before = (folder / "a.tflite").read_bytes()
     code, _, err = run("convert", folder / "a.tflite", folder / "a.onnx", "--report", folder / place)
     assert code == 2
@@ -347,7 +347,7 @@ def test_a_report_is_never_written_over_a_model(run: Run, folder: Path, place: s
 
 
 @pytest.mark.parametrize("command", ["verify", "bench", "report"])
-def test_a_file_that_is_no_onnx_model_is_a_usage_error(run: Run, folder: Path, command: str) -> None:
+def test_rejects_a_file_that_is_not_an_onnx_model(run: Run, folder: Path, command: str) -> None:
     code, _, err = run(command, folder / "a.tflite", folder / "readme.txt")
     assert code == 2
     assert "readme.txt cannot be read as an ONNX model" in err
@@ -364,7 +364,7 @@ def test_conversion_of_another_model_is_reported(run: Run, folder: Path, command
 
 @pytest.mark.parametrize("command", ["convert", "verify"])
 @pytest.mark.parametrize("given", ["x=5:0", "x=nan:1", "x=0:nan", "x=3"])
-def test_a_range_without_numbers_in_it_is_a_usage_error(run: Run, folder: Path, command: str, given: str) -> None:
+def test_invalid_range_is_a_usage_error(run: Run, folder: Path, command: str, given: str) -> None:
     code, _, err = run(command, folder / "a.tflite", folder / "a.onnx", "--range", given)
     assert code == 2
     assert "NAME=LOW:HIGH" in err

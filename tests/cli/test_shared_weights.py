@@ -1,4 +1,4 @@
-"""``--signature each``: equal weights of signatures are in one file, once."""
+"""Test ``--signature each``: equal weights of signatures are stored once, in a shared file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def data_files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*.data"))
 
 
-def test_equal_weights_are_stored_once_and_results_are_the_same(source: Path, run: Run) -> None:
+def test_equal_weights_are_stored_once(source: Path, run: Run) -> None:
     assert run("convert", source, "--signature", "each")[0] == 0
     folder = source.parent
     [data] = data_files(folder)
@@ -61,7 +61,7 @@ def test_sessions_of_shared_weights_generate(source: Path, run: Run) -> None:
     assert decode.generate([3, 17, 5, 23, 11, 2], 5, prompt=prompt) == whole.generate([3, 17, 5, 23, 11, 2], 5)
 
 
-def test_the_report_lists_both_files_of_each_model(source: Path, run: Run) -> None:
+def test_report_lists_both_files_of_each_model(source: Path, run: Run) -> None:
     out = run("convert", source, "--signature", "each", "--json").out
     [data] = data_files(source.parent)
     for model in json.loads(out)["models"]:
@@ -70,7 +70,7 @@ def test_the_report_lists_both_files_of_each_model(source: Path, run: Run) -> No
     assert f"{data}: " in run("convert", source, "--signature", "each").out
 
 
-def test_every_reference_is_aligned_and_within_the_file(source: Path, run: Run) -> None:
+def test_external_data_is_aligned_and_in_bounds(source: Path, run: Run) -> None:
     run("convert", source, "--signature", "each")
     for key in KEYS:
         proto = onnx.load(source.with_name(f"model.{key}.onnx"), load_external_data=False)
@@ -82,7 +82,7 @@ def test_every_reference_is_aligned_and_within_the_file(source: Path, run: Run) 
             assert int(entry["offset"]) + int(entry["length"]) <= size
 
 
-def test_small_models_stay_in_one_file_each(tmp_path: Path, run: Run) -> None:
+def test_small_models_have_no_shared_file(tmp_path: Path, run: Run) -> None:
     source = tmp_path / "model.tflite"
     source.write_bytes(language_model(Sizes("rows")))
     assert run("convert", source, "--signature", "each")[0] == 0
@@ -93,7 +93,7 @@ def test_small_models_stay_in_one_file_each(tmp_path: Path, run: Run) -> None:
         assert proto.ByteSize() < LEAST_SAVED
 
 
-def test_another_conversion_removes_weights_that_no_model_refers_to(source: Path, run: Run) -> None:
+def test_later_conversion_removes_unreferenced_weights(source: Path, run: Run) -> None:
     run("convert", source, "--signature", "each")
     [before] = data_files(source.parent)
     run("convert", source, "--signature", "each", "--quantization", "float")  # equal weights, the same file
@@ -104,7 +104,7 @@ def test_another_conversion_removes_weights_that_no_model_refers_to(source: Path
     assert after != before
 
 
-def test_weights_that_another_model_refers_to_stay(source: Path, run: Run) -> None:
+def test_keeps_weights_referenced_by_another_model(source: Path, run: Run) -> None:
     run("convert", source, "--signature", "each")
     [before] = data_files(source.parent)
     kept = source.with_name("kept.onnx")

@@ -1,4 +1,4 @@
-"""Lines of the summary, and of the interfaces, times and problems that commands print."""
+"""Test lines of the summary, and of interfaces, times and problems."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def summarize(folder: Path, **changes: Any) -> list[Row]:
 
 
 def rows(folder: Path, **changes: Any) -> dict[str, list[str]]:
-    """The summary's lines by label."""
+    """Return the summary's lines by label."""
     return {row.label: list(row.lines) for row in summarize(folder, **changes)}
 
 
@@ -67,7 +67,7 @@ def test_brief_summary_has_at_most_five_lines(tmp_path: Path) -> None:
     }
 
 
-def test_brief_summary_counts_no_single_output_that_it_could_name(tmp_path: Path) -> None:
+def test_brief_summary_names_up_to_four_outputs(tmp_path: Path) -> None:
     edges = tuple(Edge(f"y{k}", "float32", ()) for k in range(4))
     conversion: Any = SimpleNamespace(report=replace(PLAIN, outputs=edges), verification=None)
     (file := tmp_path / "m.onnx").touch()
@@ -75,14 +75,14 @@ def test_brief_summary_counts_no_single_output_that_it_could_name(tmp_path: Path
     assert found["outputs"] == ["y0 float32 [], y1 float32 [], y2 float32 [], y3 float32 []"]
 
 
-def test_only_the_lines_of_python_are_code_which_no_terminal_breaks(tmp_path: Path) -> None:
+def test_only_python_lines_are_code(tmp_path: Path) -> None:
     assert [row.label for row in summarize(tmp_path) if row.code] == ["run it"]
 
 
 # --- edges ------------------------------------------------------------------------------------
 
 
-def test_edges_stand_in_columns_and_dynamic_sizes_have_their_names() -> None:
+def test_interface_lines_show_symbolic_dimensions() -> None:
     edges = [
         Edge("image", "int8", (None, "height", 3), scale=(0.5,), zero_point=(-3,)),
         Edge("", "float32", ()),
@@ -101,7 +101,7 @@ def test_edges_stand_in_columns_and_dynamic_sizes_have_their_names() -> None:
     assert long[1] == f"{'b':24}  {'bool [2]':30}  scale 2, zero point 5"
 
 
-def test_of_many_edges_the_first_are_shown() -> None:
+def test_interface_lines_are_truncated() -> None:
     lines = interface_lines([Edge(f"x{k}", "bool", ()) for k in range(20)])
     assert len(lines) == 17
     assert lines[-1] == "… and 4 more (--json shows all)"
@@ -120,13 +120,11 @@ def test_of_many_edges_the_first_are_shown() -> None:
         ({"labels": ("a", "b", "c" * 30)}, [f"3 labels: a; b; {'c' * 11}…{'c' * 12}"]),
     ],
 )
-def test_what_metadata_says_of_an_edge_is_one_line_and_one_of_its_labels(
-    edge: dict[str, Any], lines: list[str]
-) -> None:
+def test_metadata_has_one_line_and_labels_another(edge: dict[str, Any], lines: list[str]) -> None:
     assert list(metadata_lines(Edge("x", "float32", (), **edge))) == lines
 
 
-def test_scales_are_told_by_number_where_there_are_several() -> None:
+def test_several_scales_are_counted() -> None:
     assert quantization((), (), 0) == ""
     assert quantization((0.123456789,), (7,), 3) == "scale 0.123457, zero point 7"
     assert quantization((1.0, 2.0, 3.0), (0, 0, 0), 3) == "3 scales along axis 3"
@@ -142,14 +140,14 @@ def test_normalization_that_changes_nothing_is_not_printed() -> None:
 # --- the summary ------------------------------------------------------------------------------
 
 
-def test_files_and_seconds_are_told(tmp_path: Path) -> None:
+def test_summary_shows_files_and_seconds(tmp_path: Path) -> None:
     file = tmp_path / "m.onnx"
     found = rows(tmp_path)
     assert found["wrote"] == [f"{file} (3 bytes) and {file} (3 bytes), converted in 0.13 s"]
     assert found["run it"] == [f"run {file}"]
 
 
-def test_a_signature_is_told_where_the_file_has_others(tmp_path: Path) -> None:
+def test_summary_names_the_signature_if_there_are_others(tmp_path: Path) -> None:
     assert "signature" not in rows(tmp_path, signature="serve")
     how = "--signature KEY converts another, --signature all all of them"
     assert rows(tmp_path, signature="a", other_signatures=("b", "c"))["signature"] == [
@@ -186,7 +184,7 @@ def test_sources_of_transposes_add_up_to_the_nodes(
 @pytest.mark.parametrize(
     ("gain", "text"), [(8_000, "1 µs"), (790_000, "99 µs"), (796_000, "0.1 ms"), (16_000_000, "2 ms")]
 )
-def test_what_a_dearer_order_saves_is_told_in_micro_or_milliseconds(tmp_path: Path, gain: int, text: str) -> None:
+def test_layout_chosen_for_speed_shows_the_time_saved(tmp_path: Path, gain: int, text: str) -> None:
     found = rows(tmp_path, transposed_for_speed=(("op 3 SOFTMAX v1 'p'", gain),))
     assert found["layout"][-1] == f"  more bytes moved for speed: op 3 SOFTMAX saves about {text}"
 
@@ -202,7 +200,7 @@ def test_what_a_dearer_order_saves_is_told_in_micro_or_milliseconds(tmp_path: Pa
         ("graph input", "graph input"),
     ],
 )
-def test_an_operator_is_told_without_its_version_and_name(tmp_path: Path, label: str, shown: str) -> None:
+def test_operator_label_omits_version_and_name(tmp_path: Path, label: str, shown: str) -> None:
     found = rows(tmp_path, transposed_for_speed=((label, 8_000),))
     assert found["layout"][-1] == f"  more bytes moved for speed: {shown} saves about 1 µs"
 
@@ -218,13 +216,13 @@ def test_products_are_listed_by_weight_dtype_and_rewrites_by_place(tmp_path: Pat
     assert rows(tmp_path, passes={name: 3})["rewritten"] == [f"{RULES[name].summary}: 3 places"]
 
 
-def test_fused_operators_are_counted_with_those_they_were_made_of(tmp_path: Path) -> None:
+def test_fused_operators_are_counted_with_their_sources(tmp_path: Path) -> None:
     """Fusion leaves 4 of 7 operators: 2 are unchanged, 2 are fused from 5."""
     found = rows(tmp_path, operators={"A": 7}, packs={"onnx-tflite-plugin": 4}, fused={"NORM": 2})
     assert found["fused"] == ["2 NORM, from 5 operators"]
 
 
-def test_four_states_are_named_and_the_others_counted(tmp_path: Path) -> None:
+def test_summary_names_up_to_four_states(tmp_path: Path) -> None:
     assert rows(tmp_path, states=tuple("abcd"))["states"][0] == "4, as extra inputs and outputs: a, b, c, d"
     assert rows(tmp_path, states=("a" * 30, *"bcde"))["states"] == [
         f"5, as extra inputs and outputs: {'a' * 11}…{'a' * 12}, b, c, d, … and 1 more",
@@ -235,7 +233,7 @@ def test_four_states_are_named_and_the_others_counted(tmp_path: Path) -> None:
     )
 
 
-def test_packs_are_told_with_what_they_replace_and_their_hook(tmp_path: Path) -> None:
+def test_summary_shows_overrides_and_hooks_of_packs(tmp_path: Path) -> None:
     found = rows(
         tmp_path,
         packs={"onnx-tflite-plugin": 3, "p": 2, "q": 1},
@@ -249,13 +247,13 @@ def test_packs_are_told_with_what_they_replace_and_their_hook(tmp_path: Path) ->
     ]
 
 
-def test_of_warnings_four_are_shown_each_on_one_line() -> None:
+def test_shows_up_to_four_warnings_on_one_line_each() -> None:
     assert list(warning_row([]).lines) == []
     assert list(warning_row(["a\n  b"] * 4).lines) == ["a b"] * 4
     assert list(warning_row(["w"] * 5).lines) == ["w"] * 3 + ["… and 2 more (--json shows all)"]
 
 
-def test_a_verdict_stands_before_the_outputs_of_which_the_first_are_shown() -> None:
+def test_verdict_precedes_a_truncated_list_of_outputs() -> None:
     judged: Any = SimpleNamespace(text="\n".join(["within", *(f"ok {k}" for k in range(9))]))
     assert verification_lines(judged) == ["within", *(f"ok {k}" for k in range(5)), "… and 4 more (--json shows all)"]
     assert len(verification_lines(judged, 20)) == 10
@@ -281,11 +279,11 @@ def test_refusal_counts_problems_and_lists_their_models() -> None:
 @pytest.mark.parametrize(
     ("where", "what"), [("CUSTOM.A v1 (op 0, output 'y (z)')", "CUSTOM.A v1"), ("tensors[3].shape", ""), ("", "")]
 )
-def test_a_problem_of_several_models_has_no_place_in_one(where: str, what: str) -> None:
+def test_problem_of_several_models_has_no_location(where: str, what: str) -> None:
     assert many._operator_name(Problem(where, "")) == what
 
 
-def test_problems_of_most_models_come_first_with_three_of_their_names() -> None:
+def test_most_frequent_problems_come_first() -> None:
     rare, often = Problem("A v1", "why"), Problem("", "because", "do it")
     assert many._error_lines({rare: [*"abcd"]}) == ["A v1: why", "  in a, b, c and 1 more"]
     assert many._error_lines({rare: ["x", "x", "y", "z"], often: ["a", "b", "c", "d", "e"]}) == [
@@ -297,11 +295,11 @@ def test_problems_of_most_models_come_first_with_three_of_their_names() -> None:
     ]
 
 
-def test_problems_without_a_hint_stay_where_they_are() -> None:
+def test_problems_without_a_hint_keep_their_position() -> None:
     assert with_hints([("", ["b"]), ("h", ["c"]), ("", ["d"])]) == ["b", "c", "  hint: h", "d"]
 
 
-def test_a_hint_stands_behind_the_last_of_those_that_share_it() -> None:
+def test_shared_hint_follows_its_last_problem() -> None:
     assert with_hints([("h", ["a"]), ("", ["b"]), ("h", ["c"]), ("", ["d"]), ("i", ["e"])]) == [
         "a", "c", "  hint to these 2: h", "b", "d", "e", "  hint: i",
     ]  # fmt: skip
@@ -310,8 +308,8 @@ def test_a_hint_stands_behind_the_last_of_those_that_share_it() -> None:
 # --- handlers and models ----------------------------------------------------------------------
 
 
-def test_a_problem_of_a_pack_is_printed_once() -> None:
-    """The row of a handler or target has its reason; what no row has is a warning."""
+def test_problem_of_a_pack_is_printed_once() -> None:
+    """Errors are in the row of their handler or target; others are warnings."""
     failed = {"code": "CUSTOM.A", "error": "pack a: no module 'b'"}
     installed = {
         "handlers": [failed, {"code": "ADD", "error": ""}],
@@ -322,7 +320,7 @@ def test_a_problem_of_a_pack_is_printed_once() -> None:
     assert handlers._unlisted_problems(installed) == ["hook of a: odd", "its cases fail"]
 
 
-def test_what_a_pack_brings_is_a_cell_each_and_nothing_is_a_dash() -> None:
+def test_empty_cells_of_the_pack_table_are_dashes() -> None:
     row = {"hooks": ["a", "b"], "fusions": 0, "cases": 7, "overrides": [], "wrong": ["x", "y"], "version": "1.0"}
     assert [handlers._cell(row, name) for name in row] == ["a, b", "-", 7, "-", "2 problems", "1.0"]
     assert handlers._cell({"wrong": []}, "wrong") == "-"
@@ -333,7 +331,7 @@ def test_what_a_pack_brings_is_a_cell_each_and_nothing_is_a_dash() -> None:
     ("trait", "text"),
     [("rounds_activations", "3 layers: activations rounded"), ("multiplies_dynamically", "3 layers: 8-bit products")],
 )
-def test_summary_says_how_dynamic_quantization_is_computed(tmp_path: Path, trait: str, text: str) -> None:
+def test_summary_describes_dynamic_quantization(tmp_path: Path, trait: str, text: str) -> None:
     (line,) = rows(tmp_path, traits={trait: 3})["rounding"]
     assert line.startswith(text)
     assert "rounding" not in rows(tmp_path, traits={"attends_causally": 3})
@@ -347,7 +345,7 @@ def test_summary_says_how_dynamic_quantization_is_computed(tmp_path: Path, trait
         (True, True, ["A", 3, "p", "Implicit", "Raw"]),
     ],
 )
-def test_a_handler_is_told_by_summary_or_by_what_it_declares(details: bool, packs: bool, cells: list[object]) -> None:
+def test_handler_row_has_summary_or_declarations(details: bool, packs: bool, cells: list[object]) -> None:
     row = {
         "code": "A", "pack": "p", "error": "", "max_version": 3, "summary": "does it", "layout": "Implicit",
         "quantization": "Raw",
@@ -357,7 +355,7 @@ def test_a_handler_is_told_by_summary_or_by_what_it_declares(details: bool, pack
     assert lost == ["A", "-", *(["built-in"] if packs else []), *(["-"] if details else []), "unusable: why"]
 
 
-def test_operators_of_a_model_are_told_with_who_converts_them() -> None:
+def test_operator_row_names_the_pack_of_its_handler() -> None:
     row = {
         "code": "A", "count": 2, "versions": [1, 3], "pack": "p", "missing": "", "called": True, "layout": None,
         "quantization": "Raw", "first": "op 7",
@@ -370,7 +368,7 @@ def test_operators_of_a_model_are_told_with_who_converts_them() -> None:
     assert inspect._missing({**lost, "count": 1}) == "A (op 7): nobody"
 
 
-def test_tensors_signatures_and_states_of_a_model_are_a_line_each() -> None:
+def test_inspect_has_one_line_per_tensor_signature_and_state() -> None:
     scaled = {"scale": [0.5], "zero_point": [-3], "axis": 2}
     x = {"name": "x", "dtype": "int8", "shape": [None, 0, 5], "quantization": scaled}
     assert inspect._tensor(x) == "x  int8 [?, 0, 5]  scale 0.5, zero point -3"
@@ -388,7 +386,7 @@ def test_tensors_signatures_and_states_of_a_model_are_a_line_each() -> None:
     assert inspect._state({"kind": "variable", **x, "quantization": None}) == "variable x  int8 [?, 0, 5]"
 
 
-def test_names_of_the_signature_that_is_converted_stand_before_their_tensors() -> None:
+def test_signature_names_precede_tensor_names() -> None:
     signatures = [{"subgraph": k, "inputs": {f"x{k}": 3}, "outputs": {f"y{k}": 5, "same": 7}} for k in (1, 0)]
     inputs, outputs = inspect._signature_names({"signatures": signatures})
     assert (inputs, outputs) == ({3: "x0"}, {5: "y0", 7: "same"})
@@ -412,7 +410,7 @@ def spread(median: float, low: float, high: float) -> Spread:
         (1.0, 1.5, "equal, within the spread"), (0.9, 1.1, "equal, within the spread"),
     ],
 )  # fmt: skip
-def test_a_ratio_is_a_verdict_where_its_quartiles_agree(low: float, high: float, verdict: str) -> None:
+def test_ratio_gives_a_verdict_if_its_quartiles_agree(low: float, high: float, verdict: str) -> None:
     for threads, text in ((1, "1 thread,"), (3, "3 threads,")):
         found = Benchmark(
             spread(1e-3, 5e-4, 0.0304), spread(9.99e-4, 9e-5, 2e-3), spread(0.875, low, high), 7, threads, "clock",
@@ -425,13 +423,13 @@ def test_a_ratio_is_a_verdict_where_its_quartiles_agree(low: float, high: float,
         assert list(measured) == [f"clock, {text} medians and quartiles of 7 rounds", "processor"]
 
 
-def test_an_operator_that_loses_is_told_by_its_microseconds_in_both() -> None:
+def test_operator_times_are_in_microseconds() -> None:
     assert bench._microseconds(2e-6, 5.6e-6) == ("2.0", "5.6", "3.6")
     assert bench._microseconds(5e-6, 2e-6) == ("5.0", "2.0", "-3.0")
     assert bench._microseconds(None, 2e-6) == ("fails in isolation", "2.0", "2.0")
 
 
-def test_times_of_operators_are_a_table_of_kinds_and_one_of_the_worst(capsys: pytest.CaptureFixture[str]) -> None:
+def test_profile_has_tables_of_kinds_and_worst_operators(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [
         OperatorTime((1, 20), ("CONV_2D", "RELU"), "", ("Conv", "Conv"), 1e-6, 20e-6),
         OperatorTime((3,), ("ADD",), "", ("Add",), None, 4e-6),
@@ -453,7 +451,7 @@ index  operator        nodes            LiteRT µs  ONNX Runtime µs  lost µs
 
 
 @pytest.mark.parametrize(("kinds", "shown"), [(9, 9), (10, 8)])
-def test_kinds_that_are_not_shown_are_summed_up(capsys: pytest.CaptureFixture[str], kinds: int, shown: int) -> None:
+def test_omitted_kinds_are_summed(capsys: pytest.CaptureFixture[str], kinds: int, shown: int) -> None:
     rows = [OperatorTime((k,), (f"OP{k}",), "", ("Node",), 1e-6, (20 - k) * 1e-6) for k in range(kinds)]
     bench._print_profile(rows)
     table, worst = (block.splitlines() for block in capsys.readouterr().out.strip().split("\n\n"))
