@@ -1,4 +1,4 @@
-"""Mistakes of an author in a pack as ``new-pack`` writes it: the message names the place, the reason and the remedy, once."""
+"""Test errors for mistakes of pack authors: location, reason and remedy, reported once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Provoke = Callable[..., str]
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
-    """Writes the pack ``author`` with edits ``(file, old, new)``, as installed."""
+    """Return a function that installs the pack ``author`` with edits ``(file, old, new)``."""
     folder, site = tmp_path / "author", tmp_path / "site"
 
     def write_pack(*edits: tuple[str, str, str], op: str = "CUSTOM.Acme", like: str = "elementwise") -> Path:
@@ -47,7 +47,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
 @pytest.fixture
 def provoke(write: Callable[..., Path]) -> Provoke:
-    """Returns what ``conformance --pack author`` prints for a pack with edits, which must fail."""
+    """Return a function that returns the output of a failing ``conformance --pack author`` for a pack with edits."""
 
     def conformance(*edits: tuple[str, str, str], **more: str) -> str:
         write(*edits, **more)
@@ -65,26 +65,26 @@ def provoke(write: Callable[..., Path]) -> Provoke:
 HANDLER, CASES = "author/acme.py", "author/cases.py"
 
 
-def test_a_module_that_the_handler_imports_and_that_is_missing_is_told_once(provoke: Provoke) -> None:
+def test_missing_import_of_a_handler_is_reported_once(provoke: Provoke) -> None:
     printed = provoke((HANDLER, "import numpy as np", "import numpyy as np"))
     assert printed.count("No module named 'numpyy'") == 1
     assert "acme.py:5" in printed
     assert "6 cases of CUSTOM.Acme were not run" in printed
 
 
-def test_an_entry_point_of_a_missing_module_names_the_nearest_one(provoke: Provoke) -> None:
+def test_error_on_a_missing_module_suggests_a_name(provoke: Provoke) -> None:
     printed = provoke(("setup.cfg", "author.acme:acme", "author.acmee:acme"))
     assert "there is no module 'author.acmee'; did you mean 'author.acme'? correct the entry point" in printed
     assert "pip install -e" in printed
 
 
-def test_an_entry_point_of_a_missing_attribute_names_the_nearest_one(provoke: Provoke) -> None:
+def test_error_on_a_missing_attribute_suggests_a_name(provoke: Provoke) -> None:
     printed = provoke(("setup.cfg", "author.acme:acme", "author.acme:acmee"))
     assert "module 'author.acme' has no 'acmee'; did you mean 'acme'? correct the entry point" in printed
     assert "pip install -e" in printed
 
 
-def test_entry_points_of_a_group_that_does_not_exist_name_the_nearest_one(provoke: Provoke) -> None:
+def test_error_on_an_unknown_group_suggests_a_name(provoke: Provoke) -> None:
     printed = provoke(("setup.cfg", "onnx_tflite_plugin.handlers", "onnx_tflite_plugin.handler"))
     unused = "entry point CUSTOM.Acme = author.acme:acme of author is unused"
     assert (
@@ -93,18 +93,18 @@ def test_entry_points_of_a_group_that_does_not_exist_name_the_nearest_one(provok
     )
 
 
-def test_an_entry_point_without_the_prefix_of_custom_operators_is_reported_once(provoke: Provoke) -> None:
+def test_missing_custom_prefix_is_reported_once(provoke: Provoke) -> None:
     printed = provoke(("setup.cfg", "CUSTOM.Acme = ", "Acme = "))
     assert printed.count("TFLite has no operator 'Acme'; a custom operator is CUSTOM.Acme") == 1
 
 
-def test_an_entry_point_of_another_operator_names_the_one_of_its_handler(provoke: Provoke) -> None:
+def test_entry_point_must_match_its_handler(provoke: Provoke) -> None:
     printed = provoke(("setup.cfg", "CUSTOM.Acme = ", "CUSTOM.Acmee = "))
     assert "it is a handler of 'CUSTOM.Acme'; name the entry point CUSTOM.Acme, or declare aliases=" in printed
     assert printed.count("no installed pack has a handler for it") == 1
 
 
-def test_an_exception_in_a_handler_is_told_once_and_the_other_cases_are_listed(provoke: Provoke) -> None:
+def test_handler_exception_is_reported_once_for_all_cases(provoke: Provoke) -> None:
     printed = provoke((HANDLER, "return ctx.ops.Softsign(x)", "return ctx.ops.Softsign(y)"))
     assert printed.count("NameError: name 'y'") == 1
     assert "for the same reason as CUSTOM.Acme-rank_1: CUSTOM.Acme-rank_3, CUSTOM.Acme-rank_4" in printed
@@ -112,9 +112,7 @@ def test_an_exception_in_a_handler_is_told_once_and_the_other_cases_are_listed(p
 
 
 @pytest.mark.parametrize("selected", ["--op-pack=author", "tests"])
-def test_pytest_tells_a_handler_that_does_not_load_in_one_short_failure(
-    tmp_path: Path, write: Callable[..., Path], selected: str
-) -> None:
+def test_pytest_reports_a_load_error_in_one_failure(tmp_path: Path, write: Callable[..., Path], selected: str) -> None:
     folder = write((HANDLER, "import numpy as np", "import numpyy as np"))
     asked = str(folder / "tests") if selected == "tests" else str(folder / "author")
     options = ["-q", "-p", "no:cacheprovider", *([] if selected == "tests" else [selected])]
@@ -124,9 +122,7 @@ def test_pytest_tells_a_handler_that_does_not_load_in_one_short_failure(
     assert "failed: ModuleNotFoundError: No module named 'numpyy'" in done
 
 
-def test_tests_of_a_pack_that_is_not_installed_say_how_to_install_it(
-    tmp_path: Path, write: Callable[..., Path]
-) -> None:
+def test_tests_of_a_missing_pack_print_the_pip_command(tmp_path: Path, write: Callable[..., Path]) -> None:
     folder = write()
     (tmp_path / "site" / "author-0.1.0.dist-info").rename(tmp_path / "gone")
     done = python(folder, tmp_path / "site", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)).stdout
@@ -135,7 +131,7 @@ def test_tests_of_a_pack_that_is_not_installed_say_how_to_install_it(
     assert len(done.splitlines()) < 12
 
 
-def test_a_case_that_fails_in_pytest_shows_no_traceback(tmp_path: Path, write: Callable[..., Path]) -> None:
+def test_failing_case_shows_no_traceback_in_pytest(tmp_path: Path, write: Callable[..., Path]) -> None:
     folder = write((HANDLER, "return ctx.ops.Softsign(x)", "return ctx.ops.Softsign(y)"))
     done = python(folder, tmp_path / "site", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)).stdout
     assert "run_case" not in done
@@ -223,7 +219,7 @@ def test_message_of_a_mistake_names_fact_and_remedy(provoke: Provoke, name: str)
     assert "Traceback" not in printed
 
 
-def test_letters_that_name_axes_wrongly_are_shown_where_no_layout_is_right(provoke: Provoke) -> None:
+def test_wrong_axes_are_shown_if_every_layout_fails(provoke: Provoke) -> None:
     printed = provoke((HANDLER, "n h w c, o j k c, o -> n y x o", "n w h c, o j k c, o -> n y x o"), like="conv")
     assert "the result differs in every layout: axes='n w h c, o j k c, o -> n y x o' and Implicit(onnx=" in printed
 
@@ -239,9 +235,7 @@ def test_letters_that_name_axes_wrongly_are_shown_where_no_layout_is_right(provo
         ('"ABS", x', '"ABS", x, keep=True', "op 0 ABS v1 't1' has keep=None, the pattern has keep=True"),
     ],
 )  # fmt: skip
-def test_fusion_that_never_matches_names_the_operator_where_the_match_ends(
-    provoke: Provoke, old: str, new: str, text: str
-) -> None:
+def test_unmatched_fusion_names_the_first_mismatch(provoke: Provoke, old: str, new: str, text: str) -> None:
     assert f"the fusion ACME did not apply: {text}" in provoke((HANDLER, old, new), op="ACME", like="fusion")
 
 
@@ -253,9 +247,7 @@ def test_fusion_that_never_matches_names_the_operator_where_the_match_ends(
         (HANDLER, '@fusion(\n    "ACME"', '@fusion(\n    "ACNE"', "has a fusion of this name; did you mean 'ACNE'?"),
     ],
 )
-def test_fusion_that_is_not_loaded_is_reported_as_such(
-    provoke: Provoke, file: str, old: str, new: str, text: str
-) -> None:
+def test_unloaded_fusion_is_reported(provoke: Provoke, file: str, old: str, new: str, text: str) -> None:
     printed = provoke((file, old, new), op="ACME", like="fusion")
     assert "the fusion ACME was not loaded: " in printed
     assert text in printed
@@ -263,7 +255,7 @@ def test_fusion_that_is_not_loaded_is_reported_as_such(
 
 
 def test_pytest_runs_each_case_of_a_pack_once(tmp_path: Path, write: Callable[..., Path]) -> None:
-    """``--op-pack`` repeats no case that the tests of the pack run."""
+    """``--op-pack`` skips cases that the tests of the pack already run."""
     folder = write()
     given = ["-v", "-p", "no:cacheprovider", "--op-pack", "author", str(folder)]
     done = python(folder, tmp_path / "site", "-m", "pytest", *given).stdout
@@ -288,28 +280,28 @@ def test_hidden_package_conformance_is_named(monkeypatch: pytest.MonkeyPatch) ->
         pytest_plugin.pytest_collection_modifyitems(session, config, [])  # type: ignore[arg-type]
 
 
-def test_target_that_does_not_load_fails_the_trial_of_its_pack(provoke: Provoke) -> None:
+def test_failing_target_fails_conformance_of_its_pack(provoke: Provoke) -> None:
     printed = provoke(("author/my_npu.py", "lacks=", "lack="), op="my-npu", like="target")
     assert "target my-npu: entry point my-npu = author.my_npu:TARGET of author failed: TypeError" in printed
     assert "'lack'" in printed
 
 
-def test_hook_that_is_not_called_is_told_before_the_cases_that_need_it(provoke: Provoke) -> None:
+def test_uncalled_hook_is_reported_before_failing_cases(provoke: Provoke) -> None:
     printed = provoke((HANDLER, "@hookimpl\n", ""), op="CUSTOM.Acme*", like="claim")
     assert printed.index("'claim' is not called, because it lacks @hookimpl") < printed.index("failed:")
 
 
-def test_argument_that_a_hook_is_not_given_is_named_with_the_nearest_one(provoke: Provoke) -> None:
+def test_unknown_hook_argument_gets_a_suggestion(provoke: Provoke) -> None:
     printed = provoke((HANDLER, "target: Target, opset", "targt: Target, opset"), op="CUSTOM.Acme*", like="claim")
     assert "hook 'claim' has no argument 'targt'; did you mean 'target'? arguments: op, opset, target" in printed
 
 
-def test_trait_of_another_type_is_shown_with_its_value(provoke: Provoke) -> None:
+def test_trait_of_wrong_type_is_shown_with_its_value(provoke: Provoke) -> None:
     printed = provoke(("author/my_npu.py", "(13, 17, 21)", "(13, 21)"), op="my-npu", like="target")
     assert "Target(opsets=...) takes a tuple of int, int, int, not the tuple (13, 21)" in printed
 
 
-def test_hook_that_claims_with_something_else_is_told_once_for_all_operators(provoke: Provoke) -> None:
+def test_claim_of_wrong_type_is_reported_once(provoke: Provoke) -> None:
     edit = (HANDLER, "return replace(elementwise, code=op.code)", "return elementwise.lower")
     printed = provoke(edit, op="CUSTOM.Acme*", like="claim")
     reason = "hook claim of author failed: it returned a function, not a Handler, a Decline or None"
@@ -318,7 +310,7 @@ def test_hook_that_claims_with_something_else_is_told_once_for_all_operators(pro
     assert "for the same reason as CUSTOM.AcmeSoftsign-float32: " in printed
 
 
-def test_behavior_that_returns_no_arithmetic_is_told_once(provoke: Provoke) -> None:
+def test_behavior_of_wrong_type_is_reported_once(provoke: Provoke) -> None:
     edit = (HANDLER, "return Arithmetic.FILE", "return 'FILE'")
     printed = provoke(edit, like="behavior")
     assert printed.count("Offsets.choose_arithmetic of author failed: it returned the str 'FILE'") == 1

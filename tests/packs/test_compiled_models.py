@@ -1,4 +1,4 @@
-"""Files that a compiler made for one processor: the message names the compiler, and ``inspect`` shows the file."""
+"""Test files compiled for one processor: the error names the compiler, and ``inspect`` shows the file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.helpers.command import Run
 
 
 def compiled_model(*codes: str, scratch: bool = True) -> bytes:
-    """A chain of custom operators, each with memory to work in as an operand: a tensor without data."""
+    """Return a chain of custom operators, each with a scratch operand: a tensor without data."""
     model = ModelBuilder()
     g = model.main
     tensor = g.input("x", (1, 7, 5, 3), "int8", quantization=quant(0.5, 7))
@@ -41,7 +41,7 @@ def compiled_model(*codes: str, scratch: bool = True) -> bytes:
     ],
 )
 @pytest.mark.parametrize("scratch", [False, True])
-def test_a_compiled_file_is_refused_with_the_name_of_its_compiler(name: str, compiler: str, scratch: bool) -> None:
+def test_error_on_a_compiled_file_names_the_compiler(name: str, compiler: str, scratch: bool) -> None:
     with pytest.raises(UnsupportedOperator, match=r"convert the original \.tflite file, the one that") as caught:
         otp.convert(compiled_model(f"CUSTOM.{name}", scratch=scratch))
     (problem,) = caught.value.problems
@@ -49,12 +49,12 @@ def test_a_compiled_file_is_refused_with_the_name_of_its_compiler(name: str, com
 
 
 @pytest.mark.parametrize("name", ["ethos-u2", "ethos", "my-edgetpu-custom-op", "xc_add", "NeutronGraphs"])
-def test_a_name_that_is_merely_alike_is_an_unknown_operator(name: str) -> None:
+def test_similar_name_is_an_unknown_operator(name: str) -> None:
     with pytest.raises(UnsupportedOperator, match="no installed pack has a handler for it"):
         otp.convert(compiled_model(f"CUSTOM.{name}"))
 
 
-def test_many_operators_of_one_compiler_are_one_message(run: Run, tmp_path: Path) -> None:
+def test_operators_of_one_compiler_share_a_message(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "xcore.tflite"
     path.write_bytes(compiled_model("CUSTOM.XC_pad", "CUSTOM.XC_conv2d_v2", "CUSTOM.XC_lookup", "CUSTOM.XC_pad"))
     code, _, err = run("convert", path)
@@ -72,8 +72,8 @@ def test_inspect_shows_a_compiled_file(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep_unknown", [False, True])
-def test_an_operand_that_nothing_fills_is_refused_as_it_is_bound(keep_unknown: bool) -> None:
-    """LiteRT refuses to run such a file, whoever takes the operator."""
+def test_rejects_an_operand_without_a_producer(keep_unknown: bool) -> None:
+    """LiteRT rejects such a file, for any operator."""
     model = ModelBuilder()
     g = model.main
     x, empty, y = g.input("x", (2, 3)), g.tensor("empty", (2, 3)), g.tensor("y", (2, 3))
@@ -86,8 +86,8 @@ def test_an_operand_that_nothing_fills_is_refused_as_it_is_bound(keep_unknown: b
         otp.convert(model.build(), keep_unknown=keep_unknown)
 
 
-def test_an_uncalled_subgraph_may_have_operands_that_nothing_fills() -> None:
-    """LiteRT does not run it either."""
+def test_uncalled_subgraph_may_lack_producers() -> None:
+    """LiteRT does not run it."""
     model = ModelBuilder()
     g, other = model.main, model.subgraph("other")
     for graph, operands in ((g, 1), (other, 2)):
@@ -97,7 +97,7 @@ def test_an_uncalled_subgraph_may_have_operands_that_nothing_fills() -> None:
     assert [node.op_type for node in otp.convert(model.build(), verify=True).model.graph] == ["Neg"]
 
 
-def test_an_operand_that_nothing_fills_is_found_in_an_inlined_call() -> None:
+def test_finds_a_missing_producer_in_an_inlined_call() -> None:
     model = ModelBuilder()
     g, inner = model.main, model.subgraph("inner")
     for graph in (g, inner):

@@ -1,4 +1,4 @@
-"""The core knows operators by declaration only: under other names they convert to the same nodes."""
+"""Test that the core depends only on declarations: renamed operators convert to the same nodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def rename_codes(model: Model) -> Model:
-    """Every operator under a custom name; a composite that no handler claims under its builtin's."""
+    """Rename every operator to a custom name; composites without a handler get their builtin's."""
 
     def custom(op: Operator) -> Operator:
         code = op.builtin if op.code.startswith("COMPOSITE.") else op.code
@@ -42,7 +42,7 @@ PARTS = 8
 
 
 def sample(part: int, first: int, every: int) -> list[Case]:
-    """The first cases of an eighth of the operators, and some of all others."""
+    """Return the first cases of an eighth of the operators, and some of all others."""
     seen: Counter[str] = Counter()
     chosen = []
     for k, case in enumerate(builtin()):
@@ -53,7 +53,7 @@ def sample(part: int, first: int, every: int) -> list[Case]:
 
 
 def listing(graph: ir.Graph) -> list[object]:
-    """Nodes with operands, attributes and marks, inner graphs included; names of operators left out."""
+    """List nodes with operands, attributes and metadata, including inner graphs, without operator names."""
     return [
         (
             node.op_type,
@@ -78,16 +78,14 @@ def hosts() -> tuple[Host, Host]:
 
 
 @pytest.mark.parametrize("name", ["digits_float.tflite", "digits_int8.tflite"])
-def test_a_network_under_other_operator_names_converts_node_for_node(name: str, hosts: tuple[Host, Host]) -> None:
+def test_network_with_renamed_operators_gives_equal_nodes(name: str, hosts: tuple[Host, Host]) -> None:
     model = read(EXAMPLES / name)
     plain, custom = convert_model(model, hosts[0]), convert_model(rename_codes(model), hosts[1])
     assert listing(plain.model.graph) == listing(custom.model.graph)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_cases_of_every_operator_under_other_names_convert_node_for_node(
-    part: int, hosts: tuple[Host, Host], thorough: bool
-) -> None:
+def test_cases_with_renamed_operators_give_equal_nodes(part: int, hosts: tuple[Host, Host], thorough: bool) -> None:
     compared = 0
     cases, least = (sample(part, 2, 53), 10) if thorough else (sample(part, 1, 106), 5)
     for case in cases:

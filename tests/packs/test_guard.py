@@ -1,4 +1,4 @@
-"""Tests that a pack's failure is reported in one line, with the place in the pack."""
+"""Test that a pack's failure is reported in one line, with its location in the pack."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def failure(error: BaseException, by: Any = outer) -> Failed:
     return caught.value
 
 
-def test_a_text_is_one_line_of_bounded_length() -> None:
+def test_error_text_is_one_line_of_bounded_length() -> None:
     assert format_error(ValueError("one\n  two\tthree")) == "ValueError: one two three"
     assert format_error(KeyError()) == "KeyError"
     assert len(format_error(ValueError("a" * 100_000))) < 500
 
 
-def test_mismatch_is_reported_with_location_of_function() -> None:
+def test_mismatch_is_reported_with_the_function() -> None:
     failed = failure(Mismatch("it returned 2 values"))
     assert failed.reason == f"handler x of some-pack failed: it returned 2 values, at {definition(outer)}"
 
 
 @pytest.mark.parametrize("by", [outer, partial(outer), Pack().method, __name__])
-def test_a_failure_is_placed_in_the_deepest_of_the_packs_own_functions(by: Any) -> None:
+def test_failure_is_located_in_the_innermost_pack_function(by: Any) -> None:
     assert failure(ValueError("no"), by).reason.endswith(" in inner")
 
 
@@ -71,14 +71,14 @@ def test_syntax_error_without_file_is_located_where_raised() -> None:
     assert failure(SyntaxError("no")).reason.endswith(" in inner")
 
 
-def test_a_failure_keeps_the_pack_that_it_was_first_told_of() -> None:
+def test_nested_failure_keeps_its_first_pack() -> None:
     failed = failure(ValueError("no"))
     with pytest.raises(Failed) as caught, attribute_errors("handler x", "other-pack", outer):
         raise failed
     assert caught.value is failed
 
 
-def test_a_file_that_is_wrong_is_no_packs_failure() -> None:
+def test_invalid_file_is_not_attributed_to_a_pack() -> None:
     with pytest.raises(InvalidModel), attribute_errors("handler x", "some-pack", outer):
         raise InvalidModel("broken:", [])
 
@@ -92,11 +92,11 @@ def test_a_file_that_is_wrong_is_no_packs_failure() -> None:
         (MethodType(partial(outer), Pack()), "outer"),
     ],
 )
-def test_a_function_is_found_inside_partials_and_methods(by: Any, name: str) -> None:
+def test_finds_the_function_of_partials_and_methods(by: Any, name: str) -> None:
     assert definition(by).endswith(f" in {name}")
 
 
-def test_what_helps_depends_on_whose_it_is() -> None:
+def test_hint_depends_on_the_pack() -> None:
     assert "--block some-pack" in Failed("some-pack", "").hint
     assert "report it" in Failed(BUILTIN, "").hint
     assert "--block" not in Failed(BUILTIN, "").hint, "there is no converter without it"

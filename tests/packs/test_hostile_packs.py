@@ -1,4 +1,4 @@
-"""Whatever an op pack does wrong is named as its own, and a model that does without the pack converts."""
+"""Test that faults of an op pack are attributed to it, and that unrelated models still convert."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.packs.hostile import HANDLER, PACKS, PRINTED, PRINTS, Hostile, handle
 
 
 def model(code: str) -> bytes:
-    """One operator on ``x``."""
+    """Return a model with one operator."""
     builder = ModelBuilder()
     g = builder.main
     x, y = g.input("x", (2, 3)), g.tensor("y", (2, 3))
@@ -29,7 +29,7 @@ def model(code: str) -> bytes:
 
 @pytest.fixture
 def install_hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Hostile], None]]:
-    """Installs a pack as pip does."""
+    """Return a function that installs a pack as pip does."""
     folder = tmp_path / "site"
 
     def install(pack: Hostile) -> None:
@@ -58,7 +58,7 @@ Convert = Callable[..., Ran]
 
 @pytest.fixture
 def convert(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Convert:
-    """The command, with all that reaches descriptors 1 and 2."""
+    """Return a function that runs ``convert`` and captures file descriptors 1 and 2."""
 
     def call(code: str, *options: str) -> Ran:
         source, file = tmp_path / f"{code}.tflite", tmp_path / f"{code}.onnx"
@@ -79,7 +79,7 @@ def json_document(ran: Ran) -> dict[str, Any]:
 
 @pytest.mark.parametrize("pack", PACKS, ids=lambda pack: pack.what)
 @pytest.mark.usefixtures("falls_back")
-def test_a_model_that_uses_it_is_told_pack_function_and_place(
+def test_failure_names_pack_function_and_location(
     pack: Hostile, install_hostile: Callable[[Hostile], None], convert: Convert
 ) -> None:
     install_hostile(pack)
@@ -102,7 +102,7 @@ def test_a_model_that_uses_it_is_told_pack_function_and_place(
 
 
 @pytest.mark.parametrize("pack", PACKS, ids=lambda pack: pack.what)
-def test_a_model_that_does_without_it_converts_to_the_same_bytes(
+def test_unrelated_model_converts_to_the_same_bytes(
     pack: Hostile, install_hostile: Callable[[Hostile], None], convert: Convert
 ) -> None:
     expected = otp.convert(model("ADD"), packs="builtin").proto.SerializeToString()
@@ -117,7 +117,7 @@ def test_a_model_that_does_without_it_converts_to_the_same_bytes(
     assert json_document(convert("ADD", "--json", "--block", "evil-pack"))["warnings"] == []
 
 
-def test_there_are_packs_enough() -> None:
+def test_number_of_hostile_packs() -> None:
     assert len(PACKS) >= 20
     assert len({pack.what for pack in PACKS}) == len(PACKS)
 
@@ -125,24 +125,24 @@ def test_there_are_packs_enough() -> None:
 # --- beyond the table -------------------------------------------------------------------------
 
 
-def test_an_interruption_names_the_operator_being_lowered(
-    install_hostile: Callable[[Hostile], None], convert: Convert
-) -> None:
+def test_interruption_names_the_current_operator(install_hostile: Callable[[Hostile], None], convert: Convert) -> None:
     install_hostile(lowers("hangs", "raise KeyboardInterrupt"))
     ran = convert("CUSTOM.Evil")
     assert ran.code == 130
     assert "in handler evil_pack:evil of evil-pack, at op 0 CUSTOM.Evil v1 'y'" in ran.err
 
 
-def test_a_process_that_is_told_to_end_ends(install_hostile: Callable[[Hostile], None], convert: Convert) -> None:
-    """SIGTERM raises while a handler runs, which is no fault of the handler's."""
+def test_terminated_process_is_not_attributed_to_a_pack(
+    install_hostile: Callable[[Hostile], None], convert: Convert
+) -> None:
+    """SIGTERM raises an exception inside a handler, but is not the handler's fault."""
     install_hostile(lowers("is ended", "from onnx_tflite_plugin.guard import Terminated; raise Terminated(143)"))
     ran = convert("CUSTOM.Evil")
     assert ran.code == 143
     assert "evil" not in ran.err
 
 
-def test_the_traceback_is_shown_where_it_is_asked_for(
+def test_traceback_is_shown_on_request(
     install_hostile: Callable[[Hostile], None], convert: Convert, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ONNX_TFLITE_PLUGIN_DEBUG", "1")
@@ -152,16 +152,14 @@ def test_the_traceback_is_shown_where_it_is_asked_for(
     assert "raise ValueError('bad luck')" in err
 
 
-def test_the_line_named_is_the_deepest_in_the_pack(
-    install_hostile: Callable[[Hostile], None], convert: Convert
-) -> None:
+def test_names_the_innermost_line_of_the_pack(install_hostile: Callable[[Hostile], None], convert: Convert) -> None:
     deep = "def deep():\n    return int('x')\n\ndef shallow():\n    return deep()\n\n"
     install_hostile(Hostile("", deep + handler("return shallow()"), HANDLER, ()))
     line = Hostile("", deep, {}, ()).module.splitlines().index("    return int('x')") + 1
     assert f"evil_pack.py:{line} in deep" in convert("CUSTOM.Evil").err
 
 
-def test_what_is_printed_does_not_pass_through_quiet(
+def test_quiet_redirects_output_of_packs_to_stderr(
     install_hostile: Callable[[Hostile], None], convert: Convert
 ) -> None:
     install_hostile(lowers("prints", f"{PRINTS}; return ctx.ops.Abs(x)"))
@@ -170,7 +168,7 @@ def test_what_is_printed_does_not_pass_through_quiet(
     assert all(text in ran.err for text in PRINTED)
 
 
-def test_every_operator_that_fails_is_told(install_hostile: Callable[[Hostile], None]) -> None:
+def test_reports_each_failing_operator(install_hostile: Callable[[Hostile], None]) -> None:
     install_hostile(lowers("raises", "raise ValueError(ctx.op.index)"))
     builder = ModelBuilder()
     g = builder.main
@@ -190,7 +188,7 @@ def test_every_operator_that_fails_is_told(install_hostile: Callable[[Hostile], 
 @pytest.mark.parametrize(
     "pack", [pack for pack in PACKS if pack.what.startswith(("import", "entry"))], ids=lambda pack: pack.what
 )
-def test_the_list_of_handlers_says_what_does_not_serve(
+def test_list_of_handlers_shows_errors(
     pack: Hostile, install_hostile: Callable[[Hostile], None], capfd: pytest.CaptureFixture[str]
 ) -> None:
     install_hostile(pack)

@@ -1,4 +1,4 @@
-"""A pack defines a quantization behavior of its own, and the converter asks that behavior alone."""
+"""Test quantization behaviors defined by packs."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_refusal_of_a_pack_behavior_is_reported_with_the_operator(site: Path) ->
         ("return operator.scale", "AttributeError: .*scale"),
     ],
 )
-def test_behavior_that_chooses_no_arithmetic_is_attributed_to_its_pack(site: Path, body: str, reason: str) -> None:
+def test_failing_behavior_is_attributed_to_its_pack(site: Path, body: str, reason: str) -> None:
     module = site / "halve_pack.py"
     module.write_text(module.read_text().replace("return Arithmetic.FILE", body))
     with pytest.raises(

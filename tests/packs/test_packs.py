@@ -1,4 +1,4 @@
-"""Third-party packs: found by entry points, loaded only when needed, settled by name, never able to hurt other models."""
+"""Test third-party packs: discovery, lazy loading, precedence, hooks, and isolation of failures."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def custom_between_convolutions() -> tuple[bytes, np.ndarray]:
 
 
 def reference_result(x: np.ndarray, weight: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """The same by numpy, in float with the scales of the file."""
+    """Compute the model with numpy, in float with the scales of the file."""
 
     def quantize(values: np.ndarray) -> np.ndarray:
         return np.clip(np.rint(values / 0.05) + 3, -128, 127)
@@ -116,7 +116,7 @@ def test_unsupported_operator_is_reported_with_missing_entry_point(site: Path) -
         otp.convert(data)
 
 
-def test_packs_builtin_leaves_third_parties_out(site: Path) -> None:
+def test_packs_builtin_excludes_third_parties(site: Path) -> None:
     roll_pack(site, "roll-pack")
     data, _ = custom_between_convolutions()
     with pytest.raises(otp.ConversionError, match="no installed pack"):
@@ -124,7 +124,7 @@ def test_packs_builtin_leaves_third_parties_out(site: Path) -> None:
     assert otp.convert(data, packs="roll-pack").report.packs["roll-pack"] == 1
 
 
-def test_a_broken_pack_hurts_only_models_that_need_it(site: Path) -> None:
+def test_broken_pack_fails_only_models_that_need_it(site: Path) -> None:
     entry = "[onnx_tflite_plugin.handlers]\nCUSTOM.RollChannels = broken_pack:roll\n"
     entry += "[onnx_tflite_plugin.hooks]\nbroken = broken_pack:hooks\n"
     install(site, "broken-pack", "broken_pack", "raise RuntimeError('not today')", entry)
@@ -135,7 +135,7 @@ def test_a_broken_pack_hurts_only_models_that_need_it(site: Path) -> None:
         otp.convert(data)
 
 
-def test_a_third_party_overrides_a_builtin_and_the_report_says_so(site: Path) -> None:
+def test_pack_overrides_a_built_in_handler(site: Path) -> None:
     source = """
         from onnx_tflite_plugin.api import Transparent, handler
 
@@ -150,7 +150,7 @@ def test_a_third_party_overrides_a_builtin_and_the_report_says_so(site: Path) ->
     assert otp.convert(add_model(), prefer=["onnx-tflite-plugin"]).report.nodes == {"Add": 1}
 
 
-def test_hook_claims_family_declines_and_sees_finished_model(site: Path) -> None:
+def test_hook_claims_declines_and_gets_the_finished_model(site: Path) -> None:
     source = """
         from onnx_tflite_plugin.api import Decline, Terminate, handler, hookimpl
 
@@ -183,7 +183,7 @@ def test_hook_claims_family_declines_and_sees_finished_model(site: Path) -> None
         otp.convert(unary_model("CUSTOM.FlexCos"))
 
 
-def test_a_select_operator_is_named_as_what_it_is_with_what_to_do() -> None:
+def test_error_on_a_select_operator_has_a_remedy() -> None:
     with pytest.raises(
         otp.ConversionError,
         match=r"the operator is TensorFlow's BesselI0, .* \(a select operator\) \(export the model with",
@@ -191,7 +191,7 @@ def test_a_select_operator_is_named_as_what_it_is_with_what_to_do() -> None:
         otp.convert(unary_model("CUSTOM.FlexBesselI0"))
 
 
-def test_an_operator_that_litert_has_no_kernel_of_is_told_so() -> None:
+def test_error_on_an_operator_without_a_litert_kernel() -> None:
     with pytest.raises(
         otp.ConversionError,
         match=r"STABLEHLO_SORT.* LiteRT has no kernel for the operator and does not load .* \(export the model",
@@ -205,7 +205,7 @@ def test_stablehlo_operators_are_registered_or_without_kernel() -> None:
     assert without == codes - {*REGISTERED}
 
 
-def test_an_entry_point_that_declines_is_its_packs_only_answer(site: Path) -> None:
+def test_declining_entry_point_precedes_the_claim_hook(site: Path) -> None:
     source = """
         from onnx_tflite_plugin.api import Decline, Terminate, handler, hookimpl
 
@@ -227,7 +227,7 @@ def test_an_entry_point_that_declines_is_its_packs_only_answer(site: Path) -> No
         otp.convert(unary_model("CUSTOM.Other"))
 
 
-def test_a_pack_that_is_handed_the_finished_model_is_in_the_report(site: Path) -> None:
+def test_report_lists_packs_with_a_finish_hook(site: Path) -> None:
     source = """
         from onnx_tflite_plugin.api import hookimpl
 
@@ -242,9 +242,7 @@ def test_a_pack_that_is_handed_the_finished_model_is_in_the_report(site: Path) -
     assert otp.convert(unary_model("NEG"), block=["pass-pack"]).report.finished_by == ()
 
 
-def test_a_failure_of_the_converter_on_declarations_of_a_pack_names_them(
-    site: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_converter_failure_names_pack_declarations(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def raise_index_error(model: object) -> int:
         raise IndexError("nothing there")
 
@@ -261,7 +259,7 @@ def test_a_failure_of_the_converter_on_declarations_of_a_pack_names_them(
         otp.convert(unary_model("CUSTOM.RollChannels"))
 
 
-def test_an_alias_serves_a_second_entry_point(site: Path) -> None:
+def test_alias_allows_a_second_entry_point(site: Path) -> None:
     source = """
         from onnx_tflite_plugin.api import Transparent, handler
 
@@ -276,7 +274,7 @@ def test_an_alias_serves_a_second_entry_point(site: Path) -> None:
         assert otp.convert(unary_model(name)).report.nodes == {"Abs": 1}
 
 
-def test_failing_third_party_leaves_operator_to_built_in(site: Path) -> None:
+def test_built_in_handler_replaces_a_failing_one(site: Path) -> None:
     source = """
         from onnx_tflite_plugin.api import Transparent, handler
 
@@ -291,7 +289,7 @@ def test_failing_third_party_leaves_operator_to_built_in(site: Path) -> None:
     assert "accepts of handler zero_pack:add of zero-pack failed: ZeroDivisionError" in warning
 
 
-def test_after_lowering_sees_each_operator_with_its_values(site: Path) -> None:
+def test_after_lowering_gets_each_operator_and_its_values(site: Path) -> None:
     source = """
         from onnx_tflite_plugin.api import hookimpl
 
@@ -314,7 +312,7 @@ def test_after_lowering_sees_each_operator_with_its_values(site: Path) -> None:
     assert conversion.report.warnings == ()
 
 
-def test_entry_points_that_do_not_parse_are_passed_over_and_said(site: Path) -> None:
+def test_skips_unreadable_entry_points_with_a_warning(site: Path) -> None:
     info = site / "torn_pack-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torn-pack\nVersion: 1.0\n")
@@ -351,7 +349,7 @@ def test_handler_error_names_operator_handler_and_pack(site: Path) -> None:
         assert "wrong_pack" in str(caught.value) or "wrong-pack" in str(caught.value)
 
 
-def test_the_api_loads_neither_onnx_nor_tflite() -> None:
+def test_api_imports_neither_onnx_nor_tflite() -> None:
     code = "import sys, onnx_tflite_plugin.api; print([m for m in ('onnx', 'onnx_ir', 'tflite', 'onnxruntime') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
@@ -374,7 +372,7 @@ def add_model() -> bytes:
         ("NEG", "axes='a b c -> a b c'", "has rank 2, but NEG requires 3, by the declarations of handler odd_pack:odd"),
     ],
 )  # fmt: skip
-def test_what_a_pack_declares_of_operands_is_not_blamed_on_the_file(
+def test_wrong_declaration_is_not_attributed_to_the_file(
     site: Path, monkeypatch: pytest.MonkeyPatch, code: str, declared: str, reason: str
 ) -> None:
     source = f"""

@@ -1,6 +1,6 @@
-"""The surface that op packs are written to: it changes with a version, never by accident.
+"""Test that the public API changes only with its version.
 
-``python tests/packs/test_public_api.py`` writes it anew, after an entry in CHANGELOG.md (CONTRIBUTING.md, "Versions").
+``python tests/packs/test_public_api.py`` updates the record, after an entry in CHANGELOG.md (CONTRIBUTING.md, "Versions").
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UPDATE = (
 
 
 def surface() -> str:
-    """Every name of the API with its signature, fields and members, one a line."""
+    """Return every public name with its signature, fields and members, one per line."""
     lines = [line for name in api.__all__ if name != "VERSION" for line in _describe(name, getattr(api, name))]
     marker = f"{hookspecs.PROJECT}_spec"
     hooks = {name: function for name, function in vars(hookspecs).items() if hasattr(function, marker)}
@@ -74,14 +74,14 @@ def _signature(function: Any) -> str:
     return re.sub(r"<function <lambda> at 0x[0-9a-f]+>", "...", text).replace("'", "")
 
 
-def test_the_surface_is_the_one_written_down() -> None:
+def test_public_api_matches_its_record() -> None:
     written, now = (text.splitlines() for text in (FILE.read_text(encoding="utf-8"), surface()))
     gone, new = ([line for line in a if line not in b] for a, b in ((written, now), (now, written)))
     assert (gone, new) == ([], []), UPDATE
     assert written == now, UPDATE
 
 
-def test_the_distribution_has_the_version_of_the_api() -> None:
+def test_distribution_has_the_version_of_the_api() -> None:
     assert "version = attr: onnx_tflite_plugin.api.VERSION" in (ROOT / "setup.cfg").read_text(encoding="utf-8")
     assert version("onnx-tflite-plugin") == api.VERSION, "install the checkout again: pip install -e ."
     newest = next(
@@ -95,13 +95,13 @@ TEMPLATES = sorted((ROOT / "onnx_tflite_plugin" / "templates" / "pack").glob("*h
 
 
 @pytest.mark.parametrize("file", [*HANDLERS, *TEMPLATES], ids=lambda file: file.stem)
-def test_a_handler_imports_nothing_of_the_host_but_the_api(file: Path) -> None:
+def test_handlers_import_only_the_api(file: Path) -> None:
     source = re.sub(r"\$\w+", "name", file.read_text(encoding="utf-8"))
     assert [module for module in imported_modules(ast.parse(source)) if outside(module)] == []
 
 
 def imported_modules(tree: ast.AST) -> Iterator[str]:
-    """Every module that is imported from, also inside functions."""
+    """Yield all imported modules, also inside functions."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -116,7 +116,7 @@ def outside(module: str) -> bool:
     )
 
 
-def test_the_rule_finds_what_it_looks_for() -> None:
+def test_import_rule_finds_violations() -> None:
     source = "import onnx\nfrom onnx_tflite_plugin.api.axes import axis_names\nfrom onnx_tflite_plugin.api import out\nimport numpy"
     assert [module for module in imported_modules(ast.parse(source)) if outside(module)] == [
         "onnx",

@@ -1,4 +1,4 @@
-"""The packs of this repository: of the public API alone, installed as their own distributions, with passing cases."""
+"""Test the packs of this repository: public imports only, separate distributions, passing cases."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMMANDS = {"genai"}
 
 
 @pytest.mark.parametrize("name", [name for name in PACKS if name not in COMMANDS])
-def test_a_pack_passes_its_own_test_and_leaves_nothing_untried(tmp_path: Path, name: str) -> None:
+def test_shipped_pack_passes_and_covers_its_handlers(tmp_path: Path, name: str) -> None:
     folder, site = ROOT / "packs" / name, tmp_path / "site"
     install_pack(folder, site)
     done = python(
@@ -34,7 +34,7 @@ def test_a_pack_passes_its_own_test_and_leaves_nothing_untried(tmp_path: Path, n
 
 
 @pytest.mark.parametrize("name", PACKS)
-def test_a_pack_imports_the_public_api_and_the_kit_alone(name: str) -> None:
+def test_shipped_pack_imports_only_public_modules(name: str) -> None:
     for path in (ROOT / "packs" / name).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
@@ -44,7 +44,7 @@ def test_a_pack_imports_the_public_api_and_the_kit_alone(name: str) -> None:
             assert {*core} <= (PUBLIC if "tests" in path.parts else own), path
 
 
-def test_the_packs_are_no_part_of_the_projects_own_distribution() -> None:
+def test_distribution_excludes_packs() -> None:
     script = "from setuptools import find_packages; print(find_packages(include=['onnx_tflite_plugin*', 'op_handlers*', 'conformance*']))"
     found = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "mediapipe" not in found.stdout
@@ -54,7 +54,7 @@ def test_the_packs_are_no_part_of_the_projects_own_distribution() -> None:
 
 
 def convert_model(pack: str) -> set[str]:
-    """The operators that a pack has handlers for, without those whose handler is there to refuse them."""
+    """Return the operators that a pack converts, without handlers that only decline."""
     config = ConfigParser()
     config.optionxform = str  # type: ignore[assignment,method-assign]
     config.read(ROOT / "packs" / pack / "setup.cfg", encoding="utf-8")
@@ -63,20 +63,20 @@ def convert_model(pack: str) -> set[str]:
     return {code.removeprefix("CUSTOM.") for code, handler in codes.items() if ".refused:" not in handler}
 
 
-def test_each_pack_is_named_for_what_it_converts() -> None:
+def test_each_operator_names_its_shipped_pack() -> None:
     assert sorted(ORIGIN) == [pack for pack in PACKS if convert_model(pack)]
     for pack in PACKS:
         assert {name for name, of in NAMED.items() if of == pack} == convert_model(pack)
 
 
 @pytest.mark.parametrize(("name", "pack"), [("MaxUnpooling2D", "mediapipe"), ("SignalPCAN", "audio")])
-def test_operator_of_missing_pack_is_refused_by_name(name: str, pack: str) -> None:
+def test_error_on_an_operator_names_its_missing_pack(name: str, pack: str) -> None:
     with pytest.raises(otp.ConversionError, match=rf"the operator is {name} of .*pip install \./packs/{pack}\)$"):
         otp.convert(unary_model(f"CUSTOM.{name}"))
 
 
 @pytest.mark.parametrize("name", ["taking", "declining"])
-def test_an_installed_pack_speaks_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_installed_pack_replaces_the_pack_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     declines = "accepts=lambda at: Decline('two are too many'), " if name == "declining" else ""
     source = f"""

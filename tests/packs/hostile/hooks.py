@@ -1,4 +1,4 @@
-"""Faults in a hook, and in the state it leaves behind."""
+"""Packs with faults in a hook, and in the state it leaves."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Hostile:
 
 
 def handler(body: str = "return ctx.ops.Abs(x)", **declared: str) -> str:
-    """A handler as source text."""
+    """Return the source of a handler."""
     keywords = _keywords({"max_version": "1", "layout": "Transparent()", **declared})
     return f'@handler("CUSTOM.Evil", {keywords})\ndef evil(ctx, x):\n{indent(dedent(body), "    ")}\n'
 
@@ -76,7 +76,7 @@ def declares(name: str, text: str, *says: str) -> Hostile:
 
 
 def fuses(what: str, *says: str, lower: str = "return ctx.ops.Abs(x)", **declared: str) -> Hostile:
-    """A fusion of the one operator, which is left out where it cannot be declared or lowered."""
+    """Return a pack with a fusion, which is skipped if its declaration or lowering fails."""
     keywords = _keywords({"layout": "Transparent()", "check": "lambda match: {}", **declared})
     fusion = f'(x,) = operands("x")\n\n@fusion("EVIL", pattern=Call("CUSTOM.Evil", x), inputs=(x,), {keywords})\n'
     source = f"{handler()}\n{fusion}def fused(ctx, x):\n    {lower}\n"
@@ -87,7 +87,7 @@ ARGUMENTS = {"claim": "op", "configure": "options", "after_lowering": "op, outpu
 
 
 def hooks(what: str, name: str, body: str, *says: str, **more: Any) -> Hostile:
-    """A hook, beside a handler; where it claims operators, without one."""
+    """Return a pack with a hook and a handler, or only with a ``claim`` hook."""
     written = f"@hookimpl\ndef {name}(self, {ARGUMENTS[name]}):\n{indent(dedent(body), '    ')}"
     said = says if more.get("converts") else (f"hook {name} of evil-pack failed", *says)
     return hook_pack(f"{name} {what}", written, *said, claims=name == "claim", **more)
