@@ -1,4 +1,4 @@
-"""The model builder: what it writes loads and runs in LiteRT, and what it cannot write it refuses by name."""
+"""Test the model builder: its files run in LiteRT, and invalid arguments are errors."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def test_packed_integers_are_weights_of_a_hybrid_layer(dtype: str, low: int, hig
     np.testing.assert_allclose(output[0], values.sum(1) * scales, rtol=1e-5)
 
 
-def test_packing_puts_the_first_element_lowest_and_pads_with_zeros() -> None:
+def test_packs_low_bits_first_and_pads_with_zeros() -> None:
     assert pack_bits(np.array([1, -1, 3]), 4) == bytes([0xF1, 0x03])
     assert pack_bits(np.array([1, -1, 0, -2, 1]), 2) == bytes([0b10_00_11_01, 0b01])
     assert pack_bits(np.zeros((0, 3)), 4) == b""
     assert pack_strings(np.array([], object)) == np.array([0, 8], "<i4").tobytes()
 
 
-def test_strings_keep_zero_bytes_and_other_scripts() -> None:
+def test_strings_keep_zero_bytes_and_non_ascii_text() -> None:
     model = ModelBuilder()
     g = model.main
     indices, y = g.input("i", (3,), "int32"), g.tensor("y", (3,), "string")
@@ -98,7 +98,7 @@ def test_strings_keep_zero_bytes_and_other_scripts() -> None:
     ],
     ids=["rows", "columns first", "blocks"],
 )
-def test_sparse_constants_densify_to_what_they_were(
+def test_sparse_constants_densify_to_the_original(
     formats: tuple[str, ...], order: tuple[int, ...] | None, blocks: tuple[tuple[int, int], ...], index: str
 ) -> None:
     dense = np.zeros((4, 6), np.float32)
@@ -113,7 +113,7 @@ def test_sparse_constants_densify_to_what_they_were(
     np.testing.assert_array_equal(outputs(model, np.zeros((4, 6), np.float32))[0], dense)
 
 
-def test_blockwise_scales_are_a_tensor_of_the_subgraph() -> None:
+def test_blockwise_scales_are_a_tensor() -> None:
     values = np.random.default_rng(0).integers(-8, 8, (4, 64))
     scales = np.array([[0.5, 0.25]] * 4, np.float16)
     model = ModelBuilder()
@@ -127,7 +127,7 @@ def test_blockwise_scales_are_a_tensor_of_the_subgraph() -> None:
     np.testing.assert_allclose(output[0], expected, rtol=1e-4, atol=1e-4)
 
 
-def test_external_buffers_lie_behind_the_flatbuffer_aligned() -> None:
+def test_external_buffers_follow_the_flatbuffer_aligned() -> None:
     model = ModelBuilder()
     g = model.main
     x, y = g.input("x", (3,)), g.tensor("y", (3,))
@@ -156,7 +156,7 @@ def test_embedded_buffers_are_aligned_to_16_bytes() -> None:
         assert position % 16 == 0
 
 
-def test_custom_options_are_flexbuffers_inside_or_behind_the_file() -> None:
+def test_custom_options_are_flexbuffers_inline_or_external() -> None:
     model = ModelBuilder()
     g = model.main
     x, y = g.input("x", (3,)), g.tensor("y", (3,))
@@ -172,7 +172,7 @@ def test_custom_options_are_flexbuffers_inside_or_behind_the_file() -> None:
     assert flatbuffers.flexbuffers.Loads(data[start : start + size]) == {"a": 1, "b": [1.5]}
 
 
-def test_codes_above_127_stand_in_the_wide_field() -> None:
+def test_codes_above_127_use_the_wide_field() -> None:
     model = ModelBuilder()
     unary(model.main, "GELU")
     code = tflite.Model.GetRootAs(model.build()).OperatorCodes(0)
@@ -181,7 +181,7 @@ def test_codes_above_127_stand_in_the_wide_field() -> None:
     assert outputs(model, ONES)[0].shape == (3,)
 
 
-def test_branches_of_a_case_that_the_schema_package_does_not_know() -> None:
+def test_builds_stablehlo_case() -> None:
     model = ModelBuilder()
     branches = [model.subgraph(code) for code in ("NEG", "ABS")]
     for branch in branches:
@@ -210,7 +210,7 @@ def test_composites_are_named_by_their_code() -> None:
     assert outputs(model, ONES)[0].tolist() == [-1, -1, -1]
 
 
-def test_variables_are_mutated_from_step_to_step() -> None:
+def test_variables_change_between_runs() -> None:
     model = ModelBuilder()
     g = model.main
     x, y = g.input("x", (1, 3)), g.tensor("y", (1, 2))
@@ -224,7 +224,7 @@ def test_variables_are_mutated_from_step_to_step() -> None:
     assert [session.run([np.ones((1, 3), np.float32)])[0][0, 0] for _ in range(3)] == [3, 6, 6]
 
 
-def test_dynamic_sizes_are_stored_as_1_and_signed() -> None:
+def test_dynamic_dimensions_are_stored_as_1_with_a_signature() -> None:
     model = ModelBuilder()
     unary(model.main, "NEG", (None, 3))
     model.main.tensor("no rank", None)
@@ -275,21 +275,21 @@ def test_intermediates_and_quantization_ranges_are_written() -> None:
         ("CONV2D", {}, "BuiltinOperator has no value 'CONV2D': did you mean 'CONV_2D'"),
     ],
 )
-def test_wrong_options_are_refused_where_they_are_given(code: str, options: dict[str, object], said: str) -> None:
+def test_rejects_wrong_options(code: str, options: dict[str, object], said: str) -> None:
     g = ModelBuilder().main
     x = g.input("x", (1,))
     with pytest.raises(BuilderError, match=said.replace("(", r"\(")):
         g.operator(code, [x], [x], options)
 
 
-def test_a_tensor_of_another_subgraph_is_refused() -> None:
+def test_rejects_a_tensor_of_another_subgraph() -> None:
     model = ModelBuilder()
     stray = model.subgraph("body").input("x", (3,))
     with pytest.raises(BuilderError, match="belongs to subgraph 'body', not to 'main'"):
         model.main.output(stray)
 
 
-def test_broken_files_can_be_written_on_purpose() -> None:
+def test_builds_invalid_files() -> None:
     model = ModelBuilder()
     x = model.main.input("x", (3,))
     model.main.operator(250, [x, 77], [-5], version=99)
@@ -298,7 +298,7 @@ def test_broken_files_can_be_written_on_purpose() -> None:
     assert read.OperatorCodes(0).BuiltinCode() == 250
 
 
-def test_every_options_table_can_be_reflected_and_every_code_maps_to_one_or_none() -> None:
+def test_each_code_maps_to_at_most_one_options_table() -> None:
     for table in options_tables():
         assert all(entry.kind in ("scalar", "vector", "offset") for entry in fields_of(table).values())
     assert options_table("MAX_POOL_2D") == "Pool2DOptions"

@@ -1,4 +1,4 @@
-"""Every built-in handler passes its cases, has some, and leaves the file's order in one of them."""
+"""Run the cases of all built-in handlers, and test their coverage and tolerances."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def host() -> Host:
 
 @pytest.mark.parametrize(("case", "place"), [*parameters()])
 def test_case(case: Case, place: int, host: Host, thorough: bool) -> None:
-    """In some of its variants; ``--thorough`` tries all."""
+    """Run a sample of the case's variants; ``--thorough`` runs all."""
     result = run_case(case, host, place=None if thorough else place)
     if result.status == "skipped":
         pytest.skip(result.reasons[0])
@@ -47,13 +47,13 @@ def test_case(case: Case, place: int, host: Host, thorough: bool) -> None:
         pytest.xfail(result.reasons[0])
 
 
-def test_every_handler_has_cases_and_leaves_the_file_s_order(host: Host) -> None:
+def test_each_handler_has_cases_in_a_transposed_layout(host: Host) -> None:
     handlers = tuple((code, pack) for code, pack, _ in host.handlers())
     assert {pack for _, pack in handlers} == {BUILTIN}
     assert list(gaps(Suite(host, handlers, (), tuple(CASES), {}))) == []
 
 
-def test_every_case_has_a_name_of_its_own() -> None:
+def test_case_ids_are_unique() -> None:
     assert [name for name, count in Counter(case.id for case in CASES).items() if count > 1] == []
 
 
@@ -61,28 +61,28 @@ def test_every_case_has_a_name_of_its_own() -> None:
 LOOSER = {"int8 that holds what it has", "decomposed in integers", "many pixels with RELU6"}
 
 
-def test_what_is_looser_than_usual_stands_in_the_bounds() -> None:
-    """A built-in case may be stricter on its own account, never more lenient."""
-    usual = Tolerance()
+def test_cases_do_not_loosen_the_default_tolerance() -> None:
+    """A built-in case may set a stricter tolerance, but not a looser one."""
+    default = Tolerance()
     for case in CASES:
-        own = case.tolerance or usual
+        own = case.tolerance or default
         if case.name in LOOSER:
             continue
         assert case.tolerance is None or own.of_range <= 1e-5 or "float" not in case.dtype, case.id
-        assert own.steps <= usual.steps, case.id
-        assert own.integers <= usual.integers, case.id
+        assert own.steps <= default.steps, case.id
+        assert own.integers <= default.integers, case.id
     assert not EQUAL & {*EXACT}
 
 
-def test_bounds_are_of_operators_that_have_cases() -> None:
+def test_bounds_belong_to_operators_with_cases() -> None:
     tried = {(case.op, case.dtype) for case in CASES}
     assert sorted(EQUAL - {op for op, _ in tried}) == []
     assert [(op, dtype) for op, dtypes in EXACT.items() for dtype in dtypes if (op, dtype) not in tried] == []
 
 
-def test_the_support_table_is_up_to_date(host: Host) -> None:
+def test_support_table_is_up_to_date(host: Host) -> None:
     assert read_table() == table(host), "python -m conformance.table --write"
 
 
-def test_the_coverage_in_the_readme_is_up_to_date(host: Host) -> None:
+def test_readme_coverage_is_up_to_date(host: Host) -> None:
     assert README.read_text(encoding="utf-8") == readme(host), "python -m conformance.table --write"

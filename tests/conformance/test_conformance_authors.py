@@ -1,4 +1,4 @@
-"""Tests of the conformance kit as pack authors use it: reference kernels, expected nodes and fusions, attribution."""
+"""Test the conformance kit as pack authors use it: reference kernels, expected nodes and fusions, attribution."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def reverse_along(ctx: Context, x: Value, axis: int) -> Value:
     return ctx.ops.Slice(x, [-1], [-(1 << 31)], [axis], [-1])
 
 
-def forgetful(ctx: Context, x: Value) -> Value:
-    """Forgets that the axis moved."""
+def ignore_layout(ctx: Context, x: Value) -> Value:
+    """Ignore that the axis was permuted."""
     return reverse_along(ctx, x, ctx.options.axis)
 
 
@@ -56,7 +56,7 @@ def run_lowering(case: Case, lowered: Handler) -> CaseResult:
 
 @pytest.mark.parametrize("place", [in_isolation, between_convolutions])
 @pytest.mark.parametrize("axis", [1, 2, 3])
-def test_cases_take_custom_options_and_the_operators_own_kernel(place: Any, axis: int) -> None:
+def test_cases_use_custom_options_and_the_declared_kernel(place: Any, axis: int) -> None:
     result = run_lowering(
         place(CODE, "x", [tensor(1, 5, 7, 3)], tensor(1, 5, 7, 3), custom_options={"axis": axis}), flip()
     )
@@ -65,7 +65,7 @@ def test_cases_take_custom_options_and_the_operators_own_kernel(place: Any, axis
     assert run_lowering(case, flip()).status == "passed"
 
 
-def test_the_case_may_bring_the_kernel_and_it_is_held_against_the_lowering() -> None:
+def test_kernel_of_a_case_is_compared_with_the_lowering() -> None:
     bare = handler(CODE, max_version=1, layout=Attribute())(flip().lower)
     case = {"custom_options": {"axis": 1}}
     without = run_lowering(unary(CODE, "x", tensor(1, 5, 7, 3), **case), bare)
@@ -77,7 +77,7 @@ def test_the_case_may_bring_the_kernel_and_it_is_held_against_the_lowering() -> 
     assert run_lowering(unary(CODE, "x", tensor(1, 5, 7, 3), kernel=lambda op, x: x, **case), bare).status == "failed"
 
 
-def test_options_that_are_bytes_reach_handler_and_kernel_as_they_are() -> None:
+def test_raw_options_reach_handler_and_kernel() -> None:
     def add_option_bytes(op: Any, x: Any) -> Any:
         return x + np.frombuffer(op.custom_options, "<f4")[0]
 
@@ -91,24 +91,24 @@ def test_options_that_are_bytes_reach_handler_and_kernel_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layout", "meant"),
+    ("layout", "suggestion"),
     [
         (Transparent(), "declare Attribute() and use ctx.axis"),
         (Attribute(), "remap each axis number and each entry per axis (ctx.axis"),
     ],
 )
-def test_a_failure_names_the_declaration_that_is_false(layout: Any, meant: str) -> None:
-    lowered = flip(layout, forgetful, axes="n h w c -> n h w c")
+def test_failure_names_the_wrong_declaration(layout: Any, suggestion: str) -> None:
+    lowered = flip(layout, ignore_layout, axes="n h w c -> n h w c")
     result = run_lowering(
         unary(CODE, "x", tensor(1, 5, 7, 3), place=between_convolutions, custom_options={"axis": 1}), lowered
     )
     assert result.status == "failed"
     assert f"layout={type(layout).__name__} is wrong: with axes 0,3,1,2 the result differs by " in result.text
-    assert meant in result.text
+    assert suggestion in result.text
 
 
 def double(layout: Any, **declared: Any) -> Any:
-    """Both halves along axis 1 of the file, whatever the order; it fits only the file's."""
+    """Return a handler that doubles axis 1 in any layout, which is correct only in the layout of the file."""
 
     @handler(
         CODE, max_version=1, layout=layout, quantization=Dequantized(),
@@ -121,7 +121,7 @@ def double(layout: Any, **declared: Any) -> Any:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_a_declaration_that_fails_the_conversion_is_named_with_its_handler_and_not_as_a_bug(dtype: str) -> None:
+def test_failed_conversion_names_the_wrong_declaration(dtype: str) -> None:
     x, y = tensor(2, 5, 7, 3, dtype=dtype), tensor(2, 10, 7, 3, dtype=dtype)
     case = between_convolutions(CODE, dtype, [x], y, custom_options={"axis": 1})
     result = run_lowering(case, double(Transparent()))
@@ -143,9 +143,7 @@ def test_a_declaration_that_fails_the_conversion_is_named_with_its_handler_and_n
         (None, "no installed pack has a handler for it; add an entry point CUSTOM.Flip = "),
     ],
 )  # fmt: skip
-def test_an_operator_without_a_handler_is_reported_as_such_and_not_as_one_without_a_kernel(
-    declared: Any, reason: str
-) -> None:
+def test_missing_handler_is_not_reported_as_a_missing_kernel(declared: Any, reason: str) -> None:
     x, y = tensor(2, 5, dtype="int8"), tensor(2, 10, dtype="int8")
     handlers = {} if declared is None else {CODE: double(Terminate(), **declared)}
     result = run_case(in_isolation(CODE, "x", [x], y, custom_options={"axis": 1}), Host(handlers=handlers))
@@ -153,7 +151,7 @@ def test_an_operator_without_a_handler_is_reported_as_such_and_not_as_one_withou
     assert "kernel=" not in result.text
 
 
-def test_a_lowering_that_is_wrong_in_the_files_order_is_not_blamed_on_the_layout() -> None:
+def test_wrong_lowering_is_not_attributed_to_the_layout() -> None:
     result = run_lowering(
         unary(CODE, "x", tensor(1, 5, 7, 3), custom_options={"axis": 1}), flip(lower=lambda ctx, x: ctx.ops.Neg(x))
     )
@@ -162,7 +160,7 @@ def test_a_lowering_that_is_wrong_in_the_files_order_is_not_blamed_on_the_layout
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_dynamic_sizes_are_tried_at_three_sizes_with_the_kernel(right: bool) -> None:
+def test_dynamic_dimensions_are_tested_at_three_sizes(right: bool) -> None:
     def lower(ctx: Context, x: Value) -> Value:
         kept = ctx.ops.Relu(x)
         return kept if right else ctx.ops.Reshape(kept, [1, 5, 7, 3])
@@ -172,7 +170,7 @@ def test_dynamic_sizes_are_tried_at_three_sizes_with_the_kernel(right: bool) -> 
     assert result.ok == right, result.text
 
 
-def test_a_case_says_which_nodes_the_result_must_hold() -> None:
+def test_case_requires_nodes() -> None:
     def case(nodes: Any) -> Case:
         return unary(CODE, "x", tensor(5, 7), custom_options={"axis": 1}, nodes=nodes)
 
@@ -187,20 +185,20 @@ def test_a_case_says_which_nodes_the_result_must_hold() -> None:
         case("Slice")
 
 
-@pytest.mark.parametrize(("slope", "said"), [(1 / 6, ""), (0.2, "the fusion HARD_SWISH did not apply")])
-def test_a_case_says_which_fusions_must_apply(slope: float, said: str) -> None:
+@pytest.mark.parametrize(("slope", "message"), [(1 / 6, ""), (0.2, "the fusion HARD_SWISH did not apply")])
+def test_case_requires_fusions(slope: float, message: str) -> None:
     def draw(model: Net) -> None:
         x, like = model.input(tensor(5, 7)), tensor(5, 7)
         ramp = model.call("RELU6", [model.call("ADD", [x, constant(3.0)], like)], like)
         model.output(model.call("MUL", [model.call("MUL", [x, ramp], like), constant(slope)], like))
 
     result = run_case(net("MUL", "swish", draw, fuses=("HARD_SWISH",)), Host(packs="builtin"))
-    assert result.ok == (not said), result.text
-    assert said in result.text
+    assert result.ok == (not message), result.text
+    assert message in result.text
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
-def test_a_kernel_sees_floats_where_the_handler_dequantizes(dtype: str) -> None:
+def test_kernel_gets_floats_if_the_handler_dequantizes(dtype: str) -> None:
     seen: list[str] = []
 
     def halve(op: Any, x: Any) -> Any:
@@ -214,9 +212,7 @@ def test_a_kernel_sees_floats_where_the_handler_dequantizes(dtype: str) -> None:
     assert {*seen} == {"float32"}
 
 
-def test_a_pack_of_cases_alone_is_tried_with_the_built_in_handlers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cases_without_handlers_test_built_in_handlers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = "[onnx_tflite_plugin.cases]\nonly = only_cases:cases\n"
     install(tmp_path, "only-cases", "only_cases", "cases = []\n", entries)
     install(tmp_path, "other-ops", "other_ops", "", "[onnx_tflite_plugin.handlers]\nCUSTOM.Other = other_ops:other\n")

@@ -1,4 +1,4 @@
-"""Tests that converted models with equal graphs and operator versions are run once."""
+"""Test that converted models with equal graphs and operator versions run once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnx_tflite_plugin.host import Host
 
 
 def model(op: str, opset: int, *, inside: str = "", ir_version: int = 10, **attributes: object) -> onnx.ModelProto:
-    """One node, or an If whose branches hold it."""
+    """Return a model with one node, or with an If whose branches have it."""
 
     def graph(name: str, node: onnx.NodeProto, inputs: list[onnx.ValueInfoProto]) -> onnx.GraphProto:
         y = oh.make_tensor_value_info(f"{name}_y", onnx.TensorProto.FLOAT, [5, 3])
@@ -33,25 +33,25 @@ def model(op: str, opset: int, *, inside: str = "", ir_version: int = 10, **attr
     return made
 
 
-def test_an_opset_that_changes_no_operator_of_the_model_changes_no_meaning() -> None:
-    """Relu of opset 14 is that of 18 and 20 as well; If is another since 19."""
+def test_meaning_ignores_opsets_with_equal_operators() -> None:
+    """Relu is unchanged from opset 14 to 20; If changes in opset 19."""
     assert meaning_of(model("Relu", 18, ir_version=8)) == meaning_of(model("Relu", 20))
     assert meaning_of(model("Relu", 16, inside="If")) == meaning_of(model("Relu", 18, inside="If"))
     assert meaning_of(model("Relu", 18, inside="If")) != meaning_of(model("Relu", 20, inside="If"))
 
 
 @pytest.mark.parametrize("inside", ["", "If"])
-def test_another_version_of_an_operator_is_another_meaning(inside: str) -> None:
-    """Relu of opset 13 is another than that of 14, in an inner graph as well; If is the same in both."""
+def test_operator_version_changes_the_meaning(inside: str) -> None:
+    """Relu changes in opset 14, also in an inner graph; If does not."""
     assert meaning_of(model("Relu", 13, inside=inside)) != meaning_of(model("Relu", 14, inside=inside))
 
 
-def test_another_attribute_is_another_meaning() -> None:
+def test_attribute_changes_the_meaning() -> None:
     assert meaning_of(model("Elu", 18, alpha=1.5)) != meaning_of(model("Elu", 18, alpha=1.75))
 
 
-def test_variants_of_one_meaning_run_once_and_are_compared_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NEG becomes one node, the same for both targets, whose opsets differ."""
+def test_variants_of_equal_meaning_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NEG becomes the same node for both targets, although their opsets differ."""
     opened = []
     open_session = OnnxRuntime.__init__
 

@@ -1,4 +1,4 @@
-"""The runner's verdicts, and the cases that packs bring along."""
+"""Test the runner's verdicts, and cases supplied by packs."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def host() -> Host:
     return Host(packs="builtin")
 
 
-def wrong(code: str, **declared: object) -> Host:
-    """A host whose handler adds what nobody asked for."""
+def add_one_host(code: str, **declared: object) -> Host:
+    """Return a host with a handler that adds 1."""
 
     @handler(code, max_version=9, layout=Transparent(), quantization=Dequantized(), **declared)  # type: ignore[arg-type]
     def lower(ctx: Context, x: object, *_: object) -> object:
@@ -45,18 +45,18 @@ def wrong(code: str, **declared: object) -> Host:
     return Host(packs="builtin", handlers={code: lower})
 
 
-def test_a_case_passes_under_every_plan_target_and_opset(host: Host) -> None:
-    result = run_case(between_convolutions("NEG", "here", [X], X, opsets=(None, 17)), host)
+def test_case_passes_in_every_plan_target_and_opset(host: Host) -> None:
+    result = run_case(between_convolutions("NEG", "sample", [X], X, opsets=(None, 17)), host)
     assert (result.status, result.reasons, result.variants) == ("passed", (), 5)
 
 
-def test_the_local_plan_is_tried_where_it_is_another() -> None:
-    still = run_case(unary("NEG", "here", X, targets=("onnxruntime",)), Host(packs="builtin"))
-    moved = run_case(between_convolutions("NEG", "here", [X], X, targets=("onnxruntime",)), Host(packs="builtin"))
+def test_tests_the_local_plan_only_if_it_differs() -> None:
+    still = run_case(unary("NEG", "sample", X, targets=("onnxruntime",)), Host(packs="builtin"))
+    moved = run_case(between_convolutions("NEG", "sample", [X], X, targets=("onnxruntime",)), Host(packs="builtin"))
     assert (still.variants, moved.variants) == (2, 3)
 
 
-def test_a_plan_that_moves_nothing_is_the_local_plan(host: Host) -> None:
+def test_plan_without_permutations_is_the_local_plan(host: Host) -> None:
     compared = 0
     for case in builtin()[::101]:
         trial = CaseTrial(case, host)
@@ -71,8 +71,8 @@ def test_a_plan_that_moves_nothing_is_the_local_plan(host: Host) -> None:
     assert compared > 30
 
 
-def test_a_border_of_a_loop_that_lies_in_another_order_is_a_move(host: Host) -> None:
-    """No operator and no graph input or output moves, and yet the local plan is another."""
+def test_transposed_loop_boundary_counts_as_permuted(host: Host) -> None:
+    """No operator and no graph input or output is permuted, but the local plan differs."""
     (case,) = (case for case in builtin() if case.id == "WHILE-float32,_a_convolution_inside")
     trial = CaseTrial(case, host)
     least, local = (trial.convert(Variant("onnxruntime", None, plan)) for plan in ("least", "local"))
@@ -81,8 +81,8 @@ def test_a_border_of_a_loop_that_lies_in_another_order_is_a_move(host: Host) -> 
     assert least.proto != local.proto
 
 
-def test_a_wrong_result_fails_with_the_variants_that_have_it() -> None:
-    result = run_case(unary("NEG", "here", X, targets=("onnxruntime",)), wrong("NEG"))
+def test_failure_names_the_failing_variants() -> None:
+    result = run_case(unary("NEG", "sample", X, targets=("onnxruntime",)), add_one_host("NEG"))
     (reason,) = result.reasons
     assert not result.ok
     assert reason.startswith("onnxruntime least, onnxruntime channels-first: y0: max ")
@@ -93,59 +93,61 @@ def test_too_many_transposes_fail() -> None:
     def lower(ctx: Context, x: object) -> object:
         return ctx.ops.Neg(x)
 
-    result = run_case(between_convolutions("NEG", "here", [X], X), Host(packs="builtin", handlers={"NEG": lower}))
+    result = run_case(between_convolutions("NEG", "sample", [X], X), Host(packs="builtin", handlers={"NEG": lower}))
     assert result.reasons == ("onnxruntime least, generic least: the least plan has 4 Transposes, it may have 2",)
 
 
-def test_a_refusal_must_be_the_one_expected(host: Host) -> None:
+def test_refusal_must_match_the_expected_text(host: Host) -> None:
     axis = tensor(dtype="int32")
-    case = in_isolation("SPLIT", "here", [axis, X], X, options={"num_splits": 1}, refused="must be a constant")
+    case = in_isolation("SPLIT", "sample", [axis, X], X, options={"num_splits": 1}, refused="must be a constant")
     assert run_case(case, host).status == "passed"
     assert "refused for another reason" in run_case(replace(case, refused="too large"), host).text
-    converted = unary("NEG", "here", X, refused="must be a constant")
+    converted = unary("NEG", "sample", X, refused="must be a constant")
     assert "the model was converted, expected a refusal" in run_case(converted, host).text
 
 
-def test_a_kernel_s_refusal_is_tried_not_believed(host: Host) -> None:
-    case = unary("NEG", "here", tensor(2, 3, dtype="uint8"), kernel_refuses="Neg only currently supports")
+def test_rejection_by_litert_is_checked(host: Host) -> None:
+    case = unary("NEG", "sample", tensor(2, 3, dtype="uint8"), kernel_refuses="Neg only currently supports")
     assert run_case(case, host).status == "skipped"
     assert "for another reason" in run_case(replace(case, kernel_refuses="no memory"), host).text
-    runs = unary("NEG", "here", X, kernel_refuses="Neg only currently supports")
+    runs = unary("NEG", "sample", X, kernel_refuses="Neg only currently supports")
     assert (
         run_case(runs, host).text
-        == "NEG-here failed\n  LiteRT runs the model, expected a refusal with 'Neg only currently supports'"
+        == "NEG-sample failed\n  LiteRT runs the model, expected a refusal with 'Neg only currently supports'"
     )
 
 
-def test_a_known_failure_must_fail(host: Host) -> None:
-    case = unary("NEG", "here", X, known="it adds one")
-    assert run_case(case, wrong("NEG")).status == "known"
+def test_known_failure_must_fail(host: Host) -> None:
+    case = unary("NEG", "sample", X, known="it adds one")
+    assert run_case(case, add_one_host("NEG")).status == "known"
     assert run_case(case, host).reasons == ("the case passes although it is marked as a known failure",)
 
 
-def test_a_case_that_cannot_be_built_fails(host: Host) -> None:
+def test_case_with_a_build_error_fails(host: Host) -> None:
     def fail_to_build() -> bytes:
         raise OSError("no paper")
 
-    assert run_case(Case("NEG", "here", fail_to_build), host).reasons == ("the case cannot be run: OSError: no paper",)
+    assert run_case(Case("NEG", "sample", fail_to_build), host).reasons == (
+        "the case cannot be run: OSError: no paper",
+    )
 
 
-def test_a_reference_stands_in_for_litert() -> None:
+def test_reference_function_replaces_litert() -> None:
     def plus_one(inputs: Sequence[Array]) -> Sequence[Array]:
         return [inputs[0] + 1]
 
-    case = unary("CUSTOM.Plus", "here", X, reference=plus_one)
-    assert run_case(case, wrong("CUSTOM.Plus")).status == "passed"
+    case = unary("CUSTOM.Plus", "sample", X, reference=plus_one)
+    assert run_case(case, add_one_host("CUSTOM.Plus")).status == "passed"
     off = replace(case, reference=lambda inputs: [inputs[0] + 2])
-    assert "nearest reference function" in run_case(off, wrong("CUSTOM.Plus")).text
+    assert "nearest reference function" in run_case(off, add_one_host("CUSTOM.Plus")).text
 
 
-def test_a_difference_from_the_kernel_of_a_pack_names_it() -> None:
-    host = wrong("CUSTOM.Plus", kernel=lambda op, x: x)
-    assert "nearest xnnpack around the reference kernel)" in run_case(unary("CUSTOM.Plus", "here", X), host).text
+def test_difference_from_a_pack_kernel_names_it() -> None:
+    host = add_one_host("CUSTOM.Plus", kernel=lambda op, x: x)
+    assert "nearest xnnpack around the reference kernel)" in run_case(unary("CUSTOM.Plus", "sample", X), host).text
 
 
-def test_inputs_are_given_drawn_from_a_span_or_both(host: Host) -> None:
+def test_inputs_are_given_or_random_within_a_span(host: Host) -> None:
     seen: list[list[Array]] = []
 
     def reference(inputs: Sequence[Array]) -> Sequence[Array]:
@@ -153,7 +155,7 @@ def test_inputs_are_given_drawn_from_a_span_or_both(host: Host) -> None:
         return [inputs[0] + inputs[1]]
 
     given = {"x1": np.arange(3, dtype=np.float32)}
-    case = in_isolation("ADD", "here", [X, tensor(3)], X, reference=reference, given=given, span=(5.0, 6.0), runs=2)
+    case = in_isolation("ADD", "sample", [X, tensor(3)], X, reference=reference, given=given, span=(5.0, 6.0), runs=2)
     assert run_case(case, host).status == "passed"
     assert len(seen) == 2
     for x, y in seen:
@@ -162,13 +164,13 @@ def test_inputs_are_given_drawn_from_a_span_or_both(host: Host) -> None:
     assert not np.array_equal(seen[0][0], seen[1][0])
 
 
-def test_a_tolerance_of_its_own_needs_a_reason() -> None:
-    with pytest.raises(ValueError, match="NEG-here: tolerance= needs why=, the reason in the kernel"):
-        unary("NEG", "here", X, tolerance=Tolerance(steps=2))
+def test_custom_tolerance_needs_a_reason() -> None:
+    with pytest.raises(ValueError, match="NEG-sample: tolerance= needs why=, the reason in the kernel"):
+        unary("NEG", "sample", X, tolerance=Tolerance(steps=2))
 
 
-def test_the_convolutions_around_an_operator_add_nothing() -> None:
-    """float and every integer: exact, so that only the operator is compared."""
+def test_surrounding_convolutions_are_exact() -> None:
+    """They are exact in float and all integer dtypes, so that only the operator is compared."""
     for dtype in ("float32", "int8", "uint8", "int16"):
         image = tensor(2, 5, 7, 3, dtype=dtype)
         case = net(
@@ -207,34 +209,34 @@ def identity_handler(code: str, layout: Any = Attribute(), **declared: Any) -> H
     return lower
 
 
-def test_gaps_name_handlers_without_cases_and_without_layout() -> None:
+def test_gaps_name_handlers_without_cases_or_transposed_layout() -> None:
     handlers = {
         "CUSTOM.Kept": identity_handler("CUSTOM.Kept", axes=lambda at: None),
         "CUSTOM.Last": identity_handler("CUSTOM.Last", Terminate(), axes=lambda at: None),
     }
-    cases = [*(unary(code, "here", X) for code in handlers), unary("NEG", "here", X)]
+    cases = [*(unary(code, "sample", X) for code in handlers), unary("NEG", "sample", X)]
     assert find_untried(handlers, cases, ("CUSTOM.Gone", "mine"), ("NEG", "built-in")) == [
         "CUSTOM.Kept of mine has no case that passes in another layout than the file's",
         "CUSTOM.Gone of mine has no case",
     ]
 
 
-def test_gaps_name_dtypes_that_a_handler_declares_and_no_case_has() -> None:
+def test_gaps_name_declared_dtypes_without_a_case() -> None:
     rows = {"CUSTOM.Rows": identity_handler("CUSTOM.Rows", Terminate(), types=("float32 int32", "int8 -> int8"))}
-    assert find_untried(rows, [unary("CUSTOM.Rows", "here", X)]) == [
+    assert find_untried(rows, [unary("CUSTOM.Rows", "sample", X)]) == [
         "CUSTOM.Rows of mine has no case with int32 as operand 0, which `types` lists",
         "CUSTOM.Rows of mine has no case with int8 as operand 0, which `types` lists",
         "CUSTOM.Rows of mine has no case with int8 as output 0, which `types` lists",
     ]
     raw = {"CUSTOM.Raw": identity_handler("CUSTOM.Raw", Terminate(), quantization=Raw())}
-    assert find_untried(raw, [unary("CUSTOM.Raw", "here", X)]) == [
+    assert find_untried(raw, [unary("CUSTOM.Raw", "sample", X)]) == [
         "CUSTOM.Raw of mine has no case of quantized tensors, for which it declares Raw"
     ]
-    assert find_untried(raw, [unary("CUSTOM.Raw", "here", tensor(2, 3, dtype="int8"))]) == []
+    assert find_untried(raw, [unary("CUSTOM.Raw", "sample", tensor(2, 3, dtype="int8"))]) == []
 
 
-def test_gaps_name_fusions_that_no_case_asks_for() -> None:
-    host, case = Host(packs="builtin"), unary("NEG", "here", X)
+def test_gaps_name_fusions_without_a_case() -> None:
+    host, case = Host(packs="builtin"), unary("NEG", "sample", X)
     fusions = (("MINE", "mine"),)
     assert list(gaps(Suite(host, (), fusions, (case,), {}))) == [
         "the fusion MINE of mine has no case in which it must apply (fuses=)"
@@ -279,7 +281,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("value", ["plus_pack:cases", "plus_pack:CASES"])
-def test_a_pack_s_cases_are_a_list_or_a_function(site: Path, value: str) -> None:
+def test_cases_of_a_pack_are_a_list_or_a_function(site: Path, value: str) -> None:
     install(site, f"mine = {value}")
     chosen = suite("plus_pack")
     assert [case.id for case in chosen.cases] == ["CUSTOM.Plus-rank_4"]
@@ -287,7 +289,7 @@ def test_a_pack_s_cases_are_a_list_or_a_function(site: Path, value: str) -> None
     assert command.run("plus-pack", None) == 0
 
 
-def test_a_pack_that_computes_something_else_fails(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pack_with_wrong_results_fails(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     install(site, "mine = plus_pack:cases", amount="2.0")
     assert command.run("plus-pack", "CUSTOM.Plus") == 1
     printed = capsys.readouterr().out
@@ -295,7 +297,7 @@ def test_a_pack_that_computes_something_else_fails(site: Path, capsys: pytest.Ca
     assert "1 cases, 3 conversions" in printed
 
 
-def test_a_pack_without_cases_fails(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pack_without_cases_fails(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     install(site, "")
     assert command.run("plus-pack", None) == 1
     assert "CUSTOM.Plus of plus-pack has no case" in capsys.readouterr().out
@@ -309,7 +311,7 @@ def test_a_pack_without_cases_fails(site: Path, capsys: pytest.CaptureFixture[st
         ("plus_pack:PACKED", "it holds the str 'text'"),
     ],
 )
-def test_cases_that_do_not_load_name_pack_and_entry_point(site: Path, value: str, reason: str) -> None:
+def test_load_error_of_cases_names_pack_and_entry_point(site: Path, value: str, reason: str) -> None:
     install(site, f"mine = {value}")
     with (site / "plus_pack.py").open("a") as file:
         file.write('PACKED = ["text"]\n')
@@ -317,9 +319,7 @@ def test_cases_that_do_not_load_name_pack_and_entry_point(site: Path, value: str
         suite("plus-pack")
 
 
-def test_broken_cases_of_one_pack_do_not_stop_the_cases_of_others(
-    site: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_broken_cases_do_not_stop_other_packs(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     install(site, "mine = plus_pack:gone")
     for op, code in (("SHAPE", 0), ("CUSTOM.Plus", 1)):
         assert command.run(None, op) == code
@@ -328,7 +328,7 @@ def test_broken_cases_of_one_pack_do_not_stop_the_cases_of_others(
 
 
 @pytest.mark.parametrize("leaves", ["sys.exit(0)", "1 / 0"])
-def test_a_case_that_raises_or_exits_fails(site: Path, capsys: pytest.CaptureFixture[str], leaves: str) -> None:
+def test_case_that_raises_or_exits_fails(site: Path, capsys: pytest.CaptureFixture[str], leaves: str) -> None:
     install(site, "mine = plus_pack:cases")
     path = site / "plus_pack.py"
     source = f"import sys\ndef gone(inputs):\n    {leaves}\n\n{path.read_text()}"
@@ -337,7 +337,7 @@ def test_a_case_that_raises_or_exits_fails(site: Path, capsys: pytest.CaptureFix
     assert "the case cannot be run: " in capsys.readouterr().out
 
 
-def test_a_pack_of_hooks_alone_can_run_its_cases(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pack_with_only_hooks_can_run_its_cases(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     install(site, "mine = plus_pack:cases")
     path, entries = site / "plus_pack.py", site / "plus_pack-1.0.dist-info" / "entry_points.txt"
     claim = "class Hooks:\n    @hookimpl\n    def claim(self, op):\n        return plus if op.code == 'CUSTOM.Plus' else None\n"
@@ -348,41 +348,41 @@ def test_a_pack_of_hooks_alone_can_run_its_cases(site: Path, capsys: pytest.Capt
     assert "1 cases, 3 conversions" in capsys.readouterr().out
 
 
-def test_an_override_must_pass_the_built_in_cases() -> None:
+def test_override_must_pass_the_built_in_cases() -> None:
     chosen = suite(None, "NEG")
     assert {case.op for case in chosen.cases} == {"NEG"}
     assert len(chosen.cases) > 5
 
 
-def test_a_pack_that_is_not_installed_is_refused() -> None:
+def test_rejects_a_pack_that_is_not_installed() -> None:
     with pytest.raises(PackError, match="no installed distribution of that name"):
         command.run("no-such-pack", None)
 
 
-def test_the_command_prints_operators_and_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_operators_and_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.run(None, "SHAPE") == 0
     printed = capsys.readouterr().out
     assert "SHAPE" in printed
     assert "onnx-tflite-plugin" in printed
 
 
-def test_cells_escape_what_would_end_them() -> None:
+def test_table_cells_escape_separators() -> None:
     assert _row(["a|b", "c"]) == r"| a\|b | c |"
 
 
-def test_a_conversion_that_holds_for_the_stored_size_alone_fails() -> None:
+def test_conversion_valid_only_at_the_stored_size_fails() -> None:
     @handler("NEG", max_version=1, layout=Terminate())
     def lower(ctx: Context, x: object) -> object:
         return ctx.ops.Reshape(ctx.ops.Neg(x), [1, 3])
 
     batch = tensor(None, 3)
-    found = run_case(unary("NEG", "here", batch), Host(packs="builtin", handlers={"NEG": lower}))
+    found = run_case(unary("NEG", "sample", batch), Host(packs="builtin", handlers={"NEG": lower}))
     assert found.status == "failed"
-    assert run_case(unary("NEG", "here", batch, sizes=()), Host(packs="builtin", handlers={"NEG": lower})).ok
+    assert run_case(unary("NEG", "sample", batch, sizes=()), Host(packs="builtin", handlers={"NEG": lower})).ok
 
 
-def test_dynamic_sizes_that_are_given_are_run_at_others_too() -> None:
-    case = unary("NEG", "here", tensor(None, 3, None), given={"x0": np.ones((1, 3, 5), np.float32)}, runs=1)
+def test_given_inputs_are_also_resized() -> None:
+    case = unary("NEG", "sample", tensor(None, 3, None), given={"x0": np.ones((1, 3, 5), np.float32)}, runs=1)
     assert [arrays[0].shape for arrays in CaseTrial(case, Host(packs="builtin")).runs] == [
         (1, 3, 5),
         (2, 3, 4),

@@ -1,4 +1,4 @@
-"""Tests that the support table calls an operator full only if every kernel dtype and version has a case."""
+"""Test that full support of an operator requires a case for every kernel dtype and version."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def test_every_registered_operator_is_counted_once(handlers: dict[str, Handler])
     assert set(found.refused) <= set(formless(handlers))
 
 
-def test_a_dtype_without_a_passing_case_makes_an_operator_partial(handlers: dict[str, Handler]) -> None:
+def test_untested_dtype_makes_an_operator_partial(handlers: dict[str, Handler]) -> None:
     cases = [case for case in builtin() if case.op == "MAX_POOL_2D"]
     assert "MAX_POOL_2D" in coverage(handlers, cases).full
     without = [case if case.dtype != "int16" else replace(case, known="to come") for case in cases]
     assert coverage(handlers, without).part["MAX_POOL_2D"] == "int16"
 
 
-def test_a_version_that_no_handler_knows_makes_an_operator_partial(handlers: dict[str, Handler]) -> None:
+def test_unsupported_version_makes_an_operator_partial(handlers: dict[str, Handler]) -> None:
     older = {**handlers, "MAX_POOL_2D": replace(handlers["MAX_POOL_2D"], max_version=2)}
     assert coverage(older, builtin()).part["MAX_POOL_2D"] == "version 3"
 
 
-def test_an_operator_that_is_always_declined_counts_as_without_a_form_even_with_cases(
+def test_declined_operator_counts_as_not_expressible(
     handlers: dict[str, Handler],
 ) -> None:
     declined = {**handlers, "FLOOR": replace(handlers["FLOOR"], accepts=Decline("not expressible"))}

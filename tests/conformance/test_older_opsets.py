@@ -1,4 +1,4 @@
-"""Opsets below 13: the same numbers as opset 13, or a refusal that names the operator and the opset it needs."""
+"""Test opsets below 13: the results of opset 13, or an error with the operator and the required opset."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ def has_double_clip(proto: onnx.ModelProto) -> bool:
 
 
 @pytest.mark.parametrize(("target", "first"), [("generic", 7), ("portable", 23)])
-def test_cases_have_the_results_of_opset_13_at_the_oldest(target: str, first: int, thorough: bool) -> None:
+def test_oldest_opset_has_the_results_of_opset_13(target: str, first: int, thorough: bool) -> None:
     host = Host(packs="builtin")
     chosen = CASES if thorough else CASES[first::EVERY]
     wrong = {case.id: text for case in chosen if (text := check_older_opset(case, target, host))}
     assert wrong == {}
 
 
-def test_softmax_before_opset_13_is_over_the_last_axis() -> None:
-    """Before, the operator takes its axis and all that follow as one; between convolutions, channels are not last."""
+def test_softmax_before_opset_13_uses_the_last_axis() -> None:
+    """Before opset 13, Softmax flattens its axis and all later ones; between convolutions, channels are not last."""
     for op in ("SOFTMAX", "LOG_SOFTMAX"):
         case = between_convolutions(op, "inner axis", [tensor(2, 5, 7, 3)], tensor(2, 5, 7, 3))
         trial = CaseTrial(case, Host(packs="builtin"))
@@ -76,7 +76,7 @@ def test_softmax_before_opset_13_is_over_the_last_axis() -> None:
         assert inner == [1]
 
 
-def test_an_operator_of_a_newer_opset_is_named() -> None:
+def test_names_an_operator_of_a_newer_opset() -> None:
     net = Net()
     x = tensor(2, 3, dtype="int32")
     net.output(net.call("MINIMUM", [x, x], tensor(2, 3, dtype="int32")))
