@@ -1,4 +1,4 @@
-"""Input shapes beside operators of several results, subgraphs and states. LiteRT, resized, says what is right."""
+"""Test requested input shapes with multi-output operators, subgraphs and states, against resized LiteRT models."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def agrees(data: bytes, conversion: Conversion, *shape: int) -> bool:
 
 
 @pytest.mark.parametrize("code", ["UNPACK", "SPLIT", "SPLIT_V"])
-def test_sizes_split_from_a_shape_follow_the_input(code: str) -> None:
+def test_dimensions_split_from_a_shape_follow_the_input(code: str) -> None:
     data = swap(code, None)
     assert agrees(data, convert(data, input_shape={"x": (3, 5)}), 3, 5)
     free = convert(data, dynamic_batch=True)
@@ -45,13 +45,13 @@ def test_sizes_split_from_a_shape_follow_the_input(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", ["UNPACK", "SPLIT", "SPLIT_V"])
-def test_sizes_split_from_a_constant_are_known(code: str) -> None:
+def test_dimensions_split_from_a_constant_are_static(code: str) -> None:
     data = swap(code, constant([7, 5]))
     assert agrees(data, convert(data, input_shape={"x": (7, 5)}), 7, 5)
 
 
 def with_branch(model: ModelBuilder, x: TensorRef, y: TensorRef) -> None:
-    """Negative or not, as a condition says."""
+    """Add a branch."""
     graphs = [model.subgraph(name) for name in ("then", "else")]
     for graph, code in zip(graphs, ("NEG", "ABS"), strict=True):
         inner = graph.input("inner", (None, 3))
@@ -62,7 +62,7 @@ def with_branch(model: ModelBuilder, x: TensorRef, y: TensorRef) -> None:
 
 
 def with_loop(model: ModelBuilder, x: TensorRef, y: TensorRef) -> None:
-    """Doubled three times."""
+    """Add a loop that doubles three times."""
     g, condition, body = model.main, model.subgraph("condition"), model.subgraph("body")
     start, end = g.constant("start", np.int32(0)), g.tensor("end", (), "int32")
     options = {"cond_subgraph_index": condition.index, "body_subgraph_index": body.index}
@@ -79,7 +79,7 @@ def with_loop(model: ModelBuilder, x: TensorRef, y: TensorRef) -> None:
 
 
 def with_variable(model: ModelBuilder, x: TensorRef, y: TensorRef) -> None:
-    """The sum of all runs so far."""
+    """Add a variable that accumulates over runs."""
     g, initial = model.main, model.subgraph("initial")
     variable = {"container": "", "shared_name": "sum"}
     zeros = initial.constant("zeros", np.zeros((1, 3), np.float32))
@@ -94,7 +94,7 @@ def with_variable(model: ModelBuilder, x: TensorRef, y: TensorRef) -> None:
 
 
 def with_state(model: ModelBuilder, x: TensorRef, y: TensorRef) -> None:
-    """A recurrent layer that goes on where the last run ended."""
+    """Add a stateful recurrent layer."""
     g, rng = model.main, np.random.default_rng(0)
     w, r, b = (
         g.constant(f"w{k}", rng.normal(size=size).astype(np.float32)) for k, size in enumerate(((3, 3), (3, 3), 3))
@@ -105,7 +105,7 @@ def with_state(model: ModelBuilder, x: TensorRef, y: TensorRef) -> None:
 
 
 @pytest.mark.parametrize("draw", [with_branch, with_loop, with_variable, with_state])
-def test_the_shape_that_is_stored_may_be_asked_for(draw: Callable[[ModelBuilder, TensorRef, TensorRef], None]) -> None:
+def test_stored_shape_may_be_requested(draw: Callable[[ModelBuilder, TensorRef, TensorRef], None]) -> None:
     model = ModelBuilder()
     x, y = model.main.input("x", (None, 3)), model.main.tensor("y", (None, 3))
     draw(model, x, y)

@@ -1,4 +1,4 @@
-"""The conversion as a whole: names, edges, files, refusals, marks."""
+"""Test conversion end to end: names, graph inputs and outputs, files, errors and metadata."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def unary(g: GraphBuilder, code: str, x: TensorRef, name: str = "y") -> TensorRe
 
 
 def network(**names: str) -> bytes:
-    """relu(x) and its negation, both outputs."""
+    """Return a model with outputs relu(x) and -relu(x)."""
     model = ModelBuilder()
     g = model.main
     x = g.input(names.get("x", "x"), (2, 3))
@@ -58,7 +58,7 @@ def test_empty_and_repeated_names_get_the_tensor_index() -> None:
     assert verify(network(x="", y="z", z="z"), otp.convert(network(x="", y="z", z="z")).proto.SerializeToString()).ok
 
 
-def test_a_signature_names_the_edges() -> None:
+def test_signature_names_graph_inputs_and_outputs() -> None:
     model = ModelBuilder()
     g = model.main
     x = g.input("serving_x:0", (2, 3))
@@ -70,7 +70,7 @@ def test_a_signature_names_the_edges() -> None:
         otp.convert(model.build(), signature="other")
 
 
-def of_two_signatures() -> bytes:
+def two_signatures() -> bytes:
     """ "negate" is the main subgraph's, "add" another's, which is quantized and hands its state on under the same name."""
     model = ModelBuilder()
     g = model.main
@@ -88,18 +88,16 @@ def of_two_signatures() -> bytes:
 
 
 @pytest.mark.parametrize(("key", "ends"), [("negate", (["x"], ["y"])), ("add", (["value", "state"], ["state:next"]))])
-def test_any_signature_is_converted_from_its_subgraph_and_verified_as_such(
-    key: str, ends: tuple[list[str], list[str]]
-) -> None:
-    conversion = otp.convert(of_two_signatures(), signature=key, verify=True)
+def test_each_signature_is_converted_and_verified(key: str, ends: tuple[list[str], list[str]]) -> None:
+    conversion = otp.convert(two_signatures(), signature=key, verify=True)
     assert interface(conversion) == ends
-    assert verify(of_two_signatures(), conversion.proto.SerializeToString(), signature=key).ok
+    assert verify(two_signatures(), conversion.proto.SerializeToString(), signature=key).ok
     codes = {"negate": {"NEG": 1}, "add": {"ADD": 1}}
     assert conversion.report.operators == codes[key]
 
 
 def test_signature_exports_every_name_and_inner_tensors() -> None:
-    """As quantizers leave it, it names the integers before a DEQUANTIZE, where the subgraph gives real numbers."""
+    """Some signatures name quantized tensors upstream of the DEQUANTIZE whose result is the graph output."""
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (2, 3), "int8", quantization=quant(0.05, -3))
@@ -130,7 +128,7 @@ def test_aliased_output_has_its_own_value() -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
-def test_dynamic_sizes_stay_unknown() -> None:
+def test_dynamic_dimensions_stay_dynamic() -> None:
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (1, 3), signature=(-1, 3))
@@ -141,7 +139,7 @@ def test_dynamic_sizes_stay_unknown() -> None:
     assert session.run(None, {"x": np.ones((5, 3), np.float32)})[0].shape == (5, 3)
 
 
-def test_every_node_says_which_operators_handler_and_pack_it_came_from() -> None:
+def test_nodes_record_operator_handler_and_pack() -> None:
     for node in otp.convert(network()).proto.graph.node:
         marks = {prop.key.removeprefix("onnx_tflite_plugin."): prop.value for prop in node.metadata_props}
         assert marks["handler"].startswith("op_handlers.math.")
@@ -149,7 +147,7 @@ def test_every_node_says_which_operators_handler_and_pack_it_came_from() -> None
         assert marks["pack"] == "onnx-tflite-plugin"
 
 
-def test_int8_is_kept_as_uint8_inside_and_the_value_says_so() -> None:
+def test_inner_int8_values_are_stored_as_uint8_with_metadata() -> None:
     model = ModelBuilder()
     g = model.main
     q = quant(0.1, 5)
@@ -169,7 +167,7 @@ def test_int8_is_kept_as_uint8_inside_and_the_value_says_so() -> None:
     assert onnx.TensorProto.UINT8 not in {v.type.tensor_type.elem_type for v in generic.value_info}
 
 
-def test_states_are_inputs_with_defaults_and_outputs_after_the_models_own() -> None:
+def test_states_are_inputs_with_defaults_and_trailing_outputs() -> None:
     model = ModelBuilder()
     g = model.main
     start = model.subgraph("start")
@@ -193,12 +191,12 @@ def test_states_are_inputs_with_defaults_and_outputs_after_the_models_own() -> N
     assert session.run(["after"], {"x": np.ones((1, 2), np.float32)})[0].tolist() == [[11, 11]]
 
 
-def test_a_target_that_does_not_exist_is_refused_with_those_that_do() -> None:
+def test_unknown_target_error_lists_targets() -> None:
     with pytest.raises(otp.ConversionError, match="only generic, onnxruntime"):
         otp.convert(network(), target="abacus")
 
 
-def test_everything_that_is_missing_is_told_at_once() -> None:
+def test_reports_all_unsupported_operators_at_once() -> None:
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (2, 3))
@@ -214,7 +212,7 @@ def test_everything_that_is_missing_is_told_at_once() -> None:
     assert "version 99 is newer than the 1" in text
 
 
-def test_a_save_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_save_is_atomic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     conversion = otp.convert(network())
     path = tmp_path / "model.onnx"
     path.write_bytes(b"older")
@@ -232,7 +230,7 @@ def test_a_save_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.Monke
     onnx.checker.check_model(onnx.load(path))
 
 
-def test_weights_beyond_protobufs_limit_go_beside_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_weights_are_external(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (50, 60))
@@ -248,11 +246,11 @@ def test_weights_beyond_protobufs_limit_go_beside_the_model(tmp_path: Path, monk
     np.testing.assert_array_equal(session.run(None, {"x": np.zeros((50, 60), np.float32)})[0], weights)
 
 
-def test_the_same_file_converts_to_the_same_bytes() -> None:
+def test_conversion_is_deterministic() -> None:
     assert otp.convert(network()).proto.SerializeToString() == otp.convert(network()).proto.SerializeToString()
 
 
-def test_a_verified_model_is_made_protobuf_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verified_model_is_serialized_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     models: list[object] = []
     to_proto = stage.to_proto
 
@@ -267,7 +265,7 @@ def test_a_verified_model_is_made_protobuf_once(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("collecting", [True, False])
-def test_garbage_collection_is_restored_after_failure_too(collecting: bool) -> None:
+def test_garbage_collection_is_restored_after_failure(collecting: bool) -> None:
     (gc.enable if collecting else gc.disable)()
     try:
         during: dict[str, bool] = {}
@@ -281,7 +279,7 @@ def test_garbage_collection_is_restored_after_failure_too(collecting: bool) -> N
         gc.enable()
 
 
-def test_a_product_that_the_kernel_answers_with_zeros_is_told() -> None:
+def test_warns_of_a_product_that_litert_computes_as_zeros() -> None:
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (2, 5), "int8", quantization=quant(0.1, 3))
@@ -297,7 +295,7 @@ def test_a_product_that_the_kernel_answers_with_zeros_is_told() -> None:
 
 
 def test_per_tensor_depthwise_scale_applies_to_all_channels() -> None:
-    """LiteRT reads as many scales as there are channels; the same weights in float32 say what is meant."""
+    """LiteRT reads one scale per channel; the reference is the same model with float32 weights."""
     weights = np.random.default_rng(0).integers(-127, 128, (1, 3, 3, 5), np.int8)
 
     def depthwise(kernel: Array, **quantization: Any) -> bytes:
@@ -316,8 +314,8 @@ def test_per_tensor_depthwise_scale_applies_to_all_channels() -> None:
     assert verify(depthwise(weights.astype(np.float32) * np.float32(0.02)), conversion.proto).ok
 
 
-def test_an_lstm_whose_states_are_one_tensor_is_refused_for_that() -> None:
-    """Converters of 2020 merged both, which begin with the same zeros."""
+def test_rejects_an_lstm_with_one_tensor_for_both_states() -> None:
+    """Converters of 2020 merged both states, because both start as zeros."""
     [case] = [case for case in builtin() if case.id == "UNIDIRECTIONAL_SEQUENCE_LSTM-int8_plain"]
     model = schema_py_generated.ModelT.InitFromPackedBuf(case.build())
     lstm = next(op for op in model.subgraphs[0].operators if len(op.inputs) > 19)
@@ -329,15 +327,15 @@ def test_an_lstm_whose_states_are_one_tensor_is_refused_for_that() -> None:
 
 
 @pytest.mark.parametrize(("opset", "version"), [(13, 8), (18, 8), (19, 9), (21, 10), (23, 11)])
-def test_a_file_is_of_the_first_ir_version_that_has_its_opset(opset: int, version: int) -> None:
-    """From 8 on, the first with functions; the rest is ONNX's table (docs/Versioning.md)."""
+def test_ir_version_is_the_first_with_the_opset(opset: int, version: int) -> None:
+    """At least 8, the first with functions; otherwise by ONNX's table (docs/Versioning.md)."""
     net = Net()
     net.output(net.call("NEG", [tensor(2, 3)], tensor(2, 3)))
     assert otp.convert(net.build(), opset=opset, check="standard").proto.ir_version == version
 
 
 @pytest.mark.parametrize(("name", "called"), [("inference", "inference"), ("", "main")])
-def test_the_graph_is_called_as_the_subgraph(name: str, called: str) -> None:
+def test_graph_has_the_name_of_the_subgraph(name: str, called: str) -> None:
     model = ModelBuilder()
     model.main.name = name
     x = model.main.input("x", (2, 3))

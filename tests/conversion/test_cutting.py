@@ -1,4 +1,4 @@
-"""Parts of a model: what computes some tensors from some others. LiteRT's own intermediate tensors say what is right."""
+"""Test ``--inputs-at`` and ``--outputs`` against LiteRT's intermediate tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def interface(conversion: otp.Conversion) -> tuple[list[str], list[str]]:
     return [value.name for value in graph.input], [value.name for value in graph.output]
 
 
-def test_outputs_leave_out_what_they_do_not_need() -> None:
+def test_outputs_option_removes_unused_operators() -> None:
     data = chain()
     conversion = otp.convert(data, outputs=["b", "a"])
     assert interface(conversion) == (["x"], ["b", "a"])
@@ -33,7 +33,7 @@ def test_outputs_leave_out_what_they_do_not_need() -> None:
     np.testing.assert_array_equal(a, original.tensors()[2])
 
 
-def test_inner_inputs_replace_upstream_operators_and_others_stay() -> None:
+def test_inputs_at_replaces_upstream_operators() -> None:
     conversion = otp.convert(chain(), inputs_at=["a"])
     assert interface(conversion) == (["a", "z"], ["y"])
     assert conversion.report.operators == {"ABS": 1, "ADD": 1, "EXP": 1}
@@ -43,7 +43,7 @@ def test_requested_graph_input_appears_once_in_requested_order() -> None:
     assert interface(otp.convert(chain(), inputs_at=["z", "a"])) == (["z", "a"], ["y"])
 
 
-def test_an_operator_of_two_results_stays_for_one_of_them() -> None:
+def test_keeps_a_multi_output_operator_for_one_result() -> None:
     net = Net()
     half = tensor(5, 3)
     left, right = net.calls("SPLIT", [constant(np.int32(1)), tensor(5, 6)], half, half, num_splits=2)
@@ -53,11 +53,11 @@ def test_an_operator_of_two_results_stays_for_one_of_them() -> None:
     assert part.report.operators == {"EXP": 1, "SPLIT": 1}
 
 
-def test_both_ends_leave_one_operator() -> None:
+def test_inputs_at_and_outputs_select_one_operator() -> None:
     assert otp.convert(chain(), inputs_at=["b"], outputs=["c"]).report.operators == {"ADD": 1}
 
 
-def test_a_part_is_verified_against_the_same_part_of_the_original() -> None:
+def test_submodel_is_verified_against_the_same_submodel() -> None:
     data = chain()
     part = otp.convert(data, inputs_at=["a"], outputs=["c"], verify=True)
     assert part.verification is not None
@@ -70,7 +70,7 @@ def test_a_part_is_verified_against_the_same_part_of_the_original() -> None:
     assert not verify(data, wrong.SerializeToString()).ok
 
 
-def test_an_int8_part_keeps_its_scales() -> None:
+def test_int8_submodel_keeps_its_scales() -> None:
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (1, 5), "int8", quantization=quant(0.1, 3))
@@ -83,7 +83,7 @@ def test_an_int8_part_keeps_its_scales() -> None:
     assert (edge.name, edge.dtype, edge.scale, edge.zero_point) == ("y", "int8", (0.25,), (-7,))
 
 
-def test_signatures_names_stand_for_their_tensors() -> None:
+def test_signature_names_select_tensors() -> None:
     model = ModelBuilder()
     g = model.main
     x, a, b = g.input("x", (2, 3)), g.tensor("a", (2, 3)), g.tensor("b", (2, 3))
@@ -94,7 +94,7 @@ def test_signatures_names_stand_for_their_tensors() -> None:
     assert interface(otp.convert(model.build(), outputs=["negated"], verify=True)) == (["image"], ["negated"])
 
 
-def test_a_variable_that_is_written_on_the_way_stays_one() -> None:
+def test_submodel_keeps_a_variable_that_it_writes() -> None:
     from conformance.cases.state import variables
 
     case = next(iter(variables.cases()))
@@ -114,12 +114,12 @@ def test_a_variable_that_is_written_on_the_way_stays_one() -> None:
         ({"inputs_at": ["c"], "outputs": ["b"]}, "--inputs-at c: no output depends on this input"),
     ],
 )
-def test_cuts_that_leave_nothing_are_refused(options: dict[str, list[str]], text: str) -> None:
+def test_rejects_empty_submodels(options: dict[str, list[str]], text: str) -> None:
     with pytest.raises(UnsupportedOption, match=text):
         otp.convert(chain(), **options)  # type: ignore[arg-type]
 
 
-def test_a_cut_at_a_constant_is_refused() -> None:
+def test_rejects_a_cut_at_a_constant() -> None:
     net = Net()
     y = net.call("ADD", [tensor(2, 3), constant(np.ones((2, 3), np.float32))], tensor(2, 3))
     net.output(y)
@@ -127,7 +127,7 @@ def test_a_cut_at_a_constant_is_refused() -> None:
         otp.convert(net.build(), inputs_at=["#1"])
 
 
-def test_a_name_of_two_tensors_must_be_given_by_index() -> None:
+def test_ambiguous_tensor_name_needs_an_index() -> None:
     with pytest.raises(UnsupportedOption, match=r"2 tensors have this name; select one by its index: #2, #3"):
         otp.convert(chain(repeated=True), outputs=["a"])
     assert otp.convert(chain(repeated=True), outputs=["#3"], verify=True).report.operators == {"EXP": 1, "NEG": 1}
@@ -145,7 +145,7 @@ def test_state_writer_of_graph_inputs_is_in_every_submodel() -> None:
     assert verify(data, part.proto).ok
 
 
-def test_what_writes_a_state_that_nothing_else_uses_is_in_every_part() -> None:
+def test_submodel_keeps_the_writer_of_a_write_only_state() -> None:
     model, spec = Memory(), tensor(2, 3)
     state, x = model.variable(spec, np.zeros((2, 3))), model.input(spec)
     state.assign(x)
@@ -157,7 +157,7 @@ def test_what_writes_a_state_that_nothing_else_uses_is_in_every_part() -> None:
     assert part.report.states
 
 
-def test_what_writes_a_state_from_what_the_part_computes_is_in_it() -> None:
+def test_submodel_keeps_a_state_writer_of_its_values() -> None:
     model, spec = Memory(), tensor(2, 3)
     state, x = model.variable(spec, np.zeros((2, 3))), model.input(spec)
     total = model.call("NEG", [x], spec)

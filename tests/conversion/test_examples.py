@@ -1,6 +1,6 @@
-"""The digits example: both files convert, agree with LiteRT, read the images, and are what their script writes.
+"""Test the examples: they convert, agree with LiteRT, and produce the documented results.
 
-Training is not repeated here: its parts are, and the files' structure is compared with what the script builds.
+Training is not repeated; its functions are tested, and the structure of the files is compared with the script.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tools.wheels import FACES, WAKE_WORDS, wheel
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 INT8, FLOAT = (EXAMPLES / f"digits_{kind}.tflite" for kind in ("int8", "float"))
-either = pytest.mark.parametrize("path", [FLOAT, INT8], ids=lambda path: path.stem)
+each_digits_model = pytest.mark.parametrize("path", [FLOAT, INT8], ids=lambda path: path.stem)
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def digits() -> tuple[Any, Any]:
         return data["images"], data["labels"]
 
 
-@either
+@each_digits_model
 def test_converted_file_reads_every_image(
     path: Path, tmp_path: Path, classify: ModuleType, digits: tuple[Any, Any]
 ) -> None:
@@ -49,7 +49,7 @@ def test_converted_file_reads_every_image(
     np.testing.assert_array_equal(classify.classify(saved.read_bytes(), images).argmax(axis=1), labels)
 
 
-@either
+@each_digits_model
 def test_conversion_agrees_with_litert_on_noise_and_on_images(
     path: Path, classify: ModuleType, digits: tuple[Any, Any]
 ) -> None:
@@ -61,7 +61,7 @@ def test_conversion_agrees_with_litert_on_noise_and_on_images(
     assert shown.ok, shown.text
 
 
-@either
+@each_digits_model
 def test_conversion_needs_no_transpose(path: Path) -> None:
     assert otp.convert(path).report.transposes == 0
 
@@ -105,7 +105,7 @@ def test_face_landmarks_are_where_the_face_is_drawn() -> None:
     assert module.landmarks(onnx, noise)[1] < 0.01
 
 
-def test_wake_word_remembers_what_it_heard_until_it_is_reset(capsys: pytest.CaptureFixture[str]) -> None:
+def test_wake_word_keeps_its_state_until_reset(capsys: pytest.CaptureFixture[str]) -> None:
     module = import_module("wake_word")
     module.main(wheel(WAKE_WORDS))  # runs a stream twice, and compares
     assert "100 chunks" in capsys.readouterr().out
@@ -118,7 +118,7 @@ def test_wake_word_counts_each_rise_of_the_mean_once() -> None:
     assert detections([*[1.0] * 5, *[0.0] * 5, *[1.0] * 5], cutoff=0.85, window=5) == 2
 
 
-def test_backward_pass_is_the_slope_of_the_loss() -> None:
+def test_backward_pass_is_the_gradient_of_the_loss() -> None:
     network = import_module("network")
     generator = np.random.default_rng(0)
     images, labels = generator.uniform(0, 1, (5, 8, 8, 1)), generator.integers(0, 10, 5)

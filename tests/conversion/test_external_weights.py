@@ -1,4 +1,4 @@
-"""Weights in a file of their own: whichever moment a process is killed, the model at the path finds its weights."""
+"""Test external weights: if a process is killed at any moment, the saved model still has its weights."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def die_at(step: int, folder: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.parametrize("small", [False, True])
-def test_a_kill_at_any_step_leaves_a_model_with_its_weights(
+def test_killed_save_leaves_a_model_with_its_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool
 ) -> None:
     old, new = convert_model(3.0), convert_model(5.0)
@@ -103,7 +103,7 @@ def test_old_weights_are_removed_after_the_model_is_replaced(tmp_path: Path, mon
     assert [*tmp_path.iterdir()] == [path]
 
 
-def test_weights_that_another_conversion_did_not_write_stay(tmp_path: Path) -> None:
+def test_keeps_files_that_no_conversion_wrote(tmp_path: Path) -> None:
     path, others = tmp_path / "model.onnx", [tmp_path / "model.onnx.data", tmp_path / "mine.data"]
     _, data = convert_model(3.0).save(path)
     for other in others:
@@ -115,7 +115,7 @@ def test_weights_that_another_conversion_did_not_write_stay(tmp_path: Path) -> N
     assert data.exists()
 
 
-def test_weights_of_an_earlier_version_are_removed_with_its_model(tmp_path: Path) -> None:
+def test_weights_of_an_earlier_version_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     _, data = convert_model(3.0).save(path)
     old = onnx.load(path)
@@ -125,7 +125,7 @@ def test_weights_of_an_earlier_version_are_removed_with_its_model(tmp_path: Path
     assert sorted(tmp_path.iterdir()) == sorted(written)
 
 
-def test_a_failed_write_leaves_the_old_model_with_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_keeps_the_old_model_and_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "model.onnx"
     first = convert_model(3.0).save(path)
     rename = os.replace
@@ -142,7 +142,7 @@ def test_a_failed_write_leaves_the_old_model_with_its_weights(tmp_path: Path, mo
     assert (sorted(tmp_path.iterdir()), weights(path)) == (sorted(first), 3.0)
 
 
-def test_long_names_that_begin_alike_share_no_weights(tmp_path: Path) -> None:
+def test_long_names_with_equal_prefix_share_no_weights(tmp_path: Path) -> None:
     paths = [tmp_path / f"{'x' * 240}{k}.onnx" for k in range(2)]
     written = [convert_model(3.0).save(path) for path in paths]
     assert written[0][1] != written[1][1]
@@ -150,7 +150,7 @@ def test_long_names_that_begin_alike_share_no_weights(tmp_path: Path) -> None:
     assert (weights(paths[0]), weights(paths[1])) == (5.0, 3.0)
 
 
-def test_the_name_of_weights_follows_from_their_bytes(tmp_path: Path) -> None:
+def test_weights_file_name_is_a_hash_of_its_content(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
     (_, one), (_, other) = (convert_model(3.0).save(tmp_path / name / "model.onnx") for name in "ab")
@@ -158,7 +158,7 @@ def test_the_name_of_weights_follows_from_their_bytes(tmp_path: Path) -> None:
     assert files._is_weights(one.name, Path("model.onnx"))
 
 
-def test_concurrent_conversions_to_one_path_leave_a_whole_model(tmp_path: Path) -> None:
+def test_concurrent_saves_leave_a_valid_model(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     children = []
     for value in (3.0, 5.0, 7.0):
@@ -174,8 +174,8 @@ def test_concurrent_conversions_to_one_path_leave_a_whole_model(tmp_path: Path) 
     assert weights(path) in (3.0, 5.0, 7.0)
 
 
-def test_a_session_that_reads_the_old_weights_keeps_them(tmp_path: Path) -> None:
-    """On Windows they cannot be removed while they are read: the new ones have another name."""
+def test_open_session_keeps_the_old_weights(tmp_path: Path) -> None:
+    """On Windows open files cannot be removed, so new weights have a different name."""
     path = tmp_path / "model.onnx"
     convert_model(3.0).save(path)
     program = (

@@ -1,4 +1,4 @@
-"""A part of a model between two values is one only where the first leads to the second."""
+"""Test extraction of submodels between ONNX values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnx_tflite_plugin.graph.metadata import write_authored
 
 
 def join_reshapes(*, constant: bool) -> onnx.ModelProto:
-    """``a`` and ``b`` are both reshapes of one product; that of a constant needs no input of the model."""
+    """Return a model with two reshapes ``a`` and ``b`` of one value, of a constant or of the input."""
     product = helper.make_node("Neg", ["c" if constant else "x"], ["product"])
     nodes = [product, *(helper.make_node("Reshape", ["product", f"{name}_shape"], [name]) for name in "ab")]
     infos = {"a": (5, 3, 1), "b": (3, 5), "product": (15,), "x": (15,)}
@@ -24,18 +24,18 @@ def join_reshapes(*, constant: bool) -> onnx.ModelProto:
     return helper.make_model(graph)
 
 
-def test_a_part_that_goes_around_its_input_is_none() -> None:
+def test_submodel_that_bypasses_its_input_is_none() -> None:
     assert extract_submodel(join_reshapes(constant=True), ["a"], ["b"]) is None
     assert extract_submodel(join_reshapes(constant=False), ["a"], ["b"]) is None
 
 
-def test_a_part_from_what_it_reads_computes_it() -> None:
+def test_submodel_between_dependent_values_is_extracted() -> None:
     part = extract_submodel(join_reshapes(constant=True), ["product"], ["b"])
     assert part is not None
     assert [node.op_type for node in part.graph.node] == ["Reshape"]
 
 
-def test_a_part_keeps_the_metadata_but_what_the_author_says_of_the_whole() -> None:
+def test_submodel_omits_author_metadata() -> None:
     model, given = join_reshapes(constant=True), {"made": "by hand", "of": "two reshapes"}
     write_authored(given, {"name": "reshapes"})
     assert len(given) == 3
@@ -46,7 +46,7 @@ def test_a_part_keeps_the_metadata_but_what_the_author_says_of_the_whole() -> No
     assert {entry.key: entry.value for entry in part.metadata_props} == {"made": "by hand", "of": "two reshapes"}
 
 
-def test_a_node_of_which_one_result_is_needed_is_part_of_it() -> None:
+def test_submodel_includes_multi_output_nodes() -> None:
     value = {
         name: helper.make_tensor_value_info(name, TensorProto.FLOAT, (n, 3))
         for name, n in (("x", 5), ("a", 2), ("b", 3))

@@ -1,4 +1,4 @@
-"""Tests of files given by mistake and of output paths: formats, pipes, links, long names, leftovers, closed output."""
+"""Test wrong input files and output paths: formats, pipes, links, long names, leftovers, closed stdout."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ MISTAKEN = [
 
 
 @pytest.mark.parametrize(("data", "text"), MISTAKEN, ids=range(len(MISTAKEN)))
-def test_a_file_of_another_format_is_told_what_it_is(data: bytes, text: str, tmp_path: Path) -> None:
+def test_error_names_the_format_of_another_file(data: bytes, text: str, tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(data)
     for source in (data, path):
@@ -69,7 +69,7 @@ def test_a_file_of_another_format_is_told_what_it_is(data: bytes, text: str, tmp
         assert text in str(caught.value)
 
 
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_rejects_a_pipe_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(pipe := tmp_path / "pipe.tflite")
     for source in (pipe, Path("/dev/zero")):
         with pytest.raises(InvalidModel, match="not a regular file"):
@@ -84,7 +84,7 @@ def command(*arguments: object, **options: object) -> subprocess.CompletedProces
     return subprocess.run(line, text=True, timeout=60, check=False, **given)  # type: ignore[call-overload, no-any-return]
 
 
-def test_a_link_stays_and_what_it_points_to_is_written(tmp_path: Path) -> None:
+def test_save_writes_through_a_symbolic_link(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     target, link = tmp_path / "elsewhere/real.onnx", tmp_path / "out.onnx"
     link.symlink_to(target)
@@ -95,9 +95,7 @@ def test_a_link_stays_and_what_it_points_to_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("letter", ["x", "é"])
-def test_a_name_may_be_as_long_as_file_systems_take(
-    letter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_output_name_may_have_maximum_length(letter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / (letter * (250 // len(letter.encode())) + ".onnx")
     assert otp.convert(small()).save(path) == [path]
     monkeypatch.setattr(conversion, "LARGEST_PROTO", 10)
@@ -106,13 +104,13 @@ def test_a_name_may_be_as_long_as_file_systems_take(
     assert sorted(tmp_path.iterdir()) == sorted([model, data])
 
 
-def test_a_name_need_not_be_text(tmp_path: Path) -> None:
+def test_output_name_may_be_invalid_utf8(tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"caf\xe9.onnx")
     assert otp.convert(small()).save(path) == [path]
     assert [*tmp_path.iterdir()] == [path]
 
 
-def test_what_a_killed_process_left_is_removed_at_the_next_run(tmp_path: Path) -> None:
+def test_next_run_removes_temporary_files_of_a_killed_process(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     program = (
         "import os, signal, sys; from pathlib import Path; from onnx_tflite_plugin import files\n"
@@ -133,7 +131,7 @@ def test_what_a_killed_process_left_is_removed_at_the_next_run(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077])
-def test_files_are_written_for_whom_the_user_lets_read(mask: int, tmp_path: Path) -> None:
+def test_file_permissions_respect_umask(mask: int, tmp_path: Path) -> None:
     before = os.umask(mask)
     try:
         (path,) = otp.convert(small()).save(tmp_path / "model.onnx")
@@ -143,7 +141,7 @@ def test_files_are_written_for_whom_the_user_lets_read(mask: int, tmp_path: Path
     assert path.stat().st_mode & 0o777 == 0o666 & ~mask
 
 
-def test_a_conversion_succeeds_whose_output_nobody_reads(tmp_path: Path) -> None:
+def test_conversion_succeeds_with_closed_stdout(tmp_path: Path) -> None:
     model, out = tmp_path / "model.tflite", tmp_path / "out.onnx"
     model.write_bytes(small())
     reader, writer = os.pipe()
@@ -157,7 +155,7 @@ def test_a_conversion_succeeds_whose_output_nobody_reads(tmp_path: Path) -> None
     assert (closed.returncode, closed.stderr, out.exists()) == (0, b"", True)
 
 
-def test_a_model_too_large_for_protobuf_is_verified_from_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_model_is_verified_from_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversion, "LARGEST_PROTO", 10)
     converted = otp.convert(small(1000), verify=True)
     assert converted.verification is not None

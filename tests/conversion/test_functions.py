@@ -1,4 +1,4 @@
-"""The Python API as a user finds it: help, typed options, short repr, progress, logging, clear TypeErrors."""
+"""Test the Python API: help, typed options, repr, progress, logging and argument errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from onnx_tflite_plugin.errors import InvalidModel, InvalidOnnx
 DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 
 
-def test_help_shows_what_users_call() -> None:
+def test_help_lists_the_public_functions() -> None:
     text = pydoc.render_doc(otp, renderer=pydoc.plaintext)
     for part in ("convert(source", "inspect(source", "class Conversion", "class Session", "VERSION", "opset: "):
         assert part in text
@@ -31,12 +31,12 @@ def test_help_shows_what_users_call() -> None:
     assert otp.__version__ == version("onnx-tflite-plugin")
 
 
-def test_importing_the_package_loads_nothing_heavy() -> None:
+def test_package_import_loads_no_heavy_dependency() -> None:
     script = "import sys, onnx_tflite_plugin; sys.exit(bool({'numpy', 'onnx', 'tflite'} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
 
 
-def test_a_conversion_is_short_to_look_at() -> None:
+def test_repr_of_a_conversion_is_short() -> None:
     conversion = otp.convert(DIGITS)
     assert len(repr(conversion)) < 200
     assert "image → probabilities" in repr(conversion)
@@ -46,7 +46,7 @@ def test_a_conversion_is_short_to_look_at() -> None:
     assert "InferenceSession" in html
 
 
-def test_what_is_handed_around_is_short_to_look_at() -> None:
+def test_repr_of_other_results_is_short() -> None:
     conversion = otp.convert(DIGITS)
     (image,) = conversion.report.inputs
     assert repr(image).startswith("Edge(name='image', dtype='int8', shape=(1, 8, 8, 1), tensor='image', scale=(0.0039")
@@ -60,7 +60,7 @@ def test_what_is_handed_around_is_short_to_look_at() -> None:
     assert repr(verification).endswith("probabilities: equal (tolerance 1 LSB)>")
 
 
-def test_a_session_runs_a_conversion_a_file_and_content(tmp_path: Path) -> None:
+def test_session_accepts_a_conversion_path_or_bytes(tmp_path: Path) -> None:
     conversion = otp.convert(DIGITS)
     (path,) = conversion.save(tmp_path / "digits.onnx")
     feeds = {"image": np.full((1, 8, 8, 1), 7, np.int8)}
@@ -86,16 +86,14 @@ def test_a_session_runs_a_conversion_a_file_and_content(tmp_path: Path) -> None:
         (lambda c: otp.Session(c).run([1]), TypeError, "inputs are arrays by name, not list"),
     ],
 )
-def test_wrong_arguments_are_told_in_words(
+def test_wrong_arguments_give_clear_errors(
     call: Callable[[otp.Conversion], object], kind: type[Exception], text: str
 ) -> None:
     with pytest.raises(kind, match=re.escape(text)):
         call(otp.convert(DIGITS))
 
 
-def test_warnings_are_logged_and_shown_in_a_notebook(
-    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_warnings_are_logged_and_in_html(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
     conversion = otp.convert(DIGITS, block=["nobody"])
     (text,) = conversion.report.warnings
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [text]
@@ -103,27 +101,27 @@ def test_warnings_are_logged_and_shown_in_a_notebook(
     assert capfd.readouterr() == ("", "")
 
 
-def test_names_in_a_notebook_are_text() -> None:
+def test_html_escapes_names() -> None:
     from onnx_tflite_plugin.presentation.graph_io import Edge
     from onnx_tflite_plugin.presentation.notebook import as_html
 
     assert "<script>" not in as_html("a <script>", [Edge("<script>x</script>", "float32", (1,))], [], "<script>")
 
 
-def test_verify_is_called_from_the_package_on_paths_and_conversions(tmp_path: Path) -> None:
+def test_verify_accepts_paths_and_conversions(tmp_path: Path) -> None:
     conversion = otp.convert(DIGITS)
     conversion.save(tmp_path / "digits.onnx")
     assert otp.verify(str(DIGITS), str(tmp_path / "digits.onnx"), runs=1).ok
     assert otp.verify(DIGITS, conversion, runs=1).ok
 
 
-def test_inspect_says_what_the_command_says() -> None:
+def test_inspect_returns_the_data_of_the_command() -> None:
     found = otp.inspect(DIGITS)
     assert [tensor["name"] for tensor in found["inputs"]] == ["image"]
     assert found["missing"] == []
 
 
-def test_progress_is_told_stage_by_stage_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_is_reported_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     stages: list[str] = []
     with caplog.at_level(logging.INFO, "onnx_tflite_plugin"):
         otp.convert(DIGITS, progress=stages.append, verify=True)
@@ -137,7 +135,7 @@ def test_progress_is_told_stage_by_stage_and_logged(caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.parametrize("call", [otp.convert, otp.inspect, lambda source: otp.verify(source, b"")])
-def test_a_file_object_is_no_source_and_the_error_says_what_is(call: Any) -> None:
+def test_error_on_a_file_object_suggests_its_content(call: Any) -> None:
     with pytest.raises(TypeError, match=r"not BytesIO; pass its content, source.read\(\)"):
         call(io.BytesIO(DIGITS.read_bytes()))
     with pytest.raises(TypeError, match="a model must be a path or bytes, not int"):

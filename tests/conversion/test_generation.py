@@ -1,4 +1,4 @@
-"""Session of a language model: caches are states in ONNX Runtime's memory, and greedy tokens are LiteRT's."""
+"""Test sessions of language models: caches are states, and greedy tokens match LiteRT."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def litert_tokens(sizes: Sizes, tokens: list[int], count: int) -> list[int]:
     ],
     ids=["rows", "columns", "window"],
 )
-def test_greedy_tokens_are_litert_with_and_without_a_prompt_session(sizes: Sizes, attention: str) -> None:
+def test_greedy_tokens_match_litert(sizes: Sizes, attention: str) -> None:
     expected = litert_tokens(sizes, TOKENS, 12)
     assert session(sizes, "decode", attention).generate(TOKENS, 12) == expected
     prompt = session(sizes, "prefill_5", attention)
@@ -59,7 +59,7 @@ def test_greedy_tokens_are_litert_with_and_without_a_prompt_session(sizes: Sizes
     assert decode.generate(TOKENS, 12, prompt=prompt) == expected  # old slots are not attended to
 
 
-def test_a_prompt_session_of_any_length_runs_the_prompt_at_once() -> None:
+def test_prompt_session_of_dynamic_length_runs_the_prompt_once() -> None:
     shapes = {"tokens": (1, "T"), "input_pos": ("T",), "mask": (1, 1, "T", COLUMNS.slots)}
     prompt = Session(otp.convert(language_model(COLUMNS), signature="prefill_5", input_shape=shapes))
     decode = session(COLUMNS, "decode", "file", states_of=prompt)
@@ -69,7 +69,7 @@ def test_a_prompt_session_of_any_length_runs_the_prompt_at_once() -> None:
 @pytest.mark.parametrize("logits", ["all", "last"])
 @pytest.mark.parametrize("attention", ["file", "causal"])
 @pytest.mark.parametrize("sizes", [ROWS, COLUMNS], ids=["rows", "columns"])
-def test_one_model_of_all_signatures_generates_litert_tokens(sizes: Sizes, attention: str, logits: str) -> None:
+def test_joined_signatures_generate_litert_tokens(sizes: Sizes, attention: str, logits: str) -> None:
     whole = session(sizes, "all", attention, logits=logits)
     expected = litert_tokens(sizes, TOKENS, 12)
     assert whole.generate(TOKENS, 12) == expected
@@ -77,7 +77,7 @@ def test_one_model_of_all_signatures_generates_litert_tokens(sizes: Sizes, atten
     assert whole.generate(expected[2:4], 8, start=len(TOKENS) + 2) == expected[4:]
 
 
-def test_caches_are_states_and_stay_where_they_are_if_the_model_writes_in_place() -> None:
+def test_caches_keep_their_memory_if_written_in_place() -> None:
     decode = session(ROWS, "decode")
     assert [port.name for port in decode.inputs] == ["tokens", "input_pos"]
     assert [port.name for port in decode.outputs] == ["logits"]
@@ -87,7 +87,7 @@ def test_caches_are_states_and_stay_where_they_are_if_the_model_writes_in_place(
     assert {name: value.data_ptr() for name, value in decode._carried.items()} == before
 
 
-def test_saved_caches_continue_and_reset_ones_begin_anew() -> None:
+def test_caches_can_be_saved_restored_and_reset() -> None:
     decode = session(ROWS, "decode")
     expected = litert_tokens(ROWS, TOKENS, 6)
     assert decode.generate(TOKENS, 3) == expected[:3]
@@ -109,7 +109,7 @@ def test_streams_do_not_share_caches() -> None:
         np.testing.assert_array_equal(array, kept[name])
 
 
-def test_a_stop_token_ends_the_result() -> None:
+def test_stop_token_ends_the_result() -> None:
     expected = litert_tokens(ROWS, TOKENS, 12)
     assert (
         session(ROWS, "decode").generate(TOKENS, 12, stop=[expected[4]]) == expected[: expected.index(expected[4]) + 1]
@@ -117,7 +117,7 @@ def test_a_stop_token_ends_the_result() -> None:
 
 
 @pytest.mark.parametrize("start", [0, 5])
-def test_more_tokens_than_slots_are_refused(start: int) -> None:
+def test_rejects_more_tokens_than_cache_slots(start: int) -> None:
     decode = session(ROWS, "decode")
     room = ROWS.slots - start - len(TOKENS) + 1
     assert len(decode.generate(TOKENS, room, start=start)) == room
@@ -125,7 +125,7 @@ def test_more_tokens_than_slots_are_refused(start: int) -> None:
         decode.generate(TOKENS, room + 1, start=start)
 
 
-def test_a_model_that_is_no_language_model_generates_nothing() -> None:
+def test_generate_rejects_other_models() -> None:
     digits = Session(otp.convert(Path(__file__).parents[2] / "examples" / "digits_int8.tflite"))
     with pytest.raises(ValueError, match="no tokens, positions and caches"):
         digits.generate([1], 1)
@@ -133,13 +133,13 @@ def test_a_model_that_is_no_language_model_generates_nothing() -> None:
         session(ROWS, "prefill_5").generate([1], 1)
 
 
-def test_a_prompt_session_with_other_caches_is_refused() -> None:
+def test_rejects_a_prompt_session_with_different_caches() -> None:
     with pytest.raises(ValueError, match="have different caches"):
         session(ROWS, "decode").generate(TOKENS, 1, prompt=session(ROWS, "prefill_5"))
 
 
 @pytest.mark.parametrize("make", [lambda: ROWS, lambda: COLUMNS], ids=["rows", "columns"])
-def test_one_run_takes_what_is_no_cache(make: Callable[[], Sizes]) -> None:
+def test_run_takes_all_inputs_except_caches(make: Callable[[], Sizes]) -> None:
     sizes = make()
     mask: dict[str, Array] = {"mask": causal_mask(sizes, 0, 1)} if sizes.form == "columns" else {}
     outputs = session(sizes, "decode").run({"tokens": [[3]], "input_pos": [0], **mask})
@@ -151,6 +151,6 @@ def test_one_run_takes_what_is_no_cache(make: Callable[[], Sizes]) -> None:
     [({}, True), ({"attention": "causal"}, False), ({"target": "generic"}, False)],
     ids=["by default", "with the option", "for another target"],
 )
-def test_language_models_are_told_of_the_attention_option(options: dict[str, Any], hinted: bool) -> None:
+def test_warning_suggests_causal_attention(options: dict[str, Any], hinted: bool) -> None:
     report = otp.convert(language_model(ROWS), signature="decode", **options).report
     assert any("--attention causal decodes faster" in warning for warning in report.warnings) == hinted

@@ -1,4 +1,4 @@
-"""Tests of the operator list of inspection: counts, versions, positions, calls."""
+"""Test the operator list of ``inspect``: counts, versions, positions and calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onnx_tflite_plugin.source import read
 
 
 def chain(graph: GraphBuilder, *operators: tuple[str, int]) -> None:
-    """One operator after the other, each of a code and a version."""
+    """Add a chain of operators, given as codes and versions."""
     value = graph.input("x", (2, 3))
     for k, (code, version) in enumerate(operators):
         result = graph.tensor(f"{code}{k}", (2, 3))
@@ -24,7 +24,7 @@ def chain(graph: GraphBuilder, *operators: tuple[str, int]) -> None:
     graph.output(value)
 
 
-def test_operators_are_counted_by_code_with_versions_and_first() -> None:
+def test_counts_operators_by_code_with_versions_and_position() -> None:
     model = ModelBuilder()
     chain(model.main, ("ABS", 1), ("ADD", 2), ("ADD", 1), ("ADD", 2))
     chain(model.subgraph("spare"), ("ABS", 1), ("ADD", 1))
@@ -37,7 +37,7 @@ def test_operators_are_counted_by_code_with_versions_and_first() -> None:
     ]
 
 
-def test_what_is_missing_comes_before_what_is_more_frequent() -> None:
+def test_unsupported_operators_come_first() -> None:
     model = ModelBuilder()
     chain(model.main, ("ADD", 1), ("ADD", 1), ("ADD", 99))
     rows = otp.inspect(model.build())["operators"]
@@ -55,7 +55,7 @@ def test_inspection_survives_recursive_and_missing_subgraphs() -> None:
     assert [(row["count"], row["called"]) for row in reported["operators"]] == [(4, True), (1, False)]
 
 
-def test_operators_are_looked_up_in_the_host_that_is_given() -> None:
+def test_inspect_uses_the_given_host() -> None:
     model = ModelBuilder()
     chain(model.main, ("CUSTOM.Mine", 1))
     mine = replace(builtin("ABS"), code="CUSTOM.Mine")
@@ -63,7 +63,7 @@ def test_operators_are_looked_up_in_the_host_that_is_given() -> None:
     assert (reported["missing"], reported["operators"][0]["pack"]) == ([], "inline")
 
 
-def test_an_edge_without_a_rank_has_no_shape() -> None:
+def test_output_without_rank_has_no_shape() -> None:
     model = ModelBuilder()
     x, y = model.main.input("x", (2, 3)), model.main.tensor("y", None)
     model.main.operator("ABS", [x], [y])
@@ -82,13 +82,13 @@ def test_blockwise_quantization_lists_block_size_and_scale_tensor() -> None:
     assert [edge["quantization"] for edge in reported] == [None, {"scales": scales, "block_size": 32}]
 
 
-def test_a_handler_that_only_declines_is_listed_with_its_reason() -> None:
+def test_declining_handler_is_listed_with_its_reason() -> None:
     reported = describe_handler("ABS", "a-pack", replace(builtin("ABS"), accepts=Decline("no kernel")))
     assert (reported["code"], reported["pack"], reported["error"]) == ("ABS", "a-pack", "no kernel")
     assert describe_handler("ABS", "a-pack", builtin("ABS"))["error"] == ""
 
 
-def test_operators_that_nobody_calls_are_not_missing() -> None:
+def test_operators_of_uncalled_subgraphs_are_not_missing() -> None:
     model = ModelBuilder()
     chain(model.main, ("ABS", 1), ("CUSTOM.Unknown", 1))
     chain(model.subgraph("spare"), ("CUSTOM.Unheard", 1))

@@ -1,4 +1,4 @@
-"""Options name graph inputs and outputs by the signature's name, the TFLite tensor's, or a position."""
+"""Test keys of options: names of the signature, names of TFLite tensors, and positions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnx_tflite_plugin.verify import verify
 
 
 def model() -> bytes:
-    """Return a sum whose tensors have other names than its signature, in another order."""
+    """Return a sum whose signature has different names and a different order than its tensors."""
     builder = ModelBuilder()
     g = builder.main
     x, y = g.input("serving_x:0", (2, 3, 5, 7)), g.input("serving_y:0", (2, 3, 5, 7))
@@ -47,12 +47,12 @@ def test_range_accepts_either_name_and_positions(key: str) -> None:
         verify(model(), otp.convert(model()).proto, ranges={key: (5.0, 3.0)})
 
 
-def test_an_input_given_twice_is_refused() -> None:
+def test_rejects_an_input_given_twice() -> None:
     with pytest.raises(UnsupportedOption, match=r"--input-shape 0: 'a' is given twice"):
         otp.convert(model(), input_shape={"a": (2, 3, 5, 7), "0": (2, 3, 5, 7)})
 
 
-def test_names_come_before_positions_and_repeated_tensor_names_are_none() -> None:
+def test_names_precede_positions_and_repeats_are_ignored() -> None:
     assert resolve_keys({"1": "x", "t": "y"}, ["1", "a", "b"], ["s", "t", "t"], "--range") == {"1": "x", "t": "y"}
     assert resolve_keys({"2": "x", "s": "y"}, ["1", "a", "b"], ["s", "t", "t"], "--range") == {"b": "x", "1": "y"}
     assert resolve_keys({"2": "x"}, ["1", "a", "b"], ["s", "t", "t"], "--layout", 2) == {"2": "x"}

@@ -1,4 +1,4 @@
-"""Tests of the limits of a conversion: memory, and time that grows with the number of operators."""
+"""Test limits of a conversion: the memory budget, and linear time in the number of operators."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def fold_state(g: GraphBuilder) -> int:
 
 
 @pytest.mark.parametrize("draw", [large_state, large_resize, fold_state])
-def test_arrays_made_at_conversion_have_a_budget(draw: Draw) -> None:
+def test_arrays_created_by_conversion_have_a_memory_budget(draw: Draw) -> None:
     with pytest.raises(ConversionError, match="ONNX_TFLITE_PLUGIN_BUDGET=BYTES raises it"):
         otp.convert(build_model(draw))
 
 
-def test_the_budget_is_asked_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variable_sets_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     def state(g: GraphBuilder) -> int:
         x, y = g.input("x", (1,)), g.tensor("y", (1000,))
         g.operator("ADD", [x, g.tensor("v", (1000,), variable=True)], [y])
@@ -63,7 +63,7 @@ def test_the_budget_is_asked_of_the_environment(monkeypatch: pytest.MonkeyPatch)
     otp.convert(build_model(state))
 
 
-def test_the_budget_is_one_for_all_arrays_of_a_conversion(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_budget_is_shared_by_all_arrays_of_a_conversion(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONNX_TFLITE_PLUGIN_BUDGET", "100")
     for _ in range(2):
         with budget():
@@ -74,7 +74,7 @@ def test_the_budget_is_one_for_all_arrays_of_a_conversion(monkeypatch: pytest.Mo
 
 
 def fan(count: int) -> bytes:
-    """One tensor read by so many operators, and all of their results twice by another."""
+    """Return a model in which ``count`` operators read one tensor and another reads all results twice."""
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (1, 3))
@@ -86,7 +86,7 @@ def fan(count: int) -> bytes:
     return model.build()
 
 
-def test_orders_are_offered_as_often_as_there_are_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layout_work_is_linear_in_the_number_of_operators(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
     original = SharedAxes.operator_layout
 

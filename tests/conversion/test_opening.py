@@ -1,4 +1,4 @@
-"""Every model that is written opens in ONNX Runtime; what has no kernel there is refused, with what may help."""
+"""Test that converted models open in ONNX Runtime, and errors for missing kernels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def without_kernel(g: GraphBuilder) -> int:
     return y
 
 
-def test_what_onnx_runtime_does_not_open_is_refused_unless_asked_for() -> None:
+def test_model_rejected_by_onnx_runtime_is_an_error_by_default() -> None:
     with pytest.raises(ConversionError, match="does not open the converted model"):
         otp.convert(build_model(without_kernel))
     assert otp.convert(build_model(without_kernel), check="standard").proto.graph.node
@@ -33,14 +33,14 @@ def label_as_int4(g: GraphBuilder) -> int:
 
 
 @pytest.mark.parametrize("build", [without_kernel, label_as_int4])
-def test_no_other_opset_is_named_where_onnx_runtime_has_a_kernel_in_none(build: Draw) -> None:
+def test_suggests_no_opset_if_none_has_a_kernel(build: Draw) -> None:
     with pytest.raises(ConversionError, match="Could not find an implementation") as caught:
         otp.convert(build_model(build))
     assert "--opset" not in str(caught.value.problems[0].hint)
     assert "--check standard" in str(caught.value.problems[0].hint)
 
 
-def test_an_opset_is_named_where_onnx_runtime_has_a_kernel_in_it() -> None:
+def test_suggests_an_opset_with_a_kernel() -> None:
     node = ir.node("QuantizeLinear", [value("x", "FLOAT"), value("scale", "FLOAT"), value("point", "INT16")])
     node.outputs[0].type = ir.TensorType(ir.DataType.INT16)
     model = ir.Model(ir.Graph(node.inputs, node.outputs, nodes=[node], opset_imports={"": 18}), ir_version=9)

@@ -1,4 +1,4 @@
-"""Options are checked before work begins, and change what a target wants."""
+"""Test that options are checked before conversion and change the target."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def resolve_target(**options: Any) -> Target:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_a_target_takes_its_oldest_and_its_newest_opset_and_none_beyond(name: str) -> None:
+def test_target_accepts_opsets_within_its_range(name: str) -> None:
     low, _, high = TARGETS[name].opsets
     assert resolve_target(target=name, opset=low).opsets == resolve_target(target=name, opset=high).opsets
     for opset in (low - 1, high + 1):
@@ -35,12 +35,12 @@ def test_a_target_takes_its_oldest_and_its_newest_opset_and_none_beyond(name: st
 
 
 @pytest.mark.parametrize("shape", [[1, "n", 3], (2, 5), ["batch"]])
-def test_a_size_is_a_number_or_the_name_it_is_left_open_under(shape: Any) -> None:
+def test_dimension_is_a_number_or_a_name(shape: Any) -> None:
     assert resolve_target(input_shape={"x": shape}) == resolve_target()
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
-def test_weights_have_a_choice_of_dtypes_where_sums_saturate_alone(dtype: str) -> None:
+def test_weights_dtype_needs_a_target_that_saturates(dtype: str) -> None:
     for name, target in TARGETS.items():
         if target.saturates:
             assert resolve_target(target=name, weights_dtype=dtype).name == name
@@ -49,7 +49,7 @@ def test_weights_have_a_choice_of_dtypes_where_sums_saturate_alone(dtype: str) -
                 resolve_target(target=name, weights_dtype=dtype)
 
 
-def test_keep_stores_no_weights_but_int2_in_another_dtype() -> None:
+def test_keep_converts_only_int2_weights() -> None:
     assert {*resolve_target().weights} > {"int2"}
     assert {*resolve_target(weights_dtype="keep").weights} == {"int2"}
 
@@ -85,7 +85,7 @@ def test_handlers_get_requested_opset_or_targets_newest(opset: int | None) -> No
     assert {*asked} == {opset or TARGETS["generic"].opsets[2]}
 
 
-def test_what_is_verified_is_asked_of_the_packs_that_converted_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verification_uses_the_packs_of_the_conversion(monkeypatch: pytest.MonkeyPatch) -> None:
     hosts: list[Host] = []
     verify = onnx_tflite_plugin.verify.verify
 

@@ -1,4 +1,4 @@
-"""Tests of the description of inputs and outputs: names, quantization, metadata, and a snippet that runs."""
+"""Test descriptions of inputs and outputs: names, quantization, metadata and the snippet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.helpers.metadata_files import IMAGE, LABELS, SCORES, classifier, sing
 
 
 def two_inputs(*, signed: bool = True, metadata: bytes | None = None) -> ModelBuilder:
-    """``y = a - b``, quantized; the signature names the operands the other way round than the file lists them."""
+    """Return quantized ``y = a - b``, whose signature has the operands in reverse order."""
     model = ModelBuilder()
     g = model.main
     b = g.input("second:0", (None, 3), "int8", quantization=quant(0.5, -3))
@@ -58,8 +58,8 @@ def test_main_signature_names_inputs_and_outputs_by_default() -> None:
     assert names(otp.convert(two_inputs(signed=False).build())) == ["second:0", "first:0", "Identity"]
 
 
-def test_operands_in_the_signatures_order_are_the_right_ones() -> None:
-    """Verification would not see both sides exchanged alike: LiteRT is fed by tensor name here."""
+def test_operands_follow_signature_names() -> None:
+    """Verification would miss a swap on both sides, so LiteRT's inputs are given by tensor name."""
     import onnxruntime
     from ai_edge_litert.interpreter import Interpreter
 
@@ -70,7 +70,7 @@ def test_operands_in_the_signatures_order_are_the_right_ones() -> None:
     np.testing.assert_array_equal(session.run(None, feeds)[0], runner(**feeds)["difference"])
 
 
-def test_what_a_signature_leaves_out_keeps_the_tensors_name() -> None:
+def test_unnamed_outputs_keep_their_tensor_name() -> None:
     model = ModelBuilder()
     g = model.main
     x, z = g.input("x", (2, 3)), g.input("z", (5,))
@@ -102,7 +102,7 @@ def test_report_and_metadata_name_the_signatures() -> None:
     assert verify(data, negated.proto.SerializeToString()).ok
 
 
-def test_sizes_of_another_subgraphs_signature_can_be_set() -> None:
+def test_input_shape_applies_to_any_signature() -> None:
     conversion = otp.convert(two_signatures(), signature="negate", input_shape={"u": [7]}, verify=True)
     assert [edge.shape for edge in (*conversion.report.inputs, *conversion.report.outputs)] == [(7,), (7,)]
 
@@ -110,7 +110,7 @@ def test_sizes_of_another_subgraphs_signature_can_be_set() -> None:
 # --- edges and metadata -----------------------------------------------------------------------
 
 
-def test_edges_say_what_integers_mean() -> None:
+def test_report_has_quantization_of_inputs_and_outputs() -> None:
     report = otp.convert(two_inputs().build()).report
     b, a = report.inputs
     assert (a.name, a.dtype, a.scale, a.zero_point, a.tensor) == ("a", "int8", (0.25,), (7,), "first:0")
@@ -126,13 +126,13 @@ def test_dropped_quantization_leaves_no_scale() -> None:
 def test_associated_files_above_the_size_limit_are_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Two files, German labels before plain ones; where both are not taken the first stands for both languages."""
+    """There are German labels and unmarked ones; if only the first fits, it is used for both."""
     monkeypatch.setattr(metadata, "MOST_BYTES", len("Katze\nHund") + len("\n".join(LABELS).encode()) - 1)
     (y,) = otp.convert(single(classifier())).report.outputs
     assert y.labels == ("Katze", "Hund")
 
 
-def test_metadata_is_told_of_the_edge_it_describes() -> None:
+def test_metadata_describes_its_input_or_output() -> None:
     report = otp.convert(single(classifier())).report
     (x,), (y,) = report.inputs, report.outputs
     assert (x.kind, x.description, x.mean, x.std) == ("image", IMAGE, (127.5,), (63.5,))
@@ -141,7 +141,7 @@ def test_metadata_is_told_of_the_edge_it_describes() -> None:
     assert y.files == ("namen.txt", "labels.txt")
 
 
-def test_a_range_has_both_ends() -> None:
+def test_range_needs_both_limits() -> None:
     assert author_metadata(TensorMetadata(low=(-1.0,), high=(2.0,)))["range"] == ((-1.0,), (2.0,))
     assert (
         author_metadata(TensorMetadata(low=(-1.0,)))["range"]
@@ -157,7 +157,7 @@ def test_metadata_of_the_model_is_read() -> None:
     assert (authored.author, authored.license) == ("somebody", "MIT")
 
 
-def test_labels_that_the_file_does_not_contain_are_named_but_not_invented() -> None:
+def test_missing_label_files_are_named_without_labels() -> None:
     (y,) = otp.convert(single(classifier(), files=False)).report.outputs
     assert (y.labels, y.files) == ((), ("namen.txt", "labels.txt"))
 
@@ -168,7 +168,7 @@ def test_damaged_metadata_never_stops_a_conversion(keep: int) -> None:
     assert report.inputs[0].name == "x"
 
 
-def test_labels_that_a_damaged_zip_holds_are_left_out() -> None:
+def test_omits_labels_of_a_damaged_archive() -> None:
     data = single(classifier())
     start = data.rindex(b"cat\ndog")
     broken = data[:start] + b"\xff" * 7 + data[start + 7 :]
@@ -176,7 +176,7 @@ def test_labels_that_a_damaged_zip_holds_are_left_out() -> None:
     assert otp.convert(broken).report.outputs[0].labels == ("Katze", "Hund")
 
 
-def test_metadata_that_lists_another_number_of_tensors_describes_none() -> None:
+def test_ignores_metadata_with_a_different_number_of_tensors() -> None:
     report = otp.convert(two_inputs(metadata=classifier()).build()).report
     assert [edge.description for edge in report.inputs] == ["", ""]
 
@@ -185,7 +185,7 @@ def test_metadata_that_lists_another_number_of_tensors_describes_none() -> None:
 
 
 @pytest.mark.parametrize("signed", [True, False])
-def test_the_snippet_runs(tmp_path: Path, signed: bool) -> None:
+def test_snippet_runs(tmp_path: Path, signed: bool) -> None:
     conversion = otp.convert(two_inputs(signed=signed).build())
     (path,) = conversion.save(tmp_path / "it's.onnx")
     scope: dict[str, object] = {}
@@ -194,7 +194,7 @@ def test_the_snippet_runs(tmp_path: Path, signed: bool) -> None:
     assert found.shape == (1, 3)  # type: ignore[has-type]
 
 
-def test_the_snippet_of_a_model_with_states_carries_them(tmp_path: Path) -> None:
+def test_snippet_carries_states(tmp_path: Path) -> None:
     from conformance.cases.state import variables
 
     conversion = otp.convert(next(iter(variables.cases())).build())
@@ -205,8 +205,8 @@ def test_the_snippet_of_a_model_with_states_carries_them(tmp_path: Path) -> None
     assert set(scope["out"]) == {edge.name for edge in conversion.report.outputs}  # type: ignore[call-overload]
 
 
-def test_the_snippet_loads_the_library_that_unknown_operators_need() -> None:
-    """ONNX Runtime refuses the session without it, and names the missing file with it."""
+def test_snippet_loads_the_library_of_unknown_operators() -> None:
+    """Without the call, ONNX Runtime rejects the session; with it, the error names the missing file."""
     net = Net()
     net.output(net.call("CUSTOM.vendor.Unknown", [tensor(2, 3)], tensor(2, 3)))
     conversion = otp.convert(net.build(), keep_unknown=True)
@@ -235,12 +235,12 @@ def test_unknown_operator_keeps_options_as_attributes_or_bytes(value: object, ke
         ("ABS", "tflite", "ABS"),
     ],
 )
-def test_the_domain_of_an_unknown_operator_says_of_which_kind_it_is(code: str, domain: str, name: str) -> None:
+def test_domain_of_an_unknown_operator_states_its_kind(code: str, domain: str, name: str) -> None:
     assert domain_and_name(code) == (domain, name)
 
 
 @pytest.mark.parametrize(("options", "kept"), [({"axis": 1}, {"axis"}), ({}, set())])
-def test_options_that_attributes_hold_are_not_written_as_bytes_too(options: dict[str, object], kept: set[str]) -> None:
+def test_options_are_attributes_or_bytes_but_not_both(options: dict[str, object], kept: set[str]) -> None:
     net = Net()
     net.output(net.call("CUSTOM.Unknown", [tensor(2, 3)], tensor(2, 3), custom_options=options))
     (node,) = otp.convert(net.build(), keep_unknown=True).proto.graph.node
@@ -274,7 +274,7 @@ def test_result_of_unknown_operator_has_the_stored_shape() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["resource", "float32"])
-def test_an_unknown_operator_of_a_resource_cannot_be_kept(dtype: str) -> None:
+def test_rejects_keeping_an_unknown_operator_on_a_resource(dtype: str) -> None:
     model = ModelBuilder()
     g = model.main
     handle, y = g.tensor("handle", (1,), dtype), g.tensor("y", (2, 3))
@@ -296,7 +296,7 @@ def test_snippet_with_states_and_unknown_operators_imports_its_names() -> None:
     assert "Session('m.onnx', options=options)" in text
 
 
-def test_the_snippet_fits_beside_its_label_at_80_columns() -> None:
+def test_snippet_fits_80_columns() -> None:
     edges = [Edge(name, "uint8", (1, 320, 320, 3)) for name in ("x", "normalized_input_image_tensor")]
     text = snippet("m.onnx", edges)
     compile(text, "snippet", "exec")
@@ -305,7 +305,7 @@ def test_the_snippet_fits_beside_its_label_at_80_columns() -> None:
     assert "'normalized_input_image_tensor':\n        np.zeros((1, 320, 320, 3), np.uint8),\n" in text
 
 
-def test_the_snippet_names_every_dtype_that_numpy_has() -> None:
+def test_snippet_supports_every_numpy_dtype() -> None:
     for dtype in ("float32", "float16", "int8", "uint8", "int64", "bool", "string"):
         text = snippet("m.onnx", [Edge("x", dtype, ("batch", 3))])
         array = eval(
@@ -315,7 +315,7 @@ def test_the_snippet_names_every_dtype_that_numpy_has() -> None:
         assert array.dtype == (object if dtype == "string" else np.dtype(dtype))
 
 
-def test_the_checker_takes_the_metadata() -> None:
+def test_metadata_passes_the_onnx_checker() -> None:
     onnx.checker.check_model(otp.convert(two_inputs().build()).proto)
 
 
@@ -323,7 +323,7 @@ def test_the_checker_takes_the_metadata() -> None:
 
 
 @pytest.mark.parametrize(("description", "said"), [("a sign reader", "a sign reader"), ("TOCO Converted.", "")])
-def test_the_file_s_description_is_carried_on_unless_a_converter_wrote_it(description: str, said: str) -> None:
+def test_keeps_the_description_unless_generated_by_a_converter(description: str, said: str) -> None:
     model = ModelBuilder(description)
     x, y = model.main.input("x", (2, 3)), model.main.tensor("y", (2, 3))
     model.main.operator("NEG", [x], [y])
@@ -331,7 +331,7 @@ def test_the_file_s_description_is_carried_on_unless_a_converter_wrote_it(descri
     assert otp.convert(model.build()).proto.doc_string == said
 
 
-def test_the_file_carries_on_what_the_author_says() -> None:
+def test_author_metadata_is_copied() -> None:
     proto = otp.convert(single(classifier())).proto
     assert proto.producer_name == "onnx-tflite-plugin"
     assert proto.producer_version == otp.__version__
@@ -348,7 +348,7 @@ def test_the_file_carries_on_what_the_author_says() -> None:
     assert (y["labels"], y["threshold"]) == (LABELS, 0.25)
 
 
-def test_the_file_says_what_its_integers_mean() -> None:
+def test_model_metadata_has_quantization_parameters() -> None:
     reported = read_authored(props(otp.convert(two_inputs().build()).proto.metadata_props))
     assert [(edge["name"], edge["tensor"], edge["scale"], edge["zero_point"]) for edge in reported["inputs"]] == [
         ("b", "second:0", [0.5], [-3]),
@@ -357,14 +357,14 @@ def test_the_file_says_what_its_integers_mean() -> None:
     assert set(reported) == {"inputs", "outputs"}, "what the author leaves out is not carried on as empty"
 
 
-def test_what_a_converter_wrote_is_no_description() -> None:
+def test_ignores_descriptions_generated_by_converters() -> None:
     model = two_inputs()
     for description, wanted in (("MLIR Converted.", ""), ("reads digits", "reads digits")):
         model.description = description
         assert otp.convert(model.build()).proto.doc_string == wanted
 
 
-def test_node_names_are_short_and_unique_and_tflites_are_kept() -> None:
+def test_node_names_are_short_and_unique() -> None:
     model = ModelBuilder()
     g = model.main
     long = "network/" * 40 + "output;" * 20
@@ -388,9 +388,7 @@ def test_initializers_are_described_once(tmp_path: Path) -> None:
     assert not constants & {info.name for info in proto.graph.value_info}
 
 
-def test_initializers_in_a_file_of_their_own_are_described_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_external_initializers_are_described_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import onnx_tflite_plugin.conversion as module
 
     monkeypatch.setattr(module, "LARGEST_PROTO", 100)
@@ -402,7 +400,7 @@ def test_initializers_in_a_file_of_their_own_are_described_once(
     assert verify(digits, path).ok
 
 
-def test_help_on_verify_is_that_of_the_function() -> None:
+def test_help_on_verify_documents_the_function() -> None:
     lines = pydoc.render_doc(otp.verify, renderer=pydoc.plaintext).splitlines()
     (title,) = (line for line in lines if line.strip().startswith("onnx_tflite_plugin.verify - verify(tflite"))
     assert "tolerance: " in title

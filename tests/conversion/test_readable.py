@@ -1,4 +1,4 @@
-"""``--optimize readable``: a graph as a textbook draws it, with names that say what a constant is for; and short names."""
+"""Test ``--optimize readable``: textbook graphs, and names that state the use of constants."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_half_precision_output_stays() -> None:
 @pytest.mark.parametrize(
     "name", ["Const", "model/Const_1", "arith.constant12", "tfl.pseudo_qconst3", "tfl.pseudo_const", "unknown_4"]
 )
-def test_constant_that_the_file_only_numbers_is_named_after_its_role(name: str) -> None:
+def test_unnamed_constant_is_named_after_its_role(name: str) -> None:
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (2, 3))
@@ -137,7 +137,7 @@ def test_constant_that_the_file_only_numbers_is_named_after_its_role(name: str) 
     assert [one.name for one in graph.initializer] == ["score/add/operand"]
 
 
-def test_constant_has_no_number_that_no_other_name_needs() -> None:
+def test_constant_name_has_no_unneeded_suffix() -> None:
     header = '<ir_version: 9, opset_import: ["" : 18]>'
     text = f"{header} g (float[1] x) => (float[1] y) {{ z = Add(x, a) y = Add(z, b) }}"
     model = ir.from_proto(onnx.parser.parse_model(text))
@@ -150,15 +150,15 @@ def test_constant_has_no_number_that_no_other_name_needs() -> None:
     assert set(model.graph.initializers) == {"w", "z#1"}
 
 
-def test_every_constant_of_a_model_has_a_name_that_says_its_use() -> None:
-    """Also those that were named twice by numbers, as copies of copies: ``op7/constant#1#2``."""
+def test_constant_names_state_their_use() -> None:
+    """This includes copies of copies, such as ``op7/constant#1#2``."""
     for model in ("digits_int8", "digits_float", "language_model"):
         graph = otp.convert(EXAMPLES / f"{model}.tflite", optimize="readable").proto.graph
         assert not [one.name for one in graph.initializer if "constant#" in one.name or "Const" in one.name]
 
 
 @pytest.mark.parametrize("optimize", ["none", "readable", "faithful"])
-def test_internal_names_keep_the_end_of_long_ones_and_interface_names_are_whole(optimize: str) -> None:
+def test_long_internal_names_are_shortened_at_the_front(optimize: str) -> None:
     long = "scope/" * 40
     model = ModelBuilder()
     g = model.main

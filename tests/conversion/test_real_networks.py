@@ -1,4 +1,4 @@
-"""Networks that people run, from the PyPI wheels that ship them: they convert, and LiteRT and ONNX Runtime agree."""
+"""Test released networks from PyPI wheels against LiteRT."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("name", "most"), [(name, most) for networks in WHEELS.values() for name, most in networks.items()]
 )
-def test_a_released_network_converts_and_agrees_with_litert(name: str, most: int, wheels: Path, thorough: bool) -> None:
+def test_released_network_agrees_with_litert(name: str, most: int, wheels: Path, thorough: bool) -> None:
     (path,) = wheels.glob(f"*/{name}.tflite")
     conversion = otp.convert(path)
     found = verify(path, conversion.proto.SerializeToString(), runs=3 if thorough else 1)
@@ -71,7 +71,7 @@ def test_streaming_network_agrees_over_200_runs(name: str, wheels: Path, thoroug
 
 
 def run_both(path: Path, chunks: list[Array], state: str) -> tuple[Array, Array]:
-    """The numbers before the last sigmoid, a run each, of ONNX Runtime and of LiteRT."""
+    """Return the last sigmoid's inputs per run, of ONNX Runtime and of LiteRT."""
     (sigmoid,) = (op for op in read(path.read_bytes()).main.operators if op.code == "LOGISTIC")
     tensor, proto = sigmoid[0], otp.convert(path, state=state).proto
     values = OnnxRuntime(proto).tensor_values

@@ -1,4 +1,4 @@
-"""Graph inputs and outputs get other names by option or hook, and every tool follows."""
+"""Test renaming of graph inputs and outputs by option or hook."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def sums() -> bytes:
 
 
 @pytest.mark.parametrize("key", ["b", "1"])
-def test_an_input_is_renamed_by_name_or_position(key: str) -> None:
+def test_renames_an_input_by_name_or_position(key: str) -> None:
     conversion = otp.convert(sums(), rename={key: "second", "3": "difference"})
     assert names(conversion) == (["a", "second"], ["c", "difference"])
     assert [one.name for one in conversion.report.inputs] == ["a", "second"]
@@ -52,7 +52,7 @@ def test_an_input_is_renamed_by_name_or_position(key: str) -> None:
     assert np.array_equal(found["difference"], x)
 
 
-def test_internal_values_of_the_new_name_give_way() -> None:
+def test_inner_value_with_the_new_name_is_renamed() -> None:
     conversion = otp.convert(sums(), rename={"c": "taken"})
     assert names(conversion)[1] == ["taken", "d"]
     made = [name for node in conversion.proto.graph.node for name in node.output]
@@ -60,7 +60,7 @@ def test_internal_values_of_the_new_name_give_way() -> None:
     assert conversion.verify().ok
 
 
-def test_verify_takes_and_tells_new_names() -> None:
+def test_verify_uses_new_names() -> None:
     conversion = otp.convert(DIGITS, rename={"image": "pixels", "probabilities": "scores"})
     image = np.zeros((1, 8, 8, 1), np.int8)
     verification = conversion.verify(inputs={"pixels": image})
@@ -78,7 +78,7 @@ def test_verify_takes_and_tells_new_names() -> None:
         ({"a": "x", "0": "y"}, "given twice"),
     ],
 )
-def test_other_renames_are_refused(renames: dict[str, str], reason: str) -> None:
+def test_rejects_invalid_renames(renames: dict[str, str], reason: str) -> None:
     with pytest.raises(UnsupportedOption, match=reason):
         otp.convert(sums(), rename=renames)
 
@@ -89,7 +89,7 @@ def bring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, returned: str) -> Non
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
-def test_a_hook_renames_and_the_option_takes_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_option_overrides_a_renaming_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bring(tmp_path, monkeypatch, "{name: name.upper() for name in (*inputs, *outputs)}")
     assert names(otp.convert(sums(), rename={"a": "first"})) == (["first", "B"], ["C", "D"])
 
@@ -103,16 +103,14 @@ def test_a_hook_renames_and_the_option_takes_precedence(tmp_path: Path, monkeypa
         ("1 / 0", "ZeroDivisionError"),
     ],
 )
-def test_a_hook_that_fails_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, returned: str, reason: str
-) -> None:
+def test_skips_a_failing_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, returned: str, reason: str) -> None:
     bring(tmp_path, monkeypatch, returned)
     conversion = otp.convert(sums())
     assert names(conversion) == (["a", "b"], ["c", "d"])
     assert any(reason in warning for warning in conversion.report.warnings), conversion.report.warnings
 
 
-def test_a_model_with_states_keeps_their_names_and_is_carried_and_verified_under_the_new_ones() -> None:
+def test_stateful_model_runs_with_renamed_inputs() -> None:
     net = Net()
     running_sum("float32")(net)
     conversion = otp.convert(net.build(), rename={"x0": "audio", "y0": "total"}, verify=True)
@@ -122,7 +120,7 @@ def test_a_model_with_states_keeps_their_names_and_is_carried_and_verified_under
     assert np.allclose(second - first, x, atol=1e-6)
 
 
-def test_a_state_is_not_renamed() -> None:
+def test_rejects_renaming_a_state() -> None:
     net = Net()
     running_sum("float32")(net)
     with pytest.raises(UnsupportedOption, match="--rename state: no graph input or output has this name"):

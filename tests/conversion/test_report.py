@@ -1,4 +1,4 @@
-"""Tests of the counts and the states in a report."""
+"""Test counts, states and the summary line of a report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from onnx_tflite_plugin.source import read
 from tests.helpers.passes_networks import Network, image
 
 
-def test_nodes_of_inner_graphs_count() -> None:
+def test_counts_nodes_of_inner_graphs() -> None:
     net = Net()
     branches("IF", 2)(net)
     conversion = otp.convert(net.build())
@@ -35,7 +35,7 @@ def test_nodes_of_inner_graphs_count() -> None:
     assert conversion.report.nodes == {op_type: everything.count(op_type) for op_type in everything}
 
 
-def test_nodes_of_other_domains_count_apart() -> None:
+def test_counts_nodes_per_domain() -> None:
     x = ir.Value(name="x")
     nodes = [
         ir.node("Gelu", [x]),
@@ -46,7 +46,7 @@ def test_nodes_of_other_domains_count_apart() -> None:
     assert [*node_counts(model).items()] == [("com.microsoft.Gelu", 2), ("Gelu", 1)]
 
 
-def test_operators_that_became_one_all_count() -> None:
+def test_counts_fused_operators() -> None:
     net = Network()
     y = net.conv(net.input(image(1, 5, 7, 3, dtype="float32")), 4, (1, 1))
     net.output(net.call("MUL", [y, constant(random_array(4))], net.spec(y).with_shape(1, 5, 7, 4)))
@@ -55,14 +55,14 @@ def test_operators_that_became_one_all_count() -> None:
     assert report.operators == {"CONV_2D": 1, "MUL": 1}
 
 
-def test_an_operator_that_a_fusion_takes_and_others_read_counts_once() -> None:
+def test_operator_shared_with_a_fusion_counts_once() -> None:
     named = "CONV_2D-decomposed,_int8,_pads_that_another_operator_reads"
     report = otp.convert(next(case for case in builtin() if case.id == named).build()).report
     assert report.fused
     assert report.operators == {"CONV_2D": 1, "PAD": 1, "RELU": 1}
 
 
-def test_a_state_that_nothing_reads_has_an_input_too() -> None:
+def test_write_only_state_has_an_input() -> None:
     memory = Memory()
     spec = tensor(2, 3)
     x = memory.input(spec)
@@ -75,7 +75,7 @@ def test_a_state_that_nothing_reads_has_an_input_too() -> None:
 
 
 def test_raw_integers_of_unequal_scales_need_a_target_kernel() -> None:
-    """Dequantized they would be other numbers, for the kernel compares nothing but integers."""
+    """Dequantizing would change the result, because the kernel selects raw integers."""
     net = Net()
     x, y = (net.input(Spec((2, 3), "int8", scale, 0, name=name)) for name, scale in (("x", 0.1), ("y", 0.3)))
     asked = net.input(Spec((2, 3), "bool", name="asked"))
@@ -85,7 +85,7 @@ def test_raw_integers_of_unequal_scales_need_a_target_kernel() -> None:
     assert otp.convert(net.build(), target="tensorrt", quantization="float").report.outputs[0].dtype == "float32"
 
 
-def test_a_constant_has_the_sizes_it_is_stored_in_whatever_its_signature() -> None:
+def test_constant_ignores_its_shape_signature() -> None:
     net = Net()
     y = net.call("ADD", [tensor(2, 3), constant(random_array(1, 3))], tensor(2, 3))
     net.output(y)
@@ -97,7 +97,7 @@ def test_a_constant_has_the_sizes_it_is_stored_in_whatever_its_signature() -> No
     assert held.dims == (1, 3)
 
 
-def test_an_image_of_one_channel_is_not_told_as_transposed() -> None:
+def test_one_channel_image_is_not_reported_as_transposed() -> None:
     net = Network()
     net.output(net.conv(net.input(image(1, 5, 7, 1, dtype="float32")), 1, (1, 1)))
     report = otp.convert(net.build()).report
@@ -105,7 +105,7 @@ def test_an_image_of_one_channel_is_not_told_as_transposed() -> None:
     assert report.transposed == ()
 
 
-def test_the_line_says_how_many_outputs_it_leaves_out() -> None:
+def test_report_line_counts_omitted_outputs() -> None:
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (5, 7))
@@ -120,13 +120,13 @@ def test_the_line_says_how_many_outputs_it_leaves_out() -> None:
     ("outputs", "reported"),
     [("a", "a"), ("abc", "a, b, c"), ("abcd", "a, b, c and 1 more"), ("abcde", "a, b, c and 2 more")],
 )
-def test_the_line_names_three_outputs_and_counts_the_others(outputs: str, reported: str) -> None:
+def test_report_line_names_up_to_three_outputs(outputs: str, reported: str) -> None:
     report = otp.convert(builtin()[0].build()).report
     edges = tuple(replace(report.outputs[0], name=name) for name in outputs)
     assert f" → {reported}; " in replace(report, outputs=edges).line
 
 
 @pytest.mark.parametrize(("transposed", "reported"), [(0, "0 Transposes"), (1, "1 Transpose"), (2, "2 Transposes")])
-def test_the_line_ends_with_the_transposes_of_the_file(transposed: int, reported: str) -> None:
+def test_report_line_ends_with_the_number_of_transposes(transposed: int, reported: str) -> None:
     report = otp.convert(builtin()[0].build()).report
     assert replace(report, nodes={"Add": 1, "Transpose": transposed}).line.endswith(f" nodes, {reported}")

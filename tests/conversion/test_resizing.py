@@ -1,4 +1,4 @@
-"""Sizes other than the stored ones: asked for, or left open. LiteRT, resized, says what is right."""
+"""Test requested and dynamic input shapes against resized LiteRT models."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def agrees(data: bytes, conversion: Conversion, **shapes: tuple[int, ...]) -> bo
 
 
 def join(code: str, *operands: Spec, **options: Any) -> bytes:
-    """One operator; the last is its result."""
+    """Return a model with one operator; the last spec is its result."""
     model = Net()
     model.output(model.call(code, operands[:-1], operands[-1], **options))
     return model.build()
 
 
 def classifier(after: list[int]) -> bytes:
-    """A convolution, a pool, and a dense layer on what a RESHAPE to ``after`` makes of the image."""
+    """Return an image classifier with a RESHAPE to ``after`` before its dense layer."""
     model = Net()
     image = tensor(1, 4, 6, 3)
     x = model.input(image)
@@ -60,7 +60,7 @@ def classifier(after: list[int]) -> bytes:
 
 @pytest.mark.parametrize("batch", [1, 2, 3])
 @pytest.mark.parametrize("data", [classifier([-1, 30]), DIGITS.read_bytes()], ids=["float32", "int8"])
-def test_a_free_batch_agrees_at_every_size(data: bytes, batch: int) -> None:
+def test_dynamic_batch_agrees_at_every_size(data: bytes, batch: int) -> None:
     conversion = convert(data, dynamic_batch=True)
     name, *_ = dims(conversion)
     assert agrees(data, conversion, **{name: (batch, *[int(n or 0) for n in dims(conversion)[name][1:]])})  # type: ignore[arg-type]
@@ -71,12 +71,12 @@ def test_resized_batch_is_kept_with_dynamic_batch() -> None:
     assert dims(convert(data, dynamic_batch=True)) == {"x0": ["batch", 3], "x1": [5, 3], "y0": ["batch", 5]}
 
 
-def test_a_free_batch_has_one_name_in_inputs_and_outputs() -> None:
+def test_dynamic_batch_has_one_name_in_inputs_and_outputs() -> None:
     assert dims(convert(classifier([-1, 30]), dynamic_batch=True)) == {"x0": ["batch", 4, 6, 3], "y0": ["batch", 7]}
 
 
-def test_sizes_of_two_names_are_not_equal_by_chance() -> None:
-    """Both are stored as 5, and ADD takes two that are equal."""
+def test_different_names_are_different_dimensions() -> None:
+    """Both are stored as 5, and ADD needs equal sizes."""
     data = join("ADD", tensor(5, 3), tensor(5, 3), tensor(5, 3))
     assert convert(data, input_shape={"x0": ["n", 3], "x1": ["n", 3]})
     with pytest.raises(UnsupportedOperator, match="op 0 ADD"):
@@ -84,19 +84,19 @@ def test_sizes_of_two_names_are_not_equal_by_chance() -> None:
 
 
 def transpose_and_reshape(*before: int) -> bytes:
-    """A RESHAPE to [5, 6] of what two axes in front trade places in."""
+    """Return a RESHAPE to [5, 6] of an input whose two leading axes are swapped."""
     model = Net()
     x = model.call("TRANSPOSE", [tensor(*before), constant([1, 0, 2])], tensor(before[1], before[0], before[2]))
     model.output(model.call("RESHAPE", [x, constant([5, 6])], tensor(5, 6)))
     return model.build()
 
 
-def test_where_no_input_has_an_axis_there_is_no_batch_to_leave_open() -> None:
+def test_rejects_dynamic_batch_for_scalars() -> None:
     with pytest.raises(UnsupportedOption, match="no graph input has an axis that could be dynamic"):
         convert(join("ADD", tensor(), tensor(), tensor()), dynamic_batch=True)
 
 
-def test_a_constant_holds_the_batch_or_a_size_with_a_name() -> None:
+def test_stored_shape_follows_a_named_or_batch_dimension() -> None:
     """A leading size that is neither named nor the batch of an input does not change a stored RESHAPE."""
     rows = join("RESHAPE", tensor(5, 2, 3), constant([5, 6]), tensor(5, 6))
     assert dims(convert(rows, input_shape={"x0": ["n", 2, 3]})) == {"x0": ["n", 2, 3], "y0": ["n", 6]}
@@ -106,12 +106,12 @@ def test_a_constant_holds_the_batch_or_a_size_with_a_name() -> None:
         convert(transposed, dynamic_batch=True)
 
 
-def test_the_operator_that_takes_no_other_batch_is_named() -> None:
+def test_names_the_operator_that_prevents_a_dynamic_batch() -> None:
     with pytest.raises(UnsupportedOperator, match=r"op 0 RESHAPE v1 .*\[30, 1\] does not fit the 60 elements"):
         convert(join("RESHAPE", tensor(1, 5, 6), constant([30, 1]), tensor(30, 1)), dynamic_batch=True)
 
 
-def test_a_rank_that_depends_on_the_batch_is_refused() -> None:
+def test_rejects_a_rank_that_depends_on_the_batch() -> None:
     model = Net()
     model.output(model.call("SQUEEZE", [tensor(1, 5, 3)], tensor(5, 3)))
     with pytest.raises(UnsupportedOperator, match="the rank depends on the batch"):
@@ -119,7 +119,7 @@ def test_a_rank_that_depends_on_the_batch_is_refused() -> None:
 
 
 @pytest.mark.parametrize("plan", ["least", "local"])
-def test_pinned_sizes_agree(plan: str) -> None:
+def test_fixed_dimensions_agree(plan: str) -> None:
     model = Net()
     x = model.input_through_conv(tensor(1, 4, 6, 3))
     pool: dict[str, Any] = {"padding": "SAME", "stride_h": 2, "stride_w": 2, "filter_height": 3, "filter_width": 3}
@@ -133,7 +133,7 @@ def test_pinned_sizes_agree(plan: str) -> None:
     assert agrees(data, conversion)
 
 
-def test_dynamic_sizes_can_be_pinned_where_an_operator_needs_them() -> None:
+def test_input_shape_fixes_dynamic_dimensions() -> None:
     model = Net()
     x, w = model.input(tensor(None, None, None, 3)), constant(random_array(4, 3, 3, 3))
     made = tensor(None, None, None, 4)
@@ -147,7 +147,7 @@ def test_dynamic_sizes_can_be_pinned_where_an_operator_needs_them() -> None:
     assert agrees(data, conversion)
 
 
-def test_shapes_made_of_a_pinned_shape_follow() -> None:
+def test_computed_shapes_follow_a_fixed_shape() -> None:
     model = Net()
     x = model.input(tensor(2, 6, name="image"))
     size = model.call("SHAPE", [x], tensor(2, dtype="int32"), out_type="INT32")
@@ -162,14 +162,14 @@ def test_shapes_made_of_a_pinned_shape_follow() -> None:
     assert all(agrees(data, free, image=(batch, 6)) for batch in (1, 3))
 
 
-def test_a_size_given_as_a_name_is_left_open_under_it() -> None:
+def test_name_makes_a_dimension_symbolic() -> None:
     data = classifier([-1, 30])
     conversion = convert(data, input_shape={"x0": ("N", 4, 6, 3)})
     assert dims(conversion) == {"x0": ["N", 4, 6, 3], "y0": ["N", 7]}
     assert all(agrees(data, conversion, x0=(n, 4, 6, 3)) for n in (1, 2, 5))
 
 
-def test_several_sizes_may_be_named_and_stay_apart() -> None:
+def test_several_dimensions_may_have_names() -> None:
     model = Net()
     x, w = model.input(tensor(1, 8, 6, 3)), constant(random_array(5, 3, 3, 3))
     model.output(
@@ -183,7 +183,7 @@ def test_several_sizes_may_be_named_and_stay_apart() -> None:
     assert all(agrees(data, conversion, x0=shape) for shape in ((1, 8, 6, 3), (3, 11, 7, 3), (2, 5, 13, 3)))
 
 
-def test_inputs_with_one_name_have_equal_sizes() -> None:
+def test_equal_names_are_equal_dimensions() -> None:
     x, y = tensor(1, 3), tensor(1, 5)
     data = join("CONCATENATION", x, y, tensor(1, 8), axis=1)
     conversion = convert(data, input_shape={"x0": ("N", 3), "x1": ("N", 5)})
@@ -191,7 +191,7 @@ def test_inputs_with_one_name_have_equal_sizes() -> None:
     assert agrees(data, conversion, x0=(4, 3), x1=(4, 5))
 
 
-def test_dynamic_sizes_may_be_named_beside_a_pinned_one() -> None:
+def test_named_and_fixed_dimensions_may_be_combined() -> None:
     data = join("ADD", tensor(None, 3), constant(np.ones((1, 3), np.float32)), tensor(None, 3))
     assert dims(convert(data, input_shape={"x0": ("rows", 3)})) == {"x0": ["rows", 3], "y0": ["rows", 3]}
 
@@ -204,13 +204,13 @@ def test_dynamic_sizes_may_be_named_beside_a_pinned_one() -> None:
         ({"x0": (0, 4, 6, 3)}, "with a size of 0 every result is empty"),
     ],
 )
-def test_shapes_that_fit_no_input_are_refused(shapes: dict[str, tuple[int, ...]], text: str) -> None:
+def test_rejects_shapes_that_match_no_input(shapes: dict[str, tuple[int, ...]], text: str) -> None:
     with pytest.raises(UnsupportedOption, match=text):
         convert(classifier([-1, 30]), input_shape=shapes)
 
 
 @pytest.mark.parametrize(("stored", "reported"), [(5, 5), (0, None)])
-def test_runtime_sizes_are_stored_sizes_unless_derived(stored: int, reported: int | None) -> None:
+def test_runtime_shapes_are_stored_shapes_unless_derived(stored: int, reported: int | None) -> None:
     model = ModelBuilder()
     g = model.main
     g.operator("ABS", [g.input("x", (2, 3))], [a := g.tensor("a", (3, 2))])  # which is of another shape
@@ -234,7 +234,7 @@ def test_dynamic_batch_follows_the_derived_shape_of_a_stale_result() -> None:
 # --- constants that hold the batch ------------------------------------------------------------
 
 
-def by_rows(data: bytes, *images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def run_per_item(data: bytes, *images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return LiteRT's results for each image in turn."""
     session = LiteRT(data, "builtin")
     return np.concatenate([session.run([image])[0] for image in images])
@@ -255,7 +255,7 @@ def convolve_transposed() -> bytes:
     )
 
 
-HOLDING = {
+STORED_BATCH = {
     "RESHAPE": reshape([1, 10, 3]),
     "RESHAPE with a size to infer": reshape([1, -1, 3]),
     "RESHAPE by its options": reshape([1, -1, 3], as_option=True),
@@ -269,9 +269,9 @@ HOLDING = {
 }
 
 
-@pytest.mark.parametrize("name", HOLDING)
-def test_each_row_of_a_free_batch_is_what_litert_makes_of_it_alone(name: str) -> None:
-    data = HOLDING[name]
+@pytest.mark.parametrize("name", STORED_BATCH)
+def test_batch_items_equal_separate_litert_runs(name: str) -> None:
+    data = STORED_BATCH[name]
     proto = convert(data, dynamic_batch=True).proto
     (x,) = (info.type.tensor_type.shape.dim for info in proto.graph.input)
     images = [
@@ -279,18 +279,18 @@ def test_each_row_of_a_free_batch_is_what_litert_makes_of_it_alone(name: str) ->
     ]
     session = InferenceSession(proto.SerializeToString())
     (batch,) = session.run(None, {session.get_inputs()[0].name: np.concatenate(images)})
-    np.testing.assert_allclose(batch, by_rows(data, *images), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(batch, run_per_item(data, *images), rtol=1e-5, atol=1e-5)
     assert verify(data, proto.SerializeToString(), runs=1).runs == 2
 
 
-def test_a_batch_that_the_file_leaves_open_is_opened_behind_a_constant_too() -> None:
+def test_dynamic_batch_replaces_a_stored_batch_of_1() -> None:
     data = join("RESHAPE", tensor(None, 5, 6), constant([1, 6, 5]), tensor(1, 6, 5))
     assert dims(convert(data)) == {"x0": ["x0_dim0", 5, 6], "y0": [1, 6, 5]}
     assert dims(convert(data, dynamic_batch=True)) == {"x0": ["batch", 5, 6], "y0": ["batch", 6, 5]}
 
 
-def test_verify_sees_rows_that_are_mixed_in_a_batch_litert_does_not_take() -> None:
-    data = HOLDING["RESHAPE"]
+def test_verify_detects_mixed_batch_items() -> None:
+    data = STORED_BATCH["RESHAPE"]
     proto = convert(data, dynamic_batch=True).proto
     (node,) = proto.graph.node
     mixed = helper.make_node("ReduceMax", ["reshaped", "axis"], ["largest"])
@@ -302,8 +302,8 @@ def test_verify_sees_rows_that_are_mixed_in_a_batch_litert_does_not_take() -> No
     assert verify(data, convert(data, dynamic_batch=True).proto.SerializeToString()).ok
 
 
-def test_a_batch_whose_rows_litert_refuses_is_left_out() -> None:
-    """Drawn integers are below 0 in part, of which its RSQRT makes an error."""
+def test_verify_skips_a_batch_if_litert_rejects_its_items() -> None:
+    """Some random integers are negative, and LiteRT's RSQRT rejects them."""
     x = tensor(None, 5, dtype="int16", scale=0.01, zero_point=0)
     data = join("RSQRT", x, x.rescale(3.0))
     assert verify(data, convert(data).proto.SerializeToString()).ok
@@ -312,21 +312,21 @@ def test_a_batch_whose_rows_litert_refuses_is_left_out() -> None:
 # --- names of dynamic sizes -------------------------------------------------------------------
 
 
-def test_sizes_that_must_be_equal_have_one_name() -> None:
+def test_dimensions_that_must_be_equal_share_a_name() -> None:
     x, y = tensor(None, 3), tensor(None, 5)
     found = dims(convert(join("CONCATENATION", x, y, tensor(None, 8), axis=1)))
     assert found == {"x0": ["x0_dim0", 3], "x1": ["x0_dim0", 5], "y0": ["x0_dim0", 8]}
 
 
-def test_sizes_that_may_broadcast_have_names_of_their_own() -> None:
+def test_dimensions_that_may_broadcast_have_separate_names() -> None:
     data = join("ADD", tensor(None, 3), tensor(None, 3), tensor(None, 3))
     conversion = convert(data)
     assert dims(conversion) == {"x0": ["x0_dim0", 3], "x1": ["x1_dim0", 3], "y0": [None, 3]}
     assert agrees(data, conversion, x0=(1, 3), x1=(4, 3))
 
 
-def test_verify_tries_sizes_that_are_left_open() -> None:
-    """A sum over the rows so far is the row itself in a batch of one, the only size that is stored."""
+def test_verify_tests_dynamic_dimensions() -> None:
+    """A cumulative sum over the batch is the identity at the stored batch size of 1."""
     data = join("ADD", tensor(None, 3), constant(np.ones((1, 3), np.float32)), tensor(None, 3))
     proto = convert(data).proto
     (added,) = proto.graph.node
@@ -338,8 +338,8 @@ def test_verify_tries_sizes_that_are_left_open() -> None:
     assert verify(data, proto.SerializeToString(), shapes={"x0": (1, 3)}).ok
 
 
-def test_naming_dynamic_sizes_takes_no_memory_for_what_long_vectors_hold() -> None:
-    """Shape inference follows what vectors hold through arithmetic, at sizes that no file has."""
+def test_naming_dimensions_of_long_vectors_is_cheap() -> None:
+    """Shape inference evaluates small vectors, here at sizes that no file has."""
     model = Net()
     flat = model.call("RESHAPE", [tensor(None, 512, 8), constant([-1])], tensor(None))
     scaled = model.call("MUL", [flat, constant(np.float32(3))], tensor(None))
@@ -352,8 +352,8 @@ def test_naming_dynamic_sizes_takes_no_memory_for_what_long_vectors_hold() -> No
     assert agrees(data, conversion)
 
 
-def test_naming_dynamic_dimensions_takes_no_memory() -> None:
-    """A transpose whose perm is known at runtime has a place for each element."""
+def test_naming_dimensions_of_a_runtime_transpose_is_cheap() -> None:
+    """A transpose with a runtime permutation has one table entry per element."""
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (2, 5, 7), signature=(-1, -1, -1))
@@ -365,7 +365,7 @@ def test_naming_dynamic_dimensions_takes_no_memory() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kB
 
 
-def test_a_file_is_not_blamed_for_sizes_that_are_asked_for() -> None:
+def test_requested_shape_errors_are_not_attributed_to_the_file() -> None:
     model = Net()
     x = model.input(Spec((1, 2, 3, 5, 7)))
     turned = model.call("TRANSPOSE", [x, constant([4, 0, 1, 3, 2])], Spec((7, 1, 2, 5, 3)))

@@ -1,4 +1,4 @@
-"""Requested sizes of inputs that operators hand to subgraphs, or that meet a state: taken wherever LiteRT takes them."""
+"""Test requested input shapes with subgraphs and states: accepted if LiteRT accepts them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RESIZED = [
 
 
 def resize(case: Case, axis: int) -> dict[str, tuple[int | str, ...]]:
-    """Return the shapes of the inputs with one axis twice as long, but for what a loop counts with."""
+    """Return the input shapes with one axis doubled, except for loop counters."""
     shapes = {}
     for tensor in read(case.build()).main.inputs:
         if tensor.rank > axis and tensor.dtype != "bool" and tensor.name != LOOP_CONDITION:
@@ -38,7 +38,7 @@ def resize(case: Case, axis: int) -> dict[str, tuple[int | str, ...]]:
 
 
 @pytest.mark.parametrize(("name", "axis"), RESIZED)
-def test_requested_sizes_reach_subgraphs_and_sequences(name: str, axis: int) -> None:
+def test_requested_shapes_reach_subgraphs_and_sequences(name: str, axis: int) -> None:
     case = CASES[name]
     shapes = resize(case, axis)
     assert shapes
@@ -48,7 +48,7 @@ def test_requested_sizes_reach_subgraphs_and_sequences(name: str, axis: int) -> 
 
 
 @pytest.mark.parametrize("name", ["WHILE-float32,_a_running_sum", "WHILE-one_inside_the_other"])
-def test_stored_sizes_may_be_requested_with_loops(name: str) -> None:
+def test_stored_shapes_may_be_requested_with_loops(name: str) -> None:
     data = CASES[name].build()
     shapes = {tensor.name: tensor.shape for tensor in read(data).main.inputs}
     requested = otp.convert(data, input_shape=shapes).proto
@@ -76,7 +76,7 @@ def test_no_tensor_of_a_subgraph_keeps_the_stored_batch(name: str) -> None:
         ("WHILE-a_variable_that_only_the_body_knows", 0, "reads or writes a state"),
     ],
 )
-def test_sizes_that_a_state_cannot_take_are_refused(name: str, axis: int, text: str) -> None:
+def test_rejects_shapes_that_do_not_fit_a_state(name: str, axis: int, text: str) -> None:
     case = CASES[name]
     with pytest.raises(UnsupportedOperator, match=text):
         otp.convert(case.build(), input_shape=resize(case, axis))

@@ -1,4 +1,4 @@
-"""runtime.Session: states carried as LiteRT carries them, inputs checked before anything runs."""
+"""Test ``runtime.Session``: states match LiteRT, and inputs are checked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from onnx_tflite_plugin.verify import LiteRT
 
 
 def counter() -> bytes:
-    """y = x + v; v starts at [1, 2] and becomes y."""
+    """Return y = x + v with a variable v, which starts at [1, 2] and becomes y."""
     model = ModelBuilder()
     init, g = model.subgraph("init"), model.main
     handle = init.tensor("h", (), "resource")
@@ -40,15 +40,15 @@ def counter() -> bytes:
 
 
 def two_entries() -> bytes:
-    """ "count" adds a filtered image to a variable, under a filter; "tell" gives the variable as it is."""
+    """ "count" adds a filtered image to a variable, under a filter; "read" gives the variable as it is."""
     model = ModelBuilder()
-    init, g, tell = model.subgraph("init"), model.main, model.subgraph("tell")
+    init, g, read = model.subgraph("init"), model.main, model.subgraph("read")
     shape = (1, 3, 5, 2)
     handle = init.tensor("h", (), "resource")
     init.operator("VAR_HANDLE", [], [handle], {"shared_name": "v"})
     init.operator("ASSIGN_VARIABLE", [handle, init.constant("start", np.zeros(shape, np.float32))], [])
     values = []
-    for graph in (g, tell):
+    for graph in (g, read):
         handle, value = graph.tensor("h", (), "resource"), graph.tensor("r", shape)
         graph.operator("CALL_ONCE", [], [], {"init_subgraph_index": init.index})
         graph.operator("VAR_HANDLE", [], [handle], {"shared_name": "v"})
@@ -63,35 +63,35 @@ def two_entries() -> bytes:
     g.operator("CONV_2D", [total, kernel, bias], [y], strides)
     g.operator("ASSIGN_VARIABLE", [values[0][0], y], [])
     g.output(y)
-    told = tell.tensor("told", shape)
-    tell.operator("NEG", [values[1][1]], [told])
-    tell.output(told)
+    results = read.tensor("results", shape)
+    read.operator("NEG", [values[1][1]], [results])
+    read.output(results)
     model.signature("count", {"x": x}, {"y": y})
-    model.signature("tell", {}, {"told": told}, subgraph=tell.index)
+    model.signature("read", {}, {"results": results}, subgraph=read.index)
     return model.build()
 
 
-def test_signatures_of_one_file_share_their_states() -> None:
+def test_sessions_of_signatures_share_states() -> None:
     count = Session(otp.convert(two_entries(), signature="count").proto.SerializeToString())
-    tell = Session(otp.convert(two_entries(), signature="tell").proto.SerializeToString(), states_of=count)
+    read = Session(otp.convert(two_entries(), signature="read").proto.SerializeToString(), states_of=count)
     from ai_edge_litert.interpreter import Interpreter
 
     original = Interpreter(model_content=two_entries())
-    runners = {key: original.get_signature_runner(key) for key in ("count", "tell")}
+    runners = {key: original.get_signature_runner(key) for key in ("count", "read")}
     rng = np.random.default_rng(0)
-    told = []
+    results = []
     for _ in range(50):
         x = rng.standard_normal((1, 3, 5, 2)).astype(np.float32)
         np.testing.assert_allclose(count.run({"x": x})["y"], runners["count"](x=x)["y"], rtol=1e-5, atol=1e-6)
-        told.append(tell.run({})["told"])
-        np.testing.assert_allclose(told[-1], runners["tell"]()["told"], rtol=1e-5, atol=1e-6)
-    assert np.abs(told[-1] - told[-2]).max() > 0.1
-    tell.reset()
-    np.testing.assert_array_equal(tell.run({})["told"], np.zeros((1, 3, 5, 2)))
+        results.append(read.run({})["results"])
+        np.testing.assert_allclose(results[-1], runners["read"]()["results"], rtol=1e-5, atol=1e-6)
+    assert np.abs(results[-1] - results[-2]).max() > 0.1
+    read.reset()
+    np.testing.assert_array_equal(read.run({})["results"], np.zeros((1, 3, 5, 2)))
     assert not count.save()["v"].any()
 
 
-def test_a_state_of_another_shape_is_not_shared() -> None:
+def test_rejects_sharing_a_state_of_different_shape() -> None:
     with pytest.raises(
         ValueError,
         match=r"state 'v' is float32 \[2\], but in the session to share it with it is float32 \[1, 3, 5, 2\]",
@@ -102,7 +102,7 @@ def test_a_state_of_another_shape_is_not_shared() -> None:
         )
 
 
-def test_states_move_on_as_in_litert_and_reset_sets_them_back(tmp_path: Path) -> None:
+def test_states_match_litert_until_reset(tmp_path: Path) -> None:
     otp.convert(counter()).save(tmp_path / "counter.onnx")
     session = Session(tmp_path / "counter.onnx")
     assert [port.name for port in session.inputs] == ["x"]
@@ -121,7 +121,7 @@ def test_states_move_on_as_in_litert_and_reset_sets_them_back(tmp_path: Path) ->
     np.testing.assert_array_equal(session.run({"x": first[0]})["y"], first[0] + np.array([1, 2], np.float32))
 
 
-def test_two_sessions_do_not_share_states() -> None:
+def test_sessions_do_not_share_states_by_default() -> None:
     proto = otp.convert(counter()).proto.SerializeToString()
     one, other = Session(proto), Session(proto)
     for _ in range(3):
@@ -129,8 +129,8 @@ def test_two_sessions_do_not_share_states() -> None:
     assert other.run({"x": [0, 0]})["y"].tolist() == [1, 2]
 
 
-def test_a_session_goes_on_from_what_was_saved_as_litert_does() -> None:
-    """Saved in the middle, restored twice: in the session itself, and in one that never ran."""
+def test_restored_session_continues_like_litert() -> None:
+    """The state is restored in the session itself and in a new one."""
     proto = otp.convert(counter()).proto.SerializeToString()
     rng = np.random.default_rng(7)
     inputs = [rng.standard_normal(2).astype(np.float32) for _ in range(6)]
@@ -148,7 +148,7 @@ def test_a_session_goes_on_from_what_was_saved_as_litert_does() -> None:
     np.testing.assert_array_equal(kept["v"], wanted[2])
 
 
-def test_streams_share_the_model_and_not_the_states() -> None:
+def test_streams_share_the_model_but_not_states() -> None:
     session = Session(otp.convert(counter()).proto.SerializeToString())
     streams = [session.stream() for _ in range(3)]
     for run in range(5):
@@ -157,7 +157,7 @@ def test_streams_share_the_model_and_not_the_states() -> None:
     assert session.run({"x": [0, 0]})["y"].tolist() == [1, 2]
 
 
-def test_what_is_no_state_of_the_model_is_not_restored() -> None:
+def test_restore_rejects_unknown_states() -> None:
     session = Session(otp.convert(counter()).proto.SerializeToString())
     session.run({"x": [1, 1]})
     with pytest.raises(ValueError, match="there is no state 'w'; the model's states are 'v'"):
@@ -189,7 +189,7 @@ def model(
     return proto.SerializeToString()
 
 
-def accumulating(**state: Any) -> bytes:
+def accumulator(**state: Any) -> bytes:
     ports = [(name, TensorProto.FLOAT, [2]) for name in ("x", "v", "y", "v:next")]
     nodes = [helper.make_node("Add", ["x", "v"], ["y"]), helper.make_node("Identity", ["y"], ["v:next"])]
     described = {"input": "v", "output": "v:next", "dtype": "float32", "shape": [2], **state}
@@ -197,18 +197,18 @@ def accumulating(**state: Any) -> bytes:
 
 
 @pytest.mark.parametrize(("initial", "first"), [(5, [5, 5]), ([3, 4], [3, 4]), (0, [0, 0])])
-def test_a_required_state_begins_with_what_the_model_says(initial: Any, first: list[float]) -> None:
-    session = Session(accumulating(initial=initial))
+def test_required_state_starts_from_metadata(initial: Any, first: list[float]) -> None:
+    session = Session(accumulator(initial=initial))
     assert session.run({"x": [0, 0]})["y"].tolist() == first
     assert session.run({"x": [1, 1]})["y"].tolist() == [n + 1 for n in first]
     session.reset()
     assert session.run({"x": [0, 0]})["y"].tolist() == first
 
 
-def test_a_session_that_joins_later_goes_on_from_the_states_as_they_are() -> None:
-    first = Session(accumulating(initial=5))
+def test_later_session_continues_from_shared_states() -> None:
+    first = Session(accumulator(initial=5))
     assert first.run({"x": [1, 2]})["y"].tolist() == [6, 7]
-    later = Session(accumulating(initial=5), states_of=first)
+    later = Session(accumulator(initial=5), states_of=first)
     assert later.run({"x": [1, 2]})["y"].tolist() == [7, 9]
     assert first.run({"x": [1, 2]})["y"].tolist() == [8, 11]
 
@@ -225,15 +225,15 @@ def test_a_session_that_joins_later_goes_on_from_the_states_as_they_are() -> Non
         ({"x": [1, 2, 3]}, r"the array has shape \[3\]"),
     ],
 )
-def test_inputs_that_do_not_fit_are_named_and_change_no_state(given: dict[str, Any], text: str) -> None:
-    session = Session(accumulating(initial=0))
+def test_rejected_inputs_leave_states_unchanged(given: dict[str, Any], text: str) -> None:
+    session = Session(accumulator(initial=0))
     session.run({"x": [1, 1]})
     with pytest.raises(ValueError, match=text):
         session.run(given)
     assert session.run({"x": [0, 0]})["y"].tolist() == [1, 1]
 
 
-def test_dynamic_sizes_take_any() -> None:
+def test_dynamic_dimensions_accept_any_size() -> None:
     ports = [(name, TensorProto.INT64, ["n", 2]) for name in ("x", "y")]
     session = Session(model([helper.make_node("Identity", ["x"], ["y"])], ports[:1], ports[1:]))
     assert str(session.inputs[0]) == "int64 [n, 2]"
@@ -243,7 +243,7 @@ def test_dynamic_sizes_take_any() -> None:
         session.run({"x": np.ones((2, 3), np.int64)})
 
 
-def test_text_is_taken_as_str_and_bytes() -> None:
+def test_strings_may_be_str_or_bytes() -> None:
     ports = [(name, TensorProto.STRING, [2]) for name in ("x", "y")]
     session = Session(model([helper.make_node("Identity", ["x"], ["y"])], ports[:1], ports[1:]))
     for given in (["a", "kůň"], np.array([b"a", "kůň".encode()], object), np.array(["a", "kůň"])):
@@ -260,8 +260,8 @@ def test_text_is_taken_as_str_and_bytes() -> None:
         (TensorProto.FLOAT8E4M3FN, ml_dtypes.float8_e4m3fn, [-2, 0.5, 0, 1, 448]),
     ],
 )
-def test_what_numpy_has_no_name_for_goes_in_and_out(number: int, dtype: Any, values: list[float]) -> None:
-    """ONNX Runtime's own interface to numpy refuses these."""
+def test_runs_dtypes_missing_from_numpy(number: int, dtype: Any, values: list[float]) -> None:
+    """ONNX Runtime's numpy interface rejects these dtypes."""
     ports = [("x", number, [5]), ("real", TensorProto.FLOAT, [5]), ("y", number, [5])]
     scale = helper.make_tensor("s", TensorProto.FLOAT, [], [1.0])
     nodes = [
@@ -283,7 +283,7 @@ def test_what_numpy_has_no_name_for_goes_in_and_out(number: int, dtype: Any, val
     ("number", "dtype", "values"),
     [(TensorProto.INT2, ml_dtypes.int2, [-2, -1, 0, 1, 1]), (TensorProto.UINT2, ml_dtypes.uint2, [3, 2, 1, 0, 3])],
 )
-def test_four_elements_to_a_byte_go_in_and_out(number: int, dtype: Any, values: list[float]) -> None:
+def test_runs_2_bit_dtypes(number: int, dtype: Any, values: list[float]) -> None:
     ports = [("x", number, [5]), ("real", TensorProto.FLOAT, [5]), ("y", number, [5])]
     nodes = [
         helper.make_node("Cast", ["x"], ["real"], to=TensorProto.FLOAT),
@@ -295,7 +295,7 @@ def test_four_elements_to_a_byte_go_in_and_out(number: int, dtype: Any, values: 
     assert outputs["y"].astype(np.float32).tolist() == values
 
 
-def test_bfloat16_states_are_carried() -> None:
+def test_carries_bfloat16_states() -> None:
     ports = [(name, TensorProto.BFLOAT16, [2]) for name in ("x", "v", "y", "v:next")]
     nodes = [helper.make_node("Identity", ["v"], ["y"]), helper.make_node("Identity", ["x"], ["v:next"])]
     state = {"input": "v", "output": "v:next", "dtype": "bfloat16", "shape": [2], "initial": [0.5, -2]}
@@ -313,13 +313,13 @@ def test_bfloat16_states_are_carried() -> None:
 # --- loading ----------------------------------------------------------------------------------
 
 
-def test_without_onnxruntime_the_pip_line_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_onnxruntime_error_has_the_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(MissingExtra, match=r'pip install "onnx-tflite-plugin\[runtime\]"'):
         Session(b"")
 
 
-def test_what_cannot_be_loaded_is_told(tmp_path: Path) -> None:
+def test_load_errors_describe_the_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no\.onnx"):
         Session(tmp_path / "no.onnx")
     with pytest.raises(ValueError, match="the model cannot be loaded"):
@@ -330,7 +330,7 @@ def test_what_cannot_be_loaded_is_told(tmp_path: Path) -> None:
             Session(model)
 
 
-def test_weights_beside_the_model_are_found(tmp_path: Path) -> None:
+def test_loads_external_weights(tmp_path: Path) -> None:
     ports = [(name, TensorProto.FLOAT, [2000]) for name in ("x", "y")]
     weight = helper.make_tensor("w", TensorProto.FLOAT, [2000], np.full(2000, 2.0, np.float32))
     proto = onnx.load_model_from_string(
@@ -341,6 +341,6 @@ def test_weights_beside_the_model_are_found(tmp_path: Path) -> None:
     assert Session(str(tmp_path / "m.onnx")).run({"x": np.ones(2000, np.float32)})["y"].sum() == 4000
 
 
-def test_a_state_that_several_entries_share_lies_as_in_the_file() -> None:
+def test_shared_state_keeps_the_layout_of_the_file() -> None:
     (state,) = read_states(otp.convert(two_entries(), signature="count").model.metadata_props)
     assert state.shape == (1, 3, 5, 2)

@@ -1,4 +1,4 @@
-"""Select operators: what reads their attributes, what they become, and what computes them in a comparison."""
+"""Test select operators: attributes, rewritten operators and reference kernels."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def select(name: str, attributes: dict[str, object] | None = None) -> bytes:
 
 
 def chain(*operators: str) -> bytes:
-    """Operators of two operands, the second of which is a constant, one after the other."""
+    """Return a chain of binary operators with constant second operands."""
     model = Net()
     x = model.input(tensor(5, 7))
     for name in operators:
@@ -47,7 +47,7 @@ def handlers() -> dict[str, Handler]:
 
 
 @pytest.mark.quick
-def test_numpy_kernels_give_what_tensorflow_gives(handlers: dict[str, Handler]) -> None:
+def test_numpy_kernels_match_tensorflow(handlers: dict[str, Handler]) -> None:
     for one in stored_cases():
         (op,) = read(case(one, one.name, known=True).build()).main.operators
         kernel = handlers[op.code].kernel
@@ -60,14 +60,14 @@ def test_numpy_kernels_give_what_tensorflow_gives(handlers: dict[str, Handler]) 
             np.testing.assert_allclose(result, expected, near, near, err_msg=f"{one.op}, {one.name}")
 
 
-def test_every_select_operator_has_a_kernel_and_results_of_tensorflow(handlers: dict[str, Handler]) -> None:
+def test_each_select_operator_has_a_kernel_and_stored_results(handlers: dict[str, Handler]) -> None:
     operators = {code for code in handlers if code.startswith(PREFIX) and "TensorList" not in code}
     assert all(handlers[code].kernel for code in operators)
     drawn = {f"{PREFIX}{name}" for name in random_cases.BOUNDS}
     assert operators - drawn == {PREFIX + one.op for one in stored_cases()}
 
 
-def test_a_select_operator_is_verified_without_tensorflow() -> None:
+def test_verifies_select_operators_without_tensorflow() -> None:
     verified = otp.convert(chain("AddV2", "Mul", "Sub"), verify=True).verification
     assert verified is not None
     assert verified.ok
@@ -76,20 +76,20 @@ def test_a_select_operator_is_verified_without_tensorflow() -> None:
 # --- what they become -------------------------------------------------------------------------
 
 
-def test_the_report_names_the_operator_of_the_file() -> None:
+def test_report_names_the_operator_of_the_file() -> None:
     report = otp.convert(chain("AddV2", "Mul")).report
     assert report.operators == {"CUSTOM.FlexAddV2": 1, "CUSTOM.FlexMul": 1}
     assert report.nodes == {"Add": 1, "Mul": 1}
 
 
-def test_a_message_names_the_operator_of_the_file() -> None:
+def test_error_names_the_operator_of_the_file() -> None:
     one = next(each for each in stored_cases() if (each.op, each.name) == ("Conv2D", "SAME, strides [2, 3]"))
     with pytest.raises(otp.ConversionError, match=r"op 0 CUSTOM\.FlexConv2D v1 'y0': SAME padding"):
         otp.convert(case(one, "", known=False).build())
 
 
-def test_fusions_see_the_built_in_operators() -> None:
-    """An addition after a convolution joins it, as its bias."""
+def test_fusions_apply_to_rewritten_operators() -> None:
+    """An addition after a convolution becomes its bias."""
     (one,) = (each for each in stored_cases() if (each.op, each.name) == ("Conv2D", "VALID, strides [1, 1]"))
     model = Net()
     w, result = one.operands[1], one.results[0]
@@ -106,19 +106,19 @@ def test_fusions_see_the_built_in_operators() -> None:
     assert report.operators == {"CUSTOM.FlexConv2D": 1, "CUSTOM.FlexBiasAdd": 1}
 
 
-def test_sizes_follow_through_a_rewritten_operator() -> None:
+def test_requested_shapes_pass_through_a_rewritten_operator() -> None:
     one = next(each for each in stored_cases() if (each.op, each.name) == ("Conv2D", "SAME, strides [1, 1]"))
     conversion = otp.convert(case(one, "", known=True).build(), input_shape={"x0": [5, 13, 17, 4]})
     assert conversion.report.outputs[0].shape == (5, 13, 17, 5)
 
 
-def test_a_pack_takes_the_place_of_one_select_operator(handlers: dict[str, Handler]) -> None:
+def test_pack_overrides_one_select_operator(handlers: dict[str, Handler]) -> None:
     mine = replace(handlers["CUSTOM.FlexMul"], rewrite=None, lower=lambda ctx, x, y: ctx.ops.Div(x, y))
     report = convert_model(read(chain("AddV2", "Mul")), Host(handlers={"CUSTOM.FlexMul": mine})).report
     assert report.nodes == {"Add": 1, "Div": 1}
 
 
-def test_a_select_operator_loads_its_own_module_alone() -> None:
+def test_select_operator_loads_only_its_module() -> None:
     program = (
         "import sys; from onnx_tflite_plugin.host import Host; "
         "list(Host(packs='builtin').handlers({'CUSTOM.FlexAddV2'})); "
@@ -133,7 +133,7 @@ def test_a_select_operator_loads_its_own_module_alone() -> None:
 # --- what reads their attributes --------------------------------------------------------------
 
 
-def test_attributes_are_read_by_their_kind() -> None:
+def test_parses_attributes_by_kind() -> None:
     given = {"a": -3, "b": True, "c": 0.5, "d": "SAME", "e": "int64", "f": (1, -2, 3)}
     read_ = parse_node(node("Op", given))
     assert read_.op == "Op"
@@ -142,8 +142,8 @@ def test_attributes_are_read_by_their_kind() -> None:
 
 
 @pytest.mark.quick
-def test_damaged_options_are_refused_in_bounded_time() -> None:
-    """Bytes cut off, changed and put in: what is read is a NodeDef, or ValueError says why it is none."""
+def test_rejects_damaged_options_in_bounded_time() -> None:
+    """Bytes are removed, changed and inserted; the result parses or raises ValueError."""
     generator = random.Random(5)
     whole = [one.options for one in stored_cases()[::7]]
     for _ in range(3000):
@@ -167,19 +167,19 @@ def test_damaged_options_are_refused_in_bounded_time() -> None:
         (node("Op", {"a": tuple(range(20000))}), "more than 16384 fields"),
     ],
 )
-def test_a_damaged_message_says_what_is_wrong(data: bytes, why: str) -> None:
+def test_error_on_a_damaged_message_has_the_reason(data: bytes, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         parse_node(data)
 
 
-def test_options_larger_than_any_are_not_read() -> None:
+def test_rejects_oversized_options() -> None:
     with pytest.raises(ValueError, match="at most"):
         parse_options(bytes(MOST_BYTES + 1))
 
 
 @pytest.mark.quick
-def test_damaged_select_operators_are_refused_not_failed() -> None:
-    """Options of another case of the same operator, operands of other shapes: an error names the operator."""
+def test_rejects_damaged_select_operators() -> None:
+    """With options or operands of another case, the error names the operator."""
     by_op: dict[str, list[Stored]] = {}
     for one in stored_cases():
         by_op.setdefault(one.op, []).append(one)
@@ -190,7 +190,7 @@ def test_damaged_select_operators_are_refused_not_failed() -> None:
 
 
 def refusal(data: bytes) -> str:
-    """Return the reason why a model is refused; empty if it is converted."""
+    """Return the error of a conversion; empty if it succeeds."""
     try:
         otp.convert(data)
     except otp.ConversionError as error:
@@ -212,7 +212,7 @@ def with_options(one: Stored, options: bytes) -> bytes:
 
 
 def odd_shapes(generator: random.Random, one: Stored) -> bytes:
-    """The operator with an axis more or less, another size or another dtype of one operand or result."""
+    """Return the operator with a different rank, size or dtype of one operand or result."""
     arrays = [*one.operands, *one.results]
     k = generator.randrange(len(arrays))
     shape = list(arrays[k].shape)
@@ -230,7 +230,7 @@ def odd_shapes(generator: random.Random, one: Stored) -> bytes:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_operands_that_do_not_fit_are_refused_not_failed() -> None:
+def test_rejects_operands_that_do_not_fit() -> None:
     generator = random.Random(7)
     for _ in range(400):
         one = generator.choice(stored_cases())

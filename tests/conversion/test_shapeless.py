@@ -1,4 +1,4 @@
-"""Files that store ``[]`` for shapes that their converter did not know. LiteRT, which computes shapes, says what is right."""
+"""Test files that store ``[]`` for unknown shapes, against shapes computed by LiteRT."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ UNKNOWN: dict[str, Callable[[GraphBuilder], None]] = {
 
 
 def shapes(data: bytes, **inputs: Array) -> list[tuple[int, ...]]:
-    """The shapes of LiteRT's outputs."""
+    """Return the shapes of LiteRT's outputs."""
     session = LiteRT(data, "builtin")
     given = [inputs.get(t.name, np.ones(t.shape, t.dtype)) for t in session.entry.inputs]
     return [array.shape for array in session.run(given)]
@@ -72,7 +72,7 @@ def shapes(data: bytes, **inputs: Array) -> list[tuple[int, ...]]:
 @pytest.mark.parametrize(
     ("code", "operands", "options", "results"), CASES, ids=[f"{k} {c[0]}" for k, c in enumerate(CASES)]
 )
-def test_a_result_stored_without_its_shape_has_the_one_computed(
+def test_result_without_stored_shape_is_inferred(
     code: str, operands: Operands, options: dict[str, Any], results: int, stored: str
 ) -> None:
     model = ModelBuilder()
@@ -95,7 +95,7 @@ def test_a_result_stored_without_its_shape_has_the_one_computed(
 
 
 def commands(audio: tuple[int, ...], stored: str = "by a converter that knows no ranks") -> bytes:
-    """Return a network for commands in speech whose file stores no shape but the input's, as TOCO wrote it."""
+    """Return a speech network whose file stores only the input shape, as TOCO wrote it."""
     model = ModelBuilder()
     g = model.main
     image, first, pooled, second, flat, scores, y = (g.tensor(name, ()) for name in "abcdefy")
@@ -118,32 +118,32 @@ def commands(audio: tuple[int, ...], stored: str = "by a converter that knows no
 
 
 @pytest.mark.parametrize("stored", UNKNOWN)
-def test_all_shapes_follow_from_the_graph_input(stored: str) -> None:
+def test_infers_all_shapes_from_the_graph_input(stored: str) -> None:
     conversion = otp.convert(commands((77,), stored), verify=True)
     assert [tuple(value.shape or ()) for value in conversion.model.graph.outputs] == [(1, 13)]
 
 
 @pytest.mark.parametrize("shape", [(77,), (154, 1)])
-def test_an_input_stored_without_its_shape_takes_any_rank(shape: tuple[int, ...]) -> None:
+def test_input_without_stored_shape_accepts_any_rank(shape: tuple[int, ...]) -> None:
     data = commands(())
     conversion = otp.convert(data, input_shape={"audio": shape}, verify=True)
     outputs = conversion.model.graph.outputs
     assert [tuple(value.shape or ()) for value in outputs] == shapes(data, audio=np.ones(shape, np.float32))
 
 
-def test_an_input_stored_without_its_shape_may_have_dynamic_ones() -> None:
+def test_input_without_stored_shape_may_be_dynamic() -> None:
     data = commands(())
     conversion = otp.convert(data, input_shape={"audio": ("n", 77)})
     assert verify(data, conversion.proto, shapes={"audio": (3, 77)}).ok
 
 
-def test_a_refusal_names_inputs_stored_without_their_shapes() -> None:
+def test_error_names_inputs_without_stored_shape() -> None:
     with pytest.raises(otp.ConversionError, match=r"graph input 7 'audio': .* with --input-shape audio=\.\.\."):
         otp.convert(commands(()))
 
 
-def counting(model: ModelBuilder) -> None:
-    """A loop over scalars, of which one is handed through."""
+def scalar_loop(model: ModelBuilder) -> None:
+    """Add a loop over scalars, one of which is unchanged."""
     g, condition, body = model.main, model.subgraph("condition"), model.subgraph("body")
     options = {"cond_subgraph_index": condition.index, "body_subgraph_index": body.index}
     ends = [g.tensor(name, ()) for name in "yz"]
@@ -159,8 +159,8 @@ def counting(model: ModelBuilder) -> None:
     body.output(following, 1)
 
 
-def multiplying(model: ModelBuilder) -> None:
-    """The product of a scalar with the last one, which is a variable."""
+def scalar_variable(model: ModelBuilder) -> None:
+    """Add a product of a scalar with the previous one, stored in a variable."""
     g, initial = model.main, model.subgraph("initial")
     variable = {"container": "", "shared_name": "last"}
     first, handle = (graph.tensor("handle", (), "resource") for graph in (initial, g))
@@ -175,8 +175,8 @@ def multiplying(model: ModelBuilder) -> None:
     g.output(y)
 
 
-@pytest.mark.parametrize("draw", [counting, multiplying])
-def test_scalars_of_files_that_know_no_ranks_are_scalars(draw: Callable[[ModelBuilder], None]) -> None:
+@pytest.mark.parametrize("draw", [scalar_loop, scalar_variable])
+def test_scalars_without_stored_rank_stay_scalars(draw: Callable[[ModelBuilder], None]) -> None:
     model = ModelBuilder()
     draw(model)
     for graph in model.subgraphs:

@@ -1,4 +1,4 @@
-"""Each stage runs once, whatever a file stores falsely: repairs end before anything is planned."""
+"""Test that each stage runs once, even for files with wrong shapes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ FALSE_SHAPES = (without_rank, longer, reverse_axes, scalar)
 
 
 def odd_models(part: int) -> Iterator[tuple[Case, Model]]:
-    """Yield every PARTS-th of FILES cases, with a false shape in place of that of each operator's first result."""
+    """Yield every PARTS-th of FILES cases, with a wrong shape of each operator's first result."""
     cases = builtin()
     for number in range(part, FILES, PARTS):
         case = cases[number * len(cases) // FILES]

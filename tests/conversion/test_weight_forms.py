@@ -1,4 +1,4 @@
-"""Forms of 8-bit weights: one plain graph where one dtype is requested, and all load with x64quantprecision."""
+"""Test dtypes of 8-bit weights: a fixed dtype needs no processor probe, and all load with x64quantprecision."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def convert_model(case: Case, **more: object) -> Iterator[otp.Conversion]:
 
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.sampled
-def test_one_weights_dtype_gives_no_probe(part: int, thorough: bool) -> None:
+def test_fixed_weights_dtype_adds_no_processor_probe(part: int, thorough: bool) -> None:
     for case in cases_of_part(part, thorough):
         if "onnxruntime" not in case.targets or "weights_dtype" in case.options:
             continue
@@ -51,7 +51,7 @@ def test_one_weights_dtype_gives_no_probe(part: int, thorough: bool) -> None:
 
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.sampled
-def test_every_form_loads_with_x64quantprecision(part: int, thorough: bool) -> None:
+def test_all_weights_dtypes_load_with_x64quantprecision(part: int, thorough: bool) -> None:
     for case in cases_of_part(part, thorough):
         if "onnxruntime" not in case.targets:
             continue
