@@ -274,10 +274,10 @@ def test_recursive_composite_is_refused() -> None:
 @pytest.mark.parametrize(
     ("case", "at"),
     [
-        ("IF-a_loop_inside", lambda index: option("then_subgraph_index", index)),
-        ("WHILE-float32,_a_running_sum", lambda index: option("body_subgraph_index", index)),
+        ("IF-loop_in_a_branch", lambda index: option("then_subgraph_index", index)),
+        ("WHILE-float32,_cumulative_sum", lambda index: option("body_subgraph_index", index)),
         (
-            "STABLEHLO_CASE-another_shape_in_each_branch",
+            "STABLEHLO_CASE-different_shape_in_each_branch",
             lambda index: option2("branch_subgraph_indices", [1, 2, index]),
         ),
     ],

@@ -15,13 +15,13 @@ from tests.qa.fuzz.seeds import cases, seed_model
 FLOATS = (0, 1)  # of the schema's element types: float32 and float16
 OTHER = ((0.05, 3), (2.0, 0), (0.0078125, -7))
 MODELS = (
-    "RNN-float32_that_begins_with_float16",
+    "RNN-float32_with_float16_initial_states",
     "RESIZE_BILINEAR-float32_align_corners_to_4x9",
     "RNN-float32_with_NONE",
-    "BIDIRECTIONAL_SEQUENCE_RNN-float32_time_first,_outputs_apart",
-    "UNIDIRECTIONAL_SEQUENCE_LSTM-float32,_two_on_end,_cells_bounded_at_10",
+    "BIDIRECTIONAL_SEQUENCE_RNN-float32_time_first,_separate_outputs",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM-float32,_two_layers,_cells_clipped_at_10",
     "SVDF-float32_with_RELU6",
-    "PAD-nothing_to_pad_between_convolutions",
+    "PAD-paddings_of_0_between_convolutions",
 )
 
 

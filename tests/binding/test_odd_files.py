@@ -28,7 +28,7 @@ from tests.helpers.changed_files import (
 )
 
 FLOAT32, UINT8, INT32, COMPLEX64, FLOAT64 = 0, 3, 2, 8, 10
-MASKED = "WHILE-a_recurrent_layer_under_a_mask:_RNN,_every_output"
+MASKED = "WHILE-masked_recurrent_layer:_RNN,_every_output"
 LSTM = "UNIDIRECTIONAL_SEQUENCE_LSTM"
 
 
@@ -45,7 +45,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         "output size 21 cannot come from input size 7 with stride 4",
     ),
     (
-        "TRANSPOSE_CONV-with_ADD_and_MUL_behind",
+        "TRANSPOSE_CONV-followed_by_ADD_and_MUL",
         [tensor(3, shape=[1])],
         r"the bias has shape \[1\], expected one entry for each of 4 channels",
     ),
@@ -82,7 +82,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [set_parameters(1, [0.05, 2.0, 0.0078125, 0.05], [127, 127, 0, 0])],
         "one zero point per row",
     ),
-    ("RESHAPE-a_shape_operand_that_is_not_used,_being_no_vector", [option("new_shape", [])], "does not fit the 210"),
+    ("RESHAPE-ignored_shape_operand_of_rank_0", [option("new_shape", [])], "does not fit the 210"),
     (
         "STABLEHLO_SCATTER-one_window,_constant,_none",
         [tensor(1, shape=[1])],
@@ -103,7 +103,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [operands(1, 0, 2)],
         "tensor 2 'c2' has size 3 along o, but inputs.1. has size 2",
     ),
-    ("CONV_2D-uint8_with_MUL_and_ADD_behind", [tensor(4, quantization=None)], "tensor 4 .* without a scale, but MUL"),
+    ("CONV_2D-uint8,_then_MUL_and_ADD", [tensor(4, quantization=None)], "tensor 4 .* without a scale, but MUL"),
     (
         "CUSTOM.TFLite_Detection_PostProcess-by_class,_every_score",
         [operands(4, 6)],
@@ -127,7 +127,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [tensor(2, type=4)],
         "no kernel for dtypes float32, int32, int64",
     ),
-    ("FLOOR_DIV-int16_of_nothing", [tensor(2, type=9)], "no kernel for dtypes int16, int16 -> int8"),
+    ("FLOOR_DIV-int16,_empty", [tensor(2, type=9)], "no kernel for dtypes int16, int16 -> int8"),
     ("RELU_N1_TO_1-uint8", [tensor(0, quantization=None)], "tensor 0 'x0' is uint8 without a scale, but RELU_N1_TO_1"),
     (
         "RELU6-uint8",
@@ -145,12 +145,12 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         "variable tensor 'y0' has dtype complex64",
     ),
     (
-        "MUL-uint8,_a_constant_(3,)_first_between_convolutions",
+        "MUL-uint8,_leading_constant_(3,)_between_convolutions",
         [set_parameters(4, [0.004, 0.004, 0.004], [0, 0, 0])],
         "has per-axis scales, but is not a weight",
     ),
     ("STABLEHLO_GATHER-one_slice", [tensor(1, shape_signature=[-1])], "index vectors are of dynamic length for 3 axes"),
-    ("LSTM-float32_on_int8_with_peepholes", [set_parameters(9, [0.005], [127])], "nonzero zero points"),
+    ("LSTM-float32_with_int8_weights_with_peepholes", [set_parameters(9, [0.005], [127])], "nonzero zero points"),
     ("SPLIT-float32_axis_3_between_convolutions", [tensor(4, shape=[3, 0])], "the axis has shape"),
     ("STABLEHLO_REDUCE_WINDOW-rank_1", [option2("base_dilations", [])], "base_dilations is .., expected 1 entries"),
     (
@@ -169,7 +169,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         "paddings have shape .4, 2147483647., expected pairs",
     ),
     ("BIDIRECTIONAL_SEQUENCE_LSTM-float32_with_RELU6", [tensor(25, shape=[83, 11])], "for a batch of 3"),
-    (f"{LSTM}-float32_whose_cells_are_bounded", [tensor(14, shape=[97, 11])], "for a batch of 3"),
+    (f"{LSTM}-float32_with_clipped_cells", [tensor(14, shape=[97, 11])], "for a batch of 3"),
     ("LSTM-float32_plain", [tensor(13, shape=[3, 12])], r"the weights require \[3, 11\]"),
     ("RIGHT_SHIFT-int32", [tensor(k, type=FLOAT32) for k in range(3)], "no kernel for dtypes float32, float32; LiteRT"),
     ("BITWISE_XOR-int32", [tensor(k, type=FLOAT32) for k in range(3)], "no kernel for dtypes float32, float32; LiteRT"),
@@ -188,7 +188,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ("GATHER-two_batch_axes_along_axis_3", [option("batch_dims", -(2**31))], "batch_dims is -2147483648"),
     ("GATHER-two_batch_axes_along_axis_3", [option("batch_dims", 4)], "batch_dims is 4"),
     (
-        "FULLY_CONNECTED-one_output_in_blocks",
+        "FULLY_CONNECTED-blocks,_one_output",
         [option("fused_activation_function", "SIGN_BIT")],
         "disagree on a fused SIGN_BIT with blockwise weight scales",
     ),
@@ -200,12 +200,12 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         "1 anchors for 53 boxes",
     ),
     (
-        f"{LSTM}-int8_that_normalizes,_without_an_input_gate",
+        f"{LSTM}-int8_with_layer_normalization,_without_an_input_gate",
         [tensor(10, type=COMPLEX64)],
         "'hidden' has dtype complex64; the integer kernel reads int8",
     ),
     (
-        "BIDIRECTIONAL_SEQUENCE_RNN-float32_that_begins_with_float16",
+        "BIDIRECTIONAL_SEQUENCE_RNN-float32_with_float16_initial_states",
         [tensor(9, shape=[2, 13])],
         r"the recurrent weights have shape \[2, 13\]",
     ),
@@ -231,17 +231,17 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         "anchors have dtype float32 and boxes uint8",
     ),
     (
-        "MATRIX_SET_DIAG-an_unknown_height",
+        "MATRIX_SET_DIAG-dynamic_height",
         [tensor(1, shape=[2, 1], shape_signature=[2, 1])],
         r"diagonals of shape \[2, 1\] do not fit matrices of shape \[None\]",
     ),
     (
-        "MATRIX_SET_DIAG-an_unknown_width",
+        "MATRIX_SET_DIAG-dynamic_width",
         [tensor(1, shape=[2, 8])],
         r"of shape \[2, 8\] do not fit matrices of shape \[2, 1\]",
     ),
     (
-        "UNIDIRECTIONAL_SEQUENCE_LSTM-both_ways,_looked_into",
+        "UNIDIRECTIONAL_SEQUENCE_LSTM-bidirectional,_inner_output",
         [tensor(26, shape=[8, 11])],
         r"the gates have recurrent weights of shapes",
     ),
@@ -253,7 +253,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ),
     ("EMBEDDING_LOOKUP_SPARSE-MEAN_of_rows_of_two_axes", [tensor(4, type=COMPLEX64)], "no kernel for dtypes"),
     (
-        "WHILE-a_recurrent_layer_both_ways:_GRU,_every_output",
+        "WHILE-bidirectional_layer:_GRU,_every_output",
         [change_subgraph_tensor(2, "RESHAPE44", shape=[1, 1, 13])],
         r"shape \[1, 1, 11\] is requested, but the result is stored as \[1, 1, 13\]",
     ),
@@ -268,7 +268,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         r"shapes \(2, None, 7, 3\) and \(2, 5, 7, 3\)",
     ),
     (
-        "UNSORTED_SEGMENT_PROD-float32,_running_ids_of_two_axes",
+        "UNSORTED_SEGMENT_PROD-float32,_runtime_ids_of_rank_2",
         [buffer(1, [-2])],
         "num_segments is -2, expected at least 0",
     ),
@@ -305,7 +305,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         "'RESHAPE14' has no scale",
     ),
     (
-        "LSTM-int8_over_fifty_runs",
+        "LSTM-int8,_50_runs",
         [operands(*range(9), *[-1] * 3, 9, 10, 11, 12, -1, -1, 13, 14, -1, -1, -1, 1)],
         "1 of 4 gates are normalized",
     ),
@@ -320,7 +320,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         "1 of 4 gates are normalized",
     ),
     (
-        f"{LSTM}-int8_that_projects_without_a_bias",
+        f"{LSTM}-int8_with_a_projection_without_a_bias",
         [tensor(13, type=UINT8)],
         "'c13' have dtype uint8; the integer kernel reads int8",
     ),
@@ -334,19 +334,19 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [tensor(0, quantization=None)],
         "'x0' is int8 without a scale, but DEQUANTIZE computes with real values",
     ),
-    ("WHILE-float32,_a_running_sum", [results(-1, 3)], "output 0 is omitted"),
+    ("WHILE-float32,_cumulative_sum", [results(-1, 3)], "output 0 is omitted"),
     (MASKED, [results(-1, 9, 10, 11, 12, 13, 14, operator=1)], "output 0 is omitted"),
     ("STABLEHLO_SHIFT_LEFT-int32", [tensor(1, shape=[3])], r"shape \[5, 7\] is shifted by shape \[3\]"),
     ("EXP-int16", [without("tensors")], r"subgraphs\[0\].tensors: the subgraph has none"),
     ("EXP-int16", [tensor(1, type=6)], "tensor 1 'y0' is bool, but EXP has an operand of quantized int16"),
     ("PRELU-float32_between_integers", [tensor(6, type=13)], "'t6' is resource, but no operand of PRELU is"),
     (
-        "ASSIGN_VARIABLE-int8,_the_last_input_is_remembered",
+        "ASSIGN_VARIABLE-int8,_previous_input",
         [order_operators(1, 3, 0, 2)],
         "the operator sets the initial value of the state 'state' after operators that use it",
     ),
     (
-        "WHILE-a_recurrent_layer_under_a_mask:_LSTM,_the_last_output,_that_begins_somewhere",
+        "WHILE-masked_recurrent_layer:_LSTM,_last_output,_with_initial_states",
         [change_subgraph_tensor(2, "part28", shape=[1])],
         "results and operand differ in rank",
     ),
@@ -356,7 +356,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         "'c4' is float16, but axis numbers must be int32 or int64",
     ),
     (
-        "TRANSPOSE-another_perm_at_each_run",
+        "TRANSPOSE-different_perm_in_each_run",
         [tensor(1, type=16)],
         "perm has dtype uint16, but the kernel reads int32",
     ),
@@ -367,15 +367,19 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ),
     ("MUL-complex64", [tensor(2, type=FLOAT32)], "tensor 2 'y0' is float32, but no operand of MUL is"),
     ("PRELU-int8,_slopes_(3,)", [set_parameters(1, [0.003, 0.0078125, 0.05], [-7, -7, 5])], "the slopes have 3 scales"),
-    ("RESHAPE-a_shape_known_at_runtime,_one_size_open", [tensor(1, shape=[1 << 24])], "the shape has 16777216 sizes"),
+    (
+        "RESHAPE-shape_known_at_runtime,_one_inferred_dimension",
+        [tensor(1, shape=[1 << 24])],
+        "the shape has 16777216 sizes",
+    ),
     ("TANH-every_int16_from_a_scale_of_2^-12", [set_parameters(0, [3e38], [0])], "the operand's scale of 3e[+]38"),
     (
-        "IF-a_cell_of_its_own_in_a_branch",
+        "IF-stateful_cell_in_a_branch",
         [outputs(13, graph=1)],
         "tensor 13 'hidden' is a variable, which cannot be a result of IF",
     ),
     (
-        "READ_VARIABLE-int8,_a_running_sum",
+        "READ_VARIABLE-int8,_cumulative_sum",
         [tensor(1, type=13), tensor(3, type=13)],
         "the variable would hold 't1', which is a resource",
     ),
@@ -387,7 +391,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ),
     ("MEAN-int64_of_no_elements_kept", [tensor(0, type=7)], "int16 operand has no scale"),
     (
-        "EXPAND_DIMS-an_axis_known_at_runtime,_to_(5,_3,_1)",
+        "EXPAND_DIMS-axis_known_at_runtime,_to_(5,_3,_1)",
         [tensor(2, shape=[5, 3])],
         "the result has rank 2, expected one more than the operand's 2",
     ),
@@ -406,7 +410,7 @@ def test_files_that_kernels_refuse_or_misread_are_refused(case: str, changes: li
     ("case", "shape"),
     [
         ("RESIZE_NEAREST_NEIGHBOR-align_corners_int16_to_10x14", [2, 5, 1 << 28, 3]),
-        ("FILL-a_result_of_no_rank", [1 << 24]),
+        ("FILL-result_without_rank", [1 << 24]),
         ("CAST-bool_to_float16", [1 << 24]),
         ("STABLEHLO_SCATTER-float64_rows,_many_to_one,_none", [5, 1 << 22, 11]),
     ],
@@ -420,17 +424,17 @@ def test_long_shape_vectors_convert_in_seconds(case: str, shape: list[int]) -> N
 @pytest.mark.parametrize(
     ("case", "change"),
     [
-        ("BATCH_MATMUL-between_batches_that_trade_places", tensor(6, shape=[])),
-        ("REVERSE_SEQUENCE-uint8_of_columns_between_convolutions", tensor(3, shape=[])),
-        ("REVERSE_SEQUENCE-uint8_of_columns_between_convolutions", tensor(5, shape=[])),
-        ("RESIZE_NEAREST_NEIGHBOR-twice_the_size,_of_no_stored_shape,_twice", tensor(0, is_variable=True)),
+        ("BATCH_MATMUL-between_swapped_batches", tensor(6, shape=[])),
+        ("REVERSE_SEQUENCE-uint8_columns_between_convolutions", tensor(3, shape=[])),
+        ("REVERSE_SEQUENCE-uint8_columns_between_convolutions", tensor(5, shape=[])),
+        ("RESIZE_NEAREST_NEIGHBOR-upsampled_twice_without_stored_shapes", tensor(0, is_variable=True)),
         ("FULLY_CONNECTED-on_floats_between_int8,_NONE,_weights_of_float16", tensor(3, shape=[])),
         ("CONV_3D-SAME_2x2x2_stride_2x1x2_dilated_2x1x1", tensor(-1, shape=[], has_rank=True)),
         ("RANGE-float32_[3,_18,_5],_known", tensor(-1, shape=[], has_rank=True)),
-        ("IF-float32_with_an_answer_of_one_axis", tensor(-1, shape=[], has_rank=True)),
-        ("STABLEHLO_CASE-uint8,_of_three", tensor(-1, shape=[], has_rank=True)),
-        ("STABLEHLO_COMPOSITE-int16,_a_sum", tensor(-1, shape=[], has_rank=True)),
-        (f"{LSTM}-backwards,_float32,_cells_bounded_at_10", tensor(-1, shape=[], has_rank=True)),
+        ("IF-float32,_condition_of_rank_1", tensor(-1, shape=[], has_rank=True)),
+        ("STABLEHLO_CASE-uint8,_three_branches", tensor(-1, shape=[], has_rank=True)),
+        ("STABLEHLO_COMPOSITE-int16,_sum", tensor(-1, shape=[], has_rank=True)),
+        (f"{LSTM}-backwards,_float32,_cells_clipped_at_10", tensor(-1, shape=[], has_rank=True)),
     ],
 )
 def test_result_stored_as_scalar_gets_the_derived_shape(case: str, change: Change) -> None:
@@ -449,7 +453,7 @@ def test_dynamic_dimension_may_be_0_at_runtime(shape: tuple[int, ...]) -> None:
 
 def test_long_index_vectors_are_refused_quickly() -> None:
     data, start = (
-        change_fields("SCATTER_ND-int64_at_each_place_once", tensor(0, shape=[0, 1 << 24])),
+        change_fields("SCATTER_ND-int64_at_unique_indices", tensor(0, shape=[0, 1 << 24])),
         time.process_time(),
     )
     with pytest.raises(ConversionError, match="index vectors have 16777216 entries"):

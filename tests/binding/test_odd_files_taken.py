@@ -23,10 +23,10 @@ LSTM = "UNIDIRECTIONAL_SEQUENCE_LSTM"
 THREE_MILLION = int(np.float32(3e6).view(np.int32))
 
 TAKEN: list[tuple[str, list[Change]]] = [
-    ("SPLIT_V-one_part", [tensor(3, shape=[])]),
+    ("SPLIT_V-one_result", [tensor(3, shape=[])]),
     ("FULLY_CONNECTED-one_block_a_row", [tensor(3, shape=[5, 1])]),
     ("MAX_POOL_2D-along_a_row,_kernel_1,_int8", [set_parameters(0, [0.0], [-5])]),
-    ("RFFT2D-spectra_of_dynamic_sizes,_SQUEEZE", [tensor(5, shape_signature=[1, -1, 9])]),
+    ("RFFT2D-spectra_of_dynamic_shape,_SQUEEZE", [tensor(5, shape_signature=[1, -1, 9])]),
     ("ONE_HOT-indices_of_shape_[0,_3]", [tensor(0, shape_signature=[-1, 3])]),
     ("MEAN-int16_axes_[0,_1,_2,_3]_at_5_of_the_scale_dropped", [tensor(0, shape=[])]),
     (
@@ -35,22 +35,22 @@ TAKEN: list[tuple[str, list[Change]]] = [
     ),
     ("FULLY_CONNECTED-float32_with_a_bias_of_several_axes", [tensor(2, shape=[1, 1, 5])]),
     ("MEAN-int32_without_results_kept", [tensor(0, shape_signature=[-1, 5, 3])]),
-    ("TRANSPOSE_CONV-with_ADD_and_MUL_behind", [tensor(3, shape=[4, 1])]),
+    ("TRANSPOSE_CONV-followed_by_ADD_and_MUL", [tensor(3, shape=[4, 1])]),
     (
         "RESIZE_NEAREST_NEIGHBOR-half_pixel_centers_to_5x14_between_convolutions",
         [tensor(0, shape_signature=[2, -1, -1, 5])],
     ),
-    ("L2_POOL_2D-float32_of_dynamic_sizes,_SAME_3x2_stride_1x1", [tensor(1, shape_signature=[2, 1, 1, 3])]),
+    ("L2_POOL_2D-float32_of_dynamic_shape,_SAME_3x2_stride_1x1", [tensor(1, shape_signature=[2, 1, 1, 3])]),
     ("LOCAL_RESPONSE_NORMALIZATION-beta_2", [option("radius", 0)]),
-    ("MINIMUM-int16_of_no_scale", [tensor(1, shape=[1, 1], shape_signature=[-1, -1, -1])]),
+    ("MINIMUM-int16_without_scale,_ignored", [tensor(1, shape=[1, 1], shape_signature=[-1, -1, -1])]),
     ("RESIZE_NEAREST_NEIGHBOR-align_corners_int8_2_to_83,_known_at_runtime", [tensor(2, type=0)]),
     (f"{LSTM}-backwards,_int8,_time_first", [set_parameters(2, [0.0061], [0])]),
-    (f"{LSTM}-backwards,_float32,_cells_bounded_at_10", [tensor(-1, shape=[], has_rank=False)]),
-    ("WHILE-a_variable_that_only_the_body_knows", [set_shared_name("")]),
+    (f"{LSTM}-backwards,_float32,_cells_clipped_at_10", [tensor(-1, shape=[], has_rank=False)]),
+    ("WHILE-variable_only_in_the_body", [set_shared_name("")]),
     ("FULLY_CONNECTED-on_floats_between_int8,_RELU6,_weights_of_float32", [outputs(5, 4)]),
     # Its first step would be off by what is left of 3e6 times the projection's bias, taken out and added again.
-    ("BIDIRECTIONAL_SEQUENCE_LSTM-float32_that_projects,_every_run_anew", [buffer(7, [THREE_MILLION] * 187)]),
-    ("REDUCE_MIN-uint8_of_all_dropped", [tensor(0, shape=[])]),
+    ("BIDIRECTIONAL_SEQUENCE_LSTM-float32_with_a_projection,_reset_in_every_run", [buffer(7, [THREE_MILLION] * 187)]),
+    ("REDUCE_MIN-uint8,_all_elements_dropped", [tensor(0, shape=[])]),
     ("RESIZE_NEAREST_NEIGHBOR-half_pixel_centers_to_5x7", [tensor(0, shape_signature=[-1, 5, 7, 3])]),
     ("DEPTHWISE_CONV_2D-int8_with_multiplier_2", [tensor(0, shape_signature=[2, 5, -1, -1])]),
     (
@@ -65,7 +65,7 @@ TAKEN: list[tuple[str, list[Change]]] = [
     ("MEAN-float32_of_no_elements_kept", [tensor(0, shape_signature=[-1, 0, -1])]),
     ("MEAN-float32_of_no_elements_dropped", [tensor(0, shape_signature=[-1, 0, -1])]),
     # One column of the reset gate's sums, which is repeated: no gate of a GRU.
-    ("WHILE-a_recurrent_layer_both_ways:_GRU,_the_last_output", [change_constant(4, "k33", [1, 11])]),
+    ("WHILE-bidirectional_layer:_GRU,_last_output", [change_constant(4, "k33", [1, 11])]),
 ]
 
 

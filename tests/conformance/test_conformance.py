@@ -58,7 +58,7 @@ def test_case_ids_are_unique() -> None:
 
 
 # Several operators, or a result of a small range: the case says why more is allowed than for one operator.
-LOOSER = {"int8 that holds what it has", "decomposed in integers", "many pixels with RELU6"}
+LOOSER = {"int8 with constant cell states", "decomposed int8", "many pixels with RELU6"}
 
 
 def test_cases_do_not_loosen_the_default_tolerance() -> None:

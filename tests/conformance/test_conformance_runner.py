@@ -73,7 +73,7 @@ def test_plan_without_permutations_is_the_local_plan(host: Host) -> None:
 
 def test_transposed_loop_boundary_counts_as_permuted(host: Host) -> None:
     """No operator and no graph input or output is permuted, but the local plan differs."""
-    (case,) = (case for case in builtin() if case.id == "WHILE-float32,_a_convolution_inside")
+    (case,) = (case for case in builtin() if case.id == "WHILE-float32,_convolution_in_the_body")
     trial = CaseTrial(case, host)
     least, local = (trial.convert(Variant("onnxruntime", None, plan)) for plan in ("least", "local"))
     assert least.report.moved == 1

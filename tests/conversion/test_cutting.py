@@ -8,7 +8,7 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
-from conformance.cases.state.variables import Memory
+from conformance.cases.state.variables import VariableNet
 from conformance.models import Net, constant, tensor
 from onnx_tflite_plugin.errors import UnsupportedOption
 from onnx_tflite_plugin.verify import LiteRT, verify
@@ -134,7 +134,7 @@ def test_ambiguous_tensor_name_needs_an_index() -> None:
 
 
 def test_state_writer_of_graph_inputs_is_in_every_submodel() -> None:
-    model, spec = Memory(), tensor(2, 3)
+    model, spec = VariableNet(), tensor(2, 3)
     state = model.variable(spec, np.zeros((2, 3)))
     total = model.call("ADD", [model.read(state, spec), spec], spec)
     state.assign(model.input(spec))
@@ -146,7 +146,7 @@ def test_state_writer_of_graph_inputs_is_in_every_submodel() -> None:
 
 
 def test_submodel_keeps_the_writer_of_a_write_only_state() -> None:
-    model, spec = Memory(), tensor(2, 3)
+    model, spec = VariableNet(), tensor(2, 3)
     state, x = model.variable(spec, np.zeros((2, 3))), model.input(spec)
     state.assign(x)
     total = model.call("NEG", [x], spec)
@@ -158,7 +158,7 @@ def test_submodel_keeps_the_writer_of_a_write_only_state() -> None:
 
 
 def test_submodel_keeps_a_state_writer_of_its_values() -> None:
-    model, spec = Memory(), tensor(2, 3)
+    model, spec = VariableNet(), tensor(2, 3)
     state, x = model.variable(spec, np.zeros((2, 3))), model.input(spec)
     total = model.call("NEG", [x], spec)
     state.assign(total)

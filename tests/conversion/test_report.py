@@ -12,7 +12,7 @@ import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, serialize_table
 from conformance.cases import builtin
 from conformance.cases.control.branches import image as branches
-from conformance.cases.state.variables import Memory
+from conformance.cases.state.variables import VariableNet
 from conformance.models import Net, Spec, constant, random_array, tensor
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.report import node_counts
@@ -56,14 +56,14 @@ def test_counts_fused_operators() -> None:
 
 
 def test_operator_shared_with_a_fusion_counts_once() -> None:
-    named = "CONV_2D-decomposed,_int8,_pads_that_another_operator_reads"
+    named = "CONV_2D-decomposed,_int8,_pads_read_by_another_operator"
     report = otp.convert(next(case for case in builtin() if case.id == named).build()).report
     assert report.fused
     assert report.operators == {"CONV_2D": 1, "PAD": 1, "RELU": 1}
 
 
 def test_write_only_state_has_an_input() -> None:
-    memory = Memory()
+    memory = VariableNet()
     spec = tensor(2, 3)
     x = memory.input(spec)
     memory.variable(spec, np.zeros((2, 3))).assign(x)

@@ -14,14 +14,14 @@ CASES = {case.id: case for case in builtin()}
 LOOP_CONDITION = "plan"
 
 RESIZED = [
-    ("WHILE-float32,_a_running_sum", 0),
-    ("WHILE-int8,_a_running_sum", 1),
-    ("WHILE-values_that_change_places", 0),
-    ("WHILE-a_value_that_grows", 0),
-    ("WHILE-an_image_between_convolutions", 0),
-    ("WHILE-float32,_a_convolution_inside", 0),
-    ("IF-float32,_as_it_is_or_added_up", 0),
-    ("IF-int8,_as_it_is_or_added_up", 1),
+    ("WHILE-float32,_cumulative_sum", 0),
+    ("WHILE-int8,_cumulative_sum", 1),
+    ("WHILE-rotated_values", 0),
+    ("WHILE-value_of_growing_shape", 0),
+    ("WHILE-image_between_convolutions", 0),
+    ("WHILE-float32,_convolution_in_the_body", 0),
+    ("IF-float32,_identity_or_sum", 0),
+    ("IF-int8,_identity_or_sum", 1),
     ("UNIDIRECTIONAL_SEQUENCE_RNN-float32_with_RELU", 1),
 ]
 
@@ -47,7 +47,7 @@ def test_requested_shapes_reach_subgraphs_and_sequences(name: str, axis: int) ->
     assert conversion.verification.ok
 
 
-@pytest.mark.parametrize("name", ["WHILE-float32,_a_running_sum", "WHILE-one_inside_the_other"])
+@pytest.mark.parametrize("name", ["WHILE-float32,_cumulative_sum", "WHILE-nested"])
 def test_stored_shapes_may_be_requested_with_loops(name: str) -> None:
     data = CASES[name].build()
     shapes = {tensor.name: tensor.shape for tensor in read(data).main.inputs}
@@ -55,7 +55,7 @@ def test_stored_shapes_may_be_requested_with_loops(name: str) -> None:
     assert requested.SerializeToString() == otp.convert(data).proto.SerializeToString()
 
 
-@pytest.mark.parametrize("name", ["WHILE-float32,_a_running_sum", "STABLEHLO_COMPOSITE-float32,_a_sum"])
+@pytest.mark.parametrize("name", ["WHILE-float32,_cumulative_sum", "STABLEHLO_COMPOSITE-float32,_sum"])
 def test_no_tensor_of_a_subgraph_keeps_the_stored_batch(name: str) -> None:
     data = CASES[name].build()
     inputs = [tensor for tensor in read(data).main.inputs if tensor.name != LOOP_CONDITION]
@@ -73,7 +73,7 @@ def test_no_tensor_of_a_subgraph_keeps_the_stored_batch(name: str) -> None:
     ("name", "axis", "text"),
     [
         ("UNIDIRECTIONAL_SEQUENCE_RNN-float32_with_RELU", 0, "would be of shape"),
-        ("WHILE-a_variable_that_only_the_body_knows", 0, "reads or writes a state"),
+        ("WHILE-variable_only_in_the_body", 0, "reads or writes a state"),
     ],
 )
 def test_rejects_shapes_that_do_not_fit_a_state(name: str, axis: int, text: str) -> None:

@@ -31,7 +31,7 @@ def test_rows_written_in_order_become_a_scan_output(name: str) -> None:
     node = loop_of(STACKED[name])
     assert not {"Concat", "Slice"} & {*in_body(node)}
     rows = STACKED[name]
-    limit_and_condition, total, counters = 2, 1, 2 if rows.exits else int(rows.lags)
+    limit_and_condition, total, counters = 2, 1, 2 if rows.exits else int(rows.delayed)
     assert len(node.input) == limit_and_condition + total + counters
 
 

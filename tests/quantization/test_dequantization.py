@@ -28,7 +28,7 @@ RESCALING = (
 )  # fmt: skip
 # What hangs on a rounding, or on a kernel that ignores a scale, is another number without quantization.
 DIFFERENT = (
-    "ignores", "to int32", "MUL_and_ADD", "left_alone", "decomposed_in_integers", "every int16", "halves round up",
+    "ignores", "to int32", "MUL_and_ADD", "not_fused", "decomposed_int8", "every int16", "halves round up",
     "count as 0", "computed weights with a zero point", "of scale 0.0471", "rounds twice", "to a scale of 2",
 )  # fmt: skip
 # Their int16 kernels round before the result: they read it from a table, place pixels in 1/1024, or wrap.

@@ -439,7 +439,7 @@ BRANCHES = {case.id: case for case in builtin() if case.op in ("IF", "STABLEHLO_
 
 
 @pytest.mark.parametrize("target", ["onnxruntime", "generic"])
-@pytest.mark.parametrize("name", ["IF-an_image_between_convolutions", "STABLEHLO_CASE-an_image_between_convolutions"])
+@pytest.mark.parametrize("name", ["IF-image_between_convolutions", "STABLEHLO_CASE-image_between_convolutions"])
 def test_reshape_separates_a_convolution_from_an_inner_graph(name: str, target: str) -> None:
     data = BRANCHES[name].build()
     model = otp.convert(data, target=target).model

@@ -11,8 +11,8 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
-from conformance.cases.fusions.directions import ALONE
-from conformance.cases.fusions.loops import ALIKE, TIME, Layer
+from conformance.cases.fusions.directions import BACKWARD
+from conformance.cases.fusions.loops import SIMILAR, TIME, Layer
 from conformance.lstms import TIME as STEPS
 from conformance.lstms import Lstm
 from conformance.models import Net, random_array
@@ -25,10 +25,10 @@ from tests.helpers.passes_networks import apply, parse_model
 
 CLIPPED = Lstm(options=(("cell_clip", 0.31),))
 DRAWN: dict[str, tuple[Callable[[Net], None], int]] = {
-    "Loop": (ALIKE["an update by another function"].draw, TIME),
+    "Loop": (SIMILAR["unsupported update function"].draw, TIME),
     "Loop that writes rows": (Layer("GRU", every=True, one=1.5).draw, TIME),
     "Scan": (CLIPPED.draw, STEPS),
-    "Scan from the end": (ALONE["float32 whose cells are bounded"].draw, STEPS),
+    "Scan from the end": (BACKWARD["float32 with clipped cells"].draw, STEPS),
     "Scan of integers": (Lstm(dtype="int8", weights="int8").draw, STEPS),
 }
 

@@ -129,10 +129,10 @@ def test_equal_runs_are_merged_unless_the_model_is_stateful() -> None:
     assert len(pair(3).draw_accepted_inputs(lambda drawn: None, None, 0, runs=5)[0]) == 5
     net = Net()
     running_sum("float32")(net)
-    remembering = ModelPair(net.build(), otp.convert(net.build()).proto, None, None, lambda stage: None)
-    names = remembering.entry.input_names
-    fixed = {name: np.ones(t.shape, t.dtype) for name, t in zip(names, remembering.entry.inputs, strict=True)}
-    assert len(remembering.draw_accepted_inputs(lambda drawn: None, fixed, 0, runs=5)[0]) == 5
+    with_variables = ModelPair(net.build(), otp.convert(net.build()).proto, None, None, lambda stage: None)
+    names = with_variables.entry.input_names
+    fixed = {name: np.ones(t.shape, t.dtype) for name, t in zip(names, with_variables.entry.inputs, strict=True)}
+    assert len(with_variables.draw_accepted_inputs(lambda drawn: None, fixed, 0, runs=5)[0]) == 5
 
 
 def test_tolerance_is_a_number_an_object_or_derived() -> None:

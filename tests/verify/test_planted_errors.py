@@ -14,7 +14,7 @@ import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.cases.control.branches import image as branches
 from conformance.cases.fusions.normalization import keras
-from conformance.cases.state.variables import Memory, previous_input, running_sum
+from conformance.cases.state.variables import VariableNet, previous_input, running_sum
 from conformance.models import Net, Spec, constant, random_array, tensor
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source import read
@@ -135,7 +135,7 @@ WRONG: dict[str, Wrong] = {
         resize, change_nodes("Resize", set_attribute("coordinate_transformation_mode", "asymmetric"))
     ),
     "exclusive cumulative sum": Wrong(cumulative, change_nodes("CumSum", set_attribute("exclusive", 1))),
-    "state updated too early": Wrong(previous_input("float32"), return_next_state, Memory),
+    "state updated too early": Wrong(previous_input("float32"), return_next_state, VariableNet),
 }
 
 
@@ -159,7 +159,7 @@ def test_input_of_other_rank_suggests_another_model() -> None:
 
 
 def test_states_are_carried_with_inputs_for_one_run() -> None:
-    data, before, after = Wrong(running_sum("float32"), forget_state, Memory, (("state", "reset"),)).models()
+    data, before, after = Wrong(running_sum("float32"), forget_state, VariableNet, (("state", "reset"),)).models()
     given = {"x0": np.ones((3, 5), np.float32)}
     assert verify(data, before, inputs=given).runs == 3
     assert not verify(data, after, inputs=given).ok

@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, TensorRef
-from conformance.cases.state.variables import Memory, running_sum
+from conformance.cases.state.variables import VariableNet, running_sum
 from conformance.models import Spec, constant, random_array, tensor
 from conformance.weights import bias
 from onnx_tflite_plugin.errors import VerificationError
@@ -145,7 +145,7 @@ WRONG: dict[str, Wrong] = {
         classes, of_size(16000, lambda w: w[::-1]), options=(("weights_dtype", "uint8"),)
     ),
     "reversed classes after softmax": Wrong(classes, reverse_classes),
-    "missing state": Wrong(running_sum("float32"), forget_state, Memory, (("state", "reset"),)),
+    "missing state": Wrong(running_sum("float32"), forget_state, VariableNet, (("state", "reset"),)),
     "table with only ten rows": Wrong(table, of_size(3001 * 7, zero_rows)),
     "RELU6 without its upper bound": Wrong(clip, leave_unbounded),
     "missing small bias of a dynamic-range layer": Wrong(dynamic, of_size(31, np.zeros_like)),

@@ -10,7 +10,7 @@ import numpy as np
 from conformance.builder import GraphBuilder, TensorRef
 from conformance.case import EVERY_OPSET, Case
 from conformance.cases.control.loops import add_to_variable, append_rows, call_like, double, like, loop, loop_inputs
-from conformance.cases.state.variables import Memory, Variable, remembering
+from conformance.cases.state.variables import Variable, VariableNet, with_variables
 from conformance.lstms import STEP, Lstm
 from conformance.models import Net, Spec, constant, net, random_array, tensor
 
@@ -24,50 +24,58 @@ X = tensor(2, 3)
 
 def cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64", "bool"):
-        yield either(
-            f"{dtype}, as it is or added up", [tensor(2, 3, dtype=dtype)], [pass_through, sums(dtype)], dtype=dtype
+        yield if_case(
+            f"{dtype}, identity or sum", [tensor(2, 3, dtype=dtype)], [pass_through, sums(dtype)], dtype=dtype
         )
-    yield either("float32 with an answer of one axis", [X], [double, negate], asked=Spec((1,), "bool", name="asked"))
-    yield either("every opset", [X], [double, negate], opsets=EVERY_OPSET)
-    yield from shared_cases("IF", either, 2)
+    yield if_case(
+        "float32, condition of rank 1", [X], [double, negate], selector_input=Spec((1,), "bool", name="asked")
+    )
+    yield if_case("every opset", [X], [double, negate], opsets=EVERY_OPSET)
+    yield from shared_cases("IF", if_case, 2)
     for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64"):
-        yield one_of(f"{dtype}, of three", [tensor(2, 3, dtype=dtype)], [pass_through, sums(dtype), third], dtype=dtype)
-    yield one_of("every opset", [X], [double, negate, pass_through], opsets=EVERY_OPSET)
-    yield one_of("one branch only", [X], [double])
-    yield one_of("an index of one axis", [X], [double, negate], asked=Spec((1,), "int32", name="index"))
-    yield from shared_cases("STABLEHLO_CASE", one_of, 3)
+        yield switch_case(
+            f"{dtype}, three branches", [tensor(2, 3, dtype=dtype)], [pass_through, sums(dtype), quadruple], dtype=dtype
+        )
+    yield switch_case("every opset", [X], [double, negate, pass_through], opsets=EVERY_OPSET)
+    yield switch_case("single branch", [X], [double])
+    yield switch_case("index of rank 1", [X], [double, negate], selector_input=Spec((1,), "int32", name="index"))
+    yield from shared_cases("STABLEHLO_CASE", switch_case, 3)
     other = {"refused": "different quantization parameters inside and outside"}
-    yield one_of(
-        "int8, of other parameters inside", [tensor(2, 3, dtype="int8")], [rescale, pass_through], dtype="int8", **other
+    yield switch_case(
+        "int8, different quantization parameters inside",
+        [tensor(2, 3, dtype="int8")],
+        [rescale, pass_through],
+        dtype="int8",
+        **other,
     )
 
 
 def shared_cases(op: str, case: Callable[..., Case], n: int) -> Iterator[Case]:
     """Yield the cases that IF and STABLEHLO_CASE share, with ``n`` branches."""
     rest: list[Branch] = [double] * (n - 1)
-    yield case("two results that change places", [X, X], [negate_and_swap, *[pass_through] * (n - 1)])
-    yield case("an operand that a branch leaves alone", [X, tensor(2, 3)], [first, *[second] * (n - 1)], results=[X])
-    yield case("a branch of constants", [X], [fixed_value, *rest])
+    yield case("swapped results", [X, X], [negate_and_swap, *[pass_through] * (n - 1)])
+    yield case("unused operand in one branch", [X, tensor(2, 3)], [first, *[second] * (n - 1)], results=[X])
+    yield case("constant branch", [X], [fixed_value, *rest])
     yield case(
-        "another shape in each branch",
+        "different shape in each branch",
         [tensor(1, 3)],
         [append_rows, *[pass_through] * (n - 1)],
         results=[tensor(None, 3)],
     )
-    yield net(op, "an image between convolutions", image(op, n), transposes=2, **runs_of(op))
-    yield net(op, "a convolution in a branch", conv_branches(op, n, "float32"), **runs_of(op))
-    yield net(op, "an int8 convolution in a branch", conv_branches(op, n, "int8"), dtype="int8", **runs_of(op))
+    yield net(op, "image between convolutions", image(op, n), transposes=2, **runs_of(op))
+    yield net(op, "convolution in a branch", conv_branches(op, n, "float32"), **runs_of(op))
+    yield net(op, "int8 convolution in a branch", conv_branches(op, n, "int8"), dtype="int8", **runs_of(op))
     if op == "IF":
-        yield net(op, "one inside the other", nested(op, n), **runs_of(op))
-        yield net(op, "a branch that changes a variable and gives no numbers", counting(op, n, 0), **runs_of(op))
+        yield net(op, "nested", nested(op, n), **runs_of(op))
+        yield net(op, "variable assigned in a branch without results", counting(op, n, 0), **runs_of(op))
     # The kernel of STABLEHLO_CASE treats every subgraph of the file as a branch, even the one that contains it.
-    alone = {"kernel_refuses": "num_inputs != subgraph->inputs().size()"} if op == "STABLEHLO_CASE" else {}
-    yield net(op, "a variable that one branch changes", counting(op, n), **runs_of(op), **alone)
+    refused_by_kernel = {"kernel_refuses": "num_inputs != subgraph->inputs().size()"} if op == "STABLEHLO_CASE" else {}
+    yield net(op, "variable assigned in one branch", counting(op, n), **runs_of(op), **refused_by_kernel)
     reset = {"options": {"state": "reset"}}
-    yield net(op, "a variable, every run anew", counting(op, n), **runs_of(op), **alone, **reset)
-    yield net(op, "a loop inside", loop_in_branch(op, n), **runs_of(op), **alone)
-    yield net(op, "inside a loop", branch_in_loop(op, n), **runs_of(op), **alone)
-    yield net(op, "a cell of its own in a branch", remembering_cell(op, n), **runs_of(op))
+    yield net(op, "variable, reset in every run", counting(op, n), **runs_of(op), **refused_by_kernel, **reset)
+    yield net(op, "loop in a branch", loop_in_branch(op, n), **runs_of(op), **refused_by_kernel)
+    yield net(op, "inside a loop", branch_in_loop(op, n), **runs_of(op), **refused_by_kernel)
+    yield net(op, "stateful cell in a branch", stateful_cell(op, n), **runs_of(op))
 
 
 # --- operators with their branches ------------------------------------------------------------
@@ -81,7 +89,7 @@ def runs_of(op: str) -> dict[str, Any]:
 def add_branches(
     model: Net,
     op: str,
-    asked: TensorRef,
+    selector_input: TensorRef,
     refs: Sequence[TensorRef],
     specs: Sequence[Spec],
     branches: Sequence[Branch],
@@ -95,7 +103,7 @@ def add_branches(
     options: dict[str, Any] = {"branch_subgraph_indices": [graph.index for graph in graphs]}
     if op == "IF":
         options = {"then_subgraph_index": graphs[0].index, "else_subgraph_index": graphs[1].index}
-    model.graph.operator(op, [asked, *refs], outputs, options)
+    model.graph.operator(op, [selector_input, *refs], outputs, options)
     return outputs
 
 
@@ -109,10 +117,10 @@ def branch_case(
     specs: Sequence[Spec],
     branches: Sequence[Branch],
     results: Sequence[Spec] | None = None,
-    asked: Spec | None = None,
+    selector_input: Spec | None = None,
     **case: Any,
 ) -> Case:
-    selector = asked or selector_spec(op)
+    selector = selector_input or selector_spec(op)
 
     def draw(model: Net) -> None:
         answer = model.input(selector)
@@ -123,11 +131,11 @@ def branch_case(
     return net(op, name, draw, **{**runs, **case})
 
 
-def either(name: str, specs: Sequence[Spec], branches: Sequence[Branch], **case: Any) -> Case:
+def if_case(name: str, specs: Sequence[Spec], branches: Sequence[Branch], **case: Any) -> Case:
     return branch_case("IF", name, specs, branches, **case)
 
 
-def one_of(name: str, specs: Sequence[Spec], branches: Sequence[Branch], **case: Any) -> Case:
+def switch_case(name: str, specs: Sequence[Spec], branches: Sequence[Branch], **case: Any) -> Case:
     return branch_case("STABLEHLO_CASE", name, specs, branches, **case)
 
 
@@ -150,7 +158,7 @@ def negate(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
     return [call_like(graph, "NEG", values, values[0])]
 
 
-def third(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+def quadruple(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
     return double(graph, double(graph, values))
 
 
@@ -187,9 +195,9 @@ def image(op: str, n: int) -> Callable[[Net], None]:
         return [call_like(graph, "ADD", [values[0], graph.constant("row", random_array(7, 1))], values[0])]
 
     def draw(model: Net) -> None:
-        asked = model.input(selector_spec(op))
+        selector_input = model.input(selector_spec(op))
         (result,) = add_branches(
-            model, op, asked, [model.input_through_conv(spec)], [spec], [row, *[pass_through] * (n - 1)]
+            model, op, selector_input, [model.input_through_conv(spec)], [spec], [row, *[pass_through] * (n - 1)]
         )
         model.output(model.output_through_conv(result))
 
@@ -210,8 +218,8 @@ def conv_branches(op: str, n: int, dtype: str) -> Callable[[Net], None]:
         return [y]
 
     def draw(model: Net) -> None:
-        asked, x = model.input(selector_spec(op)), model.input(spec)
-        model.output(*add_branches(model, op, asked, [x], [spec], [convolution, *[pass_through] * (n - 1)]))
+        selector_input, x = model.input(selector_spec(op)), model.input(spec)
+        model.output(*add_branches(model, op, selector_input, [x], [spec], [convolution, *[pass_through] * (n - 1)]))
 
     return draw
 
@@ -230,12 +238,12 @@ def counting(op: str, n: int, size: int = 3) -> Callable[[Net], None]:
         graph.operator("SLICE", [values[0], begin, sizes], [y])
         return [y]
 
-    @remembering
-    def draw(model: Memory) -> None:
+    @with_variables
+    def draw(model: VariableNet) -> None:
         state = model.variable(spec, np.zeros(3))
-        asked, before = model.input(selector_spec(op)), model.read(state, spec)
+        selector_input, before = model.input(selector_spec(op)), model.read(state, spec)
         branches: list[Branch] = [adding, *[lambda graph, values: drop_first(graph, negate(graph, values))] * (n - 1)]
-        (result,) = add_branches(model, op, asked, [model.input(spec)], [spec], branches, [made])
+        (result,) = add_branches(model, op, selector_input, [model.input(spec)], [spec], branches, [made])
         model.output(before, result, model.read(state, spec))
 
     return draw
@@ -247,17 +255,17 @@ def nested(op: str, n: int) -> Callable[[Net], None]:
     def draw(model: Net) -> None:
         specs = [selector_spec(op), X]
 
-        def twice(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+        def double_twice(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
             return double(graph, values[1:])
 
         def inner(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
             within = Net()
             within.model, within.graph = model.model, graph
-            return add_branches(within, op, values[0], values, specs, [twice, *[second] * (n - 1)], [X])
+            return add_branches(within, op, values[0], values, specs, [double_twice, *[second] * (n - 1)], [X])
 
-        asked = model.input(specs[0])
-        refs = [asked, model.input(X)]
-        model.output(*add_branches(model, op, asked, refs, specs, [*[inner] * (n - 1), twice], [X]))
+        selector_input = model.input(specs[0])
+        refs = [selector_input, model.input(X)]
+        model.output(*add_branches(model, op, selector_input, refs, specs, [*[inner] * (n - 1), double_twice], [X]))
 
     return draw
 
@@ -270,8 +278,8 @@ def loop_in_branch(op: str, n: int) -> Callable[[Net], None]:
             plan = graph.constant("plan", np.array([True, True, True, False, False]))
             return loop(net_inside, values, [X], double, plan=plan)
 
-        asked = model.input(selector_spec(op))
-        model.output(*add_branches(model, op, asked, [model.input(X)], [X], [inner, *[negate] * (n - 1)]))
+        selector_input = model.input(selector_spec(op))
+        model.output(*add_branches(model, op, selector_input, [model.input(X)], [X], [inner, *[negate] * (n - 1)]))
 
     return draw
 
@@ -295,7 +303,7 @@ def branch_in_loop(op: str, n: int) -> Callable[[Net], None]:
     return draw
 
 
-def remembering_cell(op: str, n: int) -> Callable[[Net], None]:
+def stateful_cell(op: str, n: int) -> Callable[[Net], None]:
     """Build a branch with variable tensors."""
 
     def draw(model: Net) -> None:
@@ -306,7 +314,7 @@ def remembering_cell(op: str, n: int) -> Callable[[Net], None]:
             net_inside.model, net_inside.graph = model.model, graph
             return [Lstm(op=STEP, inputs=11).call(net_inside, values[0])]
 
-        asked = model.input(selector_spec(op))
-        model.output(*add_branches(model, op, asked, [model.input(spec)], [spec], [cell, *[negate] * (n - 1)]))
+        selector_input = model.input(selector_spec(op))
+        model.output(*add_branches(model, op, selector_input, [model.input(spec)], [spec], [cell, *[negate] * (n - 1)]))
 
     return draw

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from conformance.case import Case
-from conformance.cases.state.variables import Memory, Variable, remembering
+from conformance.cases.state.variables import Variable, VariableNet, with_variables
 from conformance.models import net, random_array, tensor
 
 
 def cases() -> Iterator[Case]:
     yield net("CALL_ONCE", "initial values computed by operators", computed_initial_value)
-    yield net("CALL_ONCE", "a variable that is only read", only_read)
-    yield net("CALL_ONCE", "a second one", two_calls)
+    yield net("CALL_ONCE", "read-only variable", only_read)
+    yield net("CALL_ONCE", "two initializers", two_calls)
 
 
-@remembering
-def computed_initial_value(model: Memory) -> None:
+@with_variables
+def computed_initial_value(model: VariableNet) -> None:
     """Build a variable whose initial value is the reshaped sum of two constants."""
     spec = tensor(2, 3)
     setup = model.model.subgraph("set up")
@@ -32,15 +32,15 @@ def computed_initial_value(model: Memory) -> None:
     model.output(total)
 
 
-@remembering
-def only_read(model: Memory) -> None:
+@with_variables
+def only_read(model: VariableNet) -> None:
     spec = tensor(2, 3)
     state = model.variable(spec, random_array(2, 3))
     model.output(model.call("ADD", [model.read(state, spec), spec], spec))
 
 
-@remembering
-def two_calls(model: Memory) -> None:
+@with_variables
+def two_calls(model: VariableNet) -> None:
     spec = tensor(2, 3)
     states = [model.variable(spec, random_array(2, 3, seed=name), name) for name in ("first", "second")]
     a, b = (model.read(state, spec) for state in states)

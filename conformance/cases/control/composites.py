@@ -18,25 +18,23 @@ Body = Callable[[GraphBuilder, list[TensorRef]], list[TensorRef]]
 def cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int16", "int32"):
         x = tensor(*IMAGE, dtype=dtype)
-        yield composite_case(f"{dtype}, a sum", [x, x], [x], add_operands, dtype=dtype)
+        yield composite_case(f"{dtype}, sum", [x, x], [x], add_operands, dtype=dtype)
     yield net(OP, "int8 between convolutions", composite_between_convs, dtype="int8", transposes=2)
-    yield net(OP, "a name used twice", called_twice)
-    yield net(OP, "one within another", nested_composite)
+    yield net(OP, "name used twice", called_twice)
+    yield net(OP, "nested", nested_composite)
     x, y = tensor(2, 3), tensor(3)
     yield composite_case("two results", [x, y], [x, x], lambda body, v: [*add_operands(body, v), negate(body, v[0])])
-    yield composite_case("a constant operand", [x, constant(random_array(3))], [x], add_operands)
-    yield composite_case("a result that is an operand", [x, y], [x, x], lambda body, v: [v[0], *add_operands(body, v)])
+    yield composite_case("constant operand", [x, constant(random_array(3))], [x], add_operands)
+    yield composite_case("operand as result", [x, y], [x, x], lambda body, v: [v[0], *add_operands(body, v)])
     yield composite_case(
-        "a result that is a constant",
+        "constant result",
         [x, y],
         [x, x],
         lambda body, v: [body.constant("fixed", random_array(2, 3)), *add_operands(body, v)],
     )
-    yield composite_case("a dynamic size", [tensor(None, 3), y], [tensor(None, 3)], add_operands)
-    yield composite_case(
-        "sizes that its decomposition does not know", [x, y], [x], add_operands, inner=[tensor(None, 3), y]
-    )
-    yield composite_case("an operand it has no use for", [x, y], [x], lambda body, v: [negate(body, v[0])])
+    yield composite_case("dynamic shape", [tensor(None, 3), y], [tensor(None, 3)], add_operands)
+    yield composite_case("decomposition of dynamic shape", [x, y], [x], add_operands, inner=[tensor(None, 3), y])
+    yield composite_case("unused operand", [x, y], [x], lambda body, v: [negate(body, v[0])])
 
 
 def negate(body: GraphBuilder, x: TensorRef) -> TensorRef:

@@ -9,7 +9,7 @@ import numpy as np
 
 from conformance.builder import GraphBuilder, TensorRef, quant
 from conformance.case import Case
-from conformance.cases.state.variables import Memory, Variable, remembering
+from conformance.cases.state.variables import Variable, VariableNet, with_variables
 from conformance.models import Net, Spec, constant, net, random_array, tensor
 
 PLAN = tensor(5, dtype="bool", name="plan")  # one entry per iteration: True to go on
@@ -19,42 +19,38 @@ STEPS = [{"plan": np.array([True] * k + [False] * (5 - k))} for k in (2, 0, 5, 1
 
 def cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int32"):
-        yield loop_case(f"{dtype}, a running sum", [tensor(2, 3, dtype=dtype)], double, dtype=dtype)
+        yield loop_case(f"{dtype}, cumulative sum", [tensor(2, 3, dtype=dtype)], double, dtype=dtype)
     x = tensor(2, 3)
-    yield loop_case("values captured from outside", [x, tensor(3), tensor(2, 1)], captures)
-    yield loop_case("values that change places", [x, x, x], rotate_and_negate)
-    yield loop_case("values that are overtaken", [x, x, x], shift_values)
+    yield loop_case("captured outer values", [x, tensor(3), tensor(2, 1)], captures)
+    yield loop_case("rotated values", [x, x, x], rotate_and_negate)
+    yield loop_case("shifted values", [x, x, x], shift_values)
     yield loop_case(
-        "a value that nothing in the body uses",
+        "unused carried value",
         [x, tensor(4)],
         lambda body, values: [add(body, values[0], values[0]), values[1]],
     )
     yield loop_case(
-        "a value that the body replaces by a constant",
+        "value replaced by a constant",
         [x],
         lambda body, values: [body.constant("fixed", random_array(2, 3))],
     )
-    yield loop_case("a value that grows", [tensor(1, 3)], append_rows, results=[tensor(None, 3)])
-    yield net("WHILE", "a number made before and handed on", unranked_before_loop, given=STEPS)
-    yield net("WHILE", "an image between convolutions", image, given=STEPS, transposes=2)
+    yield loop_case("value of growing shape", [tensor(1, 3)], append_rows, results=[tensor(None, 3)])
+    yield net("WHILE", "scalar of unknown rank", unranked_before_loop, given=STEPS)
+    yield net("WHILE", "image between convolutions", image, given=STEPS, transposes=2)
     for dtype in ("float32", "int8"):
         inside = partial(filter_in_loop, dtype)
-        yield net("WHILE", f"{dtype}, a convolution inside", inside, dtype=dtype, given=STEPS, transposes=2)
-    yield net("WHILE", "images that change places", swap_images, given=STEPS, transposes=4)
-    yield net("WHILE", "a variable that the body changes", count_in_body, given=STEPS)
-    yield net("WHILE", "a variable that the body changes, every run anew", count_in_body, given=STEPS, options=RESET)
-    yield net("WHILE", "a variable whose handle is carried", variable_handle_carried, given=STEPS)
-    yield net("WHILE", "a variable that only the body knows", variable_of_body, given=STEPS)
-    yield net("WHILE", "a layer of which the body uses its variable tensor alone", rnn_state_in_body, given=STEPS)
-    yield net("WHILE", "one inside the other", nested_loops, given=STEPS[:2])
+        yield net("WHILE", f"{dtype}, convolution in the body", inside, dtype=dtype, given=STEPS, transposes=2)
+    yield net("WHILE", "swapped images", swap_images, given=STEPS, transposes=4)
+    yield net("WHILE", "variable assigned in the body", count_in_body, given=STEPS)
+    yield net("WHILE", "variable assigned in the body, reset in every run", count_in_body, given=STEPS, options=RESET)
+    yield net("WHILE", "carried variable handle", variable_handle_carried, given=STEPS)
+    yield net("WHILE", "variable only in the body", variable_of_body, given=STEPS)
+    yield net("WHILE", "recurrent layer used only for its state", rnn_state_in_body, given=STEPS)
+    yield net("WHILE", "nested", nested_loops, given=STEPS[:2])
     starts = [{"n": np.float32(n)} for n in (0, 5, 20)]
-    yield net("WHILE", "a condition that is a loop", partial(loop_in_condition, 1), given=starts)
-    yield net(
-        "WHILE", "a condition that is a loop, whose condition is one", partial(loop_in_condition, 2), given=starts
-    )
-    yield net(
-        "WHILE", "a condition that is a loop and changes a variable, as the body does", count_evaluations, given=starts
-    )
+    yield net("WHILE", "loop in the condition", partial(loop_in_condition, 1), given=starts)
+    yield net("WHILE", "nested loops in conditions", partial(loop_in_condition, 2), given=starts)
+    yield net("WHILE", "variable assigned in condition and body", count_evaluations, given=starts)
 
 
 Body = Callable[[GraphBuilder, Sequence[TensorRef]], Sequence[TensorRef]]
@@ -217,8 +213,8 @@ def add_to_variable(graph: GraphBuilder, handle: TensorRef, value: TensorRef) ->
     graph.operator("ASSIGN_VARIABLE", [handle, add(graph, total, value)], [])
 
 
-@remembering
-def count_in_body(model: Memory) -> None:
+@with_variables
+def count_in_body(model: VariableNet) -> None:
     """Build a body that adds to a variable, which is read afterwards and in the next run."""
     spec = tensor(3)
     state = model.variable(spec, np.zeros(3))
@@ -260,8 +256,8 @@ def rnn_state_in_body(model: Net) -> None:
     model.output(*loop(model, [model.input(spec)], [spec], body))
 
 
-@remembering
-def variable_handle_carried(model: Memory) -> None:
+@with_variables
+def variable_handle_carried(model: VariableNet) -> None:
     """Build a loop that carries the handle of a variable, as TensorFlow writes it."""
     spec = tensor(3)
     state = model.variable(spec, np.zeros(3))
@@ -324,8 +320,8 @@ def repeat_step(model: Net, values: Sequence[Spec], step: float, depth: int, kep
     return {"cond_subgraph_index": cond.index, "body_subgraph_index": body.index}
 
 
-@remembering
-def count_evaluations(model: Memory) -> None:
+@with_variables
+def count_evaluations(model: VariableNet) -> None:
     """Count evaluations of the condition and of the body in a state, which the next run reads."""
     spec = tensor(name="n")
     state = model.variable(Spec(()), np.float32(0))

@@ -22,8 +22,8 @@ class Rows:
 
     ``trips``: time steps, by default the operand ``n``. ``first``: initial value of a second counter. ``open``: x and the array
     have a dynamic number of rows. ``exits``: the loop ends once a sum reaches a bound. ``reads``: each row is added to the
-    previous one. ``back``: the last row is written first. ``shown``: the condition also reads the array. ``flat``: a row has
-    no leading unit axis before it is reshaped. ``kept``: the whole array is changed. ``lags``: the second counter gets the
+    previous one. ``back``: the last row is written first. ``in_condition``: the condition also reads the array. ``flat``: a row has
+    no leading unit axis before it is reshaped. ``updated``: the whole array is changed. ``delayed``: the second counter gets the
     value of the first. ``parts``: the row is one of several results.
     """
 
@@ -34,10 +34,10 @@ class Rows:
     exits: bool = False
     reads: bool = False
     back: bool = False
-    shown: bool = False
+    in_condition: bool = False
     flat: bool = True
-    kept: bool = False
-    lags: bool = False
+    updated: bool = False
+    delayed: bool = False
     parts: bool = False
 
     @property
@@ -81,11 +81,11 @@ class Rows:
     def _condition(self, graph: GraphBuilder, values: list[TensorRef]) -> None:
         flag = Spec((), "bool")
         bound = values[4] if self.trips is None else number(graph, self.trips)
-        checks = [call(graph, "LESS", [values[k], bound], flag) for k in ((0,) if self.lags else (0, 1))]
+        checks = [call(graph, "LESS", [values[k], bound], flag) for k in ((0,) if self.delayed else (0, 1))]
         if self.exits:
             most = call(graph, "REDUCE_MAX", [values[2], number(graph, [0])], Spec((), self.dtype))
             checks.append(call(graph, "LESS", [most, graph.constant("most", np.array(2.5, np.float32))], flag))
-        if self.shown:
+        if self.in_condition:
             most = call(graph, "REDUCE_MAX", [values[3], number(graph, [0, 1])], Spec((), self.dtype))
             checks.append(call(graph, "LESS", [most, graph.constant("top", np.array(2.5, np.float32))], flag))
         while len(checks) > 1:
@@ -115,9 +115,9 @@ class Rows:
             place = call(graph, "SUB", [number(graph, ROWS - 1), t], Spec((), "int32"))
             following = call(graph, "ADD", [place, number(graph, 1)], Spec((), "int32"))
         whole = self._replace_row(graph, array, made, place, following)
-        if self.kept:
+        if self.updated:
             whole = call(graph, "MAXIMUM", [whole, array], self.kinds[3])
-        graph.output(after[0], t if self.lags else after[1], total, whole, n, x)
+        graph.output(after[0], t if self.delayed else after[1], total, whole, n, x)
 
     def _replace_row(
         self, graph: GraphBuilder, array: TensorRef, row: TensorRef, place: TensorRef, following: TensorRef
@@ -155,23 +155,23 @@ def input_of(graph: GraphBuilder, k: int, spec: Spec) -> TensorRef:
 STEPS = [{"n": np.array(n, np.int32)} for n in (ROWS, 2, 0, 1)]
 
 STACKED: dict[str, Rows] = {
-    "every row": Rows(trips=ROWS),
-    "the first rows": Rows(trips=2),
-    "no row": Rows(trips=0),
-    "as many rows as asked for": Rows(),
-    "as many rows as there are": Rows(open=True),
-    "a counter that begins at 1": Rows(trips=ROWS, first=1),
-    "a counter that is handed on": Rows(lags=True),
-    "until a sum is reached": Rows(exits=True),
-    "rows that had the axis before": Rows(flat=False),
-    "rows that are one of two results": Rows(parts=True),
+    "all time steps": Rows(trips=ROWS),
+    "first time steps": Rows(trips=2),
+    "no time step": Rows(trips=0),
+    "number of time steps at runtime": Rows(),
+    "dynamic length": Rows(open=True),
+    "counter that starts at 1": Rows(trips=ROWS, first=1),
+    "delayed second counter": Rows(delayed=True),
+    "exit at a bound": Rows(exits=True),
+    "no flattened rows": Rows(flat=False),
+    "row as one of two results": Rows(parts=True),
     **{f"rows of {dtype}": Rows(dtype) for dtype in ("int8", "uint8", "int32")},
 }
 CARRIED: dict[str, Rows] = {
-    "rows that are read": Rows(reads=True),
-    "the last row first": Rows(trips=ROWS, back=True),
-    "an array that the condition looks at": Rows(shown=True),
-    "an array that is changed as a whole": Rows(kept=True),
+    "rows read in the body": Rows(reads=True),
+    "reverse order": Rows(trips=ROWS, back=True),
+    "array read in the condition": Rows(in_condition=True),
+    "array updated as a whole": Rows(updated=True),
 }
 
 

@@ -59,16 +59,16 @@ def spectrograms() -> Iterator[Case]:
     yield spectrogram("a power of two", 997, 256, 128)
     yield spectrogram("windows of few samples", 101, 13, 5)
     yield spectrogram("windows of two samples", 11, 2, 3)
-    yield spectrogram("a window of no whole rows", 1009, 137, 59)
+    yield spectrogram("window length not divisible by 4", 1009, 137, 59)
     yield spectrogram("a long window", 5003, 2311, 701)
     yield spectrogram("a stride beyond the window", 997, 37, 53)
     yield spectrogram("one window", 480, 480, 160)
     yield spectrogram("fewer samples than a window", 479, 480, 160)
     yield spectrogram("three channels", 997, 202, 101, channels=3, opsets=EVERY_OPSET)
     yield spectrogram("dynamic samples", None, 97, 31, sizes=(96, 97, 499), opsets=EVERY_OPSET)
-    yield spectrogram("dynamic samples of a stride beyond the window", None, 97, 211, sizes=(97, 307, 308, 499))
+    yield spectrogram("dynamic samples with a stride beyond the window", None, 97, 211, sizes=(97, 307, 308, 499))
     yield spectrogram("dynamic samples and channels", None, 97, 31, channels=None, sizes=(211, 499))
-    yield spectrogram("options of magnitudes left out", 997, 97, 31, without=("magnitude_squared",))
+    yield spectrogram("default magnitude options", 997, 97, 31, without=("magnitude_squared",))
     yield spectrogram("fractions as options", 997, 97.9, 31.9)
     yield spectrogram("a window of one sample", 997, 1, 31, refused="fewer than 2 samples")
     yield spectrogram("no stride", 997, 97, 31, without=("stride",), refused="strides below 1")
@@ -110,7 +110,7 @@ def cepstra() -> Iterator[Case]:
     yield cepstrum(
         "more coefficients than filters", {"dct_coefficient_count": 41}, refused="LiteRT's kernel computes 1 to"
     )
-    yield cepstrum("limits that fall", {"upper_frequency_limit": 20}, refused="requires 0 <= lower < upper")
+    yield cepstrum("descending limits", {"upper_frequency_limit": 20}, refused="requires 0 <= lower < upper")
 
 
 def powers_outside_filters() -> Array:

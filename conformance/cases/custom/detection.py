@@ -43,18 +43,16 @@ def cases() -> Iterator[Case]:
         yield detection_case(f"{text}, every score", {**given, "nms_score_threshold": 0.0})
         yield detection_case(f"{text}, overlaps of 1", {**given, "nms_iou_threshold": 1.0})
         yield detection_case(f"{text}, longer encodings", given, length=6)
-        yield detection_case(f"{text}, no options that may be left out", given, without=("detections_per_class",))
+        yield detection_case(f"{text}, default options", given, without=("detections_per_class",))
         yield detection_case(
             f"{text}, an overlap of 0", {**given, "nms_iou_threshold": 0.0}, refused="the kernel requires a value in"
         )
     many = {"max_classes_per_detection": 2**29, "max_detections": 5}
-    yield detection_case("more detections than are counted", many, refused="can count in 32 bits")
+    yield detection_case("too many detections", many, refused="can count in 32 bits")
     many = {"detections_per_class": 2**32 + 1}
-    yield detection_case("more detections of a class than are counted", many, refused="can count in 32 bits")
+    yield detection_case("too many detections per class", many, refused="can count in 32 bits")
     yield detection_case("classes as complex numbers", {}, made="complex64", refused="the kernel writes float32")
-    yield detection_case(
-        "by best class, as the options say nothing", {}, without=("use_regular_nms", "detections_per_class")
-    )
+    yield detection_case("by best class, default option", {}, without=("use_regular_nms", "detections_per_class"))
     yield detection_case("by best class, three classes each", {"max_classes_per_detection": 3})
     yield detection_case(
         "by class, one of each", {"use_regular_nms": True, "detections_per_class": 1, "max_detections": 5}

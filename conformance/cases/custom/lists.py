@@ -25,20 +25,18 @@ def cases() -> Iterator[Case]:
         for operator in ("Reserve", "SetItem", "Stack"):
             yield case(
                 operator,
-                f"two of {shape}",
+                f"two elements of {shape}",
                 partial(write_list, shape=shape),
                 written_list,
                 **(every_opset if shape is DYNAMIC else {}),
             )
         for operator in ("FromTensor", "GetItem"):
-            yield case(operator, f"one of {shape}", partial(read, shape=shape), row_and_all)
+            yield case(operator, f"one element of {shape}", partial(read, shape=shape), row_and_all)
     for operator in ("Reserve", "SetItem", "Stack"):
-        yield case(
-            operator, "int32 at places known at runtime", partial(write_list, shape=STATIC, dtype="int32"), written_list
-        )
+        yield case(operator, "int32 at runtime indices", partial(write_list, shape=STATIC, dtype="int32"), written_list)
         yield case(
             operator,
-            "unknown tensors",
+            "tensors of unknown shape",
             without_contents,
             written_list,
             refused="does not store the shape and dtype of the list's elements",
@@ -52,22 +50,22 @@ def older_file_cases() -> Iterator[Case]:
         for operator in ("Reserve", "SetItem", "Stack"):
             yield case(
                 operator,
-                f"two of {shape}, an older file",
+                f"two elements of {shape}, older file",
                 without_stored_contents(partial(write_list, shape=shape)),
                 written_list,
             )
         for operator in ("FromTensor", "GetItem"):
             yield case(
                 operator,
-                f"one of {shape}, an older file",
+                f"one element of {shape}, older file",
                 without_stored_contents(partial(read, shape=shape)),
                 row_and_all,
             )
     whole: dict[str, Any] = {"shape": STATIC, "dtype": "int32"}
-    yield case("Reserve", "int32, an older file", without_stored_contents(partial(write_list, **whole)), written_list)
+    yield case("Reserve", "int32, older file", without_stored_contents(partial(write_list, **whole)), written_list)
     yield case(
         "Reserve",
-        "of unknown rank, an older file",
+        "unknown rank, older file",
         without_stored_contents(partial(write_list, shape=STATIC, reserved=-1)),
         written_list,
     )
@@ -75,13 +73,13 @@ def older_file_cases() -> Iterator[Case]:
     for operator in ("Reserve", "SetItem", "Stack"):
         yield net(
             PREFIX + operator,
-            "through loops and branches, an older file",
+            "through loops and branches, older file",
             without_stored_contents(nested_loops),
             **nested,
         )
     yield case(
         "SetItem",
-        "of two sizes, an older file",
+        "two shapes, older file",
         without_stored_contents(partial(write_list, shape=STATIC, reserved=(2, 5))),
         written_list,
         refused="does not store the shape and dtype of the list's elements",

@@ -40,16 +40,20 @@ GELU: Mapping[str, Term] = {
 NO_GELU: Mapping[str, Term] = {
     "0.6": ("MUL", "x", ("MUL", CURVE, 0.6)),
     "1.1": ("MUL", "x", ("MUL", ("ADD", ("TANH", CURVE[1][1]), 1.1), 0.5)),
-    "another slope": ("MUL", "x", ("MUL", gaussian(("MUL", ("ADD", "x", CUBIC), 0.8)), 0.5)),
-    "another cubic": (
+    "different slope": ("MUL", "x", ("MUL", gaussian(("MUL", ("ADD", "x", CUBIC), 0.8)), 0.5)),
+    "different cubic coefficient": (
         "MUL",
         "x",
         ("MUL", gaussian(("MUL", ("ADD", "x", ("MUL", ("MUL", SQUARE, "x"), 0.05)), K)), 0.5),
     ),
-    "a square": ("MUL", "x", ("MUL", gaussian(("MUL", ("ADD", "x", ("MUL", C, ("POW", "x", 2.0))), K)), 0.5)),
-    "an activation inside": ("MUL", "x", ("MUL", CURVE, 0.5, "RELU6")),
-    "an activation behind": ("MUL", "x", ("MUL", CURVE, 0.5), "RELU6"),
-    "a difference": ("MUL", "x", ("MUL", ("SUB", CURVE[1], 1.0), 0.5)),
+    "square instead of cube": (
+        "MUL",
+        "x",
+        ("MUL", gaussian(("MUL", ("ADD", "x", ("MUL", C, ("POW", "x", 2.0))), K)), 0.5),
+    ),
+    "inner activation": ("MUL", "x", ("MUL", CURVE, 0.5, "RELU6")),
+    "fused final activation": ("MUL", "x", ("MUL", CURVE, 0.5), "RELU6"),
+    "subtraction": ("MUL", "x", ("MUL", ("SUB", CURVE[1], 1.0), 0.5)),
 }
 
 RAMP = ("ADD", "x", 3.0, "RELU6")
@@ -63,34 +67,34 @@ HARD_SWISH: Mapping[str, Term] = {
     "ramp 6 x": ("MUL", "x", ("DIV", RAMP, 6.0)),
     "1/6 x ramp": ("MUL", ("MUL", 1 / 6, "x"), OPEN_RAMP),
     "x 6 ramp": ("MUL", ("DIV", "x", 6.0), RAMP),
-    "a line between 0 and 1": ("MUL", "x", ("RELU", ("MINIMUM", LINE, 1.0))),
-    "a line of quotients between 0 and 1": ("MUL", ("RELU_0_TO_1", ("ADD", 0.5, ("DIV", "x", 6.0))), "x"),
+    "clipped line": ("MUL", "x", ("RELU", ("MINIMUM", LINE, 1.0))),
+    "clipped line with division": ("MUL", ("RELU_0_TO_1", ("ADD", 0.5, ("DIV", "x", 6.0))), "x"),
 }
 NO_HARD_SWISH: Mapping[str, Term] = {
-    "a steeper ramp": ("MUL", ("MUL", "x", RAMP), 1 / 5),
-    "another offset": ("MUL", "x", ("MUL", ("ADD", "x", 2.0, "RELU6"), 1 / 6)),
-    "no bound": ("MUL", ("MUL", "x", ("ADD", "x", 3.0)), 1 / 6),
-    "another bound": ("MUL", "x", ("RELU", ("MINIMUM", LINE, 0.9))),
-    "a quotient upside down": ("MUL", "x", ("DIV", 6.0, ("ADD", "x", 3.0, "RELU6"))),
-    "an activation inside": ("MUL", ("MUL", "x", RAMP, "RELU"), 1 / 6),
-    "an activation behind": ("MUL", ("MUL", "x", RAMP), 1 / 6, "RELU"),
+    "steeper ramp": ("MUL", ("MUL", "x", RAMP), 1 / 5),
+    "different offset": ("MUL", "x", ("MUL", ("ADD", "x", 2.0, "RELU6"), 1 / 6)),
+    "unbounded ramp": ("MUL", ("MUL", "x", ("ADD", "x", 3.0)), 1 / 6),
+    "different bound": ("MUL", "x", ("RELU", ("MINIMUM", LINE, 0.9))),
+    "inverted quotient": ("MUL", "x", ("DIV", 6.0, ("ADD", "x", 3.0, "RELU6"))),
+    "inner activation": ("MUL", ("MUL", "x", RAMP, "RELU"), 1 / 6),
+    "fused final activation": ("MUL", ("MUL", "x", RAMP), 1 / 6, "RELU"),
 }
 NEGATIVE = ("NEG", ("RELU", ("NEG", "x")))
 SLOPES = {"by channel": (3,), "by row": (5, 1, 1), "by element": (5, 7, 3)}
 
 PRELU: Mapping[str, Term] = {
-    "with a slope for each channel": ("ADD", ("RELU", "x"), ("MUL", "by channel", NEGATIVE)),
-    "the other way round": ("ADD", ("MUL", NEGATIVE, "by channel"), ("RELU", "x")),
-    "with a slope for each row": ("ADD", ("RELU", "x"), ("MUL", "by row", NEGATIVE)),
-    "with a slope for each element": ("ADD", ("RELU", "x"), ("MUL", "by element", NEGATIVE)),
+    "with per-channel slopes": ("ADD", ("RELU", "x"), ("MUL", "by channel", NEGATIVE)),
+    "with swapped operands": ("ADD", ("MUL", NEGATIVE, "by channel"), ("RELU", "x")),
+    "with per-row slopes": ("ADD", ("RELU", "x"), ("MUL", "by row", NEGATIVE)),
+    "with per-element slopes": ("ADD", ("RELU", "x"), ("MUL", "by element", NEGATIVE)),
     "with one slope": ("ADD", ("RELU", "x"), ("MUL", 0.25, NEGATIVE)),
 }
 NO_PRELU: Mapping[str, Term] = {
-    "positive numbers twice": ("ADD", ("RELU", "x"), ("MUL", "by channel", ("NEG", ("RELU", "x")))),
-    "a sign missing": ("ADD", ("RELU", "x"), ("MUL", "by channel", ("RELU", ("NEG", "x")))),
-    "a bound": ("ADD", ("RELU6", "x"), ("MUL", "by channel", NEGATIVE)),
-    "an activation behind": ("ADD", ("RELU", "x"), ("MUL", "by channel", NEGATIVE), "RELU6"),
-    "a difference": ("SUB", ("RELU", "x"), ("MUL", "by channel", NEGATIVE)),
+    "positive part twice": ("ADD", ("RELU", "x"), ("MUL", "by channel", ("NEG", ("RELU", "x")))),
+    "missing sign": ("ADD", ("RELU", "x"), ("MUL", "by channel", ("RELU", ("NEG", "x")))),
+    "RELU6": ("ADD", ("RELU6", "x"), ("MUL", "by channel", NEGATIVE)),
+    "fused final activation": ("ADD", ("RELU", "x"), ("MUL", "by channel", NEGATIVE), "RELU6"),
+    "subtraction": ("SUB", ("RELU", "x"), ("MUL", "by channel", NEGATIVE)),
 }
 
 
@@ -105,16 +109,16 @@ def cases() -> Iterator[Case]:
             span = (-2.0, 7.0) if "quotient" in name else WIDE
             yield net(op, f"decomposed with {name}", term_model(term), span=span)
         if op == "PRELU":
-            yield net(op, "decomposed with slopes of more images", slopes_per_image)
+            yield net(op, "decomposed with per-image slopes", slopes_per_image)
             continue
         first = next(iter(forms.values()))
-        yield net(op, "decomposed of two tensors", two_tensors(first), span=WIDE)
-        yield net(op, "decomposed and looked into", with_intermediate_output(first), span=WIDE)
+        yield net(op, "decomposed on two tensors", two_tensors(first), span=WIDE)
+        yield net(op, "decomposed with an inner output", with_intermediate_output(first), span=WIDE)
         stored = tensor(*IMAGE, dtype="int8")
         steps = (
             {"tolerance": Tolerance(steps=2), "why": "six operators round one after the other"} if op == "GELU" else {}
         )
-        yield net(op, "decomposed in integers", term_model(first, stored, inside=True), dtype="int8", **steps)
+        yield net(op, "decomposed int8", term_model(first, stored, inside=True), dtype="int8", **steps)
 
 
 def slopes_per_image(model: Net) -> None:

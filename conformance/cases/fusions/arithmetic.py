@@ -32,7 +32,7 @@ def cases() -> Iterator[Case]:
         for name, steps in ABSORBED.items():
             yield net(
                 op,
-                f"with {name} behind",
+                f"followed by {name}",
                 layer_then_steps(op, steps),
                 transposes=None if op == "FULLY_CONNECTED" else 2,
             )
@@ -41,21 +41,19 @@ def cases() -> Iterator[Case]:
         )  # some kernels require a bias, or crash without one
         yield net(
             op,
-            "without bias, MUL behind",
+            "without bias, then MUL",
             layer_then_steps(op, [("MUL", ("C",))], biased=None),
             reference=by_litert(zero),
         )
         yield net(
             op,
-            "MUL and ADD behind at every opset",
+            "then MUL and ADD at every opset",
             layer_then_steps(op, [("MUL", ("C",)), ("ADD", ("C",))]),
             opsets=EVERY_OPSET,
         )
     for name, steps in LEFT.items():
-        yield net("CONV_2D", f"with {name} behind, left alone", layer_then_steps("CONV_2D", steps))
-    yield net(
-        "CONV_2D", "with a constant along as many rows as there are channels behind, left alone", constant_along_rows
-    )
+        yield net("CONV_2D", f"not fused with {name}", layer_then_steps("CONV_2D", steps))
+    yield net("CONV_2D", "not fused with a constant along rows equal in number to channels", constant_along_rows)
     yield from dense_cases()
     yield from quantized_cases()
     yield from second_reader_cases()
@@ -63,32 +61,32 @@ def cases() -> Iterator[Case]:
 
 ABSORBED: Mapping[str, Sequence[Step]] = {
     "MUL": [("MUL", ("C",))],
-    "MUL by a number": [("MUL", 0.7)],
-    "MUL by one number of rank 4": [("MUL", (1, 1, 1, 1))],
+    "MUL by a scalar": [("MUL", 0.7)],
+    "MUL by one element of rank 4": [("MUL", (1, 1, 1, 1))],
     "ADD": [("ADD", ("C",))],
     "ADD of rank 4": [("ADD", (1, 1, 1, "C"))],
     "SUB": [("SUB", ("C",))],
-    "constants first": [("C", "MUL", ("C",)), ("C", "ADD", 0.3)],
+    "leading constants": [("C", "MUL", ("C",)), ("C", "ADD", 0.3)],
     "MUL and ADD": [("MUL", ("C",)), ("ADD", ("C",))],
     "ADD and MUL": [("ADD", ("C",)), ("MUL", ("C",))],
     "SUB and MUL": [("SUB", 0.4), ("MUL", ("C",))],
     "MUL and MUL": [("MUL", ("C",)), ("MUL", -1.3)],
     "MUL and ADD with RELU6": [("MUL", ("C",)), ("ADD", ("C",), "RELU6")],
     "MUL with RELU": [("MUL", ("C",), "RELU")],
-    "ADD with RELU6, MUL by a sixth": [("ADD", 3.0, "RELU6"), ("MUL", 1 / 6)],
-    "ADD with RELU, MUL by positive numbers": [("ADD", ("C",), "RELU"), ("MUL", "positive")],
+    "ADD with RELU6, MUL by 1/6": [("ADD", 3.0, "RELU6"), ("MUL", 1 / 6)],
+    "ADD with RELU, MUL by positive constants": [("ADD", ("C",), "RELU"), ("MUL", "positive")],
     "ADD with TANH, which the kernel ignores, and MUL": [("ADD", ("C",), "TANH"), ("MUL", 0.5)],
 }
 LEFT: Mapping[str, Sequence[Step]] = {
     "a constant along rows": [("MUL", (5, 1, 1))],
     "a constant along columns and channels": [("ADD", (7, "C"))],
     "a constant of a higher rank": [("MUL", (1, 1, 1, 1, 1))],
-    "a constant minus it": [("C", "SUB", ("C",))],
-    "MUL after RELU that can change signs": [("ADD", ("C",), "RELU"), ("MUL", ("C",))],
+    "a constant minuend": [("C", "SUB", ("C",))],
+    "MUL by mixed signs after RELU": [("ADD", ("C",), "RELU"), ("MUL", ("C",))],
     "ADD after RELU": [("MUL", ("C",), "RELU"), ("ADD", ("C",))],
     "MUL per channel after RELU6": [("ADD", ("C",), "RELU6"), ("MUL", "positive")],
     "MUL with RELU after RELU6": [("ADD", 3.0, "RELU6"), ("MUL", 0.4, "RELU")],
-    "MUL that RELU_N1_TO_1 is before": [("ADD", ("C",), "RELU_N1_TO_1"), ("MUL", 0.5)],
+    "MUL after RELU_N1_TO_1": [("ADD", ("C",), "RELU_N1_TO_1"), ("MUL", 0.5)],
 }
 
 
@@ -159,14 +157,14 @@ def dense_cases() -> Iterator[Case]:
         )
         model.output(add_steps(model, ref, ("MUL", ("C",)), "0"))
 
-    yield net("FULLY_CONNECTED", "rank kept, MUL behind", keep_rows)
-    yield net("FULLY_CONNECTED", "a flatten in front, MUL behind", flatten_rows, transposes=1)
+    yield net("FULLY_CONNECTED", "rank kept, then MUL", keep_rows)
+    yield net("FULLY_CONNECTED", "flatten before, MUL after", flatten_rows, transposes=1)
     for activation, shape in (("RELU", "positive"), ("RELU6", 1 / 6)):
         for op in MADE:
-            yield net(op, f"{activation}, MUL behind", layer_then_steps(op, [("MUL", shape)], activation=activation))
+            yield net(op, f"{activation}, then MUL", layer_then_steps(op, [("MUL", shape)], activation=activation))
     yield net(
         "CONV_2D",
-        "RELU6, MUL per channel behind",
+        "RELU6, then per-channel MUL",
         layer_then_steps("CONV_2D", [("MUL", "positive")], activation="RELU6"),
     )
 
@@ -174,7 +172,7 @@ def dense_cases() -> Iterator[Case]:
 def quantized_cases() -> Iterator[Case]:
     """Yield quantized models, which round in between and must not be folded."""
     for dtype in ("int8", "uint8", "int16"):
-        yield net("CONV_2D", f"{dtype} with MUL and ADD behind", quantized_model(dtype), dtype=dtype)
+        yield net("CONV_2D", f"{dtype}, then MUL and ADD", quantized_model(dtype), dtype=dtype)
 
     def hybrid(model: Net) -> None:
         x, w = tensor(*IMAGE), weight((4, 3, 2, 3), "int8", 0)
@@ -182,7 +180,7 @@ def quantized_cases() -> Iterator[Case]:
         ref = model.call("CONV_2D", operands, tensor(2, 5, 7, 4), padding="SAME", stride_h=1, stride_w=1)
         model.output(add_steps(model, ref, ("MUL", ("C",)), "0"))
 
-    yield net("CONV_2D", "float32 with int8 weights, MUL behind", hybrid)
+    yield net("CONV_2D", "float32 with int8 weights, then MUL", hybrid)
 
 
 def quantized_model(dtype: str) -> Draw:
@@ -231,12 +229,12 @@ def second_reader_cases() -> Iterator[Case]:
     for name, draw in (
         ("two readers", twice),
         ("a graph output before MUL", product_is_output),
-        ("a graph output between", between),
+        ("an inner graph output", between),
         ("ADD of an input", runtime_addend),
-        ("a square", itself),
+        ("a square of the product", itself),
         ("three steps", three),
     ):
-        yield net("CONV_2D", f"with {name} behind", draw)
+        yield net("CONV_2D", f"followed by {name}", draw)
 
     def half(model: Net) -> None:
         w = model.call("DEQUANTIZE", [constant(random_array(4, 3, 2, 3, dtype="float16"))], tensor(4, 3, 2, 3))
@@ -255,8 +253,8 @@ def second_reader_cases() -> Iterator[Case]:
         ref = model.call("CONV_2D", operands, tensor(2, 5, 7, 4), padding="SAME", stride_h=1, stride_w=1)
         model.output(add_steps(model, ref, ("MUL", ("C",)), "0"))
 
-    yield net("CONV_2D", "with float16 weights, MUL behind", half)
-    yield net("CONV_2D", "with a bias that is an input, MUL behind", runtime_factor)
+    yield net("CONV_2D", "with float16 weights, then MUL", half)
+    yield net("CONV_2D", "with a runtime bias, then MUL", runtime_factor)
     endless = constant(np.array([1, np.inf, -np.inf, 0], np.float32))
     yield in_isolation(
         "MUL",

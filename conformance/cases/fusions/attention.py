@@ -18,8 +18,8 @@ def cases() -> Iterator[Case]:
                 scaled = "" if scale is None else ", scaled"
                 if transposed or scale is None:
                     yield shared_matrices_case(f"{name}{scaled}", transposed=transposed, adjoint=adjoint, scale=scale)
-    yield shared_matrices_case("of one row", rows=1, transposed=True, scale=0.5)
-    yield shared_matrices_case("of two batches", batches=(2, 3), opsets=(None, 13, 26))
+    yield shared_matrices_case("one row", rows=1, transposed=True, scale=0.5)
+    yield shared_matrices_case("two batches", batches=(2, 3), opsets=(None, 13, 26))
     yield shared_matrices_case("between transposes", heads_last=True, transposed=True, scale=0.5)
     for others in ((11, 5), (1, 55), (55, 1)):
         for scale in (None, 0.3):

@@ -20,12 +20,12 @@ def cases() -> Iterator[Case]:
     yield dense("one row by many weights, float32 by int4 with one scale", (1, 384), out=347, weights="int4")
     yield dense("one row by many weights, float32 by int2", (1, 384), out=347, **INT2)
     yield dense("two rows by many int4 weights without bias", (2, 384), out=347, biased=None, **INT4)
-    yield dense("two rows that stay apart by many int4 weights", (1, 2, 384), out=347, keep=True, **INT4)
+    yield dense("two rows of rank 3 by many int4 weights", (1, 2, 384), out=347, keep=True, **INT4)
     yield dense("one row of a flatten by many int4 weights", (1, 4, 3, 32), depth=384, out=347, **INT4)
     fused: Mapping[str, Any] = {"options": {"fused_activation_function": "RELU6"}, "span": (-0.05, 0.05)}
     yield dense("one row by many int4 weights with RELU6", (1, 384), out=347, **fused, **INT4)
     given = [{"x0": random_array(n, 384)} for n in (1, 5)]
     yield dense("a dynamic number of rows by many int4 weights", (None, 384), out=347, given=given, **INT4)
     given = [{"x0": random_array(n, m, 384)} for n, m in ((1, 5), (3, 1))]
-    name = "dynamic numbers of rows that stay apart by many int4 weights"
+    name = "dynamic number of rows of rank 3 by many int4 weights"
     yield dense(name, (None, None, 384), out=347, keep=True, given=given, **INT4)

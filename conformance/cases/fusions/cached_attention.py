@@ -26,19 +26,19 @@ def cases() -> Iterator[Case]:
     for sizes in (ROWS, COLUMNS):
         yield attention(f"of one token, {sizes.form}", sizes, 1)
         yield attention(f"of five tokens, {sizes.form}", sizes, 5)
-    yield attention("of one token, as in the file", ROWS, 1, options={}, nodes={NODE: 0})
+    yield attention("of one token, without the option", ROWS, 1, options={}, nodes={NODE: 0})
     yield attention("of one token, opset 13", ROWS, 1, opsets=(13,))
     yield attention("of one token to each head", replace(ROWS, groups=6), 1)
     yield attention("of one token to one group", replace(COLUMNS, groups=1), 1)
     yield attention("of five tokens within seven", replace(ROWS, window=7), 5)
-    yield attention("of one token, and a write that nothing reads", ROWS, 1, writes=True)
+    yield attention("of one token with a write-only cache", ROWS, 1, writes=True)
     yield from standard_cases()
     yield unsupported_attention("of heads of 12 elements", replace(ROWS, depth=12))
-    yield unsupported_attention("to later tokens", ROWS, allowed=np.ones((19, 19), bool))
+    yield unsupported_attention("without a causal mask", ROWS, allowed=np.ones((19, 19), bool))
     yield unsupported_attention(
-        "to tokens and none before the third", ROWS, allowed=np.tril(np.ones((19, 19), bool)) & (np.arange(19) != 2)
+        "with a masked early token", ROWS, allowed=np.tril(np.ones((19, 19), bool)) & (np.arange(19) != 2)
     )
-    yield unsupported_attention("to keys of another position", ROWS, shifts=True)
+    yield unsupported_attention("with values written at different positions", ROWS, shifts=True)
 
 
 def standard_cases() -> Iterator[Case]:
@@ -51,7 +51,9 @@ def standard_cases() -> Iterator[Case]:
     yield standard_attention("of five tokens within seven", replace(ROWS, window=7), 5)
     yield standard_attention("of heads of 12 elements", replace(ROWS, depth=12), 5)
     yield standard_attention("of one token, opset 19", ROWS, 1, opsets=(19,), nodes={"TensorScatter": 0, "Softmax": 1})
-    yield standard_attention("to later tokens", ROWS, 1, allowed=np.ones((19, 19), bool), nodes={"TensorScatter": 0})
+    yield standard_attention(
+        "without a causal mask", ROWS, 1, allowed=np.ones((19, 19), bool), nodes={"TensorScatter": 0}
+    )
 
 
 def standard_attention(name: str, sizes: Sizes, count: int, **case: Any) -> Case:

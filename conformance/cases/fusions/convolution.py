@@ -148,29 +148,29 @@ PADDED: dict[str, Conv] = {
 DILATED: dict[str, Conv] = {
     "batches": Conv(block=(2, 3), rows=((2, 3), (3, 5)), crops=((0, 1), (0, 2))),
     "batches and VALID": Conv(block=(2, 3), rows=((0, 1), (0, 2)), crops=((0, 1), (0, 2))),
-    "batches that make an odd image": Conv(block=(2, 2), kernel=(3, 3), rows=((1, 4), (3, 2)), crops=((1, 2), (2, 1))),
+    "batches of an odd image": Conv(block=(2, 2), kernel=(3, 3), rows=((1, 4), (3, 2)), crops=((1, 2), (2, 1))),
     "batches and SAME": Conv(
         block=(2, 3), kernel=(3, 3), padding="SAME", rows=((0, 1), (1, 1)), crops=((1, 0), (2, 2))
     ),
     "batches and dilation": Conv(block=(2, 2), dilation=(2, 1), rows=((4, 5), (1, 2)), crops=((1, 0), (0, 1))),
     "batches in a row": CAUSAL,
-    "batches in a row by other operators": replace(CAUSAL, opening="EXPAND_DIMS", closing="RESHAPE"),
+    "batches in a row by EXPAND_DIMS and RESHAPE": replace(CAUSAL, opening="EXPAND_DIMS", closing="RESHAPE"),
     "batches in a column": replace(CAUSAL, kernel=(3, 1), unit=2),
 }
 SHARED: dict[str, Conv] = {
-    "pads of two convolutions": Conv(again="CONV_2D"),
-    "pads of two rows": replace(ROW, again="CONV_2D", opening="EXPAND_DIMS"),
-    "pads that another operator reads": Conv(again="RELU"),
-    "batches of two convolutions": replace(DILATED["batches"], again="CONV_2D"),
-    "batches of two rows": replace(CAUSAL, again="CONV_2D", opening="EXPAND_DIMS"),
-    "batches that another operator reads": replace(CAUSAL, again="RELU"),
+    "pads shared by two convolutions": Conv(again="CONV_2D"),
+    "row pads shared by two convolutions": replace(ROW, again="CONV_2D", opening="EXPAND_DIMS"),
+    "pads read by another operator": Conv(again="RELU"),
+    "batches shared by two convolutions": replace(DILATED["batches"], again="CONV_2D"),
+    "row batches shared by two convolutions": replace(CAUSAL, again="CONV_2D", opening="EXPAND_DIMS"),
+    "batches read by another operator": replace(CAUSAL, again="RELU"),
 }
 ALONE: dict[str, Conv] = {
     "pads of channels": Conv(around=((0, 0), (1, 0), (0, 1), (0, 1))),
     "pads of batches": Conv(around=((1, 0), (1, 0), (0, 1), (0, 0))),
-    "PADV2 with a number": Conv(code="PADV2", number=2),
-    "PADV2 with a number of int8": Conv(code="PADV2", number=0, dtype="int8"),
-    "pads to another scale": Conv(dtype="int8", scaled=2.0),
+    "PADV2 with a nonzero value": Conv(code="PADV2", number=2),
+    "int8 PADV2 with a nonzero value": Conv(code="PADV2", number=0, dtype="int8"),
+    "pads to a different scale": Conv(dtype="int8", scaled=2.0),
     "a crop deeper than the padding": Conv(block=(2, 2), rows=((0, 1), (0, 1)), crops=((1, 0), (0, 0))),
     "batches and a stride": Conv(block=(2, 2), rows=((0, 1), (0, 1)), crops=((0, 0), (0, 0)), stride=(2, 1)),
 }
@@ -208,7 +208,7 @@ def cases() -> Iterator[Case]:
             for each in (setting, depthwise(setting)):
                 yield decomposed_case(f"{dtype}, {name}", replace(each, dtype=dtype))
     for name, setting in ALONE.items():
-        yield decomposed_case(f"{name}, left alone", setting)
+        yield decomposed_case(f"not fused, {name}", setting)
 
 
 def decomposed_case(name: str, setting: Conv, opsets: Sequence[int | None] = (None,)) -> Case:

@@ -16,19 +16,19 @@ PLAIN = Lstm()
 
 @dataclass(frozen=True)
 class Pair:
-    """Backward LSTM, and a forward LSTM unless ``alone``; both outputs are merged by an operator or kept separate.
+    """Backward LSTM, and a forward LSTM unless ``backward_only``; both outputs are merged by an operator or kept separate.
 
-    ``behind``: the backward output is reversed again; ``last``: only the last step is used.
+    ``reversed_after``: the backward output is reversed again; ``last``: only the last step is used.
     ``axes``: the axes that are reversed before and after. ``back``: other fields of the backward LSTM.
     """
 
     of: Lstm = PLAIN
     joined: str = "CONCATENATION"
-    alone: bool = False
-    behind: bool = True
+    backward_only: bool = False
+    reversed_after: bool = True
     last: bool = False
     axes: tuple[int, int] | None = None
-    looked_into: bool = False
+    inner_output: bool = False
     another: bool = False
     back: tuple[tuple[str, Any], ...] = ()
 
@@ -36,19 +36,19 @@ class Pair:
         x = model.input(self.of.x)
         other = model.input(replace(self.of.x, name="other")) if self.another else x
         ways = [self.from_the_end(model, x)]
-        if not self.alone:
+        if not self.backward_only:
             ways.insert(0, self.select_steps(model, replace(self.of, seed="ahead ").call(model, other, "ahead ")))
-        model.output(*([self.together(model, ways)] if self.joined and not self.alone else ways))
+        model.output(*([self.together(model, ways)] if self.joined and not self.backward_only else ways))
 
     def from_the_end(self, model: Net, x: TensorRef) -> TensorRef:
         time = 0 if self.of.major else 1
         first, second = self.axes or (time, time - 3)
         seen = model.call("REVERSE_V2", [x, constant([first])], self.of.x)
         y = replace(self.of, seed="back ", **dict(self.back)).call(model, seen, "back ")
-        if self.looked_into:
+        if self.inner_output:
             model.output(y)
         return self.select_steps(
-            model, model.call("REVERSE_V2", [y, constant([second])], self.of.y) if self.behind else y
+            model, model.call("REVERSE_V2", [y, constant([second])], self.of.y) if self.reversed_after else y
         )
 
     def select_steps(self, model: Net, y: TensorRef) -> TensorRef:
@@ -75,72 +75,72 @@ def cell_clip(most: float) -> tuple[tuple[str, Any], ...]:
 KERAS = Lstm(options=cell_clip(10.0))
 SMALL = Lstm(dtype="int8", weights="int8")
 
-TOGETHER: Mapping[str, Pair] = {
+FUSED: Mapping[str, Pair] = {
     "plain": Pair(),
-    "side by side as Keras has them": Pair(KERAS),
+    "concatenated by Keras": Pair(KERAS),
     "added": Pair(KERAS, joined="ADD"),
     "multiplied": Pair(KERAS, joined="MUL"),
-    "apart": Pair(KERAS, joined=""),
+    "separate outputs": Pair(KERAS, joined=""),
     "time first": Pair(Lstm(major=True)),
     "without input gates": Pair(Lstm(coupled=True)),
     "with peepholes": Pair(Lstm(peephole=True)),
-    "with peepholes and no input gates": Pair(Lstm(peephole=True, coupled=True)),
-    "whose cells are bounded": Pair(Lstm(options=cell_clip(0.31))),
-    "of one sequence": Pair(replace(KERAS, batch=1)),
-    "of one step": Pair(Lstm(time=1)),
+    "with peepholes, without input gates": Pair(Lstm(peephole=True, coupled=True)),
+    "with clipped cells": Pair(Lstm(options=cell_clip(0.31))),
+    "batch size 1": Pair(replace(KERAS, batch=1)),
+    "one time step": Pair(Lstm(time=1)),
     "with RELU": Pair(Lstm(options=(("fused_activation_function", "RELU"),))),
     "on float16 constants": Pair(replace(KERAS, halved=True)),
     "on float16 constants and states": Pair(replace(KERAS, halved=True, begun="float16")),
     "on int8": Pair(replace(KERAS, weights="int8")),
 }
-"""Pairs of layers that become one operator of two directions, with no reversal left."""
+"""Pairs of layers fused to one bidirectional operator without reversals."""
 
-TURNED: Mapping[str, Pair] = {
-    "of the last step": Pair(KERAS, behind=False, last=True),
-    "whose end is not reversed again": Pair(behind=False),
-    "of batches reversed behind": Pair(axes=(1, 0)),
-    "looked into": Pair(looked_into=True),
+REVERSED: Mapping[str, Pair] = {
+    "last output": Pair(KERAS, reversed_after=False, last=True),
+    "without the final reversal": Pair(reversed_after=False),
+    "final reversal of batches": Pair(axes=(1, 0)),
+    "inner output": Pair(inner_output=True),
 }
-"""Pairs of layers that become one operator of two directions, whose backward results are reversed after it."""
+"""Pairs of layers fused to one bidirectional operator with a reversal of the backward results."""
 
-APART: Mapping[str, Pair] = {
-    "of different bounds": Pair(KERAS, back=(("options", cell_clip(9.0)),)),
-    "of different activations": Pair(Lstm(), back=(("options", (("fused_activation_function", "RELU6"),)),)),
-    "of different inputs": Pair(another=True),
-    "one with an input gate": Pair(back=(("coupled", True),)),
-    "that project": Pair(Lstm(outputs=13)),
-    "that normalize": Pair(Lstm(norm=True)),
-    "of batches reversed": Pair(axes=(0, 0)),
-    "of inputs reversed": Pair(axes=(2, 1)),
+SEPARATE: Mapping[str, Pair] = {
+    "different clipping": Pair(KERAS, back=(("options", cell_clip(9.0)),)),
+    "different activations": Pair(Lstm(), back=(("options", (("fused_activation_function", "RELU6"),)),)),
+    "different inputs": Pair(another=True),
+    "input gate in one direction": Pair(back=(("coupled", True),)),
+    "projection": Pair(Lstm(outputs=13)),
+    "layer normalization": Pair(Lstm(norm=True)),
+    "reversed batches": Pair(axes=(0, 0)),
+    "reversed features": Pair(axes=(2, 1)),
 }
-"""Pairs of layers that stay two operators."""
+"""Pairs of layers that are not fused."""
 
-ALONE: Mapping[str, Pair] = {
-    "float32": Pair(alone=True),
-    "float32, cells bounded at 10": Pair(KERAS, alone=True),
-    "float32 whose cells are bounded": Pair(Lstm(options=cell_clip(0.31)), alone=True),
-    "int8": Pair(SMALL, alone=True),
-    "int8, time first": Pair(replace(SMALL, major=True), alone=True),
-    "int8 with peepholes": Pair(replace(SMALL, peephole=True), alone=True),
-    "int8 whose output reads its state otherwise": Pair(replace(SMALL, read=(0.0093, 11)), alone=True),
+BACKWARD: Mapping[str, Pair] = {
+    "float32": Pair(backward_only=True),
+    "float32, cells clipped at 10": Pair(KERAS, backward_only=True),
+    "float32 with clipped cells": Pair(Lstm(options=cell_clip(0.31)), backward_only=True),
+    "int8": Pair(SMALL, backward_only=True),
+    "int8, time first": Pair(replace(SMALL, major=True), backward_only=True),
+    "int8 with peepholes": Pair(replace(SMALL, peephole=True), backward_only=True),
+    "int8 with different output and state quantization": Pair(replace(SMALL, read=(0.0093, 11)), backward_only=True),
 }
 
 
 def cases() -> Iterator[Case]:
-    for name, pair in TOGETHER.items():
-        opsets: dict[str, Any] = {"opsets": EVERY_OPSET} if name == "side by side as Keras has them" else {}
-        yield net(SEQUENCE, f"both ways, {name}", pair.draw, **opsets)
-    for name, pair in {**TURNED, **APART}.items():
-        yield net(SEQUENCE, f"both ways, {name}", pair.draw)
-    for name, pair in ALONE.items():
+    for name, pair in FUSED.items():
+        opsets: dict[str, Any] = {"opsets": EVERY_OPSET} if name == "concatenated by Keras" else {}
+        yield net(SEQUENCE, f"bidirectional, {name}", pair.draw, **opsets)
+    for name, pair in {**REVERSED, **SEPARATE}.items():
+        yield net(SEQUENCE, f"bidirectional, {name}", pair.draw)
+    for name, pair in BACKWARD.items():
         yield net(SEQUENCE, f"backwards, {name}", pair.draw, dtype=pair.of.dtype)
     for options in (None, {"state": "reset"}):
         more: dict[str, Any] = {"options": options} if options else {"runs": 50}
         yield net(
-            SEQUENCE, f"both ways, {'every run anew' if options else 'over fifty runs'}", Pair(KERAS).draw, **more
+            SEQUENCE, f"bidirectional, {'reset in every run' if options else '50 runs'}", Pair(KERAS).draw, **more
         )
-    yield net(SEQUENCE, "both ways, int8", Pair(SMALL).draw, dtype="int8")
-    yield net(SEQUENCE, "both ways between convolutions", between, transposes=4)
+    yield net(SEQUENCE, "bidirectional, int8", Pair(SMALL).draw, dtype="int8")
+    yield net(SEQUENCE, "bidirectional between convolutions", between, transposes=4)
 
 
 def between(model: Net) -> None:

@@ -48,9 +48,9 @@ def patches() -> Iterator[Case]:
     yield conv("patches of three images", **{**PATCHES, "shape": (3, 11, 13, 31)})
     yield conv("patches with int4 weights of one scale", **{**PATCHES, "weights": "int4", "per_axis": False})
     few = {**HYBRID, "out": 131, "kernel": (3, 5)}
-    yield conv("patches that reach beyond an image of one pixel", **{**few, "shape": (1, 1, 1, 127)})
-    yield conv("patches that reach beyond an image of one row", **{**few, "shape": (1, 1, 7, 127)})
-    yield conv("patches of which some reach beyond it", **{**few, "shape": (1, 3, 2, 127)}, dilation=(2, 1))
+    yield conv("patches larger than an image of one pixel", **{**few, "shape": (1, 1, 1, 127)})
+    yield conv("patches larger than an image of one row", **{**few, "shape": (1, 1, 7, 127)})
+    yield conv("patches partly outside the image", **{**few, "shape": (1, 3, 2, 127)}, dilation=(2, 1))
     yield conv("patches that step over a row", **{**few, "shape": (1, 2, 5, 127)}, stride=(3, 2))
 
 
@@ -63,6 +63,6 @@ def rows() -> Iterator[Case]:
         fused: Mapping[str, Any] = {"options": {"fused_activation_function": activation}, "span": (-0.05, 0.05)}
         yield dense(f"one row of many weights with {activation}", (1, 1031), out=1033, **fused, **weight_only)
     yield dense("many rows after a flatten", (37, 7, 11, 5), depth=385, out=263, **weight_only)
-    yield dense("many rows that stay apart", (5, 7, 257), out=263, keep=True, **weight_only)
+    yield dense("many rows of rank 3", (5, 7, 257), out=263, keep=True, **weight_only)
     given = [{"x0": random_array(n, m, 257)} for n, m in ((1, 5), (3, 2))]
-    yield dense("dynamic sizes that stay apart", (None, None, 257), out=4099, keep=True, given=given, **weight_only)
+    yield dense("dynamic rows of rank 3", (None, None, 257), out=4099, keep=True, given=given, **weight_only)

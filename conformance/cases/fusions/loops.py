@@ -287,38 +287,38 @@ class Step:
 
 LAYERS: dict[str, Layer] = {
     **{f"{kind}, every output": Layer(kind) for kind in KINDS},
-    **{f"{kind}, the last output": Layer(kind, every=False) for kind in KINDS},
-    **{f"{kind}, three at once that begin somewhere": Layer(kind, batch=3, starts=True) for kind in KINDS},
-    **{f"{kind}, weights of float16": Layer(kind, weights="float16") for kind in KINDS},
-    **{f"{kind} of RELU": Layer(kind, activation="RELU", squashed="RELU") for kind in KINDS},
-    **{f"{kind} of fused RELU": Layer(kind, activation="RELU", fused=True) for kind in KINDS[1:]},
-    **{f"{kind} whose gates are cut by size": Layer(kind, sized=True) for kind in KINDS[:2]},
-    "RNN of LOGISTIC": Layer("RNN", activation="LOGISTIC"),
-    "LSTM whose update and cells differ": Layer(activation="LOGISTIC"),
-    **{f"{kind} in two stages": Layer(kind, stages=2) for kind in KINDS},
-    **{f"{kind} of any length": Layer(kind, open=True) for kind in KINDS},
-    **{f"{kind} of any length, the last output": Layer(kind, every=False, open=True) for kind in KINDS},
-    **{f"{kind} of any length that begins somewhere": Layer(kind, starts=True, open=True) for kind in KINDS},
+    **{f"{kind}, last output": Layer(kind, every=False) for kind in KINDS},
+    **{f"{kind}, batch of 3 with initial states": Layer(kind, batch=3, starts=True) for kind in KINDS},
+    **{f"{kind}, float16 weights": Layer(kind, weights="float16") for kind in KINDS},
+    **{f"{kind} with RELU": Layer(kind, activation="RELU", squashed="RELU") for kind in KINDS},
+    **{f"{kind} with fused RELU": Layer(kind, activation="RELU", fused=True) for kind in KINDS[1:]},
+    **{f"{kind} with gates split by SPLIT_V": Layer(kind, sized=True) for kind in KINDS[:2]},
+    "RNN with LOGISTIC": Layer("RNN", activation="LOGISTIC"),
+    "LSTM with different activations": Layer(activation="LOGISTIC"),
+    **{f"{kind} of two layers": Layer(kind, stages=2) for kind in KINDS},
+    **{f"{kind} of dynamic length": Layer(kind, open=True) for kind in KINDS},
+    **{f"{kind} of dynamic length, last output": Layer(kind, every=False, open=True) for kind in KINDS},
+    **{f"{kind} of dynamic length with initial states": Layer(kind, starts=True, open=True) for kind in KINDS},
 }
-ALIKE: dict[str, Layer] = {
+SIMILAR: dict[str, Layer] = {
     "fewer steps than the sequence has": Layer(bound=TIME - 2),
     "every other time step": Layer("GRU", every=False, step=2),
-    "a counter that begins at 1": Layer("RNN", first=1),
-    "an update by another function": Layer("LSTM", activation="SIN"),
-    "a fused TANH, which the kernel ignores": Layer("RNN", activation="TANH", fused=True),
-    "products that are fused with TANH": Layer("RNN", weights="int8", wrong="products"),
-    "a GRU's update by another function": Layer("GRU", activation="SIN"),
-    "shares that are no parts of one": Layer("GRU", one=1.5),
-    "cells that forget the output": Layer("LSTM", wrong="cells"),
-    "as many steps as another axis has": Layer("RNN", open=True, every=False, wrong="axis"),
+    "counter that starts at 1": Layer("RNN", first=1),
+    "unsupported update function": Layer("LSTM", activation="SIN"),
+    "fused TANH, which the kernel ignores": Layer("RNN", activation="TANH", fused=True),
+    "products with fused TANH": Layer("RNN", weights="int8", wrong="products"),
+    "unsupported GRU update function": Layer("GRU", activation="SIN"),
+    "GRU weights that do not sum to 1": Layer("GRU", one=1.5),
+    "cell state without the output gate": Layer("LSTM", wrong="cells"),
+    "time steps from a different axis": Layer("RNN", open=True, every=False, wrong="axis"),
 }
 
 
 def cases() -> Iterator[Case]:
     for name, layer in LAYERS.items():
         opsets = EVERY_OPSET if name.endswith("every output") else (None,)
-        yield net("WHILE", f"a recurrent layer: {name}", layer.draw, opsets=opsets, sizes=sizes(layer))
-    for name, layer in ALIKE.items():
+        yield net("WHILE", f"recurrent layer: {name}", layer.draw, opsets=opsets, sizes=sizes(layer))
+    for name, layer in SIMILAR.items():
         yield net("WHILE", f"no recurrent layer: {name}", replace(layer, starts=True).draw, sizes=(2, 7))
 
 

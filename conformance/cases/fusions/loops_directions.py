@@ -18,16 +18,16 @@ EVERY, LAST = 1, 2  # results of a loop after its counter: the array, the first 
 class Pair:
     """Loop over a sequence and one over its reverse, with merged outputs. ``back``: fields in which the second loop differs.
 
-    ``behind``: all outputs of the second loop are reversed again; ``axes``: the axes that are reversed before and after.
-    ``kept``: the first state of both loops is also an output. ``looked_into``: the reversed sequence is also an output.
+    ``reversed_after``: all outputs of the second loop are reversed again; ``axes``: the axes that are reversed before and after.
+    ``kept``: the first state of both loops is also an output. ``inner_output``: the reversed sequence is also an output.
     """
 
     of: Layer = LSTM
     back: Layer | None = None
-    behind: bool = True
+    reversed_after: bool = True
     axes: tuple[int, int] = (0, 1)
     kept: bool = False
-    looked_into: bool = False
+    inner_output: bool = False
     perm: tuple[int, ...] = (1, 0, 2)
 
     def draw(self, model: Net) -> None:
@@ -36,11 +36,11 @@ class Pair:
         reverse = model.call("REVERSE_V2", [x, constant([self.axes[0]])], replace(sequence, name=""))
         back = replace(self.back or of, seed="back ").loop(model, reverse)
         second = self.batch_first(model, back[EVERY]) if of.every else back[EVERY]
-        if self.behind:
+        if self.reversed_after:
             second = model.call("REVERSE_V2", [second, constant([self.axes[1]])], replace(model.spec(second), name=""))
         ahead = replace(of, seed="ahead ").loop(model, x)
         first = self.batch_first(model, ahead[EVERY]) if of.every else ahead[EVERY]
-        kept = [*([ahead[LAST], back[LAST]] if self.kept else []), *([reverse] if self.looked_into else [])]
+        kept = [*([ahead[LAST], back[LAST]] if self.kept else []), *([reverse] if self.inner_output else [])]
         model.graph.output(first, second, *kept)
 
     def batch_first(self, model: Net, y: TensorRef) -> TensorRef:
@@ -51,39 +51,42 @@ class Pair:
         return model.call("TRANSPOSE", [y, constant([*self.perm])], tensor(*(sizes[axis] for axis in self.perm)))
 
 
-TOGETHER: dict[str, Pair] = {
+FUSED: dict[str, Pair] = {
     **{f"{kind}, every output": Pair(Layer(kind)) for kind in KINDS},
-    **{f"{kind}, the last output": Pair(Layer(kind, every=False), behind=False) for kind in KINDS},
-    **{f"{kind}, not reversed again": Pair(Layer(kind, batch=3), behind=False, kept=True) for kind in KINDS},
-    **{f"{kind}, three at once that begin somewhere": Pair(Layer(kind, batch=3, starts=True)) for kind in KINDS},
-    **{f"{kind} of any length": Pair(Layer(kind, open=True)) for kind in KINDS},
+    **{f"{kind}, last output": Pair(Layer(kind, every=False), reversed_after=False) for kind in KINDS},
     **{
-        f"{kind} of any length, the last output": Pair(Layer(kind, every=False, open=True), behind=False)
+        f"{kind}, without the final reversal": Pair(Layer(kind, batch=3), reversed_after=False, kept=True)
         for kind in KINDS
     },
-    "LSTM, weights of float16": Pair(Layer(weights="float16")),
-    "RNN of RELU": Pair(Layer("RNN", activation="RELU")),
-    "LSTM whose states are used": Pair(kept=True),
-    "LSTM, looked into": Pair(looked_into=True),
+    **{f"{kind}, batch of 3 with initial states": Pair(Layer(kind, batch=3, starts=True)) for kind in KINDS},
+    **{f"{kind} of dynamic length": Pair(Layer(kind, open=True)) for kind in KINDS},
+    **{
+        f"{kind} of dynamic length, last output": Pair(Layer(kind, every=False, open=True), reversed_after=False)
+        for kind in KINDS
+    },
+    "LSTM, float16 weights": Pair(Layer(weights="float16")),
+    "RNN with RELU": Pair(Layer("RNN", activation="RELU")),
+    "LSTM with final states": Pair(kept=True),
+    "LSTM with an inner output": Pair(inner_output=True),
 }
-"""Pairs of loops that become one node."""
+"""Pairs of loops fused to one bidirectional node."""
 
-APART: dict[str, Pair] = {
+SEPARATE: dict[str, Pair] = {
     "of different kinds": Pair(Layer("GRU"), back=Layer("RNN")),
     "of different activations": Pair(Layer("RNN"), back=Layer("RNN", activation="RELU")),
-    "of weights of different dtypes": Pair(back=Layer(weights="float16")),
-    "of batches reversed": Pair(Layer(batch=3), axes=(1, 1)),
-    "of batches reversed behind": Pair(Layer(batch=3), axes=(0, 0)),
-    "of another order behind": Pair(Layer(batch=3), perm=(2, 1, 0)),
-    "of two stages": Pair(Layer("RNN", stages=2)),
+    "of different weight dtypes": Pair(back=Layer(weights="float16")),
+    "with reversed batches": Pair(Layer(batch=3), axes=(1, 1)),
+    "with a final reversal of batches": Pair(Layer(batch=3), axes=(0, 0)),
+    "with a different final permutation": Pair(Layer(batch=3), perm=(2, 1, 0)),
+    "of two layers": Pair(Layer("RNN", stages=2)),
 }
-"""Pairs of loops that stay two nodes."""
+"""Pairs of loops that become separate nodes."""
 
 
 def cases() -> Iterator[Case]:
-    for name, pair in TOGETHER.items():
-        opsets = EVERY_OPSET if name == "GRU of any length" else (None,)
+    for name, pair in FUSED.items():
+        opsets = EVERY_OPSET if name == "GRU of dynamic length" else (None,)
         lengths = () if not pair.of.open else (2, 7) if pair.of.every else (0, 2, 7)
-        yield net("WHILE", f"a recurrent layer both ways: {name}", pair.draw, opsets=opsets, sizes=lengths or (2, 7))
-    for name, pair in APART.items():
-        yield net("WHILE", f"two recurrent layers {name}", pair.draw, sizes=(2, 7))
+        yield net("WHILE", f"bidirectional layer: {name}", pair.draw, opsets=opsets, sizes=lengths or (2, 7))
+    for name, pair in SEPARATE.items():
+        yield net("WHILE", f"separate layers {name}", pair.draw, sizes=(2, 7))

@@ -64,25 +64,22 @@ class Masked:
 
 MASKED: dict[str, Masked] = {
     **{f"{kind}, every output": Masked(Layer(kind)) for kind in KINDS},
-    **{
-        f"{kind}, the last output, that begins somewhere": Masked(Layer(kind, every=False, starts=True))
-        for kind in KINDS
-    },
-    "LSTM that begins somewhere": Masked(Layer(starts=True)),
-    "GRU of which every step counts": Masked(Layer("GRU"), above=-1e9),
-    "GRU of which no step counts": Masked(Layer("GRU", starts=True), above=1e9),
-    "LSTM of which no step counts": Masked(Layer(every=False, starts=True), above=1e9),
+    **{f"{kind}, last output, with initial states": Masked(Layer(kind, every=False, starts=True)) for kind in KINDS},
+    "LSTM with initial states": Masked(Layer(starts=True)),
+    "GRU without masked steps": Masked(Layer("GRU"), above=-1e9),
+    "GRU with all steps masked": Masked(Layer("GRU", starts=True), above=1e9),
+    "LSTM with all steps masked": Masked(Layer(every=False, starts=True), above=1e9),
 }
-ALIKE: dict[str, Masked] = {
-    "three at once": Masked(Layer(batch=3)),
-    "cells that see every step": Masked(Layer(wrong="twice")),
-    "what is shown is the state": Masked(Layer("RNN", wrong="other", starts=True)),
+SIMILAR: dict[str, Masked] = {
+    "batch of 3": Masked(Layer(batch=3)),
+    "unmasked cell states": Masked(Layer(wrong="twice")),
+    "output equal to the state": Masked(Layer("RNN", wrong="other", starts=True)),
 }
 
 
 def cases() -> Iterator[Case]:
     for name, layer in MASKED.items():
         opsets = EVERY_OPSET if name == "LSTM, every output" else (None,)
-        yield net("WHILE", f"a recurrent layer under a mask: {name}", layer.draw, opsets=opsets, sizes=(2, 7))
-    for name, layer in ALIKE.items():
-        yield net("WHILE", f"no recurrent layer under a mask: {name}", layer.draw, sizes=(2, 7))
+        yield net("WHILE", f"masked recurrent layer: {name}", layer.draw, opsets=opsets, sizes=(2, 7))
+    for name, layer in SIMILAR.items():
+        yield net("WHILE", f"no masked recurrent layer: {name}", layer.draw, sizes=(2, 7))

@@ -28,14 +28,14 @@ def cases() -> Iterator[Case]:
     for scaled, shifted in ((True, True), (False, False), (True, False), (False, True)):
         name = f"{'scaled' if scaled else 'plain'}{', shifted' if shifted else ''}"
         yield litert_torch_case(name, (2, 5, 7), (2,), scaled=scaled, shifted=shifted)
-    yield litert_torch_case("over axes of size 1 too", (1, 5, 7), (0, 2))
+    yield litert_torch_case("with additional axes of size 1", (1, 5, 7), (0, 2))
     yield litert_torch_case("of rows", (5, 7), (-1,))
-    yield litert_torch_case("of dynamic size", (None, 5, 7), (2,))
+    yield litert_torch_case("of dynamic shape", (None, 5, 7), (2,))
     for name, scaled, shifted in (("a scale", True, False), ("an offset", False, True), ("both", True, True)):
-        more = f"{name} of more axes"
+        more = f"{name} of higher rank"
         yield litert_torch_case(more, (1, 5, 7), (0, 2), scaled=scaled, shifted=shifted, leading=(1, 1, 1))
     yield litert_torch_case("over the middle axis", (2, 5, 1), (1, 2), whole=False)
-    yield litert_torch_case("from another number than 0", (2, 5, 7), (2,), start=0.25, whole=False)
+    yield litert_torch_case("with a nonzero start value", (2, 5, 7), (2,), start=0.25, whole=False)
     yield unfused_case("over other axes", partial(keras, axes=(1, 2)))
     yield unfused_case("over all but the first axis", partial(keras, axes=(1, 2, 3)))
     yield unfused_case("with an activation", partial(keras, activation="RELU"))
@@ -49,7 +49,7 @@ def cases() -> Iterator[Case]:
         yield rms_case(f"with a scale of {name}", shape=IMAGE, over=3, scale=scale, whole=False, opsets=(None,))
     yield litert_torch_case("with a scale of 5x7", (2, 5, 7), (2,), scaled=True, leading=(5,), whole=False)
     yield litert_torch_case("with an offset of 5x7", (2, 5, 7), (2,), shifted=True, leading=(5,), whole=False)
-    yield unfused_case("with the mean looked into", partial(keras, look=True))
+    yield unfused_case("with the mean as an output", partial(keras, look=True))
     yield from squares_case()
 
 
@@ -197,13 +197,13 @@ def squares_case() -> Iterator[Case]:
     yield rms_case("without a scale", scale=())
     yield rms_case("with a scale of higher rank", scale=(1, 1, 3))
     for back in ("spread", "inverse"):
-        yield rms_case(f"with a {back} put back as a column", back=back)
-    yield rms_case("of open rows", shape=(None, 7, 3), opsets=(None,))
+        yield rms_case(f"with a {back} reshaped to a column", back=back)
+    yield rms_case("of dynamic batch", shape=(None, 7, 3), opsets=(None,))
     yield rms_case("with a large epsilon", epsilon=2.0, opsets=(None,))
     yield rms_case("of a power of 3", square="POW", power=3.0, epsilon=20.0, whole=False, opsets=(None,))
-    yield rms_case("over another axis", over=1, shape=(5, 3, 3), whole=False, opsets=(None,))
+    yield rms_case("over a different axis", over=1, shape=(5, 3, 3), whole=False, opsets=(None,))
     yield rms_case("with a scale per row", shape=(5, 3, 3), scale=(3, 1), whole=False, opsets=(None,))
-    yield rms_case("of another square", other=True, whole=False, opsets=(None,))
+    yield rms_case("with the square of another tensor", other=True, whole=False, opsets=(None,))
 
 
 def rms_case(

@@ -49,7 +49,7 @@ ALIKE: dict[str, Draw] = {
     "channels repeated": product_chain(
         "float32", [(2, 5, 1, 7, 3), (2, 10, 7, 3, 1), (2, 10, 7, 6)], [(1, 1, 2, 1, 1), (1, 1, 1, 1, 2)]
     ),
-    "rows and columns exchanged": product_chain(
+    "rows and columns swapped": product_chain(
         "float32", [(2, 7, 1, 5, 3), (2, 14, 5, 1, 3), (2, 14, 10, 3)], [(1, 1, 2, 1, 1), (1, 1, 1, 2, 1)]
     ),
 }

@@ -24,13 +24,13 @@ def cases() -> Iterator[Case]:
     yield rotary_case("of one row, angles of higher rank", (2, 3, 1, 14), angles=(1, 1, 7))
     yield rotary_case("of one pair", (2, 3, 5, 2))
     yield rotary_case("by angles of higher rank", angles=(1, 1, 5, 7))
-    yield rotary_case("of an open batch", (None, 3, 5, 14))
-    yield rotary_case("with rests of any length", rest=-1)
+    yield rotary_case("of dynamic batch", (None, 3, 5, 14))
+    yield rotary_case("with an inferred split size", rest=-1)
     yield similar_cases("by angles for all rows", angles=(7,))
     yield similar_cases("by angles of each head", (2, 5, 1, 14), angles=(5, 1, 7))
     yield similar_cases("by one angle a row", angles=(5, 1))
-    yield similar_cases("of halves exchanged", starts=(7, 0))
-    yield similar_cases("of a part", (2, 3, 5, 17))
+    yield similar_cases("of swapped halves", starts=(7, 0))
+    yield similar_cases("of part of the channels", (2, 3, 5, 17))
     yield similar_cases("of three axes", (3, 5, 14))
     yield similar_cases("backwards", joined=(1, 0))
     yield from table_cases()
@@ -45,11 +45,11 @@ def table_cases() -> Iterator[Case]:
     yield table_case("of positions before heads", (1, 5, 3, 14), table=(1, 5, 1, 14))
     yield table_case("of heads, negated by NEG", negation="NEG")
     yield table_case("by angles of each head", table=(1, 3, 1, 14))
-    yield table_case("that is none, of a batch", (2, 3, 5, 14), nodes={NODE: 0})
-    yield table_case("that is none, by other angles in the second half", repeats=False, nodes={NODE: 0})
-    yield table_case("that is none, of halves exchanged", starts=(7, 0), nodes={NODE: 0})
-    yield table_case("that is none, by a half times -2", negation=-2.0, nodes={NODE: 0})
-    yield table_case("that is none, by angles of heads and positions", table=(1, 3, 5, 14), nodes={NODE: 0})
+    yield table_case("not fused, of a batch", (2, 3, 5, 14), nodes={NODE: 0})
+    yield table_case("not fused, by different angles in the second half", repeats=False, nodes={NODE: 0})
+    yield table_case("not fused, of swapped halves", starts=(7, 0), nodes={NODE: 0})
+    yield table_case("not fused, by a half times -2", negation=-2.0, nodes={NODE: 0})
+    yield table_case("not fused, by angles of heads and positions", table=(1, 3, 5, 14), nodes={NODE: 0})
 
 
 def table_case(
@@ -133,4 +133,4 @@ def rotary_case(
 
 def similar_cases(name: str, *shape: Any, **case: Any) -> Case:
     """Yield patterns that resemble a rotation of a matrix's rows, but are none."""
-    return rotary_case(f"that is none, {name}", *shape, nodes={NODE: 0}, **case)
+    return rotary_case(f"not fused, {name}", *shape, nodes={NODE: 0}, **case)

@@ -68,7 +68,7 @@ def image_cases() -> Iterator[Case]:
     yield compared_with_litert(conv("one image rounded", **one), "CONV_2D_ROUNDED", one["shape"])
     opened = {**hybrid, "shape": (None, 5, 7, 11)}
     yield compared_with_litert(
-        conv("images rounded whose number is open", **opened), "CONV_2D_ROUNDED", shape, (1, 5, 7, 11)
+        conv("dynamic number of rounded images", **opened), "CONV_2D_ROUNDED", shape, (1, 5, 7, 11)
     )
     deep = {**hybrid, "op": "DEPTHWISE_CONV_2D", "out": 22}
     yield compared_with_litert(
@@ -94,7 +94,7 @@ def pixel_cases() -> Iterator[Case]:
     hybrid: Mapping[str, Any] = {"kernel": (1, 1), "out": 13, "weights": "int8", "per_axis": True}
     for text, shape in {"pixels": (3, 5, 7, 11), "pixels of one image": (1, 5, 7, 11)}.items():
         yield compared_with_litert(conv(f"{text} rounded one by one", shape=shape, **hybrid), "CONV_2D_ROUNDED", shape)
-    opened = conv("pixels rounded one by one, images open", shape=(None, 5, 7, 11), **hybrid)
+    opened = conv("pixels rounded one by one, dynamic number of images", shape=(None, 5, 7, 11), **hybrid)
     yield compared_with_litert(opened, "CONV_2D_ROUNDED", (3, 5, 7, 11), (1, 5, 7, 11))
     yield from nonnegative_pixels()
 
@@ -161,15 +161,15 @@ def row_cases() -> Iterator[Case]:
         yield compared_with_litert(dense(f"rows rounded one by one, for {text}", (3, 44), **hybrid), fused, (3, 44))
         yield compared_with_litert(dense(f"one row rounded, for {text}", (1, 44), **hybrid), fused, (1, 44))
     int8: Mapping[str, Any] = {"out": 13, "weights": "int8", "per_axis": True}
-    yield compared_with_litert(dense("rows rounded that stay apart", (3, 5, 11), keep=True, **int8), fused, (3, 5, 11))
+    yield compared_with_litert(dense("rounded rows of rank 3", (3, 5, 11), keep=True, **int8), fused, (3, 5, 11))
     yield compared_with_litert(dense("rows rounded, of a flatten", (3, 5, 11), depth=55, **int8), fused, (3, 5, 11))
-    yield compared_with_litert(dense("rows rounded whose number is open", (None, 11), **int8), fused, (3, 11), (1, 11))
-    many = dense("rows rounded of which two numbers are open", (None, None, 11), keep=True, **int8)
+    yield compared_with_litert(dense("dynamic number of rounded rows", (None, 11), **int8), fused, (3, 11), (1, 11))
+    many = dense("rounded rows with two dynamic dimensions", (None, None, 11), keep=True, **int8)
     yield compared_with_litert(many, fused, (3, 5, 11), (1, 2, 11))
     for text, shape, outputs, size in (
         ("blocks of 32", (3, 96), 7, 32),
         ("blocks of 96", (3, 480), 7, 96),
-        ("blocks of 64, rows that stay apart", (3, 5, 320), 11, 64),
+        ("blocks of 64, rows of rank 3", (3, 5, 320), 11, 64),
     ):
         case = in_blocks(f"rows rounded one by one, for {text}", shape, outputs, size, keep=len(shape) > 2)
         yield compared_with_litert(case, fused, shape)

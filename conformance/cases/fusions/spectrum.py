@@ -15,7 +15,7 @@ def cases() -> Iterator[Case]:
     for name, points, sizes in (
         ("one product", 16, (2, 5)),
         ("two products", 1024, (2, 5)),
-        ("dynamic sizes", 1024, (None, None)),
+        ("dynamic shape", 1024, (None, None)),
     ):
         for op in ("CAST", "REAL", "IMAG"):
             for squeezes in (False, True):

@@ -196,34 +196,34 @@ class Steps(loops.Step):
 BACK = tuple(reversed(range(STEPS)))
 LAYERS: dict[str, Layer] = {
     **{f"{kind}, every output": Layer(kind) for kind in GATES},
-    **{f"{kind}, the last output": Layer(kind, joined="", cells=kind == "LSTM") for kind in GATES},
-    **{f"{kind} of three that begins somewhere": Layer(kind, batch=3, starts=True, cells=kind == "LSTM") for kind in GATES},
-    **{f"{kind} from the end": Layer(kind, batch=3, order=BACK, turned=True) for kind in GATES},
-    **{f"{kind} from the end, the last output": Layer(kind, order=BACK, joined="") for kind in GATES},
-    **{f"{kind} by batch": Layer(kind, batch=3, by_batch=True) for kind in GATES},
-    **{f"{kind} in two stages": Layer(kind, stages=2) for kind in GATES},
+    **{f"{kind}, last output": Layer(kind, joined="", cells=kind == "LSTM") for kind in GATES},
+    **{f"{kind}, batch of 3 with initial states": Layer(kind, batch=3, starts=True, cells=kind == "LSTM") for kind in GATES},
+    **{f"{kind} backwards": Layer(kind, batch=3, order=BACK, turned=True) for kind in GATES},
+    **{f"{kind} backwards, last output": Layer(kind, order=BACK, joined="") for kind in GATES},
+    **{f"{kind} with steps split by batch": Layer(kind, batch=3, by_batch=True) for kind in GATES},
+    **{f"{kind} of two layers": Layer(kind, stages=2) for kind in GATES},
     **{f"{kind} unrolled by Keras": Layer(kind, batch=3, keras=True, joined="PACK", axis=1) for kind in KERAS},
-    **{f"{kind} unrolled by Keras, of one": Layer(kind, keras=True, joined="", starts=True) for kind in KERAS},
-    "LSTM whose outputs are turned": Layer(turned=True),
-    "GRU whose outputs are joined batch by batch": Layer("GRU", batch=3, axis=1),
-    "RNN whose outputs are joined along the units": Layer("RNN", batch=3, axis=2),
-    "LSTM whose steps see rows in any order": Layer(batch=3, order=(3, 0, 0, 4, 1)),
-    "GRU from the end, with another batch first": Layer("GRU", batch=2, by_batch=True, order=BACK),
-    **{f"{kind} of RELU": Layer(kind, activation="RELU") for kind in GATES},
+    **{f"{kind} unrolled by Keras, batch of 1": Layer(kind, keras=True, joined="", starts=True) for kind in KERAS},
+    "LSTM with reversed outputs": Layer(turned=True),
+    "GRU with outputs joined along the batch": Layer("GRU", batch=3, axis=1),
+    "RNN with outputs joined along the units": Layer("RNN", batch=3, axis=2),
+    "LSTM with time steps in any order": Layer(batch=3, order=(3, 0, 0, 4, 1)),
+    "GRU backwards, with steps split by batch": Layer("GRU", batch=2, by_batch=True, order=BACK),
+    **{f"{kind} with RELU": Layer(kind, activation="RELU") for kind in GATES},
 }  # fmt: skip
-ALIKE: dict[str, tuple[Layer, int]] = {
-    **{f"{kind} with one step of other weights": (Layer(kind, wrong="weights"), 2) for kind in GATES},
-    "LSTM beside weights of int8": (Layer(weights="int8"), 0),
-    "LSTM of another function": (Layer(activation="SIN", starts=True), 0),
-    "GRU that mixes with the last output": (Layer("GRU", wrong="shares", starts=True), 0),
+SIMILAR: dict[str, tuple[Layer, int]] = {
+    **{f"{kind} with different weights in one step": (Layer(kind, wrong="weights"), 2) for kind in GATES},
+    "LSTM with int8 weights": (Layer(weights="int8"), 0),
+    "LSTM with an unsupported function": (Layer(activation="SIN", starts=True), 0),
+    "GRU with wrong interpolation": (Layer("GRU", wrong="shares", starts=True), 0),
 }
-"""And how many layers they are."""
+"""Similar graphs, and the number of layers found in each."""
 
 
 def cases() -> Iterator[Case]:
     for name, layer in LAYERS.items():
         opsets = EVERY_OPSET if name.endswith("every output") else (None,)
-        yield net("TANH", f"a recurrent layer step by step: {name}", layer.draw, opsets=opsets, fuses=(FUSION,))
-    for name, (layer, count) in ALIKE.items():
+        yield net("TANH", f"unrolled recurrent layer: {name}", layer.draw, opsets=opsets, fuses=(FUSION,))
+    for name, (layer, count) in SIMILAR.items():
         case = net("TANH", f"no recurrent layer: {name}", replace(layer).draw)
         yield replace(case, fuses=(FUSION,) if count else ())

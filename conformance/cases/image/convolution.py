@@ -133,12 +133,12 @@ def dynamic_size_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
         given = [{"x0": random_array(2, h, w, shape[3] or 1, dtype=dtype)} for h, w in ((5, 7), (8, 11), (6, 6))]
         case: dict[str, Any] = {"op": op, "shape": shape, "dtype": dtype, "given": given, **more}
         for name, (kernel, stride) in kernels.items():
-            yield conv(f"{dtype} of dynamic sizes, SAME {name}", kernel=kernel, stride=stride, **case)
-        yield conv(f"{dtype} of dynamic sizes, VALID", padding="VALID", stride=(2, 1), **case)
-        yield conv(f"{dtype} of dynamic sizes, dilated", kernel=(3, 3), dilation=(2, 3), **case)
+            yield conv(f"{dtype} of dynamic shape, SAME {name}", kernel=kernel, stride=stride, **case)
+        yield conv(f"{dtype} of dynamic shape, VALID", padding="VALID", stride=(2, 1), **case)
+        yield conv(f"{dtype} of dynamic shape, dilated", kernel=(3, 3), dilation=(2, 3), **case)
     case = {"op": op, "shape": shape, "refused": "--input-shape", **more}
-    yield conv("of dynamic sizes, dilated with a stride", dilation=(2, 2), stride=(2, 2), **case)
-    yield conv("of dynamic sizes, with a stride longer than the kernel", kernel=(2, 2), stride=(3, 3), **case)
+    yield conv("dynamic shape, dilated with a stride", dilation=(2, 2), stride=(2, 2), **case)
+    yield conv("dynamic shape, stride larger than the kernel", kernel=(2, 2), stride=(3, 3), **case)
 
 
 def groups() -> Iterator[Case]:
@@ -162,11 +162,11 @@ def dtype_cases() -> Iterator[Case]:
         yield conv(f"{dtype} with scales per channel", dtype=dtype, per_axis=True)
         yield conv(f"{dtype} with scales per channel, without bias", dtype=dtype, per_axis=True, biased=None)
     yield conv("int16 with an int32 bias", dtype="int16", biased="int32", per_axis=True, quantized_bias_type="INT32")
-    name = "int16 with an int32 bias not named in the options"
+    name = "int16 with an int32 bias missing from the options"
     yield conv(name, dtype="int16", biased="int32", per_axis=True, refused="without a quantized_bias_type")
-    yield conv("int16 with a bias scale in the file that is off", dtype="int16", per_axis=True, stored=3.0)
+    yield conv("int16 with a wrong bias scale", dtype="int16", per_axis=True, stored=3.0)
     yield conv(
-        "int8 with a bias scale in the file that is off, which the kernel ignores",
+        "int8 with a wrong bias scale, which the kernel ignores",
         dtype="int8",
         per_axis=True,
         stored=3.0,
@@ -182,19 +182,19 @@ def dtype_cases() -> Iterator[Case]:
         per_axis=True,
     )
     for weights in ("int8", "int4"):
-        yield conv(f"float32 with {weights} weights, quantized as it runs", weights=weights, per_axis=True)
+        yield conv(f"float32 with {weights} weights, dynamic range", weights=weights, per_axis=True)
     yield conv("float32 with int8 weights of one scale", weights="int8")
     yield conv("float32 with uint8 weights, which the kernel reads as int8", weights="uint8")
-    name = "float32 with uint8 weights and scales per channel, of which the kernel reads the first"
+    name = "float32 with per-channel uint8 weights, of which the kernel reads the first scale"
     yield conv(name, weights="uint8", per_axis=True)
     yield conv(
         "float32 with int8 weights in groups", weights="int8", per_axis=True, shape=(2, 5, 7, 6), out=9, groups=3
     )
     for dtype in ("int8", "int16"):
         for op in ("CONV_2D", "DEPTHWISE_CONV_2D"):
-            yield net(op, f"{dtype} with scales that are negative in part", negative_scales(op, dtype), dtype=dtype)
+            yield net(op, f"{dtype} with some negative scales", negative_scales(op, dtype), dtype=dtype)
     yield net("CONV_2D", "float16 weights through DEQUANTIZE", half_weights, dtype="float16", opsets=EVERY_OPSET)
-    yield net("CONV_2D", "weights that are a graph input", runtime_weights)
+    yield net("CONV_2D", "weights as a graph input", runtime_weights)
 
 
 def negative_scales(op: str, dtype: str) -> Callable[[Net], None]:
@@ -269,7 +269,7 @@ def chain_cases() -> Iterator[Case]:
         sides = [model.select_channels(x, image, order) for order in ([0, 1, 2], [2, 0, 1])]
         model.output(model.call("ADD", sides, image), sides[0])
 
-    yield net("CONV_2D", "a result that is used again and a graph output", branches, transposes=3)
+    yield net("CONV_2D", "result with two readers and a graph output", branches, transposes=3)
 
 
 # --- DEPTHWISE_CONV_2D ------------------------------------------------------------------------
@@ -287,13 +287,13 @@ def depthwise() -> Iterator[Case]:
         yield conv(f"{dtype} with scales per channel", op=op, dtype=dtype, out=6, per_axis=True)
         yield conv(f"{dtype} without bias", op=op, dtype=dtype, out=6, per_axis=True, biased=None)
     yield conv("float32 without bias", op=op, out=6, biased=None)
-    yield conv("an option depth_multiplier that is wrong, which the kernel ignores", op=op, out=6, depth_multiplier=7)
-    yield conv("int8 with a bias scale in the file that is off", op=op, dtype="int8", out=6, per_axis=True, stored=3.0)
+    yield conv("wrong depth_multiplier, which the kernel ignores", op=op, out=6, depth_multiplier=7)
+    yield conv("int8 with a wrong bias scale", op=op, dtype="int8", out=6, per_axis=True, stored=3.0)
     yield conv("one channel into four", op=op, shape=(2, 5, 7, 1), out=4)
-    yield conv("float32 with int8 weights, quantized as it runs", op=op, out=6, weights="int8", per_axis=True)
+    yield conv("float32 with int8 weights, dynamic range", op=op, out=6, weights="int8", per_axis=True)
     large: dict[str, Any] = {"fused_activation_function": "RELU6", "span": (-200, 200), "known": ROUNDED}
     yield conv(
-        "float32 with int8 weights, large sums that RELU6 cuts", op=op, out=6, weights="int8", per_axis=True, **large
+        "float32 with int8 weights, large sums clipped by RELU6", op=op, out=6, weights="int8", per_axis=True, **large
     )
     refuses = "Type FLOAT32 with filter type INT4 not currently supported"
     yield conv("float32 with int4 weights", op=op, out=6, weights="int4", per_axis=True, kernel_refuses=refuses)
@@ -307,7 +307,7 @@ def depthwise() -> Iterator[Case]:
         b = bias(x, w, 3, BIASES[dtype], 9)
         yield in_isolation(
             op,
-            f"{dtype} by zero points of channels, which the kernel ignores",
+            f"{dtype} by per-channel zero points, which the kernel ignores",
             [x, w, b],
             y,
             options=options,

@@ -174,14 +174,14 @@ def sizes() -> Iterator[Case]:
     given = [{"x0": random_array(n, 3, 5, 7, 2)} for n in (1, 3)]
     x, y = tensor(None, 3, 5, 7, 2), tensor(None, 3, 5, 7, 3)
     w = constant(random_array(3, 3, 3, 2, 3))
-    yield in_isolation("CONV_3D", "unknown batch", [x, w], y, options=settings("SAME", (1, 1, 1)), given=given, runs=2)
+    yield in_isolation("CONV_3D", "dynamic batch", [x, w], y, options=settings("SAME", (1, 1, 1)), given=given, runs=2)
     x, y = tensor(2, None, 5, 7, 2), tensor(2, None, 5, 7, 3)
     given = [{"x0": random_array(2, n, 5, 7, 2)} for n in (1, 4)]
-    yield in_isolation("CONV_3D", "unknown depth", [x, w], y, options=settings("SAME", (1, 1, 1)), given=given, runs=2)
+    yield in_isolation("CONV_3D", "dynamic depth", [x, w], y, options=settings("SAME", (1, 1, 1)), given=given, runs=2)
     strided = settings("SAME", (2, 1, 1))
     yield in_isolation(
         "CONV_3D",
-        "unknown depth with a stride",
+        "dynamic depth with a stride",
         [x, w],
         y,
         options=strided,
@@ -190,12 +190,12 @@ def sizes() -> Iterator[Case]:
     )
     options, y = settings("SAME", (2, 2, 2)) | {"dilation_d_factor": 2}, tensor(2, None, 3, 4, 3)
     yield in_isolation(
-        "CONV_3D", "unknown depth, dilated", [x, w], y, options=options, given=given, refused="--input-shape"
+        "CONV_3D", "dynamic depth, dilated", [x, w], y, options=options, given=given, refused="--input-shape"
     )
     operands = [tensor(*VOLUME), tensor(2, 3, 2, 2, 3), tensor(3)]
     yield in_isolation(
         "CONV_3D",
-        "weights that are a graph input",
+        "weights as a graph input",
         operands,
         tensor(*VOLUME[:-1], 3),
         options=settings("SAME", (1, 1, 1)),
@@ -208,7 +208,7 @@ def sizes() -> Iterator[Case]:
     options = settings("SAME", (1, 1, 1))
     yield in_isolation(
         "CONV_3D_TRANSPOSE",
-        "a shape known at runtime, which the file promises",
+        "runtime output shape with a stored shape",
         operands,
         tensor(2, 3, 5, 7, 3),
         options=options,
@@ -217,7 +217,7 @@ def sizes() -> Iterator[Case]:
     unknown = tensor(None, None, None, None, 3)
     yield in_isolation(
         "CONV_3D_TRANSPOSE",
-        "a shape known at runtime",
+        "runtime output shape",
         operands,
         unknown,
         options=options,

@@ -40,7 +40,7 @@ def refusal_cases() -> Iterator[Case]:
     deep: dict[str, Any] = {"op": "DEPTHWISE_CONV_2D", "dtype": "int16", "out": 6}
     yield conv("int16 by int4", weights="int4", refused=f"int4 with int16 activations, {unpacked}", **deep)
     yield net(
-        "CONV_2D", "a filter in blocks", filter_cases, refused="has a scale per block, which the kernel does not read"
+        "CONV_2D", "blockwise weights", filter_cases, refused="has a scale per block, which the kernel does not read"
     )
 
 

@@ -36,7 +36,7 @@ def cases() -> Iterator[Case]:
     for activation in FUSED:
         yield transpose_conv(f"float32 with {activation}", activation=activation)
     yield transpose_conv("int8 with scales per channel", dtype="int8", per_axis=True)
-    yield transpose_conv("int8 with a bias scale in the file that is off", dtype="int8", stored=3.0, padding="VALID")
+    yield transpose_conv("int8 with a wrong bias scale", dtype="int8", stored=3.0, padding="VALID")
     for activation in ("TANH", "SIGN_BIT"):
         for dtype in ("float32", "int8", "uint8", "int16"):
             name = f"{dtype} with {activation}, which the kernel ignores"
@@ -46,19 +46,19 @@ def cases() -> Iterator[Case]:
     yield transpose_conv("int16 with scales per channel", dtype="int16", per_axis=True)
     yield transpose_conv("float32 with int8 weights", weights="int8", per_axis=True)
     yield transpose_conv("float32 at every opset", opsets=EVERY_OPSET)
-    yield transpose_conv("VALID with rows beyond the last kernel", padding="VALID", extra=(1, 0))
+    yield transpose_conv("VALID with rows after the last kernel", padding="VALID", extra=(1, 0))
     yield transpose_conv("SAME on an odd output", padding="SAME", extra=(-1, -1))
     yield transpose_conv("a kernel smaller than its stride", kernel=(1, 2), stride=(3, 3), padding="VALID")
     for padding, more in (("SAME", 0), ("SAME", -1), ("VALID", 0), ("VALID", 1)):
         for kernel, stride in (((3, 3), (2, 2)), ((2, 5), (3, 1)), ((4, 4), (2, 2))):
-            name = f"a shape known at runtime, {padding} {kernel} stride {stride}, {more} from the usual"
+            name = f"runtime output shape, {padding} {kernel} stride {stride}, {more} from the default"
             yield transpose_conv(name, padding=padding, kernel=kernel, stride=stride, extra=(more, 0), at_run_time=True)
     for dtype in ("int8", "uint8", "int16"):
-        yield transpose_conv(f"{dtype} of a shape known at runtime", dtype=dtype, activation="RELU6", at_run_time=True)
+        yield transpose_conv(f"{dtype} with a runtime output shape", dtype=dtype, activation="RELU6", at_run_time=True)
     yield from asymmetric()
     yield from row_biases()
     refused = "cannot come from input size"
-    yield transpose_conv("an output that is too large for its input", padding="VALID", extra=(2, 0), refused=refused)
+    yield transpose_conv("oversized output", padding="VALID", extra=(2, 0), refused=refused)
 
 
 def row_biases() -> Iterator[Case]:
@@ -76,7 +76,7 @@ def row_biases() -> Iterator[Case]:
         ]
         options = {"padding": "SAME", "stride_h": 2, "stride_w": 2}
         yield in_isolation(
-            "TRANSPOSE_CONV", f"{dtype} with a bias of four axes", operands, y, options=options, dtype=dtype
+            "TRANSPOSE_CONV", f"{dtype} with a bias of rank 4", operands, y, options=options, dtype=dtype
         )
 
 

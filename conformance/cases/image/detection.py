@@ -62,16 +62,16 @@ def of_both(op: str) -> Iterator[Case]:
     yield selection_case(op, "a score at the threshold", boxes, scores, 31, 0.5, float(np.sort(scores)[50]))
     yield selection_case(op, "no score above the threshold", boxes, scores, 7, 0.5, 2.0)
     turned = boxes[:, [2, 1, 0, 3]]
-    yield selection_case(op, "corners the other way round", turned, scores, 31, 0.5, 0.3)
+    yield selection_case(op, "swapped corners", turned, scores, 31, 0.5, 0.3)
     halves = np.array([[0, 0, 1, 2], [0, 0, 1, 1], [0, 0, 1, 4], [3, 3, 4, 4]], np.float32)
     order = np.array([0.9, 0.8, 0.7, 0.6], np.float32)
     yield selection_case(op, "an overlap at the threshold", halves, order, 4, 0.5, 0.0)
     flat = boxes.copy()
     flat[np.argsort(-scores)[[2, 5, 7]], 2] = flat[np.argsort(-scores)[[2, 5, 7]], 0]
-    yield selection_case(op, "flat boxes, which overlap not even themselves", flat, scores, 31, 0.5, 0.3)
-    yield selection_case(op, "a flat box within the limit", flat, scores, 2, 0.5, 0.3)
-    yield selection_case(op, "flat boxes and a threshold of 0", flat, scores, 31, 0.0, 0.3)
-    yield selection_case(op, "a threshold that no overlap reaches", boxes, scores, 11, 1.5, 0.3)
+    yield selection_case(op, "boxes of zero area", flat, scores, 31, 0.5, 0.3)
+    yield selection_case(op, "box of zero area within the limit", flat, scores, 2, 0.5, 0.3)
+    yield selection_case(op, "boxes of zero area and a threshold of 0", flat, scores, 31, 0.0, 0.3)
+    yield selection_case(op, "threshold above all overlaps", boxes, scores, 11, 1.5, 0.3)
     yield selection_case(op, "one box", boxes[:1], scores[:1], 3, 0.5, 0.0)
     running = ("limit", "iou", "least", *(("sigma",) if op == SOFT else ()))
     for key in running:
@@ -79,7 +79,7 @@ def of_both(op: str) -> Iterator[Case]:
             op, f"{key} known at runtime", boxes, scores, 31, 0.5, 0.3, running=(key,), opsets=EVERY_OPSET
         )
     yield selection_case(op, "all known at runtime", boxes, scores, 31, 0.5, 0.3, running=running)
-    yield selection_case(op, "flat boxes, all known at runtime", flat, scores, 31, 0.5, 0.3, running=running)
+    yield selection_case(op, "boxes of zero area, all known at runtime", flat, scores, 31, 0.5, 0.3, running=running)
 
 
 def soft_selection_cases() -> Iterator[Case]:
@@ -88,8 +88,8 @@ def soft_selection_cases() -> Iterator[Case]:
         for iou in (0.4, 1.0):
             name = f"sigma {sigma}, overlaps below {iou}"
             yield selection_case(SOFT, name, boxes, scores, 31, iou, 0.1, sigma, opsets=EVERY_OPSET)
-    yield selection_case(SOFT, "a sigma so small that it leaves no score", boxes, scores, 31, 0.4, 0.1, 1e-30)
+    yield selection_case(SOFT, "sigma that suppresses all scores", boxes, scores, 31, 0.4, 0.1, 1e-30)
     yield selection_case(SOFT, "every box, softened", boxes, scores, 101, 1.0, 0.0, 0.5)
-    yield selection_case(SOFT, "softened, a threshold that no overlap reaches", boxes, scores, 11, 1.5, 0.3, 0.5)
+    yield selection_case(SOFT, "softened, threshold above all overlaps", boxes, scores, 11, 1.5, 0.3, 0.5)
     yield selection_case(SOFT, "softened, no score above the threshold", boxes, scores, 7, 0.5, 2.0, 0.5)
     yield selection_case(SOFT, "sigma of 0.5 known at runtime", boxes, scores, 31, 0.7, 0.1, 0.5, running=("sigma",))

@@ -30,17 +30,17 @@ def cases() -> Iterator[Case]:
             for activation in ("RELU", "RELU6", "RELU_N1_TO_1"):
                 yield pool(op, f"{dtype} with {activation}", dtype, "SAME", activation=activation, span=(-10.0, 10.0))
         for dtype in ("int8", "uint8", "int16"):
-            yield pool(op, f"{dtype} of four, half of whose means lie between", dtype, "VALID", (2, 2))
+            yield pool(op, f"{dtype}, means halfway between integers", dtype, "VALID", (2, 2))
         yield pool(op, "SAME stride 2 on odd sizes", "float32", "SAME", (3, 3), (2, 2), shape=(1, 7, 11, 3))
         yield pool(op, "a window larger than the image", "float32", "SAME", (7, 9))
         yield pool(op, "1x1 stride 2", "int8", "VALID", (1, 1), (2, 2))
-        yield pool(op, "float32 below zero, where padding would win", "float32", "SAME", span=(-9.0, -5.0))
+        yield pool(op, "float32 negative values with padding", "float32", "SAME", span=(-9.0, -5.0))
         for activation in ("TANH", "SIGN_BIT"):
             for dtype in ("float32", "int8", "uint8", "int16"):
                 name = f"{dtype} with {activation}, which the kernel ignores"
                 yield pool(op, name, dtype, "SAME", activation=activation)
         for dtype in ("int8",) if op == "MAX_POOL_2D" else ("int8", "int16"):
-            yield pool(op, f"{dtype} to another scale, which the kernel ignores", dtype, "VALID", rescaled=2.0)
+            yield pool(op, f"{dtype} to a different scale, which the kernel ignores", dtype, "VALID", rescaled=2.0)
     refused: dict[str, Any] = {
         "refused": "LiteRT refuses a fused TANH",
         "kernel_refuses": "FLOAT16 not currently supported",
@@ -58,9 +58,9 @@ def dynamic_size_cases(op: str) -> Iterator[Case]:
         case: dict[str, Any] = {"shape": (2, None, None, 3), "given": given}
         for kernel, stride in (((3, 2), (1, 1)), ((3, 2), (2, 1)), ((2, 3), (2, 2)), ((1, 1), (2, 2))):
             for padding in ("SAME", "VALID"):
-                name = f"{dtype} of dynamic sizes, {padding} {kernel[0]}x{kernel[1]} stride {stride[0]}x{stride[1]}"
+                name = f"{dtype} of dynamic shape, {padding} {kernel[0]}x{kernel[1]} stride {stride[0]}x{stride[1]}"
                 yield pool(op, name, dtype, padding, kernel, stride, **case)
-    name = "of dynamic sizes, with a stride longer than the window"
+    name = "dynamic shape, stride larger than the window"
     yield pool(op, name, "float32", "SAME", (2, 2), (3, 3), shape=(2, None, None, 3), refused="--input-shape")
 
 

@@ -71,7 +71,7 @@ def bilinear() -> Iterator[Case]:
     for perm in ((2, 3, 0, 1), (1, 0, 2, 3), (3, 1, 0, 2), (2, 1, 3, 0)):
         yield net("RESIZE_BILINEAR", f"before a transpose to {perm}", resize_transposed(perm))
         yield net(
-            "RESIZE_BILINEAR", f"of any number before a transpose to {perm}", resize_transposed(perm, None), sizes=(3,)
+            "RESIZE_BILINEAR", f"dynamic batch before a transpose to {perm}", resize_transposed(perm, None), sizes=(3,)
         )
     for place in BOTH:
         given = {"size": np.array([4, 9], np.int32)}
@@ -79,7 +79,7 @@ def bilinear() -> Iterator[Case]:
         asked = tensor(2, dtype="int32", name="size")
         yield place(
             "RESIZE_BILINEAR",
-            "a size known at runtime",
+            "size known at runtime",
             [tensor(*IMAGE), asked],
             tensor(2, 4, 9, 3),
             options=options,
@@ -88,7 +88,7 @@ def bilinear() -> Iterator[Case]:
     runs = [{"x0": random_array(n, h, 7, 3)} for n, h in ((1, 5), (3, 8))]
     yield in_isolation(
         "RESIZE_BILINEAR",
-        "an image of dynamic size",
+        "dynamic image shape",
         [tensor(None, None, 7, 3), constant([4, 9])],
         tensor(None, 4, 9, 3),
         given=runs,
@@ -172,11 +172,11 @@ def runtime_size_cases() -> Iterator[Case]:
     for mode in ("legacy", "half_pixel_centers", "align_corners"):
         x = tensor(*IMAGE, dtype="int16")
         runs = [{"size": np.array(wanted, np.int32)} for wanted in ([4, 9], [13, 1], [1, 5], [10, 14])]
-        name = f"{mode} int16, a size known at runtime"
+        name = f"{mode} int16, size known at runtime"
         y = x.with_shape(2, None, None, 3)
         yield in_isolation("RESIZE_BILINEAR", name, [x, size], y, options=MODES[mode], given=runs, runs=4)
         yield in_isolation(
-            "RESIZE_BILINEAR", f"{mode} int16 of dynamic size", [x.with_shape(2, None, None, 3), constant([9, 13])],
+            "RESIZE_BILINEAR", f"{mode} int16 of dynamic shape", [x.with_shape(2, None, None, 3), constant([9, 13])],
             x.with_shape(2, 9, 13, 3), options=MODES[mode], given=[{"x0": random_array(2, n, 7, 3, dtype="int16")} for n in (5, 3)],
         )  # fmt: skip
 
@@ -189,7 +189,7 @@ def nearest_runtime_size_cases() -> Iterator[Case]:
             x = tensor(*IMAGE, dtype=dtype)
             given = {"size": np.array([4, 9], np.int32)}
             for place in BOTH:
-                name = f"{mode} {dtype}, a size known at runtime"
+                name = f"{mode} {dtype}, size known at runtime"
                 yield place(NEAREST, name, [x, size], x.with_shape(2, 4, 9, 3), options=MODES[mode], given=given)
             before, after = ROUNDED[mode][0]
             given = {"size": np.array([after, 1], np.int32)}
@@ -201,9 +201,9 @@ def nearest_runtime_size_cases() -> Iterator[Case]:
         runs = [{"x0": random_array(n, h, 7, 3)} for n, h in ((1, 5), (3, 8))]
         operands = [tensor(None, None, 7, 3), constant([4, 14])]
         y = tensor(None, 4, 14, 3)
-        yield in_isolation(NEAREST, f"{mode} of dynamic size", operands, y, options=MODES[mode], given=runs)
+        yield in_isolation(NEAREST, f"{mode} of dynamic shape", operands, y, options=MODES[mode], given=runs)
 
-    yield net(NEAREST, "twice the size, of no stored shape, twice", computed_size)
+    yield net(NEAREST, "upsampled twice without stored shapes", computed_size)
 
 
 def computed_size(model: Net) -> None:
@@ -245,7 +245,7 @@ def tie_cases() -> Iterator[Case]:
                 options=MODES["half_pixel_centers"],
                 reference=reference,
                 tolerance=Tolerance(steps=0),
-                why="every place is exact",
+                why="every coordinate is exact",
             )
 
 

@@ -67,7 +67,7 @@ def activation_cases() -> Iterator[Case]:
                     yield unary(op, f"{dtype} to another scale", x, scaled, place)
         ends = tensor(*IMAGE, dtype="int8", scale=6 / 255, zero_point=-128)
         yield unary(
-            op, "int8 whose range is the activation's", tensor(*IMAGE, dtype="int8"), ends, between_convolutions
+            op, "int8 with the range of the activation", tensor(*IMAGE, dtype="int8"), ends, between_convolutions
         )
 
 
@@ -152,7 +152,7 @@ def clamp_cases() -> Iterator[Case]:
                 if dtype != "float32":
                     yield unary(op, f"{dtype} to another scale", x, rescaled_result(x, 0.5, -30), place)
         ends = tensor(*IMAGE, dtype="int8", scale=1 / 127, zero_point=0)
-        yield unary(op, "int8 whose range is near the activation's", tensor(*IMAGE, dtype="int8"), ends)
+        yield unary(op, "int8 with nearly the range of the activation", tensor(*IMAGE, dtype="int8"), ends)
         yield unary(op, "int16", tensor(*IMAGE, dtype="int16"), kernel_refuses="Only float32, uint8, int8 supported")
 
 
@@ -179,26 +179,26 @@ def prelu_cases() -> Iterator[Case]:
                 yield binary("PRELU", f"{dtype}, slopes {shape}", x, slopes, y, place, opsets=every)
     for shape in ((1, 1, 3), (5, 7, 3)):
         x = tensor(*IMAGE)
-        yield binary("PRELU", f"slopes {shape} that are an input", x, tensor(*shape), x, between_convolutions)
-    yield binary("PRELU", "a number and its slope", tensor(), tensor(), tensor())
+        yield binary("PRELU", f"slopes {shape} as an input", x, tensor(*shape), x, between_convolutions)
+    yield binary("PRELU", "scalar slope", tensor(), tensor(), tensor())
     for place in BOTH:
         even, every = constant(np.full((1, 1, 3), 0.25, np.float32)), opsets(place=place)
         yield binary("PRELU", "one slope for all channels", tensor(*IMAGE), even, place=place, opsets=every)
         square = tensor(2, 3, 7, 3)
-        yield binary("PRELU", "as many rows as channels", square, slope("float32", 3, 1, 1), place=place)
+        yield binary("PRELU", "equal numbers of rows and channels", square, slope("float32", 3, 1, 1), place=place)
     for size in (1, 3):
         x = tensor(2, 11, size)
         yield binary("PRELU", f"rank 3, {size} slopes", x, slope("float32", 1, size), opsets=EVERY_OPSET)
     x = tensor(None, 5, 7, 3)
     yield binary(
-        "PRELU", "unknown batch", x, slope("float32", 3), x, given=[{"x0": random_array(n, 5, 7, 3)} for n in (1, 3)]
+        "PRELU", "dynamic batch", x, slope("float32", 3), x, given=[{"x0": random_array(n, 5, 7, 3)} for n in (1, 3)]
     )
     operands = [tensor(2, 5, 7, 3, dtype="int16"), constant(random_array(3, dtype="int16"), None, 0.001)]
     text = "no kernel for dtypes int16, int16"
     yield in_isolation(
         "PRELU", "int16 by int16 slopes, of which the kernel reads bytes", operands, operands[0], refused=text
     )
-    yield net("PRELU", "steep slopes that nothing takes", steep_slopes, transposes=2, span=(0.0, 3.0))
+    yield net("PRELU", "steep slopes without negative inputs", steep_slopes, transposes=2, span=(0.0, 3.0))
     yield net("PRELU", "float32 between integers", float_between_quantized, dtype="int8")
 
 

@@ -63,9 +63,9 @@ def shapeless_result_cases() -> Iterator[Case]:
 
         return drawing
 
-    yield net("ADD", "results of no stored shape", draw(IMAGE))
+    yield net("ADD", "results without stored shape", draw(IMAGE))
     given = {"x0": random_array(2, 11, 7, 3), "x1": random_array(7, 3)}
-    yield net("ADD", "results of no stored shape and a dynamic size", draw((2, None, 7, 3)), given=given)
+    yield net("ADD", "results without stored shape, dynamic dimension", draw((2, None, 7, 3)), given=given)
 
 
 def operands(op: str, dtype: str) -> tuple[Spec, Spec, Spec]:
@@ -104,7 +104,7 @@ def arithmetic(op: str) -> Iterator[Case]:
     for dtype in ("int32", "float16"):
         image, row = tensor(*IMAGE, dtype=dtype), constant(random_array(7, 3, dtype=dtype))
         yield binary(op, f"{dtype} and a constant", image, row)
-        yield binary(op, f"{dtype}, a constant first", row, image)
+        yield binary(op, f"{dtype}, leading constant", row, image)
     limits = np.iinfo(np.int32)
     edge = {"x0": np.array([limits.max, limits.min, 46341, -5], np.int32), "x1": np.array([1, 1, 46341, 7], np.int32)}
     yield binary(op, "int32 that wraps around", tensor(4, dtype="int32"), tensor(4, dtype="int32"), given=edge)
@@ -113,10 +113,10 @@ def arithmetic(op: str) -> Iterator[Case]:
         for shape in ((3,), (7, 1)):
             part = random_constant(y.with_shape(*shape), op)
             yield binary(op, f"{dtype} and a constant {shape}", x, part, z, between_convolutions)
-            yield binary(op, f"{dtype}, a constant {shape} first", part, x, z, between_convolutions)
+            yield binary(op, f"{dtype}, leading constant {shape}", part, x, z, between_convolutions)
     x, _, z = operands(op, "int8")
     yield (
-        in_isolation(op, "int8 of one tensor with itself" + "", [x, x], z)
+        in_isolation(op, "int8 tensor with itself" + "", [x, x], z)
         if op != "SUB"
         else binary(op, "int8 from a scalar", constant(3, "int8", 0.1, 1), x, z)
     )
@@ -210,10 +210,10 @@ def broadcast_cases() -> Iterator[Case]:
     for dtype in ("float32", "int32"):
         yield binary("MUL", f"{dtype} of rank 5 and 2", tensor(2, 3, 5, 1, 7, dtype=dtype), tensor(3, 1, dtype=dtype))
         yield binary("ADD", f"{dtype} of rank 0", tensor(dtype=dtype), tensor(dtype=dtype))
-        yield binary("ADD", f"{dtype} and nothing", tensor(0, 3, dtype=dtype), tensor(3, dtype=dtype))
+        yield binary("ADD", f"{dtype}, empty", tensor(0, 3, dtype=dtype), tensor(3, dtype=dtype))
     yield binary(
         "ADD",
-        "float32 of unknown batch",
+        "float32 of dynamic batch",
         tensor(None, 5, 7, 3),
         random_constant(tensor(5, 1, 3)),
         tensor(None, 5, 7, 3),
@@ -395,7 +395,7 @@ def minimum_cases() -> Iterator[Case]:
             yield binary(op, "int16 of different scales, which the kernel ignores", x, y, z, place)
         for dtype in (*BYTES, "int16", "int32", "int64"):
             x = tensor(*IMAGE, dtype=dtype, scale=0)
-            yield binary(op, f"{dtype} of no scale", x, x.with_shape(5, 1, 1), opsets=EVERY_OPSET)
+            yield binary(op, f"{dtype} without scale, ignored", x, x.with_shape(5, 1, 1), opsets=EVERY_OPSET)
         x = tensor(11, dtype="int64")
         yield binary(
             op, "int64 beyond 32 bits", x, x, given={"x0": LARGE, "x1": LARGE[::-1].copy()}, opsets=EVERY_OPSET

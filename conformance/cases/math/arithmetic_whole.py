@@ -100,7 +100,7 @@ def floor_division_cases() -> Iterator[Case]:
             scalar = tensor(dtype=dtype, scale=0)
             yield binary(op, f"{dtype} scalars", scalar, scalar, given=scalars)
             nothing = tensor(0, 3, dtype=dtype, scale=0)
-            yield binary(op, f"{dtype} of nothing", nothing, constant(divisor((3,), dtype)))
+            yield binary(op, f"{dtype}, empty", nothing, constant(divisor((3,), dtype)))
         yield binary(op, "float32", tensor(*IMAGE), constant(divisor((3,), "float32")), place=between_convolutions)
         for dtype in ("int8", "int16"):
             x = tensor(*IMAGE, dtype=dtype)
@@ -150,8 +150,8 @@ def angle_cases() -> Iterator[Case]:
     yield in_bfloat16("ATAN2", [tensor(*IMAGE), tensor(*IMAGE)], tensor(*IMAGE))
     yield binary("ATAN2", "float32", tensor(*IMAGE), tensor(*IMAGE), place=between_convolutions)
     yield binary("ATAN2", "float32 scalars", tensor(), tensor())
-    yield binary("ATAN2", "float32 of nothing", tensor(0, 3), tensor(0, 3))
-    yield binary("ATAN2", "another shape", tensor(2, 3), tensor(1, 3), refused="does not broadcast")
+    yield binary("ATAN2", "float32, empty", tensor(0, 3), tensor(0, 3))
+    yield binary("ATAN2", "different shape", tensor(2, 3), tensor(1, 3), refused="does not broadcast")
 
 
 def shift_cases() -> Iterator[Case]:
@@ -182,7 +182,7 @@ def exclusive() -> Iterator[Case]:
         yield binary("BITWISE_XOR", dtype, x, x, opsets=(None, 18, 21, 26))
         yield binary("BITWISE_XOR", f"{dtype} and a constant", x, constant(random_array(7, 1, dtype=dtype)))
         yield binary("BITWISE_XOR", f"{dtype} scalars", x.with_shape(), x.with_shape())
-    yield binary("BITWISE_XOR", "int8 of nothing", x.with_shape(0, 3), x.with_shape(0, 3))
+    yield binary("BITWISE_XOR", "int8, empty", x.with_shape(0, 3), x.with_shape(0, 3))
     x = tensor(*IMAGE, dtype="int8")
     y = constant(random_array(3, dtype="int8"), scale=0.3, zero_point=7)
     yield binary("BITWISE_XOR", "int8 of scales, which the kernel ignores", x, y, place=between_convolutions)
@@ -196,13 +196,13 @@ def many() -> Iterator[Case]:
         for count in (2, 3, 7):
             x = tensor(*IMAGE, dtype=dtype)
             for place in BOTH if dtype == "float32" else (in_isolation,):
-                name = f"{dtype}, {count} of them"
+                name = f"{dtype}, {count} operands"
                 yield place("ADD_N", name, [x] * count, x, opsets=opsets(place=place))
         scalar = tensor(dtype=dtype)
         yield in_isolation("ADD_N", f"{dtype} scalars", [scalar] * 3, scalar)
         yield in_isolation("ADD_N", f"{dtype} and a constant", [x, constant(random_array(*IMAGE, dtype=dtype))], x)
         nothing = tensor(0, 3, dtype=dtype)
-        yield in_isolation("ADD_N", f"{dtype} of nothing", [nothing, nothing], nothing)
+        yield in_isolation("ADD_N", f"{dtype}, empty", [nothing, nothing], nothing)
     edge = {"x0": np.array([2**31 - 1], np.int32), "x1": np.array([7], np.int32)}
     one = tensor(1, dtype="int32")
     yield in_isolation("ADD_N", "int32 that wraps around", [one, one], one, given=edge)
@@ -211,4 +211,4 @@ def many() -> Iterator[Case]:
         x = model.input(tensor(*IMAGE))
         model.output(model.call("ADD_N", [x, x, x], tensor(*IMAGE)))
 
-    yield net("ADD_N", "one tensor three times", twice)
+    yield net("ADD_N", "repeated operand", twice)

@@ -59,13 +59,13 @@ def sub_byte_cases() -> Iterator[Case]:
             old = {"opsets": (least - 1,), "refused": f"needs opset {least}"}
             yield net("CAST", f"float32 to {dtype} at opset {least - 1}", draw, dtype=dtype, **old)
     for dtype in ("int4", "int2"):
-        yield net("CAST", f"{dtype} that is a constant", constant_model(dtype), dtype=dtype, opsets=(None, 26))
+        yield net("CAST", f"{dtype} constant", constant_model(dtype), dtype=dtype, opsets=(None, 26))
     for dtype in ("int4", "uint4", "bfloat16"):  # LiteRT's interface does not support int2
         x, y = Spec((2, 3, 5), dtype), Spec((2, 3, 5))
-        yield unary("CAST", f"{dtype} that is given, to float32", x, y, dtype=dtype)
+        yield unary("CAST", f"{dtype} input to float32", x, y, dtype=dtype)
     for dtype in ("int4", "uint4", "int2", "bfloat16"):
         x, y = Spec((len(values),)), Spec((len(values),), dtype)
-        yield unary("CAST", f"float32 to {dtype} that is an output", x, y, dtype=dtype, given={"x0": values}, runs=1)
+        yield unary("CAST", f"float32 to {dtype} output", x, y, dtype=dtype, given={"x0": values}, runs=1)
     for dtype in ("int8", "int64", "bool", "float16"):
         draw = there_and_back("bfloat16", len(values), dtype)
         yield net("CAST", f"bfloat16 to {dtype}", draw, dtype="bfloat16", given={"x0": values}, runs=1)
@@ -120,4 +120,6 @@ def integer_cases() -> Iterator[Case]:
         yield unary("CAST", "int8 to int8 of another scale", x, x.rescale(3.0, 40), place)
     yield unary("CAST", "float32 to bool", tensor(*IMAGE), tensor(*IMAGE, dtype="bool"), between_convolutions)
     unknown = tensor(None, 7), tensor(None, 7, dtype="int32")
-    yield unary("CAST", "unknown size", *unknown, given=[{"x0": random_array(n, 7, low=-9, high=9)} for n in (1, 3)])
+    yield unary(
+        "CAST", "dynamic dimension", *unknown, given=[{"x0": random_array(n, 7, low=-9, high=9)} for n in (1, 3)]
+    )

@@ -62,7 +62,7 @@ def l2_normalization_cases() -> Iterator[Case]:
         name = f"int8, long rows up to {largest}, the longest of which the kernel rounds twice"
         x = tensor(3, 577, dtype="int8", zero_point=0)
         yield unary("L2_NORMALIZATION", name, x, y, given={"x0": rows}, **twice)
-    name = "int8, long rows of open length, which the kernel rounds twice"
+    name = "int8, long rows of dynamic length, which the kernel rounds twice"
     yield unary("L2_NORMALIZATION", name, x.with_shape(3, None), y.with_shape(3, None), **twice)
     both: dict[str, Any] = {"refused": "LiteRT refuses a fused", "kernel_refuses": "params->activation"}
     for activation in ("RELU", "TANH"):

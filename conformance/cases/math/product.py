@@ -53,7 +53,7 @@ def cases() -> Iterator[Case]:
     operands, y = [tensor(*IMAGE, dtype="int32"), axes], tensor(None, None, None, dtype="int32")
     yield in_isolation(
         "REDUCE_PROD",
-        "one axis twice, known at runtime",
+        "repeated axis known at runtime",
         operands,
         y,
         options={"keep_dims": False},
@@ -63,7 +63,7 @@ def cases() -> Iterator[Case]:
     for dtype in ("int32", "int64"):
         x, y = tensor(3, None, dtype=dtype), tensor(3, dtype=dtype)
         arrays = [{"x0": nonzero_values(dtype, 3, n)} for n in (1, 5)]
-        yield in_isolation("REDUCE_PROD", f"{dtype} of dynamic size", [x, constant([1])], y, given=arrays, runs=2)
+        yield in_isolation("REDUCE_PROD", f"{dtype} of dynamic shape", [x, constant([1])], y, given=arrays, runs=2)
     x, y = tensor(3, 7, dtype="uint8"), tensor(3, dtype="uint8")
     operands = [x, constant([1])]
     yield in_isolation("REDUCE_PROD", "quantized uint8", operands, y, kernel_refuses="Unsupported quantized data type")

@@ -63,7 +63,7 @@ def quantize() -> Iterator[Case]:
         # ONNX Runtime cannot return int4, so it is dequantized.
         yield net("QUANTIZE", f"float32 to {dtype}", there_and_back(dtype), dtype=dtype, opsets=opsets(dtype))
         behind = there_and_back(dtype, "RELU")  # ONNX Runtime drops a Relu before 4-bit QuantizeLinear
-        yield net("QUANTIZE", f"float32 behind RELU to {dtype}", behind, dtype=dtype, opsets=opsets(dtype))
+        yield net("QUANTIZE", f"float32 after RELU to {dtype}", behind, dtype=dtype, opsets=opsets(dtype))
     for axis in range(4):
         scales = random_array(IMAGE[axis], seed="scale", low=0.01, high=0.05).tolist()
         points = random_array(IMAGE[axis], dtype="int8", seed="zero").tolist()
@@ -204,12 +204,12 @@ def dequantize() -> Iterator[Case]:
     )
     yield in_isolation(
         "DEQUANTIZE",
-        "a constant alone",
+        "constant output",
         [constant(random_array(5, 3, dtype="int8"), None, 0.1, 4)],
         tensor(5, 3),
         dtype="int8",
     )
-    yield between_convolutions("DEQUANTIZE", "int8 that ends the model", [tensor(*IMAGE, dtype="int8")], tensor(*IMAGE))
+    yield between_convolutions("DEQUANTIZE", "int8 as graph output", [tensor(*IMAGE, dtype="int8")], tensor(*IMAGE))
 
 
 def add_to_image(stored: Spec) -> Callable[[Net], None]:

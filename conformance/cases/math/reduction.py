@@ -88,7 +88,7 @@ def mean_cases() -> Iterator[Case]:
         yield mean("axes [1, 2] at every opset", [1, 2], keep, opsets=EVERY_OPSET)
         for name, axes in (
             ("negative axes", [-2, -3]),
-            ("axes that repeat", [1, 2, 1, -2]),
+            ("repeated axes", [1, 2, 1, -2]),
             ("axes in any order", [2, 1]),
             ("no axes", []),
         ):
@@ -100,7 +100,7 @@ def mean_cases() -> Iterator[Case]:
                 "shape": (3, 3),
             }
             yield mean(f"{dtype} below zero, divided towards zero", [1], keep, dtype, **below)
-            yield mean(f"{dtype}, axes that repeat count once", [1, 1, -1], keep, dtype, **below)
+            yield mean(f"{dtype}, repeated axes count once", [1, 1, -1], keep, dtype, **below)
             yield mean(f"{dtype} without axes", [], keep, dtype)
         yield mean("int8 without axes", [], keep, "int8", factor=1.0)
         yield mean("rank 3", [1], keep, shape=(2, 5, 7))
@@ -157,7 +157,7 @@ def axes(op: str) -> Iterator[Case]:
                 yield reduce(op, f"axes {over}", over, keep, place=place)
         for name, over in (
             ("a negative axis", [-2]),
-            ("axes that repeat", [1, 2, 1, -2]),
+            ("repeated axes", [1, 2, 1, -2]),
             ("axes in any order", [3, 1]),
             ("no axes", []),
         ):
@@ -211,7 +211,7 @@ def int8_cases(op: str) -> Iterator[Case]:
             yield reduce(op, dtype, [1], False, dtype, place)
             yield reduce(op, f"{dtype} along channels", [3], dtype=dtype, place=place)
             yield reduce(op, f"{dtype} without axes", [], dtype=dtype, place=place, factor=1.0)
-        yield reduce(op, f"{dtype} of all", [0, 1, 2, 3], False, dtype, factor=None if op != "SUM" else 40.0)
+        yield reduce(op, f"{dtype}, all elements", [0, 1, 2, 3], False, dtype, factor=None if op != "SUM" else 40.0)
 
 
 def integers() -> Iterator[Case]:
@@ -226,7 +226,7 @@ def integers() -> Iterator[Case]:
     for dtype in ("int32", "int64"):
         sizes = [{"x0": random_array(n, 7, 3, dtype=dtype)} for n in (2, 5)]
         operands = [tensor(None, 7, 3, dtype=dtype), constant([0, 1])]
-        yield in_isolation("MEAN", f"{dtype} of an unknown number", operands, tensor(3, dtype=dtype), given=sizes)
+        yield in_isolation("MEAN", f"{dtype} of dynamic length", operands, tensor(3, dtype=dtype), given=sizes)
     large = {"x0": np.array([[2**62, 2**62, 5], [2**53, 1, 1]])}
     yield reduce("SUM", "int64 beyond float64", [1], dtype="int64", shape=(2, 3), given=large)
     yield mean("int64 beyond float64", [1], True, "int64", shape=(2, 3), given=large)
@@ -278,7 +278,7 @@ def empty_axis_cases() -> Iterator[Case]:
         for dtype in ("float32", "int32", "int64"):
             yield mean(f"{dtype} of no elements", [1], keep, dtype, shape=(2, 0, 3))
             yield mean(f"{dtype} without results", [1], keep, dtype, shape=(0, 5, 3))
-        yield mean("no image", [1, 2], keep, shape=(2, 0, 7, 3))
+        yield mean("empty batch", [1, 2], keep, shape=(2, 0, 7, 3))
         yield mean(
             "int8 of no elements", [1], keep, "int8", shape=(2, 0, 3), refused="the kernel leaves the result unset"
         )
@@ -286,7 +286,7 @@ def empty_axis_cases() -> Iterator[Case]:
     for op in ("SUM", *EXTREMES):
         x, y = tensor(None, 5, 3), tensor(None, 3)
         yield in_isolation(
-            op, "unknown batch", [x, constant([1])], y, options={"keep_dims": False}, given=given, runs=2
+            op, "dynamic batch", [x, constant([1])], y, options={"keep_dims": False}, given=given, runs=2
         )
 
 
@@ -303,7 +303,7 @@ def arg_max() -> Iterator[Case]:
     yield arg("ARG_MAX", "to int64", 3, output="int64", opsets=EVERY_OPSET)
     yield arg("ARG_MAX", "int8 to int64", 3, "int8", output="int64", opsets=EVERY_OPSET)
     ties = np.array([[2, 7, 7, 1], [0, 0, 0, 0], [-1, -1, -5, -1]], np.float32)
-    yield arg("ARG_MAX", "the first of equals", 1, shape=(3, 4), given={"x0": ties})
+    yield arg("ARG_MAX", "first of equal values", 1, shape=(3, 4), given={"x0": ties})
     nan_known = (
         "ONNX does not define the result for NaN, and ONNX Runtime returns the first NaN; "
         "skipping NaN costs two more passes over the input"
@@ -319,7 +319,7 @@ def arg_max() -> Iterator[Case]:
     )
     yield in_isolation(
         "ARG_MAX",
-        "an axis as a list",
+        "axis of rank 1",
         [tensor(*IMAGE), constant([1])],
         tensor(2, 7, 3, dtype="int32"),
         options={"output_type": "INT32"},

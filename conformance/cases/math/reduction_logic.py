@@ -76,7 +76,7 @@ def arg_min_cases() -> Iterator[Case]:
         yield arg(op, "no results", 1, shape=(0, 5, 3))
         yield arg(op, "uint8 without results", -1, "uint8", shape=(5, 0, 2))
     ties = np.array([[2, 1, 7, 1], [0, 0, 0, 0], [9, -1, -5, -5]], np.float32)
-    yield arg("ARG_MIN", "the first of equals", 1, shape=(3, 4), given={"x0": ties})
+    yield arg("ARG_MIN", "first of equal values", 1, shape=(3, 4), given={"x0": ties})
     nan = np.array([[np.nan, 1, 2], [1, np.nan, 0]], np.float32)
     nan_known = "ONNX does not define the result for NaN, and ONNX Runtime returns the first NaN"
     yield arg("ARG_MIN", "not a number", 1, shape=(2, 3), given={"x0": nan}, known=nan_known)
@@ -110,17 +110,17 @@ def cumsum_cases() -> Iterator[Case]:
         yield cumsum_case(f"{dtype} every opset", 1, False, True, dtype, opsets=EVERY_OPSET)
         yield cumsum_case(f"{dtype} of one axis", 0, True, False, dtype, shape=(7,))
         yield cumsum_case(f"{dtype} of one element", 1, False, False, dtype, shape=(2, 1, 3))
-        yield cumsum_case(f"{dtype} of none", 1, False, False, dtype, shape=(2, 0, 3))
+        yield cumsum_case(f"{dtype}, empty", 1, False, False, dtype, shape=(2, 0, 3))
     edge: Array = np.array([2**31 - 1, 1, 5, -(2**31)], np.int32)
     yield cumsum_case("int32 that wraps around", 0, False, False, "int32", shape=(4,), given={"x0": edge})
     for axis in (0, 1, 3, -2):
         yield cumsum_case(f"axis {axis}", axis, False, True, place=between_convolutions)
     for name, value in (("a list", [1]), ("negative", -3)):
-        yield in_isolation("CUMSUM", f"an axis as it runs, {name}", [tensor(*IMAGE), tensor(
+        yield in_isolation("CUMSUM", f"axis known at runtime, {name}", [tensor(*IMAGE), tensor(
             *np.shape(value), dtype="int32", name="axis")], tensor(*IMAGE), given=int32s(axis=value))  # fmt: skip
-    yield in_isolation("CUMSUM", "an axis as a list", [tensor(*IMAGE), constant([1])], tensor(*IMAGE))
+    yield in_isolation("CUMSUM", "axis of rank 1", [tensor(*IMAGE), constant([1])], tensor(*IMAGE))
     given = [{"x0": random_array(n, 3)} for n in (1, 5)]
-    yield in_isolation("CUMSUM", "unknown batch", [tensor(None, 3), constant(0)], tensor(None, 3), given=given, runs=2)
+    yield in_isolation("CUMSUM", "dynamic batch", [tensor(None, 3), constant(0)], tensor(None, 3), given=given, runs=2)
 
 
 def cumsum_case(

@@ -110,12 +110,12 @@ def row_condition_cases() -> Iterator[Case]:
         {"x0": random_array(n, dtype="bool"), "x1": random_array(n, 5, 3, seed="x"), "x2": random_array(n, 5, 3, seed="y")} for n in (3, 4)
     ]  # fmt: skip
     yield in_isolation(
-        "SELECT", "float32 rows of unknown number", [flags.with_shape(None), x, x], x, given=given, dtype="float32"
+        "SELECT", "float32, dynamic number of rows", [flags.with_shape(None), x, x], x, given=given, dtype="float32"
     )
     for dtype in ("float32", "int8"):
         yield net(
             "SELECT",
-            f"{dtype} rows that layout moves, between convolutions",
+            f"{dtype} transposed rows, between convolutions",
             select_rows(dtype),
             dtype=dtype,
             transposes=3,

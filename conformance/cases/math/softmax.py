@@ -55,7 +55,7 @@ def dynamic_size_case(op: str, dtype: str) -> Case:
     rows = [{"x0": random_array(3, size, dtype=dtype)} for size in (5, 1, 11)]
     options = {"beta": 1.0} if op == "SOFTMAX" else None
     y = replace(x, scale=scale, zero_point=point)
-    return unary(op, f"{dtype}, an axis of dynamic size", x, y, options=options, given=rows, opsets=EVERY_OPSET)
+    return unary(op, f"{dtype}, dynamic axis", x, y, options=options, given=rows, opsets=EVERY_OPSET)
 
 
 def int16_softmax_cases() -> Iterator[Case]:
@@ -66,10 +66,10 @@ def int16_softmax_cases() -> Iterator[Case]:
         return unary("SOFTMAX", f"int16, {name}", x, required_output(x), place, options={"beta": 1.0}, **more)
 
     yield case("101 confident classes", 0.01, 7, 101)
-    yield case("1009 classes nearly alike", 1e-6, 3, 1009)
+    yield case("1009 similar classes", 1e-6, 3, 1009)
     yield case("a scale whose product wraps around", 7.0, 5, 11)
     rows = np.array([[32767, -32768], [-32768, 32767], [0, 0], [0, 1], [-1, -30000]], np.int16)
-    yield case("rows of two, of which one is nearly all", 0.01, 5, 2, given={"x0": rows})
+    yield case("rows of two with a dominant value", 0.01, 5, 2, given={"x0": rows})
     yield case("rows of one", 0.01, 5, 1)
     counts = np.arange(1, 70)[:, None]
     logits = np.where(np.arange(71) < counts, counts - 35, -30000).astype(np.int16)
@@ -77,7 +77,7 @@ def int16_softmax_cases() -> Iterator[Case]:
     for place in BOTH:
         yield case("confident channels", 0.02, 2, 5, 7, 13, place=place)
     given = [{"x0": random_array(n, 11, dtype="int16")} for n in (1, 4)]
-    yield case("of dynamic size", 0.001, None, 11, given=given)
+    yield case("dynamic shape", 0.001, None, 11, given=given)
 
 
 def required_output(x: Spec) -> Spec:
@@ -98,7 +98,7 @@ def ranks(op: str, fixed: dict[str, tuple[float, int]]) -> Iterator[Case]:
     x = tensor(*IMAGE, dtype="int8")
     yield unary(op, "int8 to another scale", x, x, kernel_refuses="output->params.scale")
     runs = [{"x0": random_array(n, 7, seed=op)} for n in (1, 4)]
-    yield unary(op, "float32 of dynamic size", tensor(None, 7), tensor(None, 7), given=runs, opsets=EVERY_OPSET)
+    yield unary(op, "float32 of dynamic shape", tensor(None, 7), tensor(None, 7), given=runs, opsets=EVERY_OPSET)
 
 
 def onto(x: Spec, fixed: dict[str, tuple[float, int]]) -> Spec:

@@ -36,7 +36,7 @@ def negation_cases() -> Iterator[Case]:
         yield unary("NEG", "int8 with a zero point, which the kernel ignores", x, place=place)
         yield unary("NEG", "int8 of another scale, which the kernel ignores", x, x.rescale(3, 40), place=place)
     edge = {"x0": np.array([-128, 127, 0, -1], np.int8)}
-    yield unary("NEG", "int8 whose least value stays", tensor(4, dtype="int8", zero_point=0), given=edge)
+    yield unary("NEG", "int8 with the minimum value", tensor(4, dtype="int8", zero_point=0), given=edge)
     yield unary("NEG", "uint8", tensor(*IMAGE, dtype="uint8"), kernel_refuses="Neg only currently supports")
 
 
@@ -65,7 +65,7 @@ def abs_cases() -> Iterator[Case]:
                 yield unary("ABS", f"{dtype} to another scale", x, x.rescale(0.7, point), place)
     for dtype in ("int16", "int32"):
         given = {"x0": np.array([0, 1, -1, 32767, -32767], dtype)}
-        yield unary("ABS", f"{dtype} of no scale", tensor(5, dtype=dtype, scale=0), given=given, opsets=EVERY_OPSET)
+        yield unary("ABS", f"{dtype} without scale", tensor(5, dtype=dtype, scale=0), given=given, opsets=EVERY_OPSET)
     yield unary("ABS", "uint8", tensor(*IMAGE, dtype="uint8"), kernel_refuses="UINT8 is unsupported by op Abs")
 
 
@@ -78,12 +78,12 @@ def exp_cases() -> Iterator[Case]:
         yield unary("EXP", "int16", x, x, place, opsets=(None, 26))
     x = tensor(None, None, 3, dtype="int16")
     given = [{"x0": random_array(n, 5, 3, dtype="int16")} for n in (1, 4)]
-    yield unary("EXP", "int16 of dynamic size", x, x, given=given)
+    yield unary("EXP", "int16 of dynamic shape", x, x, given=given)
     yield unary("EXP", "int16 of rank 0", x.with_shape(), x.with_shape())
-    yield unary("EXP", "int16 of nothing", x.with_shape(0, 3), x.with_shape(0, 3))
+    yield unary("EXP", "int16, empty", x.with_shape(0, 3), x.with_shape(0, 3))
     x = x.with_shape(*IMAGE)
     wide = tensor(2, 3, dtype="int16", scale=0.003)
-    yield unary("EXP", "int16 that reaches infinity", wide, wide, refused="exceeds float32")
+    yield unary("EXP", "int16 up to infinity", wide, wide, refused="exceeds float32")
     yield unary(
         "EXP", "int16 of small numbers", x, x.rescale(0.3), given={"x0": integers_between("int16", -3000, 3000, *IMAGE)}
     )

@@ -42,11 +42,11 @@ def bucketize_cases() -> Iterator[Case]:
     yield bucketize_case("no boundary", "float32", (7,), ())
     yield bucketize_case("float32", "float32", IMAGE, place=between_convolutions)
     yield bucketize_case(
-        "boundaries that descend", "float32", (7,), (1.0, 0.0), kernel_refuses="Expected sorted boundaries"
+        "descending boundaries", "float32", (7,), (1.0, 0.0), kernel_refuses="Expected sorted boundaries"
     )
     given = [{"x0": random_array(n, 3)} for n in (1, 5)]
     x, y = tensor(None, 3), tensor(None, 3, dtype="int32")
-    yield in_isolation("BUCKETIZE", "unknown batch", [x], y, options={"boundaries": list(BOUNDS)}, given=given, runs=2)
+    yield in_isolation("BUCKETIZE", "dynamic batch", [x], y, options={"boundaries": list(BOUNDS)}, given=given, runs=2)
 
 
 def bucketize_case(

@@ -58,7 +58,7 @@ def sign_cases() -> Iterator[Case]:
 def sin_cos_cases() -> Iterator[Case]:
     angles: Array = np.array([0.0, -0.0, 1e-30, 0.5, -3.14159265, 100.0, -12345.678, 1e6, np.inf, np.nan], np.float32)
     for op in ("SIN", "COS"):
-        yield unary(op, "float32 of any size", tensor(10), given={"x0": angles}, opsets=EVERY_OPSET)
+        yield unary(op, "float32 of dynamic shape", tensor(10), given={"x0": angles}, opsets=EVERY_OPSET)
         yield unary(op, "float32", tensor(*IMAGE), place=between_convolutions, span=(-9.0, 9.0))
         given = {"x0": np.linspace(-300, 300, 37).astype(np.float16)}
         yield unary(op, "float16", tensor(37, dtype="float16"), given=given, opsets=EVERY_OPSET)

@@ -102,9 +102,9 @@ def adjoint_cases() -> Iterator[Case]:
     yield times("one column", tensor(2, 5, 7), tensor(2, 7, 1), (False, True))
     yield times("sums of one element", tensor(2, 5, 1), tensor(2, 1, 3))
     given = [{"x0": random_array(n, 5, 7), "x1": random_array(n, 7, 3)} for n in (1, 3)]
-    yield times("unknown batch", tensor(None, 5, 7), tensor(None, 7, 3), y=tensor(None, 5, 3), given=given, runs=2)
+    yield times("dynamic batch", tensor(None, 5, 7), tensor(None, 7, 3), y=tensor(None, 5, 3), given=given, runs=2)
     given = [{"x0": random_array(2, n, 7), "x1": random_array(2, 7, 3)} for n in (1, 5)]
-    yield times("unknown rows", tensor(2, None, 7), tensor(2, 7, 3), y=tensor(2, None, 3), given=given, runs=2)
+    yield times("dynamic rows", tensor(2, None, 7), tensor(2, 7, 3), y=tensor(2, None, 3), given=given, runs=2)
 
 
 def broadcast_cases() -> Iterator[Case]:
@@ -181,7 +181,7 @@ def hybrid_cases() -> Iterator[Case]:
             text = "float32 by int8 constants" + ("" if per_axis is None else " with scales per column")
             yield times(text, tensor(2, 5, 7), w, adjoint)
     yield times(
-        "float32 by int8 constants, with a zero point as it runs",
+        "float32 by int8 constants, asymmetric activations",
         tensor(5, 7),
         weight((7, 3), "int8"),
         more={"asymmetric_quantize_inputs": True},
@@ -194,7 +194,7 @@ def hybrid_cases() -> Iterator[Case]:
         "tolerance": Tolerance(of_range=1e-5),
         "why": "nothing is rounded",
     }
-    yield times("float32 by int8 that is a graph input", tensor(5, 7), columns, **ideal)
+    yield times("float32 by an int8 graph input", tensor(5, 7), columns, **ideal)
     yield times(
         "float32 by int8 constants", tensor(*IMAGE), weight((3, 4), "int8", 1), place=between_convolutions, transposes=4
     )
@@ -230,7 +230,7 @@ def most(place: Placed, transposes: int) -> dict[str, Any]:
 
 
 def chain_cases() -> Iterator[Case]:
-    yield net(OP, "between batches that trade places", swap_batches, transposes=0)
+    yield net(OP, "between swapped batches", swap_batches, transposes=0)
     for dtype in ("float32", "int8", "int16"):
         yield net(OP, f"{dtype} after a flatten", flatten_then_multiply(dtype), dtype=dtype, transposes=1)
         yield net(OP, f"{dtype} between TRANSPOSE", attention(dtype), dtype=dtype, transposes=4)

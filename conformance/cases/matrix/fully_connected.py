@@ -76,25 +76,23 @@ def row_length_cases() -> Iterator[Case]:
                 f"{dtype} image of rows of {depth}", IMAGE, depth=depth, dtype=dtype, place=between_convolutions
             )
     yield dense("image of rows across axes", IMAGE, depth=15, place=between_convolutions)
-    yield dense("unknown batch", (None, 11), given=[{"x0": random_array(n, 11)} for n in (1, 3)])
-    yield dense("unknown batch of rank 3", (None, 5, 11), given=[{"x0": random_array(n, 5, 11)} for n in (1, 3)])
+    yield dense("dynamic batch", (None, 11), given=[{"x0": random_array(n, 11)} for n in (1, 3)])
+    yield dense("dynamic batch of rank 3", (None, 5, 11), given=[{"x0": random_array(n, 5, 11)} for n in (1, 3)])
     for dtype in ("float32", "int8"):
         given = [{"x0": random_array(n, m, 11, dtype=dtype)} for n, m in ((1, 5), (3, 2))]
         case: dict[str, Any] = {"dtype": dtype, "given": given, "opsets": EVERY_OPSET}
-        yield dense(f"{dtype} of dynamic sizes, rank kept", (None, None, 11), keep=True, **case)
-    yield dense("a known image to rows of dynamic sizes", (5, 11, 1), depth=1, result=(None, None))
+        yield dense(f"{dtype} of dynamic shape, rank kept", (None, None, 11), keep=True, **case)
+    yield dense("static image to rows of dynamic shape", (5, 11, 1), depth=1, result=(None, None))
     yield dense("one row", (1, 11))
     yield dense("no rows", (2, 0, 11))
     yield dense("no rows, rank 2", (0, 11))
     yield dense("without bias", biased=None)
     for dtype in ("float32", "int8"):
         yield net(OP, f"{dtype} with a bias of several axes", row_of_biases(dtype), dtype=dtype, opsets=EVERY_OPSET)
-    yield net(OP, "weights of no stored shape, made by TRANSPOSE", weights_without_shape)
+    yield net(OP, "transposed weights without stored shape", weights_without_shape)
     yield in_isolation(OP, "an absent bias", [tensor(2, 11), weight((4, 11), "float32"), None], tensor(2, 4))
-    yield in_isolation(OP, "weights that are a graph input", [tensor(2, 11), tensor(4, 11), tensor(4)], tensor(2, 4))
-    yield between_convolutions(
-        OP, "an image on weights that are a graph input", [tensor(*IMAGE), tensor(4, 105)], tensor(2, 4)
-    )
+    yield in_isolation(OP, "weights as a graph input", [tensor(2, 11), tensor(4, 11), tensor(4)], tensor(2, 4))
+    yield between_convolutions(OP, "image by weights as a graph input", [tensor(*IMAGE), tensor(4, 105)], tensor(2, 4))
     yield net(OP, "sparse weights", sparse_cases)
     for dtype in ("float32", "uint8"):
         for shape in ((3, 4), (1, 5)):
@@ -109,7 +107,7 @@ def row_length_cases() -> Iterator[Case]:
     ):
         w = weight((4, 0), dtype)
         operands = [x := tensor(3, 0, dtype=dtype), w, bias(x, w, 4, BIASES[dtype], 1) if biased else None]
-        name = f"{dtype} rows of no elements{' with a bias' if biased else ''}"
+        name = f"{dtype} empty rows{' with a bias' if biased else ''}"
         yield in_isolation(OP, name, operands, tensor(3, 4, dtype=dtype), refused=reason)
     shuffled = {"weights_format": "SHUFFLED4x16INT8"}
     yield dense("shuffled weights", (2, 16), dtype="uint8", options=shuffled, refused="weights_format SHUFFLED4x16INT8")
@@ -157,17 +155,15 @@ def dtype_cases() -> Iterator[Case]:
     yield dense("int8 with int4 weights", (2, 12), dtype="int8", weights="int4", per_axis=True)
     for weights in ("int8", "int4"):
         for asymmetric in (False, True):
-            name = f"float32 with {weights} weights, quantized as it runs" + (
-                ", with a zero point" if asymmetric else ""
-            )
+            name = f"float32 with {weights} weights, dynamic range" + (", with a zero point" if asymmetric else "")
             yield dense(
                 name, (2, 12), weights=weights, per_axis=True, options={"asymmetric_quantize_inputs": asymmetric}
             )
     cut = {"fused_activation_function": "RELU6", "asymmetric_quantize_inputs": True}
-    name, large = "float32 with int8 weights, large sums that RELU6 cuts", (-40, 40)
+    name, large = "float32 with int8 weights, large sums clipped by RELU6", (-40, 40)
     yield dense(name, (101, 12), weights="int8", per_axis=True, options=cut, span=large, known=ROUNDED)
     yield dense("float32 with int8 weights of one scale", (2, 12), weights="int8")
-    yield dense("float32 with int2 weights, quantized as it runs", (2, 12), weights="int2", per_axis=True)
+    yield dense("float32 with int2 weights, dynamic range", (2, 12), weights="int2", per_axis=True)
     yield dense("float32 with uint8 weights, which the kernel reads as int8", (2, 12), weights="uint8")
     yield dense("float32 with uint8 weights and scales per row", (2, 12), weights="uint8", per_axis=True)
     for biased in ("int32", "int64"):
@@ -181,14 +177,14 @@ def dtype_cases() -> Iterator[Case]:
             options=options,
         )
     yield dense(
-        "int16 with int16 weights and an int64 bias not named in the options",
+        "int16 with int16 weights and an int64 bias missing from the options",
         (2, 12),
         dtype="int16",
         weights="int16",
         biased="int64",
         refused="without a quantized_bias_type",
     )
-    yield dense("int8 with a bias scale in the file that is off", (2, 12), dtype="int8", stored=3.0)
+    yield dense("int8 with a wrong bias scale", (2, 12), dtype="int8", stored=3.0)
     widened: dict[str, Any] = {"targets": ("onnxruntime",), "opsets": (None, 13)}
     yield dense("int8 with int4 weights, widened", (2, 12), dtype="int8", weights="int4", per_axis=True, **widened)
     yield dense("int8 with int2 weights", (2, 12), dtype="int8", weights="int2", per_axis=True)
@@ -211,10 +207,10 @@ def activation_cases() -> Iterator[Case]:
         bounded = {"fused_activation_function": "RELU_N1_TO_1"}
         yield dense(f"{dtype} with RELU_N1_TO_1, a vector", (11,), dtype=dtype, keep=True, options=bounded)
         given = [{"x0": random_array(n, m, 11, dtype=dtype)} for n, m in ((2, 5), (7, 1), (0, 3), (0, 0))]
-        name = f"{dtype} with RELU_N1_TO_1, leading axes of dynamic size"
+        name = f"{dtype} with RELU_N1_TO_1, dynamic leading axes"
         yield dense(name, (None, None, 11), dtype=dtype, keep=True, options=bounded, given=given, runs=4)
     given = [{"x0": random_array(n, 11)} for n in (5, 2)]
-    yield dense("nothing known but the weights", (None, 11), result=(None, None), given=given)
+    yield dense("all dimensions dynamic", (None, 11), result=(None, None), given=given)
 
 
 # --- after convolutions -----------------------------------------------------------------------
@@ -237,7 +233,7 @@ def flatten_cases() -> Iterator[Case]:
         reshape_then_dense("float32", (2, 105), weights="int8"),
         transposes=1,
     )
-    yield net(OP, "after rows are joined", reshape_then_dense("float32", (2, 35, 3)))
+    yield net(OP, "after joined rows", reshape_then_dense("float32", (2, 35, 3)))
     yield net(OP, "after a flatten that cuts an axis", reshape_then_dense("float32", (2, 5, 21)))
     yield net(OP, "after a flatten across the batch", reshape_then_dense("float32", (6, 35)))
     yield net(OP, "two after one flatten", twice, transposes=1)
@@ -245,7 +241,7 @@ def flatten_cases() -> Iterator[Case]:
         for keep in (True, False):
             name = f"{dtype} after MEAN {'with' if keep else 'without'} keep_dims"
             yield net(OP, name, mean_then_dense(dtype, keep), dtype=dtype, transposes=1)
-    yield net(OP, "between a flatten and the way back", there_and_back)
+    yield net(OP, "between a flatten and its inverse", there_and_back)
 
 
 def reshape_then_dense(

@@ -60,7 +60,7 @@ def hybrid_cases() -> Iterator[Case]:
         unquantized = activation_case("float32 by int8, converted without quantization", activation, weights="int8")
         yield replace(unquantized, options={"quantization": "float"})
         given = [{"x0": random_array(n, 11)} for n in (1, 3)]
-        yield activation_case("float32 by int8, unknown batch", activation, None, 11, weights="int8", given=given)
+        yield activation_case("float32 by int8, dynamic batch", activation, None, 11, weights="int8", given=given)
     yield net(OP, "float32 by int8 with TANH, then with SIGN_BIT", dense_chain)
     rows = {"x0": np.zeros((2, 13), np.float32)}
     x, w, b = tensor(2, 13), weight((7, 13), "int8"), constant(random_array(7, seed="b"))

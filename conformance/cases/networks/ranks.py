@@ -19,8 +19,8 @@ RUNNING = Spec((2,), "int32", name="numbers")
 def cases() -> Iterator[Case]:
     yield from of_one_operator()
     for dtype in ("float32", "int8"):
-        yield net("CONV_2D", f"{dtype} in a chain of no rank", chain(dtype), dtype=dtype)
-    yield net("RESHAPE", "no elements, of no rank", stored_sizes_of_0)
+        yield net("CONV_2D", f"{dtype} in a chain without ranks", chain(dtype), dtype=dtype)
+    yield net("RESHAPE", "empty, without ranks", stored_sizes_of_0)
 
 
 def of_one_operator() -> Iterator[Case]:
@@ -39,7 +39,7 @@ def of_one_operator() -> Iterator[Case]:
     yield rankless("MEAN", [X, RUNNING], "axes known at runtime", given=numbers(1, -1), keep_dims=True)
     yield rankless("ARG_MAX", [X, constant(2)], output_type="INT32", result=Spec((), "int32"))
     yield rankless("RESHAPE", [X, constant([10, -1, 3])])
-    yield rankless("RESHAPE", [tensor(5, 7), RUNNING], "a shape known at runtime", given=numbers(7, 5))
+    yield rankless("RESHAPE", [tensor(5, 7), RUNNING], "shape known at runtime", given=numbers(7, 5))
     yield rankless("TRANSPOSE", [X, constant([3, 0, 2, 1])])
     yield rankless("SQUEEZE", [tensor(1, 5, 1, 3)])
     yield rankless("EXPAND_DIMS", [tensor(5, 7), constant(-1)])
@@ -77,7 +77,7 @@ def rankless(
         model.output(y)
 
     case: dict[str, Any] = {} if given is None else {"given": given}
-    return net(op, f"a result of no rank{name and ', '}{name}", draw, dtype=first.dtype, **case)
+    return net(op, f"result without rank{name and ', '}{name}", draw, dtype=first.dtype, **case)
 
 
 def chain(dtype: str) -> Callable[[Net], None]:

@@ -111,7 +111,7 @@ ONE: dict[str, Line] = {
     "a row, kernel 1": Line(kernel=1),
     "a row under three rows of kernel": Line(padding="SAME", other=(3, 1, 1)),
     "a column under two columns of kernel": Line(unit=2, padding="SAME", other=(2, 1, 1)),
-    "a single place": Line(shape=(2, 1, 3), kernel=1, padding="SAME", other=(1, 1, 1)),
+    "a single position": Line(shape=(2, 1, 3), kernel=1, padding="SAME", other=(1, 1, 1)),
 }
 
 
@@ -134,8 +134,8 @@ def cases() -> Iterator[Case]:
                 setting = Line(dtype=dtype, activation=activation, unit=2)
                 yield one(op, f"a column with {activation}, {dtype}", setting, span=(-10.0, 10.0))
         unknown = Line(shape=(None, None, 3), opening="EXPAND_DIMS")
-        yield one(op, "a row of unknown batch and length", unknown, given=UNKNOWN)
-        yield one(op, "a column of unknown length", Line(shape=(1, None, 3), unit=2, opening="EXPAND_DIMS"), given=LONG)
+        yield one(op, "a row of dynamic batch and length", unknown, given=UNKNOWN)
+        yield one(op, "a column of dynamic length", Line(shape=(1, None, 3), unit=2, opening="EXPAND_DIMS"), given=LONG)
     for op in ("CONV_2D", "DEPTHWISE_CONV_2D"):
         for dtype in ("int8", "int16"):
             yield one(op, f"a row with scales per channel, {dtype}", Line(dtype=dtype, per_axis=True))

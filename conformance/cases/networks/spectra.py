@@ -12,11 +12,11 @@ from conformance.models import Net, Spec, constant, net, random_array, tensor
 
 
 def cases() -> Iterator[Case]:
-    for name, x in (("spectra", tensor(2, 5, 16)), ("spectra of an unknown number of windows", tensor(2, None, 16))):
+    for name, x in (("spectra", tensor(2, 5, 16)), ("spectra of a dynamic number of windows", tensor(2, None, 16))):
         for op in ("SQUEEZE", "RESHAPE"):
             yield net("RFFT2D", f"{name}, {op}", spectrum(x, op), opsets=(None, 17, 20, 26))
     x = tensor(None, None, 16)
-    yield net("RFFT2D", "spectra of dynamic sizes, SQUEEZE", spectrum(x, "SQUEEZE"), opsets=(None, 17, 20, 26))
+    yield net("RFFT2D", "spectra of dynamic shape, SQUEEZE", spectrum(x, "SQUEEZE"), opsets=(None, 17, 20, 26))
     rates = [{"rate": np.asarray([rate], np.int32)} for rate in (16000, 8000, 22050)]
     yield net(MFCC, "speech commands", commands, given=rates, opsets=(None, 13, 20), nodes=["Conv", "MatMul"])
     yield net(MFCC, "speech commands without stored shapes", without_shapes, given=rates)

@@ -11,7 +11,7 @@ from conformance.models import Net, Spec, net, tensor
 def cases() -> Iterator[Case]:
     for dtype in ("int8", "uint8", "int16"):
         for op in ("DEQUANTIZE", "QUANTIZE"):
-            yield net(op, f"{dtype}, what is open is written as 1", computed_sizes(op, dtype), dtype=dtype)
+            yield net(op, f"{dtype}, dynamic dimensions stored as 1", computed_sizes(op, dtype), dtype=dtype)
 
 
 def computed_sizes(op: str, dtype: str) -> Callable[[Net], None]:

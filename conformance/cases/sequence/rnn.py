@@ -105,45 +105,47 @@ def cases() -> Iterator[Case]:
         for activation in ACTIVATIONS:
             opsets = {"opsets": EVERY_OPSET} if activation in ("TANH", "RELU6") else {}
             yield rnn(f"float32 with {activation}", opsets, op=op, activation=activation)
-        yield rnn("float32 over fifty runs", LONG, op=op)
-        yield rnn("float32 without an activation over fifty runs", LONG, op=op, activation="NONE")
+        yield rnn("float32, 50 runs", LONG, op=op)
+        yield rnn("float32 without an activation, 50 runs", LONG, op=op, activation="NONE")
         for weights in ("int8", "uint8"):
-            yield rnn(f"float32 on {weights}", LONG, op=op, weights=weights)
+            yield rnn(f"float32 with {weights} weights", LONG, op=op, weights=weights)
             for activation in ("NONE", "RELU", "RELU_N1_TO_1", "RELU6"):
-                yield rnn(f"float32 on {weights} with {activation}", op=op, weights=weights, activation=activation)
+                yield rnn(
+                    f"float32 with {weights} weights and {activation}", op=op, weights=weights, activation=activation
+                )
         if op != BOTH:
             flipped = {"known": "rounding of weights and states changes the sign of a sum near 0"}
-            yield rnn("float32 on uint8 with SIGN_BIT", flipped, op=op, weights="uint8", activation="SIGN_BIT")
-        yield rnn("float32 on int8, quantized with zero points", op=op, weights="int8", asymmetric=True)
-        yield rnn("float32 with weights that are graph inputs", {"span": (-0.3, 0.3)}, op=op, given=True)
-        yield rnn("float32 of one sequence", op=op, batch=1)
-        yield rnn("float32 that begins with float16", op=op, begun="float16")
+            yield rnn("float32 with uint8 weights and SIGN_BIT", flipped, op=op, weights="uint8", activation="SIGN_BIT")
+        yield rnn("float32 with int8 weights, asymmetric activations", op=op, weights="int8", asymmetric=True)
+        yield rnn("float32 with weights as graph inputs", {"span": (-0.3, 0.3)}, op=op, given=True)
+        yield rnn("float32, batch size 1", op=op, batch=1)
+        yield rnn("float32 with float16 initial states", op=op, begun="float16")
         for weights in ("float32", "int8"):
-            again = f"float32 on {weights}, every run anew"
+            again = f"float32 with {weights} weights, reset in every run"
             yield rnn(again, RESET, op=op, weights=weights)
             yield rnn(f"{again} with RELU6", RESET, op=op, weights=weights, activation="RELU6")
-        yield rnn("float32 that begins with float16 in every run", RESET, op=op, begun="float16")
+        yield rnn("float32 with float16 initial states in every run", RESET, op=op, begun="float16")
         kept = {"refused": "not variable tensors"}
-        yield rnn("float32 whose state is handed in", kept, op=op, variable=False)
+        yield rnn("float32 with the state as a graph input", kept, op=op, variable=False)
         uneven = {"refused": "nonzero zero points"}
         yield rnn("float32 with zero points", uneven, op=op, weights="int8", point=3)
     for op in (SEQUENCE, BOTH):
         for activation in ("TANH", "RELU_N1_TO_1"):
             yield rnn(f"float32 with {activation}, time first", op=op, activation=activation, major=True)
-            yield rnn(f"float32 with {activation} of one time step", op=op, activation=activation, time=1)
+            yield rnn(f"float32 with {activation}, one time step", op=op, activation=activation, time=1)
             lengths: dict[str, Any] = {"given": {"x0": random_array(BATCH, TIME, INPUTS)}}
-            yield rnn(f"float32 with {activation} of unknown length", lengths, op=op, activation=activation, time=None)
+            yield rnn(f"float32 with {activation}, dynamic length", lengths, op=op, activation=activation, time=None)
     yield from both()
 
 
 def both() -> Iterator[Case]:
     for merged in (True, False):
-        beside = "" if merged else ", outputs apart"
+        suffix = "" if merged else ", separate outputs"
         for activation in ("TANH", "RELU6"):
             of = f"float32 with {activation}"
-            yield rnn(f"{of}, of two sizes{beside}", op=BOTH, activation=activation, back=BACK, merged=merged)
+            yield rnn(f"{of}, different sizes{suffix}", op=BOTH, activation=activation, back=BACK, merged=merged)
             yield rnn(
-                f"{of}, crossed{beside}",
+                f"{of}, cross-linked{suffix}",
                 op=BOTH,
                 activation=activation,
                 auxiliary=AUXILIARY,
@@ -151,11 +153,11 @@ def both() -> Iterator[Case]:
                 merged=merged,
             )
             other: dict[str, Any] = {"op": BOTH, "activation": activation, "auxiliary": INPUTS, "merged": merged}
-            yield rnn(f"{of}, back over another input{beside}", major=True, **other)
-            yield rnn(f"{of}, another input that is left alone{beside}", **other)
-        yield rnn(f"float32 time first{beside}", op=BOTH, major=True, merged=merged)
+            yield rnn(f"{of}, different backward input{suffix}", major=True, **other)
+            yield rnn(f"{of}, unused backward input{suffix}", **other)
+        yield rnn(f"float32 time first{suffix}", op=BOTH, major=True, merged=merged)
         yield rnn(
-            f"float32 on int8, crossed{beside}",
+            f"float32 with int8 weights, cross-linked{suffix}",
             op=BOTH,
             weights="int8",
             auxiliary=INPUTS,
@@ -163,11 +165,11 @@ def both() -> Iterator[Case]:
             merged=merged,
         )
     crossed: dict[str, Any] = {"op": BOTH, "major": True, "crossed": True}
-    yield rnn("float32 crossed, time first", auxiliary=INPUTS, **crossed)
+    yield rnn("float32 cross-linked, time first", auxiliary=INPUTS, **crossed)
     again = {"refused": "once per time step"}
-    yield rnn("float32 on int8, time first", again, op=BOTH, weights="int8", major=True)
+    yield rnn("float32 with int8 weights, time first", again, op=BOTH, weights="int8", major=True)
     misread = {"refused": "auxiliary input and input differ in size"}
-    yield rnn("float32 crossed, time first, of two widths", misread, auxiliary=AUXILIARY, **crossed)
-    yield rnn("float32 back over a wider input", misread, op=BOTH, auxiliary=AUXILIARY, major=True)
+    yield rnn("float32 cross-linked, time first, different widths", misread, auxiliary=AUXILIARY, **crossed)
+    yield rnn("float32, wider backward input", misread, op=BOTH, auxiliary=AUXILIARY, major=True)
     wide: dict[str, Any] = {"op": BOTH, "weights": "int8", "auxiliary": AUXILIARY, "crossed": True}
-    yield rnn("float32 on int8 crossed, of two widths", misread, **wide)
+    yield rnn("float32 with int8 weights, cross-linked, different widths", misread, **wide)

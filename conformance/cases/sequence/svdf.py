@@ -115,10 +115,10 @@ def cases() -> Iterator[Case]:
     for activation in ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT"):
         yield svdf(f"float32 with {activation}", activation=activation)
         for weights in ("int8", "uint8"):
-            yield svdf(f"float32 on {weights} with {activation}", activation=activation, weights=weights)
-    yield svdf("float32 over fifty runs", {**LONG, "opsets": EVERY_OPSET})
-    yield svdf("float32 with weights that are graph inputs", given=True)
-    yield svdf("float32 whose state is handed in", {"refused": "not variable tensors"}, variable=False)
+            yield svdf(f"float32 with {weights} weights and {activation}", activation=activation, weights=weights)
+    yield svdf("float32, 50 runs", {**LONG, "opsets": EVERY_OPSET})
+    yield svdf("float32 with weights as graph inputs", given=True)
+    yield svdf("float32 with the state as a graph input", {"refused": "not variable tensors"}, variable=False)
     kinds: tuple[dict[str, Any], ...] = (
         {},
         {"weights": "int8"},
@@ -130,17 +130,17 @@ def cases() -> Iterator[Case]:
         yield svdf(f"{of} of rank 1", LONG, rank=1, **kind)
         yield svdf(f"{of} of rank 3", LONG, rank=3, **kind)
         yield svdf(f"{of} without a bias", biased=False, **kind)
-        yield svdf(f"{of} that remembers one run", memory=1, **kind)
-        yield svdf(f"{of} of one stream", batch=1, **kind)
-        yield svdf(f"{of}, every run anew", RESET, **kind)
+        yield svdf(f"{of} with a memory of 1", memory=1, **kind)
+        yield svdf(f"{of}, batch size 1", batch=1, **kind)
+        yield svdf(f"{of}, reset in every run", RESET, **kind)
         if kind.get("weights", "float32") != "float32":
             yield svdf(f"{of} with zero points", {"refused": "nonzero zero points"}, point=3, **kind)
-    yield svdf("float32 on int8, quantized with zero points", weights="int8", asymmetric=True)
-    yield svdf("float32 that begins with float16", begun="float16")
-    yield svdf("float32 that begins with float16 in every run", RESET, begun="float16")
+    yield svdf("float32 with int8 weights, asymmetric activations", weights="int8", asymmetric=True)
+    yield svdf("float32 with a float16 initial state", begun="float16")
+    yield svdf("float32 with a float16 initial state in every run", RESET, begun="float16")
     whole: dict[str, Any] = {"dtype": "int8", "weights": "int8"}
     yield svdf("int8 below and above its bounds", LONG, output=(0.0041, 3), **whole)
-    yield svdf("int8 whose state is bounded", LONG, state=1.7e-5, **whole)
+    yield svdf("int8 with a saturated state", LONG, state=1.7e-5, **whole)
     insists = {"refused": "requires RELU", "kernel_refuses": "params->activation != kTfLiteActRelu"}
     for activation in ("NONE", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT"):
         yield svdf(f"int8 with {activation}", insists, activation=activation, **whole)
@@ -157,23 +157,23 @@ def int8_state_cases() -> Iterator[Case]:
         "int8": {},
         "int8 of rank 1": {"rank": 1},
         "int8 without a bias": {"biased": False},
-        "int8 that remembers one run": {"memory": 1},
-        "int8 of one stream": {"batch": 1},
+        "int8 with a memory of 1": {"memory": 1},
+        "int8, batch size 1": {"batch": 1},
         "int8 without an activation": {"activation": "NONE"},
-        "int8, a state without a zero point": {"kept": (0.011, 0)},
-        "int8, a state that is bounded": {"kept": (0.0023, 0)},
-        "int8, a state that wraps around below": {"kept": (0.0031, -30)},
-        "int8, a state that wraps around above": {"kept": (0.0031, 30)},
-        "int8, a fine state": {"kept": (0.047, 11)},
+        "int8, state without a zero point": {"kept": (0.011, 0)},
+        "int8, saturated state": {"kept": (0.0023, 0)},
+        "int8, state that underflows": {"kept": (0.0031, -30)},
+        "int8, state that overflows": {"kept": (0.0031, 30)},
+        "int8, state with a small scale": {"kept": (0.047, 11)},
         "int8 below and above its bounds": {"output": (0.0041, 3)},
         "int8, sums halfway between integers": {"halves": True, "kept": (2**-2, 5), "output": (2**-4, -17)},
         "int8, many inputs": {"inputs": 653, "kept": (0.11, 5)},
     }
     for name, fields in options.items():
-        yield svdf(f"{name}, state of 8 bits", {**LONG, **exact}, dtype="int8", weights="int8", bytes=True, **fields)
-    yield svdf("int8, every run anew, state of 8 bits", {**RESET, **exact}, dtype="int8", weights="int8", bytes=True)
+        yield svdf(f"{name}, 8-bit state", {**LONG, **exact}, dtype="int8", weights="int8", bytes=True, **fields)
+    yield svdf("int8, reset in every run, 8-bit state", {**RESET, **exact}, dtype="int8", weights="int8", bytes=True)
     refused = {"refused": "requires RELU"}
-    yield svdf("int8 with TANH, state of 8 bits", refused, dtype="int8", weights="int8", bytes=True, activation="TANH")
+    yield svdf("int8 with TANH, 8-bit state", refused, dtype="int8", weights="int8", bytes=True, activation="TANH")
 
 
 def run_micro(op: Operator, x: Array, features: Array, times: Array, bias: Array | None, state: Array) -> Array:

@@ -35,15 +35,15 @@ def cases() -> Iterator[Case]:
         for shape in ((), (0, 3), (1,)):
             yield in_isolation(op, f"shape {list(shape)}", [tensor(*shape)] * 2, tensor(*shape))
         x = tensor(2, 3)
-        yield in_isolation(op, "unlike shapes", [x, tensor(3)], x, kernel_refuses="dims->size")
+        yield in_isolation(op, "different shapes", [x, tensor(3)], x, kernel_refuses="dims->size")
     for op in ("STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM"):
         numbers = np.array([np.nan, 1, np.nan, -0.0, 0.0, np.inf, -np.inf], np.float32)
         given = {"x0": numbers, "x1": np.array([1, np.nan, np.nan, 0.0, -0.0, np.nan, np.nan], np.float32)}
-        yield in_isolation(op, "no number", [tensor(7)] * 2, tensor(7), given=given)
+        yield in_isolation(op, "not a number", [tensor(7)] * 2, tensor(7), given=given)
     for dtype in (*BITS, "bool"):
         yield pair("STABLEHLO_AND", dtype, dtype)
-    yield pair("STABLEHLO_AND", "bool of opset 13", "bool", opsets=(13,))
-    yield pair("STABLEHLO_AND", "int32 of opset 17", "int32", opsets=(17,), refused="needs opset 18")
+    yield pair("STABLEHLO_AND", "bool at opset 13", "bool", opsets=(13,))
+    yield pair("STABLEHLO_AND", "int32 at opset 17", "int32", opsets=(17,), refused="needs opset 18")
     yield pair("STABLEHLO_AND", "float32", "float32", kernel_refuses="not supported for bitwise")
     for dtype, bits in (("int8", 8), ("int16", 16), ("int32", 32)):
         x = tensor(5, 7, dtype=dtype, scale=0)

@@ -67,7 +67,7 @@ def gather_cases() -> Iterator[Case]:
     }
     for dtype in DTYPES:
         yield from gather(f"{dtype} rows", OPERAND, (3, 1), (3, 7, 11), dtype=dtype, **rows)
-    yield from gather("int64 places", OPERAND, (3, 1), (3, 7, 11), "int64", **rows)
+    yield from gather("int64 indices", OPERAND, (3, 1), (3, 7, 11), "int64", **rows)
     x = tensor(*OPERAND, dtype="int8")
     yield in_isolation(
         "STABLEHLO_GATHER",
@@ -81,7 +81,7 @@ def gather_cases() -> Iterator[Case]:
         offset_dims=[0, 2, 3], start_index_map=[1], index_vector_dim=1, slice_sizes=[5, 3, 11],
     )  # fmt: skip
     yield from gather(
-        "windows of two axes, in another order", OPERAND, (2, 3), (3, 2, 5, 4),
+        "windows of two swapped axes", OPERAND, (2, 3), (3, 2, 5, 4),
         offset_dims=[1, 2, 3], start_index_map=[2, 0], index_vector_dim=0, slice_sizes=[2, 5, 4],
     )  # fmt: skip
     yield from gather(
@@ -93,7 +93,7 @@ def gather_cases() -> Iterator[Case]:
         offset_dims=[0, 2], collapsed_slice_dims=[1], start_index_map=[0, 1], index_vector_dim=1, slice_sizes=[1, 1, 11],
     )  # fmt: skip
     yield from gather(
-        "an axis without an index that is cut and collapsed", OPERAND, (13, 1), (13, 7),
+        "sliced and collapsed axis without an index", OPERAND, (13, 1), (13, 7),
         offset_dims=[1], collapsed_slice_dims=[0, 2], start_index_map=[0], index_vector_dim=1, slice_sizes=[1, 7, 1],
     )  # fmt: skip
     yield from gather(
@@ -104,9 +104,7 @@ def gather_cases() -> Iterator[Case]:
     runs = [{"x0": random_array(5, n, 11)} for n in (7, 13)]
     options = {"offset_dims": [0, 2, 3], "start_index_map": [1], "index_vector_dim": 1, "slice_sizes": [5, 3, 11]}
     operands = [tensor(5, None, 11), constant(indices_beyond_bounds((2, 1)))]
-    yield in_isolation(
-        "STABLEHLO_GATHER", "an axis of dynamic size", operands, tensor(5, 2, 3, 11), options=options, given=runs
-    )
+    yield in_isolation("STABLEHLO_GATHER", "dynamic axis", operands, tensor(5, 2, 3, 11), options=options, given=runs)
     case: dict[str, Any] = {
         "reference": lambda arrays: [np.zeros((5, 2, 3, 11), np.float32)]
     }  # LiteRT reads past the end of the shape
@@ -198,13 +196,13 @@ def scatter_cases() -> Iterator[Case]:
     for dtype in DTYPES:
         for how in REGIONS:
             yield from scatter(f"{dtype} rows, many to one", (13, 1), (13, 7, 11), how, dtype, **rows)
-    yield from scatter("int64 places", (13, 1), (13, 7, 11), kind="int64", **rows)
+    yield from scatter("int64 indices", (13, 1), (13, 7, 11), kind="int64", **rows)
     yield from scatter(
         "elements", (2, 3, 13), (2, 13), "add",
         inserted_window_dims=[0, 1, 2], scatter_dims_to_operand_dims=[2, 0, 1], index_vector_dim=1,
     )  # fmt: skip
     yield from scatter(
-        "windows partly beyond the ends", (13, 2), (3, 13, 5, 4), "add",
+        "windows partly out of bounds", (13, 2), (3, 13, 5, 4), "add",
         update_window_dims=[0, 2, 3], scatter_dims_to_operand_dims=[1, 2],
     )  # fmt: skip
     yield from scatter(
@@ -223,7 +221,7 @@ def scatter_cases() -> Iterator[Case]:
     image = tensor(*OPERAND, dtype="int8")
     yield scattering("int8 with a scale", image, inside, tensor(3, 7, 11, dtype="int8"), "add", options=options)
     yield scattering(
-        "another region", x, inside, tensor(3, 7, 11), "SUB", options=options, kernel_refuses="Only update"
+        "unsupported region", x, inside, tensor(3, 7, 11), "SUB", options=options, kernel_refuses="Only update"
     )
     case: dict[str, Any] = {"reference": lambda arrays: arrays[:1]}  # LiteRT reads past the end of the shape
     without = {**options, "index_vector_dim": 2}

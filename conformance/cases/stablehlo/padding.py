@@ -70,10 +70,10 @@ def pads() -> Iterator[Case]:
     x = tensor(*IMAGE)
     for place in BOTH:
         yield pad("nothing", x, NOTHING, NOTHING, NOTHING, place=place)
-        yield pad("a number known at runtime", x, *everything, value=tensor(name="value"), place=place)
-    yield pad("a number in an array", x, *everything, value=number(x, 17, 1))
-    yield pad("cropped into the numbers between", tensor(5), (-2,), (-1,), (3,))
-    yield pad("cropped to numbers alone", tensor(5), (-1,), (-13,), (3,))
+        yield pad("pad value known at runtime", x, *everything, value=tensor(name="value"), place=place)
+    yield pad("pad value of rank 1", x, *everything, value=number(x, 17, 1))
+    yield pad("cropped into the interior padding", tensor(5), (-2,), (-1,), (3,))
+    yield pad("cropped to padding only", tensor(5), (-1,), (-13,), (3,))
     yield pad("one element", tensor(1, 3), (2, 0), (0, 1), (5, 1))
     yield pad("no element", tensor(0, 3), (2, 0), (1, 1), (5, 1))
     for interior in (1, 2, 3):
@@ -81,7 +81,7 @@ def pads() -> Iterator[Case]:
             between = f"{interior} between elements"
             yield pad(f"{edge} after, {between}", tensor(3, 5), (0, 0), (0, edge), (0, interior))
             yield pad(f"{edge} before, {between}", tensor(3, 5), (0, edge), (0, 0), (0, interior))
-    yield pad("an empty result", tensor(2, 3), (-2, 0), (0, 1), (0, 0), refused="no elements")
+    yield pad("empty result", tensor(2, 3), (-2, 0), (0, 1), (0, 0), refused="no elements")
     yield pad("rank 5", tensor(2, 3, 5, 2, 3), (0, 1, 0, -1, 2), (1, 0, -2, 0, 0), (0, 1, 1, 2, 0))
 
 
@@ -102,7 +102,7 @@ def dilation_cases() -> Iterator[Case]:
     x = tensor(*IMAGE)
     yield dilation("by one", x, (1, 1, 1, 1), BOTH[1])
     yield dilation("along the last axis", x, (1, 1, 1, 3), BOTH[1])
-    yield dilation("a number known at runtime", x, (1, 2, 3, 1), BOTH[1], tensor(name="value"))
+    yield dilation("pad value known at runtime", x, (1, 2, 3, 1), BOTH[1], tensor(name="value"))
     yield dilation("one element", tensor(1), (7,))
     yield dilation("rank 5", tensor(2, 3, 1, 2, 3), (1, 2, 3, 1, 2))
     steps = tensor(4, dtype="int32", name="steps")
@@ -112,8 +112,8 @@ def dilation_cases() -> Iterator[Case]:
         yield place("DILATE", "dilations known at runtime", [x, steps, number(x)], y, given=given)
     sizes = [{"x0": random_array(n, 5, m, 3)} for n, m in ((2, 7), (1, 4))]
     operands = [tensor(None, 5, None, 3), constant(np.array([1, 2, 3, 1], np.int32)), number(x)]
-    yield in_isolation("DILATE", "of dynamic sizes", operands, tensor(None, None, None, 3), given=sizes)
+    yield in_isolation("DILATE", "dynamic shape", operands, tensor(None, None, None, 3), given=sizes)
     runs = [int32s(steps=step) for step in ([1, 2, 3, 2], [2, 1, 1, 5])]
     yield in_isolation(
-        "DILATE", "a result of dynamic size", [x, steps, number(x)], tensor(None, None, None, None), given=runs
+        "DILATE", "dynamic result shape", [x, steps, number(x)], tensor(None, None, None, None), given=runs
     )

@@ -19,12 +19,12 @@ def cases() -> Iterator[Case]:
             yield generator_case(
                 f"{algorithm} {dtype}", algorithm, dtype, (2, 3, 5), opsets=(None, 26) if dtype == "uint32" else (None,)
             )
-        yield generator_case(f"{algorithm} of one", algorithm, "uint32", (1,))
-        yield generator_case(f"{algorithm} of none", algorithm, "int64", (0, 3))
+        yield generator_case(f"{algorithm}, one value", algorithm, "uint32", (1,))
+        yield generator_case(f"{algorithm}, empty", algorithm, "int64", (0, 3))
         yield generator_case(f"{algorithm} within a block", algorithm, "int64", (7,))
     for algorithm in ("PHILOX", "DEFAULT"):
-        yield generator_case(f"{algorithm} of three", algorithm, "uint32", (11,), 3)
-    yield generator_case("THREEFRY of three", "THREEFRY", "uint32", (11,), 3, refused="which the kernel refuses")
+        yield generator_case(f"{algorithm}, three values", algorithm, "uint32", (11,), 3)
+    yield generator_case("THREEFRY, three values", "THREEFRY", "uint32", (11,), 3, refused="which the kernel refuses")
     yield generator_case("opset 17", "PHILOX", "uint32", (5,), refused="needs opset 18", opsets=(17,))
 
 

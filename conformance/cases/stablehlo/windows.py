@@ -106,14 +106,12 @@ def cases() -> Iterator[Case]:
     for what in ("ADD", "MAXIMUM"):
         yield window_case(f"{what} image", what, tensor(*IMAGE), OVER_IMAGE, place=BOTH[1])
         yield older(f"{what} image", what, tensor(*IMAGE), Window((1, 3, 2, 1), (1, 2, 1, 1)), place=BOTH[1])
-    yield window_case("an initial value known at runtime", "ADD", tensor(*IMAGE), EVERYTHING, tensor(name="initial"))
-    yield window_case(
-        "an initial value in an array", "ADD", tensor(*IMAGE), EVERYTHING, constant(np.full(1, 3, np.float32))
-    )
+    yield window_case("initial value known at runtime", "ADD", tensor(*IMAGE), EVERYTHING, tensor(name="initial"))
+    yield window_case("initial value of rank 1", "ADD", tensor(*IMAGE), EVERYTHING, constant(np.full(1, 3, np.float32)))
     yield window_case("int8 with a scale", "ADD", tensor(*IMAGE, dtype="int8"), OVER_IMAGE)
     for dtype in ("float32", "int32", "int8"):
         for before, padding in ((True, (6, 0)), (False, (0, 6))):
-            name = f"{dtype}, sums {'so far' if before else 'from here on'}"
+            name = f"{dtype}, sums {'from the start' if before else 'from the end'}"
             running = Window((1, 1, 7, 1), padding=((0, 0), (0, 0), padding, (0, 0)))
             yield window_case(name, "ADD", tensor(*IMAGE, dtype=dtype, scale=0), running, 0)
             yield window_case(f"{name}, from 3", "ADD", tensor(*IMAGE, dtype=dtype, scale=0), running, 3)
@@ -124,7 +122,7 @@ def cases() -> Iterator[Case]:
         yield older(f"{dtype}, sums that wrap", "ADD", tensor(5, 7, dtype=dtype), Window((3, 2)), 0, given=given)
     for shape in ((7,), (2, 3, 5, 2, 3)):
         yield window_case(f"rank {len(shape)}", "ADD", tensor(*shape), Window((2,) * len(shape)))
-    yield window_case("nothing to reduce", "ADD", tensor(*IMAGE), Window((1, 1, 1, 1)))
+    yield window_case("no reduced axes", "ADD", tensor(*IMAGE), Window((1, 1, 1, 1)))
     yield window_case(
         "a window larger than the tensor", "ADD", tensor(2, 3), Window((1, 5)), refused="no elements", shape=(2, 0)
     )
@@ -132,7 +130,7 @@ def cases() -> Iterator[Case]:
         "a sum of booleans", "ADD", tensor(*IMAGE, dtype="bool"), OVER_IMAGE, False, refused="sums booleans"
     )
     yield window_case("a dynamic size", "ADD", tensor(None, 3), Window((1, 2)), refused="dynamic shape")
-    yield window_case("another region", "ADD", tensor(*IMAGE), OVER_IMAGE, code="SUB", kernel_refuses="unsupported")
+    yield window_case("unsupported region", "ADD", tensor(*IMAGE), OVER_IMAGE, code="SUB", kernel_refuses="unsupported")
 
 
 def initial_value(x: Spec, initial: Any) -> Spec:

@@ -23,15 +23,15 @@ def cases() -> Iterator[Case]:
         for once in (True, False):
             text = f"{kind} keys, {'filled once' if once else 'filled by the graph'}"
             case: dict[str, Any] = {"dtype": kind, "given": given, "opsets": EVERY_OPSET if once else (None,)}
-            yield net("HASHTABLE_FIND", text, looking_up(keys, values, once), **case)
+            yield net("HASHTABLE_FIND", text, lookup_case(keys, values, once), **case)
         case = {"dtype": kind, "given": given}
-        draw = looking_up(keys, values, running=True)
+        draw = lookup_case(keys, values, running=True)
         lacking = {**given, "default": values[:1]}
         yield net("HASHTABLE_FIND", f"{kind} keys, default known at runtime", draw, **{**case, "given": lacking})
         repeated = np.concatenate([keys, keys[:2]])
-        draw = looking_up(repeated, np.concatenate([values, values[2:4]]))
+        draw = lookup_case(repeated, np.concatenate([values, values[2:4]]))
         yield net("HASHTABLE_IMPORT", f"{kind} keys, repeated", draw, **case)
-        yield net("HASHTABLE_IMPORT", f"{kind} keys, the second is ignored", twice(keys, values), **case)
+        yield net("HASHTABLE_IMPORT", f"{kind} keys, second initializer is ignored", twice(keys, values), **case)
         yield net("HASHTABLE_SIZE", f"{kind} keys", table_size(keys, values), dtype=kind)
         yield net(
             "HASHTABLE_SIZE",
@@ -41,13 +41,13 @@ def cases() -> Iterator[Case]:
         )
         yield net("HASHTABLE", f"{kind} keys, two tables", two(keys, values), **case)
     case = {"dtype": "string", "given": {"wanted": lookup_keys(TEXTS)}}
-    yield net("HASHTABLE_FIND", "a table of nothing", looking_up(TEXTS[:0], NUMBERS[:0]), **case)
+    yield net("HASHTABLE_FIND", "empty table", lookup_case(TEXTS[:0], NUMBERS[:0]), **case)
     case_of_rows: dict[str, Any] = {"dtype": "string", "given": {"wanted": lookup_keys(TEXTS).reshape(-1)[:6]}}
-    case_of_rows |= {"tolerance": Tolerance(of_range=1e-6), "why": "a product of floats follows"}
-    yield net("HASHTABLE_FIND", "results without a shape, rows of a table", rows_found, **case_of_rows)
-    odd = looking_up(np.array([b"\xff", b"a"], object), NUMBERS[:2])
-    yield net("HASHTABLE_FIND", "text that is not UTF-8", odd, **case, refused="is not UTF-8")
-    yield net("HASHTABLE_FIND", "nothing has filled it", empty_table, **case, refused="before it is filled")
+    case_of_rows |= {"tolerance": Tolerance(of_range=1e-6), "why": "float product downstream"}
+    yield net("HASHTABLE_FIND", "results without a shape, used as indices", rows_found, **case_of_rows)
+    odd = lookup_case(np.array([b"\xff", b"a"], object), NUMBERS[:2])
+    yield net("HASHTABLE_FIND", "invalid UTF-8", odd, **case, refused="is not UTF-8")
+    yield net("HASHTABLE_FIND", "read before initialization", empty_table, **case, refused="before it is filled")
 
 
 def lookup_keys(keys: Array) -> Array:
@@ -114,7 +114,7 @@ def keys_of(model: Net, keys: Array) -> TensorRef:
     return model.place(Spec((2, 3, 2), "string" if keys.dtype == object else "int64", name="wanted"))
 
 
-def looking_up(keys: Array, values: Array, once: bool = True, running: bool = False) -> Callable[[Net], None]:
+def lookup_case(keys: Array, values: Array, once: bool = True, running: bool = False) -> Callable[[Net], None]:
     def draw(model: Net) -> None:
         filled = table(model, keys, values, once)
         model.output(filled.find(model, keys_of(model, keys), default_of(model, values, running)))

@@ -13,26 +13,24 @@ from conformance.models import Net, Spec, constant, net, random_array, tensor
 
 def cases() -> Iterator[Case]:
     for dtype in ("float32", "int32", "int64", "int8", "uint8", "int16"):
-        yield net("READ_VARIABLE", f"{dtype}, a running sum", running_sum(dtype), dtype=dtype)
-        yield net(
-            "ASSIGN_VARIABLE", f"{dtype}, the last input is remembered", previous_input(dtype), dtype=dtype, runs=4
-        )
+        yield net("READ_VARIABLE", f"{dtype}, cumulative sum", running_sum(dtype), dtype=dtype)
+        yield net("ASSIGN_VARIABLE", f"{dtype}, previous input", previous_input(dtype), dtype=dtype, runs=4)
     reset = {"options": {"state": "reset"}}
     for dtype in ("float32", "int8"):
-        yield net("READ_VARIABLE", f"{dtype}, every run anew", running_sum(dtype), dtype=dtype, **reset)
-    yield net("ASSIGN_VARIABLE", "twice in a run, every run anew", twice, **reset)
-    yield net("READ_VARIABLE", "an image between convolutions", image_between("float32"), transposes=2)
-    yield net("READ_VARIABLE", "an int8 image between convolutions", image_between("int8"), dtype="int8", transposes=4)
-    yield net("ASSIGN_VARIABLE", "an image between convolutions", image_between("float32"), transposes=2)
-    yield net("READ_VARIABLE", "an image, only whose largest numbers are taken", largest_of_the_last, transposes=1)
+        yield net("READ_VARIABLE", f"{dtype}, reset in every run", running_sum(dtype), dtype=dtype, **reset)
+    yield net("ASSIGN_VARIABLE", "assign_twice in a run, reset in every run", assign_twice, **reset)
+    yield net("READ_VARIABLE", "image between convolutions", image_between("float32"), transposes=2)
+    yield net("READ_VARIABLE", "int8 image between convolutions", image_between("int8"), dtype="int8", transposes=4)
+    yield net("ASSIGN_VARIABLE", "image between convolutions", image_between("float32"), transposes=2)
+    yield net("READ_VARIABLE", "image reduced to its maxima", image_maxima, transposes=1)
     yield net("READ_VARIABLE", "before and after an assignment", before_and_after)
-    yield net("ASSIGN_VARIABLE", "twice in a run, the last one stays", twice)
-    yield net("ASSIGN_VARIABLE", "a constant, which the next run finds", constant_state)
-    yield net("ASSIGN_VARIABLE", "before it is ever read", assign_before_read)
+    yield net("ASSIGN_VARIABLE", "assign_twice in a run", assign_twice)
+    yield net("ASSIGN_VARIABLE", "constant for the next run", constant_state)
+    yield net("ASSIGN_VARIABLE", "before any read", assign_before_read)
     yield net("VAR_HANDLE", "two variables", two_variables)
     yield net("VAR_HANDLE", "one name in two containers", containers)
-    yield net("ASSIGN_VARIABLE", "an image that nothing reads", never_read)
-    yield net("READ_VARIABLE", "what was never assigned", never_assigned, refused="is read before it is assigned")
+    yield net("ASSIGN_VARIABLE", "write-only image", never_read)
+    yield net("READ_VARIABLE", "never assigned", never_assigned, refused="is read before it is assigned")
 
 
 IMAGE = (2, 5, 7, 3)
@@ -50,7 +48,7 @@ class Variable:
         self.graph.operator("ASSIGN_VARIABLE", [self.handle, value], [])
 
 
-class Memory(Net):
+class VariableNet(Net):
     """Model with variables."""
 
     def variable(self, spec: Spec, initial: object | None = None, name: str = "state", container: str = "") -> Variable:
@@ -69,9 +67,9 @@ class Memory(Net):
         return result
 
 
-def remembering(draw: Callable[[Memory], None]) -> Callable[[Net], None]:
+def with_variables(draw: Callable[[VariableNet], None]) -> Callable[[Net], None]:
     def inside(model: Net) -> None:
-        memory = Memory()
+        memory = VariableNet()
         memory.model, memory.graph = model.model, model.graph
         draw(memory)
 
@@ -79,8 +77,8 @@ def remembering(draw: Callable[[Memory], None]) -> Callable[[Net], None]:
 
 
 def running_sum(dtype: str) -> Callable[[Net], None]:
-    @remembering
-    def draw(model: Memory) -> None:
+    @with_variables
+    def draw(model: VariableNet) -> None:
         x = tensor(3, 5, dtype=dtype)
         state = model.variable(x, random_array(3, 5, dtype=dtype, seed="initial"))
         total = model.call("ADD", [model.read(state, x), x], x)
@@ -91,8 +89,8 @@ def running_sum(dtype: str) -> Callable[[Net], None]:
 
 
 def previous_input(dtype: str) -> Callable[[Net], None]:
-    @remembering
-    def draw(model: Memory) -> None:
+    @with_variables
+    def draw(model: VariableNet) -> None:
         spec = tensor(2, 3, dtype=dtype)
         x = model.input(spec)
         state = model.variable(spec, random_array(2, 3, dtype=dtype, seed="initial"))
@@ -106,8 +104,8 @@ def previous_input(dtype: str) -> Callable[[Net], None]:
 def image_between(dtype: str) -> Callable[[Net], None]:
     """Return an image state in the middle of a network; floats may be channels first, integers should not."""
 
-    @remembering
-    def draw(model: Memory) -> None:
+    @with_variables
+    def draw(model: VariableNet) -> None:
         image = tensor(*IMAGE, dtype=dtype)
         x = model.input_through_conv(image)
         state = model.variable(image, random_array(*IMAGE, dtype=dtype, seed="initial"))
@@ -119,8 +117,8 @@ def image_between(dtype: str) -> Callable[[Net], None]:
     return draw
 
 
-@remembering
-def largest_of_the_last(model: Memory) -> None:
+@with_variables
+def image_maxima(model: VariableNet) -> None:
     """Build a state that takes the layout of the convolution that writes it, though none reads it."""
     image = tensor(*IMAGE)
     x = model.input_through_conv(image)
@@ -130,22 +128,22 @@ def largest_of_the_last(model: Memory) -> None:
     model.output(model.call("REDUCE_MAX", [last, constant([1, 2])], tensor(IMAGE[0], IMAGE[-1]), keep_dims=False))
 
 
-@remembering
-def never_read(model: Memory) -> None:
+@with_variables
+def never_read(model: VariableNet) -> None:
     image = tensor(*IMAGE)
     x = model.input_through_conv(image)
     model.variable(image).assign(x)
     model.output(model.call("ABS", [x], image))
 
 
-@remembering
-def never_assigned(model: Memory) -> None:
+@with_variables
+def never_assigned(model: VariableNet) -> None:
     spec = tensor(3)
     model.output(model.call("ADD", [model.read(model.variable(spec), spec), spec], spec))
 
 
-@remembering
-def before_and_after(model: Memory) -> None:
+@with_variables
+def before_and_after(model: VariableNet) -> None:
     spec = tensor(4)
     x = model.input(spec)
     state = model.variable(spec, np.zeros(4))
@@ -154,8 +152,8 @@ def before_and_after(model: Memory) -> None:
     model.output(old, model.read(state, spec))
 
 
-@remembering
-def constant_state(model: Memory) -> None:
+@with_variables
+def constant_state(model: VariableNet) -> None:
     spec = tensor(3, 5)
     x = model.input(spec)
     state = model.variable(spec, random_array(3, 5, seed="initial"))
@@ -164,8 +162,8 @@ def constant_state(model: Memory) -> None:
     model.output(model.call("ADD", [x, old], spec))
 
 
-@remembering
-def twice(model: Memory) -> None:
+@with_variables
+def assign_twice(model: VariableNet) -> None:
     spec = tensor(4)
     x = model.input(spec)
     state = model.variable(spec, np.zeros(4))
@@ -175,8 +173,8 @@ def twice(model: Memory) -> None:
     model.output(old)
 
 
-@remembering
-def assign_before_read(model: Memory) -> None:
+@with_variables
+def assign_before_read(model: VariableNet) -> None:
     spec = tensor(4)
     x = model.input(spec)
     state = model.variable(spec)
@@ -184,8 +182,8 @@ def assign_before_read(model: Memory) -> None:
     model.output(model.call("NEG", [model.read(state, spec)], spec))
 
 
-@remembering
-def two_variables(model: Memory) -> None:
+@with_variables
+def two_variables(model: VariableNet) -> None:
     """Build two variables that are swapped, one negated."""
     spec = tensor(4)
     x = model.input(spec)
@@ -196,8 +194,8 @@ def two_variables(model: Memory) -> None:
     model.output(model.call("SUB", [a, b], spec))
 
 
-@remembering
-def containers(model: Memory) -> None:
+@with_variables
+def containers(model: VariableNet) -> None:
     spec = tensor(4)
     x = model.input(spec)
     states = [

@@ -56,17 +56,17 @@ def depth_space_cases() -> Iterator[Case]:
         for dtype in ("int32", "int64"):
             yield depth_space_case(op, dtype, tensor(dtype=dtype), 2, (2, 3, 5, 3), opsets=EVERY_OPSET)
         yield depth_space_case(op, "by 1", tensor(), 1, (2, 3, 5, 3))
-        yield depth_space_case(op, "of one channel", tensor(), 2, (2, 3, 5, 1), BOTH[1])
-        yield depth_space_case(op, "of one pixel", tensor(), 2, (2, 1, 1, 3), BOTH[1])
+        yield depth_space_case(op, "one channel", tensor(), 2, (2, 3, 5, 1), BOTH[1])
+        yield depth_space_case(op, "one pixel", tensor(), 2, (2, 1, 1, 3), BOTH[1])
         before, after = shapes(op, 2, (2, 3, 5, 3))
         x = tensor(*before, dtype="int8")
         for place in BOTH:
-            name = "int8 to other parameters, which the kernel ignores"
+            name = "int8 to different quantization parameters, which the kernel ignores"
             yield unary(op, name, x, x.rescale(2.0, 11).with_shape(*after), place, options={"block_size": 2})
         runs = [{"x0": random_array(n, *before[1:])} for n in (1, 3)]
         unknown = tensor(None, *before[1:])
         yield unary(
-            op, "an unknown batch", unknown, unknown.with_shape(None, *after[1:]), options={"block_size": 2}, given=runs
+            op, "dynamic batch", unknown, unknown.with_shape(None, *after[1:]), options={"block_size": 2}, given=runs
         )
         large = shapes(op, 2, (1, 16, 16, 16))
         for dtype, transposes in (("float32", 2), ("int8", 5)):
@@ -92,7 +92,7 @@ def inverse_pair_cases() -> Iterator[Case]:
         kept = model.call("RELU", [deep], tensor(2, 3, 2, 12))
         model.output(model.output_through_conv(model.call(DEPTH, [kept], tensor(2, 6, 4, 3), block_size=2)))
 
-    yield net(SPACE, "with an activation before going back", draw, transposes=2)
+    yield net(SPACE, "with an activation before the inverse", draw, transposes=2)
 
 
 # --- batches ----------------------------------------------------------------------------------
@@ -133,10 +133,10 @@ def to_batch_cases() -> Iterator[Case]:
     yield to_batch("one batch", tensor(1, 4, 6, 3), (2, 2), [[0, 0], [2, 0]], BOTH[1], transposes=3)
     runs = [{"x0": random_array(n, 4, 6, 3)} for n in (1, 3)]
     settings = [constant([2, 3]), constant(NOWHERE)]
-    yield in_isolation(BATCH, "an unknown batch", [tensor(None, 4, 6, 3), *settings], tensor(None, 2, 2, 3), given=runs)
+    yield in_isolation(BATCH, "dynamic batch", [tensor(None, 4, 6, 3), *settings], tensor(None, 2, 2, 3), given=runs)
     tall = {"x0": random_array(2, 8, 6, 3)}
     yield in_isolation(
-        BATCH, "an unknown height", [tensor(2, None, 6, 3), *settings], tensor(12, None, 2, 3), given=tall, sizes=(3, 9)
+        BATCH, "dynamic height", [tensor(2, None, 6, 3), *settings], tensor(12, None, 2, 3), given=tall, sizes=(3, 9)
     )
     large = tensor(1, 32, 32, 16)
     yield to_batch("many pixels, channels last for speed", large, (2, 2), NOWHERE, BOTH[1], transposes=5)
@@ -168,7 +168,7 @@ def to_space_cases() -> Iterator[Case]:
     runs = [{"x0": random_array(n, 5, 3, 7)} for n in (6, 12)]
     settings = [constant([2, 3]), constant([[1, 3], [2, 0]])]
     yield in_isolation(
-        FLAT, "an unknown batch", [tensor(None, 5, 3, 7), *settings], tensor(None, 6, 7, 7), given=runs, sizes=(18, 24)
+        FLAT, "dynamic batch", [tensor(None, 5, 3, 7), *settings], tensor(None, 6, 7, 7), given=runs, sizes=(18, 24)
     )
 
 
@@ -214,13 +214,13 @@ def dynamic_size_cases() -> Iterator[Case]:
     for op in (DEPTH, SPACE):
         for target in ("onnxruntime", "generic"):
             x, y = tensor(None, None, None, 8), tensor(None, None, None, 2 if op == DEPTH else 32)
-            name = f"of unknown height and width for {target}"
+            name = f"dynamic height and width for {target}"
             yield unary(op, name, x, y, options={"block_size": 2}, given=runs, targets=(target,), sizes=())
     block, rows = constant([2, 3]), constant([[1, 1], [0, 3]])
     for op, images in ((BATCH, ((1, 6, 6), (2, 2, 3))), (FLAT, ((6, 2, 2), (12, 3, 4)))):
         runs = [{"x0": random_array(*shape, 5)} for shape in images]
         operands, y = [tensor(None, None, None, 5), block, rows], tensor(None, None, None, 5)
-        yield in_isolation(op, "nothing known but the channels", operands, y, given=runs, sizes=())
+        yield in_isolation(op, "all dimensions dynamic except channels", operands, y, given=runs, sizes=())
 
 
 def refusal_cases() -> Iterator[Case]:

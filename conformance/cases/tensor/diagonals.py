@@ -28,13 +28,13 @@ def diag_cases() -> Iterator[Case]:
         yield unary(DIAG, f"{dtype} without scale", x, x.with_shape(3, 5, 5))
     x = tensor(3, 5, dtype="int8")
     y = x.rescale(2.0, 11).with_shape(3, 5, 5)
-    yield unary(DIAG, "int8 to other parameters, which the kernel ignores", x, y)
+    yield unary(DIAG, "int8 to different quantization parameters, which the kernel ignores", x, y)
     yield unary(DIAG, "no rows", tensor(0, 3), tensor(0, 3, 3))
-    yield unary(DIAG, "a diagonal of none", tensor(3, 0), tensor(3, 0, 0))
+    yield unary(DIAG, "empty diagonal", tensor(3, 0), tensor(3, 0, 0))
     sizes = [{"x0": random_array(n, 5)} for n in (3, 1)]
-    yield unary(DIAG, "an unknown batch", tensor(None, 5), tensor(None, 5, 5), given=sizes)
+    yield unary(DIAG, "dynamic batch", tensor(None, 5), tensor(None, 5, 5), given=sizes)
     sizes = [{"x0": random_array(2, n)} for n in (3, 7)]
-    yield unary(DIAG, "an unknown diagonal", tensor(2, None), tensor(2, None, None), given=sizes)
+    yield unary(DIAG, "dynamic diagonal", tensor(2, None), tensor(2, None, None), given=sizes)
 
 
 def with_diagonal(name: str, x: Spec, diagonal: Sequence[int | None], **case: Any) -> Case:
@@ -52,10 +52,12 @@ def set_diag_cases() -> Iterator[Case]:
         yield with_diagonal(f"{dtype} without scale", tensor(3, 5, dtype=dtype, scale=0), (3,))
     x = tensor(3, 5, dtype="int8")
     operands = [x, x.rescale(3.0, 7).with_shape(3)]
-    yield in_isolation(SET, "int8 of other parameters, which the kernel ignores", operands, x.rescale(2.0, 11))
+    yield in_isolation(
+        SET, "int8 of different quantization parameters, which the kernel ignores", operands, x.rescale(2.0, 11)
+    )
     yield with_diagonal("no rows", tensor(2, 0, 3), (2, 0))
     sizes = [{"x0": random_array(n, 3, 5), "x1": random_array(n, 3)} for n in (2, 1)]
-    yield with_diagonal("an unknown batch", tensor(None, 3, 5), (None, 3), given=sizes)
+    yield with_diagonal("dynamic batch", tensor(None, 3, 5), (None, 3), given=sizes)
     opened: dict[str, tuple[int | None, ...]] = {
         "height": (None, 5),
         "width": (2, 5, None),
@@ -68,4 +70,4 @@ def set_diag_cases() -> Iterator[Case]:
         runs = [{"x0": random_array(*batch, n, m), "x1": random_array(*batch, min(n, m))} for n, m in given]
         operands = [tensor(*dims), tensor(*batch, None)]
         # The kernel does not check other sizes.
-        yield in_isolation(SET, f"an unknown {name}", operands, tensor(*dims), given=runs, runs=len(runs), sizes=())
+        yield in_isolation(SET, f"dynamic {name}", operands, tensor(*dims), given=runs, runs=len(runs), sizes=())

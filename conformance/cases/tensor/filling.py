@@ -47,7 +47,7 @@ def fill_cases() -> Iterator[Case]:
         everything = (None, 13, 26) if dtype not in ("uint16", "bfloat16") else (None,)
         if dtype != "bfloat16":
             yield fill(dtype, [2, 3], x, y, given={"x0": np.array(number, dtype)}, opsets=everything)
-            yield fill(f"{dtype}, all known", [2, 3], constant(np.array(number, dtype)), y)
+            yield fill(f"{dtype}, constant", [2, 3], constant(np.array(number, dtype)), y)
     flag = {"x0": np.array(True)}
     yield fill("bool", [2, 3], tensor(dtype="bool"), tensor(2, 3, dtype="bool"), given=flag)
 
@@ -61,8 +61,8 @@ def fill_cases() -> Iterator[Case]:
         yield fill(f"to {list(shape)}", shape, tensor(), tensor(*shape))
     for dtype in ("int8", "uint8", "int16"):
         x = tensor(dtype=dtype)
-        yield fill(f"{dtype} of a scale", [2, 3], x, x.with_shape(2, 3), given={"x0": np.array(100, dtype)})
-        yield fill(f"{dtype} of a scale, known", IMAGE, constant(np.array(9, dtype), scale=0.3), tensor(
+        yield fill(f"{dtype} with scale", [2, 3], x, x.with_shape(2, 3), given={"x0": np.array(100, dtype)})
+        yield fill(f"{dtype} with scale, constant", IMAGE, constant(np.array(9, dtype), scale=0.3), tensor(
             *IMAGE, dtype=dtype, scale=0.3, zero_point=0
         ))  # fmt: skip
     for dtype in SIZES:
@@ -72,7 +72,7 @@ def fill_cases() -> Iterator[Case]:
             "FILL", f"sizes known at runtime, {dtype}", [sizes, tensor()], tensor(None, None, None), given=given
         )
     yield between_convolutions("FILL", "float32", [constant(list(IMAGE)), tensor()], tensor(*IMAGE), transposes=1)
-    yield between_convolutions("FILL", "all known", [constant(list(IMAGE)), constant(0.5)], tensor(*IMAGE))
+    yield between_convolutions("FILL", "constant", [constant(list(IMAGE)), constant(0.5)], tensor(*IMAGE))
 
     def like(model: Net) -> None:
         image = model.input_through_conv(tensor(*IMAGE))
@@ -80,7 +80,7 @@ def fill_cases() -> Iterator[Case]:
         ones = model.call("FILL", [sizes, constant(1.5)], tensor(*IMAGE))
         model.output(model.output_through_conv(model.call("ADD", [image, ones], tensor(*IMAGE))))
 
-    yield net("FILL", "as large as an image between convolutions", like, transposes=2)
+    yield net("FILL", "shape of an image between convolutions", like, transposes=2)
 
 
 def fill(name: str, shape: Sequence[int], x: Spec, y: Spec, **case: Any) -> Case:
@@ -95,12 +95,12 @@ def zeros() -> Iterator[Case]:
     for dtype in ("float32", "int32", "int64"):
         yield unary("ZEROS_LIKE", dtype, tensor(*IMAGE, dtype=dtype), opsets=EVERY_OPSET)
         yield unary("ZEROS_LIKE", f"{dtype} scalar", tensor(dtype=dtype))
-        yield unary("ZEROS_LIKE", f"{dtype} of nothing", tensor(0, 3, dtype=dtype))
+        yield unary("ZEROS_LIKE", f"{dtype}, empty", tensor(0, 3, dtype=dtype))
     edges = {"x0": np.array([np.nan, np.inf, -np.inf, -0.0, 1], np.float32)}
-    yield unary("ZEROS_LIKE", "of no numbers", tensor(5), given=edges)
+    yield unary("ZEROS_LIKE", "empty", tensor(5), given=edges)
     yield unary("ZEROS_LIKE", "float32", tensor(*IMAGE), place=between_convolutions)
     given = [{"x0": random_array(n, 3)} for n in (1, 5)]
-    yield unary("ZEROS_LIKE", "unknown batch", tensor(None, 3), given=given, runs=2)
+    yield unary("ZEROS_LIKE", "dynamic batch", tensor(None, 3), given=given, runs=2)
     yield unary("ZEROS_LIKE", "int8", tensor(3, dtype="int8"), kernel_refuses="ZerosLike only currently supports")
 
 
@@ -119,7 +119,7 @@ def range_cases() -> Iterator[Case]:
     for fractions in ((0.0, 1.0, 0.1), (-0.3, 100.0, 0.007), (1.0, -2.0, -0.3), (0.0, 1e-3, 1.0), (0.0, 0.3, 0.1)):
         yield range_case(f"float32 {list(fractions)}", fractions, "float32")
         yield range_case(f"float32 {list(fractions)}, known", fractions, "float32", fixed=True)
-    yield range_case("int32 that goes the other way", (0, 7, -1), "int32", kernel_refuses="limit")
+    yield range_case("int32 with the wrong sign of delta", (0, 7, -1), "int32", kernel_refuses="limit")
 
     def positions(model: Net) -> None:
         x = model.input(tensor(None, 3))
@@ -128,7 +128,7 @@ def range_cases() -> Iterator[Case]:
         model.output(model.call("RANGE", [constant(0), rows, constant(1)], tensor(None, dtype="int32")))
 
     given = [{"x0": random_array(n, 3)} for n in (1, 5)]
-    yield net("RANGE", "as long as a batch", positions, given=given, runs=2, dtype="int32")
+    yield net("RANGE", "length of a dynamic batch", positions, given=given, runs=2, dtype="int32")
 
 
 def range_case(name: str, numbers: Sequence[float], dtype: str, fixed: bool = False, **case: Any) -> Case:
@@ -169,8 +169,8 @@ def one_hot_cases() -> Iterator[Case]:
     yield one_hot_case("one class", (2, 5), 0, depth=1)
     yield one_hot_case("depth known at runtime", (2, 5), 1, at_run_time=True)
     yield one_hot_case("depth known at runtime, last axis", (2, 5), -1, at_run_time=True)
-    yield one_hot_case("int8 of a scale", (2, 5), 1, dtype="int8", scale=0.3)
-    yield one_hot_case("uint8 of a scale", (2, 5), 1, dtype="uint8", scale=0.3, fixed=False)
+    yield one_hot_case("int8 with scale", (2, 5), 1, dtype="int8", scale=0.3)
+    yield one_hot_case("uint8 with scale", (2, 5), 1, dtype="uint8", scale=0.3, fixed=False)
     for axis in (-1, 1):
         yield one_hot_case(f"axis {axis}", (2, 5, 7), axis, place=between_convolutions, transposes=None)
 

@@ -67,9 +67,9 @@ def along_axes() -> Iterator[Case]:
     for shape in ((), (2, 3)):
         yield gather_case(f"{shape} along the channels between convolutions", tensor(*IMAGE), shape, 3, place=BOTH[1])
         yield gather_case(f"{shape}, known at runtime", tensor(*IMAGE), shape, 1, fixed=False)
-    yield gather_case("as many as there are", tensor(*IMAGE), (3,), 3, place=BOTH[1])
+    yield gather_case("all elements", tensor(*IMAGE), (3,), 3, place=BOTH[1])
     for axis in (1, 3):
-        yield gather_case(f"all axes of one size, along axis {axis}", tensor(3, 3, 3, 3), (3,), axis, place=BOTH[1])
+        yield gather_case(f"equal dimensions, along axis {axis}", tensor(3, 3, 3, 3), (3,), axis, place=BOTH[1])
     yield gather_case("many pixels, channels first for speed", tensor(1, 32, 32, 16), (16,), 3, place=BOTH[1])
 
 
@@ -100,7 +100,7 @@ def dtypes() -> Iterator[Case]:
     for place in BOTH:
         yield place(
             "GATHER",
-            "int8 to other parameters, which the kernel ignores",
+            "int8 to different quantization parameters, which the kernel ignores",
             [x, constant([4, 0])],
             y,
             options={"axis": 1},
@@ -126,7 +126,7 @@ def batch_cases() -> Iterator[Case]:
     yield gather_case("batch axes counted from the indices' last", x, (2, 5, 4), 2, -1)
     for fixed in (True, False):
         for axis in (1, 3):
-            name = f"one batch axis, {'constant' if fixed else 'running'} indices along axis {axis}"
+            name = f"one batch axis, {'constant' if fixed else 'runtime'} indices along axis {axis}"
             yield gather_case(name, x, (2, 4), axis, 1, BOTH[1], fixed=fixed, transposes=4)
     for dtype in ("int8", "uint8", "int16", "int32", "bool"):
         yield gather_case(f"{dtype} of one batch axis", tensor(*IMAGE, dtype=dtype), (2, 4), 2, 1, opsets=opsets(dtype))
@@ -159,14 +159,14 @@ def scalar_index_cases() -> Iterator[Case]:
 
 
 def corner_cases() -> Iterator[Case]:
-    yield gather_case("one of rank 1", tensor(5), (), 0)
+    yield gather_case("one index of rank 1", tensor(5), (), 0)
     yield gather_case("rank 6", tensor(2, 3, 2, 2, 3, 2), (4,), 4)
     yield gather_case("nothing", tensor(5, 3), (0,), 0)
     runs = [{"x0": random_array(n, 5, 3)} for n in (1, 4)]
     unknown = tensor(None, 5, 3)
     yield in_isolation(
         "GATHER",
-        "an unknown batch",
+        "dynamic batch",
         [unknown, constant([4, 0, 2])],
         unknown.with_shape(None, 3, 3),
         options={"axis": 1},
@@ -176,12 +176,12 @@ def corner_cases() -> Iterator[Case]:
     runs = [{"x0": random_array(n, 5, 3), "places": random_array(n, 2, dtype="int32", low=0, high=4)} for n in (1, 4)]
     places = tensor(None, 2, dtype="int32", name="places")
     yield in_isolation(
-        "GATHER", "unknown batches", [unknown, places], unknown.with_shape(None, 2, 3), options=options, given=runs
+        "GATHER", "dynamic batches", [unknown, places], unknown.with_shape(None, 2, 3), options=options, given=runs
     )
     refuses = "indices_has_only_positive_elements"
     yield in_isolation(
         "GATHER",
-        "a negative index",
+        "negative index",
         [tensor(5, 3), constant([-1])],
         tensor(1, 3),
         options={"axis": 0},
@@ -215,14 +215,14 @@ def gather_nd(
 def gather_nd_cases() -> Iterator[Case]:
     for depth in (1, 2, 3, 4):
         yield gather_nd(f"the first {depth} axes", (11,), depth, opsets=EVERY_OPSET)
-        yield gather_nd(f"places of rank 3, {depth} axes", (3, 2), depth)
-    yield gather_nd("places of rank 3, 2 axes", (3, 2), 2, place=BOTH[-1], transposes=4)
+        yield gather_nd(f"indices of rank 3, {depth} axes", (3, 2), depth)
+    yield gather_nd("indices of rank 3, 2 axes", (3, 2), 2, place=BOTH[-1], transposes=4)
     for dtype in ("int8", "uint8", "int16", "int32", "int64", "bool", "string"):
         yield gather_nd(dtype, (11,), 2, dtype=dtype)
     for kind in ("int16", "int64"):
-        yield gather_nd(f"{kind} places", (11,), 3, kind=kind)
-        yield gather_nd(f"{kind} places known at runtime", (11,), 3, kind=kind, fixed=False)
-    yield gather_nd("int32 places known at runtime", (11,), 2, fixed=False)
+        yield gather_nd(f"{kind} indices", (11,), 3, kind=kind)
+        yield gather_nd(f"{kind} indices known at runtime", (11,), 3, kind=kind, fixed=False)
+    yield gather_nd("int32 indices known at runtime", (11,), 2, fixed=False)
 
 
 # --- WHERE ------------------------------------------------------------------------------------
@@ -264,16 +264,16 @@ def embedding_case(name: str, table: Spec, wide: str = "", **case: Any) -> Case:
 
 def table_cases() -> Iterator[Case]:
     for dtype in ("float32", "float16", "int32"):
-        yield embedding_case(f"{dtype} as it is", constant(random_array(7, 11, dtype=dtype)))
+        yield embedding_case(f"{dtype} table", constant(random_array(7, 11, dtype=dtype)))
     for dtype in ("int8", "uint8"):
-        yield embedding_case(f"{dtype} as it is", constant(random_array(7, 11, dtype=dtype), None, 0.3, 4))
-    yield embedding_case("a table that is a graph input", tensor(7, 11, name="table"))
+        yield embedding_case(f"{dtype} table", constant(random_array(7, 11, dtype=dtype), None, 0.3, 4))
+    yield embedding_case("table as a graph input", tensor(7, 11, name="table"))
     yield embedding_case("rows of two axes", constant(random_array(7, 5, 3)))
     places = tensor(None, dtype="int32", scale=0, name="ids")
     some = [{"ids": np.arange(n, dtype=np.int32)} for n in (3, 1)]
     yield in_isolation(
         LOOKUP,
-        "an unknown number of rows",
+        "dynamic number of rows",
         [places, weight((7, 12), "int4", 0)],
         tensor(None, 12),
         dtype="int4",

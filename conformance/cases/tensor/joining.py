@@ -54,7 +54,7 @@ def concatenations() -> Iterator[Case]:
         yield concatenation_case(f"{dtype} along channels", [x, x.with_shape(2, 5, 7, 4)], -1, BOTH[1])
         yield concatenation_case(f"{dtype} with a constant", [x, random_constant(x.with_shape(2, 5, 2, 3))], 2, BOTH[1])
         yield concatenation_case(
-            f"{dtype}, a constant first", [random_constant(x.with_shape(2, 5, 7, 2)), x], 3, BOTH[1]
+            f"{dtype}, leading constant", [random_constant(x.with_shape(2, 5, 7, 2)), x], 3, BOTH[1]
         )
     x = tensor(*IMAGE, dtype="uint8")
     parts = [x, x.rescale(0.5, 3), x.rescale(2.0, 200)]
@@ -63,7 +63,7 @@ def concatenations() -> Iterator[Case]:
             "uint8 of different scales, which are requantized", parts, 3, place, x.rescale(1.3, 90)
         )
     bare = Spec(IMAGE, "uint8")
-    yield concatenation_case("uint8, of which one has no scale", [x, bare], 3, refused="has no scale")
+    yield concatenation_case("uint8, one operand without scale", [x, bare], 3, refused="has no scale")
     yield concatenation_case("uint8 without scales", [bare, bare.with_shape(2, 5, 7, 4)], 3)
     y = tensor(*IMAGE, dtype="int8")
     yield concatenation_case("int8 of different scales", [y, y.rescale(2)], 3, kernel_refuses="params.scale")
@@ -76,10 +76,10 @@ def concatenations() -> Iterator[Case]:
         "RELU, two operands", [tensor(*IMAGE), tensor(*IMAGE)], 3, options=options, refused=refused
     )
     yield concatenation_case("one operand", [tensor(*IMAGE)], 3)
-    yield concatenation_case("an operand without elements", [tensor(2, 0, 3), tensor(2, 5, 3)], 1)
+    yield concatenation_case("empty operand", [tensor(2, 0, 3), tensor(2, 5, 3)], 1)
     yield concatenation_case("rank 1", [tensor(3), tensor(5)], 0)
     yield concatenation_case("rank 5", [tensor(2, 3, 1, 5, 7), tensor(2, 3, 4, 5, 7)], 2)
-    yield net("CONCATENATION", "one image twice", concatenate_twice, transposes=2)
+    yield net("CONCATENATION", "repeated operand", concatenate_twice, transposes=2)
 
 
 def concatenate_twice(model: Net) -> None:

@@ -41,15 +41,15 @@ def by_key() -> Iterator[Case]:
         shape = (5, 3)
         x = tensor(*shape, dtype=dtype)
         yield hashtable_case(f"{dtype} table", replace(x, value=random_array(*shape, dtype=dtype)))
-        yield hashtable_case(f"{dtype} table that is a graph input", x, fixed=False)
+        yield hashtable_case(f"{dtype} table as a graph input", x, fixed=False)
     texts = np.array([b"a", b"", b"bc", b"d", b"efg"], object)
-    yield hashtable_case("a table of text", Spec((5,), "string", value=texts), dtype="string", opsets=EVERY_OPSET)
+    yield hashtable_case("string table", Spec((5,), "string", value=texts), dtype="string", opsets=EVERY_OPSET)
     yield hashtable_case("float32 at every opset", tensor(5, 3), opsets=EVERY_OPSET)
-    yield hashtable_case("a vector", tensor(5))
+    yield hashtable_case("vector", tensor(5))
     yield hashtable_case("rows of two axes", tensor(5, 2, 3))
     yield hashtable_case("one key", tensor(1, 3), np.array([3], np.int32))
     text = "the keys are not ascending"
-    yield hashtable_case("keys in no order", tensor(5), KEYS[::-1].copy(), refused=text)
+    yield hashtable_case("unsorted keys", tensor(5), KEYS[::-1].copy(), refused=text)
 
 
 # --- weighted sums ----------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def sparse_cases() -> Iterator[Case]:
         yield sparse_case(f"{combiner} of rows of two axes", combiner, INDICES, (5, 4), (7, 2, 3), ("table",))
         yield sparse_case(f"{combiner} of all rows", combiner, [[0], [1], [2]], (3,), running=("ids", "table"))
     mixed = [[2, 0], [0, 0], [2, 1]]
-    yield sparse_case("SUM in no order", "SUM", mixed, (5, 4), running=("table",))
+    yield sparse_case("SUM of unsorted indices", "SUM", mixed, (5, 4), running=("table",))
     yield sparse_case(
-        "MEAN in no order", "MEAN", mixed, (5, 4), running=("table",), refused="the indices are not sorted"
+        "MEAN of unsorted indices", "MEAN", mixed, (5, 4), running=("table",), refused="the indices are not sorted"
     )

@@ -66,22 +66,22 @@ def topk_cases() -> Iterator[Case]:
         yield topk_case(f"{dtype}, all of 311", x, 311)
         yield topk_case(f"{dtype}, k known at runtime", x, 5, fixed=False)
         few = {"x0": random_array(5, 13, dtype="int32", low=0, high=2).astype(dtype)}
-        yield topk_case(f"{dtype} of few values", tensor(5, 13, dtype=dtype, scale=0), 6, given=few)
+        yield topk_case(f"{dtype} with duplicates", tensor(5, 13, dtype=dtype, scale=0), 6, given=few)
         if dtype in ("float32", "int8", "uint8", "int16"):
-            yield topk_case(f"{dtype} of channels", tensor(*IMAGE, dtype=dtype), 2, BOTH[1], transposes=3)
+            yield topk_case(f"{dtype} along channels", tensor(*IMAGE, dtype=dtype), 2, BOTH[1], transposes=3)
     x = tensor(3, 11)
     for kind in ("int32", "int16"):
         for places in ("int32", "int16"):
             for fixed in (True, False):
-                text = "constant" if fixed else "running"
-                yield topk_case(f"{text} {kind} k, {places} places", x, 3, kind=kind, places=places, fixed=fixed)
-    yield topk_case("a vector", tensor(11), 3)
-    yield topk_case("one of one", tensor(5, 1), 1)
-    yield topk_case("none", x, 0)
-    yield topk_case("a negative number", x, -2)
-    yield topk_case("none, known at runtime", x, 0, fixed=False, kernel_refuses="Invalid tensor size")
+                text = "constant" if fixed else "runtime"
+                yield topk_case(f"{text} {kind} k, {places} indices", x, 3, kind=kind, places=places, fixed=fixed)
+    yield topk_case("vector", tensor(11), 3)
+    yield topk_case("1 of 1", tensor(5, 1), 1)
+    yield topk_case("k of 0", x, 0)
+    yield topk_case("negative k", x, -2)
+    yield topk_case("k of 0 at runtime", x, 0, fixed=False, kernel_refuses="Invalid tensor size")
     yield topk_case("rank 5", tensor(2, 3, 2, 5, 7), 4)
-    yield topk_case("of no rows", tensor(0, 7), 4)
+    yield topk_case("empty batch", tensor(0, 7), 4)
     infinite = np.array([[3, -np.inf, np.inf, 0.0, -0.0, np.inf, -1]], np.float32)
     yield topk_case("infinities, and zeros of both signs", tensor(1, 7), 7, given={"x0": infinite})
     unknown = np.array([[np.nan, 3, np.nan, 7, -1, 2, 5], [1, 2, 3, 4, 5, 6, np.nan]], np.float32)
@@ -91,10 +91,10 @@ def topk_cases() -> Iterator[Case]:
     yield in_isolation(TOPK, "k of rank 1", [x, k], tensor(3, 3), tensor(3, 3, dtype="int32"))
     sizes = [{"x0": random_array(n, 11)} for n in (3, 1)]
     outputs = [tensor(None, 3), tensor(None, 3, dtype="int32")]
-    yield in_isolation(TOPK, "an unknown batch", [tensor(None, 11), constant(3)], *outputs, given=sizes)
+    yield in_isolation(TOPK, "dynamic batch", [tensor(None, 11), constant(3)], *outputs, given=sizes)
     refuses = "TopK k is higher"
     outputs = [tensor(3, 12), tensor(3, 12, dtype="int32")]
-    yield in_isolation(TOPK, "more than there are", [x, constant(12)], *outputs, kernel_refuses=refuses)
+    yield in_isolation(TOPK, "k above the size", [x, constant(12)], *outputs, kernel_refuses=refuses)
 
 
 # --- reversed ---------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def reverse_cases() -> Iterator[Case]:
     any_number = tensor(None, dtype="int32", name="axes")
     numbers = [int32s(axes=axes) for axes in ([1], [1, 2], [-3, -2, -1])]
     for place in BOTH:
-        yield place(REVERSE, "any number of axes known at runtime", [x, any_number], x, given=numbers, sizes=())
+        yield place(REVERSE, "dynamic number of axes", [x, any_number], x, given=numbers, sizes=())
     yield reverse_case("axis 1", x, [1], opsets=EVERY_OPSET)
     for dtype in ("int8", "uint8", "int16"):
         for place in BOTH:
@@ -126,11 +126,11 @@ def reverse_cases() -> Iterator[Case]:
     for dtype in ("float16", "int32", "int64", "bool", "int8", "uint8", "int16"):
         yield reverse_case(f"{dtype} without scale", tensor(3, 5, dtype=dtype, scale=0), [1])
     yield net(REVERSE, "bfloat16", of_bfloat16, dtype="bfloat16")
-    yield reverse_case("a vector", tensor(7), [0])
-    yield reverse_case("an axis of one", tensor(3, 1, 5), [1])
+    yield reverse_case("vector", tensor(7), [0])
+    yield reverse_case("axis of size 1", tensor(3, 1, 5), [1])
     yield reverse_case("rank 8", tensor(1, 2, 1, 3, 2, 1, 2, 3), [3, 4])
     sizes = [{"x0": random_array(n, 5)} for n in (3, 1)]
-    yield reverse_case("an unknown batch", tensor(None, 5), [0, 1], given=sizes)
+    yield reverse_case("dynamic batch", tensor(None, 5), [0, 1], given=sizes)
     yield from copy_cases(REVERSE, Copy([IMAGE], [constant([2])]))
 
 
@@ -142,7 +142,7 @@ def of_bfloat16(model: Net) -> None:
 
 def refused_reverse_cases() -> Iterator[Case]:
     refuses = "Non-contiguous `axes` not supported"
-    yield reverse_case("axes apart", tensor(*IMAGE), [0, 2], kernel_refuses=refuses)
+    yield reverse_case("non-contiguous axes", tensor(*IMAGE), [0, 2], kernel_refuses=refuses)
 
 
 def reverse_sequence_case(
@@ -169,19 +169,17 @@ def reverse_sequence_cases() -> Iterator[Case]:
             yield reverse_sequence_case(f"axis {time} by axis {batch}", x, time, batch, lengths, opsets=every)
     for kind in ("int32", "int64"):
         for fixed in (True, False):
-            text = "constant" if fixed else "running"
+            text = "constant" if fixed else "runtime"
             yield reverse_sequence_case(f"{text} {kind} lengths", x, 1, 0, [3, 5], kind=kind, fixed=fixed)
     yield reverse_sequence_case("columns", x, 2, 0, [3, 7], BOTH[1], transposes=4)
     for dtype in ("uint8", "int16", "int32", "int64"):
         yield reverse_sequence_case(dtype, tensor(2, 5, 7, 3, dtype=dtype), 1, 0, [3, 0])
-    yield reverse_sequence_case(
-        "uint8 of columns", tensor(2, 5, 7, 3, dtype="uint8"), 2, 0, [3, 7], BOTH[1], transposes=4
-    )
-    yield reverse_sequence_case("one element each", tensor(3, 5), 1, 0, [1, 1, 1])
+    yield reverse_sequence_case("uint8 columns", tensor(2, 5, 7, 3, dtype="uint8"), 2, 0, [3, 7], BOTH[1], transposes=4)
+    yield reverse_sequence_case("lengths of 1", tensor(3, 5), 1, 0, [1, 1, 1])
     sizes = [{"x0": random_array(n, 5), **int32s(lengths=[4, 2, 5][:n])} for n in (3, 1)]
     operands = [tensor(None, 5), tensor(None, dtype="int32", name="lengths")]
     options = {"seq_dim": 1, "batch_dim": 0}
-    yield in_isolation(REVERSE_SEQUENCE, "an unknown batch", operands, tensor(None, 5), options=options, given=sizes)
+    yield in_isolation(REVERSE_SEQUENCE, "dynamic batch", operands, tensor(None, 5), options=options, given=sizes)
     refuses = "Type 'INT8' is not supported by reverse_sequence"
     yield reverse_sequence_case("int8", tensor(2, 5, dtype="int8"), 1, 0, [3, 5], kernel_refuses=refuses)
 
@@ -199,7 +197,7 @@ def unique_size_cases() -> Iterator[Case]:
             options = {"idx_out_type": places.upper()}
             every = EVERY_OPSET if places == "int32" else (None,)
             yield in_isolation(
-                UNIQUE, f"{dtype}, {places} places", [x], *outputs, options=options, given=few, opsets=every
+                UNIQUE, f"{dtype}, {places} indices", [x], *outputs, options=options, given=few, opsets=every
             )
     for dtype in ("int8", "uint8", "int16"):
         x = tensor(311, dtype=dtype)
@@ -209,7 +207,7 @@ def unique_size_cases() -> Iterator[Case]:
     wide = {"x0": np.array([2**40, -(2**40), 2**40 + 1, 2**40], np.int64)}
     outputs = [tensor(None, dtype="int64"), tensor(4, dtype="int32")]
     yield in_isolation(
-        UNIQUE, "numbers beyond 32 bits", [tensor(4, dtype="int64")], *outputs, options=options, given=wide
+        UNIQUE, "values beyond 32 bits", [tensor(4, dtype="int64")], *outputs, options=options, given=wide
     )
     for name, size, refuses in (("one element", 1, ""), ("no elements", 0, "Invalid tensor size")):
         outputs = [tensor(None), tensor(size, dtype="int32")]

@@ -70,9 +70,9 @@ def pads() -> Iterator[Case]:
     yield in_bfloat16("PADV2", [tensor(*IMAGE), table, constant(np.float32(1.5))], tensor(*sizes))
     for dtype in ("int8", "uint8"):
         x = tensor(*IMAGE, dtype=dtype)
-        yield pad(f"{dtype} to another zero point, which is what it pads with", x, ROWS, y=x.rescale(1.0, 40))
+        yield pad(f"{dtype} to a different zero point", x, ROWS, y=x.rescale(1.0, 40))
     yield pad("int64 paddings", tensor(*IMAGE), ROWS, BOTH[1], kind="int64")
-    yield pad("nothing to pad", tensor(*IMAGE), [[0, 0]] * 4, BOTH[1])
+    yield pad("paddings of 0", tensor(*IMAGE), [[0, 0]] * 4, BOTH[1])
     for shape in ((5,), (3, 5), (2, 3, 5), (2, 3, 5, 2, 3)):
         yield pad(f"rank {len(shape)}", tensor(*shape), [[i, 2 - i % 3] for i in range(len(shape))])
     rows = tensor(4, 2, dtype="int32", name="rows")
@@ -85,7 +85,7 @@ def pads() -> Iterator[Case]:
             yield place("PAD", f"{dtype}, paddings known at runtime", [x, rows], padded, given=given, transposes=3)
     rows_by_run = [{"rows": np.asarray(rows, np.int32)} for rows in (ROWS, [[1, 0], [0, 0], [0, 2], [3, 1]])]
     yield in_isolation(
-        "PAD", "a result of dynamic size", [tensor(*IMAGE), rows], tensor(None, None, None, None), given=rows_by_run
+        "PAD", "dynamic result shape", [tensor(*IMAGE), rows], tensor(None, None, None, None), given=rows_by_run
     )
     yield net("PAD", "before a convolution", pad_then_conv, transposes=2)
 
@@ -136,31 +136,33 @@ def numbers() -> Iterator[Case]:
         for place in BOTH:
             yield padv2_case(dtype, x, number(x, 17), ROWS, place, opsets=opsets(dtype))
             yield padv2_case(f"{dtype}, height and width", x, number(x, 101), PLANE, place)
-        yield padv2_case(f"{dtype} with the number in an array", x, number(x, 17, 1))
+        yield padv2_case(f"{dtype} with a pad value of rank 1", x, number(x, 17, 1))
     for dtype in ("int32", "int64", "bool", "int16", "float16"):
         x = tensor(*IMAGE, dtype=dtype, scale=0)
         yield padv2_case(f"{dtype} without scale", x, number(x, 1))
     for infinity in (np.inf, -np.inf):
         yield padv2_case(f"{infinity}", tensor(*IMAGE), constant(np.float32(infinity)))
-    yield padv2_case("without a number", tensor(*IMAGE), None)
-    yield padv2_case("int8 without a number", tensor(*IMAGE, dtype="int8"), None)
+    yield padv2_case("without a pad value", tensor(*IMAGE), None)
+    yield padv2_case("int8 without a pad value", tensor(*IMAGE, dtype="int8"), None)
     x = tensor(*IMAGE)
     for kind in ("int64", "int16", "int8"):
         yield padv2_case(f"{kind} paddings", x, number(x, 17), kind=kind)
-    yield padv2_case("nothing to pad", x, number(x, 17), [[0, 0]] * 4, BOTH[1])
+    yield padv2_case("paddings of 0", x, number(x, 17), [[0, 0]] * 4, BOTH[1])
     for shape in ((5,), (3, 5), (2, 3, 5), (2, 3, 5, 2, 3)):
         x = tensor(*shape)
         yield padv2_case(f"rank {len(shape)}", x, number(x, 17), [[i, 2 - i % 3] for i in range(len(shape))])
     x = tensor(*IMAGE, dtype="int8")
     other = replace(number(x, 17), scale=0.5)
-    yield padv2_case("int8 and a number of another scale", x, other, kernel_refuses="constant_values->params.scale")
+    yield padv2_case(
+        "int8 with a pad value of different scale", x, other, kernel_refuses="constant_values->params.scale"
+    )
     rows, value = tensor(4, 2, dtype="int32", name="rows"), tensor(name="value")
     runtime = {"rows": np.asarray(ROWS, np.int32)}
     for place in BOTH:
         x = tensor(*IMAGE)
         wider = pad_shape(x, ROWS)
         yield place("PADV2", "paddings known at runtime", [x, rows, number(x, 17)], wider, given=runtime)
-        yield place("PADV2", "a number known at runtime", [x, constant(ROWS), value], wider)
+        yield place("PADV2", "pad value known at runtime", [x, constant(ROWS), value], wider)
     x = tensor(*IMAGE, dtype="int8")
     yield in_isolation(
         "PADV2",
@@ -203,7 +205,7 @@ def mirrors() -> Iterator[Case]:
         yield mirror_pad_case("by one", x, mode, [[0, 0], [1, 0], [1, 1], [0, 1]], BOTH[1])
         yield mirror_pad_case("nothing", x, mode, [[0, 0]] * 4, BOTH[1])
         short = MODES.index(mode) - 1
-        yield mirror_pad_case("as far as it goes", x, mode, [[n + short, n + short] for n in IMAGE])
+        yield mirror_pad_case("maximum padding", x, mode, [[n + short, n + short] for n in IMAGE])
         yield mirror_pad_case("height and width", x, mode, PLANE, BOTH[1])
         yield mirror_pad_case("int64 paddings", x, mode, ROWS, kind="int64")
         for shape in ((5,), (3, 5), (3, 3, 5), (3, 3, 5, 3, 3)):
@@ -240,7 +242,7 @@ def runtime_mirrors() -> Iterator[Case]:
         operands = [tensor(2, None, 3), constant([[0, 0], [2, 3], [0, 1]])]
         yield in_isolation(
             "MIRROR_PAD",
-            f"{mode} of dynamic size",
+            f"{mode} dynamic shape",
             operands,
             tensor(2, None, 4),
             options=options,

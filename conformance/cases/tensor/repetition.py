@@ -47,14 +47,17 @@ def repetitions() -> Iterator[Case]:
         yield tile_case(dtype, tensor(5, 3, dtype=dtype), (2, 3))
     yield tile_case("text", tensor(2, 3, dtype="string"), (2, 1), given=TEXT)
     yield tile_case("int64 multiples", tensor(*IMAGE), (2, 1, 2, 1), BOTH[1], kind="int64")
-    yield tile_case("nothing repeated", tensor(*IMAGE), (1, 1, 1, 1), BOTH[1])
-    yield tile_case("nothing left", tensor(5, 3), (2, 0))
+    yield tile_case("multiples of 1", tensor(*IMAGE), (1, 1, 1, 1), BOTH[1])
+    yield tile_case("multiples of 0", tensor(5, 3), (2, 0))
     for shape in ((3,), (3, 1, 5), (2, 3, 1, 5, 2), (2, 1, 3, 1, 2, 1)):
         yield tile_case(f"rank {len(shape)}", tensor(*shape), [1 + k % 3 for k in range(len(shape))])
     x, y = tensor(*IMAGE, dtype="int8"), tensor(2, 10, 7, 3, dtype="int8")
     for place in BOTH:
         yield place(
-            "TILE", "int8 to other parameters, which the kernel ignores", [x, constant([1, 2, 1, 1])], y.rescale(2, 7)
+            "TILE",
+            "int8 to different quantization parameters, which the kernel ignores",
+            [x, constant([1, 2, 1, 1])],
+            y.rescale(2, 7),
         )
     times = tensor(4, dtype="int32", name="times")
     for dtype in ("float32", "int8"):
@@ -63,7 +66,7 @@ def repetitions() -> Iterator[Case]:
             yield place("TILE", f"{dtype}, multiples known at runtime", [x, times], y, given=int32s(times=(1, 2, 3, 4)))
     runs = [int32s(times=multiples) for multiples in ((1, 2, 3, 4), (2, 1, 1, 3))]
     yield in_isolation(
-        "TILE", "a result of dynamic size", [tensor(*IMAGE), times], tensor(None, None, None, None), given=runs
+        "TILE", "dynamic result shape", [tensor(*IMAGE), times], tensor(None, None, None, None), given=runs
     )
 
 
@@ -92,7 +95,7 @@ def broadcast() -> Iterator[Case]:
     yield broadcast_to("batches of an image between convolutions", (1, 5, 7, 3), IMAGE, place=BOTH[-1])
     for dtype in ("int8", "uint8", "int16", "int32", "int64", "bool"):
         yield broadcast_to(dtype, (5, 1, 3), IMAGE, dtype=dtype)
-    yield broadcast_to("a shape of int64", (5, 1, 3), IMAGE, kind="int64")
-    yield broadcast_to("one number", (), (5, 7))
-    yield broadcast_to("one number to a scalar", (), ())
-    yield broadcast_to("a shape known at runtime", (5, 1, 3), IMAGE, fixed=False)
+    yield broadcast_to("int64 shape", (5, 1, 3), IMAGE, kind="int64")
+    yield broadcast_to("one element", (), (5, 7))
+    yield broadcast_to("one element to a scalar", (), ())
+    yield broadcast_to("shape known at runtime", (5, 1, 3), IMAGE, fixed=False)

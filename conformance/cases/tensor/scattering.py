@@ -54,19 +54,19 @@ def scatter_add_case(
 def scatter_add_cases() -> Iterator[Case]:
     for depth in (1, 2, 3, 4):
         for fixed in (True, False):
-            text = "constant" if fixed else "running"
-            yield scatter_add_case(f"{text} places in {depth} axes", (31,), depth, fixed=fixed, opsets=FROM_16)
-        yield scatter_add_case(f"places of rank 3, {depth} axes", (3, 2), depth)
+            text = "constant" if fixed else "runtime"
+            yield scatter_add_case(f"{text} indices of {depth} axes", (31,), depth, fixed=fixed, opsets=FROM_16)
+        yield scatter_add_case(f"indices of rank 3, {depth} axes", (3, 2), depth)
         yield scatter_add_case(f"shape known at runtime, {depth} axes", (11,), depth, sized=False)
-    yield scatter_add_case("places and shape known at runtime", (11,), 2, fixed=False, sized=False)
-    yield scatter_add_case("each place once", (3,), 2, places=[[4, 6], [0, 1], [4, 5]], opsets=EVERY_OPSET)
-    yield scatter_add_case("one place only", (7,), 1, places=[[2]] * 7)
+    yield scatter_add_case("indices and shape known at runtime", (11,), 2, fixed=False, sized=False)
+    yield scatter_add_case("unique indices", (3,), 2, places=[[4, 6], [0, 1], [4, 5]], opsets=EVERY_OPSET)
+    yield scatter_add_case("equal indices", (7,), 1, places=[[2]] * 7)
     yield scatter_add_case("one update", (1,), 2)
     yield scatter_add_case("no updates", (0,), 2, places=np.zeros((0, 2)))
-    yield net(ADD, "many updates of one place", many_updates, dtype="int32")
+    yield net(ADD, "many updates of one element", many_updates, dtype="int32")
     many = [{"x1": random_array(n, 3, 2), "places": coordinates((n,), SHAPE[:2])} for n in (5, 2)]
     operands = [tensor(None, 2, dtype="int32", name="places"), tensor(None, 3, 2), constant(SHAPE)]
-    yield in_isolation(ADD, "an unknown number", operands, tensor(*SHAPE), given=many)
+    yield in_isolation(ADD, "dynamic number of updates", operands, tensor(*SHAPE), given=many)
 
 
 def many_updates(model: Net) -> None:
@@ -81,17 +81,17 @@ def sums_of_dtypes() -> Iterator[Case]:
     """Yield sums of each dtype: integers wrap, and bool is a logical or."""
     for dtype in ("int8", "uint8", "int32", "int64", "bool"):
         for fixed in (True, False):
-            text = "constant" if fixed else "running"
-            yield scatter_add_case(f"{dtype} at {text} places", (67,), 1, dtype, fixed=fixed)
+            text = "constant" if fixed else "runtime"
+            yield scatter_add_case(f"{dtype} at {text} indices", (67,), 1, dtype, fixed=fixed)
         if dtype in ("int8", "uint8"):
             yield scatter_add_case(f"{dtype} without scale", (67,), 1, dtype, spec=tensor(dtype=dtype, scale=0))
-        yield scatter_add_case(f"{dtype} at each place once", (3,), 2, dtype, places=[[4, 6], [0, 1], [4, 5]])
+        yield scatter_add_case(f"{dtype} at unique indices", (3,), 2, dtype, places=[[4, 6], [0, 1], [4, 5]])
 
 
 def refused_sum_cases() -> Iterator[Case]:
     outside, refuses = [[1, 7]], "index out of bounds"
-    yield scatter_add_case("a place outside", (1,), 2, places=outside, kernel_refuses=refuses)
-    yield scatter_add_case("a place counted from the end", (1,), 2, places=[[-1, 2]], kernel_refuses=refuses)
+    yield scatter_add_case("index out of bounds", (1,), 2, places=outside, kernel_refuses=refuses)
+    yield scatter_add_case("negative index", (1,), 2, places=[[-1, 2]], kernel_refuses=refuses)
     refuses = "not supported by scatter_nd"
     yield scatter_add_case("float16", (3,), 1, "float16", kernel_refuses=refuses)
 
@@ -122,12 +122,12 @@ def sparse_to_dense_cases() -> Iterator[Case]:
     for dtype in ("float32", "int32", "int64", "int8", "uint8"):
         for kind in ("int32", "int64"):
             for fixed in (True, False):
-                name = f"{dtype} at {'constant' if fixed else 'running'} {kind} places"
+                name = f"{dtype} at {'constant' if fixed else 'running'} {kind} indices"
                 every = EVERY_OPSET if dtype == "float32" else (None,)
                 yield sparse_to_dense_case(
                     name, REPEATED, (3, 5), tensor(5, dtype=dtype), kind=kind, fixed=fixed, opsets=every
                 )
-        yield sparse_to_dense_case(f"{dtype}, one value for all", REPEATED, (3, 5), tensor(dtype=dtype))
+        yield sparse_to_dense_case(f"{dtype}, scalar value", REPEATED, (3, 5), tensor(dtype=dtype))
         if dtype in ("int8", "uint8"):
             yield sparse_to_dense_case(f"{dtype} without scale", REPEATED, (3, 5), tensor(5, dtype=dtype, scale=0))
     yield sparse_to_dense_case("shape known at runtime", REPEATED, (3, 5), tensor(5), fixed=False, sized=False)
@@ -137,18 +137,18 @@ def sparse_to_dense_cases() -> Iterator[Case]:
     for rank in (1, 2, 3, 4):
         shape = SHAPE[:rank]
         yield sparse_to_dense_case(
-            f"places in {rank} axes", coordinates((11,), shape, "dense"), shape, tensor(11), fixed=False
+            f"indices of {rank} axes", coordinates((11,), shape, "dense"), shape, tensor(11), fixed=False
         )
     for fixed in (True, False):
-        text = "constant" if fixed else "running"
-        yield sparse_to_dense_case(f"{text} places of rank 1", [5, 1, 5], (7,), tensor(3), fixed=fixed)
-        yield sparse_to_dense_case(f"a {text} place of rank 0", 5, (7,), tensor(), fixed=fixed)
-    yield sparse_to_dense_case("a vector of one value at a place of rank 0", 5, (7,), tensor(1))
-    yield sparse_to_dense_case("no places", np.zeros((0, 2)), (3, 5), tensor(0))
+        text = "constant" if fixed else "runtime"
+        yield sparse_to_dense_case(f"{text} indices of rank 1", [5, 1, 5], (7,), tensor(3), fixed=fixed)
+        yield sparse_to_dense_case(f"{text} index of rank 0", 5, (7,), tensor(), fixed=fixed)
+    yield sparse_to_dense_case("vector value at an index of rank 0", 5, (7,), tensor(1))
+    yield sparse_to_dense_case("no indices", np.zeros((0, 2)), (3, 5), tensor(0))
     many = int32s(places=np.stack([np.arange(20011) % 7, np.zeros(20011)], axis=-1))
     operands = [tensor(20011, 2, dtype="int32", name="places"), constant([7, 2]), tensor(20011), constant(0.5)]
-    yield in_isolation(SPARSE, "many values of one place", operands, tensor(7, 2), given=many)
+    yield in_isolation(SPARSE, "many values of one element", operands, tensor(7, 2), given=many)
 
 
 def refused_dense_cases() -> Iterator[Case]:
-    yield sparse_to_dense_case("a place outside", [[1, 5]], (3, 5), tensor(1), kernel_refuses="SPARSE_TO_DENSE")
+    yield sparse_to_dense_case("index out of bounds", [[1, 5]], (3, 5), tensor(1), kernel_refuses="SPARSE_TO_DENSE")

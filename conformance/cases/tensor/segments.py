@@ -37,16 +37,16 @@ def sorted_cases() -> Iterator[Case]:
     ids = [0, 0, 1, 2, 2, 2, 3]
     for dtype in ("float32", "int32"):
         for fixed in (True, False):
-            text = f"{dtype}, {'constant' if fixed else 'running'} ids"
+            text = f"{dtype}, {'constant' if fixed else 'runtime'} ids"
             yield segment_sum_case(text, ids, (7, 5), dtype, fixed, opsets=(None, 16, 21, 26))
-            yield segment_sum_case(f"{text}, of a vector", ids, (7,), dtype, fixed)
+            yield segment_sum_case(f"{text}, vector", ids, (7,), dtype, fixed)
             yield segment_sum_case(f"{text}, rank 4", ids, (7, 2, 3, 5), dtype, fixed)
     yield segment_sum_case("one row", [0], (1, 5))
     yield segment_sum_case("one segment", [0] * 7, (7, 5), fixed=False)
-    yield segment_sum_case("rows of no elements", ids, (7, 0), fixed=False, kernel_refuses="Invalid tensor size")
+    yield segment_sum_case("empty rows", ids, (7, 0), fixed=False, kernel_refuses="Invalid tensor size")
     most = {"x0": np.full((7, 5), 2**30, np.int32)}
     yield segment_sum_case("int32 that wraps", ids, (7, 5), "int32", given=most)
-    yield segment_sum_case("ids that skip one", [0, 2, 2], (3, 5), kernel_refuses="delta ==")
+    yield segment_sum_case("skipped id", [0, 2, 2], (3, 5), kernel_refuses="delta ==")
 
 
 def unsorted_segment_case(
@@ -73,25 +73,27 @@ def unsorted_cases(op: str) -> Iterator[Case]:
     first = 18 if op in EXTREMES else 16
     for dtype in ("float32", "int32"):
         for fixed in (True, False):
-            text = f"{dtype}, {'constant' if fixed else 'running'} ids"
+            text = f"{dtype}, {'constant' if fixed else 'runtime'} ids"
             yield unsorted_segment_case(op, text, ids, (7, 5), 6, dtype, fixed, opsets=(None, first, 21, 26))
             yield unsorted_segment_case(op, f"{text}, some negative", some, (7, 5), 7, dtype, fixed)
             yield unsorted_segment_case(
-                op, f"{text} of two axes", np.reshape(some[:6], (2, 3)), (2, 3, 5), 7, dtype, fixed
+                op, f"{text} of rank 2", np.reshape(some[:6], (2, 3)), (2, 3, 5), 7, dtype, fixed
             )
-        yield unsorted_segment_case(op, f"{dtype}, a number known at runtime", ids, (7, 5), 11, dtype, counted=False)
-        yield unsorted_segment_case(op, f"{dtype}, all known at runtime", some, (7, 5), 6, dtype, False, False)
-    yield unsorted_segment_case(op, "ids of all axes", np.reshape(some[:6], (2, 3)), (2, 3), 7)
-    yield unsorted_segment_case(op, "a vector", some, (7,), 6, fixed=False)
+        yield unsorted_segment_case(
+            op, f"{dtype}, number of segments at runtime", ids, (7, 5), 11, dtype, counted=False
+        )
+        yield unsorted_segment_case(op, f"{dtype}, ids and number at runtime", some, (7, 5), 6, dtype, False, False)
+    yield unsorted_segment_case(op, "ids of full rank", np.reshape(some[:6], (2, 3)), (2, 3), 7)
+    yield unsorted_segment_case(op, "vector", some, (7,), 6, fixed=False)
     yield unsorted_segment_case(op, "all negative", [-1] * 7, (7, 5), 3)
     yield unsorted_segment_case(op, "one segment", [0] * 7, (7, 5), 1)
     yield unsorted_segment_case(op, "one row", [2], (1, 5), 3, fixed=False)
     operands = [tensor(7, 5), constant(ids), constant([6])]
-    yield in_isolation(op, "a number of rank 1", operands, tensor(6, 5))
+    yield in_isolation(op, "number of rank 1", operands, tensor(6, 5))
     wide = {"x0": random_array(7, 5, dtype="int32", seed=op, low=-(2**31), high=2**31 - 1)}
     yield unsorted_segment_case(op, "int32 that wraps", ids, (7, 5), 6, "int32", given=wide)
     if op in EXTREMES:
         odd = {"x0": np.array([[np.nan, 1], [2, np.nan], [np.nan, -np.inf], [np.nan, np.inf]], np.float32)}
         yield unsorted_segment_case(op, "NaN, which is skipped", [0, 0, 1, 2], (4, 2), 3, given=odd)
     outside = "max_index < num_segments_"
-    yield unsorted_segment_case(op, "a segment beyond the number", ids, (7, 5), 5, kernel_refuses=outside)
+    yield unsorted_segment_case(op, "id out of bounds", ids, (7, 5), 5, kernel_refuses=outside)

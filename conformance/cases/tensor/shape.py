@@ -85,35 +85,35 @@ def reshape_cases() -> Iterator[Case]:
     yield reshape("no elements", (2, 0, 3), (0, 6))
     yield reshape("no elements, size 0 stays 0", (0, 3), (3, 0, 7))
     x = tensor(*IMAGE)
-    yield in_isolation("RESHAPE", "a size left to be found", [x, constant([2, -1, 7])], tensor(2, 15, 7))
-    yield in_isolation("RESHAPE", "a shape in the options", [x], tensor(2, 105), options={"new_shape": [2, 105]})
+    yield in_isolation("RESHAPE", "inferred dimension", [x, constant([2, -1, 7])], tensor(2, 15, 7))
+    yield in_isolation("RESHAPE", "shape in the options", [x], tensor(2, 105), options={"new_shape": [2, 105]})
     yield in_isolation(
         "RESHAPE",
-        "a shape operand that is not used, being no vector",
+        "ignored shape operand of rank 0",
         [x, constant([[2, 105]])],
         tensor(10, 21),
         options={"new_shape": [10, 21]},
     )
     yield in_isolation(
         "RESHAPE",
-        "a shape operand that wins over the options",
+        "shape operand overrides the options",
         [x, constant([2, 105])],
         tensor(2, 105),
         options={"new_shape": [10, 21]},
     )
-    yield in_isolation("RESHAPE", "the old way to say scalar", [tensor(1)], tensor(), options={"new_shape": [0]})
+    yield in_isolation("RESHAPE", "legacy scalar shape", [tensor(1)], tensor(), options={"new_shape": [0]})
     for dtype in ("float32", "int64"):
         no_shape = tensor(2, dtype=dtype, scale=0)
         yield in_isolation(
             "RESHAPE",
-            f"a shape of {dtype}, which is none",
+            f"ignored shape operand of {dtype}",
             [tensor(5, 7), no_shape],
             tensor(35),
             options={"new_shape": [35]},
         )
     yield in_isolation(
         "RESHAPE",
-        "unknown batch",
+        "dynamic batch",
         [tensor(None, 5, 7), constant([-1, 35])],
         tensor(None, 35),
         given=[{"x0": random_array(n, 5, 7)} for n in (1, 3)],
@@ -122,7 +122,7 @@ def reshape_cases() -> Iterator[Case]:
     yield net("RESHAPE", "channels shuffled between convolutions", channel_shuffle, transposes=3)
     yield net(
         "RESHAPE",
-        "a constant",
+        "constant",
         lambda model: model.output(
             model.call(
                 "ADD",
@@ -139,11 +139,11 @@ def runtime_shapes() -> Iterator[Case]:
     shape = tensor(2, dtype="int32", name="shape")
     runs = [{"shape": np.array(given, np.int32)} for given in ([5, 6], [3, 10], [30, 1], [-1, 2])]
     yield in_isolation(
-        "RESHAPE", "a shape known at runtime", [x, shape], tensor(None, None), given=runs, opsets=EVERY_OPSET
+        "RESHAPE", "shape known at runtime", [x, shape], tensor(None, None), given=runs, opsets=EVERY_OPSET
     )
     yield in_isolation(
         "RESHAPE",
-        "an int8 shape known at runtime",
+        "int8 shape known at runtime",
         [tensor(2, 15, dtype="int8"), shape],
         tensor(None, None, dtype="int8"),
         given=runs,
@@ -151,7 +151,7 @@ def runtime_shapes() -> Iterator[Case]:
     operands = [tensor(None, None, 5), constant([6, 4, -1])]
     yield in_isolation(
         "RESHAPE",
-        "nothing known of the result in the file",
+        "result without a stored shape",
         operands,
         tensor(None, None, None),
         given={"x0": random_array(3, 8, 5)},
@@ -159,7 +159,7 @@ def runtime_shapes() -> Iterator[Case]:
     )
     yield in_isolation(
         "RESHAPE",
-        "a shape known at runtime, one size open",
+        "shape known at runtime, one inferred dimension",
         [x, shape],
         tensor(None, 6),
         given={"shape": np.array([5, 6], np.int32)},
@@ -171,7 +171,7 @@ def runtime_shapes() -> Iterator[Case]:
         model.output(y)
 
     given = [{"shape": np.array(given, np.int32)} for given in ([5, 6, 7], [2, 3, 35])]
-    yield net("RESHAPE", "an image to a shape known at runtime", of_image, given=given)
+    yield net("RESHAPE", "image to a shape known at runtime", of_image, given=given)
 
 
 def channel_shuffle(model: Net) -> None:
@@ -210,19 +210,17 @@ def squeeze_cases() -> Iterator[Case]:
     ):
         for dtype in ("float32", "int8"):
             yield squeeze(f"{dtype} {name}", (1, 5, 1, 3), dims, after, dtype, BOTH[1])
-    yield squeeze("a pooled image", (2, 1, 1, 3), [1, 2], (2, 3), place=BOTH[1], transposes=1)
-    yield squeeze("nothing to drop", (2, 5, 7, 3), [], (2, 5, 7, 3), place=BOTH[1])
+    yield squeeze("pooled image", (2, 1, 1, 3), [1, 2], (2, 3), place=BOTH[1], transposes=1)
+    yield squeeze("no axis dropped", (2, 5, 7, 3), [], (2, 5, 7, 3), place=BOTH[1])
     yield squeeze("everything", (1, 1), [], ())
     yield squeeze("to an image", (2, 5, 1, 7, 3), [2], IMAGE)
     given = [{"x0": random_array(n, 1, m, 3)} for n, m in ((1, 5), (7, 2))]
-    yield squeeze("dynamic sizes", (None, 1, None, 3), [1], (None, None, 3), given=given)
+    yield squeeze("dynamic shape", (None, 1, None, 3), [1], (None, None, 3), given=given)
     yield squeeze(
-        "dynamic sizes, of which nothing is known behind", (None, 1, None, 3), [-3], (None, None, None), given=given
+        "dynamic shape without a stored result shape", (None, 1, None, 3), [-3], (None, None, None), given=given
     )
     text = "some sizes are unknown"
-    yield squeeze(
-        "all of dynamic sizes", (None, 1, 3), [], (None, 3), given={"x0": random_array(7, 1, 3)}, refused=text
-    )
+    yield squeeze("fully dynamic shape", (None, 1, 3), [], (None, 3), given={"x0": random_array(7, 1, 3)}, refused=text)
 
 
 # --- EXPAND_DIMS ------------------------------------------------------------------------------
@@ -251,15 +249,15 @@ def expand_dims_cases() -> Iterator[Case]:
         yield expand_dims_case(dtype, tensor(5, 3, dtype=dtype), 1)
     yield expand_dims_case("text", tensor(2, 3, dtype="string"), 1, given=TEXT)
     yield expand_dims_case("int64 axis", tensor(5, 3), -1, kind="int64")
-    yield expand_dims_case("a scalar", tensor(), 0)
+    yield expand_dims_case("scalar", tensor(), 0)
     yield expand_dims_case(
-        "dynamic sizes", tensor(None, None, 3), -3, given=[{"x0": random_array(n, 5, 3)} for n in (1, 4)]
+        "dynamic shape", tensor(None, None, 3), -3, given=[{"x0": random_array(n, 5, 3)} for n in (1, 4)]
     )
     place = tensor(dtype="int32", name="axis")
     for shape in ((5, 3, 1), (1, 5, 3)):
         at = int32s(axis=shape.index(1) - 3)
         yield in_isolation(
-            "EXPAND_DIMS", f"an axis known at runtime, to {shape}", [tensor(5, 3), place], tensor(*shape), given=at
+            "EXPAND_DIMS", f"axis known at runtime, to {shape}", [tensor(5, 3), place], tensor(*shape), given=at
         )
     x = tensor(5, 3, dtype="int8")
     yield in_isolation(
@@ -323,7 +321,7 @@ def transpose_cases() -> Iterator[Case]:
             )
         )
 
-    yield net("TRANSPOSE", "an image to channels first, which it is already", to_channels_first, transposes=1)
+    yield net("TRANSPOSE", "no-op transpose to channels first", to_channels_first, transposes=1)
 
 
 # --- SHAPE ------------------------------------------------------------------------------------
@@ -362,18 +360,18 @@ def shape_cases() -> Iterator[Case]:
     nothing: dict[str, Any] = {
         "reference": lambda arrays: [np.zeros(0, np.int32)]
     }  # LiteRT's Python interface cannot return it
-    yield unary("SHAPE", "of a scalar", tensor(), tensor(0, dtype="int32"), options={"out_type": "INT32"}, **nothing)
+    yield unary("SHAPE", "scalar", tensor(), tensor(0, dtype="int32"), options={"out_type": "INT32"}, **nothing)
     yield unary("SHAPE", "int8", tensor(*IMAGE, dtype="int8"), tensor(4, dtype="int32"), options={"out_type": "INT32"})
     yield between_convolutions(
         "SHAPE",
-        "of an int8 image",
+        "int8 image",
         [tensor(*IMAGE, dtype="int8")],
         tensor(4, dtype="int32"),
         options={"out_type": "INT32"},
     )
     yield net(
         "SHAPE",
-        "that shapes another tensor",
+        "as the shape of a RESHAPE",
         shared_sizes,
         given=[{"x0": random_array(n, 3, 7, 3), "other": random_array(n, 63)} for n in (1, 4)],
     )
@@ -407,7 +405,7 @@ def rank_cases() -> Iterator[Case]:
         for shape in ((), (7,), (2, 0, 3), IMAGE):
             yield unary("RANK", f"{dtype} of shape {list(shape)}", tensor(*shape, dtype=dtype), tensor(dtype="int32"))
     yield unary(
-        "RANK", "dynamic sizes", tensor(None, None, 3), tensor(dtype="int32"), given={"x0": random_array(2, 5, 3)}
+        "RANK", "dynamic shape", tensor(None, None, 3), tensor(dtype="int32"), given={"x0": random_array(2, 5, 3)}
     )
 
     def axes(model: Net) -> None:
@@ -417,4 +415,4 @@ def rank_cases() -> Iterator[Case]:
         )
         model.output(model.output_through_conv(image), last)
 
-    yield net("RANK", "of an image between convolutions", axes, transposes=2)
+    yield net("RANK", "image between convolutions", axes, transposes=2)

@@ -41,7 +41,7 @@ def cases() -> Iterator[Case]:
     runs = [{"a": np.asarray(shape, np.int32)} for shape in ([3], [2, 7, 1, 3], [1, 0, 1])]
     unknown, rows = tensor(None, dtype="int32", scale=0, name="a"), tensor(None, dtype="int32")
     for name, operands in {"first": [unknown, constant([7, 1, 1])], "second": [constant([7, 1, 1]), unknown]}.items():
-        yield in_isolation(OP, f"the {name} of any length", operands, rows, given=runs, runs=len(runs), sizes=())
+        yield in_isolation(OP, f"{name} of dynamic length", operands, rows, given=runs, runs=len(runs), sizes=())
     operands = [constant([2, 3]), constant([5, 3])]
     yield in_isolation(
         OP, "shapes that do not broadcast", operands, tensor(2, dtype="int32"), refused="do not broadcast"

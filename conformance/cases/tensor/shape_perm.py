@@ -22,10 +22,10 @@ def cases() -> Iterator[Case]:
     yield runtime_perm_case("perm known at runtime", tensor(2, 5, 7, 3), (0, 2, 1, 3), BOTH[1], transposes=4)
     sizes = [{"x0": random_array(n, 5, 7), **int32s(perm=[1, 2, 0])} for n in (2, 3)]
     operands = [tensor(None, 5, 7), tensor(3, dtype="int32", name="perm")]
-    yield in_isolation(OP, "an unknown batch, perm known at runtime", operands, tensor(None, None, None), given=sizes)
+    yield in_isolation(OP, "dynamic batch, perm known at runtime", operands, tensor(None, None, None), given=sizes)
     counted = [int32s(perm=perm) for perm in ([0, 1, 2], [2, 1, 0], [1, 0, 2])]
     operands = [tensor(2, 5, 7), operands[1]]
-    yield in_isolation(OP, "another perm at each run", operands, tensor(None, None, None), given=counted)
+    yield in_isolation(OP, "different perm in each run", operands, tensor(None, None, None), given=counted)
 
 
 def runtime_perm_case(name: str, x: Spec, perm: Sequence[int], place: Placed = in_isolation, **case: Any) -> Case:

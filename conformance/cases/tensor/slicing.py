@@ -73,7 +73,7 @@ def slice_cases() -> Iterator[Case]:
     for dtype in ("int32", "int64", "bool"):
         yield slice_case(dtype, tensor(5, 3, dtype=dtype), (1, 1), (3, -1))
     yield slice_case("int64 operands", tensor(*IMAGE), (1, 0, 2, 1), (1, 4, -1, 2), BOTH[1], kind="int64")
-    yield slice_case("all axes of one size", tensor(4, 4, 4, 4), (0, 1, 2, 0), (2, 2, 2, 2), BOTH[1])
+    yield slice_case("equal dimensions", tensor(4, 4, 4, 4), (0, 1, 2, 0), (2, 2, 2, 2), BOTH[1])
     yield slice_case("everything", tensor(*IMAGE), (0, 0, 0, 0), (2, -1, 7, -1), BOTH[1])
     yield slice_case("nothing", tensor(5, 3), (2, 0), (0, -1))
     for shape in ((5,), (3, 5, 2), (2, 3, 2, 5, 2), (2, 3, 2, 3, 2, 3)):
@@ -85,11 +85,14 @@ def slice_cases() -> Iterator[Case]:
     x, y = tensor(*IMAGE, dtype="int8"), tensor(2, 3, 7, 3, dtype="int8")
     bounds = [constant([0, 1, 0, 0]), constant([2, 3, 7, 3])]
     yield in_isolation(
-        "SLICE", "int8 to other parameters, which the builtin kernel ignores", [x, *bounds], y.rescale(1, 40)
+        "SLICE",
+        "int8 to different quantization parameters, which the builtin kernel ignores",
+        [x, *bounds],
+        y.rescale(1, 40),
     )
     unknown = [tensor(None, 5, 3), constant([0, 1, 1]), constant([-1, 3, -1])]
     yield in_isolation(
-        "SLICE", "an unknown batch", unknown, tensor(None, 3, 2), given=[{"x0": random_array(n, 5, 3)} for n in (1, 4)]
+        "SLICE", "dynamic batch", unknown, tensor(None, 3, 2), given=[{"x0": random_array(n, 5, 3)} for n in (1, 4)]
     )
 
 
@@ -105,14 +108,14 @@ def runtime_size_cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8"):
         x, y = tensor(*IMAGE, dtype=dtype), tensor(1, 4, 5, 2, dtype=dtype)
         for place in BOTH:
-            yield place("SLICE", f"{dtype}, begin and size known at runtime", [x, begin, size], y, given=bounds)
+            yield place("SLICE", f"{dtype}, begin and size at runtime", [x, begin, size], y, given=bounds)
             fixed = [x, begin, constant([1, 4, 5, 2])]
             yield place("SLICE", f"{dtype}, begin known at runtime", fixed, y, given={"begin": bounds["begin"]})
             fixed = [x, constant([1, 0, 2, 1]), size]
             yield place("SLICE", f"{dtype}, size known at runtime", fixed, y, given={"size": bounds["size"]})
     runs = [bounds, int32s(begin=(0, 4, 0, 0), size=(-1, 1, 7, -1))]
     yield in_isolation(
-        "SLICE", "a result of dynamic size", [tensor(*IMAGE), begin, size], tensor(None, None, None, None), given=runs
+        "SLICE", "dynamic result shape", [tensor(*IMAGE), begin, size], tensor(None, None, None, None), given=runs
     )
 
 
@@ -164,11 +167,11 @@ def strided_slice_cases() -> Iterator[Case]:
         "from the end": s[:, -3:-1, -5:, -2:],
         "out of range": s[-9:9, 2:99, -99:4, :],
         "fewer entries than axes": s[1:, 2:4],
-        "an ellipsis": s[..., 1:3],
-        "an ellipsis in the middle": s[1:, ..., ::2],
+        "ellipsis": s[..., 1:3],
+        "ellipsis in the middle": s[1:, ..., ::2],
         "backwards from out of range": s[:, 99::-1, :, :],
-        "nothing but the batch": s[1:2],
-        "a step beyond the size": s[:, ::99, 1::99, :],
+        "only the batch": s[1:2],
+        "stride beyond the size": s[:, ::99, 1::99, :],
     }
     for name, index in whole.items():
         yield strided_slice_case(f"float32 {name}", index, place=BOTH[1])
@@ -178,31 +181,34 @@ def strided_slice_cases() -> Iterator[Case]:
         "one pixel": s[0, 1, 2],
         "one channel": s[..., -1],
         "one channel of a row": s[:, 3, :, 0],
-        "a new axis in front": s[None],
-        "a new axis inside": s[:, None, 1:3, ..., None],
-        "a new axis and one row": s[:, None, 2, ::-1],
-        "everything gone": s[1, 2, 3, 1],
-        "from the end, gone": s[-1, ..., -2, :],
+        "leading new axis": s[None],
+        "inner new axis": s[:, None, 1:3, ..., None],
+        "new axis and one row": s[:, None, 2, ::-1],
+        "all axes dropped": s[1, 2, 3, 1],
+        "axes dropped from the end": s[-1, ..., -2, :],
     }
     for name, index in changed.items():
         yield strided_slice_case(f"float32 {name}", index)
         yield strided_slice_case(f"float32 {name}", index, place=BOTH[1], transposes=None)
-    yield strided_slice_case("a new axis that makes an image again", s[:, 2, None], place=BOTH[1])
-    yield strided_slice_case("a row that makes an image again", s[:, :, 1, None, ::-1], place=BOTH[1])
+    yield strided_slice_case("new axis restores rank 4", s[:, 2, None], place=BOTH[1])
+    yield strided_slice_case("dropped and new axis keep rank 4", s[:, :, 1, None, ::-1], place=BOTH[1])
     for dtype in (*REAL, "float16", "int32", "int64", "bool", "string"):
         yield strided_slice_case(
-            f"{dtype} every kind", s[1, 4:1:-2, ..., None, ::2], tensor(*IMAGE, dtype=dtype), opsets=opsets(dtype)
+            f"{dtype} with all features",
+            s[1, 4:1:-2, ..., None, ::2],
+            tensor(*IMAGE, dtype=dtype),
+            opsets=opsets(dtype),
         )
     for dtype in ("uint8", "int16"):
         yield strided_slice_case(f"{dtype} backwards", s[:, ::-1, 1:-1:2, :], tensor(*IMAGE, dtype=dtype), BOTH[1])
     yield strided_slice_case("rank 1", s[-2:0:-3], tensor(11))
     yield strided_slice_case("rank 5", s[:, 1, ..., ::-1, None], tensor(2, 3, 5, 2, 7))
-    yield strided_slice_case("empty, backwards from before the first", s[-99::-1], tensor(5))
-    yield strided_slice_case("empty, begin behind end", s[4:2], tensor(5))
-    yield strided_slice_case("empty, forwards from after the last", s[9:12], tensor(5))
-    yield strided_slice_case("a size of 0", s[:, ::-1], tensor(0, 3))
+    yield strided_slice_case("empty, backwards from before the start", s[-99::-1], tensor(5))
+    yield strided_slice_case("empty, begin after end", s[4:2], tensor(5))
+    yield strided_slice_case("empty, begin after the last element", s[9:12], tensor(5))
+    yield strided_slice_case("empty operand", s[:, ::-1], tensor(0, 3))
     yield raw(
-        "a new axis and an ellipsis in one entry: the ellipsis wins",
+        "new axis and ellipsis in one entry",
         [0, 1],
         [0, 3],
         [1, 1],
@@ -211,20 +217,24 @@ def strided_slice_cases() -> Iterator[Case]:
         ellipsis_mask=1,
         new_axis_mask=1,
     )
+    yield raw("dropped axis ignores end and stride", [2], [-7], [3], (4, 5, 7, 3), (5, 7, 3), shrink_axis_mask=1)
+    yield raw("masks override begin and end", [3, 3], [1, 1], [1, 1], (5, 7), (5, 7), begin_mask=3, end_mask=3)
     yield raw(
-        "a row whose end and stride are not looked at", [2], [-7], [3], (4, 5, 7, 3), (5, 7, 3), shrink_axis_mask=1
+        "masked begin of a dropped axis",
+        [2, 0],
+        [3, 0],
+        [1, 1],
+        (5, 7),
+        (7,),
+        begin_mask=3,
+        end_mask=2,
+        shrink_axis_mask=1,
     )
-    yield raw("masks that cover what is given", [3, 3], [1, 1], [1, 1], (5, 7), (5, 7), begin_mask=3, end_mask=3)
+    yield raw("dropped axis before the start", [-9], [0], [1], (4, 7), (7,), shrink_axis_mask=1)
+    yield raw("ends relative to begins", [1, 2], [3, 4], [1, 2], (5, 7), (3, 2), offset=True)
+    yield raw("ends relative to negative begins", [-3, -6], [2, 4], [1, 2], (5, 7), (2, 2), offset=True)
     yield raw(
-        "a masked begin of a row", [2, 0], [3, 0], [1, 1], (5, 7), (7,), begin_mask=3, end_mask=2, shrink_axis_mask=1
-    )
-    yield raw("an index before the first, which the kernel moves", [-9], [0], [1], (4, 7), (7,), shrink_axis_mask=1)
-    yield raw("ends that count from the begins", [1, 2], [3, 4], [1, 2], (5, 7), (3, 2), offset=True)
-    yield raw(
-        "ends that count from begins that count from the end", [-3, -6], [2, 4], [1, 2], (5, 7), (2, 2), offset=True
-    )
-    yield raw(
-        "an ellipsis that stands for one axis at least",
+        "ellipsis of one axis",
         [0, 1, 0, 2, 9],
         [0, 9, 0, 3, 9],
         [1] * 5,
@@ -235,7 +245,7 @@ def strided_slice_cases() -> Iterator[Case]:
         ellipsis_mask=4,
     )
     yield raw(
-        "two ellipses, of which the last shifts entries",
+        "two ellipses",
         [0, 0, 1],
         [0, 0, 3],
         [1, 1, 2],
@@ -243,8 +253,8 @@ def strided_slice_cases() -> Iterator[Case]:
         (5, 3, 7),
         ellipsis_mask=3,
     )
-    yield raw("an ellipsis beyond the entries", [1], [3], [1], (5, 3, 7), (2, 3, 7), ellipsis_mask=2)
-    yield raw("bits of axes that are not there", [1, 2], [3, 0], [1, -1], (5, 7), (2, 2), begin_mask=60, end_mask=44)
+    yield raw("ellipsis beyond the entries", [1], [3], [1], (5, 3, 7), (2, 3, 7), ellipsis_mask=2)
+    yield raw("mask bits beyond the rank", [1, 2], [3, 0], [1, -1], (5, 7), (2, 2), begin_mask=60, end_mask=44)
     text = "the kernel reads beyond the end"
     yield raw("new axes beyond the entries", [1], [3], [1], (5, 3), (2, 3), new_axis_mask=6, refused=text)
     x, row = tensor(None, None, None), [constant([n, 0, 0]) for n in (-1, 0)]
@@ -252,7 +262,7 @@ def strided_slice_cases() -> Iterator[Case]:
     options = {"begin_mask": 6, "end_mask": 6, "shrink_axis_mask": 1}
     operands = [x, *row, constant([1, 1, 1])]
     yield in_isolation(
-        "STRIDED_SLICE", "one row of dynamic sizes", operands, tensor(None, None), options=options, given=given
+        "STRIDED_SLICE", "one row of dynamic shape", operands, tensor(None, None), options=options, given=given
     )
     yield raw("strides known at runtime", [0, 0], [5, 7], None, (5, 7), (5, 7), refused="must be a constant")
 
@@ -321,30 +331,30 @@ def runtime_strided_cases() -> Iterator[Case]:
     yield runtime("backwards", [s[4:1:-1, ::-1], s[3:0:-1, ::-1], s[99:-4:-1, ::-1]], tensor(5, 7), (3, 7))
     yield runtime("one row", [s[2], s[0], s[-1]], tensor(5, 7), (7,))
     yield runtime("one row", [s[:, 2], s[:, 0], s[:, -1]], image, (2, 7, 3), BOTH[1])
-    yield runtime("of dynamic size", [s[1:4], s[0:1], s[-99:99]], tensor(5, 7), (None, 7))
-    yield runtime("an ellipsis", [s[..., 1:3], s[..., 0:2]], image, (2, 5, 7, 2), BOTH[1])
+    yield runtime("dynamic result shape", [s[1:4], s[0:1], s[-99:99]], tensor(5, 7), (None, 7))
+    yield runtime("ellipsis", [s[..., 1:3], s[..., 0:2]], image, (2, 5, 7, 2), BOTH[1])
     # LiteRT's Python interface cannot return a result that is empty at runtime.
     nothing: dict[str, Any] = {"reference": lambda arrays: [np.zeros(0, np.float32)]}
     yield runtime("nothing", [s[3:2], s[9:12], s[-1:1]], tensor(5), (None,), **nothing)
-    yield runtime("backwards from before the first", [s[-99:-100:-1]], tensor(5), (None,), **nothing)
+    yield runtime("backwards from before the start", [s[-99:-100:-1]], tensor(5), (None,), **nothing)
     dynamic = [{"x0": random_array(n, 7)} for n in (3, 5)]
     options = {"begin_mask": 1, "end_mask": 1}
     operands = [tensor(None, 7), constant([0, 1]), constant([0, -1]), constant([2, 1])]
     yield in_isolation(
-        "STRIDED_SLICE", "an input of dynamic size", operands, tensor(None, 5), options=options, given=dynamic
+        "STRIDED_SLICE", "dynamic input shape", operands, tensor(None, 5), options=options, given=dynamic
     )
     operands = [tensor(None, 7), constant([-4, -1]), constant([-9, -9]), constant([-1, -2])]
-    yield in_isolation("STRIDED_SLICE", "backwards in a dynamic size", operands, tensor(None, 4), given=dynamic)
+    yield in_isolation("STRIDED_SLICE", "backwards along a dynamic axis", operands, tensor(None, 4), given=dynamic)
     operands = [tensor(None, 7), constant([-2, 1]), constant([-1, -1]), constant([1, 1])]
-    yield in_isolation("STRIDED_SLICE", "from the end of dynamic size", operands, tensor(1, 5), given=dynamic)
+    yield in_isolation("STRIDED_SLICE", "from the end of a dynamic axis", operands, tensor(1, 5), given=dynamic)
     runs = [{"x0": random_array(n, m, 7)} for n, m in ((3, 5), (2, 11))]
     operands = [tensor(None, None, 7), *map(constant, ([0, 0, 0, 3], [0, 0, 0, 4], [1, 1, 1, 1]))]
     options = {"begin_mask": 5, "end_mask": 5, "new_axis_mask": 2, "shrink_axis_mask": 8}
-    name = "a new axis and a dropped one among dynamic sizes"
+    name = "new and dropped axes of dynamic shape"
     yield in_isolation("STRIDED_SLICE", name, operands, tensor(None, 1, None), options=options, given=runs)
     yield between_convolutions(
         "STRIDED_SLICE",
-        "a static image",
+        "static image",
         [image, *map(constant, masks(s[:, 1:, ::2])[:3])],
         tensor(2, 4, 4, 3),
         options=masks(s[:, 1:, ::2])[3],

@@ -49,10 +49,10 @@ def constant_start_cases() -> Iterator[Case]:
         yield update_case("one axis", x, (2, 5, 2, 3), (0, 0, 3, 0), place, opsets=EVERY_OPSET)
         yield update_case("every axis", x, (1, 3, 2, 1), (1, 1, 4, 2), place)
         yield update_case("channels", x, (2, 5, 7, 2), (0, 0, 0, 1), place)
-        yield update_case("in front", x, (2, 2, 7, 3), (0, 0, 0, 0), place)
+        yield update_case("at the start", x, (2, 2, 7, 3), (0, 0, 0, 0), place)
     yield update_case("after the end", x, (2, 2, 3, 3), (0, 4, 6, 0))
-    yield update_case("before the beginning", x, (2, 2, 3, 3), (0, -4, -1, 0))
-    yield update_case("all of it, wherever it starts", x, IMAGE, (1, 2, 3, 1), BOTH[1])
+    yield update_case("before the start", x, (2, 2, 3, 3), (0, -4, -1, 0))
+    yield update_case("full update", x, IMAGE, (1, 2, 3, 1), BOTH[1])
 
 
 def runtime_start_cases() -> Iterator[Case]:
@@ -60,34 +60,34 @@ def runtime_start_cases() -> Iterator[Case]:
     for kind in ("int32", "int64"):
         for place in BOTH:
             yield update_case(f"{kind} start known at runtime", x, (1, 3, 2, 1), (1, 1, 4, 2), place, kind, fixed=False)
-    yield update_case("a running start after the end", x, (2, 2, 3, 3), (1, 4, 9, 0), fixed=False)
-    yield update_case("a running start in front", x, (2, 2, 3, 3), (-1, -4, -1, 0), BOTH[1], fixed=False)
+    yield update_case("runtime start after the end", x, (2, 2, 3, 3), (1, 4, 9, 0), fixed=False)
+    yield update_case("runtime start before the start", x, (2, 2, 3, 3), (-1, -4, -1, 0), BOTH[1], fixed=False)
     cache = tensor(1, 13, 2, 5)
     turns = [int32s(start=[0, at, 0, 0]) for at in (0, 5, 12)]
-    yield update_case(
-        "a row of a cache", cache, (1, 1, 2, 5), (0, 0, 0, 0), fixed=False, given=turns, opsets=EVERY_OPSET
-    )
+    yield update_case("cache row", cache, (1, 1, 2, 5), (0, 0, 0, 0), fixed=False, given=turns, opsets=EVERY_OPSET)
     for place in BOTH:
         rows: dict[str, Any] = {"given": [int32s(start=[0, 0, at, 0]) for at in (3, 9, -2)], "nodes": {"ScatterND": 1}}
-        yield update_case("rows behind several", tensor(*IMAGE), (2, 5, 2, 3), (0, 0, 0, 0), place, fixed=False, **rows)
+        yield update_case(
+            "rows of an inner axis", tensor(*IMAGE), (2, 5, 2, 3), (0, 0, 0, 0), place, fixed=False, **rows
+        )
     last = [int32s(start=[0, 0, at]) for at in (6, 0, 8)]
-    yield update_case("a column of a cache", tensor(2, 5, 7), (2, 5, 1), (0, 0, 0), fixed=False, given=last)
+    yield update_case("cache column", tensor(2, 5, 7), (2, 5, 1), (0, 0, 0), fixed=False, given=last)
     many: dict[str, Any] = {"given": int32s(start=[0, 3, 0]), "nodes": {"ScatterND": 0}}
-    yield update_case("more rows than are counted", tensor(1, 271, 2), (1, 257, 2), (0, 0, 0), fixed=False, **many)
+    yield update_case("too many rows for ScatterND", tensor(1, 271, 2), (1, 257, 2), (0, 0, 0), fixed=False, **many)
     operands = [tensor(None, 7, 3), tensor(None, 2, 3), tensor(3, dtype="int32", name="start")]
     sizes = [{"x0": random_array(n, 7, 3), "x1": random_array(n, 2, 3), **int32s(start=[0, 4, 0])} for n in (2, 5)]
-    yield in_isolation(OP, "an unknown batch", operands, tensor(None, 7, 3), given=sizes)
+    yield in_isolation(OP, "dynamic batch", operands, tensor(None, 7, 3), given=sizes)
 
 
 def dtypes() -> Iterator[Case]:
     for dtype in ("int8", "uint8", "int16"):
         for fixed in (True, False):
             for place in BOTH:
-                name = f"{dtype}, start {'constant' if fixed else 'running'}"
+                name = f"{dtype}, start {'constant' if fixed else 'runtime'}"
                 yield update_case(name, tensor(*IMAGE, dtype=dtype), (1, 3, 2, 1), (1, 1, 4, 2), place, fixed=fixed)
         x = tensor(*IMAGE, dtype=dtype)
         operands = [x, x.with_shape(2, 2, 3, 3), constant([0, 3, 1, 0])]
-        yield in_isolation(OP, f"{dtype} of other parameters, which the kernel ignores",
+        yield in_isolation(OP, f"{dtype} of different quantization parameters, which the kernel ignores",
                     [operands[0], operands[1].rescale(2.0), operands[2]], x.rescale(0.5), dtype=dtype)  # fmt: skip
     for dtype in ("float16", "int32", "int64", "bool", "uint32"):
         yield update_case(dtype, tensor(3, 5, dtype=dtype), (2, 2), (1, 2))
@@ -105,15 +105,13 @@ def int4_rows(model: Net) -> None:
 
 
 def corners() -> Iterator[Case]:
-    yield update_case("a vector", tensor(7), (3,), (2,), fixed=False)
-    yield update_case("a scalar", tensor(), (), ())
-    yield update_case("an update of one element", tensor(3, 5), (1, 1), (2, 4))
-    yield update_case("an update of no elements", tensor(3, 5), (0, 2), (2, 4))
+    yield update_case("vector", tensor(7), (3,), (2,), fixed=False)
+    yield update_case("scalar", tensor(), (), ())
+    yield update_case("update of one element", tensor(3, 5), (1, 1), (2, 4))
+    yield update_case("empty update", tensor(3, 5), (0, 2), (2, 4))
     yield update_case("rank 6", tensor(2, 3, 2, 5, 3, 2), (1, 2, 1, 3, 2, 1), (1, 1, 1, 2, 1, 0), fixed=False)
 
 
 def refusal_cases() -> Iterator[Case]:
     operands = [tensor(3, 5), tensor(4, 5), constant([0, 0])]
-    yield in_isolation(
-        OP, "an update that is too long", operands, tensor(3, 5), kernel_refuses="SizeOfDimension(update, i) <="
-    )
+    yield in_isolation(OP, "oversized update", operands, tensor(3, 5), kernel_refuses="SizeOfDimension(update, i) <=")

@@ -60,8 +60,8 @@ def split_cases() -> Iterator[Case]:
         yield split(dtype, tensor(*image, dtype=dtype), 3, 3, opsets=opsets(dtype))
     for dtype in ("int8", "uint8", "int16"):
         yield split(f"{dtype} axis -1", tensor(*image, dtype=dtype), -1, 3, BOTH[1])
-    yield split("into one", tensor(*image), 2, 1)
-    yield split("an axis in a list", tensor(*image), 1, 2, axis_operand=constant([1]))
+    yield split("one result", tensor(*image), 2, 1)
+    yield split("axis of rank 1", tensor(*image), 1, 2, axis_operand=constant([1]))
     yield split("rank 1", tensor(6), 0, 3)
     yield in_isolation(
         "SPLIT",
@@ -100,13 +100,13 @@ def split_size_cases() -> Iterator[Case]:
         yield split_v(f"axis {axis}", tensor(*IMAGE), (1, IMAGE[axis] - 1), axis, BOTH[1])
     for k in range(3):
         sizes = [-1 if i == k else size for i, size in enumerate((1, 4, 2))]
-        yield split_v(f"the rest is part {k}", tensor(*IMAGE), sizes, -2, BOTH[1])
+        yield split_v(f"inferred size {k}", tensor(*IMAGE), sizes, -2, BOTH[1])
     for dtype in ("int32", "int64"):
         yield split_v(dtype, tensor(5, 3, dtype=dtype), (1, 2), 1)
     yield split_v("int64 sizes", tensor(*IMAGE), (2, -1), 1, BOTH[1], kind="int64")
-    yield split_v("one part", tensor(*IMAGE), (5,), 1)
-    yield split_v("a part of nothing", tensor(5, 3), (3, 0, 2), 0)
-    yield split_v("a rest of nothing", tensor(5, 3), (3, -1, 2), 0)
+    yield split_v("one result", tensor(*IMAGE), (5,), 1)
+    yield split_v("empty result", tensor(5, 3), (3, 0, 2), 0)
+    yield split_v("empty inferred result", tensor(5, 3), (3, -1, 2), 0)
     yield split_v("rank 1", tensor(7), (3, 4), 0)
     yield split_v("rank 5", tensor(2, 3, 1, 5, 7), (1, 4), 3)
 
@@ -122,13 +122,13 @@ def runtime_parts() -> Iterator[Case]:
         )
     operands = [tensor(2, None, 3), constant([1, -1, 2]), constant(-2)]
     runs = [{"x0": random_array(2, n, 3)} for n in (7, 9)]
-    yield in_isolation("SPLIT_V", "the rest of dynamic size", operands, *outputs, options=options, given=runs)
+    yield in_isolation("SPLIT_V", "inferred dynamic dimension", operands, *outputs, options=options, given=runs)
     third = tensor(2, None, 3)
     parts = [constant(1), tensor(2, None, 5)]
     runs = [{"x0": random_array(2, n, 5)} for n in (3, 9)]
     yield in_isolation(
         "SPLIT",
-        "a dynamic size",
+        "dynamic dimension",
         parts,
         *[third.with_shape(2, None, 5)] * 3,
         options={"num_splits": 3},
@@ -187,8 +187,8 @@ def unpack_cases() -> Iterator[Case]:
     yield in_bfloat16("UNPACK", [tensor(5, 3)], *[tensor(5)] * 3, options={"axis": 1, "num": 3})
     yield net("UNPACK", "rows that become columns between convolutions", reverse_slices(1, 2, "float32"))
     for axis in (1, 3):
-        yield net("UNPACK", f"all axes of one size, along axis {axis}", first_slice(axis))
-    yield unpack_case("one part", tensor(5, 1, 3), 1)
+        yield net("UNPACK", f"equal dimensions, along axis {axis}", first_slice(axis))
+    yield unpack_case("one result", tensor(5, 1, 3), 1)
     yield unpack_case("scalars", tensor(4), 0)
     x = tensor(*IMAGE, dtype="int8")
     outputs, options = [x.rescale(2).with_shape(2, 5, 7)] * 3, {"axis": 3, "num": 3}
@@ -198,7 +198,7 @@ def unpack_cases() -> Iterator[Case]:
         x = model.input_through_conv(tensor(*IMAGE))
         model.output(unpack(model, x, [tensor(2, 7, 3)] * 5, 1)[3])
 
-    yield net("UNPACK", "parts that nobody uses", unused)
+    yield net("UNPACK", "unused results", unused)
 
 
 def first_slice(axis: int) -> Callable[[Net], None]:

@@ -19,10 +19,10 @@ DECOMPOSED += [("HARD_SWISH", name, spelling.term_model(term)) for name, term in
 DECOMPOSED += [("PRELU", name, spelling.term_model(term)) for name, term in spelling.PRELU.items() if "one" not in name]
 SIMILAR = (spelling.NO_GELU, spelling.NO_HARD_SWISH, spelling.NO_PRELU)
 ALIKE = [(name, spelling.term_model(term)) for others in SIMILAR for name, term in others.items()]
-ALIKE.append(("slopes of more images", spelling.slopes_per_image))
+ALIKE.append(("per-image slopes", spelling.slopes_per_image))
 for first in (spelling.GELU["of PyTorch"], spelling.HARD_SWISH["x ramp 1/6"]):
     ALIKE.append(("two tensors", spelling.two_tensors(first)))
-    ALIKE.append(("looked into", spelling.with_intermediate_output(first)))
+    ALIKE.append(("inner output", spelling.with_intermediate_output(first)))
     ALIKE.append(("integers", spelling.term_model(first, tensor(*spelling.IMAGE, dtype="int8"))))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import onnx
 import pytest
 
-from conformance.cases.fusions.directions import ALONE, APART, TOGETHER, TURNED, Pair
+from conformance.cases.fusions.directions import BACKWARD, FUSED, REVERSED, SEPARATE, Pair
 from conformance.models import Net
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.host import Host
@@ -51,7 +51,7 @@ def reversals(found: Conversion) -> int:
     return sum(bool((held[node.input[4]] < 0).any()) for node in slices)
 
 
-@pytest.mark.parametrize("pair", TOGETHER.values(), ids=TOGETHER)
+@pytest.mark.parametrize("pair", FUSED.values(), ids=FUSED)
 def test_bidirectional_pair_becomes_one_operator_without_reversal(pair: Pair) -> None:
     found = convert_model(pair)
     assert found.report.fused[ONE] == 1
@@ -59,19 +59,19 @@ def test_bidirectional_pair_becomes_one_operator_without_reversal(pair: Pair) ->
     assert directions(found) == ([] if scans(found) else ["bidirectional"])
 
 
-@pytest.mark.parametrize("pair", TURNED.values(), ids=TURNED)
+@pytest.mark.parametrize("pair", REVERSED.values(), ids=REVERSED)
 def test_output_that_stays_reversed_is_reversed_after_fusion(pair: Pair) -> None:
     found = convert_model(pair)
     assert found.report.fused[ONE] == 1
     assert directions(found) == ["bidirectional"]
 
 
-@pytest.mark.parametrize("pair", APART.values(), ids=APART)
+@pytest.mark.parametrize("pair", SEPARATE.values(), ids=SEPARATE)
 def test_pair_that_differs_is_not_fused(pair: Pair) -> None:
     assert ONE not in convert_model(pair).report.fused
 
 
-@pytest.mark.parametrize("pair", ALONE.values(), ids=ALONE)
+@pytest.mark.parametrize("pair", BACKWARD.values(), ids=BACKWARD)
 def test_single_backward_layer_needs_no_reversal(pair: Pair) -> None:
     found = convert_model(pair)
     assert found.report.fused == {BACKWARDS: 1}

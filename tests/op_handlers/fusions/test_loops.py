@@ -10,10 +10,10 @@ import onnx
 import pytest
 
 from conformance.cases.custom.lists import drop_variant_tensors
-from conformance.cases.fusions.loops import ALIKE, LAYERS, TIME, Layer
-from conformance.cases.fusions.loops_directions import APART, TOGETHER, Pair
-from conformance.cases.fusions.loops_masked import ALIKE as MASKED_ALIKE
+from conformance.cases.fusions.loops import LAYERS, SIMILAR, TIME, Layer
+from conformance.cases.fusions.loops_directions import FUSED, SEPARATE, Pair
 from conformance.cases.fusions.loops_masked import MASKED, Masked
+from conformance.cases.fusions.loops_masked import SIMILAR as MASKED_SIMILAR
 from conformance.models import Net, random_array
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.host import Host
@@ -39,9 +39,9 @@ def test_recurrent_loop_becomes_one_node(name: str) -> None:
     assert report.operators["WHILE"] == 1
 
 
-@pytest.mark.parametrize("name", ALIKE)
+@pytest.mark.parametrize("name", SIMILAR)
 def test_similar_loop_is_not_fused(name: str) -> None:
-    report = convert_model(ALIKE[name]).report
+    report = convert_model(SIMILAR[name]).report
     assert not {"WHILE_RECURRENT"} & report.fused.keys()
     assert report.nodes["Loop"] == 1
 
@@ -66,9 +66,9 @@ def test_recurrent_loop_on_a_list_becomes_one_node(name: str, older: bool) -> No
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ALIKE)
+@pytest.mark.parametrize("name", SIMILAR)
 def test_loop_on_a_list_equals_loop_on_an_array(name: str) -> None:
-    conversion, actual, expected = outputs_of_both(ALIKE[name])
+    conversion, actual, expected = outputs_of_both(SIMILAR[name])
     assert conversion.report.nodes["Loop"] == 1
     for one, other in zip(actual, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
@@ -94,14 +94,14 @@ def directions(pair: Pair) -> Counter[str]:
     return Counter(node.attributes.get_string("direction", "forward") for node in recurrent)
 
 
-@pytest.mark.parametrize("name", TOGETHER)
+@pytest.mark.parametrize("name", FUSED)
 def test_two_directions_become_one_node(name: str) -> None:
-    assert directions(TOGETHER[name]) == {"bidirectional": 1}
+    assert directions(FUSED[name]) == {"bidirectional": 1}
 
 
-@pytest.mark.parametrize("name", APART)
+@pytest.mark.parametrize("name", SEPARATE)
 def test_different_directions_stay_two_nodes(name: str) -> None:
-    assert directions(APART[name]) == {"forward": 2 * APART[name].of.stages}
+    assert directions(SEPARATE[name]) == {"forward": 2 * SEPARATE[name].of.stages}
 
 
 def test_bidirectional_node_needs_no_reversal() -> None:
@@ -125,6 +125,6 @@ def test_masked_recurrent_loop_becomes_one_node(name: str) -> None:
     assert loops_and_layers(MASKED[name]) == {MASKED[name].of.kind.split()[0]: 1}
 
 
-@pytest.mark.parametrize("name", MASKED_ALIKE)
+@pytest.mark.parametrize("name", MASKED_SIMILAR)
 def test_similar_masked_loop_is_not_fused(name: str) -> None:
-    assert loops_and_layers(MASKED_ALIKE[name]) == {"Loop": 1}
+    assert loops_and_layers(MASKED_SIMILAR[name]) == {"Loop": 1}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.cases.fusions.unrolled import ALIKE, FUSION, LAYERS, STEPS, Layer
+from conformance.cases.fusions.unrolled import FUSION, LAYERS, SIMILAR, STEPS, Layer
 from conformance.models import Net
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.host import Host
@@ -24,14 +24,14 @@ def test_unrolled_layer_becomes_one_node(name: str) -> None:
     assert not {"Gemm", "MatMul", "Sigmoid", "Tanh", "Concat"} & report.nodes.keys() or layer.axis == 2
 
 
-@pytest.mark.parametrize("name", ALIKE)
+@pytest.mark.parametrize("name", SIMILAR)
 def test_similar_steps_become_no_layer_or_several(name: str) -> None:
-    layer, count = ALIKE[name]
+    layer, count = SIMILAR[name]
     assert convert_model(layer).report.fused.get(FUSION, 0) == count
 
 
 def test_backward_layer_uses_the_direction_attribute() -> None:
-    conversion = convert_model(LAYERS["LSTM from the end"])
+    conversion = convert_model(LAYERS["LSTM backwards"])
     (node,) = (node for node in conversion.proto.graph.node if node.op_type == "LSTM")
     assert [a.s for a in node.attribute if a.name == "direction"] == [b"reverse"]
     assert "Slice" not in conversion.report.nodes

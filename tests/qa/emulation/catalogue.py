@@ -130,7 +130,7 @@ CASES = (
     "LSTM-float32_in_a_loop",
     "LSTM-uint8_of_five_operands,_states_kept",
     "UNIDIRECTIONAL_SEQUENCE_LSTM-float32_plain",
-    "UNIDIRECTIONAL_SEQUENCE_LSTM-float32_on_int8_plain",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM-float32_with_int8_weights_plain",
     "UNIDIRECTIONAL_SEQUENCE_LSTM-int8_plain",
     "ADD-int8_between_convolutions",
     "MUL-int8",

@@ -14,17 +14,17 @@ def turn(true: Any, condition: Any, **attributes: Any) -> Any:
 
 
 MUTATIONS = (
-    Mutation("the other branch", "IF", ("IF-float32,_as_it_is_or_added_up",), emits={"If": turn}),
+    Mutation("the other branch", "IF", ("IF-float32,_identity_or_sum",), emits={"If": turn}),
     Mutation(
         "states that no branch changes",
         "IF",
-        ("IF-a_variable_that_one_branch_changes",),
+        ("IF-variable_assigned_in_one_branch",),
         sees={"states": lambda _ctx, *_subgraphs: []},
     ),
     Mutation(
         "every index is the first branch's",
         "STABLEHLO_CASE",
-        ("STABLEHLO_CASE-float32,_of_three",),
+        ("STABLEHLO_CASE-float32,_three_branches",),
         emits={"Equal": lambda true, index, _k: true(index, index)},
     ),
 )

@@ -65,7 +65,7 @@ MUTATIONS = (
     Mutation(
         "the condition is evaluated after the first step",
         "WHILE",
-        ("WHILE-uint8,_a_running_sum",),
+        ("WHILE-uint8,_cumulative_sum",),
         emits={"Loop": _at_least_once},
     ),
     Mutation(
@@ -96,13 +96,13 @@ MUTATIONS = (
     Mutation(
         "always the initial value",
         "READ_VARIABLE",
-        ("READ_VARIABLE-float32,_a_running_sum",),
+        ("READ_VARIABLE-float32,_cumulative_sum",),
         fields={"lower": _initial},
     ),
     Mutation(
         "nothing is assigned",
         "ASSIGN_VARIABLE",
-        ("ASSIGN_VARIABLE-float32,_the_last_input_is_remembered",),
+        ("ASSIGN_VARIABLE-float32,_previous_input",),
         fields={"lower": _forget_state},
     ),
     Mutation(

@@ -80,7 +80,7 @@ MUTATIONS = (
     Mutation(
         "the option depth_multiplier is believed",
         "DEPTHWISE_CONV_2D",
-        ("DEPTHWISE_CONV_2D-an_option_depth_multiplier_that_is_wrong,_which_the_kernel_ignores",),
+        ("DEPTHWISE_CONV_2D-wrong_depth_multiplier,_which_the_kernel_ignores",),
         fields={"lower": _by_option},
     ),
     Mutation(
@@ -92,7 +92,7 @@ MUTATIONS = (
     Mutation(
         "operands are compared as floats",
         "MAX_POOL_2D",
-        ("MAX_POOL_2D-int8_to_another_scale,_which_the_kernel_ignores",),
+        ("MAX_POOL_2D-int8_to_a_different_scale,_which_the_kernel_ignores",),
         fields={"quantization": Dequantized()},
     ),
     # sequences

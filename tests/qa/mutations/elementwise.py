@@ -83,7 +83,10 @@ MUTATIONS = (
     ),
     Mutation("the larger of x and alpha x", "LEAKY_RELU", ("LEAKY_RELU-int16,_alpha_1.7",), fields={"lower": _larger}),
     Mutation(
-        "slopes are aligned by ONNX", "PRELU", ("PRELU-as_many_rows_as_channels",), fields={"axes": "..., _ -> ..."}
+        "slopes are aligned by ONNX",
+        "PRELU",
+        ("PRELU-equal_numbers_of_rows_and_channels",),
+        fields={"axes": "..., _ -> ..."},
     ),
     Mutation(
         "approximate is ignored",

@@ -94,10 +94,10 @@ MUTATIONS = (
         ),
     ),
     Mutation(
-        "the other wave", "SIN", ("SIN-float32_of_any_size",), fields=_with_lowering(lambda ctx, x: ctx.ops.Cos(x))
+        "the other wave", "SIN", ("SIN-float32_of_dynamic_shape",), fields=_with_lowering(lambda ctx, x: ctx.ops.Cos(x))
     ),
     Mutation(
-        "the other wave", "COS", ("COS-float32_of_any_size",), fields=_with_lowering(lambda ctx, x: ctx.ops.Sin(x))
+        "the other wave", "COS", ("COS-float32_of_dynamic_shape",), fields=_with_lowering(lambda ctx, x: ctx.ops.Sin(x))
     ),
     Mutation(
         "the other part",
@@ -158,12 +158,12 @@ MUTATIONS = (
         ("BITWISE_XOR-int8",),
         fields=_with_lowering(lambda ctx, x, y: ctx.ops.BitwiseOr(x, y)),
     ),
-    Mutation("two of them", "ADD_N", ("ADD_N-float32,_3_of_them",), fields=_with_lowering(_first_of(0, 1))),
+    Mutation("two of them", "ADD_N", ("ADD_N-float32,_3_operands",), fields=_with_lowering(_first_of(0, 1))),
     Mutation("the axis is the file's", "ARG_MIN", ("ARG_MIN-axis_1_between_convolutions",), fields={"holds_axes": ()}),
     Mutation(
         "the last of equals",
         "ARG_MIN",
-        ("ARG_MIN-the_first_of_equals",),
+        ("ARG_MIN-first_of_equal_values",),
         emits={"ArgMin": with_attributes(select_last_index=1)},
     ),
     Mutation(
@@ -183,7 +183,7 @@ MUTATIONS = (
         ("SOFTMAX-uint8_of_one_element",),
         fields=_with_lowering(lambda ctx, x: ctx.ops.Mul(x, 0.0)),
     ),
-    Mutation("NaN times zero", "ZEROS_LIKE", ("ZEROS_LIKE-of_no_numbers",), fields=_with_lowering(_times_zero)),
+    Mutation("NaN times zero", "ZEROS_LIKE", ("ZEROS_LIKE-empty",), fields=_with_lowering(_times_zero)),
     Mutation(
         "negative indices count from the end", "ONE_HOT", ("ONE_HOT-axis_1",), fields=_with_lowering(_count_from_end)
     ),
@@ -200,7 +200,7 @@ MUTATIONS = (
         fields=_with_lowering(lambda ctx, x: ctx.constant_value(np.asarray(ctx.op[0].rank - 1, np.int32))),
     ),
     Mutation("sizes are the file's", "FILL", ("FILL-float32_between_convolutions",), fields={"indexed_by_axis": {}}),
-    Mutation("both sides", "RFFT2D", ("RFFT2D-of_shape_[3,_8,_16]",), emits={"DFT": with_attributes(onesided=0)}),
+    Mutation("both sides", "RFFT2D", ("RFFT2D-shape_[3,_8,_16]",), emits={"DFT": with_attributes(onesided=0)}),
     Mutation(
         "the most significant part first",
         "BITCAST",

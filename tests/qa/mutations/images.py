@@ -25,13 +25,13 @@ MUTATIONS = (
     Mutation(
         "pixels have no centers where sizes are known at runtime",
         "RESIZE_BILINEAR",
-        ("RESIZE_BILINEAR-half_pixel_centers_int16,_a_size_known_at_runtime",),
+        ("RESIZE_BILINEAR-half_pixel_centers_int16,_size_known_at_runtime",),
         options={"half_pixel_centers": False},
     ),
     Mutation(
         "an axis is as long as its blocks are many",
         "SPACE_TO_DEPTH",
-        ("SPACE_TO_DEPTH-of_unknown_height_and_width_for_generic",),
+        ("SPACE_TO_DEPTH-dynamic_height_and_width_for_generic",),
         emits={"Div": leave_out},
     ),
 )

@@ -50,11 +50,11 @@ MUTATIONS = (
     Mutation(
         "the axis is the file's",
         "TOPK_V2",
-        ("TOPK_V2-float32_of_channels_between_convolutions",),
+        ("TOPK_V2-float32_along_channels_between_convolutions",),
         sees={"axis": file_axis},
     ),
     Mutation("the smallest", "TOPK_V2", ("TOPK_V2-k_of_rank_1",), emits={"TopK": with_attributes(largest=0)}),
-    Mutation("repeats overwrite", "SCATTER_ND", ("SCATTER_ND-one_place_only",), emits=OVERWRITING),
+    Mutation("repeats overwrite", "SCATTER_ND", ("SCATTER_ND-equal_indices",), emits=OVERWRITING),
     Mutation(
         "axes stay in the file's order",
         "REVERSE_V2",
@@ -78,13 +78,13 @@ MUTATIONS = (
         Mutation(
             "a negative segment counts from the end",
             code,
-            (f"{code}-float32,_running_ids,_some_negative",),
+            (f"{code}-float32,_runtime_ids,_some_negative",),
             emits={"Where": _third},
         )
         for code in ("UNSORTED_SEGMENT_SUM", "UNSORTED_SEGMENT_PROD")
     ),
-    Mutation("repeats add up", "SPARSE_TO_DENSE", ("SPARSE_TO_DENSE-places_in_1_axes",), emits=ADDING),
-    Mutation("sorted", "UNIQUE", ("UNIQUE-numbers_beyond_32_bits",), emits={"Unique": with_attributes(sorted=1)}),
+    Mutation("repeats add up", "SPARSE_TO_DENSE", ("SPARSE_TO_DENSE-indices_of_1_axes",), emits=ADDING),
+    Mutation("sorted", "UNIQUE", ("UNIQUE-values_beyond_32_bits",), emits={"Unique": with_attributes(sorted=1)}),
     Mutation("the zero point elsewhere", "MATRIX_DIAG", ("MATRIX_DIAG-int8_[2,_3,_5]",), sees={"scalar": _zero_point}),
     Mutation(
         "never divided",
@@ -92,17 +92,17 @@ MUTATIONS = (
         ("EMBEDDING_LOOKUP_SPARSE-MEAN_of_rows_of_two_axes",),
         options={"combiner": "SUM"},
     ),
-    Mutation("a miss is the first row", "HASHTABLE_LOOKUP", ("HASHTABLE_LOOKUP-a_vector",), emits={"Where": _second}),
+    Mutation("a miss is the first row", "HASHTABLE_LOOKUP", ("HASHTABLE_LOOKUP-vector",), emits={"Where": _second}),
     Mutation(
         "the second import counts",
         "HASHTABLE_IMPORT",
-        ("HASHTABLE_IMPORT-string_keys,_the_second_is_ignored",),
+        ("HASHTABLE_IMPORT-string_keys,_second_initializer_is_ignored",),
         fields={"lower": _every_import},
     ),
     Mutation(
         "rows below the diagonal have a number of their own",
         "MATRIX_SET_DIAG",
-        ("MATRIX_SET_DIAG-an_unknown_height",),
+        ("MATRIX_SET_DIAG-dynamic_height",),
         emits={"Min": leave_out},
     ),
 )

@@ -79,7 +79,7 @@ MUTATIONS = (
     Mutation(
         "a size of 0 is that of the rows",
         "FULLY_CONNECTED",
-        ("FULLY_CONNECTED-float32_with_RELU_N1_TO_1,_leading_axes_of_dynamic_size",),
+        ("FULLY_CONNECTED-float32_with_RELU_N1_TO_1,_dynamic_leading_axes",),
         emits={"Reshape": with_attributes(allowzero=None)},
     ),
 )

@@ -45,21 +45,21 @@ MUTATIONS = (
     Mutation(
         "a state of 8 bits that counts from 0",
         "SVDF",
-        ("SVDF-int8,_state_of_8_bits",),
+        ("SVDF-int8,_8-bit_state",),
         emits={"Sub": from_zero},
     ),
     Mutation(
         "a state of 8 bits without bounds",
         "SVDF",
-        ("SVDF-int8,_a_state_that_is_bounded,_state_of_8_bits",),
+        ("SVDF-int8,_saturated_state,_8-bit_state",),
         emits={"Clip": skip_int8_clip},
     ),
     Mutation(
         "cells that are bounded later on only",
         SEQUENCE,
         (
-            f"{SEQUENCE}-float32_on_float32,_cells_bounded_at_6.5_that_reach_it",
-            f"{SEQUENCE}-float32_on_float32,_cells_bounded_at_6.5_that_reach_it_in_steps_of_3",
+            f"{SEQUENCE}-float32_with_float32_weights,_cells_clipped_at_6.5_with_cells_at_the_limit",
+            f"{SEQUENCE}-float32_with_float32_weights,_cells_clipped_at_6.5_with_cells_at_the_limit_in_steps_of_3",
         ),
         emits={"If": first_of_two},
     ),
@@ -72,31 +72,31 @@ MUTATIONS = (
     Mutation(
         "nothing is rounded on the way",
         SEQUENCE,
-        (f"{SEQUENCE}-int8_that_holds_what_it_has",),
+        (f"{SEQUENCE}-int8_with_constant_cell_states",),
         emits={"Round": leave_out},
     ),
     Mutation(
         "the oldest run is kept and the newest but one forgotten",
         "SVDF",
-        ("SVDF-float32_over_fifty_runs", "SVDF-int8_on_int8_of_rank_1"),
+        ("SVDF-float32,_50_runs", "SVDF-int8_on_int8_of_rank_1"),
         emits={"Slice": lambda true, x, first, last, axes: true(x, [0], [last[0] - 1], axes)},
     ),
     Mutation(
         "integers without the rounding of the state",
         "SVDF",
-        ("SVDF-int8_whose_state_is_bounded",),
+        ("SVDF-int8_with_a_saturated_state",),
         emits={"Clip": leave_out},
     ),
     Mutation(
         "both directions forwards",
         "BIDIRECTIONAL_SEQUENCE_RNN",
-        ("BIDIRECTIONAL_SEQUENCE_RNN-float32_with_TANH,_of_two_sizes",),
+        ("BIDIRECTIONAL_SEQUENCE_RNN-float32_with_TANH,_different_sizes",),
         emits={"RNN": with_attributes(direction="forward")},
     ),
     Mutation(
         "the auxiliary input without its weights",
         "BIDIRECTIONAL_SEQUENCE_LSTM",
-        ("BIDIRECTIONAL_SEQUENCE_LSTM-float32_plain,_back_over_another_input",),
+        ("BIDIRECTIONAL_SEQUENCE_LSTM-float32_plain,_different_backward_input",),
         emits={"LSTM": lambda true, x, *rest, **more: true(x, *rest, **{**more, "direction": None})},
     ),
 )

@@ -32,7 +32,7 @@ MUTATIONS = (
         ("REDUCE_MIN-uint8_to_another_scale,_which_XNNPACK_ignores_kept",),
         fields={"quantization": Dequantized()},
     ),
-    Mutation("the axis is the file's", "ARG_MAX", ("ARG_MAX-an_axis_as_a_list",), fields={"holds_axes": ()}),
+    Mutation("the axis is the file's", "ARG_MAX", ("ARG_MAX-axis_of_rank_1",), fields={"holds_axes": ()}),
     Mutation(
         "the last of equals",
         "ARG_MAX",
@@ -66,13 +66,13 @@ MUTATIONS = (
     Mutation(
         "the rank of a result is whatever a Reshape takes",
         "REDUCE_PROD",
-        ("REDUCE_PROD-a_result_of_no_rank,_dropped",),
+        ("REDUCE_PROD-result_without_rank,_dropped",),
         fields={"sizes": None},
     ),
     Mutation(
         "an axis named twice counts twice",
         "REDUCE_PROD",
-        ("REDUCE_PROD-one_axis_twice,_known_at_runtime",),
+        ("REDUCE_PROD-repeated_axis_known_at_runtime",),
         emits={"Min": leave_out},
     ),
     Mutation(
@@ -81,5 +81,5 @@ MUTATIONS = (
         ("RFFT2D-transforms_of_length_1",),
         fields={"accepts": None},
     ),
-    Mutation("nothing is transformed as it is", "RFFT2D", ("RFFT2D-of_no_rows",), emits={"Pad": leave_out}),
+    Mutation("nothing is transformed as it is", "RFFT2D", ("RFFT2D-no_rows",), emits={"Pad": leave_out}),
 )

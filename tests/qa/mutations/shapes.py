@@ -37,13 +37,13 @@ MUTATIONS = (
     Mutation(
         "the axis is the file's",
         "UNPACK",
-        ("UNPACK-one_part", "UNPACK-all_axes_of_one_size,_along_axis_1"),
+        ("UNPACK-one_result", "UNPACK-equal_dimensions,_along_axis_1"),
         sees={"axis": file_axis},
     ),
     Mutation(
         "the multiples stay in the file's order",
         "TILE",
-        ("TILE-int8_to_other_parameters,_which_the_kernel_ignores",),
+        ("TILE-int8_to_different_quantization_parameters,_which_the_kernel_ignores",),
         fields={"indexed_by_axis": {}},
     ),
     Mutation("the rows stay in the file's order", "PAD", ("PAD-rank_3",), fields={"indexed_by_axis": {}}),
@@ -73,7 +73,7 @@ MUTATIONS = (
     Mutation(
         "a result of no rank is as its operand",
         "BROADCAST_TO",
-        ("BROADCAST_TO-a_result_of_no_rank,_a_number",),
+        ("BROADCAST_TO-result_without_rank,_a_number",),
         fields={"sizes": None},
     ),
 )

@@ -44,16 +44,16 @@ MUTATIONS = (
     Mutation(
         "begin and size stay in the file's order",
         "SLICE",
-        ("SLICE-an_unknown_batch", "SLICE-all_axes_of_one_size_between_convolutions"),
+        ("SLICE-dynamic_batch", "SLICE-equal_dimensions_between_convolutions"),
         fields={"indexed_by_axis": {}},
     ),
     Mutation(
-        "no batch dimensions", "GATHER", ("GATHER-unknown_batches",), emits={"GatherND": with_attributes(batch_dims=0)}
+        "no batch dimensions", "GATHER", ("GATHER-dynamic_batches",), emits={"GatherND": with_attributes(batch_dims=0)}
     ),
     Mutation(
         "the axis is the file's",
         "GATHER",
-        ("GATHER-an_unknown_batch", "GATHER-all_axes_of_one_size,_along_axis_1_between_convolutions"),
+        ("GATHER-dynamic_batch", "GATHER-equal_dimensions,_along_axis_1_between_convolutions"),
         sees={"axis": file_axis},
     ),
     Mutation(
@@ -83,13 +83,13 @@ MUTATIONS = (
     Mutation(
         "new axes are left out among dynamic sizes",
         "STRIDED_SLICE",
-        ("STRIDED_SLICE-a_new_axis_and_a_dropped_one_among_dynamic_sizes",),
+        ("STRIDED_SLICE-new_and_dropped_axes_of_dynamic_shape",),
         emits={"Unsqueeze": leave_out},
     ),
     Mutation(
         "rows are put in the place of the first",
         "DYNAMIC_UPDATE_SLICE",
-        ("DYNAMIC_UPDATE_SLICE-rows_behind_several",),
+        ("DYNAMIC_UPDATE_SLICE-rows_of_an_inner_axis",),
         emits={"Add": leave_out},
     ),
 )

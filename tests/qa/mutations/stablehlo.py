@@ -37,13 +37,13 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "what is beyond the ends goes to the last element",
         "STABLEHLO_SCATTER",
-        ("STABLEHLO_SCATTER-windows_partly_beyond_the_ends,_add",),
+        ("STABLEHLO_SCATTER-windows_partly_out_of_bounds,_add",),
         emits={"Where": lambda true, fits, places, count: true(fits, places, np.int64(count - 1))},
     ),
     Mutation(
         "every sum over a whole axis starts at its beginning",
         "STABLEHLO_REDUCE_WINDOW",
-        ("STABLEHLO_REDUCE_WINDOW-float32,_sums_from_here_on",),
+        ("STABLEHLO_REDUCE_WINDOW-float32,_sums_from_the_end",),
         emits={"CumSum": with_attributes(reverse=0)},
     ),
     Mutation("padding counts", "L2_POOL_2D", ("L2_POOL_2D-SAME_3x2",), emits={"AveragePool": counts_all}),

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case
-from conformance.cases.control.branches import either, negate, one_of, pass_through, sums
+from conformance.cases.control.branches import if_case, negate, pass_through, sums, switch_case
 from conformance.cases.control.composites import add_operands, composite_case
 from conformance.cases.control.loops import STEPS, double, loop_case
-from conformance.cases.state.tables import looking_up, table_size
-from conformance.cases.state.variables import Memory, remembering
+from conformance.cases.state.tables import lookup_case, table_size
+from conformance.cases.state.variables import VariableNet, with_variables
 from conformance.models import Spec, net
 from tests.qa.random_models.draw import Draw, draws
 
@@ -29,8 +29,8 @@ def running_sum(draw: Draw, op: str) -> Case:
     initial, reads_after = draw.numbers(x), draw.chance(0.5)
     given = [{"x0": draw.numbers(x)} for _ in range(3)]
 
-    @remembering
-    def build(model: Memory) -> None:
+    @with_variables
+    def build(model: VariableNet) -> None:
         state = model.variable(x, initial)
         before = model.read(state, x)
         after = model.call("ADD", [model.input(x), before], x)
@@ -51,7 +51,7 @@ def table_case(draw: Draw, op: str) -> Case:
     dtype = "string" if keys.dtype == object else "int64"
     if op == "HASHTABLE_SIZE":
         return net(op, "drawn", table_size(keys, values), dtype=dtype, runs=1)
-    return net(op, "drawn", looking_up(keys, values, draw.chance(0.5)), dtype=dtype, given={"wanted": wanted}, runs=1)
+    return net(op, "drawn", lookup_case(keys, values, draw.chance(0.5)), dtype=dtype, given={"wanted": wanted}, runs=1)
 
 
 @draws("IF", "STABLEHLO_CASE")
@@ -60,7 +60,7 @@ def branch_case(draw: Draw, op: str) -> Case:
     choices = [pass_through, sums(x.dtype), *([negate] if x.dtype in ("float32", "int32") else [])]
     number = 2 if op == "IF" else draw.between(1, 4)
     branches = [draw.pick(*choices) for _ in range(number)]
-    return (either if op == "IF" else one_of)("drawn", [x], branches, dtype=x.dtype)
+    return (if_case if op == "IF" else switch_case)("drawn", [x], branches, dtype=x.dtype)
 
 
 @draws("WHILE")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import onnx_tflite_plugin as otp
-from conformance.cases.control.branches import either, pass_through
+from conformance.cases.control.branches import if_case, pass_through
 from conformance.cases.custom import lists
 from conformance.models import Net, constant, random_array, tensor
 from onnx_tflite_plugin.api import Attribute, Context, Dequantized, Handler, Terminate, Transparent, Value, handler
@@ -273,7 +273,7 @@ def test_reports_a_missing_kernel_in_a_called_subgraph() -> None:
         graph.operator(CODE, [refs[0]], [result], custom_options={"by": 0.25})
         return [result]
 
-    case = either("shrink_array", [tensor(2, 3)], [shrinking, pass_through])
+    case = if_case("shrink_array", [tensor(2, 3)], [shrinking, pass_through])
     result = verify_model(case.build(), shrink_handler())
     assert result.verdict == "inconclusive"
     assert "LiteRT has no kernel for IF (1), and no op pack declares one" in result.text
@@ -300,7 +300,7 @@ def test_page_compares_with_pack_kernels_and_litert(monkeypatch: pytest.MonkeyPa
 
 def test_operator_with_only_a_tensorflow_kernel_is_inconclusive() -> None:
     """LiteRT has its own message for such an operator, about linking TensorFlow."""
-    case = next(case for case in lists.cases() if case.id == "CUSTOM.FlexTensorListReserve-two_of_(2,_3)")
+    case = next(case for case in lists.cases() if case.id == "CUSTOM.FlexTensorListReserve-two_elements_of_(2,_3)")
     data = case.build()
     assert otp.convert(data)
     verification = otp.convert(data, verify=True).verification

@@ -35,4 +35,4 @@ def cases() -> Iterator[Case]:
     x, y = tensor(3, 5, 7, dtype="int8"), tensor(7, 3, 5, dtype="int8")
     options = select_options("Transpose", node("Transpose"))
     perm = constant(np.asarray([2, 0, 1], np.int32))
-    yield in_isolation("CUSTOM.FlexTranspose", "quantized, moved as stored", [x, perm], y, custom_options=options)
+    yield in_isolation("CUSTOM.FlexTranspose", "quantized, copied as stored", [x, perm], y, custom_options=options)

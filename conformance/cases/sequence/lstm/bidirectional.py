@@ -89,73 +89,77 @@ def both(name: str, case: dict[str, Any] | None = None, **fields: Any) -> Case:
 
 PARTS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "whose cells are bounded": {"cell_clip": 0.31},
-    "whose cells are bounded at 10": {"cell_clip": 10.0},
+    "with clipped cells": {"cell_clip": 0.31},
+    "with cells clipped at 10": {"cell_clip": 10.0},
     "with RELU": {"fused_activation_function": "RELU"},
     "with RELU6": {"fused_activation_function": "RELU6"},
     "with RELU_N1_TO_1": {"fused_activation_function": "RELU_N1_TO_1"},
     "with SIGN_BIT": {"fused_activation_function": "SIGN_BIT"},
     "without an input gate": {"each": {"coupled": True}},
-    "with an input gate one way": {"back": {"coupled": True}},
+    "with an input gate in one direction": {"back": {"coupled": True}},
     "with peepholes": {"each": {"peephole": True}},
-    "with peepholes one way": {"back": {"peephole": True}},
-    "with peepholes and no input gate": {"each": {"peephole": True, "coupled": True}},
-    "that projects": {"each": {"outputs": OUTPUTS}},
-    "whose projections are bounded": {"each": {"outputs": OUTPUTS}, "proj_clip": 0.23},
-    "whose states have one axis": {"each": {"flat": True}},
+    "with peepholes in one direction": {"back": {"peephole": True}},
+    "with peepholes, without an input gate": {"each": {"peephole": True, "coupled": True}},
+    "with a projection": {"each": {"outputs": OUTPUTS}},
+    "with a clipped projection": {"each": {"outputs": OUTPUTS}, "proj_clip": 0.23},
+    "with states of rank 1": {"each": {"flat": True}},
 }
 
 
 def cases() -> Iterator[Case]:
     for name, part in PARTS.items():
-        opsets: dict[str, Any] = {"opsets": EVERY_OPSET} if name in ("plain", "that projects") else {}
+        opsets: dict[str, Any] = {"opsets": EVERY_OPSET} if name in ("plain", "with a projection") else {}
         yield both(f"float32 {name}", opsets, **part)
-        yield both(f"float32 {name}, outputs apart", merged=False, **part)
-    yield both("float32 over fifty runs", LONG)
-    yield both("float32 bounded over fifty runs", LONG, cell_clip=0.31)
+        yield both(f"float32 {name}, separate outputs", merged=False, **part)
+    yield both("float32, 50 runs", LONG)
+    yield both("float32 clipped, 50 runs", LONG, cell_clip=0.31)
     yield both("float32 batch first", merged=False, major=False)
-    yield both("float32 bounded, batch first", merged=False, major=False, cell_clip=0.31)
-    yield both("float32 of one sequence, batch first", batch=1, major=False)
-    yield both("float32 of one time step", time=1)
-    yield both("float32 that begins with float16", each={"begun": "float16"})
-    for name in ("plain", "whose cells are bounded at 10", "that projects"):
-        yield both(f"float32 {name}, every run anew", {"options": {"state": "reset"}}, **PARTS[name])
+    yield both("float32 clipped, batch first", merged=False, major=False, cell_clip=0.31)
+    yield both("float32, batch size 1, batch first", batch=1, major=False)
+    yield both("float32, one time step", time=1)
+    yield both("float32 with float16 initial states", each={"begun": "float16"})
+    for name in ("plain", "with cells clipped at 10", "with a projection"):
+        yield both(f"float32 {name}, reset in every run", {"options": {"state": "reset"}}, **PARTS[name])
     for weights in ("int8", "uint8"):
         each = {"weights": weights}
-        yield both(f"float32 on {weights}", LONG, each=each)
-        yield both(f"float32 on {weights}, outputs apart", merged=False, each=each)
+        yield both(f"float32 with {weights} weights", LONG, each=each)
+        yield both(f"float32 with {weights} weights, separate outputs", merged=False, each=each)
         # The projection grows, and so does the rounding error of the products.
-        yield both(f"float32 on {weights} that projects", {"runs": 1}, time=1, each={**each, "outputs": OUTPUTS})
-        yield both(f"float32 on {weights}, crossed", each=each, auxiliary=AUXILIARY, crossed=True)
+        yield both(
+            f"float32 with {weights} weights and a projection", {"runs": 1}, time=1, each={**each, "outputs": OUTPUTS}
+        )
+        yield both(f"float32 with {weights} weights, cross-linked", each=each, auxiliary=AUXILIARY, crossed=True)
     grown = "without a bound on the cell, the kernels' rounding errors of activations add up from step to step"
     unbounded: dict[str, Any] = {"each": {"weights": "int8"}, "fused_activation_function": "RELU"}
-    yield both("float32 on int8 with RELU over fifty runs", {**LONG, "known": grown}, **unbounded)
-    yield both("float32 on int8, quantized with zero points", each={"weights": "int8"}, asymmetric_quantize_inputs=True)
+    yield both("float32 with int8 weights and RELU, 50 runs", {**LONG, "known": grown}, **unbounded)
+    yield both(
+        "float32 with int8 weights, asymmetric activations", each={"weights": "int8"}, asymmetric_quantize_inputs=True
+    )
     yield from auxiliary()
     yield from refusal_cases()
 
 
 def auxiliary() -> Iterator[Case]:
     for merged in (True, False):
-        beside = "" if merged else ", outputs apart"
-        for name in ("plain", "whose cells are bounded", "without an input gate", "that projects"):
+        suffix = "" if merged else ", separate outputs"
+        for name in ("plain", "with clipped cells", "without an input gate", "with a projection"):
             wide: dict[str, Any] = {"auxiliary": AUXILIARY, "crossed": True, "merged": merged}
-            yield both(f"float32 {name}, crossed{beside}", **wide, **PARTS[name])
+            yield both(f"float32 {name}, cross-linked{suffix}", **wide, **PARTS[name])
             yield both(
-                f"float32 {name}, back over another input{beside}", auxiliary=INPUTS, merged=merged, **PARTS[name]
+                f"float32 {name}, different backward input{suffix}", auxiliary=INPUTS, merged=merged, **PARTS[name]
             )
-    yield both("float32 crossed, batch first", auxiliary=AUXILIARY, crossed=True, merged=False, major=False)
-    yield both("float32 back over another input, batch first", auxiliary=INPUTS, merged=False, major=False)
+    yield both("float32 cross-linked, batch first", auxiliary=AUXILIARY, crossed=True, merged=False, major=False)
+    yield both("float32, different backward input, batch first", auxiliary=INPUTS, merged=False, major=False)
 
 
 def refusal_cases() -> Iterator[Case]:
     yield both("float32 merged, batch first", {"refused": "beyond their end"}, major=False)
     yield both(
-        "float32 back over a wider input",
+        "float32, wider backward input",
         {"refused": "auxiliary input and input differ in size"},
         auxiliary=AUXILIARY,
     )
     yield both("float32 without an activation", {"refused": "activation NONE"}, fused_activation_function="NONE")
-    yield both("float32 whose states are handed in", {"refused": "not variable tensors"}, each={"variable": False})
+    yield both("float32 with states as graph inputs", {"refused": "not variable tensors"}, each={"variable": False})
     uneven = {"weights": "int8", "point": 3}
     yield both("float32 with zero points", {"refused": "nonzero zero points"}, each=uneven)

@@ -26,15 +26,15 @@ def lstm(name: str, case: dict[str, Any] | None = None, **fields: Any) -> Case:
 
 PARTS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "whose cells are bounded": {"cell_clip": 0.31},
+    "with clipped cells": {"cell_clip": 0.31},
     "without an input gate": {"coupled": True},
     "with peepholes": {"peephole": True},
-    "with peepholes and no input gate": {"peephole": True, "coupled": True},
-    "that projects": {"outputs": OUTPUTS},
-    "that projects without a bias": {"outputs": OUTPUTS, "biased": False},
-    "whose projections are bounded": {"outputs": OUTPUTS, "proj_clip": 0.23},
-    "that normalizes": {"norm": True},
-    "that normalizes, without an input gate": {"norm": True, "coupled": True},
+    "with peepholes, without an input gate": {"peephole": True, "coupled": True},
+    "with a projection": {"outputs": OUTPUTS},
+    "with a projection without a bias": {"outputs": OUTPUTS, "biased": False},
+    "with a clipped projection": {"outputs": OUTPUTS, "proj_clip": 0.23},
+    "with layer normalization": {"norm": True},
+    "with layer normalization, without an input gate": {"norm": True, "coupled": True},
 }
 
 
@@ -51,7 +51,7 @@ def cases() -> Iterator[Case]:
 
 def floats(op: str) -> Iterator[Case]:
     for name, part in PARTS.items():
-        opsets: dict[str, Any] = {"opsets": EVERY_OPSET} if name in ("plain", "whose cells are bounded") else {}
+        opsets: dict[str, Any] = {"opsets": EVERY_OPSET} if name in ("plain", "with clipped cells") else {}
         yield lstm(f"float32 {name}", opsets, op=op, **part)
     everything: dict[str, Any] = {
         "norm": True,
@@ -60,37 +60,41 @@ def floats(op: str) -> Iterator[Case]:
         "cell_clip": 0.47,
         "proj_clip": 0.4,
     }
-    yield lstm("float32 with everything", op=op, **everything)
-    yield lstm("float32 of 20 operands", op=op, short=True)
-    yield lstm("float32 whose result has no shape in the file", op=op, shapeless=True, cell_clip=1.1)
-    yield lstm("float32 whose states have one axis", op=op, flat=True, cell_clip=1.1)
+    yield lstm("float32 with all features", op=op, **everything)
+    yield lstm("float32 with 20 operands", op=op, short=True)
+    yield lstm("float32 without a stored result shape", op=op, shapeless=True, cell_clip=1.1)
+    yield lstm("float32 with states of rank 1", op=op, flat=True, cell_clip=1.1)
     for activation in ("RELU", "RELU_N1_TO_1", "RELU6", "SIGN_BIT"):
         yield lstm(f"float32 with {activation}", op=op, fused_activation_function=activation)
-    yield lstm("float32 that begins with float16", op=op, begun="float16")
-    for name in ("plain", "without an input gate", "that projects"):
-        yield lstm(f"float32 on float16 constants {name}", op=op, halved=True, **PARTS[name])
-    yield lstm("float32 that normalizes next to nothing", {"span": (-1e-4, 1e-4)}, op=op, norm=True)
-    yield lstm("float32 over fifty runs", {"runs": 50}, op=op)
-    yield lstm("float32 that projects over fifty runs", {"runs": 50}, op=op, outputs=OUTPUTS, reach=0.5)
+    yield lstm("float32 with float16 initial states", op=op, begun="float16")
+    for name in ("plain", "without an input gate", "with a projection"):
+        yield lstm(f"float32 with float16 constants {name}", op=op, halved=True, **PARTS[name])
+    yield lstm("float32 normalizing values near 0", {"span": (-1e-4, 1e-4)}, op=op, norm=True)
+    yield lstm("float32, 50 runs", {"runs": 50}, op=op)
+    yield lstm("float32 with a projection, 50 runs", {"runs": 50}, op=op, outputs=OUTPUTS, reach=0.5)
     for dtype in ("float32", "int8"):
         for flat in (False, True):
-            name = f"{dtype}, every run anew" + (", whose states have one axis" if flat else "")
+            name = f"{dtype}, reset in every run" + (", states of rank 1" if flat else "")
             yield lstm(name, {"options": {"state": "reset"}}, op=op, dtype=dtype, weights=dtype, flat=flat)
-    yield lstm("float32 bounded, every run anew", {"options": {"state": "reset"}}, op=op, cell_clip=10.0)
-    yield lstm("float32 with weights that are graph inputs", op=op, given=True)
-    yield lstm("float32 with bounded cells and weights that are graph inputs", op=op, given=True, cell_clip=0.7)
+    yield lstm("float32 clipped, reset in every run", {"options": {"state": "reset"}}, op=op, cell_clip=10.0)
+    yield lstm("float32 with weights as graph inputs", op=op, given=True)
+    yield lstm("float32 with clipped cells and weights as graph inputs", op=op, given=True, cell_clip=0.7)
 
 
 def hybrid(op: str) -> Iterator[Case]:
     for weights in ("int8", "uint8"):
-        for name in ("plain", "whose cells are bounded", "without an input gate", "with peepholes", "that projects"):
+        for name in ("plain", "with clipped cells", "without an input gate", "with peepholes", "with a projection"):
             if weights == "uint8" and name == "with peepholes":
                 continue
-            yield lstm(f"float32 on {weights} {name}", op=op, weights=weights, **PARTS[name])
-    yield lstm("float32 on int8 that normalizes", op=op, weights="int8", norm=True)
+            yield lstm(f"float32 with {weights} weights {name}", op=op, weights=weights, **PARTS[name])
+    yield lstm("float32 with int8 weights and layer normalization", op=op, weights="int8", norm=True)
     for activation in ("RELU_N1_TO_1", "RELU6"):
-        yield lstm(f"float32 on int8 with {activation}", op=op, weights="int8", fused_activation_function=activation)
-    yield lstm("float32 on int8, quantized with zero points", op=op, weights="int8", asymmetric_quantize_inputs=True)
+        yield lstm(
+            f"float32 with int8 weights and {activation}", op=op, weights="int8", fused_activation_function=activation
+        )
+    yield lstm(
+        "float32 with int8 weights, asymmetric activations", op=op, weights="int8", asymmetric_quantize_inputs=True
+    )
 
 
 def integer(op: str) -> Iterator[Case]:
@@ -99,35 +103,37 @@ def integer(op: str) -> Iterator[Case]:
     for scale in (-15, -14, -13, -11, -10, -9):
         yield lstm(f"int8 with cells of scale 2^{scale}", op=op, dtype="int8", weights="int8", cells_scale=2.0**scale)
     nearly = 2.0**-11 * 1.0005
-    yield lstm("int8 with cells of nearly a power of two", op=op, dtype="int8", weights="int8", cells_scale=nearly)
-    yield lstm("int8 whose output reads its state otherwise", op=op, dtype="int8", weights="int8", read=(0.0093, 11))
-    yield lstm("int8 over fifty runs", {"runs": 50}, op=op, dtype="int8", weights="int8")
+    yield lstm("int8 with a cell scale near a power of two", op=op, dtype="int8", weights="int8", cells_scale=nearly)
     yield lstm(
-        "int8 that projects from another zero point",
+        "int8 with different output and state quantization", op=op, dtype="int8", weights="int8", read=(0.0093, 11)
+    )
+    yield lstm("int8, 50 runs", {"runs": 50}, op=op, dtype="int8", weights="int8")
+    yield lstm(
+        "int8 projection with a hidden zero point",
         op=op,
         dtype="int8",
         weights="int8",
         outputs=OUTPUTS,
         hidden=(0.0073, 31),
     )
-    yield lstm("int8 with everything", op=op, dtype="int8", weights="int8", norm=True, peephole=True, cell_clip=0.47)
+    yield lstm("int8 with all features", op=op, dtype="int8", weights="int8", norm=True, peephole=True, cell_clip=0.47)
     size = (BATCH, 53, INPUTS) if op == SEQUENCE else (BATCH, INPUTS)
     still = [{"x0": random_array(*size, dtype="int8")}, *[{"x0": np.full(size, -5, np.int8)}] * 4]
     holding: dict[str, Any] = {"holds": True, "time": 53, "cells_scale": 2**-9}
     given = {"given": still, "runs": 5}
-    yield lstm("int8 that holds what it has", given, op=op, dtype="int8", weights="int8", **holding)
-    yield lstm("int8 whose states have one axis", op=op, dtype="int8", weights="int8", flat=True)
+    yield lstm("int8 with constant cell states", given, op=op, dtype="int8", weights="int8", **holding)
+    yield lstm("int8 with states of rank 1", op=op, dtype="int8", weights="int8", flat=True)
     for batch in (1, BATCH):
         large: dict[str, Any] = {"batch": batch, "cells": 37, "dtype": "int8", "weights": "int8"}
-        yield lstm(f"int8 of 37 cells, {batch} at once", op=op, **large)
-        yield lstm(f"int8 of 37 cells with peepholes, {batch} at once", op=op, peephole=True, **large)
+        yield lstm(f"int8 with 37 cells, batch of {batch}", op=op, **large)
+        yield lstm(f"int8 with 37 cells and peepholes, batch of {batch}", op=op, peephole=True, **large)
         beyond = {"open": 16.0, "reach": 0.4, **large}
-        yield lstm(f"int8 whose sums leave 16 bits, {batch} at once", op=op, **beyond)
-    yield lstm("int8 of one sequence", op=op, dtype="int8", weights="int8", batch=1)
+        yield lstm(f"int8 with sums beyond 16 bits, batch of {batch}", op=op, **beyond)
+    yield lstm("int8, batch of 1", op=op, dtype="int8", weights="int8", batch=1)
     whole: dict[str, Any] = {"op": op, "dtype": "int8", "weights": "int8"}
     for activation in ("NONE", "RELU", "SIGN_BIT"):
         ignored = {**whole, "fused_activation_function": activation}
-        yield lstm(f"int8 with {activation}, for which the kernel takes a tanh", **ignored)
+        yield lstm(f"int8 with {activation}, replaced by TANH in the kernel", **ignored)
     unquantized = {"options": {"quantization": "float"}}
     yield lstm("int8 with RELU, converted without quantization", unquantized, fused_activation_function="RELU", **whole)
 
@@ -135,25 +141,25 @@ def integer(op: str) -> Iterator[Case]:
 def sequences() -> Iterator[Case]:
     for dtype, weights in (("float32", "float32"), ("float32", "int8"), ("int8", "int8")):
         for clip in (0.0, 0.31):
-            name = f"{dtype} on {weights}, time first" + (", with bounded cells" if clip else "")
+            name = f"{dtype} with {weights} weights, time first" + (", with clipped cells" if clip else "")
             yield lstm(name, dtype=dtype, weights=weights, major=True, cell_clip=clip)
-        yield lstm(f"{dtype} on {weights} of one sequence", dtype=dtype, weights=weights, batch=1)
-        yield lstm(f"{dtype} on {weights} of one time step", dtype=dtype, weights=weights, time=1)
+        yield lstm(f"{dtype} with {weights} weights, batch of 1", dtype=dtype, weights=weights, batch=1)
+        yield lstm(f"{dtype} with {weights} weights, one time step", dtype=dtype, weights=weights, time=1)
     for weights in ("float32", "int8"):
         yield clip_case(4.0, weights)
         yield clip_case(6.5, weights)
-        yield lstm(f"float32 on {weights}, cells bounded at 10", weights=weights, cell_clip=10.0)
+        yield lstm(f"float32 with {weights} weights, cells clipped at 10", weights=weights, cell_clip=10.0)
     yield clip_case(6.5, shuts=1.0)
-    yield lstm("float32, time first, cells bounded at 10", major=True, cell_clip=10.0)
+    yield lstm("float32, time first, cells clipped at 10", major=True, cell_clip=10.0)
     yield clip_case(6.5, time=3)
-    yield lstm("float32 without an input gate, cells bounded at 10", coupled=True, cell_clip=10.0)
-    yield lstm("float32 with peepholes, cells bounded at 10", peephole=True, cell_clip=10.0)
+    yield lstm("float32 without an input gate, cells clipped at 10", coupled=True, cell_clip=10.0)
+    yield lstm("float32 with peepholes, cells clipped at 10", peephole=True, cell_clip=10.0)
     for clip in (0.0, 0.31, 10.0):
-        bounded = f", cells bounded at {clip:g}" if clip else ""
+        bounded = f", cells clipped at {clip:g}" if clip else ""
         lengths = {"x0": random_array(BATCH, TIME, INPUTS)}
-        yield lstm(f"float32 of unknown length{bounded}", {"given": lengths}, time=None, cell_clip=clip)
+        yield lstm(f"float32 of dynamic length{bounded}", {"given": lengths}, time=None, cell_clip=clip)
         for dtype in ("float32", "int8"):
-            yield net(SEQUENCE, f"{dtype}, two on end{bounded}", two_layers(dtype, clip), dtype=dtype, transposes=2)
+            yield net(SEQUENCE, f"{dtype}, two layers{bounded}", two_layers(dtype, clip), dtype=dtype, transposes=2)
 
 
 def inside(body: GraphBuilder, values: Sequence[TensorRef]) -> Sequence[TensorRef]:
@@ -169,7 +175,9 @@ def clip_case(clip: float, weights: str = "float32", shuts: float = 0.0, time: i
     rising = -(-2 * TIME // time)
     runs = [{"x0": x} for x in (*[up] * rising, -up, -up, -up)]
     steps = "" if time == TIME else f" in steps of {time}"
-    name = f"float32 on {weights}, cells bounded at {clip:g} that reach it" + (" unseen" if shuts else steps)
+    name = f"float32 with {weights} weights, cells clipped at {clip:g} with cells at the limit" + (
+        " unseen" if shuts else steps
+    )
     more = {"given": runs, "runs": len(runs)}
     return lstm(name, more, weights=weights, open=7.0, cell_clip=clip, shuts=shuts, time=time)
 
@@ -196,12 +204,12 @@ def basic() -> Iterator[Case]:
             name = f"{dtype} of five operands, states " + ("kept" if variable else "handed in")
             yield net(STEP, name, five(dtype, variable), dtype=dtype)
         for activation in ("NONE", "RELU"):
-            name = f"{dtype} of five operands with {activation}, for which the kernel takes a tanh"
+            name = f"{dtype} with five operands and {activation}, replaced by TANH in the kernel"
             yield net(STEP, name, five(dtype, True, activation=activation), dtype=dtype)
-    yield net(STEP, "float32 of five operands, all four results", five("float32", True, wanted=4))
-    yield net(STEP, "uint8 of five operands, cells too", five("uint8", True, wanted=2), dtype="uint8", runs=1)
+    yield net(STEP, "float32 with five operands and four results", five("float32", True, wanted=4))
+    yield net(STEP, "uint8 with five operands and cell output", five("uint8", True, wanted=2), dtype="uint8", runs=1)
     odd = "the kernel assumes 0.0078125 and 128"
-    yield net(STEP, "uint8 of another scale", five("uint8", True, scale=0.01), dtype="uint8", refused=odd)
+    yield net(STEP, "uint8 with an unsupported scale", five("uint8", True, scale=0.01), dtype="uint8", refused=odd)
 
 
 def five(
@@ -247,7 +255,7 @@ def five(
 def refusal_cases(op: str) -> Iterator[Case]:
     yield lstm("float32 without an activation", {"refused": "activation NONE"}, op=op, fused_activation_function="NONE")
     kept = {"refused": "not variable tensors"}
-    yield lstm("float32 whose states are handed in", kept, op=op, variable=False)
+    yield lstm("float32 with states as graph inputs", kept, op=op, variable=False)
     uneven = {"refused": "nonzero zero points"}
     yield lstm("float32 with zero points", uneven, op=op, weights="int8", point=3)
     rows = {"refused": "one scale per row"}
@@ -265,10 +273,16 @@ def refusal_cases(op: str) -> Iterator[Case]:
     coarse = {"refused": "is not between 2^-15 and 2^-9"}
     yield lstm("int8 with coarse cells", coarse, op=op, dtype="int8", weights="int8", cells_scale=2.0**-8)
     huge = {"refused": "exceed 32 bits after rescaling"}
-    yield lstm("int8 with scales beyond measure", huge, op=op, dtype="int8", weights="int8", reach=1e7)
+    yield lstm("int8 with excessive scales", huge, op=op, dtype="int8", weights="int8", reach=1e7)
     mixed = {"refused": "confuses cell states"}
     yield lstm(
-        "int8 that peeps and projects", mixed, op=op, dtype="int8", weights="int8", peephole=True, outputs=OUTPUTS
+        "int8 with peepholes and a projection",
+        mixed,
+        op=op,
+        dtype="int8",
+        weights="int8",
+        peephole=True,
+        outputs=OUTPUTS,
     )
     if op == SEQUENCE:
         yield lstm("float32 with diagonal matrices", {"refused": "diagonal"}, diagonal=True)
