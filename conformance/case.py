@@ -18,9 +18,9 @@ EVERY_OPSET = (None, 13, 17, 21, 26)
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """``build`` makes the .tflite file; its conversion is run beside LiteRT. Everything else has a default.
+    """``build`` makes the .tflite file; its conversion is compared with LiteRT. Everything else has a default.
 
-    ``op``: the handler on trial, as its entry point is named. ``dtype``: the column of the support table it counts in.
+    ``op``: the handler under test, as its entry point is named. ``dtype``: the column of the support table it counts in.
     ``given``: arrays by input name for every run, or one mapping a run; what they leave out is drawn, floats
     from ``span`` where there is one. ``runs``: invocations of one session, which is how states are carried.
     ``sizes``: what dynamic sizes are besides the stored ones, in a run each: those of axis 0, each further axis has one
@@ -35,7 +35,7 @@ class Case:
     must fail. ``known``: why the case fails
     for now; it must.
 
-    ``transposes``: how many Transpose nodes the least-cost plan may have, unless it buys some for an operator's speed.
+    ``transposes``: how many Transpose nodes the least-cost plan may have, unless some are chosen for an operator's speed.
     ``tolerance`` with ``why`` takes the place of the default (a built-in handler's goes into ``conformance.bounds``).
     """
 

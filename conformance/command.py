@@ -20,7 +20,7 @@ from onnx_tflite_plugin.cli.output import print_json, redirect_stdout_to_stderr
 def run(pack: str | None = None, op: str | None = None, *, as_json: bool = False) -> int:
     """Run every case of a pack, an operator, or of everything installed; returns the exit code.
 
-    Raises ConversionError where a pack cannot be loaded, UsageProblem where nothing is there to be run.
+    Raises ConversionError if a pack cannot be loaded and UsageProblem if there are no cases.
     """
     console = Console(stderr=as_json)
     with redirect_stdout_to_stderr():

@@ -35,7 +35,7 @@ def copy_cases(op: str, copy: Copy) -> Iterator[Case]:
     """Yield cases in which the kernel ignores the quantization parameters of the result."""
     for dtype in ("int8", "uint8", "int16"):
         for place in BOTH:
-            name = f"{dtype} copied to other parameters, which the kernel ignores"
+            name = f"{dtype} copied to different quantization parameters, which the kernel ignores"
             opsets = (None, 26) if dtype == "int16" else (None,)
             results = copy.results(dtype)
             case: dict[str, Any] = {"options": copy.options, "dtype": dtype, "opsets": opsets, "transposes": None}
@@ -45,7 +45,7 @@ def copy_cases(op: str, copy: Copy) -> Iterator[Case]:
 def copy_refused(op: str, copy: Copy) -> Iterator[Case]:
     """Yield cases in which the kernel requires the quantization parameters of the input."""
     for dtype in ("int8", "uint8"):
-        name, results = f"{dtype} copied to other parameters", copy.results(dtype)
+        name, results = f"{dtype} copied to different quantization parameters", copy.results(dtype)
         yield in_isolation(
             op, name, copy.operands(dtype), *results, options=copy.options, kernel_refuses="params.scale"
         )

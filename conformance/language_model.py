@@ -56,7 +56,7 @@ def language_model(sizes: Sizes = Sizes()) -> bytes:
 
 
 def weights(name: str, *shape: int) -> Spec:
-    """Return drawn weights that keep the scale of activations."""
+    """Return random weights that keep the scale of activations."""
     return constant(random_array(*shape, seed=name) / np.float32(np.sqrt(shape[-1])))
 
 

@@ -11,7 +11,7 @@ from onnx_tflite_plugin.host import BUILTIN, Host
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.verify.runtimes.ort import tensor_values
 
-MEANT = {
+SUGGESTIONS = {
     Transparent: "declare Attribute() and use ctx.axis, or declare the `axes` that the slots share",
     Attribute: "remap each axis number and each entry per axis (ctx.axis, ctx.permute_entries, holds_axes, indexed_by_axis), "
     "or correct `axes`",
@@ -34,7 +34,7 @@ def false_layout(code: str, model: Model, host: Host, conversion: Conversion | N
             if layouts
             else "in another layout than the file's the operator does not convert"
         )
-        return f"layout={kind.__name__} is wrong: {differs}; {MEANT[kind]}"
+        return f"layout={kind.__name__} is wrong: {differs}; {SUGGESTIONS[kind]}"
     return ""
 
 

@@ -27,13 +27,13 @@ def begin(graph: GraphBuilder, state: TensorRef, dtype: str) -> None:
 
 @dataclass(frozen=True)
 class Lstm:
-    """One operator. ``begun`` is the dtype of constants that its states begin with, ``halved``: its own are of float16.
+    """One operator. ``initial_dtype``: dtype of its initial states. ``halved``: its constants are float16.
 
-    ``dtype`` is the activations', ``weights`` the matrices'; ``outputs`` is not 0 where it projects.
+    ``dtype``: of activations. ``weights``: dtype of matrices. ``outputs``: size of the projection, or 0.
 
-    ``open`` is added to what the input and the forget gate see: cells then add up. Inputs above 0 shut the output
-    gate, the faster the greater ``shuts`` is. What ``holds`` forgets and takes in little. ``reach``: a factor of all matrices;
-    many cells that see each other at large weights pass any difference on, larger in each time step.
+    ``open``: added to the input and forget gates, so that cells accumulate. ``shuts``: how fast positive inputs close
+    the output gate. ``holds``: cells change little. ``reach``: a factor of all matrices;
+    with many cells and large weights, differences grow in each time step.
     """
 
     op: str = SEQUENCE
@@ -49,7 +49,7 @@ class Lstm:
     short: bool = False
     shapeless: bool = False
     variable: bool = True
-    begun: str = ""
+    initial_dtype: str = ""
     diagonal: bool = False
     per_row: bool = False
     given: bool = False
@@ -167,8 +167,8 @@ class Lstm:
         if not self.variable:
             return model.graph.input(name, shape, dtype, quantization=kept)
         state = model.graph.tensor(name, shape, dtype, quantization=kept, variable=True)
-        if self.begun:
-            begin(model.graph, state, self.begun)
+        if self.initial_dtype:
+            begin(model.graph, state, self.initial_dtype)
         return state
 
     def between(self, model: Net) -> Sequence[TensorRef]:

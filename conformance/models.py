@@ -31,7 +31,7 @@ _EXTRA_CHANNELS = 2  # convolutions before the operator drop channels, those aft
 
 @dataclass(frozen=True, eq=False)
 class Spec:
-    """A tensor to be made: a graph input, a result, or with ``value`` a constant. No ``scale`` is not quantized."""
+    """A tensor to create: a graph input, a result, or with ``value`` a constant. No ``scale`` is not quantized."""
 
     shape: tuple[int | None, ...]
     dtype: str = "float32"
@@ -67,10 +67,10 @@ def tensor(
     name: str = "",
 ) -> Spec:
     """Return an activation; integers of 8 and 16 bits are quantized unless ``scale`` is 0."""
-    usual = QUANTIZED.get(dtype)
-    if (usual is None and scale is None) or scale == 0:
+    default = QUANTIZED.get(dtype)
+    if (default is None and scale is None) or scale == 0:
         return Spec(shape, dtype, name=name)
-    default_scale, default_point = usual or (1.0, 0)
+    default_scale, default_point = default or (1.0, 0)
     return Spec(shape, dtype, scale or default_scale, default_point if zero_point is None else zero_point, name=name)
 
 

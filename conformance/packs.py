@@ -135,7 +135,7 @@ def loading_problems(pack: str) -> list[Problem]:
     return [*handlers, *_pack_problems(host, pack, handlers)]
 
 
-def brought() -> dict[str, tuple[int, str]]:
+def pack_summaries() -> dict[str, tuple[int, str]]:
     """Return, by pack, the number of its cases, or the reason why they do not load."""
     counted: dict[str, tuple[int, str]] = {}
     for dist, entry in _entries():

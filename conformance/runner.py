@@ -304,7 +304,7 @@ class CaseTrial:
         for variant, (conversion_or_none, text) in wrong.items():
             plain = variant._replace(plan="least" if moved.get(variant._replace(plan="least")) == 0 else "local")
             if plain not in wrong and (plain in outputs or (len(variants) > 1 and self._right(plain))):
-                said.add(variant, *self._blame(conversion_or_none, text))
+                said.add(variant, *self._attribute_failure(conversion_or_none, text))
         if newer and not outputs and said.status == "passed":
             return "skipped", [*newer]
         return said.status, said.lines
@@ -376,7 +376,7 @@ class CaseTrial:
                     reason = declined or explain_unmatched(name, self.source, self.host)
                     yield f"the fusion {name} did not apply: {reason}{others}"
 
-    def _blame(self, conversion: Conversion | None, text: str) -> Iterator[str]:
+    def _attribute_failure(self, conversion: Conversion | None, text: str) -> Iterator[str]:
         """Return the declaration that is false, if only another layout than the file's fails."""
         yield from filter(None, [false_layout(self.case.op, self.source, self.host, conversion, text)])
 

@@ -177,10 +177,10 @@ def _packs(
     """
     from importlib.metadata import version
 
-    from conformance.packs import brought
+    from conformance.packs import pack_summaries
     from onnx_tflite_plugin.host.offers import discover
 
-    cases = brought()
+    cases = pack_summaries()
     hooks = host.hooks.implementations()
     own = {row["code"] for row in handlers if row["pack"] == BUILTIN}
     for pack in sorted({offer.pack for offer in discover()} | {*cases} | {row["pack"] for row in commands}):

@@ -94,7 +94,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         "more than ONNX Runtime can index",
     ),
     (
-        "SPLIT_V-int8_copied_to_other_parameters,_which_the_kernel_ignores",
+        "SPLIT_V-int8_copied_to_different_quantization_parameters,_which_the_kernel_ignores",
         [tensor(2, shape=[3, 0])],
         "reads a scalar",
     ),
@@ -226,7 +226,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         r"'boxes' has shape \[\]; the kernel requires boxes and scores of rank 3",
     ),
     (
-        "CUSTOM.TFLite_Detection_PostProcess-by_best_class,_other_scales",
+        "CUSTOM.TFLite_Detection_PostProcess-by_best_class,_different_scales",
         [tensor(4, type=UINT8)],
         "anchors have dtype float32 and boxes uint8",
     ),

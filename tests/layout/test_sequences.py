@@ -10,7 +10,7 @@ import pytest
 from onnx import ModelProto
 
 from conformance.cases.fusions.convolution import CAUSAL, ROW, Conv, depthwise
-from conformance.cases.networks.sequences import CHAINS, ONE, POOLS, Line
+from conformance.cases.networks.sequences import CHAINS, LINES, POOLS, Line
 from conformance.models import Net, constant, tensor
 from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.graph.metadata import TensorValue
@@ -62,7 +62,7 @@ def test_image_is_kept_if_the_target_keeps_unit_axes(op: str, dtype: str) -> Non
 
 @pytest.mark.parametrize("name", ["a row under three rows of kernel", "a column under two columns of kernel"])
 def test_kernel_larger_than_the_unit_axis_stays_two_dimensional(name: str) -> None:
-    assert rank(convert_net(ONE[name], "generic")) == 2
+    assert rank(convert_net(LINES[name], "generic")) == 2
 
 
 @pytest.mark.parametrize("length", [11, 1])

@@ -84,9 +84,9 @@ def loop(
     results: Sequence[Spec] | None = None,
     plan: TensorRef | None = None,
 ) -> list[TensorRef]:
-    """Add a WHILE that runs as long as the plan says; the first carried value is the rest of the plan.
+    """Add a WHILE that runs while the plan is True; the first carried value is the rest of the plan.
 
-    ``made``: what the subgraphs know of the values where they change.
+    ``results``: specs of the carried values if their shapes change.
     """
     carried = [PLAN, *(results or specs)]
     cond, inner = model.model.subgraph("cond"), model.model.subgraph("body")

@@ -14,7 +14,7 @@ from conformance.case import EVERY_OPSET, Case
 from conformance.models import Net, Spec, constant, net, tensor
 
 OP = "CUSTOM.TFLite_Detection_PostProcess"
-USUAL: Mapping[str, Any] = {
+DEFAULTS: Mapping[str, Any] = {
     "max_detections": 11,
     "max_classes_per_detection": 1,
     "detections_per_class": 7,
@@ -38,7 +38,7 @@ def cases() -> Iterator[Case]:
         yield detection_case(f"{text}, without background", given, background=0)
         yield detection_case(f"{text}, uint8", given, quantized=True, dtype="uint8")
         yield detection_case(
-            f"{text}, other scales", {**given, "y_scale": 3.0, "x_scale": 7.0, "h_scale": 2.0, "w_scale": 4.0}
+            f"{text}, different scales", {**given, "y_scale": 3.0, "x_scale": 7.0, "h_scale": 2.0, "w_scale": 4.0}
         )
         yield detection_case(f"{text}, every score", {**given, "nms_score_threshold": 0.0})
         yield detection_case(f"{text}, overlaps of 1", {**given, "nms_iou_threshold": 1.0})
@@ -64,7 +64,7 @@ def detection_case(
     name: str, options: Mapping[str, Any], *, background: int = 1, quantized: bool = False, length: int = 4,
     without: tuple[str, ...] = (), made: str = "float32", **case: Any,
 ) -> Case:  # fmt: skip
-    attributes = {key: value for key, value in {**USUAL, **options}.items() if key not in without}
+    attributes = {key: value for key, value in {**DEFAULTS, **options}.items() if key not in without}
     classes = attributes["num_classes"] + background
     random = np.random.default_rng(5)
     encodings = random.normal(0, 1.5, (1, ANCHORS, length)).astype(np.float32)

@@ -15,7 +15,7 @@ from conformance.models import Net, Spec, constant, in_isolation, net, random_ar
 from conformance.weights import BIASES, WEIGHTS, bias, product, weight
 
 IMAGE = (2, 5, 7, 3)
-MADE = {
+RESULT_SHAPES = {
     "CONV_2D": (2, 5, 7, 4),
     "DEPTHWISE_CONV_2D": (2, 5, 7, 6),
     "TRANSPOSE_CONV": (2, 10, 14, 4),
@@ -28,8 +28,8 @@ Draw = Callable[[Net], None]
 
 
 def cases() -> Iterator[Case]:
-    for op in MADE:
-        for name, steps in ABSORBED.items():
+    for op in RESULT_SHAPES:
+        for name, steps in FOLDED.items():
             yield net(
                 op,
                 f"followed by {name}",
@@ -51,7 +51,7 @@ def cases() -> Iterator[Case]:
             layer_then_steps(op, [("MUL", ("C",)), ("ADD", ("C",))]),
             opsets=EVERY_OPSET,
         )
-    for name, steps in LEFT.items():
+    for name, steps in NOT_FOLDED.items():
         yield net("CONV_2D", f"not fused with {name}", layer_then_steps("CONV_2D", steps))
     yield net("CONV_2D", "not fused with a constant along rows equal in number to channels", constant_along_rows)
     yield from dense_cases()
@@ -59,7 +59,7 @@ def cases() -> Iterator[Case]:
     yield from second_reader_cases()
 
 
-ABSORBED: Mapping[str, Sequence[Step]] = {
+FOLDED: Mapping[str, Sequence[Step]] = {
     "MUL": [("MUL", ("C",))],
     "MUL by a scalar": [("MUL", 0.7)],
     "MUL by one element of rank 4": [("MUL", (1, 1, 1, 1))],
@@ -77,7 +77,7 @@ ABSORBED: Mapping[str, Sequence[Step]] = {
     "ADD with RELU, MUL by positive constants": [("ADD", ("C",), "RELU"), ("MUL", "positive")],
     "ADD with TANH, which the kernel ignores, and MUL": [("ADD", ("C",), "TANH"), ("MUL", 0.5)],
 }
-LEFT: Mapping[str, Sequence[Step]] = {
+NOT_FOLDED: Mapping[str, Sequence[Step]] = {
     "a constant along rows": [("MUL", (5, 1, 1))],
     "a constant along columns and channels": [("ADD", (7, "C"))],
     "a constant of a higher rank": [("MUL", (1, 1, 1, 1, 1))],
@@ -94,7 +94,7 @@ def add_layer(model: Net, op: str, biased: float | None = 1.0, activation: str =
     """Add a layer of three channels; ``biased``: the magnitude of its bias."""
     x = tensor(*IMAGE)
     w = {"DEPTHWISE_CONV_2D": (1, 3, 2, 6), "FULLY_CONNECTED": (4, 3)}.get(op, (4, 3, 2, 3))
-    y = tensor(*MADE[op])
+    y = tensor(*RESULT_SHAPES[op])
     bias = [] if biased is None else [constant(random_array(y.shape[-1] or 1, seed="b") * biased, "float32")]
     weights = constant(random_array(*w, seed="w"))
     operands = [constant(list(y.shape)), weights, x, *bias] if op == "TRANSPOSE_CONV" else [x, weights, *bias]
@@ -160,7 +160,7 @@ def dense_cases() -> Iterator[Case]:
     yield net("FULLY_CONNECTED", "rank kept, then MUL", keep_rows)
     yield net("FULLY_CONNECTED", "flatten before, MUL after", flatten_rows, transposes=1)
     for activation, shape in (("RELU", "positive"), ("RELU6", 1 / 6)):
-        for op in MADE:
+        for op in RESULT_SHAPES:
             yield net(op, f"{activation}, then MUL", layer_then_steps(op, [("MUL", shape)], activation=activation))
     yield net(
         "CONV_2D",
@@ -200,7 +200,7 @@ def quantized_model(dtype: str) -> Draw:
 def second_reader_cases() -> Iterator[Case]:
     """Yield models whose product has a second reader or an operand that is not constant, so nothing is fused."""
 
-    def twice(model: Net) -> None:
+    def two_readers(model: Net) -> None:
         ref = add_layer(model, "CONV_2D")
         model.output(add_steps(model, ref, ("MUL", ("C",)), "0"), add_steps(model, ref, ("ADD", ("C",)), "1"))
 
@@ -208,7 +208,7 @@ def second_reader_cases() -> Iterator[Case]:
         ref = add_layer(model, "CONV_2D")
         model.output(ref, add_steps(model, ref, ("MUL", ("C",)), "0"))
 
-    def between(model: Net) -> None:
+    def inner_output(model: Net) -> None:
         ref = add_steps(model, add_layer(model, "CONV_2D"), ("MUL", ("C",)), "0")
         model.output(ref, add_steps(model, ref, ("ADD", ("C",)), "1"))
 
@@ -216,27 +216,27 @@ def second_reader_cases() -> Iterator[Case]:
         ref = add_layer(model, "CONV_2D")
         model.output(model.call("ADD", [ref, tensor(4)], tensor(2, 5, 7, 4)))
 
-    def itself(model: Net) -> None:
+    def square(model: Net) -> None:
         ref = add_layer(model, "CONV_2D")
         model.output(model.call("MUL", [ref, ref], tensor(2, 5, 7, 4)))
 
-    def three(model: Net) -> None:
+    def three_steps(model: Net) -> None:
         ref = add_layer(model, "CONV_2D")
         for k, code in enumerate(("MUL", "ADD", "MUL")):
             ref = add_steps(model, ref, (code, ("C",)), str(k))
         model.output(ref)
 
     for name, draw in (
-        ("two readers", twice),
+        ("two readers", two_readers),
         ("a graph output before MUL", product_is_output),
-        ("an inner graph output", between),
+        ("an inner graph output", inner_output),
         ("ADD of an input", runtime_addend),
-        ("a square of the product", itself),
-        ("three steps", three),
+        ("a square of the product", square),
+        ("three steps", three_steps),
     ):
         yield net("CONV_2D", f"followed by {name}", draw)
 
-    def half(model: Net) -> None:
+    def float16_weights(model: Net) -> None:
         w = model.call("DEQUANTIZE", [constant(random_array(4, 3, 2, 3, dtype="float16"))], tensor(4, 3, 2, 3))
         ref = model.call(
             "CONV_2D",
@@ -253,7 +253,7 @@ def second_reader_cases() -> Iterator[Case]:
         ref = model.call("CONV_2D", operands, tensor(2, 5, 7, 4), padding="SAME", stride_h=1, stride_w=1)
         model.output(add_steps(model, ref, ("MUL", ("C",)), "0"))
 
-    yield net("CONV_2D", "with float16 weights, then MUL", half)
+    yield net("CONV_2D", "with float16 weights, then MUL", float16_weights)
     yield net("CONV_2D", "with a runtime bias, then MUL", runtime_factor)
     endless = constant(np.array([1, np.inf, -np.inf, 0], np.float32))
     yield in_isolation(

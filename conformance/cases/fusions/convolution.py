@@ -32,13 +32,13 @@ class Conv:
     dilation: Sequence[int] = (1, 1)
     padding: str = "VALID"
     activation: str = "NONE"
-    bias: Literal["drawn", "zero", "none"] = "drawn"
+    bias: Literal["random", "zero", "none"] = "random"
     per_axis: bool = False
     weights: str = ""  # by default the dtype's
     rows: Rows = ((1, 2), (2, 0))
     block: Sequence[int] = ()
     crops: Rows = ()
-    around: Rows | None = None  # all four rows, batches and channels too
+    all_pads: Rows | None = None  # all four rows, batches and channels too
     code: str = "PAD"
     number: int | None = None  # the padding value of PADV2
     scaled: float = 1.0  # the padded image's scale
@@ -54,14 +54,14 @@ class Conv:
         image = self.image(model, padded)
         for _ in range(2 if self.again == "CONV_2D" else 1):
             y = self.product(model, image)
-            model.output(self.back(model, y) if self.block else y)
+            model.output(self.restore(model, y) if self.block else y)
         if self.again == "RELU":
             model.output(model.call("RELU", [padded], replace(model.spec(padded), name="")))
 
-    # --- what is around -----------------------------------------------------------------------
+    # --- what is all_pads -----------------------------------------------------------------------
 
     def zeros(self, model: Net, ref: TensorRef, x: Spec) -> TensorRef:
-        rows = self.around or ((0, 0), *self.rows, (0, 0))
+        rows = self.all_pads or ((0, 0), *self.rows, (0, 0))
         padded = x.rescale(self.scaled).with_shape(*((n or 0) + sum(row) for n, row in zip(x.shape, rows, strict=True)))
         operands: list[Spec | TensorRef] = [ref, constant([list(row) for row in rows])]
         if self.code == "PADV2":
@@ -77,7 +77,7 @@ class Conv:
         operands: list[Spec | TensorRef] = [ref, constant(list(self.block)), constant([list(row) for row in self.rows])]
         return model.call("SPACE_TO_BATCH_ND", operands, x.with_shape(n * prod(self.block), *cut, c))
 
-    def back(self, model: Net, ref: TensorRef) -> TensorRef:
+    def restore(self, model: Net, ref: TensorRef) -> TensorRef:
         spec = model.spec(ref)
         if len(self.shape) == 3:
             shape = [s or 0 for k, s in enumerate(spec.shape) if k != self.unit]
@@ -165,9 +165,9 @@ SHARED: dict[str, Conv] = {
     "row batches shared by two convolutions": replace(CAUSAL, again="CONV_2D", opening="EXPAND_DIMS"),
     "batches read by another operator": replace(CAUSAL, again="RELU"),
 }
-ALONE: dict[str, Conv] = {
-    "pads of channels": Conv(around=((0, 0), (1, 0), (0, 1), (0, 1))),
-    "pads of batches": Conv(around=((1, 0), (1, 0), (0, 1), (0, 0))),
+NOT_FUSED: dict[str, Conv] = {
+    "pads of channels": Conv(all_pads=((0, 0), (1, 0), (0, 1), (0, 1))),
+    "pads of batches": Conv(all_pads=((1, 0), (1, 0), (0, 1), (0, 0))),
     "PADV2 with a nonzero value": Conv(code="PADV2", number=2),
     "int8 PADV2 with a nonzero value": Conv(code="PADV2", number=0, dtype="int8"),
     "pads to a different scale": Conv(dtype="int8", scaled=2.0),
@@ -207,7 +207,7 @@ def cases() -> Iterator[Case]:
         for dtype in ("float32", "int8"):
             for each in (setting, depthwise(setting)):
                 yield decomposed_case(f"{dtype}, {name}", replace(each, dtype=dtype))
-    for name, setting in ALONE.items():
+    for name, setting in NOT_FUSED.items():
         yield decomposed_case(f"not fused, {name}", setting)
 
 

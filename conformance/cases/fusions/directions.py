@@ -29,18 +29,18 @@ class Pair:
     last: bool = False
     axes: tuple[int, int] | None = None
     inner_output: bool = False
-    another: bool = False
+    different_inputs: bool = False
     back: tuple[tuple[str, Any], ...] = ()
 
     def draw(self, model: Net) -> None:
         x = model.input(self.of.x)
-        other = model.input(replace(self.of.x, name="other")) if self.another else x
-        ways = [self.from_the_end(model, x)]
+        other = model.input(replace(self.of.x, name="other")) if self.different_inputs else x
+        ways = [self.run_backwards(model, x)]
         if not self.backward_only:
             ways.insert(0, self.select_steps(model, replace(self.of, seed="ahead ").call(model, other, "ahead ")))
-        model.output(*([self.together(model, ways)] if self.joined and not self.backward_only else ways))
+        model.output(*([self.merge_outputs(model, ways)] if self.joined and not self.backward_only else ways))
 
-    def from_the_end(self, model: Net, x: TensorRef) -> TensorRef:
+    def run_backwards(self, model: Net, x: TensorRef) -> TensorRef:
         time = 0 if self.of.major else 1
         first, second = self.axes or (time, time - 3)
         seen = model.call("REVERSE_V2", [x, constant([first])], self.of.x)
@@ -60,7 +60,7 @@ class Pair:
         masks = {"begin_mask": 5, "end_mask": 7, "shrink_axis_mask": 2}
         return model.call("STRIDED_SLICE", [y, *cut], self.of.y.with_shape(batch, size), **masks)
 
-    def together(self, model: Net, ways: list[TensorRef]) -> TensorRef:
+    def merge_outputs(self, model: Net, ways: list[TensorRef]) -> TensorRef:
         spec = replace(model.spec(ways[0]), name="")
         *outer, size = spec.shape
         if self.joined == "CONCATENATION":
@@ -90,7 +90,7 @@ FUSED: Mapping[str, Pair] = {
     "one time step": Pair(Lstm(time=1)),
     "with RELU": Pair(Lstm(options=(("fused_activation_function", "RELU"),))),
     "on float16 constants": Pair(replace(KERAS, halved=True)),
-    "on float16 constants and states": Pair(replace(KERAS, halved=True, begun="float16")),
+    "on float16 constants and states": Pair(replace(KERAS, halved=True, initial_dtype="float16")),
     "on int8": Pair(replace(KERAS, weights="int8")),
 }
 """Pairs of layers fused to one bidirectional operator without reversals."""
@@ -106,7 +106,7 @@ REVERSED: Mapping[str, Pair] = {
 SEPARATE: Mapping[str, Pair] = {
     "different clipping": Pair(KERAS, back=(("options", cell_clip(9.0)),)),
     "different activations": Pair(Lstm(), back=(("options", (("fused_activation_function", "RELU6"),)),)),
-    "different inputs": Pair(another=True),
+    "different inputs": Pair(different_inputs=True),
     "input gate in one direction": Pair(back=(("coupled", True),)),
     "projection": Pair(Lstm(outputs=13)),
     "layer normalization": Pair(Lstm(norm=True)),

@@ -1,4 +1,4 @@
-"""Products large enough for dynamic quantization, and those beside them that are not."""
+"""Products above and below the size at which dynamic quantization is used."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def patches() -> Iterator[Case]:
     yield conv("patches larger than an image of one pixel", **{**few, "shape": (1, 1, 1, 127)})
     yield conv("patches larger than an image of one row", **{**few, "shape": (1, 1, 7, 127)})
     yield conv("patches partly outside the image", **{**few, "shape": (1, 3, 2, 127)}, dilation=(2, 1))
-    yield conv("patches that step over a row", **{**few, "shape": (1, 2, 5, 127)}, stride=(3, 2))
+    yield conv("patches with a stride beyond one row", **{**few, "shape": (1, 2, 5, 127)}, stride=(3, 2))
 
 
 def rows() -> Iterator[Case]:

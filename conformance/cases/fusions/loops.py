@@ -51,7 +51,7 @@ class Layer:
         return None if self.open else TIME
 
     @property
-    def remembers(self) -> int:
+    def state_count(self) -> int:
         """Return the number of states of a stage."""
         return 2 if self.kind == "LSTM" else 1
 
@@ -60,7 +60,7 @@ class Layer:
 
     def loop(self, model: Net, x: TensorRef) -> list[TensorRef]:
         """Add the layer; return its results except the first counter and values that it only passes through."""
-        states = [self.start(model, f"{self.seed}state{k}") for k in range(self.remembers * self.stages)]
+        states = [self.start(model, f"{self.seed}state{k}") for k in range(self.state_count * self.stages)]
         outputs = (self.time if self.every else 1, self.batch, UNITS)
         outside = Step(model.graph, self)
         bound = [outside.length(x)] if self.open else []
@@ -124,7 +124,7 @@ class Layer:
         graph.output(both)
 
     def _body(self, step: Step, values: list[TensorRef]) -> None:
-        (i, t, array), x, n = values[:3], values[~0], self.remembers
+        (i, t, array), x, n = values[:3], values[~0], self.state_count
         states, rest = values[3 : 3 + n * self.stages], values[3 + n * self.stages :]
         one = step.number(self.step)
         after = [step.call("ADD", [i, one], (), "int32"), step.call("ADD", [t, one], (), "int32")]

@@ -19,14 +19,14 @@ class Pair:
     """Loop over a sequence and one over its reverse, with merged outputs. ``back``: fields in which the second loop differs.
 
     ``reversed_after``: all outputs of the second loop are reversed again; ``axes``: the axes that are reversed before and after.
-    ``kept``: the first state of both loops is also an output. ``inner_output``: the reversed sequence is also an output.
+    ``states_returned``: the first state of both loops is also an output. ``inner_output``: the reversed sequence is also an output.
     """
 
     of: Layer = LSTM
     back: Layer | None = None
     reversed_after: bool = True
     axes: tuple[int, int] = (0, 1)
-    kept: bool = False
+    states_returned: bool = False
     inner_output: bool = False
     perm: tuple[int, ...] = (1, 0, 2)
 
@@ -40,8 +40,11 @@ class Pair:
             second = model.call("REVERSE_V2", [second, constant([self.axes[1]])], replace(model.spec(second), name=""))
         ahead = replace(of, seed="ahead ").loop(model, x)
         first = self.batch_first(model, ahead[EVERY]) if of.every else ahead[EVERY]
-        kept = [*([ahead[LAST], back[LAST]] if self.kept else []), *([reverse] if self.inner_output else [])]
-        model.graph.output(first, second, *kept)
+        states_returned = [
+            *([ahead[LAST], back[LAST]] if self.states_returned else []),
+            *([reverse] if self.inner_output else []),
+        ]
+        model.graph.output(first, second, *states_returned)
 
     def batch_first(self, model: Net, y: TensorRef) -> TensorRef:
         sizes = (self.of.time, self.of.batch, UNITS)
@@ -55,7 +58,7 @@ FUSED: dict[str, Pair] = {
     **{f"{kind}, every output": Pair(Layer(kind)) for kind in KINDS},
     **{f"{kind}, last output": Pair(Layer(kind, every=False), reversed_after=False) for kind in KINDS},
     **{
-        f"{kind}, without the final reversal": Pair(Layer(kind, batch=3), reversed_after=False, kept=True)
+        f"{kind}, without the final reversal": Pair(Layer(kind, batch=3), reversed_after=False, states_returned=True)
         for kind in KINDS
     },
     **{f"{kind}, batch of 3 with initial states": Pair(Layer(kind, batch=3, starts=True)) for kind in KINDS},
@@ -66,7 +69,7 @@ FUSED: dict[str, Pair] = {
     },
     "LSTM, float16 weights": Pair(Layer(weights="float16")),
     "RNN with RELU": Pair(Layer("RNN", activation="RELU")),
-    "LSTM with final states": Pair(kept=True),
+    "LSTM with final states": Pair(states_returned=True),
     "LSTM with an inner output": Pair(inner_output=True),
 }
 """Pairs of loops fused to one bidirectional node."""

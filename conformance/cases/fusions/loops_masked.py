@@ -24,7 +24,7 @@ class Masked:
     above: float = 0.1
 
     def draw(self, model: Net) -> None:
-        of, n = self.of, self.of.remembers
+        of, n = self.of, self.of.state_count
         x = model.input(tensor(TIME, of.batch, INPUTS, name="x"))
         told = tensor(TIME, of.batch, 1, name="told")
         above = constant(np.full((1,), self.above, np.float32))

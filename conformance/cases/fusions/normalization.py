@@ -34,8 +34,8 @@ def cases() -> Iterator[Case]:
     for name, scaled, shifted in (("a scale", True, False), ("an offset", False, True), ("both", True, True)):
         more = f"{name} of higher rank"
         yield litert_torch_case(more, (1, 5, 7), (0, 2), scaled=scaled, shifted=shifted, leading=(1, 1, 1))
-    yield litert_torch_case("over the middle axis", (2, 5, 1), (1, 2), whole=False)
-    yield litert_torch_case("with a nonzero start value", (2, 5, 7), (2,), start=0.25, whole=False)
+    yield litert_torch_case("over the middle axis", (2, 5, 1), (1, 2), fused=False)
+    yield litert_torch_case("with a nonzero start value", (2, 5, 7), (2,), start=0.25, fused=False)
     yield unfused_case("over other axes", partial(keras, axes=(1, 2)))
     yield unfused_case("over all but the first axis", partial(keras, axes=(1, 2, 3)))
     yield unfused_case("with an activation", partial(keras, activation="RELU"))
@@ -46,10 +46,10 @@ def cases() -> Iterator[Case]:
         yield unfused_case(f"of Keras with a scale of {name}", partial(keras, scale=scale))
         yield unfused_case(f"of PyTorch with a scale of {name}", partial(pytorch_case, scale=scale))
         yield unfused_case(f"of PyTorch with an offset of {name}", partial(pytorch_case, offset=scale))
-        yield rms_case(f"with a scale of {name}", shape=IMAGE, over=3, scale=scale, whole=False, opsets=(None,))
-    yield litert_torch_case("with a scale of 5x7", (2, 5, 7), (2,), scaled=True, leading=(5,), whole=False)
-    yield litert_torch_case("with an offset of 5x7", (2, 5, 7), (2,), shifted=True, leading=(5,), whole=False)
-    yield unfused_case("with the mean as an output", partial(keras, look=True))
+        yield rms_case(f"with a scale of {name}", shape=IMAGE, over=3, scale=scale, fused=False, opsets=(None,))
+    yield litert_torch_case("with a scale of 5x7", (2, 5, 7), (2,), scaled=True, leading=(5,), fused=False)
+    yield litert_torch_case("with an offset of 5x7", (2, 5, 7), (2,), shifted=True, leading=(5,), fused=False)
+    yield unfused_case("with the mean as an output", partial(keras, mean_is_output=True))
     yield from squares_case()
 
 
@@ -70,17 +70,17 @@ def litert_torch_case(
     scaled: bool = False,
     shifted: bool = False,
     start: float = 0.0,
-    whole: bool = True,
+    fused: bool = True,
     leading: tuple[int, ...] = (),
 ) -> Case:
-    """Return a case as litert-torch writes it: means of rank 1 or more, then RESHAPE; ``whole``: it becomes one node.
+    """Return a case as litert-torch writes it: means of rank 1 or more, then RESHAPE; ``fused``: it becomes one node.
 
     ``leading``: axes of the scale and the offset before the last, all of which the result has.
     """
     kept = tuple(n for k, n in enumerate(shape) if k not in {axis % len(shape) for axis in over})
     thin = (
         (*shape[:-1], 1)
-        if whole
+        if fused
         else tuple(n if k not in {a % len(shape) for a in over} else 1 for k, n in enumerate(shape))
     )
 
@@ -104,7 +104,7 @@ def litert_torch_case(
             y = model.call("ADD", [y, constant(random_array(*leading, 7, seed="beta"))], wide)
         model.output(y)
 
-    return net(OP, f"{'' if whole else 'no '}LayerNormalization of litert-torch, {name}", draw)
+    return net(OP, f"{'' if fused else 'no '}LayerNormalization of litert-torch, {name}", draw)
 
 
 def unfused_case(name: str, write: Callable[..., TensorRef]) -> Case:
@@ -132,7 +132,7 @@ def keras(
     axes: tuple[int, ...] = (-1,),
     scale: tuple[int, ...] = (1, 1, 1, 3),
     activation: str = "NONE",
-    look: bool = False,
+    mean_is_output: bool = False,
 ) -> TensorRef:
     image = tensor(*IMAGE)
     average = mean(model, x, axes)
@@ -149,7 +149,7 @@ def keras(
         )
     else:
         offset = model.call("MUL", [add_per_part(model, "NEG", average), factor], like)
-    if look:
+    if mean_is_output:
         model.output(average)
     return model.call(
         "ADD", [model.call("MUL", [x, factor], image), offset], image, fused_activation_function=activation
@@ -200,10 +200,10 @@ def squares_case() -> Iterator[Case]:
         yield rms_case(f"with a {back} reshaped to a column", back=back)
     yield rms_case("of dynamic batch", shape=(None, 7, 3), opsets=(None,))
     yield rms_case("with a large epsilon", epsilon=2.0, opsets=(None,))
-    yield rms_case("of a power of 3", square="POW", power=3.0, epsilon=20.0, whole=False, opsets=(None,))
-    yield rms_case("over a different axis", over=1, shape=(5, 3, 3), whole=False, opsets=(None,))
-    yield rms_case("with a scale per row", shape=(5, 3, 3), scale=(3, 1), whole=False, opsets=(None,))
-    yield rms_case("with the square of another tensor", other=True, whole=False, opsets=(None,))
+    yield rms_case("of a power of 3", square="POW", power=3.0, epsilon=20.0, fused=False, opsets=(None,))
+    yield rms_case("over a different axis", over=1, shape=(5, 3, 3), fused=False, opsets=(None,))
+    yield rms_case("with a scale per row", shape=(5, 3, 3), scale=(3, 1), fused=False, opsets=(None,))
+    yield rms_case("with the square of another tensor", other=True, fused=False, opsets=(None,))
 
 
 def rms_case(
@@ -218,7 +218,7 @@ def rms_case(
     over: int = 2,
     epsilon: float = 1e-3,
     other: bool = False,
-    whole: bool = True,
+    fused: bool = True,
     opsets: tuple[int | None, ...] = (None, 13, 26),
 ) -> Case:
     """Return a case. ``back``: the operator that restores the removed axis of the mean; ``other``: squares of another tensor."""
@@ -244,5 +244,5 @@ def rms_case(
         y = model.call("DIV" if quotient else "MUL", [x, inverse], wide)
         model.output(model.call("MUL", [y, constant(random_array(*scale, seed="gamma"))], wide) if scale else y)
 
-    fuses = ("RMS_NORMALIZATION",) if whole else ()
-    return net(OP, f"{'' if whole else 'no '}RMSNormalization {name}", draw, opsets=opsets, fuses=fuses)
+    fuses = ("RMS_NORMALIZATION",) if fused else ()
+    return net(OP, f"{'' if fused else 'no '}RMSNormalization {name}", draw, opsets=opsets, fuses=fuses)

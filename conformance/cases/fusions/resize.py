@@ -39,7 +39,7 @@ def product_chain(
     return draw
 
 
-ALIKE: dict[str, Draw] = {
+SIMILAR: dict[str, Draw] = {
     "whole images repeated": product_chain(
         "float32", [(2, 5, 1, 7, 3), (2, 10, 7, 1, 3), (2, 10, 14, 3)], [(1, 2, 1, 1, 1), (1, 1, 1, 2, 1)]
     ),
@@ -68,5 +68,5 @@ def cases() -> Iterator[Case]:
         dtype="int8",
         transposes=4,
     )
-    for name, draw in ALIKE.items():
+    for name, draw in SIMILAR.items():
         yield net("TILE", f"{name} between convolutions", draw)

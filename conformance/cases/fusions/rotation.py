@@ -132,5 +132,5 @@ def rotary_case(
 
 
 def similar_cases(name: str, *shape: Any, **case: Any) -> Case:
-    """Yield patterns that resemble a rotation of a matrix's rows, but are none."""
+    """Yield patterns similar to a rotation of a matrix's rows that must not be fused."""
     return rotary_case(f"not fused, {name}", *shape, nodes={NODE: 0}, **case)

@@ -24,7 +24,7 @@ from conformance.models import Net, constant, net, random_array, tensor
 from conformance.weights import product, weight
 
 TIGHT = Tolerance(of_range=2e-6)
-WHY = "what is rounded as the kernel does it has LiteRT's numbers"
+WHY = "values rounded like the kernel equal LiteRT's"
 
 
 def cases() -> Iterator[Case]:

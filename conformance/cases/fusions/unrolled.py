@@ -26,7 +26,7 @@ class Layer:
     """``STEPS`` unrolled steps of one cell. ``keras``: each step multiplies its row; otherwise all rows are multiplied at once.
 
     ``starts``: initial states are inputs; otherwise they are zeros, which the first step of PyTorch omits.
-    ``order``: rows that the steps read. ``joined``: how outputs are merged along ``axis``, in reverse order if ``turned``;
+    ``order``: rows that the steps read. ``joined``: how outputs are merged along ``axis``, in reverse order if ``reversed_outputs``;
     "" returns only the last one. ``cells``: the cell states of the last step are also outputs. ``stages``: consecutive
     layers, each on the output of the previous one. ``wrong``: the planted difference.
     """
@@ -38,7 +38,7 @@ class Layer:
     order: tuple[int, ...] = tuple(range(STEPS))
     joined: str = "CONCATENATION"
     axis: int = 0
-    turned: bool = False
+    reversed_outputs: bool = False
     cells: bool = False
     stages: int = 1
     by_batch: bool = False
@@ -61,9 +61,9 @@ class Layer:
             states = steps.keras(row, states) if self.keras else steps.torch(row, states, number)
             outputs.append(states[0])
         last = [outputs[-1], *(states[1:] if self.cells else [])]
-        if self.turned:
+        if self.reversed_outputs:
             outputs.reverse()
-        return [steps.together(outputs), *last[1:]] if self.joined else last
+        return [steps.merge_outputs(outputs), *last[1:]] if self.joined else last
 
 
 @dataclass
@@ -72,39 +72,39 @@ class Steps(loops.Step):
 
     def __init__(self, model: Net, layer: Layer, stage: int) -> None:
         super().__init__(model.graph, loops.Layer(layer.kind, batch=layer.batch), UNITS if stage else INPUTS)
-        self.model, self.spelled, self.stage = model, layer, stage
+        self.model, self.settings, self.stage = model, layer, stage
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of a state; PyTorch's states have a leading axis of size 1."""
-        return (self.spelled.batch, UNITS) if self.spelled.keras else (1, self.spelled.batch, UNITS)
+        return (self.settings.batch, UNITS) if self.settings.keras else (1, self.settings.batch, UNITS)
 
     def state(self, code: str, *inputs: TensorRef) -> TensorRef:
         return self.call(code, list(inputs), self.shape)
 
     def begin(self) -> list[TensorRef]:
         """Return the initial states; none if they are zeros, which converters omit."""
-        count = 2 if self.spelled.kind == "LSTM" else 1
-        if self.spelled.starts:
+        count = 2 if self.settings.kind == "LSTM" else 1
+        if self.settings.starts:
             return [self.model.input(tensor(*self.shape, name=f"start{self.stage}{k}")) for k in range(count)]
         return []
 
     def rows(self, x: TensorRef) -> list[TensorRef]:
         """Return the slice of the sequence that each step reads."""
-        batch, width = self.spelled.batch, self.inputs
-        if not self.spelled.keras:
-            width = GATES[self.spelled.kind] * UNITS
-            sizes = (batch, STEPS, width) if self.spelled.by_batch and not self.stage else (STEPS, batch, width)
+        batch, width = self.settings.batch, self.inputs
+        if not self.settings.keras:
+            width = GATES[self.settings.kind] * UNITS
+            sizes = (batch, STEPS, width) if self.settings.by_batch and not self.stage else (STEPS, batch, width)
             x = self.dense(x, self.inputs, sizes, "inward")
-        if self.spelled.by_batch and not self.stage:
+        if self.settings.by_batch and not self.stage:
             x = self.call("TRANSPOSE", [x, self.vector(1, 0, 2)], (STEPS, batch, width))
-        if self.spelled.keras:
+        if self.settings.keras:
             rows = [self.graph.tensor(f"row{self.stage}{k}", (batch, width)) for k in range(STEPS)]
             self.graph.operator("UNPACK", [x], rows, {"num": STEPS, "axis": 0})
         else:
             size = self.vector(1, batch, width)
             rows = [self.call("SLICE", [x, self.vector(k, 0, 0), size], (1, batch, width)) for k in range(STEPS)]
-        return [rows[k] for k in self.spelled.order]
+        return [rows[k] for k in self.settings.order]
 
     def dense(self, x: TensorRef, inputs: int, shape: tuple[int, ...], seed: str) -> TensorRef:
         """Return rows times the layer's weights, plus a bias."""
@@ -113,19 +113,19 @@ class Steps(loops.Step):
         return self.call("FULLY_CONNECTED", [x, self._weights(weights), self.constant(bias)], shape, keep_num_dims=True)
 
     def _weights(self, array: Array) -> TensorRef:
-        if self.spelled.weights == "float32":
+        if self.settings.weights == "float32":
             return self.constant(array)
         scale = float(np.abs(array).max() / 127)
-        return self.model.place(constant(np.round(array / scale), self.spelled.weights, scale=scale))
+        return self.model.place(constant(np.round(array / scale), self.settings.weights, scale=scale))
 
     def keras(self, row: TensorRef, states: Sequence[TensorRef]) -> list[TensorRef]:
         cells: dict[str, Callable[..., list[TensorRef]]]
         cells = {"LSTM": self.lstm, "GRU": self.gru, "GRU before": self.gru_before, "RNN": self.plain}
-        return cells[self.spelled.kind](row, *states) if states else self.keras_begins(row)
+        return cells[self.settings.kind](row, *states) if states else self.keras_begins(row)
 
     def keras_begins(self, row: TensorRef) -> list[TensorRef]:
         """Return the states after a first step whose initial states are zero, as Keras writes it."""
-        rows, kind = KERAS[self.spelled.kind] * UNITS, self.spelled.kind
+        rows, kind = KERAS[self.settings.kind] * UNITS, self.settings.kind
         sums = self.product(row, self.inputs, rows, kind != "LSTM", "inward")
         if kind == "RNN":
             return [self.state("TANH", sums)]
@@ -144,53 +144,53 @@ class Steps(loops.Step):
 
     def torch(self, row: TensorRef, states: Sequence[TensorRef], number: int) -> list[TensorRef]:
         hidden, cells = (*states, None, None)[:2]
-        width = GATES[self.spelled.kind] * UNITS
-        other = self.spelled.wrong == "weights" and number == STEPS // 2
+        width = GATES[self.settings.kind] * UNITS
+        other = self.settings.wrong == "weights" and number == STEPS // 2
         seed = "another" if other else "recurrent"
         if hidden is None:
-            added = np.tile(random_array(width, seed=f"{seed}{self.stage} bias"), (self.spelled.batch, 1))
+            added = np.tile(random_array(width, seed=f"{seed}{self.stage} bias"), (self.settings.batch, 1))
             back = self.constant(added)
         else:
-            back = self.dense(hidden, UNITS, (1, self.spelled.batch, width), seed)
-        if self.spelled.kind == "GRU":
+            back = self.dense(hidden, UNITS, (1, self.settings.batch, width), seed)
+        if self.settings.kind == "GRU":
             kept = [self.constant(part) for part in np.split(added, 3, 1)] if hidden is None else self.gates(back)
             return [self.torch_gru(row, kept, hidden)]
-        sums = self.call("ADD", [back, row], (1, self.spelled.batch, width))
-        if self.spelled.kind == "RNN":
-            return [self.state(self.spelled.activation, sums)]
+        sums = self.call("ADD", [back, row], (1, self.settings.batch, width))
+        if self.settings.kind == "RNN":
+            return [self.state(self.settings.activation, sums)]
         return self.torch_lstm(sums, cells)
 
     def gates(self, sums: TensorRef) -> list[TensorRef]:
         """Return the parts of sums, of shape (1, B, n) each."""
-        begins = [self.vector(0, 0, k * UNITS) for k in range(GATES[self.spelled.kind])]
+        begins = [self.vector(0, 0, k * UNITS) for k in range(GATES[self.settings.kind])]
         return [self.call("SLICE", [sums, begin, self.vector(*self.shape)], self.shape) for begin in begins]
 
     def torch_lstm(self, sums: TensorRef, cells: TensorRef | None) -> list[TensorRef]:
         i, f, g, o = self.gates(sums)
-        after = self.state("MUL", self.state("LOGISTIC", i), self.state(self.spelled.activation, g))
+        after = self.state("MUL", self.state("LOGISTIC", i), self.state(self.settings.activation, g))
         if cells is not None:
             after = self.state("ADD", self.state("MUL", self.state("LOGISTIC", f), cells), after)
-        return [self.state("MUL", self.state("LOGISTIC", o), self.state(self.spelled.activation, after)), after]
+        return [self.state("MUL", self.state("LOGISTIC", o), self.state(self.settings.activation, after)), after]
 
     def torch_gru(self, row: TensorRef, kept: list[TensorRef], hidden: TensorRef | None) -> TensorRef:
         seen = self.gates(row)
         reset, share = (self.state("LOGISTIC", self.state("ADD", a, b)) for a, b in zip(seen, kept[:2], strict=False))
         scaled = self.state("MUL", reset, kept[2])
-        fresh = self.state(self.spelled.activation, self.state("ADD", seen[2], scaled))
+        fresh = self.state(self.settings.activation, self.state("ADD", seen[2], scaled))
         before = self.constant(np.zeros((), np.float32)) if hidden is None else hidden
-        if self.spelled.wrong == "shares":
+        if self.settings.wrong == "shares":
             return self.state("ADD", self.state("MUL", self.state("SUB", before, fresh), share), before)
         return self.state("ADD", self.state("MUL", self.state("SUB", before, fresh), share), fresh)
 
-    def together(self, outputs: list[TensorRef]) -> TensorRef:
+    def merge_outputs(self, outputs: list[TensorRef]) -> TensorRef:
         """Return all outputs in one tensor."""
         sizes = [*self.shape]
-        if self.spelled.joined == "PACK":
-            sizes.insert(self.spelled.axis, len(outputs))
+        if self.settings.joined == "PACK":
+            sizes.insert(self.settings.axis, len(outputs))
         else:
-            sizes[self.spelled.axis] *= len(outputs)
-        options: Mapping[str, Any] = {"values_count": len(outputs)} if self.spelled.joined == "PACK" else {}
-        return self.call(self.spelled.joined, [*outputs], tuple(sizes), axis=self.spelled.axis, **options)
+            sizes[self.settings.axis] *= len(outputs)
+        options: Mapping[str, Any] = {"values_count": len(outputs)} if self.settings.joined == "PACK" else {}
+        return self.call(self.settings.joined, [*outputs], tuple(sizes), axis=self.settings.axis, **options)
 
 
 BACK = tuple(reversed(range(STEPS)))
@@ -198,13 +198,13 @@ LAYERS: dict[str, Layer] = {
     **{f"{kind}, every output": Layer(kind) for kind in GATES},
     **{f"{kind}, last output": Layer(kind, joined="", cells=kind == "LSTM") for kind in GATES},
     **{f"{kind}, batch of 3 with initial states": Layer(kind, batch=3, starts=True, cells=kind == "LSTM") for kind in GATES},
-    **{f"{kind} backwards": Layer(kind, batch=3, order=BACK, turned=True) for kind in GATES},
+    **{f"{kind} backwards": Layer(kind, batch=3, order=BACK, reversed_outputs=True) for kind in GATES},
     **{f"{kind} backwards, last output": Layer(kind, order=BACK, joined="") for kind in GATES},
     **{f"{kind} with steps split by batch": Layer(kind, batch=3, by_batch=True) for kind in GATES},
     **{f"{kind} of two layers": Layer(kind, stages=2) for kind in GATES},
     **{f"{kind} unrolled by Keras": Layer(kind, batch=3, keras=True, joined="PACK", axis=1) for kind in KERAS},
     **{f"{kind} unrolled by Keras, batch of 1": Layer(kind, keras=True, joined="", starts=True) for kind in KERAS},
-    "LSTM with reversed outputs": Layer(turned=True),
+    "LSTM with reversed outputs": Layer(reversed_outputs=True),
     "GRU with outputs joined along the batch": Layer("GRU", batch=3, axis=1),
     "RNN with outputs joined along the units": Layer("RNN", batch=3, axis=2),
     "LSTM with time steps in any order": Layer(batch=3, order=(3, 0, 0, 4, 1)),

@@ -22,7 +22,7 @@ WINDOWS = (  # kernel, stride, dilation
     ((2, 2, 2), (1, 1, 1), (1, 2, 4)),
     ((1, 1, 1), (1, 1, 1), (1, 1, 1)),
 )
-ODD = (((2, 2, 2), (2, 1, 2), (2, 1, 1)),)  # dilation and stride at once
+DILATED_STRIDED = (((2, 2, 2), (2, 1, 2), (2, 1, 1)),)  # dilation and stride at once
 
 
 def cases() -> Iterator[Case]:
@@ -89,7 +89,7 @@ def settings(
 
 def geometry(op: str) -> Iterator[Case]:
     for padding in ("SAME", "VALID"):
-        for windows in (*WINDOWS, *ODD):
+        for windows in (*WINDOWS, *DILATED_STRIDED):
             volume = (1, 5, 7, 11, 2)
             yield conv(op, f"{padding} {window_text(*windows)}", *windows, padding=padding, volume=volume)
         yield conv(op, f"{padding} at every opset", (2, 3, 2), (1, 2, 2), padding=padding, opsets=EVERY_OPSET)
@@ -155,7 +155,7 @@ def runtime_size_cases() -> Iterator[Case]:
     """Yield transposed convolutions of every geometry with runtime sizes, on which SAME padding depends."""
     volumes = ((1, 5, 7, 11), (2, 7, 6, 13))
     for padding in ("SAME", "VALID"):
-        for kernel, stride, dilation in (*WINDOWS, *ODD):
+        for kernel, stride, dilation in (*WINDOWS, *DILATED_STRIDED):
             given = []
             for batch, *size in volumes:
                 before = outputs(padding, size, kernel, stride, dilation)

@@ -1,4 +1,4 @@
-"""TRANSPOSE_CONV: padding and strides, sizes other than the usual, weights and biases of every dtype the kernels take."""
+"""TRANSPOSE_CONV: padding and strides, unusual sizes, weights and biases of every dtype the kernels take."""
 
 from __future__ import annotations
 

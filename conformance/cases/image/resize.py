@@ -210,7 +210,9 @@ def computed_size(model: Net) -> None:
     """Build a computed size, after which old converters store no shapes."""
     ref = model.input(tensor(*IMAGE))
     for k in (0, 1):
-        sizes, both, twice, larger, y = (model.graph.tensor(f"{name}{k}", None, dtype) for name, dtype in UNSTORED)
+        sizes, both, twice, larger, y = (
+            model.graph.tensor(f"{name}{k}", None, dtype) for name, dtype in WITHOUT_SHAPES
+        )
         model.graph.operator("SHAPE", [ref], [sizes], {"out_type": "INT32"})
         bounds = [model.place(constant(bound)) for bound in ([1], [3], [1])]
         model.graph.operator("STRIDED_SLICE", [sizes, *bounds], [both], {})
@@ -224,7 +226,7 @@ def computed_size(model: Net) -> None:
     model.graph.output(ref)
 
 
-UNSTORED = (("sizes", "int32"), ("both", "int32"), ("twice", "int32"), ("larger", "float32"), ("y", "float32"))
+WITHOUT_SHAPES = (("sizes", "int32"), ("both", "int32"), ("twice", "int32"), ("larger", "float32"), ("y", "float32"))
 
 
 def copies() -> Iterator[Case]:

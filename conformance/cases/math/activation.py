@@ -64,7 +64,7 @@ def activation_cases() -> Iterator[Case]:
             if dtype != "float32":
                 scaled = x.rescale(0.5, 0 if dtype == "int16" else int(np.asarray(x.zero_point)) - 30)
                 for place in BOTH:
-                    yield unary(op, f"{dtype} to another scale", x, scaled, place)
+                    yield unary(op, f"{dtype} to a different scale", x, scaled, place)
         ends = tensor(*IMAGE, dtype="int8", scale=6 / 255, zero_point=-128)
         yield unary(
             op, "int8 with the range of the activation", tensor(*IMAGE, dtype="int8"), ends, between_convolutions
@@ -85,7 +85,7 @@ def output_range_cases() -> Iterator[Case]:
     for op in ("LOGISTIC", "RELU", "RELU6", "HARD_SWISH"):
         yield unary(op, "float16", half, span=WIDE)
     x = tensor(*IMAGE, dtype="int8")
-    yield unary("LOGISTIC", "int8 to another scale, which only XNNPACK takes", x, x)
+    yield unary("LOGISTIC", "int8 to a different scale, which only XNNPACK takes", x, x)
     for dtype in ("float32", "int8", "uint8"):
         x = tensor(*IMAGE, dtype=dtype)
         for place in BOTH:
@@ -150,7 +150,7 @@ def clamp_cases() -> Iterator[Case]:
             for place in BOTH:
                 yield unary(op, dtype, x, place=place, span=WIDE, opsets=opsets(place=place))
                 if dtype != "float32":
-                    yield unary(op, f"{dtype} to another scale", x, rescaled_result(x, 0.5, -30), place)
+                    yield unary(op, f"{dtype} to a different scale", x, rescaled_result(x, 0.5, -30), place)
         ends = tensor(*IMAGE, dtype="int8", scale=1 / 127, zero_point=0)
         yield unary(op, "int8 with nearly the range of the activation", tensor(*IMAGE, dtype="int8"), ends)
         yield unary(op, "int16", tensor(*IMAGE, dtype="int16"), kernel_refuses="Only float32, uint8, int8 supported")
@@ -242,7 +242,7 @@ def lookup_cases() -> Iterator[Case]:
                     y = rescaled_result(x, *ends[op])
                     yield unary(op, dtype + name, x, y, place, options=options, span=WIDE, opsets=opsets(place=place))
                 yield unary(
-                    op, f"{dtype}{name}, another scale", x, rescaled_result(x, 0.63, 31), options=options, span=WIDE
+                    op, f"{dtype}{name}, different scale", x, rescaled_result(x, 0.63, 31), options=options, span=WIDE
                 )
             infinite = () if op == "GELU" else (np.inf, -np.inf, np.nan)
             yield extreme_value_case(op, *infinite, name=name, options=options)
@@ -264,7 +264,7 @@ def int16() -> Iterator[Case]:
             whole = tensor(256, 256, dtype="int16", scale=scale)
             given: dict[str, Any] = {"given": {"x0": every}, "runs": 1}
             yield unary(op, f"every int16 from a scale of {name}", whole, replace(whole, scale=1 / 32768), **given)
-    yield unary("TANH", "int16 to another scale", x, x, kernel_refuses="output_scale_log2_rounded")
+    yield unary("TANH", "int16 to a different scale", x, x, kernel_refuses="output_scale_log2_rounded")
     for op in ("TANH", "LOGISTIC"):
         yield in_bfloat16(op, [tensor(*IMAGE)], tensor(*IMAGE), span=WIDE)
     far = {"x0": np.array([-200, -90, -20, 20, 88, 90, 200, np.inf, -np.inf], np.float32)}
@@ -274,7 +274,7 @@ def int16() -> Iterator[Case]:
         name = "int16" + ", approximate" * approximate
         for place in BOTH:
             yield unary("GELU", name, x, place=place, options=options, opsets=(None, 26))
-        yield unary("GELU", f"{name}, another scale", x.rescale(10.0), x.rescale(4.0), options=options)
+        yield unary("GELU", f"{name}, different scale", x.rescale(10.0), x.rescale(4.0), options=options)
         moved, made = replace(x, scale=1 / 128, zero_point=255), replace(x, scale=0.0012, zero_point=7)
         yield unary("GELU", f"{name} with zero points", moved, made, options=options)
     far = {"x0": np.array([1.6e38, 1.8e38, 3e38, -3e38, 2.0], np.float32)}

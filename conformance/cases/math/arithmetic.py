@@ -366,7 +366,7 @@ def maximum_cases() -> Iterator[Case]:
         for place in BOTH:
             yield binary("MAXIMUM", f"{dtype} of different scales, which the kernel ignores", x, y, z, place)
             yield binary(
-                "MAXIMUM", f"{dtype} and a constant of another scale", x, random_constant(y.with_shape(3)), z, place
+                "MAXIMUM", f"{dtype} and a constant of different scale", x, random_constant(y.with_shape(3)), z, place
             )
         yield binary(
             "MAXIMUM", f"{dtype} without scale", tensor(*IMAGE, dtype=dtype, scale=0), tensor(3, dtype=dtype, scale=0)

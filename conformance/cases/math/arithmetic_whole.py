@@ -66,7 +66,7 @@ def unscaled_int16_cases() -> Iterator[Case]:
 
 
 def nonzero_integers(dtype: str) -> Array:
-    """Return integers of which none is 0, by which DIV's kernel refuses to divide."""
+    """Return nonzero integers; DIV's kernel rejects division by 0."""
     return np.array([[-7, 3, 5], [2, -1, 9], [11, -4, 6], [1, 8, -2]], dtype)
 
 

@@ -13,7 +13,7 @@ from conformance.models import BOTH, Net, Spec, between_convolutions, in_isolati
 from onnx_tflite_plugin.source.model import Array
 
 REAL = ("float32", "float64", "float16")
-WHOLE = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "bool")
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "bool")
 IMAGE = (2, 5, 7, 3)
 LIMITS = (-0.0, 0.4, -0.6, 1.5, 2.5, -1.5, 127.9, 128.0, -128.9, -129.0, 255.9, 256.0, 300.7, 32768.0, -32769.0, 7e4)
 HUGE = (2147483520.0, 2147483648.0, -2147483904.0, 4294967040.0, 4294967296.0, 9.2e18, 9.3e18, -9.3e18, 1e30, -1e30)
@@ -22,8 +22,8 @@ LEAST = {"int4": 21, "uint4": 21, "int2": 25}
 
 
 def cases() -> Iterator[Case]:
-    for before in (*REAL, *WHOLE):
-        for after in (*REAL, *WHOLE):
+    for before in (*REAL, *INTEGERS):
+        for after in (*REAL, *INTEGERS):
             opsets = EVERY_OPSET if before == "float32" else (None,)
             yield of(limit_values(before), after, f"{before} to {after}", opsets=opsets)
     yield from sub_byte_cases()
@@ -53,7 +53,7 @@ def sub_byte_cases() -> Iterator[Case]:
     for dtype in ("int4", "uint4", "int2", "bfloat16"):
         least = LEAST.get(dtype, 13)
         opsets = (None, *(opset for opset in EVERY_OPSET if opset and opset >= least))
-        draw, given = there_and_back(dtype, len(values)), {"x0": values}
+        draw, given = cast_and_back(dtype, len(values)), {"x0": values}
         yield net("CAST", f"float32 to {dtype} and back", draw, dtype=dtype, given=given, runs=1, opsets=opsets)
         if least > 13:
             old = {"opsets": (least - 1,), "refused": f"needs opset {least}"}
@@ -67,11 +67,11 @@ def sub_byte_cases() -> Iterator[Case]:
         x, y = Spec((len(values),)), Spec((len(values),), dtype)
         yield unary("CAST", f"float32 to {dtype} output", x, y, dtype=dtype, given={"x0": values}, runs=1)
     for dtype in ("int8", "int64", "bool", "float16"):
-        draw = there_and_back("bfloat16", len(values), dtype)
+        draw = cast_and_back("bfloat16", len(values), dtype)
         yield net("CAST", f"bfloat16 to {dtype}", draw, dtype="bfloat16", given={"x0": values}, runs=1)
 
 
-def there_and_back(dtype: str, size: int, after: str = "float32") -> Callable[[Net], None]:
+def cast_and_back(dtype: str, size: int, after: str = "float32") -> Callable[[Net], None]:
     def draw(model: Net) -> None:
         x = model.call("CAST", [Spec((size,))], Spec((size,), dtype))
         model.output(model.call("CAST", [x], Spec((size,), after)))
@@ -117,7 +117,7 @@ def integer_cases() -> Iterator[Case]:
             yield unary("CAST", f"float32 to quantized {dtype}", tensor(*IMAGE), x, place, span=(-400.0, 400.0))
         x, y = tensor(*IMAGE, dtype="int8"), tensor(*IMAGE, dtype="uint8")
         yield unary("CAST", "quantized int8 to quantized uint8", x, y, place)
-        yield unary("CAST", "int8 to int8 of another scale", x, x.rescale(3.0, 40), place)
+        yield unary("CAST", "int8 to int8 of different scale", x, x.rescale(3.0, 40), place)
     yield unary("CAST", "float32 to bool", tensor(*IMAGE), tensor(*IMAGE, dtype="bool"), between_convolutions)
     unknown = tensor(None, 7), tensor(None, 7, dtype="int32")
     yield unary(

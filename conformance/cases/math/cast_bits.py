@@ -32,7 +32,9 @@ def cases() -> Iterator[Case]:
     yield cast("uint8", "int32", (4,), ())
     yield cast("int32", "uint16", (0, 3), (0, 3, 2))
     x = tensor(2, 5, 7, 3, dtype="int8")
-    yield unary("BITCAST", "int8 of another scale, which the kernel ignores", x, x.rescale(3, 40), between_convolutions)
+    yield unary(
+        "BITCAST", "int8 of different scale, which the kernel ignores", x, x.rescale(3, 40), between_convolutions
+    )
     refused = "which ONNX does not define"
     yield unary("BITCAST", "int8 to bool", tensor(3, dtype="int8", scale=0), tensor(3, dtype="bool"), refused=refused)
     for after, shape in (("bool", (3, 4)), ("int8", (3, 4)), ("uint8", (3, 4)), ("int32", (3,)), ("float32", (3,))):

@@ -26,12 +26,12 @@ from onnx_tflite_plugin.source.model import Array
 IMAGE = (2, 5, 7, 3)
 BYTES = ("int8", "uint8")
 ORDERED = ("LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
-EQUATED = ("EQUAL", "NOT_EQUAL")
+EQUALITY = ("EQUAL", "NOT_EQUAL")
 PARTS = ((), (3,), (7, 1), (5, 1, 3))
 
 
 def cases() -> Iterator[Case]:
-    for op in (*EQUATED, *ORDERED):
+    for op in (*EQUALITY, *ORDERED):
         yield from float_cases(op)
         yield from whole(op)
         yield from int8_cases(op)
@@ -83,7 +83,7 @@ def float_cases(op: str) -> Iterator[Case]:
 
 
 def whole(op: str) -> Iterator[Case]:
-    for dtype in ("int32", "int64", "bool") if op in EQUATED else ("int32", "int64"):
+    for dtype in ("int32", "int64", "bool") if op in EQUALITY else ("int32", "int64"):
         x = tensor(*IMAGE, dtype=dtype)
         yield comparison_case(op, dtype, x, x.with_shape(5, 1, 3))
     large = 2**53 + np.arange(-4, 4)
@@ -104,7 +104,7 @@ def int8_cases(op: str) -> Iterator[Case]:
             yield comparison_case(op, f"{dtype} of different scales", x, x.rescale(1.5, point + 3), place)
             part = x.with_shape(7, 1).rescale(0.5, point - 2)
             yield comparison_case(
-                op, f"{dtype} and a constant of another scale", x, replace(part, value=few_values(part)), place
+                op, f"{dtype} and a constant of different scale", x, replace(part, value=few_values(part)), place
             )
             yield comparison_case(
                 op, f"{dtype} of one scale and different zero points", x, x.rescale(1, point + 2), place, opsets=(None,)
@@ -117,11 +117,11 @@ def int8_cases(op: str) -> Iterator[Case]:
         given = [{"x0": random_array(n, 5, 3, dtype=dtype)} for n in (1, 4)]
         y = replace(x.with_shape(3).rescale(1.5), value=few_values(x.with_shape(3)))
         yield in_isolation(op, f"{dtype} of dynamic size", [x, y], Spec((None, None, 3), "bool"), given=given)
-    if op in EQUATED:
+    if op in EQUALITY:
         return
     bare = tensor(*IMAGE, dtype="int16", scale=0)
     for name, y in (
-        ("of no scale", bare),
+        ("without scale", bare),
         ("of different scales, which the kernel ignores", tensor(*IMAGE, dtype="int16")),
     ):
         x = y.rescale(0.3)
@@ -143,7 +143,7 @@ def every_pair(op: str, dtype: str, scale: float, other: float) -> Case:
 
 def int16_cases() -> Iterator[Case]:
     """Yield int16: EQUAL and NOT_EQUAL rescale it; EQUAL also supports it without a scale."""
-    for op in EQUATED:
+    for op in EQUALITY:
         for scale in (0.0003, 0.0091, 0.3):
             for factor in (1.0, 1.5):
                 x = tensor(*IMAGE, dtype="int16", scale=scale)
@@ -151,8 +151,8 @@ def int16_cases() -> Iterator[Case]:
                     name = f"int16 of scale {scale:g} and {factor:g} times that"
                     yield comparison_case(op, name, x, x.rescale(factor), place)
     bare = tensor(*IMAGE, dtype="int16", scale=0)
-    yield comparison_case("EQUAL", "int16 of no scale", bare, bare)
-    yield comparison_case("NOT_EQUAL", "int16 of no scale", bare, bare, refused="without a common scale")
+    yield comparison_case("EQUAL", "int16 without scale", bare, bare)
+    yield comparison_case("NOT_EQUAL", "int16 without scale", bare, bare, refused="without a common scale")
     bfloat = tensor(*IMAGE, dtype="bfloat16")
 
     def draw(model: Net) -> None:
@@ -167,7 +167,7 @@ def string_cases() -> Iterator[Case]:
     other = np.array([b"a", b"c", b"", b"ab", "\u017elu\u0165".encode()], object)
     given = {"x0": texts, "x1": other}
     x, y = tensor(5, dtype="string"), tensor(5, dtype="bool")
-    for op in EQUATED:
+    for op in EQUALITY:
         yield in_isolation(op, "strings", [x, x], y, given=given, opsets=(None, 19, 26))
         column = {**given, "x0": texts.reshape(5, 1)}
         yield in_isolation(op, "strings, broadcast", [x.with_shape(5, 1), x], y.with_shape(5, 5), given=column)
@@ -179,7 +179,7 @@ def odd_scale_cases() -> Iterator[Case]:
     for op in ("EQUAL", "GREATER"):
         for dtype in BYTES:
             x = tensor(7, dtype=dtype, scale=0)
-            yield comparison_case(op, f"{dtype} of no scale", x, x, refused="without a common scale", opsets=(None,))
+            yield comparison_case(op, f"{dtype} without scale", x, x, refused="without a common scale", opsets=(None,))
             for scale in (1.0, 1.5):
                 x = tensor(7, dtype=dtype, scale=scale)
                 yield comparison_case(op, f"{dtype} of scale {scale:g}", x, x, refused="compares noise", opsets=(None,))

@@ -27,7 +27,7 @@ def cases() -> Iterator[Case]:
     yield rfft_case("no columns", (3, 7, 0), LENGTHS)
     yield rfft_case("transforms of length 1", (3, 7, 11), (4, 1), refused="confuses real and imaginary parts")
     yield rfft_case("at opset 13", (8, 16), (8, 16), opsets=(13,), refused="opset 17")
-    yield rfft_case("lengths that are no power of two", (6, 10), (6, 10), kernel_refuses="IsPowerOfTwo")
+    yield rfft_case("lengths other than powers of two", (6, 10), (6, 10), kernel_refuses="IsPowerOfTwo")
     x, runtime_lengths = tensor(3, 7, 11), tensor(2, dtype="int32", name="lengths")
     y = tensor(3, None, None, dtype="complex64")
     given = int32s(lengths=[4, 16])

@@ -61,8 +61,8 @@ def quantize() -> Iterator[Case]:
         yield unary("QUANTIZE", f"float32 beyond 32 bits to {dtype}", tensor(4), narrow, given=far, dtype=dtype)
     for dtype in ("int4", "uint4"):
         # ONNX Runtime cannot return int4, so it is dequantized.
-        yield net("QUANTIZE", f"float32 to {dtype}", there_and_back(dtype), dtype=dtype, opsets=opsets(dtype))
-        behind = there_and_back(dtype, "RELU")  # ONNX Runtime drops a Relu before 4-bit QuantizeLinear
+        yield net("QUANTIZE", f"float32 to {dtype}", requantize_and_back(dtype), dtype=dtype, opsets=opsets(dtype))
+        behind = requantize_and_back(dtype, "RELU")  # ONNX Runtime drops a Relu before 4-bit QuantizeLinear
         yield net("QUANTIZE", f"float32 after RELU to {dtype}", behind, dtype=dtype, opsets=opsets(dtype))
     for axis in range(4):
         scales = random_array(IMAGE[axis], seed="scale", low=0.01, high=0.05).tolist()
@@ -76,7 +76,7 @@ def quantize() -> Iterator[Case]:
         )
 
 
-def there_and_back(dtype: str, before: str = "") -> Callable[[Net], None]:
+def requantize_and_back(dtype: str, before: str = "") -> Callable[[Net], None]:
     def draw(model: Net) -> None:
         x = model.call(before, [tensor(4, 6)], tensor(4, 6)) if before else tensor(4, 6)
         stored = model.call("QUANTIZE", [x], tensor(4, 6, dtype=dtype, scale=0.3, zero_point=2))
@@ -138,7 +138,7 @@ def requantize() -> Iterator[Case]:
             y,
             dtype=dtype,
             given={"x0": every.astype(dtype)},
-            reference=halves_up(x, y),
+            reference=round_half_up(x, y),
             tolerance=Tolerance(steps=0),
             why="XNNPACK, or where it has no kernel the other, rounds each half up",
         )
@@ -151,7 +151,7 @@ def requantize() -> Iterator[Case]:
         yield unary("QUANTIZE", f"every int16 to int32 of scale {scale:g}", x, y, dtype="int32", given={"x0": every})
 
 
-def halves_up(x: Spec, y: Spec) -> Callable[[Sequence[Any]], list[Any]]:
+def round_half_up(x: Spec, y: Spec) -> Callable[[Sequence[Any]], list[Any]]:
     def round_half_up(arrays: Sequence[Any]) -> list[Any]:
         steps = (arrays[0].astype(np.float64) - x.zero_point) * float(np.asarray(x.scale)) / float(np.asarray(y.scale))
         limits = np.iinfo(y.dtype)
@@ -167,7 +167,7 @@ def dequantize() -> Iterator[Case]:
         for place in BOTH:
             yield unary("DEQUANTIZE", dtype, x, y, place, opsets=opsets(dtype))
     for dtype in ("int4", "uint4"):
-        yield net("DEQUANTIZE", dtype, there_and_back(dtype), dtype=dtype, opsets=opsets(dtype))
+        yield net("DEQUANTIZE", dtype, requantize_and_back(dtype), dtype=dtype, opsets=opsets(dtype))
     yield unary("DEQUANTIZE", "float16", tensor(*IMAGE, dtype="float16"), y, opsets=EVERY_OPSET)
     for axis in range(4):
         scales = random_array(IMAGE[axis], seed="scale", low=0.01, high=0.05).tolist()

@@ -241,8 +241,8 @@ def integers() -> Iterator[Case]:
         yield reduce("SUM", f"{dtype} without scale", [1], dtype=dtype, scale=0, refused=refused)
         yield reduce("MEAN", f"{dtype} without scale", [1], dtype=dtype, scale=0, refused=refused)
     for dtype in ("int8", "uint8", "int16"):
-        yield reduce("SUM", f"{dtype} without axes to another scale", [], dtype=dtype, factor=1.7)
-    yield reduce("SUM", "int8 to another zero point", [1, 2], dtype="int8", zero_point=40)
+        yield reduce("SUM", f"{dtype} without axes to a different scale", [], dtype=dtype, factor=1.7)
+    yield reduce("SUM", "int8 to a different zero point", [1, 2], dtype="int8", zero_point=40)
     yield reduce("SUM", "int8 that saturates", [1, 2], dtype="int8", factor=0.5)
 
 
@@ -251,10 +251,21 @@ def extreme_cases() -> Iterator[Case]:
         for dtype in ("int8", "uint8"):
             for place in BOTH:
                 yield reduce(
-                    op, f"{dtype} to another scale, which XNNPACK ignores", [1, 2], dtype=dtype, place=place, factor=2.0
+                    op,
+                    f"{dtype} to a different scale, which XNNPACK ignores",
+                    [1, 2],
+                    dtype=dtype,
+                    place=place,
+                    factor=2.0,
                 )
                 yield reduce(
-                    op, f"{dtype} to another zero point, which XNNPACK ignores", [3], False, dtype, place, zero_point=17
+                    op,
+                    f"{dtype} to a different zero point, which XNNPACK ignores",
+                    [3],
+                    False,
+                    dtype,
+                    place,
+                    zero_point=17,
                 )
         for dtype in ("int8", "uint8", "int16"):
             for over in ([1], [3], [1, 2]):

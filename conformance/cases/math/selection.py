@@ -57,7 +57,7 @@ def select_cases() -> Iterator[Case]:
                     yield selection(op, name, flags, x, x.rescale(0.6, 0), x.rescale(1.5, 0), place)
         for dtype in (*BYTES, "int16"):
             bare = tensor(*IMAGE, dtype=dtype, scale=0)
-            yield selection(op, f"{dtype} of no scale", flags, bare, bare)
+            yield selection(op, f"{dtype} without scale", flags, bare, bare)
     for dtype in ("float32", "int8", "complex64"):
         x = tensor(*IMAGE, dtype=dtype)
         for place in BOTH if dtype != "complex64" else (in_isolation,):
@@ -138,7 +138,7 @@ def select_rows(dtype: str) -> Callable[[Net], None]:
 
 
 def single_element_cases() -> Iterator[Case]:
-    """Yield operands of one element, for which the file's output shape holds whatever the ranks."""
+    """Yield operands of one element, for which the stored output shape applies at any rank."""
     flags = Spec((), "bool")
     for op in ("SELECT", "SELECT_V2"):
         for shapes in (((1, 1, 1), (), (), (1,)), ((1,), (1, 1), (1,), (1,)), ((), (1,), (1, 1), (1, 1, 1, 1))):

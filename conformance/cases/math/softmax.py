@@ -44,7 +44,7 @@ def softmax() -> Iterator[Case]:
     x = tensor(*IMAGE, dtype="int8")
     yield unary("SOFTMAX", "int8 to int16", x, Spec(IMAGE, "int16", 1 / 65536, -32768), options={"beta": 1.0})
     yield unary(
-        "SOFTMAX", "int8 to another scale", x, x, options={"beta": 1.0}, kernel_refuses="output->params.zero_point"
+        "SOFTMAX", "int8 to a different scale", x, x, options={"beta": 1.0}, kernel_refuses="output->params.zero_point"
     )
 
 
@@ -96,7 +96,7 @@ def ranks(op: str, fixed: dict[str, tuple[float, int]]) -> Iterator[Case]:
             y = x.with_shape(*shape)
             yield unary(op, f"{dtype} of shape {shape}", y, onto(y, fixed))
     x = tensor(*IMAGE, dtype="int8")
-    yield unary(op, "int8 to another scale", x, x, kernel_refuses="output->params.scale")
+    yield unary(op, "int8 to a different scale", x, x, kernel_refuses="output->params.scale")
     runs = [{"x0": random_array(n, 7, seed=op)} for n in (1, 4)]
     yield unary(op, "float32 of dynamic shape", tensor(None, 7), tensor(None, 7), given=runs, opsets=EVERY_OPSET)
 

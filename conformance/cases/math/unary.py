@@ -34,7 +34,7 @@ def negation_cases() -> Iterator[Case]:
     x = tensor(*IMAGE, dtype="int8")
     for place in BOTH:
         yield unary("NEG", "int8 with a zero point, which the kernel ignores", x, place=place)
-        yield unary("NEG", "int8 of another scale, which the kernel ignores", x, x.rescale(3, 40), place=place)
+        yield unary("NEG", "int8 of different scale, which the kernel ignores", x, x.rescale(3, 40), place=place)
     edge = {"x0": np.array([-128, 127, 0, -1], np.int8)}
     yield unary("NEG", "int8 with the minimum value", tensor(4, dtype="int8", zero_point=0), given=edge)
     yield unary("NEG", "uint8", tensor(*IMAGE, dtype="uint8"), kernel_refuses="Neg only currently supports")
@@ -62,7 +62,7 @@ def abs_cases() -> Iterator[Case]:
         for place in BOTH:
             yield unary("ABS", dtype, x, place=place, opsets=opsets(dtype, place))
             if dtype != "float32":
-                yield unary("ABS", f"{dtype} to another scale", x, x.rescale(0.7, point), place)
+                yield unary("ABS", f"{dtype} to a different scale", x, x.rescale(0.7, point), place)
     for dtype in ("int16", "int32"):
         given = {"x0": np.array([0, 1, -1, 32767, -32767], dtype)}
         yield unary("ABS", f"{dtype} without scale", tensor(5, dtype=dtype, scale=0), given=given, opsets=EVERY_OPSET)

@@ -28,7 +28,7 @@ def ceil_cases() -> Iterator[Case]:
     yield unary("CEIL", "float32 at its edges", tensor(14), given={"x0": EDGES}, opsets=EVERY_OPSET)
     yield unary("CEIL", "float32", tensor(*IMAGE), place=between_convolutions, span=(-9.0, 9.0))
     yield unary("CEIL", "a scalar", tensor())
-    yield unary("CEIL", "nothing", tensor(2, 0, 3))
+    yield unary("CEIL", "empty", tensor(2, 0, 3))
 
 
 def round_cases() -> Iterator[Case]:
@@ -41,7 +41,7 @@ def round_cases() -> Iterator[Case]:
     yield unary("ROUND", "float32 below a half", tensor(6), given={"x0": EDGES[:6]})
     yield unary("ROUND", "float32", tensor(*IMAGE), place=between_convolutions, span=(-9.0, 9.0))
     yield unary("ROUND", "a scalar", tensor())
-    yield unary("ROUND", "nothing", tensor(2, 0, 3))
+    yield unary("ROUND", "empty", tensor(2, 0, 3))
 
 
 def sign_cases() -> Iterator[Case]:
@@ -63,5 +63,5 @@ def sin_cos_cases() -> Iterator[Case]:
         given = {"x0": np.linspace(-300, 300, 37).astype(np.float16)}
         yield unary(op, "float16", tensor(37, dtype="float16"), given=given, opsets=EVERY_OPSET)
         yield unary(op, "a scalar", tensor())
-        yield unary(op, "nothing", tensor(0, 3))
+        yield unary(op, "empty", tensor(0, 3))
         yield unary(op, "a constant", constant(np.linspace(-3, 3, 7).astype(np.float32)), tensor(7))

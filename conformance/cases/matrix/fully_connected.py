@@ -236,12 +236,12 @@ def flatten_cases() -> Iterator[Case]:
     yield net(OP, "after joined rows", reshape_then_dense("float32", (2, 35, 3)))
     yield net(OP, "after a flatten that cuts an axis", reshape_then_dense("float32", (2, 5, 21)))
     yield net(OP, "after a flatten across the batch", reshape_then_dense("float32", (6, 35)))
-    yield net(OP, "two after one flatten", twice, transposes=1)
+    yield net(OP, "two after one flatten", two_layers, transposes=1)
     for dtype in ("float32", "int8", "uint8"):
         for keep in (True, False):
             name = f"{dtype} after MEAN {'with' if keep else 'without'} keep_dims"
             yield net(OP, name, mean_then_dense(dtype, keep), dtype=dtype, transposes=1)
-    yield net(OP, "between a flatten and its inverse", there_and_back)
+    yield net(OP, "between a flatten and its inverse", flatten_and_restore)
 
 
 def reshape_then_dense(
@@ -258,7 +258,7 @@ def reshape_then_dense(
     return draw
 
 
-def twice(model: Net) -> None:
+def two_layers(model: Net) -> None:
     flat = model.call("RESHAPE", [model.input_through_conv(tensor(*IMAGE)), constant([2, 105])], tensor(2, 105))
     model.output(
         *(model.call(OP, [flat, weight((out, 105), "float32", seed=str(out))], tensor(2, out)) for out in (3, 5))
@@ -276,7 +276,7 @@ def mean_then_dense(dtype: str, keep: bool) -> Callable[[Net], None]:
     return draw
 
 
-def there_and_back(model: Net) -> None:
+def flatten_and_restore(model: Net) -> None:
     image = tensor(*IMAGE)
     flat = model.call("RESHAPE", [model.input_through_conv(image), constant([2, 105])], tensor(2, 105))
     wide = model.call(OP, [flat, weight((105, 105), "float32"), constant(np.zeros(105), "float32")], tensor(2, 105))

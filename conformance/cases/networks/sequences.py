@@ -97,9 +97,9 @@ class Line:
         return model.call(self.op, [ref, w, given], y, **options)
 
 
-# --- one operator -----------------------------------------------------------------------------
+# --- line_case operator -----------------------------------------------------------------------------
 
-ONE: dict[str, Line] = {
+LINES: dict[str, Line] = {
     "a row": Line(),
     "a column": Line(unit=2),
     "a row, SAME stride 2": Line(padding="SAME", stride=2, kernel=4),
@@ -115,32 +115,34 @@ ONE: dict[str, Line] = {
 }
 
 
-def one(op: str, name: str, setting: Line, **case: Any) -> Case:
+def line_case(op: str, name: str, setting: Line, **case: Any) -> Case:
     opsets = (None, 26) if setting.dtype == "int16" else (None,)
     return net(op, f"along {name}", replace(setting, op=op), **{"dtype": setting.dtype, "opsets": opsets, **case})
 
 
 def cases() -> Iterator[Case]:
     for op in ("CONV_2D", "DEPTHWISE_CONV_2D", *POOLS):
-        for name, setting in ONE.items():
+        for name, setting in LINES.items():
             setting = replace(setting, dilation=1) if op in POOLS else setting
             for dtype in ("float32", "int8"):
                 opsets = EVERY_OPSET if name == "a row" else (None,)
-                yield one(op, f"{name}, {dtype}", replace(setting, dtype=dtype), opsets=opsets)
+                yield line_case(op, f"{name}, {dtype}", replace(setting, dtype=dtype), opsets=opsets)
         for dtype in ("uint8", "int16"):
-            yield one(op, f"a row, {dtype}", Line(dtype=dtype))
+            yield line_case(op, f"a row, {dtype}", Line(dtype=dtype))
         for activation in ("RELU", "RELU6"):
             for dtype in ("float32", "int8"):
                 setting = Line(dtype=dtype, activation=activation, unit=2)
-                yield one(op, f"a column with {activation}, {dtype}", setting, span=(-10.0, 10.0))
+                yield line_case(op, f"a column with {activation}, {dtype}", setting, span=(-10.0, 10.0))
         unknown = Line(shape=(None, None, 3), opening="EXPAND_DIMS")
-        yield one(op, "a row of dynamic batch and length", unknown, given=UNKNOWN)
-        yield one(op, "a column of dynamic length", Line(shape=(1, None, 3), unit=2, opening="EXPAND_DIMS"), given=LONG)
+        yield line_case(op, "a row of dynamic batch and length", unknown, given=UNKNOWN)
+        yield line_case(
+            op, "a column of dynamic length", Line(shape=(1, None, 3), unit=2, opening="EXPAND_DIMS"), given=LONG
+        )
     for op in ("CONV_2D", "DEPTHWISE_CONV_2D"):
         for dtype in ("int8", "int16"):
-            yield one(op, f"a row with scales per channel, {dtype}", Line(dtype=dtype, per_axis=True))
-            yield one(op, f"a column with scales per channel, {dtype}", Line(dtype=dtype, per_axis=True, unit=2))
-        yield one(op, "a row without bias", Line(biased=False))
+            yield line_case(op, f"a row with scales per channel, {dtype}", Line(dtype=dtype, per_axis=True))
+            yield line_case(op, f"a column with scales per channel, {dtype}", Line(dtype=dtype, per_axis=True, unit=2))
+        yield line_case(op, "a row without bias", Line(biased=False))
     for dtype in ("float32", "int8"):
         for name, draw in CHAINS.items():
             yield net("CONV_2D", f"along a row and {name}, {dtype}", draw(dtype), dtype=dtype, transposes=1)

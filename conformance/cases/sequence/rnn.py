@@ -33,7 +33,7 @@ class Rnn:
     auxiliary: int = 0
     crossed: bool = False
     variable: bool = True
-    begun: str = ""
+    initial_dtype: str = ""
     given: bool = False
     point: int = 0
     asymmetric: bool = False
@@ -66,8 +66,8 @@ class Rnn:
             if self.variable
             else model.graph.input(f"hidden {name}", state_shape)
         )
-        if self.begun:
-            begin(model.graph, state, self.begun)
+        if self.initial_dtype:
+            begin(model.graph, state, self.initial_dtype)
         return [*map(model.place, specs), state]
 
     def draw(self, model: Net) -> None:
@@ -119,12 +119,12 @@ def cases() -> Iterator[Case]:
         yield rnn("float32 with int8 weights, asymmetric activations", op=op, weights="int8", asymmetric=True)
         yield rnn("float32 with weights as graph inputs", {"span": (-0.3, 0.3)}, op=op, given=True)
         yield rnn("float32, batch size 1", op=op, batch=1)
-        yield rnn("float32 with float16 initial states", op=op, begun="float16")
+        yield rnn("float32 with float16 initial states", op=op, initial_dtype="float16")
         for weights in ("float32", "int8"):
             again = f"float32 with {weights} weights, reset in every run"
             yield rnn(again, RESET, op=op, weights=weights)
             yield rnn(f"{again} with RELU6", RESET, op=op, weights=weights, activation="RELU6")
-        yield rnn("float32 with float16 initial states in every run", RESET, op=op, begun="float16")
+        yield rnn("float32 with float16 initial states in every run", RESET, op=op, initial_dtype="float16")
         kept = {"refused": "not variable tensors"}
         yield rnn("float32 with the state as a graph input", kept, op=op, variable=False)
         uneven = {"refused": "nonzero zero points"}

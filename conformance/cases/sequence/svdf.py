@@ -22,7 +22,7 @@ OUTPUTS = {"int8": (0.0293, -17)}
 
 @dataclass(frozen=True)
 class Svdf:
-    """One operator with ``units`` * ``rank`` filters. ``bytes``: its state has 8 bits, with this scale and zero point (``kept``).
+    """One operator with ``units`` * ``rank`` filters. ``bytes``: its state has 8 bits, with this scale and zero point (``byte_state``).
 
     ``halves``: scales are powers of two, so that many sums are ties.
     """
@@ -37,14 +37,14 @@ class Svdf:
     biased: bool = True
     activation: str = "RELU"
     variable: bool = True
-    begun: str = ""
+    initial_dtype: str = ""
     given: bool = False
     asymmetric: bool = False
     point: int = 0
     output: tuple[float, int] = (0.0293, -17)
     state: float = 0.00011
     bytes: bool = False
-    kept: tuple[float, int] = (0.011, -9)
+    byte_state: tuple[float, int] = (0.011, -9)
     halves: bool = False
 
     @property
@@ -62,7 +62,7 @@ class Svdf:
 
     def draw(self, model: Net) -> None:
         whole = self.dtype == "int8"
-        step, kind = (self.kept[0], "int8") if self.bytes else (self.state, "int16")
+        step, kind = (self.byte_state[0], "int8") if self.bytes else (self.state, "int16")
         fine = 0.0067 if self.bytes else 1.3e-5
         given, by = (0.031, 0.0047)
         if self.halves:
@@ -78,7 +78,7 @@ class Svdf:
         memory = Spec((self.batch, self.filters * self.memory), kind, step) if whole else None
         memory = memory or Spec((self.batch, self.filters * self.memory))
         if self.bytes:
-            memory = replace(memory, zero_point=self.kept[1])
+            memory = replace(memory, zero_point=self.byte_state[1])
         state = (
             model.graph.tensor(
                 "state",
@@ -90,8 +90,8 @@ class Svdf:
             if self.variable
             else model.input(memory)
         )
-        if self.begun:
-            begin(model.graph, state, self.begun)
+        if self.initial_dtype:
+            begin(model.graph, state, self.initial_dtype)
         scale, zero_point = self.output
         y = model.result(
             tensor(self.batch, self.units, dtype=self.dtype, scale=scale if whole else None, zero_point=zero_point)
@@ -136,8 +136,8 @@ def cases() -> Iterator[Case]:
         if kind.get("weights", "float32") != "float32":
             yield svdf(f"{of} with zero points", {"refused": "nonzero zero points"}, point=3, **kind)
     yield svdf("float32 with int8 weights, asymmetric activations", weights="int8", asymmetric=True)
-    yield svdf("float32 with a float16 initial state", begun="float16")
-    yield svdf("float32 with a float16 initial state in every run", RESET, begun="float16")
+    yield svdf("float32 with a float16 initial state", initial_dtype="float16")
+    yield svdf("float32 with a float16 initial state in every run", RESET, initial_dtype="float16")
     whole: dict[str, Any] = {"dtype": "int8", "weights": "int8"}
     yield svdf("int8 below and above its bounds", LONG, output=(0.0041, 3), **whole)
     yield svdf("int8 with a saturated state", LONG, state=1.7e-5, **whole)
@@ -160,14 +160,14 @@ def int8_state_cases() -> Iterator[Case]:
         "int8 with a memory of 1": {"memory": 1},
         "int8, batch size 1": {"batch": 1},
         "int8 without an activation": {"activation": "NONE"},
-        "int8, state without a zero point": {"kept": (0.011, 0)},
-        "int8, saturated state": {"kept": (0.0023, 0)},
-        "int8, state that underflows": {"kept": (0.0031, -30)},
-        "int8, state that overflows": {"kept": (0.0031, 30)},
-        "int8, state with a small scale": {"kept": (0.047, 11)},
+        "int8, state without a zero point": {"byte_state": (0.011, 0)},
+        "int8, saturated state": {"byte_state": (0.0023, 0)},
+        "int8, state that underflows": {"byte_state": (0.0031, -30)},
+        "int8, state that overflows": {"byte_state": (0.0031, 30)},
+        "int8, state with a small scale": {"byte_state": (0.047, 11)},
         "int8 below and above its bounds": {"output": (0.0041, 3)},
-        "int8, sums halfway between integers": {"halves": True, "kept": (2**-2, 5), "output": (2**-4, -17)},
-        "int8, many inputs": {"inputs": 653, "kept": (0.11, 5)},
+        "int8, sums halfway between integers": {"halves": True, "byte_state": (2**-2, 5), "output": (2**-4, -17)},
+        "int8, many inputs": {"inputs": 653, "byte_state": (0.11, 5)},
     }
     for name, fields in options.items():
         yield svdf(f"{name}, 8-bit state", {**LONG, **exact}, dtype="int8", weights="int8", bytes=True, **fields)
@@ -193,8 +193,8 @@ def run_micro(op: Operator, x: Array, features: Array, times: Array, bias: Array
             product = multiply(int(((row - before) * features[f].astype(int)).sum()), first)
             place = (b * filters + f) * runs
             flat[place + runs - 1] = (point + min(max(product, -128), 127) + 128) % 256 - 128
-            kept = flat[place : place + runs].astype(int) - point
-            sums[f] = int((kept * times[f].astype(int)).sum())
+            byte_state = flat[place : place + runs].astype(int) - point
+            sums[f] = int((byte_state * times[f].astype(int)).sum())
         for u in range(units):
             total = sum(sums[u * op.options.rank : (u + 1) * op.options.rank]) + (0 if bias is None else int(bias[u]))
             result[b, u] = min(max(multiply(total, second) + after, -128), 127)

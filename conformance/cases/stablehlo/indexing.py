@@ -217,7 +217,7 @@ def scatter_cases() -> Iterator[Case]:
     inside = constant(np.array([[3], [0], [3]], np.int32))
     x = tensor(*OPERAND)
     options = {**rows, "index_vector_dim": 1}
-    yield scattering("places within", x, inside, tensor(3, 7, 11), options=options)
+    yield scattering("indices in bounds", x, inside, tensor(3, 7, 11), options=options)
     image = tensor(*OPERAND, dtype="int8")
     yield scattering("int8 with a scale", image, inside, tensor(3, 7, 11, dtype="int8"), "add", options=options)
     yield scattering(

@@ -26,7 +26,7 @@ DTYPES = (
     "uint64",
     "bool",
 )
-NOTHING = (0, 0, 0, 0)
+ZEROS = (0, 0, 0, 0)
 
 
 def cases() -> Iterator[Case]:
@@ -61,15 +61,15 @@ def pads() -> Iterator[Case]:
     for dtype in DTYPES:
         x = tensor(*IMAGE, dtype=dtype, scale=0)
         yield pad(dtype, x, *everything, opsets=opsets() if dtype in ("float32", "int8") else (None,))
-        yield pad(f"{dtype} at the edges", x, (1, 0, 2, 0), (0, 3, 1, 2), NOTHING)
+        yield pad(f"{dtype} at the edges", x, (1, 0, 2, 0), (0, 3, 1, 2), ZEROS)
     for dtype in ("float32", "int8", "uint8"):
         x = tensor(*IMAGE, dtype=dtype)
-        yield pad(f"{dtype} image, height and width", x, (0, 1, 2, 0), (0, 2, 0, 0), NOTHING, place=BOTH[1])
+        yield pad(f"{dtype} image, height and width", x, (0, 1, 2, 0), (0, 2, 0, 0), ZEROS, place=BOTH[1])
         yield pad(f"{dtype} image, between pixels", x, (0, 1, -1, 0), (0, -2, 1, 0), (0, 2, 1, 0), place=BOTH[1])
-        yield pad(f"{dtype} image, cropped", x, (0, -1, -2, 0), (0, -2, 0, -1), NOTHING, place=BOTH[1])
+        yield pad(f"{dtype} image, cropped", x, (0, -1, -2, 0), (0, -2, 0, -1), ZEROS, place=BOTH[1])
     x = tensor(*IMAGE)
     for place in BOTH:
-        yield pad("nothing", x, NOTHING, NOTHING, NOTHING, place=place)
+        yield pad("no padding", x, ZEROS, ZEROS, ZEROS, place=place)
         yield pad("pad value known at runtime", x, *everything, value=tensor(name="value"), place=place)
     yield pad("pad value of rank 1", x, *everything, value=number(x, 17, 1))
     yield pad("cropped into the interior padding", tensor(5), (-2,), (-1,), (3,))

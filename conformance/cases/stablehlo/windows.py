@@ -66,14 +66,14 @@ class Window:
         ]
 
 
-EVERYTHING = Window((1, 3, 2, 2), (1, 2, 1, 2), (1, 1, 3, 2), (2, 1, 2, 3), ((0, 1), (2, -1), (-1, 1), (1, 2)))
-OVER_IMAGE = Window((1, 3, 2, 1), (1, 2, 1, 1), padding=((0, 0), (1, 1), (0, 1), (0, 0)))
+ALL_FEATURES = Window((1, 3, 2, 2), (1, 2, 1, 2), (1, 1, 3, 2), (2, 1, 2, 3), ((0, 1), (2, -1), (-1, 1), (1, 2)))
+IMAGE_WINDOW = Window((1, 3, 2, 1), (1, 2, 1, 1), padding=((0, 0), (1, 1), (0, 1), (0, 0)))
 
 
 def cases() -> Iterator[Case]:
     for what in ("ADD", "MUL", "MAXIMUM", "MINIMUM"):
         for dtype in NUMBERS:
-            yield window_case(f"{what} {dtype}", what, tensor(*IMAGE, dtype=dtype, scale=0), EVERYTHING)
+            yield window_case(f"{what} {dtype}", what, tensor(*IMAGE, dtype=dtype, scale=0), ALL_FEATURES)
             yield older(
                 f"{what} {dtype}",
                 what,
@@ -82,7 +82,7 @@ def cases() -> Iterator[Case]:
             )
     for what in ("ALL", "ANY", "MAXIMUM", "MINIMUM", "MUL"):
         for initial in (False, True):
-            yield window_case(f"{what} bool from {initial}", what, tensor(*IMAGE, dtype="bool"), EVERYTHING, initial)
+            yield window_case(f"{what} bool from {initial}", what, tensor(*IMAGE, dtype="bool"), ALL_FEATURES, initial)
             yield older(
                 f"{what} bool from {initial}", what, tensor(*IMAGE, dtype="bool"), Window((1, 3, 2, 1)), initial
             )
@@ -98,17 +98,19 @@ def cases() -> Iterator[Case]:
     beyond = np.where(random_array(*IMAGE, dtype="bool"), np.int64(2**32 - 65536), np.arange(210).reshape(IMAGE) - 100)
     for what in ("MAXIMUM", "MINIMUM"):
         x, given = tensor(*IMAGE, dtype="int64", scale=0), {"x0": beyond}
-        yield window_case(f"{what} int64 beyond 32 bits", what, x, EVERYTHING, 2**32 - 65536, given=given)
+        yield window_case(f"{what} int64 beyond 32 bits", what, x, ALL_FEATURES, 2**32 - 65536, given=given)
     for what, codes in REGIONS.items():
         for code in codes:
             x = tensor(*IMAGE, dtype="bool" if what in ("ALL", "ANY") else "float32")
-            yield window_case(f"region {code}", what, x, OVER_IMAGE, code=code)
+            yield window_case(f"region {code}", what, x, IMAGE_WINDOW, code=code)
     for what in ("ADD", "MAXIMUM"):
-        yield window_case(f"{what} image", what, tensor(*IMAGE), OVER_IMAGE, place=BOTH[1])
+        yield window_case(f"{what} image", what, tensor(*IMAGE), IMAGE_WINDOW, place=BOTH[1])
         yield older(f"{what} image", what, tensor(*IMAGE), Window((1, 3, 2, 1), (1, 2, 1, 1)), place=BOTH[1])
-    yield window_case("initial value known at runtime", "ADD", tensor(*IMAGE), EVERYTHING, tensor(name="initial"))
-    yield window_case("initial value of rank 1", "ADD", tensor(*IMAGE), EVERYTHING, constant(np.full(1, 3, np.float32)))
-    yield window_case("int8 with a scale", "ADD", tensor(*IMAGE, dtype="int8"), OVER_IMAGE)
+    yield window_case("initial value known at runtime", "ADD", tensor(*IMAGE), ALL_FEATURES, tensor(name="initial"))
+    yield window_case(
+        "initial value of rank 1", "ADD", tensor(*IMAGE), ALL_FEATURES, constant(np.full(1, 3, np.float32))
+    )
+    yield window_case("int8 with a scale", "ADD", tensor(*IMAGE, dtype="int8"), IMAGE_WINDOW)
     for dtype in ("float32", "int32", "int8"):
         for before, padding in ((True, (6, 0)), (False, (0, 6))):
             name = f"{dtype}, sums {'from the start' if before else 'from the end'}"
@@ -127,10 +129,12 @@ def cases() -> Iterator[Case]:
         "a window larger than the tensor", "ADD", tensor(2, 3), Window((1, 5)), refused="no elements", shape=(2, 0)
     )
     yield window_case(
-        "a sum of booleans", "ADD", tensor(*IMAGE, dtype="bool"), OVER_IMAGE, False, refused="sums booleans"
+        "a sum of booleans", "ADD", tensor(*IMAGE, dtype="bool"), IMAGE_WINDOW, False, refused="sums booleans"
     )
     yield window_case("a dynamic size", "ADD", tensor(None, 3), Window((1, 2)), refused="dynamic shape")
-    yield window_case("unsupported region", "ADD", tensor(*IMAGE), OVER_IMAGE, code="SUB", kernel_refuses="unsupported")
+    yield window_case(
+        "unsupported region", "ADD", tensor(*IMAGE), IMAGE_WINDOW, code="SUB", kernel_refuses="unsupported"
+    )
 
 
 def initial_value(x: Spec, initial: Any) -> Spec:

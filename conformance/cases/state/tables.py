@@ -31,7 +31,7 @@ def cases() -> Iterator[Case]:
         repeated = np.concatenate([keys, keys[:2]])
         draw = lookup_case(repeated, np.concatenate([values, values[2:4]]))
         yield net("HASHTABLE_IMPORT", f"{kind} keys, repeated", draw, **case)
-        yield net("HASHTABLE_IMPORT", f"{kind} keys, second initializer is ignored", twice(keys, values), **case)
+        yield net("HASHTABLE_IMPORT", f"{kind} keys, second initializer is ignored", import_twice(keys, values), **case)
         yield net("HASHTABLE_SIZE", f"{kind} keys", table_size(keys, values), dtype=kind)
         yield net(
             "HASHTABLE_SIZE",
@@ -39,7 +39,7 @@ def cases() -> Iterator[Case]:
             table_size(repeated, np.concatenate([values] * 2)[:7]),
             dtype=kind,
         )
-        yield net("HASHTABLE", f"{kind} keys, two tables", two(keys, values), **case)
+        yield net("HASHTABLE", f"{kind} keys, two tables", two_tables(keys, values), **case)
     case = {"dtype": "string", "given": {"wanted": lookup_keys(TEXTS)}}
     yield net("HASHTABLE_FIND", "empty table", lookup_case(TEXTS[:0], NUMBERS[:0]), **case)
     case_of_rows: dict[str, Any] = {"dtype": "string", "given": {"wanted": lookup_keys(TEXTS).reshape(-1)[:6]}}
@@ -122,7 +122,7 @@ def lookup_case(keys: Array, values: Array, once: bool = True, running: bool = F
     return draw
 
 
-def twice(keys: Array, values: Array) -> Callable[[Net], None]:
+def import_twice(keys: Array, values: Array) -> Callable[[Net], None]:
     def draw(model: Net) -> None:
         filled = table(model, keys, values)
         filled.values = values[::-1].copy()
@@ -132,7 +132,7 @@ def twice(keys: Array, values: Array) -> Callable[[Net], None]:
     return draw
 
 
-def two(keys: Array, values: Array) -> Callable[[Net], None]:
+def two_tables(keys: Array, values: Array) -> Callable[[Net], None]:
     def draw(model: Net) -> None:
         first, second = (
             table(model, keys, numbers, number=k) for k, numbers in ((3, values), (5, values[::-1].copy()))

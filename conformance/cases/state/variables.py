@@ -69,9 +69,9 @@ class VariableNet(Net):
 
 def with_variables(draw: Callable[[VariableNet], None]) -> Callable[[Net], None]:
     def inside(model: Net) -> None:
-        memory = VariableNet()
-        memory.model, memory.graph = model.model, model.graph
-        draw(memory)
+        inner_model = VariableNet()
+        inner_model.model, inner_model.graph = model.model, model.graph
+        draw(inner_model)
 
     return inside
 
@@ -119,7 +119,7 @@ def image_between(dtype: str) -> Callable[[Net], None]:
 
 @with_variables
 def image_maxima(model: VariableNet) -> None:
-    """Build a state that takes the layout of the convolution that writes it, though none reads it."""
+    """Build a state with the layout of the convolution that writes it, although no convolution reads it."""
     image = tensor(*IMAGE)
     x = model.input_through_conv(image)
     state = model.variable(image, random_array(*IMAGE, seed="initial"))

@@ -15,7 +15,7 @@ from onnx_tflite_plugin.source.model import Array
 
 DEPTH, SPACE = "DEPTH_TO_SPACE", "SPACE_TO_DEPTH"
 BATCH, FLAT = "SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND"
-NOWHERE = [[0, 0], [0, 0]]
+NO_PADDING = [[0, 0], [0, 0]]
 
 
 def cases() -> Iterator[Case]:
@@ -123,7 +123,7 @@ def to_batch_cases() -> Iterator[Case]:
             spare: dict[str, Any] = {"transposes": 3} if place is BOTH[1] else {}
             yield to_batch(f"{dtype} by 2x3", x, (2, 3), [[1, 2], [2, 0]], place, opsets=opsets(dtype), **only, **spare)
         yield to_batch(f"{dtype} of rank 3", x.with_shape(2, 5, 3), (3,), [[3, 1]], opsets=opsets(dtype), **only)
-        yield to_batch(f"{dtype} without padding", x.with_shape(2, 4, 6, 3), (2, 3), NOWHERE, **only)
+        yield to_batch(f"{dtype} without padding", x.with_shape(2, 4, 6, 3), (2, 3), NO_PADDING, **only)
     for dtype in ("int32", "int64", "bool"):
         yield to_batch(dtype, tensor(2, 5, 7, 3, dtype=dtype), (2, 3), [[1, 2], [2, 0]])
     bare = tensor(2, 5, 7, 3, dtype="int16", scale=0)
@@ -132,14 +132,14 @@ def to_batch_cases() -> Iterator[Case]:
     yield to_batch("by 1 with padding", tensor(2, 5, 7, 3), (1, 1), [[1, 0], [0, 2]], BOTH[1], transposes=3)
     yield to_batch("one batch", tensor(1, 4, 6, 3), (2, 2), [[0, 0], [2, 0]], BOTH[1], transposes=3)
     runs = [{"x0": random_array(n, 4, 6, 3)} for n in (1, 3)]
-    settings = [constant([2, 3]), constant(NOWHERE)]
+    settings = [constant([2, 3]), constant(NO_PADDING)]
     yield in_isolation(BATCH, "dynamic batch", [tensor(None, 4, 6, 3), *settings], tensor(None, 2, 2, 3), given=runs)
     tall = {"x0": random_array(2, 8, 6, 3)}
     yield in_isolation(
         BATCH, "dynamic height", [tensor(2, None, 6, 3), *settings], tensor(12, None, 2, 3), given=tall, sizes=(3, 9)
     )
     large = tensor(1, 32, 32, 16)
-    yield to_batch("many pixels, channels last for speed", large, (2, 2), NOWHERE, BOTH[1], transposes=5)
+    yield to_batch("many pixels, channels last for speed", large, (2, 2), NO_PADDING, BOTH[1], transposes=5)
 
 
 def to_image(
@@ -160,7 +160,7 @@ def to_space_cases() -> Iterator[Case]:
             spare: dict[str, Any] = {"transposes": 3} if place is BOTH[1] else {}
             yield to_image(f"{dtype} by 2x3", x, (2, 3), [[1, 3], [2, 0]], place, opsets=opsets(dtype), **spare)
         yield to_image(f"{dtype} of rank 3", x.with_shape(6, 5, 3), (3,), [[1, 4]], opsets=opsets(dtype))
-        yield to_image(f"{dtype} without crops", x, (2, 3), NOWHERE)
+        yield to_image(f"{dtype} without crops", x, (2, 3), NO_PADDING)
     for dtype in ("int32", "int64", "bool"):
         yield to_image(dtype, tensor(12, 5, 3, 7, dtype=dtype), (2, 3), [[1, 3], [2, 0]])
     yield to_image("columns only", tensor(6, 5, 3, 7), (1, 3), [[0, 0], [0, 4]], BOTH[1], transposes=3)
@@ -225,11 +225,11 @@ def dynamic_size_cases() -> Iterator[Case]:
 
 def refusal_cases() -> Iterator[Case]:
     """Yield models that a kernel rejects, and operands that are not constant."""
-    settings = [constant([2, 2]), constant(NOWHERE)]
+    settings = [constant([2, 2]), constant(NO_PADDING)]
     x = tensor(1, 4, 6, 3, dtype="int8")
     yield in_isolation(
         BATCH,
-        "int8 to another scale",
+        "int8 to a different scale",
         [x, *settings],
         x.rescale(2.0).with_shape(4, 2, 3, 3),
         kernel_refuses="params.scale",

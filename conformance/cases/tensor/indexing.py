@@ -161,7 +161,7 @@ def scalar_index_cases() -> Iterator[Case]:
 def corner_cases() -> Iterator[Case]:
     yield gather_case("one index of rank 1", tensor(5), (), 0)
     yield gather_case("rank 6", tensor(2, 3, 2, 2, 3, 2), (4,), 4)
-    yield gather_case("nothing", tensor(5, 3), (0,), 0)
+    yield gather_case("empty", tensor(5, 3), (0,), 0)
     runs = [{"x0": random_array(n, 5, 3)} for n in (1, 4)]
     unknown = tensor(None, 5, 3)
     yield in_isolation(

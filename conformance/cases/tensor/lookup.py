@@ -13,7 +13,7 @@ from conformance.models import Spec, constant, in_isolation, random_array, tenso
 
 LOOKUP, SPARSE = "HASHTABLE_LOOKUP", "EMBEDDING_LOOKUP_SPARSE"
 KEYS = np.array([-7, 2, 3, 11, 2000], np.int32)
-WANTED = np.array([3, 0, 2000, -7, 3, 12, 1], np.int32)
+LOOKUP_KEYS = np.array([3, 0, 2000, -7, 3, 12, 1], np.int32)
 
 
 def cases() -> Iterator[Case]:
@@ -26,13 +26,13 @@ def cases() -> Iterator[Case]:
 
 def hashtable_case(name: str, table: Spec, keys: Any = KEYS, fixed: bool = True, **case: Any) -> Case:
     operands = [
-        tensor(len(WANTED), dtype="int32", name="wanted"),
+        tensor(len(LOOKUP_KEYS), dtype="int32", name="wanted"),
         constant(keys) if fixed else tensor(len(keys), dtype="int32", name="keys"),
         table,
     ]
-    outputs = [replace(table, name="", value=None).with_shape(len(WANTED), *table.shape[1:])]
-    given = {"wanted": WANTED, **({} if fixed else {"keys": keys}), **case.pop("given", {})}
-    hits = tensor(len(WANTED), dtype="uint8", scale=0)
+    outputs = [replace(table, name="", value=None).with_shape(len(LOOKUP_KEYS), *table.shape[1:])]
+    given = {"wanted": LOOKUP_KEYS, **({} if fixed else {"keys": keys}), **case.pop("given", {})}
+    hits = tensor(len(LOOKUP_KEYS), dtype="uint8", scale=0)
     return in_isolation(LOOKUP, name, operands, *outputs, hits, **{"dtype": table.dtype, "given": given, **case})
 
 

@@ -203,7 +203,7 @@ def mirrors() -> Iterator[Case]:
             yield mirror_pad_case(f"{dtype} without scale", x, mode, ROWS)
         x = tensor(*IMAGE)
         yield mirror_pad_case("by one", x, mode, [[0, 0], [1, 0], [1, 1], [0, 1]], BOTH[1])
-        yield mirror_pad_case("nothing", x, mode, [[0, 0]] * 4, BOTH[1])
+        yield mirror_pad_case("no padding", x, mode, [[0, 0]] * 4, BOTH[1])
         short = MODES.index(mode) - 1
         yield mirror_pad_case("maximum padding", x, mode, [[n + short, n + short] for n in IMAGE])
         yield mirror_pad_case("height and width", x, mode, PLANE, BOTH[1])
@@ -219,7 +219,7 @@ def mirrors() -> Iterator[Case]:
         y, options, refuses = pad_shape(x, PLANE).rescale(2), {"mode": mode}, "params.scale"
         yield in_isolation(
             "MIRROR_PAD",
-            f"{mode} int8 to another scale",
+            f"{mode} int8 to a different scale",
             [x, constant(PLANE)],
             y,
             options=options,

@@ -239,12 +239,17 @@ def expand_dims_cases() -> Iterator[Case]:
     for axis in (*AXES, 4, -5):
         yield expand_dims_case(f"axis {axis}", tensor(*IMAGE), axis)
         yield net(
-            "EXPAND_DIMS", f"axis {axis} and back between convolutions", there_and_back(axis, "float32"), transposes=2
+            "EXPAND_DIMS",
+            f"axis {axis} and back between convolutions",
+            expand_and_squeeze(axis, "float32"),
+            transposes=2,
         )
     for dtype in REAL:
         x = tensor(*IMAGE, dtype=dtype)
         yield expand_dims_case(dtype, x, -2, opsets=opsets(dtype))
-        yield net("EXPAND_DIMS", f"{dtype} between convolutions", there_and_back(1, dtype), dtype=dtype, transposes=2)
+        yield net(
+            "EXPAND_DIMS", f"{dtype} between convolutions", expand_and_squeeze(1, dtype), dtype=dtype, transposes=2
+        )
     for dtype in ("int32", "int64", "bool"):
         yield expand_dims_case(dtype, tensor(5, 3, dtype=dtype), 1)
     yield expand_dims_case("text", tensor(2, 3, dtype="string"), 1, given=TEXT)
@@ -262,14 +267,14 @@ def expand_dims_cases() -> Iterator[Case]:
     x = tensor(5, 3, dtype="int8")
     yield in_isolation(
         "EXPAND_DIMS",
-        "int8 to another scale",
+        "int8 to a different scale",
         [x, constant(0)],
         x.rescale(2.0).with_shape(1, 5, 3),
         kernel_refuses="params.scale",
     )
 
 
-def there_and_back(axis: int, dtype: str) -> Callable[[Net], None]:
+def expand_and_squeeze(axis: int, dtype: str) -> Callable[[Net], None]:
     def draw(model: Net) -> None:
         x = tensor(*IMAGE, dtype=dtype)
         at = axis % 5

@@ -75,7 +75,7 @@ def slice_cases() -> Iterator[Case]:
     yield slice_case("int64 operands", tensor(*IMAGE), (1, 0, 2, 1), (1, 4, -1, 2), BOTH[1], kind="int64")
     yield slice_case("equal dimensions", tensor(4, 4, 4, 4), (0, 1, 2, 0), (2, 2, 2, 2), BOTH[1])
     yield slice_case("everything", tensor(*IMAGE), (0, 0, 0, 0), (2, -1, 7, -1), BOTH[1])
-    yield slice_case("nothing", tensor(5, 3), (2, 0), (0, -1))
+    yield slice_case("empty", tensor(5, 3), (2, 0), (0, -1))
     for shape in ((5,), (3, 5, 2), (2, 3, 2, 5, 2), (2, 3, 2, 3, 2, 3)):
         yield slice_case(
             f"rank {len(shape)}", tensor(*shape), [1] * len(shape), [-1 if k % 2 else 1 for k in range(len(shape))]
@@ -335,7 +335,7 @@ def runtime_strided_cases() -> Iterator[Case]:
     yield runtime("ellipsis", [s[..., 1:3], s[..., 0:2]], image, (2, 5, 7, 2), BOTH[1])
     # LiteRT's Python interface cannot return a result that is empty at runtime.
     nothing: dict[str, Any] = {"reference": lambda arrays: [np.zeros(0, np.float32)]}
-    yield runtime("nothing", [s[3:2], s[9:12], s[-1:1]], tensor(5), (None,), **nothing)
+    yield runtime("empty", [s[3:2], s[9:12], s[-1:1]], tensor(5), (None,), **nothing)
     yield runtime("backwards from before the start", [s[-99:-100:-1]], tensor(5), (None,), **nothing)
     dynamic = [{"x0": random_array(n, 7)} for n in (3, 5)]
     options = {"begin_mask": 1, "end_mask": 1}

@@ -1,4 +1,4 @@
-"""DYNAMIC_UPDATE_SLICE: replaces a slice; a start beyond the bounds is moved inside."""
+"""DYNAMIC_UPDATE_SLICE: replaces a slice; a start out of bounds is clamped."""
 
 from __future__ import annotations
 

@@ -89,10 +89,10 @@ def weights() -> Iterator[Case]:
                 opsets=opsets,
                 transposes=1,
             )
-    yield net(OP, "float32 with int8 weights, quantized as it runs", sparse_conv("float32", True, "int8"), transposes=2)
+    yield net(OP, "float32 with int8 weights, dynamic range", sparse_conv("float32", True, "int8"), transposes=2)
     yield net(
         OP,
-        "float32 with int8 weights of a dense layer, quantized as it runs",
+        "float32 with int8 weights of a dense layer, dynamic range",
         sparse_dense_layer("float32", True, "int8"),
         transposes=1,
     )
@@ -170,7 +170,7 @@ def other_consumer_cases() -> Iterator[Case]:
     refused = {"refused": "operand 0 ('x0') must be a constant"}
     yield net(
         OP,
-        "an operand that is no constant",
+        "runtime operand",
         lambda model: model.output(model.call(OP, [tensor(5, 3)], tensor(5, 3))),
         **refused,
     )

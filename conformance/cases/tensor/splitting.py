@@ -185,14 +185,16 @@ def unpack_cases() -> Iterator[Case]:
     for dtype in ("int32", "bool", "float16"):
         yield unpack_case(dtype, tensor(5, 3, dtype=dtype), 1)
     yield in_bfloat16("UNPACK", [tensor(5, 3)], *[tensor(5)] * 3, options={"axis": 1, "num": 3})
-    yield net("UNPACK", "rows that become columns between convolutions", reverse_slices(1, 2, "float32"))
+    yield net("UNPACK", "swapped rows and columns between convolutions", reverse_slices(1, 2, "float32"))
     for axis in (1, 3):
         yield net("UNPACK", f"equal dimensions, along axis {axis}", first_slice(axis))
     yield unpack_case("one result", tensor(5, 1, 3), 1)
     yield unpack_case("scalars", tensor(4), 0)
     x = tensor(*IMAGE, dtype="int8")
     outputs, options = [x.rescale(2).with_shape(2, 5, 7)] * 3, {"axis": 3, "num": 3}
-    yield in_isolation("UNPACK", "int8 to another scale", [x], *outputs, options=options, kernel_refuses="params.scale")
+    yield in_isolation(
+        "UNPACK", "int8 to a different scale", [x], *outputs, options=options, kernel_refuses="params.scale"
+    )
 
     def unused(model: Net) -> None:
         x = model.input_through_conv(tensor(*IMAGE))

@@ -12,7 +12,7 @@ from onnx_tflite_plugin.report import Report
 
 ONE = [("MUL", ("C",))]
 NODES = {"CONV_2D": "Conv", "DEPTHWISE_CONV_2D": "Conv", "TRANSPOSE_CONV": "ConvTranspose", "FULLY_CONNECTED": "Gemm"}
-SHOULD = [(op, name) for op in NODES for name in spelling.ABSORBED if op != "FULLY_CONNECTED" or "rank 4" not in name]
+SHOULD = [(op, name) for op in NODES for name in spelling.FOLDED if op != "FULLY_CONNECTED" or "rank 4" not in name]
 
 
 def report(draw: spelling.Draw) -> Report:
@@ -23,16 +23,16 @@ def report(draw: spelling.Draw) -> Report:
 
 @pytest.mark.parametrize(("op", "name"), SHOULD, ids=[f"{op}-{name}" for op, name in SHOULD])
 def test_arithmetic_is_folded_into_weights(op: str, name: str) -> None:
-    outcome = report(spelling.layer_then_steps(op, spelling.ABSORBED[name]))
+    outcome = report(spelling.layer_then_steps(op, spelling.FOLDED[name]))
     assert outcome.fused == {f"{op}_ARITHMETIC": 1}
     assert not {"Mul", "Add", "Sub"} & outcome.nodes.keys()
     assert outcome.nodes[NODES[op]] == 1
 
 
-@pytest.mark.parametrize("name", spelling.LEFT)
+@pytest.mark.parametrize("name", spelling.NOT_FOLDED)
 def test_arithmetic_that_weights_cannot_express_stays(name: str) -> None:
-    last = spelling.LEFT[name][-1]
-    outcome = report(spelling.layer_then_steps("CONV_2D", spelling.LEFT[name]))
+    last = spelling.NOT_FOLDED[name][-1]
+    outcome = report(spelling.layer_then_steps("CONV_2D", spelling.NOT_FOLDED[name]))
     assert {"MUL": "Mul", "ADD": "Add", "SUB": "Sub"}[last[1] if last[0] == "C" else last[0]] in outcome.nodes
 
 

@@ -52,7 +52,7 @@ def test_shared_padding_is_fused_into_each_convolution(setting: Conv) -> None:
     assert bool(AROUND & nodes.keys()) == (not twice)
 
 
-@pytest.mark.parametrize("setting", spelling.ALONE.values(), ids=spelling.ALONE)
+@pytest.mark.parametrize("setting", spelling.NOT_FUSED.values(), ids=spelling.NOT_FUSED)
 def test_similar_pattern_is_not_fused(setting: Conv) -> None:
     fused, nodes = convert_model(setting)
     assert fused == {}

@@ -26,7 +26,7 @@ def test_repeated_rows_and_columns_become_one_resize(dtype: str, times: tuple[in
     assert not {"Tile", "Reshape"} & report.nodes.keys()
 
 
-@pytest.mark.parametrize("draw", spelling.ALIKE.values(), ids=spelling.ALIKE)
+@pytest.mark.parametrize("draw", spelling.SIMILAR.values(), ids=spelling.SIMILAR)
 def test_similar_pattern_is_not_fused(draw: spelling.Draw) -> None:
     report = convert_model(draw)
     assert report.fused == {}

@@ -75,11 +75,14 @@ MUTATIONS = (
     Mutation(
         "another output scale does not rescale",
         "RELU",
-        ("RELU-uint8_to_another_scale",),
+        ("RELU-uint8_to_a_different_scale",),
         fields={"quantization": Raw()},
     ),
     Mutation(
-        "another output scale does not rescale", "ABS", ("ABS-int8_to_another_scale",), fields={"quantization": Raw()}
+        "another output scale does not rescale",
+        "ABS",
+        ("ABS-int8_to_a_different_scale",),
+        fields={"quantization": Raw()},
     ),
     Mutation("the larger of x and alpha x", "LEAKY_RELU", ("LEAKY_RELU-int16,_alpha_1.7",), fields={"lower": _larger}),
     Mutation(
@@ -91,7 +94,7 @@ MUTATIONS = (
     Mutation(
         "approximate is ignored",
         "GELU",
-        ("GELU-float32,_approximate,_another_scale",),
+        ("GELU-float32,_approximate,_different_scale",),
         options={"approximate": False},
     ),
     Mutation(

@@ -19,7 +19,7 @@ MUTATIONS = (
     Mutation(
         "another output scale rescales",
         "RESIZE_NEAREST_NEIGHBOR",
-        ("RESIZE_NEAREST_NEIGHBOR-int8_copied_to_other_parameters,_which_the_kernel_ignores",),
+        ("RESIZE_NEAREST_NEIGHBOR-int8_copied_to_different_quantization_parameters,_which_the_kernel_ignores",),
         fields={"quantization": Dequantized()},
     ),
     Mutation(

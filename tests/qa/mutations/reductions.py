@@ -29,7 +29,7 @@ MUTATIONS = (
     Mutation(
         "another output scale rescales",
         "REDUCE_MIN",
-        ("REDUCE_MIN-uint8_to_another_scale,_which_XNNPACK_ignores_kept",),
+        ("REDUCE_MIN-uint8_to_a_different_scale,_which_XNNPACK_ignores_kept",),
         fields={"quantization": Dequantized()},
     ),
     Mutation("the axis is the file's", "ARG_MAX", ("ARG_MAX-axis_of_rank_1",), fields={"holds_axes": ()}),
@@ -44,14 +44,14 @@ MUTATIONS = (
     Mutation(
         "another output scale rescales",
         "REDUCE_MAX",
-        ("REDUCE_MAX-uint8_to_another_scale,_which_XNNPACK_ignores_kept",),
+        ("REDUCE_MAX-uint8_to_a_different_scale,_which_XNNPACK_ignores_kept",),
         fields={"quantization": Dequantized()},
     ),
     *(
         Mutation(
             "parameters that differ rescale",
             code,
-            (f"{code}-int8_to_another_scale,_which_XNNPACK_ignores_kept",),
+            (f"{code}-int8_to_a_different_scale,_which_XNNPACK_ignores_kept",),
             fields={"quantization": SameScale()},
         )
         for code in ("REDUCE_MAX", "REDUCE_MIN")

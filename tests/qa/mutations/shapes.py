@@ -65,7 +65,7 @@ MUTATIONS = (
         Mutation(
             "another output scale rescales",
             code,
-            (f"{code}-int8_copied_to_other_parameters,_which_the_kernel_ignores",),
+            (f"{code}-int8_copied_to_different_quantization_parameters,_which_the_kernel_ignores",),
             fields={"quantization": Dequantized()},
         )
         for code in ("RESHAPE", "SQUEEZE", "TRANSPOSE")

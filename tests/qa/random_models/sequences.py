@@ -27,7 +27,7 @@ PARTS: tuple[dict[str, Any], ...] = ({}, {"peephole": True}, {"outputs": 13}, {"
 def lstm(draw: Draw, op: str) -> Case:
     if op == "LSTM" and draw.chance(0.2):
         dtype = draw.pick("float32", "uint8")
-        return net(op, "drawn", five(dtype, draw.chance(0.6)), dtype=dtype, given=[{} for _ in range(3)])
+        return net(op, "random", five(dtype, draw.chance(0.6)), dtype=dtype, given=[{} for _ in range(3)])
     dtype, stored = draw.pick(("float32", "float32"), ("float32", "int8"), ("int8", "int8"), ("int8", "int8"))
     options = [(name, float(draw.random.uniform(0.2, 2))) for name in ("cell_clip", "proj_clip") if draw.chance(0.4)]
     of = Lstm(
@@ -48,11 +48,11 @@ def lstm(draw: Draw, op: str) -> Case:
         options=tuple(options),
         **draw.pick(*PARTS),
     )
-    return of.case("drawn", given=[{"x0": draw.numbers(of.x)} for _ in range(3)])
+    return of.case("random", given=[{"x0": draw.numbers(of.x)} for _ in range(3)])
 
 
 @draws("BIDIRECTIONAL_SEQUENCE_LSTM")
-def of_both_directions(draw: Draw, op: str) -> Case:
+def bidirectional(draw: Draw, op: str) -> Case:
     each: dict[str, Any] = dict(draw.pick({}, {"coupled": True}, {"peephole": True}, {"outputs": 13}, {"flat": True}))
     if draw.chance(0.3):
         each["weights"] = "int8"
@@ -62,7 +62,7 @@ def of_both_directions(draw: Draw, op: str) -> Case:
     fields |= {"batch": draw.pick(1, 3), "time": draw.pick(1, 5)}
     # On int8 what is not bounded carries the rounding on from step to step.
     fields["fused_activation_function"] = "TANH" if "weights" in each else draw.pick("TANH", "RELU", "RELU6")
-    return both("drawn", **fields)
+    return both("random", **fields)
 
 
 @draws("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN")
@@ -76,9 +76,9 @@ def plain(draw: Draw, op: str) -> Case:
         "time": draw.pick(1, 5),
         "asymmetric": draw.chance(0.3),
         "merged": draw.chance(0.5),
-        "begun": draw.pick("", "", "float16"),
+        "initial_dtype": draw.pick("", "", "float16"),
     }
-    return rnn("drawn", op=op, **fields)
+    return rnn("random", op=op, **fields)
 
 
 @draws("SVDF")
@@ -95,8 +95,8 @@ def filter_sequence(draw: Draw, op: str) -> Case:
     }
     if dtype == "int8" and draw.chance(0.5):
         kept = (float(draw.random.uniform(0.002, 0.1)), draw.between(-128, 127))
-        return svdf("drawn", {"kernel": run_micro}, dtype=dtype, weights=stored, bytes=True, kept=kept, **fields)
-    return svdf("drawn", dtype=dtype, weights=stored, **fields)
+        return svdf("random", {"kernel": run_micro}, dtype=dtype, weights=stored, bytes=True, kept=kept, **fields)
+    return svdf("random", dtype=dtype, weights=stored, **fields)
 
 
 @draws("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5")
@@ -109,7 +109,7 @@ def suppress(draw: Draw, op: str) -> Case:
     running = tuple(name for name in names if draw.chance(0.3))
     sigma = float(draw.random.uniform(0.1, 1)) if op.endswith("5") and draw.chance(0.6) else 0.0
     iou, least = (float(np.float32(draw.random.uniform(0, 1))) for _ in range(2))
-    return selection_case(op, "drawn", boxes, scores, draw.between(1, 50), iou, least, sigma, running)
+    return selection_case(op, "random", boxes, scores, draw.between(1, 50), iou, least, sigma, running)
 
 
 @draws("CUSTOM.TFLite_Detection_PostProcess")
@@ -124,4 +124,4 @@ def detection(draw: Draw, op: str) -> Case:
         "nms_iou_threshold": float(draw.random.uniform(0.9, 1)),
         "num_classes": draw.between(3, 7),
     }
-    return detection_case("drawn", options, background=draw.between(0, 1), quantized=draw.chance(0.4), runs=1)
+    return detection_case("random", options, background=draw.between(0, 1), quantized=draw.chance(0.4), runs=1)

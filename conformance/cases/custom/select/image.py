@@ -70,7 +70,7 @@ def first(array: Array) -> Array:
 def refusals() -> Iterator[Case]:
     x, w = tensor(1, 5, 7, 3), constant(np.ones((1, 1, 3, 2)), "float32")
     for name, attributes, why in (
-        ("another data format", {"data_format": "NCHW_VECT_C"}, "data_format is NCHW_VECT_C"),
+        ("unsupported data format", {"data_format": "NCHW_VECT_C"}, "data_format is NCHW_VECT_C"),
         ("strides along channels", {"strides": (1, 1, 1, 2)}, "batch and channels require 1"),
         ("no padding", {"padding": ""}, "padding is missing"),
         ("a list as a text", {"padding": (1, 2)}, "attribute 'padding' of the NodeDef is tuple, expected bytes"),

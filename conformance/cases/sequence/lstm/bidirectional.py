@@ -117,7 +117,7 @@ def cases() -> Iterator[Case]:
     yield both("float32 clipped, batch first", merged=False, major=False, cell_clip=0.31)
     yield both("float32, batch size 1, batch first", batch=1, major=False)
     yield both("float32, one time step", time=1)
-    yield both("float32 with float16 initial states", each={"begun": "float16"})
+    yield both("float32 with float16 initial states", each={"initial_dtype": "float16"})
     for name in ("plain", "with cells clipped at 10", "with a projection"):
         yield both(f"float32 {name}, reset in every run", {"options": {"state": "reset"}}, **PARTS[name])
     for weights in ("int8", "uint8"):

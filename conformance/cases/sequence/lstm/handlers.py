@@ -66,7 +66,7 @@ def floats(op: str) -> Iterator[Case]:
     yield lstm("float32 with states of rank 1", op=op, flat=True, cell_clip=1.1)
     for activation in ("RELU", "RELU_N1_TO_1", "RELU6", "SIGN_BIT"):
         yield lstm(f"float32 with {activation}", op=op, fused_activation_function=activation)
-    yield lstm("float32 with float16 initial states", op=op, begun="float16")
+    yield lstm("float32 with float16 initial states", op=op, initial_dtype="float16")
     for name in ("plain", "without an input gate", "with a projection"):
         yield lstm(f"float32 with float16 constants {name}", op=op, halved=True, **PARTS[name])
     yield lstm("float32 normalizing values near 0", {"span": (-1e-4, 1e-4)}, op=op, norm=True)
@@ -183,7 +183,7 @@ def clip_case(clip: float, weights: str = "float32", shuts: float = 0.0, time: i
 
 
 def two_layers(dtype: str, clip: float) -> Callable[[Net], None]:
-    """Return two consecutive layers, between which nothing must be transposed."""
+    """Return two consecutive layers without a Transpose between them."""
     weights = "int8" if dtype == "int8" else "float32"
 
     def draw(model: Net) -> None:
