@@ -24,7 +24,7 @@ def test_help_imports_no_heavy_package() -> None:
     assert done.returncode == 0, done.stderr
 
     def seconds() -> float:
-        """Return processor seconds, whatever else the machine is doing."""
+        """Return processor seconds, which do not depend on other processes."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([sys.executable, "-m", "onnx_tflite_plugin", "--help"], check=True, capture_output=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)

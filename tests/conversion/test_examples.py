@@ -25,7 +25,7 @@ each_digits_model = pytest.mark.parametrize("path", [FLOAT, INT8], ids=lambda pa
 
 @pytest.fixture(autouse=True)
 def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scripts import each other as they do when one of them is run."""
+    """Let the scripts import each other, as when one of them is run."""
     monkeypatch.syspath_prepend(EXAMPLES)
 
 

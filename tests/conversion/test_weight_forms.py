@@ -61,7 +61,7 @@ def test_all_weights_dtypes_load_with_x64quantprecision(part: int, thorough: boo
 
 
 def loads(proto: onnx.ModelProto) -> bool:
-    """Open a session with ``session.x64quantprecision=1``. Raises what ONNX Runtime raises."""
+    """Open a session with ``session.x64quantprecision=1``. Raises any ONNX Runtime exception."""
     settings = onnxruntime.SessionOptions()
     settings.add_session_config_entry("session.x64quantprecision", "1")
     settings.log_severity_level = 4

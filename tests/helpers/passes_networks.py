@@ -50,7 +50,7 @@ class Network(Net):
     ) -> TensorRef:
         """Add CONV_2D, or DEPTHWISE_CONV_2D.
 
-        ``outside``: where weights of uint8 are further from their zero point than int8 holds. ``change``: of what was drawn.
+        ``outside``: positions of uint8 weights whose distance from the zero point exceeds int8. ``change``: applied to the weights.
         """
         given = self.spec(x)
         batch, *size, channels = given.shape

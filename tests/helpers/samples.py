@@ -1,7 +1,7 @@
-"""The samples of a page, run in page order in a folder that holds ``examples/`` and nothing else.
+"""The samples of a page, run in page order in a folder that contains only ``examples/``.
 
 ```` ```sh ```` is run line by line, ```` ```python ```` is executed, and a block with ``title="PATH"`` is written to that file.
-A line of ``sh`` that ends in ``# exits with N`` must do that. ``text`` is output and ``shell`` is a command for another machine;
+A line of ``sh`` that ends in ``# exits with N`` must exit with N. ``text`` is output and ``shell`` is a command for another machine;
 neither is run.
 """
 
@@ -115,7 +115,7 @@ class Samples:
         return [word for group in found for word in group]
 
     def _install(self, requirement: str) -> None:
-        """Install a pack that the page made. Anything else is there already."""
+        """Install a pack that the page created; other packages are installed already."""
         folder = self.folder / requirement
         if (folder / "setup.cfg").exists():
             shutil.rmtree(self.site, ignore_errors=True)

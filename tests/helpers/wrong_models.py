@@ -43,7 +43,7 @@ class Wrong:
         return data, before, after
 
 
-def of_size(size: int, change: Callable[[Array], Array]) -> Spoil:
+def change_constants(size: int, change: Callable[[Array], Array]) -> Spoil:
     """Change the constants with this number of elements."""
 
     def spoil(proto: onnx.ModelProto) -> None:

@@ -1,6 +1,6 @@
-"""Measure again what ``verify/criteria.py`` allows: the largest error of right submodels, by criterion.
+"""Measure the largest error of correct submodels for each criterion of ``verify/criteria.py``.
 
-``python -m tests.qa.criteria FILES``: TFLite files whose conversions are right. Errors are those of the best match in LiteRT.
+``python -m tests.qa.criteria FILES``: TFLite files with correct conversions. Errors are those of the best match in LiteRT.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def recording(survey: Survey) -> Iterator[None]:
 
 
 def measure(files: Sequence[Path]) -> dict[str, Measured]:
-    """Return the largest error by criterion. Files that cannot be converted, or that LiteRT does not run, are left out."""
+    """Return the largest error by criterion. Skips files that cannot be converted or that LiteRT does not run."""
     survey = Survey()
     with recording(survey):
         for survey.file, path in ((path.name, path) for path in files):
@@ -101,7 +101,7 @@ def measure(files: Sequence[Path]) -> dict[str, Measured]:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def main(files: Sequence[Path]) -> None:
-    """Print the largest error of right submodels beside each criterion."""
+    """Print the largest error of correct submodels next to each criterion."""
     click.echo(f"{'criterion':12} {'allowed':>9} {'largest':>9} {'submodels':>9} {'by floor':>9}  where")
     for name, row in measure(files).items():
         click.echo(f"{name:12} {row.allowed:9.2g} {row.error:9.2g} {row.submodels:9} {row.by_floor:9}  {row.where}")

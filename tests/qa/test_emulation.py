@@ -1,4 +1,4 @@
-"""Tests of emulated trials: they fail if results differ, and if they would prove nothing."""
+"""Test emulated trials: they fail if results differ or if no overflow is seen."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.qa.emulation.machines import CORTEX_A72, CORTEX_A76, EMULATED, HASWEL
 from tests.qa.emulation.native import MASKS, Unsupported, mask_processor
 from tests.qa.emulation.trials import Models, Outcome, Report, convert_entries, try_on
 
-GOOD = Outcome("a", planted=False, within=True, text="equal")
+EXACT = Outcome("a", planted=False, within=True, text="equal")
 BAD = Outcome("b", planted=False, within=False, text="max 15 steps")
 SEEN = Outcome("c (int8)", planted=True, within=False, text="max 123 steps")
 UNSEEN = Outcome("d (int8)", planted=True, within=True, text="equal")
@@ -35,22 +35,22 @@ UNSEEN = Outcome("d (int8)", planted=True, within=True, text="equal")
 
 class TestReport:
     def test_results_within_tolerance_and_seen_overflows_pass(self) -> None:
-        assert Report(HASWELL, (GOOD, SEEN)).problems == []
+        assert Report(HASWELL, (EXACT, SEEN)).problems == []
 
     def test_model_beyond_tolerance_is_reported_with_its_error(self) -> None:
-        assert Report(HASWELL, (GOOD, BAD, SEEN)).problems == ["b: max 15 steps"]
+        assert Report(HASWELL, (EXACT, BAD, SEEN)).problems == ["b: max 15 steps"]
 
     def test_planted_overflow_that_is_not_seen_fails(self) -> None:
-        (problem,) = Report(HASWELL, (GOOD, SEEN, UNSEEN)).problems
+        (problem,) = Report(HASWELL, (EXACT, SEEN, UNSEEN)).problems
         assert problem.startswith("d (int8)")
         assert "proves nothing" in problem
 
     def test_processors_that_overflow_need_planted_overflows(self) -> None:
         for processor in EMULATED:
-            assert bool(Report(processor, (GOOD,)).problems) == (processor is not NEHALEM)
+            assert bool(Report(processor, (EXACT,)).problems) == (processor is not NEHALEM)
 
     def test_mistaken_processor_fails_the_trial(self) -> None:
-        assert Report(NEHALEM, (GOOD,), mistaken="emulated as a processor with AVX").problems
+        assert Report(NEHALEM, (EXACT,), mistaken="emulated as a processor with AVX").problems
 
 
 class TestProcessor:

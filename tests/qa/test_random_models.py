@@ -21,7 +21,7 @@ from tests.qa.random_models.networks import STEPS, build_model
 from tests.qa.random_models.trial import Model, NetworkModel, Outcome, Tally, operators, outcomes
 
 ROOT = Path(__file__).parents[2]
-ANOTHER_SEQUENCE = {
+CHANGED_SEQUENCE = {
     "MULTINOMIAL",
     "RANDOM_STANDARD_NORMAL",
     "RANDOM_UNIFORM",
@@ -33,7 +33,7 @@ def test_random_models_cover_the_support_table() -> None:
     table = (ROOT / "docs/reference/operators.md").read_text()
     supported = set(re.findall(r"^\| ([A-Z][\w.]+) \|", table, re.MULTILINE))
     unknown_to_litert = {code for code in supported if OF_TENSORFLOW.fullmatch(code)}
-    assert supported - set(operators()) - unknown_to_litert == ANOTHER_SEQUENCE
+    assert supported - set(operators()) - unknown_to_litert == CHANGED_SEQUENCE
     assert set(operators()) <= supported
 
 
@@ -41,7 +41,7 @@ def test_random_models_cover_the_support_table() -> None:
     ("options", "count", "most"), [([], 100, 4 / 5), (["--networks"], 30, 5 / 6)], ids=["operators", "networks"]
 )
 def test_random_models_agree_with_litert(options: list[str], count: int, most: float, thorough: bool) -> None:
-    """``--thorough`` draws five times as many."""
+    """``--thorough`` tests five times as many."""
     count *= 5 if thorough else 1
     command = [sys.executable, "-m", "tests.qa.random_models", *options, "--seed", "101", "--count", str(count)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
@@ -72,11 +72,11 @@ def test_random_model_depends_only_on_its_number() -> None:
 
 
 def test_crash_is_reported_and_the_next_model_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    def deadly(draw: Draw, op: str) -> Case:
+    def crashing(draw: Draw, op: str) -> Case:
         case = DRAWERS["ABS"](draw, "ABS")
         return replace(case, build=lambda: os.kill(os.getpid(), signal.SIGKILL) or b"") if op == "KILLED" else case
 
-    monkeypatch.setitem(DRAWERS, "KILLED", deadly)
+    monkeypatch.setitem(DRAWERS, "KILLED", crashing)
     models = [Model(1, 0, ("ABS",)), Model(1, 0, ("KILLED",)), Model(1, 0, ("ABS",))]
     reported = list(outcomes(models))
     assert [outcome.kind for outcome in reported] == ["equal", "not run", "equal"]

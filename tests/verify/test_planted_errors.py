@@ -20,7 +20,7 @@ from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.verify import verify
 from tests.helpers.passes_networks import Network, image
-from tests.helpers.wrong_models import Wrong, change_nodes, forget_state, integers, of_size
+from tests.helpers.wrong_models import Wrong, change_constants, change_nodes, forget_state, integers
 
 # --- networks ---------------------------------------------------------------------------------
 
@@ -125,12 +125,12 @@ def reverse_every_other_row(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]
 WRONG: dict[str, Wrong] = {
     "branch not taken": Wrong(branches("IF", 2), double_other_branch, Net),
     "zero point off by one": Wrong(integers, shift_zero_point),
-    "threshold off by one": Wrong(thresholds, of_size(1, increment_threshold)),
+    "threshold off by one": Wrong(thresholds, change_constants(1, increment_threshold)),
     "epsilon 1000 times larger": Wrong(normalize, change_nodes("LayerNormalization", set_attribute("epsilon", 1.0))),
-    "slopes of other channels": Wrong(slopes, of_size(4, lambda a: a[..., ::-1] if a.min() >= 0.2 else a)),
+    "slopes of other channels": Wrong(slopes, change_constants(4, lambda a: a[..., ::-1] if a.min() >= 0.2 else a)),
     "remainder with the sign of the dividend": Wrong(remainders, change_nodes("Mod", set_attribute("fmod", 1))),
     "last index of equal maxima": Wrong(first_of_equals, change_nodes("ArgMax", set_attribute("select_last_index", 1))),
-    "every other row of a table": Wrong(table_rows, of_size(307 * 7, reverse_every_other_row)),
+    "every other row of a table": Wrong(table_rows, change_constants(307 * 7, reverse_every_other_row)),
     "half-pixel offset": Wrong(
         resize, change_nodes("Resize", set_attribute("coordinate_transformation_mode", "asymmetric"))
     ),
@@ -173,5 +173,5 @@ def test_float_conversion_is_within_rounding_of_quantized_kernels(steps: int, fa
     data = net.build()
     (scale,) = read(data).main.outputs[0].quantization.scale  # type: ignore[union-attr]
     proto = otp.convert(data, quantization="float").proto
-    of_size(8, lambda bias: bias + np.float32(steps * scale))(proto)
+    change_constants(8, lambda bias: bias + np.float32(steps * scale))(proto)
     assert verify(data, proto).ok != fails

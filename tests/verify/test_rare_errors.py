@@ -17,7 +17,7 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
 from onnx_tflite_plugin.verify.runtimes import structure
 from tests.helpers.passes_networks import Network, image
-from tests.helpers.wrong_models import Draw, Spoil, Wrong, change_nodes, integers, of_size
+from tests.helpers.wrong_models import Draw, Spoil, Wrong, change_constants, change_nodes, integers
 
 SHAPE = (5, 7)
 
@@ -205,7 +205,7 @@ def remove_metadata(proto: onnx.ModelProto) -> None:
     """Change the last bias, and remove the metadata of all values except inputs."""
     for info in (*proto.graph.value_info, *proto.graph.output):
         del info.metadata_props[:]
-    of_size(8, lambda bias: bias + 100)(proto)
+    change_constants(8, lambda bias: bias + 100)(proto)
 
 
 WRONG: dict[str, Wrong] = {
@@ -238,14 +238,14 @@ WRONG: dict[str, Wrong] = {
     "dequantized inputs off by one step": Wrong(dequantize_input, shift_zero_point),
     "ignored mask": Wrong(unreachable_mask, change_nodes("Where", unmask), Net),
     "swapped dynamic dimensions": Wrong(dynamic_shape, reverse_output, Net),
-    "negated small columns": Wrong(small_columns, of_size(80, negate_small), Net),
+    "negated small columns": Wrong(small_columns, change_constants(80, negate_small), Net),
     "reversed scores": Wrong(boxes, reverse_scores, Net),
     "values without metadata": Wrong(integers, remove_metadata, options=(("quantization", "float"),)),
     "hidden dequantized inputs off by one step": Wrong(
         constant_sigmoid, shift_zero_point, options=(("optimize", "none"),)
     ),
     "values downstream of an unknown rank": Wrong(
-        unknown_rank, of_size(8, lambda bias: bias + 100), options=(("quantization", "float"),)
+        unknown_rank, change_constants(8, lambda bias: bias + 100), options=(("quantization", "float"),)
     ),
 }  # fmt: skip
 

@@ -19,7 +19,7 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
 from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
 from tests.helpers.passes_networks import Network, image
-from tests.helpers.wrong_models import Wrong, change_nodes, forget_state, integers, of_size
+from tests.helpers.wrong_models import Wrong, change_constants, change_nodes, forget_state, integers
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 
@@ -142,18 +142,18 @@ def increase_bias(array: Array) -> Array:
 
 WRONG: dict[str, Wrong] = {
     "reversed classes before softmax": Wrong(
-        classes, of_size(16000, lambda w: w[::-1]), options=(("weights_dtype", "uint8"),)
+        classes, change_constants(16000, lambda w: w[::-1]), options=(("weights_dtype", "uint8"),)
     ),
     "reversed classes after softmax": Wrong(classes, reverse_classes),
     "missing state": Wrong(running_sum("float32"), forget_state, VariableNet, (("state", "reset"),)),
-    "table with only ten rows": Wrong(table, of_size(3001 * 7, zero_rows)),
+    "table with only ten rows": Wrong(table, change_constants(3001 * 7, zero_rows)),
     "RELU6 without its upper bound": Wrong(clip, leave_unbounded),
-    "missing small bias of a dynamic-range layer": Wrong(dynamic, of_size(31, np.zeros_like)),
+    "missing small bias of a dynamic-range layer": Wrong(dynamic, change_constants(31, np.zeros_like)),
     "swapped operands": Wrong(difference, change_nodes("Sub", swap_inputs)),
     "transposed square matrix": Wrong(square, insert_transpose),
     "average pooling counts padding": Wrong(pool, change_nodes("AveragePool", count_padding)),
-    "weights of one channel": Wrong(clip, of_size(12, increase_last_channel)),
-    "one integer bias": Wrong(integers, of_size(8, increase_bias)),
+    "weights of one channel": Wrong(clip, change_constants(12, increase_last_channel)),
+    "one integer bias": Wrong(integers, change_constants(8, increase_bias)),
     "zero point": Wrong(integers, shift_zero_point),
 }
 

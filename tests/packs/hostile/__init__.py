@@ -1,4 +1,4 @@
-"""Op packs with every kind of fault: how each fails, and what the message must say."""
+"""Op packs with every kind of fault, and the expected message of each."""
 
 from tests.packs.hostile import handlers, hooks
 from tests.packs.hostile.packing import HANDLER, PRINTED, PRINTS, Hostile, handler, lowers

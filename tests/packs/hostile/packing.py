@@ -29,7 +29,7 @@ PRINTED = ("ho ho", "hum hum")
 
 @dataclass(frozen=True)
 class Hostile:
-    """The distribution ``evil-pack`` with the module ``evil_pack``, which mostly serves ``CUSTOM.Evil``.
+    """The distribution ``evil-pack`` with the module ``evil_pack``, usually with a handler of ``CUSTOM.Evil``.
 
     ``says``: what the message, or the warning, must hold besides the pack's name. ``converts``: a model that uses the
     pack converts nevertheless. ``warns``: one that does without it is told too. ``placed``: the message tells file and

@@ -18,7 +18,7 @@ from tests.qa.fuzz.outcome import Kind, Outcome
 from tests.qa.fuzz.seeds import cases, ids, seed_model
 
 BYTES_SHARE = 4  # one input in so many is mutated in its bytes
-TOGETHER = 8  # so many inputs in a row are made from one model, which takes longer to build than to mutate
+INPUTS_PER_MODEL = 8  # so many inputs in a row are made from one model, which takes longer to build than to mutate
 WORSE: tuple[Kind, ...] = ("bug", "different")
 
 
@@ -62,7 +62,7 @@ def inputs(seed: int, start: int = 0) -> Iterator[Input]:
 def one(seed: int, number: int) -> Input | None:
     """Return input ``number`` of a seed; ``None`` if its model does not exist or cannot be written."""
     draw = structure.Draw(f"{seed}:{number}")
-    case = _case(seed, number // TOGETHER)
+    case = _case(seed, number // INPUTS_PER_MODEL)
     model = seed_model(case)
     if model is None:
         return None

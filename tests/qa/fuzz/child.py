@@ -18,7 +18,7 @@ from tests.qa.fuzz.outcome import Kind, Outcome
 
 MEMORY = 3 << 30  # bytes beyond the imports': a budget of 1 GiB, the model's copies, and the runtimes
 SECONDS = 10.0  # of converting and of loading
-COMPARING = 20.0  # what the runtimes may take more, which is nobody's fault
+COMPARE_SECONDS = 20.0  # what the runtimes may take more, which is nobody's fault
 DIED = "died"
 RUNNING = ("compare", "ask")  # stages in which they run
 
@@ -69,7 +69,7 @@ class Child:
             process.stdin.write(b"%d\n" % len(data) + data)
             process.stdin.flush()
             while True:
-                seconds = 60.0 if stage == "start" else self.seconds + (COMPARING if stage in RUNNING else 0)
+                seconds = 60.0 if stage == "start" else self.seconds + (COMPARE_SECONDS if stage in RUNNING else 0)
                 reported = self._answer(start + seconds, seconds)
                 if isinstance(reported, list):
                     return Outcome.of(reported)

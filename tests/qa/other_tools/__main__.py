@@ -60,7 +60,7 @@ def main() -> int:
         }
         list(pythons)  # raises what an installation raised
         tried = pool.map(
-            lambda tool: _run_tool(tool, [one for one in forms[tool.fold] if _takes(tool, one)], folder), tools
+            lambda tool: _run_tool(tool, [one for one in forms[tool.fold] if _accepts(tool, one)], folder), tools
         )
         failures = sum(_print_results(tool, results) for tool, results in zip(tools, tried, strict=True))
     return int(bool(failures))
@@ -75,7 +75,7 @@ def _print_results(tool: Tool, results: Sequence[tuple[str, str]]) -> int:
     return len(wrong)
 
 
-def _takes(tool: Tool, model: Converted) -> bool:
+def _accepts(tool: Tool, model: Converted) -> bool:
     return model.floats or not tool.floats_only
 
 

@@ -143,7 +143,7 @@ RARE: dict[str, tuple[float, Drawer]] = {}
 
 
 def draws(*ops: str, rarely: float = 0.0) -> Callable[[Drawer], Drawer]:
-    """Register a function for operators; ``rarely``: its share of their models, if another function draws the rest."""
+    """Register a function for operators; ``rarely``: its share of their models, if another function builds the rest."""
 
     def register(drawer: Drawer) -> Drawer:
         if rarely:
@@ -233,7 +233,7 @@ def operator(
             given[spec.name] = operand.array
     dtype = next((spec.dtype for spec in opened.values()), "float32")
     first = next((operand for operand in operands if operand is not None and not operand.table), None)
-    return net(op, "drawn", build, dtype=first.spec.dtype if first else dtype, given=given, runs=1, sizes=OTHER_SIZES)
+    return net(op, "random", build, dtype=first.spec.dtype if first else dtype, given=given, runs=1, sizes=OTHER_SIZES)
 
 
 def result(spec: Spec, around: Surroundings) -> Spec:

@@ -15,7 +15,7 @@ ARITHMETIC = ("ADD", "SUB", "MUL", "DIV")
 
 
 @draws(*ARITHMETIC, "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE")
-def of_two(draw: Draw, op: str) -> Case:
+def binary(draw: Draw, op: str) -> Case:
     dtype = draw.dtype(op, "complex64")
     whole = draw.shape()
     x, y = (draw.spec(shape, dtype) for shape in (whole, draw.broadcast(whole)))
@@ -43,7 +43,7 @@ def of_two(draw: Draw, op: str) -> Case:
 
 
 @draws("FLOOR_DIV", "FLOOR_MOD", "POW", "ATAN2")
-def of_two_bare(draw: Draw, op: str) -> Case:
+def binary_unquantized(draw: Draw, op: str) -> Case:
     dtype = draw.dtype(op)
     whole = draw.shape()
     other = whole if op == "ATAN2" else draw.broadcast(whole)
@@ -70,7 +70,7 @@ UNARY = (
 
 
 @draws(*UNARY)
-def of_one(draw: Draw, op: str) -> Case:
+def unary_operator(draw: Draw, op: str) -> Case:
     if op in ("CEIL", "FLOOR", "ROUND", "NEG", "TANH", "LOGISTIC") and draw.chance(0.1):
         x = Spec(draw.shape(1))
         return replace(in_bfloat16(op, [x], x), given={"x0": draw.numbers(x)}, opsets=(None,), runs=1)
@@ -105,7 +105,7 @@ def compare(draw: Draw, op: str) -> Case:
 
 
 @draws("LOGICAL_AND", "LOGICAL_OR", "BITWISE_XOR", "RIGHT_SHIFT")
-def of_bits(draw: Draw, op: str) -> Case:
+def bitwise(draw: Draw, op: str) -> Case:
     x = draw.data(Spec(draw.shape(), draw.dtype(op)))
     y = draw.data(Spec(draw.broadcast(x.array.shape), x.spec.dtype))
     if op == "RIGHT_SHIFT":  # by more than there are bits C leaves open

@@ -113,4 +113,4 @@ def sparse(draw: Draw, op: str) -> Case:
             model.call("FULLY_CONNECTED", [model.input(replace(x, name="x0")), ref, None], y.with_shape(3, rows))
         )
 
-    return net(op, "drawn", build, dtype=dtype, given={"x0": numbers}, runs=1)
+    return net(op, "random", build, dtype=dtype, given={"x0": numbers}, runs=1)

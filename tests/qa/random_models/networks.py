@@ -54,7 +54,7 @@ Ranges = Mapping[int, tuple[float, float]]
 
 
 def step(*codes: str, weight: float = 1.0) -> Callable[[Draws], Draws]:
-    """Register a function that draws these operators."""
+    """Register a function that adds these operators."""
 
     def register(draws: Draws) -> Draws:
         for code in codes:
@@ -66,7 +66,7 @@ def step(*codes: str, weight: float = 1.0) -> Callable[[Draws], Draws]:
 
 
 def block(weight: float = 1.0, dtypes: Collection[str] = STORED) -> Callable[[Draws], Draws]:
-    """Register a function that draws several operators, as decomposed by networks."""
+    """Register a function that adds several operators, as networks decompose them."""
 
     def register(draws: Draws) -> Draws:
         STEPS[draws.__name__] = Step(weight, dtypes, draws)
@@ -248,7 +248,7 @@ class Network:
         return self.operand(np.asarray(value * (1.5 if self.draw.chance(0.08) else 1.0), np.float32))
 
     def rescale(self, x: TensorRef, like: TensorRef | None = None) -> TensorRef:
-        """Add a QUANTIZE to other parameters; nothing in float networks."""
+        """Add a QUANTIZE to different parameters; no-op in float networks."""
         y = self.activation(self.shape(x), like=like)
         if self.ranges is None:
             return self.call([x, self.operand(np.zeros(1, np.float32))], y, code="ADD")

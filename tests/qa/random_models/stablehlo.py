@@ -80,7 +80,7 @@ def scatter(draw: Draw, op: str) -> Case:
     given = {"x0": draw.numbers(x), "x1": places, "x2": draw.numbers(updates)}
     chosen = constant(given.pop("x1")) if draw.chance(0.5) else Spec(places.shape, places.dtype.name, name="x1")
     operands = (replace(x, name="x0"), chosen, replace(updates, name="x2"))
-    return scattering("drawn", *operands, how, options=options, given=given, runs=1)
+    return scattering("random", *operands, how, options=options, given=given, runs=1)
 
 
 @draws("STABLEHLO_REDUCE_WINDOW", "REDUCE_WINDOW")
@@ -98,8 +98,8 @@ def reduce(draw: Draw, op: str) -> Case:
     what, initial = draw.pick(*whats), draw.between(0, 1)
     case: dict[str, Any] = {"given": {"x0": draw.numbers(x)}, "runs": 1}
     if not whole:
-        return older("drawn", what, x, window, initial, **case)
-    return window_case("drawn", what, x, window, initial, code=draw.pick(*REDUCTIONS[what]), **case)
+        return older("random", what, x, window, initial, **case)
+    return window_case("random", what, x, window, initial, code=draw.pick(*REDUCTIONS[what]), **case)
 
 
 @draws("STABLEHLO_RNG_BIT_GENERATOR")
@@ -109,4 +109,4 @@ def random_bits(draw: Draw, op: str) -> Case:
     x = Spec((2,), "uint64")
     options = {"algorithm": algorithm}
     y = Spec(draw.shape(), dtype)
-    return in_isolation(op, "drawn", [x], x, y, options=options, given={"x0": state}, runs=1)
+    return in_isolation(op, "random", [x], x, y, options=options, given={"x0": state}, runs=1)

@@ -37,7 +37,7 @@ def running_sum(draw: Draw, op: str) -> Case:
         state.assign(after)
         model.output(model.read(state, x) if reads_after else before, after)
 
-    return net(op, "drawn", build, dtype=x.dtype, given=given)
+    return net(op, "random", build, dtype=x.dtype, given=given)
 
 
 @draws("HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE")
@@ -50,8 +50,8 @@ def table_case(draw: Draw, op: str) -> Case:
     wanted = np.resize(np.concatenate([keys, np.array(other, keys.dtype)]), (2, 3, 2))
     dtype = "string" if keys.dtype == object else "int64"
     if op == "HASHTABLE_SIZE":
-        return net(op, "drawn", table_size(keys, values), dtype=dtype, runs=1)
-    return net(op, "drawn", lookup_case(keys, values, draw.chance(0.5)), dtype=dtype, given={"wanted": wanted}, runs=1)
+        return net(op, "random", table_size(keys, values), dtype=dtype, runs=1)
+    return net(op, "random", lookup_case(keys, values, draw.chance(0.5)), dtype=dtype, given={"wanted": wanted}, runs=1)
 
 
 @draws("IF", "STABLEHLO_CASE")
@@ -60,16 +60,16 @@ def branch_case(draw: Draw, op: str) -> Case:
     choices = [pass_through, sums(x.dtype), *([negate] if x.dtype in ("float32", "int32") else [])]
     number = 2 if op == "IF" else draw.between(1, 4)
     branches = [draw.pick(*choices) for _ in range(number)]
-    return (if_case if op == "IF" else switch_case)("drawn", [x], branches, dtype=x.dtype)
+    return (if_case if op == "IF" else switch_case)("random", [x], branches, dtype=x.dtype)
 
 
 @draws("WHILE")
 def repeat(draw: Draw, op: str) -> Case:
     x = fill(draw, draw.pick("float32", "int8", "uint8", "int32"))
-    return loop_case("drawn", [x], double, dtype=x.dtype, given=draw.pick(STEPS[:2], STEPS[2:]))
+    return loop_case("random", [x], double, dtype=x.dtype, given=draw.pick(STEPS[:2], STEPS[2:]))
 
 
 @draws("STABLEHLO_COMPOSITE")
 def call(draw: Draw, op: str) -> Case:
     x = fill(draw, draw.pick("float32", "int8", "uint8", "int16", "int32"))
-    return composite_case("drawn", [x, x], [x], add_operands, dtype=x.dtype)
+    return composite_case("random", [x, x], [x], add_operands, dtype=x.dtype)

@@ -26,7 +26,7 @@ Kind = Literal["equal", "different", "refused", "not run", "crash"]
 SECONDS = 30  # for one model, before its process is ended
 HOST = Host(packs="builtin")
 CRASH: Kind = "crash"
-HANDED_ON = 16  # times the tolerance
+PROPAGATED_ERROR = 16  # times the tolerance
 FEW = 0.1  # of the elements
 OPTIONS: tuple[Mapping[str, Any], ...] = (
     {"target": "generic"},
@@ -150,7 +150,7 @@ class NetworkModel:
 def _small(comparisons: Iterable[Comparison]) -> bool:
     """True if integers differ by a few steps, as finer scales cause, or in few elements."""
     return all(
-        one.ok or (one.unit == "step" and (one.distance <= HANDED_ON * one.tolerance or one.differing <= FEW))
+        one.ok or (one.unit == "step" and (one.distance <= PROPAGATED_ERROR * one.tolerance or one.differing <= FEW))
         for one in comparisons
     )
 

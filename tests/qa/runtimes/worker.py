@@ -1,4 +1,4 @@
-"""Runs converted models in one runtime. The interpreter is that runtime's own, so nothing of this project is imported.
+"""Run converted models in one runtime. It has its own interpreter, so the worker imports nothing of this project.
 
 Reads one JSON object per line, ``{"model": PATH, "inputs": PATH.npz, "outputs": PATH.npz}``, and answers each by one line, ``{"error":
 TEXT}`` with an empty text where the outputs are written, in the order of the model's. Inputs are named as in the model.

@@ -114,7 +114,7 @@ class TestDistance:
         assert measure(np.array([3], ml_dtypes.uint4), np.array([3], ml_dtypes.int4)).problem
 
     def test_ignores_differences_of_denormals(self) -> None:
-        """The logistic function of -100 is 4e-44, and 0 in some kernels."""
+        """LOGISTIC of -100 is 4e-44, but 0 in some kernels."""
         assert measure(np.float32([0, 1e-31]), np.float32([0, 0])) == measure(np.float32([0, 0]), np.float32([0, 0]))
         assert measure(np.float32([0, 1e-30]), np.float32([0, 0])).worst == np.float32(1e-30)
 
@@ -223,7 +223,7 @@ class TestKernelSets:
         assert (found.problem, found.distance) == ("shape [3, 1], expected [3]", np.inf)
 
     def test_statistics_cover_all_runs_in_output_units(self) -> None:
-        """A range of 8 over two runs; infinity is no part of a range."""
+        """The range is 8 over two runs; infinity is excluded."""
         one, two = array(-3, 5, np.inf), array(0, 1, 2)
         far = [one + array(5, 0, 0), two - array(0, 0, 1)]
         actual = [one - array(0, 1, 0), two + array(0.5, 0, 0)]
@@ -297,7 +297,7 @@ class TestBias:
         assert (found.ok, found.problem, found.distance) == (False, "", 3)
 
     def test_repeated_values_of_a_channel_count_once(self) -> None:
-        """As after a bound, where it may be a tie."""
+        """A clipped value may be a tie, and it occurs many times."""
         expected = vary(40, 3)
         expected[:30, 1], expected[30:, 1] = 7, range(9, 39, 3)
         tied = expected + np.int8([0, 1, 0]) * (expected == 7)

@@ -106,7 +106,7 @@ class TestInputs:
             assert left.min() < 0
 
     def test_random_integers_include_compared_constants(self) -> None:
-        """At random nobody would tell LESS from LESS_EQUAL, or a constant from its neighbor."""
+        """Fully random integers do not distinguish LESS from LESS_EQUAL, or a constant from its neighbor."""
         limits = np.iinfo(np.int32)
 
         def build(g: Any) -> None:
@@ -251,7 +251,7 @@ def test_dynamic_images_are_verified_at_a_realistic_size() -> None:
 
 
 def test_dynamic_dimensions_stored_as_0_run_as_1() -> None:
-    """Every conversion computes the same from an image without columns, and some kernels of ONNX Runtime refuse it."""
+    """An empty image would test nothing, and some ONNX Runtime kernels reject it."""
     model = ModelBuilder()
     stored, opened = (2, 1, 0, 3), (2, -1, -1, 3)
     parameters = quant(0.05, 122)

@@ -310,7 +310,7 @@ def test_operator_with_only_a_tensorflow_kernel_is_inconclusive() -> None:
 
 
 def test_splits_constant_operators_only_on_request() -> None:
-    """0 makes a weight of constants, 1 another of that and of what comes in, 2 takes nothing, 3 LiteRT lacks; 4 makes one for nobody."""
+    """Operator 0 computes a weight from constants, 1 also reads an input, 2 has no operands, 3 lacks a kernel, 4 is unused."""
     stored, x = slot(0, values=np.ones(6, np.float32)), slot(1)
     operators = [
         operator([stored, None], [slot(2)], index=0),
