@@ -21,19 +21,18 @@ class Case:
     """``build`` makes the .tflite file; its conversion is compared with LiteRT. Everything else has a default.
 
     ``op``: the handler under test, as its entry point is named. ``dtype``: the column of the support table it counts in.
-    ``given``: arrays by input name for every run, or one mapping a run; what they leave out is drawn, floats
-    from ``span`` where there is one. ``runs``: invocations of one session, which is how states are carried.
-    ``sizes``: what dynamic sizes are besides the stored ones, in a run each: those of axis 0, each further axis has one
-    more than the axis before. Empty where LiteRT takes no other.
+    ``given``: arrays by input name for every run, or one mapping per run; missing inputs are random, with floats
+    from ``span`` if given. ``runs``: invocations of one session, which carries the states.
+    ``sizes``: further sizes of dynamic dimensions, one run each: the size of axis 0; each later axis is larger by one.
+    Empty if LiteRT accepts no other sizes.
     ``opsets``: ``None`` is the target's default. ``options``: further options of ``convert``.
 
-    ``kernel`` is the operator's own, in NumPy, where LiteRT has none; by default the one that its handler declares. LiteRT
+    ``kernel``: the operator's NumPy kernel if LiteRT has none; by default the one that its handler declares. LiteRT
     runs the rest of the model. ``reference`` computes the outputs of the whole model instead, from all its inputs.
-    ``nodes``: operators of ONNX that the least-cost plan's model must hold, ``Conv`` or ``com.microsoft.Gelu``, with how
-    many where that is said. ``fuses``: fusions that must apply. ``refused``: the conversion must fail with this text.
+    ``nodes``: operators of ONNX that the least-cost plan's model must hold, ``Conv`` or ``com.microsoft.Gelu``, optionally
+    with their number. ``fuses``: fusions that must apply. ``refused``: the conversion must fail with this text.
     ``kernel_refuses``: LiteRT must fail with this text, so there is nothing to convert; together with ``refused``, both
-    must fail. ``known``: why the case fails
-    for now; it must.
+    must fail. ``known``: the reason for a known failure; the case must fail.
 
     ``transposes``: how many Transpose nodes the least-cost plan may have, unless some are chosen for an operator's speed.
     ``tolerance`` with ``why`` takes the place of the default (a built-in handler's goes into ``conformance.bounds``).

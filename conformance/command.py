@@ -96,11 +96,11 @@ def _print(console: Console, chosen: Suite, results: Sequence[CaseResult], missi
         console.print(line, markup=False, highlight=False, soft_wrap=True, style="yellow")
     total = Counter(result.status for result in results)
     seconds = sum(result.seconds for result in results)
-    said = ", ".join(
+    summary = ", ".join(
         f"{count} {status}" for status, count in sorted(total.items(), key=lambda item: item[0] != "passed")
     )
     console.print(
-        f"\n{len(results)} cases, {sum(result.variants for result in results)} conversions in {seconds:.0f} s: {said or 'none'}"
+        f"\n{len(results)} cases, {sum(result.variants for result in results)} conversions in {seconds:.0f} s: {summary or 'none'}"
     )
 
 

@@ -83,9 +83,9 @@ def gaps(tried: Suite) -> Iterator[str]:
     codes = {code for code, _ in tried.handlers}
     loaded = {(code, pack): each for code, pack, each in host.handlers(codes) if isinstance(each, Handler)}
     refused = formless({code: each for (code, _), each in loaded.items()})
-    told = {problem.where for problem in tried.problems}
+    reported = {problem.where for problem in tried.problems}
     for op, pack in tried.handlers:
-        if op in told:
+        if op in reported:
             continue
         mine = [case for case in tried.cases if case.op == op and (case.refused if op in refused else case.counts)]
         if not mine:

@@ -42,8 +42,8 @@ class Suite:
     @property
     def notes(self) -> tuple[str, ...]:
         """Return the warnings about installed packs that are not among the problems."""
-        told = {problem.reason for problem in self.problems}
-        return (*(text for text in self.host.warnings if text not in told), *self.passed_over)
+        reported = {problem.reason for problem in self.problems}
+        return (*(text for text in self.host.warnings if text not in reported), *self.passed_over)
 
 
 def suite(pack: str | None = None, op: str | None = None) -> Suite:

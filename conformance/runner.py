@@ -242,23 +242,23 @@ class CaseTrial:
         return "failed", [f"LiteRT runs the model, expected a refusal with {self.case.kernel_refuses!r}"]
 
     def refusals(self, variants: Sequence[Variant]) -> tuple[Status, list[str]]:
-        said = _Mismatches()
+        found = _Mismatches()
         for variant in variants:
             if variant.plan == "channels-first":
                 continue
             try:
                 self.convert(variant)
-                said.add(variant, f"the model was converted, expected a refusal with {self.case.refused!r}")
+                found.add(variant, f"the model was converted, expected a refusal with {self.case.refused!r}")
             except OnnxTooOld:
                 continue
             except ConversionError as error:
                 if self.case.refused not in str(error):
-                    said.add(variant, f"refused for another reason: {_line(error)}")
-        return said.status, said.lines
+                    found.add(variant, f"refused for another reason: {_line(error)}")
+        return found.status, found.lines
 
     def failures(self, variants: Sequence[Variant]) -> tuple[Status, list[str]]:
         expected = self.reference_outputs
-        said = _Mismatches()
+        found = _Mismatches()
         outputs: dict[Variant, Runs] = {}
         tried: dict[bytes, Outcome] = {}
         moved: dict[Variant, int] = {}
@@ -289,25 +289,25 @@ class CaseTrial:
                 raise
             except ConversionError as error:
                 wrong[variant] = None, _line(error)
-                said.add(variant, _line(error))
+                found.add(variant, _line(error))
                 continue
             if differing:
                 wrong[variant] = conversion, differing[0]
-            said.add(variant, *differing)
+            found.add(variant, *differing)
             if variant.plan == "least":
-                said.add(variant, *self._layout(conversion), *self._missing_expectations(conversion))
+                found.add(variant, *self._layout(conversion), *self._missing_expectations(conversion))
             other = outputs.get(least)
             if variant.plan == "local" and other is not None and not _equal(outputs[variant], other):
-                said.add(variant, *self.mismatches(outputs[variant], {"the least plan": other}))
+                found.add(variant, *self.mismatches(outputs[variant], {"the least plan": other}))
         if wrong and not outputs.keys() - wrong.keys() and all(one is not None for one, _ in wrong.values()):
-            said.add(next(iter(wrong)), *wrong_in_every_layout(self.case.op, self.source, self.host))
+            found.add(next(iter(wrong)), *wrong_in_every_layout(self.case.op, self.source, self.host))
         for variant, (conversion_or_none, text) in wrong.items():
             plain = variant._replace(plan="least" if moved.get(variant._replace(plan="least")) == 0 else "local")
             if plain not in wrong and (plain in outputs or (len(variants) > 1 and self._right(plain))):
-                said.add(variant, *self._attribute_failure(conversion_or_none, text))
-        if newer and not outputs and said.status == "passed":
+                found.add(variant, *self._attribute_failure(conversion_or_none, text))
+        if newer and not outputs and found.status == "passed":
             return "skipped", [*newer]
-        return said.status, said.lines
+        return found.status, found.lines
 
     # --- one variant --------------------------------------------------------------------------
 

@@ -65,8 +65,8 @@ def test_packs_of_each_kind_pass_and_cover_their_handlers(tmp_path: Path) -> Non
     for folder, (like, op) in zip(folders, KINDS.items(), strict=True):
         write_pack(folder, op, like)
         install_pack(folder, site)
-    asked = [f"--op-pack={folder.name}" for folder in folders]
-    done = run_pack_tests(folders, site, *asked)
+    options = [f"--op-pack={folder.name}" for folder in folders]
+    done = run_pack_tests(folders, site, *options)
     assert "skipped" not in done
     assert done.count("::test_the_pack_is_installed PASSED") == len(KINDS)
     assert done.count("::test_conformance[") >= len(KINDS)

@@ -261,7 +261,7 @@ def test_intermediates_and_quantization_ranges_are_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "options", "said"),
+    ("code", "options", "message"),
     [
         ("CONV_2D", {"strideh": 1}, "Conv2DOptions has no field 'strideh': did you mean 'stride_h'"),
         ("CONV_2D", {"padding": "SAMEE"}, "Padding has no value 'SAMEE': did you mean 'SAME'"),
@@ -275,10 +275,10 @@ def test_intermediates_and_quantization_ranges_are_written() -> None:
         ("CONV2D", {}, "BuiltinOperator has no value 'CONV2D': did you mean 'CONV_2D'"),
     ],
 )
-def test_rejects_wrong_options(code: str, options: dict[str, object], said: str) -> None:
+def test_rejects_wrong_options(code: str, options: dict[str, object], message: str) -> None:
     g = ModelBuilder().main
     x = g.input("x", (1,))
-    with pytest.raises(BuilderError, match=said.replace("(", r"\(")):
+    with pytest.raises(BuilderError, match=message.replace("(", r"\(")):
         g.operator(code, [x], [x], options)
 
 

@@ -186,9 +186,9 @@ def test_surrounding_convolutions_are_exact() -> None:
 
 
 def find_untried(handlers: dict[str, Handler], cases: list[Case], *more: tuple[str, str]) -> list[str]:
-    asked = (*((code, "mine") for code in handlers), *more)
+    requested = (*((code, "mine") for code in handlers), *more)
     offers = [Offer(code, "mine", HANDLERS, Entry(handler)) for code, handler in handlers.items()]
-    return list(gaps(Suite(Host(packs=["mine"], offers=[*discover(), *offers]), asked, (), tuple(cases), {})))
+    return list(gaps(Suite(Host(packs=["mine"], offers=[*discover(), *offers]), requested, (), tuple(cases), {})))
 
 
 class Entry:

@@ -28,8 +28,8 @@ def test_second_target_tests_both_layouts_if_nodes_are_required() -> None:
     names = ("first", "second", "third")
     second = Variant("generic", None, "least")
 
-    def second_variant_use(*, turns: bool, **asked: Any) -> set[bool]:
-        tried = (list(variants_of(unary("NEG", name, X, **asked), turns=turns)) for name in names)
+    def second_variant_use(*, turns: bool, **requirements: Any) -> set[bool]:
+        tried = (list(variants_of(unary("NEG", name, X, **requirements), turns=turns)) for name in names)
         return {
             second in variants
             for variants in tried

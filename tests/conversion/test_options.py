@@ -73,16 +73,16 @@ def test_activations_are_rounded_unless_speed_or_float_is_requested(
 
 @pytest.mark.parametrize("opset", [13, 17, None])
 def test_handlers_get_requested_opset_or_targets_newest(opset: int | None) -> None:
-    asked: list[int] = []
+    opsets: list[int] = []
 
     def record_opset(at: Instance) -> None:
-        asked.append(at.opset)
+        opsets.append(at.opset)
 
     net = Net()
     net.output(net.call("NEG", [tensor(2, 3)], tensor(2, 3)))
     host = Host(packs="builtin", handlers={"NEG": replace(builtin("NEG"), accepts=record_opset)})
     convert(net.build(), host=host, opset=opset)
-    assert {*asked} == {opset or TARGETS["generic"].opsets[2]}
+    assert {*opsets} == {opset or TARGETS["generic"].opsets[2]}
 
 
 def test_verification_uses_the_packs_of_the_conversion(monkeypatch: pytest.MonkeyPatch) -> None:

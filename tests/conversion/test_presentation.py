@@ -322,13 +322,13 @@ def test_metadata_passes_the_onnx_checker() -> None:
 # --- what the ONNX file carries on ------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("description", "said"), [("a sign reader", "a sign reader"), ("TOCO Converted.", "")])
-def test_keeps_the_description_unless_generated_by_a_converter(description: str, said: str) -> None:
+@pytest.mark.parametrize(("description", "doc_string"), [("a sign reader", "a sign reader"), ("TOCO Converted.", "")])
+def test_keeps_the_description_unless_generated_by_a_converter(description: str, doc_string: str) -> None:
     model = ModelBuilder(description)
     x, y = model.main.input("x", (2, 3)), model.main.tensor("y", (2, 3))
     model.main.operator("NEG", [x], [y])
     model.main.output(y)
-    assert otp.convert(model.build()).proto.doc_string == said
+    assert otp.convert(model.build()).proto.doc_string == doc_string
 
 
 def test_author_metadata_is_copied() -> None:

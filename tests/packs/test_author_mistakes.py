@@ -114,9 +114,9 @@ def test_handler_exception_is_reported_once_for_all_cases(provoke: Provoke) -> N
 @pytest.mark.parametrize("selected", ["--op-pack=author", "tests"])
 def test_pytest_reports_a_load_error_in_one_failure(tmp_path: Path, write: Callable[..., Path], selected: str) -> None:
     folder = write((HANDLER, "import numpy as np", "import numpyy as np"))
-    asked = str(folder / "tests") if selected == "tests" else str(folder / "author")
+    target = str(folder / "tests") if selected == "tests" else str(folder / "author")
     options = ["-q", "-p", "no:cacheprovider", *([] if selected == "tests" else [selected])]
-    done = python(folder, tmp_path / "site", "-m", "pytest", *options, asked).stdout
+    done = python(folder, tmp_path / "site", "-m", "pytest", *options, target).stdout
     assert "INTERNALERROR" not in done
     assert len(done.splitlines()) < 12
     assert "failed: ModuleNotFoundError: No module named 'numpyy'" in done

@@ -97,17 +97,17 @@ def test_reports_the_first_rejection_if_all_fail(inputs: Any, shapes: Any, tries
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [
         ("ABS", "LiteRT has no kernel for ABS, so there is no reference to compare with"),
         ("NEG", "LiteRT has no kernel for NEG, and it is in a called subgraph, where no reference kernel"),
     ],
 )  # fmt: skip
-def test_reports_a_missing_kernel_immediately(code: str, said: str) -> None:
+def test_reports_a_missing_kernel_immediately(code: str, message: str) -> None:
     run = Runs(lambda x: False, NoKernel(code))
     with pytest.raises(InconclusiveError) as raised:
         pair(3).draw_accepted_inputs(run, None, 0)
-    assert str(raised.value).startswith(said)
+    assert str(raised.value).startswith(message)
     assert len(run.seen) == 1
 
 
@@ -117,7 +117,7 @@ def test_runs_cover_all_combinations_of_conditions(conditions: int, runs: int) -
     given = [net.input(tensor(1, dtype="bool", scale=0)) for _ in range(conditions)]
     net.output(*(net.call("LOGICAL_NOT", [x], tensor(1, dtype="bool", scale=0)) for x in given))
     models = ModelPair(net.build(), otp.convert(net.build()).proto, None, None, lambda stage: None)
-    assert [models.enough(asked) for asked in (1, 3, 9)] == [1, runs, 9]
+    assert [models.enough(requested) for requested in (1, 3, 9)] == [1, runs, 9]
 
 
 def test_equal_runs_are_merged_unless_the_model_is_stateful() -> None:

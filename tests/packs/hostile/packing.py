@@ -32,7 +32,7 @@ class Hostile:
     """The distribution ``evil-pack`` with the module ``evil_pack``, usually with a handler of ``CUSTOM.Evil``.
 
     ``says``: what the message, or the warning, must hold besides the pack's name. ``converts``: a model that uses the
-    pack converts nevertheless. ``warns``: one that does without it is told too. ``placed``: the message tells file and
+    pack converts nevertheless. ``warns``: unrelated models are warned too. ``placed``: the message tells file and
     line in the pack.
     """
 
@@ -62,13 +62,13 @@ def handler(body: str = "return ctx.ops.Abs(x)", **declared: str) -> str:
 
 def imports(what: str, source: str, *says: str, **more: Any) -> Hostile:
     """Return a pack whose module runs ``source`` when imported."""
-    said = says if more.get("converts") else ("entry point CUSTOM.Evil = evil_pack:evil of evil-pack failed", *says)
-    return Hostile(f"import {what}", source, HANDLER, said, **more)
+    messages = says if more.get("converts") else ("entry point CUSTOM.Evil = evil_pack:evil of evil-pack failed", *says)
+    return Hostile(f"import {what}", source, HANDLER, messages, **more)
 
 
 def lowers(what: str, body: str, *says: str, **more: Any) -> Hostile:
-    said = says if more.get("converts") else ("handler evil_pack:evil of evil-pack failed", *says)
-    return Hostile(f"lowering {what}", handler(body), HANDLER, said, **more)
+    messages = says if more.get("converts") else ("handler evil_pack:evil of evil-pack failed", *says)
+    return Hostile(f"lowering {what}", handler(body), HANDLER, messages, **more)
 
 
 def declares(name: str, text: str, *says: str) -> Hostile:
@@ -89,8 +89,8 @@ ARGUMENTS = {"claim": "op", "configure": "options", "after_lowering": "op, outpu
 def hooks(what: str, name: str, body: str, *says: str, **more: Any) -> Hostile:
     """Return a pack with a hook and a handler, or only with a ``claim`` hook."""
     written = f"@hookimpl\ndef {name}(self, {ARGUMENTS[name]}):\n{indent(dedent(body), '    ')}"
-    said = says if more.get("converts") else (f"hook {name} of evil-pack failed", *says)
-    return hook_pack(f"{name} {what}", written, *said, claims=name == "claim", **more)
+    messages = says if more.get("converts") else (f"hook {name} of evil-pack failed", *says)
+    return hook_pack(f"{name} {what}", written, *messages, claims=name == "claim", **more)
 
 
 def hook_pack(what: str, written: str, *says: str, claims: bool = False, **more: Any) -> Hostile:

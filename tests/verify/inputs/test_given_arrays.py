@@ -84,7 +84,7 @@ class TestRuns:
 
 class TestFit:
     @pytest.mark.parametrize(
-        ("dtype", "given", "said"),
+        ("dtype", "given", "message"),
         [
             ("float32", np.zeros((2, 3), np.complex64), "is float32; the given array is complex64"),
             ("complex64", np.zeros((2, 3), np.float32), "is complex64; the given array is float32"),
@@ -93,8 +93,8 @@ class TestFit:
             ("int32", np.full((2, 3), "a"), "is int32; the given array is <U1"),
         ],
     )
-    def test_rejects_lossy_casts(self, dtype: str, given: Array, said: str) -> None:
-        with pytest.raises(InvalidInputs, match=said):
+    def test_rejects_lossy_casts(self, dtype: str, given: Array, message: str) -> None:
+        with pytest.raises(InvalidInputs, match=message):
             runs({"t0": given}, slot(0, dtype))
 
     def test_per_channel_scales_give_no_hint(self) -> None:

@@ -290,10 +290,10 @@ def test_child_ends_with_its_parent(folder: Path, running: bool) -> None:
 
 
 def test_skips_kernel_sets_that_take_far_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {}
+    patience_by_kernels = {}
 
     def time_runs(self: Trial, kernels: str, *given: Any, patience: float | None, **options: Any) -> Any:
-        asked[kernels] = patience
+        patience_by_kernels[kernels] = patience
         if kernels == "builtin":
             raise Endless("LiteRT has run for 20 s on these inputs")
         return run(self, kernels, *given, patience=patience, **options)
@@ -302,4 +302,4 @@ def test_skips_kernel_sets_that_take_far_longer(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Trial, "_time_runs", time_runs)
     expected = trial_of(count_to_three_million()).reference_outputs([[np.float32(3e6 - 3)]])
     assert [*expected] == ["xnnpack"]
-    assert asked == {"xnnpack": None, "builtin": PATIENCE}
+    assert patience_by_kernels == {"xnnpack": None, "builtin": PATIENCE}
