@@ -34,13 +34,7 @@ def extract_submodel(model: onnx.ModelProto, inputs: Sequence[str], outputs: Seq
     available = {name for node in nodes for name in node.output} | {tensor.name for tensor in constants}
     if needed - available:
         return None
-    part = type(model)(
-        ir_version=model.ir_version,
-        producer_name=model.producer_name,
-        opset_import=model.opset_import,
-        functions=model.functions,
-    )
-    part.graph.name = graph.name
+    part = start_part(model)
     part.graph.node.extend(reversed(nodes))
     part.graph.initializer.extend(constants)
     part.graph.input.extend(infos[name] for name in inputs)
@@ -50,6 +44,18 @@ def extract_submodel(model: onnx.ModelProto, inputs: Sequence[str], outputs: Seq
     remove_origin(kept)
     for key, value in kept.items():
         part.metadata_props.add(key=key, value=value)
+    return part
+
+
+def start_part(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model without nodes and metadata, with the opsets and functions of ``model``."""
+    part = type(model)(
+        ir_version=model.ir_version,
+        producer_name=model.producer_name,
+        opset_import=model.opset_import,
+        functions=model.functions,
+    )
+    part.graph.name = model.graph.name
     return part
 
 

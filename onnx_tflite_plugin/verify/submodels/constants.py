@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from onnx_tflite_plugin.graph.extraction import start_part
 from onnx_tflite_plugin.graph.metadata import belongs_to, props
 from onnx_tflite_plugin.source.model import Array, Operator, Quantization, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
@@ -111,8 +112,7 @@ def _computed_constants(session: OnnxRuntime) -> Mapping[int, list[Array]]:
 def _part(proto: ModelProto, nodes: list[NodeProto], outputs: list[str]) -> ModelProto:
     """Return the model of these nodes, which take constants alone."""
     read = {name for node in nodes for name in _reads(node)}
-    part = type(proto)(ir_version=proto.ir_version, opset_import=proto.opset_import, functions=proto.functions)
-    part.graph.name = "constants"
+    part = start_part(proto)
     part.graph.node.extend(nodes)
     part.graph.initializer.extend(tensor for tensor in proto.graph.initializer if tensor.name in read)
     for name in outputs:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from onnx_tflite_plugin.graph.extraction import start_part
 from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.rewrite.weights.dtypes import PROBE
 from onnx_tflite_plugin.source.model import Array
@@ -92,13 +93,8 @@ def _cut_graph(proto: ModelProto, points: CutPoints, outputs: Sequence[str], *, 
             operands = {name for name in points.given_reads(node) if name in given}
             needed |= {*read_names(node)} - operands
             fed |= operands
-    cut = type(proto)(
-        ir_version=proto.ir_version,
-        opset_import=proto.opset_import,
-        functions=proto.functions,
-        metadata_props=proto.metadata_props,
-    )
-    cut.graph.name = graph.name
+    cut = start_part(proto)
+    cut.metadata_props.extend(proto.metadata_props)
     cut.graph.node.extend(reversed(nodes))
     cut.graph.initializer.extend(tensor for tensor in graph.initializer if tensor.name in needed)
     cut.graph.input.extend(info for info in graph.input if whole or info.name in needed)
