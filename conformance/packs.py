@@ -83,6 +83,9 @@ def suite(pack: str | None = None, op: str | None = None) -> Suite:
     problems += unloaded.values()
     if pack is not None:
         problems += _pack_problems(host, pack, unloaded.values())
+        notes += {
+            f"{o.pack}: {o.too_wide}" for o in discover() if canonical(o.pack) == chosen != BUILTIN and o.too_wide
+        }
     kept = {id(case): case for case in cases if (op is None or case.op == op) and case.op not in unloaded}
     packs |= {**dict(fusions), **dict(handlers)}
     return Suite(

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from types import FrameType, MethodType, ModuleType
 
-from onnx_tflite_plugin.errors import Blamed, InvalidModel, Problem
+from onnx_tflite_plugin.errors import Blamed, InvalidModel, Problem, VerificationError
 
 BUILTIN = "onnx-tflite-plugin"
 INLINE = "inline"  # handlers given to a host as objects
@@ -76,15 +76,26 @@ def attribute_errors(
         raise Failed(pack, f"{function} of {pack} failed: {format_error(error)}{place and f', at {place}'}") from error
 
 
+class LeftOut(Failed):
+    """A pack is left out because of its requirements; blocking it changes nothing."""
+
+    @property
+    def hint(self) -> str:
+        return ""
+
+
 def format_error(error: BaseException) -> str:
-    """Return type and text of an exception on one line. Getting the text may itself fail."""
+    """Return type and text of an exception on one line; the text alone for errors of this project.
+
+    Getting the text may itself fail.
+    """
     try:
         text = " ".join(str(error).split())
     except Exception as second:
         text = f"(its text raises {type(second).__name__})"
     if len(text) > _LONGEST:
         text = text[:_LONGEST] + "…"
-    if isinstance(error, Mismatch):
+    if isinstance(error, Mismatch | Failed | VerificationError) and text:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

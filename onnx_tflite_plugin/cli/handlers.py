@@ -183,11 +183,13 @@ def _packs(
     cases = pack_summaries()
     hooks = host.hooks.implementations()
     own = {row["code"] for row in handlers if row["pack"] == BUILTIN}
-    for pack in sorted({offer.pack for offer in discover()} | {*cases} | {row["pack"] for row in commands}):
+    offers = discover()
+    for pack in sorted({offer.pack for offer in offers} | {*cases} | {row["pack"] for row in commands}):
         pack_handlers = [row for row in handlers if row["pack"] == pack]
         count, failure = cases.get(pack, (0, ""))
         wrong = [f"{row['code']}: {row['error']}" for row in failures if row["pack"] == pack != BUILTIN]
         wrong += [text for text in (*host.warnings, failure) if pack in text and pack != BUILTIN]
+        wrong += [f"{pack}: {o.too_wide}" for o in offers if o.pack == pack != BUILTIN and o.too_wide]
         yield {
             "pack": pack,
             "version": version(pack),

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Any
 
 from onnx_tflite_plugin.api import VERSION
@@ -25,11 +26,12 @@ from onnx_tflite_plugin.binding.bound import (
 from onnx_tflite_plugin.binding.consistency import check_arity
 from onnx_tflite_plugin.binding.declared import At, check_acceptance
 from onnx_tflite_plugin.checked import did_you_mean
+from onnx_tflite_plugin.codes import NAMED_BY_THE_FILE
 from onnx_tflite_plugin.errors import (
     Problem,
     UnsupportedOption,
 )
-from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed
+from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed, LeftOut
 from onnx_tflite_plugin.host.hooks import Hooks
 from onnx_tflite_plugin.host.missing_operators import Answer, describe_skipped_hooks, missing_handler_problem
 from onnx_tflite_plugin.host.model_binding import ModelBinding
@@ -37,6 +39,7 @@ from onnx_tflite_plugin.host.offers import (
     FUSIONS,
     HANDLERS,
     HOOKS,
+    PIN,
     TARGETS,
     Offer,
     canonical,
@@ -49,6 +52,8 @@ from onnx_tflite_plugin.host.offers import (
 from onnx_tflite_plugin.host.targets import Targets
 from onnx_tflite_plugin.host.unknown import domain_and_name, placeholder_handler
 from onnx_tflite_plugin.source.model import Model, Operator
+
+_SIMILARITY = 0.9  # of names of custom operators
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +173,7 @@ class Host:
             for offer in self._by_code.get(code, ()):
                 try:
                     if offer.unmet:
-                        raise Failed(
+                        raise LeftOut(
                             offer.pack, f"{offer.pack}, which serves it, is left out: {_version_reason(offer)}"
                         )
                     self.hooks.register(Registration(code, offer.handler(), offer.pack), code, offer.pack)
@@ -286,7 +291,8 @@ class Host:
             claims, more = self._collect_claims(At(replace(op, code=op.builtin), target, opset))
             declined += more
         if not claims:
-            return missing_handler_problem(op, [*declined, *((failed.pack, failed) for failed in failures)])
+            answers = [*declined, *((failed.pack, failed) for failed in failures)]
+            return missing_handler_problem(op, answers, "" if answers else self._similar_handler(op.code))
         settled = self._choose_claim(op, claims)
         if isinstance(settled, Problem):
             return settled
@@ -303,6 +309,18 @@ class Host:
             if isinstance(applied, Operator)
             else missing_handler_problem(op, [(pack, applied)])
         )
+
+    def _similar_handler(self, code: str) -> str:
+        """Return a remedy that names an installed handler for a similar custom operator; empty if there is none."""
+        if not code.startswith(NAMED_BY_THE_FILE):
+            return ""
+        folded = {other.lower(): other for other in self._by_code if other.startswith(NAMED_BY_THE_FILE)}
+        near = get_close_matches(code.lower(), folded, 1, _SIMILARITY)
+        if not near:
+            return ""
+        other = folded[near[0]]
+        pack = self._by_code[other][0].pack
+        return f"{pack} has a handler for {other!r}; if it is the same operator, add an entry point named {code}"
 
     def _collect_claims(self, at: At) -> tuple[list[tuple[str, Handler]], list[Answer]]:
         """Return the claims on an operator, and the reasons of packs that do not claim it.
@@ -362,4 +380,5 @@ def _pack_names(packs: str | Iterable[str]) -> set[str]:
 
 
 def _version_reason(offer: Offer) -> str:
-    return f"it is made for onnx-tflite-plugin {offer.unmet}, this is {VERSION}"
+    remedy = f"update it, or write {PIN} in its install_requires and install it again"
+    return f"it is made for onnx-tflite-plugin {offer.unmet}, this is {VERSION}; {remedy}"

@@ -25,8 +25,8 @@ def describe_location(ops: Sequence[Operator]) -> str:
     return f"{first.code} v{first.version} ({place}op {first.index}{named}{more})"
 
 
-def missing_handler_problem(op: Operator, answers: Sequence[Answer]) -> Problem:
-    """Return the problem that no pack takes an operator, with reasons and remedies."""
+def missing_handler_problem(op: Operator, answers: Sequence[Answer], similar: str = "") -> Problem:
+    """Return the problem that no pack takes an operator, with reasons and remedies. ``similar``: a remedy to name first."""
     wrong = next((answer for pack, answer in answers if isinstance(answer, Unfit) and pack == BUILTIN), None)
     if wrong is not None:
         return wrong.problem
@@ -40,7 +40,7 @@ def missing_handler_problem(op: Operator, answers: Sequence[Answer]) -> Problem:
         if not failed:
             return Problem(op.code, reason, hint)
         return Blamed(op.code, reason, hint, all(answer.pack == BUILTIN for answer in failed))
-    hint = _remedy(op.code)
+    hint = "; ".join(filter(None, (similar, _remedy(op.code))))
     if op.code.startswith(UNKNOWN):
         number = op.code.removeprefix(UNKNOWN)
         return Problem(

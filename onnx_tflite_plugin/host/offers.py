@@ -33,7 +33,8 @@ _GROUP = re.compile(rf"^\s*\[\s*({re.escape(PROJECT)}\.[^\]]*?)\s*\]", re.M)
 class Offer:
     """One entry point, not loaded yet.
 
-    ``unmet``: the pack's API requirement that this version does not meet.
+    ``unmet``: the pack's API requirement that this version does not meet. ``too_wide``: a message on a requirement that
+    versions with another API would meet.
     """
 
     code: str
@@ -41,6 +42,7 @@ class Offer:
     group: str
     entry: EntryPoint
     unmet: str = ""
+    too_wide: str = ""
 
     @cached_property
     def needs(self) -> frozenset[str]:
@@ -154,7 +156,8 @@ def _parse_offers(text: str, pack: str, requirements: tuple[str, ...]) -> tuple[
     """
     unknown = {*_GROUP.findall(text)}.difference(_ALL_GROUPS)
     missing, entries = unmet(requirements), entry_points(text, {*GROUPS, *unknown})
-    return tuple(Offer(unquote(entry.name), pack, entry.group, entry, missing) for entry in entries)
+    wide = "" if missing else find_wide_requirement(requirements)
+    return tuple(Offer(unquote(entry.name), pack, entry.group, entry, missing, wide) for entry in entries)
 
 
 @cache
@@ -224,6 +227,20 @@ def find_needs_problem(needs: frozenset[str], fusion: Fusion) -> str:
 def unmet(requirements: tuple[str, ...], version: str = VERSION) -> str:
     """Return the requirement on onnx-tflite-plugin that ``version`` does not meet; empty if it meets all."""
     return next(filter(None, (_unmet_requirement(text, version) for text in requirements)), "")
+
+
+PIN = f"{BUILTIN}~={VERSION}"
+"""Requirement of a pack that is written for this version."""
+
+
+@cache
+def find_wide_requirement(requirements: tuple[str, ...], version: str = VERSION) -> str:
+    """Return a message on a pack that does not exclude the next version with another API; empty if it does."""
+    first, second, *_ = (int(part) for part in version.split("."))
+    following = f"{first}.{second + 1}.0" if first == 0 else f"{first + 1}.0.0"
+    if unmet(requirements, following):
+        return ""
+    return f"its requirement on {BUILTIN} admits {following}, whose API differs: write {PIN} in install_requires"
 
 
 _COMPATIBLE = re.compile(BUILTIN.replace("-", "[-_.]") + r"\s*\(?\s*(?:~=\s*(\d+(?:\.\d+)+))?\s*\)?", re.I)

@@ -24,7 +24,9 @@ def install_pack(folder: Path, site: Path) -> EntryPoints:
     text = "\n".join(f"[{group}]{lines}" for group, lines in groups.items())
     info = site / f"{name.replace('-', '_')}-0.1.0.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n")
+    required = config["options"].get("install_requires", "").split("\n")
+    lines = [f"Requires-Dist: {text}\n" for text in required if text]
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n{''.join(lines)}")
     (info / "entry_points.txt").write_text(text, encoding="utf-8")
     (site / f"{name}.pth").write_text(str(folder))
     return Distribution.at(info).entry_points
