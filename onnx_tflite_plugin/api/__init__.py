@@ -1,7 +1,10 @@
-"""API for op packs, and the only module that they import. It loads neither onnx nor tflite.
+"""API for op packs. It loads neither onnx nor tflite.
 
-``VERSION`` is the version of the API and of the distribution. A pack that requires an incompatible version
-(see CONTRIBUTING.md) is skipped.
+A pack imports from this module, and for its cases and tests from ``conformance``. Tests may also call
+``onnx_tflite_plugin.convert``. Everything else is private.
+
+``VERSION`` is the version of the API and of the distribution. A pack requires it as ``onnx-tflite-plugin~=VERSION`` and is left out
+by a converter with another API.
 """
 
 from typing import Any

@@ -81,9 +81,11 @@ def new_pack(folder: Path, op: str, like: str | None, name: str | None, as_json:
         print_json({"folder": str(folder), "files": list(written), "distribution": distribution, "package": package})
         return
     handler, *cases = (name for name in written if name.startswith(f"{package}/") and not name.endswith("/__init__.py"))
-    quoted = shlex.quote(str(folder))
+    quoted, extra = shlex.quote(str(folder)), shlex.quote(f"{folder}[test]")
+    if quoted == str(folder):
+        extra = f'"{folder}[test]"'
     commands = [
-        f"pip install -e {quoted} && pytest {quoted}",
+        f"pip install -e {extra} && pytest {quoted}",
         f"python -m onnx_tflite_plugin conformance --pack {distribution}"
         if kind_of(kind).has_cases
         else f"python -m onnx_tflite_plugin convert MODEL.tflite --target {code}",

@@ -231,6 +231,9 @@ def _values(code: str, like: str, distribution: str, package: str, cases: str) -
         "offered": literal(function if like in ("fusion", "claim") else code),
         "declared": kind.declared,
         "expected": kind.expected,
+        "pass_row": f"| `{package}/{function}_passes.py` | the pass over the finished model |\n"
+        if like == "pass"
+        else "",
         "state": f"\n**It holds a placeholder**: until you replace it, {_placeholder(like)}."
         if kind.placeholder
         else "",

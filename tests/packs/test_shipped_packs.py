@@ -17,7 +17,7 @@ from tests.helpers.pack_files import install, install_pack, python, unary_model
 
 ROOT = Path(__file__).parents[2]
 PACKS = sorted(folder.name for folder in (ROOT / "packs").iterdir() if (folder / "setup.cfg").exists())
-PUBLIC = {"onnx_tflite_plugin", "onnx_tflite_plugin.api", "onnx_tflite_plugin.host"}  # in tests; packs import only api
+PUBLIC = {"onnx_tflite_plugin", "onnx_tflite_plugin.api"}  # in tests; packs import only api
 COMMANDS = {"genai"}
 """Packs of commands alone, which call the converter; .ci/run runs their tests, in environments of their own."""
 

@@ -6,8 +6,8 @@ import pytest
 from onnx_tflite_sentis.target import SENTIS, missing_operators, supported_operators
 
 from conformance.models import between_convolutions, in_isolation, tensor, unary
+from conformance.testing import Host
 from onnx_tflite_plugin import ConversionError, convert
-from onnx_tflite_plugin.host import Host
 
 
 def test_the_target_is_installed() -> None:
