@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from conformance.declared import declarations_of, instances
-from onnx_tflite_plugin.api import Attribute, Implicit, Operator, Transparent
+from onnx_tflite_plugin.api import Attribute, Implicit, Operator, Tensor, Terminate, Transparent
 from onnx_tflite_plugin.conversion import Conversion
 from onnx_tflite_plugin.host import BUILTIN, Host
+from onnx_tflite_plugin.layout.shared_axes import parse_axes
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.verify.runtimes.ort import tensor_values
 
@@ -15,6 +16,7 @@ SUGGESTIONS = {
     Transparent: "declare Attribute() and use ctx.axis, or declare the `axes` that the slots share",
     Attribute: "remap each axis number and each entry per axis (ctx.axis, ctx.permute_entries, holds_axes, indexed_by_axis), "
     "or correct `axes`",
+    Terminate: "`axes` may list the axes of a group in the wrong order, or `unordered` may name an axis that must keep its place",
 }
 
 
@@ -23,7 +25,7 @@ def false_layout(code: str, model: Model, host: Host, conversion: Conversion | N
     for op in instances(model, code):
         declarations = declarations_of(op, host)
         layout = None if declarations is None else declarations.layout
-        if not isinstance(layout, Transparent | Attribute):
+        if not isinstance(layout, Transparent | Attribute) and not (isinstance(layout, Terminate) and layout.unordered):
             continue  # a layout that the operator fixes is wrong in every plan
         layouts = [] if conversion is None else list(_layouts(op, conversion))
         if conversion is not None and not layouts:
@@ -39,13 +41,52 @@ def false_layout(code: str, model: Model, host: Host, conversion: Conversion | N
 
 
 def wrong_in_every_layout(code: str, model: Model, host: Host) -> Iterator[str]:
-    """Yield a message on an Implicit declaration of a pack if results differ in every layout."""
+    """Yield a message on the Implicit declaration or the groups of axes of a pack if results differ in every layout."""
     for op in instances(model, code):
         declared = declarations_of(op, host)
-        if declared is not None and isinstance(declared.layout, Implicit) and not _is_builtin(op, host):
-            named = f"axes={declared.axes!r} and Implicit(onnx={dict(declared.layout.onnx)!r})"
-            yield f"the result differs in every layout: {named} may name a wrong axis, or the lowering or the kernel is wrong"
-            return
+        if declared is None or _is_builtin(op, host):
+            continue
+        axes, layout = f"axes={declared.axes!r}", declared.layout
+        if isinstance(layout, Implicit):
+            named = f"{axes} and Implicit(onnx={dict(layout.onnx)!r}) may name a wrong axis"
+        elif "(" in (declared.axes or "") and not (isinstance(layout, Terminate) and not layout.unordered):
+            named = f"{axes} may list the axes of a group in the wrong order"
+        else:
+            continue
+        yield f"the result differs in every layout: {named}, or the lowering or the kernel is wrong"
+        return
+
+
+def contradictory_sizes(code: str, model: Model, host: Host) -> Iterator[str]:
+    """Yield a message on axes of a pack that give one letter to axes of different sizes; size 1 is broadcast.
+
+    With Attribute and Terminate an axis may change its size, as in a slice or a pad.
+    """
+    for op in instances(model, code):
+        declared = declarations_of(op, host)
+        if declared is None or declared.axes is None or _is_builtin(op, host):
+            continue
+        if not isinstance(declared.layout, Implicit | Transparent):
+            continue
+        sizes: dict[str, tuple[str, int]] = {}
+        inputs, outputs = parse_axes(declared.axes)
+        for slot, groups in (*enumerate(inputs), *((~k, groups) for k, groups in enumerate(outputs))):
+            where = f"operand {slot}" if slot >= 0 else f"result {~slot}"
+            for letter, size in _sizes_of_letters(groups, op.tensor(slot)):
+                first, other = sizes.setdefault(letter, (where, size))
+                if size != other:
+                    remedy = "give the axes that differ different letters"
+                    yield f"axes={declared.axes!r}: letter {letter} is {other} in {first} and {size} in {where}; {remedy}"
+                    return
+
+
+def _sizes_of_letters(groups: Sequence[Sequence[str]] | None, tensor: Tensor | None) -> Iterator[tuple[str, int]]:
+    """Yield the letters of axes that are not groups, with their sizes; dynamic dimensions and sizes of 1 are left out."""
+    if groups is None or tensor is None or ("...",) in groups or len(groups) != tensor.rank:
+        return
+    for group, size in zip(groups, tensor.dims, strict=True):
+        if len(group) == 1 and size not in (None, 1):
+            yield group[0], size
 
 
 def _is_builtin(op: Operator, host: Host) -> bool:

@@ -39,7 +39,8 @@ def options_fields(builtin: int, given: Mapping[str, Any], table: str | None) ->
         table = options_table(name)
     if not table:
         if given:
-            raise BuilderError(f"{name} has no options table, but was given {', '.join(given)}")
+            remedy = "; options of a custom operator are custom_options=" if name == "CUSTOM" else ""
+            raise BuilderError(f"{name} has no options table, but was given {', '.join(given)}{remedy}")
         return {}
     for suffix in ("", "2"):
         if table in enum(f"BuiltinOptions{suffix}"):

@@ -10,7 +10,9 @@ _FUNCTION = r"\b(?:handler|kernel|entry point|hook|fusion|pass) "
 _CAUSES = (
     re.compile(rf"{_FUNCTION}(?:(?!{_FUNCTION}).)* failed: .*"),
     re.compile(r"[\w.:]+ of \S+ failed: .*"),
-    re.compile(r"axes '[^']*' of \w+ \d+ do not fit|the declaration of \S+ in .*|the case cannot be run: .*"),
+    re.compile(
+        r"axes '[^']*' of \w+ \d+ do not fit|axes='[^']*': letter .*|the declaration of \S+ in .*|the case cannot be run: .*"
+    ),
 )
 """The failure of a pack's function or declaration in a reason, without the operator and the variants that met it."""
 

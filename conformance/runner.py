@@ -13,7 +13,7 @@ import numpy as np
 
 from conformance.bounds import tolerance
 from conformance.case import Case
-from conformance.layout_errors import false_layout, wrong_in_every_layout
+from conformance.layout_errors import contradictory_sizes, false_layout, wrong_in_every_layout
 from conformance.meaning import meaning_of
 from conformance.unmatched import explain_unloaded, explain_unmatched
 from conformance.variants import Variant, select_variants, variants_of
@@ -299,6 +299,8 @@ class CaseTrial:
             other = outputs.get(least)
             if variant.plan == "local" and other is not None and not _equal(outputs[variant], other):
                 found.add(variant, *self.mismatches(outputs[variant], {"the least plan": other}))
+        if outputs:
+            found.add(next(iter(outputs)), *contradictory_sizes(self.case.op, self.source, self.host))
         if wrong and not outputs.keys() - wrong.keys() and all(one is not None for one, _ in wrong.values()):
             found.add(next(iter(wrong)), *wrong_in_every_layout(self.case.op, self.source, self.host))
         for variant, (conversion_or_none, text) in wrong.items():

@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache, partial
+from inspect import signature
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 
 class Checked:
     """A frozen dataclass that checks its fields against their annotations.
 
-    Raises TypeError naming field and type.
+    Raises TypeError naming field and type, and for an unknown keyword the nearest field.
     """
+
+    def __new__(cls, *args: Any, **given: Any) -> Self:
+        known = getattr(cls, "__dataclass_fields__", given)
+        if any(name not in known for name in given) and (accepted := _keywords(cls)) is not None:
+            check_keywords(cls.__name__, given, accepted)
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         cls: Any = type(self)
@@ -23,7 +30,20 @@ class Checked:
             if not has_type(value, hint):
                 raise TypeError(
                     f"{type(self).__name__}({name}=...) takes {format_type(hint)}, not {_describe_content(value)}"
+                    f"{_joined(value) if hint is str else ''}"
                 )
+
+
+def _keywords(cls: Any) -> Collection[str] | None:
+    """Return the keywords that a class accepts; None if it accepts any."""
+    parameters = signature(cls.__init__).parameters
+    return None if any(p.kind is p.VAR_KEYWORD for p in parameters.values()) else [*parameters][1:]
+
+
+def _joined(value: object) -> str:
+    """Return the remedy for names in a list or tuple where one string is expected: ``; write "h w"``."""
+    names = isinstance(value, tuple | list) and all(isinstance(item, str) for item in value)
+    return f'; write "{" ".join(value)}"' if names and isinstance(value, tuple | list) else ""
 
 
 @cache
@@ -113,6 +133,27 @@ def _describe_content(value: object) -> str:
 
 
 _LONGEST = 60
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 operand``, ``2 operands``."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def describe_arity(function: Callable[..., Any], operands: int, role: str) -> str:
+    """Return a message if a lowering or kernel does not take the operator's number of operands; empty if it does."""
+    try:
+        parameters = [*signature(function).parameters.values()]
+    except (TypeError, ValueError):
+        return ""
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    most, least = len(positional) - 1, sum(p.default is p.empty for p in positional) - 1
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        most = max(most, operands)
+    if least <= operands <= most:
+        return ""
+    takes = f"{least}" if least == most else f"{least} to {most}" if operands > most else f"{least} or more"
+    return f"the operator has {count(operands, 'operand')}, the {role} takes {takes}"
 
 
 def check_keywords(function: str, given: Iterable[str], known: Collection[str]) -> None:

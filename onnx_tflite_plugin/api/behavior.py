@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import Enum
+from inspect import get_annotations
 from types import MappingProxyType
 from typing import Protocol
 
@@ -67,12 +69,29 @@ class QuantizedOperator(Protocol):
         """True if the target has the ONNX operator between DQ and Q wherever that gives the same values."""
 
 
+_SIMILARITY = 0.75
+_FIELD_SIMILARITY = 0.85  # a field may resemble the trait that it sets, as ``constants`` does ``constant_slots``
+
+
 @dataclass(frozen=True)
 class Behavior(Checked):
     """Treatment of quantized tensors by a kernel.
 
-    The defaults describe a kernel without quantized tensors.
+    The defaults describe a kernel without quantized tensors. A subclass raises TypeError if it defines a public name that
+    resembles a trait.
     """
+
+    def __init_subclass__(cls, **keywords: object) -> None:
+        super().__init_subclass__(**keywords)
+        known = {name for name in vars(Behavior) if not name.startswith("_")}
+        fields = get_annotations(cls)
+        for name in {**fields, **vars(cls)}:
+            inherited = any(hasattr(base, name) for base in cls.__bases__)
+            if name.startswith("_") or inherited:
+                continue
+            if near := get_close_matches(name, known, 1, _FIELD_SIMILARITY if name in fields else _SIMILARITY):
+                remedy = f"did you mean {near[0]!r}? A helper of another name begins with an underscore"
+                raise TypeError(f"{cls.__name__}.{name} is not a trait of behaviors; {remedy}")
 
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
         """Return the form of the values on which the handler computes.

@@ -31,6 +31,12 @@ def parse_row(row: str) -> Row:
             raise TypeError(f"types: {name!r} is not a dtype{did_you_mean(name, NAMES)}")
     if not all(slot for side in sides[: 2 if arrow else 1] for slot in side):
         raise TypeError(f"types: {row!r} leaves a slot empty; _ is any dtype")
+    variables = {name.removesuffix(_MORE) for name in sides[0]}
+    for name in sides[1] if arrow else ():
+        if _is_variable(name) and name != "_" and name not in variables:
+            raise TypeError(
+                f"types: {name} in {row!r} stands for the dtype of no operand; name the dtypes of the result"
+            )
     return sides[0], sides[1] if arrow else ()
 
 

@@ -7,9 +7,12 @@ from dataclasses import MISSING, fields
 
 from onnx_tflite_plugin.api.behavior import Behavior
 from onnx_tflite_plugin.api.declarations import Layout
+from onnx_tflite_plugin.api.quantization import Dequantized
 from onnx_tflite_plugin.binding.bound import BoundModel, Declared
 from onnx_tflite_plugin.errors import Blamed, InternalError
 from onnx_tflite_plugin.guard import BUILTIN, Failed
+from onnx_tflite_plugin.source.affine import affine
+from onnx_tflite_plugin.source.model import Operator
 
 PackDeclarations = Mapping[tuple[str, str], tuple[str, str]]
 """By handler and pack: the first operator that the handler lowers, and its declarations for this operator."""
@@ -20,9 +23,28 @@ def pack_declarations(model: BoundModel) -> PackDeclarations:
     first: dict[tuple[str, str], tuple[str, str]] = {}
     for bound in model.operators():
         if bound.pack != BUILTIN:
-            text = "not read yet" if bound.resolved is None else declarations(bound.resolved)
+            text = "not read yet"
+            if bound.resolved is not None:
+                text = f"{declarations(bound.resolved)}{_describe_missing_bias(bound.op, bound.resolved)}"
             first.setdefault((bound.handler.name, bound.pack), (bound.label, text))
     return first
+
+
+def _describe_missing_bias(op: Operator, declared: Declared) -> str:
+    """Return a remedy for an int32 constant beside two quantized operands that the behavior does not declare as their bias."""
+    behavior = declared.quantization
+    if (
+        not isinstance(behavior, Dequantized)
+        or behavior.bias
+        or affine(op.tensor(0)) is None
+        or affine(op.tensor(1)) is None
+    ):
+        return ""
+    constants = (slot for slot, tensor in enumerate(op.inputs) if tensor is not None and tensor.is_constant)
+    slot = next((slot for slot in constants if slot > 1 and op[slot].dtype == "int32" and op[slot].rank == 1), None)
+    return (
+        "" if slot is None else f"; slot {slot} is int32: if it is a bias, declare Dequantized(bias={{{slot}: (0, 1)}})"
+    )
 
 
 def declarations(declared: Declared) -> str:

@@ -51,7 +51,7 @@ def parse_axes(text: str) -> tuple[list[list[Group] | None], list[list[Group] | 
     """
     left, arrow, right = text.partition("->")
     if not arrow:
-        raise AxesError(f"axes {text!r} have no '->'")
+        raise AxesError(f"axes {text!r} have no '->'; write operands -> results, such as 'n h w c -> n c'")
     return [_parse_slot(s, text) for s in left.split(",")], [_parse_slot(s, text) for s in right.split(",")]
 
 
@@ -64,7 +64,13 @@ def _parse_slot(slot: str, text: str) -> list[Group] | None:
     while at < len(slot):
         match = _AXIS.match(slot, at)
         if not match:
-            raise AxesError(f"axes {text!r} do not parse at {slot[at:]!r}")
+            rest = slot[at:].strip()
+            reason = (
+                "')' is missing"
+                if rest.startswith("(") and ")" not in rest
+                else "a letter, a group (a b), ... or 1 is expected"
+            )
+            raise AxesError(f"axes {text!r} do not parse at {rest!r}: {reason}")
         axis, at = match.group(1), match.end()
         groups.append(() if axis == "1" else tuple(axis.strip("()").split()))
     return groups

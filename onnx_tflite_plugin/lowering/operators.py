@@ -8,6 +8,7 @@ import onnx_ir as ir
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.inlining import places
+from onnx_tflite_plugin.checked import count, describe_arity
 from onnx_tflite_plugin.errors import Contradiction, InvalidModel, Problem
 from onnx_tflite_plugin.graph.metadata import node_props
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, attribute_errors
@@ -116,6 +117,8 @@ def _lower_operator(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...]:
     if table is not None and ctx.uses_integers:
         result: object = emit_table_lookup(ctx, table)
     else:
+        if bound.pack != BUILTIN and (wrong := describe_arity(bound.handler.lower, len(ctx.inputs), "lowering")):
+            raise Mismatch(wrong)
         result = bound.handler.lower(ctx, *ctx.inputs)
     for x, before in given:
         if _value_signature(x) != before:
@@ -128,9 +131,8 @@ def _lower_operator(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...]:
             raise ResultContradiction(
                 "outputs", f"{len(bound.op.outputs)} outputs, but {bound.op.code} has {len(results)}"
             )
-        count = len(bound.op.outputs)
         raise Mismatch(
-            f"the lowering returned {len(results)} values, but the operator has {count} output{'s' * (count != 1)}"
+            f"the lowering returned {count(len(results), 'value')}, but the operator has {count(len(bound.op.outputs), 'output')}"
         )
     return tuple(finish_output(ctx, k, value) for k, value in enumerate(results))
 

@@ -272,9 +272,9 @@ def test_merged_letters_keep_the_order_of_each_slot() -> None:
 @pytest.mark.parametrize(
     ("axes", "text"),
     [
-        ("n h w", r"have no '->'"),
-        ("n ? -> n", r"do not parse at ' \?'"),
-        ("n (h w -> n", r"do not parse at ' \(h w'"),
+        ("n h w", r"have no '->'; write operands -> results"),
+        ("n ? -> n", r"do not parse at '\?': a letter, a group"),
+        ("n (h w -> n", r"do not parse at '\(h w': '\)' is missing"),
         ("n h) -> n", r"do not parse at '\)'"),
     ],
 )

@@ -13,9 +13,12 @@ import pytest
 from click.testing import CliRunner
 
 from conformance.command import run
-from onnx_tflite_plugin import pytest_plugin
+from conformance.models import tensor, unary
+from onnx_tflite_plugin import convert, pytest_plugin
+from onnx_tflite_plugin.api import VERSION, Target, Terminate
 from onnx_tflite_plugin.cli import cli
 from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.host import Host
 from tests.helpers.pack_files import install_pack, python
 
 Edits = tuple[tuple[str, str, str], ...]
@@ -142,6 +145,7 @@ def test_failing_case_shows_no_traceback_in_pytest(tmp_path: Path, write: Callab
 
 LOWERING = "return ctx.ops.Softsign(x)"
 INT8_CASE = 'unary(OP, "int8", tensor(2, 5, 7, 3, dtype="int8"), place=between_convolutions)'
+FLATTENED = 'between_convolutions(OP, "float32", [tensor(2, 5, 7, 3)], tensor(2, 105))'
 FLOAT_CASE = 'unary(OP, "float32", tensor(2, 5, 7, 3), place=between_convolutions)'
 OTHER_SHAPE = 'in_isolation(OP, "float32", [tensor(2, 5, 7, 3)], tensor(2, 5, 7, 4))'
 NO_SCALE = 'in_isolation(OP, "int8", [tensor(2, 5, 7, 3, dtype="int8")], replace(tensor(2, 5, 7, 3, dtype="int8"), scale=None))'
@@ -200,6 +204,30 @@ MISTAKES = {
         [(CASES, FLOAT_CASE, OTHER_SHAPE), (CASES, "from conformance.models import", IMPORTS)],
         ["output 0 of the kernel has shape [2, 5, 7, 3], but 'y0' has [2, 5, 7, 4] in the model; correct the kernel"],
     ),
+    "lowering of more operands": (
+        [(HANDLER, "x: Value)", "x: Value, y: Value)")],
+        ["the operator has 1 operand, the lowering takes 2"],
+    ),
+    "kernel of more operands": (
+        [(HANDLER, "x: Array)", "x: Array, y: Array)")],
+        ["the operator has 1 operand, the kernel takes 2", "the case cannot be run: kernel of CUSTOM.Acme"],
+    ),
+    "kernel of another dtype": (
+        [(HANDLER, "np.asarray(x / (1 + np.abs(x)))", "np.asarray(x, np.int32)")],
+        [
+            "output 0 of the kernel is int32, but 'y0' is float32 in the model; return an array of float32",
+            "is int8 in the model; return an array of float32, or of quantized values in int8",
+        ],
+    ),
+    "a dtype variable of no operand": (
+        [(HANDLER, "layout=Transparent(),", "layout=Transparent(), types='float32 int8 -> T',")],
+        ["types: T in 'float32 int8 -> T' stands for the dtype of no operand; name the dtypes of the result"],
+    ),
+    "an unclosed group": (
+        [(HANDLER, "layout=Transparent(),", "layout=Transparent(), axes='n (h w -> n h w',")],
+        ["axes 'n (h w -> n h w' do not parse at '(h w': ')' is missing"],
+    ),
+    "one result too few": ([(HANDLER, LOWERING, "return ()")], ["the lowering returned 0 values, but the operator has 1 output"]),
     "a table of floats": (
         [
             (HANDLER, "Dequantized()", "Lookup(lambda at: np.arange(-128, 128) / 128, dtypes=('int8',))"),
@@ -283,7 +311,7 @@ def test_hidden_package_conformance_is_named(monkeypatch: pytest.MonkeyPatch) ->
 def test_failing_target_fails_conformance_of_its_pack(provoke: Provoke) -> None:
     printed = provoke(("author/my_npu.py", "lacks=", "lack="), op="my-npu", like="target")
     assert "target my-npu: entry point my-npu = author.my_npu:TARGET of author failed: TypeError" in printed
-    assert "'lack'" in printed
+    assert "takes no keyword 'lack'; did you mean 'lacks'?" in printed
 
 
 def test_uncalled_hook_is_reported_before_failing_cases(provoke: Provoke) -> None:
@@ -294,6 +322,82 @@ def test_uncalled_hook_is_reported_before_failing_cases(provoke: Provoke) -> Non
 def test_unknown_hook_argument_gets_a_suggestion(provoke: Provoke) -> None:
     printed = provoke((HANDLER, "target: Target, opset", "targt: Target, opset"), op="CUSTOM.Acme*", like="claim")
     assert "hook 'claim' has no argument 'targt'; did you mean 'target'? arguments: op, opset, target" in printed
+
+
+@pytest.mark.parametrize(
+    ("like", "old", "new", "text"),
+    [
+        (
+            "conv", "n h w c, o j k c, o -> n y x o", "n h w c, o j k c, o -> n h w o",
+            "letter h is 7 in operand 0 and 3 in result 0",
+        ),
+        (
+            "conv", "Dequantized(bias={2: (0, 1)})", "Dequantized()",
+            "slot 2 is int32: if it is a bias, declare Dequantized(bias={2: (0, 1)})",
+        ),
+        (
+            "behavior", "def choose_arithmetic", "needs_scales = True\n\n    def choose_arithmetic",
+            "Offsets.needs_scales is not a trait of behaviors; did you mean 'needs_scale'?",
+        ),
+    ],
+)  # fmt: skip
+def test_mistake_in_a_declaration_is_told_with_its_remedy(
+    provoke: Provoke, like: str, old: str, new: str, text: str
+) -> None:
+    assert provoke((HANDLER, old, new), like=like).count(text) == 1
+
+
+@pytest.mark.parametrize("group", ["n (c h w)", "n (h c w)"])
+def test_group_of_axes_in_the_wrong_order_is_told(provoke: Provoke, group: str) -> None:
+    printed = provoke(
+        (HANDLER, "Transparent", "Terminate"),
+        (HANDLER, "layout=Terminate()", f"layout=Terminate(unordered='h w c'), axes='n h w c -> {group}'"),
+        (HANDLER, "np.asarray(x / (1 + np.abs(x)))", "x.reshape(len(x), -1)"),
+        (HANDLER, LOWERING, "return ctx.ops.Flatten(x)"),
+        (CASES, "import between_convolutions,", "import between_convolutions, in_isolation,"),
+        (CASES, FLOAT_CASE, FLATTENED),
+        (CASES, "for shape in ((7,), (2, 3, 5), (2, 5, 7, 3)):", "for shape in ():"),
+        (CASES, f"yield {INT8_CASE}", ""),
+        (CASES, 'yield unary(OP, "dynamic shape", tensor(None, 5, None, 3))', ""),
+    )
+    assert "may list the axes of a group in the wrong order" in printed
+
+
+@pytest.mark.parametrize("requirement", ["onnx-tflite-plugin", "onnx-tflite-plugin>=0.2"])
+def test_requirement_that_admits_another_api_is_reported_but_is_no_failure(
+    write: Callable[..., Path], capsys: pytest.CaptureFixture[str], requirement: str
+) -> None:
+    write(("setup.cfg", f"onnx-tflite-plugin~={VERSION}", requirement))
+    assert run("author") == 0
+    pinned = f"whose API differs: write onnx-tflite-plugin~={VERSION} in install_requires"
+    assert pinned in capsys.readouterr().out
+    listed = CliRunner().invoke(cli, ["handlers", "--pack", "author"])
+    assert pinned in " ".join(listed.output.split())
+    assert "1 problem" in listed.output
+
+
+def test_pack_for_another_version_is_named_with_the_version_to_require(write: Callable[..., Path]) -> None:
+    write(("setup.cfg", f"onnx-tflite-plugin~={VERSION}", "onnx-tflite-plugin~=9.1.0"))
+    warnings = Host().warnings
+    assert any(f"write onnx-tflite-plugin~={VERSION} in its install_requires" in text for text in warnings)
+
+
+def test_operator_with_a_name_like_an_installed_one_names_that(write: Callable[..., Path]) -> None:
+    write()
+    with pytest.raises(ConversionError, match=r"author has a handler for 'CUSTOM\.Acme'; .* named CUSTOM\.acme"):
+        convert(unary("CUSTOM.acme", "", tensor(2, 3)).build())
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: Terminate(unordered=("h", "w")), r'takes str, not the tuple \(\'h\', \'w\'\); write "h w"'),  # type: ignore[arg-type]
+        (lambda: Target(lack={}), "Target takes no keyword 'lack'; did you mean 'lacks'"),  # type: ignore[call-arg]
+    ],
+)
+def test_wrong_field_of_a_declaration_is_a_type_error_with_the_remedy(call: Callable[[], object], text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        call()
 
 
 def test_trait_of_wrong_type_is_shown_with_its_value(provoke: Provoke) -> None:

@@ -14,11 +14,12 @@ import numpy as np
 from onnx_tflite_plugin.api.declarations import Kernel
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import At, resolve_operator
+from onnx_tflite_plugin.checked import count, describe_arity
 from onnx_tflite_plugin.errors import InconclusiveError, VerificationError
 from onnx_tflite_plugin.guard import Failed, Mismatch, attribute_errors
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.affine import bias_scale
-from onnx_tflite_plugin.source.dtypes import HANDLES
+from onnx_tflite_plugin.source.dtypes import HANDLES, QUANTIZED
 from onnx_tflite_plugin.source.model import Array, Model, Operator, Quantization, Tensor, agree
 from onnx_tflite_plugin.targets import target_named
 from onnx_tflite_plugin.verify.runtimes.dequantized import as_float, as_stored
@@ -75,11 +76,13 @@ class PackKernel:
                 operands = [
                     None if t is None else self._operand(slot, t, values) for slot, t in enumerate(self.op.inputs)
                 ]
+                if wrong := describe_arity(self.kernel, len(operands), "kernel"):
+                    raise Mismatch(wrong)
                 given = self.kernel(self.op, *operands)
                 results = [given] if isinstance(given, np.ndarray | np.generic) else list(given)
                 if len(results) != len(self.op.outputs):
                     raise Mismatch(
-                        f"it returned {len(results)} arrays, the operator has {len(self.op.outputs)} outputs"
+                        f"it returned {count(len(results), 'array')}, the operator has {count(len(self.op.outputs), 'output')}"
                     )
                 resized = any(
                     t is not None and a is not None and not agree(t.dims, a.shape)
@@ -91,7 +94,7 @@ class PackKernel:
                     if t is not None and t.is_variable
                 }
                 return following | {
-                    t.index: _as_stored(t, k, np.asarray(a), resized=resized)
+                    t.index: _as_stored(t, k, np.asarray(a), resized=resized, floats=self.floats)
                     for k, (t, a) in enumerate(zip(self.op.outputs, results, strict=True))
                     if t
                 }
@@ -110,8 +113,11 @@ class PackKernel:
         return as_float(tensor, array)
 
 
-def _as_stored(tensor: Tensor, k: int, array: Array, *, resized: bool) -> Array:
-    """Return a result as the file stores it. ``resized``: operands have other sizes than in the file, so the result may too."""
+def _as_stored(tensor: Tensor, k: int, array: Array, *, resized: bool, floats: bool = False) -> Array:
+    """Return a result as the file stores it.
+
+    ``resized``: operands have other sizes than in the file, so the result may too. ``floats``: the kernel computes on floats.
+    """
     dims = (None,) * tensor.rank if resized else tensor.dims
     if not agree(dims, array.shape):
         stored = ["?" if size is None else size for size in tensor.dims]
@@ -119,7 +125,19 @@ def _as_stored(tensor: Tensor, k: int, array: Array, *, resized: bool) -> Array:
             f"output {k} of the kernel has shape {list(array.shape)}, but {tensor.name!r} has {stored} in the model; "
             "correct the kernel, or the shape of the model or case"
         )
+    quantized, integers = isinstance(tensor.quantization, Quantization), _is_integer(array.dtype.name)
+    differs = tensor.dtype not in QUANTIZED and integers != _is_integer(tensor.dtype)
+    if (floats and integers and array.dtype != tensor.dtype) if quantized else differs:
+        allowed = f"float32, or of quantized values in {tensor.dtype}" if quantized else tensor.dtype
+        raise Mismatch(
+            f"output {k} of the kernel is {array.dtype}, but {tensor.name!r} is {tensor.dtype} in the model; "
+            f"return an array of {allowed}"
+        )
     return as_stored(tensor, array).astype(tensor.dtype)
+
+
+def _is_integer(dtype: str) -> bool:
+    return dtype.lstrip("u").startswith(("int", "bool"))
 
 
 def find_pack_kernels(
