@@ -37,6 +37,12 @@ def surface() -> str:
     return "\n".join(lines) + "\n"
 
 
+def test_reference_lists_every_name_once() -> None:
+    text = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
+    section = text.partition("\n## `conformance`")[0]
+    assert sorted(re.findall(r"^\| `(\w+)` \|", section, re.M)) == sorted(api.__all__)
+
+
 def _describe(name: str, thing: Any) -> Iterator[str]:
     if thing is Any:
         yield f"{name} = Any"
