@@ -25,8 +25,8 @@ def format_table(results: Mapping[str, Any]) -> str:
     models = {row["model"]: row["kind"] for row in rows}
     quantized = sum(kind in QUANTIZED for kind in models.values())
     lines = [
-        f"Measured on {results['date']} with {len(models)} models, {quantized} of them with 8-bit or 16-bit activations. A cell shows "
-        "the number of models that run / of those that are right.",
+        f"Measured on {results['date']} with {len(models)} models, {quantized} of them with 8-bit or 16-bit activations. "
+        "In a cell `a / b`, `a` models run and `b` of them give correct results.",
         "",
         f"| runtime | {' | '.join(f'`{target}`' for target in targets)} |",
         f"|---|{'---|' * len(targets)}",
