@@ -217,7 +217,8 @@ def test_verify_reports_missing_files_and_extra(
 def install(folder: Path, name: str, entries: str) -> None:
     info = folder / f"{name.replace('-', '_')}-1.0.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    required = "Requires-Dist: onnx-tflite-plugin~=0.2.0"
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{required}\n")
     (info / "entry_points.txt").write_text(entries)
 
 

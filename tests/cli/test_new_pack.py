@@ -88,6 +88,12 @@ def test_target_pack_passes_its_own_tests(tmp_path: Path, like: str, passed: int
     assert "onnx_tflite_plugin.cases" not in (folder / "setup.cfg").read_text()
 
 
+def test_printed_command_installs_what_the_tests_need(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_pack(tmp_path / "p", "my-npu", "pass")
+    assert f'pip install -e "{tmp_path / "p"}[test]" && pytest {tmp_path / "p"}' in capsys.readouterr().out
+    assert "| `p/my_npu_passes.py` |" in (tmp_path / "p" / "README.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("like", "op", "text"),
     [

@@ -12,6 +12,7 @@ from pathlib import Path
 from textwrap import dedent
 
 from conformance.builder import ModelBuilder
+from onnx_tflite_plugin.api import VERSION
 
 
 def install_pack(folder: Path, site: Path) -> EntryPoints:
@@ -51,7 +52,8 @@ def install(folder: Path, name: str, module: str, source: str, entry_points: str
     (folder / f"{module}.py").write_text(dedent(source))
     info = folder / f"{name.replace('-', '_')}-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    required = f"Requires-Dist: onnx-tflite-plugin~={VERSION}"
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{required}\n")
     (info / "entry_points.txt").write_text(dedent(entry_points))
 
 
