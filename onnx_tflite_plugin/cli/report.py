@@ -76,13 +76,20 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool, **optio
         click.get_current_context().exit(exit_code)
     rows = [Row("wrote", [f"{output} ({format_size(output.stat().st_size)}); open it in a browser"], "bold green")]
     if page.wrong:
-        rows.append(Row("FAILED", [shorten_names(page.verdict)], "red"))
+        rows.append(Row("FAILED", _verdict_lines(page), "red"))
     elif page.verdict.startswith("inconclusive: "):
-        rows.append(Row("inconclusive", [shorten_names(page.verdict.removeprefix("inconclusive: "))], "yellow"))
+        rows.append(Row("inconclusive", _verdict_lines(page), "yellow"))
     if not page.verdict:
         rows.append(Row("warning", [shorten_names(note) for note in page.notes], "yellow"))
     print_rows(rows)
     click.get_current_context().exit(exit_code)
+
+
+def _verdict_lines(page: Page) -> list[str]:
+    """Return the verdict, the results of outputs and the notes."""
+    outputs = [f"{one['name']}: {one['error']}" for one in page.outputs]
+    lines = [page.verdict.removeprefix("inconclusive: "), *(f"  {text}" for text in (*outputs, *page.remarks))]
+    return [shorten_names(line) for line in lines]
 
 
 def html_path(path: Path) -> Path:

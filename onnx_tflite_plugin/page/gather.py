@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from onnx_tflite_plugin.errors import ConversionError, InvalidInputs
 from onnx_tflite_plugin.graph.metadata import belongs_to, props, read_authored, read_origin, read_states
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.inspection import handlers_of, kinds_of
-from onnx_tflite_plugin.page.groups import Group, group_operators, unowned_nodes
+from onnx_tflite_plugin.page.groups import Group, group_operators, nodes_with_container, unowned_nodes
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import onnx
 
     from onnx_tflite_plugin.options import VerifyOptions
+    from onnx_tflite_plugin.page.measured import Measured
     from onnx_tflite_plugin.report import Report
 
 _PROFILED = 10  # runs
@@ -31,7 +32,8 @@ _PROFILED = 10  # runs
 class Page:
     """Content of the page: ``facts`` about the model and its interface, ``operators`` in execution order, ``edges`` between
     them and the ``ends``, its inputs and outputs. Operators that share nodes are one entry, so that every node counts once.
-    ``compared``: how many tensors were compared, and why not all.
+    ``compared``: how many tensors were compared, and why not all. ``outputs``: a row for each output that was compared;
+    ``remarks``: the notes of the comparison; ``runtimes``: seconds per run in each runtime.
     """
 
     title: str
@@ -45,6 +47,9 @@ class Page:
     verdict: str = ""
     wrong: bool = False
     notes: Sequence[str] = field(default=())
+    outputs: Sequence[Mapping[str, Any]] = ()
+    remarks: Sequence[str] = ()
+    runtimes: Mapping[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -71,31 +76,29 @@ def gather(
     groups = group_operators(graph, onnx)
     leaders = {op.index: group.index for group in groups for op in group.operators}
     notes: list[str] = []
-    errors: list[dict[str, Any]] = []
-    seconds: dict[int, float] = {}
-    other = 0.0
-    verdict, wrong = "", False
+    measured: Measured | None = None
     try:
         from onnx_tflite_plugin.page.measured import measure_errors
 
         start_stage("comparing every tensor with LiteRT")
-        errors, verdict, wrong, seconds, other = measure_errors(tflite, onnx, _PROFILED, options)
+        measured = measure_errors(tflite, onnx, _PROFILED, options)
     except InvalidInputs:
         raise
     except ConversionError as error:
         notes.append(f"not compared and not timed: {error}")
     producers = {tensor.index: leaders[op.index] for op in graph for tensor in op.outputs if tensor is not None}
-    first = next((k for k, error in enumerate(errors) if not error["ok"]), None) if wrong else None
+    wrong, given = (measured.wrong, measured.errors) if measured else (False, ())
+    first = next((k for k, error in enumerate(given) if not error["ok"]), None) if wrong else None
     errors = [
         {**error, "operator": producers.get(error["tensor"]), "first_wrong": k == first}
-        for k, error in enumerate(errors)
+        for k, error in enumerate(given)
     ]
-    operators = list(_operators(model, graph, groups, seconds, errors))
+    operators = list(_operators(model, graph, groups, measured.seconds if measured else {}, errors))
     facts = {
         **_facts(tflite, onnx, len(graph)),
         "line": report.line if report else "",
         "unowned": _count_names(unowned_nodes(onnx)),
-        "unowned_microseconds": round(1e6 * other, 2),
+        "unowned_microseconds": round(1e6 * (measured.other if measured else 0.0), 2),
     }
     names = {end["tensor"]: end["name"] for side in ("inputs", "outputs") for end in facts[side] if end.get("tensor")}
     ends = list(_ends(_subgraph_of(model, onnx), names))
@@ -104,8 +107,18 @@ def gather(
         {**one, "operators": list(dict.fromkeys(leaders[index] for index in one["operators"]))}
         for one in _transposes(onnx)
     ]
-    compared = _describe_coverage(graph, errors)
-    return Page(title, facts, operators, edges, transposes, ends, errors, compared, verdict, wrong, notes)
+    page = Page(title, facts, operators, edges, transposes, ends, errors, notes=notes)
+    if measured is None:
+        return page
+    return replace(
+        page,
+        compared=_describe_coverage(graph, errors, measured.operators),
+        verdict=measured.verdict,
+        wrong=wrong,
+        outputs=measured.outputs,
+        remarks=measured.notes,
+        runtimes=measured.runtimes,
+    )
 
 
 def _subgraph_of(model: Model, onnx: onnx.ModelProto) -> Subgraph:
@@ -115,16 +128,17 @@ def _subgraph_of(model: Model, onnx: onnx.ModelProto) -> Subgraph:
     return model.subgraphs[root]
 
 
-def _describe_coverage(operators: Sequence[Operator], errors: Sequence[Mapping[str, Any]]) -> str:
-    """Return how many results of operators were compared with LiteRT's."""
+def _describe_coverage(operators: Sequence[Operator], errors: Sequence[Mapping[str, Any]], compared: int) -> str:
+    """Return how the compared tensors relate to the operators. ``compared``: the operators that a verification counts."""
     results = {tensor.index for op in operators for tensor in op.outputs if tensor is not None}
     found = len({error["tensor"] for error in errors} & results)
-    rest = (
-        ""
-        if found == len(results)
-        else " The ONNX model has no value for the others, because they are fused or folded."
+    if found == len(results):
+        return f"All {found} results of operators were compared."
+    groups = f"{found} compared group" + ("" if found == 1 else "s")
+    return (
+        f"{compared or len(operators)} operators in {groups}; each dot is the result of a group. The ONNX model has no value "
+        "for results inside a group, because their operators are fused or folded."
     )
-    return f"{found} of {len(results)} results of operators were compared.{rest}"
 
 
 def _operators(
@@ -223,7 +237,7 @@ def _facts(tflite: bytes, onnx: onnx.ModelProto, operators: int) -> dict[str, An
         "constant_bytes": constants,
         "opset": next((entry.version for entry in onnx.opset_import if entry.domain == ""), None),
         "operators": operators,
-        "nodes": len(onnx.graph.node),
+        **_count_nodes(onnx),
         "inputs": [_edge(info, authored.get("inputs", ())) for name, info in inputs.items() if name not in states],
         "outputs": [
             _edge(info, authored.get("outputs", ())) for name, info in outputs.items() if name not in states.values()
@@ -231,6 +245,13 @@ def _facts(tflite: bytes, onnx: onnx.ModelProto, operators: int) -> dict[str, An
         "authored": {key: value for key, value in authored.items() if isinstance(value, str)},
         "states": [{**_edge(inputs[name], ()), "next": states[name]} for name in states if name in inputs],
     }
+
+
+def _count_nodes(onnx: onnx.ModelProto) -> dict[str, Any]:
+    """Return the number of all nodes, of those in inner graphs, and the types of the nodes that hold these."""
+    containers = [container for _, container in nodes_with_container(onnx.graph)]
+    inner = [container for container in containers if container]
+    return {"nodes": len(containers), "inner_nodes": len(inner), "containers": sorted(set(inner))}
 
 
 def _edge(info: onnx.ValueInfoProto, authored: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -246,9 +267,9 @@ def _edge(info: onnx.ValueInfoProto, authored: Sequence[Mapping[str, Any]]) -> d
 
 
 def _transposes(onnx: onnx.ModelProto) -> Iterator[dict[str, Any]]:
-    """Yield the Transpose nodes of the file with the operators that they belong to."""
+    """Yield the Transpose nodes of the file, also of inner graphs, with the operators that they belong to."""
     sizes = {info.name: _edge(info, ())["shape"] for info in (*onnx.graph.value_info, *onnx.graph.input)}
-    for node in onnx.graph.node:
+    for node, container in nodes_with_container(onnx.graph):
         if node.op_type == "Transpose":
             perm = next((list(a.ints) for a in node.attribute if a.name == "perm"), [])
             shape = sizes.get(node.input[0]) or [None]
@@ -258,4 +279,5 @@ def _transposes(onnx: onnx.ModelProto) -> Iterator[dict[str, Any]]:
                 "perm": ", ".join(map(str, perm)),
                 "elements": prod(shape) if known else None,
                 "operators": list(belongs_to(props(node.metadata_props))),
+                "inside": container,
             }

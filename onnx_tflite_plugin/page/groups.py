@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -83,3 +83,12 @@ def group_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> lis
 def unowned_nodes(onnx: onnx.ModelProto) -> list[str]:
     """Return the types of the nodes that belong to no operator."""
     return [node.op_type for node in onnx.graph.node if not belongs_to(props(node.metadata_props))]
+
+
+def nodes_with_container(graph: onnx.GraphProto, container: str = "") -> Iterator[tuple[onnx.NodeProto, str]]:
+    """Yield all nodes, each with the type of the node whose inner graph holds it; empty in the main graph."""
+    for node in graph.node:
+        yield node, container
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from nodes_with_container(inner, node.op_type)

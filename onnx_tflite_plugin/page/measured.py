@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from onnx_tflite_plugin.errors import InconclusiveError
+from onnx_tflite_plugin.errors import ConversionError, InconclusiveError
 from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.graph.names import resolve_keys
 from onnx_tflite_plugin.graph.randomness import random_nodes
@@ -20,6 +21,7 @@ from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.run import verify
 from onnx_tflite_plugin.verify.runtimes.structure import producers
 from onnx_tflite_plugin.verify.submodels.decision import decide
+from onnx_tflite_plugin.verify.times.bench import bench
 from onnx_tflite_plugin.verify.times.nodes import node_times
 from onnx_tflite_plugin.verify.verification import Verification
 
@@ -27,19 +29,38 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 _LISTED = 4  # names of outputs with equal results
+_ROUNDS = 5  # of a benchmark of both runtimes
 
 
-def measure_errors(
-    tflite: bytes, onnx: ModelProto, runs: int, options: VerifyOptions | None = None
-) -> tuple[list[dict[str, Any]], str, bool, dict[int, float], float]:
-    """Return tensor errors in execution order, the verdict, True for a failure, and seconds per run: by operator, others.
+@dataclass(frozen=True)
+class Measured:
+    """Tensor errors in execution order, the verdict in one line, True for a failure, and seconds per run: by operator, others.
+
+    ``outputs``: a row for each compared output, ``notes``: the verification's. ``operators``: how many were compared.
+    ``runtimes``: seconds per run of each runtime in one thread; empty if they were not measured.
+    """
+
+    errors: Sequence[Mapping[str, Any]]
+    verdict: str
+    wrong: bool
+    seconds: Mapping[int, float] = field(default_factory=dict)
+    other: float = 0.0
+    outputs: Sequence[Mapping[str, Any]] = ()
+    notes: Sequence[str] = ()
+    operators: int = 0
+    runtimes: Mapping[str, float] = field(default_factory=dict)
+
+
+def measure_errors(tflite: bytes, onnx: ModelProto, runs: int, options: VerifyOptions | None = None) -> Measured:
+    """Compare and time both models.
 
     ``options``: data and tolerance. The verdict is on all of the data, the errors of tensors and the times on the first inputs.
     Raises ConversionError if a model does not run, InvalidInputs for data that do not fit, MissingExtra without the runtimes.
     """
     options = options or VerifyOptions()
     verification = verify(tflite, onnx, host=Host(), **vars(options))
-    verdict, wrong = _sentence(verification), verification.verdict == "differs"
+    verdict, wrong = verification.text.splitlines()[0], verification.verdict == "differs"
+    outputs, notes = _outputs(verification, [info.name for info in onnx.graph.output]), list(_notes(verification))
     pair = ModelPair(tflite, onnx, None, options.tolerance, lambda stage: None)
     entry = pair.entry
     ranges = resolve_keys(options.ranges, entry.input_names, [tensor.name for tensor in entry.inputs], "--range")
@@ -48,7 +69,7 @@ def measure_errors(
         samples, _ = pair.reference_outputs(options.inputs, options.seed, 1, None, ranges)
         samples = samples[:1]
     except InconclusiveError:
-        return [], verdict, wrong, {}, 0.0
+        return Measured([], verdict, wrong, outputs=outputs, notes=notes, operators=verification.operators)
     tensors = pair.entry.subgraph.tensors
     errors = [
         {
@@ -56,13 +77,15 @@ def measure_errors(
             "name": tensors[value.tensor].name,
             "distance": comparison.distance if math.isfinite(comparison.distance) else None,
             "tolerance": comparison.tolerance,
+            "unit": comparison.unit,
             "ok": comparison.ok,
             "text": comparison.text,
         }
         for comparison, value in _errors(pair, samples)
     ]
     seconds, rest = _by_operator(onnx, pair.pairs.feeds(samples[0]), runs)
-    return errors, verdict, wrong, seconds, rest
+    runtimes = _runtimes(tflite, onnx, options)
+    return Measured(errors, verdict, wrong, seconds, rest, outputs, notes, verification.operators, runtimes)
 
 
 def _errors(pair: ModelPair, samples: Sequence[Run]) -> list[tuple[Comparison, TensorValue]]:
@@ -76,18 +99,44 @@ def _errors(pair: ModelPair, samples: Sequence[Run]) -> list[tuple[Comparison, T
     return sorted(found, key=lambda one: made[one[1].tensor].index)
 
 
-def _sentence(verification: Verification) -> str:
-    """Return a verdict in one line; outputs with the same text are grouped."""
-    names: dict[str, list[str]] = {}
+def _outputs(verification: Verification, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return a row for each comparison, those of equal results together.
+
+    ``names``: the model's outputs. The error of one without an error end to end is itself measured end to end.
+    """
+    rows: dict[tuple[object, ...], dict[str, Any]] = {}
     for one in verification.comparisons:
-        names.setdefault(one.text, []).append(one.name)
-    outputs = [
-        f"{', '.join(named[:_LISTED])}{f' and {len(named) - _LISTED} more' if len(named) > _LISTED else ''}: {text}"
-        for text, named in names.items()
-    ]
-    if verification.verdict == "inconclusive":
-        return f"inconclusive: {'; '.join((*verification.reasons, *outputs, *verification.notes))}"
-    return "; ".join((verification.text.splitlines()[0], *outputs, *verification.notes))
+        error = one.problem or ("equal" if not one.distance else one.error)
+        end_to_end = one.end_to_end or (error if one.name in names else "")
+        tolerance = "" if one.problem else one.in_unit(one.tolerance)
+        row = {"ok": one.ok, "error": error, "tolerance": tolerance, "end_to_end": end_to_end}
+        rows.setdefault(tuple(row.values()), {"names": [], **row})["names"].append(one.name)
+    return [{"name": _list_names(row.pop("names")), **row} for row in rows.values()]
+
+
+def _list_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more
+
+
+def _notes(verification: Verification) -> Iterator[str]:
+    """Yield the lines of a verification that are about no single output."""
+    if verification.diverging:
+        yield f"first outside its tolerance: {verification.diverging.text}"
+    yield from (*verification.reasons[1:], *verification.notes)
+
+
+def _runtimes(tflite: bytes, onnx: ModelProto, options: VerifyOptions) -> dict[str, float]:
+    """Return seconds per run in each runtime, one thread; empty if a benchmark cannot run with the data."""
+    try:
+        found = bench(tflite, onnx, threads=1, rounds=_ROUNDS, inputs=options.inputs, seed=options.seed)
+    except ConversionError:
+        return {}
+    return {
+        "litert": found.litert.median,
+        "onnxruntime": found.onnxruntime.median,
+        "ratio": found.ratio.median,
+    }
 
 
 def _by_operator(onnx: ModelProto, feeds: dict[str, Any], runs: int) -> tuple[dict[int, float], float]:

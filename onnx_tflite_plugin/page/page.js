@@ -2,14 +2,24 @@
 const page = JSON.parse(document.getElementById("data").textContent);
 const COLOURS = { Implicit: "#f2b8a0", Transparent: "#bfd7f5", Attribute: "#c9e7c4", Terminate: "#d9d3e8", Fused: "#f3d9a4", "Input or output": "#fff3bf" };
 const MEANING = {
-  Implicit: "channels first in ONNX", Transparent: "any layout", Attribute: "any layout, axes remapped",
-  Terminate: "the file's layout only", Fused: "several operators of the file with the same ONNX nodes", "Input or output": "of the model",
+  Implicit: "ONNX fixes the layout, channels first, as for Conv.", Transparent: "Any layout gives the same result, as for Add.",
+  Attribute: "Any layout; the axis numbers of the operator are adapted, as for Concat.",
+  Terminate: "The layout of the TFLite file is kept, as for Reshape.",
+  Fused: "Several operators of the file share the same ONNX nodes.",
 };
 const element = (id) => document.getElementById(id);
 
+/** Text that may break after the punctuation of a name, but not within a word or a number. */
+function breakable(parent, text) {
+  text.split(/(?<=[_/;:.](?=[A-Za-z_]))/).forEach((piece, k) => {
+    if (k) parent.appendChild(document.createElement("wbr"));
+    parent.appendChild(document.createTextNode(piece));
+  });
+}
+
 function make(tag, text, parent, attributes = {}) {
   const made = document.createElement(tag);
-  if (text !== undefined && text !== null) made.textContent = text;
+  if (text !== undefined && text !== null) breakable(made, String(text));
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
   if (parent) parent.appendChild(made);
   return made;
@@ -38,8 +48,11 @@ function size(bytes) {
 /** "op 12 CONV_2D v3 'name'" without version and name. */
 const place = (label) => label.replace(/^(op \d+ \S+).*$/s, "$1");
 /** "3–14 LAYER_NORMALIZATION (12 operators)" of an entry of the page. */
-const named = (index) => { const op = page.operators.find((one) => one.index === index); return op ? `${op.place} ${op.code}` : `${index}`; };
+const named = (index) => { const op = page.operators.find((one) => one.index === index); return op ? `${op.place}\u00a0${op.code}` : `${index}`; };
 const sizes = (shape) => `[${shape.map((n) => (n === null ? "?" : n)).join(", ")}]`;
+
+/** Text whose long names begin at their ends, which tell more. */
+const shortened = (text) => text.replace(/[^\s']{70,}/g, (name) => `…${name.slice(-50)}`);
 
 function summary() {
   const facts = page.facts;
@@ -47,6 +60,13 @@ function summary() {
   const verdict = element("verdict");
   verdict.textContent = page.verdict || page.notes[0] || "";
   verdict.className = page.wrong ? "wrong" : page.verdict.startsWith("inconclusive") ? "undecided" : page.verdict ? "ok" : "";
+  if (page.outputs.length) {
+    const end = page.outputs.some((one) => one.end_to_end !== one.error);
+    const made = table(element("outputs"), ["output", "error", "tolerance", ...(end ? ["end to end"] : [])],
+      page.outputs.map((one) => [shortened(one.name), one.error, one.tolerance, ...(end ? [one.end_to_end] : [])]));
+    made.querySelectorAll("tbody tr").forEach((row, k) => { if (!page.outputs[k].ok) row.children[1].className = "wrong"; row.firstChild.title = page.outputs[k].name; });
+  }
+  page.remarks.forEach((text) => make("li", shortened(text), element("remarks"), { title: text }));
   const edge = (side) => (one) => {
     const scale = one.scale ? (one.scale.length > 1 ? `${one.scale.length} scales` : `scale ${+one.scale[0].toPrecision(6)}, zero point ${one.zero_point[0]}`) : "";
     const labels = one.labels ? `${one.labels.length} label${one.labels.length > 1 ? "s" : ""}: ${one.labels.slice(0, 3).join(", ")}${one.labels.length > 3 ? "…" : ""}` : "";
@@ -59,19 +79,22 @@ function summary() {
   const used = ["", "name", "type", "quantization", "metadata"].map((text, k) => [text, k]).filter(([, k]) => k < 3 || lines.some((line) => line[k]));
   table(element("edges"), used.map(([text]) => text), lines.map((line) => used.map(([, k]) => line[k])));
   const rows = [["TFLite file", size(facts.tflite_bytes)], ["ONNX model", `${size(facts.onnx_bytes)}, of which constants ${size(facts.constant_bytes)}`],
-    ["operators of the main graph", facts.operators], ["nodes of the main graph", facts.nodes], ["opset", facts.opset], ...Object.entries(facts.authored)];
+    ["operators of the main graph", facts.operators], ["nodes", facts.inner_nodes ? `${facts.nodes}, of these ${facts.inner_nodes} inside ${facts.containers.join(", ")}` : facts.nodes], ["opset", facts.opset], ...Object.entries(facts.authored)];
   table(element("facts"), ["", ""], rows);
   page.notes.forEach((note) => make("li", note, element("notes")));
 }
 
 function legend() {
   const used = new Set(visible().operators.map((op) => op.layout));
-  const add = (colour, text, border) => {
-    const span = make("span", null, element("legend"));
-    make("i", null, span, { style: `background:${colour};${border || ""}` });
-    span.appendChild(document.createTextNode(text));
+  const add = (colour, text, border, tag = "span", parent = element("legend")) => {
+    const made = make(tag, null, parent);
+    make("i", null, made, { style: `background:${colour};${border || ""}` });
+    made.appendChild(document.createTextNode(text));
   };
-  for (const [name, colour] of Object.entries(COLOURS)) if (used.has(name)) add(colour, `${name}: ${MEANING[name]}`);
+  const list = element("categories").querySelector("ul");
+  for (const [name, colour] of Object.entries(COLOURS)) if (used.has(name) && MEANING[name]) add(colour, `${name}: ${MEANING[name]}`, "", "li", list);
+  if (!list.children.length) element("categories").remove();
+  if (used.has("Input or output")) add(COLOURS["Input or output"], "input or output of the model");
   if (page.transposes.length) add("transparent", "has a Transpose", "box-shadow:inset 0 0 0 2px #c2410c");
   if (page.operators.some((op) => op.float_island)) add("transparent", "float in a quantized network", "box-shadow:inset 0 0 0 2px #8b5cf6");
   if (page.operators.some((op) => op.wrong)) add("#b3261e", "first outside its tolerance");
@@ -204,11 +227,16 @@ function details(index) {
 function errors() {
   const parent = element("errors");
   if (!page.errors.length) { element("errors-hint").textContent = "Not compared."; return; }
-  element("errors-hint").textContent = "Each operator computed from LiteRT's own operands: its error as a share of its tolerance. Beyond 1 it differs. " + page.compared;
+  const steps = page.errors.filter((one) => one.unit === "step").length > page.errors.length / 2;
+  const hint = "Each dot is a tensor, computed from LiteRT's own operands: its error as a share of its tolerance. Above the red line it differs. ";
+  element("errors-hint").textContent = hint + (steps ? "A dot on the line is one quantization step off, which is normal: LiteRT's kernels differ from each other by as much. " : "") + page.compared;
   const NS = "http://www.w3.org/2000/svg";
-  const width = 1200, height = 180, left = 46, floor = 1e-4;
+  parent.replaceChildren();
+  const width = Math.max(260, parent.clientWidth), height = 180, left = 46, floor = 1e-4;
   const svg = document.createElementNS(NS, "svg");
-  svg.setAttribute("viewBox", `0 0 ${width} ${height + 24}`);
+  svg.setAttribute("viewBox", `0 0 ${width} ${height + 40}`);
+  svg.setAttribute("width", width);
+  svg.setAttribute("height", height + 40);
   const draw = (tag, attributes, text) => {
     const made = document.createElementNS(NS, tag);
     for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
@@ -223,6 +251,8 @@ function errors() {
     draw("line", { x1: left, x2: width, y1: y(10 ** power), y2: y(10 ** power), ...(power === 0 ? { class: "limit" } : {}) });
     draw("text", { x: left - 6, y: y(10 ** power) + 4, "text-anchor": "end" }, power === -4 ? "equal" : String(10 ** power));
   }
+  draw("text", { x: width - 4, y: y(1) - 5, "text-anchor": "end", style: "fill:var(--bad)" }, steps ? "tolerance: one step (normal)" : "tolerance");
+  draw("text", { x: (left + width) / 2, y: height + 34, "text-anchor": "middle" }, "tensors in the order of execution");
   const step = (width - left - 10) / Math.max(1, shares.length);
   const first = page.errors.findIndex((one) => one.first_wrong);
   const beyond = page.wrong ? "#b3261e" : "#d97706";
@@ -233,19 +263,27 @@ function errors() {
     mark.appendChild(title);
     mark.addEventListener("click", () => page.errors[k].operator !== null && details(page.errors[k].operator));
   });
-  if (first >= 0) draw("text", { x: left + (first + 0.5) * step, y: height + 18, "text-anchor": "middle", style: "fill:#b3261e" }, `first: ${page.errors[first].name.slice(-60)}`);
+  if (first >= 0) {
+    const x = left + (first + 0.5) * step, operator = page.operators.find((one) => one.index === page.errors[first].operator);
+    const anchor = x < width / 3 ? "start" : x > 2 * width / 3 ? "end" : "middle";
+    draw("text", { x, y: height + 16, "text-anchor": anchor, style: "fill:var(--bad)" }, operator ? `first: op ${operator.place} ${operator.code}` : "first");
+  }
   parent.appendChild(svg);
 }
+
+const milliseconds = (seconds) => `${+(1000 * seconds).toPrecision(3)} ms`;
 
 function times() {
   const timed = page.operators.filter((op) => op.microseconds).sort((a, b) => b.microseconds - a.microseconds);
   const parent = element("times"), other = page.facts.unowned_microseconds || 0;
   const total = timed.reduce((sum, op) => sum + op.microseconds, other);
   if (!timed.length) { make("p", "Not timed.", parent, { class: "hint" }); return; }
-  make("p", `One thread, ${(total / 1000).toPrecision(3)} ms per run in all. Operators that share nodes are one row.`, parent, { class: "hint" });
+  const { litert, onnxruntime, ratio } = page.runtimes;
+  if (litert) make("p", `Whole model in one thread: LiteRT ${milliseconds(litert)}, ONNX Runtime ${milliseconds(onnxruntime)} per run, ${ratio.toPrecision(2)} times LiteRT's.`, parent, { class: "hint" });
+  make("p", `By operator: one thread, ${(total / 1000).toPrecision(3)} ms per run in all with profiling. Operators that share nodes are one row.`, parent, { class: "hint" });
   const share = (microseconds) => `${(100 * microseconds / total).toFixed(1)} %`;
   const rows = table(parent, ["operator", "µs per run", "share", ""], timed.slice(0, 25).map((op) => [named(op.index), op.microseconds.toFixed(1), share(op.microseconds), ""]), [1, 2]);
-  rows.querySelectorAll("tbody tr").forEach((row, k) => make("span", null, row.lastChild, { class: "bar", style: `width:${300 * timed[k].microseconds / timed[0].microseconds}px` }));
+  rows.querySelectorAll("tbody tr").forEach((row, k) => make("span", null, row.lastChild, { class: "bar", style: `width:calc(min(300px, 25vw) * ${(timed[k].microseconds / timed[0].microseconds).toFixed(4)})` }));
   const rest = timed.slice(25).reduce((sum, op) => sum + op.microseconds, 0);
   if (rest) make("p", `${timed.length - 25} more operators: ${share(rest)} together`, parent, { class: "hint" });
   if (other) make("p", `nodes of no single operator: ${other.toFixed(1)} µs, ${share(other)}`, parent, { class: "hint" });
@@ -253,10 +291,12 @@ function times() {
 
 function transposes() {
   if (!page.transposes.length) { make("p", "None.", element("transposes"), { class: "hint" }); return; }
-  table(element("transposes"), ["tensor", "perm", "elements", "operators"], page.transposes.map((one) => [one.tensor, one.perm, one.elements === null ? "" : one.elements, one.operators.map(named).join(", ")]), [2]);
+  table(element("transposes"), ["tensor", "perm", "elements", "operators", ""], page.transposes.map((one) => [one.tensor, one.perm, one.elements === null ? "" : one.elements, one.operators.map(named).join(", "), one.inside ? `inside ${one.inside}` : ""]), [2]);
 }
 
 function operators() {
+  const { inner_nodes: inner, containers } = page.facts;
+  if (inner) element("inner").textContent = `Without the ${inner} nodes inside ${containers.join(", ")}.`;
   const counts = new Map();
   const count = (nodes, texts) => {
     for (const text of texts) {
@@ -265,7 +305,7 @@ function operators() {
     }
     return nodes;
   };
-  const becomes = (nodes) => [...nodes].sort((a, b) => b[1] - a[1]).map(([name, times]) => `${times} ${name}`).join(", ");
+  const becomes = (nodes) => [...nodes].sort((a, b) => b[1] - a[1]).map(([name, times]) => `${times}\u00a0${name}`).join(", ");
   for (const op of page.operators) {
     const key = `${op.code}|${op.layout}`;
     const row = counts.get(key) || { op, count: 0, microseconds: 0, nodes: new Map() };
@@ -276,8 +316,9 @@ function operators() {
   const rows = [...counts.values()].sort((a, b) => b.count - a.count).map((row) => [row.op.code, row.count, row.op.layout, becomes(row.nodes), row.microseconds ? row.microseconds.toFixed(1) : ""]);
   const unowned = page.facts.unowned || [];
   if (unowned.length) rows.push(["of no operator", "", "", becomes(count(new Map(), unowned)), ""]);
-  table(element("operators"), ["operator", "count", "layout", "becomes", "µs per run"], rows, [1, 4]);
+  table(element("operators"), ["operator", "count", "layout category", "becomes", "µs per run"], rows, [1, 4]);
 }
 
 for (const part of [summary, legend, graph, errors, times, transposes, operators]) part();
+window.addEventListener("resize", errors);
 document.body.dataset.drawn = "yes";

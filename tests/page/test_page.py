@@ -69,7 +69,12 @@ def test_shows_the_error_of_each_operator_on_operands_of_litert() -> None:
 def test_outputs_with_equal_results_are_named_together() -> None:
     equal = Comparison("y0", "step", 0.0, 0.0, 1.0)
     verification = Verification(tuple(replace(equal, name=f"y{k}") for k in range(6)), ("builtin",), 1)
-    assert measured._sentence(verification).endswith(f"; y0, y1, y2, y3 and 2 more: {equal.text}")
+    assert measured._outputs(verification, ["y0", "y1"]) == [
+        {"name": "y0, y1", "ok": True, "error": "equal", "tolerance": "1 LSB", "end_to_end": "equal"},
+        {"name": "y2, y3, y4, y5", "ok": True, "error": "equal", "tolerance": "1 LSB", "end_to_end": ""},
+    ]
+    (row,) = measured._outputs(verification, [f"y{k}" for k in range(6)])
+    assert row["name"] == "y0, y1, y2, y3 and 2 more"
 
 
 def test_page_is_about_the_data_that_are_given(run: Run, tmp_path: Path) -> None:
@@ -101,7 +106,7 @@ def test_wrong_tensor_is_marked_only_if_outputs_are_wrong(
 ) -> None:
     error = {"tensor": 1, "name": "t", "value": "t", "text": "max 2 LSB", "ok": False, "worst": 2.0}
     monkeypatch.setattr(
-        "onnx_tflite_plugin.page.measured.measure_errors", lambda *given: ([error], "within", False, {}, 0.0)
+        "onnx_tflite_plugin.page.measured.measure_errors", lambda *given: measured.Measured([error], "within", False)
     )
     page = gather(DIGITS.read_bytes(), otp.convert(DIGITS).proto, "digits")
     assert [error["first_wrong"] for error in page.errors] == [False]
@@ -117,8 +122,11 @@ def test_page_without_quantization_agrees_with_verify() -> None:
     assert not page.wrong
     assert len(page.errors) >= len(page.operators) - 2
     assert all(error["ok"] for error in page.errors)
-    assert page.compared == f"{len(page.operators)} of {len(page.operators)} results of operators were compared."
-    assert "although every operator agrees" in page.verdict
+    assert page.compared == f"All {len(page.operators)} results of operators were compared."
+    (output,) = page.outputs
+    assert "end to end probabilities differs by" in page.verdict
+    assert output["end_to_end"] != output["error"]
+    assert page.runtimes["litert"] > 0
 
 
 def test_float_islands_and_forced_transposes_are_named() -> None:

@@ -17,6 +17,7 @@ from conformance.cases.fusions import normalization
 from onnx_tflite_plugin.graph.metadata import CarriedState, belongs_to, node_props, props, write_states
 from onnx_tflite_plugin.page.gather import (
     _count_names,
+    _count_nodes,
     _edge,
     _edges,
     _ends,
@@ -27,6 +28,7 @@ from onnx_tflite_plugin.page.gather import (
     gather,
 )
 from onnx_tflite_plugin.page.groups import group_operators
+from onnx_tflite_plugin.page.measured import Measured
 from onnx_tflite_plugin.progress import Stages
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.verify.runtimes import structure
@@ -140,18 +142,22 @@ def test_states_are_listed_separately_unless_removed() -> None:
 
 
 def test_every_transpose_of_the_file_is_listed_with_its_operators() -> None:
+    inner = helper.make_graph([helper.make_node("Transpose", ["d"], ["e"])], "inner", [], [info("e", 1)])
     nodes = [
         helper.make_node("Transpose", ["a"], ["b"], perm=[0, 2, 1]),
         helper.make_node("Transpose", ["b"], ["c"]),
         helper.make_node("Add", ["c", "c"], ["d"]),
+        helper.make_node("If", ["f"], ["g"], then_branch=inner, else_branch=inner),
     ]
     helper.set_model_props(nodes[0], node_props([(0, 12)], "", "", ""))  # type: ignore[arg-type]
     graph = SimpleNamespace(node=nodes, value_info=[], input=[info("a", 2, 3, 5)])
     model: Any = SimpleNamespace(graph=graph)
     assert list(_transposes(model)) == [
-        {"tensor": "a", "perm": "0, 2, 1", "elements": 30, "operators": [12]},
-        {"tensor": "b", "perm": "", "elements": None, "operators": []},
+        {"tensor": "a", "perm": "0, 2, 1", "elements": 30, "operators": [12], "inside": ""},
+        {"tensor": "b", "perm": "", "elements": None, "operators": [], "inside": ""},
+        *[{"tensor": "d", "perm": "", "elements": None, "operators": [], "inside": "If"}] * 2,
     ]
+    assert _count_nodes(model) == {"nodes": 6, "inner_nodes": 2, "containers": ["If"]}
 
 
 def test_inputs_and_outputs_are_ends_of_edges() -> None:
@@ -199,7 +205,7 @@ def test_time_of_a_fusion_is_that_of_its_group(monkeypatch: pytest.MonkeyPatch) 
     first, *_, last = belongs_to(props(norm.metadata_props))
     monkeypatch.setattr(
         "onnx_tflite_plugin.page.measured.measure_errors",
-        lambda *given: ([], "within", False, {first: 4e-6, last: 1e-6}, 3e-6),
+        lambda *given: Measured([], "within", False, {first: 4e-6, last: 1e-6}, 3e-6),
     )
     page = gather(data, proto, "m")
     (fused,) = (row for row in page.operators if first in row["operators"])

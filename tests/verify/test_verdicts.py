@@ -97,10 +97,10 @@ def test_report_has_the_verdict_of_verify(run: Run, tmp_path: Path) -> None:
     onnx = tmp_path / "noisy.onnx"
     otp.convert(noisy()).save(onnx)
     (tmp_path / "noisy.tflite").write_bytes(noisy())
-    _, verdict, wrong, seconds, _ = measure_errors(noisy(), otp.convert(noisy()).proto, 2)
-    assert verdict.startswith("inconclusive: the model draws random numbers")
-    assert not wrong
-    assert seconds
+    measured = measure_errors(noisy(), otp.convert(noisy()).proto, 2)
+    assert measured.verdict.startswith("inconclusive: the model draws random numbers")
+    assert not measured.wrong
+    assert measured.seconds
     done = run("report", tmp_path / "noisy.tflite", onnx, tmp_path / "page.html")
     assert done.code == 4
     assert "inconclusive" in done.out
