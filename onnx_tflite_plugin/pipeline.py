@@ -48,7 +48,7 @@ from onnx_tflite_plugin.quantization.dequantization import dequantize_model
 from onnx_tflite_plugin.quantization.opset import plan_storage_and_opset
 from onnx_tflite_plugin.quantization.plan import StoragePlan
 from onnx_tflite_plugin.quantization.symmetric import WARNING, make_symmetric
-from onnx_tflite_plugin.report import Report, Transposed, node_counts
+from onnx_tflite_plugin.report import Report, Transposed, inner_node_counts, node_counts
 from onnx_tflite_plugin.rewrite import RULES, rule_named
 from onnx_tflite_plugin.rewrite.fold_casts import FoldCasts
 from onnx_tflite_plugin.rewrite.name_constants import NameConstants
@@ -319,6 +319,7 @@ class Pipeline:
             opset=planned.opset,
             operators=dict(sorted(operators.items(), key=lambda item: (-item[1], item[0]))),
             nodes=rewritten.nodes,
+            inner_nodes=inner_node_counts(rewritten.model),
             layout="local" if layout.method == "local" else "least" if layout.exact else "heuristic",
             layout_cost=layout.cost,
             moved=layout.differences,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,8 @@ class Report:
         target: name of the target.
         opset: opset of the model.
         operators: operators of the file, by code.
-        nodes: nodes of the ONNX model, by operator.
+        nodes: nodes of the ONNX model, by operator, including inner graphs.
+        inner_nodes: those of them in inner graphs, by operator.
         layout: ``"least"`` (provably), ``"heuristic"`` or ``"local"``.
         layout_cost: cost of the layout plan, in bytes.
         moved: number of operators with a layout other than the file's or their ONNX operator's; if 0, the plan is the local one.
@@ -82,6 +83,7 @@ class Report:
     weights: Mapping[str, int] = field(default_factory=dict)
     repairs: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    inner_nodes: Mapping[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<Report: {self.line}>"
@@ -110,7 +112,13 @@ def _format_names(edges: Sequence[Edge]) -> str:
 
 def node_counts(model: ir.Model) -> dict[str, int]:
     """Return the number of nodes by operator, including inner graphs, most frequent first."""
-    counted: Counter[str] = Counter()
-    for node in model.graph.all_nodes():
-        counted[f"{node.domain}.{node.op_type}" if node.domain else node.op_type] += 1
-    return dict(counted.most_common())
+    return dict(_count(model.graph.all_nodes()).most_common())
+
+
+def inner_node_counts(model: ir.Model) -> dict[str, int]:
+    """Return the number of nodes in inner graphs by operator, most frequent first."""
+    return dict((_count(model.graph.all_nodes()) - _count(model.graph)).most_common())
+
+
+def _count(nodes: Iterable[ir.Node]) -> Counter[str]:
+    return Counter(f"{node.domain}.{node.op_type}" if node.domain else node.op_type for node in nodes)

@@ -100,7 +100,7 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
         Row("signature", list(_signatures(report))),
         Row("target", [f"{report.target}, opset {report.opset}", *_runtime(report)]),
         Row("operators", [f"{sum(report.operators.values())}: {format_counts(list(report.operators.items()))}"]),
-        Row("nodes", [f"{sum(report.nodes.values())}: {format_counts(list(report.nodes.items()))}"]),
+        Row("nodes", [f"{sum(report.nodes.values())}{_inner(report)}: {format_counts(list(report.nodes.items()))}"]),
         Row("layout", list(_layout(report))),
     ]
     rows += [
@@ -150,6 +150,15 @@ def verification_lines(verification: Verification, limit: int = 5) -> list[str]:
     return [verdict, *at_most(outputs, limit)]
 
 
+def _inner(report: Report, kind: str | None = None) -> str:
+    """Return how many of the nodes are in inner graphs, of a kind of node if given; empty if none is."""
+    count = report.inner_nodes.get(kind, 0) if kind else sum(report.inner_nodes.values())
+    if not count:
+        return ""
+    holders = [name for name in ("If", "Loop", "Scan") if name in report.nodes] or ["inner graphs"]
+    return f", of these {count} inside {' and '.join(holders)}"
+
+
 def _signatures(report: Report) -> Iterator[str]:
     """Yield which signature was converted, if the file has others."""
     if report.lengths:
@@ -169,7 +178,8 @@ def _layout(report: Report) -> Iterator[str]:
     sources[0] += " inserted" if not inserted and report.nodes.get("Transpose") else ""
     sources += [f"{report.transposes - inserted} from operators"] if report.transposes > inserted else []
     sources += [f"{added} from rewrites"] if added > 0 else [f"{-added} removed by rewrites"] if added < 0 else []
-    yield f"{_PLANS.get(report.layout, report.layout)}: {', '.join(sources)}"
+    inner = _inner(report, "Transpose")
+    yield f"{_PLANS.get(report.layout, report.layout)}: {', '.join(sources)}{inner}"
     yield from (f"  {line}" for line in at_most([_transpose_line(copy) for copy in report.transposed], 5))
     if report.transposed_for_speed:
         gains = [f"{_operator(label)} saves about {_time(gain)}" for label, gain in report.transposed_for_speed]

@@ -43,6 +43,13 @@ def rows(folder: Path, **changes: Any) -> dict[str, list[str]]:
     return {row.label: list(row.lines) for row in summarize(folder, **changes)}
 
 
+def test_nodes_of_inner_graphs_are_counted_and_named(tmp_path: Path) -> None:
+    nodes, inner = {"Add": 4, "Transpose": 3, "If": 1}, {"Add": 2, "Transpose": 2}
+    found = rows(tmp_path, nodes=nodes, inner_nodes=inner)
+    assert found["nodes"] == ["8, of these 4 inside If: 4 Add, 3 Transpose, 1 If"]
+    assert found["layout"] == ["optimal: no Transpose inserted, 3 from rewrites, of these 2 inside If"]
+
+
 def test_brief_summary_has_at_most_five_lines(tmp_path: Path) -> None:
     file = tmp_path / "m.onnx"
     file.write_bytes(bytes(3))
