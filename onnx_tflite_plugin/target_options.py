@@ -63,6 +63,8 @@ def target_of(options: ConvertOptions, host: Host) -> Target:
     if options.weights_dtype == "keep":
         # No integer kernel of ONNX Runtime loads int2 weights.
         target = replace(target, weights={dtype: kept for dtype, kept in target.weights.items() if dtype == "int2"})
+    if options.optimize == "readable":  # operators as in a textbook: PRelu rather than convolutions
+        target = replace(target, blocks_channels=frozenset())
     if options.fold or options.optimize == "speed":
         target = replace(target, rounds_activations=False)
     return replace(target, multiplies_dynamically=False, int4_block=0) if options.fold else target
