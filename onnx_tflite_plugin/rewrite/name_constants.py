@@ -16,6 +16,12 @@ _GENERATED = re.compile(
     re.DOTALL,
 )
 """Names that only number constants: this converter's, TensorFlow's and MLIR's."""
+_OPERATION = re.compile(
+    r"(.*[/;])?(Conv[123]D(_transpose)?|depthwise|MatMul|BiasAdd|FusedBatchNorm(V\d)?)\d*(#\d+)?$", re.DOTALL
+)
+"""Names of operations of TensorFlow, which TFLite's converter gives weights and biases too."""
+_NUMBERED = re.compile(r"op\d+/DequantizeLinear(#\d+)?:out$")
+"""Names that this converter gives dequantized constants."""
 _REPEATED = re.compile(r"(.+)#\d+$", re.DOTALL)
 _ROLES = {"W": "weight", "R": "recurrence", "A": "operand", "B": "operand", "C": "operand"}
 """Roles by formal names of operands that say little."""
@@ -37,11 +43,13 @@ class NameConstants(InPlacePass):
     """Rename constants that are only numbered; others keep the names of their tensors in the file.
 
     Initial values of states keep theirs, too: they are inputs of the model. Small constants that several operands share are
-    copied. A suffix ``#1`` is dropped if no other value has the name.
+    copied. A constant with the name of an operation gets its role as suffix: ``conv/Conv2D/weight``. A dequantized constant is
+    ``conv/Conv2D/weight:float``. A suffix ``#1`` is dropped if no other value has the name.
     """
 
     def call(self, model: ir.Model) -> PassResult:
         graph = model.graph
+        modified = _add_roles(graph)
         names = UniqueNames()
         uses: dict[ir.Value, list[tuple[ir.Node, int]]] = {}
         for node in graph.all_nodes():
@@ -50,27 +58,55 @@ class NameConstants(InPlacePass):
             for slot, value in enumerate(node.inputs):
                 if value is None or not value.name:
                     continue
-                constant = graph.initializers.get(value.name) is value and not value.is_graph_input()
-                if constant and _GENERATED.match(value.name):
+                if _is_constant(value, graph) and (_GENERATED.match(value.name) or _is_parameter(node, slot)):
                     uses.setdefault(value, []).append((node, slot))
                 else:
                     names.claim(value.name)
-        repeated = _drop_suffixes(graph, names)
+        modified |= _drop_suffixes(graph, names)
         for value, places in uses.items():
             del graph.initializers[value.name or ""]
             copies: dict[str, ir.Value] = {}
-            for node, slot in places if _is_small(value) else places[:1]:
+            for node, slot in places if _is_small(value) or _is_parameter(*places[0]) else places[:1]:
                 name = _name(node, slot, graph.opset_imports[""])
                 if name not in copies:
                     copies[name] = copied = _copy(value) if copies else value
                     copied.name = names.unique(name)
                     graph.register_initializer(copied)
                 node.replace_input_with(slot, copies[name])
-        return PassResult(model, bool(uses) or repeated)
+        modified |= _name_dequantized(graph, names)
+        return PassResult(model, bool(uses) or modified)
+
+
+def _is_constant(value: ir.Value, graph: ir.Graph) -> bool:
+    return graph.initializers.get(value.name or "") is value and not value.is_graph_input()
+
+
+def _is_parameter(node: ir.Node, slot: int) -> bool:
+    """True for a scale or zero point."""
+    return node.op_type in _QUANTIZING and slot in _PARAMETERS
+
+
+def _add_roles(graph: ir.Graph) -> bool:
+    """Add the role to the names of constants that have the name of an operation; return True if there were any."""
+    names = UniqueNames()
+    for name in (*graph.initializers, *(value.name or "" for node in graph.all_nodes() for value in node.outputs)):
+        names.claim(name)
+    changed = False
+    for name, value in [*graph.initializers.items()]:
+        use = next(iter(value.uses()), None)
+        if use is None or value.is_graph_input() or value.is_graph_output() or not _OPERATION.match(name):
+            continue
+        del graph.initializers[name]
+        role = _role_of_use(use.node, use.idx, graph.opset_imports[""])
+        base = _REPEATED.match(name)
+        value.name = names.unique(f"{base[1] if base else name}/{role}")
+        graph.register_initializer(value)
+        changed = True
+    return changed
 
 
 def _drop_suffixes(graph: ir.Graph, names: UniqueNames) -> bool:
-    """Drop ``#n`` of the names of constants that are unique without it; return True if there were any."""
+    """Drop ``#n`` of the names of values that are unique without it; return True if there were any."""
     changed = False
     for name, value in [*graph.initializers.items()]:
         base = _REPEATED.match(name)
@@ -78,6 +114,23 @@ def _drop_suffixes(graph: ir.Graph, names: UniqueNames) -> bool:
             del graph.initializers[name]
             value.name = base[1]
             graph.register_initializer(value)
+            changed = True
+    for value in [value for node in graph.all_nodes() for value in node.outputs]:
+        base = _REPEATED.match(value.name or "")
+        if base and not value.is_graph_output() and names.unique(base[1]) == base[1]:
+            value.name = base[1]
+            changed = True
+    return changed
+
+
+def _name_dequantized(graph: ir.Graph, names: UniqueNames) -> bool:
+    """Name dequantized constants after the constants; return True if there were any."""
+    changed = False
+    for node in graph.all_nodes():
+        stored, result = node.inputs[0] if node.inputs else None, node.outputs[0]
+        numbered = node.op_type == "DequantizeLinear" and _NUMBERED.match(result.name or "")
+        if numbered and stored is not None and _is_constant(stored, graph) and not result.is_graph_output():
+            result.name = names.unique(f"{stored.name}:float")
             changed = True
     return changed
 
@@ -92,14 +145,19 @@ def _is_small(value: ir.Value) -> bool:
 
 def _name(node: ir.Node, slot: int, opset: int) -> str:
     """Return the name of a constant operand: after the tensor that it quantizes, or its role in the operator."""
-    quantized = node.op_type in _QUANTIZING and slot in _PARAMETERS
-    tensor = (node.inputs[0] if node.op_type == "DequantizeLinear" else node.outputs[0]) if quantized else None
+    tensor = None
+    if _is_parameter(node, slot):
+        tensor = node.inputs[0] if node.op_type == "DequantizeLinear" else node.outputs[0]
     if tensor is not None and tensor.name and not _GENERATED.match(tensor.name):
         return f"{tensor.name}/{_PARAMETERS[slot]}"
     operator = shorten_name(source_name(node.metadata_props)) or node.op_type.lower()
+    return f"{operator}/{_role_of_use(node, slot, opset)}"
+
+
+def _role_of_use(node: ir.Node, slot: int, opset: int) -> str:
+    """Return the role of a constant operand, also of one that is dequantized first."""
     user = next(iter(node.outputs[0].uses()), None) if node.op_type == "DequantizeLinear" and slot == 0 else None
-    role = _role(node, slot, opset) if user is None else _role(user.node, user.idx, opset)
-    return f"{operator}/{role}"
+    return _role(node, slot, opset) if user is None else _role(user.node, user.idx, opset)
 
 
 def _role(node: ir.Node, slot: int, opset: int) -> str:

@@ -186,3 +186,57 @@ def test_states_keep_their_names_although_those_only_number_them() -> None:
     conversion = otp.convert(data, optimize="readable")
     assert "tfl.pseudo_qconst" in names(conversion.proto.graph)
     assert otp.verify(data, conversion).ok
+
+
+def convolution_and_slopes(kernel: str = "conv/Conv2D") -> bytes:
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", (1, 5, 7, 3)), g.tensor("conv/Conv2D", (1, 5, 7, 16))
+    weights = g.constant(kernel, np.arange(48, dtype=np.float32).reshape(16, 1, 1, 3))
+    bias = g.constant("conv/BiasAdd", np.arange(16, dtype=np.float32))
+    g.operator("CONV_2D", [x, weights, bias], [y], {"padding": "VALID", "stride_w": 1, "stride_h": 1})
+    slopes = g.constant("slopes", np.linspace(0.1, 0.9, 16, dtype=np.float32).reshape(1, 1, 16))
+    g.operator("PRELU", [y, slopes], [z := g.tensor("z", (1, 5, 7, 16))])
+    g.operator("CONV_2D", [z, g.constant("w", np.ones((2, 1, 1, 16), np.float32)), g.constant("b", np.ones(2, np.float32))],
+               [out := g.tensor("out", (1, 5, 7, 2))], {"padding": "VALID", "stride_w": 1, "stride_h": 1})  # fmt: skip
+    g.output(out)
+    return model.build()
+
+
+def test_slopes_per_channel_are_one_operator() -> None:
+    kinds = [node.op_type for node in otp.convert(convolution_and_slopes(), optimize="readable").proto.graph.node]
+    assert "PRelu" in kinds
+    assert kinds.count("Conv") == 2
+    fast = [node.op_type for node in otp.convert(convolution_and_slopes()).proto.graph.node]
+    assert "PRelu" not in fast
+
+
+def test_constant_with_the_name_of_an_operation_gets_its_role() -> None:
+    graph = otp.convert(convolution_and_slopes(), optimize="readable", verify=True).proto.graph
+    stored = {one.name for one in graph.initializer}
+    assert {"conv/Conv2D/weight", "conv/BiasAdd/bias", "slopes", "w", "b"} <= stored
+    assert next(node for node in graph.node if node.op_type == "Conv").output[0] == "conv/Conv2D"
+
+
+def test_dequantized_constant_is_named_after_the_constant() -> None:
+    graph = otp.convert(EXAMPLES / "digits_int8.tflite", optimize="readable").proto.graph
+    stored = {one.name for one in graph.initializer}
+    dequantized = {
+        n.input[0]: n.output[0] for n in graph.node if n.op_type == "DequantizeLinear" and n.input[0] in stored
+    }
+    assert len(dequantized) >= 4
+    assert dequantized == {name: f"{name}:float" for name in dequantized}
+
+
+def test_parameters_of_many_channels_have_a_copy_for_each_tensor() -> None:
+    header = '<ir_version: 9, opset_import: ["" : 18]>'
+    nodes = "y = DequantizeLinear<axis = 0>(a, s, p) z = DequantizeLinear<axis = 0>(b, s, p)"
+    ends = "(uint8[100] a, uint8[100] b, float[100] s) => (float[100] y, float[100] z)"
+    text = f"{header} g {ends} {{ {nodes} }}"
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    zeros = ir.Value(name="a/zero_point", const_value=ir.tensor(np.zeros(100, np.uint8)))
+    for node in model.graph:
+        node.replace_input_with(2, zeros)
+    model.graph.register_initializer(zeros)
+    assert NameConstants()(model).modified
+    assert [node.inputs[2].name for node in model.graph] == ["a/zero_point", "b/zero_point"]  # type: ignore[union-attr]
