@@ -339,13 +339,22 @@ def _is_tflite(model: str | bytes) -> bool:
 
 
 def _quantization(metadata: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Return scale and zero point of each input and output that has one of each; empty if the metadata is malformed."""
+    """Return scale and zero point of each input and output that has one of each, and its normalization.
+
+    Empty if the metadata is malformed.
+    """
     try:
         facts = read_authored(metadata)
     except ValueError:
         return {}
     return {
-        one["name"]: {"scale": one["scale"][0], "zero_point": one["zero_point"][0]}
+        one["name"]: {"scale": one["scale"][0], "zero_point": one["zero_point"][0], **_normalization(one)}
         for one in (*facts.get("inputs", ()), *facts.get("outputs", ()))
         if len(one.get("scale", ())) == 1 and len(one.get("zero_point", ())) == 1
     }
+
+
+def _normalization(authored: Mapping[str, Any]) -> dict[str, float]:
+    """Return mean and standard deviation of an input, if all its channels have the same."""
+    mean, std = (set(authored.get(key, ())) for key in ("mean", "std"))
+    return {"mean": mean.pop(), "std": std.pop()} if len(mean) == len(std) == 1 else {}

@@ -16,13 +16,18 @@ RUNTIME_DTYPES = {"float": "float32", "double": "float64", "string": "object"}
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or output. Dynamic dimensions are None or a name; ``scale`` is None if it has none, or one per channel."""
+    """An input or output. Dynamic dimensions are None or a name; ``scale`` is None if it has none, or one per channel.
+
+    ``mean`` and ``std``: the normalization of a pixel that the author states, if any.
+    """
 
     name: str
     type: str
     shape: tuple[int | str | None, ...]
     scale: float | None = None
     zero_point: int = 0
+    mean: float | None = None
+    std: float | None = None
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -58,9 +63,35 @@ def _suggest_conversion(array: Array, port: Port) -> str:
         )
     if array.dtype.kind != "f" or port.dtype.kind not in "iu" or port.scale is None:
         return f"convert the array if intended: array.astype({port.dtype.name!r})"
-    limits = np.iinfo(port.dtype)
-    quantized = f"np.round(array / {port.scale:.9g}) + {port.zero_point}"
-    return f"quantize it: np.clip({quantized}, {limits.min}, {limits.max}).astype({port.dtype.name!r})"
+    quantized = quantize_expression(port.dtype.name, port.scale, port.zero_point)
+    if pixel := _pixel_expression(port):
+        return f"pixels 0 to 255: {pixel}; normalized values: {quantized}"
+    return f"quantize it: {quantized}"
+
+
+def quantize_expression(dtype: str, scale: float, zero_point: int) -> str:
+    """Return the NumPy expression that quantizes ``array``."""
+    limits = np.iinfo(dtype)
+    quantized = f"np.round(array / {scale:.9g}) + {zero_point}"
+    return f"np.clip({quantized}, {limits.min}, {limits.max}).astype({dtype!r})"
+
+
+_NORMALIZED = ((0.0, 255.0), (127.5, 127.5), (127.5, 128.0), (128.0, 128.0), (0.0, 1.0))
+"""Usual means and standard deviations of a pixel, if the author states none: ranges 0 to 1, -1 to 1 and 0 to 255."""
+
+
+def _pixel_expression(port: Port) -> str:
+    """Return the expression of pixels 0 to 255 in an image input; empty unless quantization undoes the normalization."""
+    if port.scale is None or port.dtype.name not in ("int8", "uint8"):
+        return ""
+    is_image = len(port.shape) == 4 and port.shape[-1] in (1, 3, 4)
+    stated = None if port.mean is None or port.std is None else (port.mean, port.std)
+    lowest = int(np.iinfo(port.dtype).min)
+    for mean, std in (stated,) if stated else _NORMALIZED if is_image else ():
+        first = port.zero_point - mean / (std * port.scale) if std else np.inf
+        if abs(std * port.scale - 1) < 0.01 and abs(first - lowest) <= 1:
+            return "array.astype('uint8')" if not lowest else "(array - 128).astype('int8')"
+    return ""
 
 
 def check_array(given: Any, port: Port, kind: str = "input") -> Array:

@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from onnx_tflite_plugin.errors import InvalidInputs, MissingExtra
+from onnx_tflite_plugin.graph.ort_ports import quantize_expression
 from onnx_tflite_plugin.source.authored import Described, TensorMetadata
 from onnx_tflite_plugin.source.model import Array, Quantization, Tensor
 from onnx_tflite_plugin.verify.runtimes.packages import optional
@@ -184,7 +185,9 @@ def _quantize(tensor: Tensor) -> str:
     quantization = tensor.quantization
     if not isinstance(quantization, Quantization) or quantization.per_axis:
         return ""
-    return f": quantize it first, round(x / {quantization.scale[0]:.6g}) + {quantization.zero_point[0]}"
+    return (
+        f": quantize it first, {quantize_expression(tensor.dtype, quantization.scale[0], quantization.zero_point[0])}"
+    )
 
 
 def _check_shape(tensor: Tensor, name: str, array: Array) -> None:

@@ -154,7 +154,9 @@ def test_reports_data_that_does_not_fit(given: dict[str, Any], text: str) -> Non
 
 
 def test_rejects_floats_for_an_int8_input() -> None:
-    with pytest.raises(InvalidInputs, match=r"quantize it first, round\(x / 0.25\) \+ 3"):
+    with pytest.raises(
+        InvalidInputs, match=r"quantize it first, np.clip\(np.round\(array / 0.25\) \+ 3, -128, 127\).astype\('int8'\)"
+    ):
         runs({"x": random_floats(*SHAPE)}, build_model("int8"))
 
 
