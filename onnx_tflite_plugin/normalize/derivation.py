@@ -42,6 +42,7 @@ from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Subgra
 from onnx_tflite_plugin.targets import Target
 
 _REMEDY = "keep the stored size, or leave the operator out with --outputs TENSOR"
+_REMEDY_OF_STATE = "keep the stored batch: omit --dynamic-batch"
 HIGHEST_RANK = 6  # the last rank that is tried
 
 
@@ -81,7 +82,8 @@ class Sizes:
                     continue
                 problems = error.problems if isinstance(error, ConversionError) else ()
                 reason = _describe_broadcast(problems[0].reason if problems else str(error), op, dims)
-                raise UnsupportedOperator(self.message, [Problem(label(op), reason, _REMEDY)]) from error
+                problem = self._describe_state(op, reason) or Problem(label(op), reason, _REMEDY)
+                raise UnsupportedOperator(self.message, [problem]) from error
             is_resized = any(tensor in dims for tensor in op.inputs if tensor is not None)
             for tensor, (sizes, value) in results.items():
                 if is_resized or sizes != tensor.dims:
@@ -91,6 +93,14 @@ class Sizes:
         for inner in self.inner.values():
             dims |= inner
         return dims
+
+    def _describe_state(self, op: Operator, reason: str) -> Problem | None:
+        """Return the problem of an operator whose state has a batch of its own; None if another reason declines it."""
+        state = next((tensor for tensor in op.inputs if tensor is not None and tensor.is_variable), None)
+        if not self.batches or state is None or not state.dims or f"state {state.name!r}" not in reason:
+            return None
+        text = f"state {state.name!r} of shape {list(state.dims)} fixes the batch at {state.dims[0]}"
+        return Problem(label(op), text, _REMEDY_OF_STATE)
 
     def _results_at_stored_rank(
         self, op: Operator, dims: Mapping[Tensor, Dims], numbers: Mapping[Tensor, Array]

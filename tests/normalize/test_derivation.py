@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 
+import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, quant
 from onnx_tflite_plugin.api import Context, Instance, Transparent, Value, handler
 from onnx_tflite_plugin.errors import UnsupportedOperator
@@ -186,6 +187,20 @@ def test_contradicting_shapes_are_reported_without_consequences() -> None:
         "the operands of shapes [5, 3] and [7, 3] do not broadcast",
     )
     assert problem.hint == "keep the stored size, or leave the operator out with --outputs TENSOR"
+
+
+def test_state_fixes_the_batch() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x, state = g.input("x", (1, 5)), g.tensor("h", (1, 7), variable=True)
+    constants = [
+        g.constant(name, np.ones(shape, np.float32)) for name, shape in {"w": (7, 5), "r": (7, 7), "b": 7}.items()
+    ]
+    g.operator("RNN", [x, *constants, state], [y := g.tensor("y", (1, 7))], {"fused_activation_function": "TANH"})
+    g.output(y)
+    with pytest.raises(UnsupportedOperator, match=r"state 'h' of shape \[1, 7\] fixes the batch at 1") as caught:
+        otp.convert(model.build(), dynamic_batch=True)
+    assert caught.value.problems[0].hint == "keep the stored batch: omit --dynamic-batch"
 
 
 def test_failing_handler_is_named_with_its_function() -> None:
