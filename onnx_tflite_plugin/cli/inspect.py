@@ -157,7 +157,9 @@ def _edge(tensor: Mapping[str, Any], names: Mapping[int, str] = {}) -> list[str]
     """Return the lines of a graph input or output, with its metadata; first the name in the signature, if it is another."""
     from onnx_tflite_plugin.presentation.graph_io import Edge
 
-    edge = Edge(tensor["name"], tensor["dtype"], (), **tensor["metadata"])
+    quantized = tensor["quantization"] or {}
+    scale, zero_point = (tuple(quantized.get(key, ())) for key in ("scale", "zero_point"))
+    edge = Edge(tensor["name"], tensor["dtype"], (), scale=scale, zero_point=zero_point, **tensor["metadata"])
     name = names.get(tensor["index"], tensor["name"])
     named = f"{shorten(name)} = " if name != tensor["name"] else ""
     return [f"{named}{_tensor(tensor)}", *(f"  {text}" for text in metadata_lines(edge))]
@@ -165,12 +167,12 @@ def _edge(tensor: Mapping[str, Any], names: Mapping[int, str] = {}) -> list[str]
 
 def _tensor(tensor: Mapping[str, Any]) -> str:
     sizes = (
-        "of unknown rank"
+        ", shape not stored"
         if tensor["shape"] is None
-        else f"[{', '.join('?' if n is None else str(n) for n in tensor['shape'])}]"
+        else f" [{', '.join('?' if n is None else str(n) for n in tensor['shape'])}]"
     )
     name = shorten(tensor["name"]) or "''"
-    return f"{name}  {tensor['dtype']} {sizes}{_quantization(tensor['quantization'])}"
+    return f"{name}  {tensor['dtype']}{sizes}{_quantization(tensor['quantization'])}"
 
 
 def _quantization(quantization: Mapping[str, Any] | None) -> str:

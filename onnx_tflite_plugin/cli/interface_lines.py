@@ -54,7 +54,8 @@ def metadata_lines(edge: Edge) -> Iterator[str]:
     if edge.mean and edge.std and (any(edge.mean) or any(one != 1 for one in edge.std)):
         facts.append(f"normalized (x - {_numbers(edge.mean)}) / {_numbers(edge.std)}")
     if edge.range is not None:
-        facts.append(f"values {_numbers(edge.range[0])} to {_numbers(edge.range[1])}")
+        low, high = real_range(edge) or edge.range
+        facts.append(f"{'values' if (low, high) == edge.range else 'real values'} {_numbers(low)} to {_numbers(high)}")
     if edge.threshold is not None:
         facts.append(f"score threshold {edge.threshold:g}")
     if facts:
@@ -62,6 +63,17 @@ def metadata_lines(edge: Edge) -> Iterator[str]:
     if edge.labels:
         first = "; ".join(shorten(label, 24) for label in edge.labels[:_LABELS])  # a label may hold commas
         yield f"{plural(len(edge.labels), 'label')}: {first}" + ("; …" if len(edge.labels) > _LABELS else "")
+
+
+def real_range(edge: Edge) -> tuple[tuple[float], tuple[float]] | None:
+    """Return the dequantized range if the author states that of the dtype; None for images, whose values are pixels."""
+    limits = {"uint8": (0, 255), "int8": (-128, 127)}.get(edge.dtype)
+    if edge.kind == "image" or edge.range is None or limits is None or len(edge.scale) != 1:
+        return None
+    if {*edge.range[0]} != {limits[0]} or {*edge.range[1]} != {limits[1]}:
+        return None
+    low, high = (float(f"{edge.scale[0] * (value - edge.zero_point[0]):.3g}") for value in limits)
+    return (low,), (high,)
 
 
 def _numbers(values: Sequence[float]) -> str:

@@ -26,6 +26,9 @@ _ORDER = (COMMON, SHAPES, LAYOUT, QUANTIZATION, VERIFICATION, ADVANCED, _OTHERS)
 _OUTPUT_OPTIONS = ("-o", "--out", "--output")
 """Options of other tools that name the output file."""
 
+_DTYPE_OPTIONS = ("--dtype", "--fp16", "--float16", "--half", "--precision")
+"""Options of other tools for the dtype of the model."""
+
 
 class Grouped(click.Command):
     """Command whose help lists its options by group."""
@@ -34,14 +37,20 @@ class Grouped(click.Command):
         """Parse the arguments. The error for an output option of other tools, such as ``-o``, names the argument to
         use.
         """
+        given = tuple(args)  # click consumes the list
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
             extra = re.fullmatch(r"Got unexpected extra arguments? \((.*)\)", error.message)
             if extra:
-                raise click.UsageError(self._describe_extra(ctx, args, extra[1]), ctx) from None
+                raise click.UsageError(self._describe_extra(ctx, given, extra[1]), ctx) from None
             if not isinstance(error, click.NoSuchOption):
                 raise
+            if error.option_name in _DTYPE_OPTIONS and self.name == "convert":
+                text = f"No such option {error.option_name!r}: the ONNX model has the dtypes of the TFLite file; "
+                raise click.UsageError(
+                    f"{text}--quantization float converts quantized operators to float32", ctx
+                ) from None
             if error.option_name not in _OUTPUT_OPTIONS or all(param.name != "output" for param in self.params):
                 raise
             usage = " ".join(self.collect_usage_pieces(ctx)[1:])
@@ -52,6 +61,12 @@ class Grouped(click.Command):
         """Return an error text for extra arguments: the arguments of the command, and the likely remedy."""
         arguments = [param.make_metavar(ctx) for param in self.params if isinstance(param, click.Argument)]
         text = f"{self.name} takes {' and '.join(arguments)}, but there is also {extra!r}"
+        for param in self.params:
+            if not isinstance(param, click.Option) or not isinstance(param.type, click.Choice) or param.is_flag:
+                continue
+            flag = param.opts[0]
+            if isinstance(param.flag_value, str) and flag in args and extra in param.type.choices:
+                return f"{text}; a value of {flag} is attached by '=': {flag}={extra}"
         if self.name == "convert":
             return f"{text}; to convert several models, give their folder, or run the command once for each"
         return f"{text}; a path with spaces needs quotes"

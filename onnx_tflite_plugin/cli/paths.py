@@ -50,8 +50,18 @@ def check_pair(tflite: Path, onnx: Path) -> None:
     readable(onnx)
     if _is_tflite(onnx) and not _is_tflite(tflite):
         raise UsageProblem(f"{onnx} is the TFLite model: it comes first, the ONNX model second")
+    if _is_onnx(tflite):
+        raise UsageProblem(f"{tflite} is an ONNX model; the first file is the TFLite model that it was converted from")
 
 
 def _is_tflite(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(8)[4:] == b"TFL3"
+
+
+def _is_onnx(path: Path) -> bool:
+    from onnx_tflite_plugin.source.content import Content
+    from onnx_tflite_plugin.source.formats import describe_format
+
+    with path.open("rb") as file:
+        return describe_format(Content(file.read(64))).startswith("it is an ONNX model")

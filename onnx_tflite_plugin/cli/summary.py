@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 BUILTIN = "onnx-tflite-plugin"
 INCONCLUSIVE = 4
 """Exit code of a verification that can decide neither way."""
+_BRIEF_LINES = 5
+_LONG = 100  # characters of outputs, from which each has a line
 _BYTES_A_MICROSECOND = 8000  # unit of the plan's prices
 _PLANS = {
     "least": "optimal",
@@ -30,7 +32,10 @@ _PLANS = {
 
 
 def brief_summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> list[Row]:
-    """Return the rows to print by default, of one line each: files, inputs, outputs, verification, warnings."""
+    """Return the rows to print by default: files, inputs, outputs, verification, warnings.
+
+    They have five lines at most. Each is one line, but outputs with long names have as many as the other rows leave.
+    """
     report = conversion.report
     rows = [
         _files_row(files, seconds),
@@ -44,7 +49,18 @@ def brief_summary(conversion: Conversion, files: Sequence[Path], seconds: float)
     warnings = [*_interface_notes(report), *(" ".join(text.split()) for text in report.warnings)]
     more = f" ({len(warnings) - 1} more with -v)" if len(warnings) > 1 else ""
     rows.append(Row("warning", [f"{text}{more}" for text in warnings[:1]], "yellow"))
-    return [row for row in rows if row.lines]
+    rows = [row for row in rows if row.lines]
+    left = _BRIEF_LINES - sum(row.label != "outputs" for row in rows)
+    return [row._replace(lines=_output_lines(report, left)) if row.label == "outputs" else row for row in rows]
+
+
+def _output_lines(report: Report, most: int) -> list[str]:
+    """Return the outputs in one line, or in up to ``most`` if that is long."""
+    line = brief_interface(report.outputs)
+    if len(line) <= _LONG or most < 2 or len(report.outputs) < 2:
+        return [line]
+    every = [brief_interface([edge]) for edge in report.outputs]
+    return every if len(every) <= most else [*every[: most - 1], f"… and {len(every) - most + 1} more with -v"]
 
 
 def _joined(report: Report) -> str:

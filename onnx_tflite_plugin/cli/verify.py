@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,10 @@ def verify(
         print_json({"model": str(tflite), "onnx": str(onnx), **verification_json(result)})
     else:
         print_rows([_row(result)])
+        if result.verdict == "differs" and options["bisect"] is None:
+            given = shlex.join([str(tflite), str(onnx)])
+            text = f"onnx-tflite verify {given} --bisect DIR writes the submodels that differ"
+            print_rows([Row("next", [text])])
     ctx.exit(verification_exit_code(result))
 
 

@@ -51,6 +51,15 @@ const place = (label) => label.replace(/^(op \d+ \S+).*$/s, "$1");
 const named = (index) => { const op = page.operators.find((one) => one.index === index); return op ? `${op.place}\u00a0${op.code}` : `${index}`; };
 const sizes = (shape) => `[${shape.map((n) => (n === null ? "?" : n)).join(", ")}]`;
 
+/** The range that the author states; dequantized if it is that of the dtype, but for images, whose values are pixels. */
+function range(one) {
+  if (!one.range) return "";
+  const [low, high] = { uint8: [0, 255], int8: [-128, 127] }[one.dtype] || [];
+  const real = (value) => +(one.scale[0] * (value - one.zero_point[0])).toPrecision(3);
+  const whole = one.kind !== "image" && one.scale && one.scale.length === 1 && one.range[0].every((x) => x === low) && one.range[1].every((x) => x === high);
+  return whole ? `real values ${real(low)} to ${real(high)}` : `values ${one.range[0]} to ${one.range[1]}`;
+}
+
 /** Text whose long names begin at their ends, which tell more. */
 const shortened = (text) => text.replace(/[^\s']{70,}/g, (name) => `…${name.slice(-50)}`);
 
@@ -70,7 +79,7 @@ function summary() {
   const edge = (side) => (one) => {
     const scale = one.scale ? (one.scale.length > 1 ? `${one.scale.length} scales` : `scale ${+one.scale[0].toPrecision(6)}, zero point ${one.zero_point[0]}`) : "";
     const labels = one.labels ? `${one.labels.length} label${one.labels.length > 1 ? "s" : ""}: ${one.labels.slice(0, 3).join(", ")}${one.labels.length > 3 ? "…" : ""}` : "";
-    const told = [one.description, one.mean && (one.mean.some((x) => x) || one.std.some((x) => x !== 1)) ? `(x - ${one.mean}) / ${one.std}` : "", one.range ? `values ${one.range[0]} to ${one.range[1]}` : "",
+    const told = [one.description, one.mean && (one.mean.some((x) => x) || one.std.some((x) => x !== 1)) ? `(x - ${one.mean}) / ${one.std}` : "", range(one),
       one.threshold === undefined ? "" : `score threshold ${+one.threshold.toPrecision(6)}`, labels];
     return [side, one.name, `${one.dtype} ${sizes(one.shape)}`, scale, told.filter(Boolean).map((text) => text.replace(/\.$/, "")).join("; ")];
   };

@@ -64,7 +64,7 @@ def _describe_protobuf(start: bytes) -> str:
         # Field 2 is a name in an ONNX model, and a message in a SavedModel or a Core ML model.
         if start[2] == 0x12 and len(start) > 8 and not _starts_with_text(start[3:]):
             return _SAVED_MODEL if start[1] == 1 else "it is a Core ML model: export the original model to TFLite"
-        return "it is an ONNX model already"
+        return "it is an ONNX model already: give the TFLite file that it was converted from"
     # A GraphDef begins with a node, which begins with its name.
     if (
         len(start) > 8

@@ -9,6 +9,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from onnx_tflite_plugin.checked import check_keywords
 from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
 from onnx_tflite_plugin.verify.comparison.distance import Distance, measure
 from onnx_tflite_plugin.verify.comparison.tensors import Divergence
@@ -43,6 +44,7 @@ class _Callable(ModuleType):
     """``onnx_tflite_plugin.verify`` is this package, and called it is the function of that name."""
 
     def __call__(self, *arguments: Any, **options: Any) -> Verification:
+        check_keywords("verify", options, inspect.signature(verify).parameters)
         return verify(*arguments, **options)
 
 

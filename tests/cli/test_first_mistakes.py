@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import onnx_tflite_plugin as otp
+from onnx_tflite_plugin.graph.ort_ports import Port, check_array
 from tests.helpers.command import Run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -27,13 +28,42 @@ DIGITS = EXAMPLES / "digits_int8.tflite"
 def test_error_on_floats_has_code_to_quantize_them() -> None:
     session = otp.Session(otp.convert(DIGITS))
     floats = np.linspace(0, 1, 64, dtype=np.float32).reshape(1, 8, 8, 1)
-    with pytest.raises(ValueError, match="quantize it: ") as caught:
+    with pytest.raises(ValueError, match="normalized values: ") as caught:
         session.run({"image": floats})
-    advice = str(caught.value).partition("quantize it: ")[2]
+    advice = str(caught.value).partition("normalized values: ")[2]
     quantized = eval(advice, {"np": np, "array": floats})
     assert quantized.dtype == np.int8
     assert (quantized.min(), quantized.max()) == (-128, 127)
     session.run({"image": quantized})
+
+
+@pytest.mark.parametrize(
+    ("port", "expression"),
+    [
+        (Port("x", "uint8", (1, 8, 8, 3), 1 / 127.5, 127, 127.5, 127.5), "array.astype('uint8')"),
+        (Port("x", "uint8", (1, 8, 8, 3), 1 / 128, 128), "array.astype('uint8')"),
+        (Port("x", "int8", (1, 8, 8, 3), 1 / 255, -128), "(array - 128).astype('int8')"),
+    ],
+)
+def test_pixels_need_only_a_cast_if_quantization_undoes_their_normalization(port: Port, expression: str) -> None:
+    pixels = np.arange(192, dtype=np.float32).reshape(1, 8, 8, 3)
+    with pytest.raises(ValueError, match="pixels 0 to 255: ") as caught:
+        check_array(pixels, port)
+    assert f"pixels 0 to 255: {expression}; normalized values: np.clip(" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "port",
+    [
+        Port("x", "uint8", (1, 8), 1 / 255, 0),  # no image
+        Port("x", "uint8", (1, 8, 8, 3), 1 / 127.5, 127, 0.0, 1.0),  # the author states another normalization
+        Port("x", "uint8", (1, 8, 8, 3), 0.5, 10),
+        Port("x", "int16", (1, 8, 8, 3), 1.0, 0),
+    ],
+)
+def test_other_floats_are_quantized(port: Port) -> None:
+    with pytest.raises(ValueError, match="quantize it: "):
+        check_array(np.zeros((1, 8), np.float32), port)
 
 
 def test_error_on_other_signedness_has_code_to_shift() -> None:
@@ -49,6 +79,26 @@ def test_error_on_integers_has_code_to_convert_them() -> None:
     session = otp.Session(otp.convert(EXAMPLES / "digits_float.tflite"))
     with pytest.raises(ValueError, match=r"convert the array if intended: array\.astype\('float32'\)"):
         session.run({"image": np.zeros((1, 8, 8, 1), np.int8)})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (("--verify", "partial"), "a value of --verify is attached by '=': --verify=partial"),
+        (("--dtype", "float16"), "--quantization float converts quantized operators to float32"),
+    ],
+)
+def test_option_of_another_form_gets_its_remedy(
+    run: Run, tmp_path: Path, arguments: tuple[str, ...], remedy: str
+) -> None:
+    ran = run("convert", DIGITS, tmp_path / "m.onnx", *arguments)
+    assert ran.code == 2
+    assert remedy in " ".join(ran.err.split())
+
+
+def test_verify_suggests_the_keyword_that_was_meant() -> None:
+    with pytest.raises(TypeError, match="verify takes no keyword 'run'; did you mean 'runs'"):
+        otp.verify(DIGITS, otp.convert(DIGITS), run=5)  # type: ignore[call-arg]
 
 
 def test_inspect_reads_a_model_from_stdin(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

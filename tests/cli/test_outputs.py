@@ -274,6 +274,9 @@ def test_error_describes_an_onnx_source(run: Run, source: Path) -> None:
         assert code == 1
         assert "it is an ONNX model already" in err
         assert "the model itself" not in err
+    code, _, err = run("verify", source.with_suffix(".onnx"), source.with_suffix(".onnx"))
+    assert code == 2
+    assert "is an ONNX model; the first file is the TFLite model" in err
 
 
 def message(field: int, content: bytes) -> bytes:

@@ -82,6 +82,24 @@ def test_brief_summary_names_up_to_four_outputs(tmp_path: Path) -> None:
     assert found["outputs"] == ["y0 float32 [], y1 float32 [], y2 float32 [], y3 float32 []"]
 
 
+@pytest.mark.parametrize(
+    ("verified", "shown"),
+    [(False, ["0", "1", "… and 2 more with -v"]), (True, ["0", "… and 3 more with -v"])],
+)
+def test_long_outputs_have_a_line_each_within_five_lines(tmp_path: Path, verified: bool, shown: list[str]) -> None:
+    edges = tuple(Edge(f"TFLite_Detection_PostProcess:{k}", "float32", (1, 10, 4)) for k in range(4))
+    verification = SimpleNamespace(text="within tolerance", verdict="agrees") if verified else None
+    conversion: Any = SimpleNamespace(
+        report=replace(PLAIN, inputs=edges[:1], outputs=edges), verification=verification, verification_seconds=1.0
+    )
+    (file := tmp_path / "m.onnx").touch()
+    found = brief_summary(conversion, [file], 1)
+    assert sum(len(row.lines) for row in found) == 5
+    (lines,) = [row.lines for row in found if row.label == "outputs"]
+    expected = [f"TFLite_Detection_PostProcess:{k} float32 [1, 10, 4]" if k.isdigit() else k for k in shown]
+    assert lines == expected
+
+
 def test_only_python_lines_are_code(tmp_path: Path) -> None:
     assert [row.label for row in summarize(tmp_path) if row.code] == ["run it"]
 
@@ -382,7 +400,7 @@ def test_inspect_has_one_line_per_tensor_signature_and_state() -> None:
     by_channel = {**scaled, "scale": [1.0, 2.0]}
     assert inspect._tensor({**x, "name": "", "quantization": by_channel}) == "''  int8 [?, 0, 5]  2 scales along axis 2"
     unknown = {**x, "shape": None, "quantization": {"block_size": 32}}
-    assert inspect._tensor(unknown) == "x  int8 of unknown rank  blocks of 32 share a scale"
+    assert inspect._tensor(unknown) == "x  int8, shape not stored  blocks of 32 share a scale"
     assert inspect._tensor({**x, "quantization": None}) == "x  int8 [?, 0, 5]"
     signature = {"key": "k", "subgraph": 3, "inputs": list("abcdef"), "outputs": []}
     line = "'k' of subgraph 3: a, b, c, d, … and 2 more (--json shows all) → nothing"
