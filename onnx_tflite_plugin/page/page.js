@@ -61,7 +61,7 @@ function range(one) {
 }
 
 /** Text whose long names begin at their ends, which tell more. */
-const shortened = (text) => text.replace(/[^\s']{70,}/g, (name) => `…${name.slice(-50)}`);
+const shortened = (text) => text.replace(/[^\s']{70,}/g, (name) => `…${name.slice(-50).replace(/^[^/;]*[/;]/, "")}`);
 
 function summary() {
   const facts = page.facts;
@@ -300,7 +300,10 @@ function times() {
 
 function transposes() {
   if (!page.transposes.length) { make("p", "None.", element("transposes"), { class: "hint" }); return; }
-  table(element("transposes"), ["tensor", "perm", "elements", "operators", ""], page.transposes.map((one) => [one.tensor, one.perm, one.elements === null ? "" : one.elements, one.operators.map(named).join(", "), one.inside ? `inside ${one.inside}` : ""]), [2]);
+  const counted = page.transposes.some((one) => one.elements !== null);
+  const users = (one) => [...one.operators.map(named), ...(one.inside ? [`inside ${one.inside}`] : [])].join(", ");
+  const rows = page.transposes.map((one) => [one.tensor, one.perm, users(one), ...(counted ? [one.elements] : [])]);
+  table(element("transposes"), ["tensor", "perm", "operators", ...(counted ? ["elements"] : [])], rows, [3]);
 }
 
 function operators() {

@@ -232,6 +232,29 @@ def test_browser_renders_the_page_without_errors(tmp_path: Path, digits: Page, k
     assert 'data-drawn="yes"' in dom
     assert "<canvas" in dom
     assert console == []
+    if kind == "digits":
+        for text in (
+            "tolerance: one step (normal)",
+            "tensors in the order of execution",
+            "Implicit: ONNX fixes the layout",
+        ):
+            assert text in dom
+
+
+@pytest.mark.skipif(BROWSER is None and "CI" not in os.environ, reason="no chromium")
+def test_wrong_operator_is_named_and_long_names_are_shortened(tmp_path: Path, digits: Page) -> None:
+    name = "network/" * 30 + "conv"
+    errors = [{**digits.errors[0], "ok": False, "first_wrong": True, "text": "max 9 LSB"}, *digits.errors[1:]]
+    outputs = [{"name": name, "ok": False, "error": "max 9 LSB", "tolerance": "1 LSB", "end_to_end": "max 9 LSB"}]
+    page = replace(digits, errors=errors, outputs=outputs, wrong=True, remarks=[f"first outside its tolerance: {name}"])
+    path = tmp_path / "page.html"
+    path.write_text(html(page), encoding="utf-8")
+    dom, console = render_page(path)
+    assert console == []
+    shown = re.sub("<[^>]*>", "", dom.partition('id="outputs"')[2].partition('id="summary"')[0])
+    assert "network/conv" in shown
+    assert name not in shown
+    assert f"first: op {errors[0]['operator']} " in dom
 
 
 @pytest.mark.skipif(BROWSER is None and "CI" not in os.environ, reason="no chromium")
