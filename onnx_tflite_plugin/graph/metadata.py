@@ -311,6 +311,15 @@ class TensorValue(NamedTuple):
     form: str = "stored"
     channels: tuple[int, ...] = ()
 
+    def fits(self, array: Array) -> bool:
+        """True if an array has the axes and channels of the value, as a tensor of another file may not."""
+        order = range(array.ndim) if self.order is None else self.order
+        omitted = {*range(array.ndim)}.difference(order)
+        if max(order, default=-1) >= array.ndim or any(array.shape[axis] != 1 for axis in omitted):
+            return False
+        channels = array.shape[order[1]] if len(order) > 1 and order[1] >= 0 else 1
+        return not self.channels or channels == max(self.channels) + 1
+
     def apply(self, array: Array) -> Array:
         """Return the tensor's array in the layout of the ONNX value; added channels are 0."""
         if self.order is not None:

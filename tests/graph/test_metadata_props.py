@@ -63,6 +63,16 @@ def test_metadata_restores_added_copied_and_reordered_channels(channels: list[in
     np.testing.assert_array_equal(back, array)
 
 
+def test_value_does_not_fit_a_tensor_with_other_channels() -> None:
+    value = TensorValue("v", 0, 0, (0, 3, 1, 2), channels=(0, 1, 2, -1))
+    assert value.fits(np.zeros((2, 5, 7, 3)))
+    assert not value.fits(np.zeros((2, 3, 5, 7)))
+    assert not value.fits(np.zeros((2, 3)))
+    assert not TensorValue("v", 0, 0, (1, 0)).fits(np.zeros((2, 3, 5)))
+    assert TensorValue("v", 0, 0, (2, -1, 1)).fits(np.zeros((1, 3, 5)))
+    assert TensorValue("v", 0, 0).fits(np.zeros((2, 3)))
+
+
 def test_channels_that_move_twice_are_those_of_the_tensor() -> None:
     given: dict[str, str] = {}
     metadata.write_tensor(given, 0, 7)

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 import onnx_tflite_plugin as otp
-from conformance.builder import ModelBuilder, serialize_table
+from conformance.builder import ModelBuilder, TensorRef, serialize_table
 from conformance.schema import Table
 from onnx_tflite_plugin.errors import InvalidModel, VerificationError
 from onnx_tflite_plugin.verify import verify
 from onnx_tflite_plugin.verify.runtimes.structure import read
+from tests.helpers.passes_networks import Network, build_model, image
 
 
 def abs_model(*shape: int) -> bytes:
@@ -48,3 +49,32 @@ def test_rejects_a_layout_of_higher_rank() -> None:
     images = otp.convert(abs_model(2, 3, 5, 7), layout={"x": "NHWC:NCHW"}).proto
     with pytest.raises(VerificationError, match="'x' has 4 axes in the ONNX model, 'x' 3 in the TFLite model"):
         verify(abs_model(2, 3, 5), images)
+
+
+def test_model_of_another_file_with_padded_channels_differs() -> None:
+    """The tensors of one index have other channels in the other file."""
+
+    def network(channels: int) -> bytes:
+        def draw(net: Network) -> TensorRef:
+            x = net.conv(net.input(image(1, 11, 7, 3, dtype="float32")), channels)
+            return net.conv(net.conv(x, 37), 16, (1, 1))
+
+        return build_model(draw)
+
+    proto = otp.convert(network(29)).proto
+    assert any("channels" in entry.key for info in proto.graph.value_info for entry in info.metadata_props)
+    assert verify(network(31), proto).verdict == "differs"
+
+
+def test_integers_of_another_dtype_are_those_of_another_model() -> None:
+    def network(dtype: str) -> bytes:
+        model = ModelBuilder()
+        g = model.main
+        x, y = g.input("x", (2, 3), dtype), g.tensor("y", (2, 3), dtype)
+        g.operator("NEG", [x], [y])
+        g.output(y)
+        return model.build()
+
+    proto = otp.convert(network("int32")).proto
+    with pytest.raises(VerificationError, match="'x' is int64 in the TFLite model and int32 in the ONNX model"):
+        verify(network("int64"), proto)

@@ -34,6 +34,7 @@ Run = Sequence[Array]
 
 PATIENCE = 20.0  # seconds of processor time that a run with loops may take
 _SLOWER = 200  # factor by which a kernel set may be slower than the one before it
+_INTEGERS = {2: "uint8", 3: "int8", 5: "int16", 6: "int32", 7: "int64"}  # by onnx.TensorProto.DataType
 KERNELS = ("xnnpack", "builtin", "reference")
 
 
@@ -191,8 +192,20 @@ class Pairs:
                     "is that the conversion of another model?"
                 )
         for info, tensor in zip(self.inputs, entry.inputs, strict=True):
+            self._check_integers(info, tensor)
             self._check_rank(info, tensor)
         self._returned = [info.name for info in session.outputs]
+
+    def _check_integers(self, info: ValueInfoProto, tensor: Tensor) -> None:
+        """Raise VerificationError if an input has other integers than any conversion of this TFLite model has."""
+        value, dtype = self.values.get(info.name), _INTEGERS.get(info.type.tensor_type.elem_type)
+        if dtype is None or tensor.dtype not in _INTEGERS.values() or (value is not None and value.shift):
+            return
+        if dtype != tensor.dtype:
+            raise VerificationError(
+                f"{info.name!r} is {tensor.dtype} in the TFLite model and {dtype} in the ONNX model: "
+                "is that the conversion of another model?"
+            )
 
     def _check_rank(self, info: ValueInfoProto, tensor: Tensor) -> None:
         """Raise VerificationError if an input has a rank that no conversion of this TFLite model has."""

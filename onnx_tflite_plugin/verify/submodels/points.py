@@ -102,8 +102,8 @@ class CutPoints:
         return known and not (stale or tensor.is_variable or tensor.dtype in HANDLES)
 
     def is_readable(self, value: TensorValue, kept: Mapping[int, Array]) -> bool:
-        """True if LiteRT has the tensor that a value holds, of the same rank."""
-        if value.tensor not in kept:
+        """True if LiteRT has the tensor that a value holds, of the same rank and with its channels."""
+        if value.tensor not in kept or not value.fits(kept[value.tensor]):
             return False
         tensor, array = self.entry.subgraph.tensors[value.tensor], kept[value.tensor]
         return array.ndim == tensor.rank or (
