@@ -59,7 +59,7 @@ class Grouped(click.Command):
 
     def _describe_extra(self, ctx: click.Context, args: Sequence[str], extra: str) -> str:
         """Return an error text for extra arguments: the arguments of the command, and the likely remedy."""
-        arguments = [param.make_metavar(ctx) for param in self.params if isinstance(param, click.Argument)]
+        arguments = self.collect_usage_pieces(ctx)[1:]
         text = f"{self.name} takes {' and '.join(arguments)}, but there is also {extra!r}"
         for param in self.params:
             if not isinstance(param, click.Option) or not isinstance(param.type, click.Choice) or param.is_flag:

@@ -127,7 +127,7 @@ def sparse_to_dense_cases() -> Iterator[Case]:
                 yield sparse_to_dense_case(
                     name, REPEATED, (3, 5), tensor(5, dtype=dtype), kind=kind, fixed=fixed, opsets=every
                 )
-        yield sparse_to_dense_case(f"{dtype}, scalar value", REPEATED, (3, 5), tensor(dtype=dtype))
+        yield sparse_to_dense_case(f"{dtype}, same scalar for all indices", REPEATED, (3, 5), tensor(dtype=dtype))
         if dtype in ("int8", "uint8"):
             yield sparse_to_dense_case(f"{dtype} without scale", REPEATED, (3, 5), tensor(5, dtype=dtype, scale=0))
     yield sparse_to_dense_case("shape known at runtime", REPEATED, (3, 5), tensor(5), fixed=False, sized=False)
