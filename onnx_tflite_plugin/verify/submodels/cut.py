@@ -117,7 +117,7 @@ def _cut_graph(proto: ModelProto, points: CutPoints, outputs: Sequence[str], *, 
 
 
 def _fix_probe(graph: GraphProto) -> None:
-    """Make False of the value that says whether products are exact on this processor."""
+    """Replace the value that says whether products are exact on this processor by False."""
     for node in [node for node in graph.node if PROBE in node.output]:
         graph.node.remove(node)
     probe = graph.initializer.add()

@@ -121,6 +121,4 @@ def _save(pair: ModelPair, finding: Finding) -> SavedSubmodel | None:
         data = cut_file(pair.trial.data, pair.entry.subgraph, leaves, [submodel.tensor.index])
     except ConversionError:  # of more than 2 GB
         return None
-    entered = {t.index: array for t, array in zip(pair.entry.inputs, one.inputs, strict=True)}
-    arrays = {**entered, **one.operands}
-    return SavedSubmodel(data, part, [arrays[index] for index in leaves], submodel.operators)
+    return SavedSubmodel(data, part, [one.operands[index] for index in leaves], submodel.operators)

@@ -27,10 +27,9 @@ _BYTES = 1 << 26
 2.4, whose tensors take 160 MB, a stretch of all takes 1.5 GB and 11 s, stretches of 64 MB 0.9 GB and 6 s.
 """
 _MOST_RANDOM = 1 << 29
-"""Bytes of a stretch's tensors beyond which it gets no random operands, which take as long again for each kind of them."""
-_LONG = (
-    20  # seconds after which no further run is observed: builtin kernels of 4 bits take 45 s for a prompt of 128 tokens
-)
+"""Bytes of a stretch's tensors beyond which it gets no random operands: each kind of them takes as long as a run."""
+_LONG = 20
+"""Seconds after which no further run is observed: builtin kernels of 4 bits take 45 s for a prompt of 128 tokens."""
 
 
 class _Unreadable(ConversionError):
@@ -61,8 +60,8 @@ class Engine:
 
     def decide(self, runs: Sequence[Run]) -> Decision:
         """Compare every submodel on LiteRT's own operands in these runs, then on random ones."""
-        if runs and not (self.setting.stateful or self.session.states or self.setting.is_substituted):
-            points = CutPoints(self.trial.entry, self.session, skipped=self.skipped)
+        points = CutPoints(self.trial.entry, self.session, skipped=self.skipped)
+        if not (self.setting.stateful or self.session.states or self.setting.is_substituted):
             stretches = points.stretches(_BYTES, self._shapes(runs))
             if len(stretches) > 1:
                 try:
@@ -70,7 +69,7 @@ class Engine:
                     return self._count(points)
                 except (_Unreadable, InvalidModel):
                     self.decision = Decision()
-        return self._count(self._compare_whole(runs))
+        return self._count(self._compare_whole(points, runs))
 
     def _count(self, points: CutPoints) -> Decision:
         self.decision.operators = len({op.index for one in points.submodels for op in one.operators})
@@ -89,17 +88,17 @@ class Engine:
 
     # --- the whole model, or one stretch after the other --------------------------------------------------------
 
-    def _compare_whole(self, runs: Sequence[Run]) -> CutPoints:
-        """Compare all submodels together; states are carried from run to run."""
-        judge = points = first = None
+    def _compare_whole(self, points: CutPoints, runs: Sequence[Run]) -> CutPoints:
+        """Compare all submodels together, and return the points without unreadable tensors; states are carried from run to run."""
+        judge = first = None
         for arrays, kept in self._observe_whole(runs):
-            if judge is None or points is None:
-                points = CutPoints(self.trial.entry, self.session, kept=kept, skipped=self.skipped)
+            if judge is None:
+                if not all(points.is_readable(value, kept) for value in points.values):
+                    points = CutPoints(self.trial.entry, self.session, kept=kept, skipped=self.skipped)
                 judge = Judge(self.setting, Stretch(points, self.writer, points.submodels, whole=True), self.decision)
             one = judge.observe(arrays, kept)
             first = first or one
-        assert judge is not None
-        assert points is not None
+        assert judge is not None, "there is at least one run"
         self._compare_random(judge, first)
         return points
 
@@ -124,7 +123,7 @@ class Engine:
     def _compare_stretches(self, stretches: list[Stretch], runs: Sequence[Run]) -> None:
         """Compare one stretch after the other, and keep of each run the tensors that later ones read.
 
-        Raises _Unreadable if LiteRT lacks a tensor of another value than those it was expected to have.
+        Raises _Unreadable if LiteRT lacks a tensor that an ONNX value holds, or computes an operand later than its reader.
         """
         ends = {tensor.index for tensor in self.trial.entry.outputs}
         last = {index: k for k, stretch in enumerate(stretches) for index in stretch.operands}
@@ -163,9 +162,9 @@ class Engine:
         return [*observed]
 
     def _compare_random(self, judge: Judge, first: OperandSet | None) -> None:
-        """Compare on operands of the shapes of ``first`` what reads the same in both models.
+        """Compare on random operands, of the shapes of ``first``, the submodels that read the same tensors in both models.
 
-        Nothing if LiteRT lacks operators, if nothing saturates as in LiteRT, or if masks were declared causal.
+        Compares nothing if LiteRT lacks operators, if nothing saturates as in LiteRT, or if masks were declared causal.
         """
         causal = is_causal(props(self.session.proto.metadata_props))
         chosen = [one for one in judge.stretch.submodels if one.is_comparable]
@@ -194,7 +193,7 @@ class _ObservedRun:
 
 
 def distinct_runs(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs of which no other has inputs of the same shapes and conditions: of a long model, one is enough."""
+    """Return one run for each combination of input shapes and boolean inputs; for a long model, that is enough."""
     chosen: dict[tuple[object, ...], Run] = {}
     for arrays in runs:
         key = tuple((array.shape, array.tobytes() if array.dtype == bool else b"") for array in arrays)

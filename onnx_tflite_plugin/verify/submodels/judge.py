@@ -22,7 +22,7 @@ from onnx_tflite_plugin.verify.submodels.stretch import Stretch
 
 
 class Finding(NamedTuple):
-    """The comparison of a submodel on one set of operands; of these, its own."""
+    """The comparison of a submodel, and the operands that it was compared on."""
 
     submodel: Submodel
     comparison: Comparison
@@ -90,7 +90,9 @@ class Judge:
         """Compare all submodels on LiteRT's tensors in one run; return None if a tensor has no memory in this run."""
         if not self.stretch.operands <= kept.keys():
             return None
-        operands = {index: kept[index] for index in self.stretch.operands}
+        entered = self.stretch.points.by_index(arrays)
+        operands = {index: entered[index] for index in self.stretch.inputs}
+        operands |= {index: kept[index] for index in self.stretch.operands}
         expected = {index: kept[index] for index in self.stretch.results if index in kept}
         one = OperandSet("observed", arrays, operands, expected)
         self.compare(one, self.stretch.submodels)
@@ -132,7 +134,7 @@ class Judge:
         *,
         change: float = 0.0,
     ) -> Comparison:
-        """Compare a result with one answer of LiteRT. ``change``: that of the answer by the last bits of the operands."""
+        """Compare a result with one answer of LiteRT. ``change``: how far it moves with the last bits of the operands."""
         tolerance = (
             allowed
             or self.setting.allowed
@@ -146,14 +148,17 @@ class Judge:
         if one.kind != "observed" or actual.dtype == np.int16:
             actual, expected = criteria.without_overflow(actual, expected, wide=one.kind == "wide")
         points = self.stretch.points
-        given = {**one.operands, **points.by_index(one.inputs)}
         sums = any(len(op.inputs) > 1 for op in submodel.operators)
-        largest = criteria.largest_of([given[index] for index in submodel.leaves if index in given]) if sums else 0.0
+        largest = (
+            criteria.largest_of([one.operands[index] for index in submodel.leaves if index in one.operands])
+            if sums
+            else 0.0
+        )
         floor = max(
             criteria.CANCELLATION * largest,
             min(criteria.PERTURBED * change, criteria.MOST_PERTURBED * largest),
             *(points.kernel_errors.get(op.index, 0.0) for op in submodel.operators),
-            inherited_step(submodel.tensor, points.producers, tolerance, points.cut | points.entered),
+            inherited_step(submodel.tensor, points.producers, tolerance, points.given_tensors),
         )
         if kernels != FLOAT_WEIGHTS:
             scale = max(weight_scale(op, self.setting.block_scales) for op in submodel.operators)

@@ -90,7 +90,7 @@ class CutPoints:
         }
         self.fed = [value for value in self.values if value.name in self.given]
         self.cut = {value.tensor for value in self.fed}
-        self.entered = {tensor.index for tensor in entry.inputs}
+        self.given_tensors = self.cut | {tensor.index for tensor in entry.inputs}
         self.submodels = sorted(
             (self._submodel(value) for value in self.values if value.tensor not in skipped), key=lambda one: one.last
         )
@@ -114,7 +114,8 @@ class CutPoints:
         """Yield the values that a node may read as operands: no result that its own operator computes and keeps as a state."""
         own = belongs_to(props(node.metadata_props))
         for name in read_names(node):
-            if self._owners.get(name) not in own and not (not own and self.is_own_state(name)):
+            is_own = self._owners.get(name) in own if own else self.is_own_state(name)
+            if not is_own:
                 yield name
 
     def is_own_state(self, value: str) -> bool:

@@ -39,13 +39,12 @@ def random_sets(stretch: Stretch, first: OperandSet, results: list[int], *, fres
 def _random_set(stretch: Stretch, expanded: Expanded, kind: str, first: OperandSet) -> OperandSet | None:
     """Draw operands that LiteRT takes; those of an operator that fails are the observed ones."""
     entry = stretch.points.entry
-    entered = stretch.points.by_index(first.inputs)
-    observed = {**{index: entered[index] for index in stretch.inputs}, **first.operands}
+    observed = first.operands
     drawn = _draw(stretch, kind, observed)
     for _ in range(_RETRIES):
         try:
             results = expanded.run(drawn)
-            inputs = [drawn.get(t.index, entered[t.index]) for t in entry.inputs]
+            inputs = [drawn.get(t.index, array) for t, array in zip(entry.inputs, first.inputs, strict=True)]
             return OperandSet(kind, inputs, drawn, results)
         except LiteRTError as error:
             failed = _FAILED_NODE.search(str(error))

@@ -18,7 +18,7 @@ FLOAT_WEIGHTS, ROUNDED, PERTURBED = "float weights", "rounded operands", "pertur
 
 
 class OperandSet(NamedTuple):
-    """Operands of one run of all submodels, and LiteRT's builtin results, by tensor index."""
+    """Operands of one run of all submodels, inputs of the model included, and LiteRT's builtin results, by tensor index."""
 
     kind: str
     inputs: Run
@@ -74,7 +74,6 @@ class References:
         change = {ROUNDED: rounded_operands, PERTURBED: perturbed_operands}.get(name)
 
         def run(one: OperandSet) -> Mapping[int, Array]:
-            values = {**points.by_index(one.inputs), **one.operands}
-            return session.run(change(tensors, values) if change else values)
+            return session.run(change(tensors, one.operands) if change else one.operands)
 
         return run

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.source.model import Operator
 from onnx_tflite_plugin.verify.runtimes.extraction import PartWriter
 from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
@@ -26,15 +27,18 @@ class Stretch:
     @cached_property
     def cut(self) -> CutModel:
         """Return the ONNX model of these submodels."""
-        return CutModel(self.points, None if self.whole else [one.value for one in self.submodels])
+        return CutModel(self.points, self._values)
 
     @cached_property
     def cut_elsewhere(self) -> CutModel | None:
         """Return the same with the weights of other processors, if it has any that are exact on this one."""
         if not self.cut.selects or not multiplies_exactly():
             return None
-        values = None if self.whole else [one.value for one in self.submodels]
-        return CutModel(self.points, values, elsewhere=True)
+        return CutModel(self.points, self._values, elsewhere=True)
+
+    @property
+    def _values(self) -> list[TensorValue] | None:
+        return None if self.whole else [one.value for one in self.submodels]
 
     @cached_property
     def operators(self) -> list[Operator]:
@@ -53,7 +57,7 @@ class Stretch:
         """Return the cut tensors that either model reads."""
         if self.whole:
             return frozenset(self.points.cut)
-        return frozenset({index for one in self.submodels for index in one.leaves | one.onnx_leaves} & self.points.cut)
+        return frozenset(self._read & self.points.cut)
 
     @cached_property
     def entering(self) -> list[int]:
@@ -66,8 +70,11 @@ class Stretch:
         entered = [tensor.index for tensor in self.points.entry.inputs]
         if self.whole:
             return entered
-        read = {index for one in self.submodels for index in one.leaves | one.onnx_leaves}
-        return [index for index in entered if index in read]
+        return [index for index in entered if index in self._read]
+
+    @cached_property
+    def _read(self) -> set[int]:
+        return {index for one in self.submodels for index in one.leaves | one.onnx_leaves}
 
     def litert(
         self, kernels: str = "builtin", results: Sequence[int] | None = None, *, floats: bool = False
