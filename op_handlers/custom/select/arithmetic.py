@@ -35,7 +35,7 @@ def floor_divide(steps: Rewriter, node: NodeDef) -> Any:
 
 
 def sum_operands(op: Any, *operands: Array) -> Array:
-    """Emit the sum of all operands."""
+    """Return the sum of all operands."""
     return np.asarray(sum(operands[1:], operands[0]))
 
 
