@@ -17,7 +17,7 @@ LOOP_ITERATIONS = 8  # heuristic: assumed number of iterations of a loop
 
 @dataclass(frozen=True, eq=False)
 class BoundaryValue:
-    """One value at all places where it crosses a subgraph boundary.
+    """A value at all places where it crosses a subgraph boundary.
 
     ``perms``: candidate permutations of whole axes, the file's first.
     """
@@ -37,80 +37,78 @@ def tensor_at(place: Place) -> Tensor:
 
 
 def boundary_values(model: BoundModel) -> list[BoundaryValue]:
-    """Return values of rank 3 or more with a flexible layout that operators pass to their subgraphs and back.
+    """Return the values with a flexible layout that operators pass to their subgraphs and back.
 
-    Excluded are values with tensors of different ranks and subgraphs that are also called without declared boundaries.
+    Such a value has the same rank, 3 or more, at all places. It crosses no boundary of a subgraph in the file's layout.
     """
-    same: dict[Place, list[Place]] = {}
+    group_of: dict[Place, list[Place]] = {}
     for bound in model.operators():
-        for one, other in _place_pairs(model, bound):
-            joined = same.setdefault(one, [one])
-            others = same.setdefault(other, [other])
-            if joined is not others:
-                joined.extend(others)
-                same.update(dict.fromkeys(others, joined))
-    fixed = _file_layout_subgraphs(model)
-    groups = {id(places): BoundaryValue(tuple(places)) for places in same.values()}
-    free_values = [value for value in groups.values() if _is_free(value, fixed)]
-    for value in free_values:
+        for first, second in _place_pairs(model, bound):
+            group = group_of.setdefault(first, [first])
+            second_group = group_of.setdefault(second, [second])
+            if group is not second_group:
+                group.extend(second_group)
+                group_of.update(dict.fromkeys(second_group, group))
+    fixed_subgraphs = _file_layout_subgraphs(model)
+    values = {id(places): BoundaryValue(tuple(places)) for places in group_of.values()}
+    flexible_values = [value for value in values.values() if _is_flexible(value, fixed_subgraphs)]
+    for value in flexible_values:
         value.perms.append(tuple(range(value.tensors[0].rank)))
-    return free_values
+    return flexible_values
 
 
 def _place_pairs(model: BoundModel, bound: Bound) -> Iterator[tuple[Place, Place]]:
-    """Yield pairs of places with the same value: in an operator and its subgraph, or in two steps of a loop."""
-    passed, op = bound.declared.boundary, bound.op
-    if passed is None:
+    """Yield pairs of places with the same value: in an operator and its subgraph, or in two iterations of a loop."""
+    boundary, op = bound.declared.boundary, bound.op
+    if boundary is None:
         return
-    called = [model.graphs[index] for index in bound.declared.subgraphs]
-    for graph in called:
+    subgraphs = [model.graphs[index] for index in bound.declared.subgraphs]
+    for graph in subgraphs:
         for k, tensor in enumerate(graph.inputs):
-            if op.tensor(passed.first + k) is not None:
-                yield (bound, passed.first + k), tensor
-    for graph in called[-1:] if passed.loops else called:
+            if op.tensor(boundary.first + k) is not None:
+                yield (bound, boundary.first + k), tensor
+    for graph in subgraphs[-1:] if boundary.loops else subgraphs:
         for k, tensor in enumerate(graph.outputs):
             if op.tensor(~k) is not None:
                 yield (bound, ~k), tensor
-                if passed.loops and op.tensor(passed.first + k) is not None:
-                    yield (bound, ~k), (bound, passed.first + k)
+                if boundary.loops and op.tensor(boundary.first + k) is not None:
+                    yield (bound, ~k), (bound, boundary.first + k)
 
 
 def _file_layout_subgraphs(model: BoundModel) -> set[int]:
-    """Return subgraphs that are called in the file's layout: the root, and subgraphs of operators without declared
-    boundaries.
-    """
-    others = [bound for bound in model.operators() if bound.declared.boundary is None]
-    return {model.source.root, *(index for bound in others for index in bound.declared.subgraphs)}
+    """Return the subgraphs in the file's layout: the root, and those of operators without a declared boundary."""
+    undeclared = [bound for bound in model.operators() if bound.declared.boundary is None]
+    return {model.source.root, *(index for bound in undeclared for index in bound.declared.subgraphs)}
 
 
-def _is_free(value: BoundaryValue, fixed: set[int]) -> bool:
-    """Return True if the value may have another layout than the file's."""
+def _is_flexible(value: BoundaryValue, fixed_subgraphs: set[int]) -> bool:
+    """True if the value may have another layout than the file's."""
     tensors = value.tensors
-    entered = any(isinstance(place, Tensor) and place.subgraph in fixed for place in value.places)
-    plain = all(tensor.has_rank and tensor.dtype not in HANDLES for tensor in tensors)
-    return plain and not entered and len({tensor.rank for tensor in tensors}) == 1 and tensors[0].rank > 2
+    is_fixed = any(isinstance(place, Tensor) and place.subgraph in fixed_subgraphs for place in value.places)
+    is_supported = all(tensor.has_rank and tensor.dtype not in HANDLES for tensor in tensors)
+    return is_supported and not is_fixed and len({tensor.rank for tensor in tensors}) == 1 and tensors[0].rank > 2
 
 
 def boundaries_by_tensor(values: Sequence[BoundaryValue]) -> Mapping[Tensor, list[BoundaryValue]]:
     """Return the boundary values of each tensor."""
-    at: dict[Tensor, list[BoundaryValue]] = {}
+    by_tensor: dict[Tensor, list[BoundaryValue]] = {}
     for value in values:
         for tensor in dict.fromkeys(value.tensors):
-            at.setdefault(tensor, []).append(value)
-    return at
+            by_tensor.setdefault(tensor, []).append(value)
+    return by_tensor
 
 
 def execution_counts(model: BoundModel) -> Mapping[int, int]:
-    """Return the weight of each subgraph by index: the estimated number of executions, loops counted."""
-    counted = {model.source.root: 1}
+    """Return the estimated number of executions of each called subgraph by its index."""
+    counts = {model.source.root: 1}
     pending = [model.source.root]
     while pending:
         index = pending.pop()
         for bound in model.graphs[index].operators:
-            passed = bound.declared.boundary
-            executions = counted[index] * (LOOP_ITERATIONS if passed is not None and passed.loops else 1)
+            boundary = bound.declared.boundary
+            executions = counts[index] * (LOOP_ITERATIONS if boundary is not None and boundary.loops else 1)
             for called in bound.declared.subgraphs:
-                if counted.get(called, 0) < executions:
-                    counted[called] = executions
+                if counts.get(called, 0) < executions:
+                    counts[called] = executions
                     pending.append(called)
-    return counted
+    return counts

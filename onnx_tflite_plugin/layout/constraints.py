@@ -36,7 +36,7 @@ class LayoutConstraint(NamedTuple):
     ``declaration``: the handler's declared layout. ``shared_axes``: the axes that a flexible operator's slots share, else
     ``None``. ``fixed``: the layouts of slots without a choice; slots that are missing there keep the file's layout.
     ``aligned``: the host aligns the ranks of broadcast operands. ``allowed``: the only layouts that a flexible operator can
-    work in, the best of equals first; empty if ``shared_axes`` allows any.
+    work in, the preferred one first; empty if ``shared_axes`` allows any.
     """
 
     bound: Bound
@@ -51,7 +51,7 @@ class LayoutConstraint(NamedTuple):
         return self.fixed.get(slot) or source_layout(self.bound.op[slot].dims)
 
     def is_allowed(self, layout: OperatorLayout) -> bool:
-        """Return True if the operator can work in this layout."""
+        """True if the operator can work in this layout."""
         if self.shared_axes is None or any(
             self.shared_axes.slot_layout(layout, slot) is None for slot in self.shared_axes.slots
         ):
@@ -65,12 +65,16 @@ class LayoutConstraint(NamedTuple):
     def _ordered_letters(self, layout: OperatorLayout) -> list[list[str]]:
         """Return the letters of each slot, with each run of unordered letters replaced by one ``*``."""
         assert self.shared_axes is not None
-        rows = []
+        letters_by_slot = []
         for axes in self.shared_axes.slots.values():
             letters = {letter for group in axes.groups for letter in group}
-            row = ["*" if p.letter in self.shared_axes.unordered else p.letter for p in layout if p.letter in letters]
-            rows.append([a for i, a in enumerate(row) if a != "*" or i == 0 or row[i - 1] != "*"])
-        return rows
+            ordered = [
+                "*" if p.letter in self.shared_axes.unordered else p.letter for p in layout if p.letter in letters
+            ]
+            letters_by_slot.append(
+                [letter for i, letter in enumerate(ordered) if letter != "*" or i == 0 or ordered[i - 1] != "*"]
+            )
+        return letters_by_slot
 
 
 def present_slots(bound: Bound) -> list[int]:
@@ -97,7 +101,7 @@ def layout_constraint(bound: Bound, squeeze: bool = False) -> LayoutConstraint:
         return LayoutConstraint(bound, declaration, None, {})
     aligned = bound.declared.aligned
     if axes is None and not aligned:
-        return LayoutConstraint(bound, declaration, None, {})  # an instance with unknown axes
+        return LayoutConstraint(bound, declaration, None, {})  # the axes of this operator are unknown
     groups = default_axes(bound) if axes is None else _axis_groups(op, axes)
     if aligned:
         _check_result_ranks(op, groups)
@@ -121,14 +125,14 @@ def _check_result_ranks(op: Operator, groups: Collection[int]) -> None:
     rank = max((op[slot].rank for slot in groups if slot >= 0 and element_count(op[slot].dims) != 1), default=0)
     for tensor in op.outputs:
         if tensor is not None and tensor.rank == 0 < rank:
-            raise RankError(f"the file stores no shape for {tensor.name!r}, made of operands of rank {rank}")
+            raise RankError(f"the file stores no shape for {tensor.name!r}, the result of operands of rank {rank}")
 
 
 def _axis_groups(op: Operator, declared: str) -> dict[int, list[Group]]:
     """Return the axis groups of each present slot; trailing slots that the declaration omits have none."""
     inputs, outputs = parse_axes(declared)
-    slots = {k: g for k, g in enumerate(inputs) if g is not None and op.tensor(k) is not None}
-    return slots | {~k: g for k, g in enumerate(outputs) if g is not None and op.tensor(~k) is not None}
+    input_groups = {k: g for k, g in enumerate(inputs) if g is not None and op.tensor(k) is not None}
+    return input_groups | {~k: g for k, g in enumerate(outputs) if g is not None and op.tensor(~k) is not None}
 
 
 def default_axes(bound: Bound) -> dict[int, list[Group]]:
@@ -144,16 +148,16 @@ def implicit_layouts(op: Operator, declaration: Implicit, declared: str) -> dict
     letters = _implicit_letters(op, declaration, declared)
     optional = {letter for unit in declaration.squeezable for letter in unit.split()}
     layouts: dict[int, TensorLayout] = {}
-    for slot, own in letters.items():
-        wanted = declaration.onnx[slot].split()
-        if len(wanted) != len({*wanted}) or not {*own} <= {*wanted} <= {*own} | optional:
+    for slot, slot_letters in letters.items():
+        required = declaration.onnx[slot].split()
+        if len(required) != len({*required}) or not {*slot_letters} <= {*required} <= {*slot_letters} | optional:
             raise AxesError(
                 f"slot {slot}: {declaration.onnx[slot]!r} does not reorder the axes declared in {declared!r}"
             )
-        sizes = dict(zip(own, op[slot].dims, strict=True))
+        sizes = dict(zip(slot_letters, op[slot].dims, strict=True))
         layouts[slot] = tuple(
-            AxisPart(own.index(letter), 1, sizes[letter]) if letter in sizes else AxisPart(INSERTED, 1, 1)
-            for letter in wanted
+            AxisPart(slot_letters.index(letter), 1, sizes[letter]) if letter in sizes else AxisPart(INSERTED, 1, 1)
+            for letter in required
         )
     perm = [part.axis for part in layouts.get(0, ())]
     for k, tensor in enumerate(op.outputs):
@@ -165,9 +169,9 @@ def implicit_layouts(op: Operator, declaration: Implicit, declared: str) -> dict
 def _implicit_letters(op: Operator, declaration: Implicit, declared: str) -> dict[int, list[str]]:
     """Return the letters of the axes of each slot that has a required layout; an axis written as 1 has none."""
     inputs, outputs = parse_axes(declared)
-    groups_of = {**dict(enumerate(inputs)), **{~k: g for k, g in enumerate(outputs)}}
+    groups_by_slot = {**dict(enumerate(inputs)), **{~k: g for k, g in enumerate(outputs)}}
     present = [slot for slot in declaration.onnx if op.tensor(slot) is not None]
-    letters = {slot: ["".join(group) for group in groups_of.get(slot) or ()] for slot in present}
+    letters = {slot: ["".join(group) for group in groups_by_slot.get(slot) or ()] for slot in present}
     for slot, slot_letters in letters.items():
         if "..." in slot_letters:
             raise AxesError(
@@ -182,24 +186,29 @@ def _implicit_letters(op: Operator, declaration: Implicit, declared: str) -> dic
 def _squeeze_constraint(bound: Bound, declaration: Implicit, declared: str) -> LayoutConstraint | None:
     """Return a constraint that allows leaving out squeezable axes of size 1; ``None`` if there are none.
 
-    All letters of such an axis are mapped to one letter. The better layout comes first: an image of a single position stays
-    an image.
+    All letters of such an axis are mapped to one letter. The preferred layout comes first: an image of a single position
+    remains an image, an image of one row becomes a sequence.
     """
     letters = _implicit_letters(bound.op, declaration, declared)
-    dims = {slot: dict(zip(own, bound.op[slot].dims, strict=True)) for slot, own in letters.items()}
-    squeeze = [
+    sizes_by_slot = {
+        slot: dict(zip(slot_letters, bound.op[slot].dims, strict=True)) for slot, slot_letters in letters.items()
+    }
+    unit_groups = [
         unit.split()
         for unit in declaration.squeezable
-        if all(sizes.get(a, 1) == 1 for a in unit.split() for sizes in dims.values())
+        if all(sizes.get(a, 1) == 1 for a in unit.split() for sizes in sizes_by_slot.values())
     ]
-    one = {letter: unit[0] for unit in squeeze for letter in unit}
-    slots = {slot: ([(one.get(a, a),) for a in own], bound.op[slot].dims) for slot, own in letters.items()}
+    unit_letter = {letter: unit[0] for unit in unit_groups for letter in unit}
+    slots = {
+        slot: ([(unit_letter.get(a, a),) for a in slot_letters], bound.op[slot].dims)
+        for slot, slot_letters in letters.items()
+    }
     shared_axes = resolve_shared_axes(slots, "")
-    if not squeeze or shared_axes is None:
+    if not unit_groups or shared_axes is None:
         return None
-    units = frozenset(one.values())
-    rows = [[one.get(a, a) for a in declaration.onnx[slot].split()] for slot in letters]
+    units = frozenset(unit_letter.values())
+    rows = [[unit_letter.get(a, a) for a in declaration.onnx[slot].split()] for slot in letters]
     image = tuple(LetterPart(a, size=1 if a in units else None) for a in merge_letters(rows))
     squeezed = [tuple(part for part in image if part.letter != unit) for unit in sorted(units)]
-    allowed = (*squeezed, image) if len(squeeze) < len(declaration.squeezable) else (image, *squeezed)
+    allowed = (*squeezed, image) if len(unit_groups) < len(declaration.squeezable) else (image, *squeezed)
     return LayoutConstraint(bound, declaration, replace(shared_axes, units=units), {}, allowed=allowed)

@@ -9,7 +9,8 @@ from math import prod
 
 from onnx_tflite_plugin.layout.maxflow import Work
 
-Table = tuple[tuple[int, ...], dict[tuple[int, ...], int]]  # variables; per choice of their labels, a cost
+Table = tuple[tuple[int, ...], dict[tuple[int, ...], int]]
+"""Variables, and the cost of each combination of their labels."""
 
 
 def elimination_order(
@@ -17,8 +18,8 @@ def elimination_order(
 ) -> list[int] | None:
     """Return the variables in elimination order, those that share tables with the fewest others first.
 
-    ``sizes``: labels per variable; ``scopes``: the variables of each table. Returns None if a table would have more than
-    ``limit`` entries, or if the elimination takes more than the remaining ``work``.
+    ``sizes``: number of labels per variable; ``scopes``: the variables of each table. Returns None if a table would have
+    more than ``limit`` entries, or if the elimination takes more than the remaining ``work``.
     """
     neighbors = {variable: {variable} for variable in sizes}
     for scope in scopes:
@@ -29,49 +30,49 @@ def elimination_order(
     heap = [(len(clique), variable) for variable, clique in neighbors.items()]
     heapify(heap)
     order: list[int] = []
-    total = 0
+    total_work = 0
     while heap:
         degree, variable = heappop(heap)
         if variable not in neighbors or degree != len(neighbors[variable]):
             continue  # the variable has a newer entry
         clique = neighbors.pop(variable)
-        entries = prod(sizes[other] for other in clique)
-        total += 10 * entries * len(clique)
-        if entries > limit or total > work.left:
+        table_size = prod(sizes[neighbor] for neighbor in clique)
+        total_work += 10 * table_size * len(clique)
+        if table_size > limit or total_work > work.remaining:
             return None
         order.append(variable)
-        for other in clique - {variable}:
-            neighbors[other] |= clique
-            neighbors[other].discard(variable)
-            heappush(heap, (len(neighbors[other]), other))
-    work.spend(total)
+        for neighbor in clique - {variable}:
+            neighbors[neighbor] |= clique
+            neighbors[neighbor].discard(variable)
+            heappush(heap, (len(neighbors[neighbor]), neighbor))
+    work.spend(total_work)
     return order
 
 
 def eliminate(sizes: Mapping[int, int], order: Sequence[int], tables: Iterable[Table]) -> dict[int, int]:
     """Return the labeling that minimizes the sum of ``tables``; ties go to lower labels, last variable first."""
-    position = {variable: place for place, variable in enumerate(order)}
+    position = {variable: index for index, variable in enumerate(order)}
     pending: dict[int, list[Table]] = {variable: [] for variable in order}  # by the first variable that is eliminated
     for table in tables:
         pending[min(table[0], key=position.__getitem__)].append(table)
     decisions = []
     for variable in order:
-        parts = pending.pop(variable)
-        scope = tuple(sorted({other for others, _ in parts for other in others} - {variable}))
-        place = {other: k for k, other in enumerate((*scope, variable))}
-        lookups = [([place[other] for other in others], entries) for others, entries in parts]
-        least, best = {}, {}
-        for rest in product(*(range(sizes[other]) for other in scope)):
+        own_tables = pending.pop(variable)
+        scope = tuple(sorted({member for members, _ in own_tables for member in members} - {variable}))
+        index = {member: k for k, member in enumerate((*scope, variable))}
+        lookups = [([index[member] for member in members], entries) for members, entries in own_tables]
+        minima, best_labels = {}, {}
+        for scope_labels in product(*(range(sizes[member]) for member in scope)):
             totals = []
             for label in range(sizes[variable]):
-                choice = (*rest, label)
-                totals.append(sum([entries[tuple([choice[k] for k in places])] for places, entries in lookups]))
-            least[rest] = min(totals)
-            best[rest] = totals.index(least[rest])
-        decisions.append((variable, scope, best))
+                choice = (*scope_labels, label)
+                totals.append(sum([entries[tuple([choice[k] for k in indices])] for indices, entries in lookups]))
+            minima[scope_labels] = min(totals)
+            best_labels[scope_labels] = totals.index(minima[scope_labels])
+        decisions.append((variable, scope, best_labels))
         if scope:
-            pending[min(scope, key=position.__getitem__)].append((scope, least))
+            pending[min(scope, key=position.__getitem__)].append((scope, minima))
     labels: dict[int, int] = {}
-    for variable, scope, best in reversed(decisions):
-        labels[variable] = best[tuple([labels[other] for other in scope])]
+    for variable, scope, best_labels in reversed(decisions):
+        labels[variable] = best_labels[tuple([labels[member] for member in scope])]
     return labels

@@ -17,32 +17,32 @@ class WorkLimitReached(Exception):
 
 
 class Work:
-    """Limit on elementary operations: a clock that runs the same on every machine."""
+    """Limit on elementary operations, which is the same on every machine, unlike a time limit."""
 
-    __slots__ = ("left",)
+    __slots__ = ("remaining",)
 
     def __init__(self, limit: int) -> None:
-        self.left = limit
+        self.remaining = limit
 
     def spend(self, amount: int) -> None:
-        """Subtract ``amount`` operations. Raises WorkLimitReached if fewer are left."""
-        self.left -= amount
-        if self.left < 0:
+        """Subtract ``amount`` operations. Raises WorkLimitReached if fewer remain."""
+        self.remaining -= amount
+        if self.remaining < 0:
             raise WorkLimitReached
 
 
 class Network:
     """Residual network with implicit source and sink.
 
-    ``excess[v]`` is the flow that arrived from the source at node v or, if negative, the capacity left from v to the sink.
+    ``excess[v]`` is the flow that arrived from the source at node v or, if negative, the remaining capacity from v to the sink.
     Arcs ``2k`` and ``2k + 1`` are each other's reverse.
     """
 
-    __slots__ = ("arcs", "excess", "far", "head", "residual")
+    __slots__ = ("arcs", "excess", "head", "residual", "unreachable")
 
     def __init__(self, excess: list[int], capacities: Mapping[tuple[int, int], int]) -> None:
         self.excess = excess
-        self.far = len(excess)  # more arcs than any path has
+        self.unreachable = len(excess)  # a distance: more arcs than any path has
         self.arcs: list[list[int]] = [[] for _ in excess]
         self.head: list[int] = []
         self.residual: list[int] = []
@@ -69,55 +69,59 @@ class Network:
     def saturate(self, work: Work) -> list[bool]:
         """Push all excess that can reach the sink; return for each node whether it could still push to the sink.
 
-        These nodes are the smallest sink side of any minimum cut: a subset of every other one, whatever way the flow took.
+        These nodes are the smallest sink side of all minimum cuts, a subset of every other one. They do not depend on the
+        paths of the flow.
         """
         patience = len(self.head) // 10 + 10
         while True:
             distance = self._distances(work)
-            active = [node for node, amount in enumerate(self.excess) if amount > 0 and distance[node] < self.far]
+            active = [
+                node for node, amount in enumerate(self.excess) if amount > 0 and distance[node] < self.unreachable
+            ]
             if not active:
-                return [steps < self.far for steps in distance]
-            active.sort(key=distance.__getitem__, reverse=True)  # to gather excess on the way
+                return [steps < self.unreachable for steps in distance]
+            # Distant nodes first: their excess joins that of nearer nodes on the way.
+            active.sort(key=distance.__getitem__, reverse=True)
             self._push(deque(active), distance, patience, work)
             patience += patience // 2
 
     def _distances(self, work: Work) -> list[int]:
         """Return per node the fewest residual arcs to a node with capacity to the sink."""
-        arcs, head, residual, far = self.arcs, self.head, self.residual, self.far
-        distance = [0 if amount < 0 else far for amount in self.excess]
+        arcs, head, residual, unreachable = self.arcs, self.head, self.residual, self.unreachable
+        distance = [0 if amount < 0 else unreachable for amount in self.excess]
         queue = [node for node, steps in enumerate(distance) if not steps]
         for node in queue:
             steps = distance[node] + 1
             for arc in arcs[node]:
-                if residual[arc ^ 1] and distance[head[arc]] == far:
+                if residual[arc ^ 1] and distance[head[arc]] == unreachable:
                     distance[head[arc]] = steps
                     queue.append(head[arc])
         work.spend(len(distance) + len(head))
         return distance
 
     def _push(self, active: deque[int], distance: list[int], patience: int, work: Work) -> None:
-        """Push excess one arc nearer to the sink at a time, until none can go there or ``patience`` operations are spent."""
-        arcs, head, residual, excess, far = self.arcs, self.head, self.residual, self.excess, self.far
+        """Push excess toward the sink, arc by arc, until none can reach it or ``patience`` operations are spent."""
+        arcs, head, residual, excess, unreachable = self.arcs, self.head, self.residual, self.excess, self.unreachable
         untried = [0] * len(distance)
-        spent = 0
-        while active and spent < patience:
+        operations = 0
+        while active and operations < patience:
             node = active.popleft()
-            out, place, nearer, amount = arcs[node], untried[node], distance[node] - 1, excess[node]
-            degree = len(out)
-            spent += 1
+            outgoing, position, next_distance, amount = arcs[node], untried[node], distance[node] - 1, excess[node]
+            degree = len(outgoing)
+            operations += 1
             while amount:
-                if place == degree:  # relabel
-                    nearer, place = far, 0
-                    for arc in out:
-                        if residual[arc] and distance[head[arc]] < nearer:
-                            nearer = distance[head[arc]]
-                    distance[node] = nearer + 1
-                    spent += degree
-                    if nearer == far:
+                if position == degree:  # relabel
+                    next_distance, position = unreachable, 0
+                    for arc in outgoing:
+                        if residual[arc] and distance[head[arc]] < next_distance:
+                            next_distance = distance[head[arc]]
+                    distance[node] = next_distance + 1
+                    operations += degree
+                    if next_distance == unreachable:
                         break
-                arc = out[place]
+                arc = outgoing[position]
                 target = head[arc]
-                if residual[arc] and distance[target] == nearer:
+                if residual[arc] and distance[target] == next_distance:
                     sent = min(amount, residual[arc])
                     residual[arc] -= sent
                     residual[arc ^ 1] += sent
@@ -126,7 +130,7 @@ class Network:
                         active.append(target)
                     excess[target] += sent
                 if amount:
-                    place += 1
+                    position += 1
             excess[node] = amount
-            untried[node] = place
-        work.spend(spent)
+            untried[node] = position
+        work.spend(operations)

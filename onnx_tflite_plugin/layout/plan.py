@@ -34,8 +34,8 @@ from onnx_tflite_plugin.source.model import Tensor
 TRANSPOSE_COST = 4096  # bytes: overhead of starting a Transpose (8 kB per microsecond)
 RESHAPE_COST = 256  # bytes: a Reshape that moves or removes an axis of size 1
 
-Bytes = Callable[[Tensor], int]
-Prices = Callable[[AxisPrice, bool, int], int]
+TensorBytes = Callable[[Tensor], int]
+OperatorPrice = Callable[[AxisPrice, bool, int], int]
 CanSqueeze = Callable[[Bound], bool]
 KeepsSourceLayout = Callable[[Tensor], bool]
 
@@ -83,8 +83,8 @@ class LayoutPlan(NamedTuple):
 def plan_layout(
     model: BoundModel,
     *,
-    bytes_of: Bytes,
-    prices: Prices,
+    bytes_of: TensorBytes,
+    prices: OperatorPrice,
     interface: InterfaceLayouts,
     local: bool = False,
     can_squeeze: CanSqueeze = lambda bound: True,
@@ -92,8 +92,8 @@ def plan_layout(
 ) -> LayoutPlan:
     """Return the layout plan of minimum cost; with ``local`` every flexible operator keeps the file's layout.
 
-    ``can_squeeze``: whether an operator may leave out squeezable axes of size 1, which it does where that costs nothing.
-    ``keeps_source_layout``: whether a state that holds such a tensor keeps the file's layout. Raises HandlerError if a
+    ``can_squeeze``: predicate of operators that may leave out squeezable axes of size 1, where that costs nothing.
+    ``keeps_source_layout``: predicate of tensors; a state that holds one keeps the file's layout. Raises HandlerError if a
     handler's axes do not fit its operands.
     """
     constraints = _layout_constraints(model, can_squeeze)
@@ -109,48 +109,58 @@ def plan_layout(
         model, constraints, representatives, interface, local, price, boundaries
     )
     flexible = list(candidates)
-    charges = [tuple(price(constraints[b], layout) for layout in candidates[b]) for b in flexible]
-    free = sorted(interface_candidates, key=lambda tensor: (tensor.subgraph, tensor.index))
-    charges += [(0,) * len(interface_candidates[tensor]) for tensor in free]
-    first = len(charges)
-    charges += [(0,) * len(boundary.perms) for boundary in boundaries]
-    at = {
+    label_costs = [tuple(price(constraints[bound], layout) for layout in candidates[bound]) for bound in flexible]
+    free_tensors = sorted(interface_candidates, key=lambda tensor: (tensor.subgraph, tensor.index))
+    label_costs += [(0,) * len(interface_candidates[tensor]) for tensor in free_tensors]
+    first_boundary = len(label_costs)
+    label_costs += [(0,) * len(boundary.perms) for boundary in boundaries]
+    boundary_endpoints = {
         place: _Endpoint(
-            first + k, [layout_of_permutation(tensor_at(place).dims, p) for p in boundary.perms], "boundary"
+            first_boundary + k,
+            [layout_of_permutation(tensor_at(place).dims, perm) for perm in boundary.perms],
+            "boundary",
         )
         for k, boundary in enumerate(boundaries)
         for place in boundary.places
     }
-    ends = _Endpoints(
+    endpoints = _Endpoints(
         constraints,
         candidates,
         {bound: i for i, bound in enumerate(flexible)},
         representatives,
         {
             tensor: _Endpoint(len(flexible) + i, interface_candidates[tensor], "graph input or output")
-            for i, tensor in enumerate(free)
+            for i, tensor in enumerate(free_tensors)
         },
         interface,
-        at,
+        boundary_endpoints,
     )
-    dataflow_edges = list(_edges(model, ends))
+    dataflow_edges = list(_edges(model, endpoints))
     wires = tuple(wire for edge in dataflow_edges for wire in edge.wires(bytes_of))
-    solution = solver.solve(solver.LabelingProblem(tuple(charges), wires))
-    transposes = [copy for edge in dataflow_edges for copy in edge.transposes(solution.labels, bytes_of)]
+    solution = solver.solve(solver.LabelingProblem(tuple(label_costs), wires))
+    transposes = [transpose for edge in dataflow_edges for transpose in edge.transposes(solution.labels, bytes_of)]
     chosen = {bound: candidates[bound][solution.labels[i]] for i, bound in enumerate(flexible)}
-    chosen |= {bound: chosen[first] for bound, first in representatives.items()}
+    chosen |= {bound: chosen[representative] for bound, representative in representatives.items()}
     return LayoutPlan(
         operator_layouts=chosen,
         slot_layouts=_slot_layouts(constraints, chosen)
-        | {place: end.layout(solution.labels) for place, end in at.items() if not isinstance(place, Tensor)},
+        | {
+            place: endpoint.layout(solution.labels)
+            for place, endpoint in boundary_endpoints.items()
+            if not isinstance(place, Tensor)
+        },
         interface={
             **interface.fixed,
-            **{tensor: ends.free[tensor].layout(solution.labels) for tensor in free},
-            **{place: end.layout(solution.labels) for place, end in at.items() if isinstance(place, Tensor)},
+            **{tensor: endpoints.interface_endpoints[tensor].layout(solution.labels) for tensor in free_tensors},
+            **{
+                place: endpoint.layout(solution.labels)
+                for place, endpoint in boundary_endpoints.items()
+                if isinstance(place, Tensor)
+            },
         },
         constraints=constraints,
         transposes=tuple(transposes),
-        chosen_for_speed=_choices_for_speed(flexible, charges, wires, solution) if transposes else (),
+        chosen_for_speed=_choices_for_speed(flexible, label_costs, wires, solution) if transposes else (),
         cost=solution.cost,
         exact=solution.exact and not local,
         method="local" if local else solution.method,
@@ -160,7 +170,7 @@ def plan_layout(
 
 
 def _differs_from_local(constraint: LayoutConstraint, layout: OperatorLayout) -> bool:
-    """Return True if a local plan may use another layout: the first allowed one, or the file's."""
+    """True if a local plan may use another layout: the first allowed one, or the file's."""
     if constraint.allowed:
         return len(constraint.allowed) > 1
     return constraint.shared_axes is not None and layout != constraint.shared_axes.source
@@ -183,26 +193,31 @@ def _layout_constraints(model: BoundModel, can_squeeze: CanSqueeze) -> dict[Boun
 
 
 def _misfit_problem(bound: Bound, error: Exception) -> Problem:
-    """Return the problem of an operator whose declared axes do not fit; the file's if a built-in handler's ranks differ."""
+    """Return the problem of an operator whose declared axes do not fit its operands.
+
+    It is attributed to the file if the ranks differ from those of a built-in handler.
+    """
     if isinstance(error, RankError) and bound.pack == BUILTIN:
         return Contradiction(bound.label, str(error), "the operands do not have the axes that the operator requires")
-    whose = f"the declaration of {bound.handler.name} in {bound.pack}"
+    declaration = f"the declaration of {bound.handler.name} in {bound.pack}"
     if bound.pack == BUILTIN:
-        return Problem(bound.label, str(error), whose)
-    declared = f"{whose}, axes={bound.declared.axes!r}, at {definition(bound.handler.lower)}"
+        return Problem(bound.label, str(error), declaration)
+    declared = f"{declaration}, axes={bound.declared.axes!r}, at {definition(bound.handler.lower)}"
     remedy = "; write a letter for each axis, or ... for any number of them" if isinstance(error, RankError) else ""
     return Failed(bound.pack, f"{error}{remedy} ({declared})").problem(bound.label)
 
 
-def _layout_cost(constraint: LayoutConstraint, layout: OperatorLayout, prices: Prices, bytes_of: Bytes) -> int:
-    """Return the cost of the operator itself in this layout."""
+def _layout_cost(
+    constraint: LayoutConstraint, layout: OperatorLayout, prices: OperatorPrice, bytes_of: TensorBytes
+) -> int:
+    """Return the cost of the operator in this layout, without transposes."""
     price = constraint.bound.declared.axis_price
     if price is None or constraint.shared_axes is None or price.slot not in constraint.shared_axes.slots:
         return 0
     letters = set(price.letters.split())
     sizes = constraint.shared_axes.slots[price.slot].sizes
-    shown = [p.letter for p in layout if sizes.get(p.letter, 1) != 1]
-    innermost = shown[len(shown) - len(letters & set(shown)) :]
+    sized_letters = [part.letter for part in layout if sizes.get(part.letter, 1) != 1]
+    innermost = sized_letters[len(sized_letters) - len(letters & set(sized_letters)) :]
     return prices(price, set(innermost) <= letters, bytes_of(constraint.bound.op[price.slot]))
 
 
@@ -216,9 +231,9 @@ def _slot_layouts(
             layouts.update({(bound, slot): layout for slot, layout in constraint.fixed.items()})
             continue
         for slot in constraint.shared_axes.slots:
-            shown = constraint.shared_axes.slot_layout(chosen[bound], slot)
-            assert shown is not None, bound.label
-            layouts[bound, slot] = shown
+            slot_layout = constraint.shared_axes.slot_layout(chosen[bound], slot)
+            assert slot_layout is not None, bound.label
+            layouts[bound, slot] = slot_layout
     return layouts
 
 
@@ -249,7 +264,7 @@ class _Edge(NamedTuple):
     consumers: Sequence[_Endpoint]
     executions: int = 1
 
-    def wires(self, bytes_of: Bytes) -> Iterable[solver.Wire]:
+    def wires(self, bytes_of: TensorBytes) -> Iterable[solver.Wire]:
         """Yield the solver's wires: one for transposes, and one or two for reshapes of unit axes."""
         keys: list[tuple[int, Callable[[TensorLayout], object]]] = [
             (bytes_of(self.tensor) + TRANSPOSE_COST, drop_unit_axes),
@@ -263,18 +278,23 @@ class _Edge(NamedTuple):
             consumers = tuple(consumer.pin(numbers) for consumer in self.consumers)
             yield solver.Wire(weight * self.executions, self.producer.pin(numbers), consumers)
 
-    def transposes(self, labels: Sequence[int], bytes_of: Bytes) -> Iterable[PlannedTranspose]:
+    def transposes(self, labels: Sequence[int], bytes_of: TensorBytes) -> Iterable[PlannedTranspose]:
         """Yield the transposes that the labels require, one per layout that differs from the producer's."""
         start = self.producer.layout(labels)
-        wanted: dict[TensorLayout, list[_Endpoint]] = {}
+        consumers_by_layout: dict[TensorLayout, list[_Endpoint]] = {}
         for consumer in self.consumers:
             layout = consumer.layout(labels)
             if drop_unit_axes(layout) != drop_unit_axes(start):
-                wanted.setdefault(drop_unit_axes(layout), []).append(consumer)
-        for ends in wanted.values():
-            users = tuple(end.label for end in ends)
+                consumers_by_layout.setdefault(drop_unit_axes(layout), []).append(consumer)
+        for consumers in consumers_by_layout.values():
+            labels_of_consumers = tuple(end.label for end in consumers)
             yield PlannedTranspose(
-                self.tensor, start, ends[0].layout(labels), bytes_of(self.tensor), self.producer.label, users
+                self.tensor,
+                start,
+                consumers[0].layout(labels),
+                bytes_of(self.tensor),
+                self.producer.label,
+                labels_of_consumers,
             )
 
 
@@ -286,16 +306,18 @@ def _number_by_key(layouts: Iterable[TensorLayout], key: Callable[[TensorLayout]
 
 def _choices_for_speed(
     flexible: Sequence[Bound],
-    charges: Sequence[Sequence[int]],
+    label_costs: Sequence[Sequence[int]],
     wires: tuple[solver.Wire, ...],
     solution: solver.Solution,
 ) -> tuple[tuple[str, int], ...]:
-    """Return operators that would be slower if only transposes counted, and the saving for each."""
-    if not any(map(any, charges)):
+    """Return the operators that a plan for minimum transposes would make slower, with the saving of each."""
+    if not any(map(any, label_costs)):
         return ()
-    plain = solver.solve(solver.LabelingProblem(tuple((0,) * len(prices) for prices in charges), wires))
-    saved = [prices[x] - prices[y] for prices, x, y in zip(charges, plain.labels, solution.labels, strict=True)]
-    return tuple((bound.label, gain) for bound, gain in zip(flexible, saved, strict=False) if gain > 0)
+    transposes_only = solver.solve(solver.LabelingProblem(tuple((0,) * len(costs) for costs in label_costs), wires))
+    savings = [
+        costs[x] - costs[y] for costs, x, y in zip(label_costs, transposes_only.labels, solution.labels, strict=True)
+    ]
+    return tuple((bound.label, saving) for bound, saving in zip(flexible, savings, strict=False) if saving > 0)
 
 
 class _Endpoints(NamedTuple):
@@ -303,9 +325,9 @@ class _Endpoints(NamedTuple):
 
     constraints: Mapping[Bound, LayoutConstraint]
     candidates: Mapping[Bound, Sequence[OperatorLayout]]
-    number: Mapping[Bound, int]
+    variables: Mapping[Bound, int]
     representatives: Mapping[Bound, Bound]
-    free: Mapping[Tensor, _Endpoint]
+    interface_endpoints: Mapping[Tensor, _Endpoint]
     interface: InterfaceLayouts
     boundaries: Mapping[Place, _Endpoint]
 
@@ -317,19 +339,21 @@ class _Endpoints(NamedTuple):
         constraint = self.constraints[bound]
         if constraint.shared_axes is None or slot not in constraint.shared_axes.slots:
             return _Endpoint(None, [constraint.layout(slot)], bound.label)
-        first = self.representatives.get(bound, bound)
-        shown = [constraint.shared_axes.slot_layout(layout, slot) for layout in self.candidates[first]]
-        return _Endpoint(self.number[first], [layout for layout in shown if layout is not None], bound.label)
+        representative = self.representatives.get(bound, bound)
+        layouts = [constraint.shared_axes.slot_layout(layout, slot) for layout in self.candidates[representative]]
+        return _Endpoint(
+            self.variables[representative], [layout for layout in layouts if layout is not None], bound.label
+        )
 
     def interface_endpoint(self, tensor: Tensor, label: str) -> _Endpoint:
         """Return the endpoint of a graph input or output."""
-        free = self.free.get(tensor) or self.boundaries.get(tensor)
-        if free is not None:
-            return free._replace(label=label)
+        endpoint = self.interface_endpoints.get(tensor) or self.boundaries.get(tensor)
+        if endpoint is not None:
+            return endpoint._replace(label=label)
         return _Endpoint(None, [self.interface.fixed.get(tensor) or source_layout(tensor.dims)], label)
 
 
-def _edges(model: BoundModel, ends: _Endpoints) -> Iterable[_Edge]:
+def _edges(model: BoundModel, endpoints: _Endpoints) -> Iterable[_Edge]:
     """Yield the dataflow edges of all subgraphs."""
     executions = execution_counts(model)
     for graph in model.graphs:
@@ -340,20 +364,23 @@ def _edges(model: BoundModel, ends: _Endpoints) -> Iterable[_Edge]:
             for slot in present_slots(bound):
                 tensor = bound.op[slot]
                 if slot < 0:
-                    producers[tensor] = ends.operator(bound, slot)
+                    producers[tensor] = endpoints.operator(bound, slot)
                 elif not tensor.is_constant:
-                    consumers.setdefault(tensor, []).append(ends.operator(bound, slot))
+                    consumers.setdefault(tensor, []).append(endpoints.operator(bound, slot))
         for tensor in graph.outputs:
             if tensor in producers or tensor in inputs:
-                consumers.setdefault(tensor, []).append(ends.interface_endpoint(tensor, "graph output"))
+                consumers.setdefault(tensor, []).append(endpoints.interface_endpoint(tensor, "graph output"))
         for tensor, users in consumers.items():
             producer = producers.get(tensor)
             if producer is None and tensor in inputs:  # an operator of a large interface is planned in isolation, too
-                producer = ends.interface_endpoint(tensor, "graph input")
+                producer = endpoints.interface_endpoint(tensor, "graph input")
             if producer is not None:
                 yield _Edge(tensor, producer, users, executions.get(graph.subgraph.index, 1))
 
 
 def tensor_bytes(tensor: Tensor) -> int:
-    """Return the bytes that a transpose of the tensor moves; dynamic sizes count as 1, elements of dynamic size as 4 bytes."""
+    """Return the bytes that a transpose of the tensor moves.
+
+    Dynamic sizes count as 1, elements of dynamic size as 4 bytes.
+    """
     return element_count(tensor.dims) * (bits(tensor.dtype) or 32) // 8

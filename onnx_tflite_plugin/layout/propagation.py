@@ -17,7 +17,7 @@ from onnx_tflite_plugin.layout.tensor_layout import (
 )
 from onnx_tflite_plugin.source.model import Tensor
 
-MOST_CANDIDATES = 12  # layouts per operator; the transposes of attention would multiply without a bound
+MAX_CANDIDATES = 12  # heuristic: candidate layouts per operator, which the transposes of attention would multiply
 
 
 class InterfaceLayouts(NamedTuple):
@@ -39,13 +39,15 @@ def propagate_layouts(
     """Return candidate layouts per flexible operator and per free graph input or output.
 
     Layouts are propagated from the slots whose layout is fixed. An operator that no layout reaches keeps the file's layout;
-    this is also a candidate if all others have an operator cost. Operators that hold one state share the candidates of
-    their first one, which ``representatives`` maps them to. The permutations of ``boundaries`` are extended in place.
+    this is also a candidate if any other candidate has an operator cost. Operators that hold one state share the candidates
+    of the first of them, their value in ``representatives``. The permutations of ``boundaries`` are extended in place.
     Label 0, which wins ties, has unit axes in all slots or in none; among those the file's layout comes first if it is a
     candidate.
     """
     flexible = [
-        b for b in model.operators() if constraints[b].shared_axes is not None and representatives.get(b, b) is b
+        bound
+        for bound in model.operators()
+        if constraints[bound].shared_axes is not None and representatives.get(bound, bound) is bound
     ]
     candidates: dict[Bound, list[OperatorLayout]] = {bound: [*constraints[bound].allowed] for bound in flexible}
     users: dict[Tensor, list[tuple[Bound, int]]] = {}
@@ -54,8 +56,8 @@ def propagate_layouts(
             users.setdefault(bound.op[slot], []).append((bound, slot))
     interface_candidates = {tensor: [source_layout(tensor.dims)] for tensor in interface.free}
     members: dict[Bound, list[Bound]] = {}
-    for bound, first in representatives.items():
-        members.setdefault(first, []).append(bound)
+    for bound, representative in representatives.items():
+        members.setdefault(representative, []).append(bound)
     propagation = _Propagation(
         constraints,
         candidates,
@@ -109,25 +111,25 @@ class _Propagation(NamedTuple):
             if tensor.is_constant or (tensor, layout) in self.visited:
                 continue
             self.visited.add((tensor, layout))  # a user that rejects a layout now rejects it later, too
-            seen = self.interface_candidates.get(tensor)
+            interface_layouts = self.interface_candidates.get(tensor)
             if (
-                seen is not None
-                and layout not in seen
+                interface_layouts is not None
+                and layout not in interface_layouts
                 and sorted(layout_permutation(layout) or ()) == list(range(tensor.rank))
             ):
-                seen.append(layout)
+                interface_layouts.append(layout)
             for boundary in self.boundaries.get(tensor, ()):
                 pending.extend(self._cross_boundary(boundary, tuple(layout_permutation(layout) or ())))
             for bound, slot in self.users.get(tensor, ()):
                 shared_axes = self.constraints[bound].shared_axes
                 if shared_axes is not None and slot in shared_axes.slots:
-                    wanted = shared_axes.operator_layout(layout, slot)
-                    if wanted is not None:
-                        pending.extend(self._append_candidate(bound, wanted))
+                    operator_layout = shared_axes.operator_layout(layout, slot)
+                    if operator_layout is not None:
+                        pending.extend(self._append_candidate(bound, operator_layout))
 
     def _cross_boundary(self, boundary: BoundaryValue, perm: tuple[int, ...]) -> list[tuple[Tensor, TensorLayout]]:
-        """Return the layouts that a permutation on one side of a subgraph boundary gives to all its tensors."""
-        if perm in boundary.perms or len(boundary.perms) >= MOST_CANDIDATES or sorted(perm) != [*boundary.perms[0]]:
+        """Return each tensor of a boundary value with the layout of a new permutation; an empty list if it is not new."""
+        if perm in boundary.perms or len(boundary.perms) >= MAX_CANDIDATES or sorted(perm) != [*boundary.perms[0]]:
             return []
         boundary.perms.append(perm)
         return [(tensor, layout_of_permutation(tensor.dims, perm)) for tensor in boundary.tensors]
@@ -138,23 +140,23 @@ class _Propagation(NamedTuple):
         if shared_axes is None:
             return
         for slot in shared_axes.slots:
-            shown = shared_axes.slot_layout(layout, slot)
-            if shown is not None:
-                self.offer(bound.op[slot], shown)
+            slot_layout = shared_axes.slot_layout(layout, slot)
+            if slot_layout is not None:
+                self.offer(bound.op[slot], slot_layout)
 
     def add_candidate(self, bound: Bound, layout: OperatorLayout) -> None:
         """Add a candidate layout to an operator and propagate it."""
-        for tensor, shown in self._append_candidate(bound, layout):
-            self.offer(tensor, shown)
+        for tensor, slot_layout in self._append_candidate(bound, layout):
+            self.offer(tensor, slot_layout)
 
     def _append_candidate(self, bound: Bound, layout: OperatorLayout) -> list[tuple[Tensor, TensorLayout]]:
-        """Add a candidate layout if all users of the state allow it; return the layouts of the slots that it implies."""
-        first = self.representatives.get(bound, bound)
-        layouts = self.candidates[first]
-        group = [self.constraints[member] for member in self.members.get(first, (first,))]
+        """Add a candidate layout if all users of the state allow it; return the layouts of their slots for it."""
+        representative = self.representatives.get(bound, bound)
+        layouts = self.candidates[representative]
+        group = [self.constraints[member] for member in self.members.get(representative, (representative,))]
         if (
             layout in layouts
-            or len(layouts) >= MOST_CANDIDATES
+            or len(layouts) >= MAX_CANDIDATES
             or not all(constraint.is_allowed(layout) for constraint in group)
         ):
             return []
@@ -162,9 +164,9 @@ class _Propagation(NamedTuple):
         group_axes = [
             (constraint.bound.op, constraint.shared_axes) for constraint in group if constraint.shared_axes is not None
         ]
-        shown = [
+        slot_layouts = [
             (op[slot], shared_axes.slot_layout(layout, slot))
             for op, shared_axes in group_axes
             for slot in shared_axes.slots
         ]
-        return [(tensor, seen) for tensor, seen in shown if seen is not None]
+        return [(tensor, slot_layout) for tensor, slot_layout in slot_layouts if slot_layout is not None]

@@ -21,33 +21,33 @@ Terms = dict[tuple[tuple[int, ...], int], int]  # (a_1 .. a_k; sorted, of differ
 
 
 def roof_dual(costs: Sequence[int], terms: Terms, ties: Sequence[int], work: Work) -> tuple[list[bool], int]:
-    """Return the variables to make true, and a lower bound of the cost, which is attained if the problem is submodular.
+    """Return which variables to make true, and a lower bound of the cost; the bound is attained if the problem is submodular.
 
-    ``costs``: of each literal when it is true. ``ties``: secondary costs that choose among equal costs, in total less than
-    ``len(costs) ** 2``; they are ignored if using them takes much longer. The result costs no more than all false, and
-    is all false if that is a minimum and ties prefer it.
+    ``costs``: the cost of each literal if it is true. ``ties``: secondary costs that decide between equal costs, in total
+    less than ``len(costs) ** 2``; they are ignored if using them takes much longer. The result costs no more than with all
+    variables false. It is all false if that is a minimum and ``ties`` prefer it.
     """
-    kept = _literals_with_nodes(len(costs), terms)
+    literals = _literals_with_nodes(len(costs), terms)
     node = [-1] * len(costs)
-    for place, literal in enumerate(kept):
-        node[literal] = place
-    excess = [2 * (costs[literal ^ 1] - costs[literal]) for literal in kept]
+    for number, literal in enumerate(literals):
+        node[literal] = number
+    excess = [2 * (costs[literal ^ 1] - costs[literal]) for literal in literals]
     network = Network(excess, _arcs(terms, node, excess))
-    demand, before = network.demand(), work.left
+    demand, work_before = network.demand(), work.remaining
     on_sink_side = network.saturate(work)
     flow = demand - network.demand()
-    copies = len(kept) // (len(costs) // 2 - 1)
+    copies = len(literals) // (len(costs) // 2 - 1)
     bound = costs[TRUE] + sum(map(min, costs[2::2], costs[3::2])) - (-flow // (2 * copies))
-    leaning = [ties[literal ^ 1] - ties[literal] for literal in kept]
-    if min(leaning) < 0:  # else the smallest sink side already prefers them
-        allowance = min(work.left, 10_000 + 4 * (before - work.left))
-        extra = Work(allowance)
-        network.rescale(len(costs) ** 2, leaning)
+    tie_surplus = [ties[literal ^ 1] - ties[literal] for literal in literals]
+    if min(tie_surplus) < 0:  # else the smallest sink side already prefers them
+        allowance = min(work.remaining, 10_000 + 4 * (work_before - work.remaining))
+        tie_work = Work(allowance)
+        network.rescale(len(costs) ** 2, tie_surplus)
         with suppress(WorkLimitReached):
-            on_sink_side = network.saturate(extra)
-        work.spend(allowance - max(extra.left, 0))
-    pairs = zip(node[2::2], node[3::2], strict=True)
-    return [on_sink_side[no] if no >= 0 else not on_sink_side[yes] for no, yes in pairs], bound
+            on_sink_side = network.saturate(tie_work)
+        work.spend(allowance - max(tie_work.remaining, 0))
+    nodes = zip(node[2::2], node[3::2], strict=True)
+    return [on_sink_side[no] if no >= 0 else not on_sink_side[yes] for no, yes in nodes], bound
 
 
 def _literals_with_nodes(size: int, terms: Terms) -> list[int]:
@@ -86,13 +86,13 @@ def _arcs(terms: Terms, node: Sequence[int], excess: list[int]) -> dict[tuple[in
                 if len(tails) > 1:
                     hub = len(excess)
                     excess.append(0)
-                    links += [(tail, hub, rest) for tail in tails]
+                    links += [(source, hub, rest) for source in tails]
                 if none_of:
                     links.append((hub, head, rest))
                 else:
                     excess[hub] += rest if mirror else -rest
-            for one, other, capacity in links:
-                arc = (other, one) if mirror else (one, other)
+            for tail, target, capacity in links:
+                arc = (target, tail) if mirror else (tail, target)
                 arcs[arc] = arcs.get(arc, 0) + capacity
     return arcs
 
@@ -104,7 +104,7 @@ def find_root(parent: list[int], member: int) -> int:
     return member
 
 
-def merge_sets(parent: list[int], one: int, other: int) -> None:
+def merge_sets(parent: list[int], first: int, second: int) -> None:
     """Merge the sets of two members in a disjoint-set forest."""
-    one, other = find_root(parent, one), find_root(parent, other)
-    parent[max(one, other)] = min(one, other)
+    first, second = find_root(parent, first), find_root(parent, second)
+    parent[max(first, second)] = min(first, second)

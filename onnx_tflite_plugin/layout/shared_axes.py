@@ -21,7 +21,7 @@ Group = tuple[str, ...]
 
 
 class LetterPart(NamedTuple):
-    """A letter or a part of it; ``size`` is ``None`` for the whole letter, 1 for a unit axis that every slot shows."""
+    """A letter or a part of it; ``size`` is ``None`` for the whole letter, 1 for a unit axis that every slot has."""
 
     letter: str
     stride: int = 1
@@ -49,10 +49,12 @@ def parse_axes(text: str) -> tuple[list[list[Group] | None], list[list[Group] | 
 
     Raises AxesError if the text does not parse.
     """
-    left, arrow, right = text.partition("->")
+    operands, arrow, results = text.partition("->")
     if not arrow:
         raise AxesError(f"axes {text!r} have no '->'; write operands -> results, such as 'n h w c -> n c'")
-    return [_parse_slot(s, text) for s in left.split(",")], [_parse_slot(s, text) for s in right.split(",")]
+    inputs = [_parse_slot(slot, text) for slot in operands.split(",")]
+    outputs = [_parse_slot(slot, text) for slot in results.split(",")]
+    return inputs, outputs
 
 
 def _parse_slot(slot: str, text: str) -> list[Group] | None:
@@ -60,18 +62,18 @@ def _parse_slot(slot: str, text: str) -> list[Group] | None:
     if slot == "_":
         return None
     groups: list[Group] = []
-    at = 0
-    while at < len(slot):
-        match = _AXIS.match(slot, at)
+    position = 0
+    while position < len(slot):
+        match = _AXIS.match(slot, position)
         if not match:
-            rest = slot[at:].strip()
+            remainder = slot[position:].strip()
             reason = (
                 "')' is missing"
-                if rest.startswith("(") and ")" not in rest
+                if remainder.startswith("(") and ")" not in remainder
                 else "a letter, a group (a b), ... or 1 is expected"
             )
-            raise AxesError(f"axes {text!r} do not parse at {rest!r}: {reason}")
-        axis, at = match.group(1), match.end()
+            raise AxesError(f"axes {text!r} do not parse at {remainder!r}: {reason}")
+        axis, position = match.group(1), match.end()
         groups.append(() if axis == "1" else tuple(axis.strip("()").split()))
     return groups
 
@@ -85,14 +87,15 @@ class SlotAxes(NamedTuple):
     def inner_size(self, axis: int, letter: str) -> int:
         """Return the number of elements of the axis per step of the letter."""
         group = self.groups[axis]
-        return prod(self.sizes[other] or 1 for other in group[group.index(letter) + 1 :])
+        return prod(self.sizes[inner] or 1 for inner in group[group.index(letter) + 1 :])
 
 
 @dataclass(frozen=True)
 class SharedAxes:
-    """Axes of an operator: ``letters`` in source order, the slots, the letters that may be split, and the ``units``.
+    """Axes of an operator: ``letters`` in source order, the slots, the ``unordered`` letters, and the ``units``.
 
-    Units have size 1 and no meaning to the operator. A layout may leave them out, or insert them in slots without them.
+    Unordered letters may be split. Units have size 1 and no meaning to the operator. A layout may leave them out, or insert
+    them in slots without them.
     """
 
     letters: tuple[str, ...]
@@ -106,7 +109,7 @@ class SharedAxes:
         return tuple(LetterPart(letter) for letter in self.letters)
 
     def has_partial_unit(self, layout: OperatorLayout) -> bool:
-        """Return True if a unit axis is inserted or removed in only some slots, which costs an Unsqueeze or a Squeeze."""
+        """True if a unit axis is inserted or removed in only some slots, which costs an Unsqueeze or a Squeeze."""
         return any(part.size is None and part.letter.startswith(UNIT) for part in layout)
 
     def slot_layout(self, layout: OperatorLayout, slot: int) -> TensorLayout | None:
@@ -123,41 +126,42 @@ class SharedAxes:
 
     def _compute_slot_layout(self, layout: OperatorLayout, slot: int) -> TensorLayout | None:
         axes = self.slots[slot]
-        home = {letter: axis for axis, group in enumerate(axes.groups) for letter in group}
-        atoms: list[AxisPart] = []
+        axis_of = {letter: axis for axis, group in enumerate(axes.groups) for letter in group}
+        parts: list[AxisPart] = []
         for letter, stride, size in layout:
-            if letter not in home:
+            if letter not in axis_of:
                 if size == 1 and letter in self.units:
-                    atoms.append(AxisPart(INSERTED, 1, 1))
+                    parts.append(AxisPart(INSERTED, 1, 1))
                 continue
-            axis, here = home[letter], axes.sizes[letter]
-            if here == 1 or size is None:
-                stride, size = 1, here
-            atoms.append(AxisPart(axis, stride * axes.inner_size(axis, letter), size))
-        tensor_layout = coalesce(atoms)
+            axis, letter_size = axis_of[letter], axes.sizes[letter]
+            if letter_size == 1 or size is None:
+                stride, size = 1, letter_size
+            parts.append(AxisPart(axis, stride * axes.inner_size(axis, letter), size))
+        tensor_layout = coalesce(parts)
         return tensor_layout if has_adjacent_parts(tensor_layout) else None
 
     def operator_layout(self, layout: TensorLayout, slot: int) -> OperatorLayout | None:
-        """Return the operator layout that gives ``layout`` in the slot; letters that the slot lacks follow their predecessor.
+        """Return the operator layout for which the slot has ``layout``.
 
-        A unit axis that the layout omits is not restored. Returns ``None`` if the layout splits a letter that may not
-        be split.
+        Letters that the slot lacks follow their predecessor. A unit axis that the layout omits is not restored. Returns
+        ``None`` if the layout splits a letter that may not be split.
         """
         axes = self.slots[slot]
         letters = {letter for group in axes.groups for letter in group}
         parts: list[LetterPart] = []
-        for atom in layout:
-            shown = self._unit_for_inserted_axis(letters) if atom.axis == INSERTED else self._letter_parts(axes, atom)
-            if shown is None:
+        for axis_part in layout:
+            is_inserted = axis_part.axis == INSERTED
+            letter_parts = self._unit_for_inserted_axis(letters) if is_inserted else self._letter_parts(axes, axis_part)
+            if letter_parts is None:
                 return None
-            parts.extend(p for p in shown if p not in parts)
+            parts.extend(p for p in letter_parts if p not in parts)
         for i, letter in enumerate(self.letters):
             if letter in letters & self.units:
                 continue
             if all(p.letter != letter for p in parts):
-                before = self.letters[:i][-1:]
-                at = max((place for place, p in enumerate(parts, 1) if p.letter in before), default=0)
-                parts.insert(at, LetterPart(letter))
+                predecessor = self.letters[:i][-1:]
+                position = max((position for position, p in enumerate(parts, 1) if p.letter in predecessor), default=0)
+                parts.insert(position, LetterPart(letter))
         return tuple(parts)
 
     def _unit_for_inserted_axis(self, letters: set[str]) -> list[LetterPart]:
@@ -166,27 +170,29 @@ class SharedAxes:
             LetterPart(letter, size=1) for letter in self.letters if letter.startswith(UNIT) and letter not in letters
         ][:1]
 
-    def _letter_parts(self, axes: SlotAxes, atom: AxisPart) -> list[LetterPart] | None:
-        """Return the letters, or parts of letters, that an axis part holds; ``None`` if it splits one that must not be."""
-        group = axes.groups[atom.axis]
+    def _letter_parts(self, axes: SlotAxes, axis_part: AxisPart) -> list[LetterPart] | None:
+        """Return the letters, or parts of letters, of an axis part; ``None`` if it splits a letter that is not unordered."""
+        group = axes.groups[axis_part.axis]
         if len(group) == 1:
-            whole = atom.size == axes.sizes[group[0]]
-            return [LetterPart(group[0])] if whole else self._split_letter(group[0], atom.stride, atom.size)
-        if atom.size is None:
+            is_whole = axis_part.size == axes.sizes[group[0]]
+            return (
+                [LetterPart(group[0])] if is_whole else self._split_letter(group[0], axis_part.stride, axis_part.size)
+            )
+        if axis_part.size is None:
             return [LetterPart(letter) for letter in group]
         parts: list[LetterPart] = []
         for letter in group:
-            low, size = axes.inner_size(atom.axis, letter), axes.sizes[letter] or 1
-            start, end = max(low, atom.stride), min(low * size, atom.stride * atom.size)
+            inner_size, size = axes.inner_size(axis_part.axis, letter), axes.sizes[letter] or 1
+            start, end = max(inner_size, axis_part.stride), min(inner_size * size, axis_part.stride * axis_part.size)
             if end <= start:
                 continue
-            if start == low and end == low * size:
+            if start == inner_size and end == inner_size * size:
                 parts.append(LetterPart(letter))
                 continue
-            cut = None if end % start else self._split_letter(letter, start // low, end // start)
-            if cut is None:
+            split = None if end % start else self._split_letter(letter, start // inner_size, end // start)
+            if split is None:
                 return None
-            parts.extend(cut)
+            parts.extend(split)
         return parts
 
     def _split_letter(self, letter: str, stride: int, size: int | None) -> list[LetterPart] | None:
@@ -198,68 +204,78 @@ def resolve_shared_axes(
 ) -> SharedAxes | None:
     """Return the shared axes with the sizes of all letters; ``None`` if the sizes of a group cannot be derived.
 
-    Axes written as ``1`` are units; with ``units`` every letter of size 1 is. Raises AxesError if the declaration does not fit
-    the operands' ranks or sizes.
+    Axes written as ``1`` are units; with ``units`` every letter of size 1 is a unit. Raises AxesError if the declaration
+    does not fit the operands' ranks or sizes.
     """
     expanded = {slot: _expand_groups(groups, dims, slot) for slot, (groups, dims) in slots.items()}
-    by_letter: dict[str, set[int | None]] = {}
+    sizes_by_letter: dict[str, set[int | None]] = {}
     for slot, groups in expanded.items():
         for group, size in zip(groups, slots[slot][1], strict=True):
             if len(group) == 1:
-                by_letter.setdefault(group[0], set()).add(size)
-    sizes: dict[int, SlotAxes] = {}
+                sizes_by_letter.setdefault(group[0], set()).add(size)
+    slot_axes: dict[int, SlotAxes] = {}
     for slot, groups in expanded.items():
-        solved = _solve_sizes(groups, slots[slot][1], by_letter)
-        if solved is None:
+        letter_sizes = _solve_sizes(groups, slots[slot][1], sizes_by_letter)
+        if letter_sizes is None:
             return None
-        sizes[slot] = SlotAxes(tuple(groups), solved)
+        slot_axes[slot] = SlotAxes(tuple(groups), letter_sizes)
     letters = merge_letters([[letter for group in groups for letter in group] for groups in expanded.values()])
-    even = {
-        letter for letter in letters if len({s.sizes[letter] for s in sizes.values() if letter in s.sizes} - {1}) <= 1
+    consistent = {
+        letter
+        for letter in letters
+        if len({s.sizes[letter] for s in slot_axes.values() if letter in s.sizes} - {1}) <= 1
     }
-    key = set(unordered.split())
-    named = {a for a in even if unordered == "*" or a in key or (a.startswith(".") and "..." in key)}
-    ones = {a for a in even if all(slot.sizes.get(a, 1) == 1 for slot in sizes.values())}
-    return SharedAxes(letters, sizes, frozenset(named), frozenset(a for a in ones if units or a.startswith(UNIT)))
+    declared = set(unordered.split())
+    splittable = {
+        a for a in consistent if unordered == "*" or a in declared or (a.startswith(".") and "..." in declared)
+    }
+    unit_letters = {a for a in consistent if all(slot.sizes.get(a, 1) == 1 for slot in slot_axes.values())}
+    return SharedAxes(
+        letters, slot_axes, frozenset(splittable), frozenset(a for a in unit_letters if units or a.startswith(UNIT))
+    )
 
 
 def _expand_groups(groups: Sequence[Group], dims: Dims, slot: int) -> list[Group]:
     """Return the groups with letters for ``...``, counted from the right as in broadcasting, and for each ``1``."""
-    extra = len(dims) - sum(group != ("...",) for group in groups)
+    ellipsis_rank = len(dims) - sum(group != ("...",) for group in groups)
     result: list[Group] = []
     for axis, group in enumerate(groups):
         if group == ("...",):
-            result.extend((f".{extra - 1 - i}",) for i in range(extra))
+            result.extend((f".{ellipsis_rank - 1 - i}",) for i in range(ellipsis_rank))
         else:
             result.append(group or (f"{UNIT}{slot}:{axis}",))
     if len(result) != len(dims):
-        shown = " ".join(group[0] if len(group) == 1 else f"({' '.join(group)})" if group else "1" for group in groups)
-        where = f"operand {slot}" if slot >= 0 else f"output {~slot}"
-        raise RankError(f"axes {shown!r} of {where} do not fit a tensor of rank {len(dims)}")
+        declared = " ".join(
+            group[0] if len(group) == 1 else f"({' '.join(group)})" if group else "1" for group in groups
+        )
+        tensor = f"operand {slot}" if slot >= 0 else f"output {~slot}"
+        raise RankError(f"axes {declared!r} of {tensor} do not fit a tensor of rank {len(dims)}")
     return result
 
 
 def _solve_sizes(
-    groups: Sequence[Group], dims: Dims, by_letter: Mapping[str, set[int | None]]
+    groups: Sequence[Group], dims: Dims, sizes_by_letter: Mapping[str, set[int | None]]
 ) -> dict[str, int | None] | None:
     """Return the sizes of a slot's letters; ``None`` if a group has more than one unknown size."""
     sizes: dict[str, int | None] = {}
     for group, size in zip(groups, dims, strict=True):
-        missing = [letter for letter in group if len(by_letter.get(letter, ())) != 1 or None in by_letter[letter]]
+        unknown = [
+            letter for letter in group if len(sizes_by_letter.get(letter, ())) != 1 or None in sizes_by_letter[letter]
+        ]
         for letter in group:
-            sizes[letter] = next(iter(by_letter[letter])) if letter not in missing else None
-        if len(missing) > 1 or (missing and missing[0] != group[0] and size is None):
+            sizes[letter] = next(iter(sizes_by_letter[letter])) if letter not in unknown else None
+        if len(unknown) > 1 or (unknown and unknown[0] != group[0] and size is None):
             return None
-        if missing and size is not None:
-            rest = prod(s for letter in group if (s := sizes[letter]) is not None)
-            if rest == 0 or size % rest:
+        if unknown and size is not None:
+            known_product = prod(known for letter in group if (known := sizes[letter]) is not None)
+            if known_product == 0 or size % known_product:
                 raise RankError(f"axis of size {size} does not divide into {' '.join(group)}")
-            sizes[missing[0]] = size // rest
+            sizes[unknown[0]] = size // known_product
     return sizes
 
 
 def merge_letters(rows: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """Return all letters in an order that each row keeps; where rows contradict each other the earlier row wins."""
+    """Return all letters in an order that agrees with each row; if rows contradict each other, the earlier row wins."""
     after: dict[str, set[str]] = {}
     for row in rows:
         for letter in row:

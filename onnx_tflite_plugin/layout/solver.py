@@ -72,7 +72,7 @@ class Solution(NamedTuple):
 
 
 _Proposal = tuple[dict[int, int], int]
-"""Labels by variable, and the work of finding them."""
+"""Labels by variable, and the number of operations to find them."""
 
 
 def cost(problem: LabelingProblem, labels: Sequence[int]) -> int:
@@ -87,7 +87,7 @@ def solve(problem: LabelingProblem, *, work_limit: int = 20_000_000, table_limit
     Small components are solved first, so that a hard one does not use up their work limit.
     """
     labels = [0] * len(problem.prices)
-    work, spare = Work(work_limit), Work(work_limit)
+    work, greedy_work = Work(work_limit), Work(work_limit)
     components = dict.fromkeys(METHODS, 0)
     for component in _components(problem):
         try:
@@ -95,7 +95,7 @@ def solve(problem: LabelingProblem, *, work_limit: int = 20_000_000, table_limit
         except WorkLimitReached:
             method = "greedy"
             with suppress(WorkLimitReached):
-                component.descend(labels, spare)
+                component.descend(labels, greedy_work)
         components[method] += 1
     method = next((name for name in reversed(METHODS) if components[name]), METHODS[0])
     return Solution(tuple(labels), cost(problem, labels), method in EXACT, method, components)
@@ -104,27 +104,31 @@ def solve(problem: LabelingProblem, *, work_limit: int = 20_000_000, table_limit
 def _wire_cost(wires: Iterable[Wire], labels: Sequence[int] | Mapping[int, int]) -> int:
     """Return the cost of the wires under the labels."""
     total = 0
-    for weight, (variable, keys), consumers in wires:
-        wanted = {wants[0 if user is None else labels[user]] for user, wants in consumers}
-        wanted.discard(keys[0 if variable is None else labels[variable]])
-        total += weight * len(wanted)
+    for weight, (variable, producer_keys), consumers in wires:
+        consumer_keys = {
+            keys_by_label[0 if consumer is None else labels[consumer]] for consumer, keys_by_label in consumers
+        }
+        consumer_keys.discard(producer_keys[0 if variable is None else labels[variable]])
+        total += weight * len(consumer_keys)
     return total
 
 
 def _components(problem: LabelingProblem) -> list[_Component]:
     """Return the connected components of variables with a choice and the wires that touch them, smallest first."""
-    free = [len(prices) > 1 for prices in problem.prices]
-    parent = list(range(len(free)))
+    has_choice = [len(prices) > 1 for prices in problem.prices]
+    parent = list(range(len(has_choice)))
     wires_by_end: list[tuple[int, Wire]] = []
     for wire in problem.wires:
-        ends = [p.variable for p in (wire.producer, *wire.consumers) if p.variable is not None and free[p.variable]]
+        ends = [
+            p.variable for p in (wire.producer, *wire.consumers) if p.variable is not None and has_choice[p.variable]
+        ]
         if ends and wire.weight:
             wires_by_end.append((ends[0], wire))
-            for other in ends[1:]:
-                merge_sets(parent, ends[0], other)
+            for end in ends[1:]:
+                merge_sets(parent, ends[0], end)
     components: dict[int, _Component] = {}
-    for variable, choice in enumerate(free):
-        if choice:
+    for variable, is_free in enumerate(has_choice):
+        if is_free:
             first = find_root(parent, variable)
             if first == variable:
                 components[first] = _Component(problem.prices, [], [])
@@ -143,7 +147,10 @@ class _Component:
     wires: list[Wire]
 
     def solve(self, labels: list[int], work: Work, table_limit: int) -> str:
-        """Try all methods but the greedy one. If the work limit interrupts it, the labels found so far remain."""
+        """Run the methods except the greedy one; return the name of the one that ended.
+
+        Raises WorkLimitReached at the work limit; the labels found so far remain.
+        """
         if all(len(self.prices[variable]) == 2 for variable in self.variables):
             _, bound = self._fuse(labels, dict.fromkeys(self.variables, 1), self.wires, work)
             if self._score(labels, self.variables, self.wires)[0] == bound:
@@ -154,7 +161,7 @@ class _Component:
         return "fusion"
 
     def descend(self, labels: list[int], work: Work) -> None:
-        """Run the greedy method. If the work limit interrupts it, the labels found so far remain."""
+        """Run the greedy method. Raises WorkLimitReached at the work limit; the labels found so far remain."""
         for proposal in self._proposals(work):
             self._adopt(labels, proposal, work)
         self._sweep(labels, work)
@@ -163,7 +170,7 @@ class _Component:
         """Return the cost, then the number of labels other than 0."""
         label_costs = [(self.prices[variable][labels[variable]], labels[variable] > 0) for variable in variables]
         return sum(price for price, _ in label_costs) + _wire_cost(wires, labels), sum(
-            other for _, other in label_costs
+            nonzero for _, nonzero in label_costs
         )
 
     # --- moves: the best combination of the labels and a proposal ------------------------------
@@ -179,38 +186,38 @@ class _Component:
         ties = [0, 0]  # prefer the fewest labels other than 0, then the fewest changes
         for variable, label in proposal.items():
             ties += (0, ((label > 0) - (labels[variable] > 0)) * len(costs) + 1)
-        better, bound = roof_dual(costs, terms, ties, work)
-        for variable in compress(proposal, better):
+        adopted, bound = roof_dual(costs, terms, ties, work)
+        for variable in compress(proposal, adopted):
             labels[variable] = proposal[variable]
-        return any(better), bound
+        return any(adopted), bound
 
     def _move_terms(
         self, labels: list[int], proposal: dict[int, int], wires: Iterable[Wire]
     ) -> tuple[list[int], Terms]:
         """Return the costs of a move: per literal its cost when true, and the terms of several literals."""
-        literal = {variable: 2 * place for place, variable in enumerate(proposal, 1)}
+        literal = {variable: 2 * number for number, variable in enumerate(proposal, 1)}
         costs = [0, 0]
         for variable, label in proposal.items():
             costs += (self.prices[variable][labels[variable]], self.prices[variable][label])
         terms: Terms = {}
 
-        def ends(pin: Pin) -> tuple[tuple[Hashable, int], ...]:
+        def literals_by_key(pin: Pin) -> tuple[tuple[Hashable, int], ...]:
             variable, keys = pin.variable, pin.keys
             if variable is None:
                 return ((keys[0], TRUE),)
-            now = keys[labels[variable]]
+            current = keys[labels[variable]]
             if variable not in literal:
-                return ((now, TRUE),)
-            then, keep = keys[proposal[variable]], literal[variable]
-            return ((now, TRUE),) if now == then else ((now, keep), (then, keep + 1))
+                return ((current, TRUE),)
+            proposed, unchanged = keys[proposal[variable]], literal[variable]
+            return ((current, TRUE),) if current == proposed else ((current, unchanged), (proposed, unchanged + 1))
 
         for wire in wires:
-            wanted: dict[Hashable, set[int]] = {}
+            consumers_by_key: dict[Hashable, set[int]] = {}
             for pin in wire.consumers:
-                for key, wants in ends(pin):
-                    wanted.setdefault(key, set()).add(wants)
-            produced = dict(ends(wire.producer))
-            for key, consumers in wanted.items():
+                for key, consumer in literals_by_key(pin):
+                    consumers_by_key.setdefault(key, set()).add(consumer)
+            produced = dict(literals_by_key(wire.producer))
+            for key, consumers in consumers_by_key.items():
                 producer = produced.get(key, FALSE)
                 consumers.discard(producer)
                 if producer == TRUE or not consumers:
@@ -257,11 +264,11 @@ class _Component:
     # --- heuristics ---------------------------------------------------------------------------
 
     def _improve(self, labels: list[int], work: Work) -> None:
-        """Make moves until none helps; then spend a tenth of the remaining work on single variables and other starts."""
+        """Make moves until none lowers the cost, then try single variables and other starts with a tenth of the work."""
         start = list(labels)
         self._climb(labels, work)
-        extra = Work(work.left // 10)
-        work.spend(extra.left)
+        extra = Work(work.remaining // 10)
+        work.spend(extra.remaining)
         with suppress(WorkLimitReached):
             self._sweep(labels, extra)
             for proposal in self._proposals(extra):
@@ -292,7 +299,7 @@ class _Component:
                     changed = self._adopt(labels, {variable: label}, work) or changed
 
     def _adopt(self, labels: list[int], proposal: dict[int, int], work: Work) -> bool:
-        """Change to all labels of ``proposal`` if that is better."""
+        """Change to all labels of ``proposal`` if that lowers the score; return True if it does."""
         if all(labels[variable] == label for variable, label in proposal.items()):
             return False
         wires, before = self._wires_of(proposal, work), {variable: labels[variable] for variable in proposal}
@@ -308,12 +315,12 @@ class _Component:
     @cached_property
     def _pins_by_variable(self) -> dict[int, list[tuple[int, Pin]]]:
         """Return the wire numbers and pins of each variable."""
-        ends: dict[int, list[tuple[int, Pin]]] = {variable: [] for variable in self.variables}
+        pins: dict[int, list[tuple[int, Pin]]] = {variable: [] for variable in self.variables}
         for number, wire in enumerate(self.wires):
             for pin in (wire.producer, *wire.consumers):
-                if pin.variable in ends:
-                    ends[pin.variable].append((number, pin))
-        return ends
+                if pin.variable in pins:
+                    pins[pin.variable].append((number, pin))
+        return pins
 
     def _wires_of(self, variables: Iterable[int], work: Work) -> list[Wire]:
         """Return the wires that touch the variables."""
@@ -322,20 +329,20 @@ class _Component:
         return [self.wires[number] for number in numbers]
 
     def _proposals(self, work: Work) -> Iterator[dict[int, int]]:
-        """Yield labelings of some variables, each propagated from one label by equal keys. Together they contain every
-        label.
+        """Yield labelings of some variables, each propagated from one label by equal keys.
 
-        They do not depend on the current labels, so each is computed once, on first use. Its work is counted every time.
+        Together the proposals contain every label. They do not depend on the current labels, so each is computed once, on
+        first use. Its work is counted every time.
         """
         computed, remaining = self._lazy_proposals
-        for place in count():
-            if place == len(computed):
-                following = next(remaining, None)
-                if following is None:
+        for index in count():
+            if index == len(computed):
+                next_proposal = next(remaining, None)
+                if next_proposal is None:
                     return
-                computed.append(following)
-            proposal, effort = computed[place]
-            work.spend(effort)
+                computed.append(next_proposal)
+            proposal, proposal_work = computed[index]
+            work.spend(proposal_work)
             yield proposal
 
     @cached_property
@@ -350,20 +357,20 @@ class _Component:
         for seed in ((variable, label) for variable in self.variables for label in range(len(self.prices[variable]))):
             if seed in seen:
                 continue
-            proposal, queue, reached, effort = dict([seed]), [seed[0]], set[tuple[int, Hashable]](), 0
+            proposal, queue, reached, proposal_work = dict([seed]), [seed[0]], set[tuple[int, Hashable]](), 0
             for variable in queue:
-                for number, end in self._pins_by_variable[variable]:
-                    key = end.keys[proposal[variable]]
+                for number, pin in self._pins_by_variable[variable]:
+                    key = pin.keys[proposal[variable]]
                     if (number, key) in reached:
                         continue
                     reached.add((number, key))
-                    effort += 20 * (1 + len(self.wires[number].consumers))
-                    for other, label in by_key[number][key]:
-                        if other not in proposal:
-                            proposal[other] = label
-                            queue.append(other)
+                    proposal_work += 20 * (1 + len(self.wires[number].consumers))
+                    for neighbor, label in by_key[number][key]:
+                        if neighbor not in proposal:
+                            proposal[neighbor] = label
+                            queue.append(neighbor)
             seen.update(proposal.items())
-            yield proposal, effort
+            yield proposal, proposal_work
 
     def _labels_by_key(self, wire: Wire) -> dict[Hashable, list[tuple[int, int]]]:
         """Return for each key of a wire the variables that can have it, each with its first such label."""

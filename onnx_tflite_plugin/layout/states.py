@@ -17,24 +17,24 @@ def state_groups(
 ) -> tuple[Groups, frozenset[Bound]]:
     """Return readers and writers per state key, and the operators that must keep the file's layout.
 
-    All states keep it if some user of a state is unknown. A single state keeps it if its users see it in different shapes, or
-    if ``keeps_source_layout`` is true of any tensor that holds it.
+    All states keep it if some user of a state is unknown. A single state keeps it if its shape differs between its users, or
+    if ``keeps_source_layout`` is true for one of its tensors.
     """
     groups, complete = by_key(model)
-    shared = {
+    shared_groups = {
         key: group
         for key, group in groups.items()
         if complete
-        and len({_slot_sizes(constraints[b]) for b in group}) == 1
-        and not any(keeps_source_layout(state_tensor(b)) for b in group)
+        and len({_slot_sizes(constraints[bound]) for bound in group}) == 1
+        and not any(keeps_source_layout(state_tensor(bound)) for bound in group)
     }
-    together = {bound for group in shared.values() for bound in group}
+    shared_users = {bound for group in shared_groups.values() for bound in group}
     users = {bound for group in groups.values() for bound in group}
-    return shared, frozenset(users - together)
+    return shared_groups, frozenset(users - shared_users)
 
 
 def _slot_sizes(constraint: LayoutConstraint) -> object:
-    """Return the sizes of an operator's axes in each slot, to compare users of one state."""
+    """Return the sizes of an operator's axes in each slot, a key that compares users of one state."""
     if constraint.shared_axes is None:
         return id(constraint)
     return tuple(tuple(slot.sizes.items()) for slot in constraint.shared_axes.slots.values())

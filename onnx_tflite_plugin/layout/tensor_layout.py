@@ -59,7 +59,7 @@ def coalesce(parts: Iterable[AxisPart]) -> TensorLayout:
 
 
 def drop_unit_axes(layout: TensorLayout) -> TensorLayout:
-    """Return the layout without unit axes, which can be moved without moving an element."""
+    """Return the layout without unit axes, which do not affect the order of the elements in memory."""
     return coalesce(part for part in layout if part.size != 1)
 
 
@@ -74,7 +74,7 @@ def axis_set(layout: TensorLayout) -> frozenset[int]:
 
 
 def has_adjacent_parts(layout: TensorLayout) -> bool:
-    """Return True if the parts of each axis are adjacent, so that the tensor keeps its rank."""
+    """True if the parts of each axis are adjacent, so that the tensor keeps its rank."""
     runs = [part.axis for i, part in enumerate(layout) if i == 0 or layout[i - 1].axis != part.axis]
     return len(runs) == len(set(runs))
 
@@ -97,7 +97,7 @@ class LayoutConversion(NamedTuple):
 
 
 def intermediate_layouts(start: TensorLayout, end: TensorLayout) -> tuple[TensorLayout, ...]:
-    """Return the layout to convert through where one conversion is not enough, else an empty tuple.
+    """Return the intermediate layout if one conversion is not enough, else an empty tuple.
 
     One conversion is not enough if both layouts split an axis and neither size divides the other, as 21 into 3 x 7 and
     into 7 x 3. The intermediate layout has whole axes.
@@ -114,14 +114,14 @@ def intermediate_layouts(start: TensorLayout, end: TensorLayout) -> tuple[Tensor
 
 
 def plan_conversion(start: TensorLayout, end: TensorLayout) -> LayoutConversion:
-    """Return the steps from one layout to another where no intermediate layout is needed (:func:`intermediate_layouts`)."""
+    """Return the steps from one layout to another that needs no intermediate layout (:func:`intermediate_layouts`)."""
     if [part[:2] for part in start] == [part[:2] for part in end]:  # sizes can differ only where one is dynamic
         return LayoutConversion(None, None, None)
     before, after = physical_shape(start), physical_shape(end)
     if drop_unit_axes(start) == drop_unit_axes(end):
         return LayoutConversion(None, None, None if before == after else after)
     first, second = _common_refinement(start, end)
-    first, second = (tuple(part for part in one if part in other) for one, other in ((first, second), (second, first)))
+    first, second = tuple(part for part in first if part in second), tuple(part for part in second if part in first)
     perm = tuple(first.index(part) for part in second)
     split, final = tuple(a.size for a in first), tuple(a.size for a in second)
     return LayoutConversion(None if split == before else split, perm, None if final == after else after)
@@ -143,14 +143,14 @@ def _part_boundaries(start: TensorLayout, end: TensorLayout) -> dict[int, set[in
 
 def _split_parts(layout: TensorLayout, cuts: dict[int, set[int]]) -> TensorLayout:
     """Return the layout with its axes split at ``cuts``."""
-    pieces: list[AxisPart] = []
+    parts: list[AxisPart] = []
     for axis, stride, size in layout:
-        inner = sorted(c for c in cuts[axis] if size is not None and stride < c < stride * size)
-        bounds = [stride, *inner]
-        sizes = [high // low for low, high in zip(bounds, inner, strict=False)]
-        last = None if size is None else stride * size // bounds[-1]
-        pieces.extend(reversed([AxisPart(axis, low, n) for low, n in zip(bounds, [*sizes, last], strict=True)]))
-    return tuple(pieces)
+        inner_cuts = sorted(cut for cut in cuts[axis] if size is not None and stride < cut < stride * size)
+        starts = [stride, *inner_cuts]
+        sizes = [high // low for low, high in zip(starts, inner_cuts, strict=False)]
+        last_size = None if size is None else stride * size // starts[-1]
+        parts.extend(reversed([AxisPart(axis, low, n) for low, n in zip(starts, [*sizes, last_size], strict=True)]))
+    return tuple(parts)
 
 
 def element_count(dims: Dims, dynamic_size: int = 1) -> int:
@@ -159,9 +159,12 @@ def element_count(dims: Dims, dynamic_size: int = 1) -> int:
 
 
 def format_layout(layout: TensorLayout) -> str:
-    """Return the layout as text: ``"0,3,1,2"``, inserted axes as -1; split axes with stride and size: ``"0,1/1x64,1/64x49"``."""
-    whole = len(layout) == len(layout_axes(layout))
-    return ",".join(str(a.axis) if whole else f"{a.axis}/{a.stride}x{a.size}" for a in layout)
+    """Return the layout as text: ``"0,3,1,2"``, or with split axes ``"0,1/1x64,1/64x49"`` (axis/stride x size).
+
+    An inserted axis is -1.
+    """
+    is_unsplit = len(layout) == len(layout_axes(layout))
+    return ",".join(str(part.axis) if is_unsplit else f"{part.axis}/{part.stride}x{part.size}" for part in layout)
 
 
 def layout_permutation(layout: TensorLayout) -> Sequence[int] | None:

@@ -62,5 +62,5 @@ def test_scalar_result_of_larger_operands_is_rejected() -> None:
     g.output(y)
     target = TARGETS["generic"]
     (operator,) = resolve(Host(packs="builtin").bind(read(model.build()), target, 18), target, 18).operators()
-    with pytest.raises(RankError, match="the file stores no shape for 'y', made of operands of rank 2"):
+    with pytest.raises(RankError, match="the file stores no shape for 'y', the result of operands of rank 2"):
         layout_constraint(operator)

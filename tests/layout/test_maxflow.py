@@ -42,7 +42,7 @@ def test_flow_passes_a_chain_of_two_way_arcs() -> None:
 def test_saturate_may_use_all_of_the_work_limit() -> None:
     work = Work(2)
     work.spend(2)
-    assert work.left == 0
+    assert work.remaining == 0
     with pytest.raises(WorkLimitReached):
         work.spend(1)
 

@@ -192,8 +192,8 @@ def count_candidates(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 def test_candidates_per_operator_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = count_candidates(monkeypatch)
     data = [Network(seed).build(12) for seed in range(4)]
-    for bound in (propagation.MOST_CANDIDATES, 2):
-        monkeypatch.setattr(propagation, "MOST_CANDIDATES", bound)
+    for bound in (propagation.MAX_CANDIDATES, 2):
+        monkeypatch.setattr(propagation, "MAX_CANDIDATES", bound)
         counts.clear()
         for network in data:
             otp.convert(network)
@@ -220,7 +220,7 @@ def test_shared_constant_does_not_propagate_layouts(shared: str, orders: int, mo
 @pytest.mark.parametrize(
     ("handlers", "error", "text"),
     [
-        ({}, InvalidModel, "the file stores no shape for 'y', made of operands of rank 2"),
+        ({}, InvalidModel, "the file stores no shape for 'y', the result of operands of rank 2"),
         ({"ADD": builtin("ADD")}, HandlerError, "the declaration of .* in inline"),
     ],
     ids=["built-in", "of a pack"],
