@@ -20,7 +20,7 @@ from onnx_tflite_plugin.normalize.contents import complete_lists
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.presentation.graph_io import author_metadata
 from onnx_tflite_plugin.source import check_source, read
-from onnx_tflite_plugin.source.authored import Described, TensorMetadata
+from onnx_tflite_plugin.source.authored import InterfaceMetadata, TensorMetadata
 from onnx_tflite_plugin.source.metadata import describe_interface
 from onnx_tflite_plugin.source.model import Model, Operator, Signature, Tensor
 from onnx_tflite_plugin.targets import Target, target_named
@@ -186,7 +186,7 @@ def _location(op: Operator) -> str:
     return f"subgraph {op.subgraph} op {op.index}" if op.subgraph else f"op {op.index}"
 
 
-def _describe_interface(tensor: Tensor, by_tensor: Described) -> dict[str, Any]:
+def _describe_interface(tensor: Tensor, by_tensor: InterfaceMetadata) -> dict[str, Any]:
     """Return a graph input or output; "metadata" is the author's complete description."""
     metadata = by_tensor.get((tensor.subgraph, tensor.index), TensorMetadata())
     return {**_describe_tensor(tensor), "metadata": author_metadata(metadata)}

@@ -51,11 +51,11 @@ class Job(NamedTuple):
     @property
     def is_mapped(self) -> bool:
         """True if constants of the model are mapped: truncating its file may end the process."""
-        from onnx_tflite_plugin.source.content import MAPPED
+        from onnx_tflite_plugin.source.content import MAPPED_FILE_BYTES
 
         if isinstance(self.source, bytes):
             return False
-        return (self.source.stat().st_size if isinstance(self.source, Path) else self.source.size) > MAPPED
+        return (self.source.stat().st_size if isinstance(self.source, Path) else self.source.size) > MAPPED_FILE_BYTES
 
 
 def jobs(
@@ -116,12 +116,12 @@ def _source_jobs(
 
 def read_stdin() -> bytes:
     """Return the model on stdin. Raises UsageProblem for a terminal or a bundle."""
-    from onnx_tflite_plugin.source.bundle import starts_bundle
+    from onnx_tflite_plugin.source.bundle import has_bundle_signature
 
     if sys.stdin.isatty():
         raise UsageProblem("- reads the model from stdin, which is a terminal: pipe a file into it")
     content = sys.stdin.buffer.read()
-    if starts_bundle(content):
+    if has_bundle_signature(content):
         raise UsageProblem("stdin holds a bundle of models; give the name of its file")
     return content
 

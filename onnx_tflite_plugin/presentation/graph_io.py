@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.graph.decoder import Interface, recognize_decoder
 from onnx_tflite_plugin.source.affine import affine
-from onnx_tflite_plugin.source.authored import Described, TensorMetadata
+from onnx_tflite_plugin.source.authored import InterfaceMetadata, TensorMetadata
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -69,7 +69,7 @@ class Edge:
 
 
 def edges(
-    values: Iterable[ir.Value], names: Sequence[str], tensors: Sequence[Tensor], metadata: Described
+    values: Iterable[ir.Value], names: Sequence[str], tensors: Sequence[Tensor], metadata: InterfaceMetadata
 ) -> tuple[Edge, ...]:
     """Return one side of a finished model without its states: the values of these names, which hold these tensors."""
     by_name = {str(value.name): value for value in values}

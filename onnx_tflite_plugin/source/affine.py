@@ -27,19 +27,20 @@ def dequantize_constant(tensor: Tensor) -> Array:
         return (by_block * tensor.blocks.flat()[:, None]).reshape(tensor.shape)
     quantization = affine(tensor)
     assert quantization is not None
-    along = [len(quantization.scale) if axis == quantization.axis else 1 for axis in range(tensor.rank)]
-    scale = np.asarray(quantization.scale, np.float32).reshape(along)
-    zero_point = np.asarray(quantization.zero_point, np.int32).reshape(along)
+    broadcast_shape = [len(quantization.scale) if axis == quantization.axis else 1 for axis in range(tensor.rank)]
+    scale = np.asarray(quantization.scale, np.float32).reshape(broadcast_shape)
+    zero_point = np.asarray(quantization.zero_point, np.int32).reshape(broadcast_shape)
     return np.asarray((tensor.array.astype(np.int32) - zero_point).astype(np.float32) * scale)
 
 
 def bias_scale(op: Operator, factors: tuple[int, int | float]) -> Array | None:
-    """Return the scale of an integer bias as float64: the product of the scales in two slots, or of one and a number.
+    """Return the scale of an integer bias as float64; None if a slot is not quantized.
 
-    The second slot's may be per channel. None if a slot is not quantized.
+    It is the product of two factors: the scale in slot ``factors[0]``, and the scale in the second slot (int) or a number
+    (float). The scale in the second slot may be per channel.
     """
-    first, second = affine(op[factors[0]]), factors[1]
-    parameters = affine(op[second]) if isinstance(second, int) else None
-    if first is None or (parameters is None and isinstance(second, int)):
+    first, factor = affine(op[factors[0]]), factors[1]
+    second = affine(op[factor]) if isinstance(factor, int) else None
+    if first is None or (second is None and isinstance(factor, int)):
         return None
-    return first.scale[0] * np.atleast_1d(np.asarray(parameters.scale if parameters else second, np.float64))
+    return first.scale[0] * np.atleast_1d(np.asarray(second.scale if second else factor, np.float64))

@@ -43,8 +43,8 @@ class TensorMetadata(NamedTuple):
     def labels(self) -> tuple[str, ...]:
         """Return the lines of the first label file in the model; a file without a locale is preferred."""
         files = [file for file in self.files if file.kind in _LABELS and file.content]
-        file_of_labels = min(files, key=lambda file: bool(file.locale), default=None)
-        return () if file_of_labels is None else tuple(file_of_labels.content.decode("utf-8", "replace").splitlines())
+        label_file = min(files, key=lambda file: bool(file.locale), default=None)
+        return () if label_file is None else tuple(label_file.content.decode("utf-8", "replace").splitlines())
 
 
 class Metadata(NamedTuple):
@@ -60,5 +60,5 @@ class Metadata(NamedTuple):
     files: tuple[AssociatedFile, ...] = ()
 
 
-Described = Mapping[tuple[int, int], TensorMetadata]
-"""The metadata of graph inputs and outputs by subgraph and tensor."""
+InterfaceMetadata = Mapping[tuple[int, int], TensorMetadata]
+"""The metadata of graph inputs and outputs, by the index of the subgraph and of the tensor."""

@@ -36,12 +36,12 @@ class Buffers:
 
     def __init__(self, model: Table) -> None:
         if not model.has("buffers"):
-            raise model.invalid("buffers", "the model has none, not even the empty one that must be first", REFUSED)
+            raise model.invalid("buffers", "the model has no buffers, not even the empty first one", REFUSED)
         self._model = model
         self._count = model.length("buffers")
         self._spans: dict[int, Span] = {}
         self._constants: dict[tuple[Span, str, tuple[int, ...]], Stored] = {}
-        self._stored: set[Span] = set()
+        self._counted_spans: set[Span] = set()
         self._stored_bytes = self._decoded_bytes = 0
 
     def __contains__(self, index: int) -> bool:
@@ -49,15 +49,13 @@ class Buffers:
 
     def span(self, index: int, user: Table) -> Span:
         """Return the span of buffer ``index``, which the field ``buffer`` of ``user`` refers to."""
-        content = self._spans.get(index)
-        if content is None:
+        span = self._spans.get(index)
+        if span is None:
             if index not in self:
                 reason = f"buffer {index} does not exist; the model has {self._count}"
                 raise user.invalid("buffer", reason, REFUSED)
-            content = self._spans[index] = read_span(
-                self._model.item("buffers", index, BUFFER), "data", "offset", "size"
-            )
-        return content
+            span = self._spans[index] = read_span(self._model.item("buffers", index, BUFFER), "data", "offset", "size")
+        return span
 
     def constant(self, span: Span, tensor: Table, dtype: str, shape: tuple[int, ...]) -> Stored:
         """Return the value of ``tensor``, decoded on first use.
@@ -69,9 +67,9 @@ class Buffers:
             return self._sparse(span, tensor, dtype, shape)
         data = self._constants.get((span, dtype, shape))
         if data is None:
-            need = size_in_file(dtype, shape)
-            if need > span[1]:
-                reason = f"{span[1]} bytes, but {dtype} of shape {list(shape)} needs {need}"
+            required = size_in_file(dtype, shape)
+            if required > span[1]:
+                reason = f"{span[1]} bytes, but {dtype} of shape {list(shape)} needs {required} bytes"
                 raise tensor.invalid("buffer", reason, REFUSED)
             self._count_decoded(span, tensor, size_in_memory(dtype, shape, span[1]), span[1])
             data = Stored(tensor.file, span, dtype, shape, tensor.at("buffer"), None)
@@ -83,16 +81,16 @@ class Buffers:
         if table is None or dtype == "string":
             raise tensor.invalid("sparsity", "strings cannot be sparse", DAMAGED)
         sparsity = read_sparsity(table, shape)
-        need = size_in_file(dtype, (sparsity.count,))
-        if need > span[1]:
-            reason = f"{span[1]} bytes, but {sparsity.count} sparse values of {dtype} need {need}"
+        required = size_in_file(dtype, (sparsity.count,))
+        if required > span[1]:
+            reason = f"{span[1]} bytes, but {sparsity.count} sparse values of {dtype} need {required} bytes"
             raise tensor.invalid("buffer", reason, DAMAGED)
         self._count_decoded(span, tensor, size_in_memory(dtype, shape, span[1]), span[1] + sparsity.index_bytes)
         return Stored(tensor.file, span, dtype, shape, tensor.at("buffer"), sparsity)
 
     def _count_decoded(self, span: Span, tensor: Table, decoded: int, stored: int) -> None:
-        if span not in self._stored:
-            self._stored.add(span)
+        if span not in self._counted_spans:
+            self._counted_spans.add(span)
             self._stored_bytes += stored
         self._decoded_bytes += decoded
         stored = min(self._stored_bytes, tensor.file.size)  # spans may overlap
@@ -103,10 +101,10 @@ class Buffers:
 
     def describe_external(self, tensor: Table) -> str:
         """Return a description of the external buffer of ``tensor`` for error messages."""
-        wanted = tensor.number("external_buffer")
+        buffer_id = tensor.number("external_buffer")
         groups = self._model.tables("external_buffer_groups", EXTERNAL_GROUP)
         for buffer in self._model.tables("external_buffers", EXTERNAL_BUFFER):
             group = buffer.number("group")
-            if buffer.number("id") == wanted and group < len(groups):
-                return f"external buffer {wanted}, in {groups[group].text('name')!r}"
-        return f"external buffer {wanted}"
+            if buffer.number("id") == buffer_id and group < len(groups):
+                return f"external buffer {buffer_id}, in {groups[group].text('name')!r}"
+        return f"external buffer {buffer_id}"

@@ -26,14 +26,14 @@ from onnx_tflite_plugin.source.streams import stream_of
 ZIP, LITERT_LM = b"PK\x03\x04", b"LITERTLM"
 IDENTIFIER = b"TFL3"  # of a model; a zip archive of its associated files may follow it
 MODEL = "model"
-MOST_MEMBERS, DEEPEST = 1000, 3
+MAX_MEMBERS, MAX_DEPTH = 1000, 3
 
 # Heuristic limit on the unpacked size of a bundle's compressed models: the larger of a number of bytes and a multiple
 # of the bundle's size. Deflate compresses zeros a thousandfold, weights hardly at all.
 UNPACKED_BYTES = 1 << 28
 UNPACKED_RATIO = 32
 
-_PIECE = 1 << 20
+_CHUNK = 1 << 20
 _LOCAL_HEADER = struct.Struct("<26xHH")  # of a zip member: the lengths of its name and its extra field
 _END = struct.Struct("<Q")
 
@@ -58,7 +58,10 @@ _KINDS = (
 
 @dataclass(frozen=True)
 class Member:
-    """One file or section of a bundle. ``load`` returns the content of a model, or of a section of a LiteRT-LM bundle."""
+    """One file or section of a bundle.
+
+    ``load`` returns the content of a model, or of a section of a LiteRT-LM bundle; empty bytes for any other file.
+    """
 
     name: str
     kind: str
@@ -73,13 +76,13 @@ class Member:
 def is_bundle(path: Path) -> bool:
     """True if a file is a bundle, by its first bytes or by the zip directory at its end. Raises OSError."""
     with path.open("rb") as file:
-        start = file.read(8)
-    return starts_bundle(start) or (start[4:8] != IDENTIFIER and zipfile.is_zipfile(path))
+        first_bytes = file.read(8)
+    return has_bundle_signature(first_bytes) or (first_bytes[4:8] != IDENTIFIER and zipfile.is_zipfile(path))
 
 
-def starts_bundle(start: bytes) -> bool:
+def has_bundle_signature(first_bytes: bytes) -> bool:
     """True if the first bytes identify a zip archive or a LiteRT-LM bundle."""
-    return start.startswith((ZIP, LITERT_LM))
+    return first_bytes.startswith((ZIP, LITERT_LM))
 
 
 def bundle_parts(path: str | os.PathLike[str]) -> list[Member]:
@@ -100,7 +103,7 @@ def members(source: Path | bytes, name: str) -> list[Member]:
     content = Content(source) if isinstance(source, bytes) else FileContent.open(source, name)
     if bytes(content.read(0, min(8, content.size))) == LITERT_LM:
         return list(_list_sections(content, name))
-    limits = _Limits(name, MOST_MEMBERS, max(UNPACKED_BYTES, UNPACKED_RATIO * content.size))
+    limits = _Limits(name, MAX_MEMBERS, max(UNPACKED_BYTES, UNPACKED_RATIO * content.size))
     with _archive_errors(name):
         return list(_Archive(content, name, limits).members(""))
 
@@ -133,13 +136,13 @@ class _Limits:
     def count(self, number: int) -> None:
         self.members -= number
         if self.members < 0:
-            raise _invalid_bundle(self.name, "bundle", f"the bundle holds more than {MOST_MEMBERS} files")
+            raise _invalid_bundle(self.name, "bundle", f"the bundle holds more than {MAX_MEMBERS} files")
 
     def unpack(self, entry: zipfile.ZipInfo, path: str) -> None:
         self.unpacked -= entry.file_size
         if self.unpacked < 0:
-            most = f"more than {UNPACKED_BYTES >> 20} MiB and more than {UNPACKED_RATIO} times the bundle's size"
-            reason = f"with {path!r} ({entry.file_size} bytes) the bundle unpacks to {most}"
+            excess = f"more than {UNPACKED_BYTES >> 20} MiB and more than {UNPACKED_RATIO} times the bundle's size"
+            reason = f"with {path!r} ({entry.file_size} bytes) the bundle unpacks to {excess}"
             raise _invalid_bundle(self.name, "bundle", reason, "unpack the archive and convert the model by itself")
 
 
@@ -158,7 +161,7 @@ class _Archive:
             path = prefix + entry.filename
             with self._zip.open(entry) as stream:
                 start = stream.read(8)
-            if start.startswith(ZIP) and self._depth < DEEPEST:
+            if start.startswith(ZIP) and self._depth < MAX_DEPTH:
                 yield from self._open_nested(entry, path).members(path + "/")
             elif start[4:8] == IDENTIFIER:
                 self._check_size(entry, path)
@@ -169,9 +172,9 @@ class _Archive:
     def _open_nested(self, entry: zipfile.ZipInfo, path: str) -> _Archive:
         """Open an archive inside this one: in place if stored, otherwise unpacked once for all of its members."""
         self._check_size(entry, path)
-        content = self._load_member(entry, path)
-        opened = content.open() if isinstance(content, Section) else Content(content)
-        return _Archive(opened, self._name, self._limits, self._depth + 1)
+        member = self._load_member(entry, path)
+        content = member.open() if isinstance(member, Section) else Content(member)
+        return _Archive(content, self._name, self._limits, self._depth + 1)
 
     def _check_size(self, entry: zipfile.ZipInfo, path: str) -> None:
         """Raise BadZipFile for an inconsistent member size, and InvalidModel if the unpacked limit is exceeded."""
@@ -182,14 +185,14 @@ class _Archive:
 
     def _load_member(self, entry: zipfile.ZipInfo, path: str) -> bytes | Section:
         """Return a member: a section of the file if stored, its unpacked bytes (one copy in memory) if compressed."""
-        named = f"{self._name}: {path}"
-        with _archive_errors(named):
+        full_name = f"{self._name}: {path}"
+        with _archive_errors(full_name):
             if entry.compress_type == zipfile.ZIP_STORED:
-                return Section(self._content, self._data_offset(entry), entry.file_size, named, entry.CRC)
+                return Section(self._content, self._data_offset(entry), entry.file_size, full_name, entry.CRC)
             unpacked = io.BytesIO()
             with self._zip.open(entry) as stream:
-                while piece := stream.read(_PIECE):
-                    unpacked.write(piece)
+                while chunk := stream.read(_CHUNK):
+                    unpacked.write(chunk)
             return unpacked.getvalue()
 
     def _data_offset(self, entry: zipfile.ZipInfo) -> int:
@@ -215,14 +218,14 @@ def _list_sections(content: Content, name: str) -> Iterator[Member]:
         if not start <= stop <= size:
             raise _invalid_bundle(name, section.path, f"bytes {start} to {stop} are outside the file of {size} bytes")
         kind = _KINDS[data_type] if data_type < len(_KINDS) else f"data of type {data_type}"
-        named = ""
+        model_type = ""
         for item in section.tables("items", _ITEM):
             value = item.table("value", _STRING) if item.number("value_type") == _STRING_VALUE else None
             if item.text("key") == "model_type" and value is not None:
-                named = value.text("value")
-        part = f"section {k}" + (f" {named}" if named else "")
-        load = partial(Section, content, start, stop - start, f"{name}: {part}")
-        yield Member(part, kind, stop - start, load)
+                model_type = value.text("value")
+        section_name = f"section {k}" + (f" {model_type}" if model_type else "")
+        load = partial(Section, content, start, stop - start, f"{name}: {section_name}")
+        yield Member(section_name, kind, stop - start, load)
 
 
 def _invalid_bundle(name: str, where: str, reason: str, hint: str = DAMAGED) -> InvalidModel:

@@ -2,7 +2,7 @@
 
 Files are read, not mapped: if another process truncates a mapped file, accessing its pages ends this process with
 SIGBUS. Small files are read at once. In larger files, tables are read by page and each constant on first use.
-Constants of files too large for memory are mapped (:data:`MAPPED`).
+Constants of files too large for memory are mapped (:data:`MAPPED_FILE_BYTES`).
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ import numpy as np
 
 from onnx_tflite_plugin.errors import InvalidModel, Problem
 
-WHOLE = 1 << 26
+READ_AT_ONCE_BYTES = 1 << 26
 """Maximum bytes of a file that is read at once."""
 
-MAPPED = 1 << 31
+MAPPED_FILE_BYTES = 1 << 31
 """Constants of larger files (in bytes) are mapped, so that the system can drop their pages when memory is short."""
 
-_LARGE = 1 << 20  # minimum bytes of a mapped constant
-_SMALL = 1 << 12  # maximum bytes of a range that is read with its page
-_PAGE, _MOST_PAGES = 1 << 16, 256
-_PIECE = 1 << 24
+_MAPPED_RANGE_BYTES = 1 << 20  # minimum bytes of a mapped constant
+_PAGED_RANGE_BYTES = 1 << 12  # maximum bytes of a range that is read with its page
+_PAGE, _MAX_PAGES = 1 << 16, 256
+_CHUNK = 1 << 24
 
 TRUNCATED = "another process truncated the file while it was read"
-_AGAIN = "run the conversion again when the file is complete"
+_RETRY_HINT = "run the conversion again when the file is complete"
 
 
 class Content:
@@ -44,9 +44,9 @@ class Content:
         self._view = memoryview(data).toreadonly().cast("B")
         self.size = len(self._view)
 
-    def unpack(self, form: Struct, position: int) -> tuple[Any, ...]:
+    def unpack(self, struct: Struct, position: int) -> tuple[Any, ...]:
         """Unpack a struct at a position. Raises struct.error if it exceeds the content."""
-        return form.unpack_from(self._view, position)
+        return struct.unpack_from(self._view, position)
 
     def read(self, start: int, count: int) -> memoryview:
         """Return a range, which must be inside the content."""
@@ -59,11 +59,11 @@ class Content:
     def crc(self) -> int:
         """Return the CRC-32 of all bytes."""
         crc = 0
-        for start in range(0, self.size, _PIECE):
-            crc = zlib.crc32(self._read_piece(start, min(_PIECE, self.size - start)), crc)
+        for start in range(0, self.size, _CHUNK):
+            crc = zlib.crc32(self._read_chunks(start, min(_CHUNK, self.size - start)), crc)
         return crc
 
-    def _read_piece(self, start: int, count: int) -> memoryview:
+    def _read_chunks(self, start: int, count: int) -> memoryview:
         return self.read(start, count)
 
 
@@ -89,53 +89,57 @@ class FileContent(Content):
     def part(self, start: int, size: int, name: str) -> FileContent:
         return FileContent(os.dup(self._file), name, self._start + start, size)
 
-    def unpack(self, form: Struct, position: int) -> tuple[Any, ...]:
-        if not 0 <= position <= self.size - form.size:
-            raise StructError(f"{form.size} bytes at {position} exceed {self.size}")
+    def unpack(self, struct: Struct, position: int) -> tuple[Any, ...]:
+        if not 0 <= position <= self.size - struct.size:
+            raise StructError(f"{struct.size} bytes at {position} exceed {self.size}")
         number, offset = divmod(position, _PAGE)
         page = self._pages.get(number)
         if page is None:
             page = self._load_page(number)
-        if offset + form.size <= len(page):
-            return form.unpack_from(page, offset)
-        return form.unpack(self.read(position, form.size))
+        if offset + struct.size <= len(page):
+            return struct.unpack_from(page, offset)
+        return struct.unpack(self.read(position, struct.size))
 
     def _load_page(self, number: int) -> memoryview:
         """Read one page of tables and evict the oldest page if the cache is full."""
         start = number * _PAGE
-        page = self._read_piece(start, min(_PAGE, self.size - start))
-        if len(self._pages) >= _MOST_PAGES:
+        page = self._read_chunks(start, min(_PAGE, self.size - start))
+        if len(self._pages) >= _MAX_PAGES:
             del self._pages[next(iter(self._pages))]
         self._pages[number] = page
         return page
 
     def read(self, start: int, count: int) -> memoryview:
         number, offset = divmod(start, _PAGE)
-        if count <= _SMALL and offset + count <= _PAGE:
+        if count <= _PAGED_RANGE_BYTES and offset + count <= _PAGE:
             page = self._pages.get(number)
             page = self._load_page(number) if page is None else page
             return memoryview(bytes(page[offset : offset + count]))  # a copy, so that the page can be freed
-        if count >= _LARGE and self.size > MAPPED and (view := self._map_range(start, count)) is not None:
+        if (
+            count >= _MAPPED_RANGE_BYTES
+            and self.size > MAPPED_FILE_BYTES
+            and (view := self._map_range(start, count)) is not None
+        ):
             return view
-        return self._read_piece(start, count)
+        return self._read_chunks(start, count)
 
-    def _read_piece(self, start: int, count: int) -> memoryview:
+    def _read_chunks(self, start: int, count: int) -> memoryview:
         content = np.empty(count, np.uint8).data
         done = 0
         while done < count:
-            read = self._read_into(content[done : done + _PIECE], self._start + start + done)
-            if not read:
+            length = self._read_into(content[done : done + _CHUNK], self._start + start + done)
+            if not length:
                 raise self._truncation_error()
-            done += read
+            done += length
         return content.toreadonly()
 
-    def _read_into(self, piece: memoryview, position: int) -> int:
+    def _read_into(self, chunk: memoryview, position: int) -> int:
         if hasattr(os, "preadv"):
-            return os.preadv(self._file, [piece], position)
+            return os.preadv(self._file, [chunk], position)
         with self._lock:  # Windows has no preadv: seek and read are two calls
             os.lseek(self._file, position, os.SEEK_SET)
-            content = os.read(self._file, len(piece))
-        piece[: len(content)] = content
+            content = os.read(self._file, len(chunk))
+        chunk[: len(content)] = content
         return len(content)
 
     def _map_range(self, start: int, count: int) -> memoryview | None:
@@ -151,7 +155,7 @@ class FileContent(Content):
         return memoryview(self._mapping)[first : first + count]
 
     def _truncation_error(self) -> InvalidModel:
-        return InvalidModel(f"cannot read {self._name}", [Problem("file", TRUNCATED, _AGAIN)])
+        return InvalidModel(f"cannot read {self._name}", [Problem("file", TRUNCATED, _RETRY_HINT)])
 
 
 class Section(NamedTuple):
@@ -188,7 +192,7 @@ def open_content(source: Source) -> tuple[Content, str]:
         content = FileContent.open(_check_regular_file(Path(source)), name)
     else:
         return Content(source), "the given bytes"
-    return (Content(content.read(0, content.size)) if content.size <= WHOLE else content), name
+    return (Content(content.read(0, content.size)) if content.size <= READ_AT_ONCE_BYTES else content), name
 
 
 def _check_regular_file(path: Path) -> Path:
@@ -207,7 +211,7 @@ def _check_regular_file(path: Path) -> Path:
 
 
 def read_bytes(source: Source) -> bytes:
-    """Return all bytes of a model."""
+    """Return all bytes of a model. Raises InvalidModel for a damaged section, and OSError."""
     if isinstance(source, Section):
         content = source.open()
         return bytes(content.read(0, content.size))

@@ -13,7 +13,7 @@ from onnx_tflite_plugin.source.flatbuffer import DAMAGED, File
 from onnx_tflite_plugin.source.model import Array, Data
 from onnx_tflite_plugin.source.sparsity import Sparsity
 
-_LARGE = 1 << 16
+_WEAK_BYTES = 1 << 16
 """Minimum bytes of an array that is kept only while it is used, so that a rewritten weight is not in memory twice."""
 
 
@@ -39,20 +39,20 @@ class Stored(Data):
         self._shape = shape
         self._where = where
         self._sparsity = sparsity
-        self._small: Array | None = None
-        self._large: weakref.ref[Array] | None = None
+        self._cached: Array | None = None
+        self._weak: weakref.ref[Array] | None = None
 
     @property
     def array(self) -> Array:
-        if self._small is not None:
-            return self._small
-        stored = None if self._large is None else self._large()
+        if self._cached is not None:
+            return self._cached
+        stored = None if self._weak is None else self._weak()
         if stored is None:
             stored = self._read()
-            if stored.nbytes < _LARGE:
-                self._small = stored
+            if stored.nbytes < _WEAK_BYTES:
+                self._cached = stored
             else:
-                self._large = weakref.ref(stored if stored.base is None else stored.base)
+                self._weak = weakref.ref(stored if stored.base is None else stored.base)
             return stored
         array = stored.reshape(self._shape)
         array.flags.writeable = False
@@ -87,11 +87,11 @@ class Stored(Data):
         bits = PACKED[self._dtype]
         per_byte = 8 // bits
         packed = self._bytes(-(-count // per_byte))
-        spread = np.empty((packed.size, per_byte), np.uint8)
-        for place in range(per_byte):
+        unpacked = np.empty((packed.size, per_byte), np.uint8)
+        for position in range(per_byte):
             # Shift to the top of the byte; the right shift below extends the sign of signed dtypes.
-            spread[:, place] = packed << (8 - bits - bits * place)
-        values = spread.reshape(-1)[:count].view(np.uint8 if self._dtype.startswith("u") else np.int8)
+            unpacked[:, position] = packed << (8 - bits - bits * position)
+        values = unpacked.reshape(-1)[:count].view(np.uint8 if self._dtype.startswith("u") else np.int8)
         return (values >> (8 - bits)).astype(numpy_dtype(self._dtype))
 
     def _read_strings(self, count: int) -> Array:
@@ -108,10 +108,10 @@ class Stored(Data):
         if offsets[0] < 4 * (count + 2) or (np.diff(offsets) < 0).any() or offsets[-1] > self._size:
             raise self._error(f"string offsets do not increase within the buffer's {self._size} bytes")
         stored = bytes(self._file.content.read(self._start, self._size))
-        places = offsets.tolist()
+        bounds = offsets.tolist()
         result = np.empty(count, object)
         for index in range(count):
-            result[index] = stored[places[index] : places[index + 1]]
+            result[index] = stored[bounds[index] : bounds[index + 1]]
         return result
 
     def _error(self, reason: str) -> InvalidModel:

@@ -62,8 +62,8 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         return np.dtype(object)
     if name in _ML_DTYPES:
         # Imported on demand: takes 10 ms, and most models do not need it.
-        packed: np.dtype[Any] = np.dtype(getattr(import_module("ml_dtypes"), name))
-        return packed
+        dtype: np.dtype[Any] = np.dtype(getattr(import_module("ml_dtypes"), name))
+        return dtype
     return np.dtype(name).newbyteorder("<")
 
 

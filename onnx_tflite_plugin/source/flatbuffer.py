@@ -82,8 +82,8 @@ class Layout:
         """
         fields: dict[str, Field] = {}
         index = 0
-        for part in filter(None, (part.strip() for part in declaration.split(";"))):
-            key, kind = (word.strip() for word in part.split(":"))
+        for field in filter(None, (field.strip() for field in declaration.split(";"))):
+            key, kind = (word.strip() for word in field.split(":"))
             kind, _, default = kind.partition("=")
             if kind == "union":
                 fields[key + "_type"] = Field(key + "_type", index, "ubyte")
@@ -146,8 +146,8 @@ class File:
 
     def numbers(self, start: int, count: int, code: str) -> tuple[Any, ...]:
         """Return numbers of one struct code at a position that the caller has checked."""
-        form = f"<{count}{code}"
-        return struct.unpack(form, self.content.read(start, struct.calcsize(form)))
+        format_string = f"<{count}{code}"
+        return struct.unpack(format_string, self.content.read(start, struct.calcsize(format_string)))
 
     def array(self, start: int, count: int, dtype: np.dtype[Any]) -> Array:
         """Return an array of a range that the caller has checked."""

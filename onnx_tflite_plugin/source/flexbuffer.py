@@ -9,8 +9,8 @@ from typing import Any
 
 from onnx_tflite_plugin.source.model import Options
 
-MOST = 1 << 16
-"""Most entries of one map, counting each item of a list. Operators have few attributes."""
+MAX_ENTRIES = 1 << 16
+"""Maximum number of entries in one map, including the items of its lists. Operators have few attributes."""
 
 
 class _Budget:
@@ -20,19 +20,19 @@ class _Budget:
     """
 
     def __init__(self) -> None:
-        self.left = MOST
+        self.remaining = MAX_ENTRIES
 
     def spend(self, count: int) -> int:
-        self.left -= count
-        if self.left < 0:
-            raise ValueError(f"the FlexBuffer holds more than {MOST} entries")
+        self.remaining -= count
+        if self.remaining < 0:
+            raise ValueError(f"the FlexBuffer holds more than {MAX_ENTRIES} entries")
         return count
 
 
 def decode_attributes(data: bytes, table: str) -> Options:
     """Return the root map of a FlexBuffer as options of ``table``; no options if it is empty or not a map.
 
-    Raises ValueError if it is damaged or holds more than ``MOST`` entries.
+    Raises ValueError if it is damaged or holds more than ``MAX_ENTRIES`` entries.
     """
     if not data:
         return Options(table)

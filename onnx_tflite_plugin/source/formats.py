@@ -14,37 +14,37 @@ _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"BZh", "it is compressed with bzip2: bunzip2 it first"),
     (b"\xfd7zXZ\0", "it is compressed with xz: unxz it first"),
     (b"\x28\xb5\x2f\xfd", "it is compressed with zstd: unzstd it first"),
-    (b"LITERTLM", "it is a LiteRT-LM bundle of several models: take the .tflite out of it"),
-    (b"\x89HDF", "it is an HDF5 file, as Keras writes them: convert it to TFLite first"),
+    (b"LITERTLM", "it is a LiteRT-LM bundle of several models: extract the .tflite file first"),
+    (b"\x89HDF", "it is an HDF5 file, such as a Keras model: convert it to TFLite first"),
     (b"GGUF", "it is a GGUF file, not a TFLite model"),
     *(
-        (bytes([0x80, protocol]), "it is a Python pickle, as older PyTorch files are: export it to TFLite first")
+        (bytes([0x80, protocol]), "it is a Python pickle, such as an older PyTorch file: export it to TFLite first")
         for protocol in range(2, 6)
     ),
-    (b"\x93NUMPY", "it is a NumPy array, which is data for a model: --inputs takes it"),
-    (b"\xff\xd8\xff", "it is a JPEG image, which is data for a model: --inputs takes it"),
-    (b"\x89PNG", "it is a PNG image, which is data for a model: --inputs takes it"),
-    (b"\x7fELF", "it is a compiled program: convert the .tflite file that went into it"),
+    (b"\x93NUMPY", "it is a NumPy array, not a model: pass it as input data with --inputs"),
+    (b"\xff\xd8\xff", "it is a JPEG image, not a model: pass it as input data with --inputs"),
+    (b"\x89PNG", "it is a PNG image, not a model: pass it as input data with --inputs"),
+    (b"\x7fELF", "it is a compiled program: convert the .tflite file that it was built from"),
     (b"<!DOCTYPE", "it is a web page: the download went wrong"),
     (b"<html", "it is a web page: the download went wrong"),
-    (b"<?xml", "it is an XML file, as OpenVINO models are: convert the .tflite file that it was made from"),
-    (b"version https://git-lfs", "it is a Git LFS pointer: git lfs pull fetches the file"),
+    (b"<?xml", "it is an XML file, such as an OpenVINO model: convert the .tflite file that it was made from"),
+    (b"version https://git-lfs", "it is a Git LFS pointer: run git lfs pull to fetch the file"),
     *(
-        (text, "it is C source, as models for microcontrollers are: convert the .tflite file that it was made from")
+        (text, "it is C source, such as a model for microcontrollers: convert the .tflite file that it was made from")
         for text in (b"/*", b"//", b"#include", b"#ifndef", b"const ", b"alignas", b"unsigned char")
     ),
-    (b"{", "it is JSON text, as TensorFlow.js models are: convert the original model to TFLite first"),
+    (b"{", "it is JSON text, such as a TensorFlow.js model: convert the original model to TFLite first"),
 )
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _EXECUTORCH = (b"ET11", b"ET12", b"ET13")
 _ONNX_FIELDS = b"\x12\x1a\x22\x28\x32\x3a\x42\x72"  # tags of ModelProto that follow ir_version
 _SAVED_MODEL = "it is a TensorFlow SavedModel: convert it to TFLite first, with tf.lite.TFLiteConverter"
 _IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".tif", ".tiff")
-_MOST_NAMES = 5
+_MAX_NAMES = 5
 
 
 def describe_format(content: Content) -> str:
-    """Return the format of the file and what to do with it; empty if unknown."""
+    """Return the format of the file and how to proceed; empty if unknown."""
     start = bytes(content.read(0, min(64, content.size)))
     for magic, text in _MAGIC:
         if start.startswith(magic):
@@ -64,7 +64,7 @@ def _describe_protobuf(start: bytes) -> str:
         # Field 2 is a name in an ONNX model, and a message in a SavedModel or a Core ML model.
         if start[2] == 0x12 and len(start) > 8 and not _starts_with_text(start[3:]):
             return _SAVED_MODEL if start[1] == 1 else "it is a Core ML model: export the original model to TFLite"
-        return "it is an ONNX model already: give the TFLite file that it was converted from"
+        return "it is an ONNX model already: pass the TFLite file that it was converted from"
     # A GraphDef begins with a node, which begins with its name.
     if (
         len(start) > 8
@@ -93,27 +93,27 @@ def _describe_zip(content: Content) -> str:
 
 
 def describe_archive(names: Sequence[str]) -> str:
-    """Return the format of a zip archive with these file names and what to do with it; empty if unknown."""
+    """Return the format of a zip archive with these file names and how to proceed; empty if unknown."""
     models = [name for name in names if name.endswith(".tflite") or name.startswith("TF_LITE")]
     if models:
-        more = f" and {len(models) - _MOST_NAMES} more" if len(models) > _MOST_NAMES else ""
-        return f"it is a zip archive, as .task bundles are: unpack {', '.join(models[:_MOST_NAMES])}{more} first"
+        more = f" and {len(models) - _MAX_NAMES} more" if len(models) > _MAX_NAMES else ""
+        return f"it is a zip archive, such as a .task bundle: unpack {', '.join(models[:_MAX_NAMES])}{more} first"
     paths = [PurePosixPath(name) for name in names if not name.endswith("/")]
-    found = {path.name for path in paths}
-    if "data.pkl" in found:
+    file_names = {path.name for path in paths}
+    if "data.pkl" in file_names:
         return "it is a PyTorch file: export it to TFLite first"
-    if {"config.json", "model.weights.h5"} <= found:
+    if {"config.json", "model.weights.h5"} <= file_names:
         return "it is a Keras model: convert it to TFLite first, with tf.lite.TFLiteConverter"
-    if "saved_model.pb" in found:
+    if "saved_model.pb" in file_names:
         return _SAVED_MODEL
     suffixes = {path.suffix.lower() for path in paths}
     if suffixes == {".npy"}:
-        return "it holds NumPy arrays (.npz), which are data for a model: --inputs takes it"
+        return "it holds NumPy arrays (.npz), not a model: pass it as input data with --inputs"
     if suffixes & {".mlmodel", ".onnx"}:
         kind = "ONNX" if ".onnx" in suffixes else "Core ML"
         return f"it is a zip archive of {kind} models, not TFLite models"
     if suffixes and suffixes <= {*_IMAGES}:
-        return "it is a zip archive of images, which are data for a model: unpack it, and --inputs takes the folder"
+        return "it is a zip archive of images, not a model: unpack it and pass the folder with --inputs"
     return ""
 
 

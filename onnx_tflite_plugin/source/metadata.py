@@ -18,7 +18,7 @@ from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.source.streams import stream_of
 
 KEY = "TFLITE_METADATA"
-MOST_FILES, MOST_BYTES = 64, 1 << 23  # limits on the zip: a vocabulary of 250k entries has 4 MB
+MAX_FILES, MAX_BYTES = 64, 1 << 23  # limits on the zip: a vocabulary of 250k entries has 4 MB
 
 _MODEL = Layout.parse(
     "ModelMetadata",
@@ -39,8 +39,8 @@ _CONTENT = Layout.parse("Content", "content_properties:union; range:table")
 _STATS = Layout.parse("Stats", "max:[float]; min:[float]")
 _UNIT = Layout.parse("ProcessUnit", "options:union")
 _NORMALIZATION, _THRESHOLDING = 1, 3  # of the union ProcessUnitOptions
-_NORMALIZED = Layout.parse("NormalizationOptions", "mean:[float]; std:[float]")
-_THRESHOLDED = Layout.parse("ScoreThresholdingOptions", "global_score_threshold:float")
+_NORMALIZATION_OPTIONS = Layout.parse("NormalizationOptions", "mean:[float]; std:[float]")
+_THRESHOLDING_OPTIONS = Layout.parse("ScoreThresholdingOptions", "global_score_threshold:float")
 _FILE = Layout.parse("AssociatedFile", "name:string; description:string; type:byte; locale:string; version:string")
 _CONTENTS = ("", "feature", "image", "bounding box", "audio")
 _FILES = ("", "descriptions", "axis labels", "value labels", "score calibration", "vocabulary", "index")
@@ -50,13 +50,13 @@ def read_metadata(content: bytes, model: Content) -> Metadata | None:
     """Return the metadata in buffer TFLITE_METADATA, with files from the model's bytes; ``None`` if unreadable."""
     try:
         table = File(content, KEY).root(_MODEL)
-        listed = _Files(_unpack_files(model))
+        associated = _Files(_unpack_files(model))
         graphs = table.tables("subgraph_metadata", _SUBGRAPH)
         return Metadata(
             **{name: table.text(name) for name in ("name", "description", "version", "author", "license")},
-            inputs=tuple(_read_tensors(graph, "input", listed) for graph in graphs),
-            outputs=tuple(_read_tensors(graph, "output", listed) for graph in graphs),
-            files=tuple(file for owner in (table, *graphs) for file in listed.of(owner)),
+            inputs=tuple(_read_tensors(graph, "input", associated) for graph in graphs),
+            outputs=tuple(_read_tensors(graph, "output", associated) for graph in graphs),
+            files=tuple(file for owner in (table, *graphs) for file in associated.of(owner)),
         )
     except InvalidModel:
         return None
@@ -68,18 +68,18 @@ def describe_interface(model: Model) -> dict[tuple[int, int], TensorMetadata]:
     if model.authored is None:
         return by_tensor
     for graph in model.subgraphs:
-        for side, listed in ((graph.inputs, model.authored.inputs), (graph.outputs, model.authored.outputs)):
-            if graph.index < len(listed) and len(side) == len(listed[graph.index]):
-                pairs = zip(side, listed[graph.index], strict=True)
+        for tensors, entries in ((graph.inputs, model.authored.inputs), (graph.outputs, model.authored.outputs)):
+            if graph.index < len(entries) and len(tensors) == len(entries[graph.index]):
+                pairs = zip(tensors, entries[graph.index], strict=True)
                 by_tensor |= {(tensor.subgraph, tensor.index): entry for tensor, entry in pairs}
     return by_tensor
 
 
-def _read_tensors(graph: Table, side: str, listed: _Files) -> tuple[TensorMetadata, ...]:
-    return tuple(_read_tensor(table, listed) for table in graph.tables(f"{side}_tensor_metadata", _TENSOR))
+def _read_tensors(graph: Table, side: str, associated: _Files) -> tuple[TensorMetadata, ...]:
+    return tuple(_read_tensor(table, associated) for table in graph.tables(f"{side}_tensor_metadata", _TENSOR))
 
 
-def _read_tensor(table: Table, listed: _Files) -> TensorMetadata:
+def _read_tensor(table: Table, associated: _Files) -> TensorMetadata:
     content, stats = table.table("content", _CONTENT), table.table("stats", _STATS)
     kind = content.number("content_properties_type") if content is not None else 0
     mean: tuple[float, ...] = ()
@@ -87,9 +87,9 @@ def _read_tensor(table: Table, listed: _Files) -> TensorMetadata:
     threshold: float | None = None
     for unit in table.tables("process_units", _UNIT):
         unit_type = unit.number("options_type")
-        if unit_type == _NORMALIZATION and (normalized := unit.table("options", _NORMALIZED)) is not None:
+        if unit_type == _NORMALIZATION and (normalized := unit.table("options", _NORMALIZATION_OPTIONS)) is not None:
             mean, std = normalized.numbers("mean"), normalized.numbers("std")
-        elif unit_type == _THRESHOLDING and (thresholded := unit.table("options", _THRESHOLDED)) is not None:
+        elif unit_type == _THRESHOLDING and (thresholded := unit.table("options", _THRESHOLDING_OPTIONS)) is not None:
             threshold = float(thresholded.value("global_score_threshold"))
     return TensorMetadata(
         table.text("name"),
@@ -100,7 +100,7 @@ def _read_tensor(table: Table, listed: _Files) -> TensorMetadata:
         stats.numbers("min") if stats is not None else (),
         stats.numbers("max") if stats is not None else (),
         threshold,
-        tuple(listed.of(table)),
+        tuple(associated.of(table)),
     )
 
 
@@ -132,13 +132,13 @@ def _unpack_files(model: Content) -> dict[str, bytes]:
     contents: dict[str, bytes] = {}
     try:
         with zipfile.ZipFile(stream_of(model)) as archive:
-            left = MOST_BYTES
-            for entry in archive.infolist()[:MOST_FILES]:
-                if entry.file_size > left:
+            remaining = MAX_BYTES
+            for entry in archive.infolist()[:MAX_FILES]:
+                if entry.file_size > remaining:
                     continue
                 with archive.open(entry) as stream:
-                    contents[entry.filename] = stream.read(left)
-                left -= len(contents[entry.filename])
+                    contents[entry.filename] = stream.read(remaining)
+                remaining -= len(contents[entry.filename])
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError, NotImplementedError):
         return contents
     return contents

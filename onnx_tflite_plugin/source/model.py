@@ -20,9 +20,11 @@ Array = npt.NDArray[Any]
 Dims = tuple[int | None, ...]
 
 
-def agree(one: Sequence[int | None], other: Sequence[int | None]) -> bool:
+def agree(dims: Sequence[int | None], other_dims: Sequence[int | None]) -> bool:
     """True if two shapes may describe one tensor: equal rank, and equal sizes wherever both are known."""
-    return len(one) == len(other) and all(a == b or None in (a, b) for a, b in zip(one, other, strict=True))
+    if len(dims) != len(other_dims):
+        return False
+    return all(size == other or None in (size, other) for size, other in zip(dims, other_dims, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +109,8 @@ class Options(Mapping[str, Any]):
         try:
             return self[name]
         except KeyError:
-            listed = ", ".join(self._fields) or "none"
-            raise AttributeError(f"{self.table or 'this operator'} has no option {name!r}; options: {listed}") from None
+            names = ", ".join(self._fields) or "none"
+            raise AttributeError(f"{self.table or 'this operator'} has no option {name!r}; options: {names}") from None
 
     def with_fields(self, fields: Mapping[str, Any]) -> Options:
         """Return options of the same table with other fields."""
@@ -150,7 +152,7 @@ class Tensor:
 
     ``shape`` is the shape in the file (dynamic dimensions are 1, as converters write them); ``dims`` has ``None`` for
     dynamic dimensions. ``dtype`` is the name in numpy or ml_dtypes ("float32", "int8", "int4", "float8_e4m3fn", ...),
-    or "string", "resource", "variant". ``ignored_quantization``: quantization parameters of a float tensor, which kernels ignore.
+    or "string", "resource", "variant". ``ignored_quantization``: parameters in the file of a float tensor; kernels ignore them.
     ``fake_quantization``: int8 parameters for quantizing and dequantizing the values of a float tensor.
     """
 

@@ -1,8 +1,8 @@
 """Read operator options. Field layouts come from the ``tflite`` package; the file is read with our checked reader.
 
 A generated class of that package is a list of accessors, each with a slot, a type and a default. ``_record_layout``
-calls them on a recorder instead of a file to learn all three. So no table is written down here, and the package's
-unchecked reading is not used.
+calls them on a recorder instead of a file to learn all three. No table is therefore repeated here, and
+the package's unchecked reading is not used.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def options_table(operator: str) -> str:
 
 @cache
 def shared_defaults() -> Mapping[str, Any]:
-    """Return the defaults of tables that are shared by operators and named after none (ReducerOptions); no two conflict."""
+    """Return the field defaults of all shared tables, such as ReducerOptions; no two conflict."""
     tables = {name for union in _option_unions().values() for name in union.values() if name != "NONE"}
     shared = sorted(tables - set(_operator_tables().values()))
     return {field: value for table in shared for field, value in default_options(table).items()}
@@ -208,11 +208,11 @@ def _is_table_of(table: str, operator: str) -> bool:
     That is the table named after the operator. If it has none: a table that is not named after an operator
     (ReducerOptions), or is named after a prefix of its name (the transposed convolution uses the convolution's).
     """
-    own = options_table(operator)
-    if own or operator == "CUSTOM" or operator.startswith(UNKNOWN):
-        return own in ("", table)
-    named = next((key for key, name in _operator_tables().items() if name == table), "")
-    return operator.replace("_", "").lower().startswith(named)
+    expected = options_table(operator)
+    if expected or operator == "CUSTOM" or operator.startswith(UNKNOWN):
+        return expected in ("", table)
+    table_operator = next((key for key, name in _operator_tables().items() if name == table), "")
+    return operator.replace("_", "").lower().startswith(table_operator)
 
 
 def read_options(operator: Table, builtin: str) -> Options:
@@ -220,8 +220,8 @@ def read_options(operator: Table, builtin: str) -> Options:
 
     A custom operator, or one newer than the known schema, gets any table that the file has. LiteRT reads only the
     operator's table (``ParseOpData``, flatbuffer_conversions.cc). Old converters leave an empty table out. LiteRT then
-    sets all fields to 0; here they have the schema's defaults. If the shared table of an operator is unknown, it has
-    the fields of all shared tables.
+    sets all fields to 0; here they have the schema's defaults. If it is unknown which shared table an operator has, the
+    options have the fields of all shared tables.
     """
     for union, tables in _option_unions().items():
         number = operator.number(union + "_type")
@@ -232,5 +232,5 @@ def read_options(operator: Table, builtin: str) -> Options:
             options = default_options(name) if layout is None or table is None else _decode(layout, table)
             # Without a table named after the operator, fields missing from the shared table have defaults.
             return options if options_table(builtin) else Options(options.table, dict(options), shared_defaults())
-    own = options_table(builtin)
-    return default_options(own) if own else Options(absent=shared_defaults())
+    named_table = options_table(builtin)
+    return default_options(named_table) if named_table else Options(absent=shared_defaults())

@@ -68,10 +68,12 @@ def _check_scales(table: Table, dtype: str, scale: Sequence[float]) -> None:
 
 
 def _check_zero_points(table: Table, dtype: str, zero_point: Sequence[int]) -> None:
-    least, largest = INTEGER_RANGE[dtype]
+    lowest, highest = INTEGER_RANGE[dtype]
     for point in zero_point:
-        if not least <= point <= largest:
-            raise table.invalid("zero_point", f"{point} is outside the range of {dtype}, {least} to {largest}", DAMAGED)
+        if not lowest <= point <= highest:
+            raise table.invalid(
+                "zero_point", f"{point} is outside the range of {dtype}, {lowest} to {highest}", DAMAGED
+            )
 
 
 def _read_blockwise(details: Table, shape: tuple[int, ...], tensors: Sequence[Tensor]) -> BlockwiseQuantization:
@@ -81,52 +83,52 @@ def _read_blockwise(details: Table, shape: tuple[int, ...], tensors: Sequence[Te
     """
     if details.numbers("block_shape"):
         raise details.invalid("block_shape", "blocks of several dimensions are not supported", "use one block_size")
-    size = details.number("block_size")
-    if size <= 0:
-        raise details.invalid("block_size", f"{size} is not positive", DAMAGED)
-    at, zero_points = (
+    block_size = details.number("block_size")
+    if block_size <= 0:
+        raise details.invalid("block_size", f"{block_size} is not positive", DAMAGED)
+    scales_index, zero_points_index = (
         _read_tensor_index(details, "scales", len(tensors)),
         _read_zero_points_index(details, len(tensors)),
     )
-    if not shape or shape[-1] % size:
-        raise details.invalid("block_size", f"{size} does not divide the last axis of {list(shape)}", DAMAGED)
-    scales = tensors[at]
+    if not shape or shape[-1] % block_size:
+        raise details.invalid("block_size", f"{block_size} does not divide the last axis of {list(shape)}", DAMAGED)
+    scales = tensors[scales_index]
     if scales.dtype != "float16" or not scales.is_constant:
         kind = "a constant" if scales.is_constant else "not a constant"
         reason = f"tensor {scales} must be a float16 constant, but is {kind}, of {scales.dtype}"
         raise details.invalid("scales", reason, DAMAGED)
-    if prod(scales.shape) != prod(shape) // size:
-        reason = f"tensor {scales} has {prod(scales.shape)} scales for {prod(shape) // size} blocks"
+    if prod(scales.shape) != prod(shape) // block_size:
+        reason = f"tensor {scales} has {prod(scales.shape)} scales for {prod(shape) // block_size} blocks"
         raise details.invalid("scales", reason, DAMAGED)
     if not (np.isfinite(scales.array) & (scales.array >= 0)).all():
         raise details.invalid("scales", f"tensor {scales} holds a value that is negative or not finite", DAMAGED)
-    # -1 means none. Writers that leave the field out (LiteRT's own tests) yield the default 0; zero points are never
-    # the tensor of the scales.
-    if zero_points not in (None, at) and details.has("zero_points"):
-        points = tensors[zero_points]
+    # -1 means no zero points. Writers that leave the field out (LiteRT's own tests) yield the default 0. The index of the
+    # scales cannot be that of the zero points, so it means none too.
+    if zero_points_index not in (None, scales_index) and details.has("zero_points"):
+        points = tensors[zero_points_index]
         if not points.is_constant or points.array.any():
             reason = f"tensor {points} has nonzero values, and LiteRT's kernels ignore zero points of blocks"
             raise details.invalid("zero_points", reason, "quantize symmetrically")
-    return BlockwiseQuantization(scales, size)
+    return BlockwiseQuantization(scales, block_size)
 
 
-def _read_multi_axis(details: Table, shape: tuple[int, ...], tensors: int) -> MultiAxisQuantization:
+def _read_multi_axis(details: Table, shape: tuple[int, ...], tensor_count: int) -> MultiAxisQuantization:
     size, axes = details.number("block_size"), details.numbers("quantized_dimensions")
     if size < 0:
         raise details.invalid("block_size", f"{size} is negative", REFUSED)
     if not axes or min(axes) < 0 or (shape and max(axes) >= len(shape)):
         raise details.invalid("quantized_dimensions", f"{axes} for a tensor of rank {len(shape)}", REFUSED)
     return MultiAxisQuantization(
-        _read_tensor_index(details, "scales", tensors), _read_zero_points_index(details, tensors), size, axes
+        _read_tensor_index(details, "scales", tensor_count), _read_zero_points_index(details, tensor_count), size, axes
     )
 
 
-def _read_zero_points_index(details: Table, tensors: int) -> int | None:
-    return None if details.number("zero_points") == -1 else _read_tensor_index(details, "zero_points", tensors)
+def _read_zero_points_index(details: Table, tensor_count: int) -> int | None:
+    return None if details.number("zero_points") == -1 else _read_tensor_index(details, "zero_points", tensor_count)
 
 
-def _read_tensor_index(details: Table, name: str, tensors: int) -> int:
+def _read_tensor_index(details: Table, name: str, tensor_count: int) -> int:
     index = details.number(name)
-    if not 0 <= index < tensors:
-        raise details.invalid(name, f"tensor {index} does not exist; the subgraph has {tensors}", REFUSED)
+    if not 0 <= index < tensor_count:
+        raise details.invalid(name, f"tensor {index} does not exist; the subgraph has {tensor_count}", REFUSED)
     return index

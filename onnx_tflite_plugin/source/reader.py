@@ -93,12 +93,12 @@ def _read_signature(table: Table, subgraphs: tuple[Subgraph, ...]) -> Signature:
     if index >= len(subgraphs):
         reason = f"subgraph {index} does not exist; the model has {len(subgraphs)}"
         raise table.invalid("subgraph_index", reason, DAMAGED)
-    tensors = len(subgraphs[index].tensors)
-    inputs, outputs = (_read_names(table, name, tensors) for name in ("inputs", "outputs"))
+    tensor_count = len(subgraphs[index].tensors)
+    inputs, outputs = (_read_names(table, name, tensor_count) for name in ("inputs", "outputs"))
     return Signature(table.text("signature_key"), index, inputs, outputs)
 
 
-def _read_names(table: Table, name: str, tensors: int) -> dict[str, int]:
+def _read_names(table: Table, name: str, tensor_count: int) -> dict[str, int]:
     """Return tensor indices by name, in the file's order.
 
     Entries without a name are skipped, as in LiteRT.
@@ -106,8 +106,8 @@ def _read_names(table: Table, name: str, tensors: int) -> dict[str, int]:
     names = {}
     for entry in table.tables(name, TENSOR_MAP):
         index = entry.number("tensor_index")
-        if index >= tensors:
-            reason = f"tensor {index} does not exist; subgraph {table.number('subgraph_index')} has {tensors}"
+        if index >= tensor_count:
+            reason = f"tensor {index} does not exist; subgraph {table.number('subgraph_index')} has {tensor_count}"
             raise entry.invalid("tensor_index", reason, DAMAGED)
         if entry.has("name"):
             names[entry.text("name")] = index

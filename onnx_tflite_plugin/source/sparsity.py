@@ -47,8 +47,8 @@ class Sparsity:
         """Scatter ``count`` ``values`` into zeros of ``shape``. Raises InvalidModel for invalid coordinates."""
         result = np.zeros(math.prod(shape), values.dtype)
         if self.count and result.size:
-            places = self._flat_indices(shape)
-            result[places] = values
+            flat_indices = self._flat_indices(shape)
+            result[flat_indices] = values
         return result.reshape(shape)
 
     def _flat_indices(self, shape: tuple[int, ...]) -> Array:
@@ -64,14 +64,14 @@ class Sparsity:
             limit[rank + block] = sizes[rank + block]
             stride[axis] *= sizes[rank + block]
             limit[axis] //= sizes[rank + block]
-        places = np.zeros(1, np.int64)
+        flat_indices = np.zeros(1, np.int64)
         for depth, (dimension, level) in enumerate(zip(self.order, self.levels, strict=True)):
             if level.segments is None or level.indices is None:
                 if level.size > limit[dimension]:
                     reason = f"{level.size} coordinates, but the dimension has {limit[dimension]}"
                     raise self.table.invalid(f"dim_metadata[{depth}].dense_size", reason, DAMAGED)
                 coordinates = np.arange(level.size, dtype=np.int64) * stride[dimension]
-                places = (places[:, None] + coordinates).reshape(-1)
+                flat_indices = (flat_indices[:, None] + coordinates).reshape(-1)
                 continue
             lengths: Array = np.diff(level.segments.astype(np.int64))
             if level.segments[0] != 0 or (lengths < 0).any() or level.segments[-1] != len(level.indices):
@@ -81,8 +81,8 @@ class Sparsity:
             if indices.size and not 0 <= indices.min() <= indices.max() < limit[dimension]:
                 reason = f"indices must be in 0..{limit[dimension] - 1}"
                 raise self.table.invalid(f"dim_metadata[{depth}].array_indices", reason, DAMAGED)
-            places = np.repeat(places, lengths) + indices * stride[dimension]
-        return places
+            flat_indices = np.repeat(flat_indices, lengths) + indices * stride[dimension]
+        return flat_indices
 
 
 def read_sparsity(table: Table, shape: tuple[int, ...]) -> Sparsity:
@@ -92,16 +92,16 @@ def read_sparsity(table: Table, shape: tuple[int, ...]) -> Sparsity:
     After these checks, no intermediate of ``dense`` is larger than the stored values.
     """
     order, block_map = table.numbers("traversal_order"), table.numbers("block_map")
-    rank, total = len(shape), len(order)
+    rank, level_count = len(shape), len(order)
     if len(block_map) > rank or {*block_map} - {*range(rank)} or len({*block_map}) != len(block_map):
         raise table.invalid("block_map", f"the block map must name axes of a tensor of rank {rank}, each once", DAMAGED)
-    if total != rank + len(block_map):
-        reason = f"{total} dimensions for rank {rank} and {len(block_map)} blocks"
+    if level_count != rank + len(block_map):
+        reason = f"{level_count} dimensions for rank {rank} and {len(block_map)} blocks"
         raise table.invalid("traversal_order", reason, DAMAGED)
-    if sorted(order[:rank]) != list(range(rank)) or sorted(order[rank:]) != list(range(rank, total)):
+    if sorted(order[:rank]) != list(range(rank)) or sorted(order[rank:]) != list(range(rank, level_count)):
         raise table.invalid("traversal_order", f"{order} is not the axes, then the blocks, each once", DAMAGED)
-    if (count := table.length("dim_metadata")) != total:
-        raise table.invalid("dim_metadata", f"{count} entries for {total} dimensions", DAMAGED)
+    if (entries := table.length("dim_metadata")) != level_count:
+        raise table.invalid("dim_metadata", f"{entries} entries for {level_count} dimensions", DAMAGED)
     levels = []
     count = 1
     for depth, metadata in enumerate(table.tables("dim_metadata", DIMENSION)):
@@ -121,14 +121,14 @@ def read_sparsity(table: Table, shape: tuple[int, ...]) -> Sparsity:
 
 
 def _read_level(metadata: Table) -> Level:
-    form = metadata.number("format")
-    if form == DENSE:
+    format_number = metadata.number("format")
+    if format_number == DENSE:
         size = metadata.number("dense_size")
         if size < 0:
             raise metadata.invalid("dense_size", f"{size} is negative", DAMAGED)
         return Level(size)
-    if form != SPARSE_CSR:
-        raise metadata.invalid("format", f"{form} is neither dense (0) nor CSR (1)", DAMAGED)
+    if format_number != SPARSE_CSR:
+        raise metadata.invalid("format", f"{format_number} is neither dense (0) nor CSR (1)", DAMAGED)
     return Level(0, _read_indices(metadata, "array_segments"), _read_indices(metadata, "array_indices"))
 
 

@@ -27,7 +27,7 @@ class _Bytes(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._content.size}[whence]
         if start + offset < 0:
-            raise OSError("a position before the start")
+            raise OSError("cannot seek before the start of the model")
         self._position = start + offset
         return self._position
 

@@ -39,21 +39,21 @@ def read_code(table: Table) -> Code:
 class _Call(NamedTuple):
     """An operator's table with its operands as tensor indices, None for absent ones.
 
-    ``place`` is its own index.
+    ``position`` is the index of the operator.
     """
 
     table: Table
-    place: int
+    position: int
     inputs: tuple[int | None, ...]
     outputs: tuple[int | None, ...]
     intermediates: tuple[int | None, ...]
 
 
 class _Origins(NamedTuple):
-    """The origin of each tensor: ``given`` to the operators, or computed by operator ``producers[i]``."""
+    """The origin of each tensor: ``available`` before the operators run, or computed by operator ``producers[i]``."""
 
     tensors: tuple[Tensor, ...]
-    given: Sequence[bool]
+    available: Sequence[bool]
     producers: Mapping[int, int]
 
     def operand(self, call: _Call, slot: int, number: int) -> Tensor | None:
@@ -65,7 +65,7 @@ class _Origins(NamedTuple):
         """
         tensor = self.tensors[number]
         producer = self.producers.get(number)
-        if self.given[number] or (producer is not None and producer < call.place):
+        if self.available[number] or (producer is not None and producer < call.position):
             return tensor
         if producer is not None:
             reason = f"tensor {tensor} is not computed before operators[{producer}]"
@@ -80,14 +80,14 @@ def read_subgraph(table: Table, index: int, codes: Sequence[Code], buffers: Buff
     tables = table.tables("tensors", TENSOR)
     inputs, outputs = (_read_boundary(table, name, len(tables)) for name in ("inputs", "outputs"))
     calls = []
-    for place, operator in enumerate(table.tables("operators", OPERATOR)):
+    for position, operator in enumerate(table.tables("operators", OPERATOR)):
         operands = (_read_operands(operator, name, len(tables)) for name in ("inputs", "outputs", "intermediates"))
-        calls.append(_Call(operator, place, *operands))
+        calls.append(_Call(operator, position, *operands))
     producers = _find_producers(calls)
     tensors = read_tensors(tables, index, inputs, producers, buffers)
     origins = _find_origins(calls, tensors, inputs, producers)
     for slot, number in enumerate(outputs):
-        if not origins.given[number] and number not in producers:
+        if not origins.available[number] and number not in producers:
             raise table.invalid(f"outputs[{slot}]", f"nothing computes tensor {tensors[number]}", REFUSED)
     return Subgraph(
         index,
@@ -99,25 +99,25 @@ def read_subgraph(table: Table, index: int, codes: Sequence[Code], buffers: Buff
     )
 
 
-def _read_boundary(table: Table, name: str, tensors: int) -> tuple[int, ...]:
+def _read_boundary(table: Table, name: str, tensor_count: int) -> tuple[int, ...]:
     """Return the indices of the subgraph's inputs or outputs. Unlike an operator's, none may be absent."""
     numbers: tuple[int, ...] = table.numbers(name)
     for slot, number in enumerate(numbers):
-        if not 0 <= number < tensors:
-            raise _missing_tensor(table, f"{name}[{slot}]", number, tensors)
+        if not 0 <= number < tensor_count:
+            raise _missing_tensor_error(table, f"{name}[{slot}]", number, tensor_count)
     return numbers
 
 
-def _read_operands(table: Table, name: str, tensors: int) -> tuple[int | None, ...]:
+def _read_operands(table: Table, name: str, tensor_count: int) -> tuple[int | None, ...]:
     numbers: tuple[int, ...] = table.numbers(name)
     for slot, number in enumerate(numbers):
-        if not -1 <= number < tensors:
-            raise _missing_tensor(table, f"{name}[{slot}]", number, tensors)
+        if not -1 <= number < tensor_count:
+            raise _missing_tensor_error(table, f"{name}[{slot}]", number, tensor_count)
     return tuple(None if number == -1 else number for number in numbers) if -1 in numbers else numbers
 
 
-def _missing_tensor(table: Table, name: str, number: int, tensors: int) -> InvalidModel:
-    return table.invalid(name, f"tensor {number} does not exist; the subgraph has {tensors}", DAMAGED)
+def _missing_tensor_error(table: Table, name: str, number: int, tensor_count: int) -> InvalidModel:
+    return table.invalid(name, f"tensor {number} does not exist; the subgraph has {tensor_count}", DAMAGED)
 
 
 def _find_producers(calls: Sequence[_Call]) -> dict[int, int]:
@@ -133,7 +133,7 @@ def _find_producers(calls: Sequence[_Call]) -> dict[int, int]:
             if number in producers:
                 reason = f"tensor {number} is computed by operators[{producers[number]}] already"
                 raise call.table.invalid(f"outputs[{slot}]", reason, ORDER)
-            producers[number] = call.place
+            producers[number] = call.position
     return producers
 
 
@@ -145,16 +145,16 @@ def _find_origins(
     Raises InvalidModel if an operator computes a constant or an input. A variable may be computed: float16 files define
     its initial value that way.
     """
-    given = [tensor.is_constant or tensor.is_variable for tensor in tensors]
+    available = [tensor.is_constant or tensor.is_variable for tensor in tensors]
     for number in inputs:
-        given[number] = True
-    for number, place in producers.items():
+        available[number] = True
+    for number, position in producers.items():
         if tensors[number].is_constant or number in inputs:
-            tensor, call = tensors[number], calls[place]
+            tensor, call = tensors[number], calls[position]
             kind = "a constant" if tensor.is_constant else "an input"
             reason = f"tensor {tensor} is {kind} and cannot be computed"
             raise call.table.invalid(f"outputs[{call.outputs.index(number)}]", reason, ORDER)
-    return _Origins(tensors, given, producers)
+    return _Origins(tensors, available, producers)
 
 
 def _read_operator(call: _Call, subgraph: int, origins: _Origins, codes: Sequence[Code]) -> Operator:
@@ -178,7 +178,7 @@ def _read_operator(call: _Call, subgraph: int, origins: _Origins, codes: Sequenc
     mutating: tuple[bool, ...] = table.numbers("mutating_variable_inputs")
     return Operator(
         subgraph,
-        call.place,
+        call.position,
         name,
         code.builtin,
         code.version,

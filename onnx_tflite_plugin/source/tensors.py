@@ -24,8 +24,8 @@ def read_tensors(
     """Return all tensors of a subgraph. ``inputs`` and ``computed`` get their value at runtime."""
     # Shape [] is a scalar, or an unknown rank if has_rank is false. Files older than has_rank never set it: their
     # computed tensors may be either, because converters left out unknown shapes.
-    knows_rank = any(table.flag("has_rank") for table in tables)
-    given = {*inputs, *computed}
+    stores_ranks = any(table.flag("has_rank") for table in tables)
+    runtime_tensors = {*inputs, *computed}
     tensors = []
     for index, table in enumerate(tables):
         number = table.number("type")
@@ -41,13 +41,13 @@ def read_tensors(
         data = _read_data(table, dtype, shape, buffers)
         if data is not None and variable:
             raise table.invalid("buffer", "a variable tensor cannot hold stored data", REFUSED)
-        if data is None and 0 in dims and None not in dims and not variable and index not in given:
+        if data is None and 0 in dims and None not in dims and not variable and index not in runtime_tensors:
             # A tensor without elements needs no stored data, and is a constant if nothing computes it.
             data = buffers.constant((0, 0), table, dtype, shape) if dtype not in HANDLES else None
         if data is not None:
             dims = shape  # LiteRT never resizes stored tensors
-        old = not knows_rank and index not in computed
-        ranked = bool(shape) or data is not None or old or table.flag("has_rank")
+        predates_has_rank = not stores_ranks and index not in computed
+        ranked = bool(shape) or data is not None or predates_has_rank or table.flag("has_rank")
         tensors.append(
             Tensor(subgraph, index, table.text("name"), dtype, shape, dims, data, None, variable, has_rank=ranked)
         )
@@ -55,7 +55,9 @@ def read_tensors(
         read_quantization(table.table("quantization", QUANTIZATION), tensor.dtype, tensor.shape, tensors)
         for table, tensor in zip(tables, tensors, strict=True)
     ]
-    return tuple(_attach_quantization(tensor, read) for tensor, read in zip(tensors, parameters, strict=True))
+    return tuple(
+        _attach_quantization(tensor, quantization) for tensor, quantization in zip(tensors, parameters, strict=True)
+    )
 
 
 def _attach_quantization(tensor: Tensor, quantization: AnyQuantization | None) -> Tensor:

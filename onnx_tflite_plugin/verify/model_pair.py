@@ -29,7 +29,7 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.normalize.joining import Places
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import read
-from onnx_tflite_plugin.source.authored import Described
+from onnx_tflite_plugin.source.authored import InterfaceMetadata
 from onnx_tflite_plugin.source.metadata import describe_interface
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
@@ -161,7 +161,7 @@ class ModelPair:
             raise VerificationError(f"the ONNX model is a submodel of another file: this file has only {count} tensors")
         return cut_file(data, self.entry.subgraph, part.inputs, part.outputs)
 
-    def input_metadata(self) -> Described:
+    def input_metadata(self) -> InterfaceMetadata:
         """Return the metadata of the inputs; nothing if the file's metadata cannot be read."""
         try:
             return describe_interface(read(self.trial.data))

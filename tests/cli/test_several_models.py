@@ -221,7 +221,7 @@ def test_rejects_a_damaged_bundle(cut: int) -> None:
 
 def test_limits_the_number_of_files_of_a_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of nested archives are counted."""
-    monkeypatch.setattr(bundles, "MOST_MEMBERS", 3)
+    monkeypatch.setattr(bundles, "MAX_MEMBERS", 3)
     inner = zip_entries({"b.txt": b"b", "folder/": b""})
     assert [part.name for part in members(zip_entries({"a.txt": b"ab", "n.task": inner}), "x")] == [
         "a.txt",

@@ -39,7 +39,7 @@ def zip_entries(*names: str) -> bytes:
 MISTAKEN = [
     (gzip.compress(small()), "it is compressed with gzip: gunzip it first"),
     (zip_entries("readme.txt"), "it is a zip archive: unpack it first"),
-    (zip_entries("hand.tflite", "palm.tflite"), "as .task bundles are: unpack hand.tflite, palm.tflite first"),
+    (zip_entries("hand.tflite", "palm.tflite"), "such as a .task bundle: unpack hand.tflite, palm.tflite first"),
     (zip_entries("words.txt", "TF_LITE_PREFILL_DECODE"), "unpack TF_LITE_PREFILL_DECODE first"),
     (zip_entries(*(f"{k}.tflite" for k in range(5))), "unpack 0.tflite, 1.tflite, 2.tflite, 3.tflite, 4.tflite first"),
     (

@@ -127,7 +127,7 @@ def test_associated_files_above_the_size_limit_are_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """There are German labels and unmarked ones; if only the first fits, it is used for both."""
-    monkeypatch.setattr(metadata, "MOST_BYTES", len("Katze\nHund") + len("\n".join(LABELS).encode()) - 1)
+    monkeypatch.setattr(metadata, "MAX_BYTES", len("Katze\nHund") + len("\n".join(LABELS).encode()) - 1)
     (y,) = otp.convert(single(classifier())).report.outputs
     assert y.labels == ("Katze", "Hund")
 

@@ -72,8 +72,8 @@ def test_subgraphs_beyond_the_metadata_have_no_description() -> None:
 def test_number_and_bytes_of_appended_files_are_limited(
     most: int, size: int, labels: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metadata, "MOST_FILES", most)
-    monkeypatch.setattr(metadata, "MOST_BYTES", size)
+    monkeypatch.setattr(metadata, "MAX_FILES", most)
+    monkeypatch.setattr(metadata, "MAX_BYTES", size)
     read_back = read_metadata(classifier(), Content(with_files(b"model")))
     assert read_back is not None
     assert read_back.outputs[0][0].labels == labels

@@ -95,7 +95,7 @@ def test_member_is_in_memory_only_once(tmp_path: Path, method: int) -> None:
 
 
 def test_a_large_stored_member_is_not_read_before_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contents, "WHOLE", 0)
+    monkeypatch.setattr(contents, "READ_AT_ONCE_BYTES", 0)
     (part,) = members(archive(tmp_path / "b.task", {"m.tflite": model(8 * MIB)}), "b.task")
     with peak() as used:
         tensors = read(part.load()).main.tensors

@@ -37,7 +37,7 @@ def model() -> bytes:
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat every file as too large to be read at once."""
-    monkeypatch.setattr(contents, "WHOLE", 0)
+    monkeypatch.setattr(contents, "READ_AT_ONCE_BYTES", 0)
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ def path(tmp_path: Path) -> Path:
 def test_a_file_reads_like_the_same_bytes_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int, mapped: bool
 ) -> None:
-    monkeypatch.setattr(contents, "MAPPED", 0 if mapped else 1 << 31)
-    monkeypatch.setattr(contents, "_LARGE", 10_000)
-    monkeypatch.setattr(contents, "_MOST_PAGES", 2)
+    monkeypatch.setattr(contents, "MAPPED_FILE_BYTES", 0 if mapped else 1 << 31)
+    monkeypatch.setattr(contents, "_MAPPED_RANGE_BYTES", 10_000)
+    monkeypatch.setattr(contents, "_MAX_PAGES", 2)
     (path := tmp_path / "bytes").write_bytes(bytes(start) + BYTES)
     file, memory = FileContent.open(path, "bytes").part(start, len(BYTES), "part"), Content(BYTES)
     assert file.size == memory.size
@@ -92,7 +92,7 @@ def test_a_file_truncated_before_a_constant_is_read_is_an_error(path: Path) -> N
 
 @pytest.mark.usefixtures("small_pages")
 def test_a_mapped_file_is_checked_before_a_constant_is_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contents, "MAPPED", 0)
+    monkeypatch.setattr(contents, "MAPPED_FILE_BYTES", 0)
     (weights,) = (tensor for tensor in read(path).main.tensors if tensor.is_constant)
     os.truncate(path, 100_000)
     with pytest.raises(InvalidModel, match="another process truncated the file while it was read"):
@@ -127,7 +127,7 @@ def test_a_section_is_read_by_itself_and_must_match_its_checksum(tmp_path: Path)
 PROGRAM = """
 import os, sys
 from onnx_tflite_plugin.source import content
-content.WHOLE = content.MAPPED = content._LARGE = 0
+content.READ_AT_ONCE_BYTES = content.MAPPED_FILE_BYTES = content._MAPPED_RANGE_BYTES = 0
 mapped = content.FileContent._map_range
 def truncate(self, start, count):
     view = mapped(self, start, count)

@@ -59,7 +59,7 @@ def test_damaged_content_raises_value_error(data: bytes) -> None:
 
 @pytest.mark.parametrize(("most", "taken"), [(4, False), (5, True)])
 def test_entries_are_counted_with_the_items_of_lists(most: int, taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flexbuffer, "MOST", most)
+    monkeypatch.setattr(flexbuffer, "MAX_ENTRIES", most)
     data = flexbuffer_bytes({"a": [3, 5, 7], "b": 1})
     if taken:
         assert decode_attributes(data, "T")["a"] == (3, 5, 7)

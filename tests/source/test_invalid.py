@@ -230,7 +230,7 @@ def test_missing_file_raises_an_os_error(tmp_path: Path) -> None:
 def test_a_model_without_buffers_is_refused() -> None:
     builder = flatbuffers.Builder(64)
     builder.Finish(table(builder, "Model", Version=3), b"TFL3")
-    with pytest.raises(InvalidModel, match="buffers: the model has none"):
+    with pytest.raises(InvalidModel, match="buffers: the model has no buffers"):
         read(bytes(builder.Output()))
 
 

@@ -24,5 +24,5 @@ def test_read_continues_from_the_seek_position() -> None:
 
 
 def test_seek_before_the_start_is_an_error() -> None:
-    with stream_of(Content(CONTENT)) as stream, pytest.raises(OSError, match="a position before the start"):
+    with stream_of(Content(CONTENT)) as stream, pytest.raises(OSError, match="cannot seek before the start"):
         stream.seek(-1)

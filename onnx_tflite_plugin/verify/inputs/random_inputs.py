@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 
 from onnx_tflite_plugin.errors import InvalidInputs, VerificationError
-from onnx_tflite_plugin.source.authored import Described
+from onnx_tflite_plugin.source.authored import InterfaceMetadata
 from onnx_tflite_plugin.source.model import Array, Operator, Quantization, Subgraph, Tensor
 from onnx_tflite_plugin.verify.inputs.sparse import sparse
 from onnx_tflite_plugin.verify.inputs.user_data import Given, dtype_of, input_runs
@@ -33,7 +33,7 @@ def draw(
     caution: int = 0,
     avoided: int = 0,
     ranges: Mapping[str, tuple[float, float]] | None = None,
-    described: Described | None = None,
+    described: InterfaceMetadata | None = None,
     nan: bool = False,
 ) -> list[list[Array]]:
     """Return the inputs of each run in the entry's order: given ones by name, the others random.

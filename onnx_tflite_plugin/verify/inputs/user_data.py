@@ -15,7 +15,7 @@ import numpy as np
 
 from onnx_tflite_plugin.errors import InvalidInputs, MissingExtra
 from onnx_tflite_plugin.graph.ort_ports import quantize_expression
-from onnx_tflite_plugin.source.authored import Described, TensorMetadata
+from onnx_tflite_plugin.source.authored import InterfaceMetadata, TensorMetadata
 from onnx_tflite_plugin.source.model import Array, Quantization, Tensor
 from onnx_tflite_plugin.verify.runtimes.packages import optional
 from onnx_tflite_plugin.verify.runtimes.structure import Entry
@@ -28,7 +28,7 @@ _POSITIONAL = re.compile(r"arr_(\d+)")  # what numpy calls arrays that were save
 
 
 def input_runs(
-    entry: Entry, given: Given, described: Described | None = None, *, nan: bool = False
+    entry: Entry, given: Given, described: InterfaceMetadata | None = None, *, nan: bool = False
 ) -> list[dict[str, Array]]:
     """Return the arrays of each run under the entry's names, in the tensors' dtypes; empty if nothing is given.
 
@@ -81,7 +81,7 @@ def _check_names(entry: Entry, names: Sequence[str]) -> None:
 # --- files ------------------------------------------------------------------------------------
 
 
-def _load_arrays(entry: Entry, path: Path, described: Described) -> Iterator[dict[str, Any]]:
+def _load_arrays(entry: Entry, path: Path, described: InterfaceMetadata) -> Iterator[dict[str, Any]]:
     """Yield the arrays of a file, or of each file of a folder in the order of their names."""
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix.lower() in ARRAYS + IMAGES)
