@@ -97,7 +97,7 @@ def _attribute_problem(bound: Bound, problem: Contradiction) -> Problem:
     return Blamed(f"{bound.label}, {problem.where}", reason, Failed(bound.pack, reason).hint)
 
 
-def doubtful(model: Model) -> bool:
+def has_empty_tensors(model: Model) -> bool:
     """True if the file stores a tensor without elements.
 
     It is valid, but then nothing is computed to verify stored shapes.

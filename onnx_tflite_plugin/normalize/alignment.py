@@ -1,8 +1,8 @@
 """Signatures of a file that compute the same function for different numbers of tokens, such as the prompt and the
 single token of a language model.
 
-Converters simplify each signature by its sizes: with one token, a Transpose is a Reshape and a Slice of everything is nothing. Therefore
-operators are compared without those that change no element, from the outputs of one signature to the common inputs.
+Converters simplify each signature by its sizes: with one token, a Transpose becomes a Reshape, and a Slice of all elements
+disappears. The comparison therefore skips operators that only reshape, from the outputs of one signature to the common inputs.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from onnx_tflite_plugin.binding.declared import subgraph_indices
 from onnx_tflite_plugin.codes import COMPOSITE
 from onnx_tflite_plugin.source.model import Array, Model, Operator, Signature, Tensor
 
-Place = tuple[int, int]
+Location = tuple[int, int]
 """A tensor or an operator: its subgraph, and its index there."""
-Sizes = tuple[int, ...]
+Shape = tuple[int, ...]
 HandlerOf = Callable[[Operator], Handler | None]
-IsView = Callable[[Operator, Sizes, Sizes], bool]
+IsView = Callable[[Operator, Shape, Shape], bool]
 """True for an operator that returns the elements of its operand in order, by the sizes of operand and result."""
 
 
@@ -30,58 +30,58 @@ class Misaligned(Exception):
     """Signatures that differ in more than one size; the message names the first difference."""
 
 
-class Form(NamedTuple):
+class SizedSignature(NamedTuple):
     """A signature's graph for one number of tokens.
 
-    ``stored``: the number for which dynamic dimensions have their stored size; None if all are static.
+    ``stored_length``: the number for which dynamic dimensions have their stored size; None if all are static.
     """
 
     model: Model
     signature: Signature
     length: int
-    stored: int | None = None
+    stored_length: int | None = None
 
-    def sizes(self, tensor: Tensor) -> Sizes:
+    def sizes(self, tensor: Tensor) -> Shape:
         """Return the sizes of a tensor for the number of tokens."""
         pairs = zip(tensor.dims, tensor.shape, strict=True)
-        return tuple(size * self.length // (self.stored or 1) if dim is None else dim for dim, size in pairs)
+        return tuple(size * self.length // (self.stored_length or 1) if dim is None else dim for dim, size in pairs)
 
-    def ends(self, names: Mapping[str, int]) -> dict[str, Tensor]:
+    def tensors_by_name(self, names: Mapping[str, int]) -> dict[str, Tensor]:
         """Return the tensors of one side of the signature, by name."""
         tensors = self.model.subgraphs[self.signature.subgraph].tensors
         return {name: tensors[index] for name, index in names.items()}
 
 
 class Views:
-    """The operators of a form, and which of them change no element."""
+    """The operators of a sized signature, and the views among them, which only reshape their operand."""
 
-    def __init__(self, form: Form, is_view: IsView) -> None:
-        self.form, self.is_view = form, is_view
-        self.makers = {
-            place_of(tensor): op
-            for graph in form.model.subgraphs
+    def __init__(self, sized: SizedSignature, is_view: IsView) -> None:
+        self.sized, self.is_view = sized, is_view
+        self.producers = {
+            location_of(tensor): op
+            for graph in sized.model.subgraphs
             for op in graph.operators
             for tensor in op.outputs
             if tensor is not None
         }
 
-    def maker(self, tensor: Tensor) -> Operator | None:
-        return self.makers.get(place_of(tensor))
+    def producer(self, tensor: Tensor) -> Operator | None:
+        return self.producers.get(location_of(tensor))
 
     def is_view_of(self, op: Operator) -> bool:
         """True if an operator returns the elements of its operand in order."""
         operand, result = op.tensor(0), op.tensor(~0)
         if operand is None or result is None or operand.is_constant:
             return False
-        return self.is_view(op, self.form.sizes(operand), self.form.sizes(result))
+        return self.is_view(op, self.sized.sizes(operand), self.sized.sizes(result))
 
     def views(self, tensor: Tensor) -> list[Operator]:
         """Return the views that end in a tensor, the last first."""
-        found: list[Operator] = []
-        while (op := self.maker(tensor)) is not None and self.is_view_of(op):
-            found.append(op)
+        views: list[Operator] = []
+        while (op := self.producer(tensor)) is not None and self.is_view_of(op):
+            views.append(op)
             tensor = op[0]
-        return found
+        return views
 
     def root(self, tensor: Tensor) -> Tensor:
         """Return the tensor that holds the same elements before views."""
@@ -92,152 +92,174 @@ class Views:
 class Alignment:
     """Comparison of two signatures, tensor pair by tensor pair.
 
-    ``tensors``: tensors of the prompt by the place of the matching tensor of ``other``. ``operators``: likewise.
+    ``tensors``: tensors of the prompt by the location of the matching tensor of ``other``. ``operators``: likewise.
+    ``input_pairs``: locations of matching inputs, of the signatures or of the subgraphs that they call.
     """
 
     def __init__(self, other: Views, prompt: Views, handler_of: HandlerOf) -> None:
-        self.one, self.two, self.handler_of = other, prompt, handler_of
-        self.tensors: dict[Place, Tensor] = {}
-        self.operators: dict[Place, Operator] = {}
-        self.pairs: set[tuple[Place, Place]] = set()
-        self.waiting: list[tuple[Tensor, Tensor]] = []
-        self.given: dict[Place, Place] = {}
+        self.other, self.prompt, self.handler_of = other, prompt, handler_of
+        self.tensors: dict[Location, Tensor] = {}
+        self.operators: dict[Location, Operator] = {}
+        self.compared: set[tuple[Location, Location]] = set()
+        self.pending: list[tuple[Tensor, Tensor]] = []
+        self.input_pairs: dict[Location, Location] = {}
         self.differences: list[tuple[int, str]] = []
 
     def compare(self) -> None:
         """Compare all outputs of the prompt. Raises Misaligned with the first difference."""
-        one, two = self.one.form, self.two.form
-        keys = f"signatures {one.signature.key!r} and {two.signature.key!r}"
-        inputs, own = two.ends(two.signature.inputs), one.ends(one.signature.inputs)
-        outputs, more = two.ends(two.signature.outputs), one.ends(one.signature.outputs)
-        if inputs.keys() != own.keys():
-            raise Misaligned(f"{keys} have different inputs: {min(inputs.keys() ^ own.keys())!r}")
-        if not outputs.keys() <= more.keys():
-            raise Misaligned(f"{keys} have different outputs: {min(outputs.keys() - more.keys())!r}")
-        for name, tensor in inputs.items():
-            self.given[place_of(own[name])] = place_of(tensor)
-            if one.sizes(own[name]) != two.sizes(tensor) or own[name].dtype != tensor.dtype:
+        other, prompt = self.other.sized, self.prompt.sized
+        keys = f"signatures {other.signature.key!r} and {prompt.signature.key!r}"
+        prompt_inputs = prompt.tensors_by_name(prompt.signature.inputs)
+        prompt_outputs = prompt.tensors_by_name(prompt.signature.outputs)
+        other_inputs = other.tensors_by_name(other.signature.inputs)
+        other_outputs = other.tensors_by_name(other.signature.outputs)
+        if prompt_inputs.keys() != other_inputs.keys():
+            raise Misaligned(f"{keys} have different inputs: {min(prompt_inputs.keys() ^ other_inputs.keys())!r}")
+        if not prompt_outputs.keys() <= other_outputs.keys():
+            raise Misaligned(f"{keys} have different outputs: {min(prompt_outputs.keys() - other_outputs.keys())!r}")
+        for name, tensor in prompt_inputs.items():
+            self.input_pairs[location_of(other_inputs[name])] = location_of(tensor)
+            if other.sizes(other_inputs[name]) != prompt.sizes(tensor) or other_inputs[name].dtype != tensor.dtype:
                 raise Misaligned(f"{keys}: input {name!r} has different sizes or dtypes")
-            self.tensors[place_of(own[name])] = tensor
-        for name, tensor in outputs.items():
-            if one.sizes(more[name]) != two.sizes(tensor):
+            self.tensors[location_of(other_inputs[name])] = tensor
+        for name, tensor in prompt_outputs.items():
+            if other.sizes(other_outputs[name]) != prompt.sizes(tensor):
                 raise Misaligned(f"{keys}: output {name!r} has different sizes")
-            self._add(more[name], tensor)
-        while self.waiting:
-            self._compare(*self.waiting.pop())
+            self._add(other_outputs[name], tensor)
+        while self.pending:
+            self._compare(*self.pending.pop())
         if self.differences:
             raise Misaligned(f"{keys}: {min(self.differences)[1]}")
 
-    def _add(self, one: Tensor, two: Tensor) -> None:
+    def _add(self, tensor: Tensor, prompt_tensor: Tensor) -> None:
         """Compare the elements of two tensors later, once."""
-        pair = self.one.root(one), self.two.root(two)
-        key = place_of(pair[0]), place_of(pair[1])
-        if key not in self.pairs:
-            self.pairs.add(key)
-            self.waiting.append(pair)
+        pair = self.other.root(tensor), self.prompt.root(prompt_tensor)
+        key = location_of(pair[0]), location_of(pair[1])
+        if key not in self.compared:
+            self.compared.add(key)
+            self.pending.append(pair)
 
-    def _compare(self, one: Tensor, two: Tensor) -> None:
+    def _compare(self, tensor: Tensor, prompt_tensor: Tensor) -> None:
         """Compare two tensors and the operators that compute them."""
-        maker, second = self.one.maker(one), self.two.maker(two)
-        where = maker.index if maker is not None and maker.subgraph == self.one.form.signature.subgraph else 1 << 30
-        if not self._fits(one, two):
-            texts = [f"{list(form.sizes(t))} of {t.dtype}" for form, t in ((self.one.form, one), (self.two.form, two))]
-            self.differences.append((where, f"tensor {one} is {' and '.join(texts)}"))
-        elif one.is_variable or two.is_variable:
-            self.differences.append((where, f"tensor {one} is a state"))
-        elif maker is None or second is None:
-            if maker is not second or self.given.get(place_of(one)) != place_of(two):
-                self.differences.append((where, f"tensor {one} is not computed from the same input"))
-        elif reason := self._compare_operators(maker, second, maker.outputs.index(one) == second.outputs.index(two)):
-            self.differences.append((where, f"{label(maker)}: {reason}"))
+        producer, prompt_producer = self.other.producer(tensor), self.prompt.producer(prompt_tensor)
+        main = self.other.sized.signature.subgraph
+        position = producer.index if producer is not None and producer.subgraph == main else 1 << 30
+        if not self._have_equal_sizes(tensor, prompt_tensor):
+            pairs = (self.other.sized, tensor), (self.prompt.sized, prompt_tensor)
+            descriptions = [f"{list(sized.sizes(t))} of {t.dtype}" for sized, t in pairs]
+            self.differences.append((position, f"tensor {tensor} is {' and '.join(descriptions)}"))
+        elif tensor.is_variable or prompt_tensor.is_variable:
+            self.differences.append((position, f"tensor {tensor} is a state"))
+        elif producer is None or prompt_producer is None:
+            if producer is not prompt_producer or self.input_pairs.get(location_of(tensor)) != location_of(
+                prompt_tensor
+            ):
+                self.differences.append((position, f"tensor {tensor} is not computed from the same input"))
+        elif reason := self._compare_operators(
+            producer,
+            prompt_producer,
+            same_slot=producer.outputs.index(tensor) == prompt_producer.outputs.index(prompt_tensor),
+        ):
+            self.differences.append((position, f"{label(producer)}: {reason}"))
         else:
-            self.tensors.setdefault(place_of(one), two)
+            self.tensors.setdefault(location_of(tensor), prompt_tensor)
 
-    def _fits(self, one: Tensor, two: Tensor) -> bool:
-        """True if two tensors have the same dtype and, ignoring sizes of 1, the same shape."""
-        sizes = squeeze(self.one.form.sizes(one)), squeeze(self.two.form.sizes(two))
-        return one.dtype == two.dtype and one.quantization == two.quantization and sizes[0] == sizes[1]
+    def _have_equal_sizes(self, tensor: Tensor, prompt_tensor: Tensor) -> bool:
+        """True if two tensors have the same dtype, quantization and, ignoring sizes of 1, the same shape."""
+        if (tensor.dtype, tensor.quantization) != (prompt_tensor.dtype, prompt_tensor.quantization):
+            return False
+        return squeeze(self.other.sized.sizes(tensor)) == squeeze(self.prompt.sized.sizes(prompt_tensor))
 
-    def _compare_operators(self, one: Operator, two: Operator, same_slot: bool) -> str:
+    def _compare_operators(self, op: Operator, prompt_op: Operator, same_slot: bool) -> str:
         """Return how two operators differ; empty if they do not, and their operands are compared later."""
-        if (one.code, one.version, len(one.inputs)) != (two.code, two.version, len(two.inputs)) or not same_slot:
-            return f"is {label(two)} in {self.two.form.signature.key!r}"
-        handler = self.handler_of(one)
+        key = self.prompt.sized.signature.key
+        kinds = [(x.code, x.version, len(x.inputs)) for x in (op, prompt_op)]
+        if kinds[0] != kinds[1] or not same_slot:
+            return f"is {label(prompt_op)} in {key!r}"
+        handler = self.handler_of(op)
         if handler is None:
             return "is not supported"
-        sizes = (name for name in handler.holds_batch if isinstance(name, str))
-        skipped = {*handler.subgraphs, *handler.shape_options, *sizes}
-        for name in one.options.keys() | two.options.keys():
-            if name not in skipped and one.options.get(name) != two.options.get(name):
-                return f"option {name} is {one.options.get(name)} against {two.options.get(name)}"
-        if one.custom_options != two.custom_options:
+        size_options = (name for name in handler.holds_batch if isinstance(name, str))
+        skipped = {*handler.subgraphs, *handler.shape_options, *size_options}
+        for name in op.options.keys() | prompt_op.options.keys():
+            if name not in skipped and op.options.get(name) != prompt_op.options.get(name):
+                return f"option {name} is {op.options.get(name)}, but {prompt_op.options.get(name)} in {key!r}"
+        if op.custom_options != prompt_op.custom_options:
             return "has other options"
-        for slot, (own, other) in enumerate(zip(one.inputs, two.inputs, strict=True)):
-            if own is None or other is None or own.is_constant != other.is_constant:
-                if own is not other:
+        for slot, (operand, prompt_operand) in enumerate(zip(op.inputs, prompt_op.inputs, strict=True)):
+            if operand is None or prompt_operand is None or operand.is_constant != prompt_operand.is_constant:
+                if operand is not prompt_operand:
                     return f"operand {slot} is constant or absent in one signature only"
-            elif own.is_constant:
-                number = handler.holds_batch.get(slot)
-                if not (
-                    equal_constants(own, other) or (number is not None and _holds_size(own.array, other.array, number))
-                ):
-                    return f"operand {slot}, a constant, is {_brief(own.array)} against {_brief(other.array)}"
-            elif not self._fits(own, other):
-                return f"operand {slot} has sizes {list(self.one.form.sizes(own))} against {list(self.two.form.sizes(other))}"
+            elif operand.is_constant:
+                any_size = handler.holds_batch.get(slot)
+                values, prompt_values = operand.array, prompt_operand.array
+                if are_equal_constants(operand, prompt_operand):
+                    continue
+                if any_size is None or not _equal_except_any_size(values, prompt_values, any_size):
+                    descriptions = _describe_array(values), _describe_array(prompt_values)
+                    return f"operand {slot}, a constant, is {descriptions[0]}, but {descriptions[1]} in {key!r}"
+            elif not self._have_equal_sizes(operand, prompt_operand):
+                sizes, prompt_sizes = self.other.sized.sizes(operand), self.prompt.sized.sizes(prompt_operand)
+                return f"operand {slot} has sizes {list(sizes)}, but {list(prompt_sizes)} in {key!r}"
             else:
-                self._add(own, other)
-        self.operators.setdefault(place_of(one), two)
-        return self._compare_bodies(handler, one, two)
+                self._add(operand, prompt_operand)
+        self.operators.setdefault(location_of(op), prompt_op)
+        return self._compare_bodies(handler, op, prompt_op)
 
-    def _compare_bodies(self, handler: Handler, one: Operator, two: Operator) -> str:
+    def _compare_bodies(self, handler: Handler, op: Operator, prompt_op: Operator) -> str:
         """Compare the subgraphs that two operators call; return how their interfaces differ."""
-        if one.code.startswith(
-            COMPOSITE
-        ):  # name and attributes define it; converters simplify its subgraph by the sizes
-            return ""
-        indices = subgraph_indices(handler.subgraphs, one), subgraph_indices(handler.subgraphs, two)
-        for index, other in zip(*indices, strict=True):
-            graph, second = self.one.form.model.subgraphs[index], self.two.form.model.subgraphs[other]
-            if (len(graph.inputs), len(graph.outputs)) != (len(second.inputs), len(second.outputs)):
-                return f"calls subgraphs {index} and {other}, which have different inputs or outputs"
-            for own, second_tensor in zip(graph.inputs, second.inputs, strict=True):
-                if self.given.setdefault(place_of(own), place_of(second_tensor)) != place_of(second_tensor):
-                    return f"calls subgraph {index} for several subgraphs of {self.two.form.signature.key!r}"
-            for own, second_tensor in zip(graph.outputs, second.outputs, strict=True):
-                self._add(own, second_tensor)
+        if op.code.startswith(COMPOSITE):
+            return ""  # name and attributes define it; converters simplify its subgraph by the sizes
+        indices = subgraph_indices(handler.subgraphs, op), subgraph_indices(handler.subgraphs, prompt_op)
+        for index, prompt_index in zip(*indices, strict=True):
+            graph = self.other.sized.model.subgraphs[index]
+            prompt_graph = self.prompt.sized.model.subgraphs[prompt_index]
+            if (len(graph.inputs), len(graph.outputs)) != (len(prompt_graph.inputs), len(prompt_graph.outputs)):
+                return f"calls subgraphs {index} and {prompt_index}, which have different inputs or outputs"
+            for tensor, prompt_tensor in zip(graph.inputs, prompt_graph.inputs, strict=True):
+                prompt_location = location_of(prompt_tensor)
+                if self.input_pairs.setdefault(location_of(tensor), prompt_location) != prompt_location:
+                    return f"calls subgraph {index} for several subgraphs of {self.prompt.sized.signature.key!r}"
+            for tensor, prompt_tensor in zip(graph.outputs, prompt_graph.outputs, strict=True):
+                self._add(tensor, prompt_tensor)
         return ""
 
 
-def place_of(one: Tensor | Operator) -> Place:
-    return one.subgraph, one.index
+def location_of(item: Tensor | Operator) -> Location:
+    return item.subgraph, item.index
 
 
-def squeeze(sizes: Sizes) -> Sizes:
+def squeeze(sizes: Shape) -> Shape:
+    """Return the sizes other than 1."""
     return tuple(size for size in sizes if size != 1)
 
 
-def equal_constants(one: Tensor, two: Tensor) -> bool:
+def are_equal_constants(first: Tensor, second: Tensor) -> bool:
     """True if two constants have the same values and quantization, and the same shape except for sizes of 1."""
-    if one.dtype != two.dtype or squeeze(one.shape) != squeeze(two.shape) or not _same_quantization(one, two):
+    if first.dtype != second.dtype or squeeze(first.shape) != squeeze(second.shape):
         return False
-    return one.data is two.data or np.array_equal(one.array.reshape(-1), two.array.reshape(-1), equal_nan=_has_nan(one))
+    if not _have_same_quantization(first, second):
+        return False
+    if first.data is second.data:
+        return True
+    return np.array_equal(first.array.reshape(-1), second.array.reshape(-1), equal_nan=_is_float(first))
 
 
-def _has_nan(tensor: Tensor) -> bool:
+def _is_float(tensor: Tensor) -> bool:
     return tensor.dtype in ("float16", "float32", "float64")
 
 
-def _same_quantization(one: Tensor, two: Tensor) -> bool:
-    if one.blocks is None or two.blocks is None:
-        return one.quantization == two.quantization
-    sizes = one.blocks.block_size == two.blocks.block_size
-    return sizes and np.array_equal(one.blocks.scales.array, two.blocks.scales.array)
+def _have_same_quantization(first: Tensor, second: Tensor) -> bool:
+    if first.blocks is None or second.blocks is None:
+        return first.quantization == second.quantization
+    same_block_size = first.blocks.block_size == second.blocks.block_size
+    return same_block_size and np.array_equal(first.blocks.scales.array, second.blocks.scales.array)
 
 
-def _holds_size(own: Array, other: Array, number: int) -> bool:
-    """True if two lists of sizes differ only where the second has the number for any size."""
-    return own.shape == other.shape and bool(((own == other) | (other == number)).all())
+def _equal_except_any_size(sizes: Array, prompt_sizes: Array, any_size: int) -> bool:
+    """True if two lists of sizes differ only where the second has the number that stands for any size."""
+    return sizes.shape == prompt_sizes.shape and bool(((sizes == prompt_sizes) | (prompt_sizes == any_size)).all())
 
 
-def _brief(array: Array) -> str:
+def _describe_array(array: Array) -> str:
     return str(array.tolist()) if array.size <= 8 else f"{array.dtype} {list(array.shape)}"

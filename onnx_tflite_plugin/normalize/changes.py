@@ -20,42 +20,53 @@ def with_dims(model: Model, dims: Mapping[Tensor, Dims]) -> Model:
     return with_tensors(model, {t: replace(resize_tensor(t, sizes), has_rank=True) for t, sizes in dims.items()})
 
 
-def with_tensors(model: Model, changed: Mapping[Tensor, Tensor]) -> Model:
+def with_tensors(model: Model, replacements: Mapping[Tensor, Tensor]) -> Model:
     """Return the model with some tensors replaced, in all subgraphs."""
-    if not changed:
+    if not replacements:
         return model
-    affected = {tensor.subgraph for tensor in changed}
-    graphs = [_replace_tensors(graph, changed) if graph.index in affected else graph for graph in model.subgraphs]
+    affected = {tensor.subgraph for tensor in replacements}
+    graphs = [_replace_tensors(graph, replacements) if graph.index in affected else graph for graph in model.subgraphs]
     return replace(model, subgraphs=tuple(graphs))
 
 
 def with_dtypes(model: Model, dtypes: Mapping[tuple[int, int], str]) -> Model:
     """Return the model with other dtypes of some tensors, given by subgraph and index."""
 
-    def other(tensor: Tensor) -> Tensor:
+    def with_dtype(tensor: Tensor) -> Tensor:
         dtype = dtypes.get((tensor.subgraph, tensor.index))
         parameters = tensor.quantization or tensor.ignored_quantization
         return replace(tensor, dtype=dtype, quantization=parameters, ignored_quantization=None) if dtype else tensor
 
-    graphs = [_replace_tensors(graph, {tensor: other(tensor) for tensor in graph.tensors}) for graph in model.subgraphs]
+    graphs = [
+        _replace_tensors(graph, {tensor: with_dtype(tensor) for tensor in graph.tensors}) for graph in model.subgraphs
+    ]
     return replace(model, subgraphs=tuple(graphs))
 
 
-def _replace_tensors(main: Subgraph, changed: Mapping[Tensor, Tensor]) -> Subgraph:
+def _replace_tensors(graph: Subgraph, replacements: Mapping[Tensor, Tensor]) -> Subgraph:
     """Return the subgraph with some tensors replaced."""
 
-    def all_of(tensors: Collection[Tensor | None]) -> tuple[Tensor | None, ...]:
-        return tuple(None if tensor is None else changed.get(tensor, tensor) for tensor in tensors)
+    def replace_optional(tensors: Collection[Tensor | None]) -> tuple[Tensor | None, ...]:
+        return tuple(None if tensor is None else replacements.get(tensor, tensor) for tensor in tensors)
 
-    def some(tensors: Collection[Tensor]) -> tuple[Tensor, ...]:
-        return tuple(changed.get(tensor, tensor) for tensor in tensors)
+    def replace_each(tensors: Collection[Tensor]) -> tuple[Tensor, ...]:
+        return tuple(replacements.get(tensor, tensor) for tensor in tensors)
 
     operators = tuple(
-        replace(op, inputs=all_of(op.inputs), outputs=all_of(op.outputs), intermediates=all_of(op.intermediates))
-        for op in main.operators
+        replace(
+            op,
+            inputs=replace_optional(op.inputs),
+            outputs=replace_optional(op.outputs),
+            intermediates=replace_optional(op.intermediates),
+        )
+        for op in graph.operators
     )
     return replace(
-        main, tensors=some(main.tensors), inputs=some(main.inputs), outputs=some(main.outputs), operators=operators
+        graph,
+        tensors=replace_each(graph.tensors),
+        inputs=replace_each(graph.inputs),
+        outputs=replace_each(graph.outputs),
+        operators=operators,
     )
 
 

@@ -1,4 +1,4 @@
-"""The prompt's graph with copies of the operators that only the single token's has, in their form for prompts."""
+"""Completion of the prompt's graph by operators that only the single token's graph has, adapted to several tokens."""
 
 from __future__ import annotations
 
@@ -9,86 +9,97 @@ from math import prod
 from onnx_tflite_plugin.binding.bound import label
 from onnx_tflite_plugin.binding.declared import subgraph_indices
 from onnx_tflite_plugin.codes import COMPOSITE
-from onnx_tflite_plugin.normalize.alignment import Alignment, HandlerOf, Misaligned, Place, equal_constants, place_of
+from onnx_tflite_plugin.normalize.alignment import (
+    Alignment,
+    HandlerOf,
+    Location,
+    Misaligned,
+    are_equal_constants,
+    location_of,
+)
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
 
-MOST_NUMBERS = 64
-"""Elements of an integer constant that is a list of sizes or axes; larger ones are data."""
+MAX_SIZES = 64
+"""Heuristic: maximum elements of an integer constant that is a list of sizes or axes; larger constants are data."""
 
 
 class Completion:
-    """The prompt's graph with copies of the operators that only the single token's has.
+    """The prompt's graph with copies of the operators that only the single token's graph has.
 
-    ``head``: the operand of the last operators, which compute each token in isolation.
+    ``counterparts``: tensors of the prompt by the location of the single token's tensor. ``view_copies``: results of copied
+    views, by the view and its operand. ``aligned_operators``: operators of the single token that the prompt has too, by
+    pattern. ``head``: the operand of the last operators, which compute each token in isolation.
     """
 
     def __init__(self, alignment: Alignment, handler_of: HandlerOf) -> None:
         self.alignment, self.handler_of = alignment, handler_of
-        self.one, self.two = alignment.one, alignment.two
-        self.graph = self.two.form.model.subgraphs[self.two.form.signature.subgraph]
+        self.single, self.prompt = alignment.other, alignment.prompt
+        self.graph = self.prompt.sized.model.subgraphs[self.prompt.sized.signature.subgraph]
         self.tensors, self.operators = list(self.graph.tensors), list(self.graph.operators)
-        self.known: dict[Place, Tensor] = dict(alignment.tensors)
-        self.copied: dict[tuple[Place, Tensor], Tensor] = {}
+        self.counterparts: dict[Location, Tensor] = dict(alignment.tensors)
+        self.view_copies: dict[tuple[Location, Tensor], Tensor] = {}
         self.head: Tensor | None = None
-        self.users: dict[Place, list[Operator]] = {}
+        self.users: dict[Location, list[Operator]] = {}
         for op in self.graph.operators:
             if op.tensor(0) is not None:
-                self.users.setdefault(place_of(op[0]), []).append(op)
-        source = self.one.form.model.subgraphs[self.one.form.signature.subgraph]
-        self.source = source
-        self.patterns: dict[Hashable, list[Operator]] = {}
-        for op in source.operators:
-            if place_of(op) in alignment.operators:
-                self.patterns.setdefault(self._pattern(op), []).append(op)
+                self.users.setdefault(location_of(op[0]), []).append(op)
+        self.single_graph = self.single.sized.model.subgraphs[self.single.sized.signature.subgraph]
+        self.aligned_operators: dict[Hashable, list[Operator]] = {}
+        for op in self.single_graph.operators:
+            if location_of(op) in alignment.operators:
+                self.aligned_operators.setdefault(self._pattern(op), []).append(op)
 
     def complete(self) -> tuple[Model, Mapping[str, int]]:
-        """Return the model, and all outputs by name. Raises Misaligned for an operator whose form for prompts is not known."""
-        ends = self.one.form.ends(self.one.form.signature.outputs)
-        own = self.two.form.signature.outputs
-        missing = {name: tensor for name, tensor in ends.items() if name not in own}
-        for op in self._missing(missing.values()):
-            if self.one.is_view_of(op):
-                continue  # copied with its user, in the user's form
-            if self._copy_known(op):
+        """Return the model, and all outputs by name.
+
+        Raises Misaligned for an operator that cannot be adapted to several tokens.
+        """
+        single_outputs = self.single.sized.tensors_by_name(self.single.sized.signature.outputs)
+        prompt_outputs = self.prompt.sized.signature.outputs
+        missing = {name: tensor for name, tensor in single_outputs.items() if name not in prompt_outputs}
+        for op in self._missing_operators(missing.values()):
+            if self.single.is_view_of(op):
+                continue  # copied together with the operator that uses it
+            if self._copy_similar(op):
                 self.head = None
             elif not self._copy_in_place(op):
                 raise Misaligned(
-                    f"{label(op)} is only in {self.one.form.signature.key!r}, and its counterpart for several tokens is unknown"
+                    f"{label(op)} is only in {self.single.sized.signature.key!r}, and its counterpart for several tokens is unknown"
                 )
-        made = {name: self.known.get(place_of(tensor)) for name, tensor in missing.items()}
-        lost = next((name for name, tensor in made.items() if tensor is None), None)
-        if lost is not None:
+        counterparts = {name: self.counterparts.get(location_of(tensor)) for name, tensor in missing.items()}
+        unmatched = next((name for name, tensor in counterparts.items() if tensor is None), None)
+        if unmatched is not None:
             raise Misaligned(
-                f"output {lost!r} of {self.one.form.signature.key!r} has no counterpart for several tokens"
+                f"output {unmatched!r} of {self.single.sized.signature.key!r} has no counterpart for several tokens"
             )
-        added = {name: tensor for name, tensor in made.items() if tensor is not None}
+        new_outputs = {name: tensor for name, tensor in counterparts.items() if tensor is not None}
         graph = replace(
             self.graph,
             tensors=tuple(self.tensors),
             operators=tuple(self.operators),
-            outputs=(*self.graph.outputs, *added.values()),
+            outputs=(*self.graph.outputs, *new_outputs.values()),
         )
-        outputs = {**own, **{name: tensor.index for name, tensor in added.items()}}
-        return with_graph(self.two.form.model, graph), outputs
+        outputs = {**prompt_outputs, **{name: tensor.index for name, tensor in new_outputs.items()}}
+        return with_graph(self.prompt.sized.model, graph), outputs
 
-    def _missing(self, ends: Iterable[Tensor]) -> list[Operator]:
-        """Return the operators that the prompt does not have, in order; views before others are left to their users."""
-        wanted = {place_of(tensor) for tensor in ends}
-        found: list[Operator] = []
-        for op in reversed(self.source.operators):
-            places = [place_of(tensor) for tensor in op.outputs if tensor is not None]
-            if wanted.isdisjoint(places) or all(place in self.known for place in places):
+    def _missing_operators(self, outputs: Iterable[Tensor]) -> list[Operator]:
+        """Return the operators that the prompt does not have, in order."""
+        needed = {location_of(tensor) for tensor in outputs}
+        missing: list[Operator] = []
+        for op in reversed(self.single_graph.operators):
+            locations = [location_of(tensor) for tensor in op.outputs if tensor is not None]
+            if needed.isdisjoint(locations) or all(location in self.counterparts for location in locations):
                 continue
-            found.append(op)
+            missing.append(op)
             for tensor in op.inputs:
                 if tensor is not None and not tensor.is_constant:
-                    wanted.add(place_of(tensor))
-        return found[::-1]
+                    needed.add(location_of(tensor))
+        return missing[::-1]
 
     # --- copies of operators of earlier layers --------------------------------------------------
 
     def _pattern(self, op: Operator) -> Hashable:
-        """Return a key that equal operators of the single token share."""
+        """Return a key that similar operators of the single token share."""
         handler = self.handler_of(op)
         calls = set() if handler is None else {*handler.subgraphs}
         options = repr(sorted((name, value) for name, value in op.options.items() if name not in calls))
@@ -100,55 +111,58 @@ class Completion:
             return tensor.dims, tensor.dtype
         return tensor.dims, tensor.dtype, tensor.array.tobytes() if _is_list(tensor) else None
 
-    def _copy_known(self, op: Operator) -> bool | None:
-        """Copy the prompt's form of an equal operator; None if there is none with operands of these shapes."""
-        for similar in reversed(self.patterns.get(self._pattern(op), ())):
-            form = self.alignment.operators[place_of(similar)]
-            inputs = self._inputs(op, similar, form)
-            if inputs is not None and self._calls_equal(op, similar):
-                self._append(replace(form, inputs=tuple(inputs)), op)
+    def _copy_similar(self, op: Operator) -> bool | None:
+        """Copy the prompt's counterpart of a similar operator; None if none has operands of these shapes."""
+        for similar in reversed(self.aligned_operators.get(self._pattern(op), ())):
+            prompt_op = self.alignment.operators[location_of(similar)]
+            inputs = self._copied_operands(op, similar, prompt_op)
+            if inputs is not None and self._call_equal_subgraphs(op, similar):
+                self._append(replace(prompt_op, inputs=tuple(inputs)), op)
                 return True
         return None
 
-    def _inputs(self, op: Operator, similar: Operator, form: Operator) -> list[Tensor | None] | None:
-        """Return the operands of a copy; None if an operand and the copied operator's operand have different shapes."""
+    def _copied_operands(self, op: Operator, similar: Operator, prompt_op: Operator) -> list[Tensor | None] | None:
+        """Return the operands of a copy of ``prompt_op``; None if an operand has another shape than that of ``prompt_op``."""
         chains: list[tuple[Tensor, list[Operator]] | Tensor | None] = []
-        for own, other, shaped in zip(op.inputs, similar.inputs, form.inputs, strict=True):
-            if own is None or other is None or shaped is None:
-                if own is not other or own is not shaped:
+        for operand, similar_operand, prompt_operand in zip(op.inputs, similar.inputs, prompt_op.inputs, strict=True):
+            if operand is None or similar_operand is None or prompt_operand is None:
+                if operand is not similar_operand or operand is not prompt_operand:
                     return None
                 chains.append(None)
-            elif own.is_constant:
-                kept = shaped if _is_list(own) or equal_constants(own, other) else own
-                if kept.dims != shaped.dims:
+            elif operand.is_constant:
+                is_shared = _is_list(operand) or are_equal_constants(operand, similar_operand)
+                constant = prompt_operand if is_shared else operand
+                if constant.dims != prompt_operand.dims:
                     return None
-                chains.append(replace(kept, subgraph=kept.subgraph))
+                chains.append(replace(constant, subgraph=constant.subgraph))
             else:
-                start, views = self.known.get(place_of(self.one.root(own))), self.two.views(shaped)
-                if start is None or start.dims not in (shaped.dims, (views[-1][0] if views else shaped).dims):
+                start = self.counterparts.get(location_of(self.single.root(operand)))
+                views = self.prompt.views(prompt_operand)
+                root = views[-1][0] if views else prompt_operand
+                if start is None or start.dims not in (prompt_operand.dims, root.dims):
                     return None
-                chains.append((start, [] if start.dims == shaped.dims else views))
-        return [self._copy_views(*one) if isinstance(one, tuple) else self._constant(one) for one in chains]
+                chains.append((start, [] if start.dims == prompt_operand.dims else views))
+        return [self._copy_views(*chain) if isinstance(chain, tuple) else self._constant(chain) for chain in chains]
 
-    def _calls_equal(self, op: Operator, similar: Operator) -> bool:
+    def _call_equal_subgraphs(self, op: Operator, similar: Operator) -> bool:
         """True if two operators of the single token call equal subgraphs."""
         handler = self.handler_of(op)
         names = () if handler is None or op.code.startswith(COMPOSITE) else handler.subgraphs
         pairs = zip(subgraph_indices(names, op), subgraph_indices(names, similar), strict=True)
-        return all(
-            one == two or _are_equal(*(self.one.form.model.subgraphs[k] for k in (one, two))) for one, two in pairs
-        )
+        graphs = self.single.sized.model.subgraphs
+        return all(index == other or _are_equal_subgraphs(graphs[index], graphs[other]) for index, other in pairs)
 
     def _copy_views(self, start: Tensor, views: list[Operator]) -> Tensor:
         """Return a tensor after copies of the same views."""
         tensor = start
         for op in reversed(views):
-            key = place_of(op), tensor
-            if key not in self.copied:
-                same = next((user for user in self.users.get(place_of(tensor), ()) if _returns_same(user, op)), None)
-                copied = replace(op, inputs=(tensor, *op.inputs[1:]))
-                self.copied[key] = self._append(copied, None) if same is None else same[~0]
-            tensor = self.copied[key]
+            key = location_of(op), tensor
+            if key not in self.view_copies:
+                users = self.users.get(location_of(tensor), ())
+                existing = next((user for user in users if _have_same_result(user, op)), None)
+                copy = replace(op, inputs=(tensor, *op.inputs[1:]))
+                self.view_copies[key] = self._append(copy, None) if existing is None else existing[~0]
+            tensor = self.view_copies[key]
         return tensor
 
     # --- other operators ------------------------------------------------------------------------
@@ -158,15 +172,16 @@ class Completion:
         computed = [t for t in op.inputs if t is not None and not t.is_constant]
         if len({*computed}) != 1 or len(op.outputs) != 1 or op[0] is not computed[0]:
             return None
-        tensor = self.known.get(place_of(op[0]))
+        tensor = self.counterparts.get(location_of(op[0]))
         result = op[~0]
         if tensor is None or len(tensor.dims) != len(op[0].dims) or result.rank != tensor.rank:
             return None
         axes = [axis for axis, size in enumerate(tensor.dims) if size is None]
-        same = all(size in (None, own) for size, own in zip(tensor.dims, op[0].dims, strict=True))
+        pairs = zip(tensor.dims, op[0].dims, strict=True)
+        has_same_shape = all(size in (None, single_size) for size, single_size in pairs)
         if (
             len(axes) != 1
-            or not same
+            or not has_same_shape
             or op[0].dims[: axes[0] + 1] != result.dims[: axes[0] + 1]
             or axes[0] == result.rank - 1
         ):
@@ -191,10 +206,10 @@ class Completion:
         """Return a constant as a tensor of the prompt's graph."""
         if tensor is None or tensor.subgraph == self.graph.index:
             return tensor
-        key = place_of(tensor)
-        if key not in self.known:
-            self.known[key] = self._add_tensor(tensor)
-        return self.known[key]
+        key = location_of(tensor)
+        if key not in self.counterparts:
+            self.counterparts[key] = self._add_tensor(tensor)
+        return self.counterparts[key]
 
     def _add_tensor(self, tensor: Tensor) -> Tensor:
         added = replace(tensor, subgraph=self.graph.index, index=len(self.tensors))
@@ -202,54 +217,56 @@ class Completion:
         return added
 
     def _append(self, op: Operator, source: Operator | None) -> Tensor:
-        """Append a copy of an operator with new results, modeled on the results of ``source``; return its first result."""
+        """Append a copy of an operator with new results, modeled on those of ``source``; return the first one."""
         outputs = tuple(None if t is None else self._add_tensor(t) for t in op.outputs)
         self.operators.append(replace(op, subgraph=self.graph.index, index=len(self.operators), outputs=outputs))
         if source is not None:
-            self.alignment.operators[place_of(source)] = self.operators[-1]
-        for own, made in zip(source.outputs if source else (), outputs, strict=False):
-            if own is not None and made is not None:
-                self.known[place_of(own)] = self.alignment.tensors[place_of(own)] = made
+            self.alignment.operators[location_of(source)] = self.operators[-1]
+        for tensor, copy in zip(source.outputs if source else (), outputs, strict=False):
+            if tensor is not None and copy is not None:
+                self.counterparts[location_of(tensor)] = self.alignment.tensors[location_of(tensor)] = copy
         assert outputs[0] is not None
         return outputs[0]
 
 
 def with_graph(model: Model, graph: Subgraph) -> Model:
-    return replace(model, subgraphs=tuple(graph if one.index == graph.index else one for one in model.subgraphs))
+    return replace(model, subgraphs=tuple(graph if other.index == graph.index else other for other in model.subgraphs))
 
 
 def _is_list(tensor: Tensor) -> bool:
     """True for a constant that may hold sizes or axes."""
-    return tensor.dtype in ("int32", "int64") and prod(tensor.shape) <= MOST_NUMBERS
+    return tensor.dtype in ("int32", "int64") and prod(tensor.shape) <= MAX_SIZES
 
 
-def _returns_same(one: Operator, two: Operator) -> bool:
+def _have_same_result(first: Operator, second: Operator) -> bool:
     """True if two operators of one operand and constants return the same for the same operand."""
-    if (one.code, one.version, len(one.inputs)) != (two.code, two.version, len(two.inputs)):
+    if (first.code, first.version, len(first.inputs)) != (second.code, second.version, len(second.inputs)):
         return False
-    pairs = list(zip(one.inputs[1:], two.inputs[1:], strict=True))
-    equal = all(a is b or (a and b and a.is_constant and b.is_constant and equal_constants(a, b)) for a, b in pairs)
-    return equal and dict(one.options) == dict(two.options) and one[~0].dims == two[~0].dims
+    pairs = list(zip(first.inputs[1:], second.inputs[1:], strict=True))
+    equal = all(a is b or (a and b and a.is_constant and b.is_constant and are_equal_constants(a, b)) for a, b in pairs)
+    return equal and dict(first.options) == dict(second.options) and first[~0].dims == second[~0].dims
 
 
-def _are_equal(one: Subgraph, two: Subgraph) -> bool:
+def _are_equal_subgraphs(first: Subgraph, second: Subgraph) -> bool:
     """True if two subgraphs have the same operators on the same constants."""
-    if len(one.operators) != len(two.operators):
+    if len(first.operators) != len(second.operators):
         return False
-    paired = dict(zip(map(place_of, one.inputs), map(place_of, two.inputs), strict=False))
-    for own, other in zip(one.operators, two.operators, strict=True):
-        if (own.code, own.version, len(own.inputs)) != (other.code, other.version, len(other.inputs)):
+    matching = dict(zip(map(location_of, first.inputs), map(location_of, second.inputs), strict=False))
+    for op, second_op in zip(first.operators, second.operators, strict=True):
+        if (op.code, op.version, len(op.inputs)) != (second_op.code, second_op.version, len(second_op.inputs)):
             return False
-        if dict(own.options) != dict(other.options) or own.custom_options != other.custom_options:
+        if dict(op.options) != dict(second_op.options) or op.custom_options != second_op.custom_options:
             return False
-        for a, b in zip(own.inputs, other.inputs, strict=True):
+        for a, b in zip(op.inputs, second_op.inputs, strict=True):
             if a is None or b is None:
                 if a is not b:
                     return False
             elif a.is_constant and b.is_constant:
-                if a.dims != b.dims or not equal_constants(a, b):
+                if a.dims != b.dims or not are_equal_constants(a, b):
                     return False
-            elif paired.get(place_of(a)) != place_of(b):
+            elif matching.get(location_of(a)) != location_of(b):
                 return False
-        paired |= {place_of(a): place_of(b) for a, b in zip(own.outputs, other.outputs, strict=False) if a and b}
-    return [paired.get(place_of(a)) for a in one.outputs] == [place_of(b) for b in two.outputs]
+        matching |= {
+            location_of(a): location_of(b) for a, b in zip(op.outputs, second_op.outputs, strict=False) if a and b
+        }
+    return [matching.get(location_of(a)) for a in first.outputs] == [location_of(b) for b in second.outputs]

@@ -24,8 +24,8 @@ from onnx_tflite_plugin.targets import Target
 VARIANT = "variant"
 
 
-class _Claim(NamedTuple):
-    """An operator and a handler that may convert it."""
+class _Candidate(NamedTuple):
+    """An operator with a handler that may convert it, and the pack of the handler."""
 
     op: Operator
     handler: Handler
@@ -37,21 +37,21 @@ def complete_lists(model: Model, host: Host, target: Target) -> Model:
     if not any(tensor.dtype == VARIANT for graph in model.subgraphs for tensor in graph.tensors):
         return model
     lists = _Lists()
-    claims = list(_claims(model, host))
-    for claim in claims:
-        for one, other in _equal_tensor_pairs(model, claim):
-            lists.join(one, other)
-    for claim in claims:
-        variants = [t for t in (*claim.op.inputs, *claim.op.outputs) if t is not None and t.dtype == VARIANT]
-        if claim.handler.list_contents is None or not variants:
+    candidates = list(_candidates(model, host))
+    for candidate in candidates:
+        for first, second in _equal_tensor_pairs(model, candidate):
+            lists.join(first, second)
+    for candidate in candidates:
+        variants = [t for t in (*candidate.op.inputs, *candidate.op.outputs) if t is not None and t.dtype == VARIANT]
+        if candidate.handler.list_contents is None or not variants:
             continue
-        for other in variants[1:]:
-            lists.join(variants[0], other)
-        lists.add_contents(variants[0], _contents(claim, host, target))
-    return with_tensors(model, lists.list_arrays())
+        for variant in variants[1:]:
+            lists.join(variants[0], variant)
+        lists.add_contents(variants[0], _declared_contents(candidate, host, target))
+    return with_tensors(model, lists.arrays())
 
 
-def _claims(model: Model, host: Host) -> Iterator[_Claim]:
+def _candidates(model: Model, host: Host) -> Iterator[_Candidate]:
     """Yield each operator that has a variant among its operands or results, with each handler registered for it."""
     operators = [
         op
@@ -60,12 +60,12 @@ def _claims(model: Model, host: Host) -> Iterator[_Claim]:
         if any(tensor is not None and tensor.dtype == VARIANT for tensor in (*op.inputs, *op.outputs))
     ]
     for op in operators:
-        yield from (_Claim(op, handler, pack) for pack, handler in host.registered(op.code))
+        yield from (_Candidate(op, handler, pack) for pack, handler in host.registered(op.code))
 
 
-def _equal_tensor_pairs(model: Model, claim: _Claim) -> Iterator[tuple[Tensor, Tensor]]:
+def _equal_tensor_pairs(model: Model, candidate: _Candidate) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield pairs of tensors that are one value on both sides of a subgraph boundary, or in two iterations of a loop."""
-    op, handler = claim.op, claim.handler
+    op, handler = candidate.op, candidate.handler
     boundary = handler.boundary
     options = (handler.inlines,) if boundary is None and handler.inlines else handler.subgraphs if boundary else ()
     graphs = [model.subgraphs[k] for k in subgraph_indices(options, op) if 0 <= k < len(model.subgraphs)]
@@ -78,17 +78,17 @@ def _equal_tensor_pairs(model: Model, claim: _Claim) -> Iterator[tuple[Tensor, T
         pairs += zip(op.outputs, graph.outputs, strict=False)
         if loops:
             pairs += zip(operands, graph.outputs, strict=False)
-    for one, other in pairs:
-        if one is not None and other is not None and VARIANT in (one.dtype, other.dtype):
-            yield one, other
+    for outer, inner in pairs:
+        if outer is not None and inner is not None and VARIANT in (outer.dtype, inner.dtype):
+            yield outer, inner
 
 
-def _contents(claim: _Claim, host: Host, target: Target) -> ListContents:
-    """Return the handler's declaration about one operator's lists; nothing if it fails or refuses."""
-    function, op = claim.handler.list_contents, claim.op
+def _declared_contents(candidate: _Candidate, host: Host, target: Target) -> ListContents:
+    """Return the handler's declaration about one operator's lists; an empty one if it fails or refuses."""
+    function, op = candidate.handler.list_contents, candidate.op
     assert function is not None
     try:
-        with attribute_errors(f"contents of handler {claim.handler.name}", claim.pack, function, label(op)):
+        with attribute_errors(f"contents of handler {candidate.handler.name}", candidate.pack, function, label(op)):
             try:
                 contents = function(At(op, target, target.opsets[2]))
             except Refusal:
@@ -119,31 +119,31 @@ class _Lists:
     def __init__(self) -> None:
         self._groups: dict[Tensor, _Group] = {}
 
-    def join(self, one: Tensor, other: Tensor) -> None:
+    def join(self, tensor: Tensor, other_tensor: Tensor) -> None:
         """Merge the groups of two tensors."""
-        first, second = self._group(one), self._group(other)
-        if first is second:
+        group, smaller = self._group(tensor), self._group(other_tensor)
+        if group is smaller:
             return
-        if len(first.tensors) < len(second.tensors):
-            first, second = second, first
-        first.known = merge(first.known, second.known)
-        first.tensors += second.tensors
-        self._groups.update(dict.fromkeys(second.tensors, first))
+        if len(group.tensors) < len(smaller.tensors):
+            group, smaller = smaller, group
+        group.known = merge(group.known, smaller.known)
+        group.tensors += smaller.tensors
+        self._groups.update(dict.fromkeys(smaller.tensors, group))
 
     def add_contents(self, tensor: Tensor, contents: ListContents) -> None:
         """Add an operator's declaration about a list."""
         group = self._group(tensor)
         group.known = merge(group.known, contents)
 
-    def list_arrays(self) -> dict[Tensor, Tensor]:
+    def arrays(self) -> dict[Tensor, Tensor]:
         """Return the array for each variant of known dtype and rank."""
-        list_arrays = {}
+        arrays = {}
         for tensor, group in self._groups.items():
             known = group.known
             if tensor.dtype != VARIANT or known is None or known.dims is None or known.dtype in (None, *HANDLES):
                 continue
-            list_arrays[tensor] = list_array(tensor, str(known.dtype), known.dims)
-        return list_arrays
+            arrays[tensor] = list_array(tensor, str(known.dtype), known.dims)
+        return arrays
 
     def _group(self, tensor: Tensor) -> _Group:
         if tensor not in self._groups:
@@ -151,16 +151,16 @@ class _Lists:
         return self._groups[tensor]
 
 
-def merge(one: ListContents | None, other: ListContents | None) -> ListContents | None:
+def merge(first: ListContents | None, second: ListContents | None) -> ListContents | None:
     """Return the combined contents that two operators declare; None if they contradict each other."""
-    if one is None or other is None or (one.dtype and other.dtype and one.dtype != other.dtype):
+    if first is None or second is None or (first.dtype and second.dtype and first.dtype != second.dtype):
         return None
-    dtype = one.dtype or other.dtype
-    if one.dims is None or other.dims is None:
-        return ListContents(dtype, other.dims if one.dims is None else one.dims)
-    if not agree(one.dims, other.dims):
+    dtype = first.dtype or second.dtype
+    if first.dims is None or second.dims is None:
+        return ListContents(dtype, second.dims if first.dims is None else first.dims)
+    if not agree(first.dims, second.dims):
         return None
-    return ListContents(dtype, tuple(a if b is None else b for a, b in zip(one.dims, other.dims, strict=True)))
+    return ListContents(dtype, tuple(a if b is None else b for a, b in zip(first.dims, second.dims, strict=True)))
 
 
 def list_array(tensor: Tensor, dtype: str, dims: Dims) -> Tensor:

@@ -1,4 +1,4 @@
-"""Submodels: the operators between given tensors."""
+"""Submodels: the operators between selected tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnx_tflite_plugin.graph.metadata import Part
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
 
-_LISTED, _SHORT = 6, 60  # names in a message, and their length
+_MAX_EXAMPLES, _MAX_NAME_LENGTH = 6, 60  # tensor names in a message
 
 
 def cut(
@@ -34,30 +34,32 @@ def cut(
         if tensor.is_constant:
             raise UnsupportedOption(f"--inputs-at {name}: the tensor is a constant")
         if tensor in ends:
-            raise UnsupportedOption(f"--inputs-at {name}: the tensor is also an output, so no operator would be left")
+            raise UnsupportedOption(
+                f"--inputs-at {name}: the tensor is also an output, so the submodel would have no operator"
+            )
     operators = tuple(operators_between(main, starts, ends))
     _check_computed(operators, {*starts, *main.inputs}, zip(ends, outputs, strict=False))
-    read = {tensor for op in operators for tensor in op.inputs if tensor is not None} | set(ends)
-    own = [(tensor, name) for tensor, name in zip(main.inputs, names.inputs, strict=True) if tensor in read]
-    own = [(tensor, name) for tensor, name in own if tensor not in starts]
-    unread = [name for tensor, name in zip(starts, inputs_at, strict=True) if tensor not in read]
-    if unread:
-        raise UnsupportedOption(f"--inputs-at {', '.join(unread)}: no output depends on this input")
-    inputs = (*starts, *(tensor for tensor, _ in own))
-    part = replace(main, inputs=inputs, outputs=tuple(ends), operators=operators)
-    subgraphs = tuple(part if graph is main else graph for graph in model.subgraphs)
-    named = InterfaceNames((*inputs_at, *(name for _, name in own)), end_names)
-    place = Part(tuple(tensor.index for tensor in inputs), tuple(tensor.index for tensor in ends))
-    return replace(model, subgraphs=subgraphs), named, place
+    used = {tensor for op in operators for tensor in op.inputs if tensor is not None} | set(ends)
+    kept_inputs = [(tensor, name) for tensor, name in zip(main.inputs, names.inputs, strict=True) if tensor in used]
+    kept_inputs = [(tensor, name) for tensor, name in kept_inputs if tensor not in starts]
+    unused = [name for tensor, name in zip(starts, inputs_at, strict=True) if tensor not in used]
+    if unused:
+        raise UnsupportedOption(f"--inputs-at {', '.join(unused)}: no output depends on this input")
+    inputs = (*starts, *(tensor for tensor, _ in kept_inputs))
+    graph = replace(main, inputs=inputs, outputs=tuple(ends), operators=operators)
+    subgraphs = tuple(graph if other is main else other for other in model.subgraphs)
+    part_names = InterfaceNames((*inputs_at, *(name for _, name in kept_inputs)), end_names)
+    cut_part = Part(tuple(tensor.index for tensor in inputs), tuple(tensor.index for tensor in ends))
+    return replace(model, subgraphs=subgraphs), part_names, cut_part
 
 
 def _check_computed(
-    operators: Collection[Operator], given: Collection[Tensor], ends: Iterable[tuple[Tensor, str]]
+    operators: Collection[Operator], available: Collection[Tensor], ends: Iterable[tuple[Tensor, str]]
 ) -> None:
-    """Raise UnsupportedOption for a tensor of ``--outputs`` without a value."""
+    """Raise UnsupportedOption for a tensor of ``--outputs`` that has no value."""
     computed = {tensor for op in operators for tensor in op.outputs if tensor is not None}
     for tensor, name in ends:
-        if not (tensor in computed or tensor in given or tensor.is_constant or tensor.is_variable):
+        if not (tensor in computed or tensor in available or tensor.is_constant or tensor.is_variable):
             raise UnsupportedOption(f"--outputs {name}: no operator computes the tensor, so it has no value")
 
 
@@ -71,40 +73,42 @@ def _find_tensor(main: Subgraph, by_name: dict[str, Tensor], name: str, flag: st
     if len(tensors) == 1:
         return tensors[0]
     if tensors:
-        listed = ", ".join(f"#{tensor.index}" for tensor in tensors[:4])
+        indices = ", ".join(f"#{tensor.index}" for tensor in tensors[:4])
         raise UnsupportedOption(
-            f"{flag} {name}: {len(tensors)} tensors have this name; select one by its index: {listed}"
+            f"{flag} {name}: {len(tensors)} tensors have this name; select one by its index: {indices}"
         )
-    near = difflib.get_close_matches(
+    similar_names = difflib.get_close_matches(
         name, {*by_name, *(tensor.name for tensor in main.tensors if not tensor.is_constant)}
     )
-    if near:
-        hint = f"; did you mean {' or '.join(map(repr, near))}?"
+    if similar_names:
+        hint = f"; did you mean {' or '.join(map(repr, similar_names))}?"
     elif name.endswith(".onnx"):
         hint = "; the file to write is an argument: convert MODEL MODEL.onnx"
     else:
         results = [op.outputs[0] for op in main.operators if op.outputs and op.outputs[0] is not None]
-        names = dict.fromkeys([*by_name, *(tensor.name for tensor in reversed(results) if len(tensor.name) <= _SHORT)])
-        shown = ", ".join([*names][:_LISTED])
-        hint = f"; some names: {shown}; Netron shows all, and #12 is the tensor of that index"
+        names = dict.fromkeys(
+            [*by_name, *(tensor.name for tensor in reversed(results) if len(tensor.name) <= _MAX_NAME_LENGTH)]
+        )
+        examples = ", ".join([*names][:_MAX_EXAMPLES])
+        hint = f"; some names: {examples}; Netron shows all names, and #12 selects tensor 12"
     raise UnsupportedOption(f"{flag} {name}: no tensor has this name{hint}")
 
 
 def operators_between(main: Subgraph, starts: Collection[Tensor], ends: Collection[Tensor]) -> Iterator[Operator]:
-    """Return the operators that compute ``ends`` from ``starts``, in order, and those that have effects only.
+    """Return the operators that compute ``ends`` from ``starts``, and those without results, in order.
 
     An operator that writes a variable is included if its operands are computed anyway.
     """
-    wanted = {tensor for tensor in ends if tensor not in starts}
-    chosen: set[Operator] = set()
+    needed = {tensor for tensor in ends if tensor not in starts}
+    selected: set[Operator] = set()
     for op in reversed(main.operators):
-        if any(tensor in wanted for tensor in op.outputs if tensor is not None):
-            chosen.add(op)
-            wanted |= {t for t in op.inputs if t is not None and not t.is_constant and t not in starts}
-    available = {*starts, *main.inputs, *(t for op in chosen for t in op.outputs if t is not None)}
+        if any(tensor in needed for tensor in op.outputs if tensor is not None):
+            selected.add(op)
+            needed |= {t for t in op.inputs if t is not None and not t.is_constant and t not in starts}
+    available = {*starts, *main.inputs, *(t for op in selected for t in op.outputs if t is not None)}
     handles = {t: op for op in main.operators if not op.inputs for t in op.outputs if t is not None}
     for op in main.operators:
-        needs = [t for t in op.inputs if t is not None and not t.is_constant]
-        if not any(op.outputs) and all(t in available or t in handles for t in needs):
-            chosen |= {op, *(handles[t] for t in needs if t in handles)}
-    return (op for op in main.operators if op in chosen)
+        operands = [t for t in op.inputs if t is not None and not t.is_constant]
+        if not any(op.outputs) and all(t in available or t in handles for t in operands):
+            selected |= {op, *(handles[t] for t in operands if t in handles)}
+    return (op for op in main.operators if op in selected)

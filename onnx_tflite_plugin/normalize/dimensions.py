@@ -15,31 +15,39 @@ from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.normalize.inference import infer, skeleton
 from onnx_tflite_plugin.source.model import Dims
 
-# Two sample sizes, since a file may hold one of them as a number, by the number of dynamic dimensions: inference takes
-# memory for the values of vectors, and runtime tensors may have as many elements as the product of all sizes.
+# Two sample sizes by the number of dynamic dimensions: the file may contain one of them as a constant. The sizes are small,
+# because inference stores the values of vectors, and a tensor may have as many elements as the product of all sizes.
 SAMPLES = ((101, 1009), (101, 1009), (31, 97))
-FEW = (11, 29)
+MANY_NAMES_SAMPLES = (11, 29)
 InputAxis = tuple[str, int]  # a graph input and its axis
 
 
-def name_dimensions(model: ir.Model, given: Mapping[InputAxis, str], outputs: Mapping[InputAxis, str] = {}) -> None:
-    """Name the dynamic dimensions of a model's inputs and outputs; ``given`` are requested names, ``outputs`` known ones of outputs."""
-    opened = [(str(value.name), axis) for value, axis in _dynamic_axes(model.graph.inputs)]
-    if not opened:
+def name_dimensions(
+    model: ir.Model, requested: Mapping[InputAxis, str], output_names: Mapping[InputAxis, str] = {}
+) -> None:
+    """Name the dynamic dimensions of a model's inputs and outputs.
+
+    ``requested``: names of input dimensions. ``output_names``: known names of output dimensions.
+    """
+    dynamic_axes = [(str(value.name), axis) for value, axis in _dynamic_axes(model.graph.inputs)]
+    if not dynamic_axes:
         return
-    outputs_at = _InferenceCache(skeleton(model))
-    names = _merge_names(outputs_at, {place: given.get(place, f"{place[0]}_dim{place[1]}") for place in opened})
+    infer_outputs = _InferenceCache(skeleton(model))
+    names = _merge_names(
+        infer_outputs,
+        {input_axis: requested.get(input_axis, f"{input_axis[0]}_dim{input_axis[1]}") for input_axis in dynamic_axes},
+    )
     for value, axis in _dynamic_axes(model.graph.inputs):
         _set_name(value, axis, names[str(value.name), axis])
     samples = _samples(names)
-    sampled = [(outputs_at(_axis_sizes(names, start)), _sample_sizes(names, start)) for start in samples]
+    inferred = [(infer_outputs(_axis_sizes(names, start)), _sample_sizes(names, start)) for start in samples]
     for value, axis in _dynamic_axes(model.graph.outputs):
-        if (str(value.name), axis) in outputs:
-            _set_name(value, axis, outputs[str(value.name), axis])
+        if (str(value.name), axis) in output_names:
+            _set_name(value, axis, output_names[str(value.name), axis])
             continue
         k = list(model.graph.outputs).index(value)
         for name in names.values():
-            if all(_has_size(outputs, k, axis, sizes[name]) for outputs, sizes in sampled):
+            if all(_has_size(shapes, k, axis, sizes[name]) for shapes, sizes in inferred):
                 _set_name(value, axis, name)
 
 
@@ -56,7 +64,7 @@ def _set_name(value: ir.Value, axis: int, name: str) -> None:
 
 
 def _samples(names: Mapping[InputAxis, str]) -> tuple[int, int]:
-    return SAMPLES[len(names) - 1] if len(names) <= len(SAMPLES) else FEW
+    return SAMPLES[len(names) - 1] if len(names) <= len(SAMPLES) else MANY_NAMES_SAMPLES
 
 
 def _sample_sizes(names: Mapping[InputAxis, str], start: int) -> dict[str, int]:
@@ -67,7 +75,7 @@ def _sample_sizes(names: Mapping[InputAxis, str], start: int) -> dict[str, int]:
 def _axis_sizes(names: Mapping[InputAxis, str], start: int) -> dict[InputAxis, int]:
     """Return the sample size of each axis, with one size per name."""
     sizes = _sample_sizes(names, start)
-    return {place: sizes[name] for place, name in names.items()}
+    return {input_axis: sizes[name] for input_axis, name in names.items()}
 
 
 class _InferenceCache:
@@ -92,7 +100,7 @@ def _has_size(outputs: list[Dims | None] | None, k: int, axis: int, size: int) -
     return dims is not None and axis < len(dims) and dims[axis] == size
 
 
-def _merge_names(outputs_at: _InferenceCache, names: Mapping[InputAxis, str]) -> dict[InputAxis, str]:
+def _merge_names(infer_outputs: _InferenceCache, names: Mapping[InputAxis, str]) -> dict[InputAxis, str]:
     """Return names with one name for dimensions that operators require to be equal: inference fails if they differ.
 
     Only dimensions of the same axis are merged, and only if all of them can change size together; otherwise a dimension must
@@ -100,17 +108,17 @@ def _merge_names(outputs_at: _InferenceCache, names: Mapping[InputAxis, str]) ->
     """
     merged = dict(names)
     small, large = _samples(names)
-    if outputs_at(_axis_sizes(merged, small)) is not None:
+    if infer_outputs(_axis_sizes(merged, small)) is not None:
         return merged
     by_axis: dict[int, list[InputAxis]] = {}
-    for place in names:
-        by_axis.setdefault(place[1], []).append(place)
-    equal = dict.fromkeys(names, small)
-    for places in by_axis.values():
-        first, *others = places
-        if any(outputs_at({**equal, **dict.fromkeys(places, size)}) is None for size in (small, large)):
+    for input_axis in names:
+        by_axis.setdefault(input_axis[1], []).append(input_axis)
+    equal_sizes = dict.fromkeys(names, small)
+    for axes in by_axis.values():
+        first, *rest = axes
+        if any(infer_outputs({**equal_sizes, **dict.fromkeys(axes, size)}) is None for size in (small, large)):
             continue
-        for other in others:
-            if all(outputs_at({**equal, other: size}) is None for size in (1, large)):
-                merged[other] = merged[first]
+        for input_axis in rest:
+            if all(infer_outputs({**equal_sizes, input_axis: size}) is None for size in (1, large)):
+                merged[input_axis] = merged[first]
     return merged

@@ -1,4 +1,4 @@
-"""Equality of operators as far as the shapes of their results are concerned: layers of a network repeat."""
+"""Equality of operators with respect to the shapes of their results, because layers of a network repeat."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import prod
 from onnx_tflite_plugin.codes import has_custom_name
 from onnx_tflite_plugin.source.model import Operator, Tensor
 
-MOST_NUMBERS = 64  # heuristic: elements of a tensor of sizes; larger tensors are data
+MAX_SIZES = 64  # heuristic: maximum elements of a tensor of sizes; larger tensors are data
 
 
 def reads_no_subgraph(op: Operator) -> bool:
@@ -17,9 +17,9 @@ def reads_no_subgraph(op: Operator) -> bool:
 
 
 def describe_shapes(op: Operator) -> Hashable:
-    """Return a key of the properties that determine the result shapes of an operator."""
+    """Return a key that is equal for operators with the same result shapes."""
     operands = [
-        t and (t.dims, t.dtype, t.has_rank, t.is_constant, t.is_variable, repr(t.quantization), _content(t))
+        t and (t.dims, t.dtype, t.has_rank, t.is_constant, t.is_variable, repr(t.quantization), _value_key(t))
         for t in (*op.inputs, *op.outputs)
     ]
     slots = [op.inputs.index(t) for t in op.inputs]  # equal operands
@@ -27,8 +27,8 @@ def describe_shapes(op: Operator) -> Hashable:
     return op.code, op.version, options, op.custom_options, tuple(slots), tuple(operands)
 
 
-def _content(tensor: Tensor) -> Hashable:
-    """Return the values of a small constant, and the identity of a large one."""
+def _value_key(tensor: Tensor) -> Hashable:
+    """Return the values of a small constant, or the identity of a large one."""
     if not tensor.is_constant:
         return None
-    return tensor.array.tobytes() if prod(tensor.shape) <= MOST_NUMBERS and tensor.dtype != "string" else tensor.data
+    return tensor.array.tobytes() if prod(tensor.shape) <= MAX_SIZES and tensor.dtype != "string" else tensor.data

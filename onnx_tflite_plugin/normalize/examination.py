@@ -1,4 +1,4 @@
-"""Examination of a bound model: contradictions in the file, which repairs start from."""
+"""Examination of a bound model: contradictions in the file, to be repaired."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onnx_tflite_plugin.errors import Blamed, Contradiction, ConversionError
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.constraints import default_axes
-from onnx_tflite_plugin.normalize.derivation import Sizes, is_consistent
+from onnx_tflite_plugin.normalize.derivation import ShapeDerivation, is_consistent
 from onnx_tflite_plugin.normalize.ranks import broadcast_shape
 from onnx_tflite_plugin.source.model import Dims, Model, Tensor
 from onnx_tflite_plugin.targets import Target
@@ -27,7 +27,7 @@ Dtypes = Mapping[tuple[int, int], str]
 class Examination(NamedTuple):
     """A model and the obstacles to converting it.
 
-    ``bound``: its operators with their handlers; None if binding failed. ``error``: raised if nothing is repaired.
+    ``bound``: the bound model; None if binding failed. ``error``: to be raised if it remains after all repairs.
     ``dtypes``: computed dtypes of results for which the file stores another one.
     """
 
@@ -43,7 +43,9 @@ def examine(model: Model, host: Host, target: Target, opset: int) -> Examination
     bound: BoundModel | None = None
     try:
         bound = host.bind(model, target, opset)
-        dtypes = {key: dtype for one in bound.main.operators for key, dtype in stale_dtypes(one, target, opset)}
+        dtypes = {
+            key: dtype for operator in bound.main.operators for key, dtype in stale_dtypes(operator, target, opset)
+        }
         check_consistent(bound, target, opset)
         bound = _with_declarations(bound, target, opset)
     except (ConversionError, Failed) as error:
@@ -57,7 +59,7 @@ def _with_declarations(model: BoundModel, target: Target, opset: int) -> BoundMo
     for bound in model.main.operators:
         try:
             operators.append(resolve_operator(bound, target, opset))
-        except (Failed, Refusal):  # raised again, with all others, when the pipeline reads the declarations
+        except (Failed, Refusal):  # raised again, with all other failures, when the pipeline reads the declarations
             operators.append(bound)
     main = model.main.with_operators(tuple(operators))
     return BoundModel(model.source, tuple(main if graph is model.main else graph for graph in model.graphs))
@@ -70,8 +72,8 @@ def may_have_stale_shapes(examination: Examination, host: Host, target: Target) 
         return True
     if examination.bound is None or examination.error is not None:
         return _is_file_error(examination.error) or any(map(may_lack_shape, model.main.operators))
-    sizes = Sizes(model, host, target, "")
-    return any(has_stale_shape(bound, sizes) for bound in examination.bound.main.operators)
+    derivation = ShapeDerivation(model, host, target, "")
+    return any(has_stale_shape(bound, derivation) for bound in examination.bound.main.operators)
 
 
 def _is_file_error(error: ConversionError | Failed | None) -> bool:
@@ -79,19 +81,19 @@ def _is_file_error(error: ConversionError | Failed | None) -> bool:
     return any(isinstance(p, Contradiction) or (isinstance(p, Blamed) and p.ours) for p in problems)
 
 
-def has_stale_shape(bound: Bound, sizes: Sizes) -> bool:
+def has_stale_shape(bound: Bound, derivation: ShapeDerivation) -> bool:
     """Return True if the stored shape of an operator's output contradicts its operands.
 
-    Shapes that a handler declares were compared by ``check_consistent``; shapes of elementwise operators follow by
-    broadcasting; any other built-in operator is lowered in isolation. A pack's handler may itself emit wrong shapes.
+    ``check_consistent`` has compared the shapes that a handler declares. Shapes of elementwise operators follow by
+    broadcasting; any other built-in operator is lowered in isolation. Handlers of packs are not, as they may emit wrong shapes.
     """
     if bound.resolved is None or (bound.handler.sizes is not None and len(bound.op.outputs) == 1):
         return False
-    implied = broadcast_results(bound)
-    if implied is None and bound.pack != BUILTIN:
+    broadcast = broadcast_results(bound)
+    if broadcast is None and bound.pack != BUILTIN:
         return False
     try:
-        results = implied.items() if implied is not None else list(_derive_results(bound, sizes))
+        results = broadcast.items() if broadcast is not None else list(_derive_results(bound, derivation))
     except Refusal:
         return False
     except (ConversionError, Failed):
@@ -99,10 +101,10 @@ def has_stale_shape(bound: Bound, sizes: Sizes) -> bool:
     return any(tensor.has_rank and not is_consistent(tensor.dims, dims) for tensor, dims in results)
 
 
-def _derive_results(bound: Bound, sizes: Sizes) -> Iterator[tuple[Tensor, Dims]]:
+def _derive_results(bound: Bound, derivation: ShapeDerivation) -> Iterator[tuple[Tensor, Dims]]:
     for op in bound.members:
-        if op is bound.op or op.outputs == bound.op.outputs:  # otherwise one of several operators from a rewrite
-            yield from sizes.shapes(op).items()
+        if op is bound.op or op.outputs == bound.op.outputs:  # skips intermediate operators of a rewrite
+            yield from derivation.shapes(op).items()
 
 
 def broadcast_results(bound: Bound) -> Mapping[Tensor, Dims] | None:

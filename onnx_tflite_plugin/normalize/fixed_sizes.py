@@ -13,14 +13,14 @@ from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Dims, Tensor
 
 
-def check_free(bound: Bound, changed: Collection[Tensor]) -> None:
+def check_resizable(bound: Bound, changed: Collection[Tensor]) -> None:
     """Raise Refusal if an operand cannot have another size."""
     op, declared = bound.op, bound.declared
     if declared.accesses_states:
         raise Refusal("the operator reads or writes a state, which has a fixed shape")
     by_axis = {*declared.holds_axes, *declared.indexed_by_axis}
     for slot, tensor in enumerate(op.inputs):
-        if slot in by_axis and any(tensor is not None and tensor.index == other.index for other in changed):
+        if slot in by_axis and any(tensor is not None and tensor.index == resized.index for resized in changed):
             raise Refusal(f"operand {slot} has an entry per axis of another operand")
 
 
@@ -29,9 +29,9 @@ def check_states(model: ir.Model, shapes: Sequence[Dims | None]) -> None:
 
     ``shapes``: shapes of the graph outputs, in order.
     """
-    places = {str(value.name): place for place, value in enumerate(model.graph.outputs)}
+    positions = {str(value.name): position for position, value in enumerate(model.graph.outputs)}
     for state in read_states(model.metadata_props):
-        after = shapes[places[state.output]]
+        after = shapes[positions[state.output]]
         if after != state.shape:
             text = "of unknown shape" if after is None else f"of shape {list(after)}"
             raise Refusal(f"the operator's state of shape {list(state.shape)} would be {text} after a run")

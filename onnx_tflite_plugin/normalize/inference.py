@@ -13,16 +13,16 @@ import onnx_ir as ir
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.source.model import Dims
 
-LARGE = 1024  # elements; shapes are shorter
-LONGEST = 1 << 16  # maximum elements of a vector to track in inference, at some 50 bytes and a microsecond each
+LARGE_CONSTANT = 1024  # maximum elements of a constant that may be a shape
+MAX_TRACKED = 1 << 16  # maximum elements of a vector whose values inference tracks, at about 50 bytes and 1 µs each
 ARITHMETIC = {"Add", "Sub", "Mul", "Div"}
-REAL = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE}
+FLOAT_TYPES = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE}
 
 
 def skeleton(model: ir.Model) -> onnx.ModelProto:
     """Return the model with large constants as graph inputs, and without intermediate shapes.
 
-    Inference tracks the values of vectors through arithmetic, of floats too, at some 50 bytes per element. Floats are never
+    Inference tracks the values of integer and float vectors through arithmetic, at about 50 bytes per element. Floats are never
     sizes, so float arithmetic is replaced by Max, which broadcasts the same way and is not tracked.
     """
     graph = model.graph
@@ -31,18 +31,18 @@ def skeleton(model: ir.Model) -> onnx.ModelProto:
     proto.graph.input.extend(map(ir.serde.serialize_value, graph.inputs))
     proto.graph.output.extend(map(ir.serde.serialize_value, graph.outputs))
     for value in graph.initializers.values():
-        if value.const_value is not None and value.const_value.size <= LARGE:
+        if value.const_value is not None and value.const_value.size <= LARGE_CONSTANT:
             proto.graph.initializer.append(ir.serde.serialize_tensor(value.const_value))
         elif not value.is_graph_input():
             proto.graph.input.append(ir.serde.serialize_value(value))
-    proto.graph.node.extend(map(_node, graph))
-    real = {value.name for node in graph.all_nodes() for value in node.outputs if value.dtype in REAL}
-    _replace_float_arithmetic(proto.graph, real)
-    _replace_splits(proto.graph, real)
+    proto.graph.node.extend(map(_serialize_node, graph))
+    float_names = {value.name for node in graph.all_nodes() for value in node.outputs if value.dtype in FLOAT_TYPES}
+    _replace_float_arithmetic(proto.graph, float_names)
+    _replace_splits(proto.graph, float_names)
     return proto
 
 
-def _node(node: ir.Node) -> onnx.NodeProto:
+def _serialize_node(node: ir.Node) -> onnx.NodeProto:
     """Return a node without its name and metadata, which are most of its bytes."""
     proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
     proto.input.extend(value.name or "" if value else "" for value in node.inputs)
@@ -51,26 +51,26 @@ def _node(node: ir.Node) -> onnx.NodeProto:
     return proto
 
 
-def _replace_float_arithmetic(graph: onnx.GraphProto, real: Collection[str | None]) -> None:
-    """Replace float arithmetic by Max, here and in inner graphs; ``real``: names of float values."""
+def _replace_float_arithmetic(graph: onnx.GraphProto, float_names: Collection[str | None]) -> None:
+    """Replace float arithmetic by Max, here and in inner graphs; ``float_names``: names of float values."""
     for node in graph.node:
-        if node.op_type in ARITHMETIC and not node.domain and any(name in real for name in node.output):
+        if node.op_type in ARITHMETIC and not node.domain and any(name in float_names for name in node.output):
             node.op_type = "Max"
         for attribute in node.attribute:
-            _replace_float_arithmetic(attribute.g, real)
+            _replace_float_arithmetic(attribute.g, float_names)
 
 
-def _replace_splits(graph: onnx.GraphProto, real: Collection[str | None]) -> None:
+def _replace_splits(graph: onnx.GraphProto, float_names: Collection[str | None]) -> None:
     """Replace each Split of integers along axis 0 by Slices, through which inference tracks values.
 
     Models compute the frames of a signal from a Split of its shape. Without the values, their batch would have no name.
     """
-    stored = {tensor.name: tensor for tensor in graph.initializer}
+    constants = {tensor.name: tensor for tensor in graph.initializer}
     nodes = []
     for node in graph.node:
         axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
-        sizes = stored.get(node.input[1]) if node.op_type == "Split" and len(node.input) > 1 else None
-        if sizes is None or axis or node.domain or any(name in real for name in node.output):
+        sizes = constants.get(node.input[1]) if node.op_type == "Split" and len(node.input) > 1 else None
+        if sizes is None or axis or node.domain or any(name in float_names for name in node.output):
             nodes.append(node)
             continue
         ends = np.cumsum(onnx.numpy_helper.to_array(sizes))
@@ -88,37 +88,37 @@ _UNEQUAL = re.compile(r"Can't merge shape info\..*Inferred=(\d+) Declared=(\d+) 
 
 
 def infer(proto: onnx.ModelProto, sizes: Mapping[tuple[str, int], int] | None = None) -> list[Dims | None]:
-    """Return the shapes of the graph's outputs; ``sizes``: of graph inputs, by name and axis.
+    """Return the shapes of the graph's outputs. ``sizes``: sizes of graph inputs, by name and axis.
 
     Raises Refusal if the sizes contradict an operator, or a window larger than its image gives a negative size.
     """
-    given = sizes or {}
+    input_sizes = sizes or {}
     model = onnx.ModelProto()
     model.CopyFrom(proto)
     for info in model.graph.input:
         for axis, dim in enumerate(info.type.tensor_type.shape.dim):
-            if (info.name, axis) in given:
-                dim.dim_value = given[info.name, axis]
+            if (info.name, axis) in input_sizes:
+                dim.dim_value = input_sizes[info.name, axis]
     for info in model.graph.output:
         info.type.tensor_type.ClearField("shape")
     try:
-        inferred = [_dims(info) for info in _infer_graph(model).output]
+        inferred = [_shape(info) for info in _infer_graph(model).output]
     except onnx.shape_inference.InferenceError as error:
         raise Refusal(_error_text(error)) from error
-    if below := [dims for dims in inferred if any(size is not None and size < 0 for size in dims or ())]:
-        raise Refusal(f"the result would have the negative shape {list(below[0] or ())}")
+    if negative := [dims for dims in inferred if any(size is not None and size < 0 for size in dims or ())]:
+        raise Refusal(f"the result would have the negative shape {list(negative[0] or ())}")
     return inferred
 
 
 def _infer_graph(model: onnx.ModelProto) -> onnx.GraphProto:
     """Return the graph with shapes. Values of vectors are tracked only if needed, and if no vector is too long."""
-    largest = max((math.prod(size or 1 for size in _dims(info) or ()) for info in model.graph.input), default=0)
-    if largest > LONGEST:
-        plain = onnx.shape_inference.infer_shapes(model, strict_mode=True).graph
-        shapes = [_dims(info) for info in (*plain.input, *plain.value_info, *plain.output)]
+    largest = max((math.prod(size or 1 for size in _shape(info) or ()) for info in model.graph.input), default=0)
+    if largest > MAX_TRACKED:
+        graph = onnx.shape_inference.infer_shapes(model, strict_mode=True).graph
+        shapes = [_shape(info) for info in (*graph.input, *graph.value_info, *graph.output)]
         vectors = [sizes[0] or 0 for sizes in shapes if sizes is not None and len(sizes) == 1]
-        if not any(sizes is None or None in sizes for sizes in shapes) or max(vectors, default=0) > LONGEST:
-            return plain
+        if not any(sizes is None or None in sizes for sizes in shapes) or max(vectors, default=0) > MAX_TRACKED:
+            return graph
     return onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
 
 
@@ -132,7 +132,7 @@ def _error_text(error: Exception) -> str:
     return f"sizes {inferred} and {declared} along axis {axis} must be equal"
 
 
-def _dims(info: onnx.ValueInfoProto) -> Dims | None:
+def _shape(info: onnx.ValueInfoProto) -> Dims | None:
     kind = info.type.tensor_type
     if not kind.HasField("shape"):
         return None

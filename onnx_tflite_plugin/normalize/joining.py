@@ -1,9 +1,8 @@
-"""One model from the signatures for prompts and for a single token: the prompt's, for any number of tokens, with all
-outputs.
+"""One model from the signatures for prompts and for a single token: the prompt's graph, for any number of tokens.
 
-A prompt's signature does not compute scores: the operators downstream of its last caches are missing. They are in the signature of a
-single token, in the form for one token. Each equals an operator of an earlier layer; its counterpart for prompts is
-known from the alignment and is copied; operators without such a model keep the axis of the tokens where it is.
+A prompt's signature does not compute scores: the operators downstream of its last caches are missing. The signature for a
+single token has them, for one token. Most of them are similar to an operator of an earlier layer, whose counterpart for
+prompts is known from the alignment and is copied. The other operators are copied only if they keep the token axis in place.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from onnx_tflite_plugin.errors import Problem
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.normalize.alignment import (
     Alignment,
-    Form,
+    Location,
     Misaligned,
-    Place,
+    SizedSignature,
     Views,
-    place_of,
+    location_of,
 )
 from onnx_tflite_plugin.normalize.completion import Completion, with_graph
 from onnx_tflite_plugin.normalize.resizing import NamedAxes, make_dynamic
@@ -31,134 +30,150 @@ from onnx_tflite_plugin.source.model import Model, Operator, Signature, Tensor
 from onnx_tflite_plugin.targets import Target
 
 SEQUENCE = "sequence"
-"""Name of the dynamic size."""
+"""Name of the dynamic dimension: the number of tokens."""
 
 
-class Places(NamedTuple):
-    """Tensors and operators of another signature by the places in the joined model that are equal to them."""
+class SharedItems(NamedTuple):
+    """Tensors and operators of another signature, by the location of the equal item in the joined model."""
 
-    tensors: Mapping[Place, Place]
-    operators: Mapping[Place, Place]
+    tensors: Mapping[Location, Location]
+    operators: Mapping[Location, Location]
 
 
 class Joined(NamedTuple):
-    """A model of several signatures. ``lengths``: the number of tokens in each; ``places``: where the number is an input's size.
+    """A model of several signatures.
 
-    ``head``: the tensor from which scores are computed, each token in isolation; None if there is none. ``equal``: the
-    shared tensors of each signature except the prompt's.
+    ``lengths``: the number of tokens in each signature. ``named_axes``: axes of inputs whose size is the number of tokens.
+    ``head``: the tensor from which scores are computed, each token in isolation; None if there is none. ``shared``: tensors
+    and operators that each signature except the prompt's shares with the joined model.
     """
 
     model: Model
     signature: Signature
     lengths: Mapping[str, int]
-    places: NamedAxes
+    named_axes: NamedAxes
     head: Tensor | None
-    equal: Mapping[str, Places]
+    shared: Mapping[str, SharedItems]
 
 
 def join_signatures(model: Model, host: Host, target: Target) -> Joined:
-    """Return one model of all signatures. Raises Misaligned with the first difference, ConversionError if sizes cannot be derived."""
+    """Return one model of all signatures.
+
+    Raises Misaligned with the first difference, ConversionError if sizes cannot be derived.
+    """
 
     def handler_of(op: Operator) -> Handler | None:
-        taken = host.take(op, target, target.opsets[2])
-        return None if isinstance(taken, Problem) else taken.handler
+        bound = host.take(op, target, target.opsets[2])
+        return None if isinstance(bound, Problem) else bound.handler
 
     single, prompt = _select_signatures(model)
-    lengths = {one.key: _length(model, single, one) for one in model.signatures if one is not single}
-    length = lengths[prompt.key]
-    rooted = _with_ends(model, prompt)
-    places = {
+    others = tuple(signature for signature in model.signatures if signature is not single)
+    lengths = {signature.key: _token_count(model, single, signature) for signature in others}
+    prompt_length = lengths[prompt.key]
+    prompt_model = _with_signature_interface(model, prompt)
+    named_axes = {
         (k, axis): SEQUENCE
-        for k, (own, tensor) in enumerate(_pairs(model, single, prompt))
-        for axis, (one, size) in enumerate(zip(own.dims, tensor.dims, strict=True))
-        if one != size
+        for k, (single_tensor, tensor) in enumerate(_input_pairs(model, single, prompt))
+        for axis, (single_size, size) in enumerate(zip(single_tensor.dims, tensor.dims, strict=True))
+        if single_size != size
     }
-    dynamic, _ = make_dynamic(rooted, places, host, target)
+    dynamic, _ = make_dynamic(prompt_model, named_axes, host, target)
     is_view = ViewTest(model, host, target)
     alignments = {}
     for signature in model.signatures:
         if signature is not prompt:
             tokens = 1 if signature is single else lengths[signature.key]
-            one = Views(Form(model, signature, tokens), is_view)
-            two = Views(Form(dynamic, prompt, tokens, stored=length), is_view)
-            alignments[signature.key] = alignment = Alignment(one, two, handler_of)
+            other_views = Views(SizedSignature(model, signature, tokens), is_view)
+            prompt_views = Views(SizedSignature(dynamic, prompt, tokens, stored_length=prompt_length), is_view)
+            alignments[signature.key] = alignment = Alignment(other_views, prompt_views, handler_of)
             alignment.compare()
     completion = Completion(alignments[single.key], handler_of)
-    joined, outputs = completion.complete()
-    signature = replace(prompt, key=single.key, outputs=outputs)
-    others = tuple(one for one in model.signatures if one is not single)
-    whole = replace(joined, signatures=(*others, signature), root=prompt.subgraph)
-    equal = {key: _equal_places(alignment, joined) for key, alignment in alignments.items()}
-    return Joined(whole, signature, {**lengths, single.key: 1}, places, completion.head, equal)
+    completed, outputs = completion.complete()
+    joined_signature = replace(prompt, key=single.key, outputs=outputs)
+    joined = replace(completed, signatures=(*others, joined_signature), root=prompt.subgraph)
+    shared = {key: _find_shared_items(alignment, completed) for key, alignment in alignments.items()}
+    return Joined(joined, joined_signature, {**lengths, single.key: 1}, named_axes, completion.head, shared)
 
 
-def _equal_places(alignment: Alignment, joined: Model) -> Places:
-    """Return the tensors of equal elements and shapes, and the operators, that an alignment found; views by what they return."""
-    one, two = alignment.one, alignment.two
-    operators: dict[Place, Place] = {}
-    for place, op in alignment.operators.items():
-        operators.setdefault(place_of(op), place)
-    tensors: dict[Place, Place] = {}
-    found = {(place_of(tensor), two.form.sizes(tensor)): place for place, tensor in alignment.tensors.items()}
-    by_root = {place_of(tensor): place for place, tensor in alignment.tensors.items()}
-    views: dict[tuple[Place, tuple[int, ...]], Operator] = {}
-    for op in one.form.model.subgraphs[one.form.signature.subgraph].operators:
-        if one.is_view_of(op):
-            views.setdefault((place_of(one.root(op[~0])), one.form.sizes(op[~0])), op)
-    for (place, sizes), own in found.items():
-        graph, index = own
-        if one.form.sizes(one.form.model.subgraphs[graph].tensors[index]) == sizes:
-            tensors.setdefault(place, own)
+def _find_shared_items(alignment: Alignment, joined: Model) -> SharedItems:
+    """Return the equal operators of an alignment, and the tensors with equal elements and shapes.
+
+    Views are equal if they have the same root and return the same shape.
+    """
+    other, prompt = alignment.other, alignment.prompt
+    operators: dict[Location, Location] = {}
+    for location, op in alignment.operators.items():
+        operators.setdefault(location_of(op), location)
+    tensors: dict[Location, Location] = {}
+    locations = {
+        (location_of(tensor), prompt.sized.sizes(tensor)): location for location, tensor in alignment.tensors.items()
+    }
+    by_root = {location_of(tensor): location for location, tensor in alignment.tensors.items()}
+    views: dict[tuple[Location, tuple[int, ...]], Operator] = {}
+    for op in other.sized.model.subgraphs[other.sized.signature.subgraph].operators:
+        if other.is_view_of(op):
+            views.setdefault((location_of(other.root(op[~0])), other.sized.sizes(op[~0])), op)
+    for (location, sizes), other_location in locations.items():
+        graph, index = other_location
+        if other.sized.sizes(other.sized.model.subgraphs[graph].tensors[index]) == sizes:
+            tensors.setdefault(location, other_location)
     for op in joined.main.operators:
-        if two.is_view_of(op) and (root := by_root.get(place_of(two.root(op[~0])))) is not None:
-            view = views.get((root, two.form.sizes(op[~0])))
+        if prompt.is_view_of(op) and (root := by_root.get(location_of(prompt.root(op[~0])))) is not None:
+            view = views.get((root, prompt.sized.sizes(op[~0])))
             if view is not None:
-                tensors.setdefault(place_of(op[~0]), place_of(view[~0]))
-                operators.setdefault(place_of(op), place_of(view))
-    return Places(tensors, operators)
+                tensors.setdefault(location_of(op[~0]), location_of(view[~0]))
+                operators.setdefault(location_of(op), location_of(view))
+    return SharedItems(tensors, operators)
 
 
 def _select_signatures(model: Model) -> tuple[Signature, Signature]:
-    """Return the signature for a single token, which has the most outputs, and the one for the longest prompt. Raises
-    Misaligned.
+    """Return the signature for a single token, which has the most outputs, and that of the longest prompt.
+
+    Raises Misaligned if their inputs differ.
     """
 
-    def elements(one: Signature) -> int:
-        return sum(prod(model.subgraphs[one.subgraph].tensors[k].shape) for k in one.inputs.values())
+    def elements(signature: Signature) -> int:
+        return sum(prod(model.subgraphs[signature.subgraph].tensors[k].shape) for k in signature.inputs.values())
 
-    single = min(model.signatures, key=lambda one: (-len(one.outputs), elements(one)))
-    others = [one for one in model.signatures if one is not single]
-    for one in others:
-        if one.inputs.keys() != single.inputs.keys():
-            name = min(one.inputs.keys() ^ single.inputs.keys())
-            raise Misaligned(f"signatures {single.key!r} and {one.key!r} have different inputs: {name!r}")
+    single = min(model.signatures, key=lambda signature: (-len(signature.outputs), elements(signature)))
+    others = [signature for signature in model.signatures if signature is not single]
+    for signature in others:
+        if signature.inputs.keys() != single.inputs.keys():
+            name = min(signature.inputs.keys() ^ single.inputs.keys())
+            raise Misaligned(f"signatures {single.key!r} and {signature.key!r} have different inputs: {name!r}")
     return single, max(others, key=elements)
 
 
-def _pairs(model: Model, single: Signature, other: Signature) -> list[tuple[Tensor, Tensor]]:
-    """Return the inputs of both signatures, in the order of the second's subgraph."""
-    own, names = model.subgraphs[single.subgraph].tensors, {index: name for name, index in other.inputs.items()}
-    inputs = [tensor for tensor in model.subgraphs[other.subgraph].inputs if tensor.index in names]
-    return [(own[single.inputs[names[tensor.index]]], tensor) for tensor in inputs]
+def _input_pairs(model: Model, single: Signature, signature: Signature) -> list[tuple[Tensor, Tensor]]:
+    """Return the matching inputs of both signatures, in the order of the second signature's subgraph."""
+    single_tensors = model.subgraphs[single.subgraph].tensors
+    input_names = {index: name for name, index in signature.inputs.items()}
+    inputs = [tensor for tensor in model.subgraphs[signature.subgraph].inputs if tensor.index in input_names]
+    return [(single_tensors[single.inputs[input_names[tensor.index]]], tensor) for tensor in inputs]
 
 
-def _length(model: Model, single: Signature, other: Signature) -> int:
-    """Return the one size of inputs that is 1 for a single token. Raises Misaligned."""
-    found: set[int] = set()
-    for own, tensor in _pairs(model, single, other):
-        if len(own.dims) != len(tensor.dims):
-            found.add(0)
-        found |= {
-            (size or 0) if one == 1 else 0 for one, size in zip(own.dims, tensor.dims, strict=False) if one != size
+def _token_count(model: Model, single: Signature, signature: Signature) -> int:
+    """Return the number of tokens of a prompt: the size of its inputs that is 1 for a single token.
+
+    Raises Misaligned if inputs differ in several sizes.
+    """
+    sizes: set[int] = set()
+    for single_tensor, tensor in _input_pairs(model, single, signature):
+        if len(single_tensor.dims) != len(tensor.dims):
+            sizes.add(0)
+        sizes |= {
+            (size or 0) if single_size == 1 else 0
+            for single_size, size in zip(single_tensor.dims, tensor.dims, strict=False)
+            if single_size != size
         }
-    if len(found) != 1 or min(found) < 2:
+    if len(sizes) != 1 or min(sizes) < 2:
         raise Misaligned(
-            f"inputs of signatures {single.key!r} and {other.key!r} do not differ in one size that is 1 in {single.key!r}"
+            f"inputs of signatures {single.key!r} and {signature.key!r} do not differ in one size that is 1 in {single.key!r}"
         )
-    return found.pop()
+    return sizes.pop()
 
 
-def _with_ends(model: Model, signature: Signature) -> Model:
+def _with_signature_interface(model: Model, signature: Signature) -> Model:
     """Return the model with the signature's subgraph as its main one, without inputs and outputs that it does not name."""
     graph = model.subgraphs[signature.subgraph]
     inputs = tuple(tensor for tensor in graph.inputs if tensor.index in signature.inputs.values())

@@ -13,7 +13,7 @@ from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.constraints import default_axes
 from onnx_tflite_plugin.normalize.changes import resize_tensor, with_dims
-from onnx_tflite_plugin.normalize.derivation import HIGHEST_RANK, Sizes, candidate_ranks
+from onnx_tflite_plugin.normalize.derivation import MAX_TRIED_RANK, ShapeDerivation, candidate_ranks
 from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Tensor
 from onnx_tflite_plugin.targets import target_named
 
@@ -23,63 +23,69 @@ TARGET = target_named("generic")  # ranks are the same for all targets; this one
 
 def complete_shapes(model: Model, host: Host) -> Model:
     """Return the model with shapes that its file does not store; the same object if none is missing."""
-    dims = missing_shapes(Sizes(model, host, TARGET, ""))
+    dims = missing_shapes(ShapeDerivation(model, host, TARGET, ""))
     return with_dims(model, dims) if dims else model
 
 
-def missing_shapes(sizes: Sizes) -> dict[Tensor, Dims]:
-    """Return derived shapes of results that have no shape in the file: a rank, or dynamic sizes.
+def missing_shapes(derivation: ShapeDerivation) -> dict[Tensor, Dims]:
+    """Return derived shapes of results whose rank or dynamic sizes are missing in the file.
 
     Tools that insert QUANTIZE and DEQUANTIZE may write only the sizes they observed, without ``shape_signature``.
     """
     dims: dict[Tensor, Dims] = {}
-    numbers: dict[Tensor, Array] = {}
-    for op in sizes.model.main.operators:
-        lacking = [tensor for tensor in op.outputs if tensor is not None and lacks_rank(tensor)]
-        incomplete = [*lacking, *(t for t in op.outputs if t is not None and _lacks_dynamic_sizes(t, op, dims))]
-        operands = _broadcast_operands(sizes, op, dims) if incomplete else []
+    size_values: dict[Tensor, Array] = {}
+    for op in derivation.model.main.operators:
+        without_rank = [tensor for tensor in op.outputs if tensor is not None and lacks_rank(tensor)]
+        incomplete = [*without_rank, *(t for t in op.outputs if t is not None and _lacks_dynamic_sizes(t, op, dims))]
+        operands = _broadcast_operands(derivation, op, dims) if incomplete else []
         if operands:
             broadcast = {tensor: _broadcast_dims(tensor, operands) for tensor in incomplete}
             dims.update(
-                (tensor, found) for tensor, found in broadcast.items() if lacks_rank(tensor) or found != tensor.dims
+                (tensor, broadcast_dims)
+                for tensor, broadcast_dims in broadcast.items()
+                if lacks_rank(tensor) or broadcast_dims != tensor.dims
             )
         elif incomplete:
-            results = _try_ranks(sizes, op, dims, numbers)
+            results = _try_ranks(derivation, op, dims, size_values)
             dims.update(
                 (tensor, _mark_dynamic(tensor, results[tensor][0])) for tensor in incomplete if tensor in results
             )
-            numbers.update((tensor, value) for tensor, (_, value) in results.items() if value is not None)
+            size_values.update((tensor, value) for tensor, (_, value) in results.items() if value is not None)
     return dims
 
 
 def _lacks_dynamic_sizes(tensor: Tensor, op: Operator, dims: Mapping[Tensor, Dims]) -> bool:
     """Return True if a result has no dynamic size though an operand has one."""
     operands = (dims.get(t, t.dims) for t in op.inputs if t is not None)
-    return tensor.is_static and bool(tensor.shape) and any(None in own for own in operands)
+    return tensor.is_static and bool(tensor.shape) and any(None in shape for shape in operands)
 
 
-def _mark_dynamic(tensor: Tensor, found: Dims) -> Dims:
-    """Return the derived shape; if the file stores sizes, those, with dynamic ones marked."""
-    if len(found) != tensor.rank:
-        return tensor.dims if tensor.has_rank else found
-    return tuple(own if size is not None else None for size, own in zip(found, tensor.dims, strict=True))
+def _mark_dynamic(tensor: Tensor, derived: Dims) -> Dims:
+    """Return the stored sizes with derived dynamic ones, or the derived shape if the file stores no rank."""
+    if len(derived) != tensor.rank:
+        return tensor.dims if tensor.has_rank else derived
+    pairs = zip(derived, tensor.dims, strict=True)
+    return tuple(None if size is None else stored_size for size, stored_size in pairs)
 
 
 def _broadcast_dims(tensor: Tensor, operands: Sequence[Tensor]) -> Dims:
-    """Return the broadcast shape of the operands, with the stored sizes where the file's differ from the operands'."""
+    """Return the broadcast shape of the operands, with the stored size where it differs from that of the operands."""
     dims, stored = broadcast_shape([t.dims for t in operands]), broadcast_shape([t.shape for t in operands])
     if len(dims) != tensor.rank:
         return tensor.dims if tensor.has_rank else dims
-    return tuple(n if was == own else own for n, was, own in zip(dims, stored, tensor.dims, strict=True))
+    return tuple(
+        size if expected_size == stored_size else stored_size
+        for size, expected_size, stored_size in zip(dims, stored, tensor.dims, strict=True)
+    )
 
 
-def _broadcast_operands(sizes: Sizes, op: Operator, dims: Mapping[Tensor, Dims]) -> list[Tensor]:
+def _broadcast_operands(derivation: ShapeDerivation, op: Operator, dims: Mapping[Tensor, Dims]) -> list[Tensor]:
     """Return the operands that broadcast, at their current shapes; empty if there are none or one has no rank."""
     operands = tuple(
         None if tensor is None else resize_tensor(tensor, dims.get(tensor, tensor.dims)) for tensor in op.inputs
     )
     try:
-        bound = sizes.bind(replace(op, inputs=operands))
+        bound = derivation.bind(replace(op, inputs=operands))
     except (ConversionError, Failed, Refusal):
         return []
     if (
@@ -93,20 +99,24 @@ def _broadcast_operands(sizes: Sizes, op: Operator, dims: Mapping[Tensor, Dims])
 
 
 def broadcast_shape(shapes: Sequence[Dims]) -> Dims:
-    """Return the broadcast shape; a size is dynamic if one is and no other is above 1."""
+    """Return the broadcast shape; an axis is dynamic if one size of it is, and no other is above 1."""
     rank = max(map(len, shapes))
-    rows = zip(*((1,) * (rank - len(shape)) + tuple(shape) for shape in shapes), strict=True)
-    return tuple(next((n for n in row if n not in (1, None)), None if None in row else 1) for row in rows)
+    axis_sizes = zip(*((1,) * (rank - len(shape)) + tuple(shape) for shape in shapes), strict=True)
+    return tuple(
+        next((size for size in sizes if size not in (1, None)), None if None in sizes else 1) for sizes in axis_sizes
+    )
 
 
-def _try_ranks(sizes: Sizes, op: Operator, dims: Mapping[Tensor, Dims], numbers: Mapping[Tensor, Array]) -> Results:
-    """Return the results at the first rank that the emitted nodes give, too; empty if there is no such rank."""
+def _try_ranks(
+    derivation: ShapeDerivation, op: Operator, dims: Mapping[Tensor, Dims], size_values: Mapping[Tensor, Array]
+) -> Results:
+    """Return the results at the first rank that shape inference confirms; empty if there is no such rank."""
     has_ranks = all(tensor.has_rank for tensor in op.outputs if tensor is not None)
-    for rank in (HIGHEST_RANK,) if has_ranks else candidate_ranks(op, dims):
+    for rank in (MAX_TRIED_RANK,) if has_ranks else candidate_ranks(op, dims):
         try:
-            results = sizes.results(op, dims, numbers, rank)
+            results = derivation.results(op, dims, size_values, rank)
         except (ConversionError, Failed, Refusal):
             continue
-        if all(len(found) == rank for tensor, (found, _) in results.items() if not tensor.has_rank):
+        if all(len(shape) == rank for tensor, (shape, _) in results.items() if not tensor.has_rank):
             return results
     return {}

@@ -12,7 +12,7 @@ from onnx_tflite_plugin.graph.names import resolve_keys
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
 from onnx_tflite_plugin.normalize.changes import with_dims, with_tensors
-from onnx_tflite_plugin.normalize.derivation import Sizes, is_consistent
+from onnx_tflite_plugin.normalize.derivation import ShapeDerivation, is_consistent
 from onnx_tflite_plugin.normalize.ranks import complete_shapes
 from onnx_tflite_plugin.source.model import Dims, Model, Tensor, agree
 from onnx_tflite_plugin.targets import Target
@@ -20,7 +20,7 @@ from onnx_tflite_plugin.targets import Target
 SAMPLES = (2, 3)
 BATCH = "batch"
 
-NamedAxes = Mapping[tuple[int, int], str]  # the position of a graph input and its axis, to the name of that size
+NamedAxes = Mapping[tuple[int, int], str]  # (position of a graph input, axis) to the name of the size
 
 
 def resize_inputs(
@@ -31,28 +31,27 @@ def resize_inputs(
     host: Host,
     target: Target,
 ) -> tuple[Model, NamedAxes]:
-    """Return the model with these shapes of graph inputs, by name, and a dynamic axis 0 if ``batch``; and the named axes.
+    """Return the model with the requested shapes of graph inputs, and its named axes.
 
-    A size given as a name is dynamic. Raises UnsupportedOption for a name or rank that the model does not have,
-    UnsupportedOperator if shapes cannot be derived.
+    ``shapes``: by input name; a size that is a name is dynamic. ``batch``: makes axis 0 dynamic. Raises UnsupportedOption
+    for a name or rank that the model does not have, UnsupportedOperator if shapes cannot be derived.
     """
     model = complete_shapes(model, host)
     stored = [tensor.name for tensor in model.main.inputs]
     shapes = resolve_keys(shapes, names.inputs, stored, "--input-shape")
     requested = _parse_shapes(model, shapes, names)
-    fixed = {tensor: _with_stored(sizes, tensor) for tensor, sizes in requested.items()}
-    changed = {tensor: dims for tensor, dims in fixed.items() if dims != tensor.dims}
+    resized = {tensor: _with_stored(sizes, tensor) for tensor, sizes in requested.items()}
+    changed = {tensor: dims for tensor, dims in resized.items() if dims != tensor.dims}
     if changed:
-        model = with_dims(
-            model, Sizes(model, host, target, "shapes that cannot be derived from --input-shape:").propagate(changed)
-        )
-    places = {
+        derivation = ShapeDerivation(model, host, target, "shapes that cannot be derived from --input-shape:")
+        model = with_dims(model, derivation.propagate(changed))
+    named_axes = {
         (position, axis): size
         for position, name in enumerate(names.inputs)
         for axis, size in enumerate(shapes.get(name, ()))
         if isinstance(size, str)
     }
-    return make_dynamic(model, {**places, **(_batch_axes(model) if batch else {})}, host, target)
+    return make_dynamic(model, {**named_axes, **(_batch_axes(model) if batch else {})}, host, target)
 
 
 def _parse_shapes(
@@ -78,23 +77,24 @@ def _parse_shapes(
 
 
 def _with_stored(sizes: Sequence[int | str], tensor: Tensor) -> Dims:
-    """Return the sizes with stored ones instead of names."""
+    """Return the sizes, with the stored size instead of each name."""
     stored = tensor.dims or (None,) * len(sizes)
-    return tuple(own if isinstance(size, str) else size for size, own in zip(sizes, stored, strict=True))
+    pairs = zip(sizes, stored, strict=True)
+    return tuple(stored_size if isinstance(size, str) else size for size, stored_size in pairs)
 
 
-def derive_shapes(model: Model, host: Host, target: Target, *, insist: bool = False) -> Model | None:
+def derive_shapes(model: Model, host: Host, target: Target, *, strict: bool = False) -> Model | None:
     """Return the model with the shapes that LiteRT derives from its inputs; ``None`` if the stored ones are the same.
 
-    Raises InvalidModel, with ``insist``, if the file contradicts itself in more than shapes.
+    Raises InvalidModel, with ``strict``, if the file contradicts itself in more than shapes.
     """
     complete = complete_shapes(model, host)
     try:
-        dims = Sizes(complete, host, target, "shapes that cannot be derived:").propagate(
+        dims = ShapeDerivation(complete, host, target, "shapes that cannot be derived:").propagate(
             {t: t.dims for t in complete.main.inputs}
         )
     except (ConversionError, Refusal) as error:
-        if insist and isinstance(error.__cause__, InvalidModel):
+        if strict and isinstance(error.__cause__, InvalidModel):
             raise error.__cause__ from error
         return None
     derived = {tensor: _fill_dynamic(sizes, tensor) for tensor, sizes in dims.items()}
@@ -105,7 +105,7 @@ def derive_shapes(model: Model, host: Host, target: Target, *, insist: bool = Fa
 
 
 def _fill_dynamic(sizes: Dims, tensor: Tensor) -> Dims:
-    """Return the derived sizes, and stored ones where none is derived; a stored 0 counts as unknown."""
+    """Return the derived sizes, or stored ones where derived ones are dynamic; a stored 0 counts as dynamic."""
     if len(sizes) != tensor.rank:
         return sizes
     return tuple(stored or None if size is None else size for size, stored in zip(sizes, tensor.dims, strict=True))
@@ -114,14 +114,14 @@ def _fill_dynamic(sizes: Dims, tensor: Tensor) -> Dims:
 def _batch_axes(model: Model) -> NamedAxes:
     """Return axis 0 of all inputs that have the first input's size there."""
     stored = next((tensor.dims[0] for tensor in model.main.inputs if tensor.rank), None)
-    freed = {(k, 0): BATCH for k, t in enumerate(model.main.inputs) if t.rank and t.dims[0] == stored}
-    if not freed:
+    batch_axes = {(k, 0): BATCH for k, t in enumerate(model.main.inputs) if t.rank and t.dims[0] == stored}
+    if not batch_axes:
         raise UnsupportedOption("--dynamic-batch: no graph input has an axis that could be dynamic")
-    return freed
+    return batch_axes
 
 
-def make_dynamic(model: Model, places: NamedAxes, host: Host, target: Target) -> tuple[Model, NamedAxes]:
-    """Return the model with these sizes dynamic, equal names for equal sizes.
+def make_dynamic(model: Model, named_axes: NamedAxes, host: Host, target: Target) -> tuple[Model, NamedAxes]:
+    """Return the model with dynamic sizes along the named axes, and these axes; axes of one name have equal sizes.
 
     A size is dynamic if it differs between the stored sizes and their multiples. Constants that hold a dynamic batch size
     are replaced as their handlers declare. Raises UnsupportedOperator with the operator that accepts no other size, or whose
@@ -129,64 +129,64 @@ def make_dynamic(model: Model, places: NamedAxes, host: Host, target: Target) ->
     """
     inputs = model.main.inputs
     stored: dict[str, int] = {}
-    for (position, axis), name in places.items():
+    for (position, axis), name in named_axes.items():
         size = inputs[position].shape[axis] if axis == 0 else inputs[position].dims[axis]
         if size is not None:
             stored.setdefault(name, size)
     if not stored:
-        return model, places
+        return model, named_axes
     flag = "--dynamic-batch" if set(stored) == {BATCH} else "the names in --input-shape"
-    what = "batch" if set(stored) == {BATCH} else "size"
-    sizes = Sizes(
+    kind = "batch" if set(stored) == {BATCH} else "size"
+    derivation = ShapeDerivation(
         model,
         host,
         target,
-        f"operators that accept no other {what}, or whose shapes cannot be derived from it:",
-        named={size for name, size in stored.items() if name != BATCH},
+        f"operators that accept no other {kind}, or whose shapes cannot be derived from it:",
+        named_sizes={size for name, size in stored.items() if name != BATCH},
     )
 
-    def at(sample: int) -> dict[Tensor, Dims]:
+    def sample_shapes(sample: int) -> dict[Tensor, Dims]:
         """Return shapes at multiples of the stored sizes; factors differ by name, so that no two sizes agree by chance."""
         factors = {name: 1 if sample == 0 else SAMPLES[sample - 1] + sample * k for k, name in enumerate(stored)}
-        given = {
+        input_dims = {
             position: tuple(
-                stored[name] * factors[name] if (name := places.get((position, axis), "")) in stored else size
+                stored[name] * factors[name] if (name := named_axes.get((position, axis), "")) in stored else size
                 for axis, size in enumerate(inputs[position].dims)
             )
-            for position, _ in places
+            for position, _ in named_axes
         }
         batches = {
             stored[name] * factors[name]: stored[name]
-            for (_, axis), name in places.items()
+            for (_, axis), name in named_axes.items()
             if axis == 0 and name in stored and factors[name] > 1
         }
-        return sizes.propagate({inputs[position]: dims for position, dims in given.items()}, batches)
+        return derivation.propagate({inputs[position]: dims for position, dims in input_dims.items()}, batches)
 
     try:
-        samples = [at(sample) for sample in range(len(SAMPLES) + 1)]
+        samples = [sample_shapes(sample) for sample in range(len(SAMPLES) + 1)]
     except UnsupportedOperator:
-        if all(inputs[position].dims[axis] is None for position, axis in places):
-            return model, places  # already dynamic in the file
+        if all(inputs[position].dims[axis] is None for position, axis in named_axes):
+            return model, named_axes  # already dynamic in the file
         raise
     # A subgraph's tensors are not in a sample in which its operands have the stored shapes.
     shapes = {t: [sample.get(t, t.dims) for sample in samples] for t in dict.fromkeys(chain(*samples))}
     for tensor, sampled in shapes.items():
         if tensor.has_rank and tensor.subgraph == model.root and not agree(sampled[0], tensor.dims):
             reason = f"the file stores shape {list(tensor.dims)}, but the operator computes {list(sampled[0])}"
-            raise UnsupportedOperator(sizes.message, [Problem(f"tensor {tensor}", reason, f"leave out {flag}")])
+            raise UnsupportedOperator(derivation.message, [Problem(f"tensor {tensor}", reason, f"leave out {flag}")])
         if len({*map(len, sampled)}) > 1:
-            reason = f"the rank depends on the {what}: {', '.join(str(list(dims)) for dims in sampled)}"
-            raise UnsupportedOperator(sizes.message, [Problem(f"tensor {tensor}", reason, f"leave out {flag}")])
+            reason = f"the rank depends on the {kind}: {', '.join(str(list(dims)) for dims in sampled)}"
+            raise UnsupportedOperator(derivation.message, [Problem(f"tensor {tensor}", reason, f"leave out {flag}")])
     varying = {
-        tensor: tuple(along[0] if len({*along}) == 1 else None for along in zip(*sampled, strict=True))
+        tensor: tuple(axis_sizes[0] if len({*axis_sizes}) == 1 else None for axis_sizes in zip(*sampled, strict=True))
         for tensor, sampled in shapes.items()
     }
     graphs = [
-        replace(g, operators=tuple(sizes.operators_without_batch.get(op, op) for op in g.operators))
+        replace(g, operators=tuple(derivation.replaced_operators.get(op, op) for op in g.operators))
         for g in model.subgraphs
     ]
     changed = {
         tensor: replace(tensor, dims=dims, shape=tuple(size or 1 for size in shapes[tensor][0]), has_rank=True)
         for tensor, dims in varying.items()
     }
-    return with_tensors(replace(model, subgraphs=tuple(graphs)), changed), places
+    return with_tensors(replace(model, subgraphs=tuple(graphs)), changed), named_axes

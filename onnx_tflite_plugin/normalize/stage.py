@@ -1,4 +1,4 @@
-"""Normalization stage before planning: makes the submodel, its dtypes and its shapes final, as LiteRT would run it.
+"""Normalization stage before planning: makes the submodel, its dtypes and its shapes final, as LiteRT computes them.
 
 Models are bound and repaired until nothing changes. Single operators are lowered in isolation to learn their shapes; the
 model as a whole is not planned or lowered here.
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from onnx_tflite_plugin.binding.bound import BoundModel
-from onnx_tflite_plugin.binding.consistency import doubtful, lacks_rank
+from onnx_tflite_plugin.binding.consistency import has_empty_tensors, lacks_rank
 from onnx_tflite_plugin.errors import InvalidModel, Problem, SignaturesDiffer, UnsupportedOperator
 from onnx_tflite_plugin.graph.metadata import Part
 from onnx_tflite_plugin.host import Host
@@ -27,7 +27,7 @@ from onnx_tflite_plugin.options import ALL, ConvertOptions, flag
 from onnx_tflite_plugin.source.model import Model, Signature, Tensor
 from onnx_tflite_plugin.targets import Target
 
-_ONE_SIZE = ("input_shape", "dynamic_batch", "inputs_at", "outputs")
+_SINGLE_SIGNATURE_OPTIONS = ("input_shape", "dynamic_batch", "inputs_at", "outputs")
 """Options that do not apply to several signatures."""
 
 
@@ -84,7 +84,7 @@ def normalize(model: Model, host: Host, options: ConvertOptions, target: Target)
             examination.model, options.input_shape, options.dynamic_batch, names, host, target
         )
     else:
-        model, dimensions = examination.model, joined.places
+        model, dimensions = examination.model, joined.named_axes
     if model is not examination.model:
         is_consistent = examination.error is None
         examination = examine(model, host, target, repairs.opset)
@@ -100,7 +100,7 @@ def normalize(model: Model, host: Host, options: ConvertOptions, target: Target)
         names,
         part,
         dimensions,
-        tuple(repairs.made),
+        tuple(repairs.lines),
         {} if joined is None else joined.lengths,
         None if joined is None else joined.head,
     )
@@ -111,21 +111,21 @@ def join_all(model: Model, options: ConvertOptions, host: Host, target: Target) 
 
     Raises SignaturesDiffer with the first difference.
     """
-    keys = [one.key for one in model.signatures]
+    keys = [signature.key for signature in model.signatures]
     if options.signature != ALL or ALL in keys:
         return None
     if len(keys) < 2:
         raise SignaturesDiffer(f"the file has {len(keys)} signatures")
-    given = [name for name in _ONE_SIZE if getattr(options, name)]
-    if given:
-        raise SignaturesDiffer(f"{flag(given[0])} is for one signature")
+    conflicting = [name for name in _SINGLE_SIGNATURE_OPTIONS if getattr(options, name)]
+    if conflicting:
+        raise SignaturesDiffer(f"{flag(conflicting[0])} applies to a single signature only")
     if target.needs_static_shapes:
         raise SignaturesDiffer(f"target {target.name} needs static shapes")
     try:
         return join_signatures(model, host, target)
     except (Misaligned, UnsupportedOperator) as error:
         reason = error if isinstance(error, Misaligned) or not error.problems else error.problems[0]
-        raise SignaturesDiffer(f"the signatures are not one model: {reason}") from error
+        raise SignaturesDiffer(f"the signatures cannot be joined into one model: {reason}") from error
 
 
 def contradicting_sizes(error: InvalidModel, options: ConvertOptions) -> UnsupportedOperator:
@@ -136,25 +136,25 @@ def contradicting_sizes(error: InvalidModel, options: ConvertOptions) -> Unsuppo
 
 
 class _Repairs:
-    """Repairs stale shapes and dtypes. ``made``: the list to append one line per repaired tensor to."""
+    """Repairs of stale shapes and dtypes. ``lines``: descriptions, one per repaired tensor."""
 
     def __init__(self, host: Host, target: Target, opset: int) -> None:
         self.host, self.target, self.opset = host, target, opset
-        self.made: list[str] = []
+        self.lines: list[str] = []
 
     def apply(self, model: Model) -> Examination:
         """Return the examination of the model after all repairs, with the remaining error."""
         model = self._complete(model)
         examination = examine(model, self.host, self.target, self.opset)
-        seen: set[tuple[int, int]] = set()
-        derived = False
+        repaired: set[tuple[int, int]] = set()
+        has_derived_shapes = False
         while True:
-            if not examination.dtypes.keys() <= seen:
-                seen |= examination.dtypes.keys()
+            if not examination.dtypes.keys() <= repaired:
+                repaired |= examination.dtypes.keys()
                 model = with_dtypes(examination.model, examination.dtypes)
                 self._record(examination.model, model)
-            elif not derived and may_have_stale_shapes(examination, self.host, self.target):
-                derived = True
+            elif not has_derived_shapes and may_have_stale_shapes(examination, self.host, self.target):
+                has_derived_shapes = True
                 current = derive_shapes(examination.model, self.host, self.target)
                 if current is None:
                     return examination
@@ -166,20 +166,20 @@ class _Repairs:
 
     def _complete(self, model: Model) -> Model:
         """Return the model with list contents and ranks that the file does not store."""
-        full = complete_lists(model, self.host, self.target)
-        if any(map(lacks_rank, full.main.outputs)):
-            full = complete_shapes(full, self.host)
-        if doubtful(full):
-            full = derive_shapes(full, self.host, self.target, insist=True) or full
-        self._record(model, full)
-        return full
+        completed = complete_lists(model, self.host, self.target)
+        if any(map(lacks_rank, completed.main.outputs)):
+            completed = complete_shapes(completed, self.host)
+        if has_empty_tensors(completed):
+            completed = derive_shapes(completed, self.host, self.target, strict=True) or completed
+        self._record(model, completed)
+        return completed
 
     def _record(self, before: Model, after: Model) -> None:
         """Add a line for each tensor of the main subgraph that a repair changed."""
         for old, new in zip(before.main.tensors, after.main.tensors, strict=True):
             if old.dtype != new.dtype:
-                self.made.append(f"tensor {new}: the file stores {old.dtype}, but LiteRT computes {new.dtype}")
+                self.lines.append(f"tensor {new}: the file stores {old.dtype}, but LiteRT computes {new.dtype}")
             elif old.dims != new.dims or old.has_rank != new.has_rank:
-                self.made.append(
+                self.lines.append(
                     f"tensor {new}: the file stores shape {list(old.dims)}, but the operator computes {list(new.dims)}"
                 )

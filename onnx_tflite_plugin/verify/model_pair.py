@@ -26,7 +26,7 @@ from onnx_tflite_plugin.graph.metadata import (
     replace_places,
 )
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.normalize.joining import Places
+from onnx_tflite_plugin.normalize.joining import SharedItems
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.authored import InterfaceMetadata
@@ -111,7 +111,7 @@ class ModelPair:
         self.seconds = 0.0  # per run in LiteRT
 
     def other(
-        self, signature: str, tolerance: Tolerance | float | None, progress: Progress, equal: Places | None
+        self, signature: str, tolerance: Tolerance | float | None, progress: Progress, equal: SharedItems | None
     ) -> ModelPair:
         """Return the pair for another signature of a joined model, without outputs that the signature does not have.
 
@@ -356,7 +356,7 @@ def _are_equal_runs(runs: Sequence[Run]) -> bool:
     return all(np.array_equal(one, other) for arrays in runs[1:] for one, other in zip(arrays, runs[0], strict=True))
 
 
-def rename_places(proto: ModelProto, equal: Places) -> None:
+def rename_places(proto: ModelProto, equal: SharedItems) -> None:
     """Replace tensors and operators in the metadata of nodes and values by their equivalents in another signature."""
     graph = proto.graph
     for one in (*graph.node, *graph.input, *graph.value_info, *graph.output):

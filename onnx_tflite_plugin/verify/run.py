@@ -19,7 +19,7 @@ from onnx_tflite_plugin.graph.randomness import random_nodes
 from onnx_tflite_plugin.graph.serialized import Converted
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.normalize.alignment import Misaligned
-from onnx_tflite_plugin.normalize.joining import Places, join_signatures
+from onnx_tflite_plugin.normalize.joining import SharedItems, join_signatures
 from onnx_tflite_plugin.options import VerifyOptions
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import Section, Source, check_source, read, read_bytes
@@ -115,11 +115,11 @@ def verify(
     return merge_verifications(found)
 
 
-def _equal_places(data: bytes, host: Host | None) -> Mapping[str, Places]:
+def _equal_places(data: bytes, host: Host | None) -> Mapping[str, SharedItems]:
     """Return the tensors and operators that a joined model shares with each signature; empty if the signatures cannot be joined."""
     used = host or Host()
     try:
-        return join_signatures(read(data), used, used.targets.named("onnxruntime")).equal
+        return join_signatures(read(data), used, used.targets.named("onnxruntime")).shared
     except (Misaligned, ConversionError):
         return {}
 

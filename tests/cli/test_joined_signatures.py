@@ -48,7 +48,7 @@ def test_reports_why_signatures_cannot_be_joined(tmp_path: Path, run: Run) -> No
     code, out, _ = run("convert", path, "--signature", "all")
     assert code == 0
     assert written(tmp_path) == ["m.first_one.onnx", "m.second.onnx"]
-    assert "the signatures are not one model: inputs of signatures" in " ".join(out.split())
+    assert "the signatures cannot be joined into one model: inputs of signatures" in " ".join(out.split())
 
 
 def test_logits_last_needs_joined_signatures(tmp_path: Path, run: Run) -> None:
@@ -56,10 +56,10 @@ def test_logits_last_needs_joined_signatures(tmp_path: Path, run: Run) -> None:
     path.write_bytes(model(signatures=2))
     code, _, err = run("convert", path, "--signature", "all", "--logits", "last")
     assert code == 2
-    assert "--logits last: the signatures are not one model" in " ".join(err.split())
+    assert "--logits last: the signatures cannot be joined into one model" in " ".join(err.split())
     assert not written(tmp_path)
 
 
 def test_options_for_one_signature_prevent_joining(source: Path, run: Run) -> None:
     _, out, _ = run("convert", source, "--signature", "all", "--dynamic-batch")
-    assert "--dynamic-batch is for one signature" in " ".join(out.split())
+    assert "--dynamic-batch applies to a single signature only" in " ".join(out.split())

@@ -12,7 +12,7 @@ from conformance.builder import GraphBuilder, ModelBuilder, quant
 from onnx_tflite_plugin.api import Context, Instance, Transparent, Value, handler
 from onnx_tflite_plugin.errors import UnsupportedOperator
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.normalize.derivation import Sizes
+from onnx_tflite_plugin.normalize.derivation import ShapeDerivation
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Dims
 from onnx_tflite_plugin.targets import TARGETS
@@ -26,7 +26,7 @@ def derived_shapes(draw: Draw, host: Host | None = None, **given: Dims) -> Mappi
     draw(builder.main)
     model = read(builder.build())
     inputs = {tensor.name: tensor for tensor in model.main.inputs}
-    sizes = Sizes(model, host or Host(packs="builtin"), TARGETS["generic"], "sizes that do not follow:")
+    sizes = ShapeDerivation(model, host or Host(packs="builtin"), TARGETS["generic"], "sizes that do not follow:")
     return {
         tensor.name: dims
         for tensor, dims in sizes.propagate({inputs[name]: dims for name, dims in given.items()}).items()

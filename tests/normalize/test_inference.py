@@ -11,7 +11,7 @@ import pytest
 
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.normalize import inference
-from onnx_tflite_plugin.normalize.inference import LARGE, LONGEST, infer, skeleton
+from onnx_tflite_plugin.normalize.inference import LARGE_CONSTANT, MAX_TRACKED, infer, skeleton
 from onnx_tflite_plugin.source.model import Dims
 
 
@@ -47,14 +47,14 @@ def test_empty_shapes_are_allowed_and_negative_ones_refused() -> None:
         infer_dims(window, {("x", 2): 3})
 
 
-@pytest.mark.parametrize("rows", [5, LONGEST])
+@pytest.mark.parametrize("rows", [5, MAX_TRACKED])
 def test_contradiction_is_reported_without_its_source_path(rows: int) -> None:
     text = f"(float[{rows}, 3] x, float[{rows}, 2] y) => (float[?, ?] z) {{ z = Concat<axis = 0>(x, y) }}"
     with pytest.raises(Refusal, match=r"^sizes 2 and 3 along axis 1 must be equal$"):
         infer_dims(text)
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(5, 7), (LONGEST, 7)])
+@pytest.mark.parametrize(("rows", "columns"), [(5, 7), (MAX_TRACKED, 7)])
 def test_computed_shapes_are_inferred_through_short_vectors(rows: int, columns: int) -> None:
     text = (
         f"(float[{rows}, {columns}] x) => (float[?, ?] y) <int64[2] turned = {{1, 0}}>"
@@ -89,7 +89,7 @@ def test_vector_values_are_tracked_only_if_needed_and_short(
         return infer_shapes(*arguments, strict_mode=strict_mode, data_prop=data_prop)
 
     monkeypatch.setattr(inference.onnx.shape_inference, "infer_shapes", spy)
-    infer_dims(text.format(n=LONGEST + 1))
+    infer_dims(text.format(n=MAX_TRACKED + 1))
     assert calls[-1] == followed
 
 
@@ -109,7 +109,7 @@ def test_float_arithmetic_is_not_tracked() -> None:
 
 def test_skeleton_has_large_constants_as_inputs() -> None:
     model = ir.serde.deserialize_model(parse_graph("(float[3] x) => (float[3] y) { y = Clip(x, , x) }"))
-    for name, count in (("small", LARGE), ("large", LARGE + 1)):
+    for name, count in (("small", LARGE_CONSTANT), ("large", LARGE_CONSTANT + 1)):
         tensor = ir.tensor(np.zeros(count, np.float32), name=name)
         value = ir.Value(name=name, const_value=tensor, type=ir.TensorType(tensor.dtype), shape=tensor.shape)
         model.graph.initializers[name] = value

@@ -10,7 +10,7 @@ import pytest
 
 from conformance.builder import GraphBuilder, ModelBuilder
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.normalize.derivation import Sizes
+from onnx_tflite_plugin.normalize.derivation import ShapeDerivation
 from onnx_tflite_plugin.normalize.ranks import complete_shapes
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Dims, Model
@@ -119,7 +119,7 @@ def test_complete_model_is_unchanged_without_lowering(
         g.operator("SUM", [x, axes], [d := g.tensor("d", ())])
         g.output(a, b, c, d)
 
-    monkeypatch.setattr(Sizes, "bind", lambda sizes, op: pytest.fail("tried"))
+    monkeypatch.setattr(ShapeDerivation, "bind", lambda sizes, op: pytest.fail("tried"))
     model = without_rank(draw)
     assert complete_shapes(model, Host(packs="builtin")) is model
 

@@ -10,7 +10,7 @@ import pytest
 from conformance.builder import GraphBuilder
 from conformance.models import Net, constant, random_array, tensor
 from onnx_tflite_plugin.conversion import Conversion, convert
-from onnx_tflite_plugin.normalize.held_sizes import entry_of_axis
+from onnx_tflite_plugin.normalize.stored_sizes import entry_of_axis
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
