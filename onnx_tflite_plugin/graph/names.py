@@ -13,22 +13,32 @@ T = TypeVar("T")
 
 MAX_INTERNAL_NAME = 60
 """Characters of a TFLite name that the names of internal values keep; suffixes follow."""
-_BOUNDARIES = (r"[/;:]+(?=.*[A-Za-z])(.*[^/;:].*)", r"\.(?=.*[A-Za-z]{2})(.+)", r"_(?=.*[A-Za-z]{2})(.+)")
-"""Beginnings of a shortened name, best first: after a scope, a Python module, a word."""
+_MIN_SCOPES = 48
+"""Characters that whole scopes must have; below, a shortened name begins within a scope and keeps more of it."""
+_PYTHON_MODULE = re.compile(r"(?<![^/])(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")
+"""``torch.nn.modules.linear.`` in front of a class; PyTorch's exporter writes it in every scope."""
+_BOUNDARIES = (r"[/;:]+(?=.*[A-Za-z])(.*[^/;:].*)", r"_(?=[A-Za-z])(.+)")
+"""Beginnings of a shortened name: after a scope, after a word."""
 
 
 def shorten_name(name: str) -> str:
-    """Return the end of a name, which tells more than its beginning: the scopes of a framework.
+    """Return at most 60 characters of a name: the operation that computes the tensor, with its innermost scopes.
 
-    It begins with a whole scope if the last scope is short enough, otherwise with a whole word if there is one.
+    TFLite's converter joins the names of fused operations with ``;``, the one that computes the result first. The others may be
+    of another layer, because the converter merges equal constants.
     """
     if len(name) <= MAX_INTERNAL_NAME:
         return name
+    name = next((entry for entry in name.split(";") if re.search("[A-Za-z]", entry)), name)
+    if len(name) > MAX_INTERNAL_NAME:
+        name = _PYTHON_MODULE.sub("", name)
+    if len(name) <= MAX_INTERNAL_NAME:
+        return name
     end = name[-MAX_INTERNAL_NAME - 1 :]
-    for boundary in _BOUNDARIES:
-        if scopes := re.search(boundary, end, re.DOTALL):
-            return scopes[1]
-    return end[1:].lstrip("/;:")
+    found = [match[1] for boundary in _BOUNDARIES if (match := re.search(boundary, end, re.DOTALL))]
+    if found and len(found[0]) >= _MIN_SCOPES:
+        return found[0]
+    return max(found, key=len, default=end[1:].lstrip("/;:"))
 
 
 class UniqueNames:

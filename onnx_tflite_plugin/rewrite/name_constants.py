@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, PassResult
@@ -29,6 +30,11 @@ _OWN_ROLES = {
     **{(operator, "B"): "bias" for operator in ("Conv", "ConvTranspose", "LSTM", "GRU", "RNN")},
     **{(operator, "B"): "weight" for operator in ("Gemm", "MatMul", "MatMulInteger")},
     ("Gemm", "C"): "bias",
+    **{(operator, formal): role for operator, role in (("Add", "addend"), ("Mul", "factor")) for formal in "AB"},
+    ("Sub", "B"): "subtrahend",
+    ("Div", "B"): "divisor",
+    ("Max", "data_0"): "min",
+    ("Min", "data_0"): "max",
 }
 """Roles by operator and formal name, where they differ."""
 _PARAMETERS = {1: "scale", 2: "zero_point"}
@@ -43,8 +49,8 @@ class NameConstants(InPlacePass):
     """Rename constants that are only numbered; others keep the names of their tensors in the file.
 
     Initial values of states keep theirs, too: they are inputs of the model. Small constants that several operands share are
-    copied. A constant with the name of an operation gets its role as suffix: ``conv/Conv2D/weight``. A dequantized constant is
-    ``conv/Conv2D/weight:float``. A suffix ``#1`` is dropped if no other value has the name.
+    copied. A constant with the name of an operation or of another value gets its role as suffix: ``conv/Conv2D/weight``.
+    A dequantized constant is ``conv/Conv2D/weight:float``. A suffix ``#1`` is dropped if no other value has the name.
     """
 
     def call(self, model: ir.Model) -> PassResult:
@@ -63,13 +69,16 @@ class NameConstants(InPlacePass):
                 else:
                     names.claim(value.name)
         modified |= _drop_suffixes(graph, names)
+        parameters: dict[str, ir.Value] = {}
         for value, places in uses.items():
             del graph.initializers[value.name or ""]
             copies: dict[str, ir.Value] = {}
             for node, slot in places if _is_small(value) or _is_parameter(*places[0]) else places[:1]:
                 name = _name(node, slot, graph.opset_imports[""])
-                if name not in copies:
-                    copies[name] = copied = _copy(value) if copies else value
+                if name in parameters and _are_equal(parameters[name], value):
+                    copies[name] = parameters[name]
+                elif name not in copies:
+                    parameters[name] = copies[name] = copied = _copy(value) if copies else value
                     copied.name = names.unique(name)
                     graph.register_initializer(copied)
                 node.replace_input_with(slot, copies[name])
@@ -87,22 +96,32 @@ def _is_parameter(node: ir.Node, slot: int) -> bool:
 
 
 def _add_roles(graph: ir.Graph) -> bool:
-    """Add the role to the names of constants that have the name of an operation; return True if there were any."""
+    """Add the role to names of constants that an operation or another value has, too; return True if there were any."""
     names = UniqueNames()
-    for name in (*graph.initializers, *(value.name or "" for node in graph.all_nodes() for value in node.outputs)):
+    used = [*graph.initializers, *(value.name or "" for node in graph.all_nodes() for value in node.outputs)]
+    for name in used:
         names.claim(name)
+    repeated = {name for name, count in Counter(map(_without_number, used)).items() if count > 1}
     changed = False
     for name, value in [*graph.initializers.items()]:
         use = next(iter(value.uses()), None)
-        if use is None or value.is_graph_input() or value.is_graph_output() or not _OPERATION.match(name):
+        if use is None or value.is_graph_input() or value.is_graph_output() or _GENERATED.match(name):
+            continue
+        base = _without_number(name)
+        if base not in repeated and not _OPERATION.match(name):
             continue
         del graph.initializers[name]
         role = _role_of_use(use.node, use.idx, graph.opset_imports[""])
-        base = _REPEATED.match(name)
-        value.name = names.unique(f"{base[1] if base else name}/{role}")
+        value.name = names.unique(f"{base}/{role}")
         graph.register_initializer(value)
         changed = True
     return changed
+
+
+def _without_number(name: str) -> str:
+    """Return a name without the suffix ``#n``."""
+    match = _REPEATED.match(name)
+    return match[1] if match else name
 
 
 def _drop_suffixes(graph: ir.Graph, names: UniqueNames) -> bool:
@@ -137,6 +156,14 @@ def _name_dequantized(graph: ir.Graph, names: UniqueNames) -> bool:
 
 def _copy(value: ir.Value) -> ir.Value:
     return ir.Value(name=value.name, shape=value.shape, type=value.type, const_value=value.const_value)
+
+
+def _are_equal(constant: ir.Value, other: ir.Value) -> bool:
+    """Return True if two small constants have the same dtype, shape and elements."""
+    first, second = constant.const_value, other.const_value
+    if first is None or second is None or not _is_small(constant) or not _is_small(other):
+        return False
+    return first.dtype == second.dtype and first.shape == second.shape and first.tobytes() == second.tobytes()
 
 
 def _is_small(value: ir.Value) -> bool:
