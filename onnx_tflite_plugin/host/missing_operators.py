@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from urllib.parse import quote
 
@@ -40,7 +41,7 @@ def missing_handler_problem(op: Operator, answers: Sequence[Answer], similar: st
         if not failed:
             return Problem(op.code, reason, hint)
         return Blamed(op.code, reason, hint, all(answer.pack == BUILTIN for answer in failed))
-    hint = "; ".join(filter(None, (similar, _remedy(op.code))))
+    hint = "; ".join(filter(None, (similar, _remedy(op))))
     if op.code.startswith(UNKNOWN):
         number = op.code.removeprefix(UNKNOWN)
         return Problem(
@@ -49,10 +50,19 @@ def missing_handler_problem(op: Operator, answers: Sequence[Answer], similar: st
     return Problem(op.code, NOBODY, hint)
 
 
-def _remedy(code: str) -> str:
-    named = quote(code, safe="._-")
-    pack = f"an op pack can convert it; create one with: onnx-tflite new-pack DIR --op {named}"
-    return f"{pack}; or convert the part of the model without it: --inputs-at TENSOR or --outputs TENSOR"
+def _remedy(op: Operator) -> str:
+    """Return the remedies for an operator without a handler: a pack of one's own, or the model before or after it."""
+    remedies = [
+        f"an op pack can convert it; create one with: onnx-tflite new-pack DIR --op {quote(op.code, safe='._-')}"
+    ]
+    if op.subgraph == 0:
+        results = next(([tensor.name] for tensor in op.outputs if tensor is not None and tensor.name), [])
+        operands = [
+            tensor.name for tensor in op.inputs if tensor is not None and tensor.name and not tensor.is_constant
+        ]
+        remedies += [f"to convert the operators after it: --inputs-at {shlex.quote(name)}" for name in results]
+        remedies += [f"to convert the operators before it: --outputs {shlex.quote(name)}" for name in operands[:1]]
+    return "; ".join(remedies)
 
 
 def describe_skipped_hooks(pack: str) -> str:
