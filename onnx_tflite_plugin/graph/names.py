@@ -16,7 +16,7 @@ MAX_INTERNAL_NAME = 60
 _MIN_SCOPES = 48
 """Characters that whole scopes must have; below, a shortened name begins within a scope and keeps more of it."""
 _PYTHON_MODULE = re.compile(r"(?<![^/])(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")
-"""``torch.nn.modules.linear.`` in front of a class; PyTorch's exporter writes it in every scope."""
+"""``torch.nn.modules.linear.`` before a class; PyTorch's exporter writes it in every scope."""
 _BOUNDARIES = (r"[/;:]+(?=.*[A-Za-z])(.*[^/;:].*)", r"_(?=[A-Za-z])(.+)")
 """Beginnings of a shortened name: after a scope, after a word."""
 
