@@ -10,12 +10,12 @@ import numpy as np
 from conformance.case import Case, Tolerance
 from conformance.models import constant, in_isolation, random_array, tensor
 
-EDGE = np.asarray([-32768, 32767, -1, 1, -3, 0, 255], np.int16)
+EXTREMES = np.asarray([-32768, 32767, -1, 1, -3, 0, 255], np.int16)
 
 
 EXACT: dict[str, Any] = {"tolerance": Tolerance(of_range=0, steps=0), "why": "it is integer arithmetic throughout"}
 ROOTS = [0, 1, 2, 3, 2**32 - 1, 2**32, 2**53 + 1, (2**32 - 1) ** 2 - 1, 2**63 - 1, 2**63, 2**64 - 2**33, 2**64 - 1]
-NEAR = [n * n + n + k for n in (7, 65535, 65536, 2**31 - 1, 2**32 - 2) for k in (-1, 0, 1)]
+ROUNDING_LIMITS = [n * n + n + k for n in (7, 65535, 65536, 2**31 - 1, 2**32 - 2) for k in (-1, 0, 1)]
 """Halfway between the squares of two integers."""
 POWERS = [max(0, (1 << k) + by) for k in (0, 1, 2, 9, 10, 11, 16, 20, 31) for by in (-1, 0, 1)]
 
@@ -28,48 +28,57 @@ def cases() -> Iterator[Case]:
     yield from refusals()
 
 
-def input_of(*values: int, dtype: str = "uint32") -> dict[str, np.ndarray]:
+def first_input(*values: int, dtype: str = "uint32") -> dict[str, np.ndarray]:
     return {"x0": np.asarray(values, dtype)}
 
 
 def filters() -> Iterator[Case]:
     op = "CUSTOM.SignalFilterBank"
-    # three channels over eleven frequencies; the weights of channel 0 are scratch
+    # three channels over eleven frequencies; the sum of channel 0 is scratch
     shape = [np.asarray(part, np.int16) for part in ((1, 3, 5, 8), (0, 2, 4, 7), (2, 2, 3, 3))]
     weights = [random_array(10, dtype="int16", low=0, high=4096, seed=name) for name in ("weights", "unweights")]
     operands = [constant(array) for array in (*weights, *shape)]
     x, y = tensor(11, dtype="uint32"), tensor(3, dtype="uint64")
-    most = {"x0": np.full(11, 2**32 - 1, np.uint32)}
+    largest_inputs = {"x0": np.full(11, 2**32 - 1, np.uint32)}
     yield in_isolation(op, "three channels", [x, *operands], y, custom_options={"num_channels": 3}, nodes=["MatMul"])
-    yield in_isolation(op, "the greatest", [x, *operands], y, custom_options={"num_channels": 3}, given=most)
-    other = tensor(4, dtype="uint64")
     yield in_isolation(
-        op, "too many", [x, *operands], other, custom_options={"num_channels": 4}, refused="fewer than 5 entries"
+        op, "largest inputs", [x, *operands], y, custom_options={"num_channels": 3}, given=largest_inputs
     )
-    short = tensor(9, dtype="uint32")
-    yield in_isolation(op, "too few", [short, *operands], y, custom_options={"num_channels": 3}, refused="reach beyond")
+    four_channels = tensor(4, dtype="uint64")
+    yield in_isolation(
+        op,
+        "too many channels",
+        [x, *operands],
+        four_channels,
+        custom_options={"num_channels": 4},
+        refused="fewer than 5 entries",
+    )
+    short_x = tensor(9, dtype="uint32")
+    yield in_isolation(
+        op, "too few frequencies", [short_x, *operands], y, custom_options={"num_channels": 3}, refused="reach beyond"
+    )
 
     op = "CUSTOM.SignalFilterBankSquareRoot"
-    numbers = [*ROOTS, *NEAR]
+    numbers = [*ROOTS, *ROUNDING_LIMITS]
     x, y = tensor(len(numbers), dtype="uint64"), tensor(len(numbers), dtype="uint32")
     for bits in (0, 5):
         shift = constant(np.asarray(bits, np.int32))
-        yield in_isolation(op, f"shift {bits}", [x, shift], y, given=input_of(*numbers, dtype="uint64"))
+        yield in_isolation(op, f"shift {bits}", [x, shift], y, given=first_input(*numbers, dtype="uint64"))
 
     op = "CUSTOM.SignalFilterBankLog"
     x, y = tensor(len(POWERS), dtype="uint32"), tensor(len(POWERS), dtype="int16", scale=0)
     for bits, scale in ((0, 1600), (3, 1), (4, 65536)):
         options = {"input_correction_bits": bits, "output_scale": scale}
         yield in_isolation(
-            op, f"shift {bits}, scale {scale}", [x], y, custom_options=options, given=input_of(*POWERS), **EXACT
+            op, f"shift {bits}, scale {scale}", [x], y, custom_options=options, given=first_input(*POWERS), **EXACT
         )
     x, y = tensor(499, dtype="uint32"), tensor(499, dtype="int16", scale=0)
     options = {"input_correction_bits": 0, "output_scale": 1600}
-    spread = input_of(*(k * 8607437 for k in range(499)))
-    yield in_isolation(op, "over the range", [x], y, custom_options=options, given=spread, **EXACT)
+    samples = first_input(*(k * 8607437 for k in range(499)))
+    yield in_isolation(op, "over the range", [x], y, custom_options=options, given=samples, **EXACT)
     yield in_isolation(
         op,
-        "a shift too far",
+        "a shift of 32 bits",
         [x],
         y,
         custom_options={**options, "input_correction_bits": 32},
@@ -79,20 +88,20 @@ def filters() -> Iterator[Case]:
     op = "CUSTOM.SignalPCAN"
     table = constant(random_array(125, dtype="int16", low=-2000, high=8000))
     x, y = tensor(len(POWERS), dtype="uint32"), tensor(len(POWERS), dtype="uint32")
-    for right in (6, 0, 13):
+    for snr_shift in (6, 0, 13):
         for name, signal in (("large", 3 * 10**9), ("small", 977)):
             arrays = {"x0": np.full(len(POWERS), signal, np.uint32), "x1": np.asarray(POWERS, np.uint32)}
-            options = {"snr_shift": right}
-            yield in_isolation(op, f"shift {right}, {name}", [x, x, table], y, custom_options=options, given=arrays)
-    brief = constant(random_array(90, dtype="int16"))
+            options = {"snr_shift": snr_shift}
+            yield in_isolation(op, f"shift {snr_shift}, {name}", [x, x, table], y, custom_options=options, given=arrays)
+    short_table = constant(random_array(90, dtype="int16"))
     yield in_isolation(
-        op, "a short table", [x, x, brief], y, custom_options={"snr_shift": 6}, refused="fewer than 125 entries"
+        op, "a short table", [x, x, short_table], y, custom_options={"snr_shift": 6}, refused="fewer than 125 entries"
     )
 
 
 def refusals() -> Iterator[Case]:
     x = tensor(16, dtype="int16", scale=0)
-    for name, said in (
+    for name, reason in (
         ("Delay", "keeps delayed samples in memory"),
         ("Framer", "keeps the samples of incomplete frames in memory"),
         ("OverlapAdd", "keeps the tail of the last frame in memory"),
@@ -100,7 +109,7 @@ def refusals() -> Iterator[Case]:
         ("Stacker", "keeps previous frames in memory"),
         ("FftAutoScale", "overflows at -32768"),
     ):
-        yield in_isolation(f"CUSTOM.Signal{name}", "refused", [x], x, custom_options={"shift": 1}, refused=said)
+        yield in_isolation(f"CUSTOM.Signal{name}", "refused", [x], x, custom_options={"shift": 1}, refused=reason)
 
 
 def windows() -> Iterator[Case]:
@@ -109,11 +118,13 @@ def windows() -> Iterator[Case]:
     for shift in (0, 12, 15):
         x = tensor(2, 5, 7, dtype="int16", scale=0)
         yield in_isolation(op, f"shift {shift}", [x, weights], x, custom_options={"shift": shift})
-    one = tensor(7, dtype="int16", scale=0)
-    edges = {"x0": EDGE}
-    yield in_isolation(op, "ends of the range", [one, constant(EDGE)], one, custom_options={"shift": 12}, given=edges)
-    opened = tensor(None, 7, dtype="int16", scale=0)
-    yield in_isolation(op, "dynamic sizes", [opened, weights], opened, custom_options={"shift": 12})
+    frame = tensor(7, dtype="int16", scale=0)
+    extremes = {"x0": EXTREMES}
+    yield in_isolation(
+        op, "ends of the range", [frame, constant(EXTREMES)], frame, custom_options={"shift": 12}, given=extremes
+    )
+    dynamic_x = tensor(None, 7, dtype="int16", scale=0)
+    yield in_isolation(op, "dynamic sizes", [dynamic_x, weights], dynamic_x, custom_options={"shift": 12})
     yield in_isolation(
         op,
         "another length",
@@ -134,9 +145,9 @@ def spectra() -> Iterator[Case]:
     )
     huge = {"T": 0, "fft_length": 16384}
     yield in_isolation(
-        op, "more points than matrices hold", [tensor(2, 16384)], tensor(2, 16386), custom_options=huge, nodes=["DFT"]
+        op, "too many points for matrices", [tensor(2, 16384)], tensor(2, 16386), custom_options=huge, nodes=["DFT"]
     )
-    yield in_isolation(op, "frames with zeros behind", [tensor(3, 5, 11)], tensor(3, 5, 18), custom_options=options)
+    yield in_isolation(op, "frames with zeros after them", [tensor(3, 5, 11)], tensor(3, 5, 18), custom_options=options)
     yield in_isolation(op, "dynamic sizes", [tensor(None, 11)], tensor(None, 18), custom_options=options)
     yield in_isolation(
         op,
@@ -152,7 +163,7 @@ def spectra() -> Iterator[Case]:
         [tensor(17)],
         tensor(18),
         custom_options=options,
-        refused="does not hold a frame of 17",
+        refused="is too short for a frame of 17",
     )
 
     op = "CUSTOM.SignalIrfft"
@@ -161,7 +172,7 @@ def spectra() -> Iterator[Case]:
         op, "frames of many points", [tensor(3, 1026)], tensor(3, 1024), custom_options=long, nodes={"MatMul": 2}
     )
     yield in_isolation(
-        op, "more points than matrices hold", [tensor(2, 16386)], tensor(2, 16384), custom_options=huge, nodes=["DFT"]
+        op, "too many points for matrices", [tensor(2, 16386)], tensor(2, 16384), custom_options=huge, nodes=["DFT"]
     )
     yield in_isolation(op, "frames", [tensor(3, 5, 18)], tensor(3, 5, 16), custom_options=options)
     yield in_isolation(op, "dynamic sizes", [tensor(None, 18)], tensor(None, 16), custom_options=options)
@@ -176,14 +187,14 @@ def spectra() -> Iterator[Case]:
         [tensor(20)],
         tensor(16),
         custom_options=options,
-        refused="makes 16 samples of 20 values",
+        refused="has 16 samples of 20 values",
     )
 
 
 def energies() -> Iterator[Case]:
     op = "CUSTOM.SignalEnergy"
     x, y = tensor(26, dtype="int16", scale=0), tensor(13, dtype="uint32")
-    yield in_isolation(op, "all of it", [x], y, custom_options={"start_index": 0, "end_index": 13})
+    yield in_isolation(op, "the whole spectrum", [x], y, custom_options={"start_index": 0, "end_index": 13})
     yield in_isolation(op, "a range", [x], y, custom_options={"start_index": 2, "end_index": 11})
     lowest = {"x0": np.full(26, -32768, np.int16)}
     yield in_isolation(op, "beyond int32", [x], y, custom_options={"start_index": 0, "end_index": 13}, given=lowest)

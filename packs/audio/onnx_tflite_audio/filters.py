@@ -6,55 +6,62 @@ import math
 
 import numpy as np
 
-from onnx_tflite_audio.arithmetic import POWERS, bit_lengths, emit_bit_length, emit_max, emit_min, shift_right
+from onnx_tflite_audio.arithmetic import POWERS, bit_lengths, emit_bit_length, emit_max, emit_min, emit_shift_right
 from onnx_tflite_plugin.api import Array, Context, Decline, Instance, Operator, Raw, Terminate, Value, handler
 
 # --- sums -------------------------------------------------------------------------------------
 
 
-def channel_matrix(frequencies: int, channels: int, given: list[Array]) -> Array:
-    """Return ``[frequencies, channels]``: in each band a channel has the weights, and the channel before it the unweights."""
-    weights, unweights, starts, firsts, widths = (array.astype(np.int64) for array in given)
-    total = np.zeros((frequencies, channels + 2), np.int64)
+def channel_matrix(frequencies: int, channels: int, operands: list[Array]) -> Array:
+    """Return the ``[frequencies, channels]`` matrix of a filter bank.
+
+    A band adds its energies to one channel by the weights, and to the next channel by the unweights.
+    """
+    weights, unweights, starts, firsts, widths = (array.astype(np.int64) for array in operands)
+    matrix = np.zeros((frequencies, channels + 2), np.int64)
     for channel in range(channels + 1):
-        span = slice(starts[channel], starts[channel] + widths[channel])
-        taken = slice(firsts[channel], firsts[channel] + widths[channel])
-        total[span, channel] += weights[taken]
-        total[span, channel + 1] += unweights[taken]
-    return total[:, 1:-1]
+        band = slice(starts[channel], starts[channel] + widths[channel])
+        entries = slice(firsts[channel], firsts[channel] + widths[channel])
+        matrix[band, channel] += weights[entries]
+        matrix[band, channel + 1] += unweights[entries]
+    return matrix[:, 1:-1]
 
 
 def check_filter_bank(at: Instance) -> Decline | None:
     """Return a Decline for operands that the kernel reads without checking."""
     op = at.op
-    given = [array for slot in range(1, 6) if (array := op.constant(slot)) is not None]
+    operands = [array for slot in range(1, 6) if (array := op.constant(slot)) is not None]
     frequencies, channels = op[0].dims[-1], op.options.get("num_channels")
     if channels is None or op[~0].dims != (channels,):
         return Decline(f"the filters have {list(op[~0].dims)} channels, but option num_channels is {channels}")
-    if len(given) < 5 or frequencies is None:
+    if len(operands) < 5 or frequencies is None:
         return Decline("the weights or the number of frequencies are runtime values; they must be constant")
-    weights, unweights, starts, firsts, widths = given
+    weights, unweights, starts, firsts, widths = operands
     if min(len(starts), len(firsts), len(widths)) <= channels:
         return Decline(f"starts or widths have fewer than {channels + 1} entries")
     widths = widths[: channels + 1].astype(np.int64)
-    ends, taken = starts[: channels + 1] + widths, firsts[: channels + 1] + widths
-    if min(*starts, *firsts, *widths) < 0 or max(ends) > frequencies or max(taken) > min(len(weights), len(unweights)):
+    band_ends, weight_ends = starts[: channels + 1] + widths, firsts[: channels + 1] + widths
+    if (
+        min(*starts, *firsts, *widths) < 0
+        or max(band_ends) > frequencies
+        or max(weight_ends) > min(len(weights), len(unweights))
+    ):
         return Decline("channels reach beyond the frequencies or the weights")
     return None
 
 
-def accumulate_channels(op: Operator, x: Array, *given: Array) -> Array:
+def accumulate_channels(op: Operator, x: Array, *operands: Array) -> Array:
     """Compute FilterbankAccumulateChannels (filter_bank.cc) per channel, without the first sum, which is scratch."""
-    weights, unweights, starts, firsts, widths = (array.astype(np.int64) for array in given)
+    weights, unweights, starts, firsts, widths = (array.astype(np.int64) for array in operands)
     result, carried = [], 0
     for channel in range(op.options.num_channels + 1):
-        own, carried_on = carried, 0
+        energy_sum, next_carried = carried, 0
         for k in range(widths[channel]):
-            energy = int(x[starts[channel] + k])
-            own += int(weights[firsts[channel] + k]) * energy
-            carried_on += int(unweights[firsts[channel] + k]) * energy
-        result.append(own % 2**64)
-        carried = carried_on
+            band_energy = int(x[starts[channel] + k])
+            energy_sum += int(weights[firsts[channel] + k]) * band_energy
+            next_carried += int(unweights[firsts[channel] + k]) * band_energy
+        result.append(energy_sum % 2**64)
+        carried = next_carried
     return np.asarray(result[1:], np.uint64)
 
 
@@ -71,8 +78,8 @@ def filter_bank(
     ctx: Context, x: Value, weights: Value, unweights: Value, starts: Value, firsts: Value, widths: Value
 ) -> Value:
     """Emit MatMul of int64."""
-    given = [ctx.require_constant(slot) for slot in range(1, 6)]
-    sums = channel_matrix(ctx.op[0].shape[0], ctx.options.num_channels, given)
+    operands = [ctx.require_constant(slot) for slot in range(1, 6)]
+    sums = channel_matrix(ctx.op[0].shape[0], ctx.options.num_channels, operands)
     return ctx.ops.Cast(ctx.ops.MatMul(ctx.ops.Cast(x, to="int64"), sums), to="uint64")
 
 
@@ -84,8 +91,8 @@ def compute_roots(op: Operator, x: Array, bits: Array) -> Array:
     roots = []
     for number in map(int, x):
         root = math.isqrt(number)
-        most = 0xFFFF if number < 2**32 else 0xFFFFFFFF
-        roots.append(root + (number - root * root > root and root != most))
+        largest = 0xFFFF if number < 2**32 else 0xFFFFFFFF
+        roots.append(root + (number - root * root > root and root != largest))
     return np.asarray(roots, np.uint32) >> np.uint32(bits)
 
 
@@ -100,25 +107,29 @@ def compute_roots(op: Operator, x: Array, bits: Array) -> Array:
 def square_root(ctx: Context, x: Value, bits: Value) -> Value:
     """Emit Sqrt of float64, corrected by the integer remainder: the float root is off by 1 at most."""
     ops = ctx.ops
-    whole = ops.Cast(x, to="int64")  # the remainder is small, so it is exact although its operands wrap
-    guess = ops.Cast(ops.Sqrt(ops.Cast(x, to="float64")), to="int64")
+    square = ops.Cast(x, to="int64")  # the remainder is small, so it is exact although its operands wrap
+    root = ops.Cast(ops.Sqrt(ops.Cast(x, to="float64")), to="int64")
     for _ in range(2):  # correct roots that are too large, then roots that are too small
-        left = ops.Sub(whole, ops.Mul(guess, guess))
-        low, high = ops.Less(left, np.int64(0)), ops.Greater(left, ops.Add(guess, guess))
-        guess = ops.Add(ops.Sub(guess, ops.Cast(low, to="int64")), ops.Cast(high, to="int64"))
-    left = ops.Sub(whole, ops.Mul(guess, guess))
-    small = ops.And(ops.GreaterOrEqual(whole, np.int64(0)), ops.Less(whole, np.int64(1 << 32)))
-    most = ops.Where(small, np.int64(0xFFFF), np.int64(0xFFFFFFFF))
-    up = ops.And(ops.Greater(left, guess), ops.Less(guess, most))
+        remainder = ops.Sub(square, ops.Mul(root, root))
+        is_too_large, is_too_small = ops.Less(remainder, np.int64(0)), ops.Greater(remainder, ops.Add(root, root))
+        root = ops.Add(ops.Sub(root, ops.Cast(is_too_large, to="int64")), ops.Cast(is_too_small, to="int64"))
+    remainder = ops.Sub(square, ops.Mul(root, root))
+    fits_32_bits = ops.And(ops.GreaterOrEqual(square, np.int64(0)), ops.Less(square, np.int64(1 << 32)))
+    largest = ops.Where(fits_32_bits, np.int64(0xFFFF), np.int64(0xFFFFFFFF))
+    round_up = ops.And(ops.Greater(remainder, root), ops.Less(root, largest))
     return ops.BitShift(
-        ops.Cast(ops.Add(guess, ops.Cast(up, to="int64")), to="uint32"), ops.Cast(bits, to="uint32"), direction="RIGHT"
+        ops.Cast(ops.Add(root, ops.Cast(round_up, to="int64")), to="uint32"),
+        ops.Cast(bits, to="uint32"),
+        direction="RIGHT",
     )
 
 
 # --- logarithms -------------------------------------------------------------------------------
 
 SEGMENTS = 128
-ABOVE = np.rint([65536 * (math.log2(1 + k / SEGMENTS) - k / SEGMENTS) for k in range(SEGMENTS + 1)]).astype(np.int64)
+LOG_TABLE = np.rint([65536 * (math.log2(1 + k / SEGMENTS) - k / SEGMENTS) for k in range(SEGMENTS + 1)]).astype(
+    np.int64
+)
 """The kernel's table: log2(1 + x) - x for x from 0 to 1, in units of 2^-16."""
 LN_2 = 45426  # in units of 2^-16
 
@@ -138,11 +149,11 @@ def check_log_options(at: Instance) -> Decline | None:
 def compute_logarithms(op: Operator, x: Array) -> Array:
     """Compute FilterbankLog (filter_bank_log.cc) and Log32 (log.cc): linear interpolation of a table."""
     scaled = (x.astype(np.int64) << op.options.input_correction_bits) % (1 << 32)
-    whole = bit_lengths(np.maximum(scaled, 1)) - 1
-    rest = (np.maximum(scaled, 1) - (1 << whole)) * 65536 >> whole
-    segment = rest >> 9
-    slope = (ABOVE[segment + 1] - ABOVE[segment]) * (rest - (segment << 9)) >> 16
-    base_2 = (whole << 16) + rest + ABOVE[segment] + slope
+    exponent = bit_lengths(np.maximum(scaled, 1)) - 1
+    fraction = (np.maximum(scaled, 1) - (1 << exponent)) * 65536 >> exponent
+    segment = fraction >> 9
+    slope = (LOG_TABLE[segment + 1] - LOG_TABLE[segment]) * (fraction - (segment << 9)) >> 16
+    base_2 = (exponent << 16) + fraction + LOG_TABLE[segment] + slope
     natural = (LN_2 * base_2 + 32768) >> 16
     result = ((op.options.output_scale * natural + 32768) % (1 << 32)) >> 16
     return np.where(scaled > 1, np.minimum(result, 32767), 0).astype(np.int16)
@@ -161,18 +172,20 @@ def log(ctx: Context, x: Value) -> Value:
     """Emit the integer part by comparison with powers of two, the fraction by the kernel's table."""
     ops, options = ctx.ops, ctx.options
     factor, scale = 1 << options.input_correction_bits, options.output_scale
-    wide = ops.Mod(ops.Mul(ops.Cast(x, to="int64"), factor), 1 << 32)
-    number = emit_max(ctx, wide, 1)
-    whole = ops.Sub(emit_bit_length(ctx, number), 1)
-    power = ops.Gather(POWERS, whole)
-    rest = ops.Div(ops.Mul(ops.Sub(number, power), 65536), power)
-    segment = ops.Div(rest, 512)
-    above, next_above = ops.Gather(ABOVE, segment), ops.Gather(ABOVE, ops.Add(segment, 1))
-    slope = shift_right(ctx, ops.Mul(ops.Sub(next_above, above), ops.Sub(rest, ops.Mul(segment, 512))), 16)
-    base_2 = ops.Add(ops.Add(ops.Mul(whole, 65536), rest), ops.Add(above, slope))
+    scaled = ops.Mod(ops.Mul(ops.Cast(x, to="int64"), factor), 1 << 32)
+    number = emit_max(ctx, scaled, 1)
+    exponent = ops.Sub(emit_bit_length(ctx, number), 1)
+    power = ops.Gather(POWERS, exponent)
+    fraction = ops.Div(ops.Mul(ops.Sub(number, power), 65536), power)
+    segment = ops.Div(fraction, 512)
+    correction, next_correction = ops.Gather(LOG_TABLE, segment), ops.Gather(LOG_TABLE, ops.Add(segment, 1))
+    slope = emit_shift_right(
+        ctx, ops.Mul(ops.Sub(next_correction, correction), ops.Sub(fraction, ops.Mul(segment, 512))), 16
+    )
+    base_2 = ops.Add(ops.Add(ops.Mul(exponent, 65536), fraction), ops.Add(correction, slope))
     natural = ops.Div(ops.Add(ops.Mul(base_2, LN_2), 32768), 65536)
     result = ops.Div(ops.Mod(ops.Add(ops.Mul(natural, scale), 32768), 1 << 32), 65536)
-    return ops.Cast(ops.Where(ops.Greater(wide, np.int64(1)), emit_min(ctx, result, 32767), np.int64(0)), to="int16")
+    return ops.Cast(ops.Where(ops.Greater(scaled, np.int64(1)), emit_min(ctx, result, 32767), np.int64(0)), to="int16")
 
 
 # --- gain control -----------------------------------------------------------------------------
@@ -200,8 +213,8 @@ def apply_gain(op: Operator, x: Array, noise: Array, table: Array) -> Array:
         else:
             bits = estimate.bit_length()
             first = 4 * bits - 6
-            part = (estimate << 11 >> bits) & 0x3FF
-            curve = ((int(lut[first + 2]) * part >> 5) + int(lut[first + 1]) * 32) * part
+            fraction = (estimate << 11 >> bits) & 0x3FF
+            curve = ((int(lut[first + 2]) * fraction >> 5) + int(lut[first + 1]) * 32) * fraction
             gain = int(np.int64((curve + (1 << 14) >> 15) + int(lut[first])).astype(np.int16))
         ratio = (signal * (gain % 2**32) % 2**64 >> op.options.snr_shift) % 2**32
         result.append((ratio * ratio % 2**32) >> 20 if ratio < 2 << 12 else (ratio >> 6) - 64)
@@ -222,17 +235,17 @@ def pcan(ctx: Context, x: Value, noise: Value, table: Value) -> Value:
     ops, lut = ctx.ops, ctx.require_constant(2).astype(np.int64)
     estimate = ops.Cast(noise, to="int64")
     bits = emit_max(ctx, emit_bit_length(ctx, estimate), 2)
-    part = ops.Mod(ops.Div(ops.Mul(estimate, 2048), ops.Gather(POWERS, bits)), 1024)
+    fraction = ops.Mod(ops.Div(ops.Mul(estimate, 2048), ops.Gather(POWERS, bits)), 1024)
     first = ops.Sub(ops.Mul(bits, 4), 6)
     c0, c1, c2 = (ops.Gather(lut[k:], first) for k in range(3))
-    slope = ops.Add(shift_right(ctx, ops.Mul(c2, part), 5), ops.Mul(c1, 32))
-    curve = ops.Add(shift_right(ctx, ops.Add(ops.Mul(slope, part), 1 << 14), 15), c0)
+    slope = ops.Add(emit_shift_right(ctx, ops.Mul(c2, fraction), 5), ops.Mul(c1, 32))
+    curve = ops.Add(emit_shift_right(ctx, ops.Add(ops.Mul(slope, fraction), 1 << 14), 15), c0)
     wrapped = ops.Sub(ops.Mod(ops.Add(curve, 1 << 15), 1 << 16), 1 << 15)  # wraps as int16
     gain = ops.Where(ops.LessOrEqual(estimate, np.int64(2)), ops.Gather(lut, emit_min(ctx, estimate, 2)), wrapped)
     product = ops.Cast(ops.Mul(ops.Cast(x, to="int64"), ops.Mod(gain, 1 << 32)), to="uint64")
     shifted = ops.BitShift(product, np.uint64(ctx.options.snr_shift), direction="RIGHT")
     ratio = ops.Cast(ops.Cast(shifted, to="uint32"), to="int64")
-    least = emit_min(ctx, ratio, 2 << 12)
-    small = ops.Div(ops.Mul(least, least), 1 << 20)
+    small_ratio = emit_min(ctx, ratio, 2 << 12)
+    small = ops.Div(ops.Mul(small_ratio, small_ratio), 1 << 20)
     large = ops.Sub(ops.Div(ratio, 64), 64)
     return ops.Cast(ops.Where(ops.Less(ratio, np.int64(2 << 12)), small, large), to="uint32")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from onnx_tflite_plugin.api import Context, Decline, Handler, Refusal, Terminate, Value, handler
 
 STATE = "the kernel keeps {} in memory of its own, for which the file has no tensor"
-ASK = "cut the model after the operator (--inputs-at) and compute the features before the network"
+REMEDY = "cut the model after the operator (--inputs-at) and compute the features before the network"
 
 
 def refuse(name: str, reason: str) -> Handler:
     """Return a handler that declines every instance."""
 
-    @handler(f"CUSTOM.Signal{name}", max_version=2**31 - 1, layout=Terminate(), accepts=Decline(reason, ASK))
+    @handler(f"CUSTOM.Signal{name}", max_version=2**31 - 1, layout=Terminate(), accepts=Decline(reason, REMEDY))
     def lower(ctx: Context, *operands: Value) -> Value:
         """None."""
         raise Refusal(reason)

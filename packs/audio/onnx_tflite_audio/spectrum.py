@@ -37,12 +37,12 @@ def leading_sizes(ctx: Context) -> list[int]:
 
 
 def check_rfft(at: Instance) -> Decline | None:
-    """Return a Decline unless the transform holds a frame."""
+    """Return a Decline unless the frame fits the transform's length."""
     if declined := check_float(at.op):
         return declined
     length, frame = at.op.options.fft_length, at.op[0].dims[-1]
     if length < 2 or length % 2 or frame is None or frame > length:
-        return Decline(f"a transform of length {length} does not hold a frame of {frame} samples")
+        return Decline(f"a transform of length {length} is too short for a frame of {frame} samples")
     return None
 
 
@@ -54,12 +54,12 @@ def compute_rfft(op: Operator, x: Array) -> Array:
 
 
 def rfft_opset(at: Instance) -> int:
-    """Return the minimum opset: 17 for DFT."""
+    """Return the minimum opset: 17 if the transform is emitted as DFT."""
     return 13 if is_product(at.op.options.fft_length, at.op[0].dims[-1] or 0) else 17
 
 
 def irfft_opset(at: Instance) -> int:
-    """Return the minimum opset: 17 for DFT."""
+    """Return the minimum opset: 17 if the transform is emitted as DFT."""
     return 13 if is_product(at.op.options.fft_length, at.op.options.fft_length) else 17
 
 
@@ -86,10 +86,10 @@ def check_irfft(at: Instance) -> Decline | None:
     """Return a Decline unless the spectrum fits the transform's length."""
     if declined := check_float(at.op):
         return declined
-    length, given, taken = at.op.options.fft_length, at.op[0].dims[-1], at.op[~0].dims[-1]
-    if length < 2 or length % 2 or (given, taken) != (length + 2, length):
+    length, value_count, sample_count = at.op.options.fft_length, at.op[0].dims[-1], at.op[~0].dims[-1]
+    if length < 2 or length % 2 or (value_count, sample_count) != (length + 2, length):
         return Decline(
-            f"the transform makes {taken} samples of {given} values; fft_length {length} requires {length + 2} values"
+            f"the output has {sample_count} samples of {value_count} values; fft_length {length} requires {length + 2} values"
         )
     return None
 
@@ -117,10 +117,10 @@ def irfft(ctx: Context, x: Value) -> Value:
         return ops.Reshape(emit_irfft(ctx, ops.Reshape(x, [*sizes, half + 1, 2]), dims, length), [*sizes, length])
     parts = ops.Reshape(x, [1, *sizes, half + 1, 2])
     mirrored = ops.Mul(ops.Slice(parts, [half - 1], [0], [last], [-1]), np.asarray([1, -1], np.float32))
-    kept = np.ones((half + 1, 2), np.float32)
-    kept[[0, half], 1] = 0
-    whole = ops.Concat(ops.Mul(parts, kept), mirrored, axis=last) if half > 1 else ops.Mul(parts, kept)
-    samples = ops.DFT(whole, np.asarray(length), np.asarray(last), inverse=1)
+    mask = np.ones((half + 1, 2), np.float32)
+    mask[[0, half], 1] = 0
+    spectrum = ops.Concat(ops.Mul(parts, mask), mirrored, axis=last) if half > 1 else ops.Mul(parts, mask)
+    samples = ops.DFT(spectrum, np.asarray(length), np.asarray(last), inverse=1)
     return ops.Reshape(ops.Slice(samples, [0], [1], [last + 1]), [*sizes, length])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnx_tflite_audio.arithmetic import shift_right
+from onnx_tflite_audio.arithmetic import emit_shift_right
 from onnx_tflite_plugin.api import Array, Context, Decline, Instance, Operator, Raw, Transparent, Value, handler
 
 LEAST, MOST = -(1 << 15), (1 << 15) - 1
@@ -41,4 +41,4 @@ def window(ctx: Context, x: Value, weights: Value) -> Value:
     """Emit Mul, a shift, Min and Max."""
     ops = ctx.ops
     product = ops.Mul(ops.Cast(x, to="int64"), ops.Cast(weights, to="int64"))
-    return ops.Cast(ops.Min(ops.Max(shift_right(ctx, product, ctx.options.shift), LEAST), MOST), to="int16")
+    return ops.Cast(ops.Min(ops.Max(emit_shift_right(ctx, product, ctx.options.shift), LEAST), MOST), to="int16")
