@@ -28,13 +28,13 @@ MODEL, TOKENIZER, SENTENCEPIECE, METADATA = (
     "LLM metadata",
 )
 _START, _STOP, _TEMPLATE = 1, 2, 7  # fields of LlmMetadata, runtime/proto/llm_metadata.proto of LiteRT-LM
-_IDS, _TEXT = 1, 2  # fields of TokenUnion; TokenIds has its numbers in field 1, runtime/proto/token.proto
-_MOST = 1 << 28  # bytes of a tokenizer
+_IDS, _TEXT = 1, 2  # fields of TokenUnion; TokenIds has the ids in field 1, runtime/proto/token.proto
+_MAX_TOKENIZER_BYTES = 1 << 28  # bytes of a tokenizer
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """Start and stop tokens of a bundle, as numbers or as texts. ``template``: a chat template in Jinja, or empty."""
+    """Start and stop tokens of a bundle, as ids or as texts. ``template``: a chat template in Jinja, or empty."""
 
     start_ids: tuple[int, ...] = ()
     start_text: str = ""
@@ -43,8 +43,8 @@ class Metadata:
     template: str = ""
 
 
-def model_of(parts: Sequence[Part]) -> Any:
-    """Return the language model of a bundle. Raises ConversionError unless it has one model."""
+def load_model(parts: Sequence[Part]) -> Any:
+    """Load the language model of a bundle. Raises ConversionError unless it has exactly one."""
     models = [part for part in parts if part.kind == MODEL]
     language = [part for part in models if "prefill" in part.name] or models
     if len(language) != 1:
@@ -55,52 +55,54 @@ def model_of(parts: Sequence[Part]) -> Any:
 
 def read_tokenizer(parts: Sequence[Part]) -> bytes:
     """Return ``tokenizer.json``. Raises ConversionError if the bundle has none, or it is damaged."""
-    found = next((part for part in parts if part.kind == TOKENIZER), None)
-    if found is None:
-        other = " but a SentencePiece model" if any(part.kind == SENTENCEPIECE for part in parts) else ""
+    part = next((part for part in parts if part.kind == TOKENIZER), None)
+    if part is None:
+        alternative = " but a SentencePiece model" if any(part.kind == SENTENCEPIECE for part in parts) else ""
         raise ConversionError(
-            f"the bundle has no tokenizer.json{other}: save one with transformers (AutoTokenizer(...).save_pretrained) and"
-            " name it with --tokenizer"
+            f"the bundle has no tokenizer.json{alternative}: save one with transformers (AutoTokenizer(...).save_pretrained) and"
+            " pass it with --tokenizer"
         )
-    stored = found.read()  # the size as 8 bytes, then the text, compressed
+    content = part.read()  # the size as 8 bytes, then the text, compressed
     unpacker = zlib.decompressobj()
     try:
-        words = unpacker.decompress(stored[8:], _MOST)
+        text = unpacker.decompress(content[8:], _MAX_TOKENIZER_BYTES)
     except zlib.error as error:
-        raise ConversionError(f"the tokenizer in {found.name} is damaged: {error}") from error
-    if len(words) != int.from_bytes(stored[:8], "little"):
-        raise ConversionError(f"the tokenizer in {found.name} is damaged: it has {len(words)} bytes")
-    return words
+        raise ConversionError(f"the tokenizer in {part.name} is damaged: {error}") from error
+    if len(text) != int.from_bytes(content[:8], "little"):
+        raise ConversionError(f"the tokenizer in {part.name} is damaged: it has {len(text)} bytes")
+    return text
 
 
 def read_metadata(parts: Sequence[Part]) -> Metadata:
-    """Return the metadata; nothing if the bundle has none. Raises ConversionError if it is damaged."""
-    found = next((part for part in parts if part.kind == METADATA), None)
-    if found is None:
+    """Return the metadata, empty if the bundle has none. Raises ConversionError if the metadata is damaged."""
+    part = next((part for part in parts if part.kind == METADATA), None)
+    if part is None:
         return Metadata()
     start: tuple[tuple[int, ...], str] = (), ""
     stops: list[tuple[tuple[int, ...], str]] = []
     template = ""
-    for number, value in _fields(found.read()):
+    for number, value in _fields(part.read()):
         if isinstance(value, bytes) and number == _START:
             start = _read_token(value)
         elif isinstance(value, bytes) and number == _STOP:
             stops.append(_read_token(value))
         elif isinstance(value, bytes) and number == _TEMPLATE:
             template = value.decode(errors="replace")
-    ids = tuple(one[0] for one, _ in stops if len(one) == 1)  # onnxruntime-genai stops at single tokens
+    ids = tuple(
+        token_ids[0] for token_ids, _ in stops if len(token_ids) == 1
+    )  # onnxruntime-genai stops at single tokens
     return Metadata(*start, ids, tuple(text for _, text in stops if text), template)
 
 
 def _read_token(union: bytes) -> tuple[tuple[int, ...], str]:
-    """Return a token's numbers, or its text."""
+    """Return the ids of a token, or its text."""
     ids: list[int] = []
     text = ""
     for number, value in _fields(union):
         if number == _IDS and isinstance(value, bytes):
-            for inner, one in _fields(value):
-                if inner == 1:
-                    ids += [one] if isinstance(one, int) else _varints(one)
+            for inner_number, token_id in _fields(value):
+                if inner_number == 1:
+                    ids += [token_id] if isinstance(token_id, int) else _varints(token_id)
         elif number == _TEXT and isinstance(value, bytes):
             text = value.decode(errors="replace")
     return tuple(ids), text
@@ -118,7 +120,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
             continue
         size, at = _varint(message, at) if kind == 2 else ({1: 8, 5: 4}.get(kind, -1), at)
         if size < 0 or at + size > len(message):
-            raise ConversionError("the metadata of the bundle are damaged: a field leads beyond their end")
+            raise ConversionError("the metadata of the bundle is damaged: a field extends beyond its end")
         yield tag >> 3, message[at : at + size]
         at += size
 
@@ -139,4 +141,4 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         at, shift = at + 1, shift + 7
         if not data[at - 1] & 128:
             return value, at
-    raise ConversionError("the metadata of the bundle are damaged: an integer does not end")
+    raise ConversionError("the metadata of the bundle is damaged: an integer does not end")

@@ -1,4 +1,4 @@
-"""Command ``genai``: a bundle becomes a folder for onnxruntime-genai."""
+"""Command ``genai``: write a folder for onnxruntime-genai from a bundle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 import onnx
 
 import onnx_tflite_plugin as otp
-from onnx_tflite_genai.bundle import model_of, read_metadata, read_tokenizer
+from onnx_tflite_genai.bundle import load_model, read_metadata, read_tokenizer
 from onnx_tflite_genai.config import SpecialTokens, make_config, make_tokenizer_config, parse_tokenizer
 from onnx_tflite_genai.graph import adapt
 
@@ -21,10 +21,14 @@ from onnx_tflite_genai.graph import adapt
 @click.option(
     "--tokenizer",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A tokenizer.json of Hugging Face, if the bundle holds none.",
+    help="A tokenizer.json of Hugging Face, if the bundle has none.",
 )
 @click.option(
-    "--stop", "stops", multiple=True, metavar="TOKEN", help="A token that ends the text, if the bundle names none."
+    "--stop",
+    "stops",
+    multiple=True,
+    metavar="TOKEN",
+    help="A token that ends the text, if the bundle names none. Repeatable.",
 )
 def genai(bundle: Path, folder: Path, tokenizer: Path | None, stops: tuple[str, ...]) -> None:
     """Write a folder for onnxruntime-genai from the BUNDLE (.litertlm or .tflite) of a language model.
@@ -34,14 +38,14 @@ def genai(bundle: Path, folder: Path, tokenizer: Path | None, stops: tuple[str, 
     parts = otp.bundle_parts(bundle) if bundle.suffix != ".tflite" else []
     metadata = read_metadata(parts)
     metadata = replace(metadata, stop_texts=(*metadata.stop_texts, *stops))
-    words = tokenizer.read_bytes() if tokenizer is not None else read_tokenizer(parts)
-    special = SpecialTokens.of(parse_tokenizer(words), metadata)
-    conversion = otp.convert(model_of(parts) if parts else bundle, signature="all", attention="causal", logits="last")
+    tokenizer_text = tokenizer.read_bytes() if tokenizer is not None else read_tokenizer(parts)
+    special = SpecialTokens.of(parse_tokenizer(tokenizer_text), metadata)
+    conversion = otp.convert(load_model(parts) if parts else bundle, signature="all", attention="causal", logits="last")
     model = conversion.proto
     decoder = adapt(model)
     folder.mkdir(parents=True, exist_ok=True)
     _save(model, folder)
-    (folder / "tokenizer.json").write_bytes(words)
+    (folder / "tokenizer.json").write_bytes(tokenizer_text)
     _write(folder / "tokenizer_config.json", make_tokenizer_config(special, metadata))
     _write(folder / "genai_config.json", make_config(decoder, special))
     click.echo(f"wrote {folder}: {decoder.layers} layers, {decoder.vocabulary} tokens, {decoder.slots} slots")
@@ -52,7 +56,9 @@ def _save(model: onnx.ModelProto, folder: Path) -> None:
     for name in ("model.onnx", "model.onnx.data"):
         (folder / name).unlink(missing_ok=True)
     onnx.save(model, folder / "model.onnx", save_as_external_data=True, location="model.onnx.data", size_threshold=1024)
-    (folder / "model.onnx.data").chmod((folder / "model.onnx").stat().st_mode)  # onnx lets its owner alone read it
+    (folder / "model.onnx.data").chmod(
+        (folder / "model.onnx").stat().st_mode
+    )  # onnx.save makes this file readable only by its owner
 
 
 def _write(path: Path, content: object) -> None:

@@ -12,12 +12,12 @@ from onnx_tflite_genai.graph import Decoder
 from onnx_tflite_plugin import ConversionError
 
 TYPE = "decoder"
-"""The model type of onnxruntime-genai that takes any decoder by the names of its inputs and outputs."""
+"""The model type of onnxruntime-genai for any decoder, described by the names of its inputs and outputs."""
 
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Start and stop tokens, each a number with its text."""
+    """Start and stop tokens, each an id with its text."""
 
     start: tuple[int, str] | None
     stops: tuple[tuple[int, str], ...]
@@ -31,31 +31,31 @@ class SpecialTokens:
         def find(numbers: Sequence[int], names: Sequence[str]) -> list[tuple[int, str]]:
             unknown = [name for name in names if name not in ids]
             if unknown:
-                raise ConversionError(f"the tokenizer has no token {unknown[0]!r}; name one that it has")
-            found = [(number, texts.get(number, "")) for number in (*numbers, *(ids[name] for name in names))]
-            return list(dict.fromkeys(found))
+                raise ConversionError(f"the tokenizer has no token {unknown[0]!r}; pass one of its tokens")
+            tokens = [(number, texts.get(number, "")) for number in (*numbers, *(ids[name] for name in names))]
+            return list(dict.fromkeys(tokens))
 
         stops = find(metadata.stop_ids, metadata.stop_texts)
         if not stops:
-            special = ", ".join(one["content"] for one in tokenizer.get("added_tokens", ())[:9]) or "none"
+            special = ", ".join(token["content"] for token in tokenizer.get("added_tokens", ())[:9]) or "none"
             raise ConversionError(
-                f"no token ends the text: name one with --stop (special tokens of the tokenizer: {special})"
+                f"no stop token is known: pass one with --stop (special tokens of the tokenizer: {special})"
             )
         starts = find(metadata.start_ids, [metadata.start_text] if metadata.start_text else [])
         return cls(starts[0] if starts else None, tuple(stops))
 
 
 def make_config(decoder: Decoder, special: SpecialTokens) -> dict[str, Any]:
-    """Return ``genai_config.json``. The caches have a fixed number of slots, which is the greatest length."""
-    ends = [number for number, _ in special.stops]
+    """Return ``genai_config.json``. The number of cache slots is the maximum length."""
+    stop_ids = [number for number, _ in special.stops]
     return {
         "model": {
             "type": TYPE,
             "context_length": decoder.slots,
             "vocab_size": decoder.vocabulary,
             **({"bos_token_id": special.start[0]} if special.start else {}),
-            "eos_token_id": ends if len(ends) > 1 else ends[0],
-            "pad_token_id": ends[0],
+            "eos_token_id": stop_ids if len(stop_ids) > 1 else stop_ids[0],
+            "pad_token_id": stop_ids[0],
             "decoder": {
                 "session_options": {},
                 "filename": "model.onnx",
@@ -97,21 +97,21 @@ def make_tokenizer_config(special: SpecialTokens, metadata: Metadata) -> dict[st
     }
 
 
-def parse_tokenizer(words: bytes) -> dict[str, Any]:
-    """Return the content of ``tokenizer.json``. Raises ConversionError if it is something else."""
+def parse_tokenizer(text: bytes) -> dict[str, Any]:
+    """Return the content of ``tokenizer.json``. Raises ConversionError if the file is not a Hugging Face tokenizer."""
     try:
-        content = json.loads(words)
+        content = json.loads(text)
     except ValueError as error:
         raise ConversionError(
-            f"the tokenizer is not valid JSON: {error}; give the tokenizer.json of Hugging Face"
+            f"the tokenizer is not valid JSON: {error}; pass a tokenizer.json of Hugging Face"
         ) from error
     if not isinstance(content, dict) or "model" not in content:
-        raise ConversionError("the tokenizer has no model: give the tokenizer.json of Hugging Face")
+        raise ConversionError("the tokenizer has no model: pass a tokenizer.json of Hugging Face")
     return content
 
 
 def token_ids(tokenizer: Mapping[str, Any]) -> dict[str, int]:
-    """Return the numbers of special tokens and words by text."""
+    """Return the ids of the vocabulary and the special tokens by text."""
     vocabulary = tokenizer.get("model", {}).get("vocab", {})
     words = dict(vocabulary) if isinstance(vocabulary, dict) else {word: k for k, (word, _) in enumerate(vocabulary)}
-    return {**words, **{one["content"]: one["id"] for one in tokenizer.get("added_tokens", ())}}
+    return {**words, **{token["content"]: token["id"] for token in tokenizer.get("added_tokens", ())}}

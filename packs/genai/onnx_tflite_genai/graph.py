@@ -1,6 +1,7 @@
-"""The interface of onnxruntime-genai around a converted language model.
+"""Replace the inputs and outputs of a converted language model by those that onnxruntime-genai requires.
 
-It passes token ids, a mask of ones, from which the positions follow, and one buffer for each past and present cache.
+The runtime passes token ids, an attention mask of ones, and one buffer per past and present cache. Positions are computed
+from the mask.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Decoder:
 
 
 def adapt(model: onnx.ModelProto) -> Decoder:
-    """Replace the inputs and outputs of a converted model by onnxruntime-genai's, in place; return its sizes.
+    """Replace the inputs and outputs of a model by onnxruntime-genai's, in place; return the model's sizes.
 
     Raises ConversionError if the model has other inputs, or a cache that GroupQueryAttention does not read.
     """
@@ -45,17 +46,17 @@ def adapt(model: onnx.ModelProto) -> Decoder:
             node.output[1]: f"present.{k}.key",
             node.output[2]: f"present.{k}.value",
         }
-    read = {name for node in graph.node for name in node.input}
-    inputs = [info for info in graph.input if info.name in read]  # a mask that was declared causal is not read
-    others = [info for info in inputs if info.name not in names]
-    tokens = [info for info in others if _shape(info)[:1] == [1] and len(_shape(info)) == 2]
-    positions = [info for info in others if len(_shape(info)) == 1]
+    read_names = {name for node in graph.node for name in node.input}
+    inputs = [info for info in graph.input if info.name in read_names]  # --attention causal leaves the mask unread
+    other_inputs = [info for info in inputs if info.name not in names]
+    tokens = [info for info in other_inputs if _shape(info)[:1] == [1] and len(_shape(info)) == 2]
+    positions = [info for info in other_inputs if len(_shape(info)) == 1]
     scores = [info for info in graph.output if info.name not in names]
-    if not layers or len(others) != 2 or len(tokens) != 1 or len(positions) != 1 or len(scores) != 1:
-        listed = ", ".join(info.name for info in others)
+    if not layers or len(other_inputs) != 2 or len(tokens) != 1 or len(positions) != 1 or len(scores) != 1:
+        listed = ", ".join(info.name for info in other_inputs)
         raise ConversionError(
             f"onnxruntime-genai cannot run the model: {len(layers)} layers have attention over a cache as"
-            f" one operator, and besides caches it takes {listed or 'nothing'}; expected only tokens and positions"
+            f" one operator, and the inputs besides caches are {listed or 'none'}; expected tokens and positions"
         )
     caches = [info for info in inputs if info.name in names]
     _, groups, slots, depth = map(int, _shape(caches[0]))
@@ -81,7 +82,7 @@ def adapt(model: onnx.ModelProto) -> Decoder:
 
 
 def _position_nodes(tokens: onnx.ValueInfoProto, positions: onnx.ValueInfoProto) -> list[onnx.NodeProto]:
-    """Return the nodes that compute tokens and their positions, which end at the number of ones in the mask."""
+    """Return the nodes that compute tokens and positions; the last position is the number of ones in the mask, minus 1."""
     dtypes = [info.type.tensor_type.elem_type for info in (tokens, positions)]
     return [
         helper.make_node("Cast", [_TOKENS], [tokens.name], to=dtypes[0]),
@@ -95,7 +96,7 @@ def _position_nodes(tokens: onnx.ValueInfoProto, positions: onnx.ValueInfoProto)
 
 
 def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
-    """Rename values, also where the bodies of nodes read them."""
+    """Rename values, also in the subgraphs of nodes."""
     for node in graph.node:
         node.input[:] = [names.get(name, name) for name in node.input]
         node.output[:] = [names.get(name, name) for name in node.output]

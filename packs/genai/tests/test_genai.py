@@ -24,7 +24,7 @@ from onnx_tflite_plugin import ConversionError, Session, bundle_parts, convert
 MODEL, SENTENCEPIECE, METADATA, TOKENIZER = 3, 4, 5, 6
 SIZES = Sizes()
 PROMPT = "hello"
-END = 1  # the number of the token </s>
+END = 1  # id of the token </s>
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
 
@@ -57,21 +57,21 @@ def field(number: int, value: int | bytes) -> bytes:
 
 
 def metadata() -> bytes:
-    """Return bundle metadata: a start token by number, a stop token by text, and a chat template."""
+    """Return bundle metadata: a start token by id, a stop token by text, and a chat template."""
     return (
         field(1, field(1, field(1, b"\0"))) + field(2, field(2, b"</s>")) + field(5, 19) + field(7, TEMPLATE.encode())
     )
 
 
 def litert_lm(sections: list[tuple[int, bytes]]) -> bytes:
-    """Return a bundle of these sections: litertlm_header_schema.fbs of LiteRT-LM."""
+    """Return a LiteRT-LM bundle with these sections, after litertlm_header_schema.fbs."""
     builder = flatbuffers.Builder(1024)
-    at, tables, body = 16384, [], b""
+    position, tables, body = 16384, [], b""
     for kind, content in sections:
         builder.StartObject(4)
-        builder.PrependUint64Slot(1, at + len(body), 0)
+        builder.PrependUint64Slot(1, position + len(body), 0)
         body += content
-        builder.PrependUint64Slot(2, at + len(body), 0)
+        builder.PrependUint64Slot(2, position + len(body), 0)
         builder.PrependUint8Slot(3, kind, 0)
         tables.append(builder.EndObject())
     builder.StartVector(4, len(tables), 4)
@@ -80,23 +80,23 @@ def litert_lm(sections: list[tuple[int, bytes]]) -> bytes:
     objects = builder.EndVector()
     builder.StartObject(1)
     builder.PrependUOffsetTRelativeSlot(0, objects, 0)
-    listed = builder.EndObject()
+    section_list = builder.EndObject()
     builder.StartObject(2)
-    builder.PrependUOffsetTRelativeSlot(1, listed, 0)
+    builder.PrependUOffsetTRelativeSlot(1, section_list, 0)
     builder.Finish(builder.EndObject())
     header = bytes(builder.Output())
-    front = b"LITERTLM" + struct.pack("<IIIIQ", 1, 0, 0, 0, 32 + len(header)) + header
-    return front + bytes(at - len(front)) + body
+    header_start = b"LITERTLM" + struct.pack("<IIIIQ", 1, 0, 0, 0, 32 + len(header)) + header
+    return header_start + bytes(position - len(header_start)) + body
 
 
-def packed(words: bytes) -> bytes:
+def compress_tokenizer(words: bytes) -> bytes:
     return struct.pack("<Q", len(words)) + zlib.compress(words)
 
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
     path = tmp_path / "chat.litertlm"
-    sections = [(METADATA, metadata()), (TOKENIZER, packed(tokenizer())), (MODEL, language_model(SIZES))]
+    sections = [(METADATA, metadata()), (TOKENIZER, compress_tokenizer(tokenizer())), (MODEL, language_model(SIZES))]
     path.write_bytes(litert_lm(sections))
     return path
 
@@ -104,9 +104,9 @@ def bundle(tmp_path: Path) -> Path:
 def run(*arguments: object) -> str:
     """Run the command as users do."""
     command = [sys.executable, "-m", "onnx_tflite_plugin", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout + completed.stderr
 
 
 def refusal(*arguments: object) -> str:
@@ -121,38 +121,40 @@ def generate_in_litert(tokens: list[int], count: int) -> list[int]:
     interpreter = Interpreter(model_content=language_model(SIZES))
     runner = interpreter.get_signature_runner("decode")
     caches = {name: np.zeros(info["shape"], np.float32) for name, info in runner.get_input_details().items()}
-    made: list[int] = []
+    generated: list[int] = []
     for position, token in enumerate([*tokens, *[None] * (count - 1)]):
-        caches["tokens"] = np.array([[made[-1] if token is None else token]], np.int32)
+        caches["tokens"] = np.array([[generated[-1] if token is None else token]], np.int32)
         caches["input_pos"] = np.array([position], np.int32)
         results = runner(**caches)
         caches |= {name: results[name] for name in caches if name in results}
         if position >= len(tokens) - 1:
-            made.append(int(results["logits"].argmax()))
-    return made
+            generated.append(int(results["logits"].argmax()))
+    return generated
 
 
 def test_onnxruntime_genai_generates_the_tokens_of_litert(bundle: Path, tmp_path: Path) -> None:
     runtime: Any = pytest.importorskip("onnxruntime_genai")
     assert "2 layers, 31 tokens, 19 slots" in run("genai", bundle, tmp_path / "chat")
     model = runtime.Model(str(tmp_path / "chat"))
-    words = runtime.Tokenizer(model)
-    tokens = [int(one) for one in words.encode(PROMPT)]
+    runtime_tokenizer = runtime.Tokenizer(model)
+    tokens = [int(token) for token in runtime_tokenizer.encode(PROMPT)]
     assert tokens == [2 + 1 + ord(letter) - ord("a") for letter in PROMPT]
     generator = runtime.Generator(model, runtime.GeneratorParams(model))
     generator.append_tokens(np.array([tokens], np.int32))
-    made: list[int] = []
-    while not generator.is_done() and len(made) < 9:
+    generated: list[int] = []
+    while not generator.is_done() and len(generated) < 9:
         generator.generate_next_token()
-        made.append(int(generator.get_next_tokens()[0]))
+        generated.append(int(generator.get_next_tokens()[0]))
     expected = generate_in_litert(tokens, 9)
     expected = expected[: expected.index(END) + 1] if END in expected else expected
-    assert made == expected
+    assert generated == expected
     converted = convert(language_model(SIZES), signature="all", attention="causal")
-    assert Session(converted).generate(tokens, len(made)) == made
-    assert words.decode(tokens) == PROMPT
+    assert Session(converted).generate(tokens, len(generated)) == generated
+    assert runtime_tokenizer.decode(tokens) == PROMPT
     assert (
-        words.apply_chat_template(json.dumps([{"role": "user", "content": PROMPT}]), add_generation_prompt=False)
+        runtime_tokenizer.apply_chat_template(
+            json.dumps([{"role": "user", "content": PROMPT}]), add_generation_prompt=False
+        )
         == PROMPT
     )
 
@@ -174,35 +176,37 @@ def test_the_folder_names_tokens_and_sizes(bundle: Path, tmp_path: Path) -> None
 
 
 def test_bundle_without_tokenizer_is_refused(tmp_path: Path) -> None:
-    path, words = tmp_path / "chat.litertlm", tmp_path / "words.json"
-    path.write_bytes(litert_lm([(SENTENCEPIECE, b"words"), (MODEL, language_model(SIZES))]))
-    refused = refusal(path, tmp_path / "chat")
-    assert "no tokenizer.json but a SentencePiece model" in refused
-    assert "--tokenizer" in refused
+    path, tokenizer_path = tmp_path / "chat.litertlm", tmp_path / "tokenizer.json"
+    path.write_bytes(litert_lm([(SENTENCEPIECE, b"pieces"), (MODEL, language_model(SIZES))]))
+    message = refusal(path, tmp_path / "chat")
+    assert "no tokenizer.json but a SentencePiece model" in message
+    assert "--tokenizer" in message
     assert not (tmp_path / "chat").exists()
-    given = path, tmp_path / "chat", "--tokenizer", words
-    for content, reason in ((b"words", "not valid JSON"), (b"{}", "has no model")):
-        words.write_bytes(content)
-        assert reason in refusal(*given, "--stop", "</s>")
-    words.write_bytes(tokenizer())
-    assert "name one with --stop (special tokens of the tokenizer: <s>, </s>)" in refusal(*given)
-    assert "the tokenizer has no token '<end>'" in refusal(*given, "--stop", "<end>")
+    arguments = path, tmp_path / "chat", "--tokenizer", tokenizer_path
+    for content, reason in ((b"no JSON", "not valid JSON"), (b"{}", "has no model")):
+        tokenizer_path.write_bytes(content)
+        assert reason in refusal(*arguments, "--stop", "</s>")
+    tokenizer_path.write_bytes(tokenizer())
+    assert "pass one with --stop (special tokens of the tokenizer: <s>, </s>)" in refusal(*arguments)
+    assert "the tokenizer has no token '<end>'" in refusal(*arguments, "--stop", "<end>")
     assert not (tmp_path / "chat").exists()
-    run("genai", *given, "--stop", "</s>")
+    run("genai", *arguments, "--stop", "</s>")
     assert json.loads((tmp_path / "chat" / "genai_config.json").read_text())["model"]["eos_token_id"] == END
 
 
-def test_a_model_that_is_no_decoder_is_refused(tmp_path: Path) -> None:
+def test_a_model_that_is_not_a_decoder_is_refused(tmp_path: Path) -> None:
     digits = Path(__file__).parents[3] / "examples" / "digits_float.tflite"
-    words = tmp_path / "words.json"
-    words.write_bytes(tokenizer())
-    assert "the file has 1 signatures" in refusal(digits, tmp_path / "chat", "--tokenizer", words, "--stop", "</s>")
+    tokenizer_path = tmp_path / "tokenizer.json"
+    tokenizer_path.write_bytes(tokenizer())
+    assert "the file has 1 signatures" in refusal(
+        digits, tmp_path / "chat", "--tokenizer", tokenizer_path, "--stop", "</s>"
+    )
     assert not (tmp_path / "chat").exists()
 
 
 @pytest.mark.parametrize("cut", [1, 4, 9])
-def test_damaged_metadata_are_refused(tmp_path: Path, cut: int) -> None:
+def test_damaged_metadata_is_refused(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "chat.litertlm"
     path.write_bytes(litert_lm([(METADATA, metadata()[:-cut] + b"\xff" * (cut > 4))]))
-    with pytest.raises(ConversionError, match="metadata of the bundle are damaged"):
+    with pytest.raises(ConversionError, match="metadata of the bundle is damaged"):
         read_metadata(bundle_parts(path))
