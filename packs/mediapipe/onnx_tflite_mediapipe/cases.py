@@ -34,8 +34,8 @@ def convolutions() -> Iterator[Case]:
         weights, bias = constant(random_array(11, *kernel, 3)), constant(random_array(11))
         sizes = []
         for size, length, step in zip((5, 7), kernel, strides, strict=True):
-            lost = max(0, length - (size - 1) % step - 1) if padding == SAME else 0
-            sizes.append(step * (size - 1) + length - lost)
+            cropped = max(0, length - (size - 1) % step - 1) if padding == SAME else 0
+            sizes.append(step * (size - 1) + length - cropped)
         y = tensor(x[0], *sizes, 11)
         options = struct.pack("<3i", padding, strides[1], strides[0]) + version
         return place(op, name, [tensor(*x), weights, bias], y, custom_options=options, **more)
@@ -45,7 +45,7 @@ def convolutions() -> Iterator[Case]:
         yield conv_case("valid", VALID, (3, 2), (5, 2), place)
         yield conv_case("same, strides longer than the filter", SAME, (5, 3), (2, 2), place)
     yield conv_case("same, stride 1", SAME, (1, 1), (3, 5))
-    yield conv_case("two by two, as segmentation networks end", SAME, (2, 2), (2, 2), version=bytes(8))
+    yield conv_case("two by two, as at the end of segmentation networks", SAME, (2, 2), (2, 2), version=bytes(8))
     yield conv_case("a batch of dynamic size", VALID, (2, 2), (3, 2), x=(None, 5, 7, 3))
     yield conv_case("no padding", 0, (2, 2), (3, 2), refused="the kernel supports 1 (SAME) and 2 (VALID)")
     short: dict[str, Any] = {"custom_options": b"\1\0\0\0", "refused": "but the kernel reads 12"}
@@ -86,13 +86,19 @@ def poolings() -> Iterator[Case]:
     for name, activation in (("relu", 1), ("relu -1 to 1", 2), ("relu6", 3), ("tanh, which the kernel ignores", 4)):
         options = pool(VALID, (2, 2), (2, 2), activation)
         yield in_isolation(op, name, [tensor(2, 5, 7, 3)], y, y, custom_options=options, span=(-9.0, 9.0))
-    ties: dict[str, Any] = {"given": {"x0": np.zeros((2, 5, 7, 3), np.float32)}}
+    zeros: dict[str, Any] = {"given": {"x0": np.zeros((2, 5, 7, 3), np.float32)}}
     yield in_isolation(
-        op, "the first of equals", [tensor(2, 5, 7, 3)], y, y, custom_options=pool(VALID, (2, 2), (2, 2)), **ties
+        op,
+        "the first of equal elements",
+        [tensor(2, 5, 7, 3)],
+        y,
+        y,
+        custom_options=pool(VALID, (2, 2), (2, 2)),
+        **zeros,
     )
-    opened: dict[str, Any] = {"custom_options": pool(VALID, (2, 2), (2, 2)), "refused": "depend on the image's size"}
+    dynamic: dict[str, Any] = {"custom_options": pool(VALID, (2, 2), (2, 2)), "refused": "depend on the image's size"}
     yield in_isolation(
-        op, "dynamic sizes", [tensor(1, None, None, 3)], tensor(1, None, None, 3), tensor(1, None, None, 3), **opened
+        op, "dynamic sizes", [tensor(1, None, None, 3)], tensor(1, None, None, 3), tensor(1, None, None, 3), **dynamic
     )
 
 
@@ -102,20 +108,20 @@ def unpoolings() -> Iterator[Case]:
     indices = np.random.default_rng(3).integers(0, 6, (2, 5, 7, 11)) + np.float32(0.1)
     x, y = tensor(2, 5, 7, 11), tensor(2, 10, 21, 11)
     given = {"x1": indices.astype(np.float32)}
-    one: dict[str, Any] = {"custom_options": options, "given": given, "nodes": {"MaxUnpool": 1}}
-    yield in_isolation(op, "given indices", [x, tensor(2, 5, 7, 11)], y, **one)
+    expected: dict[str, Any] = {"custom_options": options, "given": given, "nodes": {"MaxUnpool": 1}}
+    yield in_isolation(op, "indices as an input", [x, tensor(2, 5, 7, 11)], y, **expected)
 
-    def there_and_back(model: Net) -> None:
-        """Pool between convolutions, and unpool: indices of one convention are used with the other."""
+    def pool_and_unpool(model: Net) -> None:
+        """Pool and unpool between convolutions: indices of one convention are used with the other."""
         image = model.input_through_conv(tensor(2, 10, 21, 3))
         small = tensor(2, 5, 7, 3)
-        pooled, places = model.calls("CUSTOM.MaxPoolingWithArgmax2D", [image], small, small, custom_options=options)
+        pooled, indices = model.calls("CUSTOM.MaxPoolingWithArgmax2D", [image], small, small, custom_options=options)
         model.output(
-            model.output_through_conv(model.call(op, [pooled, places], tensor(2, 10, 21, 3), custom_options=options))
+            model.output_through_conv(model.call(op, [pooled, indices], tensor(2, 10, 21, 3), custom_options=options))
         )
 
     yield net(
-        op, "of what was pooled, between convolutions", there_and_back, transposes=2, nodes=["MaxPool", "MaxUnpool"]
+        op, "after the pooling, between convolutions", pool_and_unpool, transposes=2, nodes=["MaxPool", "MaxUnpool"]
     )
     overlapping: dict[str, Any] = {
         "custom_options": pool(SAME, (1, 1), (2, 2)),
@@ -138,17 +144,22 @@ def samplings() -> Iterator[Case]:
     op = "CUSTOM.TransformTensorBilinear"
     options = {"mode": "bilinear", "output_height": 5, "output_width": 13}
     maps = {
-        "as it is": (0.0, 1.0, 0.0, 0.0),
+        "identity": (0.0, 1.0, 0.0, 0.0),
         "shrunk": (0.0, 0.5, 1.3, 2.1),
-        "turned": (0.7, 0.9, 4.0, -1.7),
-        "outside": (0.0, 1.0, 99.0, 0.0),
+        "rotated": (0.7, 0.9, 4.0, -1.7),
+        "outside the image": (0.0, 1.0, 99.0, 0.0),
     }
     image, matrix, result = tensor(1, 7, 11, 3), tensor(1, 4, 4), tensor(1, 5, 13, 3)
-    own = 2  # Transposes of the matrix
+    matrix_transposes = 2  # Transposes of the matrix
     for name, parameters in maps.items():
         given = {"x1": affine(*parameters)[None]}
         for place in BOTH:
-            case: dict[str, Any] = {"custom_options": options, "version": 2, "given": given, "transposes": 2 + own}
+            case: dict[str, Any] = {
+                "custom_options": options,
+                "version": 2,
+                "given": given,
+                "transposes": 2 + matrix_transposes,
+            }
             yield place(op, name, [image, matrix], result, **case)
     refused: dict[str, Any] = {"custom_options": options, "version": 1, "refused": "version 2 only"}
     yield in_isolation(op, "the first version", [image, matrix], result, **refused)
@@ -158,10 +169,15 @@ def landmarks() -> Iterator[Case]:
     op = "CUSTOM.TransformLandmarks"
     for size in (2, 3):
         yield case_of_version_2(
-            op, f"of {size} numbers", [tensor(1, 17, size), tensor(1, 4, 4)], tensor(1, 17, size), {}
+            op, f"{size} coordinates", [tensor(1, 17, size), tensor(1, 4, 4)], tensor(1, 17, size), {}
         )
     yield case_of_version_2(
-        op, "several", [tensor(2, 17, 3), tensor(1, 4, 4)], tensor(2, 17, 3), {}, refused="[1, N, 2] or [1, N, 3]"
+        op,
+        "several batches",
+        [tensor(2, 17, 3), tensor(1, 4, 4)],
+        tensor(2, 17, 3),
+        {},
+        refused="[1, N, 2] or [1, N, 3]",
     )
 
 
@@ -173,23 +189,23 @@ def matrices() -> Iterator[Case]:
     }  # fmt: skip
     x, y = tensor(1, 17, 3), tensor(1, 4, 4)
     yield case_of_version_2(op, "upright", [x], y, options)
-    yield case_of_version_2(op, "turned", [x], y, {**options, "target_rotation_radians": 1.1})
-    alike = np.repeat(random_array(1, 1, 3), 17, axis=1) * np.ones((1, 17, 1), np.float32)
-    yield case_of_version_2(op, "all in one place", [x], y, options, given={"x0": alike})
+    yield case_of_version_2(op, "rotated", [x], y, {**options, "target_rotation_radians": 1.1})
+    coincident = np.repeat(random_array(1, 1, 3), 17, axis=1) * np.ones((1, 17, 1), np.float32)
+    yield case_of_version_2(op, "all at one point", [x], y, options, given={"x0": coincident})
     backwards = random_array(1, 17, 3)
-    backwards[0, 2, 0], backwards[0, 13, 0] = 5, -5  # beyond a quarter turn
+    backwards[0, 2, 0], backwards[0, 13, 0] = 5, -5  # a rotation by more than 90 degrees
     yield case_of_version_2(op, "upside down", [x], y, options, given={"x0": backwards})
     yield case_of_version_2(op, "no scale", [x], y, {**options, "scale_x": 0.0}, refused="not all positive")
     yield case_of_version_2(
         op,
-        "a landmark that is not there",
+        "a landmark out of range",
         [x],
         y,
         {**options, "left_rotation_idx": 17},
         refused="the options name landmarks",
     )
-    lacking = {name: value for name, value in options.items() if name != "scale_y"}
-    yield case_of_version_2(op, "an option that is missing", [x], y, lacking, refused="the options lack scale_y")
+    incomplete = {name: value for name, value in options.items() if name != "scale_y"}
+    yield case_of_version_2(op, "a missing option", [x], y, incomplete, refused="the options lack scale_y")
 
 
 def case_of_version_2(op: str, name: str, inputs: Any, output: Any, options: Any, **more: Any) -> Case:

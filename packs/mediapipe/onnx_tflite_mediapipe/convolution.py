@@ -32,5 +32,5 @@ def conv_transpose_pads(padding: str, sizes: Dims, kernel: Dims, strides: tuple[
 def transposed_convolution(ctx: Context, x: Value, weights: Value, bias: Value) -> Value:
     """Emit ConvTranspose."""
     options = stride(ctx.op)
-    cut = conv_transpose_pads(options.padding, ctx.op[0].dims[1:3], ctx.op[1].dims[1:3], options.strides)
-    return ctx.ops.ConvTranspose(x, weights, bias, strides=options.strides, pads=cut)
+    pads = conv_transpose_pads(options.padding, ctx.op[0].dims[1:3], ctx.op[1].dims[1:3], options.strides)
+    return ctx.ops.ConvTranspose(x, weights, bias, strides=options.strides, pads=pads)

@@ -15,7 +15,7 @@ Array = npt.NDArray[Any]
 
 
 def transposed_convolution(op: Operator, x: Array, weights: Array, bias: Array) -> Array:
-    """Compute the sum of the filter times each pixel at its position (TransposeConvBias, transpose_conv_bias.cc)."""
+    """Add up the filter, scaled by each pixel, at the pixel's position (TransposeConvBias, transpose_conv_bias.cc)."""
     options = stride(op)
     (batch, height, width, _), (channels, rows, columns, _) = x.shape, weights.shape
     down, right = options.strides
@@ -50,11 +50,11 @@ def max_pooling(op: Operator, x: Array) -> tuple[Array, Array]:
         for column in range(counts[1]):
             top, left = row * options.strides[0] - pads[0], column * options.strides[1] - pads[1]
             first = max(0, -top), max(0, -left)
-            seen = x[:, max(0, top) : top + options.size[0], max(0, left) : left + options.size[1]]
-            flat = seen.reshape(batch, -1, channels)
-            place = flat.argmax(axis=1)
-            y, z = np.divmod(place, seen.shape[2])
-            pooled[:, row, column] = np.take_along_axis(flat, place[:, None], axis=1)[:, 0]
+            patch = x[:, max(0, top) : top + options.size[0], max(0, left) : left + options.size[1]]
+            flat = patch.reshape(batch, -1, channels)
+            position = flat.argmax(axis=1)
+            y, z = np.divmod(position, patch.shape[2])
+            pooled[:, row, column] = np.take_along_axis(flat, position[:, None], axis=1)[:, 0]
             indices[:, row, column] = (y + first[0]) * options.size[1] + z + first[1] + np.float32(0.1)
     return np.clip(pooled, *options.bounds) if options.bounds != (None, None) else pooled, indices
 

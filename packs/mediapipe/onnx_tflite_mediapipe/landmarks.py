@@ -30,18 +30,16 @@ def check_points(at: Instance) -> Decline | None:
 def transform_landmarks(ctx: Context, landmarks: Value, matrix: Value) -> Value:
     """Emit MatMul of x and y; z is unchanged."""
     ops = ctx.ops
-    two = ops.Slice(ops.Reshape(matrix, [4, 4]), [0], [2], [0])
-    rotation_part, shift = ops.Slice(two, [0], [2], [1]), ops.Slice(two, [3], [4], [1])
-    flat = ops.Slice(landmarks, [0], [2], [2])
-    transformed = ops.Add(
-        ops.MatMul(flat, ops.Transpose(rotation_part, perm=[1, 0])), ops.Transpose(shift, perm=[1, 0])
-    )
+    rows = ops.Slice(ops.Reshape(matrix, [4, 4]), [0], [2], [0])
+    rotation_part, shift = ops.Slice(rows, [0], [2], [1]), ops.Slice(rows, [3], [4], [1])
+    xy = ops.Slice(landmarks, [0], [2], [2])
+    transformed = ops.Add(ops.MatMul(xy, ops.Transpose(rotation_part, perm=[1, 0])), ops.Transpose(shift, perm=[1, 0]))
     return (
         transformed if ctx.op[0].dims[2] == 2 else ops.Concat(transformed, ops.Slice(landmarks, [2], [3], [2]), axis=2)
     )
 
 
-NEEDED = (
+REQUIRED_OPTIONS = (
     "subset_idxs",
     "left_rotation_idx",
     "right_rotation_idx",
@@ -53,14 +51,14 @@ NEEDED = (
 
 
 def crop_landmarks(op: Operator) -> tuple[int, ...]:
-    """Return the landmarks of the crop in pairs; an odd last landmark is repeated, which does not change the box."""
+    """Return the indices of the landmarks that the crop must contain."""
     return tuple(int(index) for index in op.options.subset_idxs)
 
 
 def check_crop(at: Instance) -> Decline | None:
     """Return a Decline for options or landmarks that the kernel refuses."""
     options, shape = at.op.options, at.op[0].dims
-    if missing := [name for name in NEEDED if name not in options]:
+    if missing := [name for name in REQUIRED_OPTIONS if name not in options]:
         return Decline(f"the options lack {', '.join(missing)}")
     if len(shape) != 3 or shape[2] != 3:
         return Decline(f"landmarks have shape {list(shape)}; the kernel requires [1, N, 3]")
@@ -81,29 +79,33 @@ def check_crop(at: Instance) -> Decline | None:
     kernel=kernels.transform_matrix,
 )
 def transform_matrix(ctx: Context, landmarks: Value) -> Value:
-    """Emit the ``[1, 4, 4]`` transform of a crop: the rotation between two landmarks, and the box around some landmarks.
+    """Emit the ``[1, 4, 4]`` transform of a crop: rotation by two landmarks, then the box around a subset.
 
     The kernel rotates by ``r = target - atan2(dy, dx)``. Only the cosine and the sine of r are needed. They follow from
     the two angles' cosines and sines, ``dx / hypot`` and ``dy / hypot``.
     """
     options, ops = ctx.options, ctx.ops
-    flat = ops.Slice(ops.Squeeze(landmarks, [0]), [0], [2], [1])
+    xy = ops.Slice(ops.Squeeze(landmarks, [0]), [0], [2], [1])
     target = float(options.get("target_rotation_radians", 0.0))
-    ends = ops.Gather(flat, np.asarray([options.right_rotation_idx, options.left_rotation_idx]), axis=0)
-    step = ops.Sub(ops.Slice(ends, [0], [1], [0]), ops.Slice(ends, [1], [2], [0]))
-    length = ops.ReduceL2(step, [1], keepdims=1)
-    nowhere = ops.Equal(length, np.float32(0))
-    unit = ops.Where(nowhere, np.asarray([[1, 0]], np.float32), ops.Div(step, length))  # atan2(0, 0) is 0
-    turn = np.asarray([[math.cos(target), math.sin(target)], [math.sin(target), -math.cos(target)]], np.float32)
-    cos, sin = ops.Split(ops.MatMul(unit, turn), axis=1, num_outputs=2, outputs=2)
-    forth = ops.Concat(ops.Concat(cos, sin, axis=1), ops.Concat(ops.Neg(sin), cos, axis=1), axis=0)  # columns of R(r)
-    rotated = ops.MatMul(ops.Gather(flat, np.asarray(crop_landmarks(ctx.op)), axis=0), forth)
+    eyes = ops.Gather(xy, np.asarray([options.right_rotation_idx, options.left_rotation_idx]), axis=0)
+    difference = ops.Sub(ops.Slice(eyes, [0], [1], [0]), ops.Slice(eyes, [1], [2], [0]))
+    length = ops.ReduceL2(difference, [1], keepdims=1)
+    coincide = ops.Equal(length, np.float32(0))
+    unit = ops.Where(coincide, np.asarray([[1, 0]], np.float32), ops.Div(difference, length))  # atan2(0, 0) is 0
+    target_rotation = np.asarray(
+        [[math.cos(target), math.sin(target)], [math.sin(target), -math.cos(target)]], np.float32
+    )
+    cos, sin = ops.Split(ops.MatMul(unit, target_rotation), axis=1, num_outputs=2, outputs=2)
+    rotation = ops.Concat(
+        ops.Concat(cos, sin, axis=1), ops.Concat(ops.Neg(sin), cos, axis=1), axis=0
+    )  # columns of R(r)
+    rotated = ops.MatMul(ops.Gather(xy, np.asarray(crop_landmarks(ctx.op)), axis=0), rotation)
     high, low = ops.ReduceMax(rotated, [0], keepdims=1), ops.ReduceMin(rotated, [0], keepdims=1)
-    back = ops.Transpose(forth, perm=[1, 0])
-    centre = ops.MatMul(ops.Mul(ops.Add(high, low), np.float32(0.5)), back)
+    rotation_back = ops.Transpose(rotation, perm=[1, 0])
+    center = ops.MatMul(ops.Mul(ops.Add(high, low), np.float32(0.5)), rotation_back)
     size = np.asarray([[options.output_width, options.output_height]], np.float32)
     scale = ops.Mul(ops.Sub(high, low), np.asarray([[options.scale_x, options.scale_y]], np.float32) / size)
-    scaled = ops.Mul(forth, scale)
-    shift = ops.Add(ops.MatMul(scaled, -size.T / 2), ops.Transpose(centre, perm=[1, 0]))
+    scaled = ops.Mul(rotation, scale)
+    shift = ops.Add(ops.MatMul(scaled, -size.T / 2), ops.Transpose(center, perm=[1, 0]))
     rows = ops.Concat(scaled, np.zeros((2, 1), np.float32), shift, axis=1)
     return ops.Unsqueeze(ops.Concat(rows, np.eye(4, dtype=np.float32)[2:], axis=0), [0])

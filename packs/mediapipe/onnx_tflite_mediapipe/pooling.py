@@ -8,7 +8,7 @@ from onnx_tflite_mediapipe import kernels
 from onnx_tflite_mediapipe.options import window
 from onnx_tflite_plugin.api import Context, Decline, Implicit, Instance, Refusal, Value, conv_pads, handler
 
-ABOVE = np.float32(0.1)
+INDEX_OFFSET = np.float32(0.1)
 """Offset that the kernel adds to an index before the cast to integers, so that rounding errors do not lower it."""
 
 
@@ -27,13 +27,13 @@ def max_pooling(ctx: Context, x: Value) -> tuple[Value, Value]:
     if height is None or width is None:
         raise Refusal("the indices depend on the image's size, which is dynamic; set it with --input-shape")
     pads = conv_pads(options.padding, (height, width), options.size, options.strides, (1, 1))
-    pooled, places = ops.MaxPool(x, kernel_shape=options.size, strides=options.strides, pads=pads, outputs=2)
-    in_image = ops.Mod(places, height * width)
+    pooled, indices = ops.MaxPool(x, kernel_shape=options.size, strides=options.strides, pads=pads, outputs=2)
+    in_image = ops.Mod(indices, height * width)
     row, column = ops.Div(in_image, width), ops.Mod(in_image, width)
     _, rows, columns, _ = ctx.op[~0].shape
     top, left = window_starts(rows, options.strides[0], pads[0]), window_starts(columns, options.strides[1], pads[1])
     in_window = ops.Add(ops.Mul(ops.Sub(row, top[:, None]), options.size[1]), ops.Sub(column, left))
-    return clip_to_bounds(ctx, pooled, options.bounds), ops.Add(ops.Cast(in_window, to="float32"), ABOVE)
+    return clip_to_bounds(ctx, pooled, options.bounds), ops.Add(ops.Cast(in_window, to="float32"), INDEX_OFFSET)
 
 
 def window_starts(count: int, stride: int, pad: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -77,5 +77,5 @@ def max_unpooling(ctx: Context, x: Value, indices: Value) -> Value:
     row = ops.Add(ops.Div(in_window, options.size[1]), window_starts(height, options.strides[0], 0)[:, None])
     column = ops.Add(ops.Mod(in_window, options.size[1]), window_starts(width, options.strides[1], 0))
     planes = np.arange(batch * channels, dtype=np.int64).reshape(batch, channels, 1, 1) * (rows * columns)
-    places = ops.Add(ops.Add(ops.Mul(row, columns), column), planes)
-    return ops.MaxUnpool(x, places, kernel_shape=options.size, strides=options.strides)
+    flat_indices = ops.Add(ops.Add(ops.Mul(row, columns), column), planes)
+    return ops.MaxUnpool(x, flat_indices, kernel_shape=options.size, strides=options.strides)

@@ -33,22 +33,22 @@ def transform_tensor(ctx: Context, image: Value, matrix: Value) -> Value:
     _, rows, columns, _ = ctx.op[~0].dims
     if height is None or width is None or rows is None or columns is None:
         raise Refusal("sampling positions depend on dynamic sizes; set them with --input-shape")
-    places = map_coordinates(ctx, matrix, rows, columns)
+    coordinates = map_coordinates(ctx, matrix, rows, columns)
     last = np.asarray([width - 1, height - 1], np.float32)
-    grid = ops.Sub(ops.Mul(places, 2 / np.maximum(last, 1)), np.float32(1))
+    grid = ops.Sub(ops.Mul(coordinates, 2 / np.maximum(last, 1)), np.float32(1))
     sampled = ops.GridSample(image, ops.Unsqueeze(grid, [0]), align_corners=1)
-    inside = ops.And(ops.GreaterOrEqual(places, np.float32(0)), ops.LessOrEqual(places, last))
+    inside = ops.And(ops.GreaterOrEqual(coordinates, np.float32(0)), ops.LessOrEqual(coordinates, last))
     both = ops.ReduceMin(ops.Cast(inside, to="float32"), [2], keepdims=0)
     return ops.Mul(sampled, ops.Unsqueeze(both, [0, 1]))
 
 
 def map_coordinates(ctx: Context, matrix: Value, rows: int, columns: int) -> Value:
-    """Return ``[rows, columns, 2]``: the source of each pixel's center, x before y, relative to the first pixel's center."""
+    """Return the source of each output pixel as ``[rows, columns, 2]``: x, y relative to the center of the first pixel."""
     ops = ctx.ops
     y, x = np.meshgrid(np.arange(rows, dtype=np.float32), np.arange(columns, dtype=np.float32), indexing="ij")
-    two = ops.Slice(ops.Reshape(matrix, [4, 4]), [0], [2], [0])
-    rotation_part, shifted = ops.Slice(two, [0], [2], [1]), ops.Slice(two, [3], [4], [1])
+    matrix_rows = ops.Slice(ops.Reshape(matrix, [4, 4]), [0], [2], [0])
+    rotation_part, translation = ops.Slice(matrix_rows, [0], [2], [1]), ops.Slice(matrix_rows, [3], [4], [1])
     half = ops.Sub(ops.Mul(ops.ReduceSum(rotation_part, [1], keepdims=1), np.float32(0.5)), np.float32(0.5))
-    shift = ops.Transpose(ops.Add(shifted, half), perm=[1, 0])
+    shift = ops.Transpose(ops.Add(translation, half), perm=[1, 0])
     pixels = np.stack([x, y], axis=-1)
     return ops.Add(ops.MatMul(pixels, ops.Transpose(rotation_part, perm=[1, 0])), shift)
