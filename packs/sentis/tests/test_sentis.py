@@ -35,7 +35,7 @@ def test_a_quantized_network_becomes_float() -> None:
 
 def test_an_operator_that_sentis_lacks_is_refused_by_name() -> None:
     x, lengths = tensor(2, 5, 7), tensor(2, dtype="int32")
-    model = in_isolation("REVERSE_SEQUENCE", "lacking", [x, lengths], x, options={"seq_dim": 1, "batch_dim": 0})
+    model = in_isolation("REVERSE_SEQUENCE", "refused", [x, lengths], x, options={"seq_dim": 1, "batch_dim": 0})
     with pytest.raises(ConversionError, match="target sentis has no ReverseSequence"):
         convert(model.build(), target="sentis")
 
