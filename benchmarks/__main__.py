@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: the command."""
+"""The command ``python -m benchmarks``: time models in LiteRT and in ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 from benchmarks import chart, record
 from benchmarks.markdown import page
 from benchmarks.model import bench_in_process
-from benchmarks.peers import COMMANDS, TIMEOUT, Converter, OpenVINO, Ours, digest, install_pack
+from benchmarks.peers import COMMANDS, TIMEOUT, Converter, OpenVINO, Ours, digest, find_peers
 from benchmarks.table import show
 from onnx_tflite_plugin import files
 from onnx_tflite_plugin.cli.failures import UsageProblem
@@ -26,10 +26,10 @@ from onnx_tflite_plugin.targets import TARGETS
 from onnx_tflite_plugin.verify.runtimes.processor import processor
 
 
-def _pythons(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> Mapping[str, str]:
+def _pythons(ctx: click.Context, param: click.Parameter, options: Sequence[str]) -> Mapping[str, str]:
     """Return repeated ``NAME=PATH`` options as a mapping."""
     by_name = {}
-    for text in given:
+    for text in options:
         name, _, path = text.partition("=")
         if name not in COMMANDS or not path:
             raise click.BadParameter(f"{text!r} is not NAME=PATH with a name of {', '.join(COMMANDS)}", ctx, param)
@@ -39,11 +39,13 @@ def _pythons(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.argument("paths", metavar="FOLDER_OR_FILES…", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--rounds", type=click.IntRange(min=1), default=25, show_default=True, help="How often each is sampled.")
+@click.option(
+    "--rounds", type=click.IntRange(min=1), default=25, show_default=True, help="Number of samples of each model."
+)
 @click.option("--png", metavar="FILE.png", type=click.Path(path_type=Path), help="Draw the ratios (extra: benchmark).")
 @click.option(
     "--json", "as_json", metavar="FILE.json", type=click.Path(path_type=Path),
-    help="Write all that was found, after every model; what is in it from the same commit, options and machine is kept.",
+    help="Write all results, after every model. Results in it from the same commit, options and machine are kept.",
 )  # fmt: skip
 @click.option(
     "--markdown", "as_markdown", metavar="FILE.md", type=click.Path(path_type=Path),
@@ -51,14 +53,14 @@ def _pythons(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -
 )  # fmt: skip
 @click.option(
     "--optimize", type=click.Choice(choices("optimize")), default=ConvertOptions.optimize, show_default=True,
-    help="As convert has it.",
+    help="As in convert.",
 )  # fmt: skip
 @click.option(
     "--target",
     type=click.Choice(list(TARGETS)),
     default=ConvertOptions.target,
     show_default=True,
-    help="As convert has it.",
+    help="As in convert.",
 )
 @click.option(
     "--peer-python", "--peer", "pythons", metavar="NAME=PATH", multiple=True, callback=_pythons,
@@ -66,14 +68,14 @@ def _pythons(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -
 )  # fmt: skip
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=TIMEOUT, show_default=True,
-    help="Seconds that another converter may take for a model.",
+    help="Maximum seconds per model for another converter.",
 )  # fmt: skip
 @click.option(
     "--peer-cache", metavar="FOLDER", type=click.Path(path_type=Path, file_okay=False),
-    help="Keep other converters' models there, and the reasons of those that fail.",
+    help="Cache other converters' models and failures here.",
 )  # fmt: skip
 @click.option(
-    "--openvino", metavar="PYTHON", help="A Python that has openvino, which reads the models itself; timed after the others.",
+    "--openvino", metavar="PYTHON", help="A Python with openvino, which reads .tflite files itself. It is timed after the others.",
 )  # fmt: skip
 def benchmark(
     paths: Sequence[Path], rounds: int, png: Path | None, as_json: Path | None, as_markdown: Path | None, optimize: Optimize, target: str,
@@ -81,19 +83,22 @@ def benchmark(
 ) -> None:  # fmt: skip
     """Time models in LiteRT and, converted, in ONNX Runtime.
 
-    One thread each, turn by turn in one process a model, on the same inputs. Other converters take part where they are
-    installed. Of a folder, every .tflite file in it counts.
+    All runtimes use one thread and the same inputs, and alternate in one process per model. Other converters are included if
+    they are installed. A folder stands for all .tflite files in it.
     """
-    models = name_models(paths)
-    for written in (png, as_json, as_markdown):
-        if written is not None:
-            writable(written, sources=tuple(models.values()))
+    models = models_by_name(paths)
+    for output_path in (png, as_json, as_markdown):
+        if output_path is not None:
+            writable(output_path, sources=tuple(models.values()))
     try:
         if png is not None:
             chart.require_matplotlib()
-        peers = list(install_pack(pythons, timeout, peer_cache))
+        peers = list(find_peers(pythons, timeout, peer_cache))
         converters: list[Converter] = [Ours(optimize, target), *(peer for peer in peers if not isinstance(peer, str))]
-        about = [machine(), "converters: " + "; ".join(f"{one.name} {one.version}" for one in converters)]
+        about = [
+            machine(),
+            "converters: " + "; ".join(f"{converter.name} {converter.version}" for converter in converters),
+        ]
         about += [record.commit(), plural(rounds, "round")]
         digests = {name: digest(path) for name, path in models.items()}
         by_name = {} if as_json is None else record.resume(as_json, about, digests)
@@ -108,7 +113,7 @@ def benchmark(
             rows = [by_name[name] for name in models if name in by_name]
             notes = [*about, f"{len(rows)} of {plural(len(models), 'model')}"]
             if as_json is not None:
-                files.write(as_json, record.as_text(rows, about).encode())
+                files.write(as_json, record.format_results(rows, about).encode())
             if as_markdown is not None:
                 files.write(as_markdown, page(rows, notes).encode())
     except MissingExtra as error:
@@ -118,20 +123,20 @@ def benchmark(
         chart.draw(rows, png, notes)
 
 
-def name_models(paths: Sequence[Path]) -> dict[str, Path]:
-    """Return models of files and folders by the shortest unique end of their path. Raises UsageProblem."""
+def models_by_name(paths: Sequence[Path]) -> dict[str, Path]:
+    """Return the models of files and folders by the shortest unique suffix of their path. Raises UsageProblem."""
     files: dict[Path, Path] = {}
     for path in paths:
         inside = sorted(path.rglob("*.tflite")) if path.is_dir() else [readable(path)]
         if not inside:
             raise UsageProblem(f"there is no .tflite file in {path}")
         files |= {file.resolve(): file for file in inside}
-    ends = {file: [*file.parts[:-1], file.stem] for file in files}
+    path_parts = {file: [*file.parts[:-1], file.stem] for file in files}
     by_name = {}
-    for file, parts in ends.items():
-        others = [other for other in ends.values() if other is not parts]
-        least = next(k for k in range(1, len(parts) + 2) if all(other[-k:] != parts[-k:] for other in others))
-        by_name["/".join(parts[-least:])] = files[file]
+    for file, parts in path_parts.items():
+        others = [other for other in path_parts.values() if other is not parts]
+        length = next(k for k in range(1, len(parts) + 2) if all(other[-k:] != parts[-k:] for other in others))
+        by_name["/".join(parts[-length:])] = files[file]
     return by_name
 
 

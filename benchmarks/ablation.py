@@ -18,7 +18,7 @@ import click
 import numpy as np
 
 import onnx_tflite_plugin as otp
-from benchmarks.__main__ import machine, name_models
+from benchmarks.__main__ import machine, models_by_name
 from benchmarks.measure import interleave_runs
 from onnx_tflite_plugin.cli.output import show_progress
 from onnx_tflite_plugin.errors import ConversionError
@@ -40,7 +40,7 @@ class Gains(NamedTuple):
 
     @property
     def row(self) -> str:
-        """Return the row of the table."""
+        """Return the table row of the rule."""
         lines = _lines(RULES[self.rule])
         if not self.gains:
             return f"| {self.rule} | 0 | | | | {lines} |"
@@ -51,7 +51,7 @@ class Gains(NamedTuple):
 
 @contextmanager
 def disable_rule(name: str) -> Iterator[None]:
-    """Convert without a rule: it waits for an operator that no model has."""
+    """Disable a rule within the block: it is bound to an operator that no model has."""
     rule = RULES[name]
     RULES[name] = rule._replace(operators=ABSENT)
     try:
@@ -60,14 +60,14 @@ def disable_rule(name: str) -> Iterator[None]:
         RULES[name] = rule
 
 
-def ablate(path: Path, optimize: Optimize, rounds: int, only: Sequence[str] = ()) -> Mapping[str, float]:
+def ablate(path: Path, optimize: Optimize, rounds: int, rule_names: Sequence[str] = ()) -> Mapping[str, float]:
     """Return the gain in per cent of each rule that changes a network."""
     conversion = otp.convert(path, optimize=optimize)
-    fired = [name for name in conversion.report.passes if not only or name in only]
-    if not fired:
+    rules = [name for name in conversion.report.passes if not rule_names or name in rule_names]
+    if not rules:
         return {}
     protos = [conversion.proto]
-    for name in fired:
+    for name in rules:
         with disable_rule(name):
             protos.append(otp.convert(path, optimize=optimize).proto)
     sessions = [OnnxRuntime(proto).session for proto in protos]
@@ -75,23 +75,23 @@ def ablate(path: Path, optimize: Optimize, rounds: int, only: Sequence[str] = ()
     runs = [lambda session=session: session.run(None, feeds) for session in sessions]
     reference, *others = interleave_runs(runs, rounds)
     return {
-        name: 100 * (float(np.median(seconds / reference)) - 1) for name, seconds in zip(fired, others, strict=True)
+        name: 100 * (float(np.median(seconds / reference)) - 1) for name, seconds in zip(rules, others, strict=True)
     }
 
 
 def _feeds(session: Any) -> dict[str, Array]:
     """Return random floats and 8-bit integers, and zeros for others, which may be indices."""
     random, feeds = np.random.default_rng(0), {}
-    for given in session.get_inputs():
-        shape = [size if isinstance(size, int) else 1 for size in given.shape]
-        kind = given.type[7:-1]
-        dtype = {"float": "float32", "double": "float64"}.get(kind, kind)
+    for info in session.get_inputs():
+        shape = [size if isinstance(size, int) else 1 for size in info.shape]
+        dtype_name = info.type[7:-1]
+        dtype = {"float": "float32", "double": "float64"}.get(dtype_name, dtype_name)
         if dtype.startswith("float"):
-            feeds[given.name] = random.normal(size=shape).astype(dtype)
+            feeds[info.name] = random.normal(size=shape).astype(dtype)
         elif dtype in ("int8", "uint8"):
-            feeds[given.name] = random.integers(0, 127, shape).astype(dtype)
+            feeds[info.name] = random.integers(0, 127, shape).astype(dtype)
         else:
-            feeds[given.name] = np.zeros(shape, dtype)
+            feeds[info.name] = np.zeros(shape, dtype)
     return feeds
 
 
@@ -118,7 +118,7 @@ def _lines(rule: RuleDeclaration) -> int:
 def ablation(paths: Sequence[Path], rounds: int, optimize: Optimize, only: Sequence[str]) -> None:
     """Time networks with and without each rewrite rule that changes them."""
     gains: dict[str, dict[str, float]] = {name: {} for name in only or RULES}
-    models = name_models(paths or [EXAMPLES])
+    models = models_by_name(paths or [EXAMPLES])
     for k, (name, path) in enumerate(models.items(), 1):
         try:
             with show_progress(f"{k} of {len(models)}: {name}"):

@@ -1,4 +1,4 @@
-"""The time that the multiplications of a network take at the processor's highest rate: no runtime is faster."""
+"""Lower bound of a network's run time: its multiplications at the processor's highest rate."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import onnxruntime
 from onnx_tflite_plugin.source.model import Model, Operator, Tensor
 
 SIZE = 512
-"""Rows and columns of the matrices whose product measures the rate."""
+"""Rows and columns of the matrices that are multiplied to measure the rate."""
 SECONDS = 0.2
-"""Time spent on the measurement of a rate."""
+"""Duration of one rate measurement."""
 
 
-def least_seconds(model: Model) -> float | None:
-    """Return the time that the model's products take at the highest rate; None for a model without products."""
+def minimum_seconds(model: Model) -> float | None:
+    """Return the seconds of the model's multiplications at the highest rate; None for a model without products."""
     by_dtype = {"float32": 0, "int8": 0}
     for op in model.main.operators:
         count, weights = multiplications(op), op.tensor(1)
@@ -51,13 +51,13 @@ def multiplications(op: Operator) -> int:
 
 @cache
 def rate(dtype: str) -> float:
-    """Return the multiplications per second of one thread in a large product of float32, or of uint8 by int8."""
-    numbers = np.ones((SIZE, SIZE), np.float32 if dtype == "float32" else np.int8)
+    """Return multiplications per second of one thread in a large matrix product: float32, or uint8 by int8."""
+    weights = np.ones((SIZE, SIZE), np.float32 if dtype == "float32" else np.int8)
     operator, result = ("MatMul", "float") if dtype == "float32" else ("MatMulInteger", "int32")
     operand = "float" if dtype == "float32" else "uint8"
     graph = f"g ({operand}[{SIZE},{SIZE}] x) => ({result}[{SIZE},{SIZE}] y) {{ y = {operator}(x, w) }}"
     model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 18]> {graph}')
-    model.graph.initializer.append(onnx.numpy_helper.from_array(numbers, "w"))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)

@@ -23,10 +23,10 @@ _MOVES = re.compile(
 def count_operators(graph: GraphProto) -> Graph:
     """Return the counts of a graph and its inner graphs."""
     graphs = list(_graphs(graph))
-    nodes = [node for one in graphs for node in one.node]
+    nodes = [node for subgraph in graphs for node in subgraph.node]
     return Graph(
         fused=sum(_is_fused(node) for node in nodes),
-        unfused=sum(_count_unfused(one) for one in graphs),
+        unfused=sum(_count_unfused(subgraph) for subgraph in graphs),
         transposes=sum(node.op_type == "Transpose" for node in nodes),
         nodes=len(nodes),
     )
@@ -49,7 +49,7 @@ def _count_unfused(graph: GraphProto) -> int:
 
     Dequantization is a DequantizeLinear, or the Cast of a QuantizeLinear result and the Mul after it.
     """
-    kinds: dict[str, str] = {}  # per value: "stored" quantized values, "cast" ones, or "float"
+    kinds: dict[str, str] = {}  # per value: "stored" (quantized), "cast" (quantized values cast to float) or "float"
     computing = []
     for node in graph.node:
         operands = {kinds[name] for name in node.input if name in kinds}
@@ -75,7 +75,7 @@ def _count_unfused(graph: GraphProto) -> int:
 
 
 def _values_to_quantize(graph: GraphProto) -> set[str]:
-    """Return the operands of QuantizeLinear, and all values that they are computed from."""
+    """Return the operands of QuantizeLinear and all values upstream of them."""
     quantized: set[str] = set()
     for node in reversed(graph.node):
         if node.op_type == "QuantizeLinear":

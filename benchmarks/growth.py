@@ -3,7 +3,7 @@
 Six kinds of graphs, each with a different risk: a chain, a residual network, blocks that resemble recurrent steps,
 composites with a common subgraph, one tensor with many readers, and one operator with many operands. Every conversion
 runs in a separate process, so that its peak memory can be measured; imports are included. A time per operator
-that rises with their number is a place that is not linear.
+that rises with their number points to code that is not linear.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def fan(g: GraphBuilder, count: int) -> None:
 
 
 def join_readers(g: GraphBuilder, count: int) -> None:
-    """Build operators that all read one tensor, and one that joins their results, each of them twice."""
+    """Build operators that all read one tensor, and a CONCATENATION with each result as two of its operands."""
     x = g.input("x", (1, 8))
     parts = [g.tensor(f"y{k}", (1, 8)) for k in range(count - 1)]
     for y in parts:
@@ -93,7 +93,7 @@ def join_readers(g: GraphBuilder, count: int) -> None:
     g.output(z)
 
 
-SHAPES: dict[str, Callable[[GraphBuilder, int], None]] = {
+GRAPHS: dict[str, Callable[[GraphBuilder, int], None]] = {
     shape.__name__: shape for shape in (chain, residual, steps, calls, fan, join_readers)
 }
 
@@ -103,8 +103,8 @@ def measure(shape: str, count: int) -> dict[str, float]:
     from onnx_tflite_plugin import convert
 
     small, model = ModelBuilder(), ModelBuilder()
-    SHAPES[shape](small.main, 6)
-    SHAPES[shape](model.main, count)
+    GRAPHS[shape](small.main, 6)
+    GRAPHS[shape](model.main, count)
     convert(small.build())
     data = model.build()
     del model
@@ -116,36 +116,40 @@ def measure(shape: str, count: int) -> dict[str, float]:
 
 def measure_in_process(shape: str, count: int) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.growth", "--one", shape, str(count)]
-    ran = subprocess.run(command, capture_output=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    told: dict[str, float] = json.loads(ran.stdout)
-    return told
+    completed = subprocess.run(command, capture_output=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    result: dict[str, float] = json.loads(completed.stdout)
+    return result
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--shape", "shapes", multiple=True, type=click.Choice([*SHAPES]), help="Only this. Repeatable.")
-@click.option("--size", "sizes", multiple=True, type=int, help="Number of operators; 1,000 and 10,000. Repeatable.")
-@click.option("--picture", type=click.Path(path_type=Path), help="Draw time and memory to this file.")
+@click.option(
+    "--shape", "shapes", multiple=True, type=click.Choice([*GRAPHS]), help="Kind of graph; all by default. Repeatable."
+)
+@click.option(
+    "--size", "sizes", multiple=True, type=int, help="Number of operators; 1,000 and 10,000 by default. Repeatable."
+)
+@click.option("--picture", type=click.Path(path_type=Path), help="Draw a chart of time and memory to this file.")
 @click.option("--one", type=(str, int), hidden=True)
 def main(shapes: Sequence[str], sizes: Sequence[int], picture: Path | None, one: tuple[str, int] | None) -> None:
-    """Convert generated models of growing size, and tell how time and memory grow."""
+    """Convert generated models of growing size and report time and memory."""
     if one:
         click.echo(json.dumps(measure(*one)))
         return
     sizes = sorted(sizes or SIZES)
-    found: dict[str, list[dict[str, float]]] = {}
-    for shape in shapes or SHAPES:
+    measurements: dict[str, list[dict[str, float]]] = {}
+    for shape in shapes or GRAPHS:
         for count in sizes:
-            one_ = measure_in_process(shape, count)
-            found.setdefault(shape, []).append(one_)
-            each = 1e3 * one_["seconds"] / count
+            result = measure_in_process(shape, count)
+            measurements.setdefault(shape, []).append(result)
+            milliseconds = 1e3 * result["seconds"] / count
             click.echo(
-                f"{shape:9} {count:7} operators {one_['seconds']:8.1f} s {each:6.2f} ms each {one_['bytes'] / 1e6:7.0f} MB"
+                f"{shape:9} {count:7} operators {result['seconds']:8.1f} s {milliseconds:6.2f} ms each {result['bytes'] / 1e6:7.0f} MB"
             )
     if picture:
-        draw(found, sizes, picture)
+        draw(measurements, sizes, picture)
 
 
-def draw(found: dict[str, list[dict[str, float]]], sizes: Sequence[int], path: Path) -> None:
+def draw(measurements: dict[str, list[dict[str, float]]], sizes: Sequence[int], path: Path) -> None:
     """Plot seconds and megabytes against operators on logarithmic axes; linear growth is a diagonal."""
     import matplotlib
 
@@ -154,7 +158,7 @@ def draw(found: dict[str, list[dict[str, float]]], sizes: Sequence[int], path: P
 
     figure, panels = pyplot.subplots(1, 2, figsize=(10, 4.5))
     for panel, key, unit, label in zip(panels, ("seconds", "bytes"), (1, 1e6), ("seconds", "MB"), strict=True):
-        for shape, rows in found.items():
+        for shape, rows in measurements.items():
             panel.loglog(sizes, [row[key] / unit for row in rows], marker="o", label=shape)
         panel.set_xlabel("operators")
         panel.set_ylabel(label)

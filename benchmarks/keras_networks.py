@@ -1,6 +1,6 @@
 """Architectures of keras.applications as .tflite files, run by a Python that has TensorFlow: ``python keras_networks.py FOLDER``.
 
-Kinds may follow, besides ``float`` and ``int8``: ``dynamic`` and ``int16x8``.
+Kinds may follow the folder: ``float`` and ``int8`` (the default), ``dynamic`` and ``int16x8``.
 
 Images are 96 x 96, so that each network takes some milliseconds. Weights are random, which does not change the time.
 Batch normalization statistics are random too; otherwise the converter would have nothing to fold.
@@ -48,7 +48,7 @@ def write(folder: Path, kinds: Sequence[str] = KINDS) -> None:
 
 
 def normalize(network: Any, tf: Any, rng: np.random.Generator) -> None:
-    """Randomize batch normalization statistics: scales around 1, offsets around 0."""
+    """Randomize the weights of batch normalization: scales and variances around 1, offsets and means around 0."""
     for layer in network.layers:
         if isinstance(layer, tf.keras.layers.BatchNormalization):
             weights = {

@@ -37,7 +37,7 @@ def write(folder: Path) -> None:
                 run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
                 outcomes = [line for line in run.stdout.splitlines() if line.startswith(_OUTCOME)]
                 if len(outcomes) < len(missing):
-                    outcomes.append(f"{_OUTCOME} {missing[len(outcomes)]}: the converter ends the process")
+                    outcomes.append(f"{_OUTCOME} {missing[len(outcomes)]}: the converter aborted the process")
                 print(*(line.replace(_OUTCOME, f"{version}_{layer}") for line in outcomes), sep="\n", flush=True)
                 missing = missing[len(outcomes) :]
 
@@ -45,7 +45,7 @@ def write(folder: Path) -> None:
 def network(layer: str, tf: Any) -> Any:
     """Build one layer, and a dense layer after it if it returns a sequence."""
     layers, shape = tf.keras.layers, IMAGE if layer == "convlstm" else (TIME, FEATURES)
-    made = {
+    keras_layers = {
         "lstm": lambda: [layers.LSTM(UNITS, return_sequences=True)],
         "gru": lambda: [layers.GRU(UNITS, return_sequences=True)],
         "rnn": lambda: [layers.SimpleRNN(UNITS, return_sequences=True)],
@@ -56,10 +56,10 @@ def network(layer: str, tf: Any) -> Any:
         "lstm_unrolled": lambda: [layers.LSTM(UNITS, return_sequences=True, unroll=True)],
         "gru_unrolled": lambda: [layers.GRU(UNITS, return_sequences=True, unroll=True)],
     }[layer]()
-    x = given = layers.Input(batch_shape=(1, *shape))
-    for one in made:
-        x = one(x)
-    return tf.keras.Model(given, x)
+    x = inputs = layers.Input(batch_shape=(1, *shape))
+    for keras_layer in keras_layers:
+        x = keras_layer(x)
+    return tf.keras.Model(inputs, x)
 
 
 def convert_model(model: Any, kind: str, tf: Any) -> bytes:
@@ -86,21 +86,24 @@ def convert_model(model: Any, kind: str, tf: Any) -> bytes:
 
 
 def main(target: str, layer: str, *kinds: str) -> None:
-    """Write the files of one layer; print a line for each. Biases are random too; otherwise the converter would omit
-    them.
+    """Write the files of one layer; print a line for each.
+
+    Biases are random too; otherwise the converter would omit them.
     """
     import tensorflow as tf
 
     tf.keras.utils.set_random_seed(0)
     model, rng = network(layer, tf), np.random.default_rng(0)
-    for one in model.layers:
-        one.set_weights([w + rng.uniform(-0.1, 0.1, w.shape).astype(np.float32) for w in one.get_weights()])
+    for keras_layer in model.layers:
+        keras_layer.set_weights(
+            [w + rng.uniform(-0.1, 0.1, w.shape).astype(np.float32) for w in keras_layer.get_weights()]
+        )
     for kind in kinds:
         try:
             Path(f"{target}_{kind}.tflite").write_bytes(convert_model(model, kind, tf))
             outcome = "written"
         except Exception as error:
-            outcome = f"not made, {' '.join(str(error).split())[:200]}"
+            outcome = f"not written, {' '.join(str(error).split())[:200]}"
         print(_OUTCOME, f"{kind}: {outcome}", flush=True)
 
 

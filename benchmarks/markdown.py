@@ -1,15 +1,15 @@
-"""The results as a table in Markdown, for a page: a row a network, a column a converter."""
+"""Results as Markdown tables: one row per network, one column per converter."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from benchmarks.results import Outcome, Row, means
-from benchmarks.table import outcome_of
+from benchmarks.table import short_problem
 
 
 def page(rows: Sequence[Row], notes: Sequence[str]) -> str:
-    """Return the page: machine and versions, the means, then each network with its time relative to LiteRT's."""
+    """Return the page: machine and versions, the means, then the time of each network relative to LiteRT's."""
     names = list(dict.fromkeys(outcome.converter for row in rows for outcome in row.outcomes))
     return "\n".join(
         [*(f"- {escape_markdown(note)}" for note in notes), "", *_means(rows, names), "", *_networks(rows, names), ""]
@@ -17,7 +17,7 @@ def page(rows: Sequence[Row], notes: Sequence[str]) -> str:
 
 
 def _means(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
-    """Return the geometric mean of each kind by converter, over the networks that it converts."""
+    """Yield the table of geometric means per kind, each over the networks that the converter supports."""
     by_kind = {(mean.kind, mean.converter): mean for mean in means(rows)}
     yield from table_header(("kind", *names))
     for kind in dict.fromkeys(kind for kind, _ in by_kind):
@@ -38,16 +38,16 @@ def _networks(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
     for row in sorted(rows, key=lambda row: (row.kind, row.model)):
         outcomes = {outcome.converter: outcome for outcome in row.outcomes}
         cells = [_cell(outcomes[name]) if name in outcomes else "–" for name in names]
-        time = outcome_of(row.problem) if row.seconds is None else f"{1000 * row.seconds.median:.3f}"
-        least = "–" if row.least is None else f"{1000 * row.least:.3f}"
-        yield line((escape_markdown(row.model), row.kind, least, time, *cells))
+        time = short_problem(row.problem) if row.seconds is None else f"{1000 * row.seconds.median:.3f}"
+        limit = "–" if row.minimum_seconds is None else f"{1000 * row.minimum_seconds:.3f}"
+        yield line((escape_markdown(row.model), row.kind, limit, time, *cells))
 
 
 def _cell(outcome: Outcome) -> str:
-    """Return the ratio, marked if outputs are beyond the tolerance."""
+    """Return the ratio, marked as wrong if outputs exceed the tolerance."""
     if outcome.ratio is None:
-        return outcome_of(outcome.problem)
-    return f"{outcome.ratio.median:.2f}{'' if outcome.within else ' (wrong)'}"
+        return short_problem(outcome.problem)
+    return f"{outcome.ratio.median:.2f}{'' if outcome.within_tolerance else ' (wrong)'}"
 
 
 def table_header(cells: Sequence[str]) -> Iterator[str]:

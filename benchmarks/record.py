@@ -1,4 +1,4 @@
-"""Results as a JSON file. It is valid after every model, so that an interrupted benchmark can continue."""
+"""Results as a JSON file. The file is written after every model, so that an interrupted benchmark can resume."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _CHANGED = "with changes"
 
 
 def commit() -> str:
-    """Return the commit of this checkout and whether files differ from it; "no commit" outside of a checkout."""
+    """Return the commit of this checkout, marked if files differ from it; "no commit" outside of a checkout."""
     command = ["git", "describe", "--always", "--abbrev=10", "--exclude=*", f"--dirty= {_CHANGED}"]
     try:
-        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+        completed = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
     except OSError:
         return "no commit"
-    return f"commit {done.stdout.strip()}" if not done.returncode else "no commit"
+    return f"commit {completed.stdout.strip()}" if not completed.returncode else "no commit"
 
 
-def as_text(rows: Sequence[Row], about: Sequence[str]) -> str:
+def format_results(rows: Sequence[Row], about: Sequence[str]) -> str:
     """Return the measured seconds, ratios and counts as JSON; missing values are null."""
     content = {"about": about, "models": [asdict(row) for row in rows], "means": [asdict(mean) for mean in means(rows)]}
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
@@ -34,20 +34,22 @@ def as_text(rows: Sequence[Row], about: Sequence[str]) -> str:
 def resume(path: Path, about: Sequence[str], digests: Mapping[str, str]) -> dict[str, Row]:
     """Return rows of an earlier run by model, if machine, converters, commit and rounds (``about``) are equal.
 
-    ``digests``: of the models' files; a row of another file is left out, as are all where files differ from the commit.
+    ``digests``: hashes of the models' files; a row with another hash is skipped. Without a commit, or with changes to it, no row is kept.
     """
     if not any(note.startswith("commit ") and not note.endswith(_CHANGED) for note in about):
         return {}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        rows = [_row(**one) for one in content["models"]] if content["about"] == list(about) else []
+        rows = [_row(**row_content) for row_content in content["models"]] if content["about"] == list(about) else []
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     return {row.model: row for row in rows if digests.get(row.model) == row.digest}
 
 
 def _row(*, seconds: Any, outcomes: Sequence[Mapping[str, Any]], **rest: Any) -> Row:
-    return Row(**rest, seconds=_spread(seconds), outcomes=tuple(_outcome(**one) for one in outcomes))
+    return Row(
+        **rest, seconds=_spread(seconds), outcomes=tuple(_outcome(**outcome_content) for outcome_content in outcomes)
+    )
 
 
 def _outcome(*, seconds: Any, ratio: Any, graph: Any, **rest: Any) -> Outcome:

@@ -1,7 +1,7 @@
 """``python -m benchmarks.recurrent FOLDER``: ONNX nodes, errors and speed of recurrent layers.
 
-``--keras PYTHON`` makes the layers of Keras with the tensorflow and the tf_keras that this Python has. LiteRT's own
-operators are written here, because no converter emits every kind.
+``--keras PYTHON`` converts the layers of Keras with the tensorflow and tf_keras of that Python. LiteRT's own operators are
+built here, because no converter emits all of their kinds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import onnx_tflite_plugin as otp
 from benchmarks import keras_recurrent
 from benchmarks.__main__ import machine
 from benchmarks.markdown import escape_markdown, line, table_header
-from benchmarks.table import outcome_of
+from benchmarks.table import short_problem
 from conformance.cases.sequence.lstm.bidirectional import Both
 from conformance.cases.sequence.svdf import Svdf
 from conformance.lstms import STEP, Lstm
@@ -28,10 +28,10 @@ from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.verify import Verification, verify
 from onnx_tflite_plugin.verify.times.bench import bench
 
-MANY = 50  # successive runs that carry states
+SEVERAL_RUNS = 50  # successive runs that carry states
 LAYER: Mapping[str, Any] = {"batch": 1, "time": 24, "inputs": 40, "cells": 64, "reach": 0.3}
 CLIPPED: Mapping[str, Any] = {"options": (("cell_clip", 10.0),)}
-PARTS: Mapping[str, Mapping[str, Any]] = {
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "lstm": {},
     "lstm_clipped_at_10": CLIPPED,
     "lstm_clipped_at_1": {"options": (("cell_clip", 1.0),)},
@@ -51,16 +51,16 @@ RECURRENT = ("LSTM", "GRU", "RNN", "Scan", "Loop", "If")
 
 @dataclass(frozen=True)
 class Row:
-    """One model: nodes of the ONNX model, the recurrent ones by name; errors in one run and in several, as text.
+    """One model: its ONNX nodes, with counts of recurrent operators; its errors in one run and in several, as text.
 
-    ``ratio``: time over LiteRT's; ``microseconds`` are LiteRT's. ``problem``: the reason for missing results.
+    ``ratio``: time divided by LiteRT's time, ``microseconds``. ``problem``: the reason for missing results.
     """
 
     name: str
     kind: str
     nodes: str = ""
     once: str = ""
-    often: str = ""
+    several: str = ""
     microseconds: float = 0.0
     ratio: float = 0.0
     problem: str = ""
@@ -69,14 +69,14 @@ class Row:
 def operators() -> Iterator[tuple[str, Callable[[Net], None]]]:
     """Yield LiteRT's recurrent operators by name and dtypes."""
     for kind, dtypes in DTYPES.items():
-        for name, part in PARTS.items():
-            yield f"op_{name}_{kind}", Lstm(**{**LAYER, **part, **dtypes}).draw
+        for name, variant in VARIANTS.items():
+            yield f"op_{name}_{kind}", Lstm(**{**LAYER, **variant, **dtypes}).draw
         yield f"op_lstm_step_{kind}", Lstm(op=STEP, **{**LAYER, **dtypes}).draw
         if kind != "float16":
             yield f"op_svdf_{kind}", Svdf(batch=1, inputs=40, units=64, memory=8, **dtypes).draw
         if kind in ("float", "dynamic"):
-            each = {"inputs": 40, "cells": 64, "reach": 0.3, **dtypes}
-            yield f"op_bilstm_{kind}", Both(batch=1, time=24, each=each, options=(("cell_clip", 10.0),)).draw
+            lstm = {"inputs": 40, "cells": 64, "reach": 0.3, **dtypes}
+            yield f"op_bilstm_{kind}", Both(batch=1, time=24, each=lstm, options=(("cell_clip", 10.0),)).draw
 
 
 def row(path: Path, rounds: int) -> Row:
@@ -85,41 +85,41 @@ def row(path: Path, rounds: int) -> Row:
     data = path.read_bytes()
     try:
         conversion = otp.convert(data)
-        once, often = (verify(data, conversion.proto, runs=runs) for runs in (1, MANY))
+        once, several = (verify(data, conversion.proto, runs=runs) for runs in (1, SEVERAL_RUNS))
         times = bench(data, conversion.proto, rounds=rounds)
     except ConversionError as error:
         return Row(name, kind, problem=" ".join(f"fails: {error}".split()))
-    inner = [node.op_type for node in conversion.model.graph.all_nodes()]
-    nodes = [str(len(inner)), *(f"{inner.count(op)} {op}" for op in RECURRENT if op in inner)]
+    op_types = [node.op_type for node in conversion.model.graph.all_nodes()]
+    nodes = [str(len(op_types)), *(f"{op_types.count(op)} {op}" for op in RECURRENT if op in op_types)]
     return Row(
         name,
         kind,
         ", ".join(nodes),
         describe_errors(once),
-        describe_errors(often),
+        describe_errors(several),
         1e6 * times.litert.median,
         times.ratio.median,
     )
 
 
 def describe_errors(verification: Verification) -> str:
-    """Return the largest errors, and whether one exceeds its tolerance."""
-    distances = dict.fromkeys(one.text.partition(" (")[0] for one in verification.comparisons)
-    return "; ".join(distances) + ("" if verification.ok else ", beyond its tolerance")
+    """Return the largest errors as text, marked if one exceeds its tolerance."""
+    errors = dict.fromkeys(comparison.text.partition(" (")[0] for comparison in verification.comparisons)
+    return "; ".join(errors) + ("" if verification.ok else ", beyond its tolerance")
 
 
 def page(rows: list[Row], notes: list[str]) -> str:
     """Return the table in Markdown."""
     lines = [*(f"- {escape_markdown(note)}" for note in notes), ""]
-    lines += table_header(("layer", "kind", "nodes", "1 run", f"{MANY} runs", "LiteRT µs", "time"))
-    for one in sorted(rows, key=lambda one: (one.name, one.kind)):
-        cells = (one.nodes, one.once, one.often, f"{one.microseconds:.0f}", f"{one.ratio:.2f}")
+    lines += table_header(("layer", "kind", "nodes", "1 run", f"{SEVERAL_RUNS} runs", "LiteRT µs", "time"))
+    for result in sorted(rows, key=lambda result: (result.name, result.kind)):
+        cells = (result.nodes, result.once, result.several, f"{result.microseconds:.0f}", f"{result.ratio:.2f}")
         lines.append(
             line(
                 (
-                    escape_markdown(one.name),
-                    one.kind,
-                    *(("", "", "", "", outcome_of(one.problem)) if one.problem else cells),
+                    escape_markdown(result.name),
+                    result.kind,
+                    *(("", "", "", "", short_problem(result.problem)) if result.problem else cells),
                 )
             )
         )
@@ -128,14 +128,14 @@ def page(rows: list[Row], notes: list[str]) -> str:
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--keras", "python", metavar="PYTHON", help="A Python with tensorflow and tf_keras, for Keras's layers.")
 @click.option(
-    "--keras", "python", metavar="PYTHON", help="A Python that has tensorflow and tf_keras, for Keras's layers."
+    "--rounds", type=click.IntRange(min=3), default=25, show_default=True, help="Number of samples of each model."
 )
-@click.option("--rounds", type=click.IntRange(min=3), default=25, show_default=True, help="How often each is sampled.")
-@click.option("--only", metavar="TEXT", default="", help="Models whose names have this in them.")
+@click.option("--only", metavar="TEXT", default="", help="Only models with this text in their names.")
 @click.option("--markdown", metavar="FILE.md", type=click.Path(path_type=Path), help="Write the table.")
 def recurrent(folder: Path, python: str | None, rounds: int, only: str, markdown: Path | None) -> None:
-    """Write recurrent layers into FOLDER, convert all that is in it, compare and time them."""
+    """Write recurrent layers into FOLDER; convert, compare and time all models in it."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, draw in operators():
         model = Net()

