@@ -1,6 +1,6 @@
-"""``docs/reference/command.md``: every command with its options, from click and the fields of ``ConvertOptions``.
+"""Generator of ``docs/reference/command.md``: every command with its options, from click and ``ConvertOptions``.
 
-``python -m tools.command_page`` writes it; a test compares.
+``python -m tools.command_page`` writes the page; a test compares it with the checked-in one.
 """
 
 from __future__ import annotations
@@ -93,13 +93,13 @@ def _command(command: click.Command, context: click.Context) -> list[str]:
 
 
 def _row(option: click.Option, with_keyword: bool) -> str:
-    """Return the row of one option: its name above its Python keyword, its help before its default."""
+    """Return the row of one option: name and Python keyword in the first cell, help and default in the second."""
     field = KEYWORDS.get(option.opts[0]) if with_keyword else None
     choices = option.type.choices if isinstance(option.type, click.Choice) else ()
     value = "" if option.is_flag else option.metavar or "|".join(map(str, choices))
-    joint = "" if value.startswith("[=") else " "
+    separator = "" if value.startswith("[=") else " "
     default = "" if option.is_flag or option.required else _default_sentence(field.default if field else option.default)
-    name = f"`{f'{option.opts[0]}{joint}{value}'.strip()}`" + (f"<br>{_keyword(field)}" if field else "")
+    name = f"`{f'{option.opts[0]}{separator}{value}'.strip()}`" + (f"<br>{_keyword_cell(field)}" if field else "")
     text = f"{option.help or ''}{' Required.' if option.required else ''}{default}"
     return f"| {' | '.join(re.sub(r'[|]', chr(92) + '|', cell) for cell in (name, text))} |"
 
@@ -110,11 +110,11 @@ def _default_sentence(default: object) -> str:
     return f" Default: `{default}`." if has_value else ""
 
 
-def _keyword(field: Option) -> str:
-    """Return the Python keyword with its type."""
+def _keyword_cell(field: Option) -> str:
+    """Return the Python keyword with its type and minimum."""
     kind = "str" if field.choices else format_type(field.type)
-    least = f", {field.minimum} or more" if field.minimum is not None else ""
-    return f"`{field.name}`: {kind}{least}"
+    minimum = f", {field.minimum} or more" if field.minimum is not None else ""
+    return f"`{field.name}`: {kind}{minimum}"
 
 
 if __name__ == "__main__":

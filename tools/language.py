@@ -29,8 +29,8 @@ class Phrase:
 
     def find(self, text: str) -> str | None:
         """Return the first match in a text, or None."""
-        found = _compile_phrase(self.phrase).search(text)
-        return found and found[0]
+        match = _compile_phrase(self.phrase).search(text)
+        return match and match[0]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def read_rules() -> Rules:
 def texts(exempt: tuple[str, ...]) -> Iterator[Text]:
     """Yield every text of the repository outside of the exempt files and folders."""
     for path in list_files(".py", ".pyi", ".md"):
-        if not any(path == one or path.startswith(f"{one}/") for one in exempt):
+        if not any(path == excluded or path.startswith(f"{excluded}/") for excluded in exempt):
             yield from page_texts(path) if path.endswith(".md") else python_texts(path)
 
 
@@ -77,8 +77,8 @@ def long_subjects(rules: Rules) -> list[str]:
     if shutil.which("git") is None:
         return []
     log = ["git", "log", "--no-merges", "--format=%h %s", f"{rules.subjects_after}..HEAD"]
-    done = subprocess.run(log, cwd=ROOT, capture_output=True, text=True)
-    return [line for line in done.stdout.splitlines() if len(line.partition(" ")[2]) > rules.subject_length]
+    completed = subprocess.run(log, cwd=ROOT, capture_output=True, text=True)
+    return [line for line in completed.stdout.splitlines() if len(line.partition(" ")[2]) > rules.subject_length]
 
 
 @cache
@@ -91,9 +91,9 @@ def main() -> int:
     rules = read_rules()
     for subject in long_subjects(rules):
         print(f"warning: commit subject over {rules.subject_length} characters: {subject}", file=sys.stderr)
-    found = [problem for text in texts(rules.exempt) for problem in rules.problems(text)]
-    print(*found, sep="\n", end="\n" if found else "")
-    return 1 if found else 0
+    problems = [problem for text in texts(rules.exempt) for problem in rules.problems(text)]
+    print(*problems, sep="\n", end="\n" if problems else "")
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Print every message of the packages, by file, to be read from top to bottom: ``python -m tools.messages [FOLDER...]``."""
+"""Print every message of the packages by file, for review: ``python -m tools.messages [FOLDER...]``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tools.texts import list_files, python_texts
 
 PACKAGES = ("onnx_tflite_plugin/", "op_handlers/", "packs/", "conformance/")
 NOT_MESSAGES = ("/cases/", "/cases.py", "/tests/", "conformance/registered.py")
-"""Parts of paths of modules that hold names of cases, test data or tables instead of messages."""
+"""Substrings of paths of modules with case names, test data or tables instead of messages."""
 
 
 def main(folders: list[str]) -> None:

@@ -1,7 +1,7 @@
-"""Print the oldest version of each package that setup.cfg allows, as ``pip install --constraint`` takes them.
+"""Print the oldest version of each package that setup.cfg allows, as a constraints file for pip.
 
-python -m tools.minimum_versions            what the converter, ``verify`` and the tests import
-python -m tools.minimum_versions images     an extra alone
+python -m tools.minimum_versions            requirements of the converter, ``verify`` and the tests
+python -m tools.minimum_versions images     requirements of the converter and one extra
 """
 
 from __future__ import annotations
@@ -20,20 +20,23 @@ TOOLS = frozenset({"matplotlib", "mypy", "ruff"})
 
 
 def minimum_versions(extras: Sequence[str] = EXTRAS) -> Iterator[str]:
-    """Return ``name==version`` for all packages in the requirements and the extras."""
+    """Return the lines ``name==version`` for all packages in the requirements and the extras."""
     setup = ConfigParser()
     setup.read(SETUP, encoding="utf-8")
-    listed = [setup["options"]["install_requires"], *(setup["options.extras_require"][extra] for extra in extras)]
-    found: dict[str, str] = {}
-    for line in "\n".join(listed).splitlines():
+    requirement_texts = [
+        setup["options"]["install_requires"],
+        *(setup["options.extras_require"][extra] for extra in extras),
+    ]
+    versions: dict[str, str] = {}
+    for line in "\n".join(requirement_texts).splitlines():
         if text := line.partition("#")[0].strip():
             requirement = Requirement(text)
-            found.setdefault(requirement.name, minimum(requirement))
-    return (f"{name}=={version}" for name, version in found.items() if name not in TOOLS)
+            versions.setdefault(requirement.name, minimum(requirement))
+    return (f"{name}=={version}" for name, version in versions.items() if name not in TOOLS)
 
 
 def minimum(requirement: Requirement) -> str:
-    """Return the version after ``>=``. Raises ValueError if the requirement has none."""
+    """Return the version after ``>=``. Raises ValueError unless the requirement has exactly one."""
     versions = [specifier.version for specifier in requirement.specifier if specifier.operator == ">="]
     if len(versions) != 1:
         raise ValueError(f"setup.cfg: the requirement {requirement} must have one minimum version, >=VERSION")

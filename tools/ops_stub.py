@@ -1,6 +1,6 @@
-"""Writes ``onnx_tflite_plugin/api/ops.pyi``: a method for each ONNX operator, with its operands and attributes.
+"""Generator of ``onnx_tflite_plugin/api/ops.pyi``: a method per ONNX operator, with its operands and attributes.
 
-``python -m tools.ops_stub --write`` after a target takes a newer opset; ``--check`` says whether that is due.
+Run ``python -m tools.ops_stub --write`` after a target supports a newer opset. ``--check`` fails if the file is out of date.
 """
 
 from __future__ import annotations
@@ -59,10 +59,11 @@ TYPES = {
     Kind.STRINGS: "Sequence[str]",
 }
 DTYPES = ("to", "dtype", "output_dtype", "stash_type", "softmax_precision")
-"""Attributes that number a dtype: they take its name too."""
+"""Attributes that are numbers of dtypes; the methods accept names of dtypes too."""
 
 
 def stub() -> str:
+    """Return the text of the stub file."""
     schemas = (s for s in onnx.defs.get_all_schemas_with_history() if s.domain == "" and s.since_version <= OPSET)
     newest = {s.name: s for s in sorted(schemas, key=lambda s: s.since_version)}
     methods = (line for name in sorted(newest) if not newest[name].deprecated for line in method(newest[name]))
@@ -70,18 +71,20 @@ def stub() -> str:
 
 
 def method(schema: onnx.defs.OpSchema) -> Iterator[str]:
-    """Return the declarations of a method: two if ``outputs`` decides between one value and several."""
-    least, most = max(schema.min_output, 1), schema.max_output
-    if most == 1:
+    """Yield the declarations of a method: two if ``outputs`` decides between one value and several."""
+    min_outputs, max_outputs = max(schema.min_output, 1), schema.max_output
+    if max_outputs == 1:
         yield from format_declaration(schema, "", "Value")
-    elif least == most:
-        yield from format_declaration(schema, f"outputs: int = {most}", f"tuple[{', '.join(['Value'] * most)}]")
+    elif min_outputs == max_outputs:
+        yield from format_declaration(
+            schema, f"outputs: int = {max_outputs}", f"tuple[{', '.join(['Value'] * max_outputs)}]"
+        )
     else:
         yield "    @overload"
         yield from format_declaration(schema, "outputs: int", "tuple[Value, ...]")
         yield "    @overload"
-        one = "Value" if least == 1 else f"tuple[{', '.join(['Value'] * least)}]"
-        yield from format_declaration(schema, "outputs: None = None", one)
+        returned = "Value" if min_outputs == 1 else f"tuple[{', '.join(['Value'] * min_outputs)}]"
+        yield from format_declaration(schema, "outputs: None = None", returned)
 
 
 def format_declaration(schema: onnx.defs.OpSchema, outputs: str, returned: str) -> list[str]:
@@ -92,24 +95,25 @@ def format_declaration(schema: onnx.defs.OpSchema, outputs: str, returned: str) 
         keywords = ["*", *keywords]
     parameters += keywords
     start, end = f"    def {schema.name}(", f") -> {returned}: ..."
-    whole = start + ", ".join(parameters) + end
-    if len(whole) <= WIDTH:
-        return [whole]
-    inside = " " * 8 + ", ".join(parameters)
-    if len(inside) <= WIDTH:
-        return [start, inside, "    " + end]
+    declaration = start + ", ".join(parameters) + end
+    if len(declaration) <= WIDTH:
+        return [declaration]
+    parameter_line = " " * 8 + ", ".join(parameters)
+    if len(parameter_line) <= WIDTH:
+        return [start, parameter_line, "    " + end]
     return [start, *(f"        {parameter}," for parameter in parameters), "    " + end]
 
 
 def operands(schema: onnx.defs.OpSchema) -> list[str]:
+    """Return the operands as positional-only parameters."""
     option = onnx.defs.OpSchema.FormalParameterOption
-    taken: list[str] = []
+    parameters: list[str] = []
     for k, formal in enumerate(schema.inputs):
         if formal.option == option.Variadic:
-            return [*taken, *(["/"] if taken else []), f"*{parameter_name(formal.name)}: ValueLike | None"]
+            return [*parameters, *(["/"] if parameters else []), f"*{parameter_name(formal.name)}: ValueLike | None"]
         optional = formal.option == option.Optional or k >= schema.min_input
-        taken.append(f"{parameter_name(formal.name)}: ValueLike" + (" | None = None" if optional else ""))
-    return [*taken, "/"] if taken else []
+        parameters.append(f"{parameter_name(formal.name)}: ValueLike" + (" | None = None" if optional else ""))
+    return [*parameters, "/"] if parameters else []
 
 
 def parameter_name(name: str) -> str:
@@ -119,18 +123,19 @@ def parameter_name(name: str) -> str:
 
 
 def attributes(schema: onnx.defs.OpSchema) -> list[str]:
-    """Return the attributes, required ones first."""
-    taken = {parameter_name(formal.name) for formal in schema.inputs}
-    given = [a for a in schema.attributes.values() if a.type in TYPES and a.name not in taken]
+    """Return the attributes as keyword parameters, required ones first."""
+    operand_names = {parameter_name(formal.name) for formal in schema.inputs}
+    keyword_attributes = [a for a in schema.attributes.values() if a.type in TYPES and a.name not in operand_names]
     parameters = []
-    for attribute in sorted(given, key=lambda a: (not a.required, a.name)):
-        kind = TYPES[attribute.type] + (" | str" if attribute.name in DTYPES else "")
+    for attribute in sorted(keyword_attributes, key=lambda a: (not a.required, a.name)):
+        parameter_type = TYPES[attribute.type] + (" | str" if attribute.name in DTYPES else "")
         default = "" if attribute.required else f" | None = {default_of(attribute)}"
-        parameters.append(f"{attribute.name}: {kind}{default}")
+        parameters.append(f"{attribute.name}: {parameter_type}{default}")
     return parameters
 
 
 def default_of(attribute: onnx.defs.OpSchema.Attribute) -> str:
+    """Return the default of an attribute as source code; ``None`` for a list or a tensor."""
     value = onnx.helper.get_attribute_value(attribute.default_value) if attribute.default_value.name else None
     if isinstance(value, bytes):
         return f'"{value.decode()}"'
@@ -141,14 +146,14 @@ def default_of(attribute: onnx.defs.OpSchema.Attribute) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    chosen = parser.add_mutually_exclusive_group(required=True)
-    chosen.add_argument("--write", action="store_true")
-    chosen.add_argument("--check", action="store_true")
+    mode = parser.add_mutually_exclusive_group(required=True)
+    mode.add_argument("--write", action="store_true")
+    mode.add_argument("--check", action="store_true")
     text = stub()
     if parser.parse_args().write:
         STUB.write_text(text, encoding="utf-8")
     elif STUB.read_text(encoding="utf-8") != text:
-        print(f"{STUB} is not what the schemas say: python -m tools.ops_stub --write", file=sys.stderr)
+        print(f"{STUB} is out of date; run python -m tools.ops_stub --write", file=sys.stderr)
         return 1
     return 0
 

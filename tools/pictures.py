@@ -1,6 +1,6 @@
-"""Draws the pictures of ``docs/explanation/layout.md``: ``python -m tools.pictures [--write]``.
+"""Generator of the pictures in ``docs/explanation/layout.md``: ``python -m tools.pictures [--write]``.
 
-Without ``--write`` it lists the pictures that differ from the checked-in files, and exits with 1 if there are any.
+Without ``--write`` the pictures that differ from the checked-in files are listed, and the exit status is 1 if there are any.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 FOLDER = Path(__file__).parents[1] / "docs" / "explanation" / "pictures"
-IMPLICIT, TRANSPARENT, ATTRIBUTE, MOVES, NEITHER = "#f2b8a0", "#bfd7f5", "#c9e7c4", "#c2410c", "#e5e7eb"
-STEP, HIGH, TOP = 104, 34, 30  # pixels: from one box to the next, of a box, above the first row
+IMPLICIT, TRANSPARENT, ATTRIBUTE, TRANSPOSE, INPUT = "#f2b8a0", "#bfd7f5", "#c9e7c4", "#c2410c", "#e5e7eb"
+STEP, HIGH, TOP = 104, 34, 30  # pixels: distance between boxes, height of a box, space above the first row
 ROW = 92
-MARGIN, NAMED = 8, 116  # left of everything, and of the boxes beside a row's title
+MARGIN, BOXES_LEFT = 8, 116  # pixels: left edge of the titles, and of the boxes
 
 
 @dataclass(frozen=True)
 class Box:
-    """An operator; ``order``: what leaves it, written on the arrow behind."""
+    """An operator. ``layout``: the label of the arrow after it; ``note``: the text below it."""
 
     text: str
     color: str
-    order: str = ""
+    layout: str = ""
     note: str = ""
 
 
 Row = tuple[str, Sequence[Box]]
 
 
-def _transpose(order: str, note: str = "") -> Box:
-    return Box("Transpose", MOVES, order, note)
+def _transpose(layout: str, note: str = "") -> Box:
+    return Box("Transpose", TRANSPOSE, layout, note)
 
 
 PICTURES: dict[str, tuple[str, Sequence[Row]]] = {
@@ -43,7 +43,7 @@ PICTURES: dict[str, tuple[str, Sequence[Row]]] = {
             (
                 "around each",
                 (
-                    Box("image", NEITHER, "NHWC"),
+                    Box("image", INPUT, "NHWC"),
                     _transpose("NCHW"),
                     Box("Conv", IMPLICIT, "NCHW"),
                     _transpose("NHWC"),
@@ -57,7 +57,7 @@ PICTURES: dict[str, tuple[str, Sequence[Row]]] = {
             (
                 "planned",
                 (
-                    Box("image", NEITHER, "NHWC"),
+                    Box("image", INPUT, "NHWC"),
                     _transpose("NCHW"),
                     Box("Conv", IMPLICIT, "NCHW"),
                     Box("Add", TRANSPARENT, "NCHW"),
@@ -127,23 +127,23 @@ def drawings() -> dict[str, str]:
 def _chains(title: str, rows: Sequence[Row]) -> str:
     longest = max(len(boxes) for _, boxes in rows)
     parts = [part for k, row in enumerate(rows) for part in _row(*row, TOP + k * ROW)]
-    return _svg(title, NAMED + longest * STEP + MARGIN, TOP + len(rows) * ROW - 20, parts)
+    return _svg(title, BOXES_LEFT + longest * STEP + MARGIN, TOP + len(rows) * ROW - 20, parts)
 
 
 def _row(name: str, boxes: Sequence[Box], top: float) -> Iterator[str]:
     yield _text(MARGIN, top + 21, name, anchor="start", bold=True)
-    wide = STEP - 32
+    width = STEP - 32
     for k, box in enumerate(boxes):
-        left = NAMED + k * STEP
-        light = box.color != MOVES
-        yield f'<rect x="{left}" y="{top}" width="{wide}" height="{HIGH}" rx="5" fill="{box.color}" stroke="#8a94a6"/>'
-        yield _text(left + wide / 2, top + 21, box.text, color="#1c2330" if light else "#fff")
+        left = BOXES_LEFT + k * STEP
+        has_dark_text = box.color != TRANSPOSE
+        yield f'<rect x="{left}" y="{top}" width="{width}" height="{HIGH}" rx="5" fill="{box.color}" stroke="#8a94a6"/>'
+        yield _text(left + width / 2, top + 21, box.text, color="#1c2330" if has_dark_text else "#fff")
         if box.note:
-            yield _text(left + wide / 2, top + HIGH + 16, box.note, size=10, color="#5a6475")
+            yield _text(left + width / 2, top + HIGH + 16, box.note, size=10, color="#5a6475")
         if k + 1 < len(boxes):
-            right = left + wide
-            yield f'<path d="M{right} {top + 17}h{STEP - wide - 6}" stroke="#5a6475" fill="none" marker-end="url(#to)"/>'
-            yield _text(right + (STEP - wide) / 2 - 2, top - 4, box.order, size=10, color="#5a6475")
+            right = left + width
+            yield f'<path d="M{right} {top + 17}h{STEP - width - 6}" stroke="#5a6475" fill="none" marker-end="url(#to)"/>'
+            yield _text(right + (STEP - width) / 2 - 2, top - 4, box.layout, size=10, color="#5a6475")
 
 
 # --- elements in memory -----------------------------------------------------------------------
@@ -151,23 +151,25 @@ def _row(name: str, boxes: Sequence[Box], top: float) -> Iterator[str]:
 
 def _memory(title: str) -> str:
     pixels = [(y, x) for y in range(2) for x in range(2)]
-    orders = {
+    layouts = {
         "NHWC": [(y, x, c) for y, x in pixels for c in range(3)],
         "NCHW": [(y, x, c) for c in range(3) for y, x in pixels],
     }
     parts = []
-    for k, (name, cells) in enumerate(orders.items()):
+    for k, (name, cells) in enumerate(layouts.items()):
         top = TOP + k * ROW
         parts.append(_text(MARGIN, top + 21, name, anchor="start", bold=True))
-        for place, (y, x, c) in enumerate(cells):
-            left = NAMED + place * 56
+        for position, (y, x, c) in enumerate(cells):
+            left = BOXES_LEFT + position * 56
             color = (IMPLICIT, ATTRIBUTE, TRANSPARENT)[c]
             parts.append(
                 f'<rect x="{left}" y="{top}" width="52" height="{HIGH}" rx="3" fill="{color}" stroke="#8a94a6"/>'
             )
             parts.append(_text(left + 26, top + 21, f"{y},{x}  {'RGB'[c]}"))
-    parts.append(_text(NAMED, TOP + ROW - 14, "perm 0, 3, 1, 2 ↓     ↑ 0, 2, 3, 1", anchor="start", color="#5a6475"))
-    return _svg(title, NAMED + 12 * 56 + MARGIN, TOP + 2 * ROW - 40, parts)
+    parts.append(
+        _text(BOXES_LEFT, TOP + ROW - 14, "perm 0, 3, 1, 2 ↓     ↑ 0, 2, 3, 1", anchor="start", color="#5a6475")
+    )
+    return _svg(title, BOXES_LEFT + 12 * 56 + MARGIN, TOP + 2 * ROW - 40, parts)
 
 
 # --- SVG --------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?!https?://|#)([^)]+)\)")
 
 
 def on_config(config: Any) -> Any:
-    """Set the footer and, where setup.cfg names a repository, the link to it."""
+    """Set the footer, and the link to the repository if setup.cfg names one."""
     config.copyright = f"onnx-tflite-plugin {VERSION}"
     if address := repository():
         config.repo_url = address
@@ -28,8 +28,8 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the changelog."""
-    from mkdocs.structure.files import File  # of the extra docs, which tests do without
+    """Add the changelog as a page."""
+    from mkdocs.structure.files import File  # only in the extra docs, which the tests do not need
 
     text = changelog((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), repository())
     files.append(File.generated(config, CHANGELOG, content=text))
@@ -37,12 +37,12 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Return a page without the roles of docstrings, ``:func:`` and the like, which Markdown does not know."""
+    """Return a page without the roles of docstrings (``:func:`` etc.), which Markdown does not support."""
     return ROLE.sub("", html)
 
 
 def repository() -> str:
-    """Return the address of the repository, empty if setup.cfg has none."""
+    """Return the address of the repository; empty if setup.cfg has none."""
     config = ConfigParser()
     config.read(ROOT / "setup.cfg", encoding="utf-8")
     return config.get("onnx_tflite_plugin", "repository", fallback="").strip().rstrip("/")

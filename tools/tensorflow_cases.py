@@ -1,10 +1,10 @@
-"""Compute the results of TensorFlow's operators for the cases of select operators; needs TensorFlow, not the project.
+"""Compute the results of TensorFlow's operators for the cases of select operators. Needs TensorFlow, not the project.
 
     python -m venv tf && tf/bin/pip install tensorflow-cpu
     tf/bin/python -m tools.tensorflow_cases
 
-writes ``conformance/cases/custom/select/tensorflow.npz``: of each case the NodeDef, its operands, and the results of the kernel of
-TensorFlow for the processor. Attributes that have their default are left out of a NodeDef, unless a case gives them.
+This writes ``conformance/cases/custom/select/tensorflow.npz``: for each case the NodeDef, its operands, and the results of
+TensorFlow's CPU kernel. A NodeDef has only the attributes that its case sets; others have their defaults.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-os.environ.update(TF_ENABLE_ONEDNN_OPTS="0", TF_CPP_MIN_LOG_LEVEL="3")  # the results of the plain kernels
+os.environ.update(TF_ENABLE_ONEDNN_OPTS="0", TF_CPP_MIN_LOG_LEVEL="3")  # results of the kernels without oneDNN
 
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
@@ -29,20 +29,20 @@ FILE = Path(__file__).parents[1] / "conformance/cases/custom/select/tensorflow.n
 
 
 def node_of(row: Row) -> Any:
-    """Return the NodeDef, with the dtypes and counts of the operands."""
+    """Return the NodeDef of a case, with the dtypes and counts of its operands."""
     definition = op_def_registry.get(row.op)
     node = tf.compat.v1.NodeDef(name="op", op=row.op, input=[f"i{k}" for k in range(len(row.operands))])
-    arrays = [one.array if isinstance(one, Constant) else one for one in row.operands]
+    arrays = [operand.array if isinstance(operand, Constant) else operand for operand in row.operands]
     kinds = {attribute.name: attribute.type for attribute in definition.attr}
-    left = list(arrays)
+    remaining = list(arrays)
     for argument in definition.input_arg:
         count = 1
         if argument.number_attr:
-            count = len(left) - (len(definition.input_arg) - 1)
+            count = len(remaining) - (len(definition.input_arg) - 1)
             node.attr[argument.number_attr].i = count
         if argument.type_attr:
-            node.attr[argument.type_attr].type = tf.as_dtype(left[0].dtype).as_datatype_enum
-        left = left[count:]
+            node.attr[argument.type_attr].type = tf.as_dtype(remaining[0].dtype).as_datatype_enum
+        remaining = remaining[count:]
     for name, value in row.attributes.items():
         kind, attribute = kinds[name], node.attr[name]
         if kind == "type":
@@ -59,7 +59,7 @@ def node_of(row: Row) -> Any:
 def run(row: Row, node: Any) -> list[Array]:
     """Return the results of TensorFlow's kernel."""
     with tf.Graph().as_default() as graph:
-        arrays = [one.array if isinstance(one, Constant) else one for one in row.operands]
+        arrays = [operand.array if isinstance(operand, Constant) else operand for operand in row.operands]
         feeds = {}
         for k, (operand, array) in enumerate(zip(row.operands, arrays, strict=True)):
             if isinstance(operand, Constant):
@@ -68,15 +68,16 @@ def run(row: Row, node: Any) -> list[Array]:
                 feeds[tf.compat.v1.placeholder(array.dtype, array.shape, name=f"i{k}")] = array
         definition = graph.as_graph_def()
         definition.node.append(node)
-        with tf.Graph().as_default() as whole:
+        with tf.Graph().as_default() as copy:
             tf.import_graph_def(definition, name="")
-            made = whole.get_operation_by_name("op").outputs
+            outputs = copy.get_operation_by_name("op").outputs
             with tf.compat.v1.Session() as session:
-                fed = {whole.get_tensor_by_name(t.name): a for t, a in feeds.items()}
-                return [np.asarray(a) for a in session.run(list(made[: row.outputs]), fed)]
+                feeds_by_tensor = {copy.get_tensor_by_name(t.name): a for t, a in feeds.items()}
+                return [np.asarray(a) for a in session.run(list(outputs[: row.outputs]), feeds_by_tensor)]
 
 
 def store(rows: Sequence[Row]) -> None:
+    """Write the cases with their results; exit with the errors of cases that TensorFlow refuses."""
     index, data, failed = [], bytearray(), list[str]()
 
     def append_array(array: Array) -> list[Any]:
@@ -92,13 +93,13 @@ def store(rows: Sequence[Row]) -> None:
                 f"{row.op}, {row.name}: {str(error).splitlines()[0]}; {str(error).partition('Node:')[2][:300]}"
             )
             continue
-        arrays = [one.array if isinstance(one, Constant) else one for one in row.operands]
+        arrays = [operand.array if isinstance(operand, Constant) else operand for operand in row.operands]
         index.append(
             {
                 "op": row.op,
                 "name": row.name,
                 "node": base64.b64encode(node.SerializeToString(deterministic=True)).decode(),
-                "constant": [isinstance(one, Constant) for one in row.operands],
+                "constant": [isinstance(operand, Constant) for operand in row.operands],
                 "operands": [append_array(array) for array in arrays],
                 "results": [append_array(array) for array in results],
             }

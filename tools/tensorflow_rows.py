@@ -1,4 +1,4 @@
-"""The cases for ``tensorflow_cases``: small operands, edge options, every supported dtype."""
+"""Cases for ``tensorflow_cases``: small operands, edge cases of options, every supported dtype."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Constant:
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One case. ``outputs``: how many results are kept."""
+    """One case. ``outputs``: the number of results that are stored; all by default."""
 
     op: str
     name: str
@@ -36,12 +36,12 @@ SEED = np.random.default_rng(11)
 
 
 def real(*shape: int, dtype: str = "float32", low: float = -4, high: float = 4) -> Array:
-    """Return different multiples of 1/16, which compress well."""
+    """Return random multiples of 1/16 (integers for an integer dtype), which compress well."""
     values = SEED.integers(int(low * 16), int(high * 16), shape, endpoint=True)
     return np.asarray(values / 16).astype(dtype) if "int" not in dtype else np.asarray(values // 16).astype(dtype)
 
 
-def above(*shape: int, dtype: str = "float32") -> Array:
+def positive(*shape: int, dtype: str = "float32") -> Array:
     return real(*shape, dtype=dtype, low=1 / 16 if "float" in dtype else 1, high=6)
 
 
@@ -80,16 +80,16 @@ def unary() -> Iterator[Row]:
             yield Row(op, dtype, [real(3, 5, 7, dtype=dtype)])
     for op in ("Log", "Rsqrt", "Sqrt", "Reciprocal", "Inv"):
         for dtype in FLOATS:
-            yield Row(op, dtype, [above(3, 5, 7, dtype=dtype)])
+            yield Row(op, dtype, [positive(3, 5, 7, dtype=dtype)])
     for op in ("Asin", "Acos", "Atanh"):
         yield Row(op, "float32", [real(2, 5, 7, low=-0.9, high=0.9)])
     yield Row("Acosh", "float32", [real(2, 5, 7, low=1, high=6)])
     for op in ("Asinh", "Atan", "Cosh", "Sinh", "Tan", "Erf", "Erfc"):
         yield Row(op, "float32", [real(2, 5, 7, low=-2, high=2)])
     yield Row("Erf", "float16", [real(5, 7, dtype="float16")])
-    near = np.asarray([-3, -0.5, -1e-3, -1e-6, -1e-9, 0, 1e-9, 1e-6, 1e-3, 0.3, 2, 7], np.float32).reshape(2, 2, 3)
-    yield Row("Expm1", "float32 near 0", [near])
-    yield Row("Log1p", "float32 near 0", [np.maximum(near, -0.5)])
+    near_zero = np.asarray([-3, -0.5, -1e-3, -1e-6, -1e-9, 0, 1e-9, 1e-6, 1e-3, 0.3, 2, 7], np.float32).reshape(2, 2, 3)
+    yield Row("Expm1", "float32 near 0", [near_zero])
+    yield Row("Log1p", "float32 near 0", [np.maximum(near_zero, -0.5)])
     special = np.asarray([1, -np.inf, np.inf, np.nan, -0.0, 3], np.float32).reshape(1, 2, 3)
     for op in ("IsInf", "IsNan", "IsFinite"):
         yield Row(op, "float32", [special])
@@ -98,16 +98,14 @@ def unary() -> Iterator[Row]:
         ("float64", "float32"), ("float32", "float64"), ("float64", "float16"), ("int64", "float64"), ("bool", "int64"),
         ("float32", "bool"), ("float64", "int32"), ("float16", "int64"), ("uint8", "float16"), ("int32", "uint8"),
     ):  # fmt: skip
-        given = (
-            flags(2, 5, 7) if before == "bool" else real(2, 5, 7, dtype=before, low=0 if "u" in before + after else -4)
-        )
-        yield Row("Cast", f"{before} to {after}", [given], {"SrcT": before, "DstT": after})
+        x = flags(2, 5, 7) if before == "bool" else real(2, 5, 7, dtype=before, low=0 if "u" in before + after else -4)
+        yield Row("Cast", f"{before} to {after}", [x], {"SrcT": before, "DstT": after})
     yield Row("Cast", "complex64 to float32", [pairs(5, 7)], {"SrcT": "complex64", "DstT": "float32"})
 
 
 def activation() -> Iterator[Row]:
     for op in ("Relu", "Relu6", "Sigmoid", "Tanh", "Softmax", "LogSoftmax"):
-        for dtype in FLOATS[: 2 if op == "Softmax" else 3]:  # TensorFlow rounds each step of the third to float16
+        for dtype in FLOATS[: 2 if op == "Softmax" else 3]:  # TensorFlow rounds each step of float16 Softmax to float16
             yield Row(op, dtype, [real(3, 5, 7, dtype=dtype, low=-7, high=7)])
     for op in ("Elu", "Selu", "Softplus", "Softsign", "LeakyRelu"):
         for dtype in ("float32", "float16"):
@@ -122,19 +120,19 @@ def arithmetic() -> Iterator[Row]:
             yield Row(op, dtype, [real(3, 5, 7, dtype=dtype), real(5, 1, dtype=dtype)])
         yield Row(op, "a constant", [real(3, 5, 7), Constant(real(7))])
     for dtype in FLOATS:
-        yield Row("RealDiv", dtype, [real(3, 5, 7, dtype=dtype), above(5, 1, dtype=dtype)])
+        yield Row("RealDiv", dtype, [real(3, 5, 7, dtype=dtype), positive(5, 1, dtype=dtype)])
         for op in ("Xlogy", "Xdivy"):
-            yield Row(op, dtype, [np.maximum(real(3, 5, 7, dtype=dtype), 0), above(5, 1, dtype=dtype)])
+            yield Row(op, dtype, [np.maximum(real(3, 5, 7, dtype=dtype), 0), positive(5, 1, dtype=dtype)])
         yield Row("DivNoNan", dtype, [real(3, 5, 7, dtype=dtype), np.maximum(real(5, 1, dtype=dtype), 0)])
     for dtype in REAL:
-        yield Row("Div", dtype, [real(3, 5, 7, dtype=dtype), above(5, 1, dtype=dtype)])
+        yield Row("Div", dtype, [real(3, 5, 7, dtype=dtype), positive(5, 1, dtype=dtype)])
         yield Row("AddN", dtype, [real(2, 5, 7, dtype=dtype) for _ in range(3)])
     for dtype in ("float32", "int32"):
-        yield Row("FloorDiv", dtype, [real(3, 5, 7, dtype=dtype), -above(5, 1, dtype=dtype)])
+        yield Row("FloorDiv", dtype, [real(3, 5, 7, dtype=dtype), -positive(5, 1, dtype=dtype)])
     for dtype in ("float32", "int32", "int64"):
-        yield Row("FloorMod", dtype, [real(3, 5, 7, dtype=dtype), -above(5, 1, dtype=dtype)])
+        yield Row("FloorMod", dtype, [real(3, 5, 7, dtype=dtype), -positive(5, 1, dtype=dtype)])
     for dtype in ("float32", "float64"):
-        yield Row("Pow", dtype, [above(3, 5, 7, dtype=dtype), real(5, 1, dtype=dtype)])
+        yield Row("Pow", dtype, [positive(3, 5, 7, dtype=dtype), real(5, 1, dtype=dtype)])
     yield Row("Atan2", "float32", [real(3, 5, 7), real(3, 5, 7)])
     yield Row("Mul", "complex64", [pairs(5, 7), pairs(5, 7)])
 
@@ -348,14 +346,14 @@ def image() -> Iterator[Row]:
     )
     yield Row("Conv2D", "float16", [real(1, 7, 5, 4, dtype="float16"), Constant(w.astype("float16"))],
               {"strides": [1] * 4, "padding": "SAME"})  # fmt: skip
-    deep = real(3, 2, 4, 2)
+    depthwise_filters = real(3, 2, 4, 2)
     yield Row(
         "DepthwiseConv2dNative",
         "SAME",
-        [real(2, 7, 5, 4), Constant(deep)],
+        [real(2, 7, 5, 4), Constant(depthwise_filters)],
         {"strides": [1, 2, 2, 1], "padding": "SAME"},
     )
-    yield Row("DepthwiseConv2dNative", "VALID, filters at runtime", [real(1, 7, 5, 4), deep],
+    yield Row("DepthwiseConv2dNative", "VALID, filters at runtime", [real(1, 7, 5, 4), depthwise_filters],
               {"strides": [1] * 4, "padding": "VALID"})  # fmt: skip
     yield Row(
         "Conv3D",
@@ -375,8 +373,8 @@ def image() -> Iterator[Row]:
     for op in ("ResizeBilinear", "ResizeNearestNeighbor"):
         for name in ("default", "align_corners", "half_pixel_centers"):
             for size in ([11, 13], [3, 2]):
-                given = {} if name == "default" else {name: True}
-                yield Row(op, f"{name} to {size}", [real(2, 5, 7, 3), constant(*size)], given)
+                attributes = {} if name == "default" else {name: True}
+                yield Row(op, f"{name} to {size}", [real(2, 5, 7, 3), constant(*size)], attributes)
         yield Row(op, "uint8", [real(1, 5, 7, 3, dtype="uint8", low=0), constant(10, 14)])
     yield Row("ResizeBilinear", "a size at runtime", [real(1, 5, 7, 3), numbers(8, 9)], {"half_pixel_centers": True})
 
@@ -384,46 +382,52 @@ def image() -> Iterator[Row]:
 def volumes() -> Iterator[Row]:
     for op in ("MaxPool3D", "AvgPool3D"):
         for padding in ("SAME", "VALID"):
-            given = {"ksize": [1, 2, 3, 2, 1], "strides": [1, 1, 2, 2, 1], "padding": padding}
-            yield Row(op, padding, [real(2, 3, 5, 7, 2)], given)
+            attributes = {"ksize": [1, 2, 3, 2, 1], "strides": [1, 1, 2, 2, 1], "padding": padding}
+            yield Row(op, padding, [real(2, 3, 5, 7, 2)], attributes)
 
 
 def normalization() -> Iterator[Row]:
     for op in ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"):
-        each = [Constant(real(3)), Constant(real(3)), Constant(real(3)), Constant(above(3))]
-        yield Row(op, "default epsilon", [real(2, 5, 7, 3), *each], {"is_training": False}, 1)
-        yield Row(op, "epsilon", [real(2, 5, 7, 3), *each], {"is_training": False, "epsilon": 0.01}, 1)
-    yield Row("FusedBatchNormV3", "channels first", [real(2, 3, 5, 7), *each],
+        parameters = [Constant(real(3)), Constant(real(3)), Constant(real(3)), Constant(positive(3))]
+        yield Row(op, "default epsilon", [real(2, 5, 7, 3), *parameters], {"is_training": False}, 1)
+        yield Row(op, "epsilon", [real(2, 5, 7, 3), *parameters], {"is_training": False, "epsilon": 0.01}, 1)
+    yield Row("FusedBatchNormV3", "channels first", [real(2, 3, 5, 7), *parameters],
               {"is_training": False, "data_format": "NCHW", "epsilon": 1e-3}, 1)  # fmt: skip
     yield Row(
         "FusedBatchNormV3",
         "at runtime",
-        [real(2, 5, 7, 3), real(3), real(3), real(3), above(3)],
+        [real(2, 5, 7, 3), real(3), real(3), real(3), positive(3)],
         {"is_training": False},
         1,
     )
-    yield Row("FusedBatchNormV3", "float16", [real(1, 5, 7, 3, dtype="float16"), *each], {"is_training": False}, 1)
     yield Row(
-        "FusedBatchNormV3", "volumes", [real(1, 2, 5, 7, 3), *each], {"is_training": False, "data_format": "NDHWC"}, 1
+        "FusedBatchNormV3", "float16", [real(1, 5, 7, 3, dtype="float16"), *parameters], {"is_training": False}, 1
+    )
+    yield Row(
+        "FusedBatchNormV3",
+        "volumes",
+        [real(1, 2, 5, 7, 3), *parameters],
+        {"is_training": False, "data_format": "NDHWC"},
+        1,
     )
 
 
 def patches() -> Iterator[Row]:
     for padding in ("SAME", "VALID"):
         for strides, rates in (([1, 2, 3, 1], [1, 1, 1, 1]), ([1, 1, 1, 1], [1, 2, 3, 1])):
-            given = {"ksizes": [1, 3, 2, 1], "strides": strides, "rates": rates, "padding": padding}
+            attributes = {"ksizes": [1, 3, 2, 1], "strides": strides, "rates": rates, "padding": padding}
             yield Row(
                 "ExtractImagePatches",
                 f"{padding}, strides {strides[1:3]}, rates {rates[1:3]}",
                 [real(2, 7, 11, 3)],
-                given,
+                attributes,
             )
     yield Row("ExtractImagePatches", "float64", [real(1, 5, 7, 2, dtype="float64")],
               {"ksizes": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "rates": [1] * 4, "padding": "VALID"})  # fmt: skip
 
 
 def every_row() -> list[Row]:
-    """Yield all cases in the order in which they are stored."""
+    """Return all cases in the order in which they are stored."""
     families = (unary, activation, arithmetic, comparison, shape, joining, slicing, reduction, matrix, fourier, image,
                 volumes, normalization, patches)  # fmt: skip
     return [row for family in families for row in family()]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-FEWEST_WORDS = 4
-"""Minimum number of words of a message; shorter ones are names, keys and formats."""
+MIN_WORDS = 4
+"""Minimum number of words of a message; shorter strings are names, keys and formats."""
 _UNTRACKED = re.compile(r"(^|/)(\.|__pycache__/|build/|dist/|node_modules/|[^/]*\.egg-info/)")
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -19,7 +19,7 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 @dataclass(frozen=True)
 class Text:
-    """A text with its place; runs of whitespace are single spaces, and expressions of f-strings stand in braces."""
+    """A text with its path and line. Whitespace is collapsed; expressions of f-strings are in braces."""
 
     path: str
     line: int
@@ -34,7 +34,7 @@ class Text:
 def list_files(*suffixes: str) -> list[str]:
     """Return the files under version control with one of these suffixes, relative to the repository.
 
-    Outside of a git repository, as in an unpacked archive, these are all files except those in hidden and built folders.
+    Outside of a git repository (an unpacked archive), all files are listed except those in hidden and generated folders.
     """
     try:
         listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
@@ -74,7 +74,7 @@ def _python_texts(path: str, node: ast.AST, docstrings: set[int]) -> Iterator[Te
     assert isinstance(node, ast.expr)
     text = " ".join(literal.split())
     is_docstring = id(node) in docstrings
-    if is_docstring or len(text.split()) >= FEWEST_WORDS:
+    if is_docstring or len(text.split()) >= MIN_WORDS:
         yield Text(path, node.lineno, text, is_docstring)
 
 

