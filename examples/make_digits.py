@@ -1,7 +1,7 @@
-"""Makes digits_float.tflite, digits_int8.tflite and digits.npz: trains, quantizes, writes and measures, without TensorFlow.
+"""Train, quantize and write digits_float.tflite, digits_int8.tflite and digits.npz, without TensorFlow.
 
-python examples/make_digits.py             needs scikit-learn (for its digits), onnxruntime and ai-edge-litert
-python examples/make_digits.py --check     only compares the files' structure with what this script would write
+python examples/make_digits.py             needs scikit-learn (for its images), onnxruntime and ai-edge-litert
+python examples/make_digits.py --check     compares the structure of the checked-in files, without training
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from onnx_tflite_plugin.verify import LiteRT
 
 HERE = Path(__file__).parent
 KINDS = ("float", "int8")
-LEAST, MOST_LOST = 0.95, 0.01  # accuracy of the float model, and what quantization may cost
+MIN_ACCURACY, MAX_LOSS = 0.95, 0.01  # minimum of the float model, and maximum loss by quantization
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One operator, named after its output; ``int8`` is the version that its integer kernel came with."""
+    """One operator, named after its output; ``int8_version`` is the operator version of its int8 kernel."""
 
     name: str
     code: str
     inputs: tuple[str, ...]
-    int8: int
+    int8_version: int
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -80,7 +80,7 @@ def write(stored: Mapping[str, Stored], shapes: Mapping[str, tuple[int, ...]]) -
         inputs = [tensors[name] for name in layer.inputs]
         if layer.weighted:
             inputs += [_constant(graph, f"{layer.name}/{kind}", stored) for kind in ("weights", "bias")]
-        version = layer.int8 if dtype == "int8" else 1
+        version = layer.int8_version if dtype == "int8" else 1
         graph.operator(layer.code, inputs, [tensors[layer.name]], layer.options, version=version)
     graph.inputs.append(tensors["image"])
     graph.output(tensors["probabilities"])
@@ -97,69 +97,73 @@ def _quantization(tensor: Stored) -> Any:
 
 
 def digits() -> tuple[Array, Array, Array, Array]:
-    """Return scikit-learn's digits with a fifth of each class for the test: training images and labels, then test ones."""
+    """Return scikit-learn's digits: training images and labels, then those of the test set, a fifth of each class."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
     data = load_digits()
     images = data.images.astype(np.uint8)
-    seen, unseen, known, wanted = train_test_split(
+    train_images, test_images, train_labels, test_labels = train_test_split(
         images, data.target, test_size=0.2, random_state=0, stratify=data.target
     )
-    return seen, known, unseen, wanted
+    return train_images, train_labels, test_images, test_labels
 
 
 def measure(model: bytes, images: Array, labels: Array) -> tuple[float, float]:
     """Return the accuracy in LiteRT, and that of the converted model in ONNX Runtime."""
     original = LiteRT(model)
-    (taken,) = original.entry.inputs
-    scores = np.concatenate([original.run([image[None]])[0] for image in encode(images, taken.dtype)])
+    (model_input,) = original.entry.inputs
+    scores = np.concatenate([original.run([image[None]])[0] for image in encode(images, model_input.dtype)])
     converted = classify(otp.convert(model).proto.SerializeToString(), images)
-    litert, ort = (float((found.argmax(axis=1) == labels).mean()) for found in (scores, converted))
+    litert, ort = (float((results.argmax(axis=1) == labels).mean()) for results in (scores, converted))
     return litert, ort
 
 
 def make() -> None:
     """Train, quantize and measure; write files only if both models are accurate enough."""
     images, labels, test_images, test_labels = digits()
-    shown = encode(images, "float32")
-    files = models(network.train(shown, labels), shown)
+    inputs = encode(images, "float32")
+    files = models(network.train(inputs, labels), inputs)
     accuracy = {kind: measure(model, test_images, test_labels) for kind, model in files.items()}
     for kind, (litert, ort) in accuracy.items():
         print(
             f"{kind:5} {len(files[kind]):6} bytes, {len(test_labels)} images: LiteRT {litert:.2%}, ONNX Runtime {ort:.2%}"
         )
-    lost = accuracy["float"][0] - accuracy["int8"][0]
-    if accuracy["float"][0] < LEAST or lost > MOST_LOST:
-        raise SystemExit("not good enough: nothing was written")
+    loss = accuracy["float"][0] - accuracy["int8"][0]
+    if accuracy["float"][0] < MIN_ACCURACY or loss > MAX_LOSS:
+        raise SystemExit("the accuracy is too low; nothing was written")
     for kind, model in files.items():
         (HERE / f"digits_{kind}.tflite").write_bytes(model)
-    few = np.sort(np.concatenate([np.flatnonzero(test_labels == digit)[:2] for digit in range(10)]))
-    np.savez_compressed(HERE / "digits.npz", images=test_images[few], labels=test_labels[few].astype(np.uint8))
+    selected = np.sort(np.concatenate([np.flatnonzero(test_labels == digit)[:2] for digit in range(10)]))
+    np.savez_compressed(
+        HERE / "digits.npz", images=test_images[selected], labels=test_labels[selected].astype(np.uint8)
+    )
 
 
 def check() -> None:
-    """Build both models from untrained weights and compare everything but the numbers."""
+    """Compare the files with models built from untrained weights, except for the values."""
     with np.load(HERE / "digits.npz") as data:
-        shown = encode(data["images"], "float32")
-    for kind, fresh in models(network.initial(), shown).items():
-        kept = structure((HERE / f"digits_{kind}.tflite").read_bytes())
-        if kept != structure(fresh):
-            raise SystemExit(f"digits_{kind}.tflite is not what this script writes: run it without --check")
-        print(f"digits_{kind}.tflite: {len(kept)} operators as written here")
+        inputs = encode(data["images"], "float32")
+    for kind, model in models(network.initial_parameters(), inputs).items():
+        structure_in_file = structure((HERE / f"digits_{kind}.tflite").read_bytes())
+        if structure_in_file != structure(model):
+            raise SystemExit(
+                f"digits_{kind}.tflite differs from the model that this script writes; run it without --check"
+            )
+        print(f"digits_{kind}.tflite: {len(structure_in_file)} operators, as written by this script")
 
 
 def structure(model: bytes) -> list[Any]:
-    """Return operators with versions, options and operands, and quantization parameters without the weights."""
+    """Return the operators with versions, options and operands, and the quantization axes, without any values."""
 
-    def described(tensor: Any) -> Any:
-        known = tensor.quantization
-        axis = (len(known.scale), known.axis) if isinstance(known, Quantization) else None
+    def describe(tensor: Any) -> Any:
+        parameters = tensor.quantization
+        axis = (len(parameters.scale), parameters.axis) if isinstance(parameters, Quantization) else None
         return tensor.name, tensor.dtype, tensor.shape, tensor.is_constant, axis
 
     return [
-        (one.code, one.version, dict(one.options), [described(tensor) for tensor in (*one.inputs, *one.outputs)])
-        for one in read(model).main.operators
+        (op.code, op.version, dict(op.options), [describe(tensor) for tensor in (*op.inputs, *op.outputs)])
+        for op in read(model).main.operators
     ]
 
 

@@ -1,4 +1,4 @@
-"""Write language_model.tflite: two layers with random weights, for 31 tokens and caches of 19, to convert and run with."""
+"""Write language_model.tflite: two layers with random weights, 31 tokens, and caches of 19 slots."""
 
 from __future__ import annotations
 

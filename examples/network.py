@@ -1,7 +1,7 @@
 """The network of the digits example in plain numpy: forward, backward, and the training loop.
 
 Weights have TFLite's layouts from the start (``o h w i``, depthwise ``1 h w c``, dense ``o i``), images are
-``n h w c``. An activation is known by the name that its tensor has in the .tflite file.
+``n h w c``. Activations have the names of their tensors in the .tflite file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHAPES = {
 EPOCHS, BATCH, RATE = 60, 32, 0.01
 
 
-def initial(seed: int = 0) -> Arrays:
+def initial_parameters(seed: int = 0) -> Arrays:
     """Return He's initial weights, and biases of 0."""
     generator = np.random.default_rng(seed)
     parameters = {}
@@ -58,7 +58,7 @@ def forward(p: Arrays, image: Array) -> Arrays:
 
 
 def backward(p: Arrays, a: Arrays, labels: Array) -> Arrays:
-    """Return the gradient of the mean cross entropy for every parameter; ``d_`` variables are gradients of activations."""
+    """Return the gradient of the mean cross entropy per parameter; ``d_`` variables are gradients of activations."""
     d_logits = (a["probabilities"] - np.eye(10, dtype=np.float32)[labels]) / len(labels)
     height, width = a["parts"].shape[1:3]
     d_features = d_logits @ p["logits/weights"]
@@ -82,17 +82,17 @@ def backward(p: Arrays, a: Arrays, labels: Array) -> Arrays:
 def train(images: Array, labels: Array, epochs: int = EPOCHS, seed: int = 0) -> Arrays:
     """Train with Adam and a learning rate that decreases to 0 along a cosine."""
     generator = np.random.default_rng(seed)
-    p = initial(seed)
+    p = initial_parameters(seed)
     mean, square = ({name: np.zeros_like(value) for name, value in p.items()} for _ in range(2))
-    whole = len(images) // BATCH
+    batch_count = len(images) // BATCH
     batches = (
         batch
         for _ in range(epochs)
-        for batch in generator.permutation(len(images))[: whole * BATCH].reshape(whole, BATCH)
+        for batch in generator.permutation(len(images))[: batch_count * BATCH].reshape(batch_count, BATCH)
     )
-    for step, chosen in enumerate(batches):
-        rate = RATE * (1 + np.cos(np.pi * step / (epochs * whole))) / 2
-        for name, gradient in backward(p, forward(p, images[chosen]), labels[chosen]).items():
+    for step, batch in enumerate(batches):
+        rate = RATE * (1 + np.cos(np.pi * step / (epochs * batch_count))) / 2
+        for name, gradient in backward(p, forward(p, images[batch]), labels[batch]).items():
             mean[name] += 0.1 * (gradient - mean[name])
             square[name] += 0.001 * (gradient**2 - square[name])
             direction = mean[name] / (1 - 0.9 ** (step + 1))
@@ -111,7 +111,7 @@ def flat(weights: Array) -> Array:
 
 def taps(x: Array, stride: int = 1) -> Array:
     """Return the 3×3 neighborhood of every output position, ``n y x tap c``, with zeros outside, as in TFLite's SAME."""
-    before, after = same(x.shape[1], stride)
+    before, after = same_padding(x.shape[1], stride)
     padded = np.pad(x, ((0, 0), (before, after), (before, after), (0, 0)))
     return np.stack([padded[window] for window in windows(x.shape[1], stride)], axis=3)
 
@@ -119,21 +119,21 @@ def taps(x: Array, stride: int = 1) -> Array:
 def scatter(d_taps: Array, shape: tuple[int, ...], stride: int = 1) -> Array:
     """Return the gradient of ``taps``: add every tap's gradient where the tap was read."""
     size = shape[1]
-    before, after = same(size, stride)
+    before, after = same_padding(size, stride)
     padded = np.zeros((shape[0], before + size + after, before + size + after, shape[3]), d_taps.dtype)
     for tap, window in enumerate(windows(size, stride)):
         padded[window] += d_taps[..., tap, :]
     return padded[:, before : before + size, before : before + size]
 
 
-def same(size: int, stride: int) -> tuple[int, int]:
-    """Return TFLite's padding before and after an axis for a kernel of 3; the odd one comes after."""
+def same_padding(size: int, stride: int) -> tuple[int, int]:
+    """Return TFLite's SAME padding before and after an axis, for a kernel of 3; the odd element is after it."""
     total = (-(-size // stride) - 1) * stride + 3 - size
     return total // 2, total - total // 2
 
 
 def windows(size: int, stride: int) -> list[tuple[slice, slice, slice]]:
-    """Return the positions at which each of the nine taps reads the padded images."""
+    """Return the slices of the padded images that each of the nine taps reads."""
     end = (-(-size // stride) - 1) * stride + 1
     axis = [slice(k, k + end, stride) for k in range(3)]
     return [(slice(None), rows, columns) for rows in axis for columns in axis]
