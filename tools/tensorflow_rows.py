@@ -373,8 +373,8 @@ def image() -> Iterator[Row]:
     for op in ("ResizeBilinear", "ResizeNearestNeighbor"):
         for name in ("default", "align_corners", "half_pixel_centers"):
             for size in ([11, 13], [3, 2]):
-                attributes = {} if name == "default" else {name: True}
-                yield Row(op, f"{name} to {size}", [real(2, 5, 7, 3), constant(*size)], attributes)
+                mode: dict[str, Any] = {} if name == "default" else {name: True}
+                yield Row(op, f"{name} to {size}", [real(2, 5, 7, 3), constant(*size)], mode)
         yield Row(op, "uint8", [real(1, 5, 7, 3, dtype="uint8", low=0), constant(10, 14)])
     yield Row("ResizeBilinear", "a size at runtime", [real(1, 5, 7, 3), numbers(8, 9)], {"half_pixel_centers": True})
 

@@ -122,7 +122,7 @@ def test_backward_pass_is_the_gradient_of_the_loss() -> None:
     network = import_module("network")
     generator = np.random.default_rng(0)
     images, labels = generator.uniform(0, 1, (5, 8, 8, 1)), generator.integers(0, 10, 5)
-    parameters = {name: generator.normal(0, 0.3, value.shape) for name, value in network.initial().items()}
+    parameters = {name: generator.normal(0, 0.3, value.shape) for name, value in network.initial_parameters().items()}
 
     def loss() -> float:
         chosen = network.forward(parameters, images)["probabilities"][np.arange(5), labels]
