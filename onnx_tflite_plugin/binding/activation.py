@@ -1,4 +1,4 @@
-"""Fused activations as LiteRT's kernels apply them: resolved, or refused, when an operator is bound."""
+"""Fused activations as LiteRT's kernels apply them, resolved or refused when an operator is bound."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onnx_tflite_plugin.source.model import Operator
 
 
 def activation_declaration(handler: Handler) -> FusedActivation | None:
-    """Return a handler's declaration of its fused activation; ``None`` if it has none, or a function returns the name."""
+    """Return a handler's declaration of its fused activation; ``None`` if there is none, or it is a function."""
     declared = handler.activation
     if isinstance(declared, str):
         return FusedActivation(option=declared)
@@ -22,7 +22,7 @@ def activation_declaration(handler: Handler) -> FusedActivation | None:
 
 
 def resolve_activation(handler: Handler, pack: str, at: Instance) -> Operator | Decline:
-    """Return the operator with the activation that its kernels apply as its option, or a Decline if they refuse it.
+    """Return the operator with the effective activation as its option, or a Decline if its kernels refuse the activation.
 
     Raises Failed if the handler does not return the kernel family.
     """
@@ -31,12 +31,12 @@ def resolve_activation(handler: Handler, pack: str, at: Instance) -> Operator | 
         return op
     name = str(op.options.get(declared.option, "NONE"))
     try:
-        applied = effective_activation(_kernel_family(declared, handler, pack, at), name)
+        effective = effective_activation(_kernel_family(declared, handler, pack, at), name)
     except Refusal as refusal:
         return Decline(str(refusal))
-    if applied == name or not op.options:
+    if effective == name or not op.options:
         return op
-    return replace(op, options=op.options.with_fields({**op.options, declared.option: applied}))
+    return replace(op, options=op.options.with_fields({**op.options, declared.option: effective}))
 
 
 def _kernel_family(declared: FusedActivation, handler: Handler, pack: str, at: Instance) -> ActivationKernel:

@@ -7,8 +7,10 @@ import re
 _AXIS = re.compile(r"\([^)]*\)|\.\.\.|\w+")
 
 
-def slots_of(text: str) -> tuple[list[list[str]], list[list[str]]]:
-    """Return the axes of each input and output of ``"n (h w), _ -> n o"``; a group is one axis, a slot without axes ``["_"]``.
+def parse_axes(text: str) -> tuple[list[list[str]], list[list[str]]]:
+    """Return the axes of each input and each output of a declaration such as ``"n (h w), _ -> n o"``.
+
+    A group in parentheses is one axis. A slot without axes is ``["_"]``.
 
     Malformed text yields wrong axes, not an error: the layout plan reports it.
     """

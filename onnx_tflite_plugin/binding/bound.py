@@ -49,7 +49,7 @@ class Declared(NamedTuple):
 
     @property
     def accesses_states(self) -> bool:
-        """True if it calls subgraphs or accesses states, whose tensors other operators use as they are."""
+        """True if the operator calls subgraphs or accesses states, whose tensors other operators use without conversion."""
         return bool(self.subgraphs) or self.effects is not None
 
 
@@ -57,8 +57,8 @@ class Declared(NamedTuple):
 class Bound:
     """One operator and the handler that lowers it.
 
-    ``members``: the TFLite operators that it stands for: itself, the fused ones, or the one rewritten to it.
-    ``resolved``: the handler's declarations for it, once read.
+    ``members``: the TFLite operators that it replaces: itself, the fused ones, or the rewritten one.
+    ``resolved``: the handler's declarations for the operator; None before they are read.
     """
 
     op: Operator
@@ -134,19 +134,21 @@ class BoundModel:
 
 def label(op: Operator) -> str:
     """Return ``op 12 CONV_2D v3 'tensor name'`` for messages."""
-    named = next((f" {t.name!r}" for t in op.outputs if t is not None), "")
+    name = next((f" {t.name!r}" for t in op.outputs if t is not None), "")
     where = f"subgraph {op.subgraph} " if op.subgraph else ""
-    return f"{where}op {op.index} {op.code} v{op.version}{named}"
+    return f"{where}op {op.index} {op.code} v{op.version}{name}"
 
 
-def find_missing_subgraphs(op: Operator, indices: Sequence[int], subgraphs: int) -> list[Contradiction]:
-    """Return the called subgraphs that do not exist, as contradictions.
+def find_missing_subgraphs(op: Operator, indices: Sequence[int], subgraph_count: int) -> list[Contradiction]:
+    """Return a contradiction for each called subgraph that does not exist.
 
-    ``subgraphs``: their number in the model.
+    ``subgraph_count``: the number of subgraphs in the model.
     """
-    reason = f"{op.code} calls subgraph {{}}; the model has {subgraphs}"
+    reason = f"{op.code} calls subgraph {{}}; the model has {subgraph_count}"
     where = f"subgraphs[{op.subgraph}].operators[{op.index}]"
-    return [Contradiction(where, reason.format(k), "the file is damaged") for k in indices if not 0 <= k < subgraphs]
+    return [
+        Contradiction(where, reason.format(k), "the file is damaged") for k in indices if not 0 <= k < subgraph_count
+    ]
 
 
 def check_calls(calls: Mapping[tuple[int, Operator], Sequence[int]]) -> None:
@@ -155,30 +157,30 @@ def check_calls(calls: Mapping[tuple[int, Operator], Sequence[int]]) -> None:
     ``calls``: (subgraph, operator in it) to the subgraphs that it calls. A called subgraph runs as part of the
     operator, so LiteRT would recurse until memory runs out.
     """
-    reached: dict[int, set[int]] = {}
+    callees: dict[int, set[int]] = {}
     for (index, _), indices in calls.items():
-        reached.setdefault(index, set()).update(indices)
+        callees.setdefault(index, set()).update(indices)
     for (index, op), indices in calls.items():
         seen, pending = set[int](), list(indices)
         while pending:
             callee = pending.pop()
             if callee == index:
                 where = f"subgraphs[{index}].operators[{op.index}]"
-                reason = f"{op.code} calls subgraph {index}, which contains it: calls must not be recursive"
+                reason = f"{op.code} calls subgraph {index}, which contains the call: calls must not be recursive"
                 raise InvalidModel(CONTRADICTION, [Contradiction(where, reason, "the file is damaged")])
             if callee not in seen:
                 seen.add(callee)
-                pending.extend(reached.get(callee, ()))
+                pending.extend(callees.get(callee, ()))
 
 
-def check_filled(graphs: Iterable[BoundGraph]) -> None:
+def check_operand_sources(graphs: Iterable[BoundGraph]) -> None:
     """Raise InvalidModel for an operand without data that nothing computes; LiteRT does not run such a file."""
     for graph in graphs:
         results = (tensor for bound in graph.operators for tensor in bound.op.outputs if tensor is not None)
-        filled = {*graph.inputs, *results}
+        available = {*graph.inputs, *results}
         for op in (bound.op for bound in graph.operators):
             for slot, tensor in enumerate(op.inputs):
-                if tensor is None or tensor.is_constant or tensor.is_variable or tensor in filled:
+                if tensor is None or tensor.is_constant or tensor.is_variable or tensor in available:
                     continue
                 where = f"subgraphs[{op.subgraph}].operators[{op.index}].inputs[{slot}]"
                 reason = f"tensor {tensor} holds no data and nothing computes it"

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from onnx_tflite_plugin.api.declarations import Decline, Handler
 from onnx_tflite_plugin.api.refusal import Refusal
-from onnx_tflite_plugin.binding.axes import slots_of
+from onnx_tflite_plugin.binding.axes import parse_axes
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.declared import size_of_output, subgraph_indices
 from onnx_tflite_plugin.binding.dtypes import find_invalid_dtypes
@@ -41,15 +41,15 @@ _HINT = "convert the original model again"
 
 @dataclass(frozen=True)
 class Unfit(Decline):
-    """Decline because of operands that the file has or lacks."""
+    """Decline because the file gives an operator too few or too many operands, or lacks a required one."""
 
     problem: Contradiction = field(kw_only=True)
 
 
 def check_consistent(model: BoundModel, target: Target, opset: int) -> None:
-    """Raise InvalidModel with every operand that contradicts its operator; HandlerError if only pack declarations say so.
+    """Raise InvalidModel with every operand that contradicts its operator.
 
-    ``opset``: as passed to declared functions.
+    Raises HandlerError instead if only declarations of packs are contradicted. ``opset``: argument of declared functions.
     """
     graphs = [graph.subgraph for graph in model.graphs if graph.operators or graph is model.main]
     problems: list[Problem] = [
@@ -67,8 +67,8 @@ def check_consistent(model: BoundModel, target: Target, opset: int) -> None:
             *_check_indices(bound),
             *_check_subgraph_boundaries(bound, model.source),
             *(
-                _contradiction(bound.op, *odd)
-                for odd in (*find_invalid_dtypes(bound, target, opset), *find_invalid_numbers(bound))
+                _contradiction(bound.op, *invalid)
+                for invalid in (*find_invalid_dtypes(bound, target, opset), *find_invalid_numbers(bound))
             ),
         )
     ]
@@ -100,7 +100,7 @@ def _attribute_problem(bound: Bound, problem: Contradiction) -> Problem:
 def has_empty_tensors(model: Model) -> bool:
     """True if the file stores a tensor without elements.
 
-    It is valid, but then nothing is computed to verify stored shapes.
+    It is valid, but kernels compute nothing for it, so its stored shape is unverified.
     """
     return any(t is not None and 0 in t.shape for op in model.main.operators for t in (*op.inputs, *op.outputs))
 
@@ -116,39 +116,39 @@ def lacks_rank(tensor: Tensor) -> bool:
 
 
 def check_arity(handler: Handler, op: Operator) -> Unfit | None:
-    """Return an Unfit if a handler gets too few or too many operands, or lacks a required one; otherwise ``None``."""
+    """Return an Unfit if an operator has too few or too many operands, or lacks a required one; otherwise ``None``."""
     if has_custom_name(op.code):
         return None
-    needed, most, each = _arity(handler.lower)
-    given = len(op.inputs)
-    if (given < len(needed) and any(needed[given:])) or (most is not None and given > most):
-        takes = (
-            f"{len(needed)} or more"
-            if most is None
-            else f"{len(needed)}"
-            if len(needed) == most
-            else f"{len(needed)} to {most}"
+    required, maximum, rest_required = _arity(handler.lower)
+    count = len(op.inputs)
+    if (count < len(required) and any(required[count:])) or (maximum is not None and count > maximum):
+        expected = (
+            f"{len(required)} or more"
+            if maximum is None
+            else f"{len(required)}"
+            if len(required) == maximum
+            else f"{len(required)} to {maximum}"
         )
-        wrong = _contradiction(op, "inputs", f"{given} operands, and {op.code} takes {takes}")
-        return Unfit(wrong.reason, problem=wrong)
-    required = (*needed, *[each] * (given - len(needed)))
-    absent = next((slot for slot, tensor in enumerate(op.inputs) if tensor is None and required[slot]), None)
-    if absent is None:
+        contradiction = _contradiction(op, "inputs", f"{count} operands, but {op.code} requires {expected}")
+        return Unfit(contradiction.reason, problem=contradiction)
+    all_required = (*required, *[rest_required] * (count - len(required)))
+    absent_slot = next((slot for slot, tensor in enumerate(op.inputs) if tensor is None and all_required[slot]), None)
+    if absent_slot is None:
         return None
-    wrong = _contradiction(op, f"inputs[{absent}]", f"the operand is absent, but {op.code} requires it")
-    return Unfit(wrong.reason, problem=wrong)
+    contradiction = _contradiction(op, f"inputs[{absent_slot}]", f"the operand is absent, but {op.code} requires it")
+    return Unfit(contradiction.reason, problem=contradiction)
 
 
 class _Arity(NamedTuple):
     """Operands of a lowering.
 
-    ``needed``: for each operand without a default, True if it must be present. ``most``: the maximum number (``None``: any
-    number). ``each``: True if each of any number must be present.
+    ``required``: for each operand without a default, True if it must be present. ``maximum``: the maximum number of operands
+    (``None``: any number). ``rest_required``: True if the operands of a variadic parameter must be present.
     """
 
-    needed: tuple[bool, ...]
-    most: int | None
-    each: bool
+    required: tuple[bool, ...]
+    maximum: int | None
+    rest_required: bool
 
 
 @cache
@@ -160,18 +160,18 @@ def _arity(lower: object) -> _Arity:
     try:
         _, *parameters = inspect.signature(lower).parameters.values()  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        return _Arity((), None, each=False)
-    needed: list[bool] = []
-    most = 0
+        return _Arity((), None, rest_required=False)
+    required: list[bool] = []
+    maximum = 0
     for parameter in parameters:
-        required = not (parameter.name.startswith("_") or "None" in str(parameter.annotation))
+        is_required = not (parameter.name.startswith("_") or "None" in str(parameter.annotation))
         if parameter.kind is parameter.VAR_POSITIONAL:
-            return _Arity(tuple(needed), None, required and parameter.annotation is not parameter.empty)
+            return _Arity(tuple(required), None, is_required and parameter.annotation is not parameter.empty)
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-            most += 1
+            maximum += 1
             if parameter.default is parameter.empty:
-                needed.append(required)
-    return _Arity(tuple(needed), most, each=False)
+                required.append(is_required)
+    return _Arity(tuple(required), maximum, rest_required=False)
 
 
 # --- ranks ------------------------------------------------------------------------------------
@@ -207,14 +207,16 @@ def _check_shared_axes(bound: Bound) -> Iterator[Contradiction]:
         for letter, size in zip(letters, tensor.dims, strict=True):
             if size is None:
                 continue
-            first, other = sizes.setdefault(letter, (slot, size))
-            if size != other:
-                reason = f"tensor {tensor} has size {size} along {letter}, but inputs[{first}] has size {other}"
+            first_slot, first_size = sizes.setdefault(letter, (slot, size))
+            if size != first_size:
+                reason = (
+                    f"tensor {tensor} has size {size} along {letter}, but inputs[{first_slot}] has size {first_size}"
+                )
                 yield _contradiction(bound.op, f"inputs[{slot}]", reason)
 
 
 def _check_indices(bound: Bound) -> Iterator[Contradiction]:
-    """Yield constants whose number of entries differs from the number of axes that they index, and non-integer axis numbers.
+    """Yield constants without one entry per axis that they index, and non-integer axis numbers.
 
     Kernels refuse such constants or read beyond their end, and read the bytes of other dtypes as integers.
     """
@@ -230,16 +232,16 @@ def _check_indices(bound: Bound) -> Iterator[Contradiction]:
         if slot < 0 or index is None or tensor is None or not index.is_constant or not tensor.has_rank:
             continue
         if index.rank == 0 or index.shape[0] != tensor.rank:
-            few = index.rank == 0 or index.shape[0] < tensor.rank
-            has = f"{'no entry for each of' if few else 'entries for more than'} {tensor.rank} axes"
-            reason = f"tensor {index} of shape {list(index.shape)} has {has}"
+            is_short = index.rank == 0 or index.shape[0] < tensor.rank
+            text = f"{'no entry for each of' if is_short else 'entries for more than'} {tensor.rank} axes"
+            reason = f"tensor {index} of shape {list(index.shape)} has {text}"
             yield _contradiction(bound.op, f"inputs[{slot}]", reason)
 
 
 @cache
 def _axis_counts(text: str) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
     """Return the number of axes of each input and output in ``"n h w c, o -> n o"``; ``None`` if unknown."""
-    inputs, outputs = slots_of(text)
+    inputs, outputs = parse_axes(text)
     return tuple(map(_axis_count, inputs)), tuple(map(_axis_count, outputs))
 
 
@@ -253,14 +255,14 @@ def _check_sizes(bound: Bound, target: Target, opset: int) -> Iterator[Contradic
     if bound.handler.sizes is None or tensor is None or not tensor.has_rank:
         return
     try:
-        follows = size_of_output(bound, target, opset)
+        derived = size_of_output(bound, target, opset)
     except (Failed, Refusal):
         return
-    if follows is not None and not agree(follows, tensor.dims):
+    if derived is not None and not agree(derived, tensor.dims):
         yield _contradiction(
             bound.op,
             "outputs[0]",
-            f"tensor {tensor} is of shape {list(tensor.dims)}, but the operands imply {list(follows)}",
+            f"tensor {tensor} is of shape {list(tensor.dims)}, but the operands imply {list(derived)}",
         )
 
 

@@ -37,7 +37,7 @@ from onnx_tflite_plugin.targets import PRICED, Target
 
 
 class At(NamedTuple):
-    """An operator of a model converted for a target: the argument of declared functions."""
+    """The argument of declared functions: an operator, and the target and opset of the conversion."""
 
     op: Operator
     target: Target
@@ -101,7 +101,7 @@ def resolve_operator(bound: Bound, target: Target, opset: int) -> Bound:
     )
 
 
-Check = Callable[[Any, At], str]
+FindError = Callable[[Any, At], str]
 
 
 class _Reader(NamedTuple):
@@ -112,18 +112,18 @@ class _Reader(NamedTuple):
     at: At
     label: str
 
-    def __call__(self, name: str, declared: Any, kind: Any, wrong: Check = lambda value, at: "") -> Any:
+    def __call__(self, name: str, declared: Any, kind: Any, find_error: FindError = lambda value, at: "") -> Any:
         """Return a literal, or the result of a function of the instance.
 
-        ``wrong`` returns the reason why a value is invalid.
+        ``find_error`` returns the reason why a value is invalid, or "".
         """
         value = self._call(name, declared, kind) if callable(declared) else declared
-        reason = wrong(value, self.at)
-        if reason:
-            by = declared if callable(declared) else self.handler.lower
-            place = definition(by)
-            text = f"{self._describe(name)} of {self.pack} is invalid: {reason}"
-            raise Failed(self.pack, text + (f", at {place}" if place else ""))
+        error = find_error(value, self.at)
+        if error:
+            source = declared if callable(declared) else self.handler.lower
+            location = definition(source)
+            text = f"{self._describe(name)} of {self.pack} is invalid: {error}"
+            raise Failed(self.pack, text + (f", at {location}" if location else ""))
         return value
 
     def _call(self, name: str, function: Callable[[Instance], Any], kind: Any) -> Any:
@@ -138,18 +138,18 @@ class _Reader(NamedTuple):
 
 
 def check_acceptance(handler: Handler, pack: str, at: Instance) -> Decline | None:
-    """Return a Decline by ``types``, ``accepts`` or the fused activation; ``None`` if the handler accepts the operator.
+    """Return the Decline of ``types``, ``accepts`` or the fused activation; ``None`` if the handler accepts the operator.
 
     Raises Failed if a declaration fails.
     """
-    reason = check_types(handler, pack, at)
-    if reason:
-        return Decline(reason)
-    refusal_ = call_accepts(handler, pack, at)
-    if refusal_ is not None:
-        return refusal_
-    activated = resolve_activation(handler, pack, at)
-    return activated if isinstance(activated, Decline) else None
+    type_error = check_types(handler, pack, at)
+    if type_error:
+        return Decline(type_error)
+    decline = call_accepts(handler, pack, at)
+    if decline is not None:
+        return decline
+    activation = resolve_activation(handler, pack, at)
+    return activation if isinstance(activation, Decline) else None
 
 
 def call_accepts(handler: Handler, pack: str, at: Instance) -> Decline | None:
@@ -161,12 +161,12 @@ def call_accepts(handler: Handler, pack: str, at: Instance) -> Decline | None:
         return handler.accepts
     with attribute_errors(f"accepts of handler {handler.name}", pack, handler.accepts, label(at.op)):
         try:
-            answer = handler.accepts(at)
-        except Refusal as refused_:
-            return Decline(str(refused_))
-        if not (answer is None or isinstance(answer, Decline)):
-            raise Mismatch(f"it returned {describe(answer)}, not a Decline or None")
-        return answer
+            decline = handler.accepts(at)
+        except Refusal as error:
+            return Decline(str(error))
+        if not (decline is None or isinstance(decline, Decline)):
+            raise Mismatch(f"it returned {describe(decline)}, not a Decline or None")
+        return decline
 
 
 def check_types(handler: Handler, pack: str, at: Instance) -> str:
@@ -185,8 +185,8 @@ def check_types(handler: Handler, pack: str, at: Instance) -> str:
         types = handler.types(at) if callable(handler.types) else handler.types
         if not has_type(types, str | Collection[str]):
             raise Mismatch(f"it returned {describe(types)}, not a row of dtypes or several")
-        kernels = pack == BUILTIN and handler.code == at.op.builtin and handler.code in operator_names().values()
-        return refusal(at.op, types, "LiteRT's kernels take" if kernels else f"{handler.name} declares")
+        is_builtin = pack == BUILTIN and handler.code == at.op.builtin and handler.code in operator_names().values()
+        return refusal(at.op, types, "LiteRT's kernels take" if is_builtin else f"{handler.name} declares")
 
 
 def evaluate_output(handler: Handler, pack: str, at: Instance) -> Array | WidenedConstant | None:
@@ -208,12 +208,12 @@ def evaluate_output(handler: Handler, pack: str, at: Instance) -> Array | Widene
         if not isinstance(array, np.ndarray):
             raise Mismatch(f"it returned {describe(array)}, not an array or None")
         tensor = at.op[~0]
-        agrees = array.dtype.name == tensor.dtype and (not tensor.is_static or array.shape == tensor.shape)
-        if not agrees and pack == BUILTIN:  # the file is wrong, which is reported when the result is checked
+        matches = array.dtype.name == tensor.dtype and (not tensor.is_static or array.shape == tensor.shape)
+        if not matches and pack == BUILTIN:  # the file is wrong; reported when the result is checked
             return None
-        if not agrees:
-            wanted = f"{tensor.dtype} {list(tensor.shape)}"
-            raise Mismatch(f"it returned {array.dtype.name} {list(array.shape)}, but the tensor is {wanted}")
+        if not matches:
+            expected = f"{tensor.dtype} {list(tensor.shape)}"
+            raise Mismatch(f"it returned {array.dtype.name} {list(array.shape)}, but the tensor is {expected}")
         return array
 
 
@@ -230,7 +230,7 @@ def size_of_output(bound: Bound, target: Target, opset: int) -> Dims | None:
 
 
 def declared_behavior(bound: Bound, target: Target, opset: int) -> Behavior | None:
-    """Return the declared quantization behavior; ``None`` if the function fails; ``resolve`` reports the failure."""
+    """Return the declared quantization behavior; ``None`` if the function fails, which ``resolve`` reports."""
     read = _Reader(bound.handler, bound.pack, At(bound.op, target, opset), label(bound.op))
     try:
         declared: Behavior = read("quantization", bound.handler.quantization, Behavior)
@@ -240,7 +240,7 @@ def declared_behavior(bound: Bound, target: Target, opset: int) -> Behavior | No
 
 
 def fused_activation(bound: Bound, target: Target, opset: int) -> str:
-    """Return the fused activation's name; "NONE" if reading it fails; ``resolve`` reports the failure."""
+    """Return the name of the fused activation; "NONE" if the function fails, which ``resolve`` reports."""
     try:
         return _activation_name(_Reader(bound.handler, bound.pack, At(bound.op, target, opset), label(bound.op)))
     except (Failed, Refusal):
@@ -277,12 +277,14 @@ def _check_options(names: tuple[str, ...], at: At) -> str:
     return f"the operator has no option {absent[0]!r}{did_you_mean(absent[0], at.op.options)}" if absent else ""
 
 
-def _check_price(along: AxisPrice | None, at: At) -> str:
-    """Return an error for a key without a price on any target, which would silently cost nothing."""
-    if along is None or along.price is not None or along.onnx in PRICED or along.onnx in at.target.prices:
+def _check_price(axis_price: AxisPrice | None, at: At) -> str:
+    """Return an error for an operator without a price on any target, which would silently cost nothing."""
+    if axis_price is None or axis_price.price is not None:
+        return ""
+    if axis_price.onnx in PRICED or axis_price.onnx in at.target.prices:
         return ""
     remedy = "declare one with AxisPrice(..., price=Price(...))"
-    return f"no target has a price for {along.onnx!r}{did_you_mean(along.onnx, PRICED)}; {remedy}"
+    return f"no target has a price for {axis_price.onnx!r}{did_you_mean(axis_price.onnx, PRICED)}; {remedy}"
 
 
 def _check_shapes(shapes: Mapping[int, Dims], at: At) -> str:

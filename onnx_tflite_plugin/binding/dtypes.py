@@ -18,7 +18,7 @@ from onnx_tflite_plugin.targets import Target
 def find_invalid_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
     """Yield the field of each operand or result whose dtype or scale the kernel does not support, and the reason.
 
-    Fields are relative to the operator. ``opset``: as passed to declared functions.
+    Fields are relative to the operator. ``opset``: argument of declared functions.
     """
     yield from _check_per_axis(bound, target, opset)
     yield from _check_zero_scales(bound, target, opset)
@@ -37,13 +37,13 @@ def _check_result_dtype(bound: Bound, target: Target, opset: int) -> Iterator[tu
         return
     result = _numeric_dtype(op.outputs[0]) or _unscaled_dtype(bound, op.outputs[0], target, opset)
     activations = _activations(bound, target, opset)
-    scaled = any(map(_is_quantized, activations)) and not _rescales(bound, target, opset)
-    computes = bound.handler.converts or (_is_quantized(op.outputs[0]) and not scaled)
-    bare = next((t for t in activations if not _numeric_dtype(t) and t.dtype in QUANTIZED), None) if computes else None
-    if bare is not None and _unscaled_dtype(bound, bare, target, opset):
+    has_scaled_operand = any(map(_is_quantized, activations)) and not _rescales(bound, target, opset)
+    computes_integers = bound.handler.converts or (_is_quantized(op.outputs[0]) and not has_scaled_operand)
+    unscaled = next((t for t in activations if not _numeric_dtype(t) and t.dtype in QUANTIZED), None)
+    if computes_integers and unscaled is not None and _unscaled_dtype(bound, unscaled, target, opset):
         yield (
-            f"inputs[{op.inputs.index(bare)}]",
-            f"tensor {bare} is {_describe_dtype(bare)}, but {op.code} computes with real values",
+            f"inputs[{op.inputs.index(unscaled)}]",
+            f"tensor {unscaled} is {_describe_dtype(unscaled)}, but {op.code} computes with real values",
         )
         return
     first = next((t for t in activations if _numeric_dtype(t)), None)
@@ -55,8 +55,8 @@ def _check_result_dtype(bound: Bound, target: Target, opset: int) -> Iterator[tu
     if first is None or not result:
         return
     converts = bound.handler.converts
-    given = converts.get(_numeric_dtype(first), converts.get("*", (_numeric_dtype(first),)))
-    if result not in given and "*" not in given:
+    allowed = converts.get(_numeric_dtype(first), converts.get("*", (_numeric_dtype(first),)))
+    if result not in allowed and "*" not in allowed:
         reason = f"tensor {op.outputs[0]} is {_describe_dtype(op.outputs[0])}, but {op.code} has an operand of {_describe_dtype(first)}"
         yield "outputs[0]", reason
 
@@ -83,22 +83,25 @@ def _check_rare_dtypes(bound: Bound) -> Iterator[tuple[str, str]]:
     op, handler = bound.op, bound.handler
     if has_custom_name(op.code) or handler.subgraphs or handler.effects is not None:
         return
-    given = {t.dtype for t in op.inputs if t is not None}
-    parts = (
-        FLOATS if any(dtype.startswith("complex") for dtype in given) else ()
-    )  # only declared operators turn complex into float
+    operand_dtypes = {t.dtype for t in op.inputs if t is not None}
+    # Only operators with declared dtypes compute float from complex.
+    complex_parts = FLOATS if any(dtype.startswith("complex") for dtype in operand_dtypes) else ()
     for k, tensor in enumerate(op.outputs):
-        known = bool(handler.converts or handler.types)
-        complex_ = tensor is not None and (tensor.dtype.startswith("complex") or tensor.dtype in parts) and not known
-        odd = complex_ or (tensor is not None and tensor.dtype in HANDLES)
-        if tensor is not None and odd and tensor.dtype not in given:
+        is_declared = bool(handler.converts or handler.types)
+        is_undeclared_complex = (
+            tensor is not None
+            and (tensor.dtype.startswith("complex") or tensor.dtype in complex_parts)
+            and not is_declared
+        )
+        is_rare = is_undeclared_complex or (tensor is not None and tensor.dtype in HANDLES)
+        if tensor is not None and is_rare and tensor.dtype not in operand_dtypes:
             yield f"outputs[{k}]", f"tensor {tensor} is {tensor.dtype}, but no operand of {op.code} is"
 
 
 def stale_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[tuple[int, int], str]]:
-    """Yield result 0 if the file says float but it has a scale and is computed from integers, as old converters wrote it.
+    """Yield result 0 if the file stores float and a scale, but its operands are quantized, as old converters wrote it.
 
-    Kernels that take their result's dtype from the operand, as ADD's does (add.cc), compute integers with that scale.
+    Kernels that take the result's dtype from the operand, such as ADD (add.cc), compute integers with that scale.
     """
     result = bound.op.tensor(~0)
     if result is None or result.ignored_quantization is None or result.ignored_quantization.per_axis:
@@ -125,15 +128,15 @@ def _activations(bound: Bound, target: Target, opset: int) -> list[Tensor]:
 
 
 def _check_per_axis(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
-    """Yield results with per-axis scales, which only weights may have: kernels read one scale of all other tensors."""
+    """Yield tensors with per-axis scales that are not weights: kernels read only one scale of them."""
     op = bound.op
-    sides = any(map(_is_quantized, op.inputs)), any(map(_is_quantized, op.outputs))
-    if bound.handler.converts and sides[0] != sides[1]:  # operands of (de)quantization may have per-axis scales
-        return
+    quantized_sides = any(map(_is_quantized, op.inputs)), any(map(_is_quantized, op.outputs))
+    if bound.handler.converts and quantized_sides[0] != quantized_sides[1]:
+        return  # operands of QUANTIZE and DEQUANTIZE may have per-axis scales
     for k, tensor in enumerate(op.outputs):
         if tensor is None or not _is_per_axis(tensor):
             continue
-        if any(other is not None and other.quantization == tensor.quantization for other in op.inputs):
+        if any(operand is not None and operand.quantization == tensor.quantization for operand in op.inputs):
             declared = declared_behavior(bound, target, opset)
             if declared is not None and declared.moves_values:
                 continue
@@ -141,9 +144,9 @@ def _check_per_axis(bound: Bound, target: Target, opset: int) -> Iterator[tuple[
         yield f"outputs[{k}]", f"tensor {tensor} has {scales} scales, but a computed tensor must have one"
     # Constants with per-axis scales may be moved and split, but elementwise kernels read one scale.
     elementwise = isinstance(bound.handler.layout, Transparent) and not bound.handler.converts
-    doubtful = [t for t in op.inputs if t is not None and (elementwise or not t.is_constant) and _is_per_axis(t)]
-    for tensor in _activations(bound, target, opset) if doubtful else ():
-        if tensor in doubtful:
+    candidates = [t for t in op.inputs if t is not None and (elementwise or not t.is_constant) and _is_per_axis(t)]
+    for tensor in _activations(bound, target, opset) if candidates else ():
+        if tensor in candidates:
             where = f"inputs[{op.inputs.index(tensor)}]"
             yield where, f"tensor {tensor} has per-axis scales, but is not a weight"
 
@@ -152,10 +155,10 @@ def _check_zero_scales(bound: Bound, target: Target, opset: int) -> Iterator[tup
     """Yield activations with a scale of 0, which means no scale, if the kernel computes with it."""
     op = bound.op
     sides = (("inputs", op.inputs), ("outputs", op.outputs))
-    empty = [(f"{side}[{k}]", t) for side, tensors in sides for k, t in enumerate(tensors) if _has_zero_scale(t)]
-    declared = declared_behavior(bound, target, opset) if empty else None
+    zero_scaled = [(f"{side}[{k}]", t) for side, tensors in sides for k, t in enumerate(tensors) if _has_zero_scale(t)]
+    declared = declared_behavior(bound, target, opset) if zero_scaled else None
     if declared is not None and declared.needs_scale:
-        for where, tensor in empty:
+        for where, tensor in zero_scaled:
             yield where, f"tensor {tensor} has a scale of 0, but {op.code} computes with the scale"
 
 
@@ -186,11 +189,11 @@ def _numeric_dtype(tensor: Tensor) -> str:
 def _unscaled_dtype(bound: Bound, tensor: Tensor, target: Target, opset: int) -> str:
     """Return a description of an integer result without parameters if the kernel computes in float32; otherwise "".
 
-    Integers wider than any quantized dtype have no parameters, whatever the file says.
+    Integers wider than any quantized dtype have no parameters, even if the file stores some.
     """
-    whole = "int" in tensor.dtype or tensor.dtype == "bool"
-    integer = tensor.dtype in QUANTIZED or (whole and not bound.handler.converts)
-    if not integer:
+    is_integer = "int" in tensor.dtype or tensor.dtype == "bool"
+    may_lack_scale = tensor.dtype in QUANTIZED or (is_integer and not bound.handler.converts)
+    if not may_lack_scale:
         return ""
     return _describe_dtype(tensor) if _computes_real_values(bound, target, opset) or bound.handler.activation else ""
 
@@ -202,7 +205,7 @@ def _computes_real_values(bound: Bound, target: Target, opset: int) -> bool:
 
 
 def _rescales(bound: Bound, target: Target, opset: int) -> bool:
-    """True if the kernel multiplies by the scale of each operand, which is 0 for an operand without one."""
+    """True if the kernel multiplies by the scale of each operand; a missing scale counts as 0."""
     declared = declared_behavior(bound, target, opset)
     return declared is not None and declared.rescales
 

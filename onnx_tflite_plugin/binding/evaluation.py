@@ -1,6 +1,6 @@
-"""Constant folding at binding: operators that use a result constant get a constant instead.
+"""Constant folding at binding: results that a handler evaluates become constant operands of the operators that use them.
 
-The operator that computes it is kept, because its result may be a graph output. Otherwise its nodes are unused.
+The operator that computes the result is kept, because the result may be a graph output. Otherwise its nodes are unused.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from onnx_tflite_plugin.targets import Target
 
 
 class Evaluated(Data):
-    """A value given as an array."""
+    """A value computed at conversion time."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
 
 
 class Evaluation:
-    """Known results of one subgraph, collected in the order of its operators."""
+    """Constant results of one subgraph, collected in the order of its operators."""
 
     def __init__(self) -> None:
         self._constants: dict[Tensor, Tensor] = {}
 
     def substitute(self, op: Operator) -> Operator:
-        """Return the operator with known results as constant operands."""
+        """Return the operator with constant results as constant operands."""
         if self._constants.keys().isdisjoint(tensor for tensor in op.inputs if tensor is not None):
             return op
         return replace(op, inputs=tuple(None if t is None else self._constants.get(t, t) for t in op.inputs))
@@ -49,9 +49,9 @@ class Evaluation:
             tensor = bound.op[~0]
             if isinstance(array, WidenedConstant):
                 narrower = bound.op[array.slot]
-                held = widening(narrower, tensor.dtype)
+                data = widening(narrower, tensor.dtype)
                 dims = narrower.dims if agree(narrower.dims, tensor.dims) else tensor.dims
-                self._constants[tensor] = replace(tensor, dims=dims, data=held)  # a constant has no dynamic dimensions
+                self._constants[tensor] = replace(tensor, dims=dims, data=data)  # a constant has no dynamic dimensions
                 return
             self._constants[tensor] = replace(tensor, shape=array.shape, dims=array.shape, data=Evaluated(array))
 

@@ -18,8 +18,8 @@ from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.guard import Failed, Mismatch, attribute_errors
 from onnx_tflite_plugin.source.model import Operator, Options, Subgraph, Tensor
 
-_DEEPEST = 4
-"""Longest chain of fusions that match results of fusions when sorting them. Packs may refer to each other in a cycle."""
+_MAX_CHAIN = 4
+"""Maximum length of a chain of fusions that match results of other fusions. Packs may refer to each other in a cycle."""
 
 
 @dataclass
@@ -48,29 +48,33 @@ def fuse(
     ``opset``: the requested one; None is the target's default. Inexact fusions come last, and each fusion after those whose
     results its patterns contain.
     """
-    done = Fused(model)
-    stage = _Stage(target, opset or target.opsets[1], opset or target.opsets[2], done, model.subgraphs, {})
+    result = Fused(model)
+    stage = _Stage(target, opset or target.opsets[1], opset or target.opsets[2], result, model.subgraphs, {})
     for pack, fusion in _sort_fusions(fusions):
-        wanted = (fusion.exact or inexact) and (not fusion.trait or getattr(target, fusion.trait))
-        least = fusion.handler.min_opset
-        if wanted and (callable(least) or least <= stage.limit(fusion)):
-            fused = _fuse_graph if fusion.regions is None else _fuse_regions
-            graphs = tuple(fused(graph, pack, fusion, stage) for graph in done.model.graphs)
-            done.model = BoundModel(model.source, graphs)
-    return done
+        is_enabled = (fusion.exact or inexact) and (not fusion.trait or getattr(target, fusion.trait))
+        min_opset = fusion.handler.min_opset
+        if is_enabled and (callable(min_opset) or min_opset <= stage.limit(fusion)):
+            fuse_graph = _fuse_graph if fusion.regions is None else _fuse_regions
+            graphs = tuple(fuse_graph(graph, pack, fusion, stage) for graph in result.model.graphs)
+            result.model = BoundModel(model.source, graphs)
+    return result
 
 
 def _sort_fusions(fusions: Iterable[tuple[str, Fusion]]) -> list[tuple[str, Fusion]]:
-    """Return fusions in order: those with region functions first, since they match the file's structure; then by dependency.
+    """Return the fusions in the order in which they are applied.
 
-    Otherwise the given order is kept.
+    Exact fusions come before inexact ones. Among them, those with region functions come first, since they match the structure
+    of the file; then a fusion comes after those that its patterns contain. Otherwise the order of registration is kept.
     """
-    offered = list(fusions)
-    held = {fusion.name: _pattern_codes(fusion).union(fusion.after) for _, fusion in offered}
-    rank = dict.fromkeys(held, 0)
-    for _ in range(_DEEPEST):
-        rank = {name: max((rank[code] + 1 for code in codes & rank.keys()), default=0) for name, codes in held.items()}
-    return sorted(offered, key=lambda item: (not item[1].exact, item[1].regions is None, rank[item[1].name]))
+    entries = list(fusions)
+    dependencies = {fusion.name: _pattern_codes(fusion).union(fusion.after) for _, fusion in entries}
+    rank = dict.fromkeys(dependencies, 0)
+    for _ in range(_MAX_CHAIN):
+        rank = {
+            name: max((rank[code] + 1 for code in codes & rank.keys()), default=0)
+            for name, codes in dependencies.items()
+        }
+    return sorted(entries, key=lambda item: (not item[1].exact, item[1].regions is None, rank[item[1].name]))
 
 
 @cache
@@ -85,7 +89,7 @@ class _Stage(NamedTuple):
     target: Target
     opset: int
     highest: int
-    done: Fused
+    result: Fused
     graphs: Sequence[Subgraph]
     finders: dict[BoundGraph, Finder]
 
@@ -106,53 +110,53 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> 
         return graph
     finder = stage.finder(graph)
     operators = list(graph.operators)
-    gone: set[Bound] = set()
+    removed: set[Bound] = set()
     shared: set[Bound] = set()
-    applied = stage.done.applied
+    applied = stage.result.applied
     for root in reversed(graph.operators):  # from the end: the longest match wins
-        if root.handler.code not in roots or root in gone:
+        if root.handler.code not in roots or root in removed:
             continue
         for pattern in fusion.patterns:
-            match = finder.find(pattern, root, gone) if pattern.code == root.handler.code else None
+            match = finder.find(pattern, root, removed) if pattern.code == root.handler.code else None
             if match is None:
                 continue
             try:
-                replaced = _replacement(fusion, pack, pattern, match, root, finder, stage)
+                replacement = _bind_match(fusion, pack, pattern, match, root, finder, stage)
             except Failed as failed:
-                stage.done.failed[fusion.name] = failed
-                stage.done.declined.append(f"{fusion.name} at {root.label}: {failed.reason}")
-                return graph.with_operators(_remaining_operators(graph, operators, gone, shared))
-            if replaced is not None:
+                stage.result.failed[fusion.name] = failed
+                stage.result.declined.append(f"{fusion.name} at {root.label}: {failed.reason}")
+                return graph.with_operators(_remaining_operators(graph, operators, removed, shared))
+            if replacement is not None:
                 for call, op in match.calls.items():
-                    (shared if call.shared else gone).add(finder.bound_of(op))
-                operators[finder.insertion_index(pattern, match)] = replaced
+                    (shared if call.shared else removed).add(finder.bound_of(op))
+                operators[finder.insertion_index(pattern, match)] = replacement
                 applied[fusion.name] = applied.get(fusion.name, 0) + 1
             break
-    return graph.with_operators(_remaining_operators(graph, operators, gone, shared)) if gone else graph
+    return graph.with_operators(_remaining_operators(graph, operators, removed, shared)) if removed else graph
 
 
 def _remaining_operators(
-    graph: BoundGraph, operators: Sequence[Bound], gone: set[Bound], shared: set[Bound]
+    graph: BoundGraph, operators: Sequence[Bound], removed: set[Bound], shared: set[Bound]
 ) -> tuple[Bound, ...]:
-    """Return the remaining operators; of the ``shared`` ones, only those with results that are still used."""
-    kept: list[Bound] = []
+    """Return the operators that a fusion keeps; of the ``shared`` ones, only those with results that are still used."""
+    remaining: list[Bound] = []
     used = set(graph.outputs)
-    for bound, before in reversed(list(zip(operators, graph.operators, strict=True))):
-        if bound is before and (bound in gone or (bound in shared and used.isdisjoint(bound.op.outputs))):
+    for bound, original in reversed(list(zip(operators, graph.operators, strict=True))):
+        if bound is original and (bound in removed or (bound in shared and used.isdisjoint(bound.op.outputs))):
             continue
-        kept.append(bound)
+        remaining.append(bound)
         used.update(tensor for tensor in bound.op.inputs if tensor is not None)
-    return tuple(reversed(kept))
+    return tuple(reversed(remaining))
 
 
-def _replacement(
+def _bind_match(
     fusion: Fusion, pack: str, pattern: Call, match: Match, root: Bound, finder: Finder, stage: _Stage
 ) -> Bound | None:
     """Return the bound operator that replaces a match; None if it is declined, or needs a newer opset."""
     options = _check_types(fusion, pack, match, root, stage) or _match_options(fusion, pack, match, root)
     if isinstance(options, Decline):
         if options.reason:
-            stage.done.declined.append(f"{fusion.name} at {root.label}: {options.reason}")
+            stage.result.declined.append(f"{fusion.name} at {root.label}: {options.reason}")
         return None
     members = [finder.bound_of(op) for op in dict.fromkeys(match.calls.values())]
     results = [tensor for call in (pattern, *pattern.siblings) for tensor in match.calls[call].outputs]
@@ -165,26 +169,26 @@ def _bind_region(
 ) -> Bound | None:
     """Return the bound operator that replaces ``members`` at the position of ``root``; None if it is declined."""
     op = root.op
-    between = [tensor for member in sorted(members, key=_index) for tensor in member.op.intermediates]
+    intermediates = [tensor for member in sorted(members, key=_index) for tensor in member.op.intermediates]
     fused = Operator(
         op.subgraph, op.index, fusion.name, fusion.name, 1, Options(fusion.name, region.options),
-        tuple(region.inputs), tuple(region.outputs), tuple(between),
+        tuple(region.inputs), tuple(region.outputs), tuple(intermediates),
     )  # fmt: skip
     try:
         bound = resolve_operator(
             Bound(fused, fusion.handler, pack, _source_operators(members)), stage.target, stage.highest
         )
     except Refusal as refusal:
-        stage.done.declined.append(f"{fusion.name} at {root.label}: {refusal}")
+        stage.result.declined.append(f"{fusion.name} at {root.label}: {refusal}")
         return None
     if bound.declared.min_opset > stage.limit(fusion):
-        stage.done.declined.append(f"{fusion.name} at {root.label}: needs opset {bound.declared.min_opset}")
+        stage.result.declined.append(f"{fusion.name} at {root.label}: needs opset {bound.declared.min_opset}")
         return None
     return bound
 
 
 def _source_operators(members: Collection[Bound]) -> tuple[Operator, ...]:
-    """Return the operators of the file that the members of a fusion stand for, in file order."""
+    """Return the operators of the file that the members of a fusion replace, in file order."""
     operators = dict.fromkeys(op for bound in members for op in bound.members)
     return tuple(sorted(operators, key=lambda op: op.index))
 
@@ -196,7 +200,7 @@ def _index(bound: Bound) -> int:
 def _check_types(fusion: Fusion, pack: str, match: Match, root: Bound, stage: _Stage) -> Decline | None:
     """Return a Decline if an operand dtype is unsupported by the fusion.
 
-    A ``types`` function sees no options yet.
+    A ``types`` function is called with an operator without options.
     """
     op = root.op
     operands = tuple(match.tensors.get(operand) for operand in fusion.inputs)
@@ -225,56 +229,58 @@ def _match_options(fusion: Fusion, pack: str, match: Match, root: Bound) -> Mapp
 
 def _fuse_regions(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> BoundGraph:
     assert fusion.regions is not None
-    named = f"{fusion.name} in subgraph {graph.subgraph.index}"
+    place = f"{fusion.name} in subgraph {graph.subgraph.index}"
     try:
-        with attribute_errors(f"regions of fusion {fusion.name}", pack, fusion.regions, named):
+        with attribute_errors(f"regions of fusion {fusion.name}", pack, fusion.regions, place):
             regions = list(fusion.regions(tuple(bound.op for bound in graph.operators)))
-            if wrong := next((found for found in regions if not isinstance(found, Region)), None):
-                raise Mismatch(f"it returned {describe(wrong)}, not a Region")
+            if invalid := next((item for item in regions if not isinstance(item, Region)), None):
+                raise Mismatch(f"it returned {describe(invalid)}, not a Region")
             for region in regions:
                 graph = _fuse_region(graph, pack, fusion, region, stage)
     except Failed as failed:
-        stage.done.failed[fusion.name] = failed
-        stage.done.declined.append(f"{named}: {failed.reason}")
+        stage.result.failed[fusion.name] = failed
+        stage.result.declined.append(f"{place}: {failed.reason}")
     return graph
 
 
 def _fuse_region(graph: BoundGraph, pack: str, fusion: Fusion, region: Region, stage: _Stage) -> BoundGraph:
     """Return the graph with one operator for a region; members with results that are used elsewhere are kept."""
-    makers = {tensor: bound for bound in graph.operators for tensor in bound.op.outputs if tensor is not None}
-    members = _region_members(region, makers)
-    if reads_computed_variable((bound.op for bound in members), makers):
-        stage.done.declined.append(
+    producers = {tensor: bound for bound in graph.operators for tensor in bound.op.outputs if tensor is not None}
+    members = _region_members(region, producers)
+    if reads_computed_variable((bound.op for bound in members), producers):
+        stage.result.declined.append(
             f"{fusion.name}: an operator of the region reads a variable that an operator computes"
         )
         return graph
     results = {tensor for tensor in region.outputs if tensor is not None}
-    ends = {makers[tensor] for tensor in results if tensor in makers}
-    left = _remaining_operators(graph, graph.operators, ends, members - ends)
-    beside = {tensor for bound in ends for tensor in bound.op.outputs} - results
-    if not beside.isdisjoint({*graph.outputs}.union(*(bound.op.inputs for bound in left)) - {None}):
-        stage.done.declined.append(
+    ends = {producers[tensor] for tensor in results if tensor in producers}
+    remaining = _remaining_operators(graph, graph.operators, ends, members - ends)
+    side_results = {tensor for bound in ends for tensor in bound.op.outputs} - results
+    if not side_results.isdisjoint({*graph.outputs}.union(*(bound.op.inputs for bound in remaining)) - {None}):
+        stage.result.declined.append(
             f"{fusion.name}: an operator at the end of the region has other results that are used"
         )
         return graph
-    positions = {bound: at for at, bound in enumerate(graph.operators)}
-    users = (bound for bound in left if not results.isdisjoint(bound.op.inputs))
+    positions = {bound: position for position, bound in enumerate(graph.operators)}
+    users = (bound for bound in remaining if not results.isdisjoint(bound.op.inputs))
     latest = min((positions[bound] for bound in users), default=len(positions))
-    earliest = max((positions[makers[tensor]] for tensor in region.inputs if tensor in makers), default=-1)
-    free = members.difference(left)
-    root = max(free, key=lambda bound: (earliest < positions[bound] < latest, positions[bound]), default=None)
+    earliest = max((positions[producers[tensor]] for tensor in region.inputs if tensor in producers), default=-1)
+    removed = members.difference(remaining)
+    root = max(removed, key=lambda bound: (earliest < positions[bound] < latest, positions[bound]), default=None)
     if root is None or not earliest < positions[root] < latest:
-        stage.done.declined.append(f"{fusion.name}: a result of the region is needed before all operands are available")
+        stage.result.declined.append(
+            f"{fusion.name}: a result of the region is needed before all operands are available"
+        )
         return graph
     fused = _bind_region(fusion, pack, region, root, members, stage)
     if fused is None:
         return graph
-    stage.done.applied[fusion.name] = stage.done.applied.get(fusion.name, 0) + 1
+    stage.result.applied[fusion.name] = stage.result.applied.get(fusion.name, 0) + 1
     operators = [fused if bound is root else bound for bound in graph.operators]
     return graph.with_operators(_remaining_operators(graph, operators, ends, members - ends))
 
 
-def _region_members(region: Region, makers: Mapping[Tensor, Bound]) -> set[Bound]:
+def _region_members(region: Region, producers: Mapping[Tensor, Bound]) -> set[Bound]:
     """Return the operators that compute a region's results from its operands.
 
     Raises Mismatch if they read other tensors.
@@ -284,10 +290,10 @@ def _region_members(region: Region, makers: Mapping[Tensor, Bound]) -> set[Bound
         tensor = pending.pop()
         if tensor is None or tensor in region.inputs or tensor.is_constant:
             continue
-        if tensor not in makers:
+        if tensor not in producers:
             raise Mismatch(f"tensor {tensor} is not an operand of the region, and no operator computes it")
-        maker = makers[tensor]
-        if maker not in members:
-            members.add(maker)
-            pending += maker.op.inputs
+        producer = producers[tensor]
+        if producer not in members:
+            members.add(producer)
+            pending += producer.op.inputs
     return members

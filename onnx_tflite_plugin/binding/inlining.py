@@ -11,25 +11,25 @@ from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.errors import Problem, TooLarge
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
 
-Place = tuple[int, int]
+Location = tuple[int, int]
 """(subgraph, operator) in the file."""
 
-MOST_ADDED = 20_000
+MAX_ADDED_OPERATORS = 20_000
 """Maximum number of operators that inlining may add. Nested calls multiply the number of operators."""
 
 
 @dataclass(frozen=True, eq=False)
-class Placed(Operator):
-    """A copy of an operator instead of a call.
+class InlinedOperator(Operator):
+    """A copy of a called subgraph's operator.
 
-    ``within``: places of the enclosing calls, the outermost first.
+    ``within``: locations of the enclosing calls, the outermost first.
     """
 
-    within: tuple[Place, ...] = ()
+    within: tuple[Location, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
-class Copied(Tensor):
+class InlinedTensor(Tensor):
     """A copy of a called subgraph's tensor. ``number`` makes the hashes of copies differ."""
 
     number: int = 0
@@ -38,9 +38,9 @@ class Copied(Tensor):
         return hash((self.subgraph, self.index, self.number))
 
 
-def places(op: Operator) -> tuple[Place, ...]:
-    """Return the positions in the file of the operator and of the calls that contain it."""
-    return (*(op.within if isinstance(op, Placed) else ()), (op.subgraph, op.index))
+def call_path(op: Operator) -> tuple[Location, ...]:
+    """Return the locations of the calls that contain an operator, the outermost first, and of the operator."""
+    return (*(op.within if isinstance(op, InlinedOperator) else ()), (op.subgraph, op.index))
 
 
 class Inlining:
@@ -48,7 +48,7 @@ class Inlining:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._most = MOST_ADDED + sum(len(graph.operators) for graph in model.subgraphs)
+        self._max_operators = MAX_ADDED_OPERATORS + sum(len(graph.operators) for graph in model.subgraphs)
         self._expanded = 0
         self._copies = count(1)
         self._is_expandable = cache(_is_expandable)
@@ -69,8 +69,8 @@ class Inlining:
         if tensors is None:
             return None
         self._expanded += len(graph.operators)
-        if self._expanded > self._most:
-            raise _too_many_operators(bound, index, self._most)
+        if self._expanded > self._max_operators:
+            raise _too_many_operators(bound, index, self._max_operators)
         return self._copy_operators(bound.op, graph, tensors)
 
     def _copy_operators(self, call: Operator, graph: Subgraph, tensors: dict[Tensor, Tensor]) -> list[Operator]:
@@ -80,20 +80,22 @@ class Inlining:
             if tensor is None or tensor.is_constant:
                 return tensor
             if tensor not in tensors:
-                known = {field.name: getattr(tensor, field.name) for field in fields(Tensor)}
-                tensors[tensor] = Copied(**known, number=next(self._copies))
+                values = {field.name: getattr(tensor, field.name) for field in fields(Tensor)}
+                tensors[tensor] = InlinedTensor(**values, number=next(self._copies))
             return tensors[tensor]
 
         def copy_operator(op: Operator) -> Operator:
-            known = {field.name: getattr(op, field.name) for field in fields(Operator)}
+            values = {field.name: getattr(op, field.name) for field in fields(Operator)}
             slots = {"inputs": tuple(map(map_tensor, op.inputs)), "outputs": tuple(map(map_tensor, op.outputs))}
-            return Placed(**{**known, **slots}, within=places(call))
+            return InlinedOperator(**{**values, **slots}, within=call_path(call))
 
         return [copy_operator(op) for op in graph.operators]
 
 
-def _too_many_operators(call: Bound, index: int, most: int) -> TooLarge:
-    reason = f"inlining subgraph {index} and its nested calls expands the model to more than {most:,} operators"
+def _too_many_operators(call: Bound, index: int, max_operators: int) -> TooLarge:
+    reason = (
+        f"inlining subgraph {index} and its nested calls expands the model to more than {max_operators:,} operators"
+    )
     hint = "convert a submodel with --outputs, or a model with fewer nested calls"
     return TooLarge("the model expands to too many operators:", [Problem(call.label, reason, hint)])
 

@@ -11,10 +11,13 @@ from onnx_tflite_plugin.binding.bound import Bound, BoundGraph
 from onnx_tflite_plugin.source.model import Operator, Subgraph, Tensor
 
 
-def reads_computed_variable(operators: Iterable[Operator], makers: Mapping[Tensor, Bound]) -> bool:
-    """True if an operator reads a variable that an operator computes; before that, it holds the value of the last run."""
-    read = (tensor for op in operators for tensor in op.inputs)
-    return any(tensor is not None and tensor.is_variable and tensor in makers for tensor in read)
+def reads_computed_variable(operators: Iterable[Operator], producers: Mapping[Tensor, Bound]) -> bool:
+    """True if an operator reads a variable that an operator computes.
+
+    Before it is computed, the variable holds the value of the previous run.
+    """
+    operands = (tensor for op in operators for tensor in op.inputs)
+    return any(tensor is not None and tensor.is_variable and tensor in producers for tensor in operands)
 
 
 class Finder:
@@ -22,7 +25,7 @@ class Finder:
 
     def __init__(self, graph: BoundGraph, graphs: Sequence[Subgraph]) -> None:
         self.graphs = graphs
-        self.makers = {t: bound for bound in graph.operators for t in bound.op.outputs if t is not None}
+        self.producers = {t: bound for bound in graph.operators for t in bound.op.outputs if t is not None}
         self.by_op = {bound.op: bound for bound in graph.operators}
         self.positions = {bound.op: position for position, bound in enumerate(graph.operators)}
         self.users: dict[Tensor, list[Operator]] = {}
@@ -35,30 +38,30 @@ class Finder:
     def bound_of(self, op: Operator) -> Bound:
         return self.by_op[op]
 
-    def find(self, pattern: Call, root: Bound, gone: set[Bound]) -> Match | None:
+    def find(self, pattern: Call, root: Bound, removed: set[Bound]) -> Match | None:
         """Return the first match that ends in ``root`` and whose inner results, unless shared, are unused elsewhere."""
         matches = self._extend_matches(pattern.siblings, self._match_call(pattern, root, Match({}, {}, self.graphs)))
-        return next((match for match in matches if self._is_closed(pattern, match, gone)), None)
+        return next((match for match in matches if self._is_closed(pattern, match, removed)), None)
 
     def _extend_matches(self, calls: Sequence[Call], matches: Iterator[Match]) -> Iterator[Match]:
-        """Yield matches extended by further calls at any place."""
+        """Yield matches extended by further calls, which may match any operator."""
         if not calls:
             yield from matches
             return
         for match in matches:
-            for bound in self.by_op.values():
-                yield from self._extend_matches(calls[1:], self._match_call(calls[0], bound, match))
+            for candidate in self.by_op.values():
+                yield from self._extend_matches(calls[1:], self._match_call(calls[0], candidate, match))
 
-    def _is_closed(self, pattern: Call, match: Match, gone: set[Bound]) -> bool:
+    def _is_closed(self, pattern: Call, match: Match, removed: set[Bound]) -> bool:
         members, ends = {*match.calls.values()}, self._ends(pattern, match)
-        within = {op for call, op in match.calls.items() if op not in ends and not call.shared}
-        inside = {tensor for op in within for tensor in op.outputs if tensor is not None}
-        users = {user for tensor in inside for user in self.users.get(tensor, ())}
+        inner_operators = {op for call, op in match.calls.items() if op not in ends and not call.shared}
+        inner_results = {tensor for op in inner_operators for tensor in op.outputs if tensor is not None}
+        users = {user for tensor in inner_results for user in self.users.get(tensor, ())}
         return (
             users <= members
-            and not reads_computed_variable(members, self.makers)
-            and self.outputs.isdisjoint(inside)
-            and not any(self.by_op[op] in gone for op in members)
+            and not reads_computed_variable(members, self.producers)
+            and self.outputs.isdisjoint(inner_results)
+            and not any(self.by_op[op] in removed for op in members)
             and not any(user in members for op in ends for user in self._users(op) if len(ends) > 1)
             and self.insertion_index(pattern, match) >= 0
         )
@@ -70,10 +73,10 @@ class Finder:
         return (user for tensor in op.outputs if tensor is not None for user in self.users.get(tensor, ()))
 
     def insertion_index(self, pattern: Call, match: Match) -> int:
-        """Return the position of a last operator to which all others can move; -1 if there is none."""
+        """Return the position of the end of the match to which all other members can move; -1 if there is none."""
         ends = self._ends(pattern, match)
-        makers = (self.makers[tensor].op for tensor in match.tensors.values() if tensor in self.makers)
-        earliest = max((self.positions[maker] for maker in makers), default=-1)
+        producers = (self.producers[tensor].op for tensor in match.tensors.values() if tensor in self.producers)
+        earliest = max((self.positions[producer] for producer in producers), default=-1)
         latest = min((self.positions[user] for op in ends for user in self._users(op)), default=len(self.positions))
         fitting = (self.positions[op] for op in ends if earliest < self.positions[op] < latest)
         return max(fitting, default=-1)
@@ -89,7 +92,7 @@ class Finder:
             return
         present = [t for t in op.inputs if t is not None]
         if not _operand_codes(pattern) <= {
-            maker.handler.code for t in present if (maker := self.makers.get(t)) is not None
+            producer.handler.code for t in present if (producer := self.producers.get(t)) is not None
         }:
             return
         if len(present) != len(pattern.operands) or op in match.calls.values():
@@ -115,9 +118,9 @@ class Finder:
     def _match_operand(self, pattern: Call | Output | Operand, tensor: Tensor, match: Match) -> Iterator[Match]:
         if not isinstance(pattern, Operand):
             call, k = (pattern, 0) if isinstance(pattern, Call) else (pattern.call, pattern.k)
-            maker = self.makers.get(tensor)
-            if maker is not None and maker.op.tensor(~k) is tensor:
-                yield from self._match_call(call, maker, match)
+            producer = self.producers.get(tensor)
+            if producer is not None and producer.op.tensor(~k) is tensor:
+                yield from self._match_call(call, producer, match)
             return
         seen = match.tensors.get(pattern)
         if pattern.constant and not tensor.is_constant:
@@ -130,8 +133,8 @@ class Finder:
 
 @cache
 def _operand_codes(pattern: Call) -> frozenset[str]:
-    """Return the codes of operators that compute the pattern's operands, as far as the pattern names them."""
-    calls = (part.call if isinstance(part, Output) else part for part in pattern.operands)
+    """Return the codes of operators that the pattern requires as producers of its operands."""
+    calls = (operand.call if isinstance(operand, Output) else operand for operand in pattern.operands)
     return frozenset(call.code for call in calls if isinstance(call, Call))
 
 

@@ -1,7 +1,7 @@
 """Replacement of operators whose handlers declare ``rewrite``, before planning.
 
-Replacements are bound to the handlers that the declaration names. So no pack can claim them, and the dtypes of LiteRT's
-kernels do not limit them.
+Replacements are bound to the handlers that the declaration names. No pack can therefore claim them, and the dtypes
+of LiteRT's kernels do not limit them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from onnx_tflite_plugin.source.model import Operator
 from onnx_tflite_plugin.targets import Target
 
 
-class Place(NamedTuple):
+class Site(NamedTuple):
     """An operator to replace, with the target and opset of the conversion."""
 
     bound: Bound
@@ -29,15 +29,15 @@ class Place(NamedTuple):
 
 
 def rewrite_operator(
-    place: Place, substitute: Callable[[Operator], Operator]
+    site: Site, substitute: Callable[[Operator], Operator]
 ) -> Iterator[tuple[Operator, Bound | Problem]]:
     """Yield each replacement with its handler, or the operator and the problem that prevents its replacement.
 
     ``substitute`` inserts the constants known so far.
     """
-    bound = place.bound
+    bound = site.bound
     try:
-        replacements = read_replacements(place)
+        replacements = read_replacements(site)
     except Refusal as refusal:
         yield bound.op, Problem(bound.op.code, f"declined by {bound.pack}: {refusal}")
         return
@@ -47,7 +47,7 @@ def rewrite_operator(
     for replacement in replacements:
         op = substitute(replacement.op)
         try:
-            decline = call_accepts(replacement.handler, bound.pack, At(op, place.target, place.opset))
+            decline = call_accepts(replacement.handler, bound.pack, At(op, site.target, site.opset))
         except Failed as failed:
             yield bound.op, failed.problem(bound.op.code)
             return
@@ -57,18 +57,18 @@ def rewrite_operator(
         yield op, Bound(op, replacement.handler, bound.pack, bound.members)
 
 
-def read_replacements(place: Place) -> Sequence[Replacement]:
+def read_replacements(site: Site) -> Sequence[Replacement]:
     """Return the operators that replace an operator.
 
     Raises Refusal if there are none, Failed if the function fails.
     """
-    bound = place.bound
+    bound = site.bound
     rewrite = bound.handler.rewrite
     assert rewrite is not None
     with attribute_errors(
         f"rewrite of handler {bound.handler.name}", bound.pack, rewrite, bound.label, passes=(Refusal,)
     ):
-        replacements = rewrite(At(bound.op, place.target, place.opset))
+        replacements = rewrite(At(bound.op, site.target, site.opset))
         if not isinstance(replacements, list | tuple) or not all(isinstance(r, Replacement) for r in replacements):
             raise Mismatch(f"it returned {describe(replacements)}, not a list of Replacement")
         if not replacements or replacements[-1].op.outputs != bound.op.outputs:
@@ -76,14 +76,14 @@ def read_replacements(place: Place) -> Sequence[Replacement]:
         return replacements
 
 
-def final(bound: Bound, target: Target, opset: int) -> Bound:
+def final_operator(bound: Bound, target: Target, opset: int) -> Bound:
     """Return the operator that computes an operator's results: its last replacement, or itself.
 
     Raises Failed and Refusal.
     """
     if bound.handler.rewrite is None:
         return bound
-    last = read_replacements(Place(bound, target, opset))[-1]
+    last = read_replacements(Site(bound, target, opset))[-1]
     return Bound(last.op, last.handler, bound.pack, bound.members)
 
 

@@ -8,7 +8,7 @@ from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
 from onnx_tflite_plugin.source.model import Tensor
 
 
-def users(graph: BoundGraph) -> Iterator[tuple[str | None, Bound]]:
+def state_users(graph: BoundGraph) -> Iterator[tuple[str | None, Bound]]:
     """Yield (key of the state, operator) for every operator of a subgraph that reads or writes a state.
 
     A resource is traced to the operator of the same subgraph that names it. A resource from elsewhere has no key and
@@ -26,18 +26,18 @@ def users(graph: BoundGraph) -> Iterator[tuple[str | None, Bound]]:
 
 
 States = tuple[Mapping[str, tuple[Bound, ...]], bool]
-"""Users of each state by key, and True if these are all users."""
+"""Users of each state by key, and True if these are all its users."""
 
 
-def by_key(model: BoundModel) -> States:
-    """Return the users of each state, and True if these are all users.
+def users_by_key(model: BoundModel) -> States:
+    """Return the users of each state, and True if these are all its users.
 
-    They are not if a resource comes from elsewhere, or if the file has several signatures, which share states.
+    The value is False if a resource comes from elsewhere, or if the file has several signatures, which share states.
     """
     groups: dict[str, list[Bound]] = {}
     complete = len({signature.subgraph for signature in model.source.signatures}) <= 1
     for graph in model.graphs:
-        for key, bound in users(graph):
+        for key, bound in state_users(graph):
             complete &= key is not None
             groups.setdefault(key or "", []).append(bound)
     return {key: tuple(group) for key, group in groups.items()}, complete
@@ -49,7 +49,7 @@ def state_tensor(bound: Bound) -> Tensor:
 
 
 def state_slot(bound: Bound) -> int:
-    """Return the slot of that tensor. Raises LookupError for an operator with only resources."""
+    """Return the slot of the state's tensor. Raises LookupError for an operator with only resources."""
     slots: list[int] = [*(~k for k in range(len(bound.op.outputs))), *range(len(bound.op.inputs))]
     for slot in slots:
         tensor = bound.op.tensor(slot)

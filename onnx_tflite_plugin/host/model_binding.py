@@ -12,13 +12,13 @@ from onnx_tflite_plugin.binding.bound import (
     BoundGraph,
     BoundModel,
     check_calls,
-    check_filled,
+    check_operand_sources,
     find_missing_subgraphs,
 )
 from onnx_tflite_plugin.binding.declared import subgraph_indices
 from onnx_tflite_plugin.binding.evaluation import Evaluation
 from onnx_tflite_plugin.binding.inlining import Inlining
-from onnx_tflite_plugin.binding.rewriting import Place, rewrite_operator
+from onnx_tflite_plugin.binding.rewriting import Site, rewrite_operator
 from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, InvalidModel, Problem, UnsupportedOperator
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host.missing_operators import describe_location, describe_skipped_hooks
@@ -65,7 +65,7 @@ class ModelBinding:
         if self.missing:
             raise UnsupportedOperator("operators that cannot be converted:", self._missing_problems())
         check_calls(self.calls)
-        check_filled(self.graphs[index] for index in sorted(self.graphs))
+        check_operand_sources(self.graphs[index] for index in sorted(self.graphs))
         graphs = (self.graphs.get(graph.index, BoundGraph(graph, ())) for graph in self.model.subgraphs)
         return BoundModel(self.model, tuple(graphs))
 
@@ -107,7 +107,7 @@ class ModelBinding:
                 outer = (*within, taken.op.options[taken.handler.inlines])
                 yield from self._bind_operators(inner, evaluation, outer)
             elif isinstance(taken, Bound) and taken.handler.rewrite is not None:
-                yield from rewrite_operator(Place(taken, self.target, self.opset), evaluation.substitute)
+                yield from rewrite_operator(Site(taken, self.target, self.opset), evaluation.substitute)
             else:
                 yield op, taken
 

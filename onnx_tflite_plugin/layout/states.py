@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
-from onnx_tflite_plugin.binding.states import by_key, state_tensor
+from onnx_tflite_plugin.binding.states import state_tensor, users_by_key
 from onnx_tflite_plugin.layout.constraints import LayoutConstraint
 from onnx_tflite_plugin.source.model import Tensor
 
@@ -20,7 +20,7 @@ def state_groups(
     All states keep it if some user of a state is unknown. A single state keeps it if its shape differs between its users, or
     if ``keeps_source_layout`` is true for one of its tensors.
     """
-    groups, complete = by_key(model)
+    groups, complete = users_by_key(model)
     shared_groups = {
         key: group
         for key, group in groups.items()

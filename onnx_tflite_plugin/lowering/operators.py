@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound
-from onnx_tflite_plugin.binding.inlining import places
+from onnx_tflite_plugin.binding.inlining import call_path
 from onnx_tflite_plugin.checked import count, describe_arity
 from onnx_tflite_plugin.errors import Contradiction, InvalidModel, Problem
 from onnx_tflite_plugin.graph.metadata import node_props
@@ -162,5 +162,5 @@ def _is_numeric(tensor: Tensor) -> bool:
 
 def _provenance(scope: Scope, bound: Bound) -> dict[str, str]:
     name = next((tensor.name for tensor in bound.op.outputs if tensor is not None), "")
-    within = dict.fromkeys(place for op in bound.members for place in (*scope.within, *places(op)))
+    within = dict.fromkeys(place for op in bound.members for place in (*scope.within, *call_path(op)))
     return node_props(within, bound.handler.name, bound.pack, name)

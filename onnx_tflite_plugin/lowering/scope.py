@@ -11,7 +11,7 @@ from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
-from onnx_tflite_plugin.binding.inlining import Place, places
+from onnx_tflite_plugin.binding.inlining import Location, call_path
 from onnx_tflite_plugin.errors import Problem
 from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, source_layout
@@ -70,7 +70,7 @@ class Scope:
         prefix: str = "",
         depth: int = 0,
         results: Collection[Tensor] | None = None,
-        within: tuple[Place, ...] = (),
+        within: tuple[Location, ...] = (),
     ) -> None:
         self.job, self.index, self.depth, self.within = job, index, depth, within
         self.model, self.layout, self.storage, self.target = job.model, job.layout, job.storage, job.target
@@ -120,7 +120,7 @@ class Scope:
         if self.job.inlined > MAX_INLINED:
             raise Refusal(f"with all subgraph calls inlined, the model has more than {MAX_INLINED} operators")
         prefix = "" if caller is None else f"{self.label(caller)}/"
-        within = self.within if caller is None else (*self.within, *places(caller.op))
+        within = self.within if caller is None else (*self.within, *call_path(caller.op))
         scope = Scope(self.job, subgraph, prefix, self.depth + 1, results, within)
         for tensor, value in zip(graph.inputs, inputs, strict=True):
             if value is not None:

@@ -19,7 +19,7 @@ from onnx_tflite_plugin.api.budget import spend
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
-from onnx_tflite_plugin.binding.states import state_slot, users
+from onnx_tflite_plugin.binding.states import state_slot, state_users
 from onnx_tflite_plugin.graph.constants import NotConstant, evaluate_constant
 from onnx_tflite_plugin.graph.metadata import CarriedState
 from onnx_tflite_plugin.layout.plan import LayoutPlan
@@ -205,7 +205,7 @@ def _state_users(model: BoundModel, subgraphs: Iterable[int], seen: set[int]) ->
         if index in seen:
             continue
         seen.add(index)
-        yield from users(model.graphs[index])
+        yield from state_users(model.graphs[index])
         for bound in model.graphs[index].operators:
             yield from _state_users(model, bound.declared.subgraphs, seen)
 

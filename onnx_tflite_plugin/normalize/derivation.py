@@ -20,7 +20,7 @@ from onnx_tflite_plugin.binding.bound import Bound, Declared, label
 from onnx_tflite_plugin.binding.consistency import declared_rank, may_lack_shape
 from onnx_tflite_plugin.binding.declared import resolve, resolve_operator, size_of_output
 from onnx_tflite_plugin.binding.evaluation import Evaluated
-from onnx_tflite_plugin.binding.rewriting import final
+from onnx_tflite_plugin.binding.rewriting import final_operator
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem, UnsupportedOperator
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.guard import Failed
@@ -327,7 +327,7 @@ class ShapeDerivation:
         """Return the shape of output 0 that the handler declares; None if it declares none."""
         opset = self.target.opsets[2]
         try:
-            return size_of_output(final(bound, self.target, opset), self.target, opset)
+            return size_of_output(final_operator(bound, self.target, opset), self.target, opset)
         except Failed as failed:
             raise UnsupportedOperator(self.message, [failed.problem(label(bound.op))]) from failed
 

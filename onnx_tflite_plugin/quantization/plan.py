@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from onnx_tflite_plugin.api.behavior import Arithmetic, check_output_parameters
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.target import Target
-from onnx_tflite_plugin.binding.axes import slots_of
+from onnx_tflite_plugin.binding.axes import parse_axes
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
-from onnx_tflite_plugin.binding.states import States, by_key, state_tensor
+from onnx_tflite_plugin.binding.states import States, state_tensor, users_by_key
 from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.errors import HandlerError, Problem, TargetRefusal
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, attribute_errors
@@ -226,7 +226,7 @@ class _QuantizedOperator:
     def letters(self, slot: int) -> list[str]:
         if self.bound.declared.axes is None:
             return []
-        inputs, outputs = slots_of(self.bound.declared.axes)
+        inputs, outputs = parse_axes(self.bound.declared.axes)
         slots, k = (inputs, slot) if slot >= 0 else (outputs, ~slot)
         return slots[k] if k < len(slots) else []
 
@@ -276,7 +276,7 @@ def _choose_arithmetic(bound: Bound, target: Target) -> Arithmetic:
 
 def _plan_shifted_storage(model: BoundModel, target: Target) -> dict[Tensor, Storage]:
     """Return the storage of tensors that change dtype: activations by the target's table, weights by another."""
-    weights, states = _weight_tensors(model), by_key(model)
+    weights, states = _weight_tensors(model), users_by_key(model)
     kept = _tensors_in_file_dtype(model) | _interface_only_tensors(model, weights, states, target)
     shifted: dict[Tensor, Storage] = {}
     for bound in model.operators():

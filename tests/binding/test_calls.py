@@ -111,7 +111,7 @@ def test_recursive_subgraph_is_refused_before_lowering(through: int) -> None:
         graph = model.subgraph(f"body{level}")
         x = graph.input("x", ())
         graph.output(loop(graph, x, 1, 2 + (level + 1) % (through + 1), "loop"))
-    with pytest.raises(InvalidModel, match=r"subgraphs\[2\].operators\[0\]: WHILE calls subgraph 2, which contains it"):
+    with pytest.raises(InvalidModel, match=r"subgraphs\[2\].operators\[0\]: WHILE calls subgraph 2, which contains the call"):
         otp.convert(model.build())
 
 
@@ -229,11 +229,11 @@ def doubling(levels: int) -> bytes:
 
 def test_expanded_operators_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The file holds 7 operators. 4 + 8 calls and 8 results replace the calls."""
-    monkeypatch.setattr(inlining, "MOST_ADDED", 13)
+    monkeypatch.setattr(inlining, "MAX_ADDED_OPERATORS", 13)
     conversion = otp.convert(doubling(3))
     assert conversion.report.operators == {"TANH": 8}
     assert verify(doubling(3), conversion).ok
-    monkeypatch.setattr(inlining, "MOST_ADDED", 12)
+    monkeypatch.setattr(inlining, "MAX_ADDED_OPERATORS", 12)
     with pytest.raises(TooLarge, match=r"op \d COMPOSITE\.test\.twice .* inlining subgraph \d"):
         otp.convert(doubling(3))
 
@@ -266,7 +266,7 @@ def test_recursive_composite_is_refused() -> None:
         x, y = graph.input("x", (2, 3)), graph.tensor("y", (2, 3))
         graph.operator("COMPOSITE.test.self", [x], [y], options)
         graph.output(y)
-    with pytest.raises(InvalidModel, match=r"COMPOSITE\.test\.self calls subgraph 1, which contains it"):
+    with pytest.raises(InvalidModel, match=r"COMPOSITE\.test\.self calls subgraph 1, which contains the call"):
         otp.convert(model.build())
 
 

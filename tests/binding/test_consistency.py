@@ -198,7 +198,7 @@ REFUSED: list[tuple[Draw, str]] = [
     (dequantize_to_int8, "operators[0].outputs[0]: tensor 1 'y' is quantized int8, but DEQUANTIZE has"),
     (relu_to_another_dtype, "operators[0].outputs[0]: tensor 1 'y' is quantized uint8, but RELU has"),
     (floor_of_nothing, "operators[0].inputs[0]: the operand is absent, but FLOOR requires it"),
-    (floor_of_two, "operators[0].inputs: 2 operands, and FLOOR takes 1"),
+    (floor_of_two, "operators[0].inputs: 2 operands, but FLOOR requires 1"),
     (two_magnitudes, "operators[0].outputs: 2 outputs, but ABS has 1"),
     (pool(3), "operators[0].inputs[0]: tensor 0 'x' of shape [1, 2, 3] has rank 3, but MAX_POOL_2D requires 4"),
     (tanh_by_axis, "operators[0].outputs[0]: tensor 1 'y' has 3 scales"),

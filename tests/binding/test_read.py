@@ -67,7 +67,7 @@ def test_subgraph_may_be_called_twice_but_not_recursively() -> None:
     calls((0, (1, 2)), (1, (3,)), (2, (3,)), (0, (3,)))
     for circle in (((0, (0,)),), ((0, (1,)), (1, (0,))), ((0, (1,)), (1, (3,)), (1, (2,)), (2, (4, 1)))):
         with pytest.raises(
-            InvalidModel, match=r"subgraphs\[\d\].operators\[\d\]: CALL calls subgraph \d, which contains it"
+            InvalidModel, match=r"subgraphs\[\d\].operators\[\d\]: CALL calls subgraph \d, which contains the call"
         ):
             calls(*circle)
 
