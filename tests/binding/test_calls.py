@@ -111,7 +111,9 @@ def test_recursive_subgraph_is_refused_before_lowering(through: int) -> None:
         graph = model.subgraph(f"body{level}")
         x = graph.input("x", ())
         graph.output(loop(graph, x, 1, 2 + (level + 1) % (through + 1), "loop"))
-    with pytest.raises(InvalidModel, match=r"subgraphs\[2\].operators\[0\]: WHILE calls subgraph 2, which contains the call"):
+    with pytest.raises(
+        InvalidModel, match=r"subgraphs\[2\].operators\[0\]: WHILE calls subgraph 2, which contains the call"
+    ):
         otp.convert(model.build())
 
 
