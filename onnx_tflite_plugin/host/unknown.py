@@ -38,7 +38,7 @@ def _lower(ctx: Any, *inputs: Any) -> Any:
     op: Operator = ctx.op
     domain, name = domain_and_name(op.code)
     types = [None if t is None else (t.dtype, t.dims if t.has_rank else None) for t in op.outputs]
-    return tuple(ctx.scope.emitter.foreign(domain, name, inputs, _attributes(op), types))
+    return tuple(ctx.scope.emitter.emit_foreign(domain, name, inputs, _attributes(op), types))
 
 
 def _attributes(op: Operator) -> dict[str, Any]:

@@ -78,9 +78,9 @@ def arrange_constant(array: Array, layout: TensorLayout) -> Array:
     layout = add_pair_axis(layout, array.dtype.name)
     if array.dtype.kind == "c":
         array = np.ascontiguousarray(array).view(array.real.dtype).reshape(*array.shape, 2)
-    moves = plan_conversion(source_layout(array.shape), layout)
-    if moves.split is not None:
-        array = array.reshape([d or 0 for d in moves.split])
-    if moves.perm is not None:
-        array = array.transpose(moves.perm)
-    return array if moves.shape is None else array.reshape([d or 0 for d in moves.shape])
+    steps = plan_conversion(source_layout(array.shape), layout)
+    if steps.split is not None:
+        array = array.reshape([d or 0 for d in steps.split])
+    if steps.perm is not None:
+        array = array.transpose(steps.perm)
+    return array if steps.shape is None else array.reshape([d or 0 for d in steps.shape])

@@ -56,7 +56,7 @@ class Context:
     # --- nodes --------------------------------------------------------------------------------
 
     def node(self, op_type: str, *inputs: Operand, **attributes: Any) -> ir.Value:
-        """Emit an ONNX operator of one output and return that."""
+        """Emit an ONNX operator with one output and return the output."""
         return self.scope.emitter.emit(op_type, inputs, attributes)[0]
 
     def _emit(
@@ -77,7 +77,7 @@ class Context:
         return self.operands.layout(slot)
 
     def shape(self, slot: int) -> Dims:
-        """Return the slot's shape in its planned order; None for a dynamic dimension."""
+        """Return the slot's shape in the planned axis order; None for a dynamic dimension."""
         return physical_shape(self.layout(slot))
 
     def axis(self, axis: int, slot: int = 0) -> int:
@@ -103,7 +103,7 @@ class Context:
         return tuple(self.operands.deliver(slot) for slot in range(len(self.op.inputs)))
 
     def constant(self, slot: int) -> Array | None:
-        """Return a constant operand in planned order, with axis numbers and per-axis rows remapped; else None."""
+        """Return a constant operand in planned order, with axis numbers and per-axis entries remapped; else None."""
         return self.operands.constant(slot)
 
     def require_constant(self, slot: int) -> Array:
@@ -111,8 +111,8 @@ class Context:
         constant = self.constant(slot)
         if constant is None:
             tensor = self.op.tensor(slot)
-            named = "is absent" if tensor is None else f"({tensor.name!r}) must be a constant"
-            raise Refusal(f"operand {slot} {named}")
+            problem = "is absent" if tensor is None else f"({tensor.name!r}) must be a constant"
+            raise Refusal(f"operand {slot} {problem}")
         return constant
 
     def constant_value(self, array: Array) -> ir.Value:
@@ -160,7 +160,7 @@ class Context:
         return self.scope.storage.fold
 
     def storage(self, slot: int) -> Storage:
-        """Return how the slot's quantized values are kept while the handler takes or returns them."""
+        """Return the storage of the slot's quantized values as the handler gets or returns them."""
         return self.operands.storage(slot)
 
     def quantization(self, slot: int) -> Quantization | None:
@@ -180,13 +180,13 @@ class Context:
         return self.operands.fetch(slot, form)
 
     def quantize(self, value: Value, like: int) -> Value:
-        """Quantize floats with a slot's parameters; return the value itself if the slot is not quantized."""
+        """Return floats quantized with a slot's parameters; the value itself if the slot is not quantized."""
         if affine(self.op[like]) is None or not self.target.moves_integers:
             return value
         return self.scope.values.quantize(require_value(value), self.storage(like), self.layout(like))
 
     def dequantize(self, value: Value, like: int) -> Value:
-        """Dequantize values with a slot's parameters; return the value itself if the slot is not quantized."""
+        """Return values dequantized with a slot's parameters; the value itself if the slot is not quantized."""
         if affine(self.op[like]) is None or not self.target.moves_integers:
             return value
         return self.scope.values.dequantize(require_value(value), self.storage(like), self.layout(like))
@@ -211,21 +211,21 @@ class Context:
         return tensor is not None and tensor in self.scope.used
 
     def reshape_to_slot(self, value: Value, slot: int) -> ir.Value:
-        """Return the value in the slot's planned shape, reshaped if it has another."""
-        value, wanted = require_value(value), self._sizes(slot)
-        if value.shape is not None and tuple(value.shape) == wanted and None not in wanted:
+        """Return the value reshaped to the slot's planned shape."""
+        value, slot_shape = require_value(value), self._sizes(slot)
+        if value.shape is not None and tuple(value.shape) == slot_shape and None not in slot_shape:
             return value
-        if sum(d is None for d in wanted) > 1:
+        if sum(d is None for d in slot_shape) > 1:
             operand = next((k for k, operand_value in enumerate(self.inputs) if operand_value is value), None)
             inferred = tuple(d if isinstance(d, int) else None for d in value.shape or ())
             with suppress(ValueError):
-                before = inferred if operand is None else self._sizes(operand)
-                return self.scope.values.reshape(value, before, wanted)
+                value_shape = inferred if operand is None else self._sizes(operand)
+                return self.scope.values.reshape(value, value_shape, slot_shape)
             raise Refusal(
-                f"the result shape {wanted} has more than one dynamic dimension; give input shapes with --input-shape"
+                f"the result shape {slot_shape} has more than one dynamic dimension; give input shapes with --input-shape"
             )
-        allowzero = 1 if 0 in wanted and self.opset >= 14 else None
-        return self.node("Reshape", value, [-1 if d is None else d for d in wanted], allowzero=allowzero)
+        allowzero = 1 if 0 in slot_shape and self.opset >= 14 else None
+        return self.node("Reshape", value, [-1 if d is None else d for d in slot_shape], allowzero=allowzero)
 
     def _sizes(self, slot: int) -> Dims:
         """Return the shape of the slot's value: complex numbers are pairs along an additional last axis."""
@@ -237,8 +237,8 @@ class Context:
         self, subgraph: int, inputs: Sequence[Value | None], results: Sequence[Tensor] | None = None
     ) -> list[Value]:
         """Lower another TFLite subgraph in place, on these inputs in planned order and the file's dtypes."""
-        given = [x if x is None or isinstance(x, Resource) else require_value(x) for x in inputs]
-        return cast("list[Value]", self.scope.inline(subgraph, given, self.bound, results))
+        values = [value if value is None or isinstance(value, Resource) else require_value(value) for value in inputs]
+        return cast("list[Value]", self.scope.inline(subgraph, values, self.bound, results))
 
     def initialize(self, subgraph: int) -> None:
         """Run a subgraph at conversion; the values it assigns become the states' initial values."""
@@ -261,11 +261,11 @@ class Context:
     # --- states -------------------------------------------------------------------------------
 
     def make_resource(self, key: str) -> Resource:
-        """Return the token that stands for the resource of this key."""
+        """Return the token of the resource with this key."""
         return Resource(key)
 
     def resource(self, slot: int) -> Resource:
-        """Return the token that a resource operand stands for. Raises Refusal if it is a runtime value."""
+        """Return the token of a resource operand. Raises Refusal if the operand is a runtime value."""
         resource = self.inputs[slot]
         if not isinstance(resource, Resource):
             raise Refusal(f"resource operand {slot} is a runtime value; a constant is required")

@@ -15,10 +15,10 @@ from onnx_tflite_plugin.checked import describe, did_you_mean
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.lowering.schemas import (
     Signature,
-    attributes_of,
     decomposition,
     fit_to_opset,
     require_dtypes,
+    schema_attributes,
     schema_of,
     signature_of,
 )
@@ -27,10 +27,10 @@ from onnx_tflite_plugin.source.model import Array, Dims
 Operand = ir.Value | Array | bool | int | float | Sequence[int] | Sequence[float] | None
 
 _VERSIONS = {"ai.onnx.ml": 3}
-"""Opset per other domain with more than one; every runtime that has our opsets supports it."""
+"""Opset of each other domain that has several; every runtime with the opsets of ``ai.onnx`` used here supports it."""
 
-_START = 256
-"""Leading bytes that identify candidates among constants of one dtype and shape before a full comparison."""
+_PREFIX_BYTES = 256
+"""Number of leading bytes by which equal constants are looked up before a full comparison."""
 
 _DTYPES = {
     "float32": ir.DataType.FLOAT,
@@ -48,7 +48,7 @@ def onnx_dtype(name: str) -> ir.DataType:
 
 
 class Emitter:
-    """Collects the nodes of one ONNX model; inside :meth:`nested`, of an inner graph."""
+    """Collects the nodes of one ONNX model; inside :meth:`collect_inner_nodes`, those of an inner graph."""
 
     def __init__(self, opset: int, names: UniqueNames, widens: Mapping[str, Mapping[str, str]] | None = None) -> None:
         self.opset = opset
@@ -60,26 +60,26 @@ class Emitter:
         self._constants: dict[tuple[np.dtype[Any], tuple[int, ...], bytes], list[tuple[ir.Value, Array]]] = {}
         self._registered: set[ir.Value] = set()
         self._label = ""
-        self._marks: dict[str, str] = {}
+        self._metadata: dict[str, str] = {}
 
     def clear(self) -> None:
-        """Forget the emitted nodes and values, which the graph has."""
+        """Drop the emitted nodes and values, which the finished graph holds."""
         self.nodes = []
         self._constants.clear()
         self._registered.clear()
 
     @contextmanager
-    def within(self, label: str, marks: Mapping[str, str]) -> Iterator[None]:
-        """Name nodes emitted inside after ``label`` and give them the metadata ``marks``."""
-        before = self._label, self._marks
-        self._label, self._marks = label, dict(marks)
+    def label_nodes(self, label: str, metadata: Mapping[str, str]) -> Iterator[None]:
+        """Start the names of nodes emitted inside with ``label``, and set their metadata."""
+        previous = self._label, self._metadata
+        self._label, self._metadata = label, dict(metadata)
         try:
             yield
         finally:
-            self._label, self._marks = before
+            self._label, self._metadata = previous
 
     @contextmanager
-    def nested(self) -> Iterator[list[ir.Node]]:
+    def collect_inner_nodes(self) -> Iterator[list[ir.Node]]:
         """Collect the nodes of an inner graph."""
         outer, self.nodes = self.nodes, []
         try:
@@ -88,18 +88,20 @@ class Emitter:
             self.nodes = outer
 
     def constant(self, array: Array, name: str = "") -> ir.Value:
-        """Return an initializer; equal ones are shared. It joins the graph when a node uses it."""
-        packed = np.ascontiguousarray(array) if array.ndim else array
+        """Return an initializer; equal ones are shared. The graph contains it if a node uses it."""
+        contiguous = np.ascontiguousarray(array) if array.ndim else array
         name = name or f"{self._label}/constant"
-        if packed.dtype == object:
-            return self.register(tensor_value(packed, self.names.unique(name)))
-        content = packed.reshape(-1).view(np.uint8)
-        same_start = self._constants.setdefault((packed.dtype, packed.shape, content[:_START].tobytes()), [])
-        for value, other in same_start:
-            if len(content) <= _START or np.array_equal(content, other):
+        if contiguous.dtype == object:
+            return self.register(tensor_value(contiguous, self.names.unique(name)))
+        content = contiguous.reshape(-1).view(np.uint8)
+        candidates = self._constants.setdefault(
+            (contiguous.dtype, contiguous.shape, content[:_PREFIX_BYTES].tobytes()), []
+        )
+        for value, candidate_content in candidates:
+            if len(content) <= _PREFIX_BYTES or np.array_equal(content, candidate_content):
                 return value
-        value = self.register(tensor_value(packed, self.names.unique(name)))
-        same_start.append((value, content))
+        value = self.register(tensor_value(contiguous, self.names.unique(name)))
+        candidates.append((value, content))
         return value
 
     def register(self, value: ir.Value) -> ir.Value:
@@ -138,11 +140,12 @@ class Emitter:
         outputs: int | None = None,
         domain: str = "",
     ) -> list[ir.Value]:
-        """Emit one node and return its outputs. Raises LookupError or TypeError for an operator, arity or attribute not in ONNX.
+        """Emit one node and return its outputs.
 
         Operands that are attributes in other opsets may be given as either. An operator of a newer opset becomes the function that
-        ONNX defines for it; without one, Refusal is raised with the opset that the node needs. If the target has no kernel for the
-        operands' dtype, they are cast to the dtype it computes in, and the results back.
+        ONNX defines for it. If the target has no kernel for the operands' dtype, they are cast to a dtype with a kernel, and the
+        results are cast back. Raises LookupError or TypeError for an operator, arity or attribute that ONNX does not have, Refusal
+        with the required opset if only a newer opset has the operator.
         """
         version = self.domains.setdefault(domain, _VERSIONS.get(domain, 1))
         try:
@@ -152,61 +155,65 @@ class Emitter:
             if body is None or attributes:
                 raise
             return self._emit_function(body, inputs)
-        given = {name: value for name, value in attributes.items() if value is not None}
+        present = {name: value for name, value in attributes.items() if value is not None}
         operands = list(inputs)
         if schema is not None:
-            operands, given = fit_to_opset(schema, version, operands, given)
+            operands, present = fit_to_opset(schema, version, operands, present)
         values = [self.operand(operand) for operand in operands]
         while values and values[-1] is None:
             values.pop()
         if schema is None:
-            return self._node(op_type, values, given, outputs or 1, None, domain)
+            return self._node(op_type, values, present, outputs or 1, None, domain)
         signature = signature_of(schema)
-        _check_schema(schema, version, values, given)
+        _check_schema(schema, version, values, present)
         count = outputs or max(schema.min_output, 1)
-        narrow, wide, kind = self._widening_for(schema, values, given)
-        if wide:
+        narrow_dtype, wide_dtype, widened_type = self._widening_for(schema, values, present)
+        if wide_dtype:
             values = [
-                self._convert_operand(operand, value, wide) if type_name == kind and _dtype(value) == narrow else value
+                self._convert_operand(operand, value, wide_dtype)
+                if type_name == widened_type and _dtype(value) == narrow_dtype
+                else value
                 for operand, value, type_name in zip(
                     operands, values, _type_names(signature.inputs, len(values)), strict=False
                 )
             ]
         require_dtypes(schema, version, [None if value is None else value.dtype for value in values])
-        results = self._node(op_type, values, given, count, schema, domain)
-        if not wide:
+        results = self._node(op_type, values, present, count, schema, domain)
+        if not wide_dtype:
             return results
-        kinds = _type_names(signature.outputs, len(results))
+        output_types = _type_names(signature.outputs, len(results))
         return [
-            self._cast(value, narrow) if type_name == kind else value
-            for value, type_name in zip(results, kinds, strict=True)
+            self._cast(value, narrow_dtype) if type_name == widened_type else value
+            for value, type_name in zip(results, output_types, strict=True)
         ]
 
     def _emit_function(self, body: onnx.FunctionProto, inputs: Sequence[Operand]) -> list[ir.Value]:
-        """Emit the nodes of a function of ONNX operators, and return its outputs."""
+        """Emit the nodes of an ONNX function and return its outputs."""
         values = dict(zip(body.input, map(self.operand, inputs), strict=True))
         for node in body.node:
-            given = {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
+            attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
             outputs = self.emit(
-                node.op_type, [values[name] for name in node.input], given, len(node.output), node.domain
+                node.op_type, [values[name] for name in node.input], attributes, len(node.output), node.domain
             )
             values.update(zip(node.output, outputs, strict=True))
         return [require_value(values[name]) for name in body.output]
 
     def _widening_for(
-        self, schema: onnx.defs.OpSchema, values: Sequence[ir.Value | None], given: Mapping[str, Any]
+        self, schema: onnx.defs.OpSchema, values: Sequence[ir.Value | None], attributes: Mapping[str, Any]
     ) -> tuple[str, str, str]:
-        """Return the operands' dtype, the wider one to compute in, and the schema's type name; empty if there is a kernel."""
-        reduction = given.get("reduction", "none")
-        row = self.widens.get(schema.name if reduction == "none" else f"{schema.name}/{reduction}", {})
-        if not row:
+        """Return the operands' dtype, the wider dtype to compute in, and the schema's type name for both; empty if not widened."""
+        reduction = attributes.get("reduction", "none")
+        wider_dtypes = self.widens.get(schema.name if reduction == "none" else f"{schema.name}/{reduction}", {})
+        if not wider_dtypes:
             return "", "", ""
         signature = signature_of(schema)
-        kinds = _type_names(signature.inputs, len(values))
-        kind = signature.outputs[0] if signature.outputs[0] in kinds else kinds[0]
-        dtypes = {_dtype(value) for value, type_name in zip(values, kinds, strict=True) if type_name == kind}
-        narrow = next((dtype for dtype in dtypes if dtype in row), "")
-        return narrow, row.get(narrow, ""), kind
+        type_names = _type_names(signature.inputs, len(values))
+        widened_type = signature.outputs[0] if signature.outputs[0] in type_names else type_names[0]
+        dtypes = {
+            _dtype(value) for value, type_name in zip(values, type_names, strict=True) if type_name == widened_type
+        }
+        narrow_dtype = next((dtype for dtype in dtypes if dtype in wider_dtypes), "")
+        return narrow_dtype, wider_dtypes.get(narrow_dtype, ""), widened_type
 
     def _convert_operand(self, operand: Operand, value: ir.Value | None, dtype: str) -> ir.Value | None:
         """Return an operand cast to another dtype; an array becomes a constant of that dtype."""
@@ -223,7 +230,7 @@ class Emitter:
         self,
         op_type: str,
         values: Sequence[ir.Value | None],
-        given: Mapping[str, Any],
+        attributes: Mapping[str, Any],
         outputs: int,
         schema: onnx.defs.OpSchema | None,
         domain: str,
@@ -232,10 +239,10 @@ class Emitter:
             domain,
             op_type,
             values,
-            [_attribute(name, value, schema) for name, value in given.items()],
+            [_attribute(name, value, schema) for name, value in attributes.items()],
             num_outputs=outputs,
             name=self.names.unique(f"{self._label}/{op_type}" if self._label else op_type),
-            metadata_props=dict(self._marks),
+            metadata_props=dict(self._metadata),
         )
         for k, value in enumerate(node.outputs):
             value.name = self.names.unique(f"{node.name}:out")
@@ -244,7 +251,7 @@ class Emitter:
         self.nodes.append(node)
         return list(node.outputs)
 
-    def foreign(
+    def emit_foreign(
         self,
         domain: str,
         op_type: str,
@@ -254,7 +261,7 @@ class Emitter:
     ) -> list[ir.Value]:
         """Emit one node of an operator without an ONNX schema; arrays become tensor attributes.
 
-        ``outputs``: the dtype and shape of each, since no schema gives them.
+        ``outputs``: the dtype and shape of each output, since no schema determines them.
         """
         self.domains.setdefault(domain, 1)
         node = ir.Node(
@@ -269,7 +276,7 @@ class Emitter:
             ],
             num_outputs=len(outputs),
             name=self.names.unique(f"{self._label}/{op_type}" if self._label else op_type),
-            metadata_props=dict(self._marks),
+            metadata_props=dict(self._metadata),
         )
         for value, type_ in zip(node.outputs, outputs, strict=True):
             value.name = self.names.unique(f"{node.name}:out")
@@ -281,17 +288,17 @@ class Emitter:
 
 
 def _check_schema(
-    schema: onnx.defs.OpSchema, version: int, values: Sequence[ir.Value | None], given: Mapping[str, Any]
+    schema: onnx.defs.OpSchema, version: int, values: Sequence[ir.Value | None], attributes: Mapping[str, Any]
 ) -> None:
-    """Raise TypeError if the schema takes another number of operands, or lacks an attribute."""
+    """Raise TypeError if the schema has another number of operands, or lacks an attribute."""
     signature = signature_of(schema)
-    if not signature.least <= len(values) <= signature.most:
-        takes = f"{signature.least} to {signature.most} inputs"
-        raise TypeError(f"{schema.name} takes {takes} at opset {version}, not {len(values)}")
-    unknown = sorted(given.keys() - attributes_of(schema).keys())
+    if not signature.min_inputs <= len(values) <= signature.max_inputs:
+        expected = f"{signature.min_inputs} to {signature.max_inputs} inputs"
+        raise TypeError(f"{schema.name} takes {expected} at opset {version}, not {len(values)}")
+    unknown = sorted(attributes.keys() - schema_attributes(schema).keys())
     if unknown:
-        near = did_you_mean(unknown[0], attributes_of(schema)) or f" at opset {version}"
-        raise TypeError(f"{schema.name} has no attribute {', '.join(unknown)}{near}")
+        suggestion = did_you_mean(unknown[0], schema_attributes(schema)) or f" at opset {version}"
+        raise TypeError(f"{schema.name} has no attribute {', '.join(unknown)}{suggestion}")
 
 
 def _type_names(formal: Sequence[str], count: int) -> list[str]:
@@ -305,7 +312,7 @@ def _dtype(value: ir.Value | None) -> str:
 
 
 def require_value(value: object) -> ir.Value:
-    """Return the value if it is one of the model. Raises TypeError for anything else."""
+    """Return the value. Raises TypeError for anything that is not a value of the model."""
     if not isinstance(value, ir.Value):
         raise TypeError(f"{describe(value)} is not a value of the model; make constants with ctx.constant_value")
     return value
@@ -331,24 +338,24 @@ def _output_type(
     signature: Signature, k: int, inputs: Sequence[ir.Value | None], node: ir.Node
 ) -> ir.TypeProtocol | None:
     """Return the dtype of an output from an input of the same type, the schema, an attribute, or an inner graph."""
-    place = min(k, len(signature.outputs) - 1)
-    if not signature.uniform[place]:
+    position = min(k, len(signature.outputs) - 1)
+    if not signature.homogeneous[position]:
         # If, Loop, Scan: each output has the type of the inner graph's output, counted from the last
         inner = next((a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH), None)
         return None if inner is None else inner.outputs[k - len(node.outputs)].type
-    wanted = signature.outputs[place]
+    type_name = signature.outputs[position]
     for value, kind in zip(inputs, _type_names(signature.inputs, len(inputs)), strict=True):
-        if kind == wanted and value is not None and value.type is not None:
+        if kind == type_name and value is not None and value.type is not None:
             return ir.TensorType(value.type.dtype)
-    if wanted in signature.only:
-        return ir.TensorType(signature.only[wanted])
-    given = node.attributes.get("to") or node.attributes.get("dtype")
-    return None if given is None else ir.TensorType(ir.DataType(given.as_int()))
+    if type_name in signature.single_dtypes:
+        return ir.TensorType(signature.single_dtypes[type_name])
+    dtype = node.attributes.get("to") or node.attributes.get("dtype")
+    return None if dtype is None else ir.TensorType(ir.DataType(dtype.as_int()))
 
 
 def _attribute(name: str, value: Any, schema: onnx.defs.OpSchema | None) -> ir.Attr:
     """Return an attribute of the schema's type; without a schema, of the value's type."""
-    kind = _attribute_type(value) if schema is None else attributes_of(schema)[name]
+    kind = _attribute_type(value) if schema is None else schema_attributes(schema)[name]
     if kind == ir.AttributeType.INT:
         value = int(onnx_dtype(value)) if isinstance(value, str) else int(value)
     elif kind == ir.AttributeType.INTS:
@@ -370,7 +377,7 @@ def _attribute_type(value: Any) -> ir.AttributeType:
         return ir.AttributeType.STRING
     if isinstance(value, np.ndarray) and value.ndim != 1:
         return ir.AttributeType.TENSOR
-    plain = np.asarray(value)
+    array = np.asarray(value)
     kinds = {
         ("i", 0): ir.AttributeType.INT,
         ("b", 0): ir.AttributeType.INT,
@@ -379,6 +386,6 @@ def _attribute_type(value: Any) -> ir.AttributeType:
         ("f", 1): ir.AttributeType.FLOATS,
         ("U", 1): ir.AttributeType.STRINGS,
     }
-    if (plain.dtype.kind, plain.ndim) not in kinds:
+    if (array.dtype.kind, array.ndim) not in kinds:
         raise TypeError(f"{describe(value)} cannot be an attribute: pass numbers, text, lists of them, or an array")
-    return kinds[plain.dtype.kind, plain.ndim]
+    return kinds[array.dtype.kind, array.ndim]

@@ -28,31 +28,29 @@ def select_signature(model: Model, key: str | None) -> Signature | None:
     Raises UnsupportedOption for a signature that the file does not have.
     """
     if key is None:
-        return next((one for one in model.signatures if one.subgraph == model.root), None)
-    signature = next((one for one in model.signatures if one.key == key), None)
+        return next((signature for signature in model.signatures if signature.subgraph == model.root), None)
+    signature = next((candidate for candidate in model.signatures if candidate.key == key), None)
     if signature is None:
-        listed = ", ".join(repr(one.key) for one in model.signatures) or "none; leave --signature out"
-        raise UnsupportedOption(f"the model has no signature {key!r}; available signatures: {listed}")
+        keys = ", ".join(repr(signature.key) for signature in model.signatures) or "none; leave --signature out"
+        raise UnsupportedOption(f"the model has no signature {key!r}; available signatures: {keys}")
     return signature
 
 
 def apply_signature(model: Model, signature: Signature | None) -> tuple[Model, InterfaceNames]:
     """Return the model with the signature's subgraph as its main one, and the names of its inputs and outputs.
 
-    Positions are the subgraph's, so that code for ``get_input_details()`` and ``get_output_details()`` finds the same
-    tensor; names are the signature's, or else the tensor's. Outputs that only the signature has, which lie inside the
-    subgraph, come last. An output with the name of an input, as language models name their caches, becomes
-    ``NAME:next``, as states do. An empty or repeated name gets ``#index``.
+    Positions are those of the subgraph, so that code for ``get_input_details()`` and ``get_output_details()`` finds the same
+    tensor. Names are those of the signature, or else of the tensor. Outputs that only the signature has come last. An output with
+    the name of an input, such as a cache of a language model, becomes ``NAME:next``, like a state. An empty or repeated name
+    gets ``#index``.
     """
     if signature is None:
         sides = [[(None, tensor) for tensor in tensors] for tensors in (model.main.inputs, model.main.outputs)]
         return model, _interface_names(*sides)
     model = replace(model, root=signature.subgraph)
     main = model.main
-    inputs, outputs = (
-        _name_by_signature(main, list(dict.fromkeys(main.inputs)), signature.inputs),
-        _signature_outputs(main, signature.outputs),
-    )
+    inputs = _name_by_signature(main, list(dict.fromkeys(main.inputs)), signature.inputs)
+    outputs = _signature_outputs(main, signature.outputs)
     ordered = replace(main, inputs=tuple(t for _, t in inputs), outputs=tuple(t for _, t in outputs))
     subgraphs = tuple(ordered if graph is main else graph for graph in model.subgraphs)
     return replace(model, subgraphs=subgraphs), _interface_names(inputs, outputs)
@@ -61,7 +59,7 @@ def apply_signature(model: Model, signature: Signature | None) -> tuple[Model, I
 def check_outputs(model: Model, names: InterfaceNames, signature: Signature | None) -> None:
     """Raise InvalidModel for graph outputs that no operator computes, which only a signature can request."""
     main = model.main
-    given = {*main.inputs, *(tensor for op in main.operators for tensor in op.outputs if tensor is not None)}
+    available = {*main.inputs, *(tensor for op in main.operators for tensor in op.outputs if tensor is not None)}
     where = "graph output" if signature is None else f"signature {signature.key!r}, output"
     problems = [
         Problem(
@@ -70,68 +68,78 @@ def check_outputs(model: Model, names: InterfaceNames, signature: Signature | No
             "choose the outputs with --outputs, or another signature with --signature",
         )
         for name, tensor in zip(names.outputs, main.outputs, strict=True)
-        if not (tensor in given or tensor.is_constant or tensor.is_variable)
+        if not (tensor in available or tensor.is_constant or tensor.is_variable)
     ]
     if problems:
         raise InvalidModel(CONTRADICTION, problems)
 
 
-Named = tuple[str | None, Tensor]
+NamedTensor = tuple[str | None, Tensor]
 
 
-def _name_by_signature(graph: Subgraph, side: Sequence[Tensor], names: Mapping[str, int]) -> list[Named]:
-    """Return the tensors of one side in the file's order, with their names; a tensor of several names occurs once for each."""
+def _name_by_signature(graph: Subgraph, tensors: Sequence[Tensor], names: Mapping[str, int]) -> list[NamedTensor]:
+    """Return tensors with their names in the signature; a tensor with several names occurs once for each."""
     by_index: dict[int, list[str]] = {}
     for name, index in names.items():
         by_index.setdefault(graph.tensors[index].index, []).append(name)
-    return [(name, tensor) for tensor in side for name in by_index.get(tensor.index, [None])]
+    return [(name, tensor) for tensor in tensors for name in by_index.get(tensor.index, [None])]
 
 
-def _signature_outputs(graph: Subgraph, names: Mapping[str, int]) -> list[Named]:
-    """Return the subgraph's outputs, then those that quantizers place inside it; of a called subgraph only the named ones."""
-    inside = dict.fromkeys(graph.tensors[index] for index in names.values())
-    outputs = list(dict.fromkeys([*graph.outputs, *inside]))
-    named = _name_by_signature(graph, outputs, names)
-    return named if graph.index == 0 or not names else [one for one in named if one[0] is not None]
+def _signature_outputs(graph: Subgraph, names: Mapping[str, int]) -> list[NamedTensor]:
+    """Return the subgraph's outputs, then outputs of the signature inside the subgraph, as quantizers write them.
+
+    If the signature names outputs of a subgraph other than the first, only those are returned.
+    """
+    signature_outputs = dict.fromkeys(graph.tensors[index] for index in names.values())
+    outputs = list(dict.fromkeys([*graph.outputs, *signature_outputs]))
+    named_outputs = _name_by_signature(graph, outputs, names)
+    if graph.index == 0 or not names:
+        return named_outputs
+    return [(name, tensor) for name, tensor in named_outputs if name is not None]
 
 
-def _interface_names(inputs: Sequence[Named], outputs: Sequence[Named]) -> InterfaceNames:
+def _interface_names(inputs: Sequence[NamedTensor], outputs: Sequence[NamedTensor]) -> InterfaceNames:
     """Return unique names of graph inputs and outputs."""
-    taken: set[str] = set()
-    entering = {given for given, _ in inputs if given}
+    used_names: set[str] = set()
+    input_names = {signature_name for signature_name, _ in inputs if signature_name}
 
     def unique_name(name: str, tensor: Tensor) -> str:
-        while not name or name in taken:
+        while not name or name in used_names:
             name = f"{name}#{tensor.index}"
-        taken.add(name)
+        used_names.add(name)
         return name
 
-    def leaving(given: str | None, tensor: Tensor) -> str:
-        return tensor.name if given is None else f"{given}{NEXT}" if given in entering else given
+    def output_name(signature_name: str | None, tensor: Tensor) -> str:
+        if signature_name is None:
+            return tensor.name
+        return f"{signature_name}{NEXT}" if signature_name in input_names else signature_name
 
     return InterfaceNames(
-        tuple(unique_name(tensor.name if given is None else given, tensor) for given, tensor in inputs),
-        tuple(unique_name(leaving(given, tensor), tensor) for given, tensor in outputs),
+        tuple(
+            unique_name(tensor.name if signature_name is None else signature_name, tensor)
+            for signature_name, tensor in inputs
+        ),
+        tuple(unique_name(output_name(signature_name, tensor), tensor) for signature_name, tensor in outputs),
     )
 
 
 def rename_interface(names: InterfaceNames, main: BoundGraph, renames: Mapping[str, str], flag: str) -> InterfaceNames:
-    """Return the names after renames, given by name, by the TFLite tensor's name, or by position.
+    """Return the names after renames; a key is a name, the name of the TFLite tensor, or a position.
 
     Raises UnsupportedOption for a name that the model does not have, and for a new name that is empty or taken.
     """
-    every = (*names.inputs, *names.outputs)
-    new = resolve_keys(renames, every, [tensor.name for tensor in (*main.inputs, *main.outputs)], flag)
-    unusable = unusable_names([*new.values()], every)
-    for name, wanted in new.items():
-        if name not in every:
+    all_names = (*names.inputs, *names.outputs)
+    new_names = resolve_keys(renames, all_names, [tensor.name for tensor in (*main.inputs, *main.outputs)], flag)
+    unusable = unusable_names([*new_names.values()], all_names)
+    for name, new_name in new_names.items():
+        if name not in all_names:
             raise UnsupportedOption(
-                f"{flag} {name}: no graph input or output has this name; available names: {', '.join(every)}"
+                f"{flag} {name}: no graph input or output has this name; available names: {', '.join(all_names)}"
             )
-        if wanted in unusable:
-            taken = "it is empty" if not wanted else "another input or output has that name"
-            raise UnsupportedOption(f"{flag} {name}={wanted}: {taken}; choose another name")
-    return InterfaceNames(*(tuple(new.get(name, name) for name in side) for side in names))
+        if new_name in unusable:
+            reason = "it is empty" if not new_name else "another input or output has that name"
+            raise UnsupportedOption(f"{flag} {name}={new_name}: {reason}; choose another name")
+    return InterfaceNames(*(tuple(new_names.get(name, name) for name in side) for side in names))
 
 
 def interface_layouts(
@@ -143,43 +151,43 @@ def interface_layouts(
     channels_first: bool = False,
     free_caches: bool = False,
 ) -> InterfaceLayouts:
-    """Return layouts of graph inputs and outputs: requested ones by name, others the file's unless ``free``.
+    """Return the layouts of graph inputs and outputs: requested ones by name, all others as in the file.
 
-    ``channels_first``: tensors of rank 4 get their last axis after the first, unless a layout is requested for them.
-    ``free_caches``: inputs and outputs of one name may follow the plan.
+    ``free``: all others follow the layout plan instead. ``free_caches``: inputs and outputs of one name do. ``channels_first``:
+    the last axis of a tensor of rank 4 becomes its second, unless a layout is requested for the tensor.
 
     Raises UnsupportedOption for a name that the model does not have, or letters that do not permute its axes.
     """
-    edges = {tensor: source_layout(tensor.dims) for tensor in (*main.inputs, *main.outputs)}
-    ends = (*main.inputs, *main.outputs)
-    stored = [tensor.name for tensor in ends]
+    file_layouts = {tensor: source_layout(tensor.dims) for tensor in (*main.inputs, *main.outputs)}
+    tensors = (*main.inputs, *main.outputs)
+    stored = [tensor.name for tensor in tensors]
     layouts = resolve_keys(layouts, (*names.inputs, *names.outputs), stored, "--layout", len(main.inputs))
-    asked: dict[Tensor, TensorLayout] = {}
-    by_name = dict(zip((*names.inputs, *names.outputs), ends, strict=True))
+    requested: dict[Tensor, TensorLayout] = {}
+    by_name = dict(zip((*names.inputs, *names.outputs), tensors, strict=True))
     for name, letters in layouts.items():
         if name not in by_name:
             raise UnsupportedOption(
                 f"--layout {name}: no graph input or output has this name; available names: {', '.join(by_name)}"
             )
-        asked[by_name[name]] = _parse_layout(name, letters, by_name[name])
+        requested[by_name[name]] = _parse_layout(name, letters, by_name[name])
     if channels_first:
-        images = (tensor for tensor in ends if tensor.rank == 4 and tensor not in asked)
-        asked.update({tensor: layout_of_permutation(tensor.dims, [0, 3, 1, 2]) for tensor in images})
+        images = (tensor for tensor in tensors if tensor.rank == 4 and tensor not in requested)
+        requested.update({tensor: layout_of_permutation(tensor.dims, [0, 3, 1, 2]) for tensor in images})
     if free:
-        return InterfaceLayouts(asked, frozenset(t for t in edges if t not in asked and t.rank > 1))
+        return InterfaceLayouts(requested, frozenset(t for t in file_layouts if t not in requested and t.rank > 1))
     if free_caches:
         pairs = cache_pairs(names.inputs, names.outputs)
-        caches = {by_name[name] for name in (*pairs, *pairs.values())} - asked.keys()
-        fixed = {tensor: layout for tensor, layout in edges.items() if tensor not in caches}
-        return InterfaceLayouts({**fixed, **asked}, frozenset(caches))
-    return InterfaceLayouts({**edges, **asked})
+        caches = {by_name[name] for name in (*pairs, *pairs.values())} - requested.keys()
+        fixed = {tensor: layout for tensor, layout in file_layouts.items() if tensor not in caches}
+        return InterfaceLayouts({**fixed, **requested}, frozenset(caches))
+    return InterfaceLayouts({**file_layouts, **requested})
 
 
 def _parse_layout(name: str, layouts: str, tensor: Tensor) -> TensorLayout:
-    """Return the layout for ``"NHWC:NCHW"``: the letters of the tensor's axes, and their requested order."""
-    before, _, after = layouts.partition(":")
-    if sorted(before) != sorted(after) or len(set(before)) != len(before) or len(before) != tensor.rank:
+    """Return the layout for text such as ``"NHWC:NCHW"``: the letters of the tensor's axes, and their requested order."""
+    axes, _, requested_axes = layouts.partition(":")
+    if sorted(axes) != sorted(requested_axes) or len(set(axes)) != len(axes) or len(axes) != tensor.rank:
         raise UnsupportedOption(
             f"--layout {name}={layouts}: give the same {tensor.rank} letters on both sides, as in NHWC:NCHW"
         )
-    return layout_of_permutation(tensor.dims, [before.index(letter) for letter in after])
+    return layout_of_permutation(tensor.dims, [axes.index(letter) for letter in requested_axes])

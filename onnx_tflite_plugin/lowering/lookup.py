@@ -13,8 +13,8 @@ from onnx_tflite_plugin.source.model import Array, Dims
 def gather_entries(emitter: Emitter, table: Array, indices: ir.Value, dims: Dims | None) -> ir.Value:
     """Return table entries by integer indices, which may be negative; ``dims`` is their shape, ``None`` if unknown.
 
-    ONNX Runtime's GatherElements takes 45 us for 50,000 indices where its Gather takes 590 us (TFLite's kernel 65 us), but it
-    needs a table of the indices' rank, with size 1 on all axes but one.
+    ONNX Runtime's GatherElements takes 45 µs for 50,000 indices, its Gather 590 µs (TFLite's kernel 65 µs). GatherElements
+    requires a table of the indices' rank, with size 1 on all axes but one.
     """
 
     def node(op_type: str, *operands: Operand, **attributes: Any) -> ir.Value:
@@ -24,9 +24,9 @@ def gather_entries(emitter: Emitter, table: Array, indices: ir.Value, dims: Dims
         indices = node("Cast", indices, to="int32")
     if not dims or dims.count(None) > 1 or 0 in dims:
         return node("Gather", table, indices)
-    longer = [axis for axis, size in enumerate(dims) if size != 1]
-    if len(longer) <= 1:
-        axis = next(iter(longer), 0)
+    long_axes = [axis for axis, size in enumerate(dims) if size != 1]
+    if len(long_axes) <= 1:
+        axis = next(iter(long_axes), 0)
         return node(
             "GatherElements", table.reshape([-1 if k == axis else 1 for k in range(len(dims))]), indices, axis=axis
         )

@@ -56,7 +56,7 @@ def lower(
     for tensor, name in zip(model.main.outputs, names.outputs, strict=True):
         initialize_variable(scope, tensor)
         outputs[_graph_output(scope, tensor, name, layout.interface_layout(tensor), outputs)] = None
-    state_inputs, state_outputs, defaults, carried = states.interface(outputs)
+    state_inputs, state_outputs, defaults, state_metadata = states.interface(outputs)
     nodes = _reachable_nodes(emitter.nodes, [*outputs, *state_outputs])
     _detach(set(emitter.nodes).difference(nodes))
     graph = ir.Graph(
@@ -69,7 +69,7 @@ def lower(
     for value in [*defaults, *_constants_in_use(graph)]:
         graph.register_initializer(value)
     result = ir.Model(graph, ir_version=ir_version(emitter.opset), producer_name="onnx-tflite-plugin")
-    write_states(result.metadata_props, carried, reset=reset)
+    write_states(result.metadata_props, state_metadata, reset=reset)
     _infer_missing_shapes(result)
     scope.values.clear()
     emitter.clear()
@@ -77,9 +77,9 @@ def lower(
 
 
 def _infer_missing_shapes(model: ir.Model) -> None:
-    """Set missing shapes of graph inputs and outputs, which ONNX requires: by shape inference, else to a scalar's.
+    """Set missing shapes of graph inputs and outputs, which ONNX requires: by shape inference, else that of a scalar.
 
-    Files that may leave out a shape write ``[]`` for it, as for a scalar.
+    In files that do not store ranks, ``[]`` is either an unknown shape or a scalar.
     """
     for value in model.graph.inputs:
         value.shape = ir.Shape(()) if value.shape is None else value.shape
@@ -110,17 +110,16 @@ def _graph_input(scope: Scope, tensor: Tensor, name: str, layout: TensorLayout) 
 
 
 def _graph_output(
-    scope: Scope, tensor: Tensor, name: str, layout: TensorLayout, before: Collection[ir.Value]
+    scope: Scope, tensor: Tensor, name: str, layout: TensorLayout, earlier: Collection[ir.Value]
 ) -> ir.Value:
     """Return the graph output: the tensor in its interface layout, with the file's dtype and its output name."""
     value = scope.values.get(tensor, layout, FILE)
     producer = value.producer()
-    if (
-        producer is None or value in before or producer.graph is not None
-    ):  # a node that has a graph is in an inner graph
-        kept = value
-        value = scope.emitter.emit("Identity", [kept], {})[0]
-        value.type, value.shape = kept.type, kept.shape
+    # The producer has a graph only if it is in an inner graph.
+    if producer is None or value in earlier or producer.graph is not None:
+        original = value
+        value = scope.emitter.emit("Identity", [original], {})[0]
+        value.type, value.shape = original.type, original.shape
     _describe(value, tensor, layout)  # an earlier tensor may share the value in another layout
     value.name = name
     return value
@@ -133,17 +132,17 @@ def _describe(value: ir.Value, tensor: Tensor, layout: TensorLayout) -> None:
 
 def _reachable_nodes(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> list[ir.Node]:
     """Return the nodes that an output depends on, in their order."""
-    wanted = set(outputs)
-    kept: list[ir.Node] = []
+    needed = set(outputs)
+    reachable: list[ir.Node] = []
     for node in reversed(nodes):
-        if any(out in wanted for out in node.outputs):
-            kept.append(node)
-            wanted.update(_operands_and_captures(node))
-    return kept[::-1]
+        if any(out in needed for out in node.outputs):
+            reachable.append(node)
+            needed.update(_operands_and_captures(node))
+    return reachable[::-1]
 
 
 def _detach(nodes: Iterable[ir.Node]) -> None:
-    """Remove nodes that are left out, and those inside them, from the users of their inputs."""
+    """Remove unreachable nodes, and those of their inner graphs, from the users of their inputs."""
     for node in nodes:
         node.resize_inputs(0)
         for attribute in node.attributes.values():
@@ -157,8 +156,8 @@ def _operands_and_captures(node: ir.Node) -> set[ir.Value]:
         if attribute.type == ir.AttributeType.GRAPH:
             inner = attribute.as_graph()
             used.update(inner.outputs)
-            for node_ in inner:
-                used |= _operands_and_captures(node_)
+            for inner_node in inner:
+                used |= _operands_and_captures(inner_node)
     return used
 
 
@@ -173,7 +172,10 @@ def _constants_in_use(graph: ir.Graph) -> list[ir.Value]:
 
 
 def ir_version(opset: int) -> int:
-    """Return the first IR version with the opset, at least 8 from opset 13 on, and if the installed onnx does not list it."""
+    """Return the IR version of an opset: the first that supports it, but at least 8 from opset 13 on.
+
+    It is at least 8, too, for an opset that the installed onnx does not list.
+    """
     import onnx
 
     versions = [row[1] for row in onnx.helper.VERSION_TABLE if row[2] == opset]

@@ -48,7 +48,7 @@ class Operands:
         return self.perm(slot).index(axis % rank) if tensor.rank else 0
 
     def storage(self, slot: int) -> Storage:
-        """Return the storage of the slot's quantized values when the handler takes or returns them."""
+        """Return the storage of the slot's quantized values as the handler gets or returns them."""
         return storage_of_slot(self.scope.storage, self.bound, slot)
 
     def _node(self, op_type: str, *inputs: Operand, **attributes: Any) -> ir.Value:
@@ -80,18 +80,18 @@ class Operands:
         return self.scope.values.get(tensor, self.layout(slot), form, weights=self._weights(tensor))
 
     def constant(self, slot: int) -> Array | None:
-        """Return a constant operand in planned order, with axis numbers and per-axis rows remapped; else None."""
+        """Return a constant operand in planned order, with axis numbers and per-axis entries remapped; else None."""
         array, declared = self.bound.op.constant(slot), self.bound.declared
         if array is None:
             return None
         if slot in declared.holds_axes:
-            data = self._slot_of_axes()
-            if self.bound.op[data].rank:  # a scalar has no axes to rename
-                remapped = [self.axis(int(axis), data) for axis in array.reshape(-1)]
+            data_slot = self._slot_of_axes()
+            if self.bound.op[data_slot].rank:  # a scalar has no axes to remap
+                remapped = [self.axis(int(axis), data_slot) for axis in array.reshape(-1)]
                 return np.asarray(remapped, np.int64).reshape(array.shape)
-        rows_of = declared.indexed_by_axis.get(slot)
-        if rows_of is not None:
-            return np.take(array, self.perm(rows_of), axis=0) if array.ndim else array
+        indexed_slot = declared.indexed_by_axis.get(slot)
+        if indexed_slot is not None:
+            return np.take(array, self.perm(indexed_slot), axis=0) if array.ndim else array
         return arrange_constant(array, self.layout(slot))
 
     def _reshape(self, slot: int, form: Form, shape: Dims) -> ir.Value:
@@ -118,14 +118,14 @@ class Operands:
 
     def _align_rank(self, value: ir.Value, slot: int) -> ir.Value:
         """Insert axes of size 1 so that an operand of lower rank broadcasts in the planned order."""
-        free = self.scope.layout.constraints[self.bound]
-        frame = free.shared_axes
-        if not free.aligned or frame is None or slot not in frame.slots:
+        constraint = self.scope.layout.constraints[self.bound]
+        shared_axes = constraint.shared_axes
+        if not constraint.aligned or shared_axes is None or slot not in shared_axes.slots:
             return value
-        own = {letter for group in frame.slots[slot].groups for letter in group}
+        slot_letters = {letter for group in shared_axes.slots[slot].groups for letter in group}
         letters = list(dict.fromkeys(part.letter for part in self.scope.layout.operator_layouts[self.bound]))
-        start = next((i for i, letter in enumerate(letters) if letter in own), len(letters))
-        missing = [i - start for i, letter in enumerate(letters) if i > start and letter not in own]
+        start = next((i for i, letter in enumerate(letters) if letter in slot_letters), len(letters))
+        missing = [i - start for i, letter in enumerate(letters) if i > start and letter not in slot_letters]
         if not missing:
             return value
         if value.const_value is not None:
@@ -134,15 +134,15 @@ class Operands:
         return self._node("Unsqueeze", value, [axis for axis in range(rank) if axis in missing])
 
     def _remap_axes(self, slot: int, tensor: Tensor) -> ir.Value:
-        """Return axis numbers, or per-axis rows, in planned order; runtime values go through a Gather."""
+        """Return axis numbers, or per-axis entries, in planned order; runtime values are remapped by a Gather."""
         constant = self.constant(slot)
         if constant is not None:
             return self.scope.emitter.constant(constant, f"{self.scope.values.name(tensor)}")
-        value, rows_of = self.scope.values.get(tensor), self.bound.declared.indexed_by_axis.get(slot)
-        perm = self.perm(self._slot_of_axes() if rows_of is None else rows_of)
+        value, indexed_slot = self.scope.values.get(tensor), self.bound.declared.indexed_by_axis.get(slot)
+        perm = self.perm(self._slot_of_axes() if indexed_slot is None else indexed_slot)
         if perm == tuple(range(len(perm))):
             return value
-        if rows_of is not None:
+        if indexed_slot is not None:
             return self._node("Gather", value, list(perm), axis=0)
         return self._node("Gather", np.argsort(perm).astype(np.int64), value, axis=0)
 

@@ -37,31 +37,34 @@ def lower_operators(scope: Scope) -> None:
         operands = [tensor for tensor in bound.op.inputs if tensor is not None]
         if not all(scope.values.has(tensor) for tensor in operands):
             continue
-        outer, job.substitutes = job.substitutes, job.substitutes or not job.placeholders.isdisjoint(operands)
+        outer_value, job.uses_placeholders = (
+            job.uses_placeholders,
+            job.uses_placeholders or not job.placeholders.isdisjoint(operands),
+        )
         try:
-            _lower_or_substitute(scope, bound)
+            _lower_or_put_placeholders(scope, bound)
         finally:
-            job.substitutes = outer
+            job.uses_placeholders = outer_value
 
 
-def _lower_or_substitute(scope: Scope, bound: Bound) -> None:
-    """Lower an operator; if that fails or its operands are placeholders, its results are placeholders."""
+def _lower_or_put_placeholders(scope: Scope, bound: Bound) -> None:
+    """Lower an operator; if that fails or an operand is a placeholder, its results become placeholders."""
     job = scope.job
     try:
-        with scope.emitter.within(scope.label(bound), _provenance(scope, bound)):
+        with scope.emitter.label_nodes(scope.label(bound), _provenance(scope, bound)):
             outputs = _lower_guarded(scope, bound)
     except Failed as failed:
-        if not job.substitutes:
+        if not job.uses_placeholders:
             job.problems.append(failed.problem(bound.label))
             job.causes.append(failed)
         outputs = None
     except InvalidModel:
-        if not job.substitutes:
+        if not job.uses_placeholders:
             raise
         outputs = None
-    if outputs is not None and not job.substitutes:
+    if outputs is not None and not job.uses_placeholders:
         job.problems.extend(job.after(bound, outputs))
-    elif job.substitutes or not isinstance(job.problems[-1], Contradiction):
+    elif job.uses_placeholders or not isinstance(job.problems[-1], Contradiction):
         _put_placeholders(scope, bound)
 
 
@@ -92,13 +95,13 @@ def _lower_guarded(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...] | 
             return _lower_operator(scope, bound)
         except NotLowered:
             return None
-        except ResultContradiction as wrong:
-            if not scope.job.substitutes:
-                where = f"subgraphs[{bound.op.subgraph}].operators[{bound.op.index}].{wrong.field}"
-                scope.job.problems.append(Contradiction(where, str(wrong), "convert the original model again"))
+        except ResultContradiction as contradiction:
+            if not scope.job.uses_placeholders:
+                where = f"subgraphs[{bound.op.subgraph}].operators[{bound.op.index}].{contradiction.field}"
+                scope.job.problems.append(Contradiction(where, str(contradiction), "convert the original model again"))
             return None
         except Refusal as refusal:
-            problems = scope.job.downstream if scope.job.substitutes else scope.job.problems
+            problems = scope.job.downstream if scope.job.uses_placeholders else scope.job.problems
             problems.append(Problem(bound.label, str(refusal), f"handler {bound.handler.name} in {bound.pack}"))
             return None
 
@@ -111,18 +114,18 @@ def _lower_operator(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...]:
     if _is_empty(bound):
         return tuple(_emit_empty(scope, tensor) for tensor in bound.op.outputs if tensor is not None)
     ctx = Context(scope, bound)
-    calls = bound.declared.subgraphs  # subgraphs rename the operands
-    given = [(x, _value_signature(x)) for x in ctx.inputs if isinstance(x, ir.Value) and not calls]
+    calls = bound.declared.subgraphs  # lowering a subgraph renames the operands
+    operand_signatures = [(x, _value_signature(x)) for x in ctx.inputs if isinstance(x, ir.Value) and not calls]
     table = bound.declared.quantization.lookup_table
     if table is not None and ctx.uses_integers:
         result: object = emit_table_lookup(ctx, table)
     else:
-        if bound.pack != BUILTIN and (wrong := describe_arity(bound.handler.lower, len(ctx.inputs), "lowering")):
-            raise Mismatch(wrong)
+        if bound.pack != BUILTIN and (arity_error := describe_arity(bound.handler.lower, len(ctx.inputs), "lowering")):
+            raise Mismatch(arity_error)
         result = bound.handler.lower(ctx, *ctx.inputs)
-    for x, before in given:
-        if _value_signature(x) != before:
-            raise Mismatch(f"the lowering changed operand {before[0]!r}, which other operators use")
+    for x, signature in operand_signatures:
+        if _value_signature(x) != signature:
+            raise Mismatch(f"the lowering changed operand {signature[0]!r}, which other operators use")
     results = (
         result if isinstance(result, tuple | list) else () if result is None and not bound.op.outputs else (result,)
     )
@@ -145,8 +148,8 @@ def _is_empty(bound: Bound) -> bool:
 
 def _emit_empty(scope: Scope, tensor: Tensor) -> ir.Value:
     """Return a constant without elements as the tensor's value."""
-    nothing = np.zeros(tensor.shape, onnx_dtype(scope.storage.storage(tensor).dtype).numpy())
-    value = scope.emitter.constant(nothing)
+    empty = np.zeros(tensor.shape, onnx_dtype(scope.storage.storage(tensor).dtype).numpy())
+    value = scope.emitter.constant(empty)
     scope.values.put(tensor, value, source_layout(tensor.dims), STORED)
     return value
 
@@ -162,5 +165,5 @@ def _is_numeric(tensor: Tensor) -> bool:
 
 def _provenance(scope: Scope, bound: Bound) -> dict[str, str]:
     name = next((tensor.name for tensor in bound.op.outputs if tensor is not None), "")
-    within = dict.fromkeys(place for op in bound.members for place in (*scope.within, *call_path(op)))
-    return node_props(within, bound.handler.name, bound.pack, name)
+    locations = dict.fromkeys(location for op in bound.members for location in (*scope.within, *call_path(op)))
+    return node_props(locations, bound.handler.name, bound.pack, name)

@@ -27,7 +27,7 @@ from onnx_tflite_plugin.source.model import Array, Quantization, Tensor, agree
 
 
 class ResultContradiction(Refusal):
-    """A built-in handler's output contradicts the stored tensor, an error of the file. ``field``: the output."""
+    """The output of a built-in handler contradicts the stored tensor, so the file is wrong. ``field``: the output."""
 
     def __init__(self, field: str, reason: str) -> None:
         self.field = field
@@ -35,11 +35,12 @@ class ResultContradiction(Refusal):
 
 
 def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Value | None:
-    """Apply activation and quantization, restore the axis order of per-axis entries, check, and assign the tensor's value."""
+    """Post-process, check and assign an output: activation, quantization, axis order of per-axis entries."""
     tensor = ctx.op.tensor(~k)
     if tensor is None:
         return None
-    if tensor.is_variable and tensor in ctx.scope.used:  # consumers of constants get a constant tensor instead
+    # Users of a constant initial value get a constant tensor instead.
+    if tensor.is_variable and tensor in ctx.scope.used:
         raise Refusal(
             f"the output is the variable tensor {tensor.name!r}; only a constant initial value of it is supported"
         )
@@ -89,20 +90,20 @@ def _is_fake_quantized(ctx: Context, quantization: Quantization) -> bool:
 
 def _restore_axis_order(ctx: Context, slot: int, value: ir.Value) -> ir.Value:
     """Return an output with per-axis entries in the file's axis order."""
-    indexed = ctx.bound.declared.indexed_by_axis.get(slot)
-    if indexed is None:
+    indexed_slot = ctx.bound.declared.indexed_by_axis.get(slot)
+    if indexed_slot is None:
         return value
-    perm = ctx.perm(indexed)
-    back = [perm.index(axis) for axis in range(len(perm))]
-    if back == sorted(back):
+    perm = ctx.perm(indexed_slot)
+    inverse = [perm.index(axis) for axis in range(len(perm))]
+    if inverse == sorted(inverse):
         return value
     if value.const_value is not None:
-        return ctx.scope.emitter.constant(value.const_value.numpy()[back])
-    return ctx.node("Gather", value, back, axis=0)
+        return ctx.scope.emitter.constant(value.const_value.numpy()[inverse])
+    return ctx.node("Gather", value, inverse, axis=0)
 
 
 def _check_float(ctx: Context, value: ir.Value, tensor: Tensor, k: int) -> None:
-    """Raise Mismatch if a pack's lowering returns another float dtype than float32 for an output that is to be quantized."""
+    """Raise Mismatch if a pack's lowering returns floats other than float32 for a quantized output."""
     dtype = None if value.type is None else value.type.dtype
     if ctx.bound.pack != BUILTIN and affine(tensor) is not None and dtype in _NOT_QUANTIZED:
         remedy = "the converter quantizes float32; convert it with ctx.ops.Cast(value, to='float32')"
@@ -117,27 +118,27 @@ _NOT_QUANTIZED = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataTy
 def _check_dtype(ctx: Context, value: ir.Value, tensor: Tensor, form: Form, k: int) -> None:
     """Raise an error if the output's dtype is not the tensor's."""
     storage = ctx.scope.storage.storage(tensor)
-    wanted = onnx_dtype(storage.dtype if form is STORED else tensor.dtype)
-    returned = value.type.dtype if value.type is not None else wanted
-    if returned != wanted:
-        raise _dtype_error(ctx, returned, tensor, wanted, k)
+    expected = onnx_dtype(storage.dtype if form is STORED else tensor.dtype)
+    returned = value.type.dtype if value.type is not None else expected
+    if returned != expected:
+        raise _dtype_error(ctx, returned, tensor, expected, k)
 
 
-def _dtype_error(ctx: Context, returned: ir.DataType, tensor: Tensor, wanted: ir.DataType, k: int) -> Exception:
+def _dtype_error(ctx: Context, returned: ir.DataType, tensor: Tensor, expected: ir.DataType, k: int) -> Exception:
     """Return the error for an output that does not fit its tensor, attributed to the file or to the pack."""
     if ctx.bound.pack != BUILTIN:
-        return Mismatch(_describe_wrong_dtype(ctx, _dtype_name(returned), tensor, _dtype_name(wanted), k))
+        return Mismatch(_describe_wrong_dtype(ctx, _dtype_name(returned), tensor, _dtype_name(expected), k))
     reason = f"tensor {tensor} is {tensor.dtype}, but {ctx.op.code} of these operands is {returned.name.lower()}"
     return ResultContradiction(f"outputs[{k}]", reason)
 
 
-def _describe_wrong_dtype(ctx: Context, returned: str, tensor: Tensor, wanted: str, k: int) -> str:
+def _describe_wrong_dtype(ctx: Context, returned: str, tensor: Tensor, expected: str, k: int) -> str:
     """Return a message for the author of a handler whose output has another dtype than its tensor."""
     if tensor.dtype in QUANTIZED and affine(tensor) is None and returned.startswith("float"):
         fact = f"output {k}, {tensor.name!r}, is {tensor.dtype} without scale and zero point in the file"
-        return f"{fact}, so the {returned} result cannot be quantized; give the tensor a scale, or return {wanted}"
-    remedy = f"convert it with ctx.ops.Cast(value, to={wanted!r})"
-    return f"output {k} is {returned}, but its tensor {tensor.name!r} is {wanted}; {remedy}"
+        return f"{fact}, so the {returned} result cannot be quantized; give the tensor a scale, or return {expected}"
+    remedy = f"convert it with ctx.ops.Cast(value, to={expected!r})"
+    return f"output {k} is {returned}, but its tensor {tensor.name!r} is {expected}; {remedy}"
 
 
 def _dtype_name(dtype: ir.DataType) -> str:
@@ -146,14 +147,14 @@ def _dtype_name(dtype: ir.DataType) -> str:
 
 
 def _check_shape(ctx: Context, value: ir.Value, tensor: Tensor, k: int) -> None:
-    """Raise ResultContradiction if an output with a known shape, such as an operand or a constant, does not fit the tensor."""
+    """Raise ResultContradiction if the known shape of an output, such as a constant, differs from the tensor's."""
     dims = physical_dims(tensor, ctx.layout(~k))
     if ctx.bound.pack != BUILTIN or value.shape is None or dims is None:
         return
-    given = [size if isinstance(size, int) else None for size in value.shape]
-    if not agree(given, dims):
+    output_dims = [size if isinstance(size, int) else None for size in value.shape]
+    if not agree(output_dims, dims):
         raise ResultContradiction(
-            f"outputs[{k}]", f"tensor {tensor} has shape {list(dims)}, but the operator's output has {given}"
+            f"outputs[{k}]", f"tensor {tensor} has shape {list(dims)}, but the operator's output has {output_dims}"
         )
 
 
@@ -165,19 +166,18 @@ def activate_output(ctx: Context, value: ir.Value, k: int) -> ir.Value:
         return apply_activation(ctx.scope, value, activation)
     storage, values = ctx.storage(~k), ctx.scope.values
     assert storage.quantization is not None
-    integers = value.type is not None and value.type.dtype == onnx_dtype(storage.dtype)
-    if activation_bounds(activation) is None and not integers:
+    is_integer = value.type is not None and value.type.dtype == onnx_dtype(storage.dtype)
+    if activation_bounds(activation) is None and not is_integer:
         return values.quantize(apply_activation(ctx.scope, value, activation), storage, ctx.layout(~k))
     clamp = quantized_clamp_bounds(activation, storage.dtype, storage.quantization)
-    if integers:
+    if is_integer:
         return clamp_integers(ctx, value, clamp, storage)
     if value.type is not None and value.type.dtype == ir.DataType.BOOL:  # no target quantizes it
         raise _dtype_error(ctx, value.type.dtype, ctx.op[~k], onnx_dtype(storage.dtype), k)
     clips_after = ctx.target.clips_integers and ctx.target.has_kernel("Clip", storage.dtype)
     if not clips_after and not clamp.is_idle:
-        if (
-            ctx.target.quantizes_moves
-        ):  # an extra quantization before the clip changes no result, because both are monotonic
+        # An additional quantization before the clip changes no result, because both are monotonic.
+        if ctx.target.quantizes_moves:
             value = values.dequantize(values.quantize(value, storage, ctx.layout(~k)), storage, ctx.layout(~k))
         value = apply_activation(ctx.scope, value, activation)
     value = values.quantize(value, storage, ctx.layout(~k))
@@ -188,14 +188,14 @@ def clamp_integers(ctx: Context, value: ir.Value, clamp: Clamp, storage: Storage
     """Return quantized values clipped to the clamp."""
     if clamp.is_idle:
         return value
-    least, most = INTEGER_RANGE[storage.dtype]
-    low, high = least if clamp.low is None else clamp.low, most if clamp.high is None else clamp.high
+    lowest, highest = INTEGER_RANGE[storage.dtype]
+    low, high = lowest if clamp.low is None else clamp.low, highest if clamp.high is None else clamp.high
     if ctx.target.has_kernel("Clip", storage.dtype):
         return ctx.node("Clip", value, np.asarray(low, storage.dtype), np.asarray(high, storage.dtype))
-    wide = ctx.node(
+    clipped = ctx.node(
         "Clip", require_value(ctx.ops.Cast(value, to="int32")), np.asarray(low, np.int32), np.asarray(high, np.int32)
     )
-    return require_value(ctx.ops.Cast(wide, to=storage.dtype))
+    return require_value(ctx.ops.Cast(clipped, to=storage.dtype))
 
 
 def emit_table_lookup(ctx: Context, table: Callable[[Instance], Array]) -> ir.Value:
@@ -209,13 +209,13 @@ def emit_table_lookup(ctx: Context, table: Callable[[Instance], Array]) -> ir.Va
             f"the lookup table has shape {list(entries.shape)}, but {ctx.op[0].dtype} has {high - low + 1} values"
         )
     dtype = ctx.op[~0].dtype
-    least, most = INTEGER_RANGE[dtype]
-    if entries.dtype.kind not in "iu" or entries.min() < least or entries.max() > most:
+    lowest, highest = INTEGER_RANGE[dtype]
+    if entries.dtype.kind not in "iu" or entries.min() < lowest or entries.max() > highest:
         values = f"{entries.dtype} values from {entries.min()} to {entries.max()}"
         raise Mismatch(f"the lookup table has {values}, but output 0 is {dtype}: return its quantized values")
-    before, after = ctx.storage(0).shift, ctx.storage(~0).shift
-    if before or after:
+    input_shift, output_shift = ctx.storage(0).shift, ctx.storage(~0).shift
+    if input_shift or output_shift:
         first, last = INTEGER_RANGE[ctx.dtype(0)]
         stored = np.concatenate([np.arange(0, last + 1), np.arange(first, 0)])
-        entries = entries[stored - before].astype(np.int32) + after
+        entries = entries[stored - input_shift].astype(np.int32) + output_shift
     return gather_entries(ctx.scope.emitter, entries.astype(ctx.dtype(~0)), require_value(ctx.inputs[0]), ctx.shape(0))

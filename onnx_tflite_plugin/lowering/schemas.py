@@ -36,10 +36,10 @@ def schema_of(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema | Non
 def _describe_missing_operator(op_type: str, opset: int, domain: str) -> str:
     """Return a message about a missing operator: the opset, if another opset has the operator, else the closest name."""
     known = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == domain}
-    named = f"{domain}.{op_type}" if domain else op_type
+    full_name = f"{domain}.{op_type}" if domain else op_type
     if op_type in known:
-        return f"ONNX has no operator {named} at opset {opset}"
-    return f"ONNX has no operator {named}{did_you_mean(op_type, known)}"
+        return f"ONNX has no operator {full_name} at opset {opset}"
+    return f"ONNX has no operator {full_name}{did_you_mean(op_type, known)}"
 
 
 @cache
@@ -62,9 +62,12 @@ def decomposition(op_type: str, opset: int, domain: str) -> onnx.FunctionProto |
 
 
 def require_newer_opset(
-    op_type: str, domain: str, opset: int, what: str, fits: Callable[[onnx.defs.OpSchema], bool]
+    op_type: str, domain: str, opset: int, description: str, is_supported: Callable[[onnx.defs.OpSchema], bool]
 ) -> None:
-    """Raise Refusal with the first opset after ``opset`` whose schema ``fits``; return if there is none. ``what``: for the message."""
+    """Raise Refusal with the first newer opset whose schema passes ``is_supported``; return if there is none.
+
+    ``description``: the unsupported feature, for the message.
+    """
     if (newest := _newest_schema(op_type, domain)) is None or newest.since_version <= opset:
         return
     for version in range(opset + 1, newest.since_version + 1):
@@ -72,31 +75,31 @@ def require_newer_opset(
             schema = onnx.defs.get_schema(op_type, version, domain)
         except onnx.defs.SchemaError:
             continue
-        if fits(schema):
+        if is_supported(schema):
             since = schema.since_version
-            raise Refusal(f"{what} needs opset {since}, the model has opset {opset}; try --opset {since}")
+            raise Refusal(f"{description} needs opset {since}, the model has opset {opset}; try --opset {since}")
 
 
 @cache
-def attributes_of(schema: onnx.defs.OpSchema) -> Mapping[str, ir.AttributeType]:
+def schema_attributes(schema: onnx.defs.OpSchema) -> Mapping[str, ir.AttributeType]:
     """Return the types of a schema's attributes by name; cached because the schema rebuilds its objects on each access."""
-    return {name: ir.AttributeType(int(one.type.value)) for name, one in schema.attributes.items()}  # type: ignore[attr-defined]
+    return {name: ir.AttributeType(int(attribute.type.value)) for name, attribute in schema.attributes.items()}  # type: ignore[attr-defined]
 
 
 class Signature(NamedTuple):
     """Operands and outputs of a schema; the last operand and the last output may repeat.
 
-    ``least`` and ``most``: number of operands. ``inputs`` and ``outputs``: type names. ``uniform``: variadic outputs of
-    one dtype. ``only``: dtypes by type name, for type names with a single dtype. ``required``: operands that a node
+    ``min_inputs`` and ``max_inputs``: number of operands. ``inputs`` and ``outputs``: type names. ``homogeneous``: variadic outputs of
+    one dtype. ``single_dtypes``: dtypes by type name, for type names with a single dtype. ``required``: operands that a node
     must have. ``optional``: outputs that a node may omit.
     """
 
-    least: int
-    most: int
+    min_inputs: int
+    max_inputs: int
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    uniform: tuple[bool, ...]
-    only: Mapping[str, ir.DataType]
+    homogeneous: tuple[bool, ...]
+    single_dtypes: Mapping[str, ir.DataType]
     required: tuple[bool, ...]
     optional: tuple[bool, ...]
 
@@ -105,19 +108,19 @@ class Signature(NamedTuple):
 def signature_of(schema: onnx.defs.OpSchema) -> Signature:
     """Return the signature of a schema; cached because the schema rebuilds its objects on each access."""
     formal = list(schema.outputs)
-    allowed = {one.type_param_str: one.allowed_type_strs for one in schema.type_constraints}
-    outputs = tuple(one.type_str for one in formal)
-    single = {kind: types[0] for kind in outputs if len(types := allowed.get(kind, [kind])) == 1}
+    allowed = {item.type_param_str: item.allowed_type_strs for item in schema.type_constraints}
+    outputs = tuple(item.type_str for item in formal)
+    single_types = {kind: types[0] for kind in outputs if len(types := allowed.get(kind, [kind])) == 1}
     options = onnx.defs.OpSchema.FormalParameterOption
     return Signature(
         schema.min_input,
         schema.max_input,
-        tuple(one.type_str for one in schema.inputs),
+        tuple(item.type_str for item in schema.inputs),
         outputs,
-        tuple(one.is_homogeneous for one in formal),
-        {kind: ir.DataType[t[7:-1].upper()] for kind, t in single.items() if t.startswith("tensor(")},
-        tuple(one.option == options.Single for one in schema.inputs),
-        tuple(one.option == options.Optional for one in formal),
+        tuple(item.is_homogeneous for item in formal),
+        {kind: ir.DataType[t[7:-1].upper()] for kind, t in single_types.items() if t.startswith("tensor(")},
+        tuple(item.option == options.Single for item in schema.inputs),
+        tuple(item.option == options.Optional for item in formal),
     )
 
 
@@ -125,12 +128,12 @@ def require_dtypes(schema: onnx.defs.OpSchema, opset: int, dtypes: Sequence[ir.D
     """Raise Refusal if a newer opset is the first to support an operand's dtype; ``None`` stands for an unknown dtype."""
     for k, dtype in enumerate(dtypes):
         if dtype is not None and not _allows(schema, k, dtype):
-            what = f"{schema.name} of {dtype.name.lower()}"
-            require_newer_opset(schema.name, schema.domain, opset, what, partial(_allows, k=k, dtype=dtype))
+            description = f"{schema.name} of {dtype.name.lower()}"
+            require_newer_opset(schema.name, schema.domain, opset, description, partial(_allows, k=k, dtype=dtype))
 
 
 def _has_attribute(schema: onnx.defs.OpSchema, name: str) -> bool:
-    return name in attributes_of(schema)
+    return name in schema_attributes(schema)
 
 
 def _has_operand(schema: onnx.defs.OpSchema, name: str) -> bool:
@@ -149,8 +152,8 @@ def _operand_dtypes(schema: onnx.defs.OpSchema) -> tuple[frozenset[ir.DataType],
     kinds = {constraint.type_param_str: constraint.allowed_type_strs for constraint in schema.type_constraints}
     # not formal.types, which onnx 1.20 cannot read
     allowed = [kinds.get(formal.type_str, [formal.type_str]) for formal in schema.inputs]
-    names = [[kind[7:-1].upper() for kind in some if kind.startswith("tensor(")] for some in allowed]
-    return tuple(frozenset(map(ir.DataType.__getitem__, some)) for some in names)
+    names = [[kind[7:-1].upper() for kind in types if kind.startswith("tensor(")] for types in allowed]
+    return tuple(frozenset(map(ir.DataType.__getitem__, types)) for types in names)
 
 
 @cache
@@ -173,27 +176,28 @@ def fit_to_opset(
 
     Raises Refusal if an operand would have to be an attribute but is a runtime value, or if the opset lacks an attribute.
     """
-    given, kept = list(operands), dict(attributes)
-    most = signature_of(schema).most
-    for k in range(most, len(operands)):
+    new_operands, new_attributes = list(operands), dict(attributes)
+    max_inputs = signature_of(schema).max_inputs
+    for k in range(max_inputs, len(operands)):
         name = _operand_name(schema.name, schema.domain, k)
-        if name in attributes_of(schema) and name not in kept:
-            value = _attribute_value(schema, opset, name, given.pop(most))
-            kept.update({} if value is None else {name: value})
-    unknown = [name for name in kept if name not in attributes_of(schema)]
+        if name in schema_attributes(schema) and name not in new_attributes:
+            value = _attribute_value(schema, opset, name, new_operands.pop(max_inputs))
+            new_attributes.update({} if value is None else {name: value})
+    unknown = [name for name in new_attributes if name not in schema_attributes(schema)]
     names = [formal.name for formal in schema.inputs] if unknown else []
     for name in unknown:
-        place = names.index(name) if name in names else 0
-        if name in names and (place >= len(given) or given[place] is None):
-            given += [None] * (place + 1 - len(given))
-            given[place] = kept.pop(name)
+        position = names.index(name) if name in names else 0
+        if name in names and (position >= len(new_operands) or new_operands[position] is None):
+            new_operands += [None] * (position + 1 - len(new_operands))
+            new_operands[position] = new_attributes.pop(name)
         elif name not in names:
-            what = f"{schema.name} with {name}"
-            require_newer_opset(schema.name, schema.domain, opset, what, partial(_has_attribute, name=name))
+            description = f"{schema.name} with {name}"
+            require_newer_opset(schema.name, schema.domain, opset, description, partial(_has_attribute, name=name))
     # An empty constant replaces an operand that is optional only in newer opsets, such as the scales of Resize before opset 13.
     required = signature_of(schema).required
-    absent = [operand is None and any(required[k : k + 1]) for k, operand in enumerate(given)]
-    return [np.zeros(0, np.float32) if empty else one for one, empty in zip(given, absent, strict=True)], kept
+    absent = [operand is None and any(required[k : k + 1]) for k, operand in enumerate(new_operands)]
+    pairs = zip(new_operands, absent, strict=True)
+    return [np.zeros(0, np.float32) if is_absent else operand for operand, is_absent in pairs], new_attributes
 
 
 @cache
@@ -208,11 +212,11 @@ def _attribute_value(schema: onnx.defs.OpSchema, opset: int, name: str, operand:
     array = operand
     if isinstance(operand, ir.Value):
         if operand.const_value is None:
-            what = f"{schema.name} with {name} as a runtime value"
-            require_newer_opset(schema.name, schema.domain, opset, what, partial(_has_operand, name=name))
+            description = f"{schema.name} with {name} as a runtime value"
+            require_newer_opset(schema.name, schema.domain, opset, description, partial(_has_operand, name=name))
             raise TypeError(f"{schema.name} takes {name} only as a constant")
         array = operand.const_value.numpy()
     if array is None:
         return None
-    several = attributes_of(schema)[name] == ir.AttributeType.INTS
-    return (np.reshape(array, -1) if several else np.asarray(array)).tolist()
+    is_list = schema_attributes(schema)[name] == ir.AttributeType.INTS
+    return (np.reshape(array, -1) if is_list else np.asarray(array)).tolist()

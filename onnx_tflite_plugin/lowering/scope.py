@@ -33,8 +33,8 @@ class Job:
     """State shared by all scopes of one conversion; ``problems`` and their ``causes`` are collected here.
 
     ``after`` is called with each operator that was lowered; ``lower_operators`` lowers every operator of a scope.
-    ``downstream``: refusals of operators that use ``placeholders``, the results of operators that failed. ``substitutes``: such
-    an operator is being lowered.
+    ``downstream``: refusals of operators that use ``placeholders``, the results of operators that failed. ``uses_placeholders``:
+    True while such an operator is lowered.
     """
 
     model: BoundModel
@@ -49,7 +49,7 @@ class Job:
     causes: list[Exception] = field(default_factory=list)
     downstream: list[Problem] = field(default_factory=list)
     placeholders: set[Tensor] = field(default_factory=set)
-    substitutes: bool = False
+    uses_placeholders: bool = False
     inlined: int = 0
 
 
@@ -60,7 +60,7 @@ class NotLowered(Exception):
 class Scope:
     """Scope of one subgraph. Inlined subgraphs have separate scopes with the same emitter and states.
 
-    ``within``: the call sites that it is lowered for, the outermost first.
+    ``within``: locations of the calls that contain it, the outermost first.
     """
 
     def __init__(
@@ -77,14 +77,14 @@ class Scope:
         self.emitter, self.states = job.emitter, job.states
         self.values = Values(job.emitter, job.storage, prefix)
         graph = job.model.graphs[index]
-        self.operators = graph.operators if results is None else _operators_needed_for(graph.operators, results)
+        self.operators = graph.operators if results is None else _required_operators(graph.operators, results)
         self.used = {t for bound in self.operators for t in bound.op.inputs if t is not None}
         self.used.update(graph.outputs if results is None else results)
 
     # --- values of tensors --------------------------------------------------------------------
 
     def label(self, bound: Bound) -> str:
-        """Return the name prefix of the operator's nodes; short because TFLite's tensor names run to hundreds of characters."""
+        """Return the name prefix of the operator's nodes; short, because TFLite's tensor names may have hundreds of characters."""
         return f"{self.values.prefix}op{bound.op.index}"
 
     def assign(self, tensor: Tensor, value: ir.Value, layout: TensorLayout, form: Form) -> None:
@@ -141,26 +141,26 @@ class Scope:
             self.emitter.register(set_type(ir.Value(name=names.unique(name)), dtype, dims))
             for name, dtype, dims in inputs
         ]
-        with self.emitter.nested() as nodes:
+        with self.emitter.collect_inner_nodes() as nodes:
             outputs: list[ir.Value] = []
             results = [require_value(value) for value in body(*values)]
             produced = {out for node in nodes for out in node.outputs}
             for value in results:
                 if value in outputs or value not in produced:
-                    kept = value
-                    value = self.emitter.emit("Identity", [kept], {})[0]
-                    value.type, value.shape = kept.type, kept.shape
+                    original = value
+                    value = self.emitter.emit("Identity", [original], {})[0]
+                    value.type, value.shape = original.type, original.shape
                 outputs.append(value)
         return ir.Graph(values, outputs, nodes=nodes, name=names.unique("graph"))
 
 
-def _operators_needed_for(operators: Sequence[Bound], results: Collection[Tensor]) -> tuple[Bound, ...]:
+def _required_operators(operators: Sequence[Bound], results: Collection[Tensor]) -> tuple[Bound, ...]:
     """Return the operators that the results depend on, and those with side effects."""
-    wanted, kept = set(results), list[Bound]()
+    needed, required = set(results), list[Bound]()
     for bound in reversed(operators):
         inputs = [tensor for tensor in bound.op.inputs if tensor is not None]
-        acts = bound.declared.effects is not None or any(tensor.is_variable for tensor in inputs)
-        if acts or not wanted.isdisjoint(bound.op.outputs):
-            kept.append(bound)
-            wanted.update(inputs)
-    return tuple(reversed(kept))
+        has_effects = bound.declared.effects is not None or any(tensor.is_variable for tensor in inputs)
+        if has_effects or not needed.isdisjoint(bound.op.outputs):
+            required.append(bound)
+            needed.update(inputs)
+    return tuple(reversed(required))

@@ -80,7 +80,10 @@ class State:
         return np.asarray(initial, onnx_dtype(self.dtype).numpy())
 
     def set(self, value: Value) -> None:
-        """Set the next value, or the initial value while CALL_ONCE runs. Raises Refusal if an operator has already used the state."""
+        """Set the next value, or the initial value while CALL_ONCE runs.
+
+        Raises Refusal if the initial value is not constant, or if an operator has already used the state.
+        """
         if self.initializing and self.current is not None:
             text = f"the operator sets the initial value of the state {self.name!r} after operators that use it"
             raise Refusal(f"{text}; only LiteRT's first run uses the initial value there")
@@ -157,7 +160,7 @@ class States:
     def variable_state(self, tensor: Tensor, name: str) -> State:
         """Return the state of a variable tensor; its initial value is constant data if known (``Handler.evaluate``).
 
-        Otherwise all bytes are 0, int8 the zero point (ResetVariableTensor, core/subgraph.cc). Raises Refusal for complex dtypes.
+        Otherwise all values are 0, or the zero point for int8 (ResetVariableTensor, core/subgraph.cc). Raises Refusal for complex dtypes.
         """
         if tensor.dtype.startswith("complex"):
             raise Refusal(
@@ -179,28 +182,28 @@ class States:
         self, graph_outputs: Collection[ir.Value]
     ) -> tuple[list[ir.Value], list[ir.Value], list[ir.Value], list[CarriedState]]:
         """Return state inputs, state outputs, default initializers, and the metadata that pairs them."""
-        inputs, initializers, carried = [], [], []
+        inputs, initializers, metadata = [], [], []
         outputs: dict[ir.Value, None] = {}
         for state in self.by_key.values():
             if state.input is None:
                 continue
-            following = state.get()
+            next_value = state.get()
             # The output needs a separate name: it may be a graph input, an unchanged state or a constant.
-            if following.producer() is None or following in outputs or following in graph_outputs:
-                following = self.emitter.emit("Identity", [following], {})[0]
-            following.name = self.emitter.names.unique(f"{state.name}:next")
-            set_type(following, state.dtype, state.dims)
+            if next_value.producer() is None or next_value in outputs or next_value in graph_outputs:
+                next_value = self.emitter.emit("Identity", [next_value], {})[0]
+            next_value.name = self.emitter.names.unique(f"{state.name}:next")
+            set_type(next_value, state.dtype, state.dims)
             state.input.const_value = ir.Tensor(state.initial_value, name=state.name)
             inputs.append(state.input)
-            outputs[following] = None
+            outputs[next_value] = None
             initializers.append(state.input)
             shape = tuple(d if d is not None else -1 for d in state.dims)
-            carried.append(CarriedState(str(state.input.name), following.name, state.dtype, shape))
-        return inputs, [*outputs], initializers, carried
+            metadata.append(CarriedState(str(state.input.name), next_value.name, state.dtype, shape))
+        return inputs, [*outputs], initializers, metadata
 
 
 def _state_users(model: BoundModel, subgraphs: Iterable[int], seen: set[int]) -> Iterator[tuple[str | None, Bound]]:
-    """Yield the key of the state and the operator for each operator that reads or writes one, in called subgraphs, too."""
+    """Yield (key of the state, operator) for every user of a state in the subgraphs and those they call."""
     for index in subgraphs:
         if index in seen:
             continue

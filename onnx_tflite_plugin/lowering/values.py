@@ -60,16 +60,16 @@ class Values:
         self.emitter = emitter
         self.plan = storage
         self.prefix = prefix
-        self._made: dict[Tensor, dict[tuple[TensorLayout, Form], ir.Value]] = {}
+        self._derived: dict[Tensor, dict[tuple[TensorLayout, Form], ir.Value]] = {}
         self._constants: dict[tuple[Tensor, TensorLayout, Form, Weights], ir.Value] = {}
-        self._native: dict[Tensor, tuple[TensorLayout, Form]] = {}
+        self._produced: dict[Tensor, tuple[TensorLayout, Form]] = {}
         self._resources: dict[Tensor, Resource] = {}
         self._fake_quantized: dict[ir.Value, Quantization] = {}
 
     def clear(self) -> None:
-        """Drop all values: the scope is part of a reference cycle, which would keep weights that rewrites replace in memory."""
-        for kept in (self._made, self._constants, self._native, self._resources, self._fake_quantized):
-            kept.clear()
+        """Drop all values. The scope is part of a reference cycle, which would keep replaced weights in memory."""
+        for cache in (self._derived, self._constants, self._produced, self._resources, self._fake_quantized):
+            cache.clear()
 
     # --- operator outputs -------------------------------------------------------------------
 
@@ -84,14 +84,14 @@ class Values:
             self._resources[tensor] = value
             return
         form = self._form(tensor, form)
-        self._native[tensor] = layout, form
-        self._made[tensor] = {(layout, form): value}
+        self._produced[tensor] = layout, form
+        self._derived[tensor] = {(layout, form): value}
         if not outer or value.shape is None:
             self._describe(tensor, value, layout, form)
 
     def has(self, tensor: Tensor) -> bool:
         """Return True if the tensor has a value."""
-        return tensor.is_constant or tensor in self._native or tensor in self._resources
+        return tensor.is_constant or tensor in self._produced or tensor in self._resources
 
     def resource(self, tensor: Tensor) -> Resource | None:
         """Return the resource that the tensor refers to; None if it is not a resource."""
@@ -123,13 +123,13 @@ class Values:
         form = self._form(tensor, form)
         if tensor.is_constant:
             return self._constant(tensor, layout, form, weights)
-        derived = self._made.setdefault(tensor, {})
+        derived = self._derived.setdefault(tensor, {})
         if (layout, form) not in derived:
             derived[layout, form] = self._derive(tensor, layout, form)
         return derived[layout, form]
 
     def _form(self, tensor: Tensor, form: Form) -> Form:
-        """Return the canonical form: forms that are the same for this tensor are mapped to one."""
+        """Return the canonical form: one of the forms that are equal for this tensor."""
         if not is_quantized(tensor) or (form is FILE and self.plan.storage(tensor).dtype == tensor.dtype):
             return STORED
         return form
@@ -140,31 +140,30 @@ class Values:
 
     def _derive(self, tensor: Tensor, layout: TensorLayout, form: Form) -> ir.Value:
         """Return a new value in a layout and form, derived from the producer's."""
-        if tensor not in self._native:
+        if tensor not in self._produced:
             raise LookupError(f"tensor {tensor} is used before an operator computes it")
-        native, native_form = self._native[tensor]
+        produced_layout, produced_form = self._produced[tensor]
         target = self.plan.target
-        if form is FLOAT and layout != native and not (target.moves_integers or target.quantizes_moves):
-            floats = self.get(tensor, native, FLOAT)
-            value = self.convert_layout(floats, native, layout)
+        if form is FLOAT and layout != produced_layout and not (target.moves_integers or target.quantizes_moves):
+            floats = self.get(tensor, produced_layout, FLOAT)
+            value = self.convert_layout(floats, produced_layout, layout)
         elif form is FLOAT:
             value = self.dequantize(self.get(tensor, layout, STORED), self.plan.storage(tensor), layout)
-        elif form is STORED and layout != native and self._has_no_transpose(tensor):
-            floats = self.convert_layout(self.get(tensor, native, FLOAT), native, layout)
+        elif form is STORED and layout != produced_layout and self._has_no_transpose(tensor):
+            floats = self.convert_layout(self.get(tensor, produced_layout, FLOAT), produced_layout, layout)
             value = self.quantize(floats, self.plan.storage(tensor), layout)
-        elif form is native_form:
-            existing = self._made[tensor]
-            start = next(
-                (o for o, f in existing if f is form and drop_unit_axes(o) == drop_unit_axes(layout)),
-                native,
-            )
+        elif form is produced_form:
+            existing = self._derived[tensor]
+            layouts = [other_layout for other_layout, other_form in existing if other_form is form]
+            same_axes = (other for other in layouts if drop_unit_axes(other) == drop_unit_axes(layout))
+            closest = next(same_axes, produced_layout)
             value = self.convert_layout(
-                existing[start, form], add_pair_axis(start, tensor.dtype), add_pair_axis(layout, tensor.dtype)
+                existing[closest, form], add_pair_axis(closest, tensor.dtype), add_pair_axis(layout, tensor.dtype)
             )
         else:
             forms = {STORED: self.plan.storage(tensor), FILE: file_storage(tensor)}
-            value = self.get(tensor, layout, native_form)
-            value = self.requantize(value, forms[native_form], forms[form], source_layout(tensor.dims))
+            value = self.get(tensor, layout, produced_form)
+            value = self.requantize(value, forms[produced_form], forms[form], source_layout(tensor.dims))
         self._describe(tensor, value, layout, form)
         return value
 
@@ -172,35 +171,35 @@ class Values:
 
     def convert_layout(self, value: ir.Value, start: TensorLayout, end: TensorLayout) -> ir.Value:
         """Return a value converted from one layout to another."""
-        for source, target in pairwise((start, *intermediate_layouts(start, end), end)):
-            value = self._convert_layout_in_one_step(value, source, target)
+        for previous, following in pairwise((start, *intermediate_layouts(start, end), end)):
+            value = self._convert_layout_in_one_step(value, previous, following)
         return value
 
     def _convert_layout_in_one_step(self, value: ir.Value, start: TensorLayout, end: TensorLayout) -> ir.Value:
-        moves, dims = plan_conversion(start, end), physical_shape(start)
-        if moves.split is not None:
-            value, dims = self.reshape(value, dims, moves.split), moves.split
-        if moves.perm is not None:
-            value = self.emitter.emit("Transpose", [value], {"perm": moves.perm})[0]
-            dims = tuple(dims[axis] for axis in moves.perm)
-        return value if moves.shape is None else self.reshape(value, dims, moves.shape)
+        steps, dims = plan_conversion(start, end), physical_shape(start)
+        if steps.split is not None:
+            value, dims = self.reshape(value, dims, steps.split), steps.split
+        if steps.perm is not None:
+            value = self.emitter.emit("Transpose", [value], {"perm": steps.perm})[0]
+            dims = tuple(dims[axis] for axis in steps.perm)
+        return value if steps.shape is None else self.reshape(value, dims, steps.shape)
 
-    def reshape(self, value: ir.Value, before: Dims, dims: Dims) -> ir.Value:
-        """Return a reshaped value; if only axes of size 1 are added or removed, by Unsqueeze or Squeeze, which need no sizes.
+    def reshape(self, value: ir.Value, start: Dims, dims: Dims) -> ir.Value:
+        """Return a reshaped value; Unsqueeze or Squeeze, which need no sizes, if only axes of size 1 are added or removed.
 
         Raises ValueError if more than one dynamic size is needed.
         """
-        if (added := _extra_unit_axes(dims, before)) is not None:
+        if (added := _extra_unit_axes(dims, start)) is not None:
             return self.emitter.emit("Unsqueeze", [value, added], {})[0]
-        if (dropped := _extra_unit_axes(before, dims)) is not None:
+        if (dropped := _extra_unit_axes(start, dims)) is not None:
             return self.emitter.emit("Squeeze", [value, dropped], {})[0]
         if sum(d is None for d in dims) > 1:
-            core = tuple(d for d in before if d != 1)
+            core = tuple(d for d in start if d != 1)
             if core != tuple(d for d in dims if d != 1):
                 raise ValueError(f"a reshape to {tuple(dims)} has more than one dynamic size")
-            return self.reshape(self.reshape(value, before, core), core, dims)
-        zero = {"allowzero": 1} if 0 in dims and self.emitter.opset >= 14 else {}
-        return self.emitter.emit("Reshape", [value, [-1 if d is None else d for d in dims]], zero)[0]
+            return self.reshape(self.reshape(value, start, core), core, dims)
+        attributes = {"allowzero": 1} if 0 in dims and self.emitter.opset >= 14 else {}
+        return self.emitter.emit("Reshape", [value, [-1 if d is None else d for d in dims]], attributes)[0]
 
     def requantize(self, value: ir.Value, start: Storage, end: Storage, layout: TensorLayout) -> ir.Value:
         """Return quantized values in another storage of the same scale; a scale of 0 (no scale) is replaced by 1."""
@@ -211,9 +210,7 @@ class Values:
     def dequantize(
         self, value: ir.Value, storage: Storage, layout: TensorLayout, *, multiply: bool = False
     ) -> ir.Value:
-        """Return dequantized values; ``multiply``: always by Cast and Mul, even if the target supports
-        DequantizeLinear.
-        """
+        """Return dequantized values. ``multiply``: use Cast and Mul even if the target supports DequantizeLinear."""
         if storage.blocks is not None:
             return self._dequantize_blocks(value, storage.blocks, layout)
         scale, zero_point, axis = self._parameters(storage, layout)
@@ -221,31 +218,30 @@ class Values:
         if not (multiply or storage.dtype in target.multiplies or storage.dtype not in {*target.quantizes, "int32"}):
             return self.emitter.emit("DequantizeLinear", [value, scale, zero_point], {"axis": axis})[0]
         if axis is not None:
-            along = [-1 if k == axis else 1 for k in range(len(physical_shape(layout)))]
-            scale, zero_point = scale.reshape(along), zero_point.reshape(along)
+            broadcast_shape = [-1 if k == axis else 1 for k in range(len(physical_shape(layout)))]
+            scale, zero_point = scale.reshape(broadcast_shape), zero_point.reshape(broadcast_shape)
         floats = self._emit("Cast", value, to="float32")
         if zero_point.any():
             floats = self._emit("Sub", floats, zero_point.astype(np.float32))
         return self._emit("Mul", floats, scale)
 
     def _dequantize_blocks(self, value: ir.Value, blocks: BlockwiseQuantization, layout: TensorLayout) -> ir.Value:
-        """Return values dequantized with a scale per block of the last axis, in blocks of the size that the target fuses."""
+        """Return values dequantized with one scale per block of the last axis, in blocks of a size that the target fuses."""
         perm, sizes = layout_axes(layout), dict(zip(layout_axes(layout), physical_shape(layout), strict=True))
         size = self.plan.target.block(blocks.block_size)
-        rows = [sizes[axis] or 0 for axis in range(len(perm) - 1)]
-        scales = np.repeat(blocks.flat().reshape(*rows, -1), blocks.block_size // size, axis=-1)
+        leading_sizes = [sizes[axis] or 0 for axis in range(len(perm) - 1)]
+        scales = np.repeat(blocks.flat().reshape(*leading_sizes, -1), blocks.block_size // size, axis=-1)
         scale = self.emitter.constant(scales.transpose(perm), self.name(blocks.scales))
-        along = {"axis": perm.index(len(rows)), "block_size": size}
-        return self.emitter.emit("DequantizeLinear", [value, scale], along)[0]
+        attributes = {"axis": perm.index(len(leading_sizes)), "block_size": size}
+        return self.emitter.emit("DequantizeLinear", [value, scale], attributes)[0]
 
     def quantize(self, value: ir.Value, storage: Storage, layout: TensorLayout) -> ir.Value:
-        """Return quantized values; by arithmetic if the target's QuantizeLinear does not support the dtype."""
+        """Return quantized values; emits arithmetic if the target's QuantizeLinear does not support the dtype."""
         scale, zero_point, axis = self._parameters(storage, layout)
         producer = value.producer()
         if storage.dtype in PACKED and producer is not None and producer.op_type == "Relu":
-            value = self._emit(
-                "Max", value, 0.0
-            )  # ONNX Runtime drops a Relu before QuantizeLinear, regardless of the zero point
+            # ONNX Runtime drops a Relu before QuantizeLinear, regardless of the zero point.
+            value = self._emit("Max", value, 0.0)
         if axis is None and _is_rescaling(producer, scale, zero_point):
             lowest = (INTEGER_RANGE[storage.dtype][0] - float(zero_point)) * float(scale)
             value = self._emit("Max", value, lowest)
@@ -259,7 +255,7 @@ class Values:
         return set_type(stored, storage.dtype, None)
 
     def fake_quantize(self, value: ir.Value, quantization: Quantization, layout: TensorLayout) -> ir.Value:
-        """Return float values rounded to int8 parameters: quantized, in the dtype that the target stores, and dequantized."""
+        """Return float values rounded to int8 parameters: quantized in the dtype that the target stores, then dequantized."""
         if self._fake_quantized.get(value) == quantization:
             return value
         dtype, shift = self.plan.target.storage.get("int8", ("int8", 0))
@@ -308,10 +304,10 @@ class Values:
         set_type(value, "float32" if form is FLOAT else storage.dtype, dims)
         if holds_tensor(value.metadata_props) or (value.producer() is None and value.const_value is None):
             return  # a value may represent several tensors; the first names it, and graph inputs have names
-        native = self._native.get(tensor)
-        plain = native is None or native == (layout, form)
-        suffix = "" if plain else f":{'float' if form is FLOAT else 'file' if form is FILE else format_layout(layout)}"
-        value.name = self.emitter.names.unique(self.name(tensor) + suffix)
+        produced = self._produced.get(tensor)
+        is_produced = produced is None or produced == (layout, form)
+        variant = "float" if form is FLOAT else "file" if form is FILE else format_layout(layout)
+        value.name = self.emitter.names.unique(self.name(tensor) + ("" if is_produced else f":{variant}"))
         is_permuted = layout_axes(layout) != tuple(range(tensor.rank)) or len(layout) != tensor.rank
         write_tensor(
             value.metadata_props,
@@ -324,19 +320,20 @@ class Values:
 
 
 def _is_rescaling(producer: ir.Node | None, scale: Array, zero_point: Array) -> bool:
-    """Return True if a Q/DQ pair changes the parameters of one dtype with no node in between.
+    """Return True if a DequantizeLinear is followed directly by a QuantizeLinear with other parameters.
 
     ONNX Runtime merges two consecutive Q/DQ pairs into one pair and so loses the first rounding (DoubleQDQPairsRemover).
     """
     if producer is None or producer.op_type != "DequantizeLinear":
         return False
-    stored, *before = producer.inputs
-    if stored is None or stored.producer() is None:  # a graph input
+    quantized, *parameters = producer.inputs
+    if quantized is None or quantized.producer() is None:  # a graph input
         return False
-    known = [one.const_value.numpy() for one in before if one is not None and one.const_value is not None]
-    if len(known) < 2 or known[1].dtype != zero_point.dtype:
+    values = [value.const_value for value in parameters if value is not None]
+    constants = [value.numpy() for value in values if value is not None]
+    if len(constants) < 2 or constants[1].dtype != zero_point.dtype:
         return False
-    return not (np.array_equal(known[0], scale) and np.array_equal(known[1], zero_point))
+    return not (np.array_equal(constants[0], scale) and np.array_equal(constants[1], zero_point))
 
 
 def _merge_known_sizes(value: ir.Value, dims: Dims | None) -> Dims | None:
@@ -344,17 +341,17 @@ def _merge_known_sizes(value: ir.Value, dims: Dims | None) -> Dims | None:
     if dims is None or value.shape is None or len(value.shape) != len(dims):
         return dims
     known = (size if isinstance(size, int) else None for size in value.shape)
-    return tuple(found if size is None else size for size, found in zip(dims, known, strict=True))
+    return tuple(known_size if size is None else size for size, known_size in zip(dims, known, strict=True))
 
 
 def _extra_unit_axes(long: Dims, short: Dims) -> list[int] | None:
     """Return the axes of size 1 that ``long`` has in addition to ``short``; ``None`` if they differ otherwise."""
-    more, left = [], list(short)
+    extra, remaining = [], list(short)
     for axis, size in enumerate(long):
-        if left and left[0] == size:
-            left.pop(0)
+        if remaining and remaining[0] == size:
+            remaining.pop(0)
         elif size == 1:
-            more.append(axis)
+            extra.append(axis)
         else:
             return None
-    return None if left else more
+    return None if remaining else extra

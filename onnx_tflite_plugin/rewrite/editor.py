@@ -40,7 +40,7 @@ class Editor:
         """Insert nodes emitted inside before ``node`` (or after it), with its name and metadata."""
         graph = node.graph
         assert isinstance(graph, ir.Graph)
-        with self.within_node(node, label, props), self.emitter.nested() as nodes:
+        with self.within_node(node, label, props), self.emitter.collect_inner_nodes() as nodes:
             yield
         for new in nodes:
             self.register(new.inputs)
@@ -52,7 +52,7 @@ class Editor:
         """Give nodes that are emitted inside this context the name (or ``label``) and the metadata (or ``props``) of
         ``node``.
         """
-        return self.emitter.within(
+        return self.emitter.label_nodes(
             label_of(node) if label is None else label, own(node.metadata_props) if props is None else props
         )
 

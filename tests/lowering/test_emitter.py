@@ -50,14 +50,14 @@ def test_node_has_all_required_outputs() -> None:
 def test_each_domain_has_one_version() -> None:
     builder = emitter()
     builder.emit("ArrayFeatureExtractor", [floats([[1, 2]]), [0]], {}, domain="ai.onnx.ml")
-    builder.foreign("com.example", "Anything", [], {}, [None])
+    builder.emit_foreign("com.example", "Anything", [], {}, [None])
     assert builder.domains == {"": 18, "ai.onnx.ml": 3, "com.example": 1}
 
 
 def test_nodes_take_name_and_metadata_of_the_innermost_scope() -> None:
     builder = emitter()
-    with builder.within("op3", {"mark": "outer"}):
-        with builder.within("op5", {"mark": "inner"}):
+    with builder.label_nodes("op3", {"mark": "outer"}):
+        with builder.label_nodes("op5", {"mark": "inner"}):
             builder.emit("Abs", [floats([1])], {})
         builder.emit("Abs", [floats([1])], {})
     builder.emit("Abs", [floats([1])], {})
@@ -70,7 +70,7 @@ def test_nodes_take_name_and_metadata_of_the_innermost_scope() -> None:
 
 def test_foreign_operator_accepts_list_and_tuple_attributes() -> None:
     builder = emitter()
-    builder.foreign("com.example", "Anything", [], {"a": (2, 3), "b": [2.5], "c": floats([[7]])}, [("int8", (2,))])
+    builder.emit_foreign("com.example", "Anything", [], {"a": (2, 3), "b": [2.5], "c": floats([[7]])}, [("int8", (2,))])
     (node,) = builder.nodes
     assert list(node.attributes["a"].as_ints()) == [2, 3]
     assert list(node.attributes["b"].as_floats()) == [2.5]

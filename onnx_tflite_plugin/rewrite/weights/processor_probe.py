@@ -38,7 +38,7 @@ def emit_choice(editor: Editor, probe: ir.Value, exact: Emit, other: Emit) -> li
 
 
 def _branch(editor: Editor, name: str, emit: Emit) -> ir.Graph:
-    with editor.emitter.nested() as nodes:
+    with editor.emitter.collect_inner_nodes() as nodes:
         values = emit()
     editor.register(operand for node in nodes for operand in node.inputs)
     return ir.Graph([], values, nodes=nodes, name=name)
