@@ -1,4 +1,4 @@
-"""Rewrites of a finished ONNX model for one runtime: rules that a target names, and rules that ONNX Runtime needs."""
+"""Rewrite rules for a finished ONNX model: those that the target lists, and those that ONNX Runtime needs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from onnx_tflite_plugin.rewrite import channels, images, recurrent, tokens, weig
 from onnx_tflite_plugin.rewrite.declaration import PACK_PASS, RuleDeclaration, declare_pack_pass
 
 RULES = {rule.name: rule for package in (channels, images, recurrent, tokens, weights) for rule in package.RULES}
-"""The declaration of every built-in rule by name."""
+"""Declarations of the built-in rules by name."""
 
 
 def rule_named(name: str, pack: str = "") -> RuleDeclaration:
-    """Return the declaration of a built-in rule, or of a pass of ``pack``, ``module:attribute``. Raises KeyError if there is none."""
+    """Return the declaration of a built-in rule, or of a pass of ``pack`` named as ``module:attribute``.
+
+    Raises KeyError if there is no built-in rule of this name.
+    """
     return declare_pack_pass(name, pack) if PACK_PASS in name else RULES[name]

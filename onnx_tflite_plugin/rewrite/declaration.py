@@ -1,4 +1,4 @@
-"""Declarations of rewrite rules: all that is known of a rule without importing it."""
+"""Declarations of rewrite rules, which are read without importing the rules."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ XEON = "Intel Xeon (AVX-512 VNNI, AMX)"
 
 
 class Gain(NamedTuple):
-    """Measured speed-up: time without the rule over time with it, minus 1, in per cent, over the ``networks`` it changes.
+    """Measured speedup in percent: time without the rule divided by time with it, minus 1.
 
-    ``python -m benchmarks.ablation`` measures it, with ONNX Runtime and one thread.
+    ``mean``, ``best`` and ``worst`` are over the ``networks`` that the rule changes. ``python -m benchmarks.ablation``
+    measures them with ONNX Runtime on one thread.
     """
 
     networks: int
@@ -24,17 +25,17 @@ class Gain(NamedTuple):
 
 
 class Needed(NamedTuple):
-    """A reason other than speed: without the rule the runtime computes other results, or fails."""
+    """A reason other than speed, for example that the runtime fails without the rule."""
 
     reason: str
 
 
 class RuleDeclaration(NamedTuple):
-    """The rule ``name``, an attribute of the module ``module`` (by default of that name) in the package ``package``.
+    """Declaration of the rule ``name``, an attribute of ``package.module``; ``module`` is by default the rule's name.
 
     ``summary`` completes "the model was rewritten: ..." in reports. ``operators``: ONNX operators that the main graph must
-    hold, or the rule is not imported. ``after``: rules that must run before this one. ``exact``: same results, except for the
-    last digits of float32, and identical integers; other rules run only under ``--optimize speed``.
+    contain; otherwise the rule is not imported. ``after``: rules that must run before this one. ``exact``: integer results
+    are identical, and float32 results differ in the last digits at most; other rules run only under ``--optimize speed``.
     """
 
     package: str
@@ -48,7 +49,7 @@ class RuleDeclaration(NamedTuple):
 
 
 PACK_PASS = ":"
-"""The part of a name that tells a pack's pass, ``module:attribute``, from a built-in rule."""
+"""Separator in the name of a pack's pass, ``module:attribute``; names of built-in rules do not contain it."""
 
 
 def declare_pack_pass(name: str, pack: str) -> RuleDeclaration:
@@ -57,13 +58,16 @@ def declare_pack_pass(name: str, pack: str) -> RuleDeclaration:
 
 
 def sort_rules(rules: Iterable[RuleDeclaration]) -> list[RuleDeclaration]:
-    """Return the rules in the given order, except that each follows all rules of its ``after``."""
-    pending, done = list(rules), list[RuleDeclaration]()
+    """Return the rules in the given order, except that each follows all rules of its ``after``.
+
+    Raises ValueError if the ``after`` of some rules form a cycle.
+    """
+    pending, ordered = list(rules), list[RuleDeclaration]()
     while pending:
         names = {rule.name for rule in pending}
-        free = next((rule for rule in pending if names.isdisjoint(rule.after)), None)
-        if free is None:
-            raise ValueError(f"rewrite rules that each must follow another: {', '.join(sorted(names))}")
-        pending.remove(free)
-        done.append(free)
-    return done
+        next_rule = next((rule for rule in pending if names.isdisjoint(rule.after)), None)
+        if next_rule is None:
+            raise ValueError(f"the `after` of these rewrite rules form a cycle: {', '.join(sorted(names))}")
+        pending.remove(next_rule)
+        ordered.append(next_rule)
+    return ordered

@@ -1,4 +1,4 @@
-"""The editor: writes nodes that carry the names and metadata of those that they replace."""
+"""The editor of rewrite rules: emits nodes with the names and metadata of the nodes that they replace."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from onnx_tflite_plugin.lowering.schemas import schema_of, signature_of
 from onnx_tflite_plugin.rewrite.matching import Affine, constant, label_of, sizes
 from onnx_tflite_plugin.source.model import Array
 
-_MOST_RELEASED = 1 << 27
-"""Bytes of replaced constants after which garbage is collected; a collection takes 0.1 s for that many weights."""
+_COLLECTION_THRESHOLD = 1 << 27
+"""Bytes of replaced constants after which garbage is collected; collecting that many weights takes 0.1 s."""
 
 
 class Editor:
-    """Writer of nodes into a model, in its main graph unless a node of another graph is replaced."""
+    """Emitter of nodes into a model: into its main graph, or the graph of the node that is replaced."""
 
     def __init__(self, model: ir.Model) -> None:
         self.model, self.graph = model, model.graph
@@ -30,36 +30,40 @@ class Editor:
 
     @cached_property
     def emitter(self) -> Emitter:
-        """The emitter, created on first use: it collects every name of the model."""
-        return Emitter(self.graph.opset_imports[""], _names(self.model))
+        """The emitter, created on first use because it collects every name of the model."""
+        return Emitter(self.graph.opset_imports[""], _collect_names(self.model))
 
     @contextmanager
     def replacing(
         self, node: ir.Node, *, after: bool = False, label: str | None = None, props: Mapping[str, str] | None = None
     ) -> Iterator[None]:
-        """Insert nodes emitted inside before ``node`` (or after it), with its name and metadata."""
+        """Insert the nodes that are emitted inside this context before ``node``, or after it.
+
+        They get its name (or ``label``) and metadata (or ``props``).
+        """
         graph = node.graph
         assert isinstance(graph, ir.Graph)
         with self.within_node(node, label, props), self.emitter.collect_inner_nodes() as nodes:
             yield
-        for new in nodes:
-            self.register(new.inputs)
+        for new_node in nodes:
+            self.register(new_node.inputs)
         (graph.insert_after if after else graph.insert_before)(node, nodes)
 
     def within_node(
         self, node: ir.Node, label: str | None = None, props: Mapping[str, str] | None = None
     ) -> AbstractContextManager[None]:
-        """Give nodes that are emitted inside this context the name (or ``label``) and the metadata (or ``props``) of
-        ``node``.
+        """Give nodes that are emitted inside this context the name and metadata of ``node``.
+
+        ``label`` replaces its name, ``props`` its metadata.
         """
         return self.emitter.label_nodes(
             label_of(node) if label is None else label, own(node.metadata_props) if props is None else props
         )
 
     def emit(self, op_type: str, *inputs: Operand, like: ir.Node | None = None, **attributes: Any) -> ir.Value:
-        """Emit a node and return its only output; missing attributes are copied from ``like``."""
-        given = {name: a.value for name, a in like.attributes.items()} if like is not None else {}
-        return self.emitter.emit(op_type, inputs, {**given, **attributes})[0]
+        """Emit a node and return its only output; attributes that are not passed are copied from ``like``."""
+        copied = {name: a.value for name, a in like.attributes.items()} if like is not None else {}
+        return self.emitter.emit(op_type, inputs, {**copied, **attributes})[0]
 
     def register(self, values: Iterable[ir.Value | None]) -> None:
         """Add new constants to the initializers of the graph."""
@@ -70,11 +74,11 @@ class Editor:
     def dequantize(self, affine: Affine, axis: int = 0) -> ir.Value:
         """Emit DequantizeLinear of a constant; ``axis``: the axis of per-channel scales."""
         assert affine.integers is not None
-        along = axis if affine.scale.ndim else None
-        return self.emit("DequantizeLinear", affine.integers, affine.scale, affine.zero_point, axis=along)
+        scale_axis = axis if affine.scale.ndim else None
+        return self.emit("DequantizeLinear", affine.integers, affine.scale, affine.zero_point, axis=scale_axis)
 
     def store(self, array: Array, like: ir.Value | None) -> ir.Value:
-        """Add a constant, named after the one it replaces."""
+        """Add a constant that is named after ``like``, the constant that it replaces."""
         value = self.emitter.constant(array, "" if like is None else like.name or "")
         self.register([value])
         return value
@@ -86,28 +90,29 @@ class Editor:
         return clone
 
     def replace_value(self, old: ir.Value, new: ir.Value) -> None:
-        """Replace a value by ``new``, the same tensor: it takes over name, metadata and all users."""
+        """Replace a value by ``new``, an equal tensor, which gets its name, metadata and users."""
         self.replace_uses(old, new, [(use.node, use.idx) for use in old.uses()])
 
     def replace_uses(self, old: ir.Value, new: ir.Value, users: Iterable[tuple[ir.Node, int]]) -> None:
-        """Replace a value for some users and among the graph outputs; ``new`` takes over its name and metadata."""
+        """Replace a value for some users and among the graph outputs; ``new`` gets its name and metadata."""
         new.shape, new.type = old.shape, old.type
         new.metadata_props.update(old.metadata_props)
         for node, slot in users:
             node.replace_input_with(slot, new)
-        maker = old.producer()
-        graph = self.graph if maker is None or not isinstance(maker.graph, ir.Graph) else maker.graph
+        producer_node = old.producer()
+        producer_graph = None if producer_node is None else producer_node.graph
+        graph = producer_graph if isinstance(producer_graph, ir.Graph) else self.graph
         for _ in range(graph.outputs.count(old) if old.is_graph_output() else 0):
             graph.outputs[graph.outputs.index(old)] = new
         name, old.name = old.name, new.name
         new.name = name
 
-    def rebuild(self, node: ir.Node, slots: Iterable[int], change: Callable[[Array, float], Array]) -> None:
-        """Change the constants of some operands, stored or dequantized; ``change`` gets an array and its zero point."""
+    def rebuild(self, node: ir.Node, slots: Iterable[int], transform: Callable[[Array, float], Array]) -> None:
+        """Replace constant operands, stored or dequantized, by ``transform(array, zero point)``."""
         for slot in slots:
             value = node.inputs[slot]
             if value is not None:
-                node.replace_input_with(slot, self._rebuild(node, value, change))
+                node.replace_input_with(slot, self._rebuild(node, value, transform))
                 self._release(value)
 
     def remove(self, node: ir.Node) -> None:
@@ -120,7 +125,7 @@ class Editor:
             self._release(value)
 
     def _release(self, value: ir.Value) -> None:
-        """Remove a constant that is no longer used; otherwise old and new weights would be in memory together.
+        """Remove an unused constant, so that old and new weights are not in memory at the same time.
 
         Replaced nodes and their values form reference cycles, which are collected once they hold a lot of memory.
         """
@@ -131,32 +136,35 @@ class Editor:
             return
         del constants[value.name or ""]
         self._released += value.const_value.nbytes
-        if self._released > _MOST_RELEASED:
+        if self._released > _COLLECTION_THRESHOLD:
             self._released = 0
             gc.collect()
 
-    def _rebuild(self, user: ir.Node, value: ir.Value, change: Callable[[Array, float], Array]) -> ir.Value:
+    def _rebuild(self, user: ir.Node, value: ir.Value, transform: Callable[[Array, float], Array]) -> ir.Value:
         array, node = constant(value), value.producer()
         if array is not None:
-            return self.store(change(array, 0), like=value)
+            return self.store(transform(array, 0), like=value)
         assert node is not None
         parameters = Affine.of(node) if node.op_type == "DequantizeLinear" else None
         if parameters is None:
-            operands = [operand and self._rebuild(user, operand, change) for operand in node.inputs]
+            operands = [operand and self._rebuild(user, operand, transform) for operand in node.inputs]
         else:
             assert parameters.integers is not None
             scale, zero_point = parameters.scale, parameters.zero_point
             if not parameters.per_tensor:  # runtimes require a bias to have the weights' scales
-                scale, zero_point = change(scale, float(scale[0])), change(zero_point, 0)
-            integers = change(parameters.integers, float(parameters.zero_point.reshape(-1)[0]))
-            names = node.inputs
-            operands = [self.store(a, like=n) for a, n in zip((integers, scale, zero_point), names, strict=True)]
+                scale, zero_point = transform(scale, float(scale[0])), transform(zero_point, 0)
+            integers = transform(parameters.integers, float(parameters.zero_point.reshape(-1)[0]))
+            old_values = node.inputs
+            operands = [
+                self.store(new_array, like=old_value)
+                for new_array, old_value in zip((integers, scale, zero_point), old_values, strict=True)
+            ]
         with self.replacing(user):
             return self.emit(node.op_type, *operands, like=node)
 
     def remove_unused(self) -> None:
         """Remove unused nodes and initializers."""
-        _drop_unused(self.graph)
+        _remove_unused_nodes(self.graph)
         constants = self.graph.initializers
         for name, value in list(constants.items()):
             if not (value.uses() or value.is_graph_input() or value.is_graph_output()):
@@ -168,26 +176,29 @@ def clear_metadata(value: ir.Value) -> None:
     remove_own(value.metadata_props)
 
 
-def keep_tensor(value: ir.Value, shape: Sequence[int | None] | None, reshaped: ir.Value) -> None:
-    """Copy the tensor metadata of ``reshaped`` to ``value``, which is the same without leading unit axes.
+def copy_tensor_metadata(value: ir.Value, shape: Sequence[int | None] | None, reshaped: ir.Value) -> None:
+    """Copy the tensor metadata of ``reshaped`` to ``value``, an equal tensor without leading unit axes.
 
-    ``shape``: the value's shape, with None or -1 for one unknown size.
+    ``shape``: the shape of ``value``, with None or -1 for a dynamic size.
     """
-    held, whole = read_tensor("", reshaped.metadata_props), sizes(reshaped)
-    if held is None or whole is None or shape is None or holds_tensor(value.metadata_props):
+    source, full_shape = read_tensor("", reshaped.metadata_props), sizes(reshaped)
+    if source is None or full_shape is None or shape is None or holds_tensor(value.metadata_props):
         return
-    added = len(whole) - len(shape)
-    unknown = [size in (None, -1) for size in shape]
+    leading = len(full_shape) - len(shape)
+    is_dynamic = [size in (None, -1) for size in shape]
     fits = all(
-        is_unknown or size == given for is_unknown, size, given in zip(unknown, shape, whole[added:], strict=False)
+        dynamic or size == full_size
+        for dynamic, size, full_size in zip(is_dynamic, shape, full_shape[leading:], strict=False)
     )
-    if added > 0 and whole[:added] == [1] * added and fits and sum(unknown) < 2:
-        order = ",".join(map(str, (held.order or range(len(whole)))[added:]))
-        write_tensor(value.metadata_props, held.subgraph, held.tensor, form=held.form, order=order, shift=held.shift)
+    if leading > 0 and full_shape[:leading] == [1] * leading and fits and sum(is_dynamic) < 2:
+        perm = ",".join(map(str, (source.order or range(len(full_shape)))[leading:]))
+        write_tensor(
+            value.metadata_props, source.subgraph, source.tensor, form=source.form, order=perm, shift=source.shift
+        )
 
 
-def _drop_unused(graph: ir.Graph) -> None:
-    """Remove unused nodes, last first, here and in inner graphs."""
+def _remove_unused_nodes(graph: ir.Graph) -> None:
+    """Remove unused nodes of a graph and its inner graphs, from last to first."""
     unused = []
     for node in reversed(graph):
         if not any(value.uses() or value.is_graph_output() for value in node.outputs):
@@ -196,17 +207,17 @@ def _drop_unused(graph: ir.Graph) -> None:
             continue
         for attribute in node.attributes.values():
             if attribute.type == ir.AttributeType.GRAPH:
-                _drop_unused(attribute.as_graph())
+                _remove_unused_nodes(attribute.as_graph())
     graph.remove(unused)
 
 
 def remove_unused_outputs(graph: ir.Graph, opset: int) -> None:
-    """Remove unused optional outputs, here and in inner graphs: trailing ones are left out, others lose their name."""
+    """Remove unused optional outputs in a graph and its inner graphs: trailing ones are dropped, others lose their name."""
     for node in graph:
-        idle = [not (value.uses() or value.is_graph_output()) for value in node.outputs]
-        schema = schema_of(node.op_type, opset, "") if any(idle) and not node.domain else None
+        is_unused = [not (value.uses() or value.is_graph_output()) for value in node.outputs]
+        schema = schema_of(node.op_type, opset, "") if any(is_unused) and not node.domain else None
         if schema is not None:
-            for value, unused, optional in zip(node.outputs, idle, signature_of(schema).optional, strict=False):
+            for value, unused, optional in zip(node.outputs, is_unused, signature_of(schema).optional, strict=False):
                 if unused and optional:
                     value.name = ""
             node.resize_outputs(max(k for k, value in enumerate(node.outputs, 1) if value.name))
@@ -215,8 +226,8 @@ def remove_unused_outputs(graph: ir.Graph, opset: int) -> None:
                 remove_unused_outputs(attribute.as_graph(), opset)
 
 
-def _names(model: ir.Model) -> UniqueNames:
-    """Return a register of all names of a model."""
+def _collect_names(model: ir.Model) -> UniqueNames:
+    """Return all names of nodes and values of a model."""
     names = UniqueNames()
     values = [*model.graph.inputs, *model.graph.initializers.values()]
     for node in model.graph.all_nodes():

@@ -1,4 +1,4 @@
-"""Half-precision constants as float32, for models that people read: a Cast of a constant says nothing about the network."""
+"""Fold casts of half-precision constants to float32, which clutter the graph of a model that people read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HALF = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
 class FoldCasts(InPlacePass):
-    """Replace each Cast of a half-precision constant to float32 by a float32 constant with the name of the first."""
+    """Replace each Cast of a half-precision constant to float32 by a float32 constant of the same name."""
 
     def call(self, model: ir.Model) -> PassResult:
         graph = model.graph

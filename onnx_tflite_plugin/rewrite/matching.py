@@ -1,4 +1,4 @@
-"""Helpers that match: constants, producers and users, shapes, and quantized units of a finished model."""
+"""Helpers of rewrite rules: constants, producers and users, shapes, and quantized convolutions."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import onnx_ir as ir
 from onnx_tflite_plugin.source.model import Array
 
 CHANNELS_FIRST, CHANNELS_LAST = [0, 3, 1, 2], [0, 2, 3, 1]
-BLOCK = 16  # channels that kernels of AVX-512 work on at a time
+BLOCK = 16  # channels per block of the blocked layout with AVX-512
 DIVISOR = 4  # channel counts in the blocked layout are multiples of this; pad_channels rounds up to it
-_DEQUANTIZING = ("Cast", "DequantizeLinear", "Mul", "Sub")  # how stored weights become float, in three nodes at most
+_DEQUANTIZE_OPERATORS = ("Cast", "DequantizeLinear", "Mul", "Sub")
+"""Operators that dequantize stored weights; at most three follow each other."""
 
 
 def constant(value: ir.Value | None) -> Array | None:
@@ -25,57 +26,59 @@ def constant(value: ir.Value | None) -> Array | None:
 
 def constant_shape(value: ir.Value | None, depth: int = 3) -> tuple[int, ...] | None:
     """Return the shape of a constant, stored or dequantized by nodes; ``None`` for a computed value or a graph input."""
-    array, node = constant(value), producer(value, *_DEQUANTIZING)
+    array, node = constant(value), producer(value, *_DEQUANTIZE_OPERATORS)
     if array is not None or node is None or not depth:
         return None if array is None else array.shape
     shapes = [constant_shape(operand, depth - 1) for operand in node.inputs]
-    of_constants = [shape for shape in shapes if shape is not None]
-    if len(of_constants) < len(shapes):
+    constant_shapes = [shape for shape in shapes if shape is not None]
+    if len(constant_shapes) < len(shapes):
         return None
-    return of_constants[0] if node.op_type == "DequantizeLinear" else np.broadcast_shapes(*of_constants)
+    return constant_shapes[0] if node.op_type == "DequantizeLinear" else np.broadcast_shapes(*constant_shapes)
 
 
 def captured_values(model: ir.Model, _: object) -> list[ir.Value]:
-    """Return the values that a node computes and an inner graph reads, by name; a pattern of rules."""
+    """Return the computed values that inner graphs capture, sorted by name; a pattern of rules."""
     captured = {
         value
         for node in model.graph.all_nodes()
         for value in node.inputs
-        if value is not None and (maker := value.producer()) is not None and maker.graph is not node.graph
+        if value is not None
+        and (producer_node := value.producer()) is not None
+        and producer_node.graph is not node.graph
     }
     return sorted(captured, key=lambda value: value.name or "")
 
 
 def nodes_of(nodes: Iterable[ir.Node], *op_types: str) -> list[ir.Node]:
-    """Return the nodes that are one of these standard operators."""
+    """Return the nodes that are one of these operators of the standard domain."""
     return [node for node in nodes if node.domain == "" and node.op_type in op_types]
 
 
 def producer(value: ir.Value | None, *op_types: str) -> ir.Node | None:
-    """Return the producer of a value if it is one of these standard operators."""
+    """Return the producer of a value if it is one of these operators of the standard domain."""
     node = None if value is None else value.producer()
     return node if node is not None and node.domain == "" and node.op_type in op_types else None
 
 
 def only_user(value: ir.Value, *op_types: str) -> ir.Node | None:
-    """Return the only user of a value, in the same graph, if it is one of these standard operators."""
+    """Return the only user of a value if it is in the same graph and one of these standard operators."""
     uses = value.uses()
     if len(uses) != 1 or value.is_graph_output():
         return None
     node = next(iter(uses)).node
-    maker = value.producer()
-    same_graph = maker is None or node.graph is maker.graph
+    producer_node = value.producer()
+    same_graph = producer_node is None or node.graph is producer_node.graph
     return node if same_graph and node.domain == "" and node.op_type in op_types else None
 
 
 def ints(node: ir.Node, name: str, default: Sequence[int]) -> list[int]:
-    """Return an attribute of several integers."""
+    """Return the value of an attribute that is a list of integers."""
     attribute = node.attributes.get(name)
     return list(default) if attribute is None else list(attribute.as_ints())
 
 
 def integer(node: ir.Node, name: str, default: int) -> int:
-    """Return an attribute of one integer."""
+    """Return the value of an attribute that is an integer."""
     attribute = node.attributes.get(name)
     return default if attribute is None else attribute.as_int()
 
@@ -83,15 +86,15 @@ def integer(node: ir.Node, name: str, default: int) -> int:
 def sizes(value: ir.Value | None) -> list[int | None] | None:
     """Return a value's shape with ``None`` for dynamic dimensions; ``None`` if the rank is unknown."""
     if value is None or value.shape is None:
-        same = producer(value, "Clip", "DequantizeLinear", "GlobalAveragePool", "QuantizeLinear", "Relu")
-        shape = None if same is None else sizes(same.inputs[0])
-        pooled = same is not None and same.op_type == "GlobalAveragePool"
-        return [*shape[:2], *[1] * len(shape[2:])] if shape and pooled else shape
+        node = producer(value, "Clip", "DequantizeLinear", "GlobalAveragePool", "QuantizeLinear", "Relu")
+        shape = None if node is None else sizes(node.inputs[0])
+        is_pool = node is not None and node.op_type == "GlobalAveragePool"
+        return [*shape[:2], *[1] * len(shape[2:])] if shape and is_pool else shape
     return [size if isinstance(size, int) else None for size in value.shape]
 
 
 class Affine(NamedTuple):
-    """Quantized integers of a constant with scale and zero point; ``integers`` is ``None`` for a computed tensor."""
+    """Quantized values of a constant with scale and zero point; ``integers`` is ``None`` for a computed tensor."""
 
     integers: Array | None
     scale: Array
@@ -99,34 +102,37 @@ class Affine(NamedTuple):
 
     @classmethod
     def of(cls, node: ir.Node | None) -> Self | None:
-        """Return the constant parameters of a QuantizeLinear or DequantizeLinear; ``None`` if they are computed or per block."""
+        """Return the parameters of a QuantizeLinear or DequantizeLinear; ``None`` if they are computed or per block."""
         if node is None:
             return None
         scale = constant(node.inputs[1])
-        point = constant(node.inputs[2]) if len(node.inputs) > 2 else None
-        if scale is None or point is None or (scale.ndim and "block_size" in node.attributes):
+        zero_point = constant(node.inputs[2]) if len(node.inputs) > 2 else None
+        if scale is None or zero_point is None or (scale.ndim and "block_size" in node.attributes):
             return None
-        return cls(constant(node.inputs[0]), scale, point)
+        return cls(constant(node.inputs[0]), scale, zero_point)
 
     @property
     def per_tensor(self) -> bool:
         return self.scale.size == 1
 
-    def tile(self, times: int, integers: Array | None = None) -> Affine:
-        """Repeat a constant along its first axis, or give other integers of that size; per-channel parameters are repeated."""
+    def tile(self, repeats: int, integers: Array | None = None) -> Affine:
+        """Return the constant repeated along its first axis, with its per-channel parameters.
+
+        ``integers``: other values of that size, with the same parameters.
+        """
         if integers is None:
             assert self.integers is not None
-            integers = np.concatenate([self.integers] * times)
+            integers = np.concatenate([self.integers] * repeats)
         if self.per_tensor:
             return self._replace(integers=integers)
-        return Affine(integers, np.tile(self.scale, times), np.tile(self.zero_point, times))
+        return Affine(integers, np.tile(self.scale, repeats), np.tile(self.zero_point, repeats))
 
     @property
     def floats(self) -> Array:
         """The dequantized constant in float64 (per-tensor parameters only)."""
         assert self.integers is not None
-        shifted = self.integers.astype(np.float64) - float(self.zero_point.reshape(-1)[0])
-        return np.asarray(shifted * float(self.scale.reshape(-1)[0]))
+        centered = self.integers.astype(np.float64) - float(self.zero_point.reshape(-1)[0])
+        return np.asarray(centered * float(self.scale.reshape(-1)[0]))
 
 
 class QuantizedConv(NamedTuple):
@@ -140,30 +146,30 @@ class QuantizedConv(NamedTuple):
 
     @classmethod
     def of(cls, conv: ir.Node) -> Self | None:
-        """Return the unit around a node; ``None`` if a part is missing or not constant."""
+        """Return the quantized convolution of a node; ``None`` if a node is missing or a parameter is not constant."""
         data, weights = (producer(value, "DequantizeLinear") for value in conv.inputs[:2])
         axis = 0 if conv.op_type == "Conv" else 1
         quantize = only_user(conv.outputs[0], "QuantizeLinear")
-        with_bias = len(conv.inputs) > 2 and conv.inputs[2] is not None
-        bias = Affine.of(producer(conv.inputs[2], "DequantizeLinear")) if with_bias else None
+        has_bias = len(conv.inputs) > 2 and conv.inputs[2] is not None
+        bias = Affine.of(producer(conv.inputs[2], "DequantizeLinear")) if has_bias else None
         weight_affine, data_affine, result_affine = Affine.of(weights), Affine.of(data), Affine.of(quantize)
         if data is None or quantize is None or weight_affine is None or data_affine is None or result_affine is None:
             return None
-        if weight_affine.integers is None or (with_bias and (bias is None or bias.integers is None)):
+        if weight_affine.integers is None or (has_bias and (bias is None or bias.integers is None)):
             return None
         per_channel = weight_affine.per_tensor or (weights is not None and integer(weights, "axis", 1) == axis)
-        whole = data_affine.per_tensor and result_affine.per_tensor and per_channel
-        return cls(data, conv, quantize, weight_affine, bias) if whole else None
+        is_supported = data_affine.per_tensor and result_affine.per_tensor and per_channel
+        return cls(data, conv, quantize, weight_affine, bias) if is_supported else None
 
 
 def label_of(node: ir.Node) -> str:
-    """Return the first part of a node's name, the name of the TFLite operator that it was lowered from."""
+    """Return a node's name without its last part: the name of the TFLite operator that it was lowered from."""
     return (node.name or "").rpartition("/")[0]
 
 
 def first_node(nodes: Iterable[ir.Node]) -> ir.Node:
-    """Return the node that comes first in the graph of these nodes."""
-    among = {*nodes}
-    (graph,) = {node.graph for node in among}
+    """Return the node that comes first in the graph; all nodes belong to one graph."""
+    node_set = {*nodes}
+    (graph,) = {node.graph for node in node_set}
     assert graph is not None
-    return next(node for node in graph if node in among)
+    return next(node for node in graph if node in node_set)

@@ -1,4 +1,4 @@
-"""Names of constants after their use, for models that people read: ``conv1/weight/scale`` instead of ``op0/constant#3``."""
+"""Name constants after their use, for models that people read: ``conv1/weight/scale``, not ``op0/constant#3``."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _GENERATED = re.compile(
     r"(.*/)?(constant|Const(_\d+)?|arith\.constant\d*|tfl\.pseudo_q?const\d*|cst(_\d+)?|unknown(_\d+)?)(#\d+)*$",
     re.DOTALL,
 )
-"""Names that only number constants: this converter's, TensorFlow's and MLIR's."""
+"""Generated names, which only number constants: those of this converter, TensorFlow and MLIR."""
 _OPERATION = re.compile(
     r"(.*[/;])?(Conv[123]D(_transpose)?|depthwise|MatMul|BiasAdd|FusedBatchNorm(V\d)?)\d*(#\d+)?$", re.DOTALL
 )
-"""Names of operations of TensorFlow, which TFLite's converter gives weights and biases too."""
+"""Names of TensorFlow operations, which TFLite's converter also gives to their weights and biases."""
 _NUMBERED = re.compile(r"op\d+/DequantizeLinear(#\d+)?:out$")
-"""Names that this converter gives dequantized constants."""
-_REPEATED = re.compile(r"(.+)#\d+$", re.DOTALL)
+"""Names that this converter gives to dequantized constants."""
+_SUFFIXED = re.compile(r"(.+)#\d+$", re.DOTALL)
 _ROLES = {"W": "weight", "R": "recurrence", "A": "operand", "B": "operand", "C": "operand"}
-"""Roles by formal names of operands that say little."""
-_OWN_ROLES = {
+"""Roles of operands by their formal names, where these are single letters."""
+_ROLES_BY_OPERATOR = {
     **{(operator, "B"): "bias" for operator in ("Conv", "ConvTranspose", "LSTM", "GRU", "RNN")},
     **{(operator, "B"): "weight" for operator in ("Gemm", "MatMul", "MatMulInteger")},
     ("Gemm", "C"): "bias",
@@ -36,21 +36,22 @@ _OWN_ROLES = {
     ("Max", "data_0"): "min",
     ("Min", "data_0"): "max",
 }
-"""Roles by operator and formal name, where they differ."""
+"""Roles by operator and formal name; they win over ``_ROLES``."""
 _PARAMETERS = {1: "scale", 2: "zero_point"}
-_QUANTIZING = ("DequantizeLinear", "QuantizeLinear")
+_QUANTIZE_OPERATORS = ("DequantizeLinear", "QuantizeLinear")
 
 
-MOST_NUMBERS = 64
-"""Maximum elements of a constant that is copied for each name that its uses suggest."""
+MAX_COPIED_ELEMENTS = 64
+"""Maximum elements of a constant that gets one copy for each name that its uses suggest."""
 
 
 class NameConstants(InPlacePass):
-    """Rename constants that are only numbered; others keep the names of their tensors in the file.
+    """Rename constants with generated names; others keep the names of their tensors in the file.
 
-    Initial values of states keep theirs, too: they are inputs of the model. Small constants that several operands share are
-    copied. A constant with the name of an operation or of another value gets its role as suffix: ``conv/Conv2D/weight``.
-    A dequantized constant is ``conv/Conv2D/weight:float``. A suffix ``#1`` is dropped if no other value has the name.
+    Initial values of states, which are inputs of the model, keep their names. Small constants that several operands share
+    are copied. A constant with the name of an operation or of another value gets its role as suffix:
+    ``conv/Conv2D/weight``. A dequantized constant is ``conv/Conv2D/weight:float``. A suffix ``#1`` is dropped if no other
+    value has the name.
     """
 
     def call(self, model: ir.Model) -> PassResult:
@@ -70,17 +71,17 @@ class NameConstants(InPlacePass):
                     names.claim(value.name)
         modified |= _drop_suffixes(graph, names)
         parameters: dict[str, ir.Value] = {}
-        for value, places in uses.items():
+        for value, node_slots in uses.items():
             del graph.initializers[value.name or ""]
             copies: dict[str, ir.Value] = {}
-            for node, slot in places if _is_small(value) or _is_parameter(*places[0]) else places[:1]:
-                name = _name(node, slot, graph.opset_imports[""])
+            for node, slot in node_slots if _is_small(value) or _is_parameter(*node_slots[0]) else node_slots[:1]:
+                name = _constant_name(node, slot, graph.opset_imports[""])
                 if name in parameters and _are_equal(parameters[name], value):
                     copies[name] = parameters[name]
                 elif name not in copies:
-                    parameters[name] = copies[name] = copied = _copy(value) if copies else value
-                    copied.name = names.unique(name)
-                    graph.register_initializer(copied)
+                    parameters[name] = copies[name] = copy = _copy(value) if copies else value
+                    copy.name = names.unique(name)
+                    graph.register_initializer(copy)
                 node.replace_input_with(slot, copies[name])
         modified |= _name_dequantized(graph, names)
         return PassResult(model, bool(uses) or modified)
@@ -92,11 +93,11 @@ def _is_constant(value: ir.Value, graph: ir.Graph) -> bool:
 
 def _is_parameter(node: ir.Node, slot: int) -> bool:
     """True for a scale or zero point."""
-    return node.op_type in _QUANTIZING and slot in _PARAMETERS
+    return node.op_type in _QUANTIZE_OPERATORS and slot in _PARAMETERS
 
 
 def _add_roles(graph: ir.Graph) -> bool:
-    """Add the role to names of constants that an operation or another value has, too; return True if there were any."""
+    """Append the role to constants with the name of an operation or another value; return True if a name changed."""
     names = UniqueNames()
     used = [*graph.initializers, *(value.name or "" for node in graph.all_nodes() for value in node.outputs)]
     for name in used:
@@ -120,22 +121,22 @@ def _add_roles(graph: ir.Graph) -> bool:
 
 def _without_number(name: str) -> str:
     """Return a name without the suffix ``#n``."""
-    match = _REPEATED.match(name)
+    match = _SUFFIXED.match(name)
     return match[1] if match else name
 
 
 def _drop_suffixes(graph: ir.Graph, names: UniqueNames) -> bool:
-    """Drop ``#n`` of the names of values that are unique without it; return True if there were any."""
+    """Drop the suffix ``#n`` of names that are unique without it; return True if a name changed."""
     changed = False
     for name, value in [*graph.initializers.items()]:
-        base = _REPEATED.match(name)
+        base = _SUFFIXED.match(name)
         if base and not value.is_graph_input() and not _GENERATED.match(name) and names.unique(base[1]) == base[1]:
             del graph.initializers[name]
             value.name = base[1]
             graph.register_initializer(value)
             changed = True
     for value in [value for node in graph.all_nodes() for value in node.outputs]:
-        base = _REPEATED.match(value.name or "")
+        base = _SUFFIXED.match(value.name or "")
         if base and not value.is_graph_output() and names.unique(base[1]) == base[1]:
             value.name = base[1]
             changed = True
@@ -143,7 +144,7 @@ def _drop_suffixes(graph: ir.Graph, names: UniqueNames) -> bool:
 
 
 def _name_dequantized(graph: ir.Graph, names: UniqueNames) -> bool:
-    """Name dequantized constants after the constants; return True if there were any."""
+    """Name dequantized constants after the constants; return True if a name changed."""
     changed = False
     for node in graph.all_nodes():
         stored, result = node.inputs[0] if node.inputs else None, node.outputs[0]
@@ -158,20 +159,24 @@ def _copy(value: ir.Value) -> ir.Value:
     return ir.Value(name=value.name, shape=value.shape, type=value.type, const_value=value.const_value)
 
 
-def _are_equal(constant: ir.Value, other: ir.Value) -> bool:
-    """Return True if two small constants have the same dtype, shape and elements."""
-    first, second = constant.const_value, other.const_value
-    if first is None or second is None or not _is_small(constant) or not _is_small(other):
+def _are_equal(first: ir.Value, second: ir.Value) -> bool:
+    """True if two small constants have the same dtype, shape and elements."""
+    first_tensor, second_tensor = first.const_value, second.const_value
+    if first_tensor is None or second_tensor is None or not _is_small(first) or not _is_small(second):
         return False
-    return first.dtype == second.dtype and first.shape == second.shape and first.tobytes() == second.tobytes()
+    return (
+        first_tensor.dtype == second_tensor.dtype
+        and first_tensor.shape == second_tensor.shape
+        and first_tensor.tobytes() == second_tensor.tobytes()
+    )
 
 
 def _is_small(value: ir.Value) -> bool:
-    return value.const_value is not None and value.const_value.size <= MOST_NUMBERS
+    return value.const_value is not None and value.const_value.size <= MAX_COPIED_ELEMENTS
 
 
-def _name(node: ir.Node, slot: int, opset: int) -> str:
-    """Return the name of a constant operand: after the tensor that it quantizes, or its role in the operator."""
+def _constant_name(node: ir.Node, slot: int, opset: int) -> str:
+    """Return the name of a constant operand, from the tensor that it quantizes or its role in the operator."""
     tensor = None
     if _is_parameter(node, slot):
         tensor = node.inputs[0] if node.op_type == "DequantizeLinear" else node.outputs[0]
@@ -182,15 +187,15 @@ def _name(node: ir.Node, slot: int, opset: int) -> str:
 
 
 def _role_of_use(node: ir.Node, slot: int, opset: int) -> str:
-    """Return the role of a constant operand, also of one that is dequantized first."""
+    """Return the role of a constant operand; a dequantized constant has the role of the result."""
     user = next(iter(node.outputs[0].uses()), None) if node.op_type == "DequantizeLinear" and slot == 0 else None
     return _role(node, slot, opset) if user is None else _role(user.node, user.idx, opset)
 
 
 def _role(node: ir.Node, slot: int, opset: int) -> str:
-    """Return the formal name of an operand; the last one of a variadic operator repeats."""
+    """Return the role of an operand, from its formal name in the schema; the last one of a variadic operator repeats."""
     schema = schema_of(node.op_type, opset, node.domain)
     if schema is None or not schema.inputs:
         return f"operand{slot}"
     formal = schema.inputs[min(slot, len(schema.inputs) - 1)].name
-    return _OWN_ROLES.get((node.op_type, formal)) or _ROLES.get(formal, formal.lower())
+    return _ROLES_BY_OPERATOR.get((node.op_type, formal)) or _ROLES.get(formal, formal.lower())

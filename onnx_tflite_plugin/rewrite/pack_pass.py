@@ -1,4 +1,4 @@
-"""The onnx_ir passes of packs' targets: run under guard, and their results checked."""
+"""onnx_ir passes that targets of packs name: errors are attributed to the pack, and results are checked."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 def _load(module: str, attribute: str) -> object:
-    """Return the object that the target names. Raises Mismatch with the nearest name if it does not exist."""
+    """Return the object that the target names. Raises Mismatch, with a similar name, if it does not exist."""
     try:
-        loaded = import_module(module)
+        imported = import_module(module)
     except ModuleNotFoundError as error:
         if error.name and f"{module}.".startswith(f"{error.name}."):
             raise Mismatch(f"there is no module {error.name!r}; correct `passes` of the target") from error
         raise
-    if not hasattr(loaded, attribute):
-        raise Mismatch(f"{module} has no {attribute!r}{did_you_mean(attribute, vars(loaded))}")
-    return getattr(loaded, attribute)
+    if not hasattr(imported, attribute):
+        raise Mismatch(f"{module} has no {attribute!r}{did_you_mean(attribute, vars(imported))}")
+    return getattr(imported, attribute)
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class PackPass:
     name: str
 
     def apply(self, model: ir.Model, check: Check) -> int:
-        """Run the pass; returns 1 if it changed the model.
+        """Run the pass; return 1 if it changed the model, else 0.
 
-        Raises HandlerError that names pack and pass if it fails, returns another model, changes the graph's inputs or outputs,
-        or leaves a model that is invalid or does not fit the target.
+        Raises HandlerError, which names pack and pass, if the pass fails, returns another model, changes the graph inputs or
+        outputs, or leaves a model that is invalid or does not fit the target.
         """
         check_valid(model, proto_to_check(model))  # earlier rewrites are not attributed to the pass
         try:
@@ -58,12 +58,12 @@ class PackPass:
     def _run(self, model: ir.Model, check: Check) -> bool:
         module, _, attribute = self.name.partition(PACK_PASS)
         with attribute_errors(f"pass {self.name}", self.pack, module):
-            made = _load(module, attribute)
-            one = made() if isinstance(made, type) else made
-            if not isinstance(one, PassBase):
-                raise Mismatch(f"it is {describe(one)}, not an onnx_ir.passes.InPlacePass")
+            loaded = _load(module, attribute)
+            instance = loaded() if isinstance(loaded, type) else loaded
+            if not isinstance(instance, PassBase):
+                raise Mismatch(f"it is {describe(instance)}, not an onnx_ir.passes.InPlacePass")
             before = copy_model(model)
-            result = one(model)
+            result = instance(model)
             if result.model is not model:
                 raise Mismatch("it returned another model: derive it from onnx_ir.passes.InPlacePass")
             if wrong := describe_interface_change(before, model) or describe_violation(model) or check(before, model):

@@ -1,4 +1,4 @@
-"""The framework of rewrite rules: one rule as a pattern, a check and a rewrite, and the ONNX IR pass that applies it."""
+"""Framework of rewrite rules: a rule is a pattern, a check and a rewrite, which an onnx_ir pass applies."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _T = TypeVar("_T")
 
 
 class RewriteOptions(NamedTuple):
-    """Options of a conversion that rules depend on; ``unroll``: maximum number of iterations of loops to unroll.
+    """Options of a conversion that rules depend on.
 
-    ``check``: called after each pass of a pack.
+    ``unroll``: maximum number of iterations of loops to unroll. ``check``: called after each pass of a pack.
     """
 
     weights_dtype: str = "auto"
@@ -53,9 +53,9 @@ class Outcome:
 class RewriteRule(Generic[Place, Match]):
     """A rewrite of a finished model, with the vocabulary of ``@fusion``.
 
-    ``pattern`` yields the places of a model that may be rewritten, ``check`` returns the match at a place, or a Decline; the
-    reason is empty where nobody would expect the rewrite. ``check`` may raise Refusal instead (see :func:`require`).
-    ``rewrite`` changes the model, and returns the number of changes if it is not one.
+    ``pattern`` yields the places of a model that may be rewritten. ``check`` returns the match at a place, or a Decline
+    with a reason for the log; the reason is empty where nobody expects the rewrite. ``check`` may raise Refusal instead
+    (see :func:`require`). ``rewrite`` changes the model. It returns the number of changes, or None for one change.
     """
 
     pattern: Pattern[Place]
@@ -67,11 +67,11 @@ class RewriteRule(Generic[Place, Match]):
         outcome = Outcome()
         editor = Editor(model)
         for place in self.pattern(model, options):
-            found = self._match(place)
-            if isinstance(found, Decline):
-                outcome.declined[found.reason] += 1
+            match = self._match(place)
+            if isinstance(match, Decline):
+                outcome.declined[match.reason] += 1
             else:
-                count = self.rewrite(editor, found)
+                count = self.rewrite(editor, match)
                 outcome.applied += 1 if count is None else count
         if outcome.applied:
             editor.remove_unused()
@@ -90,15 +90,15 @@ def nodes(*op_types: str) -> Pattern[ir.Node]:
 
 
 def nodes_of_all_graphs(*op_types: str) -> Pattern[ir.Node]:
-    """Return a pattern that matches such nodes in the main graph and in all inner graphs."""
+    """Return a pattern that matches nodes of the main graph and all inner graphs with one of these operators."""
     return lambda model, _: nodes_of(model.graph.all_nodes(), *op_types)
 
 
-def require_match(found: _T | None, reason: str = "") -> _T:
-    """Return the result of a check. Raises Refusal with the reason to decline if it is ``None``."""
-    if found is None:
+def require_match(match: _T | None, reason: str = "") -> _T:
+    """Return ``match``. Raises Refusal with the reason to decline if it is ``None``."""
+    if match is None:
         raise Refusal(reason)
-    return found
+    return match
 
 
 def require(condition: object, reason: str = "") -> None:
@@ -108,7 +108,7 @@ def require(condition: object, reason: str = "") -> None:
 
 
 def load_rule(declaration: RuleDeclaration) -> RewriteRule[Any, Any] | PackPass:
-    """Import a rule."""
+    """Import a rule, or return the wrapper of a pack's pass."""
     if PACK_PASS in declaration.name:
         return PackPass(declaration.package, declaration.name)
     module = import_module(f"{declaration.package}.{declaration.module or declaration.name}")
@@ -117,7 +117,7 @@ def load_rule(declaration: RuleDeclaration) -> RewriteRule[Any, Any] | PackPass:
 
 
 class RewritePass(InPlacePass):
-    """Apply one rule, if the model has the operators that it needs; ``outcome`` is then the result."""
+    """Apply one rule if the model has the operators that it needs, and store the result in ``outcome``."""
 
     def __init__(self, rule: RuleDeclaration, options: RewriteOptions) -> None:
         self.rule, self.options, self.outcome = rule, options, Outcome()
@@ -137,15 +137,16 @@ class RewritePass(InPlacePass):
 def apply_rules(
     rules: Iterable[RuleDeclaration], model: ir.Model, options: RewriteOptions = DEFAULTS
 ) -> dict[str, Outcome]:
-    """Apply rules in their order (see :func:`sort_rules`); returns the outcome of each by name."""
+    """Apply rules in their order (see :func:`sort_rules`); return the outcome of each by name."""
     passes = [RewritePass(rule, options) for rule in sort_rules(rules)]
     run_passes(model, passes)
-    return {one.rule.name: one.outcome for one in passes}
+    return {rewrite_pass.rule.name: rewrite_pass.outcome for rewrite_pass in passes}
 
 
 def run_passes(model: ir.Model, passes: Sequence[PassBase]) -> None:
-    """Run passes one after the other. Raises the exception of a pass itself, without the PassError or InvariantError of
-    onnx_ir.
+    """Run passes one after the other.
+
+    Raises the original exception of a pass, not the PassError or InvariantError of onnx_ir that wraps it.
     """
     if not passes:
         return

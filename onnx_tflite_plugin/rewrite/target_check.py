@@ -1,4 +1,4 @@
-"""Check a finished model for operators that a target lacks, and for unsupported int8 operators."""
+"""Check a finished model for operators that the target does not support."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from onnx_tflite_plugin.rewrite.weights.dtypes import ONNX_RUNTIME_DOMAIN
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-TRANSPOSED = "Transpose"  # ONNX Runtime moves Transposes across other operators first
+TRANSPOSE = "Transpose"  # ONNX Runtime moves Transposes across other operators first
 
 
 def check_model(model: ir.Model, target: Target, opset: int) -> None:
-    """Raise TargetRefusal for operators that the target lacks, and for int8 that ONNX Runtime would not load."""
-    lacking = [node for node in model.graph.all_nodes() if not node.domain and _is_missing(node, target)]
+    """Raise TargetRefusal for operators that the target lacks, and for int8 operators that ONNX Runtime does not load."""
+    missing = [node for node in model.graph.all_nodes() if not node.domain and _is_missing(node, target)]
     problems = [
         Problem(f"node {node.name!r}", f"target {target.name} has no {node.op_type}", target.lacks[node.op_type])
-        for node in lacking
+        for node in missing
     ]
     problems += [
         Problem(
@@ -39,7 +39,7 @@ def check_model(model: ir.Model, target: Target, opset: int) -> None:
             for name, op_type in _int8_movements(model, target.no_int8_moves)
         ]
     if problems:
-        raise TargetRefusal(f"nodes that target {target.name} does not take:", problems)
+        raise TargetRefusal(f"nodes that target {target.name} does not support:", problems)
 
 
 def describe_added_operators(before: ir.Model, model: ir.Model, target: Target) -> str:
@@ -50,24 +50,24 @@ def describe_added_operators(before: ir.Model, model: ir.Model, target: Target) 
 
 def _missing_operators(model: ir.Model, target: Target) -> set[str]:
     """Return the operators of a model that the target lacks, with their domains."""
-    lacking = (node for node in model.graph.all_nodes() if _is_missing(node, target))
-    return {f"{node.domain}.{node.op_type}".lstrip(".") for node in lacking}
+    missing = (node for node in model.graph.all_nodes() if _is_missing(node, target))
+    return {f"{node.domain}.{node.op_type}".lstrip(".") for node in missing}
 
 
 def _is_missing(node: ir.Node, target: Target) -> bool:
-    """True for an operator that the target lacks, and for one of ONNX Runtime in a domain that the target does not have."""
+    """True for a standard operator, or one of ONNX Runtime's domains, that the target lacks."""
     if not node.domain:
         return node.op_type in target.lacks
     return node.domain.startswith(ONNX_RUNTIME_DOMAIN) and node.domain not in target.domains
 
 
 def _int8_movements(model: ir.Model, moves: frozenset[str]) -> Iterator[tuple[str | None, str]]:
-    """Yield nodes that move a tensor that was int8 right before, or becomes int8 right after."""
+    """Yield the name and operator of nodes that move a tensor next to int8 DequantizeLinear or QuantizeLinear."""
     for node in model.graph.all_nodes():
         if (
             node.op_type in moves
             and _has_quantized_side(node)
-            and (node.op_type != TRANSPOSED or _is_next_to_dq_q_unit(node))
+            and (node.op_type != TRANSPOSE or _is_next_to_dq_q_unit(node))
         ):
             yield node.name, node.op_type
         elif node.op_type == "MatMul" and _feeds_add(node) and any(_dequantizes(value) for value in node.inputs):
@@ -79,12 +79,12 @@ def _has_quantized_side(node: ir.Node) -> bool:
 
 
 def _is_next_to_dq_q_unit(node: ir.Node) -> bool:
-    """True if the moved tensor is an operand or result of an operator between DQ and Q."""
-    maker = node.inputs[0].producer() if node.inputs[0] is not None else None
+    """True if the moved tensor is an operand or result of an operator between DequantizeLinear and QuantizeLinear."""
+    producer_node = node.inputs[0].producer() if node.inputs[0] is not None else None
     users = [user for user, _ in node.outputs[0].uses()]
     if _dequantizes(node.inputs[0]):
         return any(_is_quantized(output) for user in users for output in user.outputs)
-    return maker is not None and any(_dequantizes(value) for value in maker.inputs)
+    return producer_node is not None and any(_dequantizes(value) for value in producer_node.inputs)
 
 
 def _feeds_add(node: ir.Node) -> bool:
@@ -92,8 +92,8 @@ def _feeds_add(node: ir.Node) -> bool:
 
 
 def _dequantizes(value: ir.Value | None) -> bool:
-    maker = value.producer() if value is not None else None
-    return maker is not None and maker.op_type == "DequantizeLinear" and _int8(maker.inputs[0])
+    producer_node = value.producer() if value is not None else None
+    return producer_node is not None and producer_node.op_type == "DequantizeLinear" and _int8(producer_node.inputs[0])
 
 
 def _is_quantized(value: ir.Value) -> bool:

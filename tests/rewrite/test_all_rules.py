@@ -37,8 +37,8 @@ COUNTS = {"merge_gate_convs": 2}
 @pytest.fixture(autouse=True)
 def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Apply rules to small networks too."""
-    monkeypatch.setattr(pad_channels, "LITTLE", 0)
-    monkeypatch.setattr(split_single_feature_conv, "LITTLE", 0)
+    monkeypatch.setattr(pad_channels, "MIN_MULTIPLICATIONS", 0)
+    monkeypatch.setattr(split_single_feature_conv, "MIN_MULTIPLICATIONS", 0)
     monkeypatch.setattr(bound_masked_scores, "MIN_ELEMENTS", 0)
 
 

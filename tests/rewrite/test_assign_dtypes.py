@@ -255,7 +255,7 @@ def test_no_product_overflows_with_optimize_speed() -> None:
     for data in (conv("", **HYBRID).build(), build_model(convolutions)):
         model = otp.convert(data, optimize="speed").model
         check_overflow(model)
-        assert all(product.exact or product.guarded for product in products(model))
+        assert all(product.exact or product.on_exact_branch for product in products(model))
 
 
 def test_large_weight_shared_by_products_is_stored_once_as_uint8() -> None:

@@ -37,7 +37,7 @@ test_block_products_are_packed = rule_test(
     harness.Case("MatMul", product_graph(), nodes=NBITS, within=ROUNDED),
     harness.Case("Gemm", product_graph("Gemm (x, d)"), nodes=NBITS, within=ROUNDED),
     harness.Case("blocks of 16", product_graph(block=16), nodes=NBITS, within=ROUNDED),
-    declines("blocks of 8", product_graph(block=8), "MatMulNBits does not take blocks of this size"),
+    declines("blocks of 8", product_graph(block=8), "MatMulNBits does not support this block size"),
     declines("weights of 8 bits", product_graph(dtype=np.int8), "the weights are not of 4 bits"),
     declines("a bias", product_graph("Gemm (x, d, bias)"), "has a bias"),
     declines("weights with another user", product_graph("MatMul (x, d) z = Neg (d)"), "the weights have other users"),

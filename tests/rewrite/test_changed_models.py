@@ -76,7 +76,7 @@ class Bounds(NamedTuple):
 @pytest.mark.parametrize("name", DRAWN)
 def test_pass_keeps_results_of_changed_models(name: str, monkeypatch: pytest.MonkeyPatch, thorough: bool) -> None:
     """Try every third change, which includes each kind; ``--thorough`` tries all."""
-    monkeypatch.setattr(pad_channels, "LITTLE", 0)
+    monkeypatch.setattr(pad_channels, "MIN_MULTIPLICATIONS", 0)
     bounds, inner = Bounds() if RULES[name].exact else Bounds(2, 0.02), BODIES.get(name, "")
     proto = otp.convert(build_model(DRAWN[name]), weights_dtype="int8", optimize="none").proto
     rewritten = _rewritten(name, proto)

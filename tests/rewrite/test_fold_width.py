@@ -80,7 +80,7 @@ def test_convolutions_in_both_branches_count_as_one_and_are_guarded() -> None:
         converted = otp.convert(data, weights_dtype=form)
         assert converted.report.weights == expected
         int8 = [product for product in products(ir.from_proto(converted.proto)) if product.weights is not None]
-        assert [product.guarded for product in int8] == [True] * (form == "auto")
+        assert [product.on_exact_branch for product in int8] == [True] * (form == "auto")
 
 
 def _convolution(graph: onnx.GraphProto) -> dict[str, list[int]]:

@@ -238,7 +238,7 @@ test_squeeze_and_excitation_scale_is_repeated = rule_test(
     declines("12 channels", lambda net: gate(net, channels=12), "below 16"),
     declines("29 channels", lambda net: gate(net, channels=29), "not a multiple of 4"),
     declines("a single pixel", lambda net: gate(net, size=(1, 1))),
-    declines("a scale of no convolution", lambda net: gate(net, dense=True), "do not come from a convolution"),
+    declines("a scale of no convolution", lambda net: gate(net, dense=True), "does not come from a convolution"),
     declines("no convolution after it", lambda net: gate(net, last=True), "no convolution reads the product"),
 )
 
@@ -342,7 +342,7 @@ test_image_of_few_channels_is_not_transposed = rule_test(
     declines("planes that are an output", transpose_too),
     declines("automatic pads", plane_graph('b = Conv <auto_pad = "SAME_UPPER"> (a, w)'), "pads"),
     declines("quantized weights", plane_graph("v = DequantizeLinear (k, s) b = Conv (a, v)"), "quantized"),
-    declines("another reader", plane_graph("c = Abs (a) b = Conv (a, w)"), "another operator"),
+    declines("another reader", plane_graph("c = Abs (a) b = Conv (a, w)"), "other than a convolution"),
 )  # fmt: skip
 
 
@@ -391,7 +391,7 @@ test_zero_channels_are_computed_by_a_convolution = rule_test(
     declines("channels cut off before", pad_graph(channels=(-4, 16)), "cut off"),
     declines("channels cut off after", pad_graph(channels=(16, -4)), "cut off"),
     declines("ones", pad_graph("Pad (x, pads, one)"), "padding value is not zero"),
-    declines("other axes", pad_graph("Pad (x, pads, zero, axes)"), "not all four axes"),
+    declines("other axes", pad_graph("Pad (x, pads, zero, axes)"), "not those of all four axes"),
     declines("reflected", pad_graph('Pad <mode = "reflect"> (x, pads)'), "padding value is not zero"),
     declines("no convolution in the sum", pad_graph(other="Concat <axis = 1> (x, x)"), "no convolution"),
     declines("64 bits", pad_graph(kind="double"), "not float"),

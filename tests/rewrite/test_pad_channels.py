@@ -23,7 +23,7 @@ pytestmark = pytest.mark.int8_products
 @pytest.fixture(autouse=True)
 def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Apply the rule to small networks too."""
-    monkeypatch.setattr(pad_channels, "LITTLE", 0)
+    monkeypatch.setattr(pad_channels, "MIN_MULTIPLICATIONS", 0)
 
 
 def separable(net: Network, dtype: str = "float32", features: int = 29) -> TensorRef:
@@ -279,9 +279,9 @@ def test_round_up_prefers_16_unless_8_wastes_much_less(features: int, wide: int)
 
 
 def test_convolution_with_few_multiplications_is_not_padded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pad_channels, "LITTLE", 29 * 7 * 11 * 13 + 1)
+    monkeypatch.setattr(pad_channels, "MIN_MULTIPLICATIONS", 29 * 7 * 11 * 13 + 1)
     assert Applied("pad_channels", separable).count == 0
-    monkeypatch.setattr(pad_channels, "LITTLE", 29 * 7 * 11 * 13)
+    monkeypatch.setattr(pad_channels, "MIN_MULTIPLICATIONS", 29 * 7 * 11 * 13)
     assert Applied("pad_channels", separable).count == 1
 
 

@@ -266,7 +266,7 @@ def products_of_integers(weights: Array) -> ir.Model:
     ids=["dense", "convolution", "fed", "integers", "in a loop", "branches swapped", "integers, swapped", "-128"],
 )
 def test_check_overflow_rejects_products_that_may_overflow(planted: object) -> None:
-    with pytest.raises(TargetRefusal, match=r"operand 1 is int8 that overflows"):
+    with pytest.raises(TargetRefusal, match=r"operand 1 is int8, and overflows"):
         check(planted())  # type: ignore[operator]
 
 
@@ -389,4 +389,4 @@ def test_repeated_split_and_concat_is_traced_in_linear_time() -> None:
     model = parse_model(
         f"(float[2,3] x) => (float[2,4] y) {{ x0 = DequantizeLinear (k, s) {moves} y = MatMul (x, x60) }}", 17, **stored
     )
-    assert [(product.moved, product.stored.name) for product in products(model)] == [(True, "k")]
+    assert [(product.is_rearranged, product.stored.name) for product in products(model)] == [(True, "k")]

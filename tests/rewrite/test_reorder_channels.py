@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from conformance.builder import TensorRef
 from conformance.models import constant
 from onnx_tflite_plugin.graph.metadata import PREFIX, read_tensor
-from onnx_tflite_plugin.rewrite.channels.reorder_channels import neighbors
+from onnx_tflite_plugin.rewrite.channels.reorder_channels import pair_rows
 from onnx_tflite_plugin.rewrite.weights.products import overflows, products
 from onnx_tflite_plugin.source.model import Array
 from tests.helpers.passes_networks import Applied, Draw, Network, apply, image
@@ -158,7 +158,7 @@ def least(drawn: Array) -> Array:
     return weights
 
 
-NO_ORDER, SHARED = "no channel order", "another operator than convolutions mixes them"
+NO_ORDER, SHARED = "no channel order", "an operator other than a convolution mixes them"
 
 test_declines_impossible_or_useless_orders = rule_test(
     PASS,
@@ -216,7 +216,7 @@ def test_neighbors_is_a_permutation_without_overflow(pairs: int, width: int, dat
     near = st.sampled_from([-127, -65, -64, -63, -1, 0, 1, 2, 63, 64, 65, 127])
     size = 2 * pairs * width
     rows = np.array(data.draw(st.lists(near, min_size=size, max_size=size)), np.int8).reshape(2 * pairs, width)
-    order = neighbors(rows)
+    order = pair_rows(rows)
     if order is not None:
         assert sorted(order) == list(range(2 * pairs))
         assert not overflows(np.ascontiguousarray(rows[order].T))
@@ -229,18 +229,18 @@ def test_leftover_channels_take_partners_from_other_pairs() -> None:
     rows = np.zeros((4, 8), np.int8)
     for column, channels in enumerate([(2, 3), (0, 3), (1, 2), (0,), (0,), (0,), (1,), (1,)]):
         rows[list(channels), column] = 127
-    assert neighbors(rows) == [0, 2, 1, 3]
+    assert pair_rows(rows) == [0, 2, 1, 3]
 
 
 def test_no_order_if_a_channel_fits_no_other() -> None:
-    assert neighbors(np.array([[127], [2], [2], [2]], np.int8)) is None
-    assert neighbors(np.array([[127], [1], [2], [2]], np.int8)) == [0, 1, 2, 3]
+    assert pair_rows(np.array([[127], [2], [2], [2]], np.int8)) is None
+    assert pair_rows(np.array([[127], [1], [2], [2]], np.int8)) == [0, 1, 2, 3]
 
 
 def test_no_order_if_partners_are_too_few() -> None:
     """Three channels of zeros fit every channel, but five channels fit only those."""
     rows = np.full((8, 3), 127, np.int8)
     rows[[1, 4, 6]] = 0
-    assert neighbors(rows) is None
+    assert pair_rows(rows) is None
     rows[2] = 1
-    assert sorted(neighbors(rows) or []) == list(range(8))
+    assert sorted(pair_rows(rows) or []) == list(range(8))

@@ -1,4 +1,4 @@
-"""Rewrites of the number, order and zero points of convolution channels, so that kernels with fast paths are used."""
+"""Rules for the number, order and zero points of convolution channels, so that kernels with fast paths run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "pad_to_conv",
-        "zeros appended to the channels of a residual connection come from a 1 x 1 convolution",
+        "zeros are appended to the channels of a residual connection by a 1 x 1 convolution",
         Gain(13, 16.0, 32.1, 0.0),
         frozenset({"Add", "Conv", "Pad"}),
     ),
@@ -22,7 +22,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "symmetric_weights",
-        "uint8 weights become int8 with a zero point of 0; input channels whose weights do not fit are doubled",
+        "uint8 weights become int8 with a zero point of 0; input channels with larger weights are doubled",
         Gain(7, 11.0, 16.0, 0.5),
         frozenset({"Conv", "QuantizeLinear"}),
     ),

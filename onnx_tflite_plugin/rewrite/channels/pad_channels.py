@@ -1,6 +1,7 @@
-"""Kernels work on channels in blocks (of 8 with AVX2, of 16 with AVX-512); other numbers of channels are slow, or fall back to a
-slower kernel. Convolutions get more output channels, with weights of zero, and so do all operators that read them: the results
-are the same.
+"""Pad the channels of convolutions to whole blocks of the kernels.
+
+Kernels work on blocks of 8 (AVX2) or 16 (AVX-512) channels; for other numbers they are slow, or a slower kernel runs. Convolutions
+get more output channels, with weights of zero, and so do all operators that read them. The results are the same.
 """
 
 from __future__ import annotations
@@ -13,45 +14,55 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.api.declarations import Decline
 from onnx_tflite_plugin.graph.metadata import write_channels
-from onnx_tflite_plugin.rewrite.channels.padding import LITTLE, Convolution, Padding, PaddingFlow
+from onnx_tflite_plugin.rewrite.channels.padding import MIN_MULTIPLICATIONS, Convolution, Padding, PaddingFlow
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import BLOCK, constant_shape, nodes_of, sizes
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
 from onnx_tflite_plugin.source.model import Array
 
 # Heuristics:
-_IMAGE = 4  # maximum channels of an image: padding its convolution costs almost nothing
-_WASTE = 1.35  # factor of channels above which other dense kernels of more than one tap lose more than the block gains
-_LARGER = 1.15  # maximum ratio of channels padded to 16 and to 8
+_MAX_IMAGE_CHANNELS = 4  # maximum input channels of a convolution that costs almost nothing to pad
+_MAX_PADDING_RATIO = 1.35  # maximum ratio of padded to original channels, for other dense kernels of more than one tap
+_MAX_BLOCK_RATIO = 1.15  # maximum ratio of channels padded to 16 and to 8
 # With 1.35 face_detection_back takes 0.83 of the time on AVX-512 (Xeon, Sapphire Rapids) but 1.31 on AVX2; the mean of 12
 # networks is 0.97 and 1.05.
-_SMALL = 4096  # maximum elements of a tensor that may be cut back to its original channels
+_MAX_CROPPED_ELEMENTS = 4096  # maximum elements of a tensor that may be cut back to its original channels
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[tuple[ir.Graph, Mapping[ir.Node, Convolution]]]:
-    """Yield the main graph with its convolutions, if it has some."""
-    convolutions = {node: found for node in nodes_of(model.graph, "Conv") if (found := Convolution.of(node))}
+    """Yield the main graph with its convolutions, if it has any."""
+    convolutions = {
+        node: convolution for node in nodes_of(model.graph, "Conv") if (convolution := Convolution.of(node))
+    }
     return [(model.graph, convolutions)] if convolutions else []
 
 
 def check(place: tuple[ir.Graph, Mapping[ir.Node, Convolution]]) -> PaddingFlow | Decline:
-    """Return the padding that gains more than it costs. Declines if there is none."""
+    """Return the padding that saves time. Declines if there is none."""
     graph, convolutions = place
-    widened = {node: wide for node, convolution in convolutions.items() if (wide := width_to_pad_to(convolution))}
+    widened = {
+        node: features for node, convolution in convolutions.items() if (features := padded_features(convolution))
+    }
     if not widened:
         return Decline("all convolutions have numbers of channels with a fast path, or padding wastes too much")
     flow = PaddingFlow(convolutions)
     flow.propagate(graph, widened)
-    useful = flow.joined_convolutions(flow.blockwise | {node for node in widened if _is_slow(convolutions[node])})
-    useful &= flow.joined_convolutions({node for node in widened if convolutions[node].multiplications() >= LITTLE})
-    while rejected := (widened.keys() - useful) | _costly(flow):
-        widened = {node: wide for node, wide in widened.items() if node not in rejected}
+    useful = flow.connected_convolutions(flow.blockwise | {node for node in widened if _is_slow(convolutions[node])})
+    useful &= flow.connected_convolutions(
+        {node for node in widened if convolutions[node].multiplications() >= MIN_MULTIPLICATIONS}
+    )
+    while rejected := (widened.keys() - useful) | _costly_convolutions(flow):
+        widened = {node: features for node, features in widened.items() if node not in rejected}
         flow.propagate(graph, widened)
-    return flow if widened else Decline("the padding would be cut off again, or the convolutions are too small to gain")
+    return (
+        flow
+        if widened
+        else Decline("the padding would be cut off again, or the convolutions are too small to save time")
+    )
 
 
 def rewrite(editor: Editor, flow: PaddingFlow) -> int:
-    """Pad weights and biases, and return the number of convolutions with more output channels."""
+    """Pad weights and biases; return the number of convolutions with more output channels."""
     for node in list(editor.graph):
         operands, result = flow.operands(node), flow.padded.get(node.outputs[0])
         convolution = flow.convolutions.get(node)
@@ -67,42 +78,40 @@ def rewrite(editor: Editor, flow: PaddingFlow) -> int:
 pad_channels = RewriteRule(pattern, check, rewrite)
 
 
-def width_to_pad_to(convolution: Convolution) -> int | None:
+def padded_features(convolution: Convolution) -> int | None:
     """Return the number of output channels to pad to; ``None`` if padding is useless or too wasteful."""
     features, channels, *kernel = convolution.shape
-    wide = round_up(features)
-    if wide == features or convolution.group != 1 or (convolution.quantized and not convolution.symmetric):
+    padded = round_up(features)
+    if padded == features or convolution.group != 1 or (convolution.quantized and not convolution.symmetric):
         return None
-    wasteful = math.prod(kernel) > 1 and wide > _WASTE * features
-    return None if wasteful and channels > _IMAGE and not _is_slow(convolution) else wide
+    wasteful = math.prod(kernel) > 1 and padded > _MAX_PADDING_RATIO * features
+    return None if wasteful and channels > _MAX_IMAGE_CHANNELS and not _is_slow(convolution) else padded
 
 
 def round_up(features: int) -> int:
     """Return the next multiple of 16, or of 8 if a multiple of 16 costs too much on processors with blocks of 8."""
     small, large = (-(-features // block) * block for block in (BLOCK // 2, BLOCK))
-    return large if large <= _LARGER * small else small
+    return large if large <= _MAX_BLOCK_RATIO * small else small
 
 
 def _is_slow(convolution: Convolution) -> bool:
-    """True if the kernel has no fast path for so few channels, or its readers have none because the channels are not a
-    multiple of four.
-    """
+    """True if the kernel, or a kernel that reads the result, has no fast path for this number of channels."""
     return convolution.features % 4 != 0 or (convolution.quantized and convolution.features < BLOCK)
 
 
-def _costly(flow: PaddingFlow) -> frozenset[ir.Node]:
-    """Return the convolutions with padding that costs more to cut off again than it gains."""
+def _costly_convolutions(flow: PaddingFlow) -> frozenset[ir.Node]:
+    """Return the convolutions with padding that costs more to cut off than it saves."""
     costly: frozenset[ir.Node] = frozenset()
     for value, padding in flow.padded.items():
         shape = sizes(value)
-        small = shape is not None and math.prod(size or 1 for size in shape) <= _SMALL
-        if not small and (flow.unpadded_uses(value) or value.is_graph_output()):
-            costly |= {node for node in padding.origins if not _gathers(flow.convolutions[node])}
+        is_small = shape is not None and math.prod(size or 1 for size in shape) <= _MAX_CROPPED_ELEMENTS
+        if not is_small and (flow.unpadded_uses(value) or value.is_graph_output()):
+            costly |= {node for node in padding.origins if not _gathers_input(flow.convolutions[node])}
     return costly
 
 
-def _gathers(convolution: Convolution) -> bool:
-    """True if the integer kernel for so few channels gathers its input, which costs more than a Slice after it."""
+def _gathers_input(convolution: Convolution) -> bool:
+    """True if the integer kernel without padding gathers its input, which costs more than a Slice of the result."""
     return convolution.quantized and _is_slow(convolution) and math.prod(convolution.shape[2:]) > 1
 
 
@@ -121,7 +130,7 @@ def _pad_convolution(editor: Editor, convolution: Convolution, operand: Padding 
 
 
 def _pad_operands(editor: Editor, node: ir.Node, result: Padding) -> None:
-    """Pad per-channel constants beside padded operands."""
+    """Pad the per-channel constants of a node with padded operands."""
 
     def pad(array: Array, fill: float) -> Array:
         axis = array.ndim - result.rank + 1
@@ -131,16 +140,16 @@ def _pad_operands(editor: Editor, node: ir.Node, result: Padding) -> None:
 
 
 def _update_value(editor: Editor, flow: PaddingFlow, value: ir.Value, padding: Padding) -> None:
-    """Update shape and metadata of a padded value, and cut off the padding for users that cannot take it."""
-    maker, uses, shape = value.producer(), flow.unpadded_uses(value), sizes(value)
-    assert maker is not None
+    """Update shape and metadata of a padded value, and cut off the padding for users that do not support it."""
+    producer_node, uses, shape = value.producer(), flow.unpadded_uses(value), sizes(value)
+    assert producer_node is not None
     if uses or value.is_graph_output():
-        with editor.replacing(maker, after=True):
+        with editor.replacing(producer_node, after=True):
             if padding.is_at_end:
-                original = editor.emit("Slice", value, [0], [len(padding.positions)], [1])
+                unpadded = editor.emit("Slice", value, [0], [len(padding.positions)], [1])
             else:
-                original = editor.emit("Gather", value, np.asarray(padding.positions), axis=1)
-        editor.replace_uses(value, original, uses)
+                unpadded = editor.emit("Gather", value, np.asarray(padding.positions), axis=1)
+        editor.replace_uses(value, unpadded, uses)
     channels = np.full(padding.size, -1)
     channels[list(padding.positions)] = np.arange(len(padding.positions))
     write_channels(value.metadata_props, channels.tolist())

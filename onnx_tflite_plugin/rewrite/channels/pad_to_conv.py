@@ -1,6 +1,7 @@
-"""Zeros appended to the channels of a residual connection keep the operators after it out of the blocked layout, which
-convolutions and sums of their results use. A 1 x 1 convolution by the identity appends them inside it, and is fused
-with the sum.
+"""Append zeros to the channels of a residual connection by a 1 x 1 convolution instead of a Pad.
+
+A Pad takes the operators after it out of the blocked layout, which convolutions and sums of their results use. A convolution by
+the identity appends the zeros in that layout, and is fused with the sum.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import DIVISOR, constant, only_user, producer, sizes
 from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 
-_MOST = 128  # channels beyond which the products cost more than two changes of layout
+_MAX_CHANNELS = 128  # for more channels the products cost more than two changes of layout
 
 
 class Match(NamedTuple):
-    """A Pad with so many zeros before and after its ``channels``."""
+    """A Pad with ``before`` zeros before and ``after`` zeros after its ``channels``."""
 
     node: ir.Node
     channels: int
@@ -27,19 +28,19 @@ class Match(NamedTuple):
 
 
 def check(node: ir.Node) -> Match:
-    """Return the match, if channels of a float image are padded before a sum with a convolution."""
+    """Return the match if channels of a float image are padded before a sum with a convolution."""
     before, after = _channel_padding(node)
-    total = require_match(only_user(node.outputs[0], "Add"))
+    add = require_match(only_user(node.outputs[0], "Add"))
     shape = require_match(sizes(node.inputs[0]), "the rank of the image is unknown")
     channels = require_match(shape[1], "the number of channels is unknown")
     require(channels and channels % DIVISOR == 0, f"the number of channels is not a multiple of {DIVISOR}")
-    require(channels <= _MOST, f"more than {_MOST} channels cost more than two changes of layout")
-    require(any(producer(value, "Conv") for value in total.inputs), "no convolution is part of the sum")
+    require(channels <= _MAX_CHANNELS, f"more than {_MAX_CHANNELS} channels cost more than two changes of layout")
+    require(any(producer(value, "Conv") for value in add.inputs), "no convolution is part of the sum")
     return Match(node, channels, before, after)
 
 
 def rewrite(editor: Editor, match: Match) -> None:
-    """Emit the convolution by the identity and rows of zeros."""
+    """Emit the convolution with an identity matrix and rows of zeros as weights."""
     node, channels, before, after = match
     weights = np.zeros((before + channels + after, channels, 1, 1), np.float32)
     weights[before : before + channels, :, 0, 0] = np.eye(channels)
@@ -58,7 +59,7 @@ def _channel_padding(node: ir.Node) -> tuple[int, int]:
     value = constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else np.zeros(())
     mode = node.attributes.get("mode")
     require(image.dtype == ir.DataType.FLOAT, "the image is not float")
-    require(pads.shape == (8,) and len(node.inputs) <= 3, "not all four axes of an image are given")
+    require(pads.shape == (8,) and len(node.inputs) <= 3, "the pads are not those of all four axes of an image")
     require(value is not None and not value.any(), "the padding value is not zero")
     require(mode is None or mode.as_string() == "constant", "the padding value is not zero")
     require(not np.delete(pads, (1, 5)).any(), "height, width or batch are padded")

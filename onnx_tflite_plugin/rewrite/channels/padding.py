@@ -1,7 +1,6 @@
-"""Positions of the channels of padded tensors, and the operators that propagate the padding.
+"""Padding of channels (axis 1), and the operators that propagate it.
 
-``positions``: positions of the original channels (axis 1) in the padded tensor. Values in between are finite, and no
-result depends on them: convolutions that read them get weights of zero there.
+The added channels hold finite values, and no result depends on them: convolutions that read them get weights of zero there.
 """
 
 from __future__ import annotations
@@ -17,18 +16,21 @@ import onnx_ir as ir
 from onnx_tflite_plugin.rewrite.matching import Affine, QuantizedConv, constant_shape, integer, producer, sizes
 from onnx_tflite_plugin.source.model import Array
 
-# Element-wise operators and pools: one tensor in, one of the same channels out; 0 gives a finite number.
+# Element-wise operators and pools of one tensor, with a result of the same channels. Their result for 0 is finite.
 CHANNELWISE = frozenset({
     "AveragePool", "Clip", "DequantizeLinear", "Elu", "GlobalAveragePool", "GlobalMaxPool", "HardSigmoid", "HardSwish",
     "Identity", "LeakyRelu", "MaxPool", "QuantizeLinear", "Relu", "Sigmoid", "Tanh",
 })  # fmt: skip
-LITTLE = 100_000
-"""Multiplications below which no kernel gains the time that reading one tensor more takes."""
+MIN_MULTIPLICATIONS = 100_000
+"""Heuristic: minimum multiplications of a convolution; a smaller one saves less time than an additional tensor costs."""
 BROADCASTING = frozenset({"Add", "Max", "Min", "Mul", "PRelu", "Sub"})
 
 
 class Padding(NamedTuple):
-    """A tensor padded to ``size`` channels, the original ones at ``positions``; ``origins``: the convolutions that were padded."""
+    """Padding of a tensor to ``size`` channels, with the original ones at ``positions``.
+
+    ``origins``: the convolutions that were padded.
+    """
 
     positions: tuple[int, ...]
     size: int
@@ -43,7 +45,7 @@ class Padding(NamedTuple):
         return (self.positions, self.size, self.rank) == (other.positions, other.size, other.rank)
 
     def pad(self, array: Array, axis: int, fill: float = 0) -> Array:
-        """Return a constant with an axis padded by ``fill``; a broadcast axis is unchanged."""
+        """Return the array with an axis padded by ``fill``; an axis that is broadcast is unchanged."""
         if array.shape[axis] == 1 < len(self.positions):
             return array
         shape = list(array.shape)
@@ -54,9 +56,9 @@ class Padding(NamedTuple):
 
 
 class Convolution(NamedTuple):
-    """A convolution whose weights (of this shape) and bias are constants.
+    """A convolution with constant weights and bias; ``shape``: the shape of its weights.
 
-    ``quantized``: an integer kernel runs it; ``symmetric``: its weights have zero points of 0.
+    ``quantized``: an integer kernel runs it. ``symmetric``: the zero points of its weights are 0.
     """
 
     node: ir.Node
@@ -90,7 +92,10 @@ class Convolution(NamedTuple):
         return self.group > 1 and self.shape[:2] == (self.group, 1)
 
     def multiplications(self, result: ir.Value | None = None) -> float:
-        """Return the multiplications of a run, infinity for a dynamic shape; ``result``: a value of the result's shape."""
+        """Return the number of multiplications per run, infinity for a dynamic shape.
+
+        ``result``: another value of the result's shape.
+        """
         shape = sizes(result or self.node.outputs[0])
         if shape is None or None in shape[2:]:
             return math.inf
@@ -99,9 +104,10 @@ class Convolution(NamedTuple):
 
 @dataclass
 class PaddingFlow:
-    """The padded values of a graph with their paddings, and the convolutions that read or write them.
+    """The paddings of a graph's values, propagated from ``widened``: the new number of output channels per convolution.
 
-    ``blockwise``: origins of values that depthwise convolutions or a Concat read with their padding.
+    ``convolutions``: all convolutions of the graph. ``blockwise``: origins of values that depthwise convolutions or a Concat
+    read with their padding.
     """
 
     convolutions: Mapping[ir.Node, Convolution]
@@ -110,44 +116,43 @@ class PaddingFlow:
     blockwise: set[ir.Node] = field(default_factory=set)
 
     def propagate(self, graph: ir.Graph, widened: Mapping[ir.Node, int]) -> None:
-        """Propagate the padding of ``widened`` convolutions, to so many channels each, through the graph."""
+        """Propagate the padding of the ``widened`` convolutions through the graph."""
         self.widened, self.padded, self.blockwise = widened, {}, set()
         for node in graph:
-            padding = self._result(node, self.operands(node), widened)
+            padding = self._result_padding(node, self.operands(node), widened)
             if padding is not None:
                 self.padded[node.outputs[0]] = padding
                 if node in self.convolutions or node.op_type == "Concat":
                     self.blockwise |= padding.origins - {node}
 
-    def joined_convolutions(self, nodes: set[ir.Node]) -> set[ir.Node]:
-        """Add the convolutions with results that are combined with results of ``nodes``: only all of them can be padded
-        together.
+    def connected_convolutions(self, nodes: set[ir.Node]) -> set[ir.Node]:
+        """Return ``nodes`` and the convolutions that can only be padded together with them.
+
+        Their results are combined, for example added.
         """
-        joined_origins = [padding.origins for padding in self.padded.values() if len(padding.origins) > 1]
-        while more := {node for origins in joined_origins if origins & nodes for node in origins} - nodes:
-            nodes = nodes | more
+        shared_origins = [padding.origins for padding in self.padded.values() if len(padding.origins) > 1]
+        while added := {node for origins in shared_origins if origins & nodes for node in origins} - nodes:
+            nodes = nodes | added
         return nodes
 
     def operands(self, node: ir.Node) -> list[Padding | None]:
         """Return the padding of each operand."""
         return [None if value is None else self.padded.get(value) for value in node.inputs]
 
-    def takes_padding(self, node: ir.Node) -> bool:
-        """True if a node supports padded operands: it propagates them, or its weights are zero for them."""
+    def supports_padding(self, node: ir.Node) -> bool:
+        """True if a node supports padded operands: it propagates the padding, or gets weights of zero for it."""
         convolution = self.convolutions.get(node)
-        dense = convolution is not None and convolution.group == 1
-        return dense or any(value in self.padded for value in node.outputs)
+        is_dense = convolution is not None and convolution.group == 1
+        return is_dense or any(value in self.padded for value in node.outputs)
 
     def unpadded_uses(self, value: ir.Value) -> list[tuple[ir.Node, int]]:
-        """Return the uses of a padded value that need it without its padding."""
-        return [(use.node, use.idx) for use in value.uses() if not self.takes_padding(use.node)]
+        """Return the uses of a padded value that need it without padding."""
+        return [(use.node, use.idx) for use in value.uses() if not self.supports_padding(use.node)]
 
-    def _result(
+    def _result_padding(
         self, node: ir.Node, operands: Sequence[Padding | None], widened: Mapping[ir.Node, int]
     ) -> Padding | None:
-        """Return the padding of a node's result; ``None`` if it has none, or the node cannot propagate its operands'
-        padding.
-        """
+        """Return the padding of a node's result; ``None`` if it has none or the node does not propagate padding."""
         convolution = self.convolutions.get(node)
         if convolution is not None and node in widened:
             positions = tuple(range(convolution.features))
@@ -159,9 +164,9 @@ class PaddingFlow:
         if node.op_type in CHANNELWISE:
             return operands[0] if is_per_tensor(node) else None
         if node.op_type in BROADCASTING:
-            return _broadcast(node, operands)
+            return _broadcast_padding(node, operands)
         if node.op_type == "Concat" and integer(node, "axis", 0) == 1:
-            return _trace_concat(node, operands)
+            return _concat_padding(node, operands)
         return None
 
 
@@ -173,23 +178,26 @@ def is_per_tensor(node: ir.Node) -> bool:
     return parameters is not None and parameters.per_tensor
 
 
-def _broadcast(node: ir.Node, operands: Sequence[Padding | None]) -> Padding | None:
-    """Return the common padding of the padded operands, if all others are broadcast along channels or constants per channel."""
+def _broadcast_padding(node: ir.Node, operands: Sequence[Padding | None]) -> Padding | None:
+    """Return the common padding of the padded operands; ``None`` if they differ.
+
+    All other operands must be broadcast along channels or be per-channel constants.
+    """
     padded = [padding for padding in operands if padding is not None]
     first = padded[0]
     for value, padding in zip(node.inputs, operands, strict=True):
-        stored = constant_shape(value)
-        shape = sizes(value) if stored is None else stored
+        stored_shape = constant_shape(value)
+        shape = sizes(value) if stored_shape is None else stored_shape
         if padding is None and shape is not None and len(shape) <= first.rank:
             channels = ([1] * (first.rank - len(shape)) + list(shape))[1]
-            if channels != 1 and (stored is None or channels != len(first.positions)):
+            if channels != 1 and (stored_shape is None or channels != len(first.positions)):
                 return None
         elif padding is None or not padding.has_equal_padding(first):
             return None
     return first._replace(origins=_origins(padded))
 
 
-def _trace_concat(node: ir.Node, operands: Sequence[Padding | None]) -> Padding | None:
+def _concat_padding(node: ir.Node, operands: Sequence[Padding | None]) -> Padding | None:
     positions: list[int] = []
     size = 0
     for value, padding in zip(node.inputs, operands, strict=True):

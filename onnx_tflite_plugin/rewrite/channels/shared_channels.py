@@ -15,21 +15,24 @@ from onnx_tflite_plugin.rewrite.matching import sizes
 
 @dataclass
 class SharedChannels:
-    """Values of one rank with the same ``channels`` (axis 1), and the convolutions that make and read them.
+    """Values of one rank with the same ``channels`` (axis 1), and the convolutions that compute and read them.
 
-    ``between``: depthwise convolutions, which have them on both sides.
+    ``depthwise``: depthwise convolutions, whose operand and result share channels.
     """
 
     rank: int
     channels: int
     values: set[ir.Value] = field(default_factory=set)
-    makers: dict[ir.Node, Convolution] = field(default_factory=dict)
+    producers: dict[ir.Node, Convolution] = field(default_factory=dict)
     readers: dict[ir.Node, Convolution] = field(default_factory=dict)
-    between: dict[ir.Node, Convolution] = field(default_factory=dict)
+    depthwise: dict[ir.Node, Convolution] = field(default_factory=dict)
 
     @classmethod
     def around(cls, value: ir.Value, convolutions: Mapping[ir.Node, Convolution]) -> Self | None:
-        """Return the values that share channels with ``value``; ``None`` if another operator than ``convolutions`` mixes these."""
+        """Return the values that share channels with ``value``.
+
+        Returns ``None`` if an operator other than ``convolutions`` mixes the channels, or a graph input or output has them.
+        """
         shape = sizes(value)
         if shape is None or shape[1] is None:
             return None
@@ -39,15 +42,15 @@ class SharedChannels:
             if value in self.values:
                 continue
             self.values.add(value)
-            maker = value.producer()
-            if maker is None or value.is_graph_output() or maker.graph is None:
+            producer_node = value.producer()
+            if producer_node is None or value.is_graph_output() or producer_node.graph is None:
                 return None
-            if maker in convolutions and convolutions[maker].group == 1:
-                self.makers[maker] = convolutions[maker]
-            elif not self._propagate(maker, convolutions, pending):
+            if producer_node in convolutions and convolutions[producer_node].group == 1:
+                self.producers[producer_node] = convolutions[producer_node]
+            elif not self._propagate(producer_node, convolutions, pending):
                 return None
             for use in value.uses():
-                if use.node.graph is not maker.graph:
+                if use.node.graph is not producer_node.graph:
                     return None
                 if use.node in convolutions and convolutions[use.node].group == 1:
                     self.readers[use.node] = convolutions[use.node]
@@ -56,10 +59,10 @@ class SharedChannels:
         return self
 
     def _propagate(self, node: ir.Node, convolutions: Mapping[ir.Node, Convolution], pending: list[ir.Value]) -> bool:
-        """Add the operands and results of a node to ``pending``, and return True, if it works channel by channel."""
+        """Add operands and result of a node to ``pending`` if they share channels; return True if they do."""
         operands: list[ir.Value | None]
         if node in convolutions and convolutions[node].depthwise:
-            self.between[node] = convolutions[node]
+            self.depthwise[node] = convolutions[node]
             operands = [node.inputs[0]]
         elif node.domain == "" and node.op_type in CHANNELWISE and is_per_tensor(node) and len(node.outputs) == 1:
             operands = [node.inputs[0]]
@@ -71,12 +74,12 @@ class SharedChannels:
         return True
 
     def _has_channels(self, value: ir.Value | None) -> bool:
-        """True if a value has these channels."""
+        """True if a value may have these channels, by its shape."""
         shape = sizes(value)
         return shape is not None and len(shape) == self.rank and shape[1] == self.channels
 
     def set_channels(self, channels: Sequence[int]) -> None:
-        """Set the channels of the values: which of the former ones each is, -1 for an added one."""
+        """Set the channels of the values: the former index of each channel, -1 for a new one."""
         for value in self.values:
             if value.shape is not None:
                 value.shape = ir.Shape([value.shape[0], len(channels), *list(value.shape)[2:]])

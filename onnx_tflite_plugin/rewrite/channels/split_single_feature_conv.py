@@ -1,5 +1,7 @@
-"""Kernels compute output channels in blocks (of 8 with AVX2, of 16 with AVX-512): a convolution of one output channel takes as long
-as one of a block. As a depthwise convolution, summed by a convolution of 1 x 1, it takes a quarter of that.
+"""Split a convolution of one output channel into a depthwise convolution and a 1 x 1 convolution that adds its channels.
+
+Kernels compute output channels in blocks, of 8 with AVX2 and of 16 with AVX-512. A convolution of one output channel takes as long
+as one of a whole block. The two convolutions take a quarter of that.
 """
 
 from __future__ import annotations
@@ -9,14 +11,14 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.rewrite.channels.padding import LITTLE, Convolution
+from onnx_tflite_plugin.rewrite.channels.padding import MIN_MULTIPLICATIONS, Convolution
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import BLOCK, producer
 from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 
 
 def check(node: ir.Node) -> Convolution:
-    """Return the convolution, if it is a large one of float images with one output channel."""
+    """Return the convolution if it is large, of float images and has one output channel."""
     convolution = require_match(Convolution.of(node), "the weights or the bias are not constant")
     image, (features, channels, *kernel) = node.inputs[0], convolution.shape
     require(features == 1)
@@ -25,7 +27,10 @@ def check(node: ir.Node) -> Convolution:
     require(len(kernel) == 2, "the convolution is not 2-D")
     require(channels % (BLOCK // 2) == 0, f"the number of input channels is not a multiple of {BLOCK // 2}")
     require(math.prod(kernel) > 1, "the kernel is 1 x 1")
-    require(convolution.multiplications() >= LITTLE, f"fewer than {LITTLE} multiplications gain nothing")
+    require(
+        convolution.multiplications() >= MIN_MULTIPLICATIONS,
+        f"it has fewer than {MIN_MULTIPLICATIONS} multiplications, which take too little time",
+    )
     return convolution
 
 
@@ -34,8 +39,8 @@ def rewrite(editor: Editor, convolution: Convolution) -> None:
     node, (_, channels, *kernel) = convolution.node, convolution.shape
     image, weights, *bias = node.inputs
     with editor.replacing(node):
-        by_channel = editor.emit("Reshape", weights, [channels, 1, *kernel])
-        value = editor.emit("Conv", image, by_channel, like=node, group=channels)
+        depthwise_weights = editor.emit("Reshape", weights, [channels, 1, *kernel])
+        value = editor.emit("Conv", image, depthwise_weights, like=node, group=channels)
         ones = np.ones((1, channels, *[1] * len(kernel)), np.float32)
         value = editor.emit("Conv", value, ones, *bias)
     editor.replace_value(node.outputs[0], value)

@@ -1,9 +1,10 @@
-"""Kernels for int8 weights with a zero point of 0 take a fifth to a half of the time of other kernels. uint8 weights,
-which networks trained with quantization have, range from -z to 255 - z around their zero point z; mostly one weight of
-thousands exceeds int8.
+"""Convert weights to int8 with a zero point of 0, whose kernels take a fifth to a half of the time of other kernels.
 
-If all fit, they are written with a zero point of 0. Otherwise the input channels of weights that do not fit are doubled
-by the convolutions that compute them, and the weight is split between both channels: sums and results do not change.
+uint8 weights, which networks trained with quantization have, range from -z to 255 - z around their zero point z. Usually one
+weight of thousands exceeds int8.
+
+If all weights fit int8, they are stored with a zero point of 0. Otherwise the input channels of larger weights are doubled by the
+convolutions that compute them, and each weight is split between both channels. Sums and results do not change.
 """
 
 from __future__ import annotations
@@ -25,45 +26,45 @@ from onnx_tflite_plugin.rewrite.matching import Affine, QuantizedConv, nodes_of,
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
 from onnx_tflite_plugin.source.model import Array
 
-WORTH = 1.05  # minimum combined speedup on processors with and without such kernels
-MOST = 127  # -128 is exact on no ARM64 kernel of int8
+MIN_SPEEDUP = 1.05  # minimum product of the speedups on processors with and without such kernels
+MAX_WEIGHT = 127  # -128 is exact on no ARM64 kernel of int8
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[Mapping[ir.Node, Layer]]:
-    """Yield the quantized convolutions, if a zero point is not 0."""
+    """Yield the quantized convolutions if any zero point is not 0."""
     layers = {node: layer for node in nodes_of(model.graph, "Conv") if (layer := Layer.of(node))}
     return [layers] if any(not layer.convolution.symmetric for layer in layers.values()) else []
 
 
-def check(layers: Mapping[ir.Node, Layer]) -> Mapping[ir.Node, Written] | Decline:
+def check(layers: Mapping[ir.Node, Layer]) -> Mapping[ir.Node, NewWeights] | Decline:
     """Return the new weights of each convolution that changes. Declines if none does."""
-    written = {node: Written.of(layer).around_zero() for node, layer in layers.items() if layer.fits}
+    new_weights = {node: NewWeights.of(layer).with_zero_point_0() for node, layer in layers.items() if layer.fits_int8}
     for doubling in _doublings(layers):
-        doubling.write(written)
-    return written or Decline(
-        "weights do not fit int8, and more input channels are impossible or cost more than they gain"
+        doubling.add_weights(new_weights)
+    return new_weights or Decline(
+        "weights exceed int8, and more input channels are impossible or cost more time than they save"
     )
 
 
-def rewrite(editor: Editor, written: Mapping[ir.Node, Written]) -> int:
-    """Replace the weights, and return the number of convolutions with another zero point."""
-    for node, changed in written.items():
-        changed.replace(editor, node)
-    return sum(changed.centered for changed in written.values())
+def rewrite(editor: Editor, new_weights: Mapping[ir.Node, NewWeights]) -> int:
+    """Replace the weights; return the number of convolutions with a new zero point."""
+    for node, weights in new_weights.items():
+        weights.replace(editor, node)
+    return sum(weights.is_centered for weights in new_weights.values())
 
 
 symmetric_weights = RewriteRule(pattern, check, rewrite)
 
 
 def _doublings(layers: Mapping[ir.Node, Layer]) -> Iterator[Doubling]:
-    """Yield the groups of values for which doubling channels gains more than it costs."""
-    seen: set[ir.Value] = set()
+    """Yield the groups of values for which doubling channels saves time."""
+    visited: set[ir.Value] = set()
     convolutions = {node: layer.convolution for node, layer in layers.items()}
     for layer in layers.values():
-        if layer.splits and layer.source not in seen:
+        if layer.needs_split and layer.source not in visited:
             shared = SharedChannels.around(layer.source, convolutions)
-            seen |= {layer.source} if shared is None else shared.values
-            if shared is not None and (doubling := Doubling(shared, layers)).gains:
+            visited |= {layer.source} if shared is None else shared.values
+            if shared is not None and (doubling := Doubling(shared, layers)).is_worthwhile:
                 yield doubling
 
 
@@ -82,7 +83,7 @@ class Layer:
         return cls(unit, convolution) if unit.weights.integers.dtype == np.int8 else None
 
     @cached_property
-    def weights_around_zero(self) -> Array:
+    def centered_weights(self) -> Array:
         """The weights minus their zero point."""
         return _subtract_zero_point(self.unit.weights)
 
@@ -93,20 +94,20 @@ class Layer:
         return value
 
     @property
-    def fits(self) -> bool:
+    def fits_int8(self) -> bool:
         """True if the zero point is not 0, and all weights fit int8 if it becomes 0."""
-        return not self.convolution.symmetric and int(np.abs(self.weights_around_zero).max(initial=0)) <= MOST
+        return not self.convolution.symmetric and int(np.abs(self.centered_weights).max(initial=0)) <= MAX_WEIGHT
 
     @property
-    def splits(self) -> bool:
-        """True if doubled input channels would give it a zero point of 0."""
-        return not self.convolution.symmetric and self.convolution.group == 1 and not self.fits
+    def needs_split(self) -> bool:
+        """True if the zero point can become 0 only with doubled input channels."""
+        return not self.convolution.symmetric and self.convolution.group == 1 and not self.fits_int8
 
     @property
-    def copies(self) -> Array:
-        """The number of further copies needed of each input channel: [i]."""
-        axes = tuple(axis for axis in range(self.weights_around_zero.ndim) if axis != 1)
-        return np.asarray(-(-np.abs(self.weights_around_zero).max(axis=axes) // MOST) - 1).clip(0)
+    def copies_per_channel(self) -> Array:
+        """The number of additional copies that each input channel needs, [channels]."""
+        axes = tuple(axis for axis in range(self.centered_weights.ndim) if axis != 1)
+        return np.asarray(-(-np.abs(self.centered_weights).max(axis=axes) // MAX_WEIGHT) - 1).clip(0)
 
     @property
     def positions(self) -> int:
@@ -115,7 +116,7 @@ class Layer:
         return math.prod(size or 0 for size in shape[2:])
 
     def cost(self, channels: int, features: int, symmetric: bool) -> int:
-        """Return the cost with so many input channels and features, in the unit of ``fold_width``."""
+        """Return the cost with these numbers of input channels and features, in the unit of ``fold_width.Work``."""
         taps = math.prod(self.convolution.shape[2:])
         return Work(self.positions, channels, features, taps).cost(symmetric)
 
@@ -137,93 +138,100 @@ class Doubling:
 
     @property
     def channels_to_copy(self) -> list[int]:
-        """The channels that are doubled, in ascending order."""
-        copies = np.max([layer.copies for layer in self.readers if layer.splits], axis=0)
-        return [int(channel) for channel in np.repeat(np.arange(self.channels), copies)]
+        """The channels that are doubled, in ascending order; one that needs more copies is repeated."""
+        copies_per_channel = np.max([layer.copies_per_channel for layer in self.readers if layer.needs_split], axis=0)
+        return [int(channel) for channel in np.repeat(np.arange(self.channels), copies_per_channel)]
 
     @property
     def size(self) -> int:
         """The number of channels after doubling, rounded up to a whole block."""
-        return -(-(self.channels + len(self.channels_to_copy)) // _BLOCK) * _BLOCK
+        return -(-(self.channels + len(self.channels_to_copy)) // _CHANNEL_BLOCK) * _CHANNEL_BLOCK
 
     @property
-    def gains(self) -> bool:
-        """True if processors with kernels for symmetric weights save a larger share than others lose by more channels."""
+    def is_worthwhile(self) -> bool:
+        """True if processors with kernels for symmetric weights save a larger share of time than others lose."""
         (before, after), (others_before, others_after) = self._costs(True), self._costs(False)
-        return after * others_after * WORTH < before * others_before
+        return after * others_after * MIN_SPEEDUP < before * others_before
 
     def _costs(self, symmetric_kernels: bool) -> tuple[int, int]:
-        """Return the costs without and with doubled channels, on a processor with or without kernels for symmetric weights."""
+        """Return the costs without and with doubled channels; ``symmetric_kernels``: the processor has such kernels."""
         before = after = 0
         for layer in self.readers:
             features, symmetric = layer.convolution.features, layer.convolution.symmetric
             before += layer.cost(self.channels, features, symmetric_kernels and symmetric)
-            after += layer.cost(self.size, features, symmetric_kernels and (symmetric or layer.splits))
-        for layer in map(self.layers.__getitem__, self.shared.makers):
+            after += layer.cost(self.size, features, symmetric_kernels and (symmetric or layer.needs_split))
+        for layer in map(self.layers.__getitem__, self.shared.producers):
             inputs, symmetric = layer.convolution.shape[1], layer.convolution.symmetric
             before += layer.cost(inputs, self.channels, symmetric_kernels and symmetric)
             after += layer.cost(inputs, self.size, symmetric_kernels and symmetric)
-        for layer in map(self.layers.__getitem__, self.shared.between):
-            a_channel = layer.positions * _DEPTHWISE
-            before, after = before + a_channel * self.channels, after + a_channel * self.size
+        for layer in map(self.layers.__getitem__, self.shared.depthwise):
+            channel_cost = layer.positions * _DEPTHWISE_COST
+            before, after = before + channel_cost * self.channels, after + channel_cost * self.size
         return before, after
 
-    def write(self, written: dict[ir.Node, Written]) -> None:
-        """Add the new weights of all convolutions around, and set the shapes of the values."""
+    def add_weights(self, new_weights: dict[ir.Node, NewWeights]) -> None:
+        """Add the new weights of the convolutions that compute or read the values, and set the values' channels."""
         copied, size, layers = self.channels_to_copy, self.size, self.layers
-        for node in (*self.shared.makers, *self.shared.between):
-            written[node] = written.get(node, Written.of(layers[node])).with_features(copied, size)
+        for node in (*self.shared.producers, *self.shared.depthwise):
+            new_weights[node] = new_weights.get(node, NewWeights.of(layers[node])).with_features(copied, size)
         for node in self.shared.readers:
-            split = layers[node].splits
-            written[node] = written.get(node, Written.of(layers[node])).with_channels(copied, size, split=split)
-        added = size - self.channels - len(copied)
-        self.shared.set_channels([*range(self.channels), *copied, *[-1] * added])
+            is_split = layers[node].needs_split
+            new_weights[node] = new_weights.get(node, NewWeights.of(layers[node])).with_channels(
+                copied, size, split=is_split
+            )
+        padding = size - self.channels - len(copied)
+        self.shared.set_channels([*range(self.channels), *copied, *[-1] * padding])
 
 
-_BLOCK = 4  # channels that kernels of symmetric weights read in place; blocks of 16 gain nothing, and cost other processors more
-_DEPTHWISE = 250  # cost of an output element of a depthwise convolution, in multiplications
+_CHANNEL_BLOCK = (
+    4  # channels that kernels of symmetric weights read in place; 16 save no time, and cost other processors more
+)
+_DEPTHWISE_COST = 250  # cost of an output element of a depthwise convolution, in multiplications
 
 
 @dataclass(frozen=True)
-class Written:
-    """New weights and bias of a convolution; ``centered``: its zero point becomes 0."""
+class NewWeights:
+    """New weights and bias of a convolution; ``is_centered``: its zero point becomes 0."""
 
     weights: Affine
     bias: Affine | None
     depthwise: bool
-    centered: bool = False
+    is_centered: bool = False
 
     @classmethod
-    def of(cls, layer: Layer) -> Written:
+    def of(cls, layer: Layer) -> NewWeights:
         return cls(layer.unit.weights, layer.unit.bias, layer.convolution.depthwise)
 
-    def around_zero(self, centered: Array | None = None) -> Written:
+    def with_zero_point_0(self, centered: Array | None = None) -> NewWeights:
         """Return these weights, or ``centered``, with a zero point of 0."""
         integers = (_subtract_zero_point(self.weights) if centered is None else centered).astype(np.int8)
         return replace(
-            self, weights=Affine(integers, self.weights.scale, np.zeros_like(self.weights.zero_point)), centered=True
+            self, weights=Affine(integers, self.weights.scale, np.zeros_like(self.weights.zero_point)), is_centered=True
         )
 
-    def with_features(self, copied: list[int], size: int) -> Written:
-        """Return these with copied output channels, and zeros up to ``size`` channels."""
+    def with_features(self, copied: list[int], size: int) -> NewWeights:
+        """Return the weights with copied output channels, padded with zeros to ``size`` channels."""
         weights, bias = (
             _extend_constant(self.weights, copied, size),
             self.bias and _extend_constant(self.bias, copied, size),
         )
         return replace(self, weights=weights, bias=bias)
 
-    def with_channels(self, copied: list[int], size: int, split: bool) -> Written:
-        """Return these with copied input channels, which take the excess of a weight if ``split``, and unused ones up to ``size``."""
-        left = _subtract_zero_point(self.weights)
-        wide = np.zeros((left.shape[0], size, *left.shape[2:]), np.int64)
+    def with_channels(self, copied: list[int], size: int, split: bool) -> NewWeights:
+        """Return the weights with copied input channels, padded with zeros to ``size`` channels.
+
+        ``split``: the copies get the excess of the weights over ``MAX_WEIGHT``; otherwise their weights are zero.
+        """
+        remainder = _subtract_zero_point(self.weights)
+        extended = np.zeros((remainder.shape[0], size, *remainder.shape[2:]), np.int64)
         if not split:
-            wide[:, : left.shape[1]] = left
-            integers = (wide + _points(self.weights)).astype(np.int8)
+            extended[:, : remainder.shape[1]] = remainder
+            integers = (extended + _broadcast_zero_point(self.weights)).astype(np.int8)
             return replace(self, weights=self.weights._replace(integers=integers))
-        for k, channel in enumerate([*range(left.shape[1]), *copied]):
-            wide[:, k] = left[:, channel].clip(-MOST, MOST)
-            left[:, channel] -= wide[:, k]
-        return self.around_zero(wide)
+        for k, channel in enumerate([*range(remainder.shape[1]), *copied]):
+            extended[:, k] = remainder[:, channel].clip(-MAX_WEIGHT, MAX_WEIGHT)
+            remainder[:, channel] -= extended[:, k]
+        return self.with_zero_point_0(extended)
 
     def replace(self, editor: Editor, node: ir.Node) -> None:
         """Replace the weights and the bias of a convolution."""
@@ -236,27 +244,27 @@ class Written:
             node.attributes["group"] = ir.AttrInt64("group", len(self.weights.integers))
 
 
-def _points(weights: Affine) -> Array:
-    """Return the zero points, broadcastable to the weights."""
+def _broadcast_zero_point(weights: Affine) -> Array:
+    """Return the zero points in a shape that broadcasts to the weights."""
     assert weights.integers is not None
-    points = weights.zero_point.astype(np.int64)
-    return points.reshape(-1, *[1] * (weights.integers.ndim - 1)) if points.ndim else points
+    zero_point = weights.zero_point.astype(np.int64)
+    return zero_point.reshape(-1, *[1] * (weights.integers.ndim - 1)) if zero_point.ndim else zero_point
 
 
 def _subtract_zero_point(weights: Affine) -> Array:
     """Return the weights minus their zero point."""
     assert weights.integers is not None
-    return weights.integers.astype(np.int64) - _points(weights)
+    return weights.integers.astype(np.int64) - _broadcast_zero_point(weights)
 
 
-def _extend_constant(stored: Affine, copied: list[int], size: int) -> Affine:
-    """Return a constant with copied features, and zeros up to ``size`` features."""
-    integers, scale, zero_point = stored.integers, stored.scale, stored.zero_point
+def _extend_constant(constant: Affine, copied: list[int], size: int) -> Affine:
+    """Return a constant with copied features, padded with zeros to ``size`` features."""
+    integers, scale, zero_point = constant.integers, constant.scale, constant.zero_point
     assert integers is not None
 
     def append_channels(array: Array, fill: Array) -> Array:
-        filled = size - len(array) - len(copied)
-        return np.concatenate([array, array[copied], np.repeat(fill[None], filled, axis=0)]).astype(array.dtype)
+        padding = size - len(array) - len(copied)
+        return np.concatenate([array, array[copied], np.repeat(fill[None], padding, axis=0)]).astype(array.dtype)
 
     if scale.ndim and len(scale) == len(integers):
         scale, zero_point = append_channels(scale, scale[0]), append_channels(zero_point, zero_point[0])

@@ -1,4 +1,4 @@
-"""Rewrites of image networks: convolutions instead of other operators, and the layout around the first convolution."""
+"""Rules for image networks: convolutions instead of other operators, and the layout before the first convolution."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ RULES = (
         "channels of an image become columns for its first convolution, which saves the Transpose",
         Gain(73, 2.3, 10.5, -2.8),
         frozenset({"Conv", "Transpose"}),
-        # Scales follow the batch size from the graph inputs, and lose it at the Reshape that this rule writes.
+        # squeeze_excite_blocks derives batch sizes from the graph inputs, which the Reshape of this rule prevents.
         after=("squeeze_excite_blocks",),
     ),
     RuleDeclaration(
@@ -84,7 +84,7 @@ RULES = (
         "a quantized constant per channel is repeated for several pixels at a time",
         Gain(3, 21.8, 36.5, 14.9),
         frozenset({"DequantizeLinear", "QuantizeLinear"}),
-        # Both write Reshapes, behind which they do not look for a Transpose.
+        # These rules look for a Transpose, and do not look through a Reshape that this rule emits.
         after=("fold_width", "fold_depthwise"),
         module="widen_constants",
     ),
@@ -98,7 +98,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "lookup_channels_last",
-        "lookups between 8-bit convolutions are done channels last, as ONNX Runtime computes the convolutions",
+        "lookups between 8-bit convolutions run channels last, as the convolutions do in ONNX Runtime",
         Gain(1, 14.2, 14.2, 14.2, ZEN_4),
         frozenset({"Conv", "GatherElements"}),
         after=("fold_width", "fold_depthwise"),
@@ -107,6 +107,6 @@ RULES = (
         __name__,
         "reshape_before_if",
         "a Reshape separates convolutions from the inner graphs that read them",
-        Needed("ONNX Runtime before 1.23 ends the process when it loads the model"),
+        Needed("ONNX Runtime before 1.23 crashes when it loads the model"),
     ),
 )

@@ -1,8 +1,9 @@
-"""Integer kernels take 2 to 3 ns for each element of each window of an average, ten times as long as for one of a convolution.
+"""Compute a quantized average by a depthwise convolution or a product of matrices.
 
-If every window lies inside the image, the average is a depthwise convolution with weights of 1. If windows include padding, the
-averages of a row are a product of the rows that they cover, with integers that have the numbers of elements as common
-denominator.
+Integer kernels of AveragePool take 2 to 3 ns per element of each window, ten times as long as those of a convolution. If every
+window lies inside the image, the average is a depthwise convolution with weights of 1. If windows include padding, the averages of
+a row are a product of integer factors and the rows that the windows cover. The common denominator of the factors is a multiple of
+the numbers of elements.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ from onnx_tflite_plugin.rewrite.matching import (
 from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 from onnx_tflite_plugin.source.model import Array
 
-_MOST = 256  # maximum elements of a window for which float32 scales represent halves exactly
-# Heuristics in femtoseconds, measured with AVX2 (with VNNI: 3000 and 40).
-_A_TAP, _A_MULTIPLICATION = 1700, 40
-_NODES = 10_000_000  # cost of the other nodes around the product
+_MAX_TAPS = 256  # maximum elements of a window for which float32 scales represent halves exactly
+# Heuristics: femtoseconds per tap of a window and per multiplication, measured with AVX2 (with VNNI: 3000 and 40).
+_TAP_TIME, _MULTIPLICATION_TIME = 1700, 40
+_OTHER_NODES_TIME = 10_000_000  # femtoseconds of the other nodes around the product
 
 
 def check(node: ir.Node) -> Average | Decline:
-    """Return the average, if it is quantized, and a convolution or a product takes less time."""
+    """Return the average if it is quantized, and a convolution or a product takes less time."""
     average = Average.of(node)
-    gains = average.is_inside or average.gains
-    return average if gains else Decline("a product of matrices takes no less time, or its factors exceed 8 bits")
+    is_faster = average.is_inside or average.is_product_faster
+    return average if is_faster else Decline("a product of matrices takes no less time, or its factors exceed 8 bits")
 
 
 def rewrite(editor: Editor, average: Average) -> None:
@@ -57,7 +58,10 @@ average_pool_to_conv = RewriteRule(nodes("AveragePool"), check, rewrite)
 
 @dataclass(frozen=True)
 class Average:
-    """DequantizeLinear of uint8, AveragePool and QuantizeLinear. ``image``: channels, height, width; ``pads`` as ONNX has them."""
+    """DequantizeLinear of uint8, AveragePool and QuantizeLinear.
+
+    ``image``: channels, height and width. ``pads``: top, left, bottom, right, as in ONNX.
+    """
 
     dequantize: ir.Node
     node: ir.Node
@@ -69,11 +73,11 @@ class Average:
 
     @classmethod
     def of(cls, node: ir.Node) -> Self:
-        """Return the average around a node. Raises Refusal if it is not quantized, or a size is dynamic."""
+        """Return the average of an AveragePool. Raises Refusal if it is not quantized, or a size is dynamic."""
         dequantize = require_match(producer(node.inputs[0], "DequantizeLinear"))
         quantize = require_match(only_user(node.outputs[0], "QuantizeLinear"))
-        parameters = [Affine.of(one) for one in (dequantize, quantize)]
-        require(all(one and one.per_tensor for one in parameters), "a scale is not constant, or per axis")
+        affines = Affine.of(dequantize), Affine.of(quantize)
+        require(all(affine and affine.per_tensor for affine in affines), "a scale is not constant, or per axis")
         integers = require_match(dequantize.inputs[0])
         require(integers.dtype == ir.DataType.UINT8, "the quantized values are not uint8")
         shape = require_match(sizes(node.inputs[0]), "the rank of the image is unknown")
@@ -83,13 +87,12 @@ class Average:
         require(not integer(node, "ceil_mode", 0), "the size of the result is rounded up")
         require(not integer(node, "count_include_pad", 0), "padding is part of the average")
         _, channels, height, width = (size or 0 for size in shape)
-        tall, wide = ints(node, "kernel_shape", [])
-        down, across = ints(node, "strides", [1, 1])
+        kernel_height, kernel_width = ints(node, "kernel_shape", [])
+        stride_y, stride_x = ints(node, "strides", [1, 1])
         top, left, bottom, right = ints(node, "pads", [0] * 4)
-        self = cls(
-            dequantize, node, quantize, (channels, height, width), (tall, wide), (down, across), (top, left, bottom, right)
-        )  # fmt: skip
-        require(self.taps <= _MOST, f"a window has more than {_MOST} elements")
+        image, kernel, strides = (channels, height, width), (kernel_height, kernel_width), (stride_y, stride_x)
+        self = cls(dequantize, node, quantize, image, kernel, strides, (top, left, bottom, right))
+        require(self.taps <= _MAX_TAPS, f"a window has more than {_MAX_TAPS} elements")
         return self
 
     @property
@@ -102,17 +105,19 @@ class Average:
         return not any(self.pads)
 
     @property
-    def _result(self) -> tuple[int, int]:
-        (_, height, width), (tall, wide), (down, across) = self.image, self.kernel, self.strides
+    def _result_size(self) -> tuple[int, int]:
+        (_, height, width), (kernel_height, kernel_width), (stride_y, stride_x) = self.image, self.kernel, self.strides
         top, left, bottom, right = self.pads
-        return (height + top + bottom - tall) // down + 1, (width + left + right - wide) // across + 1
+        rows = (height + top + bottom - kernel_height) // stride_y + 1
+        return rows, (width + left + right - kernel_width) // stride_x + 1
 
     @property
-    def gains(self) -> bool:
+    def is_product_faster(self) -> bool:
         """True if the product takes less time, and its factors fit 8 bits."""
-        (channels, _, width), elements = self.image, math.prod(self._result)
-        product = elements * channels * self.kernel[0] * width * _A_MULTIPLICATION
-        return product + _NODES < elements * channels * self.taps * _A_TAP and int(self._factors.max()) <= 255
+        (channels, _, width), positions = self.image, math.prod(self._result_size)
+        product_time = positions * channels * self.kernel[0] * width * _MULTIPLICATION_TIME + _OTHER_NODES_TIME
+        pool_time = positions * channels * self.taps * _TAP_TIME
+        return product_time < pool_time and int(self._factors.max()) <= 255
 
     def emit_convolution(self, editor: Editor) -> ir.Value:
         """Emit the average as a depthwise convolution."""
@@ -123,9 +128,12 @@ class Average:
         )  # fmt: skip
 
     def emit_product(self, editor: Editor) -> ir.Value:
-        """Emit the average as a product of the rows that windows cover: [y, elements of a result row, those] by [y, those, channels]."""
+        """Emit the average as a product of factors and the rows that the windows of each result row y cover.
+
+        Shapes: [y, result columns, window rows * columns] and [y, window rows * columns, channels].
+        """
         (channels, height, width), rows = self.image, self._window_positions(0)
-        factors = self._factors.reshape(*self._result, -1).astype(np.uint8)
+        factors = self._factors.reshape(*self._result_size, -1).astype(np.uint8)
         scale = np.asarray(1 / int(self._factors[0, 0].sum()), np.float32)
         value = editor.emit("Transpose", self.dequantize.inputs[0], perm=CHANNELS_LAST)
         value = editor.emit("Gather", value, rows.clip(0, height - 1), axis=1)
@@ -136,17 +144,17 @@ class Average:
 
     @cached_property
     def _factors(self) -> Array:
-        """The factors of each result (y, x), by row of its window and column of the image; all sums are equal."""
+        """The factors of each result, [y, x, row of the window, column of the image]; the sum is the same for all results."""
         rows, columns = self._window_positions(0), self._window_positions(1)
         covered_rows = (rows >= 0) & (rows < self.image[1])
         covered_columns = (columns[:, :, None] == np.arange(self.image[2])).any(axis=1)
         counts = np.outer(covered_rows.sum(axis=1), covered_columns.sum(axis=1))
-        common = np.lcm.reduce(np.unique(counts))
+        denominator = np.lcm.reduce(np.unique(counts))
         return np.asarray(
-            (common // counts)[:, :, None, None] * covered_rows[:, None, :, None] * covered_columns[:, None, :]
+            (denominator // counts)[:, :, None, None] * covered_rows[:, None, :, None] * covered_columns[:, None, :]
         )
 
     def _window_positions(self, axis: int) -> Array:
         """Return the rows (axis 0) or columns (1) of each window, including padding."""
-        starts = np.arange(self._result[axis]) * self.strides[axis] - self.pads[axis]
+        starts = np.arange(self._result_size[axis]) * self.strides[axis] - self.pads[axis]
         return np.asarray(starts[:, None] + np.arange(self.kernel[axis]), np.int64)

@@ -1,6 +1,7 @@
-"""Sums and activations between convolutions support the blocked layout, but Clip, Max and Min do not: the tensor is
-converted to the plain layout and back. A convolution is fused with a Clip after it. The rule therefore inserts a
-depthwise convolution with weights of 1 before the Clip.
+"""Insert a depthwise convolution with weights of 1 before a Clip, Max or Min between convolutions.
+
+Sums and activations between convolutions support the blocked layout, but Clip, Max and Min do not: the tensor is converted to the
+plain layout and back. ONNX Runtime fuses a convolution with a Clip after it.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require
 from onnx_tflite_plugin.source.model import Array
 
 _FUSED_WITH_CONV = ("HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Tanh")
-_READERS = frozenset({"Add", "AveragePool", "Conv", "GlobalAveragePool", "MaxPool", "Resize"})
-"""Operators that support the blocked layout."""
+_BLOCKED_OPERATORS = frozenset({"Add", "AveragePool", "Conv", "GlobalAveragePool", "MaxPool", "Resize"})
+"""Operators after the bounds that support the blocked layout."""
 
 
 class Match(NamedTuple):
-    """An image with bounds; ``bounds``: minimum and maximum as operands of Clip."""
+    """A Clip, Max or Min of an image; ``bounds``: minimum and maximum as operands of Clip."""
 
     node: ir.Node
     image: ir.Value
@@ -31,7 +32,7 @@ class Match(NamedTuple):
 
 
 def check(node: ir.Node) -> Match:
-    """Return the match, if a float image is in the blocked layout before and after its constant bounds."""
+    """Return the match if a float image is in the blocked layout before and after its constant bounds."""
     image, bounds = require_match(node.inputs[0]), _bounds(node)
     require(only_user(image, node.op_type), "the image before the bounds has other users")
     shape = require_match(sizes(node.outputs[0]), "the rank of the image is unknown")
@@ -41,7 +42,7 @@ def check(node: ir.Node) -> Match:
     _require_blocks_before(image, shape)
     users = {use.node.op_type for use in node.outputs[0].uses()}
     require(node.outputs[0].dtype == ir.DataType.FLOAT and "QuantizeLinear" not in users, "the result is quantized")
-    require(users & _READERS, "no operator in the blocked layout reads the result")
+    require(users & _BLOCKED_OPERATORS, "no operator in the blocked layout reads the result")
     return Match(node, image, channels or 0, bounds)
 
 
@@ -61,23 +62,23 @@ clip_to_conv = RewriteRule(nodes("Clip", "Max", "Min"), check, rewrite)
 
 def _bounds(node: ir.Node) -> Sequence[ir.Value | Array | None]:
     """Return the minimum and the maximum. Raises Refusal unless they are constant scalars."""
-    others = list(node.inputs[1:])
+    bounds = list(node.inputs[1:])
     if node.op_type == "Clip":
-        require(all(value is None or constant(value) is not None for value in others), "a bound is not constant")
-        return others
-    number = require_match(constant(others[0]) if len(others) == 1 else None)
-    require(number.size == 1, "the bound is not a scalar")
-    bound = np.asarray(number.reshape(()))
+        require(all(value is None or constant(value) is not None for value in bounds), "a bound is not constant")
+        return bounds
+    constant_bound = require_match(constant(bounds[0]) if len(bounds) == 1 else None)
+    require(constant_bound.size == 1, "the bound is not a scalar")
+    bound = np.asarray(constant_bound.reshape(()))
     return [bound] if node.op_type == "Max" else [None, bound]
 
 
 def _require_blocks_before(image: ir.Value, shape: list[int | None]) -> None:
-    """Raise Refusal unless a value is the activation of a convolution, or a sum with a convolution's result."""
+    """Raise Refusal unless an image is the activation of a convolution, or a sum with a convolution's result."""
     require(image.dtype in (None, ir.DataType.FLOAT), "the image is not float")
     if activation := producer(image, *_FUSED_WITH_CONV):
         require(producer(activation.inputs[0], "Conv"), "the activation is not of a convolution")
         return
-    total = require_match(producer(image, "Add"))
-    images = all(sizes(value) in (shape, None) and constant(value) is None for value in total.inputs)
-    require(images, "an operand of the sum is constant, or broadcast")
-    require(any(producer(value, "Conv") for value in total.inputs), "no convolution is part of the sum")
+    add = require_match(producer(image, "Add"))
+    are_images = all(sizes(value) in (shape, None) and constant(value) is None for value in add.inputs)
+    require(are_images, "an operand of the sum is constant, or broadcast")
+    require(any(producer(value, "Conv") for value in add.inputs), "no convolution is part of the sum")

@@ -1,5 +1,7 @@
-"""A quantized ConvTranspose has no integer kernel. With stride s, every input position gives s x s output positions. A
-convolution computes them as s * s times the channels, and a Transpose of quantized values interleaves them.
+"""Compute a quantized ConvTranspose, which has no integer kernel, by a convolution.
+
+With stride s, every input position gives s x s output positions. A convolution computes them as s * s times the channels, and a
+Transpose of quantized values interleaves them.
 """
 
 from __future__ import annotations
@@ -40,12 +42,12 @@ class Axis:
     after: int
 
     @classmethod
-    def of(cls, size: int, kernel: int, stride: int, pads: tuple[int, int], extra: int) -> Self | None:
+    def of(cls, size: int, kernel: int, stride: int, pads: tuple[int, int], output_padding: int) -> Self | None:
         """Return the axis; ``None`` if the result is not a multiple of the stride, or pads cannot express it."""
-        blocks, rest = divmod(stride * (size - 1) + kernel - sum(pads) + extra, stride)
+        blocks, remainder = divmod(stride * (size - 1) + kernel - sum(pads) + output_padding, stride)
         first, last = -((stride - 1 + pads[0]) // stride), (kernel - 1 - pads[0]) // stride
         after = blocks - size - first
-        if rest or last < 0 or after < 0:
+        if remainder or last < 0 or after < 0:
             return None
         return cls(stride, pads[0], kernel, blocks, first, last, after)
 
@@ -54,13 +56,13 @@ class Axis:
         return self.last - self.first + 1
 
     def sources(self) -> Array:
-        """Return the index of the weight of each phase and tap, [stride, taps]; -1 for none."""
-        at = self.stride * (self.last - np.arange(self.taps)) + np.arange(self.stride)[:, None] + self.pad
-        return np.where((at >= 0) & (at < self.kernel), at, -1)
+        """Return the index of each weight along the kernel axis, [stride, taps]; -1 where a phase has none."""
+        indices = self.stride * (self.last - np.arange(self.taps)) + np.arange(self.stride)[:, None] + self.pad
+        return np.where((indices >= 0) & (indices < self.kernel), indices, -1)
 
 
 class Match(NamedTuple):
-    """A quantized transposed convolution along both axes."""
+    """A quantized transposed convolution, with both spatial axes."""
 
     unit: QuantizedConv
     rows: Axis
@@ -68,20 +70,20 @@ class Match(NamedTuple):
 
 
 def check(node: ir.Node) -> Match:
-    """Return the match, if the transposed convolution is quantized and its sizes are static."""
-    unit = require_match(QuantizedConv.of(node), "it is not quantized, or its weights are not constant")
+    """Return the match if the transposed convolution is quantized and its sizes are static."""
+    unit = require_match(QuantizedConv.of(node), "the convolution is not quantized, or its weights are not constant")
     shape = require_match(sizes(unit.data.inputs[0]), "the rank of the image is unknown")
     weights = require_match(unit.weights.integers)
-    require(weights.ndim == 4 and None not in shape[2:], "it is not of images, or a size is dynamic")
-    require(integer(node, "group", 1) == 1, "it is grouped")
-    require({*ints(node, "dilations", [1, 1])} == {1}, "it is dilated")
-    pads_given = "output_shape" not in node.attributes and "auto_pad" not in node.attributes
-    require(pads_given, "the pads are not given as numbers")
+    require(weights.ndim == 4 and None not in shape[2:], "the operand is not an image, or a size is dynamic")
+    require(integer(node, "group", 1) == 1, "the convolution is grouped")
+    require({*ints(node, "dilations", [1, 1])} == {1}, "the convolution is dilated")
+    has_explicit_pads = "output_shape" not in node.attributes and "auto_pad" not in node.attributes
+    require(has_explicit_pads, "the pads are not given as numbers")
     pads, strides = ints(node, "pads", [0] * 4), ints(node, "strides", [1, 1])
-    extra = ints(node, "output_padding", [0, 0])
+    output_padding = ints(node, "output_padding", [0, 0])
     rows, columns = (
         require_match(
-            Axis.of(shape[2 + k] or 0, weights.shape[2 + k], strides[k], (pads[k], pads[2 + k]), extra[k]),
+            Axis.of(shape[2 + k] or 0, weights.shape[2 + k], strides[k], (pads[k], pads[2 + k]), output_padding[k]),
             "the size of the result is not a multiple of the stride, or pads cannot express it",
         )
         for k in range(2)
@@ -94,21 +96,21 @@ def rewrite(editor: Editor, match: Match) -> None:
     unit, rows, columns = match
     weights = convolution_weights(unit.weights, rows, columns)
     assert weights.integers is not None
-    features, times = len(weights.integers) // (rows.stride * columns.stride), rows.stride * columns.stride
+    features, phase_count = len(weights.integers) // (rows.stride * columns.stride), rows.stride * columns.stride
     with editor.replacing(unit.conv):
         operands = [editor.dequantize(weights)]
         if unit.bias is not None:
-            operands.append(editor.dequantize(unit.bias.tile(times)))
+            operands.append(editor.dequantize(unit.bias.tile(phase_count)))
         value = editor.emit(
             "Conv", unit.data.outputs[0], *operands, kernel_shape=[rows.taps, columns.taps],
             pads=[rows.last, columns.last, rows.after, columns.after],
         )  # fmt: skip
         value = editor.clone_on(unit.quantize, value)
         value = editor.emit("Transpose", value, perm=CHANNELS_LAST)
-        phases = [rows.blocks, columns.blocks, rows.stride, columns.stride, features]
-        value = editor.emit("Transpose", editor.emit("Reshape", value, [0, *phases]), perm=[0, 1, 3, 2, 4, 5])
-        whole = [rows.blocks * rows.stride, columns.blocks * columns.stride, features]
-        value = editor.emit("Transpose", editor.emit("Reshape", value, [0, *whole]), perm=CHANNELS_FIRST)
+        phase_shape = [rows.blocks, columns.blocks, rows.stride, columns.stride, features]
+        value = editor.emit("Transpose", editor.emit("Reshape", value, [0, *phase_shape]), perm=[0, 1, 3, 2, 4, 5])
+        image_shape = [rows.blocks * rows.stride, columns.blocks * columns.stride, features]
+        value = editor.emit("Transpose", editor.emit("Reshape", value, [0, *image_shape]), perm=CHANNELS_FIRST)
     editor.replace_value(unit.quantize.outputs[0], value)
 
 
@@ -116,12 +118,12 @@ conv_transpose_to_conv = RewriteRule(nodes("ConvTranspose"), check, rewrite)
 
 
 def convolution_weights(weights: Affine, rows: Axis, columns: Axis) -> Affine:
-    """Return weights ``[c, o, y, x]`` as ``[(phase of row, phase of column, o), c, taps, taps]``."""
+    """Return weights ``[c, o, y, x]`` as ``[row phases * column phases * o, c, row taps, column taps]``."""
     assert weights.integers is not None
     zero = weights.zero_point.reshape((1, -1, 1, 1) if weights.zero_point.ndim else ())
-    centred = np.pad(weights.integers.astype(np.int32) - zero.astype(np.int32), ((0, 0), (0, 0), (0, 1), (0, 1)))
+    centered = np.pad(weights.integers.astype(np.int32) - zero.astype(np.int32), ((0, 0), (0, 0), (0, 1), (0, 1)))
     y, x = rows.sources(), columns.sources()  # -1 is the row or column of zeros
-    phases = centred[:, :, y[:, None, :, None], x[None, :, None, :]]
-    spread = phases.transpose(2, 3, 1, 0, 4, 5) + zero.astype(np.int32).reshape((-1, 1, 1, 1) if zero.ndim else ())
-    integers = spread.reshape(-1, len(centred), rows.taps, columns.taps).astype(weights.integers.dtype)
+    phases = centered[:, :, y[:, None, :, None], x[None, :, None, :]]
+    stored = phases.transpose(2, 3, 1, 0, 4, 5) + zero.astype(np.int32).reshape((-1, 1, 1, 1) if zero.ndim else ())
+    integers = stored.reshape(-1, len(centered), rows.taps, columns.taps).astype(weights.integers.dtype)
     return weights.tile(rows.stride * columns.stride, integers)

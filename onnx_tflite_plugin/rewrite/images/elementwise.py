@@ -1,4 +1,4 @@
-"""A quantized operator of two operands, one of them constant."""
+"""Quantized operators of two operands, one of them constant."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from onnx_tflite_plugin.source.model import Array
 
 @dataclass(frozen=True)
 class WithConstant:
-    """A quantized operator on ``data`` of ``shape`` and a constant in ``slot``, between DequantizeLinear and
-    QuantizeLinear.
+    """A quantized operator of a tensor and a constant, between DequantizeLinear and QuantizeLinear.
+
+    ``data``: the DequantizeLinear of the tensor, which has ``shape``. ``slot``: the operand that is constant.
     """
 
     node: ir.Node
@@ -26,16 +27,19 @@ class WithConstant:
 
     @classmethod
     def of(cls, node: ir.Node | None, *op_types: str) -> Self | None:
-        """Return the unit around a node; ``None`` for other operators, per-axis scales, or if the data is broadcast."""
+        """Return the quantized operator of a node.
+
+        Returns ``None`` for other operators than ``op_types``, for per-axis scales, and if the tensor is broadcast.
+        """
         if node is None or node.domain or node.op_type not in op_types:
             return None
-        makers = [producer(value, "DequantizeLinear") for value in node.inputs]
+        dequantize_nodes = [producer(value, "DequantizeLinear") for value in node.inputs]
         quantize = only_user(node.outputs[0], "QuantizeLinear")
-        affines = [Affine.of(maker) for maker in (*makers, quantize)]
+        affines = [Affine.of(quantize_node) for quantize_node in (*dequantize_nodes, quantize)]
         slot = next((k for k, affine in enumerate(affines[:2]) if affine and affine.integers is not None), None)
-        if slot is None or quantize is None or not all(one and one.per_tensor for one in affines):
+        if slot is None or quantize is None or not all(affine and affine.per_tensor for affine in affines):
             return None
-        data, constant = makers[1 - slot], affines[slot]
+        data, constant = dequantize_nodes[1 - slot], affines[slot]
         shape = None if data is None else sizes(data.outputs[0])
         if data is None or constant is None or not shape or sizes(node.outputs[0]) not in (None, shape):
             return None

@@ -1,7 +1,8 @@
-"""Integer kernels of depthwise convolutions work on 16 channels at a time and cost most per position: 30 ns for 8 channels, 21 ns for
-16 with VNNI and 25 ns without. Adjacent columns of an image become channels of a dense convolution (see
-``fold_width``); most of its weights are 0; no two neighbors belong to one output channel, so that no processor
-overflows. The sums are the same.
+"""Fold adjacent columns of few channels into channels of a dense convolution, in place of a depthwise one.
+
+Integer kernels of depthwise convolutions work on 16 channels at a time, and most of their time is per position: 30 ns for 8
+channels, 21 ns for 16 with VNNI and 25 ns without. The dense convolution (see ``fold_width``) has mostly weights of 0. No two
+neighboring weights belong to one output channel, so that no processor overflows. The sums are the same.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.images.fold_width import Folding, Image, Match, Window, emit_folded, image_of
 from onnx_tflite_plugin.rewrite.matching import BLOCK, CHANNELS_LAST, QuantizedConv, nodes_of, producer, sizes
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
-from onnx_tflite_plugin.rewrite.weights.products import LEAST
+from onnx_tflite_plugin.rewrite.weights.products import INT8_MIN
 
-_MOST_CHANNELS = 8
-_POSITIONS = 500  # above which folding saves more than the Reshapes take
+_MAX_CHANNELS = 8
+_MIN_POSITIONS = 500  # heuristic: from this number of positions, folding saves more time than the Reshapes take
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[QuantizedConv]:
@@ -28,17 +29,19 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[QuantizedConv]:
 
 
 def check(unit: QuantizedConv) -> Match:
-    """Return the match with dense weights; its image has no value if the data must be transposed."""
-    dense = _dense(unit)
+    """Return the match with dense weights; ``image.value`` is None if the image must be transposed first."""
+    dense_unit = _dense_unit(unit)
     shape = require_match(sizes(unit.data.inputs[0]), "the rank of the image is unknown")
-    last = [shape[0], *shape[2:], shape[1]]
-    window = require_match(Window.of(dense, last), "the convolution is dilated, or a size dynamic")
+    channels_last_shape = [shape[0], *shape[2:], shape[1]]
+    window = require_match(
+        Window.of(dense_unit, channels_last_shape), "the convolution is dilated, or a size is dynamic"
+    )
     folding = _folding(window)
     image = image_of(unit.data)
     if image is None:
         require(_is_convolution_result(unit.data), "the image is not stored channels last")
-        image = Image(None, last, None, [unit.data])
-    return Match(dense, window, folding, image)
+        image = Image(None, channels_last_shape, None, [unit.data])
+    return Match(dense_unit, window, folding, image)
 
 
 def rewrite(editor: Editor, match: Match) -> None:
@@ -46,8 +49,8 @@ def rewrite(editor: Editor, match: Match) -> None:
     unit = match.unit
     if match.image.value is None:
         with editor.replacing(unit.conv):
-            last = editor.emit("Transpose", unit.data.inputs[0], perm=CHANNELS_LAST)
-        match = match._replace(image=match.image._replace(value=last))
+            image = editor.emit("Transpose", unit.data.inputs[0], perm=CHANNELS_LAST)
+        match = match._replace(image=match.image._replace(value=image))
     with editor.replacing(unit.conv):
         value = emit_folded(editor, match)
     editor.replace_value(unit.quantize.outputs[0], value)
@@ -56,27 +59,33 @@ def rewrite(editor: Editor, match: Match) -> None:
 fold_depthwise = RewriteRule(pattern, check, rewrite)
 
 
-def _dense(unit: QuantizedConv) -> QuantizedConv:
-    """Return the unit with weights [c, 1, y, x] as [c, c, y, x]. Raises Refusal unless they are symmetric int8 of few channels."""
-    convolution, stored = require_match(Convolution.of(unit.conv)), require_match(unit.weights.integers)
+def _dense_unit(unit: QuantizedConv) -> QuantizedConv:
+    """Return the unit with weights [c, 1, y, x] as [c, c, y, x].
+
+    Raises Refusal unless the weights are symmetric int8 of few channels.
+    """
+    convolution, weights = require_match(Convolution.of(unit.conv)), require_match(unit.weights.integers)
     require(convolution.depthwise)
-    require(convolution.features <= _MOST_CHANNELS, f"there are more than {_MOST_CHANNELS} channels")
-    symmetric = stored.dtype == np.int8 and convolution.symmetric and not (stored == LEAST).any()
+    require(convolution.features <= _MAX_CHANNELS, f"there are more than {_MAX_CHANNELS} channels")
+    symmetric = weights.dtype == np.int8 and convolution.symmetric and not (weights == INT8_MIN).any()
     require(symmetric, "the weights are not symmetric int8")
-    own = np.eye(len(stored), dtype=np.int8).reshape(len(stored), len(stored), *[1] * (stored.ndim - 2))
-    return unit._replace(weights=unit.weights._replace(integers=own * stored))
+    identity = np.eye(len(weights), dtype=np.int8).reshape(len(weights), len(weights), *[1] * (weights.ndim - 2))
+    return unit._replace(weights=unit.weights._replace(integers=identity * weights))
 
 
 def _folding(window: Window) -> Folding:
-    """Return the folding to as many channels as kernels work on. Raises Refusal if columns do not divide, or are few."""
-    rows, across, channels = window.result
+    """Return the folding to the number of channels that kernels work on.
+
+    Raises Refusal if the columns do not divide evenly, or the image is small.
+    """
+    rows, columns, channels = window.result
     require(window.strides == (1, 1), "the stride is not 1")
-    require(rows * across >= _POSITIONS, f"fewer than {_POSITIONS} positions gain nothing")
-    columns = 1 << ((BLOCK - 1) // channels).bit_length()
-    return require_match(Folding.of(window, columns), f"{columns} columns do not divide the image")
+    require(rows * columns >= _MIN_POSITIONS, f"the result has fewer than {_MIN_POSITIONS} positions")
+    folded_columns = 1 << ((BLOCK - 1) // channels).bit_length()
+    return require_match(Folding.of(window, folded_columns), f"{folded_columns} columns do not divide the image")
 
 
 def _is_convolution_result(data: ir.Node) -> bool:
-    """True if a convolution computes the dequantized data: it works channels last in any case."""
+    """True if a convolution computes the data: its integer kernel works channels last in any case."""
     quantize = producer(data.inputs[0], "QuantizeLinear")
     return quantize is not None and producer(quantize.inputs[0], "Conv") is not None

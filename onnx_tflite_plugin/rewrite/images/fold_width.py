@@ -1,11 +1,14 @@
-"""Integer kernels take input channels four at a time and cost most per output position; an image has few channels and many
-positions. M adjacent columns of C channels are one column of M * C: ``[N, H, W, C]`` read as ``[N, H, W/M, M * C]``,
-the same memory. A convolution with stride s then makes M/s output columns at once, with weights of zero where a column
-does not reach. The sums and the results are the same.
+"""Fold adjacent columns of an image with few channels into channels of its first convolution.
+
+Integer kernels read input channels four at a time, and most of their time is per output position; an image has few channels and
+many positions. M adjacent columns of C channels are one column of M * C channels: ``[N, H, W, C]`` is read as
+``[N, H, W/M, M * C]``, from the same memory. A convolution with stride s then computes M/s output columns at once. Its weights are
+zero for columns that an output column does not read. The sums and the results are the same.
 
 Most of the products are with 0, and without VNNI products cost more than positions. If weights are int8 only on processors that
-add them exactly (see ``weights``), one ``If`` on the probe holds the folded convolution for these and the original for others.
-Under another ``--weights-dtype`` one convolution is written: weights that become uint8 fold only if that is cheaper for uint8.
+add them exactly (see ``weights``), an ``If`` on the probe holds the folded convolution for these and the original one for others.
+Under another ``--weights-dtype`` one convolution is emitted: weights that become uint8 are folded only if that is cheaper for
+uint8.
 """
 
 from __future__ import annotations
@@ -32,16 +35,16 @@ from onnx_tflite_plugin.rewrite.matching import (
 )
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
 from onnx_tflite_plugin.rewrite.weights.processor_probe import emit_choice, emit_probe
-from onnx_tflite_plugin.rewrite.weights.products import LEAST, overflows
+from onnx_tflite_plugin.rewrite.weights.products import INT8_MIN, overflows
 from onnx_tflite_plugin.source.model import Array
 
-MOST_CHANNELS, MOST_COLUMNS = 4, 16
-NODES = 100_000  # cost of the Reshapes, in multiplications
+MAX_CHANNELS, MAX_COLUMNS = 4, 16
+RESHAPE_COST = 100_000  # cost of the additional nodes, in multiplications
 
 
 @dataclass(frozen=True)
 class Work:
-    """The work of a convolution with so many input ``channels``, output ``positions`` and ``features``."""
+    """The work of a convolution, by its numbers of input channels, output positions and features, and kernel taps."""
 
     positions: int
     channels: int
@@ -51,24 +54,27 @@ class Work:
     def cost(self, symmetric: bool) -> int:
         """Return the cost with int8 weights, in multiplications (5 ps with AVX512-VNNI; a heuristic).
 
-        With channels in multiples of 4 and zero points of 0 the kernel reads its input in place; otherwise it gathers it
-        first, and rounds the sums afterwards.
+        The kernel reads its input in place if channels are multiples of 4 and zero points are 0. Otherwise it gathers the
+        input first, and rounds the sums afterwards.
         """
         in_place = symmetric and self.channels % 4 == 0 and self.features % 4 == 0 and self.features >= 16
-        a_tap, a_feature = (60, 15) if in_place else (140, 50)
-        summed = self.channels * self.taps
-        return self.positions * (1600 + a_tap * self.taps + a_feature * self.features + self.features * summed)
+        tap_cost, feature_cost = (60, 15) if in_place else (140, 50)
+        summands = self.channels * self.taps
+        return self.positions * (1600 + tap_cost * self.taps + feature_cost * self.features + self.features * summands)
 
     @property
     def cost_of_uint8(self) -> float:
-        """The cost with uint8 weights and AVX2, in the same unit; every kernel gathers its input."""
-        summed = self.channels * self.taps
-        return self.positions * (2900 + 530 * self.taps + 100 * summed + 5.5 * self.features * summed)
+        """The cost with uint8 weights and AVX2, in the same unit; this kernel always gathers its input."""
+        summands = self.channels * self.taps
+        return self.positions * (2900 + 530 * self.taps + 100 * summands + 5.5 * self.features * summands)
 
 
 @dataclass(frozen=True)
 class Window:
-    """A convolution of ``[N, H, W, C]``; shapes are (height, width, channels), pads (top, left, bottom, right)."""
+    """A convolution of an image ``[N, H, W, C]``.
+
+    ``image`` and ``result`` are (height, width, channels), ``pads`` are (top, left, bottom, right).
+    """
 
     image: tuple[int, int, int]
     result: tuple[int, int, int]
@@ -79,7 +85,7 @@ class Window:
 
     @classmethod
     def of(cls, unit: QuantizedConv, image: Sequence[int | None] | None) -> Self | None:
-        """Return the window; ``None`` if a size is dynamic, or the convolution is dilated or padded automatically."""
+        """Return the window; ``None`` if a size is dynamic, or the convolution is dilated or has ``auto_pad``."""
         weights = unit.weights.integers
         if image is None or None in image[1:] or weights is None or weights.ndim != 4:
             return None
@@ -88,13 +94,15 @@ class Window:
         if "auto_pad" in unit.conv.attributes:
             return None
         _, height, width, channels = (size or 0 for size in image)
-        features, _, tall, wide = weights.shape
-        down, across = ints(unit.conv, "strides", [1, 1])
+        features, _, kernel_height, kernel_width = weights.shape
+        stride_y, stride_x = ints(unit.conv, "strides", [1, 1])
         top, left, bottom, right = ints(unit.conv, "pads", [0] * 4)
-        rows, columns = (height + top + bottom - tall) // down + 1, (width + left + right - wide) // across + 1
+        rows = (height + top + bottom - kernel_height) // stride_y + 1
+        columns = (width + left + right - kernel_width) // stride_x + 1
+        symmetric = not unit.weights.zero_point.any()
         return cls(
-            (height, width, channels), (rows, columns, features), (tall, wide), (down, across), (top, left, bottom, right),
-            not unit.weights.zero_point.any(),
+            (height, width, channels), (rows, columns, features), (kernel_height, kernel_width), (stride_y, stride_x),
+            (top, left, bottom, right), symmetric,
         )  # fmt: skip
 
     @property
@@ -105,71 +113,78 @@ class Window:
 
 @dataclass(frozen=True)
 class Folding:
-    """``columns`` output columns from ``width`` image columns at a time; ``low``: the first folded column that an output
-    position reads, ``reach``: their number.
+    """A convolution that computes ``columns`` output columns from ``width`` image columns at a time.
+
+    ``first_column``: the first folded column that a folded output column reads, relative to it. ``reach``: the number of
+    folded columns that it reads. ``pads``: left and right, in folded columns.
     """
 
     width: int
     columns: int
-    low: int
+    first_column: int
     reach: int
     pads: tuple[int, int]
     work: Work
 
     @classmethod
-    def of(cls, window: Window, at_once: int) -> Self | None:
+    def of(cls, window: Window, folded_columns: int) -> Self | None:
         """Return the folding; ``None`` if columns do not divide evenly."""
-        (_, columns, channels), (rows, across, features) = window.image, window.result
-        stride, taps, left = window.strides[1], window.kernel[1], window.pads[1]
-        width = at_once * stride
-        if across % at_once or columns % width:
+        (_, image_columns, channels), (rows, result_columns, features) = window.image, window.result
+        stride, kernel_width, left = window.strides[1], window.kernel[1], window.pads[1]
+        width = folded_columns * stride
+        if result_columns % folded_columns or image_columns % width:
             return None
-        low, high = -left // width, ((at_once - 1) * stride + taps - 1 - left) // width
-        reach, pads = high - low + 1, (-low, across // at_once - columns // width + high)
-        work = Work(rows * across // at_once, width * channels, at_once * features, window.kernel[0] * reach)
-        return cls(width, at_once, low, reach, pads, work)
+        first_column = -left // width
+        last_column = ((folded_columns - 1) * stride + kernel_width - 1 - left) // width
+        reach = last_column - first_column + 1
+        pads = -first_column, result_columns // folded_columns - image_columns // width + last_column
+        positions, taps = rows * result_columns // folded_columns, window.kernel[0] * reach
+        work = Work(positions, width * channels, folded_columns * features, taps)
+        return cls(width, folded_columns, first_column, reach, pads, work)
 
-    def weights_of(self, unit: QuantizedConv, window: Window) -> Array:
+    def folded_weights(self, unit: QuantizedConv, window: Window) -> Array:
         """Return weights ``[o, c, y, x]`` as ``[columns * o, width * c, y, reach]``."""
         array, zero_point = unit.weights.integers, unit.weights.zero_point
         assert array is not None
-        features, channels, tall, wide = array.shape
-        empty = np.broadcast_to(zero_point.reshape(-1, 1, 1, 1, 1), (features, self.width, channels, tall, self.reach))
-        folded = np.stack([empty] * self.columns)
+        features, channels, kernel_height, kernel_width = array.shape
+        shape = features, self.width, channels, kernel_height, self.reach
+        zeros = np.broadcast_to(zero_point.reshape(-1, 1, 1, 1, 1), shape)
+        folded = np.stack([zeros] * self.columns)
         for column in range(self.columns):
-            for tap in range(wide):
-                at = column * window.strides[1] + tap - window.pads[1]
-                folded[column, :, at % self.width, :, :, at // self.width - self.low] = array[..., tap]
-        return folded.reshape(self.columns * features, self.width * channels, tall, self.reach)
+            for tap in range(kernel_width):
+                position = column * window.strides[1] + tap - window.pads[1]
+                folded_column = position // self.width - self.first_column
+                folded[column, :, position % self.width, :, :, folded_column] = array[..., tap]
+        return folded.reshape(self.columns * features, self.width * channels, kernel_height, self.reach)
 
 
-def best(window: Window) -> Folding | None:
-    """Return the cheapest folding with int8 weights, the narrowest of equals; ``None`` if no folding is cheaper."""
-    if window.image[2] > MOST_CHANNELS:
+def cheapest_folding(window: Window) -> Folding | None:
+    """Return the cheapest folding for int8 weights, ``None`` if none saves time; ties prefer fewer columns."""
+    if window.image[2] > MAX_CHANNELS:
         return None
-    possible = [folding for columns in range(1, MOST_COLUMNS + 1) if (folding := Folding.of(window, columns))]
-    cheapest = min(possible, key=lambda folding: folding.work.cost(window.symmetric), default=None)
-    unfolded = window.work.cost(window.symmetric)
-    return cheapest if cheapest and cheapest.work.cost(window.symmetric) + NODES < unfolded else None
+    foldings = [folding for columns in range(1, MAX_COLUMNS + 1) if (folding := Folding.of(window, columns))]
+    cheapest = min(foldings, key=lambda folding: folding.work.cost(window.symmetric), default=None)
+    unfolded_cost = window.work.cost(window.symmetric)
+    return cheapest if cheapest and cheapest.work.cost(window.symmetric) + RESHAPE_COST < unfolded_cost else None
 
 
 class Image(NamedTuple):
-    """The elements of an image ``[N, H, W, C]`` of shape ``sizes`` in order of memory, regardless of the shape of ``value``.
+    """An image ``[N, H, W, C]`` of shape ``sizes``; ``value`` has its elements in this order, and may have another shape.
 
-    ``channels_first``: the node that converts it to ``[N, C, H, W]``, if any; ``between``: nodes that then quantize it,
-    in order.
+    ``channels_first``: the node that converts it to ``[N, C, H, W]``, if any. ``quantize_nodes``: the nodes after it
+    that quantize and dequantize the image, in order.
     """
 
     value: ir.Value | None
     sizes: Sequence[int | None] | None
     channels_first: ir.Node | None
-    between: Sequence[ir.Node]
+    quantize_nodes: Sequence[ir.Node]
 
 
 class Match(NamedTuple):
     """A quantized convolution, its folding, and the image that it reads.
 
-    ``by_processor``: it folds only if int8 products are exact where the model is loaded.
+    ``by_processor``: the convolution is folded only on processors with exact int8 products.
     """
 
     unit: QuantizedConv
@@ -180,29 +195,29 @@ class Match(NamedTuple):
 
 
 def pattern(model: ir.Model, options: RewriteOptions) -> Iterable[tuple[QuantizedConv, str]]:
-    """Yield the quantized convolutions, with the option ``weights_dtype``."""
+    """Yield the quantized convolutions, each with the option ``weights_dtype``."""
     units = [unit for node in nodes_of(model.graph, "Conv") if (unit := QuantizedConv.of(node))]
     return [(unit, options.weights_dtype) for unit in units]
 
 
 def check(place: tuple[QuantizedConv, str]) -> Match | Decline:
-    """Return the match, if the convolution of a channels-last image is cheaper folded."""
+    """Return the match if the convolution of a channels-last image is cheaper when folded."""
     unit, weights_dtype = place
     require(integer(unit.conv, "group", 1) == 1)
-    image = require_match(image_of(unit.data), "the convolution reads no image of channels last")
+    image = require_match(image_of(unit.data), "the operand is not a channels-last image")
     window = require_match(Window.of(unit, image.sizes))
-    folding = require_match(best(window), "no number of columns divides the image and costs less")
-    weights = folding.weights_of(unit, window)
+    folding = require_match(cheapest_folding(window), "no number of columns divides the image evenly and saves time")
+    weights = folding.folded_weights(unit, window)
     stays_int8 = _is_exact(weights) or (weights.dtype == np.int8 and weights_dtype in ("int8", "keep"))
     if stays_int8 or folding.work.cost_of_uint8 < window.work.cost_of_uint8:
         return Match(unit, window, folding, image)
-    if weights.dtype == np.int8 and weights_dtype == "auto" and not (weights == LEAST).any():
+    if weights.dtype == np.int8 and weights_dtype == "auto" and not (weights == INT8_MIN).any():
         return Match(unit, window, folding, image, by_processor=True)
-    return Decline("the weights become uint8, for which folding costs more")
+    return Decline("the weights become uint8, for which folding takes longer")
 
 
 def rewrite(editor: Editor, match: Match) -> None:
-    """Emit the folded convolution, or an If with both on the probe."""
+    """Emit the folded convolution, or an If on the probe with both convolutions."""
     unit = match.unit
     probe = emit_probe(editor) if match.by_processor else None
     with editor.replacing(unit.conv):
@@ -219,17 +234,17 @@ fold_width = RewriteRule(pattern, check, rewrite)
 
 
 def _is_exact(weights: Array) -> bool:
-    """True for int8 weights [o, c, y, x] that overflow on no processor."""
-    if weights.dtype != np.int8 or (weights == LEAST).any():
+    """True for int8 weights [o, c, y, x] with sums that do not overflow on any processor."""
+    if weights.dtype != np.int8 or (weights == INT8_MIN).any():
         return False
     return not overflows(np.moveaxis(weights, 1, -1).reshape(len(weights), -1))
 
 
 def emit_folded(editor: Editor, match: Match) -> ir.Value:
-    """Emit the folded convolution; returns its quantized result."""
+    """Emit the folded convolution and return its quantized result."""
     unit, window, folding = match.unit, match.window, match.folding
-    (height, columns, channels), (rows, across, features) = window.image, window.result
-    weights = folding.weights_of(unit, window)
+    (height, columns, channels), (rows, result_columns, features) = window.image, window.result
+    weights = folding.folded_weights(unit, window)
     shape = [-1, height, columns // folding.width, folding.width * channels]
     value = editor.emit("Transpose", editor.emit("Reshape", match.image.value, shape), perm=CHANNELS_FIRST)
     value = _quantize(editor, value, match.image)
@@ -242,12 +257,12 @@ def emit_folded(editor: Editor, match: Match) -> ir.Value:
     )  # fmt: skip
     value = editor.clone_on(unit.quantize, value)
     value = editor.emit("Transpose", value, perm=CHANNELS_LAST)
-    value = editor.emit("Reshape", value, [-1, rows, across, features])
+    value = editor.emit("Reshape", value, [-1, rows, result_columns, features])
     return editor.emit("Transpose", value, perm=CHANNELS_FIRST)
 
 
 def _emit_unfolded(editor: Editor, match: Match) -> ir.Value:
-    """Emit the convolution as it was; returns its quantized result."""
+    """Emit the original convolution and return its quantized result."""
     unit = match.unit
     operands = [editor.dequantize(affine) for affine in (unit.weights, unit.bias) if affine is not None]
     image = match.image
@@ -259,36 +274,35 @@ def _emit_unfolded(editor: Editor, match: Match) -> ir.Value:
 
 
 def _quantize(editor: Editor, value: ir.Value, image: Image) -> ir.Value:
-    for node in image.between:
+    for node in image.quantize_nodes:
         value = editor.clone_on(node, value)
     return value
 
 
 def image_of(data: ir.Node) -> Image | None:
-    """Return the image, channels last, that a convolution reads; ``None`` if no Transpose or Reshape turns it channels
-    first.
+    """Return the channels-last image that a convolution reads after a conversion to channels first.
+
+    Returns ``None`` if there is no such Transpose or Reshape.
     """
-    between: list[ir.Node] = []
+    quantize_nodes: list[ir.Node] = []
     value = data.outputs[0]
     while node := producer(value, "QuantizeLinear", "DequantizeLinear"):
         parameters = Affine.of(node)
         if parameters is None or not parameters.per_tensor or node.inputs[0] is None:
             return None
-        between.insert(0, node)
+        quantize_nodes.insert(0, node)
         value = node.inputs[0]
-    maker = producer(value, "Reshape", "Transpose")
-    if maker is None or not _makes_channels_first(maker):
+    producer_node = producer(value, "Reshape", "Transpose")
+    if producer_node is None or not _is_to_channels_first(producer_node):
         return None
-    first = sizes(maker.outputs[0])
-    shape = sizes(maker.inputs[0]) if first is None else [first[0], *first[2:], first[1]]
-    return Image(maker.inputs[0], shape, maker, between)
+    shape = sizes(producer_node.outputs[0])
+    channels_last = sizes(producer_node.inputs[0]) if shape is None else [shape[0], *shape[2:], shape[1]]
+    return Image(producer_node.inputs[0], channels_last, producer_node, quantize_nodes)
 
 
-def _makes_channels_first(node: ir.Node) -> bool:
-    """True if a node converts ``[N, H, W, C]`` to ``[N, C, H, W]``; for one channel a Reshape of the same elements
-    does.
-    """
+def _is_to_channels_first(node: ir.Node) -> bool:
+    """True if a node converts ``[N, H, W, C]`` to ``[N, C, H, W]``; for one channel it may be a Reshape."""
     if node.op_type == "Transpose":
         return ints(node, "perm", []) == CHANNELS_FIRST
-    after = sizes(node.outputs[0])
-    return after is not None and len(after) == 4 and after[1] == 1
+    shape = sizes(node.outputs[0])
+    return shape is not None and len(shape) == 4 and shape[1] == 1

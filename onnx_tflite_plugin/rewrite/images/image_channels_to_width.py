@@ -1,6 +1,7 @@
-"""An image of few channels is stored pixel by pixel, and a convolution reads it plane by plane. As a single plane, with
-the channels of each pixel next to each other, it need not be transposed: a kernel C times as wide, with strides C times
-as long, sums the same products.
+"""Convolve an image of few channels as one plane, without a Transpose to channels first.
+
+The image is stored pixel by pixel, and a convolution reads it channel by channel. As a single plane, with the C channels of each
+pixel next to each other, it need not be transposed. A kernel C times as wide, with strides C times as long, sums the same products.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Match(NamedTuple):
 
 
 def check(node: ir.Node) -> Match:
-    """Return the match, if an image of few channels is transposed to channels first for float convolutions only."""
+    """Return the match if an image of few channels is transposed to channels first for float convolutions only."""
     require(ints(node, "perm", []) == CHANNELS_FIRST)
     shape, result = require_match(sizes(node.inputs[0]), "the rank of the image is unknown"), node.outputs[0]
     readers = [use.node for use in result.uses()]
@@ -57,19 +58,22 @@ def _require_convolution(node: ir.Node, image: ir.Value) -> None:
     """Raise Refusal unless a node is a float convolution without groups, and without dilation along the width."""
     convolution = require_match(
         Convolution.of(node) if nodes_of([node], "Conv") and node.inputs[0] is image else None,
-        "another operator than a convolution of constant weights reads the image",
+        "an operator other than a convolution with constant weights reads the image",
     )
     require(convolution.group == 1 and len(convolution.shape) == 4, "the convolution is grouped, or not 2-D")
     require("auto_pad" not in node.attributes, "the pads are not given as numbers")
-    require(image.dtype == ir.DataType.FLOAT and not producer(node.inputs[1], "DequantizeLinear"), "it is quantized")
+    require(
+        image.dtype == ir.DataType.FLOAT and not producer(node.inputs[1], "DequantizeLinear"),
+        "the convolution is quantized",
+    )
     require(ints(node, "dilations", [1, 1])[1] == 1, "the convolution is dilated")
 
 
 def _widen(editor: Editor, node: ir.Node, plane: ir.Value, channels: int) -> None:
-    """Turn the convolution of an image into one of its plane."""
+    """Replace the image of a convolution by the plane, and widen its kernel."""
     top, left, bottom, right = ints(node, "pads", [0] * 4)
-    down, across = ints(node, "strides", [1, 1])
-    _, _, tall, wide = constant_shape(node.inputs[1]) or ()
+    stride_y, stride_x = ints(node, "strides", [1, 1])
+    _, _, kernel_height, kernel_width = constant_shape(node.inputs[1]) or ()
 
     def merge_channels(array: Array, _: float) -> Array:
         """Return ``[o, c, y, x]`` as ``[o, 1, y, x * c]``."""
@@ -80,9 +84,9 @@ def _widen(editor: Editor, node: ir.Node, plane: ir.Value, channels: int) -> Non
 
     node.replace_input_with(0, plane)
     editor.rebuild(node, [1], merge_channels)
-    for name, numbers in (
-        ("kernel_shape", [tall, wide * channels]),
-        ("strides", [down, across * channels]),
+    for name, values in (
+        ("kernel_shape", [kernel_height, kernel_width * channels]),
+        ("strides", [stride_y, stride_x * channels]),
         ("pads", [top, left * channels, bottom, right * channels]),
     ):
-        node.attributes[name] = ir.AttrInt64s(name, numbers)
+        node.attributes[name] = ir.AttrInt64s(name, values)

@@ -1,6 +1,8 @@
-"""ONNX Runtime computes 8-bit convolutions channels last, and moves the Transposes for it through elementwise operators, but
-not through a lookup, which is a GatherElements between Reshapes. Around a lookup between convolutions the rule writes
-the opposite Transposes, which cancel ONNX Runtime's.
+"""Look up quantized values channels last between 8-bit convolutions.
+
+ONNX Runtime computes these convolutions channels last. It moves the Transposes for this through elementwise operators, but not
+through a lookup, which is a GatherElements between Reshapes. The rule emits the opposite Transposes before and after a lookup, which
+cancel those of ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require
 _ELEMENTWISE = frozenset({"Add", "Cast", "Clip", "Mul", "QuantizeLinear", "DequantizeLinear", "Relu", "Sub"})
 """Operators that ONNX Runtime moves Transposes through."""
 _LOOKUP = frozenset({"Cast", "GatherElements", "Reshape", "Transpose"})
-"""Operators of a lookup, or of one that is rewritten already."""
+"""Operators of a lookup, including one that is already rewritten."""
 
 
 class Match(NamedTuple):
@@ -30,7 +32,7 @@ class Match(NamedTuple):
 
 
 def check(node: ir.Node) -> Match:
-    """Return the match, if the values of an image between two 8-bit convolutions are looked up."""
+    """Return the match if the values of an image between two 8-bit convolutions are looked up."""
     flatten = require_match(producer(node.inputs[1], "Reshape"))
     restore = require_match(only_user(node.outputs[0], "Reshape"))
     shape = constant(restore.inputs[1])
@@ -48,24 +50,24 @@ def rewrite(editor: Editor, match: Match) -> None:
     flatten, restore, (batch, channels, *size) = match
     with editor.replacing(flatten):
         flatten.replace_input_with(0, editor.emit("Transpose", flatten.inputs[0], perm=CHANNELS_LAST))
-    old = restore.outputs[0]
+    restored = restore.outputs[0]
     with editor.replacing(restore):
         image = editor.emit("Reshape", restore.inputs[0], np.asarray([batch, *size, channels]))
-        first = editor.emit("Transpose", image, perm=CHANNELS_FIRST)
-    editor.replace_value(old, first)
+        channels_first = editor.emit("Transpose", image, perm=CHANNELS_FIRST)
+    editor.replace_value(restored, channels_first)
 
 
 lookup_channels_last = RewriteRule(nodes("GatherElements"), check, rewrite)
 
 
 def _upstream(value: ir.Value) -> Iterable[tuple[ir.Node, ir.Value | None]]:
-    """Yield the producer of a value, once with each of its operands."""
+    """Return the producer of a value, once with each of its operands."""
     node = value.producer()
     return [] if node is None else [(node, operand) for operand in node.inputs or [None]]
 
 
 def _downstream(value: ir.Value) -> Iterable[tuple[ir.Node, ir.Value | None]]:
-    """Yield the users of a value, each with its results; a convolution only as the user of its image."""
+    """Return the users of a value, once with each of their results; a convolution only if the value is its image."""
     return [
         (use.node, result)
         for use in value.uses()
@@ -75,18 +77,18 @@ def _downstream(value: ir.Value) -> Iterable[tuple[ir.Node, ir.Value | None]]:
 
 
 def _reaches_convolution(
-    value: ir.Value | None, following: Callable[[ir.Value], Iterable[tuple[ir.Node, ir.Value | None]]]
+    value: ir.Value | None, neighbors: Callable[[ir.Value], Iterable[tuple[ir.Node, ir.Value | None]]]
 ) -> bool:
-    """True if elementwise operators and lookups lead from a value to a convolution of dequantized operands."""
-    pending, seen = [value], set[ir.Value]()
+    """True if elementwise operators and lookups connect a value with a convolution of dequantized operands."""
+    pending, visited = [value], set[ir.Value]()
     while pending:
         current = pending.pop()
-        if current is None or current in seen or current.const_value is not None:
+        if current is None or current in visited or current.const_value is not None:
             continue
-        seen.add(current)
-        for node, other in following(current):
-            if node.op_type == "Conv" and all(producer(x, "DequantizeLinear") for x in node.inputs[:2]):
+        visited.add(current)
+        for node, neighbor in neighbors(current):
+            if node.op_type == "Conv" and all(producer(operand, "DequantizeLinear") for operand in node.inputs[:2]):
                 return True
             if node.domain == "" and node.op_type in _ELEMENTWISE | _LOOKUP:
-                pending.append(other)
+                pending.append(neighbor)
     return False

@@ -1,6 +1,7 @@
-"""ONNX Runtime before 1.23 crashes if a convolution is only read as a capture of an If, Loop or Scan: its fusion of
-convolutions and activations (ConvActivationFusion) expects an explicit operand of the next node. A Reshape to the same
-shape, which moves no elements, is inserted.
+"""Insert a Reshape to the same shape after a convolution that only inner graphs of an If, Loop or Scan capture.
+
+ONNX Runtime before 1.23 crashes otherwise: its fusion of convolutions and activations (ConvActivationFusion) expects the result to
+be an explicit operand of the next node. The Reshape moves no elements.
 """
 
 from __future__ import annotations
@@ -13,50 +14,50 @@ from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import nodes_of, sizes
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
 
-_FOLDED = frozenset({"Add", "Mul"})
-"""Operators with a constant that become part of a convolution before them."""
+_FOLDED_INTO_CONV = frozenset({"Add", "Mul"})
+"""Operators that ONNX Runtime folds into a convolution before them."""
 
 Owners = Mapping[ir.Graph | ir.Function | None, ir.Node]
-"""The node of each inner graph."""
+"""The node that owns each inner graph."""
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[tuple[ir.Node, Owners]]:
-    """Yield the convolutions of a model that has inner graphs, with the nodes of these."""
+    """Yield the convolutions of a model that has inner graphs, each with the owners of these graphs."""
     convolutions = nodes_of(model.graph.all_nodes(), "Conv")
-    owners = _owners(model) if convolutions else {}
+    owners = _graph_owners(model) if convolutions else {}
     return [(node, owners) for node in convolutions] if owners else []
 
 
 def check(place: tuple[ir.Node, Owners]) -> ir.Value:
-    """Return the convolution's result, or the folded result, if a node with inner graphs is the only reader."""
+    """Return the result, after folded operators, if a node with inner graphs is its only reader."""
     conv, owners = place
-    value, with_graphs = conv.outputs[0], {*owners.values()}
+    value, nodes_with_graphs = conv.outputs[0], {*owners.values()}
     while not value.is_graph_output() and sizes(value) is not None:
         followers = {_enclosing_node(use.node, conv.graph, owners) for use in value.uses()}
         require(len(followers) == 1)
         [follower] = followers
-        if follower in with_graphs:
+        if follower in nodes_with_graphs:
             return value
-        require(follower.op_type in _FOLDED)
+        require(follower.op_type in _FOLDED_INTO_CONV)
         value = follower.outputs[0]
     return require_match(None)
 
 
 def rewrite(editor: Editor, value: ir.Value) -> None:
-    """Emit the Reshape after the convolution, for all users."""
+    """Emit the Reshape after the convolution, and let all users read it."""
     node, shape = require_match(value.producer()), require_match(sizes(value))
     with editor.replacing(node, after=True):
-        same = editor.emit("Reshape", value, [0] * len(shape))
-    same.type, same.shape = value.type, value.shape
+        copy = editor.emit("Reshape", value, [0] * len(shape))
+    copy.type, copy.shape = value.type, value.shape
     for user, slot in list(value.uses()):
-        if user is not same.producer():
-            user.replace_input_with(slot, same)
+        if user is not copy.producer():
+            user.replace_input_with(slot, copy)
 
 
 reshape_before_if = RewriteRule(pattern, check, rewrite)
 
 
-def _owners(model: ir.Model) -> Owners:
+def _graph_owners(model: ir.Model) -> Owners:
     return {
         attribute.as_graph(): node
         for node in model.graph.all_nodes()
@@ -66,7 +67,7 @@ def _owners(model: ir.Model) -> Owners:
 
 
 def _enclosing_node(node: ir.Node, graph: ir.Graph | ir.Function | None, owners: Owners) -> ir.Node:
-    """Return the node, or the node of ``graph`` whose inner graph contains it."""
+    """Return the node, or the node of ``graph`` with an inner graph that contains it."""
     while node.graph is not graph:
         node = owners[node.graph]
     return node

@@ -1,8 +1,7 @@
-"""A scale and an offset per channel, as batch normalization leaves them where they fold into no convolution, are two element-wise
-kernels over the whole tensor. One depthwise 1 x 1 convolution does both.
+"""Compute a scale and an offset per channel by one depthwise 1 x 1 convolution.
 
-For floats it keeps the blocked layout, and is fused with an activation after it; of integers it rounds once instead of
-twice.
+They remain of a batch normalization that no convolution absorbs, and are two element-wise kernels over the whole tensor. In float the
+convolution keeps the blocked layout, and is fused with an activation after it. For integers it rounds once instead of twice.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from onnx_tflite_plugin.rewrite.matching import BLOCK, DIVISOR, Affine, constant
 from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 from onnx_tflite_plugin.source.model import Array
 
-_BLOCKED = ("Conv", "Concat", *CHANNELWISE, *BROADCASTING)
-_LARGEST = 2.0**24  # sums are scaled in float32, which is exact up to this integer
+_BLOCKED_OPERATORS = ("Conv", "Concat", *CHANNELWISE, *BROADCASTING)
+_MAX_INTEGER = 2.0**24  # float32 represents all integers up to this one
 
 
 class FloatMatch(NamedTuple):
-    """Mul of ``value`` by ``factor`` and Add of ``offset``, each of as many elements as channels."""
+    """Mul of ``value`` by ``factor``, and Add of ``offset``; both constants have shape [channels]."""
 
     add: ir.Node
     value: ir.Value
@@ -33,7 +32,7 @@ class FloatMatch(NamedTuple):
 
 
 def check_float(mul: ir.Node) -> FloatMatch:
-    """Return the match, if both constants are per channel and the image is in the blocked layout."""
+    """Return the match if both constants are per channel and the image is in the blocked layout."""
     add = require_match(only_user(mul.outputs[0], "Add"))
     shape = require_match(sizes(mul.outputs[0]), "the rank of the image is unknown")
     require(len(shape) == 4, "the operand of the product is not an image")
@@ -41,7 +40,7 @@ def check_float(mul: ir.Node) -> FloatMatch:
     require(channels and channels % DIVISOR == 0, f"the number of channels is not a multiple of {DIVISOR}")
     (value, factor), (_, offset) = _operands(mul, channels or 0), _operands(add, channels or 0)
     require(value.dtype == ir.DataType.FLOAT, "the image is not float")
-    require(producer(value, *_BLOCKED), "the image is not in the blocked layout")
+    require(producer(value, *_BLOCKED_OPERATORS), "the image is not in the blocked layout")
     require(shape[2:] != [1, 1], "the image is a single pixel")
     require(sizes(value) == shape, "the image is broadcast")
     return FloatMatch(add, value, factor, offset)
@@ -61,16 +60,16 @@ scale_offset_to_conv = RewriteRule(nodes("Mul"), check_float, rewrite_float)
 
 def _operands(node: ir.Node, channels: int) -> tuple[ir.Value, Array]:
     """Return the computed operand and the float32 constant per channel. Raises Refusal if there is none."""
-    for value, other in (tuple(node.inputs), tuple(node.inputs)[::-1]):
-        array = constant(other)
-        if array is None and (cast := producer(other, "Cast")):
+    for value, other_operand in (tuple(node.inputs), tuple(node.inputs)[::-1]):
+        array = constant(other_operand)
+        if array is None and (cast := producer(other_operand, "Cast")):
             array = constant(cast.inputs[0])
         if value is not None and array is not None and array.shape in ((channels, 1, 1), (1, channels, 1, 1)):
             return value, np.ascontiguousarray(array.reshape(-1), np.float32)
     return require_match(None, "no operand is a constant per channel")
 
 
-# --- of integers ------------------------------------------------------------------------------
+# --- quantized --------------------------------------------------------------------------------
 
 
 class QuantizedMatch(NamedTuple):
@@ -84,13 +83,13 @@ class QuantizedMatch(NamedTuple):
 
 
 def check_quantized(mul: ir.Node) -> QuantizedMatch:
-    """Return the match, if both operators are quantized and both constants are per channel."""
+    """Return the match if both operators are quantized and both constants are per channel."""
     scaling = require_match(WithConstant.of(mul, "Mul"))
-    between = require_match(only_user(scaling.quantize.outputs[0], "DequantizeLinear"))
-    adding = require_match(WithConstant.of(only_user(between.outputs[0], "Add"), "Add"))
-    factor, offset, data = _per_channel(scaling), _per_channel(adding), require_match(Affine.of(scaling.data))
+    dequantize = require_match(only_user(scaling.quantize.outputs[0], "DequantizeLinear"))
+    adding = require_match(WithConstant.of(only_user(dequantize.outputs[0], "Add"), "Add"))
+    factor, offset, data_affine = _per_channel(scaling), _per_channel(adding), require_match(Affine.of(scaling.data))
     require(len(factor) % BLOCK == 0, f"the number of channels is not a multiple of {BLOCK}")
-    return QuantizedMatch(scaling, adding, factor, offset, float(data.scale.reshape(-1)[0]))
+    return QuantizedMatch(scaling, adding, factor, offset, float(data_affine.scale.reshape(-1)[0]))
 
 
 def rewrite_quantized(editor: Editor, match: QuantizedMatch) -> None:
@@ -110,20 +109,23 @@ batch_norm_to_conv = RewriteRule(nodes("Mul"), check_quantized, rewrite_quantize
 def _per_channel(unit: WithConstant) -> Array:
     """Return the dequantized constant, one element per channel. Raises Refusal if it is not per channel."""
     channels = unit.shape[1] if len(unit.shape) == 4 else None
-    aligned = (1,) * (4 - unit.integers.ndim) + unit.integers.shape
-    require(channels and aligned in ((1, channels, 1, 1), (1, 1, 1, 1)), "a constant is not per channel of an image")
+    aligned_shape = (1,) * (4 - unit.integers.ndim) + unit.integers.shape
+    require(
+        channels and aligned_shape in ((1, channels, 1, 1), (1, 1, 1, 1)), "a constant is not per channel of an image"
+    )
     return np.broadcast_to(unit.constant.floats.reshape(-1), channels or 0)
 
 
 def depthwise_constants(factor: Array, offset: Array, scale: float) -> tuple[Affine, Affine]:
-    """Return weights and bias that compute ``factor * x + offset`` from integers x of a scale.
+    """Return weights and bias that compute ``factor * x + offset`` from quantized x of this scale.
 
-    Weights are ±127, which leaves the bias the smallest scale; fewer if its integer would exceed float32.
+    Weights are ±127, so that the scale of the bias is as small as possible. They are smaller if the quantized bias would
+    otherwise exceed the integers that float32 represents.
     """
-    scales = np.maximum(np.abs(factor) / 127, np.abs(offset) / (scale * _LARGEST))
+    scales = np.maximum(np.abs(factor) / 127, np.abs(offset) / (scale * _MAX_INTEGER))
     scales = np.where(scales > 0, scales, 1.0).astype(np.float32)
     weights = np.rint(factor / scales).astype(np.int8).reshape(-1, 1, 1, 1)
     bias = np.rint(offset / (scale * scales.astype(np.float64))).astype(np.int32)
     bias_scales = (np.float32(scale) * scales).astype(np.float32)
-    weight_points, bias_points = (np.zeros(len(scales), dtype) for dtype in (np.int8, np.int32))
-    return Affine(weights, scales, weight_points), Affine(bias, bias_scales, bias_points)
+    weight_zero_points, bias_zero_points = (np.zeros(len(scales), dtype) for dtype in (np.int8, np.int32))
+    return Affine(weights, scales, weight_zero_points), Affine(bias, bias_scales, bias_zero_points)

@@ -1,5 +1,7 @@
-"""A computed scale per channel, as in squeeze-and-excitation, takes the image that it multiplies out of the blocked layout: kernels
-there multiply tensors of equal shape only. Repeated over all pixels by Resize, the scale is such a tensor.
+"""Repeat a computed scale per channel over the image that it multiplies, as in squeeze-and-excitation.
+
+In the blocked layout, kernels multiply only tensors of equal shape, so that a scale per channel takes the image out of this layout.
+Resize repeats the scale over all pixels.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import BLOCK, DIVISOR, constant_shape, ints, nodes_of, producer, sizes
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
 
-Batches = Mapping[ir.Value, int | ir.SymbolicDim]
-"""The batch size of values: if it is dynamic, the symbolic dimension of the graph input that they come from."""
+BatchSizes = Mapping[ir.Value, int | ir.SymbolicDim]
+"""The batch size of each value; a dynamic one is the symbolic dimension of the graph input that it comes from."""
 
 _FUSED_WITH_CONV = frozenset({"Clip", "HardSigmoid", "HardSwish", "LeakyRelu", "Relu", "Sigmoid", "Tanh"})
 _KEEPING_BATCH = _FUSED_WITH_CONV | {"AveragePool", "Conv", "GlobalAveragePool", "MaxPool", "Resize"}
@@ -35,15 +37,15 @@ class Match(NamedTuple):
     batch: int | ir.SymbolicDim
 
 
-def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[tuple[ir.Node, Batches]]:
+def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[tuple[ir.Node, BatchSizes]]:
     """Yield the multiplications of the main graph, with the batch sizes of its values."""
-    batches = _batches(model.graph)
-    return [(node, batches) for node in nodes_of(model.graph, "Mul")]
+    batch_sizes = _batch_sizes(model.graph)
+    return [(node, batch_sizes) for node in nodes_of(model.graph, "Mul")]
 
 
-def check(place: tuple[ir.Node, Batches]) -> Match:
-    """Return the match, if image and scale come from float convolutions and the product goes to one."""
-    node, batches = place
+def check(place: tuple[ir.Node, BatchSizes]) -> Match:
+    """Return the match if image and scale come from float convolutions, and a convolution reads the product."""
+    node, batch_sizes = place
     shape = require_match(sizes(node.outputs[0]), "the rank of the product is unknown")
     require(len(shape) == 4 and shape[2:] != [1, 1])
     require(None not in shape[1:], "a size of the image is dynamic")
@@ -54,13 +56,16 @@ def check(place: tuple[ir.Node, Batches]) -> Match:
         channels >= BLOCK and channels % DIVISOR == 0,
         f"the number of channels is below {BLOCK} or not a multiple of {DIVISOR}",
     )
-    makers = [_convolution(value) for value in node.inputs]
-    require(all(makers), "image or scale do not come from a convolution")
-    require(all(maker and _is_float(maker.inputs[0]) for maker in makers), "a convolution is quantized")
+    convolutions = [_activated_convolution(value) for value in node.inputs]
+    require(all(convolutions), "the image or the scale does not come from a convolution")
+    require(all(conv and _is_float(conv.inputs[0]) for conv in convolutions), "a convolution is quantized")
     require(any(use.node.op_type == "Conv" for use in node.outputs[0].uses()), "no convolution reads the product")
     scale, image = require_match(node.inputs[slots[0]]), require_match(node.inputs[1 - slots[0]])
-    require(scale in batches and batches[scale] == batches.get(image), "the batch sizes of image and scale may differ")
-    return Match(node, slots[0], image, scale, batches[scale])
+    require(
+        scale in batch_sizes and batch_sizes[scale] == batch_sizes.get(image),
+        "the batch sizes of image and scale may differ",
+    )
+    return Match(node, slots[0], image, scale, batch_sizes[scale])
 
 
 def rewrite(editor: Editor, match: Match) -> None:
@@ -73,7 +78,7 @@ def rewrite(editor: Editor, match: Match) -> None:
             "Resize", scale, None, repeats, mode="nearest", coordinate_transformation_mode="asymmetric",
             nearest_mode="floor",
         )  # fmt: skip
-    # Shape inference loses a dynamic batch at Resize, and ONNX Runtime takes shapes out of the blocks unless they are known to be equal.
+    # Shape inference loses a dynamic batch at Resize, and ONNX Runtime multiplies in blocks only if both shapes are known to be equal.
     for value in (repeated, image):
         value.shape = ir.Shape([batch, channels, height, width])
     repeated.type = scale.type
@@ -83,34 +88,40 @@ def rewrite(editor: Editor, match: Match) -> None:
 squeeze_excite_blocks = RewriteRule(pattern, check, rewrite)
 
 
-def _batches(graph: ir.Graph) -> Batches:
-    batches = {value: value.shape[0] for value in graph.inputs if value.shape}
+def _batch_sizes(graph: ir.Graph) -> BatchSizes:
+    batch_sizes = {value: value.shape[0] for value in graph.inputs if value.shape}
     for node in graph:
         operands = node.inputs if node.op_type in _BROADCASTING else node.inputs[:1]
-        counts = {batches.get(value) for value in operands if value is not None and constant_shape(value) is None}
-        transposed = node.op_type == "Transpose" and ints(node, "perm", [1])[0] == 0
-        keeps = (
-            transposed
-            or _reshapes_elements_of_batch(node)
+        operand_batches = {
+            batch_sizes.get(value) for value in operands if value is not None and constant_shape(value) is None
+        }
+        keeps_first_axis = node.op_type == "Transpose" and ints(node, "perm", [1])[0] == 0
+        keeps_batch = (
+            keeps_first_axis
+            or _keeps_batch_axis(node)
             or node.op_type in _KEEPING_BATCH
             or node.op_type in _BROADCASTING
         )
-        kept = counts.pop() if keeps and len(counts) == 1 else None
+        batch_size = operand_batches.pop() if keeps_batch and len(operand_batches) == 1 else None
         for value in node.outputs:
             size = value.shape[0] if value.shape else None
-            size = size if isinstance(size, int) else kept
+            size = size if isinstance(size, int) else batch_size
             if size is not None:
-                batches[value] = size
-    return batches
+                batch_sizes[value] = size
+    return batch_sizes
 
 
-def _reshapes_elements_of_batch(node: ir.Node) -> bool:
-    """True for a Reshape or Squeeze after which axis 0 still counts the batch: the other sizes are static, of equal product."""
+def _keeps_batch_axis(node: ir.Node) -> bool:
+    """True for a Reshape or Squeeze that keeps axis 0 as the batch.
+
+    The other sizes are static, and their product does not change.
+    """
     if node.op_type not in ("Reshape", "Squeeze"):
         return False
     before, after = (sizes(value) or [None] for value in (node.inputs[0], node.outputs[0]))
-    rests = [[size or 0 for size in shape[1:]] for shape in (before, after)]
-    return all(0 not in rest for rest in rests) and len(before) > 1 and prod(rests[0]) == prod(rests[1])
+    inner_shapes = [[size or 0 for size in shape[1:]] for shape in (before, after)]
+    is_static = all(0 not in inner_shape for inner_shape in inner_shapes)
+    return is_static and len(before) > 1 and prod(inner_shapes[0]) == prod(inner_shapes[1])
 
 
 def _is_float(value: ir.Value | None) -> bool:
@@ -118,16 +129,19 @@ def _is_float(value: ir.Value | None) -> bool:
     return value is not None and value.dtype == ir.DataType.FLOAT and producer(value, "DequantizeLinear") is None
 
 
-def _convolution(value: ir.Value | None) -> ir.Node | None:
-    """Return the convolution that computes a value, with or without an activation; SiLU is a product with a Sigmoid."""
+def _activated_convolution(value: ir.Value | None) -> ir.Node | None:
+    """Return the convolution that computes a value, with or without an activation.
+
+    SiLU is a product with a Sigmoid.
+    """
     product = producer(value, "Mul")
     if product is not None:
-        value = next((x for x, gate in permutations(product.inputs) if _is_sigmoid(gate, x)), None)
+        value = next((operand for operand, gate in permutations(product.inputs) if _is_sigmoid(gate, operand)), None)
         return producer(value, "Conv")
     activation = producer(value, *_FUSED_WITH_CONV)
     return producer(activation.inputs[0] if activation else value, "Conv")
 
 
-def _is_sigmoid(value: ir.Value | None, of: ir.Value | None) -> bool:
+def _is_sigmoid(value: ir.Value | None, operand: ir.Value | None) -> bool:
     node = producer(value, "Sigmoid")
-    return node is not None and node.inputs[0] is of
+    return node is not None and node.inputs[0] is operand

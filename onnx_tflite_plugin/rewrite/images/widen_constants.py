@@ -1,8 +1,9 @@
-"""Kernels of two operands take a constant per channel one pixel at a time. A constant repeated for several pixels is the same.
+"""Repeat a constant per channel for several pixels of an image.
 
-Of floats a pixel takes 10 ns: 104 us at 96x96x3, 14 at 24x24x64. A constant of a whole row of pixels takes 7 and 8 us. Of one channel,
-a scalar takes 92 us for 9216 pixels, and 3 if it has as many axes as the image. Of integers a pixel takes 14 ns: an image of 3
-channels takes ten to twenty times as long as one of many, as in the normalization that networks begin with.
+Kernels of two operands broadcast a constant per channel one pixel at a time. In float a pixel takes 10 ns: 104 us at 96x96x3, 14 us
+at 24x24x64. With a constant for a whole row of pixels this is 7 and 8 us. For one channel, a scalar takes 92 us for 9216 pixels, and
+3 us if it has as many axes as the image. In integers a pixel takes 14 ns: an image of 3 channels, as in the normalization that
+networks begin with, takes ten to twenty times as long as one of many channels.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from onnx_tflite_plugin.source.model import Array
 
 _OPERATORS = ("Add", "Div", "Mul", "Sub")
 
-# --- of floats --------------------------------------------------------------------------------
+# --- float ------------------------------------------------------------------------------------
 
-_MOST_CHANNELS = 64  # a row of more is hardly faster
-_LONGEST = 2**13  # elements that a row may add to the file
-_PIXELS = 64
-_PRODUCTS = ("Gemm", "If", "MatMul", "MatMulInteger")  # operators that are fused with an addition after them
-_DEQUANTIZING = ("Cast", "Mul")  # operators between an integer product and its bias
+_MAX_CHANNELS = 64  # for more channels a row is hardly faster
+_MAX_ROW_ELEMENTS = 2**13  # of a repeated constant, which makes the file larger
+_MIN_PIXELS = 64
+_FUSED_WITH_ADD = ("Gemm", "If", "MatMul", "MatMulInteger")  # operators that are fused with an addition after them
+_BEFORE_BIAS = ("Cast", "Mul")  # operators between an integer product and its bias
 
 
 class Match(NamedTuple):
-    """A node, the slot of its constant, and the constant repeated."""
+    """A node, the slot of its constant, and the repeated constant."""
 
     node: ir.Node
     slot: int
@@ -39,8 +40,8 @@ class Match(NamedTuple):
 
 
 def check(node: ir.Node) -> Match:
-    """Return the match, if a float image of enough pixels has a constant of its last axis."""
-    arrays = [_array(value) for value in node.inputs]
+    """Return the match if a float image of enough pixels is combined with a constant along its last axis."""
+    arrays = [_float_constant(value) for value in node.inputs]
     slot = require_match(next((k for k, array in enumerate(arrays) if array is not None), None))
     require(arrays[1 - slot] is None)
     image, array = require_match(node.inputs[1 - slot]), require_match(arrays[slot])
@@ -53,8 +54,8 @@ def check(node: ir.Node) -> Match:
     if channels == 1:
         require(array.ndim < len(shape))
         return Match(node, slot, array.reshape([1] * len(shape)))
-    require(channels is not None and channels <= _MOST_CHANNELS, f"there are more than {_MOST_CHANNELS} channels")
-    require(width and 1 < width <= _LONGEST // (channels or 1), "the width is unknown, 1 or too large")
+    require(channels is not None and channels <= _MAX_CHANNELS, f"there are more than {_MAX_CHANNELS} channels")
+    require(width and 1 < width <= _MAX_ROW_ELEMENTS // (channels or 1), "the width is unknown, 1 or too large")
     return Match(node, slot, np.tile(array.reshape(-1), (width or 1, 1)))
 
 
@@ -67,42 +68,47 @@ def rewrite(editor: Editor, match: Match) -> None:
 widen_constants = RewriteRule(nodes(*_OPERATORS), check, rewrite)
 
 
-def _array(value: ir.Value | None) -> Array | None:
-    """Return a stored constant, of float16 too."""
+def _float_constant(value: ir.Value | None) -> Array | None:
+    """Return a stored constant, or one that a Cast converts, as float32."""
     cast = producer(value, "Cast")
     array = constant(value if cast is None else cast.inputs[0])
     return None if array is None else np.asarray(array, np.float32)
 
 
 def _is_per_channel(array: Array, shape: list[int | None]) -> bool:
-    """True for one element per channel, and enough pixels; dynamic dimensions count as 1."""
-    along_last = array.size == shape[-1] and (array.ndim == 0 or array.shape[-1] == array.size)
+    """True if a constant has one element per channel and the image enough pixels; dynamic dimensions count as 1."""
+    is_last_axis = array.size == shape[-1] and (array.ndim == 0 or array.shape[-1] == array.size)
     pixels = math.prod(size or 1 for size in shape[:-1])
-    return along_last and array.ndim <= len(shape) and len(shape) > (array.size > 1) + 1 and pixels >= _PIXELS
+    return is_last_axis and array.ndim <= len(shape) and len(shape) > (array.size > 1) + 1 and pixels >= _MIN_PIXELS
 
 
 def _is_fused(value: ir.Value) -> bool:
-    """True if the runtime fuses an addition with the producer: the bias of a product, or the epsilon of a normalization."""
+    """True if ONNX Runtime fuses an addition to a value with its producer.
+
+    The addition is the bias of a product, or the epsilon of a normalization.
+    """
     node = value.producer()
-    while node is not None and node.op_type in _DEQUANTIZING:
-        node = next((maker for operand in node.inputs if operand and (maker := operand.producer())), None)
-    return node is not None and (node.op_type in _PRODUCTS or node.op_type == "ReduceMean")
+    while node is not None and node.op_type in _BEFORE_BIAS:
+        node = next(
+            (producer_node for operand in node.inputs if operand and (producer_node := operand.producer())), None
+        )
+    return node is not None and (node.op_type in _FUSED_WITH_ADD or node.op_type == "ReduceMean")
 
 
-# --- of integers ------------------------------------------------------------------------------
+# --- quantized --------------------------------------------------------------------------------
 
-_MOST_QUANTIZED_CHANNELS = 16
-_WIDE = 128  # elements of a row above which it makes no difference
-_QUANTIZED_PIXELS = 512  # below which the calls take as long as the Reshapes
+_MAX_QUANTIZED_CHANNELS = 16
+_MIN_ROW_ELEMENTS = 128  # longer rows are not faster
+_MIN_QUANTIZED_PIXELS = 512  # for fewer pixels the Reshapes take as long
 
 
 def check_quantized(node: ir.Node) -> WithConstant:
-    """Return the unit, if its constant is of few channels, which are the last axis, of an image with enough pixels."""
+    """Return the unit if its constant is per channel, along the last axis, of few channels and enough pixels."""
     unit = require_match(WithConstant.of(node, *_OPERATORS))
     channels, array = unit.shape[-1] or 0, unit.integers
     require(1 < array.size == array.shape[-1] == channels, "the constant is not per channel")
-    require(channels <= _MOST_QUANTIZED_CHANNELS, f"there are more than {_MOST_QUANTIZED_CHANNELS} channels")
-    require(math.prod(size or 0 for size in unit.shape[1:-1]) >= _QUANTIZED_PIXELS, "the image has too few pixels")
+    require(channels <= _MAX_QUANTIZED_CHANNELS, f"there are more than {_MAX_QUANTIZED_CHANNELS} channels")
+    require(math.prod(size or 0 for size in unit.shape[1:-1]) >= _MIN_QUANTIZED_PIXELS, "the image has too few pixels")
     return unit
 
 
@@ -125,7 +131,7 @@ widen_quantized_constants = RewriteRule(nodes(*_OPERATORS), check_quantized, rew
 
 
 def _wide_shape(shape: list[int]) -> list[int]:
-    """Return the shape with its last axes merged until rows have ``_WIDE`` elements."""
-    while shape[-1] < _WIDE:
+    """Return the shape with its last axes merged until rows have ``_MIN_ROW_ELEMENTS`` elements."""
+    while shape[-1] < _MIN_ROW_ELEMENTS:
         shape = [*shape[:-2], shape[-2] * shape[-1]]
     return shape

@@ -1,4 +1,4 @@
-"""Rewrites of recurrent layers, whose time steps are many small nodes."""
+"""Rules for recurrent layers, whose time steps are many small nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RULES = (
         __name__,
         "copy_captures",
         "a copy separates dequantized values from the inner graphs that capture them",
-        Needed("ONNX Runtime ends the process when it loads the model"),
+        Needed("ONNX Runtime crashes when it loads the model"),
         operators=frozenset({"DequantizeLinear"}),
     ),
     RuleDeclaration(
@@ -28,7 +28,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "merge_step_gemms",
-        "quantized products of all time steps with one matrix are one product, exact on each processor",
+        "quantized products of all time steps with one matrix are one product, exact on every processor",
         Gain(6, 18.7, 34.6, 11.0),
         frozenset({"Gather", "Gemm", "QuantizeLinear"}),
     ),
@@ -101,10 +101,10 @@ RULES = (
     RuleDeclaration(
         __name__,
         "merge_reshapes",
-        "of several Reshapes in a row only the last remains",
+        "several Reshapes in a row become one",
         Gain(34, 1.2, 22.5, -8.2, ZEN_4),
         frozenset({"Reshape"}),
-        # Concat of stacked parts writes a Reshape, and so do rules before it.
+        # These rules emit Reshapes.
         after=("reshape_after_concat", "drop_unit_axes"),
         module="reshapes",
     ),
@@ -112,6 +112,6 @@ RULES = (
         __name__,
         "unroll_loops",
         "loops with a small constant trip count are unrolled",
-        Needed("the option --unroll asks for it"),
+        Needed("the option --unroll requests it"),
     ),
 )

@@ -1,6 +1,7 @@
-"""An Add after a float product of matrices becomes the bias of that product. Unrolled recurrent layers add the products
-with the input and with the last output, and a bias, in separate nodes. In small networks, the call dominates the time
-of a node.
+"""Replace an Add after a float product of matrices by the bias of that product.
+
+Unrolled recurrent layers add the products with the input and with the last output, and a bias, in separate nodes. In small networks,
+the overhead of the call dominates the time of a node.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from onnx_tflite_plugin.rewrite.matching import constant, nodes_of, only_user, p
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
 
 Depths = Mapping[ir.Node | None, int]
-"""The number of nodes before each node, along the longest path."""
+"""The length of the longest path to each node, in nodes."""
 
 
 class Match(NamedTuple):
-    """An Add of ``value`` and ``added``. The bias of ``gemms[-1]`` becomes the constant ``added``, through a chain of
-    sums; or, if ``is_constant`` is False, the other product becomes the bias of the Gemm.
+    """An Add of ``value``, a sum of ``gemms``, and ``added``, which becomes the bias of ``gemms[-1]``.
+
+    ``is_constant``: ``added`` is a constant; otherwise it is computed, for example by another product.
     """
 
     node: ir.Node
@@ -32,7 +34,7 @@ class Match(NamedTuple):
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[tuple[ir.Node, Depths]]:
-    """Yield the additions of the main graph."""
+    """Yield the additions of the main graph, with the depths of all nodes."""
     depths: dict[ir.Node | None, int] = {}
     for node in model.graph:
         before = (depths.get(value.producer(), 0) for value in node.inputs if value is not None)
@@ -41,11 +43,11 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[tuple[ir.Node, Depth
 
 
 def check(place: tuple[ir.Node, Depths]) -> Match | Decline:
-    """Return the match, if an operand is a product of matrices with the shape of the sum."""
+    """Return the match if an operand is a product of matrices with the shape of the sum."""
     node, depths = place
     for value, added in _operands(node):
         if constant(added) is not None and _fits(added, value, node):
-            chain = [*_chain(value)]
+            chain = [*_gemm_chain(value)]
             if chain and len(chain[-1].inputs) == 2:
                 return Match(node, value, added, chain, is_constant=True)
     matches: list[tuple[int, Match]] = []
@@ -59,8 +61,8 @@ def check(place: tuple[ir.Node, Depths]) -> Match | Decline:
             matches.append((depths.get(gemm, 0), Match(node, value, added, [gemm], is_constant=False)))
     if not matches:
         return Decline("no operand is a float product of matrices without a bias, and with the shape of the sum")
-    # The product with the longer path adds the other one: products with the input need not wait for it.
-    return max(matches, key=lambda found: found[0])[1]
+    # The product at the end of the longer path adds the other operand, so that products with the input are computed early.
+    return max(matches, key=lambda candidate: candidate[0])[1]
 
 
 def rewrite(editor: Editor, match: Match) -> None:
@@ -69,14 +71,14 @@ def rewrite(editor: Editor, match: Match) -> None:
     if match.is_constant:
         gemm.resize_inputs(3)
         gemm.replace_input_with(2, match.added)
-        for one in match.gemms:
-            clear_metadata(one.outputs[0])
+        for gemm_before in match.gemms:
+            clear_metadata(gemm_before.outputs[0])
         editor.replace_value(node.outputs[0], match.value)
         return
     with editor.replacing(node):
-        summed = editor.emit("Gemm", *gemm.inputs, match.added, like=gemm)
-    editor.replace_value(node.outputs[0], summed)
-    for unused in (node, gemm):  # otherwise they count as users of their operands until they are removed
+        gemm_with_bias = editor.emit("Gemm", *gemm.inputs, match.added, like=gemm)
+    editor.replace_value(node.outputs[0], gemm_with_bias)
+    for unused in (node, gemm):  # otherwise they remain users of their operands until they are removed
         unused.resize_inputs(0)
 
 
@@ -84,14 +86,14 @@ add_to_gemm = RewriteRule(pattern, check, rewrite)
 
 
 def _operands(node: ir.Node) -> Iterator[tuple[ir.Value, ir.Value]]:
-    """Yield each operand with the other one."""
+    """Yield both operands in both orders."""
     left, right = node.inputs
     if left is not None and right is not None:
         yield from ((left, right), (right, left))
 
 
-def _chain(value: ir.Value) -> Iterator[ir.Node]:
-    """Yield the product that computes a value, and the products that it adds one after the other, each without other users."""
+def _gemm_chain(value: ir.Value) -> Iterator[ir.Node]:
+    """Yield the product that computes a value, the product that is its bias, and so on; none has other users."""
     while only_user(value, "Add", "Gemm") and (gemm := _plain_gemm(value)) is not None:
         yield gemm
         if len(gemm.inputs) < 3 or gemm.inputs[2] is None:
@@ -100,7 +102,10 @@ def _chain(value: ir.Value) -> Iterator[ir.Node]:
 
 
 def _plain_gemm(value: ir.Value) -> ir.Node | None:
-    """Return the float product that computes a value, unless its rows are dequantized: ONNX Runtime may multiply integers then."""
+    """Return the float product that computes a value.
+
+    Returns ``None`` if its rows are dequantized: ONNX Runtime may then multiply integers.
+    """
     gemm = producer(value, "Gemm")
     if gemm is None or value.dtype != ir.DataType.FLOAT or producer(gemm.inputs[0], "DequantizeLinear"):
         return None
@@ -108,8 +113,8 @@ def _plain_gemm(value: ir.Value) -> ir.Node | None:
 
 
 def _fits(added: ir.Value, rows: ir.Value, node: ir.Node) -> bool:
-    """True if a product has the shape of the sum for all sizes of dynamic dimensions, so that only ``added`` is broadcast."""
-    shape, other = sizes(rows), sizes(added)
-    if shape is None or other is None or len(shape) != 2 or shape != sizes(node.outputs[0]):
+    """True if ``rows`` has the shape of the sum for all dynamic sizes, so that only ``added`` is broadcast."""
+    shape, added_shape = sizes(rows), sizes(added)
+    if shape is None or added_shape is None or len(shape) != 2 or shape != sizes(node.outputs[0]):
         return False
-    return None not in shape or other[:-1] in ([], [1])
+    return None not in shape or added_shape[:-1] in ([], [1])

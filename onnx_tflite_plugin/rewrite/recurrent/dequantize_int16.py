@@ -1,8 +1,9 @@
-"""int16 that a Cast and a Mul dequantize goes through memory twice; DequantizeLinear does it in one node.
+"""Dequantize int16 by one DequantizeLinear instead of a Cast and a Mul, which pass the tensor through memory twice.
 
 Between a DequantizeLinear with one scale and a QuantizeLinear, ONNX Runtime rounds float weights of Conv or Gemm to 8 bits
-(WeightBiasQuantization), and it moves such a node across Reshape and Transpose. It changes neither the operands of element-wise
-operators, for which it has no kernel for 16 bits, nor tensors with a scale along an axis.
+(WeightBiasQuantization). It also moves such a node across Reshape and Transpose. It changes neither operands of element-wise
+operators, because it has no 16-bit kernels for them, nor tensors with per-axis scales. Before other operators, the scale is
+therefore repeated along an axis.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from onnx_tflite_plugin.rewrite.matching import constant, nodes_of, only_user, p
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
 
 _ELEMENTWISE = frozenset({"Add", "Div", "HardSigmoid", "HardSwish", "Mul", "Sigmoid", "Sub", "Tanh"})
-_OPSET = 21  # first opset in which DequantizeLinear supports 16 bits
-_LONGEST = 1 << 16  # maximum elements of an axis along which scales are repeated
-_RUN = 16  # consecutive elements of one scale: 64 such runs take 0.55 us, 256 1.0, against 0.8 and 0.9 in two nodes
+_MIN_OPSET = 21  # first opset in which DequantizeLinear supports 16 bits
+_MAX_AXIS_SIZE = 1 << 16  # maximum elements of an axis along which scales are repeated
+_MIN_RUN = 16  # minimum consecutive elements with one scale: 64 such runs take 0.55 us, 256 take 1.0; two nodes take 0.8 and 0.9 us
 
 
 class Match(NamedTuple):
@@ -34,12 +35,12 @@ class Match(NamedTuple):
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> list[ir.Node]:
-    """Yield the multiplications of the main graph, from the first opset that dequantizes 16 bits."""
-    return nodes_of(model.graph, "Mul") if (model.graph.opset_imports.get("") or 0) >= _OPSET else []
+    """Return the multiplications of the main graph if the opset supports DequantizeLinear of 16 bits."""
+    return nodes_of(model.graph, "Mul") if (model.graph.opset_imports.get("") or 0) >= _MIN_OPSET else []
 
 
 def check(node: ir.Node) -> Match:
-    """Return the match, if computed int16 is multiplied by one scale for one reader."""
+    """Return the match if computed int16 is multiplied by one scale for one reader."""
     cast, scale = require_match(producer(node.inputs[0], "Cast")), require_match(constant(node.inputs[1]))
     integers, uses = require_match(cast.inputs[0]), node.outputs[0].uses()
     require(integers.dtype == ir.DataType.INT16 and constant(integers) is None)
@@ -50,19 +51,19 @@ def check(node: ir.Node) -> Match:
     shape = sizes(node.outputs[0]) or []
     axis = next((k for k, size in enumerate(shape) if size is not None and size > 1), len(shape))
     run = math.prod(size or 1 for size in shape[axis + 1 :])
-    require(run >= _RUN, f"fewer than {_RUN} consecutive elements would have one scale")
-    require((shape[axis] or 0) <= _LONGEST, f"the axis has more than {_LONGEST} elements")
+    require(run >= _MIN_RUN, f"fewer than {_MIN_RUN} consecutive elements would have one scale")
+    require((shape[axis] or 0) <= _MAX_AXIS_SIZE, f"the axis has more than {_MAX_AXIS_SIZE} elements")
     return Match(node, integers, scale.item(), axis, shape[axis] or 0)
 
 
 def rewrite(editor: Editor, match: Match) -> None:
-    """Emit DequantizeLinear, per axis before other operators than element-wise ones."""
+    """Emit DequantizeLinear, with per-axis scales if the reader is not element-wise."""
     node, integers, scale, axis, times = match
     scales = np.asarray(scale, np.float32) if axis is None else np.full(times, scale, np.float32)
     # Before 1.24 ONNX Runtime treats integers without a zero point as uint8 when it moves such a node.
-    points = () if axis is None else (np.zeros(scales.shape, np.int16),)
+    zero_points = () if axis is None else (np.zeros(scales.shape, np.int16),)
     with editor.replacing(node):
-        floats = editor.emit("DequantizeLinear", integers, scales, *points, axis=axis)
+        floats = editor.emit("DequantizeLinear", integers, scales, *zero_points, axis=axis)
     editor.replace_value(node.outputs[0], floats)
 
 

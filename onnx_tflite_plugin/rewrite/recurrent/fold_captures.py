@@ -1,6 +1,6 @@
 """Store a value as an initializer if the body of a loop or branch captures it and it is computed from constants.
 
-OpenVINO counts a captured value that a node computes as an input of the body, and does not load the model. It loads captured
+OpenVINO counts a captured value that a node computes as an input of the body, and does not load the model. It supports captured
 initializers.
 """
 
@@ -39,6 +39,6 @@ fold_captures = RewriteRule(captured_values, check, rewrite)
 
 
 def _is_repeatable(node: ir.Node) -> bool:
-    """True if the node, of ai.onnx and without inner graphs, computes the same in every run."""
+    """True if a node is deterministic, of the standard domain and without inner graphs."""
     has_graphs = any(attribute.type == ir.AttributeType.GRAPH for attribute in node.attributes.values())
     return not (has_graphs or node.domain or node.op_type in RANDOM)

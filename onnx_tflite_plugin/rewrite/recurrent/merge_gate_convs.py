@@ -1,5 +1,7 @@
-"""A convolutional recurrent layer has a convolution of few output channels for each gate, of the input and of the last output. In
-blocks of 8 or 16 channels each takes as long as a whole block; convolutions of one image are merged, and their sum is split.
+"""Merge the convolutions of one image in a convolutional recurrent layer, and split their sum.
+
+Such a layer convolves the input and the last output for each gate, with few output channels. Kernels compute blocks of 8 or 16
+channels, and a smaller convolution takes as long as a whole block.
 """
 
 from __future__ import annotations
@@ -16,20 +18,20 @@ from onnx_tflite_plugin.rewrite.matching import constant, first_node, integer, n
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
 from onnx_tflite_plugin.source.model import Array
 
-_WIDTH = 8  # channels of a block with AVX2, half of one with AVX-512
-_FEWEST = 3  # gates
+_BLOCK = 8  # channels of a block with AVX2, half of one with AVX-512
+_MIN_GATES = 3
 
 
 def _body_graphs(model: ir.Model) -> list[ir.Graph]:
-    bodies = {node.graph: None for node in model.graph.all_nodes() if node.graph is not model.graph}
-    return [graph for graph in bodies if isinstance(graph, ir.Graph)]
+    graphs = {node.graph: None for node in model.graph.all_nodes() if node.graph is not model.graph}
+    return [graph for graph in graphs if isinstance(graph, ir.Graph)]
 
 
 # --- convolutions -----------------------------------------------------------------------------
 
 
 class Kernel(NamedTuple):
-    """Weights and bias of a convolution as stored, float16 or float32."""
+    """Weights and bias of a convolution as stored, in float16 or float32."""
 
     weights: Array
     bias: Array | None
@@ -37,14 +39,14 @@ class Kernel(NamedTuple):
     @classmethod
     def of(cls, node: ir.Node) -> Kernel | None:
         """Return the kernel of a convolution; ``None`` if an operand is computed."""
-        weights, *bias = map(_quantized_constant, node.inputs[1:])
-        if weights is None or any(one is None for one in bias):
+        weights, *bias = map(_stored_constant, node.inputs[1:])
+        if weights is None or any(array is None for array in bias):
             return None
         return cls(weights, bias[0] if bias else None)
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[Sequence[ir.Node]]:
-    """Yield the convolutions of each image in the bodies of loops, grouped by all but the values of their kernels."""
+    """Yield the convolutions in loop bodies that differ only in their weights and number of output channels."""
     for graph in _body_graphs(model):
         groups: dict[Hashable, list[ir.Node]] = {}
         for node in nodes_of(graph, "Conv"):
@@ -57,10 +59,10 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[Sequence[ir.Node]]:
 
 
 def check(convs: Sequence[ir.Node]) -> Sequence[ir.Node] | Decline:
-    """Return the convolutions. Declines unless they have fewer blocks together."""
+    """Return the convolutions. Declines unless they have fewer blocks of channels when merged."""
     features = [len(kernel.weights) for kernel in map(Kernel.of, convs) if kernel is not None]
-    if len(convs) < _FEWEST or _blocks(sum(features)) >= sum(map(_blocks, features)):
-        return Decline(f"an image has fewer than {_FEWEST} convolutions, or they fill their blocks")
+    if len(convs) < _MIN_GATES or _block_count(sum(features)) >= sum(map(_block_count, features)):
+        return Decline(f"an image has fewer than {_MIN_GATES} convolutions, or they fill their blocks")
     return convs
 
 
@@ -70,8 +72,10 @@ def rewrite(editor: Editor, convs: Sequence[ir.Node]) -> None:
     lengths = np.asarray([len(kernel.weights) for kernel in kernels], np.int64)
     biases = [kernel.bias for kernel in kernels if kernel.bias is not None]
     with editor.replacing(convs[0]):
-        stored = [np.concatenate([kernel.weights for kernel in kernels]), *([np.concatenate(biases)] if biases else [])]
-        operands = [one if one.dtype == np.float32 else editor.emit("Cast", one, to="float32") for one in stored]
+        arrays = [np.concatenate([kernel.weights for kernel in kernels]), *([np.concatenate(biases)] if biases else [])]
+        operands = [
+            array if array.dtype == np.float32 else editor.emit("Cast", array, to="float32") for array in arrays
+        ]
         features = editor.emit("Conv", convs[0].inputs[0], *operands, like=convs[0])
         parts = editor.emitter.emit("Split", [features, lengths], {"axis": 1}, outputs=len(convs))
     for node, part in zip(convs, parts, strict=True):
@@ -81,11 +85,11 @@ def rewrite(editor: Editor, convs: Sequence[ir.Node]) -> None:
 merge_gate_convs = RewriteRule(pattern, check, rewrite)
 
 
-def _blocks(features: int) -> int:
-    return -(-features // _WIDTH)
+def _block_count(features: int) -> int:
+    return -(-features // _BLOCK)
 
 
-def _quantized_constant(value: ir.Value | None) -> Array | None:
+def _stored_constant(value: ir.Value | None) -> Array | None:
     cast = producer(value, "Cast")
     return constant(value if cast is None else cast.inputs[0])
 
@@ -107,24 +111,26 @@ def splits(model: ir.Model, _: RewriteOptions) -> Iterable[ir.Node]:
 
 
 def check_sums(split: ir.Node) -> Sums:
-    """Return the match, if all parts of two convolutions are added pair by pair, and read by nothing else."""
+    """Return the match if all parts of two convolutions are added pair by pair, and have no other users."""
     adds = [require_match(only_user(part, "Add"), "a part is not added to another") for part in split.outputs]
-    others = [add.inputs[add.inputs[0] is part] for add, part in zip(adds, split.outputs, strict=True)]
-    other = require_match(producer(others[0], "Split"))
-    require(other is not split and [*other.outputs] == others, "the parts are not added in the order of another Split")
-    require(_is_same_split(split, other), "the Splits are not of convolutions, or have other lengths")
-    require(any(add.outputs[0].uses() or add.outputs[0].is_graph_output() for add in adds))  # else added from the other
+    other_parts = [add.inputs[add.inputs[0] is part] for add, part in zip(adds, split.outputs, strict=True)]
+    other = require_match(producer(other_parts[0], "Split"))
+    in_order = other is not split and [*other.outputs] == other_parts
+    require(in_order, "the parts are not added in the order of another Split")
+    require(_has_equal_parts(split, other), "the Splits are not of convolutions, or have other lengths")
+    is_used = any(add.outputs[0].uses() or add.outputs[0].is_graph_output() for add in adds)
+    require(is_used)  # otherwise the sums were rewritten already, from the other Split
     have_single_users = all(only_user(part, "Add") is add for part, add in zip(other.outputs, adds, strict=True))
     require(have_single_users, "a part has other users")
     return Sums(split, other, adds)
 
 
 def rewrite_sums(editor: Editor, sums: Sums) -> None:
-    """Emit one Add before one Split."""
+    """Emit one Add, and one Split of the sum."""
     split, other, adds = sums
     with editor.replacing(first_node(adds)):
-        whole = editor.emit("Add", split.inputs[0], other.inputs[0])
-        parts = editor.emitter.emit("Split", [whole, split.inputs[1]], {"axis": 1}, outputs=len(adds))
+        total = editor.emit("Add", split.inputs[0], other.inputs[0])
+        parts = editor.emitter.emit("Split", [total, split.inputs[1]], {"axis": 1}, outputs=len(adds))
     for add, part in zip(adds, parts, strict=True):
         editor.replace_value(add.outputs[0], part)
 
@@ -132,8 +138,10 @@ def rewrite_sums(editor: Editor, sums: Sums) -> None:
 add_before_split = RewriteRule(splits, check_sums, rewrite_sums)
 
 
-def _is_same_split(one: ir.Node, other: ir.Node) -> bool:
+def _has_equal_parts(split: ir.Node, other: ir.Node) -> bool:
     """True if both split the output channels of convolutions at the same places."""
-    of_features = all(producer(node.inputs[0], "Conv") and integer(node, "axis", 0) == 1 for node in (one, other))
-    weights, others = (constant(node.inputs[1]) if len(node.inputs) > 1 else None for node in (one, other))
-    return of_features and weights is not None and others is not None and np.array_equal(weights, others)
+    is_of_channels = all(producer(node.inputs[0], "Conv") and integer(node, "axis", 0) == 1 for node in (split, other))
+    lengths, other_lengths = (constant(node.inputs[1]) if len(node.inputs) > 1 else None for node in (split, other))
+    if lengths is None or other_lengths is None:
+        return False
+    return is_of_channels and np.array_equal(lengths, other_lengths)

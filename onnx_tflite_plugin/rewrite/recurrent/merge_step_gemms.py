@@ -1,6 +1,7 @@
-"""Each time step of an unrolled recurrent layer multiplies a different row of quantized values by the same matrix, and
-rounds with a different scale. One product of all rows costs one call, and so does the rounding of each row to its
-scale.
+"""Merge the quantized products of all time steps with one matrix into one product.
+
+Each time step of an unrolled recurrent layer multiplies a different row of quantized values by the same matrix, and rounds with a
+different scale. One product of all rows is one call, and so is the rounding of all rows to their scales.
 
 For 8 bits the merged product multiplies integers in float32, which is exact for sums below 2^24. It is rescaled by the
 factors of ONNX Runtime's integer kernel, so that results are equal on all processors.
@@ -29,13 +30,16 @@ from onnx_tflite_plugin.rewrite.matching import (
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
 from onnx_tflite_plugin.source.model import Array
 
-_EXACT = 2**24
-_FEWEST = 3  # rows
+_MAX_EXACT_SUM = 2**24
+_MIN_ROWS = 3
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a tensor, dequantized, multiplied by a matrix, and quantized; ``data``: the parameters of the tensor."""
+    """Row ``index`` of the tensor ``source``, dequantized, multiplied by a matrix, and quantized.
+
+    ``data`` and ``result``: the quantization parameters of the tensor and the product.
+    """
 
     source: ir.Value
     index: int
@@ -46,9 +50,9 @@ class Row:
 
     @classmethod
     def of(cls, gemm: ir.Node) -> Self | None:
-        """Return the row that a Gemm multiplies; ``None`` if a node is missing, or a parameter not constant."""
-        quantize, (integers, data) = only_user(gemm.outputs[0], "QuantizeLinear"), _match_dequantize(gemm.inputs[0])
-        row, result = _row(integers), Affine.of(quantize)
+        """Return the row that a Gemm multiplies; ``None`` if a node is missing or a parameter is not constant."""
+        quantize, (integers, data) = only_user(gemm.outputs[0], "QuantizeLinear"), _dequantized(gemm.inputs[0])
+        row, result = _gathered_row(integers), Affine.of(quantize)
         if row is None or quantize is None or data is None or result is None or gemm.attributes.keys() - {"transB"}:
             return None
         source, index = row
@@ -62,23 +66,23 @@ class Row:
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[Mapping[int, Row]]:
-    """Yield the quantized products of rows of one tensor with one matrix, by the index of the row."""
+    """Yield the quantized products of rows of one tensor with one matrix, by row index."""
     rows: dict[tuple[ir.Value, Hashable], dict[int, Row]] = {}
     for node in nodes_of(model.graph, "Gemm"):
         if row := Row.of(node):
-            rows.setdefault((row.source, _content(node.inputs[1])), {})[row.index] = row
+            rows.setdefault((row.source, _matrix_key(node.inputs[1])), {})[row.index] = row
     yield from rows.values()
 
 
 def check(rows: Mapping[int, Row]) -> Product:
-    """Return the product of all rows, if each row is multiplied and the operands are constants that it takes."""
+    """Return the product of all rows if each row is multiplied and the constants are supported."""
     source = next(iter(rows.values())).source
     shape = require_match(sizes(source), "the rank of the tensor is unknown")
-    require(len(shape) == 3 and None not in shape, "the tensor has other than three axes, or a size is dynamic")
+    require(len(shape) == 3 and None not in shape, "the tensor does not have three axes, or a size is dynamic")
     require(sorted(rows) == list(range(shape[0] or 0)), "a row is not multiplied by the matrix")
-    require(len(rows) >= _FEWEST, f"there are fewer than {_FEWEST} rows")
-    kind = _PRODUCTS.get(source.dtype or ir.DataType.UNDEFINED, Product)
-    return kind.of([rows[k] for k in sorted(rows)])
+    require(len(rows) >= _MIN_ROWS, f"there are fewer than {_MIN_ROWS} rows")
+    product_class = _PRODUCTS.get(source.dtype or ir.DataType.UNDEFINED, Product)
+    return product_class.of([rows[k] for k in sorted(rows)])
 
 
 def rewrite(editor: Editor, product: Product) -> None:
@@ -94,8 +98,8 @@ def rewrite(editor: Editor, product: Product) -> None:
 merge_step_gemms = RewriteRule(pattern, check, rewrite)
 
 
-def _row(value: ir.Value | None) -> tuple[ir.Value, int] | None:
-    """Return the tensor that a Gather takes one matrix of, and its index along axis 0."""
+def _gathered_row(value: ir.Value | None) -> tuple[ir.Value, int] | None:
+    """Return the tensor that a Gather takes one row of, and the index of the row along axis 0."""
     gather = producer(value, "Gather")
     if gather is None:
         return None
@@ -105,18 +109,18 @@ def _row(value: ir.Value | None) -> tuple[ir.Value, int] | None:
     return source, int(index)
 
 
-def _content(value: ir.Value | None) -> Hashable:
-    """Return a key that equal matrices share: each product may dequantize the matrix in separate nodes."""
+def _matrix_key(value: ir.Value | None) -> Hashable:
+    """Return a key that is equal for equal matrices, which separate nodes may dequantize for each product."""
     array, node = constant(value), producer(value, "Cast", "DequantizeLinear", "Mul")
     if array is not None:
         return array.dtype.name, array.shape, array.tobytes()
     if node is None:
         return value
-    return node.op_type, integer(node, "axis", 1), tuple(_content(operand) for operand in node.inputs)
+    return node.op_type, integer(node, "axis", 1), tuple(_matrix_key(operand) for operand in node.inputs)
 
 
-def _match_dequantize(value: ir.Value | None) -> tuple[ir.Value | None, Affine | None]:
-    """Return integers and their parameters; int16 may be dequantized by Cast and Mul."""
+def _dequantized(value: ir.Value | None) -> tuple[ir.Value | None, Affine | None]:
+    """Return the quantized tensor of a value, and its parameters; int16 may be dequantized by Cast and Mul."""
     node = producer(value, "DequantizeLinear", "Mul")
     if node is None or node.op_type == "DequantizeLinear":
         return (None if node is None else node.inputs[0]), Affine.of(node)
@@ -130,27 +134,29 @@ def _match_dequantize(value: ir.Value | None) -> tuple[ir.Value | None, Affine |
 class Product:
     """The product of all T rows of B int16 sequences, in float32 like the product of each row.
 
-    ``biases``: (T, O), or (O) if all are equal; ``points``: the zero point of each row of the product, T * B.
+    ``biases``: [T * B, outputs], or None. ``zero_points``: the zero point of each row of the product, [T * B].
     """
 
     rows: Sequence[Row]
     batch: int
     biases: Array | None
-    points: Array
+    zero_points: Array
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Self:
         """Return the product. Raises Refusal if a bias is computed."""
         shape = require_match(sizes(rows[0].source))
         batch, biases = shape[1] or 0, [cls.bias(row) for row in rows]
-        present = next((bias for bias in biases if bias is not None), None)
-        unknown = any(bias is None and row.bias is not None for bias, row in zip(biases, rows, strict=True))
-        require(not unknown and (present is None or present.ndim == 1), "a bias is not constant, or has another scale")
-        joined = None
-        if present is not None:
-            joined = np.repeat([np.zeros_like(present) if bias is None else bias for bias in biases], batch, axis=0)
-        points = np.repeat([row.result.zero_point.reshape(()) for row in rows], batch)
-        return cls(rows, batch, joined, points)
+        first_bias = next((bias for bias in biases if bias is not None), None)
+        has_computed_bias = any(bias is None and row.bias is not None for bias, row in zip(biases, rows, strict=True))
+        is_vector = first_bias is None or first_bias.ndim == 1
+        require(not has_computed_bias and is_vector, "a bias is not constant, or has another scale")
+        joined_biases = None
+        if first_bias is not None:
+            filled_biases = [np.zeros_like(first_bias) if bias is None else bias for bias in biases]
+            joined_biases = np.repeat(filled_biases, batch, axis=0)
+        zero_points = np.repeat([row.result.zero_point.reshape(()) for row in rows], batch)
+        return cls(rows, batch, joined_biases, zero_points)
 
     @staticmethod
     def bias(row: Row) -> Array | None:
@@ -161,14 +167,14 @@ class Product:
         return np.repeat([row.result.scale.reshape(()) for row in self.rows], self.batch)
 
     def emit(self, editor: Editor) -> ir.Value:
-        """Emit all rows as integers."""
+        """Emit all quantized rows of the product."""
         row = self.rows[0]
-        floats = editor.emit("Mul", editor.emit("Cast", self.flat(editor), to="float32"), row.data.scale)
+        floats = editor.emit("Mul", editor.emit("Cast", self.emit_matrix(editor), to="float32"), row.data.scale)
         return editor.emit(
-            "QuantizeLinear", self.emit_gemm(editor, floats, row.gemm.inputs[1]), self.scales, self.points, axis=0
+            "QuantizeLinear", self.emit_gemm(editor, floats, row.gemm.inputs[1]), self.scales, self.zero_points, axis=0
         )
 
-    def flat(self, editor: Editor) -> ir.Value:
+    def emit_matrix(self, editor: Editor) -> ir.Value:
         """Emit the tensor as a matrix of rows."""
         shape = require_match(sizes(self.rows[0].source))
         return editor.emit("Reshape", self.rows[0].source, np.asarray([-1, shape[2]], np.int64))
@@ -181,7 +187,10 @@ class Product:
 
 @dataclass(frozen=True)
 class ExactProduct(Product):
-    """The product of uint8 by int8: of float32 integers, rescaled as by the integer kernel (MlasRequantizeOutput of ONNX Runtime)."""
+    """The product of uint8 by int8, computed with integers in float32.
+
+    It is rescaled as in the integer kernel of ONNX Runtime (MlasRequantizeOutput).
+    """
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Self:
@@ -189,12 +198,12 @@ class ExactProduct(Product):
         weights = require_match(_weights(rows[0]), "the matrix is not symmetric int8")
         self, integers = super().of(rows), require_match(weights.integers)
         sums = 255 * np.abs(integers.astype(np.int64)).sum(axis=1) + (0 if self.biases is None else np.abs(self.biases))
-        require(sums.max(initial=0) <= _EXACT, "sums may exceed the integers that float32 holds")
+        require(sums.max(initial=0) <= _MAX_EXACT_SUM, "sums may exceed the integers that float32 holds")
         return self
 
     @staticmethod
     def bias(row: Row) -> Array | None:
-        """Return the bias in steps of input times weight; ``None`` if the integer kernel does not take it."""
+        """Return the bias, quantized with input scale * weight scale; ``None`` if it has another scale."""
         affine, weights = Affine.of(producer(row.bias, "DequantizeLinear")), _weights(row)
         if affine is None or weights is None or affine.integers is None:
             return None
@@ -202,25 +211,25 @@ class ExactProduct(Product):
 
     def emit(self, editor: Editor) -> ir.Value:
         row, weights = self.rows[0], _weights(self.rows[0])
-        maker = producer(row.gemm.inputs[1], "DequantizeLinear")
+        producer_node = producer(row.gemm.inputs[1], "DequantizeLinear")
         assert weights is not None
-        assert maker is not None
-        floats = editor.emit("DequantizeLinear", self.flat(editor), np.ones((), np.float32), row.data.zero_point)
-        sums = self.emit_gemm(editor, floats, editor.emit("Cast", maker.inputs[0], to="float32"))
-        inward = row.data.scale.reshape(()) * weights.scale
-        factors = editor.emit("Div", inward, self.scales[:, np.newaxis])
-        ones = np.ones(len(self.points), np.float32)
-        return editor.emit("QuantizeLinear", editor.emit("Mul", sums, factors), ones, self.points, axis=0)
+        assert producer_node is not None
+        floats = editor.emit("DequantizeLinear", self.emit_matrix(editor), np.ones((), np.float32), row.data.zero_point)
+        sums = self.emit_gemm(editor, floats, editor.emit("Cast", producer_node.inputs[0], to="float32"))
+        operand_scale = row.data.scale.reshape(()) * weights.scale
+        factors = editor.emit("Div", operand_scale, self.scales[:, np.newaxis])
+        ones = np.ones(len(self.zero_points), np.float32)
+        return editor.emit("QuantizeLinear", editor.emit("Mul", sums, factors), ones, self.zero_points, axis=0)
 
 
 _PRODUCTS = {ir.DataType.UINT8: ExactProduct, ir.DataType.INT16: Product}
 
 
 def _weights(row: Row) -> Affine | None:
-    """Return the matrix of a row, if it is symmetric int8 with a scale per row or for all."""
-    maker = producer(row.gemm.inputs[1], "DequantizeLinear")
-    weights = Affine.of(maker)
-    if maker is None or weights is None or weights.integers is None or weights.integers.dtype != np.int8:
+    """Return the matrix of a row if it is symmetric int8 with per-tensor or per-row scales."""
+    producer_node = producer(row.gemm.inputs[1], "DequantizeLinear")
+    weights = Affine.of(producer_node)
+    if producer_node is None or weights is None or weights.integers is None or weights.integers.dtype != np.int8:
         return None
-    along = weights.per_tensor or integer(maker, "axis", 1) == 0
-    return weights if along and not weights.zero_point.any() else None
+    is_supported = weights.per_tensor or integer(producer_node, "axis", 1) == 0
+    return weights if is_supported and not weights.zero_point.any() else None

@@ -1,8 +1,7 @@
-"""Reshapes move no elements, but each costs a call. That matters in small networks, especially unrolled recurrent
-layers.
+"""Remove Reshapes: they move no elements, but each costs a call, which matters in small networks.
 
-A Reshape to a constant shape makes each Reshape before it useless. One that drops leading axes of size 1 is useless before an
-operator that broadcasts. Parts that are unsqueezed before a Concat, to be stacked, are concatenated first and reshaped once.
+A Reshape to a constant shape makes each Reshape before it useless. A Reshape that drops leading axes of size 1 is useless before an
+operator that broadcasts. Parts that are unsqueezed and stacked by a Concat are concatenated first and reshaped once.
 """
 
 from __future__ import annotations
@@ -14,16 +13,16 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.rewrite.channels.padding import BROADCASTING
-from onnx_tflite_plugin.rewrite.editor import Editor, clear_metadata, keep_tensor
+from onnx_tflite_plugin.rewrite.editor import Editor, clear_metadata, copy_tensor_metadata
 from onnx_tflite_plugin.rewrite.matching import Affine, constant, integer, only_user, producer, sizes
 from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 from onnx_tflite_plugin.source.model import Array
 
-_RESHAPING = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
+_RESHAPE_OPERATORS = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 
 
 class Match(NamedTuple):
-    """A Reshape of ``value``, through others; ``is_useless``: the value has the shape already."""
+    """A Reshape and the ``value`` before all Reshapes in a row; ``is_useless``: the value already has the shape."""
 
     node: ir.Node
     value: ir.Value
@@ -31,10 +30,10 @@ class Match(NamedTuple):
 
 
 def check(node: ir.Node) -> Match:
-    """Return the match, if a tensor is reshaped several times."""
+    """Return the match if a tensor is reshaped several times."""
     value = node.inputs[0]
-    while (before := producer(value, *_RESHAPING)) is not None:
-        value = before.inputs[0]
+    while (earlier := producer(value, *_RESHAPE_OPERATORS)) is not None:
+        value = earlier.inputs[0]
     require(value is not node.inputs[0])
     target = require_match(constant(node.inputs[1]), "the shape is not constant")
     require(target.all(), "a size is copied from the operand")
@@ -43,14 +42,17 @@ def check(node: ir.Node) -> Match:
 
 
 def rewrite(_: Editor, match: Match) -> None:
-    """Replace the operand of the Reshape, or its result if it is useless. Tensors of Reshapes before it are kept."""
+    """Replace the operand of the Reshape, or its result if it is useless.
+
+    The metadata of values between the Reshapes is copied to the remaining values.
+    """
     target, reshaped = constant(match.node.inputs[1]), match.node.inputs[0]
     while reshaped is not None and reshaped is not match.value:
-        keep_tensor(match.value, sizes(match.value), reshaped)
+        copy_tensor_metadata(match.value, sizes(match.value), reshaped)
         if target is not None:
-            keep_tensor(match.node.outputs[0], target.tolist(), reshaped)
-        maker = reshaped.producer()
-        reshaped = None if maker is None else maker.inputs[0]
+            copy_tensor_metadata(match.node.outputs[0], target.tolist(), reshaped)
+        producer_node = reshaped.producer()
+        reshaped = None if producer_node is None else producer_node.inputs[0]
     if not match.is_useless:
         match.node.replace_input_with(0, match.value)
         return
@@ -62,11 +64,11 @@ merge_reshapes = RewriteRule(nodes("Reshape"), check, rewrite)
 
 
 def _has_shape(shape: Sequence[int | None] | None, target: Array) -> bool:
-    """True if a shape matches the target, in which -1 is any size."""
+    """True if a shape matches the target, in which -1 matches any size."""
     return (
         shape is not None
         and len(shape) == len(target)
-        and all(s == t or t == -1 for s, t in zip(shape, target, strict=True))
+        and all(size == target_size or target_size == -1 for size, target_size in zip(shape, target, strict=True))
     )
 
 
@@ -74,61 +76,66 @@ def _has_shape(shape: Sequence[int | None] | None, target: Array) -> bool:
 
 
 class UnitAxes(NamedTuple):
-    """A value, and the result of the Reshape that drops its axes."""
+    """A value, and the result of the Reshape that drops its leading axes."""
 
-    given: ir.Value
+    value: ir.Value
     result: ir.Value
 
 
 def check_unit_axes(node: ir.Node) -> UnitAxes:
-    """Return the match, if leading axes of size 1 are dropped, and all readers broadcast them."""
-    given, result = require_match(node.inputs[0]), node.outputs[0]
-    before, after = require_match(sizes(given)), require_match(sizes(result))
+    """Return the match if leading axes of size 1 are dropped, and all readers broadcast them."""
+    value, result = require_match(node.inputs[0]), node.outputs[0]
+    before, after = require_match(sizes(value)), require_match(sizes(result))
     dropped = len(before) - len(after)
     require(dropped > 0 and before == [1] * dropped + after)
-    require(given.shape and None not in before, "a size is dynamic")
+    require(value.shape and None not in before, "a size is dynamic")
     require(result.uses() and not result.is_graph_output(), "the result is an output")
-    require(all(_reads(user, len(before)) for user, _ in result.uses()), "a reader would have more axes")
-    return UnitAxes(given, result)
+    require(all(_is_unaffected(user, len(before)) for user, _ in result.uses()), "a reader would have more axes")
+    return UnitAxes(value, result)
 
 
 def rewrite_unit_axes(_: Editor, match: UnitAxes) -> None:
     """Replace the result of the Reshape by its operand."""
     for user, slot in match.result.uses():
-        user.replace_input_with(slot, match.given)
+        user.replace_input_with(slot, match.value)
         if user.op_type == "DequantizeLinear":
-            user.outputs[0].shape = match.given.shape
+            user.outputs[0].shape = match.value.shape
             clear_metadata(user.outputs[0])
 
 
 drop_unit_axes = RewriteRule(nodes("Reshape"), check_unit_axes, rewrite_unit_axes)
 
 
-def _reads(node: ir.Node, rank: int) -> bool:
-    """True if the node's result, or the results of all readers of its dequantized result, have at least this rank
-    without the change.
+def _is_unaffected(node: ir.Node, rank: int) -> bool:
+    """True if an operand of this rank does not change the rank of the node's result.
+
+    For a DequantizeLinear, the same holds for the results of all its readers.
     """
     if node.domain == "" and node.op_type == "DequantizeLinear":
         parameters = Affine.of(node)
         users = [user for user, _ in node.outputs[0].uses()]
-        scalar = parameters is not None and parameters.per_tensor and not parameters.scale.ndim
-        return scalar and not node.outputs[0].is_graph_output() and all(_broadcasts(user, rank) for user in users)
-    return _broadcasts(node, rank)
+        is_scalar = parameters is not None and parameters.per_tensor and not parameters.scale.ndim
+        return (
+            is_scalar
+            and not node.outputs[0].is_graph_output()
+            and all(_has_broadcast_rank(user, rank) for user in users)
+        )
+    return _has_broadcast_rank(node, rank)
 
 
-def _broadcasts(node: ir.Node, rank: int) -> bool:
-    """True if another operand has that rank."""
+def _has_broadcast_rank(node: ir.Node, rank: int) -> bool:
+    """True if a node broadcasts its operands, and one of them has at least this rank."""
     ranks = [len(shape) for value in node.inputs if (shape := sizes(value)) is not None]
     return node.domain == "" and node.op_type in BROADCASTING - {"PRelu"} and max(ranks, default=0) >= rank
 
 
 # --- stacks -----------------------------------------------------------------------------------
 
-_FEWEST = 3  # parts
+_MIN_PARTS = 3
 
 
 class Stack(NamedTuple):
-    """A Concat of parts of ``shape`` that are unsqueezed at its axis."""
+    """A Concat of parts of shape ``shape``, each unsqueezed at ``axis``."""
 
     node: ir.Node
     parts: Sequence[ir.Value]
@@ -137,9 +144,9 @@ class Stack(NamedTuple):
 
 
 def check_stack(node: ir.Node) -> Stack:
-    """Return the match, if enough parts of a static shape are unsqueezed for this Concat only."""
+    """Return the match if enough parts of static shape are unsqueezed for this Concat only."""
     axis = integer(node, "axis", 0)
-    require(len(node.inputs) >= _FEWEST, f"there are fewer than {_FEWEST} parts")
+    require(len(node.inputs) >= _MIN_PARTS, f"there are fewer than {_MIN_PARTS} parts")
     parts = [require_match(_match_unsqueeze(value, axis)) for value in node.inputs]
     shape = require_match(sizes(parts[0]), "the rank of the parts is unknown")
     require(shape and None not in shape, "a size is dynamic")
@@ -148,19 +155,19 @@ def check_stack(node: ir.Node) -> Stack:
 
 
 def rewrite_stack(editor: Editor, stack: Stack) -> None:
-    """Emit Concat along an axis that the parts have, and one Reshape."""
+    """Emit a Concat along an axis of the parts, and one Reshape."""
     node, parts, axis, shape = stack
     with editor.replacing(node):
-        joined = editor.emit("Concat", *parts, axis=axis)
-        whole = editor.emit("Reshape", joined, np.asarray([*shape[:axis], len(parts), *shape[axis:]], np.int64))
-    editor.replace_value(node.outputs[0], whole)
+        concatenated = editor.emit("Concat", *parts, axis=axis)
+        stacked = editor.emit("Reshape", concatenated, np.asarray([*shape[:axis], len(parts), *shape[axis:]], np.int64))
+    editor.replace_value(node.outputs[0], stacked)
 
 
 reshape_after_concat = RewriteRule(nodes("Concat"), check_stack, rewrite_stack)
 
 
 def _match_unsqueeze(value: ir.Value | None, axis: int) -> ir.Value | None:
-    """Return the operand of an Unsqueeze at an axis that only a Concat reads."""
+    """Return the operand of an Unsqueeze at this axis if only a Concat reads the result."""
     unsqueeze = producer(value, "Unsqueeze")
     if value is None or unsqueeze is None or only_user(value, "Concat") is None:
         return None

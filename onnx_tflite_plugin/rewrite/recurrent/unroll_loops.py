@@ -1,6 +1,6 @@
-"""Loops with a small constant trip count are unrolled: entering a subgraph costs time, and some runtimes do not optimize subgraphs.
+"""Unroll loops with a small constant trip count, under ``--unroll`` only, since nodes are repeated for each iteration.
 
-Only under ``--unroll``, since nodes are repeated for each iteration.
+Entering a subgraph costs time, and some runtimes do not optimize subgraphs.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import constant, integer, ints, producer, sizes
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
 
-_ELEMENTWISE = ("Add", "Cast", "Ceil", "Clip", "Floor", "Mul", "Round", "Sub")
-"""Operators with a result of the first operand's rank, such as scanned sequences."""
+_SIZE_PRESERVING = ("Add", "Cast", "Ceil", "Clip", "Floor", "Mul", "Round", "Sub")
+"""Operators that preserve the first size of their first operand, between a Reshape and a scanned sequence."""
 
 
 def pattern(model: ir.Model, options: RewriteOptions) -> Iterator[tuple[ir.Node, int]]:
     """Yield every loop that runs at most ``options.unroll`` times; loops in unrolled bodies follow."""
     while True:
         nodes = model.graph.all_nodes()
-        found = next(((node, trips) for node in nodes if (trips := _trips(node, options.unroll))), None)
-        if found is None:
+        loop = next(((node, trips) for node in nodes if (trips := _trip_count(node, options.unroll))), None)
+        if loop is None:
             return
-        yield found
+        yield loop
 
 
 def check(place: tuple[ir.Node, int]) -> tuple[ir.Node, int]:
@@ -41,40 +41,41 @@ def rewrite(editor: Editor, match: tuple[ir.Node, int]) -> None:
 unroll_loops = RewriteRule(pattern, check, rewrite)
 
 
-def _trips(node: ir.Node, most: int) -> int:
-    """Return the trip count of a loop; 0 if the node is not a loop, or its trip count is unknown, zero, or more than
-    ``most``.
+def _trip_count(node: ir.Node, maximum: int) -> int:
+    """Return the trip count of a loop.
+
+    Returns 0 if the node is not a loop, or its trip count is unknown, zero, or more than ``maximum``.
     """
     if node.domain or node.op_type not in ("Loop", "Scan") or _body(node).initializers:
         return 0
     trips = _loop_trip_count(node) if node.op_type == "Loop" else _scan_trip_count(node)
-    return trips if 0 < trips <= most else 0
+    return trips if 0 < trips <= maximum else 0
 
 
 def _loop_trip_count(node: ir.Node) -> int:
-    """Return the trip count of a Loop without a condition; 0 if unknown."""
+    """Return the trip count of a Loop; 0 if it is unknown or depends on a condition."""
     limit, start = constant(node.inputs[0]), constant(node.inputs[1])
     body = _body(node)
-    condition, given = body.outputs[0], body.inputs[1]
-    while (same := producer(condition, "Identity")) is not None and same.inputs[0] is not None:
-        condition = same.inputs[0]
-    always = constant(condition)
-    endless = (node.inputs[1] is None or (start is not None and bool(start.all()))) and (
-        condition is given or (always is not None and bool(always.all()))
+    condition, condition_input = body.outputs[0], body.inputs[1]
+    while (identity := producer(condition, "Identity")) is not None and identity.inputs[0] is not None:
+        condition = identity.inputs[0]
+    constant_condition = constant(condition)
+    is_unconditional = (node.inputs[1] is None or (start is not None and bool(start.all()))) and (
+        condition is condition_input or (constant_condition is not None and bool(constant_condition.all()))
     )
-    return int(limit.item()) if endless and limit is not None else 0
+    return int(limit.item()) if is_unconditional and limit is not None else 0
 
 
 def _scan_trip_count(node: ir.Node) -> int:
-    """Return the trip count of a Scan along first axes only; 0 if unknown."""
+    """Return the trip count of a Scan; 0 if it is unknown or an axis is not the first."""
     count = integer(node, "num_scan_inputs", 0)
     axes = [*ints(node, "scan_input_axes", []), *ints(node, "scan_output_axes", [])]
-    lengths = {_rows(value) for value in node.inputs[len(node.inputs) - count :]}
+    lengths = {_first_size(value) for value in node.inputs[len(node.inputs) - count :]}
     return max(lengths) if len(lengths) == 1 and not any(axes) else 0
 
 
-def _rows(value: ir.Value | None) -> int:
-    """Return the first size of a value, by its shape or by the Reshape that it is computed from; 0 if unknown."""
+def _first_size(value: ir.Value | None) -> int:
+    """Return the first size of a value, from its shape or an earlier Reshape; 0 if unknown."""
     shape = sizes(value)
     if shape:
         return shape[0] or 0
@@ -82,8 +83,8 @@ def _rows(value: ir.Value | None) -> int:
     target = None if reshape is None else constant(reshape.inputs[1])
     if target is not None:
         return max(int(target[0]), 0)
-    same = producer(value, *_ELEMENTWISE)
-    return 0 if same is None else _rows(same.inputs[0])
+    node = producer(value, *_SIZE_PRESERVING)
+    return 0 if node is None else _first_size(node.inputs[0])
 
 
 def _body(node: ir.Node) -> ir.Graph:
@@ -92,31 +93,33 @@ def _body(node: ir.Node) -> ir.Graph:
 
 def _unroll(editor: Editor, node: ir.Node, trips: int) -> None:
     """Emit the body for each iteration, and stack its results."""
-    body, loop = _body(node), node.op_type == "Loop"
-    scanned = 0 if loop else integer(node, "num_scan_inputs", 0)
-    inputs = [value for value in node.inputs[2 if loop else 0 :] if value is not None]
-    values, sequences = inputs[: len(inputs) - scanned], inputs[len(inputs) - scanned :]
-    rows: list[list[ir.Value]] = [[] for _ in range(len(node.outputs) - len(values))]
-    back_in = _directions(node, "scan_input_directions", scanned)
-    back_out = _directions(node, "scan_output_directions", len(rows))
+    body, is_loop = _body(node), node.op_type == "Loop"
+    scan_count = 0 if is_loop else integer(node, "num_scan_inputs", 0)
+    inputs = [value for value in node.inputs[2 if is_loop else 0 :] if value is not None]
+    values, sequences = inputs[: len(inputs) - scan_count], inputs[len(inputs) - scan_count :]
+    scan_outputs: list[list[ir.Value]] = [[] for _ in range(len(node.outputs) - len(values))]
+    reversed_inputs = _directions(node, "scan_input_directions", scan_count)
+    reversed_outputs = _directions(node, "scan_output_directions", len(scan_outputs))
     for k in range(trips):
         with editor.replacing(node):
-            seen = [editor.emit("Gather", each, np.array(trips - 1 - k if back else k), axis=0)
-                    for each, back in zip(sequences, back_in, strict=True)]  # fmt: skip
-            counters = [editor.emitter.constant(np.array(k)), editor.emitter.constant(np.array(True))] if loop else []
-        results = _emit_body(editor, node, body, [*counters, *values, *seen])[1 if loop else 0 :]
+            elements = [editor.emit("Gather", sequence, np.array(trips - 1 - k if is_reversed else k), axis=0)
+                    for sequence, is_reversed in zip(sequences, reversed_inputs, strict=True)]  # fmt: skip
+            counters = (
+                [editor.emitter.constant(np.array(k)), editor.emitter.constant(np.array(True))] if is_loop else []
+            )
+        results = _emit_body(editor, node, body, [*counters, *values, *elements])[1 if is_loop else 0 :]
         values = results[: len(values)]
-        for collected, result in zip(rows, results[len(values) :], strict=True):
+        for collected, result in zip(scan_outputs, results[len(values) :], strict=True):
             collected.append(result)
     with editor.replacing(node):
-        stacked = [
-            editor.emit(
-                "Concat", *(editor.emit("Unsqueeze", row, np.array([0])) for row in each[:: -1 if back else 1]), axis=0
-            )
-            for each, back in zip(rows, back_out, strict=True)
-        ]
-        kept = [editor.emit("Identity", value) for value in values]
-    for old, new in zip(node.outputs, [*kept, *stacked], strict=True):
+        stacked = []
+        for sequence, is_reversed in zip(scan_outputs, reversed_outputs, strict=True):
+            rows = [
+                editor.emit("Unsqueeze", element, np.array([0])) for element in sequence[:: -1 if is_reversed else 1]
+            ]
+            stacked.append(editor.emit("Concat", *rows, axis=0))
+        final_values = [editor.emit("Identity", value) for value in values]
+    for old, new in zip(node.outputs, [*final_values, *stacked], strict=True):
         editor.replace_value(old, new)
     assert isinstance(node.graph, ir.Graph)
     node.graph.remove(node, safe=True)
@@ -126,11 +129,11 @@ def _directions(node: ir.Node, name: str, count: int) -> Sequence[int]:
     return ints(node, name, [0] * count)
 
 
-def _emit_body(editor: Editor, place: ir.Node, body: ir.Graph, given: Sequence[ir.Value]) -> list[ir.Value]:
-    """Copy the body's nodes before a node, on these inputs; returns the outputs."""
+def _emit_body(editor: Editor, place: ir.Node, body: ir.Graph, operands: Sequence[ir.Value]) -> list[ir.Value]:
+    """Copy the body's nodes before ``place``, with these operands as inputs; return the outputs."""
     copy = body.clone(allow_outer_scope_values=True)
-    editor.register(given)
-    by_input = dict(zip(copy.inputs, given, strict=True))
+    editor.register(operands)
+    by_input = dict(zip(copy.inputs, operands, strict=True))
     for value, operand in by_input.items():
         for use in value.uses():
             use.node.replace_input_with(use.idx, operand)

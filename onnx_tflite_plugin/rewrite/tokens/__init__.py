@@ -1,4 +1,4 @@
-"""Rewrites of transformers: tensors with the features of one token per row."""
+"""Rules for transformers, whose tensors have one row of features per token."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Masked attention scores are at most 60 below the largest of their row, before Softmax.
+"""Bound masked attention scores before Softmax, to at most 60 below the largest of their row.
 
-Masks are -100 or far lower, so that their exponentials, and the products of these with the values, are subnormal numbers, which
-Intel processors compute by microcode: ONNX Runtime's Softmax takes 4.7 ns per element if half of them are masked, and 0.7 ns
-otherwise (77 tokens; Intel Xeon, AVX-512, ONNX Runtime 1.22 to 1.32). With the bound it takes 1.2 ns in all. An AMD EPYC takes 1.0 ns
-with masks of -100 and 0.5 with -1e9, and 0.9 with the bound (1.32). Masked weights are at most exp(-60), below the rounding of
+Masks are -100 or far lower. Their exponentials, and the products of these with the values, are then subnormal numbers, which Intel
+processors compute by microcode. ONNX Runtime's Softmax takes 4.7 ns per element if half of them are masked, and 0.7 ns otherwise (77
+tokens; Intel Xeon, AVX-512, ONNX Runtime 1.22 to 1.32). With the bound, all nodes together take 1.2 ns. An AMD EPYC takes 1.0 ns with
+masks of -100, 0.5 ns with -1e9, and 0.9 ns with the bound (1.32). Masked weights become at most exp(-60), below the rounding of
 float32 sums.
 """
 
@@ -21,16 +21,16 @@ from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require
 from onnx_tflite_plugin.source.model import Array
 
 BOUND = 60.0
-"""Distance of masked scores from the largest of their row. exp(-60) is 9e-27: normal, also divided by a million."""
+"""Maximum difference of a score from the largest of its row. exp(-60) is 9e-27: a normal number, also divided by a million."""
 MIN_ELEMENTS = 2**12
-"""Minimum number of scores for which three more nodes save time."""
+"""Heuristic: minimum number of scores for which three more nodes save time."""
 _MAX_STEPS = 8
-_MOVES = ("Add", "Expand", "Reshape", "Transpose", "Unsqueeze", "Where")
-_MASKS = (*_MOVES, "Cast", "Concat", "Mul", "Slice", "Sub")
+_SCORE_OPERATORS = ("Add", "Expand", "Reshape", "Transpose", "Unsqueeze", "Where")
+_MASK_OPERATORS = (*_SCORE_OPERATORS, "Cast", "Concat", "Mul", "Slice", "Sub")
 
 
 def check(softmax: ir.Node) -> ir.Node:
-    """Return the Softmax, if it is of the last axis and its scores are masked by a constant."""
+    """Return the Softmax if it is along the last axis and its scores are masked by a constant."""
     scores = require_match(softmax.inputs[0])
     shape = require_match(sizes(scores))
     require(integer(softmax, "axis", -1) in (-1, len(shape) - 1))
@@ -41,32 +41,32 @@ def check(softmax: ir.Node) -> ir.Node:
 
 
 def rewrite(editor: Editor, softmax: ir.Node) -> None:
-    """Emit the scores less the largest of their row, at least the bound."""
+    """Emit the scores minus the largest of their row, bounded below."""
     scores = softmax.inputs[0]
     with editor.replacing(softmax):
-        distances = editor.emit("Sub", scores, editor.emit("ReduceMax", scores, [-1], keepdims=1))
-        softmax.replace_input_with(0, editor.emit("Max", distances, np.array(-BOUND, np.float32)))
+        shifted_scores = editor.emit("Sub", scores, editor.emit("ReduceMax", scores, [-1], keepdims=1))
+        softmax.replace_input_with(0, editor.emit("Max", shifted_scores, np.array(-BOUND, np.float32)))
 
 
 bound_masked_scores = RewriteRule(nodes("Softmax"), check, rewrite)
 
 
 def _constants_of(scores: ir.Value) -> Iterator[Array]:
-    """Yield the constants that are added to scores or selected in their place, also where a mask is computed from them."""
-    level: list[tuple[ir.Value, Sequence[str]]] = [(scores, _MOVES)]
-    seen: set[tuple[ir.Value, Sequence[str]]] = set()
+    """Yield the constants that are added to scores or selected in their place, directly or in a computed mask."""
+    current: list[tuple[ir.Value, Sequence[str]]] = [(scores, _SCORE_OPERATORS)]
+    visited: set[tuple[ir.Value, Sequence[str]]] = set()
     for _ in range(_MAX_STEPS):
-        operands: list[tuple[ir.Value, Sequence[str]]] = []
-        for value, through in (each for each in level if each not in seen):
-            seen.add((value, through))
+        following: list[tuple[ir.Value, Sequence[str]]] = []
+        for value, allowed_operators in (entry for entry in current if entry not in visited):
+            visited.add((value, allowed_operators))
             if (array := constant(value)) is not None:
                 yield array
             node = value.producer()
-            if node is None or node.domain or node.op_type not in through:
+            if node is None or node.domain or node.op_type not in allowed_operators:
                 continue
-            through = _MASKS if node.op_type in ("Add", "Where") else through
-            operands += [(operand, through) for operand in node.inputs if operand is not None]
-        level = operands
+            allowed_operators = _MASK_OPERATORS if node.op_type in ("Add", "Where") else allowed_operators
+            following += [(operand, allowed_operators) for operand in node.inputs if operand is not None]
+        current = following
 
 
 def _is_mask_constant(array: Array) -> bool:

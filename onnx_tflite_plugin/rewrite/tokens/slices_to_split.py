@@ -1,5 +1,7 @@
-"""Adjacent Slices that cover a tensor are one Split: queries, keys and values of one product, or the halves that a
-rotary embedding exchanges. In small networks, the call dominates the time of a node.
+"""Merge adjacent Slices that cover a tensor into one Split.
+
+The parts are queries, keys and values of one product, for example, or the halves that a rotary embedding exchanges. In small
+networks, the overhead of the call dominates the time of a node.
 """
 
 from __future__ import annotations
@@ -16,41 +18,41 @@ from onnx_tflite_plugin.rewrite.matching import constant, first_node, nodes_of, 
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
 
 
-class Part(NamedTuple):
-    """The elements of one axis of ``whole`` from ``begin`` to ``end`` that a Slice takes."""
+class SlicedPart(NamedTuple):
+    """The elements from ``begin`` to ``end`` along one axis of ``tensor`` that a Slice takes."""
 
     node: ir.Node
-    whole: ir.Value
+    tensor: ir.Value
     axis: int
     begin: int
     end: int
     size: int
 
     @classmethod
-    def of(cls, node: ir.Node) -> Part | None:
-        """Return the part that a Slice with constant bounds and a step of 1 takes of one static axis."""
-        whole, *bounds = node.inputs
-        arrays, shape = [constant(value) for value in bounds], sizes(whole)
-        if whole is None or shape is None or len(arrays) < 3 or any(a is None or a.size != 1 for a in arrays):
+    def of(cls, node: ir.Node) -> SlicedPart | None:
+        """Return the part of a Slice; ``None`` unless it has constant bounds, a step of 1 and one static axis."""
+        tensor, *bounds = node.inputs
+        arrays, shape = [constant(value) for value in bounds], sizes(tensor)
+        if tensor is None or shape is None or len(arrays) < 3 or any(a is None or a.size != 1 for a in arrays):
             return None
         begin, end, axis, *step = [int(array.item()) for array in arrays if array is not None]
         size = shape[axis]
         if size is None or step not in ([], [1]):
             return None
         begin, end, _ = slice(begin, end).indices(size)
-        return cls(node, whole, axis % len(shape), begin, end, size)
+        return cls(node, tensor, axis % len(shape), begin, end, size)
 
 
-def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[Sequence[Part]]:
+def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[Sequence[SlicedPart]]:
     """Yield the Slices of each tensor along one axis."""
-    parts: dict[tuple[ir.Value, int], list[Part]] = defaultdict(list)
+    parts: dict[tuple[ir.Value, int], list[SlicedPart]] = defaultdict(list)
     for node in nodes_of(model.graph, "Slice"):
-        if part := Part.of(node):
-            parts[part.whole, part.axis].append(part)
+        if part := SlicedPart.of(node):
+            parts[part.tensor, part.axis].append(part)
     return [slices for slices in parts.values() if len(slices) > 1]
 
 
-def check(slices: Sequence[Part]) -> Sequence[Part] | Decline:
+def check(slices: Sequence[SlicedPart]) -> Sequence[SlicedPart] | Decline:
     """Return the slices in order. Declines unless each begins where the one before it ends."""
     ordered = sorted(slices, key=lambda part: part.begin)
     ends = [0, *(part.end for part in ordered)]
@@ -59,12 +61,12 @@ def check(slices: Sequence[Part]) -> Sequence[Part] | Decline:
     return ordered
 
 
-def rewrite(editor: Editor, slices: Sequence[Part]) -> None:
+def rewrite(editor: Editor, slices: Sequence[SlicedPart]) -> None:
     """Emit the Split before the first Slice."""
     lengths = [part.end - part.begin for part in slices]
     with editor.replacing(first_node(part.node for part in slices)):
-        made = editor.emitter.emit("Split", [slices[0].whole, lengths], {"axis": slices[0].axis}, outputs=len(slices))
-    for part, value in zip(slices, made, strict=True):
+        parts = editor.emitter.emit("Split", [slices[0].tensor, lengths], {"axis": slices[0].axis}, outputs=len(slices))
+    for part, value in zip(slices, parts, strict=True):
         editor.replace_value(part.node.outputs[0], value)
 
 

@@ -1,4 +1,4 @@
-"""Weights of products: dtypes for which sums are exact on every processor, and weights in a faster form."""
+"""Rules for the weights of products, and the pass that assigns dtypes with exact sums on every processor."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ RULES = (
     RuleDeclaration(
         __name__,
         "tie_tables",
-        "a table of 4 bits that is also the weights of a product is stored once",
+        "a 4-bit table that is also the weights of a product is stored once",
         Needed("without the rule, the table of a language model (a fifth of the file) is stored twice"),
         frozenset({"BitShift", "DequantizeLinear"}),
     ),
     RuleDeclaration(
         __name__,
         "block_products",
-        "products by 4-bit weights in blocks are MatMulNBits, with packed weights",
+        "products by 4-bit weights in blocks become MatMulNBits with packed weights",
         Needed(
             "without the rule, ONNX Runtime packs the weights of a language model itself, which doubles the load time"
         ),

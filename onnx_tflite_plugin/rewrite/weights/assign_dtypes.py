@@ -1,9 +1,9 @@
 """Assign dtypes to the int8 weights of products, so that ONNX Runtime's sums are exact on every processor.
 
-Weights that overflow on no processor stay int8. Others become uint8 (value and zero point + 128: the same values), or are
-selected at load time: one product of constants, the probe, tests if the processor adds exactly, and the weights of a graph are
-dequantized in one ``If`` on its result. ONNX Runtime computes the probe while it loads the model, keeps one branch and folds it,
-so that the plain int8 or the plain uint8 graph runs.
+Weights that overflow on no processor stay int8. Others become uint8, with 128 added to values and zero point, or are selected at
+load time. For this, one product of constants, the probe, tests if the processor adds exactly, and the weights of a graph are
+dequantized in one ``If`` on its result. ONNX Runtime computes the probe while it loads the model and keeps one branch, which it
+constant-folds. The graph that runs is then a plain int8 or a plain uint8 graph.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from onnx_tflite_plugin.rewrite.weights.processor_probe import Emit, emit_choice
 from onnx_tflite_plugin.rewrite.weights.products import Product, products
 
 SHIFT = 128  # from int8 to uint8
-COPIES = 2**20  # maximum growth of the file, in bytes, for copies of a weight that several products share
+MAX_GROWTH = 2**20  # maximum bytes of the copies of one weight that several products share
 
 
 class AssignWeightDtypes(InPlacePass):
-    """Give every int8 weight of a product its dtype; ``dtypes`` is then the number of products by dtype.
+    """Assign a dtype to every int8 weight of a product; ``dtypes`` is then the number of products by dtype.
 
-    ``option`` is ``--weights-dtype``, for weights that overflow on some processors: ``"auto"`` (selected at load time),
-    ``"uint8"``, or ``"int8"`` and ``"keep"`` (unchanged, and the result depends on the processor).
+    ``option`` is ``--weights-dtype`` for weights that overflow on some processors: ``"auto"`` (selected at load time),
+    ``"uint8"``, or ``"int8"`` and ``"keep"`` (unchanged, so that results depend on the processor).
     """
 
     def __init__(self, option: str) -> None:
@@ -49,33 +49,38 @@ class AssignWeightDtypes(InPlacePass):
 
 
 def _assign(model: ir.Model, option: str) -> dict[str, int]:
-    work = _Weights(model)
+    assignment = _DtypeAssignment(model)
     dtypes: Counter[str] = Counter()
-    multiplications = list(products(model))
-    sharing = Counter(product.stored for product in multiplications)
-    write = {INT8: work.keep, DEPENDENT: work.keep, UINT8: work.widen, CHOSEN: work.choose}
-    for product in multiplications:
+    all_products = list(products(model))
+    use_counts = Counter(product.stored for product in all_products)
+    assign_by_dtype = {
+        INT8: assignment.keep,
+        DEPENDENT: assignment.keep,
+        UINT8: assignment.widen,
+        CHOSEN: assignment.choose,
+    }
+    for product in all_products:
         if product.weights is None:
-            work.convert_at_runtime(product)
+            assignment.convert_at_runtime(product)
             continue
-        copied = (sharing[product.stored] - 1) * product.weights.nbytes
-        dtype = _dtype(product, option, copied)
-        write[dtype](product)
-        if not product.guarded:  # otherwise the product of the other branch is counted
-            dtypes[CHOSEN if product.otherwise and option == "auto" else dtype] += 1
-    work.finish()
+        growth = (use_counts[product.stored] - 1) * product.weights.nbytes
+        dtype = _dtype(product, option, growth)
+        assign_by_dtype[dtype](product)
+        if not product.on_exact_branch:  # otherwise the product of the other branch is counted
+            dtypes[CHOSEN if product.on_else_branch and option == "auto" else dtype] += 1
+    assignment.finish()
     return dict(dtypes)
 
 
-def _dtype(product: Product, option: str, copied: int) -> str:
-    """Return the dtype of a product's weights; ``copied``: growth of the file, in bytes, if each product has a copy."""
+def _dtype(product: Product, option: str, growth: int) -> str:
+    """Return the dtype of a product's weights; ``growth``: bytes that the file grows by if each product gets a copy."""
     if option in ("int8", "keep"):
         return INT8 if product.exact else DEPENDENT
-    if copied > COPIES:
+    if growth > MAX_GROWTH:
         return UINT8
-    if product.exact or (product.guarded and option == "auto"):
+    if product.exact or (product.on_exact_branch and option == "auto"):
         return INT8
-    return UINT8 if option == "uint8" or product.holds_least or product.otherwise else CHOSEN
+    return UINT8 if option == "uint8" or product.has_int8_min or product.on_else_branch else CHOSEN
 
 
 def check_overflow(model: ir.Model) -> None:
@@ -83,11 +88,11 @@ def check_overflow(model: ir.Model) -> None:
     problems = [
         Problem(
             f"node {product.node.name!r}",
-            f"its operand {product.slot} is int8 that overflows on processors without 32 bit sums of products",
+            f"operand {product.slot} is int8, and overflows on processors without 32-bit sums of products",
             "--weights-dtype uint8, or report the problem to the author of the handler",
         )
         for product in products(model)
-        if product.holds_least or not (product.guarded or product.exact)
+        if product.has_int8_min or not (product.on_exact_branch or product.exact)
     ]
     if problems:
         raise TargetRefusal("products that are not exact on every processor:", problems)
@@ -100,35 +105,36 @@ class _Choice(NamedTuple):
     operands: Sequence[ir.Value]
 
 
-class _Weights:
-    """The assignment for one model, product by product; :meth:`finish` writes the common ``If`` of each graph.
+class _DtypeAssignment:
+    """Assignment of weight dtypes, product by product; :meth:`finish` emits the common ``If`` of each graph.
 
-    Each product gets separate integers, scale and zero point: ``session.x64quantprecision`` replaces them one by one.
+    Each product gets its own integers, scale and zero point, because ``session.x64quantprecision`` replaces them one by one.
     """
 
     def __init__(self, model: ir.Model) -> None:
         self.editor = Editor(model)
         self._probe: ir.Value | None = None
-        self._taken: set[ir.Value] = set()
+        self._used: set[ir.Value] = set()
         self._pending: defaultdict[ir.Graph, dict[tuple[ir.Node, int], _Choice]] = defaultdict(dict)
 
     # --- dtypes -------------------------------------------------------------------------------
 
     def keep(self, product: Product) -> None:
-        """Keep int8."""
+        """Keep the weights of a product in int8."""
         if product.dequantize is not None:
-            self._replace(product, lambda: self._int8(product, *self._unshared_operands(product)))
+            self._replace(product, lambda: self._emit_as_int8(product, *self._unshared_operands(product)))
 
     def widen(self, product: Product) -> None:
-        """Store uint8."""
+        """Store the weights of a product as uint8."""
         assert product.weights is not None
         integers = self.editor.store((product.weights.astype(np.int16) + SHIFT).astype(np.uint8), like=product.stored)
-        self._replace(product, lambda: self._uint8(product, integers))
+        self._replace(product, lambda: self._emit_as_uint8(product, integers))
 
     def choose(self, product: Product) -> None:
-        """Emit int8 where the probe is true, otherwise uint8 computed from the same integers.
+        """Select int8 weights if the probe is true, otherwise uint8 weights computed from the same integers.
 
-        Dequantized weights wait for :meth:`finish`. A product of integers is in the branches itself, since its dtypes differ.
+        Dequantized weights are emitted by :meth:`finish`. A product of integers is emitted in both branches, since its dtypes
+        differ.
         """
         if product.dequantize is None:
             choice = _Choice(product, self._unshared_operands(product))
@@ -138,65 +144,65 @@ class _Weights:
         graph = product.place.graph
         assert isinstance(graph, ir.Graph)
         pending = self._pending[graph]
-        key = product.place, -1 if product.moved else product.slot
-        if key not in pending:  # otherwise it is selected for all nodes that move it
+        key = product.place, -1 if product.is_rearranged else product.slot
+        if key not in pending:  # otherwise the choice serves all products of the rearranged weights
             pending[key] = _Choice(product, self._unshared_operands(product))
 
     def convert_at_runtime(self, product: Product) -> None:
         """Convert computed integers, or a graph input, to uint8 at runtime."""
         node = product.node
         if product.dequantize is not None:
-            self._replace(product, lambda: self._uint8(product, self._emit_uint8(product.stored)))
+            self._replace(product, lambda: self._emit_as_uint8(product, self._emit_uint8(product.stored)))
             return
         assert product.zero_point is not None
         with self.editor.replacing(node):
-            shifted, zero_point = self._emit_uint8(product.stored), self._zero_point(product)
+            shifted, zero_point = self._emit_uint8(product.stored), self._emit_zero_point(product)
         node.resize_inputs(max(len(node.inputs), product.zero_point + 1))
         node.replace_input_with(product.slot, shifted)
         node.replace_input_with(product.zero_point, zero_point)
 
     def finish(self) -> None:
-        """Emit one ``If`` for the waiting weights of each graph, and remove unused nodes."""
+        """Emit one ``If`` for the pending weights of each graph, and remove unused nodes."""
         for graph, pending in self._pending.items():
             probe, choices = self._emit_probe().producer(), list(pending.values())
             assert probe is not None
-            here = probe.graph is graph
-            with self.editor.replacing(probe if here else graph[0], after=here, label=PROBE, props={}):
+            has_probe = probe.graph is graph
+            with self.editor.replacing(probe if has_probe else graph[0], after=has_probe, label=PROBE, props={}):
                 values = self._emit_choice(choices)
             for choice, value in zip(choices, values, strict=True):
-                self._take(choice.product, value)
+                self._replace_operand(choice.product, value)
         self.editor.remove_unused()
         remove_unused_outputs(self.editor.graph, self.editor.graph.opset_imports[""])
 
     # --- operands and products ----------------------------------------------------------------
 
-    def _int8(self, product: Product, integers: ir.Value, *parameters: ir.Value) -> ir.Value:
-        """Emit the operand, or the product itself if it takes integers, with int8."""
+    def _emit_as_int8(self, product: Product, integers: ir.Value, *parameters: ir.Value) -> ir.Value:
+        """Emit the int8 operand, or the product itself if it is a product of integers."""
         if product.dequantize is None:
-            return self._product(product, integers, _input(product.node, product.zero_point))
+            return self._emit_product(product, integers, _input(product.node, product.zero_point))
         return self._emit_dequantize(product, integers, *parameters)
 
-    def _uint8(self, product: Product, integers: ir.Value) -> ir.Value:
-        """Emit the same with integers increased by ``SHIFT``."""
-        zero_point = self._zero_point(product)
+    def _emit_as_uint8(self, product: Product, integers: ir.Value) -> ir.Value:
+        """Emit the operand or product as :meth:`_emit_as_int8`, for uint8 integers."""
+        zero_point = self._emit_zero_point(product)
         if product.dequantize is None:
-            return self._product(product, integers, zero_point)
+            return self._emit_product(product, integers, zero_point)
         scale = product.dequantize.inputs[1]
         assert scale is not None
         return self._emit_dequantize(product, integers, scale, zero_point)
 
-    def _zero_point(self, product: Product) -> ir.Value:
-        """Emit the zero point of integers increased by ``SHIFT``. Raises TargetRefusal if it is computed."""
-        given = (
+    def _emit_zero_point(self, product: Product) -> ir.Value:
+        """Store the zero point for uint8 integers. Raises TargetRefusal if the one for int8 is computed."""
+        zero_point = (
             _input(product.node, product.zero_point) if product.dequantize is None else _input(product.dequantize, 2)
         )
-        least = np.asarray(0, np.int8) if given is None else constant(given)
-        if least is None:
+        array = np.asarray(0, np.int8) if zero_point is None else constant(zero_point)
+        if array is None:
             problem = Problem(
-                f"node {product.node.name!r}", "its int8 weights cannot be converted to uint8", "--weights-dtype int8"
+                f"node {product.node.name!r}", "the int8 weights cannot be converted to uint8", "--weights-dtype int8"
             )
             raise TargetRefusal("weights with a zero point that is not constant:", [problem])
-        return self.editor.store((least.astype(np.int16) + SHIFT).astype(np.uint8), like=None)
+        return self.editor.store((array.astype(np.int16) + SHIFT).astype(np.uint8), like=None)
 
     def _emit_dequantize(self, product: Product, *operands: ir.Value) -> ir.Value:
         value = self.editor.emit("DequantizeLinear", *operands, like=product.dequantize)
@@ -204,7 +210,7 @@ class _Weights:
         value.type, value.shape = operands[1].type, product.stored.shape
         return value
 
-    def _product(self, product: Product, integers: ir.Value, zero_point: ir.Value | None) -> ir.Value:
+    def _emit_product(self, product: Product, integers: ir.Value, zero_point: ir.Value | None) -> ir.Value:
         inputs = [*product.node.inputs]
         assert product.zero_point is not None
         inputs += [None] * (product.zero_point + 1 - len(inputs))
@@ -219,12 +225,12 @@ class _Weights:
         return self.editor.emit("Cast", self.editor.emit("Add", wide, np.asarray(SHIFT, np.int32)), to="uint8")
 
     def _emit_choice(self, choices: Sequence[_Choice]) -> list[ir.Value]:
-        """Emit one ``If`` on the probe, with results named after the nodes that take them."""
-        exact = self._emit_all(choices, lambda choice: self._int8(choice.product, *choice.operands))
-        other = self._emit_all(
-            choices, lambda choice: self._uint8(choice.product, self._emit_uint8(choice.operands[0]))
+        """Emit one ``If`` on the probe, with results named after the nodes that read them."""
+        exact = self._emit_all(choices, lambda choice: self._emit_as_int8(choice.product, *choice.operands))
+        fallback = self._emit_all(
+            choices, lambda choice: self._emit_as_uint8(choice.product, self._emit_uint8(choice.operands[0]))
         )
-        values = emit_choice(self.editor, self._emit_probe(), exact, other)
+        values = emit_choice(self.editor, self._emit_probe(), exact, fallback)
         for choice, value in zip(choices, values, strict=True):
             value.name = self.editor.emitter.names.unique(f"{label_of(choice.product.place)}/If:out")
         return values
@@ -240,18 +246,18 @@ class _Weights:
         return lambda: [*values()]
 
     def _unshared_operands(self, product: Product) -> list[ir.Value]:
-        """Return integers, scale and zero point that no other product shares."""
+        """Return integers, scale and zero point; copies if another product uses them."""
         operands = [product.stored] if product.dequantize is None else product.dequantize.inputs[:3]
         return [self._copy(value, product.stored) for value in operands if value is not None]
 
     def _copy(self, value: ir.Value, stored: ir.Value) -> ir.Value:
         array = constant(value)
-        if array is None or value not in self._taken:
-            self._taken.add(value)
+        if array is None or value not in self._used:
+            self._used.add(value)
             return value
         copy = tensor_value(array, self.editor.emitter.names.unique(value.name or stored.name or "weights"))
         self.editor.register([copy])
-        self._taken.add(copy)
+        self._used.add(copy)
         return copy
 
     def _emit_probe(self) -> ir.Value:
@@ -259,15 +265,15 @@ class _Weights:
         return self._probe
 
     def _replace(self, product: Product, emit: Callable[[], ir.Value]) -> None:
-        """Emit before the product, and replace its operand, or itself, by the result."""
-        if not product.moved or (product.dequantize is not None and product.dequantize.outputs[0].uses()):
+        """Emit nodes before the product, and replace its operand, or the product itself, by their result."""
+        if not product.is_rearranged or (product.dequantize is not None and product.dequantize.outputs[0].uses()):
             with self.editor.replacing(product.place):
                 value = emit()
-            self._take(product, value)
+            self._replace_operand(product, value)
 
-    def _take(self, product: Product, value: ir.Value) -> None:
-        """Replace the operand, the product that takes integers, or the moved value."""
-        if product.dequantize is not None and not product.moved:
+    def _replace_operand(self, product: Product, value: ir.Value) -> None:
+        """Replace the operand of a product, the product of integers, or the rearranged value."""
+        if product.dequantize is not None and not product.is_rearranged:
             product.node.replace_input_with(product.slot, value)
         else:
             self.editor.replace_value(product.place.outputs[0], value)

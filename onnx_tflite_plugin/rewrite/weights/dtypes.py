@@ -1,6 +1,6 @@
-"""The dtypes that weights of 8-bit products may have, and the product that distinguishes processors.
+"""Dtypes of the weights of 8-bit products, and the product that distinguishes processors.
 
-:mod:`weights` writes them into a model; the summary and ``verify`` read them.
+The rules of this package write them into a model; the summary and ``verify`` read them.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ CHOSEN = "chosen"  # int8 or uint8, selected at load time
 UINT8 = "uint8"
 DEPENDENT = "int8, processor-dependent"
 PROBE = "int8_products_are_exact"
-"""Name of the value that is True if the loading processor adds products in 32 bits."""
+"""Name of the value that is True if the processor that loads the model adds products in 32 bits."""
 
 
 def describe_runtime(weights: Collection[str], nodes: Collection[str]) -> str:
-    """Return the runtime that a model is for, with the reasons; empty if it is for any.
+    """Return the runtime that a model needs, with the reasons; an empty string if it runs on any.
 
-    ``weights``: forms of 8-bit weights, ``nodes``: operators with their domains, as in ``com.microsoft.FastGelu``.
+    ``weights``: dtypes of 8-bit weights. ``nodes``: operators with their domains, such as ``com.microsoft.FastGelu``.
     """
-    own = sorted({name.rpartition(".")[2] for name in nodes if name.startswith(ONNX_RUNTIME_DOMAIN)})
+    operators = sorted({name.rpartition(".")[2] for name in nodes if name.startswith(ONNX_RUNTIME_DOMAIN)})
     reasons = ["an If selects weights at load time"] if CHOSEN in weights else []
-    reasons += [f"it has operators of its own ({', '.join(own)})"] if own else []
+    reasons += [f"it has operators of its own ({', '.join(operators)})"] if operators else []
     return (
         f"for ONNX Runtime: {', and '.join(reasons)}; for other runtimes convert with another --target"
         if reasons
@@ -38,11 +38,11 @@ def describe_runtime(weights: Collection[str], nodes: Collection[str]) -> str:
 
 
 def factors() -> tuple[Array, Array]:
-    """Return matrices of the largest uint8 and int8 values, in as many rows and columns as kernels take at a time."""
+    """Return matrices of the largest uint8 and int8 values, with the numbers of rows and columns of one kernel call."""
     import numpy as np  # not needed by the summary, which imports this module
 
     return np.full((8, 64), 255, np.uint8), np.full((64, 16), 127, np.int8)
 
 
 EXACT = 64 * 255 * 127
-"""Every sum of their product if nothing saturates; otherwise a sum is less."""
+"""Every sum in the product of :func:`factors` if nothing saturates; otherwise a sum is less."""

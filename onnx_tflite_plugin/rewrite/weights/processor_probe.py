@@ -1,4 +1,4 @@
-"""The probe that tests the processor as the model loads, and an ``If`` on it, both constant-folded by ONNX Runtime."""
+"""The probe, which tests the processor when a model is loaded, and an ``If`` on it; ONNX Runtime folds both."""
 
 from __future__ import annotations
 
@@ -15,24 +15,30 @@ Emit = Callable[[], Sequence[ir.Value]]
 
 
 def emit_probe(editor: Editor) -> ir.Value:
-    """Return the probe of the model, which is emitted if missing: True if sums of the largest uint8 x int8 products are exact."""
+    """Return the probe of the model, and emit it if it is missing.
+
+    It is True if sums of products of the largest uint8 and int8 values are exact.
+    """
     values = (value for node in editor.graph for value in node.outputs)
     probe = next((value for value in values if value.name == PROBE), None)
     if probe is None:
         with editor.replacing(editor.graph[0], label=PROBE, props={}):
             sums = editor.emit("MatMulInteger", *factors())
-            least = editor.emit("ReduceMin", sums, keepdims=0)  # of all axes, regardless of the opset
-            probe = set_type(editor.emit("Equal", least, np.asarray(EXACT, np.int32)), "bool", ())
+            minimum = editor.emit("ReduceMin", sums, keepdims=0)  # of all axes, regardless of the opset
+            probe = set_type(editor.emit("Equal", minimum, np.asarray(EXACT, np.int32)), "bool", ())
         probe.name = PROBE
     return probe
 
 
-def emit_choice(editor: Editor, probe: ir.Value, exact: Emit, other: Emit) -> list[ir.Value]:
-    """Emit an ``If``: ``exact`` if the processor adds products in 32 bits, otherwise ``other``, of as many values of the same shapes."""
-    then = _branch(editor, "int8", exact)
-    attributes = {"then_branch": then, "else_branch": _branch(editor, "uint8", other)}
-    values = editor.emitter.emit("If", [probe], attributes, outputs=len(then.outputs))
-    for value, inner in zip(values, then.outputs, strict=True):
+def emit_choice(editor: Editor, probe: ir.Value, exact: Emit, fallback: Emit) -> list[ir.Value]:
+    """Emit an ``If``: ``exact`` if the processor adds products in 32 bits, otherwise ``fallback``.
+
+    Both must emit the same number of values, of the same shapes.
+    """
+    then_branch = _branch(editor, "int8", exact)
+    attributes = {"then_branch": then_branch, "else_branch": _branch(editor, "uint8", fallback)}
+    values = editor.emitter.emit("If", [probe], attributes, outputs=len(then_branch.outputs))
+    for value, inner in zip(values, then_branch.outputs, strict=True):
         value.shape = inner.shape
     return values
 

@@ -1,4 +1,4 @@
-"""The products of a finished model that a runtime may compute in integers, and the overflow of their int8 operands.
+"""Products of a finished model that a runtime may compute in integers, and the overflow of their int8 operands.
 
 x86 before VNNI multiplies uint8 by int8 with ``vpmaddubsw``: two neighboring products are added in int16, and saturate.
 MLAS, ONNX Runtime's kernel library, pairs elements 2i and 2i + 1 along the summed axis. For a convolution this axis is
@@ -19,34 +19,42 @@ from onnx_tflite_plugin.rewrite.matching import constant, integer, only_user, pr
 from onnx_tflite_plugin.rewrite.weights.dtypes import PROBE
 from onnx_tflite_plugin.source.model import Array
 
-LEAST = -128  # inexact in every int8 kernel of ARM64
-PAIR = 128  # 255 * 128 is the largest sum of two products below 2**15
-_MOVES = ("Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze", "Concat", "Expand", "Gather", "Split")
+INT8_MIN = -128  # int8 kernels of ARM64 are inexact for this weight
+MAX_PAIR_SUM = 128  # maximum sum of two neighboring weights: 255 * 128 < 2**15
+_MOVEMENTS = (
+    "Concat", "Expand", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
+)  # fmt: skip
 
 Rows = Callable[[ir.Node, Array], Array | None]
-"""Function of a constant operand that returns [sums, summed elements in the kernel's order]; ``None`` if no processor overflows."""
+"""Function that arranges a constant operand as [sums, summed elements in the kernel's order].
+
+It returns ``None`` if no processor overflows.
+"""
 
 
-def _kernel(conv: ir.Node, weights: Array) -> Array | None:
-    """Return the rows of weights [o, i, kernel axes...]; ``None`` for depthwise kernels, which widen before they add."""
+def _kernel_rows(conv: ir.Node, weights: Array) -> Array | None:
+    """Return the rows of weights [o, i, kernel axes...].
+
+    Returns ``None`` for depthwise kernels, which convert products to 32 bits before they add them.
+    """
     features, channels = weights.shape[:2]
     if channels == 1 and features == integer(conv, "group", 1) > 1:
         return None
     return np.moveaxis(weights, 1, -1).reshape(features, -1)
 
 
-def _columns(_node: ir.Node, matrix: Array) -> Array:
+def _second_operand_rows(_node: ir.Node, matrix: Array) -> Array:
     """Return the rows of the second operand of a product, [..., k, n]."""
     return matrix if matrix.ndim == 1 else np.swapaxes(matrix, -1, -2)
 
 
-def _rows(_node: ir.Node, matrix: Array) -> Array:
+def _first_operand_rows(_node: ir.Node, matrix: Array) -> Array:
     """Return the rows of the first operand of a product, [..., m, k]."""
     return matrix
 
 
-def _gemm(slot: int) -> Rows:
-    """Return the function for an operand of Gemm, which may be transposed."""
+def _gemm_rows(slot: int) -> Rows:
+    """Return the function of rows for an operand of Gemm, which may be transposed."""
 
     def rows(node: ir.Node, matrix: Array) -> Array:
         transposed = bool(integer(node, "transA" if slot == 0 else "transB", 0))
@@ -55,18 +63,18 @@ def _gemm(slot: int) -> Rows:
     return rows
 
 
-# Operator -> slot -> rows that are summed. Operands of float operators are integers if a DequantizeLinear makes them.
-FLOAT: dict[str, dict[int, Rows]] = {
-    "Conv": {1: _kernel},
-    "Gemm": {0: _gemm(0), 1: _gemm(1)},
-    "MatMul": {0: _rows, 1: _columns},
+# Operator -> slot -> function of rows. Operands of float operators count if they come from a DequantizeLinear.
+FLOAT_PRODUCTS: dict[str, dict[int, Rows]] = {
+    "Conv": {1: _kernel_rows},
+    "Gemm": {0: _gemm_rows(0), 1: _gemm_rows(1)},
+    "MatMul": {0: _first_operand_rows, 1: _second_operand_rows},
 }
-# Operator -> slot -> (rows that are summed, the slot of the zero point).
-INTEGER: dict[str, dict[int, tuple[Rows, int]]] = {
-    "ConvInteger": {1: (_kernel, 3)},
-    "MatMulInteger": {0: (_rows, 2), 1: (_columns, 3)},
-    "QLinearConv": {3: (_kernel, 5)},
-    "QLinearMatMul": {0: (_rows, 2), 3: (_columns, 5)},
+# Operator -> slot -> (function of rows, slot of the zero point).
+INTEGER_PRODUCTS: dict[str, dict[int, tuple[Rows, int]]] = {
+    "ConvInteger": {1: (_kernel_rows, 3)},
+    "MatMulInteger": {0: (_first_operand_rows, 2), 1: (_second_operand_rows, 3)},
+    "QLinearConv": {3: (_kernel_rows, 5)},
+    "QLinearMatMul": {0: (_first_operand_rows, 2), 3: (_second_operand_rows, 5)},
 }
 
 
@@ -74,10 +82,10 @@ INTEGER: dict[str, dict[int, tuple[Rows, int]]] = {
 class Product:
     """An int8 operand of a product: operand ``slot`` of ``node``.
 
-    ``stored``: its integers; ``dequantize``: the DequantizeLinear between, if any; ``weights``: the constant integers;
-    ``zero_point``: the slot of their zero point, if ``node`` takes one.
-    ``moved``: nodes between permute or cut the operand. ``guarded``: it is int8 only where the probe is true;
-    ``otherwise``: it is computed only where the probe is not.
+    ``stored``: the quantized operand. ``dequantize``: the DequantizeLinear between ``stored`` and ``node``, if any.
+    ``weights``: the array of ``stored`` if it is constant. ``zero_point``: the slot of the zero point if ``node`` has one.
+    ``is_rearranged``: data-movement nodes permute or cut the operand before the product. ``on_exact_branch``: the operand is
+    int8 only if the probe is true. ``on_else_branch``: the product is computed only if the probe is false.
     """
 
     node: ir.Node
@@ -86,14 +94,14 @@ class Product:
     dequantize: ir.Node | None
     rows: Rows
     zero_point: int | None = None
-    moved: bool = False
-    guarded: bool = False
-    otherwise: bool = False
+    is_rearranged: bool = False
+    on_exact_branch: bool = False
+    on_else_branch: bool = False
 
     @property
     def place(self) -> ir.Node:
-        """The first node whose dtype changes with the weights': the DequantizeLinear of moved weights, otherwise the product."""
-        return self.dequantize if self.moved and self.dequantize is not None else self.node
+        """The first node whose dtype changes with the weights: the DequantizeLinear if they are rearranged, else the product."""
+        return self.dequantize if self.is_rearranged and self.dequantize is not None else self.node
 
     @cached_property
     def weights(self) -> Array | None:
@@ -102,59 +110,66 @@ class Product:
     @cached_property
     def exact(self) -> bool:
         """True if no processor overflows, for all values of the other operand."""
-        if self.weights is None or self.holds_least:
+        if self.weights is None or self.has_int8_min:
             return False
-        if self.moved or not self.weights.size:  # the neighbors are unknown
-            return 2 * int(np.abs(self.weights).max(initial=0)) <= PAIR
+        if self.is_rearranged or not self.weights.size:  # the neighbors are unknown
+            return 2 * int(np.abs(self.weights).max(initial=0)) <= MAX_PAIR_SUM
         rows = self.rows(self.node, self.weights)
         return rows is None or not overflows(rows)
 
     @cached_property
-    def holds_least(self) -> bool:
-        return self.weights is not None and bool((self.weights == LEAST).any())
+    def has_int8_min(self) -> bool:
+        return self.weights is not None and bool((self.weights == INT8_MIN).any())
 
 
 def overflows(rows: Array) -> bool:
-    """True if two neighbors along the last axis of int8 ``rows``, times 255, sum to more than int16 holds.
+    """True if two neighbors along the last axis of int8 ``rows``, times 255, have a sum that exceeds int16.
 
     Positive and negative weights are summed separately, since activations may be 0. No weight is -128.
     """
     flat = rows.reshape(-1, rows.shape[-1])
     if flat.shape[-1] % 2:
         flat = np.pad(flat, ((0, 0), (0, 1)))
-    block = max(1, 2**16 // max(1, flat.shape[-1]))
-    for start in range(0, len(flat), block):  # most overflow early
-        part = np.ascontiguousarray(flat[start : start + block])
-        for signed in (np.maximum(part, 0), -np.minimum(part, 0)):
-            magnitudes = signed.view(np.uint8)  # two of 127 fit
-            if (magnitudes[:, ::2] + magnitudes[:, 1::2]).max(initial=0) > PAIR:
+    block_size = max(1, 2**16 // max(1, flat.shape[-1]))
+    for start in range(0, len(flat), block_size):  # most weights that overflow do so in the first block
+        block_rows = np.ascontiguousarray(flat[start : start + block_size])
+        for signed in (np.maximum(block_rows, 0), -np.minimum(block_rows, 0)):
+            magnitudes = signed.view(np.uint8)  # holds 127 + 127
+            if (magnitudes[:, ::2] + magnitudes[:, 1::2]).max(initial=0) > MAX_PAIR_SUM:
                 return True
     return False
 
 
 def products(model: ir.Model) -> Iterator[Product]:
-    """Yield every int8 operand of a product, in inner graphs too; both if both are int8, since ARM64 wraps -128 times -128."""
+    """Yield every int8 operand of a product, in inner graphs too.
+
+    Both operands are yielded if both are int8, since ARM64 kernels wrap -128 * -128.
+    """
     choices = [node for node in model.graph.all_nodes() if is_choice(node)]
     exact, other = ({node.attributes[name].as_graph() for node in choices} for name in ("then_branch", "else_branch"))
     for node in model.graph.all_nodes():
-        if node.domain or _probes(node):
+        if node.domain or _is_probe(node):
             continue
-        guarded, otherwise = node.graph in exact, node.graph in other
-        for slot, rows in FLOAT.get(node.op_type, {}).items():
+        on_exact_branch, on_else_branch = node.graph in exact, node.graph in other
+        for slot, rows in FLOAT_PRODUCTS.get(node.op_type, {}).items():
             for source in _sources(node.inputs[slot]):
                 stored = source.dequantize.inputs[0]
                 if stored is not None:
                     yield Product(
                         node, slot, stored, source.dequantize, rows,
-                        moved=source.moved, guarded=guarded or source.guarded, otherwise=otherwise,
+                        is_rearranged=source.is_rearranged, on_exact_branch=on_exact_branch or source.on_exact_branch,
+                        on_else_branch=on_else_branch,
                     )  # fmt: skip
-        for slot, (rows, zero_point) in INTEGER.get(node.op_type, {}).items():
+        for slot, (rows, zero_point) in INTEGER_PRODUCTS.get(node.op_type, {}).items():
             stored = node.inputs[slot]
-            if stored is not None and _int8(stored):
-                yield Product(node, slot, stored, None, rows, zero_point, guarded=guarded, otherwise=otherwise)
+            if stored is not None and _is_int8(stored):
+                yield Product(
+                    node, slot, stored, None, rows, zero_point,
+                    on_exact_branch=on_exact_branch, on_else_branch=on_else_branch,
+                )  # fmt: skip
 
 
-def _probes(node: ir.Node) -> bool:
+def _is_probe(node: ir.Node) -> bool:
     """True if a node is part of the probe."""
     value = node.outputs[0]
     while value.name != PROBE and (follower := only_user(value, "ReduceMin", "Equal")) is not None:
@@ -168,39 +183,40 @@ def is_choice(node: ir.Node) -> bool:
 
 
 class _Source(NamedTuple):
-    """A DequantizeLinear of int8 that an operand comes from."""
+    """A DequantizeLinear of int8 that an operand may come from; the other fields are those of :class:`Product`."""
 
     dequantize: ir.Node
-    moved: bool = False
-    guarded: bool = False
+    is_rearranged: bool = False
+    on_exact_branch: bool = False
 
 
 def _sources(value: ir.Value | None) -> Iterator[_Source]:
-    """Yield the DequantizeLinear nodes that an operand may come from, through data movement and the branches of an If.
+    """Yield the DequantizeLinear nodes that an operand may come from, through data movement and branches of an If.
 
-    Each path is followed once, since a tensor that is split and joined again may be reached along very many.
+    Each value is visited once per combination of flags: the number of paths may be exponential.
     """
     pending = [(value, False, False)]
-    seen = set(pending)
+    visited = set(pending)
     while pending:
-        value, moved, guarded = pending.pop()
-        node = producer(value, "DequantizeLinear", "If", *_MOVES)
-        behind: list[tuple[ir.Value | None, bool, bool]] = []
+        value, is_rearranged, on_exact_branch = pending.pop()
+        node = producer(value, "DequantizeLinear", "If", *_MOVEMENTS)
+        upstream: list[tuple[ir.Value | None, bool, bool]] = []
         if node is None or value is None:
             continue
         if node.op_type == "If":
-            k = list(node.outputs).index(value)
+            index = list(node.outputs).index(value)
             for name in ("then_branch", "else_branch"):
-                chosen = is_choice(node) and name == "then_branch"
-                behind.append((node.attributes[name].as_graph().outputs[k], moved, guarded or chosen))
+                is_exact = is_choice(node) and name == "then_branch"
+                output = node.attributes[name].as_graph().outputs[index]
+                upstream.append((output, is_rearranged, on_exact_branch or is_exact))
         elif node.op_type != "DequantizeLinear":
-            behind += [(operand, True, guarded) for operand in node.inputs]
-        elif _int8(node.inputs[0]) and "block_size" not in node.attributes:
-            yield _Source(node, moved, guarded)
-        new = [way for way in dict.fromkeys(behind) if way not in seen]
-        seen.update(new)
-        pending += reversed(new)
+            upstream += [(operand, True, on_exact_branch) for operand in node.inputs]
+        elif _is_int8(node.inputs[0]) and "block_size" not in node.attributes:
+            yield _Source(node, is_rearranged, on_exact_branch)
+        unvisited = [path for path in dict.fromkeys(upstream) if path not in visited]
+        visited.update(unvisited)
+        pending += reversed(unvisited)
 
 
-def _int8(value: ir.Value | None) -> bool:
+def _is_int8(value: ir.Value | None) -> bool:
     return value is not None and value.type is not None and value.type.dtype == ir.DataType.INT8

@@ -1,8 +1,8 @@
-"""A 4-bit table that is used both for lookups and as weights of a product is stored once.
+"""Store a 4-bit table once that is used both for lookups and as weights of a product.
 
-Embeddings of language models are the weights of the scores, too. MatMulNBits of ONNX Runtime multiplies by the bytes of the table:
-a model of 134 million weights, 28 million of them in the table, takes 86 MB instead of 104. A table with a scale per row gets an
-axis of blocks, and the product repeats the scales.
+The embeddings of language models are often also the weights of the scores. MatMulNBits of ONNX Runtime multiplies by the bytes of
+the table: a model of 134 million weights, 28 million of them in the table, takes 86 MB instead of 104. A table with per-row scales
+gets an axis of blocks, and the product repeats the scales.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from onnx_tflite_plugin.source.model import Array
 
 
 class Match(NamedTuple):
-    """A product with dequantized blocks that have the same bytes as ``table``; ``scales``: as stored for both, or an
-    array to store.
+    """A product with weights that have the same bytes as ``table``.
+
+    ``scales``: the stored scales of both, or an array to store.
     """
 
     product: BlockProduct
@@ -31,13 +32,13 @@ class Match(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A product, and the tables of the model by shape."""
+    """A product, and the tables of the model."""
 
     product: ir.Node
     tables: list[ir.Value]
 
 
-def _places(model: ir.Model, _: RewriteOptions) -> Iterable[Place]:
+def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[Place]:
     tables = [
         node.inputs[0]
         for node in nodes_of(model.graph, "Gather")
@@ -49,7 +50,7 @@ def _places(model: ir.Model, _: RewriteOptions) -> Iterable[Place]:
 
 
 def check(place: Place) -> Match:
-    """Return the match, if the weights of the product equal a table, including scales."""
+    """Return the match if the weights of the product equal a table, including scales."""
     product, tables = find_block_product(place.product), place.tables
     (depth, rows), block, scales = product.weights.shape, product.block, product.scales
     shape = (rows, depth // block, block // 2)
@@ -60,13 +61,15 @@ def check(place: Place) -> Match:
         if not np.array_equal(array.reshape(shape), product.packed()):
             continue
         for value in _float_tables(table):
-            found = constant(value)
-            if found is not None and found.shape == (rows, depth // block) and np.array_equal(found, scales.T):
+            candidate = constant(value)
+            if candidate is None:
+                continue
+            if candidate.shape == (rows, depth // block) and np.array_equal(candidate, scales.T):
                 return Match(product, table, value)
-            if array.ndim == 2 and found is not None and found.shape == (rows, 1) and (found == scales.T).all():
+            if array.ndim == 2 and candidate.shape == (rows, 1) and (candidate == scales.T).all():
                 require(all(_is_row_lookup(use.node) for use in table.uses()), "the table has other users")
                 return Match(product, table, np.ascontiguousarray(scales.T))
-    return require_match(None, "no table has the same numbers")
+    return require_match(None, "no table has the same values")
 
 
 def _is_row_lookup(node: ir.Node) -> bool:
@@ -75,9 +78,9 @@ def _is_row_lookup(node: ir.Node) -> bool:
 
 
 def _float_tables(table: ir.Value) -> list[ir.Value]:
-    """Return the float tables that are looked up with the same indices."""
-    ids = [use.node.inputs[1] for use in table.uses()]
-    users = [use.node for value in ids if value is not None for use in value.uses()]
+    """Return the float tables that are looked up with the indices of ``table``, for example its scales."""
+    indices = [use.node.inputs[1] for use in table.uses()]
+    users = [use.node for value in indices if value is not None for use in value.uses()]
     return [node.inputs[0] for node in users if node.op_type == "Gather" and node.inputs[0] is not None]
 
 
@@ -90,16 +93,16 @@ def rewrite(editor: Editor, match: Match) -> None:
     product.emit(editor, table, scales)
 
 
-def _divide_rows(editor: Editor, table: ir.Value, divided: Array) -> ir.Value:
+def _divide_rows(editor: Editor, table: ir.Value, blocks: Array) -> ir.Value:
     """Return a table with a block axis, which a Reshape removes after each lookup."""
-    blocked_table = editor.store(divided, like=table)
+    blocked_table = editor.store(blocks, like=table)
     for node in [use.node for use in table.uses()]:
         rank = len(require_match(sizes(node.inputs[1])))
         with editor.replacing(node):
-            found = editor.emit("Gather", blocked_table, node.inputs[1], axis=0)
-            rows = editor.emit("Reshape", found, np.asarray([*[0] * rank, divided[0].size], np.int64))
+            row_blocks = editor.emit("Gather", blocked_table, node.inputs[1], axis=0)
+            rows = editor.emit("Reshape", row_blocks, np.asarray([*[0] * rank, blocks[0].size], np.int64))
         editor.replace_value(node.outputs[0], rows)
     return blocked_table
 
 
-tie_tables = RewriteRule(_places, check, rewrite)
+tie_tables = RewriteRule(pattern, check, rewrite)

@@ -1,7 +1,8 @@
-"""Training with weight decay leaves weights of 1e-40 and such. Many processors multiply these subnormal numbers by
-microcode, up to a hundred times as slowly as others: a convolution with 1 % subnormal weights takes 29 times as long on
-an Intel Xeon. XNNPACK treats them as zeros (DISABLE_DENORMALS, operator-run.c), ONNX Runtime by default does not. So
-zeros are stored. AMD Zen 4 multiplies them at full speed.
+"""Store zeros in place of subnormal weights.
+
+Training with weight decay leaves weights such as 1e-40. Many processors multiply these subnormal numbers by microcode, up to a
+hundred times as slowly as others. A convolution with 1 % subnormal weights takes 29 times as long on an Intel Xeon; AMD Zen 4
+multiplies them at full speed. XNNPACK treats them as zeros (DISABLE_DENORMALS, operator-run.c); by default, ONNX Runtime does not.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require
 from onnx_tflite_plugin.source.model import Array
 
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-_BLOCK = 1 << 20  # weights tested at a time: few networks have subnormal ones
+_BLOCK = 1 << 20  # weights that are tested at once: few networks have subnormal ones
 _NORMAL = np.finfo(np.float32).smallest_normal
 
 Uses = tuple[ir.Value, Sequence[tuple[ir.Node, int]]]
@@ -33,7 +34,7 @@ class Match(NamedTuple):
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[Uses]:
-    """Yield the float constants of products."""
+    """Return the float constants that are operands of products, with their uses."""
     weights: dict[ir.Value, list[tuple[ir.Node, int]]] = {}
     for node in nodes_of(model.graph.all_nodes(), *_PRODUCTS):
         for slot, value in enumerate(node.inputs[:2]):
@@ -43,7 +44,7 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[Uses]:
 
 
 def check(uses: Uses) -> Match:
-    """Return the match, if some weights are subnormal."""
+    """Return the match if some weights are subnormal."""
     array = require_match(constant(uses[0]))
     flat = array.reshape(-1)
     require(any(_subnormals(flat[start : start + _BLOCK]).any() for start in range(0, flat.size, _BLOCK)))
@@ -51,7 +52,7 @@ def check(uses: Uses) -> Match:
 
 
 def _subnormals(array: Array) -> Array:
-    """Return which numbers are subnormal."""
+    """Return for each element if it is subnormal."""
     return np.asarray((np.abs(array) < _NORMAL) & (array != 0))
 
 
