@@ -1,4 +1,4 @@
-"""Boundary values of subgraphs: which layouts are free, and how execution counts weight them."""
+"""Boundary values of subgraphs: those with a flexible layout, and the execution counts of subgraphs."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def add_subgraph(model: ModelBuilder, name: str, body: Body, shape: tuple[int, .
 
 
 def add_condition(g: GraphBuilder, x: int) -> int:
-    """Return whether the minimum of all elements is below 5."""
-    least, below = g.tensor("least", ()), g.tensor("below", (), "bool")
-    g.operator("REDUCE_MIN", [x, g.constant("axes", np.arange(4, dtype=np.int32))], [least])
-    g.operator("LESS", [least, g.constant("most", np.float32(5))], [below])
+    """Return the condition that the minimum of all elements is below 5."""
+    minimum, below = g.tensor("least", ()), g.tensor("below", (), "bool")
+    g.operator("REDUCE_MIN", [x, g.constant("axes", np.arange(4, dtype=np.int32))], [minimum])
+    g.operator("LESS", [minimum, g.constant("most", np.float32(5))], [below])
     return below
 
 
@@ -56,16 +56,16 @@ def add_loop(g: GraphBuilder, x: int, cond: int, body: int) -> int:
     return y
 
 
-def add_if(g: GraphBuilder, x: int, then: int, other: int, shape: tuple[int, ...] = SHAPE) -> int:
-    y, which = g.tensor("chosen", shape), g.tensor("which", (), "bool")
-    g.operator("LESS", [g.constant("a", np.float32(2)), g.constant("b", np.float32(3))], [which])
-    g.operator("IF", [which, x], [y], {"then_subgraph_index": then, "else_subgraph_index": other})
+def add_if(g: GraphBuilder, x: int, then_branch: int, else_branch: int, shape: tuple[int, ...] = SHAPE) -> int:
+    y, condition = g.tensor("chosen", shape), g.tensor("which", (), "bool")
+    g.operator("LESS", [g.constant("a", np.float32(2)), g.constant("b", np.float32(3))], [condition])
+    g.operator("IF", [condition, x], [y], {"then_subgraph_index": then_branch, "else_subgraph_index": else_branch})
     return y
 
 
 def boundary_names(model: ModelBuilder, **handlers: Handler) -> list[set[str]]:
-    """Return the names of the tensors of each free boundary value."""
-    return [{tensor.name for tensor in border.tensors} for border in boundary_values(bind_model(model, **handlers))]
+    """Return the tensor names of each boundary value with a flexible layout."""
+    return [{tensor.name for tensor in value.tensors} for value in boundary_values(bind_model(model, **handlers))]
 
 
 def test_loop_carried_tensors_are_one_value() -> None:
@@ -78,24 +78,24 @@ def test_loop_carried_tensors_are_one_value() -> None:
 
 def test_branches_share_inputs_and_share_outputs() -> None:
     model = ModelBuilder()
-    then, other = add_subgraph(model, "then", add_abs), add_subgraph(model, "else", add_abs)
+    then_branch, else_branch = add_subgraph(model, "then", add_abs), add_subgraph(model, "else", add_abs)
     g = model.main
-    g.output(add_if(g, g.input("x", SHAPE), then, other))
+    g.output(add_if(g, g.input("x", SHAPE), then_branch, else_branch))
     assert sorted(boundary_names(model), key=len) == [{"abs", "chosen"}, {"x", "then takes", "else takes"}]
 
 
 def test_subgraph_with_undeclared_caller_keeps_file_layout() -> None:
     model = ModelBuilder()
-    then, other = add_subgraph(model, "then", add_abs), add_subgraph(model, "else", add_abs)
+    then_branch, else_branch = add_subgraph(model, "then", add_abs), add_subgraph(model, "else", add_abs)
     cond = add_subgraph(model, "cond", add_condition)
     g = model.main
     x = g.input("x", SHAPE)
-    g.output(add_if(g, x, then, other), add_loop(g, x, cond, then))
+    g.output(add_if(g, x, then_branch, else_branch), add_loop(g, x, cond, then_branch))
     assert boundary_names(model, WHILE=replace(builtin("WHILE"), boundary=None)) == []
 
 
 @pytest.mark.parametrize(
-    ("order", "perms"),
+    ("layout", "perms"),
     [
         ((AxisPart(0, 1, 2), AxisPart(3, 1, 3), AxisPart(1, 1, 5), AxisPart(2, 1, 7)), [(0, 1, 2, 3), (0, 3, 1, 2)]),
         ((AxisPart(1, 1, 5), AxisPart(3, 1, 3), AxisPart(2, 1, 7)), [(0, 1, 2, 3)]),
@@ -104,36 +104,36 @@ def test_subgraph_with_undeclared_caller_keeps_file_layout() -> None:
             [(0, 1, 2, 3)],
         ),
     ],
-    ids=["whole", "an axis left out", "an axis in two parts"],
+    ids=["whole", "an axis is missing", "an axis is split"],
 )
-def test_boundary_layouts_only_permute_axes(order: tuple[AxisPart, ...], perms: list[tuple[int, ...]]) -> None:
+def test_boundary_layouts_only_permute_axes(layout: tuple[AxisPart, ...], perms: list[tuple[int, ...]]) -> None:
     model = ModelBuilder()
-    then, other = add_subgraph(model, "then", add_abs), add_subgraph(model, "else", add_abs)
+    then_branch, else_branch = add_subgraph(model, "then", add_abs), add_subgraph(model, "else", add_abs)
     g = model.main
     x = g.input("x", SHAPE)
-    g.output(add_if(g, x, then, other))
-    model_ = bind_model(model)
-    crossed = boundary_values(model_)
-    constraints = {each: layout_constraint(each) for each in model_.operators()}
-    edges = InterfaceLayouts({model_.main.inputs[0]: order})
-    propagate_layouts(model_, constraints, {}, edges, False, lambda free, frame: 0, crossed)
-    [taken] = [border for border in crossed if model_.main.inputs[0] in border.tensors]
-    assert taken.perms == perms
+    g.output(add_if(g, x, then_branch, else_branch))
+    bound_model = bind_model(model)
+    values = boundary_values(bound_model)
+    constraints = {operator: layout_constraint(operator) for operator in bound_model.operators()}
+    interface = InterfaceLayouts({bound_model.main.inputs[0]: layout})
+    propagate_layouts(bound_model, constraints, {}, interface, False, lambda constraint, candidate: 0, values)
+    [crossed_value] = [value for value in values if bound_model.main.inputs[0] in value.tensors]
+    assert crossed_value.perms == perms
 
 
-@pytest.mark.parametrize(("shape", "free"), [((2, 3), 0), ((2, 5, 3), 2), ((2, 5, 7, 3), 2)])
-def test_boundary_values_of_rank_3_and_more_are_free(shape: tuple[int, ...], free: int) -> None:
+@pytest.mark.parametrize(("shape", "count"), [((2, 3), 0), ((2, 5, 3), 2), ((2, 5, 7, 3), 2)])
+def test_boundary_values_of_rank_3_and_more_have_flexible_layouts(shape: tuple[int, ...], count: int) -> None:
     model = ModelBuilder()
 
     def body(g: GraphBuilder, x: int) -> int:
         return add_abs(g, x, shape)
 
-    then, other = add_subgraph(model, "then", body, shape), add_subgraph(model, "else", body, shape)
+    then_branch, else_branch = add_subgraph(model, "then", body, shape), add_subgraph(model, "else", body, shape)
     g = model.main
-    g.output(add_if(g, g.input("x", shape), then, other, shape))
-    found = boundary_values(bind_model(model))
-    assert len(found) == free
-    assert all(border.perms == [tuple(range(len(shape)))] for border in found)
+    g.output(add_if(g, g.input("x", shape), then_branch, else_branch, shape))
+    values = boundary_values(bind_model(model))
+    assert len(values) == count
+    assert all(value.perms == [tuple(range(len(shape)))] for value in values)
 
 
 def test_execution_counts_multiply_in_nested_loops() -> None:

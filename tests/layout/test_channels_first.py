@@ -11,7 +11,7 @@ from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
 
 
 def network() -> bytes:
-    """Build a model: an image and a vector in, an image, a sequence and a vector out."""
+    """Return a model with inputs image and vector, and outputs image, sequence and vector."""
     model = ModelBuilder()
     g = model.main
     image, vector = g.input("image", (2, 5, 7, 3)), g.input("vector", (11, 13))
@@ -31,18 +31,18 @@ def network() -> bytes:
 @pytest.mark.parametrize("target", ["onnxruntime", "portable"])
 def test_only_images_become_channels_first(target: str) -> None:
     conversion = otp.convert(network(), target=target, channels_first=True)
-    shapes = {edge.name: edge.shape for edge in (*conversion.report.inputs, *conversion.report.outputs)}
+    shapes = {value.name: value.shape for value in (*conversion.report.inputs, *conversion.report.outputs)}
     assert shapes == {
         "image": (2, 3, 5, 7), "vector": (11, 13), "wide": (2, 11, 5, 7), "rows": (2, 35, 11), "other": (11, 13),
     }  # fmt: skip
     rng = np.random.default_rng(1)
     image, vector = (rng.normal(size=shape).astype(np.float32) for shape in ((2, 5, 7, 3), (11, 13)))
     wide, *others = LiteRT(network(), "builtin").run([image, vector])
-    found = OnnxRuntime(conversion.proto).run([image.transpose(0, 3, 1, 2), vector])
-    for right, given in zip([wide.transpose(0, 3, 1, 2), *others], found, strict=True):
-        np.testing.assert_allclose(given, right, rtol=1e-4, atol=1e-4)
+    results = OnnxRuntime(conversion.proto).run([image.transpose(0, 3, 1, 2), vector])
+    for expected, result in zip([wide.transpose(0, 3, 1, 2), *others], results, strict=True):
+        np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_layout_option_overrides_channels_first() -> None:
     conversion = otp.convert(network(), channels_first=True, layout={"image": "NHWC:NWCH"})
-    assert [edge.shape for edge in conversion.report.inputs] == [(2, 7, 3, 5), (11, 13)]
+    assert [value.shape for value in conversion.report.inputs] == [(2, 7, 3, 5), (11, 13)]

@@ -1,4 +1,4 @@
-"""Layouts that an operator supports: each slot keeps the axis order that the handler requires."""
+"""Layouts that operators support: each slot keeps the order of axes that its handler requires."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def lower_batched(ctx: Context, x: Value) -> Value:
     raise NotImplementedError
 
 
-@pytest.mark.parametrize(("order", "admitted"), [("nbt", True), ("bnt", True), ("ntb", False), ("tnb", False)])
-def test_only_adjacent_unordered_axes_may_be_swapped(order: str, admitted: bool) -> None:
+@pytest.mark.parametrize(("letters", "allowed"), [("nbt", True), ("bnt", True), ("ntb", False), ("tnb", False)])
+def test_only_adjacent_unordered_axes_may_be_swapped(letters: str, allowed: bool) -> None:
     model = ModelBuilder()
     g = model.main
     g.operator("CUSTOM.Batched", [g.input("x", (2, 3, 5))], [y := g.tensor("y", (2, 3, 5))])
@@ -34,7 +34,7 @@ def test_only_adjacent_unordered_axes_may_be_swapped(order: str, admitted: bool)
     target = TARGETS["generic"]
     bound = Host(packs="builtin", handlers={"CUSTOM.Batched": lower_batched}).bind(read(model.build()), target, 18)
     (operator,) = resolve(bound, target, 18).operators()
-    assert layout_constraint(operator).is_allowed(tuple(LetterPart(letter) for letter in order)) == admitted
+    assert layout_constraint(operator).is_allowed(tuple(LetterPart(letter) for letter in letters)) == allowed
 
 
 def test_terminate_rejects_layout_visible_only_in_the_output() -> None:
@@ -47,11 +47,11 @@ def test_terminate_rejects_layout_visible_only_in_the_output() -> None:
     target = TARGETS["generic"]
     bound = Host(packs="builtin", handlers={"CUSTOM.Steps": steps}).bind(read(model.build()), target, 18)
     (operator,) = resolve(bound, target, 18).operators()
-    free = layout_constraint(operator)
-    assert free.shared_axes is not None
-    assert free.is_allowed(free.shared_axes.source)
-    assert free.is_allowed(tuple(LetterPart(letter) for letter in "ntio"))
-    assert not free.is_allowed(tuple(LetterPart(letter) for letter in "noti"))
+    constraint = layout_constraint(operator)
+    assert constraint.shared_axes is not None
+    assert constraint.is_allowed(constraint.shared_axes.source)
+    assert constraint.is_allowed(tuple(LetterPart(letter) for letter in "ntio"))
+    assert not constraint.is_allowed(tuple(LetterPart(letter) for letter in "noti"))
 
 
 def test_scalar_result_of_larger_operands_is_rejected() -> None:

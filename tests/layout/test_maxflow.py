@@ -10,14 +10,14 @@ import pytest
 from onnx_tflite_plugin.layout.maxflow import Network, Work, WorkLimitReached
 
 
-def least_sink_side(excess: list[int], capacities: dict[tuple[int, int], int]) -> list[bool]:
+def smallest_sink_side(excess: list[int], capacities: dict[tuple[int, int], int]) -> list[bool]:
     """Return the smallest sink side of all minimum cuts by brute force."""
     cuts = []
     for sink in product((False, True), repeat=len(excess)):
-        own = sum(amount for amount, side in zip(excess, sink, strict=True) if amount > 0 and side)
-        own += sum(-amount for amount, side in zip(excess, sink, strict=True) if amount < 0 and not side)
-        between = sum(size for (tail, head), size in capacities.items() if sink[head] and not sink[tail])
-        cuts.append((own + between, sum(sink), list(sink)))
+        cost = sum(amount for amount, side in zip(excess, sink, strict=True) if amount > 0 and side)
+        cost += sum(-amount for amount, side in zip(excess, sink, strict=True) if amount < 0 and not side)
+        cut_capacity = sum(capacity for (tail, head), capacity in capacities.items() if sink[head] and not sink[tail])
+        cuts.append((cost + cut_capacity, sum(sink), list(sink)))
     return min(cuts)[2]
 
 
@@ -29,7 +29,7 @@ def test_saturate_returns_the_smallest_sink_side(seed: int, largest: int) -> Non
     excess = [int(amount) for amount in random.integers(-largest, largest + 1, 6)]
     arcs = {(int(a), int(b)) for a, b in random.integers(0, 6, (9, 2)) if a != b}
     capacities = {arc: int(random.integers(1, largest + 1)) for arc in sorted(arcs)}
-    assert Network([*excess], capacities).saturate(Work(100_000)) == least_sink_side(excess, capacities)
+    assert Network([*excess], capacities).saturate(Work(100_000)) == smallest_sink_side(excess, capacities)
 
 
 def test_flow_passes_a_chain_of_two_way_arcs() -> None:

@@ -1,4 +1,4 @@
-"""The cost of a plan: transposed tensors, reshapes of unit axes, and layouts that slow an operator down."""
+"""Cost of a plan: transposed tensors, reshapes of unit axes, and layouts that slow an operator down."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from onnx_tflite_plugin.source.model import Tensor
 from onnx_tflite_plugin.targets import TARGETS
 
 SHAPE = (2, 5, 7, 3)
-FIRST = (0, 3, 1, 2)  # channels first
+CHANNELS_FIRST = (0, 3, 1, 2)  # channels first
 BYTES = 4 * prod(SHAPE)
-COPIED = BYTES + TRANSPOSE_COST + RESHAPE_COST
+COPY_COST = BYTES + TRANSPOSE_COST + RESHAPE_COST
 
 
 def lowering(ctx: Context, *operands: Value) -> Value:
@@ -41,8 +41,8 @@ def declare(code: str, **declarations: Any) -> Handler:
 
 IMAGE = Implicit({0: "n c h w", ~0: "n c h w"})
 HANDLERS = {
-    one.code: one
-    for one in (
+    declared.code: declared
+    for declared in (
         declare("Image", layout=IMAGE, axes="n h w c -> n h w c"),
         declare("Any", layout=Transparent()),
         declare("Stays", layout=Terminate()),
@@ -72,50 +72,61 @@ def add_operator(g: GraphBuilder, code: str, x: int, name: str, shape: tuple[int
 
 
 def chain(*codes: str, shape: tuple[int, ...] = SHAPE) -> BoundModel:
-    """Return a model of consecutive operators from ``x`` on; their results are ``a``, ``b``, ..."""
+    """Return a model of consecutive operators on the input ``x``; their results are ``a``, ``b``, ..."""
     model = ModelBuilder()
     g = model.main
-    ref: int = g.input("x", shape)
+    tensor: int = g.input("x", shape)
     for k, code in enumerate(codes):
-        ref = add_operator(g, code, ref, chr(ord("a") + k), shape)
-    g.output(ref)
+        tensor = add_operator(g, code, tensor, chr(ord("a") + k), shape)
+    g.output(tensor)
     return bind_model(model)
 
 
 def make_plan(
-    model: BoundModel, *, first: str = "", free: str = "", prices: Any = None, local: bool = False
+    model: BoundModel, *, channels_first: str = "", free: str = "", prices: Any = None, local: bool = False
 ) -> LayoutPlan:
-    """Return a plan. ``first``: graph inputs and outputs that are channels first; ``free``: those with a free layout."""
+    """Return a plan.
+
+    ``channels_first``: letters of the graph inputs and outputs that are channels first. ``free``: of those with a free layout.
+    """
     tensors = {tensor.name: tensor for tensor in (*model.main.inputs, *model.main.outputs)}
-    edges = InterfaceLayouts(
-        {tensors[name]: layout_of_permutation(tensors[name].dims, FIRST) for name in first},
+    interface = InterfaceLayouts(
+        {tensors[name]: layout_of_permutation(tensors[name].dims, CHANNELS_FIRST) for name in channels_first},
         frozenset(tensors[name] for name in free),
     )
     return plan_layout(
-        model, bytes_of=tensor_bytes, prices=prices or (lambda along, last, size: 0), interface=edges, local=local
+        model,
+        bytes_of=tensor_bytes,
+        prices=prices or (lambda axis_price, is_innermost, size: 0),
+        interface=interface,
+        local=local,
     )
 
 
 def transposes(plan: LayoutPlan) -> list[tuple[str, str, list[str]]]:
     """Return the transposed tensors, each with the first words of its producer and consumers."""
     return [
-        (copy.tensor.name, words(copy.producer), [words(consumer) for consumer in copy.consumers])
-        for copy in plan.transposes
+        (
+            transpose.tensor.name,
+            first_words(transpose.producer),
+            [first_words(consumer) for consumer in transpose.consumers],
+        )
+        for transpose in plan.transposes
     ]
 
 
-def words(label: str) -> str:
+def first_words(label: str) -> str:
     return " ".join(label.split()[:2])
 
 
 def test_transpose_costs_bytes_and_a_constant() -> None:
     plan = make_plan(chain("Image"))
     assert transposes(plan) == [("x", "graph input", ["op 0"]), ("a", "op 0", ["graph output"])]
-    assert [(copy.bytes, copy.start, copy.end) for copy in plan.transposes] == [
-        (BYTES, source_layout(SHAPE), layout_of_permutation(SHAPE, FIRST)),
-        (BYTES, layout_of_permutation(SHAPE, FIRST), source_layout(SHAPE)),
+    assert [(transpose.bytes, transpose.start, transpose.end) for transpose in plan.transposes] == [
+        (BYTES, source_layout(SHAPE), layout_of_permutation(SHAPE, CHANNELS_FIRST)),
+        (BYTES, layout_of_permutation(SHAPE, CHANNELS_FIRST), source_layout(SHAPE)),
     ]
-    assert (plan.cost, plan.exact, plan.differences) == (2 * COPIED, True, 0)
+    assert (plan.cost, plan.exact, plan.differences) == (2 * COPY_COST, True, 0)
 
 
 def test_consumers_of_one_layout_share_a_transpose() -> None:
@@ -125,7 +136,7 @@ def test_consumers_of_one_layout_share_a_transpose() -> None:
     g.output(*(add_operator(g, code, x, name) for code, name in (("Image", "a"), ("Stays", "b"), ("Image", "c"))))
     plan = make_plan(bind_model(model))
     assert transposes(plan)[0] == ("x", "graph input", ["op 0", "op 2"])
-    assert plan.cost == 3 * COPIED
+    assert plan.cost == 3 * COPY_COST
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -136,7 +147,7 @@ def test_plan_is_exact_if_the_solution_is(monkeypatch: pytest.MonkeyPatch, exact
 
 
 @pytest.mark.parametrize(
-    ("codes", "local", "moved", "cost"),
+    ("codes", "local", "differences", "cost"),
     [
         (("Image", "Any", "Image"), False, 1, 2),
         (("Image", "Any", "Image"), True, 0, 4),
@@ -146,26 +157,26 @@ def test_plan_is_exact_if_the_solution_is(monkeypatch: pytest.MonkeyPatch, exact
     ],
 )
 def test_transparent_operators_follow_neighbors_except_in_local_plan(
-    codes: tuple[str, ...], local: bool, moved: int, cost: int
+    codes: tuple[str, ...], local: bool, differences: int, cost: int
 ) -> None:
     model = chain(*codes)
     plan = make_plan(model, local=local)
-    assert (plan.differences, plan.cost, len(plan.transposes)) == (moved, cost * COPIED, cost)
+    assert (plan.differences, plan.cost, len(plan.transposes)) == (differences, cost * COPY_COST, cost)
     assert (plan.exact, plan.method == "local") == (not local, local)
     for operator in model.operators():
-        wanted = plan.layout(operator, 0)
-        assert wanted == plan.layout(operator, ~0)
-        first = "Image" in operator.op.code or ("Any" in operator.op.code and moved > 0)
-        assert wanted == (layout_of_permutation(SHAPE, FIRST) if first else source_layout(SHAPE))
+        layout = plan.layout(operator, 0)
+        assert layout == plan.layout(operator, ~0)
+        is_channels_first = "Image" in operator.op.code or ("Any" in operator.op.code and differences > 0)
+        assert layout == (layout_of_permutation(SHAPE, CHANNELS_FIRST) if is_channels_first else source_layout(SHAPE))
 
 
 def test_requested_interface_layout_is_used() -> None:
     model = chain("Image", "Any", "Stays")
     x, y = *model.main.inputs, *model.main.outputs
-    plan = make_plan(model, first="xc")
+    plan = make_plan(model, channels_first="xc")
     assert (plan.interface_layout(x), plan.interface_layout(y)) == (
-        layout_of_permutation(SHAPE, FIRST),
-        layout_of_permutation(SHAPE, FIRST),
+        layout_of_permutation(SHAPE, CHANNELS_FIRST),
+        layout_of_permutation(SHAPE, CHANNELS_FIRST),
     )
     assert [name for name, *_ in transposes(plan)] in (["a", "c"], ["b", "c"])
     assert plan.differences == (transposes(plan)[0][0] == "b")
@@ -176,10 +187,10 @@ def test_free_interface_layout_is_the_cheapest() -> None:
     x, y = *model.main.inputs, *model.main.outputs
     plan = make_plan(model, free="xc")
     assert (plan.interface_layout(x), plan.interface_layout(y)) == (
-        layout_of_permutation(SHAPE, FIRST),
-        layout_of_permutation(SHAPE, FIRST),
+        layout_of_permutation(SHAPE, CHANNELS_FIRST),
+        layout_of_permutation(SHAPE, CHANNELS_FIRST),
     )
-    assert (plan.cost, plan.differences) == (2 * COPIED, 2)
+    assert (plan.cost, plan.differences) == (2 * COPY_COST, 2)
     plan = make_plan(chain("Stays", "Image"), free="xb")
     assert transposes(plan) == [("a", "op 0", ["op 1"])]
     assert plan.differences == 1
@@ -197,16 +208,16 @@ def test_transposes_in_loops_count_per_assumed_iteration() -> None:
     model = ModelBuilder()
     cond, body = model.subgraph("cond"), model.subgraph("body")
     below = cond.tensor("below", (), "bool")
-    least = cond.tensor("least", ())
+    minimum = cond.tensor("least", ())
     axes = cond.constant("axes", np.arange(4, dtype=np.int32))
-    cond.operator("REDUCE_MIN", [cond.input("taken", SHAPE), axes], [least])
-    cond.operator("LESS", [least, cond.constant("most", np.float32(5))], [below])
+    cond.operator("REDUCE_MIN", [cond.input("condition input", SHAPE), axes], [minimum])
+    cond.operator("LESS", [minimum, cond.constant("most", np.float32(5))], [below])
     cond.output(below)
     body.output(
         add_operator(
             body,
             "Stays",
-            add_operator(body, "Image", add_operator(body, "Stays", body.input("given", SHAPE), "a"), "b"),
+            add_operator(body, "Image", add_operator(body, "Stays", body.input("body input", SHAPE), "a"), "b"),
             "c",
         )
     )
@@ -214,12 +225,12 @@ def test_transposes_in_loops_count_per_assumed_iteration() -> None:
     y = g.tensor("y", SHAPE)
     g.operator("WHILE", [g.input("x", SHAPE)], [y], {"cond_subgraph_index": 1, "body_subgraph_index": 2})
     g.output(add_operator(g, "Stays", add_operator(g, "Image", y, "d"), "e"))
-    assert make_plan(bind_model(model)).cost == 2 * COPIED + 2 * LOOP_ITERATIONS * COPIED
+    assert make_plan(bind_model(model)).cost == 2 * COPY_COST + 2 * LOOP_ITERATIONS * COPY_COST
 
 
 def test_unit_axes_are_kept_if_removing_them_saves_nothing() -> None:
-    still = chain("Image", shape=(2, 1, 1, 3))
-    assert (make_plan(still).cost, make_plan(still).transposes) == (2 * RESHAPE_COST, ())
+    image = chain("Image", shape=(2, 1, 1, 3))
+    assert (make_plan(image).cost, make_plan(image).transposes) == (2 * RESHAPE_COST, ())
     line = make_plan(chain("Line", shape=(2, 1, 7, 3)))
     assert len(line.transposes) == 2
     assert line.differences == 1
@@ -241,32 +252,32 @@ def test_price_depends_on_whether_the_declared_axes_are_innermost(
     code: str, shape: tuple[int, ...], expected: set[bool]
 ) -> None:
     """Axes of size 1 do not count."""
-    seen_values: list[tuple[str, bool, int]] = []
+    requests: list[tuple[str, bool, int]] = []
 
-    def prices(along: AxisPrice, last: bool, size: int) -> int:
-        seen_values.append((along.onnx, last, size))
+    def prices(axis_price: AxisPrice, is_innermost: bool, size: int) -> int:
+        requests.append((axis_price.onnx, is_innermost, size))
         return 1
 
     make_plan(chain("Image", code, "Image", shape=shape), prices=prices)
-    assert {last for _, last, _ in seen_values} == expected
-    assert {(onnx, size) for onnx, _, size in seen_values} == ({("Own", 4 * prod(shape))} if expected else set())
+    assert {is_innermost for _, is_innermost, _ in requests} == expected
+    assert {(onnx, size) for onnx, _, size in requests} == ({("Own", 4 * prod(shape))} if expected else set())
 
 
-@pytest.mark.parametrize(("price", "cost", "bought"), [(0, 2, 0), (1, 2, 0), (3, 4, 3)])
-def test_expensive_layout_is_avoided_and_reported(price: int, cost: int, bought: int) -> None:
-    def prices(along: AxisPrice, last: bool, size: int) -> int:
-        return price * COPIED if last else 0
+@pytest.mark.parametrize(("price", "cost", "saving"), [(0, 2, 0), (1, 2, 0), (3, 4, 3)])
+def test_expensive_layout_is_avoided_and_reported(price: int, cost: int, saving: int) -> None:
+    def prices(axis_price: AxisPrice, is_innermost: bool, size: int) -> int:
+        return price * COPY_COST if is_innermost else 0
 
     plan = make_plan(chain("Image", "Both", "Any", "Image"), prices=prices)
-    assert plan.cost == cost * COPIED + (price * COPIED if cost == 2 else 0)
-    assert [(words(label), gain) for label, gain in plan.chosen_for_speed] == (
-        [("op 1", bought * COPIED)] if bought else []
+    assert plan.cost == cost * COPY_COST + (price * COPY_COST if cost == 2 else 0)
+    assert [(first_words(label), bytes_saved) for label, bytes_saved in plan.chosen_for_speed] == (
+        [("op 1", saving * COPY_COST)] if saving else []
     )
 
 
 def test_all_handlers_with_misfitting_axes_are_reported() -> None:
     """A defect of the file is reported as well."""
-    bad = {
+    handlers = {
         "CUSTOM.Any": declare("Any", layout=Transparent(), axes="a b -> a b"),
         "CUSTOM.Image": declare("Image", layout=Implicit({0: "a c"}), axes="a b c d -> a b c d"),
     }
@@ -274,7 +285,7 @@ def test_all_handlers_with_misfitting_axes_are_reported() -> None:
     g = model.main
     g.output(add_operator(g, "Image", add_operator(g, "Any", g.input("x", SHAPE), "a"), "b"))
     with pytest.raises(HandlerError) as caught:
-        make_plan(bind_model(model, bad))
+        make_plan(bind_model(model, handlers))
     assert [problem.where.split()[1] for problem in caught.value.problems] == ["0", "1"]
 
 

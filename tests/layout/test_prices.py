@@ -15,12 +15,12 @@ def transpose_count(target: str, op: str, x: Spec, y: Spec, *operands: Spec, **o
 
 
 @pytest.mark.parametrize(
-    ("dtype", "target", "found"), [("int8", "onnxruntime", 4), ("float32", "onnxruntime", 2), ("int8", "generic", 2)]
+    ("dtype", "target", "count"), [("int8", "onnxruntime", 4), ("float32", "onnxruntime", 2), ("int8", "generic", 2)]
 )
-def test_integer_resize_is_channels_last_if_the_target_prices_it(dtype: str, target: str, found: int) -> None:
+def test_integer_resize_is_channels_last_if_the_target_prices_it(dtype: str, target: str, count: int) -> None:
     x = tensor(1, 16, 16, 32, dtype=dtype)
     assert (
-        transpose_count(target, "RESIZE_NEAREST_NEIGHBOR", x, x.with_shape(1, 32, 32, 32), constant([32, 32])) == found
+        transpose_count(target, "RESIZE_NEAREST_NEIGHBOR", x, x.with_shape(1, 32, 32, 32), constant([32, 32])) == count
     )
 
 
@@ -29,12 +29,12 @@ def test_small_integer_resize_stays_channels_first() -> None:
     assert transpose_count("onnxruntime", "RESIZE_NEAREST_NEIGHBOR", x, x.with_shape(1, 4, 4, 3), constant([4, 4])) == 2
 
 
-@pytest.mark.parametrize(("axis", "found"), [(2, 4), (3, 2)])
-def test_gather_axis_is_not_innermost(axis: int, found: int) -> None:
+@pytest.mark.parametrize(("axis", "count"), [(2, 4), (3, 2)])
+def test_gather_axis_is_not_innermost(axis: int, count: int) -> None:
     """With channels first, the columns are innermost instead of the channels."""
     x = tensor(1, 16, 16, 32)
-    places = constant([0] * x.shape[axis])
-    assert transpose_count("onnxruntime", "GATHER", x, x, places, axis=axis) == found
+    indices = constant([0] * x.shape[axis])
+    assert transpose_count("onnxruntime", "GATHER", x, x, indices, axis=axis) == count
 
 
 def test_report_names_operators_transposed_for_speed() -> None:
@@ -45,6 +45,6 @@ def test_report_names_operators_transposed_for_speed() -> None:
         "RESIZE_NEAREST_NEIGHBOR", [model.input_through_conv(x), constant([32, 32])], x.with_shape(1, 32, 32, 32)
     )
     model.output(model.output_through_conv(model.call("ABS", [resized], x.with_shape(1, 32, 32, 32))))
-    ((label, gain),) = convert(model.build(), host=Host(packs="builtin")).report.transposed_for_speed
+    ((label, saving),) = convert(model.build(), host=Host(packs="builtin")).report.transposed_for_speed
     assert "RESIZE_NEAREST_NEIGHBOR" in label
-    assert gain > 0
+    assert saving > 0

@@ -1,4 +1,4 @@
-"""Layout plans of random networks: minimal cost if reported exact, and the same results as the local plan."""
+"""Layout plans of random networks: minimum cost if reported exact, and the same results as the local plan."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Network:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.numbers = np.random.default_rng(seed)
+        self.rng = np.random.default_rng(seed)
         self.model = ModelBuilder()
         self.g: GraphBuilder = self.model.main
         self.pool: list[TensorRef] = [self.g.input("x", self.random.choice([(1, 5, 7, 3), (2, 5, 1, 3), (1, 1, 1, 6)]))]
@@ -35,7 +35,7 @@ class Network:
 
     def build(self, operators: int) -> bytes:
         for _ in range(operators):
-            make = self.random.choice(
+            add_operator = self.random.choice(
                 [
                     self.conv,
                     self.conv,
@@ -48,16 +48,16 @@ class Network:
                     self.concat,
                 ]
             )
-            make(self.pick())
+            add_operator(self.choose_tensor())
         for tensor in self.pool[1:]:
             if int(tensor) not in self.used:
                 self.g.output(tensor)
         return self.model.build()
 
-    def pick(self) -> TensorRef:
+    def choose_tensor(self) -> TensorRef:
         return self.random.choice(self.pool[-3:])
 
-    def make(
+    def add_operator(
         self, code: str, inputs: list[int], shape: tuple[int, ...], options: dict[str, object] | None = None
     ) -> None:
         y = self.g.tensor(f"t{len(self.pool)}", shape)
@@ -72,52 +72,64 @@ class Network:
         if len(x.shape) != 4:
             return self.relu(x)
         out = self.random.choice([3, 5])
-        w = self.constant(self.numbers.standard_normal((out, 1, 1, x.shape[3])).astype(np.float32))
-        b = self.constant(self.numbers.standard_normal(out).astype(np.float32))
-        return self.make("CONV_2D", [x, w, b], (*x.shape[:3], out), {"padding": "VALID", "stride_h": 1, "stride_w": 1})
+        w = self.constant(self.rng.standard_normal((out, 1, 1, x.shape[3])).astype(np.float32))
+        b = self.constant(self.rng.standard_normal(out).astype(np.float32))
+        return self.add_operator(
+            "CONV_2D", [x, w, b], (*x.shape[:3], out), {"padding": "VALID", "stride_h": 1, "stride_w": 1}
+        )
 
     def relu(self, x: TensorRef) -> None:
-        self.make("RELU", [x], x.shape)
+        self.add_operator("RELU", [x], x.shape)
 
     def add(self, x: TensorRef) -> None:
-        same = [t for t in self.pool if t.shape == x.shape]
-        y: int = self.random.choice(same)
+        candidates = [t for t in self.pool if t.shape == x.shape]
+        y: int = self.random.choice(candidates)
         if self.random.random() < 0.4:
             y = self.constant(
-                self.numbers.standard_normal(x.shape[-self.random.randint(1, len(x.shape)) :]).astype(np.float32)
+                self.rng.standard_normal(x.shape[-self.random.randint(1, len(x.shape)) :]).astype(np.float32)
             )
-        self.make("ADD", [x, y], x.shape)
+        self.add_operator("ADD", [x, y], x.shape)
 
     def transpose(self, x: TensorRef) -> None:
         perm = self.random.sample(range(len(x.shape)), len(x.shape))
-        self.make("TRANSPOSE", [x, self.constant(np.asarray(perm, np.int32))], tuple(x.shape[p] for p in perm))
+        self.add_operator("TRANSPOSE", [x, self.constant(np.asarray(perm, np.int32))], tuple(x.shape[p] for p in perm))
 
     def reshape(self, x: TensorRef) -> None:
-        cut = self.random.randint(1, max(len(x.shape) - 1, 1))
+        split = self.random.randint(1, max(len(x.shape) - 1, 1))
         shape = self.random.choice(
-            [(*x.shape[: cut - 1], prod(x.shape[cut - 1 :])), (prod(x.shape[:cut]), *x.shape[cut:]), (1, *x.shape)]
+            [
+                (*x.shape[: split - 1], prod(x.shape[split - 1 :])),
+                (prod(x.shape[:split]), *x.shape[split:]),
+                (1, *x.shape),
+            ]
         )
         if len(shape) <= 4:
-            self.make("RESHAPE", [x, self.constant(np.asarray(shape, np.int32))], shape, {"new_shape": list(shape)})
+            self.add_operator(
+                "RESHAPE", [x, self.constant(np.asarray(shape, np.int32))], shape, {"new_shape": list(shape)}
+            )
 
     def mean(self, x: TensorRef) -> None:
         if len(x.shape) < 2:
             return
-        axes, keep = (
+        axes, keep_dims = (
             self.random.sample(range(len(x.shape)), self.random.randint(1, len(x.shape) - 1)),
             self.random.random() < 0.5,
         )
-        shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keep or i not in axes)
-        self.make("MEAN", [x, self.constant(np.asarray(axes, np.int32))], shape, {"keep_dims": keep})
+        shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keep_dims or i not in axes)
+        self.add_operator("MEAN", [x, self.constant(np.asarray(axes, np.int32))], shape, {"keep_dims": keep_dims})
 
     def pad(self, x: TensorRef) -> None:
-        pads = self.numbers.integers(0, 3, (len(x.shape), 2)).astype(np.int32)
-        self.make("PAD", [x, self.constant(pads)], tuple(int(n + p.sum()) for n, p in zip(x.shape, pads, strict=True)))
+        pads = self.rng.integers(0, 3, (len(x.shape), 2)).astype(np.int32)
+        self.add_operator(
+            "PAD", [x, self.constant(pads)], tuple(int(n + p.sum()) for n, p in zip(x.shape, pads, strict=True))
+        )
 
     def concat(self, x: TensorRef) -> None:
         axis = self.random.randrange(len(x.shape))
         shape = tuple(2 * n if i == axis else n for i, n in enumerate(x.shape))
-        self.make("CONCATENATION", [x, x], shape, {"axis": axis - (len(shape) if self.random.random() < 0.5 else 0)})
+        self.add_operator(
+            "CONCATENATION", [x, x], shape, {"axis": axis - (len(shape) if self.random.random() < 0.5 else 0)}
+        )
 
 
 def run(proto: bytes, x: np.ndarray) -> list[np.ndarray]:
@@ -129,11 +141,11 @@ def test_minimum_plan_matches_local_results_and_brute_force_cost(seed: int, monk
     problems: list[tuple[solver.LabelingProblem, solver.Solution]] = []
     solve = solver.solve
 
-    def spy(problem: solver.LabelingProblem) -> solver.Solution:
+    def record(problem: solver.LabelingProblem) -> solver.Solution:
         problems.append((problem, solve(problem)))
         return problems[-1][1]
 
-    monkeypatch.setattr(plan.solver, "solve", spy)
+    monkeypatch.setattr(plan.solver, "solve", record)
     network = Network(seed)
     data = network.build(random.Random(seed).randint(2, 12))
     x = np.random.default_rng(seed).standard_normal(network.pool[0].shape).astype(np.float32)
@@ -144,11 +156,11 @@ def test_minimum_plan_matches_local_results_and_brute_force_cost(seed: int, monk
         assert conversion.report.layout_cost <= local.report.layout_cost
         problem, solution = problems[-1]
         if solution.exact and prod(map(len, problem.prices)) <= 5000:
-            labellings = itertools.product(*(range(len(prices)) for prices in problem.prices))
-            assert solution.cost == min(solver.cost(problem, labels) for labels in labellings)
+            labelings = itertools.product(*(range(len(prices)) for prices in problem.prices))
+            assert solution.cost == min(solver.cost(problem, labels) for labels in labelings)
         if io_layout == "source":
-            for ours, theirs in zip(run(conversion.proto.SerializeToString(), x), expected, strict=True):
-                np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+            for result, reference in zip(run(conversion.proto.SerializeToString(), x), expected, strict=True):
+                np.testing.assert_allclose(result, reference, rtol=1e-4, atol=1e-4)
 
 
 def test_plan_without_transposes_costs_nothing() -> None:
@@ -175,46 +187,46 @@ def test_requested_layout_changes_only_that_input() -> None:
 
 
 def count_candidates(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """Return the number of candidate layouts per operator code of all models that are converted from now on."""
+    """Return a mapping of the number of candidate layouts per operator code, which each conversion updates."""
     counts: dict[str, int] = {}
     original = plan.propagate_layouts
 
-    def counting(*arguments: Any) -> Any:
-        candidates, offered = original(*arguments)
-        for bound, orders in candidates.items():
-            counts[bound.op.code] = max(len(orders), counts.get(bound.op.code, 0))
-        return candidates, offered
+    def count(*arguments: Any) -> Any:
+        candidates, interface_candidates = original(*arguments)
+        for bound, layouts in candidates.items():
+            counts[bound.op.code] = max(len(layouts), counts.get(bound.op.code, 0))
+        return candidates, interface_candidates
 
-    monkeypatch.setattr(plan, "propagate_layouts", counting)
+    monkeypatch.setattr(plan, "propagate_layouts", count)
     return counts
 
 
 def test_candidates_per_operator_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = count_candidates(monkeypatch)
     data = [Network(seed).build(12) for seed in range(4)]
-    for bound in (propagation.MAX_CANDIDATES, 2):
-        monkeypatch.setattr(propagation, "MAX_CANDIDATES", bound)
+    for limit in (propagation.MAX_CANDIDATES, 2):
+        monkeypatch.setattr(propagation, "MAX_CANDIDATES", limit)
         counts.clear()
         for network in data:
             otp.convert(network)
-        assert max(counts.values()) > 2 if bound > 2 else max(counts.values()) == 2
+        assert max(counts.values()) > 2 if limit > 2 else max(counts.values()) == 2
 
 
-@pytest.mark.parametrize(("shared", "orders"), [("nothing", 1), ("a constant", 1), ("an input", 2)])
-def test_shared_constant_does_not_propagate_layouts(shared: str, orders: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("shared", "layouts"), [("nothing", 1), ("a constant", 1), ("an input", 2)])
+def test_shared_constant_does_not_propagate_layouts(shared: str, layouts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """ADD uses a convolution's output. MUL shares a constant with ADD; its other tensors are graph inputs and outputs."""
     counts, network = count_candidates(monkeypatch), Network(0)
     network.conv(network.pool[0])
-    filtered = network.pool[-1]
-    ones = [network.constant(np.full(filtered.shape, k, np.float32)) for k in (1, 2)]
-    added, factor = ones if shared == "nothing" else [ones[0]] * 2
+    convolved = network.pool[-1]
+    constants = [network.constant(np.full(convolved.shape, k, np.float32)) for k in (1, 2)]
+    addend, factor = constants if shared == "nothing" else [constants[0]] * 2
     if shared == "an input":
-        added = factor = network.g.input("shared", filtered.shape)
-    for code, x, other in (("ADD", filtered, added), ("MUL", network.g.input("apart", filtered.shape), factor)):
-        network.make(code, [x, other], filtered.shape)
+        addend = factor = network.g.input("shared", convolved.shape)
+    for code, x, operand in (("ADD", convolved, addend), ("MUL", network.g.input("apart", convolved.shape), factor)):
+        network.add_operator(code, [x, operand], convolved.shape)
         network.g.output(network.pool[-1])
     otp.convert(network.model.build())
-    assert counts == {"ADD": 2, "MUL": orders}
+    assert counts == {"ADD": 2, "MUL": layouts}
 
 
 @pytest.mark.parametrize(

@@ -19,25 +19,25 @@ from onnx_tflite_plugin.host import Host
 RESHAPES = ("Reshape", "Squeeze", "Unsqueeze")
 
 
-def convert_net(draw: object, target: str) -> ModelProto:
+def convert_net(build: object, target: str) -> ModelProto:
     model = Net()
-    draw(model)  # type: ignore[operator]
+    build(model)  # type: ignore[operator]
     return convert(model.build(), host=Host(packs="builtin"), target=target).proto
 
 
-def rank(proto: ModelProto) -> int:
+def spatial_rank(proto: ModelProto) -> int:
     """Return the number of spatial axes of convolution and pooling kernels."""
-    (found,) = {
+    (count,) = {
         len(attribute.ints)
         for node in proto.graph.node
         if node.op_type in ("Conv", "MaxPool", "AveragePool")
         for attribute in node.attribute
         if attribute.name == "kernel_shape"
     }
-    return found
+    return count
 
 
-def reshapes(proto: ModelProto) -> int:
+def reshape_count(proto: ModelProto) -> int:
     return sum(node.op_type in RESHAPES for node in proto.graph.node)
 
 
@@ -49,73 +49,73 @@ OPERATORS = ("CONV_2D", "DEPTHWISE_CONV_2D", *POOLS)
 @pytest.mark.parametrize(("dtype", "target"), [("float32", "generic"), ("int8", "generic"), ("int8", "onnxruntime")])
 def test_operator_on_a_sequence_has_one_spatial_axis(op: str, unit: int, dtype: str, target: str) -> None:
     proto = convert_net(Line(op=op, unit=unit, dtype=dtype), target)
-    assert rank(proto) == 1
-    assert reshapes(proto) == 0
+    assert spatial_rank(proto) == 1
+    assert reshape_count(proto) == 0
 
 
 @pytest.mark.parametrize("op", OPERATORS)
 @pytest.mark.parametrize("dtype", ["float32", "int16"])
 def test_image_is_kept_if_the_target_keeps_unit_axes(op: str, dtype: str) -> None:
     if (op, dtype) != ("MAX_POOL_2D", "int16"):
-        assert rank(convert_net(Line(op=op, dtype=dtype), "onnxruntime")) == 2
+        assert spatial_rank(convert_net(Line(op=op, dtype=dtype), "onnxruntime")) == 2
 
 
 @pytest.mark.parametrize("name", ["a row under three rows of kernel", "a column under two columns of kernel"])
 def test_kernel_larger_than_the_unit_axis_stays_two_dimensional(name: str) -> None:
-    assert rank(convert_net(LINES[name], "generic")) == 2
+    assert spatial_rank(convert_net(LINES[name], "generic")) == 2
 
 
 @pytest.mark.parametrize("length", [11, 1])
 def test_image_without_sequence_neighbors_stays_an_image(length: int) -> None:
-    assert rank(convert_net(Line(shape=(2, length, 3), kernel=1, opening="", closing=""), "generic")) == 2
+    assert spatial_rank(convert_net(Line(shape=(2, length, 3), kernel=1, opening="", closing=""), "generic")) == 2
 
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_chains_between_sequences_have_no_reshapes(name: str) -> None:
     proto = convert_net(CHAINS[name]("int8"), "generic")
-    assert rank(proto) == 1
-    assert reshapes(proto) == (name == "a factor per channel")  # its constant is broadcast
+    assert spatial_rank(proto) == 1
+    assert reshape_count(proto) == (name == "a factor per channel")  # its constant is broadcast
 
 
 @pytest.mark.parametrize("setting", [ROW, CAUSAL, depthwise(ROW), depthwise(CAUSAL)])
 @pytest.mark.parametrize(("dtype", "target"), [("float32", "generic"), ("int8", "onnxruntime")])
 def test_padding_and_dilation_are_fused_in_one_dimension(setting: Conv, dtype: str, target: str) -> None:
     proto = convert_net(replace(setting, dtype=dtype), target)
-    assert rank(proto) == 1
+    assert spatial_rank(proto) == 1
     assert Counter(node.op_type for node in proto.graph.node)["Pad"] == 0
 
 
 def test_sequence_to_image_reshapes_are_shared() -> None:
     """Three causal convolutions, each after a sequence pad, need one Unsqueeze before and one Squeeze after them."""
 
-    def draw(model: Net) -> None:
-        ref = model.input(tensor(2, 11, 3))
+    def build(model: Net) -> None:
+        sequence = model.input(tensor(2, 11, 3))
         for _ in range(3):
-            spec = model.spec(ref)
+            spec = model.spec(sequence)
             n, length, channels = spec.shape
             assert length is not None
             padded = model.call(
-                "PAD", [ref, constant([[0, 0], [2, 0], [0, 0]])], spec.with_shape(n, length + 2, channels)
+                "PAD", [sequence, constant([[0, 0], [2, 0], [0, 0]])], spec.with_shape(n, length + 2, channels)
             )
             image = model.call("EXPAND_DIMS", [padded, constant(1)], spec.with_shape(n, 1, length + 2, channels))
             w, b = constant(np.ones((5, 1, 3, channels or 1), np.float32)), constant(np.zeros(5, np.float32))
             options = {"padding": "VALID", "stride_h": 1, "stride_w": 1}
             y = model.call("CONV_2D", [image, w, b], spec.with_shape(n, 1, length, 5), **options)
-            ref = model.call("SQUEEZE", [y], spec.with_shape(n, length, 5), squeeze_dims=(1,))
-        model.output(ref)
+            sequence = model.call("SQUEEZE", [y], spec.with_shape(n, length, 5), squeeze_dims=(1,))
+        model.output(sequence)
 
-    proto = convert_net(draw, "onnxruntime")
-    assert rank(proto) == 2
-    assert reshapes(proto) == 2
+    proto = convert_net(build, "onnxruntime")
+    assert spatial_rank(proto) == 2
+    assert reshape_count(proto) == 2
 
 
 def test_restore_inserts_missing_unit_axes() -> None:
-    tensor_ = np.arange(2 * 5 * 3).reshape(2, 1, 5, 3)
-    left_out = TensorValue("v", 0, 0, order=(0, 3, 2))
-    restored = left_out.restore(tensor_[:, 0].transpose(0, 2, 1), tensor_.dtype)
+    array = np.arange(2 * 5 * 3).reshape(2, 1, 5, 3)
+    without_axis = TensorValue("v", 0, 0, order=(0, 3, 2))
+    restored = without_axis.restore(array[:, 0].transpose(0, 2, 1), array.dtype)
     assert restored is not None
-    np.testing.assert_array_equal(restored, tensor_)
-    put_in = TensorValue("v", 0, 0, order=(0, 2, -1, 1))
-    restored = put_in.restore(tensor_.transpose(0, 3, 1, 2), tensor_.dtype)
+    np.testing.assert_array_equal(restored, array)
+    with_inserted_axis = TensorValue("v", 0, 0, order=(0, 2, -1, 1))
+    restored = with_inserted_axis.restore(array.transpose(0, 3, 1, 2), array.dtype)
     assert restored is not None
-    np.testing.assert_array_equal(restored, tensor_[:, 0])
+    np.testing.assert_array_equal(restored, array[:, 0])

@@ -31,35 +31,35 @@ def resolve(axes: str, *dims: Dims, unordered: str = "", units: bool = False) ->
 
 
 def shared_axes(axes: str, *dims: Dims, unordered: str = "", units: bool = False) -> SharedAxes:
-    made = resolve(axes, *dims, unordered=unordered, units=units)
-    assert made is not None
-    return made
+    axes_ = resolve(axes, *dims, unordered=unordered, units=units)
+    assert axes_ is not None
+    return axes_
 
 
-def transpose(of: SharedAxes, slot: int, order: OperatorLayout) -> np.ndarray | None:
+def transpose(shared: SharedAxes, slot: int, layout: OperatorLayout) -> np.ndarray | None:
     """Return the element numbers of a slot's tensor with its letters split and permuted as in a layout.
 
     ``None`` if the parts of an axis would not be adjacent.
     """
-    groups, sizes = of.slots[slot].groups, of.slots[slot].sizes
-    home = {letter: axis for axis, group in enumerate(groups) for letter in group}
-    shown = [part for part in order if part.letter in home]
-    size = {part: 1 if sizes[part.letter] == 1 else part.size or sizes[part.letter] or 0 for part in shown}
-    letters = list(home)
-    source = sorted(shown, key=lambda part: (letters.index(part.letter), -part.stride))
-    axes = [home[part.letter] for part in shown if size[part] != 1]
+    groups, sizes = shared.slots[slot].groups, shared.slots[slot].sizes
+    axis_of = {letter: axis for axis, group in enumerate(groups) for letter in group}
+    parts = [part for part in layout if part.letter in axis_of]
+    size = {part: 1 if sizes[part.letter] == 1 else part.size or sizes[part.letter] or 0 for part in parts}
+    letters = list(axis_of)
+    source = sorted(parts, key=lambda part: (letters.index(part.letter), -part.stride))
+    axes = [axis_of[part.letter] for part in parts if size[part] != 1]
     runs = [axis for k, axis in enumerate(axes) if axes[k - 1 : k] != [axis]]
     if len(runs) > len(set(runs)):
         return None
-    numbers = np.arange(np.prod([size[part] for part in source])).reshape([size[part] for part in source])
-    return numbers.transpose([source.index(part) for part in shown]).reshape(-1)
+    indices = np.arange(np.prod([size[part] for part in source])).reshape([size[part] for part in source])
+    return indices.transpose([source.index(part) for part in parts]).reshape(-1)
 
 
 FLATTENED = (LetterPart("n"), LetterPart("k", 1, 3), LetterPart("k", 3, 35))  # channels first of 5 x 7 x 3, flattened
 
 
 @pytest.mark.parametrize(
-    ("axes", "dims", "cut"),
+    ("axes", "dims", "split_letter"),
     [
         ("n h w c, c, n c -> n h w c", [(2, 3, 5, 7), (7,), (2, 7), (2, 3, 5, 7)], ""),
         ("n (h w) c -> n h (w c)", [(2, 15, 7), (2, 3, 35)], ""),
@@ -69,24 +69,28 @@ FLATTENED = (LetterPart("n"), LetterPart("k", 1, 3), LetterPart("k", 3, 35))  # 
         ("n k c, k -> n (c k)", [(2, 15, 7), (1,), (2, 105)], "k"),
     ],
 )
-def test_slot_and_operator_layouts_convert_to_each_other(axes: str, dims: list[Dims], cut: str) -> None:
-    """``cut``: a letter of size 15, split into 5 and 3."""
-    of = shared_axes(axes, *dims, unordered=cut)
-    whole = [LetterPart(letter) for letter in of.letters if letter != cut]
-    for order in permutations([*whole, LetterPart(cut, 3, 5), LetterPart(cut, 1, 3)] if cut else whole):
-        for slot, axes_ in of.slots.items():
-            wanted, shown = transpose(of, slot, order), of.slot_layout(order, slot)
-            if wanted is None or shown is None:
-                assert wanted is shown is None
+def test_slot_and_operator_layouts_convert_to_each_other(axes: str, dims: list[Dims], split_letter: str) -> None:
+    """``split_letter``: a letter of size 15, split into 5 and 3."""
+    shared = shared_axes(axes, *dims, unordered=split_letter)
+    whole_letters = [LetterPart(letter) for letter in shared.letters if letter != split_letter]
+    for layout in permutations(
+        [*whole_letters, LetterPart(split_letter, 3, 5), LetterPart(split_letter, 1, 3)]
+        if split_letter
+        else whole_letters
+    ):
+        for slot, axes_ in shared.slots.items():
+            expected, slot_layout = transpose(shared, slot, layout), shared.slot_layout(layout, slot)
+            if expected is None or slot_layout is None:
+                assert expected is slot_layout is None
                 continue
             sizes = [n or 0 for n in dims[slot]]
-            np.testing.assert_array_equal(elements(shown, sizes), wanted)
-            back = of.operator_layout(shown, slot)
-            assert back is not None
-            assert of.slot_layout(back, slot) == shown
+            np.testing.assert_array_equal(elements(slot_layout, sizes), expected)
+            operator_layout = shared.operator_layout(slot_layout, slot)
+            assert operator_layout is not None
+            assert shared.slot_layout(operator_layout, slot) == slot_layout
             letters = {letter for group in axes_.groups for letter in group}
-            if letters == {*of.letters} and not cut:
-                assert back == order
+            if letters == {*shared.letters} and not split_letter:
+                assert operator_layout == layout
 
 
 def test_missing_letters_follow_their_predecessor() -> None:
@@ -99,8 +103,8 @@ def test_missing_letters_follow_their_predecessor() -> None:
         "h",
     ]
     steps = shared_axes("n k c, n k -> n k c", (2, 15, 7), (2, 15), (2, 15, 7), unordered="k")
-    cut = (LetterPart("n"), LetterPart("k", 1, 3), LetterPart("k", 3, 5))
-    assert steps.operator_layout(steps.slot_layout(cut, 1) or (), 1) == (*cut, LetterPart("c"))
+    split_layout = (LetterPart("n"), LetterPart("k", 1, 3), LetterPart("k", 3, 5))
+    assert steps.operator_layout(steps.slot_layout(split_layout, 1) or (), 1) == (*split_layout, LetterPart("c"))
     columns = shared_axes("n c h, n c -> n c h", (2, 3, 5), (2, 3), (2, 3, 5))
     assert [part.letter for part in columns.operator_layout(layout_of_permutation((2, 3), (1, 0)), 1) or ()] == [
         "c",
@@ -117,31 +121,34 @@ def test_missing_letters_follow_their_predecessor() -> None:
 def test_unit_axis_is_inserted_once_in_slots_without_it() -> None:
     rows = shared_axes("r c -> r 1 c", (2, 3), (2, 1, 3))
     (unit,) = rows.units
-    put_in = (AxisPart(1, 1, 3), AxisPart(INSERTED, 1, 1), AxisPart(0, 1, 2))
-    order = (LetterPart("c"), LetterPart(unit, size=1), LetterPart("r"))
-    assert rows.operator_layout(put_in, 0) == order
-    assert rows.operator_layout((put_in[0], put_in[1], *put_in[1:]), 0) == order
-    assert (rows.slot_layout(order, 0), rows.slot_layout(order, ~0)) == (
-        put_in,
+    with_inserted_axis = (AxisPart(1, 1, 3), AxisPart(INSERTED, 1, 1), AxisPart(0, 1, 2))
+    layout = (LetterPart("c"), LetterPart(unit, size=1), LetterPart("r"))
+    assert rows.operator_layout(with_inserted_axis, 0) == layout
+    assert rows.operator_layout((with_inserted_axis[0], with_inserted_axis[1], *with_inserted_axis[1:]), 0) == layout
+    assert (rows.slot_layout(layout, 0), rows.slot_layout(layout, ~0)) == (
+        with_inserted_axis,
         layout_of_permutation((2, 1, 3), (2, 1, 0)),
     )
-    assert not rows.has_partial_unit(order)
-    whole = rows.operator_layout(layout_of_permutation((2, 1, 3), (2, 1, 0)), ~0)
-    assert whole == (LetterPart("c"), LetterPart(unit), LetterPart("r"))
-    assert rows.slot_layout(whole, 0) == layout_of_permutation((2, 3), (1, 0))
-    assert rows.has_partial_unit(whole)
+    assert not rows.has_partial_unit(layout)
+    without_inserted_axis = rows.operator_layout(layout_of_permutation((2, 1, 3), (2, 1, 0)), ~0)
+    assert without_inserted_axis == (LetterPart("c"), LetterPart(unit), LetterPart("r"))
+    assert rows.slot_layout(without_inserted_axis, 0) == layout_of_permutation((2, 3), (1, 0))
+    assert rows.has_partial_unit(without_inserted_axis)
     assert not rows.has_partial_unit((LetterPart("r"), LetterPart("c")))
-    assert shared_axes("r c -> r c", (2, 3), (2, 3)).operator_layout(put_in, 0) == (LetterPart("c"), LetterPart("r"))
-    assert shared_axes("r c -> q r c", (2, 3), (1, 2, 3)).operator_layout(put_in, 0) == (
+    assert shared_axes("r c -> r c", (2, 3), (2, 3)).operator_layout(with_inserted_axis, 0) == (
+        LetterPart("c"),
+        LetterPart("r"),
+    )
+    assert shared_axes("r c -> q r c", (2, 3), (1, 2, 3)).operator_layout(with_inserted_axis, 0) == (
         LetterPart("q"),
         LetterPart("c"),
         LetterPart("r"),
     )
     both = shared_axes("r c, r 1 c -> r 1 1 c", (2, 3), (2, 1, 3), (2, 1, 1, 3))
-    assert sum(part.size == 1 for part in both.operator_layout(put_in, 0) or ()) == 1
-    beside_its_own = (AxisPart(0, 1, 2), AxisPart(1, 1, 1), AxisPart(INSERTED, 1, 1), AxisPart(2, 1, 3))
-    (shown,) = (part.letter for part in both.operator_layout(beside_its_own, 1) or () if part.size == 1)
-    assert all(shown not in group for group in both.slots[1].groups)
+    assert sum(part.size == 1 for part in both.operator_layout(with_inserted_axis, 0) or ()) == 1
+    with_own_and_inserted_axis = (AxisPart(0, 1, 2), AxisPart(1, 1, 1), AxisPart(INSERTED, 1, 1), AxisPart(2, 1, 3))
+    (letter,) = (part.letter for part in both.operator_layout(with_own_and_inserted_axis, 1) or () if part.size == 1)
+    assert all(letter not in group for group in both.slots[1].groups)
 
 
 @pytest.mark.parametrize(
@@ -161,13 +168,13 @@ def test_unit_axis_is_inserted_once_in_slots_without_it() -> None:
 def test_size_of_a_letter_is_derived_from_its_axis(
     axes: str, dims: list[Dims], sizes: dict[str, int | None] | None
 ) -> None:
-    of = resolve(axes, *dims)
-    assert (of and of.slots[0].sizes) == sizes
+    shared = resolve(axes, *dims)
+    assert (shared and shared.slots[0].sizes) == sizes
 
 
 def test_dynamic_axis_has_all_its_letters() -> None:
-    opened = shared_axes("(a b) c -> c a b", (None, 5), (5, None, 3))
-    assert opened.operator_layout(layout_of_permutation((None, 5), (1, 0)), 0) == (
+    shared = shared_axes("(a b) c -> c a b", (None, 5), (5, None, 3))
+    assert shared.operator_layout(layout_of_permutation((None, 5), (1, 0)), 0) == (
         LetterPart("c"),
         LetterPart("a"),
         LetterPart("b"),
@@ -214,8 +221,8 @@ def test_split_letter_is_whole_in_a_slot_of_size_1() -> None:
 
 def test_stride_of_a_letter_part_includes_inner_letters() -> None:
     joined = shared_axes("n k c -> n (k c)", (2, 15, 7), (2, 105), unordered="k")
-    order = (LetterPart("n"), LetterPart("k", 1, 3), LetterPart("k", 3, 5), LetterPart("c"))
-    assert joined.slot_layout(order, ~0) == (
+    layout = (LetterPart("n"), LetterPart("k", 1, 3), LetterPart("k", 3, 5), LetterPart("c"))
+    assert joined.slot_layout(layout, ~0) == (
         AxisPart(0, 1, 2),
         AxisPart(1, 7, 3),
         AxisPart(1, 21, 5),
@@ -223,7 +230,7 @@ def test_stride_of_a_letter_part_includes_inner_letters() -> None:
     )
     assert (
         joined.operator_layout((AxisPart(0, 1, 2), AxisPart(1, 7, 3), AxisPart(1, 21, 5), AxisPart(1, 1, 7)), ~0)
-        == order
+        == layout
     )
 
 
@@ -254,8 +261,8 @@ def test_removed_unit_axis_is_not_restored() -> None:
 def test_input_layout_gives_the_same_output_layout() -> None:
     image = shared_axes("n h w c -> n h w c", (2, 5, 7, 3), (2, 5, 7, 3), unordered="*")
     for perm in ((0, 3, 1, 2), (3, 2, 1, 0), (1, 0, 2, 3)):
-        order = layout_of_permutation((2, 5, 7, 3), perm)
-        assert image.slot_layout(image.operator_layout(order, 0) or (), ~0) == order
+        layout = layout_of_permutation((2, 5, 7, 3), perm)
+        assert image.slot_layout(image.operator_layout(layout, 0) or (), ~0) == layout
 
 
 def test_splitting_an_ordered_letter_is_rejected() -> None:

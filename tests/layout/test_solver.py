@@ -27,9 +27,9 @@ fast = settings(derandomize=True, deadline=None)
 
 
 @st.composite
-def problems(draw: st.DrawFn, most_labels: int = 3, keys: str = "abc", *, aligned: bool = False) -> LabelingProblem:
+def problems(draw: st.DrawFn, max_labels: int = 3, keys: str = "abc", *, aligned: bool = False) -> LabelingProblem:
     """Draw a problem of up to six variables. ``aligned``: each label is the same key for all variables."""
-    sizes = draw(st.lists(st.integers(1, most_labels), min_size=1, max_size=6))
+    sizes = draw(st.lists(st.integers(1, max_labels), min_size=1, max_size=6))
     prices = tuple(tuple(draw(st.integers(-3, 5)) for _ in range(size)) for size in sizes)
 
     def pin() -> Pin:
@@ -48,10 +48,10 @@ def problems(draw: st.DrawFn, most_labels: int = 3, keys: str = "abc", *, aligne
 def brute_force(problem: LabelingProblem) -> tuple[int, int]:
     """Return the minimum cost, and the fewest labels other than 0 at that cost."""
     choices = itertools.product(*(range(len(prices)) for prices in problem.prices))
-    return min((cost(problem, labels), count_nonzero(labels)) for labels in choices)
+    return min((cost(problem, labels), nonzero_count(labels)) for labels in choices)
 
 
-def count_nonzero(labels: tuple[int, ...]) -> int:
+def nonzero_count(labels: tuple[int, ...]) -> int:
     return sum(label > 0 for label in labels)
 
 
@@ -75,7 +75,7 @@ def chain(length: int, seed: int, labels: tuple[str, ...] = BOTH) -> LabelingPro
     prices = tuple((0, *(rng.choice((0, 0, 0, 5000, -5000)) for _ in labels[1:])) for _ in range(length))
     wires = zip(producers, consumers, strict=True)
     return LabelingProblem(
-        prices, tuple(Wire(rng.randint(1000, 100000), producer, tuple(wanted)) for producer, wanted in wires)
+        prices, tuple(Wire(rng.randint(1000, 100000), producer, tuple(pins)) for producer, pins in wires)
     )
 
 
@@ -83,11 +83,11 @@ def lattice(width: int, height: int, seed: int, labels: tuple[str, ...] = BOTH) 
     rng = random.Random(seed)
     wires = []
     for y, x in itertools.product(range(height), range(width)):
-        ends = [Pin(v * width + u, labels) for u, v in ((x + 1, y), (x, y + 1)) if u < width and v < height]
+        consumers = [Pin(v * width + u, labels) for u, v in ((x + 1, y), (x, y + 1)) if u < width and v < height]
         if rng.random() < 0.05:
-            ends.append(Pin(None, (rng.choice(labels),)))
-        if ends:
-            wires.append(Wire(rng.randint(1000, 20000), Pin(y * width + x, labels), tuple(ends)))
+            consumers.append(Pin(None, (rng.choice(labels),)))
+        if consumers:
+            wires.append(Wire(rng.randint(1000, 20000), Pin(y * width + x, labels), tuple(consumers)))
     prices = tuple((0, *(rng.choice((0, 0, 0, 3000, -3000)) for _ in labels[1:])) for _ in range(width * height))
     return LabelingProblem(prices, tuple(wires))
 
@@ -101,42 +101,44 @@ def test_three_labels_are_exact_if_tables_are_small(problem: LabelingProblem) ->
     solution = solve(problem)
     check_solution(problem, solution)
     assert solution.exact
-    assert (solution.cost, count_nonzero(solution.labels)) == brute_force(problem)
+    assert (solution.cost, nonzero_count(solution.labels)) == brute_force(problem)
 
 
 @fast
-@given(problems(most_labels=2))
+@given(problems(max_labels=2))
 def test_two_labels_are_minimal_if_reported_exact(problem: LabelingProblem) -> None:
     solution = solve(problem, table_limit=0)
     check_solution(problem, solution)
     if solution.exact:
-        assert (solution.cost, count_nonzero(solution.labels)) == brute_force(problem)
+        assert (solution.cost, nonzero_count(solution.labels)) == brute_force(problem)
 
 
 @fast
-@given(problems(most_labels=2, keys="ab", aligned=True))
+@given(problems(max_labels=2, keys="ab", aligned=True))
 def test_aligned_two_label_problems_are_solved_by_cut(problem: LabelingProblem) -> None:
     solution = solve(problem, table_limit=0)
     check_solution(problem, solution)
     assert (solution.exact, solution.method) == (True, "cut")
-    assert (solution.cost, count_nonzero(solution.labels)) == brute_force(problem)
+    assert (solution.cost, nonzero_count(solution.labels)) == brute_force(problem)
 
 
 @fast
-@given(problems(most_labels=2, keys="ab", aligned=True), st.lists(st.booleans(), min_size=6, max_size=6))
+@given(problems(max_labels=2, keys="ab", aligned=True), st.lists(st.booleans(), min_size=6, max_size=6))
 def test_swapping_labels_does_not_change_the_cost(problem: LabelingProblem, swapped: list[bool]) -> None:
-    def turn(pin: Pin) -> Pin:
+    def swap_keys(pin: Pin) -> Pin:
         return Pin(pin.variable, pin.keys[::-1]) if pin.variable is not None and swapped[pin.variable] else pin
 
-    prices = tuple(p[::-1] if swapped[k] else p for k, p in enumerate(problem.prices))
-    wires = tuple(Wire(w.weight, turn(w.producer), tuple(map(turn, w.consumers))) for w in problem.wires)
+    prices = tuple(costs[::-1] if swapped[k] else costs for k, costs in enumerate(problem.prices))
+    wires = tuple(
+        Wire(wire.weight, swap_keys(wire.producer), tuple(map(swap_keys, wire.consumers))) for wire in problem.wires
+    )
     solution = solve(LabelingProblem(prices, wires), table_limit=0)
     assert solution.method == "cut"
-    assert (solution.cost, count_nonzero(solution.labels)) == brute_force(LabelingProblem(prices, wires))
+    assert (solution.cost, nonzero_count(solution.labels)) == brute_force(LabelingProblem(prices, wires))
 
 
 @fast
-@given(problems(most_labels=4, keys="abcde"))
+@given(problems(max_labels=4, keys="abcde"))
 def test_result_never_costs_more_than_all_zero(problem: LabelingProblem) -> None:
     solution = solve(problem, table_limit=0)
     check_solution(problem, solution)
@@ -148,14 +150,14 @@ def dense_problems(count: int) -> Iterator[LabelingProblem]:
     rng = random.Random(0)
     for _ in range(count):
         pins = [Pin(k % 8, tuple("abc")) for k in range(8)] + [Pin(None, (key,)) for key in "abc"]
-        ends = [rng.choices(pins, k=rng.randint(2, 4)) for _ in range(14)]
-        wires = tuple(Wire(rng.randint(1, 8), producer, tuple(wanted)) for producer, *wanted in ends)
+        pins_by_wire = [rng.choices(pins, k=rng.randint(2, 4)) for _ in range(14)]
+        wires = tuple(Wire(rng.randint(1, 8), producer, tuple(consumers)) for producer, *consumers in pins_by_wire)
         yield LabelingProblem(tuple(tuple(rng.randint(0, 5) for _ in "abc") for _ in range(8)), wires)
 
 
 def test_fusion_nearly_always_finds_the_optimum() -> None:
-    missed = [p for p in dense_problems(200) if solve(p, table_limit=0).cost > solve(p).cost]
-    assert len(missed) <= 4
+    failures = [problem for problem in dense_problems(200) if solve(problem, table_limit=0).cost > solve(problem).cost]
+    assert len(failures) <= 4
 
 
 def random_problems(count: int) -> Iterator[LabelingProblem]:
@@ -163,8 +165,8 @@ def random_problems(count: int) -> Iterator[LabelingProblem]:
     rng = random.Random(2)
     for _ in range(count):
         pins = [Pin(k, tuple(rng.choices("abcd", k=3))) for k in range(7)] + [Pin(None, (key,)) for key in "abcd"]
-        ends = [rng.choices(pins, k=rng.randint(2, 4)) for _ in range(10)]
-        wires = tuple(Wire(rng.randint(1, 8), producer, tuple(wanted)) for producer, *wanted in ends)
+        pins_by_wire = [rng.choices(pins, k=rng.randint(2, 4)) for _ in range(10)]
+        wires = tuple(Wire(rng.randint(1, 8), producer, tuple(consumers)) for producer, *consumers in pins_by_wire)
         yield LabelingProblem(tuple(tuple(rng.randint(0, 5) for _ in "abc") for _ in range(7)), wires)
 
 
@@ -176,63 +178,72 @@ def solve_greedily(problem: LabelingProblem) -> tuple[int, ...]:
 
 
 def test_fusion_finds_the_optimum_more_often_than_greedy() -> None:
-    problems_ = list(random_problems(40))
-    best = [(solution.cost, count_nonzero(solution.labels)) for solution in map(solve, problems_)]
-    for labeled, missed in ((lambda p: solve(p, table_limit=0).labels, 4), (solve_greedily, 10)):
-        found = [(cost(problem, labeled(problem)), count_nonzero(labeled(problem))) for problem in problems_]
-        assert sum(one != least_ for one, least_ in zip(found, best, strict=True)) <= missed
+    samples = list(random_problems(40))
+    optima = [(solution.cost, nonzero_count(solution.labels)) for solution in map(solve, samples)]
+    for find_labels, allowed_failures in (
+        (lambda problem_: solve(problem_, table_limit=0).labels, 4),
+        (solve_greedily, 10),
+    ):
+        results = [(cost(problem, find_labels(problem)), nonzero_count(find_labels(problem))) for problem in samples]
+        assert sum(result != optimum for result, optimum in zip(results, optima, strict=True)) <= allowed_failures
 
 
-@pytest.mark.parametrize("labeled", [solve_greedily, lambda problem: solve(problem, table_limit=0).labels])
-def test_moves_change_several_variables_at_once(labeled: Callable[[LabelingProblem], object]) -> None:
+@pytest.mark.parametrize("find_labels", [solve_greedily, lambda problem: solve(problem, table_limit=0).labels])
+def test_moves_change_several_variables_at_once(find_labels: Callable[[LabelingProblem], object]) -> None:
     ends = Pin(None, ("third",)), Pin(None, ("third",))
-    between = [ends[0], *(Pin(k, THREE) for k in range(5)), ends[1]]
-    wires = tuple(Wire(10, producer, (wanted,)) for producer, wanted in itertools.pairwise(between))
-    assert labeled(LabelingProblem(((0, 0, 0),) * 5, wires)) == (2,) * 5
+    pins = [ends[0], *(Pin(k, THREE) for k in range(5)), ends[1]]
+    wires = tuple(Wire(10, producer, (consumer,)) for producer, consumer in itertools.pairwise(pins))
+    assert find_labels(LabelingProblem(((0, 0, 0),) * 5, wires)) == (2,) * 5
 
 
 def test_interrupted_search_finds_most_of_the_gain() -> None:
-    gained = possible = 0
+    saved = possible = 0
     for problem in dense_problems(60):
-        solution, source = solve(problem, table_limit=0, work_limit=4000), cost(problem, [0] * 8)
+        solution, initial_cost = solve(problem, table_limit=0, work_limit=4000), cost(problem, [0] * 8)
         assert solution.method == "greedy"
-        gained += source - solution.cost
-        possible += source - solve(problem).cost
-    assert gained * 3 >= possible * 2
+        saved += initial_cost - solution.cost
+        possible += initial_cost - solve(problem).cost
+    assert saved * 3 >= possible * 2
 
 
 @fast
 @given(st.data())
 def test_roof_dual_bounds_and_improves(data: st.DataObject) -> None:
-    count = data.draw(st.integers(1, 4))
-    literals = st.integers(2, 2 * count + 1)
-    costs = [0, 0, *(data.draw(st.integers(0, 5)) for _ in range(2 * count))]
+    variable_count = data.draw(st.integers(1, 4))
+    literals = st.integers(2, 2 * variable_count + 1)
+    costs = [0, 0, *(data.draw(st.integers(0, 5)) for _ in range(2 * variable_count))]
     terms = {}
     for _ in range(data.draw(st.integers(0, 5))):
-        chosen = data.draw(st.lists(literals, min_size=1, max_size=count, unique_by=lambda literal: literal >> 1))
-        left = [literal for literal in range(2, 2 * count + 2) if literal >> 1 not in {c >> 1 for c in chosen}]
-        none_of = data.draw(st.sampled_from([0, *left]))
-        if none_of or len(chosen) > 1:
-            terms[tuple(sorted(chosen)), none_of] = data.draw(st.integers(1, 5))
+        any_of_literals = data.draw(
+            st.lists(literals, min_size=1, max_size=variable_count, unique_by=lambda literal: literal >> 1)
+        )
+        unchosen = [
+            literal
+            for literal in range(2, 2 * variable_count + 2)
+            if literal >> 1 not in {c >> 1 for c in any_of_literals}
+        ]
+        none_of = data.draw(st.sampled_from([0, *unchosen]))
+        if none_of or len(any_of_literals) > 1:
+            terms[tuple(sorted(any_of_literals)), none_of] = data.draw(st.integers(1, 5))
 
     def value(variables: tuple[bool, ...]) -> int:
         true = {2 * k + bool(variable) for k, variable in enumerate(variables, 1)}
-        paid = [cost for (any_of, none_of), cost in terms.items() if true & {*any_of} and none_of not in true]
-        return sum(costs[literal] for literal in true) + sum(paid)
+        term_costs = [cost for (any_of, none_of), cost in terms.items() if true & {*any_of} and none_of not in true]
+        return sum(costs[literal] for literal in true) + sum(term_costs)
 
-    better, bound = roof_dual(costs, terms, [0, 0, *(0, 1) * count], Work(10**6))
-    assignments = list(itertools.product((False, True), repeat=count))
-    assert bound <= min(map(value, assignments)) <= value(tuple(better)) <= value(assignments[0])
-    if any(better):
-        assert value(tuple(better)) < value(assignments[0])
+    variables, bound = roof_dual(costs, terms, [0, 0, *(0, 1) * variable_count], Work(10**6))
+    assignments = list(itertools.product((False, True), repeat=variable_count))
+    assert bound <= min(map(value, assignments)) <= value(tuple(variables)) <= value(assignments[0])
+    if any(variables):
+        assert value(tuple(variables)) < value(assignments[0])
 
 
 # --- single cases -----------------------------------------------------------------------------
 
 
 def test_wire_pays_once_per_extra_key() -> None:
-    wanted = tuple(Pin(None, (key,)) for key in "abbcca")
-    assert cost(LabelingProblem((), (Wire(7, Pin(None, ("a",)), wanted),)), []) == 14
+    consumers = tuple(Pin(None, (key,)) for key in "abbcca")
+    assert cost(LabelingProblem((), (Wire(7, Pin(None, ("a",)), consumers),)), []) == 14
 
 
 def test_no_variables() -> None:
@@ -248,8 +259,8 @@ def test_one_variable_at_both_ends_of_a_wire() -> None:
 @pytest.mark.parametrize("keys", [("src", "other"), ("other", "src")])
 def test_ties_prefer_label_0(keys: tuple[str, str]) -> None:
     ends = Pin(None, ("src",)), Pin(None, ("other",))
-    between = [ends[0], *(Pin(k, keys) for k in range(5)), ends[1]]
-    wires = tuple(Wire(10, producer, (wanted,)) for producer, wanted in itertools.pairwise(between))
+    pins = [ends[0], *(Pin(k, keys) for k in range(5)), ends[1]]
+    wires = tuple(Wire(10, producer, (consumer,)) for producer, consumer in itertools.pairwise(pins))
     assert solve(LabelingProblem(((0, 0),) * 5, wires)).labels == (0,) * 5
 
 
@@ -257,7 +268,7 @@ def test_ties_prefer_most_labels_0_with_flipped_variables() -> None:
     reverse = BOTH[::-1]
     keys = [BOTH, reverse, BOTH, reverse, reverse]
     pins = [Pin(k, keys[k]) for k in range(5)]
-    wires = tuple(Wire(10, producer, (wanted,)) for producer, wanted in itertools.pairwise(pins))
+    wires = tuple(Wire(10, producer, (consumer,)) for producer, consumer in itertools.pairwise(pins))
     assert solve(LabelingProblem(((0, 0),) * 5, wires)).labels == (1, 0, 1, 0, 0)
 
 
@@ -278,7 +289,7 @@ def test_greedy_result_is_a_single_variable_optimum(problem: LabelingProblem) ->
     for variable, prices in enumerate(problem.prices):
         for label in range(len(prices)):
             changed = (*labels[:variable], label, *labels[variable + 1 :])
-            assert (cost(problem, labels), count_nonzero(labels)) <= (cost(problem, changed), count_nonzero(changed))
+            assert (cost(problem, labels), nonzero_count(labels)) <= (cost(problem, changed), nonzero_count(changed))
     assert cost(problem, labels) <= cost(problem, [0] * len(labels))
 
 
@@ -305,7 +316,7 @@ def hub(count: int) -> LabelingProblem:
 
 
 @pytest.mark.parametrize(
-    ("drawn", "seconds"),
+    ("make_problem", "seconds"),
     [
         pytest.param(partial(chain, 700, 1), 0.01, id="chain-700"),
         pytest.param(partial(chain, 20_000, 2), 0.35, id="chain-20000"),
@@ -316,10 +327,10 @@ def hub(count: int) -> LabelingProblem:
         pytest.param(partial(hub, 20_000), 0.15, id="hub"),
     ],
 )
-def test_speed(drawn: Callable[[], LabelingProblem], seconds: float) -> None:
-    problem = drawn()
+def test_speed(make_problem: Callable[[], LabelingProblem], seconds: float) -> None:
+    problem = make_problem()
     elapsed = 0.0
-    for _ in range(3):  # a collection of garbage takes longer than the smallest
+    for _ in range(3):  # garbage collection may take longer than the shortest limit
         started = time.process_time()
         solution = solve(problem)
         elapsed = time.process_time() - started

@@ -31,59 +31,63 @@ from onnx_tflite_plugin.layout.tensor_layout import (
 from onnx_tflite_plugin.verify import verify
 
 
-def cuts(dims: Sequence[int], draw: random.Random) -> list[int]:
+def random_inner_sizes(dims: Sequence[int], rng: random.Random) -> list[int]:
     """Return the inner size at which each axis may be split in two; 1 for no split."""
-    return [draw.choice([1, *(n for n in range(2, size) if size % n == 0)]) for size in dims]
+    return [rng.choice([1, *(n for n in range(2, size) if size % n == 0)]) for size in dims]
 
 
-def random_layout(dims: Sequence[int], inner: Sequence[int], draw: random.Random) -> TensorLayout:
+def random_layout(dims: Sequence[int], inner_sizes: Sequence[int], rng: random.Random) -> TensorLayout:
     """Return the axes in random order, some split in two."""
-    atoms: list[AxisPart] = []
-    for axis, (size, part) in enumerate(zip(dims, inner, strict=True)):
-        cut = part > 1 and draw.random() < 0.7
-        atoms += [AxisPart(axis, part, size // part), AxisPart(axis, 1, part)] if cut else [AxisPart(axis, 1, size)]
-    draw.shuffle(atoms)
-    return tuple(atoms)
+    parts: list[AxisPart] = []
+    for axis, (size, inner) in enumerate(zip(dims, inner_sizes, strict=True)):
+        is_split = inner > 1 and rng.random() < 0.7
+        parts += (
+            [AxisPart(axis, inner, size // inner), AxisPart(axis, 1, inner)] if is_split else [AxisPart(axis, 1, size)]
+        )
+    rng.shuffle(parts)
+    return tuple(parts)
 
 
-def elements(order: TensorLayout, dims: Sequence[int]) -> np.ndarray:
+def elements(layout: TensorLayout, dims: Sequence[int]) -> np.ndarray:
     """Return the source index of each element, in the order of a layout."""
     strides = [prod(dims[axis + 1 :]) for axis in range(len(dims))]
-    places = np.zeros((), np.int64)
-    for atom in order:
-        step = np.arange(atom.size or 0) * atom.stride * (strides[atom.axis] if atom.axis >= 0 else 0)
-        places = places[..., None] + step
-    return places.reshape(-1)
+    indices = np.zeros((), np.int64)
+    for part in layout:
+        step = np.arange(part.size or 0) * part.stride * (strides[part.axis] if part.axis >= 0 else 0)
+        indices = indices[..., None] + step
+    return indices.reshape(-1)
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_coalesce_keeps_the_order_of_elements(seed: int) -> None:
-    draw = random.Random(seed)
-    dims = [draw.choice((1, 2, 3, 4, 6, 8, 12)) for _ in range(draw.randint(1, 4))]
-    order = random_layout(dims, cuts(dims, draw), draw)
-    np.testing.assert_array_equal(elements(coalesce(order), dims), elements(order, dims))
-    np.testing.assert_array_equal(elements(drop_unit_axes(order), dims), elements(order, dims))
+    rng = random.Random(seed)
+    dims = [rng.choice((1, 2, 3, 4, 6, 8, 12)) for _ in range(rng.randint(1, 4))]
+    layout = random_layout(dims, random_inner_sizes(dims, rng), rng)
+    np.testing.assert_array_equal(elements(coalesce(layout), dims), elements(layout, dims))
+    np.testing.assert_array_equal(elements(drop_unit_axes(layout), dims), elements(layout, dims))
 
 
-@pytest.mark.parametrize("alike", [True, False])
+@pytest.mark.parametrize("same_splits", [True, False])
 @pytest.mark.parametrize("seed", range(60))
-def test_conversion_places_elements_as_the_layout_requires(seed: int, alike: bool) -> None:
+def test_conversion_places_elements_as_the_layout_requires(seed: int, same_splits: bool) -> None:
     """Layouts may split an axis at sizes that do not divide each other."""
-    draw = random.Random(seed)
-    dims = [draw.choice((1, 2, 3, 4, 6, 12)) for _ in range(draw.randint(1, 4))]
-    inner = cuts(dims, draw)
-    start, end = (coalesce(random_layout(dims, inner if alike else cuts(dims, draw), draw)) for _ in "ab")
-    between = intermediate_layouts(start, end)
-    assert not (alike and between)
+    rng = random.Random(seed)
+    dims = [rng.choice((1, 2, 3, 4, 6, 12)) for _ in range(rng.randint(1, 4))]
+    inner_sizes = random_inner_sizes(dims, rng)
+    start, end = (
+        coalesce(random_layout(dims, inner_sizes if same_splits else random_inner_sizes(dims, rng), rng)) for _ in "ab"
+    )
+    intermediate = intermediate_layouts(start, end)
+    assert not (same_splits and intermediate)
     array = elements(start, dims).reshape([size or 0 for size in physical_shape(start)])
-    for here, there in pairwise((start, *between, end)):
-        moved = plan_conversion(here, there)
-        if moved.split is not None:
-            array = array.reshape(moved.split)  # type: ignore[arg-type]
-        if moved.perm is not None:
-            array = array.transpose(moved.perm)
-        if moved.shape is not None:
-            array = array.reshape(moved.shape)  # type: ignore[arg-type]
+    for source, target in pairwise((start, *intermediate, end)):
+        conversion = plan_conversion(source, target)
+        if conversion.split is not None:
+            array = array.reshape(conversion.split)  # type: ignore[arg-type]
+        if conversion.perm is not None:
+            array = array.transpose(conversion.perm)
+        if conversion.shape is not None:
+            array = array.reshape(conversion.shape)  # type: ignore[arg-type]
     assert array.shape == physical_shape(end)
     np.testing.assert_array_equal(array.reshape(-1), elements(end, dims))
 
@@ -138,12 +142,12 @@ def test_axis_is_split_at_the_boundaries_of_both_layouts() -> None:
 
 
 def test_format_layout_shows_stride_and_size_of_split_axes() -> None:
-    whole, cut = (
+    permuted, split = (
         (AxisPart(0, 1, 2), AxisPart(2, 1, 5), AxisPart(1, 1, None)),
         (AxisPart(0, 1, 2), AxisPart(1, 3, 7), AxisPart(1, 1, 3)),
     )
-    assert (format_layout(whole), layout_permutation(whole)) == ("0,2,1", (0, 2, 1))
-    assert (format_layout(cut), layout_permutation(cut)) == ("0/1x2,1/3x7,1/1x3", None)
+    assert (format_layout(permuted), layout_permutation(permuted)) == ("0,2,1", (0, 2, 1))
+    assert (format_layout(split), layout_permutation(split)) == ("0/1x2,1/3x7,1/1x3", None)
 
 
 def test_products_with_a_dynamic_size_are_dynamic() -> None:
