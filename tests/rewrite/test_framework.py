@@ -93,4 +93,4 @@ def test_ablation_measures_only_rules_that_change_the_network() -> None:
     assert ablate(INT8, "speed", rounds=1).keys() == {"fold_width"}
     with disable_rule("fold_width"):
         assert not ablate(INT8, "speed", rounds=1)
-    assert "fold_width" in ablate(INT8, "speed", rounds=1, only=["fold_width"])
+    assert "fold_width" in ablate(INT8, "speed", rounds=1, rule_names=["fold_width"])
