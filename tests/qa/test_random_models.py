@@ -1,4 +1,4 @@
-"""Random models of single operators: ONNX Runtime agrees with LiteRT. ``python -m tests.qa.random_models`` tries more."""
+"""ONNX Runtime agrees with LiteRT on random models. ``python -m tests.qa.random_models`` tests more models."""
 
 from __future__ import annotations
 
@@ -15,45 +15,46 @@ import pytest
 from conformance.case import Case
 from conformance.registered import REGISTERED
 from onnx_tflite_plugin.source import read
-from tests.qa.random_models import families  # noqa: F401  register what draws
+from tests.qa.random_models import families  # noqa: F401  registers the functions
 from tests.qa.random_models.draw import DRAWERS, Draw
 from tests.qa.random_models.networks import STEPS, build_model
 from tests.qa.random_models.trial import Model, NetworkModel, Outcome, Tally, operators, outcomes
 
 ROOT = Path(__file__).parents[2]
-CHANGED_SEQUENCE = {
+RANDOM_OPERATORS = {
     "MULTINOMIAL",
     "RANDOM_STANDARD_NORMAL",
     "RANDOM_UNIFORM",
-}  # the kernels' distribution, other numbers
-OF_TENSORFLOW = re.compile(r"CUSTOM\.Flex\w+")
+}
+"""Operators with the kernels' distribution but other numbers."""
+TENSORFLOW_OPERATOR = re.compile(r"CUSTOM\.Flex\w+")
 
 
 def test_random_models_cover_the_support_table() -> None:
     table = (ROOT / "docs/reference/operators.md").read_text()
     supported = set(re.findall(r"^\| ([A-Z][\w.]+) \|", table, re.MULTILINE))
-    unknown_to_litert = {code for code in supported if OF_TENSORFLOW.fullmatch(code)}
-    assert supported - set(operators()) - unknown_to_litert == CHANGED_SEQUENCE
+    unknown_to_litert = {code for code in supported if TENSORFLOW_OPERATOR.fullmatch(code)}
+    assert supported - set(operators()) - unknown_to_litert == RANDOM_OPERATORS
     assert set(operators()) <= supported
 
 
 @pytest.mark.parametrize(
-    ("options", "count", "most"), [([], 100, 4 / 5), (["--networks"], 30, 5 / 6)], ids=["operators", "networks"]
+    ("options", "count", "min_share"), [([], 100, 4 / 5), (["--networks"], 30, 5 / 6)], ids=["operators", "networks"]
 )
-def test_random_models_agree_with_litert(options: list[str], count: int, most: float, thorough: bool) -> None:
+def test_random_models_agree_with_litert(options: list[str], count: int, min_share: float, thorough: bool) -> None:
     """``--thorough`` tests five times as many."""
     count *= 5 if thorough else 1
     command = [sys.executable, "-m", "tests.qa.random_models", *options, "--seed", "101", "--count", str(count)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert not done.returncode, done.stdout
-    assert int(re.findall(r"(\d+) equal", done.stdout)[0]) > most * count
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert not completed.returncode, completed.stdout
+    assert int(re.findall(r"(\d+) equal", completed.stdout)[0]) > min_share * count
 
 
 def test_random_networks_cover_all_kinds_and_steps() -> None:
     models = [read(build_model(2, number, {})[1]) for number in range(150)]
-    made = {op.code for model in models for op in model.main.operators}
+    codes = {op.code for model in models for op in model.main.operators}
     single = STEPS.keys() & REGISTERED.keys()
-    assert len(made & single) > 0.9 * len(single)
+    assert len(codes & single) > 0.9 * len(single)
     dtypes = {tensor.dtype for model in models for tensor in model.main.tensors}
     assert dtypes >= {"float32", "int8", "uint8", "int16"}
 
@@ -67,23 +68,23 @@ def test_each_kind_of_network_is_converted_with_many_options() -> None:
 
 
 def test_random_model_depends_only_on_its_number() -> None:
-    first, again, other = (Model(5, number, operators()).case()[0] for number in (3, 3, 4))
-    assert first.build() == again.build() != other.build()
+    third, same, fourth = (Model(5, number, operators()).case()[0] for number in (3, 3, 4))
+    assert third.build() == same.build() != fourth.build()
 
 
-def test_crash_is_reported_and_the_next_model_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    def crashing(draw: Draw, op: str) -> Case:
+def test_crash_is_reported_and_the_next_model_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(draw: Draw, op: str) -> Case:
         case = DRAWERS["ABS"](draw, "ABS")
         return replace(case, build=lambda: os.kill(os.getpid(), signal.SIGKILL) or b"") if op == "KILLED" else case
 
-    monkeypatch.setitem(DRAWERS, "KILLED", crashing)
+    monkeypatch.setitem(DRAWERS, "KILLED", crash)
     models = [Model(1, 0, ("ABS",)), Model(1, 0, ("KILLED",)), Model(1, 0, ("ABS",))]
     reported = list(outcomes(models))
     assert [outcome.kind for outcome in reported] == ["equal", "not run", "equal"]
-    assert reported[1].text == "LiteRT died of -9"
+    assert reported[1].text == "LiteRT ended with -9"
 
 
-def test_classes_of_differences_leave_out_numbers() -> None:
+def test_classes_of_differences_ignore_numbers() -> None:
     tally = Tally()
     models = [Model(1, number, ("ABS",)) for number in (0, 1)]
     texts = [f"y0: max {number}.5 LSB, {number} % of elements" for number in (3, 7)]

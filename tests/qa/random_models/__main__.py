@@ -1,4 +1,4 @@
-"""``python -m tests.qa.random_models``: see the package."""
+"""Command ``python -m tests.qa.random_models``; the package describes it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,27 @@ import time
 
 import click
 
-from tests.qa.random_models import families  # noqa: F401  register what draws
+from tests.qa.random_models import families  # noqa: F401  registers the functions
 from tests.qa.random_models.trial import Model, NetworkModel, Tally, Trial, operators, outcomes
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--seed", default=1, show_default=True, help="Models of one seed are always the same.")
-@click.option("--start", default=0, show_default=True, help="The first model's number.")
-@click.option("--count", default=1000, show_default=True, help="How many models.")
-@click.option("--op", "ops", multiple=True, help="These operators only; other models than without.")
+@click.option("--seed", default=1, show_default=True, help="Seed of the models.")
+@click.option("--start", default=0, show_default=True, help="Number of the first model.")
+@click.option("--count", default=1000, show_default=True, help="Number of models.")
+@click.option(
+    "--op",
+    "ops",
+    multiple=True,
+    help="Only this operator; the models differ from those without the option. Repeatable.",
+)
 @click.option("--networks", is_flag=True, help="Networks of several operators.")
-@click.option("--nice", default=0, show_default=True, help="How much to give way to other processes.")
-@click.option("--all", "everything", is_flag=True, help="Also report each model that LiteRT does not run.")
-def main(seed: int, start: int, count: int, ops: tuple[str, ...], networks: bool, nice: int, everything: bool) -> None:
-    """Draw models of single operators, or networks, convert them, compare them with LiteRT; tell the first of each class of differences.
+@click.option("--nice", default=0, show_default=True, help="Niceness of the process.")
+@click.option("--all", "report_all", is_flag=True, help="Also report models that LiteRT does not run.")
+def main(seed: int, start: int, count: int, ops: tuple[str, ...], networks: bool, nice: int, report_all: bool) -> None:
+    """Convert random models and compare them with LiteRT; report the first model of each class of differences.
 
-    Exits with 1 where some differ.
+    Exits with 1 if a model differs or crashes.
     """
     os.nice(nice)
     numbers = range(start, start + count)
@@ -33,7 +38,7 @@ def main(seed: int, start: int, count: int, ops: tuple[str, ...], networks: bool
     tally, started_at = Tally(), time.monotonic()
     for model, outcome in zip(models, outcomes(models), strict=True):
         first = tally.add(model, outcome)
-        if first and (everything or outcome.kind != "not run"):
+        if first and (report_all or outcome.kind != "not run"):
             click.echo(f"{seed}:{model.number} {outcome.kind} {' '.join(model.label())}: {outcome.text[:400]}")
             sys.stdout.flush()
     report(tally, time.monotonic() - started_at, seed)
@@ -48,9 +53,9 @@ def report(tally: Tally, seconds: float, seed: int) -> None:
         if key[0] != "not run":
             click.echo(f"{len(numbers):5} {' | '.join(key)} (such as {numbers[0]})")
     for op in sorted({op for op, _ in tally.operators}):
-        tried = sum(number for (code, _), number in tally.operators.items() if code == op)
-        if tally.operators[op, "equal"] < tried / 2:
-            click.echo(f"{tally.operators[op, 'equal']} of {tried} equal: {op}")
+        model_count = sum(number for (code, _), number in tally.operators.items() if code == op)
+        if tally.operators[op, "equal"] < model_count / 2:
+            click.echo(f"{tally.operators[op, 'equal']} of {model_count} equal: {op}")
 
 
 if __name__ == "__main__":

@@ -13,25 +13,27 @@ from tests.qa.random_models.draw import Draw, Operand, draws, operator, sizes, t
 
 
 @draws("SLICE")
-def cut(draw: Draw, op: str) -> Case:
-    x = draw.data(draw.spec(draw.shape(1, 5), draw.dtype(op)), fixed=0)
+def slice_axes(draw: Draw, op: str) -> Case:
+    x = draw.data(draw.spec(draw.shape(1, 5), draw.dtype(op)), constant_share=0)
     begin = [draw.between(0, size) for size in x.array.shape]
-    taken = [
-        draw.between(0 if draw.chance(0.2) else min(1, n - at), n - at)
-        for n, at in zip(x.array.shape, begin, strict=True)
+    lengths = [
+        draw.between(0 if draw.chance(0.2) else min(1, n - start), n - start)
+        for n, start in zip(x.array.shape, begin, strict=True)
     ]
     requested = [
-        -1 if at + n == size and draw.chance(0.4) else n
-        for at, n, size in zip(begin, taken, x.array.shape, strict=True)
+        -1 if start + n == size and draw.chance(0.4) else n
+        for start, n, size in zip(begin, lengths, x.array.shape, strict=True)
     ]
-    kind = draw.pick("int32", "int64")
-    return operator(draw, op, [x, table(begin, kind), table(requested, kind)], x.spec.with_shape(*taken))
+    index_dtype = draw.pick("int32", "int64")
+    return operator(
+        draw, op, [x, table(begin, index_dtype), table(requested, index_dtype)], x.spec.with_shape(*lengths)
+    )
 
 
 @draws("STRIDED_SLICE")
 def slice_strided(draw: Draw, op: str) -> Case:
     """Return a STRIDED_SLICE with random masks; NumPy computes the result shape."""
-    x = draw.data(draw.spec(draw.shape(1), draw.dtype(op)), fixed=0)
+    x = draw.data(draw.spec(draw.shape(1), draw.dtype(op)), constant_share=0)
     rank = x.array.ndim
     begin: list[int] = []
     end: list[int] = []
@@ -39,20 +41,20 @@ def slice_strided(draw: Draw, op: str) -> Case:
     masks = dict.fromkeys(("begin", "end", "ellipsis", "new_axis", "shrink_axis"), 0)
     index: list[Any] = []
 
-    def entry(first: int, last: int, by: int, what: Any, **set_masks: bool) -> None:
+    def entry(first: int, last: int, stride: int, index_entry: Any, **set_masks: bool) -> None:
         for name, bit in set_masks.items():
             masks[name] |= int(bit) << len(begin)
-        begin.append(first), end.append(last), step.append(by)  # type: ignore[func-returns-value]
-        index.append(what)
+        begin.append(first), end.append(last), step.append(stride)  # type: ignore[func-returns-value]
+        index.append(index_entry)
 
-    special = draw.chance(0.35)
+    has_special_entries = draw.chance(0.35)
     k = 0
     while k < rank:
         size = x.array.shape[k]
-        if special and draw.chance(0.25) and len(begin) < 5:
+        if has_special_entries and draw.chance(0.25) and len(begin) < 5:
             entry(0, 0, 1, None, new_axis=True)
             continue
-        if special and not masks["ellipsis"] and draw.chance(0.3):
+        if has_special_entries and not masks["ellipsis"] and draw.chance(0.3):
             entry(0, 0, 1, Ellipsis, ellipsis=True)
             k += draw.between(0, rank - k)
             continue
@@ -61,63 +63,65 @@ def slice_strided(draw: Draw, op: str) -> Case:
             entry(at, at + 1, 1, at, shrink_axis=True)
         else:
             first, last = (draw.between(-size - 2, size + 2) for _ in "be")
-            by, low, high = draw.pick(1, 1, 2, 3, -1, -2), draw.chance(0.3), draw.chance(0.3)
-            what = slice(None if low else first, None if high else last, by) if size else slice(None)
-            entry(first, last, by, what, begin=low, end=high)
+            stride, low, high = draw.pick(1, 1, 2, 3, -1, -2), draw.chance(0.3), draw.chance(0.3)
+            index_entry = slice(None if low else first, None if high else last, stride) if size else slice(None)
+            entry(first, last, stride, index_entry, begin=low, end=high)
         k += 1
-        if not special and draw.chance(0.1):
+        if not has_special_entries and draw.chance(0.1):
             break
-    while special and draw.chance(0.3) and len(begin) < 6:
+    while has_special_entries and draw.chance(0.3) and len(begin) < 6:
         entry(0, 0, 1, None, new_axis=True)
-    odd = draw.chance(0.15)
-    if odd:  # any bits, beyond the entries and the rank too
+    has_random_masks = draw.chance(0.15)
+    if has_random_masks:  # arbitrary bits, also beyond the entries and the rank
         masks = {name: draw.between(0, 2**7 - 1) for name in masks}
-    shape = () if odd else np.empty(x.array.shape)[tuple(index)].shape
+    shape = () if has_random_masks else np.empty(x.array.shape)[tuple(index)].shape
     options = {f"{name}_mask": mask for name, mask in masks.items()}
     kind = "int32"
-    fixed = 1.0 if draw.chance(0.8) else 0.0
-    rows = [table(values, kind, fixed) for values in (begin, end)] + [table(step, kind, 1.0)]
-    return operator(draw, op, [x, *rows], x.spec.with_shape(*shape), shapeless=odd, **options)
+    constant_share = 1.0 if draw.chance(0.8) else 0.0
+    rows = [table(values, kind, constant_share) for values in (begin, end)] + [table(step, kind, 1.0)]
+    return operator(draw, op, [x, *rows], x.spec.with_shape(*shape), shapeless=has_random_masks, **options)
 
 
 @draws("SPLIT", "SPLIT_V")
 def split(draw: Draw, op: str) -> Case:
     x = draw.spec(draw.shape(1), draw.dtype(op))
     axis, parts = draw.axis(len(x.shape)), draw.between(1, 4)
-    old = sizes(x)
-    wanted = (
-        [old[axis]] * parts if op == "SPLIT" else [draw.between(0 if draw.chance(0.1) else 1, 4) for _ in range(parts)]
+    x_shape = sizes(x)
+    part_sizes = (
+        [x_shape[axis]] * parts
+        if op == "SPLIT"
+        else [draw.between(0 if draw.chance(0.1) else 1, 4) for _ in range(parts)]
     )
-    k = axis % len(old)
+    k = axis % len(x_shape)
 
     def part(size: int) -> Spec:
-        return x.with_shape(*(size if j == k else n for j, n in enumerate(old)))
+        return x.with_shape(*(size if j == k else n for j, n in enumerate(x_shape)))
 
-    results, whole = [part(size) for size in wanted], draw.data(part(sum(wanted)), fixed=0)
+    results, x_joined = [part(size) for size in part_sizes], draw.data(part(sum(part_sizes)), constant_share=0)
     if op == "SPLIT":
-        return operator(draw, op, [table(axis, fixed=1.0), whole], *results, num_splits=parts)
-    requested = [-1 if j == 0 and draw.chance(0.3) else size for j, size in enumerate(wanted)]
+        return operator(draw, op, [table(axis, constant_share=1.0), x_joined], *results, num_splits=parts)
+    requested = [-1 if j == 0 and draw.chance(0.3) else size for j, size in enumerate(part_sizes)]
     lengths = table(requested, draw.pick("int32", "int64"))
-    return operator(draw, op, [whole, lengths, table(axis, fixed=1.0)], *results, num_splits=parts)
+    return operator(draw, op, [x_joined, lengths, table(axis, constant_share=1.0)], *results, num_splits=parts)
 
 
 @draws("UNPACK")
 def unpack(draw: Draw, op: str) -> Case:
-    x = draw.data(draw.spec(tuple(size or 2 for size in draw.shape(1)), draw.dtype(op, "float16")), fixed=0)
+    x = draw.data(draw.spec(tuple(size or 2 for size in draw.shape(1)), draw.dtype(op, "float16")), constant_share=0)
     axis = draw.axis(x.array.ndim)
-    rest = tuple(np.delete(x.array.shape, axis).tolist())
+    part_shape = tuple(np.delete(x.array.shape, axis).tolist())
     number = x.array.shape[axis]
-    return operator(draw, op, [x], *[x.spec.with_shape(*rest)] * number, axis=axis, num=number)
+    return operator(draw, op, [x], *[x.spec.with_shape(*part_shape)] * number, axis=axis, num=number)
 
 
 @draws("CONCATENATION")
-def join(draw: Draw, op: str) -> Case:
+def concatenate(draw: Draw, op: str) -> Case:
     x = draw.spec(draw.shape(1), draw.dtype(op, "float16"))
     axis = draw.axis(len(x.shape))
-    k, old = axis % len(x.shape), sizes(x)
+    k, x_shape = axis % len(x.shape), sizes(x)
     lengths = [draw.between(0 if draw.chance(0.1) else 1, 5) for _ in range(draw.between(1, 4))]
-    specs = [x.with_shape(*(length if j == k else n for j, n in enumerate(old))) for length in lengths]
-    y = x.with_shape(*(sum(lengths) if j == k else n for j, n in enumerate(old)))
+    specs = [x.with_shape(*(length if j == k else n for j, n in enumerate(x_shape))) for length in lengths]
+    y = x.with_shape(*(sum(lengths) if j == k else n for j, n in enumerate(x_shape)))
     return operator(draw, op, [draw.data(spec) for spec in specs], y, axis=axis)
 
 
@@ -139,27 +143,27 @@ def indices(draw: Draw, high: int, shape: tuple[int, ...], kinds: tuple[str, ...
 
 @draws("GATHER")
 def gather(draw: Draw, op: str) -> Case:
-    x = draw.data(draw.spec(tuple(size or 1 for size in draw.shape(1)), draw.dtype(op)), fixed=0.2)
+    x = draw.data(draw.spec(tuple(size or 1 for size in draw.shape(1)), draw.dtype(op)), constant_share=0.2)
     shape, rank = x.array.shape, x.array.ndim
     axis = draw.between(0, rank - 1)
     batch = draw.between(0, axis) if draw.chance(0.3) else 0
-    chosen = indices(draw, shape[axis], (*shape[:batch], *draw.shape()[:2]), ("int16", "int32", "int64"))
-    y = x.spec.with_shape(*shape[:axis], *chosen.array.shape[batch:], *shape[axis + 1 :])
+    positions = indices(draw, shape[axis], (*shape[:batch], *draw.shape()[:2]), ("int16", "int32", "int64"))
+    y = x.spec.with_shape(*shape[:axis], *positions.array.shape[batch:], *shape[axis + 1 :])
     options = {"axis": axis - rank if draw.chance(0.4) else axis, "batch_dims": batch}
-    return operator(draw, op, [x, chosen], y, **options)
+    return operator(draw, op, [x, positions], y, **options)
 
 
 @draws("GATHER_ND")
 def gather_nd(draw: Draw, op: str) -> Case:
-    x = draw.data(draw.spec(tuple(size or 1 for size in draw.shape(1, 5)), draw.dtype(op)), fixed=0.2)
+    x = draw.data(draw.spec(tuple(size or 1 for size in draw.shape(1, 5)), draw.dtype(op)), constant_share=0.2)
     depth, rows = draw.between(0 if draw.chance(0.1) else 1, x.array.ndim), draw.shape()[:2]
-    places = draw.random.integers(0, x.array.shape[:depth], (*rows, depth))
-    kind = draw.pick("int16", "int32", "int64")
-    return operator(draw, op, [x, table(places, kind, 0.5)], x.spec.with_shape(*rows, *x.array.shape[depth:]))
+    positions = draw.random.integers(0, x.array.shape[:depth], (*rows, depth))
+    index_dtype = draw.pick("int16", "int32", "int64")
+    return operator(draw, op, [x, table(positions, index_dtype, 0.5)], x.spec.with_shape(*rows, *x.array.shape[depth:]))
 
 
 @draws("DYNAMIC_UPDATE_SLICE")
-def update(draw: Draw, op: str) -> Case:
+def update_slice(draw: Draw, op: str) -> Case:
     x = draw.data(draw.spec(draw.shape(), draw.dtype(op)))
     size = [draw.between(min(n, 1) if draw.chance(0.9) else 0, n) for n in x.array.shape]
     start = draw.random.integers(-3, 9, len(size))
@@ -172,26 +176,28 @@ def update(draw: Draw, op: str) -> Case:
 def scatter(draw: Draw, op: str) -> Case:
     shape = tuple(size or 1 for size in draw.shape(1))
     depth, rows = draw.between(1, len(shape)), draw.shape(1, 2)
-    places = draw.random.integers(0, shape[:depth], (*rows, depth))
+    positions = draw.random.integers(0, shape[:depth], (*rows, depth))
     updates = draw.data(Spec((*rows, *shape[depth:]), draw.dtype(op)))
-    return operator(draw, op, [table(places, fixed=0.5), updates, table(shape)], updates.spec.with_shape(*shape))
+    return operator(
+        draw, op, [table(positions, constant_share=0.5), updates, table(shape)], updates.spec.with_shape(*shape)
+    )
 
 
 @draws("SPARSE_TO_DENSE")
-def dense(draw: Draw, op: str) -> Case:
-    shape, kind = tuple(size or 1 for size in draw.shape(1)), draw.pick("int32", "int64")
+def sparse_to_dense(draw: Draw, op: str) -> Case:
+    shape, index_dtype = tuple(size or 1 for size in draw.shape(1)), draw.pick("int32", "int64")
     count = draw.between(1, 7)
-    places = draw.random.integers(0, shape, (count, len(shape)))
+    positions = draw.random.integers(0, shape, (count, len(shape)))
     values = Spec((count,), draw.dtype(op))
     if draw.chance(0.2):
         values = values.with_shape()
     if len(shape) == 1 and draw.chance(0.5):
-        places = places[:, 0]
+        positions = positions[:, 0]
     operands = [
-        table(places, kind, 0.5),
-        table(shape, kind),
+        table(positions, index_dtype, 0.5),
+        table(shape, index_dtype),
         draw.data(values),
-        draw.data(values.with_shape(), fixed=0.7),
+        draw.data(values.with_shape(), constant_share=0.7),
     ]
     return operator(draw, op, operands, values.with_shape(*shape))
 
@@ -199,36 +205,41 @@ def dense(draw: Draw, op: str) -> Case:
 @draws("ONE_HOT")
 def one_hot(draw: Draw, op: str) -> Case:
     depth = draw.between(1, 6)
-    chosen = table(draw.random.integers(-2, depth + 2, draw.shape(0, 3)), draw.pick("int32", "int64"), 0.2)
-    rank = chosen.array.ndim
+    classes = table(draw.random.integers(-2, depth + 2, draw.shape(0, 3)), draw.pick("int32", "int64"), 0.2)
+    rank = classes.array.ndim
     axis = draw.between(-1, rank)
-    shape = list(chosen.array.shape)
+    shape = list(classes.array.shape)
     shape.insert(axis if axis >= 0 else rank, depth)
     value = Spec((), draw.dtype(op))
-    operands = [chosen, table(depth, fixed=0.8), draw.data(value, fixed=0.7), draw.data(value, fixed=0.7)]
+    operands = [
+        classes,
+        table(depth, constant_share=0.8),
+        draw.data(value, constant_share=0.7),
+        draw.data(value, constant_share=0.7),
+    ]
     return operator(draw, op, operands, value.with_shape(*shape), axis=axis)
 
 
 @draws("WHERE")
 def where(draw: Draw, op: str) -> Case:
-    x = draw.data(Spec(tuple(size or 1 for size in draw.shape(1)), draw.dtype(op)), fixed=0)
+    x = draw.data(Spec(tuple(size or 1 for size in draw.shape(1)), draw.dtype(op)), constant_share=0)
     array = np.where(draw.random.random(x.array.shape) < 0.5, x.array, np.zeros((), x.array.dtype))
     return operator(draw, op, [replace(x, array=array)], Spec((None, array.ndim), "int64"), plain=True)
 
 
 @draws("FILL")
 def fill(draw: Draw, op: str) -> Case:
-    value = draw.data(draw.spec((), draw.dtype(op)), fixed=0.3)
+    value = draw.data(draw.spec((), draw.dtype(op)), constant_share=0.3)
     shape = draw.shape()
     return operator(draw, op, [table(shape, draw.pick("int32", "int64")), value], value.spec.with_shape(*shape))
 
 
 @draws("RANGE")
 def number_range(draw: Draw, op: str) -> Case:
-    kind = draw.dtype(op)
-    step: Any = draw.pick(1, 2, 3, -1, -3) if "int" in kind else float(draw.random.uniform(0.1, 2)) * draw.pick(1, -1)
-    first = draw.between(-5, 5) if "int" in kind else float(draw.random.normal())
-    bounds = [first, first + step * draw.between(0, 7) + (0 if "int" in kind else step / 3), step]
+    dtype = draw.dtype(op)
+    step: Any = draw.pick(1, 2, 3, -1, -3) if "int" in dtype else float(draw.random.uniform(0.1, 2)) * draw.pick(1, -1)
+    first = draw.between(-5, 5) if "int" in dtype else float(draw.random.normal())
+    bounds = [first, first + step * draw.between(0, 7) + (0 if "int" in dtype else step / 3), step]
     number = max(int(np.ceil((bounds[1] - bounds[0]) / step)), 0)
     plain = draw.chance(0.5)
-    return operator(draw, op, [table(bound, kind, 0.5) for bound in bounds], Spec((number,), kind), plain=plain)
+    return operator(draw, op, [table(bound, dtype, 0.5) for bound in bounds], Spec((number,), dtype), plain=plain)

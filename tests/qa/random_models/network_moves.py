@@ -1,4 +1,4 @@
-"""Blocks of random networks that only move elements."""
+"""Steps of random networks that only move elements."""
 
 from __future__ import annotations
 
@@ -9,28 +9,31 @@ from typing import Any
 import numpy as np
 
 from conformance.builder import TensorRef
-from tests.qa.random_models.networks import LARGEST, Network, Unfit, step
+from tests.qa.random_models.networks import MAX_ELEMENTS, Network, Unsupported, step
 
 
 @step("PAD", weight=1.5)
 @step("PADV2", "MIRROR_PAD", weight=0.4)
 def pad(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4)
-    images = len(shape) == 4 and n.draw.chance(0.6)
-    most = [min(2, size - 1) if n.code == "MIRROR_PAD" else 2 for size in shape]
-    rows = [[0, 0] if images and k in (0, 3) else [n.draw.between(0, m) for _ in "be"] for k, m in enumerate(most)]
+    pads_image = len(shape) == 4 and n.draw.chance(0.6)
+    max_padding = [min(2, size - 1) if n.code == "MIRROR_PAD" else 2 for size in shape]
+    rows = [
+        [0, 0] if pads_image and k in (0, 3) else [n.draw.between(0, m) for _ in "be"]
+        for k, m in enumerate(max_padding)
+    ]
     y = n.activation([size + sum(row) for size, row in zip(shape, rows, strict=True)], like=x)
     options = {"mode": n.draw.pick("REFLECT", "SYMMETRIC")} if n.code == "MIRROR_PAD" else {}
-    number: list[Any] = []
+    pad_value: list[Any] = []
     if n.code == "PADV2":
         spec = n.net.spec(x)
         value = np.asarray(0.5, np.float32) if spec.dtype == "float32" else np.asarray(7, spec.dtype)
-        number = [replace(spec, shape=(), value=value, name="")]
-    n.call([x, n.table(rows), *number], y, **options)
+        pad_value = [replace(spec, shape=(), value=value, name="")]
+    n.call([x, n.table(rows), *pad_value], y, **options)
 
 
 @step("TRANSPOSE", weight=2)
-def permute(n: Network, x: TensorRef) -> None:
+def transpose_axes(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4, 5)
     perm = n.draw.random.permutation(len(shape)).tolist()
     if len(shape) == 4 and n.draw.chance(0.5):
@@ -41,10 +44,10 @@ def permute(n: Network, x: TensorRef) -> None:
 @step("RESHAPE", weight=2.5)
 def reshape(n: Network, x: TensorRef) -> None:
     shape = n.shape(x)
-    cut = n.draw.between(1, max(len(shape) - 1, 1))
+    split_at = n.draw.between(1, max(len(shape) - 1, 1))
     choices = [
-        (*shape[: cut - 1], prod(shape[cut - 1 :])),
-        (prod(shape[:cut]), *shape[cut:]),
+        (*shape[: split_at - 1], prod(shape[split_at - 1 :])),
+        (prod(shape[:split_at]), *shape[split_at:]),
         (1, *shape),
         (*shape[:1], prod(shape[1:])),
     ]
@@ -54,44 +57,47 @@ def reshape(n: Network, x: TensorRef) -> None:
         choices += [(shape[0], 1, *shape[1:]), (shape[0], shape[1], 1, shape[2])]
     target = n.draw.pick(*choices)
     if len(target) > 5:
-        raise Unfit
+        raise Unsupported
     n.call([x, n.table(target)], n.activation(target, like=x), new_shape=list(target))
 
 
 @step("SQUEEZE", "EXPAND_DIMS", weight=0.7)
-def unit_axes(n: Network, x: TensorRef) -> None:
+def squeeze_or_expand(n: Network, x: TensorRef) -> None:
     shape = n.shape(x)
     if n.code == "EXPAND_DIMS":
         if len(shape) > 4:
-            raise Unfit
-        at = n.draw.between(0, len(shape))
-        n.call([x, n.table(at)], n.activation((*shape[:at], 1, *shape[at:]), like=x))
+            raise Unsupported
+        axis = n.draw.between(0, len(shape))
+        n.call([x, n.table(axis)], n.activation((*shape[:axis], 1, *shape[axis:]), like=x))
         return
     ones = [k for k, size in enumerate(shape) if size == 1]
     if not ones or len(shape) < 3:
-        raise Unfit
-    at = n.draw.pick(*ones)
-    n.call([x], n.activation((*shape[:at], *shape[at + 1 :]), like=x), squeeze_dims=[at])
+        raise Unsupported
+    axis = n.draw.pick(*ones)
+    n.call([x], n.activation((*shape[:axis], *shape[axis + 1 :]), like=x), squeeze_dims=[axis])
 
 
 @step("CONCATENATION", weight=2.5)
-def join(n: Network, x: TensorRef) -> None:
+def concatenate(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4, 5)
     axis = len(shape) - 1 if n.draw.chance(0.5) else n.draw.between(0, len(shape) - 1)
 
     def fits(ref: TensorRef) -> bool:
-        other = n.shape(ref)
-        return len(other) == len(shape) and (*other[:axis], *other[axis + 1 :]) == (*shape[:axis], *shape[axis + 1 :])
+        other_shape = n.shape(ref)
+        return len(other_shape) == len(shape) and (*other_shape[:axis], *other_shape[axis + 1 :]) == (
+            *shape[:axis],
+            *shape[axis + 1 :],
+        )
 
-    others = [ref for ref in n.pool if fits(ref)]
-    parts = [x, *(n.draw.pick(*others) for _ in range(n.draw.between(1, 2)))]
-    counted = axis - (len(shape) if n.draw.chance(0.4) else 0)
-    whole = [sum(n.shape(part)[axis] for part in parts) if k == axis else size for k, size in enumerate(shape)]
-    if prod(whole) > LARGEST:
-        raise Unfit
-    if n.dtype in ("int8", "int16"):  # whose kernels want one scale
+    candidates = [ref for ref in n.pool if fits(ref)]
+    parts = [x, *(n.draw.pick(*candidates) for _ in range(n.draw.between(1, 2)))]
+    axis_option = axis - (len(shape) if n.draw.chance(0.4) else 0)
+    result_shape = [sum(n.shape(part)[axis] for part in parts) if k == axis else size for k, size in enumerate(shape)]
+    if prod(result_shape) > MAX_ELEMENTS:
+        raise Unsupported
+    if n.dtype in ("int8", "int16"):  # their kernels require one scale
         parts = [part if part == x else n.rescale(part, like=x) for part in parts]
-    n.call(parts, n.activation(whole, like=x if n.dtype != "uint8" else None), axis=counted)
+    n.call(parts, n.activation(result_shape, like=x if n.dtype != "uint8" else None), axis=axis_option)
 
 
 @step("SPLIT", weight=1.2)
@@ -99,7 +105,7 @@ def split(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4)
     choices = [(k, parts) for k, size in enumerate(shape) for parts in (2, 3) if size % parts == 0]
     if not choices:
-        raise Unfit
+        raise Unsupported
     axis, parts = n.draw.pick(*choices)
     part = n.activation([size // parts if k == axis else size for k, size in enumerate(shape)], like=x)
     n.call([n.table(axis), x], *[part] * parts, num_splits=parts)
@@ -110,7 +116,7 @@ def unpack(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4)
     axis = int(np.argmin(shape))
     if shape[axis] > 5:
-        raise Unfit
+        raise Unsupported
     part = n.activation([size for k, size in enumerate(shape) if k != axis], like=x)
     n.call([x], *[part] * shape[axis], axis=axis, num=shape[axis])
 
@@ -132,16 +138,16 @@ def slice_axes(n: Network, x: TensorRef) -> None:
         lengths = [b - a for a, b in zip(begin, end, strict=True)]
         n.call([x, n.table(begin), n.table(lengths)], n.activation(lengths, like=x))
         return
-    by = [n.draw.pick(1, 1, 2) for _ in shape]
-    lengths = [-(-(b - a) // s) for a, b, s in zip(begin, end, by, strict=True)]
-    drops = n.draw.between(0, len(shape) - 1) if n.draw.chance(0.3) else None
-    kept = [size for k, size in enumerate(lengths) if k != drops]
-    mask = {} if drops is None else {"shrink_axis_mask": 1 << drops}
-    n.call([x, n.table(begin), n.table(end), n.table(by)], n.activation(kept, like=x), **mask)
+    strides = [n.draw.pick(1, 1, 2) for _ in shape]
+    lengths = [-(-(b - a) // s) for a, b, s in zip(begin, end, strides, strict=True)]
+    dropped_axis = n.draw.between(0, len(shape) - 1) if n.draw.chance(0.3) else None
+    result_shape = [size for k, size in enumerate(lengths) if k != dropped_axis]
+    mask = {} if dropped_axis is None else {"shrink_axis_mask": 1 << dropped_axis}
+    n.call([x, n.table(begin), n.table(end), n.table(strides)], n.activation(result_shape, like=x), **mask)
 
 
 @step("GATHER", "REVERSE_V2", "TILE", weight=0.6)
-def pick(n: Network, x: TensorRef) -> None:
+def gather_reverse_or_tile(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4)
     axis = n.draw.between(0, len(shape) - 1)
     if n.code == "REVERSE_V2":
@@ -156,37 +162,37 @@ def pick(n: Network, x: TensorRef) -> None:
 
 
 @step("SPACE_TO_DEPTH", "DEPTH_TO_SPACE", weight=0.8)
-def depth(n: Network, x: TensorRef) -> None:
+def depth_and_space(n: Network, x: TensorRef) -> None:
     batch, h, w, c = n.rank(x, 4)
     if n.code == "SPACE_TO_DEPTH":
         if h % 2 or w % 2:
-            raise Unfit
+            raise Unsupported
         shape = (batch, h // 2, w // 2, 4 * c)
     else:
         if c % 4:
-            raise Unfit
+            raise Unsupported
         shape = (batch, h * 2, w * 2, c // 4)
     n.call([x], n.activation(shape, like=x), block_size=2)
 
 
 @step("SPACE_TO_BATCH_ND", weight=0.5)
-def dilate(n: Network, x: TensorRef) -> None:
-    """Add a convolution between SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND, as older converters write dilation."""
+def dilate_by_batches(n: Network, x: TensorRef) -> None:
+    """Add a convolution between SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND, as older converters express dilation."""
     batch, h, w, c = n.rank(x, 4)
     extra = [4 + size % 2 for size in (h, w)]
-    high, wide = (h + extra[0]) // 2, (w + extra[1]) // 2
-    apart = n.call(
+    rows, columns = (h + extra[0]) // 2, (w + extra[1]) // 2
+    batches = n.call(
         [x, n.table([2, 2]), n.table([[2, extra[0] - 2], [2, extra[1] - 2]])],
-        n.activation((4 * batch, high, wide, c), like=x),
+        n.activation((4 * batch, rows, columns, c), like=x),
     )
-    operands = n.weights(apart, n.numbers(1, 3, 3, c, spread=0.4), 3, n.numbers(c, spread=0.3))
+    operands = n.weights(batches, n.numbers(1, 3, 3, c, spread=0.4), 3, n.numbers(c, spread=0.3))
     options = {"padding": "VALID", "stride_h": 1, "stride_w": 1, "depth_multiplier": 1}
-    inner = n.call(
-        [apart, *operands], n.activation((4 * batch, high - 2, wide - 2, c)), code="DEPTHWISE_CONV_2D", **options
+    convolved = n.call(
+        [batches, *operands], n.activation((4 * batch, rows - 2, columns - 2, c)), code="DEPTHWISE_CONV_2D", **options
     )
-    cut = [2 * (high - 2) - h, 2 * (wide - 2) - w]
+    crops = [2 * (rows - 2) - h, 2 * (columns - 2) - w]
     n.call(
-        [inner, n.table([2, 2]), n.table([[0, cut[0]], [0, cut[1]]])],
-        n.activation((batch, h, w, c), like=inner),
+        [convolved, n.table([2, 2]), n.table([[0, crops[0]], [0, crops[1]]])],
+        n.activation((batch, h, w, c), like=convolved),
         code="BATCH_TO_SPACE_ND",
     )

@@ -1,4 +1,4 @@
-"""Random single steps of networks."""
+"""Steps of random networks that add one operator with arithmetic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from conformance.builder import TensorRef
 from conformance.models import Spec
-from tests.qa.random_models.networks import Network, Unfit, step
+from tests.qa.random_models.networks import Network, Unsupported, step
 from tests.qa.random_models.reductions import PARAMETERS
 from tests.qa.random_models.windows import Window
 
@@ -17,9 +17,13 @@ from tests.qa.random_models.windows import Window
 
 
 def window(n: Network, size: tuple[int, int], dilates: bool = True) -> tuple[list[int], dict[str, Any], list[int]]:
-    """Return kernel, options, and the resulting sizes."""
-    drawn = Window(n.draw, size, dilates)
-    return drawn.kernel, drawn.options("h", "w") | (drawn.dilations("h", "w") if dilates else {}), drawn.result
+    """Return a random kernel size, its options, and the resulting sizes."""
+    random_window = Window(n.draw, size, dilates)
+    return (
+        random_window.kernel,
+        random_window.options("h", "w") | (random_window.dilations("h", "w") if dilates else {}),
+        random_window.result,
+    )
 
 
 @step("CONV_2D", weight=5)
@@ -38,54 +42,56 @@ def conv(n: Network, x: TensorRef) -> None:
 def depthwise(n: Network, x: TensorRef) -> None:
     batch, h, w, c = n.rank(x, 4)
     kernel, options, sizes = window(n, (h, w))
-    times = n.draw.pick(1, 1, 2)
-    operands = n.weights(x, n.numbers(1, *kernel, c * times, spread=0.5), 3, n.numbers(c * times, spread=0.3))
+    multiplier = n.draw.pick(1, 1, 2)
+    operands = n.weights(x, n.numbers(1, *kernel, c * multiplier, spread=0.5), 3, n.numbers(c * multiplier, spread=0.3))
     activation = n.activation_function()
-    y = n.activation((batch, *sizes, c * times))
-    n.call([x, *operands], y, depth_multiplier=times, fused_activation_function=activation, **options)
+    y = n.activation((batch, *sizes, c * multiplier))
+    n.call([x, *operands], y, depth_multiplier=multiplier, fused_activation_function=activation, **options)
 
 
 @step("TRANSPOSE_CONV", weight=1.5)
 def transpose(n: Network, x: TensorRef) -> None:
     batch, h, w, c = n.rank(x, 4)
     stride = n.draw.pick(1, 2)
-    kernel = [n.draw.pick(stride, stride, 3) for _ in "hw"]  # LiteRT dies of kernels smaller than a stride now and then
-    same = n.draw.chance(0.5)
-    sizes = [s * stride if same else (s - 1) * stride + k for s, k in zip((h, w), kernel, strict=True)]
+    kernel = [
+        n.draw.pick(stride, stride, 3) for _ in "hw"
+    ]  # LiteRT sometimes crashes if a kernel is smaller than the stride
+    is_same = n.draw.chance(0.5)
+    sizes = [s * stride if is_same else (s - 1) * stride + k for s, k in zip((h, w), kernel, strict=True)]
     out = n.draw.pick(1, 3, 5)
     weight, bias = n.weights(x, n.numbers(out, *kernel, c, spread=0.4), 0, n.numbers(out, spread=0.3))
     y = n.activation((batch, *sizes, out))
     operands = [n.table([batch, *sizes, out]), weight, x, *([] if bias is None else [bias])]
     options = {} if bias is None else n.bias_type([bias])
-    n.call(operands, y, padding="SAME" if same else "VALID", stride_h=stride, stride_w=stride, **options)
+    n.call(operands, y, padding="SAME" if is_same else "VALID", stride_h=stride, stride_w=stride, **options)
 
 
 @step("FULLY_CONNECTED", weight=2.5)
 def dense(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4)
-    out, keeps = n.draw.pick(1, 4, 6, 8), n.draw.chance(0.5)
+    out, keep_dims = n.draw.pick(1, 4, 6, 8), n.draw.chance(0.5)
     depth = shape[-1]
-    rows = (*shape[:-1], out) if keeps else (prod(shape[:-1]), out)
+    rows = (*shape[:-1], out) if keep_dims else (prod(shape[:-1]), out)
     operands = n.weights(x, n.numbers(out, depth, spread=depth**-0.5), 0, n.numbers(out, spread=0.3))
     activation = n.draw.pick("NONE", "NONE", "RELU", "RELU6")
     y = n.activation(rows)
-    n.call([x, *operands], y, keep_num_dims=keeps, fused_activation_function=activation, **n.bias_type(operands))
+    n.call([x, *operands], y, keep_num_dims=keep_dims, fused_activation_function=activation, **n.bias_type(operands))
 
 
 @step("BATCH_MATMUL")
-def products(n: Network, x: TensorRef) -> None:
+def batch_matmul(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4)
-    left, right = n.draw.chance(0.5), n.draw.chance(0.5)
-    rows, depth = (shape[-1], shape[-2]) if left else shape[-2:]
-    if n.draw.chance(0.5):  # by itself, turned so that it fits
-        right = not left
+    transpose_x, transpose_y = n.draw.chance(0.5), n.draw.chance(0.5)
+    rows, depth = (shape[-1], shape[-2]) if transpose_x else shape[-2:]
+    if n.draw.chance(0.5):  # with itself, one of them transposed
+        transpose_y = not transpose_x
         y = n.activation((*shape[:-2], rows, rows))
-        n.call([x, x], y, adj_x=left, adj_y=right)
+        n.call([x, x], y, adj_x=transpose_x, adj_y=transpose_y)
         return
     out = n.draw.pick(2, 3, 5)
-    w = n.operand(n.numbers(*shape[:-2], *((out, depth) if right else (depth, out)), spread=depth**-0.5))
+    w = n.operand(n.numbers(*shape[:-2], *((out, depth) if transpose_y else (depth, out)), spread=depth**-0.5))
     y = n.activation((*shape[:-2], rows, out))
-    n.call([x, w], y, adj_x=left, adj_y=right)
+    n.call([x, w], y, adj_x=transpose_x, adj_y=transpose_y)
 
 
 # --- elements ---------------------------------------------------------------------------------
@@ -95,7 +101,7 @@ def products(n: Network, x: TensorRef) -> None:
 @step("SUB", "MUL", weight=2)
 def arithmetic(n: Network, x: TensorRef) -> None:
     shape = n.shape(x)
-    y: Any = n.other(x)
+    y: Any = n.same_shape_tensor(x)
     if n.draw.chance(0.4):
         kept = shape[n.draw.between(0, len(shape)) :]
         y = n.operand(n.numbers(*(1 if n.draw.chance(0.2) else size for size in kept)))
@@ -105,43 +111,43 @@ def arithmetic(n: Network, x: TensorRef) -> None:
 
 
 @step("DIV", "SQUARED_DIFFERENCE", weight=0.5)
-def by_constant(n: Network, x: TensorRef) -> None:
+def combine_with_constant(n: Network, x: TensorRef) -> None:
     shape = n.shape(x)
     numbers = n.numbers(*shape[-1:])
     numbers = np.sign(numbers) * np.maximum(np.abs(numbers), 0.5)
     if n.dtype != "float32" and n.code == "DIV":
-        raise Unfit
+        raise Unsupported
     y = n.operand(numbers)
     n.call([x, y], n.activation(shape))
 
 
 @step("MAXIMUM", "MINIMUM", weight=0.7)
-def extreme(n: Network, x: TensorRef) -> None:
+def clamp_to_constant(n: Network, x: TensorRef) -> None:
     shape = n.shape(x)
     n.call([x, n.operand(n.numbers(*shape[-1:]), like=x)], n.activation(shape, like=x))
 
 
 @step("RELU", "RELU6", "HARD_SWISH", "LEAKY_RELU", weight=1.2)
 @step("ABS", "GELU", "ELU", "NEG", "SIN", "EXP", "SQUARE", weight=0.4)
-def element(n: Network, x: TensorRef) -> None:
+def unary(n: Network, x: TensorRef) -> None:
     if n.code in ("EXP", "SQUARE") and n.kind not in ("float32", "half"):
-        raise Unfit  # one step becomes many
+        raise Unsupported  # would amplify an error of one step
     options = {"alpha": 0.2} if n.code == "LEAKY_RELU" else {}
     like = x if n.code == "NEG" else None
     n.call([x], n.activation(n.shape(x), like=like), **options)
 
 
 @step("LOGISTIC", "TANH", "SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION", weight=0.8)
-def clip(n: Network, x: TensorRef) -> None:
+def bounded_function(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4) if n.code in PARAMETERS else n.shape(x)
     n.apply(n.code, [x], shape, **({"beta": 1.0} if n.code == "SOFTMAX" else {}))
 
 
 @step("PRELU", weight=0.7)
-def slope(n: Network, x: TensorRef) -> None:
+def prelu(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 3, 4)
     if n.dtype == "int16":
-        raise Unfit  # whose slopes are int8
+        raise Unsupported  # its slopes are int8
     slopes = n.operand(np.abs(n.numbers(*(1 for _ in shape[1:-1]), shape[-1])) * np.float32(0.3))
     n.call([x, slopes], n.activation(shape))
 
@@ -156,7 +162,7 @@ def select_values(n: Network, x: TensorRef) -> None:
 @step("QUANTIZE", weight=0.8)
 def requantize(n: Network, x: TensorRef) -> None:
     if n.dtype == "float32":
-        raise Unfit
+        raise Unsupported
     n.rescale(x)
 
 

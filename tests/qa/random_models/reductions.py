@@ -1,4 +1,4 @@
-"""Random operators along axes: sums, extremes, sorting, cumulative sums, segments."""
+"""Random reductions, sorting, cumulative sums and segment operators."""
 
 from __future__ import annotations
 
@@ -19,36 +19,42 @@ def reduce(draw: Draw, op: str) -> Case:
     dtype = draw.pick(draw.dtype(op), "bool") if op in ("REDUCE_MAX", "REDUCE_MIN") else draw.dtype(op)
     x = draw.spec(draw.shape(), dtype)
     rank = len(x.shape)
-    over = [int(axis) for axis in draw.random.choice(rank, draw.between(0, rank), replace=False)] if rank else []
-    keep = draw.chance(0.5)
-    shape = tuple(1 if k in over else size for k, size in enumerate(x.shape) if keep or k not in over)
-    same = op in ("REDUCE_MAX", "REDUCE_MIN") or not over
-    y = (x if same else draw.spec((), dtype)).with_shape(*shape)
-    axes: Any = [axis - rank if draw.chance(0.3) else axis for axis in over]
+    reduced_axes = (
+        [int(axis) for axis in draw.random.choice(rank, draw.between(0, rank), replace=False)] if rank else []
+    )
+    keep_dims = draw.chance(0.5)
+    shape = tuple(
+        1 if k in reduced_axes else size for k, size in enumerate(x.shape) if keep_dims or k not in reduced_axes
+    )
+    same_parameters = op in ("REDUCE_MAX", "REDUCE_MIN") or not reduced_axes
+    y = (x if same_parameters else draw.spec((), dtype)).with_shape(*shape)
+    axes: Any = [axis - rank if draw.chance(0.3) else axis for axis in reduced_axes]
     if len(axes) == 1 and draw.chance(0.2):
         axes = axes[0]
     elif axes and draw.chance(0.1):
         axes = [*axes, axes[0]]
-    numbers = draw.numbers(x, ends=op != "MEAN" or dtype != "int64")
+    array = draw.random_array(x, ends=op != "MEAN" or dtype != "int64")
     if op == "REDUCE_PROD" and dtype == "float32":
-        numbers = (numbers / 3).astype(np.float32)
-    return operator(draw, op, [replace(draw.data(x, fixed=0), array=numbers), table(axes)], y, keep_dims=keep)
+        array = (array / 3).astype(np.float32)
+    return operator(
+        draw, op, [replace(draw.data(x, constant_share=0), array=array), table(axes)], y, keep_dims=keep_dims
+    )
 
 
 @draws("ARG_MAX", "ARG_MIN")
-def extreme(draw: Draw, op: str) -> Case:
-    x = draw.data(draw.spec(draw.shape(1), draw.dtype(op)), fixed=0)
-    if draw.chance(0.5) and x.array.size:  # some are equal
+def arg_extreme(draw: Draw, op: str) -> Case:
+    x = draw.data(draw.spec(draw.shape(1), draw.dtype(op)), constant_share=0)
+    if draw.chance(0.5) and x.array.size:  # some equal elements
         x = replace(x, array=np.resize(x.array.reshape(-1)[:3], x.array.shape))
-    axis, output = draw.axis(x.array.ndim), draw.pick("int32", "int64")
-    y = Spec(np.delete(x.array.shape, axis).tolist(), output)
-    places = table([axis] if draw.chance(0.2) else axis, draw.pick("int32", "int64"))
-    return operator(draw, op, [x, places], replace(y, shape=tuple(y.shape)), output_type=output.upper())
+    axis, index_dtype = draw.axis(x.array.ndim), draw.pick("int32", "int64")
+    y = Spec(np.delete(x.array.shape, axis).tolist(), index_dtype)
+    axis_operand = table([axis] if draw.chance(0.2) else axis, draw.pick("int32", "int64"))
+    return operator(draw, op, [x, axis_operand], replace(y, shape=tuple(y.shape)), output_type=index_dtype.upper())
 
 
 @draws("CUMSUM")
 def cumulative_sum(draw: Draw, op: str) -> Case:
-    x = draw.data(Spec(draw.shape(1), draw.dtype(op)), fixed=0)
+    x = draw.data(Spec(draw.shape(1), draw.dtype(op)), constant_share=0)
     options = {"exclusive": draw.chance(0.5), "reverse": draw.chance(0.5)}
     return operator(draw, op, [x, table(draw.axis(x.array.ndim))], x.spec, **options)
 
@@ -63,16 +69,16 @@ PARAMETERS: dict[str, dict[str, tuple[float, int]]] = {
 @draws("SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION")
 def normalize(draw: Draw, op: str) -> Case:
     dtype = draw.dtype(op)
-    shape = tuple(size or 1 for size in draw.shape(1))  # LiteRT crashes on no elements
-    x = draw.data(draw.spec(shape, dtype), fixed=0)
+    shape = tuple(size or 1 for size in draw.shape(1))  # LiteRT crashes on empty tensors
+    x = draw.data(draw.spec(shape, dtype), constant_share=0)
     scale, point = PARAMETERS[op].get(dtype, (None, 0))
     y = Spec(shape, dtype, scale, point)
     return operator(draw, op, [x], y, **({"beta": float(draw.random.uniform(0.3, 2))} if op == "SOFTMAX" else {}))
 
 
 @draws("LOCAL_RESPONSE_NORMALIZATION")
-def by_neighbours(draw: Draw, op: str) -> Case:
-    x = draw.data(Spec(draw.shape(4)), fixed=0)
+def local_response_normalization(draw: Draw, op: str) -> Case:
+    x = draw.data(Spec(draw.shape(4)), constant_share=0)
     options = {
         "radius": draw.between(0, 4),
         "bias": float(draw.random.uniform(0.5, 2)),
@@ -83,8 +89,8 @@ def by_neighbours(draw: Draw, op: str) -> Case:
 
 
 @draws("TOPK_V2")
-def highest(draw: Draw, op: str) -> Case:
-    x = draw.data(draw.spec(draw.shape(1), draw.dtype(op)), fixed=0)
+def top_k(draw: Draw, op: str) -> Case:
+    x = draw.data(draw.spec(draw.shape(1), draw.dtype(op)), constant_share=0)
     if draw.chance(0.5) and x.array.size:
         x = replace(x, array=np.resize(x.array.reshape(-1)[:3], x.array.shape))
     k = draw.between(0 if draw.chance(0.1) else 1, max(x.array.shape[-1], 1))
@@ -94,17 +100,17 @@ def highest(draw: Draw, op: str) -> Case:
 
 
 @draws("UNIQUE")
-def distinct(draw: Draw, op: str) -> Case:
-    x = draw.data(draw.spec(draw.shape(1, 1), draw.dtype(op)), fixed=0)
+def unique(draw: Draw, op: str) -> Case:
+    x = draw.data(draw.spec(draw.shape(1, 1), draw.dtype(op)), constant_share=0)
     x = replace(x, array=np.resize(x.array[:4], x.array.shape) if draw.chance(0.6) else x.array)
-    kind = draw.pick("int32", "int64")
-    places = Spec(x.array.shape, kind)
-    return operator(draw, op, [x], x.spec.with_shape(None), places, idx_out_type=kind.upper(), plain=True)
+    index_dtype = draw.pick("int32", "int64")
+    index_spec = Spec(x.array.shape, index_dtype)
+    return operator(draw, op, [x], x.spec.with_shape(None), index_spec, idx_out_type=index_dtype.upper(), plain=True)
 
 
 @draws("SEGMENT_SUM")
-def in_order(draw: Draw, op: str) -> Case:
-    x = draw.data(Spec(draw.shape(1), draw.dtype(op)), fixed=0)
+def segment_sum(draw: Draw, op: str) -> Case:
+    x = draw.data(Spec(draw.shape(1), draw.dtype(op)), constant_share=0)
     ids = np.cumsum(draw.random.integers(0, 2, x.array.shape[0]))
     ids -= ids[0] if len(ids) else 0
     y = Spec((int(ids.max()) + 1 if len(ids) else 0, *x.array.shape[1:]), x.spec.dtype)
@@ -112,34 +118,34 @@ def in_order(draw: Draw, op: str) -> Case:
 
 
 @draws("UNSORTED_SEGMENT_SUM", "UNSORTED_SEGMENT_PROD", "UNSORTED_SEGMENT_MAX", "UNSORTED_SEGMENT_MIN")
-def segments(draw: Draw, op: str) -> Case:
-    x = draw.data(Spec(draw.shape(1), draw.dtype(op)), fixed=0)
-    shared, count = draw.between(1, x.array.ndim), draw.between(1, 9)
-    ids = draw.random.integers(-2, count, x.array.shape[:shared])
-    y = Spec((count, *x.array.shape[shared:]), x.spec.dtype)
-    return operator(draw, op, [x, table(ids, fixed=0.5), table(count)], y)
+def unsorted_segments(draw: Draw, op: str) -> Case:
+    x = draw.data(Spec(draw.shape(1), draw.dtype(op)), constant_share=0)
+    id_rank, count = draw.between(1, x.array.ndim), draw.between(1, 9)
+    ids = draw.random.integers(-2, count, x.array.shape[:id_rank])
+    y = Spec((count, *x.array.shape[id_rank:]), x.spec.dtype)
+    return operator(draw, op, [x, table(ids, constant_share=0.5), table(count)], y)
 
 
 @draws("RFFT2D")
-def transform(draw: Draw, op: str) -> Case:
-    x = draw.data(Spec(draw.shape(2)), fixed=0)
+def rfft_2d(draw: Draw, op: str) -> Case:
+    x = draw.data(Spec(draw.shape(2)), constant_share=0)
     lengths = [
         draw.pick(1, 2, 4, 8, 16),
         draw.pick(2, 4, 8, 16),
-    ]  # of rows of one number the kernel mixes up its parts
+    ]  # for rows of length 1, the kernel confuses real and imaginary parts
     y = Spec((*x.array.shape[:-2], lengths[0], lengths[1] // 2 + 1), "complex64")
     return operator(draw, op, [x, table(lengths)], y)
 
 
 @draws("MATRIX_DIAG")
-def diagonal(draw: Draw, op: str) -> Case:
-    x = draw.data(draw.spec(draw.shape(1, 3), draw.dtype(op)), fixed=0)
+def matrix_diag(draw: Draw, op: str) -> Case:
+    x = draw.data(draw.spec(draw.shape(1, 3), draw.dtype(op)), constant_share=0)
     return operator(draw, op, [x], x.spec.with_shape(*x.array.shape, x.array.shape[-1]))
 
 
 @draws("MATRIX_SET_DIAG")
-def diagonal_set(draw: Draw, op: str) -> Case:
-    x = draw.data(draw.spec(draw.shape(2), draw.dtype(op)), fixed=0)
+def matrix_set_diag(draw: Draw, op: str) -> Case:
+    x = draw.data(draw.spec(draw.shape(2), draw.dtype(op)), constant_share=0)
     *batch, rows, columns = sizes(x.spec)
     operands = [x, draw.data(x.spec.with_shape(*batch, min(rows, columns)))]
-    return operator(draw, op, operands, x.spec, closed=True)
+    return operator(draw, op, operands, x.spec, sizes_unchecked=True)

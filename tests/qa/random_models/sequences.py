@@ -18,9 +18,9 @@ from conformance.models import net
 from tests.qa.random_models.draw import Draw, draws
 
 SMOOTH = tuple(name for name in ACTIVATIONS if name != "SIGN_BIT")
-"""Activations that are continuous at 0: rounding may change the sign of a sum."""
+"""Activations that are continuous at 0. Others are excluded, because rounding may change the sign of a sum."""
 
-PARTS: tuple[dict[str, Any], ...] = ({}, {"peephole": True}, {"outputs": 13}, {"norm": True})
+VARIANTS: tuple[dict[str, Any], ...] = ({}, {"peephole": True}, {"outputs": 13}, {"norm": True})
 
 
 @draws("UNIDIRECTIONAL_SEQUENCE_LSTM", "LSTM")
@@ -28,12 +28,12 @@ def lstm(draw: Draw, op: str) -> Case:
     if op == "LSTM" and draw.chance(0.2):
         dtype = draw.pick("float32", "uint8")
         return net(op, "random", five(dtype, draw.chance(0.6)), dtype=dtype, given=[{} for _ in range(3)])
-    dtype, stored = draw.pick(("float32", "float32"), ("float32", "int8"), ("int8", "int8"), ("int8", "int8"))
+    dtype, weights = draw.pick(("float32", "float32"), ("float32", "int8"), ("int8", "int8"), ("int8", "int8"))
     options = [(name, float(draw.random.uniform(0.2, 2))) for name in ("cell_clip", "proj_clip") if draw.chance(0.4)]
-    of = Lstm(
+    layer = Lstm(
         op=op,
         dtype=dtype,
-        weights=stored,
+        weights=weights,
         major=draw.chance(0.5),
         coupled=draw.chance(0.3),
         batch=draw.pick(1, 3),
@@ -44,33 +44,35 @@ def lstm(draw: Draw, op: str) -> Case:
         cells_scale=2.0 ** -draw.between(9, 15),
         hidden=(float(draw.random.uniform(0.004, 0.02)), draw.between(-60, 60)),
         seed=str(draw.between(0, 10**6)),
-        halved=dtype == "float32" == stored and draw.chance(0.3),
+        halved=dtype == "float32" == weights and draw.chance(0.3),
         options=tuple(options),
-        **draw.pick(*PARTS),
+        **draw.pick(*VARIANTS),
     )
-    return of.case("random", given=[{"x0": draw.numbers(of.x)} for _ in range(3)])
+    return layer.case("random", given=[{"x0": draw.random_array(layer.x)} for _ in range(3)])
 
 
 @draws("BIDIRECTIONAL_SEQUENCE_LSTM")
 def bidirectional(draw: Draw, op: str) -> Case:
-    each: dict[str, Any] = dict(draw.pick({}, {"coupled": True}, {"peephole": True}, {"outputs": 13}, {"flat": True}))
+    direction: dict[str, Any] = dict(
+        draw.pick({}, {"coupled": True}, {"peephole": True}, {"outputs": 13}, {"flat": True})
+    )
     if draw.chance(0.3):
-        each["weights"] = "int8"
-    fields: dict[str, Any] = {"each": each, "major": draw.chance(0.5), "merged": draw.chance(0.6)}
+        direction["weights"] = "int8"
+    fields: dict[str, Any] = {"each": direction, "major": draw.chance(0.5), "merged": draw.chance(0.6)}
     if draw.chance(0.3):
         fields["cell_clip"] = float(draw.random.uniform(0.2, 2))
     fields |= {"batch": draw.pick(1, 3), "time": draw.pick(1, 5)}
-    # On int8 what is not bounded carries the rounding on from step to step.
-    fields["fused_activation_function"] = "TANH" if "weights" in each else draw.pick("TANH", "RELU", "RELU6")
+    # With int8 weights and an unbounded activation, rounding errors accumulate from step to step.
+    fields["fused_activation_function"] = "TANH" if "weights" in direction else draw.pick("TANH", "RELU", "RELU6")
     return both("random", **fields)
 
 
 @draws("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN")
-def plain(draw: Draw, op: str) -> Case:
-    stored = draw.pick("float32", "float32", "int8", "uint8")
+def vanilla_rnn(draw: Draw, op: str) -> Case:
+    weights = draw.pick("float32", "float32", "int8", "uint8")
     fields: dict[str, Any] = {
-        "weights": stored,
-        "activation": draw.pick(*(ACTIVATIONS if stored == "float32" else SMOOTH)),
+        "weights": weights,
+        "activation": draw.pick(*(ACTIVATIONS if weights == "float32" else SMOOTH)),
         "major": draw.chance(0.5),
         "batch": draw.pick(1, 3),
         "time": draw.pick(1, 5),
@@ -82,8 +84,8 @@ def plain(draw: Draw, op: str) -> Case:
 
 
 @draws("SVDF")
-def filter_sequence(draw: Draw, op: str) -> Case:
-    dtype, stored = draw.pick(("float32", "float32"), ("float32", "int8"), ("float32", "uint8"), ("int8", "int8"))
+def random_svdf(draw: Draw, op: str) -> Case:
+    dtype, weights = draw.pick(("float32", "float32"), ("float32", "int8"), ("float32", "uint8"), ("int8", "int8"))
     fields: dict[str, Any] = {
         "rank": draw.between(1, 3),
         "memory": draw.between(1, 9),
@@ -94,29 +96,37 @@ def filter_sequence(draw: Draw, op: str) -> Case:
         "output": (float(draw.random.uniform(0.003, 0.05)), draw.between(-128, 127)),
     }
     if dtype == "int8" and draw.chance(0.5):
-        kept = (float(draw.random.uniform(0.002, 0.1)), draw.between(-128, 127))
-        return svdf("random", {"kernel": run_micro}, dtype=dtype, weights=stored, bytes=True, kept=kept, **fields)
-    return svdf("random", dtype=dtype, weights=stored, **fields)
+        state_parameters = (float(draw.random.uniform(0.002, 0.1)), draw.between(-128, 127))
+        return svdf(
+            "random",
+            {"kernel": run_micro},
+            dtype=dtype,
+            weights=weights,
+            bytes=True,
+            byte_state=state_parameters,
+            **fields,
+        )
+    return svdf("random", dtype=dtype, weights=weights, **fields)
 
 
 @draws("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5")
-def suppress(draw: Draw, op: str) -> Case:
-    number, seed = draw.between(1, 40), draw.between(0, 10**6)
-    boxes, scores = crowd(number, seed), distinct(number, seed)
+def non_max_suppression(draw: Draw, op: str) -> Case:
+    count, seed = draw.between(1, 40), draw.between(0, 10**6)
+    boxes, scores = crowd(count, seed), distinct(count, seed)
     if draw.chance(0.2):
         boxes = boxes[:, [2, 1, 0, 3]]
     names = ("limit", "iou", "least", *(("sigma",) if op.endswith("5") else ()))
-    running = tuple(name for name in names if draw.chance(0.3))
+    runtime_operands = tuple(name for name in names if draw.chance(0.3))
     sigma = float(draw.random.uniform(0.1, 1)) if op.endswith("5") and draw.chance(0.6) else 0.0
-    iou, least = (float(np.float32(draw.random.uniform(0, 1))) for _ in range(2))
-    return selection_case(op, "random", boxes, scores, draw.between(1, 50), iou, least, sigma, running)
+    iou, min_score = (float(np.float32(draw.random.uniform(0, 1))) for _ in range(2))
+    return selection_case(op, "random", boxes, scores, draw.between(1, 50), iou, min_score, sigma, runtime_operands)
 
 
 @draws("CUSTOM.TFLite_Detection_PostProcess")
 def detection(draw: Draw, op: str) -> Case:
     regular = draw.chance(0.5)
     options = {
-        "max_detections": draw.between(1, 20),  # what is not filled LiteRT leaves as it was in memory
+        "max_detections": draw.between(1, 20),  # LiteRT leaves unused detections uninitialized
         "max_classes_per_detection": 1 if regular else draw.between(1, 3),
         "detections_per_class": draw.between(1, 30),
         "use_regular_nms": regular,

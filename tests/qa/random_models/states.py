@@ -1,4 +1,4 @@
-"""Random states and calls of other subgraphs: variables, hash tables, branches, loops, calls."""
+"""Random models with states or several subgraphs: variables, hash tables, branches, loops, composites."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from conformance.cases.state.variables import VariableNet, with_variables
 from conformance.models import Spec, net
 from tests.qa.random_models.draw import Draw, draws
 
-ADDED = ("float32", "int8", "uint8", "int16", "int32", "int64")
+SUMMABLE = ("float32", "int8", "uint8", "int16", "int32", "int64")
 
 
-def fill(draw: Draw, dtype: str) -> Spec:
+def random_spec(draw: Draw, dtype: str) -> Spec:
     return draw.spec(tuple(size or 1 for size in draw.shape(1)), dtype)
 
 
 @draws("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
 def running_sum(draw: Draw, op: str) -> Case:
     """Return a running sum with a random initial value; it is read before or after the assignment."""
-    x = fill(draw, draw.pick(*ADDED))
-    initial, reads_after = draw.numbers(x), draw.chance(0.5)
-    given = [{"x0": draw.numbers(x)} for _ in range(3)]
+    x = random_spec(draw, draw.pick(*SUMMABLE))
+    initial, reads_after = draw.random_array(x), draw.chance(0.5)
+    given = [{"x0": draw.random_array(x)} for _ in range(3)]
 
     @with_variables
     def build(model: VariableNet) -> None:
@@ -42,34 +42,36 @@ def running_sum(draw: Draw, op: str) -> Case:
 
 @draws("HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE")
 def table_case(draw: Draw, op: str) -> Case:
-    number = draw.between(0, 7)
-    texts = np.array([f"{'é' * (k % 3)}{k}".encode() for k in draw.random.integers(0, 9, number)], object)
-    numbers = draw.random.integers(-(2**40), 2**40, number)
+    count = draw.between(0, 7)
+    texts = np.array([f"{'é' * (k % 3)}{k}".encode() for k in draw.random.integers(0, 9, count)], object)
+    numbers = draw.random.integers(-(2**40), 2**40, count)
     keys, values = (texts, numbers) if draw.chance(0.5) else (numbers, texts)
-    other: Any = [b"x", b"1", b""] if keys.dtype == object else [0, 5, -7]
-    wanted = np.resize(np.concatenate([keys, np.array(other, keys.dtype)]), (2, 3, 2))
+    absent_keys: Any = [b"x", b"1", b""] if keys.dtype == object else [0, 5, -7]
+    requested_keys = np.resize(np.concatenate([keys, np.array(absent_keys, keys.dtype)]), (2, 3, 2))
     dtype = "string" if keys.dtype == object else "int64"
     if op == "HASHTABLE_SIZE":
         return net(op, "random", table_size(keys, values), dtype=dtype, runs=1)
-    return net(op, "random", lookup_case(keys, values, draw.chance(0.5)), dtype=dtype, given={"wanted": wanted}, runs=1)
+    return net(
+        op, "random", lookup_case(keys, values, draw.chance(0.5)), dtype=dtype, given={"wanted": requested_keys}, runs=1
+    )
 
 
 @draws("IF", "STABLEHLO_CASE")
 def branch_case(draw: Draw, op: str) -> Case:
-    x = fill(draw, draw.pick("float32", "int8", "uint8", "int16", "int32"))
+    x = random_spec(draw, draw.pick("float32", "int8", "uint8", "int16", "int32"))
     choices = [pass_through, sums(x.dtype), *([negate] if x.dtype in ("float32", "int32") else [])]
-    number = 2 if op == "IF" else draw.between(1, 4)
-    branches = [draw.pick(*choices) for _ in range(number)]
+    count = 2 if op == "IF" else draw.between(1, 4)
+    branches = [draw.pick(*choices) for _ in range(count)]
     return (if_case if op == "IF" else switch_case)("random", [x], branches, dtype=x.dtype)
 
 
 @draws("WHILE")
-def repeat(draw: Draw, op: str) -> Case:
-    x = fill(draw, draw.pick("float32", "int8", "uint8", "int32"))
+def doubling_loop(draw: Draw, op: str) -> Case:
+    x = random_spec(draw, draw.pick("float32", "int8", "uint8", "int32"))
     return loop_case("random", [x], double, dtype=x.dtype, given=draw.pick(STEPS[:2], STEPS[2:]))
 
 
 @draws("STABLEHLO_COMPOSITE")
-def call(draw: Draw, op: str) -> Case:
-    x = fill(draw, draw.pick("float32", "int8", "uint8", "int16", "int32"))
+def composite_call(draw: Draw, op: str) -> Case:
+    x = random_spec(draw, draw.pick("float32", "int8", "uint8", "int16", "int32"))
     return composite_case("random", [x, x], [x], add_operands, dtype=x.dtype)

@@ -1,4 +1,4 @@
-"""Trials of random models, each in a separate process that may crash."""
+"""Trials of random models in a subprocess, which is restarted after a crash."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.qa.random_models.draw import DRAWERS, Draw, case
 from tests.qa.random_models.networks import input_shape, kind, network
 
 Kind = Literal["equal", "different", "refused", "not run", "crash"]
-SECONDS = 30  # for one model, before its process is ended
+SECONDS = 30  # maximum processor time of one model
 HOST = Host(packs="builtin")
 CRASH: Kind = "crash"
-PROPAGATED_ERROR = 16  # times the tolerance
-FEW = 0.1  # of the elements
+PROPAGATED_ERROR = 16  # maximum error of a network, as a multiple of the tolerance
+MAX_DIFFERING = 0.1  # maximum share of elements that differ
 OPTIONS: tuple[Mapping[str, Any], ...] = (
     {"target": "generic"},
     {"io_layout": "onnx"},
@@ -42,11 +42,15 @@ OPTIONS: tuple[Mapping[str, Any], ...] = (
     {"input_shape": {}},
     {"target": "openvino"},
 )
-UNROUNDED = ("quantization", "target", "optimize")  # what such options make of dynamic quantization, LiteRT rounds
+ROUNDING_OPTIONS = (
+    "quantization",
+    "target",
+    "optimize",
+)  # options that omit the rounding of dynamic range quantization, which LiteRT applies
 
 
 class Trial(Protocol):
-    """A model to try."""
+    """A model to convert and compare."""
 
     @property
     def seed(self) -> int: ...
@@ -54,10 +58,10 @@ class Trial(Protocol):
     def number(self) -> int: ...
 
     def label(self) -> tuple[str, str, str]:
-        """Operator, dtype and conversion options."""
+        """Return operator, dtype and conversion options."""
 
-    def try_model(self, reported: Stage) -> Outcome:
-        """Return the outcome; ``reported`` is called when the converter begins."""
+    def try_model(self, stage: Stage) -> Outcome:
+        """Return the outcome; ``stage`` is called when the converter begins."""
 
 
 class Outcome(NamedTuple):
@@ -77,33 +81,33 @@ class Model:
 
     def case(self) -> tuple[Case, Variant]:
         draw = Draw(self.seed, self.number)
-        drawn = case(draw, draw.pick(*self.ops))
+        random_case = case(draw, draw.pick(*self.ops))
         plan = "channels-first" if draw.chance(0.2) else "least"
-        return drawn, Variant(draw.pick("onnxruntime", "onnxruntime", "onnxruntime", "generic"), None, plan)
+        return random_case, Variant(draw.pick("onnxruntime", "onnxruntime", "onnxruntime", "generic"), None, plan)
 
     def label(self) -> tuple[str, str, str]:
-        drawn, variant = self.case()
-        return drawn.op, drawn.dtype, variant.text
+        random_case, variant = self.case()
+        return random_case.op, random_case.dtype, variant.text
 
-    def try_model(self, reported: Stage) -> Outcome:
-        drawn, variant = self.case()
+    def try_model(self, stage: Stage) -> Outcome:
+        random_case, variant = self.case()
         try:
-            trial = CaseTrial(drawn, HOST)
+            trial = CaseTrial(random_case, HOST)
             try:
                 expected = trial.reference_outputs
-            except LiteRTError:  # at the other sizes, perhaps
-                trial = CaseTrial(replace(drawn, sizes=()), HOST)
+            except LiteRTError:  # LiteRT may refuse the further sizes
+                trial = CaseTrial(replace(random_case, sizes=()), HOST)
                 expected = trial.reference_outputs
         except LiteRTError as error:
             return Outcome("not run", str(error))
-        reported.converting()
+        stage.converting()
         try:
-            turned = trial.layout_options() if variant.plan == "channels-first" else {}
-            actual = trial.run(trial.convert(variant, turned))
+            layout_options = trial.layout_options() if variant.plan == "channels-first" else {}
+            actual = trial.run(trial.convert(variant, layout_options))
         except (OrtError, ConversionError) as error:
             return failure_outcome(error)
-        wrong = list(trial.mismatches(actual, expected))
-        return Outcome("different", "; ".join(wrong)) if wrong else Outcome("equal")
+        mismatches = list(trial.mismatches(actual, expected))
+        return Outcome("different", "; ".join(mismatches)) if mismatches else Outcome("equal")
 
 
 @dataclass(frozen=True)
@@ -114,44 +118,50 @@ class NetworkModel:
     number: int
 
     def options(self) -> Mapping[str, Any]:
-        draw = Draw(self.number, self.seed)  # not the numbers that the network is drawn with, nor its kind
-        chosen: Mapping[str, Any] = draw.pick(*[{}] * 5, *OPTIONS)
-        made = kind(self.seed, self.number)
-        if "input_shape" in chosen:
+        draw = Draw(self.number, self.seed)  # swapped, so that the options do not depend on the network
+        options: Mapping[str, Any] = draw.pick(*[{}] * 5, *OPTIONS)
+        network_kind = kind(self.seed, self.number)
+        if "input_shape" in options:
             shape = list(input_shape(self.seed, self.number))
             shape[draw.between(0, len(shape) - 2)] += draw.between(1, 3)
             return {"input_shape": {"x0": shape}}
-        if made == "dynamic" and not chosen.keys().isdisjoint(UNROUNDED):
+        if network_kind == "dynamic" and not options.keys().isdisjoint(ROUNDING_OPTIONS):
             return {}
-        return {} if made == "int16" and chosen in ({"opset": 18}, {"target": "openvino"}) else chosen
+        return {} if network_kind == "int16" and options in ({"opset": 18}, {"target": "openvino"}) else options
 
     def label(self) -> tuple[str, str, str]:
         return "NETWORK", kind(self.seed, self.number), str(self.options())
 
-    def try_model(self, reported: Stage) -> Outcome:
+    def try_model(self, stage: Stage) -> Outcome:
         try:
             data = network(self.seed, self.number)
         except RuntimeError as error:
             return Outcome("not run", str(error))
-        reported.converting()
+        stage.converting()
         try:
             conversion = convert(data, host=HOST, **self.options())
-            reported.comparing()
+            stage.comparing()
             verification = verify(data, conversion, host=HOST, runs=2)
         except LiteRTError as error:
             return Outcome("not run", str(error))
         except (OrtError, ConversionError) as error:
             return failure_outcome(error)
-        if verification.ok or _small(verification.comparisons):
+        if verification.ok or _is_small_difference(verification.comparisons):
             return Outcome("equal")
         return Outcome("different", verification.text)
 
 
-def _small(comparisons: Iterable[Comparison]) -> bool:
-    """True if integers differ by a few steps, as finer scales cause, or in few elements."""
+def _is_small_difference(comparisons: Iterable[Comparison]) -> bool:
+    """True if integers differ by a few steps, which finer scales cause, or in few elements."""
     return all(
-        one.ok or (one.unit == "step" and (one.distance <= PROPAGATED_ERROR * one.tolerance or one.differing <= FEW))
-        for one in comparisons
+        comparison.ok
+        or (
+            comparison.unit == "step"
+            and (
+                comparison.distance <= PROPAGATED_ERROR * comparison.tolerance or comparison.differing <= MAX_DIFFERING
+            )
+        )
+        for comparison in comparisons
     )
 
 
@@ -166,7 +176,7 @@ def operators() -> tuple[str, ...]:
 
 
 class Stage:
-    """Writer of JSON lines from the trial process to its parent."""
+    """Writes the progress of a trial as JSON lines from its process to the parent."""
 
     def __init__(self, descriptor: int) -> None:
         self._pipe = os.fdopen(descriptor, "w")
@@ -175,7 +185,7 @@ class Stage:
         print(json.dumps("converting"), file=self._pipe, flush=True)
 
     def comparing(self) -> None:
-        """Report that LiteRT runs again, for the comparison."""
+        """Report that the conversion is finished and LiteRT runs again for the comparison."""
         print(json.dumps("comparing"), file=self._pipe, flush=True)
 
     def finish(self, outcome: Outcome) -> None:
@@ -204,25 +214,27 @@ def outcomes(models: Sequence[Trial]) -> Iterator[Outcome]:
         _, status = os.waitpid(child, 0)
         if done < len(models):
             done += 1
-            text = f"died of {os.waitstatus_to_exitcode(status)}"
+            text = f"ended with {os.waitstatus_to_exitcode(status)}"
             yield Outcome(CRASH, text) if converting else Outcome("not run", f"LiteRT {text}")
 
 
-def _serve(models: Sequence[Trial], reported: Stage) -> None:
+def _serve(models: Sequence[Trial], stage: Stage) -> None:
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)
     for model in models:
-        signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of processors: on a busy machine time passes as well
+        signal.setitimer(
+            signal.ITIMER_PROF, SECONDS
+        )  # processor time, because wall-clock time depends on other processes
         signal.alarm(10 * SECONDS)
         try:
-            reported.finish(model.try_model(reported))
+            stage.finish(model.try_model(stage))
         except Exception as error:
-            reported.finish(Outcome(CRASH, f"{type(error).__name__}: {error}"))
+            stage.finish(Outcome(CRASH, f"{type(error).__name__}: {error}"))
     os._exit(0)
 
 
 class Tally:
-    """Counts per outcome and operator, and the first models of each class of difference."""
+    """Counts per outcome and operator, and the models of each class of differences."""
 
     def __init__(self) -> None:
         self.kinds: Counter[str] = Counter()
@@ -230,18 +242,18 @@ class Tally:
         self.classes: dict[tuple[str, str, str, str], list[int]] = {}
 
     def add(self, model: Trial, outcome: Outcome) -> bool:
-        """Add a difference; return True if it is the first of its class."""
+        """Count an outcome; return True if it is the first of its class of differences."""
         op, dtype, _ = model.label()
         self.kinds[outcome.kind] += 1
         self.operators[op, outcome.kind] += 1
         if outcome.kind == "equal":
             return False
-        key = (outcome.kind, op, dtype, general(outcome.text))
+        key = (outcome.kind, op, dtype, message_class(outcome.text))
         numbers = self.classes.setdefault(key, [])
         numbers.append(model.number)
         return len(numbers) == 1
 
 
-def general(text: str) -> str:
+def message_class(text: str) -> str:
     """Return a message without its numbers and names."""
     return re.sub(r"'[^']*'|\"[^\"]*\"|[-+]?\d[\d.e+-]*|\[[^]]*\]|\([^)]*\)", "…", " ".join(text.split()))[:90]

@@ -11,44 +11,55 @@ import numpy as np
 
 from conformance.case import Case
 from conformance.models import Spec, constant
-from tests.qa.random_models.draw import FUSED, STORED, Draw, Operand, always, draws, operator, scale, sizes, table
+from tests.qa.random_models.draw import (
+    ACTIVATION_DTYPES,
+    FUSED,
+    Draw,
+    Operand,
+    draws,
+    operator,
+    scale,
+    sizes,
+    table,
+    weight_operand,
+)
 
 
 def weights(draw: Draw, shape: tuple[int, ...], dtype: str, axis: int) -> Operand:
-    """Return the spec of weights: the activations' dtype, per-tensor or per-channel int8 or int4, or uint8."""
+    """Return weights for activations of a dtype: float32, uint8, or int8 with per-tensor or per-channel scales."""
     if dtype == "float32":
-        if draw.chance(0.15):  # on float activations: quantized dynamically, or dequantized
+        if draw.chance(0.15):  # int8 weights of float activations: dynamic range quantization
             return random_quantized_weights(draw, shape, "int8", axis)
-        return always(constant(draw.random.normal(0, 0.4, shape).astype(np.float32)))
+        return weight_operand(constant(draw.random.normal(0, 0.4, shape).astype(np.float32)))
     if dtype == "uint8":
         point = int(draw.pick(0, 128, 255, 119))
-        return always(constant(draw.random.integers(0, 256, shape).astype(np.uint8), None, 0.011, point))
+        return weight_operand(constant(draw.random.integers(0, 256, shape).astype(np.uint8), None, 0.011, point))
     return random_quantized_weights(draw, shape, "int8", axis)
 
 
 def random_quantized_weights(draw: Draw, shape: tuple[int, ...], dtype: str, axis: int) -> Operand:
     values = draw.random.integers(-127, 128, shape).astype(dtype)
     if draw.chance(0.3):
-        return always(constant(values, None, 0.013))
+        return weight_operand(constant(values, None, 0.013))
     scales = (0.013 * draw.random.uniform(0.3, 1.6, shape[axis])).astype(np.float32).tolist()
-    return always(constant(values, None, scales, [0] * len(scales), axis))
+    return weight_operand(constant(values, None, scales, [0] * len(scales), axis))
 
 
 def bias(draw: Draw, w: Operand, x: Operand, channels: int) -> list[Operand | None]:
-    """Return a bias, or sometimes none."""
+    """Return a bias in a list; sometimes [None] or an empty list for no bias."""
     if draw.chance(0.15):
         return draw.pick([None], []) if x.spec.dtype == "float32" else [None]
     if x.spec.dtype == "float32":
-        return [always(constant(draw.random.normal(0, 1, channels).astype(np.float32)))]
+        return [weight_operand(constant(draw.random.normal(0, 1, channels).astype(np.float32)))]
     product = (np.asarray(w.spec.scale) * scale(x.spec)).tolist()
     dtype = "int64" if x.spec.dtype == "int16" and draw.chance(0.8) else "int32"
-    return [always(constant(draw.random.integers(-500, 500, channels).astype(dtype), None, product))]
+    return [weight_operand(constant(draw.random.integers(-500, 500, channels).astype(dtype), None, product))]
 
 
-def bias_type(x: Operand, bias_given: Sequence[Operand | None]) -> dict[str, str]:
-    """Return the option of the bias dtype; without it int16 kernels read an int32 bias as int64."""
-    given = bias_given[0] if bias_given else None
-    return {"quantized_bias_type": given.spec.dtype.upper()} if x.spec.dtype == "int16" and given else {}
+def bias_type(x: Operand, biases: Sequence[Operand | None]) -> dict[str, str]:
+    """Return the option for the bias dtype; without it, int16 kernels read an int32 bias as int64."""
+    first = biases[0] if biases else None
+    return {"quantized_bias_type": first.spec.dtype.upper()} if x.spec.dtype == "int16" and first else {}
 
 
 def result_spec(draw: Draw, x: Operand, w: Operand, terms: int) -> Spec:
@@ -56,13 +67,13 @@ def result_spec(draw: Draw, x: Operand, w: Operand, terms: int) -> Spec:
     if x.spec.scale is None:
         return Spec((), x.spec.dtype)
     y = draw.spec((), x.spec.dtype)
-    spread = 70 * terms**0.5 * float(draw.random.uniform(0.5, 2))
-    return Spec((), y.dtype, scale(x.spec) * float(np.mean(np.asarray(w.spec.scale))) * spread, y.zero_point)
+    sum_steps = 70 * terms**0.5 * float(draw.random.uniform(0.5, 2))
+    return Spec((), y.dtype, scale(x.spec) * float(np.mean(np.asarray(w.spec.scale))) * sum_steps, y.zero_point)
 
 
 def image(draw: Draw, dtype: str, rank: int = 2) -> Operand:
     shape = (draw.pick(1, 1, 2), *(draw.pick(1, 5, 7, 11, 3) for _ in range(rank)), draw.pick(1, 2, 3, 8))
-    return replace(draw.data(draw.spec(shape, dtype), fixed=0), channels=True)
+    return replace(draw.data(draw.spec(shape, dtype), constant_share=0), has_static_channels=True)
 
 
 class Window:
@@ -73,12 +84,12 @@ class Window:
         self.kernel = [draw.pick(1, 2, 3, 5) for _ in range(rank)]
         self.stride = [draw.pick(1, 1, 2, 3) for _ in range(rank)]
         self.dilation = [draw.pick(1, 1, 2) if dilates and max(self.stride) == 1 else 1 for _ in range(rank)]
-        spread = [(n - 1) * d + 1 for n, d in zip(self.kernel, self.dilation, strict=True)]
-        valid = all(n <= whole for n, whole in zip(spread, size, strict=True)) and draw.chance(0.5)
+        dilated_kernel = [(n - 1) * d + 1 for n, d in zip(self.kernel, self.dilation, strict=True)]
+        valid = all(n <= extent for n, extent in zip(dilated_kernel, size, strict=True)) and draw.chance(0.5)
         self.padding = "VALID" if valid else "SAME"
         self.result = [
-            (whole - n) // s + 1 if valid else -(-whole // s)
-            for whole, n, s in zip(size, spread, self.stride, strict=True)
+            (extent - n) // s + 1 if valid else -(-extent // s)
+            for extent, n, s in zip(size, dilated_kernel, self.stride, strict=True)
         ]
 
     def options(self, *axes: str) -> dict[str, Any]:
@@ -101,57 +112,63 @@ def pool(draw: Draw, op: str) -> Case:
 
 @draws("CONV_2D", "DEPTHWISE_CONV_2D")
 def convolve(draw: Draw, op: str) -> Case:
-    x = image(draw, draw.pick(*STORED))
+    x = image(draw, draw.pick(*ACTIVATION_DTYPES))
     batch, *size, depth = x.array.shape
     window = Window(draw, tuple(size), True)
     options = {**window.options("h", "w"), **window.dilations("h", "w"), "fused_activation_function": draw.pick(*FUSED)}
-    deep = op == "DEPTHWISE_CONV_2D"
-    groups = draw.pick(*(g for g in (1, 2, 3) if depth % g == 0)) if not deep and draw.chance(0.2) else 1
-    channels = depth * draw.pick(1, 2) if deep else groups * draw.pick(1, 4, 5)
-    if deep:
+    conv_3d = op == "DEPTHWISE_CONV_2D"
+    groups = draw.pick(*(g for g in (1, 2, 3) if depth % g == 0)) if not conv_3d and draw.chance(0.2) else 1
+    channels = depth * draw.pick(1, 2) if conv_3d else groups * draw.pick(1, 4, 5)
+    if conv_3d:
         options["depth_multiplier"] = channels // depth
         w = weights(draw, (1, *window.kernel, channels), x.spec.dtype, 3)
     else:
         w = weights(draw, (channels, *window.kernel, depth // groups), x.spec.dtype, 0)
-    y = result_spec(draw, x, w, prod(window.kernel) * (1 if deep else depth // groups)).with_shape(
+    y = result_spec(draw, x, w, prod(window.kernel) * (1 if conv_3d else depth // groups)).with_shape(
         batch, *window.result, channels
     )
-    more = bias(draw, w, x, channels)
-    return operator(draw, op, [x, w, *more], y, **options, **(bias_type(x, more) if not deep else {}))
+    biases = bias(draw, w, x, channels)
+    return operator(draw, op, [x, w, *biases], y, **options, **(bias_type(x, biases) if not conv_3d else {}))
 
 
 @draws("TRANSPOSE_CONV")
-def transpose(draw: Draw, op: str) -> Case:
-    y = image(draw, draw.pick(*STORED))
+def transpose_conv(draw: Draw, op: str) -> Case:
+    y = image(draw, draw.pick(*ACTIVATION_DTYPES))
     batch, *size, out = y.array.shape
     window = Window(draw, tuple(size), False)
     depth = draw.pick(1, 2, 3)
-    x = draw.data(draw.spec((batch, *window.result, depth), y.spec.dtype), fixed=0)
+    x = draw.data(draw.spec((batch, *window.result, depth), y.spec.dtype), constant_share=0)
     w = weights(draw, (out, *window.kernel, depth), x.spec.dtype, 0)
     result = result_spec(draw, x, w, prod(window.kernel) * depth).with_shape(batch, *size, out)
-    requested = table(y.array.shape, fixed=0.7)
+    requested = table(y.array.shape, constant_share=0.7)
     options = {**window.options("h", "w"), "fused_activation_function": draw.pick(*FUSED)}
-    extra = [] if draw.chance(0.4) else [one for one in bias(draw, w, x, out) if one]
-    return operator(draw, op, [requested, w, x, *extra], result, closed=True, **options, **bias_type(x, extra))
+    biases = [] if draw.chance(0.4) else [operand for operand in bias(draw, w, x, out) if operand]
+    return operator(
+        draw, op, [requested, w, x, *biases], result, sizes_unchecked=True, **options, **bias_type(x, biases)
+    )
 
 
 @draws("CONV_3D", "CONV_3D_TRANSPOSE")
-def deep(draw: Draw, op: str) -> Case:
+def conv_3d(draw: Draw, op: str) -> Case:
     volume = image(draw, "float32", 3)
     batch, *size, channels = volume.array.shape
     window = Window(draw, tuple(size), True)
-    other = draw.pick(1, 2, 3)
+    other_channels = draw.pick(1, 2, 3)
     options = {**window.options("d", "h", "w"), **window.dilations("d", "h", "w")}
     options["fused_activation_function"] = draw.pick(*FUSED)
     if op == "CONV_3D":
-        w = always(constant(draw.random.normal(0, 0.4, (*window.kernel, channels, other)).astype(np.float32)))
-        y = Spec((batch, *window.result, other))
-        return operator(draw, op, [volume, w, *bias(draw, w, volume, other)], y, **options)
-    x = draw.data(Spec((batch, *window.result, other)), fixed=0)
-    w = always(constant(draw.random.normal(0, 0.4, (*window.kernel, channels, other)).astype(np.float32)))
-    requested = table(volume.array.shape, fixed=0.7)
+        w = weight_operand(
+            constant(draw.random.normal(0, 0.4, (*window.kernel, channels, other_channels)).astype(np.float32))
+        )
+        y = Spec((batch, *window.result, other_channels))
+        return operator(draw, op, [volume, w, *bias(draw, w, volume, other_channels)], y, **options)
+    x = draw.data(Spec((batch, *window.result, other_channels)), constant_share=0)
+    w = weight_operand(
+        constant(draw.random.normal(0, 0.4, (*window.kernel, channels, other_channels)).astype(np.float32))
+    )
+    requested = table(volume.array.shape, constant_share=0.7)
     operands = [requested, w, x, *bias(draw, w, x, channels)]
-    return operator(draw, op, operands, Spec(volume.array.shape), closed=True, **options)
+    return operator(draw, op, operands, Spec(volume.array.shape), sizes_unchecked=True, **options)
 
 
 @draws("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
