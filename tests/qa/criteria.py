@@ -24,10 +24,10 @@ FLOATS = {criteria.OPERATOR: "OPERATOR", criteria.GROUP: "GROUP", criteria.RECUR
 
 
 @dataclass
-class Measured:
-    """The largest error under a criterion, and the file and tensor that have it.
+class CriterionErrors:
+    """The largest error under a criterion, with its file and tensor.
 
-    ``by_floor``: submodels beyond the criterion that an absolute error allows, as the rounding of sums that cancel out.
+    ``by_floor``: number of submodels that exceed the criterion, but not the absolute error that rounding of sums allows.
     """
 
     allowed: float
@@ -44,18 +44,18 @@ class Measured:
 
 @dataclass
 class Survey:
-    """Errors of all submodels that agree. ``file``: the one that is verified now."""
+    """Errors of all submodels that agree. ``file``: the current file."""
 
     file: str = ""
-    rows: dict[str, Measured] = field(default_factory=dict)
+    rows: dict[str, CriterionErrors] = field(default_factory=dict)
 
-    def record(self, found: Comparison, tolerance: Tolerance, *, by_floor: bool) -> None:
-        where = f"{self.file}: {found.name}"
-        if found.unit == "range" and tolerance.of_range in FLOATS:
+    def record(self, comparison: Comparison, tolerance: Tolerance, *, by_floor: bool) -> None:
+        where = f"{self.file}: {comparison.name}"
+        if comparison.unit == "range" and tolerance.of_range in FLOATS:
             row = self._row(FLOATS[tolerance.of_range], tolerance.of_range)
-        elif found.unit == "step" and tolerance.steps == criteria.STEPS:
+        elif comparison.unit == "step" and tolerance.steps == criteria.STEPS:
             row = self._row("STEPS", criteria.STEPS)
-        elif found.unit == "step":
+        elif comparison.unit == "step":
             row = self._row("GROUP_MEAN", criteria.GROUP_MEAN)
         else:
             return
@@ -63,33 +63,38 @@ class Survey:
             row.submodels += 1
             row.by_floor += 1
         else:
-            row.add(found.mean if tolerance.steps > criteria.STEPS and found.unit == "step" else found.distance, where)
+            row.add(
+                comparison.mean
+                if tolerance.steps > criteria.STEPS and comparison.unit == "step"
+                else comparison.distance,
+                where,
+            )
 
-    def _row(self, name: str, allowed: float) -> Measured:
-        return self.rows.setdefault(name, Measured(allowed))
+    def _row(self, name: str, allowed: float) -> CriterionErrors:
+        return self.rows.setdefault(name, CriterionErrors(allowed))
 
 
 @contextmanager
-def recording(survey: Survey) -> Iterator[None]:
+def record_comparisons(survey: Survey) -> Iterator[None]:
     """Record every comparison of a submodel that agrees."""
     compare = judge.compare
 
     def compare_and_record(
         name: str, actual: Sequence[Array], expected: Any, tolerance: Tolerance, **options: Any
     ) -> Comparison:
-        found = compare(name, actual, expected, tolerance, **options)
-        if found.ok:
-            survey.record(found, tolerance, by_floor=not compare(name, actual, expected, tolerance).ok)
-        return found
+        comparison = compare(name, actual, expected, tolerance, **options)
+        if comparison.ok:
+            survey.record(comparison, tolerance, by_floor=not compare(name, actual, expected, tolerance).ok)
+        return comparison
 
     with mock.patch.object(judge, "compare", compare_and_record):
         yield
 
 
-def measure(files: Sequence[Path]) -> dict[str, Measured]:
+def measure(files: Sequence[Path]) -> dict[str, CriterionErrors]:
     """Return the largest error by criterion. Skips files that cannot be converted or that LiteRT does not run."""
     survey = Survey()
-    with recording(survey):
+    with record_comparisons(survey):
         for survey.file, path in ((path.name, path) for path in files):
             try:
                 otp.verify(path, otp.convert(path))

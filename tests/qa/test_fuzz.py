@@ -1,4 +1,4 @@
-"""A short run of the fuzzer with a fixed seed, and tests of how it classifies outcomes."""
+"""A short run of the fuzzer with a fixed seed, and tests of its classification of outcomes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from onnx_tflite_plugin.conversion import convert_model
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
 from tests.helpers.changed_files import Change, buffer, change_fields, outputs, set_parameters, tensor
-from tests.qa.fuzz import campaign, excuses, structure
-from tests.qa.fuzz.campaign import Tally, inputs, one, run
+from tests.qa.fuzz import excuses, structure
+from tests.qa.fuzz.campaign import Tally, inputs, make_input, run
 from tests.qa.fuzz.child import Child
 from tests.qa.fuzz.minimise import minimise
 
-SEED, COUNT, THOROUGH = 20, 300, 2000  # a thousand take 10 s of processor time
-KNOWN: frozenset[str] = frozenset()
+SEED, COUNT, THOROUGH = 20, 300, 2000  # 1,000 inputs take 10 s of processor time
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +53,9 @@ def large() -> bytes:
 def test_no_mutated_model_is_a_bug(child: Child, thorough: bool) -> None:
     count = THOROUGH if thorough else COUNT
     tally = Tally()
-    for made, outcome in run(SEED, child, count=count):
-        tally.add(made, outcome)
-    bugs = [f"{made.name}: {outcome.line}" for made, outcome in tally.first.values() if outcome.kind == "bug"]
+    for mutated, outcome in run(SEED, child, count=count):
+        tally.add(mutated, outcome)
+    bugs = [f"{mutated.name}: {outcome.line}" for mutated, outcome in tally.first.values() if outcome.kind == "bug"]
     assert not bugs
     assert sum(tally.kinds.values()) == count
     assert tally.kinds["equal"] > count / 20
@@ -71,39 +70,39 @@ def test_outcomes_are_classified(child: Child) -> None:
 
 
 def test_crashed_or_slow_process_is_a_bug_and_is_replaced() -> None:
-    with Child(seconds=0.0) as impatient:
-        outcome = impatient.try_file(add().build())
+    with Child(seconds=0.0) as child:
+        outcome = child.try_file(add().build())
         assert (outcome.kind, outcome.sort.partition(":")[0]) == ("bug", "over its time")
-        impatient.seconds = 30.0
-        assert impatient.try_file(add().build()).kind == "equal"
-        os.kill(impatient._serving, signal.SIGKILL)
-        while Path(f"/proc/{impatient._serving}").exists():
+        child.seconds = 30.0
+        assert child.try_file(add().build()).kind == "equal"
+        os.kill(child._serving, signal.SIGKILL)
+        while Path(f"/proc/{child._serving}").exists():
             time.sleep(0.01)
-        assert impatient.try_file(add().build()).kind == "equal"
+        assert child.try_file(add().build()).kind == "equal"
 
 
 @pytest.mark.parametrize(("stage", "kind"), [("convert", "bug"), ("compare", "uncompared"), ("ask", "invalid")])
 def test_crash_is_classified_by_its_stage(stage: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with Child() as child:
-        reported = cycle([stage, {"ended": -signal.SIGABRT}])
-        monkeypatch.setattr(child, "_answer", lambda deadline, seconds: next(reported))
+        messages = cycle([stage, {"ended": -signal.SIGABRT}])
+        monkeypatch.setattr(child, "_read_message", lambda deadline, seconds: next(messages))
         outcome = child.try_file(add().build())
         assert (outcome.kind, outcome.text) == (kind, f"SIGABRT in {stage}")
 
 
 def test_crash_that_does_not_repeat_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     with Child() as child:
-        reported = iter(["convert", {"ended": -signal.SIGABRT}, "convert", ["equal", "", "", "", 0.1]])
-        monkeypatch.setattr(child, "_answer", lambda deadline, seconds: next(reported))
+        messages = iter(["convert", {"ended": -signal.SIGABRT}, "convert", ["equal", "", "", "", 0.1]])
+        monkeypatch.setattr(child, "_read_message", lambda deadline, seconds: next(messages))
         assert child.try_file(add().build()).kind == "equal"
 
 
 def test_input_depends_only_on_seed_and_number() -> None:
-    first = [made for made, _ in zip(inputs(SEED), range(12), strict=False)]
-    assert len({made.data for made in first}) > 8
-    again = one(SEED, int(first[3].name.split()[0].partition(":")[2]))
-    assert again == first[3]
-    assert all(made.data != made.original for made in first if made.name.endswith("structure")) or campaign.BYTES_SHARE
+    first_inputs = [mutated for mutated, _ in zip(inputs(SEED), range(12), strict=False)]
+    assert len({mutated.data for mutated in first_inputs}) > 8
+    again = make_input(SEED, int(first_inputs[3].name.split()[0].partition(":")[2]))
+    assert again == first_inputs[3]
+    assert all(mutated.data != mutated.original for mutated in first_inputs if mutated.name.endswith("structure"))
 
 
 def test_every_mutation_changes_some_model() -> None:
@@ -122,22 +121,22 @@ def test_minimise_removes_irrelevant_changes() -> None:
     assert [at for at, byte in enumerate(small) if byte] == [20]
 
 
-def wrong(model: onnx.ModelProto) -> bytes:
+def with_wrong_outputs(model: onnx.ModelProto) -> bytes:
     """Return the model with wrong outputs: x - x, or the complement for booleans."""
     types = onnx.TensorProto
     opposites = {types.FLOAT: "Sub", types.BOOL: "Not"}
     for output in model.graph.output:
-        right = f"{output.name}/right"
+        correct = f"{output.name}/correct"
         for node in model.graph.node:
             for names in (node.input, node.output):
-                names[:] = [right if name == output.name else name for name in names]
-        made = opposites.get(output.type.tensor_type.elem_type, "BitwiseNot")
-        operands = [right, right] if made == "Sub" else [right]
-        model.graph.node.append(onnx.helper.make_node(made, operands, [output.name]))
+                names[:] = [correct if name == output.name else name for name in names]
+        op_type = opposites.get(output.type.tensor_type.elem_type, "BitwiseNot")
+        operands = [correct, correct] if op_type == "Sub" else [correct]
+        model.graph.node.append(onnx.helper.make_node(op_type, operands, [output.name]))
     return model.SerializeToString()
 
 
-def another(code: str) -> Change:
+def replace_operator(code: str) -> Change:
     """Replace the model's first operator code by another."""
     number = enum("BuiltinOperator")[code]
     return lambda model: model.fields["operator_codes"][0].fields.update(
@@ -159,7 +158,7 @@ EXCUSED: list[tuple[str, str, Change]] = [
     ("integer overflow", "MUL-int16", set_parameters(1, [65504.0], [0])),
     ("reads beyond a constant", "EMBEDDING_LOOKUP-int8_table", tensor(1, shape=[5, 11])),
     ("booleans other than 0 and 1", "LOGICAL_AND-bool_and_a_constant_(7,_1)", buffer(1, [2] * 7, "int8")),
-    ("sparse constants read as dense", "DENSIFY-int8_weights_of_a_convolution", another("RELU6")),
+    ("sparse constants read as dense", "DENSIFY-int8_weights_of_a_convolution", replace_operator("RELU6")),
     ("aliased inputs", "LSTM-uint8_of_five_operands,_states_handed_in", outputs(5, 2)),
     ("shifts and sizes undefined in C++", "BROADCAST_ARGS-int64_[]_and_[2,_3],_a_and_b_constant", buffer(2, [1 << 40, 3], "int64")),
 ]  # fmt: skip
@@ -169,10 +168,10 @@ EXCUSED: list[tuple[str, str, Change]] = [
 def test_difference_is_excused_by_litert_behavior(reason: str, case: str, change: Change) -> None:
     """The outputs are wrong on purpose, because the excuse depends on the file only."""
     data = change_fields(case, change)
-    assert excuses.excuse(data, wrong(convert_model(read(data), HOST).proto)) == reason
+    assert excuses.excuse(data, with_wrong_outputs(convert_model(read(data), HOST).proto)) == reason
 
 
-SOUND = [
+VALID = [
     "ADD-int8",
     "AVERAGE_POOL_2D-float32_with_RELU_N1_TO_1",
     "CONV_2D-int8_with_a_wrong_bias_scale,_which_the_kernel_ignores",
@@ -182,13 +181,13 @@ SOUND = [
 ]
 
 
-@pytest.mark.parametrize("case", SOUND)
+@pytest.mark.parametrize("case", VALID)
 def test_wrong_conversion_of_a_valid_file_is_not_excused(case: str) -> None:
     data = change_fields(case)
-    assert excuses.excuse(data, wrong(convert_model(read(data), HOST).proto)) == ""
+    assert excuses.excuse(data, with_wrong_outputs(convert_model(read(data), HOST).proto)) == ""
 
 
-def test_values_between_the_kernel_sets_count_as_equal() -> None:
+def test_values_between_those_of_kernel_sets_count_as_equal() -> None:
     sets = [np.array(values, np.float32) for values in ([1, 1, np.inf, 1], [2, 1, 5, 1])]
-    settled = excuses._settle(np.array([1.5, 3, 7, np.nan], np.float32), sets)
-    np.testing.assert_array_equal(settled, np.array([1, 3, np.inf, np.nan], np.float32))
+    replaced = excuses._replace_undecided(np.array([1.5, 3, 7, np.nan], np.float32), sets)
+    np.testing.assert_array_equal(replaced, np.array([1, 3, np.inf, np.nan], np.float32))

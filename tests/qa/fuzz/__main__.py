@@ -1,4 +1,4 @@
-"""``python -m tests.qa.fuzz``: see the package."""
+"""Command ``python -m tests.qa.fuzz``; the package describes it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from tests.qa.fuzz.campaign import WORSE, Tally, keep_file, run
+from tests.qa.fuzz.campaign import UNEXPECTED, Tally, keep_file, run
 from tests.qa.fuzz.child import SECONDS, Child
 from tests.qa.fuzz.outcome import KINDS
 
@@ -18,15 +18,19 @@ FOLDER = Path(__file__).parents[3] / ".cache/fuzz"
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path, exists=True))
-@click.option("--seed", default=1, show_default=True, help="Inputs of one seed are always the same.")
-@click.option("--start", default=0, show_default=True, help="The first input's number.")
-@click.option("--count", type=int, help="How many inputs.")
-@click.option("--seconds", type=float, default=3600.0, show_default=True, help="For how long.")
-@click.option("--limit", default=SECONDS, show_default=True, help="Seconds that one input may take.")
-@click.option("--nice", default=0, show_default=True, help="How much the child gives way to other processes.")
-@click.option("--minimise", default=30.0, show_default=True, help="Seconds to make each find small in.")
+@click.option("--seed", default=1, show_default=True, help="Seed of the inputs.")
+@click.option("--start", default=0, show_default=True, help="Number of the first input.")
+@click.option("--count", type=int, help="Number of inputs.")
+@click.option("--seconds", type=float, default=3600.0, show_default=True, help="Duration of the run.")
+@click.option("--limit", default=SECONDS, show_default=True, help="Maximum seconds per input.")
+@click.option("--nice", default=0, show_default=True, help="Niceness of the worker.")
+@click.option("--minimise", default=30.0, show_default=True, help="Maximum seconds to minimize a file.")
 @click.option(
-    "--keep", default=FOLDER, show_default=True, type=click.Path(path_type=Path), help="Where what is found goes."
+    "--keep",
+    default=FOLDER,
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="Folder for files with unexpected outcomes.",
 )
 def main(
     files: Sequence[Path],
@@ -39,9 +43,9 @@ def main(
     minimise: float,
     keep: Path,
 ) -> None:
-    """Mutate models until time is up and keep a minimized file of each unexpected outcome; or try FILES.
+    """Mutate models until time is up and keep a minimized file of each unexpected outcome; or test FILES.
 
-    Exits with 1 where something was a bug, or a difference that no rule of ``excuses`` covers.
+    Exits with 1 if there was a bug, or a difference without an excuse.
     """
     with Child(limit, nice=nice) as child:
         if files:
@@ -49,11 +53,11 @@ def main(
                 click.echo(f"{path.stem} {child.try_file(path.read_bytes()).line}")
             return
         tally, started_at = Tally(), time.monotonic()
-        for made, outcome in run(seed, child, count=count, seconds=seconds, start=start):
-            if outcome.kind in WORSE:
-                click.echo(f"{made.name}: {outcome.line[:300]}")
-            if tally.add(made, outcome):
-                keep_file(keep, made, outcome, child, seconds=minimise)
+        for tested, outcome in run(seed, child, count=count, seconds=seconds, start=start):
+            if outcome.kind in UNEXPECTED:
+                click.echo(f"{tested.name}: {outcome.line[:300]}")
+            if tally.add(tested, outcome):
+                keep_file(keep, tested, outcome, child, seconds=minimise)
         report(tally, time.monotonic() - started_at, seed)
     sys.exit(1 if tally.kinds["bug"] or tally.kinds["different"] else 0)
 
@@ -63,7 +67,7 @@ def report(tally: Tally, seconds: float, seed: int) -> None:
     click.echo(f"\nseed {seed}: {total} inputs in {seconds / 60:.1f} minutes")
     for kind, text in KINDS.items():
         click.echo(f"{tally.kinds[kind]:8} {kind:10} {text}")
-    for key, count in tally.sorts.most_common():
+    for key, count in tally.keys.most_common():
         if key[0] in ("bug", "different", "excused"):
             click.echo(f"{count:8} {' | '.join(key)}")
 

@@ -17,13 +17,13 @@ from tests.qa.fuzz.minimise import minimise
 from tests.qa.fuzz.outcome import Kind, Outcome
 from tests.qa.fuzz.seeds import cases, ids, seed_model
 
-BYTES_SHARE = 4  # one input in so many is mutated in its bytes
-INPUTS_PER_MODEL = 8  # so many inputs in a row are made from one model, which takes longer to build than to mutate
-WORSE: tuple[Kind, ...] = ("bug", "different")
+RAW_INTERVAL = 4  # one in this many inputs has mutated bytes instead of mutated tables
+INPUTS_PER_MODEL = 8  # consecutive inputs from one model, because building takes longer than mutating
+UNEXPECTED: tuple[Kind, ...] = ("bug", "different")
 
 
 class Input(NamedTuple):
-    """A file to try. ``name`` identifies seed and number; ``original`` is the file before its mutation."""
+    """A mutated file. ``name`` identifies seed and number; ``original`` is the file before its mutation."""
 
     name: str
     data: bytes
@@ -35,31 +35,31 @@ class Tally:
     """Counts per outcome, and the first file of each unexpected outcome."""
 
     kinds: Counter[Kind] = field(default_factory=Counter)
-    sorts: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    keys: Counter[tuple[str, ...]] = field(default_factory=Counter)
     first: dict[tuple[str, ...], tuple[Input, Outcome]] = field(default_factory=dict)
     seconds: float = 0.0
 
-    def add(self, tried: Input, outcome: Outcome) -> bool:
+    def add(self, tested: Input, outcome: Outcome) -> bool:
         """Add an outcome; return True if it is the first unexpected one of its key."""
         self.kinds[outcome.kind] += 1
-        self.sorts[outcome.key] += 1
-        if outcome.kind not in WORSE or outcome.key in self.first:
+        self.keys[outcome.key] += 1
+        if outcome.kind not in UNEXPECTED or outcome.key in self.first:
             return False
-        self.first[outcome.key] = tried, outcome
+        self.first[outcome.key] = tested, outcome
         return True
 
 
 def inputs(seed: int, start: int = 0) -> Iterator[Input]:
-    """Yield inputs without end."""
+    """Yield the inputs of a seed, without end."""
     number = start
     while True:
-        made = one(seed, number)
-        if made is not None:
-            yield made
+        mutated = make_input(seed, number)
+        if mutated is not None:
+            yield mutated
         number += 1
 
 
-def one(seed: int, number: int) -> Input | None:
+def make_input(seed: int, number: int) -> Input | None:
     """Return input ``number`` of a seed; ``None`` if its model does not exist or cannot be written."""
     draw = structure.Draw(f"{seed}:{number}")
     case = _case(seed, number // INPUTS_PER_MODEL)
@@ -67,7 +67,7 @@ def one(seed: int, number: int) -> Input | None:
     if model is None:
         return None
     name = f"{seed}:{number} {cases()[case].id}"
-    if draw.randrange(BYTES_SHARE) == 0:
+    if draw.randrange(RAW_INTERVAL) == 0:
         return Input(f"{name} raw", raw.mutate(model.data, draw.randrange(2**32)), model.data)
     data = structure.mutate(model.table, draw.randrange(2**32))
     return None if data is None else Input(f"{name} structure", data, model.data)
@@ -85,37 +85,39 @@ def run(
 ) -> Iterator[tuple[Input, Outcome]]:
     """Yield each input and its outcome, up to a number of inputs or a time."""
     started_at = time.monotonic()
-    for tried, made in enumerate(inputs(seed, start)):
-        if (count is not None and tried >= count) or (seconds is not None and time.monotonic() - started_at > seconds):
+    for tested_count, mutated in enumerate(inputs(seed, start)):
+        if (count is not None and tested_count >= count) or (
+            seconds is not None and time.monotonic() - started_at > seconds
+        ):
             return
-        yield made, judge(made, child)
+        yield mutated, classify(mutated, child)
 
 
-def judge(made: Input, child: Child) -> Outcome:
+def classify(mutated: Input, child: Child) -> Outcome:
     """Return the outcome of an input.
 
-    If the runtimes already differ on the unmutated model, because a random input is a divisor of zero for example, a
-    difference says nothing about the mutation.
+    If the runtimes already differ on the original model, for example because a random divisor is 0, a difference on the
+    mutated model proves nothing.
     """
-    outcome = child.try_file(made.data)
+    outcome = child.try_file(mutated.data)
     if outcome.kind != "different":
         return outcome
-    original = child.try_file(made.original)
-    alike = (original.kind, original.sort, original.where) == (outcome.kind, outcome.sort, outcome.where)
-    return replace(outcome, kind="uncompared", sort="as its original") if alike else outcome
+    original = child.try_file(mutated.original)
+    is_same = (original.kind, original.sort, original.where) == (outcome.kind, outcome.sort, outcome.where)
+    return replace(outcome, kind="uncompared", sort="as its original") if is_same else outcome
 
 
-def keep_file(folder: Path, made: Input, outcome: Outcome, child: Child, *, seconds: float = 30.0) -> Path:
+def keep_file(folder: Path, mutated: Input, outcome: Outcome, child: Child, *, seconds: float = 30.0) -> Path:
     """Write a minimized file with an unexpected outcome."""
 
     def same(data: bytes) -> bool:
         return child.try_file(data).key == outcome.key
 
-    small = minimise(made.data, made.original, same, seconds) if outcome.seconds < seconds / 10 else made.data
+    small = minimise(mutated.data, mutated.original, same, seconds) if outcome.seconds < seconds / 10 else mutated.data
     folder.mkdir(parents=True, exist_ok=True)
-    words = "_".join((outcome.kind, outcome.sort, outcome.where, made.name))
+    words = "_".join((outcome.kind, outcome.sort, outcome.where, mutated.name))
     name = "".join(c if c.isalnum() or c in "._-" else "_" for c in words)[:150]
     path = folder / f"{name}.tflite"
     path.write_bytes(small)
-    path.with_suffix(".txt").write_text(f"{made.name}\n{outcome.line}\n")
+    path.with_suffix(".txt").write_text(f"{mutated.name}\n{outcome.line}\n")
     return path

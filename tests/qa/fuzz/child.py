@@ -1,4 +1,4 @@
-"""The parent's side of the worker: one file at a time, and a time limit."""
+"""Parent of the worker process: sends one file at a time and enforces a time limit."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from typing import Any, Self
 
 from tests.qa.fuzz.outcome import Kind, Outcome
 
-MEMORY = 3 << 30  # bytes beyond the imports': a budget of 1 GiB, the model's copies, and the runtimes
-SECONDS = 10.0  # of converting and of loading
-COMPARE_SECONDS = 20.0  # what the runtimes may take more, which is nobody's fault
+MEMORY = 3 << 30  # bytes in addition to the imports: a budget of 1 GiB, copies of the model, and the runtimes
+SECONDS = 10.0  # maximum for conversion, and for loading
+COMPARE_SECONDS = 20.0  # additional time for running both models
 DIED = "died"
-RUNNING = ("compare", "ask")  # stages in which they run
+RUNNING = ("compare", "ask")  # stages in which a runtime runs
 
 _ROOT = Path(__file__).parents[3]
 
 
 class Child:
-    """A worker process, started when it is needed."""
+    """A worker process, started on demand."""
 
     def __init__(self, seconds: float = SECONDS, memory: int = MEMORY, nice: int = 0) -> None:
         self.seconds, self.memory, self.nice = seconds, memory, nice
         self._process: subprocess.Popen[bytes] | None = None
-        self._serving = 0  # the process that has the file
+        self._serving = 0  # id of the process that converts the file
         self._unread = b""
 
     def __enter__(self) -> Self:
@@ -62,7 +62,7 @@ class Child:
         return self._try_once(data) if outcome.kind == "bug" and outcome.sort.startswith(DIED) else outcome
 
     def _try_once(self, data: bytes) -> Outcome:
-        process = self._running()
+        process = self._start()
         assert process.stdin is not None
         stage, start = "start", time.monotonic()
         try:
@@ -70,15 +70,15 @@ class Child:
             process.stdin.flush()
             while True:
                 seconds = 60.0 if stage == "start" else self.seconds + (COMPARE_SECONDS if stage in RUNNING else 0)
-                reported = self._answer(start + seconds, seconds)
-                if isinstance(reported, list):
-                    return Outcome.of(reported)
-                if isinstance(reported, str):
-                    stage, start = reported, time.monotonic()
-                elif "ended" in reported and stage != "start":  # before, it had not taken the file: the next one does
-                    return self._failure(stage, DIED, f"{_exit_name(reported['ended'])} in {stage}")
+                message = self._read_message(start + seconds, seconds)
+                if isinstance(message, list):
+                    return Outcome.of(message)
+                if isinstance(message, str):
+                    stage, start = message, time.monotonic()
+                elif "ended" in message and stage != "start":  # at "start", the next process takes the file
+                    return self._failure(stage, DIED, f"{_exit_name(message['ended'])} in {stage}")
                 else:
-                    self._serving = reported.get("serves", self._serving)
+                    self._serving = message.get("serves", self._serving)
         except TimeoutError:
             self.stop()
             return self._failure(stage, "over its time", f"over {self.seconds} s in {stage}")
@@ -98,7 +98,7 @@ class Child:
         kind: Kind = "uncompared" if stage == "compare" else "invalid" if (stage, sort) == ("ask", DIED) else "bug"
         return Outcome(kind, f"{sort}: {stage}", text=text)
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             command = [sys.executable, "-m", "tests.qa.fuzz.worker", str(self.memory)]
             self._process = subprocess.Popen(
@@ -113,28 +113,28 @@ class Child:
             self._unread = b""
         return self._process
 
-    def _answer(self, deadline: float, seconds: float) -> Any:
-        """Return the next line of the child. Raises TimeoutError, EOFError.
+    def _read_message(self, deadline: float, seconds: float) -> Any:
+        """Return the next message of the worker. Raises TimeoutError or EOFError.
 
-        A process that the machine gave no ``seconds`` of its processors is waited for longer, up to a bound.
+        A process that did not get ``seconds`` of processor time on a busy machine has more time, up to a limit.
         """
-        start, last = self._processor_seconds(), deadline + 5 * seconds
+        start, final_deadline = self._processor_seconds(), deadline + 5 * seconds
         assert self._process is not None
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
         with selectors.DefaultSelector() as selector:
             selector.register(descriptor, selectors.EVENT_READ)
             while b"\n" not in self._unread:
-                left = deadline - time.monotonic()
-                if left <= 0 or not selector.select(left):
-                    if time.monotonic() > last or self._processor_seconds() - start >= seconds:
+                remaining = deadline - time.monotonic()
+                if remaining <= 0 or not selector.select(remaining):
+                    if time.monotonic() > final_deadline or self._processor_seconds() - start >= seconds:
                         raise TimeoutError
                     deadline = time.monotonic() + 1
                     continue
-                more = os.read(descriptor, 1 << 16)
-                if not more:
+                chunk = os.read(descriptor, 1 << 16)
+                if not chunk:
                     raise EOFError
-                self._unread += more
+                self._unread += chunk
         line, _, self._unread = self._unread.partition(b"\n")
         return json.loads(line)
 

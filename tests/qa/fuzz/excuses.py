@@ -1,8 +1,8 @@
-"""Differences between LiteRT and a converted fuzzed file that are no defect of the converter.
+"""Differences between LiteRT and a converted fuzzed file that are not defects of the converter.
 
-One rule covers most of them: LiteRT's own kernel sets disagree with each other on the same inputs, and our result lies within their
-spread. ``DOCUMENTED`` is the rest, as data: properties of a file, or of LiteRT's run of it, with which LiteRT computes something that
-no conversion reproduces. None of them looks at the conversion.
+One rule covers most of them: LiteRT's own kernel sets disagree with each other on the same inputs, and ONNX Runtime's result
+lies between their results. ``DOCUMENTED`` lists the others: properties of a file, or of its run in LiteRT, for which no conversion
+reproduces LiteRT's results. These rules do not depend on the conversion.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from onnx_tflite_plugin.verify.model_pair import ModelPair
 
 DISAGREE = "LiteRT's kernel sets disagree"
 LARGE = 1e8
-"""Products of larger numbers overflow float32 in one runtime before the other."""
+"""Products of larger numbers may overflow float32 in one runtime only."""
 NUDGE = 2.0**-22
 """Relative change of float inputs: two units in the last place."""
 
@@ -63,18 +63,18 @@ class Trial:
             return []
 
     def kernel_sets_disagree(self) -> bool:
-        """True if the outputs are within tolerance once elements within the spread of LiteRT's results count as equal.
+        """True if the outputs are within tolerance when elements between LiteRT's results count as equal.
 
-        Each kernel set runs more than once: a second interpreter shows reads out of bounds, and float inputs changed in the last bits
-        show how far rounding is amplified. Builtin kernels that refuse what XNNPACK runs disagree with it.
+        Each kernel set runs more than once: a second interpreter reveals reads out of bounds, and float inputs with changed last
+        bits reveal amplified rounding errors. It is also True if the builtin kernels refuse a model that XNNPACK runs.
         """
         trial, nudged = self.pair.trial, [[_nudge(array) for array in arrays] for arrays in self.inputs]
         actual = trial.actual(self.pair.session, self.inputs)
-        floats = all(array.dtype.kind == "f" for arrays in actual for array in arrays)
+        all_float = all(array.dtype.kind == "f" for arrays in actual for array in arrays)
         if all(comparison.ok for comparison in trial.compare_outputs(actual, self.expected)):
-            return False  # an operator differs on other inputs than the model's
+            return False  # only an operator in isolation differs, on other inputs
         sets: dict[str, list[Run]] = {}
-        for kernels, inputs in product(KERNELS, [self.inputs, self.inputs, *([nudged] if floats else [])]):
+        for kernels, inputs in product(KERNELS, [self.inputs, self.inputs, *([nudged] if all_float else [])]):
             try:
                 sets[f"{kernels} {len(sets)}"] = [*trial.litert(kernels, inputs, fresh=self.pair.fresh)]
             except LiteRTError:
@@ -82,11 +82,11 @@ class Trial:
                     return True
         if not sets:
             return False
-        settled = [
-            [_settle(array, [runs[run][k] for runs in sets.values()]) for k, array in enumerate(arrays)]
+        replaced = [
+            [_replace_undecided(array, [runs[run][k] for runs in sets.values()]) for k, array in enumerate(arrays)]
             for run, arrays in enumerate(actual)
         ]
-        return all(comparison.ok for comparison in trial.compare_outputs(settled, sets))
+        return all(comparison.ok for comparison in trial.compare_outputs(replaced, sets))
 
 
 def _nudge(array: Array) -> Array:
@@ -96,8 +96,8 @@ def _nudge(array: Array) -> Array:
     return np.asarray(array * (1 + signs), array.dtype)
 
 
-def _settle(actual: Array, expected: Sequence[Array]) -> Array:
-    """Return ``actual`` with LiteRT's values where it is within their spread, or where not all or none of them are finite."""
+def _replace_undecided(actual: Array, expected: Sequence[Array]) -> Array:
+    """Return ``actual`` with LiteRT's values where it lies between them, or where only some of them are finite."""
     if any(array.shape != actual.shape for array in expected):
         return next((array for array in expected if array.shape == actual.shape), actual)
     ours, values = comparable(actual), np.stack([comparable(array) for array in expected])
@@ -105,15 +105,15 @@ def _settle(actual: Array, expected: Sequence[Array]) -> Array:
         return actual
     finite = np.isfinite(values)
     within = (values.min(0) <= ours) & (ours <= values.max(0))
-    settled: Array = np.where(within | (finite.any(0) != finite.all(0)), expected[0], actual).astype(actual.dtype)
-    return settled
+    replaced: Array = np.where(within | (finite.any(0) != finite.all(0)), expected[0], actual).astype(actual.dtype)
+    return replaced
 
 
 # --- documented -------------------------------------------------------------------------------
 
 
 def large_numbers(trial: Trial) -> bool:
-    """True for a float constant, option or scale that is not finite, beyond 1e8, or so close to 0 that products underflow."""
+    """True for a float constant, option or scale that is not finite, exceeds 1e8, or is so small that products underflow."""
     floats = [t.array.astype(np.float64) for t in trial.constants if t.dtype in ("float16", "float32", "float64")]
     options = [value for op in trial.operators for value in op.options.values() if isinstance(value, float)]
     stored = [q for t in trial.tensors for q in (t.quantization, t.ignored_quantization)]
@@ -142,7 +142,7 @@ def other_shapes(trial: Trial) -> bool:
 
 
 def division_by_zero(trial: Trial) -> bool:
-    """True for a divisor that is 0 or subnormal: XNNPACK returns infinity, clipping kernels the largest float."""
+    """True for a divisor that is 0 or subnormal: XNNPACK returns infinity, clipping kernels return the largest float."""
     divisions = [op for op in trial.operators if op.code in ("DIV", "FLOOR_DIV", "FLOOR_MOD")]
     constants = [op[1].array for op in divisions if op[1].is_constant]
     main = [op[1] for op in divisions if op in trial.model.main.operators]
@@ -185,7 +185,7 @@ def _zero_point(tensor: Tensor) -> int:
 
 
 def reads_beyond(trial: Trial) -> bool:
-    """True for a constant of which kernels read rows beyond its shape, or too few scales (depthwise_conv.cc)."""
+    """True for a constant that kernels read beyond its shape, or that has too few scales (depthwise_conv.cc)."""
     sizes = [(t, getattr(t.data, "_size", None)) for t in trial.constants if t.dtype != "string" and not _sparse(t)]
     return any(size is not None and size > size_in_file(t.dtype, t.shape) for t, size in sizes) or any(
         op.code == "DEPTHWISE_CONV_2D"
@@ -197,7 +197,7 @@ def reads_beyond(trial: Trial) -> bool:
 
 
 def other_booleans(trial: Trial) -> bool:
-    """True for stored booleans other than 0 and 1, which kernels compare as bytes or combine bit by bit."""
+    """True for stored booleans other than 0 and 1, which kernels compare as bytes or combine bitwise."""
     constants = [t for t in trial.constants if t.dtype == "bool" and getattr(t.data, "_size", None) is not None]
     return any((t.data._bytes(t.array.size) > 1).any() for t in constants)  # type: ignore[union-attr]
 
@@ -242,11 +242,11 @@ DOCUMENTED: dict[str, Callable[[Trial], bool]] = {
 
 
 def excuse(data: bytes, onnx: bytes) -> str:
-    """Return why a difference proves no fault of the converter; empty if it is unexplained."""
+    """Return the reason why a difference is not a defect of the converter; empty if there is none."""
     trial = Trial(data, onnx)
-    named = next((name for name, holds in DOCUMENTED.items() if holds(trial)), "")
-    if named:
-        return named
+    reason = next((name for name, applies in DOCUMENTED.items() if applies(trial)), "")
+    if reason:
+        return reason
     try:
         return DISAGREE if trial.kernel_sets_disagree() else ""
     except VerificationError:

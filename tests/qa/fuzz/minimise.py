@@ -1,4 +1,4 @@
-"""Minimization of a file: tables and numbers are removed as long as the outcome does not change."""
+"""Minimization of a file: changes are undone and bytes are zeroed while the outcome stays the same."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ Same = Callable[[bytes], bool]
 
 
 def minimise(data: bytes, original: bytes, same: Same, seconds: float = 30.0) -> bytes:
-    """Return the file with as many changes undone, and as many other bytes zeroed, as ``same`` allows.
+    """Return the smallest change of a file for which ``same`` is true: changes are undone, and other bytes are zeroed.
 
-    ``original``: what it was mutated from; where their sizes differ, as a structural mutation's do, it is of no help.
+    ``original``: the file before the mutation. It is unused if the sizes differ, as after a mutation of tables.
     """
     end = time.monotonic() + seconds
-    best = bytearray(data)
+    smallest = bytearray(data)
     if len(original) == len(data):
-        for start, stop in _differing(data, original):
+        for start, stop in _differing_ranges(data, original):
             if time.monotonic() > end:
                 break
-            trial = bytearray(best)
+            trial = bytearray(smallest)
             trial[start:stop] = original[start:stop]
             if same(bytes(trial)):
-                best = trial
-    width = len(best) // 2
+                smallest = trial
+    width = len(smallest) // 2
     while width >= 4:
-        for start in range(8, len(best), width):
+        for start in range(8, len(smallest), width):
             if time.monotonic() > end:
-                return bytes(best)
-            trial = bytearray(best)
+                return bytes(smallest)
+            trial = bytearray(smallest)
             trial[start : start + width] = bytes(len(trial[start : start + width]))
-            if trial != best and same(bytes(trial)):
-                best = trial
+            if trial != smallest and same(bytes(trial)):
+                smallest = trial
         width //= 2
-    return bytes(best)
+    return bytes(smallest)
 
 
-def _differing(one: bytes, other: bytes) -> Iterator[tuple[int, int]]:
-    """Return the ranges of bytes in which two files differ."""
+def _differing_ranges(first: bytes, second: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of bytes in which two files of equal size differ."""
     start = None
-    for at, (a, b) in enumerate(zip(one, other, strict=True)):
+    for at, (a, b) in enumerate(zip(first, second, strict=True)):
         if a != b and start is None:
             start = at
         elif a == b and start is not None:
             yield start, at
             start = None
     if start is not None:
-        yield start, len(one)
+        yield start, len(first)

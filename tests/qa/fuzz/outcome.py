@@ -13,10 +13,10 @@ KINDS: dict[Kind, str] = {
     "equal": "converted, and LiteRT agrees",
     "different": "converted, and LiteRT computes something else",
     "excused": "converted, and LiteRT computes something else for a reason that excuses.py names",
-    "uncompared": "converted; LiteRT does not run it",
+    "uncompared": "converted, but LiteRT does not run it",
     "invalid": "InvalidModel",
     "refused": "another ConversionError",
-    "bug": "raised, blamed on a handler, does not load, or over its time or memory",
+    "bug": "an exception, an error attributed to a handler, a model that does not load, or too much time or memory",
 }
 
 
@@ -32,7 +32,7 @@ class Outcome:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Return the outcome's text without numbers and names, so that equal faults compare equal."""
+        """Return the outcome without numbers and names in its text, so that equal errors have equal keys."""
         text = re.sub(r"'[^']*'|\"[^\"]*\"|[-+]?\d[\d.e+-]*|\[[^]]*\]", "…", self.text)
         return self.kind, self.sort, self.where, text[:80]
 

@@ -9,7 +9,7 @@ WORDS = (0, 1, 2, 4, 8, 255, 256, 65535, 65536, 1 << 24, 2**31 - 1, 2**31, 2**32
 
 
 def mutate(data: bytes, seed: int) -> bytes:
-    """Return the file with one to six changed bytes or words; rarely truncated, or with a repeated range."""
+    """Return the file with one to six changed bytes or words, or truncated, or with a repeated range."""
     draw, changed = random.Random(seed), bytearray(data)
     kind = draw.randrange(12)
     if kind == 0:
@@ -28,6 +28,6 @@ def mutate(data: bytes, seed: int) -> bytes:
         else:
             at -= at % 4
             (word,) = struct.unpack_from("<I", changed, at)
-            other = draw.choice((*WORDS, (word + 1) % 2**32, (word - 1) % 2**32, word + 4 & 0xFFFFFFFF))
-            struct.pack_into("<I", changed, at, other)
+            new_word = draw.choice((*WORDS, (word + 1) % 2**32, (word - 1) % 2**32, word + 4 & 0xFFFFFFFF))
+            struct.pack_into("<I", changed, at, new_word)
     return bytes(changed)

@@ -11,7 +11,7 @@ from conformance.case import Case
 from conformance.cases import builtin
 from conformance.schema import Table
 
-LARGEST = 20_000  # bytes of a model; what is mutated in larger ones is mostly weights
+MAX_BYTES = 20_000  # in larger models, most mutations would change weights
 
 
 @cache
@@ -35,13 +35,13 @@ class Seed(NamedTuple):
 @lru_cache(maxsize=1)
 def seed_model(number: int) -> Seed | None:
     """Return the model of a case; ``None`` if it is large, or was not built by the builder."""
-    built: list[Table] = []
+    tables: list[Table] = []
 
     def build(self: ModelBuilder) -> bytes:
-        built.append(self.table())
+        tables.append(self.table())
         return original(self)
 
     original = ModelBuilder.build
     with patch.object(ModelBuilder, "build", build):
         data = cases()[number].build()
-    return Seed(built[-1], data) if len(built) == 1 and len(data) <= LARGEST else None
+    return Seed(tables[-1], data) if len(tables) == 1 and len(data) <= MAX_BYTES else None

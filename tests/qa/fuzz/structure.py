@@ -1,4 +1,4 @@
-"""Mutations of a model's tables: plausible field values, and changed references."""
+"""Mutations of a model's tables: plausible values and changed references."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NUMBERS = (
 )
 FLOATS = (0.0, -0.0, 1.0, -1.0, 1e-30, 1e-9, 0.5, 2.0, 65504.0, 1e30, 3e38, float("nan"), float("inf"), float("-inf"))
 SIZES = (0, 0, 1, 1, 1, 2, 3, 5, 7, 8, 64, 1000, 65536, 1 << 24, 1 << 28, 2**31 - 1)
-TYPES = 23  # of the schema's element types
+TYPES = 23  # number of element types in the schema
 
 Mutation = Callable[["Draw", Table], bool]
 
@@ -67,10 +67,10 @@ class Draw(random.Random):
 def mutate(model: Table, seed: int) -> bytes | None:
     """Return the file of a model with one to three mutations; ``None`` if it cannot be written."""
     draw, copy = Draw(seed), deepcopy(model)
-    wanted = draw.choice((1, 1, 1, 2, 3))
+    remaining = draw.choice((1, 1, 1, 2, 3))
     for _ in range(20):
-        wanted -= draw.choice(MUTATIONS)(draw, copy)
-        if wanted <= 0:
+        remaining -= draw.choice(MUTATIONS)(draw, copy)
+        if remaining <= 0:
             break
     try:
         return serialize_table(copy)
@@ -127,7 +127,7 @@ def flags(draw: Draw, model: Table) -> bool:
 
 
 def scales(draw: Draw, model: Table) -> bool:
-    """Drop quantization parameters, copy another tensor's, change their number, or set odd values."""
+    """Remove quantization parameters, copy another tensor's, change their number, or set unusual values."""
     tensor = draw.tensor(model)
     kind = draw.randrange(6)
     if kind == 0:
@@ -150,10 +150,12 @@ def scales(draw: Draw, model: Table) -> bool:
 
 def contents(draw: Draw, model: Table) -> bool:
     """Truncate, extend or randomize the bytes of a constant, or change one number."""
-    held = [table for table in model.fields["buffers"][1:] if isinstance(table.fields.get("data"), bytes | np.ndarray)]
-    if not held:
+    constants = [
+        table for table in model.fields["buffers"][1:] if isinstance(table.fields.get("data"), bytes | np.ndarray)
+    ]
+    if not constants:
         return False
-    table = draw.choice(held)
+    table = draw.choice(constants)
     data = bytearray(bytes(table.fields["data"]))
     kind = draw.randrange(4)
     if kind == 0:
@@ -190,8 +192,8 @@ def operands(draw: Draw, model: Table) -> bool:
     elif kind == 3:
         slots.insert(draw.randrange(len(slots) + 1), draw.randrange(-1, count))
     elif len(slots) > 1:
-        one, other = draw.sample(range(len(slots)), 2)
-        slots[one], slots[other] = slots[other], slots[one]
+        first, second = draw.sample(range(len(slots)), 2)
+        slots[first], slots[second] = slots[second], slots[first]
     return _set(op, field, slots)
 
 
@@ -241,8 +243,8 @@ def options(draw: Draw, model: Table) -> bool:
     return False
 
 
-def order(draw: Draw, model: Table) -> bool:
-    """Remove, repeat or move an operator."""
+def operator_order(draw: Draw, model: Table) -> bool:
+    """Remove or repeat an operator, or shuffle the operators."""
     graph = draw.graph(model)
     operators = list(graph.fields["operators"])
     if not operators:
@@ -257,22 +259,22 @@ def order(draw: Draw, model: Table) -> bool:
     return _set(graph, "operators", operators)
 
 
-def ends(draw: Draw, model: Table) -> bool:
+def interface(draw: Draw, model: Table) -> bool:
     """Add, remove or replace a graph input or output."""
     graph = draw.graph(model)
     field = draw.choice(("inputs", "outputs"))
-    held = [int(number) for number in graph.fields[field]]
+    tensors = [int(number) for number in graph.fields[field]]
     kind, number = draw.randrange(3), draw.randrange(len(graph.fields["tensors"]))
-    if kind == 0 and held:
-        held.pop(draw.randrange(len(held)))
+    if kind == 0 and tensors:
+        tensors.pop(draw.randrange(len(tensors)))
     elif kind == 1:
-        held.append(number)
-    elif held:
-        held[draw.randrange(len(held))] = number
-    return _set(graph, field, held)
+        tensors.append(number)
+    elif tensors:
+        tensors[draw.randrange(len(tensors))] = number
+    return _set(graph, field, tensors)
 
 
 MUTATIONS: tuple[Mutation, ...] = (
     size, size, rank, dtype, dtype, buffer, flags, scales, scales, contents, contents,
-    operands, operands, code, options, options, options, order, ends,
+    operands, operands, code, options, options, options, operator_order, interface,
 )  # fmt: skip

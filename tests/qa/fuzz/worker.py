@@ -1,9 +1,9 @@
 """Worker process: converts files, compares them with LiteRT, and reports its stage to the parent.
 
-A request on standard input is a file's size on a line, then its bytes; the answers are lines of JSON: the name of a
-stage as it begins, at last the fields of an ``Outcome``. Whoever serves is a fork of a process that has imported
-everything and run nothing, with limited memory: where it dies, another takes its place in milliseconds. Its id is told
-as ``{"serves": id}``, and how it ended as ``{"ended": status}``.
+A request on standard input is the size of a file on a line, then its bytes. Messages are lines of JSON: the name of each
+stage when it begins, then the fields of an ``Outcome``. Requests are served by a fork with limited memory; its parent has
+imported all modules and run nothing, so that a crashed fork is replaced in milliseconds. The id of a fork is reported as
+``{"serves": id}``, and its end as ``{"ended": status}``.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from onnx_tflite_plugin.verify.runtimes.packages import optional
 from tests.qa.fuzz.excuses import excuse
 from tests.qa.fuzz.outcome import Kind, Outcome
 
-REPORT = "please report"  # what a message says that takes the fault to be the converter's
-RANDOM = frozenset({"MULTINOMIAL", "RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL"})  # drawn anew in every run
-WITHOUT = "neither LiteRT nor an installed pack has a kernel"  # of a custom operator
-FILES_EACH = 500  # after so many a process is replaced, for what runtimes leak
-LAST, AGAIN = 0, 17  # why a process ends: no more requests, or enough of them
-LARGEST_COMPARED = 1 << 24  # bytes of a model that is run, and of its inputs and outputs: larger ones show nothing more
+REPORT = "please report"  # in messages of errors that are attributed to the converter
+RANDOM = frozenset({"MULTINOMIAL", "RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL"})  # their results differ in every run
+NO_KERNEL = "neither LiteRT nor an installed pack has a kernel"  # in messages about custom operators
+FILES_PER_PROCESS = 500  # then the process is replaced, because runtimes leak memory
+NO_MORE_REQUESTS, REPLACE = 0, 17  # exit statuses of a serving process
+MAX_COMPARED_BYTES = 1 << 24  # limit for the model, and for its inputs and outputs together
 
 
 HOST = Host(packs="builtin")
@@ -57,14 +57,14 @@ def main() -> None:
         child = os.fork()
         if not child:
             _limit(int(sys.argv[1]))
-            os._exit(LAST if serve(answers) else AGAIN)
-        _tell(answers, {"serves": child})
+            os._exit(NO_MORE_REQUESTS if serve(answers) else REPLACE)
+        _send(answers, {"serves": child})
         _, status = os.waitpid(child, 0)
         code = os.waitstatus_to_exitcode(status)
-        if code == LAST:
+        if code == NO_MORE_REQUESTS:
             return
-        if code != AGAIN:
-            _tell(answers, {"ended": code})
+        if code != REPLACE:
+            _send(answers, {"ended": code})
 
 
 def _load_all() -> None:
@@ -79,9 +79,9 @@ def _load_all() -> None:
 
 
 def serve(answers: TextIO) -> bool:
-    """Answer this many requests; return True at the end of the input."""
-    with os.fdopen(os.dup(0), "rb", buffering=0) as requests:  # what is not read belongs to the next process
-        for _ in range(FILES_EACH):
+    """Serve up to ``FILES_PER_PROCESS`` requests; return True at the end of the input."""
+    with os.fdopen(os.dup(0), "rb", buffering=0) as requests:  # unbuffered: unread requests belong to the next process
+        for _ in range(FILES_PER_PROCESS):
             size = requests.readline()
             if not size:
                 return True
@@ -89,7 +89,7 @@ def serve(answers: TextIO) -> bool:
             while len(data) < int(size):
                 data += requests.read(int(size) - len(data)) or b""
             outcome = run_file(bytes(data), answers)
-            _tell(answers, [outcome.kind, outcome.sort, outcome.where, outcome.text, outcome.seconds])
+            _send(answers, [outcome.kind, outcome.sort, outcome.where, outcome.text, outcome.seconds])
     return False
 
 
@@ -100,7 +100,7 @@ def run_file(data: bytes, answers: TextIO) -> Outcome:
     def outcome(kind: Kind, sort: str = "", where: str = "", text: str = "") -> Outcome:
         return Outcome(kind, sort, where, " ".join(text.split())[:500], round(time.perf_counter() - start, 3))
 
-    _tell(answers, "convert")
+    _send(answers, "convert")
     try:
         conversion = convert_model(read(data), HOST)
         proto = conversion.proto.SerializeToString()
@@ -109,19 +109,19 @@ def run_file(data: bytes, answers: TextIO) -> Outcome:
     except ConversionError as error:
         if REPORT not in str(error):
             return outcome("refused", type(error).__name__, text=str(error))
-        _tell(answers, "ask")
+        _send(answers, "ask")
         answer = probe(data)
         if "refused" in answer and UNKNOWN not in answer["refused"]:
             return outcome("invalid", "LiteRT refuses", text=answer["refused"])
         if contradiction := shape_contradiction(read(data), answer):
             return outcome("invalid", "InvalidModel", text=str(contradiction))
-        return outcome("bug", type(error).__name__, _deepest(error.__cause__), str(error))
+        return outcome("bug", type(error).__name__, _innermost_frame(error.__cause__), str(error))
     except MemoryError as error:
-        return outcome("bug", "MemoryError", _deepest(error), str(error))
+        return outcome("bug", "MemoryError", _innermost_frame(error), str(error))
     except Exception as error:
-        return outcome("bug", type(error).__name__, _deepest(error), str(error))
-    if len(proto) > CHEAP:  # smaller ones the conversion has opened
-        _tell(answers, "load")
+        return outcome("bug", type(error).__name__, _innermost_frame(error), str(error))
+    if len(proto) > CHEAP:  # the conversion itself loads smaller models
+        _send(answers, "load")
         try:
             OnnxRuntime(proto)
         except OrtError as error:
@@ -130,16 +130,16 @@ def run_file(data: bytes, answers: TextIO) -> Outcome:
         return outcome("uncompared", "random")
     main = conversion.source.main
     if (
-        len(proto) > LARGEST_COMPARED
+        len(proto) > MAX_COMPARED_BYTES
         or not main.operators
-        or sum(map(_size, (*main.inputs, *main.outputs))) > LARGEST_COMPARED
+        or sum(map(_size, (*main.inputs, *main.outputs))) > MAX_COMPARED_BYTES
     ):
         return outcome("uncompared", "size")
-    _tell(answers, "compare")
-    kind, *reported = _compare(data, proto, conversion)
+    _send(answers, "compare")
+    kind, *details = _compare(data, proto, conversion)
     if kind == "different" and (reason := _excuse(data, proto)):
-        return outcome("excused", reason, *reported[1:])
-    return outcome(kind, *reported)
+        return outcome("excused", reason, *details[1:])
+    return outcome(kind, *details)
 
 
 def _size(tensor: Tensor) -> int:
@@ -160,20 +160,20 @@ def _compare(data: bytes, proto: bytes, conversion: Conversion) -> tuple[Kind, s
         return "uncompared", "LiteRT refuses", "", str(error)
     except OrtError as error:
         return "different", "ONNX Runtime does not run it", "", str(error)
-    except InvalidModel:  # its reader trusts offsets that LiteRT never follows
+    except InvalidModel:  # verify's reader follows offsets that LiteRT ignores
         return "uncompared", "not read", "", ""
     except VerificationError as error:
-        kind: Kind = "uncompared" if WITHOUT in str(error) else "different"
+        kind: Kind = "uncompared" if NO_KERNEL in str(error) else "different"
         return kind, "VerificationError", "", str(error)
     except MemoryError:
         return "uncompared", "memory", "", ""
     except Exception as error:  # verify's own
-        return "bug", f"verify: {type(error).__name__}", _deepest(error), str(error)
+        return "bug", f"verify: {type(error).__name__}", _innermost_frame(error), str(error)
     codes = "+".join(sorted({op.code for op in conversion.source.main.operators}))[:80]
     return ("equal", "", "", "") if verification.ok else ("different", "numbers", codes, verification.text)
 
 
-def _deepest(error: BaseException | None) -> str:
+def _innermost_frame(error: BaseException | None) -> str:
     """Return ``file:line`` of the innermost frame in this project."""
     if error is None:
         return ""
@@ -185,13 +185,13 @@ def _deepest(error: BaseException | None) -> str:
 def _limit(extra: int) -> None:
     """Limit the address space to ``extra`` bytes beyond those in use, and disable core files."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    most = pages * resource.getpagesize() + extra
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    limit = pages * resource.getpagesize() + extra
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _tell(answers: TextIO, reported: Any) -> None:
-    answers.write(json.dumps(reported) + "\n")
+def _send(answers: TextIO, message: Any) -> None:
+    answers.write(json.dumps(message) + "\n")
     answers.flush()
 
 
