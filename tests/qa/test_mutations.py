@@ -1,6 +1,6 @@
-"""Each bug in the table ``mutations`` makes the conformance cases fail that the table lists for it.
+"""Each planted bug makes the conformance cases fail that ``mutations`` lists for it.
 
-It also fails one case of the operator in the variants that the suite tries.
+The bug must also be found by a case of the operator in the variants that the suite runs by default.
 """
 
 from __future__ import annotations
@@ -19,21 +19,20 @@ from onnx_tflite_plugin.api import Handler
 from onnx_tflite_plugin.host import FUSIONS, Host
 from tests.qa.mutations import MUTATIONS, Mutation
 
-PLACED: dict[str, tuple[Case, int]] = {case.id: (case, place) for case, place in number_cases(builtin())}
-CRASH = re.compile(
-    r" failed: [A-Z]\w*: |the case cannot be run"
-)  # a Python exception inside the handler: no wrong result
+NUMBERED: dict[str, tuple[Case, int]] = {case.id: (case, number) for case, number in number_cases(builtin())}
+CRASH = re.compile(r" failed: [A-Z]\w*: |the case cannot be run")
+"""A Python exception in the handler, which is not a wrong result."""
 
 
 @pytest.fixture(scope="module")
 def handlers() -> dict[str, Handler]:
-    return {code: found for code, _, found in Host(packs="builtin").handlers() if isinstance(found, Handler)}
+    return {code: handler for code, _, handler in Host(packs="builtin").handlers() if isinstance(handler, Handler)}
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.id)
 def test_planted_bug_fails_its_cases(mutation: Mutation, handlers: dict[str, Handler]) -> None:
     offers = [offer for offer in Host(packs="builtin").offers if offer.group == FUSIONS] if mutation.fusions else []
-    sound = Host(offers=offers, handlers=handlers)
+    correct = Host(offers=offers, handlers=handlers)
     mutant = Host(offers=offers, handlers={**handlers, mutation.code: mutation.mutate(handlers[mutation.code])})
 
     def kills(case: Case, variant: Variant) -> bool:
@@ -41,28 +40,32 @@ def test_planted_bug_fails_its_cases(mutation: Mutation, handlers: dict[str, Han
         assert not CRASH.search(result.text), f"the planted bug raises an exception: {result.text}"
         return result.status == "failed"
 
-    seen = False
+    found_by_default = False
     for name in mutation.killed_by:
-        case, place = PLACED[name]
+        case, number = NUMBERED[name]
         killing = next((variant for variant in variants_of(case) if kills(case, variant)), None)
-        assert killing is not None, f"{name} passes although {mutation.trap}"
-        if killing in as_tried(case, place):  # where it passes without the bug, or the suite fails
-            seen = True
+        assert killing is not None, f"{name} passes with the bug: {mutation.bug}"
+        if killing in default_variants(case, number):  # the suite tests that these pass without the bug
+            found_by_default = True
             continue
-        unharmed = run_case(case, sound, [killing])
-        assert unharmed.status == "passed", unharmed.text
-    others = (pair for name, pair in PLACED.items() if pair[0].op == mutation.code and name not in mutation.killed_by)
-    seen = seen or any(kills(case, variant) for case, place in others for variant in as_tried(case, place))
-    assert seen, "no case fails in those of its variants that are tried without --thorough"
+        result = run_case(case, correct, [killing])
+        assert result.status == "passed", result.text
+    other_cases = (
+        pair for name, pair in NUMBERED.items() if pair[0].op == mutation.code and name not in mutation.killed_by
+    )
+    found_by_default = found_by_default or any(
+        kills(case, variant) for case, number in other_cases for variant in default_variants(case, number)
+    )
+    assert found_by_default, "no case fails in the variants that run without --thorough"
 
 
-def as_tried(case: Case, place: int) -> Sequence[Variant]:
-    """Return the variants of a case that the suite tries."""
-    return select_variants(case, place, [*variants_of(case)])
+def default_variants(case: Case, number: int) -> Sequence[Variant]:
+    """Return the variants of a case that the suite runs by default."""
+    return select_variants(case, number, [*variants_of(case)])
 
 
 def test_every_mutation_has_a_case_of_its_operator() -> None:
     assert [
-        m.id for m in MUTATIONS if not m.killed_by or any(PLACED[name][0].op != m.code for name in m.killed_by)
+        m.id for m in MUTATIONS if not m.killed_by or any(NUMBERED[name][0].op != m.code for name in m.killed_by)
     ] == []
     assert [name for name, count in Counter(m.id for m in MUTATIONS).items() if count > 1] == []

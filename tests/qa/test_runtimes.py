@@ -1,4 +1,4 @@
-"""The matrix of runtimes, with the runtimes of the test environment, and the table of its results."""
+"""Tests of the runs in other runtimes, with those of the test environment, and of the table of results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 INT8, FLOAT = EXAMPLES / "digits_int8.tflite", EXAMPLES / "digits_float.tflite"
 
 
-OTHERS = ("generic", "portable", "openvino", "tvm", "qnn")
+OTHER_TARGETS = ("generic", "portable", "openvino", "tvm", "qnn")
 """Targets other than the default."""
 
 
@@ -39,7 +39,7 @@ def source_of(file: Path) -> Source:
 @pytest.mark.int8_products
 def test_examples_are_right_in_onnx_runtime_and_the_reference_evaluator(tmp_path: Path) -> None:
     """The reference evaluator lacks DequantizeLinear at the opset of the default target."""
-    results = run_matrix([INT8, FLOAT], [*OTHERS, "onnxruntime"], [], tmp_path)
+    results = run_matrix([INT8, FLOAT], [*OTHER_TARGETS, "onnxruntime"], [], tmp_path)
     assert {row["kind"] for row in results["rows"]} == {"int8", "float32"}
     assert not any(row["refused"] for row in results["rows"])
     outcomes = {(row["kind"], row["target"]): list(row["outcomes"].values()) for row in results["rows"]}
@@ -47,22 +47,22 @@ def test_examples_are_right_in_onnx_runtime_and_the_reference_evaluator(tmp_path
     assert first == "right"
     assert "DequantizeLinear" in second
     assert outcomes.pop(("float32", "onnxruntime"))[0] == "right"
-    assert outcomes == {(kind, target): ["right"] * 2 for kind in ("int8", "float32") for target in OTHERS}
+    assert outcomes == {(kind, target): ["right"] * 2 for kind in ("int8", "float32") for target in OTHER_TARGETS}
 
 
 def test_wrong_results_are_reported(tmp_path: Path) -> None:
     model = convert_model(INT8, "generic", tmp_path)
-    right = list(model.source.results)
-    assert find_error(model, right) == ""
+    correct = list(model.source.results)
+    assert find_error(model, correct) == ""
     assert model.source.growth[0] == pytest.approx(0.2375 / (1 / 256) / 4, rel=1e-3)  # one step of the logits
-    for steps, wrong in ((15, ""), (16, "differs by 16, more than 15.2")):
-        moved = np.where(right[0] > 0, right[0] - steps, right[0] + steps).astype(right[0].dtype)
-        assert wrong in find_error(model, [moved, *right[1:]])
-    strict = replace(model, source=replace(model.source, growth=[0.0] * len(right)))
-    moved = np.where(right[0] > 0, right[0] - 3, right[0] + 3).astype(right[0].dtype)
-    assert "differs by 3, more than 2" in find_error(strict, [moved, *right[1:]])
-    assert "shape" in find_error(model, [right[0].reshape(-1), *right[1:]])
-    assert "results instead of" in find_error(model, [*right, right[0]])
+    for steps, message in ((15, ""), (16, "differs by 16, more than 15.2")):
+        changed = np.where(correct[0] > 0, correct[0] - steps, correct[0] + steps).astype(correct[0].dtype)
+        assert message in find_error(model, [changed, *correct[1:]])
+    strict = replace(model, source=replace(model.source, growth=[0.0] * len(correct)))
+    changed = np.where(correct[0] > 0, correct[0] - 3, correct[0] + 3).astype(correct[0].dtype)
+    assert "differs by 3, more than 2" in find_error(strict, [changed, *correct[1:]])
+    assert "shape" in find_error(model, [correct[0].reshape(-1), *correct[1:]])
+    assert "results instead of" in find_error(model, [*correct, correct[0]])
 
 
 def test_dropped_quantization_is_compared_with_another_runtime(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_crashed_runtime_is_restarted(tmp_path: Path) -> None:
         worker.stop()
 
 
-def test_table_counts_models_that_run_and_are_right() -> None:
+def test_table_counts_models_that_run_and_are_correct() -> None:
     rows = [
         {"model": model, "kind": kind, "target": target, "refused": refused, "outcomes": outcomes}
         for model, kind, target, refused, outcomes in (
@@ -126,13 +126,13 @@ def test_lists_name_operators_of_onnx_and_their_source(name: str) -> None:
     assert "https://" in LISTS[name].read_text(encoding="utf-8").split("\n")[1]
 
 
-def test_operators_outside_a_list_are_named_also_in_inner_graphs() -> None:
+def test_missing_operators_include_those_of_subgraphs() -> None:
     model = otp.convert(INT8).model
-    everything = {node.op_type for node in model.graph.all_nodes()}
-    inner = everything - {node.op_type for node in model.graph}
+    op_types = {node.op_type for node in model.graph.all_nodes()}
+    inner = op_types - {node.op_type for node in model.graph}
     assert inner
-    assert missing_operators(model, frozenset(everything)) == frozenset()
-    assert missing_operators(model, frozenset(everything - inner)) == inner
+    assert missing_operators(model, frozenset(op_types)) == frozenset()
+    assert missing_operators(model, frozenset(op_types - inner)) == inner
 
 
 def test_portable_examples_use_only_listed_operators() -> None:

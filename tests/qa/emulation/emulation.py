@@ -1,7 +1,7 @@
-"""qemu-user, and a root folder with Python, NumPy and ONNX Runtime for another machine architecture.
+"""Setup of qemu-user and of a root folder with Python, NumPy and ONNX Runtime for another machine architecture.
 
-Debian's packages are unpacked into a cache folder, by apt with lists of its own: nothing is installed, and no
-privileges are needed. A qemu that is installed already is used as it is.
+Debian packages are downloaded by apt with separate package lists and unpacked into a cache folder. Nothing is installed, and
+no privileges are needed. An installed qemu is preferred.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from tools.wheels import download
 DEBIAN = {"x86_64": "amd64", "aarch64": "arm64"}
 PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
 PACKAGES = ("onnxruntime", "numpy")
-DONE = ".complete"
+COMPLETE = ".complete"
 
 
 class NotInstalled(Exception):
-    """Raised with the reason if a requirement of the emulation cannot be installed here."""
+    """Raised with the reason if the emulation cannot be set up here."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """Command that runs Python scripts on a processor: the words before the script, and the whole environment."""
+    """Command that runs a Python script on a processor: the arguments before the script, and the whole environment."""
 
     start: tuple[str, ...]
     environment: dict[str, str]
 
 
-def environment(site: Sequence[Path], **more: str) -> dict[str, str]:
+def worker_environment(site: Sequence[Path], **variables: str) -> dict[str, str]:
     """Return the environment of the worker: only the paths of programs and temporary files."""
-    kept = {name: os.environ[name] for name in ("PATH", "TMPDIR", "LD_LIBRARY_PATH") if name in os.environ}
-    return {**kept, "PYTHONPATH": os.pathsep.join(map(str, site)), "PYTHONNOUSERSITE": "1", **more}
+    inherited = {name: os.environ[name] for name in ("PATH", "TMPDIR", "LD_LIBRARY_PATH") if name in os.environ}
+    return {**inherited, "PYTHONPATH": os.pathsep.join(map(str, site)), "PYTHONNOUSERSITE": "1", **variables}
 
 
-def here(more: Mapping[str, str] = MappingProxyType({})) -> Command:
+def local_command(variables: Mapping[str, str] = MappingProxyType({})) -> Command:
     """Return the command of this Python with additional environment variables."""
     python = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     site = dict.fromkeys(Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib"))
-    return Command((str(python), "-P"), environment([*site], **more))
+    return Command((str(python), "-P"), worker_environment([*site], **variables))
 
 
 class Emulator:
@@ -70,13 +70,13 @@ class Emulator:
         with self._lock:
             qemu = (str(self.qemu(processor.machine)), "-cpu", processor.name)
             if processor.machine == platform.machine():
-                own = here()
-                return Command((*qemu, *own.start), own.environment)
+                command = local_command()
+                return Command((*qemu, *command.start), command.environment)
             root, python = self.root(processor.machine)
-        place = self.sysroot(processor, root)
-        return Command((*qemu, "-L", str(place), str(root / python), "-P"), environment([root / "site"]))
+        sysroot = self.sysroot(processor, root)
+        return Command((*qemu, "-L", str(sysroot), str(root / python), "-P"), worker_environment([root / "site"]))
 
-    # --- what it is made of -------------------------------------------------------------------
+    # --- emulator and root folders ------------------------------------------------------------
 
     def qemu(self, machine: Machine) -> Path:
         """Return the path of the emulator: the installed one, or one unpacked from Debian's package."""
@@ -84,7 +84,7 @@ class Emulator:
             if executable := shutil.which(name):
                 return Path(executable)
         folder = self.cache / "qemu"
-        for package in ("qemu-user-static", "qemu-user", None):  # newer releases have the static one in qemu-user
+        for package in ("qemu-user-static", "qemu-user", None):  # in newer releases, qemu-user has the static emulators
             for path in (folder / f"qemu-{machine}-static", folder / f"qemu-{machine}"):
                 if path.exists() and _runs(path):
                     return path
@@ -96,10 +96,10 @@ class Emulator:
 
     def root(self, machine: Machine) -> tuple[Path, str]:
         """Return a folder with Debian's Python for another architecture and the packages in ``site``, and its interpreter."""
-        wanted = " ".join(f"{name}=={version(name)}" for name in PACKAGES)
+        versions = " ".join(f"{name}=={version(name)}" for name in PACKAGES)
         folder = self.cache / f"root-{machine}"
-        done = folder / DONE
-        if done.exists() and (lines := done.read_text().splitlines())[0] == wanted:
+        marker = folder / COMPLETE
+        if marker.exists() and (lines := marker.read_text().splitlines())[0] == versions:
             return folder, lines[1]
         shutil.rmtree(folder, ignore_errors=True)
         self._fetch(folder / "debs", self._packages(machine))
@@ -109,11 +109,11 @@ class Emulator:
         self._site(folder, machine, python.name.removeprefix("python"))
         shutil.rmtree(folder / "debs")
         relative = str(python.relative_to(folder))
-        done.write_text(f"{wanted}\n{relative}\n")
+        marker.write_text(f"{versions}\n{relative}\n")
         return folder, relative
 
     def sysroot(self, processor: Processor, root: Path) -> Path:
-        """Return a root folder for qemu: the machine's, with the emulated processor's /proc/cpuinfo."""
+        """Return a root folder for qemu: links to ``root``, with /proc/cpuinfo of the emulated processor."""
         folder = self.cache / f"sysroot-{processor.name}"
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "proc").mkdir(parents=True)
@@ -123,31 +123,33 @@ class Emulator:
                 (folder / entry.name).symlink_to(entry)
         return folder
 
-    # --- where it comes from ------------------------------------------------------------------
+    # --- downloads ----------------------------------------------------------------------------
 
     def _packages(self, machine: Machine) -> list[str]:
         """Return Debian's Python and its direct dependencies, by name and architecture."""
-        names = self._needs(["python3"])
-        python = next((name for name in names if name.startswith("python3.")), None)
+        dependencies = self._dependencies(["python3"])
+        python = next((name for name in dependencies if name.startswith("python3.")), None)
         if python is None:
             raise NotInstalled("Debian's package lists have no python3")
-        own = [python, f"{python}-minimal", f"lib{python}-minimal", f"lib{python}-stdlib", "libstdc++6"]
-        libraries = [name for name in self._needs(own) if name.startswith(("lib", "zlib"))]
-        return [f"{name}:{DEBIAN[machine]}" for name in dict.fromkeys([*own, *libraries])]
+        names = [python, f"{python}-minimal", f"lib{python}-minimal", f"lib{python}-stdlib", "libstdc++6"]
+        libraries = [name for name in self._dependencies(names) if name.startswith(("lib", "zlib"))]
+        return [f"{name}:{DEBIAN[machine]}" for name in dict.fromkeys([*names, *libraries])]
 
-    def _needs(self, names: Sequence[str]) -> list[str]:
-        reported = self._apt("apt-cache", "depends", *names).splitlines()
-        return [line.split(": ")[1] for line in reported if "Depends: " in line and "<" not in line]
+    def _dependencies(self, names: Sequence[str]) -> list[str]:
+        lines = self._apt("apt-cache", "depends", *names).splitlines()
+        return [line.split(": ")[1] for line in lines if "Depends: " in line and "<" not in line]
 
     def _site(self, folder: Path, machine: Machine, python: str) -> None:
         """Install the packages of this environment, built for the other architecture and its Python."""
-        same = python == ".".join(platform.python_version_tuple()[:2])
-        wanted = [f"{name}=={version(name)}" if same or name == "onnxruntime" else name for name in PACKAGES]
+        same_python = python == ".".join(platform.python_version_tuple()[:2])
+        requirements = [
+            f"{name}=={version(name)}" if same_python or name == "onnxruntime" else name for name in PACKAGES
+        ]
         options = [f"--platform={system}_{machine}" for system in PLATFORMS]
         try:
-            wheels = download(folder / "wheels", wanted, [*options, f"--python-version={python}"])
+            wheels = download(folder / "wheels", requirements, [*options, f"--python-version={python}"])
         except subprocess.CalledProcessError as error:
-            raise NotInstalled(f"no wheels for {machine} and Python {python}: {_last(error)}") from error
+            raise NotInstalled(f"no wheels for {machine} and Python {python}: {_last_line(error)}") from error
         for wheel in wheels:
             with zipfile.ZipFile(wheel) as archive:
                 archive.extractall(folder / "site")
@@ -161,7 +163,7 @@ class Emulator:
     def _apt(self, *arguments: str, folder: Path | None = None) -> str:
         """Run apt with separate package lists for both architectures; the lists are fetched once."""
         if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-            raise NotInstalled("qemu-user is not installed, and there is no apt to fetch it with")
+            raise NotInstalled("qemu-user is not installed, and there is no apt to download it")
         state = self.cache / "apt"
         for name in ("lists/partial", "archives/partial"):
             (state / name).mkdir(parents=True, exist_ok=True)
@@ -182,7 +184,7 @@ class Emulator:
         return _run([arguments[0], *options, *arguments[1:]], folder)
 
 
-def _extract(folder: Path, wanted: Container[str]) -> None:
+def _extract(folder: Path, names: Container[str]) -> None:
     """Extract files of these names from the Debian packages in a folder, and delete the packages."""
     for package in folder.glob("*.deb"):
         with (
@@ -191,9 +193,9 @@ def _extract(folder: Path, wanted: Container[str]) -> None:
         ):
             for member in archive:
                 name = Path(member.name).name
-                stored = archive.extractfile(member) if member.isfile() and name in wanted else None
-                if stored is not None:
-                    (folder / name).write_bytes(stored.read())
+                file = archive.extractfile(member) if member.isfile() and name in names else None
+                if file is not None:
+                    (folder / name).write_bytes(file.read())
                     (folder / name).chmod(0o755)
         package.unlink()
 
@@ -214,10 +216,10 @@ def _run(command: Sequence[str], folder: Path | None = None) -> str:
             env={**os.environ, "LC_ALL": "C"},
         ).stdout
     except (subprocess.SubprocessError, OSError) as error:
-        raise NotInstalled(f"{' '.join([command[0], command[-1]])} failed: {_last(error)}") from error
+        raise NotInstalled(f"{' '.join([command[0], command[-1]])} failed: {_last_line(error)}") from error
 
 
-def _last(error: Exception) -> str:
+def _last_line(error: Exception) -> str:
     """Return the last line of output of a failed command."""
     lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
     return lines[-1] if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""Products at the ends of their dtypes, which overflow 16 bits wherever two adjacent products along K can."""
+"""Products of values at the ends of their dtypes: adjacent products along K overflow kernels that add them in 16 bits."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from conformance.models import Net, Spec, constant, in_isolation, net, random_ar
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRT
 
-SCALE = 0.013  # of the weights
-LEAST = (-127, -128)
-"""Smallest weight of a model. With -128, other processors than x86 are wrong too. For float activations, LiteRT's builtin kernels
-on x86 are also wrong, because they negate in int8 (DotProdInt8x4x4, optimized/sse_tensor_utils.cc)."""
+SCALE = 0.013  # scale of the weights
+MIN_WEIGHTS = (-127, -128)
+"""Minimum weight of a model. With -128, kernels of ARM processors overflow too. For float activations, LiteRT's builtin kernels
+on x86 also overflow, because they negate in int8 (DotProdInt8x4x4, optimized/sse_tensor_utils.cc)."""
 ITERATIONS = 3
 BIASES = {"float32": "float32", "int8": "int32", "uint8": "int32", "int16": "int64"}
 
 
-def ends(count: int, depth: int) -> Array:
-    """Return int8 weights [count, depth], K last. Rows alternate: all 127, all -128, pairs of either, alternating, random."""
+def extreme_weights(count: int, depth: int) -> Array:
+    """Return int8 weights ``[count, depth]``. Patterns of rows: all 127, all -128, pairs of each, alternating, random."""
     k = np.arange(depth)
     patterns = (
         np.full(depth, 127),
@@ -37,7 +37,7 @@ def ends(count: int, depth: int) -> Array:
 
 
 def activations(shape: Sequence[int], dtype: str) -> list[Array]:
-    """Return one array per run: all at one end, all at the other, pairs of channels, random ends, random; float32 in [-1, 1]."""
+    """Return an array per run: all maximum, all minimum, pairs of channels, random ends, random; float32 in [-1, 1]."""
     if dtype == "float32":
         return [(array / 128).astype(np.float32) for array in activations(shape, "int8")]
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
@@ -51,9 +51,9 @@ def activations(shape: Sequence[int], dtype: str) -> list[Array]:
     return [array.astype(dtype) for array in runs]
 
 
-def weight(values: Array, least: int, dtype: str = "int8", per_axis: int | None = None) -> Spec:
-    """Return int8 weights from ``least`` on, with a per-tensor or per-axis scale; uint8 (128 more) for uint8 activations."""
-    values = np.maximum(values, least).astype(np.int8)
+def weight(values: Array, min_weight: int, dtype: str = "int8", per_axis: int | None = None) -> Spec:
+    """Return int8 weights of at least ``min_weight``, with a per-tensor or per-axis scale; uint8 for uint8 activations."""
+    values = np.maximum(values, min_weight).astype(np.int8)
     if dtype == "uint8":
         return constant((values.astype(np.int16) + 128).astype(np.uint8), None, SCALE, 128)
     if per_axis is None:
@@ -63,7 +63,7 @@ def weight(values: Array, least: int, dtype: str = "int8", per_axis: int | None 
 
 
 def result(x: Spec, shape: Sequence[int], depth: int) -> Spec:
-    """Return a result spec whose scale lets sums of ``depth`` products reach the ends of the dtype; an overflow is tens of steps."""
+    """Return a result spec with a scale for sums of ``depth`` extreme products; an overflow then changes tens of steps."""
     if x.scale is None:
         return Spec(tuple(shape))
     scale = float(np.asarray(x.scale)) * SCALE * depth * 128
@@ -93,13 +93,13 @@ def conv(
     kernel: tuple[int, int] = (3, 3),
     *,
     dtype: str = "int8",
-    least: int = -127,
+    min_weight: int = -127,
     groups: int = 1,
     per_axis: bool = False,
 ) -> Case:
-    """Return CONV_2D over an image [n, h, w, c], padded at its edges."""
+    """Return CONV_2D with SAME padding over an image ``[n, h, w, c]``."""
     x, depth = tensor(*shape, dtype=dtype), prod(kernel) * shape[-1] // groups
-    w = weight(ends(out, depth).reshape(out, *kernel, -1), least, dtype, 0 if per_axis else None)
+    w = weight(extreme_weights(out, depth).reshape(out, *kernel, -1), min_weight, dtype, 0 if per_axis else None)
     options = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
     y = result(x, (*shape[:-1], out), depth)
     case = in_isolation("CONV_2D", name, [x, w, zeros(x, w, out)], y, options=options)
@@ -107,12 +107,18 @@ def conv(
 
 
 def depthwise(
-    name: str, shape: Sequence[int], multiplier: int = 1, kernel: int = 3, *, dtype: str = "int8", least: int = -127
+    name: str,
+    shape: Sequence[int],
+    multiplier: int = 1,
+    kernel: int = 3,
+    *,
+    dtype: str = "int8",
+    min_weight: int = -127,
 ) -> Case:
-    """Return DEPTHWISE_CONV_2D over an image [n, h, w, c], padded at its edges."""
+    """Return DEPTHWISE_CONV_2D with SAME padding over an image ``[n, h, w, c]``."""
     out, depth = shape[-1] * multiplier, kernel * kernel
     x = tensor(*shape, dtype=dtype)
-    w = weight(np.ascontiguousarray(ends(out, depth).T).reshape(1, kernel, kernel, out), least, dtype)
+    w = weight(np.ascontiguousarray(extreme_weights(out, depth).T).reshape(1, kernel, kernel, out), min_weight, dtype)
     options = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "depth_multiplier": multiplier}
     y = result(x, (*shape[:-1], out), depth)
     case = in_isolation("DEPTHWISE_CONV_2D", name, [x, w, zeros(x, w, out)], y, options=options)
@@ -120,51 +126,51 @@ def depthwise(
 
 
 def reorder(name: str, shape: Sequence[int], out: int) -> Case:
-    """Return CONV_2D after an identity CONV_2D; some adjacent channels overflow, and another order would not."""
+    """Return CONV_2D after an identity CONV_2D; some adjacent channels overflow, unless they are reordered."""
     x, channels = tensor(*shape, dtype="int8"), shape[-1]
-    same = weight(127 * np.eye(channels).reshape(channels, 1, 1, channels), -127)
+    identity = weight(127 * np.eye(channels).reshape(channels, 1, 1, channels), -127)
     values = np.where(np.arange(channels) < channels // 4, 127, 0) * np.where(np.arange(out) % 2, -1, 1)[:, np.newaxis]
     w = weight(values.reshape(out, 1, 1, channels), -127)
     options = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         between = x.rescale(127 * SCALE)
-        y = model.call("CONV_2D", [x, same, zeros(x, same, channels)], between, **options)
+        y = model.call("CONV_2D", [x, identity, zeros(x, identity, channels)], between, **options)
         model.output(
             model.call(
                 "CONV_2D", [y, w, zeros(between, w, out)], result(between, (*shape[:-1], out), channels), **options
             )
         )
 
-    return with_inputs(net("CONV_2D", name, draw, dtype="int8"), x0=activations(shape, "int8"))
+    return with_inputs(net("CONV_2D", name, build, dtype="int8"), x0=activations(shape, "int8"))
 
 
-def transpose(name: str, shape: Sequence[int], out: int, *, dtype: str = "int8", least: int = -127) -> Case:
+def transpose(name: str, shape: Sequence[int], out: int, *, dtype: str = "int8", min_weight: int = -127) -> Case:
     """Return TRANSPOSE_CONV of an image [n, h, w, c] with a 3 x 3 kernel and stride 2."""
     n, height, width, channels = shape
-    x, wanted = tensor(*shape, dtype=dtype), (n, 2 * height, 2 * width, out)
-    w = weight(ends(out, 9 * channels).reshape(out, 3, 3, channels), least, dtype)
+    x, result_shape = tensor(*shape, dtype=dtype), (n, 2 * height, 2 * width, out)
+    w = weight(extreme_weights(out, 9 * channels).reshape(out, 3, 3, channels), min_weight, dtype)
     options = {"padding": "SAME", "stride_h": 2, "stride_w": 2}
-    y = result(x, wanted, 4 * channels)  # at most four kernel elements contribute to a pixel
-    case = in_isolation("TRANSPOSE_CONV", name, [constant(list(wanted)), w, x], y, options=options)
+    y = result(x, result_shape, 4 * channels)  # at most four kernel elements contribute to a pixel
+    case = in_isolation("TRANSPOSE_CONV", name, [constant(list(result_shape)), w, x], y, options=options)
     return with_inputs(replace(case, dtype=dtype), x0=activations(shape, dtype))
 
 
-def dense(name: str, shape: tuple[int, int], out: int, *, dtype: str = "int8", least: int = -127) -> Case:
-    """Return FULLY_CONNECTED of rows [n, k]; for float rows and weights of -128, only XNNPACK gives a reference."""
-    x, w = tensor(*shape, dtype=dtype), weight(ends(out, shape[-1]), least, dtype)
+def dense(name: str, shape: tuple[int, int], out: int, *, dtype: str = "int8", min_weight: int = -127) -> Case:
+    """Return FULLY_CONNECTED of rows ``[n, k]``. For float rows and weights of -128, only XNNPACK is a valid reference."""
+    x, w = tensor(*shape, dtype=dtype), weight(extreme_weights(out, shape[-1]), min_weight, dtype)
     y = result(x, (shape[0], out), shape[-1])
     case = with_inputs(in_isolation("FULLY_CONNECTED", name, [x, w, zeros(x, w, out)], y), x0=activations(shape, dtype))
-    if dtype != "float32" or least > -128:
+    if dtype != "float32" or min_weight > -128:
         return case
     return replace(case, reference=lambda arrays: LiteRT(case.build(), "xnnpack").run(arrays))
 
 
-def matmul(name: str, shape: Sequence[int], out: int, *, stored: bool, least: int = -127) -> Case:
+def matmul(name: str, shape: Sequence[int], out: int, *, constant_weights: bool, min_weight: int = -127) -> Case:
     """Return BATCH_MATMUL of int8 rows [..., k] by int8 columns [k, out], a constant or an input."""
-    x, w = tensor(*shape, dtype="int8"), weight(np.ascontiguousarray(ends(out, shape[-1]).T), least)
+    x, w = tensor(*shape, dtype="int8"), weight(np.ascontiguousarray(extreme_weights(out, shape[-1]).T), min_weight)
     y, arrays = result(x, (*shape[:-1], out), shape[-1]), activations(shape, "int8")
-    if stored:
+    if constant_weights:
         return with_inputs(in_isolation("BATCH_MATMUL", name, [x, w], y), x0=arrays)
     assert w.value is not None
     return with_inputs(
@@ -175,51 +181,53 @@ def matmul(name: str, shape: Sequence[int], out: int, *, stored: bool, least: in
 # --- products inside a loop -------------------------------------------------------------------
 
 
-def loop_case(name: str, shape: tuple[int, int], *, dtype: str = "int8", least: int = -127) -> Case:
-    """Return a WHILE of a few iterations; each multiplies the carried rows [n, k] by 1, and then by [k, k].
+def loop_case(name: str, shape: tuple[int, int], *, dtype: str = "int8", min_weight: int = -127) -> Case:
+    """Return a WHILE of a few iterations; each multiplies the carried rows ``[n, k]`` by 1, and then by ``[k, k]``.
 
-    Carried values keep the file's dtype; values between the two products of the body need not.
+    Carried values have the dtype of the file; values between the two products of the body may have another.
     """
     x, depth = tensor(*shape, dtype=dtype), shape[-1]
-    w, y = weight(ends(depth, depth), least), result(x, shape, depth)
-    one = constant(np.eye(depth), "int8", 1.0)
+    w, y = weight(extreme_weights(depth, depth), min_weight), result(x, shape, depth)
+    identity = constant(np.eye(depth), "int8", 1.0)
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         cond, body = model.model.subgraph("cond"), model.model.subgraph("body")
-        turn, *_ = _loop_values(cond, x, y)
-        more = cond.tensor("more", (), "bool")
-        cond.operator("LESS", [turn, cond.constant("turns", np.int32(ITERATIONS))], [more])
-        cond.output(more)
-        turn, value, _ = _loop_values(body, x, y)
-        following = body.tensor("following", (), "int32")
-        body.operator("ADD", [turn, body.constant("one", np.int32(1))], [following])
+        iteration, *_ = _loop_values(cond, x, y)
+        condition = cond.tensor("condition", (), "bool")
+        cond.operator("LESS", [iteration, cond.constant("iterations", np.int32(ITERATIONS))], [condition])
+        cond.output(condition)
+        iteration, value, _ = _loop_values(body, x, y)
+        next_iteration = body.tensor("next_iteration", (), "int32")
+        body.operator("ADD", [iteration, body.constant("one", np.int32(1))], [next_iteration])
         carried = [value]
-        for k, (factor, like) in enumerate(((one, x), (w, y))):
+        for k, (factor, like) in enumerate(((identity, x), (w, y))):
             constants = [factor, zeros(x, factor, depth)]
             operands = [body.constant(f"c{k}", c.value, c.dtype, quantization=c.quantization) for c in constants]
-            carried.append(body.tensor(f"made {k}", shape, dtype, quantization=like.quantization))
+            carried.append(body.tensor(f"product {k}", shape, dtype, quantization=like.quantization))
             body.operator("FULLY_CONNECTED", [carried[k], *operands], [carried[k + 1]])
-        body.output(following, value, carried[-1])
-        before = constant(np.zeros(shape, dtype), None, y.scale, y.zero_point)
-        inputs = [model.place(constant(np.int32(0))), model.input(x), model.place(before)]
+        body.output(next_iteration, value, carried[-1])
+        initial = constant(np.zeros(shape, dtype), None, y.scale, y.zero_point)
+        inputs = [model.place(constant(np.int32(0))), model.input(x), model.place(initial)]
         results = [model.result(spec) for spec in (Spec((), "int32"), x, y)]
         graphs = {"cond_subgraph_index": cond.index, "body_subgraph_index": body.index}
         model.graph.operator("WHILE", inputs, results, graphs)
         model.output(results[2])
 
-    return with_inputs(net("WHILE", name, draw, dtype=dtype), x0=activations(shape, dtype))
+    return with_inputs(net("WHILE", name, build, dtype=dtype), x0=activations(shape, dtype))
 
 
 @dataclass(frozen=True)
 class Cell(Lstm):
-    """An LSTM with int8 matrices at their ends, and a scale that keeps gates inside their range."""
+    """An LSTM with extreme int8 matrices, and a scale that keeps gates within their range."""
 
     weights: str = "int8"
     inputs: int = 32
 
     def matrix(self, rows: int, columns: int, name: str, size: float = 0.0) -> Spec:
-        reach = 1.0 if self.x.scale is None else 128 * float(np.asarray(self.x.scale))
-        return constant(np.maximum(ends(rows, columns), LEAST[0]), "int8", 4 / (128 * columns * reach))
+        max_input = 1.0 if self.x.scale is None else 128 * float(np.asarray(self.x.scale))
+        return constant(
+            np.maximum(extreme_weights(rows, columns), MIN_WEIGHTS[0]), "int8", 4 / (128 * columns * max_input)
+        )
 
     def case_with_inputs(self, name: str) -> Case:
         return with_inputs(self.case(name), x0=activations([size or 1 for size in self.x.shape], self.dtype))
@@ -227,5 +235,5 @@ class Cell(Lstm):
 
 def _loop_values(graph: GraphBuilder, x: Spec, y: Spec) -> list[TensorRef]:
     """Return the loop-carried values: the iteration number, the rows, the last product."""
-    specs = {"turn": Spec((), "int32"), "rows": x, "product": y}
+    specs = {"iteration": Spec((), "int32"), "rows": x, "product": y}
     return [graph.input(name, s.shape, s.dtype, quantization=s.quantization) for name, s in specs.items()]

@@ -1,4 +1,4 @@
-"""The emulated processors as data: their names in qemu, and the features that must be detected on them."""
+"""Emulated processors: their names in qemu, and the features that must be detected on them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Literal
 
 Machine = Literal["x86_64", "aarch64"]
 Overflow = Literal["pairs", "-128", "-128 dotprod", ""]
-"""Two neighboring products saturate in 16 bits (vpmaddubsw); a weight of -128 wraps (smlal), in kernels without dotprod
-or in those beside it. Measured on one-operator models against exact integers."""
+"""Kinds of overflow: two adjacent products saturate in 16 bits (vpmaddubsw), or a weight of -128 wraps (smlal) in kernels
+for processors without or with dotprod. Measured on models of one operator against exact integers."""
 
 
 @dataclass(frozen=True)
 class Processor:
-    """``name`` is qemu's. ``has`` and ``lacks``: features by numpy's names.
+    """A processor with its name in qemu. ``has`` and ``lacks``: features by their names in NumPy.
 
-    ``overflow``: how its 8-bit products overflow; "" if they do not in any form. ``part`` and ``features`` are for
-    /proc/cpuinfo of an ARM processor, by which ONNX Runtime chooses its kernels.
+    ``overflow``: how 8-bit products overflow on it; "" if they never do. ``part`` and ``features``: entries of /proc/cpuinfo
+    on ARM, by which ONNX Runtime selects its kernels.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Processor:
 
     @property
     def cpuinfo(self) -> str:
-        """Return Linux's description of one such ARM core."""
+        """Return /proc/cpuinfo of one ARM core."""
         fields = {
             "processor": "0",
             "BogoMIPS": "50.00",
@@ -42,10 +42,10 @@ class Processor:
         }
         return "".join(f"{name}\t: {value}\n" for name, value in fields.items()) + "\n"
 
-    def mistaken(self, seen: list[str]) -> str:
-        """Return how the detected features differ from the processor's; "" if they do not."""
-        missing = [name for name in self.has if name not in seen]
-        extra = [name for name in self.lacks if name in seen]
+    def feature_mismatch(self, detected: list[str]) -> str:
+        """Return how the detected features differ from the processor's; "" if they match."""
+        missing = [name for name in self.has if name not in detected]
+        extra = [name for name in self.lacks if name in detected]
         parts = (f"without {', '.join(missing)}" if missing else "", f"with {', '.join(extra)}" if extra else "")
         return " and ".join(part for part in parts if part)
 

@@ -1,4 +1,4 @@
-"""Hides vector instructions of this x86 processor from a command, by preloading ``cpuid.c``; runs at full speed."""
+"""Masking of vector instructions of this x86 processor, by preloading ``cpuid.c``. Commands run at full speed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 from tests.qa.emulation.machines import HASWELL, NEHALEM, Processor
 
 SOURCE = Path(__file__).with_name("cpuid.c")
-UNSUPPORTED = 77  # cpuid.c's status where CPUID cannot be made to fault
+UNSUPPORTED = 77  # exit status of cpuid.c if CPUID cannot be made to fault
 
-# what is left of the processor, by the name that HIDE_CPUID knows
+# the masked processor by the value of HIDE_CPUID
 MASKS: Mapping[str, Processor] = {
     "avx2": Processor("native avx2", "x86_64", has=HASWELL.has, lacks=HASWELL.lacks, overflow="pairs"),
     "avx512": Processor("native avx512", "x86_64", has=("AVX512F",), lacks=("AVX512VNNI",), overflow="pairs"),
@@ -31,21 +31,21 @@ class Unsupported(Exception):
 def mask_processor(mask: str, folder: Path) -> dict[str, str]:
     """Return environment variables that hide the instructions of ``mask`` from a command. Raises Unsupported.
 
-    The library is compiled into ``folder``. Threads, forks and what is executed inherit it; a child that gets an
-    environment of its own without LD_PRELOAD, and a program that is linked statically, do not.
+    The library is compiled into ``folder``. Threads, forks and executed programs inherit the mask. Programs that are started
+    without LD_PRELOAD or are linked statically do not.
     """
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise Unsupported(f"hiding instructions needs Linux on x86-64, not {sys.platform} on {platform.machine()}")
     library = _build_library(folder)
-    preloaded = [str(library), *filter(None, [os.environ.get("LD_PRELOAD")])]
-    environment = {"LD_PRELOAD": ":".join(preloaded), "HIDE_CPUID": mask}
-    tried = subprocess.run(
+    libraries = [str(library), *filter(None, [os.environ.get("LD_PRELOAD")])]
+    environment = {"LD_PRELOAD": ":".join(libraries), "HIDE_CPUID": mask}
+    completed = subprocess.run(
         [sys.executable, "-c", ""], env={**os.environ, **environment}, capture_output=True, text=True
     )
-    if tried.returncode == UNSUPPORTED:
+    if completed.returncode == UNSUPPORTED:
         raise Unsupported("this kernel or processor cannot make CPUID fault, which hiding instructions needs")
-    if tried.returncode or tried.stderr:
-        raise Unsupported(f"{library} cannot be preloaded: {tried.stderr.strip() or tried.returncode}")
+    if completed.returncode or completed.stderr:
+        raise Unsupported(f"{library} cannot be preloaded: {completed.stderr.strip() or completed.returncode}")
     return environment
 
 
@@ -56,11 +56,11 @@ def _build_library(folder: Path) -> Path:
         return library
     compiler = shutil.which(os.environ.get("CC", "cc"))
     if compiler is None:
-        raise Unsupported(f"there is no C compiler to build {SOURCE.name} with")
+        raise Unsupported(f"there is no C compiler to build {SOURCE.name}")
     folder.mkdir(parents=True, exist_ok=True)
-    fresh = library.with_suffix(f".{os.getpid()}")
-    command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(fresh), str(SOURCE), "-ldl"]
-    built = subprocess.run(command, capture_output=True, text=True)
-    if built.returncode:
-        raise Unsupported(f"{SOURCE.name} does not compile: {built.stderr.strip()}")
-    return fresh.rename(library)
+    temporary = library.with_suffix(f".{os.getpid()}")
+    command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(temporary), str(SOURCE), "-ldl"]
+    completed = subprocess.run(command, capture_output=True, text=True)
+    if completed.returncode:
+        raise Unsupported(f"{SOURCE.name} does not compile: {completed.stderr.strip()}")
+    return temporary.rename(library)

@@ -1,7 +1,7 @@
-"""Runs converted models in ONNX Runtime and writes their outputs. Needs only NumPy and onnxruntime, because it is emulated.
+"""Worker that runs converted models in ONNX Runtime, under emulation. Needs only NumPy and onnxruntime.
 
-``worker.py JOBS OUT [START]``: jobs.json lists the models; OUT/<job>.npz gets the outputs. Standard output has one JSON
-object a line: the processor's features first, then one a model, with the seconds it took or its error.
+``worker.py JOBS OUT``: the JSON file JOBS lists the models; outputs are written to OUT/<job>.npz. Standard output has one JSON
+object per line: the features of the processor, then one per model, with its seconds or its error.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ def run(job: dict[str, Any], folder: Path, out: Path) -> None:
     options.log_severity_level = 4
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(str(folder / job["model"]), options, providers=["CPUExecutionProvider"])
-    wanted = [*job["outputs"], *(state["output"] for state in job["states"])]
-    carried: dict[str, Any] = {}
-    returned = {}
-    with np.load(folder / job["feeds"]) as stored:
+    output_names = [*job["outputs"], *(state["output"] for state in job["states"])]
+    states: dict[str, Any] = {}
+    outputs = {}
+    with np.load(folder / job["feeds"]) as arrays:
         for k, names in enumerate(job["runs"]):
-            fed = {name: stored[f"{k}.{place}"] for place, name in enumerate(names)}
-            values = dict(zip(wanted, session.run(wanted, {**fed, **carried}), strict=True))
-            carried = {state["input"]: values[state["output"]] for state in job["states"]}
-            returned.update({f"{k}.{place}": values[name] for place, name in enumerate(job["outputs"])})
-    np.savez(out / f"{job['name']}.npz", **returned)
+            feeds = {name: arrays[f"{k}.{position}"] for position, name in enumerate(names)}
+            values = dict(zip(output_names, session.run(output_names, {**feeds, **states}), strict=True))
+            states = {state["input"]: values[state["output"]] for state in job["states"]}
+            outputs.update({f"{k}.{position}": values[name] for position, name in enumerate(job["outputs"])})
+    np.savez(out / f"{job['name']}.npz", **outputs)
 
 
 def main(path: str, target: str) -> None:
@@ -46,13 +46,13 @@ def main(path: str, target: str) -> None:
     print(json.dumps({"features": features()}), flush=True)
     for job in json.loads(jobs.read_text()):
         start = time.perf_counter()
-        reported: dict[str, Any] = {"job": job["name"]}
+        record: dict[str, Any] = {"job": job["name"]}
         print(json.dumps({"started": job["name"]}), flush=True)
         try:
             run(job, jobs.parent, out)
         except Exception as error:
-            reported["error"] = " ".join(str(error).split())
-        print(json.dumps({**reported, "seconds": time.perf_counter() - start}), flush=True)
+            record["error"] = " ".join(str(error).split())
+        print(json.dumps({**record, "seconds": time.perf_counter() - start}), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Bugs to plant by operator family, each with the cases that must fail because of it."""
+"""Planted bugs by operator family, each with the cases that must fail because of it."""
 
 from tests.qa.mutations import (
     audio,

@@ -1,4 +1,4 @@
-"""Spectrograms and cepstra: windows, precision, limits of filters, the scale of the cosine transform."""
+"""Planted bugs in spectrograms and cepstra: windows, precision, limits of filters."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from tests.qa.mutations.planting import Mutation
 SPECTROGRAM, MFCC = "CUSTOM.AudioSpectrogram", "CUSTOM.Mfcc"
 
 
-def _in_float32(true: Any, rows: Any, hann: Any) -> Any:
+def _round_to_float32(emit: Any, rows: Any, hann: Any) -> Any:
     """Round the windowed samples to float32."""
-    return true(rows, hann.astype(np.float32).astype(np.float64)) if isinstance(hann, np.ndarray) else true(rows, hann)
+    return emit(rows, hann.astype(np.float32).astype(np.float64)) if isinstance(hann, np.ndarray) else emit(rows, hann)
 
 
-def _symmetric(true: Any, rows: Any, hann: Any) -> Any:
+def _use_symmetric_window(emit: Any, rows: Any, hann: Any) -> Any:
     if not isinstance(hann, np.ndarray) or hann.ndim != 1:
-        return true(rows, hann)
-    return true(rows, np.hanning(len(hann)))
+        return emit(rows, hann)
+    return emit(rows, np.hanning(len(hann)))
 
 
-def _higher(true: Any, energies: Any, floor: Any) -> Any:
-    """Use another floor of the logarithm."""
-    return true(energies, np.float32(1e-6))
+def _raise_floor(emit: Any, energies: Any, floor: Any) -> Any:
+    """Raise the floor of the logarithm."""
+    return emit(energies, np.float32(1e-6))
 
 
 MUTATIONS = (
-    Mutation("a symmetric window", SPECTROGRAM, (f"{SPECTROGRAM}-480_of_512",), emits={"Mul": _symmetric}),
+    Mutation("a symmetric window", SPECTROGRAM, (f"{SPECTROGRAM}-480_of_512",), emits={"Mul": _use_symmetric_window}),
     Mutation(
         "a window rounded to float32", SPECTROGRAM, (f"{SPECTROGRAM}-a_short_tone,_spectrum_and_cepstrum",),
-        emits={"Mul": _in_float32},
+        emits={"Mul": _round_to_float32},
     ),
     Mutation(
-        "squares where magnitudes are requested",
+        "squares instead of magnitudes",
         SPECTROGRAM,
         (f"{SPECTROGRAM}-magnitudes",),
-        emits={"Sqrt": lambda _true, powers: powers},
+        emits={"Sqrt": lambda _emit, powers: powers},
     ),
-    Mutation("a higher floor", MFCC, (f"{MFCC}-silence",), emits={"Max": _higher}),
+    Mutation("a higher floor", MFCC, (f"{MFCC}-silence",), emits={"Max": _raise_floor}),
     Mutation(
-        "every frequency counts at runtime",
+        "no frequency is masked at runtime",
         MFCC,
         (f"{MFCC}-filters_from_within_a_bin,_rate_at_runtime",),
-        emits={"Where": lambda _true, _used, kept, _zero: kept},
+        emits={"Where": lambda _emit, _used, value, _zero: value},
     ),
 )  # fmt: skip

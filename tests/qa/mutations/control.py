@@ -1,4 +1,4 @@
-"""Planted bugs in branches: which one runs, and its effects on states."""
+"""Planted bugs in branches: the branch that runs, and its effects on states."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Any
 from tests.qa.mutations.planting import Mutation
 
 
-def turn(true: Any, condition: Any, **attributes: Any) -> Any:
+def swap_branches(emit: Any, condition: Any, **attributes: Any) -> Any:
     """Swap the branches."""
-    taken, other = attributes["then_branch"], attributes["else_branch"]
-    return true(condition, **{**attributes, "then_branch": other, "else_branch": taken})
+    then_branch, else_branch = attributes["then_branch"], attributes["else_branch"]
+    return emit(condition, **{**attributes, "then_branch": else_branch, "else_branch": then_branch})
 
 
 MUTATIONS = (
-    Mutation("the other branch", "IF", ("IF-float32,_identity_or_sum",), emits={"If": turn}),
+    Mutation("branches are swapped", "IF", ("IF-float32,_identity_or_sum",), emits={"If": swap_branches}),
     Mutation(
-        "states that no branch changes",
+        "states that branches change are ignored",
         "IF",
         ("IF-variable_assigned_in_one_branch",),
         sees={"states": lambda _ctx, *_subgraphs: []},
     ),
     Mutation(
-        "every index is the first branch's",
+        "every index selects the first branch",
         "STABLEHLO_CASE",
         ("STABLEHLO_CASE-float32,_three_branches",),
-        emits={"Equal": lambda true, index, _k: true(index, index)},
+        emits={"Equal": lambda emit, index, _k: emit(index, index)},
     ),
 )

@@ -8,7 +8,7 @@ from onnx_tflite_plugin.api import ActivationKernel, Dequantized, FusedActivatio
 from tests.qa.mutations.planting import Mutation, with_attributes
 
 
-def _by_option(ctx: Any, x: Any, w: Any, b: Any = None) -> Any:
+def _group_by_option(ctx: Any, x: Any, w: Any, b: Any = None) -> Any:
     from op_handlers.image.convolution import emit_conv
 
     return emit_conv(ctx, x, w, b, group=ctx.op[1].shape[3] // ctx.options.depth_multiplier)
@@ -41,7 +41,7 @@ MUTATIONS = (
         emits={"ConvTranspose": with_attributes(dilations=[1, 1, 1])},
     ),
     Mutation(
-        "padding is part of the mean",
+        "the mean includes the padding",
         "AVERAGE_POOL_2D",
         ("AVERAGE_POOL_2D-float32_with_RELU_N1_TO_1",),
         emits={"AveragePool": with_attributes(count_include_pad=1)},
@@ -66,34 +66,33 @@ MUTATIONS = (
         for code, case in IGNORING.items()
     ),
     Mutation(
-        "weights of width and height",
+        "height and width of weights are swapped",
         "CONV_2D",
         ("CONV_2D-SAME_3x2",),
         fields={"layout": Implicit({0: "n c h w", 1: "o i k j", out(0): "n o y x"})},
     ),
     Mutation(
-        "groups are not thought of",
+        "groups are ignored",
         "CONV_2D",
         ("CONV_2D-float32_in_three_groups",),
         emits={"Conv": with_attributes(group=1)},
     ),
     Mutation(
-        "the option depth_multiplier is believed",
+        "the option depth_multiplier is used",
         "DEPTHWISE_CONV_2D",
         ("DEPTHWISE_CONV_2D-wrong_depth_multiplier,_which_the_kernel_ignores",),
-        fields={"lower": _by_option},
+        fields={"lower": _group_by_option},
     ),
     Mutation(
-        "weights of height, width and depth",
+        "depth, height and width of weights are permuted",
         "CONV_3D",
         ("CONV_3D-SAME_2x3x4_stride_2x1x3",),
         fields={"layout": Implicit({0: "n c d h w", 1: "o c j k i"})},
     ),
     Mutation(
-        "operands are compared as floats",
+        "operands are dequantized",
         "MAX_POOL_2D",
         ("MAX_POOL_2D-int8_to_a_different_scale,_which_the_kernel_ignores",),
         fields={"quantization": Dequantized()},
     ),
-    # sequences
 )

@@ -10,15 +10,15 @@ from onnx_tflite_plugin.api import ActivationKernel, Dequantized, FusedActivatio
 from tests.qa.mutations.planting import Mutation, file_axis, leave_out, with_attributes
 
 
-def _scale(ctx: Any, value: Any) -> Any:
+def _multiply_by_beta(ctx: Any, value: Any) -> Any:
     return ctx.ops.Mul(value, ctx.scalar(ctx.options.beta))
 
 
-def _larger(ctx: Any, x: Any) -> Any:
+def _max_of_both(ctx: Any, x: Any) -> Any:
     return ctx.ops.Max(x, ctx.ops.Mul(x, float(ctx.options.alpha)))
 
 
-def _add_floor(ctx: Any, x: Any, y: Any) -> Any:
+def _floor_quotient(ctx: Any, x: Any, y: Any) -> Any:
     if ctx.op[0].dtype != "int32":
         return ctx.ops.Div(x, y)
     quotient = ctx.ops.Div(*(ctx.ops.Cast(v, to="float64") for v in (x, y)))
@@ -37,7 +37,7 @@ def _hard_sigmoid(ctx: Any, x: Any) -> Any:
     return ctx.ops.HardSigmoid(x, alpha=0.25, beta=0.5)
 
 
-def _saturating(ctx: Any, x: Any, y: Any) -> Any:
+def _saturate(ctx: Any, x: Any, y: Any) -> Any:
     if ctx.op[0].dtype != "int32":
         return ctx.ops.Mul(x, y)
     wide = ctx.ops.Mul(*(ctx.ops.Cast(v, to="float64") for v in (x, y)))
@@ -67,26 +67,28 @@ MUTATIONS = (
         fields={"activation": APPLIED},
     ),
     Mutation(
-        "operands are compared as floats",
+        "operands are dequantized",
         "MINIMUM",
         ("MINIMUM-uint8_of_different_scales,_which_the_kernel_ignores",),
         fields={"quantization": Dequantized()},
     ),
     Mutation(
-        "another output scale does not rescale",
+        "a different output scale is ignored",
         "RELU",
         ("RELU-uint8_to_a_different_scale",),
         fields={"quantization": Raw()},
     ),
     Mutation(
-        "another output scale does not rescale",
+        "a different output scale is ignored",
         "ABS",
         ("ABS-int8_to_a_different_scale",),
         fields={"quantization": Raw()},
     ),
-    Mutation("the larger of x and alpha x", "LEAKY_RELU", ("LEAKY_RELU-int16,_alpha_1.7",), fields={"lower": _larger}),
     Mutation(
-        "slopes are aligned by ONNX",
+        "the maximum of x and alpha x", "LEAKY_RELU", ("LEAKY_RELU-int16,_alpha_1.7",), fields={"lower": _max_of_both}
+    ),
+    Mutation(
+        "slopes are broadcast as in ONNX",
         "PRELU",
         ("PRELU-equal_numbers_of_rows_and_channels",),
         fields={"axes": "..., _ -> ..."},
@@ -98,28 +100,30 @@ MUTATIONS = (
         options={"approximate": False},
     ),
     Mutation(
-        "complex numbers as pairs of numbers",
+        "complex numbers are multiplied as pairs of numbers",
         "MUL",
         ("MUL-complex64",),
         fields={"lower": lambda ctx, x, y: ctx.ops.Mul(x, y)},
     ),
     Mutation(
-        "roots are rounded to the nearest",
+        "roots are rounded to nearest",
         "SQRT",
         ("SQRT-int8,_output_scale_1.66667_between_convolutions",),
         fields={"lower": lambda ctx, x: ctx.ops.Sqrt(x)},
     ),
-    Mutation("divided towards minus infinity", "DIV", ("DIV-int32",), fields={"lower": _add_floor}),
+    Mutation(
+        "the quotient is rounded towards minus infinity", "DIV", ("DIV-int32",), fields={"lower": _floor_quotient}
+    ),
     Mutation(
         "beta multiplies the result",
         "SOFTMAX",
         ("SOFTMAX-float32,_beta_0.3",),
-        fields={"lower": lambda ctx, x: _scale(ctx, ctx.ops.Softmax(x, axis=ctx.axis(-1)))},
+        fields={"lower": lambda ctx, x: _multiply_by_beta(ctx, ctx.ops.Softmax(x, axis=ctx.axis(-1)))},
     ),
     Mutation("beta is ignored", "SOFTMAX", ("SOFTMAX-float32,_beta_0.3",), options={"beta": 1.0}),
     Mutation("along axis 1", "SOFTMAX", ("SOFTMAX-float32_of_rank_3",), emits={"Softmax": with_attributes(axis=1)}),
     Mutation(
-        "along the file's axis",
+        "the axis is not mapped to the layout",
         "LOG_SOFTMAX",
         ("LOG_SOFTMAX-float32_of_shape_(2,_3,_11)",),
         sees={"axis": file_axis},
@@ -128,7 +132,7 @@ MUTATIONS = (
         "no minimum length", "L2_NORMALIZATION", ("L2_NORMALIZATION-uint8,_a_row_of_zeros",), emits={"Max": leave_out}
     ),
     Mutation(
-        "along the file's axis",
+        "the axis is not mapped to the layout",
         "L2_NORMALIZATION",
         ("L2_NORMALIZATION-float32_of_shape_(2,_3,_5,_1)",),
         sees={"axis": file_axis},
@@ -144,27 +148,27 @@ MUTATIONS = (
         fields={"activation": APPLIED},
     ),
     Mutation(
-        "operands are compared as floats",
+        "operands are dequantized",
         "MAXIMUM",
         ("MAXIMUM-int8_of_different_scales,_which_the_kernel_ignores",),
         fields={"quantization": Dequantized()},
     ),
     Mutation(
-        "floats instead of quantized values",
+        "the operand is dequantized",
         "NEG",
         ("NEG-int8_with_a_zero_point,_which_the_kernel_ignores",),
         fields={"quantization": Dequantized()},
     ),
     Mutation(
-        "operands are aligned by ONNX",
+        "operands are broadcast as in ONNX",
         "ADD",
         ("ADD-uint8,_both_broadcast_between_convolutions",),
         fields={"axes": "..., _ -> ..."},
     ),
     Mutation("operands are swapped", "SUB", ("SUB-float32",), fields={"lower": _swap_operands}),
-    Mutation("integers that overflow saturate", "MUL", ("MUL-int32_that_wraps_around",), fields={"lower": _saturating}),
+    Mutation("integer overflow saturates", "MUL", ("MUL-int32_that_wraps_around",), fields={"lower": _saturate}),
     Mutation("no upper bound", "HARD_SWISH", ("HARD_SWISH-float32",), fields={"lower": _without_upper_bound}),
-    Mutation("a piecewise linear function", "LOGISTIC", ("LOGISTIC-float32",), fields={"lower": _hard_sigmoid}),
+    Mutation("a piecewise linear approximation", "LOGISTIC", ("LOGISTIC-float32",), fields={"lower": _hard_sigmoid}),
     Mutation(
         "along the last axis of the planned layout",
         "SOFTMAX",
@@ -172,7 +176,7 @@ MUTATIONS = (
         emits={"Softmax": with_attributes(axis=-1)},
     ),
     Mutation(
-        "int16 slopes are read as 16-bit values",
+        "int16 slopes are read as int16",
         "PRELU",
         ("PRELU-int16_by_int16_slopes,_of_which_the_kernel_reads_bytes",),
         fields={"types": ""},

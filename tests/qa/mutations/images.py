@@ -11,25 +11,25 @@ from tests.qa.mutations.planting import (
 
 MUTATIONS = (
     Mutation(
-        "columns of depth first",
+        "column-major order of blocks",
         "DEPTH_TO_SPACE",
         ("DEPTH_TO_SPACE-float32_by_3_between_convolutions",),
         emits={"DepthToSpace": with_attributes(mode="CRD")},
     ),
     Mutation(
-        "another output scale rescales",
+        "the result is rescaled to a different output scale",
         "RESIZE_NEAREST_NEIGHBOR",
         ("RESIZE_NEAREST_NEIGHBOR-int8_copied_to_different_quantization_parameters,_which_the_kernel_ignores",),
         fields={"quantization": Dequantized()},
     ),
     Mutation(
-        "pixels have no centers where sizes are known at runtime",
+        "half_pixel_centers is ignored for sizes at runtime",
         "RESIZE_BILINEAR",
         ("RESIZE_BILINEAR-half_pixel_centers_int16,_size_known_at_runtime",),
         options={"half_pixel_centers": False},
     ),
     Mutation(
-        "an axis is as long as its blocks are many",
+        "the number of blocks is not divided by the block size",
         "SPACE_TO_DEPTH",
         ("SPACE_TO_DEPTH-dynamic_height_and_width_for_generic",),
         emits={"Div": leave_out},

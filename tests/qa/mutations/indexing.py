@@ -12,27 +12,27 @@ OVERWRITING = {"ScatterElements": with_attributes(reduction=None)}
 ADDING = {"ScatterElements": with_attributes(reduction="add")}
 
 
-def _second(_true: Any, _condition: Any, first: Any, _second: Any) -> Any:
+def _first_branch(_emit: Any, _condition: Any, first: Any, _second: Any) -> Any:
     return first
 
 
-def _third(_true: Any, _condition: Any, _first: Any, second: Any) -> Any:
+def _second_branch(_emit: Any, _condition: Any, _first: Any, second: Any) -> Any:
     return second
 
 
-def _swap(true: Any, condition: Any, first: Any, second: Any) -> Any:
-    return true(condition, second, first)
+def _swap_values(emit: Any, condition: Any, first: Any, second: Any) -> Any:
+    return emit(condition, second, first)
 
 
-def _axes_swapped(true: Any, x: Any, lengths: Any, *, time_axis: int, batch_axis: int) -> Any:
-    return true(x, lengths, time_axis=batch_axis, batch_axis=time_axis)
+def _swap_axes(emit: Any, x: Any, lengths: Any, *, time_axis: int, batch_axis: int) -> Any:
+    return emit(x, lengths, time_axis=batch_axis, batch_axis=time_axis)
 
 
 def _zero_point(ctx: Any, number: float, slot: int = 0) -> Any:
     return np.asarray(ctx.op[slot].quantization.zero_point[0], ctx.op[slot].dtype)
 
 
-def _every_import(ctx: Any, *_operands: Any) -> Any:
+def _import_always(ctx: Any, *_operands: Any) -> Any:
     from op_handlers.state.tables import table_states
 
     for slot, state in enumerate(table_states(ctx), 1):
@@ -42,65 +42,77 @@ def _every_import(ctx: Any, *_operands: Any) -> Any:
 
 MUTATIONS = (
     Mutation(
-        "starts stay in the file's order",
+        "starts are not permuted to the layout",
         "DYNAMIC_UPDATE_SLICE",
         ("DYNAMIC_UPDATE_SLICE-every_axis_between_convolutions",),
         fields={"indexed_by_axis": {}},
     ),
     Mutation(
-        "the axis is the file's",
+        "the axis is not mapped to the layout",
         "TOPK_V2",
         ("TOPK_V2-float32_along_channels_between_convolutions",),
         sees={"axis": file_axis},
     ),
-    Mutation("the smallest", "TOPK_V2", ("TOPK_V2-k_of_rank_1",), emits={"TopK": with_attributes(largest=0)}),
-    Mutation("repeats overwrite", "SCATTER_ND", ("SCATTER_ND-equal_indices",), emits=OVERWRITING),
+    Mutation("the smallest elements", "TOPK_V2", ("TOPK_V2-k_of_rank_1",), emits={"TopK": with_attributes(largest=0)}),
+    Mutation("repeated indices overwrite", "SCATTER_ND", ("SCATTER_ND-equal_indices",), emits=OVERWRITING),
     Mutation(
-        "axes stay in the file's order",
+        "axes are not mapped to the layout",
         "REVERSE_V2",
         ("REVERSE_V2-axes_[1]_between_convolutions",),
         fields={"holds_axes": ()},
     ),
     Mutation(
-        "a size of 1 stays",
+        "a size of 1 is not broadcast",
         "BROADCAST_ARGS",
         ("BROADCAST_ARGS-int32_[2,_1,_3]_and_[1,_5,_3]",),
-        emits={"Where": _swap},
+        emits={"Where": _swap_values},
     ),
     Mutation(
         "time and batch are swapped",
         "REVERSE_SEQUENCE",
         ("REVERSE_SEQUENCE-uint8",),
-        emits={"ReverseSequence": _axes_swapped},
+        emits={"ReverseSequence": _swap_axes},
     ),
-    Mutation("repeats overwrite", "SEGMENT_SUM", ("SEGMENT_SUM-one_segment",), emits=OVERWRITING),
+    Mutation("repeated indices overwrite", "SEGMENT_SUM", ("SEGMENT_SUM-one_segment",), emits=OVERWRITING),
     *(
         Mutation(
             "a negative segment counts from the end",
             code,
             (f"{code}-float32,_runtime_ids,_some_negative",),
-            emits={"Where": _third},
+            emits={"Where": _second_branch},
         )
         for code in ("UNSORTED_SEGMENT_SUM", "UNSORTED_SEGMENT_PROD")
     ),
-    Mutation("repeats add up", "SPARSE_TO_DENSE", ("SPARSE_TO_DENSE-indices_of_1_axes",), emits=ADDING),
-    Mutation("sorted", "UNIQUE", ("UNIQUE-values_beyond_32_bits",), emits={"Unique": with_attributes(sorted=1)}),
-    Mutation("the zero point elsewhere", "MATRIX_DIAG", ("MATRIX_DIAG-int8_[2,_3,_5]",), sees={"scalar": _zero_point}),
+    Mutation("repeated indices add up", "SPARSE_TO_DENSE", ("SPARSE_TO_DENSE-indices_of_1_axes",), emits=ADDING),
     Mutation(
-        "never divided",
+        "values are sorted", "UNIQUE", ("UNIQUE-values_beyond_32_bits",), emits={"Unique": with_attributes(sorted=1)}
+    ),
+    Mutation(
+        "other elements are the zero point",
+        "MATRIX_DIAG",
+        ("MATRIX_DIAG-int8_[2,_3,_5]",),
+        sees={"scalar": _zero_point},
+    ),
+    Mutation(
+        "the sum is not divided",
         "EMBEDDING_LOOKUP_SPARSE",
         ("EMBEDDING_LOOKUP_SPARSE-MEAN_of_rows_of_two_axes",),
         options={"combiner": "SUM"},
     ),
-    Mutation("a miss is the first row", "HASHTABLE_LOOKUP", ("HASHTABLE_LOOKUP-vector",), emits={"Where": _second}),
     Mutation(
-        "the second import counts",
-        "HASHTABLE_IMPORT",
-        ("HASHTABLE_IMPORT-string_keys,_second_initializer_is_ignored",),
-        fields={"lower": _every_import},
+        "a missing key returns the first row",
+        "HASHTABLE_LOOKUP",
+        ("HASHTABLE_LOOKUP-vector",),
+        emits={"Where": _first_branch},
     ),
     Mutation(
-        "rows below the diagonal have a number of their own",
+        "the second import replaces the first",
+        "HASHTABLE_IMPORT",
+        ("HASHTABLE_IMPORT-string_keys,_second_initializer_is_ignored",),
+        fields={"lower": _import_always},
+    ),
+    Mutation(
+        "rows below the diagonal get an element of the diagonal",
         "MATRIX_SET_DIAG",
         ("MATRIX_SET_DIAG-dynamic_height",),
         emits={"Min": leave_out},

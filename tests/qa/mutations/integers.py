@@ -10,14 +10,14 @@ TANH_WORDS = "TANH-every_int16_from_a_scale_of_"
 
 MUTATIONS = (
     Mutation(
-        "a share of more than all is not cut",
+        "a probability above 1 is not clipped",
         "SOFTMAX",
         ("SOFTMAX-int16,_rows_of_one",),
         emits={"Min": leave_out},
     ),
-    Mutation("beta is not in the table", "SOFTMAX", ("SOFTMAX-int16,_beta_0.3",), options={"beta": 1.0}),
+    Mutation("beta is not part of the table", "SOFTMAX", ("SOFTMAX-int16,_beta_0.3",), options={"beta": 1.0}),
     Mutation(
-        "floats for int16",
+        "int16 is computed in float",
         "TANH",
         (f"{TANH_WORDS}0.0003",),
         fields={"quantization": FixedOutputRange({"int16": (1 / 32768, 0)})},

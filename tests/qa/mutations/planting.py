@@ -1,8 +1,8 @@
 """Planted bugs in handlers, as data for ``test_mutations``.
 
-Nothing on disk is changed, and no mistake names a private function. A mistake is another declaration (``fields``), other ONNX nodes
-(``emits``, called instead of ``ctx.ops.<key>`` with the function that makes the right one), or another view of the operator (``sees``:
-methods of the context; ``options``: overridden options of the file).
+No file is changed, and few bugs use private functions. A bug is a wrong declaration (``fields``), wrong ONNX nodes (``emits``:
+functions called instead of ``ctx.ops.<key>``, with the original as first argument), or a wrong view of the operator (``sees``:
+replaced methods of the context; ``options``: overridden options of the file).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Change = Callable[[Any], Any]
 
 @dataclass(frozen=True, eq=False)
 class Mutation:
-    """``killed_by``: ids of cases that must each fail with the bug and pass without it. ``fusions``: whether fusions apply."""
+    """A planted bug. ``bug``: its description. ``killed_by``: ids of cases that must fail with it and pass without it."""
 
-    trap: str
+    bug: str
     code: str
     killed_by: tuple[str, ...]
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Mutation:
 
     @property
     def id(self) -> str:
-        return f"{self.code}-{self.trap}".replace(" ", "_")
+        return f"{self.code}-{self.bug}".replace(" ", "_")
 
     def mutate(self, handler: Handler) -> Handler:
         """Return the handler with the bug."""
@@ -45,7 +45,7 @@ class Mutation:
 
 
 class _Context:
-    """A context that returns the mutation's answers, and otherwise delegates."""
+    """A context with the mutation's methods, options and nodes; everything else is delegated."""
 
     def __init__(self, ctx: Any, mutation: Mutation) -> None:
         self._ctx = ctx
@@ -54,8 +54,8 @@ class _Context:
         self.options = Options(ctx.options.table, {**ctx.options, **mutation.options})
 
     def __getattr__(self, name: str) -> Any:
-        seen = self._mutation.sees.get(name)
-        return getattr(self._ctx, name) if seen is None else lambda *arguments: seen(self._ctx, *arguments)
+        method = self._mutation.sees.get(name)
+        return getattr(self._ctx, name) if method is None else lambda *arguments: method(self._ctx, *arguments)
 
 
 class _Ops:
@@ -67,19 +67,19 @@ class _Ops:
         return getattr(self, name)
 
     def __getattr__(self, name: str) -> Any:
-        true, other = getattr(self._ops, name), self._emits.get(name)
-        return true if other is None else lambda *operands, **attributes: other(true, *operands, **attributes)
+        original, wrong = getattr(self._ops, name), self._emits.get(name)
+        return original if wrong is None else lambda *operands, **attributes: wrong(original, *operands, **attributes)
 
 
-# --- ways to go wrong -------------------------------------------------------------------------
+# --- common bugs ------------------------------------------------------------------------------
 
 
-def with_attributes(**given: Any) -> Callable[..., Any]:
-    """Emit the node with other attributes."""
-    return lambda true, *operands, **attributes: true(*operands, **{**attributes, **given})
+def with_attributes(**wrong: Any) -> Callable[..., Any]:
+    """Emit the node with wrong attributes."""
+    return lambda emit, *operands, **attributes: emit(*operands, **{**attributes, **wrong})
 
 
-def leave_out(_true: Any, x: Any, *_rest: Any, **_attributes: Any) -> Any:
+def leave_out(_emit: Any, x: Any, *_rest: Any, **_attributes: Any) -> Any:
     """Return the first operand instead of emitting the node."""
     return x
 

@@ -8,7 +8,7 @@ from onnx_tflite_plugin.api import Raw, Transparent, format_axes
 from tests.qa.mutations.planting import Change, Mutation, with_attributes
 
 
-def _adjoint(x: bool, y: bool) -> Change:
+def _ignore_adjoint(x: bool, y: bool) -> Change:
     """Return the axes without the transpositions of the adjoint options."""
 
     def axes(at: Any) -> str:
@@ -41,13 +41,19 @@ MUTATIONS = (
         fields={"activation": "fused_activation_function"},
     ),
     Mutation(
-        "adj_x is ignored", "BATCH_MATMUL", ("BATCH_MATMUL-square_adj_x",), fields={"axes": _adjoint(True, False)}
+        "adj_x is ignored",
+        "BATCH_MATMUL",
+        ("BATCH_MATMUL-square_adj_x",),
+        fields={"axes": _ignore_adjoint(True, False)},
     ),
     Mutation(
-        "adj_y is ignored", "BATCH_MATMUL", ("BATCH_MATMUL-square_adj_y",), fields={"axes": _adjoint(False, True)}
+        "adj_y is ignored",
+        "BATCH_MATMUL",
+        ("BATCH_MATMUL-square_adj_y",),
+        fields={"axes": _ignore_adjoint(False, True)},
     ),
     Mutation(
-        "the last axis is the row",
+        "a row is always the last axis",
         "FULLY_CONNECTED",
         ("FULLY_CONNECTED-rank_3,_a_row_across_axes",),
         fields={"reshapes": {}},
@@ -65,19 +71,19 @@ MUTATIONS = (
         fields={"lower": _drop_bias},
     ),
     Mutation(
-        "the weight's columns stay where the input's elements move",
+        "columns of the weights are not permuted like the input",
         "FULLY_CONNECTED",
         ("FULLY_CONNECTED-many_rows_after_a_flatten",),
         fields={"axes": "... , o k, o -> ... o", "layout": Transparent()},
     ),
     Mutation(
-        "weights are activations of other parameters",
+        "operands with different parameters are not dequantized",
         "BATCH_MATMUL",
         ("BATCH_MATMUL-int8_[2,_3,_5,_7]_by_[7,_3]",),
         fields={"quantization": Raw()},
     ),
     Mutation(
-        "a size of 0 is that of the rows",
+        "a size of 0 copies the input's size",
         "FULLY_CONNECTED",
         ("FULLY_CONNECTED-float32_with_RELU_N1_TO_1,_dynamic_leading_axes",),
         emits={"Reshape": with_attributes(allowzero=None)},

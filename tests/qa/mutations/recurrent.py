@@ -1,4 +1,4 @@
-"""Planted bugs in recurrent operators: order of gates, clipping, states, rounding of the integer kernel."""
+"""Planted bugs in recurrent operators: gates, clipping, states, and rounding of the integer kernel."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from tests.qa.mutations.planting import Mutation, leave_out, with_attributes
 SEQUENCE, STEP = "UNIDIRECTIONAL_SEQUENCE_LSTM", "LSTM"
 
 
-def first_of_two(true: Any, *operands: Any, **attributes: Any) -> Any:
+def always_then_branch(emit: Any, *operands: Any, **attributes: Any) -> Any:
     """Treat the condition as true."""
-    return true(operands[0], **{**attributes, "else_branch": attributes["then_branch"]})
+    return emit(operands[0], **{**attributes, "else_branch": attributes["then_branch"]})
 
 
-def from_zero(true: Any, numbers: Any, point: Any) -> Any:
+def ignore_state_zero_point(emit: Any, numbers: Any, point: Any) -> Any:
     """Ignore the zero point of the state, but not that of the inputs."""
-    return numbers if isinstance(point, np.int64) else true(numbers, point)
+    return numbers if isinstance(point, np.int64) else emit(numbers, point)
 
 
-def skip_int8_clip(true: Any, numbers: Any, least: Any, most: Any) -> Any:
-    return numbers if least == -128 else true(numbers, least, most)
+def skip_int8_clip(emit: Any, numbers: Any, low: Any, high: Any) -> Any:
+    return numbers if low == -128 else emit(numbers, low, high)
 
 
 MUTATIONS = (
     *(
         Mutation(
-            "cells of integers have the option's activation",
+            "integer cells use the option's activation",
             op,
             (f"{op}-int8_with_RELU,_converted_without_quantization",),
             fields={"activation": FusedActivation(ActivationKernel.CELLS, inside=True)},
@@ -43,60 +43,60 @@ MUTATIONS = (
         fields={"activation": FusedActivation(ActivationKernel.ELEMENTWISE, inside=True)},
     ),
     Mutation(
-        "a state of 8 bits that counts from 0",
+        "the zero point of an 8-bit state is ignored",
         "SVDF",
         ("SVDF-int8,_8-bit_state",),
-        emits={"Sub": from_zero},
+        emits={"Sub": ignore_state_zero_point},
     ),
     Mutation(
-        "a state of 8 bits without bounds",
+        "an 8-bit state is not clipped",
         "SVDF",
         ("SVDF-int8,_saturated_state,_8-bit_state",),
         emits={"Clip": skip_int8_clip},
     ),
     Mutation(
-        "cells that are bounded later on only",
+        "cells are not clipped in each step",
         SEQUENCE,
         (
             f"{SEQUENCE}-float32_with_float32_weights,_cells_clipped_at_6.5_with_cells_at_the_limit",
             f"{SEQUENCE}-float32_with_float32_weights,_cells_clipped_at_6.5_with_cells_at_the_limit_in_steps_of_3",
         ),
-        emits={"If": first_of_two},
+        emits={"If": always_then_branch},
     ),
     Mutation(
-        "a gate of its own where there is none",
+        "the coupled input gate equals the forget gate",
         STEP,
         (f"{STEP}-float32_without_an_input_gate", f"{STEP}-int8_without_an_input_gate"),
-        emits={"Sub": lambda true, one, forget, *rest: forget if isinstance(one, float) else true(one, forget)},
+        emits={"Sub": lambda emit, one, forget, *rest: forget if isinstance(one, float) else emit(one, forget)},
     ),
     Mutation(
-        "nothing is rounded on the way",
+        "intermediate values are not rounded",
         SEQUENCE,
         (f"{SEQUENCE}-int8_with_constant_cell_states",),
         emits={"Round": leave_out},
     ),
     Mutation(
-        "the oldest run is kept and the newest but one forgotten",
+        "the state drops the second newest run instead of the oldest",
         "SVDF",
         ("SVDF-float32,_50_runs", "SVDF-int8_on_int8_of_rank_1"),
-        emits={"Slice": lambda true, x, first, last, axes: true(x, [0], [last[0] - 1], axes)},
+        emits={"Slice": lambda emit, x, first, last, axes: emit(x, [0], [last[0] - 1], axes)},
     ),
     Mutation(
-        "integers without the rounding of the state",
+        "an integer state is not saturated",
         "SVDF",
         ("SVDF-int8_with_a_saturated_state",),
         emits={"Clip": leave_out},
     ),
     Mutation(
-        "both directions forwards",
+        "both directions run forwards",
         "BIDIRECTIONAL_SEQUENCE_RNN",
         ("BIDIRECTIONAL_SEQUENCE_RNN-float32_with_TANH,_different_sizes",),
         emits={"RNN": with_attributes(direction="forward")},
     ),
     Mutation(
-        "the auxiliary input without its weights",
+        "only the forward direction is computed",
         "BIDIRECTIONAL_SEQUENCE_LSTM",
         ("BIDIRECTIONAL_SEQUENCE_LSTM-float32_plain,_different_backward_input",),
-        emits={"LSTM": lambda true, x, *rest, **more: true(x, *rest, **{**more, "direction": None})},
+        emits={"LSTM": lambda emit, x, *rest, **more: emit(x, *rest, **{**more, "direction": None})},
     ),
 )

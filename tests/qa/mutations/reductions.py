@@ -20,21 +20,24 @@ def _round_mean(ctx: Any, x: Any, axes: Any) -> Any:
 MUTATIONS = (
     *(
         Mutation(
-            "a scalar axis is no list", code, (f"{code}-a_scalar_axis_known_at_runtime",), emits={"Reshape": leave_out}
+            "a scalar axis is not reshaped to a list",
+            code,
+            (f"{code}-a_scalar_axis_known_at_runtime",),
+            emits={"Reshape": leave_out},
         )
         for code in ("SUM", "REDUCE_MAX")
     ),
     Mutation("keep_dims is ignored", "MEAN", ("MEAN-axes_[1]_kept",), options={"keep_dims": False}),
-    Mutation("the axes are the file's", "MEAN", ("MEAN-rank_3_kept",), fields={"holds_axes": ()}),
+    Mutation("axes are not mapped to the layout", "MEAN", ("MEAN-rank_3_kept",), fields={"holds_axes": ()}),
     Mutation(
-        "another output scale rescales",
+        "the result is rescaled to a different output scale",
         "REDUCE_MIN",
         ("REDUCE_MIN-uint8_to_a_different_scale,_which_XNNPACK_ignores_kept",),
         fields={"quantization": Dequantized()},
     ),
-    Mutation("the axis is the file's", "ARG_MAX", ("ARG_MAX-axis_of_rank_1",), fields={"holds_axes": ()}),
+    Mutation("the axis is not mapped to the layout", "ARG_MAX", ("ARG_MAX-axis_of_rank_1",), fields={"holds_axes": ()}),
     Mutation(
-        "the last of equals",
+        "the last of equal values",
         "ARG_MAX",
         ("ARG_MAX-int8_axis_1",),
         emits={"ArgMax": with_attributes(select_last_index=1)},
@@ -42,14 +45,14 @@ MUTATIONS = (
     Mutation("integers are rounded", "MEAN", ("MEAN-int32,_divided_towards_zero_kept",), fields={"lower": _round_mean}),
     Mutation("quantized values are summed", "SUM", ("SUM-int8_kept",), fields={"quantization": Raw()}),
     Mutation(
-        "another output scale rescales",
+        "the result is rescaled to a different output scale",
         "REDUCE_MAX",
         ("REDUCE_MAX-uint8_to_a_different_scale,_which_XNNPACK_ignores_kept",),
         fields={"quantization": Dequantized()},
     ),
     *(
         Mutation(
-            "parameters that differ rescale",
+            "different parameters are rescaled",
             code,
             (f"{code}-int8_to_a_different_scale,_which_XNNPACK_ignores_kept",),
             fields={"quantization": SameScale()},
@@ -57,14 +60,14 @@ MUTATIONS = (
         for code in ("REDUCE_MAX", "REDUCE_MIN")
     ),
     Mutation(
-        "the axes are the file's",
+        "axes are not mapped to the layout",
         "REDUCE_MAX",
         ("REDUCE_MAX-axes_[1]_kept_between_convolutions",),
         fields={"holds_axes": ()},
     ),
     Mutation("keep_dims is ignored", "REDUCE_MIN", ("REDUCE_MIN-axes_[1]_kept",), options={"keep_dims": False}),
     Mutation(
-        "the rank of a result is whatever a Reshape takes",
+        "the result has an unknown rank",
         "REDUCE_PROD",
         ("REDUCE_PROD-result_without_rank,_dropped",),
         fields={"sizes": None},
@@ -76,10 +79,10 @@ MUTATIONS = (
         emits={"Min": leave_out},
     ),
     Mutation(
-        "transforms of length 1 are transforms as others",
+        "transforms of length 1 are accepted",
         "RFFT2D",
         ("RFFT2D-transforms_of_length_1",),
         fields={"accepts": None},
     ),
-    Mutation("nothing is transformed as it is", "RFFT2D", ("RFFT2D-no_rows",), emits={"Pad": leave_out}),
+    Mutation("empty inputs are not padded", "RFFT2D", ("RFFT2D-no_rows",), emits={"Pad": leave_out}),
 )

@@ -8,66 +8,76 @@ from onnx_tflite_plugin.api import Dequantized, Raw
 from tests.qa.mutations.planting import Mutation, file_axis, leave_out, with_attributes
 
 
-def _split_value_first(ctx: Any, x: Any, _axis: Any) -> Any:
+def _split_data_first(ctx: Any, x: Any, _axis: Any) -> Any:
     from op_handlers.tensor.splitting import emit_split
 
     return emit_split(ctx, x, slot=1, data_slot=0)
 
 
-def _third(_true: Any, _condition: Any, _x: Any, y: Any) -> Any:
+def _second_branch(_emit: Any, _condition: Any, _x: Any, y: Any) -> Any:
     return y
 
 
-def _size_as_is(ctx: Any, x: Any, begin: Any, size: Any) -> Any:
+def _use_size_literally(ctx: Any, x: Any, begin: Any, size: Any) -> Any:
     """Treat size -1 as a number instead of "to the end"."""
     first, length = (ctx.ops.Cast(value, to="int64") for value in (begin, size))
     return ctx.ops.Slice(x, first, ctx.ops.Add(first, length), list(range(ctx.op[0].rank)))
 
 
 MUTATIONS = (
-    Mutation("the axis is the file's", "CONCATENATION", ("CONCATENATION-rank_5",), sees={"axis": file_axis}),
     Mutation(
-        "uint8 of other scales passes through",
+        "the axis is not mapped to the layout", "CONCATENATION", ("CONCATENATION-rank_5",), sees={"axis": file_axis}
+    ),
+    Mutation(
+        "uint8 of different scales is not requantized",
         "CONCATENATION",
         ("CONCATENATION-uint8_of_different_scales,_which_are_requantized",),
         fields={"quantization": Raw(onnx="Concat")},
     ),
     Mutation(
-        "the value comes first",
+        "data is the first operand",
         "SPLIT",
         ("SPLIT-rank_1",),
-        fields={"holds_axes": {1}, "requires_constant": {1}, "lower": _split_value_first},
+        fields={"holds_axes": {1}, "requires_constant": {1}, "lower": _split_data_first},
     ),
-    Mutation("the axis is the file's", "SPLIT_V", ("SPLIT_V-rank_5",), fields={"holds_axes": ()}),
-    Mutation("-1 is a size", "SPLIT_V", ("SPLIT_V-sizes_(1,_-1,_2)_known_at_runtime",), emits={"Where": _third}),
-    Mutation("-1 is a size", "SLICE", ("SLICE-bool",), fields={"lower": _size_as_is}),
+    Mutation("the axis is not mapped to the layout", "SPLIT_V", ("SPLIT_V-rank_5",), fields={"holds_axes": ()}),
     Mutation(
-        "begin and size stay in the file's order",
+        "-1 is a size", "SPLIT_V", ("SPLIT_V-sizes_(1,_-1,_2)_known_at_runtime",), emits={"Where": _second_branch}
+    ),
+    Mutation("-1 is a size", "SLICE", ("SLICE-bool",), fields={"lower": _use_size_literally}),
+    Mutation(
+        "begin and size are not permuted to the layout",
         "SLICE",
         ("SLICE-dynamic_batch", "SLICE-equal_dimensions_between_convolutions"),
         fields={"indexed_by_axis": {}},
     ),
     Mutation(
-        "no batch dimensions", "GATHER", ("GATHER-dynamic_batches",), emits={"GatherND": with_attributes(batch_dims=0)}
+        "batch dimensions are ignored",
+        "GATHER",
+        ("GATHER-dynamic_batches",),
+        emits={"GatherND": with_attributes(batch_dims=0)},
     ),
     Mutation(
-        "the axis is the file's",
+        "the axis is not mapped to the layout",
         "GATHER",
         ("GATHER-dynamic_batch", "GATHER-equal_dimensions,_along_axis_1_between_convolutions"),
         sees={"axis": file_axis},
     ),
     Mutation(
-        "the axis is the file's", "SPLIT", ("SPLIT-float32_axis_1_between_convolutions",), fields={"holds_axes": ()}
+        "the axis is not mapped to the layout",
+        "SPLIT",
+        ("SPLIT-float32_axis_1_between_convolutions",),
+        fields={"holds_axes": ()},
     ),
     Mutation(
-        "the axes are the file's",
+        "axes are not mapped to the layout",
         "STRIDED_SLICE",
         ("STRIDED_SLICE-float32_every_other_between_convolutions",),
         sees={"axis": file_axis},
     ),
     *(
         Mutation(
-            "another output scale rescales",
+            "the result is rescaled to a different output scale",
             code,
             (f"{code}-int8_copied_to_different_quantization_parameters,_which_the_kernel_ignores",),
             fields={"quantization": Dequantized()},
@@ -75,19 +85,19 @@ MUTATIONS = (
         for code in ("STRIDED_SLICE", "SPLIT", "SPLIT_V")
     ),
     Mutation(
-        "masks name what is not there",
+        "masks beyond the entries are accepted",
         "STRIDED_SLICE",
         ("STRIDED_SLICE-new_axes_beyond_the_entries",),
         fields={"accepts": None},
     ),
     Mutation(
-        "new axes are left out among dynamic sizes",
+        "new axes are left out for dynamic shapes",
         "STRIDED_SLICE",
         ("STRIDED_SLICE-new_and_dropped_axes_of_dynamic_shape",),
         emits={"Unsqueeze": leave_out},
     ),
     Mutation(
-        "rows are put in the place of the first",
+        "the offset of rows is left out",
         "DYNAMIC_UPDATE_SLICE",
         ("DYNAMIC_UPDATE_SLICE-rows_of_an_inner_axis",),
         emits={"Add": leave_out},

@@ -10,48 +10,50 @@ from onnx_tflite_plugin.api import Dequantized
 from tests.qa.mutations.planting import Mutation, leave_out, with_attributes
 
 
-def counts_all(true: Any, *operands: Any, **attributes: Any) -> Any:
-    return true(*operands, **{**attributes, "count_include_pad": 1})
+def include_padding(emit: Any, *operands: Any, **attributes: Any) -> Any:
+    return emit(*operands, **{**attributes, "count_include_pad": 1})
 
 
 MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
-        "scales are looked at",
+        "operands are dequantized",
         "STABLEHLO_ADD",
         ("STABLEHLO_ADD-int8_with_scales,_which_the_kernel_ignores",),
         fields={"quantization": Dequantized()},
     ),
-    Mutation("bits are joined", "STABLEHLO_AND", ("STABLEHLO_AND-int32",), emits={"BitwiseAnd": leave_out}),
+    Mutation("the operation is left out", "STABLEHLO_AND", ("STABLEHLO_AND-int32",), emits={"BitwiseAnd": leave_out}),
     Mutation(
-        "shifted to the right",
+        "the shift is to the right",
         "STABLEHLO_SHIFT_LEFT",
         ("STABLEHLO_SHIFT_LEFT-int8", "STABLEHLO_SHIFT_LEFT-int32"),
         emits={"BitShift": with_attributes(direction="RIGHT")},
     ),
     Mutation(
-        "a negative edge is none",
+        "negative padding is ignored",
         "STABLEHLO_PAD",
         ("STABLEHLO_PAD-int8_image,_cropped_between_convolutions",),
         emits={"Slice": leave_out},
     ),
     Mutation(
-        "what is beyond the ends goes to the last element",
+        "updates out of bounds go to the last element",
         "STABLEHLO_SCATTER",
         ("STABLEHLO_SCATTER-windows_partly_out_of_bounds,_add",),
-        emits={"Where": lambda true, fits, places, count: true(fits, places, np.int64(count - 1))},
+        emits={"Where": lambda emit, fits, indices, count: emit(fits, indices, np.int64(count - 1))},
     ),
     Mutation(
-        "every sum over a whole axis starts at its beginning",
+        "cumulative sums ignore the direction",
         "STABLEHLO_REDUCE_WINDOW",
         ("STABLEHLO_REDUCE_WINDOW-float32,_sums_from_the_end",),
         emits={"CumSum": with_attributes(reverse=0)},
     ),
-    Mutation("padding counts", "L2_POOL_2D", ("L2_POOL_2D-SAME_3x2",), emits={"AveragePool": counts_all}),
-    Mutation("the root of the sum", "L2_POOL_2D", ("L2_POOL_2D-VALID_3x2",), emits={"Sqrt": leave_out}),
     Mutation(
-        "alpha weighs the mean",
+        "the mean includes the padding", "L2_POOL_2D", ("L2_POOL_2D-SAME_3x2",), emits={"AveragePool": include_padding}
+    ),
+    Mutation("the root is left out", "L2_POOL_2D", ("L2_POOL_2D-VALID_3x2",), emits={"Sqrt": leave_out}),
+    Mutation(
+        "alpha scales the mean instead of the sum",
         "LOCAL_RESPONSE_NORMALIZATION",
         ("LOCAL_RESPONSE_NORMALIZATION-radius_2",),
-        emits={"LRN": lambda true, x, *, size, alpha, **rest: true(x, size=size, alpha=alpha / size, **rest)},
+        emits={"LRN": lambda emit, x, *, size, alpha, **rest: emit(x, size=size, alpha=alpha / size, **rest)},
     ),
 )

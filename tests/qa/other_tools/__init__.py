@@ -1,1 +1,1 @@
-"""Converted models processed by other tools, each in a separate environment; results are compared before and after."""
+"""Converted models processed by other tools, each in a separate environment; results before and after are compared."""

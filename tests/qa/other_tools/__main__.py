@@ -1,7 +1,7 @@
-"""``python -m tests.qa.other_tools``: ten converted models through every tool, each in its own environment under ``.cache``.
+"""``python -m tests.qa.other_tools``: process ten converted models with every tool, each in an environment under ``.cache``.
 
-The models are those of the examples and of the wheels that ``tests/conversion/test_real_networks.py`` fetches; ``--models`` takes
-files, or folders of .tflite files, instead. Exits with 1 where a tool fails or changes what it must not.
+The models are the examples and those of the wheels that ``tests/conversion/test_real_networks.py`` downloads. ``--models`` names
+other .tflite files or folders of them. Exits with 1 if a tool fails or changes results beyond its tolerance.
 """
 
 from __future__ import annotations
@@ -42,58 +42,58 @@ class Converted:
     inputs: Path
     feeds: dict[str, Any]
     outputs: list[Any]
-    floats: bool
+    is_float: bool
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=Path, nargs="*", help="files or folders of .tflite files")
     parser.add_argument("--tool", action="append", choices=[tool.name for tool in TOOLS])
-    chosen = parser.parse_args()
-    tools = [tool for tool in TOOLS if not chosen.tool or tool.name in chosen.tool]
+    arguments = parser.parse_args()
+    tools = [tool for tool in TOOLS if not arguments.tool or tool.name in arguments.tool]
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(os.cpu_count()) as pool:
         folder = Path(scratch)
-        pythons = pool.map(_environment, {_name(tool): tool for tool in tools}.values())
-        files = list(_files(chosen.models)) if chosen.models else _default(folder)
-        forms = {
+        environments = pool.map(_create_environment, {_name(tool): tool for tool in tools}.values())
+        files = list(_find_files(arguments.models)) if arguments.models else _default_files(folder)
+        models_by_fold = {
             fold: list(_convert_model(files, folder / f"fold-{fold}", fold)) for fold in {tool.fold for tool in tools}
         }
-        list(pythons)  # raises what an installation raised
-        tried = pool.map(
-            lambda tool: _run_tool(tool, [one for one in forms[tool.fold] if _accepts(tool, one)], folder), tools
+        list(environments)  # raises the errors of installations
+        results_by_tool = pool.map(
+            lambda tool: _run_tool(tool, [m for m in models_by_fold[tool.fold] if _accepts(tool, m)], folder), tools
         )
-        failures = sum(_print_results(tool, results) for tool, results in zip(tools, tried, strict=True))
+        failures = sum(_print_results(tool, results) for tool, results in zip(tools, results_by_tool, strict=True))
     return int(bool(failures))
 
 
 def _print_results(tool: Tool, results: Sequence[tuple[str, str]]) -> int:
     """Print the results of a tool and return the number of failures."""
-    wrong = [(name, text) for name, text in results if text]
-    print(f"{tool.name}: {len(results) - len(wrong)} of {len(results)} models", flush=True)
-    for name, text in wrong:
+    failures = [(name, text) for name, text in results if text]
+    print(f"{tool.name}: {len(results) - len(failures)} of {len(results)} models", flush=True)
+    for name, text in failures:
         print(f"  {name}: {text}")
-    return len(wrong)
+    return len(failures)
 
 
 def _accepts(tool: Tool, model: Converted) -> bool:
-    return model.floats or not tool.floats_only
+    return model.is_float or not tool.floats_only
 
 
 # --- models and environments ------------------------------------------------------------------
 
 
-def _files(given: Sequence[Path]) -> Iterator[Path]:
-    for path in given:
+def _find_files(paths: Sequence[Path]) -> Iterator[Path]:
+    for path in paths:
         yield from sorted(path.rglob("*.tflite")) if path.is_dir() else [path]
 
 
-def _default(folder: Path) -> list[Path]:
+def _default_files(folder: Path) -> list[Path]:
     from tools.wheels import FACES, WAKE_WORDS, tflite_files
 
-    found = sorted(tflite_files(folder, [FACES, WAKE_WORDS]).glob("*/*.tflite"))
-    # The float16 converter writes caches, which are outputs with readers, in two dtypes; onnxslim changes the order of a sum.
+    wheel_files = sorted(tflite_files(folder, [FACES, WAKE_WORDS]).glob("*/*.tflite"))
+    # Without language_model: the float16 converter gives its caches, outputs with readers, two dtypes; onnxslim reorders a sum.
     examples = [path for path in sorted((ROOT / "examples").glob("*.tflite")) if path.stem != "language_model"]
-    return [*examples, *found][:10]
+    return [*examples, *wheel_files][:10]
 
 
 def _convert_model(files: Sequence[Path], folder: Path, fold: bool) -> Iterator[Converted]:
@@ -109,8 +109,8 @@ def _convert_model(files: Sequence[Path], folder: Path, fold: bool) -> Iterator[
         entry = structure.entry(structure.read(file.read_bytes()))
         feeds = dict(zip(entry.input_names, draw(entry)[0], strict=True))
         np.savez(folder / f"{number}.npz", **feeds)
-        floats = not {"QuantizeLinear", "DequantizeLinear"} & conversion.report.nodes.keys()
-        yield Converted(file.stem, path, folder / f"{number}.npz", feeds, _ran(path, feeds), floats)
+        is_float = not {"QuantizeLinear", "DequantizeLinear"} & conversion.report.nodes.keys()
+        yield Converted(file.stem, path, folder / f"{number}.npz", feeds, _run_model(path, feeds), is_float)
 
 
 def _name(tool: Tool) -> str:
@@ -122,10 +122,10 @@ def _python(tool: Tool) -> Path:
     return ROOT / ".cache" / "other_tools" / _name(tool) / "bin" / "python"
 
 
-def _environment(tool: Tool) -> None:
+def _create_environment(tool: Tool) -> None:
     folder = ROOT / ".cache" / "other_tools" / _name(tool)
     if not (folder / "done").exists():
-        venv.create(folder, clear=True)  # without pip: this one's installs into it
+        venv.create(folder, clear=True)  # without pip: the current pip installs into it
         pip = [
             sys.executable,
             "-m",
@@ -142,7 +142,7 @@ def _environment(tool: Tool) -> None:
         (folder / "done").touch()
 
 
-# --- trying -----------------------------------------------------------------------------------
+# --- tools ------------------------------------------------------------------------------------
 
 
 def _run_tool(tool: Tool, models: Sequence[Converted], folder: Path) -> list[tuple[str, str]]:
@@ -151,33 +151,35 @@ def _run_tool(tool: Tool, models: Sequence[Converted], folder: Path) -> list[tup
     targets = [out / f"{number}.{'npz' if tool.runs else 'onnx'}" for number in range(len(models))]
     problems: list[str] = []
     while len(problems) < len(models):
-        left = [
+        jobs = [
             [str(model.path), str(target), str(model.inputs)]
             for model, target in zip(models[len(problems) :], targets[len(problems) :], strict=True)
         ]
-        done = subprocess.run(
+        completed = subprocess.run(
             [_python(tool), WORKER, tool.script],
-            input=json.dumps(left),
+            input=json.dumps(jobs),
             capture_output=True,
             text=True,
             timeout=TIMEOUT,
         )
-        problems += [problem for _, problem in map(json.loads, done.stdout.splitlines())]
-        if done.returncode:
-            problems.append(f"it ended with {done.returncode}: {(done.stderr.strip().splitlines() or [''])[-1][:200]}")
+        problems += [problem for _, problem in map(json.loads, completed.stdout.splitlines())]
+        if completed.returncode:
+            problems.append(
+                f"the tool ended with {completed.returncode}: {(completed.stderr.strip().splitlines() or [''])[-1][:200]}"
+            )
     pairs = zip(models, targets, problems, strict=True)
     return [(model.name, problem or _compare(tool, model, target)) for model, target, problem in pairs]
 
 
 def _compare(tool: Tool, model: Converted, target: Path) -> str:
     try:
-        after = list(np.load(target).values()) if tool.runs else _ran(target, model.feeds)
+        after = list(np.load(target).values()) if tool.runs else _run_model(target, model.feeds)
     except Exception as error:
-        return f"its result does not run: {error}"[:200]
+        return f"the resulting model does not run: {error}"[:200]
     return _describe_difference(model.outputs, after, tool.allowed)
 
 
-def _ran(model: Path, feeds: dict[str, Any]) -> list[Any]:
+def _run_model(model: Path, feeds: dict[str, Any]) -> list[Any]:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
@@ -185,13 +187,13 @@ def _ran(model: Path, feeds: dict[str, Any]) -> list[Any]:
 
 
 def _describe_difference(before: Sequence[Any], after: Sequence[Any], allowed: float) -> str:
-    for one, other in zip(before, after, strict=True):
-        if one.shape != other.shape or one.dtype != other.dtype:
-            return f"{one.dtype} {list(one.shape)} became {other.dtype} {list(other.shape)}"
-        span = float(np.ptp(one.astype(np.float64))) or 1.0
-        distance = float(np.abs(one.astype(np.float64) - other.astype(np.float64)).max()) if one.size else 0.0
-        if not distance <= allowed * span:
-            return f"an output moved by {distance / span:.2g} of its range"
+    for old, new in zip(before, after, strict=True):
+        if old.shape != new.shape or old.dtype != new.dtype:
+            return f"{old.dtype} {list(old.shape)} became {new.dtype} {list(new.shape)}"
+        span = float(np.ptp(old.astype(np.float64))) or 1.0
+        error = float(np.abs(old.astype(np.float64) - new.astype(np.float64)).max()) if old.size else 0.0
+        if not error <= allowed * span:
+            return f"an output changed by {error / span:.2g} of its range"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""The tools, their requirements, and the tolerance of their results."""
+"""The tools, their required packages, and the tolerances of their results."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 OLDEST = "1.20.1"
-"""The oldest ONNX Runtime that default outputs load in: 1.17 and 1.18 abort on some."""
+"""The oldest ONNX Runtime that loads models for the default target; 1.17 and 1.18 abort on some."""
 
 
 @dataclass(frozen=True)
 class Tool:
-    """``script`` is the body of a function of ``source`` and ``target``, paths of models, and ``inputs``, arrays by name.
+    """A tool. ``script``: body of a function of ``source`` and ``target``, paths of models, and ``inputs``, arrays by name.
 
-    ``allowed`` is a share of the output's range. ``fold``: weights must be float32 for it, ``--weights fold``. ``runs``:
-    the tool's own ONNX Runtime runs the model, and the script writes its outputs as .npz instead. ``floats_only``: it takes no
-    model that is quantized already.
+    ``allowed``: the tolerance as a share of the output's range. ``fold``: the tool requires float32 weights, as from ``--weights
+    fold``. ``runs``: the script runs the model and writes its outputs as .npz, instead of a model. ``floats_only``: the tool
+    does not support quantized models.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Worker in the environment of a tool: applies ``change`` of its script to each model, and prints one JSON line per model.
+"""Worker in the environment of a tool: runs a script for each model, and prints one JSON line per model.
 
-``worker.py SCRIPT`` reads ``[[source, target, inputs], …]`` from stdin; the script is a function's body, its operands
-``source``, ``target`` and ``inputs`` (a mapping of arrays). What a tool prints goes to stderr.
+``worker.py SCRIPT`` reads ``[[source, target, inputs], …]`` from stdin. The script is the body of a function with the
+parameters ``source``, ``target`` and ``inputs`` (arrays by name). Output of the tool goes to stderr.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def main() -> None:
     for number, (source, target, inputs) in enumerate(json.load(sys.stdin)):
         try:
             scope["change"](source, target, dict(np.load(inputs)))
-            problem = "" if Path(target).exists() else "it wrote nothing"
+            problem = "" if Path(target).exists() else "the tool wrote no file"
         except (Exception, SystemExit) as error:
             problem = f"{type(error).__name__}: {error}"[:200]
         print(json.dumps([number, problem]), file=answers, flush=True)

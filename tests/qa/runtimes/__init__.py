@@ -1,1 +1,1 @@
-"""Converted models in other runtimes than ONNX Runtime: the matrix of targets, and the table in the documentation."""
+"""Converted models in runtimes other than ONNX Runtime: outcomes by target, and the table in the documentation."""

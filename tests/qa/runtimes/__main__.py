@@ -1,8 +1,8 @@
-"""``python -m tests.qa.runtimes MODELS --runtime tract=PYTHON --target portable``: which runtime computes which target's models.
+"""``python -m tests.qa.runtimes MODELS --runtime tract=PYTHON --target portable``: run converted models in other runtimes.
 
-MODELS are .tflite files or folders of them. Each runtime has its own interpreter, whose packages are the runtime's; ONNX Runtime
-and the reference evaluator are in this one. Results are printed, and written as JSON with ``--results``; ``python -m
-tests.qa.runtimes.table --write`` makes the table of the documentation from them.
+MODELS are .tflite files or folders of them. Each runtime has a separate Python interpreter with its packages; ONNX Runtime and
+the reference evaluator run in the current one. Results are printed, and written as JSON with ``--results``. ``python -m
+tests.qa.runtimes.table --write`` writes the table of the documentation from them.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from tests.qa.runtimes.models import Converted, convert_for, find_error, find_so
 from tests.qa.runtimes.worker import RUNTIMES
 
 WORKER = Path(__file__).with_name("worker.py")
-HERE = ("onnxruntime", "reference")
+LOCAL_RUNTIMES = ("onnxruntime", "reference")
 TARGETS = ("onnxruntime", "generic", "portable")
 SECONDS = 60
-"""Time for one model in one runtime."""
+"""Maximum time for one model in one runtime."""
 
 
 class Worker:
-    """A runtime's process, started again after a crash."""
+    """The process of a runtime, restarted after a crash."""
 
     def __init__(self, runtime: str, python: str) -> None:
         self.runtime, self.python, self.version = runtime, python, ""
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, model: Path, inputs: Path, outputs: Path) -> str:
-        """Run a model; returns the error, empty if its results are stored in ``outputs``."""
+        """Run a model and store its results in ``outputs``. Returns the error, empty if there is none."""
         process = self._process or self._start()
         assert process.stdin is not None
         job = {"model": str(model), "inputs": str(inputs), "outputs": str(outputs)}
         try:
             process.stdin.write(json.dumps(job) + "\n")
             process.stdin.flush()
-            return str(self._answer(process)["error"])
+            return str(self._read_message(process)["error"])
         except TimeoutError:
             self.stop()
             return f"no result after {SECONDS} s"
@@ -70,23 +70,25 @@ class Worker:
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        self.version = str(self._answer(self._process)["version"])
+        self.version = str(self._read_message(self._process)["version"])
         return self._process
 
-    def _answer(self, process: subprocess.Popen[str]) -> dict[str, Any]:
-        """Return the next line. Raises TimeoutError, and ValueError if the process ended."""
+    def _read_message(self, process: subprocess.Popen[str]) -> dict[str, Any]:
+        """Return the next message. Raises TimeoutError, or ValueError if the process ended."""
         assert process.stdout is not None
         if not select.select([process.stdout], [], [], SECONDS)[0]:
             raise TimeoutError
-        answer: dict[str, Any] = json.loads(process.stdout.readline())
-        return answer
+        message: dict[str, Any] = json.loads(process.stdout.readline())
+        return message
 
 
 def run_matrix(
     files: Sequence[Path], targets: Sequence[str], pythons: Sequence[tuple[str, str]], folder: Path
 ) -> dict[str, Any]:
-    """Return the outcome of each file, target and runtime: "right", or the reason why it is not."""
-    workers = [Worker(runtime, python) for runtime, python in (*((name, sys.executable) for name in HERE), *pythons)]
+    """Return the outcome per file, target and runtime: "right", or the problem."""
+    workers = [
+        Worker(runtime, python) for runtime, python in (*((name, sys.executable) for name in LOCAL_RUNTIMES), *pythons)
+    ]
     rows = []
     try:
         for number, source in enumerate(find_sources(files)):
@@ -120,27 +122,27 @@ def _label(worker: Worker) -> str:
 
 
 def _outcomes(converted: Converted, workers: Sequence[Worker]) -> Mapping[str, str]:
-    """Return each runtime's outcome. The first two check each other where quantization is dropped, the first all others."""
+    """Return the outcome per runtime. Without quantization, the reference is the first runtime, and the second for the first."""
     results: dict[str, Sequence[Array]] = {}
     outcomes: dict[str, str] = {}
     for worker in workers:
-        stored = converted.path.with_name("outputs.npz")
-        stored.unlink(missing_ok=True)
-        error = worker.run(converted.path, converted.inputs, stored)
+        outputs = converted.path.with_name("outputs.npz")
+        outputs.unlink(missing_ok=True)
+        error = worker.run(converted.path, converted.inputs, outputs)
         if error:
             outcomes[_label(worker)] = f"fails: {' '.join(error.split())[:100]}"
         else:
-            results[_label(worker)] = _load(stored)
+            results[_label(worker)] = _load(outputs)
     first, second, *_ = map(_label, workers)
-    for label, found in results.items():
-        wrong = find_error(converted, found, results.get(second if label == first else first))
-        outcomes[label] = f"wrong: {wrong}" if wrong else "right"
+    for label, arrays in results.items():
+        problem = find_error(converted, arrays, results.get(second if label == first else first))
+        outcomes[label] = f"wrong: {problem}" if problem else "right"
     return {_label(worker): outcomes[_label(worker)] for worker in workers}
 
 
 def _load(path: Path) -> list[Array]:
-    with np.load(path) as stored:
-        return [stored[name] for name in sorted(stored.files)]
+    with np.load(path) as arrays:
+        return [arrays[name] for name in sorted(arrays.files)]
 
 
 def _parse_runtime(text: str) -> tuple[str, str]:
@@ -156,11 +158,11 @@ def main() -> None:
     parser.add_argument("--target", action="append", default=[])
     parser.add_argument("--runtime", action="append", default=[], type=_parse_runtime, metavar="NAME=PYTHON")
     parser.add_argument("--results", type=Path)
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        results = run_matrix(chosen.models, chosen.target or TARGETS, chosen.runtime, Path(scratch))
-    if chosen.results:
-        chosen.results.write_text(format_results(results))
+        results = run_matrix(arguments.models, arguments.target or TARGETS, arguments.runtime, Path(scratch))
+    if arguments.results:
+        arguments.results.write_text(format_results(results))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """``python -m tests.qa.runtimes.lists MODELS --target portable``: operators outside the published lists of runtimes.
 
-Runtimes without a package for this machine, such as CoreML, publish the operators that they support. The lists are files of
-names with their source; ``com.microsoft.Name`` is an operator of ONNX Runtime.
+CoreML and other runtimes that cannot run here publish lists of supported operators. The files hold one name per line, and the
+source; ``com.microsoft.Name`` is an operator of ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def read_list(path: Path) -> frozenset[str]:
 
 
 def missing_operators(model: ir.Model, supported: frozenset[str]) -> frozenset[str]:
-    """Return the operators of a model, also of its inner graphs, that are not in a list."""
+    """Return the operators of a model and its subgraphs that are not in a list."""
     names = {f"{node.domain}.{node.op_type}" if node.domain else node.op_type for node in model.graph.all_nodes()}
     return frozenset(names - supported)
 
@@ -50,17 +50,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", type=Path, nargs="+")
     parser.add_argument("--target", action="append", default=[])
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     lists = {name: read_list(path) for name, path in LISTS.items()}
-    for target in chosen.target or ["portable"]:
-        models = list(convert_all(chosen.models, target))
+    for target in arguments.target or ["portable"]:
+        models = list(convert_all(arguments.models, target))
         for name, supported in lists.items():
-            found = [missing_operators(model, supported) for model in models]
-            missing = Counter(operator for operators in found for operator in operators)
-            named = ", ".join(f"{operator} ({count})" for operator, count in missing.most_common())
-            print(
-                f"{name}, target {target}: {found.count(frozenset())} of {len(found)} models; outside the list: {named}"
-            )
+            missing_by_model = [missing_operators(model, supported) for model in models]
+            missing = Counter(operator for operators in missing_by_model for operator in operators)
+            listed = ", ".join(f"{operator} ({count})" for operator, count in missing.most_common())
+            complete = missing_by_model.count(frozenset())
+            print(f"{name}, target {target}: {complete} of {len(models)} models; outside the list: {listed}")
 
 
 if __name__ == "__main__":

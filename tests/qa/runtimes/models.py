@@ -1,4 +1,4 @@
-"""Models of the matrix, converted for a target, with inputs and the results of LiteRT."""
+"""Models converted for a target, with inputs and LiteRT's results."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from onnx_tflite_plugin.verify import LiteRT, draw
 from onnx_tflite_plugin.verify.runtimes import structure
 
 STEPS = 2
-"""Quantized results, and floats dequantized from such, are right within this many steps."""
+"""Tolerance in quantization steps, for quantized results and floats that are dequantized from them."""
 QUANTIZED = ("int8", "uint8", "int16")
 """Classes of models whose activations are quantized."""
-SHARE = 1e-3
-"""Floats are right within this share of the largest of LiteRT's."""
+FLOAT_TOLERANCE = 1e-3
+"""Tolerance of float results, relative to LiteRT's largest result."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file with inputs, and the results of each of LiteRT's kernel sets; ``kind``: its class by dtypes.
+    """A file with inputs, and the results of each of LiteRT's kernel sets (``runs``). ``kind``: its class by dtypes.
 
-    ``steps``: for each output, the size of a quantization step if it is a float dequantized right before, else 0.
-    ``growth``: for each output, the steps by which one step of a quantized Softmax's input can change it.
+    ``steps``: per output, the quantization step if DEQUANTIZE computes it, else 0. ``growth``: per output of a quantized
+    Softmax, the number of output steps that one step of the input can cause, else 0.
     """
 
     path: Path
@@ -52,15 +52,15 @@ class Source:
         return self.runs[0]
 
     def spread(self, k: int) -> float:
-        """Return the largest difference of a result between LiteRT's kernel sets."""
-        first, *others = (run[k].astype(np.float64) for run in self.runs)
-        differences = [np.nan_to_num(np.abs(other - first)).max(initial=0) for other in others]
+        """Return the maximum difference of result ``k`` between LiteRT's kernel sets."""
+        first, *remaining = (run[k].astype(np.float64) for run in self.runs)
+        differences = [np.nan_to_num(np.abs(array - first)).max(initial=0) for array in remaining]
         return float(max(differences, default=0))
 
 
 @dataclass(frozen=True)
 class Converted:
-    """A converted file. ``refusal``: the reason if there is none. ``is_unquantized``: the target drops quantization."""
+    """A converted file. ``refusal``: the reason if it is refused. ``is_unquantized``: the target drops quantization."""
 
     source: Source
     target: str
@@ -70,15 +70,15 @@ class Converted:
     is_unquantized: bool = False
 
 
-def find_sources(given: Sequence[Path]) -> Iterator[Source]:
+def find_sources(paths: Sequence[Path]) -> Iterator[Source]:
     """Yield every .tflite file that LiteRT runs with random inputs."""
-    for path in given:
+    for path in paths:
         for file in sorted(path.rglob("*.tflite")) if path.is_dir() else [path]:
             try:
                 yield _read(file)
             except Exception as error:
                 logging.warning(
-                    "%s: left out, LiteRT does not run it: %s",
+                    "%s: skipped, LiteRT does not run it: %s",
                     file.name,
                     next(iter(str(error).splitlines()), type(error).__name__),
                 )
@@ -91,7 +91,7 @@ def _read(path: Path) -> Source:
     inputs = draw(entry)[0]
     runs = [run for run in (_run_litert(data, kernels, inputs) for kernels in ("builtin", "xnnpack")) if run]
     if not runs:
-        raise ValueError("LiteRT aborts")
+        raise ValueError("LiteRT crashes")
     if any(array.dtype.kind not in "biuf" for array in (*inputs, *runs[0])):
         raise ValueError("inputs or outputs are strings or complex numbers")
     feeds = dict(zip(entry.input_names, inputs, strict=True))
@@ -101,7 +101,7 @@ def _read(path: Path) -> Source:
 
 
 def _run_litert(data: bytes, kernels: str, inputs: Sequence[Array]) -> list[Array]:
-    """Return LiteRT's results, none where its process aborts."""
+    """Return LiteRT's results; an empty list if its process crashes."""
     with ProcessPoolExecutor(1, get_context("spawn")) as process, suppress(BrokenProcessPool):
         return process.submit(_results, data, kernels, inputs).result()
     return []
@@ -112,19 +112,19 @@ def _results(data: bytes, kernels: str, inputs: Sequence[Array]) -> list[Array]:
 
 
 def _step(graph: Subgraph, tensor: Tensor) -> float:
-    """Return the size of a quantization step of a float output, 0 if it is not dequantized right before."""
-    makers = (op for op in graph.operators if op.code == "DEQUANTIZE" and tensor in op.outputs)
-    quantization = next((affine(op[0]) for op in makers), None)
+    """Return the quantization step of a float output of DEQUANTIZE; 0 for other outputs."""
+    producers = (op for op in graph.operators if op.code == "DEQUANTIZE" and tensor in op.outputs)
+    quantization = next((affine(op[0]) for op in producers), None)
     return max(quantization.scale) if quantization else 0.0
 
 
 def _softmax_growth(graph: Subgraph, tensor: Tensor) -> float:
-    """Return by how many steps of a quantized Softmax's output one step of its input can change it; 0 for other outputs.
+    """Return the number of output steps that one input step of a quantized Softmax can cause; 0 for other outputs.
 
-    A logit that is rounded to the next step changes a probability p by p (1 - p) steps of the logit, at most a quarter.
+    Changing a logit by one step changes a probability p by p (1 - p) times the step, which is at most a quarter of it.
     """
-    maker = next((op for op in graph.operators if op.code == "SOFTMAX" and tensor in op.outputs), None)
-    before, after = (affine(maker[0]), affine(tensor)) if maker is not None else (None, None)
+    softmax = next((op for op in graph.operators if op.code == "SOFTMAX" and tensor in op.outputs), None)
+    before, after = (affine(softmax[0]), affine(tensor)) if softmax is not None else (None, None)
     return before.scale[0] / after.scale[0] / 4 if before and after else 0.0
 
 
@@ -156,11 +156,11 @@ def convert_for(source: Source, target: str, folder: Path) -> Converted:
         array = source.feeds[str(value.name)]
         feeds[str(value.name)] = _dequantize(array, tensor) if _is_float(value) else array
     np.savez(inputs, **feeds)
-    if source.kind == "dynamic range":  # kernels round the activations
-        drops = not TARGETS[target].rounds_activations
+    if source.kind == "dynamic range":  # LiteRT's kernels round the activations
+        is_unquantized = not TARGETS[target].rounds_activations
     else:
-        drops = source.kind in QUANTIZED and "QuantizeLinear" not in conversion.report.nodes
-    return Converted(source, target, path, inputs, "", drops)
+        is_unquantized = source.kind in QUANTIZED and "QuantizeLinear" not in conversion.report.nodes
+    return Converted(source, target, path, inputs, "", is_unquantized)
 
 
 def _is_float(value: Any) -> bool:
@@ -168,7 +168,7 @@ def _is_float(value: Any) -> bool:
 
 
 def _dequantize(array: Array, tensor: Tensor) -> Array:
-    """Return the floats that quantized values stand for; the array itself if it is not quantized."""
+    """Return the dequantized array; the array itself if the tensor is not quantized or the array is float."""
     quantization = affine(tensor)
     if quantization is None or array.dtype.kind == "f":
         return array
@@ -177,28 +177,28 @@ def _dequantize(array: Array, tensor: Tensor) -> Array:
 
 
 def find_error(converted: Converted, results: Sequence[Array], reference: Sequence[Array] | None = None) -> str:
-    """Return the first difference of results from LiteRT's, or from ``reference``'s, beyond the tolerance; empty if none.
+    """Return the first difference from LiteRT's results beyond the tolerance as text; empty if there is none.
 
-    ``reference``: another runtime's results of the same file, which replace LiteRT's where quantization is dropped.
+    ``reference``: another runtime's results, which replace LiteRT's if quantization is dropped.
     """
     source = converted.source
-    wanted = list(source.results)
+    expected_results = list(source.results)
     if converted.is_unquantized:
         if reference is None:
             return "no other runtime computes it"
-        wanted = list(reference)
-    if len(results) != len(wanted):
-        return f"{len(results)} results instead of {len(wanted)}"
-    for k, (found, right, tensor) in enumerate(zip(results, wanted, source.outputs, strict=True)):
-        expected = _dequantize(right, tensor) if found.dtype.kind == "f" else right
-        if found.shape != expected.shape:
-            return f"result {k} has the shape {list(found.shape)} instead of {list(expected.shape)}"
-        error = np.abs(found.astype(np.float64) - expected.astype(np.float64)) if found.size else np.zeros(1)
-        both = np.isnan(error) & np.isnan(expected.astype(np.float64)) if found.size else np.zeros(1, bool)
-        worst = float(np.where(both, 0, np.nan_to_num(error, nan=np.inf)).max())
-        if found.dtype.kind == "f":
+        expected_results = list(reference)
+    if len(results) != len(expected_results):
+        return f"{len(results)} results instead of {len(expected_results)}"
+    for k, (actual, correct, tensor) in enumerate(zip(results, expected_results, source.outputs, strict=True)):
+        expected = _dequantize(correct, tensor) if actual.dtype.kind == "f" else correct
+        if actual.shape != expected.shape:
+            return f"result {k} has the shape {list(actual.shape)} instead of {list(expected.shape)}"
+        error = np.abs(actual.astype(np.float64) - expected.astype(np.float64)) if actual.size else np.zeros(1)
+        both_nan = np.isnan(error) & np.isnan(expected.astype(np.float64)) if actual.size else np.zeros(1, bool)
+        worst = float(np.where(both_nan, 0, np.nan_to_num(error, nan=np.inf)).max())
+        if actual.dtype.kind == "f":
             finite = np.abs(expected[np.isfinite(expected)])
-            limit = max(SHARE * float(finite.max(initial=0)) + 1e-6, STEPS * source.steps[k])
+            limit = max(FLOAT_TOLERANCE * float(finite.max(initial=0)) + 1e-6, STEPS * source.steps[k])
         else:
             limit = max(STEPS, source.growth[k]) if is_quantized(tensor) else 0
         limit = max(limit, 0.0 if converted.is_unquantized else source.spread(k))

@@ -1,4 +1,4 @@
-"""``python -m tests.qa.runtimes.table --write``: the table in the documentation, from committed results; ``--check`` compares."""
+"""``python -m tests.qa.runtimes.table --write``: write the table in the documentation from the committed results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RIGHT = "right"
 
 
 def format_table(results: Mapping[str, Any]) -> str:
-    """Return the table: models that load and run, and those that are right too, by runtime and target."""
+    """Return the table: the number of models that run, and of those with correct results, per runtime and target."""
     rows: Sequence[Mapping[str, Any]] = results["rows"]
     targets = list(dict.fromkeys(row["target"] for row in rows))
     models = {row["model"]: row["kind"] for row in rows}
@@ -36,7 +36,7 @@ def format_table(results: Mapping[str, Any]) -> str:
         cells = [
             _count(row["outcomes"][runtime] for row in rows if row["target"] == t and row["outcomes"]) for t in targets
         ]
-        lines.append(f"| {runtime} | {' | '.join(f'{runs} / {right}' for runs, right in cells)} |")
+        lines.append(f"| {runtime} | {' | '.join(f'{running} / {correct}' for running, correct in cells)} |")
     return "\n".join(lines)
 
 
@@ -45,13 +45,13 @@ def _count_converted(rows: Sequence[Mapping[str, Any]], target: str) -> int:
 
 
 def _count(outcomes: Iterator[str]) -> tuple[int, int]:
-    """Return the number of models that run, and of those that are right."""
-    found = list(outcomes)
-    return sum(not text.startswith("fails") for text in found), found.count(RIGHT)
+    """Return the number of models that run, and of those with correct results."""
+    texts = list(outcomes)
+    return sum(not text.startswith("fails") for text in texts), texts.count(RIGHT)
 
 
 def insert_table(page: str, table: str) -> str:
-    """Return the page with the table between its marks."""
+    """Return the page with the table between the markers."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n{table}\n{END}{after}"
@@ -62,15 +62,13 @@ def main() -> int:
     mode = parser.add_mutually_exclusive_group(required=True)
     mode.add_argument("--write", action="store_true")
     mode.add_argument("--check", action="store_true")
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     page = PAGE.read_text()
-    made = insert_table(page, format_table(json.loads(RESULTS.read_text())))
-    if chosen.write:
-        PAGE.write_text(made)
-    elif made != page:
-        print(
-            f"{PAGE} is not what {RESULTS.name} gives; run python -m tests.qa.runtimes.table --write", file=sys.stderr
-        )
+    new_page = insert_table(page, format_table(json.loads(RESULTS.read_text())))
+    if arguments.write:
+        PAGE.write_text(new_page)
+    elif new_page != page:
+        print(f"{PAGE} does not match {RESULTS.name}; run python -m tests.qa.runtimes.table --write", file=sys.stderr)
         return 1
     return 0
 

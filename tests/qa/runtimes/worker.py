@@ -1,7 +1,7 @@
-"""Run converted models in one runtime. It has its own interpreter, so the worker imports nothing of this project.
+"""Worker that runs converted models in one runtime. It runs in the runtime's interpreter and imports nothing of this project.
 
-Reads one JSON object per line, ``{"model": PATH, "inputs": PATH.npz, "outputs": PATH.npz}``, and answers each by one line, ``{"error":
-TEXT}`` with an empty text where the outputs are written, in the order of the model's. Inputs are named as in the model.
+It reads one JSON object per line, ``{"model": PATH, "inputs": PATH.npz, "outputs": PATH.npz}``, and replies with one line,
+``{"error": TEXT}``. The text is empty if the outputs were written, in the order of the model. Inputs are arrays by name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 SNAPDRAGON_8_GEN_3 = "57"
-"""Model number of the system on a chip that Qualcomm's emulator emulates."""
+"""Number of the emulated system on a chip in Qualcomm's emulator."""
 
 Run = Callable[[str, Mapping[str, Any]], list[Any]]
 
@@ -37,7 +37,7 @@ def run_openvino(path: str, feeds: Mapping[str, Any]) -> list[Any]:
     import openvino
 
     core = openvino.Core()
-    # bfloat16, its default where the processor has it, keeps 8 bits.
+    # The default on processors with bfloat16 has only 8 significant bits.
     model = core.compile_model(core.read_model(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     results = model([next(feeds[name] for name in port.names if name in feeds) for port in model.inputs])
     return [np.array(results[port]) for port in model.outputs]
@@ -75,7 +75,7 @@ def run_onnx2torch(path: str, feeds: Mapping[str, Any]) -> list[Any]:
     module = onnx2torch.convert(onnx.load(path)).eval()
     with torch.no_grad():
         results = module(*(torch.from_numpy(array) for array in feeds.values()))
-    return [one.numpy() for one in (results if isinstance(results, list | tuple) else [results])]
+    return [result.numpy() for result in (results if isinstance(results, list | tuple) else [results])]
 
 
 def run_qnn(path: str, feeds: Mapping[str, Any]) -> list[Any]:
@@ -89,9 +89,9 @@ def run_qnn(path: str, feeds: Mapping[str, Any]) -> list[Any]:
     options = onnxruntime.SessionOptions()
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == name]
-    # Without a model the emulator prepares graphs for a processor that has no kernels of float16 and refuses large Concats.
-    emulated = {"backend_path": onnxruntime_qnn.get_qnn_htp_path(), "soc_model": SNAPDRAGON_8_GEN_3}
-    options.add_provider_for_devices(devices[:1], emulated)
+    # Without a model number, the emulated processor has no float16 kernels and refuses large Concats.
+    emulator_options = {"backend_path": onnxruntime_qnn.get_qnn_htp_path(), "soc_model": SNAPDRAGON_8_GEN_3}
+    options.add_provider_for_devices(devices[:1], emulator_options)
     return list(onnxruntime.InferenceSession(path, options).run(None, dict(feeds)))
 
 
@@ -105,7 +105,7 @@ def run_tvm(path: str, feeds: Mapping[str, Any]) -> list[Any]:
     module = from_onnx(onnx.load(path), shape_dict=shapes, keep_params_in_input=False)
     machine = relax.VirtualMachine(relax.build(module, target="llvm"), tvm.cpu())
     result = machine["main"](*(tvm.runtime.tensor(array) for array in feeds.values()))
-    return [one.numpy() for one in ([result] if hasattr(result, "numpy") else result)]
+    return [tensor.numpy() for tensor in ([result] if hasattr(result, "numpy") else result)]
 
 
 RUNTIMES: Mapping[str, tuple[str, Run]] = {
@@ -130,12 +130,12 @@ def main() -> None:
         job = json.loads(line)
         error = ""
         try:
-            with np.load(job["inputs"]) as stored:
-                feeds = {name: stored[name] for name in stored.files}
+            with np.load(job["inputs"]) as arrays:
+                feeds = {name: arrays[name] for name in arrays.files}
             results = run(job["model"], feeds)
-            np.savez(job["outputs"], **{f"{k:04}": np.asarray(one) for k, one in enumerate(results)})
-        except BaseException as failed:  # panics of tract are no Exceptions
-            error = f"{type(failed).__name__}: {failed}".strip()
+            np.savez(job["outputs"], **{f"{k:04}": np.asarray(result) for k, result in enumerate(results)})
+        except BaseException as failure:  # tract's panics do not derive from Exception
+            error = f"{type(failure).__name__}: {failure}".strip()
         print(json.dumps({"error": error[:2000]}), file=answers, flush=True)
 
 
