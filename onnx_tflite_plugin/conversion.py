@@ -20,7 +20,7 @@ from onnx_tflite_plugin.errors import ConversionError, SignaturesDiffer
 from onnx_tflite_plugin.graph.opening import check_opens, should_open
 from onnx_tflite_plugin.graph.serialized import to_proto
 from onnx_tflite_plugin.graph.streaming import STREAMED_BYTES, proto_to_check, write_streamed
-from onnx_tflite_plugin.graph.validity import LARGEST_PROTO, check_valid, weight_bytes
+from onnx_tflite_plugin.graph.validity import MAX_PROTO_BYTES, check_valid, weight_bytes
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.normalize.stage import join_all, normalize
@@ -95,7 +95,7 @@ class Conversion:
         Returns the files written. Raises OSError if the folder does not exist or is not writable.
         """
         path = files.place_of(path)
-        if weight_bytes(self.model) > LARGEST_PROTO:
+        if weight_bytes(self.model) > MAX_PROTO_BYTES:
             return files.write_external(self.model, path)
         files.write_model(path, self.write)
         return [path]
@@ -301,7 +301,7 @@ def _verify_conversion(
     host = host or Host(prefer=options.prefer, block=options.block, packs=options.packs)
     signature = None if conversion.report.lengths else options.signature
     given = {"signature": signature, "progress": stages, "host": host, **vars(chosen)}
-    large = weight_bytes(conversion.model) > LARGEST_PROTO
+    large = weight_bytes(conversion.model) > MAX_PROTO_BYTES
     start = time.perf_counter()
     if large:  # ONNX Runtime loads it only from a file
         with tempfile.TemporaryDirectory() as folder:

@@ -87,13 +87,13 @@ def _interface_notes(report: Report) -> Iterator[str]:
 
 def operator_rows(conversion: Conversion) -> list[Row]:
     """Return the ONNX nodes of each TFLite operator of the main subgraph, by the metadata of the nodes."""
-    from onnx_tflite_plugin.graph.metadata import belongs_to, props, source_handler
+    from onnx_tflite_plugin.graph.metadata import converted_operators, props, source_handler
 
     lines: dict[tuple[int, ...], Counter[str]] = {}
     handlers: dict[tuple[int, ...], str] = {}
     for node in conversion.proto.graph.node:
         given = props(node.metadata_props)
-        operators = belongs_to(given)
+        operators = converted_operators(given)
         lines.setdefault(operators, Counter())[node.op_type] += 1
         handlers.setdefault(operators, source_handler(given)[0].rpartition(":")[2])
     return [

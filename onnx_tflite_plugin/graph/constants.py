@@ -21,10 +21,10 @@ class NotConstant(LookupError):
 
 
 def evaluate_constant(value: ir.Value, opsets: Mapping[str, int], purpose: str) -> Array:
-    """Return a value computed from constants only, with ONNX's reference evaluator; ``opsets`` by domain.
+    """Return a value that depends only on constants, computed by ONNX's reference evaluator.
 
-    ``purpose``: the use of the value, for the message of OverBudget. Raises NotConstant if it depends on a graph input,
-    and OverBudget if its arrays would take too much memory.
+    ``opsets``: by domain. ``purpose``: the use of the value, for the message of OverBudget. Raises NotConstant if the value
+    depends on a graph input, and OverBudget if its arrays would take too much memory.
     """
     if value.const_value is not None:
         return np.asarray(value.const_value.numpy())
@@ -32,26 +32,30 @@ def evaluate_constant(value: ir.Value, opsets: Mapping[str, int], purpose: str) 
     import onnx
 
     protos = [ir.to_proto(node) for node in nodes]
-    tensors = [ir.to_proto(v.const_value) for v in constants.values() if v.const_value is not None]
+    tensors = [ir.to_proto(constant.const_value) for constant in constants.values() if constant.const_value is not None]
     output = onnx.helper.make_empty_tensor_value_info(value.name or "")
     graph = onnx.helper.make_graph(protos, "constant", [], [output], tensors)
     imports = [onnx.helper.make_opsetid(domain, opsets[domain]) for domain in {node.domain for node in nodes}]
     model = onnx.helper.make_model(graph, opset_imports=imports)
     _spend_on_evaluation(onnx.shape_inference.infer_shapes(model, data_prop=True), purpose)
-    known = {name: np.asarray(v.const_value.numpy()) for name, v in constants.items() if v.const_value is not None}
+    arrays = {
+        name: np.asarray(constant.const_value.numpy())
+        for name, constant in constants.items()
+        if constant.const_value is not None
+    }
     for node, proto in zip(nodes, protos, strict=True):
-        # The reference evaluator has no DequantizeLinear before opset 19; the operator of 19 computes the same.
+        # The reference evaluator has no DequantizeLinear before opset 19; that of opset 19 computes the same.
         opset = max(opsets[node.domain], 19) if node.op_type == "DequantizeLinear" else opsets[node.domain]
-        known |= _run_node(proto, known, opset)
-    return known[value.name or ""]
+        arrays |= _run_node(proto, arrays, opset)
+    return arrays[value.name or ""]
 
 
-def _run_node(node: onnx.NodeProto, known: Mapping[str, Array], opset: int) -> dict[str, Array]:
+def _run_node(node: onnx.NodeProto, arrays: Mapping[str, Array], opset: int) -> dict[str, Array]:
     """Return the results of one node by name, computed by the reference evaluator."""
     import onnx
     from onnx.reference import ReferenceEvaluator
 
-    operands = {name: known[name] for name in node.input if name}
+    operands = {name: arrays[name] for name in node.input if name}
     inputs, outputs = (
         [onnx.helper.make_empty_tensor_value_info(name) for name in names if name] for names in (operands, node.output)
     )

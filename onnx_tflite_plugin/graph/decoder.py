@@ -12,7 +12,7 @@ from onnx_tflite_plugin.source.model import Array
 NEXT = ":next"
 """End of the name of an output that is the next value of an input."""
 FORBIDDEN = -1e4
-"""Score of a slot that a mask forbids; exp of it is 0."""
+"""Score of a slot that a mask excludes; its exp is 0."""
 
 Size = int | str | None
 
@@ -41,9 +41,9 @@ class Decoder(NamedTuple):
 
     def position_inputs(self, start: int, count: int) -> dict[str, Array]:
         """Return consecutive positions from ``start`` and causal masks, by input name."""
-        at = start + np.arange(count)
-        allowed = np.arange(self.slots) <= at[:, None]
-        inputs: dict[str, Array] = {self.positions: at.astype(np.int32)}
+        positions = start + np.arange(count)
+        allowed = np.arange(self.slots) <= positions[:, None]
+        inputs: dict[str, Array] = {self.positions: positions.astype(np.int32)}
         for mask in self.masks:
             values = allowed if mask.dtype == "bool" else np.where(allowed, 0, FORBIDDEN)
             shape = [*[1] * (len(mask.shape) - 2), count, self.slots]
@@ -53,8 +53,8 @@ class Decoder(NamedTuple):
 
 def cache_pairs(inputs: Iterable[str], outputs: Iterable[str]) -> dict[str, str]:
     """Return outputs by the input that they are fed back into, such as caches of language models."""
-    given = set(outputs)
-    return {name: name + NEXT for name in inputs if name + NEXT in given}
+    output_names = set(outputs)
+    return {name: name + NEXT for name in inputs if name + NEXT in output_names}
 
 
 def recognize_decoder(
@@ -64,19 +64,23 @@ def recognize_decoder(
 
     ``heads_first``: caches have the axes batch, head, slot, element. Otherwise the largest size is the number of slots.
     """
-    caches = cache_pairs((one.name for one in inputs), outputs)
-    others = [one for one in inputs if one.name not in caches]
-    tokens = [one for one in others if one.dtype in ("int32", "int64") and len(one.shape) == 2]
-    positions = [one for one in others if one.dtype in ("int32", "int64") and len(one.shape) == 1]
-    masks = [one for one in others if one not in (*tokens, *positions)]
+    caches = cache_pairs((tensor.name for tensor in inputs), outputs)
+    other_inputs = [tensor for tensor in inputs if tensor.name not in caches]
+    tokens = [tensor for tensor in other_inputs if tensor.dtype in ("int32", "int64") and len(tensor.shape) == 2]
+    positions = [tensor for tensor in other_inputs if tensor.dtype in ("int32", "int64") and len(tensor.shape) == 1]
+    masks = [tensor for tensor in other_inputs if tensor not in (*tokens, *positions)]
     if not caches or len(tokens) != 1 or len(positions) != 1 or not all(map(_is_mask, masks)):
         return None
     length = tokens[0].shape[1]
-    kept = [one.shape for one in inputs if one.name in caches]
-    sizes = (
-        [shape[2] for shape in kept if len(shape) == 4] if heads_first else [size for shape in kept for size in shape]
+    cache_shapes = [tensor.shape for tensor in inputs if tensor.name in caches]
+    candidate_sizes = (
+        [shape[2] for shape in cache_shapes if len(shape) == 4]
+        if heads_first
+        else [size for shape in cache_shapes for size in shape]
     )
-    slots = masks[0].shape[-1] if masks else max((size for size in sizes if isinstance(size, int)), default=None)
+    slots = (
+        masks[0].shape[-1] if masks else max((size for size in candidate_sizes if isinstance(size, int)), default=None)
+    )
     if not isinstance(slots, int):
         return None
     return Decoder(
@@ -84,6 +88,6 @@ def recognize_decoder(
     )
 
 
-def _is_mask(one: Interface) -> bool:
+def _is_mask(tensor: Interface) -> bool:
     """True for floats or truth values of all slots for each token."""
-    return one.dtype in ("float32", "bool") and len(one.shape) > 1 and set(one.shape[:-2]) <= {1}
+    return tensor.dtype in ("float32", "bool") and len(tensor.shape) > 1 and set(tensor.shape[:-2]) <= {1}

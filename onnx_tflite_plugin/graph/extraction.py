@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def extract_submodel(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto | None:
     """Return the submodel that computes ``outputs`` from ``inputs``, with its constants and metadata.
 
-    Returns ``None`` if the submodel needs another input of the model, if it bypasses one of ``inputs`` and reads a value
-    upstream of it (as after two reshapes were merged), or if a name is not a value of the main graph with a known dtype.
+    Returns ``None`` if the submodel needs another input of the model, if it reads a value upstream of an unused one of ``inputs``
+    (for example after two reshapes were merged), or if a name is not a value of the main graph with a known dtype.
     """
     graph = model.graph
     infos = {info.name: info for info in (*graph.input, *graph.value_info, *graph.output)}
@@ -26,37 +26,37 @@ def extract_submodel(model: onnx.ModelProto, inputs: Sequence[str], outputs: Seq
         if any(name in needed for name in node.output):
             nodes.append(node)
             needed |= {*_input_names(node)} - {*inputs}
-    read = {name for node in nodes for name in _input_names(node)}
-    unread = {*inputs} - read
-    if unread and not read.isdisjoint(_upstream_values(model, unread)):
+    used = {name for node in nodes for name in _input_names(node)}
+    unused = {*inputs} - used
+    if unused and not used.isdisjoint(_upstream_values(model, unused)):
         return None
     constants = [tensor for tensor in graph.initializer if tensor.name in needed]
     available = {name for node in nodes for name in node.output} | {tensor.name for tensor in constants}
     if needed - available:
         return None
-    part = start_part(model)
-    part.graph.node.extend(reversed(nodes))
-    part.graph.initializer.extend(constants)
-    part.graph.input.extend(infos[name] for name in inputs)
-    part.graph.output.extend(infos[name] for name in outputs)
-    part.graph.value_info.extend(info for info in graph.value_info if info.name in available - {*outputs})
-    kept = {entry.key: entry.value for entry in model.metadata_props}
-    remove_origin(kept)
-    for key, value in kept.items():
-        part.metadata_props.add(key=key, value=value)
-    return part
+    submodel = empty_copy(model)
+    submodel.graph.node.extend(reversed(nodes))
+    submodel.graph.initializer.extend(constants)
+    submodel.graph.input.extend(infos[name] for name in inputs)
+    submodel.graph.output.extend(infos[name] for name in outputs)
+    submodel.graph.value_info.extend(info for info in graph.value_info if info.name in available - {*outputs})
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    remove_origin(metadata)
+    for key, value in metadata.items():
+        submodel.metadata_props.add(key=key, value=value)
+    return submodel
 
 
-def start_part(model: onnx.ModelProto) -> onnx.ModelProto:
+def empty_copy(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model without nodes and metadata, with the opsets and functions of ``model``."""
-    part = type(model)(
+    copy = type(model)(
         ir_version=model.ir_version,
         producer_name=model.producer_name,
         opset_import=model.opset_import,
         functions=model.functions,
     )
-    part.graph.name = model.graph.name
-    return part
+    copy.graph.name = model.graph.name
+    return copy
 
 
 def _upstream_values(model: onnx.ModelProto, values: Collection[str]) -> set[str]:
@@ -74,7 +74,8 @@ def _input_names(node: onnx.NodeProto) -> Iterator[str]:
     for attribute in node.attribute:
         if attribute.HasField("g"):
             inner = attribute.g
-            own = {info.name for info in inner.input} | {tensor.name for tensor in inner.initializer}
-            own |= {name for each in inner.node for name in each.output}
-            taken = [name for each in inner.node for name in _input_names(each)] + [info.name for info in inner.output]
-            yield from (name for name in taken if name not in own)
+            defined = {info.name for info in inner.input} | {tensor.name for tensor in inner.initializer}
+            defined |= {name for inner_node in inner.node for name in inner_node.output}
+            used = [name for inner_node in inner.node for name in _input_names(inner_node)]
+            used += [info.name for info in inner.output]
+            yield from (name for name in used if name not in defined)

@@ -17,23 +17,23 @@ from onnx_tflite_plugin.graph.int8_products import multiply_integers
 FIXED_IN = "1.25"
 _ROWS, _DEPTH, _COLUMNS = 32, 8, 24
 _RUNS = 3
-"""Runs of the product: the undefined elements may be right in the first."""
+"""Number of runs of the product. In the first, undefined elements may be right by chance."""
 
 
 @cache
 def describe_int8_fault(onnxruntime: Any) -> str:
-    """Return a sentence if this ONNX Runtime multiplies 8-bit integers wrongly on this processor, else ""."""
-    found = onnxruntime.__version__
-    if Version(found) >= Version(FIXED_IN) or _multiplies_exactly(onnxruntime):
+    """Return a warning if this ONNX Runtime multiplies 8-bit integers wrongly on this processor, else ""."""
+    version = onnxruntime.__version__
+    if Version(version) >= Version(FIXED_IN) or _multiplies_exactly(onnxruntime):
         return ""
     return (
-        f"onnxruntime {found} computes 8-bit products wrongly on this processor (AMX), so that quantized models give wrong"
+        f"onnxruntime {version} computes 8-bit products wrongly on this processor (AMX), so that quantized models give wrong"
         f" results; upgrade to onnxruntime {FIXED_IN} or later"
     )
 
 
 def _multiplies_exactly(onnxruntime: Any) -> bool:
-    """True if a product of the affected size is right. Its elements differ, so that stale ones do not look right."""
+    """True if a product of the affected size is right. All its elements differ, so a stale element is detected."""
     x = np.arange(_ROWS * _DEPTH).astype(np.uint8).reshape(_ROWS, _DEPTH)
     w = np.arange(_DEPTH * _COLUMNS).astype(np.int8).reshape(_DEPTH, _COLUMNS)
     expected = x.astype(np.int32) @ w.astype(np.int32)

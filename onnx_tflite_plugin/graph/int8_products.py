@@ -8,7 +8,7 @@ from onnx_tflite_plugin.source.model import Array
 
 
 def multiply_integers(onnxruntime: Any, x: Array, w: Array, runs: int = 1) -> list[Array]:
-    """Return the int32 product of uint8 ``x`` and constant int8 ``w`` in each of so many runs of one session."""
+    """Return the int32 products of uint8 ``x`` and constant int8 ``w``, one per run of one session."""
     from onnx import TensorProto, helper, numpy_helper  # takes 70 ms, which a session does not need otherwise
 
     graph = helper.make_graph(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-_LACKING = re.compile(r"Could not find an implementation for (\w+)\(\d+\) node")
+_MISSING_KERNEL = re.compile(r"Could not find an implementation for (\w+)\(\d+\) node")
 _SKIP_CHECK = "--check standard writes the model anyway"
 
 
@@ -21,9 +21,10 @@ def suggest_options(model: ir.Model, reason: str, opsets: tuple[int, int]) -> st
 
     ``opsets``: lowest and highest opset to suggest.
     """
-    hints = [old] if (old := describe_old_runtime(model)) else []
-    lacking = _LACKING.search(reason)
-    nodes = [node for node in model.graph.all_nodes() if lacking is not None and node.op_type == lacking[1]]
+    hints = [old_runtime] if (old_runtime := describe_old_runtime(model)) else []
+    missing_kernel = _MISSING_KERNEL.search(reason)
+    op_type = "" if missing_kernel is None else missing_kernel[1]
+    nodes = [node for node in model.graph.all_nodes() if node.op_type == op_type]
     versions = sorted(set.intersection(*(_opsets(node, opsets) for node in nodes))) if nodes else []
     if versions:
         hints.append(f"--opset {versions[-1]} may help")
@@ -44,20 +45,23 @@ def _opsets(node: ir.Node, opsets: tuple[int, int]) -> set[int]:
         for kernel in (runtime.get_all_opkernel_def() if hasattr(runtime, "get_all_opkernel_def") else ())
         if (kernel.op_name, kernel.domain, kernel.provider) == (node.op_type, node.domain, "CPUExecutionProvider")
     ]
-    found = set()
+    supported = set()
     for opset in range(opsets[0], opsets[1] + 1):
         try:
             schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
         except onnx.defs.SchemaError:
             continue
         dtypes = _dtypes(node, schema)
-        if all(len(given) == 1 for given in dtypes.values()) and any(
+        if all(len(operand_dtypes) == 1 for operand_dtypes in dtypes.values()) and any(
             kernel.version_range[0] <= schema.since_version <= kernel.version_range[1]
-            and all(given <= {*kernel.type_constraints.get(name, given)} for name, given in dtypes.items())
+            and all(
+                operand_dtypes <= {*kernel.type_constraints.get(name, operand_dtypes)}
+                for name, operand_dtypes in dtypes.items()
+            )
             for kernel in kernels
         ):
-            found.add(opset)
-    return found
+            supported.add(opset)
+    return supported
 
 
 def _dtypes(node: ir.Node, schema: onnx.defs.OpSchema) -> dict[str, set[str]]:
@@ -79,15 +83,14 @@ NIBBLES_FROM = "1.23"
 """First ONNX Runtime that casts int4 and uint4."""
 WINDOWS_FROM = "1.24"
 """First ONNX Runtime with GroupQueryAttention limited to a window; 1.22 and 1.23 compute other values."""
-
 SCATTERS_FROM = "1.25"
 """First ONNX Runtime with TensorScatter on the CPU; 1.24 loads opset 24 without it."""
 
 
 def first_runtime(opset: int, casts: Iterable[str]) -> str:
     """Return the first ONNX Runtime that loads a model of this opset with casts of these dtypes; empty if all supported do."""
-    nibbles = NIBBLES_FROM if {"int4", "uint4"} & {*casts} else ""
-    return max(LOADED_FROM.get(opset, ""), nibbles)
+    cast_runtime = NIBBLES_FROM if {"int4", "uint4"} & {*casts} else ""
+    return max(LOADED_FROM.get(opset, ""), cast_runtime)
 
 
 def first_runtime_of(model: ir.Model) -> str:
@@ -137,6 +140,6 @@ def describe_old_runtime(model: ir.Model) -> str:
     """Return the reason why the installed ONNX Runtime is too old for a finished model; empty if it is not."""
     import onnxruntime
 
-    needed = first_runtime_of(model)
-    old = needed and Version(onnxruntime.__version__) < Version(needed)
-    return f"the model needs ONNX Runtime {needed} or later, {onnxruntime.__version__} is installed" if old else ""
+    required = first_runtime_of(model)
+    is_old = required and Version(onnxruntime.__version__) < Version(required)
+    return f"the model needs ONNX Runtime {required} or later, {onnxruntime.__version__} is installed" if is_old else ""

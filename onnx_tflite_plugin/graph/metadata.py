@@ -4,12 +4,12 @@ Every key and its text is written and read only here.
 
 | of | key | text |
 |---|---|---|
-| model | ``state`` | JSON, an object per state: see :class:`CarriedState`; none if every run starts anew |
+| model | ``state`` | JSON, an object per state: see :class:`CarriedState`; empty if every run resets the states |
 | model | ``weights`` | JSON, ``{dtype: number of 8-bit products whose weights have it}`` |
-| model | ``runtime`` | the runtime that the model is for, if an If selects its weights |
+| model | ``runtime`` | the runtime for which the model was converted, if an If selects its weights |
 | model | ``attention`` | ``causal`` if masks were declared causal, so that caches are written in place |
 | model | ``signature`` | the key of the converted signature |
-| model | ``lengths`` | JSON, ``{key: tokens}`` of all signatures, if the model is of several |
+| model | ``lengths`` | JSON, ``{key: tokens}`` of all signatures, if the model joins several |
 | model | ``activations`` | the number of bytes of all intermediate tensors; none if a size is dynamic |
 | model | ``renamed`` | JSON, ``{name: new name}`` of graph inputs and outputs |
 | model | ``part`` | JSON, ``{"inputs": [...], "outputs": [...]}``: the tensors between which the subgraph was cut |
@@ -52,15 +52,15 @@ def props(entries: Iterable[Entry]) -> dict[str, str]:
     return {entry.key: entry.value for entry in entries}
 
 
-def own(given: Mapping[str, str]) -> dict[str, str]:
+def own_entries(metadata: Mapping[str, str]) -> dict[str, str]:
     """Return the entries that the converter wrote."""
-    return {key: text for key, text in given.items() if key.startswith(PREFIX)}
+    return {key: text for key, text in metadata.items() if key.startswith(PREFIX)}
 
 
-def remove_own(given: MutableMapping[str, str]) -> None:
-    """Remove the entries that the converter wrote, because they no longer hold."""
-    for key in own(given):
-        del given[key]
+def remove_own_entries(metadata: MutableMapping[str, str]) -> None:
+    """Remove the entries that the converter wrote, because they are no longer valid."""
+    for key in own_entries(metadata):
+        del metadata[key]
 
 
 # --- models -----------------------------------------------------------------------------------
@@ -79,161 +79,161 @@ class CarriedState(NamedTuple):
     shape: tuple[int, ...]
     initial: Any = None
 
-    def first(self) -> Array:
-        """Return the state before the first run, for a model without an initializer for it."""
+    def initial_value(self) -> Array:
+        """Return the state before the first run, for a model without an initializer."""
         value = np.zeros(self.shape, self.dtype)
         if self.initial is not None:
             value[...] = np.asarray(self.initial, self.dtype).reshape(self.shape if np.size(self.initial) > 1 else ())
         return value
 
 
-def write_states(given: MutableMapping[str, str], states: Sequence[CarriedState], *, reset: bool = False) -> None:
+def write_states(metadata: MutableMapping[str, str], states: Sequence[CarriedState], *, reset: bool = False) -> None:
     """Write the states of a model; nothing if it has none.
 
-    ``reset``: it has states, and every run resets them.
+    ``reset``: the model has states, but every run resets them.
     """
     if states or reset:
-        given[_STATE] = json.dumps(
+        metadata[_STATE] = json.dumps(
             [{"input": s.input, "output": s.output, "dtype": s.dtype, "shape": list(s.shape)} for s in states]
         )
 
 
-def read_states(given: Mapping[str, str]) -> tuple[CarriedState, ...]:
+def read_states(metadata: Mapping[str, str]) -> tuple[CarriedState, ...]:
     """Return the model's states. Raises ValueError if the text is malformed."""
     try:
         return tuple(
             CarriedState(item["input"], item["output"], item["dtype"], tuple(item["shape"]), item.get("initial"))
-            for item in json.loads(given.get(_STATE, "[]"))
+            for item in json.loads(metadata.get(_STATE, "[]"))
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the model's {_STATE} cannot be read: {error!r}") from error
 
 
-def forgets(given: Mapping[str, str]) -> bool:
+def has_reset_states(metadata: Mapping[str, str]) -> bool:
     """True if the model has states that every run resets."""
-    return given.get(_STATE) == "[]"
+    return metadata.get(_STATE) == "[]"
 
 
-def write_runtime(given: MutableMapping[str, str], runtime: str) -> None:
-    """Write the runtime that the model is for."""
-    given[PREFIX + "runtime"] = runtime
+def write_runtime(metadata: MutableMapping[str, str], runtime: str) -> None:
+    """Write the runtime for which the model was converted."""
+    metadata[PREFIX + "runtime"] = runtime
 
 
-def write_causal(given: MutableMapping[str, str]) -> None:
+def write_causal(metadata: MutableMapping[str, str]) -> None:
     """Write that masks are causal, positions consecutive, and caches written in place."""
-    given[_ATTENTION] = "causal"
+    metadata[_ATTENTION] = "causal"
 
 
-def is_causal(given: Mapping[str, str]) -> bool:
+def is_causal(metadata: Mapping[str, str]) -> bool:
     """True if masks were declared causal, and caches may be written in place."""
-    return given.get(_ATTENTION) == "causal"
+    return metadata.get(_ATTENTION) == "causal"
 
 
-def write_weights(given: MutableMapping[str, str], products: Mapping[str, int]) -> None:
+def write_weights(metadata: MutableMapping[str, str], products: Mapping[str, int]) -> None:
     """Write ``products``: the number of 8-bit products by the dtype of their weights."""
-    given[_WEIGHTS] = json.dumps(products)
+    metadata[_WEIGHTS] = json.dumps(products)
 
 
-def read_weights(given: Mapping[str, str]) -> Mapping[str, int]:
+def read_weights(metadata: Mapping[str, str]) -> Mapping[str, int]:
     """Return the number of 8-bit products by weight dtype; empty if missing or malformed."""
     try:
-        products = json.loads(given.get(_WEIGHTS, "{}"))
+        products = json.loads(metadata.get(_WEIGHTS, "{}"))
     except ValueError:
         return {}
     return products if isinstance(products, dict) else {}
 
 
-def write_activations(given: MutableMapping[str, str], size: int) -> None:
+def write_activations(metadata: MutableMapping[str, str], size: int) -> None:
     """Write the number of bytes of all intermediate tensors."""
-    given[_ACTIVATIONS] = str(size)
+    metadata[_ACTIVATIONS] = str(size)
 
 
-def read_activations(given: Mapping[str, str]) -> int | None:
+def read_activations(metadata: Mapping[str, str]) -> int | None:
     """Return the number of bytes of all intermediate tensors; None if unknown."""
-    text = given.get(_ACTIVATIONS, "")
+    text = metadata.get(_ACTIVATIONS, "")
     return int(text) if text.isdecimal() else None
 
 
-def remove_origin(given: MutableMapping[str, str]) -> None:
+def remove_origin(metadata: MutableMapping[str, str]) -> None:
     """Remove the entries that hold only for the whole model: states, signature, cut, author's description."""
     for key in (_STATE, _SIGNATURE, _LENGTHS, _PART, _SOURCE, _RENAMED, _ACTIVATIONS):
-        given.pop(key, None)
+        metadata.pop(key, None)
 
 
-def write_authored(given: MutableMapping[str, str], facts: Mapping[str, Any]) -> None:
+def write_authored(metadata: MutableMapping[str, str], facts: Mapping[str, Any]) -> None:
     """Write the author's description of a model.
 
     ``facts``: name, description, version, author and license of the model. Per input and output: name, quantization
     parameters, description, normalization, range, threshold, labels and files, as far as the TFLite file has them.
     """
-    kept = {key: fact for key, fact in facts.items() if fact}
-    if kept:
-        given[_SOURCE] = json.dumps(kept)
+    present = {key: fact for key, fact in facts.items() if fact}
+    if present:
+        metadata[_SOURCE] = json.dumps(present)
 
 
-def read_authored(given: Mapping[str, str]) -> dict[str, Any]:
+def read_authored(metadata: Mapping[str, str]) -> dict[str, Any]:
     """Return the author's description; empty if there is none. Raises ValueError if the text is malformed."""
-    facts = json.loads(given.get(_SOURCE, "{}"))
+    facts = json.loads(metadata.get(_SOURCE, "{}"))
     if not isinstance(facts, dict):
         raise ValueError(f"the model's {_SOURCE} is not a JSON object")
     return facts
 
 
 class Part(NamedTuple):
-    """Location where a model was cut before conversion: tensors of its subgraph, by index."""
+    """Tensors between which a model was cut before conversion, by index in their subgraph."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
 
-def write_origin(given: MutableMapping[str, str], signature: str | None, part: Part | None) -> None:
+def write_origin(metadata: MutableMapping[str, str], signature: str | None, part: Part | None) -> None:
     """Write the signature and the cut that were converted; nothing for a whole model without a signature."""
     if signature is not None:
-        given[_SIGNATURE] = signature
+        metadata[_SIGNATURE] = signature
     if part is not None:
-        given[_PART] = json.dumps({"inputs": part.inputs, "outputs": part.outputs})
+        metadata[_PART] = json.dumps({"inputs": part.inputs, "outputs": part.outputs})
 
 
-def read_origin(given: Mapping[str, str]) -> tuple[str | None, Part | None]:
+def read_origin(metadata: Mapping[str, str]) -> tuple[str | None, Part | None]:
     """Return the signature and the cut that were converted. Raises ValueError if the text is malformed."""
-    if _PART not in given:
-        return given.get(_SIGNATURE), None
+    if _PART not in metadata:
+        return metadata.get(_SIGNATURE), None
     try:
-        part = json.loads(given[_PART])
-        return given.get(_SIGNATURE), Part(*(tuple(int(k) for k in part[side]) for side in ("inputs", "outputs")))
+        part = json.loads(metadata[_PART])
+        return metadata.get(_SIGNATURE), Part(*(tuple(int(k) for k in part[side]) for side in ("inputs", "outputs")))
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"the model's {_PART} cannot be read: {error!r}") from error
 
 
-def write_lengths(given: MutableMapping[str, str], lengths: Mapping[str, int]) -> None:
-    """Write the signatures that the model is of, with the number of tokens in each; nothing for one signature."""
+def write_lengths(metadata: MutableMapping[str, str], lengths: Mapping[str, int]) -> None:
+    """Write the number of tokens in each signature of a joined model; nothing if ``lengths`` is empty."""
     if lengths:
-        given[_LENGTHS] = json.dumps(dict(lengths))
+        metadata[_LENGTHS] = json.dumps(dict(lengths))
 
 
-def read_lengths(given: Mapping[str, str]) -> dict[str, int]:
-    """Return the number of tokens in each signature that the model is of; empty if it is of one, or the text is malformed."""
-    return {key: int(size) for key, size in _read_object(given, _LENGTHS).items()}
+def read_lengths(metadata: Mapping[str, str]) -> dict[str, int]:
+    """Return the number of tokens in each signature of a joined model; empty for other models or malformed text."""
+    return {key: int(size) for key, size in _read_object(metadata, _LENGTHS).items()}
 
 
-def write_renames(given: MutableMapping[str, str], renames: Mapping[str, str]) -> None:
+def write_renames(metadata: MutableMapping[str, str], renames: Mapping[str, str]) -> None:
     """Write the new names of graph inputs and outputs, by their names in the file; nothing without renames."""
     if renames:
-        given[_RENAMED] = json.dumps(dict(renames))
+        metadata[_RENAMED] = json.dumps(dict(renames))
 
 
-def read_renames(given: Mapping[str, str]) -> dict[str, str]:
+def read_renames(metadata: Mapping[str, str]) -> dict[str, str]:
     """Return the new names of graph inputs and outputs by their names in the file; empty if missing or malformed."""
-    return {old: str(new) for old, new in _read_object(given, _RENAMED).items()}
+    return {old: str(new) for old, new in _read_object(metadata, _RENAMED).items()}
 
 
-def _read_object(given: Mapping[str, str], key: str) -> dict[str, Any]:
+def _read_object(metadata: Mapping[str, str], key: str) -> dict[str, Any]:
     """Return a JSON object; empty if missing or malformed."""
     try:
-        read = json.loads(given.get(key, "{}"))
+        content = json.loads(metadata.get(key, "{}"))
     except ValueError:
         return {}
-    return read if isinstance(read, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 # --- nodes ------------------------------------------------------------------------------------
@@ -250,49 +250,52 @@ def node_props(operators: Iterable[tuple[int, int]], handler: str, pack: str, na
     return {PREFIX + "operators": texts, PREFIX + "handler": handler, PREFIX + "pack": pack, PREFIX + "name": name}
 
 
-def source_operators(given: Mapping[str, str]) -> tuple[tuple[int, int], ...]:
+def source_operators(metadata: Mapping[str, str]) -> tuple[tuple[int, int], ...]:
     """Return (subgraph, operator) of each TFLite operator that a node was lowered from; empty if unknown."""
-    pairs = (text.partition(":") for text in given.get(PREFIX + "operators", "").split(",") if text)
+    pairs = (text.partition(":") for text in metadata.get(PREFIX + "operators", "").split(",") if text)
     return tuple((int(subgraph), int(index)) for subgraph, _, index in pairs)
 
 
-def belongs_to(given: Mapping[str, str]) -> tuple[int, ...]:
-    """Return the source operators that are in the converted subgraph; for an operator within a call, the call.
+def converted_operators(metadata: Mapping[str, str]) -> tuple[int, ...]:
+    """Return the indices of the operators of the converted subgraph that a node was lowered from.
 
-    No subgraph calls itself.
+    An operator of a called subgraph is replaced by its call.
     """
-    places = source_operators(given)
-    return tuple(index for subgraph, index in places if subgraph == places[0][0])
+    operators = source_operators(metadata)
+    return tuple(index for subgraph, index in operators if subgraph == operators[0][0])
 
 
-def replace_places(
-    given: MutableMapping[str, str],
+def replace_locations(
+    metadata: MutableMapping[str, str],
     tensors: Mapping[tuple[int, int], tuple[int, int]],
     operators: Mapping[tuple[int, int], tuple[int, int]],
 ) -> None:
-    """Replace tensors and operators by others; a tensor that is not in the mapping is kept, an operator is removed."""
-    held = read_tensor("", given)
-    if held is not None and (held.subgraph, held.tensor) in tensors:
-        graph, index = tensors[held.subgraph, held.tensor]
-        given[PREFIX + "tensor"] = f"{graph}:{index}"
-    if PREFIX + "operators" in given:
-        found = [operators[place] for place in source_operators(given) if place in operators]
-        given[PREFIX + "operators"] = ",".join(f"{graph}:{index}" for graph, index in found)
+    """Replace the locations of the tensor and the operators.
+
+    A tensor that is not in the mapping is kept; an operator that is not in the mapping is removed.
+    """
+    value = read_tensor("", metadata)
+    if value is not None and (value.subgraph, value.tensor) in tensors:
+        graph, index = tensors[value.subgraph, value.tensor]
+        metadata[PREFIX + "tensor"] = f"{graph}:{index}"
+    if PREFIX + "operators" in metadata:
+        locations = [operators[location] for location in source_operators(metadata) if location in operators]
+        metadata[PREFIX + "operators"] = ",".join(f"{graph}:{index}" for graph, index in locations)
 
 
-def source_handler(given: Mapping[str, str]) -> tuple[str, str]:
+def source_handler(metadata: Mapping[str, str]) -> tuple[str, str]:
     """Return the handler and the pack of a node; empty strings if unknown."""
-    return given.get(PREFIX + "handler", ""), given.get(PREFIX + "pack", "")
+    return metadata.get(PREFIX + "handler", ""), metadata.get(PREFIX + "pack", "")
 
 
-def source_name(given: Mapping[str, str]) -> str:
+def source_name(metadata: Mapping[str, str]) -> str:
     """Return the name in TFLite of the operator that a node was lowered from; empty if unknown."""
-    return given.get(PREFIX + "name", "")
+    return metadata.get(PREFIX + "name", "")
 
 
 # --- values -----------------------------------------------------------------------------------
 
-_STORED_ELSEWHERE = {"int8": np.uint8, "uint8": np.int8}
+_SHIFTED_DTYPES = {"int8": np.uint8, "uint8": np.int8}
 
 
 class TensorValue(NamedTuple):
@@ -311,8 +314,8 @@ class TensorValue(NamedTuple):
     form: str = "stored"
     channels: tuple[int, ...] = ()
 
-    def fits(self, array: Array) -> bool:
-        """True if an array has the axes and channels of the value, as a tensor of another file may not."""
+    def can_hold(self, array: Array) -> bool:
+        """True if the value can hold an array with these axes and channels; a tensor of another file may not match."""
         order = range(array.ndim) if self.order is None else self.order
         omitted = {*range(array.ndim)}.difference(order)
         if max(order, default=-1) >= array.ndim or any(array.shape[axis] != 1 for axis in omitted):
@@ -323,13 +326,13 @@ class TensorValue(NamedTuple):
     def apply(self, array: Array) -> Array:
         """Return the tensor's array in the layout of the ONNX value; added channels are 0."""
         if self.order is not None:
-            kept = [axis for axis in self.order if axis >= 0]
-            omitted = [axis for axis in range(array.ndim) if axis not in kept]
+            axes = [axis for axis in self.order if axis >= 0]
+            omitted = [axis for axis in range(array.ndim) if axis not in axes]
             shape = [1 if axis < 0 else array.shape[axis] for axis in self.order]
-            array = np.ascontiguousarray(np.transpose(array, [*kept, *omitted]).reshape(shape))
+            array = np.ascontiguousarray(np.transpose(array, [*axes, *omitted]).reshape(shape))
         if self.shift:
             shifted = array.astype(np.int32) + self.shift
-            array = shifted.astype(_STORED_ELSEWHERE.get(array.dtype.name, array.dtype))
+            array = shifted.astype(_SHIFTED_DTYPES.get(array.dtype.name, array.dtype))
         if self.channels:
             channels = np.asarray(self.channels)
             array = np.take(array, np.maximum(channels, 0), axis=1)
@@ -345,15 +348,15 @@ class TensorValue(NamedTuple):
         if self.order is not None:
             if len(self.order) != array.ndim:
                 return None
-            kept = sorted(axis for axis in self.order if axis >= 0)
+            axes = sorted(axis for axis in self.order if axis >= 0)
             array = np.transpose(array, np.argsort(self.order, kind="stable"))
-            array = array.reshape(array.shape[array.ndim - len(kept) :])
-            array = np.expand_dims(array, tuple({*range(max(kept, default=0))} - {*kept}))
+            array = array.reshape(array.shape[array.ndim - len(axes) :])
+            array = np.expand_dims(array, tuple({*range(max(axes, default=0))} - {*axes}))
         return array
 
 
 def write_tensor(
-    given: MutableMapping[str, str],
+    metadata: MutableMapping[str, str],
     subgraph: int,
     tensor: int,
     *,
@@ -361,23 +364,23 @@ def write_tensor(
     order: str = "",
     shift: int = 0,
 ) -> None:
-    """Write which tensor a value holds, replacing earlier entries.
+    """Write which tensor a value holds, and remove earlier entries.
 
-    ``order``: as written by ``layout.order.spelled``.
+    ``order``: as written by ``layout.tensor_layout.format_layout``.
     """
     for key in ("tensor", "form", "order", "shift", "channels"):
-        given.pop(PREFIX + key, None)
+        metadata.pop(PREFIX + key, None)
     texts = {"tensor": f"{subgraph}:{tensor}", "form": form, "order": order, "shift": str(shift) if shift else ""}
-    given.update({PREFIX + key: text for key, text in texts.items() if text})
+    metadata.update({PREFIX + key: text for key, text in texts.items() if text})
 
 
-def write_channels(given: MutableMapping[str, str], channels: Sequence[int]) -> None:
-    """Write which of its former channels each channel of a value is, -1 for an added one."""
-    held = read_tensor("", given)
-    if held is None:
+def write_channels(metadata: MutableMapping[str, str], channels: Sequence[int]) -> None:
+    """Write the former channel of each channel of a value; -1 for an added channel."""
+    value = read_tensor("", metadata)
+    if value is None:
         return
-    before = held.channels or range(max(channels) + 1)
-    given[_CHANNELS] = ",".join(_ranges([before[k] if k >= 0 else -1 for k in channels]))
+    previous = value.channels or range(max(channels) + 1)
+    metadata[_CHANNELS] = ",".join(_ranges([previous[k] if k >= 0 else -1 for k in channels]))
 
 
 def _ranges(channels: Sequence[int]) -> Iterator[str]:
@@ -391,20 +394,20 @@ def _ranges(channels: Sequence[int]) -> Iterator[str]:
 
 
 def _read_channels(text: str) -> Iterator[int]:
-    for part in text.split(","):
-        first, _, number = part.partition(":")
+    for text_range in text.split(","):
+        first, _, number = text_range.partition(":")
         yield from range(int(first), int(first) + int(number)) if first else [-1] * int(number)
 
 
-def holds_tensor(given: Mapping[str, str]) -> bool:
-    return PREFIX + "tensor" in given
+def holds_tensor(metadata: Mapping[str, str]) -> bool:
+    return PREFIX + "tensor" in metadata
 
 
-def read_tensor(name: str, given: Mapping[str, str]) -> TensorValue | None:
+def read_tensor(name: str, metadata: Mapping[str, str]) -> TensorValue | None:
     """Return the tensor that a value holds, from its metadata; None if it holds none, or splits axes."""
-    texts = {key.removeprefix(PREFIX): text for key, text in own(given).items()}
+    texts = {key.removeprefix(PREFIX): text for key, text in own_entries(metadata).items()}
     try:
-        subgraph, tensor = (int(part) for part in texts["tensor"].split(":"))
+        subgraph, tensor = (int(number) for number in texts["tensor"].split(":"))
         order = tuple(int(axis) for axis in texts["order"].split(",")) if texts.get("order") else None
         shift = int(texts.get("shift") or 0)
         channels = tuple(_read_channels(texts["channels"])) if texts.get("channels") else ()

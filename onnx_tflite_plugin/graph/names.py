@@ -1,4 +1,4 @@
-"""Names: unique ones, where later uses get the suffix ``#n``, and the different names of graph inputs and outputs."""
+"""Unique and shortened names of values, and the names under which options refer to graph inputs and outputs."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def shorten_name(name: str) -> str:
     if len(name) <= MAX_INTERNAL_NAME:
         return name
     end = name[-MAX_INTERNAL_NAME - 1 :]
-    found = [match[1] for boundary in _BOUNDARIES if (match := re.search(boundary, end, re.DOTALL))]
-    if found and len(found[0]) >= _MIN_SCOPES:
-        return found[0]
-    return max(found, key=len, default=end[1:].lstrip("/;:"))
+    candidates = [match[1] for boundary in _BOUNDARIES if (match := re.search(boundary, end, re.DOTALL))]
+    if candidates and len(candidates[0]) >= _MIN_SCOPES:
+        return candidates[0]
+    return max(candidates, key=len, default=end[1:].lstrip("/;:"))
 
 
 class UniqueNames:
@@ -46,39 +46,39 @@ class UniqueNames:
         self._next: dict[str, int] = {}
 
     def claim(self, name: str) -> None:
-        """Mark a name as used, which may be so already."""
+        """Mark a name as used; it may be used already."""
         self._next.setdefault(name, 1)
 
-    def unique(self, wanted: str) -> str:
-        """Return ``wanted``, or ``wanted#1``, ``wanted#2``, ... if it is in use."""
-        if wanted not in self._next:
-            self._next[wanted] = 1
-            return wanted
+    def unique(self, name: str) -> str:
+        """Return ``name``, or ``name#1``, ``name#2``, ... if it is in use."""
+        if name not in self._next:
+            self._next[name] = 1
+            return name
         while True:
-            number = self._next[wanted]
-            self._next[wanted] += 1
-            candidate = f"{wanted}#{number}"
+            number = self._next[name]
+            self._next[name] += 1
+            candidate = f"{name}#{number}"
             if candidate not in self._next:
                 self._next[candidate] = 1
                 return candidate
 
 
 def unusable_names(new: Sequence[str], taken: Collection[str]) -> list[str]:
-    """Return the new names of graph inputs and outputs that are empty, taken, or given twice."""
+    """Return the new names of graph inputs and outputs that are empty, in use, or repeated."""
     return [name for name in new if not name or name in taken or new.count(name) > 1]
 
 
 def resolve_keys(
-    given: Mapping[str, T], names: Sequence[str], stored: Sequence[str], flag: str, positions: int | None = None
+    values: Mapping[str, T], names: Sequence[str], stored: Sequence[str], flag: str, positions: int | None = None
 ) -> dict[str, T]:
-    """Return values given by name, by the name of the TFLite tensor, or by position, under the names; other names are
-    unchanged.
+    """Return ``values`` with their keys resolved to names; unknown keys are unchanged.
 
-    ``names`` and ``stored``: both names of each graph input or output. ``positions``: how many of them, from the first, have
-    a position. ``flag``: the option, for messages. Raises UnsupportedOption if one of them is given twice.
+    A key is a name, the name of the TFLite tensor, or a position.
+    ``names`` and ``stored``: the name and the TFLite name of each graph input or output. ``positions``: the number of them, from
+    the first, that have a position. ``flag``: the option, for messages. Raises UnsupportedOption for two keys of one name.
     """
     resolved: dict[str, T] = {}
-    for key, value in given.items():
+    for key, value in values.items():
         name = key
         if key not in names and stored.count(key) == 1:
             name = names[stored.index(key)]

@@ -1,6 +1,6 @@
 """Check that ONNX Runtime opens a finished model.
 
-Its kernels do not cover all dtypes of ONNX, and it lists them nowhere.
+ONNX Runtime has no kernels for some dtypes of ONNX, and no complete list of its kernels.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from onnx_tflite_plugin.graph.validity import weight_bytes
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-CHEAP = 1 << 20
-"""Largest size in bytes of the weights of a model that is always opened in auto mode. Takes milliseconds, and 0.1 s once to import."""
+CHEAP_BYTES = 1 << 20
+"""Maximum weight bytes of a model that is always opened in auto mode, which takes milliseconds, plus 0.1 s for the import."""
 DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
 """Operator domains of ONNX Runtime itself. Others need a library registered with the session."""
-COMMON = frozenset({"FLOAT", "UINT8", "INT8", "INT32", "INT64", "BOOL"})
+COMMON_DTYPES = frozenset({"FLOAT", "UINT8", "INT8", "INT32", "INT64", "BOOL"})
 """Dtypes that practically every kernel supports. Larger models are opened only if they compute with other dtypes."""
 
 
 def should_open(model: ir.Model, check: str) -> bool:
     """True if the model is to be opened. Raises MissingExtra for "full" without ONNX Runtime.
 
-    ``check``: "full", "standard" (never), or "auto" (if ONNX Runtime is installed, opening is cheap or the dtypes are
-    doubtful, and no operator needs a custom library).
+    ``check``: "full", "standard" (never), or "auto" (if ONNX Runtime is installed, opening is cheap or some dtypes are
+    uncommon, and no operator needs a custom library).
     """
     if check == "standard":
         return False
@@ -35,8 +35,8 @@ def should_open(model: ir.Model, check: str) -> bool:
         if check == "full":
             raise MissingExtra("onnxruntime")
         return False
-    cheap_or_doubtful = weight_bytes(model) <= CHEAP or _uses_uncommon_dtypes(model)
-    return check == "full" or (not foreign_domains(model) and cheap_or_doubtful)
+    worth_opening = weight_bytes(model) <= CHEAP_BYTES or _uses_uncommon_dtypes(model)
+    return check == "full" or (not foreign_domains(model) and worth_opening)
 
 
 def check_opens(model: ir.Model, source: str | bytes, opsets: tuple[int, int]) -> None:
@@ -62,11 +62,11 @@ def check_opens(model: ir.Model, source: str | bytes, opsets: tuple[int, int]) -
 
 def foreign_domains(model: ir.Model) -> tuple[str, ...]:
     """Return the sorted domains that neither ONNX Runtime nor functions of the model implement."""
-    own = {domain for domain, _, _ in model.functions}
-    return tuple(sorted({node.domain for node in model.graph.all_nodes()} - DOMAINS - own))
+    function_domains = {domain for domain, _, _ in model.functions}
+    return tuple(sorted({node.domain for node in model.graph.all_nodes()} - DOMAINS - function_domains))
 
 
 def _uses_uncommon_dtypes(model: ir.Model) -> bool:
     """True if the model computes in a dtype that only some kernels support."""
     values = (*model.graph.inputs, *(value for node in model.graph.all_nodes() for value in node.outputs))
-    return any(value.type is not None and value.type.dtype.name not in COMMON for value in values)
+    return any(value.type is not None and value.type.dtype.name not in COMMON_DTYPES for value in values)

@@ -1,4 +1,4 @@
-"""Runs of an ONNX Runtime session with outputs that are bound once, which saves 2 to 15 us of each run."""
+"""Runs of an ONNX Runtime session with outputs that are bound once, which saves 2 to 15 µs per run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onnx_tflite_plugin.source.model import Array
 class BoundArrays:
     """Preallocated outputs and states of a session, which each run overwrites.
 
-    ``states``: inputs that may have an initializer, the value if they are not fed. All have static shapes.
+    ``states``: inputs with an optional initializer, which is the value if they are not fed. All shapes are static.
     """
 
     def __init__(self, session: Any, states: Sequence[Port], outputs: Sequence[Port]) -> None:
@@ -31,8 +31,9 @@ class BoundArrays:
             self._bind_states(frozenset(states))
         for name, array in states.items():
             np.copyto(self._states[name], array)
-        kept = {name: np.asarray(array, order="C") for name, array in inputs.items()}  # while ONNX Runtime reads them
-        for name, array in kept.items():
+        # Must stay alive while ONNX Runtime reads the arrays.
+        contiguous = {name: np.asarray(array, order="C") for name, array in inputs.items()}
+        for name, array in contiguous.items():
             self._binding.bind_cpu_input(name, array)
         self._session.run_with_iobinding(self._binding)
         return [array.copy() for array in self._outputs]
@@ -47,5 +48,5 @@ class BoundArrays:
 
 def can_bind(port: Port) -> bool:
     """True if a tensor of a static shape is an array of numbers in numpy; [] may be an unknown rank."""
-    static = bool(port.shape) and all(isinstance(size, int) and size > 0 for size in port.shape)
-    return static and port.type != "string" and port.dtype.isbuiltin == 1
+    is_static = bool(port.shape) and all(isinstance(size, int) and size > 0 for size in port.shape)
+    return is_static and port.type != "string" and port.dtype.isbuiltin == 1

@@ -13,8 +13,8 @@ from onnx_tflite_plugin.source.model import Array
 class BoundCaches:
     """Runs of a session with bound caches.
 
-    ``pairs``: for each input, the output with its next value. ``in_place``: the model writes an input's memory;
-    otherwise two buffers of each cache take turns.
+    ``pairs``: for each input, the output with its next value. ``in_place``: the model writes into the memory
+    of the input; otherwise two buffers per cache alternate.
     """
 
     def __init__(self, session: Any, pairs: Mapping[str, str], *, in_place: bool) -> None:

@@ -9,13 +9,13 @@ from typing import Any, BinaryIO
 
 from onnx_tflite_plugin.graph.metadata import read_activations
 
-SMALL = 2**20
-"""Bytes of intermediate tensors below which a second thread does not pay.
+ONE_THREAD_BYTES = 2**20
+"""Maximum bytes of intermediate tensors for which one thread is used.
 
 Models of 0.1 to 0.8 MiB (keyword spotting, wake words at 96 pixels: 0.1 to 0.4 ms) take the same time with one thread as
 with two, and 1.3 to 1.5 times as long with two that do not spin.
 """
-ABUNDANT = 2**26
+NO_REUSE_BYTES = 2**26
 """Maximum bytes of intermediate tensors that are all kept in memory at once.
 
 ONNX Runtime then takes 0.91 to 0.95 of the time for transformers and networks of many small nodes, and the same for the rest
@@ -27,18 +27,19 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 def choose_options(package: Any, model: str | bytes) -> Any:
-    """Return options for a model, a path or its content: threads that do not spin, one for small models, memory not reused.
+    """Return session options for a model (a path or its content).
 
-    ``package``: onnxruntime.
+    Threads do not spin, small models use one thread, and models with few activations do not reuse memory. ``package``: the
+    module onnxruntime.
     """
     options = package.SessionOptions()
     options.log_severity_level = 3  # otherwise ONNX Runtime warns of every state's default value
     size = read_activations(stored_metadata(model))
-    if size is not None and size <= SMALL:
+    if size is not None and size <= ONE_THREAD_BYTES:
         options.intra_op_num_threads = 1
     else:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.enable_mem_reuse = size is None or size > ABUNDANT
+    options.enable_mem_reuse = size is None or size > NO_REUSE_BYTES
     return options
 
 
@@ -74,7 +75,7 @@ def _fields(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _varint(stream: BinaryIO, *, optional: bool = False) -> int | None:
-    """Return the next number of variable length; None at the end if ``optional``. Raises EOFError within one."""
+    """Return the next variable-length number; None at the end if ``optional``. Raises EOFError inside a number."""
     value = 0
     for shift in range(0, 70, 7):
         byte = stream.read(1)

@@ -16,9 +16,9 @@ RUNTIME_DTYPES = {"float": "float32", "double": "float64", "string": "object"}
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or output. Dynamic dimensions are None or a name; ``scale`` is None if it has none, or one per channel.
+    """An input or output of a session. Dynamic dimensions are None or a name.
 
-    ``mean`` and ``std``: the normalization of a pixel that the author states, if any.
+    ``scale``: None without a per-tensor scale. ``mean`` and ``std``: the normalization of pixels that the author declares, if any.
     """
 
     name: str
@@ -32,8 +32,8 @@ class Port:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Return the dtype in numpy, or in ml_dtypes if numpy lacks it."""
-        own = UNKNOWN_TO_NUMPY.get(self.type)
-        return np.dtype(own[0] if own else RUNTIME_DTYPES.get(self.type, self.type))
+        special_dtype = UNKNOWN_TO_NUMPY.get(self.type)
+        return np.dtype(special_dtype[0] if special_dtype else RUNTIME_DTYPES.get(self.type, self.type))
 
     @property
     def static_shape(self) -> tuple[int, ...]:
@@ -76,8 +76,8 @@ def quantize_expression(dtype: str, scale: float, zero_point: int) -> str:
     return f"np.clip({quantized}, {limits.min}, {limits.max}).astype({dtype!r})"
 
 
-_NORMALIZED = ((0.0, 255.0), (127.5, 127.5), (127.5, 128.0), (128.0, 128.0), (0.0, 1.0))
-"""Usual means and standard deviations of a pixel, if the author states none: ranges 0 to 1, -1 to 1 and 0 to 255."""
+_COMMON_NORMALIZATIONS = ((0.0, 255.0), (127.5, 127.5), (127.5, 128.0), (128.0, 128.0), (0.0, 1.0))
+"""Common means and standard deviations of pixels, assumed if the author declares none: ranges 0 to 1, -1 to 1, 0 to 255."""
 
 
 def _pixel_expression(port: Port) -> str:
@@ -85,38 +85,38 @@ def _pixel_expression(port: Port) -> str:
     if port.scale is None or port.dtype.name not in ("int8", "uint8"):
         return ""
     is_image = len(port.shape) == 4 and port.shape[-1] in (1, 3, 4)
-    stated = None if port.mean is None or port.std is None else (port.mean, port.std)
+    declared = None if port.mean is None or port.std is None else (port.mean, port.std)
     lowest = int(np.iinfo(port.dtype).min)
-    for mean, std in (stated,) if stated else _NORMALIZED if is_image else ():
-        first = port.zero_point - mean / (std * port.scale) if std else np.inf
-        if abs(std * port.scale - 1) < 0.01 and abs(first - lowest) <= 1:
+    for mean, std in (declared,) if declared else _COMMON_NORMALIZATIONS if is_image else ():
+        lowest_pixel = port.zero_point - mean / (std * port.scale) if std else np.inf
+        if abs(std * port.scale - 1) < 0.01 and abs(lowest_pixel - lowest) <= 1:
             return "array.astype('uint8')" if not lowest else "(array - 128).astype('int8')"
     return ""
 
 
-def check_array(given: Any, port: Port, kind: str = "input") -> Array:
+def check_array(value: Any, port: Port, kind: str = "input") -> Array:
     """Return the array if it matches the input. Raises ValueError otherwise."""
-    array = np.asarray(given)
+    array = np.asarray(value)
     if array.dtype == port.dtype and port.type != "string" and _fits_shape(array, port):
-        return array  # before the texts below are composed, which takes longer than a small model runs
-    what = f"{kind} {port.name!r} is {port}"
+        return array  # early, because composing the texts below takes longer than a small model runs
+    fact = f"{kind} {port.name!r} is {port}"
     if port.type == "string":
         if array.dtype.kind not in "OSU":
-            raise ValueError(f"{what}, not {array.dtype.name}")
+            raise ValueError(f"{fact}, not {array.dtype.name}")
         texts = [
             item.decode(errors="surrogateescape") if isinstance(item, bytes) else item
             for item in array.reshape(-1).tolist()
         ]
         array = np.array(texts, object).reshape(array.shape)
     elif array.dtype != port.dtype:
-        if hasattr(given, "dtype"):
-            raise ValueError(f"{what}, not {array.dtype.name}; {_suggest_conversion(array, port)}")
+        if hasattr(value, "dtype"):
+            raise ValueError(f"{fact}, not {array.dtype.name}; {_suggest_conversion(array, port)}")
         try:
-            array = np.asarray(given, port.dtype)
+            array = np.asarray(value, port.dtype)
         except (TypeError, ValueError, OverflowError) as error:
-            raise ValueError(f"{what}; the given value cannot be converted: {error}") from None
+            raise ValueError(f"{fact}; the value cannot be converted to this dtype: {error}") from None
     if not _fits_shape(array, port):
-        raise ValueError(f"{what}; the array has shape {list(array.shape)}")
+        raise ValueError(f"{fact}; the array has shape {list(array.shape)}")
     return array
 
 
@@ -124,5 +124,9 @@ def _fits_shape(array: Array, port: Port) -> bool:
     """True if the array has the port's static sizes; [] in ONNX Runtime is a scalar or an unknown rank."""
     return not port.shape or (
         array.ndim == len(port.shape)
-        and all(n == size for n, size in zip(array.shape, port.shape, strict=True) if isinstance(size, int))
+        and all(
+            array_size == size
+            for array_size, size in zip(array.shape, port.shape, strict=True)
+            if isinstance(size, int)
+        )
     )

@@ -1,6 +1,6 @@
 """Conversion of arrays with dtypes that numpy lacks, to and from OrtValues.
 
-ONNX Runtime accepts none of them as arrays.
+ONNX Runtime does not accept such arrays.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ def to_value(array: Array, dtype: str) -> Any:
     """
     from onnxruntime import OrtValue
 
-    own = UNKNOWN_TO_NUMPY.get(dtype)
-    if own is None:
+    special_dtype = UNKNOWN_TO_NUMPY.get(dtype)
+    if special_dtype is None:
         return OrtValue.ortvalue_from_numpy(array)
     stored: Array = np.asarray(array, order="C").view(np.uint8 if array.dtype.itemsize == 1 else np.uint16)
     if bits := _BITS.get(dtype):
         stored = _pack_bits(stored, bits)
-    return OrtValue.ortvalue_from_numpy_with_onnx_type(stored, own[1])
+    return OrtValue.ortvalue_from_numpy_with_onnx_type(stored, special_dtype[1])
 
 
 def from_value(value: Any, dtype: str) -> Array:
     """Return the array of an OrtValue. For dtypes that numpy lacks, it is read from the value's memory."""
     if dtype not in UNKNOWN_TO_NUMPY:
         return np.asarray(value.numpy())
-    own = np.dtype(UNKNOWN_TO_NUMPY[dtype][0])
+    dtype_in_numpy = np.dtype(UNKNOWN_TO_NUMPY[dtype][0])
     count = _value_bytes(value, dtype)
     stored = np.frombuffer(ctypes.string_at(value.data_ptr(), count) if count else b"", np.uint8)
     if bits := _BITS.get(dtype):
@@ -61,8 +61,8 @@ def from_value(value: Any, dtype: str) -> Array:
         if dtype.startswith("int"):
             sign = np.uint8(1 << bits - 1)
             flat = (flat ^ sign).astype(np.int8) - np.int8(sign)
-        return np.asarray(flat.astype(own).reshape(value.shape()))
-    return np.array(stored.view(own).reshape(value.shape()))
+        return np.asarray(flat.astype(dtype_in_numpy).reshape(value.shape()))
+    return np.array(stored.view(dtype_in_numpy).reshape(value.shape()))
 
 
 def _value_bytes(value: Any, dtype: str) -> int:
@@ -73,11 +73,11 @@ def _value_bytes(value: Any, dtype: str) -> int:
     return -(-int(np.prod(value.shape())) * bits // 8)
 
 
-def _pack_bits(bytes_: Array, bits: int) -> Array:
+def _pack_bits(array: Array, bits: int) -> Array:
     """Pack several elements per byte, the first in the lowest bits, at the front of an array of unchanged shape."""
-    flat, each = np.bitwise_and(bytes_.reshape(-1), (1 << bits) - 1), 8 // bits
+    flat, per_byte = np.bitwise_and(array.reshape(-1), (1 << bits) - 1), 8 // bits
     packed = np.zeros_like(flat)
-    for k in range(each):
-        part = flat[k::each]
-        packed[: part.size] |= part << k * bits
-    return packed.reshape(bytes_.shape)
+    for k in range(per_byte):
+        elements = flat[k::per_byte]
+        packed[: elements.size] |= elements << k * bits
+    return packed.reshape(array.shape)

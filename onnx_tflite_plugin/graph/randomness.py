@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from onnx_tflite_plugin.graph.metadata import belongs_to, props
+from onnx_tflite_plugin.graph.metadata import converted_operators, props
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
@@ -18,15 +18,15 @@ RANDOM = frozenset(
 
 def random_nodes(graph: GraphProto) -> Iterator[NodeProto]:
     """Yield the nodes of a graph that generate random numbers, also in a body."""
-    return (node for node in graph.node if _draws(node))
+    return (node for node in graph.node if _is_random(node))
 
 
 def random_operators(graph: GraphProto) -> frozenset[int]:
     """Return the indices of TFLite operators with nodes that generate random numbers."""
-    return frozenset(index for node in random_nodes(graph) for index in belongs_to(props(node.metadata_props)))
+    return frozenset(index for node in random_nodes(graph) for index in converted_operators(props(node.metadata_props)))
 
 
-def _draws(node: NodeProto) -> bool:
+def _is_random(node: NodeProto) -> bool:
     return node.op_type in RANDOM or any(any(True for _ in random_nodes(body)) for body in _bodies(node))
 
 

@@ -38,10 +38,10 @@ def read_onnx(model: bytes | Path, *, external: bool = True) -> onnx.ModelProto:
             return onnx.load_model_from_string(model)
         return onnx.load_model(str(model), load_external_data=external)
     except Exception as error:
-        named = "the content given" if isinstance(model, bytes) else str(model)
+        description = "the model" if isinstance(model, bytes) else str(model)
         start = model[:8] if isinstance(model, bytes) else _read_start(model)
         reason = "it is a TFLite model" if start[4:] == b"TFL3" else error
-        raise InvalidOnnx(f"{named} cannot be read as an ONNX model: {reason}") from error
+        raise InvalidOnnx(f"{description} cannot be read as an ONNX model: {reason}") from error
 
 
 def _read_start(path: Path) -> bytes:

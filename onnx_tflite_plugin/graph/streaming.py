@@ -1,6 +1,6 @@
 """Large models without a copy of their weights: a protobuf with references to check, and a file written tensor by tensor.
 
-A ``ModelProto`` holds every weight, and its serialized form a second time. Here large initializers of the main graph
+A ``ModelProto`` holds a copy of every weight, and its serialized form another. Here large initializers of the main graph
 are removed before the rest is serialized, and each is encoded while it is written. The file has the same bytes.
 """
 
@@ -30,12 +30,12 @@ def proto_to_check(model: ir.Model) -> onnx.ModelProto:
 
     with _without_weights(model) as weights:
         proto = to_proto(model)
-    graph, given = proto.graph, {info.name for info in proto.graph.input}
-    kept = [tensor for tensor in graph.initializer if tensor.name not in weights]
-    external = [tensor for tensor in graph.initializer if tensor.name in weights and tensor.name not in given]
+    graph, input_names = proto.graph, {info.name for info in proto.graph.input}
+    inline = [tensor for tensor in graph.initializer if tensor.name not in weights]
+    external = [tensor for tensor in graph.initializer if tensor.name in weights and tensor.name not in input_names]
     infos = [onnx.helper.make_tensor_value_info(t.name, t.data_type, list(t.dims)) for t in external]
     del graph.initializer[:]
-    graph.initializer.extend(kept)
+    graph.initializer.extend(inline)
     graph.input.extend(infos)
     return proto
 
@@ -71,36 +71,36 @@ def _without_weights(model: ir.Model) -> Iterator[dict[str, ir.TensorProtocol]]:
     """Replace large initializers of the main graph by references without data; yield the tensors by name."""
     import onnx_ir as ir
 
-    taken: dict[str, ir.TensorProtocol] = {}
+    weights: dict[str, ir.TensorProtocol] = {}
     values = model.graph.initializers
     for name, value in values.items():
         tensor = value.const_value
         if tensor is not None and tensor.dtype != ir.DataType.STRING and tensor.nbytes > INLINE_BYTES:
-            taken[name] = tensor
+            weights[name] = tensor
             value.const_value = ir.ExternalTensor(
                 "weights", None, None, tensor.dtype, shape=ir.Shape(list(tensor.shape.numpy())), name=name
             )
     try:
-        yield taken
+        yield weights
     finally:
-        for name, tensor in taken.items():
+        for name, tensor in weights.items():
             values[name].const_value = tensor
 
 
 def _split(message: _Message, number: int) -> tuple[bytes, bytes]:
-    """Return a message's serialized fields before and after a field, without that field and references to data."""
+    """Return the serialized fields of a message before and after one field, without references to external data."""
     fields = [field for field, _ in message.ListFields()]
     references = {"external_data", "data_location"}
     before = {field.name for field in fields if field.number < number} - references
     after = {field.name for field in fields if field.number > number} - references
 
-    def serialize(kept: Set[str]) -> bytes:
-        side = type(message)()
-        side.CopyFrom(message)
+    def serialize(field_names: Set[str]) -> bytes:
+        part = type(message)()
+        part.CopyFrom(message)
         for field in fields:
-            if field.name not in kept:
-                side.ClearField(field.name)
-        content: bytes = side.SerializeToString()
+            if field.name not in field_names:
+                part.ClearField(field.name)
+        content: bytes = part.SerializeToString()
         return content
 
     return serialize(before), serialize(after)

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-LARGEST_PROTO = 1_900_000_000  # protobuf's limit is 2 GiB, part of which the graph needs
+MAX_PROTO_BYTES = 1_900_000_000  # protobuf's limit is 2 GiB, part of which the graph needs
 _SHAPE = re.compile(
-    r"Inferred shape and existing shape differ in (?P<what>[^:]*): \((?P<made>\d+)\) vs \((?P<file>\d+)\)"
+    r"Inferred shape and existing shape differ in (?P<what>[^:]*): \((?P<emitted>\d+)\) vs \((?P<file>\d+)\)"
 )
 _DTYPE = re.compile(r"has unsupported type: tensor\((?P<dtype>\w+)\)")
 
@@ -66,24 +66,24 @@ def check_valid(
     if not text:
         return
     message = "the emitted model is not valid ONNX:"
-    offending = next((node for node in model.graph if node.name and f"node name: {node.name})" in text), None)
-    handler, pack = ("", "") if offending is None else source_handler(offending.metadata_props)
-    _, says = (declared or {}).get((handler, pack), ("", ""))
-    lacking = _DTYPE.search(text)
-    if lacking and not says:
+    invalid_node = next((node for node in model.graph if node.name and f"node name: {node.name})" in text), None)
+    handler, pack = ("", "") if invalid_node is None else source_handler(invalid_node.metadata_props)
+    _, declarations = (declared or {}).get((handler, pack), ("", ""))
+    missing_dtype = _DTYPE.search(text)
+    if missing_dtype and not declarations:
         raise TargetRefusal(
             "ONNX does not define all operators for these dtypes:",
-            [_missing_dtype_problem(lacking["dtype"], offending, text)],
+            [_missing_dtype_problem(missing_dtype["dtype"], invalid_node, text)],
         )
-    if offending is None or not handler:
+    if invalid_node is None or not handler:
         raise HandlerError(message, [Blamed("the model", text, Failed(BUILTIN, text).hint, ours=True)])
-    conflict = _describe_conflict(text, offending, declared=bool(says))
+    conflict = _describe_conflict(text, invalid_node, declared=bool(declarations))
     if conflict and pack == BUILTIN:
         hint = "convert the original model again"
-        raise InvalidModel(CONTRADICTION, [Contradiction(_describe_location(offending), conflict, hint)])
-    reason = f"{conflict or text}{says and f'; it declares {says}'}"
+        raise InvalidModel(CONTRADICTION, [Contradiction(_describe_location(invalid_node), conflict, hint)])
+    reason = f"{conflict or text}{declarations and f'; it declares {declarations}'}"
     failed = Failed(pack, f"handler {handler} of {pack} failed: {reason}")
-    raise HandlerError(message, [failed.problem(f"{offending.op_type} {offending.name!r}")])
+    raise HandlerError(message, [failed.problem(f"{invalid_node.op_type} {invalid_node.name!r}")])
 
 
 def _missing_dtype_problem(dtype: str, node: ir.Node | None, text: str) -> Problem:
@@ -103,8 +103,8 @@ def _describe_conflict(text: str, node: ir.Node, *, declared: bool) -> str:
     if shape is None:
         return _describe_operands(text, node, declared=declared) if "InferenceError]" in text else ""
     axis = shape["what"].removeprefix("dimension ")
-    made = f"rank {shape['made']}" if shape["what"] == "rank" else f"size {shape['made']} in axis {axis}"
-    fact = f"the emitted value has {made}, but it is {shape['file']}"
+    emitted = f"rank {shape['emitted']}" if shape["what"] == "rank" else f"size {shape['emitted']} along axis {axis}"
+    fact = f"the emitted value has {emitted}, but it is {shape['file']}"
     return f"{fact} by the file and the handler's declarations" if declared else f"{fact} in the file ({text})"
 
 
@@ -135,5 +135,5 @@ def _dtype_name(value: ir.Value) -> str:
 
 def _describe_location(node: ir.Node) -> str:
     """Return the location of the operators in the file that a node was lowered from."""
-    places = [f"subgraphs[{graph}].operators[{index}]" for graph, index in source_operators(node.metadata_props)]
-    return f"{' and '.join(places)}: {node.op_type} {node.name!r}"
+    locations = [f"subgraphs[{graph}].operators[{index}]" for graph, index in source_operators(node.metadata_props)]
+    return f"{' and '.join(locations)}: {node.op_type} {node.name!r}"

@@ -9,7 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.errors import ConversionError, InvalidInputs
-from onnx_tflite_plugin.graph.metadata import belongs_to, props, read_authored, read_origin, read_states
+from onnx_tflite_plugin.graph.metadata import converted_operators, props, read_authored, read_origin, read_states
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.inspection import handlers_of, kinds_of
 from onnx_tflite_plugin.page.groups import Group, group_operators, nodes_with_container, unowned_nodes
@@ -278,6 +278,6 @@ def _transposes(onnx: onnx.ModelProto) -> Iterator[dict[str, Any]]:
                 "tensor": node.input[0],
                 "perm": ", ".join(map(str, perm)),
                 "elements": prod(shape) if known else None,
-                "operators": list(belongs_to(props(node.metadata_props))),
+                "operators": list(converted_operators(props(node.metadata_props))),
                 "inside": container,
             }

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onnx_tflite_plugin.graph.metadata import belongs_to, props, source_handler
+from onnx_tflite_plugin.graph.metadata import converted_operators, props, source_handler
 from onnx_tflite_plugin.presentation.places import format_places
 from onnx_tflite_plugin.source.model import Operator
 
@@ -59,7 +59,7 @@ def group_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> lis
 
     for node in onnx.graph.node:
         given = props(node.metadata_props)
-        sources = belongs_to(given)
+        sources = converted_operators(given)
         if not sources:
             continue
         owned.append((sources[0], node.op_type))
@@ -82,7 +82,7 @@ def group_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> lis
 
 def unowned_nodes(onnx: onnx.ModelProto) -> list[str]:
     """Return the types of the nodes that belong to no operator."""
-    return [node.op_type for node in onnx.graph.node if not belongs_to(props(node.metadata_props))]
+    return [node.op_type for node in onnx.graph.node if not converted_operators(props(node.metadata_props))]
 
 
 def nodes_with_container(graph: onnx.GraphProto, container: str = "") -> Iterator[tuple[onnx.NodeProto, str]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from onnx_tflite_plugin.graph.metadata import holds_tensor, own, read_tensor, remove_own, write_tensor
+from onnx_tflite_plugin.graph.metadata import holds_tensor, own_entries, read_tensor, remove_own_entries, write_tensor
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.lowering.emitter import Emitter, Operand
 from onnx_tflite_plugin.lowering.schemas import schema_of, signature_of
@@ -57,7 +57,7 @@ class Editor:
         ``label`` replaces its name, ``props`` its metadata.
         """
         return self.emitter.label_nodes(
-            label_of(node) if label is None else label, own(node.metadata_props) if props is None else props
+            label_of(node) if label is None else label, own_entries(node.metadata_props) if props is None else props
         )
 
     def emit(self, op_type: str, *inputs: Operand, like: ir.Node | None = None, **attributes: Any) -> ir.Value:
@@ -173,7 +173,7 @@ class Editor:
 
 def clear_metadata(value: ir.Value) -> None:
     """Remove the metadata of a value whose content has changed."""
-    remove_own(value.metadata_props)
+    remove_own_entries(value.metadata_props)
 
 
 def copy_tensor_metadata(value: ir.Value, shape: Sequence[int | None] | None, reshaped: ir.Value) -> None:

@@ -18,12 +18,12 @@ from onnx_tflite_plugin.graph.decoder import NEXT
 from onnx_tflite_plugin.graph.int8_faults import describe_int8_fault
 from onnx_tflite_plugin.graph.metadata import (
     Part,
-    forgets,
+    has_reset_states,
     props,
     read_lengths,
     read_origin,
     read_renames,
-    replace_places,
+    replace_locations,
 )
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.normalize.joining import SharedItems
@@ -103,7 +103,7 @@ class ModelPair:
         self.pairs = Pairs(self.entry, self.session)
         self.sizes = InputSizes(self.entry, self.pairs, known)
         self.stateful = structure.is_stateful(model)
-        self.fresh = self.stateful and forgets(props(self.session.proto.metadata_props))
+        self.fresh = self.stateful and has_reset_states(props(self.session.proto.metadata_props))
         self.host: Host | None = None
         self.batch: tuple[list[Array], list[list[Array]]] | None = None  # a batch that LiteRT refuses, and its elements
         self.reasons: tuple[str, ...] = ()  # why a verdict is inconclusive
@@ -361,6 +361,6 @@ def rename_places(proto: ModelProto, equal: SharedItems) -> None:
     graph = proto.graph
     for one in (*graph.node, *graph.input, *graph.value_info, *graph.output):
         given = props(one.metadata_props)
-        replace_places(given, equal.tensors, equal.operators)
+        replace_locations(given, equal.tensors, equal.operators)
         for entry in one.metadata_props:
             entry.value = given[entry.key]

@@ -238,7 +238,7 @@ def test_large_weights_are_external(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     weights = np.random.default_rng(0).standard_normal((50, 60)).astype(np.float32)
     g.operator("ADD", [x, g.constant("w", weights)], [y])
     g.output(y)
-    monkeypatch.setattr(stage, "LARGEST_PROTO", 1000)
+    monkeypatch.setattr(stage, "MAX_PROTO_BYTES", 1000)
     written = otp.convert(model.build()).save(tmp_path / "model.onnx")
     assert re.fullmatch(r"model\.onnx model\.onnx\.[0-9a-f]{16}\.data", " ".join(p.name for p in written))
     assert written[0].stat().st_size < 2000

@@ -23,7 +23,7 @@ SIZE = 503
 @pytest.fixture(autouse=True)
 def external(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat every model as too large for protobuf."""
-    monkeypatch.setattr(conversion, "LARGEST_PROTO", 10)
+    monkeypatch.setattr(conversion, "MAX_PROTO_BYTES", 10)
 
 
 def convert_model(value: float) -> otp.Conversion:
@@ -75,7 +75,7 @@ def test_killed_save_leaves_a_model_with_its_weights(
         child = os.fork()
         if not child:
             if small:
-                conversion.LARGEST_PROTO = 1 << 30
+                conversion.MAX_PROTO_BYTES = 1 << 30
             die_at(step, folder)
             try:
                 new.save(path)
@@ -98,7 +98,7 @@ def test_old_weights_are_removed_after_the_model_is_replaced(tmp_path: Path, mon
     assert convert_model(3.0).save(path) == first
     second = convert_model(5.0).save(path)
     assert sorted(tmp_path.iterdir()) == sorted(second) != sorted(first)
-    monkeypatch.setattr(conversion, "LARGEST_PROTO", 1 << 30)
+    monkeypatch.setattr(conversion, "MAX_PROTO_BYTES", 1 << 30)
     assert convert_model(5.0).save(path) == [path]
     assert [*tmp_path.iterdir()] == [path]
 

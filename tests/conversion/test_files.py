@@ -98,7 +98,7 @@ def test_save_writes_through_a_symbolic_link(tmp_path: Path) -> None:
 def test_output_name_may_have_maximum_length(letter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / (letter * (250 // len(letter.encode())) + ".onnx")
     assert otp.convert(small()).save(path) == [path]
-    monkeypatch.setattr(conversion, "LARGEST_PROTO", 10)
+    monkeypatch.setattr(conversion, "MAX_PROTO_BYTES", 10)
     model, data = otp.convert(small(1000), check="standard").save(path)
     assert (model, data.suffix, data.stat().st_size >= 4000) == (path, ".data", True)
     assert sorted(tmp_path.iterdir()) == sorted([model, data])
@@ -156,7 +156,7 @@ def test_conversion_succeeds_with_closed_stdout(tmp_path: Path) -> None:
 
 
 def test_large_model_is_verified_from_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversion, "LARGEST_PROTO", 10)
+    monkeypatch.setattr(conversion, "MAX_PROTO_BYTES", 10)
     converted = otp.convert(small(1000), verify=True)
     assert converted.verification is not None
     assert converted.verification.ok

@@ -391,7 +391,7 @@ def test_initializers_are_described_once(tmp_path: Path) -> None:
 def test_external_initializers_are_described_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import onnx_tflite_plugin.conversion as module
 
-    monkeypatch.setattr(module, "LARGEST_PROTO", 100)
+    monkeypatch.setattr(module, "MAX_PROTO_BYTES", 100)
     digits = Path(__file__).parents[2] / "examples" / "digits_float.tflite"
     path, data = otp.convert(digits).save(tmp_path / "d.onnx")
     proto = onnx.load(path, load_external_data=False)

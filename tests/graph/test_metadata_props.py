@@ -65,12 +65,12 @@ def test_metadata_restores_added_copied_and_reordered_channels(channels: list[in
 
 def test_value_does_not_fit_a_tensor_with_other_channels() -> None:
     value = TensorValue("v", 0, 0, (0, 3, 1, 2), channels=(0, 1, 2, -1))
-    assert value.fits(np.zeros((2, 5, 7, 3)))
-    assert not value.fits(np.zeros((2, 3, 5, 7)))
-    assert not value.fits(np.zeros((2, 3)))
-    assert not TensorValue("v", 0, 0, (1, 0)).fits(np.zeros((2, 3, 5)))
-    assert TensorValue("v", 0, 0, (2, -1, 1)).fits(np.zeros((1, 3, 5)))
-    assert TensorValue("v", 0, 0).fits(np.zeros((2, 3)))
+    assert value.can_hold(np.zeros((2, 5, 7, 3)))
+    assert not value.can_hold(np.zeros((2, 3, 5, 7)))
+    assert not value.can_hold(np.zeros((2, 3)))
+    assert not TensorValue("v", 0, 0, (1, 0)).can_hold(np.zeros((2, 3, 5)))
+    assert TensorValue("v", 0, 0, (2, -1, 1)).can_hold(np.zeros((1, 3, 5)))
+    assert TensorValue("v", 0, 0).can_hold(np.zeros((2, 3)))
 
 
 def test_channels_that_move_twice_are_those_of_the_tensor() -> None:
@@ -90,17 +90,17 @@ def test_initial_state_is_zeros_a_scalar_or_a_flat_list(initial: object, first: 
     metadata.write_states(given, [CarriedState("in", "out", "int32", (2, 3))])
     (state,) = metadata.read_states(given)
     assert state == CarriedState("in", "out", "int32", (2, 3))
-    np.testing.assert_array_equal(state._replace(initial=initial).first(), np.asarray(first, np.int32))
-    assert state.first().dtype == np.int32
+    np.testing.assert_array_equal(state._replace(initial=initial).initial_value(), np.asarray(first, np.int32))
+    assert state.initial_value().dtype == np.int32
 
 
 def test_reset_states_are_recorded_in_metadata() -> None:
     given: dict[str, str] = {}
     metadata.write_states(given, [])
     assert given == {}
-    assert (metadata.read_states(given), metadata.forgets(given)) == ((), False)
+    assert (metadata.read_states(given), metadata.has_reset_states(given)) == ((), False)
     metadata.write_states(given, [], reset=True)
-    assert (metadata.read_states(given), metadata.forgets(given)) == ((), True)
+    assert (metadata.read_states(given), metadata.has_reset_states(given)) == ((), True)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_remove_origin_keeps_foreign_metadata() -> None:
     given = {"author": "somebody", PREFIX + "weights": "{}", **{PREFIX + key: "x" for key in OF_WHOLE_MODELS}}
     metadata.remove_origin(given)
     assert given == {"author": "somebody", PREFIX + "weights": "{}"}
-    metadata.remove_own(given)
+    metadata.remove_own_entries(given)
     assert given == {"author": "somebody"}
 
 
@@ -148,10 +148,14 @@ def test_empty_authored_entries_are_dropped() -> None:
 def test_node_metadata_names_operator_handler_and_pack() -> None:
     given = metadata.node_props([(0, 3), (2, 5), (0, 4)], "handler", "pack", "name")
     assert metadata.source_operators(given) == ((0, 3), (2, 5), (0, 4))
-    assert metadata.belongs_to(given) == (3, 4)
+    assert metadata.converted_operators(given) == (3, 4)
     assert metadata.source_handler(given) == ("handler", "pack")
-    assert (metadata.source_operators({}), metadata.belongs_to({}), metadata.source_handler({})) == ((), (), ("", ""))
-    assert metadata.own({**given, "other": "x"}) == given
+    assert (metadata.source_operators({}), metadata.converted_operators({}), metadata.source_handler({})) == (
+        (),
+        (),
+        ("", ""),
+    )
+    assert metadata.own_entries({**given, "other": "x"}) == given
 
 
 @pytest.mark.parametrize("written", [{}, {"form": "float"}, {"order": "0,2,-1,1"}, {"shift": 128}])

@@ -9,7 +9,7 @@ import pytest
 
 from onnx_tflite_plugin.errors import MissingExtra, TargetRefusal
 from onnx_tflite_plugin.graph.kernels import suggest_options
-from onnx_tflite_plugin.graph.opening import CHEAP, COMMON, check_opens, foreign_domains, should_open
+from onnx_tflite_plugin.graph.opening import CHEAP_BYTES, COMMON_DTYPES, check_opens, foreign_domains, should_open
 
 
 def open_model(check: str, dtype: str = "FLOAT", size: int = 1, domain: str = "") -> bool:
@@ -30,12 +30,12 @@ def open_model(check: str, dtype: str = "FLOAT", size: int = 1, domain: str = ""
 
 def test_auto_check_opens_small_models_and_rare_dtypes() -> None:
     assert open_model("auto")
-    assert not any(open_model("auto", dtype, size=CHEAP + 1) for dtype in COMMON)
-    assert all(open_model("auto", dtype, size=CHEAP + 1) for dtype in ("FLOAT16", "INT16", "DOUBLE", "STRING"))
+    assert not any(open_model("auto", dtype, size=CHEAP_BYTES + 1) for dtype in COMMON_DTYPES)
+    assert all(open_model("auto", dtype, size=CHEAP_BYTES + 1) for dtype in ("FLOAT16", "INT16", "DOUBLE", "STRING"))
 
 
 def test_full_check_always_opens_and_standard_never() -> None:
-    assert open_model("full", size=CHEAP)
+    assert open_model("full", size=CHEAP_BYTES)
     assert open_model("full", domain="a.library")
     assert not open_model("standard")
 

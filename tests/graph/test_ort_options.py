@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.graph.metadata import PREFIX
-from onnx_tflite_plugin.graph.ort_options import ABUNDANT, SMALL, choose_options, stored_metadata
+from onnx_tflite_plugin.graph.ort_options import NO_REUSE_BYTES, ONE_THREAD_BYTES, choose_options, stored_metadata
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 
@@ -32,10 +32,10 @@ def model_of(activations: str | None) -> bytes:
 @pytest.mark.parametrize(
     ("activations", "threads", "reuses"),
     [
-        (str(SMALL), 1, False),
-        (str(SMALL + 1), 0, False),
-        (str(ABUNDANT), 0, False),
-        (str(ABUNDANT + 1), 0, True),
+        (str(ONE_THREAD_BYTES), 1, False),
+        (str(ONE_THREAD_BYTES + 1), 0, False),
+        (str(NO_REUSE_BYTES), 0, False),
+        (str(NO_REUSE_BYTES + 1), 0, True),
         ("many", 0, True),
         (None, 0, True),
     ],

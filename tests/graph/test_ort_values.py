@@ -56,14 +56,14 @@ class TestMetadata:
         given: dict[str, str] = {}
         metadata.write_states(given, states)
         assert metadata.read_states(given) == states
-        assert not metadata.forgets(given)
+        assert not metadata.has_reset_states(given)
 
     def test_reset_states_are_recorded(self) -> None:
         given: dict[str, str] = {}
         metadata.write_states(given, [])
-        assert (given, metadata.read_states(given), metadata.forgets(given)) == ({}, (), False)
+        assert (given, metadata.read_states(given), metadata.has_reset_states(given)) == ({}, (), False)
         metadata.write_states(given, [], reset=True)
-        assert (metadata.read_states(given), metadata.forgets(given)) == ((), True)
+        assert (metadata.read_states(given), metadata.has_reset_states(given)) == ((), True)
 
     @pytest.mark.parametrize("text", ["{", "[1]", '[{"input": "a"}]', "null"])
     def test_malformed_states_are_rejected(self, text: str) -> None:
@@ -74,7 +74,7 @@ class TestMetadata:
         ("initial", "first"), [(None, [0, 0, 0]), (2, [2, 2, 2]), ([4], [4, 4, 4]), ([1, 2, 3], [1, 2, 3])]
     )
     def test_initial_state_is_zeros_a_scalar_or_a_list(self, initial: object, first: list[int]) -> None:
-        array = CarriedState("i", "o", "int16", (3, 1), initial).first()
+        array = CarriedState("i", "o", "int16", (3, 1), initial).initial_value()
         assert (array.dtype.name, array.shape, array.reshape(-1).tolist()) == ("int16", (3, 1), first)
 
     def test_part_is_read_as_written(self) -> None:
@@ -99,7 +99,7 @@ class TestMetadata:
         metadata.remove_origin(given)
         assert given == kept
         assert metadata.read_weights(given) == {"int8": 3}
-        metadata.remove_own(given)
+        metadata.remove_own_entries(given)
         assert given == {"theirs": "x"}
 
     @pytest.mark.parametrize("text", ["{", "[]"])

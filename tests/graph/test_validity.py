@@ -54,7 +54,7 @@ def test_wrong_size_of_built_in_handler_is_attributed_to_file() -> None:
     assert isinstance(error, InvalidModel)
     assert error.problems[0].where == "subgraphs[0].operators[7]: Neg 'second'"
     assert "the emitted value has size " in error.problems[0].reason
-    assert "size 3 in axis 1, but it is 5 in the file " in error.problems[0].reason
+    assert "size 3 along axis 1, but it is 5 in the file " in error.problems[0].reason
 
 
 def test_wrong_size_of_pack_handler_is_attributed_to_pack() -> None:

@@ -52,4 +52,4 @@ def test_node_of_an_unknown_operator_names_its_source() -> None:
     model = Net()
     model.output(model.call("NEG", [model.call("CUSTOM.Unknown", [tensor(2, 3)], tensor(2, 3))], tensor(2, 3)))
     kept, _ = convert(model.build(), keep_unknown=True).proto.graph.node
-    assert (kept.op_type, metadata.belongs_to(metadata.props(kept.metadata_props))) == ("Unknown", (0,))
+    assert (kept.op_type, metadata.converted_operators(metadata.props(kept.metadata_props))) == ("Unknown", (0,))

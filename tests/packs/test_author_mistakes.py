@@ -182,7 +182,7 @@ MISTAKES = {
     ),
     "exchanged axes": (
         [(HANDLER, "layout=Transparent(),", "layout=Transparent(), axes='... h w c -> ... w h c',")],
-        ["the emitted value has size 5 in axis 1, but it is 7 by the file and the handler's declarations"],
+        ["the emitted value has size 5 along axis 1, but it is 7 by the file and the handler's declarations"],
     ),
     "an output without scale": (
         [(CASES, INT8_CASE, NO_SCALE), (CASES, "from conformance.models import", IMPORTS)],

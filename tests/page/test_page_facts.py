@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
 from conformance.cases.fusions import normalization
-from onnx_tflite_plugin.graph.metadata import CarriedState, belongs_to, node_props, props, write_states
+from onnx_tflite_plugin.graph.metadata import CarriedState, converted_operators, node_props, props, write_states
 from onnx_tflite_plugin.page.gather import (
     _count_names,
     _count_nodes,
@@ -202,7 +202,7 @@ def test_time_of_a_fusion_is_that_of_its_group(monkeypatch: pytest.MonkeyPatch) 
     ).build()
     proto = otp.convert(data).proto
     (norm,) = (node for node in proto.graph.node if node.op_type == "LayerNormalization")
-    first, *_, last = belongs_to(props(norm.metadata_props))
+    first, *_, last = converted_operators(props(norm.metadata_props))
     monkeypatch.setattr(
         "onnx_tflite_plugin.page.measured.measure_errors",
         lambda *given: Measured([], "within", False, {first: 4e-6, last: 1e-6}, 3e-6),
@@ -263,7 +263,7 @@ def test_inlined_nodes_belong_to_the_call() -> None:
     }  # fmt: skip
     (branching,) = (node for node in proto.graph.node if node.op_type == "If")
     inner = [node for attribute in branching.attribute for node in attribute.g.node]
-    assert {belongs_to(props(node.metadata_props)) for node in inner} == {(3,)}
+    assert {converted_operators(props(node.metadata_props)) for node in inner} == {(3,)}
     named = [node.name.partition("#")[0] for node in label_nodes(proto).graph.node]
     assert named == ["op0", "op1", "op1", "op2", "op2", "op3", "op3", "op4"]
     operators = structure.read(calls()).main.operators

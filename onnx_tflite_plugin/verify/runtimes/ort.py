@@ -110,7 +110,9 @@ class OnnxRuntime:
 
     def reset(self) -> None:
         """Reset the states."""
-        self._carried = {state.input: state.first() for state in self.states if state.input not in self._defaults}
+        self._carried = {
+            state.input: state.initial_value() for state in self.states if state.input not in self._defaults
+        }
 
     def carry(self, states: Mapping[str, Array]) -> None:
         """Replace states of the next run, by the name of their input."""

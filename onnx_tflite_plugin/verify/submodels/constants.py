@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnx_tflite_plugin.graph.extraction import start_part
-from onnx_tflite_plugin.graph.metadata import belongs_to, props
+from onnx_tflite_plugin.graph.extraction import empty_copy
+from onnx_tflite_plugin.graph.metadata import converted_operators, props
 from onnx_tflite_plugin.source.model import Array, Operator, Quantization, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
@@ -92,7 +92,7 @@ def _computed_constants(session: OnnxRuntime) -> Mapping[int, list[Array]]:
             nodes.append(node)
             fixed |= {*node.output}
             continue
-        operators = belongs_to(props(node.metadata_props))
+        operators = converted_operators(props(node.metadata_props))
         if len(operators) == 1:
             for name in reads:
                 readers.setdefault(name, set()).add(operators[0])
@@ -112,7 +112,7 @@ def _computed_constants(session: OnnxRuntime) -> Mapping[int, list[Array]]:
 def _part(proto: ModelProto, nodes: list[NodeProto], outputs: list[str]) -> ModelProto:
     """Return the model of these nodes, which take constants alone."""
     read = {name for node in nodes for name in _reads(node)}
-    part = start_part(proto)
+    part = empty_copy(proto)
     part.graph.node.extend(nodes)
     part.graph.initializer.extend(tensor for tensor in proto.graph.initializer if tensor.name in read)
     for name in outputs:

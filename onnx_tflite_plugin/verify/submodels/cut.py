@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnx_tflite_plugin.graph.extraction import start_part
+from onnx_tflite_plugin.graph.extraction import empty_copy
 from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.rewrite.weights.dtypes import PROBE
 from onnx_tflite_plugin.source.model import Array
@@ -93,7 +93,7 @@ def _cut_graph(proto: ModelProto, points: CutPoints, outputs: Sequence[str], *, 
             operands = {name for name in points.given_reads(node) if name in given}
             needed |= {*read_names(node)} - operands
             fed |= operands
-    cut = start_part(proto)
+    cut = empty_copy(proto)
     cut.metadata_props.extend(proto.metadata_props)
     cut.graph.node.extend(reversed(nodes))
     cut.graph.initializer.extend(tensor for tensor in graph.initializer if tensor.name in needed)

@@ -7,7 +7,7 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from onnx_tflite_plugin.graph.metadata import TensorValue, belongs_to, props
+from onnx_tflite_plugin.graph.metadata import TensorValue, converted_operators, props
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 from onnx_tflite_plugin.verify import criteria
@@ -80,7 +80,7 @@ class CutPoints:
             if self._is_computed(entry.subgraph.tensors[index], value)
             and (kept is None or self.is_readable(value, kept))
         ]
-        lowered = {index for node in graph.node for index in belongs_to(props(node.metadata_props))}
+        lowered = {index for node in graph.node for index in converted_operators(props(node.metadata_props))}
         self._owners = {value.name: self.producers[value.tensor].index for value in self.values}
         read = {name for node in graph.node for name in self.given_reads(node)}
         self.given = {
@@ -103,7 +103,7 @@ class CutPoints:
 
     def is_readable(self, value: TensorValue, kept: Mapping[int, Array]) -> bool:
         """True if LiteRT has the tensor that a value holds, of the same rank and with its channels."""
-        if value.tensor not in kept or not value.fits(kept[value.tensor]):
+        if value.tensor not in kept or not value.can_hold(kept[value.tensor]):
             return False
         tensor, array = self.entry.subgraph.tensors[value.tensor], kept[value.tensor]
         return array.ndim == tensor.rank or (
@@ -112,7 +112,7 @@ class CutPoints:
 
     def given_reads(self, node: NodeProto) -> Iterator[str]:
         """Yield the values that a node may read as operands: no result that its own operator computes and keeps as a state."""
-        own = belongs_to(props(node.metadata_props))
+        own = converted_operators(props(node.metadata_props))
         for name in read_names(node):
             is_own = self._owners.get(name) in own if own else self.is_own_state(name)
             if not is_own:
@@ -172,13 +172,17 @@ class CutPoints:
     def recurrent(self) -> Collection[int]:
         """Operators that become loops, branches or recurrent nodes."""
         nodes = self.session.proto.graph.node
-        return {k for node in nodes if node.op_type in _RECURRENT for k in belongs_to(props(node.metadata_props))}
+        return {
+            k for node in nodes if node.op_type in _RECURRENT for k in converted_operators(props(node.metadata_props))
+        }
 
     @cached_property
     def kernel_errors(self) -> Mapping[int, float]:
         """Absolute errors of ONNX Runtime's float kernels, by operator."""
         nodes = [node for node in self.session.proto.graph.node if node.op_type in criteria.KERNELS]
-        return {k: criteria.KERNELS[node.op_type] for node in nodes for k in belongs_to(props(node.metadata_props))}
+        return {
+            k: criteria.KERNELS[node.op_type] for node in nodes for k in converted_operators(props(node.metadata_props))
+        }
 
     def by_index(self, inputs: Sequence[Array]) -> dict[int, Array]:
         """Return the inputs of a run by tensor index."""
@@ -232,7 +236,7 @@ def read_names(node: NodeProto) -> Iterator[str]:
 
 def _operators(node: NodeProto) -> Iterator[int]:
     """Yield the TFLite operators that a node and those of its bodies belong to."""
-    yield from belongs_to(props(node.metadata_props))
+    yield from converted_operators(props(node.metadata_props))
     for graph in _bodies(node):
         for inner in graph.node:
             yield from _operators(inner)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnx_tflite_plugin.graph.metadata import belongs_to, props
+from onnx_tflite_plugin.graph.metadata import converted_operators, props
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 
@@ -113,7 +113,7 @@ def label_nodes(proto: ModelProto) -> ModelProto:
     own = {constant.name for constant in graph.initializer if uses[constant.name] == 1} - ends
     renamed: dict[str, str] = {}
     for k, node in enumerate(nodes):
-        operator = next(iter(belongs_to(props(node.metadata_props))), None)
+        operator = next(iter(converted_operators(props(node.metadata_props))), None)
         if operator is None:
             continue
         node.name = f"op{operator}#{k}"

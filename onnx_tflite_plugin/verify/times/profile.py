@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.errors import VerificationError
-from onnx_tflite_plugin.graph.metadata import belongs_to, props
+from onnx_tflite_plugin.graph.metadata import converted_operators, props
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 from onnx_tflite_plugin.verify.comparison.trial import Run, Trial
@@ -97,7 +97,7 @@ def profile(
     LiteRT's times are without the cost of a bare call. Raises LiteRTError and OrtError if a model does not run, and
     VerificationError if the ONNX model does not declare the operators of its nodes.
     """
-    if not any(belongs_to(props(node.metadata_props)) for node in proto.graph.node):
+    if not any(converted_operators(props(node.metadata_props)) for node in proto.graph.node):
         raise VerificationError("the ONNX model does not say which operators its nodes were lowered from: no profile")
     progress("profiling ONNX Runtime")
     rounds = min(_MOST, max(_LEAST, round(_TIME / seconds)))
@@ -134,7 +134,7 @@ def group_operators(operators: Sequence[Operator], proto: ModelProto, times: Seq
     kinds: _Kinds = defaultdict(set)
     parts = _Parts()
     for node in proto.graph.node:
-        sources = belongs_to(props(node.metadata_props))
+        sources = converted_operators(props(node.metadata_props))
         for index in sources:
             kinds[index].add(node.op_type)
             parts.join(sources[0], index)

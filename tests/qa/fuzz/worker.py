@@ -26,7 +26,7 @@ from onnx_tflite_plugin.conversion import Conversion, convert_model
 from onnx_tflite_plugin.diagnosis.litert import UNKNOWN, shape_contradiction
 from onnx_tflite_plugin.diagnosis.probe import probe
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, VerificationError
-from onnx_tflite_plugin.graph.opening import CHEAP
+from onnx_tflite_plugin.graph.opening import CHEAP_BYTES
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Tensor
@@ -120,7 +120,7 @@ def run_file(data: bytes, answers: TextIO) -> Outcome:
         return outcome("bug", "MemoryError", _innermost_frame(error), str(error))
     except Exception as error:
         return outcome("bug", type(error).__name__, _innermost_frame(error), str(error))
-    if len(proto) > CHEAP:  # the conversion itself loads smaller models
+    if len(proto) > CHEAP_BYTES:  # the conversion itself loads smaller models
         _send(answers, "load")
         try:
             OnnxRuntime(proto)
