@@ -12,7 +12,7 @@ from onnx_tflite_plugin.source.model import Quantization
 
 
 class Clamp(NamedTuple):
-    """Bounds of quantized values; ``None`` if the range of the dtype is the bound."""
+    """Bounds of quantized values; ``None`` if the dtype's range is the bound."""
 
     low: int | None
     high: int | None
@@ -39,10 +39,11 @@ def quantized_clamp_bounds(activation: str, dtype: str, quantization: Quantizati
     low, high = bounds
     scale, zero_point = quantization.scale[0], quantization.zero_point[0]
     if not scale:
-        raise Refusal("the output has a scale of 0, in which the bounds of its fused activation cannot be expressed")
-    least, most = INTEGER_RANGE[dtype]
-    bottom = None if low is None else zero_point + round_half_away(low / scale)
-    top = None if high is None else zero_point + round_half_away(high / scale)
+        raise Refusal("the output has a scale of 0, so the bounds of its fused activation cannot be quantized")
+    lowest, highest = INTEGER_RANGE[dtype]
+    lower = None if low is None else zero_point + round_half_away(low / scale)
+    upper = None if high is None else zero_point + round_half_away(high / scale)
     return Clamp(
-        bottom if bottom is not None and bottom > least else None, top if top is not None and top < most else None
+        low=None if lower is None or lower <= lowest else lower,
+        high=None if upper is None or upper >= highest else upper,
     )

@@ -15,7 +15,7 @@ def uses_file_integers(plan: StoragePlan, bound: Bound, slot: int) -> bool:
 
 
 def storage_of_slot(plan: StoragePlan, bound: Bound, slot: int) -> Storage:
-    """Return the storage of the slot's quantized values when the handler takes or returns them.
+    """Return the storage of the slot's quantized values as the handler gets or returns them.
 
     An operator that computes on quantized values gets all of them in the storage of its first quantized output. Tensors of
     a subgraph's interface, variables and tensors that kernels read without a scale may be kept in another storage.
@@ -27,13 +27,16 @@ def storage_of_slot(plan: StoragePlan, bound: Bound, slot: int) -> Storage:
     has_own_behavior = slot in bound.declared.output_quantization
     if has_own_behavior or result is None or affine(tensor) is None or tensor.dtype != result.dtype:
         return planned
-    kept = plan.storage(result)
-    return planned if planned.shift == kept.shift else shift_storage(tensor, kept.dtype, kept.shift)
+    result_storage = plan.storage(result)
+    if planned.shift == result_storage.shift:
+        return planned
+    return shift_storage(tensor, result_storage.dtype, result_storage.shift)
 
 
 def _integer_result(plan: StoragePlan, bound: Bound) -> Tensor | None:
     """Return the first quantized output of the operator's behavior, if the operator computes on quantized values."""
     if plan.arithmetic[bound] is not Arithmetic.STORED:
         return None
-    others = bound.declared.output_quantization
-    return next((t for k, t in enumerate(bound.op.outputs) if affine(t) is not None and ~k not in others), None)
+    overridden_slots = bound.declared.output_quantization
+    outputs = (t for k, t in enumerate(bound.op.outputs) if ~k not in overridden_slots)
+    return next((t for t in outputs if affine(t) is not None), None)

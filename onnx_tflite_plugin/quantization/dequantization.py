@@ -42,7 +42,7 @@ def dequantize_model(model: BoundModel, target: Target, opset: int) -> BoundMode
 
 
 class ModelDequantizer:
-    """Dequantizes one model's tensors, each once. Subclasses choose the replacement of a tensor."""
+    """Dequantizes each tensor of a model once. Subclasses choose the replacement of a tensor."""
 
     def __init__(self, target: Target, opset: int) -> None:
         self.target, self.opset = target, opset
@@ -50,22 +50,24 @@ class ModelDequantizer:
         self.problems: list[Problem] = []
 
     def dequantize(self, model: BoundModel) -> BoundModel:
-        """Return the model with other tensors. Raises HandlerError with every operator that does not accept them."""
+        """Return the model with float32 tensors. Raises HandlerError with every operator that does not accept them."""
         graphs = tuple(self.dequantize_graph(graph) for graph in model.graphs)
         if self.problems:
             raise HandlerError("operators that cannot be converted without quantization:", self.problems)
         return replace(model, graphs=graphs)
 
     def dequantize_graph(self, graph: BoundGraph) -> BoundGraph:
-        given = graph.subgraph
-        subgraph = replace(
-            given,
-            inputs=self.dequantize_tensors(given.inputs),
-            outputs=self.dequantize_tensors(given.outputs),
-            operators=tuple(self.dequantize_op(op) for op in given.operators),
+        subgraph = graph.subgraph
+        float_subgraph = replace(
+            subgraph,
+            inputs=self.dequantize_tensors(subgraph.inputs),
+            outputs=self.dequantize_tensors(subgraph.outputs),
+            operators=tuple(self.dequantize_op(op) for op in subgraph.operators),
         )
         return replace(
-            graph, subgraph=subgraph, operators=tuple(self.dequantize_operator(bound) for bound in graph.operators)
+            graph,
+            subgraph=float_subgraph,
+            operators=tuple(self.dequantize_operator(bound) for bound in graph.operators),
         )
 
     def dequantize_operator(self, bound: Bound) -> Bound:
@@ -81,12 +83,12 @@ class ModelDequantizer:
             else self.dequantize_tensor(tensor)
             for slot, tensor in enumerate(op.inputs)
         )
-        plain = replace(op, inputs=inputs, outputs=tuple(self.dequantize_tensor(tensor) for tensor in op.outputs))
+        float_op = replace(op, inputs=inputs, outputs=tuple(self.dequantize_tensor(tensor) for tensor in op.outputs))
         if behavior.keeps_file_values and not bound.declared.accesses_states:
             self.check_stored(bound)
-        self.check_accepted(bound, plain)
-        members = tuple(plain if member is op else member for member in bound.members)
-        return replace(bound, op=plain, members=members, resolved=None)
+        self.check_accepted(bound, float_op)
+        members = tuple(float_op if member is op else member for member in bound.members)
+        return replace(bound, op=float_op, members=members, resolved=None)
 
     def dequantize_op(self, op: Operator) -> Operator:
         """Return the operator as stored in its subgraph, with float32 instead of quantized tensors."""
@@ -96,20 +98,21 @@ class ModelDequantizer:
             outputs=tuple(map(self.dequantize_tensor, op.outputs)),
         )
 
-    def check_accepted(self, bound: Bound, plain: Operator) -> None:
+    def check_accepted(self, bound: Bound, float_op: Operator) -> None:
         """Add a problem if the handler does not accept the operator without quantization."""
         try:
-            declined = check_acceptance(bound.handler, bound.pack, At(plain, self.target, self.opset))
+            decline = check_acceptance(bound.handler, bound.pack, At(float_op, self.target, self.opset))
         except Failed as failed:
             self.problems.append(failed.problem(bound.label))
         else:
-            if declined is not None:
-                self.problems.append(Problem(bound.label, declined.reason))
+            if decline is not None:
+                self.problems.append(Problem(bound.label, decline.reason))
 
     def check_stored(self, bound: Bound) -> None:
         """Add a problem if the operator computes on quantized values, which have no counterpart in float."""
-        others = bound.declared.output_quantization
-        tensors = [t for slot in data_slots(bound) if slot not in others and (t := bound.op.tensor(slot)) is not None]
+        overridden_slots = bound.declared.output_quantization
+        slots = [slot for slot in data_slots(bound) if slot not in overridden_slots]
+        tensors = [t for slot in slots if (t := bound.op.tensor(slot)) is not None]
         if any(map(affine, tensors)):
             names = ", ".join(f"{t.name!r} ({t.dtype})" for t in tensors)
             self.problems.append(Problem(bound.label, f"the operator computes on quantized values: {names}"))
@@ -125,7 +128,7 @@ class ModelDequantizer:
         return self.dequantized[tensor]
 
     def float_tensor(self, tensor: Tensor) -> Tensor:
-        """Return the float32 tensor that takes the place of a quantized one."""
+        """Return the float32 tensor that replaces a quantized one."""
         data = LazyArray(lambda: dequantize_constant(tensor)) if tensor.is_constant else None
         return replace(tensor, dtype="float32", quantization=None, data=data)
 

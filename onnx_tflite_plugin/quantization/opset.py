@@ -16,37 +16,38 @@ def plan_storage_and_opset(
 ) -> tuple[StoragePlan, int]:
     """Return the storage plan and the opset; see :func:`plan_storage` and :func:`choose_opset` for arguments and errors.
 
-    From opset ``no_int8_from`` on, ONNX Runtime does not load the operators ``no_int8_moves`` of int8 between DequantizeLinear and
-    QuantizeLinear. They then compute on integers.
+    From opset ``no_int8_from`` on, ONNX Runtime cannot load the operators ``no_int8_moves`` of int8 between DequantizeLinear and
+    QuantizeLinear. They then compute on quantized values.
     """
     storage = plan_storage(model, target, fold=fold)
     opset = choose_opset(model, storage, requested, target)
-    refused = target.dequantizes & target.no_int8_moves
-    if refused and opset >= target.no_int8_from and "int8" not in target.storage:
-        storage = plan_storage(model, replace(target, dequantizes=target.dequantizes - refused), fold=fold)
+    refused_moves = target.dequantizes & target.no_int8_moves
+    if refused_moves and opset >= target.no_int8_from and "int8" not in target.storage:
+        storage = plan_storage(model, replace(target, dequantizes=target.dequantizes - refused_moves), fold=fold)
     return storage, opset
 
 
 def choose_opset(model: BoundModel, storage: StoragePlan, requested: int | None, target: Target) -> int:
-    """Return the requested opset, or the target's default, raised as far as operators and dtypes need.
+    """Return the requested opset, or the target's default, raised if operators or dtypes require it.
 
     Raises UnsupportedOperator with the operators that need a newer one than requested, and OnnxTooOld if the installed package
     onnx does not have the opset.
     """
     low, default, high = target.opsets
-    problems, needed = [], low
+    problems, required = [], low
     for bound in model.operators():
         tensors = [t for t in (*bound.op.outputs, *storage.dequantized_operands(bound)) if t is not None]
-        kept = {t: _dtype_opset(storage.storage(t).dtype, affine(t) is not None) for t in tensors}
-        least = max([bound.declared.min_opset, *kept.values()])
-        needed = max(needed, least)
-        if least > (requested or high):
-            folds = all(tensor.is_constant for tensor, opset in kept.items() if opset == least)
-            hint = f"--opset {least}" + (" or --weights fold" if folds and least in kept.values() else "")
-            problems.append(Problem(bound.label, f"needs opset {least}", hint))
+        dtype_opsets = {t: _dtype_opset(storage.storage(t).dtype, affine(t) is not None) for t in tensors}
+        min_opset = max([bound.declared.min_opset, *dtype_opsets.values()])
+        required = max(required, min_opset)
+        if min_opset > (requested or high):
+            folds = all(tensor.is_constant for tensor, opset in dtype_opsets.items() if opset == min_opset)
+            is_dtype_limit = min_opset in dtype_opsets.values()
+            hint = f"--opset {min_opset}" + (" or --weights fold" if folds and is_dtype_limit else "")
+            problems.append(Problem(bound.label, f"needs opset {min_opset}", hint))
     if problems:
         raise UnsupportedOperator(f"operators that are not available in opset {requested or high}:", problems)
-    opset = requested or max(default, needed)
+    opset = requested or max(default, required)
     _check_installed(opset)
     return opset
 

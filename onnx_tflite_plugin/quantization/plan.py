@@ -31,7 +31,7 @@ class Form(Enum):
     FLOAT = "float"  # dequantized
 
 
-_ON_QUANTIZED = (Arithmetic.FLOAT, Arithmetic.STORED, Arithmetic.FILE)
+_QUANTIZED_ARITHMETICS = (Arithmetic.FLOAT, Arithmetic.STORED, Arithmetic.FILE)
 """Arithmetics of operators with quantized tensors."""
 
 
@@ -74,14 +74,14 @@ class StoragePlan(NamedTuple):
         return next((self.storage(tensor).dtype for tensor in bound.op.outputs if tensor is not None), "")
 
     def weights(self, bound: Bound, tensor: Tensor) -> Weights:
-        """Return how a constant operand becomes float: as its operator's activations do if those are quantized.
+        """Return how a constant operand becomes float: like its operator's activations if those are quantized.
 
-        ONNX Runtime would round float weights to 8 bits again between a DequantizeLinear and a QuantizeLinear. Blocks of int4 are
-        kept if they fuse; int2 is so new that nothing fuses it.
+        ONNX Runtime would round float weights to 8 bits again between a DequantizeLinear and a QuantizeLinear. Blocks of int4 stay
+        quantized if the target fuses them; no runtime fuses int2.
         """
         if tensor.narrower is not None:
-            kept = self.weights(bound, tensor.narrower) if is_quantized(tensor.narrower) else Weights.DEQUANTIZED
-            return Weights.FOLDED if self.fold else kept
+            narrower = self.weights(bound, tensor.narrower) if is_quantized(tensor.narrower) else Weights.DEQUANTIZED
+            return Weights.FOLDED if self.fold else narrower
         if tensor.blocks is not None:
             fuses = self.target.block(tensor.blocks.block_size) and not self.target.refusal(tensor.dtype, ())
             return Weights.DEQUANTIZED if fuses and tensor.dtype == "int4" and not self.fold else Weights.FOLDED
@@ -141,20 +141,20 @@ def plan_storage(model: BoundModel, target: Target, *, fold: bool = False) -> St
 
 
 def _check_rules(model: BoundModel, plan: StoragePlan) -> None:
-    """Raise TargetRefusal unless the target supports each tensor that is quantized or dequantized; name the first per rule."""
-    broken: dict[str, dict[Tensor, Bound]] = {}
+    """Raise TargetRefusal if the target does not support a quantized tensor; names the first tensor per broken rule."""
+    violations: dict[str, dict[Tensor, Bound]] = {}
     for bound in model.operators():
-        taken, quantized_after = plan.dequantized_operands(bound), [~k for k in range(len(bound.op.outputs))]
+        dequantized, requantized_slots = plan.dequantized_operands(bound), [~k for k in range(len(bound.op.outputs))]
         if plan.arithmetic[bound] is not Arithmetic.FLOAT:
-            taken, quantized_after = [], [*bound.declared.output_quantization]
-        for tensor in (*taken, *_quantized_tensors(bound, quantized_after)):
+            dequantized, requantized_slots = [], [*bound.declared.output_quantization]
+        for tensor in (*dequantized, *_quantized_tensors(bound, requantized_slots)):
             storage = plan.storage(tensor)
             zero_point = storage.quantization.zero_point if storage.quantization else ()
             rule = plan.target.refusal(storage.dtype, zero_point)
             if rule:
-                broken.setdefault(rule, {}).setdefault(tensor, bound)
-    if broken:
-        problems = [_target_problem(rule, tensors, plan) for rule, tensors in broken.items()]
+                violations.setdefault(rule, {}).setdefault(tensor, bound)
+    if violations:
+        problems = [_target_problem(rule, tensors, plan) for rule, tensors in violations.items()]
         raise TargetRefusal(f"target {plan.target.name} cannot hold every tensor:", problems)
 
 
@@ -166,14 +166,14 @@ def _target_problem(rule: str, tensors: Mapping[Tensor, Bound], plan: StoragePla
     storage = plan.storage(tensor)
     if storage.quantization and storage.dtype != tensor.dtype:
         zero_point += f", which is {storage.quantization.zero_point[0]} in {storage.dtype}"
-    more = f", and {len(others)} more tensors break the rule" if others else ""
+    remainder = f", and {len(others)} more tensors break the rule" if others else ""
     where = f"tensor {tensor} of {bound.label}"
     remedy = "--quantization symmetric changes their parameters, --quantization float drops them"
-    return Problem(where, f"{rule}; the tensor is {tensor.dtype}{zero_point}{more}", remedy)
+    return Problem(where, f"{rule}; the tensor is {tensor.dtype}{zero_point}{remainder}", remedy)
 
 
 def data_slots(bound: Bound) -> list[int]:
-    """Return the slots that hold data: not axis numbers and not entries per axis."""
+    """Return the slots that hold data: neither axis numbers nor entries per axis."""
     excluded = {*bound.declared.holds_axes, *bound.declared.indexed_by_axis}
     slots = [*range(len(bound.op.inputs)), *(~k for k in range(len(bound.op.outputs)))]
     return [slot for slot in slots if slot not in excluded and bound.op.tensor(slot) is not None]
@@ -181,11 +181,11 @@ def data_slots(bound: Bound) -> list[int]:
 
 def _quantized_tensors(bound: Bound, slots: Iterable[int] | None = None) -> list[Tensor]:
     """Return the quantized tensors in the slots; in all data slots by default."""
-    chosen = data_slots(bound) if slots is None else slots
-    return [t for slot in chosen if (t := bound.op.tensor(slot)) is not None and is_quantized(t)]
+    data = data_slots(bound) if slots is None else slots
+    return [t for slot in data if (t := bound.op.tensor(slot)) is not None and is_quantized(t)]
 
 
-def _governed_tensors(bound: Bound) -> list[Tensor]:
+def _behavior_tensors(bound: Bound) -> list[Tensor]:
     """Return the quantized tensors of the operator's behavior, without ``output_quantization``."""
     return _quantized_tensors(
         bound, [slot for slot in data_slots(bound) if slot not in bound.declared.output_quantization]
@@ -194,7 +194,7 @@ def _governed_tensors(bound: Bound) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class _QuantizedOperator:
-    """Bound operator as its behavior sees it. Implements ``api.quantization.QuantizedOperator``."""
+    """View of a bound operator for its behavior. Implements ``api.quantization.QuantizedOperator``."""
 
     bound: Bound
     runtime: Target
@@ -210,8 +210,8 @@ class _QuantizedOperator:
 
     @property
     def outputs(self) -> list[Tensor]:
-        others = self.bound.declared.output_quantization
-        return [t for k, t in enumerate(self.op.outputs) if t is not None and ~k not in others]
+        overridden_slots = self.bound.declared.output_quantization
+        return [t for k, t in enumerate(self.op.outputs) if t is not None and ~k not in overridden_slots]
 
     if not TYPE_CHECKING:
         __getattr__ = renamed_attributes(OPERATOR)
@@ -246,44 +246,44 @@ def _describe_remedy(bound: Bound) -> str:
 
 
 def _choose_arithmetic(bound: Bound, target: Target) -> Arithmetic:
-    """Return the values on which the operator computes.
+    """Return the arithmetic of the operator: the values on which it computes.
 
     Raises Refusal if its quantized tensors cannot be converted, Failed if its behavior fails.
     """
     for slot, output in bound.declared.output_quantization.items():
         check_output_parameters(output, filter(None, [bound.op.tensor(slot)]))
-    tensors, behavior = _governed_tensors(bound), bound.declared.quantization
+    tensors, behavior = _behavior_tensors(bound), bound.declared.quantization
     if not tensors:
         return Arithmetic.FLOAT if _quantized_tensors(bound) else Arithmetic.UNQUANTIZED
-    readable = [bound.op.tensor(slot) for slot in behavior.block_slots]
+    block_tensors = [bound.op.tensor(slot) for slot in behavior.block_slots]
     for tensor in tensors:
-        if tensor.blocks is not None and (tensor not in readable or not tensor.is_constant):
+        if tensor.blocks is not None and (tensor not in block_tensors or not tensor.is_constant):
             raise Refusal(f"{tensor.name!r} has a scale per block, which the kernel does not read")
     function = behavior.choose_arithmetic
     with attribute_errors(
         f"{type(behavior).__name__}.choose_arithmetic", bound.pack, function, bound.label, (Refusal,)
     ):
-        chosen = function(_QuantizedOperator(bound, target, tensors))
-        if chosen not in _ON_QUANTIZED:
-            allowed = " or ".join(f"Arithmetic.{one.name}" for one in _ON_QUANTIZED)
-            given = str(chosen) if isinstance(chosen, Arithmetic) else describe(chosen)
-            raise Mismatch(f"it returned {given}; it must return {allowed}, or raise Refusal")
-    return chosen
+        arithmetic = function(_QuantizedOperator(bound, target, tensors))
+        if arithmetic not in _QUANTIZED_ARITHMETICS:
+            allowed = " or ".join(f"Arithmetic.{choice.name}" for choice in _QUANTIZED_ARITHMETICS)
+            returned = str(arithmetic) if isinstance(arithmetic, Arithmetic) else describe(arithmetic)
+            raise Mismatch(f"it returned {returned}; it must return {allowed}, or raise Refusal")
+    return arithmetic
 
 
-# --- which tensors are kept in another dtype --------------------------------------------------
+# --- tensors that are stored in another dtype ------------------------------------------------
 
 
 def _plan_shifted_storage(model: BoundModel, target: Target) -> dict[Tensor, Storage]:
-    """Return the storage of tensors that change dtype: activations by the target's table, weights by another."""
+    """Return the storage of tensors that change dtype, by the target's tables for activations and for weights."""
     weights, states = _weight_tensors(model), users_by_key(model)
-    kept = _tensors_in_file_dtype(model) | _interface_only_tensors(model, weights, states, target)
+    unshifted = _tensors_in_file_dtype(model) | _interface_only_tensors(model, weights, states, target)
     shifted: dict[Tensor, Storage] = {}
     for bound in model.operators():
         for tensor in _quantized_tensors(bound):
             quantization = affine(tensor)
             table = target.weights if tensor in weights else target.storage
-            if tensor in kept or tensor.dtype not in table or quantization is None:
+            if tensor in unshifted or tensor.dtype not in table or quantization is None:
                 continue
             shifted[tensor] = shift_storage(tensor, *table[tensor.dtype])
     for tensor in _mixed_state_tensors(states, shifted):
@@ -292,60 +292,58 @@ def _plan_shifted_storage(model: BoundModel, target: Target) -> dict[Tensor, Sto
 
 
 def _mixed_state_tensors(states: States, shifted: Mapping[Tensor, Storage]) -> set[Tensor]:
-    """Return tensors that keep their dtype because others that share a state with them do."""
+    """Return tensors that keep their dtype because another tensor of the same state does."""
     groups, complete = states
-    together = [{state_tensor(bound) for bound in group} for group in groups.values()]
+    state_tensors = [{state_tensor(bound) for bound in group} for group in groups.values()]
     if not complete:
-        return {tensor for group in together for tensor in group}
+        return {tensor for group in state_tensors for tensor in group}
     unshifted: set[Tensor] = set()
 
     def shift_of(tensor: Tensor) -> tuple[str, int] | None:
         storage = None if tensor in unshifted else shifted.get(tensor)
         return None if storage is None else (storage.dtype, storage.shift)
 
-    while mixed := [group for group in together if len({*map(shift_of, group)}) > 1]:
+    while mixed := [group for group in state_tensors if len({*map(shift_of, group)}) > 1]:
         unshifted.update(*mixed)
     return unshifted
 
 
 def _tensors_in_file_dtype(model: BoundModel) -> set[Tensor]:
     """Return variable tensors, subgraph interfaces, and tensors that kernels read without a scale."""
-    kept = {t for graph in model.graphs if graph is not model.main for t in (*graph.inputs, *graph.outputs)}
+    tensors = {t for graph in model.graphs if graph is not model.main for t in (*graph.inputs, *graph.outputs)}
     for bound in model.operators():
         behavior = bound.declared.quantization
         if bound.declared.subgraphs or (bound.declared.effects is not None and not behavior.allows_shifted_states):
-            kept.update(_quantized_tensors(bound))
+            tensors.update(_quantized_tensors(bound))
         if behavior.keeps_file_values:
-            kept.update(_governed_tensors(bound))
-        kept.update(_quantized_tensors(bound, behavior.file_slots))
-        kept.update(t for t in (*bound.op.inputs, *bound.op.outputs) if t is not None and t.is_variable)
-    return kept
+            tensors.update(_behavior_tensors(bound))
+        tensors.update(_quantized_tensors(bound, behavior.file_slots))
+        tensors.update(t for t in (*bound.op.inputs, *bound.op.outputs) if t is not None and t.is_variable)
+    return tensors
 
 
 def _interface_only_tensors(model: BoundModel, weights: set[Tensor], states: States, target: Target) -> set[Tensor]:
-    """Return graph inputs and outputs of operators that use only such tensors and constants: shifting their storage
-    gains nothing.
+    """Return the tensors of operators that use only graph inputs, graph outputs and constants.
 
-    Operators with weights are excluded because they fuse only in the target's dtype.
+    Shifting their storage gains nothing. Operators with weights are excluded, because they fuse only in the target's dtype.
     """
-    edges = {t for t in (*model.main.inputs, *model.main.outputs) if t.dtype in target.quantizes}
+    interface = {t for t in (*model.main.inputs, *model.main.outputs) if t.dtype in target.quantizes}
     by_operator = {bound: {*_quantized_tensors(bound)} for bound in model.operators()}
-    for users in states[
-        0
-    ].values():  # an operator that assigns a constant to a state shares it with the state's other users
-        together = {state_tensor(bound) for bound in users if is_quantized(state_tensor(bound))}
-        by_operator.update((bound, together) for bound in users)
+    # An operator that assigns a constant to a state shares it with the state's other users.
+    for users in states[0].values():
+        state_tensors = {state_tensor(bound) for bound in users if is_quantized(state_tensor(bound))}
+        by_operator.update((bound, state_tensors) for bound in users)
     isolated = {
         bound
         for bound, tensors in by_operator.items()
-        if all((t in edges or t.is_constant) and t not in weights for t in tensors)
+        if all((t in interface or t.is_constant) and t not in weights for t in tensors)
     }
     while True:
         shared = {t for bound, tensors in by_operator.items() if bound not in isolated for t in tensors}
-        kept = {bound for bound in isolated if shared.isdisjoint(by_operator[bound])}
-        if kept == isolated:
+        still_isolated = {bound for bound in isolated if shared.isdisjoint(by_operator[bound])}
+        if still_isolated == isolated:
             return {t for bound in isolated for t in by_operator[bound]}
-        isolated = kept
+        isolated = still_isolated
 
 
 def _weight_tensors(model: BoundModel) -> set[Tensor]:

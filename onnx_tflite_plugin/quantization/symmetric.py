@@ -20,8 +20,8 @@ from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
 from onnx_tflite_plugin.source.model import Quantization, Tensor, Widening
 
 WARNING = "8-bit tensors are requantized to symmetric int8, so results differ from the file's"
-LARGEST = 127
-"""Largest magnitude of symmetric int8, which leaves out -128."""
+MAX_INT8 = 127
+"""Maximum magnitude of symmetric int8, which does not use -128."""
 
 
 def make_symmetric(model: BoundModel, target: Target, opset: int) -> BoundModel:
@@ -35,12 +35,12 @@ def make_symmetric(model: BoundModel, target: Target, opset: int) -> BoundModel:
 def symmetric_range(quantization: Quantization, dtype: str) -> Quantization:
     """Return int8 parameters with a zero point of 0 that cover the range of a per-tensor quantization."""
     (scale,), (zero_point,) = quantization.scale, quantization.zero_point
-    reach = max(abs(bound - zero_point) for bound in INTEGER_RANGE[dtype])
-    return Quantization((float(np.float32(scale * min(reach, 2 * LARGEST) / LARGEST)),), (0,))
+    max_distance = max(abs(bound - zero_point) for bound in INTEGER_RANGE[dtype])
+    return Quantization((float(np.float32(scale * min(max_distance, 2 * MAX_INT8) / MAX_INT8)),), (0,))
 
 
 def symmetric_constant(tensor: Tensor) -> Tensor:
-    """Return an int8 constant with zero points of 0: the tensor itself if it has them, else its values requantized."""
+    """Return an int8 constant with zero points of 0: the tensor itself if possible, else requantized."""
     quantization = affine(tensor)
     assert quantization is not None
     if tensor.dtype == "int8" and not any(quantization.zero_point):
@@ -49,8 +49,8 @@ def symmetric_constant(tensor: Tensor) -> Tensor:
         shifted = replace(quantization, zero_point=(0,) * len(quantization.zero_point))
         data = LazyArray(lambda: (tensor.array.astype(np.int16) - 128).astype(np.int8))
         return replace(tensor, dtype="int8", quantization=shifted, data=data)
-    largest = float(np.abs(dequantize_constant(tensor)).max(initial=0)) or 1.0
-    scale = np.float32(largest / LARGEST)
+    max_magnitude = float(np.abs(dequantize_constant(tensor)).max(initial=0)) or 1.0
+    scale = np.float32(max_magnitude / MAX_INT8)
     data = LazyArray(lambda: np.rint(dequantize_constant(tensor) / scale).astype(np.int8))
     return replace(tensor, dtype="int8", quantization=Quantization((float(scale),), (0,)), data=data)
 
@@ -60,23 +60,23 @@ class _SymmetricQuantizer(ModelDequantizer):
 
     def __init__(self, target: Target, opset: int, model: BoundModel) -> None:
         super().__init__(target, opset)
-        self.only_outputs = _only_outputs(model)
+        self.unread_outputs = _unread_outputs(model)
         self.operands = _rescaled_operands(model)
 
     def float_tensor(self, tensor: Tensor) -> Tensor:
-        plain, quantization = super().float_tensor(tensor), affine(tensor)
+        float_tensor, quantization = super().float_tensor(tensor), affine(tensor)
         if quantization is None or tensor.dtype not in ("int8", "uint8"):
-            return plain
+            return float_tensor
         if tensor.is_constant and tensor in self.operands:
             stored = symmetric_constant(tensor)
-            return replace(plain, data=Widening(stored, lambda: dequantize_constant(stored)))
-        if tensor.is_constant or quantization.per_axis or tensor in self.only_outputs:
-            return plain
-        return replace(plain, fake_quantization=symmetric_range(quantization, tensor.dtype))
+            return replace(float_tensor, data=Widening(stored, lambda: dequantize_constant(stored)))
+        if tensor.is_constant or quantization.per_axis or tensor in self.unread_outputs:
+            return float_tensor
+        return replace(float_tensor, fake_quantization=symmetric_range(quantization, tensor.dtype))
 
 
 def _rescaled_operands(model: BoundModel) -> frozenset[Tensor]:
-    """Return the operands that are multiplied by their scale; others, as of recurrent layers, are computed in float."""
+    """Return the operands that kernels multiply by their scale; recurrent layers, for example, compute others in float."""
     return frozenset(
         tensor
         for bound in model.operators()
@@ -86,7 +86,7 @@ def _rescaled_operands(model: BoundModel) -> frozenset[Tensor]:
     )
 
 
-def _only_outputs(model: BoundModel) -> frozenset[Tensor]:
+def _unread_outputs(model: BoundModel) -> frozenset[Tensor]:
     """Return the graph outputs that no operator reads, which need not be rounded."""
 
     def read(graph: BoundGraph) -> set[Tensor]:
