@@ -22,30 +22,32 @@ from onnx_tflite_plugin.source.model import Array
 from tests.helpers.changed_models import feeds_of, results
 from tests.helpers.passes_networks import Applied, Draw, parse_model
 
-Made = Draw | Callable[[], ir.Model]
+Source = Draw | Callable[[], ir.Model]
 
 
 @dataclass(frozen=True)
 class Case:
-    """``of`` draws a network, or makes an ONNX model without arguments. ``reason``: a part of the reason if ``count`` is 0.
+    """``source`` adds operators to a network, or returns an ONNX model if it has no parameter.
 
-    ``within``: the error allowed, as a part of the largest output. ``nodes``: the number of nodes by operator after the rule,
-    ``fused``: the same once ONNX Runtime has optimized the model. ``batch``: the size of a dynamic batch when it is run.
+    ``count``: the number of places that the rule changes. ``reason``: a part of the reason if it is 0.
+
+    ``tolerance``: the maximum error relative to the largest output. ``nodes``: the number of nodes by operator after the rule.
+    ``fused``: the same after the optimizations of ONNX Runtime. ``batch``: the size of a dynamic batch at runtime.
     """
 
     text: str
-    of: Any
+    source: Any
     count: int = 1
     reason: str = ""
-    within: float = 0.0
+    tolerance: float = 0.0
     nodes: Mapping[str, int] = field(default_factory=dict)
     fused: Mapping[str, int] = field(default_factory=dict)
     batch: int | None = None
 
 
-def declines(text: str, of: Made, reason: str = "") -> Case:
+def declines(text: str, source: Source, reason: str = "") -> Case:
     """Return a case that the rule declines. ``reason`` is empty if the rule does not match at all."""
-    return Case(text, of, 0, reason)
+    return Case(text, source, 0, reason)
 
 
 def graph(text: str, opset: int = 21, **stored: Any) -> Callable[[], ir.Model]:
@@ -54,12 +56,12 @@ def graph(text: str, opset: int = 21, **stored: Any) -> Callable[[], ir.Model]:
 
 
 def rule_test(rule: str, *cases: Case) -> Callable[[Case], None]:
-    """Return a parametrized test of a rule, or of several consecutive rules, ``one + other``."""
+    """Return a parametrized test of a rule, or of several consecutive rules, ``first + second``."""
 
     @pytest.mark.parametrize("case", cases, ids=[case.text for case in cases])
     def test(case: Case) -> None:
-        named = case.of.__code__.co_argcount > 0
-        outcomes, after, fused = _network(rule, case) if named else _graph(rule, case)
+        is_network = case.source.__code__.co_argcount > 0
+        outcomes, after, fused = _network(rule, case) if is_network else _graph(rule, case)
         reasons = [reason for outcome in outcomes for reason in outcome.declined]
         assert sum(outcome.applied for outcome in outcomes) == case.count, reasons
         if not case.count and case.reason:
@@ -67,25 +69,25 @@ def rule_test(rule: str, *cases: Case) -> Callable[[Case], None]:
         operators = Counter(node.op_type for node in after.graph.node)
         assert {name: operators[name] for name in case.nodes} == case.nodes
         if case.fused:
-            made = fused()
-            assert {name: made[name] for name in case.fused} == case.fused
+            fused_counts = fused()
+            assert {name: fused_counts[name] for name in case.fused} == case.fused
 
     return test
 
 
 def _network(rule: str, case: Case) -> tuple[list[Outcome], onnx.ModelProto, Callable[[], Counter[str]]]:
-    applied = Applied(rule, case.of, case.batch)
+    applied = Applied(rule, case.source, case.batch)
     if case.count:
-        assert applied.near(case.within) if case.within else applied.equal
+        assert applied.near(case.tolerance) if case.tolerance else applied.equal
     else:
         assert applied.after == ir.to_proto(ir.from_proto(applied.before))
     return applied.outcomes, applied.after, lambda: applied.ort_op_counts
 
 
 def _graph(rule: str, case: Case) -> tuple[list[Outcome], onnx.ModelProto, Callable[[], Counter[str]]]:
-    model = case.of()
+    model = case.source()
     before = ir.to_proto(model)
-    outcomes = [load_rule(RULES[one]).apply(model) for one in rule.split(" + ")]
+    outcomes = [load_rule(RULES[name]).apply(model) for name in rule.split(" + ")]
     after = ir.to_proto(model)
     if not case.count:
         assert after == before
@@ -95,13 +97,13 @@ def _graph(rule: str, case: Case) -> tuple[list[Outcome], onnx.ModelProto, Calla
     if expected is not None:
         computed = results(after, feeds)
         assert computed is not None
-        for key, right in expected.items():
-            assert _is_near(computed[key], right, case.within or 1e-5), key
+        for key, array in expected.items():
+            assert _is_close(computed[key], array, case.tolerance or 1e-5), key
     return outcomes, after, Counter
 
 
-def _is_near(computed: Array, right: Array, within: float) -> bool:
-    if computed.shape != right.shape or computed.dtype != right.dtype:
+def _is_close(computed: Array, expected: Array, tolerance: float) -> bool:
+    if computed.shape != expected.shape or computed.dtype != expected.dtype:
         return False
-    error = np.abs(computed.astype(np.float64) - right).max(initial=0)
-    return bool(error <= (within * np.abs(right).max(initial=0) if right.dtype.kind == "f" else 1))
+    error = np.abs(computed.astype(np.float64) - expected).max(initial=0)
+    return bool(error <= (tolerance * np.abs(expected).max(initial=0) if expected.dtype.kind == "f" else 1))

@@ -1,4 +1,4 @@
-"""Tests that a target's passes run in order, that every node keeps its origin, and that only speed passes round otherwise."""
+"""All rules of a target: they run in order, nodes keep their source operators, and only speed rules change results."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from onnx_tflite_plugin.verify.submodels.points import CutPoints
 from tests.helpers.passes_networks import MARK, RULES, Network, build_model, image
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-OTHERS = {"tie_tables", "block_products", "share_repeated"}  # for large tables and language models only
-ORDER = [name for name in target_named("onnxruntime").passes if name not in OTHERS]
+LARGE_MODEL_RULES = {"tie_tables", "block_products", "share_repeated"}  # for large tables and language models only
+ORDER = [name for name in target_named("onnxruntime").passes if name not in LARGE_MODEL_RULES]
 COUNTS = {"merge_gate_convs": 2}
 
 
@@ -42,14 +42,22 @@ def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bound_masked_scores, "MIN_ELEMENTS", 0)
 
 
-def everything(net: Network) -> tuple[TensorRef, ...]:
+def build_all(net: Network) -> tuple[TensorRef, ...]:
     """Build a network in which every pass applies."""
-    return (*narrow(net), wide(net))
+    return (*build_all_but_int16(net), int16_activation(net))
 
 
-def narrow(net: Network) -> tuple[TensorRef, ...]:
+def build_all_but_int16(net: Network) -> tuple[TensorRef, ...]:
     """Build a network in which every pass applies, except the 16-bit passes."""
-    first = integers(net), floats(net), mask(net), uint8_weights(net), tiny_weights(net), normalize(net), clip_sum(net)
+    first = (
+        quantized_layers(net),
+        float_layers(net),
+        mask(net),
+        uint8_weights(net),
+        tiny_weights(net),
+        normalize(net),
+        clip_sum(net),
+    )
     return (
         *first,
         dense_with_sum(net),
@@ -71,10 +79,10 @@ def narrow(net: Network) -> tuple[TensorRef, ...]:
 
 
 def halves(net: Network) -> list[TensorRef]:
-    """Build two slices that cover a whole tensor."""
+    """Build two slices that together cover a tensor."""
     x = net.input(image(1, 10, dtype="float32"))
-    cut = [net.call("SLICE", [x, constant([0, at]), constant([1, 5])], tensor(1, 5)) for at in (0, 5)]
-    return [net.like("NEG", half) for half in cut]
+    parts = [net.call("SLICE", [x, constant([0, begin]), constant([1, 5])], tensor(1, 5)) for begin in (0, 5)]
+    return [net.like("NEG", part) for part in parts]
 
 
 def residual_norm(net: Network) -> TensorRef:
@@ -112,7 +120,7 @@ def tiny_weights(net: Network) -> TensorRef:
 
 
 def dense_with_sum(net: Network) -> TensorRef:
-    """Build a dense layer and others that are added to it."""
+    """Build a dense layer and an input that is added to its result."""
     weights = constant(random_array(7, 11, dtype="float32", seed="summed"))
     rows = net.call("FULLY_CONNECTED", [net.input(image(5, 11, dtype="float32")), weights, None], tensor(5, 7))
     return net.like("ADD", rows, net.input(image(5, 7, dtype="float32")))
@@ -130,14 +138,14 @@ def dense_per_step(net: Network) -> TensorRef:
 
 def int8_dense_per_step(net: Network) -> TensorRef:
     """Build one int8 dense layer per time step, for three consecutive steps."""
-    given, weights = image(3, 1, 11, dtype="int8"), weight((7, 11), "int8", 0)
-    x, shared, made = net.input(given), net.place(weights), product(given, weights, (1, 7), 11)
-    steps = [net.call("GATHER", [x, constant(k)], given.with_shape(1, 11), axis=0) for k in range(3)]
-    rows = [net.call("FULLY_CONNECTED", [step, shared, None], made) for step in steps]
-    return net.call("PACK", rows, made.with_shape(3, 1, 7), axis=0, values_count=3)
+    spec, weights = image(3, 1, 11, dtype="int8"), weight((7, 11), "int8", 0)
+    x, placed_weights, result = net.input(spec), net.place(weights), product(spec, weights, (1, 7), 11)
+    steps = [net.call("GATHER", [x, constant(k)], spec.with_shape(1, 11), axis=0) for k in range(3)]
+    rows = [net.call("FULLY_CONNECTED", [step, placed_weights, None], result) for step in steps]
+    return net.call("PACK", rows, result.with_shape(3, 1, 7), axis=0, values_count=3)
 
 
-def wide(net: Network) -> TensorRef:
+def int16_activation(net: Network) -> TensorRef:
     """Build a 16-bit activation."""
     return net.call(
         "LOGISTIC", [net.input(image(5, 7, dtype="int16"))], tensor(5, 7, dtype="int16", scale=1 / 32768, zero_point=0)
@@ -156,14 +164,15 @@ def convolutional_loop(net: Network) -> Sequence[TensorRef]:
     image = tensor(2, 5, 7, 3)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-        none, (x,) = graph.constant("none", random_array(3)), values
-        bent = call_like(graph, "TANH", [x], x)
+        zero_bias, (x,) = graph.constant("none", random_array(3)), values
+        activated = call_like(graph, "TANH", [x], x)
         options = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
         gates = []
         for k in range(3):
             weights = [graph.constant(f"w{name}{k}", random_array(3, 1, 1, 3, seed=f"{name}{k}")) for name in "xy"]
             parts = [
-                call_like(graph, "CONV_2D", [y, w, none], x, **options) for y, w in zip((x, bent), weights, strict=True)
+                call_like(graph, "CONV_2D", [y, w, zero_bias], x, **options)
+                for y, w in zip((x, activated), weights, strict=True)
             ]
             gates.append(call_like(graph, "ADD", parts, x))
         first, second, third = gates
@@ -186,7 +195,7 @@ def uint8_weights(net: Network) -> TensorRef:
     return net.like("AVERAGE_POOL_2D", x, shape=(1, 5, 8, 96), **window)
 
 
-def floats(net: Network) -> TensorRef:
+def float_layers(net: Network) -> TensorRef:
     """Build batch normalization before an activation, a residual connection with appended zero channels, and a gate."""
     x = net.conv(
         net.input(image(1, 5, 7, 3, dtype="float32")), 16, (1, 1), fused_activation_function="RELU", name="before"
@@ -213,7 +222,7 @@ def mask(net: Network) -> TensorRef:
     return net.conv(net.input(image(1, 67, 71, 16, dtype="float32")), 1, (3, 3), name="mask")
 
 
-def integers(net: Network) -> TensorRef:
+def quantized_layers(net: Network) -> TensorRef:
     x = net.conv(net.input(image(1, 15, 32, 1)), 13, (3, 3), 2, name="folded")
     x = net.conv(x, 13, (3, 3), deep=True, name="deep")
     x = net.conv(x, 32, (1, 1), name="wide")
@@ -261,73 +270,75 @@ def few_channels(net: Network) -> TensorRef:
     return net.conv(net.input(image(1, 23, 32, 8)), 8, (3, 3), deep=True)
 
 
-def overflowing(drawn: Array) -> Array:
-    """Return small weights, except for two adjacent ones."""
-    small = drawn.astype(int) // 5
-    small[3, 0, 0, :2] = 90
-    return small
+def overflowing(weights: Array) -> Array:
+    """Return small weights, except for two adjacent ones that overflow."""
+    changed = weights.astype(int) // 5
+    changed[3, 0, 0, :2] = 90
+    return changed
 
 
 def test_optimize_speed_runs_all_passes_in_order_and_reports_them(tmp_path: Path) -> None:
-    data = build_model(everything)
+    data = build_model(build_all)
     conversion = otp.convert(data, optimize="speed", verify=True)
     assert list(conversion.report.passes.items()) == [(name, COUNTS.get(name, 1)) for name in ORDER]
     assert conversion.report.nodes == dict(
         Counter(node.op_type for node in conversion.model.graph.all_nodes()).most_common()
     )
     path = tmp_path / "m.onnx"
-    [reported] = [row for row in summary(conversion, conversion.save(path), 1.0) if row.label == "rewritten"]
-    assert [line for line in reported.lines if line.endswith(": 1 place")] == [
+    [summary_row] = [row for row in summary(conversion, conversion.save(path), 1.0) if row.label == "rewritten"]
+    assert [line for line in summary_row.lines if line.endswith(": 1 place")] == [
         f"{RULES[name].summary}: 1 place" for name in ORDER if name not in COUNTS
     ]
 
 
 def test_exact_passes_run_by_default() -> None:
-    report = otp.convert(build_model(everything), verify=True).report
+    report = otp.convert(build_model(build_all), verify=True).report
     assert report.passes.keys() == {name for name in ORDER if RULES[name].exact}
 
 
 @pytest.mark.parametrize("options", [{"optimize": "none"}, {"optimize": "speed", "target": "generic"}], ids=str)
 def test_no_pass_runs_with_optimize_none_or_for_generic_target(options: dict[str, str]) -> None:
-    conversion = otp.convert(build_model(everything), **options)
+    conversion = otp.convert(build_model(build_all), **options)
     assert not conversion.report.passes
     assert len([node for node in conversion.proto.graph.node if node.op_type == "ConvTranspose"]) == 1
 
 
 @pytest.mark.parametrize("opset", [13, 21, pytest.param(26, marks=pytest.mark.needs("onnx", "1.21", "opset 26"))])
 def test_passes_work_at_every_opset(opset: int) -> None:
-    older = opset < 21  # no 16-bit QuantizeLinear; LayerNormalization is decomposed
-    conversion = otp.convert(build_model(narrow if older else everything), optimize="speed", opset=opset, verify=True)
-    assert conversion.report.passes.keys() == {*ORDER} - ({"dequantize_int16", "sum_before_norm"} if older else set())
+    is_old = opset < 21  # no 16-bit QuantizeLinear; LayerNormalization is decomposed
+    conversion = otp.convert(
+        build_model(build_all_but_int16 if is_old else build_all), optimize="speed", opset=opset, verify=True
+    )
+    assert conversion.report.passes.keys() == {*ORDER} - ({"dequantize_int16", "sum_before_norm"} if is_old else set())
 
 
 def test_every_node_keeps_its_source_operator_in_metadata() -> None:
-    conversion = otp.convert(build_model(everything), optimize="speed")
+    conversion = otp.convert(build_model(build_all), optimize="speed")
     for node in conversion.proto.graph.node:
-        found = {p.key.removeprefix(MARK): p.value for p in node.metadata_props}
+        metadata = {p.key.removeprefix(MARK): p.value for p in node.metadata_props}
         assert node.name
-        assert not found or {"operators", "handler", "pack"} <= found.keys()
+        assert not metadata or {"operators", "handler", "pack"} <= metadata.keys()
     unmarked = [node.op_type for node in conversion.proto.graph.node if not node.metadata_props]
-    faithful = otp.convert(build_model(everything), optimize="none").proto.graph.node
-    assert unmarked == [node.op_type for node in faithful if not node.metadata_props]
+    original = otp.convert(build_model(build_all), optimize="none").proto.graph.node
+    assert unmarked == [node.op_type for node in original if not node.metadata_props]
 
 
 @pytest.mark.parametrize("name", ["folded", "wide", "last"])
 def test_verify_finds_first_diverging_tensor_after_rewrites(name: str) -> None:
-    data = build_model(integers)
+    data = build_model(quantized_layers)
     proto = otp.convert(data).proto
-    makers = {out: node for node in proto.graph.node for out in node.output}
-    node = makers[name]
+    producers = {name_: node for node in proto.graph.node for name_ in node.output}
+    node = producers[name]
     while node.op_type not in ("Conv", "Slice"):
-        node = makers[node.input[0]]
+        node = producers[node.input[0]]
     if node.op_type == "Slice":
-        node = makers[makers[node.input[0]].input[0]]
-    stored = makers[node.input[2]].input[0]
-    [held] = [one for one in proto.graph.initializer if one.name == stored]
-    held.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(held)[::-1], stored))
-    found = verify(data, proto)
-    assert found.diverging is not None
-    assert found.diverging.tensor.name == name
+        node = producers[producers[node.input[0]].input[0]]
+    weights_name = producers[node.input[2]].input[0]
+    [weights] = [initializer for initializer in proto.graph.initializer if initializer.name == weights_name]
+    weights.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weights)[::-1], weights_name))
+    verification = verify(data, proto)
+    assert verification.diverging is not None
+    assert verification.diverging.tensor.name == name
 
 
 @pytest.mark.parametrize(
@@ -349,16 +360,18 @@ def test_conversion_imports_only_passes_for_operators_in_the_model(tmp_path: Pat
         "import sys, onnx_tflite_plugin as otp; otp.convert(sys.argv[1]);"
         "print(*(name.rpartition('.')[2] for name in sys.modules if name.startswith('onnx_tflite_plugin.rewrite.')))"
     )
-    ran = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
-    there = {"Conv", "Reshape", "Transpose"}  # the Reshape is written by a rule
-    others = {"unroll_loops", "fold_captures"}  # of an option, and of other targets
-    expected = {rule.module or name for name, rule in RULES.items() if rule.operators <= there and name not in others}
-    assert set(ran.stdout.split()) & {rule.module or name for name, rule in RULES.items()} == expected
+    process = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    operators = {"Conv", "Reshape", "Transpose"}  # the Reshape is written by a rule
+    other_rules = {"unroll_loops", "fold_captures"}  # of an option, and of other targets
+    expected = {
+        rule.module or name for name, rule in RULES.items() if rule.operators <= operators and name not in other_rules
+    }
+    assert set(process.stdout.split()) & {rule.module or name for name, rule in RULES.items()} == expected
 
 
 def test_values_say_which_tensor_they_hold_after_all_rules() -> None:
-    data = build_model(integers)
+    data = build_model(quantized_layers)
     conversion = otp.convert(data)
     assert conversion.report.passes
     submodels = CutPoints(entry(read(data)), OnnxRuntime(conversion.proto)).submodels
-    assert max(len(one.operators) for one in submodels) <= 3, [one.tensor.name for one in submodels]
+    assert max(len(submodel.operators) for submodel in submodels) <= 3, [submodel.tensor.name for submodel in submodels]

@@ -63,19 +63,25 @@ def loop_model() -> bytes:
     """Return a model with a dense layer in the body of a WHILE; the weight is defined outside."""
     model = ModelBuilder()
     g = model.main
-    own_scale = quant(0.5, 3)
-    x, n = g.input("x", (3, 7), "int8", quantization=own_scale), g.input("n", (), "int32")
+    quantization = quant(0.5, 3)
+    x, n = g.input("x", (3, 7), "int8", quantization=quantization), g.input("n", (), "int32")
     condition, body = model.subgraph("condition"), model.subgraph("body")
-    left, _ = condition.input("left", (), "int32"), condition.input("state", (3, 7), "int8", quantization=own_scale)
+    remaining, _ = (
+        condition.input("left", (), "int32"),
+        condition.input("state", (3, 7), "int8", quantization=quantization),
+    )
     condition.output(more := condition.tensor("more", (), "bool"))
-    condition.operator("GREATER", [left, condition.constant("zero", np.int32(0))], [more])
-    left, state = body.input("left", (), "int32"), body.input("state", (3, 7), "int8", quantization=own_scale)
-    fewer, rescaled = body.tensor("fewer", (), "int32"), body.tensor("made", (3, 7), "int8", quantization=own_scale)
-    body.operator("SUB", [left, body.constant("one", np.int32(1))], [fewer])
+    condition.operator("GREATER", [remaining, condition.constant("zero", np.int32(0))], [more])
+    remaining, state = body.input("left", (), "int32"), body.input("state", (3, 7), "int8", quantization=quantization)
+    decremented, rescaled = (
+        body.tensor("fewer", (), "int32"),
+        body.tensor("made", (3, 7), "int8", quantization=quantization),
+    )
+    body.operator("SUB", [remaining, body.constant("one", np.int32(1))], [decremented])
     w = body.constant("w", full_range(7, 7), quantization=quant(0.004, 0))
     body.operator("FULLY_CONNECTED", [state, w, None], [rescaled])
-    body.output(fewer, rescaled)
-    ends = g.tensor("left", (), "int32"), g.tensor("end", (3, 7), "int8", quantization=own_scale)
+    body.output(decremented, rescaled)
+    ends = g.tensor("left", (), "int32"), g.tensor("end", (3, 7), "int8", quantization=quantization)
     g.operator("WHILE", [n, x], ends, {"cond_subgraph_index": 1, "body_subgraph_index": 2})
     g.output(ends[1])
     return model.build()
@@ -92,11 +98,11 @@ def dynamic() -> bytes:
     return model.build()
 
 
-NETWORKS = {"convolutions": lambda: build_model(convolutions), "dense": dense, "looped": loop_model, "dynamic": dynamic}
-each = pytest.mark.parametrize("network", NETWORKS)
+NETWORKS = {"convolutions": lambda: build_model(convolutions), "dense": dense, "loop": loop_model, "dynamic": dynamic}
+for_each_network = pytest.mark.parametrize("network", NETWORKS)
 
 
-class Loaded:
+class LoadedModel:
     """A model loaded in ONNX Runtime, and the optimized graph."""
 
     def __init__(self, proto: onnx.ModelProto, folder: Path, config: dict[str, str] | None = None) -> None:
@@ -127,69 +133,73 @@ class Loaded:
         results = []
         for seed in "abc":
             feeds = {
-                given.name: np.asarray(2, np.int32)
-                if not given.shape
-                else random_array(*given.shape, dtype=dtype(given.type), seed=seed)
-                for given in self.session.get_inputs()
+                info.name: np.asarray(2, np.int32)
+                if not info.shape
+                else random_array(*info.shape, dtype=dtype(info.type), seed=seed)
+                for info in self.session.get_inputs()
             }
             results.append(self.session.run(None, feeds))
         return results
 
 
-def same(first: Sequence[Sequence[Array]], second: Sequence[Sequence[Array]]) -> bool:
+def are_equal(first: Sequence[Sequence[Array]], second: Sequence[Sequence[Array]]) -> bool:
     assert all(array.min() < array.max() for run in first for array in run)
     return all(
-        np.array_equal(a, b) for one, other in zip(first, second, strict=True) for a, b in zip(one, other, strict=True)
+        np.array_equal(first_array, second_array)
+        for first_run, second_run in zip(first, second, strict=True)
+        for first_array, second_array in zip(first_run, second_run, strict=True)
     )
 
 
-def convert_model(network: str, form: str) -> otp.Conversion:
-    return otp.convert(NETWORKS[network](), weights_dtype=form)
+def convert_model(network: str, option: str) -> otp.Conversion:
+    return otp.convert(NETWORKS[network](), weights_dtype=option)
 
 
-@each
+@for_each_network
 def test_auto_selects_the_weights_that_are_exact_on_this_processor(network: str, tmp_path: Path) -> None:
-    forms = {form: Loaded(convert_model(network, form).proto, tmp_path) for form in ("auto", "uint8", "int8")}
-    chosen = forms["int8" if multiplies_exactly() else "uint8"]
-    assert forms["auto"].operators == chosen.operators
-    assert "If" not in forms["auto"].operators
-    assert forms["auto"].dtypes.keys() == chosen.dtypes.keys()
-    assert forms["int8"].dtypes.keys() != forms["uint8"].dtypes.keys()
-    assert same(forms["auto"].run(), forms["uint8"].run())
-    assert same(forms["auto"].run(), forms["int8"].run()) or not multiplies_exactly()
+    loaded = {
+        option: LoadedModel(convert_model(network, option).proto, tmp_path) for option in ("auto", "uint8", "int8")
+    }
+    expected = loaded["int8" if multiplies_exactly() else "uint8"]
+    assert loaded["auto"].operators == expected.operators
+    assert "If" not in loaded["auto"].operators
+    assert loaded["auto"].dtypes.keys() == expected.dtypes.keys()
+    assert loaded["int8"].dtypes.keys() != loaded["uint8"].dtypes.keys()
+    assert are_equal(loaded["auto"].run(), loaded["uint8"].run())
+    assert are_equal(loaded["auto"].run(), loaded["int8"].run()) or not multiplies_exactly()
 
 
-@each
+@for_each_network
 def test_auto_with_swapped_branches_equals_the_other_weights_dtype(network: str, tmp_path: Path) -> None:
     model = ir.from_proto(convert_model(network, "auto").proto)
     for node in model.graph.all_nodes():
         if node.op_type == "If" and node.inputs[0] is not None and node.inputs[0].name == PROBE:
-            then, other = (node.attributes[name].as_graph() for name in ("then_branch", "else_branch"))
-            node.attributes["then_branch"] = ir.AttrGraph("then_branch", other)
-            node.attributes["else_branch"] = ir.AttrGraph("else_branch", then)
-    swapped = Loaded(ir.to_proto(model), tmp_path)
-    other_form = Loaded(convert_model(network, "uint8" if multiplies_exactly() else "int8").proto, tmp_path)
-    assert swapped.operators == other_form.operators
-    assert swapped.dtypes.keys() == other_form.dtypes.keys()
-    assert same(swapped.run(), other_form.run())
+            then_branch, else_branch = (node.attributes[name].as_graph() for name in ("then_branch", "else_branch"))
+            node.attributes["then_branch"] = ir.AttrGraph("then_branch", else_branch)
+            node.attributes["else_branch"] = ir.AttrGraph("else_branch", then_branch)
+    swapped = LoadedModel(ir.to_proto(model), tmp_path)
+    expected = LoadedModel(convert_model(network, "uint8" if multiplies_exactly() else "int8").proto, tmp_path)
+    assert swapped.operators == expected.operators
+    assert swapped.dtypes.keys() == expected.dtypes.keys()
+    assert are_equal(swapped.run(), expected.run())
 
 
-@each
+@for_each_network
 def test_auto_gives_equal_results_with_x64quantprecision(network: str, tmp_path: Path) -> None:
     proto = convert_model(network, "auto").proto
-    assert same(Loaded(proto, tmp_path, PRECISE).run(), Loaded(proto, tmp_path).run())
+    assert are_equal(LoadedModel(proto, tmp_path, PRECISE).run(), LoadedModel(proto, tmp_path).run())
 
 
-@each
+@for_each_network
 def test_weights_dtypes_are_counted_in_report_and_metadata(network: str) -> None:
-    auto, uint8, int8 = (convert_model(network, form) for form in ("auto", "uint8", "int8"))
+    auto, uint8, int8 = (convert_model(network, option) for option in ("auto", "uint8", "int8"))
     assert (
         auto.report.weights["chosen"]
         == uint8.report.weights["uint8"]
         == int8.report.weights["int8, processor-dependent"]
     )
-    kept = {item.key: item.value for item in auto.proto.metadata_props}["onnx_tflite_plugin.weights"]
-    assert '"chosen"' in kept
+    metadata = {item.key: item.value for item in auto.proto.metadata_props}["onnx_tflite_plugin.weights"]
+    assert '"chosen"' in metadata
     assert auto.report.nodes["If"] == 1
     assert "If" not in uint8.report.nodes | int8.report.nodes
 
@@ -209,23 +219,23 @@ def test_one_if_selects_all_weights_of_a_graph_and_names_them_by_consumer() -> N
 
 def test_weights_used_in_a_loop_body_are_selected_in_the_body() -> None:
     """ONNX Runtime fuses a quantized product only if the DequantizeLinear nodes of its operands are in the same graph."""
-    (choice,) = if_nodes(convert_model("looped", "auto"))
+    (choice,) = if_nodes(convert_model("loop", "auto"))
     (user,) = (use.node for use in choice.outputs[0].uses())
     assert choice.graph is user.graph
 
 
-@pytest.mark.parametrize("form", ["auto", "int8"])
-def test_weights_do_not_share_initializers(form: str) -> None:
-    model = ir.from_proto(convert_model("dense", form).proto)
-    parts = [
+@pytest.mark.parametrize("option", ["auto", "int8"])
+def test_weights_do_not_share_initializers(option: str) -> None:
+    model = ir.from_proto(convert_model("dense", option).proto)
+    operands = [
         value
         for node in model.graph.all_nodes()
         if node.op_type == "DequantizeLinear" and node.inputs[0].name in model.graph.initializers
         for value in node.inputs
         if node.inputs[0].dtype == ir.DataType.INT8
     ]
-    assert len(parts) == 6  # integers, scale and zero point of two products
-    assert len(set(parts)) == 6
+    assert len(operands) == 6  # integers, scale and zero point of two products
+    assert len(set(operands)) == 6
 
 
 def test_weight_of_minus_128_is_always_uint8() -> None:

@@ -1,5 +1,7 @@
-"""A rule keeps the results of models that differ near the place that it rewrites: an unknown shape, a tensor that others read, a
-constant that is an input, another number or attribute, an operator of another domain.
+"""Rules keep the results of models with a change near the place that they rewrite.
+
+Changes are, for example, an unknown shape, another user of a tensor, an input in place of a constant, another number or
+attribute, and an operator of another domain.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from tests.rewrite import (
     test_token_rules,
 )
 
-DRAWN: dict[str, Draw] = {
+NETWORKS: dict[str, Draw] = {
     "activations_before_split": test_node_rules.gates(),
     "add_to_gemm": test_node_rules.unroll,
     "average_pool_to_conv": test_image_rules.average((1, 12, 18, 4), (2, 2), (2, 2)),
@@ -40,9 +42,9 @@ DRAWN: dict[str, Draw] = {
     "dequantize_int16": test_recurrent_rules.dense(3, both=True),
     "drop_unit_axes": test_node_rules.drop_axes((1, 7), (7,), (5, 7), "int8"),
     "fold_depthwise": test_image_rules.deep(per_axis=False),
-    "fold_width": test_fold_width.first((1, 13, 32, 3), 8, (3, 3), 2, "SAME"),
+    "fold_width": test_fold_width.first_conv((1, 13, 32, 3), 8, (3, 3), 2, "SAME"),
     "gemm_to_matmul": test_token_rules.project(),
-    "image_channels_to_width": test_layout_rules.first(1, 11, 13, 3),
+    "image_channels_to_width": test_layout_rules.first_conv(1, 11, 13, 3),
     "lookup_channels_last": test_layout_rules.look_up,
     "merge_gate_convs": test_recurrent_rules.layer(3),
     "merge_reshapes": test_node_rules.heads,
@@ -61,33 +63,33 @@ DRAWN: dict[str, Draw] = {
     "widen_quantized_constants": test_image_rules.scale(factor=(1, 1, 1, 3), dtype="uint8"),
     "zero_subnormals": test_token_rules.conv,
 }
-MANY = 60
-BODIES = {"merge_gate_convs": "Loop"}
-"""The operator in whose body a pass rewrites."""
+MAX_CHANGES = 60
+LOOP_OPERATORS = {"merge_gate_convs": "Loop"}
+"""Operators with a body that a rule rewrites, by rule."""
 
 
 class Bounds(NamedTuple):
     """Allowed error: in steps for integers, relative to the largest value for floats."""
 
     steps: int = 1
-    part: float = 1e-5
+    relative: float = 1e-5
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_pass_keeps_results_of_changed_models(name: str, monkeypatch: pytest.MonkeyPatch, thorough: bool) -> None:
     """Try every third change, which includes each kind; ``--thorough`` tries all."""
     monkeypatch.setattr(pad_channels, "MIN_MULTIPLICATIONS", 0)
-    bounds, inner = Bounds() if RULES[name].exact else Bounds(2, 0.02), BODIES.get(name, "")
-    proto = otp.convert(build_model(DRAWN[name]), weights_dtype="int8", optimize="none").proto
+    bounds, body_of = Bounds() if RULES[name].exact else Bounds(2, 0.02), LOOP_OPERATORS.get(name, "")
+    proto = otp.convert(build_model(NETWORKS[name]), weights_dtype="int8", optimize="none").proto
     rewritten = _rewritten(name, proto)
     assert rewritten is not None
-    changes = list(changes_near(proto, touched_values(graph(proto, inner), graph(rewritten, inner)), inner))
-    wrong = []
-    for what, model in changes[:: 1 if thorough or len(changes) <= MANY else 3]:
-        fault = _fault(name, model, bounds)
+    changes = list(changes_near(proto, touched_values(graph(proto, body_of), graph(rewritten, body_of)), body_of))
+    faults = []
+    for description, model in changes[:: 1 if thorough or len(changes) <= MAX_CHANGES else 3]:
+        fault = _describe_fault(name, model, bounds)
         if fault:
-            wrong.append(f"{what}: {fault}")
-    assert not wrong
+            faults.append(f"{description}: {fault}")
+    assert not faults
 
 
 def _rewritten(name: str, proto: onnx.ModelProto) -> onnx.ModelProto | None:
@@ -96,8 +98,8 @@ def _rewritten(name: str, proto: onnx.ModelProto) -> onnx.ModelProto | None:
     return ir.to_proto(model) if apply(name, model) else None
 
 
-def _fault(name: str, before: onnx.ModelProto, bounds: Bounds) -> str:
-    """Return the fault of the rewritten model; empty if the original cannot be run."""
+def _describe_fault(name: str, before: onnx.ModelProto, bounds: Bounds) -> str:
+    """Return the fault of the rewritten model; empty if there is none, or the original cannot run."""
     try:
         after = _rewritten(name, before)
     except Exception as error:
@@ -105,33 +107,37 @@ def _fault(name: str, before: onnx.ModelProto, bounds: Bounds) -> str:
     if after is None:
         return ""
     if [*after.graph.node] == [*before.graph.node]:
-        return "it says that it rewrote something"
-    if _unread(after) - _unread(before):
-        return "it leaves behind constants that nobody reads"
-    apart = [[node for node in one.graph.node if node.domain == ELSEWHERE] for one in (before, after)]
-    if apart[0]:
-        kinds = [[(node.op_type, node.attribute, len(node.input)) for node in nodes] for nodes in apart]
-        return "" if kinds[0] == kinds[1] else "it is taken for one of the standard"
+        return "it reports a change, but the nodes are the same"
+    if _unused_constants(after) - _unused_constants(before):
+        return "it leaves unused constants"
+    foreign_nodes = [[node for node in proto.graph.node if node.domain == ELSEWHERE] for proto in (before, after)]
+    if foreign_nodes[0]:
+        signatures = [[(node.op_type, node.attribute, len(node.input)) for node in nodes] for nodes in foreign_nodes]
+        if signatures[0] != signatures[1]:
+            return "it treats an operator of another domain as a standard operator"
+        return ""
     feeds = feeds_of(before)
     expected, computed = results(before, feeds), results(after, feeds)
     if expected is None:
         return ""
     if computed is None or [*computed] != [*expected]:
-        return "it cannot be run, or has other outputs"
-    return ", ".join(key for key, right in expected.items() if not _near(computed[key], right, bounds))
+        return "it cannot run, or has other outputs"
+    return ", ".join(key for key, array in expected.items() if not _is_close(computed[key], array, bounds))
 
 
-def _unread(proto: onnx.ModelProto) -> set[str]:
+def _unused_constants(proto: onnx.ModelProto) -> set[str]:
     graphs = [proto.graph]
-    for one in graphs:
-        graphs += [a.g for node in one.node for a in node.attribute if a.HasField("g")]
-    read = {name for one in graphs for node in one.node for name in node.input}
-    kept = {one.name for one in (*proto.graph.input, *proto.graph.output)}
-    return {one.name for one in proto.graph.initializer} - read - kept
+    for graph_ in graphs:
+        graphs += [a.g for node in graph_.node for a in node.attribute if a.HasField("g")]
+    used = {name for graph_ in graphs for node in graph_.node for name in node.input}
+    interface = {info.name for info in (*proto.graph.input, *proto.graph.output)}
+    return {tensor.name for tensor in proto.graph.initializer} - used - interface
 
 
-def _near(computed: Array, right: Array, bounds: Bounds) -> bool:
-    if computed.shape != right.shape or computed.dtype != right.dtype:
+def _is_close(computed: Array, expected: Array, bounds: Bounds) -> bool:
+    if computed.shape != expected.shape or computed.dtype != expected.dtype:
         return False
-    off = np.abs(computed.astype(np.float64) - right).max(initial=0)
-    return bool(off <= (bounds.part * np.abs(right).max(initial=0) if right.dtype.kind == "f" else bounds.steps))
+    error = np.abs(computed.astype(np.float64) - expected).max(initial=0)
+    return bool(
+        error <= (bounds.relative * np.abs(expected).max(initial=0) if expected.dtype.kind == "f" else bounds.steps)
+    )

@@ -1,4 +1,4 @@
-"""Dequantized values that inner graphs capture are copied if ONNX Runtime would otherwise abort the process."""
+"""Dequantized values that inner graphs capture are copied if ONNX Runtime crashes otherwise."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx_tflite_plugin.verify import verify
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 from tests.helpers.passes_networks import apply, parse_model
 
-CHOSEN = """(int8[2,3,5] q, bool c) => (float[{shape}] y) {{
+IF_MODEL = """(int8[2,3,5] q, bool c) => (float[{shape}] y) {{
     f = DequantizeLinear (q, s, z)
     {between}
     y = If (c) <then_branch = t () => (float[{shape}] a) {{ a = Abs (r) }},
@@ -31,11 +31,11 @@ STORED = {"s": np.array(0.25, np.float32), "z": np.array(3, np.int8), "shape": n
     ids=["reshaped", "reshaped and transposed", "multiplied"],
 )
 def test_moved_captures_are_copied(between: str, shape: str, copies: int) -> None:
-    model = parse_model(CHOSEN.format(between=between, shape=shape), 17, **STORED)
+    model = parse_model(IF_MODEL.format(between=between, shape=shape), 17, **STORED)
     assert apply("copy_captures", model) == copies
     assert [node.op_type for node in model.graph].count("Max") == copies
     q = np.arange(-15, 15, dtype=np.int8).reshape(2, 3, 5)
-    (y,) = OnnxRuntime(ir.to_proto(model)).run([q, np.asarray(True)])  # ends the process without the copy
+    (y,) = OnnxRuntime(ir.to_proto(model)).run([q, np.asarray(True)])  # ONNX Runtime crashes without the copy
     assert np.array_equal(np.sort(y, axis=None), np.sort(np.abs((q.ravel() - 3.0) * 0.25) * (1 if copies else 0.25)))
 
 
@@ -44,7 +44,7 @@ def test_branch_with_a_reshaped_input_loads(target: str) -> None:
     model = ModelBuilder()
     main = model.main
     x = main.input("x", (2, 3, 5), "int8", quantization=quant(0.25, 3))
-    which = main.input("which", (), "bool")
+    condition = main.input("which", (), "bool")
     main.operator("DEQUANTIZE", [x], [f := main.tensor("f", (2, 3, 5))])
     main.operator("RESHAPE", [f, main.constant("shape", np.array([6, 5], np.int32))], [r := main.tensor("r", (6, 5))])
 
@@ -56,7 +56,7 @@ def test_branch_with_a_reshaped_input_loads(target: str) -> None:
         return body.index
 
     branches = {"then_subgraph_index": branch("ABS"), "else_subgraph_index": branch("NEG")}
-    main.operator("IF", [which, r], [y := main.tensor("y", (6, 5))], branches)
+    main.operator("IF", [condition, r], [y := main.tensor("y", (6, 5))], branches)
     main.output(y)
     data = model.build()
     assert verify(data, otp.convert(data, target=target).proto).ok

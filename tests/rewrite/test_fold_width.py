@@ -32,14 +32,14 @@ FOLDED = [
     ((3, 13, 32, 3), 8, (3, 3), 2, "SAME"),
 ]
 
-# So many features that folding pays off only with int8 weights, not with uint8.
-CHOSEN = [
+# With so many features, folding saves time for int8 weights only, not for uint8.
+FOLDED_BY_PROCESSOR = [
     ((1, 11, 32, 3), 19, (3, 3), 1, "SAME"),
     ((1, 13, 32, 3), 32, (3, 3), 2, "SAME"),
 ]
 
 
-def first(shape: Sequence[int | None], features: int, *settings: Any, dtype: str = "int8", **options: Any) -> Draw:
+def first_conv(shape: Sequence[int | None], features: int, *settings: Any, dtype: str = "int8", **options: Any) -> Draw:
     kernel, stride, padding = settings
     return lambda net: net.conv(
         net.input(image(*shape, dtype=dtype)), features, kernel, stride, padding=padding, **options
@@ -48,7 +48,7 @@ def first(shape: Sequence[int | None], features: int, *settings: Any, dtype: str
 
 @pytest.mark.parametrize("settings", FOLDED, ids=str)
 def test_folded_convolution_is_bit_identical(settings: tuple[Any, ...]) -> None:
-    applied = Applied("fold_width", first(*settings))
+    applied = Applied("fold_width", first_conv(*settings))
     assert applied.count == 1
     assert applied.equal
     [conv] = applied.nodes("Conv")
@@ -57,16 +57,16 @@ def test_folded_convolution_is_bit_identical(settings: tuple[Any, ...]) -> None:
     assert "Transpose" not in applied.ort_op_counts
 
 
-@pytest.mark.parametrize("settings", CHOSEN, ids=str)
+@pytest.mark.parametrize("settings", FOLDED_BY_PROCESSOR, ids=str)
 def test_if_selects_folding_that_pays_off_only_with_vnni(settings: tuple[Any, ...]) -> None:
-    applied = Applied("fold_width", first(*settings))
+    applied = Applied("fold_width", first_conv(*settings))
     assert applied.count == 1
     assert applied.equal
     assert not applied.nodes("Conv")
     [choice] = applied.nodes("If")
     branches = {attribute.name: attribute.g for attribute in choice.attribute}
-    folded, plain = (_convolution(branches[name]) for name in ("then_branch", "else_branch"))
-    assert plain["strides"] == [settings[3]] * 2
+    folded, original = (_convolution(branches[name]) for name in ("then_branch", "else_branch"))
+    assert original["strides"] == [settings[3]] * 2
     assert folded["strides"] == [settings[3], 1]
     assert len(_nodes(branches["then_branch"], "Reshape")) == 2
     assert not _nodes(branches["else_branch"], "Reshape")
@@ -74,13 +74,13 @@ def test_if_selects_folding_that_pays_off_only_with_vnni(settings: tuple[Any, ..
     assert not {"If", "Transpose", "Conv"} & {*applied.ort_op_counts}
 
 
-def test_convolutions_in_both_branches_count_as_one_and_are_guarded() -> None:
-    data = build_model(first(*CHOSEN[0]))
-    for form, expected in (("auto", {"chosen": 1}), ("uint8", {"uint8": 1})):
-        converted = otp.convert(data, weights_dtype=form)
-        assert converted.report.weights == expected
-        int8 = [product for product in products(ir.from_proto(converted.proto)) if product.weights is not None]
-        assert [product.on_exact_branch for product in int8] == [True] * (form == "auto")
+def test_convolutions_in_both_branches_count_as_one() -> None:
+    data = build_model(first_conv(*FOLDED_BY_PROCESSOR[0]))
+    for option, expected in (("auto", {"chosen": 1}), ("uint8", {"uint8": 1})):
+        conversion = otp.convert(data, weights_dtype=option)
+        assert conversion.report.weights == expected
+        int8 = [product for product in products(ir.from_proto(conversion.proto)) if product.weights is not None]
+        assert [product.on_exact_branch for product in int8] == [True] * (option == "auto")
 
 
 def _convolution(graph: onnx.GraphProto) -> dict[str, list[int]]:
@@ -94,7 +94,7 @@ def _nodes(graph: onnx.GraphProto, op_type: str) -> list[onnx.NodeProto]:
 
 @pytest.mark.parametrize("per_axis", [True, False])
 def test_unused_folded_weights_equal_the_zero_point(per_axis: bool) -> None:
-    applied = Applied("fold_width", first((1, 13, 32, 3), 8, (3, 3), 2, "SAME", dtype="uint8", per_axis=per_axis))
+    applied = Applied("fold_width", first_conv((1, 13, 32, 3), 8, (3, 3), 2, "SAME", dtype="uint8", per_axis=per_axis))
     [conv] = applied.nodes("Conv")
     assert applied.count == 1
     assert applied.equal
@@ -102,11 +102,11 @@ def test_unused_folded_weights_equal_the_zero_point(per_axis: bool) -> None:
 
 
 def test_folding_keeps_a_dynamic_batch() -> None:
-    assert Applied("fold_width", first((None, 13, 32, 3), 8, (3, 3), 2, "SAME"), batch=5).equal
+    assert Applied("fold_width", first_conv((None, 13, 32, 3), 8, (3, 3), 2, "SAME"), batch=5).equal
 
 
 def test_single_channel_image_is_folded_without_transpose() -> None:
-    applied = Applied("fold_width", first((1, 13, 32, 1), 8, (3, 3), 2, "SAME"))
+    applied = Applied("fold_width", first_conv((1, 13, 32, 1), 8, (3, 3), 2, "SAME"))
     assert not any(node.op_type == "Transpose" for node in applied.before.graph.node[:4])
     assert applied.count == 1
 
@@ -128,34 +128,34 @@ def test_single_channel_image_reshaped_from_a_row_is_folded(
 
 
 def test_folded_convolution_keeps_its_fused_activation() -> None:
-    applied = Applied("fold_width", first((1, 13, 32, 3), 8, (3, 3), 2, "SAME", fused_activation_function="RELU"))
+    applied = Applied("fold_width", first_conv((1, 13, 32, 3), 8, (3, 3), 2, "SAME", fused_activation_function="RELU"))
     assert applied.count == 1
     assert applied.equal
     assert applied.ort_op_counts["QLinearConv"] == 1
 
 
 UNFOLDED: dict[str, Draw] = {
-    "float": first((1, 13, 32, 3), 8, (3, 3), 2, "SAME", dtype="float32"),
-    "more channels than an image has": first((1, 13, 32, 5), 8, (3, 3), 2, "SAME"),
-    "a width that nothing divides": first((1, 13, 31, 3), 8, (3, 3), 2, "SAME"),
-    "a result whose width nothing divides": first((1, 13, 32, 3), 8, (3, 2), 1, "VALID"),
-    "dilation": first((1, 13, 32, 3), 8, (3, 3), 1, "SAME", dilation_w_factor=2),
+    "float": first_conv((1, 13, 32, 3), 8, (3, 3), 2, "SAME", dtype="float32"),
+    "more channels than an image has": first_conv((1, 13, 32, 5), 8, (3, 3), 2, "SAME"),
+    "a width that nothing divides": first_conv((1, 13, 31, 3), 8, (3, 3), 2, "SAME"),
+    "a result whose width nothing divides": first_conv((1, 13, 32, 3), 8, (3, 2), 1, "VALID"),
+    "dilation": first_conv((1, 13, 32, 3), 8, (3, 3), 1, "SAME", dilation_w_factor=2),
     "groups": lambda net: net.conv(net.input(image(1, 13, 32, 4)), 8, groups=2),
-    "more products than it saves": first((1, 13, 32, 4), 64, (3, 3), 2, "SAME"),
+    "more products than it saves": first_conv((1, 13, 32, 4), 64, (3, 3), 2, "SAME"),
 }
 
 
-def with_minus_128(drawn: Array) -> Array:
+def with_minus_128(weights: Array) -> Array:
     """Return weights with one -128 that overflows with no other weight of its sum."""
-    weights = drawn // 4
-    weights[0] = 0
-    weights[0, 1, 1, 1] = -128
-    return weights
+    changed = weights // 4
+    changed[0] = 0
+    changed[0, 1, 1, 1] = -128
+    return changed
 
 
-UNFOLDED["-128 among weights that cost more as uint8"] = first(*CHOSEN[0], change=with_minus_128)
-UNFOLDED["-128 among weights that overflow"] = first(
-    *CHOSEN[0], change=lambda drawn: np.where(drawn == drawn.min(), -128, drawn)
+UNFOLDED["-128 among weights that cost more as uint8"] = first_conv(*FOLDED_BY_PROCESSOR[0], change=with_minus_128)
+UNFOLDED["-128 among weights that overflow"] = first_conv(
+    *FOLDED_BY_PROCESSOR[0], change=lambda drawn: np.where(drawn == drawn.min(), -128, drawn)
 )
 
 
@@ -172,13 +172,13 @@ def test_image_with_swapped_height_and_width_is_not_folded() -> None:
         return net.conv(net.like("TRANSPOSE", x, constant([0, 2, 1, 3]), shape=(1, 32, 64, 3)), 8, (3, 3), 2)
 
     applied = Applied("fold_width", draw)
-    turned = next(node for node in applied.before.graph.node if node.op_type == "Transpose")
-    assert list(turned.attribute[0].ints) == [0, 3, 2, 1]
+    transpose = next(node for node in applied.before.graph.node if node.op_type == "Transpose")
+    assert list(transpose.attribute[0].ints) == [0, 3, 2, 1]
     assert applied.count == 0
 
 
 def test_folded_result_may_be_a_graph_output() -> None:
-    draw = first((1, 13, 32, 3), 8, (3, 3), 2, "SAME", dtype="uint8")
+    draw = first_conv((1, 13, 32, 3), 8, (3, 3), 2, "SAME", dtype="uint8")
     applied = Applied("fold_width", draw, io_layout="onnx", layout={"x0": "NHWC:NHWC"})
     assert applied.count == 1
     assert applied.equal

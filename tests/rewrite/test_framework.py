@@ -1,4 +1,4 @@
-"""The framework of rewrite rules: order, reasons, errors and what is imported."""
+"""Framework of rewrite rules: order, reasons of declined places, and errors."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def test_default_target_lists_rules_in_a_valid_order() -> None:
 
 def test_sort_rules_places_each_rule_after_those_it_names() -> None:
     ordered = [rule.name for rule in sort_rules(RULES[name] for name in reversed(ORDER))]
-    places = {name: place for place, name in enumerate(ordered)}
+    positions = {name: position for position, name in enumerate(ordered)}
     assert sorted(ordered) == sorted(ORDER)
-    assert all(places[before] < places[name] for name in ORDER for before in RULES[name].after)
+    assert all(positions[before] < positions[name] for name in ORDER for before in RULES[name].after)
 
 
 def test_cyclic_rule_order_is_rejected() -> None:
@@ -51,13 +51,13 @@ def test_every_rule_loads_and_states_its_benefit(name: str) -> None:
 
 
 def test_every_rule_is_named_by_a_target() -> None:
-    named = {name for target in TARGETS.values() for name in target.passes}
+    listed = {name for target in TARGETS.values() for name in target.passes}
     of_every_target = {"copy_captures", "keep_float_weights", "reshape_before_if", "unroll_loops"}
-    assert RULES.keys() - named == of_every_target
+    assert RULES.keys() - listed == of_every_target
 
 
 def test_optional_rules_gain_at_least_two_percent() -> None:
-    """Each gains that much in at least one network. The exception gains in networks with more subnormal weights."""
+    """Each speeds up at least one network by 2 %. The exception needs networks with more subnormal weights."""
     small = {name for name in ORDER if isinstance(gain := RULES[name].benefit, Gain) and gain.best < 2}
     assert small == {"zero_subnormals"}
 

@@ -28,19 +28,20 @@ POINTS = {"s": np.float32(0.05), "p": np.uint8(120)}
 
 def average(
     shape: Sequence[int | None], kernel: tuple[int, int], strides: tuple[int, int] = (1, 1), padding: str = "SAME",
-    dtype: str = "int8", *, between: bool = True,
+    dtype: str = "int8", *, after_conv: bool = True,
 ) -> Draw:  # fmt: skip
     """Build a network of one average. An int8 average follows a convolution, because graph inputs stay int8."""
 
     def draw(net: Network) -> TensorRef:
-        (_, *size, channels), (tall, wide) = shape, kernel
+        (_, *size, channels), (kernel_height, kernel_width) = shape, kernel
         results = [
             -(-(n or 0) // stride) if padding == "SAME" else ((n or 0) - taps) // stride + 1
             for n, taps, stride in zip(size, kernel, strides, strict=True)
         ]
-        options = {"filter_height": tall, "filter_width": wide, "stride_h": strides[0], "stride_w": strides[1]}
+        options: dict[str, Any] = {"filter_height": kernel_height, "filter_width": kernel_width}
+        options |= {"stride_h": strides[0], "stride_w": strides[1]}
         x = net.input(image(*shape, dtype=dtype))
-        x = net.conv(x, channels or 0, (1, 1)) if dtype == "int8" and between else x
+        x = net.conv(x, channels or 0, (1, 1)) if dtype == "int8" and after_conv else x
         return net.like("AVERAGE_POOL_2D", x, shape=(1, *results, channels or 0), padding=padding, **options)
 
     return draw
@@ -52,11 +53,11 @@ def average_graph(shape: str, options: str) -> Any:
 
 
 def average_without_a_rank() -> ir.Model:
-    pooled = "a = DequantizeLinear (u, s, p) b = AveragePool <kernel_shape=[2,2]> (a) y = QuantizeLinear (b, s, p)"
-    model = graph(f"(uint8[1,3,5,7] x) => (uint8[1,c,h,w] y) {{ u = elsewhere.Some (x) {pooled} }}", **POINTS)()
-    taken = model.graph.node(1).inputs[0]
-    assert taken is not None
-    taken.dtype = ir.DataType.UINT8
+    nodes = "a = DequantizeLinear (u, s, p) b = AveragePool <kernel_shape=[2,2]> (a) y = QuantizeLinear (b, s, p)"
+    model = graph(f"(uint8[1,3,5,7] x) => (uint8[1,c,h,w] y) {{ u = elsewhere.Some (x) {nodes} }}", **POINTS)()
+    operand = model.graph.node(1).inputs[0]
+    assert operand is not None
+    operand.dtype = ir.DataType.UINT8
     return model
 
 
@@ -85,7 +86,7 @@ test_averages_become_a_convolution_or_a_product = rule_test(
     Case("a graph, inside", average_graph("1,4,12,18", PAIRS)),
     Case("a graph, padded", average_graph("1,288,9,11", TRIPLES)),
     declines("floats", average((1, 13, 17, 64), (3, 3), dtype="float32")),
-    declines("int8 at the ends", average((1, 12, 18, 16), (1, 1), between=False)),
+    declines("int8 at the ends", average((1, 12, 18, 16), (1, 1), after_conv=False)),
     declines("a small image", average((1, 5, 7, 3), (3, 3)), "takes no less time"),
     declines("a wide image", average((1, 5, 131, 67), (3, 3)), "takes no less time"),
     declines("factors of more than 8 bits", average((1, 23, 29, 67), (5, 5)), "exceed 8 bits"),
@@ -102,23 +103,23 @@ test_averages_become_a_convolution_or_a_product = rule_test(
 # --- batch_norm_to_conv -----------------------------------------------------------------------
 
 
-def normalize(net: Network, dtype: str = "int8", channels: int = 32, **multiplied: Any) -> TensorRef:
-    """Build a scale and an offset per channel after a convolution; some are zero, negative, or of very different size."""
+def normalize(net: Network, dtype: str = "int8", channels: int = 32, **mul_options: Any) -> TensorRef:
+    """Build a scale and an offset per channel after a convolution; some are zero, negative, or very different."""
     x = net.conv(net.input(image(1, 7, 11, 5, dtype=dtype)), channels, (1, 1))
-    given = net.spec(x)
+    spec = net.spec(x)
     low = {"int8": -128, "uint8": 0}.get(dtype, -1)
     factor, offset = (random_array(1, 1, 1, channels, dtype=dtype, seed=seed) for seed in ("factor", "offset"))
     factor[..., :3] = low + 91, low + 92, low + 255
-    at = {} if given.scale is None else {"scale": 0.006, "zero_point": low + 91}
-    step = float(np.asarray(given.scale or 1.0))
-    y = Spec(given.shape, dtype, given.scale and step * 1.5, given.scale and low + 117)
-    y = net.call("MUL", [x, constant(factor, **at)], y, **multiplied)
-    z = Spec(given.shape, dtype, given.scale and step * 1.7, given.scale and low + 131)
-    shift = {} if given.scale is None else {"scale": step * 0.37, "zero_point": low + 91}
-    return net.output_through_conv(net.call("ADD", [constant(offset, **shift), y], z))
+    factor_quantization = {} if spec.scale is None else {"scale": 0.006, "zero_point": low + 91}
+    input_scale = float(np.asarray(spec.scale or 1.0))
+    y = Spec(spec.shape, dtype, spec.scale and input_scale * 1.5, spec.scale and low + 117)
+    y = net.call("MUL", [x, constant(factor, **factor_quantization)], y, **mul_options)
+    z = Spec(spec.shape, dtype, spec.scale and input_scale * 1.7, spec.scale and low + 131)
+    offset_quantization = {} if spec.scale is None else {"scale": input_scale * 0.37, "zero_point": low + 91}
+    return net.output_through_conv(net.call("ADD", [constant(offset, **offset_quantization), y], z))
 
 
-def int8_per(*shape: int, seed: str = "k") -> Spec:
+def int8_constant(*shape: int, seed: str = "k") -> Spec:
     return constant(random_array(*shape, dtype="int8", seed=seed), None, 0.1, 3)
 
 
@@ -128,13 +129,13 @@ def scale_int8(factor: Spec | None, *, rows: int = 7, added: bool = True, read: 
     def draw(net: Network) -> tuple[TensorRef, ...]:
         x = net.conv(net.input(image(1, rows, 11, 3)), 16)
         y = net.like("MUL", x, net.input(image(1, 1, 1, 16)) if factor is None else factor)
-        z = net.like("ADD", y, int8_per(1, 1, 1, 16, seed="offset")) if added else y
+        z = net.like("ADD", y, int8_constant(1, 1, 1, 16, seed="offset")) if added else y
         return net.output_through_conv(z), *([net.output_through_conv(y)] if read else [])
 
     return draw
 
 
-EACH = int8_per(1, 1, 1, 16)
+PER_CHANNEL = int8_constant(1, 1, 1, 16)
 
 test_quantized_scale_and_offset = rule_test(
     "batch_norm_to_conv",
@@ -142,9 +143,9 @@ test_quantized_scale_and_offset = rule_test(
     declines("an activation in between", lambda net: normalize(net, fused_activation_function="RELU")),
     declines("31 channels", lambda net: normalize(net, channels=31), "not a multiple of 16"),
     declines("a computed factor", scale_int8(None)),
-    declines("a scale only", scale_int8(EACH, added=False)),
-    declines("a factor per row", scale_int8(int8_per(1, 16, 1, 1), rows=16), "not per channel"),
-    declines("the product is read by others", scale_int8(EACH, read=True)),
+    declines("a scale only", scale_int8(PER_CHANNEL, added=False)),
+    declines("a factor per row", scale_int8(int8_constant(1, 16, 1, 1), rows=16), "not per channel"),
+    declines("the product is read by others", scale_int8(PER_CHANNEL, read=True)),
 )
 
 
@@ -162,13 +163,15 @@ def test_quantized_scale_and_offset_round_once(dtype: str) -> None:
 )
 def test_depthwise_weights_compute_factor_and_offset(factor: float, offset: float) -> None:
     x, scale = np.arange(-128, 128), 0.05
-    weights, bias_ = depthwise_constants(np.full(1, factor), np.full(1, offset), scale)
+    weights, bias_constant = depthwise_constants(np.full(1, factor), np.full(1, offset), scale)
     assert weights.integers is not None
-    assert bias_.integers is not None
-    assert np.allclose(bias_.scale, scale * weights.scale)
-    sums = x.astype(np.int64) * weights.integers.reshape(()) + bias_.integers
+    assert bias_constant.integers is not None
+    assert np.allclose(bias_constant.scale, scale * weights.scale)
+    sums = x.astype(np.int64) * weights.integers.reshape(()) + bias_constant.integers
     assert np.abs(sums).max() < 2**25
-    assert np.allclose(sums * bias_.scale.astype(np.float64), factor * x * scale + offset, rtol=1e-6, atol=1e-2 * scale)
+    assert np.allclose(
+        sums * bias_constant.scale.astype(np.float64), factor * x * scale + offset, rtol=1e-6, atol=1e-2 * scale
+    )
 
 
 # --- widen_constants and widen_quantized_constants --------------------------------------------
@@ -176,23 +179,24 @@ def test_depthwise_weights_compute_factor_and_offset(factor: float, offset: floa
 
 def scale(
     shape: Sequence[int | None] = (1, 23, 29, 3), op: str = "MUL", factor: Sequence[int] | None = None,
-    dtype: str = "float32", *, first: bool = False,
+    dtype: str = "float32", *, constant_first: bool = False,
 ) -> Draw:  # fmt: skip
     """Build an operator on an image and a constant, by default per channel; ``dtype``: of the constant, or of both."""
 
     def draw(net: Network) -> TensorRef:
         sizes = [size or 1 for size in shape]
-        of = (sizes[-1],) if factor is None else factor
+        constant_shape = (sizes[-1],) if factor is None else factor
         if dtype == "uint8":
-            x, k = image(*shape, dtype=dtype), constant(random_array(*of, dtype=dtype, low=40, high=99), None, 0.015, 3)
-            return net.call(op, [k, net.input(x)] if first else [net.input(x), k], x.with_shape(*sizes))
-        number = constant(random_array(*of, dtype="float32") + np.float32(3), None)
-        pair: list[Spec | TensorRef] = [net.input(image(*shape, dtype="float32")), number]
+            x = image(*shape, dtype=dtype)
+            k = constant(random_array(*constant_shape, dtype=dtype, low=40, high=99), None, 0.015, 3)
+            return net.call(op, [k, net.input(x)] if constant_first else [net.input(x), k], x.with_shape(*sizes))
+        value = constant(random_array(*constant_shape, dtype="float32") + np.float32(3), None)
+        operands: list[Spec | TensorRef] = [net.input(image(*shape, dtype="float32")), value]
         if dtype == "float16":
-            assert number.value is not None
-            halves = constant(number.value.astype(np.float16), None)
-            pair[1] = net.call("DEQUANTIZE", [halves], Spec(number.shape, "float32"))
-        return net.call(op, pair[::-1] if first else pair, Spec(tuple(sizes), "float32"))
+            assert value.value is not None
+            float16_value = constant(value.value.astype(np.float16), None)
+            operands[1] = net.call("DEQUANTIZE", [float16_value], Spec(value.shape, "float32"))
+        return net.call(op, operands[::-1] if constant_first else operands, Spec(tuple(sizes), "float32"))
 
     return draw
 
@@ -206,17 +210,18 @@ def add_bias(net: Network) -> TensorRef:
 
 def constant_graph(nodes: str, kind: str = "float") -> Any:
     dtype = {"float": np.float32, "double": np.float64}[kind]
-    each = np.arange(1, 4, dtype=dtype)
+    per_channel = np.arange(1, 4, dtype=dtype)
     return graph(
         f"({kind}[1,23,3,3] x, {kind}[1,23,3,3] image) => ({kind}[1,23,3,3] y) {{ {nodes} }}",
-        each=each, columns=each[:, None], eps=np.full(1, 1e-3, dtype), last=np.array([3]), stored=np.ones((1, 23, 3, 3), dtype),
+        each=per_channel, columns=per_channel[:, None], eps=np.full(1, 1e-3, dtype), last=np.array([3]),
+        stored=np.ones((1, 23, 3, 3), dtype),
     )  # fmt: skip
 
 
 test_float_constant_is_repeated_along_a_row = rule_test(
     "widen_constants",
     *(
-        Case(f"{op} {first}", scale(op=op, first=first))
+        Case(f"{op} {first}", scale(op=op, constant_first=first))
         for op in ("ADD", "DIV", "MUL", "SUB")
         for first in (False, True)
     ),
@@ -256,7 +261,7 @@ def quantized_constant(*axes: int) -> Any:
 test_quantized_constant_is_repeated_along_rows = rule_test(
     "widen_quantized_constants",
     *(
-        Case(f"{op} {first}", scale(op=op, first=first, dtype="uint8", factor=(1, 1, 1, 3)), nodes={"Reshape": 2})
+        Case(f"{op} {first}", scale(op=op, constant_first=first, dtype="uint8", factor=(1, 1, 1, 3)), nodes={"Reshape": 2})
         for op in ("MUL", "ADD", "SUB") for first in (False, True)
     ),
     Case("long rows", scale((2, 23, 61, 3), dtype="uint8")),
@@ -278,23 +283,26 @@ test_quantized_constant_is_repeated_along_rows = rule_test(
 
 def deep(
     channels: int = 8, kernel: tuple[int, int] = (3, 3), size: tuple[int | None, int] = (23, 32), features: int = 1,
-    stride: int = 1, dtype: str = "int8", batch: int | None = 1, *, maker: str = "CONV_2D", **options: Any,
+    stride: int = 1, dtype: str = "int8", batch: int | None = 1, *, producer_op: str = "CONV_2D", **options: Any,
 ) -> Draw:  # fmt: skip
-    """Build a depthwise convolution with ``features`` per channel; its input is another result, a pooled one, or an image."""
+    """Build a depthwise convolution with ``features`` per channel.
+
+    Its input is the result of ``producer_op``, or an image if that is empty.
+    """
 
     def draw(net: Network) -> TensorRef:
-        x = net.input(image(batch, *size, channels if maker == "" else 3, dtype=dtype))
-        x = net.conv(x, channels, (1, 1), name="maker") if maker else x
-        if maker == "MAX_POOL_2D":
-            x = net.like(maker, x, filter_height=1, filter_width=1, stride_h=1, stride_w=1, padding="SAME")
+        x = net.input(image(batch, *size, channels if producer_op == "" else 3, dtype=dtype))
+        x = net.conv(x, channels, (1, 1), name="maker") if producer_op else x
+        if producer_op == "MAX_POOL_2D":
+            x = net.like(producer_op, x, filter_height=1, filter_width=1, stride_h=1, stride_w=1, padding="SAME")
         return net.conv(x, features * channels, kernel, stride, deep=True, name="deep", **options)
 
     return draw
 
 
-def least(drawn: Array) -> Array:
-    drawn[0, 1, 1, 3] = -128
-    return drawn
+def set_minus_128(weights: Array) -> Array:
+    weights[0, 1, 1, 3] = -128
+    return weights
 
 
 FOLDED = {"QLinearConv": 2, "Transpose": 0}
@@ -310,7 +318,7 @@ test_columns_become_channels_of_a_dense_convolution = rule_test(
         )
     ),
     Case("a dynamic batch", deep(batch=None), batch=5),
-    Case("an image", deep(maker=""), fused={"Transpose": 0}),
+    Case("an image", deep(producer_op=""), fused={"Transpose": 0}),
     declines("9 channels", deep(9), "more than 8 channels"),
     declines("a stride", deep(stride=2, size=(46, 64)), "stride"),
     declines("two features per channel", deep(features=2)),
@@ -319,16 +327,16 @@ test_columns_become_channels_of_a_dense_convolution = rule_test(
     declines("a dynamic height", deep(size=(None, 32)), "dynamic"),
     declines("floats", deep(dtype="float32")),
     declines("uint8", deep(dtype="uint8"), "not symmetric int8"),
-    declines("-128", deep(change=least), "not symmetric int8"),
+    declines("-128", deep(change=set_minus_128), "not symmetric int8"),
     declines("dilation", deep(dilation_h_factor=2), "dilated"),
-    declines("after a pool", deep(maker="MAX_POOL_2D"), "channels last"),
+    declines("after a pool", deep(producer_op="MAX_POOL_2D"), "channels last"),
 )  # fmt: skip
 
 
 def test_folded_products_do_not_overflow() -> None:
     applied = Applied("fold_depthwise", deep(7))
-    maker, dense = applied.nodes("Conv")
-    assert applied.constant_values(dense, 1).shape[:2] == (4 * applied.constant_values(maker, 1).shape[0],) * 2
+    producer_conv, dense = applied.nodes("Conv")
+    assert applied.constant_values(dense, 1).shape[:2] == (4 * applied.constant_values(producer_conv, 1).shape[0],) * 2
     assert all(product.exact for product in products(ir.from_proto(applied.after)) if product.node.name == dense.name)
 
 
@@ -338,13 +346,13 @@ def test_folded_products_do_not_overflow() -> None:
 def enlarge(net: Network, kernel: Sequence[int], stride: Sequence[int], padding: str, dtype: str = "int8") -> TensorRef:
     """Build TRANSPOSE_CONV between convolutions."""
     x = net.conv(net.input(image(1, 5, 7, 3, dtype=dtype)), 16, (1, 1))
-    given, sides = net.spec(x), zip((5, 7), kernel, stride, strict=True)
-    made = [n * s if padding == "SAME" else (n - 1) * s + max(k, s) for n, k, s in sides]
+    spec, axes = net.spec(x), zip((5, 7), kernel, stride, strict=True)
+    result_sizes = [n * s if padding == "SAME" else (n - 1) * s + max(k, s) for n, k, s in axes]
     w = weight((11, *kernel, 16), dtype, 0 if dtype == "int8" else None)
-    y = product(given, w, (1, *made, 11), 16 * 2)
-    b = bias(given, w, 11, "float32" if given.scale is None else "int32", 16)
+    y = product(spec, w, (1, *result_sizes, 11), 16 * 2)
+    b = bias(spec, w, 11, "float32" if spec.scale is None else "int32", 16)
     options = {"padding": padding, "stride_h": stride[0], "stride_w": stride[1]}
-    return net.conv(net.call("TRANSPOSE_CONV", [constant([1, *made, 11]), w, x, b], y, **options), 17, (1, 1))
+    return net.conv(net.call("TRANSPOSE_CONV", [constant([1, *result_sizes, 11]), w, x, b], y, **options), 17, (1, 1))
 
 
 @pytest.mark.parametrize(
@@ -360,8 +368,8 @@ def test_transposed_convolution_computes_several_positions_at_once(case: tuple[A
     applied = Applied("conv_transpose_to_conv", lambda net: enlarge(net, *case, dtype))
     assert applied.count == 1
     assert applied.steps <= 1
-    differing = [np.count_nonzero(first != second) / first.size for first, second in applied.outputs]
-    assert max(differing) < 0.01  # sums of float32 on the other side of a half
+    different_shares = [np.count_nonzero(first != second) / first.size for first, second in applied.outputs]
+    assert max(different_shares) < 0.01  # sums of float32 on the other side of a half
     assert applied.ort_op_counts["QLinearConv"] == 3
     assert "ConvTranspose" not in applied.ort_op_counts
 

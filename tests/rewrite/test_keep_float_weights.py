@@ -13,11 +13,11 @@ from onnx_tflite_plugin.verify import verify
 from tests.helpers.passes_networks import RULES, Network, apply, parse_model
 
 
-def float_part(net: Network, *, moved: bool = False, scale: float = 0.05) -> TensorRef:
-    """Build a float convolution between DEQUANTIZE and QUANTIZE; ``moved``: after a transposition."""
+def float_part(net: Network, *, transposed: bool = False, scale: float = 0.05) -> TensorRef:
+    """Build a float convolution between DEQUANTIZE and QUANTIZE; ``transposed``: after a TRANSPOSE."""
     x = net.input(tensor(1, 5, 5, 3, dtype="int8", scale=scale))
     floats = net.call("DEQUANTIZE", [x], Spec((1, 5, 5, 3)))
-    if moved:
+    if transposed:
         floats = net.call("TRANSPOSE", [floats, constant([0, 2, 1, 3])], Spec((1, 5, 5, 3)))
     weights = 0.1 * random_array(7, 1, 1, 3, seed="weights")
     weights[0, 0, 0, 0] = 4.0
@@ -27,42 +27,48 @@ def float_part(net: Network, *, moved: bool = False, scale: float = 0.05) -> Ten
     return net.like("ADD", z, net.conv(x, 7, (1, 1)))
 
 
-def build_model(*, moved: bool = False, scale: float = 0.05) -> bytes:
+def build_model(*, transposed: bool = False, scale: float = 0.05) -> bytes:
     net = Network()
-    net.output(float_part(net, moved=moved, scale=scale))
+    net.output(float_part(net, transposed=transposed, scale=scale))
     return net.build()
 
 
-def makers(proto: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
+def producers(proto: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
     return {name: node for node in proto.graph.node for name in node.output}
 
 
-@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("scale", [0.05, 1.0, 2.0])
 @pytest.mark.parametrize("target", ["onnxruntime", "generic"])
-def test_float_weights_are_not_quantized(target: str, scale: float, moved: bool) -> None:
-    data = build_model(moved=moved, scale=scale)
+def test_float_weights_are_not_quantized(target: str, scale: float, transposed: bool) -> None:
+    data = build_model(transposed=transposed, scale=scale)
     assert verify(data, otp.convert(data, target=target)).ok
 
 
-@pytest.mark.parametrize("moved", [False, True])
-def test_onnx_runtime_quantizes_float_weights_without_the_rewrite(moved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("transposed", [False, True])
+def test_onnx_runtime_quantizes_float_weights_without_the_rewrite(
+    transposed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """If this test fails with a newer ONNX Runtime, the rewrite is no longer needed."""
     monkeypatch.setitem(
         RULES, "keep_float_weights", RULES["keep_float_weights"]._replace(operators=frozenset({"none"}))
     )
-    data = build_model(moved=moved)
+    data = build_model(transposed=transposed)
     assert not verify(data, otp.convert(data)).ok
 
 
 def test_integer_kernel_keeps_its_quantized_operand() -> None:
     proto = otp.convert(build_model()).proto
-    made = makers(proto)
-    first = {made[node.input[0]].op_type for node in proto.graph.node if node.op_type == "Conv"}
-    assert first == {"DequantizeLinear", "Mul"}
+    producer_of = producers(proto)
+    operand_producers = {producer_of[node.input[0]].op_type for node in proto.graph.node if node.op_type == "Conv"}
+    assert operand_producers == {"DequantizeLinear", "Mul"}
     (factor,) = (node for node in proto.graph.node if node.op_type == "Mul")
-    ones = made[factor.input[0]].input[1]
-    (scale,) = (onnx.numpy_helper.to_array(held) for held in proto.graph.initializer if held.name == ones)
+    scale_name = producer_of[factor.input[0]].input[1]
+    (scale,) = (
+        onnx.numpy_helper.to_array(initializer)
+        for initializer in proto.graph.initializer
+        if initializer.name == scale_name
+    )
     assert scale == np.float32(1)
 
 
@@ -86,14 +92,14 @@ TRANSPOSED = "t = Transpose <perm = [0, 1, 3, 2]>"
     ],
     ids=[
         "one scale",
-        "a scale for each channel",
+        "a scale per channel",
         "a sum",
         "read by others",
         "MatMul",
         "MatMul and a sum",
-        "moved twice",
+        "after a Transpose and a pool",
         "an activation before it",
-        "an activation after it and a move",
+        "an activation and a Transpose after it",
         "a function after it",
     ],
 )

@@ -27,35 +27,38 @@ from tests.helpers.passes_networks import (
 from tests.rewrite.harness import Case, declines, graph, rule_test
 
 
-def floats(net: Network, *shape: int | None) -> TensorRef:
+def float_input(net: Network, *shape: int | None) -> TensorRef:
     return net.input(image(*shape, dtype="float32"))
 
 
-def relu(net: Network, features: int = 16, batch: int | None = 1, size: tuple[int, int] = (5, 7)) -> TensorRef:
+def conv_relu(net: Network, features: int = 16, batch: int | None = 1, size: tuple[int, int] = (5, 7)) -> TensorRef:
     """Build a convolution with its activation."""
-    return net.conv(floats(net, batch, *size, 3), features, (1, 1), fused_activation_function="RELU")
+    return net.conv(float_input(net, batch, *size, 3), features, (1, 1), fused_activation_function="RELU")
 
 
 # --- scale_offset_to_conv ---------------------------------------------------------------------
 
 
-def each(*shape: int, seed: str, dtype: str = "float32") -> Spec:
+def float_constant(*shape: int, seed: str, dtype: str = "float32") -> Spec:
     return constant(random_array(*shape, dtype="float32", seed=seed).astype(dtype))
 
 
 def normalize(net: Network, channels: int = 16, shape: tuple[int, ...] = ()) -> TensorRef:
     """Build batch normalization before an activation and a convolution; ``shape``: of the scale."""
-    x = relu(net, channels)
-    y = net.like("MUL", x, each(*(shape or (1, 1, 1, channels)), seed="scale"))
-    y = net.like("ADD", y, each(1, 1, 1, channels, seed="offset"), fused_activation_function="RELU6")
+    x = conv_relu(net, channels)
+    y = net.like("MUL", x, float_constant(*(shape or (1, 1, 1, channels)), seed="scale"))
+    y = net.like("ADD", y, float_constant(1, 1, 1, channels, seed="offset"), fused_activation_function="RELU6")
     return net.conv(y, 32, (1, 1))
 
 
 def normalize_and_read(net: Network, read: str, offset: str = "") -> tuple[TensorRef, TensorRef]:
-    """Build a convolution of a normalized image; ``read``: a tensor that is also an output; ``offset``: the operator that computes it."""
-    x = relu(net)
-    y = net.like("MUL", x, each(1, 1, 1, 16, seed="a"))
-    z = net.like("ADD", y, net.like(offset, x) if offset else each(1, 1, 1, 16, seed="b"))
+    """Build a convolution of a normalized image.
+
+    ``read``: the tensor that has another user. ``offset``: the operator that computes the offset; empty for a constant.
+    """
+    x = conv_relu(net)
+    y = net.like("MUL", x, float_constant(1, 1, 1, 16, seed="a"))
+    z = net.like("ADD", y, net.like(offset, x) if offset else float_constant(1, 1, 1, 16, seed="b"))
     return net.conv(z, 32, (1, 1)), net.like("EXP", {"x": x, "y": y, "z": z}[read])
 
 
@@ -65,36 +68,36 @@ def scale_and_shift(*shape: int, op: str = "RELU", dtype: str = "float32", axes:
     def draw(net: Network) -> TensorRef:
         x = net.input(image(*shape, dtype=dtype))
         x = net.like(op, x, *([constant(np.asarray(3, dtype))] if op == "MAXIMUM" else []))
-        scale, offset = (each(*(1, shape[1], 1, 1)[-axes:], seed=seed, dtype=dtype) for seed in "ab")
+        scale, offset = (float_constant(*(1, shape[1], 1, 1)[-axes:], seed=seed, dtype=dtype) for seed in "ab")
         return net.like("ADD", net.like("MUL", x, scale), offset)
 
     return draw
 
 
-def broadcast(net: Network) -> TensorRef:
-    x = relu(net, 1)
-    y = net.call("MUL", [x, each(1, 1, 1, 16, seed="a")], net.spec(x).with_shape(1, 5, 7, 16))
-    return net.conv(net.like("ADD", y, each(1, 1, 1, 16, seed="b")), 32, (1, 1))
+def broadcast_scale(net: Network) -> TensorRef:
+    x = conv_relu(net, 1)
+    y = net.call("MUL", [x, float_constant(1, 1, 1, 16, seed="a")], net.spec(x).with_shape(1, 5, 7, 16))
+    return net.conv(net.like("ADD", y, float_constant(1, 1, 1, 16, seed="b")), 32, (1, 1))
 
 
 ONE_CONV = {"Conv": 3, "Mul": 0, "Add": 0}
 
 test_scale_and_offset_become_one_convolution = rule_test(
     "scale_offset_to_conv",
-    Case("four axes", normalize, within=1e-6, nodes=ONE_CONV),
-    Case("one axis", lambda net: normalize(net, shape=(16,)), within=1e-6, nodes=ONE_CONV),
-    Case("the image is read by others", lambda net: normalize_and_read(net, "x"), within=1e-6),
-    Case("the result is read by others", lambda net: normalize_and_read(net, "z"), within=1e-6),
-    Case("any image in the blocked layout", scale_and_shift(1, 16, 5, 7), within=1e-6),
+    Case("four axes", normalize, tolerance=1e-6, nodes=ONE_CONV),
+    Case("one axis", lambda net: normalize(net, shape=(16,)), tolerance=1e-6, nodes=ONE_CONV),
+    Case("the image is read by others", lambda net: normalize_and_read(net, "x"), tolerance=1e-6),
+    Case("the result is read by others", lambda net: normalize_and_read(net, "z"), tolerance=1e-6),
+    Case("any image in the blocked layout", scale_and_shift(1, 16, 5, 7), tolerance=1e-6),
     declines("the product is read by others", lambda net: normalize_and_read(net, "y")),
     declines(
-        "a scale per place", lambda net: normalize(net, shape=(1, 5, 7, 16)), "no operand is a constant per channel"
+        "a scale per element", lambda net: normalize(net, shape=(1, 5, 7, 16)), "no operand is a constant per channel"
     ),
     declines(
         "a computed offset", lambda net: normalize_and_read(net, "x", "NEG"), "no operand is a constant per channel"
     ),
     declines("not in the blocked layout", scale_and_shift(1, 16, 5, 7, op="EXP"), "not in the blocked layout"),
-    declines("one channel for all", broadcast, "broadcast"),
+    declines("one channel for all", broadcast_scale, "broadcast"),
     declines("29 channels", lambda net: normalize(net, 29), "not a multiple of 4"),
     declines("a single pixel", scale_and_shift(1, 16, 1, 1), "single pixel"),
     declines("three axes", scale_and_shift(16, 16, 7, axes=3), "is not an image"),
@@ -107,22 +110,22 @@ test_scale_and_offset_become_one_convolution = rule_test(
 
 def clip(
     net: Network, channels: int = 16, batch: int | None = 1, *, bound: str = "RELU6", dtype: str = "float32",
-    size: tuple[int, int] = (11, 13), last: bool = False, term: Spec | None = None, read: bool = False,
+    size: tuple[int, int] = (11, 13), is_output: bool = False, addend: Spec | None = None, read: bool = False,
 ) -> TensorRef | tuple[TensorRef, TensorRef]:  # fmt: skip
     """Build a residual connection whose sum is clipped before a convolution; ``read``: the sum is also an output."""
     x = net.conv(net.input(image(batch, *size, 3, dtype=dtype)), channels, name="before")
-    other = net.conv(x, channels, name="inside") if term is None else term
-    total = net.like("ADD", x, other, **({} if read else {"fused_activation_function": bound}))
+    addend_value = net.conv(x, channels, name="inside") if addend is None else addend
+    add = net.like("ADD", x, addend_value, **({} if read else {"fused_activation_function": bound}))
     if read:
-        return net.conv(net.like(bound, total), 7), total
-    return total if last else net.conv(total, 7, name="after")
+        return net.conv(net.like(bound, add), 7), add
+    return add if is_output else net.conv(add, 7, name="after")
 
 
 def activate(op: str = "MAXIMUM", bound: float | Array = -0.25) -> Draw:
     """Build a clipped activation before another convolution."""
 
     def draw(net: Network) -> TensorRef:
-        x = net.like("LEAKY_RELU", net.conv(floats(net, 1, 11, 13, 3), 16), alpha=0.5)
+        x = net.like("LEAKY_RELU", net.conv(float_input(net, 1, 11, 13, 3), 16), alpha=0.5)
         return net.conv(net.like(op, x, constant(bound)), 7)
 
     return draw
@@ -144,19 +147,19 @@ def clip_graph(nodes: str) -> Any:
 test_clips_are_fused_with_a_convolution = rule_test(
     "clip_to_conv",
     *(
-        Case(f"{bound} of {channels} channels", lambda net, c=channels, b=bound: clip(net, c, bound=b), within=1e-6, fused=BLOCKED)
+        Case(f"{bound} of {channels} channels", lambda net, c=channels, b=bound: clip(net, c, bound=b), tolerance=1e-6, fused=BLOCKED)
         for channels in (8, 20, 48) for bound in ("RELU6", "RELU_N1_TO_1")
     ),
-    Case("a lower bound of an activation", activate(), within=1e-6, fused=BLOCKED),
-    Case("an upper bound of an activation", activate("MINIMUM", 0.5), within=1e-6, fused=BLOCKED),
-    Case("a dynamic batch", lambda net: clip(net, batch=None), within=1e-6, batch=5),
+    Case("a lower bound of an activation", activate(), tolerance=1e-6, fused=BLOCKED),
+    Case("an upper bound of an activation", activate("MINIMUM", 0.5), tolerance=1e-6, fused=BLOCKED),
+    Case("a dynamic batch", lambda net: clip(net, batch=None), tolerance=1e-6, batch=5),
     Case("a graph", clip_graph(SUM)),
     declines("RELU, which is fused with sums", lambda net: clip(net, bound="RELU")),
     declines("18 channels", lambda net: clip(net, 18), "not a multiple of 4"),
     declines("a single pixel", lambda net: clip(net, size=(1, 1)), "single pixel"),
-    declines("no convolution after it", lambda net: clip(net, last=True), "no operator in the blocked layout"),
+    declines("no convolution after it", lambda net: clip(net, is_output=True), "no operator in the blocked layout"),
     declines("integers", lambda net: clip(net, dtype="int8")),
-    declines("a constant term", lambda net: clip(net, term=constant(random_array(1, 11, 13, 16))), "constant, or broadcast"),
+    declines("a constant term", lambda net: clip(net, addend=constant(random_array(1, 11, 13, 16))), "constant, or broadcast"),
     declines("the sum is an output", lambda net: clip(net, read=True), "has other users"),
     declines("a bound per channel", activate(bound=random_array(16, dtype="float32")), "not a scalar"),
     declines(
@@ -173,7 +176,7 @@ test_clips_are_fused_with_a_convolution = rule_test(
 
 def gate(
     net: Network, channels: int = 32, dtype: str = "float32", batch: int | None = 1, size: tuple[int, int] = (5, 7), *,
-    swap: bool = False, dense: bool = False, last: bool = False, weights: str | None = None, silu: bool = False,
+    swap: bool = False, dense: bool = False, is_output: bool = False, weights: str | None = None, silu: bool = False,
 ) -> TensorRef:  # fmt: skip
     """Build squeeze-and-excitation before a convolution; ``dense``: a dense layer computes the scale.
 
@@ -189,7 +192,7 @@ def gate(
         mean = net.like("MEAN", x, constant([1, 2]), shape=(batch, 1, 1, channels), keep_dims=True)
     scale = net.like("LOGISTIC", mean if dense else net.conv(mean, channels, (1, 1)))
     product = net.like("MUL", *((scale, x) if swap else (x, scale)), shape=(batch, *size, channels))
-    return product if last else net.conv(product, 16, (1, 1))
+    return product if is_output else net.conv(product, 16, (1, 1))
 
 
 @pytest.mark.needs("onnxruntime", "1.25", "a product by channel in the blocked layout")
@@ -219,27 +222,29 @@ def test_weights_dequantized_at_load_time_count_as_float(monkeypatch: pytest.Mon
     assert applied.equal
 
 
-def gate_graph(given: str, nodes: str, images: int = 1) -> Any:
+def gate_graph(inputs: str, nodes: str, images: int = 1) -> Any:
     return graph(
-        f"({given}) => (float[{images},16,5,7] y) {{ {nodes} g = Conv (m, v) h = Sigmoid (g) b = Mul (a, h) y = Conv (b, v) }}",
+        f"({inputs}) => (float[{images},16,5,7] y) {{ {nodes} g = Conv (m, v) h = Sigmoid (g) b = Mul (a, h) y = Conv (b, v) }}",
         w=random_array(16, 3, 1, 1), v=random_array(16, 16, 1, 1), s=np.float32(0.05), p=np.uint8(120),
     )  # fmt: skip
 
 
-OF_ITSELF, GIVEN = "a = Conv (x, w) m = GlobalAveragePool (a)", "float[{},3,5,7] x, float[1,16,1,1] m"
+SELF_GATED, GATE_INPUTS = "a = Conv (x, w) m = GlobalAveragePool (a)", "float[{},3,5,7] x, float[1,16,1,1] m"
 
 test_squeeze_and_excitation_scale_is_repeated = rule_test(
     "squeeze_excite_blocks",
-    Case("floats", gate_graph("float[1,3,5,7] x", OF_ITSELF)),
-    Case("a scale that is an input", gate_graph(GIVEN.format(1), "a = Conv (x, w)")),
-    declines("several images", gate_graph(GIVEN.format(5), "a = Conv (x, w)", 5), "batch sizes"),
-    declines("dequantized", gate_graph("uint8[1,3,5,7] q", f"x = DequantizeLinear (q, s, p) {OF_ITSELF}"), "quantized"),
+    Case("floats", gate_graph("float[1,3,5,7] x", SELF_GATED)),
+    Case("a scale that is an input", gate_graph(GATE_INPUTS.format(1), "a = Conv (x, w)")),
+    declines("several images", gate_graph(GATE_INPUTS.format(5), "a = Conv (x, w)", 5), "batch sizes"),
+    declines(
+        "dequantized", gate_graph("uint8[1,3,5,7] q", f"x = DequantizeLinear (q, s, p) {SELF_GATED}"), "quantized"
+    ),
     declines("integers", lambda net: gate(net, dtype="int8")),
     declines("12 channels", lambda net: gate(net, channels=12), "below 16"),
     declines("29 channels", lambda net: gate(net, channels=29), "not a multiple of 4"),
     declines("a single pixel", lambda net: gate(net, size=(1, 1))),
-    declines("a scale of no convolution", lambda net: gate(net, dense=True), "does not come from a convolution"),
-    declines("no convolution after it", lambda net: gate(net, last=True), "no convolution reads the product"),
+    declines("a scale without a convolution", lambda net: gate(net, dense=True), "does not come from a convolution"),
+    declines("no convolution after it", lambda net: gate(net, is_output=True), "no convolution reads the product"),
 )
 
 
@@ -253,14 +258,17 @@ def test_image_reshaped_later_keeps_its_batch() -> None:
 
 def look_up(
     net: Network, batch: int | None = 1, channels: int = 16, size: tuple[int, int] = (5, 7), *,
-    first: bool = True, last: bool = True, added: bool = False,
+    conv_before: bool = True, conv_after: bool = True, added: bool = False,
 ) -> TensorRef:  # fmt: skip
-    """Build HARD_SWISH between 8-bit convolutions; ``added``: of a sum; ``first``, ``last``: which convolutions exist."""
+    """Build HARD_SWISH between 8-bit convolutions.
+
+    ``added``: its operand is a sum. ``conv_before`` and ``conv_after``: with this convolution.
+    """
     x = net.input(image(batch, *size, channels, dtype="int8"))
-    x = net.conv(x, channels, (3, 3)) if first else x
+    x = net.conv(x, channels, (3, 3)) if conv_before else x
     x = net.like("ADD", x, net.conv(x, channels, (1, 1))) if added else x
     y = net.like("HARD_SWISH", x)
-    return net.conv(y, 7, (1, 1)) if last else y
+    return net.conv(y, 7, (1, 1)) if conv_after else y
 
 
 test_lookup_between_convolutions_is_channels_last = rule_test(
@@ -269,8 +277,8 @@ test_lookup_between_convolutions_is_channels_last = rule_test(
     Case("a sum", lambda net: look_up(net, added=True)),
     Case("a dynamic batch", lambda net: look_up(net, batch=None), batch=3),
     Case("several images", lambda net: look_up(net, batch=3)),
-    declines("no convolution before it", lambda net: look_up(net, first=False), "computes the image"),
-    declines("no convolution after it", lambda net: look_up(net, last=False), "reads the image"),
+    declines("no convolution before it", lambda net: look_up(net, conv_before=False), "computes the image"),
+    declines("no convolution after it", lambda net: look_up(net, conv_after=False), "reads the image"),
     declines("a single pixel", lambda net: look_up(net, size=(1, 1))),
     declines("one channel", lambda net: look_up(net, channels=1)),
 )
@@ -285,24 +293,24 @@ def test_lookup_transposes_cancel_in_onnx_runtime(batch: int | None) -> None:
 # --- image_channels_to_width ------------------------------------------------------------------
 
 
-def first(*shape: int | None, kernel: tuple[int, int] = (3, 5), features: int = 16, **options: Any) -> Draw:
-    return lambda net: net.conv(floats(net, *shape), features, kernel, **options)
+def first_conv(*shape: int | None, kernel: tuple[int, int] = (3, 5), features: int = 16, **options: Any) -> Draw:
+    return lambda net: net.conv(float_input(net, *shape), features, kernel, **options)
 
 
-def both(net: Network) -> tuple[TensorRef, TensorRef]:
-    x = floats(net, 1, 11, 13, 3)
+def two_convs(net: Network) -> tuple[TensorRef, TensorRef]:
+    x = float_input(net, 1, 11, 13, 3)
     return net.conv(x, 8, (3, 5), name="tall"), net.conv(x, 16, (1, 3), stride=2, name="flat")
 
 
-def of_float16(net: Network) -> TensorRef:
-    shape, x = (7, 3, 5, 3), floats(net, 1, 11, 13, 3)
+def conv_of_float16(net: Network) -> TensorRef:
+    shape, x = (7, 3, 5, 3), float_input(net, 1, 11, 13, 3)
     w = net.call("DEQUANTIZE", [constant(random_array(*shape, seed="w").astype(np.float16))], tensor(*shape))
     y = replace(tensor(1, 11, 13, 7), name="")
     return net.call("CONV_2D", [x, w, constant(random_array(7, seed="b"))], y, padding="SAME", stride_h=1, stride_w=1)
 
 
-def transpose_too(net: Network) -> tuple[TensorRef, TensorRef]:
-    x = floats(net, 1, 11, 13, 3)
+def conv_and_transpose(net: Network) -> tuple[TensorRef, TensorRef]:
+    x = float_input(net, 1, 11, 13, 3)
     return net.conv(x, 8), net.like("TRANSPOSE", x, constant([0, 3, 1, 2]), shape=(1, 3, 11, 13))
 
 
@@ -313,13 +321,13 @@ def plane_graph(nodes: str) -> Any:
     )  # fmt: skip
 
 
-ONE = {"Transpose": 1, "Reshape": 1}
+ONE_RESHAPE = {"Transpose": 1, "Reshape": 1}
 SIZE = (1, 41, 37, 3)
 
 test_image_of_few_channels_is_not_transposed = rule_test(
     "image_channels_to_width",
     *(
-        Case(text, first(*shape, **options), within=1e-6, nodes=ONE)
+        Case(text, first_conv(*shape, **options), tolerance=1e-6, nodes=ONE_RESHAPE)
         for text, shape, options in (
             ("an image", SIZE, {}), ("a stride", SIZE, {"stride": 2}), ("no padding", SIZE, {"padding": "VALID"}),
             ("even sizes", (1, 42, 38, 3), {"kernel": (3, 3), "stride": 2}), ("one tap", SIZE, {"kernel": (1, 1)}),
@@ -328,18 +336,18 @@ test_image_of_few_channels_is_not_transposed = rule_test(
             ("an activation", SIZE, {"fused_activation_function": "RELU6"}),
         )
     ),
-    Case("a dynamic batch", first(None, 11, 13, 3, features=8), within=1e-6, batch=7),
-    Case("a dynamic height", first(None, None, 13, 3, features=8), within=1e-6, batch=7),
-    Case("two convolutions of one plane", both, within=1e-6, nodes={"Reshape": 1, "Transpose": 2}),
-    Case("weights of float16", of_float16, within=1e-6),
+    Case("a dynamic batch", first_conv(None, 11, 13, 3, features=8), tolerance=1e-6, batch=7),
+    Case("a dynamic height", first_conv(None, None, 13, 3, features=8), tolerance=1e-6, batch=7),
+    Case("two convolutions of one plane", two_convs, tolerance=1e-6, nodes={"Reshape": 1, "Transpose": 2}),
+    Case("weights of float16", conv_of_float16, tolerance=1e-6),
     Case("a graph", plane_graph("b = Conv (a, w)")),
-    declines("one channel", first(1, 41, 37, 1)),
-    declines("16 channels", first(1, 41, 37, 16), "16 and more"),
-    declines("dilated columns", first(*SIZE, dilation_w_factor=2), "dilated"),
-    declines("a dynamic width", first(1, 41, None, 3), "width is dynamic"),
-    declines("a depthwise convolution", first(*SIZE, features=3, deep=True), "grouped"),
+    declines("one channel", first_conv(1, 41, 37, 1)),
+    declines("16 channels", first_conv(1, 41, 37, 16), "16 and more"),
+    declines("dilated columns", first_conv(*SIZE, dilation_w_factor=2), "dilated"),
+    declines("a dynamic width", first_conv(1, 41, None, 3), "width is dynamic"),
+    declines("a depthwise convolution", first_conv(*SIZE, features=3, deep=True), "grouped"),
     declines("integers", lambda net: net.conv(net.input(image(*SIZE)), 16)),
-    declines("planes that are an output", transpose_too),
+    declines("planes that are an output", conv_and_transpose),
     declines("automatic pads", plane_graph('b = Conv <auto_pad = "SAME_UPPER"> (a, w)'), "pads"),
     declines("quantized weights", plane_graph("v = DequantizeLinear (k, s) b = Conv (a, v)"), "quantized"),
     declines("another reader", plane_graph("c = Abs (a) b = Conv (a, w)"), "other than a convolution"),
@@ -351,25 +359,25 @@ test_image_of_few_channels_is_not_transposed = rule_test(
 
 def residual(
     net: Network, pads: tuple[int, int] = (0, 16), channels: int = 16, dtype: str = "float32",
-    around: tuple[int, int] = (0, 0), *, summed: bool = True,
+    row_pads: tuple[int, int] = (0, 0), *, summed: bool = True,
 ) -> TensorRef:  # fmt: skip
-    """Build a tensor padded with channels on both sides, and its sum with a convolution's result."""
+    """Build a tensor with channels padded on both sides, and its sum with a convolution's result."""
     x = net.conv(net.input(image(1, 5, 7, 3, dtype=dtype)), channels, (1, 1), fused_activation_function="RELU")
-    shape = (1, 5 + sum(around), 7, channels + sum(pads))
-    padded = net.like("PAD", x, constant([[0, 0], [*around], [0, 0], [*pads]]), shape=shape)
+    shape = (1, 5 + sum(row_pads), 7, channels + sum(pads))
+    padded = net.like("PAD", x, constant([[0, 0], [*row_pads], [0, 0], [*pads]]), shape=shape)
     if not summed:
         return net.like("SOFTMAX", padded, beta=1.0)
-    other = net.conv(net.input(image(1, 5 + sum(around), 7, 3, dtype=dtype)), shape[3], (1, 1))
-    return net.like("ADD", other, padded, fused_activation_function="RELU")
+    conv = net.conv(net.input(image(1, 5 + sum(row_pads), 7, 3, dtype=dtype)), shape[3], (1, 1))
+    return net.like("ADD", conv, padded, fused_activation_function="RELU")
 
 
 def pad_graph(
-    pad: str = "Pad (x, pads)", other: str = "Conv (z, w)", kind: str = "float", channels: tuple[int, int] = (0, 8)
+    pad: str = "Pad (x, pads)", addend: str = "Conv (z, w)", kind: str = "float", channels: tuple[int, int] = (0, 8)
 ) -> Any:
     dtype, (before, after) = {"float": np.float32, "double": np.float64}[kind], channels
     features = 8 + before + after
     return graph(
-        f"({kind}[1,8,5,7] x, {kind}[1,3,5,7] z) => ({kind}[1,{features},5,7] y) {{ p = {pad} c = {other} y = Add (c, p) }}",
+        f"({kind}[1,8,5,7] x, {kind}[1,3,5,7] z) => ({kind}[1,{features},5,7] y) {{ p = {pad} c = {addend} y = Add (c, p) }}",
         pads=np.array([0, before, 0, 0, 0, after, 0, 0]), axes=np.array([0, 1, 3, 2]), w=np.ones((features, 3, 1, 1), dtype),
         one=np.ones((), dtype), zero=np.zeros((), dtype),
     )  # fmt: skip
@@ -378,12 +386,12 @@ def pad_graph(
 test_zero_channels_are_computed_by_a_convolution = rule_test(
     "pad_to_conv",
     *(
-        Case(str(pads), lambda net, pads=pads: residual(net, pads), within=1e-6, nodes={"Pad": 0, "Conv": 3})
+        Case(str(pads), lambda net, pads=pads: residual(net, pads), tolerance=1e-6, nodes={"Pad": 0, "Conv": 3})
         for pads in ((0, 16), (16, 0), (4, 12), (0, 8))
     ),
     Case("a graph", pad_graph()),
     declines("no sum", lambda net: residual(net, summed=False)),
-    declines("rows too", lambda net: residual(net, around=(1, 0)), "height"),
+    declines("rows too", lambda net: residual(net, row_pads=(1, 0)), "height"),
     declines("integers", lambda net: residual(net, dtype="int8"), "not float"),
     declines("29 channels", lambda net: residual(net, channels=29), "not a multiple of 4"),
     declines("256 channels", lambda net: residual(net, channels=256), "more than 128 channels"),
@@ -393,7 +401,7 @@ test_zero_channels_are_computed_by_a_convolution = rule_test(
     declines("ones", pad_graph("Pad (x, pads, one)"), "padding value is not zero"),
     declines("other axes", pad_graph("Pad (x, pads, zero, axes)"), "not those of all four axes"),
     declines("reflected", pad_graph('Pad <mode = "reflect"> (x, pads)'), "padding value is not zero"),
-    declines("no convolution in the sum", pad_graph(other="Concat <axis = 1> (x, x)"), "no convolution"),
+    declines("no convolution in the sum", pad_graph(addend="Concat <axis = 1> (x, x)"), "no convolution"),
     declines("64 bits", pad_graph(kind="double"), "not float"),
 )
 
@@ -415,7 +423,7 @@ def feature_graph(axes: str) -> Any:
 test_single_output_channel_is_computed_per_input_channel = rule_test(
     "split_single_feature_conv",
     *(
-        Case(text, feature(*shape, **options), within=1e-5, nodes={"Conv": 2})
+        Case(text, feature(*shape, **options), tolerance=1e-5, nodes={"Conv": 2})
         for text, shape, options in (
             ("16 channels", (1, 41, 37, 16), {}), ("24 channels", (1, 41, 37, 24), {}), ("a stride", (1, 83, 79, 16), {"stride": 2}),
             ("dilation", (1, 41, 37, 16), {"dilation_h_factor": 2, "dilation_w_factor": 3}), ("several images", (3, 41, 37, 16), {}),
@@ -446,8 +454,12 @@ def test_reshape_separates_a_convolution_from_an_inner_graph(name: str, target: 
     [choice] = [node for node in model.graph if node.op_type == "If"]
     outer = {value for node in model.graph for value in node.outputs}
     graphs = [attribute.as_graph() for attribute in choice.attributes.values()]
-    taken = {value for graph in graphs for node in graph.all_nodes() for value in node.inputs if value in outer}
-    makers = {maker.op_type for value in taken if value is not None and (maker := value.producer()) is not None}
-    assert "Reshape" in makers
-    assert "Conv" not in makers
+    captured = {value for graph in graphs for node in graph.all_nodes() for value in node.inputs if value in outer}
+    producer_types = {
+        producer_node.op_type
+        for value in captured
+        if value is not None and (producer_node := value.producer()) is not None
+    }
+    assert "Reshape" in producer_types
+    assert "Conv" not in producer_types
     assert verify(data, otp.convert(data, target=target).proto).ok

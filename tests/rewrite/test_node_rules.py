@@ -28,15 +28,15 @@ def gates(
     """Build a dense layer of several gates and one operator per gate; ``read``: the first gate has another consumer."""
 
     def spec(op: str) -> Spec:
-        scale, point = (1 / 128, 0) if dtype == "int8" and op == "TANH" else STORED[dtype]
-        return tensor(rows, cells, dtype=dtype, scale=scale, zero_point=point)
+        scale, zero_point = (1 / 128, 0) if dtype == "int8" and op == "TANH" else STORED[dtype]
+        return tensor(rows, cells, dtype=dtype, scale=scale, zero_point=zero_point)
 
     def draw(net: Network) -> tuple[TensorRef, ...]:
-        given, width = tensor(rows, 7, dtype=dtype), cells * len(operators)
+        spec_in, width = tensor(rows, 7, dtype=dtype), cells * len(operators)
         w = weight((width, 7), "float32" if dtype == "float32" else "int8", None if dtype == "float32" else 0)
-        made = product(given, w, (rows, width), 7)
-        sums, count = net.call("FULLY_CONNECTED", [net.input(given), w, None], made), len(operators)
-        parts = net.calls("SPLIT", [constant(1), sums], *[made.with_shape(rows, cells)] * count, num_splits=count)
+        sums_spec = product(spec_in, w, (rows, width), 7)
+        sums, count = net.call("FULLY_CONNECTED", [net.input(spec_in), w, None], sums_spec), len(operators)
+        parts = net.calls("SPLIT", [constant(1), sums], *[sums_spec.with_shape(rows, cells)] * count, num_splits=count)
         results = [net.call(op, [part], spec(op)) for op, part in zip(operators, parts, strict=True)]
         return (*results, *([net.like("NEG", results[0])] if read else []))
 
@@ -79,16 +79,16 @@ def grid(
 
     def draw(net: Network) -> tuple[TensorRef, ...]:
         count, width = len(widths), sum(widths[0])
-        given = tensor(*((count, width) if axis else (count * width, 1)), dtype=dtype)
-        row = given.with_shape(*((1, width) if axis else (width, 1)))
-        rows = net.calls("SPLIT", [constant(0), net.input(given)], *[row] * count, num_splits=count)
-        made = [net.like("NEG", rows[2])] if read else []
+        spec = tensor(*((count, width) if axis else (count * width, 1)), dtype=dtype)
+        row = spec.with_shape(*((1, width) if axis else (width, 1)))
+        rows = net.calls("SPLIT", [constant(0), net.input(spec)], *[row] * count, num_splits=count)
+        results = [net.like("NEG", rows[2])] if read else []
         for part, lengths in zip(rows, widths, strict=True):
-            columns = [given.with_shape(*((1, n) if axis else (n, 1))) for n in lengths]
+            columns = [spec.with_shape(*((1, n) if axis else (n, 1))) for n in lengths]
             operands = [part, constant([*lengths]), constant(axis)]
             split = net.calls("SPLIT_V", operands, *columns, num_splits=len(lengths))
-            made += [net.like("LEAKY_RELU", column, alpha=0.5) for column in split]
-        return tuple(made)
+            results += [net.like("LEAKY_RELU", column, alpha=0.5) for column in split]
+        return tuple(results)
 
     return draw
 
@@ -118,28 +118,28 @@ def unroll(net: Network) -> TensorRef:
     bias, last = constant(random_array(7)), net.input(tensor(3, 7))
     for step in range(2):
         x = net.input(tensor(3, 5))
-        kept = multiply(net, last, 7, "output") if step else None
-        seen = multiply(net, x, 7, "input")
-        kept = multiply(net, last, 7, "output") if kept is None else kept
-        sums = net.call("ADD", [net.call("ADD", [seen, kept], tensor(3, 7)), bias], tensor(3, 7))
+        recurrent = multiply(net, last, 7, "output") if step else None
+        from_input = multiply(net, x, 7, "input")
+        recurrent = multiply(net, last, 7, "output") if recurrent is None else recurrent
+        sums = net.call("ADD", [net.call("ADD", [from_input, recurrent], tensor(3, 7)), bias], tensor(3, 7))
         last = net.call("TANH", [sums], tensor(3, 7))
     return last
 
 
 def add_to_product(
-    rows: int | None = 3, added: int | None = 3, dtype: str = "float32", *, flat: bool = False, biased: bool = False,
+    rows: int | None = 3, added: int | None = 3, dtype: str = "float32", *, reshaped: bool = False, biased: bool = False,
     read: bool = False,
 ) -> Draw:  # fmt: skip
-    """Build a product of ``rows`` plus a tensor; ``flat``: reshaped in between; ``read``: the product is an output."""
+    """Build a product of ``rows`` plus a tensor; ``reshaped``: reshaped in between; ``read``: the product is an output."""
 
     def draw(net: Network) -> tuple[TensorRef, ...]:
         x = net.input(tensor(rows, 5, dtype=dtype))
         x = x if dtype == "float32" else net.call("DEQUANTIZE", [x], tensor(rows, 5))
-        made = multiply(net, x, 7, "w", biased=biased)
-        operand = net.call("RESHAPE", [made, constant([7])], tensor(7)) if flat else made
-        total = tensor(*(max(n, m) if n and m else None for n, m in ((rows, added),)), 7)
-        return net.call("ADD", [net.input(tensor(added, 7)), operand], total), *(
-            [net.like("TANH", made)] if read else []
+        product_rows = multiply(net, x, 7, "w", biased=biased)
+        operand = net.call("RESHAPE", [product_rows, constant([7])], tensor(7)) if reshaped else product_rows
+        sum_spec = tensor(*(max(n, m) if n and m else None for n, m in ((rows, added),)), 7)
+        return net.call("ADD", [net.input(tensor(added, 7)), operand], sum_spec), *(
+            [net.like("TANH", product_rows)] if read else []
         )
 
     return draw
@@ -149,9 +149,9 @@ GEMM = {"Gemm": 1, "Add": 0, "Reshape": 0}
 
 test_addition_becomes_the_bias_of_a_product = rule_test(
     "add_to_gemm",
-    Case("time steps", unroll, 4, within=1e-6, nodes={"Gemm": 4, "Add": 0}),
-    Case("a Reshape in between", add_to_product(1, 1, flat=True), within=1e-6, nodes=GEMM),
-    Case("one row for a dynamic number of them", add_to_product(None, 1), within=1e-6, nodes=GEMM, batch=3),
+    Case("time steps", unroll, 4, tolerance=1e-6, nodes={"Gemm": 4, "Add": 0}),
+    Case("a Reshape in between", add_to_product(1, 1, reshaped=True), tolerance=1e-6, nodes=GEMM),
+    Case("one row for a dynamic number of them", add_to_product(None, 1), tolerance=1e-6, nodes=GEMM, batch=3),
     declines("two dynamic sizes", add_to_product(None, None), "no operand is a float product"),
     declines("the product is read by others", add_to_product(read=True), "no operand is a float product"),
     declines("the product is broadcast", add_to_product(1, 3), "no operand is a float product"),
@@ -166,7 +166,7 @@ def test_added_products_keep_order_and_metadata_of_time_steps() -> None:
     with_bias, recurrent = applied.nodes("Gemm")[2:]
     assert recurrent.input[2] == with_bias.output[0]
     assert recurrent.input[0] == applied.nodes("Tanh")[0].output[0]
-    assert not applied.marks(with_bias.output[0])  # which is no tensor of the file
+    assert not applied.marks(with_bias.output[0])  # it is not a tensor of the file
     assert applied.marks(recurrent.output[0])
 
 
@@ -208,9 +208,9 @@ test_consecutive_reshapes_become_the_last_one = rule_test(
 
 
 @pytest.mark.parametrize(
-    ("sizes", "kept"), [([5, 7], ["1,2"]), ([-1, 7], ["1,2"]), ([7, 5], []), ([1, 5, 7], [])], ids=str
+    ("sizes", "expected"), [([5, 7], ["1,2"]), ([-1, 7], ["1,2"]), ([7, 5], []), ([1, 5, 7], [])], ids=str
 )
-def test_merged_reshape_keeps_its_tensor_without_the_leading_axis(sizes: list[int], kept: list[str]) -> None:
+def test_merged_reshape_keeps_its_tensor_without_the_leading_axis(sizes: list[int], expected: list[str]) -> None:
     nodes = "a = Relu (x) b = Reshape (a, whole) c = Reshape (b, flat) y = Abs (c)"
     text = f"(float[35] x) => (float[{','.join('mnk'[: len(sizes)])}] y) {{ {nodes} }}"
     model = graph(text, whole=np.array([1, 5, 7]), flat=np.array(sizes))()
@@ -218,15 +218,15 @@ def test_merged_reshape_keeps_its_tensor_without_the_leading_axis(sizes: list[in
     model.graph[1].outputs[0].shape = ir.Shape([1, 5, 7])
     assert apply("merge_reshapes", model)
     values = (read_tensor("", node.outputs[0].metadata_props) for node in model.graph)
-    assert [(held.tensor, ",".join(map(str, held.order or ()))) for held in values if held] == [
-        (3, text) for text in kept
+    assert [(metadata.tensor, ",".join(map(str, metadata.order or ()))) for metadata in values if metadata] == [
+        (3, text) for text in expected
     ]
 
 
 def drop_axes(
     shape: tuple[int, ...],
     result: tuple[int, ...],
-    other: tuple[int, ...],
+    addend: tuple[int, ...],
     dtype: str = "float32",
     *,
     read: bool = False,
@@ -234,17 +234,19 @@ def drop_axes(
     """Build a computed tensor without some axes, added to an input; ``read``: it is also an output."""
 
     def draw(net: Network) -> tuple[TensorRef, ...]:
-        made = net.like("RELU", net.input(tensor(*shape, dtype=dtype)))
-        flat = net.like("RESHAPE", made, constant([*result]), shape=result)
-        total = net.like("ADD", flat, net.input(tensor(*other, dtype=dtype)), shape=max(other, result, key=len))
-        return (total, flat) if read else (total,)
+        computed = net.like("RELU", net.input(tensor(*shape, dtype=dtype)))
+        reshaped = net.like("RESHAPE", computed, constant([*result]), shape=result)
+        total = net.like("ADD", reshaped, net.input(tensor(*addend, dtype=dtype)), shape=max(addend, result, key=len))
+        return (total, reshaped) if read else (total,)
 
     return draw
 
 
-def drop_graph(nodes: str, given: str = "float[1,1]", also: str = "", scale: Sequence[int] = ()) -> Any:
+def drop_graph(nodes: str, x_type: str = "float[1,1]", more_outputs: str = "", scale: Sequence[int] = ()) -> Any:
     stored = {"flat": np.array([1]), "s": np.full(scale, 0.5, np.float32), "p": np.full(scale, 7, np.uint8)}
-    return graph(f"({given} x, float[5,7] z) => (float[5,7] y{also}) {{ a = Reshape (x, flat) {nodes} }}", **stored)
+    return graph(
+        f"({x_type} x, float[5,7] z) => (float[5,7] y{more_outputs}) {{ a = Reshape (x, flat) {nodes} }}", **stored
+    )
 
 
 DEQUANTIZED = "b = DequantizeLinear <axis = 0> (a, s, p) y = Add (z, b)"
@@ -261,7 +263,7 @@ test_unit_axes_are_not_dropped_before_broadcasts = rule_test(
     declines("a scale along an axis", drop_graph(DEQUANTIZED, "uint8[1,1]", scale=(1,)), "more axes"),
     declines("PRelu, which broadcasts one way", drop_graph("y = PRelu (z, a)"), "more axes"),
     declines("another domain", drop_graph("y = elsewhere.Add (z, a)"), "more axes"),
-    declines("another reader", drop_graph("y = Add (z, a) w = Neg (a)", also=", float[1] w"), "more axes"),
+    declines("another reader", drop_graph("y = Add (z, a) w = Neg (a)", more_outputs=", float[1] w"), "more axes"),
     declines("another reader, dequantized", drop_graph(f"{DEQUANTIZED} w = Neg (b)", "uint8[1,1]", ", float[1] w"), "more axes"),
     *(
         declines(f"{shapes} {dtype}", drop_axes(*shapes, dtype), reason)
@@ -281,8 +283,8 @@ def pack_products(axis: int, count: int = 3, rows: int | None = 2, *, read: bool
         x, part, shape = net.input(tensor(rows, 5)), tensor(rows, 5), [rows, 5]
         parts = [net.call("MUL", [x, constant(random_array(5, seed=str(k)))], part) for k in range(count)]
         y = net.call("PACK", parts, tensor(*shape[:axis], count, *shape[axis:]), axis=axis, values_count=count)
-        one = tensor(*shape[:axis], 1, *shape[axis:])
-        return (y, *([net.call("EXPAND_DIMS", [parts[0], constant(axis)], one)] if read else []))
+        unsqueezed = tensor(*shape[:axis], 1, *shape[axis:])
+        return (y, *([net.call("EXPAND_DIMS", [parts[0], constant(axis)], unsqueezed)] if read else []))
 
     return draw
 

@@ -1,4 +1,4 @@
-"""Channels rounded up to blocks change no number, go through what can carry them, and are cut off for what cannot."""
+"""Padding of channels to whole blocks: results do not change, and the padding is cut off only where it must be."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def separable(net: Network, dtype: str = "float32", features: int = 29) -> Tenso
     return net.conv(net.conv(x, features, (3, 5), deep=True, name="deep"), 32, (1, 1))
 
 
-def loop_values(net: Network, dtype: str = "float32") -> TensorRef:
-    """Build two branches of all operators that pass padding on, and their sum."""
+def branches(net: Network, dtype: str = "float32") -> TensorRef:
+    """Build two branches of all operators that propagate padding, and their sum."""
     x = net.input(image(1, 11, 13, 7, dtype=dtype))
     a, b = (net.conv(x, 29, (1, 1), name=name, fused_activation_function="RELU6") for name in ("a", "b"))
     a = net.conv(a, 29, (3, 3), deep=True, name="deep")
@@ -64,11 +64,11 @@ def join(net: Network, dtype: str = "float32") -> TensorRef:
     return net.conv(net.conv(y, 88, (3, 3), deep=True), 32, (1, 1))
 
 
-@pytest.mark.parametrize("draw", [separable, loop_values, join], ids=lambda draw: draw.__name__)
+@pytest.mark.parametrize("draw", [separable, branches, join], ids=lambda draw: draw.__name__)
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_padding_does_not_change_results(draw: Callable[..., TensorRef], dtype: str) -> None:
     applied = Applied("pad_channels", lambda net: draw(net, dtype))
-    assert applied.count == {separable: 1, loop_values: 2, join: 2}[draw]
+    assert applied.count == {separable: 1, branches: 2, join: 2}[draw]
     assert applied.equal if dtype == "int8" else applied.near(1e-5)
     assert not {"Slice", "Gather"} & {node.op_type for node in applied.after.graph.node}
     for conv in applied.nodes("Conv"):
@@ -101,7 +101,11 @@ def test_int8_weights_stay_int8() -> None:
     assert applied.near(1e-5)
     assert [applied.constant_values(conv, 1).dtype.name for conv in applied.nodes("Conv")] == ["int8"] * 3
     assert (
-        max(np.prod(one.dims) for one in applied.after.graph.initializer if one.data_type == onnx.TensorProto.FLOAT)
+        max(
+            np.prod(initializer.dims)
+            for initializer in applied.after.graph.initializer
+            if initializer.data_type == onnx.TensorProto.FLOAT
+        )
         == 32
     )
 
@@ -139,10 +143,10 @@ def test_small_tensor_is_sliced_for_consumers_that_need_its_size() -> None:
     applied = Applied("pad_channels", draw)
     assert applied.count == 1
     assert applied.near(1e-6)
-    [cut] = applied.nodes("Slice")
-    assert cut.output[0] == "cut"
+    [slice_node] = applied.nodes("Slice")
+    assert slice_node.output[0] == "cut"
     assert applied.marks("cut")["tensor"]
-    assert applied.marks(cut.input[0])["channels"] == "0:29,:3"
+    assert applied.marks(slice_node.input[0])["channels"] == "0:29,:3"
 
 
 def test_padded_graph_output_is_sliced_and_keeps_its_name() -> None:
@@ -204,32 +208,34 @@ def stack(net: Network) -> TensorRef:
     return net.conv(net.call("CONCATENATION", parts, Spec((1, 94, 11, 29)), axis=1), 32)
 
 
-WIDE, COSTLY = "fast path, or padding wastes too much", "would be cut off again"
+WIDE, CUT_OFF = "fast path, or padding wastes too much", "would be cut off again"
 
 test_declines_padding_without_gain = rule_test(
     "pad_channels",
     declines("blocks", lambda net: separable(net, features=32), WIDE),
-    declines("no reader that works on blocks", lambda net: net.conv(wide(net, 28), 32), COSTLY),
-    declines("a large tensor that is needed without padding", lambda net: net.like("SOFTMAX", wide(net), beta=1.0), COSTLY),
-    declines("a large graph output", wide, COSTLY),
+    declines("no reader that works on blocks", lambda net: net.conv(wide(net, 28), 32), CUT_OFF),
+    declines("a large tensor that is needed without padding", lambda net: net.like("SOFTMAX", wide(net), beta=1.0), CUT_OFF),
+    declines("a large graph output", wide, CUT_OFF),
     declines("a dense kernel that grows by more than a third", grow, WIDE),
     declines("weights with a zero point", lambda net: separable(net, "uint8"), WIDE),
     declines("groups", lambda net: net.conv(wide(net, 27, groups=3), 27, deep=True), WIDE),
-    declines("two features per channel", lambda net: net.conv(net.conv(wide(net), 58, deep=True), 32, (1, 1)), COSTLY),
-    declines("a concatenation of rows", stack, COSTLY),
-    declines("an operator that makes something of zeros", lambda net: net.conv(net.like("EXP", wide(net)), 32), COSTLY),
+    declines("two features per channel", lambda net: net.conv(net.conv(wide(net), 58, deep=True), 32, (1, 1)), CUT_OFF),
+    declines("a concatenation of rows", stack, CUT_OFF),
+    declines("an operator with a nonzero result for zeros", lambda net: net.conv(net.like("EXP", wide(net)), 32), CUT_OFF),
     declines(
         "another tensor that is not padded",
-        lambda net: net.conv(net.like("ADD", wide(net), net.input(Spec((1, 47, 11, 29)))), 32), COSTLY,
+        lambda net: net.conv(net.like("ADD", wide(net), net.input(Spec((1, 47, 11, 29)))), 32), CUT_OFF,
     ),
 )  # fmt: skip
 
 
 def test_added_channels_have_a_positive_scale() -> None:
-    """Some runtimes refuse a scale of 0."""
+    """Some runtimes reject a scale of 0."""
     applied = Applied("pad_channels", lambda net: separable(net, "int8"))
     assert applied.count == 1
-    stored = {one.name: onnx.numpy_helper.to_array(one) for one in applied.after.graph.initializer}
+    stored = {
+        initializer.name: onnx.numpy_helper.to_array(initializer) for initializer in applied.after.graph.initializer
+    }
     scales = [stored[node.input[1]] for node in applied.after.graph.node if node.op_type == "DequantizeLinear"]
     assert max(scale.size for scale in scales) > 29
     assert all((scale > 0).all() for scale in scales)
@@ -239,11 +245,11 @@ def test_added_channels_have_a_positive_scale() -> None:
     ("scales", "points", "accepted"), [(7, 0, True), (1, 5, True), (7, 5, False)], ids=["scales", "a point", "points"]
 )
 def test_per_channel_nonzero_zero_points_are_rejected(scales: int, points: int, accepted: bool) -> None:
-    each = (lambda array: array) if scales > 1 else (lambda array: array[0])
+    per_channel = (lambda array: array) if scales > 1 else (lambda array: array[0])
     stored = {
         "w": random_array(7, 3, 1, 1, dtype="int8"),
-        "s": each(np.linspace(0.5, 1, 7, dtype=np.float32)),
-        "z": each(np.full(7, points, np.int8)),
+        "s": per_channel(np.linspace(0.5, 1, 7, dtype=np.float32)),
+        "z": per_channel(np.full(7, points, np.int8)),
     }
     axis = "<axis = 0>" if scales > 1 else ""
     nodes = f"d = DequantizeLinear {axis} (w, s, z) y = Conv (x, d)"
@@ -257,25 +263,25 @@ def test_result_with_per_channel_scale_is_not_padded() -> None:
     applied = Applied("pad_channels", lambda net: separable(net, "int8"))
     assert applied.count == 1
     proto = applied.before
-    [close] = [node for node in proto.graph.node if node.op_type == "QuantizeLinear" and node.output[0] == "wide"]
-    stored = {one.name: onnx.numpy_helper.to_array(one) for one in proto.graph.initializer}
-    for node in [close, *(node for node in proto.graph.node if node.input[0] == "wide")]:
+    [quantize] = [node for node in proto.graph.node if node.op_type == "QuantizeLinear" and node.output[0] == "wide"]
+    stored = {initializer.name: onnx.numpy_helper.to_array(initializer) for initializer in proto.graph.initializer}
+    for node in [quantize, *(node for node in proto.graph.node if node.input[0] == "wide")]:
         for slot in (1, 2):
             name = f"{node.input[slot]}/each"
-            if name not in {one.name for one in proto.graph.initializer}:
-                each = np.repeat(stored[node.input[slot]], 29)
-                proto.graph.initializer.append(onnx.numpy_helper.from_array(each, name))
+            if name not in {initializer.name for initializer in proto.graph.initializer}:
+                repeated = np.repeat(stored[node.input[slot]], 29)
+                proto.graph.initializer.append(onnx.numpy_helper.from_array(repeated, name))
             node.input[slot] = name
         node.attribute.append(onnx.helper.make_attribute("axis", 1))
     assert apply("pad_channels", ir.from_proto(proto)) == 0
 
 
 @pytest.mark.parametrize(
-    ("features", "wide"),
+    ("features", "rounded"),
     [(29, 32), (11, 16), (728, 736), (44, 48), (56, 64), (19, 24), (22, 24), (8, 8), (40, 40), (96, 96)],
 )
-def test_round_up_prefers_16_unless_8_wastes_much_less(features: int, wide: int) -> None:
-    assert pad_channels.round_up(features) == wide
+def test_round_up_prefers_16_unless_8_wastes_much_less(features: int, rounded: int) -> None:
+    assert pad_channels.round_up(features) == rounded
 
 
 def test_convolution_with_few_multiplications_is_not_padded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,8 +310,8 @@ def test_padding_never_reaches_a_graph_output(nodes: str) -> None:
         "last": random_array(3, 1, 1, 1),
         "open": np.array([1, -1, 5, 7]),
     }
-    given = "int64[1,c,h,w] i" if "i =" in nodes else ""
-    graph = f"(float[1,4,5,7] x) => (float[1,n,h,w] y{', ' + given if given else ''}) {{ {nodes} }}"
+    indices_output = "int64[1,c,h,w] i" if "i =" in nodes else ""
+    graph = f"(float[1,4,5,7] x) => (float[1,n,h,w] y{', ' + indices_output if indices_output else ''}) {{ {nodes} }}"
     model = parse_model(graph, **stored)
     if "open" in nodes:
         model.graph[1].outputs[0].shape = ir.Shape([1, None, 5, 7])

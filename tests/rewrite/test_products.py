@@ -1,4 +1,4 @@
-"""Overflow of 16-bit sums in products with int8 operands: the criterion, and how products are found in a model."""
+"""Overflow of 16-bit sums in products with int8 operands: the criterion, and the products of a model."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def assign_weight_dtypes(model: ir.Model, option: str) -> dict[str, int]:
 
 
 def saturates(rows: Array) -> bool:
-    """True if two uint8 make two neighboring products sum to more than int16 holds (vpmaddubsw)."""
+    """True if the sum of two neighboring products exceeds int16 for some uint8 values (vpmaddubsw)."""
     padded = np.pad(rows, ((0, 0), (0, rows.shape[-1] % 2))).astype(int).reshape(-1, 2)
     sums = [padded @ np.array(pair) for pair in every((0, 255), repeat=2)]
     return any(bool((partial_sums > 32767).any() or (partial_sums < -32768).any()) for partial_sums in sums)
 
 
-@settings(deadline=None)  # a busy machine is no failure
+@settings(deadline=None)  # a busy machine is not a failure
 @given(st.integers(1, 9), st.integers(1, 3), st.data())
 def test_overflows_matches_saturating_addition(depth: int, rows: int, data: st.DataObject) -> None:
-    near = st.one_of(st.integers(-127, 127), st.sampled_from([-127, -65, -64, -63, -1, 0, 1, 63, 64, 65, 127]))
-    weights = np.array(data.draw(st.lists(near, min_size=depth * rows, max_size=depth * rows)), np.int8)
+    weight = st.one_of(st.integers(-127, 127), st.sampled_from([-127, -65, -64, -63, -1, 0, 1, 63, 64, 65, 127]))
+    weights = np.array(data.draw(st.lists(weight, min_size=depth * rows, max_size=depth * rows)), np.int8)
     assert overflows(weights.reshape(rows, depth)) == saturates(weights.reshape(rows, depth))
 
 
@@ -94,8 +94,8 @@ def model(
     return ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8))
 
 
-def only_product(planted_model: ir.Model) -> Product:
-    (product,) = products(planted_model)
+def only_product(model: ir.Model) -> Product:
+    (product,) = products(model)
     return product
 
 
@@ -119,8 +119,8 @@ def test_conv_weights_are_paired_along_channels_per_kernel_position(
     shape: tuple[int, ...], pair: list[tuple[int, ...]], exact: bool
 ) -> None:
     weights = np.zeros(shape, np.int8)
-    for place in pair:
-        weights[place] = 65
+    for index in pair:
+        weights[index] = 65
     product_model = unit("Conv", weights, [1, shape[1], *[7] * (len(shape) - 2)])
     assert only_product(product_model).exact == exact
 
@@ -135,16 +135,18 @@ def test_depthwise_convolution_is_exact_without_minus_128() -> None:
 
 
 @pytest.mark.parametrize(
-    ("op_type", "attributes", "along"),
+    ("op_type", "attributes", "summed_axis"),
     [("MatMul", {}, 0), ("Gemm", {}, 0), ("Gemm", {"transB": 1}, 1)],
 )
-def test_matrix_weights_are_paired_along_the_summed_axis(op_type: str, attributes: dict[str, int], along: int) -> None:
+def test_matrix_weights_are_paired_along_the_summed_axis(
+    op_type: str, attributes: dict[str, int], summed_axis: int
+) -> None:
     for axis in (0, 1):
         weights = np.zeros((4, 4), np.int8)
         weights[:2, 0] = 65
         weights = weights if axis == 0 else weights.T
         product_model = unit(op_type, weights, [5, 4], **attributes)
-        assert only_product(product_model).exact == (axis != along)
+        assert only_product(product_model).exact == (axis != summed_axis)
 
 
 def test_any_two_transposed_weights_may_be_adjacent() -> None:
@@ -188,25 +190,25 @@ def test_weights_transposed_for_two_products_are_selected_once() -> None:
     others = [tensor_proto("v", matrix[::-1].copy()), tensor_proto("zero_v", np.int8(0))]
 
     def build_unassigned() -> ir.Model:
-        whole = model(nodes, matrix, [5, 3], extra=others)
-        whole.graph.opset_imports[""], whole.ir_version = 19, 9  # the first that the evaluator has
-        return whole
+        built_model = model(nodes, matrix, [5, 3], extra=others)
+        built_model.graph.opset_imports[""], built_model.ir_version = 19, 9  # the evaluator supports no older versions
+        return built_model
 
     feeds = {"x": np.arange(15, dtype=np.uint8).reshape(5, 3)}
     expected = ReferenceEvaluator(ir.to_proto(build_unassigned())).run(None, feeds)
-    for form in ("auto", "uint8"):
-        planted_model = build_unassigned()
-        assert sum(assign_weight_dtypes(planted_model, form).values()) == 4
-        check(planted_model)
-        proto = ir.to_proto(planted_model)
+    for option in ("auto", "uint8"):
+        assigned_model = build_unassigned()
+        assert sum(assign_weight_dtypes(assigned_model, option).values()) == 4
+        check(assigned_model)
+        proto = ir.to_proto(assigned_model)
         if_outputs = [len(node.output) for node in proto.graph.node if node.op_type == "If"]
-        assert if_outputs == ([3] if form == "auto" else [])
+        assert if_outputs == ([3] if option == "auto" else [])
         assert np.array_equal(ReferenceEvaluator(proto).run(None, feeds), expected)
 
 
-# --- planted violations -----------------------------------------------------------------------
+# --- models that violate the postcondition ----------------------------------------------------
 
-WIDE = np.full((3, 2), 127, np.int8)
+OVERFLOWING = np.full((3, 2), 127, np.int8)
 
 
 def loop_model(weights: Array) -> ir.Model:
@@ -222,29 +224,33 @@ def loop_model(weights: Array) -> ir.Model:
     return model(nodes, weights, [5, 3], extra=[tensor_proto("trips", np.int64(2))])
 
 
-def swap_branches(planted_model: ir.Model) -> ir.Model:
+def swap_branches(model_: ir.Model) -> ir.Model:
     """Swap the branches of every If."""
-    for node in planted_model.graph.all_nodes():
+    for node in model_.graph.all_nodes():
         if node.op_type == "If":
-            then, other = (node.attributes[name].as_graph() for name in ("then_branch", "else_branch"))
-            node.attributes["then_branch"] = ir.AttrGraph("then_branch", other)
-            node.attributes["else_branch"] = ir.AttrGraph("else_branch", then)
-    return planted_model
+            then_branch, else_branch = (node.attributes[name].as_graph() for name in ("then_branch", "else_branch"))
+            node.attributes["then_branch"] = ir.AttrGraph("then_branch", else_branch)
+            node.attributes["else_branch"] = ir.AttrGraph("else_branch", then_branch)
+    return model_
 
 
-def with_minus_128(planted_model: ir.Model) -> ir.Model:
+def with_minus_128(model_: ir.Model) -> ir.Model:
     """Set a weight to -128 after the dtypes are assigned."""
-    assign_weight_dtypes(planted_model, "auto")
-    (value,) = (v for v in planted_model.graph.initializers.values() if v.name is not None and v.name.startswith("w"))
-    weights = WIDE.copy()
+    assign_weight_dtypes(model_, "auto")
+    (value,) = (
+        initializer
+        for initializer in model_.graph.initializers.values()
+        if initializer.name is not None and initializer.name.startswith("w")
+    )
+    weights = OVERFLOWING.copy()
     weights[1, 1] = -128
     value.const_value = ir.tensor(weights, name=value.name)
-    return planted_model
+    return model_
 
 
-def assign_auto(planted_model: ir.Model) -> ir.Model:
-    assign_weight_dtypes(planted_model, "auto")
-    return planted_model
+def assign_auto(model_: ir.Model) -> ir.Model:
+    assign_weight_dtypes(model_, "auto")
+    return model_
 
 
 def products_of_integers(weights: Array) -> ir.Model:
@@ -252,48 +258,48 @@ def products_of_integers(weights: Array) -> ir.Model:
 
 
 @pytest.mark.parametrize(
-    "planted",
+    "make_model",
     [
-        lambda: unit("MatMul", WIDE, [5, 3]),
+        lambda: unit("MatMul", OVERFLOWING, [5, 3]),
         lambda: unit("Conv", np.full((2, 3, 1), 127, np.int8), [1, 3, 7]),
         lambda: unit("MatMul", None, [5, 3]),
-        lambda: products_of_integers(WIDE),
-        lambda: loop_model(WIDE),
-        lambda: swap_branches(assign_auto(unit("MatMul", WIDE, [5, 3]))),
-        lambda: swap_branches(assign_auto(products_of_integers(WIDE))),
-        lambda: with_minus_128(unit("MatMul", WIDE, [5, 3])),
+        lambda: products_of_integers(OVERFLOWING),
+        lambda: loop_model(OVERFLOWING),
+        lambda: swap_branches(assign_auto(unit("MatMul", OVERFLOWING, [5, 3]))),
+        lambda: swap_branches(assign_auto(products_of_integers(OVERFLOWING))),
+        lambda: with_minus_128(unit("MatMul", OVERFLOWING, [5, 3])),
     ],
     ids=["dense", "convolution", "fed", "integers", "in a loop", "branches swapped", "integers, swapped", "-128"],
 )
-def test_check_overflow_rejects_products_that_may_overflow(planted: object) -> None:
+def test_check_overflow_rejects_products_that_may_overflow(make_model: object) -> None:
     with pytest.raises(TargetRefusal, match=r"operand 1 is int8, and overflows"):
-        check(planted())  # type: ignore[operator]
+        check(make_model())  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("form", ["auto", "uint8"])
+@pytest.mark.parametrize("option", ["auto", "uint8"])
 @pytest.mark.parametrize(
-    "planted",
+    "make_model",
     [
-        lambda: unit("MatMul", WIDE, [5, 3]),
+        lambda: unit("MatMul", OVERFLOWING, [5, 3]),
         lambda: unit("MatMul", None, [5, 3]),
-        lambda: products_of_integers(WIDE),
-        lambda: loop_model(WIDE),
+        lambda: products_of_integers(OVERFLOWING),
+        lambda: loop_model(OVERFLOWING),
     ],
     ids=["dense", "fed", "integers", "in a loop"],
 )
-def test_auto_and_uint8_pass_check_overflow(planted: object, form: str) -> None:
-    planted_model = planted()  # type: ignore[operator]
-    assign_weight_dtypes(planted_model, form)
-    check(planted_model)
-    assert len(list(products(planted_model))) == (
-        0 if form == "uint8" or "w" in {v.name for v in planted_model.graph.inputs} else 1
+def test_auto_and_uint8_pass_check_overflow(make_model: object, option: str) -> None:
+    assigned_model = make_model()  # type: ignore[operator]
+    assign_weight_dtypes(assigned_model, option)
+    check(assigned_model)
+    assert len(list(products(assigned_model))) == (
+        0 if option == "uint8" or "w" in {v.name for v in assigned_model.graph.inputs} else 1
     )
 
 
 @pytest.mark.parametrize(("slot", "transposed"), [(0, 0), (0, 1), (1, 0), (1, 1)])
 def test_gemm_operands_are_paired_along_the_shared_axis(slot: int, transposed: int) -> None:
-    along = np.array([[100, 100], [0, 0]], np.int8)  # along its rows two overflow
-    for array, exact in ((along, False), (along.T, True)):
+    overflowing_rows = np.array([[100, 100], [0, 0]], np.int8)  # two neighbors overflow along its rows
+    for array, exact in ((overflowing_rows, False), (overflowing_rows.T, True)):
         stored = array if transposed == slot else array.T
         nodes = f"c = DequantizeLinear (k, s) y = Gemm <{('transA', 'transB')[slot]} = {transposed}> ({('c, x', 'x, c')[slot]})"
         model = parse_model(f"(float[2,2] x) => (float[2,2] y) {{ {nodes} }}", k=stored, s=np.float32(1))
@@ -357,20 +363,20 @@ def test_two_constant_operands_are_selected_by_one_if() -> None:
 
 
 @pytest.mark.parametrize("opset", [21, 23])
-@pytest.mark.parametrize("form", ["auto", "uint8"])
-def test_written_values_have_dtype_and_shape(form: str, opset: int) -> None:
+@pytest.mark.parametrize("option", ["auto", "uint8"])
+def test_written_values_have_dtype_and_shape(option: str, opset: int) -> None:
     nodes = (
         "c = DequantizeLinear (k, s) a = MatMul (x, c) b = MatMulInteger (u, k) d = Cast <to = 1> (b) y = Add (a, d)"
     )
     stored = {"k": np.full((2, 2), 100, np.int8), "s": np.float32(1)}
     model = parse_model(f"(float[2,2] x, uint8[2,2] u) => (float[2,2] y) {{ {nodes} }}", opset, **stored)
-    assign_weight_dtypes(model, form)
+    assign_weight_dtypes(model, option)
     check(model)
-    kinds = ("DequantizeLinear", "If", "MatMulInteger")
-    written = [value for node in model.graph if node.op_type in kinds for value in node.outputs]
-    assert [value.name for value in written if value.dtype is None] == []
-    probing = [value.name for value in written if value.shape is None]
-    assert all((name or "").startswith(PROBE) for name in probing)
+    operators = ("DequantizeLinear", "If", "MatMulInteger")
+    values = [value for node in model.graph if node.op_type in operators for value in node.outputs]
+    assert [value.name for value in values if value.dtype is None] == []
+    without_shape = [value.name for value in values if value.shape is None]
+    assert all((name or "").startswith(PROBE) for name in without_shape)
 
 
 def test_unused_optional_outputs_are_removed() -> None:
@@ -381,7 +387,7 @@ def test_unused_optional_outputs_are_removed() -> None:
 
 
 def test_repeated_split_and_concat_is_traced_in_linear_time() -> None:
-    """Chunks of linear attention have this form: 2 ** 60 paths lead from the product back to its operand."""
+    """Chunks of linear attention have this form: there are 2 ** 60 paths from the product back to its operand."""
     moves = " ".join(
         f"a{k}, b{k} = Split <axis = 1> (x{k}) x{k + 1} = Concat <axis = 1> (b{k}, a{k})" for k in range(60)
     )

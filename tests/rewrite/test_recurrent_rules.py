@@ -1,4 +1,4 @@
-"""Rules for the quantized and the convolutional layers that unrolled and looped networks have."""
+"""Rules for quantized and convolutional layers of unrolled and looped networks."""
 
 from __future__ import annotations
 
@@ -38,19 +38,21 @@ def dense(rows: int, columns: int = 7, *, both: bool = False) -> Draw:
     """Build a dense layer, or the sum of two."""
 
     def draw(net: Network) -> TensorRef:
-        given, made = tensor(rows, columns, dtype="int16"), []
+        spec, products = tensor(rows, columns, dtype="int16"), []
         for seed in ("w", "v") if both else ("w",):
             w = weight((5, columns), "int8", 0, seed=seed)
-            made.append(net.call("FULLY_CONNECTED", [net.input(given), w, None], product(given, w, (rows, 5), columns)))
-        return net.like("ADD", *made) if both else made[0]
+            products.append(
+                net.call("FULLY_CONNECTED", [net.input(spec), w, None], product(spec, w, (rows, 5), columns))
+            )
+        return net.like("ADD", *products) if both else products[0]
 
     return draw
 
 
 def cast_graph(nodes: str, opset: int = 21) -> Any:
     text = f"(int16[3,5] x, int32[3,5] words, float[3,5] z) => (float[3,5] y) {{ {nodes} }}"
-    each, stored = np.full(5, 0.5, np.float32), np.arange(15, dtype=np.int16).reshape(3, 5)
-    return graph(text, opset, s=np.float32(0.5), each=each, stored=stored)
+    per_column, int16_constant = np.full(5, 0.5, np.float32), np.arange(15, dtype=np.int16).reshape(3, 5)
+    return graph(text, opset, s=np.float32(0.5), each=per_column, stored=int16_constant)
 
 
 CAST = "a = Cast <to = 1> (x) b = Mul (a, s) y = Tanh (b)"
@@ -94,10 +96,10 @@ def test_int16_scales_are_repeated_along_channels_only_where_needed() -> None:
 # --- merge_gate_convs and add_before_split ----------------------------------------------------
 
 
-def layer(gates: int = 4, cells: int = 5, *, half: bool = False, biased: bool = True, read: bool = False) -> Draw:
+def layer(gates: int = 4, cells: int = 5, *, float16: bool = False, biased: bool = True, read: bool = False) -> Draw:
     """Build a convolutional recurrent layer; each gate reads an input of three channels and the last output.
 
-    ``half``: constants of float16. ``read``: the product of a gate with the input is used twice.
+    ``float16``: constants of float16. ``read``: the product of a gate with the input is used twice.
     """
 
     def draw(net: Network) -> tuple[TensorRef, ...]:
@@ -105,28 +107,31 @@ def layer(gates: int = 4, cells: int = 5, *, half: bool = False, biased: bool = 
         return tuple(loop(net, [net.input(spec) for spec in specs], specs, body))
 
     def add_weight(graph: GraphBuilder, name: str, *shape: int) -> TensorRef:
-        numbers = 0.3 * random_array(*shape, seed=name)
-        if not half:
-            return graph.constant(name, numbers)
-        wide = graph.tensor(f"{name} of 32 bits", shape)
-        graph.operator("DEQUANTIZE", [graph.constant(name, numbers.astype(np.float16))], [wide])
-        return wide
+        array = 0.3 * random_array(*shape, seed=name)
+        if not float16:
+            return graph.constant(name, array)
+        float32_weight = graph.tensor(f"{name} of 32 bits", shape)
+        graph.operator("DEQUANTIZE", [graph.constant(name, array.astype(np.float16))], [float32_weight])
+        return float32_weight
 
-    def convolve(graph: GraphBuilder, x: TensorRef, of: TensorRef, k: int, bias: bool) -> TensorRef:
+    def convolve(graph: GraphBuilder, x: TensorRef, like: TensorRef, k: int, bias: bool) -> TensorRef:
         w = add_weight(graph, f"w{k} of {x.name}", cells, 3, 3, x.shape[-1])
         b = add_weight(graph, f"b{k}", cells) if bias else graph.constant(f"none{k}", np.zeros(cells, np.float32))
-        return call_like(graph, "CONV_2D", [x, w, b], of, padding="SAME", stride_h=1, stride_w=1)
+        return call_like(graph, "CONV_2D", [x, w, b], like, padding="SAME", stride_h=1, stride_w=1)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
         x, hidden = values
-        seen = [convolve(graph, x, hidden, k, biased) for k in range(gates)]
+        from_input = [convolve(graph, x, hidden, k, biased) for k in range(gates)]
         sums = [
-            call_like(graph, "ADD", [seen[k], convolve(graph, hidden, hidden, k, False)], hidden) for k in range(gates)
+            call_like(graph, "ADD", [from_input[k], convolve(graph, hidden, hidden, k, False)], hidden)
+            for k in range(gates)
         ]
-        after, *shares = [call_like(graph, "LOGISTIC" if k else "TANH", [one], hidden) for k, one in enumerate(sums)]
-        for one in shares:
-            after = call_like(graph, "MUL", [after, one], hidden)
-        return [x, call_like(graph, "ADD", [after, seen[0]], hidden) if read else after]
+        result, *factors = [
+            call_like(graph, "LOGISTIC" if k else "TANH", [value], hidden) for k, value in enumerate(sums)
+        ]
+        for value in factors:
+            result = call_like(graph, "MUL", [result, value], hidden)
+        return [x, call_like(graph, "ADD", [result, from_input[0]], hidden) if read else result]
 
     return draw
 
@@ -134,7 +139,7 @@ def layer(gates: int = 4, cells: int = 5, *, half: bool = False, biased: bool = 
 @pytest.mark.parametrize(
     ("options", "counts"),
     [
-        *(({"half": half, "biased": biased}, [2, 1, 1]) for half in (False, True) for biased in (False, True)),
+        *(({"float16": float16, "biased": biased}, [2, 1, 1]) for float16 in (False, True) for biased in (False, True)),
         ({"read": True}, [2, 5, 2]),
     ],
     ids=str,
@@ -144,7 +149,7 @@ def test_gates_of_one_image_become_one_convolution(options: dict[str, bool], cou
     assert applied.near(1e-6)
     (node,) = applied.nodes("Loop")
     (body,) = [a.g for a in node.attribute if a.name == "body"]
-    operators = [one.op_type for one in body.node]
+    operators = [inner_node.op_type for inner_node in body.node]
     assert [operators.count(op) for op in ("Conv", "Add", "Split")] == counts
     assert verify(applied.data, applied.after, inputs={"plan": np.array([True, True, True, False, False])}).ok
 
@@ -164,8 +169,13 @@ OF_X = "f = Conv (x, a) g = Conv (x, b) h = Conv (x, c)"
 def branch(nodes: str) -> Any:
     """Build a branch with kernels ``a``, ``b`` and ``c``, ``d`` with one feature, ``e`` with groups, and a bias ``v``."""
     kernels = {name: random_array(3, 2, 1, 1, seed=name) for name in "abc"}
-    others = {"d": random_array(1, 2, 1, 1), "e": random_array(4, 1, 1, 1), "v": random_array(3), "n": np.full(3, 3)}
-    return graph(BRANCH.replace("NODES", nodes), **kernels, **others)
+    other_constants = {
+        "d": random_array(1, 2, 1, 1),
+        "e": random_array(4, 1, 1, 1),
+        "v": random_array(3),
+        "n": np.full(3, 3),
+    }
+    return graph(BRANCH.replace("NODES", nodes), **kernels, **other_constants)
 
 
 FEWER = "fewer than 3 convolutions"
@@ -191,69 +201,79 @@ FEATURES, INPUTS, IN_ORDER = 7, 5, (0, 1, 2, 3)
 
 
 def steps(
-    places: Sequence[int], dtype: str, *, batch: int | None = 3, biased: Sequence[int] = (), others: Sequence[int] = ()
+    rows: Sequence[int],
+    dtype: str,
+    *,
+    batch: int | None = 3,
+    biased: Sequence[int] = (),
+    differing: Sequence[int] = (),
 ) -> Draw:
-    """Build dense layers, one per row, each row with its scale; ``others``: rows with different weights."""
+    """Build dense layers, one per row, each row with its scale."""
 
     def draw(net: Network) -> tuple[TensorRef, ...]:
-        given = tensor(4, batch, INPUTS, dtype=dtype)
-        x, row = net.input(given), given.with_shape(batch, INPUTS)
-        shared, made = net.place(weight((FEATURES, INPUTS), "int8", 0)), []
-        for k in places:
-            part = net.call("GATHER", [x, constant(k)], row, axis=0)
-            w = weight((FEATURES, INPUTS), "int8", 0, seed="other" if k in others else "w")
-            y = product(given, w, (batch, FEATURES), INPUTS)
+        spec = tensor(4, batch, INPUTS, dtype=dtype)
+        x, row = net.input(spec), spec.with_shape(batch, INPUTS)
+        shared, results = net.place(weight((FEATURES, INPUTS), "int8", 0)), []
+        for k in rows:
+            row_value = net.call("GATHER", [x, constant(k)], row, axis=0)
+            w = weight((FEATURES, INPUTS), "int8", 0, seed="other" if k in differing else "w")
+            y = product(spec, w, (batch, FEATURES), INPUTS)
             assert isinstance(y.scale, float)
             assert isinstance(y.zero_point, int)
             y = replace(y, scale=y.scale * (1 + k / 5), zero_point=y.zero_point + (3 * k if dtype == "int8" else 0))
-            b = bias(given, w, FEATURES, "int32" if dtype == "int8" else "int64", INPUTS) if k in biased else None
-            made.append(net.like("RELU", net.call("FULLY_CONNECTED", [part, w if k in others else shared, b], y)))
-        return tuple(made)
+            b = bias(spec, w, FEATURES, "int32" if dtype == "int8" else "int64", INPUTS) if k in biased else None
+            results.append(
+                net.like(
+                    "RELU",
+                    net.call("FULLY_CONNECTED", [row_value, w if k in differing else shared, b], y),
+                )
+            )
+        return tuple(results)
 
     return draw
 
 
 def rows_graph(
-    rows: int = 3, depth: int = 5, points: str = "ppp", weights: type = np.int8, largest: int | None = None
+    rows: int = 3, depth: int = 5, points: str = "ppp", weights: type = np.int8, bias_element: int | None = None
 ) -> Any:
-    """Return uint8 rows multiplied by 127 and quantized with these zero points; ``largest``: one element of a bias."""
-    kinds, zero = {"p": "uint8", "q": "int8"}, "p" if weights is np.uint8 else "zero"
-    operands = "w" if largest is None else "w, b"
+    """Return uint8 rows multiplied by 127 and quantized with these zero points; ``bias_element``: one element of a bias."""
+    dtypes, zero = {"p": "uint8", "q": "int8"}, "p" if weights is np.uint8 else "zero"
+    operands = "w" if bias_element is None else "w, b"
     nodes = f"w = DequantizeLinear (k, s, {zero}) b = DequantizeLinear (biases, t, none) " + "".join(
         f"""g{row} = Gather (x, k{row}) d{row} = DequantizeLinear (g{row}, s, p)
             m{row} = Gemm <transB = 1> (d{row}, {operands}) y{row} = QuantizeLinear (m{row}, s, {point}) """
         for row, point in enumerate(points)
     )
-    results = ", ".join(f"{kinds[point]}[2,7] y{row}" for row, point in enumerate(points))
+    results = ", ".join(f"{dtypes[point]}[2,7] y{row}" for row, point in enumerate(points))
     stored = {"k": np.full((7, depth), 127, weights), "s": np.float32(0.5), "p": np.uint8(3), "q": np.int8(3),
               "t": np.float32(0.25), "zero": np.int8(0), "none": np.int32(0),
-              "biases": np.array([0, 0, largest or 0, 0, 0, 0, 0], np.int32)}  # fmt: skip
+              "biases": np.array([0, 0, bias_element or 0, 0, 0, 0, 0], np.int32)}  # fmt: skip
     stored |= {f"k{row}": np.array(row) for row in range(rows)}
     return graph(f"(uint8[{rows},2,{depth}] x) => ({results}) {{ {nodes} }}", **stored)
 
 
-BEYOND = "exceed the integers that float32 holds"
+INEXACT = "exceed the integers that float32 holds"
 
 test_products_of_rows_are_merged = rule_test(
     "merge_step_gemms",
     *(
-        Case(f"{places} {dtype} {biased}", steps(places, dtype, biased=biased), nodes={"Gemm": 1})
-        for places in (IN_ORDER, (2, 0, 3, 1)) for dtype in ("int8", "int16") for biased in ((), (0,), IN_ORDER)
+        Case(f"{rows} {dtype} {biased}", steps(rows, dtype, biased=biased), nodes={"Gemm": 1})
+        for rows in (IN_ORDER, (2, 0, 3, 1)) for dtype in ("int8", "int16") for biased in ((), (0,), IN_ORDER)
     ),
     *(
-        declines(f"{text} {dtype}", steps(places, dtype, **options), reason)
-        for text, places, options, reason in (
+        declines(f"{text} {dtype}", steps(rows, dtype, **options), reason)
+        for text, rows, options, reason in (
             ("a row is left out", (0, 1, 3), {}, "a row is not multiplied"),
-            ("other weights", IN_ORDER, {"others": (2,)}, "a row is not multiplied"),
+            ("other weights", IN_ORDER, {"differing": (2,)}, "a row is not multiplied"),
             ("a dynamic size", IN_ORDER, {"batch": None}, "dynamic"),
         ) for dtype in ("int8", "int16")
     ),
     Case("three rows", rows_graph()),
     Case("sums below 2**24", rows_graph(depth=517)),
-    Case("sums of 2**24 with the bias", rows_graph(depth=517, largest=34171)),
-    declines("sums beyond", rows_graph(depth=519), BEYOND),
-    declines("sums beyond with the bias", rows_graph(depth=517, largest=34172), BEYOND),
-    declines("sums beyond with a negative bias", rows_graph(depth=517, largest=-34172), BEYOND),
+    Case("sums of 2**24 with the bias", rows_graph(depth=517, bias_element=34171)),
+    declines("sums beyond", rows_graph(depth=519), INEXACT),
+    declines("sums beyond with the bias", rows_graph(depth=517, bias_element=34172), INEXACT),
+    declines("sums beyond with a negative bias", rows_graph(depth=517, bias_element=-34172), INEXACT),
     declines("two rows", rows_graph(2, points="pp"), "fewer than 3 rows"),
     declines("uint8 weights", rows_graph(weights=np.uint8), "not symmetric int8"),
     declines("a result of int8", rows_graph(points="ppq"), "a row is not multiplied"),
@@ -285,7 +305,7 @@ def clip(scale: float, point: int = -18, dtype: str = "int8", result: float = 1 
 
 
 NEAR_A_HALF = float(np.arctanh(64.5 / 128 * (1 + 1e-7)) / (127 + 18))
-"""A scale at which the result of the largest integer is just above a half."""
+"""A scale for which the result of the largest integer is just above a half."""
 
 test_declines_tanh_of_other_parameters = rule_test(
     "tanh_to_sigmoid",

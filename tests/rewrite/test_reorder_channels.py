@@ -25,19 +25,22 @@ pytestmark = pytest.mark.int8_products
 PASS = "reorder_channels"
 
 
-def large(*groups: tuple[int, ...], size: int = 90) -> Callable[[Array], Array]:
-    """Return a change of weights to at most 31, except in ``groups``: channels that overflow pairwise, one output feature per group."""
+def large_weights(*groups: tuple[int, ...], size: int = 90) -> Callable[[Array], Array]:
+    """Return a function that limits weights to 31, except in ``groups``.
 
-    def change(drawn: Array) -> Array:
-        weights = drawn.astype(int) * 31 // 127
+    A group is the input channels of one output feature that overflow pairwise.
+    """
+
+    def change(weights: Array) -> Array:
+        changed = weights.astype(int) * 31 // 127
         for feature, channels in enumerate(groups, 5):
-            weights[feature, 0, 0, list(channels)] = size
-        return weights
+            changed[feature, 0, 0, list(channels)] = size
+        return changed
 
     return change
 
 
-FOUR = large((2, 3, 8, 9))
+FOUR = large_weights((2, 3, 8, 9))
 
 
 def chain(
@@ -59,50 +62,53 @@ def chain(
 
 
 def residual(net: Network) -> TensorRef:
-    """Build two readers of one tensor, the second through a sum; different channels overflow in each, so both must agree on an order."""
+    """Build two readers of one tensor, the second through a sum.
+
+    Different channels overflow in each, so that both must agree on an order.
+    """
     x = net.conv(net.input(image(1, 11, 13, 7)), 24, (1, 1), name="a")
-    y = net.conv(net.conv(x, 32, (1, 1), change=large((2, 3))), 24, (1, 1), change=large())
-    return net.conv(net.like("ADD", x, y), 32, (1, 1), change=large((3, 8, 9), size=-90))
+    y = net.conv(net.conv(x, 32, (1, 1), change=large_weights((2, 3))), 24, (1, 1), change=large_weights())
+    return net.conv(net.like("ADD", x, y), 32, (1, 1), change=large_weights((3, 8, 9), size=-90))
 
 
-def between(net: Network) -> TensorRef:
+def depthwise_and_pool(net: Network) -> TensorRef:
     """Build a depthwise convolution and a pool between two convolutions."""
     x = net.conv(net.input(image(1, 11, 13, 5)), 24, (1, 1))
     x = net.conv(x, 24, (3, 3), deep=True)
     pool = {"filter_height": 2, "filter_width": 2, "stride_h": 1, "stride_w": 1, "padding": "VALID"}
     x = net.like("MAX_POOL_2D", x, shape=(1, 10, 12, 24), **pool)
-    return net.conv(x, 37, (1, 1), change=large((0, 1, 22, 23)))
+    return net.conv(x, 37, (1, 1), change=large_weights((0, 1, 22, 23)))
 
 
-def around_itself(net: Network) -> TensorRef:
+def conv_added_to_its_operand(net: Network) -> TensorRef:
     """Build a convolution whose result is added to its operand."""
     x = net.conv(net.input(image(1, 11, 13, 7)), 24, (1, 1))
-    y = net.like("ADD", x, net.conv(x, 24, (3, 3), change=large((2, 3))))
-    return net.conv(y, 32, (1, 1), change=large())
+    y = net.like("ADD", x, net.conv(x, 24, (3, 3), change=large_weights((2, 3))))
+    return net.conv(y, 32, (1, 1), change=large_weights())
 
 
-def inexact(proto: onnx.ModelProto) -> list[str]:
+def inexact_nodes(proto: onnx.ModelProto) -> list[str]:
     """Return the names of nodes whose int8 weights overflow on some processors."""
     return [str(product.node.name) for product in products(ir.from_proto(proto)) if not product.exact]
 
 
 @pytest.mark.parametrize(
-    ("draw", "gaining"),
+    ("draw", "count"),
     [
         (chain(), 1),
         (chain(kernel=(3, 3)), 1),
-        (chain(large((2, 3), size=-90)), 1),
-        (chain(lambda drawn: large((2, 3))(drawn - 128) + 128, dtype="uint8"), 1),
+        (chain(large_weights((2, 3), size=-90)), 1),
+        (chain(lambda drawn: large_weights((2, 3))(drawn - 128) + 128, dtype="uint8"), 1),
         (residual, 2),
-        (between, 1),
-        (around_itself, 1),
+        (depthwise_and_pool, 1),
+        (conv_added_to_its_operand, 1),
     ],
     ids=["1x1", "3x3", "negative", "uint8", "residual", "between", "around itself"],
 )
-def test_overflowing_channels_get_other_neighbors(draw: Draw, gaining: int) -> None:
+def test_overflowing_channels_get_other_neighbors(draw: Draw, count: int) -> None:
     applied = Applied(PASS, draw)
-    assert applied.count == gaining
-    assert len(inexact(applied.before)) - len(inexact(applied.after)) == gaining
+    assert applied.count == count
+    assert len(inexact_nodes(applied.before)) - len(inexact_nodes(applied.after)) == count
     assert applied.equal
     assert {"Conv", "FusedConv"}.isdisjoint(applied.ort_op_counts)
 
@@ -112,12 +118,12 @@ def test_costlier_of_two_conflicting_readers_decides_the_order() -> None:
 
     def draw(net: Network) -> tuple[TensorRef, ...]:
         x = net.conv(net.input(image(1, 11, 13, 7)), 4, (1, 1))
-        changes = large((0, 1), (0, 2)), large((0, 1), (0, 3))
+        changes = large_weights((0, 1), (0, 2)), large_weights((0, 1), (0, 3))
         return tuple(net.conv(x, 256 + k, (1, 1), change=change) for k, change in enumerate(changes))
 
     applied = Applied(PASS, draw)
     assert applied.count == 1
-    assert inexact(applied.after)[-1] == applied.nodes("Conv")[1].name
+    assert inexact_nodes(applied.after)[-1] == applied.nodes("Conv")[1].name
     assert applied.equal
 
 
@@ -132,30 +138,32 @@ def test_exact_reader_stays_exact() -> None:
             weights[5, 0, 0] = [127, 1, 64, 64, 64, 64]
             return weights
 
-        return tuple(net.conv(x, 128 + k, (1, 1), change=change) for k, change in enumerate((exact, large((2, 3)))))
+        return tuple(
+            net.conv(x, 128 + k, (1, 1), change=change) for k, change in enumerate((exact, large_weights((2, 3))))
+        )
 
     applied = Applied(PASS, draw)
     assert applied.count == 1
-    assert inexact(applied.after) == [applied.nodes("Conv")[0].name]
+    assert inexact_nodes(applied.after) == [applied.nodes("Conv")[0].name]
     assert applied.equal
 
 
 def slice_channels(net: Network) -> tuple[TensorRef, ...]:
     x = net.conv(net.input(image(1, 11, 13, 7)), 24, (1, 1))
     cut = net.like("SLICE", x, constant([0, 0, 0, 3]), constant([1, 11, 13, 19]), shape=(1, 11, 13, 19))
-    return net.conv(x, 32, (1, 1), change=large((2, 3))), cut
+    return net.conv(x, 32, (1, 1), change=large_weights((2, 3))), cut
 
 
-def first(net: Network) -> TensorRef:
-    return net.conv(net.input(image(1, 11, 13, 24)), 32, (1, 1), change=large((2, 3)))
+def conv_of_input(net: Network) -> TensorRef:
+    return net.conv(net.input(image(1, 11, 13, 24)), 32, (1, 1), change=large_weights((2, 3)))
 
 
-def least(drawn: Array) -> Array:
+def set_minus_128(weights: Array) -> Array:
     """Return weights with one overflowing pair that reordering could separate, and a -128 that no order makes exact."""
-    weights = np.zeros_like(drawn)
-    weights[5, 0, 0, 2] = -128
-    weights[6, 0, 0, [8, 9]] = 90
-    return weights
+    changed = np.zeros_like(weights)
+    changed[5, 0, 0, 2] = -128
+    changed[6, 0, 0, [8, 9]] = 90
+    return changed
 
 
 NO_ORDER, SHARED = "no channel order", "an operator other than a convolution mixes them"
@@ -163,13 +171,13 @@ NO_ORDER, SHARED = "no channel order", "an operator other than a convolution mix
 test_declines_impossible_or_useless_orders = rule_test(
     PASS,
     declines("another reader", slice_channels, SHARED),
-    declines("channels of an input", first, SHARED),
-    declines("-128 among others", chain(least)),
-    declines("13 of 24 channels", chain(large(tuple(range(13)))), NO_ORDER),
-    declines("-128", chain(large((2, 3), size=-128))),
-    declines("an odd number", chain(large((2, 3)), channels=23), NO_ORDER),
-    declines("few multiplications", chain(large((2, 3)), features=17)),
-    declines("no overflow", chain(large())),
+    declines("channels of an input", conv_of_input, SHARED),
+    declines("-128 among others", chain(set_minus_128)),
+    declines("13 of 24 channels", chain(large_weights(tuple(range(13)))), NO_ORDER),
+    declines("-128", chain(large_weights((2, 3), size=-128))),
+    declines("an odd number", chain(large_weights((2, 3)), channels=23), NO_ORDER),
+    declines("few multiplications", chain(large_weights((2, 3)), features=17)),
+    declines("no overflow", chain(large_weights())),
     declines("floats", chain(dtype="float32")),
 )
 
@@ -182,40 +190,40 @@ def test_per_channel_requantization_prevents_reordering() -> None:
     proto = ir.to_proto(model)
     names = [value.name for value in dequantize.inputs]
     k = next(k for k, node in enumerate(proto.graph.node) if node.output[0] == dequantize.outputs[0].name)
-    each = ["scales", "points"]
-    between = [
+    parameter_names = ["scales", "points"]
+    requantization = [
         onnx.helper.make_node("DequantizeLinear", names, ["a"]),
-        onnx.helper.make_node("QuantizeLinear", ["a", *each], ["b"], axis=1),
-        onnx.helper.make_node("DequantizeLinear", ["b", *each], ["c"], axis=1),
+        onnx.helper.make_node("QuantizeLinear", ["a", *parameter_names], ["b"], axis=1),
+        onnx.helper.make_node("DequantizeLinear", ["b", *parameter_names], ["c"], axis=1),
         onnx.helper.make_node("QuantizeLinear", ["c", *names[1:]], ["d"]),
     ]
     proto.graph.node[k].input[0] = "d"
-    for place, node in enumerate(between, k):
-        proto.graph.node.insert(place, node)
-    scale, point = (value.const_value.numpy() for value in dequantize.inputs[1:])
-    arrays = np.linspace(scale, 2 * scale, 24, dtype=scale.dtype), np.full(24, point)
-    proto.graph.initializer.extend(map(onnx.numpy_helper.from_array, arrays, each))
+    for position, node in enumerate(requantization, k):
+        proto.graph.node.insert(position, node)
+    scale, zero_point = (value.const_value.numpy() for value in dequantize.inputs[1:])
+    arrays = np.linspace(scale, 2 * scale, 24, dtype=scale.dtype), np.full(24, zero_point)
+    proto.graph.initializer.extend(map(onnx.numpy_helper.from_array, arrays, parameter_names))
     del proto.graph.value_info[:]
     assert apply(PASS, ir.from_proto(onnx.shape_inference.infer_shapes(proto))) == 0
 
 
-def test_metadata_says_the_order_of_the_channels() -> None:
+def test_metadata_has_the_order_of_the_channels() -> None:
     applied = Applied(PASS, chain())
-    held = read_tensor("maker", {PREFIX + key: text for key, text in applied.marks("maker").items()})
-    assert held is not None
-    assert sorted(held.channels) == list(range(24)) != list(held.channels)
+    metadata = read_tensor("maker", {PREFIX + key: text for key, text in applied.marks("maker").items()})
+    assert metadata is not None
+    assert sorted(metadata.channels) == list(range(24)) != list(metadata.channels)
     assert "channels" not in applied.marks("reader")
 
 
 # --- pairing ----------------------------------------------------------------------------------
 
 
-@settings(deadline=None)  # a busy machine is no failure
+@settings(deadline=None)  # a busy machine is not a failure
 @given(st.integers(1, 6), st.integers(1, 3), st.data())
-def test_neighbors_is_a_permutation_without_overflow(pairs: int, width: int, data: st.DataObject) -> None:
-    near = st.sampled_from([-127, -65, -64, -63, -1, 0, 1, 2, 63, 64, 65, 127])
+def test_pair_rows_returns_a_permutation_without_overflow(pairs: int, width: int, data: st.DataObject) -> None:
+    weight = st.sampled_from([-127, -65, -64, -63, -1, 0, 1, 2, 63, 64, 65, 127])
     size = 2 * pairs * width
-    rows = np.array(data.draw(st.lists(near, min_size=size, max_size=size)), np.int8).reshape(2 * pairs, width)
+    rows = np.array(data.draw(st.lists(weight, min_size=size, max_size=size)), np.int8).reshape(2 * pairs, width)
     order = pair_rows(rows)
     if order is not None:
         assert sorted(order) == list(range(2 * pairs))

@@ -1,4 +1,4 @@
-"""uint8 weights become symmetric int8; a weight that int8 cannot hold is split over a duplicated channel."""
+"""uint8 weights become symmetric int8; a weight that exceeds int8 is split between a channel and its duplicate."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def residual(net: Network) -> TensorRef:
     return net.like("ADD", c, d)
 
 
-def around_itself(net: Network) -> TensorRef:
+def conv_added_to_its_operand(net: Network) -> TensorRef:
     """Build a convolution whose result is added to its operand."""
     x = net.conv(net.input(image(1, 11, 13, 16, dtype="uint8")), 24, (1, 1), outside=[])
     y = net.like("ADD", x, net.conv(x, 24, (1, 1), outside=[(5, 0, 0, 5), (7, 0, 0, 5)]))
     return net.conv(y, 96, (1, 1), outside=[(95, 0, 0, 7)])
 
 
-def between(net: Network) -> TensorRef:
+def depthwise_and_pool(net: Network) -> TensorRef:
     """Build a depthwise convolution and a pool between two convolutions."""
     x = net.conv(net.input(image(1, 11, 13, 5, dtype="uint8")), 17, (1, 1), outside=[])
     x = net.conv(x, 17, (3, 3), deep=True, outside=[(0, 1, 2, 3)])
@@ -60,14 +60,16 @@ def between(net: Network) -> TensorRef:
     return net.conv(x, 512, (1, 1), outside=[(2, 0, 0, 13), (501, 0, 0, 13), (3, 0, 0, 0)])
 
 
-def weights(applied: Applied) -> dict[str, np.ndarray]:
+def symmetric_weights(applied: Applied) -> dict[str, np.ndarray]:
     """Return the quantized weights of convolutions with a zero point of 0, by node name."""
-    makers = {name: node for node in applied.after.graph.node for name in node.output}
-    stored = {one.name: onnx.numpy_helper.to_array(one) for one in applied.after.graph.initializer}
+    producers = {name: node for node in applied.after.graph.node for name in node.output}
+    stored = {
+        initializer.name: onnx.numpy_helper.to_array(initializer) for initializer in applied.after.graph.initializer
+    }
     return {
         conv.name: applied.constant_values(conv, 1)
         for conv in applied.nodes("Conv")
-        if not stored[makers[conv.input[1]].input[2]].any()
+        if not stored[producers[conv.input[1]].input[2]].any()
     }
 
 
@@ -79,12 +81,12 @@ def test_channel_is_duplicated_for_a_weight_that_exceeds_int8(reader: tuple[int,
     )
     assert applied.count == 1
     assert applied.equal
-    maker, last = (applied.constant_values(conv, 1) for conv in applied.nodes("Conv"))
-    assert maker.shape[0] == last.shape[1] == 28
-    assert np.array_equal(maker[24:26], maker[[5, 22]])
+    producer, last = (applied.constant_values(conv, 1) for conv in applied.nodes("Conv"))
+    assert producer.shape[0] == last.shape[1] == 28
+    assert np.array_equal(producer[24:26], producer[[5, 22]])
     assert (last[7, 5, 0, 0], last[7, 24, 0, 0]) == (127, 255 - 119 - 127)
     assert not last[:, 26:].any()
-    assert len(weights(applied)) == 1
+    assert len(symmetric_weights(applied)) == 1
     assert {"Conv", "FusedConv"}.isdisjoint(applied.ort_op_counts)
 
 
@@ -105,13 +107,13 @@ def test_weight_twice_as_large_as_int8_needs_two_more_channels(point: int) -> No
 def test_added_tensors_duplicate_the_channels_of_all_readers() -> None:
     applied = Applied("symmetric_weights", residual)
     assert applied.equal
-    assert applied.count == len(weights(applied)) == 3
+    assert applied.count == len(symmetric_weights(applied)) == 3
     shapes = [applied.constant_values(conv, 1).shape[:2] for conv in applied.nodes("Conv")]
     assert shapes == [(28, 16), (96, 28), (28, 96), (96, 28), (96, 28)]
 
 
 def test_convolution_may_produce_and_read_the_same_channels() -> None:
-    applied = Applied("symmetric_weights", around_itself)
+    applied = Applied("symmetric_weights", conv_added_to_its_operand)
     assert applied.equal
     assert applied.count == 3
     assert [applied.constant_values(conv, 1).shape[:2] for conv in applied.nodes("Conv")] == [
@@ -122,7 +124,7 @@ def test_convolution_may_produce_and_read_the_same_channels() -> None:
 
 
 def test_duplicated_channels_pass_through_pools_and_depthwise() -> None:
-    applied = Applied("symmetric_weights", between)
+    applied = Applied("symmetric_weights", depthwise_and_pool)
     assert applied.equal
     first, deep, last = applied.nodes("Conv")
     assert (
@@ -139,11 +141,11 @@ def test_weights_that_fit_int8_get_a_zero_point_of_0() -> None:
         "symmetric_weights",
         lambda net: net.conv(net.input(image(1, 11, 13, 3, dtype="uint8")), 17, (3, 3), outside=[]),
     )
-    assert applied.count == len(weights(applied)) == 1
+    assert applied.count == len(symmetric_weights(applied)) == 1
     assert applied.equal
 
 
-def first(net: Network) -> TensorRef:
+def conv_of_input(net: Network) -> TensorRef:
     return net.conv(net.input(image(1, 11, 13, 16, dtype="uint8")), 96, (1, 1), outside=[(7, 0, 0, 5)])
 
 
@@ -153,7 +155,7 @@ def slice_channels(net: Network) -> TensorRef:
     return net.conv(x, 96, (1, 1), outside=[(7, 0, 0, 5)]), cut
 
 
-def many(net: Network) -> TensorRef:
+def many_channels(net: Network) -> TensorRef:
     return chain(net, *((k, 0, 0, k) for k in range(24)))
 
 
@@ -162,7 +164,7 @@ def int8_input(net: Network) -> TensorRef:
     return net.conv(x, 96, (1, 1))
 
 
-def narrowing(net: Network) -> TensorRef:
+def few_features(net: Network) -> TensorRef:
     """Build a product with many input channels and few output features."""
     x = net.conv(net.input(image(1, 11, 13, 512, dtype="uint8")), 24, (1, 1), outside=[(5, 0, 0, 3)])
     return net.conv(x, 2, (1, 1), outside=[(1, 0, 0, 5)])
@@ -187,8 +189,8 @@ test_declines_to_duplicate_channels = rule_test(
     *(
         declines(text, draw, IMPOSSIBLE)
         for text, draw in (
-            ("channels of an input", first), ("another reader", slice_channels), ("many channels", many),
-            ("few features, many input channels", narrowing), ("a small gain", small_gain),
+            ("channels of an input", conv_of_input), ("another reader", slice_channels), ("many channels", many_channels),
+            ("few features, many input channels", few_features), ("a small gain", small_gain),
         )
     ),
     declines("symmetric weights", int8_input),
@@ -197,23 +199,23 @@ test_declines_to_duplicate_channels = rule_test(
 
 
 def test_only_gaining_readers_decide_which_channels_are_duplicated() -> None:
-    """The reader whose zero point already is 0 does not change."""
+    """A reader with a zero point of 0 does not change."""
 
-    def least(drawn: Array) -> Array:
-        drawn[0, 0, 0, 2] = 0
-        return drawn
+    def set_zero(weights: Array) -> Array:
+        weights[0, 0, 0, 2] = 0
+        return weights
 
     def draw(net: Network) -> TensorRef:
         x = net.conv(net.input(image(1, 11, 13, 16, dtype="uint8")), 24, (1, 1), outside=[], name="maker")
-        around = net.conv(x, 96, (1, 1), point=128, change=least)
-        return net.like("ADD", net.conv(x, 96, (1, 1), outside=[(7, 0, 0, 5)]), around)
+        symmetric_reader = net.conv(x, 96, (1, 1), point=128, change=set_zero)
+        return net.like("ADD", net.conv(x, 96, (1, 1), outside=[(7, 0, 0, 5)]), symmetric_reader)
 
     applied = Applied("symmetric_weights", draw)
     assert applied.equal
-    made = applied.constant_values(applied.nodes("Conv")[0], 1)
-    assert len(made) == 28
-    assert np.array_equal(made[24], made[5])
-    assert len(np.unique(made[25:])) == 1
+    producer_weights = applied.constant_values(applied.nodes("Conv")[0], 1)
+    assert len(producer_weights) == 28
+    assert np.array_equal(producer_weights[24], producer_weights[5])
+    assert len(np.unique(producer_weights[25:])) == 1
 
 
 def test_depthwise_input_channels_are_not_duplicated() -> None:
@@ -222,6 +224,6 @@ def test_depthwise_input_channels_are_not_duplicated() -> None:
         return net.conv(net.conv(x, 24, (3, 3), deep=True, outside=[(0, 1, 1, 7)]), 96, (1, 1), outside=[])
 
     applied = Applied("symmetric_weights", draw)
-    assert applied.count == 1  # the last, whose weights int8 holds
+    assert applied.count == 1  # the last one, with weights that fit int8
     assert applied.equal
     assert [len(applied.constant_values(conv, 1)) for conv in applied.nodes("Conv")] == [24, 24, 96]

@@ -20,13 +20,13 @@ from tests.rewrite import harness
 from tests.rewrite.harness import declines, graph, rule_test
 
 DEPTH, ROWS, BLOCK = 64, 7, 32
-NUMBERS = np.random.default_rng(3).integers(-8, 8, (ROWS, DEPTH)).astype(np.int8)
+WEIGHTS = np.random.default_rng(3).integers(-8, 8, (ROWS, DEPTH)).astype(np.int8)
 SCALES = np.random.default_rng(4).uniform(0.01, 0.1, (ROWS, DEPTH // BLOCK)).astype(np.float32)
 PRODUCT = "MatMul (x, d)"
 
 
-def pack_nibbles(numbers: Any = NUMBERS) -> Any:
-    pairs = (numbers + 8).astype(np.uint8).reshape(ROWS, DEPTH // BLOCK, BLOCK // 2, 2)
+def pack_nibbles(weights: Any = WEIGHTS) -> Any:
+    pairs = (weights + 8).astype(np.uint8).reshape(ROWS, DEPTH // BLOCK, BLOCK // 2, 2)
     return pairs[..., 0] | pairs[..., 1] << 4
 
 
@@ -36,7 +36,7 @@ def tied_graph(product: str = PRODUCT, **other: Any) -> Any:
         rows = Gather (table, ids) s = Gather (scales, ids)
         d = DequantizeLinear <axis = 0, block_size = {BLOCK}> (w, ws)
         y = {product} }}"""
-    stored = {"table": pack_nibbles(), "scales": SCALES, "w": NUMBERS.T.astype(ml_dtypes.int4), "ws": SCALES.T.copy()}
+    stored = {"table": pack_nibbles(), "scales": SCALES, "w": WEIGHTS.T.astype(ml_dtypes.int4), "ws": SCALES.T.copy()}
     return graph(text, 21, **{**stored, "bias": np.ones(ROWS, np.float32), **other})
 
 
@@ -49,24 +49,24 @@ def graph_of_rows(table: Any = None, scales: Any = None, user: str = "Gather (ta
     stored = {
         "table": (pack_nibbles() if table is None else table).reshape(ROWS, -1),
         "scales": SCALES[:, :1] if scales is None else scales,
-        "w": NUMBERS.T.astype(ml_dtypes.int4),
+        "w": WEIGHTS.T.astype(ml_dtypes.int4),
         "ws": np.repeat(SCALES[:, :1].T, DEPTH // BLOCK, axis=0),
     }
     return graph(text, 21, **stored)
 
 
-changed = NUMBERS.copy()
-changed[5, 9] ^= 1
+changed_weights = WEIGHTS.copy()
+changed_weights[5, 9] ^= 1
 
 test_product_reads_the_bytes_of_the_table = rule_test(
     "tie_tables",
-    harness.Case("MatMul", tied_graph(), nodes={"MatMulNBits": 1, "DequantizeLinear": 0}, within=1e-5),
-    harness.Case("Gemm", tied_graph("Gemm (x, d)"), nodes={"MatMulNBits": 1, "DequantizeLinear": 0}, within=1e-5),
-    harness.Case("a scale per row", graph_of_rows(), nodes={"MatMulNBits": 1, "DequantizeLinear": 0}, within=1e-5),
-    declines("another number of rows", graph_of_rows(pack_nibbles(changed)), "no table has the same values"),
+    harness.Case("MatMul", tied_graph(), nodes={"MatMulNBits": 1, "DequantizeLinear": 0}, tolerance=1e-5),
+    harness.Case("Gemm", tied_graph("Gemm (x, d)"), nodes={"MatMulNBits": 1, "DequantizeLinear": 0}, tolerance=1e-5),
+    harness.Case("a scale per row", graph_of_rows(), nodes={"MatMulNBits": 1, "DequantizeLinear": 0}, tolerance=1e-5),
+    declines("another number of rows", graph_of_rows(pack_nibbles(changed_weights)), "no table has the same values"),
     declines("another scale per row", graph_of_rows(scales=SCALES[:, 1:]), "no table has the same values"),
     declines("columns", graph_of_rows(user="Gather <axis = -2> (table, ids)"), "the table has other users"),
-    declines("another number", tied_graph(table=pack_nibbles(changed)), "no table has the same values"),
+    declines("another weight", tied_graph(table=pack_nibbles(changed_weights)), "no table has the same values"),
     declines("another scale", tied_graph(scales=SCALES * np.float32(1.5)), "no table has the same values"),
     declines("a bias", tied_graph("Gemm (x, d, bias)"), "has a bias"),
     declines("weights in columns", tied_graph("Gemm <transB = 0, alpha = 2.0> (x, d)"), "has a bias"),
@@ -88,14 +88,15 @@ def embedding_and_scores(rows: int = 300, depth: int = 768, *, per_row: bool = F
     model = ModelBuilder()
     g = model.main
     count = 1 if per_row else 5  # weights with a scale per row are multiplied in blocks for few rows only
-    ids, found, y = g.input("ids", (count,), "int32"), g.tensor("found", (count, depth)), g.tensor("y", (count, rows))
+    ids = g.input("ids", (count,), "int32")
+    embeddings, y = g.tensor("found", (count, depth)), g.tensor("y", (count, rows))
     random = np.random.default_rng(2)
     scales = g.constant("scales", random.uniform(0.05, 0.2, (rows, depth // BLOCK)).astype(np.float16))
-    numbers = random.integers(-8, 8, (rows, depth)).astype(ml_dtypes.int4)
+    weights = random.integers(-8, 8, (rows, depth)).astype(ml_dtypes.int4)
     by_row = quant(random.uniform(0.05, 0.2, rows).tolist(), [0] * rows, axis=0)
-    table = g.constant("table", numbers, quantization=by_row if per_row else blockwise(scales, BLOCK))
-    g.operator("EMBEDDING_LOOKUP", [ids, table], [found])
-    g.operator("FULLY_CONNECTED", [found, table, None], [y])
+    table = g.constant("table", weights, quantization=by_row if per_row else blockwise(scales, BLOCK))
+    g.operator("EMBEDDING_LOOKUP", [ids, table], [embeddings])
+    g.operator("FULLY_CONNECTED", [embeddings, table, None], [y])
     g.output(y)
     return model.build()
 

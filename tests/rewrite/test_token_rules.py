@@ -24,20 +24,20 @@ def slices(
     net: Network, *bounds: tuple[int, int], axis: int = 2, shape: Sequence[int | None] = (2, 3, 7), rows: int = 3
 ) -> tuple[TensorRef, ...]:
     """Build slices of an axis, each negated; ``rows``: the number of elements of axis 1."""
-    x, made = net.input(tensor(*shape)), []
+    x, results = net.input(tensor(*shape)), []
     for begin, end in bounds:
-        first = [begin if k == axis else 0 for k in range(len(shape))]
+        begins = [begin if k == axis else 0 for k in range(len(shape))]
         sizes = [shape[0], rows, shape[2]]
         sizes[axis] = end - begin
         part = tensor(*sizes)
-        cut = net.call("SLICE", [x, constant(first), constant([-1 if n is None else n for n in sizes])], part)
-        made.append(net.call("NEG", [cut], part))
-    return tuple(made)
+        slice_value = net.call("SLICE", [x, constant(begins), constant([-1 if n is None else n for n in sizes])], part)
+        results.append(net.call("NEG", [slice_value], part))
+    return tuple(results)
 
 
-def slice_graph(first: str) -> Any:
+def slice_graph(axis_and_step: str) -> Any:
     stored = {f"k{k}": np.array([k]) for k in (0, 1, 2, 4, 7)}
-    nodes = f"y = Slice (x, k0, k4, {first}) z = Slice (x, k4, k7, k1)"
+    nodes = f"y = Slice (x, k0, k4, {axis_and_step}) z = Slice (x, k4, k7, k1)"
     return graph(f"(float[3,7] x) => (float[3,m] y, float[3,n] z) {{ {nodes} }}", last=np.array([-1]), **stored)
 
 
@@ -60,19 +60,24 @@ test_adjacent_slices_become_one_split = rule_test(
 
 
 def project(
-    lead: Sequence[int | None] = (2, 3), weights: Spec | None = None, flat: Sequence[int] = (), back: Sequence[int] = (),
-    *, biased: bool = False, table: bool = False,
+    batch_shape: Sequence[int | None] = (2, 3), weights: Spec | None = None, flat_shape: Sequence[int] = (),
+    result_shape: Sequence[int] = (), *, biased: bool = False, shared_matrix: bool = False,
 ) -> Draw:  # fmt: skip
-    """Build a dense layer that keeps the axes, or reshapes to ``flat`` and ``back``; ``table``: the matrix has another consumer."""
+    """Build a dense layer that keeps the axes, or reshapes to ``flat_shape`` and ``result_shape``.
+
+    ``shared_matrix``: the matrix has another consumer.
+    """
 
     def draw(net: Network) -> tuple[TensorRef, ...]:
-        x, depth = net.input(tensor(*lead, 5)), 5 * 6 // int(np.prod(flat[:1])) if flat else 5
+        x, depth = net.input(tensor(*batch_shape, 5)), 5 * 6 // int(np.prod(flat_shape[:1])) if flat_shape else 5
         matrix = net.place(constant(random_array(7, depth)) if weights is None else weights)
         operands = [x, matrix, *([constant(random_array(7, seed="bias"))] if biased else [])]
-        y = net.call("FULLY_CONNECTED", operands, tensor(*(flat or (*lead, 7))), keep_num_dims=not flat)
-        y = net.call("RESHAPE", [y, constant([*back])], tensor(*back)) if back else y
-        rows = net.input(tensor(3, dtype="int32", scale=0)) if table else None
-        return (y, *([net.call("GATHER", [matrix, rows], tensor(3, 5))] if table else []))
+        y = net.call(
+            "FULLY_CONNECTED", operands, tensor(*(flat_shape or (*batch_shape, 7))), keep_num_dims=not flat_shape
+        )
+        y = net.call("RESHAPE", [y, constant([*result_shape])], tensor(*result_shape)) if result_shape else y
+        rows = net.input(tensor(3, dtype="int32", scale=0)) if shared_matrix else None
+        return (y, *([net.call("GATHER", [matrix, rows], tensor(3, 5))] if shared_matrix else []))
 
     return draw
 
@@ -80,12 +85,12 @@ def project(
 ROWS = "a = Reshape (x, flat) b = Gemm <transB = 1> (a, w) y = Reshape (b, back)"
 
 
-def rows_graph(given: str, nodes: str, back: list[int]) -> Any:
+def rows_graph(shape: str, nodes: str, back: list[int]) -> Any:
     def make() -> ir.Model:
         shapes = {"flat": np.array([-1, 5]), "first": np.array([5, -1]), "back": np.array(back)}
-        text = f"(float[{given}] x) => (float[{','.join('rst'[: len(back)])}] y) {{ {nodes} }}"
+        text = f"(float[{shape}] x) => (float[{','.join('rst'[: len(back)])}] y) {{ {nodes} }}"
         model = graph(text, w=random_array(7, 5), each=random_array(5), **shapes)()
-        if "m,n" in given:
+        if "m,n" in shape:
             model.graph[2].outputs[0].shape = ir.Shape([None, None, 7])
         return model
 
@@ -100,16 +105,16 @@ def block_rows(gemm: str = "Gemm (a, d)") -> Any:
     return graph(f"(float[2,3,32] x) => (float[2,3,7] y) {{ {nodes} }}", **stored, **shapes)
 
 
-ALONE, RESHAPED = {"MatMul": 1, "Reshape": 0, "Gemm": 0}, {"MatMul": 1, "Reshape": 1, "Gemm": 0}
+MATMUL_ONLY, RESHAPED = {"MatMul": 1, "Reshape": 0, "Gemm": 0}, {"MatMul": 1, "Reshape": 1, "Gemm": 0}
 
 test_tensors_are_multiplied_without_reshapes = rule_test(
     "gemm_to_matmul",
-    *(Case(f"{rows} rows", project((2, rows)), within=1e-6, nodes=ALONE, batch=3) for rows in (1, 3, None)),
-    Case("another shape", project(flat=(6, 7), back=(2, 21)), within=1e-6, nodes=RESHAPED),
-    Case("int8, one scale", project((1, 1), weight((7, 5), "int8", None)), within=1e-5, nodes=ALONE),
-    Case("int8, a scale per row", project((1, 1), weight((7, 5), "int8", 0)), within=1e-5, nodes=ALONE),
-    Case("a graph", rows_graph("2,3,5", ROWS, [2, 3, 7]), nodes=ALONE),
-    Case("weights in blocks", block_rows(), within=1e-5, nodes=ALONE),
+    *(Case(f"{rows} rows", project((2, rows)), tolerance=1e-6, nodes=MATMUL_ONLY, batch=3) for rows in (1, 3, None)),
+    Case("another shape", project(flat_shape=(6, 7), result_shape=(2, 21)), tolerance=1e-6, nodes=RESHAPED),
+    Case("int8, one scale", project((1, 1), weight((7, 5), "int8", None)), tolerance=1e-5, nodes=MATMUL_ONLY),
+    Case("int8, a scale per row", project((1, 1), weight((7, 5), "int8", 0)), tolerance=1e-5, nodes=MATMUL_ONLY),
+    Case("a graph", rows_graph("2,3,5", ROWS, [2, 3, 7]), nodes=MATMUL_ONLY),
+    Case("weights in blocks", block_rows(), tolerance=1e-5, nodes=MATMUL_ONLY),
     declines("weights in blocks with a bias", block_rows("Gemm (a, d, bias)"), "adds"),
     Case("two dynamic sizes", rows_graph("m,n,5", ROWS, [3, 2, 7]), nodes=RESHAPED),
     declines("a size of the rows", rows_graph("2,3,5", ROWS, [0, 7]), "copied"),
@@ -118,9 +123,9 @@ test_tensors_are_multiplied_without_reshapes = rule_test(
         "a scale per column", rows_graph("2,3,5", ROWS.replace("b =", "k = Mul (w, each) b =").replace("a, w", "a, k"), [2, 3, 7]),
         "not constant, or has other users",
     ),
-    declines("the matrix is read", project(table=True), "has other users"),
+    declines("the matrix is read", project(shared_matrix=True), "has other users"),
     declines("a bias", project(biased=True), "adds"),
-    declines("rows of several", project(flat=(2, 7), back=(7, 2)), "not the last axis"),
+    declines("rows of several", project(flat_shape=(2, 7), result_shape=(7, 2)), "not the last axis"),
 )  # fmt: skip
 
 
@@ -132,10 +137,10 @@ def test_transposed_matrix_stays_int8() -> None:
 
 # --- zero_subnormals --------------------------------------------------------------------------
 
-SUBNORMAL, LEAST = np.float32(3e-40), np.finfo(np.float32).smallest_normal
+SUBNORMAL, SMALLEST_NORMAL = np.float32(3e-40), np.finfo(np.float32).smallest_normal
 
 
-def speckle(*shape: int, tiny: np.float32 = SUBNORMAL) -> Array:
+def weights_with_subnormals(*shape: int, tiny: np.float32 = SUBNORMAL) -> Array:
     """Return weights, every third of them tiny and of either sign."""
     weights = random_array(*shape, seed="w", dtype="float32")
     weights.reshape(-1)[::3] = tiny
@@ -145,7 +150,7 @@ def speckle(*shape: int, tiny: np.float32 = SUBNORMAL) -> Array:
 
 def conv(net: Network, tiny: np.float32 = SUBNORMAL) -> TensorRef:
     x = net.input(image(1, 11, 13, 5, dtype="float32"))
-    operands = [x, constant(speckle(7, 3, 5, 5, tiny=tiny)), constant(random_array(7, seed="b"))]
+    operands = [x, constant(weights_with_subnormals(7, 3, 5, 5, tiny=tiny)), constant(random_array(7, seed="b"))]
     return net.call("CONV_2D", operands, tensor(1, 11, 13, 7), padding="SAME", stride_h=1, stride_w=1)
 
 
@@ -159,11 +164,11 @@ def subnormal_graph(node: str, kind: str = "float") -> Any:
 test_subnormal_weights_become_zeros = rule_test(
     "zero_subnormals",
     Case("a convolution", conv),
-    Case("a matrix", subnormal_graph("MatMul (x, tiny)"), within=1.0),
+    Case("a matrix", subnormal_graph("MatMul (x, tiny)"), tolerance=1.0),
     declines("a bias", subnormal_graph("Gemm (x, plain, row)")),
     declines("64 bits", subnormal_graph("MatMul (x, tiny)", "double")),
-    declines("the least normal number", lambda net: conv(net, LEAST)),
-    declines("a term", lambda net: net.like("ADD", net.input(tensor(3, 7)), constant(speckle(3, 7)))),
+    declines("the least normal number", lambda net: conv(net, SMALLEST_NORMAL)),
+    declines("a term", lambda net: net.like("ADD", net.input(tensor(3, 7)), constant(weights_with_subnormals(3, 7)))),
 )
 
 
@@ -171,7 +176,7 @@ def test_normal_weights_do_not_become_zero() -> None:
     applied = Applied("zero_subnormals", conv)
     weights = applied.constant_values(applied.nodes("Conv")[0], 1)
     assert np.count_nonzero(weights == 0) == -(-weights.size // 3)
-    assert np.abs(weights[weights != 0]).min() >= LEAST
+    assert np.abs(weights[weights != 0]).min() >= SMALLEST_NORMAL
 
 
 # --- sum_before_norm --------------------------------------------------------------------------
@@ -179,17 +184,21 @@ def test_normal_weights_do_not_become_zero() -> None:
 NORM = "s = Add (x, r) y = LayerNormalization <axis = -1, epsilon = 1e-6> (s, scale)"
 
 
-def norm_graph(nodes: str, given: str = "float[2,5,7] r", made: str = "") -> Any:
-    text = f"(float[2,5,7] x{', ' + given if given else ''}) => (float[2,5,7] y{made}) {{ {nodes} }}"
+def norm_graph(nodes: str, more_inputs: str = "float[2,5,7] r", more_outputs: str = "") -> Any:
+    text = (
+        f"(float[2,5,7] x{', ' + more_inputs if more_inputs else ''}) => (float[2,5,7] y{more_outputs}) {{ {nodes} }}"
+    )
     return graph(text, scale=random_array(7, seed="scale"), bias=random_array(2, 5, 7, seed="bias"))
 
 
 test_sum_before_norm_is_not_fused = rule_test(
     "sum_before_norm",
     Case("a graph", norm_graph(NORM), nodes={"Add": 0, "Sum": 1}, fused={"SkipLayerNormalization": 0}),
-    declines("a sum that others read", norm_graph(f"{NORM} z = Neg (s)", made=", float[2,5,7] z"), "has other users"),
-    declines("a sum that is an output", norm_graph(NORM, made=", float[2,5,7] s"), "has other users"),
-    declines("a row for each token", norm_graph(NORM, "float[7] r"), "broadcast"),
+    declines(
+        "a sum that others read", norm_graph(f"{NORM} z = Neg (s)", more_outputs=", float[2,5,7] z"), "has other users"
+    ),
+    declines("a sum that is an output", norm_graph(NORM, more_outputs=", float[2,5,7] s"), "has other users"),
+    declines("one row for all tokens", norm_graph(NORM, "float[7] r"), "broadcast"),
     declines("a constant addend", norm_graph(NORM.replace("r)", "bias)"), ""), "constant"),
     declines("no sum", norm_graph(NORM.replace("Add", "Mul"))),
 )
@@ -199,22 +208,22 @@ test_sum_before_norm_is_not_fused = rule_test(
 
 
 def mask_graph(
-    nodes: str = "s = Add (x, mask) w = Softmax <axis = -1> (s)", hidden: float = -1e9, tokens: int = 32
+    nodes: str = "s = Add (x, mask) w = Softmax <axis = -1> (s)", mask_value: float = -1e9, tokens: int = 32
 ) -> Any:
     """Return causal attention weights of ``tokens`` tokens, times a matrix."""
     shape = (2, 3, tokens, tokens)
-    mask = np.triu(np.full(shape[2:], hidden, np.float32), 1)
+    mask = np.triu(np.full(shape[2:], mask_value, np.float32), 1)
     stored = {
         "mask": mask,
         "visible": mask == 0,
-        "hidden": np.array(hidden, np.float32),
+        "hidden": np.array(mask_value, np.float32),
         "one": np.array(1.0, np.float32),
         "v": random_array(tokens, 5),
         "flat": np.array([6, tokens, tokens]),
         "whole": np.array(shape),
     }
-    made = ", float[2,3,m,m] w" if nodes.startswith("output") else ""
-    text = f"(float[{','.join(map(str, shape))}] x, float[{tokens},{tokens}] seen) => (float[2,3,n,5] y{made})"
+    more_outputs = ", float[2,3,m,m] w" if nodes.startswith("output") else ""
+    text = f"(float[{','.join(map(str, shape))}] x, float[{tokens},{tokens}] seen) => (float[2,3,n,5] y{more_outputs})"
     return graph(f"{text} {{ {nodes.removeprefix('output ')} y = MatMul (w, v) }}", **stored)
 
 
@@ -224,13 +233,13 @@ BOUNDED = {"ReduceMax": 1, "Sub": 1, "Max": 1}
 
 test_masked_scores_are_bounded = rule_test(
     "bound_masked_scores",
-    Case("a mask", mask_graph(), within=1e-7, nodes=BOUNDED),
-    Case("a mask of -100", mask_graph(hidden=-100.0), within=1e-7, nodes=BOUNDED),
-    Case("a mask of infinity", mask_graph(hidden=-np.inf), within=1e-7, nodes=BOUNDED),
-    Case("a mask between reshapes", mask_graph(RESHAPES), within=1e-7, nodes=BOUNDED),
-    Case("a selection", mask_graph("s = Where (visible, x, hidden) w = Softmax (s)"), within=1e-7, nodes=BOUNDED),
-    Case("a computed mask", mask_graph(COMPUTED), within=1e-7),
-    declines("a bias", mask_graph(hidden=-30.0)),
+    Case("a mask", mask_graph(), tolerance=1e-7, nodes=BOUNDED),
+    Case("a mask of -100", mask_graph(mask_value=-100.0), tolerance=1e-7, nodes=BOUNDED),
+    Case("a mask of infinity", mask_graph(mask_value=-np.inf), tolerance=1e-7, nodes=BOUNDED),
+    Case("a mask between reshapes", mask_graph(RESHAPES), tolerance=1e-7, nodes=BOUNDED),
+    Case("a selection", mask_graph("s = Where (visible, x, hidden) w = Softmax (s)"), tolerance=1e-7, nodes=BOUNDED),
+    Case("a computed mask", mask_graph(COMPUTED), tolerance=1e-7),
+    declines("a bias", mask_graph(mask_value=-30.0)),
     declines("few tokens", mask_graph(tokens=24)),
     declines("another axis", mask_graph("s = Add (x, mask) w = Softmax <axis = 2> (s)")),
     declines("no mask", mask_graph("s = Mul (x, mask) w = Softmax (s)")),

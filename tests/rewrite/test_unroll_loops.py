@@ -24,7 +24,7 @@ from onnx_tflite_plugin.verify import verify
 from tests.helpers.passes_networks import apply, parse_model
 
 CLIPPED = Lstm(options=(("cell_clip", 0.31),))
-DRAWN: dict[str, tuple[Callable[[Net], None], int]] = {
+NETWORKS: dict[str, tuple[Callable[[Net], None], int]] = {
     "Loop": (SIMILAR["unsupported update function"].draw, TIME),
     "Loop that writes rows": (Layer("GRU", every=True, one=1.5).draw, TIME),
     "Scan": (CLIPPED.draw, STEPS),
@@ -39,22 +39,22 @@ def build_model(draw: Callable[[Net], None]) -> bytes:
     return model.build()
 
 
-def loops(data: bytes, most: int) -> Counter[str]:
-    model = convert(data, host=Host(packs="builtin"), unroll=most).model
+def loops(data: bytes, limit: int) -> Counter[str]:
+    model = convert(data, host=Host(packs="builtin"), unroll=limit).model
     return Counter(node.op_type for node in model.graph.all_nodes() if node.op_type in ("Loop", "Scan"))
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_loop_of_few_iterations_is_unrolled(name: str) -> None:
-    draw, trips = DRAWN[name]
+    draw, trips = NETWORKS[name]
     data = build_model(draw)
     assert loops(data, trips) == {}
     assert loops(data, trips - 1) == loops(data, 0) == {name.split()[0]: 1}
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_unrolled_loop_agrees_with_litert(name: str) -> None:
-    draw, trips = DRAWN[name]
+    draw, trips = NETWORKS[name]
     data = build_model(draw)
     conversion = convert(data, host=Host(packs="builtin"), unroll=trips)
     assert conversion.report.passes["unroll_loops"] == 1
@@ -67,7 +67,7 @@ def test_loop_of_dynamic_length_is_kept() -> None:
 
 
 def test_target_without_control_flow_accepts_unrolled_loops() -> None:
-    data = build_model(DRAWN["Loop"][0])
+    data = build_model(NETWORKS["Loop"][0])
     with pytest.raises(ConversionError, match="Loop"):
         convert(data, host=Host(packs="builtin"), target="tvm")
     model = convert(data, host=Host(packs="builtin"), target="tvm", unroll=TIME).model
@@ -128,9 +128,9 @@ def test_scan_along_another_axis_is_kept(axes: str, count: int) -> None:
     )
 
 
-def compute(model: ir.Model, **given: Array) -> list[Array]:
+def compute(model: ir.Model, **inputs: Array) -> list[Array]:
     session = onnxruntime.InferenceSession(ir.to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"])
-    return list(session.run(None, given))
+    return list(session.run(None, inputs))
 
 
 @pytest.mark.parametrize(
@@ -147,12 +147,12 @@ def test_values_that_a_scan_body_passes_through_are_unchanged(directions: str, b
     ports = "float[3] a, float[3] b, float[3] c, float[5,3] rows", "float[5,3] each, float[5,3] all"
     scan = f"x, y, z, each, all = Scan <num_scan_inputs = 1, {directions}body = {body}> (a, b, c, rows)"
     model = parse_model(f"({ports[0]}) => (float[3] x, float[3] y, float[3] z, {ports[1]}) {{ {scan} }}")
-    given = {name: random_array(3, seed=name) for name in "abc"} | {"rows": random_array(5, 3, seed="rows")}
+    inputs = {name: random_array(3, seed=name) for name in "abc"} | {"rows": random_array(5, 3, seed="rows")}
     assert apply("unroll_loops", model, unroll=5) == 1
-    one, two, rows, seen = given["b"], given["c"], given["rows"][::back_in], []
+    first, second, rows, products = inputs["b"], inputs["c"], inputs["rows"][::back_in], []
     for row in rows:
-        one, two = two, one + row
-        seen.append(two * given["a"])
-    expected = [given["a"], one, two, rows[::back_out], np.stack(seen)]
-    for now, wanted in zip(compute(model, **given), expected, strict=True):
-        np.testing.assert_allclose(now, wanted, rtol=1e-6)
+        first, second = second, first + row
+        products.append(second * inputs["a"])
+    expected = [inputs["a"], first, second, rows[::back_out], np.stack(products)]
+    for result, expected_array in zip(compute(model, **inputs), expected, strict=True):
+        np.testing.assert_allclose(result, expected_array, rtol=1e-6)
