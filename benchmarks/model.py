@@ -156,7 +156,7 @@ class Converted:
         with _report_failure("does not run"):
             comparisons = _compare_outputs(pair)
         session.reset()
-        self._session, self._feeds = session.session, session.feeds(pair.pairs.feeds(original.inputs))
+        self._session, self._feeds = session.session, session.feeds(pair.interface.feeds(original.inputs))
         worst = max(comparisons, key=lambda comparison: (not comparison.ok, comparison.distance), default=None)
         self.outcome = Outcome(
             converter.name,
@@ -187,7 +187,7 @@ def _compare_outputs(pair: ModelPair) -> Sequence[Comparison]:
     """Return one comparison per output, as in ``verify``; models that lost their states run once."""
     runs = 1 if pair.stateful and not pair.session.states else RUNS
     inputs, expected = pair.reference_outputs(None, 0, runs, None, {})
-    actual = pair.trial.actual(pair.session, inputs)
+    actual = pair.trial.onnx_outputs(pair.session, inputs)
     return pair.trial.compare_outputs(actual, expected)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.source.model import Tensor
-from onnx_tflite_plugin.verify.comparison.trial import Session, pair_values
+from onnx_tflite_plugin.verify.comparison.trial import Session, match_values
 from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ def guess_tensors(entry: Entry, session: Session) -> Iterator[TensorValue]:
     Raises VerificationError if the number of inputs or outputs differs.
     """
     sides = (
-        (entry.inputs, pair_values("input", entry.input_names, session.inputs)),
-        (entry.outputs, pair_values("output", entry.output_names, session.outputs)),
+        (entry.inputs, match_values("input", entry.input_names, session.inputs)),
+        (entry.outputs, match_values("output", entry.output_names, session.outputs)),
     )
     for tensors, infos in sides:
         for tensor, info in zip(tensors, infos, strict=True):

@@ -346,7 +346,7 @@ class CaseTrial:
 
     def run_in(self, session: Session) -> Runs:
         """Return the outputs of each run of a session of the converted model."""
-        return self.trial.actual(session, self.runs)
+        return self.trial.onnx_outputs(session, self.runs)
 
     def mismatches(self, actual: Runs, expected: Mapping[str, Runs]) -> Iterator[str]:
         return (f"{one.name}: {one.text}" for one in self.compare(actual, expected) if not one.ok)

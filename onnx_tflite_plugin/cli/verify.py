@@ -85,12 +85,12 @@ def _plan(folder: Path | None, tflite: Path, onnx: Path, inputs: Path | None) ->
     """Raise UsageProblem if the submodel that ``--bisect`` writes would replace a file that is compared."""
     if folder is None:
         return
-    from onnx_tflite_plugin.verify.submodels.saving import PARTS
+    from onnx_tflite_plugin.verify.submodels.saving import SUBMODEL_FILES
 
     outputs = Outputs()
     outputs.read(tflite, "the TFLite model")
     outputs.read(onnx, "the ONNX model")
     if inputs is not None:
         outputs.read(inputs, "the data of --inputs")
-    for name in PARTS:
+    for name in SUBMODEL_FILES:
         outputs.write(folder / name, "the part", "name another folder for --bisect")

@@ -15,7 +15,7 @@ from onnx_tflite_plugin.graph.randomness import random_nodes
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import VerifyOptions
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
-from onnx_tflite_plugin.verify.comparison.tensors import held_values
+from onnx_tflite_plugin.verify.comparison.tensors import values_by_tensor
 from onnx_tflite_plugin.verify.comparison.trial import Run
 from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.run import verify
@@ -65,7 +65,7 @@ def measure_errors(tflite: bytes, onnx: ModelProto, runs: int, options: VerifyOp
     entry = pair.entry
     ranges = resolve_keys(options.ranges, entry.input_names, [tensor.name for tensor in entry.inputs], "--range")
     try:
-        pair.fill(Host)
+        pair.assign_substitutes(Host)
         samples, _ = pair.reference_outputs(options.inputs, options.seed, 1, None, ranges)
         samples = samples[:1]
     except InconclusiveError:
@@ -83,7 +83,7 @@ def measure_errors(tflite: bytes, onnx: ModelProto, runs: int, options: VerifyOp
         }
         for comparison, value in _errors(pair, samples)
     ]
-    seconds, rest = _by_operator(onnx, pair.pairs.feeds(samples[0]), runs)
+    seconds, rest = _by_operator(onnx, pair.interface.feeds(samples[0]), runs)
     runtimes = _runtimes(tflite, onnx, options)
     return Measured(errors, verdict, wrong, seconds, rest, outputs, notes, verification.operators, runtimes)
 
@@ -92,7 +92,7 @@ def _errors(pair: ModelPair, samples: Sequence[Run]) -> list[tuple[Comparison, T
     """Return the error of every tensor, on LiteRT's operands."""
     random = any(True for _ in random_nodes(pair.session.proto.graph))
     decision = decide(pair, samples, random=random, exact=True)
-    values = {value.name: value for values in held_values(pair.entry, pair.session).values() for value in values}
+    values = {value.name: value for values in values_by_tensor(pair.entry, pair.session).values() for value in values}
     wrong = {one.submodel.value.name: one.comparison for one in decision.differing}
     made = producers(pair.entry.subgraph)
     found = [(one, values[name]) for name, one in {**decision.agreed, **wrong}.items()]

@@ -1,6 +1,6 @@
 """Comparison of a TFLite model in LiteRT with its ONNX model in ONNX Runtime.
 
-``verify`` makes the whole comparison; ``LiteRT``, ``OnnxRuntime``, ``draw`` and ``compare`` are single steps of it, for tests.
+``verify`` is the complete comparison. ``LiteRT``, ``OnnxRuntime``, ``draw`` and ``compare`` are single steps, for tests.
 Neither runtime is imported before a model runs.
 """
 
@@ -41,7 +41,7 @@ __all__ = [
 
 
 class _Callable(ModuleType):
-    """``onnx_tflite_plugin.verify`` is this package, and called it is the function of that name."""
+    """Type of this package, so that ``onnx_tflite_plugin.verify`` can also be called like the function ``verify``."""
 
     def __call__(self, *arguments: Any, **options: Any) -> Verification:
         check_keywords("verify", options, inspect.signature(verify).parameters)

@@ -1,7 +1,7 @@
-"""Every tolerance of a verification, each with the measurement that it rests on.
+"""Every tolerance of a verification, each with the measurement that justifies it.
 
-Measured on an AMD EPYC with AVX-512 and VNNI, ONNX Runtime 1.32, LiteRT 2.1; ``python -m tests.qa.criteria FILES`` measures again.
-The tests that hold each number are in ``tests/verify/test_criteria.py``.
+Measured on an AMD EPYC with AVX-512 and VNNI, ONNX Runtime 1.32, LiteRT 2.1; ``python -m tests.qa.criteria FILES`` repeats the
+measurements. The tests of each number are in ``tests/verify/test_criteria.py``.
 """
 
 from __future__ import annotations
@@ -18,53 +18,56 @@ from onnx_tflite_plugin.verify.runtimes.structure import is_dynamic_range
 # --- a submodel on LiteRT's own operands ------------------------------------------------------
 
 OPERATOR = 5e-5
-"""Share of the range, one float32 operator: ONNX Runtime at worst 1.9e-5, LiteRT's kernel sets 1e-5 from each other."""
+"""Share of the range, one float32 operator. Maximum errors: ONNX Runtime 1.9e-5, LiteRT's kernel sets among themselves 1e-5."""
 GROUP = 1e-4
-"""Share of the range, several float32 operators between cut values: at worst 7.3e-5."""
+"""Share of the range, several float32 operators between cut values. Maximum error: 7.3e-5."""
 RECURRENT = 1e-3
-"""Share of the range, loops and recurrent layers, which feed their own rounding back: at worst 9.6e-4."""
+"""Share of the range, loops and recurrent layers, which feed their own rounding back. Maximum error: 9.6e-4."""
 KERNELS = {"Sigmoid": 3 * 2.0**-24}
-"""Absolute errors of float32 kernels of ONNX Runtime: a sigmoid is one half and a quotient of polynomials, so what comes near 0 has
-the rounding of one half, up to three units in its last place, and beyond -18 it is 0 (MlasComputeLogistic, mlas/lib/logistic.cpp).
+"""Absolute errors of float32 kernels of ONNX Runtime. A sigmoid is computed as 0.5 plus a quotient of polynomials. A result near 0
+therefore has the rounding error of 0.5, up to three units in its last place. Below -18 the result is 0 (MlasComputeLogistic,
+mlas/lib/logistic.cpp).
 """
 ROUNDED = 2
-"""Activations of an element that dynamic quantization rounds to the next step: ties, by the last bit of the scale."""
+"""Activations per result that dynamic quantization may round to another step: the last bit of the scale decides halfway cases."""
 CANCELLATION = 2.0**-18
-"""Absolute error as a share of the largest operand: the rounding of float32 sums that cancel out."""
+"""Absolute error as a share of the largest operand: rounding of float32 sums whose terms cancel out."""
 RESIDUE = 2.0**-20
-"""Absolute error as a share of the largest result, for a channel beside larger ones."""
+"""Absolute error as a share of the largest result, for a channel whose values are far smaller than those of other channels."""
 PERTURBED = 4
-"""Times the change of LiteRT's result if each operand changes by its last bit: a spectrum of silence is nothing but rounding."""
+"""Error as a multiple of the change in LiteRT's result if each operand changes by its last bit. For example, the spectrum of
+silence consists only of rounding errors.
+"""
 MOST_PERTURBED = 2.0**-12
-"""Limit of that error as a share of the largest operand: a result that jumps, as of a division's floor, is not excused."""
+"""Limit of that error as a share of the largest operand, so that a discontinuous result, as of a FLOOR_DIV, is not excused."""
 PRODUCT = 2**-23
 """Rounding of two products of an integer and a scale, as a share of the range: half a unit in the last place each."""
 STEPS = 1
-"""Quantization steps: XNNPACK from builtin 1 step in up to 65 % of elements (MEAN), never 2."""
+"""Quantization steps. XNNPACK and builtin kernels differ by 1 step in up to 65 % of elements (MEAN), never by 2."""
 GROUP_MEAN = 0.5
-"""Mean absolute error after several operators that round, in steps: three convolutions of 8 bits are 0.03 off."""
+"""Mean absolute error after several operators that round, in steps. Measured after three 8-bit convolutions: 0.03."""
 BIAS = 0.75
-"""Mean error of a tensor, in steps, where no more than one is allowed; also of a channel of 16 bits, or of a network."""
+"""Mean error of a tensor whose tolerance is one step, in steps. Also for a channel of 16 bits, and for a whole network."""
 CHANNEL_BIAS = 0.25
-"""Mean error of a channel of 32 elements or more, in steps, for 8 bits."""
+"""Mean error of an 8-bit channel of at least 32 elements, in steps."""
 FEW_STEPS = 16
-"""Steps below which a tensor says little: the softmax of a thousand classes has all numbers at 0 or 1."""
+"""Range in steps below which a tensor is a low-information output: a softmax of 1000 classes has only values 0 and 1."""
 FEW_STEPS_MEAN = 0.25
 """Mean absolute error of such a tensor, in steps: LiteRT's kernel sets differ by 0 in SOFTMAX, LOGISTIC and TANH."""
 DEQUANTIZED_STEPS = 3
-"""Steps, float32 in place of quantized tensors: kernels rescale in fixed point."""
+"""Steps, if the ONNX model has float32 in place of quantized tensors: LiteRT's kernels rescale in fixed point."""
 DEQUANTIZED_RECURRENT = 5e-2
-"""Share of the range, float32 in loops that round to 8 bits: an LSTM of 67 cells is 0.022 off after 7 time steps."""
+"""Share of the range, float32 in place of loops that round to 8 bits. Error of an LSTM of 67 cells after 7 time steps: 0.022."""
 DEQUANTIZED_INT16_STEPS = 200
-"""Steps, float32 in place of int16: kernels read some functions from tables."""
+"""Steps, float32 in place of int16: LiteRT's kernels read some functions from tables."""
 
 # --- a whole model, end to end ----------------------------------------------------------------
 
 NETWORK = 1e-3
 """Share of the range of a float output."""
 NETWORK_INT16_STEPS = 16
-"""Steps of int16 activations: the kernels round a convolution's multiplier to 16 bits, which is a step off in one result of 20
-(MultiplyByQuantizedMultiplier, internal/common.cc); after the layers of a ResNet50 it is 15.
+"""Steps of int16 activations. LiteRT's kernels round a convolution's multiplier to 16 bits, which changes one result of 20 by one
+step (MultiplyByQuantizedMultiplier, internal/common.cc). Maximum error of a ResNet50: 15 steps.
 """
 DYNAMIC_RANGE = 2e-2
 """Share of the range of a float output, if kernels round activations to 8 bits."""
@@ -72,17 +75,17 @@ DYNAMIC_RANGE = 2e-2
 STEPPED = {"int8", "uint8", "int16", "uint16"}
 """The dtypes of quantized activations, which are compared in quantization steps."""
 
-_HUGE = 2.0**100  # beyond it float32 overflows in a product
+_OVERFLOWING = 2.0**100  # magnitude beyond which products of float32 may overflow
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Tolerance by the dtype of an output.
+    """Allowed error by the dtype of an output.
 
-    ``of_range``: a share of the range of a float output. ``steps``: quantization steps of int8, uint8, int16 and
-    uint16; ``int16_steps``: of 16-bit ones, where those are more; ``mean_steps``: of the mean absolute error. ``integers``:
-    the difference of wider integers, booleans and text. ``by_channel``: the share of a float output is also one of each
-    channel's own range, and an 8-bit channel may have less bias than a tensor.
+    ``of_range``: share of the range of a float output. ``steps``: quantization steps of int8, uint8, int16 and uint16.
+    ``int16_steps``: steps of int16 and uint16, if larger than ``steps``. ``mean_steps``: mean absolute error in steps.
+    ``integers``: difference of wider integers, booleans and text. ``by_channel``: check each channel too. Then
+    ``of_range`` is also a share of the channel's own range, and an 8-bit channel may have less bias than a tensor.
     """
 
     of_range: float = NETWORK
@@ -93,27 +96,31 @@ class Tolerance:
     by_channel: bool = False
 
     def of_dtype(self, dtype: str) -> float:
-        """Return the steps that quantized integers of a dtype may differ by."""
+        """Return the allowed error of quantized values of a dtype, in steps."""
         return max(self.steps, self.int16_steps) if dtype in ("int16", "uint16") else self.steps
 
     @classmethod
     def of(cls, model: Model) -> Tolerance:
-        """Return the tolerance of a whole model, end to end: dynamic-range arithmetic is coarse."""
-        coarse = [op for graph in model.subgraphs for op in graph.operators if is_dynamic_range(op)]
+        """Return the tolerance of a whole model, end to end; it is larger for dynamic-range operators."""
+        dynamic_range = [op for graph in model.subgraphs for op in graph.operators if is_dynamic_range(op)]
         entries = {model.main.index, *(signature.subgraph for signature in model.signatures)}
-        if any(op.subgraph not in entries or _remembers(op) for op in coarse):
+        if any(op.subgraph not in entries or _is_stateful(op) for op in dynamic_range):
             return cls(of_range=DEQUANTIZED_RECURRENT, int16_steps=NETWORK_INT16_STEPS)
-        return cls(of_range=DYNAMIC_RANGE if coarse else NETWORK, int16_steps=NETWORK_INT16_STEPS)
+        return cls(of_range=DYNAMIC_RANGE if dynamic_range else NETWORK, int16_steps=NETWORK_INT16_STEPS)
 
 
-def _remembers(operator: Operator) -> bool:
+def _is_stateful(operator: Operator) -> bool:
     return any(slot is not None and slot.is_variable for slot in operator.inputs)
 
 
-def tolerance_of(
+def submodel_tolerance(
     operators: int, *, roundings: int = 1, recurrent: bool = False, dequantized: bool = False
 ) -> Tolerance:
-    """Return what a submodel of so many operators, so many of which round to quantized numbers, may differ by."""
+    """Return the tolerance of a submodel with this number of operators.
+
+    ``roundings``: how many of them round to quantized values. ``recurrent``: it has loops or recurrent layers. ``dequantized``:
+    the ONNX model has float32 in place of quantized tensors.
+    """
     share = RECURRENT if recurrent else GROUP if operators > 1 else OPERATOR
     if dequantized:
         share = DEQUANTIZED_RECURRENT if recurrent else RECURRENT
@@ -124,7 +131,7 @@ def tolerance_of(
 
 
 def without_overflow(actual: Array, expected: Array, *, wide: bool) -> tuple[Array, Array]:
-    """Return both arrays with equal elements where float32 overflows, or a 64-bit sum of int16 may have wrapped.
+    """Return both arrays with equal elements where float32 overflows, or where a sum of int16 products may have wrapped.
 
     ``wide``: the operands are large, so that one runtime alone may overflow.
     """
@@ -132,15 +139,18 @@ def without_overflow(actual: Array, expected: Array, *, wide: bool) -> tuple[Arr
         return actual, expected
     if expected.dtype == np.int16:  # MultiplyByQuantizedMultiplier, internal/common.cc
         return np.where(np.isin(actual, (-(2**15), 2**15 - 1)), expected, actual), expected
-    if expected.dtype.kind != "f" or (_magnitude(actual) < _HUGE and _magnitude(expected) < _HUGE):
+    if expected.dtype.kind != "f" or (_magnitude(actual) < _OVERFLOWING and _magnitude(expected) < _OVERFLOWING):
         return actual, expected
     with np.errstate(invalid="ignore"):
-        lost = ~(np.abs(expected) < _HUGE) | (wide & ~(np.abs(actual) < _HUGE))
-    return np.where(lost, 0, actual).astype(actual.dtype), np.where(lost, 0, expected).astype(expected.dtype)
+        overflowed = ~(np.abs(expected) < _OVERFLOWING) | (wide & ~(np.abs(actual) < _OVERFLOWING))
+    return (
+        np.where(overflowed, 0, actual).astype(actual.dtype),
+        np.where(overflowed, 0, expected).astype(expected.dtype),
+    )
 
 
 def largest_of(arrays: Sequence[Array]) -> float:
-    """Return the largest finite magnitude of float arrays."""
+    """Return the largest finite magnitude in float arrays; 0 if there is none."""
     return max((_finite_magnitude(array) for array in arrays if array.dtype.kind == "f"), default=0.0)
 
 
@@ -150,5 +160,5 @@ def _finite_magnitude(array: Array) -> float:
 
 
 def _magnitude(array: Array) -> float:
-    """Return the largest magnitude, without a copy of the array; NaN if an element is."""
+    """Return the largest magnitude without copying the array; NaN if an element is NaN."""
     return max(float(array.max()), -float(array.min())) if array.size else 0.0

@@ -1,4 +1,4 @@
-"""A TFLite model and its ONNX model with their inputs and outputs matched, and the inputs of every run."""
+"""A TFLite model and its ONNX model with matched inputs and outputs, and the inputs of every run."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from onnx_tflite_plugin.source.authored import InterfaceMetadata
 from onnx_tflite_plugin.source.metadata import describe_interface
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
-from onnx_tflite_plugin.verify.comparison.rounding import rounds
-from onnx_tflite_plugin.verify.comparison.tensors import held_values
-from onnx_tflite_plugin.verify.comparison.trial import Pairs, Run, Trial, patience_after
+from onnx_tflite_plugin.verify.comparison.rounding import is_requantizing
+from onnx_tflite_plugin.verify.comparison.tensors import values_by_tensor
+from onnx_tflite_plugin.verify.comparison.trial import MatchedInterface, Run, Trial, time_limit_after
 from onnx_tflite_plugin.verify.criteria import Tolerance
 from onnx_tflite_plugin.verify.inputs import random_inputs
-from onnx_tflite_plugin.verify.inputs.part_sizes import shapes_in_whole
 from onnx_tflite_plugin.verify.inputs.sizes import InputSizes
-from onnx_tflite_plugin.verify.inputs.user_data import Given
+from onnx_tflite_plugin.verify.inputs.submodel_sizes import shapes_in_whole_model
+from onnx_tflite_plugin.verify.inputs.user_data import InputData
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.child import record_crashes
 from onnx_tflite_plugin.verify.runtimes.extraction import cut_file
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError, NoKernel
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime, OrtError
-from onnx_tflite_plugin.verify.runtimes.packages import optional
+from onnx_tflite_plugin.verify.runtimes.packages import import_optional
 from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
 from onnx_tflite_plugin.verify.runtimes.structure import is_dynamic_range
 from onnx_tflite_plugin.verify.runtimes.substitutes import find_substitutes
@@ -54,19 +54,19 @@ from onnx_tflite_plugin.verify.runtimes.substitutes import find_substitutes
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-Ran = TypeVar("Ran")
+Outcome = TypeVar("Outcome")
 
-_WIDE = 64  # dynamic sizes of images, which files store as 1, if the model does not run with the stored sizes
-_LONG = 2048  # dynamic sizes of audio, of which models need a window of at least some 500 samples
-_MOST = 2**23  # elements of an input of these sizes: allows two dynamic dimensions, not three
-_CONDITIONS = 3  # boolean inputs whose combinations are all tried
+_IMAGE_SIZE = 64  # for dynamic sizes that the file stores as 1, if the model does not run with the stored sizes
+_AUDIO_SIZE = 2048  # for dynamic sizes of audio, because models need a window of at least some 500 samples
+_MAX_ELEMENTS = 2**23  # of an input of these sizes: allows two dynamic dimensions, not three
+_MAX_CONDITIONS = 3  # boolean inputs of which all combinations are tried
 _PRECISE = {"session.x64quantprecision": "1"}  # exact on x86 before VNNI, too
 
 
 class ModelPair:
-    """A TFLite model and its ONNX model with their inputs and outputs matched, and the inputs of every run.
+    """A TFLite model and its ONNX model with matched inputs and outputs, and the inputs of every run.
 
-    ``session``: an existing session of the ONNX model.
+    ``session``: an existing session of the ONNX model. Raises VerificationError if the models do not belong together.
     """
 
     def __init__(
@@ -84,14 +84,14 @@ class ModelPair:
         self.session = session or OnnxRuntime(onnx, threads=threads)
         self.single = not read_lengths(props(self.session.proto.metadata_props))
         model = structure.read(data)
-        converted, part = self._origin()
-        if signature is None and any(one.key == converted for one in model.signatures):
-            signature = converted
+        converted_signature, submodel = self._origin()
+        if signature is None and any(item.key == converted_signature for item in model.signatures):
+            signature = converted_signature
         self.entry = structure.entry(model, signature)
-        known: Mapping[int, tuple[int, ...]] = {}
-        if part is not None:
-            known = shapes_in_whole(data, model, self.entry, part.inputs, signature)
-            data = self._cut(data, part)
+        submodel_shapes: Mapping[int, tuple[int, ...]] = {}
+        if submodel is not None:
+            submodel_shapes = shapes_in_whole_model(data, model, self.entry, submodel.inputs, signature)
+            data = self._cut(data, submodel)
             model, signature = structure.read(data), None
             self.entry = structure.entry(model)
         self.entry = self.entry.rename(read_renames(props(self.session.proto.metadata_props)))
@@ -100,42 +100,42 @@ class ModelPair:
         if not isinstance(tolerance, Tolerance):
             tolerance = Tolerance(of_range=tolerance)
         self.trial = Trial(data, model, self.entry, tolerance, signature, progress)
-        self.pairs = Pairs(self.entry, self.session)
-        self.sizes = InputSizes(self.entry, self.pairs, known)
+        self.interface = MatchedInterface(self.entry, self.session)
+        self.sizes = InputSizes(self.entry, self.interface, submodel_shapes)
         self.stateful = structure.is_stateful(model)
         self.fresh = self.stateful and has_reset_states(props(self.session.proto.metadata_props))
         self.host: Host | None = None
         self.batch: tuple[list[Array], list[list[Array]]] | None = None  # a batch that LiteRT refuses, and its elements
         self.reasons: tuple[str, ...] = ()  # why a verdict is inconclusive
-        self.least = 0  # minimum of dynamic sizes after axis 0
+        self.least = 0  # minimum of dynamic sizes, except for axis 0
         self.seconds = 0.0  # per run in LiteRT
 
-    def other(
-        self, signature: str, tolerance: Tolerance | float | None, progress: Progress, equal: SharedItems | None
+    def for_signature(
+        self, signature: str, tolerance: Tolerance | float | None, progress: Progress, shared: SharedItems | None
     ) -> ModelPair:
         """Return the pair for another signature of a joined model, without outputs that the signature does not have.
 
-        ``equal``: tensors and operators that the model shares with the signature; None for the signature after which the
-        model's values are named.
+        ``shared``: tensors and operators that the model shares with the signature. None for the signature whose names the
+        model's values have.
         """
-        names = structure.entry(structure.read(self.trial.data), signature)
-        names = names.rename(read_renames(props(self.session.proto.metadata_props)))
+        entry = structure.entry(structure.read(self.trial.data), signature)
+        entry = entry.rename(read_renames(props(self.session.proto.metadata_props)))
         proto = type(self.session.proto)()
         proto.CopyFrom(self.session.proto)
         del proto.graph.output[:]
         proto.graph.output.extend(
-            one for one in self.session.proto.graph.output if one.name.removesuffix(NEXT) in names.output_names
+            info for info in self.session.proto.graph.output if info.name.removesuffix(NEXT) in entry.output_names
         )
-        if equal is not None:
-            rename_places(proto, equal)
+        if shared is not None:
+            rename_places(proto, shared)
         session = OnnxRuntime(proto, folder=self.session.folder)
         return ModelPair(self.trial.data, proto, signature, tolerance, progress, session=session)
 
-    def fill(self, host: Host | Callable[[], Host]) -> tuple[str, ...]:
+    def assign_substitutes(self, host: Host | Callable[[], Host]) -> tuple[str, ...]:
         """Assign each operator that LiteRT lacks to a kernel of its pack or to the ONNX model; return notes for the user.
 
-        Operators assigned to the ONNX model are not compared; ``reasons`` says so. Raises InconclusiveError if no operator
-        remains to compare.
+        Operators assigned to the ONNX model are not compared, which is added to ``reasons``. Raises InconclusiveError if no
+        operator remains to compare.
         """
         self.host = host if isinstance(host, Host) else host()
         substitutes, notes, reasons = find_substitutes(
@@ -154,15 +154,15 @@ class ModelPair:
         except ValueError as error:
             raise VerificationError(str(error)) from error
 
-    def _cut(self, data: bytes, part: Part) -> bytes:
-        """Return the submodel between the same tensors. Raises VerificationError if the file has no such tensors."""
+    def _cut(self, data: bytes, submodel: Part) -> bytes:
+        """Return the TFLite file of the same submodel. Raises VerificationError if the file has no such tensors."""
         count = len(self.entry.subgraph.tensors)
-        if not all(0 <= k < count for k in (*part.inputs, *part.outputs)):
+        if not all(0 <= k < count for k in (*submodel.inputs, *submodel.outputs)):
             raise VerificationError(f"the ONNX model is a submodel of another file: this file has only {count} tensors")
-        return cut_file(data, self.entry.subgraph, part.inputs, part.outputs)
+        return cut_file(data, self.entry.subgraph, submodel.inputs, submodel.outputs)
 
     def input_metadata(self) -> InterfaceMetadata:
-        """Return the metadata of the inputs; nothing if the file's metadata cannot be read."""
+        """Return the metadata of the inputs; empty if the file's metadata cannot be read."""
         try:
             return describe_interface(read(self.trial.data))
         except InvalidModel:
@@ -170,33 +170,37 @@ class ModelPair:
 
     def reference_outputs(
         self,
-        inputs: Given,
+        inputs: InputData,
         seed: int,
         runs: int,
         shapes: Mapping[str, Sequence[int]] | None,
         ranges: Mapping[str, tuple[float, float]],
     ) -> tuple[list[list[Array]], dict[str, list[Run]]]:
-        """Return each run's inputs, and the outputs of the first kernel set that runs."""
+        """Return the inputs of each run, and the outputs of the first kernel set that runs, under its name."""
 
-        def run(drawn: list[list[Array]]) -> dict[str, list[Run]]:
+        def run(input_runs: list[list[Array]]) -> dict[str, list[Run]]:
             start = time.perf_counter()
-            expected = self.trial.reference_outputs(drawn, fresh=self.fresh, first=True)
-            self.seconds = (time.perf_counter() - start) / len(drawn)
+            expected = self.trial.reference_outputs(input_runs, fresh=self.fresh, first=True)
+            self.seconds = (time.perf_counter() - start) / len(input_runs)
             return expected
 
-        return self.draw_accepted_inputs(run, inputs, seed, self.enough(runs), shapes, ranges)
+        return self.draw_accepted_inputs(run, inputs, seed, self.run_count(runs), shapes, ranges)
 
     def draw_accepted_inputs(
         self,
-        run: Callable[[list[list[Array]]], Ran],
-        inputs: Given,
+        run: Callable[[list[list[Array]]], Outcome],
+        inputs: InputData,
         seed: int,
         runs: int = 1,
         shapes: Mapping[str, Sequence[int]] | None = None,
         ranges: Mapping[str, tuple[float, float]] | None = None,
-    ) -> tuple[list[list[Array]], Ran]:
-        """Return each run's inputs and the result of ``run`` on them. If it raises LiteRTError, other random inputs are tried."""
-        asked = shapes or {}
+    ) -> tuple[list[list[Array]], Outcome]:
+        """Return the inputs of each run, and the result of ``run`` on them.
+
+        If ``run`` raises LiteRTError, other random inputs are tried. Raises LiteRTError if none is accepted, InconclusiveError
+        if LiteRT lacks a kernel, and VerificationError if the ONNX model belongs to another file.
+        """
+        requested_shapes = shapes or {}
         refusal: LiteRTError | None = None
         metadata = self.input_metadata() if isinstance(inputs, str | os.PathLike) else None
         for avoided, caution, self.least in (
@@ -205,142 +209,152 @@ class ModelPair:
             (2, 0, 0),
             (0, 1, 0),
             (0, 2, 0),
-            (0, 0, _WIDE),
+            (0, 0, _IMAGE_SIZE),
             (0, 0, 1),
-            (0, 0, _LONG),
+            (0, 0, _AUDIO_SIZE),
         ):
             if avoided and (inputs is not None or not random_inputs.has_integers(self.entry)):
                 continue
             if self.least and (
-                inputs is not None or asked or self.sizes.onnx_shapes(self.least) == self.sizes.onnx_shapes(0)
+                inputs is not None
+                or requested_shapes
+                or self.sizes.onnx_shapes(self.least) == self.sizes.onnx_shapes(0)
             ):
                 continue
-            if self.least == _LONG and max(map(prod, self.sizes.onnx_shapes(_LONG).values())) > _MOST:
+            if (
+                self.least == _AUDIO_SIZE
+                and max(map(prod, self.sizes.onnx_shapes(_AUDIO_SIZE).values())) > _MAX_ELEMENTS
+            ):
                 continue
-            drawn = random_inputs.draw(
+            input_runs = random_inputs.draw(
                 self.sizes.as_converted() if inputs is not None else self.entry,
-                given=inputs, shapes={**self.sizes.onnx_shapes(self.least), **asked}, seed=seed, runs=runs, caution=caution,
-                avoided=avoided, ranges=ranges, described=metadata,
+                given=inputs, shapes={**self.sizes.onnx_shapes(self.least), **requested_shapes}, seed=seed, runs=runs,
+                caution=caution, avoided=avoided, ranges=ranges, described=metadata,
             )  # fmt: skip
-            if not self.stateful and _are_equal_runs(drawn):
-                drawn = drawn[:1]
+            if not self.stateful and _are_equal_runs(input_runs):
+                input_runs = input_runs[:1]
             try:
                 with record_crashes():
-                    return drawn, run(drawn)
+                    return input_runs, run(input_runs)
             except NoKernel as error:
-                inside = any(op.code == error.code for op in self.entry.subgraph.operators)
-                called = "and it is in a called subgraph, where no reference kernel can replace it"
-                reason = "so there is no reference to compare with" if inside else called
+                reason = "so there is no reference to compare with"
+                if not any(op.code == error.code for op in self.entry.subgraph.operators):
+                    reason = "and it is in a called subgraph, where no reference kernel can replace it"
                 raise InconclusiveError(f"{error}, {reason}") from error
             except LiteRTError as error:
                 refusal = refusal or error
-        if not asked and (mismatch := self.sizes.mismatch()):
+        if not requested_shapes and (mismatch := self.sizes.mismatch()):
             raise VerificationError(
                 f"{mismatch}, and LiteRT does not run with that shape: is the ONNX model the conversion of another file? ({refusal})"
             ) from refusal
         hint = "" if inputs is not None else "; if the random inputs are the reason, pass your own with --inputs"
         raise LiteRTError(f"{refusal}{hint}") from refusal
 
-    def enough(self, runs: int) -> int:
+    def run_count(self, runs: int) -> int:
         """Return the number of runs: as requested, or more to try all combinations of boolean inputs."""
-        return runs if runs == 1 else max(runs, 1 << min(len(random_inputs.condition_names(self.entry)), _CONDITIONS))
+        conditions = min(len(random_inputs.condition_names(self.entry)), _MAX_CONDITIONS)
+        return runs if runs == 1 else max(runs, 1 << conditions)
 
-    def extend(self, drawn: list[list[Array]], expected: dict[str, list[Run]], seed: int) -> str:
-        """Add a run with other sizes of the dynamic dimensions; return a note on it, empty if none was added.
+    def add_resized_run(self, input_runs: list[list[Array]], expected: dict[str, list[Run]], seed: int) -> str:
+        """Add a run with other sizes of the dynamic dimensions, in place; return a note on it, empty if none was added.
 
         If LiteRT refuses another batch size, or mixes the elements of a batch, the ONNX model is compared with its own results
         for single elements (``batch``). Other sizes that LiteRT refuses are not tried.
         """
         if self.stateful or not self.single:
             return ""
-        for others in (self.sizes.other_sizes(self.least, per_axis=True), self.sizes.other_sizes(self.least)):
-            if others and (said := self._add_resized_run(others, drawn, expected, seed)):
-                return said
+        for shapes in (self.sizes.other_sizes(self.least, per_axis=True), self.sizes.other_sizes(self.least)):
+            if shapes and (note := self._try_resized_run(shapes, input_runs, expected, seed)):
+                return note
         return ""
 
-    def _add_resized_run(
+    def _try_resized_run(
         self,
-        others: Mapping[str, tuple[int, ...]],
-        drawn: list[list[Array]],
+        shapes: Mapping[str, tuple[int, ...]],
+        input_runs: list[list[Array]],
         expected: dict[str, list[Run]],
         seed: int,
     ) -> str:
         """Add a run with these shapes; return a note on it, empty if LiteRT refuses them."""
-        (more,) = random_inputs.draw(self.entry, shapes={**self.sizes.onnx_shapes(self.least), **others}, seed=seed)
-        sizes = ", ".join(f"{name} {[*shape]}" for name, shape in others.items())
+        (arrays,) = random_inputs.draw(self.entry, shapes={**self.sizes.onnx_shapes(self.least), **shapes}, seed=seed)
+        sizes = ", ".join(f"{name} {[*shape]}" for name, shape in shapes.items())
         note = f"with other dynamic sizes: {sizes}"
-        patience = patience_after(self.seconds)
+        time_limit = time_limit_after(self.seconds)
         try:  # XNNPACK does not check all sizes; builtin kernels do
             outputs = {
-                kernels: self.trial.litert(kernels, [more], patience=patience)[0]
+                kernels: self.trial.litert_outputs(kernels, [arrays], time_limit=time_limit)[0]
                 for kernels in {**expected, "builtin": ()}
             }
-            rows = self.sizes.rows(more, next(iter(outputs.values())))
+            elements = self.sizes.split_batch(arrays, next(iter(outputs.values())))
         except LiteRTError:
-            rows = self.sizes.rows(more, None)
-            if not rows:
+            elements = self.sizes.split_batch(arrays, None)
+            if not elements:
                 return ""
-            if self.sizes.dynamic_in_file and not self._runs(more):
+            if self.sizes.dynamic_in_file and not self._can_run(arrays):
                 return f"neither runtime accepts other dynamic sizes: {sizes}"
-        if rows:
-            self.batch = (more, rows)
+        if elements:
+            self.batch = (arrays, elements)
             return f"one more run {note}; LiteRT refuses this batch size, so each element was compared with a batch of 1 in ONNX Runtime"
-        drawn.append(more)
+        input_runs.append(arrays)
         for kernels in expected:
             expected[kernels] = [*expected[kernels], outputs[kernels]]
-        return f"run {len(drawn)} {note}"
+        return f"run {len(input_runs)} {note}"
 
     def compare_batch(self) -> tuple[Comparison, ...]:
         """Compare the ONNX model's outputs for a batch with those for its elements; empty if LiteRT runs the batch."""
         if self.batch is None:
             return ()
-        more, rows = self.batch
-        joined = [np.concatenate(outputs) for outputs in zip(*self.trial.actual(self.session, rows), strict=True)]
-        return self.trial.compare_outputs(self.trial.actual(self.session, [more]), {"rows": [joined]})
+        arrays, elements = self.batch
+        outputs = zip(*self.trial.onnx_outputs(self.session, elements), strict=True)
+        joined = [np.concatenate(results) for results in outputs]
+        return self.trial.compare_outputs(self.trial.onnx_outputs(self.session, [arrays]), {"rows": [joined]})
 
-    def _runs(self, arrays: list[Array]) -> bool:
-        """True if the ONNX model runs on these inputs."""
+    def _can_run(self, arrays: list[Array]) -> bool:
+        """True if ONNX Runtime runs the model on these inputs."""
         try:
-            self.trial.actual(self.session, [arrays])
+            self.trial.onnx_outputs(self.session, [arrays])
         except OrtError:
             return False
         return True
 
     @cached_property
     def reason_without_submodels(self) -> str:
-        """Return why submodels are not compared; empty if they are."""
-        if held_values(self.entry, self.session):
+        """Return the reason why submodels are not compared; empty if they are."""
+        if values_by_tensor(self.entry, self.session):
             return ""
         if not self.single:
             return "values of the ONNX model are named after the tensors of another signature"
         return "the ONNX model does not say which tensors its values hold"
 
     @property
-    def rounds(self) -> bool:
+    def has_rounding(self) -> bool:
         """True if operators of the file round to quantized values, so that small errors grow along the network."""
         operators = (op for graph in self.trial.model.subgraphs for op in graph.operators)
-        return any(rounds(op) or is_dynamic_range(op) for op in operators)
+        return any(is_requantizing(op) or is_dynamic_range(op) for op in operators)
 
-    def differs_by_fusion(
+    def is_caused_by_fusion(
         self, outputs: Sequence[Comparison], runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]
     ) -> bool:
         """True if failing outputs agree without ONNX Runtime's graph optimizations; submodels do not show such errors."""
-        if not any(not one.ok and one.unit != "value" for one in outputs):
+        if not any(not output.ok and output.unit != "value" for output in outputs):
             return False
         try:
-            plain = self.trial.actual(OnnxRuntime(self.onnx, optimizes=False, folder=self.session.folder), runs)
+            actual = self.trial.onnx_outputs(OnnxRuntime(self.onnx, optimizes=False, folder=self.session.folder), runs)
         except OrtError:
             return False
-        return all(one.ok for one in self.trial.compare_outputs(plain, expected))
+        return all(output.ok for output in self.trial.compare_outputs(actual, expected))
 
     def hints(self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[str, ...]:
-        """Return a hint if the processor is the cause: a fault of ONNX Runtime on it, or 16-bit sums of 8-bit products."""
-        if fault := describe_int8_fault(optional("onnxruntime")):
+        """Return a hint if the processor is the cause of an error.
+
+        Causes are a fault of ONNX Runtime on this processor, or saturating 16-bit sums of 8-bit products.
+        """
+        if fault := describe_int8_fault(import_optional("onnxruntime")):
             return (fault,)
         if multiplies_exactly():
             return ()
         try:
-            actual = self.trial.actual(OnnxRuntime(self.onnx, config=_PRECISE, folder=self.session.folder), runs)
+            actual = self.trial.onnx_outputs(OnnxRuntime(self.onnx, config=_PRECISE, folder=self.session.folder), runs)
         except OrtError:
             return ()
         if not all(comparison.ok for comparison in self.trial.compare_outputs(actual, expected)):
@@ -353,14 +367,16 @@ class ModelPair:
 
 def _are_equal_runs(runs: Sequence[Run]) -> bool:
     """True if every run has the same inputs, for example because the user gave all of them."""
-    return all(np.array_equal(one, other) for arrays in runs[1:] for one, other in zip(arrays, runs[0], strict=True))
+    return all(
+        np.array_equal(array, first) for arrays in runs[1:] for array, first in zip(arrays, runs[0], strict=True)
+    )
 
 
-def rename_places(proto: ModelProto, equal: SharedItems) -> None:
-    """Replace tensors and operators in the metadata of nodes and values by their equivalents in another signature."""
+def rename_places(proto: ModelProto, shared: SharedItems) -> None:
+    """Replace tensors and operators in the metadata of nodes and values by their shared in another signature."""
     graph = proto.graph
-    for one in (*graph.node, *graph.input, *graph.value_info, *graph.output):
-        given = props(one.metadata_props)
-        replace_locations(given, equal.tensors, equal.operators)
-        for entry in one.metadata_props:
-            entry.value = given[entry.key]
+    for item in (*graph.node, *graph.input, *graph.value_info, *graph.output):
+        metadata = props(item.metadata_props)
+        replace_locations(metadata, shared.tensors, shared.operators)
+        for entry in item.metadata_props:
+            entry.value = metadata[entry.key]

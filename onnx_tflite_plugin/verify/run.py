@@ -1,4 +1,4 @@
-"""Comparison of one model in LiteRT and ONNX Runtime: ``verify``."""
+"""The function ``verify``: compare a TFLite model in LiteRT with its conversion in ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from onnx_tflite_plugin.options import VerifyOptions
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import Section, Source, check_source, read, read_bytes
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
-from onnx_tflite_plugin.verify.comparison.trial import PATIENCE, Run
+from onnx_tflite_plugin.verify.comparison.trial import TIME_LIMIT, Run
 from onnx_tflite_plugin.verify.criteria import Tolerance
 from onnx_tflite_plugin.verify.inputs.causal import causal_inputs
-from onnx_tflite_plugin.verify.inputs.user_data import Given, describe_rounding
+from onnx_tflite_plugin.verify.inputs.user_data import InputData, describe_rounding
 from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.runtimes.child import record_crashes
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError
-from onnx_tflite_plugin.verify.runtimes.processor import depends
+from onnx_tflite_plugin.verify.runtimes.processor import depends_on_processor
 from onnx_tflite_plugin.verify.submodels.decision import FUSION, RANDOM_NUMBERS, conclude, decide, save_submodels
 from onnx_tflite_plugin.verify.submodels.judge import Decision
 from onnx_tflite_plugin.verify.verification import Verification, merge_verifications
@@ -41,17 +41,19 @@ if TYPE_CHECKING:
 
     from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
-_DEPENDENT = "results with its int8 weights are exact only on processors that add uint8 x int8 products exactly"
+_PROCESSOR_NOTE = "results with its int8 weights are exact only on processors that add uint8 x int8 products exactly"
 MAX_ELEMENTS = 2**27
-"""Limit for elements of the inputs and outputs of all runs: three runs with 173 million take 69 s, mostly to copy between processes."""
-_NAN = "every output is NaN in both runtimes on these inputs; give others with --inputs or --range"
+"""Limit of the elements in inputs and outputs of all runs. Three runs with 173 million elements take 69 s, mostly for copies between
+processes.
+"""
+_NAN_REASON = "every output is NaN in both runtimes on these inputs; give others with --inputs or --range"
 
 
 def verify(
     tflite: str | os.PathLike[str] | bytes | Section,
     onnx: ModelProto | Converted | str | os.PathLike[str] | bytes,
     *,
-    inputs: Given = None,
+    inputs: InputData = None,
     seed: int = VerifyOptions.seed,
     runs: int = VerifyOptions.runs,
     tolerance: Tolerance | float | None = None,
@@ -65,22 +67,23 @@ def verify(
 ) -> Verification:
     """Run a TFLite model in LiteRT and its conversion in ONNX Runtime on the same inputs, and compare every output.
 
-    Every submodel runs on the same operands in both runtimes, which determines the verdict; output errors are reported too.
+    The verdict depends on the submodels: each runs on the same operands in both runtimes. End-to-end errors of the outputs are
+    reported too.
 
     Args:
         tflite: path or content of the TFLite model.
         onnx: the converted model: a path, its content, a ModelProto or a Conversion.
         inputs: arrays by name, a list of such mappings (one per run), an .npz, .npy or image file, or a folder of these (one
-            per run). An array that stacks several inputs along its first axis is as many runs. Other inputs are random.
+            per run). An array that stacks several inputs along its first axis gives as many runs. Other inputs are random.
         seed: seed of random inputs.
         runs: successive invocations in one session per runtime, so that states are carried. A model with large inputs and
-            outputs runs fewer times. One more run has other sizes if the ONNX model has dynamic dimensions, LiteRT takes
-            them, and neither ``inputs`` nor ``shapes`` sets them.
-        tolerance: a share of the range for float outputs, or a whole ``Tolerance``; outputs beyond it differ even if every
-            operator agrees. By default only operators decide.
+            outputs runs fewer times. One more run has other sizes if the ONNX model has dynamic dimensions, LiteRT accepts
+            these sizes, and neither ``inputs`` nor ``shapes`` is given.
+        tolerance: a share of the range for float outputs, or a complete ``Tolerance``. Outputs beyond it differ even if every
+            operator agrees. By default only operators determine the verdict.
         ranges: minimum and maximum of random values, by input name.
-        signature: by default the one that was converted; each of them for a model of several, unless ``inputs`` or
-            ``shapes`` are given.
+        signature: key of the signature to run. By default the converted one. If several were converted, each of them, unless
+            ``inputs`` or ``shapes`` is given.
         shapes: sizes of inputs with dynamic dimensions, by input name.
         bisect: a folder for the submodels that differ, for a bug report.
         partial: accept a comparison that leaves out operators without a kernel; otherwise its verdict is inconclusive.
@@ -102,52 +105,57 @@ def verify(
     VerifyOptions(ranges=ranges or {}, seed=seed, runs=runs, tolerance=share, partial=partial)  # checks types
     report = progress or (lambda stage: None)
     report("loading both models")
-    data = content(tflite)
-    pair = ModelPair(data, model_of(onnx), signature, tolerance, report)
+    data = read_tflite(tflite)
+    pair = ModelPair(data, onnx_source(onnx), signature, tolerance, report)
     lengths = read_lengths(props(pair.session.proto.metadata_props))
-    common = _Asked(inputs, seed, runs, shapes, ranges or {}, tolerance is None, bisect, host)
+    request = _Request(inputs, seed, runs, shapes, ranges or {}, tolerance is None, bisect, host)
     if not lengths or signature is not None or inputs is not None or shapes is not None:
-        return _verify_entry(pair, common, lengths.get(pair.trial.signature or ""), partial, report)
-    found, equal = {}, _equal_places(data, host)
+        return _verify_entry(pair, request, lengths.get(pair.trial.signature or ""), partial, report)
+    verifications, shared = {}, _shared_items(data, host)
     for key, length in lengths.items():
-        of_key = pair.other(key, tolerance, report, equal.get(key))
-        found[key] = _verify_entry(of_key, common, length, partial, report)
-    return merge_verifications(found)
+        signature_pair = pair.for_signature(key, tolerance, report, shared.get(key))
+        verifications[key] = _verify_entry(signature_pair, request, length, partial, report)
+    return merge_verifications(verifications)
 
 
-def _equal_places(data: bytes, host: Host | None) -> Mapping[str, SharedItems]:
-    """Return the tensors and operators that a joined model shares with each signature; empty if the signatures cannot be joined."""
-    used = host or Host()
+def _shared_items(data: bytes, host: Host | None) -> Mapping[str, SharedItems]:
+    """Return the tensors and operators that a joined model shares with each signature, by key.
+
+    Empty if the signatures cannot be joined.
+    """
+    packs = host or Host()
     try:
-        return join_signatures(read(data), used, used.targets.named("onnxruntime")).shared
+        return join_signatures(read(data), packs, packs.targets.named("onnxruntime")).shared
     except (Misaligned, ConversionError):
         return {}
 
 
 def _verify_entry(
-    pair: ModelPair, given: _Asked, length: int | None, partial: bool, progress: Progress
+    pair: ModelPair, request: _Request, length: int | None, partial: bool, progress: Progress
 ) -> Verification:
-    """Compare one signature. ``length``: its number of tokens, for a model made of several signatures."""
+    """Compare one signature. ``length``: its number of tokens, for a model that joins several signatures."""
     entry = pair.entry
     stored = [tensor.name for tensor in entry.inputs]
-    ranges = resolve_keys(given.ranges, entry.input_names, stored, "--range")
-    shapes = None if given.shapes is None else resolve_keys(given.shapes, entry.input_names, stored, "--input-shape")
-    inputs = causal_inputs(pair.session, given.runs, length) if given.inputs is None else given.inputs
-    asked = given._replace(inputs=inputs, shapes=shapes, ranges=ranges)
+    ranges = resolve_keys(request.ranges, entry.input_names, stored, "--range")
+    shapes = (
+        None if request.shapes is None else resolve_keys(request.shapes, entry.input_names, stored, "--input-shape")
+    )
+    inputs = causal_inputs(pair.session, request.runs, length) if request.inputs is None else request.inputs
+    request = request._replace(inputs=inputs, shapes=shapes, ranges=ranges)
     with record_crashes() as crashes:
         try:
-            verification = _run_and_compare(pair, asked, progress)
+            verification = _run_and_compare(pair, request, progress)
         except InconclusiveError as error:
             verification = Verification((), (), 0, reasons=(error.message,))
-    reasons = (*pair.reasons, *(one for one in verification.reasons if one not in pair.reasons))
+    reasons = (*pair.reasons, *(reason for reason in verification.reasons if reason not in pair.reasons))
     notes = (*verification.notes, *dict.fromkeys(crashes))
     return replace(verification, notes=notes, reasons=reasons, partial=partial)
 
 
-class _Asked(NamedTuple):
-    """Arguments of ``verify``. ``exact``: the caller gave no tolerance."""
+class _Request(NamedTuple):
+    """Arguments of ``verify``. ``exact``: the caller gave no tolerance, so that operators alone determine the verdict."""
 
-    inputs: Given
+    inputs: InputData
     seed: int
     runs: int
     shapes: Mapping[str, Sequence[int]] | None
@@ -163,64 +171,67 @@ def affordable_runs(entry: Entry, runs: int) -> int:
     return max(1, min(runs, MAX_ELEMENTS // max(size, 1)))
 
 
-def _run_and_compare(pair: ModelPair, asked: _Asked, progress: Progress) -> Verification:
-    """Run both models, compare the outputs end to end, and determine the verdict from the submodels."""
-    notes = pair.fill(asked.host or Host)
+def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> Verification:
+    """Run both models, compare the outputs end to end, and derive the verdict from the submodels."""
+    notes = pair.assign_substitutes(request.host or Host)
     random = any(True for _ in random_nodes(pair.session.proto.graph))
-    runs = affordable_runs(pair.entry, asked.runs)
-    drawn, expected = pair.reference_outputs(asked.inputs, asked.seed, runs, asked.shapes, asked.ranges)
-    notes = (*notes, *describe_rounding(pair.entry, asked.inputs))
-    if not random and asked.inputs is None and not asked.shapes:
-        resized = pair.extend(drawn, expected, asked.seed)
+    runs = affordable_runs(pair.entry, request.runs)
+    input_runs, expected = pair.reference_outputs(request.inputs, request.seed, runs, request.shapes, request.ranges)
+    notes = (*notes, *describe_rounding(pair.entry, request.inputs))
+    if not random and request.inputs is None and not request.shapes:
+        resized = pair.add_resized_run(input_runs, expected, request.seed)
         notes = (resized, *notes) if resized else notes
     progress("submodels on the same operands")
     try:
-        decision = decide(pair, drawn, random=random, exact=asked.exact)
+        decision = decide(pair, input_runs, random=random, exact=request.exact)
     except ConversionError as error:
         if random:
             raise InconclusiveError(f"{RANDOM_NUMBERS}, and {error.message}") from error
         decision = Decision(error=error.message)
-    _add_builtin_outputs(pair, decision, drawn, expected)
-    outputs = () if random else _compare_outputs(pair, drawn, expected)
-    fused = pair.differs_by_fusion(outputs, drawn, expected)
-    notes = (FUSION, *notes) if fused else notes
-    verification = conclude(pair, outputs, decision, settles=not fused, exact=asked.exact)
-    wrong = tuple(one for one in pair.compare_batch() if not one.ok)
+    _add_builtin_outputs(pair, decision, input_runs, expected)
+    outputs = () if random else _compare_outputs(pair, input_runs, expected)
+    caused_by_fusion = pair.is_caused_by_fusion(outputs, input_runs, expected)
+    notes = (FUSION, *notes) if caused_by_fusion else notes
+    verification = conclude(pair, outputs, decision, accept_errors=not caused_by_fusion, exact=request.exact)
+    wrong = tuple(comparison for comparison in pair.compare_batch() if not comparison.ok)
     verification = replace(verification, comparisons=(*verification.comparisons, *wrong))
-    if depends(pair.session.proto):
-        notes = (*notes, _DEPENDENT)
+    if depends_on_processor(pair.session.proto):
+        notes = (*notes, _PROCESSOR_NOTE)
     if verification.verdict == "differs":
-        if asked.bisect is not None and decision.differing:
-            notes = (save_submodels(pair, decision, Path(asked.bisect)), *notes)
-        notes = (*pair.hints(drawn, expected), *notes)
+        if request.bisect is not None and decision.differing:
+            notes = (save_submodels(pair, decision, Path(request.bisect)), *notes)
+        notes = (*pair.hints(input_runs, expected), *notes)
     return replace(
         verification,
         kernels=tuple(dict.fromkeys([*expected, *(["builtin"] if verification.operators else [])])),
-        runs=len(drawn) + (pair.batch is not None),
+        runs=len(input_runs) + (pair.batch is not None),
         by_packs=len(pair.trial.substitutes.pack_kernels),
         notes=(*verification.notes, *notes),
     )
 
 
 def _add_builtin_outputs(
-    pair: ModelPair, decision: Decision, drawn: Sequence[Run], expected: dict[str, list[Run]]
+    pair: ModelPair, decision: Decision, input_runs: Sequence[Run], expected: dict[str, list[Run]]
 ) -> None:
-    """Add the outputs of the builtin kernels, which may round differently; reuse those of the submodels' runs."""
-    if len(decision.outputs) == len(drawn):
+    """Add the outputs of LiteRT's builtin kernels to ``expected``, which may round differently from XNNPACK.
+
+    They are reused from the comparison of submodels where possible.
+    """
+    if len(decision.outputs) == len(input_runs):
         expected["builtin"] = decision.outputs
     elif decision.error and "builtin" not in expected:
         with suppress(LiteRTError):
-            outputs = pair.trial.litert("builtin", drawn, fresh=pair.fresh, patience=PATIENCE)
+            outputs = pair.trial.litert_outputs("builtin", input_runs, fresh=pair.fresh, time_limit=TIME_LIMIT)
             expected["builtin"] = [*outputs]
 
 
 def _compare_outputs(
-    pair: ModelPair, drawn: Sequence[Run], expected: Mapping[str, Sequence[Run]]
+    pair: ModelPair, input_runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]
 ) -> tuple[Comparison, ...]:
-    """Compare the outputs end to end."""
-    actual = pair.trial.actual(pair.session, drawn)
-    if _all_nan(actual) and any(array.size for arrays in drawn for array in arrays):
-        pair.reasons = (*pair.reasons, _NAN)
+    """Compare the outputs end to end; add a reason to the pair if all of them are NaN."""
+    actual = pair.trial.onnx_outputs(pair.session, input_runs)
+    if _all_nan(actual) and any(array.size for arrays in input_runs for array in arrays):
+        pair.reasons = (*pair.reasons, _NAN_REASON)
     return pair.trial.compare_outputs(actual, expected)
 
 
@@ -229,12 +240,14 @@ def _all_nan(actual: Sequence[Run]) -> bool:
     return bool(arrays) and all(array.dtype.kind == "f" and bool(np.isnan(array).all()) for array in arrays)
 
 
-def content(tflite: Source) -> bytes:
+def read_tflite(tflite: Source) -> bytes:
+    """Return the content of a TFLite model."""
     check_source(tflite)
     return read_bytes(tflite)
 
 
-def model_of(onnx: Any) -> ModelProto | bytes | Path:
+def onnx_source(onnx: Any) -> ModelProto | bytes | Path:
+    """Return the path, content or ModelProto of an ONNX model or a conversion. Raises TypeError for other types."""
     if isinstance(onnx, str | os.PathLike):
         return Path(onnx)
     proto = getattr(onnx, "proto", onnx)

@@ -19,10 +19,10 @@ NOT_COMPARED = "operators were not compared"
 class Verification:
     """Verdict on a conversion, with the comparisons that it is based on.
 
-    ``comparisons`` are in the order of the model's outputs, ``kernels`` the kernel sets of LiteRT, ``processor`` the
-    processor that both runtimes ran on. ``operators``: the number of operators that were compared with LiteRT on its own
-    operands; ``by_packs``: the number of those that the reference kernels of packs compute. ``reasons``: why the verdict is
-    inconclusive although nothing compared differs. ``partial``: the caller accepts an inconclusive verdict.
+    ``comparisons``: one per output, in the model's order. ``kernels``: the kernel sets of LiteRT that ran. ``processor``: the
+    processor that both runtimes ran on. ``diverging``: the first tensor that differs. ``operators``: number of operators that
+    were compared on LiteRT's own operands. ``by_packs``: how many of these the reference kernels of packs compute.
+    ``reasons``: why the verdict is inconclusive although nothing differs. ``partial``: accept an inconclusive verdict.
     """
 
     comparisons: tuple[Comparison, ...]
@@ -37,9 +37,9 @@ class Verification:
     by_packs: int = 0
 
     def __repr__(self) -> str:
-        verdict, first, *others = [line.strip() for line in self.text.splitlines()][: 1 + len(self.comparisons)]
-        more = f"; and {len(others)} more outputs" if others else ""
-        return f"<Verification: {verdict}; {first}{more}>"
+        verdict, first, *rest = [line.strip() for line in self.text.splitlines()][: 1 + len(self.comparisons)]
+        suffix = f"; and {len(rest)} more outputs" if rest else ""
+        return f"<Verification: {verdict}; {first}{suffix}>"
 
     def __str__(self) -> str:
         return self.text
@@ -58,9 +58,11 @@ class Verification:
 
     @property
     def text(self) -> str:
-        """Return lines: the verdict, each output, the first wrong tensor, notes."""
+        """Return the verdict, each output, the first wrong tensor and the notes, one per line."""
         lines = [self._headline()]
-        lines += [f"  {'ok    ' if one.ok else 'FAILED'} {one.name}: {one.text}" for one in self.comparisons]
+        lines += [
+            f"  {'ok    ' if output.ok else 'FAILED'} {output.name}: {output.text}" for output in self.comparisons
+        ]
         if self.diverging:
             lines.append(f"  first outside its tolerance: {self.diverging.text}")
         notes = [*self.reasons[1:], *self.notes]
@@ -74,35 +76,39 @@ class Verification:
         if self.verdict == "differs":
             return f"NOT within tolerance of {kernels}, {runs}, on {self.processor}"
         if not self.operators:
-            rest = f"; {NOT_COMPARED}" if any(note.startswith(NOT_COMPARED) for note in self.notes) else ""
-            return f"outputs within tolerance of {kernels}, {runs}{rest}"
+            suffix = f"; {NOT_COMPARED}" if any(note.startswith(NOT_COMPARED) for note in self.notes) else ""
+            return f"outputs within tolerance of {kernels}, {runs}{suffix}"
         operators = "1 operator agrees" if self.operators == 1 else f"{self.operators} operators agree"
         if self.by_packs:
             kernels += f", {self.by_packs} of them with the reference kernels of packs,"
         return f"{operators} with {kernels} on the same operands, {runs}{self._end_to_end()}"
 
     def _end_to_end(self) -> str:
-        """Return the errors of outputs beyond their end-to-end tolerance; empty if there are none."""
-        beyond = [one for one in self.comparisons if one.end_to_end]
-        more = f" and {len(beyond) - 1} more" if len(beyond) > 1 else ""
-        return f"; end to end {beyond[0].name} differs by {beyond[0].end_to_end}{more}" if beyond else ""
+        """Return the error of the first output beyond its end-to-end tolerance; empty if there is none."""
+        outputs = [comparison for comparison in self.comparisons if comparison.end_to_end]
+        suffix = f" and {len(outputs) - 1} more" if len(outputs) > 1 else ""
+        return f"; end to end {outputs[0].name} differs by {outputs[0].end_to_end}{suffix}" if outputs else ""
 
 
-def merge_verifications(found: Mapping[str, Verification]) -> Verification:
-    """Return the verdict on a joined model from the verifications of its signatures."""
+def merge_verifications(by_signature: Mapping[str, Verification]) -> Verification:
+    """Return the verdict on a joined model from the verifications of its signatures, by key."""
 
     def prefix(key: str, texts: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(f"{key}: {text}" for text in texts)
 
-    every = [*found.values()]
+    verifications = [*by_signature.values()]
     return replace(
-        every[0],
-        comparisons=tuple(replace(x, name=f"{key} {x.name}") for key, one in found.items() for x in one.comparisons),
-        kernels=tuple(dict.fromkeys(name for one in every for name in one.kernels)),
-        runs=sum(one.runs for one in every),
-        diverging=next((one.diverging for one in every if one.diverging is not None), None),
-        notes=tuple(note for key, one in found.items() for note in prefix(key, one.notes)),
-        reasons=tuple(reason for key, one in found.items() for reason in prefix(key, one.reasons)),
-        operators=sum(one.operators for one in every),
-        by_packs=sum(one.by_packs for one in every),
+        verifications[0],
+        comparisons=tuple(
+            replace(comparison, name=f"{key} {comparison.name}")
+            for key, verification in by_signature.items()
+            for comparison in verification.comparisons
+        ),
+        kernels=tuple(dict.fromkeys(name for verification in verifications for name in verification.kernels)),
+        runs=sum(verification.runs for verification in verifications),
+        diverging=next((v.diverging for v in verifications if v.diverging is not None), None),
+        notes=tuple(note for key, v in by_signature.items() for note in prefix(key, v.notes)),
+        reasons=tuple(reason for key, v in by_signature.items() for reason in prefix(key, v.reasons)),
+        operators=sum(verification.operators for verification in verifications),
+        by_packs=sum(verification.by_packs for verification in verifications),
     )

@@ -11,7 +11,7 @@ from onnx_tflite_plugin.source.model import Operator, Options, Tensor
 from onnx_tflite_plugin.verify import model_pair
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.tensors import Divergence
-from onnx_tflite_plugin.verify.comparison.trial import pair_values
+from onnx_tflite_plugin.verify.comparison.trial import match_values
 from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.runtimes.ort import OrtError
 from onnx_tflite_plugin.verify.runtimes.structure import is_stateful
@@ -69,7 +69,7 @@ def test_attributes_a_failure_to_saturation_if_exact_products_pass(
     monkeypatch.setattr(model_pair, "multiplies_exactly", lambda: exactly)
     monkeypatch.setattr(model_pair, "OnnxRuntime", runtime)
     trial = SimpleNamespace(
-        actual=lambda session, runs: session, compare_outputs=lambda actual, expected: [RIGHT, precise]
+        onnx_outputs=lambda session, runs: session, compare_outputs=lambda actual, expected: [RIGHT, precise]
     )
     stub = SimpleNamespace(onnx=None, trial=trial, session=SimpleNamespace(folder=None))
     hints = ModelPair.hints(stub, [], {})  # type: ignore[arg-type]
@@ -84,12 +84,12 @@ def infos(*names: str) -> Any:
 
 
 def test_pairs_inputs_by_name_or_else_by_position() -> None:
-    assert [info.name for info in pair_values("input", ["a", "b"], infos("b", "a"))] == ["a", "b"]
-    assert [info.name for info in pair_values("input", ["a", "b"], infos("c", "a"))] == ["c", "a"]
+    assert [info.name for info in match_values("input", ["a", "b"], infos("b", "a"))] == ["a", "b"]
+    assert [info.name for info in match_values("input", ["a", "b"], infos("c", "a"))] == ["c", "a"]
 
 
 def test_rejects_reordered_or_missing_outputs() -> None:
     with pytest.raises(Exception, match="come in another order: b, a instead of a, b"):
-        pair_values("output", ["a", "b"], infos("b", "a"))
+        match_values("output", ["a", "b"], infos("b", "a"))
     with pytest.raises(Exception, match="has 2 outputs"):
-        pair_values("output", ["a", "b"], infos("a"))
+        match_values("output", ["a", "b"], infos("a"))

@@ -7,9 +7,9 @@ import pytest
 
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import Comparison, compare, criteria
-from onnx_tflite_plugin.verify.criteria import tolerance_of, without_overflow
+from onnx_tflite_plugin.verify.criteria import submodel_tolerance, without_overflow
 
-ONE = tolerance_of(1, recurrent=False, dequantized=False)
+ONE = submodel_tolerance(1, recurrent=False, dequantized=False)
 
 
 def judge_arrays(
@@ -20,7 +20,7 @@ def judge_arrays(
     recurrent: bool = False,
     largest: float = 0.0,
 ) -> Comparison:
-    tolerance = tolerance_of(operators, recurrent=recurrent, dequantized=False)
+    tolerance = submodel_tolerance(operators, recurrent=recurrent, dequantized=False)
     return compare("y", [actual], {"builtin": [expected]}, tolerance, floor=criteria.CANCELLATION * largest)
 
 
@@ -84,7 +84,7 @@ def test_allows_one_step_per_rounding_operator() -> None:
     expected = np.arange(64, dtype=np.int8)
     off = 2 * (np.arange(64) % 13 == 0).astype(np.int8)
     for roundings, ok in ((1, False), (2, True)):
-        tolerance = tolerance_of(2, roundings=roundings)
+        tolerance = submodel_tolerance(2, roundings=roundings)
         assert compare("y", [expected + off], {"builtin": [expected]}, tolerance).ok is ok
 
 
@@ -113,7 +113,7 @@ def test_integers_and_booleans_must_be_equal() -> None:
 
 
 def test_dequantized_tensors_allow_a_few_steps() -> None:
-    dequantized = tolerance_of(1, recurrent=False, dequantized=True)
+    dequantized = submodel_tolerance(1, recurrent=False, dequantized=True)
     assert (dequantized.steps, dequantized.int16_steps) == (
         criteria.DEQUANTIZED_STEPS,
         criteria.DEQUANTIZED_INT16_STEPS,

@@ -117,7 +117,7 @@ def test_runs_cover_all_combinations_of_conditions(conditions: int, runs: int) -
     given = [net.input(tensor(1, dtype="bool", scale=0)) for _ in range(conditions)]
     net.output(*(net.call("LOGICAL_NOT", [x], tensor(1, dtype="bool", scale=0)) for x in given))
     models = ModelPair(net.build(), otp.convert(net.build()).proto, None, None, lambda stage: None)
-    assert [models.enough(requested) for requested in (1, 3, 9)] == [1, runs, 9]
+    assert [models.run_count(requested) for requested in (1, 3, 9)] == [1, runs, 9]
 
 
 def test_equal_runs_are_merged_unless_the_model_is_stateful() -> None:

@@ -349,7 +349,7 @@ def count_to_three_million() -> bytes:
 
 
 def test_reports_a_loop_that_may_never_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "PATIENCE", 0.1)
+    monkeypatch.setattr(trial, "TIME_LIMIT", 0.1)
     data = count_to_three_million()
     proto = convert(data).proto
     assert verify(data, proto, inputs={"x": np.float32(3e6 - 3)}).ok

@@ -1,6 +1,6 @@
-"""Compare ONNX Runtime's results with LiteRT's, and decide whether the error is within the tolerance.
+"""Comparison of ONNX Runtime's results with LiteRT's: is the error within the tolerance?
 
-LiteRT's kernel sets round differently, so the results of one of them are enough to match.
+LiteRT's kernel sets round differently, so a result that matches one of them is right.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ Unit = Literal["range", "step", "value"]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One output, or one intermediate tensor, against LiteRT.
+    """Comparison of one output, or one intermediate tensor, with LiteRT.
 
     ``distance``, ``mean`` and ``tolerance`` are in ``unit``: shares of the range, quantization steps, or plain values.
-    ``differing`` is a share of the elements. ``nearest``: the kernel set that the numbers are of. ``end_to_end``: the error of an
-    output after the whole network, if the comparison is one of its operator alone.
+    ``distance`` is the maximum error, ``mean`` the mean absolute error, ``differing`` the share of elements that differ.
+    ``nearest``: the kernel set with the smallest error, to which these numbers belong. ``problem``: a reason why the output
+    is wrong whatever its error. ``end_to_end``: the error of an output after the whole network, if this comparison is only
+    of its operator.
     """
 
     name: str
@@ -45,10 +47,12 @@ class Comparison:
 
     @property
     def text(self) -> str:
-        """Return a text such as ``max 1 LSB, 0.2 % of elements differ (tolerance 1 LSB)``."""
+        """Return the error and the tolerance, such as ``max 1 LSB, 0.2 % of elements differ (tolerance 1 LSB)``."""
         if self.end_to_end:
-            alone = replace(self, end_to_end="").text
-            return f"{alone} on LiteRT's own operands; end to end {self.end_to_end}, although every operator agrees"
+            of_operator = replace(self, end_to_end="").text
+            return (
+                f"{of_operator} on LiteRT's own operands; end to end {self.end_to_end}, although every operator agrees"
+            )
         if self.problem:
             return self.problem
         if not self.distance:
@@ -60,11 +64,11 @@ class Comparison:
 
     @property
     def error(self) -> str:
-        """Return a text such as ``max 1 LSB``."""
+        """Return the error without the tolerance, such as ``max 1 LSB``."""
         return self.problem or f"max {self.in_unit(self.distance)}"
 
     def in_unit(self, amount: float) -> str:
-        """Return ``2 LSB`` for a quantized output, ``1.2e-06 of the output's range`` for a float one, else the number."""
+        """Format an amount as ``2 LSB`` (quantized output), ``1.2e-06 of the output's range`` (float) or a plain number."""
         if self.unit == "step":
             return f"{amount:g} LSB"
         return f"{amount:.2g} of the output's range" if self.unit == "range" else f"{amount:g}"
@@ -78,12 +82,15 @@ def compare(
     *,
     floor: float = 0.0,
 ) -> Comparison:
-    """Compare one output over all runs with what each kernel set gave; return the comparison with the nearest.
+    """Compare one output over all runs with the results of each kernel set; return the comparison of smallest error.
 
-    ``floor``: absolute error of a float output that is allowed, as the step of the integers it was computed from.
+    ``actual``: one array per run. ``expected``: one array per run, by kernel set. ``floor``: absolute error that is allowed for
+    a float output, for example the step of the quantized values that it is computed from.
     """
-    found = [_compare_with(name, kernels, actual, arrays, tolerance, floor) for kernels, arrays in expected.items()]
-    return min(found, key=lambda one: (not one.ok, bool(one.problem), one.distance, one.mean))
+    comparisons = [
+        _compare_with(name, kernels, actual, arrays, tolerance, floor) for kernels, arrays in expected.items()
+    ]
+    return min(comparisons, key=lambda c: (not c.ok, bool(c.problem), c.distance, c.mean))
 
 
 def _compare_with(
@@ -94,12 +101,12 @@ def _compare_with(
     unit = _unit(expected)
     span = _span(expected) if unit == "range" else 1.0
     if unit == "range":
-        inherited = floor / span + PRODUCT if floor and span else 0.0
-        allowed = max(tolerance.of_range, _rounding(expected), inherited) if span else floor
-        unit, span = ("range", span) if span else ("value", 1.0)  # all zeros have no range to take a share of
+        floor_share = floor / span + PRODUCT if floor and span else 0.0
+        allowed = max(tolerance.of_range, _rounding(expected), floor_share) if span else floor
+        unit, span = ("range", span) if span else ("value", 1.0)  # an output of zeros has no range
     else:
         allowed = tolerance.of_dtype(comparable(expected[0]).dtype.name) if unit == "step" else tolerance.integers
-    found = Comparison(
+    comparison = Comparison(
         name=name,
         unit=unit,
         distance=distance.worst / span,
@@ -109,14 +116,14 @@ def _compare_with(
         problem=distance.problem,
         mean=distance.mean / span,
     )
-    if found.ok and found.distance:
+    if comparison.ok and comparison.distance:
         problem = ""
         if unit == "step":
-            problem = describe_bias(actual, expected, found.mean, tolerance)
+            problem = describe_bias(actual, expected, comparison.mean, tolerance)
         elif unit == "range" and tolerance.by_channel:
             problem = describe_channel_error(actual, expected, tolerance.of_range, floor)
-        found = replace(found, problem=problem)
-    return replace(found, distance=math.inf) if found.problem else found
+        comparison = replace(comparison, problem=problem)
+    return replace(comparison, distance=math.inf) if comparison.problem else comparison
 
 
 def _unit(arrays: Sequence[Array]) -> Unit:
@@ -127,7 +134,7 @@ def _unit(arrays: Sequence[Array]) -> Unit:
 
 
 def _span(arrays: Sequence[Array]) -> float:
-    """Return the range of the finite values and 0: noise around a constant is not a range."""
+    """Return the range of the finite values and 0. Including 0 avoids a tiny range for noise around a constant."""
     low = high = 0.0
     for array in arrays:
         values = comparable(array)
@@ -138,7 +145,7 @@ def _span(arrays: Sequence[Array]) -> float:
 
 
 def _rounding(arrays: Sequence[Array]) -> float:
-    """Return one unit in the last place of the dtype, as a share: 16-bit floats are coarser than any tolerance."""
+    """Return the relative rounding error of the dtype if it exceeds every tolerance, as in 16-bit floats; else 0."""
     name = np.asarray(arrays[0]).dtype.name if arrays else ""
     return {"float16": 2**-10, "bfloat16": 2**-7, "float8_e4m3fn": 2**-3, "float8_e5m2": 2**-2}.get(name, 0.0)
 

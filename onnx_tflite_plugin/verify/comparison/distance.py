@@ -16,9 +16,10 @@ NIBBLES = {"int4": "int8", "int2": "int8", "uint4": "uint8"}
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """Error between two arrays: maximum absolute difference (1 for text and booleans), sum of differences, elements that differ.
+    """Error between two arrays: maximum absolute difference, sum of differences, number of elements that differ.
 
-    ``problem``: the reason why the arrays cannot be compared: shape, dtype, or positions of NaN or infinity.
+    The difference of unequal texts or booleans is 1. ``problem``: the reason why the arrays cannot be compared, which is a
+    difference in shape, dtype, or positions of NaN or infinity.
     """
 
     worst: float = 0.0
@@ -41,13 +42,12 @@ class Distance:
         )
 
 
-_BLOCK = 1 << 18  # elements, in float64 2 MiB
-_NONE = 2.0**-100
-"""Magnitude of exponentials below which some runtimes return 0."""
+_BLOCK = 1 << 18  # elements per block: 2 MiB in float64
+_NEGLIGIBLE = 2.0**-100  # below this magnitude some runtimes return 0 for an exponential
 
 
 def measure(actual: Array, expected: Array) -> Distance:
-    """Return the maximum error between two arrays of one shape and dtype; complex numbers may be pairs along a last axis."""
+    """Return the error between two arrays. Complex numbers may be stored as pairs along a last axis."""
     actual, expected = comparable(actual), comparable(expected)
     if actual.dtype != expected.dtype:
         return Distance(problem=f"dtype {actual.dtype}, expected {expected.dtype}")
@@ -65,23 +65,24 @@ def measure(actual: Array, expected: Array) -> Distance:
 
 def _measure_floats(actual: Array, expected: Array) -> Distance:
     """Return the error of floats, computed block by block, which takes a third of the time for large arrays."""
-    total, here, there = Distance(), actual.reshape(-1), expected.reshape(-1)
+    total, flat_actual, flat_expected = Distance(), actual.reshape(-1), expected.reshape(-1)
     for start in range(0, expected.size, _BLOCK):
-        block, other = here[start : start + _BLOCK], there[start : start + _BLOCK]
-        if not (np.isfinite(block).all() and np.isfinite(other).all()):
+        results, references = flat_actual[start : start + _BLOCK], flat_expected[start : start + _BLOCK]
+        if not (np.isfinite(results).all() and np.isfinite(references).all()):
             return _measure_infinite(actual, expected)
-        total |= _measure_finite(block, other)
+        total |= _measure_finite(results, references)
     return total
 
 
 def _measure_infinite(actual: Array, expected: Array) -> Distance:
     """Return the error of floats with NaN or infinite elements."""
-    for what, test in (("NaN", np.isnan), ("+inf", np.isposinf), ("-inf", np.isneginf)):
-        here, there = test(actual), test(expected)
-        if wrong := int(np.count_nonzero(here != there)):
-            k = tuple(int(i) for i in np.argwhere(here != there)[0])
-            at = f"at {list(k)}: {actual[k]}, expected {expected[k]}"
-            return Distance(math.inf, wrong, expected.size, f"{what} at other positions ({wrong} elements, first {at})")
+    for value, test in (("NaN", np.isnan), ("+inf", np.isposinf), ("-inf", np.isneginf)):
+        differs = test(actual) != test(expected)
+        if count := int(np.count_nonzero(differs)):
+            k = tuple(int(i) for i in np.argwhere(differs)[0])
+            first = f"at {list(k)}: {actual[k]}, expected {expected[k]}"
+            problem = f"{value} at other positions ({count} elements, first {first})"
+            return Distance(math.inf, count, expected.size, problem)
     finite = np.isfinite(expected)
     return replace(_measure_finite(actual[finite], expected[finite]), elements=expected.size)
 
@@ -89,7 +90,7 @@ def _measure_infinite(actual: Array, expected: Array) -> Distance:
 def _measure_finite(actual: Array, expected: Array) -> Distance:
     difference = np.subtract(actual, expected, dtype=np.float64)
     np.abs(difference, out=difference)
-    difference[difference < _NONE] = 0
+    difference[difference < _NEGLIGIBLE] = 0
     worst = float(difference.max(initial=0.0))
     return Distance(worst, int(np.count_nonzero(difference)), expected.size, total=float(difference.sum()))
 
@@ -113,12 +114,13 @@ def comparable(array: Array) -> Array:
 
 
 def as_pairs(array: Array) -> Array:
-    """Return a complex array as real and imaginary parts along a last axis of 2, as the ONNX model has it."""
+    """Return a complex array as real and imaginary parts along a last axis of size 2, as in the ONNX model."""
     return np.ascontiguousarray(array).view(array.real.dtype).reshape(*array.shape, 2)
 
 
 def measure_runs(actual: Sequence[Array], expected: Sequence[Array]) -> Distance:
+    """Return the error of one output over all runs."""
     total = Distance()
-    for one, other in zip(actual, expected, strict=True):
-        total |= measure(one, other)
+    for result, reference in zip(actual, expected, strict=True):
+        total |= measure(result, reference)
     return total

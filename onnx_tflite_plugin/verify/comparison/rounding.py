@@ -1,4 +1,4 @@
-"""Rounding of LiteRT's operators: which operators round, to which step, and whose results are undefined in C++."""
+"""Rounding of LiteRT's operators: which operators round, to which step, and which results are undefined in C++."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from onnx_tflite_plugin.verify.criteria import GROUP_MEAN, STEPPED, Tolerance
 from onnx_tflite_plugin.verify.runtimes.dequantized import is_quantized
 from onnx_tflite_plugin.verify.runtimes.structure import is_dynamic_range, operands
 
-_UNDEFINED = 2.0**31  # rescaling factor of a 32-bit integer that the kernel cannot shift
-_TOO_WIDE = 2.0**19  # the same for an operand of a sum
+_UNDEFINED_FACTOR = 2.0**31  # smallest rescaling factor of a 32-bit integer that exceeds the kernel's shift
+_UNDEFINED_SUM_FACTOR = 2.0**19  # the same for an operand of a sum
 
 
-def weight_scale(operator: Operator, by_block: Mapping[int, float]) -> float:
-    """Return the largest weight scale of an operator that quantizes its activations; 0 for other operators.
+def weight_scale(operator: Operator, block_scales: Mapping[int, float]) -> float:
+    """Return the largest weight scale of a dynamic-range operator, which quantizes its activations; 0 for others.
 
-    ``by_block``: the largest scale of each blockwise quantized tensor, by index.
+    ``block_scales``: the largest scale of each blockwise quantized tensor, by index.
     """
     if not is_dynamic_range(operator):
         return 0.0
@@ -28,35 +28,37 @@ def weight_scale(operator: Operator, by_block: Mapping[int, float]) -> float:
         for t in operator.inputs
         if t is not None and t.is_constant and is_quantized(t) and isinstance(t.quantization, Quantization)
     ]
-    blocks = [by_block.get(t.index, 0.0) for t in operator.inputs if t is not None]
+    blocks = [block_scales.get(t.index, 0.0) for t in operator.inputs if t is not None]
     return max((*blocks, *(max(scale) for scale in scales)), default=0.0)
 
 
-def undecided_reason(operators: Sequence[Operator], found: Comparison) -> str:
+def undecided_reason(operators: Sequence[Operator], comparison: Comparison) -> str:
     """Return the reason why a submodel may be right although it matches no reference; empty if it is wrong."""
     if any(_has_undefined_shift(op) for op in operators):
         return "LiteRT's rescaling factor exceeds the kernel's shift, so its result is undefined in C++"
     if any(_is_finer_than_float32(op) for op in operators):
         return "one step of the int16 result is smaller than the rounding error of float32 sums"
-    rounding = [op for op in operators if rounds(op)]
-    if len(rounding) > 1 and found.unit == "step" and found.distance <= 2 * len(rounding) and found.mean <= GROUP_MEAN:
-        return f"{len(rounding)} operators round, and the ONNX model does not hold the tensors between them"
+    roundings = sum(map(is_requantizing, operators))
+    small = comparison.unit == "step" and comparison.distance <= 2 * roundings and comparison.mean <= GROUP_MEAN
+    if roundings > 1 and small:
+        return f"{roundings} operators round, and the ONNX model does not hold the tensors between them"
     return ""
 
 
-def rounds(operator: Operator) -> bool:
-    """True if a result has other quantization parameters than the operands."""
-    scales = {_scale(t) for t in operator.inputs if t is not None and not t.is_constant}
-    return any(t is not None and is_quantized(t) and _scale(t) not in scales for t in operator.outputs)
+def is_requantizing(operator: Operator) -> bool:
+    """True if a result has other quantization parameters than the operands, so that the operator rounds."""
+    scales = {_parameters(t) for t in operator.inputs if t is not None and not t.is_constant}
+    return any(t is not None and is_quantized(t) and _parameters(t) not in scales for t in operator.outputs)
 
 
-def _scale(tensor: Tensor) -> tuple[object, ...]:
+def _parameters(tensor: Tensor) -> tuple[object, ...]:
+    """Return scale and zero point; empty for a tensor that is not quantized."""
     quantization = tensor.quantization
     return (quantization.scale, quantization.zero_point) if isinstance(quantization, Quantization) else ()
 
 
 def _has_undefined_shift(operator: Operator) -> bool:
-    """True if integers are multiplied by more than kernels shift (MultiplyByQuantizedMultiplier, internal/common.cc).
+    """True if a rescaling factor exceeds the kernel's shift (MultiplyByQuantizedMultiplier, internal/common.cc).
 
     The factor is 2^31 or more, for example for a quantized mask of -1e36; or 2^19 or more for an operand of a difference that was
     zero on the calibration data (MultiplyByQuantizedMultiplierSmallerThanOneExp, internal/optimized/integer_ops/sub.h).
@@ -65,8 +67,11 @@ def _has_undefined_shift(operator: Operator) -> bool:
         [t.quantization.scale[0] for t in slots if t is not None and isinstance(t.quantization, Quantization)]
         for slots in (operator.inputs, operator.outputs)
     )
-    beyond = (np.prod(factors) >= _UNDEFINED * scale or max(factors) >= _TOO_WIDE * scale for scale in results)
-    return bool(factors) and any(beyond)
+    overflows = (
+        np.prod(factors) >= _UNDEFINED_FACTOR * scale or max(factors) >= _UNDEFINED_SUM_FACTOR * scale
+        for scale in results
+    )
+    return bool(factors) and any(overflows)
 
 
 def _is_finer_than_float32(operator: Operator) -> bool:
@@ -80,12 +85,12 @@ def _is_finer_than_float32(operator: Operator) -> bool:
 
 
 def inherited_step(
-    tensor: Tensor, producers: Mapping[int, Operator], tolerance: Tolerance, given: Collection[int] = ()
+    tensor: Tensor, producers: Mapping[int, Operator], tolerance: Tolerance, exact: Collection[int] = ()
 ) -> float:
-    """Return the dequantized step of the integers that a float tensor was computed from; 0 if there are none.
+    """Return the dequantized step of the quantized values that a float tensor is computed from; 0 if there are none.
 
     The error of a dequantized result cannot be smaller than that step. The search goes upstream through operators with a single
-    computed operand, up to the tensors that are ``given`` to both runtimes, by index, and therefore exact.
+    computed operand. It ends at ``exact`` tensors, by index, which both runtimes read as inputs.
     """
     seen = set()
     while tensor.index not in seen:
@@ -94,7 +99,7 @@ def inherited_step(
         if isinstance(quantization, Quantization) and tensor.dtype in STEPPED:
             return max(quantization.scale) * tolerance.of_dtype(tensor.dtype)
         sources = list(operands(producers[tensor.index])) if tensor.index in producers else []
-        if len(sources) != 1 or not tensor.dtype.startswith("float") or sources[0].index in given:
+        if len(sources) != 1 or not tensor.dtype.startswith("float") or sources[0].index in exact:
             return 0.0
         tensor = sources[0]
     return 0.0

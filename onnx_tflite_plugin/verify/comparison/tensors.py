@@ -1,4 +1,4 @@
-"""TFLite tensors that values of an ONNX model hold."""
+"""TFLite tensors that values of an ONNX model hold, and the first of them that differs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.source.model import Model, Operator, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
-from onnx_tflite_plugin.verify.comparison.trial import pair_values
+from onnx_tflite_plugin.verify.comparison.trial import match_values
 from onnx_tflite_plugin.verify.runtimes.dequantized import is_float, is_quantized
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes.structure import Entry
@@ -33,39 +33,46 @@ class Divergence:
         return f"tensor {self.tensor} of {where}{value}: {self.comparison.text}"
 
 
-def held_values(entry: Entry, session: OnnxRuntime) -> dict[int, list[TensorValue]]:
-    """Return the ONNX values that hold what a TFLite tensor holds, by tensor: quantized values, or floats in both models."""
+def values_by_tensor(entry: Entry, session: OnnxRuntime) -> dict[int, list[TensorValue]]:
+    """Return the ONNX values that hold each TFLite tensor, by tensor index, if the numbers are the same in both models.
+
+    Those are quantized values of quantized tensors, and floats of float tensors.
+    """
     tensors = entry.subgraph.tensors
-    held: dict[int, list[TensorValue]] = {}
+    by_tensor: dict[int, list[TensorValue]] = {}
     for value in session.tensor_values:
         inside = value.subgraph == entry.subgraph.index and 0 <= value.tensor < len(tensors)
         if inside and (value.form == "stored" or tensors[value.tensor].quantization is None):
-            held.setdefault(value.tensor, []).append(value)
-    return held
+            by_tensor.setdefault(value.tensor, []).append(value)
+    return by_tensor
 
 
 def is_dequantized(model: Model, entry: Entry, session: OnnxRuntime) -> bool:
-    """True if the ONNX model has floats where the TFLite model has quantized integers, in its bodies as well."""
+    """True if the ONNX model has floats in place of quantized tensors of the TFLite model, including in bodies."""
     graph, tensors = session.proto.graph, entry.subgraph.tensors
     inner = [subgraph for subgraph in model.subgraphs if subgraph.index != entry.subgraph.index]
     computed = (t for subgraph in inner for op in subgraph.operators for t in op.outputs if t is not None)
     if any(is_quantized(tensor) for tensor in computed) and not _quantizes(graph):
         return True
     floats = {info.name for info in (*graph.input, *graph.value_info, *graph.output) if is_float(info)}
-    values = (value for values in held_values(entry, session).values() for value in values)
-    return any(one.form == "stored" and one.name in floats and is_quantized(tensors[one.tensor]) for one in values)
+    return any(
+        value.form == "stored" and value.name in floats and is_quantized(tensors[value.tensor])
+        for values in values_by_tensor(entry, session).values()
+        for value in values
+    )
 
 
 def output_values(entry: Entry, session: OnnxRuntime) -> dict[str, str]:
-    """Return the ONNX value of each output by the output's name, if it holds the output's tensor."""
-    held = {(value.name, index) for index, values in held_values(entry, session).items() for value in values}
-    infos = pair_values("output", entry.output_names, session.outputs)
-    named = zip(entry.output_names, entry.outputs, infos, strict=True)
-    return {name: info.name for name, tensor, info in named if (info.name, tensor.index) in held}
+    """Return the name of the ONNX value of each output, by the output's name, if it holds the output's tensor."""
+    by_tensor = values_by_tensor(entry, session)
+    names = {(value.name, index) for index, values in by_tensor.items() for value in values}
+    infos = match_values("output", entry.output_names, session.outputs)
+    outputs = zip(entry.output_names, entry.outputs, infos, strict=True)
+    return {name: info.name for name, tensor, info in outputs if (info.name, tensor.index) in names}
 
 
 def _quantizes(graph: GraphProto) -> bool:
-    """True if a node rounds to quantized integers, in bodies as well."""
+    """True if a node of the graph or of a body rounds to quantized values."""
     return any(
         node.op_type == "QuantizeLinear"
         or node.op_type.startswith("QLinear")

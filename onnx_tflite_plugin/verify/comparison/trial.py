@@ -1,6 +1,6 @@
-"""One trial of a converted model: the same inputs in LiteRT and in ONNX Runtime, results paired by name and compared.
+"""Runs of both models on the same inputs: LiteRT and ONNX Runtime, with outputs matched by name and compared.
 
-``verify`` puts a user's model on trial, ``conformance`` a case's.
+``verify`` does this with a user's model, ``conformance`` with the model of a case.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from onnx_tflite_plugin.verify.comparison.distance import as_pairs
 from onnx_tflite_plugin.verify.comparison.rounding import inherited_step
 from onnx_tflite_plugin.verify.criteria import Tolerance
 from onnx_tflite_plugin.verify.runtimes.dequantized import as_float, as_stored, is_float, is_integer
-from onnx_tflite_plugin.verify.runtimes.litert import Endless, LiteRT, LiteRTError, NoKernel
+from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError, NoKernel, RunTimeout
 from onnx_tflite_plugin.verify.runtimes.structure import Entry, producers
 from onnx_tflite_plugin.verify.runtimes.substitution import PartitionedLiteRT, Substitutes
 
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
     from onnx import ValueInfoProto
 
 Run = Sequence[Array]
-"""The inputs or the outputs of one invocation, in the TFLite model's order."""
+"""Input or output arrays of one invocation, in the order of the TFLite model."""
 
-PATIENCE = 20.0  # seconds of processor time that a run with loops may take
-_SLOWER = 200  # factor by which a kernel set may be slower than the one before it
-_INTEGERS = {2: "uint8", 3: "int8", 5: "int16", 6: "int32", 7: "int64"}  # by onnx.TensorProto.DataType
+TIME_LIMIT = 20.0  # seconds of processor time that a run with loops may take
+_MAX_SLOWDOWN = 200  # factor by which a kernel set may be slower than the one before it
+_INTEGER_DTYPES = {2: "uint8", 3: "int8", 5: "int16", 6: "int32", 7: "int64"}  # by onnx.TensorProto.DataType
 KERNELS = ("xnnpack", "builtin", "reference")
 
 
-def patience_after(seconds: float) -> float:
-    """Return the time limit of a run with another kernel set, given the seconds that the first one took."""
-    return max(PATIENCE, _SLOWER * seconds)
+def time_limit_after(seconds: float) -> float:
+    """Return the time limit of a run with the next kernel set, in seconds; the first one took ``seconds``."""
+    return max(TIME_LIMIT, _MAX_SLOWDOWN * seconds)
 
 
 class Session(Protocol):
-    """Protocol of a session of the ONNX model, which ``OnnxRuntime`` implements."""
+    """Protocol of a session of the ONNX model. ``OnnxRuntime`` implements it."""
 
     @property
     def inputs(self) -> Sequence[ValueInfoProto]: ...
@@ -60,9 +60,10 @@ class Session(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A TFLite model, the entry that is run, and the tolerance.
+    """Runs of one entry of a TFLite model, and comparison with the ONNX model's outputs.
 
-    ``progress`` is called when a run begins. ``substitutes``: replacements of operators that LiteRT has no kernel for.
+    ``entry``: the main graph or a signature. ``progress`` is called when a run begins. ``substitutes``: replacements of
+    operators that LiteRT has no kernel for.
     """
 
     data: bytes
@@ -73,41 +74,42 @@ class Trial:
     progress: Progress = lambda stage: None
     substitutes: Substitutes = field(default_factory=Substitutes)
 
-    def session(
-        self, kernels: str, *, preserve: bool = False, patience: float | None = None
+    def litert_session(
+        self, kernels: str, *, preserve: bool = False, time_limit: float | None = None
     ) -> LiteRT | PartitionedLiteRT:
         """Return a session of the original model with one of LiteRT's kernel sets.
 
-        Models that may loop have a ``patience`` by default. Raises LiteRTError if it does not load.
+        ``preserve``: keep all intermediate tensors. ``time_limit``: seconds per run; models with loops have one by default.
+        Raises LiteRTError if the model does not load.
         """
         entries = {self.model.main.index, *(signature.subgraph for signature in self.model.signatures)}
-        if patience is None and any(graph.index not in entries for graph in self.model.subgraphs):
-            patience = PATIENCE
+        if time_limit is None and any(graph.index not in entries for graph in self.model.subgraphs):
+            time_limit = TIME_LIMIT
         if self.substitutes.pack_kernels or self.substitutes.from_onnx:
             return PartitionedLiteRT(self.data, kernels, self.entry, self.substitutes, preserve=preserve)
         return LiteRT(
-            self.data, kernels, signature=self.signature, preserve=preserve, known=self.model, patience=patience
+            self.data, kernels, signature=self.signature, preserve=preserve, known=self.model, time_limit=time_limit
         )
 
-    def litert(
-        self, kernels: str, runs: Sequence[Run], *, fresh: bool = False, patience: float | None = None
+    def litert_outputs(
+        self, kernels: str, runs: Sequence[Run], *, fresh: bool = False, time_limit: float | None = None
     ) -> list[Run]:
-        """Return the outputs of each run with one of LiteRT's kernel sets; ``fresh``: each run in an interpreter of its own.
+        """Return the outputs of each run with one of LiteRT's kernel sets.
 
-        Raises LiteRTError if LiteRT refuses the model or its inputs.
+        ``fresh``: each run has its own interpreter, so that states are reset. Raises LiteRTError if LiteRT refuses the model or its inputs.
         """
-        return self._time_runs(kernels, runs, fresh=fresh, patience=patience)[0]
+        return self._time_runs(kernels, runs, fresh=fresh, time_limit=time_limit)[0]
 
     def _time_runs(
-        self, kernels: str, runs: Sequence[Run], *, fresh: bool, patience: float | None
+        self, kernels: str, runs: Sequence[Run], *, fresh: bool, time_limit: float | None
     ) -> tuple[list[Run], float]:
-        """Return the outputs of each run, and the seconds that all of them took."""
+        """Return the outputs of each run, and the seconds that all runs took."""
         outputs: list[Run] = []
         seconds = 0.0
         session = None
         for arrays in self._report_runs(runs, f"LiteRT ({kernels})"):
             if session is None or fresh:
-                session = self.session(kernels, patience=patience)
+                session = self.litert_session(kernels, time_limit=time_limit)
             start = time.perf_counter()
             outputs.append(session.run(arrays))
             seconds += time.perf_counter() - start
@@ -116,25 +118,24 @@ class Trial:
     def reference_outputs(
         self, runs: Sequence[Run], *, fresh: bool = False, first: bool = False
     ) -> dict[str, list[Run]]:
-        """Return the outputs of each run by kernel set. Reference kernels, about 50x slower, run only if no other set does.
+        """Return the outputs of each run, by kernel set.
 
-        ``first``: only the first set that runs.
-
-        A set that takes far longer than XNNPACK is left out: for a network of 0.1 s a run, one took more than 10 minutes.
-        Raises LiteRTError with the message of each set if none runs.
+        Reference kernels, about 50x slower, run only if no other kernel set runs the model. ``first``: use only the first set
+        that runs. A set that takes far longer than XNNPACK is left out: on a network that takes 0.1 s per run, builtin kernels
+        can take over 10 minutes. Raises LiteRTError with the message of each set if none runs.
         """
         expected: dict[str, list[Run]] = {}
         failures = []
-        patience = None
+        time_limit = None
         for kernels in KERNELS:
             if expected and (first or kernels == "reference"):
                 break
             try:
-                expected[kernels], seconds = self._time_runs(kernels, runs, fresh=fresh, patience=patience)
-                patience = patience_after(seconds / max(len(runs), 1))
+                expected[kernels], seconds = self._time_runs(kernels, runs, fresh=fresh, time_limit=time_limit)
+                time_limit = time_limit_after(seconds / max(len(runs), 1))
             except NoKernel:
                 raise
-            except Endless:
+            except RunTimeout:
                 if not expected:
                     raise
             except LiteRTError as error:
@@ -143,47 +144,52 @@ class Trial:
             raise LiteRTError("\n".join(dict.fromkeys(failures)))
         return expected
 
-    def actual(self, session: Session, runs: Sequence[Run]) -> list[list[Array]]:
+    def onnx_outputs(self, session: Session, runs: Sequence[Run]) -> list[list[Array]]:
         """Return the outputs of each run of the ONNX model, in the order and layout of the TFLite model."""
-        pairs = Pairs(self.entry, session)
+        pairs = MatchedInterface(self.entry, session)
         return [pairs.run(session, arrays) for arrays in self._report_runs(runs, "ONNX Runtime")]
 
-    def _report_runs(self, runs: Sequence[Run], where: str) -> Iterator[Run]:
+    def _report_runs(self, runs: Sequence[Run], runtime: str) -> Iterator[Run]:
         for k, arrays in enumerate(runs, 1):
-            self.progress(f"{where}, run {k} of {len(runs)}")
+            self.progress(f"{runtime}, run {k} of {len(runs)}")
             yield arrays
 
-    def step(self, tensor: Tensor, producers: Mapping[int, Operator]) -> float:
+    def smallest_error(self, tensor: Tensor, producers: Mapping[int, Operator]) -> float:
         """Return the smallest possible error of a float tensor: the step of the quantized values that it is computed from."""
-        return inherited_step(tensor, producers, self.tolerance, {entered.index for entered in self.entry.inputs})
+        return inherited_step(
+            tensor, producers, self.tolerance, {graph_input.index for graph_input in self.entry.inputs}
+        )
 
     def compare_outputs(self, actual: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[Comparison, ...]:
-        """Return one comparison per output, over all runs, without outputs that the ONNX model itself computed for LiteRT."""
-        makers = producers(self.entry.subgraph)
+        """Return one comparison per output, over all runs.
+
+        Outputs that the ONNX model itself computed in place of LiteRT are left out.
+        """
+        producing = producers(self.entry.subgraph)
         return tuple(
             compare(
                 name,
                 [arrays[k] for arrays in actual],
                 {kernels: [arrays[k] for arrays in runs] for kernels, runs in expected.items()},
                 self.tolerance,
-                floor=self.step(tensor, makers),
+                floor=self.smallest_error(tensor, producing),
             )
             for k, (tensor, name) in enumerate(zip(self.entry.outputs, self.entry.output_names, strict=True))
             if tensor.index not in self.substitutes.tensors
         )
 
 
-class Pairs:
-    """The inputs and outputs of an ONNX model, each with its TFLite tensor, in the order of the TFLite model.
+class MatchedInterface:
+    """Inputs and outputs of an ONNX model, matched with those of the TFLite model and in its order.
 
-    Raises VerificationError if the numbers of inputs or outputs differ, or if one has integers and the other floats.
+    Raises VerificationError if the two models differ in the number, dtype or rank of inputs and outputs.
     """
 
     def __init__(self, entry: Entry, session: Session) -> None:
         self.entry = entry
         self.values = {value.name: value for value in session.tensor_values}
-        self.inputs = pair_values("input", entry.input_names, session.inputs)
-        self.outputs = pair_values("output", entry.output_names, session.outputs)
+        self.inputs = match_values("input", entry.input_names, session.inputs)
+        self.outputs = match_values("output", entry.output_names, session.outputs)
         for info, tensor in zip((*self.inputs, *self.outputs), (*entry.inputs, *entry.outputs), strict=True):
             stale = tensor in entry.outputs and tensor.quantization is not None  # LiteRT may compute integers
             if tensor.dtype.startswith("float") and is_integer(info) and not stale:
@@ -197,9 +203,9 @@ class Pairs:
         self._returned = [info.name for info in session.outputs]
 
     def _check_integers(self, info: ValueInfoProto, tensor: Tensor) -> None:
-        """Raise VerificationError if an input has other integers than any conversion of this TFLite model has."""
-        value, dtype = self.values.get(info.name), _INTEGERS.get(info.type.tensor_type.elem_type)
-        if dtype is None or tensor.dtype not in _INTEGERS.values() or (value is not None and value.shift):
+        """Raise VerificationError if an input has an integer dtype that no conversion of this TFLite model has."""
+        value, dtype = self.values.get(info.name), _INTEGER_DTYPES.get(info.type.tensor_type.elem_type)
+        if dtype is None or tensor.dtype not in _INTEGER_DTYPES.values() or (value is not None and value.shift):
             return
         if dtype != tensor.dtype:
             raise VerificationError(
@@ -215,26 +221,26 @@ class Pairs:
         if not info.type.tensor_type.HasField("shape") or tensor.dtype.startswith("complex"):
             return
         rank = len(info.type.tensor_type.shape.dim)
-        wanted = len(tensor.dims) if value is None or value.order is None else len(value.order)
-        if rank != wanted or (value is not None and any(axis >= len(tensor.dims) for axis in value.order or ())):
+        expected_rank = len(tensor.dims) if value is None or value.order is None else len(value.order)
+        if rank != expected_rank or (value is not None and any(axis >= len(tensor.dims) for axis in value.order or ())):
             raise VerificationError(
                 f"{info.name!r} has {rank} axes in the ONNX model, {tensor.name!r} {len(tensor.dims)} in the TFLite model: "
                 "is that the conversion of another model?"
             )
 
     def feeds(self, arrays: Run) -> dict[str, Array]:
-        """Return the inputs of a run as the ONNX model takes them, by name."""
+        """Return the inputs of a run, given in the TFLite model's order, as feeds of the ONNX model by name."""
         feeds = {}
         for array, info, tensor in zip(arrays, self.inputs, self.entry.inputs, strict=True):
-            fed = as_pairs(array) if array.dtype.kind == "c" else array
+            feed = as_pairs(array) if array.dtype.kind == "c" else array
             if is_float(info):
-                fed = as_float(tensor, fed)
+                feed = as_float(tensor, feed)
             value = self.values.get(info.name)
-            feeds[info.name] = fed if value is None else value.apply(fed)
+            feeds[info.name] = feed if value is None else value.apply(feed)
         return feeds
 
     def run(self, session: Session, arrays: Run) -> list[Array]:
-        """Run once, from and to arrays as the TFLite model has them."""
+        """Run the ONNX model once; inputs and outputs have the order, layout and dtypes of the TFLite model."""
         returned = dict(zip(self._returned, session.run(self.feeds(arrays)), strict=True))
         results = []
         for info, tensor in zip(self.outputs, self.entry.outputs, strict=True):
@@ -246,26 +252,27 @@ class Pairs:
 
 
 def _check_sizes(info: ValueInfoProto, array: Array, tensor: Tensor) -> None:
-    """Raise VerificationError if an output has other sizes than the ONNX model declares, which is only a warning in ONNX Runtime.
+    """Raise VerificationError if an output has another shape than the ONNX model declares.
 
-    The sizes in the file may be stale, for example if a runtime operand decides.
+    ONNX Runtime only warns about that. A shape that is copied from the TFLite file is not checked, because it may be wrong:
+    for example if a runtime operand determines it.
     """
-    said = info.type.tensor_type
-    sizes = [dim.dim_value if dim.HasField("dim_value") else "?" for dim in said.shape.dim]
+    declared = info.type.tensor_type
+    sizes = [dim.dim_value if dim.HasField("dim_value") else "?" for dim in declared.shape.dim]
     fits = len(sizes) == array.ndim and all(size in ("?", n) for size, n in zip(sizes, array.shape, strict=True))
     stale = len(sizes) == tensor.rank and {"?", *tensor.shape}.issuperset(sizes)
-    if said.HasField("shape") and not fits and not stale:
+    if declared.HasField("shape") and not fits and not stale:
         listed = ", ".join(map(str, sizes))
         raise VerificationError(
             f"output {info.name!r} has shape {list(array.shape)}, but the ONNX model declares [{listed}]"
         )
 
 
-def pair_values(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto]) -> list[ValueInfoProto]:
-    """Return the ONNX model's inputs or outputs in the TFLite model's order: by name if all agree, caches by that
-    of their input, else by position.
+def match_values(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto]) -> list[ValueInfoProto]:
+    """Return the ONNX model's inputs or outputs in the TFLite model's order.
 
-    Raises VerificationError if they are others, or if outputs come in another order.
+    They are matched by name if all names agree, KV-cache outputs by the names of their inputs, and otherwise by position.
+    ``side``: "input" or "output". Raises VerificationError if their number differs, or if outputs have another order.
     """
     if len(names) != len(infos):
         listed = ", ".join(info.name for info in infos)
@@ -275,8 +282,8 @@ def pair_values(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto]
         )
     by_name = {info.name: info for info in infos}
     if set(by_name) != set(names):
-        carried = {info.name.removesuffix(NEXT): info for info in infos}
-        return [carried[name] for name in names] if set(carried) == set(names) else list(infos)
+        caches = {info.name.removesuffix(NEXT): info for info in infos}
+        return [caches[name] for name in names] if set(caches) == set(names) else list(infos)
     if side == "output" and [*by_name] != [*names]:
         raise VerificationError(
             f"the outputs come in another order: {', '.join(by_name)} instead of {', '.join(names)}"
@@ -285,5 +292,5 @@ def pair_values(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto]
 
 
 def dtype_to_restore(tensor: Tensor, array: Array) -> np.dtype[np.generic]:
-    """Return the dtype that a shifted value is restored to, the dtype of the tensor."""
+    """Return the dtype that a shifted value is restored to: the tensor's for small integers, else the array's."""
     return np.dtype(tensor.dtype) if tensor.dtype in ("int8", "uint8", "int16", "uint16") else array.dtype

@@ -1,4 +1,4 @@
-"""Positions and masks of language models whose masks were declared causal."""
+"""Position and mask inputs of language models that were converted with a causal mask."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _DTYPES = {1: "float32", 6: "int32", 7: "int64", 9: "bool"}
 
 
 def causal_inputs(session: OnnxRuntime, runs: int, length: int | None = None) -> list[Mapping[str, Array]] | None:
-    """Return consecutive positions and causal masks for each run, at the end of the caches first; None for other models.
+    """Return the position and mask inputs of each run, by name; None for models without a causal mask.
 
-    ``length``: the number of tokens, if it is dynamic.
+    The first run fills the end of the KV caches, later runs earlier slots. ``length``: the number of tokens, if it is dynamic.
     """
     if not is_causal(props(session.proto.metadata_props)):
         return None
@@ -34,5 +34,5 @@ def causal_inputs(session: OnnxRuntime, runs: int, length: int | None = None) ->
     count = length if decoder is None else decoder.length or length
     if decoder is None or count is None:
         return None
-    last = decoder.slots - count
-    return [decoder.position_inputs(last * (runs - run) // runs, count) for run in range(runs)]
+    last_start = decoder.slots - count
+    return [decoder.position_inputs(last_start * (runs - run) // runs, count) for run in range(runs)]

@@ -1,4 +1,4 @@
-"""Inputs of both runtimes: the user's arrays, or random ones that fit each graph input."""
+"""Inputs of both runtimes: the user's arrays, or random arrays that fit each graph input."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import numpy as np
 from onnx_tflite_plugin.errors import InvalidInputs, VerificationError
 from onnx_tflite_plugin.source.authored import InterfaceMetadata
 from onnx_tflite_plugin.source.model import Array, Operator, Quantization, Subgraph, Tensor
-from onnx_tflite_plugin.verify.inputs.sparse import sparse
-from onnx_tflite_plugin.verify.inputs.user_data import Given, dtype_of, input_runs
+from onnx_tflite_plugin.verify.inputs.sparse import draw_sparse
+from onnx_tflite_plugin.verify.inputs.user_data import InputData, dtype_of, input_runs
 from onnx_tflite_plugin.verify.runtimes.structure import Entry, Stored, operands
 
-_QUANTIZED = {"int8", "uint8", "int16"}  # random over the whole range of the dtype
+_QUANTIZED = {"int8", "uint8", "int16"}  # random values cover the whole range of the dtype
 _NIBBLES = {"int4": (np.int8, -8, 8), "uint4": (np.uint8, 0, 16), "int2": (np.int8, -2, 2)}
-_WHOLE = {"int32", "int64", "uint16", "uint32", "uint64"}
-_BOUND = 10  # upper bound of integers, unless the smallest size they may index is lower
-_MOST = 4096  # elements of a compared constant near which random values of an input lie
+_WIDE_INTEGERS = {"int32", "int64", "uint16", "uint32", "uint64"}
+_BOUND = 10  # upper bound of integers, unless the smallest axis that they may index is shorter
+_MAX_COMPARED = 4096  # elements of a compared constant that influence the random values of an input
 _TEXTS = ("", "a", "onnx", "tflite", "Hello, world", "žluťoučký kůň")
 
 
 def draw(
     entry: Entry,
     *,
-    given: Given = None,
+    given: InputData = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     seed: int = 0,
     runs: int = 1,
@@ -36,23 +36,33 @@ def draw(
     described: InterfaceMetadata | None = None,
     nan: bool = False,
 ) -> list[list[Array]]:
-    """Return the inputs of each run in the entry's order: given ones by name, the others random.
+    """Return the input arrays of each run in the entry's order: those in ``given``, and random arrays for the other inputs.
 
-    ``given`` is one mapping for all runs, one per run (which then sets their number), a file or a folder, see
-    :mod:`.user_data`. ``described`` is the metadata of the inputs, for images. ``shapes`` sets dynamic sizes, ``ranges`` the
-    least and the largest random value, both by input name. ``nan``: given arrays may hold NaN. ``caution`` makes random
-    inputs more likely to be accepted: at 1 no value is negative and wide integers are 1, at 2 they are 0. ``avoided``, without
-    caution: at 1 no wide integer is 0 (for divisors), at 2 none is negative either.
+    Args:
+        entry: the main graph or a signature of the TFLite model.
+        given: arrays by name for all runs, a list of such mappings (one per run, which sets the number of runs), a file or a
+            folder; see :mod:`.user_data`.
+        shapes: shapes of inputs with dynamic dimensions, by input name.
+        seed: seed of random inputs.
+        runs: number of runs.
+        caution: makes random inputs more likely to be accepted. At 1, no value is negative and wide integers are 1; at 2,
+            wide integers are 0.
+        avoided: without ``caution``, at 1 no wide integer is 0 (for divisors); at 2 none is negative either.
+        ranges: minimum and maximum of random values, by input name.
+        described: metadata of the inputs, for images.
+        nan: allow NaN in given arrays.
+
+    Raises InvalidInputs if the given arrays or ranges do not match the model.
     """
-    named = input_runs(entry, given, described, nan=nan) or [{}]
+    array_runs = input_runs(entry, given, described, nan=nan) or [{}]
     check_ranges(entry, ranges or {})
-    places = {name: k for k, name in enumerate(condition_names(entry))}
+    conditions = {name: k for k, name in enumerate(condition_names(entry))}
     return [
         [
             given_arrays[name]
             if name in given_arrays
-            else _condition(shape_of(tensor, name, shapes), seed + run, run // 2, places[name])
-            if name in places and name not in (ranges or {}) and not caution
+            else _condition(shape_of(tensor, name, shapes), seed + run, run // 2, conditions[name])
+            if name in conditions and name not in (ranges or {}) and not caution
             else _random(
                 entry.subgraph,
                 tensor,
@@ -64,11 +74,12 @@ def draw(
             )
             for k, (tensor, name) in enumerate(zip(entry.inputs, entry.input_names, strict=True))
         ]
-        for run, given_arrays in enumerate(named * runs if len(named) == 1 else named)
+        for run, given_arrays in enumerate(array_runs * runs if len(array_runs) == 1 else array_runs)
     ]
 
 
 def shape_of(tensor: Tensor, name: str, shapes: Mapping[str, Sequence[int]] | None) -> tuple[int, ...]:
+    """Return the shape of an input: from ``shapes`` by name, else the stored shape."""
     return tuple((shapes or {}).get(name, tensor.shape))
 
 
@@ -78,18 +89,18 @@ def condition_names(entry: Entry) -> list[str]:
     return [name for tensor, name in inputs if tensor.dtype == "bool" and prod(tensor.shape) == 1]
 
 
-def _condition(shape: tuple[int, ...], turn: int, pair: int, place: int) -> Array:
-    """Return True and False in alternating runs, opposite values for neighboring conditions.
+def _condition(shape: tuple[int, ...], run: int, pair: int, position: int) -> Array:
+    """Return a boolean that alternates between runs; neighboring conditions have opposite values.
 
-    In each pair of runs other conditions have the value of the first, so that n combinations take n runs.
+    ``position``: position among the conditions. Each pair of runs inverts other conditions, so that n runs have n combinations.
     """
-    together = place > 0 and bool(pair >> (place - 1) & 1)
-    return np.full(shape, (turn % 2 == place % 2) != together)
+    inverted = position > 0 and bool(pair >> (position - 1) & 1)
+    return np.full(shape, (run % 2 == position % 2) != inverted)
 
 
 def has_integers(entry: Entry) -> bool:
-    """True if an input has integers to which ``avoided`` applies."""
-    return any(tensor.dtype in _WHOLE for tensor in entry.inputs)
+    """True if an input has integers to which ``avoided`` of :func:`draw` applies."""
+    return any(tensor.dtype in _WIDE_INTEGERS for tensor in entry.inputs)
 
 
 def check_ranges(entry: Entry, ranges: Mapping[str, tuple[float, float]]) -> None:
@@ -113,32 +124,33 @@ def _random(
     avoided: int = 0,
     span: tuple[float, float] | None = None,
 ) -> Array:
+    """Return random values of an input. ``caution`` and ``avoided``: as for :func:`draw`. ``span``: minimum and maximum."""
     generator = np.random.default_rng(seed)
     dtype = tensor.dtype
     if span is not None:
-        return _within(generator, tensor, shape, span)
+        return _uniform(generator, tensor, shape, span)
     if dtype == "string":
-        least = 0 if shape else 1  # LiteRT refuses a single empty text
-        return np.asarray(np.array(_TEXTS, object)[generator.integers(least, len(_TEXTS), shape)], object).reshape(
+        first = 0 if shape else 1  # LiteRT refuses a scalar that is an empty text
+        return np.asarray(np.array(_TEXTS, object)[generator.integers(first, len(_TEXTS), shape)], object).reshape(
             shape
         )
     if dtype == "bool":
         return generator.integers(0, 2, shape).astype(bool)
     if dtype in _NIBBLES:
-        kind, low, high = _NIBBLES[dtype]
-        return generator.integers(low, high, shape).astype(kind)
+        byte_dtype, low, high = _NIBBLES[dtype]
+        return generator.integers(low, high, shape).astype(byte_dtype)
     if dtype in _QUANTIZED:
         limits = np.iinfo(dtype)
         quantization = tensor.quantization
         zero_point = quantization.zero_point[0] if isinstance(quantization, Quantization) else 0
         low = zero_point + 1 if caution and zero_point < limits.max else int(limits.min)
         return generator.integers(low, int(limits.max) + 1, shape).astype(dtype)
-    if dtype in _WHOLE:
-        if not caution and (coordinates := sparse(generator, graph, tensor, shape)) is not None:
+    if dtype in _WIDE_INTEGERS:
+        if not caution and (coordinates := draw_sparse(generator, graph, tensor, shape)) is not None:
             return coordinates
-        low, high = _whole_range(graph, tensor, caution)
+        low, high = _integer_range(graph, tensor, caution)
         values = generator.integers(0 if dtype.startswith("u") else low, high, shape).astype(dtype)
-        if not caution and _numbers_axes(graph, tensor, shape):
+        if not caution and _is_permutation(graph, tensor, shape):
             return generator.permutation(len(values)).astype(dtype)
         thresholds = np.empty(0, dtype) if caution else _thresholds(graph, tensor)
         values = (
@@ -154,29 +166,33 @@ def _random(
         return cast("Array", (parts[0] + 1j * parts[1]).astype(dtype))
     if "float" not in dtype:
         raise VerificationError(f"input {tensor} is {dtype}, for which there are no random values; pass --inputs")
-    low_high = _float_range(graph, tensor)
-    values = np.asarray(generator.uniform(*low_high, shape) if low_high else generator.standard_normal(shape))
+    limits_of_floats = _float_range(graph, tensor)
+    values = np.asarray(
+        generator.uniform(*limits_of_floats, shape) if limits_of_floats else generator.standard_normal(shape)
+    )
     return np.asarray(np.abs(values) if caution else values, dtype_of(dtype))  # abs of a scalar is not an array
 
 
-def may_reorder(op: Operator) -> bool:
-    """True if the operator has several results and more than two operands, so that kernels may order equal values differently.
+def can_reorder(op: Operator) -> bool:
+    """True if kernels may order equal values differently, as for boxes that a heap sorts (non_max_suppression.h).
 
-    An example are kernels that pop boxes off a heap (non_max_suppression.h).
+    Such an operator has several results and more than two operands.
     """
     return len(op.inputs) > 2 and len(op.outputs) > 1
 
 
-def _within(generator: np.random.Generator, tensor: Tensor, shape: tuple[int, ...], span: tuple[float, float]) -> Array:
-    """Return uniform values in a range of quantized values or of floats; integers include both ends."""
+def _uniform(
+    generator: np.random.Generator, tensor: Tensor, shape: tuple[int, ...], span: tuple[float, float]
+) -> Array:
+    """Return uniform random values in a range; integers include both ends."""
     if "float" in tensor.dtype:
         return generator.uniform(*span, shape).astype(dtype_of(tensor.dtype))
-    kind = _NIBBLES[tensor.dtype][0] if tensor.dtype in _NIBBLES else np.dtype(tensor.dtype).type
-    return generator.integers(round(span[0]), round(span[1]), shape, endpoint=True).astype(kind)
+    dtype = _NIBBLES[tensor.dtype][0] if tensor.dtype in _NIBBLES else np.dtype(tensor.dtype).type
+    return generator.integers(round(span[0]), round(span[1]), shape, endpoint=True).astype(dtype)
 
 
-def _whole_range(graph: Subgraph, tensor: Tensor, caution: int) -> tuple[int, int]:
-    """Return ``[low, high)`` for an integer input: operands of plain arithmetic may be negative, others may be indices."""
+def _integer_range(graph: Subgraph, tensor: Tensor, caution: int) -> tuple[int, int]:
+    """Return ``[low, high)`` for an integer input. Only operands of arithmetic may be negative; others may be indices."""
     if caution:
         return (1, 2) if caution == 1 else (0, 1)
     arithmetic = True
@@ -187,8 +203,8 @@ def _whole_range(graph: Subgraph, tensor: Tensor, caution: int) -> tuple[int, in
         for operator in graph.operators:
             if all(slot is None or slot.index != index for slot in operator.inputs):
                 continue
-            if rows := _rows(operator, index):
-                tables.append(rows)
+            if length := _table_length(operator, index):
+                tables.append(length)
                 continue
             slots = [slot for slot in (*operator.inputs, *operator.outputs) if slot is not None]
             if any(slot.dtype != tensor.dtype or slot.shape not in (tensor.shape, ()) for slot in slots):
@@ -196,32 +212,32 @@ def _whole_range(graph: Subgraph, tensor: Tensor, caution: int) -> tuple[int, in
                 others = (slot for slot in operator.inputs if slot is not None and slot.index not in reached)
                 sizes += [size for slot in others for size in slot.shape if size > 1]
             for slot in operator.outputs:
-                if slot is not None and slot.dtype in _WHOLE and slot.index not in reached:
+                if slot is not None and slot.dtype in _WIDE_INTEGERS and slot.index not in reached:
                     reached.add(slot.index)
                     waiting.append(slot.index)
-    if tables and len(sizes) == 1:  # only row numbers of tables
+    if tables and len(sizes) == 1:  # only indices of tables
         return 0, min(tables)
     return (-_BOUND if arithmetic else 0), min([*sizes, *tables])
 
 
-def is_plain(graph: Subgraph, tensor: Tensor) -> bool:
-    """True if integers are no indices: they are operands of arithmetic, or converted to floats elementwise."""
+def is_arithmetic(graph: Subgraph, tensor: Tensor) -> bool:
+    """True if integers are operands of arithmetic or are cast to float, so that they are not indices."""
     readers = [op for op in graph.operators if any(t is not None and t.index == tensor.index for t in op.inputs)]
-    made = [[t for t in op.outputs if t is not None] for op in readers if len(op.inputs) == 1]
-    floats = all(len(slots) == 1 and slots[0].dtype == "float32" and slots[0].shape == tensor.shape for slots in made)
-    return _whole_range(graph, tensor, 0)[0] < 0 or (len(readers) == len(made) and floats)
+    results = [[t for t in op.outputs if t is not None] for op in readers if len(op.inputs) == 1]
+    casts = all(len(slots) == 1 and slots[0].dtype == "float32" and slots[0].shape == tensor.shape for slots in results)
+    return _integer_range(graph, tensor, 0)[0] < 0 or (len(readers) == len(results) and casts)
 
 
 def _thresholds(graph: Subgraph, tensor: Tensor) -> Array:
-    """Return constants that an integer input is compared with, and their neighbors, which random integers rarely hit."""
+    """Return constants that an integer input is compared with, and their neighbors. Random integers rarely hit these."""
     numbers = compared_constants(graph.operators, tensor).astype(np.int64)
     limits = np.iinfo(tensor.dtype)
-    near = np.unique(np.concatenate([numbers, numbers - 1, numbers + 1])) if numbers.size else numbers
-    return near[(near >= limits.min) & (near <= limits.max)].astype(tensor.dtype)
+    values = np.unique(np.concatenate([numbers, numbers - 1, numbers + 1])) if numbers.size else numbers
+    return values[(values >= limits.min) & (values <= limits.max)].astype(tensor.dtype)
 
 
 def compared_constants(operators: Iterable[Operator], tensor: Tensor) -> Array:
-    """Return constants to which an operator with a boolean per element, such as a comparison, compares an input."""
+    """Return the finite elements of constants to which an elementwise operator with boolean result compares an input."""
     constants = [np.empty(0, np.int64)]
     for operator in operators:
         slots = [slot for slot in operator.inputs if slot is not None]
@@ -230,43 +246,43 @@ def compared_constants(operators: Iterable[Operator], tensor: Tensor) -> Array:
             continue
         if any(slot.index == tensor.index for slot in slots):
             data = [slot.data for slot in slots if slot.dtype == tensor.dtype]
-            constants += [one.numbers(tensor.dtype)[:_MOST] for one in data if isinstance(one, Stored)]
-    numbers = np.concatenate([np.asarray(each) for each in constants[1:] or constants])
+            constants += [stored.numbers(tensor.dtype)[:_MAX_COMPARED] for stored in data if isinstance(stored, Stored)]
+    numbers = np.concatenate([np.asarray(constant) for constant in constants[1:] or constants])
     return numbers[np.isfinite(numbers)] if numbers.dtype.kind == "f" else numbers
 
 
-def _numbers_axes(graph: Subgraph, tensor: Tensor, shape: tuple[int, ...]) -> bool:
-    """True if a vector has one entry per axis of the first operand, and the result has that operand's sizes.
+def _is_permutation(graph: Subgraph, tensor: Tensor, shape: tuple[int, ...]) -> bool:
+    """True if a vector may be the permutation of a transpose; with other values kernels read beyond the end.
 
-    Such a vector must be a permutation; otherwise kernels read beyond the end.
+    It then has one entry per axis of the first operand, and the result has that operand's sizes in some order.
     """
     for operator in graph.operators:
         slots, results = ([slot for slot in side if slot is not None] for side in (operator.inputs, operator.outputs))
         if len(slots) != 2 or len(results) != 1 or slots[1].index != tensor.index or len(shape) != 1:
             continue
         x, result = slots[0], results[0]
-        as_wide = not result.rank or None in result.dims or sorted(result.shape) == sorted(x.shape)
+        same_sizes = not result.rank or None in result.dims or sorted(result.shape) == sorted(x.shape)
         elementwise = x.dtype == tensor.dtype and x.shape[-1:] in (shape, (1,))
         ranked = shape[0] == x.rank > 1 and result.rank in (0, x.rank)  # the file stores an unknown rank as 0
-        if ranked and x.dtype == result.dtype and as_wide and not elementwise:
+        if ranked and x.dtype == result.dtype and same_sizes and not elementwise:
             return True
     return False
 
 
-def _rows(operator: Operator, index: int) -> int:
-    """Return the number of rows of the table that this operand indexes; 0 if it indexes none."""
-    ids = next(slot for slot in operator.inputs if slot is not None and slot.index == index)
+def _table_length(operator: Operator, index: int) -> int:
+    """Return the number of rows of the table that this operand indexes; 0 if it does not index a table."""
+    indices = next(slot for slot in operator.inputs if slot is not None and slot.index == index)
     for table in operator.inputs:
         for result in operator.outputs:
             if table is None or result is None or table.rank < 1:
                 continue
-            if result.shape == (*ids.shape, *table.shape[1:]) and result.dtype == table.dtype != ids.dtype:
+            if result.shape == (*indices.shape, *table.shape[1:]) and result.dtype == table.dtype != indices.dtype:
                 return table.shape[0]
     return 0
 
 
 def _float_range(graph: Subgraph, tensor: Tensor) -> tuple[float, float] | None:
-    """Return the range to which a float input is quantized at once, or of the table rows it is rounded to; else None."""
+    """Return the range of a float input that is quantized at once, or that is rounded to indices of a table; else None."""
     for operator in graph.operators:
         if [slot.index for slot in operands(operator)] != [tensor.index]:
             continue
@@ -278,8 +294,8 @@ def _float_range(graph: Subgraph, tensor: Tensor) -> tuple[float, float] | None:
                 limits = np.iinfo(output.dtype)
                 scale, zero_point = quantization.scale[0], quantization.zero_point[0]
                 return scale * (int(limits.min) - zero_point), scale * (int(limits.max) - zero_point)
-            if output.dtype in _WHOLE:
-                low, high = _whole_range(graph, output, caution=0)
-                if not low:  # what is no plain number picks something
+            if output.dtype in _WIDE_INTEGERS:
+                low, high = _integer_range(graph, output, caution=0)
+                if not low:  # the integers are indices
                     return low, high
     return None

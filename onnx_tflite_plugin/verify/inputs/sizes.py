@@ -1,4 +1,4 @@
-"""Sizes of a model's inputs: those that the ONNX model fixes, and plausible ones for dynamic dimensions."""
+"""Input sizes of a model: static sizes of the ONNX model, and plausible sizes for dynamic dimensions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnx_tflite_plugin.source.model import Array, Tensor
-from onnx_tflite_plugin.verify.comparison.trial import Pairs, Run
+from onnx_tflite_plugin.verify.comparison.trial import MatchedInterface, Run
 from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
 if TYPE_CHECKING:
@@ -17,22 +17,27 @@ if TYPE_CHECKING:
 
 
 IMAGE = 224
-"""Height and width of images with dynamic sizes: what most image networks were trained on."""
+"""Height and width of images with dynamic sizes, because most image networks were trained on this size."""
 _CHANNELS = (1, 3, 4)  # of images
 
 
 class InputSizes:
-    """Sizes of the inputs of one model.
+    """Input sizes of one model.
 
-    ``entry``: as the TFLite file has it; ``pairs``: its inputs beside those of the ONNX model. ``known``: sizes that inputs
-    have in the whole model, by tensor index, if this model is a submodel of it.
+    ``entry``: inputs and outputs of the TFLite model. ``interface``: the same, matched with those of the ONNX model.
+    ``submodel_shapes``: shapes that the inputs have in the whole model, by tensor index, if this model is a submodel.
     """
 
-    def __init__(self, entry: Entry, pairs: Pairs, known: Mapping[int, tuple[int, ...]] | None = None) -> None:
-        self.entry, self.pairs, self.known = entry, pairs, known or {}
+    def __init__(
+        self,
+        entry: Entry,
+        interface: MatchedInterface,
+        submodel_shapes: Mapping[int, tuple[int, ...]] | None = None,
+    ) -> None:
+        self.entry, self.interface, self.submodel_shapes = entry, interface, submodel_shapes or {}
 
     def as_converted(self) -> Entry:
-        """Return the entry with the sizes of the ONNX model, which given arrays must fit."""
+        """Return the entry with the sizes of the ONNX model, which a user's arrays must fit."""
         inputs = tuple(
             replace(tensor, dims=tuple(size if isinstance(size, int) else None for size in sizes))
             if len(sizes) == tensor.rank
@@ -42,9 +47,10 @@ class InputSizes:
         return replace(self.entry, inputs=inputs)
 
     def other_sizes(self, least: int, *, per_axis: bool = False) -> dict[str, tuple[int, ...]]:
-        """Return shapes of inputs with dynamic dimensions: per symbolic dimension, one more than the stored size.
+        """Return other shapes of the inputs with dynamic dimensions: one more than the default size of each.
 
-        ``per_axis``: the second symbolic dimension gets two more, and so on, so that an exchange of two dimensions is found.
+        ``least``: as for :meth:`onnx_shapes`. ``per_axis``: the second symbolic dimension gets two more, and so on, so that
+        exchanged dimensions are detected.
         """
         sizes: dict[str, int] = {}
         shapes = {}
@@ -52,13 +58,13 @@ class InputSizes:
             if len(dims) == tensor.rank and any(isinstance(size, str) for size in dims):
                 for axis, size in enumerate(dims):
                     if isinstance(size, str):
-                        sizes.setdefault(size, _run(tensor, axis, least) + 1 + (len(sizes) if per_axis else 0))
+                        sizes.setdefault(size, _default_size(tensor, axis, least) + 1 + (len(sizes) if per_axis else 0))
                 shapes[name] = tuple(sizes[size] if isinstance(size, str) else size for size in dims)
         return shapes
 
     @property
     def dynamic_in_file(self) -> bool:
-        """True if the file has the same dynamic sizes as the ONNX model."""
+        """True if every dynamic dimension of the ONNX model is dynamic in the file too."""
         return all(
             not isinstance(size, str) or stored is None
             for tensor, _, dims in self._dims()
@@ -66,34 +72,35 @@ class InputSizes:
             for size, stored in zip(dims, tensor.dims, strict=True)
         )
 
-    def rows(self, arrays: Run, whole: Run | None) -> list[list[Array]]:
-        """Return a batch as runs of one row each, if only the ONNX model's results have an axis for it.
+    def split_batch(self, arrays: Run, results: Run | None) -> list[list[Array]]:
+        """Return one run per element of a batch, if only the ONNX model has a batch axis.
 
-        Empty if another dimension than the batch is dynamic, if a row is not of size 1, or if results have another rank.
+        ``results``: LiteRT's outputs for the whole batch, if it runs it. The list is empty if they have the shapes of the ONNX
+        model or another rank, if an axis other than the batch axis is dynamic, or if the stored batch size is not 1.
         """
-        inputs, outputs = list(self._dims()), list(self._results())
-        opened = [[axis for axis, size in enumerate(dims) if isinstance(size, str)] for *_, dims in inputs]
-        single = all(
-            axes in ([], [0]) and (not axes or t.shape[0] == 1) for axes, (t, *_) in zip(opened, inputs, strict=True)
+        inputs, outputs = list(self._dims()), list(self._output_dims())
+        dynamic = [[axis for axis, size in enumerate(dims) if isinstance(size, str)] for *_, dims in inputs]
+        only_batch = all(
+            axes in ([], [0]) and (not axes or t.shape[0] == 1) for axes, (t, *_) in zip(dynamic, inputs, strict=True)
         )
-        if not single or not all(dims and isinstance(dims[0], str) for dims in outputs):
+        if not only_batch or not all(dims and isinstance(dims[0], str) for dims in outputs):
             return []
-        count, *others = {len(array) for array, axes in zip(arrays, opened, strict=True) if axes}
-        if others:
+        count, *other_counts = {len(array) for array, axes in zip(arrays, dynamic, strict=True) if axes}
+        if other_counts:
             return []
-        if whole is not None:
-            results = list(zip(whole, outputs, strict=True))
-            if all(_fits(one.shape, dims) for one, dims in results) or any(
-                one.ndim != len(dims) for one, dims in results
+        if results is not None:
+            declared = list(zip(results, outputs, strict=True))
+            if all(_fits(array.shape, dims) for array, dims in declared) or any(
+                array.ndim != len(dims) for array, dims in declared
             ):
                 return []
         return [
-            [array[k : k + 1] if axes else array for array, axes in zip(arrays, opened, strict=True)]
+            [array[k : k + 1] if axes else array for array, axes in zip(arrays, dynamic, strict=True)]
             for k in range(count)
         ]
 
     def mismatch(self) -> str:
-        """Describe the first input whose static shapes differ between the two models; "" if there is none."""
+        """Describe the first input whose static shape differs between the two models; empty if there is none."""
         for tensor, name, dims in self._dims():
             static = [size for size in dims if isinstance(size, int)]
             if len(static) == len(dims) and None not in tensor.dims and tuple(static) != tuple(tensor.shape):
@@ -101,29 +108,34 @@ class InputSizes:
         return ""
 
     def onnx_shapes(self, least: int) -> dict[str, tuple[int, ...]]:
-        """Return the input shapes of the ONNX model; dynamic dimensions have the size ``least`` or the stored one."""
+        """Return the input shapes of the ONNX model, with default sizes for dynamic dimensions.
+
+        ``least``: minimum of these sizes, except for axis 0.
+        """
         return {
-            name: tuple(size if isinstance(size, int) else _run(tensor, axis, least) for axis, size in enumerate(dims))
+            name: tuple(
+                size if isinstance(size, int) else _default_size(tensor, axis, least) for axis, size in enumerate(dims)
+            )
             for tensor, name, dims in self._dims()
             if len(dims) == tensor.rank
         }
 
-    def _results(self) -> Iterator[list[int | str]]:
-        """Return the sizes of each output in the ONNX model, with dynamic dimensions at ``least``."""
-        for tensor, name, info in zip(self.entry.outputs, self.entry.output_names, self.pairs.outputs, strict=True):
+    def _output_dims(self) -> Iterator[list[int | str]]:
+        """Yield the sizes of each output in the ONNX model; a dynamic dimension as its name."""
+        for tensor, name, info in zip(self.entry.outputs, self.entry.output_names, self.interface.outputs, strict=True):
             yield self._sizes(tensor, name, info)
 
     def _dims(self) -> Iterator[tuple[Tensor, str, list[int | str]]]:
-        """Yield each input with its name and its sizes in the ONNX model, in the file's order; a dynamic one by its name.
+        """Yield each input with its name and its sizes in the ONNX model; a dynamic dimension as its name.
 
-        If the file stores ``[]``, as old converters did for any shape, all sizes are dynamic.
+        Inputs are in the order of the file. If the file stores the shape ``[]``, as old converters did, all sizes are dynamic.
         """
-        for tensor, name, info in zip(self.entry.inputs, self.entry.input_names, self.pairs.inputs, strict=True):
+        for tensor, name, info in zip(self.entry.inputs, self.entry.input_names, self.interface.inputs, strict=True):
             sizes = self._sizes(tensor, name, info)
             if not tensor.shape and sizes:
                 tensor = replace(tensor, shape=(1,) * len(sizes), dims=(None,) * len(sizes))
-            if len(known := self.known.get(tensor.index, ())) == tensor.rank:
-                tensor = replace(tensor, shape=known)
+            if len(shape := self.submodel_shapes.get(tensor.index, ())) == tensor.rank:
+                tensor = replace(tensor, shape=shape)
             yield tensor, name, sizes
 
     def _sizes(self, tensor: Tensor, name: str, info: ValueInfoProto) -> list[int | str]:
@@ -133,23 +145,23 @@ class InputSizes:
         ]
         if tensor.dtype.startswith("complex"):
             sizes = sizes[:-1]
-        value = self.pairs.values.get(info.name)
+        value = self.interface.values.get(info.name)
         if value is not None and value.order is not None and len(value.order) == len(sizes):
             sizes = [sizes[k] for k in np.argsort(value.order)]
         return sizes
 
 
-def _run(tensor: Tensor, axis: int, least: int) -> int:
-    """Return the size of a dynamic axis in a run: at least 1, and ``IMAGE`` for height and width of an image."""
+def _default_size(tensor: Tensor, axis: int, least: int) -> int:
+    """Return the size of a dynamic axis in a run: the stored size, at least 1; ``IMAGE`` for height and width of an image."""
     image = tensor.rank == 4 and axis in (1, 2) and tensor.dims[axis] is None and tensor.shape[3] in _CHANNELS
     stored = tensor.shape[axis]
     return IMAGE if image and stored <= 1 and not least else max(stored, least if axis else 0, 1)
 
 
 def plausible_shape(tensor: Tensor) -> tuple[int, ...]:
-    """Return the stored shape with dynamic dimensions at the size of a run."""
+    """Return the stored shape, with default sizes for dynamic dimensions."""
     return tuple(
-        _run(tensor, axis, 0) if dim is None else size
+        _default_size(tensor, axis, 0) if dim is None else size
         for axis, (dim, size) in enumerate(zip(tensor.dims, tensor.shape, strict=True))
     )
 

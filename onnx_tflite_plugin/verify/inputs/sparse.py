@@ -1,4 +1,7 @@
-"""Sparse tensors among the inputs: places in order and within the sizes beside them, where kernels read beyond the end by others."""
+"""Random inputs of operators on sparse tensors: valid coordinates, and sizes that contain them.
+
+Kernels do not check coordinates, and read beyond the end for invalid ones.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +14,26 @@ import numpy as np
 from onnx_tflite_plugin.source.model import Array, Operator, Subgraph, Tensor
 from onnx_tflite_plugin.verify.runtimes.structure import Stored
 
-_WHOLE = ("int32", "int64")
-_SIZE = 5  # of an axis that neither a constant nor the result tells
-_MANY = 1 << 40  # more places than are drawn from
+_INTEGERS = ("int32", "int64")
+_DEFAULT_SIZE = 5  # of an axis whose size follows neither from a constant nor from the result
+_MAX_ELEMENTS = 1 << 40  # of the dense tensor
 
 
-def sparse(generator: np.random.Generator, graph: Subgraph, tensor: Tensor, shape: tuple[int, ...]) -> Array | None:
-    """Return coordinates of a sparse tensor, ``[number, axes]`` in the order of a dense one, or its sizes, ``[axes]``.
+def draw_sparse(
+    generator: np.random.Generator, graph: Subgraph, tensor: Tensor, shape: tuple[int, ...]
+) -> Array | None:
+    """Return random coordinates of a sparse tensor, ``[count, rank]`` in row-major order, or its sizes, ``[rank]``.
 
-    ``None`` for a tensor that is neither.
+    None if ``tensor`` is neither.
     """
     for operator in graph.operators:
-        for places, sizes in pairwise(operator.inputs):
-            if places is None or sizes is None or tensor.index not in (places.index, sizes.index):
+        for coordinates, sizes in pairwise(operator.inputs):
+            if coordinates is None or sizes is None or tensor.index not in (coordinates.index, sizes.index):
                 continue
-            if not _belong(operator, places, sizes):
+            if not _is_sparse(operator, coordinates, sizes):
                 continue
             limits = _limits(operator, sizes)
-            if min(limits) < 1 or prod(limits) > _MANY:
+            if min(limits) < 1 or prod(limits) > _MAX_ELEMENTS:
                 return None
             if tensor.index == sizes.index:
                 return np.asarray(limits, tensor.dtype)
@@ -37,21 +42,25 @@ def sparse(generator: np.random.Generator, graph: Subgraph, tensor: Tensor, shap
     return None
 
 
-def _belong(operator: Operator, places: Tensor, sizes: Tensor) -> bool:
-    """True if rows have as many numbers as there are sizes, and values are one per row or one for all."""
-    if len(places.shape) != 2 or not places.shape[1] or sizes.shape != places.shape[1:]:
+def _is_sparse(operator: Operator, coordinates: Tensor, sizes: Tensor) -> bool:
+    """True if operands may be the coordinates and sizes of a sparse tensor.
+
+    Each row of coordinates then has one entry per size, and the operator also reads one value per row or one for all rows.
+    """
+    if len(coordinates.shape) != 2 or not coordinates.shape[1] or sizes.shape != coordinates.shape[1:]:
         return False
-    others = [slot for slot in operator.inputs if slot is not None and slot.index not in (places.index, sizes.index)]
-    values = [slot for slot in others if slot.shape in (places.shape[:1], ())]
-    alike = any(slot.shape == sizes.shape for slot in others)
-    return {places.dtype, sizes.dtype} <= {*_WHOLE} and len(values) > 1 and not alike
+    pair = (coordinates.index, sizes.index)
+    others = [slot for slot in operator.inputs if slot is not None and slot.index not in pair]
+    values = [slot for slot in others if slot.shape in (coordinates.shape[:1], ())]
+    ambiguous = any(slot.shape == sizes.shape for slot in others)
+    return {coordinates.dtype, sizes.dtype} <= {*_INTEGERS} and len(values) > 1 and not ambiguous
 
 
 def _limits(operator: Operator, sizes: Tensor) -> Sequence[int]:
-    """Return the sizes if they are constant, else those of the result as far as they are known."""
+    """Return the sizes if they are constant, else the static sizes of the result, else a default size."""
     if isinstance(sizes.data, Stored):
         numbers = [int(size) for size in sizes.data.numbers(sizes.dtype)[: sizes.shape[0]]]
         return numbers if len(numbers) == sizes.shape[0] else [0]
     result = next((slot.dims for slot in operator.outputs if slot is not None), ())
-    known = [*result, *[None] * sizes.shape[0]][: sizes.shape[0]]
-    return [_SIZE if size is None else size for size in known]
+    result_sizes = [*result, *[None] * sizes.shape[0]][: sizes.shape[0]]
+    return [_DEFAULT_SIZE if size is None else size for size in result_sizes]

@@ -1,6 +1,6 @@
-"""A user's own data as the inputs of each run: arrays by name, files, folders, stacked batches and images.
+"""A user's own input data: arrays by name, files, folders, stacked batches and images.
 
-Whatever does not fit the model is an error that says so before anything runs.
+Data that does not fit the model raises InvalidInputs before either model runs.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ from onnx_tflite_plugin.errors import InvalidInputs, MissingExtra
 from onnx_tflite_plugin.graph.ort_ports import quantize_expression
 from onnx_tflite_plugin.source.authored import InterfaceMetadata, TensorMetadata
 from onnx_tflite_plugin.source.model import Array, Quantization, Tensor
-from onnx_tflite_plugin.verify.runtimes.packages import optional
+from onnx_tflite_plugin.verify.runtimes.packages import import_optional
 from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
-Given = Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | os.PathLike[str] | None
+InputData = Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | os.PathLike[str] | None
+"""Inputs as the user gives them: arrays by name for all runs, a list of such mappings (one per run), a file, or a folder."""
 
 ARRAYS = (".npz", ".npy")
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".webp")
-_POSITIONAL = re.compile(r"arr_(\d+)")  # what numpy calls arrays that were saved without names
+_POSITIONAL = re.compile(r"arr_(\d+)")  # numpy's names for arrays that were saved without names
 
 
 def input_runs(
-    entry: Entry, given: Given, described: InterfaceMetadata | None = None, *, nan: bool = False
+    entry: Entry, given: InputData, described: InterfaceMetadata | None = None, *, nan: bool = False
 ) -> list[dict[str, Array]]:
-    """Return the arrays of each run under the entry's names, in the tensors' dtypes; empty if nothing is given.
+    """Return the arrays of each run by input name, in the tensors' dtypes; empty if ``given`` is None.
 
-    An array that stacks several inputs along its first axis gives as many runs. ``nan``: floats may be NaN, which is most
-    often a mistake. Raises InvalidInputs.
+    An array that stacks several inputs along its first axis gives as many runs. ``described``: metadata of the inputs, for
+    images. ``nan``: allow NaN, which is usually a mistake. Raises InvalidInputs.
     """
     if given is None:
         return []
@@ -48,13 +49,13 @@ def input_runs(
     runs: list[dict[str, Array]] = []
     for step in steps:
         _check_names(entry, list(step))
-        fitted = {name: _fit_array(_tensor(entry, name), name, np.asarray(value), nan) for name, value in step.items()}
-        runs += _unstack(entry, fitted)
+        arrays = {name: _fit_array(_tensor(entry, name), name, np.asarray(value), nan) for name, value in step.items()}
+        runs += _unstack(entry, arrays)
     return runs
 
 
-def describe_rounding(entry: Entry, given: Given) -> list[str]:
-    """Return a note for each input whose given floats have more bits than the tensor's dtype, and lose some."""
+def describe_rounding(entry: Entry, given: InputData) -> list[str]:
+    """Return a note for each input whose float64 values change when they are rounded to the tensor's dtype."""
     if given is None or (isinstance(given, str | os.PathLike) and Path(given).suffix.lower() not in ARRAYS):
         return []
     steps = _load_arrays(entry, Path(given), {}) if isinstance(given, str | os.PathLike) else given
@@ -90,41 +91,46 @@ def _load_arrays(entry: Entry, path: Path, described: InterfaceMetadata) -> Iter
         for file in files:
             yield from _load_arrays(entry, file, described)
     elif path.suffix.lower() in IMAGES:
-        name, tensor = _only(entry, path)
-        yield {name: image(path, name, tensor, described.get((tensor.subgraph, tensor.index), TensorMetadata()))}
+        name, tensor = _only_input(entry, path)
+        yield {name: load_image(path, name, tensor, described.get((tensor.subgraph, tensor.index), TensorMetadata()))}
     else:
-        yield _arrays(entry, path)
+        yield _load_file(entry, path)
 
 
-def _only(entry: Entry, path: Path) -> tuple[str, Tensor]:
+def _only_input(entry: Entry, path: Path) -> tuple[str, Tensor]:
+    """Return the name and the tensor of a model's only input. Raises InvalidInputs if the model has several."""
     if len(entry.inputs) != 1:
         listed = ", ".join(entry.input_names)
         raise InvalidInputs(f"{path} holds one array, the model has {len(entry.inputs)} inputs: save {listed} as .npz")
     return entry.input_names[0], entry.inputs[0]
 
 
-def _arrays(entry: Entry, path: Path) -> dict[str, Any]:
-    """Return the arrays of an .npz by name (those that numpy named, by position), or the one of an .npy."""
+def _load_file(entry: Entry, path: Path) -> dict[str, Any]:
+    """Return the arrays of an .npz file by input name, or the array of an .npy file.
+
+    Arrays of an .npz file that were saved without names are matched by position.
+    """
     try:
         loaded = np.load(path)
         if isinstance(loaded, np.ndarray):
-            return {_only(entry, path)[0]: loaded}
+            return {_only_input(entry, path)[0]: loaded}
         with loaded:
             arrays = {name: loaded[name] for name in loaded.files}
     except (OSError, ValueError, EOFError) as error:
         reason = "it is damaged, or holds Python objects" if "pickle" in str(error) else str(error)
-        kinds = f"inputs are {', '.join(ARRAYS)} files or images" if path.suffix.lower() not in ARRAYS else reason
-        raise InvalidInputs(f"the inputs in {path} cannot be read: {kinds}") from error
+        if path.suffix.lower() not in ARRAYS:
+            reason = f"inputs are {', '.join(ARRAYS)} files or images"
+        raise InvalidInputs(f"the inputs in {path} cannot be read: {reason}") from error
     positions = {name: _POSITIONAL.fullmatch(name) for name in arrays}
     if all(positions.values()) and len(arrays) == len(entry.inputs):
         return {entry.input_names[int(match[1])]: arrays[name] for name, match in positions.items() if match}
     return arrays
 
 
-def image(path: Path, name: str, tensor: Tensor, metadata: TensorMetadata) -> Array:
+def load_image(path: Path, name: str, tensor: Tensor, metadata: TensorMetadata) -> Array:
     """Return an image for the tensor ``[1, height, width, channels]``: resized, and normalized according to the metadata.
 
-    Without normalization in the metadata, integers are the pixels (int8: minus 128), and floats are from 0 to 1.
+    Without normalization in the metadata, integers are the pixels (int8: minus 128), and floats are between 0 and 1.
     """
     try:
         from PIL import Image
@@ -159,11 +165,14 @@ def _normalize_image(pixels: Array, tensor: Tensor, metadata: TensorMetadata) ->
     return np.asarray(values, dtype_of(tensor.dtype))
 
 
-# --- does it fit ------------------------------------------------------------------------------
+# --- checks -----------------------------------------------------------------------------------
 
 
 def _fit_array(tensor: Tensor, name: str, array: Array, nan: bool) -> Array:
-    """Return a given array in the tensor's dtype, if no value is lost and its shape fits or is a stack of such."""
+    """Return a user's array in the tensor's dtype.
+
+    Raises InvalidInputs if a value would change, or if the array has neither the tensor's shape nor stacks such arrays.
+    """
     _check_shape(tensor, name, array)
     if tensor.dtype == "string":
         return array.astype(object)
@@ -177,11 +186,14 @@ def _fit_array(tensor: Tensor, name: str, array: Array, nan: bool) -> Array:
     with np.errstate(invalid="ignore", over="ignore"):
         converted = array.astype(dtype)
     if np.dtype(dtype).kind in "biu" and not np.array_equal(converted, array):
-        raise InvalidInputs(f"input {name!r} is {tensor.dtype}; the given array is {array.dtype}{_quantize(tensor)}")
+        raise InvalidInputs(
+            f"input {name!r} is {tensor.dtype}; the given array is {array.dtype}{_quantize_hint(tensor)}"
+        )
     return converted
 
 
-def _quantize(tensor: Tensor) -> str:
+def _quantize_hint(tensor: Tensor) -> str:
+    """Return the NumPy expression that quantizes floats for the tensor, for a message; empty for other tensors."""
     quantization = tensor.quantization
     if not isinstance(quantization, Quantization) or quantization.per_axis:
         return ""
@@ -192,21 +204,24 @@ def _quantize(tensor: Tensor) -> str:
 
 def _check_shape(tensor: Tensor, name: str, array: Array) -> None:
     if tensor.rank and not _fits(tensor, array.shape) and _count_stacked(tensor, array.shape) is None:
-        wanted = ", ".join("?" if size is None else str(size) for size in tensor.dims)
-        turned = _channels_last_hint(tensor, array.shape)
-        hint = f"; transposed it would fit, x.transpose({turned})" if turned else ""
-        raise InvalidInputs(f"input {name!r} is {tensor.dtype} [{wanted}], the given array {list(array.shape)}{hint}")
+        dims = ", ".join("?" if size is None else str(size) for size in tensor.dims)
+        permutation = _channels_last_hint(tensor, array.shape)
+        hint = f"; transposed it would fit, x.transpose({permutation})" if permutation else ""
+        raise InvalidInputs(f"input {name!r} is {tensor.dtype} [{dims}], the given array {list(array.shape)}{hint}")
 
 
 def _fits(tensor: Tensor, shape: tuple[int, ...]) -> bool:
-    """True if the array has each size that the file fixes; LiteRT accepts others too, but a user rarely means that."""
+    """True if a shape has each static size of the file. LiteRT accepts others too, but a user rarely means that."""
     return len(shape) == tensor.rank and all(
-        size is None or size == given for size, given in zip(tensor.dims, shape, strict=True)
+        size is None or size == actual for size, actual in zip(tensor.dims, shape, strict=True)
     )
 
 
 def _channels_last_hint(tensor: Tensor, shape: tuple[int, ...]) -> str:
-    """Return the permutation that puts axis 1 last, if the given array fits then by a size that the file fixes."""
+    """Return the permutation that moves axis 1 to the end, if the array then fits; empty otherwise.
+
+    The number of channels must be static, because otherwise any array fits.
+    """
     if (
         len(shape) == 4
         and tensor.rank == 4
@@ -218,7 +233,10 @@ def _channels_last_hint(tensor: Tensor, shape: tuple[int, ...]) -> str:
 
 
 def _count_stacked(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, bool] | None:
-    """Return the number of inputs stacked along a new first axis, or along the tensor's own of size 1 (True)."""
+    """Return the number of stacked inputs, and True if they are stacked along the tensor's own first axis of size 1.
+
+    None if the shape is not a stack.
+    """
     if _fits(tensor, shape[1:]):
         return shape[0], False
     if len(shape) == tensor.rank and tensor.rank and _fits(tensor, (1, *shape[1:])):
@@ -227,6 +245,7 @@ def _count_stacked(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, bool] |
 
 
 def _unstack(entry: Entry, arrays: dict[str, Array]) -> list[dict[str, Array]]:
+    """Return one mapping per run. Raises InvalidInputs if the numbers of stacked inputs differ."""
     counts = {}
     for name, array in arrays.items():
         tensor = _tensor(entry, name)
@@ -252,7 +271,8 @@ def _unstack(entry: Entry, arrays: dict[str, Array]) -> list[dict[str, Array]]:
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
+    """Return the NumPy dtype of a TFLite dtype, from ml_dtypes if NumPy lacks it."""
     try:
         return np.dtype(name)
     except TypeError:
-        return cast("np.dtype[Any]", np.dtype(getattr(optional("ml_dtypes"), name)))
+        return cast("np.dtype[Any]", np.dtype(getattr(import_optional("ml_dtypes"), name)))

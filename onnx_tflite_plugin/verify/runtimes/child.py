@@ -24,7 +24,7 @@ from typing import Any
 
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify.runtimes.interpreter import Endless, LiteRTError, NoKernel, Plan
+from onnx_tflite_plugin.verify.runtimes.interpreter import LiteRTError, NoKernel, Plan, RunTimeout
 
 _BOOTSTRAP = (
     "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
@@ -33,7 +33,7 @@ _BOOTSTRAP = (
 _LAST_WORDS = 300  # characters of a failed child's error output
 
 
-class Crashed(LiteRTError):
+class LiteRTCrash(LiteRTError):
     """The process that ran LiteRT ended: there is no answer from that kernel set."""
 
 
@@ -89,10 +89,10 @@ class Child:
         self._abandoned.append(number)
 
     def request(self, kernels: str, what: str, *arguments: Any) -> Any:
-        """Return the child's answer. Raises the LiteRTError that it reports, and Crashed if it ends."""
+        """Return the child's answer. Raises the LiteRTError that it reports, and LiteRTCrash if it ends."""
         with self._lock:
             if not self.alive or self.owner != os.getpid():  # a fork has the parent's pipes
-                raise Crashed(f"LiteRT ({kernels} kernels): the process that ran the model has ended")
+                raise LiteRTCrash(f"LiteRT ({kernels} kernels): the process that ran the model has ended")
             freed = [self._abandoned.pop() for _ in range(len(self._abandoned))]
             try:
                 self._send((freed, what, arguments))
@@ -103,7 +103,7 @@ class Child:
             except BaseException:  # an interruption: the answer would be taken for that of the next request
                 self.stop()
                 raise
-        if kind == "Endless":  # its thread goes on
+        if kind == "RunTimeout":  # its thread goes on
             self.stop()
         if kind == "answer":
             return answer
@@ -125,11 +125,11 @@ class Child:
         pickle.dump(message, self._process.stdin, pickle.HIGHEST_PROTOCOL)
         self._process.stdin.flush()
 
-    def _crash_error(self, kernels: str) -> Crashed:
+    def _crash_error(self, kernels: str) -> LiteRTCrash:
         reason = self._end()
         if (recorded := _recorded.get()) is not None:
             recorded.append(f"LiteRT's {kernels} kernels gave no answer: {reason}")
-        return Crashed(f"LiteRT ({kernels} kernels) crashes on the model: {reason}")
+        return LiteRTCrash(f"LiteRT ({kernels} kernels) crashes on the model: {reason}")
 
     def _end(self) -> str:
         """Return the signal or exit status with which the child ended."""
@@ -150,7 +150,7 @@ class Child:
         return f"the process that ran it ended with code {code}{last and f', {last}'}"
 
 
-class InChild:
+class ChildInterpreter:
     """An interpreter in the shared child, with the same calls as one in this process."""
 
     def __init__(self, data: bytes, plan: Plan) -> None:
@@ -181,7 +181,7 @@ class InChild:
         return kept
 
 
-_ERRORS: dict[str, type[VerificationError]] = {"NoKernel": NoKernel, "Endless": Endless}
+_ERRORS: dict[str, type[VerificationError]] = {"NoKernel": NoKernel, "RunTimeout": RunTimeout}
 _shared: Child | None = None
 _starting = threading.Lock()
 

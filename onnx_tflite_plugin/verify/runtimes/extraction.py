@@ -15,7 +15,7 @@ import numpy as np
 from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.normalize.cutting import operators_between
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph
-from onnx_tflite_plugin.verify.runtimes.packages import optional
+from onnx_tflite_plugin.verify.runtimes.packages import import_optional
 from onnx_tflite_plugin.verify.runtimes.weights import dequantize_weights
 
 _LARGEST = 2_000_000_000  # bytes of constants; a FlatBuffer's limit is 2 GiB
@@ -29,14 +29,14 @@ def cut_file(data: bytes, subgraph: Subgraph, inputs: Sequence[int], outputs: Se
 
     It becomes subgraph 0 of the new file. Unused content and signatures are left out.
     """
-    return PartWriter(data, subgraph).between(inputs, outputs)
+    return SubmodelWriter(data, subgraph).between(inputs, outputs)
 
 
-class PartWriter:
+class SubmodelWriter:
     """Writes parts of one subgraph of a file; the file is unpacked once, if needed. Raises InvalidModel if that fails."""
 
     def __init__(self, data: bytes, subgraph: Subgraph) -> None:
-        self._schema = optional("ai_edge_litert.schema_py_generated")
+        self._schema = import_optional("ai_edge_litert.schema_py_generated")
         self._data, self._subgraph = data, subgraph
 
     @cached_property

@@ -17,7 +17,7 @@ import numpy as np
 from onnx_tflite_plugin.codes import CUSTOM
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify.runtimes.packages import optional, quiet
+from onnx_tflite_plugin.verify.runtimes.packages import import_optional, silence_stderr
 
 KERNEL_SETS: Mapping[str, str] = {
     "xnnpack": "AUTO",
@@ -33,7 +33,7 @@ class LiteRTError(VerificationError):
     """LiteRT cannot run the original."""
 
 
-class Endless(LiteRTError):
+class RunTimeout(LiteRTError):
     """LiteRT does not come to an end."""
 
 
@@ -70,16 +70,16 @@ class Plan:
     signature: str | None = None
     preserve: bool = False
     threads: int = 1
-    patience: float | None = None
+    time_limit: float | None = None
 
 
-class InProcess:
+class LocalInterpreter:
     """One interpreter; variables and resources live as long as it does. ``silent``: what LiteRT logs is not shown."""
 
     def __init__(self, data: bytes, plan: Plan, *, silent: bool = True) -> None:
         self.plan = plan
-        self._quiet = quiet if silent else contextlib.nullcontext
-        package = optional("ai_edge_litert.interpreter")
+        self._quiet = silence_stderr if silent else contextlib.nullcontext
+        package = import_optional("ai_edge_litert.interpreter")
         with self._errors("load the model"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.interpreter = package.Interpreter(
@@ -153,9 +153,9 @@ class InProcess:
         self._shapes = shapes
 
     def _call_in_time(self, call: Callable[[], Any]) -> Any:
-        """Return the results of LiteRT. Raises Endless if it runs for too long; nothing can stop it before the process ends."""
-        patience = self.plan.patience
-        if patience is None:
+        """Return the results of LiteRT. Raises RunTimeout if it runs for too long; nothing can stop it before the process ends."""
+        time_limit = self.plan.time_limit
+        if time_limit is None:
             return call()
         results: list[Any] = []
         errors: list[Exception] = []
@@ -169,9 +169,9 @@ class InProcess:
         thread, start = Thread(target=run, daemon=True), time.process_time()
         thread.start()
         while thread.is_alive():
-            thread.join(min(1, patience))
-            if thread.is_alive() and time.process_time() - start > patience:
-                raise Endless(f"LiteRT has run for {patience:.0f} s on these inputs: it may never end")
+            thread.join(min(1, time_limit))
+            if thread.is_alive() and time.process_time() - start > time_limit:
+                raise RunTimeout(f"LiteRT has run for {time_limit:.0f} s on these inputs: it may never end")
         if errors:
             raise errors[0]
         return results[0]

@@ -11,26 +11,26 @@ import numpy as np
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Array, Model
 from onnx_tflite_plugin.verify.runtimes import structure
-from onnx_tflite_plugin.verify.runtimes.child import Crashed, InChild
+from onnx_tflite_plugin.verify.runtimes.child import ChildInterpreter, LiteRTCrash
 from onnx_tflite_plugin.verify.runtimes.extraction import cut_file
 from onnx_tflite_plugin.verify.runtimes.interpreter import (
     KERNEL_SETS,
-    Endless,
-    InProcess,
     LiteRTError,
+    LocalInterpreter,
     NoKernel,
     Plan,
+    RunTimeout,
     find_unresolved_operator,
 )
-from onnx_tflite_plugin.verify.runtimes.packages import optional
+from onnx_tflite_plugin.verify.runtimes.packages import import_optional
 
 __all__ = [
     "KERNEL_SETS",
-    "Crashed",
-    "Endless",
     "LiteRT",
+    "LiteRTCrash",
     "LiteRTError",
     "NoKernel",
+    "RunTimeout",
     "find_unresolved_operator",
     "start_litert",
 ]
@@ -54,9 +54,9 @@ class LiteRT:
     """One interpreter, by default with one thread; variables and resources live as long as it does.
 
     ``preserve`` keeps every tensor for ``tensors()``; XNNPACK's kernels fill none of those inside it, so it is refused
-    with "xnnpack". ``patience``: seconds of processor time after which a run is given up. ``isolated``: LiteRT runs in a
+    with "xnnpack". ``time_limit``: seconds of processor time after which a run is given up. ``isolated``: LiteRT runs in a
     child process, as it may end its own: reference kernels where an assertion of theirs fails (softmax of 1,000 equal
-    integers), all of them on sizes that they do not check. Crashed is raised then. Times are taken in this process.
+    integers), all of them on sizes that they do not check. LiteRTCrash is raised then. Times are taken in this process.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class LiteRT:
         preserve: bool = False,
         known: Model | None = None,
         threads: int = 1,
-        patience: float | None = None,
+        time_limit: float | None = None,
         isolated: bool = True,
     ) -> None:
         if kernels not in KERNEL_SETS:
@@ -77,7 +77,7 @@ class LiteRT:
             raise ValueError(
                 "XNNPACK does not keep intermediate tensors: preserve them with builtin or reference kernels"
             )
-        optional("ai_edge_litert.interpreter")
+        import_optional("ai_edge_litert.interpreter")
         data = model if isinstance(model, bytes) else model.read_bytes()
         self.kernels = kernels
         self.entry = structure.entry(known or structure.read(data), signature)
@@ -101,14 +101,14 @@ class LiteRT:
             signature=signature if graph.index != 0 else None,  # the interpreter itself runs the main subgraph
             preserve=preserve,
             threads=threads,
-            patience=patience,
+            time_limit=time_limit,
         )
-        self.engine: Engine = InChild(data, plan) if isolated else InProcess(data, plan)
+        self.engine: Engine = ChildInterpreter(data, plan) if isolated else LocalInterpreter(data, plan)
 
     @property
     def interpreter(self) -> Any:
         """Return LiteRT's own interpreter. Raises AttributeError if it is in another process."""
-        if not isinstance(self.engine, InProcess):
+        if not isinstance(self.engine, LocalInterpreter):
             raise AttributeError("LiteRT runs in another process, so that its interpreter is not here")
         return self.engine.interpreter
 
@@ -122,7 +122,7 @@ class LiteRT:
         ``run`` also checks its inputs, which takes as long as a small model. Requires a run on inputs of these shapes in this
         process.
         """
-        if not isinstance(self.engine, InProcess):
+        if not isinstance(self.engine, LocalInterpreter):
             raise AttributeError("LiteRT runs in another process, so that its runs cannot be measured here")
         return self.engine.prepare(self._order_inputs(arrays))
 

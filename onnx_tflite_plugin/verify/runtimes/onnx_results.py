@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
-from onnx_tflite_plugin.verify.comparison.trial import Pairs, dtype_to_restore
+from onnx_tflite_plugin.verify.comparison.trial import MatchedInterface, dtype_to_restore
 from onnx_tflite_plugin.verify.runtimes.dequantized import as_stored
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes.structure import Entry
@@ -32,11 +32,11 @@ class OnnxResults:
                     self.values[tensor] = values[tensor.index]
         ends = {info.name for info in session.outputs}
         self.session = OnnxRuntime(onnx, keep=[value.name for value in self.values.values() if value.name not in ends])
-        self.pairs = Pairs(entry, self.session)
+        self.interface = MatchedInterface(entry, self.session)
 
     def __call__(self, inputs: Sequence[Array]) -> dict[int, Array]:
         """Return results by tensor index, as the file stores them."""
-        self.pairs.run(self.session, inputs)
+        self.interface.run(self.session, inputs)
         returned = self.session.values()
         results = {}
         for tensor, value in self.values.items():

@@ -14,7 +14,7 @@ from onnx_tflite_plugin.graph.metadata import CarriedState, TensorValue, is_caus
 from onnx_tflite_plugin.graph.ort_values import UNKNOWN_TO_NUMPY, dtype_of, from_value, to_value
 from onnx_tflite_plugin.graph.serialized import read_onnx
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify.runtimes.packages import optional, quiet
+from onnx_tflite_plugin.verify.runtimes.packages import import_optional, silence_stderr
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -47,7 +47,7 @@ class OnnxRuntime:
         profile: Path | None = None,
         folder: Path | None = None,
     ) -> None:
-        package = optional("onnxruntime")
+        package = import_optional("onnxruntime")
         proto, found = _proto(model)
         folder = folder or found
         self.proto, self.folder = proto, folder
@@ -80,7 +80,7 @@ class OnnxRuntime:
         if proto.ByteSize() > _SERIALIZED_LIMIT:
             raise OrtError("a model beyond 2 GB runs only from a file: save it and give its path")
         try:
-            with quiet():
+            with silence_stderr():
                 self.session = package.InferenceSession(
                     proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
                 )
@@ -132,7 +132,7 @@ class OnnxRuntime:
         wanted = [info.name for info in self.outputs] + [state.output for state in self.states]
         feeds = self.feeds(inputs)
         try:
-            with quiet():
+            with silence_stderr():
                 arrays = self.invoke([*wanted, *self._keep], feeds)
         except Exception as error:
             raise OrtError(f"ONNX Runtime cannot run the model: {error}") from error

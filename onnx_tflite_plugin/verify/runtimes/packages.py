@@ -12,7 +12,7 @@ from typing import Any
 from onnx_tflite_plugin.errors import MissingExtra
 
 
-def optional(module: str) -> Any:
+def import_optional(module: str) -> Any:
     """Return the module. Raises MissingExtra with the pip command if it is not installed."""
     try:
         return importlib.import_module(module)
@@ -24,7 +24,7 @@ def optional(module: str) -> Any:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def silence_stderr() -> Iterator[None]:
     """Send what C++ code writes to file descriptor 2 nowhere; what it raises is not touched.
 
     It is the whole process's descriptor: other threads are silent for as long.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from onnx_tflite_plugin.graph.int8_products import multiply_integers
 from onnx_tflite_plugin.graph.metadata import props, read_weights
 from onnx_tflite_plugin.rewrite.weights.dtypes import DEPENDENT, EXACT, factors
-from onnx_tflite_plugin.verify.runtimes.packages import optional
+from onnx_tflite_plugin.verify.runtimes.packages import import_optional
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -26,11 +26,11 @@ def processor() -> str:
 @cache
 def multiplies_exactly() -> bool:
     """True if ONNX Runtime adds products of the largest uint8 and int8 exactly here; x86 saturates before VNNI."""
-    (sums,) = multiply_integers(optional("onnxruntime"), *factors())
+    (sums,) = multiply_integers(import_optional("onnxruntime"), *factors())
     return bool((sums == EXACT).all())
 
 
-def depends(proto: ModelProto) -> bool:
+def depends_on_processor(proto: ModelProto) -> bool:
     """True if a converted model records that its results depend on the processor."""
     return DEPENDENT in read_weights(props(proto.metadata_props))
 

@@ -27,7 +27,7 @@ from onnx_tflite_plugin.source.model import (
     Subgraph,
     Tensor,
 )
-from onnx_tflite_plugin.verify.runtimes.packages import optional
+from onnx_tflite_plugin.verify.runtimes.packages import import_optional
 
 _PLACEHOLDER = 127  # operator codes from here on stand in the wide field
 
@@ -69,7 +69,7 @@ class Stored(Data):
 
 def read(data: bytes) -> Model:
     """Return the model's structure. Raises InvalidModel if the file has none."""
-    schema = optional("ai_edge_litert.schema_py_generated")
+    schema = import_optional("ai_edge_litert.schema_py_generated")
     try:
         model = schema.Model.GetRootAs(data)
         codes = [_code(schema, model.OperatorCodes(k)) for k in range(model.OperatorCodesLength())]
@@ -127,7 +127,7 @@ def _signature_side(
 
 def block_scales(data: bytes, subgraph: int) -> dict[int, float]:
     """Return the largest scale of each tensor of a subgraph that is quantized in blocks, by its index. Raises InvalidModel."""
-    schema = optional("ai_edge_litert.schema_py_generated")
+    schema = import_optional("ai_edge_litert.schema_py_generated")
     model = schema.Model.GetRootAs(data)
     graph = model.Subgraphs(subgraph)
     found = {}

@@ -280,16 +280,16 @@ def _pieces(data: bytes, entry: Entry, substituted: set[int]) -> Iterator[Part |
     fixed = _constant_operators(graph.operators, substituted)
     if fixed:
         yield _part(data, entry, fixed)
-    stretch: list[Operator] = []
+    segment: list[Operator] = []
     for op in (*graph.operators, None):
         if op in fixed:
             continue
         if op is not None and op.index not in substituted:
-            stretch.append(op)
+            segment.append(op)
             continue
-        if stretch:
-            yield _part(data, entry, stretch)
-            stretch = []
+        if segment:
+            yield _part(data, entry, segment)
+            segment = []
         if op is not None:
             yield op.index
 

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from onnx_tflite_plugin.errors import ConversionError
-from onnx_tflite_plugin.verify.runtimes.interpreter import Endless, InProcess, NoKernel
+from onnx_tflite_plugin.verify.runtimes.interpreter import LocalInterpreter, NoKernel, RunTimeout
 
 Answer = tuple[str, Any]
 
@@ -27,7 +27,7 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what LiteRT prints must not be taken for an answer
-    sessions: dict[int, InProcess] = {}
+    sessions: dict[int, LocalInterpreter] = {}
     for freed, what, arguments in _requests():
         for number in freed:
             sessions.pop(number, None)
@@ -50,17 +50,17 @@ def _requests() -> Iterator[tuple[list[int], str, tuple[Any, ...]]]:
         yield queue.get()
 
 
-def _answer(sessions: dict[int, InProcess], what: str, number: int, *arguments: Any) -> Answer:
+def _answer(sessions: dict[int, LocalInterpreter], what: str, number: int, *arguments: Any) -> Answer:
     """Return the result of a request, or the error with which it ends."""
     try:
         if what == "open":
-            sessions[number] = InProcess(*arguments, silent=False)
+            sessions[number] = LocalInterpreter(*arguments, silent=False)
             return "answer", None
         return "answer", getattr(sessions[number], what)(*arguments)
     except NoKernel as error:
         return "NoKernel", error.code
-    except Endless as error:
-        return "Endless", str(error)
+    except RunTimeout as error:
+        return "RunTimeout", str(error)
     except ConversionError as error:
         return "LiteRTError", str(error)
     except Exception as error:

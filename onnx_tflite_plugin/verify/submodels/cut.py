@@ -60,7 +60,7 @@ class CutModel:
         Raises OrtError.
         """
         points, tensors = self.points, self.points.entry.subgraph.tensors
-        feeds = {name: array for name, array in points.pairs.feeds(inputs).items() if name in self._taken}
+        feeds = {name: array for name, array in points.interface.feeds(inputs).items() if name in self._taken}
         for value in self._fed:
             array = operands[value.tensor]
             fed = as_pairs(array) if array.dtype.kind == "c" else array

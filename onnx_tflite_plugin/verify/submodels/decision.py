@@ -10,14 +10,14 @@ from onnx_tflite_plugin.errors import ConversionError, InconclusiveError
 from onnx_tflite_plugin.graph.extraction import extract_submodel
 from onnx_tflite_plugin.graph.randomness import random_operators
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
-from onnx_tflite_plugin.verify.comparison.tensors import Divergence, held_values, output_values
-from onnx_tflite_plugin.verify.comparison.trial import Run, patience_after
+from onnx_tflite_plugin.verify.comparison.tensors import Divergence, output_values, values_by_tensor
+from onnx_tflite_plugin.verify.comparison.trial import Run, time_limit_after
 from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.runtimes.extraction import cut_file
 from onnx_tflite_plugin.verify.submodels.constants import compare_constants
 from onnx_tflite_plugin.verify.submodels.engine import Engine
 from onnx_tflite_plugin.verify.submodels.judge import Decision, Finding
-from onnx_tflite_plugin.verify.submodels.saving import MODELS, SavedSubmodel
+from onnx_tflite_plugin.verify.submodels.saving import SUBMODEL_NAMES, SavedSubmodel
 from onnx_tflite_plugin.verify.verification import NOT_COMPARED, Verification
 
 RANDOM_NUMBERS = "the model draws random numbers, which differ between runtimes"
@@ -50,7 +50,7 @@ def decide(pair: ModelPair, runs: Sequence[Run], *, random: bool, exact: bool) -
         allowed=allowed,
         stateful=pair.stateful,
         fresh=pair.fresh,
-        patience=patience_after(pair.seconds),
+        time_limit=time_limit_after(pair.seconds),
     )
     decision = engine.decide(runs)
     decision.constants = constants
@@ -58,7 +58,7 @@ def decide(pair: ModelPair, runs: Sequence[Run], *, random: bool, exact: bool) -
 
 
 def conclude(
-    pair: ModelPair, outputs: Sequence[Comparison], decision: Decision, *, settles: bool, exact: bool
+    pair: ModelPair, outputs: Sequence[Comparison], decision: Decision, *, accept_errors: bool, exact: bool
 ) -> Verification:
     """Return the verdict: the models differ if a submodel differs.
 
@@ -66,7 +66,9 @@ def conclude(
     of the user.
     """
     values = output_values(pair.entry, pair.session)
-    agreed = {name: decision.agreed[value] for name, value in values.items() if value in decision.agreed and settles}
+    agreed = {
+        name: decision.agreed[value] for name, value in values.items() if value in decision.agreed and accept_errors
+    }
     if decision.differing:
         first = decision.differing[0]
         submodel = first.submodel
@@ -80,7 +82,7 @@ def conclude(
         outputs = tuple(replace(one, name=name) for name, one in agreed.items())
     if decision.undecided:
         pair.reasons = (*pair.reasons, *decision.undecided[:2])
-    if decision.error and pair.rounds and not all(one.ok for one in outputs):
+    if decision.error and pair.has_rounding and not all(one.ok for one in outputs):
         reason = f"{NOT_COMPARED}: {decision.error}; rounding may add up to the error of the outputs"
         pair.reasons = (*pair.reasons, reason)
         failed = [one for one in outputs if not one.ok]
@@ -102,8 +104,8 @@ def save_submodels(pair: ModelPair, decision: Decision, folder: Path) -> str:
     found = [saved for one in [*findings.values()][::-1] if (saved := _save(pair, one)) is not None]
     if not found:
         return "the submodels that differ cannot be taken out of the ONNX model"
-    files = [file for names, saved in zip(MODELS, found, strict=False) for file in saved.save(folder, names)]
-    codes = list(dict.fromkeys(op.code for saved in found[: len(MODELS)] for op in saved.operators))
+    files = [file for names, saved in zip(SUBMODEL_NAMES, found, strict=False) for file in saved.save(folder, names)]
+    codes = list(dict.fromkeys(op.code for saved in found[: len(SUBMODEL_NAMES)] for op in saved.operators))
     more = f" and {len(codes) - 3} more" if len(codes) > 3 else ""
     return f"the submodels that differ, {', '.join(codes[:3])}{more}: {', '.join(map(str, files))}"
 
@@ -111,7 +113,7 @@ def save_submodels(pair: ModelPair, decision: Decision, folder: Path) -> str:
 def _save(pair: ModelPair, finding: Finding) -> SavedSubmodel | None:
     """Return a submodel as a pair of files; None if the ONNX model has none between these tensors."""
     submodel, one = finding.submodel, finding.operands
-    held, leaves = held_values(pair.entry, pair.session), sorted(submodel.leaves)
+    held, leaves = values_by_tensor(pair.entry, pair.session), sorted(submodel.leaves)
     stored = [next((x.name for x in held.get(index, ()) if x.form == "stored"), "") for index in leaves]
     part = extract_submodel(pair.session.proto, stored, [submodel.value.name])
     part = None if part is None else pair.session.load_constants(part)

@@ -1,4 +1,4 @@
-"""Comparison of all submodels on the same operands, in stretches of the model: the decision of a verification."""
+"""Comparison of all submodels on the same operands, in segments of the model: the decision of a verification."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.comparison.tensors import is_dequantized
 from onnx_tflite_plugin.verify.comparison.trial import Run, Trial
 from onnx_tflite_plugin.verify.criteria import Tolerance
-from onnx_tflite_plugin.verify.runtimes.extraction import PartWriter
+from onnx_tflite_plugin.verify.runtimes.extraction import SubmodelWriter
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
-from onnx_tflite_plugin.verify.submodels.judge import Decision, Judge, Setting
+from onnx_tflite_plugin.verify.submodels.judge import Decision, Judge, Settings
 from onnx_tflite_plugin.verify.submodels.points import CutPoints
 from onnx_tflite_plugin.verify.submodels.random_sets import random_sets
 from onnx_tflite_plugin.verify.submodels.references import OperandSet
-from onnx_tflite_plugin.verify.submodels.stretch import Stretch
+from onnx_tflite_plugin.verify.submodels.segment import Segment
 
 _BYTES = 1 << 26
-"""Bytes of a stretch's tensors and weights. Both runtimes, other answers and operands are several times as many; of BirdNET
-2.4, whose tensors take 160 MB, a stretch of all takes 1.5 GB and 11 s, stretches of 64 MB 0.9 GB and 6 s.
+"""Bytes of a segment's tensors and weights. Both runtimes, other answers and operands are several times as many; of BirdNET
+2.4, whose tensors take 160 MB, a segment of all takes 1.5 GB and 11 s, segments of 64 MB 0.9 GB and 6 s.
 """
 _MOST_RANDOM = 1 << 29
-"""Bytes of a stretch's tensors beyond which it gets no random operands: each kind of them takes as long as a run."""
+"""Bytes of a segment's tensors beyond which it gets no random operands: each kind of them takes as long as a run."""
 _LONG = 20
 """Seconds after which no further run is observed: builtin kernels of 4 bits take 45 s for a prompt of 128 tokens."""
 
@@ -50,22 +50,22 @@ class Engine:
         allowed: Tolerance | None = None,
         stateful: bool,
         fresh: bool,
-        patience: float | None = None,
+        time_limit: float | None = None,
     ) -> None:
-        self.trial, self.session, self.skipped, self.patience = trial, session, skipped, patience
+        self.trial, self.session, self.skipped, self.time_limit = trial, session, skipped, time_limit
         dequantized = is_dequantized(trial.model, trial.entry, session)
-        self.setting = Setting(trial, allowed, dequantized=dequantized, stateful=stateful, fresh=fresh)
-        self.writer = PartWriter(trial.data, trial.entry.subgraph)
+        self.settings = Settings(trial, allowed, dequantized=dequantized, stateful=stateful, fresh=fresh)
+        self.writer = SubmodelWriter(trial.data, trial.entry.subgraph)
         self.decision = Decision()
 
     def decide(self, runs: Sequence[Run]) -> Decision:
         """Compare every submodel on LiteRT's own operands in these runs, then on random ones."""
         points = CutPoints(self.trial.entry, self.session, skipped=self.skipped)
-        if not (self.setting.stateful or self.session.states or self.setting.is_substituted):
-            stretches = points.stretches(_BYTES, self._shapes(runs))
-            if len(stretches) > 1:
+        if not (self.settings.stateful or self.session.states or self.settings.is_substituted):
+            segments = points.segments(_BYTES, self._shapes(runs))
+            if len(segments) > 1:
                 try:
-                    self._compare_stretches([Stretch(points, self.writer, one, whole=False) for one in stretches], runs)
+                    self._compare_segments([Segment(points, self.writer, one, whole=False) for one in segments], runs)
                     return self._count(points)
                 except (_Unreadable, InvalidModel):
                     self.decision = Decision()
@@ -82,11 +82,11 @@ class Engine:
         stored = all(array.shape == tensor.shape for array, tensor in zip(largest, entry.inputs, strict=True))
         if stored and not any(None in tensor.dims for tensor in entry.subgraph.tensors):
             return {}
-        session = self.trial.session("builtin", patience=self.patience)
+        session = self.trial.litert_session("builtin", time_limit=self.time_limit)
         assert isinstance(session, LiteRT), "nothing is substituted"
         return session.shapes(largest)
 
-    # --- the whole model, or one stretch after the other --------------------------------------------------------
+    # --- the whole model, or one segment after the other --------------------------------------------------------
 
     def _compare_whole(self, points: CutPoints, runs: Sequence[Run]) -> CutPoints:
         """Compare all submodels together, and return the points without unreadable tensors; states are carried from run to run."""
@@ -95,7 +95,7 @@ class Engine:
             if judge is None:
                 if not all(points.is_readable(value, kept) for value in points.values):
                     points = CutPoints(self.trial.entry, self.session, kept=kept, skipped=self.skipped)
-                judge = Judge(self.setting, Stretch(points, self.writer, points.submodels, whole=True), self.decision)
+                judge = Judge(self.settings, Segment(points, self.writer, points.submodels, whole=True), self.decision)
             one = judge.observe(arrays, kept)
             first = first or one
         assert judge is not None, "there is at least one run"
@@ -104,11 +104,11 @@ class Engine:
 
     def _observe_whole(self, runs: Sequence[Run]) -> Iterator[tuple[Run, Mapping[int, Array]]]:
         """Yield each run's inputs and LiteRT's tensors; fewer runs if they take long, or if LiteRT refuses one after the first."""
-        session = self.trial.session("builtin", preserve=True, patience=self.patience)
+        session = self.trial.litert_session("builtin", preserve=True, time_limit=self.time_limit)
         start = time.monotonic()
         for k, arrays in enumerate(runs):
-            if k and self.setting.fresh:
-                session = self.trial.session("builtin", preserve=True, patience=self.patience)
+            if k and self.settings.fresh:
+                session = self.trial.litert_session("builtin", preserve=True, time_limit=self.time_limit)
             self.trial.progress(f"LiteRT (builtin), all tensors, run {k + 1} of {len(runs)}")
             try:
                 self.decision.outputs.append(session.run(arrays))
@@ -120,40 +120,40 @@ class Engine:
             if time.monotonic() - start > _LONG:
                 break
 
-    def _compare_stretches(self, stretches: list[Stretch], runs: Sequence[Run]) -> None:
-        """Compare one stretch after the other, and keep of each run the tensors that later ones read.
+    def _compare_segments(self, segments: list[Segment], runs: Sequence[Run]) -> None:
+        """Compare one segment after the other, and keep of each run the tensors that later ones read.
 
         Raises _Unreadable if LiteRT lacks a tensor that an ONNX value holds, or computes an operand later than its reader.
         """
         ends = {tensor.index for tensor in self.trial.entry.outputs}
-        last = {index: k for k, stretch in enumerate(stretches) for index in stretch.operands}
+        last = {index: k for k, segment in enumerate(segments) for index in segment.operands}
         observed = [_ObservedRun(arrays) for arrays in distinct_runs(runs)]
-        for k in range(len(stretches)):
-            stretch = stretches.pop(0)  # its sessions are freed with it
-            first, last_op = stretch.operators[0], stretch.operators[-1]
+        for k in range(len(segments)):
+            segment = segments.pop(0)  # its sessions are freed with it
+            first, last_op = segment.operators[0], segment.operators[-1]
             self.trial.progress(f"operators {first.index} to {last_op.index} on the same operands")
-            observed = self._compare_stretch(stretch, observed)
+            observed = self._compare_segment(segment, observed)
             for run in observed:
                 run.drop(index for index in {*run.kept} - ends if last.get(index, -1) <= k)
         if len(observed) == len(runs) and all(ends <= run.kept.keys() for run in observed):
             outputs = self.trial.entry.outputs
             self.decision.outputs = [[run.kept[tensor.index] for tensor in outputs] for run in observed]
 
-    def _compare_stretch(self, stretch: Stretch, observed: Sequence[_ObservedRun]) -> list[_ObservedRun]:
-        """Compare the submodels of one stretch; return the runs that LiteRT accepts, with the results kept."""
-        if not all(run.kept.keys() >= {*stretch.entering} for run in observed):
+    def _compare_segment(self, segment: Segment, observed: Sequence[_ObservedRun]) -> list[_ObservedRun]:
+        """Compare the submodels of one segment; return the runs that LiteRT accepts, with the results kept."""
+        if not all(run.kept.keys() >= {*segment.entering} for run in observed):
             raise _Unreadable("an operand is computed later")
-        session, judge = stretch.successive(), Judge(self.setting, stretch, self.decision)
+        session, judge = segment.successive(), Judge(self.settings, segment, self.decision)
         first = None
         for k, run in enumerate(observed):
             try:
-                results = session.run({**stretch.points.by_index(run.inputs), **run.kept})
+                results = session.run({**segment.points.by_index(run.inputs), **run.kept})
             except LiteRTError:
                 if not k:
                     raise
                 observed = observed[:k]
                 break
-            if not all(stretch.points.is_readable(one.value, results) for one in stretch.submodels):
+            if not all(segment.points.is_readable(one.value, results) for one in segment.submodels):
                 raise _Unreadable("a tensor has another rank")
             run.kept |= results
             one = judge.observe(run.inputs, run.kept)
@@ -167,22 +167,22 @@ class Engine:
         Compares nothing if LiteRT lacks operators, if nothing saturates as in LiteRT, or if masks were declared causal.
         """
         causal = is_causal(props(self.session.proto.metadata_props))
-        chosen = [one for one in judge.stretch.submodels if one.is_comparable]
-        if first is None or not chosen or causal or self.setting.is_substituted or self.setting.dequantized:
+        chosen = [one for one in judge.segment.submodels if one.is_comparable]
+        if first is None or not chosen or causal or self.settings.is_substituted or self.settings.dequantized:
             return
         given = (*first.inputs, *first.operands.values(), *first.expected.values())
         if sum(array.nbytes for array in given) > _MOST_RANDOM:
             return
-        judge.stretch.cut.reset()
+        judge.segment.cut.reset()
         results = sorted({one.tensor.index for one in chosen})
-        for drawn in random_sets(judge.stretch, first, results, fresh=self.setting.fresh):
+        for drawn in random_sets(judge.segment, first, results, fresh=self.settings.fresh):
             with suppress(ConversionError):  # ONNX Runtime refuses them, as an index beyond the end
                 judge.compare(drawn, chosen)
 
 
 @dataclass
 class _ObservedRun:
-    """Inputs of a run, and LiteRT's tensors that later stretches read."""
+    """Inputs of a run, and LiteRT's tensors that later segments read."""
 
     inputs: Run
     kept: dict[int, Array] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Comparison of the submodels of a stretch with LiteRT's builtin kernels, and of what does not match with its other answers."""
+"""Comparison of the submodels of a segment with LiteRT's builtin kernels, and of what does not match with its other answers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ import numpy as np
 from onnx_tflite_plugin.source.model import Array, Operator
 from onnx_tflite_plugin.verify import criteria
 from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
-from onnx_tflite_plugin.verify.comparison.rounding import inherited_step, rounds, undecided_reason, weight_scale
+from onnx_tflite_plugin.verify.comparison.rounding import (
+    inherited_step,
+    is_requantizing,
+    undecided_reason,
+    weight_scale,
+)
 from onnx_tflite_plugin.verify.comparison.trial import Run, Trial
 from onnx_tflite_plugin.verify.criteria import Tolerance
 from onnx_tflite_plugin.verify.runtimes.structure import block_scales, is_dynamic_range
 from onnx_tflite_plugin.verify.submodels.points import Submodel
 from onnx_tflite_plugin.verify.submodels.references import FLOAT_WEIGHTS, PERTURBED, OperandSet, References
-from onnx_tflite_plugin.verify.submodels.stretch import Stretch
+from onnx_tflite_plugin.verify.submodels.segment import Segment
 
 
 class Finding(NamedTuple):
@@ -46,7 +51,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Setting:
+class Settings:
     """Settings of all submodels of a conversion.
 
     ``allowed``: the tolerance that a user gave. ``dequantized``: the ONNX model has floats in place of quantized integers.
@@ -74,37 +79,37 @@ class Setting:
 
 
 class Judge:
-    """Compares the submodels of one stretch, and enters what it finds in ``decision``."""
+    """Compares the submodels of one segment, and enters what it finds in ``decision``."""
 
-    def __init__(self, setting: Setting, stretch: Stretch, decision: Decision) -> None:
-        self.setting, self.stretch, self.decision = setting, stretch, decision
-        self._compared_elsewhere = False
+    def __init__(self, settings: Settings, segment: Segment, decision: Decision) -> None:
+        self.settings, self.segment, self.decision = settings, segment, decision
+        self._compared_saturating = False
         self.references = References(
-            stretch,
-            dynamic_range=setting.is_dynamic_range,
-            stateful=setting.stateful and not setting.fresh,
-            fresh=setting.fresh,
+            segment,
+            dynamic_range=settings.is_dynamic_range,
+            stateful=settings.stateful and not settings.fresh,
+            fresh=settings.fresh,
         )
 
     def observe(self, arrays: Run, kept: Mapping[int, Array]) -> OperandSet | None:
         """Compare all submodels on LiteRT's tensors in one run; return None if a tensor has no memory in this run."""
-        if not self.stretch.operands <= kept.keys():
+        if not self.segment.operands <= kept.keys():
             return None
-        entered = self.stretch.points.by_index(arrays)
-        operands = {index: entered[index] for index in self.stretch.inputs}
-        operands |= {index: kept[index] for index in self.stretch.operands}
-        expected = {index: kept[index] for index in self.stretch.results if index in kept}
+        entered = self.segment.points.by_index(arrays)
+        operands = {index: entered[index] for index in self.segment.inputs}
+        operands |= {index: kept[index] for index in self.segment.operands}
+        expected = {index: kept[index] for index in self.segment.results if index in kept}
         one = OperandSet("observed", arrays, operands, expected)
-        self.compare(one, self.stretch.submodels)
-        if not self._compared_elsewhere and self.stretch.cut_elsewhere is not None:
-            actual = self.stretch.cut_elsewhere.run(one.inputs, one.operands)
-            self._compare_results(one, self.stretch.submodels, actual, ", with the weights for other processors")
-        self._compared_elsewhere = True
+        self.compare(one, self.segment.submodels)
+        if not self._compared_saturating and self.segment.saturating_cut is not None:
+            actual = self.segment.saturating_cut.run(one.inputs, one.operands)
+            self._compare_results(one, self.segment.submodels, actual, ", with the weights for other processors")
+        self._compared_saturating = True
         return one
 
     def compare(self, one: OperandSet, submodels: Sequence[Submodel]) -> None:
         """Compare submodels on one set of operands. Raises OrtError."""
-        actual = self.stretch.cut.run(one.inputs, one.operands)
+        actual = self.segment.cut.run(one.inputs, one.operands)
         self.references.begin(one)
         self._compare_results(one, submodels, actual)
 
@@ -137,17 +142,17 @@ class Judge:
         """Compare a result with one answer of LiteRT. ``change``: how far it moves with the last bits of the operands."""
         tolerance = (
             allowed
-            or self.setting.allowed
-            or criteria.tolerance_of(
+            or self.settings.allowed
+            or criteria.submodel_tolerance(
                 len(submodel.operators),
-                roundings=sum(map(rounds, submodel.operators)),
+                roundings=sum(map(is_requantizing, submodel.operators)),
                 recurrent=submodel.recurrent,
-                dequantized=self.setting.dequantized,
+                dequantized=self.settings.dequantized,
             )
         )
         if one.kind != "observed" or actual.dtype == np.int16:
             actual, expected = criteria.without_overflow(actual, expected, wide=one.kind == "wide")
-        points = self.stretch.points
+        points = self.segment.points
         sums = any(len(op.inputs) > 1 for op in submodel.operators)
         largest = (
             criteria.largest_of([one.operands[index] for index in submodel.leaves if index in one.operands])
@@ -161,13 +166,13 @@ class Judge:
             inherited_step(submodel.tensor, points.producers, tolerance, points.given_tensors),
         )
         if kernels != FLOAT_WEIGHTS:
-            scale = max(weight_scale(op, self.setting.block_scales) for op in submodel.operators)
+            scale = max(weight_scale(op, self.settings.block_scales) for op in submodel.operators)
             floor = max(floor, criteria.ROUNDED * largest * scale)
         return compare(str(submodel.tensor), [actual], {kernels: [expected]}, tolerance, floor=floor)
 
     def _find_match(self, submodel: Submodel, one: OperandSet, actual: Array) -> Comparison | None:
         """Return the comparison with the first answer that a submodel matches; None if it matches none."""
-        if self.setting.is_substituted:
+        if self.settings.is_substituted:
             return None
         index = submodel.tensor.index
         expected = one.expected[index]
@@ -186,7 +191,7 @@ class Judge:
         if not missing:
             return None
         # float kernels refuse the operator, as one with a fused TANH: what dynamic quantization makes of a network
-        allowed = self.setting.trial.tolerance
+        allowed = self.settings.trial.tolerance
         found = self._compare_with(submodel, one, actual, expected, "builtin", allowed)
         return found if found.ok else None
 

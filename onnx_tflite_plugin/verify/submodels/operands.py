@@ -8,7 +8,7 @@ from math import isqrt
 import numpy as np
 
 from onnx_tflite_plugin.source.model import Array, Operator, Subgraph, Tensor
-from onnx_tflite_plugin.verify.inputs.random_inputs import compared_constants, is_plain
+from onnx_tflite_plugin.verify.inputs.random_inputs import compared_constants, is_arithmetic
 from onnx_tflite_plugin.verify.runtimes.dequantized import is_quantized
 
 KINDS = ("uniform", "special", "wide")
@@ -46,7 +46,7 @@ def random_operands(
             values = _integers(generator, kind, tensor, array)
         elif array.dtype == np.float32 and array.size:
             values = _floats(generator, kind, array, compared_constants(readers.get(tensor.index, ()), tensor))
-        elif kind == "wide" and array.dtype in (np.int32, np.int64) and is_plain(graph, tensor):
+        elif kind == "wide" and array.dtype in (np.int32, np.int64) and is_arithmetic(graph, tensor):
             most = isqrt(np.iinfo(array.dtype).max)  # so that a product of two does not overflow
             values = generator.integers(-most, most, array.shape)
         else:

@@ -11,8 +11,8 @@ from onnx_tflite_plugin.graph.metadata import TensorValue, converted_operators, 
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 from onnx_tflite_plugin.verify import criteria
-from onnx_tflite_plugin.verify.comparison.tensors import held_values
-from onnx_tflite_plugin.verify.comparison.trial import Pairs
+from onnx_tflite_plugin.verify.comparison.tensors import values_by_tensor
+from onnx_tflite_plugin.verify.comparison.trial import MatchedInterface
 from onnx_tflite_plugin.verify.runtimes.dequantized import is_float
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes.structure import Entry, operands, producers
@@ -68,14 +68,14 @@ class CutPoints:
     ) -> None:
         self.entry, self.session = entry, session
         self.producers = producers(entry.subgraph)
-        self.pairs = Pairs(entry, session)
+        self.interface = MatchedInterface(entry, session)
         graph = session.proto.graph
         self.infos = {info.name: info for info in (*graph.value_info, *graph.output)}
         self.floats = {name for name, info in self.infos.items() if is_float(info)}
         self.makers = {name: node for node in graph.node for name in node.output}
         self.values = [
             value
-            for index, values in held_values(entry, session).items()
+            for index, values in values_by_tensor(entry, session).items()
             for value in values
             if self._is_computed(entry.subgraph.tensors[index], value)
             and (kept is None or self.is_readable(value, kept))
@@ -191,14 +191,14 @@ class CutPoints:
     @cached_property
     def _held(self) -> Mapping[str, int]:
         """Tensors by the cut value or the graph input that holds them."""
-        entered = zip(self.pairs.inputs, self.entry.inputs, strict=True)
+        entered = zip(self.interface.inputs, self.entry.inputs, strict=True)
         return {value.name: value.tensor for value in self.fed} | {info.name: t.index for info, t in entered}
 
     @cached_property
     def _states(self) -> Collection[str]:
         return {state.input for state in self.session.states}
 
-    def stretches(self, limit: int, shapes: Mapping[int, Sequence[int]]) -> list[list[Submodel]]:
+    def segments(self, limit: int, shapes: Mapping[int, Sequence[int]]) -> list[list[Submodel]]:
         """Return the submodels in execution order, in groups whose tensors and weights take at most ``limit`` bytes.
 
         A single submodel may take more. An operand of a group is computed in it or before it. ``shapes``: the actual ones, by

@@ -1,4 +1,4 @@
-"""Sets of random operands for the submodels of a stretch, with LiteRT's results on them."""
+"""Sets of random operands for the submodels of a segment, with LiteRT's results on them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterator, Mapping
 
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify.inputs.random_inputs import may_reorder
+from onnx_tflite_plugin.verify.inputs.random_inputs import can_reorder
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError
-from onnx_tflite_plugin.verify.submodels.expand import Expanded
+from onnx_tflite_plugin.verify.submodels.cut_litert import CutLiteRT
 from onnx_tflite_plugin.verify.submodels.operands import KINDS, random_operands
 from onnx_tflite_plugin.verify.submodels.points import fixed_tensors
 from onnx_tflite_plugin.verify.submodels.references import OperandSet
-from onnx_tflite_plugin.verify.submodels.stretch import Stretch
+from onnx_tflite_plugin.verify.submodels.segment import Segment
 
 _FAILED_NODE = re.compile(r"Node number (\d+) ")
 _RETRIES = 8  # operators whose random operands LiteRT refuses
 
 
-def random_sets(stretch: Stretch, first: OperandSet, results: list[int], *, fresh: bool) -> Iterator[OperandSet]:
+def random_sets(segment: Segment, first: OperandSet, results: list[int], *, fresh: bool) -> Iterator[OperandSet]:
     """Yield a set of each kind that LiteRT takes, of the shapes of ``first``, with its ``results``; none if it runs none.
 
     ``fresh``: each begins with the initial states.
@@ -28,19 +28,19 @@ def random_sets(stretch: Stretch, first: OperandSet, results: list[int], *, fres
     for kind in KINDS:
         if expanded is None or fresh:
             try:
-                expanded = stretch.litert(results=results)
+                expanded = segment.litert(results=results)
             except ConversionError:
                 return
-        one = _random_set(stretch, expanded, kind, first)
+        one = _random_set(segment, expanded, kind, first)
         if one is not None:
             yield one
 
 
-def _random_set(stretch: Stretch, expanded: Expanded, kind: str, first: OperandSet) -> OperandSet | None:
+def _random_set(segment: Segment, expanded: CutLiteRT, kind: str, first: OperandSet) -> OperandSet | None:
     """Draw operands that LiteRT takes; those of an operator that fails are the observed ones."""
-    entry = stretch.points.entry
+    entry = segment.points.entry
     observed = first.operands
-    drawn = _draw(stretch, kind, observed)
+    drawn = _draw(segment, kind, observed)
     for _ in range(_RETRIES):
         try:
             results = expanded.run(drawn)
@@ -48,25 +48,25 @@ def _random_set(stretch: Stretch, expanded: Expanded, kind: str, first: OperandS
             return OperandSet(kind, inputs, drawn, results)
         except LiteRTError as error:
             failed = _FAILED_NODE.search(str(error))
-            if failed is None or int(failed[1]) >= len(stretch.operators):
+            if failed is None or int(failed[1]) >= len(segment.operators):
                 return None
-            reads = stretch.operators[int(failed[1])].inputs
+            reads = segment.operators[int(failed[1])].inputs
             drawn |= {t.index: observed[t.index] for t in reads if t is not None and t.index in observed}
     return None
 
 
-def _draw(stretch: Stretch, kind: str, observed: Mapping[int, Array]) -> dict[int, Array]:
+def _draw(segment: Segment, kind: str, observed: Mapping[int, Array]) -> dict[int, Array]:
     """Return random operands; tensors that are computed from constants keep their values, as do operands of an order."""
-    graph, operators = stretch.points.entry.subgraph, stretch.operators
+    graph, operators = segment.points.entry.subgraph, segment.operators
     counters = {
         t.index
         for op in operators
-        if op.index in stretch.points.recurrent
+        if op.index in segment.points.recurrent
         for t in op.inputs
         if t is not None and t.index in observed and observed[t.index].size == 1 and t.dtype in ("int32", "int64")
     }
     drawn = random_operands(kind, graph, [graph.tensors[index] for index in observed], observed, counters)
     kept = fixed_tensors(graph.operators)
     if kind == "special":
-        kept |= {t.index for op in operators if may_reorder(op) for t in op.inputs if t is not None}
+        kept |= {t.index for op in operators if can_reorder(op) for t in op.inputs if t is not None}
     return drawn | {index: observed[index] for index in kept if index in observed}

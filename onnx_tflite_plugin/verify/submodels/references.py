@@ -12,7 +12,7 @@ from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.comparison.trial import Run
 from onnx_tflite_plugin.verify.submodels.operands import perturbed_operands, rounded_operands
-from onnx_tflite_plugin.verify.submodels.stretch import Stretch
+from onnx_tflite_plugin.verify.submodels.segment import Segment
 
 FLOAT_WEIGHTS, ROUNDED, PERTURBED = "float weights", "rounded operands", "perturbed operands"
 
@@ -33,8 +33,8 @@ class References:
     it, which are kept. ``fresh``: each set begins with the initial states.
     """
 
-    def __init__(self, stretch: Stretch, *, dynamic_range: bool, stateful: bool, fresh: bool) -> None:
-        self.stretch, self.stateful, self.fresh = stretch, stateful, fresh
+    def __init__(self, segment: Segment, *, dynamic_range: bool, stateful: bool, fresh: bool) -> None:
+        self.segment, self.stateful, self.fresh = segment, stateful, fresh
         self.names = ("xnnpack", *((FLOAT_WEIGHTS, ROUNDED) if dynamic_range else ()), PERTURBED)
         self._sessions: dict[str, Callable[[OperandSet], Mapping[int, Array]]] = {}
         self._waiting: dict[str, list[OperandSet]] = {name: [] for name in self.names}
@@ -68,8 +68,8 @@ class References:
 
     def _session(self, name: str) -> Callable[[OperandSet], Mapping[int, Array]]:
         kernels = "xnnpack" if name == "xnnpack" else "builtin"
-        session = self.stretch.litert(kernels, floats=name in (FLOAT_WEIGHTS, ROUNDED))
-        points = self.stretch.points
+        session = self.segment.litert(kernels, floats=name in (FLOAT_WEIGHTS, ROUNDED))
+        points = self.segment.points
         tensors = [points.entry.subgraph.tensors[index] for index in (*session.inputs, *session.given)]
         change = {ROUNDED: rounded_operands, PERTURBED: perturbed_operands}.get(name)
 

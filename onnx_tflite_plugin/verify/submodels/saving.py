@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 
-MODELS = ("part", "part2", "part3", "part4")
+SUBMODEL_NAMES = ("part", "part2", "part3", "part4")
 """Names of the submodels that are written."""
 _SUFFIXES = (".tflite", ".onnx", ".npz")
-PARTS = tuple(name + suffix for name in MODELS for suffix in _SUFFIXES)
+SUBMODEL_FILES = tuple(name + suffix for name in SUBMODEL_NAMES for suffix in _SUFFIXES)
 """Files that may be written: both models, and the operands of one run."""
 
 
@@ -34,7 +34,7 @@ class SavedSubmodel:
     inputs: Sequence[Array]
     operators: tuple[Operator, ...]
 
-    def save(self, folder: Path, name: str = MODELS[0]) -> list[Path]:
+    def save(self, folder: Path, name: str = SUBMODEL_NAMES[0]) -> list[Path]:
         """Write the files, which ``verify`` takes; return their paths."""
         folder.mkdir(parents=True, exist_ok=True)
         names = structure.entry(structure.read(self.tflite)).input_names

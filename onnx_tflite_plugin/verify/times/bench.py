@@ -14,9 +14,9 @@ from onnx_tflite_plugin.graph.serialized import Converted
 from onnx_tflite_plugin.options import BenchOptions, VerifyOptions
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify.inputs.user_data import Given
+from onnx_tflite_plugin.verify.inputs.user_data import InputData
 from onnx_tflite_plugin.verify.model_pair import ModelPair
-from onnx_tflite_plugin.verify.run import content, model_of
+from onnx_tflite_plugin.verify.run import onnx_source, read_tflite
 from onnx_tflite_plugin.verify.runtimes.litert import start_litert
 from onnx_tflite_plugin.verify.runtimes.processor import processor
 from onnx_tflite_plugin.verify.times.profile import OperatorTime, profile
@@ -66,7 +66,7 @@ def bench(
     *,
     threads: int = BenchOptions.threads,
     rounds: int = BenchOptions.rounds,
-    inputs: Given = None,
+    inputs: InputData = None,
     seed: int = VerifyOptions.seed,
     signature: str | None = None,
     profiled: bool = False,
@@ -80,7 +80,7 @@ def bench(
     """
     report = progress or (lambda stage: None)
     report("loading both models")
-    pair = ModelPair(content(tflite), model_of(onnx), signature, None, report, threads=threads)
+    pair = ModelPair(read_tflite(tflite), onnx_source(onnx), signature, None, report, threads=threads)
     trial = pair.trial
     (arrays, *_), original = pair.draw_accepted_inputs(
         lambda drawn: start_litert(trial.data, drawn[0], signature=trial.signature, known=trial.model, threads=threads),
@@ -88,9 +88,9 @@ def bench(
         seed,
     )
     session = pair.session
-    session.run(pair.pairs.feeds(arrays))  # whatever ONNX Runtime refuses is an OrtError here
+    session.run(pair.interface.feeds(arrays))  # whatever ONNX Runtime refuses is an OrtError here
     session.reset()
-    feeds = session.feeds(pair.pairs.feeds(arrays))
+    feeds = session.feeds(pair.interface.feeds(arrays))
     names = [info.name for info in session.outputs]
     clock: Callable[[], float] = time.process_time if threads == 1 else time.perf_counter
     runs: list[Callable[[], Any]] = [original.prepare(arrays), lambda: session.invoke(names, feeds)]

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from onnx_tflite_plugin.source.model import Array, Operator, Subgraph
-from onnx_tflite_plugin.verify.runtimes.extraction import PartWriter
+from onnx_tflite_plugin.verify.runtimes.extraction import SubmodelWriter
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError, start_litert
-from onnx_tflite_plugin.verify.runtimes.packages import optional
+from onnx_tflite_plugin.verify.runtimes.packages import import_optional
 from onnx_tflite_plugin.verify.runtimes.structure import external_operands, operands
 
 _CALLS = 8  # sessions of the smallest model, whose median time is the cost of a call
@@ -42,7 +42,7 @@ def isolated_times(
 class _IsolatedOperators:
     def __init__(self, data: bytes, subgraph: Subgraph, tensors: Mapping[int, Array]) -> None:
         self._subgraph, self._tensors = subgraph, tensors
-        self._writer = PartWriter(data, subgraph)
+        self._writer = SubmodelWriter(data, subgraph)
         self._ends = {tensor.index for tensor in subgraph.outputs}
         self._readers: dict[int, set[int]] = {}
         self._stored: dict[int, Operator] = {}
@@ -92,7 +92,7 @@ def smallest_model() -> bytes:
     """Return the smallest model, RELU of one float, which takes the time of a bare call."""
     import flatbuffers
 
-    schema = optional("ai_edge_litert.schema_py_generated")
+    schema = import_optional("ai_edge_litert.schema_py_generated")
     code = schema.OperatorCodeT()
     code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.RELU
     tensors = [schema.TensorT() for _ in range(2)]

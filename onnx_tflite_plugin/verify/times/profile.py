@@ -103,7 +103,7 @@ def profile(
     rounds = min(_MOST, max(_LEAST, round(_TIME / seconds)))
     times = node_times(proto, feeds, rounds)
     groups = list(group_operators(trial.entry.subgraph.operators, proto, times))
-    original = trial.session("builtin", preserve=True)
+    original = trial.litert_session("builtin", preserve=True)
     original.run(arrays)
     progress(f"timing {len(groups)} operators in LiteRT")
     graph = trial.entry.subgraph

@@ -39,7 +39,7 @@ class Trial:
         self.data, self.model = data, read(data)
         self.pair = ModelPair(data, onnx, None, None, lambda stage: None)
         self.inputs, self.expected = self.pair.reference_outputs(None, 0, 3, None, {})
-        self.pair.extend(self.inputs, self.expected, 0)
+        self.pair.add_resized_run(self.inputs, self.expected, 0)
 
     @property
     def tensors(self) -> Iterator[Tensor]:
@@ -69,14 +69,14 @@ class Trial:
         bits reveal amplified rounding errors. It is also True if the builtin kernels refuse a model that XNNPACK runs.
         """
         trial, nudged = self.pair.trial, [[_nudge(array) for array in arrays] for arrays in self.inputs]
-        actual = trial.actual(self.pair.session, self.inputs)
+        actual = trial.onnx_outputs(self.pair.session, self.inputs)
         all_float = all(array.dtype.kind == "f" for arrays in actual for array in arrays)
         if all(comparison.ok for comparison in trial.compare_outputs(actual, self.expected)):
             return False  # only an operator in isolation differs, on other inputs
         sets: dict[str, list[Run]] = {}
         for kernels, inputs in product(KERNELS, [self.inputs, self.inputs, *([nudged] if all_float else [])]):
             try:
-                sets[f"{kernels} {len(sets)}"] = [*trial.litert(kernels, inputs, fresh=self.pair.fresh)]
+                sets[f"{kernels} {len(sets)}"] = [*trial.litert_outputs(kernels, inputs, fresh=self.pair.fresh)]
             except LiteRTError:
                 if kernels == "builtin" and sets:
                     return True

@@ -31,7 +31,7 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Tensor
 from onnx_tflite_plugin.verify import LiteRTError, OnnxRuntime, OrtError, verify
-from onnx_tflite_plugin.verify.runtimes.packages import optional
+from onnx_tflite_plugin.verify.runtimes.packages import import_optional
 from tests.qa.fuzz.excuses import excuse
 from tests.qa.fuzz.outcome import Kind, Outcome
 
@@ -69,7 +69,7 @@ def main() -> None:
 
 def _load_all() -> None:
     """Import all modules of conversion and comparison, once for all forked processes."""
-    optional("onnxruntime"), optional("ai_edge_litert.interpreter")
+    import_optional("onnxruntime"), import_optional("ai_edge_litert.interpreter")
     HOST.handlers(), HOST.fusions()
     for module in walk_packages(onnx_tflite_plugin.__path__, "onnx_tflite_plugin."):
         if not module.name.endswith("__main__"):

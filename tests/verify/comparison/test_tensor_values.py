@@ -7,7 +7,7 @@ from typing import Any
 
 from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.verify import Comparison
-from onnx_tflite_plugin.verify.comparison.tensors import Divergence, held_values
+from onnx_tflite_plugin.verify.comparison.tensors import Divergence, values_by_tensor
 from tests.helpers.verify_graphs import entry_of, operator, slot, subgraph
 
 OFF = Comparison("t2", "step", 9.0, 1.0, 1.0)
@@ -28,7 +28,7 @@ def test_skips_dequantized_values_and_values_without_a_tensor() -> None:
     ]
     graph = subgraph(inputs=[slot(0), slot(1, "int8", scale=0.5), slot(2)])
     session: Any = SimpleNamespace(tensor_values=[*others, *compared])
-    assert held_values(entry_of(graph), session) == {1: compared[:1], 0: compared[1:3], 2: compared[3:]}
+    assert values_by_tensor(entry_of(graph), session) == {1: compared[:1], 0: compared[1:3], 2: compared[3:]}
 
 
 def test_divergence_names_the_onnx_value_if_it_differs() -> None:

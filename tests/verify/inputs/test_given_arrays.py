@@ -13,7 +13,7 @@ from PIL import Image
 from onnx_tflite_plugin.errors import InvalidInputs
 from onnx_tflite_plugin.source.authored import TensorMetadata
 from onnx_tflite_plugin.source.model import Array, Tensor
-from onnx_tflite_plugin.verify.inputs.user_data import image, input_runs
+from onnx_tflite_plugin.verify.inputs.user_data import input_runs, load_image
 from tests.helpers.verify_graphs import entry_of, slot, subgraph
 
 PAIR = slot(0, shape=(1, 3)), slot(1, shape=(1, 5))
@@ -128,7 +128,7 @@ class TestImage:
     def of(folder: Path, tensor: Tensor, metadata: TensorMetadata | None = None) -> Array:
         pixels = np.arange(72).reshape(4, 6, 3).astype(np.uint8)
         Image.fromarray(pixels).save(folder / "p.png")
-        return image(folder / "p.png", "x", tensor, metadata or TensorMetadata())
+        return load_image(folder / "p.png", "x", tensor, metadata or TensorMetadata())
 
     @pytest.mark.parametrize(
         ("dims", "shape"),

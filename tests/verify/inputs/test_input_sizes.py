@@ -101,7 +101,7 @@ class TestBatchItems:
     def of(self, *inputs: Any, dims: tuple[Any, ...] = ("n", 5), whole: Array | None = None) -> list[list[Array]]:
         arrays = [self.BATCH, np.arange(2)][: len(inputs)]
         found = sizes(*inputs, outputs=((slot(9, shape=(1, 5)), [*dims]),))
-        return found.rows(arrays, None if whole is None else [whole])
+        return found.split_batch(arrays, None if whole is None else [whole])
 
     def test_each_item_includes_inputs_without_a_batch_axis(self) -> None:
         rows = self.of(self.ONE, (slot(1, shape=(2,)), [2]))
@@ -110,7 +110,7 @@ class TestBatchItems:
 
     def test_batch_size_comes_from_a_batched_input(self) -> None:
         found = sizes((slot(1, shape=(2,)), [2]), self.ONE, outputs=((slot(9, shape=(1, 5)), ["n", 5]),))
-        assert len(found.rows([np.arange(2), self.BATCH], None)) == 7
+        assert len(found.split_batch([np.arange(2), self.BATCH], None)) == 7
 
     def test_no_items_without_a_single_batch_axis(self) -> None:
         assert self.of((slot(0, shape=(1, 3)), ["n", "m"])) == []
@@ -135,21 +135,21 @@ class TestBatchItems:
     )
     def test_one_result_without_a_batch_axis_prevents_splitting(self, dims: Any, shapes: Any, rows: int) -> None:
         found = sizes(self.ONE, outputs=tuple((slot(k, shape=(1, 5)), side) for k, side in enumerate(dims, 8)))
-        assert len(found.rows([self.BATCH], shapes and [np.zeros(shape) for shape in shapes])) == rows
+        assert len(found.split_batch([self.BATCH], shapes and [np.zeros(shape) for shape in shapes])) == rows
 
     def test_inputs_may_not_have_larger_batches(self) -> None:
         assert self.of(self.ONE, (slot(1, shape=(2,)), ["n"])) == []
 
     def test_different_batch_sizes_share_no_items(self) -> None:
         found = sizes(self.ONE, (slot(1, shape=(1, 3)), ["m", 3]), outputs=((slot(9, shape=(1, 5)), ["n", 5]),))
-        assert found.rows([self.BATCH, self.BATCH[:2]], None) == []
-        assert len(found.rows([self.BATCH, self.BATCH], None)) == 7
+        assert found.split_batch([self.BATCH, self.BATCH[:2]], None) == []
+        assert len(found.split_batch([self.BATCH, self.BATCH], None)) == 7
 
 
 def test_input_in_file_layout_keeps_its_sizes() -> None:
     value: Any = TensorValue("t0", 0, 0, order=None)
     made = sizes((slot(0, shape=(2, 3)), [5, 7]))
-    made.pairs.values["t0"] = value  # type: ignore[index]
+    made.interface.values["t0"] = value  # type: ignore[index]
     assert made.onnx_shapes(0) == {"t0": (5, 7)}
 
 
@@ -186,8 +186,8 @@ def test_dynamic_images_have_a_realistic_size(shape: tuple[int | None, ...], fix
 def test_submodel_inputs_have_their_sizes_in_the_whole_model() -> None:
     tensor = slot(0, shape=(1, None, 3))
     made = sizes((tensor, [1, "n", 3]))
-    assert InputSizes(made.entry, made.pairs, {0: (1, 11, 3)}).onnx_shapes(0) == {"t0": (1, 11, 3)}
-    assert InputSizes(made.entry, made.pairs, {0: (11, 3)}).onnx_shapes(0) == {"t0": (1, 1, 3)}
+    assert InputSizes(made.entry, made.interface, {0: (1, 11, 3)}).onnx_shapes(0) == {"t0": (1, 11, 3)}
+    assert InputSizes(made.entry, made.interface, {0: (11, 3)}).onnx_shapes(0) == {"t0": (1, 1, 3)}
 
 
 def flatten() -> bytes:

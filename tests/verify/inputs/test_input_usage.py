@@ -17,7 +17,7 @@ from onnx_tflite_plugin.source.model import Dims, Operator, Options, Quantizatio
 from onnx_tflite_plugin.verify.inputs import random_inputs, user_data
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
-from onnx_tflite_plugin.verify.runtimes.packages import optional
+from onnx_tflite_plugin.verify.runtimes.packages import import_optional
 from onnx_tflite_plugin.verify.runtimes.structure import Stored
 
 
@@ -62,9 +62,9 @@ IDS = tensor(0, "int32", (3,))
     ],
 )
 def test_detects_permutation_operands(x: Tensor, result: Tensor, shape: tuple[int, ...], axes: bool) -> None:
-    assert random_inputs._numbers_axes(graph((x, IDS), result), IDS, shape) is axes
-    assert not random_inputs._numbers_axes(graph((IDS, x), result), IDS, shape)
-    assert not random_inputs._numbers_axes(graph((x, IDS, x), result), IDS, shape)
+    assert random_inputs._is_permutation(graph((x, IDS), result), IDS, shape) is axes
+    assert not random_inputs._is_permutation(graph((IDS, x), result), IDS, shape)
+    assert not random_inputs._is_permutation(graph((x, IDS, x), result), IDS, shape)
 
 
 @pytest.mark.parametrize(
@@ -81,17 +81,17 @@ def test_detects_permutation_operands(x: Tensor, result: Tensor, shape: tuple[in
 )
 def test_detects_row_indices(table: Tensor | None, result: Tensor, rows: int) -> None:
     of = graph((table, IDS), result, None)
-    assert random_inputs._rows(of.operators[0], 0) == rows
+    assert random_inputs._table_length(of.operators[0], 0) == rows
     if rows:
-        assert random_inputs._whole_range(of, IDS, 0) == (0, rows)
+        assert random_inputs._integer_range(of, IDS, 0) == (0, rows)
 
 
 def test_bounds_random_indices_but_not_arithmetic_operands() -> None:
-    low, high = random_inputs._whole_range(graph((IDS, IDS), tensor(2, "int32", (3,))), IDS, 0)
+    low, high = random_inputs._integer_range(graph((IDS, IDS), tensor(2, "int32", (3,))), IDS, 0)
     assert low == -high < 0
     of = graph((tensor(1, "float32", (5, 1, 4)), IDS), tensor(2, "float32", (3, 2)))
-    assert random_inputs._whole_range(of, IDS, 0) == (0, 4)
-    assert [random_inputs._whole_range(of, IDS, caution) for caution in (1, 2)] == [(1, 2), (0, 1)]
+    assert random_inputs._integer_range(of, IDS, 0) == (0, 4)
+    assert [random_inputs._integer_range(of, IDS, caution) for caution in (1, 2)] == [(1, 2), (0, 1)]
 
 
 def test_thresholds_include_compared_constants_and_their_neighbors() -> None:
@@ -150,7 +150,7 @@ def test_only_negative_dimensions_are_dynamic() -> None:
                     return lambda k: numbers[k]
             return lambda *of: {"Name": b"t", "Quantization": None, "Buffers": None}.get(name, 0)
 
-    schema = optional("ai_edge_litert.schema_py_generated")
+    schema = import_optional("ai_edge_litert.schema_py_generated")
     read = structure._tensor(schema, File(), File(), 0, 0)
     assert (read.shape, read.dims) == ((0, 1, 5), (0, None, 5))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
-from onnx_tflite_plugin.verify.inputs.sparse import sparse
+from onnx_tflite_plugin.verify.inputs.sparse import draw_sparse
 from tests.helpers.verify_graphs import operator, slot, subgraph
 
 INDICES, DENSE_SHAPE = slot(0, "int32", (23, 3)), slot(1, "int32", (3,))
@@ -18,7 +18,7 @@ def dense_shape(*sizes: int) -> Tensor:
 
 
 def of(tensor: Tensor, op: Operator) -> Array | None:
-    return sparse(np.random.default_rng(0), subgraph(op), tensor, tensor.shape)
+    return draw_sparse(np.random.default_rng(0), subgraph(op), tensor, tensor.shape)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])

@@ -20,10 +20,10 @@ from conformance.builder import ModelBuilder, quant
 from conformance.models import Net, tensor
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRT, LiteRTError, Trial, verify
-from onnx_tflite_plugin.verify.comparison.trial import PATIENCE
+from onnx_tflite_plugin.verify.comparison.trial import TIME_LIMIT
 from onnx_tflite_plugin.verify.criteria import Tolerance
 from onnx_tflite_plugin.verify.runtimes import child, structure
-from onnx_tflite_plugin.verify.runtimes.litert import Crashed, Endless, NoKernel
+from onnx_tflite_plugin.verify.runtimes.litert import LiteRTCrash, NoKernel, RunTimeout
 
 CRASH = "signal 6 (SIGABRT) ended the process"
 
@@ -118,7 +118,7 @@ def test_interpreters_do_not_share_states(kernels: str) -> None:
 
 def test_every_tensor_can_be_read() -> None:
     trial = trial_of(classifier(10))
-    builtin, reference = (trial.session(kernels, preserve=True) for kernels in ("builtin", "reference"))
+    builtin, reference = (trial.litert_session(kernels, preserve=True) for kernels in ("builtin", "reference"))
     for session in (builtin, reference):
         session.run(zero_input())
     kept, others = builtin.tensors(), reference.tensors()
@@ -160,17 +160,17 @@ def test_child_is_reused_and_replaced_after_it_ends() -> None:
     first = child.child_of_process()
     other = LiteRT(classifier(10), "reference")
     assert child.child_of_process() is first
-    with pytest.raises(Crashed, match=r"signal 6 \(SIGABRT\) ended the process that ran it"):
+    with pytest.raises(LiteRTCrash, match=r"signal 6 \(SIGABRT\) ended the process that ran it"):
         LiteRT(classifier(), "reference").run(zero_input())
-    with pytest.raises(Crashed, match="the process that ran the model has ended"):
+    with pytest.raises(LiteRTCrash, match="the process that ran the model has ended"):
         other.run(zero_input())
     assert LiteRT(classifier(10), "reference").run(zero_input())[0].shape == (1, 10)
     assert child.child_of_process() is not first
 
 
 def test_endless_run_is_stopped_with_its_child() -> None:
-    session = LiteRT(count_to_three_million(), "reference", patience=0.2)
-    with pytest.raises(Endless, match="it may never end"):
+    session = LiteRT(count_to_three_million(), "reference", time_limit=0.2)
+    with pytest.raises(RunTimeout, match="it may never end"):
         session.run([np.float32(-1e9)])
     assert not session.engine._child.alive  # type: ignore[attr-defined]
     assert LiteRT(count_to_three_million(), "reference").run([np.float32(3e6 - 3)])[0] == 3e6
@@ -206,7 +206,7 @@ def test_failure_to_start_a_process_is_an_error(monkeypatch: pytest.MonkeyPatch)
             LiteRT(classifier(10), "reference")
     with monkeypatch.context() as patched:
         patched.setattr(child, "_BOOTSTRAP", "raise SystemExit('no package')")
-        with pytest.raises(Crashed, match="ended with code 1, no package"):
+        with pytest.raises(LiteRTCrash, match="ended with code 1, no package"):
             LiteRT(classifier(10), "reference")
     assert LiteRT(classifier(10), "reference").run(zero_input())[0].shape == (1, 10)
 
@@ -263,7 +263,7 @@ os.wait()
 print(session.run([np.zeros((1, 64), np.int8)])[0].shape, flush=True)
 """
     done = python(folder, "-c", SCRIPT + more)
-    assert done.stdout.split("\n") == ["begins", "(1, 10)", "(1, 10)", "Crashed", "(1, 10)", ""], done.stderr
+    assert done.stdout.split("\n") == ["begins", "(1, 10)", "(1, 10)", "LiteRTCrash", "(1, 10)", ""], done.stderr
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="only Linux lists other processes in /proc")
@@ -290,16 +290,16 @@ def test_child_ends_with_its_parent(folder: Path, running: bool) -> None:
 
 
 def test_skips_kernel_sets_that_take_far_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    patience_by_kernels = {}
+    limits_by_kernels = {}
 
-    def time_runs(self: Trial, kernels: str, *given: Any, patience: float | None, **options: Any) -> Any:
-        patience_by_kernels[kernels] = patience
+    def time_runs(self: Trial, kernels: str, *given: Any, time_limit: float | None, **options: Any) -> Any:
+        limits_by_kernels[kernels] = time_limit
         if kernels == "builtin":
-            raise Endless("LiteRT has run for 20 s on these inputs")
-        return run(self, kernels, *given, patience=patience, **options)
+            raise RunTimeout("LiteRT has run for 20 s on these inputs")
+        return run(self, kernels, *given, time_limit=time_limit, **options)
 
     run = Trial._time_runs
     monkeypatch.setattr(Trial, "_time_runs", time_runs)
     expected = trial_of(count_to_three_million()).reference_outputs([[np.float32(3e6 - 3)]])
     assert [*expected] == ["xnnpack"]
-    assert patience_by_kernels == {"xnnpack": None, "builtin": PATIENCE}
+    assert limits_by_kernels == {"xnnpack": None, "builtin": TIME_LIMIT}

@@ -14,8 +14,8 @@ from conformance.cases.state.variables import running_sum
 from conformance.models import Net, constant, tensor
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRT, LiteRTError, Tolerance, Trial
-from onnx_tflite_plugin.verify.runtimes.interpreter import InProcess
-from onnx_tflite_plugin.verify.runtimes.packages import quiet
+from onnx_tflite_plugin.verify.runtimes.interpreter import LocalInterpreter
+from onnx_tflite_plugin.verify.runtimes.packages import silence_stderr
 from onnx_tflite_plugin.verify.runtimes.structure import entry, read
 from tests.helpers.verify_pairs import two_signatures
 
@@ -48,7 +48,7 @@ def test_any_litert_exception_becomes_a_litert_error(raised: type[Exception], ke
         def allocate_tensors(self) -> None:
             raise raised("_Map_base::at")
 
-    assert isinstance(runtime.engine, InProcess)
+    assert isinstance(runtime.engine, LocalInterpreter)
     runtime.engine.interpreter = Broken()
     with pytest.raises(LiteRTError, match=rf"LiteRT \({kernels} kernels\) cannot run the model: _Map_base::at"):
         runtime.run([np.zeros(tensor.shape, np.float32) for tensor in runtime.entry.inputs])
@@ -85,7 +85,7 @@ def test_quiet_works_without_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(os, "dup", close)
     ran = []
-    with quiet():
+    with silence_stderr():
         ran.append("silent")
     assert ran == ["silent"]
 

@@ -28,7 +28,7 @@ from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.litert import start_litert
 from onnx_tflite_plugin.verify.runtimes.onnx_results import OnnxResults
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
-from onnx_tflite_plugin.verify.runtimes.packages import quiet
+from onnx_tflite_plugin.verify.runtimes.packages import silence_stderr
 from onnx_tflite_plugin.verify.runtimes.substitution import (
     PackKernel,
     Part,
@@ -59,7 +59,7 @@ def test_quiet_silences_c_code_and_leaks_no_descriptor(
         return True
 
     before = descriptors()
-    with quiet():
+    with silence_stderr():
         os.write(2, b"silent")
     os.write(2, b"heard")
     assert descriptors() == before
@@ -181,9 +181,9 @@ def test_variable_needs_one_litert_submodel_and_resources_none(
     state: Tensor, users: tuple[int, ...], apart: tuple[int, ...], shared: bool
 ) -> None:
     made = [operator([slot(k), *([state] if k in users else [])], [slot(k + 1)], index=k) for k in range(3)]
-    stretches: list[list[int] | int] = [[0], 1, [2]] if apart else [[0, 1, 2]]
+    segments: list[list[int] | int] = [[0], 1, [2]] if apart else [[0, 1, 2]]
     pieces = [
-        piece if isinstance(piece, int) else Part(frozenset(piece), (), (), frozenset(), b"") for piece in stretches
+        piece if isinstance(piece, int) else Part(frozenset(piece), (), (), frozenset(), b"") for piece in segments
     ]
     entry, substitutes = entry_of(subgraph(*made)), Substitutes(from_onnx={k: made[k] for k in apart})
     if not shared:
@@ -239,7 +239,7 @@ def test_rejects_a_borrowed_result_of_different_rank() -> None:
     results: Any = OnnxResults.__new__(OnnxResults)
     results.values = {output: TensorValue("v", 0, 1, order=(0, 2, 1))}
     results.session = SimpleNamespace(values=lambda: {"v": np.zeros((2, 3))})
-    results.pairs = SimpleNamespace(run=lambda session, inputs: None)
+    results.interface = SimpleNamespace(run=lambda session, inputs: None)
     with pytest.raises(VerificationError, match="holds tensor 1 't1' in another shape than the file"):
         results([])
 

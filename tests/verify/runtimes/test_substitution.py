@@ -331,8 +331,8 @@ def kept_tensors(net: Net, given: Array) -> tuple[ModelPair, dict[int, Array]]:
     """Return the pair of a network with the missing operator, and every tensor after a run."""
     data, host = net.build(), Host(handlers={CODE: shrink_handler()})
     pair = ModelPair(data, otp.convert(data, host=host).proto, None, None, lambda stage: None)
-    pair.fill(host)
-    session = pair.trial.session("builtin", preserve=True)
+    pair.assign_substitutes(host)
+    session = pair.trial.litert_session("builtin", preserve=True)
     session.run([given])
     return pair, session.tensors()
 

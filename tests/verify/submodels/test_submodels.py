@@ -15,7 +15,7 @@ from conformance.models import Net, constant, random_array, tensor
 from onnx_tflite_plugin.source.model import Tensor
 from onnx_tflite_plugin.verify import LiteRT, verify
 from onnx_tflite_plugin.verify.runtimes import structure
-from onnx_tflite_plugin.verify.runtimes.extraction import PartWriter
+from onnx_tflite_plugin.verify.runtimes.extraction import SubmodelWriter
 from onnx_tflite_plugin.verify.runtimes.weights import _unpack
 from onnx_tflite_plugin.verify.submodels.operands import KINDS, random_operands, rounded_operands
 from tests.helpers.verify_graphs import operator, slot, subgraph
@@ -146,7 +146,7 @@ def chain() -> tuple[bytes, Any]:
 def test_expanded_file_operators_read_given_operands() -> None:
     data, graph = chain()
     first, second, third = (op.outputs[0].index for op in graph.operators)
-    expanded = PartWriter(data, graph).write(
+    expanded = SubmodelWriter(data, graph).write(
         graph.operators, [graph.inputs[0].index], [first, second, third], [first, second]
     )
     x, a, b = (np.full((2, 3), value, np.float32) for value in (5, 0, -7))
@@ -157,7 +157,7 @@ def test_expanded_file_operators_read_given_operands() -> None:
 def test_expanded_file_without_cuts_computes_the_model() -> None:
     data, graph = chain()
     last = graph.operators[-1].outputs[0].index
-    expanded = PartWriter(data, graph).write(graph.operators, [graph.inputs[0].index], [last])
+    expanded = SubmodelWriter(data, graph).write(graph.operators, [graph.inputs[0].index], [last])
     (result,) = LiteRT(expanded, "builtin").run([np.zeros((2, 3), np.float32)])
     assert result.tolist() == np.ones((2, 3)).tolist()
 
@@ -167,7 +167,7 @@ def test_dynamic_range_weights_become_floats() -> None:
     graph = structure.read(data).main
     product, last = (op.outputs[0].index for op in graph.operators)
     given = random_array(3, 67, seed="x")
-    expanded = PartWriter(data, graph).write(graph.operators, [graph.inputs[0].index], [product, last], floats=True)
+    expanded = SubmodelWriter(data, graph).write(graph.operators, [graph.inputs[0].index], [product, last], floats=True)
     result, _ = LiteRT(expanded, "builtin").run([given])
     weights = random_array(31, 67, dtype="int8").astype(np.float32) * np.float32(0.01)
     np.testing.assert_allclose(result, given @ weights.T, rtol=1e-4, atol=1e-5)

@@ -234,7 +234,7 @@ def test_profiles_for_a_second_within_round_limits(
     litert: Any = SimpleNamespace(run=lambda arrays: None, tensors=dict)
     graph = SimpleNamespace(operators=ops)
     trial: Any = SimpleNamespace(
-        entry=SimpleNamespace(subgraph=graph), data=b"", session=lambda kernels, *, preserve: litert
+        entry=SimpleNamespace(subgraph=graph), data=b"", litert_session=lambda kernels, *, preserve: litert
     )
 
     def measure(proto: Any, feeds: Any, runs: int) -> list[NodeTime]:

@@ -1,4 +1,4 @@
-"""Test comparison of long models in stretches: same verdict with bounded memory."""
+"""Test comparison of long models in segments: same verdict with bounded memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from conformance.builder import ModelBuilder
 from conformance.models import Net, constant, tensor
 from onnx_tflite_plugin.verify import LiteRT, verify
 from onnx_tflite_plugin.verify.runtimes import structure
-from onnx_tflite_plugin.verify.runtimes.extraction import PartWriter
+from onnx_tflite_plugin.verify.runtimes.extraction import SubmodelWriter
 from onnx_tflite_plugin.verify.submodels import engine
 from onnx_tflite_plugin.verify.submodels.points import CutPoints
 
@@ -86,13 +86,13 @@ def test_stretch_respects_the_byte_limit() -> None:
     entry = structure.entry(structure.read(data))
     session = otp.verify.OnnxRuntime(otp.convert(data).proto)  # type: ignore[attr-defined]
     size = 4 * int(np.prod(SHAPE))
-    stretches = CutPoints(entry, session).stretches(4 * size, {})
-    assert [[one.operators[0].code for one in stretch] for stretch in stretches] == [
+    segments = CutPoints(entry, session).segments(4 * size, {})
+    assert [[one.operators[0].code for one in segment] for segment in segments] == [
         ["NEG", "EXP", "ABS"],
         ["TANH", "LOGISTIC", "SUB"],
     ]
     actual = {tensor.index: (8, *SHAPE) for tensor in entry.subgraph.tensors}
-    assert len(CutPoints(entry, session).stretches(4 * size, actual)) == len(CODES) + 1
+    assert len(CutPoints(entry, session).segments(4 * size, actual)) == len(CODES) + 1
 
 
 def test_observes_one_run_of_each_shape_and_condition() -> None:
@@ -101,7 +101,7 @@ def test_observes_one_run_of_each_shape_and_condition() -> None:
     assert engine.distinct_runs(runs) == [runs[0], runs[2], runs[3]]
 
 
-# --- the file of a stretch --------------------------------------------------------------------
+# --- the file of a segment --------------------------------------------------------------------
 
 
 def branches() -> bytes:
@@ -124,7 +124,7 @@ def test_submodel_contains_only_called_subgraphs() -> None:
     data = branches()
     graph = structure.read(data).main
     branch, last = graph.operators
-    writer = PartWriter(data, graph)
+    writer = SubmodelWriter(data, graph)
     x, condition = (tensor.index for tensor in graph.inputs)
     y, z = (op.outputs[0].index for op in (branch, last) if op.outputs[0] is not None)
     alone = writer.write([last], [], [z], [y])

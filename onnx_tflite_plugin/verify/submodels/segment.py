@@ -8,19 +8,19 @@ from functools import cached_property
 
 from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.source.model import Operator
-from onnx_tflite_plugin.verify.runtimes.extraction import PartWriter
+from onnx_tflite_plugin.verify.runtimes.extraction import SubmodelWriter
 from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
 from onnx_tflite_plugin.verify.submodels.cut import CutModel
-from onnx_tflite_plugin.verify.submodels.expand import Expanded
+from onnx_tflite_plugin.verify.submodels.cut_litert import CutLiteRT
 from onnx_tflite_plugin.verify.submodels.points import CutPoints, Submodel
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Segment:
     """Submodels between cut tensors. ``whole``: all of the model, with its states."""
 
     points: CutPoints
-    writer: PartWriter
+    writer: SubmodelWriter
     submodels: Sequence[Submodel]
     whole: bool
 
@@ -30,7 +30,7 @@ class Stretch:
         return CutModel(self.points, self._values)
 
     @cached_property
-    def cut_elsewhere(self) -> CutModel | None:
+    def saturating_cut(self) -> CutModel | None:
         """Return the same with the weights of other processors, if it has any that are exact on this one."""
         if not self.cut.selects or not multiplies_exactly():
             return None
@@ -78,11 +78,11 @@ class Stretch:
 
     def litert(
         self, kernels: str = "builtin", results: Sequence[int] | None = None, *, floats: bool = False
-    ) -> Expanded:
+    ) -> CutLiteRT:
         """Return LiteRT on all operators, each of which reads given operands. Raises LiteRTError or InvalidModel."""
         results = self.results if results is None else results
-        return Expanded(self.writer, self.operators, self.inputs, self.operands, results, kernels, floats=floats)
+        return CutLiteRT(self.writer, self.operators, self.inputs, self.operands, results, kernels, floats=floats)
 
-    def successive(self) -> Expanded:
+    def successive(self) -> CutLiteRT:
         """Return LiteRT on the operators as they follow each other, from the operands that are computed before."""
-        return Expanded(self.writer, self.operators, self.inputs, self.entering, self.results)
+        return CutLiteRT(self.writer, self.operators, self.inputs, self.entering, self.results)

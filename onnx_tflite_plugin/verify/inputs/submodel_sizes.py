@@ -1,4 +1,4 @@
-"""Sizes of tensors inside a model, for a part that begins there."""
+"""Shapes of intermediate tensors of a model, for a submodel that begins at them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
 from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
 
-def shapes_in_whole(
+def shapes_in_whole_model(
     data: bytes, model: Model, entry: Entry, inputs: Sequence[int], signature: str | None
 ) -> Mapping[int, tuple[int, ...]]:
-    """Return the shapes of tensors ``inputs`` in a run of the whole model; empty if all are static or LiteRT refuses it."""
+    """Return the shapes of tensors ``inputs`` in a run of the whole model, by tensor index.
+
+    Empty if all shapes are static, or if LiteRT does not run the model.
+    """
     tensors = entry.subgraph.tensors
     if not any(_is_dynamic(tensors[index]) for index in inputs if 0 <= index < len(tensors)):
         return {}
@@ -23,10 +26,10 @@ def shapes_in_whole(
     try:
         session = LiteRT(data, "builtin", signature=signature, preserve=True, known=model)
         session.run(draw(entry, shapes=shapes)[0])
-        kept = session.tensors()
+        arrays = session.tensors()
     except ConversionError:
         return {}
-    return {index: kept[index].shape for index in inputs if index in kept}
+    return {index: arrays[index].shape for index in inputs if index in arrays}
 
 
 def _is_dynamic(tensor: Tensor) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from onnx_tflite_plugin.source.model import Array, Operator
-from onnx_tflite_plugin.verify.runtimes.extraction import PartWriter
+from onnx_tflite_plugin.verify.runtimes.extraction import SubmodelWriter
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
 
 
-class Expanded:
+class CutLiteRT:
     """Operators of a subgraph, each between tensors that are ``given`` or computed by its neighbors.
 
     ``inputs``: those of the whole model that the operators read. ``results``: the tensors that are returned. ``floats``:
@@ -18,7 +18,7 @@ class Expanded:
 
     def __init__(
         self,
-        writer: PartWriter,
+        writer: SubmodelWriter,
         operators: Sequence[Operator],
         inputs: Sequence[int],
         given: Collection[int],
