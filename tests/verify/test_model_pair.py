@@ -17,7 +17,7 @@ from onnx_tflite_plugin.verify import LiteRTError, Tolerance
 from onnx_tflite_plugin.verify.model_pair import ModelPair, _are_equal_runs
 from onnx_tflite_plugin.verify.run import _all_nan
 from onnx_tflite_plugin.verify.runtimes.litert import NoKernel
-from onnx_tflite_plugin.verify.runtimes.substitutes import _codes
+from onnx_tflite_plugin.verify.runtimes.substitutes import _count_codes
 
 Drawn = list[list[Array]]
 
@@ -148,7 +148,7 @@ def test_operators_are_listed_by_code_with_counts() -> None:
         x = net.call(code, [x], tensor(3))
     net.output(x)
     models = ModelPair(net.build(), otp.convert(net.build()).proto, None, None, lambda stage: None)
-    assert _codes(models.entry.subgraph.operators) == "ABS (2), NEG (1)"
+    assert _count_codes(models.entry.subgraph.operators) == "ABS (2), NEG (1)"
 
 
 def test_rejects_a_submodel_of_another_file() -> None:

@@ -1,8 +1,8 @@
-"""LiteRT in a child process, which may end without ending this one: one child, started when first needed and reused.
+"""LiteRT in a child process, so that a crash of LiteRT does not end this process.
 
-The child is a new Python, started by ``subprocess``: nothing is forked and no ``__main__`` is imported again, so that it works
-on every system, in notebooks, under test runners and in scripts without a guard. Requests and answers are pickles
-over its standard input and output; ``worker`` is its side.
+One child is started when first needed, and reused. ``subprocess`` starts a new Python interpreter: nothing is forked, and
+``__main__`` is not imported again. It therefore works on every system, in notebooks, under test runners, and in scripts without
+a ``__main__`` guard. Requests and answers are pickles over standard input and output. The child runs ``worker``.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from typing import Any
 
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify.runtimes.interpreter import LiteRTError, NoKernel, Plan, RunTimeout
+from onnx_tflite_plugin.verify.runtimes.interpreter import InterpreterConfig, LiteRTError, NoKernel, RunTimeout
 
 _BOOTSTRAP = (
     "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
     "from onnx_tflite_plugin.verify.runtimes.worker import main; main()"
 )
-_LAST_WORDS = 300  # characters of a failed child's error output
+_MAX_ERROR_TEXT = 300  # characters of a failed child's error output in a message
 
 
 class LiteRTCrash(LiteRTError):
-    """The process that ran LiteRT ended: there is no answer from that kernel set."""
+    """The process that ran LiteRT ended, so that this kernel set has no result."""
 
 
 _recorded: ContextVar[list[str] | None] = ContextVar("_recorded", default=None)
@@ -42,9 +42,10 @@ _recorded: ContextVar[list[str] | None] = ContextVar("_recorded", default=None)
 
 @contextmanager
 def record_crashes() -> Iterator[list[str]]:
-    """Give the list to which a line is added for each child that ends within, whoever goes on without its answer.
+    """Yield a list to which one line is added for each child that crashes in this context.
 
-    An enclosing list gets the lines as well, unless an exception leaves, whose message names the crash.
+    On a normal exit the lines are also added to the list of an enclosing context. On an exception they are not, because its
+    message names the crash.
     """
     crashes: list[str] = []
     outer = _recorded.get()
@@ -58,7 +59,7 @@ def record_crashes() -> Iterator[list[str]]:
 
 
 class Child:
-    """A child process that runs LiteRT's interpreters, each known by a number."""
+    """A child process that runs LiteRT's interpreters, each identified by a number."""
 
     def __init__(self) -> None:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the child is
@@ -67,50 +68,50 @@ class Child:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr
             )
-        except (OSError, ValueError) as error:  # no interpreter of Python, as in an application that embeds one
+        except (OSError, ValueError) as error:  # there is no Python executable, as in an application that embeds Python
             self._stderr.close()
             raise LiteRTError(f"no process can be started for LiteRT: {error}") from error
         self.owner = os.getpid()
         self.alive = True
         self._numbers = count()
         self._lock = threading.Lock()
-        self._abandoned: list[int] = []  # interpreters that nobody holds any more
-        with suppress(OSError):  # a child that ends at once is told by the first request
+        self._abandoned: list[int] = []  # interpreters to free with the next request
+        with suppress(OSError):  # if the child ends at once, the first request reports it
             self._send(list(sys.path))
 
-    def open(self, data: bytes, plan: Plan) -> int:
+    def open(self, data: bytes, config: InterpreterConfig) -> int:
         """Load a model; return the interpreter's number."""
         number = next(self._numbers)
-        self.request(plan.kernels, "open", number, data, plan)
+        self.request(config.kernels, "open", number, data, config)
         return number
 
     def abandon(self, number: int) -> None:
-        """Let the next request free an interpreter; finalizers call this at any time and in any thread."""
+        """Free an interpreter with the next request. Finalizers may call this at any time and in any thread."""
         self._abandoned.append(number)
 
-    def request(self, kernels: str, what: str, *arguments: Any) -> Any:
-        """Return the child's answer. Raises the LiteRTError that it reports, and LiteRTCrash if it ends."""
+    def request(self, kernels: str, command: str, *arguments: Any) -> Any:
+        """Return the child's answer. Raises the LiteRTError that the child reports, and LiteRTCrash if the child ends."""
         with self._lock:
             if not self.alive or self.owner != os.getpid():  # a fork has the parent's pipes
                 raise LiteRTCrash(f"LiteRT ({kernels} kernels): the process that ran the model has ended")
             freed = [self._abandoned.pop() for _ in range(len(self._abandoned))]
             try:
-                self._send((freed, what, arguments))
+                self._send((freed, command, arguments))
                 assert self._process.stdout is not None
                 kind, answer = pickle.load(self._process.stdout)
             except (OSError, EOFError, pickle.UnpicklingError) as error:
                 raise self._crash_error(kernels) from error
-            except BaseException:  # an interruption: the answer would be taken for that of the next request
+            except BaseException:  # after an interruption the next request would read this answer
                 self.stop()
                 raise
-        if kind == "RunTimeout":  # its thread goes on
+        if kind == "RunTimeout":  # the thread of the run is still busy
             self.stop()
         if kind == "answer":
             return answer
         raise _ERRORS.get(kind, LiteRTError)(answer)
 
     def stop(self) -> None:
-        """End the child, whatever it does."""
+        """Kill the child."""
         self.alive = False
         with suppress(OSError):
             self._process.kill()
@@ -133,52 +134,52 @@ class Child:
 
     def _end(self) -> str:
         """Return the signal or exit status with which the child ended."""
-        with suppress(subprocess.TimeoutExpired):  # it has closed its output, and ends now
+        with suppress(subprocess.TimeoutExpired):  # its output is closed, so it ends soon
             self._process.wait(5)
         code = self._process.returncode
-        said = b""
-        if code is not None and code > 0:  # Python ended it, and says why
+        log = b""
+        if code is not None and code > 0:  # Python ended, and has printed the reason
             self._stderr.seek(0)
-            said = self._stderr.read().strip()
+            log = self._stderr.read().strip()
         self.stop()
         if code is None:
             return "the process that ran it no longer answers"
         if code < 0:
             memory = ", as where memory runs out" if -code == getattr(signal, "SIGKILL", 0) else ""
             return f"signal {-code} ({_signal_name(-code)}{memory}) ended the process that ran it"
-        last = said.splitlines()[-1][:_LAST_WORDS].decode(errors="replace") if said else ""
+        last = log.splitlines()[-1][:_MAX_ERROR_TEXT].decode(errors="replace") if log else ""
         return f"the process that ran it ended with code {code}{last and f', {last}'}"
 
 
 class ChildInterpreter:
-    """An interpreter in the shared child, with the same calls as one in this process."""
+    """An interpreter in the shared child process, with the same methods as ``LocalInterpreter``."""
 
-    def __init__(self, data: bytes, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, data: bytes, config: InterpreterConfig) -> None:
+        self.config = config
         self._child = child_of_process()
-        self._number = self._child.open(data, plan)
+        self._number = self._child.open(data, config)
         weakref.finalize(self, self._child.abandon, self._number)
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Invoke once, with inputs in the plan's order; return the outputs in its order."""
-        outputs: list[Array] = self._child.request(self.plan.kernels, "run", self._number, list(arrays))
+        """Invoke once, with inputs in the configured order; return the outputs in the configured order."""
+        outputs: list[Array] = self._child.request(self.config.kernels, "run", self._number, list(arrays))
         return outputs
 
     def allocate(self) -> None:
         """Allocate all tensors at the stored sizes. Raises NoKernel for an operator without kernel."""
-        self._child.request(self.plan.kernels, "allocate", self._number)
+        self._child.request(self.config.kernels, "allocate", self._number)
 
     def shapes(self, arrays: Sequence[Array]) -> dict[int, tuple[int, ...]]:
         """Return the shapes of tensors after a run on these inputs."""
         shapes: dict[int, tuple[int, ...]] = self._child.request(
-            self.plan.kernels, "shapes", self._number, list(arrays)
+            self.config.kernels, "shapes", self._number, list(arrays)
         )
         return shapes
 
     def tensors(self) -> dict[int, Array]:
-        """Return every readable tensor by index, as the last run left it."""
-        kept: dict[int, Array] = self._child.request(self.plan.kernels, "tensors", self._number)
-        return kept
+        """Return every readable tensor after the last run, by index."""
+        tensors: dict[int, Array] = self._child.request(self.config.kernels, "tensors", self._number)
+        return tensors
 
 
 _ERRORS: dict[str, type[VerificationError]] = {"NoKernel": NoKernel, "RunTimeout": RunTimeout}
@@ -187,7 +188,7 @@ _starting = threading.Lock()
 
 
 def child_of_process() -> Child:
-    """Return the child of this process; a new one if the last one ended or belongs to the process that was forked."""
+    """Return the child of this process. A new one is started if the last one ended or belongs to a parent process."""
     global _shared
     with _starting:
         if _shared is None or not _shared.alive or _shared.owner != os.getpid():

@@ -1,4 +1,4 @@
-"""Between a quantized tensor and the float32 that a model converted with ``--quantization float`` has in its place."""
+"""Conversion between quantized tensors and float32, which a model converted with ``--quantization float`` has instead."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _INTEGERS = frozenset({2, 3, 5, 6})  # UINT8, INT8, INT16, INT32
 
 
 def is_float(info: ValueInfoProto) -> bool:
-    """True if an ONNX value is float32, whatever the file's tensor is."""
+    """True if an ONNX value is float32."""
     return bool(info.type.tensor_type.elem_type == _FLOAT)
 
 
 def is_integer(info: ValueInfoProto) -> bool:
-    """True if an ONNX value is an int8, uint8, int16 or int32."""
+    """True if an ONNX value is int8, uint8, int16 or int32."""
     return int(info.type.tensor_type.elem_type) in _INTEGERS
 
 
 def is_quantized(tensor: Tensor) -> bool:
-    """True for integers that a scale makes numbers of."""
+    """True if a tensor has an integer dtype and a scale."""
     return isinstance(tensor.quantization, Quantization) and "int" in tensor.dtype
 
 
 def as_float(tensor: Tensor, array: Array) -> Array:
-    """Return the integers of a quantized tensor dequantized to float32; any other tensor's array unchanged."""
+    """Return the array of a quantized tensor, dequantized to float32; arrays of other tensors unchanged."""
     quantization = tensor.quantization
     if not isinstance(quantization, Quantization) or array.dtype.kind not in "iu":
         return array
@@ -40,7 +40,7 @@ def as_float(tensor: Tensor, array: Array) -> Array:
 
 
 def as_stored(tensor: Tensor, array: Array) -> Array:
-    """Return a float array quantized with a tensor's parameters, saturated to its range; any other array unchanged."""
+    """Return a float array, quantized with a tensor's parameters and saturated; other arrays unchanged."""
     quantization = tensor.quantization
     if (
         not isinstance(quantization, Quantization)
@@ -55,7 +55,7 @@ def as_stored(tensor: Tensor, array: Array) -> Array:
 
 
 def _parameters(quantization: Quantization, tensor: Tensor) -> tuple[Array, Array]:
-    """Return scale and zero point, of a shape that broadcasts against the tensor."""
-    along = [-1 if axis == quantization.axis else 1 for axis in range(tensor.rank)] if quantization.per_axis else []
-    scale = np.asarray(quantization.scale, np.float32).reshape(along)
-    return scale, np.asarray(quantization.zero_point, np.int32).reshape(along)
+    """Return scale and zero point in a shape that broadcasts to the tensor."""
+    shape = [-1 if axis == quantization.axis else 1 for axis in range(tensor.rank)] if quantization.per_axis else []
+    scale = np.asarray(quantization.scale, np.float32).reshape(shape)
+    return scale, np.asarray(quantization.zero_point, np.int32).reshape(shape)

@@ -1,4 +1,4 @@
-"""Parts of a TFLite file as files of their own, which LiteRT runs."""
+"""Submodels of a TFLite file, written as TFLite files that LiteRT runs."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from onnx_tflite_plugin.source.model import Model, Operator, Subgraph
 from onnx_tflite_plugin.verify.runtimes.packages import import_optional
 from onnx_tflite_plugin.verify.runtimes.weights import dequantize_weights
 
-_LARGEST = 2_000_000_000  # bytes of constants; a FlatBuffer's limit is 2 GiB
-_TABLES = 1 << 20  # bytes beside the constants, at first
-_CALLED = re.compile("subgraph", re.IGNORECASE)
+_MAX_BYTES = 2_000_000_000  # of constants; the limit of a FlatBuffer is 2 GiB
+_TABLE_BYTES = 1 << 20  # initial estimate of the bytes other than constants
+_SUBGRAPH_FIELD = re.compile("subgraph", re.IGNORECASE)
 """Fields of an operator's options that name subgraphs: branches, a loop's body, a comparison, a decomposition."""
 
 
 def cut_file(data: bytes, subgraph: Subgraph, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
-    """Return the model whose ``subgraph`` only computes tensors ``outputs`` from tensors ``inputs``, by index.
+    """Return a TFLite file that computes tensors ``outputs`` of a subgraph from tensors ``inputs``, by index.
 
-    It becomes subgraph 0 of the new file. Unused content and signatures are left out.
+    The subgraph becomes subgraph 0 of the new file. Unused content and signatures are left out. Raises InvalidModel beyond 2 GB.
     """
     return SubmodelWriter(data, subgraph).between(inputs, outputs)
 
 
 class SubmodelWriter:
-    """Writes parts of one subgraph of a file; the file is unpacked once, if needed. Raises InvalidModel if that fails."""
+    """Writes submodels of one subgraph of a file. Raises InvalidModel if the file cannot be unpacked."""
 
     def __init__(self, data: bytes, subgraph: Subgraph) -> None:
         self._schema = import_optional("ai_edge_litert.schema_py_generated")
@@ -43,11 +43,11 @@ class SubmodelWriter:
     def _model(self) -> Any:
         try:
             return self._schema.ModelT.InitFromPackedBuf(self._data)
-        except (struct.error, ValueError, TypeError) as error:  # reads offsets that nothing else reads
+        except (struct.error, ValueError, TypeError) as error:  # unpacking reads offsets that were not checked before
             raise InvalidModel("no submodel can be cut out of the file: an offset is invalid") from error
 
     def between(self, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
-        """Return the same as :func:`cut_file`. Raises InvalidModel for a part of more than 2 GB."""
+        """Return a TFLite file that computes ``outputs`` from ``inputs``; see :func:`cut_file`."""
         tensors = self._subgraph.tensors
         operators = operators_between(self._subgraph, [tensors[k] for k in inputs], [tensors[k] for k in outputs])
         return self.write([*operators], inputs, outputs)
@@ -61,27 +61,32 @@ class SubmodelWriter:
         *,
         floats: bool = False,
     ) -> bytes:
-        """Return the file of these operators. Unused tensors keep their index, but have no content.
+        """Return a TFLite file with these operators. Unused tensors keep their index, but have no content.
 
-        ``given``: tensors that the operators read from further inputs, even if one of them computes the tensor. ``floats``:
-        weights of dynamic-range operators are dequantized, so that the float kernels run. Raises InvalidModel beyond 2 GB.
+        ``given``: tensors that the operators read from additional inputs, even if one of the operators computes the tensor.
+        ``floats``: dequantize weights of dynamic-range operators, so that float kernels run. Raises InvalidModel beyond 2 GB.
         """
         model, index = copy(self._model), self._subgraph.index
-        part = copy(model.subgraphs[index])
-        part.operators = [copy(part.operators[operator.index]) for operator in operators]
-        copies = {tensor: len(part.tensors) + k for k, tensor in enumerate(given)}
-        part.tensors = [*part.tensors, *(_copy_of(part.tensors[tensor]) for tensor in given)]
-        for operator in part.operators:
+        submodel = copy(model.subgraphs[index])
+        submodel.operators = [copy(submodel.operators[operator.index]) for operator in operators]
+        copies = {tensor: len(submodel.tensors) + k for k, tensor in enumerate(given)}
+        submodel.tensors = [*submodel.tensors, *(_as_input(submodel.tensors[tensor]) for tensor in given)]
+        for operator in submodel.operators:
             if operator.inputs is not None:
                 operator.inputs = [copies.get(int(tensor), int(tensor)) for tensor in operator.inputs]
-        part.inputs, part.outputs = [*inputs, *copies.values()], list(outputs)
-        called = _called_subgraphs(model.subgraphs, part)
-        subgraphs = [_copy_graph(one) if k in called else self._nothing() for k, one in enumerate(model.subgraphs)]
-        subgraphs[index], subgraphs[0] = subgraphs[0], part
+        submodel.inputs, submodel.outputs = [*inputs, *copies.values()], list(outputs)
+        callees = _called_subgraphs(model.subgraphs, submodel)
+        subgraphs = [
+            _copy_graph(subgraph) if k in callees else self._empty_subgraph()
+            for k, subgraph in enumerate(model.subgraphs)
+        ]
+        subgraphs[index], subgraphs[0] = subgraphs[0], submodel
         model.subgraphs, model.signatureDefs = subgraphs, []
-        used = _slots(part)
-        part.tensors = [tensor if k in used else self._schema.TensorT() for k, tensor in enumerate(part.tensors)]
-        buffers, empty = _buffers(model), self._schema.BufferT()
+        used = _used_tensors(submodel)
+        submodel.tensors = [
+            tensor if k in used else self._schema.TensorT() for k, tensor in enumerate(submodel.tensors)
+        ]
+        buffers, empty = _used_buffers(model), self._schema.BufferT()
         model.buffers = [self._content(buffer) if k in buffers else empty for k, buffer in enumerate(model.buffers)]
         if floats:
             dequantize_weights(self._schema, model)
@@ -91,12 +96,12 @@ class SubmodelWriter:
         """Return the tensors of the file that ``write`` returns for the same arguments, without its operators."""
         tensors = self._subgraph.tensors
         copies = [replace(tensors[index], index=len(tensors) + k, is_variable=False) for k, index in enumerate(given)]
-        entering = (*(tensors[index] for index in inputs), *copies)
-        returned = tuple(tensors[index] for index in outputs)
-        return Model((Subgraph(0, "", (*tensors, *copies), entering, returned, ()),), (), size=0)
+        inputs_and_copies = (*(tensors[index] for index in inputs), *copies)
+        returned_tensors = tuple(tensors[index] for index in outputs)
+        return Model((Subgraph(0, "", (*tensors, *copies), inputs_and_copies, returned_tensors, ()),), (), size=0)
 
-    def _nothing(self) -> Any:
-        """Return a subgraph that computes nothing, in place of one that no operator calls."""
+    def _empty_subgraph(self) -> Any:
+        """Return an empty subgraph, as a placeholder for one that no operator calls."""
         graph = self._schema.SubGraphT()
         graph.tensors, graph.inputs, graph.outputs, graph.operators = [], [], [], []
         return graph
@@ -105,18 +110,19 @@ class SubmodelWriter:
         """Return the buffer with content that a file of more than 2 GB stores after the FlatBuffer."""
         if buffer.data is not None or buffer.offset <= 1:
             return buffer
-        inside = self._schema.BufferT()
-        inside.data = np.frombuffer(self._data, np.uint8, buffer.size, buffer.offset)
-        return inside
+        filled = self._schema.BufferT()
+        filled.data = np.frombuffer(self._data, np.uint8, buffer.size, buffer.offset)
+        return filled
 
 
 def _pack(model: Any) -> bytes:
+    """Return the model as a FlatBuffer. Raises InvalidModel beyond 2 GB."""
     import flatbuffers
 
     size = sum(len(buffer.data) for buffer in model.buffers if buffer.data is not None)
-    if size > _LARGEST:
+    if size > _MAX_BYTES:
         raise InvalidModel("the submodel holds more than 2 GB, the limit of a FlatBuffer")
-    builder = flatbuffers.Builder(size + _TABLES)  # which copies everything as often as it must grow
+    builder = flatbuffers.Builder(size + _TABLE_BYTES)  # copies everything whenever it grows
     try:
         builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
     except (struct.error, flatbuffers.builder.BuilderSizeError) as error:
@@ -125,23 +131,23 @@ def _pack(model: Any) -> bytes:
 
 
 def _copy_graph(graph: Any) -> Any:
-    """Return a copy whose operators may get other inputs."""
+    """Return a copy with copied operators, so that their inputs may be changed."""
     copied = copy(graph)
     copied.operators = [copy(operator) for operator in graph.operators or ()]
     return copied
 
 
-def _copy_of(tensor: Any) -> Any:
-    """Return a tensor of the same type that nothing computes."""
-    given = copy(tensor)
-    given.buffer, given.isVariable = 0, False
-    return given
+def _as_input(tensor: Any) -> Any:
+    """Return a copy of a tensor without content, for an additional input."""
+    copied = copy(tensor)
+    copied.buffer, copied.isVariable = 0, False
+    return copied
 
 
-def _called_subgraphs(subgraphs: Sequence[Any], part: Any) -> Collection[int]:
-    """Return the indices of the subgraphs that operators of ``part`` call, directly or through others."""
+def _called_subgraphs(subgraphs: Sequence[Any], caller: Any) -> Collection[int]:
+    """Return the indices of the subgraphs that operators of ``caller`` call, directly or indirectly."""
     called: set[int] = set()
-    waiting = [part]
+    waiting = [caller]
     while waiting:
         for operator in waiting.pop().operators or ():
             for index in _callees(operator):
@@ -152,31 +158,35 @@ def _called_subgraphs(subgraphs: Sequence[Any], part: Any) -> Collection[int]:
 
 
 def _callees(operator: Any) -> Iterator[int]:
+    """Yield the indices of the subgraphs that an operator calls."""
     for options in (operator.builtinOptions, operator.builtinOptions2):
         for name, value in vars(options).items() if options is not None else ():
-            if _CALLED.search(name) and value is not None:
+            if _SUBGRAPH_FIELD.search(name) and value is not None:
                 yield from (int(index) for index in np.atleast_1d(value))
 
 
-def _slots(graph: Any) -> Collection[int]:
-    """Return the tensors that an operator or a subgraph boundary names, and those that hold their scales."""
-    lists = [graph.inputs, graph.outputs]
+def _used_tensors(graph: Any) -> Collection[int]:
+    """Return the tensors that operators or the subgraph boundary use, and the tensors of their blockwise scales."""
+    index_lists = [graph.inputs, graph.outputs]
     for operator in graph.operators or ():
-        lists += [operator.inputs, operator.outputs, operator.intermediates]
-    slots = {int(k) for listed in lists if listed is not None for k in listed if k >= 0}
+        index_lists += [operator.inputs, operator.outputs, operator.intermediates]
+    slots = {int(k) for indices in index_lists if indices is not None for k in indices if k >= 0}
     return slots | {scales for k in slots for scales in _scales(graph.tensors[k])}
 
 
-def _buffers(model: Any) -> Collection[int]:
-    """Return the buffers of metadata and of the tensors that ``_slots`` returns."""
+def _used_buffers(model: Any) -> Collection[int]:
+    """Return the buffers of metadata and of the used tensors."""
     used = {entry.buffer for entry in model.metadata or ()}
     for subgraph in model.subgraphs:
-        used |= {subgraph.tensors[k].buffer for k in _slots(subgraph)}
+        used |= {subgraph.tensors[k].buffer for k in _used_tensors(subgraph)}
     return used
 
 
 def _scales(tensor: Any) -> list[int]:
-    """Return the tensors of scales and zero points of a blockwise quantized tensor; index 0 means no zero points."""
+    """Return the tensors of scales and zero points of a blockwise quantized tensor.
+
+    Index 0 in the file means that there are no zero points.
+    """
     details = None if tensor.quantization is None else tensor.quantization.details
     if details is None or not hasattr(details, "scales"):
         return []

@@ -25,20 +25,21 @@ KERNEL_SETS: Mapping[str, str] = {
     "reference": "BUILTIN_REF",
 }
 
-# subgraph.cc: OpPrepare, and of what only TensorFlow has kernels; the reference kernels do not name that.
+# subgraph.cc: the messages of OpPrepare for custom operators, and for operators that only TensorFlow has kernels for. The reference
+# kernels do not name the latter.
 _UNRESOLVED = re.compile(r"unresolved custom op: (\S+)|TensorFlow op.*Node number \d+ \((\w+)\)", re.DOTALL)
 
 
 class LiteRTError(VerificationError):
-    """LiteRT cannot run the original."""
+    """LiteRT cannot run the TFLite model."""
 
 
 class RunTimeout(LiteRTError):
-    """LiteRT does not come to an end."""
+    """A run in LiteRT exceeded its time limit, for example in an endless loop."""
 
 
 class NoKernel(LiteRTError):
-    """LiteRT has no kernel for an operator, in whichever subgraph. ``code``: the operator's."""
+    """LiteRT has no kernel for an operator of any subgraph. ``code``: the code of the operator."""
 
     def __init__(self, code: str) -> None:
         self.code = code
@@ -46,17 +47,18 @@ class NoKernel(LiteRTError):
 
 
 def find_unresolved_operator(text: str) -> str:
-    """Return the operator that LiteRT's message says it has no kernel of; empty for another message."""
+    """Return the code of the operator without kernel that LiteRT's message names; empty for other messages."""
     match = _UNRESOLVED.search(text)
     return "" if match is None else CUSTOM + (match[1] or match[2]).rstrip(".")
 
 
 @dataclass(frozen=True)
-class Plan:
-    """All that an interpreter needs to know of a model, as plain numbers and names that can be sent to another process.
+class InterpreterConfig:
+    """Configuration of an interpreter: plain numbers and names that can be sent to another process.
 
-    ``inputs`` and ``outputs``: tensors of ``subgraph`` by index. ``shapes``: the stored ones of the inputs. ``readable``:
-    tensors that may be read after a run. ``signature``: the one that runs, where the main subgraph does not.
+    ``inputs`` and ``outputs``: tensors of ``subgraph`` by index. ``shapes``: stored shapes of the inputs. ``readable``:
+    tensors that may be read after a run. ``signature``: key of the signature to run; None for the main subgraph.
+    ``preserve``: keep intermediate tensors. ``time_limit``: seconds of processor time per run.
     """
 
     kernels: str
@@ -74,46 +76,49 @@ class Plan:
 
 
 class LocalInterpreter:
-    """One interpreter; variables and resources live as long as it does. ``silent``: what LiteRT logs is not shown."""
+    """One interpreter in this process, with its variables and resources. ``silent``: suppress LiteRT's log."""
 
-    def __init__(self, data: bytes, plan: Plan, *, silent: bool = True) -> None:
-        self.plan = plan
-        self._quiet = silence_stderr if silent else contextlib.nullcontext
+    def __init__(self, data: bytes, config: InterpreterConfig, *, silent: bool = True) -> None:
+        self.config = config
+        self._log_filter = silence_stderr if silent else contextlib.nullcontext
         package = import_optional("ai_edge_litert.interpreter")
-        with self._errors("load the model"), warnings.catch_warnings():
+        with self._convert_errors("load the model"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.interpreter = package.Interpreter(
                 model_content=data,
-                num_threads=plan.threads,
-                experimental_op_resolver_type=package.OpResolverType[KERNEL_SETS[plan.kernels]],
-                experimental_preserve_all_tensors=plan.preserve,
+                num_threads=config.threads,
+                experimental_op_resolver_type=package.OpResolverType[KERNEL_SETS[config.kernels]],
+                experimental_preserve_all_tensors=config.preserve,
             )
-            signature = plan.signature
+            signature = config.signature
             self._runner = None if signature is None else self.interpreter.get_signature_runner(signature)
         self._shapes: tuple[tuple[int, ...], ...] | None = None
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Invoke once, with inputs in the plan's order; return the outputs in its order."""
-        with self._errors("run the model"):
+        """Invoke once, with inputs in the configured order; return the outputs in the configured order."""
+        with self._convert_errors("run the model"):
             if self._runner is not None:
-                named = dict(zip(self.plan.input_names, arrays, strict=True))
-                outputs = self._call_in_time(partial(self._runner, **named))
-                return [np.asarray(outputs[name]) for name in self.plan.output_names]
+                feeds = dict(zip(self.config.input_names, arrays, strict=True))
+                outputs = self._call_with_limit(partial(self._runner, **feeds))
+                return [np.asarray(outputs[name]) for name in self.config.output_names]
             self._allocate(arrays)
-            for index, array in zip(self.plan.inputs, arrays, strict=True):
+            for index, array in zip(self.config.inputs, arrays, strict=True):
                 self.interpreter.set_tensor(index, array)
-            self._call_in_time(self.interpreter.invoke)
-            return [np.asarray(self.interpreter.get_tensor(index)) for index in self.plan.outputs]
+            self._call_with_limit(self.interpreter.invoke)
+            return [np.asarray(self.interpreter.get_tensor(index)) for index in self.config.outputs]
 
     def prepare(self, arrays: Sequence[Array]) -> Callable[[], Any]:
-        """Return a function that sets these inputs, invokes and gets the outputs, without checks; they ran before."""
-        interpreter, outputs = self.interpreter, self.plan.outputs
+        """Return a function that sets these inputs, invokes, and gets the outputs, without checks.
+
+        Requires a previous run on inputs of these shapes.
+        """
+        interpreter, outputs = self.interpreter, self.config.outputs
         if self._runner is not None:
-            return partial(self._runner, **dict(zip(self.plan.input_names, arrays, strict=True)))
-        given = [*zip(self.plan.inputs, arrays, strict=True)]
+            return partial(self._runner, **dict(zip(self.config.input_names, arrays, strict=True)))
+        feeds = [*zip(self.config.inputs, arrays, strict=True)]
 
         def invoke() -> Any:
-            for index, array in given:
+            for index, array in feeds:
                 interpreter.set_tensor(index, array)
             interpreter.invoke()
             return [interpreter.get_tensor(index) for index in outputs]
@@ -122,39 +127,39 @@ class LocalInterpreter:
 
     def allocate(self) -> None:
         """Allocate all tensors at the stored sizes. Raises NoKernel for an operator without kernel."""
-        with self._errors("load the model"):
+        with self._convert_errors("load the model"):
             self.interpreter.allocate_tensors()
 
     def shapes(self, arrays: Sequence[Array]) -> dict[int, tuple[int, ...]]:
         """Return the shapes of the subgraph's tensors after a run on these inputs."""
         self.run(arrays)
-        details = self.interpreter.get_tensor_details(self.plan.subgraph)
-        return {int(one["index"]): tuple(int(size) for size in one["shape"]) for one in details}
+        details = self.interpreter.get_tensor_details(self.config.subgraph)
+        return {int(detail["index"]): tuple(int(size) for size in detail["shape"]) for detail in details}
 
     def tensors(self) -> dict[int, Array]:
-        """Return every readable tensor by index, as the last run left it."""
-        kept = {}
-        with self._quiet():
-            for index in self.plan.readable:
+        """Return every readable tensor after the last run, by index."""
+        tensors = {}
+        with self._log_filter():
+            for index in self.config.readable:
                 try:
-                    kept[index] = np.asarray(self.interpreter.get_tensor(index, self.plan.subgraph))
+                    tensors[index] = np.asarray(self.interpreter.get_tensor(index, self.config.subgraph))
                 except (ValueError, RuntimeError):  # tensors that were never allocated
                     continue
-        return kept
+        return tensors
 
     def _allocate(self, arrays: Sequence[Array]) -> None:
         shapes = tuple(array.shape for array in arrays)
         if shapes == self._shapes:
             return
-        for index, shape, now in zip(self.plan.inputs, shapes, self._shapes or self.plan.shapes, strict=True):
-            if shape != now:
+        for index, shape, current in zip(self.config.inputs, shapes, self._shapes or self.config.shapes, strict=True):
+            if shape != current:
                 self.interpreter.resize_tensor_input(index, shape)
         self.interpreter.allocate_tensors()
         self._shapes = shapes
 
-    def _call_in_time(self, call: Callable[[], Any]) -> Any:
-        """Return the results of LiteRT. Raises RunTimeout if it runs for too long; nothing can stop it before the process ends."""
-        time_limit = self.plan.time_limit
+    def _call_with_limit(self, call: Callable[[], Any]) -> Any:
+        """Return the results of LiteRT. Raises RunTimeout if the time limit is exceeded; only the end of the process stops it."""
+        time_limit = self.config.time_limit
         if time_limit is None:
             return call()
         results: list[Any] = []
@@ -177,17 +182,17 @@ class LocalInterpreter:
         return results[0]
 
     @contextlib.contextmanager
-    def _errors(self, what: str) -> Iterator[None]:
-        """Convert exceptions of LiteRT into LiteRTError."""
+    def _convert_errors(self, action: str) -> Iterator[None]:
+        """Convert exceptions of LiteRT into LiteRTError. ``action``: what LiteRT was to do, for the message."""
         try:
-            with self._quiet():
+            with self._log_filter():
                 yield
         except RuntimeError as error:
             if code := find_unresolved_operator(str(error)):
                 raise NoKernel(code) from error
-            raise self._failure(what, error) from error
+            raise self._litert_error(action, error) from error
         except (ValueError, TypeError, OSError, IndexError, OverflowError) as error:
-            raise self._failure(what, error) from error
+            raise self._litert_error(action, error) from error
 
-    def _failure(self, what: str, error: Exception) -> LiteRTError:
-        return LiteRTError(f"LiteRT ({self.plan.kernels} kernels) cannot {what}: {' '.join(str(error).split())}")
+    def _litert_error(self, action: str, error: Exception) -> LiteRTError:
+        return LiteRTError(f"LiteRT ({self.config.kernels} kernels) cannot {action}: {' '.join(str(error).split())}")

@@ -1,4 +1,4 @@
-"""The original model in LiteRT, with one of its kernel sets, in this process or in another."""
+"""Sessions of a TFLite model in LiteRT, with one of its kernel sets, in this process or in a child process."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from onnx_tflite_plugin.verify.runtimes.child import ChildInterpreter, LiteRTCra
 from onnx_tflite_plugin.verify.runtimes.extraction import cut_file
 from onnx_tflite_plugin.verify.runtimes.interpreter import (
     KERNEL_SETS,
+    InterpreterConfig,
     LiteRTError,
     LocalInterpreter,
     NoKernel,
-    Plan,
     RunTimeout,
     find_unresolved_operator,
 )
@@ -38,8 +38,8 @@ __all__ = [
 _WIDENED = {"int4": np.int8, "int2": np.int8, "uint4": np.uint8}  # LiteRT's Python API unpacks these
 
 
-class Engine(Protocol):
-    """An interpreter, wherever it runs. Each call raises LiteRTError."""
+class Backend(Protocol):
+    """An interpreter in this process or in a child process. Each method raises LiteRTError."""
 
     def run(self, arrays: Sequence[Array]) -> list[Array]: ...
 
@@ -51,12 +51,19 @@ class Engine(Protocol):
 
 
 class LiteRT:
-    """One interpreter, by default with one thread; variables and resources live as long as it does.
+    """Session of a TFLite model in LiteRT, with its variables and resources; by default with one thread.
 
-    ``preserve`` keeps every tensor for ``tensors()``; XNNPACK's kernels fill none of those inside it, so it is refused
-    with "xnnpack". ``time_limit``: seconds of processor time after which a run is given up. ``isolated``: LiteRT runs in a
-    child process, as it may end its own: reference kernels where an assertion of theirs fails (softmax of 1,000 equal
-    integers), all of them on sizes that they do not check. LiteRTCrash is raised then. Times are taken in this process.
+    Args:
+        model: content or path of the TFLite file.
+        kernels: a key of KERNEL_SETS.
+        signature: key of the signature to run; None for the main subgraph.
+        preserve: keep every tensor for ``tensors()``. Not possible with "xnnpack", which does not fill intermediate tensors.
+        known: the structure of the model, if it was read before.
+        threads: number of threads.
+        time_limit: seconds of processor time per run, after which RunTimeout is raised.
+        isolated: run LiteRT in a child process, and raise LiteRTCrash if LiteRT ends it. Reference kernels do so if an assertion
+            fails (softmax of 1,000 equal integers), and all kernels may do so on sizes that they do not check. Measurements
+            need False.
     """
 
     def __init__(
@@ -83,12 +90,12 @@ class LiteRT:
         self.entry = structure.entry(known or structure.read(data), signature)
         graph = self.entry.subgraph
         if not set(self.entry.outputs) <= set(graph.outputs):
-            if kernels == "xnnpack":  # keeps only what the subgraph returns
-                ends = ([tensor.index for tensor in side] for side in (self.entry.inputs, self.entry.outputs))
-                data, signature = cut_file(data, graph, *ends), None
+            if kernels == "xnnpack":  # keeps only the outputs of the subgraph
+                boundary = ([tensor.index for tensor in side] for side in (self.entry.inputs, self.entry.outputs))
+                data, signature = cut_file(data, graph, *boundary), None
             else:
-                preserve = True  # else LiteRT reuses their memory before they are read
-        plan = Plan(
+                preserve = True  # otherwise LiteRT reuses the memory of intermediate outputs
+        config = InterpreterConfig(
             kernels,
             graph.index,
             inputs=tuple(tensor.index for tensor in self.entry.inputs),
@@ -96,47 +103,47 @@ class LiteRT:
             input_names=self.entry.input_names,
             output_names=self.entry.output_names,
             shapes=tuple(tensor.shape for tensor in self.entry.inputs),
-            # LiteRT takes what handles hold for addresses of Python objects, and crashes
+            # LiteRT treats the content of handles as addresses of Python objects, and crashes
             readable=tuple(t.index for t in graph.tensors if t.dtype not in HANDLES and not t.is_constant),
             signature=signature if graph.index != 0 else None,  # the interpreter itself runs the main subgraph
             preserve=preserve,
             threads=threads,
             time_limit=time_limit,
         )
-        self.engine: Engine = ChildInterpreter(data, plan) if isolated else LocalInterpreter(data, plan)
+        self.backend: Backend = ChildInterpreter(data, config) if isolated else LocalInterpreter(data, config)
 
     @property
     def interpreter(self) -> Any:
         """Return LiteRT's own interpreter. Raises AttributeError if it is in another process."""
-        if not isinstance(self.engine, LocalInterpreter):
+        if not isinstance(self.backend, LocalInterpreter):
             raise AttributeError("LiteRT runs in another process, so that its interpreter is not here")
-        return self.engine.interpreter
+        return self.backend.interpreter
 
     def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
         """Invoke once, with inputs by name or in the model's order; return the outputs in its order."""
-        return self.engine.run(self._order_inputs(inputs))
+        return self.backend.run(self._order_inputs(inputs))
 
     def prepare(self, arrays: Sequence[Array]) -> Callable[[], Any]:
-        """Return a function that runs once as a program does, inputs in and outputs out, for measurements.
+        """Return a function that sets these inputs, runs once and gets the outputs, for measurements.
 
-        ``run`` also checks its inputs, which takes as long as a small model. Requires a run on inputs of these shapes in this
-        process.
+        Unlike ``run`` it does not check the inputs, which takes as long as a small model. Requires ``isolated=False``, and a
+        previous run on inputs of these shapes.
         """
-        if not isinstance(self.engine, LocalInterpreter):
+        if not isinstance(self.backend, LocalInterpreter):
             raise AttributeError("LiteRT runs in another process, so that its runs cannot be measured here")
-        return self.engine.prepare(self._order_inputs(arrays))
+        return self.backend.prepare(self._order_inputs(arrays))
 
     def allocate(self) -> None:
         """Allocate all tensors at the stored sizes. Raises NoKernel for an operator without kernel."""
-        self.engine.allocate()
+        self.backend.allocate()
 
     def shapes(self, inputs: Sequence[Array]) -> dict[int, tuple[int, ...]]:
         """Return the shapes of tensors after a run on these inputs, by index."""
-        return self.engine.shapes(self._order_inputs(inputs))
+        return self.backend.shapes(self._order_inputs(inputs))
 
     def tensors(self) -> dict[int, Array]:
-        """Return every readable computed tensor of the entry's subgraph by index, as the last run left it."""
-        return self.engine.tensors()
+        """Return every readable computed tensor of the entry's subgraph after the last run, by index."""
+        return self.backend.tensors()
 
     def _order_inputs(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
         names = self.entry.input_names
@@ -160,9 +167,10 @@ def start_litert(
     known: Model | None = None,
     threads: int = 1,
 ) -> LiteRT:
-    """Return LiteRT after a first run in this process, with its default kernels if they run the model, else builtin ones.
+    """Return a session in this process after its first run, for measurements.
 
-    Raises LiteRTError if neither does.
+    It uses LiteRT's default kernels (XNNPACK) if they run the model, else builtin kernels. Raises LiteRTError if neither set runs
+    the model.
     """
     failures = []
     for kernels in ("xnnpack", "builtin"):
@@ -176,7 +184,7 @@ def start_litert(
 
 
 def _encode_text(array: Array) -> Array:
-    """Return a single text as bytes: LiteRT would take an object's address, and an empty text for a zero byte."""
+    """Return a scalar text as bytes, because LiteRT would read the address of a str object."""
     if array.shape or array.dtype != object:
         return array
     text = array.item()

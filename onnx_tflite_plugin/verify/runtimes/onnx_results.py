@@ -1,4 +1,7 @@
-"""Results of operators that LiteRT has no kernel for, taken from the ONNX model so that LiteRT can run the operators after them."""
+"""Results of operators that LiteRT has no kernel for, taken from the ONNX model.
+
+LiteRT can then run the operators downstream of them.
+"""
 
 from __future__ import annotations
 
@@ -19,28 +22,29 @@ if TYPE_CHECKING:
 
 
 class OnnxResults:
-    """Callable that returns the results of ``ops`` for the inputs of a run, as far as the ONNX model holds them."""
+    """Callable that returns the results of operators for the inputs of a run, as far as the ONNX model holds them."""
 
     def __init__(
-        self, onnx: ModelProto | bytes | Path, entry: Entry, session: OnnxRuntime, ops: Iterable[Operator]
+        self, onnx: ModelProto | bytes | Path, entry: Entry, session: OnnxRuntime, operators: Iterable[Operator]
     ) -> None:
         values = {value.tensor: value for value in session.tensor_values if value.subgraph == entry.subgraph.index}
         self.values: dict[Tensor, TensorValue] = {}
-        for op in ops:
+        for op in operators:
             for tensor in filter(None, op.outputs):
                 if tensor.index in values:
                     self.values[tensor] = values[tensor.index]
-        ends = {info.name for info in session.outputs}
-        self.session = OnnxRuntime(onnx, keep=[value.name for value in self.values.values() if value.name not in ends])
+        outputs = {info.name for info in session.outputs}
+        inner_values = [value.name for value in self.values.values() if value.name not in outputs]
+        self.session = OnnxRuntime(onnx, keep=inner_values)
         self.interface = MatchedInterface(entry, self.session)
 
     def __call__(self, inputs: Sequence[Array]) -> dict[int, Array]:
-        """Return results by tensor index, as the file stores them."""
+        """Return the results by tensor index, in the shape and dtype of the TFLite file."""
         self.interface.run(self.session, inputs)
-        returned = self.session.values()
+        onnx_values = self.session.values()
         results = {}
         for tensor, value in self.values.items():
-            array = returned[value.name]
+            array = onnx_values[value.name]
             restored = value.restore(array, dtype_to_restore(tensor, array))
             if restored is None:
                 raise VerificationError(f"the ONNX model holds tensor {tensor} in another shape than the file")

@@ -1,4 +1,4 @@
-"""The ONNX model in ONNX Runtime: a default session, states carried from run to run."""
+"""Sessions of an ONNX model in ONNX Runtime, with states carried from run to run."""
 
 from __future__ import annotations
 
@@ -27,12 +27,19 @@ class OrtError(VerificationError):
 
 
 class OnnxRuntime:
-    """One session with default optimizations and, by default, one thread, its states, and the values asked for.
+    """Session of an ONNX model, with its states; by default with ONNX Runtime's optimizations and one thread.
 
-    ``keep`` names values of the main graph to return beside the outputs (they keep ONNX Runtime from fusing over them).
-    ``optimized`` is where to write the graph that ONNX Runtime made of the model, ``optimizes`` whether it makes one.
-    ``profile``: how the file of its profile begins, which ``session.end_profiling()`` completes. ``folder``: of external data.
-    ``session`` is the session itself.
+    Args:
+        model: a ModelProto, its content, or a path.
+        keep: names of intermediate values of the main graph for ``values()``. ONNX Runtime does not fuse across them.
+        config: session configuration entries.
+        optimized: path where ONNX Runtime writes its optimized graph.
+        optimizes: False disables graph optimizations.
+        threads: number of threads of an operator.
+        profile: prefix of the profile's path; ``session.end_profiling()`` writes the file.
+        folder: folder of external data, if ``model`` is not a path.
+
+    Attribute ``session`` is ONNX Runtime's own session.
     """
 
     def __init__(
@@ -48,20 +55,21 @@ class OnnxRuntime:
         folder: Path | None = None,
     ) -> None:
         package = import_optional("onnxruntime")
-        proto, found = _proto(model)
-        folder = folder or found
+        proto, model_folder = _load_proto(model)
+        folder = folder or model_folder
         self.proto, self.folder = proto, folder
         self.states = states(proto)
-        fed, carried = {state.input for state in self.states}, {state.output for state in self.states}
-        stored = {tensor.name for tensor in proto.graph.initializer}
-        self.inputs = tuple(info for info in proto.graph.input if info.name not in fed | stored)
-        self.outputs = tuple(info for info in proto.graph.output if info.name not in carried)
+        state_inputs = {state.input for state in self.states}
+        state_outputs = {state.output for state in self.states}
+        initializers = {tensor.name for tensor in proto.graph.initializer}
+        self.inputs = tuple(info for info in proto.graph.input if info.name not in state_inputs | initializers)
+        self.outputs = tuple(info for info in proto.graph.output if info.name not in state_outputs)
         self.tensor_values = tensor_values(proto)
         in_place = is_causal(props(proto.metadata_props))
         self._caches = cache_pairs([x.name for x in self.inputs], [x.name for x in self.outputs]) if in_place else {}
-        self._defaults = stored
-        self._carried: dict[str, Array] = {}
-        self._kept: dict[str, Array] = {}
+        self._initializers = initializers
+        self._state_values: dict[str, Array] = {}
+        self._last_values: dict[str, Array] = {}
         self._keep = tuple(name for name in keep if name not in {info.name for info in proto.graph.output})
         if self._keep:
             proto = _with_outputs(proto, self._keep)
@@ -91,85 +99,86 @@ class OnnxRuntime:
         self._bytewise = not UNKNOWN_TO_NUMPY.keys().isdisjoint(self._dtypes.values())
         self.reset()
 
-    def load_constants(self, part: ModelProto) -> ModelProto | None:
-        """Return a part of the model with its constants from external files; ``None`` if they are too large."""
+    def load_constants(self, submodel: ModelProto) -> ModelProto | None:
+        """Return a submodel with constants loaded from external files, in place; None if they are too large."""
         from onnx import TensorProto
         from onnx.external_data_helper import load_external_data_for_tensor
 
-        outside = [one for one in part.graph.initializer if one.data_location == TensorProto.EXTERNAL]
+        external = [tensor for tensor in submodel.graph.initializer if tensor.data_location == TensorProto.EXTERNAL]
         if (
-            sum(int(entry.value) for one in outside for entry in one.external_data if entry.key == "length")
+            sum(int(entry.value) for tensor in external for entry in tensor.external_data if entry.key == "length")
             > _SERIALIZED_LIMIT
         ):
             return None
-        for tensor in outside:
+        for tensor in external:
             load_external_data_for_tensor(tensor, str(self.folder))
             tensor.data_location = TensorProto.DEFAULT
             del tensor.external_data[:]
-        return part
+        return submodel
 
     def reset(self) -> None:
-        """Reset the states."""
-        self._carried = {
-            state.input: state.initial_value() for state in self.states if state.input not in self._defaults
+        """Reset the states to their initial values."""
+        self._state_values = {
+            state.input: state.initial_value() for state in self.states if state.input not in self._initializers
         }
 
-    def carry(self, states: Mapping[str, Array]) -> None:
-        """Replace states of the next run, by the name of their input."""
-        self._carried |= states
+    def set_states(self, states: Mapping[str, Array]) -> None:
+        """Set states for the next run, by the name of their input."""
+        self._state_values |= states
 
     def feeds(self, inputs: Mapping[str, Array] | Sequence[Array]) -> dict[str, Array]:
-        """Return the session's feeds for these inputs, by name or in the model's order: the inputs and the states."""
+        """Return the session's feeds: these inputs, given by name or in the model's order, and the states."""
         names = [info.name for info in self.inputs]
         if not isinstance(inputs, Mapping):
             if len(inputs) != len(names):
                 raise OrtError(f"the ONNX model has {len(names)} inputs ({', '.join(names)}); given {len(inputs)}")
             inputs = dict(zip(names, inputs, strict=True))
-        return {**self._carried, **{name: _feedable(array) for name, array in inputs.items()}}
+        return {**self._state_values, **{name: _decode_text(array) for name, array in inputs.items()}}
 
     def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
-        """Run once, with inputs by name or in the model's order; returns the outputs without the states."""
-        wanted = [info.name for info in self.outputs] + [state.output for state in self.states]
+        """Run once, with inputs by name or in the model's order; return the outputs without the states."""
+        names = [info.name for info in self.outputs] + [state.output for state in self.states]
+        names += self._keep
         feeds = self.feeds(inputs)
         try:
             with silence_stderr():
-                arrays = self.invoke([*wanted, *self._keep], feeds)
+                arrays = self.invoke(names, feeds)
         except Exception as error:
             raise OrtError(f"ONNX Runtime cannot run the model: {error}") from error
-        values = dict(zip([*wanted, *self._keep], (np.asarray(item) for item in arrays), strict=True))
-        self._carried = {state.input: values[state.output] for state in self.states}
-        self._kept = values
+        values = dict(zip(names, (np.asarray(item) for item in arrays), strict=True))
+        self._state_values = {state.input: values[state.output] for state in self.states}
+        self._last_values = values
         return [values[info.name] for info in self.outputs]
 
     def invoke(self, names: Sequence[str], feeds: Mapping[str, Array]) -> Sequence[Array]:
-        """Return the session's results under these names; exceptions pass through."""
+        """Return the session's results of these names. Exceptions of ONNX Runtime are not converted."""
         if self._caches:
             return self._invoke_in_place(names, feeds)
         if not self._bytewise:
             return self.session.run(names, feeds)  # type: ignore[no-any-return]
-        given = {name: to_value(array, self._dtypes[name]) for name, array in feeds.items()}
-        returned = zip(names, self.session.run_with_ort_values(names, given), strict=True)
-        return [from_value(value, self._dtypes[name]) for name, value in returned]
+        values = {name: to_value(array, self._dtypes[name]) for name, array in feeds.items()}
+        results = zip(names, self.session.run_with_ort_values(names, values), strict=True)
+        return [from_value(value, self._dtypes[name]) for name, value in results]
 
     def _invoke_in_place(self, names: Sequence[str], feeds: Mapping[str, Array]) -> Sequence[Array]:
-        """Return the same with caches written in place, as their operator does: slots that it does not write keep their values."""
+        """Return the session's results, with KV caches written in place: other slots keep their values."""
         binding = self.session.io_binding()
         arrays = {name: np.array(array, order="C") for name, array in feeds.items()}  # values refer to their memory
         values = {name: to_value(array, self._dtypes[name]) for name, array in arrays.items()}
-        places = {output: values[given] for given, output in self._caches.items()}
+        caches = {output: values[cache_input] for cache_input, output in self._caches.items()}
         for name, value in values.items():
             binding.bind_ortvalue_input(name, value)
         for name in names:
-            if name in places:
-                binding.bind_ortvalue_output(name, places[name])
+            if name in caches:
+                binding.bind_ortvalue_output(name, caches[name])
             else:
                 binding.bind_output(name, "cpu")
         self.session.run_with_iobinding(binding)
         return [np.array(value.numpy()) for value in binding.get_outputs()]
 
     def values(self) -> Mapping[str, Array]:
-        """Return outputs, states and requested values by name, as the last run left them."""
-        return self._kept
+        """Return outputs, states and the values of ``keep`` after the last run, by name."""
+        return self._last_values
 
 
 def states(proto: ModelProto) -> tuple[CarriedState, ...]:
@@ -181,14 +190,14 @@ def states(proto: ModelProto) -> tuple[CarriedState, ...]:
 
 
 def tensor_values(proto: ModelProto) -> tuple[TensorValue, ...]:
-    """Return the values of the main graph that declare which TFLite tensor they hold."""
+    """Return the values of the main graph whose metadata names the TFLite tensor that they hold."""
     graph = proto.graph
     infos = (*graph.input, *graph.value_info, *graph.output)
     values = (read_tensor(info.name, props(info.metadata_props)) for info in infos)
     return tuple({value.name: value for value in values if value is not None}.values())
 
 
-def _proto(model: ModelProto | bytes | Path) -> tuple[ModelProto, Path | None]:
+def _load_proto(model: ModelProto | bytes | Path) -> tuple[ModelProto, Path | None]:
     """Return the model and the folder of its external data. Raises InvalidOnnx."""
     if isinstance(model, bytes):
         return read_onnx(model), None
@@ -198,7 +207,7 @@ def _proto(model: ModelProto | bytes | Path) -> tuple[ModelProto, Path | None]:
 
 
 def _with_outputs(proto: ModelProto, names: Sequence[str]) -> ModelProto:
-    """Return a copy with more outputs."""
+    """Return a copy with additional outputs."""
     infos = {info.name: info for info in (*proto.graph.value_info, *proto.graph.input)}
     copy = type(proto)()
     copy.CopyFrom(proto)
@@ -210,8 +219,8 @@ def _with_outputs(proto: ModelProto, names: Sequence[str]) -> ModelProto:
     return copy
 
 
-def _feedable(array: Array) -> Array:
-    """Return an array that ONNX Runtime accepts: it takes text only as str."""
+def _decode_text(array: Array) -> Array:
+    """Return the array with texts as str, because ONNX Runtime does not accept bytes."""
     if array.dtype.kind not in "OSU":
         return array
     texts = [item.decode(errors="surrogateescape") if isinstance(item, bytes) else item for item in array.reshape(-1)]

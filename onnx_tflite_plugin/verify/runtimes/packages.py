@@ -1,4 +1,4 @@
-"""The optional packages, and keeping their log lines off the terminal."""
+"""Import of optional packages, and suppression of their log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnx_tflite_plugin.errors import MissingExtra
 
 
 def import_optional(module: str) -> Any:
-    """Return the module. Raises MissingExtra with the pip command if it is not installed."""
+    """Import and return a module. Raises MissingExtra with the pip command if it is not installed."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -25,9 +25,9 @@ def import_optional(module: str) -> Any:
 
 @contextlib.contextmanager
 def silence_stderr() -> Iterator[None]:
-    """Send what C++ code writes to file descriptor 2 nowhere; what it raises is not touched.
+    """Discard all output to file descriptor 2, such as log lines of C++ code. Exceptions are not affected.
 
-    It is the whole process's descriptor: other threads are silent for as long.
+    The descriptor belongs to the whole process, so other threads are silenced too.
     """
     with contextlib.suppress(AttributeError, ValueError, OSError):
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The processor that a verification ran on, and how it multiplies 8-bit integers."""
+"""Name of the processor that a verification ran on, and its 8-bit integer products."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ if TYPE_CHECKING:
 
 @cache
 def processor() -> str:
-    """Name and kind of product, as ``AMD EPYC 7B13 (saturates sums of uint8 x int8 products)``."""
+    """Return the name and the kind of 8-bit products: ``AMD EPYC 7B13 (saturates sums of uint8 x int8 products)``."""
     kind = "adds uint8 x int8 products exactly" if multiplies_exactly() else "saturates sums of uint8 x int8 products"
     return f"{_name()} ({kind})"
 
 
 @cache
 def multiplies_exactly() -> bool:
-    """True if ONNX Runtime adds products of the largest uint8 and int8 exactly here; x86 saturates before VNNI."""
+    """True if ONNX Runtime adds products of the largest uint8 and int8 exactly on this processor.
+
+    x86 processors without VNNI saturate.
+    """
     (sums,) = multiply_integers(import_optional("onnxruntime"), *factors())
     return bool((sums == EXACT).all())
 
@@ -41,5 +44,5 @@ def _name() -> str:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:
         lines = []
-    named = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return named or platform.processor() or platform.machine()
+    model_name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return model_name or platform.processor() or platform.machine()

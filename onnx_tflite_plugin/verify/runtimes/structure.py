@@ -1,7 +1,7 @@
-"""The structure of a TFLite file as LiteRT's own schema reader sees it: tensors, operators, entries.
+"""Structure of a TFLite file, read with LiteRT's own schema package: tensors, operators, entries.
 
-Verification does not rest on the reader that fed the converter: it takes names, dtypes and operands from the
-package that runs the model. Values stay unread; a constant only shows that it has some.
+Verification is thereby independent of the converter's reader: names, dtypes and operands come from the package that runs the
+model. Constants are not read until their values are requested.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from onnx_tflite_plugin.source.model import (
 )
 from onnx_tflite_plugin.verify.runtimes.packages import import_optional
 
-_PLACEHOLDER = 127  # operator codes from here on stand in the wide field
+_PLACEHOLDER = 127  # operator codes from this value on are in the wide field
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Interface of one invocation: the inputs and outputs of the main graph, or a signature's."""
+    """Interface of one invocation: the inputs and outputs of the main graph or of a signature."""
 
     subgraph: Subgraph
     inputs: tuple[Tensor, ...]
@@ -43,7 +43,7 @@ class Entry:
     output_names: tuple[str, ...]
 
     def rename(self, renames: Mapping[str, str]) -> Entry:
-        """Return the entry with the new names of a conversion."""
+        """Return the entry with inputs and outputs renamed."""
         inputs, outputs = (
             tuple(renames.get(name, name) for name in names) for names in (self.input_names, self.output_names)
         )
@@ -51,24 +51,23 @@ class Entry:
 
 
 class Stored(Data):
-    """A constant, of which nobody but who draws inputs asks what it holds."""
+    """Content of a constant, read on request."""
 
     def __init__(self, buffer: Any) -> None:
         self._buffer = buffer
 
     def numbers(self, dtype: str) -> Array:
-        """Return its elements in order; none if they lie outside the file, or are not whole in number."""
+        """Return the elements in order; empty if they lie outside the file. An incomplete last element is dropped."""
         try:
-            stored = self._buffer.DataAsNumpy() if self._buffer.DataLength() else np.empty(0, np.uint8)
+            data = self._buffer.DataAsNumpy() if self._buffer.DataLength() else np.empty(0, np.uint8)
         except ValueError:
             return np.empty(0, dtype)
-        return np.frombuffer(
-            stored.tobytes()[: stored.size // np.dtype(dtype).itemsize * np.dtype(dtype).itemsize], dtype
-        )
+        size = np.dtype(dtype).itemsize
+        return np.frombuffer(data.tobytes()[: data.size // size * size], dtype)
 
 
 def read(data: bytes) -> Model:
-    """Return the model's structure. Raises InvalidModel if the file has none."""
+    """Return the structure of a TFLite file. Raises InvalidModel if it cannot be read."""
     schema = import_optional("ai_edge_litert.schema_py_generated")
     try:
         model = schema.Model.GetRootAs(data)
@@ -85,26 +84,27 @@ def read(data: bytes) -> Model:
 
 
 def entry(model: Model, signature: str | None = None) -> Entry:
-    """Return what a signature takes and gives, in the subgraph's order; without one the main graph, under its first signature.
+    """Return the inputs and outputs of a signature, in the order of its subgraph.
 
-    Outputs inside the subgraph, which only a signature names, come last. Raises UnsupportedOption for a signature that the
-    file does not have.
+    Without ``signature``, those of the main graph, named by its first signature. Intermediate tensors that are outputs only of
+    the signature come last. Raises UnsupportedOption for a signature that the file does not have.
     """
-    named = next(
-        (one for one in model.signatures if (one.subgraph == 0 if signature is None else one.key == signature)), None
+    found = next(
+        (s for s in model.signatures if (s.subgraph == 0 if signature is None else s.key == signature)),
+        None,
     )
-    if named is None and signature is not None:
-        listed = ", ".join(repr(one.key) for one in model.signatures) or "none"
+    if found is None and signature is not None:
+        listed = ", ".join(repr(item.key) for item in model.signatures) or "none"
         raise UnsupportedOption(f"the model has no signature {signature!r}; it has {listed}")
-    if named is None:
+    if found is None:
         main = model.main
         return Entry(main, main.inputs, main.outputs, _names(main.inputs), _names(main.outputs))
-    graph = model.subgraphs[named.subgraph]
-    inside = tuple(graph.tensors[index] for index in {*named.outputs.values()})
-    outputs_and_inside = (*graph.outputs, *(tensor for tensor in inside if tensor not in graph.outputs))
+    graph = model.subgraphs[found.subgraph]
+    returned = tuple(graph.tensors[index] for index in {*found.outputs.values()})
+    all_outputs = (*graph.outputs, *(tensor for tensor in returned if tensor not in graph.outputs))
     (inputs, input_names), (outputs, output_names) = (
         _signature_side(graph, side, names)
-        for side, names in ((graph.inputs, named.inputs), (outputs_and_inside, named.outputs))
+        for side, names in ((graph.inputs, found.inputs), (all_outputs, found.outputs))
     )
     return Entry(graph, inputs, outputs, input_names, output_names)
 
@@ -112,25 +112,28 @@ def entry(model: Model, signature: str | None = None) -> Entry:
 def _signature_side(
     graph: Subgraph, side: tuple[Tensor, ...], names: Mapping[str, int]
 ) -> tuple[tuple[Tensor, ...], tuple[str, ...]]:
-    """Return one side's tensors and names; a signature of another subgraph gives access to nothing else."""
+    """Return the tensors and names of a signature's inputs or outputs.
+
+    Tensors that the signature does not name are included only for the main graph.
+    """
     by_index: dict[int, list[str]] = {}
     for name, index in names.items():
         by_index.setdefault(index, []).append(name)
-    own = dict(zip((t.index for t in side), _names(side), strict=True)) if graph.index == 0 else {}
-    ends = [
+    file_names = dict(zip((t.index for t in side), _names(side), strict=True)) if graph.index == 0 else {}
+    pairs = [
         (tensor, name)
         for tensor in dict.fromkeys(side)
-        for name in by_index.get(tensor.index, [own[tensor.index]] if tensor.index in own else [])
+        for name in by_index.get(tensor.index, [file_names[tensor.index]] if tensor.index in file_names else [])
     ]
-    return tuple(tensor for tensor, _ in ends), tuple(name for _, name in ends)
+    return tuple(tensor for tensor, _ in pairs), tuple(name for _, name in pairs)
 
 
 def block_scales(data: bytes, subgraph: int) -> dict[int, float]:
-    """Return the largest scale of each tensor of a subgraph that is quantized in blocks, by its index. Raises InvalidModel."""
+    """Return the largest scale of each blockwise quantized tensor of a subgraph, by index. Raises InvalidModel."""
     schema = import_optional("ai_edge_litert.schema_py_generated")
     model = schema.Model.GetRootAs(data)
     graph = model.Subgraphs(subgraph)
-    found = {}
+    largest_scales = {}
     for k in range(graph.TensorsLength()):
         quantization = graph.Tensors(k).Quantization()
         if quantization is None or quantization.DetailsType() != schema.QuantizationDetails.BlockwiseQuantization:
@@ -140,37 +143,38 @@ def block_scales(data: bytes, subgraph: int) -> dict[int, float]:
         try:
             buffer = model.Buffers(graph.Tensors(details.Scales()).Buffer())
             start, size = buffer.Offset(), buffer.Size()
-            stored = buffer.DataAsNumpy() if buffer.DataLength() else data[start : start + size]
-            found[k] = float(np.frombuffer(stored, np.float16).max(initial=0))
+            data_bytes = buffer.DataAsNumpy() if buffer.DataLength() else data[start : start + size]
+            largest_scales[k] = float(np.frombuffer(data_bytes, np.float16).max(initial=0))
         except (struct.error, ValueError, AttributeError) as error:
             raise InvalidModel(f"the scales of tensor {k} cannot be read: {error}") from error
-    return found
+    return largest_scales
 
 
 def is_stateful(model: Model) -> bool:
-    """True if LiteRT keeps anything from run to run."""
+    """True if the model has variables or resources, which LiteRT keeps from run to run."""
     return any(
         tensor.is_variable or tensor.dtype == "resource" for graph in model.subgraphs for tensor in graph.tensors
     )
 
 
 def producers(graph: Subgraph) -> dict[int, Operator]:
-    """Return the operator that computes each tensor."""
+    """Return the operator that computes each tensor, by tensor index."""
     return {tensor.index: operator for operator in graph.operators for tensor in operator.outputs if tensor is not None}
 
 
 def operands(operator: Operator) -> Iterator[Tensor]:
-    """Return the inputs that are computed, not stored."""
+    """Return the inputs of an operator that are not constant."""
     return (tensor for tensor in operator.inputs if tensor is not None and not tensor.is_constant)
 
 
 def external_operands(operators: Sequence[Operator]) -> list[Tensor]:
-    """Return the tensors that the operators read and none of them computes."""
+    """Return the tensors that the operators read but do not compute themselves."""
     computed = {tensor.index for op in operators for tensor in op.outputs if tensor is not None}
     return list({t.index: t for op in operators for t in operands(op) if t.index not in computed}.values())
 
 
 def _names(tensors: tuple[Tensor, ...]) -> tuple[str, ...]:
+    """Return the names of tensors, with the index appended to an empty or repeated name."""
     names = [tensor.name for tensor in tensors]
     return tuple(
         tensor.name if tensor.name and names.count(tensor.name) == 1 else f"{tensor.name}#{tensor.index}"
@@ -190,6 +194,7 @@ def _enum_name(enum: Any, value: int) -> str:
 
 
 def _code(schema: Any, code: Any) -> str:
+    """Return the name of an operator code, for example ``CONV_2D`` or ``CUSTOM.Name``."""
     deprecated = code.DeprecatedBuiltinCode()
     name = _enum_name(schema.BuiltinOperator, deprecated if deprecated < _PLACEHOLDER else code.BuiltinCode())
     return CUSTOM + _text(code.CustomCode()) if name == "CUSTOM" else name
@@ -209,19 +214,20 @@ def _subgraph(schema: Any, model: Any, graph: Any, index: int, codes: list[str])
     for k in range(graph.OperatorsLength()):
         operator = graph.Operators(k)
         code = codes[operator.OpcodeIndex()]
-        inputs, outputs = slots(operator, "Inputs"), slots(operator, "Outputs")
-        operators.append(Operator(index, k, code, code, 1, Options(), inputs, outputs))
-    ends = [tuple(tensor for tensor in slots(graph, side) if tensor is not None) for side in ("Inputs", "Outputs")]
-    return Subgraph(index, _text(graph.Name()), tensors, ends[0], ends[1], tuple(operators))
+        operators.append(
+            Operator(index, k, code, code, 1, Options(), slots(operator, "Inputs"), slots(operator, "Outputs"))
+        )
+    inputs, outputs = (tuple(t for t in slots(graph, side) if t is not None) for side in ("Inputs", "Outputs"))
+    return Subgraph(index, _text(graph.Name()), tensors, inputs, outputs, tuple(operators))
 
 
 def _tensor(schema: Any, model: Any, tensor: Any, subgraph: int, index: int) -> Tensor:
     shape = _ints(tensor, "Shape")
     signature = _ints(tensor, "ShapeSignature")
-    opened = [size < 0 for size in signature] if len(signature) == len(shape) else [False] * len(shape)
-    dims = tuple(None if open_ else size for size, open_ in zip(shape, opened, strict=True))
+    dynamic = [size < 0 for size in signature] if len(signature) == len(shape) else [False] * len(shape)
+    dims = tuple(None if is_dynamic else size for size, is_dynamic in zip(shape, dynamic, strict=True))
     buffer = model.Buffers(tensor.Buffer())
-    stored = buffer is not None and (buffer.DataLength() > 0 or buffer.Offset() > 1)
+    is_constant = buffer is not None and (buffer.DataLength() > 0 or buffer.Offset() > 1)
     quantization = tensor.Quantization()
     parameters = None
     if quantization is not None and quantization.ScaleLength():
@@ -236,10 +242,10 @@ def _tensor(schema: Any, model: Any, tensor: Any, subgraph: int, index: int) -> 
         dtype,
         tuple(shape),
         dims,
-        Stored(buffer) if stored else None,
+        Stored(buffer) if is_constant else None,
         parameters,
         tensor.IsVariable(),
-        has_rank=bool(shape) or stored or bool(tensor.HasRank()),
+        has_rank=bool(shape) or is_constant or bool(tensor.HasRank()),
     )
 
 
@@ -257,7 +263,7 @@ _NIBBLES = {"int4", "uint4", "int2"}
 
 
 def is_dynamic_range(operator: Operator) -> bool:
-    """True if float activations meet int8 or smaller weights, so that the kernel quantizes the activations.
+    """True if an operator has float activations and int8 or smaller weights, so that its kernel quantizes the activations.
 
     Weights of 4 and 2 bits may have a scale per block (``block_scales``).
     """

@@ -1,4 +1,4 @@
-"""Search for operators that LiteRT has no kernel for, and for the replacement of each (see ``substitution``)."""
+"""Search for operators that LiteRT has no kernel for, and for their replacements (see ``substitution``)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from onnx_tflite_plugin.verify.runtimes.substitution import (
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-_MOST_REFUSALS = 2  # operators without a kernel whose reason is reported
+_MAX_REASONS = 2  # operators without a kernel whose reason is reported
 
 
 def find_substitutes(
@@ -39,53 +39,56 @@ def find_substitutes(
     Raises VerificationError if a pack fails.
     """
     index, operators = entry.subgraph.index, entry.subgraph.operators
-    nested = any(
+    nested_custom = any(
         op.code.startswith(CUSTOM) for graph in model.subgraphs if graph.index != index for op in graph.operators
     )
-    lacked = find_missing_kernels(data, entry, nested=nested)
-    if not lacked and not find_overridden_codes(operators, host):
+    without_litert = find_missing_kernels(data, entry, nested_custom=nested_custom)
+    if not without_litert and not find_overridden_codes(operators, host):
         return Substitutes(), (), ()
     source = complete_lists(read(data), host, target_named("onnxruntime"))
-    missing = list(dict.fromkeys([*lacked, *(operators[k] for k in find_overridden_operators(source, index, host))]))
+    missing = list(
+        dict.fromkeys([*without_litert, *(operators[k] for k in find_overridden_operators(source, index, host))])
+    )
     if not missing:
         return Substitutes(), (), ()
-    own, refusals = find_pack_kernels(source, index, [op.index for op in missing], host)
-    notes = (
-        [
-            f"{_codes(one.op for one in own.values())}: computed by the reference kernels of their packs; LiteRT runs the rest"
-        ]
-        if own
-        else []
-    )
-    without = {op.index: op for op in missing if op.index not in own}
-    if not without:
-        return Substitutes(own), tuple(notes), ()
-    reason = f"LiteRT has no kernel for {_codes(without.values())}, and no op pack declares one"
-    notes += [f"op {k} {without[k].code}: {why}" for k, why in refusals.items() if k in without][:_MOST_REFUSALS]
-    held = {value.tensor for value in session.tensor_values if value.subgraph == index}
-    borrowed = _with_dependents(operators, without, held)
-    substitutes = Substitutes(own, borrowed, OnnxResults(onnx, entry, session, borrowed.values()))
+    pack_kernels, refusals = find_pack_kernels(source, index, [op.index for op in missing], host)
+    notes = []
+    if pack_kernels:
+        codes = _count_codes(kernel.op for kernel in pack_kernels.values())
+        notes.append(f"{codes}: computed by the reference kernels of their packs; LiteRT runs the rest")
+    without_kernel = {op.index: op for op in missing if op.index not in pack_kernels}
+    if not without_kernel:
+        return Substitutes(pack_kernels), tuple(notes), ()
+    reason = f"LiteRT has no kernel for {_count_codes(without_kernel.values())}, and no op pack declares one"
+    notes += [f"op {k} {without_kernel[k].code}: {why}" for k, why in refusals.items() if k in without_kernel][
+        :_MAX_REASONS
+    ]
+    held_tensors = {value.tensor for value in session.tensor_values if value.subgraph == index}
+    from_onnx = _with_dependents(operators, without_kernel, held_tensors)
+    substitutes = Substitutes(pack_kernels, from_onnx, OnnxResults(onnx, entry, session, from_onnx.values()))
     return substitutes, tuple(notes), (reason,)
 
 
-def find_missing_kernels(data: bytes, entry: Entry, *, nested: bool = False) -> list[Operator]:
+def find_missing_kernels(data: bytes, entry: Entry, *, nested_custom: bool = False) -> list[Operator]:
     """Return the operators of the entry's subgraph that LiteRT has no kernel for, in execution order.
 
-    One operator of each custom code is tried in isolation. ``nested``: every operator is tried, because it may call a subgraph
-    with a custom operator.
+    LiteRT loads one operator of each custom code in isolation. ``nested_custom``: called subgraphs have custom operators, so
+    LiteRT loads every operator.
     """
 
     def trial_key(op: Operator) -> str:
         custom = op.code.startswith(CUSTOM)
-        return op.code if custom else str(op.index) if nested else ""
+        return op.code if custom else str(op.index) if nested_custom else ""
 
     resolves: dict[str, bool] = {}
     for op in entry.subgraph.operators:
         key = trial_key(op)
         if key and key not in resolves:
-            ends = [[t.index for t in side if t is not None and not t.is_constant] for side in (op.inputs, op.outputs)]
+            boundary = [
+                [t.index for t in side if t is not None and not t.is_constant] for side in (op.inputs, op.outputs)
+            ]
             try:
-                LiteRT(cut_file(data, entry.subgraph, *ends), "builtin").allocate()
+                LiteRT(cut_file(data, entry.subgraph, *boundary), "builtin").allocate()
             except LiteRTError as error:
                 resolves[key] = not isinstance(error, NoKernel)
             else:
@@ -94,18 +97,18 @@ def find_missing_kernels(data: bytes, entry: Entry, *, nested: bool = False) -> 
 
 
 def _with_dependents(
-    operators: Iterable[Operator], chosen: Mapping[int, Operator], held: Collection[int]
+    operators: Iterable[Operator], chosen: Mapping[int, Operator], held_tensors: Collection[int]
 ) -> dict[int, Operator]:
-    """Return the chosen operators, and those downstream that need a tensor which the ONNX model does not hold."""
-    missing: set[int] = set()
+    """Return the chosen operators, and downstream operators that read a tensor which the ONNX model does not hold."""
+    unavailable: set[int] = set()
     result: dict[int, Operator] = {}
     for op in operators:
-        if op.index in chosen or any(t is not None and t.index in missing for t in op.inputs):
+        if op.index in chosen or any(t is not None and t.index in unavailable for t in op.inputs):
             result[op.index] = op
-            missing |= {t.index for t in op.outputs if t is not None and t.index not in held}
+            unavailable |= {t.index for t in op.outputs if t is not None and t.index not in held_tensors}
     return result
 
 
-def _codes(ops: Iterable[Operator]) -> str:
-    """Return operators by code with their number: ``CUSTOM.X (2)``."""
-    return ", ".join(f"{code} ({count})" for code, count in Counter(op.code for op in ops).items())
+def _count_codes(operators: Iterable[Operator]) -> str:
+    """Return the codes of operators with their numbers: ``CUSTOM.X (2)``."""
+    return ", ".join(f"{code} ({count})" for code, count in Counter(op.code for op in operators).items())

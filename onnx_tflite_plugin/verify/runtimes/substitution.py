@@ -1,7 +1,7 @@
-"""Runs of models with operators that LiteRT has no kernel for: LiteRT runs the operators in between.
+"""Runs of models with operators that LiteRT has no kernel for; LiteRT runs the other operators.
 
-The missing operators run in NumPy, by the ``kernel`` that their handler declares. If an operator has none, its results are
-taken from the ONNX model (``onnx_results``).
+A missing operator runs in NumPy with the reference kernel that its handler declares. If there is none, its results are taken from
+the ONNX model (``onnx_results``).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
 ReadResults = Callable[[Sequence[Array]], Mapping[int, Array]]
 
-_FROM_ONNX, _UNSHARED = -1, -2  # in place of the number of a piece that uses a state
-_NOTHING = np.empty(0, np.float32)  # an output that is neither computed nor compared
+_FROM_ONNX, _HANDLE = -1, -2  # in place of the position of a step that uses a state
+_NO_RESULT = np.empty(0, np.float32)  # an output that is neither computed nor compared
 
 
 def find_overridden_codes(operators: Iterable[Operator], host: Host) -> set[str]:
@@ -40,7 +40,7 @@ def find_overridden_codes(operators: Iterable[Operator], host: Host) -> set[str]
 
 
 def find_overridden_operators(model: Model, subgraph: int, host: Host) -> list[int]:
-    """Return the indices of operators whose handlers keep LiteRT from running them (``overrides_kernel``)."""
+    """Return the indices of operators that LiteRT must not run, according to their handlers (``overrides_kernel``)."""
     target = target_named("onnxruntime")
     operators = model.subgraphs[subgraph].operators
     codes = find_overridden_codes(operators, host)
@@ -59,7 +59,12 @@ def find_overridden_operators(model: Model, subgraph: int, host: Host) -> list[i
 
 @dataclass(frozen=True, eq=False)
 class PackKernel:
-    """One operator with its reference kernel of a pack. The kernel may change a variable operand, which is the state."""
+    """One operator with the reference kernel of its pack.
+
+    The kernel may change a variable operand in place, to update the state. ``floats``: the kernel computes on dequantized values.
+    ``bias``: slots of bias operands, with the operands whose scales determine the bias scale. ``stored``: slots whose quantized
+    values are not dequantized.
+    """
 
     op: Operator
     kernel: Kernel
@@ -69,17 +74,20 @@ class PackKernel:
     stored: Collection[int] = ()
 
     def run(self, values: Mapping[int, Array]) -> dict[int, Array]:
-        """Return results by tensor index, as the file stores them, from the values of tensors. Raises VerificationError."""
+        """Return the results by tensor index, in the shape and dtype of the TFLite file.
+
+        ``values``: the values of all tensors computed so far. Raises VerificationError if the kernel fails.
+        """
         name = f"kernel of {self.op.code}"
         try:
             with attribute_errors(name, self.pack, self.kernel):
                 operands = [
                     None if t is None else self._operand(slot, t, values) for slot, t in enumerate(self.op.inputs)
                 ]
-                if wrong := describe_arity(self.kernel, len(operands), "kernel"):
-                    raise Mismatch(wrong)
-                given = self.kernel(self.op, *operands)
-                results = [given] if isinstance(given, np.ndarray | np.generic) else list(given)
+                if problem := describe_arity(self.kernel, len(operands), "kernel"):
+                    raise Mismatch(problem)
+                returned = self.kernel(self.op, *operands)
+                results = [returned] if isinstance(returned, np.ndarray | np.generic) else list(returned)
                 if len(results) != len(self.op.outputs):
                     raise Mismatch(
                         f"it returned {count(len(results), 'array')}, the operator has {count(len(self.op.outputs), 'output')}"
@@ -88,12 +96,12 @@ class PackKernel:
                     t is not None and a is not None and not agree(t.dims, a.shape)
                     for t, a in zip(self.op.inputs, operands, strict=True)
                 )
-                following = {
+                states = {
                     t.index: _as_stored(t, k, np.asarray(a), resized=False)
                     for k, (t, a) in enumerate(zip(self.op.inputs, operands, strict=True))
                     if t is not None and t.is_variable
                 }
-                return following | {
+                return states | {
                     t.index: _as_stored(t, k, np.asarray(a), resized=resized, floats=self.floats)
                     for k, (t, a) in enumerate(zip(self.op.outputs, results, strict=True))
                     if t
@@ -102,6 +110,7 @@ class PackKernel:
             raise VerificationError(failed.reason) from failed
 
     def _operand(self, slot: int, tensor: Tensor, values: Mapping[int, Array]) -> Array:
+        """Return an operand as the kernel expects it: quantized values, or floats."""
         array = tensor.array if tensor.is_constant else values[tensor.index]
         if tensor.is_variable:
             array = array.copy()
@@ -114,9 +123,10 @@ class PackKernel:
 
 
 def _as_stored(tensor: Tensor, k: int, array: Array, *, resized: bool, floats: bool = False) -> Array:
-    """Return a result as the file stores it.
+    """Return a result in the dtype of the TFLite file. Raises Mismatch for a wrong shape or dtype.
 
-    ``resized``: operands have other sizes than in the file, so the result may too. ``floats``: the kernel computes on floats.
+    ``k``: index of the output, for messages. ``resized``: operands have other sizes than in the file, so the result may have too.
+    ``floats``: the kernel computes on dequantized values.
     """
     dims = (None,) * tensor.rank if resized else tensor.dims
     if not agree(dims, array.shape):
@@ -126,8 +136,8 @@ def _as_stored(tensor: Tensor, k: int, array: Array, *, resized: bool, floats: b
             "correct the kernel, or the shape of the model or case"
         )
     quantized, integers = isinstance(tensor.quantization, Quantization), _is_integer(array.dtype.name)
-    differs = tensor.dtype not in QUANTIZED and integers != _is_integer(tensor.dtype)
-    if (floats and integers and array.dtype != tensor.dtype) if quantized else differs:
+    other_kind = tensor.dtype not in QUANTIZED and integers != _is_integer(tensor.dtype)
+    if (floats and integers and array.dtype != tensor.dtype) if quantized else other_kind:
         allowed = f"float32, or of quantized values in {tensor.dtype}" if quantized else tensor.dtype
         raise Mismatch(
             f"output {k} of the kernel is {array.dtype}, but {tensor.name!r} is {tensor.dtype} in the model; "
@@ -141,11 +151,12 @@ def _is_integer(dtype: str) -> bool:
 
 
 def find_pack_kernels(
-    model: Model, subgraph: int, indices: Iterable[int], host: Host, given: Mapping[str, Kernel] | None = None
+    model: Model, subgraph: int, indices: Iterable[int], host: Host, overrides: Mapping[str, Kernel] | None = None
 ) -> tuple[dict[int, PackKernel], dict[int, str]]:
-    """Return the kernels of operators by index, and the reason for each operator without one.
+    """Return the reference kernels of operators, and the reasons for operators without one; both by operator index.
 
-    Kernels are those ``given`` by code, else those that handlers declare. ``model``: as the project's reader has it.
+    ``model``: as the converter's reader returns it. ``overrides``: kernels by operator code, in place of those that handlers
+    declare.
     """
     target = target_named("onnxruntime")
     kernels, reasons = {}, {}
@@ -155,7 +166,7 @@ def find_pack_kernels(
         if not isinstance(bound, Bound):
             reasons[index] = f"no handler takes the operator: {'; '.join((bound.reason, *host.skipped_packs()))}"
             continue
-        kernel = (given or {}).get(op.code, bound.handler.kernel)
+        kernel = (overrides or {}).get(op.code, bound.handler.kernel)
         if kernel is None:
             reasons[index] = (
                 f"handler {bound.handler.name} of {bound.pack} declares no reference kernel; pass kernel= to @handler"
@@ -168,13 +179,16 @@ def find_pack_kernels(
 
 
 @dataclass(frozen=True)
-class Part:
-    """Operators that LiteRT runs as one model, by index, with the tensors that enter and leave it."""
+class Partition:
+    """Operators that LiteRT runs as one model.
+
+    Operators and tensors are indices. ``computed``: all tensors that the operators compute. ``data``: the TFLite file.
+    """
 
     operators: frozenset[int]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    computes: frozenset[int]
+    computed: frozenset[int]
     data: bytes
 
 
@@ -182,8 +196,8 @@ class Part:
 class Substitutes:
     """Replacements of operators that LiteRT has no kernel for, by operator index.
 
-    ``pack_kernels`` compute operators in NumPy. ``from_onnx``: operators whose results are taken from the ONNX model;
-    ``onnx_results`` returns these results by tensor, given the inputs of a run.
+    ``pack_kernels``: operators that run in NumPy. ``from_onnx``: operators whose results are taken from the ONNX model.
+    ``onnx_results``: function that returns these results by tensor index, given the inputs of a run.
     """
 
     pack_kernels: Mapping[int, PackKernel] = field(default_factory=dict)
@@ -192,27 +206,26 @@ class Substitutes:
 
     @property
     def tensors(self) -> frozenset[int]:
-        """Return the tensors that the ONNX model computes for LiteRT."""
+        """Return the indices of the tensors that the ONNX model computes in place of LiteRT."""
         return frozenset(t.index for op in self.from_onnx.values() for t in op.outputs if t is not None)
 
 
 class PartitionedLiteRT:
-    """A model of which LiteRT runs all but the substituted operators, with the interface of ``LiteRT``.
+    """Session with the interface of ``LiteRT``, in which LiteRT runs all operators except the substituted ones.
 
-    A variable tensor belongs to the part or the kernel that uses it.
-    Raises InconclusiveError for a state that several parts would have to share.
+    A variable tensor belongs to the partition or kernel that uses it. Raises InconclusiveError if several of them use one state.
     """
 
     def __init__(
         self, data: bytes, kernels: str, entry: Entry, substitutes: Substitutes, *, preserve: bool = False
     ) -> None:
         self.kernels, self.entry, self.substitutes = kernels, entry, substitutes
-        self.pieces = list(_pieces(data, entry, {*substitutes.pack_kernels, *substitutes.from_onnx}))
-        self.states = _check_states(entry, self.pieces, substitutes)
+        self.steps = list(_split(data, entry, {*substitutes.pack_kernels, *substitutes.from_onnx}))
+        self.states = _check_states(entry, self.steps, substitutes)
         self.sessions = {
-            piece: LiteRT(piece.data, kernels if piece.inputs else "builtin", preserve=preserve)
-            for piece in self.pieces
-            if isinstance(piece, Part)
+            step: LiteRT(step.data, kernels if step.inputs else "builtin", preserve=preserve)
+            for step in self.steps
+            if isinstance(step, Partition)
         }
         self.values: dict[int, Array] = {}
 
@@ -222,103 +235,107 @@ class PartitionedLiteRT:
         self.values |= self.states
         if self.substitutes.onnx_results is not None:
             self.values |= self.substitutes.onnx_results(inputs)
-        for piece in self.pieces:
-            if isinstance(piece, Part):
-                results = self.sessions[piece].run([self.values[k] for k in piece.inputs])
-                self.values |= dict(zip(piece.outputs, results, strict=True))
-            elif piece in self.substitutes.pack_kernels:
-                self.values |= self.substitutes.pack_kernels[piece].run(self.values)
+        for step in self.steps:
+            if isinstance(step, Partition):
+                results = self.sessions[step].run([self.values[k] for k in step.inputs])
+                self.values |= dict(zip(step.outputs, results, strict=True))
+            elif step in self.substitutes.pack_kernels:
+                self.values |= self.substitutes.pack_kernels[step].run(self.values)
         self.states = {index: self.values[index] for index in self.states}
-        return [self.values.get(tensor.index, _NOTHING) for tensor in self.entry.outputs]
+        return [self.values.get(tensor.index, _NO_RESULT) for tensor in self.entry.outputs]
 
     def tensors(self) -> dict[int, Array]:
-        """Return every readable tensor by index, as the last run left it."""
-        kept = dict(self.values)
-        for part, session in self.sessions.items():
-            kept |= {index: array for index, array in session.tensors().items() if index in part.computes}
-        return kept
+        """Return every readable tensor after the last run, by index."""
+        tensors = dict(self.values)
+        for partition, session in self.sessions.items():
+            tensors |= {index: array for index, array in session.tensors().items() if index in partition.computed}
+        return tensors
 
 
-def _check_states(entry: Entry, pieces: Sequence[Part | int], substitutes: Substitutes) -> dict[int, Array]:
-    """Return the initial values of variable tensors that packs' kernels use.
+def _check_states(entry: Entry, steps: Sequence[Partition | int], substitutes: Substitutes) -> dict[int, Array]:
+    """Return the initial values of variable tensors that kernels of packs use, by index.
 
-    Raises InconclusiveError for a state used in several pieces; operators whose results come from the ONNX model share its states.
+    Raises InconclusiveError for a state that several steps use. Operators whose results come from the ONNX model may share states.
     """
     users: dict[Tensor, set[int]] = {}
-    owned: dict[int, Array] = {}
-    for k, piece in enumerate(pieces):
-        indices = piece.operators if isinstance(piece, Part) else {piece}
+    initial_values: dict[int, Array] = {}
+    for k, step in enumerate(steps):
+        indices = step.operators if isinstance(step, Partition) else {step}
         for op in (entry.subgraph.operators[index] for index in indices):
             states = {t for t in (*op.inputs, *op.outputs) if t is not None and (t.is_variable or t.dtype in HANDLES)}
             for tensor in states:
-                kept = k if tensor.is_variable else _UNSHARED
-                users.setdefault(tensor, set()).add(_FROM_ONNX if piece in substitutes.from_onnx else kept)
-                if piece in substitutes.pack_kernels and tensor.is_variable:
-                    owned[tensor.index] = _initial(tensor)
-    shared = next((tensor for tensor, parts in users.items() if len(parts) > 1 or _UNSHARED in parts), None)
+                user = k if tensor.is_variable else _HANDLE
+                users.setdefault(tensor, set()).add(_FROM_ONNX if step in substitutes.from_onnx else user)
+                if step in substitutes.pack_kernels and tensor.is_variable:
+                    initial_values[tensor.index] = _initial_value(tensor)
+    shared = next((t for t, positions in users.items() if len(positions) > 1 or _HANDLE in positions), None)
     if shared is not None:
         raise InconclusiveError(
             f"LiteRT has no kernel for an operator, so the model runs in parts; the parts cannot share state {shared.name!r}"
         )
-    return owned
+    return initial_values
 
 
-def _initial(tensor: Tensor) -> Array:
-    """Return the initial value of a variable tensor in LiteRT: zeros, or the zero point of int8 (ResetVariableTensor, core/subgraph.cc)."""
-    known = tensor.dtype == "int8" and isinstance(tensor.quantization, Quantization)
-    point = tensor.quantization.zero_point[0] if known and isinstance(tensor.quantization, Quantization) else 0
+def _initial_value(tensor: Tensor) -> Array:
+    """Return the initial value of a variable tensor in LiteRT (ResetVariableTensor, core/subgraph.cc).
+
+    That is zero, or the zero point of int8.
+    """
+    has_zero_point = tensor.dtype == "int8" and isinstance(tensor.quantization, Quantization)
+    point = tensor.quantization.zero_point[0] if has_zero_point and isinstance(tensor.quantization, Quantization) else 0
     return np.full(tensor.shape, point, tensor.dtype)
 
 
-def _pieces(data: bytes, entry: Entry, substituted: set[int]) -> Iterator[Part | int]:
-    """Yield the model in execution order: a ``Part`` that LiteRT runs, or the index of an operator that it cannot run.
+def _split(data: bytes, entry: Entry, substituted: set[int]) -> Iterator[Partition | int]:
+    """Yield the steps of a run in execution order: partitions for LiteRT, and indices of substituted operators.
 
-    If such an operator needs results that are computed from constants, these come first, in a part without inputs: XNNPACK
-    gives no access to weights that it dequantizes.
+    If a substituted operator reads results that are computed from constants, these come first, in a partition without inputs.
+    It runs with builtin kernels, because XNNPACK gives no access to weights that it dequantizes.
     """
     graph = entry.subgraph
-    fixed = _constant_operators(graph.operators, substituted)
-    if fixed:
-        yield _part(data, entry, fixed)
-    segment: list[Operator] = []
+    constant_operators = _constant_operators(graph.operators, substituted)
+    if constant_operators:
+        yield _make_partition(data, entry, constant_operators)
+    pending: list[Operator] = []
     for op in (*graph.operators, None):
-        if op in fixed:
+        if op in constant_operators:
             continue
         if op is not None and op.index not in substituted:
-            segment.append(op)
+            pending.append(op)
             continue
-        if segment:
-            yield _part(data, entry, segment)
-            segment = []
+        if pending:
+            yield _make_partition(data, entry, pending)
+            pending = []
         if op is not None:
             yield op.index
 
 
 def _constant_operators(operators: Sequence[Operator], substituted: set[int]) -> list[Operator]:
     """Return the operators that compute operands of the ``substituted`` operators from constants only."""
-    makers: dict[int, Operator] = {}
+    producer_of: dict[int, Operator] = {}
     for op in operators:
-        given = [t.is_constant or t.index in makers for t in op.inputs if t is not None]
-        if op.index not in substituted and given and all(given):
-            makers |= {t.index: op for t in op.outputs if t is not None}
-    wanted = [t.index for op in operators if op.index in substituted for t in op.inputs if t is not None]
+        are_constant = [t.is_constant or t.index in producer_of for t in op.inputs if t is not None]
+        if op.index not in substituted and are_constant and all(are_constant):
+            producer_of |= {t.index: op for t in op.outputs if t is not None}
+    waiting = [t.index for op in operators if op.index in substituted for t in op.inputs if t is not None]
     chosen: set[Operator] = set()
-    while wanted:
-        maker = makers.get(wanted.pop())
-        if maker is not None and maker not in chosen:
-            chosen.add(maker)
-            wanted += [t.index for t in maker.inputs if t is not None]
+    while waiting:
+        producer = producer_of.get(waiting.pop())
+        if producer is not None and producer not in chosen:
+            chosen.add(producer)
+            waiting += [t.index for t in producer.inputs if t is not None]
     return [op for op in operators if op in chosen]
 
 
-def _part(data: bytes, entry: Entry, operators: Sequence[Operator]) -> Part:
+def _make_partition(data: bytes, entry: Entry, operators: Sequence[Operator]) -> Partition:
+    """Return a partition whose outputs are the tensors that other operators read, and outputs of the model."""
     inside = {op.index for op in operators}
     computed = {t.index for op in operators for t in op.outputs if t is not None}
     read = {t.index: t for op in operators for t in op.inputs if t is not None and not t.is_constant}
     later = {t.index for op in entry.subgraph.operators if op.index not in inside for t in op.inputs if t is not None}
     inputs = tuple(index for index, tensor in read.items() if index not in computed and not tensor.is_variable)
-    ends = {t.index for t in entry.outputs}
-    outputs = tuple(sorted(index for index in computed if index in later or index in ends))
-    return Part(
+    model_outputs = {t.index for t in entry.outputs}
+    outputs = tuple(sorted(index for index in computed if index in later or index in model_outputs))
+    return Partition(
         frozenset(inside), inputs, outputs, frozenset(computed), cut_file(data, entry.subgraph, inputs, outputs)
     )

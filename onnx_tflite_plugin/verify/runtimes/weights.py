@@ -1,4 +1,4 @@
-"""Weights of dynamic-range operators as float constants, so that LiteRT's float kernels run."""
+"""Conversion of the weights of dynamic-range operators to float constants, so that LiteRT's float kernels run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BITS = {"INT8": 8, "UINT8": 8, "INT4": 4, "INT2": 2}
 
 
 def dequantize_weights(schema: Any, model: Any) -> None:
-    """Replace the quantized constants of operators with float operands and results by float32 constants, in place."""
+    """Replace the quantized weights of dynamic-range operators by float32 constants, in place."""
     names = {value: name for name, value in vars(schema.TensorType).items() if not name.startswith("_")}
     for graph in model.subgraphs:
         replaced: dict[int, int] = {}
@@ -29,7 +29,7 @@ def dequantize_weights(schema: Any, model: Any) -> None:
 
 
 def _is_dynamic_range(model: Any, graph: Any, operator: Any, slots: list[int], names: dict[int, str]) -> bool:
-    """True if float activations meet quantized constants."""
+    """True if an operator has float activations, float results and quantized weights."""
     tensors = [graph.tensors[k] for k in slots if k >= 0]
     outputs = [graph.tensors[int(k)] for k in (operator.outputs if operator.outputs is not None else ()) if k >= 0]
     floats = any(names[t.type] == "FLOAT32" and not _data(model, t).size for t in tensors)
@@ -54,12 +54,12 @@ def _data(model: Any, tensor: Any) -> Array:
 
 
 def _add_constant(schema: Any, model: Any, graph: Any, index: int, names: dict[int, str]) -> int:
-    """Add the dequantized constant; return its index."""
-    stored = graph.tensors[index]
+    """Add the dequantized constant to the subgraph; return its tensor index."""
+    quantized = graph.tensors[index]
     tensor, buffer = schema.TensorT(), schema.BufferT()
-    values = _dequantize(model, graph, stored, names)
+    values = _dequantize(model, graph, quantized, names)
     buffer.data = np.frombuffer(np.ascontiguousarray(values, np.float32).tobytes(), np.uint8)
-    tensor.name, tensor.shape, tensor.type = stored.name, stored.shape, schema.TensorType.FLOAT32
+    tensor.name, tensor.shape, tensor.type = quantized.name, quantized.shape, schema.TensorType.FLOAT32
     tensor.buffer = len(model.buffers)
     model.buffers = [*model.buffers, buffer]
     graph.tensors = [*graph.tensors, tensor]
@@ -67,25 +67,25 @@ def _add_constant(schema: Any, model: Any, graph: Any, index: int, names: dict[i
 
 
 def _dequantize(model: Any, graph: Any, tensor: Any, names: dict[int, str]) -> Array:
-    """Return the numbers of a constant that is quantized per tensor, per axis, or in blocks along the last axis."""
+    """Return the dequantized values of a constant: quantized per tensor, per axis, or in blocks along the last axis."""
     shape = [int(size) for size in tensor.shape]
     integers = _unpack(_data(model, tensor), _BITS[names[tensor.type]], names[tensor.type] == "UINT8")
     integers = integers[: int(np.prod(shape))].reshape(shape).astype(np.float32)
     quantization = tensor.quantization
     if hasattr(quantization.details, "scales"):
         scales = _data(model, graph.tensors[quantization.details.scales]).view(np.float16).astype(np.float32)
-        rows = scales.reshape(shape[0], -1)
-        return np.asarray(integers * np.repeat(rows, shape[-1] // rows.shape[1], axis=1).reshape(shape))
+        block_scales = scales.reshape(shape[0], -1)
+        return np.asarray(integers * np.repeat(block_scales, shape[-1] // block_scales.shape[1], axis=1).reshape(shape))
     scale = np.asarray(quantization.scale, np.float32)
-    points = np.zeros(len(scale)) if quantization.zeroPoint is None else np.asarray(quantization.zeroPoint)
-    along = [1] * len(shape)
+    zero_points = np.zeros(len(scale)) if quantization.zeroPoint is None else np.asarray(quantization.zeroPoint)
+    scale_shape = [1] * len(shape)
     if len(scale) > 1:
-        along[quantization.quantizedDimension] = len(scale)
-    return np.asarray((integers - points.astype(np.float32).reshape(along)) * scale.reshape(along))
+        scale_shape[quantization.quantizedDimension] = len(scale)
+    return np.asarray((integers - zero_points.astype(np.float32).reshape(scale_shape)) * scale.reshape(scale_shape))
 
 
 def _unpack(data: Array, bits: int, unsigned: bool) -> Array:
-    """Return packed integers one by one, the lowest bits first."""
+    """Return packed integers as one element each, lowest bits first."""
     if bits == 8:
         return data if unsigned else data.view(np.int8)
     shifts = np.arange(0, 8, bits, dtype=np.uint8)

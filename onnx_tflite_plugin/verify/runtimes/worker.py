@@ -1,4 +1,4 @@
-"""The child's side of ``child``: LiteRT's interpreters by number, until standard input ends."""
+"""Main program of the child process: runs LiteRT's interpreters for ``child`` until standard input ends."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ Answer = tuple[str, Any]
 
 
 def main() -> None:
-    """Answer requests one after the other."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's interruption is the parent's to heed
+    """Answer the requests of the parent, one after the other."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles an interruption by the user
     with suppress(ImportError, ValueError, OSError):
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what LiteRT prints must not be taken for an answer
+    os.dup2(2, 1)  # output of LiteRT must not mix with the answers
     sessions: dict[int, LocalInterpreter] = {}
-    for freed, what, arguments in _requests():
+    for freed, command, arguments in _requests():
         for number in freed:
             sessions.pop(number, None)
-        pickle.dump(_answer(sessions, what, *arguments), answers, pickle.HIGHEST_PROTOCOL)
+        pickle.dump(_answer(sessions, command, *arguments), answers, pickle.HIGHEST_PROTOCOL)
         answers.flush()
 
 
@@ -50,13 +50,13 @@ def _requests() -> Iterator[tuple[list[int], str, tuple[Any, ...]]]:
         yield queue.get()
 
 
-def _answer(sessions: dict[int, LocalInterpreter], what: str, number: int, *arguments: Any) -> Answer:
-    """Return the result of a request, or the error with which it ends."""
+def _answer(sessions: dict[int, LocalInterpreter], command: str, number: int, *arguments: Any) -> Answer:
+    """Return the result of a request, or the kind and message of its error."""
     try:
-        if what == "open":
+        if command == "open":
             sessions[number] = LocalInterpreter(*arguments, silent=False)
             return "answer", None
-        return "answer", getattr(sessions[number], what)(*arguments)
+        return "answer", getattr(sessions[number], command)(*arguments)
     except NoKernel as error:
         return "NoKernel", error.code
     except RunTimeout as error:

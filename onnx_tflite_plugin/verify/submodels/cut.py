@@ -69,7 +69,7 @@ class CutModel:
         self.session.run(feeds)
         returned = self.session.values()
         assigned = [s for s in self.session.states if s.output in points.given and not points.is_own_state(s.output)]
-        self.session.carry({s.input: feeds[points.given[s.output]] for s in assigned})
+        self.session.set_states({s.input: feeds[points.given[s.output]] for s in assigned})
         results = {}
         for value in self.values:
             tensor, array = tensors[value.tensor], returned[value.name]

@@ -172,7 +172,7 @@ def test_endless_run_is_stopped_with_its_child() -> None:
     session = LiteRT(count_to_three_million(), "reference", time_limit=0.2)
     with pytest.raises(RunTimeout, match="it may never end"):
         session.run([np.float32(-1e9)])
-    assert not session.engine._child.alive  # type: ignore[attr-defined]
+    assert not session.backend._child.alive  # type: ignore[attr-defined]
     assert LiteRT(count_to_three_million(), "reference").run([np.float32(3e6 - 3)])[0] == 3e6
 
 
@@ -190,7 +190,7 @@ def test_interrupted_request_does_not_shift_later_answers(monkeypatch: pytest.Mo
 
 
 def test_unreferenced_interpreters_are_freed() -> None:
-    numbers = [LiteRT(classifier(10), "reference").engine._number for _ in range(3)]  # type: ignore[attr-defined]
+    numbers = [LiteRT(classifier(10), "reference").backend._number for _ in range(3)]  # type: ignore[attr-defined]
     abandoned = child.child_of_process()._abandoned
     assert set(abandoned) <= set(numbers)
     LiteRT(classifier(10), "reference").run(zero_input())

@@ -48,8 +48,8 @@ def test_any_litert_exception_becomes_a_litert_error(raised: type[Exception], ke
         def allocate_tensors(self) -> None:
             raise raised("_Map_base::at")
 
-    assert isinstance(runtime.engine, LocalInterpreter)
-    runtime.engine.interpreter = Broken()
+    assert isinstance(runtime.backend, LocalInterpreter)
+    runtime.backend.interpreter = Broken()
     with pytest.raises(LiteRTError, match=rf"LiteRT \({kernels} kernels\) cannot run the model: _Map_base::at"):
         runtime.run([np.zeros(tensor.shape, np.float32) for tensor in runtime.entry.inputs])
 

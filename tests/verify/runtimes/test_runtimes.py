@@ -31,7 +31,7 @@ from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes.packages import silence_stderr
 from onnx_tflite_plugin.verify.runtimes.substitution import (
     PackKernel,
-    Part,
+    Partition,
     PartitionedLiteRT,
     Substitutes,
     _check_states,
@@ -157,7 +157,7 @@ def test_constant_operands_are_computed_first(kernels: str) -> None:
     entry = structure.entry(structure.read(data))
     (own,) = find_pack_kernels(read(data), 0, [3], Host(keep_unknown=True), {CODE: lambda op, w, x: w * x})[0].values()
     around = PartitionedLiteRT(data, kernels, entry, Substitutes({3: own}))
-    assert [piece if isinstance(piece, int) else sorted(piece.operators) for piece in around.pieces] == [
+    assert [step if isinstance(step, int) else sorted(step.operators) for step in around.steps] == [
         [0, 1], [2], 3, [4],
     ]  # fmt: skip
     given = random_array(2, 5, seed="x")
@@ -181,16 +181,16 @@ def test_variable_needs_one_litert_submodel_and_resources_none(
     state: Tensor, users: tuple[int, ...], apart: tuple[int, ...], shared: bool
 ) -> None:
     made = [operator([slot(k), *([state] if k in users else [])], [slot(k + 1)], index=k) for k in range(3)]
-    segments: list[list[int] | int] = [[0], 1, [2]] if apart else [[0, 1, 2]]
-    pieces = [
-        piece if isinstance(piece, int) else Part(frozenset(piece), (), (), frozenset(), b"") for piece in segments
+    groups: list[list[int] | int] = [[0], 1, [2]] if apart else [[0, 1, 2]]
+    steps = [
+        group if isinstance(group, int) else Partition(frozenset(group), (), (), frozenset(), b"") for group in groups
     ]
     entry, substitutes = entry_of(subgraph(*made)), Substitutes(from_onnx={k: made[k] for k in apart})
     if not shared:
-        _check_states(entry, pieces, substitutes)
+        _check_states(entry, steps, substitutes)
         return
     with pytest.raises(InconclusiveError, match="the parts cannot share state 't9'"):
-        _check_states(entry, pieces, substitutes)
+        _check_states(entry, steps, substitutes)
 
 
 def test_variable_of_a_pack_kernel_starts_as_in_litert() -> None:
