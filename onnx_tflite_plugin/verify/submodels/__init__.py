@@ -1,6 +1,6 @@
-"""Comparison of every submodel with LiteRT on the same operands, which decides the verdict.
+"""Comparison of every submodel with LiteRT on the same operands, which determines the verdict.
 
-``cut``: the ONNX model, cut at every value that stands for a tensor. ``expand``: the TFLite file, whose operators read those
-tensors as graph inputs. ``operands``: values to run both on. ``references``: further answers of LiteRT. ``criteria``: the
-allowed errors. ``engine``: all of these together.
+``points`` finds the ONNX values that hold TFLite tensors. ``cut`` and ``cut_litert`` cut both models there, so that operators read
+these tensors as graph inputs. ``operands`` and ``random_sets`` supply their values. ``references``: further results of LiteRT.
+``segment``: submodels that run together. ``judge`` compares them, and ``engine`` loops over all segments.
 """

@@ -1,7 +1,8 @@
-"""Comparison of weights: what the ONNX model dequantizes must be what the TFLite file stores.
+"""Comparison of dequantized weights between the ONNX model and the TFLite file.
 
-A weight that is off by a few steps may move no result by half a step. Weights are re-encoded (uint8 for int8, channels padded
-with zeros, axes permuted), so the values are compared without their order: that is up to the submodels.
+A weight that is off by a few steps may change every result by less than half a step, so submodels do not detect it. The ONNX model
+may store weights in another form (uint8 for int8, channels padded with zeros, axes permuted). Values are therefore compared
+without their order; submodels check the order.
 """
 
 from __future__ import annotations
@@ -21,50 +22,53 @@ from onnx_tflite_plugin.verify.runtimes.structure import Entry, Stored
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
-_LIKE = 0.75  # of the values that two arrays share if one is the other with a fault
-_FEW = 8  # values below which that says nothing
+_MIN_OVERLAP = 0.75  # share of equal values from which on an array is considered the same weight with an error
+_MIN_VALUES = 8  # for a meaningful overlap
 _DTYPES = ("int8", "uint8")
 
 
 def compare_constants(entry: Entry, session: OnnxRuntime) -> Iterator[tuple[Operator, Comparison]]:
-    """Yield a comparison for each weight that has a counterpart in the ONNX model with another value here and there.
+    """Yield a comparison for each weight of which some values differ from its counterpart in the ONNX model.
 
-    Raises OrtError if the constants cannot be computed.
+    Raises OrtError if ONNX Runtime cannot compute the constants.
     """
-    stored = {
+    weights = {
         op.index: [(t, values) for t in op.inputs if t is not None and (values := _dequantize(t)) is not None]
         for op in entry.subgraph.operators
     }
-    if not any(stored.values()):
+    if not any(weights.values()):
         return
-    held = _computed_constants(session)
+    computed = _computed_constants(session)
     for op in entry.subgraph.operators:
-        for tensor, values in stored[op.index]:
-            arrays = held.get(op.index, ())
-            whole = [array for array in arrays if array.size == np.prod(tensor.shape)]
-            if len(whole) == 1:  # neither padded nor split, so that zeros count, too
-                best = _overlap(values, whole[0])
+        for tensor, values in weights[op.index]:
+            arrays = computed.get(op.index, ())
+            same_size = [array for array in arrays if array.size == np.prod(tensor.shape)]
+            if len(same_size) == 1:  # neither padded nor split, so zeros can be compared too
+                overlap = _overlap(values, same_size[0])
             else:
-                best = max((_overlap(_nonzero(values), _nonzero(array)) for array in arrays), default=0.0)
-            if _LIKE <= best < 1:
-                wrong = f"{1 - best:.1%} of the weights differ from the file"
-                yield op, Comparison(f"{tensor.name} of {op.code}", "value", float("inf"), 1 - best, 0.0, problem=wrong)
+                overlap = max((_overlap(_nonzero(values), _nonzero(array)) for array in arrays), default=0.0)
+            if _MIN_OVERLAP <= overlap < 1:
+                problem = f"{1 - overlap:.1%} of the weights differ from the file"
+                name = f"{tensor.name} of {op.code}"
+                yield op, Comparison(name, "value", float("inf"), 1 - overlap, 0.0, problem=problem)
 
 
 def _dequantize(tensor: Tensor) -> Array | None:
-    """Return the values of a quantized constant; None for other tensors, and for few values."""
+    """Return the dequantized values of a constant; None for other tensors, and for too few values."""
     quantization = tensor.quantization
     if not isinstance(tensor.data, Stored) or tensor.dtype not in _DTYPES or not isinstance(quantization, Quantization):
         return None
     integers = tensor.data.numbers(tensor.dtype)
-    if integers.size != np.prod(tensor.shape) or integers.size < _FEW:
+    if integers.size != np.prod(tensor.shape) or integers.size < _MIN_VALUES:
         return None
-    along = [1] * tensor.rank
+    scale_shape = [1] * tensor.rank
     if len(quantization.scale) > 1:
-        along[quantization.axis] = len(quantization.scale)
-    scale = np.asarray(quantization.scale, np.float32).reshape(along)
-    points = np.asarray(quantization.zero_point, np.int32).reshape(along if len(quantization.zero_point) > 1 else ())
-    return np.asarray((integers.reshape(tensor.shape).astype(np.int32) - points) * scale, np.float32).reshape(-1)
+        scale_shape[quantization.axis] = len(quantization.scale)
+    scale = np.asarray(quantization.scale, np.float32).reshape(scale_shape)
+    zero_points = np.asarray(quantization.zero_point, np.int32).reshape(
+        scale_shape if len(quantization.zero_point) > 1 else ()
+    )
+    return np.asarray((integers.reshape(tensor.shape).astype(np.int32) - zero_points) * scale, np.float32).reshape(-1)
 
 
 def _nonzero(values: Array) -> Array:
@@ -72,56 +76,60 @@ def _nonzero(values: Array) -> Array:
 
 
 def _overlap(values: Array, others: Array) -> float:
-    """Return the share of values that both arrays have, as often as they have them; 0 for another number of values."""
-    if values.size != others.size:  # as where values beyond int8 are split
+    """Return the share of common values of two arrays as multisets; 0 for arrays of different size."""
+    if values.size != others.size:  # for example because values beyond int8 are split
         return 0.0
-    known, inverse = np.unique(np.concatenate([values, others]), return_inverse=True)
-    counts = [np.bincount(part, minlength=len(known)) for part in np.split(inverse.reshape(-1), [values.size])]
+    distinct, inverse = np.unique(np.concatenate([values, others]), return_inverse=True)
+    counts = [np.bincount(bins, minlength=len(distinct)) for bins in np.split(inverse.reshape(-1), [values.size])]
     return float(np.minimum(*counts).sum()) / max(values.size, 1)
 
 
 def _computed_constants(session: OnnxRuntime) -> Mapping[int, list[Array]]:
-    """Return the float arrays that follow from constants alone and that one operator's nodes read, by operator."""
+    """Return the float arrays, flattened, that are computed from constants only and that an operator's nodes read.
+
+    The keys are TFLite operators.
+    """
     graph = session.proto.graph
-    fixed = {tensor.name for tensor in graph.initializer}
+    constants = {tensor.name for tensor in graph.initializer}
     nodes: list[NodeProto] = []
     readers: dict[str, set[int]] = {}
     for node in graph.node:
         reads = [*_reads(node)]
-        if reads and fixed.issuperset(reads):
+        if reads and constants.issuperset(reads):
             nodes.append(node)
-            fixed |= {*node.output}
+            constants |= {*node.output}
             continue
         operators = converted_operators(props(node.metadata_props))
         if len(operators) == 1:
             for name in reads:
                 readers.setdefault(name, set()).add(operators[0])
-    made = {name for node in nodes for name in node.output}
-    wanted = [name for name in readers if name in made]
-    if not wanted:
+    computed = {name for node in nodes for name in node.output}
+    names = [name for name in readers if name in computed]
+    if not names:
         return {}
-    results = OnnxRuntime(_part(session.proto, nodes, wanted), folder=session.folder, optimizes=False).run([])
-    held: dict[int, list[Array]] = {}
-    for name, array in zip(wanted, results, strict=True):
+    submodel = _constant_submodel(session.proto, nodes, names)
+    results = OnnxRuntime(submodel, folder=session.folder, optimizes=False).run([])
+    by_operator: dict[int, list[Array]] = {}
+    for name, array in zip(names, results, strict=True):
         if array.dtype == np.float32:
             for operator in readers[name]:
-                held.setdefault(operator, []).append(array.reshape(-1))
-    return held
+                by_operator.setdefault(operator, []).append(array.reshape(-1))
+    return by_operator
 
 
-def _part(proto: ModelProto, nodes: list[NodeProto], outputs: list[str]) -> ModelProto:
-    """Return the model of these nodes, which take constants alone."""
+def _constant_submodel(proto: ModelProto, nodes: list[NodeProto], outputs: list[str]) -> ModelProto:
+    """Return the model of these nodes, which depend only on constants."""
     read = {name for node in nodes for name in _reads(node)}
-    part = empty_copy(proto)
-    part.graph.node.extend(nodes)
-    part.graph.initializer.extend(tensor for tensor in proto.graph.initializer if tensor.name in read)
+    submodel = empty_copy(proto)
+    submodel.graph.node.extend(nodes)
+    submodel.graph.initializer.extend(tensor for tensor in proto.graph.initializer if tensor.name in read)
     for name in outputs:
-        part.graph.output.add().name = name
-    return part
+        submodel.graph.output.add().name = name
+    return submodel
 
 
 def _reads(node: NodeProto) -> Iterator[str]:
-    """Yield the values that a node and its bodies take from the graph around it."""
+    """Yield the values of the enclosing graph that a node and its bodies read."""
     yield from (name for name in node.input if name)
     for attribute in node.attribute:
         if attribute.HasField("g"):
@@ -129,6 +137,7 @@ def _reads(node: NodeProto) -> Iterator[str]:
 
 
 def _captures(graph: GraphProto) -> Iterator[str]:
+    """Yield the values of the enclosing graph that a body reads."""
     inner = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
     inner |= {name for node in graph.node for name in node.output}
     reads = [name for node in graph.node for name in _reads(node)] + [info.name for info in graph.output]

@@ -1,4 +1,7 @@
-"""The ONNX model cut at values that hold TFLite tensors: each is a graph output, and its readers take a graph input."""
+"""Cut of the ONNX model at values that hold TFLite tensors.
+
+Each such value becomes a graph output, and the nodes that read it read a new graph input instead.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +24,21 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
 _BOOL = 9  # onnx.TensorProto.BOOL
-_LEVEL = "accuracy_level"
-"""Attribute of products by stored blocks; 1 is float32."""
+_ACCURACY_LEVEL = "accuracy_level"
+"""Attribute of products with blockwise quantized weights; 1 is float32."""
 _CONFIG = {"session.qdq_matmulnbits_accuracy_level": "1"}  # products of dequantized weights in float32, not int8
 
 
 class CutModel:
-    """The part of an ONNX model that computes ``values`` from given operands, or all of it.
+    """Session of an ONNX submodel that computes ``values`` from given operands; without ``values`` of the whole model.
 
-    States are carried from run to run as in the whole model. ``elsewhere``: with the weights that it selects on processors
-    whose 8-bit products saturate; these are exact everywhere. ``selects``: it selects weights by processor.
+    States are carried from run to run as in the whole model. ``saturating``: use the weights that the model selects on processors
+    whose 8-bit products saturate; results with these are exact on every processor. Attribute ``selects``: True if the model
+    selects weights by processor.
     """
 
     def __init__(
-        self, points: CutPoints, values: Sequence[TensorValue] | None = None, *, elsewhere: bool = False
+        self, points: CutPoints, values: Sequence[TensorValue] | None = None, *, saturating: bool = False
     ) -> None:
         self.points = points
         self.values = points.values if values is None else values
@@ -42,93 +46,96 @@ class CutModel:
         outputs = [value.name for value in self.values]
         if values is None:
             outputs = list(dict.fromkeys([*(info.name for info in proto.graph.output), *outputs]))
-        part = _cut_graph(proto, points, outputs, whole=values is None)
-        self.selects = any(PROBE in node.output for node in part.graph.node)
-        if elsewhere:
-            _fix_probe(part.graph)
-        self.session = OnnxRuntime(part, config=_CONFIG, folder=points.session.folder)
-        self._taken = {info.name for info in part.graph.input}
-        self._fed = [value for value in points.fed if points.given[value.name] in self._taken]
+        cut_proto = _cut_graph(proto, points, outputs, whole_model=values is None)
+        self.selects = any(PROBE in node.output for node in cut_proto.graph.node)
+        if saturating:
+            _fix_probe(cut_proto.graph)
+        self.session = OnnxRuntime(cut_proto, config=_CONFIG, folder=points.session.folder)
+        self._input_names = {info.name for info in cut_proto.graph.input}
+        self._replaced = [value for value in points.replaced if points.input_names[value.name] in self._input_names]
 
     def reset(self) -> None:
-        """Reset the states."""
+        """Reset the states to their initial values."""
         self.session.reset()
 
     def run(self, inputs: Sequence[Array], operands: Mapping[int, Array]) -> dict[str, Array]:
-        """Return every compared value by name, as the file stores its tensor; those of another rank are left out.
+        """Return every compared value by name, in the shape and dtype of the TFLite file.
 
-        Raises OrtError.
+        ``operands``: arrays by tensor index. Values of another rank than their tensor are left out. Raises OrtError.
         """
         points, tensors = self.points, self.points.entry.subgraph.tensors
-        feeds = {name: array for name, array in points.interface.feeds(inputs).items() if name in self._taken}
-        for value in self._fed:
+        feeds = {name: array for name, array in points.interface.feeds(inputs).items() if name in self._input_names}
+        for value in self._replaced:
             array = operands[value.tensor]
-            fed = as_pairs(array) if array.dtype.kind == "c" else array
-            fed = as_float(tensors[value.tensor], fed) if value.name in points.floats else fed
-            feeds[points.given[value.name]] = value.apply(fed)
+            feed = as_pairs(array) if array.dtype.kind == "c" else array
+            feed = as_float(tensors[value.tensor], feed) if value.name in points.floats else feed
+            feeds[points.input_names[value.name]] = value.apply(feed)
         self.session.run(feeds)
-        returned = self.session.values()
-        assigned = [s for s in self.session.states if s.output in points.given and not points.is_own_state(s.output)]
-        self.session.set_states({s.input: feeds[points.given[s.output]] for s in assigned})
+        onnx_values = self.session.values()
+        cut_states = [
+            s for s in self.session.states if s.output in points.input_names and not points.is_own_state(s.output)
+        ]
+        self.session.set_states({s.input: feeds[points.input_names[s.output]] for s in cut_states})
         results = {}
         for value in self.values:
-            tensor, array = tensors[value.tensor], returned[value.name]
+            tensor, array = tensors[value.tensor], onnx_values[value.name]
             restored = value.restore(array, dtype_to_restore(tensor, array))
             if restored is not None:
                 results[value.name] = as_stored(tensor, np.asarray(restored))
         return results
 
 
-def _cut_graph(proto: ModelProto, points: CutPoints, outputs: Sequence[str], *, whole: bool) -> ModelProto:
-    """Return the model that computes ``outputs``, in which nodes read a graph input instead of each value that is given.
+def _cut_graph(proto: ModelProto, points: CutPoints, outputs: Sequence[str], *, whole_model: bool) -> ModelProto:
+    """Return the model that computes ``outputs``, in which nodes read graph inputs instead of cut values.
 
-    ``whole``: with all inputs of the model.
+    ``whole_model``: keep all inputs of the model.
     """
-    graph, given = proto.graph, points.given
+    graph, input_names = proto.graph, points.input_names
     needed, nodes = {*outputs}, []
-    fed: set[str] = set()
+    read_cut_values: set[str] = set()
     for node in reversed(graph.node):
         if not needed.isdisjoint(node.output):
             nodes.append(node)
-            operands = {name for name in points.given_reads(node) if name in given}
+            operands = {name for name in points.operand_names(node) if name in input_names}
             needed |= {*read_names(node)} - operands
-            fed |= operands
+            read_cut_values |= operands
     cut = empty_copy(proto)
     cut.metadata_props.extend(proto.metadata_props)
     cut.graph.node.extend(reversed(nodes))
     cut.graph.initializer.extend(tensor for tensor in graph.initializer if tensor.name in needed)
-    cut.graph.input.extend(info for info in graph.input if whole or info.name in needed)
+    cut.graph.input.extend(info for info in graph.input if whole_model or info.name in needed)
     infos = {**{info.name: info for info in graph.input}, **points.infos}
     cut.graph.output.extend(infos[name] for name in outputs)
     computed = {name for node in nodes for name in node.output}
     cut.graph.value_info.extend(info for info in graph.value_info if info.name in computed - {*outputs})
     for node in cut.graph.node:
-        _rename_reads(node, {name: given[name] for name in points.given_reads(node) if name in given})
+        _rename_reads(node, {name: input_names[name] for name in points.operand_names(node) if name in input_names})
         for attribute in node.attribute:
-            if attribute.name == _LEVEL:
+            if attribute.name == _ACCURACY_LEVEL:
                 attribute.i = 1
-    for name, replaced in given.items():
-        if name in fed:
+    for name, input_name in input_names.items():
+        if name in read_cut_values:
             info = cut.graph.input.add()
             info.CopyFrom(infos[name])
-            info.name = replaced
+            info.name = input_name
             del info.metadata_props[:]
     return cut
 
 
 def _fix_probe(graph: GraphProto) -> None:
-    """Replace the value that says whether products are exact on this processor by False."""
+    """Replace the value that tests if products are exact on this processor by False."""
     for node in [node for node in graph.node if PROBE in node.output]:
         graph.node.remove(node)
     probe = graph.initializer.add()
     probe.name, probe.data_type, probe.raw_data = PROBE, _BOOL, b"\0"
 
 
-def _rename_reads(node: NodeProto, given: Mapping[str, str]) -> None:
-    node.input[:] = [given.get(name, name) for name in node.input]
+def _rename_reads(node: NodeProto, names: Mapping[str, str]) -> None:
+    """Rename the values that a node and its bodies read, in place."""
+    node.input[:] = [names.get(name, name) for name in node.input]
     for attribute in node.attribute:
         if attribute.HasField("g"):
             for inner in attribute.g.node:
-                _rename_reads(inner, given)
+                _rename_reads(inner, names)
             for info in attribute.g.output:  # a captured value that a body returns
-                info.name = given.get(info.name, info.name)
+                info.name = names.get(info.name, info.name)

@@ -1,4 +1,4 @@
-"""LiteRT on operators that each read given tensors: one interpreter runs all of them on any operands."""
+"""Cut of the TFLite model at given tensors: one LiteRT session runs many operators, each on given operands."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
 
 
 class CutLiteRT:
-    """Operators of a subgraph, each between tensors that are ``given`` or computed by its neighbors.
+    """LiteRT session of some operators of a subgraph, which read ``given`` tensors instead of computed ones.
 
-    ``inputs``: those of the whole model that the operators read. ``results``: the tensors that are returned. ``floats``:
-    weights of dynamic-range operators are dequantized. Raises LiteRTError, or InvalidModel if the file cannot be written.
+    Tensors are indices. ``inputs``: graph inputs of the whole model that the operators read. ``results``: tensors to return.
+    ``floats``: dequantize weights of dynamic-range operators. Raises LiteRTError, or InvalidModel if the file cannot be written.
     """
 
     def __init__(
@@ -32,6 +32,6 @@ class CutLiteRT:
         self.session = LiteRT(data, kernels, known=writer.structure(inputs, results, self.given))
 
     def run(self, values: Mapping[int, Array]) -> dict[int, Array]:
-        """Return the results by tensor index, from the values of tensors. Raises LiteRTError."""
-        returned = self.session.run([values[index] for index in (*self.inputs, *self.given)])
-        return dict(zip(self.results, returned, strict=True))
+        """Return the results by tensor index. ``values``: arrays of inputs and given tensors. Raises LiteRTError."""
+        arrays = self.session.run([values[index] for index in (*self.inputs, *self.given)])
+        return dict(zip(self.results, arrays, strict=True))

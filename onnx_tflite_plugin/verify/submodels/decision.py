@@ -22,23 +22,24 @@ from onnx_tflite_plugin.verify.verification import NOT_COMPARED, Verification
 
 RANDOM_NUMBERS = "the model draws random numbers, which differ between runtimes"
 FUSION = "without graph optimizations ONNX Runtime agrees: one of its fusions causes the difference"
-_LISTED = 3  # outputs whose error is a note
-_OPERANDS = "on LiteRT's own operands"
+_MAX_NOTES = 3  # outputs whose error is reported in a note
+_SAME_OPERANDS = "on LiteRT's own operands"
 
 
 def decide(pair: ModelPair, runs: Sequence[Run], *, random: bool, exact: bool) -> Decision:
-    """Compare every submodel. ``random``: the model draws random numbers; ``exact``: no tolerance was given.
+    """Compare every submodel.
 
-    Raises ConversionError if the submodels do not run, InconclusiveError for random numbers of unknown operators.
+    ``random``: the model draws random numbers. ``exact``: the user gave no tolerance. Raises ConversionError if the submodels do not
+    run, and InconclusiveError if the operators that draw random numbers are unknown.
     """
     skipped = set(pair.trial.substitutes.tensors)
     if random:
-        drawing = random_operators(pair.session.proto.graph)
-        if not drawing:
+        random_indices = random_operators(pair.session.proto.graph)
+        if not random_indices:
             raise InconclusiveError(RANDOM_NUMBERS)
-        pair.reasons = (*pair.reasons, f"{RANDOM_NUMBERS}; its other operators were compared {_OPERANDS}")
+        pair.reasons = (*pair.reasons, f"{RANDOM_NUMBERS}; its other operators were compared {_SAME_OPERANDS}")
         operators = pair.entry.subgraph.operators
-        skipped |= {t.index for k in drawing for t in operators[k].outputs if t is not None}
+        skipped |= {t.index for k in random_indices for t in operators[k].outputs if t is not None}
     constants = list(compare_constants(pair.entry, pair.session))
     if pair.reason_without_submodels:
         return Decision(error=pair.reason_without_submodels, constants=constants)
@@ -60,10 +61,10 @@ def decide(pair: ModelPair, runs: Sequence[Run], *, random: bool, exact: bool) -
 def conclude(
     pair: ModelPair, outputs: Sequence[Comparison], decision: Decision, *, accept_errors: bool, exact: bool
 ) -> Verification:
-    """Return the verdict: the models differ if a submodel differs.
+    """Return the verdict: the models differ if a submodel or a weight differs.
 
-    ``settles``: outputs beyond their tolerance are accepted if all submodels agree; of floats only if ``exact``, without a tolerance
-    of the user.
+    ``accept_errors``: accept outputs beyond their tolerance if all submodels agree. ``exact``: the user gave no tolerance; otherwise
+    float outputs beyond it are never accepted.
     """
     values = output_values(pair.entry, pair.session)
     agreed = {
@@ -75,52 +76,57 @@ def conclude(
         diverging = Divergence(submodel.tensor, submodel.operators[-1], submodel.value.name, first.comparison)
         return Verification((*outputs, first.comparison), (), 0, diverging=diverging)
     if decision.constants:
-        operator, wrong = decision.constants[0]
+        operator, comparison = decision.constants[0]
         (tensor,) = [t for t in operator.outputs if t is not None][:1]
-        return Verification((*outputs, wrong), (), 0, diverging=Divergence(tensor, operator, tensor.name, wrong))
+        diverging = Divergence(tensor, operator, tensor.name, comparison)
+        return Verification((*outputs, comparison), (), 0, diverging=diverging)
     if not outputs:
-        outputs = tuple(replace(one, name=name) for name, one in agreed.items())
+        outputs = tuple(replace(comparison, name=name) for name, comparison in agreed.items())
     if decision.undecided:
         pair.reasons = (*pair.reasons, *decision.undecided[:2])
-    if decision.error and pair.has_rounding and not all(one.ok for one in outputs):
+    if decision.error and pair.has_rounding and not all(output.ok for output in outputs):
         reason = f"{NOT_COMPARED}: {decision.error}; rounding may add up to the error of the outputs"
         pair.reasons = (*pair.reasons, reason)
-        failed = [one for one in outputs if not one.ok]
-        errors = tuple(f"{one.name!r} end to end: {one.text}" for one in failed[:_LISTED])
-        return Verification(tuple(one for one in outputs if one.ok), (), 0, notes=errors)
-    settled = tuple(
-        one
-        if one.ok or one.name not in agreed or (one.unit == "range" and not exact)
-        else replace(agreed[one.name], name=one.name, end_to_end=one.error)
-        for one in outputs
+        failed = [output for output in outputs if not output.ok]
+        errors = tuple(f"{output.name!r} end to end: {output.text}" for output in failed[:_MAX_NOTES])
+        return Verification(tuple(output for output in outputs if output.ok), (), 0, notes=errors)
+    comparisons = tuple(
+        output
+        if output.ok or output.name not in agreed or (output.unit == "range" and not exact)
+        else replace(agreed[output.name], name=output.name, end_to_end=output.error)
+        for output in outputs
     )
     notes = (f"{NOT_COMPARED}: {decision.error}",) if decision.error else ()
-    return Verification(settled, (), 0, notes=notes, operators=decision.operators)
+    return Verification(comparisons, (), 0, notes=notes, operators=decision.operators)
 
 
 def save_submodels(pair: ModelPair, decision: Decision, folder: Path) -> str:
     """Write the submodels that differ, each once, and return a note that names their operators and files."""
-    findings = {one.submodel.value.name: one for one in reversed(decision.differing)}
-    found = [saved for one in [*findings.values()][::-1] if (saved := _save(pair, one)) is not None]
-    if not found:
+    findings = {finding.submodel.value.name: finding for finding in reversed(decision.differing)}
+    submodels = [
+        submodel for finding in [*findings.values()][::-1] if (submodel := _extract(pair, finding)) is not None
+    ]
+    if not submodels:
         return "the submodels that differ cannot be taken out of the ONNX model"
-    files = [file for names, saved in zip(SUBMODEL_NAMES, found, strict=False) for file in saved.save(folder, names)]
-    codes = list(dict.fromkeys(op.code for saved in found[: len(SUBMODEL_NAMES)] for op in saved.operators))
+    files = [
+        file for name, submodel in zip(SUBMODEL_NAMES, submodels, strict=False) for file in submodel.save(folder, name)
+    ]
+    codes = list(dict.fromkeys(op.code for submodel in submodels[: len(SUBMODEL_NAMES)] for op in submodel.operators))
     more = f" and {len(codes) - 3} more" if len(codes) > 3 else ""
     return f"the submodels that differ, {', '.join(codes[:3])}{more}: {', '.join(map(str, files))}"
 
 
-def _save(pair: ModelPair, finding: Finding) -> SavedSubmodel | None:
-    """Return a submodel as a pair of files; None if the ONNX model has none between these tensors."""
-    submodel, one = finding.submodel, finding.operands
-    held, leaves = values_by_tensor(pair.entry, pair.session), sorted(submodel.leaves)
-    stored = [next((x.name for x in held.get(index, ()) if x.form == "stored"), "") for index in leaves]
-    part = extract_submodel(pair.session.proto, stored, [submodel.value.name])
-    part = None if part is None else pair.session.load_constants(part)
-    if part is None:
+def _extract(pair: ModelPair, finding: Finding) -> SavedSubmodel | None:
+    """Return a submodel in both formats; None if it cannot be extracted from the ONNX model or the file."""
+    submodel = finding.submodel
+    values, leaves = values_by_tensor(pair.entry, pair.session), sorted(submodel.leaves)
+    names = [next((x.name for x in values.get(index, ()) if x.form == "stored"), "") for index in leaves]
+    onnx = extract_submodel(pair.session.proto, names, [submodel.value.name])
+    onnx = None if onnx is None else pair.session.load_constants(onnx)
+    if onnx is None:
         return None
     try:
         data = cut_file(pair.trial.data, pair.entry.subgraph, leaves, [submodel.tensor.index])
-    except ConversionError:  # of more than 2 GB
+    except ConversionError:  # more than 2 GB
         return None
-    return SavedSubmodel(data, part, [one.operands[index] for index in leaves], submodel.operators)
+    return SavedSubmodel(data, onnx, [finding.operands.operands[index] for index in leaves], submodel.operators)

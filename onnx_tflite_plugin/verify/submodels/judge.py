@@ -1,4 +1,7 @@
-"""Comparison of the submodels of a segment with LiteRT's builtin kernels, and of what does not match with its other answers."""
+"""Comparison of the submodels of a segment with LiteRT.
+
+The reference is the result of the builtin kernels. A submodel that does not match is compared with LiteRT's further results.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +39,11 @@ class Finding(NamedTuple):
 
 @dataclass
 class Decision:
-    """Comparisons that agree, by ONNX value; submodels and constants that differ; reasons why some are undecided, or all.
+    """Result of the comparison of all submodels.
 
-    ``operators``: the number of operators compared. ``outputs``: LiteRT's in each run that was observed.
+    ``agreed``: comparisons that agree, by ONNX value. ``differing``: submodels that differ. ``constants``: weights that differ, with
+    their operators. ``undecided``: reasons why submodels could not be compared. ``error``: the reason why none was compared.
+    ``operators``: number of compared operators. ``outputs``: LiteRT's outputs in each compared run.
     """
 
     agreed: dict[str, Comparison] = field(default_factory=dict)
@@ -52,10 +57,10 @@ class Decision:
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of all submodels of a conversion.
+    """Settings for all submodels of a conversion.
 
-    ``allowed``: the tolerance that a user gave. ``dequantized``: the ONNX model has floats in place of quantized integers.
-    ``stateful``: a run needs those before it. ``fresh``: LiteRT forgets its states every run.
+    ``allowed``: the tolerance that the user gave. ``dequantized``: the ONNX model has floats in place of quantized tensors.
+    ``stateful``: the TFLite model has states. ``fresh``: LiteRT's states are reset before every run.
     """
 
     trial: Trial
@@ -66,24 +71,26 @@ class Settings:
 
     @property
     def is_substituted(self) -> bool:
-        """True if operators that LiteRT lacks are computed by kernels of packs or the ONNX model, so that there is one answer."""
+        """True if kernels of packs or the ONNX model replace operators, so that LiteRT has no further results."""
         return bool(self.trial.substitutes.pack_kernels or self.trial.substitutes.from_onnx)
 
     @cached_property
     def is_dynamic_range(self) -> bool:
+        """True if the model has dynamic-range operators."""
         return any(is_dynamic_range(op) for graph in self.trial.model.subgraphs for op in graph.operators)
 
     @cached_property
     def block_scales(self) -> dict[int, float]:
+        """Largest scale of each blockwise quantized tensor, by index."""
         return block_scales(self.trial.data, self.trial.entry.subgraph.index)
 
 
 class Judge:
-    """Compares the submodels of one segment, and enters what it finds in ``decision``."""
+    """Compares the submodels of one segment, and records the results in ``decision``."""
 
     def __init__(self, settings: Settings, segment: Segment, decision: Decision) -> None:
         self.settings, self.segment, self.decision = settings, segment, decision
-        self._compared_saturating = False
+        self._compared_saturating = False  # compared with the weights for saturating processors
         self.references = References(
             segment,
             dynamic_range=settings.is_dynamic_range,
@@ -91,47 +98,54 @@ class Judge:
             fresh=settings.fresh,
         )
 
-    def observe(self, arrays: Run, kept: Mapping[int, Array]) -> OperandSet | None:
-        """Compare all submodels on LiteRT's tensors in one run; return None if a tensor has no memory in this run."""
-        if not self.segment.operands <= kept.keys():
-            return None
-        entered = self.segment.points.by_index(arrays)
-        operands = {index: entered[index] for index in self.segment.inputs}
-        operands |= {index: kept[index] for index in self.segment.operands}
-        expected = {index: kept[index] for index in self.segment.results if index in kept}
-        one = OperandSet("observed", arrays, operands, expected)
-        self.compare(one, self.segment.submodels)
-        if not self._compared_saturating and self.segment.saturating_cut is not None:
-            actual = self.segment.saturating_cut.run(one.inputs, one.operands)
-            self._compare_results(one, self.segment.submodels, actual, ", with the weights for other processors")
-        self._compared_saturating = True
-        return one
+    def compare_run(self, inputs: Run, tensors: Mapping[int, Array]) -> OperandSet | None:
+        """Compare all submodels on LiteRT's tensors of one run, by index; return these operands.
 
-    def compare(self, one: OperandSet, submodels: Sequence[Submodel]) -> None:
+        Return None if a tensor has no memory in this run.
+        """
+        if not self.segment.operands <= tensors.keys():
+            return None
+        graph_inputs = self.segment.points.by_index(inputs)
+        operands = {index: graph_inputs[index] for index in self.segment.inputs}
+        operands |= {index: tensors[index] for index in self.segment.operands}
+        expected = {index: tensors[index] for index in self.segment.results if index in tensors}
+        operand_set = OperandSet("observed", inputs, operands, expected)
+        self.compare(operand_set, self.segment.submodels)
+        if not self._compared_saturating and self.segment.saturating_cut is not None:
+            actual = self.segment.saturating_cut.run(operand_set.inputs, operand_set.operands)
+            self._compare_results(
+                operand_set, self.segment.submodels, actual, ", with the weights for other processors"
+            )
+        self._compared_saturating = True
+        return operand_set
+
+    def compare(self, operand_set: OperandSet, submodels: Sequence[Submodel]) -> None:
         """Compare submodels on one set of operands. Raises OrtError."""
-        actual = self.segment.cut.run(one.inputs, one.operands)
-        self.references.begin(one)
-        self._compare_results(one, submodels, actual)
+        actual = self.segment.cut.run(operand_set.inputs, operand_set.operands)
+        self.references.start_set(operand_set)
+        self._compare_results(operand_set, submodels, actual)
 
     def _compare_results(
-        self, one: OperandSet, submodels: Sequence[Submodel], actual: Mapping[str, Array], form: str = ""
+        self, operand_set: OperandSet, submodels: Sequence[Submodel], actual: Mapping[str, Array], weights: str = ""
     ) -> None:
-        """Compare results of the ONNX model, and record what is found. ``form``: of its weights, for a message."""
+        """Compare results of the ONNX model, and record the comparisons. ``weights``: its kind of weights, for a message."""
         for submodel in submodels:
             name = submodel.value.name
-            if name not in actual or submodel.tensor.index not in one.expected:
+            if name not in actual or submodel.tensor.index not in operand_set.expected:
                 continue
-            found = self._compare_with(submodel, one, actual[name], one.expected[submodel.tensor.index], "builtin")
-            matched = found if found.ok else self._find_match(submodel, one, actual[name])
+            comparison = self._compare_with(
+                submodel, operand_set, actual[name], operand_set.expected[submodel.tensor.index], "builtin"
+            )
+            matched = comparison if comparison.ok else self._find_match(submodel, operand_set, actual[name])
             if matched is not None:
                 self.decision.agreed.setdefault(name, matched)
             else:
-                self._record_mismatch(submodel, one, found, form)
+                self._record_mismatch(submodel, operand_set, comparison, weights)
 
     def _compare_with(
         self,
         submodel: Submodel,
-        one: OperandSet,
+        operand_set: OperandSet,
         actual: Array,
         expected: Array,
         kernels: str,
@@ -139,7 +153,11 @@ class Judge:
         *,
         change: float = 0.0,
     ) -> Comparison:
-        """Compare a result with one answer of LiteRT. ``change``: how far it moves with the last bits of the operands."""
+        """Compare a result with one result of LiteRT.
+
+        ``allowed``: tolerance in place of the default. ``change``: the change in LiteRT's result if the last bits of the operands
+        change.
+        """
         tolerance = (
             allowed
             or self.settings.allowed
@@ -150,13 +168,15 @@ class Judge:
                 dequantized=self.settings.dequantized,
             )
         )
-        if one.kind != "observed" or actual.dtype == np.int16:
-            actual, expected = criteria.without_overflow(actual, expected, wide=one.kind == "wide")
+        if operand_set.kind != "observed" or actual.dtype == np.int16:
+            actual, expected = criteria.without_overflow(actual, expected, wide=operand_set.kind == "wide")
         points = self.segment.points
-        sums = any(len(op.inputs) > 1 for op in submodel.operators)
+        has_sums = any(len(op.inputs) > 1 for op in submodel.operators)
         largest = (
-            criteria.largest_of([one.operands[index] for index in submodel.leaves if index in one.operands])
-            if sums
+            criteria.largest_of(
+                [operand_set.operands[index] for index in submodel.leaves if index in operand_set.operands]
+            )
+            if has_sums
             else 0.0
         )
         floor = max(
@@ -170,46 +190,52 @@ class Judge:
             floor = max(floor, criteria.ROUNDED * largest * scale)
         return compare(str(submodel.tensor), [actual], {kernels: [expected]}, tolerance, floor=floor)
 
-    def _find_match(self, submodel: Submodel, one: OperandSet, actual: Array) -> Comparison | None:
-        """Return the comparison with the first answer that a submodel matches; None if it matches none."""
+    def _find_match(self, submodel: Submodel, operand_set: OperandSet, actual: Array) -> Comparison | None:
+        """Return the comparison with the first further result of LiteRT that a submodel matches; None if it matches none."""
         if self.settings.is_substituted:
             return None
         index = submodel.tensor.index
-        expected = one.expected[index]
-        missing = False
-        for name, answer in self.references.answers():
-            missing |= name == FLOAT_WEIGHTS and index not in answer
-            if index not in answer:
+        expected = operand_set.expected[index]
+        lacks_float_kernel = False
+        for name, results in self.references.results():
+            lacks_float_kernel |= name == FLOAT_WEIGHTS and index not in results
+            if index not in results:
                 continue
             if name == PERTURBED:
-                change = _largest_change(answer[index], expected)
-                found = self._compare_with(submodel, one, actual, expected, "builtin", change=change)
+                change = _largest_change(results[index], expected)
+                comparison = self._compare_with(submodel, operand_set, actual, expected, "builtin", change=change)
             else:
-                found = self._compare_with(submodel, one, actual, answer[index], name)
-            if found.ok:
-                return found
-        if not missing:
+                comparison = self._compare_with(submodel, operand_set, actual, results[index], name)
+            if comparison.ok:
+                return comparison
+        if not lacks_float_kernel:
             return None
-        # float kernels refuse the operator, as one with a fused TANH: what dynamic quantization makes of a network
+        # without a float kernel, as for a fused TANH, allow the error of dynamic quantization in a whole network
         allowed = self.settings.trial.tolerance
-        found = self._compare_with(submodel, one, actual, expected, "builtin", allowed)
-        return found if found.ok else None
+        comparison = self._compare_with(submodel, operand_set, actual, expected, "builtin", allowed)
+        return comparison if comparison.ok else None
 
-    def _record_mismatch(self, submodel: Submodel, one: OperandSet, found: Comparison, form: str) -> None:
-        """Record a submodel as differing, or as undecided with the reason; random operands alone say nothing then."""
+    def _record_mismatch(
+        self, submodel: Submodel, operand_set: OperandSet, comparison: Comparison, weights: str
+    ) -> None:
+        """Record a submodel as differing, or as undecided with the reason.
+
+        An undecided submodel is not recorded for random operands.
+        """
         codes = " and ".join(dict.fromkeys(op.code for op in submodel.operators))
-        if reason := undecided_reason(submodel.operators, found):
-            if one.kind == "observed":
+        if reason := undecided_reason(submodel.operators, comparison):
+            if operand_set.kind == "observed":
                 self.decision.undecided.append(f"{submodel.tensor.name!r} of {codes}: {reason}")
             return
-        name = f"{submodel.tensor.name} of {codes} in isolation{form}"
-        read = {index: array for index, array in one.operands.items() if index in submodel.leaves}
-        self.decision.differing.append(Finding(submodel, replace(found, name=name), one._replace(operands=read)))
+        name = f"{submodel.tensor.name} of {codes} in isolation{weights}"
+        operands = {index: array for index, array in operand_set.operands.items() if index in submodel.leaves}
+        own_set = operand_set._replace(operands=operands)
+        self.decision.differing.append(Finding(submodel, replace(comparison, name=name), own_set))
 
 
-def _largest_change(answer: Array, expected: Array) -> float:
+def _largest_change(result: Array, expected: Array) -> float:
     """Return the largest absolute difference of finite floats; 0 for other dtypes or shapes."""
-    if answer.dtype.kind != "f" or answer.shape != expected.shape:
+    if result.dtype.kind != "f" or result.shape != expected.shape:
         return 0.0
     with np.errstate(invalid="ignore", over="ignore"):
-        return criteria.largest_of([answer - expected])
+        return criteria.largest_of([result - expected])

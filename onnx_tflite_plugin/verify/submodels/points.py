@@ -1,4 +1,4 @@
-"""Cut points of both models: the ONNX values that hold TFLite tensors, and the submodels between them."""
+"""Points where both models are cut: ONNX values that hold TFLite tensors, and the submodels between them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ from onnx_tflite_plugin.verify.runtimes.structure import Entry, operands, produc
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
-_GIVEN = ":given"
+_SUFFIX = ":given"  # of the graph input that replaces a cut value
 _RECURRENT = {"Loop", "Scan", "If", "LSTM", "GRU", "RNN"}
-_FLOAT = 4  # bytes of an element, as weights are dequantized
+_FLOAT_BYTES = 4  # per element, because weights are dequantized
 
 
 class Submodel(NamedTuple):
-    """The operators that compute a tensor from cut tensors and graph inputs, which are its ``leaves``.
+    """Operators that compute a tensor from cut tensors and graph inputs.
 
-    ``onnx_leaves``: the cut tensors and graph inputs that the ONNX ``value`` is computed from, by nodes of ``onnx_operators``.
+    ``value``: the ONNX value that holds the tensor. ``leaves``: indices of the cut tensors and graph inputs that the operators
+    read. ``onnx_leaves``: the same for the ONNX value. ``onnx_operators``: indices of the operators whose nodes compute it.
+    ``recurrent``: an operator has states, or becomes a loop, branch or recurrent node.
     """
 
     value: TensorValue
@@ -41,7 +43,10 @@ class Submodel(NamedTuple):
 
     @property
     def is_comparable(self) -> bool:
-        """True if the ONNX submodel is no larger, as it is where a tensor has a second value that is not cut."""
+        """True if the ONNX submodel reads no other tensors and has no further operators.
+
+        It may, if a tensor has a second ONNX value that is not cut.
+        """
         return self.onnx_leaves <= self.leaves and not self.onnx_operators > {op.index for op in self.operators}
 
     @property
@@ -53,9 +58,10 @@ class Submodel(NamedTuple):
 class CutPoints:
     """Cut of both models at every tensor that an ONNX value holds.
 
-    ``values``: those that are compared. ``given``: the graph input that replaces each cut value, by name. ``cut``: the
-    tensors that are given, by index. ``kept``: LiteRT's tensors, if known, which exclude those without memory. ``skipped``:
-    tensors that are not compared.
+    Parameters: ``arrays``: LiteRT's tensors after a run, by index, to exclude tensors without memory. ``skipped``: tensors that
+    are not compared. Attributes: ``values``: ONNX values that are compared. ``replaced``: values that a graph input replaces.
+    ``input_names``: the name of that graph input, by value name. ``cut_tensors``: indices of the tensors that ``replaced`` holds.
+    ``given_tensors``: these and the inputs of the model.
     """
 
     def __init__(
@@ -63,7 +69,7 @@ class CutPoints:
         entry: Entry,
         session: OnnxRuntime,
         *,
-        kept: Mapping[int, Array] | None = None,
+        arrays: Mapping[int, Array] | None = None,
         skipped: Collection[int] = (),
     ) -> None:
         self.entry, self.session = entry, session
@@ -72,78 +78,86 @@ class CutPoints:
         graph = session.proto.graph
         self.infos = {info.name: info for info in (*graph.value_info, *graph.output)}
         self.floats = {name for name, info in self.infos.items() if is_float(info)}
-        self.makers = {name: node for node in graph.node for name in node.output}
+        self.producer_nodes = {name: node for node in graph.node for name in node.output}
         self.values = [
             value
             for index, values in values_by_tensor(entry, session).items()
             for value in values
             if self._is_computed(entry.subgraph.tensors[index], value)
-            and (kept is None or self.is_readable(value, kept))
+            and (arrays is None or self.is_readable(value, arrays))
         ]
         lowered = {index for node in graph.node for index in converted_operators(props(node.metadata_props))}
         self._owners = {value.name: self.producers[value.tensor].index for value in self.values}
-        read = {name for node in graph.node for name in self.given_reads(node)}
-        self.given = {
-            value.name: value.name + _GIVEN
+        read = {name for node in graph.node for name in self.operand_names(node)}
+        self.input_names = {
+            value.name: value.name + _SUFFIX
             for value in self.values
             if value.name in read and not self._is_alias(value, lowered)
         }
-        self.fed = [value for value in self.values if value.name in self.given]
-        self.cut = {value.tensor for value in self.fed}
-        self.given_tensors = self.cut | {tensor.index for tensor in entry.inputs}
+        self.replaced = [value for value in self.values if value.name in self.input_names]
+        self.cut_tensors = {value.tensor for value in self.replaced}
+        self.given_tensors = self.cut_tensors | {tensor.index for tensor in entry.inputs}
         self.submodels = sorted(
-            (self._submodel(value) for value in self.values if value.tensor not in skipped), key=lambda one: one.last
+            (self._submodel(value) for value in self.values if value.tensor not in skipped),
+            key=lambda submodel: submodel.last,
         )
 
     def _is_computed(self, tensor: Tensor, value: TensorValue) -> bool:
-        """True if both models compute a tensor; of a float tensor with parameters, LiteRT may compute integers."""
-        stale = tensor.dtype.startswith("float") and tensor.quantization is not None
-        known = value.name in self.makers and value.name in self.infos and tensor.index in self.producers
-        return known and not (stale or tensor.is_variable or tensor.dtype in HANDLES)
+        """True if both models compute a tensor.
 
-    def is_readable(self, value: TensorValue, kept: Mapping[int, Array]) -> bool:
-        """True if LiteRT has the tensor that a value holds, of the same rank and with its channels."""
-        if value.tensor not in kept or not value.can_hold(kept[value.tensor]):
+        False for a float tensor with quantization parameters, because LiteRT may compute integers.
+        """
+        stale = tensor.dtype.startswith("float") and tensor.quantization is not None
+        computed = value.name in self.producer_nodes and value.name in self.infos and tensor.index in self.producers
+        return computed and not (stale or tensor.is_variable or tensor.dtype in HANDLES)
+
+    def is_readable(self, value: TensorValue, arrays: Mapping[int, Array]) -> bool:
+        """True if LiteRT has the tensor that a value holds, with the same rank and the expected number of channels."""
+        if value.tensor not in arrays or not value.can_hold(arrays[value.tensor]):
             return False
-        tensor, array = self.entry.subgraph.tensors[value.tensor], kept[value.tensor]
+        tensor, array = self.entry.subgraph.tensors[value.tensor], arrays[value.tensor]
         return array.ndim == tensor.rank or (
             not tensor.has_rank and (value.order is None or array.ndim == len(value.order))
         )
 
-    def given_reads(self, node: NodeProto) -> Iterator[str]:
-        """Yield the values that a node may read as operands: no result that its own operator computes and keeps as a state."""
-        own = converted_operators(props(node.metadata_props))
+    def operand_names(self, node: NodeProto) -> Iterator[str]:
+        """Yield the values that a node reads as operands, without results that its own operator keeps as a state."""
+        operators = converted_operators(props(node.metadata_props))
         for name in read_names(node):
-            is_own = self._owners.get(name) in own if own else self.is_own_state(name)
-            if not is_own:
+            is_own_result = self._owners.get(name) in operators if operators else self.is_own_state(name)
+            if not is_own_result:
                 yield name
 
     def is_own_state(self, value: str) -> bool:
-        """True if a value's operator has variable operands, so that a state that it becomes is its own result."""
+        """True if a value's operator has variable operands, so that the value may be the operator's new state."""
         producer = self._owners.get(value)
         inputs = () if producer is None else self.entry.subgraph.operators[producer].inputs
         return any(tensor is not None and tensor.is_variable for tensor in inputs)
 
     def _is_alias(self, value: TensorValue, lowered: Collection[int]) -> bool:
-        """True if a tensor's operator has no nodes, where others have: its value is also that of its operand."""
+        """True if a tensor's operator has no nodes of its own, so that the tensor shares the value of its operand.
+
+        ``lowered``: operators that have nodes.
+        """
         producer = self.producers.get(value.tensor)
         return producer is not None and bool(lowered) and producer.index not in lowered
 
     def _submodel(self, value: TensorValue) -> Submodel:
-        chosen: dict[int, Operator] = {}
+        """Return the submodel that computes a value."""
+        by_index: dict[int, Operator] = {}
         leaves: set[int] = set()
         waiting = [value.tensor]
         while waiting:
             operator = self.producers.get(waiting.pop())
-            if operator is None or operator.index in chosen:
+            if operator is None or operator.index in by_index:
                 continue
-            chosen[operator.index] = operator
+            by_index[operator.index] = operator
             for tensor in operands(operator):
-                if tensor.index in self.cut or tensor.index not in self.producers:
+                if tensor.index in self.cut_tensors or tensor.index not in self.producers:
                     leaves.add(tensor.index)
                 else:
                     waiting.append(tensor.index)
-        operators = tuple(chosen[index] for index in sorted(chosen))
+        operators = tuple(by_index[index] for index in sorted(by_index))
         recurrent = any(
             op.index in self.recurrent or any(t is not None and t.is_variable for t in op.inputs) for op in operators
         )
@@ -151,7 +165,7 @@ class CutPoints:
         return Submodel(value, tensor, operators, frozenset(leaves), *self._onnx_sources(value), recurrent)
 
     def _onnx_sources(self, value: TensorValue) -> tuple[frozenset[int], frozenset[int]]:
-        """Return the tensors that a value is computed from in the cut model, and the operators of its nodes."""
+        """Return the tensors from which the cut ONNX model computes a value, and the operators of the nodes."""
         leaves: set[int] = set()
         operators: set[int] = set()
         seen: set[str] = set()
@@ -161,16 +175,16 @@ class CutPoints:
             if name in seen or name in self._states:
                 continue
             seen.add(name)
-            if name in self._held and name != value.name:
-                leaves.add(self._held[name])
-            elif name in self.makers:
-                operators.update(_operators(self.makers[name]))
-                waiting += read_names(self.makers[name])
+            if name in self._tensors_by_name and name != value.name:
+                leaves.add(self._tensors_by_name[name])
+            elif name in self.producer_nodes:
+                operators.update(_operators(self.producer_nodes[name]))
+                waiting += read_names(self.producer_nodes[name])
         return frozenset(leaves), frozenset(operators)
 
     @cached_property
     def recurrent(self) -> Collection[int]:
-        """Operators that become loops, branches or recurrent nodes."""
+        """Indices of operators that become loops, branches or recurrent nodes."""
         nodes = self.session.proto.graph.node
         return {
             k for node in nodes if node.op_type in _RECURRENT for k in converted_operators(props(node.metadata_props))
@@ -178,7 +192,7 @@ class CutPoints:
 
     @cached_property
     def kernel_errors(self) -> Mapping[int, float]:
-        """Absolute errors of ONNX Runtime's float kernels, by operator."""
+        """Absolute errors of ONNX Runtime's float kernels, by operator index."""
         nodes = [node for node in self.session.proto.graph.node if node.op_type in criteria.KERNELS]
         return {
             k: criteria.KERNELS[node.op_type] for node in nodes for k in converted_operators(props(node.metadata_props))
@@ -189,44 +203,48 @@ class CutPoints:
         return {tensor.index: array for tensor, array in zip(self.entry.inputs, inputs, strict=True)}
 
     @cached_property
-    def _held(self) -> Mapping[str, int]:
-        """Tensors by the cut value or the graph input that holds them."""
-        entered = zip(self.interface.inputs, self.entry.inputs, strict=True)
-        return {value.name: value.tensor for value in self.fed} | {info.name: t.index for info, t in entered}
+    def _tensors_by_name(self) -> Mapping[str, int]:
+        """Tensor index of each cut value and graph input, by its name."""
+        graph_inputs = zip(self.interface.inputs, self.entry.inputs, strict=True)
+        cut_values = {value.name: value.tensor for value in self.replaced}
+        return cut_values | {info.name: tensor.index for info, tensor in graph_inputs}
 
     @cached_property
     def _states(self) -> Collection[str]:
+        """Names of the inputs that hold states."""
         return {state.input for state in self.session.states}
 
     def segments(self, limit: int, shapes: Mapping[int, Sequence[int]]) -> list[list[Submodel]]:
         """Return the submodels in execution order, in groups whose tensors and weights take at most ``limit`` bytes.
 
-        A single submodel may take more. An operand of a group is computed in it or before it. ``shapes``: the actual ones, by
-        tensor, where they are known.
+        A single submodel may take more. Every operand of a group is computed in the group or before it. ``shapes``: actual
+        shapes by tensor index, if they are not those of the file.
         """
         tensors = self.entry.subgraph.tensors
         ready = {
-            one.value.name: max([one.last, *(self.producers[k].index for k in one.onnx_leaves if k in self.producers)])
-            for one in self.submodels
+            submodel.value.name: max(
+                [submodel.last, *(self.producers[k].index for k in submodel.onnx_leaves if k in self.producers)]
+            )
+            for submodel in self.submodels
         }
         groups: list[list[Submodel]] = []
         size = limit + 1
         seen: set[int] = set()
-        for one in sorted(self.submodels, key=lambda one: ready[one.value.name]):
-            used = {t.index for op in one.operators for t in (*op.inputs, *op.outputs) if t is not None} - seen
-            added = sum(_FLOAT * prod(shapes.get(index, tensors[index].shape)) for index in used)
+        for submodel in sorted(self.submodels, key=lambda submodel: ready[submodel.value.name]):
+            used = {t.index for op in submodel.operators for t in (*op.inputs, *op.outputs) if t is not None} - seen
+            added = sum(_FLOAT_BYTES * prod(shapes.get(index, tensors[index].shape)) for index in used)
             if size + added > limit:
                 groups.append([])
                 size = 0
                 seen.clear()
-            groups[-1].append(one)
+            groups[-1].append(submodel)
             seen |= used
             size += added
         return groups
 
 
 def read_names(node: NodeProto) -> Iterator[str]:
-    """Yield the names that a node reads, with those that its bodies read."""
+    """Yield the names of values that a node and its bodies read."""
     yield from (name for name in node.input if name)
     for graph in _bodies(node):
         for inner in graph.node:
@@ -235,7 +253,7 @@ def read_names(node: NodeProto) -> Iterator[str]:
 
 
 def _operators(node: NodeProto) -> Iterator[int]:
-    """Yield the TFLite operators that a node and those of its bodies belong to."""
+    """Yield the indices of the TFLite operators that a node and the nodes of its bodies belong to."""
     yield from converted_operators(props(node.metadata_props))
     for graph in _bodies(node):
         for inner in graph.node:
@@ -246,11 +264,11 @@ def _bodies(node: NodeProto) -> Iterator[GraphProto]:
     return (attribute.g for attribute in node.attribute if attribute.HasField("g"))
 
 
-def fixed_tensors(operators: Sequence[Operator]) -> set[int]:
-    """Return the tensors that are computed from constants alone, which the ONNX model may hold as constants of its own."""
-    fixed: set[int] = set()
+def constant_tensors(operators: Sequence[Operator]) -> set[int]:
+    """Return the tensors that are computed from constants only, which may be constants of the ONNX model."""
+    constant: set[int] = set()
     for operator in operators:
-        taken = [t for t in operator.inputs if t is not None]
-        if taken and all(t.is_constant or t.index in fixed for t in taken):
-            fixed |= {t.index for t in operator.outputs if t is not None}
-    return fixed
+        inputs = [t for t in operator.inputs if t is not None]
+        if inputs and all(t.is_constant or t.index in constant for t in inputs):
+            constant |= {t.index for t in operator.outputs if t is not None}
+    return constant

@@ -1,6 +1,6 @@
-"""Further answers of LiteRT for submodels that do not match its builtin kernels; one match is enough.
+"""Further results of LiteRT for submodels that do not match its builtin kernels; one match is enough.
 
-The answer on perturbed operands is no reference: it shows how far LiteRT's own result moves with the last bits of the operands.
+The result on perturbed operands is not a reference. It shows how much LiteRT's own result changes with the last bits of the operands.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ FLOAT_WEIGHTS, ROUNDED, PERTURBED = "float weights", "rounded operands", "pertur
 
 
 class OperandSet(NamedTuple):
-    """Operands of one run of all submodels, inputs of the model included, and LiteRT's builtin results, by tensor index."""
+    """Operands of one run of all submodels, and the results of LiteRT's builtin kernels.
+
+    ``kind``: "observed", or a kind of random operands. ``inputs``: of the whole model. ``operands`` and ``expected``: arrays by
+    tensor index.
+    """
 
     kind: str
     inputs: Run
@@ -27,10 +31,10 @@ class OperandSet(NamedTuple):
 
 
 class References:
-    """LiteRT's other answers for operand sets: XNNPACK, float weights, float weights on rounded operands, perturbed operands.
+    """Further results of LiteRT: XNNPACK, float weights, float weights on rounded operands, perturbed operands.
 
-    ``dynamic_range``: the model has operators whose kernels quantize activations. ``stateful``: a set needs those before
-    it, which are kept. ``fresh``: each set begins with the initial states.
+    ``dynamic_range``: the model has operators whose kernels quantize activations. ``stateful``: states depend on the earlier
+    operand sets, which are therefore kept. ``fresh``: each set begins with the initial states.
     """
 
     def __init__(self, segment: Segment, *, dynamic_range: bool, stateful: bool, fresh: bool) -> None:
@@ -38,42 +42,42 @@ class References:
         self.names = ("xnnpack", *((FLOAT_WEIGHTS, ROUNDED) if dynamic_range else ()), PERTURBED)
         self._sessions: dict[str, Callable[[OperandSet], Mapping[int, Array]]] = {}
         self._waiting: dict[str, list[OperandSet]] = {name: [] for name in self.names}
-        self._answers: dict[str, Mapping[int, Array]] = {}
+        self._results: dict[str, Mapping[int, Array]] = {}
 
-    def begin(self, one: OperandSet) -> None:
-        """Go on to the next set; answers of the last one are dropped."""
-        self._answers = {}
+    def start_set(self, operand_set: OperandSet) -> None:
+        """Continue with the next operand set; results of the last one are dropped."""
+        self._results = {}
         for waiting in self._waiting.values():
             if not self.stateful:
                 waiting.clear()
-            waiting.append(one)
+            waiting.append(operand_set)
 
-    def answers(self) -> Iterator[tuple[str, Mapping[int, Array]]]:
-        """Yield the answers for the current set with their names; a reference that does not run gives none."""
+    def results(self) -> Iterator[tuple[str, Mapping[int, Array]]]:
+        """Yield the name and the results of each reference for the current set; empty results if it does not run."""
         for name in self.names:
-            if name not in self._answers:
-                for one in self._waiting[name]:
-                    self._answers[name] = self._run(name, one)
+            if name not in self._results:
+                for operand_set in self._waiting[name]:
+                    self._results[name] = self._run(name, operand_set)
                 self._waiting[name].clear()
-            yield name, self._answers[name]
+            yield name, self._results[name]
 
-    def _run(self, name: str, one: OperandSet) -> Mapping[int, Array]:
+    def _run(self, name: str, operand_set: OperandSet) -> Mapping[int, Array]:
         try:
             if name not in self._sessions or self.fresh:
-                self._sessions[name] = self._session(name)
-            return self._sessions[name](one)
+                self._sessions[name] = self._open_session(name)
+            return self._sessions[name](operand_set)
         except ConversionError:
             self._sessions.setdefault(name, lambda _: {})
             return {}
 
-    def _session(self, name: str) -> Callable[[OperandSet], Mapping[int, Array]]:
+    def _open_session(self, name: str) -> Callable[[OperandSet], Mapping[int, Array]]:
         kernels = "xnnpack" if name == "xnnpack" else "builtin"
         session = self.segment.litert(kernels, floats=name in (FLOAT_WEIGHTS, ROUNDED))
         points = self.segment.points
         tensors = [points.entry.subgraph.tensors[index] for index in (*session.inputs, *session.given)]
         change = {ROUNDED: rounded_operands, PERTURBED: perturbed_operands}.get(name)
 
-        def run(one: OperandSet) -> Mapping[int, Array]:
-            return session.run(change(tensors, one.operands) if change else one.operands)
+        def run(operand_set: OperandSet) -> Mapping[int, Array]:
+            return session.run(change(tensors, operand_set.operands) if change else operand_set.operands)
 
         return run

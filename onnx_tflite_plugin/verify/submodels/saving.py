@@ -1,4 +1,4 @@
-"""A submodel that differs, as files for a bug report."""
+"""Files of a submodel that differs, for a bug report."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 SUBMODEL_NAMES = ("part", "part2", "part3", "part4")
-"""Names of the submodels that are written."""
+"""File names, without suffix, of the submodels that are written."""
 _SUFFIXES = (".tflite", ".onnx", ".npz")
 SUBMODEL_FILES = tuple(name + suffix for name in SUBMODEL_NAMES for suffix in _SUFFIXES)
-"""Files that may be written: both models, and the operands of one run."""
+"""All files that may be written: both models, and the operands of one run."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavedSubmodel:
-    """``operators`` of the TFLite model, and the operands on which they differ, in the order of the file's inputs."""
+    """A submodel in both formats, with operands on which they differ, in the order of the file's inputs."""
 
     tflite: bytes
     onnx: ModelProto
@@ -35,7 +35,7 @@ class SavedSubmodel:
     operators: tuple[Operator, ...]
 
     def save(self, folder: Path, name: str = SUBMODEL_NAMES[0]) -> list[Path]:
-        """Write the files, which ``verify`` takes; return their paths."""
+        """Write the files, which ``verify`` accepts as models and inputs; return their paths."""
         folder.mkdir(parents=True, exist_ok=True)
         names = structure.entry(structure.read(self.tflite)).input_names
         inputs = io.BytesIO()

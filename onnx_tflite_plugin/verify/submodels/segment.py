@@ -1,4 +1,4 @@
-"""Successive submodels that are compared together, so that memory is bounded: both models in the form in which they run."""
+"""Segments: consecutive submodels that run and are compared together, so that memory is bounded."""
 
 from __future__ import annotations
 
@@ -17,72 +17,82 @@ from onnx_tflite_plugin.verify.submodels.points import CutPoints, Submodel
 
 @dataclass(frozen=True)
 class Segment:
-    """Submodels between cut tensors. ``whole``: all of the model, with its states."""
+    """Consecutive submodels, with the sessions that run them in both runtimes.
+
+    ``whole_model``: the segment is the whole model, with its states.
+    """
 
     points: CutPoints
     writer: SubmodelWriter
     submodels: Sequence[Submodel]
-    whole: bool
+    whole_model: bool
 
     @cached_property
     def cut(self) -> CutModel:
-        """Return the ONNX model of these submodels."""
+        """Return the cut ONNX model of these submodels."""
         return CutModel(self.points, self._values)
 
     @cached_property
     def saturating_cut(self) -> CutModel | None:
-        """Return the same with the weights of other processors, if it has any that are exact on this one."""
+        """Return the cut ONNX model with the weights for processors whose 8-bit products saturate.
+
+        None if the model has no such weights, or if products saturate on this processor.
+        """
         if not self.cut.selects or not multiplies_exactly():
             return None
-        return CutModel(self.points, self._values, elsewhere=True)
+        return CutModel(self.points, self._values, saturating=True)
 
     @property
     def _values(self) -> list[TensorValue] | None:
-        return None if self.whole else [one.value for one in self.submodels]
+        return None if self.whole_model else [submodel.value for submodel in self.submodels]
 
     @cached_property
     def operators(self) -> list[Operator]:
         """Return the TFLite operators of these submodels, in execution order."""
-        if self.whole:
+        if self.whole_model:
             return [*self.points.entry.subgraph.operators]
-        return [*dict(sorted((op.index, op) for one in self.submodels for op in one.operators)).values()]
+        operators = (op for submodel in self.submodels for op in submodel.operators)
+        return [*dict(sorted((op.index, op) for op in operators)).values()]
 
     @cached_property
     def results(self) -> list[int]:
-        """Return the tensors that are compared."""
-        return sorted({one.tensor.index for one in self.submodels})
+        """Return the indices of the tensors that are compared."""
+        return sorted({submodel.tensor.index for submodel in self.submodels})
 
     @cached_property
     def operands(self) -> frozenset[int]:
-        """Return the cut tensors that either model reads."""
-        if self.whole:
-            return frozenset(self.points.cut)
-        return frozenset(self._read & self.points.cut)
+        """Return the indices of the cut tensors that either model reads."""
+        if self.whole_model:
+            return frozenset(self.points.cut_tensors)
+        return frozenset(self._read & self.points.cut_tensors)
 
     @cached_property
-    def entering(self) -> list[int]:
-        """Return the operands that are computed before."""
+    def earlier_operands(self) -> list[int]:
+        """Return the operands that earlier segments compute."""
         return sorted(self.operands - {*self.results})
 
     @cached_property
     def inputs(self) -> list[int]:
-        """Return the inputs of the model that either model reads."""
-        entered = [tensor.index for tensor in self.points.entry.inputs]
-        if self.whole:
-            return entered
-        return [index for index in entered if index in self._read]
+        """Return the indices of the graph inputs that either model reads."""
+        graph_inputs = [tensor.index for tensor in self.points.entry.inputs]
+        if self.whole_model:
+            return graph_inputs
+        return [index for index in graph_inputs if index in self._read]
 
     @cached_property
     def _read(self) -> set[int]:
-        return {index for one in self.submodels for index in one.leaves | one.onnx_leaves}
+        return {index for submodel in self.submodels for index in submodel.leaves | submodel.onnx_leaves}
 
     def litert(
         self, kernels: str = "builtin", results: Sequence[int] | None = None, *, floats: bool = False
     ) -> CutLiteRT:
-        """Return LiteRT on all operators, each of which reads given operands. Raises LiteRTError or InvalidModel."""
+        """Return a LiteRT session in which every operator reads given operands. Raises LiteRTError or InvalidModel.
+
+        ``results``: tensors to return. ``floats``: dequantize weights of dynamic-range operators.
+        """
         results = self.results if results is None else results
         return CutLiteRT(self.writer, self.operators, self.inputs, self.operands, results, kernels, floats=floats)
 
-    def successive(self) -> CutLiteRT:
-        """Return LiteRT on the operators as they follow each other, from the operands that are computed before."""
-        return CutLiteRT(self.writer, self.operators, self.inputs, self.entering, self.results)
+    def sequential_litert(self) -> CutLiteRT:
+        """Return a LiteRT session in which only the operands of earlier segments are given."""
+        return CutLiteRT(self.writer, self.operators, self.inputs, self.earlier_operands, self.results)

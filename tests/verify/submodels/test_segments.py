@@ -24,7 +24,7 @@ CODES = ("NEG", "EXP", "ABS", "TANH", "LOGISTIC")
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stretches of one submodel each."""
-    monkeypatch.setattr(engine, "_BYTES", 1)
+    monkeypatch.setattr(engine, "_SEGMENT_BYTES", 1)
 
 
 def chain() -> bytes:
