@@ -1,4 +1,4 @@
-"""Time a model in LiteRT and its conversion in ONNX Runtime, in turns on the same inputs."""
+"""The function ``bench``: time a model in LiteRT and its conversion in ONNX Runtime on the same inputs, in turns."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from onnx_tflite_plugin.verify.times.profile import OperatorTime, profile
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-TURN = 0.02  # seconds that one runtime is timed for before the other has its turn
-WARM = 2
+TURN = 0.02  # seconds for which one runtime is timed before the other
+WARM = 2  # runs before the first measurement
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Median and quartiles of the rounds."""
+    """Median and quartiles (25 % and 75 %) over all rounds."""
 
     median: float
     low: float
@@ -44,9 +44,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """Seconds a run in each runtime, and ONNX Runtime's share of LiteRT's, round by round.
+    """Seconds per run in each runtime.
 
-    ``operators``: where the model was profiled, the time of each, the one that loses most first.
+    ``ratio``: ONNX Runtime's time divided by LiteRT's, per round. ``clock``: "processor time" or "wall-clock time". ``kernels``:
+    LiteRT's kernel set. ``operators``: times per operator if the model was profiled; the largest loss comes first.
     """
 
     litert: Spread
@@ -72,29 +73,40 @@ def bench(
     profiled: bool = False,
     progress: Progress | None = None,
 ) -> Benchmark:
-    """Time both models with ``threads`` each, in turns of some 20 ms, ``rounds`` times.
+    """Time both models in turns of about 20 ms, ``rounds`` times.
 
-    With one thread the processor's time is taken, which other processes do not add to; with more it is the clock's.
-    ``inputs`` as for ``verify``; of several runs the first. ``profiled``: operator by operator too, each runtime in one
-    thread. Raises as ``verify`` does.
+    With one thread, times are processor time, which other processes do not affect. With more threads, they are wall-clock time.
+
+    Args:
+        tflite: path or content of the TFLite model.
+        onnx: the converted model: a path, its content, a ModelProto or a Conversion.
+        threads: number of threads of each runtime.
+        rounds: number of rounds.
+        inputs: as for ``verify``; only the first run is used.
+        seed: seed of random inputs.
+        signature: key of the signature to run; by default the converted one.
+        profiled: also time each operator, with one thread per runtime.
+        progress: called with the name of each stage as it begins.
+
+    Raises the same errors as ``verify``.
     """
     report = progress or (lambda stage: None)
     report("loading both models")
     pair = ModelPair(read_tflite(tflite), onnx_source(onnx), signature, None, report, threads=threads)
     trial = pair.trial
     (arrays, *_), original = pair.draw_accepted_inputs(
-        lambda drawn: start_litert(trial.data, drawn[0], signature=trial.signature, known=trial.model, threads=threads),
+        lambda runs: start_litert(trial.data, runs[0], signature=trial.signature, known=trial.model, threads=threads),
         inputs,
         seed,
     )
     session = pair.session
-    session.run(pair.interface.feeds(arrays))  # whatever ONNX Runtime refuses is an OrtError here
+    session.run(pair.interface.feeds(arrays))  # raises OrtError if ONNX Runtime refuses the inputs
     session.reset()
     feeds = session.feeds(pair.interface.feeds(arrays))
     names = [info.name for info in session.outputs]
     clock: Callable[[], float] = time.process_time if threads == 1 else time.perf_counter
     runs: list[Callable[[], Any]] = [original.prepare(arrays), lambda: session.invoke(names, feeds)]
-    counts = [_count(run) for run in runs]
+    counts = [_runs_per_turn(run) for run in runs]
     seconds: list[list[float]] = [[], []]
     for number in range(rounds):
         report(f"round {number + 1} of {rounds}")
@@ -103,7 +115,7 @@ def bench(
             for _ in range(counts[k]):
                 runs[k]()
             seconds[k].append((clock() - start) / counts[k])
-    ratios = [ours / theirs for theirs, ours in zip(*seconds, strict=True)]
+    ratios = [onnx_seconds / litert_seconds for litert_seconds, onnx_seconds in zip(*seconds, strict=True)]
     litert, onnxruntime = map(Spread.of, seconds)
     operators: Sequence[OperatorTime] = ()
     if profiled:
@@ -114,8 +126,8 @@ def bench(
     )  # fmt: skip
 
 
-def _count(run: Callable[[], Any]) -> int:
-    """Return the number of runs that fill a turn."""
+def _runs_per_turn(run: Callable[[], Any]) -> int:
+    """Return the number of runs that fill a turn, after some warm-up runs."""
     for _ in range(WARM):
         run()
     start = time.perf_counter()

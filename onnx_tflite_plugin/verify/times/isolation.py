@@ -1,4 +1,4 @@
-"""Times of TFLite operators in isolation: each runs as a model of its own, on the operands that it has in the whole model."""
+"""Times of TFLite operators in isolation: each runs as a separate model, on its operands in the whole model."""
 
 from __future__ import annotations
 
@@ -13,43 +13,47 @@ from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError, start
 from onnx_tflite_plugin.verify.runtimes.packages import import_optional
 from onnx_tflite_plugin.verify.runtimes.structure import external_operands, operands
 
-_CALLS = 8  # sessions of the smallest model, whose median time is the cost of a call
+_OVERHEAD_SESSIONS = 8  # sessions of the smallest model, whose median time is the overhead of a call
 
 
 def isolated_times(
     data: bytes, groups: Sequence[Sequence[Operator]], subgraph: Subgraph, tensors: Mapping[int, Array], rounds: int
 ) -> list[float | None]:
-    """Return processor time per run of each group of operators, less the cost of a call; None if it does not run in isolation.
+    """Return the processor time of each group of operators, in seconds per run; None if it does not run in isolation.
 
-    ``tensors``: values of LiteRT's tensors by index. Groups run in turns: as in the whole model, weights and values are then no
-    longer in the cache from the previous run of the same operator. The result is the median of ``rounds``.
+    The overhead of a call is subtracted. ``tensors``: values of LiteRT's tensors, by index. Groups run in turns, so that weights and
+    values are evicted from the cache between two runs of a group, as in the whole model. The result is the median of ``rounds``.
     """
-    alone = _IsolatedOperators(data, subgraph, tensors)
-    calls = [_call() for _ in range(_CALLS)]
-    runs = [alone.run(operators) for operators in groups]
-    ready = [*calls, *(run for run in runs if run is not None)]
-    seconds = np.zeros((rounds, len(ready)))
+    isolated = _IsolatedOperators(data, subgraph, tensors)
+    empty_runs = [_empty_run() for _ in range(_OVERHEAD_SESSIONS)]
+    runs = [isolated.run(operators) for operators in groups]
+    callables = [*empty_runs, *(run for run in runs if run is not None)]
+    seconds = np.zeros((rounds, len(callables)))
     for row in seconds:
-        for k, run in enumerate(ready):
+        for k, run in enumerate(callables):
             start = time.process_time()
             run()
             row[k] = time.process_time() - start
     medians = np.median(seconds, axis=0)
-    times = iter(np.maximum(medians[_CALLS:] - np.median(medians[:_CALLS]), 0).tolist())
+    times = iter(np.maximum(medians[_OVERHEAD_SESSIONS:] - np.median(medians[:_OVERHEAD_SESSIONS]), 0).tolist())
     return [None if run is None else next(times) for run in runs]
 
 
 class _IsolatedOperators:
+    """Sessions of groups of operators as separate models."""
+
     def __init__(self, data: bytes, subgraph: Subgraph, tensors: Mapping[int, Array]) -> None:
         self._subgraph, self._tensors = subgraph, tensors
         self._writer = SubmodelWriter(data, subgraph)
-        self._ends = {tensor.index for tensor in subgraph.outputs}
+        self._outputs = {tensor.index for tensor in subgraph.outputs}
         self._readers: dict[int, set[int]] = {}
-        self._stored: dict[int, Operator] = {}
+        self._constant_producers: dict[int, Operator] = {}
         for operator in subgraph.operators:
-            computed = [tensor for tensor in operands(operator) if tensor.index not in self._stored]
+            computed = [tensor for tensor in operands(operator) if tensor.index not in self._constant_producers]
             if not computed and operator.inputs:
-                self._stored |= {tensor.index: operator for tensor in operator.outputs if tensor is not None}
+                self._constant_producers |= {
+                    tensor.index: operator for tensor in operator.outputs if tensor is not None
+                }
             for tensor in operands(operator):
                 self._readers.setdefault(tensor.index, set()).add(operator.index)
 
@@ -58,38 +62,39 @@ class _IsolatedOperators:
 
         Operators that compute their constant operands are included, because kernels prepare constant weights in advance.
         """
-        inputs = [tensor for tensor in external_operands(operators) if tensor.index not in self._stored]
-        outputs = self._read_outside(operators)
+        inputs = [tensor for tensor in external_operands(operators) if tensor.index not in self._constant_producers]
+        outputs = self._needed_results(operators)
         if not inputs or not outputs or any(tensor.index not in self._tensors for tensor in inputs):
             return None
-        part = self._writer.between([tensor.index for tensor in inputs], outputs)
+        submodel = self._writer.between([tensor.index for tensor in inputs], outputs)
         arrays = [self._tensors[tensor.index] for tensor in inputs]
         try:
-            return _invocation(start_litert(part, arrays))
+            return _invocation(start_litert(submodel, arrays))
         except LiteRTError:
             return None
 
-    def _read_outside(self, operators: Sequence[Operator]) -> list[int]:
-        """Return the results of a group that other operators need, and outputs of the subgraph."""
+    def _needed_results(self, operators: Sequence[Operator]) -> list[int]:
+        """Return the results of a group that other operators read, and outputs of the subgraph."""
         inside = {operator.index for operator in operators}
         results = (tensor.index for operator in operators for tensor in operator.outputs if tensor is not None)
-        return [index for index in results if index in self._ends or self._readers.get(index, set()) - inside]
+        return [index for index in results if index in self._outputs or self._readers.get(index, set()) - inside]
 
 
 def _invocation(session: LiteRT) -> Callable[[], object]:
+    """Return LiteRT's own function for one run, without setting inputs."""
     invoke: Callable[[], object] = session.interpreter.invoke
     return invoke
 
 
-def _call() -> Callable[[], object]:
-    """Return an invocation of the smallest model. Raises LiteRTError."""
+def _empty_run() -> Callable[[], object]:
+    """Return a function that runs the smallest model. Raises LiteRTError."""
     session = LiteRT(smallest_model(), "builtin", isolated=False)
     session.run([np.zeros(1, np.float32)])
     return _invocation(session)
 
 
 def smallest_model() -> bytes:
-    """Return the smallest model, RELU of one float, which takes the time of a bare call."""
+    """Return the smallest TFLite model, RELU of one float, whose time is the overhead of a call."""
     import flatbuffers
 
     schema = import_optional("ai_edge_litert.schema_py_generated")

@@ -1,7 +1,7 @@
-"""Find the operators that make a conversion slower than its original: the time of each in LiteRT and in ONNX Runtime.
+"""Profile of a conversion: the time of each operator in LiteRT and in ONNX Runtime.
 
-ONNX Runtime profiles its nodes. LiteRT's package has no profiler, so every operator becomes a model of its own, which is
-fed with the values that it meets in the whole and timed alone. What ONNX Runtime computes in one node stays together.
+ONNX Runtime profiles its nodes. LiteRT's package has no profiler, so each operator is timed in isolation, as a separate model on the
+operands that it has in the whole model. Operators that ONNX Runtime computes in one node are timed together.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from onnx_tflite_plugin.verify.times.nodes import NodeTime, node_times
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-_LEAST, _MOST, _TIME = 20, 200, 1.0  # runs, at least and at most, and for how many seconds
+_MIN_ROUNDS, _MAX_ROUNDS, _SECONDS = 20, 200, 1.0  # within these limits, rounds take about one second
 
-_Kinds = defaultdict[int, set[str]]  # of nodes as they were converted, by operator
-_Nodes = defaultdict[int, list[NodeTime]]
-_MOVES = ("ReorderInput", "ReorderOutput")  # to and from the blocked layout; they compute nothing
+_NodeTypes = defaultdict[int, set[str]]  # types of an operator's nodes in the converted model, by operator
+_Nodes = defaultdict[int, list[NodeTime]]  # timed nodes of an operator
+_REORDERS = ("ReorderInput", "ReorderOutput")  # to and from the blocked layout; they compute nothing
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorTime:
-    """TFLite operators, by index and code, that ONNX Runtime computes together, in ``nodes`` of its own graph.
+    """Times of TFLite operators that ONNX Runtime computes together, in seconds per run.
 
-    Without operators: the nodes that belong to none.
-    ``name``: their last output's. Seconds a run; ``litert`` is None where they do not run by themselves.
+    ``operators`` and ``codes``: the operators; empty for nodes without an operator. ``name``: of their last output. ``nodes``: types
+    of the nodes in ONNX Runtime's graph. ``litert``: None if the operators do not run in isolation.
     """
 
     operators: tuple[int, ...]
@@ -47,13 +47,13 @@ class OperatorTime:
 
     @property
     def loss(self) -> float:
-        """Return the seconds that ONNX Runtime takes longer."""
+        """Return how much longer ONNX Runtime takes, in seconds per run."""
         return self.onnxruntime - (self.litert or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class KindTime:
-    """The sums of ``number`` groups of operators."""
+    """Sum of the times of ``number`` groups of operators with equal codes, in seconds per run."""
 
     codes: tuple[str, ...]
     number: int
@@ -67,17 +67,19 @@ class KindTime:
 
     @property
     def loss(self) -> float:
+        """Return how much longer ONNX Runtime takes, in seconds per run."""
         return self.onnxruntime - self.litert
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Operators whose nodes cannot be told apart, and those nodes."""
+    """Operators that share nodes in ONNX Runtime's graph, and these nodes."""
 
     operators: tuple[Operator, ...]
     nodes: tuple[NodeTime, ...]
 
     def time_of(self, litert: float | None) -> OperatorTime:
+        """Return the times of the group, with LiteRT's time."""
         outputs = [tensor for op in self.operators[-1:] for tensor in op.outputs if tensor is not None]
         return OperatorTime(
             tuple(operator.index for operator in self.operators),
@@ -92,28 +94,28 @@ class Group:
 def profile(
     trial: Trial, proto: ModelProto, arrays: Run, feeds: Mapping[str, Array], seconds: float, progress: Progress
 ) -> list[OperatorTime]:
-    """Return every group of operators, the one that loses most first; ``seconds`` is the time of a run in ONNX Runtime.
+    """Return the times of every group of operators; the largest loss comes first.
 
-    LiteRT's times are without the cost of a bare call. Raises LiteRTError and OrtError if a model does not run, and
-    VerificationError if the ONNX model does not declare the operators of its nodes.
+    ``seconds``: time of a run in ONNX Runtime. LiteRT's times exclude the overhead of a call. Raises LiteRTError or OrtError if a model
+    does not run, and VerificationError if the ONNX model does not declare the operators of its nodes.
     """
     if not any(converted_operators(props(node.metadata_props)) for node in proto.graph.node):
         raise VerificationError("the ONNX model does not say which operators its nodes were lowered from: no profile")
     progress("profiling ONNX Runtime")
-    rounds = min(_MOST, max(_LEAST, round(_TIME / seconds)))
+    rounds = min(_MAX_ROUNDS, max(_MIN_ROUNDS, round(_SECONDS / seconds)))
     times = node_times(proto, feeds, rounds)
     groups = list(group_operators(trial.entry.subgraph.operators, proto, times))
     original = trial.litert_session("builtin", preserve=True)
     original.run(arrays)
     progress(f"timing {len(groups)} operators in LiteRT")
     graph = trial.entry.subgraph
-    alone = isolated_times(trial.data, [group.operators for group in groups], graph, original.tensors(), rounds)
-    rows = (group.time_of(litert) for group, litert in zip(groups, alone, strict=True))
+    litert_times = isolated_times(trial.data, [group.operators for group in groups], graph, original.tensors(), rounds)
+    rows = (group.time_of(litert) for group, litert in zip(groups, litert_times, strict=True))
     return sorted(rows, key=lambda row: -row.loss)
 
 
 def by_code(rows: Iterable[OperatorTime]) -> list[KindTime]:
-    """Return the groups of equal codes together, those that lose most first."""
+    """Return the sums over groups with equal codes; the largest loss comes first."""
     groups: dict[tuple[str, ...], list[OperatorTime]] = defaultdict(list)
     for row in rows:
         groups[tuple(format_names(row.codes))].append(row)
@@ -126,75 +128,84 @@ def format_names(names: Sequence[str]) -> list[str]:
 
 
 def group_operators(operators: Sequence[Operator], proto: ModelProto, times: Sequence[NodeTime]) -> Iterator[Group]:
-    """Yield the operators of a subgraph in groups that share no node, in execution order.
+    """Yield the operators of a subgraph in execution order, in groups that share no node.
 
-    One node may be lowered from several operators. An operator whose nodes ONNX Runtime has fused into others belongs to
-    the only reader of its result if that has gained a node of its kind, else to the producer of its operand.
+    One node may be lowered from several operators. If ONNX Runtime fused all nodes of an operator into others, the operator belongs
+    to the only reader of its result if this reader has gained a node of its type; else to the producer of its operand.
     """
-    kinds: _Kinds = defaultdict(set)
-    parts = _Parts()
+    node_types: _NodeTypes = defaultdict(set)
+    sets = _DisjointSets()
     for node in proto.graph.node:
         sources = converted_operators(props(node.metadata_props))
         for index in sources:
-            kinds[index].add(node.op_type)
-            parts.join(sources[0], index)
+            node_types[index].add(node.op_type)
+            sets.join(sources[0], index)
     nodes: _Nodes = defaultdict(list)
     for node in times:
         if node.operator is not None:
             nodes[node.operator].append(node)
-    _join_fused(operators, kinds, nodes, parts)
+    _join_fused(operators, node_types, nodes, sets)
     members: dict[int, list[Operator]] = defaultdict(list)
     for op in operators:
-        members[parts.first(op.index)].append(op)
-    if loose := [node for node in times if node.operator is None]:
-        yield Group((), tuple(loose))
+        members[sets.representative(op.index)].append(op)
+    if unassigned := [node for node in times if node.operator is None]:
+        yield Group((), tuple(unassigned))
     for group in members.values():
         yield Group(tuple(group), tuple(node for op in group for node in nodes[op.index]))
 
 
-def _join_fused(operators: Sequence[Operator], kinds: _Kinds, nodes: _Nodes, parts: _Parts) -> None:
-    """Join operators without a timed node of their own to their reader, else to the producer of their operand."""
-    timed = {parts.first(k) for k, own in nodes.items() if any(node.op_type not in _MOVES for node in own)}
+def _join_fused(operators: Sequence[Operator], node_types: _NodeTypes, nodes: _Nodes, sets: _DisjointSets) -> None:
+    """Join operators without a timed node to their reader, else to the producer of their operand."""
+    timed = {
+        sets.representative(k)
+        for k, operator_nodes in nodes.items()
+        if any(node.op_type not in _REORDERS for node in operator_nodes)
+    }
     readers: dict[Tensor, set[int]] = defaultdict(set)
     for op in operators:
         for tensor in operands(op):
             readers[tensor].add(op.index)
     for op in operators:
-        if parts.first(op.index) in timed:
+        if sets.representative(op.index) in timed:
             continue
         users = {user for tensor in op.outputs if tensor is not None for user in readers[tensor]}
-        if len(users) == 1 and _gained_nodes(kinds[op.index], users, kinds, nodes):
-            parts.join(users.pop(), op.index)
-            timed.add(parts.first(op.index))
-    makers = {tensor: op.index for op in operators for tensor in op.outputs if tensor is not None}
+        if len(users) == 1 and _has_gained_nodes(node_types[op.index], users, node_types, nodes):
+            sets.join(users.pop(), op.index)
+            timed.add(sets.representative(op.index))
+    producers = {tensor: op.index for op in operators for tensor in op.outputs if tensor is not None}
     for op in operators:
-        if parts.first(op.index) not in timed:
-            before = next((makers[tensor] for tensor in operands(op) if tensor in makers), None)
-            if before is not None:
-                parts.join(before, op.index)
+        if sets.representative(op.index) not in timed:
+            producer = next((producers[tensor] for tensor in operands(op) if tensor in producers), None)
+            if producer is not None:
+                sets.join(producer, op.index)
 
 
-def _gained_nodes(kinds: set[str], users: Iterable[int], others: _Kinds, nodes: _Nodes) -> bool:
-    """True if nodes of the users have one of these types and were not converted so: ``Conv`` may be a ``QLinearConv``."""
+def _has_gained_nodes(op_types: set[str], users: Iterable[int], node_types: _NodeTypes, nodes: _Nodes) -> bool:
+    """True if a user has a node of one of these types in ONNX Runtime's graph, but not in the converted model.
+
+    Types are substrings: a ``Conv`` may become a ``QLinearConv``.
+    """
     return any(
-        kind in node.op_type and not any(kind in own for own in others[user])
+        op_type in node.op_type and not any(op_type in own_type for own_type in node_types[user])
         for user in users
         for node in nodes[user]
-        for kind in kinds
+        for op_type in op_types
     )
 
 
-class _Parts:
-    """Disjoint sets of numbers, each told by its least."""
+class _DisjointSets:
+    """Disjoint sets of numbers. The representative of a set is its smallest number."""
 
     def __init__(self) -> None:
         self._parents: dict[int, int] = {}
 
-    def first(self, number: int) -> int:
+    def representative(self, number: int) -> int:
+        """Return the smallest number of the set that contains ``number``."""
         while (parent := self._parents.get(number, number)) != number:
             number = parent
         return number
 
-    def join(self, one: int, other: int) -> None:
-        low, high = sorted((self.first(one), self.first(other)))
+    def join(self, first: int, second: int) -> None:
+        """Merge the sets that contain the two numbers."""
+        low, high = sorted((self.representative(first), self.representative(second)))
         self._parents[high] = low

@@ -91,7 +91,7 @@ def test_round_starts_with_the_previous_rounds_last_runtime(quick: None, monkeyp
         return true(self, *arguments)
 
     monkeypatch.setattr(OnnxRuntime, "invoke", note)
-    monkeypatch.setattr("onnx_tflite_plugin.verify.times.bench._count", lambda run: 1)
+    monkeypatch.setattr("onnx_tflite_plugin.verify.times.bench._runs_per_turn", lambda run: 1)
     bench(DIGITS, otp.convert(DIGITS), rounds=4)
     one, other = "LiteRT", "OnnxRuntime"
     assert calls[-8:] == [other, one, one, other] * 2

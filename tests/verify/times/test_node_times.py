@@ -15,19 +15,19 @@ from onnx_tflite_plugin.verify.times.bench import TURN, WARM, Spread
 from onnx_tflite_plugin.verify.times.isolation import _IsolatedOperators
 from onnx_tflite_plugin.verify.times.nodes import (
     NodeTime,
-    _middle,
     _names,
     _operators,
-    _profiled_slots,
+    _profiled_operands,
     _subtract_overhead,
+    _trimmed_mean,
     label_nodes,
 )
 from onnx_tflite_plugin.verify.times.profile import (
     Group,
     KindTime,
     OperatorTime,
-    _gained_nodes,
-    _Parts,
+    _DisjointSets,
+    _has_gained_nodes,
     group_operators,
 )
 from tests.helpers.verify_graphs import operator, slot
@@ -44,8 +44,8 @@ def node(kind: str, inputs: list[str], outputs: list[str], *operators: int, name
 
 
 def test_middle_is_the_interquartile_mean() -> None:
-    assert _middle([100, 3, 4, 5, 0]) == 4.0
-    assert _middle([7]) == 7.0
+    assert _trimmed_mean([100, 3, 4, 5, 0]) == 4.0
+    assert _trimmed_mean([7]) == 7.0
 
 
 def test_spread_is_median_and_quartiles() -> None:
@@ -64,7 +64,7 @@ def test_times_enough_runs_to_fill_a_turn_after_warm_up(
     calls: list[int] = []
     clock = SimpleNamespace(perf_counter=lambda: 5.0 + (seconds if len(calls) > WARM else 0.0))
     monkeypatch.setattr(bench, "time", clock)
-    assert bench._count(lambda: calls.append(1)) == count
+    assert bench._runs_per_turn(lambda: calls.append(1)) == count
     assert len(calls) == WARM + 1
 
 
@@ -176,32 +176,32 @@ def test_detects_node_kinds_gained_by_fusion() -> None:
     nodes: Any = defaultdict(list, {7: [NodeTime("QLinearConv", 7, 1.0)]})
     for own, gained in (({"Add"}, True), ({"Conv"}, False), (set(), True)):
         kinds: Any = defaultdict(set, {7: own})
-        assert _gained_nodes({"Conv", "Mul"}, [7], kinds, nodes) is gained
-    assert not _gained_nodes({"Mul"}, [7], defaultdict(set), nodes)
-    assert not _gained_nodes({"Conv"}, [8], defaultdict(set), nodes)
+        assert _has_gained_nodes({"Conv", "Mul"}, [7], kinds, nodes) is gained
+    assert not _has_gained_nodes({"Mul"}, [7], defaultdict(set), nodes)
+    assert not _has_gained_nodes({"Conv"}, [8], defaultdict(set), nodes)
 
 
 def test_joined_sets_are_identified_by_their_smallest_member() -> None:
-    parts = _Parts()
+    sets = _DisjointSets()
     for one, other in ((5, 7), (7, 3), (9, 8), (3, 3)):
-        parts.join(one, other)
-    assert [parts.first(k) for k in (3, 5, 7, 8, 9, 4)] == [3, 3, 3, 8, 8, 4]
+        sets.join(one, other)
+    assert [sets.representative(k) for k in (3, 5, 7, 8, 9, 4)] == [3, 3, 3, 8, 8, 4]
 
 
 def test_loss_of_a_kind_is_the_sum_over_its_operators() -> None:
     assert KindTime(("A",), 2, 3.0, 7.0).loss == 4.0
 
 
-def test_group_outputs_are_read_outside_or_returned() -> None:
+def test_group_outputs_are_needed_results_or_returned() -> None:
     t = [slot(k) for k in range(5)]
     first = operator([t[0]], [t[1], None, t[2]])
     second = operator([t[1], None], [t[3], t[4]], index=1)
     alone: Any = _IsolatedOperators.__new__(_IsolatedOperators)
     alone._ends = {2}
     alone._readers = {0: {0}, 1: {1}, 4: {2}}
-    assert alone._read_outside([first]) == [1, 2]
-    assert alone._read_outside([first, second]) == [2, 4]
-    assert alone._read_outside([second]) == [4]
+    assert alone._needed_results([first]) == [1, 2]
+    assert alone._needed_results([first, second]) == [2, 4]
+    assert alone._needed_results([second]) == [4]
 
 
 def test_group_is_named_by_its_last_output_and_sums_node_times() -> None:
@@ -253,4 +253,4 @@ def test_profiles_for_a_second_within_round_limits(
 def test_a_loop_has_the_overhead_of_each_node_of_its_body_in_each_step() -> None:
     body = helper.make_graph([helper.make_node("Abs", ["v"], ["r"], name="inner")], "body", [], [])
     node = helper.make_node("Scan", ["x", "y"], ["z"], name="outer", body=body)
-    assert _profiled_slots(node, {"outer": 1.0, "inner": 7.0}) == 1 + 3 + 7 * 3
+    assert _profiled_operands(node, {"outer": 1.0, "inner": 7.0}) == 1 + 3 + 7 * 3
