@@ -192,7 +192,7 @@ def test_loss_of_a_kind_is_the_sum_over_its_operators() -> None:
     assert KindTime(("A",), 2, 3.0, 7.0).loss == 4.0
 
 
-def test_group_outputs_are_needed_results_or_returned() -> None:
+def test_group_outputs_are_read_outside_or_returned() -> None:
     t = [slot(k) for k in range(5)]
     first = operator([t[0]], [t[1], None, t[2]])
     second = operator([t[1], None], [t[3], t[4]], index=1)
