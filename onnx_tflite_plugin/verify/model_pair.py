@@ -373,7 +373,7 @@ def _are_equal_runs(runs: Sequence[Run]) -> bool:
 
 
 def rename_places(proto: ModelProto, shared: SharedItems) -> None:
-    """Replace tensors and operators in the metadata of nodes and values by their shared in another signature."""
+    """Replace tensors and operators in the metadata of nodes and values by those that another signature shares."""
     graph = proto.graph
     for item in (*graph.node, *graph.input, *graph.value_info, *graph.output):
         metadata = props(item.metadata_props)

@@ -197,7 +197,7 @@ def test_group_outputs_are_read_outside_or_returned() -> None:
     first = operator([t[0]], [t[1], None, t[2]])
     second = operator([t[1], None], [t[3], t[4]], index=1)
     alone: Any = _IsolatedOperators.__new__(_IsolatedOperators)
-    alone._ends = {2}
+    alone._outputs = {2}
     alone._readers = {0: {0}, 1: {1}, 4: {2}}
     assert alone._needed_results([first]) == [1, 2]
     assert alone._needed_results([first, second]) == [2, 4]
