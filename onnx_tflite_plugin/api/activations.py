@@ -72,11 +72,11 @@ def _constant_map(name: str, names: Iterable[str]) -> dict[str, str]:
     return dict.fromkeys(names, name)
 
 
-_APART = "use a separate operator for the activation"
+_REMEDY = "use a separate operator for the activation"
 _TABLE: Mapping[ActivationKernel, _Row] = {
     ActivationKernel.CLAMPED: _Row(_identity_map("NONE", *_CLAMPS) | _constant_map("NONE", _CURVES)),
     ActivationKernel.CLAMPED_ONLY: _Row(
-        _identity_map("NONE", *_CLAMPS), f"LiteRT refuses a fused {{}} with operands of these dtypes; {_APART}"
+        _identity_map("NONE", *_CLAMPS), f"LiteRT refuses a fused {{}} with operands of these dtypes; {_REMEDY}"
     ),
     ActivationKernel.ELEMENTWISE: _Row(_identity_map(*_ALL)),
     ActivationKernel.CELLS: _Row(
@@ -90,12 +90,12 @@ _TABLE: Mapping[ActivationKernel, _Row] = {
     ),
     ActivationKernel.BLOCKWISE: _Row(
         _identity_map("NONE", *_CLAMPS),
-        f"LiteRT's kernel sets disagree on a fused {{}} with blockwise weight scales; {_APART}",
+        f"LiteRT's kernel sets disagree on a fused {{}} with blockwise weight scales; {_REMEDY}",
     ),
     ActivationKernel.BLOCKWISE_UNFUSED: _Row(
         _identity_map("NONE"),
         "LiteRT's kernel sets disagree on a fused {} with blockwise weight scales, unless blocks are multiples of 32; "
-        f"{_APART}",
+        f"{_REMEDY}",
     ),
     ActivationKernel.RELU_BY_RANGE: _Row(
         _identity_map("RELU"), "LiteRT's integer kernel requires RELU, but the fused activation is {}; use RELU"
@@ -105,7 +105,7 @@ _TABLE: Mapping[ActivationKernel, _Row] = {
         "TensorFlow Lite Micro's integer kernel requires RELU, but the fused activation is {}; use RELU",
     ),
     ActivationKernel.UNFUSED: _Row(
-        _identity_map("NONE"), f"LiteRT refuses a fused {{}} here, or XNNPACK ignores it; {_APART}"
+        _identity_map("NONE"), f"LiteRT refuses a fused {{}} here, or XNNPACK ignores it; {_REMEDY}"
     ),
 }
 

@@ -26,8 +26,8 @@ def format_axes(inputs: Sequence[Iterable[str] | None], *outputs: Iterable[str])
 
     ``None`` is a slot without axes.
     """
-    left = ", ".join("_" if slot is None else " ".join(slot) for slot in inputs)
-    return f"{left} -> {', '.join(' '.join(slot) for slot in outputs)}"
+    operands = ", ".join("_" if slot is None else " ".join(slot) for slot in inputs)
+    return f"{operands} -> {', '.join(' '.join(slot) for slot in outputs)}"
 
 
 def constant_axes(op: Operator, slot: int, rank: int) -> tuple[int, ...] | None:
@@ -76,18 +76,18 @@ def reshape_axes(before: Dims, after: Dims) -> str | None:
     if max(before.count(None), after.count(None)) > 1:
         return None  # only a single dynamic dimension can be matched, by elimination
     names = (f"a{i}" for i in count())
-    left: list[list[str]] = [[] for _ in before]
-    right: list[list[str]] = [[] for _ in after]
+    before_factors: list[list[str]] = [[] for _ in before]
+    after_factors: list[list[str]] = [[] for _ in after]
     i = j = 0
     while i < len(before) or j < len(after):
-        blocks = _block_ends(before, after, i, j)
-        if blocks is None:
+        ends = _block_ends(before, after, i, j)
+        if ends is None:
             return None
-        i_end, j_end = blocks
-        if not _assign_factors(before, after, range(i, i_end), range(j, j_end), left, right, names):
+        i_end, j_end = ends
+        if not _assign_factors(before, after, range(i, i_end), range(j, j_end), before_factors, after_factors, names):
             return None
         i, j = i_end, j_end
-    return format_axes([map(_format_axis, left)], map(_format_axis, right))
+    return format_axes([map(_format_axis, before_factors)], map(_format_axis, after_factors))
 
 
 def _format_axis(parts: Sequence[str]) -> str:
@@ -118,20 +118,20 @@ def _block_ends(before: Dims, after: Dims, i: int, j: int) -> tuple[int, int] | 
             b, j = b * (after[j] or 0), j + 1
 
 
-def _assign_factors(before: Dims, after: Dims, rows: range, columns: range,
-            left: list[list[str]], right: list[list[str]], names: Iterable[str]) -> bool:  # fmt: skip
+def _assign_factors(before: Dims, after: Dims, before_axes: range, after_axes: range,
+            before_factors: list[list[str]], after_factors: list[list[str]], names: Iterable[str]) -> bool:  # fmt: skip
     """Assign common factors to the axes of one block. Returns False if their boundaries do not nest."""
     names = iter(names)
-    if len(rows) == len(columns) == 1:
+    if len(before_axes) == len(after_axes) == 1:
         name = next(names)
-        left[rows[0]].append(name)
-        right[columns[0]].append(name)
+        before_factors[before_axes[0]].append(name)
+        after_factors[after_axes[0]].append(name)
         return True
-    cuts = sorted({1, *_strides(before, rows), *_strides(after, columns)}, reverse=True)
+    cuts = sorted({1, *_strides(before, before_axes), *_strides(after, after_axes)}, reverse=True)
     if any(high % low for high, low in pairwise(cuts)):
         return False
     spans = [(high, low, next(names)) for high, low in pairwise(cuts)]
-    for dims, axes, slots in ((before, rows, left), (after, columns, right)):
+    for dims, axes, slots in ((before, before_axes, before_factors), (after, after_axes, after_factors)):
         bounds = [*_strides(dims, axes), 1]
         for axis, (high, low) in zip(axes, pairwise(bounds), strict=True):
             slots[axis].extend(name for top, bottom, name in spans if top <= high and bottom >= low)

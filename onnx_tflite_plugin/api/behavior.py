@@ -89,8 +89,8 @@ class Behavior(Checked):
             inherited = any(hasattr(base, name) for base in cls.__bases__)
             if name.startswith("_") or inherited:
                 continue
-            if near := get_close_matches(name, known, 1, _FIELD_SIMILARITY if name in fields else _SIMILARITY):
-                remedy = f"did you mean {near[0]!r}? A helper of another name begins with an underscore"
+            if similar := get_close_matches(name, known, 1, _FIELD_SIMILARITY if name in fields else _SIMILARITY):
+                remedy = f"did you mean {similar[0]!r}? A helper of another name begins with an underscore"
                 raise TypeError(f"{cls.__name__}.{name} is not a trait of behaviors; {remedy}")
 
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
@@ -105,9 +105,7 @@ class Behavior(Checked):
 
     @property
     def biases(self) -> Mapping[int, tuple[int, int | float]]:
-        """Return the slots of biases, each with the two slots that determine its scale (a product), or with a slot and
-        a factor.
-        """
+        """Return the slots of biases, each with the factors of its scale: two slots, or a slot and a number."""
         return MappingProxyType({})
 
     @property
@@ -189,7 +187,11 @@ def check_output_parameters(behavior: Behavior, outputs: Iterable[Tensor]) -> No
         quantization, required = affine(tensor), behavior.output_parameters.get(tensor.dtype)
         if quantization is None or required is None:
             continue
-        (scale, zero_point), found = required, (quantization.scale[0], quantization.zero_point[0])
-        if abs(found[0] - scale) > 1e-3 * scale or found[1] != zero_point:
-            wanted = f"scale {scale:g} and zero point {zero_point}"
-            raise Refusal(f"the kernel requires {wanted}, the file has {found[0]:g} and {found[1]}")
+        (scale, zero_point), (file_scale, file_zero_point) = (
+            required,
+            (quantization.scale[0], quantization.zero_point[0]),
+        )
+        if abs(file_scale - scale) > 1e-3 * scale or file_zero_point != zero_point:
+            raise Refusal(
+                f"the kernel requires scale {scale:g} and zero point {zero_point}, the file has {file_scale:g} and {file_zero_point}"
+            )

@@ -16,7 +16,7 @@ from onnx_tflite_plugin.api.refusal import Refusal
 BYTES = 1 << 30
 ENVIRONMENT = "ONNX_TFLITE_PLUGIN_BUDGET"
 
-_left: ContextVar[list[int] | None] = ContextVar("left", default=None)
+_remaining: ContextVar[list[int] | None] = ContextVar("remaining", default=None)
 
 
 class OverBudget(Refusal):
@@ -32,11 +32,11 @@ def budget_bytes() -> int:
 @contextmanager
 def budget() -> Iterator[None]:
     """Apply a budget to arrays created inside."""
-    token = _left.set([budget_bytes()])
+    token = _remaining.set([budget_bytes()])
     try:
         yield
     finally:
-        _left.reset(token)
+        _remaining.reset(token)
 
 
 def spend(elements: int, itemsize: int, what: str = "an array") -> None:
@@ -44,10 +44,10 @@ def spend(elements: int, itemsize: int, what: str = "an array") -> None:
 
     Raises OverBudget naming ``what``.
     """
-    left = _left.get()
+    remaining = _remaining.get()
     size = elements * itemsize
-    if size > (budget_bytes() if left is None else left[0]):
+    if size > (budget_bytes() if remaining is None else remaining[0]):
         limit = f"the limit for all arrays of a conversion is {budget_bytes()} bytes: {ENVIRONMENT}=BYTES raises it"
         raise OverBudget(f"{what} would take {size} bytes; {limit}")
-    if left is not None:
-        left[0] -= size
+    if remaining is not None:
+        remaining[0] -= size

@@ -124,10 +124,7 @@ class Effects(Checked):
 
 @dataclass(frozen=True)
 class Decline(Checked):
-    """Reason why a handler or a fusion does not accept an operator, and what the user can do.
-
-    Both are shown.
-    """
+    """Reason why a handler or a fusion does not accept an operator, and what the user can do."""
 
     reason: str
     hint: str = ""
@@ -186,75 +183,117 @@ _NOT_QUANTIZABLE = NotQuantizable()
 
 @dataclass(frozen=True, eq=False)
 class Handler(Checked):
-    """Lowering of one operator, with all its declarations. Created by ``@handler``.
-
-    ``lower(ctx, *inputs)`` returns one value per TFLite output (a single value for one output).
-    ``reshapes``: shapes of operands and results in the lowering, if they differ from the slot's shape; one
-    size may be None. The host reshapes, on the quantized values if the slot is quantized.
-    ``output_quantization``: outputs to which ``quantization`` does not apply, by slot: ``{out(1): Dequantized()}``. The
-    handler returns floats for them, from ``ctx.dequantize(x, 0)`` if it gets quantized values, and the host quantizes them.
-    ``activation``: the option that names a fused activation, for kernels that clamp (``ActivationKernel.CLAMPED``). A
-    ``FusedActivation`` names other kernels. A function of the instance returns the name of the applied activation.
-    ``boundary``: operands and results shared with subgraphs; ``layout`` leaves their layout to both sides.
-    ``subgraphs``: the options that hold subgraph indices. ``inlines``: the option whose subgraph may replace the operator
-    and be planned with its neighbors; the lowering is used if it cannot.
-    ``types``: the dtypes that the kernel supports, one row per combination (``"float32, float32 int8 -> float32"``; ``_`` is
-    any); others are refused before conversion. ``accepts``: a Decline for an instance, or None. A literal Decline refuses
-    all: the operator is not expressible in ONNX.
-    ``evaluate``: output 0 if it is constant, or None. Consumers then see a constant of the file
-    (``WidenedConstant`` if the file keeps an operand instead). For a variable tensor it is the initial value.
-    ``sizes``: the shape of output 0, if the lowering takes it from the file and does not derive it from its operands, or if
-    this is cheaper than lowering the operator in isolation. Raises Refusal if there is none.
-    ``holds_batch``: operands or options that hold a shape starting with the batch size, and the number for a dynamic
-    batch: ``{1: -1}`` for RESHAPE. It keeps a dynamic dimension dynamic. If a size of operand 0 has a name, the number
-    that holds it is replaced likewise, regardless of the axis. ``shape_options``: options that change the shapes of results,
-    but not their elements: ``{"keep_dims"}``. Signatures that become one model may differ in them. ``converts``: dtypes
-    of output 0, by the dtype of the first activation, if both are float or quantized; ``"*"`` is any. Dtypes that are
-    not listed stay unchanged, as without ``converts``; a file that changes them is refused. ``kernel``: a NumPy
-    reference for operators without a LiteRT kernel: ``kernel(op, *operands)`` returns an array or one per output, in
-    source layout. Operands and results are float32 if ``quantization`` dequantizes, otherwise quantized values; results
-    may always be quantized. An absent operand is None. A variable operand is updated in place. Only comparisons call
-    it. ``overrides_kernel``: a function of the instance; True if comparisons call ``kernel`` although LiteRT has a
-    kernel for the operator, because LiteRT's kernel fails on such instances. ``list_contents``: a function of the
-    instance that returns the dtype and shape of the elements of its tensor lists (operands and results of dtype
-    variant). It is called if the file does not have it, before ``accepts``. The results for all operators of a list are
-    merged, and the list becomes an array with one more axis. ``aliases``: further names that its entry points may have;
-    entry points of other names are rejected. ``rewrite``: the operators that replace the operator before planning, in
-    order; the last one computes its results. Layout, quantization and fusions see these operators, and their handlers
-    lower them. ``lower``, ``layout``, ``quantization`` and ``evaluate`` of this handler are only descriptive then.
-    Raises Refusal if there are none.
-    """
+    """Lowering of one operator, with all its declarations. Created by ``@handler``."""
 
     code: str
+    """Code of the operator: the schema's name, ``CUSTOM.<code>`` or ``COMPOSITE.<name>``."""
     lower: Callable[..., Any]
+    """Function ``lower(ctx, *inputs)``: returns one value per TFLite output; a single value for one output."""
     max_version: int
+    """Highest version of the operator that the handler supports."""
     layout: LayoutOf
+    """Layouts in which the lowering accepts its operands."""
     axes: AxesOf = None
+    """Axes of operands and results, as text: ``"n h w c -> n c"``."""
     axis_price: AxisPriceOf = None
+    """Axes along which the emitted operator works, to price layouts."""
     indexed_by_axis: IndexedOf = field(default_factory=dict)
+    """Slot with one entry per axis → the slot with these axes. The entries are remapped to the planned layout."""
     holds_axes: Collection[int] = ()
+    """Slots that hold axis numbers, which are remapped to the planned layout."""
     reshapes: ShapesOf = field(default_factory=dict)
+    """Slot → shape of the operand or result in the lowering, if it differs from the slot's shape. One size may be None.
+
+    The host reshapes, on the quantized values if the slot is quantized.
+    """
     requires_constant: Collection[int] = ()
+    """Slots of operands that must be constant."""
     quantization: BehaviorOf = _NOT_QUANTIZABLE
+    """Treatment of quantized tensors by the kernel."""
     output_quantization: OutputsOf = field(default_factory=dict)
+    """Slot of an output to which ``quantization`` does not apply → its behavior: ``{out(1): Dequantized()}``.
+
+    The lowering returns floats for these outputs, and the host quantizes them. If the lowering gets quantized values, it
+    dequantizes them with ``ctx.dequantize(x, 0)``.
+    """
     activation: ActivationOf = None
+    """Option that names a fused activation, for kernels that clamp (``ActivationKernel.CLAMPED``).
+
+    A ``FusedActivation`` names other kernels. A function of the instance returns the name of the applied activation.
+    """
     min_opset: OpsetOf = 1
+    """Lowest opset that the lowering supports."""
     subgraphs: tuple[str, ...] = ()
+    """Options that hold subgraph indices."""
     boundary: SubgraphBoundary | None = None
+    """Operands and results shared with subgraphs. Both sides choose their layout, not ``layout``."""
     inlines: str = ""
+    """Option whose subgraph may replace the operator and be planned with its neighbors.
+
+    The lowering is used if it cannot.
+    """
     effects: Effects | None = None
+    """States that the operator reads or writes."""
     types: TypesOf = ""
+    """Supported dtypes, one row per combination: ``"float32, float32 int8 -> float32"``; ``_`` is any dtype.
+
+    Others are refused before conversion.
+    """
     accepts: Accepts | None = None
+    """Function of the instance: returns a Decline, or None if the handler accepts it.
+
+    A literal Decline refuses all instances: the operator is not expressible in ONNX.
+    """
     evaluate: Evaluate | None = None
+    """Function of the instance: returns output 0 if it is constant, otherwise None.
+
+    Consumers then see a constant of the file; a ``WidenedConstant`` if the file keeps an operand instead. For a variable
+    tensor it is the initial value.
+    """
     sizes: SizesOf | None = None
+    """Function of the instance: returns the shape of output 0. Raises Refusal if there is none.
+
+    Required if the lowering takes this shape from the file instead of deriving it from its operands. Useful if it is cheaper than
+    lowering the operator in isolation.
+    """
     holds_batch: Mapping[int | str, int] = field(default_factory=dict)
+    """Operand or option with a shape that starts with the batch size → value for a dynamic batch: ``{1: -1}`` for RESHAPE.
+
+    If a dimension of operand 0 is dynamic and has a name, the number for it is replaced likewise, regardless of the axis.
+    """
     shape_options: Collection[str] = ()
+    """Options that change the shapes of results, but not their elements: ``{"keep_dims"}``.
+
+    Signatures that become one model may differ in them.
+    """
     converts: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """dtype of the first activation → dtypes of output 0, if both are float or quantized; ``"*"`` is any dtype.
+
+    A dtype that is not listed stays unchanged; a file that changes it is refused.
+    """
     aliases: tuple[str, ...] = ()
+    """Further names for entry points of the handler. Entry points of other names are rejected."""
     kernel: Kernel | None = None
+    """NumPy reference for an operator without a LiteRT kernel. Only comparisons call it.
+
+    ``kernel(op, *operands)`` returns an array, or one per output, in source layout. Operands and results are float32 if
+    ``quantization`` dequantizes, otherwise quantized values; results may always be quantized. An absent operand is None. A
+    variable operand is updated in place.
+    """
     list_contents: ListContentsOf | None = None
+    """Function of the instance: returns dtype and shape of the elements of its tensor lists (dtype variant).
+
+    It is called before ``accepts`` if the file does not have them. The results for all operators of a list are merged, and the
+    list becomes an array with one more axis.
+    """
     overrides_kernel: Callable[[Instance], bool] | None = None
+    """Function of the instance: True if comparisons call ``kernel``, because LiteRT's kernel fails on the instance."""
     rewrite: Rewrite | None = None
+    """Function of the instance: returns operators that replace the operator before planning, in order. Raises Refusal if none can.
+
+    The last one computes the results. Layout, quantization and fusions see these operators, and their handlers lower them.
+    ``lower``, ``layout``, ``quantization`` and ``evaluate`` of this handler are then only descriptive.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -264,8 +303,8 @@ class Handler(Checked):
     @property
     def name(self) -> str:
         """Return ``module:function`` of the lowering."""
-        named = getattr(self.lower, "__name__", type(self.lower).__name__)
-        return f"{getattr(self.lower, '__module__', None) or type(self.lower).__module__}:{named}"
+        function_name = getattr(self.lower, "__name__", type(self.lower).__name__)
+        return f"{getattr(self.lower, '__module__', None) or type(self.lower).__module__}:{function_name}"
 
     @property
     def summary(self) -> str:
@@ -315,10 +354,10 @@ def handler(
     Keywords are the fields of :class:`Handler`. Raises TypeError for an unknown keyword, naming the nearest known one, and
     for a declaration of the wrong type.
     """
-    given = rename_keywords("@handler", declared, DECLARATIONS)
-    check_keywords("@handler", given, Declarations.__annotations__)
+    keywords = rename_keywords("@handler", declared, DECLARATIONS)
+    check_keywords("@handler", keywords, Declarations.__annotations__)
 
     def declare(lower: Callable[..., Any]) -> Handler:
-        return Handler(code, lower, max_version, layout, **given)
+        return Handler(code, lower, max_version, layout, **keywords)
 
     return declare

@@ -2,7 +2,7 @@
 
 ``"float32, float32 int8 -> float32"`` is float32 by float32 or int8 to float32. Operands are in the order of their slots.
 ``_`` is any dtype; so are slots that a row does not reach. A capital is any dtype, the same at each occurrence:
-``"bool, T, T"``. Operands after ``...`` are like the last one: ``"T..."``. An absent operand always matches.
+``"bool, T, T"``. ``...`` repeats the dtypes of the last operand: ``"T..."``. An absent operand always matches.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ def parse_row(row: str) -> Row:
     variables = {name.removesuffix(_MORE) for name in sides[0]}
     for name in sides[1] if arrow else ():
         if _is_variable(name) and name != "_" and name not in variables:
-            raise TypeError(
-                f"types: {name} in {row!r} stands for the dtype of no operand; name the dtypes of the result"
-            )
+            raise TypeError(f"types: {name} in {row!r} is not the dtype of an operand; name the dtypes of the result")
     return sides[0], sides[1] if arrow else ()
 
 
@@ -53,11 +51,11 @@ def as_rows(types: str | Collection[str]) -> tuple[str, ...]:
 
 def dtypes_by_slot(types: str | Collection[str]) -> dict[int, set[str]]:
     """Return the dtypes that rows name, by slot."""
-    named: dict[int, set[str]] = {}
+    dtypes: dict[int, set[str]] = {}
     for inputs, outputs in map(parse_row, as_rows(types)):
-        for slot, spelled in [*enumerate(inputs), *((~k, dtypes) for k, dtypes in enumerate(outputs))]:
-            named.setdefault(slot, set()).update(set(spelled.removesuffix(_MORE).split()) & {*NAMES})
-    return named
+        for slot, names in [*enumerate(inputs), *((~k, names) for k, names in enumerate(outputs))]:
+            dtypes.setdefault(slot, set()).update(set(names.removesuffix(_MORE).split()) & {*NAMES})
+    return dtypes
 
 
 def refusal(op: Operator, types: str | Collection[str], whose: str) -> str:
@@ -71,8 +69,8 @@ def refusal(op: Operator, types: str | Collection[str], whose: str) -> str:
     inputs, outputs = (max(len(row[side]) for row in table) for side in (0, 1))
     operands = ", ".join(_dtype(op, slot) for slot in range(inputs))
     results = ", ".join(_dtype(op, ~k) for k in range(outputs))
-    taken = "; ".join(_format_row(row) for row in table)
-    return f"no kernel for dtypes {operands}{' -> ' if results else ''}{results}; {whose} {taken}"
+    supported = "; ".join(_format_row(row) for row in table)
+    return f"no kernel for dtypes {operands}{' -> ' if results else ''}{results}; {whose} {supported}"
 
 
 def _is_variable(name: str) -> bool:
@@ -83,14 +81,14 @@ def _is_variable(name: str) -> bool:
 def _matches(op: Operator, row: Row) -> bool:
     inputs, outputs = row
     bound: dict[str, str] = {}
-    for slot, spelled in [
+    for slot, names in [
         *enumerate(_expand_inputs(op, inputs)),
-        *((~k, dtypes) for k, dtypes in enumerate(outputs)),
+        *((~k, names) for k, names in enumerate(outputs)),
     ]:
         dtype = _dtype(op, slot)
-        if dtype == "none" or spelled == "_":
+        if dtype == "none" or names == "_":
             continue
-        if dtype != bound.setdefault(spelled, dtype) if _is_variable(spelled) else dtype not in spelled.split():
+        if dtype != bound.setdefault(names, dtype) if _is_variable(names) else dtype not in names.split():
             return False
     return True
 

@@ -20,7 +20,7 @@ from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.source.model import Array, Dims
 
 Part = Literal["pairs", "real", "imaginary", "power"]
-"""Form of a spectrum: (real, imaginary) pairs along the last axis, only one of these parts, or squared magnitudes."""
+"""Content of a spectrum: (real, imaginary) pairs along the last axis, only one of both parts, or squared magnitudes."""
 
 MAX_ONE_PRODUCT = {"float32": 512 * 257, "float64": 128 * 130}
 """Maximum elements of the matrix for which one product is as fast as two (measured as above)."""
@@ -89,10 +89,9 @@ def emit_irfft(ctx: Context, z: Value, dims: Dims, points: int) -> Value:
     first = points // second
     half = first // 2 + 1
     frequency = np.add.outer(np.arange(half), first * np.arange(second)).reshape(-1)
-    given = np.where(
-        frequency > points // 2, points - frequency, frequency
-    )  # of mirror images, the twiddle factors conjugate
-    pairs = ops.Gather(ops.Reshape(z, [-1, frequencies, 2]), given, axis=1)
+    # Frequencies above half are read from their mirror images; the twiddle factors conjugate them.
+    sources = np.where(frequency > points // 2, points - frequency, frequency)
+    pairs = ops.Gather(ops.Reshape(z, [-1, frequencies, 2]), sources, axis=1)
     by_frequency = ops.Transpose(ops.Reshape(pairs, [-1, half, 2 * second]), perm=[1, 0, 2])
     twiddles = np.ascontiguousarray(_twiddle_matrices(first, second, "pairs").transpose(0, 2, 1)).astype(np.float32)
     rows = ops.Reshape(ops.Transpose(ops.MatMul(by_frequency, twiddles), perm=[1, 0, 2]), [-1, 2 * half, second])
@@ -125,9 +124,9 @@ def _sum_squares(ctx: Context, parts: Value, size: int, axis: int) -> Value:
     return ctx.ops.Add(ctx.ops.Mul(real, real), ctx.ops.Mul(imaginary, imaginary))
 
 
-def _angles(one: Array, other: Array, points: int) -> Array:
-    """Return the angles ``2 pi one other / points``, reducing the products modulo ``points`` so that none is large."""
-    return 2 * np.pi * (np.multiply.outer(one, other) % points) / points
+def _angles(samples: Array, frequencies: Array, points: int) -> Array:
+    """Return the angles ``2 pi samples frequencies / points``, with the products reduced modulo ``points`` for accuracy."""
+    return 2 * np.pi * (np.multiply.outer(samples, frequencies) % points) / points
 
 
 def _join_parts(real: Array, imaginary: Array, part: Part) -> Array:
@@ -158,23 +157,23 @@ def _emit_two_products(ctx: Context, x: Value, dims: Dims, points: int, second: 
     stage = np.stack([np.cos(inner), -np.sin(inner)], axis=1).reshape(2 * half, steps).astype(dtype)
     partial = ops.MatMul(stage, ops.Reshape(rows, [-1, steps, second]))
     by_frequency = ops.Transpose(ops.Reshape(partial, [-1, half, 2, second]), perm=[1, 0, 2, 3])
-    # Reshaped after the Transpose: ONNX Runtime 1.22 fuses the two neighbors into a product that it has no float64 kernel of.
+    # Reshaped after the Transpose: ONNX Runtime 1.22 fuses both into a product without a float64 kernel.
     joined = ops.Reshape(by_frequency, [half, -1, 2 * second])
     spectra = ops.MatMul(joined, _twiddle_matrices(first, second, part).astype(dtype))
     if part == "power":
         spectra = _sum_squares(ctx, spectra, second, axis=2)
     pair = [2] if part == "pairs" else []
     flat = ops.Reshape(ops.Transpose(spectra, perm=[1, 0, 2]), [-1, half * second, *pair])
-    ordered = ops.Gather(flat, _frequency_places(first, second), axis=1)
+    ordered = ops.Gather(flat, _frequency_positions(first, second), axis=1)
     return _restore_leading(ctx, ordered, x, dims[:-1], (points // 2 + 1, *pair))
 
 
 def _restore_leading(ctx: Context, rows: Value, x: Value, leading: Dims, sizes: tuple[int, ...]) -> Value:
-    """Return ``[R, ...]`` reshaped to the leading dimensions of ``x`` and the given sizes."""
+    """Return ``[R, ...]`` reshaped to the leading dimensions of ``x`` and ``sizes``."""
     if leading.count(None) <= 1:
         return ctx.ops.Reshape(rows, [*(-1 if size is None else size for size in leading), *sizes])
-    given = ctx.ops.Slice(ctx.ops.Shape(x), [0], [len(leading)])
-    return ctx.ops.Reshape(rows, ctx.ops.Concat(given, list(sizes), axis=0))
+    leading_sizes = ctx.ops.Slice(ctx.ops.Shape(x), [0], [len(leading)])
+    return ctx.ops.Reshape(rows, ctx.ops.Concat(leading_sizes, list(sizes), axis=0))
 
 
 def _twiddle_matrices(first: int, second: int, part: Part) -> Array:
@@ -191,12 +190,12 @@ def _twiddle_matrices(first: int, second: int, part: Part) -> Array:
     return _join_parts(real, imaginary, part)
 
 
-def _frequency_places(first: int, second: int) -> Array:
+def _frequency_positions(first: int, second: int) -> Array:
     """Return the position in ``(f, g)`` of each frequency up to half of the points, or of its mirror image."""
     points = first * second
     frequencies = np.arange(points // 2 + 1)
-    known = np.where(frequencies % first <= first // 2, frequencies, points - frequencies)
-    return np.asarray(known % first * second + known // first)
+    computed = np.where(frequencies % first <= first // 2, frequencies, points - frequencies)
+    return np.asarray(computed % first * second + computed // first)
 
 
 def _mirror_weights(frequencies: Array, points: int) -> Array:

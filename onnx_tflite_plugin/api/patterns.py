@@ -39,7 +39,7 @@ class Operand(Checked):
 class Call:
     """One operator of a pattern, by its handler's code. ``commutes``: operands match in either order.
 
-    It has as many operands as the operator has present ones: operators with and without a bias need two patterns.
+    Its operands are the present operands of the operator: operators with and without a bias need two patterns.
     ``options``: required values of the operator's options. ``siblings``: further operators, only for the last call of the
     pattern, that share some of its operands and use none of its results; their results follow as further results of the
     fused operator. ``shared``: the result may be used outside the match, too; the operator is kept for those consumers.
@@ -61,10 +61,10 @@ class Call:
         shared: bool = False,
         **options: Any,
     ) -> None:
-        given = rename_keywords("Call", options, CALL)
-        siblings = given.pop("siblings", siblings)
+        required_options = rename_keywords("Call", options, CALL)
+        siblings = required_options.pop("siblings", siblings)
         fields = {"code": code, "operands": operands, "commutes": commutes, "siblings": siblings, "shared": shared}
-        for name, value in {**fields, "options": given}.items():
+        for name, value in {**fields, "options": required_options}.items():
             object.__setattr__(self, name, value)
 
     def __getitem__(self, k: int) -> Output:
@@ -74,7 +74,7 @@ class Call:
     def codes(self) -> frozenset[str]:
         """Return the codes of the call, of the calls of its operands, and of its siblings."""
         calls = [part.call if isinstance(part, Output) else part for part in (*self.operands, *self.siblings)]
-        return frozenset({self.code}).union(*(part.codes() for part in calls if isinstance(part, Call)))
+        return frozenset({self.code}).union(*(call.codes() for call in calls if isinstance(call, Call)))
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Output(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.k < 0:
-            raise TypeError(f"{self.call.code}[{self.k}]: outputs count from 0")
+            raise TypeError(f"{self.call.code}[{self.k}]: the index of an output is 0 or higher")
 
 
 def operands(names: str, constant: bool = False) -> tuple[Operand, ...]:
@@ -174,15 +174,15 @@ def fusion(
 
     Keywords are as for ``@handler``.
     """
-    given = rename_keywords("@fusion", declared, FUSION)
-    condition: Check = given.pop("check", check)
-    check_keywords("@fusion", given, Declarations.__annotations__)
+    keywords = rename_keywords("@fusion", declared, FUSION)
+    condition: Check = keywords.pop("check", check)
+    check_keywords("@fusion", keywords, Declarations.__annotations__)
     if bool(pattern) == (regions is not None):
         raise TypeError(f"@fusion({name!r}): needs either a pattern or a function that finds regions")
     patterns = (pattern,) if isinstance(pattern, Call) else tuple(pattern)
 
     def declare(lower: Callable[..., Any]) -> Fusion:
-        handler = Handler(name, lower, 1, layout, **given)
+        handler = Handler(name, lower, 1, layout, **keywords)
         return Fusion(
             name, patterns, tuple(inputs), condition, exact, handler, trait, regions, tuple(after), raises_opset
         )

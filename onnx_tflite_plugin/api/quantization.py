@@ -34,8 +34,8 @@ class _RealValued(Behavior):
 class Dequantized(_RealValued):
     """Dequantize, compute in float, quantize.
 
-    ``bias`` maps a bias slot to the two slots whose scales are multiplied for its scale (kernels ignore the stored
-    one), or to a slot and a factor. ``weights``: slots whose constants are weights rather than activations; the second
+    ``bias`` maps a bias slot to the factors of its scale: two slots, or a slot and a number. Kernels ignore the stored
+    scale. ``weights``: slots whose constants are weights rather than activations; the second
     slots in ``bias`` are included. ``blocks``: slots whose constants may have blockwise scales along the last axis,
     which the plan never splits. ``stored``: slots that are not dequantized: the handler gets the file's quantized
     values, and assigns them to states.
@@ -247,8 +247,8 @@ def _check_channels(operator: QuantizedOperator, weight: int) -> None:
     channels = result[-1]
     if channels in letters and letters[scales.axis] != channels:
         name, axis = operator.op[weight].name, letters.index(channels)
-        read = f"but the kernel reads them as scales of axis {axis}, the channels of the result"
-        raise Refusal(f"{name!r} has per-channel scales along axis {scales.axis}, {read}")
+        meaning = f"but the kernel reads them as scales of axis {axis}, the channels of the result"
+        raise Refusal(f"{name!r} has per-channel scales along axis {scales.axis}, {meaning}")
 
 
 def _require_integer_kernels(operator: QuantizedOperator) -> Arithmetic:

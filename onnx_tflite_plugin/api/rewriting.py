@@ -26,7 +26,7 @@ class Rewriter:
     def __init__(self, at: Instance) -> None:
         self.op: Operator = at.op
         self.replacements: list[Replacement] = []
-        self._made = 0
+        self._tensor_count = 0
 
     def constant(self, array: Array) -> Tensor:
         """Return a constant operand."""
@@ -45,9 +45,9 @@ class Rewriter:
 
     def _new_tensor(self, dtype: str, dims: Dims) -> Tensor:
         name = next((tensor.name for tensor in self.op.outputs if tensor is not None), "")
-        self._made += 1
+        self._tensor_count += 1
         shape = tuple(1 if size is None else size for size in dims)
-        return Tensor(NOT_IN_THE_FILE, self._made, f"{name}/{self._made}", dtype, shape, tuple(dims))
+        return Tensor(NOT_IN_THE_FILE, self._tensor_count, f"{name}/{self._tensor_count}", dtype, shape, tuple(dims))
 
     def _append(
         self,

@@ -28,81 +28,96 @@ class Target(Checked):
     A pack registers one in the entry point group ``onnx_tflite_plugin.targets``, usually
     ``dataclasses.replace(builtin_target("generic"), name="mine", ...)``. Raises TypeError for a trait of the wrong type,
     ValueError for opsets that are not in ascending order.
-
-    ``opsets``: lowest, default, highest. ``storage``: file dtype → dtype of activations, with the number added to quantized
-    values. ``weights``: the same for constant weights. ``no_integer_kernel``: ONNX operator → integer dtypes without a
-    kernel in the runtime. ``dequantizes``: ONNX operators that are written between DQ and Q, although the runtime has
-    an integer kernel, wherever the result is the same. ``widens``: ONNX operator → dtype without a kernel → the wider dtype to
-    compute in.
-    ``clips_integers``: a fused activation may be an integer Clip after QuantizeLinear.
-    ``prefers``: ONNX operators that are faster, or fuse, compared with a more general one.
-    ``blocks_channels``: ONNX operators with kernels for channel-blocked floats, or that preserve that layout.
-    ``channels_last``: dtypes whose convolutions the runtime transposes to channels last by itself; states best stay there.
-    ``keeps_unit_axes``: dtypes for which 2D convolutions and pools of one-row images are faster than 1D ones.
-
-    ``quantizes``: dtypes of QuantizeLinear and DequantizeLinear. ``symmetric``: only zero points of 0.
-    ``float_biases``: DequantizeLinear does not accept int32. ``multiplies``: dtypes for which Cast and Mul are faster than
-    DequantizeLinear. ``multiplies_weights``: the same for constants with float activations, where both are computed
-    at load time. ``multiplies_dynamically``: dynamic quantization makes products faster.
-    ``rounds_activations``: activations of integer weights, and products of two activations, are rounded as in LiteRT's
-    kernels if that is cheap. ``rotates_embeddings``: rotary embeddings are one operator of the runtime's domain.
-    ``attends_causally``: attention over a cache is one operator that reads only the used slots, from ``com.microsoft``
-    if the runtime has this domain, otherwise Attention of opset 24. ``fused_blocks``: minimum and maximum block size
-    (powers of two) that a product accepts as stored; any if None. ``int4_block``: weights of 4 and 2 bits with a scale
-    per row are multiplied in int4 blocks of at most this size, with repeated scales, because the runtime fuses such
-    products; 0 if it does not. ``packs_tables``: rows of large tables of 4 bits are looked up as bytes and unpacked.
-    ``last_axes_only``: ONNX operators that work on the last axes only. ``no_int8_from``: the opset from which ONNX
-    Runtime rejects int8 for the operators in ``no_int8_moves`` between Q and DQ. ``wraps_int8``: ONNX operators whose
-    int8 kernel between Q and DQ overflows by wrapping around, in some versions. ``lacks``: ONNX operators missing in
-    the runtime, with a remedy. ``domains``: domains of ONNX Runtime's own operators, such as ``com.microsoft``, that
-    the runtime has; nodes of the others are refused. ``quantizes_moves``: Transpose and Reshape of dequantized values
-    are followed by a Q and a DQ, and fused activations are preceded by both; for targets without integer operators.
-    ``needs_static_shapes``: warn of inputs with dynamic dimensions, because the accelerator does not support them.
-    ``passes``: names of rewrite rules of the finished model, in order; ``module:attribute`` names a pass of the pack,
-    an ``onnx_ir.passes.InPlacePass`` or a subclass. ``defaults``: values of options that this target needs instead of
-    the general defaults, by name. ``saturates``: on some processors the runtime adds two uint8 x int8 products in 16
-    bits. ``quantizes_weights``: the runtime quantizes float weights between Q and DQ. ``opens``: the runtime is ONNX
-    Runtime, which is used to check that it opens the converted model.
     """
 
     name: str
+    """Name of the target for ``--target``, equal to the name of its entry point."""
     opsets: tuple[int, int, int]
+    """Lowest, default and highest opset."""
     storage: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    """dtype of activations in the file → dtype in the model, and the number added to the quantized values."""
     weights: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    """The same as ``storage`` for constant weights."""
     no_integer_kernel: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """ONNX operator → integer dtypes without a kernel in the runtime; the key ``"*"`` applies to every operator."""
     dequantizes: frozenset[str] = frozenset()
+    """ONNX operators to write between DequantizeLinear and QuantizeLinear, despite an integer kernel, if results are equal."""
     widens: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """ONNX operator → dtype without a kernel → wider dtype to compute in."""
     clips_integers: bool = False
+    """True: a fused activation may be a Clip of quantized values, after QuantizeLinear."""
     prefers: frozenset[str] = frozenset()
+    """ONNX operators that are faster than a more general operator, or that the runtime fuses."""
     blocks_channels: frozenset[str] = frozenset()
+    """ONNX operators with kernels for channel-blocked floats, or that preserve that layout."""
     channels_last: frozenset[str] = frozenset()
+    """dtypes whose convolutions the runtime itself transposes to channels last. States of these dtypes keep that layout."""
     keeps_unit_axes: frozenset[str] = frozenset()
+    """dtypes for which 2D convolutions and pools of one-row images are faster than 1D ones."""
     quantizes: frozenset[str] = INTEGERS
+    """dtypes that QuantizeLinear and DequantizeLinear support."""
     symmetric: bool = False
+    """True: QuantizeLinear and DequantizeLinear require zero points of 0."""
     float_biases: bool = False
+    """True: DequantizeLinear does not support int32, so biases are stored as floats."""
     multiplies: frozenset[str] = frozenset()
+    """dtypes for which Cast and Mul are faster than DequantizeLinear."""
     multiplies_weights: bool = True
+    """True: constants with float activations are dequantized by Cast and Mul, which are computed at load time."""
     fused_blocks: tuple[int, int] | None = None
+    """Minimum and maximum block size (powers of two) of weights that a product accepts as stored; any size if None."""
     int4_block: int = 0
+    """Maximum block size for products with 4-bit and 2-bit weights that have a scale per row.
+
+    The scale is repeated per block, because the runtime fuses such products. 0 if it does not.
+    """
     packs_tables: bool = False
+    """True: rows of large 4-bit tables are looked up as bytes and then unpacked."""
     multiplies_dynamically: bool = False
+    """True: dynamic quantization makes products faster."""
     rounds_activations: bool = False
+    """True: round activations of integer weights, and of products of two activations, as in LiteRT, if that is cheap."""
     rotates_embeddings: bool = False
+    """True: a rotary embedding is one operator of the runtime's domain."""
     attends_causally: bool = False
+    """True: attention over a cache is one operator that reads only the used slots.
+
+    The operator is from ``com.microsoft`` if the runtime has this domain, otherwise Attention of opset 24.
+    """
     last_axes_only: frozenset[str] = frozenset()
+    """ONNX operators that work on the last axes only."""
     no_int8_moves: frozenset[str] = frozenset()
+    """ONNX operators that ONNX Runtime rejects for int8 between QuantizeLinear and DequantizeLinear."""
     no_int8_from: int = 99
+    """Lowest opset in which ONNX Runtime rejects the operators of ``no_int8_moves``."""
     wraps_int8: frozenset[str] = frozenset()
+    """ONNX operators whose int8 kernel overflows by wrapping around, in some versions of the runtime."""
     lacks: Mapping[str, str] = field(default_factory=dict)
+    """ONNX operators that the runtime lacks, with a remedy for the user, which may be empty."""
     prices: Mapping[str, Price] = field(default_factory=dict)
+    """Cost of operators that work along an axis; keys as in ``AxisPrice.onnx``."""
     passes: Sequence[str] = ()
+    """Rewrite rules and passes of the finished model, in order.
+
+    A rule is given by name. ``module:attribute`` is a pass of the pack: an ``onnx_ir.passes.InPlacePass``, or its class.
+    """
     defaults: Mapping[str, str | int] = field(default_factory=dict)
+    """Option → value to use instead of the option's general default."""
     saturates: bool = False
+    """True: on some processors the runtime adds two uint8 x int8 products in 16 bits, which may overflow."""
     quantizes_weights: bool = False
+    """True: the runtime quantizes float weights of operators between DequantizeLinear and QuantizeLinear."""
     opens: bool = False
+    """True: the runtime is ONNX Runtime; a conversion checks that it opens the model."""
     domains: frozenset[str] = frozenset()
+    """Domains of ONNX Runtime's own operators that the runtime has, such as ``com.microsoft``. Nodes of others are refused."""
     quantizes_moves: bool = False
+    """True: the runtime has no integer operators, so QuantizeLinear and DequantizeLinear surround every operator.
+
+    Both follow a Transpose or Reshape of dequantized values, and precede a fused activation.
+    """
     needs_static_shapes: bool = False
+    """True: the accelerator does not support dynamic dimensions; the conversion warns about inputs that have them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

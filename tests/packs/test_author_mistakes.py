@@ -221,7 +221,7 @@ MISTAKES = {
     ),
     "a dtype variable of no operand": (
         [(HANDLER, "layout=Transparent(),", "layout=Transparent(), types='float32 int8 -> T',")],
-        ["types: T in 'float32 int8 -> T' stands for the dtype of no operand; name the dtypes of the result"],
+        ["types: T in 'float32 int8 -> T' is not the dtype of an operand; name the dtypes of the result"],
     ),
     "an unclosed group": (
         [(HANDLER, "layout=Transparent(),", "layout=Transparent(), axes='n (h w -> n h w',")],
