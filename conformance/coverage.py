@@ -40,10 +40,15 @@ class Coverage:
     def text(self) -> str:
         """Return one sentence on the coverage."""
         converted = len(self.full) + len(self.part)
+        dtypes = f"{len(self.full)} of them" if self.part else "all of them"
+        exceptions = [
+            *([f"{len(self.part)} convert in some dtypes only"] if self.part else []),
+            *([f"{len(self.missing)} have no handler yet"] if self.missing else []),
+            f"{len(self.refused)} cannot be expressed in ONNX",
+        ]
         return (
-            f"Of the {len(REGISTERED)} builtin operators that LiteRT registers, {converted} convert: {len(self.full)} in every "
-            f"dtype that their kernels accept, {len(self.part)} in some. {len(self.missing)} have no handler yet, and "
-            f"{len(self.refused)} cannot be expressed in ONNX."
+            f"Of the {len(REGISTERED)} builtin operators that LiteRT registers, {converted} convert, {dtypes} in every dtype that "
+            f"their kernels accept. {'; '.join(exceptions)}."
         )
 
 

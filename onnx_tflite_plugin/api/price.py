@@ -9,7 +9,7 @@ from onnx_tflite_plugin.checked import Checked
 
 @dataclass(frozen=True)
 class Price(Checked):
-    """Extra cost per byte of an operand, in byte equivalents (8 kB per microsecond).
+    """Extra cost of a layout per byte of an operand; 1 µs counts as 8 kB.
 
     ``last``: if the operator works along the last axis in memory; ``inner``: if along another.
     """
