@@ -58,7 +58,10 @@ def boundary_values(model: BoundModel) -> list[BoundaryValue]:
 
 
 def _place_pairs(model: BoundModel, bound: Bound) -> Iterator[tuple[Place, Place]]:
-    """Yield pairs of places with the same value: in an operator and its subgraph, or in two iterations of a loop."""
+    """Yield pairs of places with the same value.
+
+    They are in an operator and its subgraph, or in two iterations of a loop.
+    """
     boundary, op = bound.declared.boundary, bound.op
     if boundary is None:
         return
@@ -76,7 +79,10 @@ def _place_pairs(model: BoundModel, bound: Bound) -> Iterator[tuple[Place, Place
 
 
 def _file_layout_subgraphs(model: BoundModel) -> set[int]:
-    """Return the subgraphs in the file's layout: the root, and those of operators without a declared boundary."""
+    """Return the subgraphs that keep the file's layout.
+
+    These are the root, and the subgraphs of operators without a declared boundary.
+    """
     undeclared = [bound for bound in model.operators() if bound.declared.boundary is None]
     return {model.source.root, *(index for bound in undeclared for index in bound.declared.subgraphs)}
 

@@ -129,7 +129,10 @@ def _check_result_ranks(op: Operator, groups: Collection[int]) -> None:
 
 
 def _axis_groups(op: Operator, declared: str) -> dict[int, list[Group]]:
-    """Return the axis groups of each present slot; trailing slots that the declaration omits have none."""
+    """Return the axis groups of each present slot.
+
+    Trailing slots that the declaration omits have no groups.
+    """
     inputs, outputs = parse_axes(declared)
     input_groups = {k: g for k, g in enumerate(inputs) if g is not None and op.tensor(k) is not None}
     return input_groups | {~k: g for k, g in enumerate(outputs) if g is not None and op.tensor(~k) is not None}
@@ -167,7 +170,10 @@ def implicit_layouts(op: Operator, declaration: Implicit, declared: str) -> dict
 
 
 def _implicit_letters(op: Operator, declaration: Implicit, declared: str) -> dict[int, list[str]]:
-    """Return the letters of the axes of each slot that has a required layout; an axis written as 1 has none."""
+    """Return the letters of the axes of each slot that has a required layout.
+
+    An axis written as 1 has no letter.
+    """
     inputs, outputs = parse_axes(declared)
     groups_by_slot = {**dict(enumerate(inputs)), **{~k: g for k, g in enumerate(outputs)}}
     present = [slot for slot in declaration.onnx if op.tensor(slot) is not None]
@@ -184,10 +190,10 @@ def _implicit_letters(op: Operator, declaration: Implicit, declared: str) -> dic
 
 
 def _squeeze_constraint(bound: Bound, declaration: Implicit, declared: str) -> LayoutConstraint | None:
-    """Return a constraint that allows leaving out squeezable axes of size 1; ``None`` if there are none.
+    """Return a constraint that allows leaving out squeezable axes of size 1.
 
-    All letters of such an axis are mapped to one letter. The preferred layout comes first: an image of a single position
-    remains an image, an image of one row becomes a sequence.
+    Returns ``None`` if there are none. All letters of such an axis are mapped to one letter. The preferred layout comes
+    first: an image of a single position remains an image, an image of one row becomes a sequence.
     """
     letters = _implicit_letters(bound.op, declaration, declared)
     sizes_by_slot = {

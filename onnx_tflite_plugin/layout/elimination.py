@@ -50,7 +50,10 @@ def elimination_order(
 
 
 def eliminate(sizes: Mapping[int, int], order: Sequence[int], tables: Iterable[Table]) -> dict[int, int]:
-    """Return the labeling that minimizes the sum of ``tables``; ties go to lower labels, last variable first."""
+    """Return the labeling that minimizes the sum of ``tables``.
+
+    Ties go to lower labels, last variable first.
+    """
     position = {variable: index for index, variable in enumerate(order)}
     pending: dict[int, list[Table]] = {variable: [] for variable in order}  # by the first variable that is eliminated
     for table in tables:

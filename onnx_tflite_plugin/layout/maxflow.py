@@ -60,17 +60,17 @@ class Network:
         return -sum(amount for amount in self.excess if amount < 0)
 
     def rescale(self, factor: int, surplus: list[int]) -> None:
-        """Multiply all remaining capacities and excesses by ``factor``, then add ``surplus`` to the excess of the first nodes."""
+        """Multiply capacities and excesses by ``factor``, then add ``surplus`` to the excess of the first nodes."""
         self.residual = [factor * capacity for capacity in self.residual]
         self.excess = [factor * amount for amount in self.excess]
         for node, amount in enumerate(surplus):
             self.excess[node] += amount
 
     def saturate(self, work: Work) -> list[bool]:
-        """Push all excess that can reach the sink; return for each node whether it could still push to the sink.
+        """Push all excess that can reach the sink.
 
-        These nodes are the smallest sink side of all minimum cuts, a subset of every other one. They do not depend on the
-        paths of the flow.
+        Returns for each node whether it could still push to the sink. These nodes are the smallest sink side of all
+        minimum cuts, a subset of every other one. They do not depend on the paths of the flow.
         """
         patience = len(self.head) // 10 + 10
         while True:
@@ -100,7 +100,10 @@ class Network:
         return distance
 
     def _push(self, active: deque[int], distance: list[int], patience: int, work: Work) -> None:
-        """Push excess toward the sink, arc by arc, until none can reach it or ``patience`` operations are spent."""
+        """Push excess toward the sink, arc by arc.
+
+        It stops if no excess can reach the sink, or after ``patience`` operations.
+        """
         arcs, head, residual, excess, unreachable = self.arcs, self.head, self.residual, self.excess, self.unreachable
         untried = [0] * len(distance)
         operations = 0

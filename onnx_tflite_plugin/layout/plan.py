@@ -52,11 +52,11 @@ class PlannedTranspose(NamedTuple):
 
 
 class LayoutPlan(NamedTuple):
-    """Layouts per operator slot and per graph input and output, the plan's cost, and whether that is proven minimal.
+    """Layouts per operator slot and per graph input and output.
 
-    ``chosen_for_speed``: operators for which the plan transposes more bytes than the minimum, with the saved time in
-    byte equivalents. ``differences``: the number of operators, graph inputs and outputs, and boundary values that may
-    have another layout than in a local plan; if it is 0 both plans are the same.
+    ``exact``: the cost is proven minimal. ``chosen_for_speed``: operators for which the plan transposes more bytes than
+    the minimum, with the saved time in byte equivalents. ``differences``: the number of operators, graph inputs and
+    outputs, and boundary values that may have another layout than in a local plan; if it is 0 both plans are the same.
     """
 
     operator_layouts: Mapping[Bound, OperatorLayout]
@@ -90,11 +90,11 @@ def plan_layout(
     can_squeeze: CanSqueeze = lambda bound: True,
     keeps_source_layout: KeepsSourceLayout = lambda tensor: False,
 ) -> LayoutPlan:
-    """Return the layout plan of minimum cost; with ``local`` every flexible operator keeps the file's layout.
+    """Return the layout plan of minimum cost.
 
-    ``can_squeeze``: predicate of operators that may leave out squeezable axes of size 1, where that costs nothing.
-    ``keeps_source_layout``: predicate of tensors; a state that holds one keeps the file's layout. Raises HandlerError if a
-    handler's axes do not fit its operands.
+    ``local``: every flexible operator keeps the file's layout. ``can_squeeze``: predicate of operators that may leave
+    out squeezable axes of size 1, where that costs nothing. ``keeps_source_layout``: predicate of tensors; a state that
+    holds one keeps the file's layout. Raises HandlerError if a handler's axes do not fit its operands.
     """
     constraints = _layout_constraints(model, can_squeeze)
     groups, pinned = state_groups(model, constraints, keeps_source_layout)
@@ -177,7 +177,10 @@ def _differs_from_local(constraint: LayoutConstraint, layout: OperatorLayout) ->
 
 
 def _layout_constraints(model: BoundModel, can_squeeze: CanSqueeze) -> dict[Bound, LayoutConstraint]:
-    """Return the constraint of each operator. Raises HandlerError or InvalidModel for axes that do not fit the operands."""
+    """Return the constraint of each operator.
+
+    Raises HandlerError or InvalidModel for axes that do not fit the operands.
+    """
     constraints: dict[Bound, LayoutConstraint] = {}
     problems = []
     for bound in model.operators():
@@ -257,7 +260,10 @@ class _Endpoint(NamedTuple):
 
 
 class _Edge(NamedTuple):
-    """A tensor with its producer and its consumers; ``executions``: the estimated number of executions of its subgraph."""
+    """A tensor with its producer and its consumers.
+
+    ``executions``: the estimated number of executions of its subgraph.
+    """
 
     tensor: Tensor
     producer: _Endpoint
@@ -299,7 +305,10 @@ class _Edge(NamedTuple):
 
 
 def _number_by_key(layouts: Iterable[TensorLayout], key: Callable[[TensorLayout], object]) -> dict[TensorLayout, int]:
-    """Return a number per layout, the same for equal keys; numbers are faster to compare than keys."""
+    """Return a number per layout, the same for equal keys.
+
+    Numbers are faster to compare than keys.
+    """
     numbers: dict[object, int] = {}
     return {layout: numbers.setdefault(key(layout), len(numbers)) for layout in layouts}
 

@@ -21,7 +21,10 @@ MAX_CANDIDATES = 12  # heuristic: candidate layouts per operator, which the tran
 
 
 class InterfaceLayouts(NamedTuple):
-    """Layouts of graph inputs and outputs: fixed ones by tensor, and the tensors that may follow the plan."""
+    """Layouts of graph inputs and outputs.
+
+    ``fixed``: layouts by tensor. ``free``: tensors that may follow the plan.
+    """
 
     fixed: Mapping[Tensor, TensorLayout]
     free: frozenset[Tensor] = frozenset()
@@ -92,7 +95,10 @@ def propagate_layouts(
 
 
 class _Propagation(NamedTuple):
-    """Worklist state of the propagation; ``visited`` are the (tensor, layout) pairs already propagated."""
+    """Worklist state of the propagation.
+
+    ``visited`` are the (tensor, layout) pairs already propagated.
+    """
 
     constraints: Mapping[Bound, LayoutConstraint]
     candidates: dict[Bound, list[OperatorLayout]]
@@ -128,7 +134,10 @@ class _Propagation(NamedTuple):
                         pending.extend(self._append_candidate(bound, operator_layout))
 
     def _cross_boundary(self, boundary: BoundaryValue, perm: tuple[int, ...]) -> list[tuple[Tensor, TensorLayout]]:
-        """Return each tensor of a boundary value with the layout of a new permutation; an empty list if it is not new."""
+        """Return each tensor of a boundary value with the layout of a new permutation.
+
+        Returns an empty list if the permutation is not new.
+        """
         if perm in boundary.perms or len(boundary.perms) >= MAX_CANDIDATES or sorted(perm) != [*boundary.perms[0]]:
             return []
         boundary.perms.append(perm)
@@ -150,7 +159,10 @@ class _Propagation(NamedTuple):
             self.offer(tensor, slot_layout)
 
     def _append_candidate(self, bound: Bound, layout: OperatorLayout) -> list[tuple[Tensor, TensorLayout]]:
-        """Add a candidate layout if all users of the state allow it; return the layouts of their slots for it."""
+        """Add a candidate layout if all users of the state allow it.
+
+        Returns the layouts of their slots that follow from it.
+        """
         representative = self.representatives.get(bound, bound)
         layouts = self.candidates[representative]
         group = [self.constraints[member] for member in self.members.get(representative, (representative,))]

@@ -21,11 +21,12 @@ Terms = dict[tuple[tuple[int, ...], int], int]  # (a_1 .. a_k; sorted, of differ
 
 
 def roof_dual(costs: Sequence[int], terms: Terms, ties: Sequence[int], work: Work) -> tuple[list[bool], int]:
-    """Return which variables to make true, and a lower bound of the cost; the bound is attained if the problem is submodular.
+    """Return the variables to make true, and a lower bound of the cost.
 
-    ``costs``: the cost of each literal if it is true. ``ties``: secondary costs that decide between equal costs, in total
-    less than ``len(costs) ** 2``; they are ignored if using them takes much longer. The result costs no more than with all
-    variables false. It is all false if that is a minimum and ``ties`` prefer it.
+    The bound is attained if the problem is submodular. ``costs``: the cost of each literal if it is true. ``ties``:
+    secondary costs that decide between equal costs, in total less than ``len(costs) ** 2``; they are ignored if using
+    them takes much longer. The result costs no more than with all variables false. It is all false if that is a minimum
+    and ``ties`` prefer it.
     """
     literals = _literals_with_nodes(len(costs), terms)
     node = [-1] * len(costs)
@@ -51,7 +52,10 @@ def roof_dual(costs: Sequence[int], terms: Terms, ties: Sequence[int], work: Wor
 
 
 def _literals_with_nodes(size: int, terms: Terms) -> list[int]:
-    """Return the literals that get a node: one per variable, or both if some literal is connected to its complement."""
+    """Return the literals that get a node.
+
+    These are one per variable, or both if some literal is connected to its complement.
+    """
     members = [(*any_of, none_of) if none_of else any_of for any_of, none_of in terms]
     if all(len({literal & 1 for literal in term}) == 1 for term in members):
         return list(range(2, size, 2))

@@ -21,7 +21,10 @@ Group = tuple[str, ...]
 
 
 class LetterPart(NamedTuple):
-    """A letter or a part of it; ``size`` is ``None`` for the whole letter, 1 for a unit axis that every slot has."""
+    """A letter or a part of it.
+
+    ``size`` is ``None`` for the whole letter, 1 for a unit axis that every slot has.
+    """
 
     letter: str
     stride: int = 1
@@ -38,7 +41,10 @@ class AxesError(ValueError):
 
 
 class RankError(AxesError):
-    """Operands whose axes differ from the declaration; an error of the file if the declaration fits other operators."""
+    """Operands whose axes differ from the declaration.
+
+    The error is one of the file if the declaration fits other operators.
+    """
 
 
 _AXIS = re.compile(r"\s*(\([\w\s]*\)|\.\.\.|[A-Za-z]\w*|1)")
@@ -92,7 +98,7 @@ class SlotAxes(NamedTuple):
 
 @dataclass(frozen=True)
 class SharedAxes:
-    """Axes of an operator: ``letters`` in source order, the slots, the ``unordered`` letters, and the ``units``.
+    """Axes of an operator, with their letters in source order.
 
     Unordered letters may be split. Units have size 1 and no meaning to the operator. A layout may leave them out, or insert
     them in slots without them.
@@ -113,7 +119,10 @@ class SharedAxes:
         return any(part.size is None and part.letter.startswith(UNIT) for part in layout)
 
     def slot_layout(self, layout: OperatorLayout, slot: int) -> TensorLayout | None:
-        """Return the slot's tensor layout for an operator layout; ``None`` if the parts of an axis would not be adjacent."""
+        """Return the slot's tensor layout for an operator layout.
+
+        Returns ``None`` if the parts of an axis would not be adjacent.
+        """
         key = layout, slot
         if key not in self._slot_layouts:
             self._slot_layouts[key] = self._compute_slot_layout(layout, slot)
@@ -165,13 +174,19 @@ class SharedAxes:
         return tuple(parts)
 
     def _unit_for_inserted_axis(self, letters: set[str]) -> list[LetterPart]:
-        """Return a unit axis that the slot lacks, for an inserted axis; an empty list if there is none."""
+        """Return a unit axis that the slot lacks, for an inserted axis.
+
+        Returns an empty list if there is none.
+        """
         return [
             LetterPart(letter, size=1) for letter in self.letters if letter.startswith(UNIT) and letter not in letters
         ][:1]
 
     def _letter_parts(self, axes: SlotAxes, axis_part: AxisPart) -> list[LetterPart] | None:
-        """Return the letters, or parts of letters, of an axis part; ``None`` if it splits a letter that is not unordered."""
+        """Return the letters, or parts of letters, of an axis part.
+
+        Returns ``None`` if it splits a letter that is not unordered.
+        """
         group = axes.groups[axis_part.axis]
         if len(group) == 1:
             is_whole = axis_part.size == axes.sizes[group[0]]
@@ -202,10 +217,10 @@ class SharedAxes:
 def resolve_shared_axes(
     slots: Mapping[int, tuple[Sequence[Group], Dims]], unordered: str, *, units: bool = False
 ) -> SharedAxes | None:
-    """Return the shared axes with the sizes of all letters; ``None`` if the sizes of a group cannot be derived.
+    """Return the shared axes with the sizes of all letters.
 
-    Axes written as ``1`` are units; with ``units`` every letter of size 1 is a unit. Raises AxesError if the declaration
-    does not fit the operands' ranks or sizes.
+    Returns ``None`` if the sizes of a group cannot be derived. Axes written as ``1`` are units; with ``units`` every
+    letter of size 1 is a unit. Raises AxesError if the declaration does not fit the operands' ranks or sizes.
     """
     expanded = {slot: _expand_groups(groups, dims, slot) for slot, (groups, dims) in slots.items()}
     sizes_by_letter: dict[str, set[int | None]] = {}
@@ -236,7 +251,10 @@ def resolve_shared_axes(
 
 
 def _expand_groups(groups: Sequence[Group], dims: Dims, slot: int) -> list[Group]:
-    """Return the groups with letters for ``...``, counted from the right as in broadcasting, and for each ``1``."""
+    """Return the groups with letters for ``...`` and for each ``1``.
+
+    Letters for ``...`` are counted from the right, as in broadcasting.
+    """
     ellipsis_rank = len(dims) - sum(group != ("...",) for group in groups)
     result: list[Group] = []
     for axis, group in enumerate(groups):
@@ -256,7 +274,10 @@ def _expand_groups(groups: Sequence[Group], dims: Dims, slot: int) -> list[Group
 def _solve_sizes(
     groups: Sequence[Group], dims: Dims, sizes_by_letter: Mapping[str, set[int | None]]
 ) -> dict[str, int | None] | None:
-    """Return the sizes of a slot's letters; ``None`` if a group has more than one unknown size."""
+    """Return the sizes of a slot's letters.
+
+    Returns ``None`` if a group has more than one unknown size.
+    """
     sizes: dict[str, int | None] = {}
     for group, size in zip(groups, dims, strict=True):
         unknown = [
@@ -275,7 +296,10 @@ def _solve_sizes(
 
 
 def merge_letters(rows: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """Return all letters in an order that agrees with each row; if rows contradict each other, the earlier row wins."""
+    """Return all letters in an order that agrees with each row.
+
+    If rows contradict each other, the earlier row wins.
+    """
     after: dict[str, set[str]] = {}
     for row in rows:
         for letter in row:

@@ -82,9 +82,10 @@ def cost(problem: LabelingProblem, labels: Sequence[int]) -> int:
 
 
 def solve(problem: LabelingProblem, *, work_limit: int = 20_000_000, table_limit: int = 4096) -> Solution:
-    """Return the cheapest labeling found within ``work_limit`` operations and tables of ``table_limit`` entries.
+    """Return the cheapest labeling found within the limits.
 
-    Small components are solved first, so that a hard one does not use up their work limit.
+    ``work_limit``: maximum operations. ``table_limit``: maximum entries of a table. Small components are solved first,
+    so that a hard one does not use up their work limit.
     """
     labels = [0] * len(problem.prices)
     work, greedy_work = Work(work_limit), Work(work_limit)
@@ -114,7 +115,10 @@ def _wire_cost(wires: Iterable[Wire], labels: Sequence[int] | Mapping[int, int])
 
 
 def _components(problem: LabelingProblem) -> list[_Component]:
-    """Return the connected components of variables with a choice and the wires that touch them, smallest first."""
+    """Return the connected components of the problem, smallest first.
+
+    A component has variables with a choice, and the wires that touch them.
+    """
     has_choice = [len(prices) > 1 for prices in problem.prices]
     parent = list(range(len(has_choice)))
     wires_by_end: list[tuple[int, Wire]] = []
@@ -161,7 +165,10 @@ class _Component:
         return "fusion"
 
     def descend(self, labels: list[int], work: Work) -> None:
-        """Run the greedy method. Raises WorkLimitReached at the work limit; the labels found so far remain."""
+        """Run the greedy method.
+
+        Raises WorkLimitReached at the work limit; the labels found so far remain.
+        """
         for proposal in self._proposals(work):
             self._adopt(labels, proposal, work)
         self._sweep(labels, work)
@@ -234,7 +241,10 @@ class _Component:
     # --- tables: exact, if few variables are connected at a time ------------------------------
 
     def _eliminate(self, labels: list[int], limit: int, work: Work) -> bool:
-        """Label all variables at minimum cost. Returns False without changes if a table would exceed ``limit``."""
+        """Label all variables at minimum cost.
+
+        Returns False without changes if a table would exceed ``limit``.
+        """
         sizes = {variable: len(self.prices[variable]) for variable in self.variables}
         scopes = [
             tuple(sorted({pin.variable for pin in (wire.producer, *wire.consumers) if pin.variable in sizes}))
@@ -264,7 +274,10 @@ class _Component:
     # --- heuristics ---------------------------------------------------------------------------
 
     def _improve(self, labels: list[int], work: Work) -> None:
-        """Make moves until none lowers the cost, then try single variables and other starts with a tenth of the work."""
+        """Make moves until none lowers the cost, then try other heuristics.
+
+        A tenth of the work is for changes of single variables and other starts.
+        """
         start = list(labels)
         self._climb(labels, work)
         extra = Work(work.remaining // 10)
@@ -299,7 +312,10 @@ class _Component:
                     changed = self._adopt(labels, {variable: label}, work) or changed
 
     def _adopt(self, labels: list[int], proposal: dict[int, int], work: Work) -> bool:
-        """Change to all labels of ``proposal`` if that lowers the score; return True if it does."""
+        """Change to all labels of ``proposal`` if that lowers the score.
+
+        Returns True if it does.
+        """
         if all(labels[variable] == label for variable, label in proposal.items()):
             return False
         wires, before = self._wires_of(proposal, work), {variable: labels[variable] for variable in proposal}

@@ -41,7 +41,10 @@ def layout_of_permutation(dims: Dims, perm: Iterable[int]) -> TensorLayout:
 
 
 def coalesce(parts: Iterable[AxisPart]) -> TensorLayout:
-    """Return the same layout in as few parts as possible: adjacent parts that continue each other are merged."""
+    """Return the same layout in as few parts as possible.
+
+    Adjacent parts that continue each other are merged.
+    """
     result: list[AxisPart] = []
     for part in parts:
         last = result[-1] if result else None
@@ -64,7 +67,10 @@ def drop_unit_axes(layout: TensorLayout) -> TensorLayout:
 
 
 def layout_axes(layout: TensorLayout) -> tuple[int, ...]:
-    """Return the TFLite axes in physical order; ``INSERTED`` stands for one that the tensor does not have."""
+    """Return the TFLite axes in physical order.
+
+    ``INSERTED`` stands for one that the tensor does not have.
+    """
     return tuple(dict.fromkeys(part.axis for part in layout))
 
 
@@ -89,7 +95,10 @@ def physical_shape(layout: TensorLayout) -> Dims:
 
 
 class LayoutConversion(NamedTuple):
-    """Steps of a conversion: reshape to ``split``, transpose by ``perm``, reshape to ``shape``; ``None`` skips a step."""
+    """Steps of a conversion: reshape to ``split``, transpose by ``perm``, reshape to ``shape``.
+
+    ``None`` skips a step.
+    """
 
     split: Dims | None
     perm: tuple[int, ...] | None
@@ -114,7 +123,10 @@ def intermediate_layouts(start: TensorLayout, end: TensorLayout) -> tuple[Tensor
 
 
 def plan_conversion(start: TensorLayout, end: TensorLayout) -> LayoutConversion:
-    """Return the steps from one layout to another that needs no intermediate layout (:func:`intermediate_layouts`)."""
+    """Return the steps from one layout to another.
+
+    The pair must not need an intermediate layout (:func:`intermediate_layouts`).
+    """
     if [part[:2] for part in start] == [part[:2] for part in end]:  # sizes can differ only where one is dynamic
         return LayoutConversion(None, None, None)
     before, after = physical_shape(start), physical_shape(end)
@@ -134,7 +146,10 @@ def _common_refinement(start: TensorLayout, end: TensorLayout) -> tuple[TensorLa
 
 
 def _part_boundaries(start: TensorLayout, end: TensorLayout) -> dict[int, set[int]]:
-    """Return the boundaries of parts of each axis, as strides; 0 for the end of a part of dynamic size."""
+    """Return the boundaries of parts of each axis, as strides.
+
+    0 stands for the end of a part of dynamic size.
+    """
     cuts: dict[int, set[int]] = {}
     for axis, stride, size in (*start, *end):
         cuts.setdefault(axis, set()).update((stride, stride * (size or 0)))
@@ -159,9 +174,9 @@ def element_count(dims: Dims, dynamic_size: int = 1) -> int:
 
 
 def format_layout(layout: TensorLayout) -> str:
-    """Return the layout as text: ``"0,3,1,2"``, or with split axes ``"0,1/1x64,1/64x49"`` (axis/stride x size).
+    """Return the layout as text, for example ``"0,3,1,2"``.
 
-    An inserted axis is -1.
+    With split axes it is ``"0,1/1x64,1/64x49"``, axis/stride x size. An inserted axis is -1.
     """
     is_unsplit = len(layout) == len(layout_axes(layout))
     return ",".join(str(part.axis) if is_unsplit else f"{part.axis}/{part.stride}x{part.size}" for part in layout)

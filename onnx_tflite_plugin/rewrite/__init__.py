@@ -10,8 +10,8 @@ RULES = {rule.name: rule for package in (channels, images, recurrent, tokens, we
 
 
 def rule_named(name: str, pack: str = "") -> RuleDeclaration:
-    """Return the declaration of a built-in rule, or of a pass of ``pack`` named as ``module:attribute``.
+    """Return the declaration of a built-in rule, or of a pass of a pack.
 
-    Raises KeyError if there is no built-in rule of this name.
+    A pass of ``pack`` is named as ``module:attribute``. Raises KeyError if there is no built-in rule of this name.
     """
     return declare_pack_pass(name, pack) if PACK_PASS in name else RULES[name]

@@ -31,11 +31,12 @@ class Needed(NamedTuple):
 
 
 class RuleDeclaration(NamedTuple):
-    """Declaration of the rule ``name``, an attribute of ``package.module``; ``module`` is by default the rule's name.
+    """Declaration of the rule ``name`` in the module ``package.module``.
 
-    ``summary`` completes "the model was rewritten: ..." in reports. ``operators``: ONNX operators that the main graph must
-    contain; otherwise the rule is not imported. ``after``: rules that must run before this one. ``exact``: integer results
-    are identical, and float32 results differ in the last digits at most; other rules run only under ``--optimize speed``.
+    ``module`` is by default the rule's name. ``summary`` completes "the model was rewritten: ..." in reports.
+    ``operators``: ONNX operators that the main graph must contain; otherwise the rule is not imported. ``after``: rules
+    that must run before this one. ``exact``: integer results are identical, and float32 results differ in the last
+    digits at most; other rules run only under ``--optimize speed``.
     """
 
     package: str

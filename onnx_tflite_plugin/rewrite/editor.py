@@ -61,7 +61,10 @@ class Editor:
         )
 
     def emit(self, op_type: str, *inputs: Operand, like: ir.Node | None = None, **attributes: Any) -> ir.Value:
-        """Emit a node and return its only output; attributes that are not passed are copied from ``like``."""
+        """Emit a node and return its only output.
+
+        Attributes that are not passed are copied from ``like``.
+        """
         copied = {name: a.value for name, a in like.attributes.items()} if like is not None else {}
         return self.emitter.emit(op_type, inputs, {**copied, **attributes})[0]
 
@@ -94,7 +97,10 @@ class Editor:
         self.replace_uses(old, new, [(use.node, use.idx) for use in old.uses()])
 
     def replace_uses(self, old: ir.Value, new: ir.Value, users: Iterable[tuple[ir.Node, int]]) -> None:
-        """Replace a value for some users and among the graph outputs; ``new`` gets its name and metadata."""
+        """Replace a value for some users and among the graph outputs.
+
+        ``new`` gets its name and metadata.
+        """
         new.shape, new.type = old.shape, old.type
         new.metadata_props.update(old.metadata_props)
         for node, slot in users:
@@ -212,7 +218,10 @@ def _remove_unused_nodes(graph: ir.Graph) -> None:
 
 
 def remove_unused_outputs(graph: ir.Graph, opset: int) -> None:
-    """Remove unused optional outputs in a graph and its inner graphs: trailing ones are dropped, others lose their name."""
+    """Remove unused optional outputs in a graph and its inner graphs.
+
+    Trailing outputs are dropped, others lose their name.
+    """
     for node in graph:
         is_unused = [not (value.uses() or value.is_graph_output()) for value in node.outputs]
         schema = schema_of(node.op_type, opset, "") if any(is_unused) and not node.domain else None

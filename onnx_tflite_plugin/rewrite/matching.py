@@ -18,14 +18,20 @@ _DEQUANTIZE_OPERATORS = ("Cast", "DequantizeLinear", "Mul", "Sub")
 
 
 def constant(value: ir.Value | None) -> Array | None:
-    """Return the array of a stored constant; ``None`` for a computed value or a graph input."""
+    """Return the array of a stored constant.
+
+    Returns ``None`` for a computed value or a graph input.
+    """
     if value is None or value.const_value is None or value.is_graph_input():
         return None
     return np.asarray(value.const_value.numpy())
 
 
 def constant_shape(value: ir.Value | None, depth: int = 3) -> tuple[int, ...] | None:
-    """Return the shape of a constant, stored or dequantized by nodes; ``None`` for a computed value or a graph input."""
+    """Return the shape of a constant, stored or dequantized by nodes.
+
+    Returns ``None`` for a computed value or a graph input.
+    """
     array, node = constant(value), producer(value, *_DEQUANTIZE_OPERATORS)
     if array is not None or node is None or not depth:
         return None if array is None else array.shape
@@ -37,7 +43,10 @@ def constant_shape(value: ir.Value | None, depth: int = 3) -> tuple[int, ...] | 
 
 
 def captured_values(model: ir.Model, _: object) -> list[ir.Value]:
-    """Return the computed values that inner graphs capture, sorted by name; a pattern of rules."""
+    """Return the computed values that inner graphs capture, sorted by name.
+
+    This is the pattern of rules for captured values.
+    """
     captured = {
         value
         for node in model.graph.all_nodes()
@@ -84,7 +93,10 @@ def integer(node: ir.Node, name: str, default: int) -> int:
 
 
 def sizes(value: ir.Value | None) -> list[int | None] | None:
-    """Return a value's shape with ``None`` for dynamic dimensions; ``None`` if the rank is unknown."""
+    """Return a value's shape with ``None`` for dynamic dimensions.
+
+    Returns ``None`` if the rank is unknown.
+    """
     if value is None or value.shape is None:
         node = producer(value, "Clip", "DequantizeLinear", "GlobalAveragePool", "QuantizeLinear", "Relu")
         shape = None if node is None else sizes(node.inputs[0])
@@ -94,7 +106,10 @@ def sizes(value: ir.Value | None) -> list[int | None] | None:
 
 
 class Affine(NamedTuple):
-    """Quantized values of a constant with scale and zero point; ``integers`` is ``None`` for a computed tensor."""
+    """Quantized values of a constant with scale and zero point.
+
+    ``integers`` is ``None`` for a computed tensor.
+    """
 
     integers: Array | None
     scale: Array
@@ -102,7 +117,10 @@ class Affine(NamedTuple):
 
     @classmethod
     def of(cls, node: ir.Node | None) -> Self | None:
-        """Return the parameters of a QuantizeLinear or DequantizeLinear; ``None`` if they are computed or per block."""
+        """Return the parameters of a QuantizeLinear or DequantizeLinear.
+
+        Returns ``None`` if they are computed or per block.
+        """
         if node is None:
             return None
         scale = constant(node.inputs[1])
@@ -136,7 +154,10 @@ class Affine(NamedTuple):
 
 
 class QuantizedConv(NamedTuple):
-    """A quantized convolution: DequantizeLinear of data, weights and bias, Conv or ConvTranspose, QuantizeLinear."""
+    """A quantized Conv or ConvTranspose, from DequantizeLinear to QuantizeLinear.
+
+    Data, weights and bias are dequantized.
+    """
 
     data: ir.Node
     conv: ir.Node
@@ -146,7 +167,10 @@ class QuantizedConv(NamedTuple):
 
     @classmethod
     def of(cls, conv: ir.Node) -> Self | None:
-        """Return the quantized convolution of a node; ``None`` if a node is missing or a parameter is not constant."""
+        """Return the quantized convolution of a node.
+
+        Returns ``None`` if a node is missing or a parameter is not constant.
+        """
         data, weights = (producer(value, "DequantizeLinear") for value in conv.inputs[:2])
         axis = 0 if conv.op_type == "Conv" else 1
         quantize = only_user(conv.outputs[0], "QuantizeLinear")

@@ -97,7 +97,10 @@ def _is_parameter(node: ir.Node, slot: int) -> bool:
 
 
 def _add_roles(graph: ir.Graph) -> bool:
-    """Append the role to constants with the name of an operation or another value; return True if a name changed."""
+    """Append the role to constants with the name of an operation or another value.
+
+    Returns True if a name changed.
+    """
     names = UniqueNames()
     used = [*graph.initializers, *(value.name or "" for node in graph.all_nodes() for value in node.outputs)]
     for name in used:
@@ -126,7 +129,10 @@ def _without_number(name: str) -> str:
 
 
 def _drop_suffixes(graph: ir.Graph, names: UniqueNames) -> bool:
-    """Drop the suffix ``#n`` of names that are unique without it; return True if a name changed."""
+    """Drop the suffix ``#n`` of names that are unique without it.
+
+    Returns True if a name changed.
+    """
     changed = False
     for name, value in [*graph.initializers.items()]:
         base = _SUFFIXED.match(name)
@@ -187,13 +193,19 @@ def _constant_name(node: ir.Node, slot: int, opset: int) -> str:
 
 
 def _role_of_use(node: ir.Node, slot: int, opset: int) -> str:
-    """Return the role of a constant operand; a dequantized constant has the role of the result."""
+    """Return the role of a constant operand.
+
+    A dequantized constant has the role of the result.
+    """
     user = next(iter(node.outputs[0].uses()), None) if node.op_type == "DequantizeLinear" and slot == 0 else None
     return _role(node, slot, opset) if user is None else _role(user.node, user.idx, opset)
 
 
 def _role(node: ir.Node, slot: int, opset: int) -> str:
-    """Return the role of an operand, from its formal name in the schema; the last one of a variadic operator repeats."""
+    """Return the role of an operand, from its formal name in the schema.
+
+    The last formal operand of a variadic operator repeats.
+    """
     schema = schema_of(node.op_type, opset, node.domain)
     if schema is None or not schema.inputs:
         return f"operand{slot}"

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 def _load(module: str, attribute: str) -> object:
-    """Return the object that the target names. Raises Mismatch, with a similar name, if it does not exist."""
+    """Return the object that the target names.
+
+    Raises Mismatch, with a similar name, if it does not exist.
+    """
     try:
         imported = import_module(module)
     except ModuleNotFoundError as error:

@@ -117,7 +117,10 @@ def load_rule(declaration: RuleDeclaration) -> RewriteRule[Any, Any] | PackPass:
 
 
 class RewritePass(InPlacePass):
-    """Apply one rule if the model has the operators that it needs, and store the result in ``outcome``."""
+    """Apply one rule if the model has the operators that it needs.
+
+    ``outcome`` is then the result.
+    """
 
     def __init__(self, rule: RuleDeclaration, options: RewriteOptions) -> None:
         self.rule, self.options, self.outcome = rule, options, Outcome()
@@ -137,7 +140,10 @@ class RewritePass(InPlacePass):
 def apply_rules(
     rules: Iterable[RuleDeclaration], model: ir.Model, options: RewriteOptions = DEFAULTS
 ) -> dict[str, Outcome]:
-    """Apply rules in their order (see :func:`sort_rules`); return the outcome of each by name."""
+    """Apply rules in their order (see :func:`sort_rules`).
+
+    Returns the outcome of each by name.
+    """
     passes = [RewritePass(rule, options) for rule in sort_rules(rules)]
     run_passes(model, passes)
     return {rewrite_pass.rule.name: rewrite_pass.outcome for rewrite_pass in passes}

@@ -17,7 +17,10 @@ TRANSPOSE = "Transpose"  # ONNX Runtime moves Transposes across other operators 
 
 
 def check_model(model: ir.Model, target: Target, opset: int) -> None:
-    """Raise TargetRefusal for operators that the target lacks, and for int8 operators that ONNX Runtime does not load."""
+    """Raise TargetRefusal for operators that the target does not support.
+
+    This includes int8 operators that ONNX Runtime does not load.
+    """
     missing = [node for node in model.graph.all_nodes() if not node.domain and _is_missing(node, target)]
     problems = [
         Problem(f"node {node.name!r}", f"target {target.name} has no {node.op_type}", target.lacks[node.op_type])
@@ -43,7 +46,10 @@ def check_model(model: ir.Model, target: Target, opset: int) -> None:
 
 
 def describe_added_operators(before: ir.Model, model: ir.Model, target: Target) -> str:
-    """Return a message on operators that a pack's code added and the target lacks; empty if there are none."""
+    """Return a message on operators that a pack's code added and the target lacks.
+
+    Returns an empty string if there are none.
+    """
     added = sorted(_missing_operators(model, target) - _missing_operators(before, target))
     return f"it added {', '.join(added)}, which target {target.name} does not have" if added else ""
 
@@ -62,7 +68,10 @@ def _is_missing(node: ir.Node, target: Target) -> bool:
 
 
 def _int8_movements(model: ir.Model, moves: frozenset[str]) -> Iterator[tuple[str | None, str]]:
-    """Yield the name and operator of nodes that move a tensor next to int8 DequantizeLinear or QuantizeLinear."""
+    """Yield the name and operator of nodes that move int8 tensors.
+
+    The tensor is next to a DequantizeLinear or QuantizeLinear.
+    """
     for node in model.graph.all_nodes():
         if (
             node.op_type in moves
@@ -79,7 +88,7 @@ def _has_quantized_side(node: ir.Node) -> bool:
 
 
 def _is_next_to_dq_q_unit(node: ir.Node) -> bool:
-    """True if the moved tensor is an operand or result of an operator between DequantizeLinear and QuantizeLinear."""
+    """True if an operator between DequantizeLinear and QuantizeLinear reads or computes the tensor."""
     producer_node = node.inputs[0].producer() if node.inputs[0] is not None else None
     users = [user for user, _ in node.outputs[0].uses()]
     if _dequantizes(node.inputs[0]):

@@ -33,13 +33,12 @@ def average(
     """Build a network of one average. An int8 average follows a convolution, because graph inputs stay int8."""
 
     def draw(net: Network) -> TensorRef:
-        (_, *size, channels), (kernel_height, kernel_width) = shape, kernel
+        (_, *size, channels), (tall, wide) = shape, kernel
         results = [
             -(-(n or 0) // stride) if padding == "SAME" else ((n or 0) - taps) // stride + 1
             for n, taps, stride in zip(size, kernel, strides, strict=True)
         ]
-        options: dict[str, Any] = {"filter_height": kernel_height, "filter_width": kernel_width}
-        options |= {"stride_h": strides[0], "stride_w": strides[1]}
+        options = {"filter_height": tall, "filter_width": wide, "stride_h": strides[0], "stride_w": strides[1]}
         x = net.input(image(*shape, dtype=dtype))
         x = net.conv(x, channels or 0, (1, 1)) if dtype == "int8" and after_conv else x
         return net.like("AVERAGE_POOL_2D", x, shape=(1, *results, channels or 0), padding=padding, **options)
@@ -163,15 +162,13 @@ def test_quantized_scale_and_offset_round_once(dtype: str) -> None:
 )
 def test_depthwise_weights_compute_factor_and_offset(factor: float, offset: float) -> None:
     x, scale = np.arange(-128, 128), 0.05
-    weights, bias_constant = depthwise_constants(np.full(1, factor), np.full(1, offset), scale)
+    weights, bias_ = depthwise_constants(np.full(1, factor), np.full(1, offset), scale)
     assert weights.integers is not None
-    assert bias_constant.integers is not None
-    assert np.allclose(bias_constant.scale, scale * weights.scale)
-    sums = x.astype(np.int64) * weights.integers.reshape(()) + bias_constant.integers
+    assert bias_.integers is not None
+    assert np.allclose(bias_.scale, scale * weights.scale)
+    sums = x.astype(np.int64) * weights.integers.reshape(()) + bias_.integers
     assert np.abs(sums).max() < 2**25
-    assert np.allclose(
-        sums * bias_constant.scale.astype(np.float64), factor * x * scale + offset, rtol=1e-6, atol=1e-2 * scale
-    )
+    assert np.allclose(sums * bias_.scale.astype(np.float64), factor * x * scale + offset, rtol=1e-6, atol=1e-2 * scale)
 
 
 # --- widen_constants and widen_quantized_constants --------------------------------------------
@@ -285,10 +282,7 @@ def deep(
     channels: int = 8, kernel: tuple[int, int] = (3, 3), size: tuple[int | None, int] = (23, 32), features: int = 1,
     stride: int = 1, dtype: str = "int8", batch: int | None = 1, *, producer_op: str = "CONV_2D", **options: Any,
 ) -> Draw:  # fmt: skip
-    """Build a depthwise convolution with ``features`` per channel.
-
-    Its input is the result of ``producer_op``, or an image if that is empty.
-    """
+    """Build a depthwise convolution of the result of ``producer_op``, or of an image if that is empty."""
 
     def draw(net: Network) -> TensorRef:
         x = net.input(image(batch, *size, channels if producer_op == "" else 3, dtype=dtype))

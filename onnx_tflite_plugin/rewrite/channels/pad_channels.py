@@ -79,7 +79,10 @@ pad_channels = RewriteRule(pattern, check, rewrite)
 
 
 def padded_features(convolution: Convolution) -> int | None:
-    """Return the number of output channels to pad to; ``None`` if padding is useless or too wasteful."""
+    """Return the number of output channels to pad to.
+
+    Returns ``None`` if padding is useless or too wasteful.
+    """
     features, channels, *kernel = convolution.shape
     padded = round_up(features)
     if padded == features or convolution.group != 1 or (convolution.quantized and not convolution.symmetric):
@@ -89,7 +92,10 @@ def padded_features(convolution: Convolution) -> int | None:
 
 
 def round_up(features: int) -> int:
-    """Return the next multiple of 16, or of 8 if a multiple of 16 costs too much on processors with blocks of 8."""
+    """Return the next multiple of 16, or of 8.
+
+    8 is used if a multiple of 16 costs too much on processors with blocks of 8.
+    """
     small, large = (-(-features // block) * block for block in (BLOCK // 2, BLOCK))
     return large if large <= _MAX_BLOCK_RATIO * small else small
 
@@ -111,7 +117,10 @@ def _costly_convolutions(flow: PaddingFlow) -> frozenset[ir.Node]:
 
 
 def _gathers_input(convolution: Convolution) -> bool:
-    """True if the integer kernel without padding gathers its input, which costs more than a Slice of the result."""
+    """True if, without padding, the integer kernel gathers its input.
+
+    Gathering costs more than a Slice of the result.
+    """
     return convolution.quantized and _is_slow(convolution) and math.prod(convolution.shape[2:]) > 1
 
 
@@ -140,7 +149,10 @@ def _pad_operands(editor: Editor, node: ir.Node, result: Padding) -> None:
 
 
 def _update_value(editor: Editor, flow: PaddingFlow, value: ir.Value, padding: Padding) -> None:
-    """Update shape and metadata of a padded value, and cut off the padding for users that do not support it."""
+    """Update shape and metadata of a padded value.
+
+    The padding is cut off for users that do not support it.
+    """
     producer_node, uses, shape = value.producer(), flow.unpadded_uses(value), sizes(value)
     assert producer_node is not None
     if uses or value.is_graph_output():

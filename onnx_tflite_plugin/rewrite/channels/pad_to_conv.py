@@ -53,7 +53,10 @@ pad_to_conv = RewriteRule(nodes("Pad"), check, rewrite)
 
 
 def _channel_padding(node: ir.Node) -> tuple[int, int]:
-    """Return the numbers of zeros before and after the channels. Raises Refusal if anything else is padded."""
+    """Return the numbers of zeros before and after the channels.
+
+    Raises Refusal if anything else is padded.
+    """
     image = require_match(node.inputs[0])
     pads = require_match(constant(node.inputs[1]), "the pads are not constant")
     value = constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else np.zeros(())

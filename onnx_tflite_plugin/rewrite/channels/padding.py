@@ -45,7 +45,10 @@ class Padding(NamedTuple):
         return (self.positions, self.size, self.rank) == (other.positions, other.size, other.rank)
 
     def pad(self, array: Array, axis: int, fill: float = 0) -> Array:
-        """Return the array with an axis padded by ``fill``; an axis that is broadcast is unchanged."""
+        """Return the array with an axis padded by ``fill``.
+
+        An axis that is broadcast is unchanged.
+        """
         if array.shape[axis] == 1 < len(self.positions):
             return array
         shape = list(array.shape)
@@ -68,7 +71,10 @@ class Convolution(NamedTuple):
 
     @classmethod
     def of(cls, node: ir.Node) -> Self | None:
-        """Return the convolution of a node; ``None`` if weights or bias are computed, or zero points are per channel."""
+        """Return the convolution of a node.
+
+        Returns ``None`` if weights or bias are computed, or zero points are per channel.
+        """
         shapes = [constant_shape(value) for value in node.inputs[1:] if value is not None]
         if any(shape is None for shape in shapes) or not shapes[0] or len(shapes[0]) < 3:
             return None
@@ -104,10 +110,11 @@ class Convolution(NamedTuple):
 
 @dataclass
 class PaddingFlow:
-    """The paddings of a graph's values, propagated from ``widened``: the new number of output channels per convolution.
+    """The paddings of a graph's values.
 
-    ``convolutions``: all convolutions of the graph. ``blockwise``: origins of values that depthwise convolutions or a Concat
-    read with their padding.
+    They are propagated from ``widened``, the new number of output channels per convolution. ``convolutions``: all
+    convolutions of the graph. ``blockwise``: origins of values that depthwise convolutions or a Concat read with their
+    padding.
     """
 
     convolutions: Mapping[ir.Node, Convolution]
@@ -152,7 +159,10 @@ class PaddingFlow:
     def _result_padding(
         self, node: ir.Node, operands: Sequence[Padding | None], widened: Mapping[ir.Node, int]
     ) -> Padding | None:
-        """Return the padding of a node's result; ``None`` if it has none or the node does not propagate padding."""
+        """Return the padding of a node's result.
+
+        Returns ``None`` if it has none or the node does not propagate padding.
+        """
         convolution = self.convolutions.get(node)
         if convolution is not None and node in widened:
             positions = tuple(range(convolution.features))

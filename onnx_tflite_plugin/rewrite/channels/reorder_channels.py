@@ -41,7 +41,10 @@ class Reordering(NamedTuple):
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[tuple[ir.Value, Mapping[ir.Node, Layer], set[ir.Value]]]:
-    """Yield inputs of convolutions that another order may make exact, with all layers and the values tried so far."""
+    """Yield inputs of convolutions that another order of channels may make exact.
+
+    Each comes with all layers, and the values tried so far.
+    """
     layers = {node: layer for node in nodes_of(model.graph, "Conv") if (layer := Layer.of(node))}
     tried: set[ir.Value] = set()
     for node, layer in layers.items():
@@ -51,7 +54,10 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[tuple[ir.Value, Mapp
 
 
 def check(place: tuple[ir.Value, Mapping[ir.Node, Layer], set[ir.Value]]) -> Reordering | Decline:
-    """Return the new order of the channels. Declines if they cannot be reordered, or no order is found."""
+    """Return the new order of the channels.
+
+    Declines if they cannot be reordered, or no order is found.
+    """
     source, layers, tried = place
     shared = SharedChannels.around(source, {node: layer.convolution for node, layer in layers.items()})
     tried |= {source} if shared is None else shared.values
@@ -118,16 +124,20 @@ class Layer:
 
     @property
     def can_gain(self) -> bool:
-        """True if the convolution is not small, and another order could make int8 weights exact on all processors."""
+        """True if another order could make int8 weights exact on all processors.
+
+        Small convolutions do not count.
+        """
         if self.weights is None or self.cost < MIN_MULTIPLICATIONS:
             return False
         return not self.exact and not (self.weights == INT8_MIN).any()
 
 
 def _order(readers: Sequence[Layer]) -> tuple[list[int], int]:
-    """Return an order without overflow for as many convolutions as possible, and the number of improved ones.
+    """Return an order of channels, and the number of convolutions that it improves.
 
-    The most expensive convolutions are tried first. Convolutions without overflow now have none in the new order.
+    The order is without overflow for as many convolutions as possible. The most expensive convolutions are tried first.
+    Convolutions without overflow now have none in the new order.
     """
     exact_rows = [reader.rows for reader in readers if reader.weights is not None and reader.exact]
     order: list[int] = []
@@ -198,7 +208,10 @@ class _Matching:
         self.partner = np.full(len(magnitudes), -1)
 
     def compatible(self, row: int, other_rows: Array | slice = slice(None)) -> Array:
-        """Return for each of ``other_rows`` if it adds to ``row`` without overflow; False for ``row`` itself."""
+        """Return for each of ``other_rows`` if it adds to ``row`` without overflow.
+
+        The result is False for ``row`` itself.
+        """
         fits = (self.magnitudes[other_rows] + self.magnitudes[row]).max(axis=1, initial=0) <= MAX_PAIR_SUM
         if isinstance(other_rows, slice):
             fits[row] = False
@@ -222,7 +235,10 @@ class _Matching:
         return False
 
     def exchange(self, row: int, other_row: int) -> bool:
-        """Pair two rows with those of an existing pair that are compatible; return False if there is none."""
+        """Pair two rows with those of an existing pair that are compatible.
+
+        Returns False if there is none.
+        """
         paired_rows = self.in_order[self.partner[self.in_order] >= 0]
         exchangeable = paired_rows[
             self.compatible(row, paired_rows) & self.compatible(other_row, self.partner[paired_rows])

@@ -15,9 +15,10 @@ from onnx_tflite_plugin.rewrite.matching import sizes
 
 @dataclass
 class SharedChannels:
-    """Values of one rank with the same ``channels`` (axis 1), and the convolutions that compute and read them.
+    """Values that share ``channels`` (axis 1), and the convolutions around them.
 
-    ``depthwise``: depthwise convolutions, whose operand and result share channels.
+    ``rank``: of all values. ``producers`` and ``readers``: convolutions that compute and read them. ``depthwise``:
+    depthwise convolutions, whose operand and result share channels.
     """
 
     rank: int
@@ -59,7 +60,10 @@ class SharedChannels:
         return self
 
     def _propagate(self, node: ir.Node, convolutions: Mapping[ir.Node, Convolution], pending: list[ir.Value]) -> bool:
-        """Add operands and result of a node to ``pending`` if they share channels; return True if they do."""
+        """Add operands and result of a node to ``pending`` if they share channels.
+
+        Returns True if they do.
+        """
         operands: list[ir.Value | None]
         if node in convolutions and convolutions[node].depthwise:
             self.depthwise[node] = convolutions[node]

@@ -116,7 +116,10 @@ class Layer:
         return math.prod(size or 0 for size in shape[2:])
 
     def cost(self, channels: int, features: int, symmetric: bool) -> int:
-        """Return the cost with these numbers of input channels and features, in the unit of ``fold_width.Work``."""
+        """Return the cost, in the unit of ``fold_width.Work``.
+
+        ``channels`` and ``features``: numbers of input and output channels.
+        """
         taps = math.prod(self.convolution.shape[2:])
         return Work(self.positions, channels, features, taps).cost(symmetric)
 
@@ -138,7 +141,10 @@ class Doubling:
 
     @property
     def channels_to_copy(self) -> list[int]:
-        """The channels that are doubled, in ascending order; one that needs more copies is repeated."""
+        """The channels that are doubled, in ascending order.
+
+        A channel that needs more copies is repeated.
+        """
         copies_per_channel = np.max([layer.copies_per_channel for layer in self.readers if layer.needs_split], axis=0)
         return [int(channel) for channel in np.repeat(np.arange(self.channels), copies_per_channel)]
 
@@ -154,7 +160,10 @@ class Doubling:
         return after * others_after * MIN_SPEEDUP < before * others_before
 
     def _costs(self, symmetric_kernels: bool) -> tuple[int, int]:
-        """Return the costs without and with doubled channels; ``symmetric_kernels``: the processor has such kernels."""
+        """Return the costs without and with doubled channels.
+
+        ``symmetric_kernels``: the processor has such kernels.
+        """
         before = after = 0
         for layer in self.readers:
             features, symmetric = layer.convolution.features, layer.convolution.symmetric
@@ -170,7 +179,10 @@ class Doubling:
         return before, after
 
     def add_weights(self, new_weights: dict[ir.Node, NewWeights]) -> None:
-        """Add the new weights of the convolutions that compute or read the values, and set the values' channels."""
+        """Add the new weights of all convolutions that share the channels.
+
+        The channels of the values are set, too.
+        """
         copied, size, layers = self.channels_to_copy, self.size, self.layers
         for node in (*self.shared.producers, *self.shared.depthwise):
             new_weights[node] = new_weights.get(node, NewWeights.of(layers[node])).with_features(copied, size)
@@ -191,7 +203,10 @@ _DEPTHWISE_COST = 250  # cost of an output element of a depthwise convolution, i
 
 @dataclass(frozen=True)
 class NewWeights:
-    """New weights and bias of a convolution; ``is_centered``: its zero point becomes 0."""
+    """New weights and bias of a convolution.
+
+    ``is_centered``: its zero point becomes 0.
+    """
 
     weights: Affine
     bias: Affine | None

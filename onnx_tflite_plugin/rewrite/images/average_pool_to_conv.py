@@ -73,7 +73,10 @@ class Average:
 
     @classmethod
     def of(cls, node: ir.Node) -> Self:
-        """Return the average of an AveragePool. Raises Refusal if it is not quantized, or a size is dynamic."""
+        """Return the average of an AveragePool.
+
+        Raises Refusal if it is not quantized, or a size is dynamic.
+        """
         dequantize = require_match(producer(node.inputs[0], "DequantizeLinear"))
         quantize = require_match(only_user(node.outputs[0], "QuantizeLinear"))
         affines = Affine.of(dequantize), Affine.of(quantize)
@@ -144,7 +147,10 @@ class Average:
 
     @cached_property
     def _factors(self) -> Array:
-        """The factors of each result, [y, x, row of the window, column of the image]; the sum is the same for all results."""
+        """The factors of each result, [y, x, row of the window, column of the image].
+
+        The sum is the same for all results.
+        """
         rows, columns = self._window_positions(0), self._window_positions(1)
         covered_rows = (rows >= 0) & (rows < self.image[1])
         covered_columns = (columns[:, :, None] == np.arange(self.image[2])).any(axis=1)

@@ -23,7 +23,10 @@ _BLOCKED_OPERATORS = frozenset({"Add", "AveragePool", "Conv", "GlobalAveragePool
 
 
 class Match(NamedTuple):
-    """A Clip, Max or Min of an image; ``bounds``: minimum and maximum as operands of Clip."""
+    """A Clip, Max or Min of an image.
+
+    ``bounds``: minimum and maximum as operands of Clip.
+    """
 
     node: ir.Node
     image: ir.Value
@@ -61,7 +64,10 @@ clip_to_conv = RewriteRule(nodes("Clip", "Max", "Min"), check, rewrite)
 
 
 def _bounds(node: ir.Node) -> Sequence[ir.Value | Array | None]:
-    """Return the minimum and the maximum. Raises Refusal unless they are constant scalars."""
+    """Return the minimum and the maximum.
+
+    Raises Refusal unless they are constant scalars.
+    """
     bounds = list(node.inputs[1:])
     if node.op_type == "Clip":
         require(all(value is None or constant(value) is not None for value in bounds), "a bound is not constant")
@@ -73,7 +79,10 @@ def _bounds(node: ir.Node) -> Sequence[ir.Value | Array | None]:
 
 
 def _require_blocks_before(image: ir.Value, shape: list[int | None]) -> None:
-    """Raise Refusal unless an image is the activation of a convolution, or a sum with a convolution's result."""
+    """Raise Refusal unless an image is in the blocked layout.
+
+    It must be the activation of a convolution, or a sum with a convolution's result.
+    """
     require(image.dtype in (None, ir.DataType.FLOAT), "the image is not float")
     if activation := producer(image, *_FUSED_WITH_CONV):
         require(producer(activation.inputs[0], "Conv"), "the activation is not of a convolution")

@@ -28,9 +28,10 @@ from onnx_tflite_plugin.source.model import Array
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of the convolution; the last of its ``taps`` reads ``last`` positions before the output position.
+    """One spatial axis of the convolution.
 
-    Position ``s * q + p`` of the result is the sum of ``x[q - j] * w[s * j + p + pad]`` over all j with a weight.
+    The last of its ``taps`` reads ``last`` positions before the output position. Position ``s * q + p`` of the result
+    is the sum of ``x[q - j] * w[s * j + p + pad]`` over all j with a weight.
     """
 
     stride: int
@@ -43,7 +44,10 @@ class Axis:
 
     @classmethod
     def of(cls, size: int, kernel: int, stride: int, pads: tuple[int, int], output_padding: int) -> Self | None:
-        """Return the axis; ``None`` if the result is not a multiple of the stride, or pads cannot express it."""
+        """Return the axis of a transposed convolution.
+
+        Returns ``None`` if the result is not a multiple of the stride, or pads cannot express it.
+        """
         blocks, remainder = divmod(stride * (size - 1) + kernel - sum(pads) + output_padding, stride)
         first, last = -((stride - 1 + pads[0]) // stride), (kernel - 1 - pads[0]) // stride
         after = blocks - size - first
@@ -56,7 +60,10 @@ class Axis:
         return self.last - self.first + 1
 
     def sources(self) -> Array:
-        """Return the index of each weight along the kernel axis, [stride, taps]; -1 where a phase has none."""
+        """Return the index of each weight along the kernel axis, [stride, taps].
+
+        The index is -1 where a phase has no weight.
+        """
         indices = self.stride * (self.last - np.arange(self.taps)) + np.arange(self.stride)[:, None] + self.pad
         return np.where((indices >= 0) & (indices < self.kernel), indices, -1)
 

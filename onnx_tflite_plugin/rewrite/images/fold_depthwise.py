@@ -29,7 +29,10 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[QuantizedConv]:
 
 
 def check(unit: QuantizedConv) -> Match:
-    """Return the match with dense weights; ``image.value`` is None if the image must be transposed first."""
+    """Return the match with dense weights.
+
+    ``image.value`` is None if the image must be transposed first.
+    """
     dense_unit = _dense_unit(unit)
     shape = require_match(sizes(unit.data.inputs[0]), "the rank of the image is unknown")
     channels_last_shape = [shape[0], *shape[2:], shape[1]]

@@ -44,7 +44,7 @@ RESHAPE_COST = 100_000  # cost of the additional nodes, in multiplications
 
 @dataclass(frozen=True)
 class Work:
-    """The work of a convolution, by its numbers of input channels, output positions and features, and kernel taps."""
+    """The work of a convolution, by its output positions, channels, features and kernel taps."""
 
     positions: int
     channels: int
@@ -64,7 +64,10 @@ class Work:
 
     @property
     def cost_of_uint8(self) -> float:
-        """The cost with uint8 weights and AVX2, in the same unit; this kernel always gathers its input."""
+        """The cost with uint8 weights and AVX2, in the same unit.
+
+        This kernel always gathers its input.
+        """
         summands = self.channels * self.taps
         return self.positions * (2900 + 530 * self.taps + 100 * summands + 5.5 * self.features * summands)
 
@@ -85,7 +88,10 @@ class Window:
 
     @classmethod
     def of(cls, unit: QuantizedConv, image: Sequence[int | None] | None) -> Self | None:
-        """Return the window; ``None`` if a size is dynamic, or the convolution is dilated or has ``auto_pad``."""
+        """Return the window of a convolution.
+
+        Returns ``None`` if a size is dynamic, or the convolution is dilated or has ``auto_pad``.
+        """
         weights = unit.weights.integers
         if image is None or None in image[1:] or weights is None or weights.ndim != 4:
             return None
@@ -159,7 +165,10 @@ class Folding:
 
 
 def cheapest_folding(window: Window) -> Folding | None:
-    """Return the cheapest folding for int8 weights, ``None`` if none saves time; ties prefer fewer columns."""
+    """Return the cheapest folding for int8 weights, ``None`` if none saves time.
+
+    Ties prefer fewer columns.
+    """
     if window.image[2] > MAX_CHANNELS:
         return None
     foldings = [folding for columns in range(1, MAX_COLUMNS + 1) if (folding := Folding.of(window, columns))]
@@ -169,10 +178,11 @@ def cheapest_folding(window: Window) -> Folding | None:
 
 
 class Image(NamedTuple):
-    """An image ``[N, H, W, C]`` of shape ``sizes``; ``value`` has its elements in this order, and may have another shape.
+    """An image ``[N, H, W, C]`` of shape ``sizes``.
 
-    ``channels_first``: the node that converts it to ``[N, C, H, W]``, if any. ``quantize_nodes``: the nodes after it
-    that quantize and dequantize the image, in order.
+    ``value`` has its elements in this order, and may have another shape. ``channels_first``: the node that converts it
+    to ``[N, C, H, W]``, if any. ``quantize_nodes``: the nodes after it that quantize and dequantize the image, in
+    order.
     """
 
     value: ir.Value | None
@@ -301,7 +311,10 @@ def image_of(data: ir.Node) -> Image | None:
 
 
 def _is_to_channels_first(node: ir.Node) -> bool:
-    """True if a node converts ``[N, H, W, C]`` to ``[N, C, H, W]``; for one channel it may be a Reshape."""
+    """True if a node converts ``[N, H, W, C]`` to ``[N, C, H, W]``.
+
+    For one channel it may be a Reshape.
+    """
     if node.op_type == "Transpose":
         return ints(node, "perm", []) == CHANNELS_FIRST
     shape = sizes(node.outputs[0])

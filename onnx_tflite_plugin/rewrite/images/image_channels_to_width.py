@@ -29,7 +29,7 @@ class Match(NamedTuple):
 
 
 def check(node: ir.Node) -> Match:
-    """Return the match if an image of few channels is transposed to channels first for float convolutions only."""
+    """Return the match if only float convolutions read a transposed image of few channels."""
     require(ints(node, "perm", []) == CHANNELS_FIRST)
     shape, result = require_match(sizes(node.inputs[0]), "the rank of the image is unknown"), node.outputs[0]
     readers = [use.node for use in result.uses()]
@@ -55,7 +55,10 @@ image_channels_to_width = RewriteRule(nodes("Transpose"), check, rewrite)
 
 
 def _require_convolution(node: ir.Node, image: ir.Value) -> None:
-    """Raise Refusal unless a node is a float convolution without groups, and without dilation along the width."""
+    """Raise Refusal unless a node is a float convolution without groups.
+
+    It must not be dilated along the width.
+    """
     convolution = require_match(
         Convolution.of(node) if nodes_of([node], "Conv") and node.inputs[0] is image else None,
         "an operator other than a convolution with constant weights reads the image",

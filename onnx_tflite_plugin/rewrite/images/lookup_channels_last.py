@@ -67,7 +67,10 @@ def _upstream(value: ir.Value) -> Iterable[tuple[ir.Node, ir.Value | None]]:
 
 
 def _downstream(value: ir.Value) -> Iterable[tuple[ir.Node, ir.Value | None]]:
-    """Return the users of a value, once with each of their results; a convolution only if the value is its image."""
+    """Return the users of a value, once with each of their results.
+
+    A convolution is included only if the value is its image.
+    """
     return [
         (use.node, result)
         for use in value.uses()

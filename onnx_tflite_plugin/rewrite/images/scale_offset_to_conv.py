@@ -23,7 +23,10 @@ _MAX_INTEGER = 2.0**24  # float32 represents all integers up to this one
 
 
 class FloatMatch(NamedTuple):
-    """Mul of ``value`` by ``factor``, and Add of ``offset``; both constants have shape [channels]."""
+    """Mul of ``value`` by ``factor``, and Add of ``offset``.
+
+    Both constants have shape [channels].
+    """
 
     add: ir.Node
     value: ir.Value
@@ -59,7 +62,10 @@ scale_offset_to_conv = RewriteRule(nodes("Mul"), check_float, rewrite_float)
 
 
 def _operands(node: ir.Node, channels: int) -> tuple[ir.Value, Array]:
-    """Return the computed operand and the float32 constant per channel. Raises Refusal if there is none."""
+    """Return the computed operand and the float32 constant per channel.
+
+    Raises Refusal if there is none.
+    """
     for value, other_operand in (tuple(node.inputs), tuple(node.inputs)[::-1]):
         array = constant(other_operand)
         if array is None and (cast := producer(other_operand, "Cast")):
@@ -107,7 +113,10 @@ batch_norm_to_conv = RewriteRule(nodes("Mul"), check_quantized, rewrite_quantize
 
 
 def _per_channel(unit: WithConstant) -> Array:
-    """Return the dequantized constant, one element per channel. Raises Refusal if it is not per channel."""
+    """Return the dequantized constant, one element per channel.
+
+    Raises Refusal if it is not per channel.
+    """
     channels = unit.shape[1] if len(unit.shape) == 4 else None
     aligned_shape = (1,) * (4 - unit.integers.ndim) + unit.integers.shape
     require(

@@ -93,7 +93,10 @@ def _operands(node: ir.Node) -> Iterator[tuple[ir.Value, ir.Value]]:
 
 
 def _gemm_chain(value: ir.Value) -> Iterator[ir.Node]:
-    """Yield the product that computes a value, the product that is its bias, and so on; none has other users."""
+    """Yield the product that computes a value, the product that is its bias, and so on.
+
+    None of these products has other users.
+    """
     while only_user(value, "Add", "Gemm") and (gemm := _plain_gemm(value)) is not None:
         yield gemm
         if len(gemm.inputs) < 3 or gemm.inputs[2] is None:

@@ -25,7 +25,10 @@ _MIN_RUN = 16  # minimum consecutive elements with one scale: 64 such runs take 
 
 
 class Match(NamedTuple):
-    """A Mul of cast ``integers`` by one scale; ``axis``: the axis along which the scale is repeated ``times``, if any."""
+    """A Mul of cast ``integers`` by one scale.
+
+    ``axis``: the axis along which the scale is repeated ``times``, if any.
+    """
 
     node: ir.Node
     integers: ir.Value

@@ -50,7 +50,10 @@ class Row:
 
     @classmethod
     def of(cls, gemm: ir.Node) -> Self | None:
-        """Return the row that a Gemm multiplies; ``None`` if a node is missing or a parameter is not constant."""
+        """Return the row that a Gemm multiplies.
+
+        Returns ``None`` if a node is missing or a parameter is not constant.
+        """
         quantize, (integers, data) = only_user(gemm.outputs[0], "QuantizeLinear"), _dequantized(gemm.inputs[0])
         row, result = _gathered_row(integers), Affine.of(quantize)
         if row is None or quantize is None or data is None or result is None or gemm.attributes.keys() - {"transB"}:
@@ -110,7 +113,10 @@ def _gathered_row(value: ir.Value | None) -> tuple[ir.Value, int] | None:
 
 
 def _matrix_key(value: ir.Value | None) -> Hashable:
-    """Return a key that is equal for equal matrices, which separate nodes may dequantize for each product."""
+    """Return a key that is equal for equal matrices.
+
+    Separate nodes may dequantize the matrix for each product.
+    """
     array, node = constant(value), producer(value, "Cast", "DequantizeLinear", "Mul")
     if array is not None:
         return array.dtype.name, array.shape, array.tobytes()
@@ -120,7 +126,10 @@ def _matrix_key(value: ir.Value | None) -> Hashable:
 
 
 def _dequantized(value: ir.Value | None) -> tuple[ir.Value | None, Affine | None]:
-    """Return the quantized tensor of a value, and its parameters; int16 may be dequantized by Cast and Mul."""
+    """Return the quantized tensor of a value, and its parameters.
+
+    Values of int16 may be dequantized by Cast and Mul.
+    """
     node = producer(value, "DequantizeLinear", "Mul")
     if node is None or node.op_type == "DequantizeLinear":
         return (None if node is None else node.inputs[0]), Affine.of(node)
@@ -203,7 +212,10 @@ class ExactProduct(Product):
 
     @staticmethod
     def bias(row: Row) -> Array | None:
-        """Return the bias, quantized with input scale * weight scale; ``None`` if it has another scale."""
+        """Return the bias, quantized with input scale * weight scale.
+
+        Returns ``None`` if it has another scale.
+        """
         affine, weights = Affine.of(producer(row.bias, "DequantizeLinear")), _weights(row)
         if affine is None or weights is None or affine.integers is None:
             return None

@@ -22,7 +22,10 @@ _RESHAPE_OPERATORS = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 
 
 class Match(NamedTuple):
-    """A Reshape and the ``value`` before all Reshapes in a row; ``is_useless``: the value already has the shape."""
+    """A Reshape and the ``value`` before all Reshapes in a row.
+
+    ``is_useless``: the value already has the shape.
+    """
 
     node: ir.Node
     value: ir.Value

@@ -134,7 +134,10 @@ def _is_8_bit(node: ir.Node) -> bool:
 
 
 def _part_lengths(node: ir.Node) -> list[int]:
-    """Return the lengths of a Split's parts along its axis; an empty list if one is unknown."""
+    """Return the lengths of a Split's parts along its axis.
+
+    Returns an empty list if one is unknown.
+    """
     axis, shapes = integer(node, "axis", 0), [sizes(part) for part in node.outputs]
     lengths = [shape[axis] if shape else None for shape in shapes]
     return [] if None in lengths else [length or 0 for length in lengths]
@@ -184,6 +187,9 @@ columns_before_rows = RewriteRule(nodes("Split"), check_grid, rewrite_grid)
 
 
 def _split_key(split: ir.Node) -> tuple[object, ...]:
-    """Return a key that is equal for equal Splits; Splits with computed lengths are never equal."""
+    """Return a key that is equal for equal Splits.
+
+    Splits with computed lengths are never equal.
+    """
     lengths = constant(split.inputs[1]) if len(split.inputs) > 1 else None
     return integer(split, "axis", 0), split if lengths is None else lengths.tobytes()

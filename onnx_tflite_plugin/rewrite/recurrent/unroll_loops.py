@@ -19,7 +19,10 @@ _SIZE_PRESERVING = ("Add", "Cast", "Ceil", "Clip", "Floor", "Mul", "Round", "Sub
 
 
 def pattern(model: ir.Model, options: RewriteOptions) -> Iterator[tuple[ir.Node, int]]:
-    """Yield every loop that runs at most ``options.unroll`` times; loops in unrolled bodies follow."""
+    """Yield every loop that runs at most ``options.unroll`` times.
+
+    Loops in unrolled bodies follow.
+    """
     while True:
         nodes = model.graph.all_nodes()
         loop = next(((node, trips) for node in nodes if (trips := _trip_count(node, options.unroll))), None)
@@ -75,7 +78,10 @@ def _scan_trip_count(node: ir.Node) -> int:
 
 
 def _first_size(value: ir.Value | None) -> int:
-    """Return the first size of a value, from its shape or an earlier Reshape; 0 if unknown."""
+    """Return the first size of a value, from its shape or an earlier Reshape.
+
+    Returns 0 if it is unknown.
+    """
     shape = sizes(value)
     if shape:
         return shape[0] or 0
@@ -130,7 +136,10 @@ def _directions(node: ir.Node, name: str, count: int) -> Sequence[int]:
 
 
 def _emit_body(editor: Editor, place: ir.Node, body: ir.Graph, operands: Sequence[ir.Value]) -> list[ir.Value]:
-    """Copy the body's nodes before ``place``, with these operands as inputs; return the outputs."""
+    """Copy the body's nodes before ``place``, with these operands as inputs.
+
+    Returns the outputs.
+    """
     copy = body.clone(allow_outer_scope_values=True)
     editor.register(operands)
     by_input = dict(zip(copy.inputs, operands, strict=True))

@@ -52,7 +52,10 @@ bound_masked_scores = RewriteRule(nodes("Softmax"), check, rewrite)
 
 
 def _constants_of(scores: ir.Value) -> Iterator[Array]:
-    """Yield the constants that are added to scores or selected in their place, directly or in a computed mask."""
+    """Yield the constants that are added to scores or selected in their place.
+
+    They may be part of a computed mask.
+    """
     current: list[tuple[ir.Value, Sequence[str]]] = [(scores, _SCORE_OPERATORS)]
     visited: set[tuple[ir.Value, Sequence[str]]] = set()
     for _ in range(_MAX_STEPS):

@@ -19,9 +19,10 @@ from onnx_tflite_plugin.source.model import Array
 
 
 class Match(NamedTuple):
-    """A Gemm between a Reshape to rows and a Reshape back; ``shape``: the shape of the MatMul's result.
+    """A Gemm between a Reshape to rows and a Reshape back.
 
-    ``transpose_matrix``: the matrix must be transposed for MatMul; a matrix in blocks already has the layout of MatMul.
+    ``shape``: the shape of the MatMul's result. ``transpose_matrix``: the matrix must be transposed for MatMul; a
+    matrix in blocks already has the layout of MatMul.
     """
 
     gemm: ir.Node
@@ -49,7 +50,10 @@ def check(gemm: ir.Node) -> Match:
 
 
 def rewrite(editor: Editor, match: Match) -> None:
-    """Emit MatMul of the tensor; the Reshape after it remains if it returns another shape."""
+    """Emit MatMul of the tensor.
+
+    The Reshape after it remains if it returns another shape.
+    """
     gemm, flatten, restore, shape, transpose_matrix = match
     if transpose_matrix:
         editor.rebuild(gemm, [1], _transposed)
@@ -82,7 +86,10 @@ def _unflattened_operand(editor: Editor, rows: ir.Value | None, flatten: ir.Node
 
 
 def _block_shape(matrix: ir.Value | None) -> tuple[int, ...] | None:
-    """Return the shape of a matrix that is dequantized in blocks; ``None`` for other matrices."""
+    """Return the shape of a matrix that is dequantized in blocks.
+
+    Returns ``None`` for other matrices.
+    """
     dequantize = producer(matrix, "DequantizeLinear")
     return constant_shape(matrix) if dequantize is not None and integer(dequantize, "block_size", 0) else None
 

@@ -12,9 +12,10 @@ from onnx_tflite_plugin.source.model import Tensor
 
 
 def keep_last_token(model: ir.Model, head: Tensor | None) -> None:
-    """Reduce ``head``, the operand of the operators that compute the scores of each token, to its last row.
+    """Reduce ``head`` to its last row.
 
-    Raises UnsupportedOption if the model has no such operand.
+    ``head``: the operand of the operators that compute the scores of each token. Raises UnsupportedOption if the model
+    has no such operand.
     """
     scores_operand = None if head is None else next((value for value in _values(model) if _holds(value, head)), None)
     if head is None or scores_operand is None or scores_operand.shape is None:

@@ -30,7 +30,10 @@ class SlicedPart(NamedTuple):
 
     @classmethod
     def of(cls, node: ir.Node) -> SlicedPart | None:
-        """Return the part of a Slice; ``None`` unless it has constant bounds, a step of 1 and one static axis."""
+        """Return the part of a Slice.
+
+        Returns ``None`` unless it has constant bounds, a step of 1 and one static axis.
+        """
         tensor, *bounds = node.inputs
         arrays, shape = [constant(value) for value in bounds], sizes(tensor)
         if tensor is None or shape is None or len(arrays) < 3 or any(a is None or a.size != 1 for a in arrays):

@@ -43,7 +43,7 @@ class AssignWeightDtypes(InPlacePass):
         return PassResult(model, bool(self.dtypes))
 
     def ensures(self, model: ir.Model) -> None:
-        """Raise TargetRefusal for products that overflow on some processors, unless the option allows them."""
+        """Raise TargetRefusal for products that overflow, unless the option allows them."""
         if self.option in ("auto", "uint8"):
             check_overflow(model)
 
@@ -73,7 +73,10 @@ def _assign(model: ir.Model, option: str) -> dict[str, int]:
 
 
 def _dtype(product: Product, option: str, growth: int) -> str:
-    """Return the dtype of a product's weights; ``growth``: bytes that the file grows by if each product gets a copy."""
+    """Return the dtype of a product's weights.
+
+    ``growth``: bytes that the file grows by if each product gets a copy.
+    """
     if option in ("int8", "keep"):
         return INT8 if product.exact else DEPENDENT
     if growth > MAX_GROWTH:
@@ -84,7 +87,10 @@ def _dtype(product: Product, option: str, growth: int) -> str:
 
 
 def check_overflow(model: ir.Model) -> None:
-    """Raise TargetRefusal for products that overflow on some processors, unless the probe selects them."""
+    """Raise TargetRefusal for products that overflow on some processors.
+
+    Products that the probe selects are allowed.
+    """
     problems = [
         Problem(
             f"node {product.node.name!r}",
@@ -99,16 +105,20 @@ def check_overflow(model: ir.Model) -> None:
 
 
 class _Choice(NamedTuple):
-    """A product and the operands of its weights: integers and, if they are dequantized, scale and zero point."""
+    """A product and the operands of its weights.
+
+    These are integers and, if they are dequantized, scale and zero point.
+    """
 
     product: Product
     operands: Sequence[ir.Value]
 
 
 class _DtypeAssignment:
-    """Assignment of weight dtypes, product by product; :meth:`finish` emits the common ``If`` of each graph.
+    """Assignment of weight dtypes, product by product.
 
-    Each product gets its own integers, scale and zero point, because ``session.x64quantprecision`` replaces them one by one.
+    :meth:`finish` emits the common ``If`` of each graph. Each product gets its own integers, scale and zero point,
+    because ``session.x64quantprecision`` replaces them one by one.
     """
 
     def __init__(self, model: ir.Model) -> None:
@@ -192,7 +202,10 @@ class _DtypeAssignment:
         return self._emit_dequantize(product, integers, scale, zero_point)
 
     def _emit_zero_point(self, product: Product) -> ir.Value:
-        """Store the zero point for uint8 integers. Raises TargetRefusal if the one for int8 is computed."""
+        """Store the zero point for uint8 integers.
+
+        Raises TargetRefusal if the one for int8 is computed.
+        """
         zero_point = (
             _input(product.node, product.zero_point) if product.dequantize is None else _input(product.dequantize, 2)
         )

@@ -23,7 +23,10 @@ MIN_BLOCK = 16
 
 
 class BlockProduct(NamedTuple):
-    """A product by dequantized blocks; ``weights``: [depth, columns], ``scales``: [blocks, columns]."""
+    """A product by dequantized blocks.
+
+    ``weights``: [depth, columns], ``scales``: [blocks, columns].
+    """
 
     node: ir.Node
     dequantize: ir.Node
@@ -32,14 +35,20 @@ class BlockProduct(NamedTuple):
     block: int
 
     def packed(self) -> Array:
-        """Return the packed weights, [columns, blocks, bytes]; each byte holds two weights, each plus 8."""
+        """Return the packed weights, [columns, blocks, bytes].
+
+        Each byte holds two weights, each plus 8.
+        """
         depth, columns = self.weights.shape
         pairs = (self.weights.T.astype(np.int8) + 8).astype(np.uint8).reshape(columns, depth // self.block, -1, 2)
         packed: Array = pairs[..., 0] | pairs[..., 1] << 4
         return packed
 
     def emit(self, editor: Editor, table: ir.Value, scales: ir.Value | Array) -> None:
-        """Emit MatMulNBits by packed weights instead of the product; ``scales``: [columns, blocks]."""
+        """Emit MatMulNBits by packed weights instead of the product.
+
+        ``scales``: [columns, blocks].
+        """
         depth, columns = self.weights.shape
         attributes = {"K": depth, "N": columns, "bits": 4, "block_size": self.block, "accuracy_level": ACCURACY}
         operands = [self.node.inputs[0], table, scales]
@@ -50,7 +59,10 @@ class BlockProduct(NamedTuple):
 
 
 def find_block_product(node: ir.Node) -> BlockProduct:
-    """Return the block product of a MatMul or Gemm. Raises Refusal if its weights have no 4-bit blocks."""
+    """Return the block product of a MatMul or Gemm.
+
+    Raises Refusal if its weights have no 4-bit blocks.
+    """
     dequantize = require_match(producer(node.inputs[1], "DequantizeLinear"))
     other_attributes = node.attributes.keys() & {"alpha", "beta", "transA", "transB"}
     require(not other_attributes and len(node.inputs) < 3 and len(dequantize.inputs) < 3, "the product has a bias")

@@ -38,7 +38,7 @@ def describe_runtime(weights: Collection[str], nodes: Collection[str]) -> str:
 
 
 def factors() -> tuple[Array, Array]:
-    """Return matrices of the largest uint8 and int8 values, with the numbers of rows and columns of one kernel call."""
+    """Return matrices of the largest uint8 and int8 values, in the size of one kernel call."""
     import numpy as np  # not needed by the summary, which imports this module
 
     return np.full((8, 64), 255, np.uint8), np.full((64, 16), 127, np.int8)

@@ -23,7 +23,10 @@ _MOVEMENTS = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"
 
 
 class Match(NamedTuple):
-    """The node that reads the result of ``dequantize``: the product, or the first data-movement node before it."""
+    """The node that reads the result of ``dequantize``.
+
+    It is the product, or the first data-movement node before it.
+    """
 
     node: ir.Node
     dequantize: ir.Node
@@ -46,7 +49,10 @@ def check(product: ir.Node) -> Match:
 
 
 def rewrite(editor: Editor, match: Match) -> None:
-    """Emit DequantizeLinear and Mul for this product only; integer kernels may read the original DequantizeLinear."""
+    """Emit DequantizeLinear and Mul for this product only.
+
+    Integer kernels may read the original DequantizeLinear.
+    """
     integers, scale, *zero_point = match.dequantize.inputs
     array = constant(scale)
     step, factor = (2, np.full((), 0.5, np.float32)) if array is not None and array.item() == 1 else (1, scale)
@@ -74,6 +80,9 @@ def _is_quantized(node: ir.Node) -> bool:
 
 
 def _only_reader(value: ir.Value, *op_types: str) -> ir.Node | None:
-    """Return the only node that reads a value, which may also be a graph output: ONNX Runtime ignores that."""
+    """Return the only node that reads a value.
+
+    The value may also be a graph output: ONNX Runtime ignores that.
+    """
     users = {node for node, _ in value.uses()}
     return next((node for node in users if node.op_type in op_types), None) if len(users) == 1 else None

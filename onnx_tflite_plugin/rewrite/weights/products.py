@@ -100,7 +100,10 @@ class Product:
 
     @property
     def place(self) -> ir.Node:
-        """The first node whose dtype changes with the weights: the DequantizeLinear if they are rearranged, else the product."""
+        """The first node whose dtype changes with the weights.
+
+        This is the DequantizeLinear of rearranged weights, otherwise the product.
+        """
         return self.dequantize if self.is_rearranged and self.dequantize is not None else self.node
 
     @cached_property
@@ -123,9 +126,10 @@ class Product:
 
 
 def overflows(rows: Array) -> bool:
-    """True if two neighbors along the last axis of int8 ``rows``, times 255, have a sum that exceeds int16.
+    """True if the products of two neighboring weights may overflow int16.
 
-    Positive and negative weights are summed separately, since activations may be 0. No weight is -128.
+    ``rows``: int8, with neighbors along the last axis. The other factors are at most 255. Positive and negative weights
+    are summed separately, since activations may be 0. No weight is -128.
     """
     flat = rows.reshape(-1, rows.shape[-1])
     if flat.shape[-1] % 2:
@@ -183,7 +187,10 @@ def is_choice(node: ir.Node) -> bool:
 
 
 class _Source(NamedTuple):
-    """A DequantizeLinear of int8 that an operand may come from; the other fields are those of :class:`Product`."""
+    """A DequantizeLinear of int8 that an operand may come from.
+
+    The other fields are those of :class:`Product`.
+    """
 
     dequantize: ir.Node
     is_rearranged: bool = False
@@ -191,9 +198,10 @@ class _Source(NamedTuple):
 
 
 def _sources(value: ir.Value | None) -> Iterator[_Source]:
-    """Yield the DequantizeLinear nodes that an operand may come from, through data movement and branches of an If.
+    """Yield the DequantizeLinear nodes that an operand may come from.
 
-    Each value is visited once per combination of flags: the number of paths may be exponential.
+    They are found through data movement and the branches of an If. Each value is visited once per combination of flags:
+    the number of paths may be exponential.
     """
     pending = [(value, False, False)]
     visited = set(pending)

@@ -41,7 +41,10 @@ class SeparateConstants(InPlacePass):
 
 
 def _convertible_constant(node: ir.Node) -> ir.Value | None:
-    """Return the constant operand that ONNX Runtime would convert to uint8; ``None`` if there is none."""
+    """Return the constant operand that ONNX Runtime would convert to uint8.
+
+    Returns ``None`` if there is none.
+    """
     if node.domain or node.op_type not in _INTEGER_SLOTS or "block_size" in node.attributes:
         return None
     value, zero_point = (_operand(node, slot) for slot in _INTEGER_SLOTS[node.op_type])
@@ -64,7 +67,10 @@ class _Separation:
         self._uint8: dict[ir.Value, ir.Value] = {}
 
     def separate(self, node: ir.Node, integers: ir.Value) -> int:
-        """Give a node, and each user of a DequantizeLinear, its own operands; return the number of copies."""
+        """Give a node, and each user of a DequantizeLinear, its own operands.
+
+        Returns the number of copies.
+        """
         array = constant(integers)
         assert array is not None
         if node.op_type != "DequantizeLinear":
@@ -86,7 +92,10 @@ class _Separation:
         return copies
 
     def _separate_operands(self, node: ir.Node) -> int:
-        """Copy integers and zero point if an earlier node uses them; return the number of copies."""
+        """Copy integers and zero point if an earlier node uses them.
+
+        Returns the number of copies.
+        """
         copies = 0
         for slot in _INTEGER_SLOTS[node.op_type]:
             value = _operand(node, slot)
@@ -103,7 +112,10 @@ class _Separation:
         return copies
 
     def _convert_to_uint8(self, node: ir.Node, integers: ir.Value, array: Array) -> None:
-        """Store the integers of a DequantizeLinear as uint8; nodes that share the integers share the result."""
+        """Store the integers of a DequantizeLinear as uint8.
+
+        Nodes that share the integers share the result.
+        """
         if integers not in self._uint8:
             self._uint8[integers] = self.editor.store(_shift_to_uint8(array), like=integers)
         zero_point = _operand(node, 2)
