@@ -36,7 +36,7 @@ def condition(model: ModelBuilder) -> None:
     graph.output(more)
 
 
-def nested(depth: int, names: Sequence[str] = ("loop",)) -> bytes:
+def nested_loops(depth: int, names: Sequence[str] = ("loop",)) -> bytes:
     """Return nested loops, one per name in each body; the innermost body adds."""
     model = ModelBuilder()
     x = model.main.input("x", ())
@@ -67,14 +67,16 @@ def nested_conditions(depth: int) -> bytes:
     for level in range(depth):
         graph = model.subgraph(f"condition{level}")
         x = graph.input("x", ())
-        made = loop(graph, x, level + 3, 1, "loop") if level < depth - 1 else x
-        graph.operator("LESS", [made, graph.constant("end", np.float32(3))], [more := graph.tensor("more", (), "bool")])
+        value = loop(graph, x, level + 3, 1, "loop") if level < depth - 1 else x
+        graph.operator(
+            "LESS", [value, graph.constant("end", np.float32(3))], [more := graph.tensor("more", (), "bool")]
+        )
         graph.output(more)
     return model.build()
 
 
 def loop_with_stale_condition() -> bytes:
-    """Return a loop over three numbers; its condition stores a loop_with_stale_condition size of seven."""
+    """Return a loop over three elements, whose condition stores a stale size of seven."""
     model = ModelBuilder()
     model.main.output(loop(model.main, model.main.input("x", (3,)), 1, 2, "loop"))
     graph = model.subgraph("condition")
@@ -96,21 +98,21 @@ def test_condition_operands_keep_sizes_despite_stored_ones() -> None:
 
 
 def test_node_names_grow_by_one_part_per_level() -> None:
-    names = [node.name or "" for node in otp.convert(nested(12)).model.graph.all_nodes()]
+    names = [node.name or "" for node in otp.convert(nested_loops(12)).model.graph.all_nodes()]
     assert 10 < max(name.count("op") for name in names) <= 14
     assert max(map(len, names)) < 120
 
 
-@pytest.mark.parametrize("through", [0, 1])
-def test_recursive_subgraph_is_refused_before_lowering(through: int) -> None:
+@pytest.mark.parametrize("intermediate", [0, 1])
+def test_recursive_subgraph_is_refused_before_lowering(intermediate: int) -> None:
     model = ModelBuilder()
     x = model.main.input("x", ())
     model.main.output(loop(model.main, x, 1, 2, "loop"))
     condition(model)
-    for level in range(through + 1):
+    for level in range(intermediate + 1):
         graph = model.subgraph(f"body{level}")
         x = graph.input("x", ())
-        graph.output(loop(graph, x, 1, 2 + (level + 1) % (through + 1), "loop"))
+        graph.output(loop(graph, x, 1, 2 + (level + 1) % (intermediate + 1), "loop"))
     with pytest.raises(
         InvalidModel, match=r"subgraphs\[2\].operators\[0\]: WHILE calls subgraph 2, which contains the call"
     ):
@@ -118,9 +120,9 @@ def test_recursive_subgraph_is_refused_before_lowering(through: int) -> None:
 
 
 def test_calls_nested_more_than_64_deep_are_refused() -> None:
-    assert otp.convert(nested(20)).report.operators["WHILE"] == 20
+    assert otp.convert(nested_loops(20)).report.operators["WHILE"] == 20
     with pytest.raises(ConversionError, match="subgraph calls are nested more than 64 deep"):
-        otp.convert(nested(70))
+        otp.convert(nested_loops(70))
 
 
 def test_nested_conditions_grow_linearly() -> None:
@@ -133,16 +135,16 @@ def test_nested_conditions_grow_linearly() -> None:
 
 def test_loops_that_double_per_level_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     twice = "first", "second"
-    assert otp.convert(nested(5, twice))
+    assert otp.convert(nested_loops(5, twice))
     monkeypatch.setattr(scope, "MAX_INLINED", 500)
     with pytest.raises(ConversionError, match="more than 500 operators"):
-        otp.convert(nested(30, twice))
+        otp.convert(nested_loops(30, twice))
 
 
 def build_composite(scale: float, zero_point: int, *, stateful: bool = False) -> bytes:
-    """Return a model that calls a composite twice; it adds its operand to itself, or to its state, which then becomes the sum.
+    """Return a model that calls a composite twice, which adds its operand to itself or to its state.
 
-    ``scale`` and ``zero_point`` are of the tensors inside.
+    ``scale`` and ``zero_point``: of the tensors in the composite. The state becomes the sum.
     """
     model = ModelBuilder()
     inner = model.subgraph("sum")
@@ -150,9 +152,9 @@ def build_composite(scale: float, zero_point: int, *, stateful: bool = False) ->
     inner.inputs.append(a)
     if stateful:
         float_a = inner.tensor("float_a", (2, 37))
-        kept, total = inner.tensor("kept", (2, 37), variable=True), inner.tensor("total", (2, 37))
+        state, total = inner.tensor("kept", (2, 37), variable=True), inner.tensor("total", (2, 37))
         inner.operator("DEQUANTIZE", [a], [float_a])
-        inner.operator("ADD", [float_a, kept], [total])
+        inner.operator("ADD", [float_a, state], [total])
         inner.operator("QUANTIZE", [total], [y])
     else:
         inner.inputs.append(b)
@@ -190,8 +192,8 @@ def test_inlined_operators_record_all_enclosing_calls() -> None:
             graph.operator("NEG", [middle], [y])
         graph.output(y)
     nodes = otp.convert(model.build()).model.graph
-    found = {tuple(source_operators(node.metadata_props)) for node in nodes}
-    assert found == {((0, 0),), ((0, 1), (1, 0)), ((0, 1), (1, 1), (2, 0)), ((0, 1), (1, 1), (2, 1))}
+    recorded = {tuple(source_operators(node.metadata_props)) for node in nodes}
+    assert recorded == {((0, 0),), ((0, 1), (1, 0)), ((0, 1), (1, 1), (2, 0)), ((0, 1), (1, 1), (2, 1))}
 
 
 def test_inlined_operators_keep_absent_operands_and_constants() -> None:
@@ -213,7 +215,7 @@ def test_inlined_operators_keep_absent_operands_and_constants() -> None:
     assert verify(model.build(), conversion).ok
 
 
-def doubling(levels: int) -> bytes:
+def doubling_calls(levels: int) -> bytes:
     """Return a model whose subgraphs each call the next one twice; the last is a TANH."""
     model = ModelBuilder()
     graphs = [model.main, *(model.subgraph(f"level {k}") for k in range(levels))]
@@ -232,24 +234,24 @@ def doubling(levels: int) -> bytes:
 def test_expanded_operators_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The file holds 7 operators. 4 + 8 calls and 8 results replace the calls."""
     monkeypatch.setattr(inlining, "MAX_ADDED_OPERATORS", 13)
-    conversion = otp.convert(doubling(3))
+    conversion = otp.convert(doubling_calls(3))
     assert conversion.report.operators == {"TANH": 8}
-    assert verify(doubling(3), conversion).ok
+    assert verify(doubling_calls(3), conversion).ok
     monkeypatch.setattr(inlining, "MAX_ADDED_OPERATORS", 12)
     with pytest.raises(TooLarge, match=r"op \d COMPOSITE\.test\.twice .* inlining subgraph \d"):
-        otp.convert(doubling(3))
+        otp.convert(doubling_calls(3))
 
 
 def test_composites_that_double_per_level_are_refused_early() -> None:
     start = time.process_time()
     with pytest.raises(TooLarge, match=r"expands the model to more than 20,121 operators"):
-        otp.convert(doubling(60))
+        otp.convert(doubling_calls(60))
     assert time.process_time() - start < 20
 
 
 def test_copies_of_tensors_and_operators_have_distinct_hashes() -> None:
     """Otherwise dictionaries of tensors or operators would take quadratic time."""
-    bound = Host().bind(read(doubling(6)), TARGETS["generic"], 21)
+    bound = Host().bind(read(doubling_calls(6)), TARGETS["generic"], 21)
     assert len({hash(call.op) for call in bound.operators()}) == 64
     assert len({hash(call.op[out(0)]) for call in bound.operators()}) == 64
 
@@ -305,10 +307,10 @@ def test_subgraph_without_caller_is_not_validated() -> None:
     g, spare = model.main, model.subgraph("spare")
     g.operator("ABS", [g.input("x", (2, 3))], [y := g.tensor("y", (2, 3))])
     g.output(y)
-    held = spare.constant("held", np.float32([2, 3, 5]))
-    spare.inputs.append(held)
-    spare.operator("EXP", [held], [made := spare.tensor("made", (3,))])
-    spare.output(made)
+    constant = spare.constant("held", np.float32([2, 3, 5]))
+    spare.inputs.append(constant)
+    spare.operator("EXP", [constant], [result := spare.tensor("made", (3,))])
+    spare.output(result)
     assert otp.convert(model.build()).report.nodes == {"Abs": 1}
 
 
@@ -319,11 +321,11 @@ def test_branch_may_have_static_sizes_where_the_call_is_dynamic(inner: Dims) -> 
     operands = [g.input("asked", (), "bool"), g.input("x", None)]
     for code in ("ABS", "EXP"):
         branch = model.subgraph(code)
-        branch.operator(code, [branch.input("in", inner)], [made := branch.tensor("out", inner)])
-        branch.output(made)
+        branch.operator(code, [branch.input("in", inner)], [result := branch.tensor("out", inner)])
+        branch.output(result)
     options = {"then_subgraph_index": 1, "else_subgraph_index": 2}
     g.operator("IF", operands, [y := g.tensor("y", (2, 3))], options)
     g.output(y)
     data = model.build()
-    found = verify(data, otp.convert(data), shapes={"x": (2, 3)})
-    assert found.ok, found.text
+    verification = verify(data, otp.convert(data), shapes={"x": (2, 3)})
+    assert verification.ok, verification.text

@@ -99,7 +99,10 @@ def gather_float16(g: GraphBuilder) -> int:
 
 def softmax_of(beta: float, dtype: str) -> Draw:
     def softmax(g: GraphBuilder) -> int:
-        x, y = (g.tensor(n, (2, 3), dtype, quantization=q) for n, q in (("x", quant(1e-3)), ("y", quant(1 / 32768))))
+        x, y = (
+            g.tensor(name, (2, 3), dtype, quantization=quantization)
+            for name, quantization in (("x", quant(1e-3)), ("y", quant(1 / 32768)))
+        )
         g.inputs.append(x)
         g.operator("SOFTMAX", [x], [y], {"beta": beta})
         return y
@@ -148,12 +151,12 @@ def branch(dtype: str, *, constant: bool = False) -> Draw:
     def conditional(g: GraphBuilder) -> int:
         for name in ("then", "else"):
             inner = g.model.subgraph(name)
-            other = name == "else"
-            if other and constant:
+            is_second = name == "else"
+            if is_second and constant:
                 inner.inputs.append(a := inner.constant("a", np.ones((2, 3), np.float32)))
             else:
-                a = inner.input("a", (2, 3), dtype if other else "float32")
-            inner.operator("CAST" if other and dtype != "float32" else "ABS", [a], [b := inner.tensor("b", (2, 3))])
+                a = inner.input("a", (2, 3), dtype if is_second else "float32")
+            inner.operator("CAST" if is_second and dtype != "float32" else "ABS", [a], [b := inner.tensor("b", (2, 3))])
             inner.output(b)
         which, x, y = g.input("which", (), "bool"), g.input("x", (2, 3)), g.tensor("y", (2, 3))
         g.operator("IF", [which, x], [y], {"then_subgraph_index": 1, "else_subgraph_index": 2})
@@ -171,8 +174,8 @@ def loop(rank: int) -> Draw:
             a = inner.input("a", (2,) * rank if name == "body" else (2, 3))
             code = "GREATER" if name == "condition" else "ABS"
             operands = [inner.constant("b", np.zeros((), np.float32))] * 2 if name == "condition" else [a]
-            inner.operator(code, operands, [made := inner.tensor("made", shape, dtype)])
-            inner.output(made)
+            inner.operator(code, operands, [result := inner.tensor("made", shape, dtype)])
+            inner.output(result)
         x, y = g.input("x", (2, 3)), g.tensor("y", (2, 3))
         g.operator("WHILE", [x], [y], {"cond_subgraph_index": 1, "body_subgraph_index": 2})
         return y
@@ -339,8 +342,8 @@ def test_fixed_output_range_requires_the_kernels_scale_and_zero_point(
         otp.convert(net.build())
 
 
-def pick_beside_unit_axis(g: GraphBuilder) -> int:
-    """Build ARG_MAX with a stored axis that it removes, as old converters write it, and a following operator."""
+def arg_max_with_stale_rank(g: GraphBuilder) -> int:
+    """Build an ARG_MAX whose result stores the removed axis, as old converters write it, and a following operator."""
     x, axis = g.input("x", (5, 7)), g.constant("axis", np.array(1, np.int32))
     y, z = g.tensor("y", (5, 1), "int32"), g.tensor("z", (5, 1), "int32")
     g.operator("ARG_MAX", [x, axis], [y], {"output_type": "INT32"})
@@ -349,9 +352,9 @@ def pick_beside_unit_axis(g: GraphBuilder) -> int:
 
 
 def test_stale_stored_ranks_are_derived_as_in_litert() -> None:
-    converted = otp.convert(build_model(pick_beside_unit_axis))
+    converted = otp.convert(build_model(arg_max_with_stale_rank))
     assert [dim.dim_value for dim in converted.proto.graph.output[0].type.tensor_type.shape.dim] == [5]
-    assert verify(build_model(pick_beside_unit_axis), converted.proto).ok
+    assert verify(build_model(arg_max_with_stale_rank), converted.proto).ok
 
 
 @pytest.mark.parametrize(("code", "shape"), [("ADD_N", (2, 3)), ("CONCATENATION", (4, 3)), ("PACK", (2, 2, 3))])

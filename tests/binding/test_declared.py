@@ -66,11 +66,11 @@ def convert_with(declared: Handler, data: bytes, **options: Any) -> Conversion:
     return convert(data, host=Host(packs="builtin", handlers={declared.code: declared}), **options)
 
 
-Seen = Callable[[str, Any], Callable[[Instance], Any]]
+MakeFunction = Callable[[str, Any], Callable[[Instance], Any]]
 
 
 @pytest.fixture
-def call_record() -> tuple[Counter[tuple[str, int, str]], list[Instance], Seen]:
+def call_record() -> tuple[Counter[tuple[str, int, str]], list[Instance], MakeFunction]:
     """Return a declared function that counts its calls by name, operator and dtype, and records its instances."""
     calls: Counter[tuple[str, int, str]] = Counter()
     instances: list[Instance] = []
@@ -86,7 +86,7 @@ def call_record() -> tuple[Counter[tuple[str, int, str]], list[Instance], Seen]:
     return calls, instances, function
 
 
-def every(function: Seen) -> dict[str, Any]:
+def all_declarations(function: MakeFunction) -> dict[str, Any]:
     return {
         "layout": function("layout", Attribute()),
         "axes": function("axes", "a b -> a b"),
@@ -105,14 +105,14 @@ def every(function: Seen) -> dict[str, Any]:
 @pytest.mark.parametrize("options", [{}, {"optimize": "speed"}, {"layout_plan": "local"}], ids=str)
 def test_each_declared_function_is_called_once_per_operator(options: dict[str, Any], call_record: Any) -> None:
     calls, _, function = call_record
-    convert_with(make_handler(**every(function)), network(dtype="int8"), **options)
-    assert calls == {(name, index, "int8"): 1 for name in every(function) for index in (0, 1)}
+    convert_with(make_handler(**all_declarations(function)), network(dtype="int8"), **options)
+    assert calls == {(name, index, "int8"): 1 for name in all_declarations(function) for index in (0, 1)}
 
 
 def test_declarations_are_read_again_if_quantization_is_dropped(call_record: Any) -> None:
     calls, _, function = call_record
-    convert_with(make_handler(**every(function)), network(1, dtype="int8"), quantization="float")
-    expected = {(name, 0, dtype): 1 for name in every(function) for dtype in ("int8", "float32")}
+    convert_with(make_handler(**all_declarations(function)), network(1, dtype="int8"), quantization="float")
+    expected = {(name, 0, dtype): 1 for name in all_declarations(function) for dtype in ("int8", "float32")}
     del expected["evaluate", 0, "float32"]  # constants are evaluated earlier
     assert calls == expected
 
@@ -120,7 +120,7 @@ def test_declarations_are_read_again_if_quantization_is_dropped(call_record: Any
 @pytest.mark.parametrize(("requested", "reported"), [(None, 26), (15, 15)])
 def test_instance_has_operator_target_and_opset(requested: int | None, reported: int, call_record: Any) -> None:
     _, instances, function = call_record
-    convert_with(make_handler(**every(function)), network(), target="generic", opset=requested)
+    convert_with(make_handler(**all_declarations(function)), network(), target="generic", opset=requested)
     assert {at.op.code for at in instances} == {CODE}
     assert {at.op.index for at in instances} == {0, 1}
     assert {at.target.has_kernel("Pad", "int16") for at in instances} == {False}
@@ -172,17 +172,17 @@ def test_activation_option_that_does_not_exist_is_an_error() -> None:
 
 @pytest.mark.parametrize(("price", "transposes"), [(None, 2), (Price(inner=1000.0), 4)])
 def test_axis_price_moves_an_operator_to_its_fast_layout(price: Price | None, transposes: int) -> None:
-    along = None if price is None else AxisPrice("Mine", "c", price=price)
-    declared = make_handler(layout=Attribute(), axes="n h w c -> n h w c", axis_price=along)
+    axis_price = None if price is None else AxisPrice("Mine", "c", price=price)
+    declared = make_handler(layout=Attribute(), axes="n h w c -> n h w c", axis_price=axis_price)
     x = tensor(1, 16, 16, 32)
     case = between_convolutions(CODE, "", [x], x)
     assert convert_with(declared, case.build()).report.transposes == transposes
 
 
 def test_target_price_overrides_handler_price() -> None:
-    along = AxisPrice("Softmax", "c", price=Price(last=7.0))
-    assert TARGETS["onnxruntime"].price(along, last=True, nbytes=10) == 0
-    assert TARGETS["generic"].price(along, last=True, nbytes=10) == 70
+    axis_price = AxisPrice("Softmax", "c", price=Price(last=7.0))
+    assert TARGETS["onnxruntime"].price(axis_price, last=True, nbytes=10) == 0
+    assert TARGETS["generic"].price(axis_price, last=True, nbytes=10) == 70
 
 
 def test_builtin_returns_the_built_in_handler() -> None:
@@ -230,25 +230,27 @@ def test_fusion_opset_may_depend_on_the_instance(opset: int | None, applied: int
 
     target = TARGETS["onnxruntime"]
     bound = Host(packs="builtin").bind(read(network(2, code="ABS")), target, 18)
-    done = fuse(bound, [("mine", twice(min_opset=newest))], target, opset=opset)
-    assert done.applied.get("TWICE", 0) == applied
-    assert [reason.rpartition(": ")[2] for reason in done.declined] == declined
+    fused = fuse(bound, [("mine", twice(min_opset=newest))], target, opset=opset)
+    assert fused.applied.get("TWICE", 0) == applied
+    assert [reason.rpartition(": ")[2] for reason in fused.declined] == declined
     assert seen == ["TWICE"]
 
 
 def test_failed_fusion_keeps_its_operators() -> None:
     target = TARGETS["onnxruntime"]
     bound = Host(packs="builtin").bind(read(network(4, code="ABS")), target, 18)
-    done = fuse(bound, [("mine", twice(check=lambda match: 1 / 0))], target)
-    assert [one.op.code for one in done.model.operators()] == ["ABS"] * 4
-    assert "check of fusion TWICE of mine failed: ZeroDivisionError" in done.failed["TWICE"].reason
+    fused = fuse(bound, [("mine", twice(check=lambda match: 1 / 0))], target)
+    assert [bound_operator.op.code for bound_operator in fused.model.operators()] == ["ABS"] * 4
+    assert "check of fusion TWICE of mine failed: ZeroDivisionError" in fused.failed["TWICE"].reason
 
 
-# --- shapes of a lowering's own -----------------------------------------------------------------
+# --- shapes declared for a lowering ---------------------------------------------------------------
 
 
-def flat(shapes: Any) -> Handler:
-    @handler(CODE, max_version=1, layout=Transparent(), axes="a b -> a b", quantization=Dequantized(), reshapes=shapes)
+def flat(reshapes: Any) -> Handler:
+    @handler(
+        CODE, max_version=1, layout=Transparent(), axes="a b -> a b", quantization=Dequantized(), reshapes=reshapes
+    )
     def lower(ctx: Context, x: Any) -> Any:
         return ctx.ops.Abs(x)
 

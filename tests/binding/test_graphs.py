@@ -23,11 +23,11 @@ from onnx_tflite_plugin.source.model import Operator, Options, Quantization, Sub
 from onnx_tflite_plugin.targets import target_named
 
 
-def tensor(index: int, dtype: str = "float32", scale: float = 0.0, constant: Any = None, **known: Any) -> Tensor:
+def tensor(index: int, dtype: str = "float32", scale: float = 0.0, constant: Any = None, **fields: Any) -> Tensor:
     quantization = Quantization((scale,), (0,)) if scale else None
     data = None if constant is None else Evaluated(np.asarray(constant))
-    known = {"quantization": quantization, "data": data, **known}
-    return Tensor(0, index, f"t{index}", dtype, (2, 3), (2, 3), **known)
+    fields = {"quantization": quantization, "data": data, **fields}
+    return Tensor(0, index, f"t{index}", dtype, (2, 3), (2, 3), **fields)
 
 
 def bind_model(
@@ -51,11 +51,11 @@ class TestPatterns:
     X, C = Operand("x"), Operand("c", constant=True)
 
     def match_tensors(
-        self, pattern: Call, *more: Bound, outputs: tuple[Tensor, ...] = (), last: Bound | None = None
+        self, pattern: Call, *others: Bound, outputs: tuple[Tensor, ...] = (), last: Bound | None = None
     ) -> dict[str, int] | None:
         """Return the tensors of the match that ends in B, by operand name."""
         last = last or bind_model(1, "B", [self.a, self.c], self.b)
-        operators = (bind_model(0, "A", [self.x], self.a, options={"n": 2}), last, *more)
+        operators = (bind_model(0, "A", [self.x], self.a, options={"n": 2}), last, *others)
         graph = BoundGraph(Subgraph(0, "", (), (self.x,), outputs or (self.b,), ()), operators)
         match = Finder(graph, ()).find(pattern, last, set())
         return None if match is None else {operand.name: t.index for operand, t in match.tensors.items()}
@@ -81,15 +81,15 @@ class TestPatterns:
         assert self.match_tensors(Call("B", Call("A", Operand("x", constant=True)), self.C)) is None
 
     def test_repeated_operand_matches_one_tensor_or_equal_constants(self) -> None:
-        def twice(one: Tensor, two: Tensor, operand: Operand) -> bool:
-            last = bind_model(1, "B", [one, two], self.b)
+        def twice(first: Tensor, second: Tensor, operand: Operand) -> bool:
+            last = bind_model(1, "B", [first, second], self.b)
             return self.match_tensors(Call("B", operand, operand), last=last) is not None
 
-        same = tensor(7, constant=3.0)
+        equal = tensor(7, constant=3.0)
         (x,) = operands("x")
         assert twice(self.x, self.x, x)
         assert not twice(self.x, self.other, x)
-        assert twice(self.c, same, self.C)
+        assert twice(self.c, equal, self.C)
         assert not twice(self.c, tensor(7, constant=4.0), self.C)
         assert not twice(self.c, tensor(7, "float64", constant=3.0), self.C)
         assert not twice(self.c, tensor(7, "int32", constant=np.array([0, 16392], np.int32)), self.C)
@@ -98,11 +98,11 @@ class TestPatterns:
         split = bind_model(0, "A", [self.x], self.other, self.a)
         last = bind_model(1, "B", [self.a], self.b)
         graph = BoundGraph(Subgraph(0, "", (), (self.x,), (self.b,), ()), (split, last))
-        made = Call("A", self.X)
-        assert [Finder(graph, ()).find(Call("B", made[k]), last, set()) is not None for k in (0, 1)] == [False, True]
+        call = Call("A", self.X)
+        assert [Finder(graph, ()).find(Call("B", call[k]), last, set()) is not None for k in (0, 1)] == [False, True]
 
 
-class TestBeside:
+class TestSiblings:
     """Placement of an operator fused from A, B and C, which do not depend on each other."""
 
     x, a, b, c = (tensor(k) for k in range(4))
@@ -112,7 +112,7 @@ class TestBeside:
         x, y, z = operands("x y z")
         pattern = Call("A", x, siblings=(Call("B", y), Call("C", z)))
         finder = Finder(BoundGraph(Subgraph(0, "", (), (self.x,), (self.a,), ()), operators), ())
-        root = next(each for each in operators if each.op.code == "A")
+        root = next(operator for operator in operators if operator.op.code == "A")
         match = finder.find(pattern, root, set() if gone is None else {operators[gone]})
         return None if match is None else finder.insertion_index(pattern, match)
 
@@ -126,13 +126,13 @@ class TestBeside:
         assert self.place(c, b, a) == 2
 
     def test_fused_operator_is_placed_between_producers_and_consumers(self) -> None:
-        made, used = tensor(4), tensor(5)
+        produced, consumed = tensor(4), tensor(5)
         a, c = bind_model(0, "A", [self.x], self.a), bind_model(3, "C", [self.x], self.c)
-        before, user = bind_model(1, "D", [self.x], made), bind_model(4, "E", [self.b], used)
+        producer, user = bind_model(1, "D", [self.x], produced), bind_model(4, "E", [self.b], consumed)
         b = bind_model(2, "B", [self.x], self.b)
-        assert self.place(a, before, b, user, c) == 2
-        assert self.place(a, bind_model(1, "E", [self.a], used), b, c) == 0
-        assert self.place(a, bind_model(1, "E", [self.a], made), bind_model(2, "B", [made], self.b), c) is None
+        assert self.place(a, producer, b, user, c) == 2
+        assert self.place(a, bind_model(1, "E", [self.a], consumed), b, c) == 0
+        assert self.place(a, bind_model(1, "E", [self.a], produced), bind_model(2, "B", [produced], self.b), c) is None
 
     def test_siblings_must_not_depend_on_each_other(self) -> None:
         b, c = bind_model(0, "B", [self.x], self.b), bind_model(1, "C", [self.x], self.c)
@@ -179,11 +179,11 @@ def unannotated(ctx: Any, *rest) -> Any: ...  # type: ignore[no-untyped-def]
     ],
 )
 def test_check_arity_compares_operands_with_the_parameters(lower: Any, present: str, reason: str) -> None:
-    given = bind_model(
-        0, "X", [tensor(k) if one == "x" else None for k, one in enumerate(present)], tensor(9), lower=lower
+    bound = bind_model(
+        0, "X", [tensor(k) if mark == "x" else None for k, mark in enumerate(present)], tensor(9), lower=lower
     )
-    found = check_arity(given.handler, given.op)
-    assert (found is None) if not reason else found is not None and reason in found.reason
+    unfit = check_arity(bound.handler, bound.op)
+    assert (unfit is None) if not reason else unfit is not None and reason in unfit.reason
 
 
 # --- dtypes and scales ------------------------------------------------------------------------
@@ -224,27 +224,27 @@ def test_integers_without_scale_are_invalid_for_quantized_kernels() -> None:
 
 
 def test_per_axis_scale_is_valid_only_for_weights() -> None:
-    each = tensor(4, "int8", quantization=Quantization((0.5, 0.25), (0, 0), 0))
-    assert invalid_dtype_fields([INT8], each) == ["outputs[0]"]
-    assert invalid_dtype_fields([each], INT8) == ["inputs[0]"]
-    known = replace(each, data=Evaluated(np.ones(2)))
-    assert invalid_dtype_fields([known, INT8], INT8, layout=Terminate()) == []
-    assert invalid_dtype_fields([known, INT8], INT8, layout=Transparent()) == ["inputs[0]"]
-    assert invalid_dtype_fields([FLOAT], each, converts={"*": ("*",)}) == []
+    per_axis = tensor(4, "int8", quantization=Quantization((0.5, 0.25), (0, 0), 0))
+    assert invalid_dtype_fields([INT8], per_axis) == ["outputs[0]"]
+    assert invalid_dtype_fields([per_axis], INT8) == ["inputs[0]"]
+    constant = replace(per_axis, data=Evaluated(np.ones(2)))
+    assert invalid_dtype_fields([constant, INT8], INT8, layout=Terminate()) == []
+    assert invalid_dtype_fields([constant, INT8], INT8, layout=Transparent()) == ["inputs[0]"]
+    assert invalid_dtype_fields([FLOAT], per_axis, converts={"*": ("*",)}) == []
 
 
 def test_scale_of_0_is_invalid_for_quantized_kernels() -> None:
-    none = tensor(4, "int8", quantization=Quantization((0.0,), (0,)))
-    assert invalid_dtype_fields([none], INT8) == ["inputs[0]"]
-    assert invalid_dtype_fields([INT8], none) == ["outputs[0]"]
-    assert invalid_dtype_fields([none], none, quantization=Raw()) == []
-    assert invalid_dtype_fields([replace(none, data=Evaluated(np.ones(2))), INT8], INT8) == []
+    unscaled = tensor(4, "int8", quantization=Quantization((0.0,), (0,)))
+    assert invalid_dtype_fields([unscaled], INT8) == ["inputs[0]"]
+    assert invalid_dtype_fields([INT8], unscaled) == ["outputs[0]"]
+    assert invalid_dtype_fields([unscaled], unscaled, quantization=Raw()) == []
+    assert invalid_dtype_fields([replace(unscaled, data=Evaluated(np.ones(2))), INT8], INT8) == []
 
 
 def test_activation_bounds_of_unscaled_integers_are_invalid() -> None:
     def clip(name: str, result: Tensor, **declared: Any) -> list[str]:
-        made = bind_model(0, "X", [BARE], result, options={"act": name}, activation="act", **declared)
-        return [reason for _, reason in find_invalid_dtypes(made, TARGET, 21) if "need a scale" in reason]
+        bound = bind_model(0, "X", [BARE], result, options={"act": name}, activation="act", **declared)
+        return [reason for _, reason in find_invalid_dtypes(bound, TARGET, 21) if "need a scale" in reason]
 
     assert clip("RELU6", BARE, quantization=SameScale())
     assert clip("RELU6", BARE, quantization=Raw())
@@ -279,9 +279,9 @@ class TestCalls:
             bind_model(0, "A", [self.inner[0]], self.inner[1]).op,
             bind_model(1, "B", [self.inner[1]], self.inner[2]).op,
         )
-        ends = tuple(self.inner[k] for k in inputs), tuple(self.inner[k] for k in outputs)
+        interface = tuple(self.inner[k] for k in inputs), tuple(self.inner[k] for k in outputs)
         call = call or bind_model(0, "CALL", [self.outer[0]], self.outer[1])
-        graph = Subgraph(0, "", self.inner, *ends, op)
+        graph = Subgraph(0, "", self.inner, *interface, op)
         return inlining._pair_boundary(call.op, graph) if inlining._is_expandable(graph) else None
 
     def test_call_operands_replace_subgraph_tensors(self) -> None:
@@ -311,11 +311,12 @@ def test_state_slot_is_the_value_not_the_resource() -> None:
 
 
 @pytest.mark.parametrize(
-    ("taken", "given", "expected"), [((0, 3), (2, 3), True), ((2, 3), (2, 0), True), ((2, 3), (2, 3), False)]
+    ("operand_shape", "result_shape", "expected"),
+    [((0, 3), (2, 3), True), ((2, 3), (2, 0), True), ((2, 3), (2, 3), False)],
 )
-def test_sizes_are_doubtful_if_a_tensor_is_empty(
-    taken: tuple[int, ...], given: tuple[int, ...], expected: bool
+def test_operand_or_result_of_size_0_is_an_empty_tensor(
+    operand_shape: tuple[int, ...], result_shape: tuple[int, ...], expected: bool
 ) -> None:
-    x, y = (replace(tensor(k), shape=shape) for k, shape in enumerate((taken, given)))
+    x, y = (replace(tensor(k), shape=shape) for k, shape in enumerate((operand_shape, result_shape)))
     op = bind_model(0, "A", [x], y).op
     assert has_empty_tensors(SimpleNamespace(main=SimpleNamespace(operators=(op,)))) is expected  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ def test_one_entry_per_axis_is_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "has"),
+    ("entries", "text"),
     [
         (np.int32(1), "of shape [] has no entry for each of 2 axes"),
         (np.int32([1]), "of shape [1] has no entry for each of 2 axes"),
@@ -37,13 +37,13 @@ def test_one_entry_per_axis_is_accepted() -> None:
     ids=["none", "too few", "too many"],
 )
 @pytest.mark.parametrize("name", ["begin", "size"])
-def test_constant_with_wrong_entries_is_refused(name: str, given: Array, has: str) -> None:
-    whole = {"begin": np.int32([1, 2]), "size": np.int32([2, 3])}
+def test_constant_with_wrong_entries_is_refused(name: str, entries: Array, text: str) -> None:
+    operands = {"begin": np.int32([1, 2]), "size": np.int32([2, 3])}
     with pytest.raises(InvalidModel) as refused:
-        otp.convert(slice_image(**{**whole, name: given}))
+        otp.convert(slice_image(**{**operands, name: entries}))
     slot = 1 if name == "begin" else 2
     assert any(
-        problem.where == f"subgraphs[0].operators[0].inputs[{slot}]" and has in problem.reason
+        problem.where == f"subgraphs[0].operators[0].inputs[{slot}]" and text in problem.reason
         for problem in refused.value.problems
     )
 

@@ -56,20 +56,23 @@ def test_operator_with_subgraphs_or_effects_accesses_states() -> None:
     assert not read().accesses_states
 
 
-def calls(*pairs: tuple[int, tuple[int, ...]]) -> None:
-    """Return the subgraphs that one operator of each subgraph calls."""
+def check_call_graph(*pairs: tuple[int, tuple[int, ...]]) -> None:
+    """Check calls, given as pairs of a subgraph and the subgraphs that one of its operators calls."""
     check_calls(
-        {(index, Operator(index, k, "CALL", "CALL", 1, Options(), (), ())): to for k, (index, to) in enumerate(pairs)}
+        {
+            (index, Operator(index, k, "CALL", "CALL", 1, Options(), (), ())): callees
+            for k, (index, callees) in enumerate(pairs)
+        }
     )
 
 
 def test_subgraph_may_be_called_twice_but_not_recursively() -> None:
-    calls((0, (1, 2)), (1, (3,)), (2, (3,)), (0, (3,)))
+    check_call_graph((0, (1, 2)), (1, (3,)), (2, (3,)), (0, (3,)))
     for circle in (((0, (0,)),), ((0, (1,)), (1, (0,))), ((0, (1,)), (1, (3,)), (1, (2,)), (2, (4, 1)))):
         with pytest.raises(
             InvalidModel, match=r"subgraphs\[\d\].operators\[\d\]: CALL calls subgraph \d, which contains the call"
         ):
-            calls(*circle)
+            check_call_graph(*circle)
 
 
 @pytest.mark.parametrize(
@@ -103,16 +106,16 @@ def test_unknown_activation_is_refused() -> None:
 
 
 def test_valid_declarations_are_returned_unchanged() -> None:
-    found = read(
+    declared = read(
         output_quantization={out(0): Dequantized()},
         reshapes={0: (None, 3), out(0): (6,)},
         effects=Effects(reads=(0,), writes=(out(0),), names=lambda at: "state"),
         activation="fused",
         options={"fused": "RELU6"},
     )
-    assert found.output_quantization == {out(0): Dequantized()}
-    assert found.reshapes == {0: (None, 3), out(0): (6,)}
-    assert (found.activation, found.state, found.aligned, found.axes) == ("RELU6", "state", True, None)
+    assert declared.output_quantization == {out(0): Dequantized()}
+    assert declared.reshapes == {0: (None, 3), out(0): (6,)}
+    assert (declared.activation, declared.state, declared.aligned, declared.axes) == ("RELU6", "state", True, None)
 
 
 @pytest.mark.parametrize(

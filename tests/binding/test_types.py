@@ -30,7 +30,7 @@ def product(types: Any) -> Handler:
     return lower
 
 
-def converts(types: Any, *dtypes: str) -> str:
+def conversion_error(types: Any, *dtypes: str) -> str:
     """Return the error of a conversion, empty if it succeeds. The last dtype is that of the result, the others of operands."""
     model = Net()
     *inputs, y = (tensor(2, 3, dtype=dtype, scale=0) for dtype in dtypes)
@@ -69,7 +69,7 @@ def converts(types: Any, *dtypes: str) -> str:
     ],
 )
 def test_operator_converts_if_a_row_has_its_dtypes(types: Any, dtypes: tuple[str, ...], accepted: bool) -> None:
-    assert (converts(types, *dtypes) == "") == accepted
+    assert (conversion_error(types, *dtypes) == "") == accepted
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_dtype_refusal_lists_operands_and_results_of_the_rows(types: Any, messag
 
 
 def test_dtype_refusal_mentions_litert_only_if_it_has_a_kernel() -> None:
-    message = converts(("float32, float32 int8 -> float32", "int8, _"), "int32", "int64", "int32")
+    message = conversion_error(("float32, float32 int8 -> float32", "int8, _"), "int32", "int64", "int32")
     assert "CUSTOM.Product v1 (op 0" in message
     assert f"no kernel for dtypes int32, int64 -> int32; {__name__}:lower declares " in message
     assert "float32, float32 or int8 -> float32; int8, any" in message
@@ -131,7 +131,7 @@ def test_malformed_row_raises_type_error_at_declaration(types: Any, text: str) -
     ],
 )
 def test_failing_types_function_is_named(types: Any, text: str) -> None:
-    message = converts(types, "int32", "int32")
+    message = conversion_error(types, "int32", "int32")
     assert f"types of handler {__name__}:lower" in message
     assert text in message
 
@@ -158,16 +158,16 @@ def test_built_in_handlers_support_every_dtype_of_litert() -> None:
     """A dtype may occur in any slot, because columns of the support table count weights too."""
     accepted = {
         code: {
-            name for row in as_rows(found.types) for side in parse_row(row) for slot in side for name in slot.split()
+            name for row in as_rows(entry.types) for side in parse_row(row) for slot in side for name in slot.split()
         }
-        for code, _, found in Host(packs="builtin").handlers()
-        if isinstance(found, Handler) and not callable(found.types) and found.types
+        for code, _, entry in Host(packs="builtin").handlers()
+        if isinstance(entry, Handler) and not callable(entry.types) and entry.types
     }
     listed = {code: names for code, names in accepted.items() if not any(name[0] in "_T" for name in names)}
     assert len(listed) > 8
     builtin = {code: names for code, names in listed.items() if code in REGISTERED and code != "STABLEHLO_CASE"}
-    lacking = {code: REGISTERED[code].dtypes - names for code, names in builtin.items()}
-    assert {code: sorted(missing) for code, missing in lacking.items() if missing} == {}
+    missing = {code: REGISTERED[code].dtypes - names for code, names in builtin.items()}
+    assert {code: sorted(dtypes) for code, dtypes in missing.items() if dtypes} == {}
 
 
 @pytest.mark.parametrize(("code", "dtype", "hint"), [("SQUARE", "string", ""), ("COS", "int8", "--quantization float")])

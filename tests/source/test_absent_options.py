@@ -21,5 +21,5 @@ def test_absent_field_has_schema_default_by_name_and_key() -> None:
 
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda options: pickle.loads(pickle.dumps(options))])
 def test_options_can_be_copied_and_pickled(duplicate: Callable[[Options], Options]) -> None:
-    twin = duplicate(Options("AddOptions", {"pot_scale_int16": True}, {"keep_dims": False}))
-    assert (twin.table, dict(twin), twin.keep_dims) == ("AddOptions", {"pot_scale_int16": True}, False)
+    copied = duplicate(Options("AddOptions", {"pot_scale_int16": True}, {"keep_dims": False}))
+    assert (copied.table, dict(copied), copied.keep_dims) == ("AddOptions", {"pot_scale_int16": True}, False)

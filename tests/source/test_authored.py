@@ -15,10 +15,10 @@ from tests.helpers.metadata_files import LABELS, classifier, serialize, with_fil
 
 
 def metadata_of_input(slots: dict[int, Any], model: bytes = b"") -> Metadata:
-    """Return the metadata of a model with one input, which has this description."""
-    read_back = read_metadata(serialize({3: [{2: [slots]}]}), Content(model))
-    assert read_back is not None
-    return read_back
+    """Return the metadata of a model with one input, whose description has these table slots."""
+    authored = read_metadata(serialize({3: [{2: [slots]}]}), Content(model))
+    assert authored is not None
+    return authored
 
 
 @pytest.mark.parametrize(
@@ -37,15 +37,15 @@ def test_file_types_of_newer_schemas_have_no_kind(number: int, kind: str) -> Non
 
 
 def test_process_units_without_options_are_ignored() -> None:
-    (one,) = metadata_of_input({4: [{0: ("Uint8", 1)}, {0: ("Uint8", 3)}, {0: ("Uint8", 2), 1: {}}]}).inputs[0]
-    assert (one.mean, one.std, one.threshold) == ((), (), None)
+    (tensor,) = metadata_of_input({4: [{0: ("Uint8", 1)}, {0: ("Uint8", 3)}, {0: ("Uint8", 2), 1: {}}]}).inputs[0]
+    assert (tensor.mean, tensor.std, tensor.threshold) == ((), (), None)
 
 
 def test_files_of_model_and_subgraphs_are_merged() -> None:
     content = serialize({3: [{4: [{0: "of the subgraph"}]}], 6: [{0: "of the model"}]})
-    read_back = read_metadata(content, Content(b""))
-    assert read_back is not None
-    assert [file.name for file in read_back.files] == ["of the model", "of the subgraph"]
+    authored = read_metadata(content, Content(b""))
+    assert authored is not None
+    assert [file.name for file in authored.files] == ["of the model", "of the subgraph"]
 
 
 def test_subgraphs_beyond_the_metadata_have_no_description() -> None:
@@ -55,25 +55,25 @@ def test_subgraphs_beyond_the_metadata_have_no_description() -> None:
         graph.operator("NEG", [x], [y])
         graph.output(y)
     model.metadata("TFLITE_METADATA", classifier())
-    described = describe_interface(read(model.build()))
-    assert {place: one.name for place, one in described.items()} == {(0, 0): "image", (0, 1): "scores"}
+    by_tensor = describe_interface(read(model.build()))
+    assert {location: entry.name for location, entry in by_tensor.items()} == {(0, 0): "image", (0, 1): "scores"}
 
 
 @pytest.mark.parametrize(
-    ("most", "size", "labels"),
+    ("max_files", "max_bytes", "labels"),
     [
         (3, 1 << 20, tuple(LABELS)),
-        (2, 1 << 20, ("Katze", "Hund")),  # the folder counts, too
+        (2, 1 << 20, ("Katze", "Hund")),  # the folder is counted too
         (1, 1 << 20, ()),
         (3, len("Katze\nHund"), ("Katze", "Hund")),
         (3, len("Katze\nHund") - 1, ()),
     ],
 )
 def test_number_and_bytes_of_appended_files_are_limited(
-    most: int, size: int, labels: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    max_files: int, max_bytes: int, labels: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metadata, "MAX_FILES", most)
-    monkeypatch.setattr(metadata, "MAX_BYTES", size)
-    read_back = read_metadata(classifier(), Content(with_files(b"model")))
-    assert read_back is not None
-    assert read_back.outputs[0][0].labels == labels
+    monkeypatch.setattr(metadata, "MAX_FILES", max_files)
+    monkeypatch.setattr(metadata, "MAX_BYTES", max_bytes)
+    authored = read_metadata(classifier(), Content(with_files(b"model")))
+    assert authored is not None
+    assert authored.outputs[0][0].labels == labels

@@ -21,29 +21,29 @@ from onnx_tflite_plugin.source.bundle import members
 from tests.helpers.command import Run
 
 MIB = 1 << 20
-START = b"\x1c\0\0\0TFL3"  # of a model, as far as a listing reads it
+START = b"\x1c\0\0\0TFL3"  # first bytes of a model, which identify it in a listing
 
 
 def model(size: int = 3) -> bytes:
-    built = ModelBuilder()
-    g = built.main
+    builder = ModelBuilder()
+    g = builder.main
     x, y = g.input("x", (2, size)), g.tensor("y", (2, size))
     g.operator("ADD", [x, g.constant("w", np.arange(size, dtype=np.float32))], [y])
     g.output(y)
-    return built.build()
+    return builder.build()
 
 
-def archive(path: Path, contents: dict[str, bytes], method: int = zipfile.ZIP_STORED, front: bytes = b"") -> Path:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", method) as into:
+def archive(path: Path, contents: dict[str, bytes], method: int = zipfile.ZIP_STORED, prefix: bytes = b"") -> Path:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as archive_file:
         for name, content in contents.items():
-            into.writestr(name, content)
-    path.write_bytes(front + packed.getvalue())
+            archive_file.writestr(name, content)
+    path.write_bytes(prefix + buffer.getvalue())
     return path
 
 
 @contextmanager
-def peak() -> Iterator[Callable[[], float]]:
+def measure_peak() -> Iterator[Callable[[], float]]:
     """Measure the peak memory inside, in MiB."""
     tracemalloc.start()
     try:
@@ -54,11 +54,11 @@ def peak() -> Iterator[Callable[[], float]]:
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
 @pytest.mark.parametrize("inner", [None, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-@pytest.mark.parametrize("front", [b"", b"#!/bin/sh\n"])
-def test_members_are_read_byte_for_byte(tmp_path: Path, method: int, inner: int | None, front: bytes) -> None:
+@pytest.mark.parametrize("prefix", [b"", b"#!/bin/sh\n"])
+def test_members_are_read_byte_for_byte(tmp_path: Path, method: int, inner: int | None, prefix: bytes) -> None:
     models = {"a.tflite": model(3), "b.tflite": model(5)}
-    path = archive(tmp_path / "n.task", models, method, front)
-    if inner is not None and not front:
+    path = archive(tmp_path / "n.task", models, method, prefix)
+    if inner is not None and not prefix:
         path = archive(tmp_path / "o.task", {"n.task": path.read_bytes()}, inner)
     for source in (path, path.read_bytes()):
         parts = members(source, "o.task")
@@ -71,16 +71,16 @@ def test_stored_member_is_a_section_and_compressed_member_is_unpacked(tmp_path: 
     inner = archive(tmp_path / "n.task", {"m.tflite": model()}).read_bytes()
     stored = members(archive(tmp_path / "s.task", {"m.tflite": model(), "n.task": inner}), "s")
     assert [type(part.load()) for part in stored] == [Section, Section]
-    (packed,) = members(archive(tmp_path / "d.task", {"m.tflite": model()}, zipfile.ZIP_DEFLATED), "d")
-    assert type(packed.load()) is bytes
+    (compressed,) = members(archive(tmp_path / "d.task", {"m.tflite": model()}, zipfile.ZIP_DEFLATED), "d")
+    assert type(compressed.load()) is bytes
 
 
-@pytest.mark.parametrize(("method", "most"), [(zipfile.ZIP_STORED, 1), (zipfile.ZIP_DEFLATED, 1)])
-def test_listing_a_bundle_takes_no_memory_for_its_members(tmp_path: Path, method: int, most: int) -> None:
+@pytest.mark.parametrize(("method", "max_mib"), [(zipfile.ZIP_STORED, 1), (zipfile.ZIP_DEFLATED, 1)])
+def test_listing_a_bundle_takes_no_memory_for_its_members(tmp_path: Path, method: int, max_mib: int) -> None:
     path = archive(tmp_path / "b.task", {f"{k}.tflite": START + bytes(16 * MIB) for k in range(4)}, method)
-    with peak() as used:
+    with measure_peak() as peak_mib:
         parts = members(path, "b.task")
-        assert used() < most
+        assert peak_mib() < max_mib
     assert [part.size for part in parts] == [16 * MIB + 8] * 4
 
 
@@ -88,18 +88,18 @@ def test_listing_a_bundle_takes_no_memory_for_its_members(tmp_path: Path, method
 def test_member_is_in_memory_only_once(tmp_path: Path, method: int) -> None:
     path = archive(tmp_path / "b.task", {"m.tflite": START + bytes(48 * MIB)}, method)
     (part,) = members(path, "b.task")
-    with peak() as used:
-        opened, _ = contents.open_content(part.load())
-        assert opened.size == 48 * MIB + 8
-        assert used() < 1.3 * 48 + 4
+    with measure_peak() as peak_mib:
+        content, _ = contents.open_content(part.load())
+        assert content.size == 48 * MIB + 8
+        assert peak_mib() < 1.3 * 48 + 4
 
 
 def test_a_large_stored_member_is_not_read_before_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contents, "READ_AT_ONCE_BYTES", 0)
     (part,) = members(archive(tmp_path / "b.task", {"m.tflite": model(8 * MIB)}), "b.task")
-    with peak() as used:
+    with measure_peak() as peak_mib:
         tensors = read(part.load()).main.tensors
-        assert used() < 20  # a piece for the checksum
+        assert peak_mib() < 20  # one chunk for the checksum
     assert [tensor.array[-1] for tensor in tensors if tensor.is_constant] == [8 * MIB - 1]
 
 
@@ -109,10 +109,10 @@ def test_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(bundles, "UNPACKED_BYTES", 32 * MIB)
     content = (START if name == "n.tflite" else bundles.ZIP) + bytes(64 * MIB)
     path = archive(tmp_path / "b.task", {name: content}, zipfile.ZIP_DEFLATED)
-    with peak() as used:
+    with measure_peak() as peak_mib:
         with pytest.raises(InvalidModel, match=f"with '{name}'.* bytes. the bundle unpacks to more than 32 MiB"):
             members(path, "b.task")
-        assert used() < 4
+        assert peak_mib() < 4
 
 
 def test_size_limit_applies_to_all_members_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_a_member_with_a_wrong_size_is_refused(tmp_path: Path) -> None:
     path = archive(tmp_path / "b.task", {"a.tflite": model()})
     content = bytearray(path.read_bytes())
     entry = content.rindex(b"PK\1\2")
-    content[entry + 24 : entry + 28] = (len(model()) + 4).to_bytes(4, "little")  # the size when it is unpacked
+    content[entry + 24 : entry + 28] = (len(model()) + 4).to_bytes(4, "little")  # the unpacked size
     path.write_bytes(content)
     with pytest.raises(InvalidModel, match=r"the zip archive cannot be read: 'a\.tflite' of .* bytes is stored in"):
         members(path, "b.task")
@@ -175,6 +175,6 @@ def test_a_member_with_a_wrong_size_is_refused(tmp_path: Path) -> None:
 def test_a_refused_member_is_freed_before_the_next(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = archive(tmp_path / "b.task", {f"{k}.tflite": START + bytes(8 * MIB) for k in range(12)})
     run("convert", path)
-    with peak() as used:
+    with measure_peak() as peak_mib:
         assert run("convert", path).code == 1
-        assert used() < 4 * 8
+        assert peak_mib() < 4 * 8

@@ -25,13 +25,13 @@ ROWS = 997
 
 def model() -> bytes:
     """Return a model whose constant spans several pages."""
-    built = ModelBuilder()
-    g = built.main
+    builder = ModelBuilder()
+    g = builder.main
     x = g.input("x", (1, ROWS))
     w = g.constant("w", np.arange(ROWS * ROWS, dtype=np.float32).reshape(ROWS, ROWS))
     g.operator("FULLY_CONNECTED", [x, w], [y := g.tensor("y", (1, ROWS))])
     g.output(y)
-    return built.build()
+    return builder.build()
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    (found := tmp_path / "model.tflite").write_bytes(model())
-    return found
+    (path := tmp_path / "model.tflite").write_bytes(model())
+    return path
 
 
 @pytest.mark.parametrize("mapped", [False, True])
@@ -75,11 +75,11 @@ def test_a_system_without_preadv_reads_the_same(path: Path, monkeypatch: pytest.
 
 @pytest.mark.usefixtures("small_pages")
 def test_a_model_read_by_page_is_the_one_read_at_once(path: Path) -> None:
-    (one,), (other,) = (
+    (by_page,), (at_once,) = (
         [tensor.array for tensor in read(source).main.tensors if tensor.is_constant]
         for source in (path, path.read_bytes())
     )
-    assert np.array_equal(one, other)
+    assert np.array_equal(by_page, at_once)
 
 
 @pytest.mark.usefixtures("small_pages")
@@ -114,12 +114,12 @@ def test_a_file_replaced_while_it_is_read_is_read_as_it_was(path: Path, small_pa
 
 def test_a_section_is_read_by_itself_and_must_match_its_checksum(tmp_path: Path) -> None:
     (path := tmp_path / "bytes").write_bytes(BYTES)
-    part = BYTES[5:70_000]
+    expected = BYTES[5:70_000]
     for content in (FileContent.open(path, "bytes"), Content(BYTES)):
-        section = Section(content, 5, len(part), "part", zlib.crc32(part))
-        assert read_bytes(section) == part
-        opened, name = open_content(section)
-        assert (opened.read(3, 9), opened.size, name) == (part[3:12], len(part), "part")
+        section = Section(content, 5, len(expected), "part", zlib.crc32(expected))
+        assert read_bytes(section) == expected
+        section_content, name = open_content(section)
+        assert (section_content.read(3, 9), section_content.size, name) == (expected[3:12], len(expected), "part")
         with pytest.raises(InvalidModel, match=r"cannot read part\n.*CRC-32"):
             open_content(section._replace(crc=1))
 
@@ -142,9 +142,9 @@ main()
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_the_command_reports_a_mapped_file_truncated_at_any_time(path: Path) -> None:
-    ran = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", PROGRAM, "convert", str(path)], capture_output=True, text=True, check=False, timeout=120
     )
-    assert ran.returncode == 1
-    assert "the model file was truncated" in ran.stderr
+    assert process.returncode == 1
+    assert "the model file was truncated" in process.stderr
     assert not path.with_suffix(".onnx").exists()

@@ -21,9 +21,9 @@ from onnx_tflite_plugin.source.dtypes import NAMES
 from tests.source.writer import Model, Operator, Tensor, sparsity, strings, unary
 
 
-def constant(shape: Sequence[int], dtype: str, data: bytes, **more: Any) -> Any:
+def constant(shape: Sequence[int], dtype: str, data: bytes, **fields: Any) -> Any:
     """Return ``data`` as the reader decodes it."""
-    tensor = Tensor("c", shape, NAMES.index(dtype), data, **more)
+    tensor = Tensor("c", shape, NAMES.index(dtype), data, **fields)
     return read(unary(tensors=[Tensor("x"), Tensor("y"), tensor]).write()).main.tensors[2].array
 
 
@@ -43,13 +43,13 @@ def test_tensors_of_one_buffer_share_values_if_dtype_and_shape_match() -> None:
     numbers = np.arange(1, 7, dtype=np.float32)
     tensors = [Tensor("c", (2, 3), NAMES.index("float32"), numbers.tobytes())]
     shared = [Tensor(f"c{k}", shape, NAMES.index(dtype), buffer=1) for k, (dtype, shape) in enumerate(kinds)]
-    held = read(unary(tensors=[Tensor("x"), Tensor("y"), *tensors, *shared]).write()).main.tensors[3:]
-    for tensor, (dtype, shape) in zip(held, kinds, strict=True):
+    constants = read(unary(tensors=[Tensor("x"), Tensor("y"), *tensors, *shared]).write()).main.tensors[3:]
+    for tensor, (dtype, shape) in zip(constants, kinds, strict=True):
         expected = np.frombuffer(numbers.tobytes(), dtype)[:6].reshape(shape)
         np.testing.assert_array_equal(tensor.array, expected)
         assert tensor.array.dtype == dtype
-    assert held[0].data is held[3].data
-    assert len({id(tensor.data) for tensor in held}) == 4
+    assert constants[0].data is constants[3].data
+    assert len({id(tensor.data) for tensor in constants}) == 4
 
 
 @pytest.mark.parametrize(
@@ -77,11 +77,11 @@ def test_any_byte_but_0_is_true() -> None:
     assert array.tolist() == [False, True, True, True]
     assert array.view(np.uint8).tolist() == [0, 1, 1, 1]
     assert constant((2,), "bool", b"\x02\x00").view(np.uint8).tolist() == [1, 0]
-    sound = constant((2,), "bool", b"\x01\x00")
-    assert sound.tolist() == [True, False]
-    while isinstance(sound.base, np.ndarray):
-        sound = sound.base
-    assert not sound.flags.owndata, "what numpy can read is not copied"
+    valid = constant((2,), "bool", b"\x01\x00")
+    assert valid.tolist() == [True, False]
+    while isinstance(valid.base, np.ndarray):
+        valid = valid.base
+    assert not valid.flags.owndata, "valid bytes must not be copied"
 
 
 def test_strings_are_objects_of_bytes() -> None:
@@ -130,7 +130,7 @@ def test_buffers_and_options_after_the_flatbuffer(tmp_path: Path) -> None:
     weights = source.main.tensors[2].array
     assert weights.tolist() == [1.5, -2.5]
     assert not weights.flags.owndata
-    assert not weights.flags.aligned, "the test wants an odd address"
+    assert not weights.flags.aligned, "the test requires an unaligned address"
 
 
 def test_inline_options_precede_options_after_the_flatbuffer() -> None:
@@ -171,39 +171,39 @@ def test_a_tensor_computed_at_run_time_has_no_array() -> None:
 def encode(
     dense: Any, order: Sequence[int], csr: set[int], blocks: dict[int, int], widths: Sequence[str]
 ) -> tuple[Any, list[Any]]:
-    """Return ``dense`` in the sparse format of the schema, written after its description: (values, levels).
+    """Return ``dense`` as (values, levels) in the sparse format that the schema describes.
 
     ``blocks`` maps an axis to the size of its blocks, ``csr`` holds the levels to compress.
     """
     rank = dense.ndim
     sizes = [size // blocks.get(axis, 1) for axis, size in enumerate(dense.shape)] + list(blocks.values())
 
-    def element(place: dict[int, int]) -> Any:
-        index = [place[axis] for axis in range(rank)]
+    def element(coordinates: dict[int, int]) -> Any:
+        index = [coordinates[axis] for axis in range(rank)]
         for block, axis in enumerate(blocks):
-            index[axis] = index[axis] * blocks[axis] + place[rank + block]
+            index[axis] = index[axis] * blocks[axis] + coordinates[rank + block]
         return dense[tuple(index)]
 
-    def has_values(place: dict[int, int], depth: int) -> bool:
-        rest = order[depth:]
-        every = itertools.product(*(range(sizes[dimension]) for dimension in rest))
-        return any(element(place | dict(zip(rest, point, strict=True))) != 0 for point in every)
+    def has_values(coordinates: dict[int, int], depth: int) -> bool:
+        remaining = order[depth:]
+        points = itertools.product(*(range(sizes[dimension]) for dimension in remaining))
+        return any(element(coordinates | dict(zip(remaining, point, strict=True))) != 0 for point in points)
 
-    places: list[dict[int, int]] = [{}]
+    entries: list[dict[int, int]] = [{}]
     levels: list[Any] = []
     for depth, dimension in enumerate(order):
-        after: list[dict[int, int]] = []
+        next_entries: list[dict[int, int]] = []
         segments, indices = [0], []
-        for place in places:
+        for coordinates in entries:
             for coordinate in range(sizes[dimension]):
-                step = place | {dimension: coordinate}
-                if depth not in csr or has_values(step, depth + 1):
-                    after.append(step)
+                extended = coordinates | {dimension: coordinate}
+                if depth not in csr or has_values(extended, depth + 1):
+                    next_entries.append(extended)
                     indices.append(coordinate)
             segments.append(len(indices))
         levels.append((segments, indices, *widths) if depth in csr else sizes[dimension])
-        places = after
-    return np.array([element(place) for place in places], dense.dtype), levels
+        entries = next_entries
+    return np.array([element(coordinates) for coordinates in entries], dense.dtype), levels
 
 
 @pytest.mark.parametrize("widths", [("Int32", "Uint8"), ("Uint16", "Uint16"), ("Uint8", "Int32")])
@@ -282,8 +282,8 @@ BAD_SPARSITY: dict[str, Any] = {
 def test_broken_sparsity_is_refused(message: str) -> None:
     with pytest.raises(InvalidModel) as caught:
         constant((2, 3), "float32", bytes(16), sparsity=sparsity(*BAD_SPARSITY[message]))
-    place = "" if message.startswith("buffer") else "sparsity."
-    assert f"subgraphs[0].tensors[2].{place}{message}" in str(caught.value)
+    prefix = "" if message.startswith("buffer") else "sparsity."
+    assert f"subgraphs[0].tensors[2].{prefix}{message}" in str(caught.value)
 
 
 def test_small_sparse_constant_may_expand_without_limit() -> None:

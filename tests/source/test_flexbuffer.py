@@ -15,17 +15,17 @@ def flexbuffer_bytes(value: Any) -> bytes:
     return bytes(flatbuffers.flexbuffers.Dumps(value))
 
 
-def with_entry(add: str, *given: Any) -> bytes:
+def with_entry(method: str, *arguments: Any) -> bytes:
     """Return a map with one entry, ``a``, written by a method of the package's builder."""
     builder = flatbuffers.flexbuffers.Builder()
     with builder.Map():
         builder.Key("a")
-        getattr(builder, add)(*given)
+        getattr(builder, method)(*arguments)
     return bytes(builder.Finish())
 
 
 @pytest.mark.parametrize(
-    ("add", "given", "read"),
+    ("method", "arguments", "expected"),
     [
         ("Bool", (True,), True),
         ("Int", (-7,), -7),
@@ -40,10 +40,10 @@ def with_entry(add: str, *given: Any) -> bytes:
         ("MapFromElements", ({"b": 1},), None),
     ],
 )
-def test_flexbuffer_entry_is_scalar_text_bytes_or_tuple(add: str, given: tuple[Any, ...], read: Any) -> None:
-    found = decode_attributes(with_entry(add, *given), "T")["a"]
-    assert found == read
-    assert type(found) is type(read)
+def test_flexbuffer_entry_is_scalar_text_bytes_or_tuple(method: str, arguments: tuple[Any, ...], expected: Any) -> None:
+    decoded = decode_attributes(with_entry(method, *arguments), "T")["a"]
+    assert decoded == expected
+    assert type(decoded) is type(expected)
 
 
 @pytest.mark.parametrize("value", [[1, 2], 7, "text"])
@@ -57,11 +57,13 @@ def test_damaged_content_raises_value_error(data: bytes) -> None:
         decode_attributes(data, "T")
 
 
-@pytest.mark.parametrize(("most", "taken"), [(4, False), (5, True)])
-def test_entries_are_counted_with_the_items_of_lists(most: int, taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flexbuffer, "MAX_ENTRIES", most)
+@pytest.mark.parametrize(("max_entries", "is_accepted"), [(4, False), (5, True)])
+def test_entries_are_counted_with_the_items_of_lists(
+    max_entries: int, is_accepted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flexbuffer, "MAX_ENTRIES", max_entries)
     data = flexbuffer_bytes({"a": [3, 5, 7], "b": 1})
-    if taken:
+    if is_accepted:
         assert decode_attributes(data, "T")["a"] == (3, 5, 7)
         return
     with pytest.raises(ValueError, match="the FlexBuffer holds more than 4 entries"):

@@ -1,4 +1,4 @@
-"""Bad and hostile files: always ``InvalidModel``, one line that names the field."""
+"""Invalid and hostile files raise ``InvalidModel`` with one line that names the field."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def weights(**changes: Any) -> Model:
 
 def in_blocks(scales: int) -> Model:
     """Return a model with blocks of size 1 and zero points."""
-    held = Tensor("s", (scales,), tflite.TensorType.FLOAT16, b"\0\x3c" * scales)
+    scale_tensor = Tensor("s", (scales,), tflite.TensorType.FLOAT16, b"\0\x3c" * scales)
     w = Tensor("w", (2, 3), tflite.TensorType.INT8, bytes(6), details=(2, details(1, 3, 1)))
-    return Model([Subgraph([X, held, w, Tensor("z", (6,), tflite.TensorType.INT8, b"\0\0\0\0\0\1")])])
+    return Model([Subgraph([X, scale_tensor, w, Tensor("z", (6,), tflite.TensorType.INT8, b"\0\0\0\0\0\1")])])
 
 
 def with_codes(*codes: Any) -> Model:
@@ -61,7 +61,7 @@ def with_fields(**fields: Any) -> Model:
     return model
 
 
-def adding(build: Any) -> Model:
+def with_add_options(build: Any) -> Model:
     model = unary(operators=[Operator(options=(11, build))])
     model.codes = [(0, 0, None, 1)]
     return model
@@ -166,7 +166,7 @@ CASES: list[tuple[str, Callable[[], Model]]] = [
     ),
     (
         f"{OPS}[0].builtin_options.fused_activation_function: 9 is not one of NONE, RELU, ",
-        lambda: adding(options("AddOptions", FusedActivationFunction=9)),
+        lambda: with_add_options(options("AddOptions", FusedActivationFunction=9)),
     ),
     *(
         (
@@ -202,7 +202,7 @@ def test_inconsistency_is_refused_with_its_field(message: str, build: Callable[[
     assert head == "cannot read the given bytes"
     assert line.strip().startswith(message)
     [problem] = caught.value.problems
-    assert problem.hint, "every refusal says what to do next"
+    assert problem.hint, "every refusal needs a hint"
 
 
 def test_an_external_buffer_is_named_with_its_file() -> None:
@@ -259,17 +259,17 @@ def share(*, operands: int, tensors: int, operators: int, subgraphs: int) -> byt
 
 
 @pytest.mark.parametrize(
-    ("data", "what"),
+    ("data", "kind"),
     [
         (share(operands=0, tensors=20_000, operators=20_000, subgraphs=50_000), "tables"),
         (share(operands=50_000, tensors=1, operators=1_000, subgraphs=1), "shapes, operands and scales"),
     ],
     ids=["tables", "operands"],
 )
-def test_shared_tables_that_would_multiply_are_refused(data: bytes, what: str) -> None:
+def test_shared_tables_that_would_multiply_are_refused(data: bytes, kind: str) -> None:
     """50,000 references to one subgraph would expand to 10^9 operators from 300 kB."""
     started = time.perf_counter()
-    with pytest.raises(InvalidModel, match=rf"more than \d+ {what} in \d+ bytes"):
+    with pytest.raises(InvalidModel, match=rf"more than \d+ {kind} in \d+ bytes"):
         read(data)
     assert time.perf_counter() - started < 10
 
@@ -328,22 +328,24 @@ def decode_all(data: bytes) -> None:
 def test_damaged_files_are_read_or_refused_in_one_line() -> None:
     data = small_model()
     decode_all(data)
-    chance = random.Random(2026)
+    generator = random.Random(2026)
     errors = []
     for _ in range(4000):
         damaged = bytearray(data)
-        for _ in range(chance.choice((1, 1, 2, 6))):
-            place = chance.randrange(8, len(damaged) - 4)
-            match chance.randrange(4):
+        for _ in range(generator.choice((1, 1, 2, 6))):
+            position = generator.randrange(8, len(damaged) - 4)
+            match generator.randrange(4):
                 case 0:
-                    damaged[place] = chance.randrange(256)
+                    damaged[position] = generator.randrange(256)
                 case 1:
-                    damaged[place] ^= 1 << chance.randrange(8)
+                    damaged[position] ^= 1 << generator.randrange(8)
                 case 2:
-                    word = chance.choice((0, 1, 2, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, chance.randrange(len(data))))
-                    struct.pack_into("<I", damaged, place & ~3, word)
+                    word = generator.choice(
+                        (0, 1, 2, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, generator.randrange(len(data)))
+                    )
+                    struct.pack_into("<I", damaged, position & ~3, word)
                 case 3:
-                    del damaged[max(16, place) :]
+                    del damaged[max(16, position) :]
         try:
             decode_all(bytes(damaged))
         except InvalidModel as error:

@@ -102,7 +102,7 @@ def test_composite_name_is_read_from_builtin_options_2() -> None:
     }
 
 
-def of(code: int, **fields: Any) -> Model:
+def builtin_operator_model(code: int, **fields: Any) -> Model:
     """Return a model of one operator with a builtin code."""
     model = unary(operators=[Operator(**fields)])
     model.codes = [(min(code, 127), code, None, 1)]
@@ -120,7 +120,7 @@ def test_vectors_are_tuples_and_enums_in_them_have_names() -> None:
         return table(builder, "StablehloConvolutionOptions", **vectors)
 
     built = (tflite.BuiltinOptions2.StablehloConvolutionOptions, build)
-    options = read(of(171, options_2=built).write()).main.operators[0].options
+    options = read(builtin_operator_model(171, options_2=built).write()).main.operators[0].options
     assert (options.window_strides, options.padding, options.lhs_dilation) == ((3, 5), (1, 2), ())
     assert (options.precision_config, options.feature_group_count) == (("DEFAULT", "HIGHEST"), 1 << 40)
 
@@ -130,12 +130,16 @@ def test_options_the_package_lacks_are_read() -> None:
         branches = builder.CreateNumpyVector(np.array([2, 3], np.int32))
         return table(builder, "", 1, raw=[(0, "UOffsetTRelative", branches)])
 
-    options = read(of(209, options_2=(23, build)).write()).main.operators[0].options
+    options = read(builtin_operator_model(209, options_2=(23, build)).write()).main.operators[0].options
     assert (options.table, dict(options)) == ("StablehloCaseOptions", {"branch_subgraph_indices": (2, 3)})
 
 
 def test_options_name_the_newest_element_types() -> None:
-    options = read(of(53, options=(tflite.BuiltinOptions.CastOptions, cast_to(21))).write()).main.operators[0].options
+    options = (
+        read(builtin_operator_model(53, options=(tflite.BuiltinOptions.CastOptions, cast_to(21))).write())
+        .main.operators[0]
+        .options
+    )
     assert options.out_data_type == "FLOAT8_E4M3FN"
 
 
@@ -145,25 +149,31 @@ def cast_to(number: int) -> Any:
 
 def test_unknown_options_differ_from_no_options() -> None:
     built = (200, options("AbsOptions"))
-    parsed = read(of(4711, options=built).write()).main.operators[0].options
+    parsed = read(builtin_operator_model(4711, options=built).write()).main.operators[0].options
     assert (parsed.table, dict(parsed)) == ("builtin_options[200]", {})
 
 
 @pytest.mark.parametrize("code", [4711, 32])
 def test_unknown_operator_keeps_its_options_table(code: int) -> None:
-    model = of(code, options=(tflite.BuiltinOptions.AddOptions, options("AddOptions", FusedActivationFunction=1)))
+    model = builtin_operator_model(
+        code, options=(tflite.BuiltinOptions.AddOptions, options("AddOptions", FusedActivationFunction=1))
+    )
     model.codes = [(min(code, 127), code, "Mine", 1)]
     parsed = read(model.write()).main.operators[0].options
     assert (parsed.table, parsed.fused_activation_function) == ("AddOptions", "RELU")
 
 
-@pytest.mark.parametrize(("code", "own"), [(0, "AddOptions"), (18, "MulOptions"), (101, "AbsOptions"), (19, "")])
-def test_options_table_of_another_operator_is_ignored(code: int, own: str) -> None:
+@pytest.mark.parametrize(
+    ("code", "expected_table"), [(0, "AddOptions"), (18, "MulOptions"), (101, "AbsOptions"), (19, "")]
+)
+def test_options_table_of_another_operator_is_ignored(code: int, expected_table: str) -> None:
     """LiteRT reads only the table of the operator's type, so a MUL does not get the RELU of an ADD table."""
     parsed = (
-        read(of(code, options=(11, options("AddOptions", FusedActivationFunction=1))).write()).main.operators[0].options
+        read(builtin_operator_model(code, options=(11, options("AddOptions", FusedActivationFunction=1))).write())
+        .main.operators[0]
+        .options
     )
-    assert parsed.table == own
+    assert parsed.table == expected_table
     assert parsed.get("fused_activation_function", "NONE") == ("RELU" if code == 0 else "NONE")
 
 
@@ -221,11 +231,11 @@ def test_operands_of_a_recurrent_operator() -> None:
     tensors = [Tensor("x"), Tensor("y"), Tensor("state", variable=True), Tensor("inner", (0,))]
     operator = Operator((0, 2), (1, -1), intermediates=(3, -1), mutating=(False, True), custom=b"\x00\x01")
     main = read(unary(tensors=tensors, operators=[operator]).write()).main
-    [read_back] = main.operators
+    [operator_read] = main.operators
     _, y, state, inner = main.tensors
     assert (state.is_variable, state.is_constant) == (True, False)
-    assert (read_back.outputs, read_back.intermediates) == ((y, None), (inner, None))
-    assert (read_back.mutating, read_back.custom_options) == ((False, True), b"\x00\x01")
+    assert (operator_read.outputs, operator_read.intermediates) == ((y, None), (inner, None))
+    assert (operator_read.mutating, operator_read.custom_options) == ((False, True), b"\x00\x01")
 
 
 def test_a_stale_list_of_mutated_inputs_is_dropped() -> None:
@@ -239,9 +249,7 @@ def test_signatures_and_metadata() -> None:
     model.metadata = {"min_runtime_version": 1, "empty": 0, "beyond": 2, "lost": 99}
     model.signatures = [("serve", 0, {"b": 0, "a": 0}, {"out": 1})]
     source = read(model.write())
-    assert source.metadata == {"min_runtime_version": b"payload", "empty": b""}, (
-        "LiteRT, too, passes over a lost buffer"
-    )
+    assert source.metadata == {"min_runtime_version": b"payload", "empty": b""}, "LiteRT also skips a missing buffer"
     [signature] = source.signatures
     assert (signature.key, signature.subgraph, list(signature.inputs.items())) == ("serve", 0, [("b", 0), ("a", 0)])
     assert signature.outputs == {"out": 1}
@@ -307,8 +315,8 @@ RESOURCE = tflite.TensorType.RESOURCE
 )
 def test_variant_list_of_one_type_is_an_array_with_one_more_axis(lists: Any, expected: object) -> None:
     variant = Tensor("list", None, tflite.TensorType.VARIANT, lists=lists)
-    read_back = read(unary(tensors=[Tensor("x"), variant]).write()).main.tensors[1]
-    assert (read_back.dtype, read_back.dims, read_back.shape) == (expected or ("variant", (), ()))
+    tensor = read(unary(tensors=[Tensor("x"), variant]).write()).main.tensors[1]
+    assert (tensor.dtype, tensor.dims, tensor.shape) == (expected or ("variant", (), ()))
 
 
 def test_a_signature_of_another_rank_is_ignored_as_litert_does() -> None:
@@ -342,7 +350,7 @@ def test_per_axis_weight_scale_may_be_negative_as_in_litert() -> None:
     [
         ((3, details(1, -1, 0, dimensions=(0, 1))), MultiAxisQuantization(1, None, 0, (0, 1))),
         ((3, details(1, 0, 2, dimensions=(1,))), MultiAxisQuantization(1, 0, 2, (1,))),
-        ((1, details()), Quantization((0.5,), (3,))),  # CustomQuantization, which LiteRT passes over
+        ((1, details()), Quantization((0.5,), (3,))),  # CustomQuantization, which LiteRT ignores
     ],
 )
 def test_quantization_with_details(quantization: Any, expected: object) -> None:
@@ -351,7 +359,7 @@ def test_quantization_with_details(quantization: Any, expected: object) -> None:
     assert tensor.quantization == expected
 
 
-@pytest.mark.parametrize("zero_points", [-1, 0, 2, 3])  # none, what a writer leaves out, the scales, zeros
+@pytest.mark.parametrize("zero_points", [-1, 0, 2, 3])  # none, the default 0, the scales, zeros
 def test_blockwise_quantization_has_scales(zero_points: int) -> None:
     scales = Tensor("scales", (2, 3), tflite.TensorType.FLOAT16, np.array([1, 2, 3, 4, 5, 0.1], np.float16).tobytes())
     zeros = Tensor("zeros", (6,), INT8, bytes(6))

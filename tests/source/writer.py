@@ -1,4 +1,4 @@
-"""A small writer of TFLite files for the tests of ``source``: the ``tflite`` package's writers over ``flatbuffers``."""
+"""Small writer of TFLite files for the tests of ``source``, with the generated writers of the package ``tflite``."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def _tensor(builder: flatbuffers.Builder, tensor: Tensor, buffers: list[Any]) ->
             DetailsType=kind,
             QuantizedDimension=tensor.axis,
         )
-    held = [
+    variants = [
         table(builder, "VariantSubType", Shape=vector(builder, shape), Type=number, HasRank=ranked)
         for number, shape, ranked in tensor.lists
     ]
@@ -208,7 +208,7 @@ def _tensor(builder: flatbuffers.Builder, tensor: Tensor, buffers: list[Any]) ->
         Sparsity=tensor.sparsity(builder) if tensor.sparsity else None,
         ShapeSignature=vector(builder, tensor.signature),
         HasRank=tensor.ranked,
-        VariantTensors=vector(builder, held, "table"),
+        VariantTensors=vector(builder, variants, "table"),
         raw=[(10, "Uint32", tensor.external)],
     )
 
@@ -235,7 +235,7 @@ def _operator(builder: flatbuffers.Builder, operator: Operator) -> int:
 
 
 def options(name: str, **fields: Any) -> Build:
-    """Return a writer of the options table ``name``; fields have the package's names, strings and lists are written first."""
+    """Return a writer of the options table ``name``. ``fields``: by the names in the package ``tflite``."""
 
     def build(builder: flatbuffers.Builder) -> int:
         values = dict(fields)
@@ -251,8 +251,8 @@ def options(name: str, **fields: Any) -> Build:
 
 def unary(**changes: Any) -> Model:
     """Return the model x [4] → ABS → y [4]; ``changes`` replace fields of its subgraph."""
-    parts: dict[str, Any] = {"tensors": [Tensor("x"), Tensor("y")], "operators": [Operator()]}
-    return Model([Subgraph(**(parts | changes))], codes=[(101, 101, None, 1)])
+    fields: dict[str, Any] = {"tensors": [Tensor("x"), Tensor("y")], "operators": [Operator()]}
+    return Model([Subgraph(**(fields | changes))], codes=[(101, 101, None, 1)])
 
 
 def test_written_model_can_be_read() -> None:
@@ -290,8 +290,8 @@ def details(*numbers: int, dimensions: tuple[int, ...] = ()) -> Any:
 
 
 def strings(*texts: bytes) -> bytes:
-    ends = np.cumsum([4 * (len(texts) + 2), *map(len, texts)])
-    return struct.pack(f"<{len(texts) + 2}i", len(texts), *ends) + b"".join(texts)
+    offsets = np.cumsum([4 * (len(texts) + 2), *map(len, texts)])
+    return struct.pack(f"<{len(texts) + 2}i", len(texts), *offsets) + b"".join(texts)
 
 
 def sparsity(order: Sequence[int], block_map: Sequence[int], levels: Sequence[Any]) -> Any:

@@ -13,7 +13,7 @@ from onnx_tflite_plugin.source import read
 from tests.qa.fuzz.seeds import cases, seed_model
 
 FLOATS = (0, 1)  # of the schema's element types: float32 and float16
-OTHER = ((0.05, 3), (2.0, 0), (0.0078125, -7))
+PARAMETERS = ((0.05, 3), (2.0, 0), (0.0078125, -7))
 MODELS = (
     "RNN-float32_with_float16_initial_states",
     "RESIZE_BILINEAR-float32_align_corners_to_4x9",
@@ -31,7 +31,7 @@ def add_parameters(model: Table) -> bytes:
     tensors = [tensor for graph in copy.fields["subgraphs"] for tensor in graph.fields["tensors"]]
     for k, tensor in enumerate(tensors):
         if tensor.fields["type"] in FLOATS:
-            scale, point = OTHER[k % len(OTHER)]
+            scale, point = PARAMETERS[k % len(PARAMETERS)]
             fields = {"scale": [scale], "zero_point": [point], "quantized_dimension": 0}
             tensor.fields["quantization"] = Table("QuantizationParameters", fields)
     return serialize_table(copy)

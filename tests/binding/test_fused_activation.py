@@ -56,16 +56,16 @@ def bind_model(data: bytes, **handlers: Handler) -> str:
     ("kernel", "name"), list(product(ActivationKernel, SCHEMA)), ids=lambda x: getattr(x, "name", x)
 )
 def test_every_kernel_family_applies_or_refuses_every_activation(kernel: ActivationKernel, name: str) -> None:
-    applied = outcome(kernel, name)
-    if applied in SCHEMA:
-        assert outcome(kernel, applied) == applied, "what is applied is applied again"
+    effective = effective_name(kernel, name)
+    if effective in SCHEMA:
+        assert effective_name(kernel, effective) == effective, "the effective activation is applied unchanged"
     else:
-        reason, _, remedy = applied.partition(";")
+        reason, _, remedy = effective.partition(";")
         assert name in reason
         assert remedy
 
 
-def outcome(kernel: ActivationKernel, name: str) -> str:
+def effective_name(kernel: ActivationKernel, name: str) -> str:
     """Return the activation that is applied, or the reason of the refusal."""
     try:
         return effective_activation(kernel, name)
@@ -90,7 +90,7 @@ def test_only_clamping_activations_have_bounds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "applied"),
+    ("data", "expected"),
     [
         (single_operator_model("ADD", "TANH"), "NONE"),
         (single_operator_model("ADD", "RELU6"), "RELU6"),
@@ -100,8 +100,8 @@ def test_only_clamping_activations_have_bounds() -> None:
     ],
     ids=["ADD TANH", "ADD RELU6", "int8 ADD SIGN_BIT", "hybrid TANH", "float RELU"],
 )
-def test_operator_is_bound_with_the_effective_activation(data: bytes, applied: str) -> None:
-    assert bind_model(data) == applied
+def test_operator_is_bound_with_the_effective_activation(data: bytes, expected: str) -> None:
+    assert bind_model(data) == expected
 
 
 def test_pack_handler_may_choose_the_activation_kernel() -> None:
@@ -125,10 +125,10 @@ def test_result_is_quantized_after_its_activation(name: str) -> None:
     model = Net()
     x = tensor(3, 7, dtype="int8", scale=0.02, zero_point=3)
     model.output(model.call("ADD", [x, x], tensor(3, 7, dtype="int8", scale=0.01, zero_point=-7), **{OPTION: name}))
-    stored = {key: random_array(3, 7, dtype="int8", seed=key) for key in ("x0", "x1")}
+    inputs = {key: random_array(3, 7, dtype="int8", seed=key) for key in ("x0", "x1")}
     conversion = convert(model.build(), host=Host(packs="builtin", handlers={"ADD": activate(applied)}))
-    (ours,) = Session(conversion).run(stored).values()
-    sums = sum((values.astype(np.float64) - 3) * 0.02 for values in stored.values())
+    (ours,) = Session(conversion).run(inputs).values()
+    sums = sum((values.astype(np.float64) - 3) * 0.02 for values in inputs.values())
     real = np.tanh(sums) if name == "TANH" else sums < 0
     assert np.abs(ours - np.clip(np.round(real / 0.01) - 7, -128, 127)).max() <= 1
 
@@ -144,10 +144,10 @@ def test_activation_declared_inside_is_not_applied_twice() -> None:
     inside = FusedActivation(ActivationKernel.ELEMENTWISE, inside=True)
     add = replace(activate(inside), lower=twice)
     data = single_operator_model("ADD", "SIGN_BIT")
-    given = {"x0": random_array(3, 7, seed="x"), "x1": random_array(3, 7, seed="y")}
+    inputs = {"x0": random_array(3, 7, seed="x"), "x1": random_array(3, 7, seed="y")}
     conversion = convert(data, host=Host(packs="builtin", handlers={"ADD": add}))
-    (ours,) = Session(conversion).run(given).values()
-    np.testing.assert_array_equal(ours, sum((values < 0).astype(np.float32) for values in given.values()))
+    (ours,) = Session(conversion).run(inputs).values()
+    np.testing.assert_array_equal(ours, sum((values < 0).astype(np.float32) for values in inputs.values()))
 
 
 def test_refused_activation_declines_the_operator() -> None:
@@ -160,6 +160,6 @@ def test_refused_activation_declines_the_operator() -> None:
 def compute(data: bytes, **handlers: Handler) -> tuple[Any, Any]:
     """Return the results of a conversion with these handlers, and the sum of its inputs."""
     conversion = convert(data, host=Host(packs="builtin", handlers=handlers))
-    given = {"x0": random_array(3, 7, seed="x"), "x1": random_array(3, 7, seed="y")}
-    (ours,) = Session(conversion).run(given).values()
-    return ours, given["x0"] + given["x1"]
+    inputs = {"x0": random_array(3, 7, seed="x"), "x1": random_array(3, 7, seed="y")}
+    (ours,) = Session(conversion).run(inputs).values()
+    return ours, inputs["x0"] + inputs["x1"]

@@ -22,7 +22,7 @@ from tests.helpers.changed_files import (
 LSTM = "UNIDIRECTIONAL_SEQUENCE_LSTM"
 THREE_MILLION = int(np.float32(3e6).view(np.int32))
 
-TAKEN: list[tuple[str, list[Change]]] = [
+ACCEPTED: list[tuple[str, list[Change]]] = [
     ("SPLIT_V-one_result", [tensor(3, shape=[])]),
     ("FULLY_CONNECTED-one_block_a_row", [tensor(3, shape=[5, 1])]),
     ("MAX_POOL_2D-along_a_row,_kernel_1,_int8", [set_parameters(0, [0.0], [-5])]),
@@ -48,7 +48,7 @@ TAKEN: list[tuple[str, list[Change]]] = [
     (f"{LSTM}-backwards,_float32,_cells_clipped_at_10", [tensor(-1, shape=[], has_rank=False)]),
     ("WHILE-variable_only_in_the_body", [set_shared_name("")]),
     ("FULLY_CONNECTED-on_floats_between_int8,_RELU6,_weights_of_float32", [outputs(5, 4)]),
-    # Its first step would be off by what is left of 3e6 times the projection's bias, taken out and added again.
+    # Subtracting and adding 3e6 times the projection's bias would leave an error in the first step.
     ("BIDIRECTIONAL_SEQUENCE_LSTM-float32_with_a_projection,_reset_in_every_run", [buffer(7, [THREE_MILLION] * 187)]),
     ("REDUCE_MIN-uint8,_all_elements_dropped", [tensor(0, shape=[])]),
     ("RESIZE_NEAREST_NEIGHBOR-half_pixel_centers_to_5x7", [tensor(0, shape_signature=[-1, 5, 7, 3])]),
@@ -58,18 +58,18 @@ TAKEN: list[tuple[str, list[Change]]] = [
         [tensor(1, shape_signature=[-1]), tensor(2, shape_signature=[-1, -1, -1])],
     ),
     (
-        "STRIDED_SLICE-int8_out_of_range",  # XNNPACK takes no elements where the other kernels take three
+        "STRIDED_SLICE-int8_out_of_range",  # XNNPACK reads no elements where the other kernels read three
         [buffer(1, [-9, 2, -99, 0]), buffer(2, [9, 99, 4, 0])],
     ),
     ("ARG_MIN-no_results", [tensor(0, shape_signature=[0, 5, -1])]),
     ("MEAN-float32_of_no_elements_kept", [tensor(0, shape_signature=[-1, 0, -1])]),
     ("MEAN-float32_of_no_elements_dropped", [tensor(0, shape_signature=[-1, 0, -1])]),
-    # One column of the reset gate's sums, which is repeated: no gate of a GRU.
+    # The reset gate's sums have one column, which is broadcast, so the pattern of a GRU must not match.
     ("WHILE-bidirectional_layer:_GRU,_last_output", [change_constant(4, "k33", [1, 11])]),
 ]
 
 
-@pytest.mark.parametrize(("case", "changes"), TAKEN, ids=[case for case, _ in TAKEN])
+@pytest.mark.parametrize(("case", "changes"), ACCEPTED, ids=[case for case, _ in ACCEPTED])
 def test_odd_files_that_litert_runs_agree_with_litert(case: str, changes: list[Change]) -> None:
     data = change_fields(case, *changes)
     verification = verify(data, otp.convert(data).proto)

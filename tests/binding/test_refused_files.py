@@ -445,8 +445,8 @@ def test_result_stored_as_scalar_gets_the_derived_shape(case: str, change: Chang
 
 @pytest.mark.parametrize("shape", [(12, 0, 2, 3), (12, 2, 0, 3), (12, 2, 2, 0)])
 def test_dynamic_dimension_may_be_0_at_runtime(shape: tuple[int, ...]) -> None:
-    opened = [tensor(0, shape_signature=[12, -1, -1, -1]), tensor(3, shape_signature=[-1] * 4)]
-    data = change_fields("BATCH_TO_SPACE_ND-float32_without_crops", *opened)
+    changes = [tensor(0, shape_signature=[12, -1, -1, -1]), tensor(3, shape_signature=[-1] * 4)]
+    data = change_fields("BATCH_TO_SPACE_ND-float32_without_crops", *changes)
     verification = verify(data, otp.convert(data).proto, inputs={"x0": np.ones(shape, np.float32)})
     assert verification.ok, verification.text
 
@@ -465,7 +465,7 @@ def test_long_index_vectors_are_refused_quickly() -> None:
 def test_depthwise_convolution_of_dynamic_channels_uses_stored_channels(
     multiplier: int,
 ) -> None:
-    opened = [tensor(0, shape_signature=[-1] * 4), option("depth_multiplier", multiplier)]
-    data = change_fields("DEPTHWISE_CONV_2D-int8_with_multiplier_2", *opened)
+    changes = [tensor(0, shape_signature=[-1] * 4), option("depth_multiplier", multiplier)]
+    data = change_fields("DEPTHWISE_CONV_2D-int8_with_multiplier_2", *changes)
     verification = verify(data, otp.convert(data).proto, shapes={"x0": (2, 5, 7, 3)})
     assert verification.ok, verification.text
