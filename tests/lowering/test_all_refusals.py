@@ -11,7 +11,7 @@ from onnx_tflite_plugin.errors import HandlerError
 from onnx_tflite_plugin.host import Host
 
 
-def refusing(code: str, reason: str) -> Handler:
+def make_refusing_handler(code: str, reason: str) -> Handler:
     @handler(code, max_version=1, layout=Transparent())
     def refuse(ctx: Context, x: Value) -> Value:
         raise Refusal(f"{reason} of {x.dtype} {list(x.shape or ())}")
@@ -26,8 +26,8 @@ def raises(ctx: Context, x: Value) -> Value:
 
 
 HANDLERS = {
-    "CUSTOM.First": refusing("CUSTOM.First", "no first"),
-    "CUSTOM.Second": refusing("CUSTOM.Second", "no second"),
+    "CUSTOM.First": make_refusing_handler("CUSTOM.First", "no first"),
+    "CUSTOM.Second": make_refusing_handler("CUSTOM.Second", "no second"),
     "CUSTOM.Raises": raises,
 }
 
@@ -58,8 +58,8 @@ def test_downstream_refusals_are_reported_last() -> None:
 
 
 def test_exception_downstream_of_a_refusal_is_not_reported() -> None:
-    (only,) = problems_of(("CUSTOM.First", "CUSTOM.Raises", "ABS"))
-    assert only.startswith("op 0 CUSTOM.First")
+    (problem,) = problems_of(("CUSTOM.First", "CUSTOM.Raises", "ABS"))
+    assert problem.startswith("op 0 CUSTOM.First")
 
 
 def test_refusal_downstream_of_an_exception_is_reported() -> None:

@@ -22,22 +22,22 @@ from onnx_tflite_plugin.source.model import Array
 VALUE = random_array(2, 3)
 
 
-def floor_handler(evaluate: Callable[[Instance], Any], **more: Any) -> Handler:
+def floor_handler(evaluate: Callable[[Instance], Any], **declared: Any) -> Handler:
     """Return a handler of FLOOR that evaluates its result at conversion."""
 
-    @handler("FLOOR", max_version=1, layout=Transparent(), evaluate=evaluate, **more)
+    @handler("FLOOR", max_version=1, layout=Transparent(), evaluate=evaluate, **declared)
     def floor(ctx: Any, x: Any) -> Any:
         return ctx.ops.Floor(x)
 
     return floor
 
 
-def add_floor(value: Array = VALUE, shown: bool = False) -> bytes:
-    """Return a model of an input plus the floor of a constant; ``shown``: the floor is also an output."""
+def add_floor(value: Array = VALUE, as_output: bool = False) -> bytes:
+    """Return a model of an input plus the floor of a constant; ``as_output``: the floor is also an output."""
     model = Net()
     result = model.call("FLOOR", [constant(value)], tensor(2, 3))
     total = model.call("ADD", [tensor(2, 3), result], tensor(2, 3))
-    model.output(total, *([result] if shown else []))
+    model.output(total, *([result] if as_output else []))
     return model.build()
 
 
@@ -59,7 +59,7 @@ def test_evaluated_operator_counts_as_converted() -> None:
 
 
 def test_evaluated_graph_output_is_computed() -> None:
-    assert convert_model(add_floor(shown=True), {"FLOOR": floor_handler(floor_of)}).report.nodes == {
+    assert convert_model(add_floor(as_output=True), {"FLOOR": floor_handler(floor_of)}).report.nodes == {
         "Add": 1,
         "Floor": 1,
     }
@@ -124,7 +124,7 @@ def test_sparse_weights_convert_to_the_same_graph_as_dense_weights(dtype: str) -
     assert convert(network(sparse=True)).report.nodes == convert(network(sparse=False)).report.nodes
 
 
-# --- weights kept in a narrower dtype ---------------------------------------------------------
+# --- weights stored in a narrower dtype -------------------------------------------------------
 
 
 def widen(model: Net, value: Array) -> Any:
@@ -138,11 +138,11 @@ def with_slopes(model: Net, slopes: Any) -> None:
 
 
 def test_float16_slopes_convert_like_float32_slopes() -> None:
-    half, wide = Net(), Net()
+    float16_net, float32_net = Net(), Net()
     slopes = random_array(1, 1, 3).astype(np.float16)
-    with_slopes(half, widen(half, slopes))
-    with_slopes(wide, constant(slopes.astype(np.float32)))
-    assert convert(half.build()).report.nodes == convert(wide.build()).report.nodes
+    with_slopes(float16_net, widen(float16_net, slopes))
+    with_slopes(float32_net, constant(slopes.astype(np.float32)))
+    assert convert(float16_net.build()).report.nodes == convert(float32_net.build()).report.nodes
 
 
 @pytest.mark.parametrize("weights", ["keep", "fold"])
@@ -154,7 +154,9 @@ def test_float16_weights_stay_float16_unless_folded(weights: str) -> None:
     y = model.call("CONV_2D", [tensor(1, 5, 7, 32), w, biases], image, padding="SAME", stride_h=1, stride_w=1)
     model.output(model.call("MUL", [y, constant(random_array(64, seed="scales"))], image))
     conversion = convert(model.build(), weights=weights, verify=True)
-    dtypes = {i.data_type for i in conversion.proto.graph.initializer if prod(i.dims) == 64 * 32}
+    dtypes = {
+        initializer.data_type for initializer in conversion.proto.graph.initializer if prod(initializer.dims) == 64 * 32
+    }
     assert dtypes == ({10} if weights == "keep" else {1})  # TensorProto.FLOAT16, FLOAT
     assert conversion.report.nodes.get("Mul", 0) == (1 if weights == "keep" else 0)
 

@@ -15,21 +15,21 @@ from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.host import Host
 
 
-def loop_of(rows: Rows) -> onnx.NodeProto:
+def convert_to_loop(rows: Rows) -> onnx.NodeProto:
     model = Net()
     rows.draw(model)
     graph = convert(model.build(), host=Host(packs="builtin")).proto.graph
     return next(node for node in graph.node if node.op_type == "Loop")
 
 
-def in_body(node: onnx.NodeProto) -> list[str]:
+def body_op_types(node: onnx.NodeProto) -> list[str]:
     return [inner.op_type for attribute in node.attribute for inner in attribute.g.node]
 
 
 @pytest.mark.parametrize("name", STACKED)
 def test_rows_written_in_order_become_a_scan_output(name: str) -> None:
-    node = loop_of(STACKED[name])
-    assert not {"Concat", "Slice"} & {*in_body(node)}
+    node = convert_to_loop(STACKED[name])
+    assert not {"Concat", "Slice"} & {*body_op_types(node)}
     rows = STACKED[name]
     limit_and_condition, total, counters = 2, 1, 2 if rows.exits else int(rows.delayed)
     assert len(node.input) == limit_and_condition + total + counters
@@ -37,12 +37,12 @@ def test_rows_written_in_order_become_a_scan_output(name: str) -> None:
 
 @pytest.mark.parametrize("name", CARRIED)
 def test_array_used_elsewhere_is_loop_carried(name: str) -> None:
-    assert "Concat" in in_body(loop_of(CARRIED[name]))
+    assert "Concat" in body_op_types(convert_to_loop(CARRIED[name]))
 
 
 def test_condition_on_the_counter_becomes_a_trip_count() -> None:
-    assert not {"Less", "And"} & {*in_body(loop_of(Rows()))}
-    assert "And" in in_body(loop_of(Rows(exits=True)))
+    assert not {"Less", "And"} & {*body_op_types(convert_to_loop(Rows()))}
+    assert "And" in body_op_types(convert_to_loop(Rows(exits=True)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
@@ -52,7 +52,7 @@ def test_loop_carried_layout_follows_convolutions_inside(dtype: str) -> None:
     conversion = convert(model.build(), host=Host(packs="builtin"))
     assert conversion.report.transposes == 2
     (node,) = (node for node in conversion.proto.graph.node if node.op_type == "Loop")
-    assert "Transpose" not in in_body(node)
+    assert "Transpose" not in body_op_types(node)
 
 
 def test_layouts_propagate_through_loops() -> None:
@@ -80,7 +80,7 @@ def test_transposes_are_placed_outside_of_loops() -> None:
     (result,) = loop(model, [model.input_through_conv(spec)], [spec], body)
     model.output(model.output_through_conv(result))
     (node,) = (n for n in convert(model.build(), host=Host(packs="builtin")).proto.graph.node if n.op_type == "Loop")
-    assert "Transpose" not in in_body(node)
+    assert "Transpose" not in body_op_types(node)
 
 
 def test_loop_carries_sequences_in_any_layout() -> None:

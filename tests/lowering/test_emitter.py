@@ -25,22 +25,22 @@ def emitter(opset: int = 18) -> Emitter:
 
 
 def test_equal_constants_are_shared() -> None:
-    builder, long = emitter(), np.arange(997, dtype=np.float32)
-    other = long.copy()
-    other[-1] += 1
-    assert builder.constant(long) is builder.constant(long.copy())
-    assert builder.constant(long) is not builder.constant(other)
-    assert builder.constant(long) is not builder.constant(long.view(np.int32))
-    assert builder.constant(long) is not builder.constant(long[None])
+    builder, array = emitter(), np.arange(997, dtype=np.float32)
+    different = array.copy()
+    different[-1] += 1
+    assert builder.constant(array) is builder.constant(array.copy())
+    assert builder.constant(array) is not builder.constant(different)
+    assert builder.constant(array) is not builder.constant(array.view(np.int32))
+    assert builder.constant(array) is not builder.constant(array[None])
 
 
 def test_trailing_absent_operands_are_dropped() -> None:
     builder = emitter()
-    clip = builder.emit("Clip", [floats([1]), None, None], {})[0].producer()
-    pad = builder.emit("Clip", [floats([1]), None, floats(2)], {})[0].producer()
-    assert clip is not None
-    assert pad is not None
-    assert (len(clip.inputs), len(pad.inputs)) == (1, 3)
+    without_bounds = builder.emit("Clip", [floats([1]), None, None], {})[0].producer()
+    with_maximum = builder.emit("Clip", [floats([1]), None, floats(2)], {})[0].producer()
+    assert without_bounds is not None
+    assert with_maximum is not None
+    assert (len(without_bounds.inputs), len(with_maximum.inputs)) == (1, 3)
 
 
 def test_node_has_all_required_outputs() -> None:
@@ -80,8 +80,8 @@ def test_foreign_operator_accepts_list_and_tuple_attributes() -> None:
 
 def test_number_lists_become_list_attributes_and_arrays_tensors() -> None:
     builder = emitter()
-    given = {"a": np.asarray([2, 3]), "b": floats([[7]]), "c": 5}
-    builder.emit("Anything", [floats([1])], given, domain="com.microsoft")
+    attributes = {"a": np.asarray([2, 3]), "b": floats([[7]]), "c": 5}
+    builder.emit("Anything", [floats([1])], attributes, domain="com.microsoft")
     kinds = {name: attribute.type for name, attribute in builder.nodes[0].attributes.items()}
     assert kinds == {"a": ir.AttributeType.INTS, "b": ir.AttributeType.TENSOR, "c": ir.AttributeType.INT}
 
@@ -121,9 +121,9 @@ def test_gather_entries_uses_gather_elements_for_static_shapes(
     assert [node.op_type for node in builder.nodes] == ["Cast"] * (dtype == "uint8") + nodes
     elements = next((node for node in builder.nodes if node.op_type == "GatherElements"), None)
     if elements is not None and elements.inputs[0] is not None and len(nodes) == 1:
-        along = elements.attributes["axis"].as_int()
-        assert list(elements.inputs[0].shape or ()) == [5 if axis == along else 1 for axis in range(len(dims))]
-        assert along == (1 if dims == (1, 7, 1) else 0)
+        gather_axis = elements.attributes["axis"].as_int()
+        assert list(elements.inputs[0].shape or ()) == [5 if axis == gather_axis else 1 for axis in range(len(dims))]
+        assert gather_axis == (1 if dims == (1, 7, 1) else 0)
 
 
 def test_scalar_axis_operand_becomes_a_list_attribute() -> None:
@@ -143,10 +143,10 @@ def test_runtime_value_for_an_attribute_names_the_opset_needed(op_type: str, nam
 
 def test_output_dtype_follows_the_operand_of_the_same_type() -> None:
     builder = emitter()
-    given = [np.asarray([2, 3], np.int32), np.asarray(5), floats([0, 1])]
-    assert builder.emit("OneHot", given, {})[0].dtype == ir.DataType.FLOAT
-    assert builder.emit("Where", [np.asarray(True), *given[:1], *given[:1]], {})[0].dtype == ir.DataType.INT32
-    assert builder.emit("Concat", [given[2]] * 3, {"axis": 0})[0].dtype == ir.DataType.FLOAT
+    operands = [np.asarray([2, 3], np.int32), np.asarray(5), floats([0, 1])]
+    assert builder.emit("OneHot", operands, {})[0].dtype == ir.DataType.FLOAT
+    assert builder.emit("Where", [np.asarray(True), *operands[:1], *operands[:1]], {})[0].dtype == ir.DataType.INT32
+    assert builder.emit("Concat", [operands[2]] * 3, {"axis": 0})[0].dtype == ir.DataType.FLOAT
 
 
 def test_attributes_without_a_schema_take_the_type_of_their_value() -> None:

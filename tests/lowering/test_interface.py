@@ -20,28 +20,28 @@ def chain(*names: str, signature: dict[str, int] | None = None, inputs: tuple[st
     model = ModelBuilder()
     g = model.main
     t = x = g.input(inputs[0], SHAPE)
-    made = []
+    results = []
     for name in names:
         operand, t = t, g.tensor(name, SHAPE)
         g.operator("NEG", [operand], [t])
-        made.append(t)
-    g.output(*made)
+        results.append(t)
+    g.output(*results)
     if signature is not None:
-        model.signature("main", {inputs[0]: x}, {name: made[k] for name, k in signature.items()})
+        model.signature("main", {inputs[0]: x}, {name: results[k] for name, k in signature.items()})
     return model
 
 
-def ends(model: ModelBuilder, **options: object) -> tuple[list[str | None], list[str | None]]:
+def interface_names(model: ModelBuilder, **options: object) -> tuple[list[str | None], list[str | None]]:
     graph = otp.convert(model.build(), **options).model.graph  # type: ignore[arg-type]
     return [value.name for value in graph.inputs], [value.name for value in graph.outputs]
 
 
 def test_empty_or_repeated_names_get_the_tensor_index() -> None:
-    assert ends(chain("y", "x", "", "y")) == (["x"], ["y", "x#2", "#3", "y#4"])
+    assert interface_names(chain("y", "x", "", "y")) == (["x"], ["y", "x#2", "#3", "y#4"])
 
 
 def test_outputs_keep_file_order_and_signature_names() -> None:
-    assert ends(chain("a", "b", "c", signature={"last": 2, "first": 0})) == (["x"], ["first", "b", "last"])
+    assert interface_names(chain("a", "b", "c", signature={"last": 2, "first": 0})) == (["x"], ["first", "b", "last"])
 
 
 def test_output_positions_equal_those_of_the_interpreter() -> None:
@@ -58,20 +58,20 @@ def test_output_positions_equal_those_of_the_interpreter() -> None:
     interpreter = Interpreter(model_content=data)
     interpreter.allocate_tensors()
     session = ort.InferenceSession(otp.convert(data).proto.SerializeToString())
-    given = [np.array([[1, 2, 3], [5, 7, 11]], np.float32), np.array([[13, 17, 19], [23, 29, 31]], np.float32)]
-    for detail, array in zip(interpreter.get_input_details(), given, strict=True):
+    inputs = [np.array([[1, 2, 3], [5, 7, 11]], np.float32), np.array([[13, 17, 19], [23, 29, 31]], np.float32)]
+    for detail, array in zip(interpreter.get_input_details(), inputs, strict=True):
         interpreter.set_tensor(detail["index"], array)
     interpreter.invoke()
     names = [info.name for info in session.get_inputs()]
     assert names == ["a", "b"]
-    found = session.run(None, dict(zip(names, given, strict=True)))
+    outputs = session.run(None, dict(zip(names, inputs, strict=True)))
     assert [info.name for info in session.get_outputs()] == ["v", "z", "w"]
-    for detail, array in zip(interpreter.get_output_details(), found, strict=True):
+    for detail, array in zip(interpreter.get_output_details(), outputs, strict=True):
         assert np.array_equal(interpreter.get_tensor(detail["index"]), array)
 
 
 def test_output_named_like_an_input_becomes_its_next_value() -> None:
-    assert ends(chain("a", "b", signature={"x": 1, "y": 0})) == (["x"], ["y", "x:next"])
+    assert interface_names(chain("a", "b", signature={"x": 1, "y": 0})) == (["x"], ["y", "x:next"])
 
 
 def test_signature_of_another_subgraph_must_be_requested() -> None:
@@ -84,8 +84,8 @@ def test_signature_of_another_subgraph_must_be_requested() -> None:
         graph.operator(code, [x], [results[-1]])
         graph.output(results[-1])
     model.signature("aside", {}, {"negative": results[0]}, subgraph=other.index)
-    assert ends(model) == (["x of EXP"], ["EXP"])
-    assert ends(model, signature="aside")[1] == ["negative"]
+    assert interface_names(model) == (["x of EXP"], ["EXP"])
+    assert interface_names(model, signature="aside")[1] == ["negative"]
 
 
 def test_requested_layout_is_used() -> None:
@@ -106,13 +106,13 @@ def test_letters_that_do_not_permute_the_axes_are_refused(letters: str) -> None:
 
 
 def test_disambiguated_name_does_not_collide_with_another_tensor() -> None:
-    assert ends(chain("x#3", "y", "x")) == (["x"], ["x#3", "y", "x#3#3"])
+    assert interface_names(chain("x#3", "y", "x")) == (["x"], ["x#3", "y", "x#3#3"])
 
 
 def test_internal_tensor_named_as_signature_input_is_ignored() -> None:
     model = chain("a", "b")
     model.signature("main", {"inside": 1, "x": 0}, {"b": 2})
-    assert ends(model) == (["x"], ["a", "b"])
+    assert interface_names(model) == (["x"], ["a", "b"])
 
 
 @pytest.mark.parametrize("subgraph", [0, 1])
@@ -131,6 +131,6 @@ def test_signature_output_that_is_never_computed_is_refused(subgraph: int, shape
     with pytest.raises(LiteRTError):
         LiteRT(model.build(), "builtin", signature="serve").run([np.zeros(SHAPE, np.float32)])
     name = "b" if subgraph else "a"
-    assert ends(model, signature="serve", outputs=[name]) == (["x"], [name])
+    assert interface_names(model, signature="serve", outputs=[name]) == (["x"], [name])
     with pytest.raises(UnsupportedOption, match="--outputs empty: no operator computes the tensor"):
         otp.convert(model.build(), signature="serve", outputs=["empty"])

@@ -24,13 +24,15 @@ def in_table_order(dtype: str) -> Array:
 
 
 def squares(at: Instance) -> Array:
-    """Return a table of squares; no formula of the scales gives these entries."""
+    """Return a table of squares, which no formula with scales can compute."""
     x, limits = in_table_order(at.op[0].dtype), np.iinfo(at.op[0].dtype)
     return x * x % limits.max
 
 
-def square_handler(table: Any = squares, dtypes: tuple[str, ...] = ("int8", "uint8", "int16"), **more: Any) -> Handler:
-    @handler(CODE, max_version=1, layout=Transparent(), quantization=Lookup(table, dtypes, **more))
+def square_handler(
+    table: Any = squares, dtypes: tuple[str, ...] = ("int8", "uint8", "int16"), **options: Any
+) -> Handler:
+    @handler(CODE, max_version=1, layout=Transparent(), quantization=Lookup(table, dtypes, **options))
     def lower(ctx: Context, x: Any) -> Any:
         return ctx.ops.Mul(x, x)
 
@@ -62,26 +64,26 @@ def test_each_quantized_value_selects_its_entry(dtype: str, dims: tuple[int | No
 def test_table_is_indexed_by_file_values_between_weighted_layers() -> None:
     """Identity dense layers before and after keep activations as uint8."""
     model, y = Net(), tensor(2, 3, dtype="int8", scale=0.5, zero_point=0)
-    eye = constant(np.eye(3) * 127, "int8", scale=1 / 127)
-    dense = model.call("FULLY_CONNECTED", [y, eye], y)
-    model.output(model.call("FULLY_CONNECTED", [model.call(CODE, [dense], y), eye], y))
+    identity = constant(np.eye(3) * 127, "int8", scale=1 / 127)
+    dense = model.call("FULLY_CONNECTED", [y, identity], y)
+    model.output(model.call("FULLY_CONNECTED", [model.call(CODE, [dense], y), identity], y))
     conversion = convert(model.build(), host=Host(packs="builtin", handlers={CODE: square_handler()}))
     assert conversion.report.storage == {"int8 stored as uint8": 4}
     x = np.asarray([[0, 1, 11], [-13, 127, -128]], np.int8)
-    (found,) = onnxruntime.InferenceSession(conversion.proto.SerializeToString()).run(None, {"x0": x})
-    np.testing.assert_array_equal(found, x.astype(np.int64) ** 2 % 127)
+    (result,) = onnxruntime.InferenceSession(conversion.proto.SerializeToString()).run(None, {"x0": x})
+    np.testing.assert_array_equal(result, x.astype(np.int64) ** 2 % 127)
 
 
 def test_table_is_indexed_by_file_values_if_only_the_operand_is_shifted() -> None:
     model, x = Net(), tensor(2, 3, dtype="int8", scale=0.5, zero_point=0)
-    eye = constant(np.eye(3) * 127, "int8", scale=1 / 127)
+    identity = constant(np.eye(3) * 127, "int8", scale=1 / 127)
     y = tensor(2, 3, dtype="uint8", scale=0.5, zero_point=0)
-    model.output(model.call(CODE, [model.call("FULLY_CONNECTED", [x, eye], x)], y))
+    model.output(model.call(CODE, [model.call("FULLY_CONNECTED", [x, identity], x)], y))
     conversion = convert(model.build(), host=Host(packs="builtin", handlers={CODE: square_handler()}))
     assert conversion.report.storage == {"int8 stored as uint8": 2}
-    given = np.asarray([[0, 1, 11], [-13, 127, -128]], np.int8)
-    (found,) = onnxruntime.InferenceSession(conversion.proto.SerializeToString()).run(None, {"x0": given})
-    np.testing.assert_array_equal(found, given.astype(np.int64) ** 2 % 127)
+    values = np.asarray([[0, 1, 11], [-13, 127, -128]], np.int8)
+    (result,) = onnxruntime.InferenceSession(conversion.proto.SerializeToString()).run(None, {"x0": values})
+    np.testing.assert_array_equal(result, values.astype(np.int64) ** 2 % 127)
 
 
 def test_dtype_without_a_table_is_dequantized() -> None:

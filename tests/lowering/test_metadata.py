@@ -12,7 +12,7 @@ from onnx_tflite_plugin.graph.metadata import TensorValue
 
 
 @pytest.mark.parametrize(
-    ("shape", "order", "held"),
+    ("shape", "order", "expected_shape"),
     [
         ((2, 5, 7, 3), (0, 3, 1, 2), (2, 3, 5, 7)),
         ((2, 5, 7), (2, 0, 1), (7, 2, 5)),
@@ -23,12 +23,12 @@ from onnx_tflite_plugin.graph.metadata import TensorValue
 )
 @pytest.mark.parametrize("shift", [0, 128])
 def test_restore_inverts_apply(
-    shape: tuple[int, ...], order: tuple[int, ...] | None, held: tuple[int, ...], shift: int
+    shape: tuple[int, ...], order: tuple[int, ...] | None, expected_shape: tuple[int, ...], shift: int
 ) -> None:
     value = TensorValue("v", 0, 0, order, shift)
     array = np.arange(-100, -100 + int(np.prod(shape))).clip(-128, 127).astype(np.int8).reshape(shape)
     stored = value.apply(array)
-    assert stored.shape == held
+    assert stored.shape == expected_shape
     assert stored.dtype == (np.uint8 if shift else np.int8)
     assert int(stored.reshape(-1)[0]) == int(array.reshape(-1)[0]) + shift
     restored = value.restore(stored, np.dtype(np.int8))
@@ -37,19 +37,19 @@ def test_restore_inverts_apply(
 
 
 def test_remove_origin_drops_metadata_of_the_whole_model() -> None:
-    given = {"author's": "kept"}
-    metadata.write_states(given, [metadata.CarriedState("h", "h:next", "float32", (2, 3))])
-    metadata.write_origin(given, "serving", metadata.Part((2,), (3, 5)))
-    metadata.write_authored(given, {"name": "whole"})
-    metadata.write_weights(given, {"int8": 7})
-    metadata.remove_origin(given)
-    assert given.pop("author's") == "kept"
-    assert metadata.read_weights(given) == {"int8": 7}
-    assert len(given) == 1
+    entries = {"author's": "kept"}
+    metadata.write_states(entries, [metadata.CarriedState("h", "h:next", "float32", (2, 3))])
+    metadata.write_origin(entries, "serving", metadata.Part((2,), (3, 5)))
+    metadata.write_authored(entries, {"name": "whole"})
+    metadata.write_weights(entries, {"int8": 7})
+    metadata.remove_origin(entries)
+    assert entries.pop("author's") == "kept"
+    assert metadata.read_weights(entries) == {"int8": 7}
+    assert len(entries) == 1
 
 
 def test_node_of_an_unknown_operator_names_its_source() -> None:
     model = Net()
     model.output(model.call("NEG", [model.call("CUSTOM.Unknown", [tensor(2, 3)], tensor(2, 3))], tensor(2, 3)))
-    kept, _ = convert(model.build(), keep_unknown=True).proto.graph.node
-    assert (kept.op_type, metadata.converted_operators(metadata.props(kept.metadata_props))) == ("Unknown", (0,))
+    node, _ = convert(model.build(), keep_unknown=True).proto.graph.node
+    assert (node.op_type, metadata.converted_operators(metadata.props(node.metadata_props))) == ("Unknown", (0,))

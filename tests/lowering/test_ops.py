@@ -57,7 +57,7 @@ def test_stub_matches_the_schemas() -> None:
     assert STUB.read_text(encoding="utf-8") == stub(), "python -m tools.ops_stub --write"
 
 
-# --- over the opsets ----------------------------------------------------------------------------
+# --- opsets ----------------------------------------------------------------------------
 
 
 def emit(opset: int, op_type: str, *operands: Any, **attributes: Any) -> Any:
@@ -70,8 +70,8 @@ def test_axes_are_an_operand_or_an_attribute_by_opset(form: str, opset: int, ope
     axes = {"operand": ([2, 5],), "array": (np.asarray([2, 5]),), "attribute": ()}[form]
     node = emit(opset, "ReduceMax", X, *axes, keepdims=0, **({} if axes else {"axes": [2, 5]}))
     assert len(node.inputs) == operands
-    found = node.attributes["axes"].as_ints() if operands == 1 else node.inputs[1].const_value.numpy().tolist()
-    assert list(found) == [2, 5]
+    emitted_axes = node.attributes["axes"].as_ints() if operands == 1 else node.inputs[1].const_value.numpy().tolist()
+    assert list(emitted_axes) == [2, 5]
     assert node.attributes["keepdims"].as_int() == 0
 
 
@@ -99,19 +99,21 @@ def test_runtime_axes_for_an_attribute_name_the_opset_needed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("op_type", "given", "text"),
+    ("op_type", "attributes", "text"),
     [
         ("ReduceMax", {"axis": [1]}, "ReduceMax has no attribute axis; did you mean 'axes'?"),
         ("Reducemax", {}, "ONNX has no operator Reducemax; did you mean 'ReduceMax'?"),
     ],
 )
-def test_operators_and_attributes_unknown_to_onnx_are_rejected(op_type: str, given: dict[str, Any], text: str) -> None:
+def test_operators_and_attributes_unknown_to_onnx_are_rejected(
+    op_type: str, attributes: dict[str, Any], text: str
+) -> None:
     with pytest.raises((TypeError, LookupError), match=text):
-        emit(17, op_type, X, **given)
+        emit(17, op_type, X, **attributes)
 
 
 @pytest.mark.parametrize(
-    ("opset", "op_type", "operands", "given", "needs"),
+    ("opset", "op_type", "operands", "attributes", "text"),
     [
         (17, "Gelu", (X,), {}, "Gelu needs opset 20"),
         (11, "Celu", (X,), {}, "Celu needs opset 12"),
@@ -124,14 +126,14 @@ def test_operators_and_attributes_unknown_to_onnx_are_rejected(op_type: str, giv
     ],
 )
 def test_node_that_needs_a_newer_opset_names_it(
-    opset: int, op_type: str, operands: tuple[Any, ...], given: dict[str, Any], needs: str
+    opset: int, op_type: str, operands: tuple[Any, ...], attributes: dict[str, Any], text: str
 ) -> None:
-    """A dtype that no opset allows is left to the checks of the finished model."""
-    if not needs:
-        assert emit(opset, op_type, *operands, **given).op_type == op_type
+    """A dtype that no opset allows is reported by the checks of the finished model."""
+    if not text:
+        assert emit(opset, op_type, *operands, **attributes).op_type == op_type
         return
-    with pytest.raises(Refusal, match=f"^{needs}, the model has opset {opset}; try --opset {needs.split()[-1]}$"):
-        emit(opset, op_type, *operands, **given)
+    with pytest.raises(Refusal, match=f"^{text}, the model has opset {opset}; try --opset {text.split()[-1]}$"):
+        emit(opset, op_type, *operands, **attributes)
 
 
 def test_operator_of_a_newer_opset_is_decomposed() -> None:
@@ -145,8 +147,8 @@ def test_operator_of_a_newer_opset_is_decomposed() -> None:
 def test_operand_required_in_older_opsets_is_an_empty_constant() -> None:
     sizes = np.asarray([3, 5])
     old, new = (emit(opset, "Resize", X, None, None, sizes, mode="linear") for opset in (11, 13))
-    assert [one is None for one in new.inputs] == [False, True, True, False]
-    assert [one.const_value.size for one in old.inputs[1:]] == [0, 0, 2]
+    assert [operand is None for operand in new.inputs] == [False, True, True, False]
+    assert [operand.const_value.size for operand in old.inputs[1:]] == [0, 0, 2]
 
 
 # --- other domains ------------------------------------------------------------------------------
@@ -199,7 +201,7 @@ def test_array_in_place_of_a_value_is_rejected() -> None:
 # --- dtypes without a kernel --------------------------------------------------------------------
 
 
-def types(op_type: str, *operands: Any, opset: int = 18, **attributes: Any) -> tuple[list[str], str]:
+def emitted_types(op_type: str, *operands: Any, opset: int = 18, **attributes: Any) -> tuple[list[str], str]:
     """Return the emitted operators and the first output's dtype, with ONNX Runtime's widening table."""
     emitter = Emitter(opset, UniqueNames(), TARGETS["onnxruntime"].widens)
     graph_inputs = [
@@ -228,18 +230,18 @@ SHORT, FLAG = np.zeros((2, 3), np.int16), np.zeros((2, 3), bool)
 def test_dtype_without_a_kernel_is_widened(
     op_type: str, operands: Any, attributes: Any, nodes: list[str], dtype: str
 ) -> None:
-    assert types(op_type, *operands, **attributes) == (nodes, dtype)
+    assert emitted_types(op_type, *operands, **attributes) == (nodes, dtype)
 
 
 def test_scatter_is_widened_only_with_a_reduction() -> None:
-    places = np.zeros((2, 3), np.int64)
-    assert types("ScatterElements", FLAG, places, FLAG, reduction="max")[0] == [
+    indices = np.zeros((2, 3), np.int64)
+    assert emitted_types("ScatterElements", FLAG, indices, FLAG, reduction="max")[0] == [
         "Cast",
         "Cast",
         "ScatterElements",
         "Cast",
     ]
-    assert types("ScatterElements", FLAG, places, FLAG)[0] == ["ScatterElements"]
+    assert emitted_types("ScatterElements", FLAG, indices, FLAG)[0] == ["ScatterElements"]
 
 
 def test_handler_constants_are_widened() -> None:
@@ -255,11 +257,11 @@ def test_handler_constants_are_widened() -> None:
 
 def test_widening_tables_name_onnx_operators_and_wider_dtypes() -> None:
     for target in TARGETS.values():
-        for key, row in target.widens.items():
+        for key, dtypes in target.widens.items():
             name, _, reduction = key.partition("/")
             attributes = onnx.defs.get_schema(name, 26).attributes
             assert not reduction or "reduction" in attributes
-            for narrow, wide in row.items():
+            for narrow, wide in dtypes.items():
                 assert bits(wide) > bits(narrow) or (narrow, wide) == ("bool", "uint8"), (target.name, key)
 
 
@@ -297,11 +299,11 @@ def test_ambiguous_reshape_of_dynamic_dimensions_is_refused(computed: bool) -> N
         reshape(lambda ctx, x, y: ctx.reshape_to_slot(ctx.ops.Neg(y) if computed else x, out(0)))
 
 
-# --- numbers beside an operand ----------------------------------------------------------------------
+# --- scalars with the dtype of a slot ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("operand", "other", "behavior", "wanted"),
+    ("operand", "other_operand", "behavior", "expected"),
     [
         (tensor(2, 3), tensor(2, 3), Dequantized(), "float32"),
         (tensor(2, 3, dtype="float16"), tensor(2, 3), Dequantized(), "float16"),
@@ -312,7 +314,9 @@ def test_ambiguous_reshape_of_dynamic_dimensions_is_refused(computed: bool) -> N
         (tensor(2, 3, dtype="int8", scale=0.5), tensor(2, 3), Raw(), "int8"),
     ],
 )
-def test_scalar_has_the_dtype_of_its_slot(operand: Spec, other: Spec, behavior: Behavior, wanted: str) -> None:
+def test_scalar_has_the_dtype_of_its_slot(
+    operand: Spec, other_operand: Spec, behavior: Behavior, expected: str
+) -> None:
     """The dtypes of other operands do not matter."""
     reported = []
 
@@ -321,21 +325,21 @@ def test_scalar_has_the_dtype_of_its_slot(operand: Spec, other: Spec, behavior: 
         return ctx.ops.Identity(y)
 
     model = Net()
-    model.output(model.call(CODE, [operand, other], other))
+    model.output(model.call(CODE, [operand, other_operand], other_operand))
     declared = handler_of(lower, axes="a b, a b -> a b", quantization=behavior)
     convert(model.build(), host=Host(packs="builtin", handlers={CODE: declared}))
-    assert reported == [wanted]
+    assert reported == [expected]
 
 
 @pytest.mark.parametrize(
-    ("domain", "named"),
+    ("domain", "full_name"),
     [
         ("", "Nothing"),
         ("ai.onnx.ml", "ai.onnx.ml.Nothing"),
         ("ai.onnx.preview.training", "ai.onnx.preview.training.Nothing"),
     ],
 )
-def test_operator_without_a_schema_in_a_known_domain_is_refused(domain: str, named: str) -> None:
-    with pytest.raises(LookupError, match=f"ONNX has no operator {named}"):
+def test_operator_without_a_schema_in_a_known_domain_is_refused(domain: str, full_name: str) -> None:
+    with pytest.raises(LookupError, match=f"ONNX has no operator {full_name}"):
         schema_of("Nothing", 1, domain)
     assert schema_of("Nothing", 1, "com.microsoft") is None

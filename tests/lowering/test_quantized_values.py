@@ -26,13 +26,13 @@ from onnx_tflite_plugin.targets import TARGETS
 
 DIMS = (2, 3, 5)
 ORDERS = [source_layout(DIMS), layout_of_permutation(DIMS, (2, 0, 1))]
-EACH = Quantization((0.5, 0.25, 2.0), (3, -5, 0), 1)
-ONE = Quantization((0.25,), (-7,), 0)
-ZERO = Quantization((0.25,), (0,), 0)
+PER_CHANNEL = Quantization((0.5, 0.25, 2.0), (3, -5, 0), 1)
+PER_TENSOR = Quantization((0.25,), (-7,), 0)
+SYMMETRIC = Quantization((0.25,), (0,), 0)
 Q = np.random.default_rng(3).integers(-128, 128, DIMS).astype(np.int8)
 
 
-class Known(Data):
+class ConstantData(Data):
     def __init__(self, array: Array) -> None:
         self.array = array
 
@@ -42,14 +42,18 @@ def values_of(**traits: object) -> Values:
     return Values(Emitter(21, UniqueNames(), target.widens), StoragePlan(target, {}, {}))
 
 
-def numbers(quantization: Quantization) -> Array:
-    along = [-1 if axis == quantization.axis else 1 for axis in range(3)] if quantization.per_axis else [1] * 3
-    scale, zero = (np.asarray(side).reshape(along) for side in (quantization.scale, quantization.zero_point))
+def real_values(quantization: Quantization) -> Array:
+    broadcast_shape = (
+        [-1 if axis == quantization.axis else 1 for axis in range(3)] if quantization.per_axis else [1] * 3
+    )
+    scale, zero = (
+        np.asarray(parameters).reshape(broadcast_shape) for parameters in (quantization.scale, quantization.zero_point)
+    )
     return np.asarray((Q.astype(np.float32) - zero) * scale, np.float32)
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("quantization", [EACH, ONE, ZERO])
+@pytest.mark.parametrize("quantization", [PER_CHANNEL, PER_TENSOR, SYMMETRIC])
 @pytest.mark.parametrize(
     ("traits", "multiply", "node"),
     [
@@ -63,68 +67,82 @@ def test_dequantize_subtracts_zero_point_and_multiplies_by_scale(
     order: TensorLayout, quantization: Quantization, traits: dict[str, object], multiply: bool, node: str
 ) -> None:
     values = values_of(**traits)
-    kept = values.emitter.constant(arrange_constant(Q, order))
-    floats = values.dequantize(kept, Storage("int8", 0, quantization), order, multiply=multiply)
+    stored = values.emitter.constant(arrange_constant(Q, order))
+    floats = values.dequantize(stored, Storage("int8", 0, quantization), order, multiply=multiply)
     assert values.emitter.nodes[-1].op_type == node
     np.testing.assert_array_equal(
-        evaluate_constant(floats, values.emitter.domains, "a test"), numbers(quantization).transpose(layout_axes(order))
+        evaluate_constant(floats, values.emitter.domains, "a test"),
+        real_values(quantization).transpose(layout_axes(order)),
     )
 
 
-ROUNDED = [(dtype, each, True) for dtype in ("int8", "uint8", "int16") for each in (EACH, ONE, ZERO)]
-BY_ARITHMETIC = [(dtype, each, False) for dtype in ("int8", "uint8", "int16") for each in (ONE, ZERO)]
+WITH_OPERATOR = [
+    (dtype, parameters, True)
+    for dtype in ("int8", "uint8", "int16")
+    for parameters in (PER_CHANNEL, PER_TENSOR, SYMMETRIC)
+]
+WITHOUT_OPERATOR = [
+    (dtype, parameters, False) for dtype in ("int8", "uint8", "int16") for parameters in (PER_TENSOR, SYMMETRIC)
+]
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize(("dtype", "quantization", "known"), [*ROUNDED, *BY_ARITHMETIC])
+@pytest.mark.parametrize(("dtype", "quantization", "has_operator"), [*WITH_OPERATOR, *WITHOUT_OPERATOR])
 def test_quantize_rounds_and_saturates(
-    order: TensorLayout, quantization: Quantization, dtype: str, known: bool
+    order: TensorLayout, quantization: Quantization, dtype: str, has_operator: bool
 ) -> None:
-    values = values_of(quantizes=frozenset({dtype} if known else ()))
+    values = values_of(quantizes=frozenset({dtype} if has_operator else ()))
     if dtype == "uint8":
         quantization = replace(quantization, zero_point=(131,) * len(quantization.scale))
     x = np.random.default_rng(5).uniform(-90, 90, DIMS).astype(np.float32)
-    along = [-1 if axis == quantization.axis else 1 for axis in range(3)] if quantization.per_axis else [1] * 3
-    scale, zero = (np.asarray(side).reshape(along) for side in (quantization.scale, quantization.zero_point))
+    broadcast_shape = (
+        [-1 if axis == quantization.axis else 1 for axis in range(3)] if quantization.per_axis else [1] * 3
+    )
+    scale, zero = (
+        np.asarray(parameters).reshape(broadcast_shape) for parameters in (quantization.scale, quantization.zero_point)
+    )
     info = np.iinfo(dtype)
-    wanted = np.clip(np.rint(x / scale.astype(np.float32)) + zero, info.min, info.max).astype(dtype)
-    made = values.quantize(values.emitter.constant(arrange_constant(x, order)), Storage(dtype, 0, quantization), order)
-    found = evaluate_constant(made, values.emitter.domains, "a test")
-    assert found.dtype == wanted.dtype
-    np.testing.assert_array_equal(found, wanted.transpose(layout_axes(order)))
+    expected = np.clip(np.rint(x / scale.astype(np.float32)) + zero, info.min, info.max).astype(dtype)
+    quantized = values.quantize(
+        values.emitter.constant(arrange_constant(x, order)), Storage(dtype, 0, quantization), order
+    )
+    result = evaluate_constant(quantized, values.emitter.domains, "a test")
+    assert result.dtype == expected.dtype
+    np.testing.assert_array_equal(result, expected.transpose(layout_axes(order)))
 
 
 @pytest.mark.parametrize("weights", list(Weights))
 @pytest.mark.parametrize("order", ORDERS)
 def test_constant_has_the_same_real_values_in_each_storage(order: TensorLayout, weights: Weights) -> None:
-    tensor = Tensor(0, 0, "w", "int8", DIMS, DIMS, Known(Q), ONE)
-    values, moved = values_of(), Quantization((0.25,), (121,), 0)
-    values.plan = values.plan._replace(shifted={tensor: Storage("uint8", 128, moved)})
-    known = {
+    tensor = Tensor(0, 0, "w", "int8", DIMS, DIMS, ConstantData(Q), PER_TENSOR)
+    values, shifted = values_of(), Quantization((0.25,), (121,), 0)
+    values.plan = values.plan._replace(shifted={tensor: Storage("uint8", 128, shifted)})
+    arrays = {
         form: evaluate_constant(values.get(tensor, order, form, weights=weights), {"": 21}, "a test")
         for form in (STORED, FILE, FLOAT)
     }
     perm = layout_axes(order)
-    np.testing.assert_array_equal(known[FILE], Q.transpose(perm), strict=True)
-    np.testing.assert_array_equal(known[STORED], (Q.transpose(perm).astype(int) + 128).astype(np.uint8), strict=True)
-    np.testing.assert_array_equal(known[FLOAT], numbers(ONE).transpose(perm), strict=True)
-    made = [node.op_type for node in values.emitter.nodes]
+    np.testing.assert_array_equal(arrays[FILE], Q.transpose(perm), strict=True)
+    np.testing.assert_array_equal(arrays[STORED], (Q.transpose(perm).astype(int) + 128).astype(np.uint8), strict=True)
+    np.testing.assert_array_equal(arrays[FLOAT], real_values(PER_TENSOR).transpose(perm), strict=True)
+    op_types = [node.op_type for node in values.emitter.nodes]
     assert (
-        made == {"folded": [], "multiplied": ["Cast", "Sub", "Mul"], "dequantized": ["DequantizeLinear"]}[weights.value]
+        op_types
+        == {"folded": [], "multiplied": ["Cast", "Sub", "Mul"], "dequantized": ["DequantizeLinear"]}[weights.value]
     )
 
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_complex_numbers_are_pairs_on_the_last_axis_in_every_layout(order: TensorLayout) -> None:
     z = (Q + 1j * Q[::-1]).astype(np.complex64)
-    wanted = np.stack([z.real, z.imag], -1).transpose(*layout_axes(order), 3)
-    np.testing.assert_array_equal(arrange_constant(z, order), wanted, strict=True)
+    expected = np.stack([z.real, z.imag], -1).transpose(*layout_axes(order), 3)
+    np.testing.assert_array_equal(arrange_constant(z, order), expected, strict=True)
     tensor = Tensor(0, 0, "z", "complex64", DIMS, DIMS)
-    assert physical_dims(tensor, order) == wanted.shape == (*physical_shape(order), 2)
+    assert physical_dims(tensor, order) == expected.shape == (*physical_shape(order), 2)
     values = values_of()
-    made = values.emitter.register(set_type(ir.Value(name="z"), "complex64", (*DIMS, 2)))
-    values.put(tensor, made, source_layout(DIMS), STORED)
-    assert values.get(tensor, order).shape == ir.Shape(wanted.shape)
+    value = values.emitter.register(set_type(ir.Value(name="z"), "complex64", (*DIMS, 2)))
+    values.put(tensor, value, source_layout(DIMS), STORED)
+    assert values.get(tensor, order).shape == ir.Shape(expected.shape)
 
 
 RESCALING = {
@@ -142,12 +160,12 @@ def test_rescaling_inserts_a_clip_between_two_qdq_pairs(case: str, computed: boo
     is_clipped, scale, zero_point, dtype = RESCALING[case]
     values = values_of()
     x = values.emitter.register(set_type(ir.Value(name="x"), "int8" if not computed else "float32", DIMS))
-    order, first = source_layout(DIMS), Storage("int8", 0, ONE)
-    integers = values.quantize(x, first, order) if computed else x
+    layout, storage = source_layout(DIMS), Storage("int8", 0, PER_TENSOR)
+    integers = values.quantize(x, storage, layout) if computed else x
     values.quantize(
-        values.dequantize(integers, first, order),
+        values.dequantize(integers, storage, layout),
         Storage(dtype, 0, Quantization((scale,), (zero_point,), 0)),
-        order,
+        layout,
     )
     bounds = [node for node in values.emitter.nodes if node.op_type == "Max"]
     assert len(bounds) == (is_clipped and computed)

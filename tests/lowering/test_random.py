@@ -33,7 +33,7 @@ def convert_model(data: bytes, runs: int = 1) -> list[Array]:
     return [np.asarray(session.run({})[0]) for _ in range(runs)]
 
 
-def shares(classes: Array) -> Array:
+def class_shares(classes: Array) -> Array:
     return np.stack([np.bincount(row, minlength=LOGITS.shape[1]) / COUNT for row in classes])
 
 
@@ -42,7 +42,7 @@ def test_mean_and_variance_equal_the_kernel(op: str) -> None:
     data = model(op, 7, 3)
     mean, variance = MOMENTS[op]
     bound = 5 * sqrt(variance / COUNT)
-    for numbers in (convert_model(data)[0], kernels(data)):
+    for numbers in (convert_model(data)[0], run_litert(data)):
         assert abs(numbers.mean() - mean) < bound
         assert abs(numbers.var() - variance) < 10 * bound
 
@@ -51,14 +51,14 @@ def test_mean_and_variance_equal_the_kernel(op: str) -> None:
 def test_quantiles_equal_the_kernel(op: str) -> None:
     data = model(op, 7, 3)
     points = np.linspace(0.02, 0.98, 25)
-    ours, theirs = (np.quantile(numbers, points) for numbers in (convert_model(data)[0], kernels(data)))
+    ours, theirs = (np.quantile(numbers, points) for numbers in (convert_model(data)[0], run_litert(data)))
     assert np.abs(ours - theirs).max() < 0.08
 
 
 def test_class_frequencies_equal_the_kernel() -> None:
-    """Classes with nonfinite logits are never drawn."""
+    """Classes with nonfinite logits are never sampled."""
     data = model("MULTINOMIAL", 7, 3)
-    ours, theirs = shares(convert_model(data)[0]), shares(kernels(data))
+    ours, theirs = class_shares(convert_model(data)[0]), class_shares(run_litert(data))
     assert np.abs(ours - theirs).max() < 5 * sqrt(0.25 * 2 / COUNT)
     assert ours[0, 4] == ours[1, 3] == 0
 
@@ -70,9 +70,9 @@ def test_equal_seeds_give_equal_numbers_in_each_session(op: str) -> None:
 
 
 @pytest.mark.parametrize("op", [*CONTINUOUS, "MULTINOMIAL"])
-@pytest.mark.parametrize("other", [(7, 4), (8, 3), (0, 0)])
-def test_different_seeds_give_different_numbers(op: str, other: tuple[int, int]) -> None:
-    assert (convert_model(model(op, 7, 3))[0] != convert_model(model(op, *other))[0]).any()
+@pytest.mark.parametrize("other_seeds", [(7, 4), (8, 3), (0, 0)])
+def test_different_seeds_give_different_numbers(op: str, other_seeds: tuple[int, int]) -> None:
+    assert (convert_model(model(op, 7, 3))[0] != convert_model(model(op, *other_seeds))[0]).any()
 
 
 @pytest.mark.parametrize("op", [*CONTINUOUS, "MULTINOMIAL"])
@@ -81,5 +81,5 @@ def test_each_run_gives_different_numbers(op: str) -> None:
     assert (first != second).any()
 
 
-def kernels(data: bytes) -> Array:
+def run_litert(data: bytes) -> Array:
     return LiteRT(data, "builtin").run([])[0]

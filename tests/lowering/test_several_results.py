@@ -12,23 +12,23 @@ from conformance.builder import TensorRef
 from conformance.models import Net, Spec, constant, random_array, tensor
 from onnx_tflite_plugin.verify import verify
 
-Parts = Callable[[Net, TensorRef], list[TensorRef]]
-WHOLE = tensor(2, 5, 6, dtype="int8")
-SPLIT: dict[str, Parts] = {
+SplitTensor = Callable[[Net, TensorRef], list[TensorRef]]
+UNSPLIT = tensor(2, 5, 6, dtype="int8")
+SPLIT: dict[str, SplitTensor] = {
     "SPLIT": lambda net, x: net.calls(
-        "SPLIT", [constant(np.int32(2)), x], *[WHOLE.with_shape(2, 5, 3)] * 2, num_splits=2
+        "SPLIT", [constant(np.int32(2)), x], *[UNSPLIT.with_shape(2, 5, 3)] * 2, num_splits=2
     ),
     "SPLIT_V": lambda net, x: net.calls(
         "SPLIT_V",
         [x, constant([1, 5]), constant(np.int32(2))],
-        WHOLE.with_shape(2, 5, 1),
-        WHOLE.with_shape(2, 5, 5),
+        UNSPLIT.with_shape(2, 5, 1),
+        UNSPLIT.with_shape(2, 5, 5),
         num_splits=2,
     ),
-    "UNPACK": lambda net, x: net.calls("UNPACK", [x], *[WHOLE.with_shape(5, 6)] * 2, axis=0, num=2),
+    "UNPACK": lambda net, x: net.calls("UNPACK", [x], *[UNSPLIT.with_shape(5, 6)] * 2, axis=0, num=2),
     "TOPK_V2": lambda net, x: [
-        net.calls("TOPK_V2", [x, constant(np.int32(2))], WHOLE.with_shape(2, 5, 2), Spec((2, 5, 2), "int32"))[0],
-        *net.calls("SPLIT", [constant(np.int32(2)), x], *[WHOLE.with_shape(2, 5, 3)] * 2, num_splits=2),
+        net.calls("TOPK_V2", [x, constant(np.int32(2))], UNSPLIT.with_shape(2, 5, 2), Spec((2, 5, 2), "int32"))[0],
+        *net.calls("SPLIT", [constant(np.int32(2)), x], *[UNSPLIT.with_shape(2, 5, 3)] * 2, num_splits=2),
     ],
 }
 
@@ -40,19 +40,19 @@ def test_each_output_has_the_storage_dtype_of_its_consumers(op: str, negated: in
     net = Net()
     x = net.input(tensor(2, 5, 11, dtype="int8"))
     w = constant(random_array(6, 11, dtype="int8", seed="w"), None, 0.02)
-    y = net.call("FULLY_CONNECTED", [x, w, None], WHOLE, keep_num_dims=True)
+    y = net.call("FULLY_CONNECTED", [x, w, None], UNSPLIT, keep_num_dims=True)
     parts = SPLIT[op](net, y)
-    read = [
-        net.call("NEG" if k == negated else "LOGISTIC", [part], result(net, part, k == negated))
+    results = [
+        net.call("NEG" if k == negated else "LOGISTIC", [part], result_spec(net, part, k == negated))
         for k, part in enumerate(parts)
     ]
-    net.output(*read)
+    net.output(*results)
     data = net.build()
     conversion = otp.convert(data)
     verification = verify(data, conversion)
     assert verification.ok, verification.text
 
 
-def result(net: Net, part: TensorRef, negated: bool) -> Spec:
+def result_spec(net: Net, part: TensorRef, negated: bool) -> Spec:
     spec = net.spec(part)
     return spec if negated else Spec(spec.shape, "int8", 1 / 256, -128)

@@ -68,10 +68,10 @@ def test_initial_value_is_computed_at_the_opset_of_the_model(opset: int, axis: i
     builder = emitter(opset)
     signal = np.arange(30, dtype=np.float32).reshape(1, 3, 5, 2)
     (spectrum,) = builder.emit("DFT", [signal], {})
-    (twice,) = builder.emit("Add", [spectrum, spectrum], {})
-    wanted = 2 * np.fft.fft(signal[..., 0] + 1j * signal[..., 1], axis=axis)
+    (doubled,) = builder.emit("Add", [spectrum, spectrum], {})
+    expected = 2 * np.fft.fft(signal[..., 0] + 1j * signal[..., 1], axis=axis)
     np.testing.assert_allclose(
-        evaluate_constant(twice, builder.domains, "a test"), np.stack([wanted.real, wanted.imag], -1), atol=1e-3
+        evaluate_constant(doubled, builder.domains, "a test"), np.stack([expected.real, expected.imag], -1), atol=1e-3
     )
 
 
@@ -89,21 +89,21 @@ def test_initial_value_that_depends_on_an_input_is_rejected() -> None:
         evaluate_constant(sums, builder.domains, "a test")
 
 
-@pytest.mark.parametrize(("dtype", "first"), [("int8", 7), ("uint8", 0), ("int16", 0)])
-def test_variable_starts_with_zero_bytes_or_the_int8_zero_point(dtype: str, first: int) -> None:
+@pytest.mark.parametrize(("dtype", "initial"), [("int8", 7), ("uint8", 0), ("int16", 0)])
+def test_variable_starts_with_zero_bytes_or_the_int8_zero_point(dtype: str, initial: int) -> None:
     """ResetVariableTensor, core/subgraph.cc."""
     tensor = Tensor(0, 0, "v", dtype, (2, 3), (2, 3), None, Quantization((0.5,), (7,), 0), True)
     layout = cast(LayoutPlan, None)  # used only for states that subgraphs share
     states = States(emitter(), layout, StoragePlan(TARGETS["generic"], {}, {}))
-    np.testing.assert_array_equal(states.variable_state(tensor, "v").initial_value, np.full((2, 3), first))
+    np.testing.assert_array_equal(states.variable_state(tensor, "v").initial_value, np.full((2, 3), initial))
 
 
-@pytest.mark.parametrize("sized", ["constant", "computed"])
-def test_initial_value_beyond_the_budget_is_not_computed(sized: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size_kind", ["constant", "computed"])
+def test_initial_value_beyond_the_budget_is_not_computed(size_kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small file may request arrays of any size, by constant or computed sizes."""
     monkeypatch.setenv(ENVIRONMENT, "1000")
     builder = emitter()
-    sizes = np.asarray([13, 17]) if sized == "constant" else builder.emit("Concat", [[13], [17]], {"axis": 0})[0]
+    sizes = np.asarray([13, 17]) if size_kind == "constant" else builder.emit("Concat", [[13], [17]], {"axis": 0})[0]
     (large,) = builder.emit("Expand", [np.asarray(2, np.float32), sizes], {})
     with pytest.raises(OverBudget, match="would take 1768 bytes"):
         evaluate_constant(large, builder.domains, "a test")
@@ -119,12 +119,12 @@ def test_zero_initial_value_beyond_the_budget_is_refused(monkeypatch: pytest.Mon
 
 
 def test_state_is_assigned_once_read_or_set() -> None:
-    read, given, assigned = state_of(), state_of(), state_of()
-    assert not read.is_assigned
-    read.get()
-    given.initial = X
+    read_state, initialized, assigned = state_of(), state_of(), state_of()
+    assert not read_state.is_assigned
+    read_state.get()
+    initialized.initial = X
     assigned.set(assigned.emitter.constant(X))
-    assert (read.is_assigned, given.is_assigned, assigned.is_assigned) == (True, True, True)
+    assert (read_state.is_assigned, initialized.is_assigned, assigned.is_assigned) == (True, True, True)
 
 
 def test_unused_variable_output_is_kept() -> None:
@@ -135,5 +135,5 @@ def test_unused_variable_output_is_kept() -> None:
     model.main.output(model.main.tensor("v", (5, 7), variable=True))
     data = model.build()
     conversion = otp.convert(data)
-    assert [edge.name for edge in conversion.report.outputs] == ["y", "v"]
+    assert [port.name for port in conversion.report.outputs] == ["y", "v"]
     assert verify(data, conversion).ok

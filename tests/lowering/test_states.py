@@ -56,16 +56,16 @@ def test_state_still_matters_after_fifty_runs(draw: Callable[[Net], None]) -> No
     session, original = Session(otp.convert(data).proto.SerializeToString()), LiteRT(data, "builtin")
     tensor = original.entry.inputs[0]
     for _ in range(50):
-        drawn = rng.standard_normal(tensor.shape) * (40 if tensor.dtype == "int8" else 1)
-        x = drawn.astype(tensor.dtype)
-        kept, (wanted,) = session.save(), original.run([x])
-        (found,) = session.run({"x0": x}).values()
+        random_values = rng.standard_normal(tensor.shape) * (40 if tensor.dtype == "int8" else 1)
+        x = random_values.astype(tensor.dtype)
+        saved, (expected,) = session.save(), original.run([x])
+        (result,) = session.run({"x0": x}).values()
     session.restore({})
-    assert kept
-    (forgetful,) = session.run({"x0": x}).values()
-    apart = np.abs(wanted.astype(float) - found).max()
-    assert apart <= (1 if tensor.dtype == "int8" else 1e-5 * np.ptp(wanted))
-    assert np.abs(wanted.astype(float) - forgetful).max() > 10 * max(apart, 1e-3)
+    assert saved
+    (reset_result,) = session.run({"x0": x}).values()
+    error = np.abs(expected.astype(float) - result).max()
+    assert error <= (1 if tensor.dtype == "int8" else 1e-5 * np.ptp(expected))
+    assert np.abs(expected.astype(float) - reset_result).max() > 10 * max(error, 1e-3)
 
 
 @pytest.mark.parametrize("layer", [Lstm(outputs=13), Lstm(outputs=5, biased=False, major=True, peephole=True)])
@@ -82,28 +82,28 @@ def test_clipped_layer_with_projection_becomes_a_scan(options: dict[str, float])
     assert (nodes["Scan"], nodes.get("LSTM", 0)) == (1, 0)
 
 
-def read_as(shape: tuple[int, ...]) -> bytes:
+def read_and_assign(shape: tuple[int, ...]) -> bytes:
     """Return a variable of 30 elements, read as [5, 6] and assigned in this shape."""
     model = ModelBuilder()
     g = model.main
-    handle, value, other = g.tensor("h", (), "resource"), g.tensor("r", (5, 6)), g.tensor("y", (5, 6))
+    handle, value, negated = g.tensor("h", (), "resource"), g.tensor("r", (5, 6)), g.tensor("y", (5, 6))
     g.operator("VAR_HANDLE", [], [handle], {"shared_name": "v"})
     g.operator("READ_VARIABLE", [handle], [value])
-    g.operator("NEG", [value], [other])
-    g.output(other)
+    g.operator("NEG", [value], [negated])
+    g.output(negated)
     g.operator("ASSIGN_VARIABLE", [handle, g.input("x", shape)], [])
     return model.build()
 
 
-@pytest.mark.parametrize(("shape", "together"), [((5, 6), 2), ((6, 5), 0), ((1, 5, 6), 0)])
-def test_state_used_in_two_shapes_keeps_the_file_layout(shape: tuple[int, ...], together: int) -> None:
+@pytest.mark.parametrize(("shape", "grouped"), [((5, 6), 2), ((6, 5), 0), ((1, 5, 6), 0)])
+def test_state_used_in_two_shapes_keeps_the_file_layout(shape: tuple[int, ...], grouped: int) -> None:
     target = TARGETS["onnxruntime"]
-    model = resolve(Host(packs="builtin").bind(read(read_as(shape)), target, 18), target, 18)
+    model = resolve(Host(packs="builtin").bind(read(read_and_assign(shape)), target, 18), target, 18)
     groups, pinned = state_groups(
         model, {bound: layout_constraint(bound) for bound in model.operators()}, lambda _: False
     )
-    assert sum(map(len, groups.values())) == together
-    assert len(pinned) == 2 - together
+    assert sum(map(len, groups.values())) == grouped
+    assert len(pinned) == 2 - grouped
 
 
 def test_two_states_may_have_the_same_next_value() -> None:
@@ -112,10 +112,10 @@ def test_two_states_may_have_the_same_next_value() -> None:
     init, g = model.subgraph("init"), model.main
     g.operator("CALL_ONCE", [], [], {"init_subgraph_index": init.index})
     handles, values = [], []
-    for name, start in (("a", 1.0), ("b", 2.0)):
+    for name, initial in (("a", 1.0), ("b", 2.0)):
         handle = init.tensor(f"h{name}", (), "resource")
         init.operator("VAR_HANDLE", [], [handle], {"shared_name": name})
-        init.operator("ASSIGN_VARIABLE", [handle, init.constant(f"first {name}", [start, start, start])], [])
+        init.operator("ASSIGN_VARIABLE", [handle, init.constant(f"first {name}", [initial, initial, initial])], [])
         handles.append(g.tensor(f"h{name}", (), "resource"))
         values.append(g.tensor(f"r{name}", (3,)))
         g.operator("VAR_HANDLE", [], [handles[-1]], {"shared_name": name})
@@ -128,8 +128,8 @@ def test_two_states_may_have_the_same_next_value() -> None:
     g.output(y)
     session, original = Session(otp.convert(model.build()).proto.SerializeToString()), LiteRT(model.build())
     for k in range(4):
-        fed = np.array([k, 5, -7], np.float32)
-        np.testing.assert_array_equal(session.run({"x": fed})["y"], original.run([fed])[0])
+        array = np.array([k, 5, -7], np.float32)
+        np.testing.assert_array_equal(session.run({"x": array})["y"], original.run([array])[0])
     assert np.array_equal(*session.save().values())
 
 
@@ -143,4 +143,4 @@ def test_constant_next_state_is_copied_by_identity() -> None:
 def test_input_stored_as_state_keeps_its_name(dtype: str) -> None:
     conversion = otp.convert(build_model(previous_input(dtype)))
     assert [value.name for value in conversion.model.graph.inputs] == ["x0", "state"]
-    assert [edge.name for edge in conversion.report.inputs] == ["x0"]
+    assert [port.name for port in conversion.report.inputs] == ["x0"]

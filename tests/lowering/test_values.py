@@ -51,17 +51,17 @@ def test_layouts_are_derived_from_the_value_of_the_producer() -> None:
     emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
     values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
     dims = (2, 3, 5, 1)
-    tensor, made = (
+    tensor, value = (
         Tensor(0, 0, "t", "float32", dims, dims),
         emitter.register(set_type(ir.Value(name="t"), "float32", dims)),
     )
-    values.put(tensor, made, source_layout(dims), STORED)
+    values.put(tensor, value, source_layout(dims), STORED)
     orders = [layout_of_permutation(dims, perm) for perm in ((1, 0, 2, 3), (2, 1, 0, 3), (1, 3, 0, 2))]
-    transposed, other, unit = (values.get(tensor, order).producer() for order in orders)
+    transposed, second, unit = (values.get(tensor, order).producer() for order in orders)
     assert transposed is not None
-    assert other is not None
+    assert second is not None
     assert unit is not None
-    assert (transposed.inputs[0], other.inputs[0]) == (made, made)
+    assert (transposed.inputs[0], second.inputs[0]) == (value, value)
     assert unit.inputs[0] is transposed.outputs[0]
 
 
@@ -117,7 +117,7 @@ def test_reshape_with_reordered_dynamic_sizes_is_rejected(
 
 @pytest.mark.parametrize(("dtype", "nodes"), [("int8", 2), ("int4", 3)])
 def test_clip_is_emitted_only_before_4_bit_quantization(dtype: str, nodes: int) -> None:
-    """ONNX Runtime drops a Relu before 4-bit QuantizeLinear, whatever the zero point."""
+    """ONNX Runtime drops a Relu before 4-bit QuantizeLinear, regardless of the zero point."""
     emitter = Emitter(21, UniqueNames(), TARGETS["generic"].widens)
     values = Values(emitter, StoragePlan(TARGETS["generic"], {}, {}))
     x = emitter.register(set_type(ir.Value(name="x"), "float32", DIMS))
@@ -128,25 +128,25 @@ def test_clip_is_emitted_only_before_4_bit_quantization(dtype: str, nodes: int) 
 
 
 RESCALED = [
-    (dtype, code, after)
+    (dtype, code, final_scale)
     for dtype in ("int8", "uint8")
     for code in ("RELU", "RELU6", "QUANTIZE")
-    for after in (0.0018, 0.011, 1e-4)  # with the last, QUANTIZE has no table
+    for final_scale in (0.0018, 0.011, 1e-4)  # with the last, QUANTIZE has no table
 ]
 
 
-@pytest.mark.parametrize(("dtype", "code", "after"), RESCALED)
-def test_values_rescaled_twice_are_rounded_twice(dtype: str, code: str, after: float) -> None:
+@pytest.mark.parametrize(("dtype", "code", "final_scale"), RESCALED)
+def test_values_rescaled_twice_are_rounded_twice(dtype: str, code: str, final_scale: float) -> None:
     """ONNX Runtime merges two adjacent Q/DQ pairs."""
-    least = np.iinfo(dtype).min
+    lowest = np.iinfo(dtype).min
     net = Net()
     operands = [
-        net.input(Spec((3, 13), dtype, 0.0235, least + 127)),
-        constant(np.array([168 + least]).astype(dtype), None, 0.02, least + 148),
+        net.input(Spec((3, 13), dtype, 0.0235, lowest + 127)),
+        constant(np.array([168 + lowest]).astype(dtype), None, 0.02, lowest + 148),
     ]
-    difference = net.call("SUB", operands, Spec((3, 13), dtype, 0.08, least + 148))
-    rescaled = net.call(code, [difference], Spec((3, 13), dtype, after, least))
-    net.output(rescaled, net.call("ADD", [rescaled, rescaled], Spec((3, 13), dtype, 2.5 * after, least + 20)))
+    difference = net.call("SUB", operands, Spec((3, 13), dtype, 0.08, lowest + 148))
+    rescaled = net.call(code, [difference], Spec((3, 13), dtype, final_scale, lowest))
+    net.output(rescaled, net.call("ADD", [rescaled, rescaled], Spec((3, 13), dtype, 2.5 * final_scale, lowest + 20)))
     data = net.build()
     assert verify(data, otp.convert(data)).ok
 
@@ -154,15 +154,15 @@ def test_values_rescaled_twice_are_rounded_twice(dtype: str, code: str, after: f
 def test_forwarded_value_keeps_the_name_of_the_first_tensor() -> None:
     def chain(g: GraphBuilder) -> int:
         t = g.input("x", (2, 3))
-        for code, name in (("ABS", "made"), ("RELU", "handed on"), ("NEG", "y")):
+        for code, name in (("ABS", "magnitude"), ("RELU", "forwarded"), ("NEG", "y")):
             operand, t = t, g.tensor(name, (2, 3))
             g.operator(code, [operand], [t])
         return t
 
     forward_operand = handler("RELU", max_version=2, layout=Transparent())(lambda ctx, x: x)
     graph = otp.convert(build_model(chain), host=Host(packs="builtin", handlers={"RELU": forward_operand})).model.graph
-    assert [node.outputs[0].name for node in graph] == ["made", "y"]
-    reported = read_tensor("made", graph[0].outputs[0].metadata_props)
+    assert [node.outputs[0].name for node in graph] == ["magnitude", "y"]
+    reported = read_tensor("magnitude", graph[0].outputs[0].metadata_props)
     assert reported is not None
     assert reported.tensor == 1
 
@@ -189,7 +189,7 @@ def test_unit_axes_are_inserted_and_removed_without_a_shape(
 
 def test_scale_0_is_replaced_by_1() -> None:
     """0 means no scale, and division by it is impossible."""
-    kept = Storage("int8", 0, Quantization((0.0, 0.5), (3, 5), 0))
-    parameters = replace_zero_scales(kept).quantization
+    storage = Storage("int8", 0, Quantization((0.0, 0.5), (3, 5), 0))
+    parameters = replace_zero_scales(storage).quantization
     assert parameters == Quantization((1.0, 0.5), (3, 5), 0)
-    assert replace_zero_scales(kept._replace(quantization=parameters)).quantization is parameters
+    assert replace_zero_scales(storage._replace(quantization=parameters)).quantization is parameters

@@ -17,79 +17,81 @@ from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.runtime import Session
 
-GROWN, KEPT = "CUSTOM.Grown", "CUSTOM.Kept"
+ADD_TO, ASSIGN_TO = "CUSTOM.AddTo", "CUSTOM.AssignTo"
 SHAPE = (1, 5, 7, 3)
-FIRST = {0: "n c h w", 1: "n c h w"}
+CHANNELS_FIRST = {0: "n c h w", 1: "n c h w"}
 
 
-@handler(GROWN, max_version=1, layout=Implicit({**FIRST, out(0): "n c h w"}), axes="n h w c, n h w c -> n h w c")
-def add_to_variable(ctx: Any, x: Any, held: Any) -> Any:
-    """Add the operand to the variable, channels first."""
-    total = ctx.ops.Add(x, held)
+@handler(
+    ADD_TO, max_version=1, layout=Implicit({**CHANNELS_FIRST, out(0): "n c h w"}), axes="n h w c, n h w c -> n h w c"
+)
+def add_to_variable(ctx: Any, x: Any, variable: Any) -> Any:
+    """Add the operand to the variable in channels-first layout."""
+    total = ctx.ops.Add(x, variable)
     ctx.assign(1, total)
     return total
 
 
-@handler(KEPT, max_version=1, layout=Terminate())
-def assign_to_variable(ctx: Any, x: Any, held: Any) -> tuple[()]:
+@handler(ASSIGN_TO, max_version=1, layout=Terminate())
+def assign_to_variable(ctx: Any, x: Any, variable: Any) -> tuple[()]:
     """Assign the operand to the variable; return nothing."""
-    ctx.assign(1, ctx.ops.Sub(x, held))
+    ctx.assign(1, ctx.ops.Sub(x, variable))
     return ()
 
 
 @handler("CUSTOM.Read", max_version=1, layout=Terminate())
-def read(ctx: Any, x: Any, held: Any) -> Any:
+def read(ctx: Any, x: Any, variable: Any) -> Any:
     """Return the sum of operand and variable, without changing the variable."""
-    return ctx.ops.Sub(x, held)
+    return ctx.ops.Sub(x, variable)
 
 
 def convert_model(*operators: Handler) -> Conversion:
     """Convert a chain of operators on one variable; the output is the last one's result plus the variable."""
     model = ModelBuilder()
     g = model.main
-    x, held = g.input("x", SHAPE), g.tensor("held", SHAPE, variable=True)
+    x, variable = g.input("x", SHAPE), g.tensor("held", SHAPE, variable=True)
     for operator in operators:
         results = [] if operator is assign_to_variable else [g.tensor("y", SHAPE)]
-        g.operator(operator.code, [x, held], results)
+        g.operator(operator.code, [x, variable], results)
         x = results[0] if results else x
     y = g.tensor("total", SHAPE)
-    g.operator("ADD", [x, held], [y])
+    g.operator("ADD", [x, variable], [y])
     g.output(y)
     host = Host(packs="builtin", handlers={operator.code: operator for operator in operators})
     return otp.convert(model.build(), host=host)
 
 
-def runs_of(conversion: Conversion, fed: list[Any]) -> list[Any]:
+def runs_of(conversion: Conversion, inputs: list[Any]) -> list[Any]:
     session = Session(conversion)
-    return [session.run({"x": x})["total"] for x in fed]
+    return [session.run({"x": x})["total"] for x in inputs]
 
 
-FED = [np.round(5 * random_array(*SHAPE, seed=str(k))) for k in range(3)]
+INPUTS = [np.round(5 * random_array(*SHAPE, seed=str(k))) for k in range(3)]
 
 
 def test_channels_first_assignment_is_stored_in_file_layout() -> None:
-    conversion, held = convert_model(add_to_variable), np.zeros(SHAPE)
+    conversion, variable = convert_model(add_to_variable), np.zeros(SHAPE)
     assert conversion.report.states == ("held",)
-    for x, y in zip(FED, runs_of(conversion, FED), strict=True):
-        held += x
-        np.testing.assert_array_equal(y, held + held)
+    for x, y in zip(INPUTS, runs_of(conversion, INPUTS), strict=True):
+        variable += x
+        np.testing.assert_array_equal(y, variable + variable)
 
 
 def test_variable_is_transposed_once_for_all_readers() -> None:
     """The second operator adds to what the first one assigned."""
-    conversion, held = convert_model(add_to_variable, add_to_variable), np.zeros(SHAPE)
-    for x, y in zip(FED, runs_of(conversion, FED), strict=True):
-        first = x + held
-        held = first + first
-        np.testing.assert_array_equal(y, held + held)
+    conversion, variable = convert_model(add_to_variable, add_to_variable), np.zeros(SHAPE)
+    for x, y in zip(INPUTS, runs_of(conversion, INPUTS), strict=True):
+        first = x + variable
+        variable = first + first
+        np.testing.assert_array_equal(y, variable + variable)
     assert conversion.report.transposes == convert_model(add_to_variable).report.transposes
 
 
 def test_operator_without_outputs_writes_its_variable() -> None:
-    held = np.zeros(SHAPE)
-    for x, y in zip(FED, runs_of(convert_model(assign_to_variable), FED), strict=True):
-        held = x - held
-        np.testing.assert_array_equal(y, x + held)
+    variable = np.zeros(SHAPE)
+    for x, y in zip(INPUTS, runs_of(convert_model(assign_to_variable), INPUTS), strict=True):
+        variable = x - variable
+        np.testing.assert_array_equal(y, x + variable)
 
 
 def test_unchanged_variable_is_passed_through() -> None:
@@ -98,40 +100,40 @@ def test_unchanged_variable_is_passed_through() -> None:
     reported = [(value.name, tuple(value.shape or ()), value.dtype) for value in states]
     assert reported == [("held:next", SHAPE, ir.DataType.FLOAT)]
     session = Session(conversion)
-    session.restore({"held": FED[0]})
-    for x in FED:
+    session.restore({"held": INPUTS[0]})
+    for x in INPUTS:
         np.testing.assert_array_equal(session.run({"x": x})["total"], x)
-        np.testing.assert_array_equal(session.save()["held"], FED[0])
+        np.testing.assert_array_equal(session.save()["held"], INPUTS[0])
 
 
 def test_operator_whose_output_is_a_variable_is_refused() -> None:
     model = ModelBuilder()
     g = model.main
-    x, held, y = g.input("x", SHAPE), g.tensor("held", SHAPE, variable=True), g.tensor("y", SHAPE)
-    g.operator("ABS", [x], [held])
-    g.operator("ADD", [x, held], [y])
+    x, variable, y = g.input("x", SHAPE), g.tensor("held", SHAPE, variable=True), g.tensor("y", SHAPE)
+    g.operator("ABS", [x], [variable])
+    g.operator("ADD", [x, variable], [y])
     g.output(y)
     with pytest.raises(ConversionError, match="the output is the variable tensor 'held'"):
         otp.convert(model.build())
 
 
 def test_value_of_another_conversion_is_rejected() -> None:
-    given: list[Any] = []
+    operands: list[Any] = []
 
-    @handler(KEPT, max_version=1, layout=Terminate())
-    def keep_first_operand(ctx: Any, x: Any, held: Any) -> tuple[()]:
-        given.append(x)
-        ctx.assign(1, ctx.ops.Add(given[0], held))
+    @handler(ASSIGN_TO, max_version=1, layout=Terminate())
+    def keep_first_operand(ctx: Any, x: Any, variable: Any) -> tuple[()]:
+        operands.append(x)
+        ctx.assign(1, ctx.ops.Add(operands[0], variable))
         return ()
 
-    def twice() -> Conversion:
+    def convert_variable_model() -> Conversion:
         model = ModelBuilder()
         g = model.main
-        x, held = g.input("x", SHAPE), g.tensor("held", SHAPE, variable=True)
-        g.operator(KEPT, [x, held], [])
-        g.output(held)
-        return otp.convert(model.build(), host=Host(packs="builtin", handlers={KEPT: keep_first_operand}))
+        x, variable = g.input("x", SHAPE), g.tensor("held", SHAPE, variable=True)
+        g.operator(ASSIGN_TO, [x, variable], [])
+        g.output(variable)
+        return otp.convert(model.build(), host=Host(packs="builtin", handlers={ASSIGN_TO: keep_first_operand}))
 
-    twice()
+    convert_variable_model()
     with pytest.raises(ConversionError, match="operand 'x' is not a value of this model"):
-        twice()
+        convert_variable_model()
