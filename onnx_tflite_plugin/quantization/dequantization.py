@@ -1,7 +1,8 @@
 """Models without quantization, for ``--quantization float``.
 
 Every quantized tensor becomes float32, and constants are dequantized. Nothing is rounded or saturated, so results match
-the network before quantization, except for the rounding of its weights.
+the network before quantization, except for the rounding of its weights. A range that begins at 0 stands for a RELU or
+RELU6, which TFLite's converter and quantization-aware training leave to the saturation: the operator gets it back.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from functools import cached_property
 import numpy as np
 
 from onnx_tflite_plugin.api.target import Target
+from onnx_tflite_plugin.binding.activation import activation_declaration, resolve_activation
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
 from onnx_tflite_plugin.binding.declared import At, check_acceptance
 from onnx_tflite_plugin.errors import HandlerError, Problem
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.quantization.plan import data_slots
 from onnx_tflite_plugin.source.affine import affine, bias_scale, dequantize_constant
+from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
 from onnx_tflite_plugin.source.model import Array, Data, Operator, Tensor
 
 
@@ -84,6 +87,8 @@ class ModelDequantizer:
             for slot, tensor in enumerate(op.inputs)
         )
         float_op = replace(op, inputs=inputs, outputs=tuple(self.dequantize_tensor(tensor) for tensor in op.outputs))
+        if not behavior.moves_values:
+            float_op = self.with_implied_activation(bound, float_op)
         if behavior.keeps_file_values and not bound.declared.accesses_states:
             self.check_stored(bound)
         self.check_accepted(bound, float_op)
@@ -97,6 +102,21 @@ class ModelDequantizer:
             inputs=tuple(map(self.dequantize_tensor, op.inputs)),
             outputs=tuple(map(self.dequantize_tensor, op.outputs)),
         )
+
+    def with_implied_activation(self, bound: Bound, float_op: Operator) -> Operator:
+        """Return the operator without quantization with the fused activation that the range of its output implied."""
+        declared = activation_declaration(bound.handler)
+        if declared is None or float_op.options.get(declared.option) != "NONE":
+            return float_op
+        implied = _implied_activation(bound.op.outputs[0])
+        activated = replace(
+            float_op, options=float_op.options.with_fields({**float_op.options, declared.option: implied})
+        )
+        try:
+            applied = resolve_activation(bound.handler, bound.pack, At(activated, self.target, self.opset))
+        except Failed:  # reported by check_accepted
+            return float_op
+        return activated if applied == activated else float_op
 
     def check_accepted(self, bound: Bound, float_op: Operator) -> None:
         """Add a problem if the handler does not accept the operator without quantization."""
@@ -139,3 +159,15 @@ class ModelDequantizer:
             return tensor
         data = LazyArray(lambda: (tensor.array.astype(np.float64) * scale).astype(np.float32))
         return replace(tensor, dtype="float32", quantization=None, data=data)
+
+
+def _implied_activation(tensor: Tensor | None) -> str:
+    """Return the activation of a range that begins at 0: RELU6 if it ends at 6, otherwise RELU; "NONE" for other ranges."""
+    quantization = None if tensor is None else affine(tensor)
+    if tensor is None or quantization is None or quantization.per_axis or tensor.dtype not in INTEGER_RANGE:
+        return "NONE"
+    lowest, highest = INTEGER_RANGE[tensor.dtype]
+    scale, zero_point = float(quantization.scale[0]), int(quantization.zero_point[0])
+    if zero_point != lowest:
+        return "NONE"
+    return "RELU6" if abs((highest - zero_point) * scale - 6) < scale else "RELU"

@@ -126,6 +126,33 @@ def test_verify_runs_each_operator_on_litert_values() -> None:
     assert "although every operator agrees" in verification.text
 
 
+def model_with_range(operator: str, scale: float, zero_point: int) -> bytes:
+    """Return a model of one int8 operator of two operands whose output has the given range."""
+    model = ModelBuilder()
+    g = model.main
+    a = g.input("a", (2, 7), "int8", quantization=quant(0.07, 3))
+    b = g.input("b", (2, 7), "int8", quantization=quant(0.06, -5))
+    g.output(y := g.tensor("y", (2, 7), "int8", quantization=quant(scale, zero_point)))
+    g.operator(operator, [a, b], [y])
+    return model.build()
+
+
+@pytest.mark.parametrize(
+    ("scale", "zero_point", "activation"),
+    [(6 / 255, -128, "Clip"), (0.05, -128, "Relu"), (0.05, -127, ""), (0.05, 0, "")],
+)
+@pytest.mark.parametrize("operator", ["ADD", "SUB"])
+def test_range_from_0_becomes_an_activation(operator: str, scale: float, zero_point: int, activation: str) -> None:
+    data = model_with_range(operator, scale, zero_point)
+    converted = otp.convert(data, quantization="float")
+    assert [node.op_type for node in converted.proto.graph.node][1:] == [activation] * bool(activation)
+    operands = {"a": np.full((2, 7), -4.0, np.float32), "b": np.full((2, 7), 5.5, np.float32)}
+    result = otp.Session(converted).run(operands)["y"]
+    total = 1.5 if operator == "ADD" else -9.5
+    np.testing.assert_array_equal(result, max(total, 0) if activation else total)
+    assert converted.verify().ok
+
+
 def test_verify_finds_the_wrong_operator() -> None:
     proto = otp.convert(DIGITS, quantization="float").proto
     weights = next(i for i in proto.graph.initializer if len(i.dims) == 4)
