@@ -53,7 +53,7 @@ def check_branches(at: Instance) -> Decline | None:
     accepts=check_branches,
 )
 def stablehlo_case(ctx: Context, index: Value, *inputs: Value) -> tuple[Value, ...]:
-    """Emit an If per branch but the last, which also runs for an index out of range."""
+    """Emit one If per branch except the last branch, which also runs if the index is out of range."""
     branches = ctx.options.branch_subgraph_indices
     for branch in branches:
         check_parameters(ctx, branch)
@@ -61,44 +61,44 @@ def stablehlo_case(ctx: Context, index: Value, *inputs: Value) -> tuple[Value, .
 
 
 def check_parameters(ctx: Context, branch: int) -> None:
-    """Refuse quantization parameters that the kernel would replace by the branches' (Prepare,
-    kernels/stablehlo_case.cc).
-    """
-    outside = [*(ctx.op.inputs[1:]), *ctx.op.outputs]
+    """Raise Refusal if a branch changes quantization parameters, which the kernel ignores (Prepare, stablehlo_case.cc)."""
+    outer_tensors = [*(ctx.op.inputs[1:]), *ctx.op.outputs]
     graph = ctx.subgraph(branch)
-    inside = [*graph.inputs, *graph.outputs]
-    for one, other in zip(outside, inside, strict=True):
-        seen = [t.quantization if t and isinstance(t.quantization, Quantization) else None for t in (one, other)]
-        if seen[0] != seen[1]:
+    inner_tensors = [*graph.inputs, *graph.outputs]
+    for outer, inner in zip(outer_tensors, inner_tensors, strict=True):
+        outer_parameters, inner_parameters = (
+            t.quantization if t and isinstance(t.quantization, Quantization) else None for t in (outer, inner)
+        )
+        if outer_parameters != inner_parameters:
             raise Refusal(
-                f"{other.name!r} has different quantization parameters inside and outside the branch; LiteRT ignores those inside"
+                f"{inner.name!r} has different quantization parameters inside and outside the branch; LiteRT ignores those inside"
             )
 
 
 def emit_branches(
     ctx: Context, conditions: Sequence[Value], branches: Sequence[int], inputs: Sequence[Value]
 ) -> tuple[Value, ...]:
-    """Emit the first branch whose condition holds, else the last one."""
+    """Emit nested If nodes that run the first branch whose condition holds, else the last branch."""
     if any(tensor is not None and tensor.dtype == "resource" for tensor in ctx.op.outputs):
         raise Refusal(
             "a branch returns a resource, so the resource would be a runtime value; ONNX needs a constant one"
         )
     states = ctx.states(*branches)
-    before = [state.get() for state in states]
+    initial_values = [state.get() for state in states]
 
     def emit_branch(branch: int) -> list[Value]:
-        for state, value in zip(states, before, strict=True):
+        for state, value in zip(states, initial_values, strict=True):
             state.set(value)
         return [*ctx.inline(branch, inputs), *(state.get() for state in states)]
 
-    def emit_from(first: int) -> list[Value]:
-        if first == len(conditions) or count == 0:
-            return emit_branch(branches[first])
+    def emit_from(k: int) -> list[Value]:
+        if k == len(conditions) or count == 0:
+            return emit_branch(branches[k])
         return list(
             ctx.ops.If(
-                ctx.ops.Reshape(conditions[first], np.zeros(0, np.int64)),
-                then_branch=ctx.graph(lambda: emit_branch(branches[first])),
-                else_branch=ctx.graph(lambda: emit_from(first + 1)),
+                ctx.ops.Reshape(conditions[k], np.zeros(0, np.int64)),
+                then_branch=ctx.graph(lambda: emit_branch(branches[k])),
+                else_branch=ctx.graph(lambda: emit_from(k + 1)),
                 outputs=count,
             )
         )

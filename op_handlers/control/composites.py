@@ -17,10 +17,11 @@ DECOMPOSITION = "decomposition_subgraph_index"
     effects=Effects(),
 )
 def composite(ctx: Context, *inputs: Value | None) -> list[Value]:
-    """Return the decomposition, regardless of the name, unless a handler claims ``COMPOSITE.<name>``."""
-    inner = ctx.subgraph(ctx.options[DECOMPOSITION]).inputs
-    equal = [
-        outside is not None and outside.dims == own.dims for outside, own in zip(ctx.op.inputs, inner, strict=True)
+    """Inline the decomposition. A handler for ``COMPOSITE.<name>``, if there is one, takes precedence."""
+    parameters = ctx.subgraph(ctx.options[DECOMPOSITION]).inputs
+    same_shape = [
+        tensor is not None and tensor.dims == parameter.dims
+        for tensor, parameter in zip(ctx.op.inputs, parameters, strict=True)
     ]
-    values = [x if x is None or same else ctx.ops.Identity(x) for x, same in zip(inputs, equal, strict=True)]
+    values = [x if x is None or same else ctx.ops.Identity(x) for x, same in zip(inputs, same_shape, strict=True)]
     return ctx.inline(ctx.options[DECOMPOSITION], values)
