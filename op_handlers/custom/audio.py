@@ -1,7 +1,7 @@
 """Spectrograms and cepstra of speech models: AudioSpectrogram and Mfcc (kernels/audio_spectrogram.cc, kernels/mfcc.cc).
 
-LiteRT computes both in float64. The spectrum is computed in float64 as well: rounded to float32, the quiet frequencies beside
-a loud tone would be noise, which the logarithm of Mfcc shows.
+LiteRT computes both in float64. The spectrum is computed in float64 as well. In float32, rounding errors of a loud tone would
+exceed the quiet frequencies, and the logarithm in Mfcc would make that visible.
 """
 
 from __future__ import annotations
@@ -74,14 +74,17 @@ def check_spectrogram(at: Instance) -> Decline | None:
     accepts=check_spectrogram,
 )
 def audio_spectrogram(ctx: Context, samples: Value) -> Value:
-    """Emit frames under a periodic Hann window, zero-padded to a power of two, and (squared) magnitudes of their transforms."""
+    """Emit (squared) magnitudes of the Fourier transform of each frame.
+
+    Frames are multiplied by a periodic Hann window and zero-padded to a power of two.
+    """
     ops, channels = ctx.ops, ctx.op[0].dims[1]
     window, stride = (integer_option(ctx.op, name) for name in SPECTROGRAM)
     points = 1 << (window - 1).bit_length()
     frames = frame_count(ctx, window, stride)
-    # Static sizes in a list, or a vector that is computed.
-    first = [channels] if channels is not None else ops.Slice(ops.Shape(samples), [1], [2])
-    sizes = ops.Concat(first, [frames, points // 2 + 1], axis=0)
+    # A list if the number of channels is static, else a computed vector.
+    channel_count = [channels] if channels is not None else ops.Slice(ops.Shape(samples), [1], [2])
+    sizes = ops.Concat(channel_count, [frames, points // 2 + 1], axis=0)
     if frames == 0 or channels == 0:
         return ops.Expand(np.zeros((), np.float32), sizes)
     spend(window, 8, "the window of a spectrogram")
@@ -95,32 +98,32 @@ def audio_spectrogram(ctx: Context, samples: Value) -> Value:
 
 
 def frame_count(ctx: Context, window: int, stride: int) -> int:
-    """Return how many whole windows the samples hold; -1 if the number of samples is dynamic."""
+    """Return the number of complete windows in the samples; -1 if the number of samples is dynamic."""
     samples = ctx.op[0].dims[0]
     return -1 if samples is None else max((samples - window) // stride + 1, 0)
 
 
 def take_frames(ctx: Context, samples: Value, window: int, stride: int) -> Value:
-    """Return ``[channels, frames, window]`` of ``[samples, channels]``.
+    """Return the frames ``[channels, frames, window]`` of samples ``[samples, channels]``.
 
-    Samples are taken in blocks of the greatest common divisor of window and stride, fewer and larger pieces than single samples.
+    Samples are gathered in blocks of gcd(window, stride), which needs fewer indices than single samples.
     """
     ops, block = ctx.ops, gcd(window, stride)
     by_channel = ops.Transpose(samples, perm=[1, 0])
-    blocks_a_window, blocks_a_stride = window // block, stride // block
-    within, frames = np.arange(blocks_a_window), frame_count(ctx, window, stride)
+    blocks_per_window, blocks_per_stride = window // block, stride // block
+    offsets, frames = np.arange(blocks_per_window), frame_count(ctx, window, stride)
     if frames >= 0:
-        spend(frames * blocks_a_window, 8, "the sample indices of a spectrogram's frames")
-        places: Value | Array = np.arange(frames)[:, np.newaxis] * blocks_a_stride + within
+        spend(frames * blocks_per_window, 8, "the sample indices of a spectrogram's frames")
+        indices: Value | Array = np.arange(frames)[:, np.newaxis] * blocks_per_stride + offsets
         end: Value | Array = np.asarray([(frames - 1) * stride + window])
     else:
-        count = ops.Gather(ops.Shape(by_channel), np.asarray(1))
-        room = ops.Max(ops.Sub(count, np.asarray(window - stride)), np.asarray(0))
-        first = ops.Range(np.asarray(0), ops.Div(room, np.asarray(stride)), np.asarray(1))
-        places = ops.Add(ops.Unsqueeze(ops.Mul(first, np.asarray(blocks_a_stride)), [1]), within)
-        end = ops.Reshape(ops.Mul(ops.Div(count, np.asarray(block)), np.asarray(block)), [1])
+        sample_count = ops.Gather(ops.Shape(by_channel), np.asarray(1))
+        start_limit = ops.Max(ops.Sub(sample_count, np.asarray(window - stride)), np.asarray(0))
+        frame_starts = ops.Range(np.asarray(0), ops.Div(start_limit, np.asarray(stride)), np.asarray(1))
+        indices = ops.Add(ops.Unsqueeze(ops.Mul(frame_starts, np.asarray(blocks_per_stride)), [1]), offsets)
+        end = ops.Reshape(ops.Mul(ops.Div(sample_count, np.asarray(block)), np.asarray(block)), [1])
     blocks = ops.Reshape(ops.Slice(by_channel, [0], end, [1]), [0, -1, block])
-    return ops.Reshape(ops.Gather(blocks, places, axis=1), [0, frames, window])
+    return ops.Reshape(ops.Gather(blocks, indices, axis=1), [0, frames, window])
 
 
 def check_cepstrum(at: Instance) -> Decline | None:
@@ -153,7 +156,7 @@ def check_cepstrum(at: Instance) -> Decline | None:
     accepts=check_cepstrum,
 )
 def mfcc(ctx: Context, powers: Value, rate: Value) -> Value:
-    """Emit the cosine transform of the logarithms of magnitudes summed by mel filters."""
+    """Emit the discrete cosine transform of log mel energies."""
     ops, bins = ctx.ops, ctx.op[0].dims[2]
     if bins is None:
         raise Refusal(
@@ -161,20 +164,20 @@ def mfcc(ctx: Context, powers: Value, rate: Value) -> Value:
         )
     channels, coefficients, lower, upper = (integer_option(ctx.op, name) for name in CEPSTRUM)
     spend(channels * (bins + coefficients), 8, "the filters of a cepstrum")
-    # The kernel keeps the limits as float32.
-    bank = Filterbank(bins, channels, float(np.float32(lower)), float(np.float32(upper)))
-    transform, known = dct_matrix(channels, coefficients).astype(np.float32), ctx.constant(1)
-    magnitudes, sufficient = ops.Sqrt(powers), None
-    if known is None:
-        weights, used, sufficient = bank.emit(ctx, reshape_to_scalar(ctx, 1, rate))
-        magnitudes = ops.Where(used, magnitudes, np.float32(0))
+    # The kernel stores the limits as float32.
+    filterbank = Filterbank(bins, channels, float(np.float32(lower)), float(np.float32(upper)))
+    transform, constant_rate = dct_matrix(channels, coefficients).astype(np.float32), ctx.constant(1)
+    magnitudes, enough_bins = ops.Sqrt(powers), None
+    if constant_rate is None:
+        weights, used_bins, enough_bins = filterbank.emit(ctx, reshape_to_scalar(ctx, 1, rate))
+        magnitudes = ops.Where(used_bins, magnitudes, np.float32(0))
         energies = ops.MatMul(magnitudes, ops.Cast(weights, to="float32"))
-    elif (filters := bank.matrix(int(known.item()))) is None:
+    elif (filters := filterbank.matrix(int(constant_rate.item()))) is None:
         sizes = ops.Concat(ops.Slice(ops.Shape(powers), [0], [2]), [coefficients], axis=0)
         return ops.Expand(np.zeros((), np.float32), sizes)
     else:
-        first, matrix = filters
-        magnitudes = ops.Slice(magnitudes, [first], [first + len(matrix)], [2])
+        first_bin, matrix = filters
+        magnitudes = ops.Slice(magnitudes, [first_bin], [first_bin + len(matrix)], [2])
         energies = ops.MatMul(magnitudes, matrix.astype(np.float32))
     result = ops.MatMul(ops.Log(ops.Max(energies, np.float32(FLOOR))), transform)
-    return result if sufficient is None else ops.Where(sufficient, result, np.float32(0))
+    return result if enough_bins is None else ops.Where(enough_bins, result, np.float32(0))

@@ -1,8 +1,8 @@
-"""TensorFlow's tensor lists, which its converter leaves in recurrent layers: lowered to arrays with one more axis.
+"""TensorFlow's tensor lists, lowered to arrays with one more axis. TensorFlow's converter emits them for recurrent layers.
 
 The shape and dtype of elements come from the file (``variant_tensors``), or from the operators in files of TensorFlow
-before 2.13. A size that is left open is 1 until the first tensor is put into the list.
-(tensorflow/core/kernels/list_kernels.h)
+before 2.13. A dynamic dimension has size 1 until the first tensor is put into the list
+(tensorflow/core/kernels/list_kernels.h).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from op_handlers.kernels.operands import cast_to_int64
 
 
 def contents(slot: int | None = None, axes: int = 0, shape: int | None = None) -> Callable[[Instance], ListContents]:
-    """Return a function for ``list_contents=``: the dtype of the NodeDef, the sizes of the tensor in ``slot``, or in ``shape``.
+    """Return a function for ``list_contents=``: dtype and sizes of the elements of the list.
 
-    ``axes``: as many of the first axes of the tensor count tensors of the list. ``shape``: the operand that holds the sizes of a
-    tensor, -1 for unknown ones.
+    The dtype is the NodeDef's. ``slot``: a tensor whose sizes, without its first ``axes`` axes, are those of an element.
+    ``shape``: an operand that holds the sizes of an element, -1 for dynamic dimensions.
     """
 
     def declare_contents(at: Instance) -> ListContents:
@@ -30,7 +30,7 @@ def contents(slot: int | None = None, axes: int = 0, shape: int | None = None) -
             dims = tensor.dims[axes:] if tensor.has_rank and tensor.rank >= axes else None
             return ListContents(dtype or tensor.dtype, dims)
         sizes = None if shape is None else at.op.constant(shape)
-        if sizes is None or sizes.ndim != 1:  # -1 alone is an unknown rank
+        if sizes is None or sizes.ndim != 1:  # a scalar -1: unknown rank
             return ListContents(dtype)
         return ListContents(dtype, tuple(int(size) if size >= 0 else None for size in sizes))
 
@@ -38,7 +38,7 @@ def contents(slot: int | None = None, axes: int = 0, shape: int | None = None) -
 
 
 def check_known_contents(slot: int) -> Callable[[Instance], Decline | None]:
-    """Return a Decline for a list whose elements the file does not describe."""
+    """Return a check that declines a list whose elements the file does not describe."""
 
     def decline(at: Instance) -> Decline | None:
         if at.op[slot].dtype != "variant":
@@ -57,19 +57,19 @@ def check_known_contents(slot: int) -> Callable[[Instance], Decline | None]:
 def reserve(ctx: Context, shape: Value, count: Value) -> Value:
     """Emit zeros for the reserved elements."""
     ops, sizes = ctx.ops, [size or 1 for size in ctx.op[out(0)].dims[1:]]
-    number = cast_to_int64(ctx, 1, count)
-    first = number.reshape(1) if isinstance(number, np.ndarray) else ops.Reshape(number, [1])
-    return ops.Expand(np.zeros((), ctx.op[out(0)].dtype), ops.Concat(first, np.asarray(sizes, np.int64), axis=0))
+    element_count = cast_to_int64(ctx, 1, count)
+    first_size = element_count.reshape(1) if isinstance(element_count, np.ndarray) else ops.Reshape(element_count, [1])
+    return ops.Expand(np.zeros((), ctx.op[out(0)].dtype), ops.Concat(first_size, np.asarray(sizes, np.int64), axis=0))
 
 
 @handler(SET_ITEM, max_version=1, layout=Terminate(), accepts=check_known_contents(0), list_contents=contents(2))
 def set_item(ctx: Context, items: Value, index: Value, item: Value) -> Value:
-    """Emit ScatterND of one row; dynamic sizes come from the item."""
+    """Emit ScatterND of one row. Sizes of dynamic dimensions come from the item."""
     ops = ctx.ops
     if None in ctx.op[0].dims[1:]:
         items = ops.Expand(items, ops.Concat(ops.Slice(ops.Shape(items), [0], [1]), ops.Shape(item), axis=0))
-    place = ops.Reshape(ops.Cast(index, to="int64"), [1, 1])
-    return ops.ScatterND(items, place, ops.Unsqueeze(item, [0]))
+    position = ops.Reshape(ops.Cast(index, to="int64"), [1, 1])
+    return ops.ScatterND(items, position, ops.Unsqueeze(item, [0]))
 
 
 @handler(

@@ -1,4 +1,4 @@
-"""Custom operators that the op packs of this repository convert: where none is installed, named with their pack."""
+"""Declines of custom operators that an op pack of this repository converts; they name the pack to install."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from onnx_tflite_plugin.api import Decline, Operator, hookimpl
 
 PREFIX = "CUSTOM."
 ORIGIN = {"mediapipe": "MediaPipe", "audio": "TensorFlow Lite for Microcontrollers"}
-"""Whose operators they are, by the pack's folder under ``packs/``."""
+"""Origin of the operators by the pack's folder under ``packs/``."""
 
 PACKS = {
     "Convolution2DTransposeBias": "mediapipe",
@@ -24,7 +24,7 @@ PACKS = {
     "TransformLandmarks": "mediapipe",
     "TransformTensorBilinear": "mediapipe",
 }
-"""The pack of each operator, as its setup.cfg has them, without those that it refuses."""
+"""Pack folder by operator, as registered in setup.cfg of each pack; operators that a pack refuses are left out."""
 
 
 @hookimpl
