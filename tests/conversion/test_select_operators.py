@@ -18,7 +18,7 @@ from onnx_tflite_plugin.api import Handler
 from onnx_tflite_plugin.conversion import convert_model
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
-from op_handlers.custom.select.nodedef import MOST_BYTES, parse_node, parse_options
+from op_handlers.custom.select.nodedef import MAX_BYTES, parse_node, parse_options
 
 PLAIN = {"T": "float32"}
 
@@ -174,7 +174,7 @@ def test_error_on_a_damaged_message_has_the_reason(data: bytes, why: str) -> Non
 
 def test_rejects_oversized_options() -> None:
     with pytest.raises(ValueError, match="at most"):
-        parse_options(bytes(MOST_BYTES + 1))
+        parse_options(bytes(MAX_BYTES + 1))
 
 
 @pytest.mark.quick

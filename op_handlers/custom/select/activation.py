@@ -11,7 +11,7 @@ from onnx_tflite_plugin.api import Array, Context, Operator, Transparent, Value,
 from op_handlers.custom.select.nodedef import PREFIX, node_of
 from op_handlers.custom.select.rewriting import FLOATS, Declare, check_acceptable, kernel_of, rewrite_to, uniform_types
 from op_handlers.math import activation as builtin
-from op_handlers.math import softmax as shares
+from op_handlers.math import softmax as builtin_softmax
 
 TYPES = uniform_types(FLOATS)
 SINGLE = uniform_types("float16 float32")
@@ -19,7 +19,7 @@ ALPHA, SCALE = 1.6732632423543772, 1.0507009873554805
 """Constants of Selu (eigen_activations.h)."""
 
 
-def leaky(op: Operator, x: Array) -> Array:
+def leaky_relu_array(op: Operator, x: Array) -> Array:
     return np.asarray(np.maximum(x, x * x.dtype.type(node_of(op).real("alpha", 0.2))))
 
 
@@ -30,18 +30,24 @@ def softmax_array(x: Array) -> Array:
 
 elu = rewrite_to("Elu", builtin.elu, kernel_of(lambda x: np.where(x > 0, x, np.expm1(x))), types=SINGLE)
 leaky_relu = rewrite_to(
-    "LeakyRelu", builtin.leaky_relu, leaky, options=lambda node, op: {"alpha": node.real("alpha", 0.2)}, types=SINGLE
+    "LeakyRelu",
+    builtin.leaky_relu,
+    leaky_relu_array,
+    options=lambda node, op: {"alpha": node.real("alpha", 0.2)},
+    types=SINGLE,
 )
 relu = rewrite_to("Relu", builtin.relu, kernel_of(lambda x: np.maximum(x, 0)), types=TYPES)
 relu6 = rewrite_to("Relu6", builtin.relu6, kernel_of(lambda x: np.clip(x, 0, 6)), types=TYPES)
 sigmoid = rewrite_to("Sigmoid", builtin.logistic, kernel_of(lambda x: 1 / (1 + np.exp(-x))), types=TYPES)
 tanh = rewrite_to("Tanh", builtin.tanh, kernel_of(np.tanh), types=TYPES)
-softmax = rewrite_to("Softmax", shares.softmax, kernel_of(softmax_array), options={"beta": 1.0}, types=TYPES)
-log_softmax = rewrite_to("LogSoftmax", shares.log_softmax, kernel_of(lambda x: np.log(softmax_array(x))), types=TYPES)
+softmax = rewrite_to("Softmax", builtin_softmax.softmax, kernel_of(softmax_array), options={"beta": 1.0}, types=TYPES)
+log_softmax = rewrite_to(
+    "LogSoftmax", builtin_softmax.log_softmax, kernel_of(lambda x: np.log(softmax_array(x))), types=TYPES
+)
 
 
-def activation(name: str, function: Callable[[Array], Any], types: tuple[str, ...] = SINGLE) -> Declare:
-    """Return the handler of an activation that ONNX has."""
+def activation_handler(name: str, function: Callable[[Array], Any], types: tuple[str, ...] = SINGLE) -> Declare:
+    """Return a decorator that declares an activation with an ONNX operator of its own."""
     return handler(
         PREFIX + name,
         max_version=1,
@@ -52,19 +58,19 @@ def activation(name: str, function: Callable[[Array], Any], types: tuple[str, ..
     )
 
 
-@activation("Selu", lambda x: x.dtype.type(SCALE) * np.where(x > 0, x, x.dtype.type(ALPHA) * np.expm1(x)))
+@activation_handler("Selu", lambda x: x.dtype.type(SCALE) * np.where(x > 0, x, x.dtype.type(ALPHA) * np.expm1(x)))
 def selu(ctx: Context, x: Value) -> Value:
     """Emit Selu."""
     return ctx.ops.Selu(x, alpha=ALPHA, gamma=SCALE)
 
 
-@activation("Softplus", lambda x: np.logaddexp(x, x.dtype.type(0)))
+@activation_handler("Softplus", lambda x: np.logaddexp(x, x.dtype.type(0)))
 def softplus(ctx: Context, x: Value) -> Value:
     """Emit Softplus."""
     return ctx.ops.Softplus(x)
 
 
-@activation("Softsign", lambda x: x / (1 + np.abs(x)))
+@activation_handler("Softsign", lambda x: x / (1 + np.abs(x)))
 def softsign(ctx: Context, x: Value) -> Value:
     """Emit Softsign."""
     return ctx.ops.Softsign(x)

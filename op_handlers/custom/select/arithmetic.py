@@ -1,4 +1,4 @@
-"""Arithmetic of two operands, which are broadcast."""
+"""Binary arithmetic with broadcasting."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from op_handlers.custom.select.rewriting import (
     uniform_types,
 )
 from op_handlers.math import arithmetic as builtin
-from op_handlers.math.unary import floor as floors
+from op_handlers.math.unary import floor as builtin_floor
 
-NONE = {"fused_activation_function": "NONE"}
-BOTH = uniform_types(REAL, 2)
-OF_FLOATS = uniform_types(FLOATS, 2)
+NO_ACTIVATION = {"fused_activation_function": "NONE"}
+REAL_PAIRS = uniform_types(REAL, 2)
+FLOAT_PAIRS = uniform_types(FLOATS, 2)
 
 
 def floor_divide(steps: Rewriter, node: NodeDef) -> Any:
-    """Emit Div and Floor for floats; for integers the built-in operator, which computes in float64."""
+    """Return DIV and FLOOR for floats; for integers FLOOR_DIV, which computes in float64."""
     x, y = steps.op[0], steps.op[1]
     if "int" in x.dtype:
         return steps.finish(builtin.floor_div, [x, y])
-    quotient = steps.call(builtin.div, [x, y], x.dtype, steps.op[out(0)].dims, **NONE)
-    return steps.finish(floors, [quotient])
+    quotient = steps.call(builtin.div, [x, y], x.dtype, steps.op[out(0)].dims, **NO_ACTIVATION)
+    return steps.finish(builtin_floor, [quotient])
 
 
 def sum_operands(op: Any, *operands: Array) -> Array:
@@ -39,28 +39,30 @@ def sum_operands(op: Any, *operands: Array) -> Array:
     return np.asarray(sum(operands[1:], operands[0]))
 
 
-add = rewrite_to("Add", builtin.add, kernel_of(np.add), operands=2, options=NONE, types=BOTH)
-add_v2 = rewrite_to("AddV2", builtin.add, kernel_of(np.add), operands=2, options=NONE, types=BOTH)
+add = rewrite_to("Add", builtin.add, kernel_of(np.add), operands=2, options=NO_ACTIVATION, types=REAL_PAIRS)
+add_v2 = rewrite_to("AddV2", builtin.add, kernel_of(np.add), operands=2, options=NO_ACTIVATION, types=REAL_PAIRS)
 add_n = rewrite_to(
     "AddN", builtin.add_n, sum_operands, operands=None, types=tuple(f"{dtype}..." for dtype in REAL.split())
 )
-sub = rewrite_to("Sub", builtin.sub, kernel_of(np.subtract), operands=2, options=NONE, types=BOTH)
+sub = rewrite_to("Sub", builtin.sub, kernel_of(np.subtract), operands=2, options=NO_ACTIVATION, types=REAL_PAIRS)
 mul = rewrite_to(
     "Mul",
     builtin.mul,
     kernel_of(np.multiply),
     operands=2,
-    options=NONE,
-    types=(*BOTH, "complex64, complex64 -> complex64"),
+    options=NO_ACTIVATION,
+    types=(*REAL_PAIRS, "complex64, complex64 -> complex64"),
 )
-real_div = rewrite_to("RealDiv", builtin.div, kernel_of(np.divide), operands=2, options=NONE, types=OF_FLOATS)
+real_div = rewrite_to(
+    "RealDiv", builtin.div, kernel_of(np.divide), operands=2, options=NO_ACTIVATION, types=FLOAT_PAIRS
+)
 div = rewrite_to(
     "Div",
     builtin.div,
     kernel_of(lambda x, y: np.divide(x, y) if x.dtype.kind == "f" else np.trunc(x / y).astype(x.dtype)),
     operands=2,
-    options=NONE,
-    types=BOTH,
+    options=NO_ACTIVATION,
+    types=REAL_PAIRS,
 )
 floor_div = rewrite_to(
     "FloorDiv",
@@ -73,8 +75,8 @@ floor_div = rewrite_to(
 floor_mod = rewrite_to(
     "FloorMod", builtin.floor_mod, kernel_of(np.mod), operands=2, types=uniform_types("float32 int32 int64", 2)
 )
-maximum = rewrite_to("Maximum", builtin.maximum, kernel_of(np.maximum), operands=2, types=BOTH)
-minimum = rewrite_to("Minimum", builtin.minimum, kernel_of(np.minimum), operands=2, types=BOTH)
+maximum = rewrite_to("Maximum", builtin.maximum, kernel_of(np.maximum), operands=2, types=REAL_PAIRS)
+minimum = rewrite_to("Minimum", builtin.minimum, kernel_of(np.minimum), operands=2, types=REAL_PAIRS)
 pow_ = rewrite_to("Pow", builtin.power, kernel_of(np.power), operands=2, types=uniform_types("float32 float64", 2))
 atan2 = rewrite_to("Atan2", builtin.atan2, kernel_of(np.arctan2), operands=2, types=uniform_types("float32", 2))
 squared_difference = rewrite_to(
@@ -82,28 +84,28 @@ squared_difference = rewrite_to(
     builtin.squared_difference,
     kernel_of(lambda x, y: np.square(x - y)),
     operands=2,
-    types=BOTH,
+    types=REAL_PAIRS,
 )
 
 
-def zero_where_zero(x: Array, y: Array) -> Array:
-    """Emit x * y, and 0 where x is 0."""
+def multiply_or_zero(x: Array, y: Array) -> Array:
+    """Return x * y, and 0 where x is 0."""
     return np.where(x == 0, np.zeros((), x.dtype), x * y)
 
 
 def zero_safe_function(name: str, function: Any) -> Declare:
-    """Return the handler of a function of two floats that is 0 if one of them is 0."""
+    """Return a decorator that declares a function of two floats that is 0 if one of them is 0."""
     return handler(
         PREFIX + name,
         max_version=1,
         layout=Transparent(),
-        types=OF_FLOATS,
+        types=FLOAT_PAIRS,
         accepts=check_acceptable(2),
         kernel=kernel_of(function),
     )
 
 
-@zero_safe_function("Xlogy", lambda x, y: zero_where_zero(x, np.log(y)))
+@zero_safe_function("Xlogy", lambda x, y: multiply_or_zero(x, np.log(y)))
 def xlogy(ctx: Context, x: Value, y: Value) -> Value:
     """Emit x * Log(y), and 0 where x is 0."""
     zero = ctx.scalar(0.0)

@@ -1,4 +1,4 @@
-"""Comparisons, logic, and selection by a condition."""
+"""Comparisons, logical operators, and selection by a condition."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from op_handlers.math import comparison as builtin
 from op_handlers.math import logic, selection
 from op_handlers.tensor import indexing
 
-COMPARED = uniform_types(REAL, 2, "bool")
-EQUAL = uniform_types(f"{REAL} bool", 2, "bool")
-FLAGS = "bool, bool -> bool"
-CHOSEN = tuple(f"bool, {dtype}, {dtype} -> {dtype}" for dtype in (*ANY.split(), "complex64"))
+COMPARISON_TYPES = uniform_types(REAL, 2, "bool")
+EQUALITY_TYPES = uniform_types(f"{REAL} bool", 2, "bool")
+LOGICAL_TYPES = "bool, bool -> bool"
+SELECTION_TYPES = tuple(f"bool, {dtype}, {dtype} -> {dtype}" for dtype in (*ANY.split(), "complex64"))
 
-equal = rewrite_to("Equal", builtin.equal, kernel_of(np.equal), operands=2, types=EQUAL)
-not_equal = rewrite_to("NotEqual", builtin.not_equal, kernel_of(np.not_equal), operands=2, types=EQUAL)
-greater = rewrite_to("Greater", builtin.greater, kernel_of(np.greater), operands=2, types=COMPARED)
+equal = rewrite_to("Equal", builtin.equal, kernel_of(np.equal), operands=2, types=EQUALITY_TYPES)
+not_equal = rewrite_to("NotEqual", builtin.not_equal, kernel_of(np.not_equal), operands=2, types=EQUALITY_TYPES)
+greater = rewrite_to("Greater", builtin.greater, kernel_of(np.greater), operands=2, types=COMPARISON_TYPES)
 greater_equal = rewrite_to(
-    "GreaterEqual", builtin.greater_equal, kernel_of(np.greater_equal), operands=2, types=COMPARED
+    "GreaterEqual", builtin.greater_equal, kernel_of(np.greater_equal), operands=2, types=COMPARISON_TYPES
 )
-less = rewrite_to("Less", builtin.less, kernel_of(np.less), operands=2, types=COMPARED)
-less_equal = rewrite_to("LessEqual", builtin.less_equal, kernel_of(np.less_equal), operands=2, types=COMPARED)
+less = rewrite_to("Less", builtin.less, kernel_of(np.less), operands=2, types=COMPARISON_TYPES)
+less_equal = rewrite_to("LessEqual", builtin.less_equal, kernel_of(np.less_equal), operands=2, types=COMPARISON_TYPES)
 
-logical_and = rewrite_to("LogicalAnd", logic.logical_and, kernel_of(np.logical_and), operands=2, types=FLAGS)
-logical_or = rewrite_to("LogicalOr", logic.logical_or, kernel_of(np.logical_or), operands=2, types=FLAGS)
+logical_and = rewrite_to("LogicalAnd", logic.logical_and, kernel_of(np.logical_and), operands=2, types=LOGICAL_TYPES)
+logical_or = rewrite_to("LogicalOr", logic.logical_or, kernel_of(np.logical_or), operands=2, types=LOGICAL_TYPES)
 logical_not = rewrite_to("LogicalNot", logic.logical_not, kernel_of(np.logical_not), types="bool -> bool")
 
 
 def select_rows(condition: Array, x: Array, y: Array) -> Array:
-    """Return elements of x or y by a condition; a condition of one axis selects rows."""
+    """Return elements of x or y by a condition; a condition of rank 1 selects along the first axis."""
     if condition.ndim == 1:
         condition = condition.reshape(-1, *[1] * (x.ndim - 1))
     return np.where(condition, x, y)
@@ -40,6 +40,8 @@ def nonzero_positions(condition: Array) -> Array:
     return np.argwhere(condition).astype(np.int64)
 
 
-select = rewrite_to("Select", selection.select, kernel_of(select_rows), operands=3, types=CHOSEN, moves=True)
-select_v2 = rewrite_to("SelectV2", selection.select_v2, kernel_of(np.where), operands=3, types=CHOSEN, moves=True)
+select = rewrite_to("Select", selection.select, kernel_of(select_rows), operands=3, types=SELECTION_TYPES, moves=True)
+select_v2 = rewrite_to(
+    "SelectV2", selection.select_v2, kernel_of(np.where), operands=3, types=SELECTION_TYPES, moves=True
+)
 where = rewrite_to("Where", indexing.where, kernel_of(nonzero_positions), types=f"{REAL} bool -> int64", moves=True)

@@ -1,4 +1,4 @@
-"""Fourier transforms, and complex numbers, which are pairs along a last axis."""
+"""Fourier transforms and complex numbers. A complex tensor has a last axis of size 2: real and imaginary part."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from op_handlers.custom.select.rewriting import Declare, check_acceptable, check
 from op_handlers.kernels.operands import cast_to_int64
 from op_handlers.math import arithmetic, unary
 
-PART = ("complex64 -> float32",)
+REAL_TYPES = ("complex64 -> float32",)
 
 
 def emit_angle(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
@@ -39,19 +39,17 @@ def emit_angle(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     return steps.finish(arithmetic.atan2, [imaginary, real])
 
 
-real_ = rewrite_to("Real", unary.real_part, kernel_of(np.real), types=PART)
-imag = rewrite_to("Imag", unary.imaginary_part, kernel_of(np.imag), types=PART)
-complex_abs = rewrite_to("ComplexAbs", unary.complex_absolute, kernel_of(np.abs), types=PART)
-angle = rewrite_to("Angle", arithmetic.atan2, kernel_of(np.angle), rewrite=emit_angle, types=PART)
+real_ = rewrite_to("Real", unary.real_part, kernel_of(np.real), types=REAL_TYPES)
+imag = rewrite_to("Imag", unary.imaginary_part, kernel_of(np.imag), types=REAL_TYPES)
+complex_abs = rewrite_to("ComplexAbs", unary.complex_absolute, kernel_of(np.abs), types=REAL_TYPES)
+angle = rewrite_to("Angle", arithmetic.atan2, kernel_of(np.angle), rewrite=emit_angle, types=REAL_TYPES)
 
 
 def check_equal_shapes(at: Instance) -> Decline | None:
-    one, other = at.op[0].dims, at.op[1].dims
-    return (
-        None
-        if one == other
-        else Decline(f"the operands have shapes {list(one)} and {list(other)}, expected equal ones")
-    )
+    real_dims, imaginary_dims = at.op[0].dims, at.op[1].dims
+    if real_dims == imaginary_dims:
+        return None
+    return Decline(f"the operands have shapes {list(real_dims)} and {list(imaginary_dims)}, expected equal shapes")
 
 
 @handler(
@@ -77,14 +75,14 @@ def complex_(ctx: Context, real: Value, imaginary: Value) -> Value:
     kernel=kernel_of(np.conj),
 )
 def conj(ctx: Context, z: Value) -> Value:
-    """Emit the pairs with the imaginary part negated."""
+    """Emit the pairs with negated imaginary parts."""
     return ctx.ops.Mul(z, np.asarray([1, -1], np.float32))
 
 
 # --- transforms -------------------------------------------------------------------------------
 
 
-def has_rows(at: Instance) -> Decline | None:
+def check_ranks(at: Instance) -> Decline | None:
     """Return a Decline for an operand without axes, or a result of another rank."""
     x, y = at.op[0], at.op[out(0)]
     if x.rank and (y.rank == x.rank or not y.has_rank):
@@ -92,7 +90,7 @@ def has_rows(at: Instance) -> Decline | None:
     return Decline(f"the operand has rank {x.rank} and the result {y.rank}, expected equal ranks")
 
 
-def transform(
+def fourier_transform(
     name: str, types: str, operands: int, kernel: Callable[..., Any], opset: int | Callable[[Instance], int] = 17
 ) -> Declare:
     """Return a decorator that declares a Fourier transform along the last axis."""
@@ -103,38 +101,40 @@ def transform(
         min_opset=opset,
         types=types,
         converts={"*": ("*",)},
-        accepts=check_acceptable(operands, accepts=check_element_count(1, 1, has_rows) if operands == 2 else has_rows),
+        accepts=check_acceptable(
+            operands, accepts=check_element_count(1, 1, check_ranks) if operands == 2 else check_ranks
+        ),
         kernel=kernel,
     )
 
 
-def rows(kernel: Callable[..., Any], dtype: Any) -> Callable[..., Array]:
-    """Return a NumPy transform of rows; its length is an operand."""
+def fft_kernel(function: Callable[..., Any], dtype: Any) -> Callable[..., Array]:
+    """Return a kernel that applies a NumPy transform along the last axis. A second operand is its length."""
 
-    def transform(op: Operator, x: Array, *length: Array) -> Array:
-        return np.asarray(kernel(x, *(int(n.reshape(-1)[0]) for n in length))).astype(dtype)
+    def kernel(op: Operator, x: Array, *length: Array) -> Array:
+        return np.asarray(function(x, *(int(n.reshape(-1)[0]) for n in length))).astype(dtype)
 
-    return transform
+    return kernel
 
 
-def along_rows(ctx: Context, pairs: Value, emit: Callable[[Value, int], Value]) -> Value:
-    """Apply ``emit`` to pairs along the axis of their elements: DFT takes a batch before it."""
+def apply_along_last_axis(ctx: Context, pairs: Value, emit: Callable[[Value, int], Value]) -> Value:
+    """Return ``emit`` of pairs and their last axis but one. A batch axis is added to rank 1, as DFT requires."""
     rank = ctx.op[0].rank
     if rank > 1:
         return emit(pairs, rank - 1)
     return ctx.ops.Squeeze(emit(ctx.ops.Unsqueeze(pairs, [0]), 1), [0])
 
 
-@transform("FFT", "complex64 -> complex64", 1, rows(np.fft.fft, np.complex64))
+@fourier_transform("FFT", "complex64 -> complex64", 1, fft_kernel(np.fft.fft, np.complex64))
 def fft(ctx: Context, z: Value) -> Value:
     """Emit DFT."""
-    return along_rows(ctx, z, lambda pairs, axis: ctx.ops.DFT(pairs, None, np.asarray(axis)))
+    return apply_along_last_axis(ctx, z, lambda pairs, axis: ctx.ops.DFT(pairs, None, np.asarray(axis)))
 
 
-@transform("IFFT", "complex64 -> complex64", 1, rows(np.fft.ifft, np.complex64))
+@fourier_transform("IFFT", "complex64 -> complex64", 1, fft_kernel(np.fft.ifft, np.complex64))
 def ifft(ctx: Context, z: Value) -> Value:
     """Emit the inverse DFT."""
-    return along_rows(ctx, z, lambda pairs, axis: ctx.ops.DFT(pairs, None, np.asarray(axis), inverse=1))
+    return apply_along_last_axis(ctx, z, lambda pairs, axis: ctx.ops.DFT(pairs, None, np.asarray(axis), inverse=1))
 
 
 def constant_length(op: Operator) -> int:
@@ -147,20 +147,20 @@ def rfft_opset(at: Instance) -> int:
     return 1 if is_product(constant_length(at.op), at.op[0].dims[-1] or 0) else 17
 
 
-@transform("RFFT", "float32, int32 -> complex64", 2, rows(np.fft.rfft, np.complex64), rfft_opset)
+@fourier_transform("RFFT", "float32, int32 -> complex64", 2, fft_kernel(np.fft.rfft, np.complex64), rfft_opset)
 def rfft(ctx: Context, x: Value, length: Value) -> Value:
-    """Emit the one-sided transform of rows, cropped or zero-padded to the length: products, or DFT."""
+    """Emit the one-sided transform of the last axis, cropped or zero-padded to the length: as products, or DFT."""
     points, dims = constant_length(ctx.op), ctx.op[0].dims
     width = min(dims[-1] or 0, points)
     if is_product(points, width):
         cropped = x if width == dims[-1] else ctx.ops.Slice(x, [0], [width], [-1])
         return emit_rfft(ctx, cropped, (*dims[:-1], width), points)
-    number = scalar(ctx, length)
+    number = length_scalar(ctx, length)
 
     def emit(pairs: Value, axis: int) -> Value:
         return ctx.ops.DFT(pairs, number, np.asarray(axis), onesided=1)
 
-    return along_rows(ctx, ctx.ops.Unsqueeze(x, [ctx.op[0].rank]), emit)
+    return apply_along_last_axis(ctx, ctx.ops.Unsqueeze(x, [ctx.op[0].rank]), emit)
 
 
 def irfft_opset(at: Instance) -> int:
@@ -168,35 +168,35 @@ def irfft_opset(at: Instance) -> int:
     return 1 if is_product(points, points) else 17
 
 
-@transform("IRFFT", "complex64, int32 -> float32", 2, rows(np.fft.irfft, np.float32), irfft_opset)
+@fourier_transform("IRFFT", "complex64, int32 -> float32", 2, fft_kernel(np.fft.irfft, np.float32), irfft_opset)
 def irfft(ctx: Context, z: Value, length: Value) -> Value:
-    """Emit the inverse transform of one-sided spectra: products, or DFT of the bins and their mirror images."""
+    """Emit the inverse transform of one-sided spectra: as products, or DFT of the bins and their mirror images."""
     ops, one, points = ctx.ops, np.asarray([1]), constant_length(ctx.op)
-    number = ops.Reshape(scalar(ctx, length), [1])
-    half = ops.Add(ops.Div(number, np.asarray([2])), one)
+    number = ops.Reshape(length_scalar(ctx, length), [1])
+    bin_count = ops.Add(ops.Div(number, np.asarray([2])), one)
     if is_product(points, points):
         leading = ctx.op[0].dims[:-1]
-        return emit_irfft(ctx, bins(ctx, z, half, len(leading)), (*leading, points // 2 + 1, 2), points)
+        return emit_irfft(ctx, crop_bins(ctx, z, bin_count, len(leading)), (*leading, points // 2 + 1, 2), points)
 
     def emit(pairs: Value, axis: int) -> Value:
-        at = np.asarray([axis])
-        given = bins(ctx, pairs, half, axis)
-        mirrored = ops.Slice(given, ops.Sub(number, half), np.asarray([0]), at, np.asarray([-1]))
-        whole = ops.Concat(given, ops.Mul(mirrored, np.asarray([1, -1], np.float32)), axis=axis)
-        return ops.Gather(ops.DFT(whole, None, np.asarray(axis), inverse=1), np.asarray(0), axis=-1)
+        axes = np.asarray([axis])
+        spectrum = crop_bins(ctx, pairs, bin_count, axis)
+        mirror_image = ops.Slice(spectrum, ops.Sub(number, bin_count), np.asarray([0]), axes, np.asarray([-1]))
+        two_sided = ops.Concat(spectrum, ops.Mul(mirror_image, np.asarray([1, -1], np.float32)), axis=axis)
+        return ops.Gather(ops.DFT(two_sided, None, np.asarray(axis), inverse=1), np.asarray(0), axis=-1)
 
-    return along_rows(ctx, z, emit)
+    return apply_along_last_axis(ctx, z, emit)
 
 
-def bins(ctx: Context, pairs: Value, half: Value, axis: int) -> Value:
-    """Emit the first bins, up to the requested length; TensorFlow's kernel refuses fewer (fft_ops.cc)."""
-    length, held = ctx.op.constant(1), ctx.op[0].dims[-1]
-    if length is not None and int(length.reshape(-1)[0]) // 2 + 1 == held:
+def crop_bins(ctx: Context, pairs: Value, bin_count: Value, axis: int) -> Value:
+    """Return the first ``bin_count`` bins; TensorFlow's kernel refuses a spectrum with fewer bins (fft_ops.cc)."""
+    length, stored_bins = ctx.op.constant(1), ctx.op[0].dims[-1]
+    if length is not None and int(length.reshape(-1)[0]) // 2 + 1 == stored_bins:
         return pairs
-    return ctx.ops.Slice(pairs, np.asarray([0]), half, np.asarray([axis]))
+    return ctx.ops.Slice(pairs, np.asarray([0]), bin_count, np.asarray([axis]))
 
 
-def scalar(ctx: Context, length: Value) -> Any:
+def length_scalar(ctx: Context, length: Value) -> Any:
     """Return the length as an int64 scalar."""
     number = cast_to_int64(ctx, 1, length)
     if isinstance(number, np.ndarray):

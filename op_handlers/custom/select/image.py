@@ -45,32 +45,32 @@ SINGLE = "float16 float32"
 class Axes(NamedTuple):
     """Axis positions of an image. ``spatial``: depth (in 3-D), height and width."""
 
-    first: bool
+    channels_first: bool
     rank: int
 
     @property
     def spatial(self) -> tuple[int, ...]:
-        return tuple(range(2, self.rank)) if self.first else tuple(range(1, self.rank - 1))
+        return tuple(range(2, self.rank)) if self.channels_first else tuple(range(1, self.rank - 1))
 
     @property
-    def last(self) -> tuple[int, ...]:
+    def to_channels_last(self) -> tuple[int, ...]:
         """Return the permutation that puts the channels last."""
-        return (0, *range(2, self.rank), 1) if self.first else tuple(range(self.rank))
+        return (0, *range(2, self.rank), 1) if self.channels_first else tuple(range(self.rank))
 
     @property
-    def back(self) -> tuple[int, ...]:
-        """Return the inverse permutation."""
-        return (0, self.rank - 1, *range(1, self.rank - 1)) if self.first else tuple(range(self.rank))
+    def from_channels_last(self) -> tuple[int, ...]:
+        """Return the inverse permutation: from channels last to the layout of the file."""
+        return (0, self.rank - 1, *range(1, self.rank - 1)) if self.channels_first else tuple(range(self.rank))
 
 
 def image_axes(node: NodeDef, rank: int = 4) -> Axes:
     """Return the axes for the attribute ``data_format``. Raises Refusal for device-specific layouts."""
-    order = node.text("data_format", CHANNELS_LAST[rank - 4])
-    if order not in (CHANNELS_LAST[rank - 4], CHANNELS_FIRST[rank - 4]):
+    layout = node.text("data_format", CHANNELS_LAST[rank - 4])
+    if layout not in (CHANNELS_LAST[rank - 4], CHANNELS_FIRST[rank - 4]):
         raise Refusal(
-            f"data_format is {order}; only {CHANNELS_LAST[rank - 4]} and {CHANNELS_FIRST[rank - 4]} are supported"
+            f"data_format is {layout}; only {CHANNELS_LAST[rank - 4]} and {CHANNELS_FIRST[rank - 4]} are supported"
         )
-    return Axes(order in CHANNELS_FIRST, rank)
+    return Axes(layout in CHANNELS_FIRST, rank)
 
 
 def spatial_entries(node: NodeDef, name: str, axes: Axes, default: Sequence[int] = ()) -> list[int]:
@@ -89,7 +89,7 @@ def padding_mode(node: NodeDef, *, explicit: bool = False) -> str:
 
 
 def emit_transpose(steps: Rewriter, x: Tensor, perm: Sequence[int]) -> Tensor:
-    """Emit a transposed tensor; a constant is transposed at conversion time."""
+    """Return the transposed tensor; a constant is transposed at conversion time."""
     if tuple(perm) == tuple(range(len(perm))):
         return x
     if x.is_constant:
@@ -98,40 +98,38 @@ def emit_transpose(steps: Rewriter, x: Tensor, perm: Sequence[int]) -> Tensor:
 
 
 def emit_reshape(steps: Rewriter, x: Tensor, shape: Sequence[int | None]) -> Tensor:
-    """Emit a tensor in another static shape."""
+    """Return the tensor in another shape."""
     if x.is_constant:
         return steps.constant(x.array.reshape([int(size or 0) for size in shape]))
     sizes = np.asarray([-1 if size is None else size for size in shape], np.int32)
     return steps.call(reshape, [x, steps.constant(sizes)], x.dtype, tuple(shape), new_shape=())
 
 
-def finish(
+def finish_channels_last(
     steps: Rewriter, axes: Axes, base: Handler, inputs: Sequence[Tensor], **options: Any
 ) -> Sequence[Replacement]:
-    """Emit a channels-last operator, and transpose its result to the layout of the file."""
-    if not axes.first:
+    """Return the replacement by a channels-last operator; its result is transposed to the layout of the file."""
+    if not axes.channels_first:
         return steps.finish(base, inputs, **options)
     result = steps.op[out(0)]
-    y = steps.call(base, inputs, result.dtype, permute_sizes(result.dims, axes.last), **options)
-    return steps.finish(transpose, [y, steps.constant(np.asarray(axes.back, np.int32))])
+    y = steps.call(base, inputs, result.dtype, permute_sizes(result.dims, axes.to_channels_last), **options)
+    return steps.finish(transpose, [y, steps.constant(np.asarray(axes.from_channels_last, np.int32))])
 
 
 # --- convolutions -----------------------------------------------------------------------------
 
 
 def emit_padding(steps: Rewriter, node: NodeDef, axes: Axes, x: Tensor) -> tuple[Tensor, str]:
-    """Emit the image channels last. Explicit padding becomes a PAD, which fusions absorb; returns the remaining padding
-    mode.
-    """
+    """Return the image and its padding mode. Explicit padding becomes a PAD, which fusions absorb, and mode VALID."""
     kind = padding_mode(node, explicit=True)
     if kind != "EXPLICIT":
         return x, kind
-    numbers = node.integers("explicit_paddings")
-    if len(numbers) != 2 * axes.rank or min(numbers) < 0:
-        raise Refusal(f"explicit_paddings is {list(numbers)}, expected {2 * axes.rank} values of at least 0")
-    pairs = np.asarray(numbers, np.int32).reshape(-1, 2)[list(axes.last)]
-    dims: Dims = tuple(None if n is None else n + int(sum(pair)) for n, pair in zip(x.dims, pairs, strict=True))
-    return steps.call(pad, [x, steps.constant(pairs)], x.dtype, dims), "VALID"
+    paddings = node.integers("explicit_paddings")
+    if len(paddings) != 2 * axes.rank or min(paddings) < 0:
+        raise Refusal(f"explicit_paddings is {list(paddings)}, expected {2 * axes.rank} values of at least 0")
+    by_axis = np.asarray(paddings, np.int32).reshape(-1, 2)[list(axes.to_channels_last)]
+    dims: Dims = tuple(None if n is None else n + int(sum(pair)) for n, pair in zip(x.dims, by_axis, strict=True))
+    return steps.call(pad, [x, steps.constant(by_axis)], x.dtype, dims), "VALID"
 
 
 def strides_and_dilations(node: NodeDef, axes: Axes) -> dict[str, int]:
@@ -145,7 +143,7 @@ def strides_and_dilations(node: NodeDef, axes: Axes) -> dict[str, int]:
     }
 
 
-NONE = {"fused_activation_function": "NONE", "quantized_bias_type": "FLOAT32"}
+NO_ACTIVATION = {"fused_activation_function": "NONE", "quantized_bias_type": "FLOAT32"}
 
 
 UNKNOWN_FILTERS = "the filters have a dynamic size; set it with --input-shape"
@@ -154,56 +152,56 @@ UNKNOWN_FILTERS = "the filters have a dynamic size; set it with --input-shape"
 def rewrite_conv_2d(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     """Emit CONV_2D with filters [o, h, w, i]."""
     axes = image_axes(node)
-    image, kind = emit_padding(steps, node, axes, emit_transpose(steps, steps.op[0], axes.last))
+    image, padding = emit_padding(steps, node, axes, emit_transpose(steps, steps.op[0], axes.to_channels_last))
     if None in steps.op[1].dims:
         raise Refusal(UNKNOWN_FILTERS)
     weights = emit_transpose(steps, steps.op[1], (3, 0, 1, 2))
-    given = {"padding": kind, **strides_and_dilations(node, axes), **NONE}
-    return finish(steps, axes, convolution.conv_2d, [image, weights], **given)
+    options = {"padding": padding, **strides_and_dilations(node, axes), **NO_ACTIVATION}
+    return finish_channels_last(steps, axes, convolution.conv_2d, [image, weights], **options)
 
 
 def rewrite_depthwise_conv_2d(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     """Emit DEPTHWISE_CONV_2D with filters [1, h, w, i * m]."""
     axes = image_axes(node)
-    image, kind = emit_padding(steps, node, axes, emit_transpose(steps, steps.op[0], axes.last))
+    image, padding = emit_padding(steps, node, axes, emit_transpose(steps, steps.op[0], axes.to_channels_last))
     height, width, channels, multiplier = steps.op[1].dims
     if None in steps.op[1].dims:
         raise Refusal(UNKNOWN_FILTERS)
     weights = emit_reshape(steps, steps.op[1], (1, height, width, (channels or 0) * (multiplier or 0)))
-    given = {"padding": kind, "depth_multiplier": multiplier, **strides_and_dilations(node, axes), **NONE}
-    return finish(steps, axes, convolution.depthwise_conv_2d, [image, weights], **given)
+    options = {"padding": padding, "depth_multiplier": multiplier, **strides_and_dilations(node, axes), **NO_ACTIVATION}
+    return finish_channels_last(steps, axes, convolution.depthwise_conv_2d, [image, weights], **options)
 
 
 def rewrite_conv_3d(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     axes = image_axes(node, 5)
     if None in steps.op[1].dims:
         raise Refusal(UNKNOWN_FILTERS)
-    image = emit_transpose(steps, steps.op[0], axes.last)
-    given = {"padding": padding_mode(node), **strides_and_dilations(node, axes), **NONE}
-    return finish(steps, axes, convolution.conv_3d, [image, steps.op[1]], **given)
+    image = emit_transpose(steps, steps.op[0], axes.to_channels_last)
+    options = {"padding": padding_mode(node), **strides_and_dilations(node, axes), **NO_ACTIVATION}
+    return finish_channels_last(steps, axes, convolution.conv_3d, [image, steps.op[1]], **options)
 
 
 def multiply_groups(patches: Array, w: Array) -> Array:
     """Return the grouped products of windows and filters."""
-    groups, over = patches.shape[-1] // w.shape[-2], w.ndim - 1
-    parts = zip(np.split(patches, groups, -1), np.split(w, groups, -1), strict=True)
-    return np.concatenate([np.tensordot(x, part, over) for x, part in parts], -1)
+    groups, contracted_axes = patches.shape[-1] // w.shape[-2], w.ndim - 1
+    pairs = zip(np.split(patches, groups, -1), np.split(w, groups, -1), strict=True)
+    return np.concatenate([np.tensordot(x, filters, contracted_axes) for x, filters in pairs], -1)
 
 
 def convolve(op: Operator, x: Array, w: Array) -> Array:
     node = node_of(op)
     axes = image_axes(node, x.ndim)
-    image = x.transpose(axes.last)
+    image = x.transpose(axes.to_channels_last)
     kind, pads = node.text("padding"), None
     if kind == "EXPLICIT":
         pads = np.asarray(node.integers("explicit_paddings")).reshape(-1, 2)[list(axes.spatial)]
     strides, dilations = (spatial_entries(node, name, axes) for name in ("strides", "dilations"))
-    patches = reference.patches(image, w.shape[: len(strides)], strides, dilations, kind, 0, pads)
+    patches = reference.extract_windows(image, w.shape[: len(strides)], strides, dilations, kind, 0, pads)
     if node.op == "DepthwiseConv2dNative":
         y = np.einsum("nyxhwi,hwim->nyxim", patches, w).reshape(*patches.shape[:3], -1)
     else:
         y = multiply_groups(patches, w)
-    return np.asarray(y.transpose(axes.back), x.dtype)
+    return np.asarray(y.transpose(axes.from_channels_last), x.dtype)
 
 
 def check_filters_not_empty(at: Instance) -> Decline | None:
@@ -249,31 +247,33 @@ conv_3d = rewrite_to(
 def rewrite_bias_add(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     """Emit ADD; for channels first, the bias gets trailing axes of size 1."""
     x, bias = steps.op[0], steps.op[1]
-    after = x.rank - 2 if node.text("data_format", "NHWC").startswith("NC") else 0
-    if after > 0:
-        bias = emit_reshape(steps, bias, (*bias.dims, *[1] * after))
+    trailing_axes = x.rank - 2 if node.text("data_format", "NHWC").startswith("NC") else 0
+    if trailing_axes > 0:
+        bias = emit_reshape(steps, bias, (*bias.dims, *[1] * trailing_axes))
     return steps.finish(add, [x, bias], fused_activation_function="NONE")
 
 
 def add_bias(op: Operator, x: Array, bias: Array) -> Array:
-    after = x.ndim - 2 if node_of(op).text("data_format", "NHWC").startswith("NC") else 0
-    return x + bias.reshape(-1, *[1] * after)
+    trailing_axes = x.ndim - 2 if node_of(op).text("data_format", "NHWC").startswith("NC") else 0
+    return x + bias.reshape(-1, *[1] * trailing_axes)
 
 
 bias_add = rewrite_to("BiasAdd", add, add_bias, operands=2, rewrite=rewrite_bias_add, types=uniform_types(REAL, 2))
 
 
-# --- pools ------------------------------------------------------------------------------------
+# --- pooling ------------------------------------------------------------------------------------
 
 
 def pool_rewrite(base: Handler) -> Any:
+    """Return the rewrite of a pool to the built-in operator."""
+
     def rewrite(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
         axes = image_axes(node)
         (filter_h, filter_w), (stride_h, stride_w) = (
             spatial_entries(node, name, axes) for name in ("ksize", "strides")
         )
-        image = emit_transpose(steps, steps.op[0], axes.last)
-        return finish(
+        image = emit_transpose(steps, steps.op[0], axes.to_channels_last)
+        return finish_channels_last(
             steps, axes, base, [image], padding=padding_mode(node), filter_height=filter_h, filter_width=filter_w,
             stride_h=stride_h, stride_w=stride_w, fused_activation_function="NONE",
         )  # fmt: skip
@@ -288,11 +288,11 @@ def pool_kernel(largest: bool) -> Kernel:
         node = node_of(op)
         axes = image_axes(node, x.ndim)
         ksize, strides = (spatial_entries(node, name, axes) for name in ("ksize", "strides"))
-        image = x.transpose(axes.last).astype(np.float64)
-        patches = reference.patches(image, ksize, strides, [1] * len(ksize), node.text("padding"), np.nan)
-        over = tuple(range(len(ksize) + 1, 2 * len(ksize) + 1))
-        y = np.nanmax(patches, over) if largest else np.nanmean(patches, over)
-        return np.asarray(y.transpose(axes.back), x.dtype)
+        image = x.transpose(axes.to_channels_last).astype(np.float64)
+        patches = reference.extract_windows(image, ksize, strides, [1] * len(ksize), node.text("padding"), np.nan)
+        window_axes = tuple(range(len(ksize) + 1, 2 * len(ksize) + 1))
+        y = np.nanmax(patches, window_axes) if largest else np.nanmean(patches, window_axes)
+        return np.asarray(y.transpose(axes.from_channels_last), x.dtype)
 
     return kernel
 
@@ -332,18 +332,18 @@ def rewrite_resize_bilinear(steps: Rewriter, node: NodeDef) -> Sequence[Replacem
 
 def check_coordinate_options(at: Instance) -> Decline | None:
     node = node_of(at.op)
-    both = all(coordinate_options(node).values())
-    return Decline("align_corners and half_pixel_centers are both set, but exclude each other") if both else None
+    has_both = all(coordinate_options(node).values())
+    return Decline("align_corners and half_pixel_centers are both set, but exclude each other") if has_both else None
 
 
 RESIZED = check_tensor_ranks({0: 4, 1: 1, out(0): 4}, check_element_count(1, 2, check_coordinate_options))
 
 
 def resize_kernel(op: Operator, x: Array, size: Array) -> Array:
-    given = coordinate_options(node_of(op))
+    options = coordinate_options(node_of(op))
     if node_of(op).op == "ResizeNearestNeighbor":
-        return reference.nearest(x, size.tolist(), **given)
-    return reference.bilinear(x.astype(np.float32), size.tolist(), **given)
+        return reference.resize_nearest(x, size.tolist(), **options)
+    return reference.resize_bilinear(x.astype(np.float32), size.tolist(), **options)
 
 
 resize_bilinear = rewrite_to(

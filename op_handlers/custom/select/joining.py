@@ -9,11 +9,11 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Array, Decline, Instance, Operator, Replacement, Rewriter
 from op_handlers.custom.select.nodedef import NodeDef, node_of
-from op_handlers.custom.select.rewriting import ANY, as_int32, constant_axis, requires_constant, rewrite_to
+from op_handlers.custom.select.rewriting import ANY, as_int32, check_constant_scalar, constant_axis, rewrite_to
 from op_handlers.tensor import joining as builtin
 from op_handlers.tensor import splitting
 
-SAME = tuple(f"{dtype}..." for dtype in f"{ANY} complex64".split())
+SAME_TYPES = tuple(f"{dtype}..." for dtype in f"{ANY} complex64".split())
 
 
 def concatenate(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
@@ -28,11 +28,11 @@ def concatenate(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
 
 
 def check_last_axis(at: Instance) -> Decline | None:
-    return requires_constant(len(at.op.inputs) - 1, "axis")(at)
+    return check_constant_scalar(len(at.op.inputs) - 1, "axis")(at)
 
 
-def check_part_ranks(at: Instance, slot: int) -> Decline | None:
-    """Return a Decline for parts of another rank than the result."""
+def check_equal_ranks(at: Instance, slot: int) -> Decline | None:
+    """Return a Decline unless the operand and the results have the same rank."""
     ranks = {tensor.rank for tensor in (at.op[slot], *at.op.outputs) if tensor is not None and tensor.has_rank}
     return Decline(f"operand and results have ranks {sorted(ranks)}, expected equal ranks") if len(ranks) > 1 else None
 
@@ -52,8 +52,8 @@ def split_arrays(op: Operator, axis: Array, x: Array) -> Sequence[Array]:
 
 def split_v_arrays(op: Operator, x: Array, sizes: Array, axis: Array) -> Sequence[Array]:
     along = int(axis.reshape(-1)[0])
-    rest = x.shape[along] - sum(int(size) for size in sizes if size >= 0)
-    ends = np.cumsum([rest if size < 0 else size for size in sizes])
+    remaining_size = x.shape[along] - sum(int(size) for size in sizes if size >= 0)
+    ends = np.cumsum([remaining_size if size < 0 else size for size in sizes])
     return np.split(x, ends[:-1], along)
 
 
@@ -77,7 +77,7 @@ pack = rewrite_to(
     pack_arrays,
     operands=None,
     options=lambda node, op: {"axis": node.integer("axis"), "values_count": len(op.inputs)},
-    types=SAME,
+    types=SAME_TYPES,
     moves=True,
 )
 unpack = rewrite_to(
@@ -93,7 +93,7 @@ split = rewrite_to(
     split_arrays,
     operands=2,
     options=lambda node, op: {"num_splits": node.integer("num_split", len(op.outputs))},
-    accepts=lambda at: requires_constant(0, "axis")(at) or check_part_ranks(at, 1),
+    accepts=lambda at: check_constant_scalar(0, "axis")(at) or check_equal_ranks(at, 1),
     moves=True,
 )
 split_v = rewrite_to(
@@ -102,6 +102,6 @@ split_v = rewrite_to(
     split_v_arrays,
     operands=3,
     rewrite=rewrite_split_v,
-    accepts=lambda at: requires_constant(2, "axis")(at) or check_part_ranks(at, 0),
+    accepts=lambda at: check_constant_scalar(2, "axis")(at) or check_equal_ranks(at, 0),
     moves=True,
 )

@@ -12,21 +12,23 @@ from op_handlers.custom.select.rewriting import FLOATS, check_acceptable, kernel
 from op_handlers.matrix.batch_matmul import batch_matmul
 
 ADJOINTS = {"MatMul": ("transpose_a", "transpose_b")}
-"""Attributes that transpose the operands, where they are not adj_x and adj_y."""
+"""Attributes that transpose the operands of operators that do not call them adj_x and adj_y."""
 
 
-def adjoint(node: NodeDef) -> tuple[bool, bool]:
+def adjoint_flags(node: NodeDef) -> tuple[bool, bool]:
     first, second = ADJOINTS.get(node.op, ("adj_x", "adj_y"))
     return node.flag(first), node.flag(second)
 
 
 def options(node: NodeDef, op: Operator) -> dict[str, Any]:
-    x, y = adjoint(node)
+    x, y = adjoint_flags(node)
     return {"adj_x": x, "adj_y": y, "asymmetric_quantize_inputs": False}
 
 
 def multiply(op: Operator, x: Array, y: Array) -> Array:
-    matrices = (np.swapaxes(a, -1, -2) if flag else a for a, flag in zip((x, y), adjoint(node_of(op)), strict=True))
+    matrices = (
+        np.swapaxes(a, -1, -2) if flag else a for a, flag in zip((x, y), adjoint_flags(node_of(op)), strict=True)
+    )
     return np.asarray(np.matmul(*matrices))
 
 

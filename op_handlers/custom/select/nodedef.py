@@ -1,7 +1,8 @@
 """The attributes of a select operator: a FlexBuffer vector of its name and its NodeDef, a protobuf message.
 
-Read by hand and with bounds, since a file may hold anything: messages of tensorflow/core/framework, node_def.proto,
-attr_value.proto and tensor_shape.proto. Importing TensorFlow, or a protobuf runtime, would take longer than a conversion.
+The messages are defined in tensorflow/core/framework: node_def.proto, attr_value.proto and tensor_shape.proto. They are
+parsed here, because importing TensorFlow or a protobuf runtime would take longer than a conversion. Sizes are limited,
+because a file may contain arbitrary bytes.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Any, NamedTuple
 from onnx_tflite_plugin.api import Operator, Refusal
 
 PREFIX = "CUSTOM.Flex"
-MOST_BYTES = 1 << 20
-"""Maximum bytes of one NodeDef; an operator without functions needs some hundred."""
-MOST_FIELDS = 1 << 14
+MAX_BYTES = 1 << 20
+"""Maximum bytes of one NodeDef; an operator without functions needs a few hundred."""
+MAX_FIELDS = 1 << 14
 """Maximum fields of one NodeDef, including list elements."""
 
 DTYPES = {
@@ -32,7 +33,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 class NodeDef(NamedTuple):
     """The operator's name, and its attributes by name: numbers, bytes, dtypes as names, shapes and lists as tuples.
 
-    TensorFlow leaves out attributes that have their default value.
+    TensorFlow omits attributes that have their default value.
     """
 
     op: str
@@ -85,8 +86,8 @@ def node_of(op: Operator) -> NodeDef:
 @lru_cache(256)
 def parse_options(options: bytes) -> NodeDef:
     """Return the NodeDef in an operator's options. Raises ValueError if they are damaged."""
-    if len(options) > MOST_BYTES:
-        raise ValueError(f"{len(options)} bytes, but at most {MOST_BYTES} are read")
+    if len(options) > MAX_BYTES:
+        raise ValueError(f"{len(options)} bytes, but at most {MAX_BYTES} are read")
     from flatbuffers import flexbuffers
 
     try:
@@ -97,92 +98,92 @@ def parse_options(options: bytes) -> NodeDef:
         data = bytes(item.AsBlob if item.IsBlob else item.AsStringBytes)
     except ValueError:
         raise
-    except Exception as error:  # the package reads unchecked: struct.error, IndexError, TypeError and more
+    except Exception as error:  # the package does not check bounds: struct.error, IndexError, TypeError and more
         raise ValueError(f"the FlexBuffer is damaged ({type(error).__name__})") from error
     return parse_node(data)
 
 
 def parse_node(data: bytes) -> NodeDef:
     """Return a NodeDef message. Raises ValueError if it is damaged or larger than the limit."""
-    budget = _Budget(MOST_FIELDS)
+    budget = _Budget(MAX_FIELDS)
     op, attributes = "", {}
-    for number, value in _fields(data, budget):
+    for number, value in _iterate_fields(data, budget):
         if number == 2 and isinstance(value, bytes):
             op = value.decode("utf-8", "replace")
         elif number == 5 and isinstance(value, bytes):
-            entry = dict(_fields(value, budget))
-            key, held = entry.get(1, b""), entry.get(2, b"")
-            if isinstance(key, bytes) and isinstance(held, bytes):
-                attributes[key.decode("utf-8", "replace")] = _attribute(held, budget)
+            entry = dict(_iterate_fields(value, budget))
+            key, content = entry.get(1, b""), entry.get(2, b"")
+            if isinstance(key, bytes) and isinstance(content, bytes):
+                attributes[key.decode("utf-8", "replace")] = _parse_attribute(content, budget)
     return NodeDef(op, attributes)
 
 
 class _Budget:
     """Number of fields that may still be read."""
 
-    def __init__(self, left: int) -> None:
-        self.left = left
+    def __init__(self, remaining: int) -> None:
+        self.remaining = remaining
 
     def spend(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise ValueError(f"more than {MOST_FIELDS} fields")
+        self.remaining -= 1
+        if self.remaining < 0:
+            raise ValueError(f"more than {MAX_FIELDS} fields")
 
 
-def _fields(data: bytes, budget: _Budget) -> Iterator[tuple[int, int | bytes]]:
+def _iterate_fields(data: bytes, budget: _Budget) -> Iterator[tuple[int, int | bytes]]:
     """Yield (number, value) of each field: varints as unsigned integers, everything else as bytes."""
-    at = 0
-    while at < len(data):
+    offset = 0
+    while offset < len(data):
         budget.spend()
-        tag, at = _varint(data, at)
-        kind = tag & 7
-        if kind == VARINT:
-            value, at = _varint(data, at)
+        tag, offset = _read_varint(data, offset)
+        wire_type = tag & 7
+        if wire_type == VARINT:
+            value, offset = _read_varint(data, offset)
             yield tag >> 3, value
             continue
-        if kind == BYTES:
-            size, at = _varint(data, at)
-        elif kind in (FIXED64, FIXED32):
-            size = 8 if kind == FIXED64 else 4
+        if wire_type == BYTES:
+            size, offset = _read_varint(data, offset)
+        elif wire_type in (FIXED64, FIXED32):
+            size = 8 if wire_type == FIXED64 else 4
         else:
-            raise ValueError(f"a field has wire type {kind}")
-        if size > len(data) - at:
+            raise ValueError(f"a field has wire type {wire_type}")
+        if size > len(data) - offset:
             raise ValueError("a field extends beyond its message")
-        yield tag >> 3, data[at : at + size]
-        at += size
+        yield tag >> 3, data[offset : offset + size]
+        offset += size
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _read_varint(data: bytes, offset: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
-        if at >= len(data):
+        if offset >= len(data):
             raise ValueError("a number extends beyond its message")
-        byte = data[at]
-        value, at = value | (byte & 127) << shift, at + 1
+        byte = data[offset]
+        value, offset = value | (byte & 127) << shift, offset + 1
         if byte < 128:
-            return value & (1 << 64) - 1, at
+            return value & (1 << 64) - 1, offset
     raise ValueError("a number has more than 10 bytes")
 
 
-def _attribute(data: bytes, budget: _Budget) -> Any:
-    """Return an AttrValue; ``None`` for tensors, functions and placeholders, which no handler supports."""
-    held = list(_fields(data, budget))
-    if not held:
+def _parse_attribute(data: bytes, budget: _Budget) -> Any:
+    """Return the value in an AttrValue; ``None`` for tensors, functions and placeholders, which no handler supports."""
+    fields = list(_iterate_fields(data, budget))
+    if not fields:
         return None
-    number, value = held[-1]  # the last of several counts
+    number, value = fields[-1]  # if there are several, the last one applies
     if number == 1 and isinstance(value, bytes):
-        return _list(value, budget)
-    return _value(number, value, budget)
+        return _parse_list(value, budget)
+    return _parse_value(number, value, budget)
 
 
-def _value(number: int, value: int | bytes, budget: _Budget) -> Any:
-    """Return the value of field ``number``, which determines its kind, in AttrValue and in its lists."""
+def _parse_value(number: int, value: int | bytes, budget: _Budget) -> Any:
+    """Return the value of a field of AttrValue or ListValue; the field ``number`` determines its type."""
     if isinstance(value, bytes):
         if number == 2:
             return value
         if number == 4 and len(value) == 4:
             return float(struct.unpack("<f", value)[0])
-        return _shape(value, budget) if number == 7 else None
+        return _parse_shape(value, budget) if number == 7 else None
     if number == 3:
         return _to_signed(value)
     if number == 5:
@@ -190,33 +191,33 @@ def _value(number: int, value: int | bytes, budget: _Budget) -> Any:
     return DTYPES.get(value, f"dtype {value}") if number == 6 else None
 
 
-def _list(data: bytes, budget: _Budget) -> tuple[Any, ...]:
-    """Return a ListValue, whose numbers are packed or separate."""
+def _parse_list(data: bytes, budget: _Budget) -> tuple[Any, ...]:
+    """Return the elements of a ListValue. Its numbers are packed into one field, or each has a field."""
     items: list[Any] = []
-    for number, value in _fields(data, budget):
+    for number, value in _iterate_fields(data, budget):
         if number in (3, 5, 6) and isinstance(value, bytes):
-            at = 0
-            while at < len(value):
+            offset = 0
+            while offset < len(value):
                 budget.spend()
-                one, at = _varint(value, at)
-                items.append(_value(number, one, budget))
+                element, offset = _read_varint(value, offset)
+                items.append(_parse_value(number, element, budget))
         elif number == 4 and isinstance(value, bytes) and len(value) % 4 == 0:
-            for (one,) in struct.iter_unpack("<f", value):
+            for (element,) in struct.iter_unpack("<f", value):
                 budget.spend()
-                items.append(float(one))
+                items.append(float(element))
         else:
-            items.append(_value(number, value, budget))
+            items.append(_parse_value(number, value, budget))
     return tuple(items)
 
 
-def _shape(data: bytes, budget: _Budget) -> tuple[int, ...] | None:
-    """Return a TensorShapeProto, -1 for dynamic sizes; ``None`` for an unknown rank."""
+def _parse_shape(data: bytes, budget: _Budget) -> tuple[int, ...] | None:
+    """Return the sizes in a TensorShapeProto, -1 for dynamic dimensions; ``None`` for an unknown rank."""
     sizes: list[int] = []
-    for number, value in _fields(data, budget):
+    for number, value in _iterate_fields(data, budget):
         if number == 3 and value:
             return None
         if number == 2 and isinstance(value, bytes):
-            size = dict(_fields(value, budget)).get(1, 0)
+            size = dict(_iterate_fields(value, budget)).get(1, 0)
             sizes.append(_to_signed(size) if isinstance(size, int) else 0)
     return tuple(sizes)
 

@@ -30,7 +30,7 @@ CHANNELS = 4
 def axis_letters(at: Instance) -> list[str]:
     """Return the letters of the image's axes in the layout of the file."""
     spatial = list("dhw")[5 - at.op[0].rank :]
-    return ["n", "c", *spatial] if image_axes(node_of(at.op), at.op[0].rank).first else ["n", *spatial, "c"]
+    return ["n", "c", *spatial] if image_axes(node_of(at.op), at.op[0].rank).channels_first else ["n", *spatial, "c"]
 
 
 def batch_norm_axes(at: Instance) -> str:
@@ -41,8 +41,8 @@ def batch_norm_axes(at: Instance) -> str:
 
 def batch_norm_layout(at: Instance) -> Implicit:
     spatial = [name for name in axis_letters(at) if name not in "nc"]
-    order = " ".join(["n", "c", *spatial])
-    return Implicit(onnx={0: order, out(0): order})
+    layout = " ".join(["n", "c", *spatial])
+    return Implicit(onnx={0: layout, out(0): layout})
 
 
 def check_inference(at: Instance) -> Decline | None:
@@ -51,7 +51,7 @@ def check_inference(at: Instance) -> Decline | None:
         return Decline(f"the image has rank {at.op[0].rank}; only 4 and 5 are supported")
     if node.flag("is_training", True):
         return Decline(
-            "is_training is set, so the operator normalizes by the statistics of each batch",
+            "is_training is set, so the operator normalizes each batch by its own mean and variance",
             "export the model for inference",
         )
     return None
@@ -59,15 +59,15 @@ def check_inference(at: Instance) -> Decline | None:
 
 def normalize(op: Operator, x: Array, scale: Array, offset: Array, mean: Array, variance: Array) -> Sequence[Array]:
     node = node_of(op)
-    after = [1] * (x.ndim - 2) if image_axes(node, x.ndim).first else []
-    scale_, offset_, mean_, variance_ = (a.reshape(-1, *after) for a in (scale, offset, mean, variance))
+    trailing_axes = [1] * (x.ndim - 2) if image_axes(node, x.ndim).channels_first else []
+    scale_, offset_, mean_, variance_ = (a.reshape(-1, *trailing_axes) for a in (scale, offset, mean, variance))
     epsilon = np.float32(node.real("epsilon", 1e-4))
     y = (x - mean_) / np.sqrt(variance_ + epsilon) * scale_ + offset_
     unused = [np.zeros(tensor.shape if tensor is not None else 0, np.float32) for tensor in op.outputs[5:]]
     return [y.astype(x.dtype), *(mean, variance, mean, variance)[: len(op.outputs) - 1], *unused]
 
 
-def normalization(name: str) -> Any:
+def batch_norm_handler(name: str) -> Any:
     """Return the handler of batch normalization with given statistics."""
 
     @handler(
@@ -85,14 +85,14 @@ def normalization(name: str) -> Any:
         ctx: Context, x: Value, scale: Value, offset: Value, mean: Value, variance: Value
     ) -> Sequence[Value | None]:
         """Emit BatchNormalization."""
-        ops, half = ctx.ops, ctx.op[0].dtype == "float16"
-        given = ops.Cast(x, to="float32") if half else x
+        ops, is_float16 = ctx.ops, ctx.op[0].dtype == "float16"
+        image = ops.Cast(x, to="float32") if is_float16 else x
         epsilon = node_of(ctx.op).real("epsilon", 1e-4)
-        y = ops.BatchNormalization(given, scale, offset, mean, variance, epsilon=epsilon)
-        results: list[Value | None] = [ops.Cast(y, to="float16") if half else y]
+        y = ops.BatchNormalization(image, scale, offset, mean, variance, epsilon=epsilon)
+        results: list[Value | None] = [ops.Cast(y, to="float16") if is_float16 else y]
         for k, value in enumerate((mean, variance, mean, variance), 1):
             results.append(ops.Identity(value) if k < len(ctx.op.outputs) and ctx.is_used(k) else None)
-        results.extend(  # outputs that only training fills
+        results.extend(  # outputs that only training computes
             None if tensor is None else ctx.constant_value(np.zeros(tensor.shape, np.float32))
             for tensor in ctx.op.outputs[5:]
         )
@@ -101,6 +101,6 @@ def normalization(name: str) -> Any:
     return lower
 
 
-fused_batch_norm = normalization("FusedBatchNorm")
-fused_batch_norm_v2 = normalization("FusedBatchNormV2")
-fused_batch_norm_v3 = normalization("FusedBatchNormV3")
+fused_batch_norm = batch_norm_handler("FusedBatchNorm")
+fused_batch_norm_v2 = batch_norm_handler("FusedBatchNormV2")
+fused_batch_norm_v3 = batch_norm_handler("FusedBatchNormV3")

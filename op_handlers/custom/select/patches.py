@@ -1,4 +1,4 @@
-"""Patches of images."""
+"""Extraction of image patches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def extract_patches(op: Operator, x: Array) -> Array:
     node = node_of(op)
     axes = image_axes(node)
     kernel, strides, rates = (spatial_entries(node, name, axes) for name in ("ksizes", "strides", "rates"))
-    windows = reference.patches(x, kernel, strides, rates, node.text("padding"), 0)
+    windows = reference.extract_windows(x, kernel, strides, rates, node.text("padding"), 0)
     return windows.reshape(*windows.shape[:3], -1)
 
 
@@ -34,21 +34,21 @@ def extract_image_patches(ctx: Context, x: Value) -> Value:
     ops, node, dims = ctx.ops, node_of(ctx.op), ctx.op[0].dims
     axes = image_axes(node)
     kernel, strides, rates = (spatial_entries(node, name, axes) for name in ("ksizes", "strides", "rates"))
-    kind = padding_mode(node)
-    for axis in (2, 1):  # the columns first, so that rows keep their place
-        along = AxisPrice(axis, kernel[axis - 1], strides[axis - 1], rates[axis - 1])
-        known = dims[axis]
-        size = ops.Gather(ops.Shape(x), np.asarray(axis)) if known is None else known
-        if kind == "SAME":
-            x = ops.Pad(x, along.margins, np.zeros((), ctx.op[0].dtype), mode="constant")
-        x = ops.Gather(x, along.places(ctx, size, same=kind == "SAME"), axis=axis)
+    padding = padding_mode(node)
+    for axis in (2, 1):  # columns first, so that the axis of rows stays in place
+        windows = AxisWindows(axis, kernel[axis - 1], strides[axis - 1], rates[axis - 1])
+        dim = dims[axis]
+        size = ops.Gather(ops.Shape(x), np.asarray(axis)) if dim is None else dim
+        if padding == "SAME":
+            x = ops.Pad(x, windows.margins, np.zeros((), ctx.op[0].dtype), mode="constant")
+        x = ops.Gather(x, windows.indices(ctx, size, same=padding == "SAME"), axis=axis)
     ordered = ops.Transpose(x, perm=[0, 1, 3, 2, 4, 5])
     if dims[3] is None:
         return ops.Reshape(ordered, ops.Concat(ops.Slice(ops.Shape(ordered), [0], [3]), [-1], axis=0))
     return ops.Reshape(ordered, [0, 0, 0, kernel[0] * kernel[1] * dims[3]])
 
 
-class AxisPrice(NamedTuple):
+class AxisWindows(NamedTuple):
     """The windows along one axis."""
 
     axis: int
@@ -58,32 +58,32 @@ class AxisPrice(NamedTuple):
 
     @property
     def extent(self) -> int:
-        """Return the number of pixels from the first of a window to its last."""
+        """Return the number of pixels that a window spans, with dilation."""
         return (self.kernel - 1) * self.rate + 1
 
     @property
     def margins(self) -> Array:
-        """Emit the maximum padding before and after the axis; the other axis may have been split in two."""
+        """Return Pad's amounts: the maximum padding before and after the axis. Columns are already split into two axes."""
         rank = 4 if self.axis == 2 else 5
         pads = np.zeros((2, rank), np.int64)
         pads[:, self.axis] = self.extent - 1
         return pads.reshape(-1)
 
-    def places(self, ctx: Context, size: Value | int, *, same: bool) -> ValueLike:
+    def indices(self, ctx: Context, size: Value | int, *, same: bool) -> ValueLike:
         """Return the positions of each window's pixels along the axis, one row per window."""
-        ops, within = ctx.ops, np.arange(self.kernel, dtype=np.int64) * self.rate
+        ops, offsets = ctx.ops, np.arange(self.kernel, dtype=np.int64) * self.rate
         if isinstance(size, int):
             count = -(-size // self.stride) if same else (size - self.extent) // self.stride + 1
             total = max((count - 1) * self.stride + self.extent - size, 0)
             shift = self.extent - 1 - total // 2 if same else 0
             spend(max(count, 0) * self.kernel, 8, "the indices of patches")
-            return np.arange(count, dtype=np.int64)[:, None] * self.stride + within + shift
+            return np.arange(count, dtype=np.int64)[:, None] * self.stride + offsets + shift
         step = np.int64(self.stride)
         if not same:
-            begins = ops.Range(np.int64(0), ops.Sub(size, np.int64(self.extent - 1)), step)
-            return ops.Add(ops.Unsqueeze(begins, [1]), within)
+            starts = ops.Range(np.int64(0), ops.Sub(size, np.int64(self.extent - 1)), step)
+            return ops.Add(ops.Unsqueeze(starts, [1]), offsets)
         last = ops.Mul(ops.Div(ops.Sub(size, np.int64(1)), step), step)
-        total_ = ops.Max(ops.Sub(ops.Add(last, np.int64(self.extent)), size), np.int64(0))
-        shift_ = ops.Sub(np.int64(self.extent - 1), ops.Div(total_, np.int64(2)))
-        begins = ops.Add(ops.Range(np.int64(0), size, step), shift_)
-        return ops.Add(ops.Unsqueeze(begins, [1]), within)
+        total_value = ops.Max(ops.Sub(ops.Add(last, np.int64(self.extent)), size), np.int64(0))
+        shift_value = ops.Sub(np.int64(self.extent - 1), ops.Div(total_value, np.int64(2)))
+        starts = ops.Add(ops.Range(np.int64(0), size, step), shift_value)
+        return ops.Add(ops.Unsqueeze(starts, [1]), offsets)

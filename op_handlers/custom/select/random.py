@@ -1,4 +1,4 @@
-"""Random numbers: of TensorFlow's distributions, not their sequences."""
+"""Random numbers with TensorFlow's distributions, but not with its sequences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions over axes, and running sums and products."""
+"""Reductions over axes, and cumulative sums and products."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from op_handlers.custom.select.rewriting import (
 from op_handlers.math import product
 from op_handlers.math import reduction as builtin
 
-BY_AXES = "int32 int64"
+AXIS_DTYPES = "int32 int64"
 
 
 def reduction_handler(name: str, base: Handler, function: Callable[..., Any], dtypes: str) -> Handler:
     """Return the handler of a reduction over the axes in its second operand."""
 
     def kernel(op: Operator, x: Array, axes: Array) -> Array:
-        over = tuple(int(axis) for axis in axes.reshape(-1))
-        return np.asarray(function(x, axis=over, keepdims=node_of(op).flag("keep_dims"))).astype(x.dtype)
+        axis_tuple = tuple(int(axis) for axis in axes.reshape(-1))
+        return np.asarray(function(x, axis=axis_tuple, keepdims=node_of(op).flag("keep_dims"))).astype(x.dtype)
 
     def rewrite(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
         x, axes = steps.op[0], as_int32(steps, steps.op[1])
         return steps.finish(base, [x, axes], keep_dims=node.flag("keep_dims"))
 
-    types = tuple(f"{dtype}, {BY_AXES} -> {dtype}" for dtype in dtypes.split())
+    types = tuple(f"{dtype}, {AXIS_DTYPES} -> {dtype}" for dtype in dtypes.split())
     return rewrite_to(name, base, kernel, operands=2, rewrite=rewrite, types=types)
 
 
@@ -63,8 +63,8 @@ all_ = reduction_handler("All", builtin.reduce_all, np.all, "bool")
 any_ = reduction_handler("Any", builtin.reduce_any, np.any, "bool")
 
 
-def place(name: str, base: Handler, function: Callable[..., Any]) -> Handler:
-    """Return the handler of the position of an extreme."""
+def arg_handler(name: str, base: Handler, function: Callable[..., Any]) -> Handler:
+    """Return the handler of ArgMax or ArgMin."""
 
     def kernel(op: Operator, x: Array, axis: Array) -> Array:
         return np.asarray(function(x, int(axis.reshape(-1)[0]))).astype(op[out(0)].dtype)
@@ -73,30 +73,30 @@ def place(name: str, base: Handler, function: Callable[..., Any]) -> Handler:
         axis = as_int32(steps, steps.op[1])
         return steps.finish(base, [steps.op[0], axis], output_type=node.dtype("output_type", "int64").upper())
 
-    types = tuple(f"{dtype}, {BY_AXES} -> {BY_AXES}" for dtype in f"{FLOATS} int32".split())
+    types = tuple(f"{dtype}, {AXIS_DTYPES} -> {AXIS_DTYPES}" for dtype in f"{FLOATS} int32".split())
     return rewrite_to(name, base, kernel, operands=2, rewrite=rewrite, types=types)
 
 
-arg_max = place("ArgMax", builtin.arg_max, np.argmax)
-arg_min = place("ArgMin", builtin.arg_min, np.argmin)
+arg_max = arg_handler("ArgMax", builtin.arg_max, np.argmax)
+arg_min = arg_handler("ArgMin", builtin.arg_min, np.argmin)
 
 
-# --- running ----------------------------------------------------------------------------------
+# --- cumulative -------------------------------------------------------------------------------
 
 FLAGS = ("exclusive", "reverse")
-RUNNING = tuple(f"{dtype}, {BY_AXES} -> {dtype}" for dtype in REAL.split())
+CUMULATIVE_TYPES = tuple(f"{dtype}, {AXIS_DTYPES} -> {dtype}" for dtype in REAL.split())
 
 
-def accumulate(function: Callable[..., Any], first: int) -> Any:
-    """Return a NumPy kernel of a running sum or product that begins with ``first``."""
+def cumulative_kernel(function: Callable[..., Any], identity: int) -> Any:
+    """Return a NumPy kernel of a cumulative sum or product; ``identity`` is its value before the first element."""
 
     def kernel(op: Operator, x: Array, axis: Array) -> Array:
         along = int(axis.reshape(-1)[0])
         exclusive, reverse = (node_of(op).flag(name) for name in FLAGS)
         ordered = np.flip(x, along) if reverse else x
         if exclusive:
-            begin = np.full_like(np.take(ordered, [0], along), first)
-            ordered = np.concatenate([begin, np.delete(ordered, -1, along)], along)
+            first = np.full_like(np.take(ordered, [0], along), identity)
+            ordered = np.concatenate([first, np.delete(ordered, -1, along)], along)
         result = function(ordered, axis=along, dtype=x.dtype)
         return np.asarray(np.flip(result, along) if reverse else result)
 
@@ -106,10 +106,10 @@ def accumulate(function: Callable[..., Any], first: int) -> Any:
 cumsum = rewrite_to(
     "Cumsum",
     builtin.cumulative_sum,
-    accumulate(np.cumsum, 0),
+    cumulative_kernel(np.cumsum, 0),
     operands=2,
     options=lambda node, op: {name: node.flag(name) for name in FLAGS},
-    types=RUNNING,
+    types=CUMULATIVE_TYPES,
     accepts=check_element_count(1, 1),
 )
 
@@ -118,25 +118,27 @@ cumsum = rewrite_to(
     PREFIX + "Cumprod",
     max_version=1,
     layout=Terminate(),
-    types=RUNNING,
+    types=CUMULATIVE_TYPES,
     requires_constant={1},
     accepts=check_acceptable(2, accepts=check_element_count(1, 1)),
-    kernel=accumulate(np.cumprod, 1),
+    kernel=cumulative_kernel(np.cumprod, 1),
 )
 def cumprod(ctx: Context, x: Value, _axis: Value) -> Value:
-    """Emit Scan of Mul."""
+    """Emit a Scan whose body is a Mul."""
     ops, dtype, dims = ctx.ops, ctx.op[0].dtype, ctx.op[0].dims
     axis = int(ctx.require_constant(1).reshape(-1)[0]) % len(dims)
     exclusive, reverse = (node_of(ctx.op).flag(name) for name in FLAGS)
-    others = [k for k in range(len(dims)) if k != axis]
-    rest = tuple(dims[k] for k in others)
-    sizes = np.asarray(rest, np.int64) if None not in rest else ops.Gather(ops.Shape(x), np.asarray(others))
+    other_axes = [k for k in range(len(dims)) if k != axis]
+    state_dims = tuple(dims[k] for k in other_axes)
+    sizes = (
+        np.asarray(state_dims, np.int64) if None not in state_dims else ops.Gather(ops.Shape(x), np.asarray(other_axes))
+    )
 
     def step(product: Value, factor: Value) -> list[Value]:
-        after = ops.Mul(product, factor)
-        return [after, ops.Identity(product if exclusive else after)]
+        next_product = ops.Mul(product, factor)
+        return [next_product, ops.Identity(product if exclusive else next_product)]
 
-    body = ctx.graph(step, [("product", dtype, rest), ("factor", dtype, rest)])
+    body = ctx.graph(step, [("product", dtype, state_dims), ("factor", dtype, state_dims)])
     _, products = ops.Scan(
         ops.Expand(np.ones((), dtype), sizes),
         x,

@@ -1,6 +1,6 @@
-"""Rows of the select operator table: operators rewritten to a built-in operator, and checks for all rows.
+"""Handlers that rewrite a select operator to built-in operators, and checks that select operators share.
 
-A row is a handler, so that a pack can take its place.
+Each select operator has its own handler, so that a pack can replace it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from op_handlers.custom.select.nodedef import PREFIX, NodeDef, node_of
 
 FLOATS = "float16 float32 float64"
 REAL = f"{FLOATS} int32 int64"
-"""Arithmetic dtypes with kernels in ONNX Runtime."""
+"""Dtypes of arithmetic for which ONNX Runtime has kernels."""
 ANY = f"{REAL} bool int8 uint8 int16 uint16 uint32 uint64"
 """Dtypes of data movement operators."""
 
@@ -53,11 +53,11 @@ def kernel_of(function: Callable[..., Any]) -> Kernel:
 
 
 def uniform_types(dtypes: str, operands: int = 1, result: str = "T") -> tuple[str, ...]:
-    """Return rows for ``types``, one per dtype: all operands have it, and so has the result unless ``result`` is given."""
+    """Return a signature per dtype for ``types``. The result has the dtype of the operands unless ``result`` is given."""
     return tuple(f"{', '.join([dtype] * operands)} -> {dtype if result == 'T' else result}" for dtype in dtypes.split())
 
 
-class _At(NamedTuple):
+class _ReplacementInstance(NamedTuple):
     """A replacement operator as the argument of declared functions."""
 
     op: Operator
@@ -80,24 +80,28 @@ def rewrite_to(
 ) -> Handler:
     """Return a handler that rewrites a TensorFlow operator to a built-in operator.
 
-    ``options``: the built-in operator's, from the attributes. ``rewrite``: used instead of ``options``, returns all
-    replacement operators. ``operands``: their number, None for any. ``moves``: the operator only moves elements.
+    ``options``: options of the built-in operator. ``rewrite``: returns all replacement operators; used instead of
+    ``options``. ``operands``: number of operands, None for any. ``moves``: the operator only moves elements.
     """
 
     def rewrite_operator(at: Instance) -> Sequence[Replacement]:
         node = node_of(at.op)
         if rewrite is not None:
             return rewrite(Rewriter(at), node)
-        given = options(node, at.op) if callable(options) else options or {}
-        return Rewriter(at).finish(base, at.op.inputs, **given)
+        builtin_options = options(node, at.op) if callable(options) else options or {}
+        return Rewriter(at).finish(base, at.op.inputs, **builtin_options)
 
     def lower(ctx: Any, *inputs: Any) -> Any:
         raise AssertionError(f"{name} is rewritten before it is lowered")
 
     def layout(at: Instance) -> Any:
-        last = rewrite_operator(at)[-1]
-        declared = last.handler.layout
-        return declared(_At(last.op, at.target, at.opset)) if callable(declared) else declared
+        last_replacement = rewrite_operator(at)[-1]
+        base_layout = last_replacement.handler.layout
+        return (
+            base_layout(_ReplacementInstance(last_replacement.op, at.target, at.opset))
+            if callable(base_layout)
+            else base_layout
+        )
 
     lower.__name__, lower.__doc__ = name, f"Equivalent to {base.code}."
     return handler(
@@ -114,22 +118,23 @@ def rewrite_to(
 
 
 def check_acceptable(operands: int | None, moves: bool = False, accepts: Accepts | None = None) -> Accepts:
-    """Return the check for every row: valid NodeDef, number of operands, no quantized tensor unless elements are only
-    moved.
+    """Return the check for select operators: a valid NodeDef, the number of operands, and no quantized tensors.
+
+    Quantized tensors are accepted with ``moves``: the operator only moves elements.
     """
 
     def decline(at: Instance) -> Decline | None:
         op, name = at.op, node_of(at.op).op
-        given = [tensor for tensor in op.inputs if tensor is not None]
-        if len(given) != len(op.inputs) or (operands is not None and len(given) != operands):
+        present = [tensor for tensor in op.inputs if tensor is not None]
+        if len(present) != len(op.inputs) or (operands is not None and len(present) != operands):
             expected = "all of its operands" if operands is None else f"{operands} operands"
             return Decline(
-                f"{len(given)} operands, but TensorFlow's {name} has {expected}: the file is damaged; export the model again"
+                f"{len(present)} operands, but TensorFlow's {name} has {expected}: the file is damaged; export the model again"
             )
-        scaled = next((t for t in (*given, *op.outputs) if t is not None and t.quantization is not None), None)
-        if scaled is not None and not moves:
+        quantized = next((t for t in (*present, *op.outputs) if t is not None and t.quantization is not None), None)
+        if quantized is not None and not moves:
             return Decline(
-                f"tensor {scaled.name!r} is quantized, but TensorFlow's {name} would compute with the quantized values",
+                f"tensor {quantized.name!r} is quantized, but TensorFlow's {name} would compute with the quantized values",
                 "keep the operator in floating point",
             )
         return accepts(at) if accepts is not None else None
@@ -138,7 +143,7 @@ def check_acceptable(operands: int | None, moves: bool = False, accepts: Accepts
 
 
 def permute_sizes(dims: Sequence[int | None], perm: Sequence[int]) -> Dims:
-    """Return permuted sizes."""
+    """Return the sizes of a transposed tensor."""
     return tuple(dims[axis] for axis in perm)
 
 
@@ -148,8 +153,8 @@ def constant_axis(op: Operator, slot: int) -> int | None:
     return int(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
 
-def check_tensor_ranks(ranks: Mapping[int, int], *others: Accepts) -> Accepts:
-    """Return a check that declines operands and results of other ranks, by slot, and runs the checks ``others``."""
+def check_tensor_ranks(ranks: Mapping[int, int], *checks: Accepts) -> Accepts:
+    """Return a check of ranks by slot that also runs ``checks``."""
 
     def decline(at: Instance) -> Decline | None:
         for slot, rank in ranks.items():
@@ -158,25 +163,25 @@ def check_tensor_ranks(ranks: Mapping[int, int], *others: Accepts) -> Accepts:
                 return Decline(
                     f"tensor {tensor.name!r} of shape {list(tensor.shape)} has rank {tensor.rank}, expected {rank}"
                 )
-        return next(filter(None, (other(at) for other in others)), None)
+        return next(filter(None, (check(at) for check in checks)), None)
 
     return decline
 
 
-def check_element_count(slot: int, count: int, *others: Accepts) -> Accepts:
-    """Return a check that declines an operand with another number of elements, and runs the checks ``others``."""
+def check_element_count(slot: int, count: int, *checks: Accepts) -> Accepts:
+    """Return a check of the number of elements of an operand that also runs ``checks``."""
 
     def decline(at: Instance) -> Decline | None:
         tensor = at.op[slot]
         if tensor.is_static and prod(tensor.shape) != count:
             return Decline(f"operand {tensor.name!r} has shape {list(tensor.shape)}, expected {count} elements")
-        return next(filter(None, (other(at) for other in others)), None)
+        return next(filter(None, (check(at) for check in checks)), None)
 
     return decline
 
 
-def requires_constant(slot: int, what: str) -> Accepts:
-    """Return a check that declines a runtime operand if the built-in operator has an option instead."""
+def check_constant_scalar(slot: int, what: str) -> Accepts:
+    """Return a check that an operand is a constant scalar; the built-in operator has an option instead of it."""
 
     def decline(at: Instance) -> Decline | None:
         if constant_axis(at.op, slot) is not None:
@@ -190,7 +195,7 @@ def requires_constant(slot: int, what: str) -> Accepts:
 
 
 def as_int32(steps: Rewriter, tensor: Tensor) -> Tensor:
-    """Return int32 positions or sizes for a built-in operator; int64 is cast."""
+    """Return indices or sizes as int32, which built-in operators require; int64 is cast."""
     from op_handlers.math.cast import cast
 
     if tensor.dtype == "int32":

@@ -1,4 +1,4 @@
-"""Operators that rename, regroup, repeat or report axes."""
+"""Reshaping, transposing, repeating and rolling of tensors, and their sizes."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from op_handlers.math.cast import cast
 from op_handlers.tensor import repetition
 from op_handlers.tensor import shape as builtin
 
-MOVED = (*uniform_types(f"{ANY} complex64"),)
+SAME_TYPES = (*uniform_types(f"{ANY} complex64"),)
 """Any dtype; the result has the same."""
-SIZED = tuple(f"{dtype}, int32 int64 -> {dtype}" for dtype in ANY.split())
+TYPES_WITH_INTEGERS = tuple(f"{dtype}, int32 int64 -> {dtype}" for dtype in ANY.split())
 INTEGERS = "int32 int64"
 
 
@@ -49,44 +49,50 @@ def squeeze_array(op: Operator, x: Array) -> Array:
 
 
 def check_squeezed_axes(at: Instance) -> Decline | None:
-    """Return a Decline for axes that are not of size 1, or that do not exist."""
+    """Return a Decline for axes that do not exist or whose size is not 1."""
     x, axes = at.op[0], node_of(at.op).integers("squeeze_dims")
-    wrong = next((axis for axis in axes if not -x.rank <= axis < x.rank or x.dims[axis] not in (1, None)), None)
-    return None if wrong is None else Decline(f"axis {wrong} of {list(x.dims)} is removed, but its size is not 1")
+    invalid_axis = next((axis for axis in axes if not -x.rank <= axis < x.rank or x.dims[axis] not in (1, None)), None)
+    return (
+        None
+        if invalid_axis is None
+        else Decline(f"axis {invalid_axis} of {list(x.dims)} is removed, but its size is not 1")
+    )
 
 
-def reshape(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """Emit RESHAPE with an int32 vector of sizes."""
+def rewrite_reshape(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+    """Return a RESHAPE with an int32 vector of sizes."""
     return steps.finish(builtin.reshape, [steps.op[0], as_int32(steps, steps.op[1])], new_shape=())
 
 
 def cast_sizes(op: Operator, number: Any) -> Array:
-    """Emit sizes in the result's dtype."""
+    """Return sizes in the dtype of the result."""
     return np.asarray(number, op[out(0)].dtype)
 
 
-def rank(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+def rewrite_rank(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     return steps.finish(builtin.rank, [steps.op[0]])
 
 
-def identity(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """Emit a CAST to the dtype that the operand has."""
+def rewrite_identity(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+    """Return a CAST to the dtype of the operand."""
     return steps.finish(cast, [steps.op[0]])
 
 
-identity_ = rewrite_to("Identity", cast, kernel_of(lambda x: x), rewrite=identity, types=MOVED, moves=True)
+identity_ = rewrite_to("Identity", cast, kernel_of(lambda x: x), rewrite=rewrite_identity, types=SAME_TYPES, moves=True)
 prevent_gradient = rewrite_to(
-    "PreventGradient", cast, kernel_of(lambda x: x), rewrite=identity, types=MOVED, moves=True
+    "PreventGradient", cast, kernel_of(lambda x: x), rewrite=rewrite_identity, types=SAME_TYPES, moves=True
 )
-stop_gradient = rewrite_to("StopGradient", cast, kernel_of(lambda x: x), rewrite=identity, types=MOVED, moves=True)
-snapshot = rewrite_to("Snapshot", cast, kernel_of(lambda x: x), rewrite=identity, types=MOVED, moves=True)
+stop_gradient = rewrite_to(
+    "StopGradient", cast, kernel_of(lambda x: x), rewrite=rewrite_identity, types=SAME_TYPES, moves=True
+)
+snapshot = rewrite_to("Snapshot", cast, kernel_of(lambda x: x), rewrite=rewrite_identity, types=SAME_TYPES, moves=True)
 
 expand_dims = rewrite_to(
     "ExpandDims",
     builtin.expand_dims,
     kernel_of(lambda x, axis: np.expand_dims(x, int(axis.reshape(-1)[0]))),
     operands=2,
-    types=SIZED,
+    types=TYPES_WITH_INTEGERS,
     moves=True,
 )
 squeeze = rewrite_to(
@@ -94,7 +100,7 @@ squeeze = rewrite_to(
     builtin.squeeze,
     squeeze_array,
     options=lambda node, op: {"squeeze_dims": node.integers("squeeze_dims")},
-    types=MOVED[:-1],
+    types=SAME_TYPES[:-1],
     accepts=check_squeezed_axes,
     moves=True,
 )
@@ -103,8 +109,8 @@ reshape_ = rewrite_to(
     builtin.reshape,
     kernel_of(lambda x, sizes: x.reshape([int(n) for n in sizes])),
     operands=2,
-    rewrite=reshape,
-    types=SIZED,
+    rewrite=rewrite_reshape,
+    types=TYPES_WITH_INTEGERS,
     moves=True,
     holds_batch={1: -1},
 )
@@ -114,7 +120,7 @@ transpose = rewrite_to(
     kernel_of(lambda x, perm: x.transpose([int(axis) for axis in perm])),
     operands=2,
     rewrite=rewrite_with_int32(builtin.transpose),
-    types=SIZED,
+    types=TYPES_WITH_INTEGERS,
     moves=True,
 )
 broadcast_to = rewrite_to(
@@ -122,7 +128,7 @@ broadcast_to = rewrite_to(
     repetition.broadcast_to,
     kernel_of(lambda x, sizes: np.broadcast_to(x, [int(n) for n in sizes])),
     operands=2,
-    types=SIZED,
+    types=TYPES_WITH_INTEGERS,
     moves=True,
     holds_batch={1: 1},
 )
@@ -131,7 +137,7 @@ tile = rewrite_to(
     repetition.tile,
     kernel_of(lambda x, times: np.tile(x, [int(n) for n in times])),
     operands=2,
-    types=SIZED,
+    types=TYPES_WITH_INTEGERS,
     moves=True,
 )
 shape = rewrite_to(
@@ -143,7 +149,7 @@ shape = rewrite_to(
     moves=True,
 )
 rank_ = rewrite_to(
-    "Rank", builtin.rank, lambda op, x: cast_sizes(op, x.ndim), rewrite=rank, types="_ -> int32", moves=True
+    "Rank", builtin.rank, lambda op, x: cast_sizes(op, x.ndim), rewrite=rewrite_rank, types="_ -> int32", moves=True
 )
 
 
@@ -182,14 +188,14 @@ def check_shifts(at: Instance) -> Decline | None:
     kernel=lambda op, x, shift, axis: np.roll(x, shift.reshape(-1).tolist(), axis.reshape(-1).tolist()),
 )
 def roll(ctx: Context, x: Value, _shift: Value, _axis: Value) -> Value:
-    """Emit Gather along each axis with shifted positions."""
+    """Emit Gather with shifted positions along each axis."""
     ops = ctx.ops
     for shift, axis in zip(ctx.require_constant(1).reshape(-1), ctx.require_constant(2).reshape(-1), strict=True):
-        at, count = ctx.axis(int(axis)), ctx.op[0].dims[int(axis)]
+        onnx_axis, count = ctx.axis(int(axis)), ctx.op[0].dims[int(axis)]
         if count is not None:
-            x = ops.Gather(x, (np.arange(count) - int(shift)) % max(count, 1), axis=at)
+            x = ops.Gather(x, (np.arange(count) - int(shift)) % max(count, 1), axis=onnx_axis)
             continue
-        number = ops.Gather(ops.Shape(x), np.asarray(at))
-        places = ops.Sub(ops.Range(np.int64(0), number, np.int64(1)), np.int64(shift))
-        x = ops.Gather(x, ops.Mod(places, number), axis=at)
+        runtime_count = ops.Gather(ops.Shape(x), np.asarray(onnx_axis))
+        positions = ops.Sub(ops.Range(np.int64(0), runtime_count, np.int64(1)), np.int64(shift))
+        x = ops.Gather(x, ops.Mod(positions, runtime_count), axis=onnx_axis)
     return x

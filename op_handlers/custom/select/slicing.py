@@ -1,4 +1,4 @@
-"""Elements picked, moved, padded and filled in."""
+"""Slicing, gathering, filling, padding, and blocks of pixels."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from op_handlers.custom.select.rewriting import (
     ANY,
     REAL,
     as_int32,
+    check_constant_scalar,
     check_tensor_ranks,
     constant_axis,
     kernel_of,
-    requires_constant,
     rewrite_to,
 )
 from op_handlers.tensor import blocks, filling, indexing, ordering, padding, slicing
 
 MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
-BY_PLACE = tuple(f"{dtype}, int32 int64 -> {dtype}" for dtype in ANY.split())
+INDEXED_TYPES = tuple(f"{dtype}, int32 int64 -> {dtype}" for dtype in ANY.split())
 
 
 def check_axes_exist(at: Instance) -> Decline | None:
@@ -30,21 +30,21 @@ def check_axes_exist(at: Instance) -> Decline | None:
     axes, rank, result = at.op.constant(1), at.op[0].rank, at.op[out(0)]
     if result.has_rank and result.rank != rank:
         return Decline(f"the operand has rank {rank} and the result {result.rank}, expected equal ranks")
-    wrong = [] if axes is None else [int(axis) for axis in axes.reshape(-1) if not -rank <= axis < rank]
-    return Decline(f"axis {wrong[0]} is reversed, but the rank is {rank}") if wrong else None
+    invalid_axes = [] if axes is None else [int(axis) for axis in axes.reshape(-1) if not -rank <= axis < rank]
+    return Decline(f"axis {invalid_axes[0]} is reversed, but the rank is {rank}") if invalid_axes else None
 
 
 def emit_strided_slice(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     """Emit STRIDED_SLICE with int32 bounds."""
-    places = [as_int32(steps, steps.op[slot]) for slot in (1, 2, 3)]
+    bounds = [as_int32(steps, steps.op[slot]) for slot in (1, 2, 3)]
     masks = {name: node.integer(name) for name in MASKS}
-    return steps.finish(slicing.strided_slice, [steps.op[0], *places], offset=False, **masks)
+    return steps.finish(slicing.strided_slice, [steps.op[0], *bounds], offset=False, **masks)
 
 
 def strided_slice_kernel(op: Operator, x: Array, begin: Array, end: Array, strides: Array) -> Array:
     """Return the slice, by NumPy indexing."""
     node = node_of(op)
-    places: list[Any] = []
+    indices: list[Any] = []
     masks = {name: node.integer(name) for name in MASKS}
 
     def has_mask(name: str, k: int) -> bool:
@@ -52,16 +52,16 @@ def strided_slice_kernel(op: Operator, x: Array, begin: Array, end: Array, strid
 
     for k, (first, last, step) in enumerate(zip(begin.tolist(), end.tolist(), strides.tolist(), strict=True)):
         if has_mask("ellipsis_mask", k):
-            places.append(Ellipsis)
+            indices.append(Ellipsis)
         elif has_mask("new_axis_mask", k):
-            places.append(np.newaxis)
+            indices.append(np.newaxis)
         elif has_mask("shrink_axis_mask", k):
-            places.append(first)
+            indices.append(first)
         else:
-            places.append(
+            indices.append(
                 slice(None if has_mask("begin_mask", k) else first, None if has_mask("end_mask", k) else last, step)
             )
-    return np.asarray(x[tuple(places)])
+    return np.asarray(x[tuple(indices)])
 
 
 def slice_kernel(op: Operator, x: Array, begin: Array, size: Array) -> Array:
@@ -70,22 +70,22 @@ def slice_kernel(op: Operator, x: Array, begin: Array, size: Array) -> Array:
 
 
 def check_equal_lengths(at: Instance) -> Decline | None:
-    """Return a Decline unless begin, end and strides are vectors of one length."""
+    """Return a Decline unless begin, end and strides are vectors of equal length."""
     shapes = [tensor.shape for tensor in (at.op[1], at.op[2], at.op[3]) if tensor.is_static]
     if all(shape == shapes[0] and len(shape) == 1 for shape in shapes):
         return None
     return Decline(
-        f"begin, end and strides have shapes {', '.join(str(list(shape)) for shape in shapes)}, expected equal vectors"
+        f"begin, end and strides have shapes {', '.join(str(list(shape)) for shape in shapes)}, expected vectors of equal length"
     )
 
 
 def check_entry_per_axis(at: Instance) -> Decline | None:
-    """Return a Decline unless the bounds have one number per axis."""
+    """Return a Decline unless begin and size have one entry per axis."""
     rank = at.op[0].rank
-    wrong = next((t for t in (at.op[1], at.op[2]) if t.is_static and t.shape != (rank,)), None)
+    invalid = next((t for t in (at.op[1], at.op[2]) if t.is_static and t.shape != (rank,)), None)
     return (
-        Decline(f"operand {wrong.name!r} has shape {list(wrong.shape)}, expected one entry for each of {rank} axes")
-        if wrong
+        Decline(f"operand {invalid.name!r} has shape {list(invalid.shape)}, expected one entry for each of {rank} axes")
+        if invalid
         else None
     )
 
@@ -102,7 +102,7 @@ strided_slice = rewrite_to(
 slice_ = rewrite_to("Slice", slicing.slice_, slice_kernel, operands=3, accepts=check_entry_per_axis, moves=True)
 
 
-# --- picked -----------------------------------------------------------------------------------
+# --- gathering --------------------------------------------------------------------------------
 
 
 def emit_gather(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
@@ -114,25 +114,25 @@ def emit_gather(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
 
 
 def gather_kernel(op: Operator, x: Array, indices: Array, axis: Array) -> Array:
-    """Gather one batch after the other."""
-    along, shared = int(axis.reshape(-1)[0]) % x.ndim, node_of(op).integer("batch_dims") % (indices.ndim + 1)
-    if not shared:
+    """Return gathered elements, batch by batch."""
+    along, batch_dims = int(axis.reshape(-1)[0]) % x.ndim, node_of(op).integer("batch_dims") % (indices.ndim + 1)
+    if not batch_dims:
         return np.take(x, indices, along)
-    rows = [gather_array(a, b, along - 1, shared - 1) for a, b in zip(x, indices, strict=True)]
-    return np.stack(rows)
+    batches = [gather_array(a, b, along - 1, batch_dims - 1) for a, b in zip(x, indices, strict=True)]
+    return np.stack(batches)
 
 
-def gather_array(x: Array, indices: Array, axis: int, shared: int) -> Array:
-    if not shared:
+def gather_array(x: Array, indices: Array, axis: int, batch_dims: int) -> Array:
+    if not batch_dims:
         return np.take(x, indices, axis)
-    return np.stack([gather_array(a, b, axis - 1, shared - 1) for a, b in zip(x, indices, strict=True)])
+    return np.stack([gather_array(a, b, axis - 1, batch_dims - 1) for a, b in zip(x, indices, strict=True)])
 
 
-def one_hot_array(op: Operator, indices: Array, depth: Array, on: Array, off: Array) -> Array:
-    axis, number = node_of(op).integer("axis", -1), int(depth)
-    at = axis % (indices.ndim + 1)
-    classes = np.arange(number).reshape(-1, *[1] * (indices.ndim - at))
-    return np.where(np.expand_dims(indices, at) == classes, on, off)
+def one_hot_array(op: Operator, indices: Array, depth: Array, on_value: Array, off_value: Array) -> Array:
+    axis, class_count = node_of(op).integer("axis", -1), int(depth)
+    class_axis = axis % (indices.ndim + 1)
+    classes = np.arange(class_count).reshape(-1, *[1] * (indices.ndim - class_axis))
+    return np.where(np.expand_dims(indices, class_axis) == classes, on_value, off_value)
 
 
 gather_v2 = rewrite_to(
@@ -141,7 +141,7 @@ gather_v2 = rewrite_to(
     gather_kernel,
     operands=3,
     rewrite=emit_gather,
-    accepts=requires_constant(2, "axis"),
+    accepts=check_constant_scalar(2, "axis"),
     moves=True,
 )
 gather_nd = rewrite_to(
@@ -149,7 +149,7 @@ gather_nd = rewrite_to(
     indexing.gather_nd,
     kernel_of(lambda x, indices: x[tuple(np.moveaxis(indices, -1, 0))]),
     operands=2,
-    types=BY_PLACE,
+    types=INDEXED_TYPES,
     moves=True,
 )
 one_hot = rewrite_to(
@@ -164,13 +164,13 @@ reverse_v2 = rewrite_to(
     ordering.reverse_v2,
     kernel_of(lambda x, axes: np.flip(x, tuple(axes.reshape(-1).tolist()))),
     operands=2,
-    types=BY_PLACE,
+    types=INDEXED_TYPES,
     accepts=check_axes_exist,
     moves=True,
 )
 
 
-# --- filled in --------------------------------------------------------------------------------
+# --- filling ----------------------------------------------------------------------------------
 
 
 def emit_fill(steps: Rewriter, node: NodeDef) -> Any:
@@ -184,7 +184,7 @@ def arange_kernel(op: Operator, start: Array, limit: Array, delta: Array) -> Arr
 fill = rewrite_to(
     "Fill",
     filling.fill,
-    kernel_of(lambda sizes, number: np.full([int(n) for n in sizes], number)),
+    kernel_of(lambda sizes, value: np.full([int(n) for n in sizes], value)),
     operands=2,
     rewrite=emit_fill,
     types=tuple(f"int32 int64, {dtype} -> {dtype}" for dtype in ANY.split()),
@@ -202,18 +202,20 @@ zeros_like = rewrite_to(
 )
 
 
-# --- padded -----------------------------------------------------------------------------------
+# --- padding ----------------------------------------------------------------------------------
 
 
-def mirror_pad_kernel(op: Operator, x: Array, rows: Array) -> Array:
-    return np.pad(x, rows, mode="reflect" if node_of(op).text("mode") == "REFLECT" else "symmetric")
+def mirror_pad_kernel(op: Operator, x: Array, paddings: Array) -> Array:
+    return np.pad(x, paddings, mode="reflect" if node_of(op).text("mode") == "REFLECT" else "symmetric")
 
 
-pad = rewrite_to("Pad", padding.pad, kernel_of(lambda x, rows: np.pad(x, rows)), operands=2, types=BY_PLACE)
+pad = rewrite_to(
+    "Pad", padding.pad, kernel_of(lambda x, paddings: np.pad(x, paddings)), operands=2, types=INDEXED_TYPES
+)
 pad_v2 = rewrite_to(
     "PadV2",
     padding.pad_v2,
-    kernel_of(lambda x, rows, number: np.pad(x, rows, constant_values=number)),
+    kernel_of(lambda x, paddings, value: np.pad(x, paddings, constant_values=value)),
     operands=3,
 )
 mirror_pad = rewrite_to(
@@ -222,7 +224,7 @@ mirror_pad = rewrite_to(
     mirror_pad_kernel,
     operands=2,
     options=lambda node, op: {"mode": node.text("mode")},
-    types=BY_PLACE,
+    types=INDEXED_TYPES,
     moves=True,
 )
 
@@ -232,31 +234,31 @@ mirror_pad = rewrite_to(
 
 def check_blocks(at: Instance) -> Decline | None:
     node, x, y = node_of(at.op), at.op[0], at.op[out(0)]
-    order, size = node.text("data_format", "NHWC"), node.integer("block_size")
-    if order != "NHWC":
-        return Decline(f"data_format is {order}; only NHWC is supported")
-    if size < 2 or x.rank != 4 or y.rank != 4:
-        return Decline(f"block_size is {size} and the image has rank {x.rank}; expected at least 2, and rank 4")
+    layout, block_size = node.text("data_format", "NHWC"), node.integer("block_size")
+    if layout != "NHWC":
+        return Decline(f"data_format is {layout}; only NHWC is supported")
+    if block_size < 2 or x.rank != 4 or y.rank != 4:
+        return Decline(f"block_size is {block_size} and the image has rank {x.rank}; expected at least 2, and rank 4")
     return None
 
 
-def to_depth(op: Operator, x: Array) -> Array:
+def space_to_depth_kernel(op: Operator, x: Array) -> Array:
     b = node_of(op).integer("block_size")
     n, h, w, c = x.shape
     return x.reshape(n, h // b, b, w // b, b, c).transpose(0, 1, 3, 2, 4, 5).reshape(n, h // b, w // b, b * b * c)
 
 
-def to_space(op: Operator, x: Array) -> Array:
+def depth_to_space_kernel(op: Operator, x: Array) -> Array:
     b = node_of(op).integer("block_size")
     n, h, w, c = x.shape
     return x.reshape(n, h, w, b, b, c // b // b).transpose(0, 1, 3, 2, 4, 5).reshape(n, h * b, w * b, c // b // b)
 
 
-BLOCKS: dict[str, Any] = {
+BLOCK_DECLARATIONS: dict[str, Any] = {
     "options": lambda node, op: {"block_size": node.integer("block_size")},
     "types": tuple(f"{dtype} -> {dtype}" for dtype in REAL.split()),
     "accepts": check_blocks,
     "moves": True,
 }
-space_to_depth = rewrite_to("SpaceToDepth", blocks.space_to_depth, to_depth, **BLOCKS)
-depth_to_space = rewrite_to("DepthToSpace", blocks.depth_to_space, to_space, **BLOCKS)
+space_to_depth = rewrite_to("SpaceToDepth", blocks.space_to_depth, space_to_depth_kernel, **BLOCK_DECLARATIONS)
+depth_to_space = rewrite_to("DepthToSpace", blocks.depth_to_space, depth_to_space_kernel, **BLOCK_DECLARATIONS)

@@ -20,12 +20,14 @@ from op_handlers.custom.select.rewriting import (
     rewrite_to,
     uniform_types,
 )
-from op_handlers.math import cast as casts
+from op_handlers.math import cast as builtin_cast
 from op_handlers.math import unary as builtin
 
 
-def direct(name: str, onnx: str, function: Callable[..., Any], types: str = FLOATS, result: str = "T") -> Handler:
-    """Return the handler of a function that ONNX has."""
+def single_node_handler(
+    name: str, onnx: str, function: Callable[..., Any], types: str = FLOATS, result: str = "T"
+) -> Handler:
+    """Return the handler of a function with an ONNX operator of its own, ``onnx``."""
 
     def lower(ctx: Context, x: Value) -> Value:
         y: Value = ctx.ops.named(onnx)(x)
@@ -45,7 +47,7 @@ def direct(name: str, onnx: str, function: Callable[..., Any], types: str = FLOA
 
 
 def apply_per_element(function: Callable[[float], float]) -> Callable[[Array], Array]:
-    """Return a function on arrays that applies a function of Python numbers."""
+    """Return a function of arrays that applies a function of Python numbers to each element."""
     return lambda x: np.vectorize(function, otypes=[np.float64])(x).astype(x.dtype)
 
 
@@ -66,24 +68,24 @@ sin = rewrite_to("Sin", builtin.sine, kernel_of(np.sin), types=uniform_types(FLO
 sqrt = rewrite_to("Sqrt", builtin.square_root, kernel_of(np.sqrt), types=uniform_types(FLOATS))
 square = rewrite_to("Square", builtin.square, kernel_of(np.square), types=uniform_types(REAL))
 
-acos = direct("Acos", "Acos", np.arccos, "float16 float32")
-acosh = direct("Acosh", "Acosh", np.arccosh, "float16 float32")
-asin = direct("Asin", "Asin", np.arcsin, "float16 float32")
-asinh = direct("Asinh", "Asinh", np.arcsinh, "float16 float32")
-atan = direct("Atan", "Atan", np.arctan, "float16 float32")
-atanh = direct("Atanh", "Atanh", np.arctanh, "float16 float32")
-cosh = direct("Cosh", "Cosh", np.cosh, "float16 float32")
-erf_ = direct("Erf", "Erf", apply_per_element(erf), "float16 float32")
-is_inf = direct("IsInf", "IsInf", np.isinf, "float32 float64", result="bool")
-is_nan = direct("IsNan", "IsNaN", np.isnan, "float16 float32 float64", result="bool")
-reciprocal = direct("Reciprocal", "Reciprocal", np.reciprocal)
-inv = direct("Inv", "Reciprocal", np.reciprocal)
-sinh = direct("Sinh", "Sinh", np.sinh, "float16 float32")
-tan = direct("Tan", "Tan", np.tan, "float16 float32")
+acos = single_node_handler("Acos", "Acos", np.arccos, "float16 float32")
+acosh = single_node_handler("Acosh", "Acosh", np.arccosh, "float16 float32")
+asin = single_node_handler("Asin", "Asin", np.arcsin, "float16 float32")
+asinh = single_node_handler("Asinh", "Asinh", np.arcsinh, "float16 float32")
+atan = single_node_handler("Atan", "Atan", np.arctan, "float16 float32")
+atanh = single_node_handler("Atanh", "Atanh", np.arctanh, "float16 float32")
+cosh = single_node_handler("Cosh", "Cosh", np.cosh, "float16 float32")
+erf_ = single_node_handler("Erf", "Erf", apply_per_element(erf), "float16 float32")
+is_inf = single_node_handler("IsInf", "IsInf", np.isinf, "float32 float64", result="bool")
+is_nan = single_node_handler("IsNan", "IsNaN", np.isnan, "float16 float32 float64", result="bool")
+reciprocal = single_node_handler("Reciprocal", "Reciprocal", np.reciprocal)
+inv = single_node_handler("Inv", "Reciprocal", np.reciprocal)
+sinh = single_node_handler("Sinh", "Sinh", np.sinh, "float16 float32")
+tan = single_node_handler("Tan", "Tan", np.tan, "float16 float32")
 
 
 def elementwise(name: str, function: Callable[..., Any], types: str = "float16 float32") -> Declare:
-    """Return the handler of a function of one operand that needs several ONNX operators."""
+    """Return a decorator that declares a function of one operand that needs several ONNX operators."""
     return handler(
         PREFIX + name,
         max_version=1,
@@ -102,24 +104,24 @@ def erfc_(ctx: Context, x: Value) -> Value:
 
 @elementwise("Expm1", np.expm1)
 def expm1(ctx: Context, x: Value) -> Value:
-    """Emit Exp(x) - 1; for small x tanh(x/2) * (exp(x) + 1), which is accurate near 0."""
+    """Emit Exp(x) - 1; for |x| < 1 tanh(x/2) * (exp(x) + 1), which is accurate near 0."""
     ops, one = ctx.ops, ctx.scalar(1.0)
-    power = ops.Exp(x)
-    near = ops.Mul(ops.Tanh(ops.Mul(x, ctx.scalar(0.5))), ops.Add(power, one))
-    return ops.Where(ops.Less(ops.Abs(x), one), near, ops.Sub(power, one))
+    exponential = ops.Exp(x)
+    accurate_near_zero = ops.Mul(ops.Tanh(ops.Mul(x, ctx.scalar(0.5))), ops.Add(exponential, one))
+    return ops.Where(ops.Less(ops.Abs(x), one), accurate_near_zero, ops.Sub(exponential, one))
 
 
 @elementwise("Log1p", np.log1p)
 def log1p(ctx: Context, x: Value) -> Value:
     """Emit Log(1 + x), corrected for the rounding of the sum: x * log(u) / (u - 1) with u = 1 + x."""
     ops, one = ctx.ops, ctx.scalar(1.0)
-    total = ops.Add(x, one)
-    rest = ops.Sub(total, one)
-    inexact = ops.And(ops.Less(ops.Abs(x), one), ops.Not(ops.Equal(rest, ctx.scalar(0.0))))
-    divisor = ops.Where(inexact, rest, one)
-    small = ops.Equal(total, one)
-    logarithm = ops.Log(total)
-    return ops.Where(small, x, ops.Where(inexact, ops.Mul(x, ops.Div(logarithm, divisor)), logarithm))
+    u = ops.Add(x, one)
+    rounded_x = ops.Sub(u, one)
+    inexact = ops.And(ops.Less(ops.Abs(x), one), ops.Not(ops.Equal(rounded_x, ctx.scalar(0.0))))
+    divisor = ops.Where(inexact, rounded_x, one)
+    x_is_lost = ops.Equal(u, one)
+    logarithm = ops.Log(u)
+    return ops.Where(x_is_lost, x, ops.Where(inexact, ops.Mul(x, ops.Div(logarithm, divisor)), logarithm))
 
 
 @handler(
@@ -136,7 +138,7 @@ def is_finite(ctx: Context, x: Value) -> Value:
     return ctx.ops.Not(ctx.ops.Or(ctx.ops.IsInf(x), ctx.ops.IsNaN(x)))
 
 
-# --- between dtypes ---------------------------------------------------------------------------
+# --- conversion of dtypes ---------------------------------------------------------------------
 
 
 def cast_array(op: Any, x: Array) -> Array:
@@ -147,16 +149,16 @@ def cast_array(op: Any, x: Array) -> Array:
 
 
 def check_result_dtype(at: Any) -> Any:
-    """Return a Decline for a result of another dtype than the attribute says."""
+    """Return a Decline if the dtype of the result differs from the attribute DstT."""
     from onnx_tflite_plugin.api import Decline
 
-    stated, made = node_of(at.op).dtype("DstT", at.op[out(0)].dtype), at.op[out(0)].dtype
-    return None if stated == made else Decline(f"the result has dtype {made}, but the NodeDef says {stated}")
+    declared, actual = node_of(at.op).dtype("DstT", at.op[out(0)].dtype), at.op[out(0)].dtype
+    return None if declared == actual else Decline(f"the result has dtype {actual}, but the NodeDef says {declared}")
 
 
 cast = rewrite_to(
     "Cast",
-    casts.cast,
+    builtin_cast.cast,
     cast_array,
     types=f"{ANY} bfloat16 complex64 -> {ANY} bfloat16 complex64",
     accepts=check_result_dtype,

@@ -1,4 +1,4 @@
-"""Select operators without a handler (lite/delegates/flex): refused by name."""
+"""Declines of select operators without a handler (lite/delegates/flex); they name the operator."""
 
 from __future__ import annotations
 

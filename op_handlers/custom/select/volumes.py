@@ -1,4 +1,4 @@
-"""Pools of volumes."""
+"""Pooling of volumes (depth, height and width)."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from op_handlers.custom.select.nodedef import PREFIX, node_of
 from op_handlers.custom.select.rewriting import Declare, check_acceptable, check_tensor_ranks, uniform_types
 
 
-def volume(at: Instance) -> str:
-    """Return the axes of a volume and of the pools in it."""
-    return "n c d h w -> n c z y x" if image_axes(node_of(at.op), 5).first else "n d h w c -> n z y x c"
+def volume_axes(at: Instance) -> str:
+    """Return the axes of a volume and of its pooled result."""
+    return "n c d h w -> n c z y x" if image_axes(node_of(at.op), 5).channels_first else "n d h w c -> n z y x c"
 
 
-def pool(name: str, *, largest: bool) -> Declare:
-    """Return the handler of a pool over depth, height and width."""
+def pool_handler(name: str, *, largest: bool) -> Declare:
+    """Return a decorator that declares a pool over depth, height and width."""
     return handler(
         PREFIX + name,
         max_version=1,
         layout=Implicit(onnx={0: "n c d h w", out(0): "n c z y x"}),
-        axes=volume,
+        axes=volume_axes,
         types=uniform_types(SINGLE),
         accepts=check_acceptable(1, accepts=check_tensor_ranks({0: 5, out(0): 5})),
         kernel=pool_kernel(largest),
     )
 
 
-class Window(Padding):
+class WindowAttributes(Padding):
     kernel_shape: list[int]
     strides: list[int]
 
 
-def window(ctx: Context) -> Window:
+def window_attributes(ctx: Context) -> WindowAttributes:
     node = node_of(ctx.op)
     axes = image_axes(node, 5)
     kernel, strides = (spatial_entries(node, name, axes) for name in ("ksize", "strides"))
@@ -48,13 +48,13 @@ def window(ctx: Context) -> Window:
     return {"kernel_shape": kernel, "strides": strides, **pads}
 
 
-@pool("MaxPool3D", largest=True)
+@pool_handler("MaxPool3D", largest=True)
 def max_pool_3d(ctx: Context, x: Value) -> Value:
     """Emit MaxPool over depth, height and width."""
-    return ctx.ops.MaxPool(x, **window(ctx))
+    return ctx.ops.MaxPool(x, **window_attributes(ctx))
 
 
-@pool("AvgPool3D", largest=False)
+@pool_handler("AvgPool3D", largest=False)
 def avg_pool_3d(ctx: Context, x: Value) -> Value:
-    """Emit AveragePool over depth, height and width, without padding in the mean."""
-    return ctx.ops.AveragePool(x, count_include_pad=0, **window(ctx))
+    """Emit AveragePool over depth, height and width, without the padding in the mean."""
+    return ctx.ops.AveragePool(x, count_include_pad=0, **window_attributes(ctx))
