@@ -1,1 +1,1 @@
-"""Fusions: several TFLite operators that spell out one ONNX operator."""
+"""Fusions of several TFLite operators that decompose one ONNX operator."""

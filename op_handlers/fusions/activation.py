@@ -25,7 +25,7 @@ from op_handlers.math.activation import prelu as prelu_handler
 (x,) = operands("x")
 (slopes,) = operands("slopes", constant=True)
 half, one, three, six, sixth, cubed, slope = operands("1/2 1 3 6 1/6 cubed slope")
-NUMBERS = {half: 0.5, one: 1.0, three: 3.0, six: 6.0, sixth: 1 / 6, cubed: 0.044715, slope: sqrt(2 / pi)}
+CONSTANTS = {half: 0.5, one: 1.0, three: 3.0, six: 6.0, sixth: 1 / 6, cubed: 0.044715, slope: sqrt(2 / pi)}
 
 
 def binary_call(code: str, left: Call | Operand, right: Call | Operand, activation: str = "NONE") -> Call:
@@ -45,7 +45,7 @@ def product_patterns(*factors: Call | Operand) -> Iterator[Call]:
 
 def check_constants(match: Match) -> Decline | None:
     """Return a Decline if a constant of the match differs from the pattern's."""
-    for operand, number in NUMBERS.items():
+    for operand, number in CONSTANTS.items():
         if operand in match.tensors:
             constant = match.constant(operand)
             scalar = constant is not None and constant.size == 1 and constant.ndim <= match[x].rank
@@ -100,9 +100,9 @@ def hard_swish_patterns() -> Iterator[Call]:
         yield binary_call("DIV", binary_call("MUL", x, ramp), six)
         yield binary_call("MUL", x, binary_call("DIV", ramp, six))
         yield binary_call("MUL", binary_call("DIV", x, six), ramp)
-    for line in product_patterns(x, sixth), (binary_call("DIV", x, six),):
-        for gate in line:
-            shifted = binary_call("ADD", gate, half)
+    for patterns in product_patterns(x, sixth), (binary_call("DIV", x, six),):
+        for sixth_of_x in patterns:
+            shifted = binary_call("ADD", sixth_of_x, half)
             yield binary_call("MUL", x, Call("RELU_0_TO_1", shifted))
             yield binary_call("MUL", x, Call("RELU", Call("MINIMUM", shifted, one, commutes=True)))
 
@@ -131,9 +131,9 @@ def hard_swish(ctx: Context, x: Value) -> Value:
 
 
 def check_slopes(match: Match) -> Mapping[str, Any] | Decline:
-    """Return a Decline unless the slopes broadcast to the shape of x, which is also the result's."""
+    """Return a Decline unless the slopes broadcast to the shape of x, which the result has too."""
     sizes = zip(match[x].dims[::-1], match[slopes].dims[::-1], strict=False)
-    fits = match[slopes].rank <= match[x].rank and all(size in (1, wanted) for wanted, size in sizes)
+    fits = match[slopes].rank <= match[x].rank and all(slope_size in (1, x_size) for x_size, slope_size in sizes)
     return (
         {} if fits else Decline(f"slopes of shape {list(match[slopes].dims)} do not broadcast to {list(match[x].dims)}")
     )

@@ -1,7 +1,7 @@
 """Constant arithmetic after a convolution or dense layer, folded into its weights and bias.
 
-The result is the same and rounded less often: each weight and each bias once, instead of every element of the result
-for every operator. Quantized operators are skipped, since they round to integers in between.
+The result is rounded less often: each weight and bias once, instead of every element of the result for every operator.
+Quantized operators are skipped, because they round to integers in between.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ UPPER_BOUNDS = {"RELU": None, "RELU6": 6.0}
 """Activations that commute with a positive factor, and their upper bounds."""
 
 
-def arithmetic_patterns(code: str, *taken: Operand) -> tuple[Call, ...]:
+def arithmetic_patterns(code: str, *base_operands: Operand) -> tuple[Call, ...]:
     """Return patterns of one or two arithmetic operators after the operator, with or without a bias."""
-    bases = Call(code, *taken, bias), Call(code, *taken)
-    ones = [arithmetic_call(kind, base, first) for base in bases for kind in ("MUL", "ADD", "SUB")]
-    return (*(arithmetic_call(kind, one, second) for one in ones for kind in ("MUL", "ADD", "SUB")), *ones)
+    bases = Call(code, *base_operands, bias), Call(code, *base_operands)
+    single = [arithmetic_call(kind, base, first) for base in bases for kind in ("MUL", "ADD", "SUB")]
+    return (*(arithmetic_call(kind, call, second) for call in single for kind in ("MUL", "ADD", "SUB")), *single)
 
 
-def arithmetic_call(code: str, before: Call, number: Operand) -> Call:
+def arithmetic_call(code: str, base: Call, constant: Operand) -> Call:
     """Return an arithmetic operator with a constant second operand."""
-    return Call(code, before, number, commutes=code != "SUB")
+    return Call(code, base, constant, commutes=code != "SUB")
 
 
 # --- conditions -------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ def arithmetic_call(code: str, before: Call, number: Operand) -> Call:
 
 def match_arithmetic(match: Match) -> Mapping[str, Any] | Decline:
     """Return the options of the base operator, the codes of the arithmetic, and the merged activation."""
-    (_, base), *following = list(match.calls.items())[::-1]
+    (_, base), *arithmetic = list(match.calls.items())[::-1]
     if match[x].dtype != "float32":
         return Decline(f"the input is {match[x].dtype}, which is rounded between the operators")
     for operand in (w, bias, first, second):
@@ -48,28 +48,30 @@ def match_arithmetic(match: Match) -> Mapping[str, Any] | Decline:
     operand_count = sum(operand in match.tensors for operand in (x, shape, w, bias))
     if operand_count != sum(tensor is not None for tensor in base.inputs):
         return Decline("the bias is not constant")
-    constants = [match[operand].array for operand in (first, second)[: len(following)]]
+    constants = [match[operand].array for operand in (first, second)[: len(arithmetic)]]
     dims = base[out(0)].dims
     if not all(number.size == 1 or (number.size == dims[-1] and number.shape[-1] == dims[-1]) for number in constants):
         return Decline("a constant is neither a scalar nor per-channel")
     if not all(np.isfinite(number).all() and number.ndim <= len(dims) for number in constants):
         return Decline("a constant is not finite, or has a higher rank than the result")
-    codes = [call.code for call, _ in following]
-    activations = [op.options.get(FUSED, "NONE") for op in (base, *(op for _, op in following))]
+    codes = [call.code for call, _ in arithmetic]
+    activations = [op.options.get(FUSED, "NONE") for op in (base, *(op for _, op in arithmetic))]
     activation = merge_activations(activations, codes[-1], constants[-1])
     return activation if isinstance(activation, Decline) else {**base.options, **activation, "steps": tuple(codes)}
 
 
-def merge_activations(activations: Sequence[str], code: str, number: Array) -> Mapping[str, Any] | Decline:
-    """Return the merged activation: the last one, or an earlier one scaled by a last, positive factor."""
-    *earlier, before, last = activations
-    if set(earlier) | {before} <= {"NONE"}:
-        return {FUSED: last, "end": None}
-    scales = code == "MUL" and last == "NONE" and (number > 0).all() and (before == "RELU" or number.size == 1)
-    if set(earlier) <= {"NONE"} and before in UPPER_BOUNDS and scales:
-        end = UPPER_BOUNDS[before]
+def merge_activations(activations: Sequence[str], code: str, factor: Array) -> Mapping[str, Any] | Decline:
+    """Return the merged activation: the last one, or an earlier one scaled by a positive factor after it."""
+    *earlier, previous, last = activations
+    if set(earlier) | {previous} <= {"NONE"}:
+        return {FUSED: last, "upper_bound": None}
+    scales = code == "MUL" and last == "NONE" and (factor > 0).all() and (previous == "RELU" or factor.size == 1)
+    if set(earlier) <= {"NONE"} and previous in UPPER_BOUNDS and scales:
+        upper_bound = UPPER_BOUNDS[previous]
         return (
-            {FUSED: "RELU", "end": None} if end is None else {FUSED: "NONE", "end": end * float(number.reshape(-1)[0])}
+            {FUSED: "RELU", "upper_bound": None}
+            if upper_bound is None
+            else {FUSED: "NONE", "upper_bound": upper_bound * float(factor.reshape(-1)[0])}
         )
     return Decline("an activation between the operators cannot be merged")
 
@@ -78,29 +80,29 @@ def merge_activations(activations: Sequence[str], code: str, number: Array) -> M
 
 
 def fold_arithmetic(ctx: Context, w: Value, channel: int) -> tuple[Value | Array, Array]:
-    """Return weights and bias with the arithmetic folded in; ``channel`` is the weights' axis of output channels.
+    """Return weights and bias with the arithmetic folded in. ``channel``: the axis of output channels of the weights.
 
     Weights that the file stores in a narrower dtype are multiplied when the model is loaded.
     """
-    weights, last = ctx.require_constant(1), len(ctx.op.inputs)
-    along = [-1 if axis == channel else 1 for axis in ctx.perm(1)]
-    bias_before, factor = ctx.op.constant(last - 3), np.ones(ctx.op[1].shape[channel])
-    added = np.zeros_like(factor) if bias_before is None else bias_before.reshape(-1).astype(np.float64)
-    for slot, code in zip((last - 2, last - 1), ctx.options.steps, strict=False):
-        number = np.broadcast_to(ctx.op[slot].array.reshape(-1), added.shape).astype(np.float64)
+    weights, operand_count = ctx.require_constant(1), len(ctx.op.inputs)
+    factor_shape = [-1 if axis == channel else 1 for axis in ctx.perm(1)]
+    file_bias, factor = ctx.op.constant(operand_count - 3), np.ones(ctx.op[1].shape[channel])
+    offset = np.zeros_like(factor) if file_bias is None else file_bias.reshape(-1).astype(np.float64)
+    for slot, code in zip((operand_count - 2, operand_count - 1), ctx.options.steps, strict=False):
+        constant = np.broadcast_to(ctx.op[slot].array.reshape(-1), offset.shape).astype(np.float64)
         if code == "MUL":
-            factor, added = factor * number, added * number
+            factor, offset = factor * constant, offset * constant
         else:
-            added = added + (number if code == "ADD" else -number)
-    bias = added.astype(np.float32)
+            offset = offset + (constant if code == "ADD" else -constant)
+    bias = offset.astype(np.float32)
     if ctx.op[1].narrower is None or ctx.folds_weights:
-        return (weights * factor.reshape(along)).astype(np.float32), bias
-    return (w if (factor == 1).all() else ctx.ops.Mul(w, factor.reshape(along).astype(np.float32))), bias
+        return (weights * factor.reshape(factor_shape)).astype(np.float32), bias
+    return (w if (factor == 1).all() else ctx.ops.Mul(w, factor.reshape(factor_shape).astype(np.float32))), bias
 
 
 def clip_scaled(ctx: Context, y: Value) -> Value:
-    """Clip at the upper bound of a scaled activation."""
-    return y if ctx.options.end is None else ctx.ops.Clip(y, 0.0, ctx.options.end)
+    """Return values clipped at the upper bound of a scaled activation."""
+    return y if ctx.options.upper_bound is None else ctx.ops.Clip(y, 0.0, ctx.options.upper_bound)
 
 
 @fusion(

@@ -24,40 +24,42 @@ from onnx_tflite_plugin.api import (
 )
 
 x, w = operands("x w")
-apart, repeats, together, matrices, perm, scale = operands("apart repeats together matrices perm scale", constant=True)
+split_shape, repeated_shape, merged_shape, matrix_shape, perm, scale = operands(
+    "split_shape repeated_shape merged_shape matrix_shape perm scale", constant=True
+)
 Term = Call | Operand
 
 
 def repetition_patterns() -> Iterator[Call]:
     """Yield products with matrices that are each repeated for a group, optionally scaled and transposed."""
-    each = Call("RESHAPE", Call("BROADCAST_TO", Call("RESHAPE", w, apart), repeats), together)
-    scaled = Call("MUL", each, scale, commutes=True, fused_activation_function="NONE")
+    repeated = Call("RESHAPE", Call("BROADCAST_TO", Call("RESHAPE", w, split_shape), repeated_shape), merged_shape)
+    scaled = Call("MUL", repeated, scale, commutes=True, fused_activation_function="NONE")
     for adjoint in (False, True):
-        yield Call("BATCH_MATMUL", x, each, adj_x=False, adj_y=adjoint)
-        for source in (scaled, each):
-            transposed = Call("RESHAPE", Call("TRANSPOSE", source, perm), matrices)
+        yield Call("BATCH_MATMUL", x, repeated, adj_x=False, adj_y=adjoint)
+        for source in (scaled, repeated):
+            transposed = Call("RESHAPE", Call("TRANSPOSE", source, perm), matrix_shape)
             yield Call("BATCH_MATMUL", x, transposed, adj_x=False, adj_y=adjoint)
 
 
 def match_repetition(match: Match) -> Mapping[str, Any] | Decline:
-    """Return how often matrices are repeated and if they are transposed, or a Decline if their sequence changes."""
+    """Return how often matrices are repeated and if they are transposed, or a Decline if their order changes."""
     (product, *_) = match.calls.values()
-    left, right, before = product[0], product[1], match[w]
+    left, right, source = product[0], product[1], match[w]
     steps = {call.code: op for call, op in match.calls.items()}
-    wide = steps["BROADCAST_TO"][out(0)]
-    if None in (*left.dims, *right.dims, *before.dims, *wide.dims) or before.rank < 3:
+    broadcast = steps["BROADCAST_TO"][out(0)]
+    if None in (*left.dims, *right.dims, *source.dims, *broadcast.dims) or source.rank < 3:
         return Decline("a shape is dynamic")
-    *batches, height, width = before.dims
-    times = wide.dims[len(batches)] if wide.rank == before.rank + 1 else None
-    if not times or wide.dims != (*batches, times, height, width):
-        return Decline("BROADCAST_TO does not repeat whole matrices")
+    *batches, height, width = source.dims
+    times = broadcast.dims[len(batches)] if broadcast.rank == source.rank + 1 else None
+    if not times or broadcast.dims != (*batches, times, height, width):
+        return Decline("BROADCAST_TO does not repeat complete matrices")
     if steps["BROADCAST_TO"][0].dims != (*batches, 1, height, width):
-        return Decline("BROADCAST_TO does not repeat whole matrices")
+        return Decline("BROADCAST_TO does not repeat complete matrices")
     is_transposed = "TRANSPOSE" in steps
     if is_transposed and not _swaps_last_two(match):
         return Decline("TRANSPOSE does not swap the last two axes")
-    given = (width, height) if is_transposed else (height, width)
-    if right.dims[-2:] != given or left.dims[:-2] != right.dims[:-2]:
+    matrix_sizes = (width, height) if is_transposed else (height, width)
+    if right.dims[-2:] != matrix_sizes or left.dims[:-2] != right.dims[:-2]:
         return Decline("RESHAPE mixes elements of several matrices")
     if scale in match.tensors and match[scale].array.size != 1:
         return Decline("the scale of the matrices is not a scalar")
@@ -66,19 +68,19 @@ def match_repetition(match: Match) -> Mapping[str, Any] | Decline:
 
 def _swaps_last_two(match: Match) -> bool:
     """True if only the last two axes are transposed, of matrices in their original layout."""
-    axes, before = [int(axis) for axis in match[perm].array], match[w].dims
+    axes, source_dims = [int(axis) for axis in match[perm].array], match[w].dims
     transpose = next(op for op in match.calls.values() if op.code == "TRANSPOSE")
     swapped = [*range(len(axes) - 2), len(axes) - 1, len(axes) - 2]
-    return axes == swapped and transpose[0].dims[-2:] == before[-2:]
+    return axes == swapped and transpose[0].dims[-2:] == source_dims[-2:]
 
 
 def grouped_axes(at: Instance) -> str:
-    """Return axes with rows as in the file, and batches of matrices."""
+    """Return the axes of rows, which are those of the file, and of the batches of matrices."""
     op = at.op
     rows, result = ([*(f"a{i}" for i in range(op[k].rank - 2)), "m", last] for k, last in ((0, "k"), (out(0), "n")))
     matrix = ["n", "k"] if op.options.transposed else ["k", "n"]
-    present = [None] if op.tensor(2) is not None else []
-    return format_axes([rows, [*(f"b{i}" for i in range(op[1].rank - 2)), *matrix], *present], result)
+    scale_axes = [None] if op.tensor(2) is not None else []
+    return format_axes([rows, [*(f"b{i}" for i in range(op[1].rank - 2)), *matrix], *scale_axes], result)
 
 
 def grouped_layout(at: Instance) -> Implicit:
@@ -99,10 +101,10 @@ def grouped_layout(at: Instance) -> Implicit:
     quantization=Dequantized(),
 )
 def batch_matmul_shared(ctx: Context, x: Value, w: Value, scale: Value | None = None) -> Value:
-    """Emit MatMul of all rows of a group by one matrix. A scale is applied to the rows, which are fewer."""
+    """Emit MatMul of all rows of a group and one matrix. A scale multiplies the rows, which have fewer elements."""
     *batches, _, _ = ctx.op[1].dims
     *_, rows, depth = ctx.op[0].dims
-    number = None if scale is None else ctx.require_constant(2).reshape(())
-    given = x if number is None else ctx.ops.Mul(x, number)
-    grouped = ctx.ops.Reshape(given, np.asarray([*batches, ctx.options.times * (rows or 0), depth], np.int64))
+    factor = None if scale is None else ctx.require_constant(2).reshape(())
+    scaled = x if factor is None else ctx.ops.Mul(x, factor)
+    grouped = ctx.ops.Reshape(scaled, np.asarray([*batches, ctx.options.times * (rows or 0), depth], np.int64))
     return ctx.reshape_to_slot(ctx.ops.MatMul(grouped, w), out(0))

@@ -1,5 +1,6 @@
-"""Weights of 4 and 2 bits with a scale per row, stored in blocks that repeat the scale. Products with few activation
-rows are bound by the time to read weights.
+"""Dense layers with weights of 4 and 2 bits, stored in blocks that repeat the scale of their row.
+
+The time of products with few activation rows is the time to read the weights.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ MIN_BLOCK = 32
 MIN_WEIGHTS = 2**14
 """Minimum number of weights; smaller ones were not measured.
 
-Time of one row relative to float weights, on a Xeon with VNNI: 128 x 128 0.46, 576 x 192 0.31, 512 x 256 0.26. Of eight
-rows: 0.84, 0.69, 0.35; of 128 rows, which only a dynamic number includes: 1.54, 1.22, 0.95.
+Time of one row relative to float weights, on a Xeon with VNNI: 128 x 128 0.46, 576 x 192 0.31, 512 x 256 0.26. With eight
+rows: 0.84, 0.69, 0.35; with 128 rows, which occur only if their number is dynamic: 1.54, 1.22, 0.95.
 """
 
 
 def match_few_rows(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the layer's options for few rows, or a dynamic number, by large weights of 4 or 2 bits."""
+    """Return the layer's options if it has large weights of 4 or 2 bits and few or dynamically many rows."""
     quantization, depth = match[w].quantization, match[w].shape[-1]
     if match[w].dtype not in ("int4", "int2") or match[x].dtype != "float32" or prod(match[w].shape) < MIN_WEIGHTS:
         return Decline("")
@@ -54,13 +55,13 @@ def match_few_rows(match: Match) -> Mapping[str, Any] | Decline:
     if match[x].rank < 2 or depth % MIN_BLOCK:
         return Decline(f"rows of {depth} elements do not divide into blocks of {MIN_BLOCK} or more")
     if None not in match[x].dims and prod(match[x].shape) > MAX_ROWS * depth:
-        return Decline("there are so many rows that int8 products are faster")
+        return Decline(f"there are more than {MAX_ROWS} rows, for which int8 products are faster")
     ((_, dense),) = match.calls.items()
     return dict(dense.options)
 
 
 def tensor_shapes(at: Instance) -> dict[int, Dims]:
-    """Return both operands as matrices, unless the result keeps the batch axes, which MatMul supports directly."""
+    """Return both operands as matrices; none if the result keeps the batch axes, which MatMul supports."""
     return {} if at.op.options.keep_num_dims else matrix_shapes(at)
 
 

@@ -1,7 +1,7 @@
 """Attention over a key-value cache: one operator writes keys and values and attends to them.
 
-Scores are a product of queries and cached keys, plus a mask, then Softmax, then a product with cached values. Reshapes, transposes and
-repeated matrices between them are read as views, so that groups of heads are recognized in any arrangement.
+The pattern: queries times cached keys, plus a mask, Softmax, times cached values. Reshapes, transposes and repeated
+matrices in between are read as views, so that groups of heads are recognized in any arrangement.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Cache(NamedTuple):
 
     def elements(self) -> Array:
         """Return the positions of the elements as [group, slot, element]."""
-        whole = positions(self.tensor).transpose([self.letters.index(letter) for letter in "bgsh"])
-        return whole.reshape(whole.shape[1:])
+        ids = positions(self.tensor).transpose([self.letters.index(letter) for letter in "bgsh"])
+        return ids.reshape(ids.shape[1:])
 
 
 class Queries(NamedTuple):
@@ -86,9 +86,9 @@ def cached_attentions(operators: Sequence[Operator]) -> Iterator[Region]:
     producers, windows = producers_of(operators), dict[tuple[Tensor, Tensor], int | None]()
     for op in operators:
         if op.code == "SOFTMAX" and op.options.beta == 1.0:
-            found = _Finder(operators, producers, op, windows).find()
-            if found is not None:
-                yield found
+            region = _Finder(operators, producers, op, windows).find()
+            if region is not None:
+                yield region
 
 
 class _Finder:
@@ -110,12 +110,12 @@ class _Finder:
             if product is None or product.code != "BATCH_MATMUL" or not has_sizes(product[out(0)]):
                 continue
             values = next(filter(None, map(self._values, self.operators)), None)
-            q, left, k, right = self._operands(product)
-            if values is None or k is None or not scores.is_plain:
+            query_view, query_matrices, keys, key_matrices = self._operands(product)
+            if values is None or keys is None or not scores.is_plain:
                 continue
-            found = self._attention(q, left, k, right, scores, mask, values)
-            if found is not None:
-                return found
+            region = self._attention(query_view, query_matrices, keys, key_matrices, scores, mask, values)
+            if region is not None:
+                return region
         return None
 
     def _masked_scores(self) -> Iterator[tuple[View, Tensor]]:
@@ -127,27 +127,30 @@ class _Finder:
             yield view_of(add[slot], self.producers), add[1 - slot]
 
     def _operands(self, product: Operator) -> tuple[View, Array, Cache | None, Array]:
-        """Return the left operand's view, its rows, the cache on the right, and its matrices, [batches, depth, columns]."""
-        q, w = (view_of(product[slot], self.producers) for slot in (0, 1))
-        left = _matrices(q.ids, bool(product.options.adj_x))
-        return q, left, self._cache(w), _matrices(w.ids, bool(product.options.adj_y))
+        """Return the left operand's view and rows, the cache that is the right operand, and its matrices.
+
+        Matrices are positions of elements, [batches, depth, columns].
+        """
+        left, right = (view_of(product[slot], self.producers) for slot in (0, 1))
+        rows = _matrices(left.ids, bool(product.options.adj_x))
+        return left, rows, self._cache(right), _matrices(right.ids, bool(product.options.adj_y))
 
     def _cache(self, view: View) -> Cache | None:
-        """Return the cache that a view reads: its slots are along the written axis, its elements along the last axis."""
+        """Return the cache that a view reads, else None. Slots are along the axis that the update writes."""
         write = self.producers.get(view.source)
         if write is None or write.code != "DYNAMIC_UPDATE_SLICE" or write[0].dims[:1] != (1,) or write[0].rank != 4:
             return None
-        whole, part = write[0].shape, write[1].shape
-        written = [axis for axis in range(1, 4) if whole[axis] != part[axis]]
+        cache_sizes, update_sizes = write[0].shape, write[1].shape
+        written_axes = [axis for axis in range(1, 4) if cache_sizes[axis] != update_sizes[axis]]
         start = self.producers.get(write[2])
-        if len(written) != 1 or start is None or start.code != "PACK" or len(start.inputs) != 4:
+        if len(written_axes) != 1 or start is None or start.code != "PACK" or len(start.inputs) != 4:
             return None
-        position = start[written[0]]
-        zeros = [t for axis, t in enumerate(start.inputs) if axis != written[0]]
+        position = start[written_axes[0]]
+        zeros = [t for axis, t in enumerate(start.inputs) if axis != written_axes[0]]
         if position.is_constant or not all(t is not None and t.is_constant and not t.array.any() for t in zeros):
             return None
-        others = [axis for axis in range(1, 4) if axis != written[0]]
-        letters = dict(zip((0, written[0], *others), "bsgh", strict=True))
+        other_axes = [axis for axis in range(1, 4) if axis != written_axes[0]]
+        letters = dict(zip((0, written_axes[0], *other_axes), "bsgh", strict=True))
         return Cache(write, "".join(letters[axis] for axis in range(4)), position)
 
     def _values(self, op: Operator) -> tuple[Array, Cache, Array, Operator] | None:
@@ -163,53 +166,61 @@ class _Finder:
 
     def _attention(
         self,
-        q: View,
-        left: Array,
+        query_view: View,
+        query_matrices: Array,
         keys: Cache,
-        right: Array,
+        key_matrices: Array,
         scores: View,
         mask: Tensor,
-        found: tuple[Array, Cache, Array, Operator],
+        value_product: tuple[Array, Cache, Array, Operator],
     ) -> Region | None:
         """Return the region if the elements of all tensors are arranged as in grouped attention."""
-        rows, values, matrices, product = found
-        queries = _queries(q.source, left, keys.size("t"), keys.size("g"))
-        v = view_of(product[1], self.producers)
-        if queries is None or keys.position is not values.position or not v.is_plain:
+        rows, values, matrices, product = value_product
+        queries = _queries(query_view.source, query_matrices, keys.size("t"), keys.size("g"))
+        value_view = view_of(product[1], self.producers)
+        if queries is None or keys.position is not values.position or not value_view.is_plain:
             return None
-        (names, query_rows), groups = queries, keys.size("g")
-        heads = prod(names.tensor.shape) // keys.size("t") // keys.size("h")
+        (query_names, query_rows), groups = queries, keys.size("g")
+        heads = prod(query_names.tensor.shape) // keys.size("t") // keys.size("h")
         times, slots = heads // groups, keys.size("s")
-        if heads % groups or not _reads(keys, right, query_rows.heads // times, transposed=True):
+        if heads % groups or not _reads_groups(keys, key_matrices, query_rows.heads // times, transposed=True):
             return None
         # Position of each score as a flat index of [head, token, slot].
-        cells = (query_rows.heads * keys.size("t") + query_rows.tokens)[..., None] * slots + np.arange(slots)
-        score_positions = cells.reshape(-1)[np.broadcast_to(scores.ids, self.softmax[0].shape)]
-        masks = view_of(mask, self.producers)
-        rows_of_mask = score_positions // slots % keys.size("t") * slots + score_positions % slots
-        if (score_positions % slots != np.arange(slots)).any() or not masks.is_plain:
+        row_starts = (query_rows.heads * keys.size("t") + query_rows.tokens)[..., None] * slots + np.arange(slots)
+        score_positions = row_starts.reshape(-1)[np.broadcast_to(scores.ids, self.softmax[0].shape)]
+        mask_view = view_of(mask, self.producers)
+        mask_positions = score_positions // slots % keys.size("t") * slots + score_positions % slots
+        if (score_positions % slots != np.arange(slots)).any() or not mask_view.is_plain:
             return None
-        if (np.broadcast_to(masks.ids, score_positions.shape) != rows_of_mask).any():
+        if (np.broadcast_to(mask_view.ids, score_positions.shape) != mask_positions).any():
             return None
         row_positions = score_positions.reshape(-1)[rows][..., 0] // slots
         if (score_positions.reshape(-1)[rows] != row_positions[..., None] * slots + np.arange(slots)).any():
             return None
-        if not _reads(values, matrices, row_positions // keys.size("t") // times, transposed=False):
+        if not _reads_groups(values, matrices, row_positions // keys.size("t") // times, transposed=False):
             return None
-        window = self._window(masks.source, keys)
+        window = self._window(mask_view.source, keys)
         result = self._result(product, row_positions, heads, keys)
         if window is None or result is None:
             return None
         options: dict[str, Any] = {
-            "letters": (names.letters, keys.letters, values.letters),
+            "letters": (query_names.letters, keys.letters, values.letters),
             "heads": heads,
             "groups": groups,
             "tokens": keys.write[1].dims[keys.update_letters.index("t")],
             "depth": keys.size("h"),
-            "scale": q.scale * view_of(self.producers[scores.source][1], self.producers).scale,
+            "scale": query_view.scale * view_of(self.producers[scores.source][1], self.producers).scale,
             "window": window,
         }
-        inputs = [q.source, keys.write[1], values.write[1], keys.tensor, values.tensor, keys.position, masks.source]
+        inputs = [
+            query_view.source,
+            keys.write[1],
+            values.write[1],
+            keys.tensor,
+            values.tensor,
+            keys.position,
+            mask_view.source,
+        ]
         if options["tokens"] is None:
             token_positions = position_input(keys.position, self.producers)
             if token_positions is None:
@@ -227,19 +238,19 @@ class _Finder:
     def _result(self, product: Operator, rows: Array, heads: int, keys: Cache) -> Tensor | None:
         """Return the last rearrangement of the product in which the heads of each token are adjacent."""
         depth, tokens = keys.size("h"), keys.size("t")
-        order = rows % tokens * heads + rows // tokens  # token by token
-        cells = (order[..., None] * depth + np.arange(depth)).reshape(-1)
-        found: Tensor | None = None
+        row_order = rows % tokens * heads + rows // tokens  # token by token
+        element_order = (row_order[..., None] * depth + np.arange(depth)).reshape(-1)
+        result: Tensor | None = None
         tensor: Tensor | None = product[out(0)]
         while tensor is not None:
             view = view_of(tensor, self.producers)
             if view.source is not product[out(0)] or not view.is_plain:
                 break
-            if (cells[view.ids.reshape(-1)] == np.arange(cells.size)).all():
-                found = tensor
+            if (element_order[view.ids.reshape(-1)] == np.arange(element_order.size)).all():
+                result = tensor
             users = [op for op in self.operators if tensor in op.inputs]
             tensor = users[0].outputs[0] if len(users) == 1 else None
-        return found
+        return result
 
 
 def _matrices(ids: Array, transposed: bool) -> Array:
@@ -252,17 +263,17 @@ def _queries(tensor: Tensor, rows: Array, tokens: int, groups: int) -> tuple[Que
     """Return the queries, and the head and token of each row of the product."""
     if not has_sizes(tensor) or tensor.dims[:1] != (1,) or tensor.dtype != "float32":
         return None
-    for letters, heads_first in _readings(tensor, tokens, rows.shape[-1]):
-        whole = heads_first.reshape(-1, rows.shape[-1])
-        place = np.zeros(whole.size, np.int32)
-        place[whole[:, 0]] = np.arange(len(whole))
-        row_numbers = place[rows[..., 0]]
-        if whole.shape[0] // tokens % groups == 0 and (whole[row_numbers] == rows).all():
+    for letters, heads_first in _axis_candidates(tensor, tokens, rows.shape[-1]):
+        row_ids = heads_first.reshape(-1, rows.shape[-1])
+        row_of_id = np.zeros(row_ids.size, np.int32)
+        row_of_id[row_ids[:, 0]] = np.arange(len(row_ids))
+        row_numbers = row_of_id[rows[..., 0]]
+        if row_ids.shape[0] // tokens % groups == 0 and (row_ids[row_numbers] == rows).all():
             return Queries(tensor, letters), Rows(row_numbers // tokens, row_numbers % tokens)
     return None
 
 
-def _readings(tensor: Tensor, tokens: int, depth: int) -> Iterator[tuple[str, Array]]:
+def _axis_candidates(tensor: Tensor, tokens: int, depth: int) -> Iterator[tuple[str, Array]]:
     """Yield possible axis letters of queries, with element positions as [head, token, element]."""
     if tensor.rank == 3 and tensor.shape[1] == tokens and not tensor.shape[2] % depth:
         yield "btm", positions(tensor).reshape(tokens, -1, depth).swapaxes(0, 1)
@@ -272,8 +283,8 @@ def _readings(tensor: Tensor, tokens: int, depth: int) -> Iterator[tuple[str, Ar
             yield letters, positions(tensor).transpose([letters.index(letter) for letter in "bnth"])[0]
 
 
-def _reads(cache: Cache, matrices: Array, groups: Array, *, transposed: bool) -> bool:
-    """True if each matrix holds the cache of one group, and all rows of its batch belong to that group."""
+def _reads_groups(cache: Cache, matrices: Array, groups: Array, *, transposed: bool) -> bool:
+    """True if each matrix is the cache of one group, and all rows of its batch belong to that group."""
     group_of_batch = groups[:, 0]
     if (
         (groups != group_of_batch[:, None]).any()
@@ -281,18 +292,18 @@ def _reads(cache: Cache, matrices: Array, groups: Array, *, transposed: bool) ->
         or group_of_batch.max(initial=0) >= cache.size("g")
     ):
         return False
-    wanted = cache.elements()[group_of_batch]
-    found = matrices.swapaxes(1, 2) if transposed else matrices
-    return bool(wanted.shape == found.shape and (wanted == found).all())
+    expected = cache.elements()[group_of_batch]
+    actual = matrices.swapaxes(1, 2) if transposed else matrices
+    return bool(expected.shape == actual.shape and (expected == actual).all())
 
 
 def has_attention_operator(at: Instance) -> bool:
-    """True if the target has ONNX Runtime's operator for attention over a cache; others get standard operators."""
+    """True if the target has GroupQueryAttention of ONNX Runtime; other targets get standard operators."""
     return "com.microsoft" in at.target.domains
 
 
 def attention_opset(at: Instance) -> int:
-    """Return the first opset with the operators that the target gets."""
+    """Return the first opset with the operators that are emitted for the target."""
     return 1 if has_attention_operator(at) else STANDARD_OPSET
 
 
@@ -300,8 +311,8 @@ def attention_axes(at: Instance) -> str:
     """Return the axes of queries, new keys and values, and caches."""
     q, k, v = at.op.options.letters
     slots = [q, k.replace("s", "t"), v.replace("s", "t"), k, v]
-    rest = ", _" * (len(at.op.inputs) - len(slots))
-    return ", ".join(" ".join(slot) for slot in slots) + f"{rest} -> _, {' '.join(k)}, {' '.join(v)}"
+    unnamed = ", _" * (len(at.op.inputs) - len(slots))
+    return ", ".join(" ".join(slot) for slot in slots) + f"{unnamed} -> _, {' '.join(k)}, {' '.join(v)}"
 
 
 def attention_layout(at: Instance) -> Implicit:
@@ -314,9 +325,9 @@ def attention_layout(at: Instance) -> Implicit:
     if has_operator and at.op.options.depth % HEAD_MULTIPLE:
         raise Refusal(f"the size of a head, {at.op.options.depth}, is not a multiple of {HEAD_MULTIPLE}")
     queries = "b t m" if at.op[0].rank == 3 else "b t n h" if has_operator else "b n t h"
-    new = "b t g h" if has_operator else "b g t h"
+    updates = "b t g h" if has_operator else "b g t h"
     caches = dict.fromkeys((3, 4, out(1), out(2)), "b g s h")
-    return Implicit({0: queries, 1: new, 2: new, **caches})
+    return Implicit({0: queries, 1: updates, 2: updates, **caches})
 
 
 @fusion(
@@ -348,7 +359,7 @@ def cached_attention(
 
 def emit_group_query_attention(
     ctx: Context,
-    new: Sequence[Value],
+    updates: Sequence[Value],
     caches: Sequence[Value],
     position: Value,
     _mask: Value,
@@ -357,20 +368,20 @@ def emit_group_query_attention(
     """Emit com.microsoft's GroupQueryAttention."""
     options = ctx.options
     counts = (options.heads, options.groups, options.groups)
-    rows = [ctx.ops.Reshape(x, [1, -1, n * options.depth]) for x, n in zip(new, counts, strict=True)]
-    _, total = write_range(ctx, position, token_positions, "int32")
-    last = ctx.ops.Sub(total, np.asarray([1], np.int32))
+    rows = [ctx.ops.Reshape(x, [1, -1, n * options.depth]) for x, n in zip(updates, counts, strict=True)]
+    _, used_slots = write_range(ctx, position, token_positions, "int32")
+    last_slot = ctx.ops.Sub(used_slots, np.asarray([1], np.int32))
     attributes = {"num_heads": options.heads, "kv_num_heads": options.groups, "scale": options.scale}
     if options.window:
         attributes["local_window_size"] = options.window
     attend = ctx.ops.domain("com.microsoft").GroupQueryAttention
-    results: tuple[Value, ...] = attend(*rows, *caches, last, total, outputs=3, **attributes)
+    results: tuple[Value, ...] = attend(*rows, *caches, last_slot, used_slots, outputs=3, **attributes)
     return results
 
 
 def emit_standard_operators(
     ctx: Context,
-    new: Sequence[Value],
+    updates: Sequence[Value],
     caches: Sequence[Value],
     position: Value,
     mask: Value,
@@ -382,37 +393,40 @@ def emit_standard_operators(
     products with unused slots; ``nonpad_kv_seqlen`` does not (ONNX Runtime 1.32). One token at position 140 of 1,280, 9
     heads of 64, takes 29 us instead of 205 us, and 128 tokens take 0.7 ms instead of 8.2 ms (Xeon with VNNI).
     """
-    options, (q, *rows) = ctx.options, new
-    first, total = write_range(ctx, position, token_positions, "int64")
+    options, (q, *rows) = ctx.options, updates
+    first_slot, used_slots = write_range(ctx, position, token_positions, "int64")
     if ctx.op[0].rank == 3:
         q = ctx.ops.Transpose(ctx.ops.Reshape(q, [1, -1, options.heads, options.depth]), perm=[0, 2, 1, 3])
-    written = [ctx.ops.TensorScatter(x, row, first, axis=2) for x, row in zip(caches, rows, strict=True)]
-    keys, values = (ctx.ops.Slice(x, [0], total, [2]) for x in written)
-    bias = ctx.ops.Slice(ctx.ops.Reshape(mask, [-1, ctx.op[3].shape[options.letters[1].index("s")]]), [0], total, [1])
+    written = [ctx.ops.TensorScatter(x, row, first_slot, axis=2) for x, row in zip(caches, rows, strict=True)]
+    keys, values = (ctx.ops.Slice(x, [0], used_slots, [2]) for x in written)
+    bias = ctx.ops.Slice(
+        ctx.ops.Reshape(mask, [-1, ctx.op[3].shape[options.letters[1].index("s")]]), [0], used_slots, [1]
+    )
     y = ctx.ops.Attention(q, keys, values, bias, scale=options.scale)
     return ctx.ops.Transpose(y, perm=[0, 2, 1, 3]), *written
 
 
 def write_range(ctx: Context, position: Value, token_positions: Value | None, dtype: str) -> tuple[Value, Value]:
     """Return the first written slot and the number of used slots after the write, as vectors of one element."""
-    first = ctx.ops.Reshape(ctx.ops.Cast(position, to=dtype), [1])
+    first_slot = ctx.ops.Reshape(ctx.ops.Cast(position, to=dtype), [1])
     if token_positions is not None:  # the same node for all layers
         shape = ctx.ops.Shape(token_positions)
         tokens: ValueLike = shape if dtype == "int64" else ctx.ops.Cast(shape, to=dtype)
     else:
         tokens = np.asarray([ctx.options.tokens], dtype)
-    return first, ctx.ops.Add(first, tokens)
+    return first_slot, ctx.ops.Add(first_slot, tokens)
 
 
 def cache_writes(operators: Sequence[Operator]) -> Iterator[Region]:
-    """Yield writes into unread caches, as in the last layer of a prefill; their axes are those of an attention's cache
-    of the same shape.
+    """Yield writes into caches that nothing reads, as in the last layer of a prefill.
+
+    Their axes are those of a cache of the same shape that an attention reads.
     """
     letters: dict[Dims, str] = {}
     for op in operators:
         if op.code == "CACHED_ATTENTION":
             letters |= {
-                op[slot].dims: has_operator for slot, has_operator in zip((3, 4), op.options.letters[1:], strict=True)
+                op[slot].dims: cache_letters for slot, cache_letters in zip((3, 4), op.options.letters[1:], strict=True)
             }
     for op in operators:
         if op.code == "DYNAMIC_UPDATE_SLICE" and op[0].dims in letters:
@@ -421,8 +435,8 @@ def cache_writes(operators: Sequence[Operator]) -> Iterator[Region]:
 
 def write_axes(at: Instance) -> str:
     """Return the axes of a cache and its update."""
-    whole = at.op.options.letters
-    return f"{' '.join(whole)}, {' '.join(whole.replace('s', 't'))}, _ -> {' '.join(whole)}"
+    letters = at.op.options.letters
+    return f"{' '.join(letters)}, {' '.join(letters.replace('s', 't'))}, _ -> {' '.join(letters)}"
 
 
 @fusion(

@@ -1,6 +1,6 @@
 """Convolutions with decomposed padding or dilation, fused into one Conv with pads and dilations.
 
-A pad before the convolution and a split of pixels into batches add zeros as Conv does: the zero point for integers.
+PAD and SPACE_TO_BATCH_ND must add zeros as Conv does; for integers, zero is the zero point.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.image.convolution import SQUEEZABLE, conv_2d, depthwise_conv_2d, strides_and_dilations
 
-x, w, b, shape, other = operands("x w b shape other")
-block, rows, crops, number = operands("block rows crops number", constant=True)
+x, w, b, shape, sequence_shape = operands("x w b shape sequence_shape")
+block, paddings, crops, pad_value = operands("block paddings crops pad_value", constant=True)
 
 
 class Axis(NamedTuple):
-    """Operators around a convolution along one axis: padding before and after, block size, and cropping at both ends."""
+    """Operators around a convolution along one axis: padding and crops before and after the axis, and block size."""
 
-    added: Sequence[int] = (0, 0)
-    cut: Sequence[int] = (0, 0)
+    padding: Sequence[int] = (0, 0)
+    crops: Sequence[int] = (0, 0)
     block: int = 1
 
 
@@ -52,13 +52,17 @@ def conv_patterns(code: str, before: Sequence[Call]) -> list[Call]:
 
 def pad_patterns(code: str) -> list[Call]:
     """Return convolutions after PAD or PADV2."""
-    return conv_patterns(code, [Call("PAD", x, rows, shared=True), Call("PADV2", x, rows, number, shared=True)])
+    return conv_patterns(
+        code, [Call("PAD", x, paddings, shared=True), Call("PADV2", x, paddings, pad_value, shared=True)]
+    )
 
 
 def dilation_patterns(code: str) -> list[Call]:
     """Return convolutions of images split into batches. The result may be reshaped to a sequence."""
-    images = conv_patterns(code, [Call("SPACE_TO_BATCH_ND", x, block, rows, shared=True)])
-    sequences = [Call("RESHAPE", image, other) for image in images] + [Call("SQUEEZE", image) for image in images]
+    images = conv_patterns(code, [Call("SPACE_TO_BATCH_ND", x, block, paddings, shared=True)])
+    sequences = [Call("RESHAPE", image, sequence_shape) for image in images] + [
+        Call("SQUEEZE", image) for image in images
+    ]
     return [Call("BATCH_TO_SPACE_ND", result, block, crops) for result in (*images, *sequences)]
 
 
@@ -68,36 +72,38 @@ def dilation_patterns(code: str) -> list[Call]:
 def merge_padding(match: Match) -> Mapping[str, Any] | Decline:
     """Return options with the pads of both operators; a Decline unless they pad height and width with zeros."""
     (_, conv), *_, (_, pad) = match.calls.items()
-    quantization, table = pad[out(0)].quantization, match[rows].array
+    quantization, padding_table = pad[out(0)].quantization, match[paddings].array
     zero = getattr(quantization, "zero_point", (0,))[0]
     if changes_scale(match):
         return Decline("an operator around the convolution changes scale or zero point")
-    if number in match.tensors and match[number].array.reshape(-1)[0] != zero:
+    if pad_value in match.tensors and match[pad_value].array.reshape(-1)[0] != zero:
         return Decline("the padding value is not zero")
-    if table[0].any() or table[-1].any():
+    if padding_table[0].any() or padding_table[-1].any():
         return Decline("batches or channels are padded")
-    return explicit_pads(conv, unit_axis(pad[out(0)].dims, conv[0].dims), [Axis(row) for row in table[1:-1].tolist()])
+    return explicit_pads(
+        conv, unit_axis(pad[out(0)].dims, conv[0].dims), [Axis(row) for row in padding_table[1:-1].tolist()]
+    )
 
 
 def merge_dilation(match: Match) -> Mapping[str, Any] | Decline:
     """Return the options of one dilated convolution; each batch is a convolution of every n-th pixel."""
-    (_, back), *inside, (_, split) = match.calls.items()
-    conv = next(op for call, op in inside if w in call.operands)
-    unit = unit_axis(split[out(0)].dims, conv[0].dims)
+    (_, batch_to_space), *between, (_, space_to_batch) = match.calls.items()
+    conv = next(op for call, op in between if w in call.operands)
+    unit = unit_axis(space_to_batch[out(0)].dims, conv[0].dims)
     if changes_scale(match):
         return Decline("an operator around the convolution changes scale or zero point")
     if conv.options.stride_h != 1 or conv.options.stride_w != 1:
         return Decline("the convolution has a stride")
-    if unit_axis(back[0].dims, conv[out(0)].dims) != unit:
+    if unit_axis(batch_to_space[0].dims, conv[out(0)].dims) != unit:
         return Decline("only one of input and output is reshaped to a sequence")
-    numbers = (match[operand].array.tolist() for operand in (rows, crops, block))
-    return explicit_pads(conv, unit, [Axis(*values) for values in zip(*numbers, strict=True)])
+    parameters = (match[operand].array.tolist() for operand in (paddings, crops, block))
+    return explicit_pads(conv, unit, [Axis(*values) for values in zip(*parameters, strict=True)])
 
 
 def changes_scale(match: Match) -> bool:
     """True if a data-movement operator of the match changes the quantization parameters."""
-    moves = (op for call, op in match.calls.items() if w not in call.operands)
-    return any(op[0].quantization != op[out(0)].quantization for op in moves)
+    movements = (op for call, op in match.calls.items() if w not in call.operands)
+    return any(op[0].quantization != op[out(0)].quantization for op in movements)
 
 
 def unit_axis(sequence: Dims, image: Dims) -> int:
@@ -120,15 +126,17 @@ def explicit_pads(conv: Operator, unit: int, axes: Sequence[Axis]) -> Mapping[st
     except Refusal as refusal:
         return Decline(str(refusal))
     pads = {
-        name: [conv_padding[2 * side + k] * axis.block + axis.added[side] - axis.cut[side] for side in (0, 1)]
+        name: [conv_padding[2 * side + k] * axis.block + axis.padding[side] - axis.crops[side] for side in (0, 1)]
         for k, (name, axis) in enumerate(zip("hw", axes, strict=True))
     }
-    if min(min(both) for both in pads.values()) < 0:
+    if min(min(sides) for sides in pads.values()) < 0:
         return Decline("crops exceed the padding")
     if any(pads[a][0] and k == n == 1 for a, k, n in zip("hw", kernel, conv[out(0)].dims[1:3], strict=True)):
         return Decline("the convolution reads only padding along an axis")
-    wider = {f"dilation_{name}_factor": d * axis.block for name, d, axis in zip("hw", dilations, axes, strict=True)}
-    return {**conv.options, **wider, "pads": pads, "unit": unit}
+    dilation_options = {
+        f"dilation_{name}_factor": d * axis.block for name, d, axis in zip("hw", dilations, axes, strict=True)
+    }
+    return {**conv.options, **dilation_options, "pads": pads, "unit": unit}
 
 
 # --- declarations -----------------------------------------------------------------------------
@@ -150,13 +158,13 @@ def axes_of(base: Handler) -> Callable[[Instance], str]:
     return axes
 
 
-def conv_fusion(base: Handler, suffix: str, pattern: Sequence[Call], where: Check) -> Fusion:
+def conv_fusion(base: Handler, suffix: str, pattern: Sequence[Call], check: Check) -> Fusion:
     """Return the fusion of a convolution and the operators around it, declared and lowered as the convolution."""
     return fusion(
         f"{base.code}_{suffix}",
         pattern=pattern,
         inputs=(x, w, b),
-        check=where,
+        check=check,
         layout=base.layout,
         axes=axes_of(base),
         quantization=base.quantization,

@@ -1,4 +1,4 @@
-"""LSTMs on reversed sequences, as Keras decomposes them: REVERSE_V2 before, and usually after the LSTM.
+"""LSTMs on reversed sequences, as Keras decomposes them: REVERSE_V2 before and usually after the LSTM.
 
 If another LSTM reads the same sequence forwards, both become ONNX's bidirectional LSTM.
 """
@@ -12,8 +12,8 @@ from typing import Any
 from onnx_tflite_plugin.api import Call, Context, Decline, Match, Operand, Options, Value, fusion, operands, out
 from op_handlers.kernels.operands import present_operands
 from op_handlers.sequence.directions import bidirectional_axes, bidirectional_layout
-from op_handlers.sequence.lstm.bidirectional import AHEAD, BACK, bidirectional_sequence_lstm
-from op_handlers.sequence.lstm.bidirectional import weight_quantization as both_products
+from op_handlers.sequence.lstm.bidirectional import BACKWARD_SLOTS, FORWARD_SLOTS, bidirectional_sequence_lstm
+from op_handlers.sequence.lstm.bidirectional import weight_quantization as bidirectional_weight_quantization
 from op_handlers.sequence.lstm.handlers import (
     CELL_ACTIVATION,
     emit_sequence,
@@ -29,27 +29,33 @@ INPUT_GATE, PEEPHOLES = (1, 5, 9, 12), (9, 10, 11)
 ABSENT = (16, 17, *range(20, 24))  # projections and normalizations, not expressible in ONNX's LSTM
 
 (x,) = operands("x")
-time, again = operands("time again", constant=True)
-ahead, back = ((x, *operands(" ".join(f"{name}{slot}" for slot in range(1, SLOTS)))) for name in ("ahead", "back"))
+time_axis, output_time_axis = operands("time_axis output_time_axis", constant=True)
+forward, backward = (
+    (x, *operands(" ".join(f"{name}{slot}" for slot in range(1, SLOTS)))) for name in ("forward", "backward")
+)
 
 
 def operand_variants() -> Iterator[tuple[int, ...]]:
-    """Yield the slots of an LSTM's operands: with and without a coupled input gate, with and without peepholes."""
-    for coupled, peeps in product((False, True), repeat=2):
-        left_out = {*ABSENT, *(INPUT_GATE if coupled else ()), *(() if peeps else PEEPHOLES)}
-        yield tuple(slot for slot in range(1, SLOTS) if slot not in left_out)
+    """Yield the slots of an LSTM's operands with and without a coupled input gate and peepholes."""
+    for coupled, has_peepholes in product((False, True), repeat=2):
+        absent = {*ABSENT, *(INPUT_GATE if coupled else ()), *(() if has_peepholes else PEEPHOLES)}
+        yield tuple(slot for slot in range(1, SLOTS) if slot not in absent)
 
 
 def lstm_call(
-    seen: Call | Operand, own: tuple[Operand, ...], slots: tuple[int, ...], code: str = LSTM, **more: Any
+    sequence: Call | Operand,
+    lstm_operands: tuple[Operand, ...],
+    slots: tuple[int, ...],
+    code: str = LSTM,
+    **constraints: Any,
 ) -> Call:
-    """Return an LSTM's pattern with the operands of these slots."""
-    return Call(code, seen, *(own[slot] for slot in slots), **more)
+    """Return the pattern of an LSTM of ``sequence`` with the operands in ``slots``."""
+    return Call(code, sequence, *(lstm_operands[slot] for slot in slots), **constraints)
 
 
 # --- backward direction -----------------------------------------------------------------------
 
-REVERSED = {slots: lstm_call(Call("REVERSE_V2", x, time), back, slots) for slots in operand_variants()}
+REVERSED = {slots: lstm_call(Call("REVERSE_V2", x, time_axis), backward, slots) for slots in operand_variants()}
 
 
 def match_reversed(match: Match) -> Mapping[str, Any] | Decline:
@@ -63,7 +69,11 @@ def match_reversed(match: Match) -> Mapping[str, Any] | Decline:
 
 def check_reversed_axis(match: Match, options: Options) -> Decline | None:
     """Return a Decline unless REVERSE_V2 reverses the time axis only."""
-    axes = [match[operand].array.reshape(-1) % match[x].rank for operand in (time, again) if operand in match.tensors]
+    axes = [
+        match[operand].array.reshape(-1) % match[x].rank
+        for operand in (time_axis, output_time_axis)
+        if operand in match.tensors
+    ]
     if any(axis.tolist() != [0 if options.time_major else 1] for axis in axes):
         return Decline("REVERSE_V2 reverses another axis than time")
     return None
@@ -71,8 +81,8 @@ def check_reversed_axis(match: Match, options: Options) -> Decline | None:
 
 @fusion(
     BACKWARDS,
-    pattern=[Call("REVERSE_V2", inner, again) for inner in REVERSED.values()],
-    inputs=back,
+    pattern=[Call("REVERSE_V2", call, output_time_axis) for call in REVERSED.values()],
+    inputs=backward,
     check=match_reversed,
     layout=time_first,
     axes=sequence_axes,
@@ -89,24 +99,24 @@ def lstm_backwards(ctx: Context, *operands: Value | None) -> Value:
 
 
 def bidirectional_patterns() -> Iterator[Call]:
-    """Yield a backward LSTM, its output reversed or not, beside a forward one."""
-    for slots, inner in REVERSED.items():
-        for other in (lstm_call(x, back, slots, BACKWARDS), inner):
-            yield lstm_call(x, ahead, slots, siblings=(other,))
+    """Yield a forward LSTM and, as its sibling, a backward LSTM whose output is reversed or not."""
+    for slots, reversed_call in REVERSED.items():
+        for backward_call in (lstm_call(x, backward, slots, BACKWARDS), reversed_call):
+            yield lstm_call(x, forward, slots, siblings=(backward_call,))
 
 
 def match_directions(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the common options of both float32 LSTMs; ``reversed_output``: the backward output stays reversed."""
+    """Return the options that both float32 LSTMs share. ``reversed_output``: the backward output stays reversed."""
     options = [op.options for op in match.calls.values() if op.code in (LSTM, BACKWARDS)]
-    options_by_direction = [dict(one) for one in options]
+    options_by_direction = [dict(direction) for direction in options]
     if match[x].dtype != "float32":
         return Decline("")
     if options_by_direction[0] != options_by_direction[1]:
         return Decline("the directions have different options")
-    weights = [match[own[slot]].dtype for own in (ahead, back) for slot in (2, 6)]
-    if len({*weights}) != 1 or match[ahead[2]].shape != match[back[2]].shape:
+    weights = [match[lstm_operands[slot]].dtype for lstm_operands in (forward, backward) for slot in (2, 6)]
+    if len({*weights}) != 1 or match[forward[2]].shape != match[backward[2]].shape:
         return Decline("the directions have weights of different dtypes or sizes")
-    is_reversed = time in match.tensors
+    is_reversed = time_axis in match.tensors
     if is_reversed and (reason := check_reversed_axis(match, options[0])):
         return reason
     return {**options_by_direction[0], "merge_outputs": False, "reversed_output": is_reversed}
@@ -114,7 +124,11 @@ def match_directions(match: Match) -> Mapping[str, Any] | Decline:
 
 def bidirectional_operands() -> list[Operand]:
     """Return the operands in the slots of BIDIRECTIONAL_SEQUENCE_LSTM."""
-    slots = {slot: own[k] for own, places in ((ahead, AHEAD), (back, BACK)) for k, slot in enumerate(places[:SLOTS])}
+    slots = {
+        slot: lstm_operands[k]
+        for lstm_operands, lstm_slots in ((forward, FORWARD_SLOTS), (backward, BACKWARD_SLOTS))
+        for k, slot in enumerate(lstm_slots[:SLOTS])
+    }
     missing = Operand("missing")
     return [slots.get(slot, missing) for slot in range(48)]
 
@@ -126,7 +140,7 @@ def bidirectional_operands() -> list[Operand]:
     check=match_directions,
     layout=bidirectional_layout,
     axes=bidirectional_axes,
-    quantization=both_products,
+    quantization=bidirectional_weight_quantization,
     activation=bidirectional_sequence_lstm.activation,
 )
 def lstm_bidirectional(ctx: Context, *operands: Value | None) -> tuple[Value, ...]:

@@ -1,7 +1,7 @@
 """Dynamic quantization: float32 activations times int8 weights, the activations quantized at runtime as in the kernels.
 
-LiteRT's kernels use a scale per row (EvalHybrid, kernels/fully_connected.cc and conv.cc; XNNPACK's qd8 operators),
-DynamicQuantizeLinear one per tensor. Sums are integers, converted to float32 by both scales.
+LiteRT's kernels use a scale per row (EvalHybrid, kernels/fully_connected.cc and conv.cc; XNNPACK's qd8 operators);
+DynamicQuantizeLinear uses one per tensor. Integer sums are converted to float32 with the scales of both operands.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ x, b = operands("x b")
 (w,) = operands("w", constant=True)
 
 NO_MATCH = Decline("")
-Rows = Callable[[Value, Value], Value]
-"""Function of quantized values and their zero point that returns the rows of a product."""
+Arrange = Callable[[Value, Value], Value]
+"""Function of quantized values and their zero point; returns the values as the left matrix of a product."""
 
 
 def has_symmetric_weights(match: Match) -> bool:
-    """True for float32 activations and int8 or int4 weights without zero points, of one or per-output-channel scale."""
+    """True for float32 activations and int8 or int4 weights, per-tensor or per-output-channel, without zero points."""
     quantization = match[w].quantization
-    hybrid = match[x].dtype == "float32" and match[w].dtype in ("int8", "int4")
+    is_hybrid = match[x].dtype == "float32" and match[w].dtype in ("int8", "int4")
     return (
-        hybrid
+        is_hybrid
         and isinstance(quantization, Quantization)
         and not any(quantization.zero_point)
         and quantization.axis == 0
@@ -62,12 +62,18 @@ def has_symmetric_weights(match: Match) -> bool:
 
 
 def emit_dynamic_product(
-    ctx: Context, x: Value, weights: Array, bias: Value | None, rows: Rows = lambda stored, _zero: stored
+    ctx: Context,
+    x: Value,
+    weights: Array,
+    bias: Value | None,
+    arrange: Arrange = lambda quantized, _zero_point: quantized,
 ) -> Value:
-    """Emit the product of quantized ``x``, arranged by ``rows``, and weights [k, o], dequantized by both scales."""
+    """Emit the product of dynamically quantized ``x`` and weights [k, o]. ``arrange`` returns the left matrix."""
     quantization = require_quantization(ctx.op[1])
-    stored, scale, zero = ctx.ops.DynamicQuantizeLinear(x)
-    sums = ctx.ops.Cast(ctx.ops.MatMulInteger(rows(stored, zero), weights.astype(np.int8), zero), to="float32")
+    quantized, scale, zero_point = ctx.ops.DynamicQuantizeLinear(x)
+    sums = ctx.ops.Cast(
+        ctx.ops.MatMulInteger(arrange(quantized, zero_point), weights.astype(np.int8), zero_point), to="float32"
+    )
     result = ctx.ops.Mul(sums, ctx.ops.Mul(scale, np.asarray(quantization.scale, np.float32)))
     return result if bias is None else ctx.ops.Add(result, bias)
 
@@ -75,18 +81,18 @@ def emit_dynamic_product(
 # --- dense layers -----------------------------------------------------------------------------
 
 MIN_PRODUCTS = 2**20
-"""Minimum number of multiplications for several rows or convolution patches to be faster this way."""
+"""Minimum number of multiplications for which MatMulInteger is faster for several rows or convolution patches."""
 MIN_WEIGHTS = 2**17
-"""Minimum number of weights for a single row to be faster this way.
+"""Minimum number of weights for which MatMulInteger is faster for a single row.
 
-Time relative to Gemm: 0.97 with weights in the cache and 0.66 without, with VNNI; 0.86 and 0.46 on AVX2. Half as many
-weights take 1.15 and 0.93.
+Time relative to Gemm: 0.97 with weights in the cache and 0.66 without, with VNNI; 0.86 and 0.46 on AVX2. With half as
+many weights: 1.15 and 0.93.
 """
 MIN_TERMS, MIN_FEATURES, MIN_CHANNELS = 64, 24, 16
-"""Minimum terms of a sum, sums of a pixel and, for patches, channels; below, a convolution is not faster this way on VNNI or AVX2.
+"""Minimum terms of a sum, output channels and (for patches) input channels; smaller convolutions are not faster.
 
-Time relative to Conv: 16 to 96 channels of 48 x 48 pixels take 0.87 with VNNI, 1.16 on AVX2; 256 to 128 channels 0.37
-and 0.77. Patches of 3 channels take longer to gather than to multiply as float32.
+Time relative to Conv: 0.87 with VNNI and 1.16 on AVX2 for 16 to 96 channels of 48 x 48 pixels; 0.37 and 0.77 for 256 to
+128 channels. Patches of 3 channels take longer to gather than to multiply as float32.
 """
 
 
@@ -127,7 +133,7 @@ def fully_connected_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None =
 def match_large_conv(match: Match) -> Mapping[str, Any] | Decline:
     """Return options with explicit pads if the products outweigh the cost of quantization and patches.
 
-    One scale serves all images of a batch, where LiteRT has one per image.
+    All images of a batch share one scale; LiteRT uses one per image.
     """
     ((_, conv),) = match.calls.items()
     if not has_symmetric_weights(match) or match[x].rank != 4 or conv[out(0)].rank != 4:
@@ -162,54 +168,54 @@ def match_large_conv(match: Match) -> Mapping[str, Any] | Decline:
     activation=conv_2d.activation,
 )
 def conv_2d_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None = None) -> Value:
-    """Emit MatMulInteger of the patches under the kernel, or of the pixels themselves."""
+    """Emit MatMulInteger of patches, or of the pixels if the kernel has one element."""
     rows, columns = (KernelReach.along(ctx, axis) for axis in (1, 2))
     weights = ctx.require_constant(1)[rows.taps, columns.taps]
-    to_rows = partial(gather_patches, ctx, rows, columns)
-    return emit_dynamic_product(ctx, x, weights.reshape(-1, weights.shape[-1]), b, rows=to_rows)
+    arrange = partial(gather_patches, ctx, rows, columns)
+    return emit_dynamic_product(ctx, x, weights.reshape(-1, weights.shape[-1]), b, arrange)
 
 
 class KernelReach(NamedTuple):
-    """Elements that a kernel reads along one axis: the ``taps`` inside the image, and the ``places`` that they read.
+    """Elements that a kernel reads along one axis. ``taps``: the kernel's elements that reach the image.
 
-    ``places``: [size of the result, taps], counted from the first of ``size`` elements; others are padding.
+    ``positions``: positions that the taps read, [size of the result, taps]; those outside of 0 to ``size`` are padding.
     """
 
     taps: slice
-    places: Array
+    positions: Array
     size: int
 
     @classmethod
     def along(cls, ctx: Context, axis: int) -> KernelReach:
         """Return the reach along an axis of the image."""
-        letter, size, result = "_hw"[axis], ctx.op[0].dims[axis] or 0, ctx.op[out(0)].dims[axis] or 0
+        letter, size, output_size = "_hw"[axis], ctx.op[0].dims[axis] or 0, ctx.op[out(0)].dims[axis] or 0
         (stride,), (dilation,) = strides_and_dilations(ctx.options, letter)
-        before, _ = ctx.options.pads[letter]
-        places = np.add.outer(np.arange(result) * stride, np.arange(ctx.op[1].shape[axis]) * dilation) - before
-        reaching = np.flatnonzero(((places >= 0) & (places < size)).any(axis=0))
-        taps = slice(reaching[0], reaching[-1] + 1) if reaching.size else slice(0, 1)
-        return cls(taps, places[:, taps], size)
+        padding, _ = ctx.options.pads[letter]
+        positions = np.add.outer(np.arange(output_size) * stride, np.arange(ctx.op[1].shape[axis]) * dilation) - padding
+        inside = np.flatnonzero(((positions >= 0) & (positions < size)).any(axis=0))
+        taps = slice(inside[0], inside[-1] + 1) if inside.size else slice(0, 1)
+        return cls(taps, positions[:, taps], size)
 
     @property
     def pads(self) -> tuple[int, int]:
         """Return the elements of padding before and after."""
-        return max(0, -int(self.places.min(initial=0))), max(0, int(self.places.max(initial=0)) + 1 - self.size)
+        return max(0, -int(self.positions.min(initial=0))), max(0, int(self.positions.max(initial=0)) + 1 - self.size)
 
     @property
     def is_identity(self) -> bool:
         """True if the kernel reads each element once, in order."""
-        return self.places.shape == (self.size, 1) and not any(self.pads)
+        return self.positions.shape == (self.size, 1) and not any(self.pads)
 
 
-def gather_patches(ctx: Context, rows: KernelReach, columns: KernelReach, image: Value, zero: Value) -> Value:
-    """Return [n, y, x, (j k i)] of [n, h, w, i]: the pixels under all places of the kernel, adjacent."""
+def gather_patches(ctx: Context, rows: KernelReach, columns: KernelReach, image: Value, zero_point: Value) -> Value:
+    """Return patches [n, y, x, (j k i)] of an image [n, h, w, i]: all pixels that the kernel reads per result pixel."""
     if rows.is_identity and columns.is_identity:
         return image
     (top, bottom), (left, right) = rows.pads, columns.pads
     if any((top, bottom, left, right)):
-        image = ctx.ops.Pad(image, [0, top, left, 0, 0, bottom, right, 0], zero)
-    starts = (rows.places + top) * (left + columns.size + right)
-    indices = starts[:, None, :, None] + (columns.places + left)[:, None, :]  # [y, x, j, k]
+        image = ctx.ops.Pad(image, [0, top, left, 0, 0, bottom, right, 0], zero_point)
+    row_starts = (rows.positions + top) * (left + columns.size + right)
+    indices = row_starts[:, None, :, None] + (columns.positions + left)[:, None, :]  # [y, x, j, k]
     height, width, *_ = indices.shape
     pixels = ctx.ops.Reshape(image, [0, -1, ctx.op[1].shape[-1]])
     patches = ctx.ops.Gather(pixels, indices.reshape(height * width, -1).astype(np.int32), axis=1)

@@ -33,7 +33,7 @@ LOOPS = tuple(Call("WHILE", *CARRIED[:n]) for n in range(4, len(CARRIED) + 1))
 
 @dataclass(frozen=True)
 class Stage:
-    """Cell on the sequence or on the outputs of the stage before, and the slots of its states among the carried values."""
+    """A cell and the slots of its states. Its input is the sequence or the output of the previous stage."""
 
     cell: Cell
     states: tuple[int, ...]
@@ -41,10 +41,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Result:
-    """Meaning of a loop's output in a slot, of direction ``direction`` if there are two.
+    """Meaning of a loop's output in a slot. ``direction``: 1 for the second layer of a bidirectional node.
 
-    ``kind`` and ``number``: "count", final value of a counter; "carried", the slot; "state", index among all stages'
-    states; "all", outputs of all time steps; "last", output of the last step, by its index among the states.
+    ``kind`` determines ``number``: "count": final value of a counter; "carried": the slot; "state": index among the states
+    of all stages; "all": unused, outputs of all time steps; "last": index among the states of the output of the last step.
     """
 
     kind: str
@@ -75,7 +75,7 @@ def counted_loop(match: Match) -> CountedLoop:
 
 
 def match_layer(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the layer that the loop is; other loops are skipped without a reason."""
+    """Return the recurrent layer that the loop decomposes; decline other loops without a reason."""
     recognized = recurrent_layer(counted_loop(match))
     return Decline("") if recognized is None else {"layer": recognized}
 
@@ -89,7 +89,7 @@ def recurrent_layer(loop: CountedLoop) -> Layer | None:
         stages = stack_cells(loop, x)
         if stages:
             results = [classify_result(loop, k, trips, stages) for k in range(len(loop.graph.outputs))]
-            classified = tuple(Result(*one, slot) for slot, one in enumerate(results) if one is not None)
+            classified = tuple(Result(*result, slot) for slot, result in enumerate(results) if result is not None)
             if len(classified) == len(results):
                 return Layer(
                     stages, sequence, classified, None if isinstance(trips, int) else loop.trip_count_slot(trips)
@@ -98,7 +98,7 @@ def recurrent_layer(loop: CountedLoop) -> Layer | None:
 
 
 def sequences(loop: CountedLoop, trips: int | Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Yield the slot of each sequence as long as the loop, with the body's element at the loop counter."""
+    """Yield (slot, element) of each sequence with one row per step. The element is the row that the body reads."""
     for op in loop.graph.operators:
         slot = loop.read_slot(op)
         if slot is None or loop.op[slot].rank != 3 or loop.op[slot].dtype != "float32":
@@ -108,7 +108,7 @@ def sequences(loop: CountedLoop, trips: int | Tensor) -> Iterator[tuple[int, Ten
 
 
 def stack_cells(loop: CountedLoop, x: Tensor) -> tuple[Stage, ...]:
-    """Return the cells on the sequence, each on the outputs of the one before."""
+    """Return the stages from the sequence on; each reads the output of the previous one."""
     used_slots = {*loop.counters, *loop.forwarded}
     stages: list[Stage] = []
     outputs = loop.graph.outputs
@@ -121,17 +121,17 @@ def stack_cells(loop: CountedLoop, x: Tensor) -> tuple[Stage, ...]:
     return tuple(stages)
 
 
-def matching_stages(loop: CountedLoop, x: Tensor, after: Mapping[int, Tensor]) -> Iterator[Stage]:
-    """Yield cells with one or two carried slots. ``after``: value of each slot after the step."""
-    before, body = loop.graph.inputs, loop.body
-    for h in after:
-        for c in after:
-            cell = body.match_lstm(x, after[h], before[h], after[c], before[c]) if c != h else None
+def matching_stages(loop: CountedLoop, x: Tensor, new_values: Mapping[int, Tensor]) -> Iterator[Stage]:
+    """Yield cells with one or two states. ``new_values``: value of each slot after the step."""
+    old_values, body = loop.graph.inputs, loop.body
+    for h in new_values:
+        for c in new_values:
+            cell = body.match_lstm(x, new_values[h], old_values[h], new_values[c], old_values[c]) if c != h else None
             if cell is not None:
                 yield Stage(cell, (h, c))
-        cell_of_one_state = body.match_gru(x, after[h], before[h]) or body.match_rnn(x, after[h], before[h])
-        if cell_of_one_state is not None:
-            yield Stage(cell_of_one_state, (h,))
+        gru_or_rnn = body.match_gru(x, new_values[h], old_values[h]) or body.match_rnn(x, new_values[h], old_values[h])
+        if gru_or_rnn is not None:
+            yield Stage(gru_or_rnn, (h,))
 
 
 def classify_result(loop: CountedLoop, k: int, trips: int | Tensor, stages: Sequence[Stage]) -> tuple[str, int] | None:
@@ -166,36 +166,36 @@ def is_row(loop: CountedLoop, tensor: Tensor, output: Tensor) -> bool:
     quantization=NotQuantizable(),
 )
 def while_recurrent(ctx: Context, *carried: Value) -> tuple[Value | None, ...]:
-    """Emit one GRU, LSTM or RNN per stage, in an If on the trip count where the loop may not run."""
+    """Emit one GRU, LSTM or RNN per stage, inside an If on the trip count if the loop may run no step."""
     layer: Layer = ctx.options.layer
     return Directions(ctx, [layer], carried, [0], carried[layer.sequence], layer.results).emit_results()
 
 
 @dataclass(frozen=True)
 class Directions:
-    """Layers on the same sequence, the second backward, and the results to emit.
+    """One or two layers on the same sequence, the second backward, and the results to emit.
 
-    ``first``: index of each loop's first operand among the operands.
+    ``offsets``: index of each loop's first operand among ``operands``.
     """
 
     ctx: Context
     layers: Sequence[Layer]
     operands: Sequence[Value]
-    first: Sequence[int]
+    offsets: Sequence[int]
     sequence: Value
     results: Sequence[Result]
 
     def emit_results(self) -> tuple[Value | None, ...]:
         """Return all results that are used."""
         ctx, trips = self.ctx, self.layers[0].trip_count
-        wanted = {k: result for k, result in enumerate(self.results) if ctx.is_used(k)}
-        values_by_slot = {k: self.forwarded_operand(one) for k, one in wanted.items() if one.kind == "carried"}
-        computed = {k: result for k, result in wanted.items() if k not in values_by_slot}
+        used = {k: result for k, result in enumerate(self.results) if ctx.is_used(k)}
+        values_by_slot = {k: self.forwarded_operand(result) for k, result in used.items() if result.kind == "carried"}
+        computed = {k: result for k, result in used.items() if k not in values_by_slot}
         if trips is None or not self.fails_without_steps(computed.values()):
             values: Sequence[Value] = self.emit_layers(computed)
         else:
             values = ctx.ops.If(
-                ctx.ops.Greater(self.operands[self.first[0] + trips], ctx.scalar(0, self.first[0] + trips)),
+                ctx.ops.Greater(self.operands[self.offsets[0] + trips], ctx.scalar(0, self.offsets[0] + trips)),
                 then_branch=ctx.graph(lambda: self.emit_layers(computed)),
                 else_branch=ctx.graph(lambda: [self.initial_value(result) for result in computed.values()]),
                 outputs=len(computed),
@@ -206,46 +206,50 @@ class Directions:
     def forwarded_operand(self, result: Result) -> Value:
         """Return the loop's operand of a forwarded slot."""
         if result.number != self.layers[result.direction].sequence:
-            return self.operands[self.first[result.direction] + result.number]
+            return self.operands[self.offsets[result.direction] + result.number]
         return reverse_time(self.ctx.ops, self.sequence) if result.direction else self.sequence
 
     def fails_without_steps(self, results: Iterable[Result]) -> bool:
-        """True if ONNX Runtime fails on an empty sequence: GRU ends the process, others leave states undefined."""
-        gated = any(stage.cell.op_type == "GRU" for stage in self.layers[0].stages)
-        return gated or any(result.kind in ("state", "last") for result in results)
+        """True if ONNX Runtime fails on an empty sequence: GRU ends the process, LSTM and RNN leave states undefined."""
+        has_gru = any(stage.cell.op_type == "GRU" for stage in self.layers[0].stages)
+        return has_gru or any(result.kind in ("state", "last") for result in results)
 
     def initial_value(self, result: Result) -> Value:
         """Return a result after zero iterations: the loop's operand."""
-        value = self.operands[self.first[result.direction] + result.slot]
+        value = self.operands[self.offsets[result.direction] + result.slot]
         return self.to_batch_first(value) if result.kind == "batch_first" else value
 
     def emit_layers(self, results: Mapping[int, Result]) -> list[Value]:
         """Emit the layers and return these results."""
         ctx, ops, directions = self.ctx, self.ctx.ops, range(len(self.layers))
-        y, last = [self.sequence], [list[Value]() for _ in directions]
+        outputs, final_states = [self.sequence], [list[Value]() for _ in directions]
         for stages in zip(*(layer.stages for layer in self.layers), strict=True):
-            sequence, *states = emit_layer(ctx, [stage.cell for stage in stages], y[0], self.initial_states(stages))
-            y = list(split_directions(ctx, sequence, len(directions), axis=1))
+            sequence, *states = emit_layer(
+                ctx, [stage.cell for stage in stages], outputs[0], self.initial_states(stages)
+            )
+            outputs = list(split_directions(ctx, sequence, len(directions), axis=1))
             for state in states:
-                each = ops.Split(state, [1, 1], axis=0, outputs=2) if len(directions) > 1 else [state]
+                states_by_direction = ops.Split(state, [1, 1], axis=0, outputs=2) if len(directions) > 1 else [state]
                 for d in directions:
-                    last[d].append(each[d])
-        kinds: Mapping[str, Callable[[int, Result], Value]] = {
-            "count": lambda k, one: ops.Identity(np.asarray(one.number, ctx.op[~k].dtype)),
-            "state": lambda _, one: ops.Squeeze(last[one.direction][one.number], [0]),
-            "all": lambda _, one: y[one.direction],
-            "last": lambda _, one: last[one.direction][one.number],
-            "reversed": lambda _, one: reverse_time(ops, y[one.direction]),
-            "batch_first": lambda _, one: self.to_batch_first(y[one.direction]),
+                    final_states[d].append(states_by_direction[d])
+        emitters: Mapping[str, Callable[[int, Result], Value]] = {
+            "count": lambda k, result: ops.Identity(np.asarray(result.number, ctx.op[~k].dtype)),
+            "state": lambda _, result: ops.Squeeze(final_states[result.direction][result.number], [0]),
+            "all": lambda _, result: outputs[result.direction],
+            "last": lambda _, result: final_states[result.direction][result.number],
+            "reversed": lambda _, result: reverse_time(ops, outputs[result.direction]),
+            "batch_first": lambda _, result: self.to_batch_first(outputs[result.direction]),
         }
-        return [kinds[result.kind](k, result) for k, result in results.items()]
+        return [emitters[result.kind](k, result) for k, result in results.items()]
 
     def initial_states(self, stages: Sequence[Stage]) -> Sequence[Value | None]:
-        """Return each state of all directions, as the node takes it."""
+        """Return each initial state, stacked over directions."""
         slots = zip(*(stage.states for stage in stages), strict=True)
         return [
-            initial_state(self.ctx, self.operands, [first + k for first, k in zip(self.first, each, strict=True)])
-            for each in slots
+            initial_state(
+                self.ctx, self.operands, [offset + k for offset, k in zip(self.offsets, state_slots, strict=True)]
+            )
+            for state_slots in slots
         ]
 
     def to_batch_first(self, y: Value) -> Value:
@@ -253,11 +257,11 @@ class Directions:
         return self.ctx.ops.Transpose(y, perm=[1, 0, 2])
 
 
-def initial_state(ctx: Context, operands: Sequence[Value], places: Sequence[int]) -> Value | None:
-    """Return a state of all directions; ``None`` for constant zeros, ONNX's default."""
-    constants = [ctx.op.constant(place) for place in places]
-    zero = all(constant is not None and not constant.any() for constant in constants)
-    return None if zero else stack_initial_states(ctx, [operands[place] for place in places])
+def initial_state(ctx: Context, operands: Sequence[Value], slots: Sequence[int]) -> Value | None:
+    """Return an initial state, stacked over directions; ``None`` for constant zeros, ONNX's default."""
+    constants = [ctx.op.constant(slot) for slot in slots]
+    is_zero = all(constant is not None and not constant.any() for constant in constants)
+    return None if is_zero else stack_initial_states(ctx, [operands[slot] for slot in slots])
 
 
 def reverse_time(ops: Ops, sequence: Value) -> Value:
@@ -266,30 +270,33 @@ def reverse_time(ops: Ops, sequence: Value) -> Value:
 
 
 def emit_layer(
-    ctx: Context, cells: Sequence[Cell], x: Value, starts: Sequence[Value | None], direction: str = "forward"
+    ctx: Context, cells: Sequence[Cell], x: Value, initial_states: Sequence[Value | None], direction: str = "forward"
 ) -> Sequence[Value]:
     """Emit a layer and return its outputs (T, D, B, n) of D directions and last states (D, B, n)."""
-    cell, n = cells[0], len(cells)
+    first_cell, n = cells[0], len(cells)
     direction = "bidirectional" if n > 1 else direction
-    return ctx.ops.named(cell.op_type)(
+    return ctx.ops.named(first_cell.op_type)(
         x,
-        stack_weights(ctx, [each.inward for each in cells]),
-        stack_weights(ctx, [each.recurrent for each in cells]),
-        np.stack([each.bias for each in cells]),
+        stack_weights(ctx, [cell.input_weights for cell in cells]),
+        stack_weights(ctx, [cell.recurrent_weights for cell in cells]),
+        np.stack([cell.bias for cell in cells]),
         None,
-        *starts,
-        hidden_size=cell.recurrent.stored.shape[1],
+        *initial_states,
+        hidden_size=first_cell.recurrent_weights.values.shape[1],
         **({} if direction == "forward" else {"direction": direction}),
-        **({"linear_before_reset": 1} if cell.after else {}),
-        **({"activations": [*cell.activations] * n} if cell.activations else {}),
-        outputs=1 + len(starts),
+        **({"linear_before_reset": 1} if first_cell.linear_before_reset else {}),
+        **({"activations": [*first_cell.activations] * n} if first_cell.activations else {}),
+        outputs=1 + len(initial_states),
     )
 
 
 def stack_weights(ctx: Context, matrices: Sequence[Matrix]) -> Value | Array:
-    """Return a weight of each direction in the dtype of the file; the cast to float32 is folded when the model is loaded."""
-    array = np.stack([matrix.stored for matrix in matrices])
+    """Return weights stacked over directions. The file's dtype is kept; the Cast to float32 is folded at load time."""
+    array = np.stack([matrix.values for matrix in matrices])
     if array.dtype == np.float32:
         return array
-    value, scales = ctx.ops.Cast(array, to="float32"), [one.scales for one in matrices if one.scales is not None]
+    value, scales = (
+        ctx.ops.Cast(array, to="float32"),
+        [matrix.scales for matrix in matrices if matrix.scales is not None],
+    )
     return ctx.ops.Mul(value, np.stack(scales)[..., np.newaxis]) if scales else value

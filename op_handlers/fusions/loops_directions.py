@@ -21,53 +21,65 @@ from onnx_tflite_plugin.api import (
 from op_handlers.fusions.loops import CARRIED, Directions, Layer, Result
 
 LOOP, REVERSE = "WHILE_RECURRENT", "REVERSE_V2"
-ARRAY = 2  # slot of the array of all outputs in Keras; the sequence is in the last slot
+ARRAY_SLOT = 2  # in loops of Keras, the array of all outputs; the sequence is in the last slot
 
-x, time, again, moved = *operands("x"), *operands("time again moved", constant=True)
-AHEAD, BACK = (operands(" ".join(f"{name}{k}" for k in range(len(CARRIED) - 1))) for name in ("ahead", "back"))
-REVERSED = Call(REVERSE, x, time, shared=True)
-BACKWARDS = tuple(Call(LOOP, *BACK[:n], REVERSED) for n in range(ARRAY + 1, len(BACK) + 1))
+x, time_axis, output_time_axis, rearrangement = (
+    *operands("x"),
+    *operands("time_axis output_time_axis rearrangement", constant=True),
+)
+FORWARD, BACKWARD = (
+    operands(" ".join(f"{name}{k}" for k in range(len(CARRIED) - 1))) for name in ("forward", "backward")
+)
+REVERSED = Call(REVERSE, x, time_axis, shared=True)
+BACKWARDS = tuple(Call(LOOP, *BACKWARD[:n], REVERSED) for n in range(ARRAY_SLOT + 1, len(BACKWARD) + 1))
 
 
 def bidirectional_patterns() -> Iterator[Call]:
-    """Yield a backward loop, its output reversed or not, beside a forward one."""
-    for back in BACKWARDS:
-        ahead = (*AHEAD[: len(back.operands) - 1], x)
+    """Yield a forward loop and, as its sibling, a backward loop whose output is reversed or not."""
+    for backward_call in BACKWARDS:
+        forward_operands = (*FORWARD[: len(backward_call.operands) - 1], x)
         for code in ("TRANSPOSE", "RESHAPE"):
-            yield Call(LOOP, *ahead, siblings=(Call(REVERSE, Call(code, back[ARRAY], moved), again),))
-        yield Call(LOOP, *ahead, siblings=(back,))
+            yield Call(
+                LOOP,
+                *forward_operands,
+                siblings=(Call(REVERSE, Call(code, backward_call[ARRAY_SLOT], rearrangement), output_time_axis),),
+            )
+        yield Call(LOOP, *forward_operands, siblings=(backward_call,))
 
 
 def match_directions(match: Match) -> Mapping[str, Any] | Decline:
-    """Return both layers and all results; a Decline unless the layers differ in weights and states only."""
-    one, other = (call for call in match.calls if call.code == LOOP)
-    if one in BACKWARDS:
-        one, other = other, one
-    layers: tuple[Layer, Layer] = (match.calls[one].options.layer, match.calls[other].options.layer)
-    last = len(other.operands) - 1
-    if any(len(layer.stages) != 1 or layer.sequence != last for layer in layers):
+    """Return both layers and all results; a Decline if the layers differ in more than weights and states."""
+    forward_call, backward_call = (call for call in match.calls if call.code == LOOP)
+    if forward_call in BACKWARDS:
+        forward_call, backward_call = backward_call, forward_call
+    layers: tuple[Layer, Layer] = (match.calls[forward_call].options.layer, match.calls[backward_call].options.layer)
+    last_slot = len(backward_call.operands) - 1
+    if any(len(layer.stages) != 1 or layer.sequence != last_slot for layer in layers):
         return Decline("one of the loops has several stages, or another sequence")
     if cell_signature(layers[0]) != cell_signature(layers[1]):
         return Decline("the directions have cells of different kinds or sizes")
     output_reversal = next((call for call in match.calls if call.code == REVERSE and call is not REVERSED), None)
-    expected_axes = [*((match[time], 0),), *(((match[again], 1),) if output_reversal else ())]
+    expected_axes = [*((match[time_axis], 0),), *(((match[output_time_axis], 1),) if output_reversal else ())]
     if any((axes.array.reshape(-1) % 3).tolist() != [axis] for axes, axis in expected_axes):
         return Decline("REVERSE_V2 reverses another axis than time")
     if output_reversal is None:
-        back = tuple(mark_backward(result) for result in layers[1].results)
+        backward_results = tuple(mark_backward(result) for result in layers[1].results)
     else:
-        between = next(op for call, op in match.calls.items() if call.code in ("TRANSPOSE", "RESHAPE"))
-        if layers[1].results[ARRAY].kind != "all" or not is_batch_first(between):
+        rearranging_op = next(op for call, op in match.calls.items() if call.code in ("TRANSPOSE", "RESHAPE"))
+        if layers[1].results[ARRAY_SLOT].kind != "all" or not is_batch_first(rearranging_op):
             return Decline("the reversed result is not the array of all outputs, batch first")
-        back = (Result("batch_first", ARRAY, ARRAY, 1),)
-    return {"layers": layers, "results": (*layers[0].results, *back)}
+        backward_results = (Result("batch_first", ARRAY_SLOT, ARRAY_SLOT, 1),)
+    return {"layers": layers, "results": (*layers[0].results, *backward_results)}
 
 
 def cell_signature(layer: Layer) -> Sequence[Any]:
     """Return the properties that both directions of one node must share."""
     cell = layer.stages[0].cell
-    weights = [(one.stored.shape, one.stored.dtype, one.scales is None) for one in (cell.inward, cell.recurrent)]
-    return cell.op_type, cell.after, cell.activations, layer.trip_count, layer.stages[0].states, *weights
+    weights = [
+        (matrix.values.shape, matrix.values.dtype, matrix.scales is None)
+        for matrix in (cell.input_weights, cell.recurrent_weights)
+    ]
+    return cell.op_type, cell.linear_before_reset, cell.activations, layer.trip_count, layer.stages[0].states, *weights
 
 
 def mark_backward(result: Result) -> Result:
@@ -77,23 +89,23 @@ def mark_backward(result: Result) -> Result:
 
 def is_batch_first(op: Operator) -> bool:
     """True if the operator transposes (T, B, n) to (B, T, n)."""
-    before, after = op[0], op[~0]
+    source, result = op[0], op[~0]
     if op.code == "TRANSPOSE":
         perm = op.constant(1)
         return perm is not None and perm.tolist() == [1, 0, 2]
-    time, batch, size = before.dims
-    return batch == 1 and time is not None and after.dims == (1, time, size)
+    time, batch, size = source.dims
+    return batch == 1 and time is not None and result.dims == (1, time, size)
 
 
 @fusion(
     "WHILE_RECURRENT_BOTH_WAYS",
     pattern=list(bidirectional_patterns()),
-    inputs=(x, *AHEAD, *BACK),
+    inputs=(x, *FORWARD, *BACKWARD),
     check=match_directions,
     layout=Terminate(),
     quantization=NotQuantizable(),
 )
 def while_recurrent_both_ways(ctx: Context, sequence: Value, *carried: Value) -> tuple[Value | None, ...]:
-    """Emit a bidirectional GRU, LSTM or RNN, in an If on the trip count where the loop may not run."""
-    operands, first = (sequence, *carried), (1, 1 + len(AHEAD))
-    return Directions(ctx, ctx.options.layers, operands, first, sequence, ctx.options.results).emit_results()
+    """Emit a bidirectional GRU, LSTM or RNN, inside an If on the trip count if the loop may run no step."""
+    operands, offsets = (sequence, *carried), (1, 1 + len(FORWARD))
+    return Directions(ctx, ctx.options.layers, operands, offsets, sequence, ctx.options.results).emit_results()

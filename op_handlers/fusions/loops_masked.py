@@ -1,7 +1,7 @@
 """Recurrent loops with a mask of time steps to skip, as Keras exports them.
 
-A masked time step forwards its states and the last output. The other steps form one sequence, which is one node; each
-step outputs the most recent unmasked result.
+A masked time step forwards its states and the last output. The other steps form one sequence, which one node processes.
+The output of each step is the most recent unmasked result.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from op_handlers.fusions.loops import (
 )
 from op_handlers.kernels.counted_loops import CountedLoop
 
-Kinds = Mapping[str, Callable[[int], Value]]
+Emitters = Mapping[str, Callable[[int], Value]]
 """Functions by kind of result that emit the value of a slot."""
 
 
 @dataclass(frozen=True)
-class Masked:
-    """A cell, the slots of its sequence and mask, and the slot of the last output.
+class MaskedLayer:
+    """A cell, and the slots of its sequence, its mask and its last output.
 
     ``results``: per slot ("count", number), ("carried", slot), ("state", index among the cell's), "last_output", "last"
     (with a leading axis of size 1) or "all" (outputs of all time steps).
@@ -61,26 +61,32 @@ def match_masked_layer(match: Match) -> Mapping[str, Any] | Decline:
     return Decline("") if recognized is None else {"layer": recognized}
 
 
-def find_masked_layer(loop: CountedLoop) -> Masked | None:
-    """Return the masked layer that a loop of constant trip count decomposes, else ``None``."""
+def find_masked_layer(loop: CountedLoop) -> MaskedLayer | None:
+    """Return the masked layer that a loop with constant trip count decomposes, else ``None``."""
     trips = loop.trip_count()
     if not isinstance(trips, int) or trips < 1:
         return None
     for op in loop.graph.operators:
-        slot = loop.read_slot(op)
-        if slot is None or loop.op[slot].dtype != "bool" or loop.op[slot].dims != (trips, 1, 1):
+        mask_slot = loop.read_slot(op)
+        if mask_slot is None or loop.op[mask_slot].dtype != "bool" or loop.op[mask_slot].dims != (trips, 1, 1):
             continue
-        after = {k: new for k in range(len(loop.graph.outputs)) if (new := masked_update(loop, k, op[~0])) is not None}
+        new_values = {
+            k: new_value
+            for k in range(len(loop.graph.outputs))
+            if (new_value := masked_update(loop, k, op[~0])) is not None
+        }
         for sequence, x in sequences(loop, trips):
-            stage = next(matching_stages(loop, x, after), None)
+            stage = next(matching_stages(loop, x, new_values), None)
             if stage is None:
                 continue
-            others = [k for k in after if k not in stage.states and after[k] is after[stage.states[0]]]
-            for last_output in others[:1]:
+            output_slots = [
+                k for k in new_values if k not in stage.states and new_values[k] is new_values[stage.states[0]]
+            ]
+            for last_output in output_slots[:1]:
                 results = [classify_result(loop, k, trips, stage, last_output) for k in range(len(loop.graph.outputs))]
-                classified = tuple(one for one in results if one is not None)
+                classified = tuple(result for result in results if result is not None)
                 if len(classified) == len(results):
-                    return Masked(stage, sequence, slot, last_output, classified)
+                    return MaskedLayer(stage, sequence, mask_slot, last_output, classified)
     return None
 
 
@@ -101,11 +107,11 @@ def classify_result(loop: CountedLoop, k: int, trips: int, stage: Stage, last_ou
         return "state", stage.states.index(k)
     if k == last_output:
         return "last_output", k
-    shown_output = loop.graph.outputs[last_output]
-    if is_row(loop, loop.graph.outputs[k], shown_output):
+    step_output = loop.graph.outputs[last_output]
+    if is_row(loop, loop.graph.outputs[k], step_output):
         return "last", k
     row = loop.row_written_at(k) if loop.has_row_per_step(k, trips) else None
-    return ("all", k) if row is not None and is_row(loop, row, shown_output) else None
+    return ("all", k) if row is not None and is_row(loop, row, step_output) else None
 
 
 @fusion(
@@ -121,31 +127,33 @@ def while_recurrent_masked(ctx: Context, *carried: Value) -> tuple[Value | None,
     ops, layer = ctx.ops, ctx.options.layer
     mask = ops.Reshape(carried[layer.mask], [-1])
     steps = ops.CumSum(ops.Cast(mask, to="int64"), np.int64(0))
-    before = ops.Unsqueeze(carried[layer.last_output], [0])
+    initial_output = ops.Unsqueeze(carried[layer.last_output], [0])
     computed = {
         k: kind for k, (kind, _) in enumerate(layer.results) if kind not in ("carried", "count") and ctx.is_used(k)
     }
 
     def emit_steps() -> list[Value]:
-        starts = [initial_state(ctx, carried, [slot]) for slot in layer.stage.states]
-        y, *states = emit_layer(ctx, [layer.stage.cell], ops.Compress(carried[layer.sequence], mask, axis=0), starts)
-        kinds: Kinds = {
+        initial_states = [initial_state(ctx, carried, [slot]) for slot in layer.stage.states]
+        y, *states = emit_layer(
+            ctx, [layer.stage.cell], ops.Compress(carried[layer.sequence], mask, axis=0), initial_states
+        )
+        emitters: Emitters = {
             "state": lambda k: ops.Squeeze(states[layer.results[k][1]], [0]),
             "last_output": lambda _: ops.Squeeze(states[0], [0]),
             "last": lambda _: states[0],
-            "all": lambda _: ops.Gather(ops.Concat(before, ops.Squeeze(y, [1]), axis=0), steps, axis=0),
+            "all": lambda _: ops.Gather(ops.Concat(initial_output, ops.Squeeze(y, [1]), axis=0), steps, axis=0),
         }
-        return [kinds[kind](k) for k, kind in computed.items()]
+        return [emitters[kind](k) for k, kind in computed.items()]
 
     def emit_unchanged() -> list[Value]:
-        every = np.array([ctx.op[layer.mask].dims[0], 1, 1], np.int64)
-        kinds: Kinds = {
+        all_steps = np.array([ctx.op[layer.mask].dims[0], 1, 1], np.int64)
+        emitters: Emitters = {
             "state": lambda k: carried[layer.stage.states[layer.results[k][1]]],
             "last_output": lambda _: carried[layer.last_output],
-            "last": lambda _: before,
-            "all": lambda _: ops.Expand(before, every),
+            "last": lambda _: initial_output,
+            "all": lambda _: ops.Expand(initial_output, all_steps),
         }
-        return [kinds[kind](k) for k, kind in computed.items()]
+        return [emitters[kind](k) for k, kind in computed.items()]
 
     results = dict.fromkeys(range(len(layer.results)), None) | {
         k: carried[slot] for k, (kind, slot) in enumerate(layer.results) if kind == "carried"
@@ -156,9 +164,9 @@ def while_recurrent_masked(ctx: Context, *carried: Value) -> tuple[Value | None,
         if kind == "count" and ctx.is_used(k)
     }
     if computed:
-        some = ops.Squeeze(ops.ReduceMax(ops.Cast(mask, to="int32"), keepdims=0))
+        any_unmasked = ops.Squeeze(ops.ReduceMax(ops.Cast(mask, to="int32"), keepdims=0))
         branches = ops.If(
-            ops.Cast(some, to="bool"),
+            ops.Cast(any_unmasked, to="bool"),
             then_branch=ctx.graph(emit_steps),
             else_branch=ctx.graph(emit_unchanged),
             outputs=len(computed),

@@ -26,8 +26,8 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.kernels.operands import NO_ACTIVATION
 
-x, gamma, beta, epsilon, axes, two = operands("x gamma beta epsilon axes two")
-zero, column = operands("zero column", constant=True)
+x, gamma, beta, epsilon, axes, exponent = operands("x gamma beta epsilon axes exponent")
+zero, column_shape = operands("zero column_shape", constant=True)
 Term = Call | Operand
 
 
@@ -39,8 +39,8 @@ def _multiply(a: Term, b: Term) -> Call:
     return Call("MUL", a, b, commutes=True, **NO_ACTIVATION)
 
 
-def _mean(of: Term) -> Call:
-    return Call("MEAN", of, axes, keep_dims=True)
+def _mean(operand: Term) -> Call:
+    return Call("MEAN", operand, axes, keep_dims=True)
 
 
 def keras_pattern(scaled: bool, shifted: bool) -> Call:
@@ -57,21 +57,21 @@ def keras_pattern(scaled: bool, shifted: bool) -> Call:
 
 def pytorch_pattern(scaled: bool, shifted: bool, square: str, quotient: bool) -> Call:
     """Return ``(x - mean) / sqrt(variance + epsilon) * gamma + beta``."""
-    centred = Call("SUB", x, _mean(x), **NO_ACTIVATION)
+    centered = Call("SUB", x, _mean(x), **NO_ACTIVATION)
     squares = {
-        "MUL": Call("MUL", centred, centred, **NO_ACTIVATION),
-        "SQUARE": Call("SQUARE", centred),
-        "POW": Call("POW", centred, two),
+        "MUL": Call("MUL", centered, centered, **NO_ACTIVATION),
+        "SQUARE": Call("SQUARE", centered),
+        "POW": Call("POW", centered, exponent),
         "SQUARED_DIFFERENCE": Call("SQUARED_DIFFERENCE", x, _mean(x), commutes=True),
     }
     variance = _add(_mean(squares[square]), epsilon)
-    root = (
-        Call("DIV", centred, Call("SQRT", variance), **NO_ACTIVATION)
+    normalized = (
+        Call("DIV", centered, Call("SQRT", variance), **NO_ACTIVATION)
         if quotient
-        else _multiply(centred, Call("RSQRT", variance))
+        else _multiply(centered, Call("RSQRT", variance))
     )
-    scale = _multiply(root, gamma) if scaled else root
-    return _add(scale, beta) if shifted else scale
+    result = _multiply(normalized, gamma) if scaled else normalized
+    return _add(result, beta) if shifted else result
 
 
 def litert_torch_pattern(scaled: bool, shifted: bool) -> Call:
@@ -83,13 +83,13 @@ def litert_torch_pattern(scaled: bool, shifted: bool) -> Call:
     variance = Call("MEAN", Call("SQUARED_DIFFERENCE", x, _column(mean), commutes=True), axes, keep_dims=False)
     inverse = Call("RSQRT", _add(variance, epsilon))
     offset = Call("SUB", zero, _multiply(inverse, mean), **NO_ACTIVATION)
-    root = _add(_multiply(x, _column(inverse)), _column(offset))
-    scale = _multiply(root, gamma) if scaled else root
-    return _add(scale, beta) if shifted else scale
+    normalized = _add(_multiply(x, _column(inverse)), _column(offset))
+    result = _multiply(normalized, gamma) if scaled else normalized
+    return _add(result, beta) if shifted else result
 
 
-def _column(of: Term) -> Call:
-    return Call("RESHAPE", of, column)
+def _column(operand: Term) -> Call:
+    return Call("RESHAPE", operand, column_shape)
 
 
 def _patterns() -> Iterator[Call]:
@@ -105,7 +105,7 @@ def match_last_axis(match: Match) -> Mapping[str, Any] | Decline:
     """Return the epsilon of a normalization over the last axis, or a Decline."""
     reduced_axes, size, epsilon_value = match.constant(axes), match[x].dims[-1], match.constant(epsilon)
     if reduced_axes is None or not _is_last_axis(match[x], {int(a) % match[x].rank for a in reduced_axes.reshape(-1)}):
-        return Decline("the reduced axes are not the last one")
+        return Decline("the mean is not over the last axis")
     expected = (*match[x].dims[:-1], 1)
     if any(op.code == "RESHAPE" and op[~0].dims != expected for op in match.calls.values()) or expected.count(None) > 1:
         return Decline("the means are reshaped to other axes")
@@ -113,7 +113,7 @@ def match_last_axis(match: Match) -> Mapping[str, Any] | Decline:
         return Decline("the mean is subtracted from a number other than 0")
     if epsilon_value is None or epsilon_value.size != 1:
         return Decline("epsilon is not a constant scalar")
-    if two in match.tensors and not np.all(match.constant(two) == 2):
+    if exponent in match.tensors and not np.all(match.constant(exponent) == 2):
         return Decline("the exponent is not 2")
     if size is None or any(_row_size(match, operand) not in (None, size) for operand in (gamma, beta)):
         return Decline("scale or offset is not a vector along the last axis")
@@ -122,23 +122,23 @@ def match_last_axis(match: Match) -> Mapping[str, Any] | Decline:
     return {"epsilon": float(epsilon_value.reshape(-1)[0])}
 
 
-def _is_last_axis(tensor: Tensor, over: set[int]) -> bool:
-    """True if ``over`` is the last axis, plus any axes of size 1."""
-    return tensor.rank - 1 in over and all(tensor.dims[axis] == 1 for axis in over - {tensor.rank - 1})
+def _is_last_axis(tensor: Tensor, reduced_axes: set[int]) -> bool:
+    """True if ``reduced_axes`` are the last axis and any axes of size 1."""
+    return tensor.rank - 1 in reduced_axes and all(tensor.dims[axis] == 1 for axis in reduced_axes - {tensor.rank - 1})
 
 
 def _row_size(match: Match, operand: Operand) -> int | None:
     """Return the size of a vector operand; 0 for other shapes, ``None`` if the pattern lacks the operand."""
     if operand not in match.tensors:
         return None
-    *others, last = match[operand].shape or (0,)
-    return 0 if any(n != 1 for n in others) else last
+    *leading, last = match[operand].shape or (0,)
+    return 0 if any(n != 1 for n in leading) else last
 
 
 def normalization_axes(at: Instance, parameters: int = 2) -> str:
-    """Return axes: scale and offset have the normalized axis last, after axes of size 1."""
-    present = [at.op.tensor(k) for k in range(1, 1 + parameters)]
-    rows = [None if t is None else [*(f"u{k}{i}" for i in range(t.rank - 1)), "k"] for k, t in enumerate(present)]
+    """Return the axes of input, scale and offset. Scale and offset end with the normalized axis, after axes of size 1."""
+    tensors = [at.op.tensor(k) for k in range(1, 1 + parameters)]
+    rows = [None if t is None else [*(f"u{k}{i}" for i in range(t.rank - 1)), "k"] for k, t in enumerate(tensors)]
     return format_axes([["...", "k"], *rows], ["...", "k"])
 
 
@@ -165,8 +165,8 @@ def layer_normalization(ctx: Context, x: Value, gamma: Value | None = None, beta
 
 
 def rms_patterns() -> Iterator[Call]:
-    """Yield patterns by square root or its inverse, reshaped to a column if the mean drops its axis."""
-    squares = Call("MUL", x, x, **NO_ACTIVATION), Call("SQUARE", x), Call("POW", x, two)
+    """Yield patterns with SQRT or RSQRT. If the mean drops its axis, a RESHAPE restores it."""
+    squares = Call("MUL", x, x, **NO_ACTIVATION), Call("SQUARE", x), Call("POW", x, exponent)
     for scaled, square in product((True, False), squares):
         flat_mean = _add(Call("MEAN", square, axes, keep_dims=False), epsilon)
         for mean in (_add(_mean(square), epsilon), _column(flat_mean)):
@@ -190,7 +190,7 @@ def _rms_calls(scaled: bool, inverse: Call, root: Call) -> Iterator[Call]:
     quantization=NotQuantizable(),
 )
 def rms_normalization(ctx: Context, x: Value, gamma: Value | None = None) -> Value:
-    """Emit RMSNormalization over the last TFLite axis; before opset 23, its decomposition, which runtimes recognize."""
+    """Emit RMSNormalization over the last TFLite axis; before opset 23, its decomposition, which runtimes fuse."""
     size = ctx.op[0].dims[-1] or 1
     scale = np.ones(size, np.float32) if gamma is None else flatten_parameter(ctx, 1, gamma)
     if ctx.opset >= 23:

@@ -8,26 +8,34 @@ from typing import Any
 from onnx_tflite_plugin.api import Call, Context, Decline, Match, Value, fusion, operands, out
 from op_handlers.image.resize import resize_nearest_neighbor
 
-x, opened, turned, closed = operands("x opened turned closed")
-down, across = operands("down across", constant=True)
+x, row_shape, column_shape, result_shape = operands("x row_shape column_shape result_shape")
+row_repeats, column_repeats = operands("row_repeats column_repeats", constant=True)
 
-_rows = Call("TILE", Call("RESHAPE", x, opened), down)
-KERAS = Call("RESHAPE", Call("TILE", Call("RESHAPE", _rows, turned), across), closed)
+_repeated_rows = Call("TILE", Call("RESHAPE", x, row_shape), row_repeats)
+KERAS = Call("RESHAPE", Call("TILE", Call("RESHAPE", _repeated_rows, column_shape), column_repeats), result_shape)
 
 
 def match_repetition(match: Match) -> Mapping[str, Any] | Decline:
     """Return how often rows and columns are repeated."""
-    end, _, middle, _, start = match.calls.values()
+    last_reshape, _, middle_reshape, _, first_reshape = match.calls.values()
     if match[x].rank != 4 or None in match[x].dims:
         return Decline("the input is not an image of static shape")
-    (n, h, w, c), k, j = match[x].dims, match[down].array.tolist(), match[across].array.tolist()
-    if len(k) != 5 or len(j) != 5 or not k[2] or not j[3]:
+    (n, h, w, c), row_times, column_times = (
+        match[x].dims,
+        match[row_repeats].array.tolist(),
+        match[column_repeats].array.tolist(),
+    )
+    if len(row_times) != 5 or len(column_times) != 5 or not row_times[2] or not column_times[3]:
         return Decline("TILE repeats other axes than rows and columns")
-    tall, wide = (h or 0) * k[2], (w or 0) * j[3]
-    steps = ((start, (n, h, 1, w, c)), (middle, (n, tall, w, 1, c)), (end, (n, tall, wide, c)))
+    new_h, new_w = (h or 0) * row_times[2], (w or 0) * column_times[3]
+    steps = (
+        (first_reshape, (n, h, 1, w, c)),
+        (middle_reshape, (n, new_h, w, 1, c)),
+        (last_reshape, (n, new_h, new_w, c)),
+    )
     if any(op[out(0)].dims != dims for op, dims in steps):
         return Decline("RESHAPE regroups other axes than rows and columns")  # the shapes allow nothing else
-    return {"times": (k[2], j[3])}
+    return {"times": (row_times[2], column_times[3])}
 
 
 @fusion(

@@ -1,6 +1,7 @@
-"""Rotary embeddings that are decomposed: the halves of each row as one vector, rotated by an angle of its position.
+"""Decomposed rotary embeddings: pairs of elements, one from each half of a row, are rotated by an angle per position.
 
-Either the halves are multiplied by the angles, or whole rows and rows with swapped halves by tables that repeat the angles.
+Two decompositions are recognized: halves times angles, and complete rows plus rows with swapped halves, times tables that
+repeat the angles.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ from op_handlers.kernels.operands import NO_ACTIVATION
 from op_handlers.kernels.views import Producers, has_sizes, positions, producers_of, view_of
 
 x, cos, sin = operands("x cos sin")
-begin, length, middle, rest, minus = operands("begin length middle rest minus", constant=True)
+begin, half_size, middle, remaining_size, minus_one = operands(
+    "begin half_size middle remaining_size minus_one", constant=True
+)
 
 
 def rotation_pattern() -> Call:
     """Return ``(a cos - b sin, b cos + a sin)`` of the halves a and b."""
-    a, b = Call("SLICE", x, begin, length), Call("SLICE", x, middle, rest)
+    a, b = Call("SLICE", x, begin, half_size), Call("SLICE", x, middle, remaining_size)
 
     def times(half: Call, factor: Operand) -> Call:
         return Call("MUL", half, factor, commutes=True, **NO_ACTIVATION)
@@ -46,11 +49,11 @@ def rotation_pattern() -> Call:
 
 
 def check_rotation(match: Match) -> Mapping[str, Any] | Decline:
-    """Return a Decline unless whole rows are rotated, by one angle per position and pair of elements."""
+    """Return a Decline unless complete rows are rotated, with one angle per position and pair of elements."""
     input = match[x]
     if None in input.dims[2:]:
         return Decline("the number or the size of rows is dynamic")
-    if reason := _describe_other_halves(match):
+    if reason := _describe_mismatch(match):
         return Decline(reason)
     rows, half = input.dims[2], (input.dims[-1] or 0) // 2
     if any(_matrix_dims(match[factor]) != _drop_leading_ones((rows, half)) for factor in (cos, sin)):
@@ -58,27 +61,27 @@ def check_rotation(match: Match) -> Mapping[str, Any] | Decline:
     return {}
 
 
-def _describe_other_halves(match: Match) -> str:
-    """Return the reason why the slices are not the halves of rows, or are joined otherwise; empty if they are."""
+def _describe_mismatch(match: Match) -> str:
+    """Return why the slices or the concatenation are not the halves of rows; empty if they are."""
     input = match[x]
     if input.rank != 4 or (input.dims[-1] or 1) % 2:
         return "the input does not have four axes with rows of even size"
     half = (input.dims[-1] or 0) // 2
-    (joined, *_) = (op for call, op in match.calls.items() if call.code == "CONCATENATION")
-    if joined.options.axis % input.rank != 3:
+    (concatenation, *_) = (op for call, op in match.calls.items() if call.code == "CONCATENATION")
+    if concatenation.options.axis % input.rank != 3:
         return "the halves are not concatenated along the last axis"
     expected = ((begin, [0, 0, 0, 0]), (middle, [0, 0, 0, half]))
-    if any(list(match[place].array.reshape(-1)) != start for place, start in expected):
+    if any(list(match[operand].array.reshape(-1)) != start for operand, start in expected):
         return "the slices do not begin at the halves of the last axis"
-    if not _covers(input, match[length], [half]) or not _covers(input, match[rest], [half, -1]):
+    if not _covers(input, match[half_size], [half]) or not _covers(input, match[remaining_size], [half, -1]):
         return "the slices do not cover the rows"
     return ""
 
 
-def _covers(whole: Tensor, size: Tensor, part: Sequence[int]) -> bool:
-    """True if a slice covers the first three axes and has one of these sizes along the last."""
-    *others, last = (int(n) for n in size.array.reshape(-1))
-    return last in part and all(n in (-1, axis) for n, axis in zip(others, whole.dims, strict=False))
+def _covers(tensor: Tensor, size: Tensor, last_sizes: Sequence[int]) -> bool:
+    """True if a slice covers the first three axes and has one of ``last_sizes`` along the last axis."""
+    *leading_sizes, last_size = (int(n) for n in size.array.reshape(-1))
+    return last_size in last_sizes and all(n in (-1, axis) for n, axis in zip(leading_sizes, tensor.dims, strict=False))
 
 
 def _matrix_dims(tensor: Tensor) -> list[int | None]:
@@ -112,22 +115,22 @@ def rotary_embedding(ctx: Context, x: Value, cos: Value, sin: Value) -> Value:
 
 def table_patterns() -> Iterator[Call]:
     """Yield ``x cos + (-b, a) sin`` of rows x with the halves a and b."""
-    a, b = Call("SLICE", x, begin, length), Call("SLICE", x, middle, rest)
-    for negated in (Call("MUL", b, minus, commutes=True, **NO_ACTIVATION), Call("NEG", b)):
+    a, b = Call("SLICE", x, begin, half_size), Call("SLICE", x, middle, remaining_size)
+    for negated in (Call("MUL", b, minus_one, commutes=True, **NO_ACTIVATION), Call("NEG", b)):
         swapped = Call("CONCATENATION", negated, a, **NO_ACTIVATION)
         terms = (Call("MUL", *pair, commutes=True, **NO_ACTIVATION) for pair in ((x, cos), (swapped, sin)))
         yield Call("ADD", *terms, commutes=True, **NO_ACTIVATION)
 
 
 def check_tables(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the axes of the rows; a Decline unless tables have a row per position and repeat the angles."""
+    """Return the axis letters of the input; a Decline unless tables have a row per position and repeat the angles."""
     input = match[x]
-    if reason := _describe_other_halves(match):
+    if reason := _describe_mismatch(match):
         return Decline(reason)
     if input.dims[0] != 1:
         return Decline("the batch size is not 1")
-    if minus in match.tensors and (match[minus].array.size != 1 or match[minus].array.reshape(()) != -1):
-        return Decline("a half is scaled by another number than -1")
+    if minus_one in match.tensors and (match[minus_one].array.size != 1 or match[minus_one].array.reshape(()) != -1):
+        return Decline("a half is multiplied by a factor other than -1")
     axis = _position_axis(input, match[cos])
     if axis is None or axis != _position_axis(input, match[sin]):
         return Decline("the angles are not one per position and pair of elements")
@@ -150,7 +153,7 @@ def _position_axis(rows: Tensor, table: Tensor) -> int | None:
 
 
 def _repeats_angles(table: Tensor, producers: Producers) -> bool:
-    """True if both halves of each row are equal: repeated angles, or functions of these."""
+    """True if both halves of each row are equal: repeated angles, or their sine or cosine."""
     while has_sizes(table):
         view = view_of(table, producers)
         half = view.ids.shape[-1] // 2

@@ -1,10 +1,10 @@
-"""Float32 activations with integer weights, rounded to 8 bits as in the kernels, for networks of few such layers.
+"""Float32 activations with integer weights, rounded to 8 bits as in the kernels, for networks with few such layers.
 
 There is a scale per image of a convolution, or per row of a product. It divides the range of values, including zero,
 into 255 steps (XNNPACK's qd8 operators; AsymmetricQuantizeFloats,
-kernels/internal/reference/portable_tensor_utils.cc), or the largest magnitude into 127 (SymmetricQuantizeFloats) where
-XNNPACK leaves the operator to other kernels. The product is computed in float32: on whole numbers times a scale it
-equals the kernels' integer sum.
+kernels/internal/reference/portable_tensor_utils.cc), or the largest magnitude into 127 (SymmetricQuantizeFloats) if
+XNNPACK does not run the operator. The product is computed in float32; for integers times a scale it equals the kernels'
+integer sum.
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ from op_handlers.matrix.fully_connected import (
 Lowering = Callable[..., Value]
 
 MAX_FREE_ELEMENTS = 2**16
-"""Number of elements that are rounded regardless of the product's cost."""
+"""Maximum number of elements that are rounded regardless of the cost of the product."""
 MIN_PRODUCTS_PER_ELEMENT = 32
-"""Minimum number of products per element for which rounding takes a small part of the time."""
+"""Minimum number of multiplications per element for which rounding takes a small part of the time."""
 MIN_RANGE = 1e-30
-"""Range used for an empty one: dividing by its step gives 0."""
+"""Minimum range; it avoids a division by 0 if all values are 0."""
 
 
 # --- conditions -------------------------------------------------------------------------------
 
 
 def match_cheap_rounding(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the operator's options if few layers of the subgraph round, and this one at little cost."""
+    """Return the operator's options if few layers of the subgraph round and rounding costs little here."""
     ((_, op),) = match.calls.items()
     if not is_hybrid(op) or match[x].dtype != "float32" or match[x].is_constant:
         return Decline("")
@@ -78,8 +78,8 @@ def match_cheap_rounding(match: Match) -> Mapping[str, Any] | Decline:
         return Decline("LiteRT's kernel reads beyond the end of the single scale")
     graph = match.graphs[op.subgraph]
     if not is_shallow(graph):
-        text = "after which results differ regardless of this layer"
-        return Decline(f"{rounding_layers(graph)[0]} layers round their activations, {text}")
+        count = rounding_layers(graph)[0]
+        return Decline(f"{count} layers round their activations, after which results differ regardless of this layer")
     elements, results = (prod(size or 1 for size in tensor.dims) for tensor in (match[x], op[out(0)]))
     weights = prod(match[w].shape)
     products = max(elements, results) * weights // max(match[w].shape[0], match[w].shape[-1])
@@ -94,26 +94,26 @@ def match_cheap_rounding(match: Match) -> Mapping[str, Any] | Decline:
 def round_activations(
     ctx: Context, value: Value, reduced_axes: Sequence[int], scales: int | None, *, symmetric: bool = False
 ) -> Value:
-    """Round activations as the kernel does, with one scale for all elements along axes ``reduced_axes``.
+    """Return activations rounded as in the kernel. Elements along ``reduced_axes`` share a scale.
 
     ``scales``: number of scales, ``None`` if dynamic.
     """
     ops = ctx.ops
     if scales == 1 and not symmetric:
-        stored, scale, zero = ops.DynamicQuantizeLinear(value)
-        return ops.DequantizeLinear(stored, scale, zero)
+        quantized, scale, zero_point = ops.DynamicQuantizeLinear(value)
+        return ops.DequantizeLinear(quantized, scale, zero_point)
     if symmetric:
-        steps_taken = ops.Div(127.0, ops.Max(ops.ReduceMax(ops.Abs(value), [*reduced_axes]), MIN_RANGE))
+        inverse_scale = ops.Div(127.0, ops.Max(ops.ReduceMax(ops.Abs(value), [*reduced_axes]), MIN_RANGE))
     else:
-        extent = ops.Max(ops.ReduceMax(value, [*reduced_axes]), MIN_RANGE)
+        value_range = ops.Max(ops.ReduceMax(value, [*reduced_axes]), MIN_RANGE)
         if not ctx.options.nonnegative:
-            extent = ops.Sub(extent, ops.Min(ops.ReduceMin(value, [*reduced_axes]), 0.0))
-        steps_taken = ops.Div(255.0, extent)
-    return ops.Div(ops.Round(ops.Mul(value, steps_taken)), steps_taken)
+            value_range = ops.Sub(value_range, ops.Min(ops.ReduceMin(value, [*reduced_axes]), 0.0))
+        inverse_scale = ops.Div(255.0, value_range)
+    return ops.Div(ops.Round(ops.Mul(value, inverse_scale)), inverse_scale)
 
 
 def round_images(ctx: Context, image: Value, slot: int, *, symmetric: bool = False) -> Value:
-    """Round images, channels first, with a scale per image."""
+    """Return channels-first images, rounded with a scale per image."""
     return round_activations(ctx, image, range(1, len(ctx.shape(slot))), ctx.op[slot].dims[0], symmetric=symmetric)
 
 
@@ -134,7 +134,7 @@ def row_count(op: Operator, depth: int) -> int | None:
 def rounding_fusion(
     base: Handler, patterns: Sequence[Call], *inputs: Operand, axes: Callable[[Instance], str] | None = None
 ) -> Callable[[Lowering], Fusion]:
-    """Return a decorator for an operator that rounds activations, declared as its base handler."""
+    """Return a decorator that declares an operator with rounded activations like its base handler."""
     return fusion(
         f"{base.code}_ROUNDED",
         pattern=patterns,
@@ -150,7 +150,7 @@ def rounding_fusion(
 
 
 def lower_base(base: Handler, ctx: Context, *inputs: Value | None) -> Value:
-    """Lower as the base handler does."""
+    """Return the result of the lowering of the base handler."""
     value: Value = base.lower(ctx, *inputs)
     return value
 
@@ -162,7 +162,7 @@ def bias_patterns(*codes: str) -> list[Call]:
 
 @rounding_fusion(conv_2d, bias_patterns("CONV_2D", "CONV_2D_PADDED"), x, w, b, axes=axes_of(conv_2d))
 def conv_2d_rounded(ctx: Context, image: Value, weight: Value, bias: Value | None = None) -> Value:
-    """Emit Conv with rounding per image, or per pixel for products of rows, which XNNPACK computes for int8 only."""
+    """Emit Conv with rounding per image; per pixel for 1 x 1 kernels with int8 weights, which XNNPACK multiplies as rows."""
     _, *kernel, depth = ctx.op[1].shape
     is_product = (
         set(kernel) == {1} and ctx.op[0].dims[-1] == depth and strides_and_dilations(ctx.options, "hw")[0] == [1, 1]
@@ -203,7 +203,7 @@ def transpose_conv_rounded(ctx: Context, size: Value, weight: Value, image: Valu
 def fully_connected_rounded(ctx: Context, row: Value, weight: Value, bias: Value | None = None) -> Value:
     """Emit Gemm with rounding per row.
 
-    XNNPACK computes all but int2 with one scale, uint8, and activations other than clamps.
+    XNNPACK runs all layers except those with int2 weights of one scale, uint8 weights, or activations that are not clamps.
     """
     depth = ctx.op[1].shape[-1]
     if has_dynamic_leading_axes(ctx):
@@ -221,7 +221,10 @@ def fully_connected_rounded(ctx: Context, row: Value, weight: Value, bias: Value
 
 
 def dequantize_blocks(ctx: Context, slot: int) -> Array:
-    """Return weights [o, k] with a scale per block of k as floats [k, o], which nothing fuses with their scales."""
+    """Return weights [o, k] with a scale per block of k as float32 [k, o].
+
+    They are dequantized at conversion time, so that no runtime fuses them with their scales.
+    """
     blocks = ctx.op[slot].blocks
     assert blocks is not None
     scales = np.repeat(blocks.flat().reshape(ctx.op[slot].shape[0], -1), blocks.block_size, axis=1)

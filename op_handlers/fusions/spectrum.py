@@ -1,4 +1,4 @@
-"""Real or imaginary parts of spectra, without the products of the other part, and mel filters after them."""
+"""Spectra of which only the real or imaginary part is used, and mel filters after them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ x, shape = operands("x shape")
 lengths, w, bias = operands("lengths w bias", constant=True)
 
 
-def patterns() -> Iterator[Call]:
-    """Yield RFFT2D, its result optionally without the axis of rows, and the operators that take one part of it."""
+def part_patterns() -> Iterator[Call]:
+    """Yield RFFT2D and an operator that takes one part of its result, with an optional SQUEEZE in between."""
     for part in ("CAST", "REAL", "IMAG"):
         yield Call(part, Call("RFFT2D", x, lengths))
         yield Call(part, Call("SQUEEZE", Call("RFFT2D", x, lengths)))
@@ -41,15 +41,15 @@ def operators_by_code(match: Match) -> dict[str, Operator]:
 def check_part(match: Match) -> Mapping[str, Any] | Decline:
     """Return the part, the samples and points of each row, and whether the axis of rows is removed."""
     by_code = operators_by_code(match)
-    found = row_transform(by_code["RFFT2D"])
-    if found is None:
+    sizes = row_transform(by_code["RFFT2D"])
+    if sizes is None:
         return Decline("the transform is not a product with constant matrices")
     cast, squeeze = by_code.get("CAST"), by_code.get("SQUEEZE")
     if cast is not None and cast.outputs[0] is not None and cast.outputs[0].dtype != "float32":
         return Decline("")
     if squeeze is not None and not _removes_rows(squeeze):
         return Decline("SQUEEZE removes an axis other than that of rows")
-    width, points = found
+    width, points = sizes
     part = "imaginary" if "IMAG" in by_code else "real"
     return {"part": part, "width": width, "points": points, "squeezed": squeeze is not None}
 
@@ -61,7 +61,7 @@ def _removes_rows(squeeze: Operator) -> bool:
 
 @fusion(
     "RFFT2D_PART",
-    pattern=[*patterns()],
+    pattern=[*part_patterns()],
     inputs=(x, lengths),
     check=check_part,
     layout=Terminate(),
@@ -71,11 +71,11 @@ def _removes_rows(squeeze: Operator) -> bool:
 def rfft_2d_part(ctx: Context, x: Value, lengths: Value) -> Value:
     """Emit the products of one part of each spectrum."""
     options, dims = ctx.options, ctx.op[0].dims
-    rows: tuple[int, ...] = (1,)
+    row_axis: tuple[int, ...] = (1,)
     x = crop_rows(ctx, x)
     if options.squeezed:
-        x, rows = ctx.ops.Squeeze(x, [len(dims) - 2]), ()
-    return emit_rfft(ctx, x, (*dims[:-2], *rows, options.width), options.points, options.part)
+        x, row_axis = ctx.ops.Squeeze(x, [len(dims) - 2]), ()
+    return emit_rfft(ctx, x, (*dims[:-2], *row_axis, options.width), options.points, options.part)
 
 
 def crop_rows(ctx: Context, x: Value) -> Value:
@@ -95,7 +95,7 @@ def crop_rows(ctx: Context, x: Value) -> Value:
     quantization=NotQuantizable(),
 )
 def rfft_2d_part_shape(ctx: Context, x: Value) -> Value:
-    """Emit the shape of a slice of spectra from the samples' shape, so that filters can be merged into the transform."""
+    """Emit the shape of one part of spectra from the shape of the samples, so that filters can be merged."""
     options, leading = ctx.options, len(ctx.op[0].dims) - 2
     sizes = [*([] if options.squeezed else [1]), options.points // 2 + 1]
     shape = ctx.ops.Concat(ctx.ops.Slice(ctx.ops.Shape(x), [0], [leading]), sizes, axis=0)
@@ -114,14 +114,14 @@ def filter_patterns() -> Iterator[Call]:
 
 
 def check_filters(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the options of both operators. The kernel reads its input as rows of as many elements as a filter has."""
+    """Return the options of both operators. FULLY_CONNECTED reads its input as rows of the size of a filter."""
     by_code = operators_by_code(match)
     dense, spectra = by_code["FULLY_CONNECTED"], by_code["RFFT2D_PART"].options
     if any(match[operand].dtype != "float32" for operand in (w, bias) if operand in match.tensors):
         return Decline("the filters are quantized")
     units, columns = match[w].shape
     if columns != spectra.points // 2 + 1 or dense.options.keep_num_dims:
-        return Decline("the filters are not applied to whole spectra")
+        return Decline("the filters are not applied to complete spectra")
     if not projection_pays(spectra.points, spectra.width, spectra.part, units):
         return Decline("the transform followed by the filters takes fewer multiplications")
     return {**spectra, "fused_activation_function": dense.options.fused_activation_function}

@@ -1,4 +1,4 @@
-"""Recurrent layers that are unrolled step by step, as PyTorch exports them, fused into one LSTM, GRU or RNN each."""
+"""Recurrent layers that are unrolled step by step, as PyTorch exports them. Each becomes one LSTM, GRU or RNN."""
 
 from __future__ import annotations
 
@@ -46,33 +46,36 @@ class FinalCells(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """Cell and its input rows, [T, B] in time order; ``backwards``: processing starts at the last time step."""
+    """A cell and the numbers of its input rows, [T, B] in time order.
+
+    ``backwards``: processing starts at the last time step.
+    """
 
     cell: Cell
-    places: Array
+    rows: Array
     backwards: bool
     results: Sequence[AllOutputs | StepOutput | FinalCells]
 
 
 def recurrent_layers(operators: Sequence[Operator]) -> Iterator[Region]:
     """Yield every recurrent layer of a graph."""
-    joined = [op for op in operators if op.code in JOINS]
+    joins = [op for op in operators if op.code in JOINS]
     for chain in Unrolled(operators).chains():
-        backwards = bool((np.diff(chain.places[:, 0]) < 0).all())
-        places = chain.places[::-1] if backwards else chain.places
-        results: dict[Tensor, AllOutputs | StepOutput | FinalCells] = dict(sequence_outputs(chain, joined))
+        backwards = bool((np.diff(chain.rows[:, 0]) < 0).all())
+        rows = chain.rows[::-1] if backwards else chain.rows
+        results: dict[Tensor, AllOutputs | StepOutput | FinalCells] = dict(sequence_outputs(chain, joins))
         results |= {states[0]: StepOutput(k) for k, states in enumerate(chain.states)}
         results |= {cells: FinalCells() for cells in chain.states[-1][1:]}
-        layer = Layer(chain.cell, places, backwards, tuple(results.values()))
-        yield Region((chain.x, *chain.starts), tuple(results), {"layer": layer})
+        layer = Layer(chain.cell, rows, backwards, tuple(results.values()))
+        yield Region((chain.x, *chain.initial_states), tuple(results), {"layer": layer})
 
 
-def sequence_outputs(chain: Chain, joined: Sequence[Operator]) -> Iterator[tuple[Tensor, AllOutputs]]:
+def sequence_outputs(chain: Chain, joins: Sequence[Operator]) -> Iterator[tuple[Tensor, AllOutputs]]:
     """Yield tensors that hold exactly the outputs of all steps."""
     step_of = {states[0]: k for k, states in enumerate(chain.states)}
-    steps, batch = chain.places.shape
-    numbers = np.arange(steps * batch).reshape(steps, batch)
-    for op in joined:
+    steps, batch = chain.rows.shape
+    row_numbers = np.arange(steps * batch).reshape(steps, batch)
+    for op in joins:
         steps_of_operands = [step_of.get(tensor) for tensor in op.inputs if tensor is not None]
         axis = op.options.axis % op[out(0)].rank
         if (
@@ -82,26 +85,28 @@ def sequence_outputs(chain: Chain, joined: Sequence[Operator]) -> Iterator[tuple
             or fused_activation(op) != "NONE"
         ):
             continue
-        parts = [numbers[k].reshape(op[0].shape[:-1]) for k in steps_of_operands]
+        parts = [row_numbers[k].reshape(op[0].shape[:-1]) for k in steps_of_operands]
         positions = (np.stack if op.code == "PACK" else np.concatenate)(parts, axis).reshape(-1)
-        for every in starmap(AllOutputs, product((False, True), repeat=2)):
-            rows = numbers[::-1] if every.reversed_time else numbers
-            if np.array_equal(positions, (rows.T if every.by_batch else rows).reshape(-1)):
-                yield op[out(0)], every
+        for arrangement in starmap(AllOutputs, product((False, True), repeat=2)):
+            ordered_rows = row_numbers[::-1] if arrangement.reversed_time else row_numbers
+            if np.array_equal(positions, (ordered_rows.T if arrangement.by_batch else ordered_rows).reshape(-1)):
+                yield op[out(0)], arrangement
                 break
 
 
 @fusion("UNROLLED_RECURRENT", regions=recurrent_layers, layout=Terminate(), quantization=NotQuantizable())
-def unrolled_recurrent(ctx: Context, x: Value, *starts: Value) -> tuple[Value | None, ...]:
-    """Emit a GRU, LSTM or RNN on the whole sequence; outputs of single steps are sliced from it."""
+def unrolled_recurrent(ctx: Context, x: Value, *initial_values: Value) -> tuple[Value | None, ...]:
+    """Emit a GRU, LSTM or RNN on the complete sequence; outputs of single steps are sliced from its output."""
     ops, layer = ctx.ops, ctx.options.layer
-    steps, batch = layer.places.shape
+    steps, batch = layer.rows.shape
     states = 2 if layer.cell.op_type == "LSTM" else 1
-    initial_states = [ops.Reshape(start, [1, batch, -1]) for start in starts] if starts else [None] * states
-    y, *last = emit_layer(
+    initial_states = (
+        [ops.Reshape(value, [1, batch, -1]) for value in initial_values] if initial_values else [None] * states
+    )
+    y, *final_states = emit_layer(
         ctx,
         [layer.cell],
-        emit_sequence(ctx, x, layer.places),
+        emit_sequence(ctx, x, layer.rows),
         initial_states,
         "reverse" if layer.backwards else "forward",
     )
@@ -109,15 +114,15 @@ def unrolled_recurrent(ctx: Context, x: Value, *starts: Value) -> tuple[Value | 
 
     def emit_result(result: AllOutputs | StepOutput | FinalCells, tensor: Tensor) -> Value:
         if isinstance(result, FinalCells):
-            value = last[1]
+            value = final_states[1]
         elif isinstance(result, AllOutputs):
             value = reverse_time(ops, y) if result.reversed_time != layer.backwards else y
             value = ops.Transpose(value, perm=[1, 0, 2]) if result.by_batch else value
         elif result.step == steps - 1:
-            value = last[0]
+            value = final_states[0]
         else:
-            at = steps - 1 - result.step if layer.backwards else result.step
-            value = ops.Slice(y, [at], [at + 1], [0])
+            step = steps - 1 - result.step if layer.backwards else result.step
+            value = ops.Slice(y, [step], [step + 1], [0])
         return value if value.shape == tensor.shape else ops.Reshape(value, [*tensor.shape])
 
     return tuple(
@@ -125,14 +130,14 @@ def unrolled_recurrent(ctx: Context, x: Value, *starts: Value) -> tuple[Value | 
     )
 
 
-def emit_sequence(ctx: Context, x: Value, places: Array) -> Value:
-    """Return the rows of each step and batch, (T, B, I)."""
+def emit_sequence(ctx: Context, x: Value, rows: Array) -> Value:
+    """Return the input rows of each step and batch, (T, B, I)."""
     ops, tensor = ctx.ops, ctx.op[0]
-    steps, batch = places.shape
-    every, width = np.arange(prod(tensor.shape[:-1])), tensor.shape[-1]
-    if np.array_equal(places.reshape(-1), every):
+    steps, batch = rows.shape
+    all_rows, width = np.arange(prod(tensor.shape[:-1])), tensor.shape[-1]
+    if np.array_equal(rows.reshape(-1), all_rows):
         return x if tensor.shape == (steps, batch, width) else ops.Reshape(x, [steps, batch, width])
-    if np.array_equal(places.T.reshape(-1), every):
+    if np.array_equal(rows.T.reshape(-1), all_rows):
         by_batch = x if tensor.shape == (batch, steps, width) else ops.Reshape(x, [batch, steps, width])
         return ops.Transpose(by_batch, perm=[1, 0, 2])
-    return ops.Gather(ops.Reshape(x, [-1, width]), places, axis=0)
+    return ops.Gather(ops.Reshape(x, [-1, width]), rows, axis=0)

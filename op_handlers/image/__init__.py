@@ -1,1 +1,1 @@
-"""Convolutions, pools and resizes over spatial axes."""
+"""Convolution, pooling and resizing over spatial axes."""

@@ -37,7 +37,10 @@ from op_handlers.kernels.wide_accumulators import scale_weights
 from op_handlers.kernels.windows import conv_3d_shape, conv_shape, depthwise_conv_shape
 
 BIASED = Dequantized(bias={2: (0, 1)})
-SQUEEZABLE = ("h j y", "w k x")  # for an image and a kernel of one row, a 1-D convolution remains
+SQUEEZABLE = (
+    "h j y",
+    "w k x",
+)  # axes that are removed if image and kernel have size 1 along them; a 1-D convolution remains
 PACKED = dict.fromkeys(("float32", "int8", "int16"), ("int4",))
 DTYPES = (
     "float32, float32 int8 uint8 int4 int2, float32",
@@ -49,15 +52,18 @@ DTYPES = (
 
 
 def check_bias_dtype(op: Operator, slot: int) -> Decline | None:
-    """Return a Decline for an int32 bias without the option that int16 kernels require for it
-    (EvalQuantizedPerChannel16x8, conv.cc).
+    """Return a Decline for an int32 bias without the option ``quantized_bias_type``.
+
+    Int16 kernels require the option (EvalQuantizedPerChannel16x8, conv.cc).
     """
     bias = op.tensor(slot)
     if bias is None or (bias.dtype, op[out(0)].dtype) != ("int32", "int16"):
         return None
     if op.options.quantized_bias_type == "INT32":
         return None
-    return Decline("the bias is int32 without a quantized_bias_type, so LiteRT reads it as int64, beyond its end")
+    return Decline(
+        "the bias is int32, but option quantized_bias_type is not INT32; LiteRT would read it as int64, beyond its end"
+    )
 
 
 @handler(
@@ -82,7 +88,7 @@ def conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
 
 
 def reads_beyond_scales(op: Operator) -> bool:
-    """True if the kernel reads a scale per channel beyond the stored ones (EvalHybridPerChannel)."""
+    """True if the kernel reads per-channel scales beyond the end of those in the file (EvalHybridPerChannel)."""
     x, w = op[0], op[1]
     if (x.dtype, w.dtype) != ("float32", "int8") or not isinstance(w.quantization, Quantization):
         return False
@@ -103,7 +109,7 @@ def reads_beyond_scales(op: Operator) -> bool:
 def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Emit Conv with a group per input channel; the multiplier is Cout / Cin regardless of options (depthwise_conv.cc)."""
     outputs, channels = ctx.op[1].shape[-1], ctx.op[0].dims[-1]
-    if not channels:  # the kernel accepts only this number
+    if not channels:  # dynamic: the kernel accepts no other number
         multiplier = ctx.options.depth_multiplier
         channels = outputs // multiplier if multiplier and not outputs % multiplier else ctx.op[0].shape[-1]
     if outputs % (channels or 1):
@@ -130,11 +136,11 @@ def conv_3d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
 
 def emit_conv(ctx: Context, x: Value, w: ValueLike, b: ValueLike | None, group: int | None) -> Value:
     """Emit Conv along the planned axes; pads are SAME, VALID or the explicit pads of a fusion."""
-    along, kernel = spatial_axes(ctx)
-    strides, dilations = strides_and_dilations(ctx.options, along)
+    letters, kernel = spatial_axes(ctx)
+    strides, dilations = strides_and_dilations(ctx.options, letters)
     explicit_pads = ctx.options.get("pads")
     if explicit_pads:
-        pads: Padding = {"pads": [explicit_pads[axis][side] for side in (0, 1) for axis in along]}
+        pads: Padding = {"pads": [explicit_pads[letter][side] for side in (0, 1) for letter in letters]}
     else:
         pads = padding_attributes(ctx.options.padding, ctx.shape(0)[2:], kernel, strides, dilations)
     w, b = scale_weights(ctx, w, b, trailing_axes=len(kernel) + 1)
@@ -142,14 +148,16 @@ def emit_conv(ctx: Context, x: Value, w: ValueLike, b: ValueLike | None, group: 
 
 
 def spatial_axes(ctx: Context) -> tuple[str, list[int]]:
-    """Return the weight's spatial axes as letters of the options, and its sizes there; 'd' in 3-D only."""
+    """Return the spatial axes of the weights as letters of the options ('d' in 3-D only), and the kernel's sizes."""
     axes = ctx.perm(1)[2:]
     return "".join("dhw"[axis] for axis in axes), [ctx.op[1].shape[axis] for axis in axes]
 
 
-def strides_and_dilations(options: Options, along: str) -> tuple[list[int], list[int]]:
-    """Return strides and dilations along axes; 2-D transposed convolutions have no dilation."""
-    return [options[f"stride_{axis}"] for axis in along], [options.get(f"dilation_{axis}_factor", 1) for axis in along]
+def strides_and_dilations(options: Options, letters: str) -> tuple[list[int], list[int]]:
+    """Return strides and dilations by axis letter; 2-D transposed convolutions have no dilation."""
+    return [options[f"stride_{letter}"] for letter in letters], [
+        options.get(f"dilation_{letter}_factor", 1) for letter in letters
+    ]
 
 
 def requested_shape(at: Instance) -> Dims:
@@ -165,17 +173,16 @@ def requested_shape(at: Instance) -> Dims:
 
 
 def has_vector_bias(at: Instance) -> bool:
-    """True if the bias has rank 1. Folded batch normalization may leave leading axes; the kernel only checks the
-    element count (transpose_conv.cc).
+    """True if the bias has rank 1 or is absent.
+
+    Folded batch normalization may leave leading axes; the kernel checks only the element count (transpose_conv.cc).
     """
     bias = at.op.tensor(3)
     return bias is None or bias.rank == 1
 
 
 def check_sizes(op: Operator) -> Decline | None:
-    """Return a Decline for sizes that the kernel refuses in Prepare, although XNNPACK computes them
-    (transpose_conv.cc).
-    """
+    """Return a Decline for sizes that the kernel refuses in Prepare, although XNNPACK accepts them (transpose_conv.cc)."""
     bias, sizes = op.tensor(3), op.constant(0)
     if op[1].rank != 4 or op[2].rank != 4:
         return None  # reported by the check of axes
@@ -185,10 +192,10 @@ def check_sizes(op: Operator) -> Decline | None:
     if sizes is None or len(sizes) != 4:
         return None
     for k, name in ((0, "stride_h"), (1, "stride_w")):
-        size, stride, given = int(sizes[1 + k]), op.options[name], op[2].dims[1 + k]
-        kept = size if op.options.padding == "SAME" else size - window[k] + 1
-        if given is not None and stride > 0 and -(-kept // stride) != given:
-            return Decline(f"output size {size} cannot come from input size {given} with stride {stride}")
+        size, stride, input_size = int(sizes[1 + k]), op.options[name], op[2].dims[1 + k]
+        covered = size if op.options.padding == "SAME" else size - window[k] + 1
+        if input_size is not None and stride > 0 and -(-covered // stride) != input_size:
+            return Decline(f"output size {size} cannot come from input size {input_size} with stride {stride}")
     return None
 
 
@@ -225,29 +232,31 @@ def conv_3d_transpose(ctx: Context, shape: Value, w: Value, x: Value, b: Value |
 
 def emit_conv_transpose(ctx: Context, shape: Value, x: Value, w: ValueLike, b: ValueLike | None) -> Value:
     """Emit ConvTranspose, padded as the forward convolution of its output (transpose_conv.cc)."""
-    along, kernel = spatial_axes(ctx)
-    strides, dilations = strides_and_dilations(ctx.options, along)
-    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-    pads, extra = [0] * (2 * len(kernel)), [s - 1 for s in strides]
-    static = None not in (*ctx.shape(out(0))[2:], *ctx.shape(2)[2:])
-    if static:
-        pads, extra = conv_transpose_pads(ctx.options.padding, ctx.shape(out(0))[2:], ctx.shape(2)[2:], reach, strides)
+    letters, kernel = spatial_axes(ctx)
+    strides, dilations = strides_and_dilations(ctx.options, letters)
+    extents = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    pads, output_padding = [0] * (2 * len(kernel)), [s - 1 for s in strides]
+    is_static = None not in (*ctx.shape(out(0))[2:], *ctx.shape(2)[2:])
+    if is_static:
+        pads, output_padding = conv_transpose_pads(
+            ctx.options.padding, ctx.shape(out(0))[2:], ctx.shape(2)[2:], extents, strides
+        )
     w, b = scale_weights(ctx, w, b, trailing_axes=len(kernel))
     y = ctx.ops.ConvTranspose(
-        x, w, b, kernel_shape=kernel, strides=strides, dilations=dilations, pads=pads, output_padding=extra
+        x, w, b, kernel_shape=kernel, strides=strides, dilations=dilations, pads=pads, output_padding=output_padding
     )
-    return y if static else crop_to_requested(ctx, shape, y, reach, strides)
+    return y if is_static else crop_to_requested(ctx, shape, y, extents, strides)
 
 
-def crop_to_requested(ctx: Context, shape: Value, y: Value, reach: Sequence[int], strides: Sequence[int]) -> Value:
-    """Crop the full transposed convolution to the size in operand 0, without the leading SAME padding."""
+def crop_to_requested(ctx: Context, shape: Value, y: Value, extents: Sequence[int], strides: Sequence[int]) -> Value:
+    """Return the full transposed convolution without leading SAME padding, cropped to the size in operand 0."""
     ops, axes = ctx.ops, ctx.perm(out(0))[2:]
     sizes = cast_to_int64(ctx, 0, shape)
     requested = sizes[[*axes]] if isinstance(sizes, np.ndarray) else ops.Gather(sizes, [*axes])
-    first: ValueLike = np.zeros(len(axes), np.int64)
+    starts: ValueLike = np.zeros(len(axes), np.int64)
     if ctx.options.padding == "SAME":
-        steps_taken = ops.Div(ops.Sub(requested, np.ones(1, np.int64)), np.asarray(strides, np.int64))
-        spanned = ops.Add(ops.Mul(steps_taken, np.asarray(strides, np.int64)), np.asarray(reach, np.int64))
-        first = ops.Div(ops.Max(ops.Sub(spanned, requested), np.zeros(1, np.int64)), np.full(1, 2, np.int64))
-    y = ops.Slice(y, first, ops.Add(first, requested), [k + 2 for k in range(len(axes))])
+        step_count = ops.Div(ops.Sub(requested, np.ones(1, np.int64)), np.asarray(strides, np.int64))
+        spanned = ops.Add(ops.Mul(step_count, np.asarray(strides, np.int64)), np.asarray(extents, np.int64))
+        starts = ops.Div(ops.Max(ops.Sub(spanned, requested), np.zeros(1, np.int64)), np.full(1, 2, np.int64))
+    y = ops.Slice(y, starts, ops.Add(starts, requested), [k + 2 for k in range(len(axes))])
     return ops.Reshape(y, ops.Concat([0, 0], requested, axis=0))  # fails at runtime if the input is too small

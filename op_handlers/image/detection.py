@@ -1,4 +1,4 @@
-"""NON_MAX_SUPPRESSION with and without soft scores."""
+"""Non-maximum suppression of boxes: hard, or soft (overlaps lower scores)."""
 
 from __future__ import annotations
 
@@ -13,87 +13,100 @@ SUPPRESSED = np.float32(-np.inf)
 
 @handler("NON_MAX_SUPPRESSION_V4", max_version=1, layout=Terminate(), quantization=NotQuantizable())
 def non_max_suppression_v4(
-    ctx: Context, boxes: Value, scores: Value, limit: Value, iou: Value, least: Value
+    ctx: Context, boxes: Value, scores: Value, limit: Value, iou: Value, min_score: Value
 ) -> tuple[Value, Value]:
     """Emit the selected indices, padded with zeros, and their number."""
-    selected, _ = emit_suppression(ctx, boxes, scores, limit, iou, least)
+    selected, _ = emit_suppression(ctx, boxes, scores, limit, iou, min_score)
     return pad_to_limit(ctx, ctx.ops.Cast(selected, to="int32"), limit), emit_count(ctx, selected)
 
 
 @handler("NON_MAX_SUPPRESSION_V5", max_version=1, layout=Terminate(), quantization=NotQuantizable())
 def non_max_suppression_v5(
-    ctx: Context, boxes: Value, scores: Value, limit: Value, iou: Value, least: Value, sigma: Value
+    ctx: Context, boxes: Value, scores: Value, limit: Value, iou: Value, min_score: Value, sigma: Value
 ) -> tuple[Value, Value, Value]:
     """Emit indices, scores and number of selected boxes; overlaps lower scores unless sigma is 0."""
-    selected, left = emit_suppression(ctx, boxes, scores, limit, iou, least, sigma)
+    selected, selected_scores = emit_suppression(ctx, boxes, scores, limit, iou, min_score, sigma)
     return (
         pad_to_limit(ctx, ctx.ops.Cast(selected, to="int32"), limit),
-        pad_to_limit(ctx, left, limit),
+        pad_to_limit(ctx, selected_scores, limit),
         emit_count(ctx, selected),
     )
 
 
 def emit_suppression(
-    ctx: Context, boxes: Value, scores: Value, limit: Value, iou: Value, least: Value, sigma: Value | None = None
+    ctx: Context, boxes: Value, scores: Value, limit: Value, iou: Value, min_score: Value, sigma: Value | None = None
 ) -> tuple[Value, Value]:
     """Return the selected boxes ``[k]`` in order of score, and their scores."""
     ops = ctx.ops
-    most = ops.Cast(limit, to="int64")
-    total = ops.Min(most, ops.ReduceSum(ops.Cast(ops.Greater(scores, least), to="int64"), keepdims=0))
-    overlap, softness = ctx.op.constant(3), np.zeros(()) if sigma is None else ctx.op.constant(5)
-    if softness is None or softness or overlap is None or overlap > 1:
-        return emit_loop(ctx, boxes, scores, total, iou, least, np.float32(0) if sigma is None else sigma)
-    if overlap > 0:
-        selected = emit_hard(ctx, boxes, scores, total, float(overlap), least)
-    else:  # every box reaches this overlap with the first
-        selected = emit_hard(ctx, boxes, scores, ops.Min(total, 1), 1.0, least)
+    max_count = ops.Cast(limit, to="int64")
+    count = ops.Min(max_count, ops.ReduceSum(ops.Cast(ops.Greater(scores, min_score), to="int64"), keepdims=0))
+    constant_iou, constant_sigma = ctx.op.constant(3), np.zeros(()) if sigma is None else ctx.op.constant(5)
+    if constant_sigma is None or constant_sigma or constant_iou is None or constant_iou > 1:
+        return emit_loop(ctx, boxes, scores, count, iou, min_score, np.float32(0) if sigma is None else sigma)
+    if constant_iou > 0:
+        selected = emit_hard(ctx, boxes, scores, count, float(constant_iou), min_score)
+    else:  # the threshold is 0 or less: the first box suppresses all others
+        selected = emit_hard(ctx, boxes, scores, ops.Min(count, 1), 1.0, min_score)
     return selected, ops.Gather(scores, selected)
 
 
-def emit_hard(ctx: Context, boxes: Value, scores: Value, total: Value, iou: float, least: Value) -> Value:
-    """Emit NonMaxSuppression, which suppresses above a threshold, not at it.
+def emit_hard(ctx: Context, boxes: Value, scores: Value, count_limit: Value, iou: float, min_score: Value) -> Value:
+    """Emit NonMaxSuppression. It suppresses only above its threshold, so the threshold is lowered by one float32 step.
 
-    A box without area overlaps nothing, not even itself, so the kernel selects it repeatedly (NonMaxSuppression,
-    reference/non_max_suppression.h).
+    A box without area overlaps nothing, not even itself. The kernel therefore selects it repeatedly
+    (reference/non_max_suppression.h).
     """
     ops = ctx.ops
-    threshold, score = np.asarray([float32_below(iou)]), ops.Reshape(least, [1])
-    chosen = ops.NonMaxSuppression(
-        ops.Unsqueeze(boxes, [0]), ops.Unsqueeze(scores, [0, 1]), ops.Unsqueeze(total, [0]), threshold, score
+    iou_thresholds, min_scores = np.asarray([float32_below(iou)]), ops.Reshape(min_score, [1])
+    indices = ops.NonMaxSuppression(
+        ops.Unsqueeze(boxes, [0]),
+        ops.Unsqueeze(scores, [0, 1]),
+        ops.Unsqueeze(count_limit, [0]),
+        iou_thresholds,
+        min_scores,
     )
-    selected = ops.Gather(chosen, np.asarray(2), axis=1)
-    flat = ops.LessOrEqual(ops.Gather(Boxes(ctx, boxes).area, selected), np.float32(0))
-    first = ops.ArgMax(ops.Concat(ops.Cast(flat, to="int32"), np.ones(1, np.int32), axis=0), axis=0, keepdims=0)
+    selected = ops.Gather(indices, np.asarray(2), axis=1)
+    has_no_area = ops.LessOrEqual(ops.Gather(Boxes(ctx, boxes).area, selected), np.float32(0))
+    first_flat = ops.ArgMax(
+        ops.Concat(ops.Cast(has_no_area, to="int32"), np.ones(1, np.int32), axis=0), axis=0, keepdims=0
+    )
     count = ops.Squeeze(ops.Shape(selected), [0])
-    places = ops.Range(np.asarray(0), ops.Where(ops.Less(first, count), total, count), np.asarray(1))
-    return ops.Gather(selected, ops.Min(places, first))
+    positions = ops.Range(np.asarray(0), ops.Where(ops.Less(first_flat, count), count_limit, count), np.asarray(1))
+    return ops.Gather(selected, ops.Min(positions, first_flat))
 
 
 def emit_loop(
-    ctx: Context, boxes: Value, scores: Value, total: Value, iou: Value, least: Value, sigma: ValueLike
+    ctx: Context, boxes: Value, scores: Value, count_limit: Value, iou: Value, min_score: Value, sigma: ValueLike
 ) -> tuple[Value, Value]:
-    """Emit a Loop: select the best box, then lower the scores of all boxes, including it, by their overlap with it."""
-    ops, shapes = ctx.ops, Boxes(ctx, boxes)
+    """Emit a Loop. Each step selects the best box and lowers the scores of all boxes by their overlap with it."""
+    ops, all_boxes = ctx.ops, Boxes(ctx, boxes)
     scale = ops.Where(ops.Greater(sigma, np.float32(0)), ops.Div(np.float32(-0.5), sigma), np.float32(0))
-    start = ops.Where(ops.Greater(scores, least), scores, SUPPRESSED)
+    initial_scores = ops.Where(ops.Greater(scores, min_score), scores, SUPPRESSED)
 
     def step(_count: Value, _go_on: Value, scores: Value) -> list[Value]:
         best = ops.ArgMax(scores, axis=0, keepdims=0)
-        overlap = shapes.overlap(best)
+        overlap = all_boxes.overlap(best)
         softened = ops.Mul(scores, ops.Exp(ops.Mul(ops.Mul(scale, overlap), overlap)))
-        kept = ops.And(
-            ops.Less(overlap, iou), ops.Greater(softened, least)
+        is_kept = ops.And(
+            ops.Less(overlap, iou), ops.Greater(softened, min_score)
         )  # excludes NaN, the product of zero and SUPPRESSED
-        left = ops.Where(kept, softened, SUPPRESSED)
-        return [ops.Greater(ops.ReduceMax(left, keepdims=0), SUPPRESSED), left, best, ops.Gather(scores, best)]
+        new_scores = ops.Where(is_kept, softened, SUPPRESSED)
+        return [
+            ops.Greater(ops.ReduceMax(new_scores, keepdims=0), SUPPRESSED),
+            new_scores,
+            best,
+            ops.Gather(scores, best),
+        ]
 
-    types = [("step", "int64", ()), ("go_on", "bool", ()), ("scores", "float32", None)]
-    _, selected, selected_scores = ops.Loop(total, True, start, body=ctx.graph(step, types), outputs=3)
+    parameters = [("step", "int64", ()), ("go_on", "bool", ()), ("scores", "float32", None)]
+    _, selected, selected_scores = ops.Loop(
+        count_limit, True, initial_scores, body=ctx.graph(step, parameters), outputs=3
+    )
     return selected, selected_scores
 
 
 def pad_to_limit(ctx: Context, values: Value, limit: Value) -> Value:
-    """Pad with zeros to ``limit`` elements."""
+    """Return values padded with zeros to ``limit`` elements."""
     missing = ctx.ops.Sub(ctx.ops.Reshape(ctx.ops.Cast(limit, to="int64"), [1]), ctx.ops.Shape(values))
     return ctx.ops.Pad(values, ctx.ops.Concat([0], missing, axis=0))
 

@@ -32,7 +32,7 @@ FUSED = "fused_activation_function"
 
 
 def mean_quantization(at: Instance) -> Dequantized | Integer:
-    """Return the quantization: the kernel rounds quantized means half away from 0, not from the zero point or to even."""
+    """Return Integer() if means of quantized values can be rounded as in the kernel, half away from quantized value 0."""
     return Integer() if at.op[0].dtype in BYTES and at.target.has_kernel("Clip", at.op[0].dtype) else Dequantized()
 
 
@@ -46,8 +46,8 @@ def mean_quantization(at: Instance) -> Dequantized | Integer:
     sizes=pool_shape,
 )
 def average_pool_2d(ctx: Context, x: Value) -> Value:
-    """Emit AveragePool without padding in the mean (reference/pooling.h); GlobalAveragePool over the whole image."""
-    window, zero = window_attributes(ctx), zero_of_integers(ctx)
+    """Emit AveragePool without padding in the mean (reference/pooling.h); GlobalAveragePool if the window covers the image."""
+    window, zero = window_attributes(ctx), stored_zero(ctx)
     if zero is not None:
         x = ctx.ops.DequantizeLinear(x, np.float32(1), zero)
     if window["kernel_shape"] == list(ctx.shape(0)[2:]) and not any(window.get("pads", [1])):
@@ -57,20 +57,23 @@ def average_pool_2d(ctx: Context, x: Value) -> Value:
     return (
         reinterpret_scale(ctx, y)
         if zero is None
-        else ctx.ops.QuantizeLinear(y, scale_for_halves(prod(window["kernel_shape"])), zero)
+        else ctx.ops.QuantizeLinear(y, half_rounding_scale(prod(window["kernel_shape"])), zero)
     )
 
 
-def zero_of_integers(ctx: Context) -> Array | None:
-    """Return the integer that represents the file's 0, or ``None`` for float operands."""
-    file, stored = ctx.op[out(0)].quantization, ctx.quantization(out(0))
-    if not ctx.uses_integers or stored is None or not isinstance(file, Quantization):
+def stored_zero(ctx: Context) -> Array | None:
+    """Return the stored integer for quantized value 0 of the file, or ``None`` if the means are computed in float."""
+    file_quantization, stored_quantization = ctx.op[out(0)].quantization, ctx.quantization(out(0))
+    if not ctx.uses_integers or stored_quantization is None or not isinstance(file_quantization, Quantization):
         return None
-    return np.asarray(stored.zero_point[0] - file.zero_point[0], ctx.dtype(out(0)))
+    return np.asarray(stored_quantization.zero_point[0] - file_quantization.zero_point[0], ctx.dtype(out(0)))
 
 
-def scale_for_halves(count: int) -> np.float32:
-    """Return a scale so close to 1 that among means of ``count`` numbers only halves round differently, away from 0."""
+def half_rounding_scale(count: int) -> np.float32:
+    """Return a scale just below 1 with which QuantizeLinear rounds halves, and only these, away from 0.
+
+    ``count``: number of values per mean.
+    """
     return np.float32(1 / (1 + min(2.0**-15, 2.0**-10 / count)))
 
 
@@ -94,15 +97,15 @@ def l2_pool_2d(ctx: Context, x: Value) -> Value:
     return ctx.ops.Sqrt(ctx.ops.AveragePool(ctx.ops.Mul(x, x), count_include_pad=0, **window_attributes(ctx)))
 
 
-class Window(Padding):
+class WindowAttributes(Padding):
     kernel_shape: list[int]
     strides: list[int]
 
 
-def window_attributes(ctx: Context) -> Window:
+def window_attributes(ctx: Context) -> WindowAttributes:
     """Return the window along the planned axes."""
-    along = [("height", "width")[axis - 1] for axis in ctx.perm()[2:]]
-    kernel = [ctx.options[f"filter_{axis}"] for axis in along]
-    strides = [ctx.options[f"stride_{axis[0]}"] for axis in along]
+    names = [("height", "width")[axis - 1] for axis in ctx.perm()[2:]]
+    kernel = [ctx.options[f"filter_{name}"] for name in names]
+    strides = [ctx.options[f"stride_{name[0]}"] for name in names]
     pads = padding_attributes(ctx.options.padding, ctx.shape(0)[2:], kernel, strides, [1] * len(kernel))
     return {"kernel_shape": kernel, "strides": strides, **pads}

@@ -62,13 +62,13 @@ def resize_bilinear(ctx: Context, x: Value, size: Value) -> Value:
 
 
 def emit_bilinear(ctx: Context, x: Value, size: Value) -> Value:
-    """Resize floats; for int16 with rounded coordinates, as means of two rows and of two columns."""
+    """Return the resized image. For int16 with rounded coordinates, interpolate rows and then columns."""
     rounded = rounded_coordinates(ctx.op) if ctx.op[0].dtype == "int16" else None
     if rounded is not None:
         return reinterpret_scale(
             ctx,
             interpolate_axis(
-                ctx, interpolate_axis(ctx, x, 1, interpolation_of(rounded[0])), 2, interpolation_of(rounded[1])
+                ctx, interpolate_axis(ctx, x, 1, interpolation_at(rounded[0])), 2, interpolation_at(rounded[1])
             ),
         )
     if ctx.op[0].dtype == "int16" and (None in ctx.op[0].dims[1:3] or not ctx.op[1].is_constant):
@@ -77,37 +77,37 @@ def emit_bilinear(ctx: Context, x: Value, size: Value) -> Value:
             input_size = ctx.ops.Gather(ctx.ops.Shape(x), np.asarray(ctx.axis(1 + k)))
             x = interpolate_axis(ctx, x, 1 + k, emit_interpolation(ctx, input_size, output_size))
         return reinterpret_scale(ctx, x)
-    more = half_up_offset(ctx.op)
-    before = math.prod(ctx.op[0].shape) <= math.prod(ctx.op[out(0)].shape)  # where there are fewer: means carry it on
-    if more and before:
-        x = ctx.ops.Add(x, more)
+    offset = half_up_offset(ctx.op)
+    offset_first = math.prod(ctx.op[0].shape) <= math.prod(ctx.op[out(0)].shape)  # add it to the smaller tensor
+    if offset and offset_first:
+        x = ctx.ops.Add(x, offset)
     y = emit_linear_resize(ctx, x, size)
-    return reinterpret_scale(ctx, ctx.ops.Add(y, more) if more and not before else y)
+    return reinterpret_scale(ctx, ctx.ops.Add(y, offset) if offset and not offset_first else y)
 
 
 def emit_linear_resize(ctx: Context, x: Value, size: Value) -> Value:
-    """Emit Resize over adjacent axes; one after the other for others, which ONNX Runtime lacks.
+    """Emit Resize over adjacent axes. ONNX Runtime requires this, so other axes are resized one after the other.
 
-    Dynamic shapes are transposed to channels first; static ones are not, since ONNX Runtime moves Transposes after a
-    Resize that it then cannot run.
+    Dynamic shapes are transposed to channels first. Static shapes are not: ONNX Runtime would move the Transpose after
+    the Resize, which it then cannot run.
     """
     perm, mode = ctx.perm(), coordinate_mode(ctx)
     if {perm.index(1), perm.index(2)} in ({1, 2}, {2, 3}):
-        wanted = output_shape(ctx, size, perm)
-        return ctx.ops.Resize(x, None, None, wanted, mode="linear", coordinate_transformation_mode=mode)
-    known = [size for size in ctx.shape(0) if size is not None]
-    if len(known) == len(perm) and ctx.op[1].is_constant:
-        wanted = np.asarray(output_shape(ctx, size, perm))
+        new_shape = output_shape(ctx, size, perm)
+        return ctx.ops.Resize(x, None, None, new_shape, mode="linear", coordinate_transformation_mode=mode)
+    static_sizes = [size for size in ctx.shape(0) if size is not None]
+    if len(static_sizes) == len(perm) and ctx.op[1].is_constant:
+        new_shape = np.asarray(output_shape(ctx, size, perm))
         for axis in (perm.index(1), perm.index(2)):
-            before, after = math.prod(known[:axis]), math.prod(known[axis + 1 :])
-            x = ctx.ops.Reshape(x, [before, known[axis], after])
-            known[axis] = int(wanted[axis])
-            along = np.asarray([before, known[axis], after], np.int64)
-            x = ctx.ops.Resize(x, None, None, along, mode="linear", coordinate_transformation_mode=mode)
-        return ctx.ops.Reshape(x, known)
+            before, after = math.prod(static_sizes[:axis]), math.prod(static_sizes[axis + 1 :])
+            x = ctx.ops.Reshape(x, [before, static_sizes[axis], after])
+            static_sizes[axis] = int(new_shape[axis])
+            resized_shape = np.asarray([before, static_sizes[axis], after], np.int64)
+            x = ctx.ops.Resize(x, None, None, resized_shape, mode="linear", coordinate_transformation_mode=mode)
+        return ctx.ops.Reshape(x, static_sizes)
     x = ctx.ops.Transpose(x, perm=[perm.index(axis) for axis in CHANNELS_FIRST])
-    wanted = output_shape(ctx, size, CHANNELS_FIRST)
-    y = ctx.ops.Resize(x, None, None, wanted, mode="linear", coordinate_transformation_mode=mode)
+    new_shape = output_shape(ctx, size, CHANNELS_FIRST)
+    y = ctx.ops.Resize(x, None, None, new_shape, mode="linear", coordinate_transformation_mode=mode)
     return ctx.ops.Transpose(y, perm=[CHANNELS_FIRST.index(axis) for axis in perm])
 
 
@@ -125,13 +125,13 @@ def half_up_offset(op: Operator) -> float:
 def rounded_coordinates(op: Operator) -> tuple[Array, Array] | None:
     """Return row and column coordinates in 1/1024, as in the kernel (ResizeBilinearInteger, reference/resize_bilinear.h).
 
-    ``None`` if they are exact, as Resize computes them, and for runtime sizes.
+    ``None`` for runtime sizes, and if the coordinates are exact; then Resize computes the same.
     """
-    sizes, wanted = op[0].dims[1:3], constant_integers(op, 1)
-    if wanted is None or None in sizes:
+    sizes, new_sizes = op[0].dims[1:3], constant_integers(op, 1)
+    if new_sizes is None or None in sizes:
         return None
     rows, columns = (
-        coordinates_in_1024ths(op, size or 0, output_size) for size, output_size in zip(sizes, wanted, strict=True)
+        coordinates_in_1024ths(op, size or 0, output_size) for size, output_size in zip(sizes, new_sizes, strict=True)
     )
     return None if rows[1] and columns[1] else (rows[0], columns[0])
 
@@ -140,54 +140,55 @@ def coordinates_in_1024ths(op: Operator, size: int, output_size: int) -> tuple[A
     """Return the coordinates along one axis, and True if they are exact."""
     spend(4 * max(output_size, 0), 8, "the indices of resized rows or columns")
     ends = int(bool(op.options.align_corners) and output_size > 1)
-    step, rest = divmod(1024 * (size - ends) + (output_size - ends) // 2, output_size - ends)
-    exact = rest == (output_size - ends) // 2
-    place = np.arange(output_size) * step
+    step, remainder = divmod(1024 * (size - ends) + (output_size - ends) // 2, output_size - ends)
+    is_exact = remainder == (output_size - ends) // 2
+    coordinates = np.arange(output_size) * step
     if op.options.half_pixel_centers:
-        place, exact = place + step // 2 - 512, exact and not step % 2
-    return np.clip(place, 0, 1024 * (size - 1)), exact
+        coordinates, is_exact = coordinates + step // 2 - 512, is_exact and not step % 2
+    return np.clip(coordinates, 0, 1024 * (size - 1)), is_exact
 
 
 class Interpolation(NamedTuple):
-    """Per position along an axis: the neighbors below and above, and the weight of the one above (float32)."""
+    """Per position along an axis: indices of its lower and upper neighbor, and their float32 weights."""
 
-    below: ValueLike
-    above: ValueLike
-    share: ValueLike
-    rest: ValueLike
+    lower: ValueLike
+    upper: ValueLike
+    upper_weight: ValueLike
+    lower_weight: ValueLike
 
 
-def interpolation_of(place: Array) -> Interpolation:
+def interpolation_at(coordinates: Array) -> Interpolation:
     """Return the interpolation at coordinates in 1/1024."""
-    share = np.float32(place % 1024 / 1024)
-    return Interpolation(place // 1024, -(-place // 1024), share, 1 - share)
+    weight = np.float32(coordinates % 1024 / 1024)
+    return Interpolation(coordinates // 1024, -(-coordinates // 1024), weight, 1 - weight)
 
 
 def emit_interpolation(ctx: Context, size: Value, output_size: Value) -> Interpolation:
     """Emit the interpolation for runtime sizes, see :func:`coordinates_in_1024ths`."""
     ops, o = ctx.ops, ctx.options
     ends = ops.Where(ops.Greater(output_size, 1), 1, 0) if o.align_corners else np.int64(0)
-    part, whole = ops.Mul(ops.Sub(size, ends), 1024), ops.Sub(output_size, ends)
-    step = ops.Div(ops.Add(part, ops.Div(whole, 2)), whole)
-    place = ops.Mul(ops.Range(0, output_size, 1), step)
+    scaled_size, divisor = ops.Mul(ops.Sub(size, ends), 1024), ops.Sub(output_size, ends)
+    step = ops.Div(ops.Add(scaled_size, ops.Div(divisor, 2)), divisor)
+    coordinates = ops.Mul(ops.Range(0, output_size, 1), step)
     if o.half_pixel_centers:
-        place = ops.Add(place, ops.Sub(ops.Div(step, 2), 512))
-    place = ops.Min(ops.Max(place, np.int64(0)), ops.Mul(ops.Sub(size, 1), 1024))
-    below = ops.Div(place, 1024)
-    over = ops.Sub(place, ops.Mul(below, 1024))
-    share = ops.Div(ops.Cast(over, to="float32"), np.float32(1024))
-    return Interpolation(below, ops.Add(below, ops.Min(over, np.int64(1))), share, ops.Sub(np.float32(1), share))
+        coordinates = ops.Add(coordinates, ops.Sub(ops.Div(step, 2), 512))
+    coordinates = ops.Min(ops.Max(coordinates, np.int64(0)), ops.Mul(ops.Sub(size, 1), 1024))
+    lower = ops.Div(coordinates, 1024)
+    remainder = ops.Sub(coordinates, ops.Mul(lower, 1024))
+    weight = ops.Div(ops.Cast(remainder, to="float32"), np.float32(1024))
+    return Interpolation(lower, ops.Add(lower, ops.Min(remainder, np.int64(1))), weight, ops.Sub(np.float32(1), weight))
 
 
-def interpolate_axis(ctx: Context, x: Value, axis: int, at: Interpolation) -> Value:
-    """Emit means of two neighbors along an axis of slot 0."""
+def interpolate_axis(ctx: Context, x: Value, axis: int, interpolation: Interpolation) -> Value:
+    """Emit weighted means of two neighbors along an axis of operand 0."""
     ops, k = ctx.ops, ctx.axis(axis)
-    along = np.asarray(ctx.permute_entries([-1 if one == axis else 1 for one in range(4)]), np.int64)
-    share, rest = (
-        one.reshape(along.tolist()) if isinstance(one, np.ndarray) else ops.Reshape(one, along)
-        for one in (at.share, at.rest)
+    shape = np.asarray(ctx.permute_entries([-1 if other == axis else 1 for other in range(4)]), np.int64)
+    upper_weight, lower_weight = (
+        weight.reshape(shape.tolist()) if isinstance(weight, np.ndarray) else ops.Reshape(weight, shape)
+        for weight in (interpolation.upper_weight, interpolation.lower_weight)
     )
-    return ops.Add(ops.Mul(ops.Gather(x, at.below, axis=k), rest), ops.Mul(ops.Gather(x, at.above, axis=k), share))
+    lower, upper = (ops.Gather(x, indices, axis=k) for indices in (interpolation.lower, interpolation.upper))
+    return ops.Add(ops.Mul(lower, lower_weight), ops.Mul(upper, upper_weight))
 
 
 def coordinate_mode(ctx: Context) -> str:
@@ -201,9 +202,9 @@ def output_shape(ctx: Context, size: Value, perm: Sequence[int]) -> Value | Arra
     constant = ctx.op.constant(1)
     if constant is not None and n is not None and c is not None:
         return np.asarray([[n, *constant.reshape(-1), c][axis] for axis in perm], np.int64)
-    shape, wanted = ctx.ops.Shape(ctx.quantized_values(0)), ctx.ops.Cast(size, to="int64")
-    picked = {0: (shape, ctx.axis(0)), 1: (wanted, 0), 2: (wanted, 1), 3: (shape, ctx.axis(3))}
-    return ctx.ops.Concat(*(ctx.ops.Gather(picked[axis][0], [picked[axis][1]]) for axis in perm), axis=0)
+    shape, new_sizes = ctx.ops.Shape(ctx.quantized_values(0)), ctx.ops.Cast(size, to="int64")
+    sources = {0: (shape, ctx.axis(0)), 1: (new_sizes, 0), 2: (new_sizes, 1), 3: (shape, ctx.axis(3))}
+    return ctx.ops.Concat(*(ctx.ops.Gather(sources[axis][0], [sources[axis][1]]) for axis in perm), axis=0)
 
 
 # --- nearest ----------------------------------------------------------------------------------
@@ -214,7 +215,7 @@ def nearest_indices(op: Operator) -> tuple[Array, Array] | None:
     (_, height, width, _), times = op[0].dims, op.options.get("times")
     if height is None or width is None:
         return None
-    if times is not None:  # repetitions of a fusion
+    if times is not None:  # set by the fusion UPSAMPLING_2D
         return np.repeat(np.arange(height), times[0]), np.repeat(np.arange(width), times[1])
     output_size = constant_integers(op, 1)
     return (
@@ -227,32 +228,34 @@ def nearest_indices(op: Operator) -> tuple[Array, Array] | None:
 def nearest_along(op: Operator, size: int, output_size: int) -> Array:
     """Return the kernel's nearest indices, in float32 or fixed point (GetNearestNeighbor, optimized_ops.h)."""
     spend(4 * max(output_size, 0), 8, "the indices of resized rows or columns")
-    o, place = op.options, np.arange(output_size)
+    o, positions = op.options, np.arange(output_size)
     if uses_fixed_point(op):
-        return np.asarray(np.minimum(place * ((size << 16) // output_size + 1) >> 16, size - 1))
+        return np.asarray(np.minimum(positions * ((size << 16) // output_size + 1) >> 16, size - 1))
     ends = int(o.align_corners and output_size > 1)
     scale = np.float32(size - ends) / np.float32(output_size - ends)
-    at = (place + o.half_pixel_centers / 2).astype(np.float32) * scale
-    below = np.floor(at)
+    coordinates = (positions + o.half_pixel_centers / 2).astype(np.float32) * scale
+    nearest = np.floor(coordinates)
     if o.align_corners:
-        below += at - below >= 0.5
-    return np.asarray(np.minimum(below.astype(np.int64), size - 1))
+        nearest += coordinates - nearest >= 0.5
+    return np.asarray(np.minimum(nearest.astype(np.int64), size - 1))
 
 
 def emit_nearest(ctx: Context, size: Value, output_size: Value) -> Value:
     """Emit nearest indices for runtime sizes."""
     ops, o = ctx.ops, ctx.options
-    place, last = ops.Range(0, output_size, 1), ops.Sub(size, 1)
+    positions, last = ops.Range(0, output_size, 1), ops.Sub(size, 1)
     if uses_fixed_point(ctx.op):
         step = ops.Add(ops.Div(ops.Mul(size, 1 << 16), output_size), 1)
-        return ops.Min(ops.Div(ops.Mul(place, step), 1 << 16), last)
+        return ops.Min(ops.Div(ops.Mul(positions, step), 1 << 16), last)
     ends = ops.Where(ops.Greater(output_size, 1), 1, 0) if o.align_corners else 0
-    place, part, whole = (ops.Cast(v, to="float32") for v in (place, ops.Sub(size, ends), ops.Sub(output_size, ends)))
-    at = ops.Mul(ops.Add(place, o.half_pixel_centers / 2), ops.Div(part, whole))
-    below = ops.Floor(at)
+    positions, scaled_size, divisor = (
+        ops.Cast(v, to="float32") for v in (positions, ops.Sub(size, ends), ops.Sub(output_size, ends))
+    )
+    coordinates = ops.Mul(ops.Add(positions, o.half_pixel_centers / 2), ops.Div(scaled_size, divisor))
+    nearest = ops.Floor(coordinates)
     if o.align_corners:
-        below = ops.Where(ops.Less(ops.Sub(at, below), 0.5), below, ops.Add(below, 1.0))
-    return ops.Min(ops.Cast(below, to="int64"), last)
+        nearest = ops.Where(ops.Less(ops.Sub(coordinates, nearest), 0.5), nearest, ops.Add(nearest, 1.0))
+    return ops.Min(ops.Cast(nearest, to="int64"), last)
 
 
 def uses_fixed_point(op: Operator) -> bool:
@@ -260,20 +263,24 @@ def uses_fixed_point(op: Operator) -> bool:
 
 
 def repetition_counts(op: Operator) -> list[int] | None:
-    """Return how often rows and columns are repeated if all are equally often, where all Resize implementations agree."""
+    """Return how often each row and each column is repeated, or ``None`` if counts differ.
+
+    If they are equal, all implementations of Resize agree.
+    """
     indices = nearest_indices(op)
     if indices is None:
         return None
-    times = [places.size // (size or 1) for size, places in zip(op[0].dims[1:3], indices, strict=True)]
-    agree = (
-        p.size == (n or 0) * t and np.array_equal(p, np.repeat(np.arange(n or 0), t))
-        for n, p, t in zip(op[0].dims[1:3], indices, times, strict=True)
+    sizes = [size or 0 for size in op[0].dims[1:3]]
+    counts = [axis_indices.size // (size or 1) for size, axis_indices in zip(sizes, indices, strict=True)]
+    are_equal = (
+        axis_indices.size == size * count and np.array_equal(axis_indices, np.repeat(np.arange(size), count))
+        for size, axis_indices, count in zip(sizes, indices, counts, strict=True)
     )
-    return times if all(agree) else None
+    return counts if all(are_equal) else None
 
 
 def nearest_price(at: Instance) -> AxisPrice | None:
-    """Return the price: a Gather of columns should move whole pixels; float Resize prefers channels first."""
+    """Return the price: a Gather of columns is faster if it moves contiguous pixels; float Resize prefers channels first."""
     if repetition_counts(at.op) is None:
         return AxisPrice("Gather", "h w", slot=out(0))
     return AxisPrice("Resize/nearest/integers", "h w", slot=out(0)) if at.op[0].dtype in ("int8", "uint8") else None
@@ -288,7 +295,7 @@ def nearest_price(at: Instance) -> AxisPrice | None:
     quantization=Raw(shift_safe=True, onnx="Gather"),
 )
 def resize_nearest_neighbor(ctx: Context, x: Value, *size: Value) -> Value:
-    """Emit Resize of repeated pixels channels first; else a Gather of columns and one of rows."""
+    """Emit Resize if pixels are repeated and the layout is channels first; else a Gather of columns and one of rows."""
     times = repetition_counts(ctx.op)
     if times not in (None, [1, 1]) and ctx.perm()[-2:] == (1, 2) and ctx.target.has_kernel("Resize", ctx.dtype(0)):
         scales = np.asarray(ctx.permute_entries([1, *times, 1]), np.float32)

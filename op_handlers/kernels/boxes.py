@@ -42,7 +42,7 @@ class Boxes:
             )
             for low, high in zip(self.low, self.high, strict=True)
         ]
-        common = ops.Mul(*sides)
-        shared = ops.Div(common, ops.Sub(ops.Add(area, self.area), common))
-        flat = ops.LessOrEqual(ops.Min(area, self.area), np.float32(0))
-        return ops.Where(flat, np.float32(0), shared)
+        intersection = ops.Mul(*sides)
+        ratio = ops.Div(intersection, ops.Sub(ops.Add(area, self.area), intersection))
+        has_no_area = ops.LessOrEqual(ops.Min(area, self.area), np.float32(0))
+        return ops.Where(has_no_area, np.float32(0), ratio)

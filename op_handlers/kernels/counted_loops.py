@@ -1,4 +1,4 @@
-"""WHILE loops with counters that grow by one, and with arrays read and written at a counter's index."""
+"""WHILE loops that count: counters that grow by one, and arrays that are read and written at a counter's index."""
 
 from __future__ import annotations
 
@@ -26,27 +26,33 @@ class CountedLoop:
     def __init__(self, op: Operator, cond: Subgraph, body: Subgraph, outer: Subgraph) -> None:
         self.op, self.cond, self.graph = op, cond, body
         self.body, self.outer = Body(body.operators), Body(outer.operators)
-        starts = {k: self._counter_start(k) for k in range(len(body.outputs))}
-        self.counters = {k: start for k, start in starts.items() if start is not None}
+        initial_values = {k: self._initial_counter(k) for k in range(len(body.outputs))}
+        self.counters = {k: value for k, value in initial_values.items() if value is not None}
         self.forwarded = [k for k, tensor in enumerate(body.outputs) if tensor is body.inputs[k]]
-        dropped = [k for k, result in enumerate(op.outputs) if result is None and k not in self.forwarded]
-        if dropped:
-            raise Refusal(f"output {dropped[0]} is omitted, so LiteRT does not carry its value to the next iteration")
+        omitted = [k for k, result in enumerate(op.outputs) if result is None and k not in self.forwarded]
+        if omitted:
+            raise Refusal(f"output {omitted[0]} is omitted, so LiteRT does not carry its value to the next iteration")
 
-    def _counter_start(self, k: int) -> int | None:
+    def _initial_counter(self, k: int) -> int | None:
         """Return the initial value of slot ``k`` if it is a scalar integer that the body increments by one."""
-        start = self.op.constant(k)
-        if start is None or start.shape != () or start.dtype.kind != "i":
+        initial_value = self.op.constant(k)
+        if initial_value is None or initial_value.shape != () or initial_value.dtype.kind != "i":
             return None
         value = self.graph.inputs[k]
-        steps = [b for a, b in self.body.operand_pairs(self.graph.outputs[k], "ADD") if a is value and b.is_constant]
-        return int(start) if any(step.array.size == 1 and step.array.item() == 1 for step in steps) else None
+        increments = [
+            b for a, b in self.body.operand_pairs(self.graph.outputs[k], "ADD") if a is value and b.is_constant
+        ]
+        return (
+            int(initial_value)
+            if any(increment.array.size == 1 and increment.array.item() == 1 for increment in increments)
+            else None
+        )
 
     def overwritten_slots(self) -> dict[int, int]:
-        """Return slots assigned the value of an earlier slot, which by then holds the next iteration's value.
+        """Return the earlier slot of each slot whose output is the input of an earlier slot.
 
-        The kernel copies outputs one after the other to where the body reads its inputs (Eval_static,
-        kernels/while.cc).
+        The kernel copies outputs one after the other to the inputs (Eval_static, kernels/while.cc). The later slot thus
+        receives the value of the next iteration.
         """
         earlier = {tensor: j for j, tensor in enumerate(self.graph.inputs) if j not in self.forwarded}
         slots = {k: earlier.get(tensor, k) for k, tensor in enumerate(self.graph.outputs)}
@@ -67,18 +73,18 @@ class CountedLoop:
         bounds: list[int | Tensor] = []
         while pending:
             tensor = pending.pop()
-            both = condition.producer(tensor, "LOGICAL_AND")
-            if both is not None:
-                pending += [both[0], both[1]]
+            conjunction = condition.producer(tensor, "LOGICAL_AND")
+            if conjunction is not None:
+                pending += [conjunction[0], conjunction[1]]
                 continue
-            left = self._remaining_steps(condition.producer(tensor, "LESS"))
-            if left is None:
+            remaining = self._remaining_steps(condition.producer(tensor, "LESS"))
+            if remaining is None:
                 return None
-            bounds.append(left)
-        numbers = [bound for bound in bounds if isinstance(bound, int)]
-        if len(numbers) == len(bounds):
-            return min(numbers, default=None)
-        return bounds[0] if not numbers and len({*bounds}) == 1 else None
+            bounds.append(remaining)
+        constants = [bound for bound in bounds if isinstance(bound, int)]
+        if len(constants) == len(bounds):
+            return min(constants, default=None)
+        return bounds[0] if not constants and len({*bounds}) == 1 else None
 
     def _remaining_steps(self, less: Operator | None) -> int | Tensor | None:
         """Return the number of iterations that one comparison of a counter allows."""
@@ -94,8 +100,8 @@ class CountedLoop:
         """Return a constant bound of the condition, or the WHILE's operand that the body forwards unchanged."""
         if tensor.is_constant:
             return int(tensor.array.item()) if tensor.array.size == 1 else None
-        outside = next((self.op[k] for k in self.forwarded if tensor is self.cond.inputs[k]), None)
-        return self._trip_bound(outside) if outside is not None and outside.is_constant else outside
+        outer = next((self.op[k] for k in self.forwarded if tensor is self.cond.inputs[k]), None)
+        return self._trip_bound(outer) if outer is not None and outer.is_constant else outer
 
     def trip_count_slot(self, trips: Tensor) -> int:
         """Return the slot that carries the trip count."""
@@ -108,10 +114,12 @@ class CountedLoop:
         if count is not None and count is trips:
             return True
         if isinstance(trips, int):
-            stored = constant_scalar(count) if count is not None else array.dims[0] if array.rank else None
-            return stored == trips
-        measured = self._source_of_size(trips)
-        return (measured is not None and measured is self._skip_reversals(array)) or self._fill_size(array) is trips
+            size = constant_scalar(count) if count is not None else array.dims[0] if array.rank else None
+            return size == trips
+        sized_tensor = self._source_of_size(trips)
+        return (sized_tensor is not None and sized_tensor is self._skip_reversals(array)) or self._fill_size(
+            array
+        ) is trips
 
     def _reserved_size(self, array: Tensor) -> Tensor | None:
         """Return the number of elements of a tensor list that is created empty."""
@@ -120,33 +128,33 @@ class CountedLoop:
 
     def single_element(self, k: int) -> Tensor | None:
         """Return the tensor that the body writes to a list of one element."""
-        put, count = self.body.producer(self.graph.outputs[k], SET_ITEM), self._reserved_size(self.op[k])
-        if put is None or put[0] is not self.graph.inputs[k] or count is None:
+        set_item, count = self.body.producer(self.graph.outputs[k], SET_ITEM), self._reserved_size(self.op[k])
+        if set_item is None or set_item[0] is not self.graph.inputs[k] or count is None:
             return None
-        return put[2] if constant_scalar(count) == 1 and constant_scalar(put[1]) == 0 else None
+        return set_item[2] if constant_scalar(count) == 1 and constant_scalar(set_item[1]) == 0 else None
 
     def _source_of_size(self, tensor: Tensor) -> Tensor | None:
-        """Return the tensor that has the scalar as its first dimension."""
+        """Return the tensor whose first dimension is this scalar, the result of SHAPE and STRIDED_SLICE."""
         op = self.outer.producer(tensor, "STRIDED_SLICE")
         if op is None or op.options.shrink_axis_mask != 1 or op.options.begin_mask or op.options.end_mask:
             return None
-        places = [op.constant(slot) for slot in (1, 2, 3)]
-        if [None if place is None else place.tolist() for place in places] != [[0], [1], [1]]:
+        bounds = [op.constant(slot) for slot in (1, 2, 3)]
+        if [None if bound is None else bound.tolist() for bound in bounds] != [[0], [1], [1]]:
             return None
-        shown = self.outer.operand(op[0], "SHAPE")
-        return None if shown is None else self._skip_reversals(shown)
+        source = self.outer.operand(op[0], "SHAPE")
+        return None if source is None else self._skip_reversals(source)
 
     def _skip_reversals(self, tensor: Tensor) -> Tensor:
         """Return the tensor before all REVERSE_V2 operators, which preserve its shape."""
-        while (before := self.outer.operand(tensor, "REVERSE_V2")) is not None:
-            tensor = before
+        while (source := self.outer.operand(tensor, "REVERSE_V2")) is not None:
+            tensor = source
         return tensor
 
     def _fill_size(self, tensor: Tensor) -> Tensor | None:
         """Return the scalar that is the first dimension of the output of a FILL."""
         sizes = self.outer.operand(tensor, "FILL")
-        joined = None if sizes is None else self.outer.producer(sizes, "CONCATENATION")
-        return None if joined is None else self.outer.operand(joined[0], "RESHAPE")
+        concatenation = None if sizes is None else self.outer.producer(sizes, "CONCATENATION")
+        return None if concatenation is None else self.outer.operand(concatenation[0], "RESHAPE")
 
     # --- array access --------------------------------------------------------------------
 
@@ -161,79 +169,84 @@ class CountedLoop:
 
         For a tensor list, return the written tensor itself.
         """
-        array, before = self.graph.outputs[k], self.graph.inputs[k]
-        put = self.body.producer(array, SET_ITEM)
-        if put is not None:
-            return put[2] if put[0] is before and self.is_step_count(put[1]) else None
-        kept = self.body.operand(array, "CAST")
-        array = kept if kept is not None and kept.dtype == array.dtype else array
+        array, old_array = self.graph.outputs[k], self.graph.inputs[k]
+        set_item = self.body.producer(array, SET_ITEM)
+        if set_item is not None:
+            return set_item[2] if set_item[0] is old_array and self.is_step_count(set_item[1]) else None
+        uncast = self.body.operand(array, "CAST")
+        array = uncast if uncast is not None and uncast.dtype == array.dtype else array
         op = self.body.producer(array, "CONCATENATION")
         if op is None or op.options.axis or len(op.inputs) != 3:
             return None
-        before_row, row, behind_row = op.inputs
-        if before_row is None or row is None or behind_row is None or row.dims[:1] != (1,):
+        rows_before, row, rows_after = op.inputs
+        if rows_before is None or row is None or rows_after is None or row.dims[:1] != (1,):
             return None
-        head, tail = (self.body.producer(part, "SLICE") for part in (before_row, behind_row))
-        if head is None or tail is None or head[0] is not before or tail[0] is not before:
+        head, tail = (self.body.producer(slice_result, "SLICE") for slice_result in (rows_before, rows_after))
+        if head is None or tail is None or head[0] is not old_array or tail[0] is not old_array:
             return None
         begin, sizes = head.constant(1), tail.constant(2)
-        whole = [*row.dims[1:]]
+        row_dims = [*row.dims[1:]]
         if (
             begin is None
             or begin.any()
             or sizes is None
-            or len(sizes) != len(whole) + 1
-            or any(n not in (-1, size) for n, size in zip(sizes[1:], whole, strict=True))
+            or len(sizes) != len(row_dims) + 1
+            or any(n not in (-1, size) for n, size in zip(sizes[1:], row_dims, strict=True))
         ):
             return None
-        placed = (
-            sizes[0] == -1 and self._is_counter_index(head[2], whole, 0) and self._is_counter_index(tail[1], whole, 1)
+        is_at_counter = (
+            sizes[0] == -1
+            and self._is_counter_index(head[2], row_dims, 0)
+            and self._is_counter_index(tail[1], row_dims, 1)
         )
-        return row if placed else None
+        return row if is_at_counter else None
 
     def rows(self) -> dict[int, Tensor]:
-        """Return, by slot, the rows written to arrays that the loop does not otherwise use.
+        """Return the row written to each array that the loop does not otherwise use, by slot.
 
-        The axis of size 1 is removed if possible. Iteration ``t`` writes row ``t``.
+        The leading axis of size 1 is removed if possible. Iteration ``t`` writes row ``t``.
         """
         rows_by_slot = {}
-        for k, (array, before) in enumerate(zip(self.graph.outputs, self.graph.inputs, strict=True)):
+        for k, (array, old_array) in enumerate(zip(self.graph.outputs, self.graph.inputs, strict=True)):
             row = self.row_written_at(k)
             if row is None or array.dtype in ("string", "resource", "variant"):
                 continue
-            listed = row.rank < array.rank
-            alone = (
+            is_list_item = row.rank < array.rank
+            is_used_once = (
                 self._use_count(array) == 1
-                and self._use_count(before) == 2 - listed
+                and self._use_count(old_array) == 2 - is_list_item
                 and not self._is_read_by_condition(k)
             )
-            if alone and array.quantization == before.quantization == row.quantization == self.op[k].quantization:
-                inner = self.body.operand(row, "RESHAPE")
-                if listed:
+            if (
+                is_used_once
+                and array.quantization == old_array.quantization == row.quantization == self.op[k].quantization
+            ):
+                unreshaped = self.body.operand(row, "RESHAPE")
+                if is_list_item:
                     rows_by_slot[k] = row
-                elif inner is not None and inner.dims == row.dims[1:]:
-                    rows_by_slot[k] = inner
+                elif unreshaped is not None and unreshaped.dims == row.dims[1:]:
+                    rows_by_slot[k] = unreshaped
                 elif self._use_count(row) == 1:
                     rows_by_slot[k] = row
         return rows_by_slot
 
     def _use_count(self, tensor: Tensor) -> int:
         """Return how often the body consumes or outputs a tensor."""
-        used = [operand for op in self.graph.operators for operand in op.inputs]
-        return sum(tensor is other for other in (*used, *self.graph.outputs))
+        operands = [x for op in self.graph.operators for x in op.inputs]
+        return sum(tensor is operand for operand in (*operands, *self.graph.outputs))
 
     def _is_read_by_condition(self, k: int) -> bool:
         """True if the condition reads or outputs the value of slot ``k``."""
         value = self.cond.inputs[k]
         return any(value is operand for op in self.cond.operators for operand in (*op.inputs, *self.cond.outputs))
 
-    def _is_counter_index(self, tensor: Tensor, whole: Sequence[int | None], more: int) -> bool:
-        """True if ``tensor`` is ``[counter + more, ...]``, followed by the other axes' sizes or by zeros."""
+    def _is_counter_index(self, tensor: Tensor, row_dims: Sequence[int | None], increment: int) -> bool:
+        """True if ``tensor`` is ``[counter + increment, ...]``, followed by zeros, or by sizes if ``increment`` is 0."""
         op = self.body.producer(tensor, "CONCATENATION")
-        rest = None if op is None else op.constant(1)
+        remaining = None if op is None else op.constant(1)
         row = None if op is None else self.body.operand(op[0], "RESHAPE")
-        if row is None or rest is None or len(rest) != len(whole):
+        if row is None or remaining is None or len(remaining) != len(row_dims):
             return False
-        if more:
-            return not rest.any() and self.is_step_count(row, after=True)
-        return self.is_step_count(row) and all(n in (-1, size) for n, size in zip(rest, whole, strict=True))
+        if increment:
+            return not remaining.any() and self.is_step_count(row, after=True)
+        return self.is_step_count(row) and all(n in (-1, size) for n, size in zip(remaining, row_dims, strict=True))

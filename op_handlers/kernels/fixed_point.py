@@ -1,7 +1,7 @@
 """Fixed-point arithmetic of LiteRT's kernels, for tables computed at conversion time.
 
-A 16-bit number with ``integer_bits`` bits before the point has ``15 - integer_bits`` after it; ``2 ** (15 -
-integer_bits)`` is 1.
+A 16-bit number with ``integer_bits`` bits before the binary point has ``15 - integer_bits`` bits after it. The number 1
+is stored as ``2 ** (15 - integer_bits)``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Array, Refusal
 
-LEAST, MOST = -32768, 32767
+INT16_MIN, INT16_MAX = -32768, 32767
 
 
 def quantized_multiplier(factor: float) -> tuple[int, int]:
@@ -33,9 +33,9 @@ def round_to_15_bits(mantissa: int) -> int:
 
 
 def rescale(numbers: Array, factor: float) -> Array:
-    """Multiply by a factor in fixed point: by the 31-bit mantissa, then by the power of two, rounding twice.
+    """Return numbers times a factor in fixed point: times a 31-bit mantissa, then times a power of two, rounded twice.
 
-    32-bit results wrap around. (MultiplyByQuantizedMultiplier, internal/common.cc)
+    32-bit results wrap around (MultiplyByQuantizedMultiplier, internal/common.cc).
     """
     mantissa, exponent = quantized_multiplier(factor)
     if exponent < -31:
@@ -45,18 +45,18 @@ def rescale(numbers: Array, factor: float) -> Array:
 
 
 def wrap_int32(numbers: Array) -> Array:
-    """Wrap integers around to 32 bits."""
+    """Return integers wrapped around to 32 bits."""
     return (numbers + 2**31) % 2**32 - 2**31
 
 
 def divide_by_power_of_two(numbers: Array, bits: int) -> Array:
-    """Divide by ``2 ** bits``, rounding half away from zero (RoundingDivideByPOT)."""
+    """Return numbers divided by ``2 ** bits``, rounded half away from zero (RoundingDivideByPOT)."""
     return np.asarray(np.sign(numbers) * (np.abs(numbers) + (1 << bits >> 1) >> bits))
 
 
 def saturate_int16(numbers: Array) -> Array:
-    """Clip integers to the range of int16."""
-    return np.clip(numbers, LEAST, MOST)
+    """Return integers clipped to the range of int16."""
+    return np.clip(numbers, INT16_MIN, INT16_MAX)
 
 
 # --- 16 bit functions (fixedpoint.h of gemmlowp) ----------------------------------------------
@@ -69,9 +69,9 @@ def tanh(x: Array, integer_bits: int = 3) -> Array:
 
 
 def logistic(x: Array) -> Array:
-    """Return 1 / (1 + exp(-|x|)) for numbers with 3 integer bits; below zero, 1 minus that."""
+    """Return 1 / (1 + exp(-|x|)) for x >= 0 with 3 integer bits; 1 minus that for x < 0."""
     result = saturate_int16(reciprocal_of_mean(exponential(-np.abs(x), 3)) << 1)
-    return np.where(x == 0, to_fixed_point(0.5), np.where(x > 0, result, MOST - result))
+    return np.where(x == 0, to_fixed_point(0.5), np.where(x > 0, result, INT16_MAX - result))
 
 
 def exponential(x: Array, integer_bits: int) -> Array:
@@ -80,12 +80,12 @@ def exponential(x: Array, integer_bits: int) -> Array:
     The remainder modulo 1/4 goes through a polynomial; each set bit of the quotient multiplies it by a constant.
     """
     quarter = 1 << 13 - integer_bits
-    over = (x & quarter - 1) - quarter
-    result = exp_near_zero(over << integer_bits)
+    remainder = (x & quarter - 1) - quarter
+    result = exp_near_zero(remainder << integer_bits)
     for power in range(-2, min(integer_bits, 5)):
-        chosen = over - x & 1 << 15 - integer_bits + power
-        result = np.where(chosen != 0, multiply_fixed_point(result, to_fixed_point(exp(-(2.0**power)))), result)
-    return np.where(x == 0, MOST, np.where(x < -32 << 15 - integer_bits, 0, result))
+        has_bit = remainder - x & 1 << 15 - integer_bits + power
+        result = np.where(has_bit != 0, multiply_fixed_point(result, to_fixed_point(exp(-(2.0**power)))), result)
+    return np.where(x == 0, INT16_MAX, np.where(x < -32 << 15 - integer_bits, 0, result))
 
 
 def exp_near_zero(x: Array) -> Array:
@@ -93,26 +93,26 @@ def exp_near_zero(x: Array) -> Array:
     x = x + to_fixed_point(1 / 8)
     square = multiply_fixed_point(x, x)
     cube, fourth = multiply_fixed_point(square, x), multiply_fixed_point(square, square)
-    further = divide_by_power_of_two(
+    higher_terms = divide_by_power_of_two(
         multiply_fixed_point(divide_by_power_of_two(fourth, 2) + cube, to_fixed_point(1 / 3)) + square, 1
     )
-    middle = to_fixed_point(exp(-1 / 8))
-    return saturate_int16(middle + multiply_fixed_point(x + further, middle))
+    exp_of_center = to_fixed_point(exp(-1 / 8))
+    return saturate_int16(exp_of_center + multiply_fixed_point(x + higher_terms, exp_of_center))
 
 
 def reciprocal_of_mean(x: Array) -> Array:
     """Return 2 / (1 + x) with 2 integer bits: three Newton steps from 48/17 - 32/17 (1 + x) / 2."""
-    mean = x + MOST + 1 >> 1
+    mean = x + INT16_MAX + 1 >> 1
     result = to_fixed_point(48 / 17, 2) + multiply_fixed_point(mean, to_fixed_point(-32 / 17, 2))
     for _ in range(3):
-        missing = to_fixed_point(1, 2) - multiply_fixed_point(mean, result)
-        result = result + saturate_int16(multiply_fixed_point(result, missing) << 2)
+        error = to_fixed_point(1, 2) - multiply_fixed_point(mean, result)
+        result = result + saturate_int16(multiply_fixed_point(result, error) << 2)
     return result
 
 
 def multiply_fixed_point(x: Array, y: Array | int) -> Array:
     """Return the rounded 16-bit fixed-point product."""
-    return np.asarray(np.minimum(np.right_shift(x * y + (1 << 14), 15), MOST))
+    return np.asarray(np.minimum(np.right_shift(x * y + (1 << 14), 15), INT16_MAX))
 
 
 def to_fixed_point(number: float, integer_bits: int = 0) -> int:

@@ -1,4 +1,7 @@
-"""Halves in sums of quantized values and a constant: XNNPACK rounds them in fixed point, QuantizeLinear half to even."""
+"""Rounding of halves in sums of quantized values and a constant.
+
+XNNPACK rounds them in fixed point, QuantizeLinear half to even.
+"""
 
 from __future__ import annotations
 
@@ -11,27 +14,28 @@ from onnx_tflite_plugin.api import Array, Operator, Quantization, out
 OFFSET_LSB = 2.0**-11
 """Offset in LSB that moves results off a half.
 
-It is more than float32 rounds off in sums and means of 8 bits, and less than the distance from a half of any other
-result, or of a mean of places in 1/32.
+It exceeds the rounding errors of float32 in sums and means of 8-bit values. It is less than the distance of any other
+result from a half, also for means at coordinates in 1/32.
 """
 
 
 def half_offset(op: Operator, sign: int) -> float:
     """Return the offset to add to ``x + sign * y`` so that it rounds as in XNNPACK.
 
-    The offset is 0 if it already does, or if no offset helps. If one operand is a constant scalar and the other has
+    The offset is 0 if the sum already rounds so, or if no offset helps. If one operand is a constant scalar and the other has
     the result's scale, as in ``x / 127.5 - 1`` of an image, either none or all of its 256 values give halves.
     """
-    slots = (op[0], op[1], op[out(0)])
-    parameters = [q for t in slots if isinstance(q := t.quantization, Quantization) and not q.per_axis]
+    tensors = (op[0], op[1], op[out(0)])
+    parameters = [q for t in tensors if isinstance(q := t.quantization, Quantization) and not q.per_axis]
     constants = [k for k in (0, 1) if op[k].is_constant and math.prod(op[k].shape) == 1]
-    dtypes = {tensor.dtype for tensor in slots}
-    if dtypes not in ({"int8"}, {"uint8"}) or len(constants) != 1 or len(parameters) != len(slots):
+    dtypes = {tensor.dtype for tensor in tensors}
+    if dtypes not in ({"int8"}, {"uint8"}) or len(constants) != 1 or len(parameters) != len(tensors):
         return 0.0
-    scales, points = [np.float32(q.scale[0]) for q in parameters], [q.zero_point[0] for q in parameters]
-    every = np.arange(256) - (128 if slots[0].dtype == "int8" else 0)
+    scales, zero_points = [np.float32(q.scale[0]) for q in parameters], [q.zero_point[0] for q in parameters]
+    all_values = np.arange(256) - (128 if tensors[0].dtype == "int8" else 0)
     x, y = (
-        op[k].array.reshape(-1).astype(np.int64) - points[k] if k in constants else every - points[k] for k in (0, 1)
+        op[k].array.reshape(-1).astype(np.int64) - zero_points[k] if k in constants else all_values - zero_points[k]
+        for k in (0, 1)
     )
     expected = xnnpack_sum(x, y, float(scales[0] / scales[2]), sign * float(scales[1] / scales[2]))
     real = scales[0] * x.astype(np.float32) + np.float32(sign) * (scales[1] * y.astype(np.float32))
@@ -41,11 +45,8 @@ def half_offset(op: Operator, sign: int) -> float:
     )
 
 
-def xnnpack_sum(x: Array, y: Array, first: float, second: float) -> Array:
-    """Return ``first * x + second * y`` with 21-bit multipliers, rounded half up.
-
-    (xnn_init_qs8_add_minmax_scalar_params)
-    """
-    shift = 20 - math.frexp(max(abs(first), abs(second)))[1] + 1
-    multipliers = [round(math.ldexp(ratio, shift)) for ratio in (first, second)]
+def xnnpack_sum(x: Array, y: Array, x_factor: float, y_factor: float) -> Array:
+    """Return ``x_factor * x + y_factor * y`` with 21-bit multipliers, rounded half up (xnn_init_qs8_add_minmax_scalar_params)."""
+    shift = 20 - math.frexp(max(abs(x_factor), abs(y_factor)))[1] + 1
+    multipliers = [round(math.ldexp(factor, shift)) for factor in (x_factor, y_factor)]
     return np.asarray((x * multipliers[0] + y * multipliers[1] + (1 << shift - 1)) >> shift)

@@ -19,35 +19,39 @@ INPUT_SHIFT = 7
 
 
 def hard_swish_table(at: Instance) -> Array:
-    """Return the output of each quantized input value.
+    """Return the output of each quantized input value. Raises Refusal for scales that the kernel refuses.
 
-    (HardSwish, internal/reference/hard_swish.h; HardSwishPrepare, activations.cc) Raises Refusal for scales that the
-    kernel refuses.
+    Source: HardSwish, internal/reference/hard_swish.h; HardSwishPrepare, activations.cc.
     """
     x, y = require_quantization(at.op[0]), require_quantization(at.op[out(0)])
     if not (x.scale[0] and y.scale[0]):
         raise Refusal("a scale is 0, by which the kernel divides")
-    fine = np.float32(1 / 2**INPUT_SHIFT) * np.float32(x.scale[0])
-    result, down = quantized_multiplier(float(fine / np.float32(y.scale[0])))
-    gate, exponent = quantized_multiplier(float(fine / np.float32(3 / 32768)))
-    if down > 0:
+    fine_scale = np.float32(1 / 2**INPUT_SHIFT) * np.float32(x.scale[0])
+    result_mantissa, result_exponent = quantized_multiplier(float(fine_scale / np.float32(y.scale[0])))
+    gate_mantissa, gate_exponent = quantized_multiplier(float(fine_scale / np.float32(3 / 32768)))
+    if result_exponent > 0:
         raise Refusal(
-            f"the result's scale of {y.scale[0]:g} is too small for the operand's {x.scale[0]:g}, which LiteRT refuses"
+            f"the scale of the result, {y.scale[0]:g}, is too small for the scale of the operand, {x.scale[0]:g}; LiteRT refuses this"
         )
     inputs = (quantized_values(at.op[0].dtype) - x.zero_point[0]) << INPUT_SHIFT
-    gates = saturate_int16(inputs << exponent - 1) if exponent > 0 else inputs
-    gates = high_product(gates, round_to_15_bits(gate))
-    gates = saturate_int16(gates << 1) if exponent > 0 else divide_by_power_of_two_int16(gates, -exponent)
-    product = np.fix(((gates + 2**15) >> 1) * high_product(inputs, round_to_15_bits(result)) / 2**15).astype(np.int64)
+    gates = saturate_int16(inputs << gate_exponent - 1) if gate_exponent > 0 else inputs
+    gates = high_product(gates, round_to_15_bits(gate_mantissa))
+    gates = saturate_int16(gates << 1) if gate_exponent > 0 else divide_by_power_of_two_int16(gates, -gate_exponent)
+    product = np.fix(((gates + 2**15) >> 1) * high_product(inputs, round_to_15_bits(result_mantissa)) / 2**15).astype(
+        np.int64
+    )
     limits = np.iinfo(at.op[out(0)].dtype)
-    stored: Array = np.clip(
-        divide_by_power_of_two_int16(product, -down) + y.zero_point[0], limits.min, limits.max
+    table: Array = np.clip(
+        divide_by_power_of_two_int16(product, -result_exponent) + y.zero_point[0], limits.min, limits.max
     ).astype(limits.dtype)
-    return stored
+    return table
 
 
 def divide_by_power_of_two_int16(numbers: Array, bits: int) -> Array:
-    """Divide with a 16-bit mask, as RoundingDivideByPOT (gemmlowp) does: if ``bits`` > 15, even 0 is rounded up."""
+    """Return numbers divided by ``2 ** bits`` with a 16-bit mask (RoundingDivideByPOT, gemmlowp).
+
+    If ``bits`` > 15, the result is 1, also for 0, or -1 for negative numbers.
+    """
     return divide_by_power_of_two(numbers, bits) if bits < 16 else np.where(numbers < 0, -1, 1)
 
 

@@ -13,17 +13,16 @@ from onnx_tflite_plugin.api import Operator, Quantization, Subgraph, Tensor
 T = TypeVar("T")
 WEIGHT_DTYPES = ("int8", "uint8", "int4", "int2")
 MAX_LAYERS, MAX_ELEMENTS = 24, 2**17
-"""Limits for rounding activations as LiteRT does: layers of a network, elements of all activations.
+"""Limits for rounding activations as in LiteRT: number of layers, and of elements of their activations.
 
-The order of the terms of a float32 sum varies, so that an activation is occasionally rounded the other way. After
-about 50 convolutions the results differ as much as without any rounding, and so do the results of LiteRT's own
-kernels.
+The order of the terms of a float32 sum varies between kernels, so an activation is occasionally rounded differently. After
+about 50 convolutions, results differ as much as without rounding. LiteRT's own kernels differ as much.
 """
 MAX_BLOCKWISE_WEIGHTS = 2**17
 """Maximum number of blockwise weights that are multiplied as floats, with rounded activations.
 
-ONNX Runtime's blockwise operator rounds activations per block. A float product of 2**17 weights takes 1.0 to 1.3 times
-as long, one of 2**19 weights 1.7 times, and the file is eight times as large.
+ONNX Runtime's blockwise operator rounds activations per block. A float product takes 1.0 to 1.3 times as long
+with 2**17 weights and 1.7 times with 2**19 weights; the weights in the file are eight times as large.
 """
 
 
@@ -32,14 +31,14 @@ def is_hybrid(op: Operator) -> bool:
     weights = op.tensor(1)
     if weights is None or weights.dtype not in WEIGHT_DTYPES or not weights.is_constant:
         return False
-    scaled = has_small_blocks(weights) if weights.blocks else isinstance(weights.quantization, Quantization)
-    return scaled and bool(float_activations(op))
+    has_scales = has_small_blocks(weights) if weights.blocks else isinstance(weights.quantization, Quantization)
+    return has_scales and bool(float_activations(op))
 
 
 def has_small_blocks(weights: Tensor) -> bool:
-    """True if there are few weights, in blocks that all kernels support.
+    """True for few blockwise weights, in blocks that all kernels support.
 
-    Larger weights are left to an operator that rounds activations per block.
+    Larger weights use an operator that rounds activations per block.
     """
     return (
         weights.blocks is not None
@@ -50,12 +49,14 @@ def has_small_blocks(weights: Tensor) -> bool:
 
 def activation_elements(op: Operator) -> int:
     """Return the number of elements of the activations, dynamic dimensions counted as 1."""
-    return max(prod(size or 1 for size in slot.dims) for slot in float_activations(op))
+    return max(prod(size or 1 for size in tensor.dims) for tensor in float_activations(op))
 
 
 def float_activations(op: Operator) -> list[Tensor]:
     """Return the computed float32 operands."""
-    return [slot for slot in op.inputs if slot is not None and slot.dtype == "float32" and not slot.is_constant]
+    return [
+        tensor for tensor in op.inputs if tensor is not None and tensor.dtype == "float32" and not tensor.is_constant
+    ]
 
 
 def cache_per_subgraph(compute: Callable[[Subgraph], T]) -> Callable[[Subgraph], T]:
@@ -92,18 +93,20 @@ _KEEPS_SIGN = ("AVERAGE_POOL_2D", "CONCATENATION", "MAX_POOL_2D", "MEAN", "PAD",
 
 
 def is_nonnegative(graph: Subgraph, tensor: Tensor) -> bool:
-    """True if the float operators that compute a tensor of the subgraph leave no negative value."""
+    """True if the float operators that compute a tensor ensure that it is not negative."""
     return tensor.index in nonnegative_tensors(graph)
 
 
 @cache_per_subgraph
 def nonnegative_tensors(graph: Subgraph) -> Set[int]:
-    """Return the indices of the float tensors that no operator leaves a negative value in."""
-    found: set[int] = set()
+    """Return the indices of float tensors whose operators ensure that they are not negative."""
+    nonnegative: set[int] = set()
     for op in graph.operators:
-        if _has_nonnegative_result(op, found):
-            found.update(result.index for result in op.outputs if result is not None and result.dtype == "float32")
-    return found
+        if _has_nonnegative_result(op, nonnegative):
+            nonnegative.update(
+                result.index for result in op.outputs if result is not None and result.dtype == "float32"
+            )
+    return nonnegative
 
 
 def _has_nonnegative_result(op: Operator, nonnegative: Collection[int]) -> bool:

@@ -12,8 +12,8 @@ from op_handlers.kernels.operands import require_quantization
 
 RealFunction = Callable[[Array], Array]
 
-STEPS, WIDTH = 512, 128
-LEAST, MOST = np.float32(-32768), np.float32(32767)
+SEGMENTS, SEGMENT_WIDTH = 512, 128
+INT16_MIN, INT16_MAX = np.float32(-32768), np.float32(32767)
 
 
 def quantized_values(dtype: str) -> Array:
@@ -28,56 +28,58 @@ INT16_VALUES = quantized_values("int16")
 def interpolated_table(function: RealFunction) -> Callable[[Instance], Array]:
     """Return a function that computes the kernel's result of each int16 value.
 
-    Where a function is steep, interpolation is thousands of LSB off the exact value. Infinite results become the
-    output's minimum or maximum. The output's zero point enters these bounds only; the kernel does not add it to
-    results (LUTPopulateInt16, internal/common.h).
+    The error of interpolation is thousands of LSB where a function is steep. Infinite results become the minimum or
+    maximum of the output. The zero point of the output affects only these bounds; the kernel does not add it to results
+    (LUTPopulateInt16, internal/common.h).
     """
 
     def table(at: Instance) -> Array:
-        low, high = real_bounds(require_quantization(at.op[0]))
-        least, largest = real_bounds(require_quantization(at.op[out(0)]))
+        input_min, input_max = real_bounds(require_quantization(at.op[0]))
+        output_min, output_max = real_bounds(require_quantization(at.op[out(0)]))
 
         def clamp(x: Array) -> Array:
-            return np.nan_to_num(function(x), neginf=float(least), posinf=float(largest))
+            return np.nan_to_num(function(x), neginf=float(output_min), posinf=float(output_max))
 
-        return interpolate(sample_function(clamp, low, high, largest - least), INT16_VALUES).astype(np.int16)
+        return interpolate(sample_function(clamp, input_min, input_max, output_max - output_min), INT16_VALUES).astype(
+            np.int16
+        )
 
     return table
 
 
 def real_bounds(quantization: Quantization) -> tuple[np.floating[Any], np.floating[Any]]:
     """Return the real values of the minimum and maximum int16 value."""
-    scale, point = np.float32(quantization.scale[0]), np.float32(quantization.zero_point[0])
-    return scale * (LEAST - point), scale * (MOST - point)
+    scale, zero_point = np.float32(quantization.scale[0]), np.float32(quantization.zero_point[0])
+    return scale * (INT16_MIN - zero_point), scale * (INT16_MAX - zero_point)
 
 
-def interpolate(table: Array, numbers: Array) -> Array:
-    """Interpolate linearly between 513 samples, as the kernel does (LUTLookup, internal/common.h)."""
-    at, offset = STEPS // 2 + numbers // WIDTH, numbers % WIDTH
+def interpolate(table: Array, values: Array) -> Array:
+    """Return linear interpolations between 513 samples, computed as in the kernel (LUTLookup, internal/common.h)."""
+    segment, offset = SEGMENTS // 2 + values // SEGMENT_WIDTH, values % SEGMENT_WIDTH
     slope = np.diff(table).astype(np.int16).astype(np.int32)
-    return np.asarray(table[at] + ((slope[at] * offset + WIDTH // 2) >> 7))
+    return np.asarray(table[segment] + ((slope[segment] * offset + SEGMENT_WIDTH // 2) >> 7))
 
 
 def sample_function(
     function: RealFunction, low: np.floating[Any], high: np.floating[Any], output_span: np.floating[Any]
 ) -> Array:
-    """Return a function's samples at the ends of 512 segments, corrected by half the interpolation error in the middle.
+    """Return samples of a function at the ends of 512 segments, corrected by half the interpolation error in the middle.
 
-    Computed in the dtype of the bounds, as in the kernels. ``output_span``: difference of the output's maximum and
-    minimum.
+    The dtype of the bounds is that of the computation, as in the kernels. ``output_span``: maximum minus minimum of the
+    output.
     """
-    step = (high - low) / np.float32(STEPS)
+    step = (high - low) / np.float32(SEGMENTS)
     per_unit = np.float32(65536) / output_span
-    starts = low + np.arange(STEPS, dtype=low.dtype) * step
+    starts = low + np.arange(SEGMENTS, dtype=low.dtype) * step
     with np.errstate(all="ignore"):
-        ends, middles = low + np.arange(1, STEPS + 1, dtype=low.dtype) * step, starts + step / np.float32(2)
-        first, middle, last = (function(place) * per_unit for place in (starts, middles, ends))
-        line = round_half_away((last + round_half_away(first)) / np.float32(2))
-        lowered = round_half_away(first) - round_half_away((line - round_half_away(middle)) / np.float32(2))
-        closing = round_half_away(function(np.asarray([high], low.dtype)) * per_unit)
-    return np.asarray(np.clip(np.concatenate([lowered, closing]), LEAST, MOST)).astype(np.int32)
+        ends, middles = low + np.arange(1, SEGMENTS + 1, dtype=low.dtype) * step, starts + step / np.float32(2)
+        first, middle, last = (function(x) * per_unit for x in (starts, middles, ends))
+        chord_middle = round_half_away((last + round_half_away(first)) / np.float32(2))
+        samples = round_half_away(first) - round_half_away((chord_middle - round_half_away(middle)) / np.float32(2))
+        last_sample = round_half_away(function(np.asarray([high], low.dtype)) * per_unit)
+    return np.asarray(np.clip(np.concatenate([samples, last_sample]), INT16_MIN, INT16_MAX)).astype(np.int32)
 
 
 def round_half_away(values: Array) -> Array:
-    """Round half away from zero."""
+    """Return values rounded half away from zero."""
     return np.asarray(np.copysign(np.floor(np.abs(values) + np.float32(0.5)), values))

@@ -1,4 +1,4 @@
-"""Masks of attention, computed for positions to learn which slots of a cache they allow."""
+"""Attention masks, evaluated at several positions to find which slots of a cache they allow."""
 
 from __future__ import annotations
 
@@ -12,38 +12,42 @@ from onnx_tflite_plugin.api import Array, Operator, Tensor
 from op_handlers.kernels.views import Producers
 
 MAX_TRIALS = 48
-"""Number of positions at which a mask is computed, at most."""
-FORBIDDEN = -1e3
-"""Least score that forbids a slot; masks have -1e4 and less."""
+"""Maximum number of positions at which a mask is evaluated."""
+MAX_FORBIDDEN = -1e3
+"""Maximum score that forbids a slot; masks use -1e4 or less."""
 
 
 def attention_window(mask: Tensor, position: Tensor, producers: Producers, tokens: int, slots: int) -> int | None:
     """Return 0 for a causal mask, the size of a causal window, or None for other masks.
 
-    The mask is computed at many positions of the first token. A mask that is a graph input counts as causal.
+    The mask is evaluated at several positions of the first token. A mask that is a graph input counts as causal.
     """
-    places = position_input(position, producers)
-    if places is None or places.shape != (tokens,):
+    token_positions = position_input(position, producers)
+    if token_positions is None or token_positions.shape != (tokens,):
         return None
     window: int | None = None
-    last = slots - tokens
-    for start in dict.fromkeys([*np.linspace(0, last, min(last + 1, MAX_TRIALS), dtype=int)[::-1].tolist()]):
-        at = start + np.arange(tokens)
-        causal = np.arange(slots) <= at[:, None]
-        evaluation = _Evaluation(producers, {places: at.astype(np.int64)}, np.where(causal, 0.0, -np.inf))
+    last_start = slots - tokens
+    for start in dict.fromkeys(
+        [*np.linspace(0, last_start, min(last_start + 1, MAX_TRIALS), dtype=int)[::-1].tolist()]
+    ):
+        positions = start + np.arange(tokens)
+        causal = np.arange(slots) <= positions[:, None]
+        evaluation = _Evaluation(
+            producers, {token_positions: positions.astype(np.int64)}, np.where(causal, 0.0, -np.inf)
+        )
         try:
             with np.errstate(all="ignore"):
-                found = evaluation.value(mask).reshape(tokens, slots)
+                scores = evaluation.value(mask).reshape(tokens, slots)
         except (LookupError, ValueError, IndexError):
             return None
-        allowed = found == 0
-        if not (allowed | (found <= FORBIDDEN)).all():
+        allowed = scores == 0
+        if not (allowed | (scores <= MAX_FORBIDDEN)).all():
             return None
-        if window is None:  # at the last positions, where a window is seen
+        if window is None:  # the last positions come first; they show the window
             count = int(allowed[-1].sum())
-            window = 0 if count == last + tokens else count
-        within = causal if not window else causal & (np.arange(slots) > at[:, None] - window)
-        if (allowed != within).any():
+            window = 0 if count == last_start + tokens else count
+        expected = causal if not window else causal & (np.arange(slots) > positions[:, None] - window)
+        if (allowed != expected).any():
             return None
     return window
 
@@ -52,22 +56,25 @@ def position_input(position: Tensor, producers: Producers) -> Tensor | None:
     """Return the position vector whose first element is the position of a write."""
     tensor = position
     while (op := producers.get(tensor)) is not None:
-        starts = op.tensor(1) if op.code == "SLICE" else None
-        if op.code not in ("RESHAPE", "SLICE", "SQUEEZE", "CAST") or (starts is not None and starts.array.any()):
+        begin = op.tensor(1) if op.code == "SLICE" else None
+        if op.code not in ("RESHAPE", "SLICE", "SQUEEZE", "CAST") or (begin is not None and begin.array.any()):
             return None
         tensor = op[0]
     return tensor if tensor.rank == 1 and tensor.dtype in ("int32", "int64") else None
 
 
 class _Evaluation(NamedTuple):
-    """Values of tensors. ``causal``: the value of a mask that is a graph input. No closure refers to them: they are large."""
+    """Values of tensors. ``causal``: value of a mask that is a graph input.
+
+    No closure refers to the values, because they are large.
+    """
 
     producers: Producers
     values: dict[Tensor, Array]
     causal: Array
 
     def value(self, tensor: Tensor) -> Array:
-        """Return the value of a tensor. Raises LookupError for operators that masks do not have."""
+        """Return the value of a tensor. Raises LookupError for operators that cannot be evaluated."""
         if tensor in self.values:
             return self.values[tensor]
         if tensor.is_constant:
@@ -78,7 +85,7 @@ class _Evaluation(NamedTuple):
                 raise LookupError(tensor.name)
             return self.causal.reshape(tensor.shape)
         operands = [self.value(x) for x in op.inputs if x is not None]
-        self.values[tensor] = np.asarray(_COMPUTED[op.code](op, *operands))
+        self.values[tensor] = np.asarray(_FUNCTIONS[op.code](op, *operands))
         return self.values[tensor]
 
 
@@ -90,13 +97,13 @@ def _reshape(op: Operator, x: Array, *_: Array) -> Array:
     return x.reshape(op[~0].shape)
 
 
-def _gather_rows(_op: Operator, table: Array, rows: Array) -> Array:
-    found: Array = table[tuple(np.moveaxis(rows.astype(np.int64), -1, 0))]
-    return found
+def _gather_nd(_op: Operator, table: Array, indices: Array) -> Array:
+    elements: Array = table[tuple(np.moveaxis(indices.astype(np.int64), -1, 0))]
+    return elements
 
 
-def _gather(op: Operator, table: Array, rows: Array) -> Array:
-    return np.take(table, rows, axis=op.options.axis)
+def _gather(op: Operator, table: Array, indices: Array) -> Array:
+    return np.take(table, indices, axis=op.options.axis)
 
 
 def _all(op: Operator, x: Array, axes: Array) -> Array:
@@ -112,7 +119,7 @@ def _cast(op: Operator, x: Array) -> Array:
     return x.astype(op[~0].dtype)
 
 
-_COMPUTED: Mapping[str, Callable[..., Array]] = {
+_FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "ADD": partial(_call, np.add),
     "SUB": partial(_call, np.subtract),
     "MUL": partial(_call, np.multiply),
@@ -131,7 +138,7 @@ _COMPUTED: Mapping[str, Callable[..., Array]] = {
     "SLICE": _slice,
     "CAST": _cast,
     "GATHER": _gather,
-    "GATHER_ND": _gather_rows,
+    "GATHER_ND": _gather_nd,
     "REDUCE_ALL": _all,
     "TRANSPOSE": lambda op, x, perm: x.transpose(perm.tolist()),
 }

@@ -13,12 +13,12 @@ FLOOR = 1e-12
 
 
 def hertz_to_mel(frequency: Array) -> Array:
-    """Convert frequencies from hertz to the mel scale."""
+    """Return frequencies, given in hertz, on the mel scale."""
     return np.asarray(1127.0 * np.log1p(frequency / 700.0))
 
 
 def dct_matrix(channels: int, coefficients: int) -> Array:
-    """Return the cosine transform's matrix ``[channels, coefficients]``, without the orthogonal scale of coefficient 0."""
+    """Return the matrix of the cosine transform, ``[channels, coefficients]``; coefficient 0 has no orthogonal scale."""
     angles = np.pi / channels * np.multiply.outer(np.arange(channels) + 0.5, np.arange(coefficients))
     return np.asarray(np.sqrt(2.0 / channels) * np.cos(angles))
 
@@ -48,13 +48,13 @@ class Filterbank:
         first, last = int(1.5 + self.lower / spacing), int(self.upper / spacing)
         if last >= self.bins:
             return None
-        bins = hertz_to_mel(np.arange(first, last + 1) * spacing)[:, np.newaxis]
+        mel = hertz_to_mel(np.arange(first, last + 1) * spacing)[:, np.newaxis]
         left, peak, right = (self.corners[k : k + self.channels] for k in range(3))
-        rising, falling = (bins - left) / (peak - left), (right - bins) / (right - peak)
+        rising, falling = (mel - left) / (peak - left), (right - mel) / (right - peak)
         return first, np.maximum(np.minimum(rising, falling), 0)
 
     def emit(self, ctx: Context, rate: Value) -> tuple[Value, Value, Value]:
-        """Emit the filters for a sample rate known at runtime.
+        """Emit the filters for a sample rate that is a runtime value.
 
         Return float64 weights ``[bins, channels]``, the mask of used bins, and a scalar that is true if there are
         enough bins.
@@ -63,11 +63,11 @@ class Filterbank:
         spacing = ops.Div(ops.Mul(ops.Cast(rate, to="float64"), np.float64(0.5)), np.float64(self.bins - 1))
         first = ops.Floor(ops.Add(ops.Div(np.float64(self.lower), spacing), np.float64(1.5)))
         last = ops.Floor(ops.Div(np.float64(self.upper), spacing))
-        numbers = np.arange(self.bins, dtype=np.float64)
-        hertz = ops.Mul(spacing, numbers[:, np.newaxis])
-        bins = ops.Mul(ops.Log(ops.Add(ops.Div(hertz, np.float64(700)), np.float64(1))), np.float64(1127))
+        bin_numbers = np.arange(self.bins, dtype=np.float64)
+        hertz = ops.Mul(spacing, bin_numbers[:, np.newaxis])
+        mel = ops.Mul(ops.Log(ops.Add(ops.Div(hertz, np.float64(700)), np.float64(1))), np.float64(1127))
         left, peak, right = (corners[k : k + self.channels] for k in range(3))
-        rising = ops.Div(ops.Sub(bins, left), peak - left)
-        falling = ops.Div(ops.Sub(right, bins), right - peak)
-        used = ops.And(ops.LessOrEqual(first, numbers), ops.LessOrEqual(numbers, last))
+        rising = ops.Div(ops.Sub(mel, left), peak - left)
+        falling = ops.Div(ops.Sub(right, mel), right - peak)
+        used = ops.And(ops.LessOrEqual(first, bin_numbers), ops.LessOrEqual(bin_numbers, last))
         return ops.Max(ops.Min(rising, falling), np.float64(0)), used, ops.Less(last, np.float64(self.bins))

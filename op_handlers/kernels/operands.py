@@ -1,4 +1,4 @@
-"""Declarations and operands shared by data-movement families: preserved axes, constant integers, weight checks."""
+"""Helpers that several operator families share: axes, layouts, constant integers, and checks of weights."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from onnx_tflite_plugin.api import (
 )
 
 NO_ACTIVATION: dict[str, Any] = {"fused_activation_function": "NONE"}
-"""Options of a pattern's operator without a fused activation."""
+"""Options of an operator in a pattern, without a fused activation."""
 MAX_AXES = 64  # more than any kernel of ONNX Runtime supports
 
 
 def rank_preserving_axes(at: Instance, outputs: int = 1) -> str | None:
-    """Return axes: the outputs have input 0's axes, with any sizes; ``None`` if a rank is unknown."""
+    """Return axes for outputs with the axes of input 0 and any sizes; ``None`` if the ranks differ."""
     names = axis_names(at.op[0].rank)
     return format_axes([names], *[names] * outputs) if at.op[out(0)].rank == len(names) else None
 
@@ -51,8 +51,8 @@ def require_scale(*dtypes: str) -> Callable[[Instance], Decline | None]:
         x = at.op[0]
         if x.dtype not in dtypes or x.quantization is not None:
             return None
-        text = f"the {x.dtype} operand has no scale, but the kernel treats it as quantized"
-        return Decline(f"{text}; give it a scale, or cast it to int32")
+        problem = f"the {x.dtype} operand has no scale, but the kernel treats it as quantized"
+        return Decline(f"{problem}; give it a scale, or cast it to int32")
 
     return accepts
 
@@ -78,7 +78,7 @@ def operand_shape(at: Instance) -> Dims:
 
 
 def sizes_from_operand(slot: int) -> Callable[[Instance], Dims]:
-    """Return a ``sizes`` function that reads the output shape from an operand; its sizes are dynamic for a runtime value."""
+    """Return a ``sizes`` function that reads the output shape from an operand. Sizes of a runtime value are dynamic."""
 
     def sizes(at: Instance) -> Dims:
         constant, operand = constant_integers(at.op, slot), at.op[slot]
@@ -98,7 +98,7 @@ def dynamic_shape(op: Operator, shape: Tensor) -> Dims:
 
 
 def cast_to_int64(ctx: Context, slot: int, value: Value) -> Value | Array:
-    """Return an operand as ONNX takes sizes and indices: an int64 array if constant, else a cast value."""
+    """Return sizes or indices in int64, as ONNX requires: an array if the operand is constant, else a cast value."""
     constant = ctx.constant(slot)
     return ctx.ops.Cast(value, to="int64") if constant is None else constant.astype(np.int64)
 
@@ -146,7 +146,7 @@ def check_weight_zero_points(op: Operator, image: int = 0) -> Decline | None:
 
 
 def reinterpret_uint8_weights(ctx: Context, slot: int, weight: Value, *, by_row: bool = False) -> Value | Array:
-    """Return a weight, reading uint8 as int8 without zero point if the activations are float32.
+    """Return a weight. Uint8 is read as int8 without zero point if the activations are float32.
 
     The first dynamic-range files store signed weights as uint8 (EvalHybrid, kernels/conv.cc and fully_connected.cc).
     The kernel uses the first scale only, or with ``by_row`` the scale of each row of ``[o, k]``.
@@ -164,10 +164,10 @@ def reinterpret_uint8_weights(ctx: Context, slot: int, weight: Value, *, by_row:
 
 
 def drop_weight_zero_point(ctx: Context, weight: Value, image: int) -> Value:
-    """Return the weight in slot 1 without its zero point if the kernel ignores that.
+    """Return the weight in slot 1, without its zero point if the kernel ignores it.
 
-    (weights_offset = 0, depthwise_conv.cc, transpose_conv.cc) ``image``: the slot whose dtype selects the kernel; the
-    uint8 kernel subtracts the zero point.
+    ``image``: slot whose dtype selects the kernel. The uint8 kernel subtracts the zero point, others do not
+    (weights_offset = 0, depthwise_conv.cc, transpose_conv.cc).
     """
     quantization = ctx.op[1].quantization
     if ctx.op[image].dtype not in ("int8", "int16") or not isinstance(quantization, Quantization):
@@ -188,15 +188,15 @@ def require_quantization(tensor: Tensor) -> Quantization:
 
 
 def reinterpret_scale(ctx: Context, y: Value) -> Value:
-    """Return means of quantized values as the kernel stores them, without rescaling to the output's scale."""
-    before, after = ctx.op[0].quantization, ctx.op[out(0)].quantization
-    if before == after or not isinstance(before, Quantization) or not isinstance(after, Quantization):
+    """Return means as in the kernel, which stores quantized values without rescaling them to the scale of the output."""
+    source, result = ctx.op[0].quantization, ctx.op[out(0)].quantization
+    if source == result or not isinstance(source, Quantization) or not isinstance(result, Quantization):
         return y
-    offset = (before.zero_point[0] - after.zero_point[0]) * after.scale[0]
-    return ctx.ops.Add(ctx.ops.Mul(y, after.scale[0] / before.scale[0]), offset)
+    offset = (source.zero_point[0] - result.zero_point[0]) * result.scale[0]
+    return ctx.ops.Add(ctx.ops.Mul(y, result.scale[0] / source.scale[0]), offset)
 
 
 def insert_axis(names: list[str], axis: int, new: str = "new") -> list[str]:
-    """Return axis names with a new one inserted; ``axis`` counts the result's axes, from the end if negative."""
-    at = axis % (len(names) + 1)
-    return [*names[:at], new, *names[at:]]
+    """Return axis names with a new one inserted; ``axis`` is its position in the result, from the end if negative."""
+    position = axis % (len(names) + 1)
+    return [*names[:position], new, *names[position:]]

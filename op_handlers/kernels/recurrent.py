@@ -52,8 +52,8 @@ def check_variable_states(op: Operator, slots: Iterable[int]) -> Decline | None:
     shared = next((state for k, state in enumerate(states) if state in states[:k]), None)
     if shared is None:
         return None
-    text = f"two states share tensor {shared.name!r}, a bug of an old converter"
-    return Decline(f"{text}, so LiteRT's results differ from the original network; convert the original again")
+    problem = f"two states share tensor {shared.name!r}, a bug of an old converter"
+    return Decline(f"{problem}, so LiteRT's results differ from the original network; convert the original again")
 
 
 def nonzero_state(ctx: Context, value: Value) -> Value | None:
@@ -67,13 +67,13 @@ def stack_initial_states(ctx: Context, states: Sequence[Value]) -> Value | None:
     return None if all(nonzero_state(ctx, state) is None for state in states) else stack_values(ctx.ops, states)
 
 
-def stack_directions(ops: Ops, parts: Sequence[Value | Array]) -> Value | Array:
-    """Stack one operand per direction along a new first axis. The result is an array if all operands are."""
-    arrays = [part for part in parts if isinstance(part, np.ndarray)]
-    return np.stack(arrays) if len(arrays) == len(parts) else stack_values(ops, parts)
+def stack_directions(ops: Ops, operands: Sequence[Value | Array]) -> Value | Array:
+    """Return the operands of all directions, stacked along a new first axis. An array if all operands are arrays."""
+    arrays = [operand for operand in operands if isinstance(operand, np.ndarray)]
+    return np.stack(arrays) if len(arrays) == len(operands) else stack_values(ops, operands)
 
 
-def stack_values(ops: Ops, parts: Sequence[Value | Array]) -> Value:
-    """Emit nodes that stack values along a new first axis, for operands that have other consumers too."""
-    views = [ops.Unsqueeze(part, [0]) for part in parts]
-    return ops.Concat(*views, axis=0) if len(views) > 1 else views[0]
+def stack_values(ops: Ops, values: Sequence[Value | Array]) -> Value:
+    """Emit nodes that stack values along a new first axis."""
+    expanded = [ops.Unsqueeze(value, [0]) for value in values]
+    return ops.Concat(*expanded, axis=0) if len(expanded) > 1 else expanded[0]

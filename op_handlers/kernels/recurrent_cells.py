@@ -1,4 +1,4 @@
-"""Recurrent cells that are decomposed in a loop's body, matched and read as matrices of a GRU, an LSTM or a plain RNN."""
+"""Decomposed recurrent cells: match operators of a loop's body and return the weights of a GRU, an LSTM or an RNN."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MAX_PRODUCTS = 2
 
 @dataclass(frozen=True)
 class Matrix:
-    """Rows of a weight as stored in the file: float32, float16, or int8 with a scale per row."""
+    """Rows of a weight in the dtype of the file: float32, float16, or int8 with a scale per row."""
 
-    stored: Array
+    values: Array
     scales: Array | None = None
 
     @classmethod
@@ -32,25 +32,27 @@ class Matrix:
         if not tensor.is_constant or tensor.rank != 2:
             return None
         if tensor.dtype == "float32":
-            half = tensor.narrower
-            return cls(half.array if half is not None and half.dtype == "float16" else tensor.array)
-        steps = tensor.quantization
-        if tensor.dtype != "int8" or not isinstance(steps, Quantization) or any(steps.zero_point):
+            narrower = tensor.narrower
+            return cls(narrower.array if narrower is not None and narrower.dtype == "float16" else tensor.array)
+        quantization = tensor.quantization
+        if tensor.dtype != "int8" or not isinstance(quantization, Quantization) or any(quantization.zero_point):
             return None
-        if steps.per_axis and steps.axis != 0:
+        if quantization.per_axis and quantization.axis != 0:
             return None
-        return cls(tensor.array, np.broadcast_to(np.asarray(steps.scale, np.float32), tensor.shape[:1]))
+        return cls(tensor.array, np.broadcast_to(np.asarray(quantization.scale, np.float32), tensor.shape[:1]))
 
-    def rows(self, which: Sequence[int]) -> Matrix:
-        return Matrix(self.stored[which], None if self.scales is None else self.scales[which])
+    def select_rows(self, indices: Sequence[int]) -> Matrix:
+        return Matrix(self.values[indices], None if self.scales is None else self.scales[indices])
 
     @staticmethod
-    def concatenate(parts: Sequence[Matrix]) -> Matrix | None:
-        """Concatenate matrices along the first axis; ``None`` if their dtypes differ."""
-        if len({(part.stored.dtype, part.scales is None) for part in parts}) > 1:
+    def concatenate(matrices: Sequence[Matrix]) -> Matrix | None:
+        """Return matrices concatenated along the first axis; ``None`` if their dtypes differ."""
+        if len({(matrix.values.dtype, matrix.scales is None) for matrix in matrices}) > 1:
             return None
-        scales = [part.scales for part in parts if part.scales is not None]
-        return Matrix(np.concatenate([part.stored for part in parts]), np.concatenate(scales) if scales else None)
+        scales = [matrix.scales for matrix in matrices if matrix.scales is not None]
+        return Matrix(
+            np.concatenate([matrix.values for matrix in matrices]), np.concatenate(scales) if scales else None
+        )
 
 
 @dataclass(frozen=True)
@@ -63,12 +65,15 @@ class Sums:
     products: Mapping[Any, Matrix]
     bias: Array
 
-    def rows(self, which: Sequence[int]) -> Sums:
-        return Sums({tensor: matrix.rows(which) for tensor, matrix in self.products.items()}, self.bias[which])
+    def select_rows(self, indices: Sequence[int]) -> Sums:
+        return Sums(
+            {tensor: matrix.select_rows(indices) for tensor, matrix in self.products.items()}, self.bias[indices]
+        )
 
     def add(self, other: Sums) -> Sums | None:
-        """Return the sum of two terms; ``None`` if they share a tensor, differ in size, or exceed the products of any
-        cell.
+        """Return the sum of two terms.
+
+        ``None`` if they share a tensor, differ in size, or have more than ``MAX_PRODUCTS`` products together.
         """
         if self.products.keys() & other.products.keys() or len(self.bias) != len(other.bias):
             return None
@@ -79,26 +84,26 @@ class Sums:
 
 @dataclass(frozen=True)
 class Cell:
-    """ONNX's ``op_type`` with gates in ONNX's order: weights of the input, of the last output, and both biases [gates · n].
+    """Weights of ONNX's operator ``op_type``, with gates in ONNX's order.
 
-    ``after``: True if a GRU's reset gate multiplies the recurrent sums instead of the last output. ``activations``:
-    empty for ONNX's defaults.
+    ``bias``: both biases, each [gates · n]. ``linear_before_reset``: the reset gate of a GRU multiplies the recurrent sums
+    instead of the last output. ``activations``: empty for ONNX's defaults.
     """
 
     op_type: str
-    inward: Matrix
-    recurrent: Matrix
+    input_weights: Matrix
+    recurrent_weights: Matrix
     bias: Array
-    after: bool = False
+    linear_before_reset: bool = False
     activations: tuple[str, ...] = ()
 
 
 class Body:
-    """Operators of one time step, matched from its results upstream. Fused activations become separate operators."""
+    """Operators of one time step, which are matched upstream from its results. Fused activations are separate operators."""
 
     def __init__(self, operators: Iterable[Operator]) -> None:
-        parts = [part for op in operators for part in split_activation(op)]
-        self.producers = {tensor: op for op in parts for tensor in op.outputs if tensor is not None}
+        split_operators = [split_op for op in operators for split_op in split_activation(op)]
+        self.producers = {tensor: op for op in split_operators for tensor in op.outputs if tensor is not None}
         self._sums: dict[Tensor, Sums | None] = {}
 
     def producer(self, tensor: Tensor, code: str) -> Operator | None:
@@ -120,25 +125,28 @@ class Body:
     def activation_operand(self, tensor: Tensor) -> tuple[Tensor, str] | None:
         """Return the operand of an activation and ONNX's name of the activation."""
         operands = ((self.operand(tensor, code), name) for code, name in ACTIVATIONS.items())
-        return next(((inner, name) for inner, name in operands if inner is not None), None)
+        return next(((operand, name) for operand, name in operands if operand is not None), None)
 
     def gate_sums(self, tensor: Tensor) -> Sums | None:
         """Return the sums before a gate's sigmoid."""
-        inner = self.operand(tensor, "LOGISTIC")
-        return None if inner is None else self.sums(inner)
+        operand = self.operand(tensor, "LOGISTIC")
+        return None if operand is None else self.sums(operand)
 
     # --- sums -----------------------------------------------------------------------------
 
     def sums(self, tensor: Tensor) -> Sums | None:
-        """Return a tensor as sums; ``None`` unless it consists of products with constants, additions and splits of the last axis."""
+        """Return a tensor as sums.
+
+        ``None`` unless it is computed by products with constants, additions, and splits of the last axis.
+        """
         if tensor not in self._sums:
             self._sums[tensor] = self._read_sums(tensor)
         return self._sums[tensor]
 
     def _read_sums(self, tensor: Tensor) -> Sums | None:
         if tensor.is_constant:
-            plain = tensor.dtype == "float32" and tensor.array.size == (tensor.shape or (0,))[-1]
-            return Sums({}, tensor.array.reshape(-1)) if plain else None
+            is_bias = tensor.dtype == "float32" and tensor.array.size == (tensor.shape or (0,))[-1]
+            return Sums({}, tensor.array.reshape(-1)) if is_bias else None
         op = self.producers.get(tensor)
         reader = {
             "ADD": self._add_sums, "FULLY_CONNECTED": self._multiply_sums, "RESHAPE": self._reshape_sums, "SPLIT": self._split_sums,
@@ -146,15 +154,15 @@ class Body:
         }.get("" if op is None else op.code)  # fmt: skip
         return None if op is None or reader is None else reader(op, tensor)
 
-    def _add_sums(self, op: Operator, _made: Tensor) -> Sums | None:
+    def _add_sums(self, op: Operator, _result: Tensor) -> Sums | None:
         left, right = self.sums(op[0]), self.sums(op[1])
         return None if left is None or right is None else left.add(right)
 
-    def _multiply_sums(self, op: Operator, _made: Tensor) -> Sums | None:
+    def _multiply_sums(self, op: Operator, _result: Tensor) -> Sums | None:
         matrix, bias = Matrix.of(op[1]), op.tensor(2)
         if matrix is None or op[0].dtype != "float32" or op[0].rank != 2 or (bias is not None and not bias.is_constant):
             return None
-        bias_array = np.zeros(len(matrix.stored), np.float32) if bias is None else bias.array
+        bias_array = np.zeros(len(matrix.values), np.float32) if bias is None else bias.array
         return Sums({op[0]: matrix}, bias_array)
 
     def _reshape_sums(self, op: Operator, result: Tensor) -> Sums | None:
@@ -165,44 +173,56 @@ class Body:
 
     def _split_sums(self, op: Operator, result: Tensor) -> Sums | None:
         data, axis = (1, 0) if op.code == "SPLIT" else (0, 2)
-        along, whole = op.constant(axis), self.sums(op[data])
-        sizes = [part.shape[-1] for part in op.outputs if part is not None and part.dims[-1:] not in ((), (None,))]
+        split_axis, sums = op.constant(axis), self.sums(op[data])
+        sizes = [
+            output.shape[-1] for output in op.outputs if output is not None and output.dims[-1:] not in ((), (None,))
+        ]
         if (
-            along is None
-            or whole is None
-            or int(along) % op[data].rank != op[data].rank - 1
-            or sum(sizes) != len(whole.bias)
+            split_axis is None
+            or sums is None
+            or int(split_axis) % op[data].rank != op[data].rank - 1
+            or sum(sizes) != len(sums.bias)
         ):
             return None
         ends = np.cumsum(sizes)
-        parts = [range(end - size, end) for end, size in zip(ends.tolist(), sizes, strict=True)]
-        return whole.rows(parts[op.outputs.index(result)])
+        ranges = [range(end - size, end) for end, size in zip(ends.tolist(), sizes, strict=True)]
+        return sums.select_rows(ranges[op.outputs.index(result)])
 
-    def _slice_sums(self, op: Operator, _made: Tensor) -> Sums | None:
-        whole, parts = self.sums(op[0]), slice_positions(op)
+    def _slice_sums(self, op: Operator, _result: Tensor) -> Sums | None:
+        sums, selected = self.sums(op[0]), strided_slice_positions(op)
         if (
-            whole is None
-            or parts is None
-            or any(len(part) != size for part, size in zip(parts[:-1], op[0].shape, strict=False))
+            sums is None
+            or selected is None
+            or any(len(indices) != size for indices, size in zip(selected[:-1], op[0].shape, strict=False))
         ):
             return None
-        return whole.rows(parts[-1])
+        return sums.select_rows(selected[-1])
 
     # --- cells ----------------------------------------------------------------------------
 
-    def match_lstm(self, x: Any, after: Tensor, hidden: Any, cells_after: Tensor, cells: Tensor) -> Cell | None:
+    def match_lstm(self, x: Any, new_hidden: Tensor, hidden: Any, new_cell: Tensor, old_cell: Tensor) -> Cell | None:
         """Match ``c' = σ(f)·c + σ(i)·f(g)``, ``h' = σ(o)·f(c')``."""
-        for shown, squashed in self.operand_pairs(after, "MUL"):
-            output, last = self.gate_sums(shown), self.activation_operand(squashed)
-            if output is None or last is None or last[0] is not cells_after:
+        for output_gate, activated_cell in self.operand_pairs(new_hidden, "MUL"):
+            output_sums, cell_activation = self.gate_sums(output_gate), self.activation_operand(activated_cell)
+            if output_sums is None or cell_activation is None or cell_activation[0] is not new_cell:
                 continue
-            for kept, fresh in self.operand_pairs(cells_after, "ADD"):
-                forget = next((self.gate_sums(a) for a, b in self.operand_pairs(kept, "MUL") if b is cells), None)
-                for gate, update in self.operand_pairs(fresh, "MUL"):
-                    taken, inner = self.gate_sums(gate), self.activation_operand(update)
-                    written = None if inner is None else self.sums(inner[0])
-                    if taken is not None and forget is not None and inner is not None and written is not None:
-                        gates, activations = (taken, output, forget, written), ("Sigmoid", inner[1], last[1])
+            for scaled_cell, scaled_update in self.operand_pairs(new_cell, "ADD"):
+                forget_sums = next(
+                    (self.gate_sums(a) for a, b in self.operand_pairs(scaled_cell, "MUL") if b is old_cell), None
+                )
+                for gate, update in self.operand_pairs(scaled_update, "MUL"):
+                    input_sums, update_activation = self.gate_sums(gate), self.activation_operand(update)
+                    update_sums = None if update_activation is None else self.sums(update_activation[0])
+                    if (
+                        input_sums is not None
+                        and forget_sums is not None
+                        and update_activation is not None
+                        and update_sums is not None
+                    ):
+                        gates, activations = (
+                            (input_sums, output_sums, forget_sums, update_sums),
+                            ("Sigmoid", update_activation[1], cell_activation[1]),
+                        )
                         return join_gates("LSTM", x, hidden, gates, activations=omit_default(activations))
         return None
 
@@ -212,61 +232,71 @@ class Body:
 
     def tensor(self, key: Any) -> Tensor:
         """Return the tensor of a key."""
-        made: Tensor = key
-        return made
+        tensor: Tensor = key
+        return tensor
 
-    def match_gru(self, x: Any, after: Tensor, before: Tensor) -> Cell | None:
+    def match_gru(self, x: Any, new_hidden: Tensor, old_hidden: Tensor) -> Cell | None:
         """Match ``h' = z·h + (1 - z)·h̃``, ``h̃ = f(...)``."""
-        hidden = self.key(before)
-        for share, update in self.update_operands(after, before):
-            gate, inner = self.gate_sums(share), self.activation_operand(update)
-            if gate is not None and inner is not None:
-                cell = self._match_reset_after(x, hidden, gate, inner[0]) or self._match_reset_before(
-                    x, hidden, gate, inner[0]
+        hidden = self.key(old_hidden)
+        for update_gate, update in self.update_operands(new_hidden, old_hidden):
+            gate_sums, activation = self.gate_sums(update_gate), self.activation_operand(update)
+            if gate_sums is not None and activation is not None:
+                cell = self._match_reset_after(x, hidden, gate_sums, activation[0]) or self._match_reset_before(
+                    x, hidden, gate_sums, activation[0]
                 )
-                return cell and replace(cell, activations=omit_default(("Sigmoid", inner[1])))
+                return cell and replace(cell, activations=omit_default(("Sigmoid", activation[1])))
         return None
 
-    def update_operands(self, after: Tensor, before: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def update_operands(self, new_hidden: Tensor, old_hidden: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield ``z`` and ``h̃`` of ``z·h + (1 - z)·h̃``, which PyTorch exports as ``z·(h - h̃) + h̃``."""
-        for scaled, other in self.operand_pairs(after, "ADD"):
-            for share, rest in self.operand_pairs(scaled, "MUL"):
-                left = self.producer(rest, "SUB")
-                if rest is before:
-                    kept = ((self.producer(a, "SUB"), b) for a, b in self.operand_pairs(other, "MUL"))
-                    yield from (
-                        (share, b) for one, b in kept if one is not None and is_one_minus(one) and one[1] is share
+        for product, addend in self.operand_pairs(new_hidden, "ADD"):
+            for gate, factor in self.operand_pairs(product, "MUL"):
+                difference = self.producer(factor, "SUB")
+                if factor is old_hidden:
+                    complements = (
+                        (self.producer(a, "SUB"), candidate) for a, candidate in self.operand_pairs(addend, "MUL")
                     )
-                elif left is not None and left[0] is before and left[1] is other:
-                    yield share, other
+                    yield from (
+                        (gate, candidate)
+                        for complement, candidate in complements
+                        if complement is not None and is_one_minus(complement) and complement[1] is gate
+                    )
+                elif difference is not None and difference[0] is old_hidden and difference[1] is addend:
+                    yield gate, addend
 
-    def _match_reset_after(self, x: Any, hidden: Any, update: Sums, inner: Tensor) -> Cell | None:
+    def _match_reset_after(self, x: Any, hidden: Any, update: Sums, operand: Tensor) -> Cell | None:
         """Match ``h̃ = f(W·x + b + r·(R·h + c))``."""
-        for seen, scaled in self.operand_pairs(inner, "ADD"):
-            for gate, remembered in self.operand_pairs(scaled, "MUL"):
-                reset, inward, back = self.gate_sums(gate), self.sums(seen), self.sums(remembered)
-                if reset is not None and inward is not None and back is not None:
-                    return join_gates("GRU", x, hidden, (update, reset, (inward, back)), after=True)
+        for input_term, gated_term in self.operand_pairs(operand, "ADD"):
+            for gate, recurrent_term in self.operand_pairs(gated_term, "MUL"):
+                reset_sums, input_sums, recurrent_sums = (
+                    self.gate_sums(gate),
+                    self.sums(input_term),
+                    self.sums(recurrent_term),
+                )
+                if reset_sums is not None and input_sums is not None and recurrent_sums is not None:
+                    return join_gates(
+                        "GRU", x, hidden, (update, reset_sums, (input_sums, recurrent_sums)), linear_before_reset=True
+                    )
         return None
 
-    def _match_reset_before(self, x: Any, hidden: Any, update: Sums, inner: Tensor) -> Cell | None:
+    def _match_reset_before(self, x: Any, hidden: Any, update: Sums, operand: Tensor) -> Cell | None:
         """Match ``h̃ = f(W·x + b + R·(r·h))``."""
-        sums = self.sums(inner)
-        for scaled in () if sums is None else sums.products:
-            for gate, other in self.operand_pairs(self.tensor(scaled), "MUL"):
-                reset = self.gate_sums(gate)
-                if sums is not None and reset is not None and self.key(other) == hidden:
-                    products = {hidden if key == scaled else key: weights for key, weights in sums.products.items()}
-                    return join_gates("GRU", x, hidden, (update, reset, Sums(products, sums.bias)))
+        sums = self.sums(operand)
+        for gated_key in () if sums is None else sums.products:
+            for gate, factor in self.operand_pairs(self.tensor(gated_key), "MUL"):
+                reset_sums = self.gate_sums(gate)
+                if sums is not None and reset_sums is not None and self.key(factor) == hidden:
+                    products = {hidden if key == gated_key else key: weights for key, weights in sums.products.items()}
+                    return join_gates("GRU", x, hidden, (update, reset_sums, Sums(products, sums.bias)))
         return None
 
-    def match_rnn(self, x: Any, after: Tensor, hidden: Any) -> Cell | None:
+    def match_rnn(self, x: Any, new_hidden: Tensor, hidden: Any) -> Cell | None:
         """Match ``h' = f(W·x + R·h + b)``."""
-        inner = self.activation_operand(after)
-        sums = None if inner is None else self.sums(inner[0])
-        if inner is None or sums is None:
+        activation = self.activation_operand(new_hidden)
+        sums = None if activation is None else self.sums(activation[0])
+        if activation is None or sums is None:
             return None
-        return join_gates("RNN", x, hidden, (sums,), activations=omit_default((inner[1],)))
+        return join_gates("RNN", x, hidden, (sums,), activations=omit_default((activation[1],)))
 
 
 def is_one_minus(op: Operator) -> bool:
@@ -290,53 +320,53 @@ def split_activation(op: Operator) -> tuple[Operator, ...]:
     code = fused_activation(op)
     if code == "NONE":
         return (op,)
-    between = replace(op[~0])
-    bare = Options(op.options.table, {**op.options, "fused_activation_function": "NONE"})
-    after = Operator(op.subgraph, op.index, code, code, 1, Options(), (between,), op.outputs)
-    return replace(op, options=bare, outputs=(between,)), after
+    intermediate = replace(op[~0])
+    unfused_options = Options(op.options.table, {**op.options, "fused_activation_function": "NONE"})
+    activation = Operator(op.subgraph, op.index, code, code, 1, Options(), (intermediate,), op.outputs)
+    return replace(op, options=unfused_options, outputs=(intermediate,)), activation
 
 
 def join_gates(
-    op_type: str, x: Any, hidden: Any, gates: Sequence[Sums | tuple[Sums, Sums]], **more: Any
+    op_type: str, x: Any, hidden: Any, gates: Sequence[Sums | tuple[Sums, Sums]], **attributes: Any
 ) -> Cell | None:
-    """Return the cell of gates that each multiply the input and the last output once; ``None`` if one does not.
+    """Return the cell of these gates. Each must have one product with the input and one with the last output.
 
-    Also ``None`` if a gate's size differs from the output's, since it would be broadcast. A gate may be a pair:
-    products with the input and with the previous output, each with its bias.
+    ``None`` for other gates, and if a gate's size differs from that of the output, since it would be broadcast. A gate
+    may be a pair of sums: one with the input, one with the last output, each with its bias.
     """
-    inward, recurrent, biases = [], [], ([], [])  # type: tuple[list[Matrix], list[Matrix], tuple[list[Array], list[Array]]]
+    input_weights, recurrent_weights, biases = [], [], ([], [])  # type: tuple[list[Matrix], list[Matrix], tuple[list[Array], list[Array]]]
     for gate in gates:
-        of_input, of_output = gate if isinstance(gate, tuple) else (gate, gate)
-        wanted = ({x}, {hidden}) if isinstance(gate, tuple) else ({x, hidden},) * 2
-        if (set(of_input.products), set(of_output.products)) != wanted:
+        input_sums, recurrent_sums = gate if isinstance(gate, tuple) else (gate, gate)
+        expected = ({x}, {hidden}) if isinstance(gate, tuple) else ({x, hidden},) * 2
+        if (set(input_sums.products), set(recurrent_sums.products)) != expected:
             return None
-        inward.append(of_input.products[x])
-        recurrent.append(of_output.products[hidden])
-        if not len(of_input.bias) == len(of_output.bias) == recurrent[-1].stored.shape[1]:
+        input_weights.append(input_sums.products[x])
+        recurrent_weights.append(recurrent_sums.products[hidden])
+        if not len(input_sums.bias) == len(recurrent_sums.bias) == recurrent_weights[-1].values.shape[1]:
             return None
-        biases[0].append(of_input.bias)
-        biases[1].append(of_output.bias if isinstance(gate, tuple) else np.zeros_like(gate.bias))
-    weights, back = Matrix.concatenate(inward), Matrix.concatenate(recurrent)
-    if weights is None or back is None:
+        biases[0].append(input_sums.bias)
+        biases[1].append(recurrent_sums.bias if isinstance(gate, tuple) else np.zeros_like(gate.bias))
+    input_matrix, recurrent_matrix = Matrix.concatenate(input_weights), Matrix.concatenate(recurrent_weights)
+    if input_matrix is None or recurrent_matrix is None:
         return None
-    return Cell(op_type, weights, back, np.concatenate([*biases[0], *biases[1]]), **more)
+    return Cell(op_type, input_matrix, recurrent_matrix, np.concatenate([*biases[0], *biases[1]]), **attributes)
 
 
-def slice_positions(op: Operator) -> list[list[int]] | None:
+def strided_slice_positions(op: Operator) -> list[list[int]] | None:
     """Return the positions along each axis that a STRIDED_SLICE with constant operands selects, else ``None``.
 
-    A dynamic dimension must be selected whole; its positions are those of the stored size.
+    A dynamic dimension must be selected completely; its positions are those of the size in the file.
     """
     operands, options = [op.constant(slot) for slot in (1, 2, 3)], op.options
     if any(array is None or array.shape != (op[0].rank,) for array in operands):
         return None
     if options.ellipsis_mask or options.new_axis_mask or options.shrink_axis_mask or options.get("offset"):
         return None
-    parts = []
+    positions = []
     for axis, (begin, end, stride) in enumerate(zip(*operands, strict=True)):
         start = None if options.begin_mask >> axis & 1 else int(begin)
         stop = None if options.end_mask >> axis & 1 else int(end)
         if op[0].dims[axis] is None and (start, stop, stride) != (None, None, 1):
             return None
-        parts.append(list(range(*slice(start, stop, int(stride)).indices(op[0].shape[axis]))))
-    return parts
+        positions.append(list(range(*slice(start, stop, int(stride)).indices(op[0].shape[axis]))))
+    return positions

@@ -12,18 +12,22 @@ from op_handlers.kernels.lookup_tables import INT16_VALUES
 from op_handlers.kernels.operands import require_quantization
 
 INT16_OUTPUT = {"int16": (1 / 32768, 0)}
-UNIT = 12288  # table index units per 1.0
+TABLE_UNIT = 12288  # table index units per 1.0
 
 
 def sigmoid_quantization(at: Instance) -> FixedOutputRange | Lookup:
     """Return Lookup if float arithmetic differs from the int16 kernel by up to 6 quantization steps, else FixedOutputRange.
 
-    At other scales the difference is at most one step. Tables for all would make an EfficientNet's file 2.7 times as
-    large, and the model 18 % slower.
+    At other scales the difference is at most one step. Tables for all scales would make the file of an EfficientNet
+    2.7 times as large, and the model 18 % slower.
     """
     scale = input_scale(at.op)
-    fixed = scale is not None and power_of_two_exponent(scale) == -12
-    return Lookup(lambda at: logistic_table(), outputs=INT16_OUTPUT) if fixed else FixedOutputRange(INT16_OUTPUT)
+    uses_fixed_point = scale is not None and power_of_two_exponent(scale) == -12
+    return (
+        Lookup(lambda at: logistic_table(), outputs=INT16_OUTPUT)
+        if uses_fixed_point
+        else FixedOutputRange(INT16_OUTPUT)
+    )
 
 
 def input_scale(op: Operator) -> float | None:
@@ -66,7 +70,7 @@ def power_of_two_exponent(scale: float) -> int | None:
 
 def scale_to_table_units(scale: float) -> Array:
     """Return the quantized values times a 15-bit multiplier, rounded half up. Raises Refusal if 32 bits overflow."""
-    multiplier, shift = scale * UNIT, 0
+    multiplier, shift = scale * TABLE_UNIT, 0
     if multiplier >= 2**31:
         raise Refusal(f"the operand's scale of {scale:g} overflows the 32-bit multiplier of LiteRT's kernel")
     while multiplier <= 32767 / 2 and shift <= 30:
@@ -75,11 +79,11 @@ def scale_to_table_units(scale: float) -> Array:
 
 
 def interpolate_sigmoid(x: Array) -> Array:
-    """Interpolate the sigmoid table linearly, 256 steps per entry; 1 beyond the last entry."""
+    """Return linear interpolations of the sigmoid table, 256 steps per entry; 1 beyond the last entry."""
     table = sigmoid_table()
-    at = np.minimum(x >> 8, 254)
-    line = (table[at] << 8) + (x & 255) * (table[at + 1] - table[at])
-    return np.where(x >> 8 >= 255, 0xFFFF << 8, line)
+    entry = np.minimum(x >> 8, 254)
+    interpolated = (table[entry] << 8) + (x & 255) * (table[entry + 1] - table[entry])
+    return np.where(x >> 8 >= 255, 0xFFFF << 8, interpolated)
 
 
 def sigmoid_table() -> Array:

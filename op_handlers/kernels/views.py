@@ -14,7 +14,7 @@ Producers = Mapping[Tensor, Operator]
 
 
 class View(NamedTuple):
-    """A tensor of elements of ``source``, times ``scale``; ``ids``: their positions in C order."""
+    """A tensor that consists of elements of ``source`` times ``scale``. ``ids``: positions of the elements in C order."""
 
     source: Tensor
     ids: Array
@@ -32,7 +32,7 @@ def producers_of(operators: Sequence[Operator]) -> dict[Tensor, Operator]:
 
 
 def has_sizes(tensor: Tensor) -> bool:
-    """True if each size is static, or stored as more than 1."""
+    """True if each size is static, or is more than 1 in the file."""
     return all(dim is not None or size > 1 for dim, size in zip(tensor.dims, tensor.shape, strict=True))
 
 
@@ -42,47 +42,51 @@ def positions(tensor: Tensor) -> Array:
 
 
 def view_of(tensor: Tensor, producers: Producers) -> View:
-    """Return the tensor as a view of the first tensor upstream that is computed otherwise.
+    """Return the tensor as a view of the nearest tensor upstream that other operators compute.
 
-    Dynamic dimensions have their stored sizes, of which only those above 1 tell axes apart.
+    Dynamic dimensions have the sizes in the file. Only sizes above 1 distinguish axes.
     """
     op = producers.get(tensor)
-    found = None if op is None or not has_sizes(tensor) else _step(op, producers)
-    if found is None or found.ids.shape != tensor.shape:
+    view = None if op is None or not has_sizes(tensor) else _view_of_result(op, producers)
+    if view is None or view.ids.shape != tensor.shape:
         return View(tensor, positions(tensor))
-    return found
+    return view
 
 
-def _step(op: Operator, producers: Producers) -> View | None:
-    """Return the result of an operator that rearranges or scales one tensor; None for others."""
+def _view_of_result(op: Operator, producers: Producers) -> View | None:
+    """Return the view of an operator that rearranges or scales one tensor; None for other operators."""
     if op.code == "CONCATENATION":
         return _view_of_repetition(op, producers)
     if op.code == "MUL" and op.options.fused_activation_function == "NONE":
         for slot in (0, 1):
             factor = op[1 - slot]
             if factor.is_constant and factor.array.size == 1 and not op[slot].is_constant:
-                below = view_of(op[slot], producers)
-                return below._replace(scale=below.scale * float(factor.array.reshape(())))
+                source_view = view_of(op[slot], producers)
+                return source_view._replace(scale=source_view.scale * float(factor.array.reshape(())))
         return None
     if op.code not in ("RESHAPE", "TRANSPOSE", "BROADCAST_TO"):
         return None
-    below, shape = view_of(op[0], producers), op.outputs[0]
-    if shape is None or (op.code != "RESHAPE" and not op[1].is_constant):
+    source_view, result = view_of(op[0], producers), op.outputs[0]
+    if result is None or (op.code != "RESHAPE" and not op[1].is_constant):
         return None
     if op.code == "TRANSPOSE":
-        return below._replace(ids=below.ids.transpose([int(axis) for axis in op[1].array]))
+        return source_view._replace(ids=source_view.ids.transpose([int(axis) for axis in op[1].array]))
     if op.code == "RESHAPE":
-        return below._replace(ids=below.ids.reshape(shape.shape)) if below.ids.size == prod(shape.shape) else None
+        return (
+            source_view._replace(ids=source_view.ids.reshape(result.shape))
+            if source_view.ids.size == prod(result.shape)
+            else None
+        )
     try:
-        return below._replace(ids=np.broadcast_to(below.ids, shape.shape))
-    except ValueError:  # the stored sizes of dynamic dimensions do not belong together
+        return source_view._replace(ids=np.broadcast_to(source_view.ids, result.shape))
+    except ValueError:  # the file's sizes of dynamic dimensions contradict each other
         return None
 
 
 def _view_of_repetition(op: Operator, producers: Producers) -> View | None:
-    """Return the view that joins one tensor with itself."""
+    """Return the view of a concatenation of one tensor with itself."""
     first = op[0]
     if op.options.fused_activation_function != "NONE" or any(tensor is not first for tensor in op.inputs):
         return None
-    below = view_of(first, producers)
-    return below._replace(ids=np.concatenate([below.ids] * len(op.inputs), op.options.axis))
+    source_view = view_of(first, producers)
+    return source_view._replace(ids=np.concatenate([source_view.ids] * len(op.inputs), op.options.axis))

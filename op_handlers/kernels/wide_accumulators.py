@@ -13,8 +13,8 @@ def scale_weights(
 ) -> tuple[ValueLike, ValueLike | None]:
     """Return weights and bias of a convolution times the error factor of the kernel's 15-bit multipliers.
 
-    ``trailing_axes``: number of weight axes after the channel axis. With an option of int32 bias the
-    kernel accumulates in 32 bits, without this error (EvalQuantizedPerChannel16x8, conv.cc).
+    ``trailing_axes``: number of weight axes after the channel axis. If the option
+    quantized_bias_type is INT32, the kernel accumulates in 32 bits without this error (EvalQuantizedPerChannel16x8, conv.cc).
     """
     factors = multiplier_errors(ctx)
     if factors is None or ctx.options.get("quantized_bias_type") == "INT32":
@@ -30,9 +30,9 @@ def scale_product(ctx: Context, product: Value) -> Value:
 
 
 def multiplier_errors(ctx: Context) -> Array | None:
-    """Return the kernel's 15-bit multipliers over the exact ones, per channel or one for all; float32.
+    """Return the kernel's 15-bit multipliers over the exact ones, per channel or one for all channels.
 
-    ``None`` unless the result is int16. (MultiplyByQuantizedMultiplier of 64 bits, internal/common.cc)
+    ``None`` unless the result is int16 (MultiplyByQuantizedMultiplier of 64 bits, internal/common.cc).
     """
     tensors = [
         *(t for t in ctx.op.inputs[:3] if t is not None and t.dtype in ("int4", "int8", "int16")),
@@ -41,9 +41,11 @@ def multiplier_errors(ctx: Context) -> Array | None:
     scales = [np.asarray(t.quantization.scale) for t in tensors if isinstance(t.quantization, Quantization)]
     if tensors[-1].dtype != "int16" or len(scales) != 3 or not all(scale.all() for scale in scales):
         return None
-    real = scales[0] * scales[1] / scales[2]
-    factors = np.asarray([round_multiplier(float(each)) / each for each in np.ravel(real)], np.float32)
-    return factors if factors.size > 1 else factors.reshape(())
+    multipliers = scales[0] * scales[1] / scales[2]
+    errors = np.asarray(
+        [round_multiplier(float(multiplier)) / multiplier for multiplier in np.ravel(multipliers)], np.float32
+    )
+    return errors if errors.size > 1 else errors.reshape(())
 
 
 def round_multiplier(multiplier: float) -> float:

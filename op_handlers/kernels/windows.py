@@ -34,17 +34,17 @@ def pool_shape(at: Instance) -> Dims:
 def window_shape(at: Instance, window: Sequence[int | None], channels: int | None) -> Dims:
     """Return ``[N, spatial sizes..., C]`` for a window, by the operator's padding, strides and dilations.
 
-    Raises Refusal if the operand has another rank, a stride is not positive, or the window is larger than the image.
+    Raises Refusal if the rank of the operand does not fit the window, a stride is not positive, or the window is larger than the image.
     """
     image, options = at.op[0].dims, at.op.options
-    along = "dhw"[-len(window) :]
+    letters = "dhw"[-len(window) :]
     if len(image) != len(window) + 2:
         raise Refusal(f"the operand has rank {len(image)}, but the window has {len(window)} axes")
     sizes = [
         _window_count(
-            size, extent, options[f"stride_{axis}"], options.get(f"dilation_{axis}_factor", 1), options.padding
+            size, extent, options[f"stride_{letter}"], options.get(f"dilation_{letter}_factor", 1), options.padding
         )
-        for size, extent, axis in zip(image[1:-1], window, along, strict=True)
+        for size, extent, letter in zip(image[1:-1], window, letters, strict=True)
     ]
     return (image[0], *sizes, channels)
 

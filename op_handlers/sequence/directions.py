@@ -18,20 +18,22 @@ def auxiliary_slot(op: Operator) -> int:
 def bidirectional_layout(at: Instance) -> Implicit:
     """Return ONNX's layout of all sequences, time first."""
     op, slot = at.op, auxiliary_slot(at.op)
-    orders = {0: "t b i", out(0): "t b o"}
+    layouts = {0: "t b i", out(0): "t b o"}
     if op.tensor(slot) is not None:
-        orders[slot] = "t b a"
+        layouts[slot] = "t b a"
     if len(op.outputs) > 1:
-        orders[out(1)] = "t b p"
-    return Implicit(orders)
+        layouts[out(1)] = "t b p"
+    return Implicit(layouts)
 
 
 def bidirectional_axes(at: Instance) -> str:
     """Return the axes of input, auxiliary input and outputs."""
     op, slot = at.op, auxiliary_slot(at.op)
-    first = ["t", "b"] if op.options.time_major else ["b", "t"]
-    auxiliary = [*[None] * (slot - 1), [*first, "a"]] if op.tensor(slot) is not None else []
-    return format_axes([[*first, "i"], *auxiliary], *([*first, letter] for letter in "op"[: len(op.outputs)]))
+    leading_axes = ["t", "b"] if op.options.time_major else ["b", "t"]
+    auxiliary = [*[None] * (slot - 1), [*leading_axes, "a"]] if op.tensor(slot) is not None else []
+    return format_axes(
+        [[*leading_axes, "i"], *auxiliary], *([*leading_axes, letter] for letter in "op"[: len(op.outputs)])
+    )
 
 
 def check_directions(op: Operator, forward: int, backward: int) -> Decline | None:
@@ -40,13 +42,13 @@ def check_directions(op: Operator, forward: int, backward: int) -> Decline | Non
     ``forward``, ``backward``: slots of the auxiliary input's weights.
     """
     auxiliary = op.tensor(auxiliary_slot(op))
-    weighted = [op.tensor(slot) is not None for slot in (forward, backward)]
+    has_weights = [op.tensor(slot) is not None for slot in (forward, backward)]
     output_count = 1 if op.options.merge_outputs else 2
     if len(op.outputs) != output_count or any(tensor is None or tensor.rank != 3 for tensor in op.outputs):
         return Decline(f"{len(op.outputs)} outputs; LiteRT computes {output_count} of rank 3")
-    if weighted[0] != weighted[1]:
+    if has_weights[0] != has_weights[1]:
         return Decline("only one direction has weights for the auxiliary input, which LiteRT refuses")
-    if any(weighted) and auxiliary is None:
+    if any(has_weights) and auxiliary is None:
         return Decline("the operator has weights for an auxiliary input but no auxiliary input, which LiteRT refuses")
     if auxiliary is not None and (auxiliary.dtype != "float32" or auxiliary.rank != 3):
         return Decline(

@@ -74,11 +74,13 @@ def weight_quantization(at: Instance) -> Dequantized:
 
 
 def dtype_rows(*layers: Layer) -> tuple[str, ...]:
-    """Return rows of dtypes: float32 with weights of one dtype. Biases are float32, as which the kernels read them."""
+    """Return signatures for ``types``: float32 with weights of one dtype. Biases are float32, as the kernels read them."""
     slots, biases = {slot for layer in layers for slot in layer.matrices}, {layer.bias for layer in layers}
-    places = range(1, max(slots | biases) + 1)
+    operand_slots = range(1, max(slots | biases) + 1)
     return tuple(
-        ", ".join(["float32", *(dtype if slot in slots else "float32" if slot in biases else "_" for slot in places)])
+        ", ".join(
+            ["float32", *(dtype if slot in slots else "float32" if slot in biases else "_" for slot in operand_slots)]
+        )
         for dtype in ("float32", "int8", "uint8")
     )
 
@@ -88,10 +90,10 @@ def check_layers(op: Operator, rank: int, *layers: Layer) -> Decline | None:
     matrices = [slot for layer in layers for slot in layer.matrices if op.tensor(slot) is not None]
     if op[0].rank != rank:
         return Decline(f"the input has rank {op[0].rank}; LiteRT requires rank {rank}")
-    not_square = next((refused for layer in layers if (refused := check_shapes(op, layer))), None)
+    shape_decline = next((declined for layer in layers if (declined := check_shapes(op, layer))), None)
     hidden = [layer.hidden for layer in layers]
     return (
-        not_square
+        shape_decline
         or check_float_operands(op)
         or check_variable_states(op, hidden)
         or check_symmetric_weights(op, matrices)
@@ -99,11 +101,11 @@ def check_layers(op: Operator, rank: int, *layers: Layer) -> Decline | None:
 
 
 def check_shapes(op: Operator, layer: Layer) -> Decline | None:
-    """Return a Decline unless weights are matrices, and recurrent ones square: kernels check one size only."""
+    """Return a Decline unless weights are matrices and recurrent weights square. The kernels check only one size."""
     weights = [op[slot] for slot in layer.matrices if op.tensor(slot) is not None]
-    more = next((tensor for tensor in weights if tensor.rank != 2), None)
-    if more is not None:
-        return Decline(f"weights {more.name!r} have shape {list(more.shape)}, expected a matrix")
+    non_matrix = next((tensor for tensor in weights if tensor.rank != 2), None)
+    if non_matrix is not None:
+        return Decline(f"weights {non_matrix.name!r} have shape {list(non_matrix.shape)}, expected a matrix")
     recurrent, bias = op[layer.recurrent].shape, op[layer.bias].shape
     if len(bias) == 1 and recurrent == bias * 2:
         return None
@@ -174,11 +176,11 @@ def bidirectional_sequence_rnn(ctx: Context, *operands: Value | None) -> Value |
     """Emit one bidirectional RNN if both directions have the same input, else one RNN per direction."""
     inputs = present_operands(operands)
     x, auxiliary = inputs[0], inputs.get(auxiliary_slot(ctx.op))
-    ahead = x if auxiliary is None or not shares_auxiliary(ctx.op) else ctx.ops.Concat(x, auxiliary, axis=2)
+    forward_input = x if auxiliary is None or not shares_auxiliary(ctx.op) else ctx.ops.Concat(x, auxiliary, axis=2)
     # With the batch first, the kernel's backward direction reads the input instead of the auxiliary input.
-    elsewhere = not shares_auxiliary(ctx.op) and ctx.options.time_major
-    back = auxiliary if auxiliary is not None and elsewhere else ahead
-    outputs = emit_layers(ctx, inputs, (FORWARD, BACKWARD), (ahead, back))
+    reads_auxiliary = not shares_auxiliary(ctx.op) and ctx.options.time_major
+    backward_input = auxiliary if auxiliary is not None and reads_auxiliary else forward_input
+    outputs = emit_layers(ctx, inputs, (FORWARD, BACKWARD), (forward_input, backward_input))
     return merge_outputs(ctx, outputs)
 
 
@@ -188,27 +190,27 @@ def shares_auxiliary(op: Operator) -> bool:
 
 
 def check_time_major(op: Operator) -> Decline | None:
-    """Return a Decline where the kernel runs other steps than the operator specifies."""
-    hybrid, major = op[FORWARD.weights].dtype != "float32", op.options.time_major
-    if hybrid and major:
-        text = "runs a time-major sequence once per time step"
-        return Decline(f"on integer weights LiteRT's kernel {text}; put the batch first")
-    return check_auxiliary_size(op) if major or (hybrid and shares_auxiliary(op)) else None
+    """Return a Decline if the kernel runs other steps than the operator specifies."""
+    is_hybrid, time_major = op[FORWARD.weights].dtype != "float32", op.options.time_major
+    if is_hybrid and time_major:
+        problem = "LiteRT's kernel runs a time-major sequence once per time step"
+        return Decline(f"with integer weights, {problem}; put the batch first")
+    return check_auxiliary_size(op) if time_major or (is_hybrid and shares_auxiliary(op)) else None
 
 
 # --- layers -----------------------------------------------------------------------------------
 
 
 def emit_layers(
-    ctx: Context, inputs: Mapping[int, Value], layers: Sequence[Layer], xs: Sequence[Value]
+    ctx: Context, inputs: Mapping[int, Value], layers: Sequence[Layer], layer_inputs: Sequence[Value]
 ) -> Sequence[Value]:
     """Emit the layers, store their states and return their outputs, (T, B, U) each."""
     units = {ctx.op[layer.bias].shape[0] for layer in layers}
     if ctx.options.fused_activation_function not in ONNX_ACTIVATIONS:
-        return [emit_scan(ctx, inputs, layer, x) for layer, x in zip(layers, xs, strict=True)]
-    if len(units) == 1 and all(x is xs[0] for x in xs):
-        return emit_rnn(ctx, inputs, layers, xs[0])
-    return [emit_rnn(ctx, inputs, (layer,), x)[0] for layer, x in zip(layers, xs, strict=True)]
+        return [emit_scan(ctx, inputs, layer, x) for layer, x in zip(layers, layer_inputs, strict=True)]
+    if len(units) == 1 and all(x is layer_inputs[0] for x in layer_inputs):
+        return emit_rnn(ctx, inputs, layers, layer_inputs[0])
+    return [emit_rnn(ctx, inputs, (layer,), x)[0] for layer, x in zip(layers, layer_inputs, strict=True)]
 
 
 def emit_rnn(ctx: Context, inputs: Mapping[int, Value], layers: Sequence[Layer], x: Value) -> Sequence[Value]:
@@ -232,24 +234,24 @@ def emit_rnn(ctx: Context, inputs: Mapping[int, Value], layers: Sequence[Layer],
         hidden_size=units,
         outputs=2,
     )
-    for layer, last in zip(layers, split_directions(ctx, hidden, n, axis=0), strict=True):
-        ctx.assign(layer.hidden, last)
+    for layer, last_output in zip(layers, split_directions(ctx, hidden, n, axis=0), strict=True):
+        ctx.assign(layer.hidden, last_output)
     return split_directions(ctx, y, n, axis=1)
 
 
 def emit_scan(ctx: Context, inputs: Mapping[int, Value], layer: Layer, x: Value) -> Value:
-    """Emit a Scan over time, after a product of all time steps' inputs."""
+    """Emit the products of the inputs of all time steps, then a Scan over time."""
     units = ctx.op[layer.bias].shape[0]
 
-    def body(hidden: Value, seen: Value) -> list[Value]:
-        hidden = emit_step(ctx, inputs, layer, seen, hidden)
+    def body(hidden: Value, products: Value) -> list[Value]:
+        hidden = emit_step(ctx, inputs, layer, products, hidden)
         return [hidden, hidden]
 
-    inner = ctx.graph(body, [("hidden", "float32", (None, units)), ("products", "float32", (None, units))])
+    scan_body = ctx.graph(body, [("hidden", "float32", (None, units)), ("products", "float32", (None, units))])
     directions = [1] if layer.reverse else None
-    seen = emit_input_products(ctx, inputs, layer, x)
+    products = emit_input_products(ctx, inputs, layer, x)
     hidden, y = ctx.ops.Scan(
-        inputs[layer.hidden], seen, body=inner, num_scan_inputs=1, outputs=2,
+        inputs[layer.hidden], products, body=scan_body, num_scan_inputs=1, outputs=2,
         scan_input_directions=directions, scan_output_directions=directions,
     )  # fmt: skip
     ctx.assign(layer.hidden, hidden)
@@ -265,21 +267,21 @@ def emit_input_products(ctx: Context, inputs: Mapping[int, Value], layer: Layer,
     return ctx.ops.Add(ctx.ops.MatMul(x, transposed), inputs[layer.bias])
 
 
-def emit_step(ctx: Context, inputs: Mapping[int, Value], layer: Layer, seen: Value, hidden: Value) -> Value:
-    sums = ctx.ops.Gemm(hidden, float_weights(ctx, inputs, layer.recurrent), seen, transB=1)
+def emit_step(ctx: Context, inputs: Mapping[int, Value], layer: Layer, products: Value, hidden: Value) -> Value:
+    sums = ctx.ops.Gemm(hidden, float_weights(ctx, inputs, layer.recurrent), products, transB=1)
     return ctx.activate(sums)
 
 
 def input_weights(ctx: Context, inputs: Mapping[int, Value], layer: Layer) -> Value | Array:
-    """Return the input weights, concatenated with the auxiliary input's weights."""
-    own = float_weights(ctx, inputs, layer.weights)
+    """Return the input weights, concatenated with the weights of the auxiliary input."""
+    weights = float_weights(ctx, inputs, layer.weights)
     if layer.auxiliary is None or ctx.op.tensor(layer.auxiliary) is None:
-        return own
-    return ctx.ops.Concat(own, float_weights(ctx, inputs, layer.auxiliary), axis=1)
+        return weights
+    return ctx.ops.Concat(weights, float_weights(ctx, inputs, layer.auxiliary), axis=1)
 
 
 def float_weights(ctx: Context, inputs: Mapping[int, Value], slot: int) -> Value | Array:
-    """Return float32 weights, as an array if the file stores them so."""
+    """Return float32 weights, as an array if the file stores float32."""
     constant = ctx.constant(slot)
     if constant is not None and constant.dtype == np.float32:
         return constant

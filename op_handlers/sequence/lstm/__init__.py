@@ -1,1 +1,1 @@
-"""LSTM: the handlers, one time step of a cell, the same in int8, and the cell of five operands."""
+"""LSTMs: handlers, time steps of a cell in float and in integers, and the cell with five operands."""

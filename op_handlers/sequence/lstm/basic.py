@@ -1,4 +1,4 @@
-"""LSTM of five operands: input and last output concatenated, one matrix for all gates (reference/lstm_cell.h)."""
+"""LSTM with five operands: one matrix multiplies input and last output, concatenated (reference/lstm_cell.h)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Context, Decline, Dequantized, Operator, Refusal, Value, out
 from op_handlers.sequence.lstm.integer_checks import scale_and_zero_point
-from op_handlers.sequence.lstm.integers import GATE_INPUT_SCALE, LEAST, MOST
+from op_handlers.sequence.lstm.integers import GATE_INPUT_SCALE, INT16_MAX, INT16_MIN
 
 X, HIDDEN, WEIGHTS, BIAS, CELLS = range(5)
 FLOATS = ("float32",) * 5
 INTEGERS = ("uint8", "uint8", "uint8", "int32", "int16")
-EIGHTH, CELL = 1 / 128, 2.0**-11  # scales of activations and of cells
+ACTIVATION_SCALE, CELL_SCALE = 1 / 128, 2.0**-11
 
 
 def basic_quantization(op: Operator) -> Dequantized:
-    """Return the quantization; the kernel uses the bias's scale for all products."""
+    """Return the quantization behavior; the kernel uses the scale of the bias for all products."""
     stored = (WEIGHTS, BIAS, CELLS) if op[X].dtype == "uint8" else ()
     return Dequantized(bias={BIAS: (X, WEIGHTS)}, weights=(WEIGHTS,), stored=stored)
 
@@ -35,14 +35,14 @@ def check_basic(op: Operator) -> Decline | None:
         return None
     if not (op[WEIGHTS].is_constant and op[BIAS].is_constant):
         return Decline("weights and bias must be constant for integer kernels")
-    for tensor, step, point in (
-        *((op[slot], EIGHTH, 128) for slot in (X, HIDDEN, out(0))),
-        *((op[slot], CELL, 0) for slot in (CELLS, out(1))),
+    for tensor, expected_scale, expected_zero_point in (
+        *((op[slot], ACTIVATION_SCALE, 128) for slot in (X, HIDDEN, out(0))),
+        *((op[slot], CELL_SCALE, 0) for slot in (CELLS, out(1))),
     ):
         scale, zero_point = scale_and_zero_point(tensor)
-        if abs(scale - step) > 1e-3 * step or zero_point != point:
+        if abs(scale - expected_scale) > 1e-3 * expected_scale or zero_point != expected_zero_point:
             parameters = f"{tensor.name!r} has scale {scale:g} and zero point {zero_point}"
-            return Decline(f"{parameters}; the kernel assumes {step:g} and {point}")
+            return Decline(f"{parameters}; the kernel assumes {expected_scale:g} and {expected_zero_point}")
     return (
         None
         if scale_and_zero_point(op[WEIGHTS])[0] and scale_and_zero_point(op[BIAS])[0]
@@ -51,36 +51,49 @@ def check_basic(op: Operator) -> Decline | None:
 
 
 def emit_basic(ctx: Context, inputs: Mapping[int, Value]) -> tuple[Value | None, ...]:
-    """Return the output, the cells, the concatenated operands and their products. The first two are the next states."""
-    ops, quantized = ctx.ops, ctx.op[X].dtype == "uint8"
-    both = ops.Concat(inputs[X], inputs[HIDDEN], axis=1)
-    sums = emit_products(ctx, both) if quantized else ops.Gemm(both, inputs[WEIGHTS], inputs[BIAS], transB=1)
+    """Return the output, the cell state, the concatenated operands and their products.
+
+    The first two are the next states.
+    """
+    ops, is_quantized = ctx.ops, ctx.op[X].dtype == "uint8"
+    operands = ops.Concat(inputs[X], inputs[HIDDEN], axis=1)
+    sums = emit_products(ctx, operands) if is_quantized else ops.Gemm(operands, inputs[WEIGHTS], inputs[BIAS], transB=1)
     size = [ctx.op[WEIGHTS].shape[0] // 4] * 4
     input_gate, update, forget_gate, output_gate = ops.Split(sums, size, axis=1, outputs=4)
-    cells = ops.Cast(inputs[CELLS], to="float32") if quantized else inputs[CELLS]
-    kept, added = ops.Mul(ops.Sigmoid(forget_gate), cells), ops.Mul(ops.Sigmoid(input_gate), ops.Tanh(update))
-    if not quantized:
-        after = cells = ops.Add(kept, added)
+    cells = ops.Cast(inputs[CELLS], to="float32") if is_quantized else inputs[CELLS]
+    scaled_cells, scaled_update = (
+        ops.Mul(ops.Sigmoid(forget_gate), cells),
+        ops.Mul(ops.Sigmoid(input_gate), ops.Tanh(update)),
+    )
+    if not is_quantized:
+        next_cells = cells = ops.Add(scaled_cells, scaled_update)
         hidden = ops.Mul(ops.Sigmoid(output_gate), ops.Tanh(cells))
     else:
-        steps = ops.Clip(ops.Add(ops.Round(kept), ops.Round(ops.Mul(added, 1 / CELL))), LEAST, MOST)
-        after, cells = ops.Cast(steps, to="int16"), ops.Mul(steps, CELL)
+        quantized_cells = ops.Clip(
+            ops.Add(ops.Round(scaled_cells), ops.Round(ops.Mul(scaled_update, 1 / CELL_SCALE))), INT16_MIN, INT16_MAX
+        )
+        next_cells, cells = ops.Cast(quantized_cells, to="int16"), ops.Mul(quantized_cells, CELL_SCALE)
         hidden = ops.Mul(ops.Sigmoid(output_gate), ops.Tanh(cells))
-        hidden = ops.Mul(ops.Clip(ops.Round(ops.Mul(hidden, 1 / EIGHTH)), -128.0, 127.0), EIGHTH)
-    for slot, value in ((HIDDEN, hidden), (CELLS, after)):
+        hidden = ops.Mul(ops.Clip(ops.Round(ops.Mul(hidden, 1 / ACTIVATION_SCALE)), -128.0, 127.0), ACTIVATION_SCALE)
+    for slot, value in ((HIDDEN, hidden), (CELLS, next_cells)):
         if ctx.op[slot].is_variable:
             ctx.assign(slot, value)
-    if quantized and ctx.is_used(3):
+    if is_quantized and ctx.is_used(3):
         raise Refusal("the fourth output, the sums of the gates, is used but has no scale")
-    return hidden, cells, both, None if quantized else sums
+    return hidden, cells, operands, None if is_quantized else sums
 
 
-def emit_products(ctx: Context, both: Value) -> Value:
-    """Emit sums with a scale of 2^-12, rounded once; the bias's scale contains both operands' scales."""
+def emit_products(ctx: Context, operands: Value) -> Value:
+    """Emit sums with a scale of 2^-12, rounded once.
+
+    The scale of the bias is the product of the scales of operands and weights.
+    """
     weights, bias = ctx.op[WEIGHTS].array, ctx.op[BIAS].array
-    point, step = scale_and_zero_point(ctx.op[WEIGHTS])[1], scale_and_zero_point(ctx.op[BIAS])[0]
-    ops, matrix = ctx.ops, (weights.astype(np.int16) - point).T.copy()
-    scale = np.float32(step / EIGHTH / GATE_INPUT_SCALE)
-    floats = matrix.astype(np.float32) * scale if ctx.folds_weights else ops.Mul(ops.Cast(matrix, to="float32"), scale)
-    sums = ops.Gemm(both, floats, (bias * (step / GATE_INPUT_SCALE)).astype(np.float32))
-    return ops.Mul(ops.Clip(ops.Round(sums), LEAST, MOST), GATE_INPUT_SCALE)
+    zero_point, bias_scale = scale_and_zero_point(ctx.op[WEIGHTS])[1], scale_and_zero_point(ctx.op[BIAS])[0]
+    ops, matrix = ctx.ops, (weights.astype(np.int16) - zero_point).T.copy()
+    scale = np.float32(bias_scale / ACTIVATION_SCALE / GATE_INPUT_SCALE)
+    weight_values = (
+        matrix.astype(np.float32) * scale if ctx.folds_weights else ops.Mul(ops.Cast(matrix, to="float32"), scale)
+    )
+    sums = ops.Gemm(operands, weight_values, (bias * (bias_scale / GATE_INPUT_SCALE)).astype(np.float32))
+    return ops.Mul(ops.Clip(ops.Round(sums), INT16_MIN, INT16_MAX), GATE_INPUT_SCALE)

@@ -1,6 +1,4 @@
-"""Bidirectional LSTMs (kernels/bidirectional_sequence_lstm.cc): all forward operands come first, then all backward
-operands.
-"""
+"""Bidirectional LSTMs. Forward operands come first, then backward ones (kernels/bidirectional_sequence_lstm.cc)."""
 
 from __future__ import annotations
 
@@ -35,8 +33,8 @@ from op_handlers.sequence.lstm.sequences import choose_emitter
 
 CODE = "BIDIRECTIONAL_SEQUENCE_LSTM"
 NORMS = (None,) * 4
-AHEAD = (0, *range(1, 18), 35, 36, *NORMS, *range(40, 44))
-BACK = (0, *range(18, 35), 37, 38, *NORMS, *range(44, 48))
+FORWARD_SLOTS = (0, *range(1, 18), 35, 36, *NORMS, *range(40, 44))
+BACKWARD_SLOTS = (0, *range(18, 35), 37, 38, *NORMS, *range(44, 48))
 STATES = (35, 36, 37, 38)
 PEEPHOLES = tuple(gate.peephole for gate in GATES if gate.peephole is not None)
 MATRICES = (*tuple(slot for gate in GATES for slot in (gate.weights, gate.recurrent, gate.auxiliary)), PROJECTION)
@@ -55,8 +53,8 @@ class DirectionContext:
         self.op = direction_operator(ctx.op, slots)
 
     def constant(self, slot: int) -> Array | None:
-        at = self._slots[slot]
-        return None if at is None else self._ctx.constant(at)
+        own_slot = self._slots[slot]
+        return None if own_slot is None else self._ctx.constant(own_slot)
 
     def assign(self, slot: int, value: Value) -> None:
         self._ctx.assign(self._slots[slot] or 0, value)
@@ -69,7 +67,9 @@ class DirectionContext:
 
 
 def weight_quantization(_at: Instance) -> Dequantized:
-    return Dequantized(weights=tuple(slots[slot] or 0 for slots in (AHEAD, BACK) for slot in MATRICES))
+    return Dequantized(
+        weights=tuple(slots[slot] or 0 for slots in (FORWARD_SLOTS, BACKWARD_SLOTS) for slot in MATRICES)
+    )
 
 
 def check_operands(op: Operator) -> Decline | None:
@@ -78,8 +78,8 @@ def check_operands(op: Operator) -> Decline | None:
         return Decline(
             f"{len(op.inputs)} operands, the first {op[0].dtype} of rank {op[0].rank}; LiteRT requires 48, the first float32 of rank 3"
         )
-    slots = [slots[slot] or 0 for slots in (AHEAD, BACK) for slot in MATRICES]
-    peepholes = [slots[slot] or 0 for slots in (AHEAD, BACK) for slot in PEEPHOLES]
+    slots = [slots[slot] or 0 for slots in (FORWARD_SLOTS, BACKWARD_SLOTS) for slot in MATRICES]
+    peepholes = [slots[slot] or 0 for slots in (FORWARD_SLOTS, BACKWARD_SLOTS) for slot in PEEPHOLES]
     weights = [op[slot] for slot in slots if op.tensor(slot) is not None]
     dtypes = {weight.dtype for weight in weights}
     if len(dtypes) != 1 or not dtypes <= {"float32", "int8", "uint8"}:
@@ -96,18 +96,18 @@ def check_operands(op: Operator) -> Decline | None:
 
 def check_state_batches(op: Operator) -> Decline | None:
     batch = op[0].dims[int(bool(op.options.time_major))]
-    each = (check_state_batch(direction_operator(op, slots), batch) for slots in (AHEAD, BACK))
-    return next((refused for refused in each if refused), None)
+    checks = (check_state_batch(direction_operator(op, slots), batch) for slots in (FORWARD_SLOTS, BACKWARD_SLOTS))
+    return next((declined for declined in checks if declined), None)
 
 
 def check_state_offsets(op: Operator) -> Decline | None:
     """Return a Decline for merged outputs with the batch first.
 
-    The kernel then offsets a batch's state like its outputs, which are twice as wide if merged.
+    The kernel then computes the offset of a batch in the states as in the outputs, which are twice as wide if merged.
     """
     if op.options.merge_outputs and not op.options.time_major and op[0].dims[0] not in (1, None):
-        text = "with merged outputs and the batch first, LiteRT's kernel reads states beyond their end"
-        return Decline(f"{text}; put time first, or give a batch of 1")
+        problem = "with merged outputs and the batch first, LiteRT's kernel reads states beyond their end"
+        return Decline(f"{problem}; put time first, or give a batch of 1")
     return None if shares_auxiliary(op) else check_auxiliary_size(op)
 
 
@@ -126,21 +126,27 @@ def shares_auxiliary(op: Operator) -> bool:
     accepts=lambda at: check_operands(at.op),
 )
 def bidirectional_sequence_lstm(ctx: Context, *operands: Value | None) -> Value | tuple[Value, ...]:
-    """Emit one bidirectional LSTM if it is plain and both directions have the same input, else one per direction."""
+    """Emit one bidirectional LSTM if both directions share input and emitter, else one LSTM per direction."""
     inputs = present_operands(operands)
     x, auxiliary = inputs[0], inputs.get(auxiliary_slot(ctx.op))
-    ahead = x if auxiliary is None or not shares_auxiliary(ctx.op) else ctx.ops.Concat(x, auxiliary, axis=2)
-    back = ahead if auxiliary is None or shares_auxiliary(ctx.op) else auxiliary
-    layers = [make_cell(ctx, inputs, slots, reverse) for slots, reverse in ((AHEAD, False), (BACK, True))]
-    starts = [layer.initial_states() for layer in layers]
-    emitters = [choose_emitter(layer) for layer in layers]
-    if ahead is back and len({*emitters}) == len({layer.peeps for layer in layers}) == 1:
-        outputs = emitters[0](layers, ahead, starts)
+    forward_input = x if auxiliary is None or not shares_auxiliary(ctx.op) else ctx.ops.Concat(x, auxiliary, axis=2)
+    backward_input = forward_input if auxiliary is None or shares_auxiliary(ctx.op) else auxiliary
+    cells = [
+        make_cell(ctx, inputs, slots, reverse) for slots, reverse in ((FORWARD_SLOTS, False), (BACKWARD_SLOTS, True))
+    ]
+    initial_states = [cell.initial_states() for cell in cells]
+    emitters = [choose_emitter(cell) for cell in cells]
+    if forward_input is backward_input and len({*emitters}) == len({cell.has_peepholes for cell in cells}) == 1:
+        outputs = emitters[0](cells, forward_input, initial_states)
     else:
-        each = zip(emitters, layers, (ahead, back), starts, strict=True)
-        outputs = [output for emit, layer, seen, start in each for output in emit([layer], seen, [start])]
-    for layer, (_, *states) in zip(layers, outputs, strict=True):
-        layer.store_states(*states)
+        directions = zip(emitters, cells, (forward_input, backward_input), initial_states, strict=True)
+        outputs = [
+            output
+            for emit, cell, sequence, initial_state in directions
+            for output in emit([cell], sequence, [initial_state])
+        ]
+    for cell, (_, *states) in zip(cells, outputs, strict=True):
+        cell.store_states(*states)
     return merge_outputs(ctx, [y for y, *_ in outputs])
 
 

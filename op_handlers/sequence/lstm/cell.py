@@ -16,7 +16,7 @@ from op_handlers.kernels.operands import reinterpret_uint8_weights
 
 
 class Gate(NamedTuple):
-    """Slots of one gate's weights of the input, of the last output and of the cells, and of its bias and norm.
+    """Slots of one gate: weights of the input, of the last output and of the cells (peephole), bias, and norm.
 
     ``auxiliary``: weights of a second input, which a bidirectional operator may have.
     """
@@ -55,7 +55,7 @@ def has_peepholes(op: Operator) -> bool:
 
 
 def check_state_batch(op: Operator, batch: int | None) -> Decline | None:
-    """Return a Decline unless states of rank 1 or 2 fit the batch (Prepare, unidirectional_sequence_lstm.cc)."""
+    """Return a Decline unless the states have the batch size of the input (Prepare, unidirectional_sequence_lstm.cc)."""
     outputs, cells = op[FORGET.recurrent].shape[1:], op[FORGET.weights].shape[:1]
     for state, width in ((op[HIDDEN], outputs), (op[CELLS], cells)):
         if batch is not None and prod(state.shape) != prod((batch, *width)):
@@ -70,13 +70,13 @@ class Cell:
     ``reverse``: the sequence is read from its end.
     """
 
-    states_of = ("float32", "float32", "float32")
+    state_dtypes = ("float32", "float32", "float32")
     """Dtypes of outputs, cells and sums between steps."""
 
     def __init__(self, ctx: Context, inputs: Mapping[int, Value], reverse: bool = False) -> None:
         self.ctx, self.op, self.ops, self.inputs, self.reverse = ctx, ctx.op, ctx.ops, inputs, reverse
         self.gates = self.order_gates(gates_of(ctx.op))
-        self.normalizes, self.peeps = has_layer_norm(ctx.op), has_peepholes(ctx.op)
+        self.normalizes, self.has_peepholes = has_layer_norm(ctx.op), has_peepholes(ctx.op)
         self.cells = ctx.op[OUTPUT.weights].shape[0]
         self.outputs = ctx.op[OUTPUT.recurrent].shape[1]
         self.batches = prod(ctx.op[CELLS].shape) // self.cells
@@ -91,37 +91,37 @@ class Cell:
     # --- operands -----------------------------------------------------------------------------
 
     def float_operand(self, slot: int) -> Value | Array:
-        """Return an operand in float32, as an array if constant. Biases of float activations have the scale stored in the file."""
+        """Return an operand in float32, as an array if constant. With float activations, biases have the scale in the file."""
         tensor, constant = self.op[slot], self.ctx.constant(slot)
         if tensor.dtype == "float32" and constant is not None:
             return constant
         if tensor.dtype != "int32":
             return reinterpret_uint8_weights(self.ctx, slot, self.inputs[slot])
-        if self.op[0].dtype == "int8":  # the host dequantizes these
+        if self.op[0].dtype == "int8":  # the host dequantizes these biases
             floats = self.ctx.constant_array(self.inputs[slot])
             return self.inputs[slot] if floats is None else floats
         if constant is None or not isinstance(tensor.quantization, Quantization):
             raise Refusal(f"bias {tensor.name!r} is int32 without a scale")
         return constant.astype(np.float32) * np.float32(tensor.quantization.scale[0])
 
-    def concatenate(self, parts: Sequence[Value | Array]) -> Value | Array:
-        """Concatenate along the first axis."""
-        arrays = [part for part in parts if isinstance(part, np.ndarray)]
-        if len(arrays) == len(parts):
+    def concatenate(self, values: Sequence[Value | Array]) -> Value | Array:
+        """Return values concatenated along the first axis; an array if all are arrays."""
+        arrays = [value for value in values if isinstance(value, np.ndarray)]
+        if len(arrays) == len(values):
             return np.concatenate(arrays)
-        return self.ops.Concat(*parts, axis=0) if len(parts) > 1 else parts[0]
+        return self.ops.Concat(*values, axis=0) if len(values) > 1 else values[0]
 
     def weights(self, slots: Sequence[int]) -> Value | Array:
-        """Return the concatenated matrices: (rows of all, columns)."""
+        """Return the matrices in ``slots``, concatenated along their rows."""
         return self.concatenate([self.float_operand(slot) for slot in slots])
 
     def input_weights(self, gate: Gate) -> Value | Array:
-        """Return a gate's input weights, concatenated with the auxiliary input's weights."""
-        own = self.float_operand(gate.weights)
+        """Return a gate's input weights, concatenated with the weights of the auxiliary input."""
+        weights = self.float_operand(gate.weights)
         return (
-            own
+            weights
             if self.op.tensor(gate.auxiliary) is None
-            else self.ops.Concat(own, self.float_operand(gate.auxiliary), axis=1)
+            else self.ops.Concat(weights, self.float_operand(gate.auxiliary), axis=1)
         )
 
     def all_input_weights(self) -> Value | Array:
@@ -154,7 +154,7 @@ class Cell:
         return self.ops.Reshape(state, [-1, size])
 
     def convert_state(self, hidden: Value) -> Value:
-        """Convert an output to the dtype of the carried state."""
+        """Return an output in the dtype of the carried state."""
         return hidden
 
     def store_states(self, hidden: Value, cells: Value) -> None:
@@ -163,13 +163,16 @@ class Cell:
             self.ctx.assign(slot, value if self.op[slot].rank == 2 else self.ctx.reshape_to_slot(value, slot))
 
     def convert_output(self, y: Value) -> Value:
-        """Convert the outputs of the ONNX node to the operator's."""
+        """Return the outputs of the ONNX node as outputs of the operator."""
         return y
 
     # --- steps --------------------------------------------------------------------------------
 
     def emit_products(self, x: Value) -> Value:
-        """Emit the products of all steps' inputs: (..., B, I) to (..., B, G * C). Biases follow a normalization."""
+        """Emit the products of the inputs of all steps: (..., B, I) to (..., B, G * C).
+
+        Biases are included unless gates are normalized; then they are added afterwards.
+        """
         return self.emit_gemm(x, self.all_input_weights(), None if self.normalizes else self.biases(), len(self.gates))
 
     def emit_gemm(self, x: Value, weights: Value | Array, bias: Value | Array | None, gates: int) -> Value:
@@ -179,10 +182,10 @@ class Cell:
         rows = self.ops.Gemm(self.ops.Flatten(x, axis=2), weights, bias, transB=1)
         return self.ops.Reshape(rows, [self.time, self.batches, gates * self.cells])
 
-    def slice_gate(self, joined: Value | Array, gate: Gate) -> Value:
-        """Slice one gate's matrix from the concatenated ones, which are stored once."""
-        first = self.gates.index(gate) * self.cells
-        return self.ops.Slice(joined, [first], [first + self.cells], [0])
+    def slice_gate(self, matrices: Value | Array, gate: Gate) -> Value:
+        """Return one gate's matrix as a slice of the concatenated ones, so that the file stores it once."""
+        start = self.gates.index(gate) * self.cells
+        return self.ops.Slice(matrices, [start], [start + self.cells], [0])
 
     def emit_step(self, hidden: Value, cells: Value, products: Value) -> tuple[Value, Value]:
         """Emit one time step and return the output and the cells."""
@@ -198,23 +201,23 @@ class Cell:
         return self.split_gates(self.ops.Gemm(hidden, self.recurrent, products, transB=1))
 
     def split_gates(self, sums: Value) -> Sequence[Value]:
-        """Split sums into one part per gate."""
+        """Return the sums of each gate."""
         sizes = [self.cells] * len(self.gates)
         return self.ops.Split(sums, sizes, axis=1, outputs=len(sizes))
 
     def emit_gate(self, gate: Gate, sums: dict[Gate, Value], cells: Value) -> Value:
         """Emit a gate's activation, 0 to 1."""
-        seen = sums[gate]
+        gate_sums = sums[gate]
         if gate.peephole is not None and self.op.tensor(gate.peephole) is not None:
-            seen = self.add_peephole(gate, gate.peephole, seen, cells)
-        return self.ops.Sigmoid(self.normalize(gate, seen))
+            gate_sums = self.add_peephole(gate, gate.peephole, gate_sums, cells)
+        return self.ops.Sigmoid(self.normalize(gate, gate_sums))
 
     def emit_update(self, sums: dict[Gate, Value]) -> Value:
         """Emit the candidate values of the cells."""
         return self.activate(self.normalize(UPDATE, sums[UPDATE]))
 
-    def complement(self, share: Value) -> Value:
-        return self.ops.Sub(1.0, share)
+    def complement(self, gate: Value) -> Value:
+        return self.ops.Sub(1.0, gate)
 
     def add_peephole(self, gate: Gate, slot: int, sums: Value, cells: Value) -> Value:
         return self.ops.Add(sums, self.ops.Mul(cells, self.float_operand(slot)))
@@ -230,34 +233,34 @@ class Cell:
     def activate(self, x: Value) -> Value:
         return self.ctx.activate(x)
 
-    def update_cells(self, cells: Value, forget: Value, take: Value, update: Value) -> Value:
-        kept = self.ops.Add(self.ops.Mul(forget, cells), self.ops.Mul(take, update))
-        return self.clip(kept, float(self.ctx.options.cell_clip))
+    def update_cells(self, cells: Value, forget_gate: Value, input_gate: Value, update: Value) -> Value:
+        updated = self.ops.Add(self.ops.Mul(forget_gate, cells), self.ops.Mul(input_gate, update))
+        return self.clip(updated, float(self.ctx.options.cell_clip))
 
-    def clip(self, x: Value, most: float) -> Value:
-        return self.ops.Clip(x, -most, most) if most > 0 else x
+    def clip(self, x: Value, bound: float) -> Value:
+        return self.ops.Clip(x, -bound, bound) if bound > 0 else x
 
-    def emit_output(self, give: Value, cells: Value) -> Value:
-        hidden = self.ops.Mul(give, self.activate(cells))
+    def emit_output(self, output_gate: Value, cells: Value) -> Value:
+        hidden = self.ops.Mul(output_gate, self.activate(cells))
         if self.projection is None:
             return self.saturate(hidden)
         hidden = self.saturate_projected(hidden)
-        biased = self.op.tensor(PROJECTION_BIAS) is not None
+        has_bias = self.op.tensor(PROJECTION_BIAS) is not None
         projected = self.ops.Gemm(
-            hidden, self.projection, self.float_operand(PROJECTION_BIAS) if biased else None, transB=1
+            hidden, self.projection, self.float_operand(PROJECTION_BIAS) if has_bias else None, transB=1
         )
         return self.saturate(self.clip(projected, float(self.ctx.options.proj_clip)))
 
     def saturate(self, output: Value) -> Value:
-        """Clip the real output of an integer kernel to the range of the state that stores it."""
+        """Return the output clipped to the range of the int8 state, if the kernel is an integer kernel."""
         return self.clip_steps(output, self.op[HIDDEN], -1)
 
     def saturate_projected(self, hidden: Value) -> Value:
-        """Clip the real values that are projected; the kernel subtracts their zero point where it should be added."""
+        """Return the values that are projected, clipped as in the kernel, which subtracts their zero point instead of adding it."""
         return self.clip_steps(hidden, self.op.intermediates[4] if self.op.intermediates else None, 1)
 
     def clip_steps(self, real: Value, stored: Tensor | None, sign: int) -> Value:
-        """Clip to the range of int8 with the scale of ``stored``, moved by its zero point times ``sign``."""
+        """Return values clipped to the range of int8 at the scale of ``stored``, shifted by its zero point times ``sign``."""
         quantization = stored.quantization if stored is not None else None
         if self.op[0].dtype != "int8" or not isinstance(quantization, Quantization):
             return real

@@ -41,16 +41,19 @@ from op_handlers.sequence.lstm.sequences import choose_emitter
 
 NORMALIZED_BIAS = 2.0**-10
 """Scale of the bias of a normalized gate, in units of its coefficients' scale."""
-PAIRS = {("float32", "float32"), ("float32", "int8"), ("float32", "uint8"), ("int8", "int8")}
+DTYPE_PAIRS = {("float32", "float32"), ("float32", "int8"), ("float32", "uint8"), ("int8", "int8")}
 
 
 def uses_integers(at: Instance) -> bool:
-    """Return True for the integer kernel's arithmetic; targets without integer operators compute its real values."""
+    """True if the arithmetic of the integer kernel is emitted. Targets without integer operators compute real values."""
     return at.op[0].dtype == "int8" and at.target.moves_integers
 
 
 def bias_factors(at: Instance, gate: Gate) -> tuple[int, int | float]:
-    """Return the factors of a bias's scale; a number makes it a float constant, which all targets add to real values."""
+    """Return the two factors of a bias's scale, each a slot or a number.
+
+    With a number, the bias becomes a float constant, which all targets can add to real values.
+    """
     if has_layer_norm(at.op):
         return gate.norm, NORMALIZED_BIAS
     is_real = at.op[0].dtype == "int8" and not uses_integers(at)
@@ -58,8 +61,9 @@ def bias_factors(at: Instance, gate: Gate) -> tuple[int, int | float]:
 
 
 def weight_quantization(at: Instance) -> Dequantized:
-    """Return the quantization; biases have the scale of input times weight or, with layer normalization, of the
-    normalized value.
+    """Return the quantization behavior.
+
+    Biases have the scale of input times weight or, with layer normalization, of the normalized value.
     """
     op = at.op
     weights = tuple(slot for gate in GATES for slot in (gate.weights, gate.recurrent))
@@ -73,8 +77,8 @@ def weight_quantization(at: Instance) -> Dequantized:
 
 
 def sequence_axes(at: Instance) -> str:
-    steps = "t b i -> t b o" if at.op.options.time_major else "b t i -> b t o"
-    return steps if _has_sequence_output(at) else steps.partition(">")[0] + "> _"
+    axes = "t b i -> t b o" if at.op.options.time_major else "b t i -> b t o"
+    return axes if _has_sequence_output(at) else axes.partition(">")[0] + "> _"
 
 
 def sequence_sizes(at: Instance) -> Dims:
@@ -90,7 +94,7 @@ def time_first(at: Instance) -> Implicit:
 
 
 def _has_sequence_output(at: Instance) -> bool:
-    """True if the output has a stored rank, or rank 3; a stored rank of 0 is reported as a mismatch elsewhere."""
+    """True if the file stores the rank of the output, or it is 3. Another check reports a wrong rank."""
     return at.op[out(0)].has_rank or at.op[out(0)].rank == 3
 
 
@@ -109,7 +113,7 @@ def check_lstm(op: Operator, rank: int) -> Decline | None:
         return Decline(
             f"{len(op.inputs)} operands, the first of rank {x.rank}; LiteRT requires 20 or 24, the first of rank {rank}"
         )
-    if any((x.dtype, w.dtype) not in PAIRS for w in weights):
+    if any((x.dtype, w.dtype) not in DTYPE_PAIRS for w in weights):
         dtypes = ", ".join(sorted({w.dtype for w in weights}))
         return Decline(f"no kernel multiplies {x.dtype} by {dtypes}")
     if any(w.rank != 2 for w in weights):
@@ -117,27 +121,29 @@ def check_lstm(op: Operator, rank: int) -> Decline | None:
     for name, sizes in (("", weights[::2]), ("recurrent ", weights[1::2])):
         if len({w.shape for w in sizes}) > 1:
             return Decline(
-                f"the gates have {name}weights of shapes {', '.join(str(list(w.shape)) for w in sizes)}, expected equal ones"
+                f"the gates have {name}weights of shapes {', '.join(str(list(w.shape)) for w in sizes)}, expected equal shapes"
             )
-    norms = [op.tensor(gate.norm) is not None for gate in gates_of(op)]
-    if len({*norms}) > 1:
-        return Decline(f"{sum(norms)} of {len(norms)} gates are normalized, and the kernel checks only some of them")
+    is_normalized = [op.tensor(gate.norm) is not None for gate in gates_of(op)]
+    if len({*is_normalized}) > 1:
+        return Decline(
+            f"{sum(is_normalized)} of {len(is_normalized)} gates are normalized, and the kernel checks only some of them"
+        )
     peephole_slots = [slot for gate in gates_of(op) if (slot := gate.peephole) is not None]
     batch = x.dims[int(rank == 3 and bool(op.options.time_major))]
-    refused = (
+    declined = (
         check_symmetric_weights(op, (*slots, *peephole_slots, PROJECTION))
         or check_variable_states(op, (HIDDEN, CELLS))
         or check_state_batch(op, batch)
     )
-    if refused or x.dtype == "int8":
-        return refused or check_integer_lstm(op)
+    if declined or x.dtype == "int8":
+        return declined or check_integer_lstm(op)
     return check_float_operands(op)
 
 
 def cell_activation(at: Instance) -> ActivationKernel:
-    """Return ALWAYS_TANH for integers and for the cell of five operands: their kernels ignore the option."""
-    fixed = at.op[0].dtype != "float32" or at.op.options.get("kernel_type") == "BASIC"
-    return ActivationKernel.ALWAYS_TANH if fixed else ActivationKernel.CELLS
+    """Return ALWAYS_TANH for integers and for the cell with five operands; their kernels ignore the option."""
+    ignores_option = at.op[0].dtype != "float32" or at.op.options.get("kernel_type") == "BASIC"
+    return ActivationKernel.ALWAYS_TANH if ignores_option else ActivationKernel.CELLS
 
 
 CELL_ACTIVATION = FusedActivation(cell_activation, inside=True)
@@ -155,14 +161,14 @@ CELL_ACTIVATION = FusedActivation(cell_activation, inside=True)
     sizes=sequence_sizes,
 )
 def unidirectional_sequence_lstm(ctx: Context, *operands: Value | None) -> Value:
-    """Emit LSTM if no cells are clipped and nothing is projected or normalized, else a Scan of decomposed steps."""
+    """Emit LSTM if ONNX's operator computes the same, else a Scan of decomposed steps."""
     y = emit_sequence(ctx, present_operands(operands))
     transposed = ctx.op[out(0)].rank != 3 and not ctx.options.time_major
     return ctx.ops.Transpose(y, perm=[1, 0, 2]) if transposed else y
 
 
 def emit_sequence(ctx: Context, inputs: Mapping[int, Value], reverse: bool = False) -> Value:
-    """Emit a sequence and return its outputs, time first."""
+    """Emit the LSTM of a sequence and return its outputs, time first."""
     cell = make_cell(ctx, inputs, reverse)
     ((y, *states),) = choose_emitter(cell)([cell], inputs[0], [cell.initial_states()])
     cell.store_states(*states)
@@ -176,9 +182,9 @@ def make_cell(ctx: Context, inputs: Mapping[int, Value], reverse: bool = False) 
 
 def check_step(at: Instance) -> Decline | None:
     op = at.op
-    kinds = {"FULL": lambda: check_lstm(op, 2), "BASIC": lambda: check_basic(op)}
-    kind = op.options.kernel_type
-    return kinds[kind]() if kind in kinds else Decline(f"kernel type {kind} is unknown")
+    checks = {"FULL": lambda: check_lstm(op, 2), "BASIC": lambda: check_basic(op)}
+    kernel_type = op.options.kernel_type
+    return checks[kernel_type]() if kernel_type in checks else Decline(f"kernel type {kernel_type} is unknown")
 
 
 @handler(

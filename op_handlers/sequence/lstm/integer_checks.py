@@ -29,8 +29,8 @@ def scale_and_zero_point(tensor: Tensor | None) -> tuple[float, int]:
 def check_integer_lstm(op: Operator) -> Decline | None:
     """Return a Decline for operands that the integer kernel refuses or misreads."""
     if len(op.intermediates) != 5:
-        text = f"{len(op.intermediates)} intermediate tensors; the kernel with 16-bit gates has 5"
-        return Decline(f"{text}; the kernel with 8-bit gates (12) confuses the gates' scales; quantize again")
+        problem = f"{len(op.intermediates)} intermediate tensors; the kernel with 16-bit gates has 5"
+        return Decline(f"{problem}; the kernel with 8-bit gates (12) confuses the gates' scales; quantize again")
     for slot, dtype in {HIDDEN: "int8", CELLS: "int16", out(0): "int8"}.items():
         if op[slot].dtype != dtype:
             return Decline(f"{op[slot].name!r} has dtype {op[slot].dtype}; the integer kernel reads {dtype}")
@@ -43,8 +43,8 @@ def check_integer_lstm(op: Operator) -> Decline | None:
     for tensor in (*(op[slot] for slot in scales), op.intermediates[4], *gate_sum_tensors(op)):
         if not scale_and_zero_point(tensor)[0]:
             return Decline(f"{tensor.name if tensor else 'an intermediate'!r} must have one scale")
-    if wide := next((op[slot] for slot in slots if op[slot].rank == 2 and op[slot].dtype != "int8"), None):
-        return Decline(f"weights {wide.name!r} have dtype {wide.dtype}; the integer kernel reads int8")
+    if wide_weights := next((op[slot] for slot in slots if op[slot].rank == 2 and op[slot].dtype != "int8"), None):
+        return Decline(f"weights {wide_weights.name!r} have dtype {wide_weights.dtype}; the integer kernel reads int8")
     exponent = power_of_two_exponent(scale_and_zero_point(op[CELLS])[0])
     if exponent is None:
         return Decline("the scale of the cell state is not a power of two, which LiteRT requires")

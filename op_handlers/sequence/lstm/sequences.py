@@ -11,20 +11,25 @@ from onnx_tflite_plugin.api import Array, Context, Value
 from op_handlers.kernels.recurrent import stack_directions, stack_initial_states, stack_values
 from op_handlers.sequence.lstm.cell import FORGET, INPUT, OUTPUT, PROJECTION, PROJECTION_BIAS, Cell, Gate
 
-Starts = Sequence[tuple[Value, Value]]
-"""Last output and cells of each direction."""
-Emitter = Callable[[Sequence[Cell], Value, Starts], Sequence[Sequence[Value]]]
-"""Function of one cell per direction, their input and initial states that returns outputs, last output and cells of each."""
+InitialStates = Sequence[tuple[Value, Value]]
+"""Output and cells before the first step, per direction."""
+Emitter = Callable[[Sequence[Cell], Value, InitialStates], Sequence[Sequence[Value]]]
+"""Function of a cell per direction, their input and initial states.
+
+Returns all outputs, the last output and the last cells of each direction.
+"""
 ONNX_ACTIVATIONS: Mapping[str, Sequence[str] | None] = {"TANH": None, "RELU": ("Sigmoid", "Relu", "Relu")}
 """ONNX's activations of gates, update and cells; ``None`` is the default."""
-SAFE_CELL = 5.0  # tanh(5) is 1e-4 below 1: more than the relative error of a gate's activation
-NONE = np.zeros(1, np.int64)
-MAX_ADDED = 256.0  # its last float32 bit is 3e-5
-MIN_GATE = 1e-6  # more than a gate's error: nothing is known of the cells of a gate below it
+SAFE_CELL = 5.0  # tanh(5) is 1e-4 below 1, which is more than the relative error of a gate
+ZERO = np.zeros(1, np.int64)
+MAX_BIAS_SUM = 256.0  # its last float32 bit is 3e-5
+MIN_GATE = 1e-6  # larger than the error of a gate; the output of a smaller gate reveals nothing about its cell
 
 
 def choose_emitter(cell: Cell) -> Emitter:
-    """Return how to emit a cell's sequence: ONNX's LSTM is float32, and its ``clip`` bounds gate inputs, not cells.
+    """Return the function that emits a cell's sequence.
+
+    ONNX's LSTM requires float32, and its ``clip`` bounds gate inputs, not cells.
 
     Quantized states are not reshaped for ONNX's LSTM: at opset 21, which 16-bit states need, ONNX Runtime moves Q and
     DQ past the reshapes and then does not load the model.
@@ -37,22 +42,26 @@ def choose_emitter(cell: Cell) -> Emitter:
     if not options.cell_clip:
         return emit_lstm
     return (
-        emit_lstm_or_scan if options.cell_clip > SAFE_CELL and activation == "TANH" and not cell.peeps else emit_scans
+        emit_lstm_or_scan
+        if options.cell_clip > SAFE_CELL and activation == "TANH" and not cell.has_peepholes
+        else emit_scans
     )
 
 
 def loses_precision(cell: Cell) -> bool:
-    """True if the bias that :func:`emit_projected` subtracts in the first step and adds to all exceeds float32 precision."""
+    """True if the projection bias is so large that :func:`emit_projected`, which adds and subtracts it, is inaccurate."""
     if cell.op.tensor(PROJECTION_BIAS) is None:
         return False
-    back, added = cell.recurrent, cell.float_operand(PROJECTION_BIAS)
-    if not isinstance(back, np.ndarray) or not isinstance(added, np.ndarray):
+    recurrent, bias = cell.recurrent, cell.float_operand(PROJECTION_BIAS)
+    if not isinstance(recurrent, np.ndarray) or not isinstance(bias, np.ndarray):
         return False
-    return float((np.abs(back) @ np.abs(added)).max(initial=0)) > MAX_ADDED
+    return float((np.abs(recurrent) @ np.abs(bias)).max(initial=0)) > MAX_BIAS_SUM
 
 
-def emit_lstm(layers: Sequence[Cell], x: Value, starts: Starts, shared: bool = False) -> Sequence[Sequence[Value]]:
-    """Emit LSTM in one or both directions. ``shared``: other nodes use its matrices too."""
+def emit_lstm(
+    layers: Sequence[Cell], x: Value, initial_states: InitialStates, shared: bool = False
+) -> Sequence[Sequence[Value]]:
+    """Emit LSTM in one or both directions. ``shared``: other nodes use its weights too."""
     ctx, ops, n = layers[0].ctx, layers[0].ops, len(layers)
     activations = ONNX_ACTIVATIONS[ctx.options.fused_activation_function]
     matrices = stack_values if shared else stack_directions
@@ -62,9 +71,9 @@ def emit_lstm(layers: Sequence[Cell], x: Value, starts: Starts, shared: bool = F
         matrices(ops, [recurrent_operand(cell) for cell in layers]),
         stack_directions(ops, [bias_operand(cell) for cell in layers]),
         None,
-        stack_initial_states(ctx, [hidden for hidden, _ in starts]),
-        stack_initial_states(ctx, [cells for _, cells in starts]),
-        stack_directions(ops, [peephole_operand(cell) for cell in layers]) if layers[0].peeps else None,
+        stack_initial_states(ctx, [hidden for hidden, _ in initial_states]),
+        stack_initial_states(ctx, [cells for _, cells in initial_states]),
+        stack_directions(ops, [peephole_operand(cell) for cell in layers]) if layers[0].has_peepholes else None,
         activations=None if activations is None else [*activations] * n,
         direction=None if n == 1 and not layers[0].reverse else "bidirectional" if n == 2 else "reverse",
         hidden_size=layers[0].cells,
@@ -72,45 +81,54 @@ def emit_lstm(layers: Sequence[Cell], x: Value, starts: Starts, shared: bool = F
     )
     if n == 1:
         return [(ops.Squeeze(y, [1]), ops.Squeeze(hidden, [0]), ops.Squeeze(cells, [0]))]
-    parts = [ops.Split(value, [1] * n, axis=axis, outputs=n) for value, axis in ((y, 1), (hidden, 0), (cells, 0))]
-    return [(ops.Squeeze(a, [1]), ops.Squeeze(b, [0]), ops.Squeeze(c, [0])) for a, b, c in zip(*parts, strict=True)]
+    by_direction = [
+        ops.Split(value, [1] * n, axis=axis, outputs=n) for value, axis in ((y, 1), (hidden, 0), (cells, 0))
+    ]
+    return [
+        (ops.Squeeze(all_outputs, [1]), ops.Squeeze(last_output, [0]), ops.Squeeze(last_cells, [0]))
+        for all_outputs, last_output, last_cells in zip(*by_direction, strict=True)
+    ]
 
 
-def emit_projected(layers: Sequence[Cell], x: Value, starts: Starts) -> Sequence[Sequence[Value]]:
-    """Emit one LSTM per direction on outputs before projection, and the projection of all time steps at once.
+def emit_projected(layers: Sequence[Cell], x: Value, initial_states: InitialStates) -> Sequence[Sequence[Value]]:
+    """Emit one LSTM per direction without projection, then the projection of all time steps at once.
 
-    Recurrent weights are the file's times the projection's. The initial state is already projected, so it becomes an
-    input of the first time step only: x is concatenated with it, followed by zeros.
+    Recurrent weights are those of the file times those of the projection. The initial state is already projected, so
+    it becomes an additional input of the first time step: x is concatenated with it, followed by zeros.
     """
-    return [emit_projected_lstm(cell, x, *start) for cell, start in zip(layers, starts, strict=True)]
+    return [emit_projected_lstm(cell, x, *start) for cell, start in zip(layers, initial_states, strict=True)]
 
 
 def emit_projected_lstm(cell: Cell, x: Value, hidden: Value, cells: Value) -> Sequence[Value]:
     """Emit the LSTM and the projection of one direction."""
     ctx, ops, n, projection = cell.ctx, cell.ops, cell.cells, cell.weights([PROJECTION])
-    added = cell.float_operand(PROJECTION_BIAS) if cell.op.tensor(PROJECTION_BIAS) is not None else None
-    inward, back, bias = stack_gates(cell, cell.input_weights), recurrent_operand(cell), bias_operand(cell)
-    first = hidden if added is None else ops.Sub(hidden, added)
+    projection_bias = cell.float_operand(PROJECTION_BIAS) if cell.op.tensor(PROJECTION_BIAS) is not None else None
+    input_matrix, recurrent_matrix, bias = (
+        stack_gates(cell, cell.input_weights),
+        recurrent_operand(cell),
+        bias_operand(cell),
+    )
+    first_input = hidden if projection_bias is None else ops.Sub(hidden, projection_bias)
     constant = ctx.constant_array(hidden)
-    if added is not None or constant is None or constant.any():
-        others = ops.Sub(ops.Slice(ops.Shape(x), [0], [1]), np.array([1], np.int64))
-        before, after = (others, NONE) if cell.reverse else (NONE, others)
-        pads = ops.Concat(before, NONE, NONE, after, NONE, NONE, axis=0)
-        x = ops.Concat(x, ops.Pad(ops.Unsqueeze(first, [0]), pads), axis=2)
-        inward = ops.Concat(inward, back, axis=1)
-    if added is not None:
-        seen = ops.Reshape(ops.MatMul(back, ops.Unsqueeze(added, [1])), [-1])
-        bias = ops.Add(bias, ops.Concat(seen, np.zeros(4 * n, np.float32), axis=0))
+    if projection_bias is not None or constant is None or constant.any():
+        later_steps = ops.Sub(ops.Slice(ops.Shape(x), [0], [1]), np.array([1], np.int64))
+        steps_before, steps_after = (later_steps, ZERO) if cell.reverse else (ZERO, later_steps)
+        pads = ops.Concat(steps_before, ZERO, ZERO, steps_after, ZERO, ZERO, axis=0)
+        x = ops.Concat(x, ops.Pad(ops.Unsqueeze(first_input, [0]), pads), axis=2)
+        input_matrix = ops.Concat(input_matrix, recurrent_matrix, axis=1)
+    if projection_bias is not None:
+        bias_products = ops.Reshape(ops.MatMul(recurrent_matrix, ops.Unsqueeze(projection_bias, [1])), [-1])
+        bias = ops.Add(bias, ops.Concat(bias_products, np.zeros(4 * n, np.float32), axis=0))
     activations = ONNX_ACTIVATIONS[ctx.options.fused_activation_function]
     y, _, cells = ops.LSTM(
         x,
-        stack_values(ops, [inward]),
-        stack_values(ops, [ops.MatMul(back, projection)]),
+        stack_values(ops, [input_matrix]),
+        stack_values(ops, [ops.MatMul(recurrent_matrix, projection)]),
         stack_values(ops, [bias]),
         None,
         None,
         stack_initial_states(ctx, [cells]),
-        stack_directions(ops, [peephole_operand(cell)]) if cell.peeps else None,
+        stack_directions(ops, [peephole_operand(cell)]) if cell.has_peepholes else None,
         activations=None if activations is None else [*activations],
         direction="reverse" if cell.reverse else None,
         hidden_size=n,
@@ -118,23 +136,23 @@ def emit_projected_lstm(cell: Cell, x: Value, hidden: Value, cells: Value) -> Se
     )
     columns = projection.T.copy() if isinstance(projection, np.ndarray) else ops.Transpose(projection, perm=[1, 0])
     y = ops.MatMul(ops.Squeeze(y, [1]), columns)
-    y = y if added is None else ops.Add(y, added)
-    last = ops.Gather(y, np.array(0 if cell.reverse else -1, np.int64), axis=0)
-    return y, last, ops.Squeeze(cells, [0])
+    y = y if projection_bias is None else ops.Add(y, projection_bias)
+    last_output = ops.Gather(y, np.array(0 if cell.reverse else -1, np.int64), axis=0)
+    return y, last_output, ops.Squeeze(cells, [0])
 
 
 def stack_gates(
-    cell: Cell, part: Callable[[Gate], Value | Array], gates: Sequence[Gate] | None = None
+    cell: Cell, operand: Callable[[Gate], Value | Array], gates: Sequence[Gate] | None = None
 ) -> Value | Array:
-    """Concatenate one operand per gate.
+    """Return the concatenated operands of all gates.
 
-    A missing input gate is computed from the negated forget gate's sums: 1 - sigmoid(x) is sigmoid(-x).
+    A missing input gate gets the negated operand of the forget gate, because 1 - sigmoid(x) is sigmoid(-x).
     """
-    parts = [part(gate) for gate in (cell.gates if gates is None else gates)]
+    operands = [operand(gate) for gate in (cell.gates if gates is None else gates)]
     if INPUT not in cell.gates:
-        left = part(FORGET)
-        parts.insert(0, -left if isinstance(left, np.ndarray) else cell.ops.Neg(left))
-    return cell.concatenate(parts)
+        forget_operand = operand(FORGET)
+        operands.insert(0, -forget_operand if isinstance(forget_operand, np.ndarray) else cell.ops.Neg(forget_operand))
+    return cell.concatenate(operands)
 
 
 def recurrent_operand(cell: Cell) -> Value | Array:
@@ -142,9 +160,16 @@ def recurrent_operand(cell: Cell) -> Value | Array:
 
 
 def bias_operand(cell: Cell) -> Value | Array:
-    """Return the input's biases, and zeros for the recurrent ones."""
-    bias, none = stack_gates(cell, lambda gate: cell.float_operand(gate.bias)), np.zeros(4 * cell.cells, np.float32)
-    return np.concatenate([bias, none]) if isinstance(bias, np.ndarray) else cell.ops.Concat(bias, none, axis=0)
+    """Return the input biases, and zeros for the recurrent biases."""
+    bias, recurrent_bias = (
+        stack_gates(cell, lambda gate: cell.float_operand(gate.bias)),
+        np.zeros(4 * cell.cells, np.float32),
+    )
+    return (
+        np.concatenate([bias, recurrent_bias])
+        if isinstance(bias, np.ndarray)
+        else cell.ops.Concat(bias, recurrent_bias, axis=0)
+    )
 
 
 def peephole_operand(cell: Cell) -> Value | Array:
@@ -153,72 +178,76 @@ def peephole_operand(cell: Cell) -> Value | Array:
     )
 
 
-def emit_lstm_or_scan(layers: Sequence[Cell], x: Value, starts: Starts) -> Sequence[Sequence[Value]]:
-    """Emit LSTM without a clip, or a Scan where a cell may exceed 5, which is rare: the bound is usually 10.
+def emit_lstm_or_scan(layers: Sequence[Cell], x: Value, initial_states: InitialStates) -> Sequence[Sequence[Value]]:
+    """Emit LSTM without a clip, and an If that runs a Scan in the rare case that a cell reaches the bound.
 
-    Only a Scan on targets that have no If.
+    Targets without If get a Scan.
     """
     ops, ctx, n = layers[0].ops, layers[0].ctx, len(layers)
-    room = max_initial_cell(layers[0])
-    if room > 0 and all(is_initial_below(ctx, cells, room) for _, cells in starts):
-        return emit_lstm(layers, x, starts)
+    safe_initial_cell = max_initial_cell(layers[0])
+    if safe_initial_cell > 0 and all(is_initial_below(ctx, cells, safe_initial_cell) for _, cells in initial_states):
+        return emit_lstm(layers, x, initial_states)
     if "If" in ctx.target.lacks:
-        return emit_scans(layers, x, starts)
-    unbounded = emit_lstm(layers, x, starts, shared=True)
-    if 2 * room > float(ctx.options.cell_clip):
-        are_safe = [ops.Less(ops.ReduceMax(ops.Abs(cells), keepdims=0), room) for _, cells in starts]
+        return emit_scans(layers, x, initial_states)
+    unbounded = emit_lstm(layers, x, initial_states, shared=True)
+    if 2 * safe_initial_cell > float(ctx.options.cell_clip):
+        are_safe = [
+            ops.Less(ops.ReduceMax(ops.Abs(cells), keepdims=0), safe_initial_cell) for _, cells in initial_states
+        ]
     else:
         are_safe = [
             is_unclipped(cell, x, hidden, y)
-            for cell, (hidden, _), (y, *_) in zip(layers, starts, unbounded, strict=True)
+            for cell, (hidden, _), (y, *_) in zip(layers, initial_states, unbounded, strict=True)
         ]
-    exact = ctx.graph(lambda: [value for outputs in emit_scans(layers, x, starts) for value in outputs])
-    either = ops.If(
+    exact_branch = ctx.graph(lambda: [value for outputs in emit_scans(layers, x, initial_states) for value in outputs])
+    results = ops.If(
         are_safe[0] if n == 1 else ops.And(*are_safe),
         then_branch=ctx.graph(lambda: [value for outputs in unbounded for value in outputs]),
-        else_branch=exact,
+        else_branch=exact_branch,
         outputs=3 * n,
     )
-    return [either[3 * k : 3 * k + 3] for k in range(n)]
+    return [results[3 * k : 3 * k + 3] for k in range(n)]
 
 
 def max_initial_cell(cell: Cell) -> float:
-    """Return the magnitude below which initial cells cannot reach the bound: each time step adds at most 1."""
+    """Return the magnitude below which initial cells cannot reach the bound. Each time step adds at most 1."""
     time = cell.op[0].dims[0 if cell.ctx.options.time_major else 1]
     return float(cell.ctx.options.cell_clip) - (inf if time is None else time)
 
 
-def is_initial_below(ctx: Context, cells: Value, most: float) -> bool:
-    """True if cells are constant initial values below ``most``."""
+def is_initial_below(ctx: Context, cells: Value, limit: float) -> bool:
+    """True if cells are constant initial values below ``limit``."""
     constant = ctx.constant_array(cells)
-    return constant is not None and bool(np.abs(constant).max(initial=0) < most)
+    return constant is not None and bool(np.abs(constant).max(initial=0) < limit)
 
 
 def is_unclipped(cell: Cell, x: Value, hidden: Value, y: Value) -> Value:
-    """Emit a condition that no cell of the sequence came near its bound.
+    """Emit the condition that every cell of the sequence stays below ``SAFE_CELL``.
 
-    An output is its gate times the tanh of the cell, and all gates can be computed at once from the outputs.
+    An output is its gate times the tanh of its cell. All gates are computed at once from the outputs.
     """
     ops = cell.ops
-    first = ops.Unsqueeze(hidden, [0])
-    before = (
-        ops.Concat(ops.Slice(y, [1], [2**31 - 1], [0]), first, axis=0)
+    initial_output = ops.Unsqueeze(hidden, [0])
+    previous_outputs = (
+        ops.Concat(ops.Slice(y, [1], [2**31 - 1], [0]), initial_output, axis=0)
         if cell.reverse
-        else ops.Concat(first, ops.Slice(y, [0], [-1], [0]), axis=0)
+        else ops.Concat(initial_output, ops.Slice(y, [0], [-1], [0]), axis=0)
     )
-    of_input, of_output = (cell.slice_gate(joined, OUTPUT) for joined in (cell.all_input_weights(), cell.recurrent))
-    seen = cell.emit_gemm(x, of_input, cell.float_operand(OUTPUT.bias), 1)
-    sums = ops.Add(seen, cell.emit_gemm(before, of_output, None, 1))
-    most = ops.Mul(ops.Sigmoid(sums), tanh(SAFE_CELL))
-    return ops.Less(ops.ReduceMax(ops.Sub(ops.Abs(y), most), keepdims=0), -MIN_GATE)
+    input_matrix, recurrent_matrix = (
+        cell.slice_gate(matrices, OUTPUT) for matrices in (cell.all_input_weights(), cell.recurrent)
+    )
+    products = cell.emit_gemm(x, input_matrix, cell.float_operand(OUTPUT.bias), 1)
+    sums = ops.Add(products, cell.emit_gemm(previous_outputs, recurrent_matrix, None, 1))
+    max_output = ops.Mul(ops.Sigmoid(sums), tanh(SAFE_CELL))
+    return ops.Less(ops.ReduceMax(ops.Sub(ops.Abs(y), max_output), keepdims=0), -MIN_GATE)
 
 
-def emit_scans(layers: Sequence[Cell], x: Value, starts: Starts) -> Sequence[Sequence[Value]]:
-    return [emit_scan(cell, x, *start) for cell, start in zip(layers, starts, strict=True)]
+def emit_scans(layers: Sequence[Cell], x: Value, initial_states: InitialStates) -> Sequence[Sequence[Value]]:
+    return [emit_scan(cell, x, *start) for cell, start in zip(layers, initial_states, strict=True)]
 
 
 def emit_scan(cell: Cell, x: Value, hidden: Value, cells: Value) -> Sequence[Value]:
-    """Emit a Scan over time, after a product of all time steps' inputs."""
+    """Emit the products of the inputs of all time steps, then a Scan over time."""
 
     def body(hidden: Value, cells: Value, products: Value) -> list[Value]:
         hidden, cells = cell.emit_step(hidden, cells, products)
@@ -226,16 +255,18 @@ def emit_scan(cell: Cell, x: Value, hidden: Value, cells: Value) -> Sequence[Val
 
     sizes = (cell.outputs, cell.cells, len(cell.gates) * cell.cells)
     names = ("hidden", "cells", "products")
-    types = [(name, dtype, (None, size)) for name, dtype, size in zip(names, cell.states_of, sizes, strict=True)]
-    inner, back = cell.ctx.graph(body, types), [1] if cell.reverse else None
+    parameters = [
+        (name, dtype, (None, size)) for name, dtype, size in zip(names, cell.state_dtypes, sizes, strict=True)
+    ]
+    scan_body, directions = cell.ctx.graph(body, parameters), [1] if cell.reverse else None
     hidden, cells, y = cell.ops.Scan(
         hidden,
         cells,
         cell.emit_products(x),
-        body=inner,
+        body=scan_body,
         num_scan_inputs=1,
-        scan_input_directions=back,
-        scan_output_directions=back,
+        scan_input_directions=directions,
+        scan_output_directions=directions,
         outputs=3,
     )
     return y, hidden, cells
