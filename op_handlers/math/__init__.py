@@ -1,1 +1,1 @@
-"""Element by element or along an axis: arithmetic, functions, activations, comparisons, reductions, casts, quantization."""
+"""Elementwise operators and reductions: arithmetic, functions, activations, comparisons, casts and quantization."""

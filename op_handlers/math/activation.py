@@ -88,22 +88,22 @@ def check_slope_scale(at: Instance) -> Decline | None:
 def prelu(ctx: Context, x: Value, slope: Value) -> Value:
     """Emit PRelu, or LeakyRelu if all slopes are equal."""
     slopes, channels = ctx.op.constant(1), ctx.op[0].dims[-1:]
-    for size, wanted in zip(ctx.op[0].dims[::-1], ctx.op[1].dims[::-1], strict=False):
-        if None not in (size, wanted) and wanted not in (1, size):
+    for size, slope_size in zip(ctx.op[0].dims[::-1], ctx.op[1].dims[::-1], strict=False):
+        if None not in (size, slope_size) and slope_size not in (1, size):
             raise Refusal(f"slopes of shape {list(ctx.op[1].dims)} do not broadcast to {list(ctx.op[0].dims)}")
     if slopes is None or ctx.is_quantized or not slopes.size:
         return ctx.ops.PRelu(x, slope)
     if (slopes == slopes.flat[0]).all():
         return ctx.ops.LeakyRelu(x, alpha=slopes.flat[0])
     per_channel = (slopes.size,) == slopes.shape[-1:] == channels
-    unblocked = "Conv" in ctx.target.blocks_channels and "PRelu" not in ctx.target.blocks_channels
-    if per_channel and unblocked and len(ctx.shape(0)) == 4 and ctx.axis(-1) == 1:
+    breaks_blocked_layout = "Conv" in ctx.target.blocks_channels and "PRelu" not in ctx.target.blocks_channels
+    if per_channel and breaks_blocked_layout and len(ctx.shape(0)) == 4 and ctx.axis(-1) == 1:
         return emit_blocked_prelu(ctx, x, slopes.reshape(-1, 1, 1, 1))
     return ctx.ops.PRelu(x, slope)
 
 
 def emit_blocked_prelu(ctx: Context, x: Value, slopes: Array) -> Value:
-    """Emit PRelu as depthwise 1x1 convolutions, which keep the blocked layout; PRelu does not.
+    """Emit PRelu as depthwise 1x1 convolutions, which preserve the blocked layout; PRelu does not.
 
     x + (1 - a) * Relu(-x) equals x for x >= 0, and is otherwise within three roundings of a * x. It takes two kernels,
     since Relu and Add are fused into convolutions. Six 3x3 convolutions of 16 channels with slopes between them run
@@ -111,11 +111,11 @@ def emit_blocked_prelu(ctx: Context, x: Value, slopes: Array) -> Value:
     """
     ops = ctx.ops
 
-    def times(value: Value, by: Array) -> Value:
-        return ops.Conv(value, by.astype(np.float32), group=len(by), kernel_shape=[1, 1])
+    def scale_channels(value: Value, factors: Array) -> Value:
+        return ops.Conv(value, factors.astype(np.float32), group=len(factors), kernel_shape=[1, 1])
 
-    negative = ops.Relu(times(x, -np.ones_like(slopes)))
-    return ops.Add(x, times(negative, 1 - slopes.astype(np.float64)))
+    negative = ops.Relu(scale_channels(x, -np.ones_like(slopes)))
+    return ops.Add(x, scale_channels(negative, 1 - slopes.astype(np.float64)))
 
 
 @handler("ELU", max_version=1, layout=Transparent(), quantization=Dequantized())
@@ -134,18 +134,18 @@ def gelu(ctx: Context, x: Value) -> Value:
 
     605,184 elements take FastGelu 0.59 ms and the eight operators of its definition 2.02 ms (Intel Xeon, AVX-512).
     """
-    approximate, ops, number = ctx.options.approximate, ctx.ops, ctx.scalar
+    approximate, ops, scalar = ctx.options.approximate, ctx.ops, ctx.scalar
     if ctx.opset >= 20:
         return ops.Gelu(x, approximate="tanh" if approximate else "none")
     if approximate and "com.microsoft" in ctx.target.domains:
         fused: Value = ops.domain("com.microsoft").FastGelu(x)
         return fused
     if approximate:
-        cubic = ops.Add(x, ops.Mul(ops.Pow(x, number(3)), number(0.044715)))
-        step = ops.Tanh(ops.Mul(cubic, number(sqrt(2 / pi))))
+        cubic = ops.Add(x, ops.Mul(ops.Pow(x, scalar(3)), scalar(0.044715)))
+        step = ops.Tanh(ops.Mul(cubic, scalar(sqrt(2 / pi))))
     else:
-        step = ops.Erf(ops.Div(x, number(sqrt(2))))
-    return ops.Mul(ops.Mul(x, ops.Add(step, number(1))), number(0.5))
+        step = ops.Erf(ops.Div(x, scalar(sqrt(2))))
+    return ops.Mul(ops.Mul(x, ops.Add(step, scalar(1))), scalar(0.5))
 
 
 def erf_gelu(real: Array) -> Array:
@@ -176,8 +176,8 @@ def emit_bfloat16_sigmoid(ctx: Context, x: Value) -> Value:
         return ops.Cast(ops.Cast(value, to="bfloat16"), to="float32")
 
     power = round_to_bfloat16(ops.Exp(ops.Cast(x, to="float32")))
-    share = ops.Where(ops.IsInf(power), 1.0, ops.Div(power, round_to_bfloat16(ops.Add(power, 1.0))))
-    return ops.Cast(share, to="bfloat16")
+    sigmoid = ops.Where(ops.IsInf(power), 1.0, ops.Div(power, round_to_bfloat16(ops.Add(power, 1.0))))
+    return ops.Cast(sigmoid, to="bfloat16")
 
 
 @handler(

@@ -40,8 +40,8 @@ FUSED = "fused_activation_function"
 )
 def add(ctx: Context, x: Value, y: Value) -> Value:
     """Emit Add."""
-    more = half_offset(ctx.op, 1)
-    return ctx.ops.Add(ctx.ops.Add(x, y), more) if more else ctx.ops.Add(x, y)
+    offset = half_offset(ctx.op, 1)
+    return ctx.ops.Add(ctx.ops.Add(x, y), offset) if offset else ctx.ops.Add(x, y)
 
 
 @handler(
@@ -54,8 +54,8 @@ def add(ctx: Context, x: Value, y: Value) -> Value:
 )
 def sub(ctx: Context, x: Value, y: Value) -> Value:
     """Emit Sub."""
-    more = half_offset(ctx.op, -1)
-    return ctx.ops.Add(ctx.ops.Sub(x, y), more) if more else ctx.ops.Sub(x, y)
+    offset = half_offset(ctx.op, -1)
+    return ctx.ops.Add(ctx.ops.Sub(x, y), offset) if offset else ctx.ops.Sub(x, y)
 
 
 def product_activation(at: Instance) -> ActivationKernel:
@@ -74,7 +74,7 @@ def product_activation(at: Instance) -> ActivationKernel:
     accepts=require_scale("int8", "uint8"),
 )
 def mul(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit Mul; complex numbers, pairs along a last axis, are multiplied by parts."""
+    """Emit Mul; complex numbers, which are pairs along a last axis, are multiplied by real and imaginary parts."""
     ops = ctx.ops
     if not ctx.op[0].dtype.startswith("complex"):
         return ops.Mul(x, y)
@@ -97,9 +97,18 @@ def div(ctx: Context, x: Value, y: Value) -> Value:
 
 @handler("POW", max_version=1, layout=Transparent())
 def power(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit Pow; int32 to a constant power becomes products, which wrap around as in the kernel (BroadcastPow4D, optimized_ops.h)."""
-    exponent, (base, by) = ctx.constant(1), (ctx.op[0], ctx.op[1])
-    if exponent is None or exponent.size != 1 or base.dtype != "int32" or by.rank > base.rank or exponent.item() < 1:
+    """Emit Pow. For int32 and a constant exponent, emit products, which wrap around as in the kernel.
+
+    Source: BroadcastPow4D, optimized_ops.h.
+    """
+    exponent, (base, exponent_tensor) = ctx.constant(1), (ctx.op[0], ctx.op[1])
+    if (
+        exponent is None
+        or exponent.size != 1
+        or base.dtype != "int32"
+        or exponent_tensor.rank > base.rank
+        or exponent.item() < 1
+    ):
         return ctx.ops.Pow(x, y)
     return emit_power(ctx, x, exponent.item())
 
@@ -113,7 +122,10 @@ def emit_power(ctx: Context, x: Value, exponent: int) -> Value:
 
 
 def rounded_operand(at: Instance) -> int | None:
-    """Return the int8 operand of smaller scale, which the kernel rounds to 1/64 of the other; None for equal scales."""
+    """Return the slot of the int8 operand with the smaller scale; None for equal scales.
+
+    The kernel rounds this operand to 1/64 of the other scale.
+    """
     scales = [q.scale[0] for tensor in at.op.inputs if tensor and isinstance(q := tensor.quantization, Quantization)]
     if at.op[0].dtype != "int8" or len(scales) != 2 or scales[0] == scales[1]:
         return None
@@ -135,14 +147,15 @@ def squared_difference(ctx: Context, x: Value, y: Value) -> Value:
     return ctx.ops.Mul(difference, difference)
 
 
-def round_to_64ths(ctx: Context, slot: int, stored: Value) -> Value:
+def round_to_64ths(ctx: Context, slot: int, quantized: Value) -> Value:
     """Return the float32 value that the kernel uses for each quantized value (SquaredDifference, squared_difference.cc)."""
-    own, other = (require_quantization(ctx.op[k]) for k in (slot, 1 - slot))
+    quantization, other_quantization = (require_quantization(ctx.op[k]) for k in (slot, 1 - slot))
     steps = rescale(
-        (quantized_values("int8").astype(np.int64) - own.zero_point[0]) << 7, own.scale[0] / (2 * other.scale[0])
+        (quantized_values("int8").astype(np.int64) - quantization.zero_point[0]) << 7,
+        quantization.scale[0] / (2 * other_quantization.scale[0]),
     )
-    table = (steps * (other.scale[0] / 64)).astype(np.float32)
-    return ctx.ops.Gather(table, ctx.ops.Cast(stored, to="int32"))
+    table = (steps * (other_quantization.scale[0] / 64)).astype(np.float32)
+    return ctx.ops.Gather(table, ctx.ops.Cast(quantized, to="int32"))
 
 
 @handler("MAXIMUM", max_version=4, layout=Transparent(), quantization=Raw(shift_safe=True))
@@ -180,19 +193,19 @@ def floor_mod(ctx: Context, x: Value, y: Value) -> Value:
     ops = ctx.ops
     if ctx.dtype(0) != "float32":
         return ops.Mod(x, y)
-    rest = ops.Mod(x, y, fmod=1)
-    other_sign = ops.Xor(ops.Less(y, 0.0), ops.Less(rest, 0.0))
-    needs_divisor = ops.And(ops.Not(ops.Equal(rest, 0.0)), other_sign)
-    return ops.Where(needs_divisor, ops.Add(rest, y), rest)
+    remainder = ops.Mod(x, y, fmod=1)
+    signs_differ = ops.Xor(ops.Less(y, 0.0), ops.Less(remainder, 0.0))
+    needs_divisor = ops.And(ops.Not(ops.Equal(remainder, 0.0)), signs_differ)
+    return ops.Where(needs_divisor, ops.Add(remainder, y), remainder)
 
 
 def check_equal_shapes(at: Instance) -> Decline | None:
-    """Return a Decline for different shapes: the kernel compares ranks, and reads operand 1 with operand 0's shape."""
+    """Return a Decline for different shapes. The kernel compares only ranks, and reads operand 1 with operand 0's shape."""
     first, second = at.op[0].dims, at.op[1].dims
     if first == second:
         return None
     return Decline(
-        f"the operands have shapes {first} and {second}, which the kernel does not broadcast; broadcast them before"
+        f"the operands have shapes {first} and {second}, which the kernel does not broadcast; broadcast them in the model"
     )
 
 
@@ -200,21 +213,21 @@ def check_equal_shapes(at: Instance) -> Decline | None:
 def atan2(ctx: Context, y: Value, x: Value) -> Value:
     """Emit Atan of the quotient, plus or minus pi if x is negative, including -0.
 
-    Operands of equal magnitude, which may both be 0 or infinite, have a quotient of 1 with their signs, or of 0.
+    If the operands have equal magnitude, also 0 or infinite, the quotient is 1 with their signs, or 0.
     """
     ops, dtype = ctx.ops, ctx.op[0].dtype
     if dtype != "float32":
         y, x = (ops.Cast(operand, to="float32") for operand in (y, x))
 
-    def negative(value: Value) -> Value:
+    def is_negative(value: Value) -> Value:
         return ops.Or(ops.Less(value, 0.0), ops.Less(ops.Reciprocal(value), 0.0))
 
-    left = negative(x)
+    x_is_negative = is_negative(x)
     signed = ops.Where(ops.Equal(y, 0.0), y, ops.Sign(y))
     same_size = ops.Equal(ops.Abs(x), ops.Abs(y))
-    quotient = ops.Where(same_size, ops.Where(left, ops.Neg(signed), signed), ops.Div(y, x))
-    half_circle = ops.Where(negative(y), -pi, pi)
-    angle = ops.Add(ops.Atan(quotient), ops.Where(left, half_circle, 0.0))
+    quotient = ops.Where(same_size, ops.Where(x_is_negative, ops.Neg(signed), signed), ops.Div(y, x))
+    half_circle = ops.Where(is_negative(y), -pi, pi)
+    angle = ops.Add(ops.Atan(quotient), ops.Where(x_is_negative, half_circle, 0.0))
     return angle if dtype == "float32" else ops.Cast(angle, to=dtype)
 
 
@@ -243,7 +256,7 @@ def right_shift(ctx: Context, x: Value, y: Value) -> Value:
 
     BitShift does not support signed integers. The kernel clips the shift to 0 ... bits - 1 (right_shift.cc).
     """
-    ops, most = ctx.ops, np.iinfo(ctx.dtype(0)).bits - 1.0
-    bits = ops.Min(ops.Max(ops.Cast(y, to="float64"), np.float64(0)), np.float64(most))
+    ops, max_shift = ctx.ops, np.iinfo(ctx.dtype(0)).bits - 1.0
+    bits = ops.Min(ops.Max(ops.Cast(y, to="float64"), np.float64(0)), np.float64(max_shift))
     quotient = ops.Div(ops.Cast(x, to="float64"), ops.Pow(np.float64(2), bits))
     return ops.Cast(ops.Floor(quotient), to=ctx.dtype(0))

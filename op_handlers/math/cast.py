@@ -19,7 +19,7 @@ from onnx_tflite_plugin.api import (
     out,
 )
 
-# Range and minimum opset of dtypes smaller than a byte; then the minimum opset of dtypes newer than opset 11.
+# Range and minimum opset of dtypes smaller than a byte; minimum opset of dtypes that opset 11 lacks.
 PACKED_RANGE = {"int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1)}
 PACKED = {"int4": 21, "uint4": 21, "int2": 25}
 OPSETS = PACKED | {"bfloat16": 13}
@@ -39,30 +39,30 @@ def dtypes(op: Operator) -> tuple[str, str]:
 )
 def cast(ctx: Context, x: Value) -> Value:
     """Emit Cast of quantized values regardless of scale; floats are clipped to the integer range first (cast.cc)."""
-    before, after = dtypes(ctx.op)
-    if before == after:
+    source_dtype, result_dtype = dtypes(ctx.op)
+    if source_dtype == result_dtype:
         return x
-    if before.startswith("complex"):
-        x, before = ctx.ops.Gather(x, np.asarray(0), axis=-1), "float32"
-    if after.startswith("complex"):
-        return to_complex(ctx, ctx.ops.Cast(x, to=after))
-    if "float" in before and "int" in after:
-        x = clip_to_integer(ctx, x, before, after)
-    return ctx.ops.Cast(x, to=after)
+    if source_dtype.startswith("complex"):
+        x, source_dtype = ctx.ops.Gather(x, np.asarray(0), axis=-1), "float32"
+    if result_dtype.startswith("complex"):
+        return to_complex(ctx, ctx.ops.Cast(x, to=result_dtype))
+    if "float" in source_dtype and "int" in result_dtype:
+        x = clip_to_integer(ctx, x, source_dtype, result_dtype)
+    return ctx.ops.Cast(x, to=result_dtype)
 
 
-def clip_to_integer(ctx: Context, x: Value, before: str, after: str) -> Value:
-    """Clip floats to the range of an integer dtype; infinity and NaN become its maximum."""
+def clip_to_integer(ctx: Context, x: Value, source_dtype: str, result_dtype: str) -> Value:
+    """Return floats clipped to the range of an integer dtype; infinity and NaN become its maximum."""
     ops = ctx.ops
-    low, high = PACKED_RANGE.get(after) or (int(np.iinfo(after).min), int(np.iinfo(after).max))
-    if before not in ("float32", "float64"):
-        x, before = ops.Cast(x, to="float32"), "float32"
-    least, most = np.asarray(low, before), np.asarray(high, before)
-    below, kept = ops.Less(x, most), ops.Max(x, least)
-    if int(most) > high:  # the float dtype lacks this maximum; all floats below the next one are below it too
-        return ops.Where(below, ops.Cast(kept, to=after), np.asarray(high, after))
-    whole = ops.Where(below, kept, most)
-    return ops.Cast(whole, to="int8") if after in PACKED else whole
+    low, high = PACKED_RANGE.get(result_dtype) or (int(np.iinfo(result_dtype).min), int(np.iinfo(result_dtype).max))
+    if source_dtype not in ("float32", "float64"):
+        x, source_dtype = ops.Cast(x, to="float32"), "float32"
+    minimum, maximum = np.asarray(low, source_dtype), np.asarray(high, source_dtype)
+    below, clipped = ops.Less(x, maximum), ops.Max(x, minimum)
+    if int(maximum) > high:  # the float dtype cannot represent this maximum; it was rounded up
+        return ops.Where(below, ops.Cast(clipped, to=result_dtype), np.asarray(high, result_dtype))
+    in_range = ops.Where(below, clipped, maximum)
+    return ops.Cast(in_range, to="int8") if result_dtype in PACKED else in_range
 
 
 def to_complex(ctx: Context, x: Value) -> Value:
@@ -83,9 +83,9 @@ def bit_width(dtype: str) -> int:
 
 def check_bit_patterns(at: Instance) -> Decline | None:
     """Return a Decline for dtypes whose bit patterns ONNX does not define, and for a cast to bool."""
-    before, after = dtypes(at.op)
-    for dtype in (before, after):
-        to_bool = dtype == "bool" != before
+    source_dtype, result_dtype = dtypes(at.op)
+    for dtype in (source_dtype, result_dtype):
+        to_bool = dtype == "bool" != source_dtype
         if dtype in PACKED or "float8" in dtype or dtype.startswith("complex") or dtype == "string" or to_bool:
             return Decline(f"the operator reads the bits of {dtype}, which ONNX does not define; bitcast another dtype")
     return None
@@ -93,8 +93,8 @@ def check_bit_patterns(at: Instance) -> Decline | None:
 
 def required_opset(at: Instance) -> int:
     """Return the opset of BitCast if a float is read as another dtype; integers are split arithmetically."""
-    before, after = dtypes(at.op)
-    return 26 if before != after and (before in BITS or after in BITS) else 1
+    source_dtype, result_dtype = dtypes(at.op)
+    return 26 if source_dtype != result_dtype and (source_dtype in BITS or result_dtype in BITS) else 1
 
 
 @handler(
@@ -107,43 +107,43 @@ def required_opset(at: Instance) -> int:
     min_opset=required_opset,
 )
 def bitcast(ctx: Context, x: Value) -> Value:
-    """Emit BitCast; to another width by unsigned integers, least significant part first (bitcast.cc)."""
-    before, after = dtypes(ctx.op)
-    if before == after:
+    """Emit BitCast. Another width is reached through unsigned integers, least significant word first (bitcast.cc)."""
+    source_dtype, result_dtype = dtypes(ctx.op)
+    if source_dtype == result_dtype:
         return x
-    if before == "bool":
-        x, before = ctx.ops.Cast(x, to="uint8"), "uint8"
-    wide, narrow = f"uint{bit_width(before)}", f"uint{bit_width(after)}"
-    stored = reinterpret(ctx, x, before, wide)
-    if bit_width(before) > bit_width(after):
-        stored = split_words(ctx, stored, bit_width(before), bit_width(after))
-    elif bit_width(before) < bit_width(after):
-        stored = merge_words(ctx, stored, bit_width(before), bit_width(after))
-    return reinterpret(ctx, stored, narrow, after)
+    if source_dtype == "bool":
+        x, source_dtype = ctx.ops.Cast(x, to="uint8"), "uint8"
+    source_uint, result_uint = f"uint{bit_width(source_dtype)}", f"uint{bit_width(result_dtype)}"
+    bits = reinterpret(ctx, x, source_dtype, source_uint)
+    if bit_width(source_dtype) > bit_width(result_dtype):
+        bits = split_words(ctx, bits, bit_width(source_dtype), bit_width(result_dtype))
+    elif bit_width(source_dtype) < bit_width(result_dtype):
+        bits = merge_words(ctx, bits, bit_width(source_dtype), bit_width(result_dtype))
+    return reinterpret(ctx, bits, result_uint, result_dtype)
 
 
-def reinterpret(ctx: Context, x: Value, before: str, after: str) -> Value:
-    """Reinterpret as another dtype of the same width; Cast between integers wraps around, which is equivalent."""
-    if before == after:
+def reinterpret(ctx: Context, x: Value, source_dtype: str, result_dtype: str) -> Value:
+    """Return values reinterpreted in another dtype of the same width. Cast of integers wraps around, which is equivalent."""
+    if source_dtype == result_dtype:
         return x
-    real = before in BITS or after in BITS
-    return ctx.ops.BitCast(x, to=after) if real else ctx.ops.Cast(x, to=after)
+    has_float = source_dtype in BITS or result_dtype in BITS
+    return ctx.ops.BitCast(x, to=result_dtype) if has_float else ctx.ops.Cast(x, to=result_dtype)
 
 
-def split_words(ctx: Context, x: Value, before: int, after: int) -> Value:
-    """Split each number into parts along a new last axis."""
-    ops, base = ctx.ops, np.asarray(2**after, np.uint64)
+def split_words(ctx: Context, x: Value, source_bits: int, result_bits: int) -> Value:
+    """Return each number split into words along a new last axis."""
+    ops, base = ctx.ops, np.asarray(2**result_bits, np.uint64)
     x = ops.Cast(x, to="uint64")
     parts = [ops.Unsqueeze(x, [ctx.op[0].rank])]
-    for _ in range(before // after - 1):
+    for _ in range(source_bits // result_bits - 1):
         parts.append(ops.Div(parts[-1], base))
-    return ops.Cast(ops.Mod(ops.Concat(*parts, axis=-1), base), to=f"uint{after}")
+    return ops.Cast(ops.Mod(ops.Concat(*parts, axis=-1), base), to=f"uint{result_bits}")
 
 
-def merge_words(ctx: Context, x: Value, before: int, after: int) -> Value:
-    """Combine the parts along the last axis into numbers."""
-    ops, count = ctx.ops, after // before
-    weights = np.asarray([1 << before * k for k in range(count)], np.uint64)
+def merge_words(ctx: Context, x: Value, source_bits: int, result_bits: int) -> Value:
+    """Return numbers combined from words along the last axis."""
+    ops, count = ctx.ops, result_bits // source_bits
+    weights = np.asarray([1 << source_bits * k for k in range(count)], np.uint64)
     parts = ops.Mul(ops.Cast(x, to="uint64"), weights)
-    each = [ops.Gather(parts, np.asarray(k), axis=-1) for k in range(count)]
-    return ops.Cast(reduce(ops.Add, each), to=f"uint{after}")
+    shifted_words = [ops.Gather(parts, np.asarray(k), axis=-1) for k in range(count)]
+    return ops.Cast(reduce(ops.Add, shifted_words), to=f"uint{result_bits}")

@@ -25,26 +25,27 @@ EIGHT_BITS = frozenset({"int8", "uint8"})
 UP_TO_16_BITS = EIGHT_BITS | {"int16"}
 
 
-def check_scales(dtypes: Collection[str], bare: Collection[str] = ()) -> Callable[[Instance], Decline | None]:
+def check_scales(dtypes: Collection[str], unscaled: Collection[str] = ()) -> Callable[[Instance], Decline | None]:
     """Return an ``accepts`` function for dtypes that the kernel rescales by a multiplier below 1.
 
-    Operands of ``bare`` dtypes may have no scale.
+    Operands of ``unscaled`` dtypes may have no scale.
     """
 
     def accepts(at: Instance) -> Decline | None:
         op = at.op
-        kind = op[0].dtype
-        if kind not in dtypes or (kind in bare and op[0].quantization is None):
+        dtype = op[0].dtype
+        if dtype not in dtypes or (dtype in unscaled and op[0].quantization is None):
             return None
         for tensor in op.inputs:
             quantization = tensor.quantization if tensor is not None else None
             if not isinstance(quantization, Quantization) or quantization.per_axis:
                 return Decline(
-                    f"the operator compares {kind} without a common scale, which no kernel does; give it a scale, or cast to int32"
+                    f"the operator compares {dtype} without a common scale, which no kernel supports; give it a scale, or cast to int32"
                 )
             if not 0 < quantization.scale[0] < 1:
                 return Decline(
-                    f"at scale {quantization.scale[0]:g} the kernel compares noise; dequantize the operands, or use a scale below 1"
+                    f"the scale is {quantization.scale[0]:g}, but the kernel compares correctly only below 1; "
+                    "dequantize the operands, or use a smaller scale"
                 )
         return None
 
@@ -61,7 +62,7 @@ def required_opset(at: Instance) -> int:
     max_version=5,
     layout=Transparent(),
     quantization=Integer(),
-    accepts=check_scales(UP_TO_16_BITS, bare={"int16"}),
+    accepts=check_scales(UP_TO_16_BITS, unscaled={"int16"}),
     min_opset=required_opset,
 )
 def equal(ctx: Context, x: Value, y: Value) -> Value:
@@ -107,9 +108,9 @@ def greater_equal(ctx: Context, x: Value, y: Value) -> Value:
 
 
 def rescale_operands(ctx: Context, rescaled: Collection[str], *operands: Value) -> list[Value]:
-    """Return operands as the kernel compares them: in 256ths where it rescales.
+    """Return operands as the kernel compares them: in 256ths for dtypes that it rescales.
 
-    Quantized values of one scale have the same order as their 256ths, unless 256ths are too coarse to distinguish them.
+    Quantized values of equal scale are returned unchanged if their 256ths have the same order.
     """
     quantizations = [ctx.quantization(slot) for slot in range(2)]
     first, second = quantizations
@@ -123,9 +124,9 @@ def rescale_operands(ctx: Context, rescaled: Collection[str], *operands: Value) 
 
 
 def look_up(ctx: Context, slot: int, table: Array, x: Value) -> Value:
-    """Look up an operand's table entries; a broadcast operand has no known shape."""
-    whole = ctx.op[slot].dims == ctx.op[out(0)].dims
-    return ctx.look_up(table, x, ctx.shape(slot) if whole else None)
+    """Return the table entries of an operand. The shape of a broadcast operand is unknown."""
+    is_full_shape = ctx.op[slot].dims == ctx.op[out(0)].dims
+    return ctx.look_up(table, x, ctx.shape(slot) if is_full_shape else None)
 
 
 def table_of_256ths(scale: float, zero_point: int, dtype: str) -> Array:

@@ -28,9 +28,9 @@ def check_width(at: Instance) -> Decline | None:
 
 
 def row_transform(op: Operator) -> tuple[int, int] | None:
-    """Return samples and points of the rows' transforms if they are products, and only one row remains; else ``None``.
+    """Return samples and points of row transforms if they are products and only one row remains; else ``None``.
 
-    The rows are cropped to the points, if they have more samples.
+    Rows with more samples are cropped to the points.
     """
     lengths, dims = op.constant(1), op[0].dims
     if lengths is None or not op[0].has_rank or dims[-1] is None or 0 in dims[-2:]:
@@ -58,10 +58,10 @@ def rfft_2d(ctx: Context, x: Value, lengths: Value) -> Value:
 
     Rows and columns are cropped or padded to their lengths, which are powers of two. A single row is its own column transform.
     """
-    found = row_transform(ctx.op)
-    if found is None:
+    transform = row_transform(ctx.op)
+    if transform is None:
         return emit_dft(ctx, x, lengths)
-    (width, points), dims = found, ctx.op[0].dims
+    (width, points), dims = transform, ctx.op[0].dims
     if dims[-1] != width:
         x = ctx.ops.Slice(x, [0], [width], [-1])
     if dims[-2] != 1:
@@ -80,6 +80,6 @@ def emit_dft(ctx: Context, x: Value, lengths: Value) -> Value:
         x = ops.Pad(x, np.asarray([0] * (2 * rank - 2) + [1, 1]), np.float32(0), mode="constant")
     value = ops.Unsqueeze(x, [rank] if rank > 2 else [0, 3])  # leading batch axis, trailing axis of pairs
     axis = max(rank, 3) - 1
-    for length, at, onesided in ((width, axis, 1), (height, axis - 1, 0)):
-        value = ops.DFT(value, length, np.asarray(at), onesided=onesided)
+    for length, transform_axis, onesided in ((width, axis, 1), (height, axis - 1, 0)):
+        value = ops.DFT(value, length, np.asarray(transform_axis), onesided=onesided)
     return value if rank > 2 else ops.Squeeze(value, [0])

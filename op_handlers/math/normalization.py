@@ -23,8 +23,8 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.kernels.operands import operand_shape
 
-FIRST_HALVED = 10.5
-"""Binary logarithm of the length above which the int8 kernel halves rounded results, once per doubling.
+HALVING_START = 10.5
+"""Binary logarithm of the vector length above which the int8 kernel halves the precision, once per doubling.
 
 (GetInvSqrtQuantizedMultiplierExp, internal/common.h; integer_ops/l2normalization.h)
 """
@@ -43,23 +43,27 @@ AWAY_FROM_ZERO = 1 + 2.0**-12
     sizes=operand_shape,
 )
 def l2_normalization(ctx: Context, x: Value) -> Value:
-    """Emit the division by the length of the last axis, at least 1e-6 (l2normalization.h)."""
-    ops, stored = ctx.ops, ctx.op[0].quantization
+    """Emit the division by the length of the vector along the last axis, at least 1e-6 (l2normalization.h)."""
+    ops, quantization = ctx.ops, ctx.op[0].quantization
     length = ops.Max(ops.ReduceL2(x, [ctx.axis(-1)]), 1e-6)
-    if ctx.op[0].dtype != "int8" or not isinstance(stored, Quantization) or not (often := halving_count(ctx.op)):
+    if (
+        ctx.op[0].dtype != "int8"
+        or not isinstance(quantization, Quantization)
+        or not (halvings := halving_count(ctx.op))
+    ):
         return ops.Div(x, length)
-    finer: ValueLike = np.float32(1)
-    for k in range(often):
-        longer = ops.GreaterOrEqual(length, np.float32(stored.scale[0] * 2 ** (FIRST_HALVED + k)))
-        finer = ops.Where(longer, np.float32(2 << k), finer)
-    rounded = ops.Round(ops.Div(ops.Mul(x, ops.Mul(finer, np.float32(128))), length))
-    return ops.Mul(ops.Div(rounded, finer), np.float32(AWAY_FROM_ZERO / 128))
+    precision: ValueLike = np.float32(1)
+    for k in range(halvings):
+        is_longer = ops.GreaterOrEqual(length, np.float32(quantization.scale[0] * 2 ** (HALVING_START + k)))
+        precision = ops.Where(is_longer, np.float32(2 << k), precision)
+    rounded = ops.Round(ops.Div(ops.Mul(x, ops.Mul(precision, np.float32(128))), length))
+    return ops.Mul(ops.Div(rounded, precision), np.float32(AWAY_FROM_ZERO / 128))
 
 
 def halving_count(op: Operator) -> int:
-    """Return how often values of the longest vector are halved; 4 for a dynamic size."""
+    """Return how often the precision of the longest possible vector is halved; 4 for a dynamic size."""
     depth = op[0].dims[-1] if op[0].dims else 1
-    return 4 if depth is None else max(0, math.floor(math.log2(max(depth, 1) * 255**2) / 2 - FIRST_HALVED) + 1)
+    return 4 if depth is None else max(0, math.floor(math.log2(max(depth, 1) * 255**2) / 2 - HALVING_START) + 1)
 
 
 @handler(
@@ -73,7 +77,7 @@ def local_response_normalization(ctx: Context, x: Value) -> Value:
     o, ops, depth = ctx.options, ctx.ops, ctx.op[0].dims[-1]
     radius = o.radius if depth is None else min(o.radius, depth)
     size = 2 * radius + 1
-    # ONNX Runtime's LRN supports neither, and its running sum over channels loses precision for a radius of 0.
+    # ONNX Runtime's LRN requires positive alpha and beta, and its running sum loses precision for a radius of 0.
     if min(o.alpha, o.beta) <= 0 or not radius:  # padding with zeros counts toward the mean
         # Before 1.25 ONNX Runtime's AveragePool of opset 19 always excludes end padding from the mean, and absorbs a
         # preceding Pad into its own pads.

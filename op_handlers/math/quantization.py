@@ -30,7 +30,7 @@ from op_handlers.kernels.rescaling import emit_fixed_point_product
 
 
 def requantization(at: Instance) -> Dequantized | Lookup:
-    """Return Lookup for requantization by XNNPACK, which multiplies by 256ths (xnn_init_qs8_cvt_scalar_params), else Dequantized."""
+    """Return Lookup if XNNPACK requantizes, which multiplies by 256ths, else Dequantized (xnn_init_qs8_cvt_scalar_params)."""
     return (
         Dequantized() if xnnpack_multiplier(at.op) is None else Lookup(requantization_table, dtypes=("int8", "uint8"))
     )
@@ -38,21 +38,26 @@ def requantization(at: Instance) -> Dequantized | Lookup:
 
 def xnnpack_multiplier(op: Operator) -> int | None:
     """Return XNNPACK's multiplier in 256ths if XNNPACK computes the operator, else None."""
-    before, after = op[0].quantization, op[out(0)].quantization
+    x_quantization, y_quantization = op[0].quantization, op[out(0)].quantization
     if op[0].dtype != op[out(0)].dtype or op[0].dtype not in ("int8", "uint8") or op[0].is_constant:
         return None
-    if not isinstance(before, Quantization) or not isinstance(after, Quantization) or before.per_axis or after.per_axis:
+    if (
+        not isinstance(x_quantization, Quantization)
+        or not isinstance(y_quantization, Quantization)
+        or x_quantization.per_axis
+        or y_quantization.per_axis
+    ):
         return None
-    ratio = np.float32(before.scale[0]) / np.float32(after.scale[0])
+    ratio = np.float32(x_quantization.scale[0]) / np.float32(y_quantization.scale[0])
     return int(np.rint(ratio * np.float32(256))) if 2**-8 <= ratio <= 2**7 else None
 
 
 def requantization_table(at: Instance) -> Array:
     """Return the requantized value of each quantized value, rounding half up (qs8-vcvt)."""
-    before, after = require_quantization(at.op[0]), require_quantization(at.op[out(0)])
+    x_quantization, y_quantization = require_quantization(at.op[0]), require_quantization(at.op[out(0)])
     limits, multiplier = np.iinfo(at.op[0].dtype), xnnpack_multiplier(at.op)
-    steps = ((quantized_values(at.op[0].dtype) - before.zero_point[0]) * (multiplier or 0) + 128) >> 8
-    return np.asarray(np.clip(steps + after.zero_point[0], limits.min, limits.max).astype(limits.dtype))
+    steps = ((quantized_values(at.op[0].dtype) - x_quantization.zero_point[0]) * (multiplier or 0) + 128) >> 8
+    return np.asarray(np.clip(steps + y_quantization.zero_point[0], limits.min, limits.max).astype(limits.dtype))
 
 
 def check_scale_count(at: Instance) -> Decline | None:
@@ -63,8 +68,8 @@ def check_scale_count(at: Instance) -> Decline | None:
     size = at.op[0].dims[scales.axis] if scales.axis < at.op[0].rank else 0
     if size == len(scales.scale):
         return None
-    text = f"{len(scales.scale)} scales along axis {scales.axis}, which has {'a dynamic size' if size is None else f'size {size}'}"
-    return Decline(text, "--input-shape sets sizes")
+    problem = f"{len(scales.scale)} scales along axis {scales.axis}, which has {'a dynamic size' if size is None else f'size {size}'}"
+    return Decline(problem, "--input-shape sets sizes")
 
 
 @handler(
@@ -76,39 +81,42 @@ def check_scale_count(at: Instance) -> Decline | None:
     converts={"*": ("int8", "uint8", "int16", "int4", "uint4", "int2")},
 )
 def quantize(ctx: Context, x: Value) -> Value:
-    """Emit the host's Q, or DQ and Q for integers; int32, which QuantizeLinear lacks, is converted arithmetically."""
-    ops, before, after = ctx.ops, ctx.op[0], ctx.op[out(0)]
-    if after.dtype == "int32":
+    """Return the operand, which the host quantizes (integers: dequantizes and quantizes).
+
+    QuantizeLinear lacks int32, so int32 is converted arithmetically.
+    """
+    ops, source, result = ctx.ops, ctx.op[0], ctx.op[out(0)]
+    if result.dtype == "int32":
         return requantize_to_int32(ctx)
-    if before.dtype == "int32":
-        scale, zero_point = scale_and_zero_point(before)
+    if source.dtype == "int32":
+        scale, zero_point = scale_and_zero_point(source)
         x = ops.Mul(ops.Cast(ops.Sub(x, np.asarray(zero_point, np.int32)), to="float32"), scale)
-    more = half_up_offset(ctx.op)
-    return ops.Add(x, more) if more else x
+    offset = half_up_offset(ctx.op)
+    return ops.Add(x, offset) if offset else x
 
 
 def requantize_to_int32(ctx: Context) -> Value:
-    """Requantize to int32 as the kernel does (Requantize, reference/requantize.h)."""
+    """Return values requantized to int32 as in the kernel (Requantize, reference/requantize.h)."""
     if not ctx.target.has_kernel("", ctx.op[0].dtype):
         raise Refusal(f"requantization to int32 computes on integers, which target {ctx.target.name} does not support")
-    ops, (before, after) = ctx.ops, (scale_and_zero_point(ctx.op[0]), scale_and_zero_point(ctx.op[out(0)]))
-    integers = ops.Sub(ops.Cast(ctx.quantized_values(0), to="int32"), np.int32(before[1]))
-    product = emit_fixed_point_product(ctx, integers, *quantized_multiplier(before[0] / after[0]))
-    return ops.Add(ops.Cast(product, to="int32"), np.int32(after[1]))
+    ops, (x_parameters, y_parameters) = ctx.ops, (scale_and_zero_point(ctx.op[0]), scale_and_zero_point(ctx.op[out(0)]))
+    integers = ops.Sub(ops.Cast(ctx.quantized_values(0), to="int32"), np.int32(x_parameters[1]))
+    product = emit_fixed_point_product(ctx, integers, *quantized_multiplier(x_parameters[0] / y_parameters[0]))
+    return ops.Add(ops.Cast(product, to="int32"), np.int32(y_parameters[1]))
 
 
 def half_up_offset(op: Operator) -> float:
-    """Return the offset that rounds half up if the scale doubles, where QuantizeLinear rounds half to even.
+    """Return the offset with which QuantizeLinear rounds half up if the scale doubles; else 0.
 
-    The kernels round half up (SaturatingRoundingDoublingHighMul). float32 holds 24 bits: 16 of the value and 8 of the
-    fraction.
+    The kernels round half up (SaturatingRoundingDoublingHighMul), QuantizeLinear half to even. Float32 has 24 bits: 16 of
+    the value and 8 of the fraction.
     """
-    before, after = op[0].quantization, op[out(0)].quantization
-    if not isinstance(before, Quantization) or not isinstance(after, Quantization):
+    x_quantization, y_quantization = op[0].quantization, op[out(0)].quantization
+    if not isinstance(x_quantization, Quantization) or not isinstance(y_quantization, Quantization):
         return 0.0
-    if before.per_axis or after.per_axis or "int32" in (op[0].dtype, op[out(0)].dtype):
+    if x_quantization.per_axis or y_quantization.per_axis or "int32" in (op[0].dtype, op[out(0)].dtype):
         return 0.0
-    return after.scale[0] * 2.0**-8 if before.scale[0] / after.scale[0] == 0.5 else 0.0
+    return y_quantization.scale[0] * 2.0**-8 if x_quantization.scale[0] / y_quantization.scale[0] == 0.5 else 0.0
 
 
 def scale_and_zero_point(tensor: Tensor) -> tuple[float, int]:
@@ -125,7 +133,7 @@ def scale_and_zero_point(tensor: Tensor) -> tuple[float, int]:
 
 
 def initial_value(op: Operator) -> Array | None:
-    """Return the value of a constant, which the kernel computes once as a variable's initial value (Eval, kernels/dequantize.cc)."""
+    """Return the dequantized constant, which the kernel computes once as a variable's initial value (dequantize.cc)."""
     constant, quantization = op.constant(0), op[0].quantization
     if constant is None:
         return None
@@ -152,7 +160,7 @@ def evaluate_dequantize(at: Instance) -> Array | WidenedConstant | None:
     converts={"*": ("float32",)},
 )
 def dequantize(ctx: Context, x: Value) -> Value:
-    """Emit the host's DQ; float16 becomes a Cast, which runtimes fold when they load the weights."""
+    """Return the operand, which the host dequantizes; emit Cast for float16, which runtimes fold when they load weights."""
     constant = ctx.constant(0)
     if ctx.folds_weights and constant is not None and "float" in ctx.op[0].dtype:
         return ctx.constant_value(constant.astype(np.float32))
@@ -160,21 +168,21 @@ def dequantize(ctx: Context, x: Value) -> Value:
 
 
 def check_range(at: Instance) -> Decline | None:
-    """Return a Decline for a range that the kernel asserts against or refuses."""
+    """Return a Decline for a range that the kernel does not support."""
     options = at.op.options
     if options.narrow_range:
         return Decline("narrow_range is not supported by the kernel; it is meant for weights")
     if not options.min <= 0 <= options.max or options.min == options.max or not 1 <= options.num_bits <= 16:
         return Decline(
             f"a range of {options.min:g} to {options.max:g} in {options.num_bits} bits is not supported by the kernel; "
-            "give one that holds 0, in 1 to 16 bits"
+            "choose a range that includes 0, and 1 to 16 bits"
         )
     return None
 
 
 @handler("FAKE_QUANT", max_version=2, layout=Transparent(), accepts=check_range, types="float32 -> float32")
 def fake_quant(ctx: Context, x: Value) -> Value:
-    """Round half up to steps of the range, which is first shifted so that 0 is a step (FakeQuantizeArray).
+    """Emit rounding (half up) to steps of the range, which is shifted so that 0 is a step (FakeQuantizeArray).
 
     The range is computed in float32, as in the kernel (NudgeQuantizationRange, internal/quantization_util.cc).
     """
@@ -183,9 +191,9 @@ def fake_quant(ctx: Context, x: Value) -> Value:
     steps = np.float32(2**options.num_bits - 1)
     scale = np.float32((high - low) / steps)
     zero_point = np.float32(np.clip(np.floor(-low / scale + np.float32(0.5)), 0, steps))
-    least, most = np.float32(-zero_point * scale), np.float32((steps - zero_point) * scale)
-    stepped = ops.Mul(ops.Sub(ops.Min(ops.Max(x, least), most), least), np.float32(1) / scale)
-    whole = ops.Floor(stepped)
+    minimum, maximum = np.float32(-zero_point * scale), np.float32((steps - zero_point) * scale)
+    position = ops.Mul(ops.Sub(ops.Min(ops.Max(x, minimum), maximum), minimum), np.float32(1) / scale)
+    floor = ops.Floor(position)
     # Adding 1/2 before Floor would round up numbers just below a half.
-    increment = ops.Cast(ops.GreaterOrEqual(ops.Sub(stepped, whole), 0.5), to="float32")
-    return ops.Add(ops.Mul(ops.Add(whole, increment), scale), least)
+    increment = ops.Cast(ops.GreaterOrEqual(ops.Sub(position, floor), 0.5), to="float32")
+    return ops.Add(ops.Mul(ops.Add(floor, increment), scale), minimum)

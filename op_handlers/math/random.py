@@ -1,6 +1,7 @@
 """Random numbers of the kernels' distributions; their sequences are not expressible in ONNX.
 
-With both seeds 0 the sequence differs per session, else it is the same in each, as in the kernels (random_ops.cc).
+If both seeds are 0, the sequence differs per session; otherwise it is the same in each session, as in the kernels
+(random_ops.cc).
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import numpy as np
 from onnx_tflite_plugin.api import Context, Refusal, Terminate, Value, handler, out
 from op_handlers.kernels.operands import cast_to_int64
 
-NEWEST = 21  # ONNX Runtime has no generator of a later opset
+MAX_OPSET = 21  # ONNX Runtime has no random number kernels for later opsets
 
 
 def seed(ctx: Context) -> float | None:
-    """Return both seeds as one; float32 holds 24 bits of it. Raises Refusal if no runtime has the generator."""
-    if ctx.opset > NEWEST:
-        raise Refusal(f"ONNX Runtime has no random number kernels for opset {ctx.opset}; try --opset {NEWEST}")
+    """Return both seeds as one of 24 bits, which float32 represents exactly. Raises Refusal if no runtime has the kernel."""
+    if ctx.opset > MAX_OPSET:
+        raise Refusal(f"ONNX Runtime has no random number kernels for opset {ctx.opset}; try --opset {MAX_OPSET}")
     first, second = int(ctx.options.seed), int(ctx.options.seed2)
     return float((first * 1_000_003 + second) % 2**24) if first or second else None
 
@@ -34,7 +35,7 @@ def random_standard_normal(ctx: Context, shape: Value) -> Value:
 
 
 def emit_random(ctx: Context, onnx: str, shape: Value) -> Value:
-    """Emit ``Random*`` of a shape, or ``Random*Like`` for a shape known at runtime."""
+    """Emit ``Random*`` of a shape, or ``Random*Like`` for a runtime shape."""
     ops, constant_shape = ctx.ops, ctx.constant(0)
     if constant_shape is not None and constant_shape.size:
         return ops.named(onnx)(shape=constant_shape.astype(np.int64).tolist(), seed=seed(ctx))
@@ -52,10 +53,10 @@ def multinomial(ctx: Context, logits: Value, count: Value) -> Value:
     lowest = np.asarray(np.finfo(np.float32).min)
     finite = ops.Less(ops.Abs(logits), np.asarray(np.inf, np.float32))
     finite_logits = ops.Where(finite, logits, lowest)
-    most = ops.ReduceMax(finite_logits, [1], keepdims=1)
-    shares = ops.Where(finite, ops.Exp(ops.Cast(ops.Sub(logits, most), to="float64")), np.float64(0))
-    passed = ops.CumSum(shares, np.asarray(1))
-    total = ops.ReduceSum(shares, [1], keepdims=1)
+    maximum = ops.ReduceMax(finite_logits, [1], keepdims=1)
+    weights = ops.Where(finite, ops.Exp(ops.Cast(ops.Sub(logits, maximum), to="float64")), np.float64(0))
+    cumulative = ops.CumSum(weights, np.asarray(1))
+    total = ops.ReduceSum(weights, [1], keepdims=1)
     batch = ops.Gather(ops.Shape(logits), np.asarray([0]))
     constant = ctx.constant(1)
     samples = (
@@ -63,6 +64,6 @@ def multinomial(ctx: Context, logits: Value, count: Value) -> Value:
     )
     pattern = ops.Expand(np.zeros((), np.float32), ops.Concat(batch, samples, axis=0))
     random = ops.Mul(ops.Cast(ops.RandomUniformLike(pattern, seed=seed(ctx)), to="float64"), total)
-    beyond = ops.GreaterOrEqual(ops.Unsqueeze(random, [2]), ops.Unsqueeze(passed, [1]))
+    is_above = ops.GreaterOrEqual(ops.Unsqueeze(random, [2]), ops.Unsqueeze(cumulative, [1]))
     dtype = ctx.op[out(0)].dtype
-    return ops.ReduceSum(ops.Cast(beyond, to=dtype), [2], keepdims=0)
+    return ops.ReduceSum(ops.Cast(is_above, to=dtype), [2], keepdims=0)

@@ -34,8 +34,8 @@ from op_handlers.kernels.operands import rank_preserving_axes, require_quantizat
 from op_handlers.kernels.rescaling import emit_fixed_point_product
 
 
-def along_axes(onnx: str) -> Callable[[Instance], AxisPrice | None]:
-    """Return a function for the axes that the emitted operator runs along, which slot 1 holds."""
+def price_along_axes(onnx: str) -> Callable[[Instance], AxisPrice | None]:
+    """Return a function for ``axis_price=``: ``onnx`` along the reduced axes, which slot 1 holds."""
 
     def price(at: Instance) -> AxisPrice | None:
         reduced = constant_axes(at.op, 1, at.op[0].rank)
@@ -46,11 +46,11 @@ def along_axes(onnx: str) -> Callable[[Instance], AxisPrice | None]:
 
 def reduction_shape(at: Instance) -> Dims:
     """Return the shape without the reduced axes, or with 1 in their place; dynamic if the axes are runtime values."""
-    op, over = at.op, constant_axes(at.op, 1, at.op[0].rank)
-    if over is None:
+    op, reduced_axes = at.op, constant_axes(at.op, 1, at.op[0].rank)
+    if reduced_axes is None:
         return (None,) * (op[0].rank if op.options.keep_dims else op[out(0)].rank)
-    kept = [1 if axis in over else size for axis, size in enumerate(op[0].dims)]
-    return tuple(size for axis, size in enumerate(kept) if op.options.keep_dims or axis not in over)
+    kept = [1 if axis in reduced_axes else size for axis, size in enumerate(op[0].dims)]
+    return tuple(size for axis, size in enumerate(kept) if op.options.keep_dims or axis not in reduced_axes)
 
 
 def reduction_handler(
@@ -67,7 +67,7 @@ def reduction_handler(
         max_version=max_version,
         layout=Attribute(unordered="*"),
         axes=reduction_axes(1),
-        axis_price=along_axes(onnx),
+        axis_price=price_along_axes(onnx),
         holds_axes={1},
         quantization=quantization,
         accepts=accepts,
@@ -82,27 +82,27 @@ MAX_FLOAT_STEPS = 16
 
 
 def mean_quantization(at: Instance) -> Dequantized:
-    """Return the quantization, with a quantized operand if the kernel differs from a float mean rounded once.
+    """Return Dequantized, with a quantized operand if the kernel differs from a float mean that is rounded once.
 
-    The int16 kernel rounds twice. A mean of values that cancel out may have such a small scale that float rounding
-    amounts to many steps.
+    The int16 kernel rounds twice. The mean of values that cancel out may have such a small scale that float rounding
+    errors are many steps.
     """
-    before, after = at.op[0].quantization, at.op[out(0)].quantization
-    if not isinstance(before, Quantization) or not isinstance(after, Quantization):
+    x_quantization, y_quantization = at.op[0].quantization, at.op[out(0)].quantization
+    if not isinstance(x_quantization, Quantization) or not isinstance(y_quantization, Quantization):
         return Dequantized()
     if constant_axes(at.op, 1, at.op[0].rank) is None:
         return Dequantized()
-    small = before.scale[0] > MAX_FLOAT_STEPS * after.scale[0]
-    return Dequantized(stored=(0,)) if small or sum_multiplier(at) is not None else Dequantized()
+    has_small_scale = x_quantization.scale[0] > MAX_FLOAT_STEPS * y_quantization.scale[0]
+    return Dequantized(stored=(0,)) if has_small_scale or sum_multiplier(at) is not None else Dequantized()
 
 
 @reduction_handler("MEAN", "ReduceMean", max_version=3, quantization=mean_quantization, accepts=REQUIRE_SCALE)
 def mean(ctx: Context, x: Value, axes: Value) -> Value:
     """Emit ReduceMean, or GlobalAveragePool over all trailing axes, which fuses. Integers are truncated toward zero."""
-    over = constant_reduced_axes(ctx)
+    reduced_axes = constant_reduced_axes(ctx)
     if 0 in mean_quantization(ctx).stored and not has_empty_axis(ctx):
         return emit_integer_mean(ctx, x, axes)
-    if not over:
+    if not reduced_axes:
         return emit_reduction(ctx, "ReduceMean", x, axes)
     dtype = ctx.op[0].dtype
     if dtype in ("int32", "int64"):
@@ -111,10 +111,10 @@ def mean(ctx: Context, x: Value, axes: Value) -> Value:
     if has_empty_axis(ctx):
         if ctx.is_quantized:
             raise Refusal("the reduced axes are empty, and the kernel leaves the result unset; give sizes above 0")
-        return fill_result(ctx, x, np.asarray(np.nan, dtype), over, keep=bool(ctx.options.keep_dims))
-    if "GlobalAveragePool" in ctx.target.prefers and over == list(range(2, ctx.op[0].rank)) and can_pool(ctx):
+        return fill_result(ctx, x, np.asarray(np.nan, dtype), reduced_axes, keep=bool(ctx.options.keep_dims))
+    if "GlobalAveragePool" in ctx.target.prefers and reduced_axes == list(range(2, ctx.op[0].rank)) and can_pool(ctx):
         pooled = ctx.quantize(ctx.ops.GlobalAveragePool(x), like=out(0))
-        return pooled if ctx.options.keep_dims else ctx.ops.Squeeze(pooled, over)
+        return pooled if ctx.options.keep_dims else ctx.ops.Squeeze(pooled, reduced_axes)
     return emit_reduction(ctx, "ReduceMean", x, axes)
 
 
@@ -123,8 +123,8 @@ def sum_multiplier(at: Instance) -> tuple[int, int] | None:
 
     None for 8 bits, which XNNPACK computes with float multipliers, and if no 32-bit multiplier exists.
     """
-    op, over = at.op, constant_axes(at.op, 1, at.op[0].rank) or ()
-    count = prod(op[0].dims[axis] or 0 for axis in over if axis < op[0].rank)  # axes of a scalar are ignored
+    op, reduced_axes = at.op, constant_axes(at.op, 1, at.op[0].rank) or ()
+    count = prod(op[0].dims[axis] or 0 for axis in reduced_axes if axis < op[0].rank)  # axes of a scalar are ignored
     scales = [require_quantization(tensor).scale[0] for tensor in (op[0], op[out(0)])]
     if op[0].dtype != "int16" or not count or 0.0 in scales:
         return None
@@ -135,12 +135,14 @@ def sum_multiplier(at: Instance) -> tuple[int, int] | None:
 
 def emit_integer_mean(ctx: Context, x: Value, axes: Value) -> Value:
     """Emit the exact sum times a float; for int16 the kernel's fixed-point product, which wraps around in 32 bits."""
-    ops, multiplier, after = ctx.ops, sum_multiplier(ctx), require_quantization(ctx.op[out(0)])
+    ops, multiplier, y_quantization = ctx.ops, sum_multiplier(ctx), require_quantization(ctx.op[out(0)])
     scale, zero_point = require_quantization(ctx.op[0]).scale[0], require_quantization(ctx.op[0]).zero_point[0]
     integers = ops.Cast(x, to="int32")
     total = emit_reduction(ctx, "ReduceSum", ops.Sub(integers, np.int32(zero_point)) if zero_point else integers, axes)
     if multiplier is not None:
-        return ops.Mul(ops.Cast(emit_fixed_point_product(ctx, total, *multiplier), to="float32"), after.scale[0])
+        return ops.Mul(
+            ops.Cast(emit_fixed_point_product(ctx, total, *multiplier), to="float32"), y_quantization.scale[0]
+        )
     count = element_count(ctx, x, axes)
     divisor = np.float32(count) if isinstance(count, np.ndarray) else ops.Cast(count, to="float32")
     return ops.Div(ops.Mul(ops.Cast(total, to="float32"), scale), divisor)
@@ -161,12 +163,14 @@ def can_pool(ctx: Context) -> bool:
 
 def element_count(ctx: Context, x: Value, axes: Value) -> Value | Array:
     """Return the number of elements per result, at least 1; a runtime value if sizes or axes are."""
-    over = constant_reduced_axes(ctx)
-    sizes = [None] if over is None else [ctx.shape(0)[axis] for axis in over]
+    reduced_axes = constant_reduced_axes(ctx)
+    sizes = [None] if reduced_axes is None else [ctx.shape(0)[axis] for axis in reduced_axes]
     if None not in sizes:
         return np.asarray(max(prod(size or 0 for size in sizes), 1))
-    places = ctx.ops.Cast(ctx.ops.Reshape(axes, [-1]), to="int64") if over is None else np.asarray(over)
-    return ctx.ops.Max(ctx.ops.ReduceProd(ctx.ops.Gather(ctx.ops.Shape(x), places), keepdims=0), np.asarray(1))
+    runtime_axes = (
+        ctx.ops.Cast(ctx.ops.Reshape(axes, [-1]), to="int64") if reduced_axes is None else np.asarray(reduced_axes)
+    )
+    return ctx.ops.Max(ctx.ops.ReduceProd(ctx.ops.Gather(ctx.ops.Shape(x), runtime_axes), keepdims=0), np.asarray(1))
 
 
 @reduction_handler("SUM", "ReduceSum", max_version=2, quantization=Dequantized(), accepts=REQUIRE_SCALE)
@@ -179,7 +183,7 @@ def total(ctx: Context, x: Value, axes: Value) -> Value:
     return result if dtype == "int64" else ctx.ops.Cast(result, to=dtype)
 
 
-HALF = np.int64(2**32)
+UPPER_UNIT = np.int64(2**32)  # value of one in the upper half of int64
 
 
 def emit_integer_sum(ctx: Context, x: Value, axes: Value) -> Value:
@@ -191,10 +195,10 @@ def emit_integer_sum(ctx: Context, x: Value, axes: Value) -> Value:
     ops = ctx.ops
     if ctx.op[0].dtype == "int32":
         return emit_reduction(ctx, "ReduceSum", ops.Cast(x, to="int64"), axes)
-    low = ops.Mod(x, HALF)
-    high = ops.Div(ops.Sub(x, low), HALF)
+    low = ops.Mod(x, UPPER_UNIT)
+    high = ops.Div(ops.Sub(x, low), UPPER_UNIT)
     low_sum, high_sum = (emit_reduction(ctx, "ReduceSum", part, axes) for part in (low, high))
-    return ops.Add(ops.Mul(high_sum, HALF), low_sum)
+    return ops.Add(ops.Mul(high_sum, UPPER_UNIT), low_sum)
 
 
 @reduction_handler("REDUCE_MAX", "ReduceMax", max_version=3, quantization=Raw(shift_safe=True))
@@ -212,31 +216,34 @@ def reduce_min(ctx: Context, x: Value, axes: Value) -> Value:
 def emit_extreme(ctx: Context, onnx: str, x: Value, axes: Value) -> Value:
     """Emit ``ReduceMax`` or ``ReduceMin``; the kernel's initial value for empty axes."""
     if has_empty_axis(ctx):
-        number = initial_value(ctx.dtype(0), least=onnx == "ReduceMax")
-        return fill_result(ctx, x, number, constant_reduced_axes(ctx) or (), keep=bool(ctx.options.keep_dims))
+        fill_value = initial_value(ctx.dtype(0), smallest=onnx == "ReduceMax")
+        return fill_result(ctx, x, fill_value, constant_reduced_axes(ctx) or (), keep=bool(ctx.options.keep_dims))
     return emit_int64_extreme(ctx, onnx, x, axes) if ctx.dtype(0) == "int64" else emit_reduction(ctx, onnx, x, axes)
 
 
 def emit_int64_extreme(ctx: Context, onnx: str, x: Value, axes: Value) -> Value:
-    """Emit the extreme of the upper halves, then of the lower halves of those: ONNX Runtime compares 32 bits."""
+    """Emit the extreme of the upper halves, then of the lower halves of elements with that upper half.
+
+    ONNX Runtime compares only 32 bits.
+    """
     if constant_reduced_axes(ctx) == []:
         return x
     ops, middle = ctx.ops, np.int64(2**31)
-    low = ops.Mod(x, HALF)
-    high = ops.Div(ops.Sub(x, low), HALF)
-    most = emit_reduction(ctx, onnx, high, axes, keep=1)
-    last = -middle if onnx == "ReduceMax" else middle - 1
-    among = ops.Where(ops.Equal(high, most), ops.Sub(low, middle), last)
-    lowest = ops.Add(emit_reduction(ctx, onnx, among, axes), middle)
-    return ops.Add(ops.Mul(emit_reduction(ctx, onnx, high, axes), HALF), lowest)
+    low = ops.Mod(x, UPPER_UNIT)
+    high = ops.Div(ops.Sub(x, low), UPPER_UNIT)
+    extreme_high = emit_reduction(ctx, onnx, high, axes, keep=1)
+    excluded = -middle if onnx == "ReduceMax" else middle - 1
+    candidates = ops.Where(ops.Equal(high, extreme_high), ops.Sub(low, middle), excluded)
+    extreme_low = ops.Add(emit_reduction(ctx, onnx, candidates, axes), middle)
+    return ops.Add(ops.Mul(emit_reduction(ctx, onnx, high, axes), UPPER_UNIT), extreme_low)
 
 
-def initial_value(dtype: str, least: bool) -> Array:
+def initial_value(dtype: str, smallest: bool) -> Array:
     """Return the kernel's initial value, its result for no elements: finite for floating-point dtypes (ReduceGeneric)."""
     if dtype == "bool":
-        return np.asarray(not least)
+        return np.asarray(not smallest)
     limits: Any = np.finfo(dtype) if "float" in dtype else np.iinfo(dtype)
-    return np.asarray(limits.min if least else limits.max, dtype)
+    return np.asarray(limits.min if smallest else limits.max, dtype)
 
 
 def has_empty_axis(ctx: Context) -> bool:
@@ -244,18 +251,22 @@ def has_empty_axis(ctx: Context) -> bool:
     return 0 in (ctx.shape(0)[axis] for axis in constant_reduced_axes(ctx) or ())
 
 
-def fill_result(ctx: Context, x: Value, number: Array, over: Sequence[int], keep: bool) -> Value:
-    """Return ``number`` in the shape of a reduction over empty axes."""
-    places = range(len(ctx.shape(0)))
+def fill_result(ctx: Context, x: Value, fill_value: Array, reduced_axes: Sequence[int], keep: bool) -> Value:
+    """Return ``fill_value`` in the shape of a reduction over empty axes."""
+    axes = range(len(ctx.shape(0)))
     if None in ctx.shape(0):
         sizes = ctx.ops.Shape(x)
         if not keep:
             return ctx.ops.Expand(
-                number, ctx.ops.Gather(sizes, np.asarray([k for k in places if k not in over], np.int64))
+                fill_value, ctx.ops.Gather(sizes, np.asarray([k for k in axes if k not in reduced_axes], np.int64))
             )
-        return ctx.ops.Expand(number, ctx.ops.Where(np.asarray([k in over for k in places]), np.int64(1), sizes))
-    left = [1 if k in over else size for k, size in enumerate(ctx.shape(0)) if keep or k not in over]
-    return ctx.ops.Expand(number, np.asarray(left, np.int64))
+        return ctx.ops.Expand(
+            fill_value, ctx.ops.Where(np.asarray([k in reduced_axes for k in axes]), np.int64(1), sizes)
+        )
+    result_sizes = [
+        1 if k in reduced_axes else size for k, size in enumerate(ctx.shape(0)) if keep or k not in reduced_axes
+    ]
+    return ctx.ops.Expand(fill_value, np.asarray(result_sizes, np.int64))
 
 
 def constant_reduced_axes(ctx: Context) -> list[int] | None:
@@ -265,12 +276,12 @@ def constant_reduced_axes(ctx: Context) -> list[int] | None:
 
 
 def emit_reduction(ctx: Context, onnx: str, x: Value, axes: Value, keep: int | None = None) -> Value:
-    """Emit ``Reduce*``; the identity without axes. ``keep``: True to keep axes, by default the operator's option."""
-    over, keep = constant_reduced_axes(ctx), int(bool(ctx.options.keep_dims)) if keep is None else keep
-    if over == []:
+    """Emit ``Reduce*``; the identity without axes. ``keep``: 1 to keep the axes; by default the option of the operator."""
+    reduced_axes, keep = constant_reduced_axes(ctx), int(bool(ctx.options.keep_dims)) if keep is None else keep
+    if reduced_axes == []:
         return x
-    if over is not None:
-        return ctx.ops.named(onnx)(x, over, keepdims=keep)
+    if reduced_axes is not None:
+        return ctx.ops.named(onnx)(x, reduced_axes, keepdims=keep)
     runtime_axes = ctx.ops.Cast(ctx.ops.Reshape(axes, [-1]), to="int64")
     return ctx.ops.named(onnx)(x, runtime_axes, keepdims=keep, noop_with_empty_axes=1)
 
@@ -292,13 +303,13 @@ def reduce_all(ctx: Context, x: Value, axes: Value) -> Value:
 
 def is_reshape(ctx: Context) -> bool:
     """True if all reduced axes have size 1."""
-    over = constant_reduced_axes(ctx)
-    are_single = over is not None and all(ctx.shape(0)[axis] == 1 for axis in over)
+    reduced_axes = constant_reduced_axes(ctx)
+    are_single = reduced_axes is not None and all(ctx.shape(0)[axis] == 1 for axis in reduced_axes)
     return are_single and reduction_shape(ctx).count(None) < 2
 
 
 def emit_any(ctx: Context, x: Value, axes: Value) -> Value:
-    """Emit a sum above 0, which unlike a maximum is defined for no elements."""
+    """Emit a comparison of the sum with 0; unlike a maximum, a sum is defined for no elements."""
     return ctx.ops.Cast(emit_reduction(ctx, "ReduceSum", ctx.ops.Cast(x, to="int32"), axes), to="bool")
 
 
@@ -306,13 +317,13 @@ def emit_any(ctx: Context, x: Value, axes: Value) -> Value:
 
 
 def arg_handler(code: str, onnx: str) -> Callable[[Callable[..., Any]], Handler]:
-    """Return the handler decorator of an index of an extreme along the axis that slot 1 holds."""
+    """Return the handler decorator of ARG_MAX or ARG_MIN along the axis that slot 1 holds."""
     return handler(
         code,
         max_version=3,
         layout=Attribute(),
         axes=reduction_axes(1, keep=lambda at: False),
-        axis_price=along_axes(onnx),
+        axis_price=price_along_axes(onnx),
         holds_axes={1},
         quantization=Raw(shift_safe=True, onnx=onnx),
         types=lambda at: f"_, int32 int64 -> {at.op.options.output_type.lower()}",
@@ -332,29 +343,32 @@ def arg_min(ctx: Context, x: Value, axis: Value) -> Value:
 
 
 def emit_arg(ctx: Context, onnx: str, x: Value, axis: Value) -> Value:
-    """Emit ``ArgMax`` or ``ArgMin``; for a runtime axis the operand is reshaped to three axes, with the reduced axis in
-    the middle.
+    """Emit ``ArgMax`` or ``ArgMin``.
+
+    For a runtime axis, the operand is reshaped to three axes, with the reduced axis in the middle.
     """
     ops, dtype, constant, emit = ctx.ops, ctx.op[out(0)].dtype, ctx.constant(1), ctx.ops.named(onnx)
-    none, nothing = np.zeros((), dtype), 0 in ctx.shape(0)  # ONNX Runtime refuses an empty result
-    if constant is not None and nothing:
-        return fill_result(ctx, x, none, [int(constant.reshape(-1)[0])], keep=False)
+    zero, is_empty = np.zeros((), dtype), 0 in ctx.shape(0)  # ONNX Runtime refuses an empty result
+    if constant is not None and is_empty:
+        return fill_result(ctx, x, zero, [int(constant.reshape(-1)[0])], keep=False)
     if constant is not None:
         index = emit(x, axis=int(constant.reshape(-1)[0]), keepdims=0)
     else:
-        sizes, at = ops.Shape(x), ops.Cast(ops.Reshape(axis, [1]), to="int64")
-        at = ops.Mod(at, np.asarray([ctx.op[0].rank]))
-        next_axis = ops.Add(at, np.asarray([1]))
-        before, after = ops.Slice(sizes, [0], at), ops.Slice(sizes, next_axis, [ctx.op[0].rank])
-        if nothing:
-            return ops.Expand(none, ops.Concat(before, after, axis=0))
-        outer = ops.ReduceProd(before, keepdims=1)
-        three = ops.Concat(outer, ops.Gather(sizes, at), [-1], axis=0)
-        index = ops.Reshape(emit(ops.Reshape(x, three), axis=1, keepdims=0), ops.Concat(before, after, axis=0))
+        sizes, axis_index = ops.Shape(x), ops.Cast(ops.Reshape(axis, [1]), to="int64")
+        axis_index = ops.Mod(axis_index, np.asarray([ctx.op[0].rank]))
+        next_axis = ops.Add(axis_index, np.asarray([1]))
+        leading_sizes, trailing_sizes = ops.Slice(sizes, [0], axis_index), ops.Slice(sizes, next_axis, [ctx.op[0].rank])
+        if is_empty:
+            return ops.Expand(zero, ops.Concat(leading_sizes, trailing_sizes, axis=0))
+        outer = ops.ReduceProd(leading_sizes, keepdims=1)
+        three_axes = ops.Concat(outer, ops.Gather(sizes, axis_index), [-1], axis=0)
+        index = ops.Reshape(
+            emit(ops.Reshape(x, three_axes), axis=1, keepdims=0), ops.Concat(leading_sizes, trailing_sizes, axis=0)
+        )
     return index if dtype == "int64" else ops.Cast(index, to=dtype)
 
 
-# --- running sums -------------------------------------------------------------------------------
+# --- cumulative sums ----------------------------------------------------------------------------
 
 
 def cumsum_layout(at: Instance) -> Attribute:
@@ -370,5 +384,5 @@ def cumsum_layout(at: Instance) -> Attribute:
 def cumulative_sum(ctx: Context, x: Value, axis: Value) -> Value:
     """Emit CumSum."""
     options, constant = ctx.options, ctx.constant(1)
-    at = ctx.ops.Reshape(axis, np.zeros(0, np.int64)) if constant is None else constant.reshape(())
-    return ctx.ops.CumSum(x, at, exclusive=int(bool(options.exclusive)), reverse=int(bool(options.reverse)))
+    onnx_axis = ctx.ops.Reshape(axis, np.zeros(0, np.int64)) if constant is None else constant.reshape(())
+    return ctx.ops.CumSum(x, onnx_axis, exclusive=int(bool(options.exclusive)), reverse=int(bool(options.reverse)))

@@ -17,11 +17,11 @@ from onnx_tflite_plugin.api import (
     out,
 )
 
-ONE_OF = "bool, T, T -> T"
+TYPES = "bool, T, T -> T"
 
 
 def selection_axes(at: Instance) -> str | None:
-    """Return axes, with a condition of rank 1 along axis 0; ``None`` for scalars of different ranks."""
+    """Return the axes; a condition of rank 1 has axis 0. ``None`` if ranks or shapes do not fit together."""
     op = at.op
     names, rank = axis_names(op[1].rank), op[0].rank
     if op[1].dims != op[2].dims or op[out(0)].rank != op[1].rank or rank not in (0, 1, op[1].rank):
@@ -43,7 +43,7 @@ def check_condition(op: Operator) -> Decline | None:
     layout=Attribute(unordered="*"),
     axes=selection_axes,
     quantization=Raw(shift_safe=True, onnx="Where"),
-    types=ONE_OF,
+    types=TYPES,
     accepts=lambda at: check_condition(at.op),
 )
 def select(ctx: Context, condition: Value, x: Value, y: Value) -> Value:
@@ -55,19 +55,17 @@ def select(ctx: Context, condition: Value, x: Value, y: Value) -> Value:
     return emit_where(ctx, condition, x, y)
 
 
-@handler(
-    "SELECT_V2", max_version=2, layout=Transparent(), quantization=Raw(shift_safe=True, onnx="Where"), types=ONE_OF
-)
+@handler("SELECT_V2", max_version=2, layout=Transparent(), quantization=Raw(shift_safe=True, onnx="Where"), types=TYPES)
 def select_v2(ctx: Context, condition: Value, x: Value, y: Value) -> Value:
     """Emit Where with broadcast operands."""
     return emit_where(ctx, condition, x, y)
 
 
 def emit_where(ctx: Context, condition: Value, x: Value, y: Value) -> Value:
-    """Emit Where on quantized values regardless of scale; a scalar result takes the stored rank."""
-    kind, ops = ctx.dtype(out(0)), ctx.ops
-    if kind.startswith("complex"):
+    """Emit Where on quantized values regardless of scale, reshaped if the file stores another rank of the result."""
+    dtype, ops = ctx.dtype(out(0)), ctx.ops
+    if dtype.startswith("complex"):
         condition = ops.Unsqueeze(condition, [-1])
     result = ops.Where(condition, x, y)
-    widest = max(ctx.op[slot].rank for slot in range(3))
-    return result if widest == ctx.op[out(0)].rank else ctx.reshape_to_slot(result, out(0))
+    broadcast_rank = max(ctx.op[slot].rank for slot in range(3))
+    return result if broadcast_rank == ctx.op[out(0)].rank else ctx.reshape_to_slot(result, out(0))

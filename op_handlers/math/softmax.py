@@ -22,8 +22,8 @@ from onnx_tflite_plugin.api import (
 from op_handlers.kernels.operands import operand_shape
 from op_handlers.kernels.softmax import softmax_int16
 
-LARGEST = np.float32(254.75 / 256)
-"""Number that rounds to the last of 256 steps; clipping to it avoids a kernel that wraps around."""
+MAX_PROBABILITY = np.float32(254.75 / 256)
+"""Probability that rounds to the last of 256 steps; clipping to it prevents an int8 kernel from wrapping around."""
 
 
 def check_beta(at: Instance) -> Decline | None:
@@ -34,14 +34,14 @@ def check_beta(at: Instance) -> Decline | None:
 
 
 def output_quantization(at: Instance) -> FixedOutputRange | Integer:
-    """Return the quantization: 0 to 1 over the output's whole range; int16 from int16 has no negative half (softmax.h)."""
+    """Return the behavior: 0 to 1 over the range of the dtype; int16 from int16 uses only its nonnegative half (softmax.h)."""
     if at.op[0].dtype == "int16":
         return Integer({"int16": (1 / 32768, 0)})
     return FixedOutputRange({"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 65536, -32768)})
 
 
 def softmax_layout(at: Instance) -> Attribute | Terminate:
-    """Return any layout from opset 13 on; before, the operator is computed over its axis and all that follow."""
+    """Return a layout with the axis anywhere from opset 13 on; before, the operator also runs over all later axes."""
     return Attribute(unordered="k") if at.opset >= 13 else Terminate()
 
 
@@ -69,7 +69,7 @@ def softmax(ctx: Context, x: Value) -> Value:
         )  # for the same reason; the difference is computed in float32
     y = ctx.ops.Softmax(x if beta == 1.0 else ctx.ops.Mul(x, ctx.scalar(beta)), axis=ctx.axis(-1))
     if ctx.is_quantized and ctx.dtype(out(0)) == "int8" and "Softmax" in ctx.target.wraps_int8:
-        return ctx.ops.Min(y, LARGEST)
+        return ctx.ops.Min(y, MAX_PROBABILITY)
     return y
 
 

@@ -56,10 +56,10 @@ def rsqrt(x: Array) -> Array:
 
 def check_exp_range(at: Instance) -> Decline | None:
     """Return a Decline if exp overflows float32: the kernel's int16 table then converts infinity to integers."""
-    steps = at.op[0].quantization
-    if at.op[0].dtype != "int16" or not isinstance(steps, Quantization):
+    quantization = at.op[0].quantization
+    if at.op[0].dtype != "int16" or not isinstance(quantization, Quantization):
         return None
-    largest = (np.iinfo(np.int16).max - steps.zero_point[0]) * steps.scale[0]
+    largest = (np.iinfo(np.int16).max - quantization.zero_point[0]) * quantization.scale[0]
     limit = float(np.log(np.finfo(np.float32).max))
     if largest <= limit:
         return None
@@ -149,7 +149,7 @@ def imaginary_part(ctx: Context, x: Value) -> Value:
 
 @handler("COMPLEX_ABS", max_version=1, layout=Transparent(), types=PARTS)
 def complex_absolute(ctx: Context, x: Value) -> Value:
-    """Emit the length of each pair in float64: the kernel's hypot does not overflow where squares do."""
+    """Emit the length of each pair in float64, because the kernel's hypot does not overflow where float32 squares do."""
     ops = ctx.ops
     real, imaginary = (ops.Cast(ops.Gather(x, np.asarray(part), axis=-1), to="float64") for part in (0, 1))
     length = ops.Sqrt(ops.Add(ops.Mul(real, real), ops.Mul(imaginary, imaginary)))
@@ -181,5 +181,5 @@ def bucketize(ctx: Context, x: Value) -> Value:
     elif ctx.op[0].dtype != "float32":
         x = ops.Cast(x, to="float32")
     last = len(ctx.shape(0))
-    passed = ops.Not(ops.Less(ops.Unsqueeze(x, [last]), bounds))
-    return ops.ReduceSum(ops.Cast(passed, to="int32"), [last], keepdims=0)
+    is_reached = ops.Not(ops.Less(ops.Unsqueeze(x, [last]), bounds))
+    return ops.ReduceSum(ops.Cast(is_reached, to="int32"), [last], keepdims=0)

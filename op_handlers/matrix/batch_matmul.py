@@ -27,12 +27,12 @@ from op_handlers.kernels.wide_accumulators import scale_product
 
 def product_axes(op: Operator, x: str = "mk", w: str = "kn") -> list[list[str]]:
     """Return the letters of both operands and the result: batches, aligned from the right, then rows and columns."""
-    ends = (op[0].rank, x), (op[1].rank, w), (op[out(0)].rank, "mn")
-    return [[*(f"b{i}" for i in reversed(range(rank - 2))), *matrix] for rank, matrix in ends]
+    shapes = (op[0].rank, x), (op[1].rank, w), (op[out(0)].rank, "mn")
+    return [[*(f"b{i}" for i in reversed(range(rank - 2))), *matrix] for rank, matrix in shapes]
 
 
 def batch_matmul_axes(at: Instance) -> str:
-    """Return the axes of the file."""
+    """Return the axes of operands and result in the layout of the file."""
     op = at.op
     *operands, result = product_axes(op, "km" if op.options.adj_x else "mk", "nk" if op.options.adj_y else "kn")
     return format_axes(operands, result)
@@ -49,7 +49,10 @@ def matmul_layout(at: Instance) -> Implicit | Terminate:
 
 
 def check_scales(at: Instance) -> Decline | None:
-    """Return a Decline for per-channel scales other than per-column ones of symmetric weights under float (batch_matmul.cc)."""
+    """Return a Decline for missing scales, and for unsupported scales of weights with float32 activations.
+
+    The kernel requires symmetric weights with a scale per tensor or per column (batch_matmul.cc).
+    """
     op = at.op
     x, w, y = op[0], op[1], op[out(0)]
     if y.dtype == "int32":
@@ -61,7 +64,7 @@ def check_scales(at: Instance) -> Decline | None:
     column = w.rank - (2 if op.options.adj_y else 1)
     by_column = not w.quantization.per_axis or w.quantization.axis == column
     if x.dtype == "float32" and (any(w.quantization.zero_point) or not by_column):
-        return Decline("the weights must be symmetric, with a scale per tensor or per column; quantize them so")
+        return Decline("the weights must be symmetric, with a scale per tensor or per column; quantize them this way")
     return None
 
 
@@ -92,11 +95,12 @@ MAX_FRACTION_BITS = 12
 
 
 def round_twice(ctx: Context, product: Value) -> Value:
-    """Return an int8 product that rounds once to the kernel's result of two roundings; 1 in 30 to 200 results differs otherwise.
+    """Return an int8 product that, rounded once, equals the kernel's result, which is rounded twice.
 
-    The kernel rounds a sum half up to the ``bits`` that its multiplier leaves after the point, then half away from
-    zero to integers. Both together round half away from zero a number half a bit further from zero; no sum but 0 is
-    less than that half. (EvalInt8Int8, batch_matmul.cc; MultiplyByQuantizedMultiplier, internal/common.cc)
+    Otherwise, 1 in 30 to 200 results differs. The kernel first rounds a sum half up to the fraction bits of its
+    multiplier, then half away from zero to integers. Both roundings together equal one rounding half away from zero of a
+    number that is half a fraction bit further from zero. Sums other than 0 are at least half a fraction bit.
+    Source: EvalInt8Int8, batch_matmul.cc; MultiplyByQuantizedMultiplier, internal/common.cc.
     """
     if not ctx.is_quantized or ctx.op[out(0)].dtype != "int8" or not ctx.target.rounds_activations:
         return product
@@ -110,8 +114,8 @@ def round_twice(ctx: Context, product: Value) -> Value:
 
 
 MARGIN = 2.0**-8
-"""Fraction of the half bit. If the multiplier is a power of two, a sum can be a tie in both roundings; the first rounds
-up.
+"""Fraction of half a bit. If the multiplier is a power of two, a sum can be a half in both roundings; the first rounds
+half up.
 """
 
 
@@ -126,8 +130,12 @@ def has_zero_scale(op: Operator) -> bool:
 
 
 def zero_point_shift(ctx: Context, slot: int) -> Array | None:
-    """Return the difference of stored and file zero point of an operand."""
-    file, stored = ctx.op[slot].quantization, ctx.quantization(slot)
-    if stored is None or not isinstance(file, Quantization) or stored.zero_point == file.zero_point:
+    """Return the zero point of the stored operand minus that in the file; ``None`` if they are equal."""
+    file_quantization, stored_quantization = ctx.op[slot].quantization, ctx.quantization(slot)
+    if (
+        stored_quantization is None
+        or not isinstance(file_quantization, Quantization)
+        or stored_quantization.zero_point == file_quantization.zero_point
+    ):
         return None
-    return np.asarray(stored.zero_point[0] - file.zero_point[0], ctx.dtype(slot))
+    return np.asarray(stored_quantization.zero_point[0] - file_quantization.zero_point[0], ctx.dtype(slot))

@@ -26,7 +26,7 @@ from op_handlers.kernels.operands import check_packed_weights, check_weight_zero
 
 
 def dense_axes(at: Instance) -> str | None:
-    """Return ``n h w c, o (h w c) -> n o``, with the trailing axes of one row of the weight flattened."""
+    """Return the axes, e.g. ``n h w c, o (h w c) -> n o``: trailing axes of the input form one row of the weight."""
     op = at.op
     bias = [*(f"one{i}" for i in range(leading_ones(op))), "o"]
     if op[1].blocks is not None:
@@ -34,23 +34,23 @@ def dense_axes(at: Instance) -> str | None:
     dims, depth = op[0].dims, op[1].shape[-1]
     if op.options.keep_num_dims:
         return f"... k, o k, {' '.join(bias)} -> ... o"
-    rows = [i for i in range(len(dims)) if None not in dims[i:] and prod(d or 0 for d in dims[i:]) == depth]
-    if not rows or 0 in dims:
+    row_starts = [i for i in range(len(dims)) if None not in dims[i:] and prod(d or 0 for d in dims[i:]) == depth]
+    if not row_starts or 0 in dims:
         return None
-    batch, row = [f"n{i}" for i in range(rows[-1])], [f"k{i}" for i in range(rows[-1], len(dims))]
-    first = batch[0] if len(batch) == 1 else f"({' '.join(batch)})" if batch else "one"
-    group = row[0] if len(row) == 1 else f"({' '.join(row)})"
-    return format_axes([[*batch, *row], ["o", group], bias], [first, "o"])
+    batch, row = [f"n{i}" for i in range(row_starts[-1])], [f"k{i}" for i in range(row_starts[-1], len(dims))]
+    result_rows = batch[0] if len(batch) == 1 else f"({' '.join(batch)})" if batch else "one"
+    row_group = row[0] if len(row) == 1 else f"({' '.join(row)})"
+    return format_axes([[*batch, *row], ["o", row_group], bias], [result_rows, "o"])
 
 
 def leading_ones(op: Operator) -> int:
-    """Return the number of leading axes of size 1 of a bias; the kernel checks its number of elements only."""
+    """Return the number of leading axes of size 1 of the bias; the kernel checks only its number of elements."""
     bias = op.tensor(2)
     return 0 if bias is None or set(bias.dims[:-1]) != {1} else bias.rank - 1
 
 
 def dense_layout(at: Instance) -> Implicit | Terminate:
-    """Return a layout with unordered row elements: the weight's columns are permuted in the same way.
+    """Return a layout in which the elements of a row are unordered: the columns of the weight are permuted with them.
 
     Blocks that share a scale stay contiguous, along the first axis, where runtimes fuse them.
     """
@@ -72,7 +72,7 @@ def check_weights(at: Instance) -> Decline | None:
             return Decline("the weights have no input features, for which LiteRT's kernels leave out the bias")
         if op[out(0)].dtype != "float32":
             return Decline(
-                "the weights have no input features, for which LiteRT's kernels write 0 whatever the zero point"
+                "the weights have no input features, for which LiteRT's kernels write 0 regardless of the zero point"
             )
     count, depth = op[0].dims, op[1].shape[-1]
     if not op.options.keep_num_dims and None not in count and depth and prod(size or 0 for size in count) % depth:
@@ -85,7 +85,7 @@ def check_weights(at: Instance) -> Decline | None:
         )
     if op[1].blocks is not None:
         return check_blocks(op)
-    return check_packed_weights(op, NARROW) or check_row_zero_points(op) or check_weight_zero_points(op)
+    return check_packed_weights(op, PACKED) or check_row_zero_points(op) or check_weight_zero_points(op)
 
 
 def check_row_zero_points(op: Operator) -> Decline | None:
@@ -102,35 +102,36 @@ def bias_dtype(op: Operator) -> str:
 
 
 def check_blocks(op: Operator) -> Decline | None:
-    """Return a Decline for unsupported blocks: XNNPACK supports multiples of 32, the kernel others (PrepareImpl)."""
+    """Return a Decline for unsupported blocks. XNNPACK supports multiples of 32, the kernel other sizes (PrepareImpl)."""
     x, w = op[0], op[1]
     if (x.dtype, w.dtype) != ("float32", "int4"):
         return Decline(f"{x.dtype} input with {w.dtype} weights in blocks; the kernel requires float32 and int4")
     rows, depth = w.shape
     if w.blocks is None or w.blocks.block_size % 32 == 0:
         return None
-    blocked = f"the weights have a scale per {w.blocks.block_size} elements, for which LiteRT"
+    problem = f"the weights have a scale per {w.blocks.block_size} elements, for which LiteRT"
     if rows < 4 or depth < 32 or depth % 2:
         return Decline(
-            f"{blocked} requires at least 4 rows, of an even length of 32 or more, or ignores the scales; use blocks of 32"
+            f"{problem} requires at least 4 rows, of an even length of 32 or more, or ignores the scales; use blocks of 32"
         )
     return None
 
 
 def dense_activation(at: Instance) -> ActivationKernel:
-    """Return the kernel family: hybrid operators have a separate one (Prepare); blockwise ones apply no activation
-    (EvalBlockwise4Bit).
+    """Return the kernel family. Hybrid operators have a separate family (Prepare).
+
+    Blockwise operators outside of XNNPACK apply no activation (EvalBlockwise4Bit).
     """
     x, w = at.op[0], at.op[1]
     if w.blocks is not None:
         fits_xnnpack = w.blocks.block_size % 32 == 0
         return ActivationKernel.BLOCKWISE if fits_xnnpack else ActivationKernel.BLOCKWISE_UNFUSED
-    hybrid = x.dtype == "float32" and w.dtype in ("int8", "uint8", "int4", "int2")
-    return ActivationKernel.ELEMENTWISE if hybrid else ActivationKernel.CLAMPED_ONLY
+    is_hybrid = x.dtype == "float32" and w.dtype in ("int8", "uint8", "int4", "int2")
+    return ActivationKernel.ELEMENTWISE if is_hybrid else ActivationKernel.CLAMPED_ONLY
 
 
 def dense_shape(at: Instance) -> Dims:
-    """Return one row of results per row of the weight's length (fully_connected.cc)."""
+    """Return the shape of the result: one row per input row, which has the length of a weight row (fully_connected.cc)."""
     op = at.op
     dims, (rows, depth) = op[0].dims, op[1].shape
     if op.options.keep_num_dims:
@@ -149,7 +150,10 @@ def has_dynamic_leading_axes(at: Instance) -> bool:
 
 
 def matrix_shapes(at: Instance) -> dict[int, Dims]:
-    """Return both sides as matrices, unless the result's shape is known only at runtime: ``with_leading``."""
+    """Return input and result as matrices.
+
+    None if the shape of the result is a runtime value; ``restore_leading_axes`` then reshapes.
+    """
     if has_dynamic_leading_axes(at):
         return {}
     op, (units, depth) = at.op, at.op[1].shape
@@ -157,8 +161,8 @@ def matrix_shapes(at: Instance) -> dict[int, Dims]:
     return operand if op[out(0)].rank == 2 else {**operand, out(0): (None, units)}
 
 
-NARROW = {"float32": ("int4", "int2"), "int8": ("int4", "int2"), "int16": ("int4", "int2")}
-KINDS = (
+PACKED = {"float32": ("int4", "int2"), "int8": ("int4", "int2"), "int16": ("int4", "int2")}
+DTYPES = (
     "float32, float32 int8 uint8 int4 int2, float32",
     "uint8, uint8 int4 int2, int32",
     "int8, int8 int4 int2, int32",
@@ -174,12 +178,12 @@ KINDS = (
     reshapes=matrix_shapes,
     quantization=Dequantized(bias={2: (0, 1)}, blocks=(1,)),
     activation=FusedActivation(dense_activation),
-    types=KINDS,
+    types=DTYPES,
     accepts=check_weights,
     sizes=dense_shape,
 )
 def fully_connected(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
-    """Emit Gemm on the input flattened to rows of the weight's length (fully_connected.cc)."""
+    """Emit Gemm of the input, flattened to rows of the length of a weight row (fully_connected.cc)."""
     b = flatten_bias(ctx, b)
     if has_dynamic_leading_axes(ctx):
         rows = ctx.dequantize(ctx.ops.Reshape(ctx.quantized_values(0), [-1, ctx.op[1].shape[-1]]), like=0)
@@ -191,14 +195,14 @@ def fully_connected(ctx: Context, x: Value, w: Value, b: Value | None = None) ->
 
 
 def flatten_bias(ctx: Context, b: Value | None) -> Value | None:
-    """Return the bias as Gemm takes it: the kernel counts the elements of several axes."""
+    """Return the bias as a vector if Gemm requires it; the kernel checks only the number of elements."""
     bias = ctx.op.tensor(2)
-    most = 2 if leading_ones(ctx.op) else 1
-    return b if b is None or bias is None or bias.rank <= most else ctx.ops.Reshape(b, [-1])
+    max_rank = 2 if leading_ones(ctx.op) else 1
+    return b if b is None or bias is None or bias.rank <= max_rank else ctx.ops.Reshape(b, [-1])
 
 
 def restore_leading_axes(ctx: Context, x: Value, y: Value) -> Value:
-    """Reshape the product of all rows to the leading axes of x."""
+    """Return the product of all rows, reshaped to the leading axes of x."""
     leading = ctx.ops.Slice(ctx.ops.Shape(x), [0], [ctx.op[0].rank - 1])
     shape = ctx.ops.Concat(leading, [ctx.op[1].shape[0]], axis=0)
     return ctx.ops.Reshape(y, shape, allowzero=1 if ctx.opset >= 14 else None)

@@ -1,4 +1,4 @@
-"""Operators that a compiler for one processor writes instead of the original ones."""
+"""Custom operators into which a compiler for one processor puts parts of a model."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from onnx_tflite_plugin.api import Decline, Operator, hookimpl
 
 
 class Compiler(NamedTuple):
-    """Compiler, by the names of its custom operators: one name, or with ``prefix`` all that begin with it."""
+    """A compiler and the name of its custom operator. ``prefix``: names of its operators begin with ``code``."""
 
     code: str
-    compiler: str
+    name: str
     processor: str
     prefix: bool = False
 
@@ -31,7 +31,7 @@ COMPILERS = (
     # google-ai-edge/LiteRT: litert/core/build_stamp.h; parts are numbered, litert/core/model/model_buffer_test.cc
     Compiler("DISPATCH_OP", "a compiler plugin of LiteRT", "one NPU", prefix=True),
 )
-"""Each with a public file that has the operator's name."""
+"""The comment above each entry names a public file that contains the name of the operator."""
 
 _CUSTOM = "CUSTOM."
 
@@ -41,11 +41,11 @@ def claim(op: Operator) -> Decline | None:
     if not op.code.startswith(_CUSTOM):
         return None
     name = op.code.removeprefix(_CUSTOM)
-    found = next((each for each in COMPILERS if each.emits_operator(name)), None)
-    if found is None:
+    compiler = next((compiler for compiler in COMPILERS if compiler.emits_operator(name)), None)
+    if compiler is None:
         return None
     return Decline(
-        f"{found.compiler} compiled this file for {found.processor}: the operator holds a program that no other processor "
+        f"{compiler.name} compiled this file for {compiler.processor}: the operator holds a program that no other processor "
         "runs, and ONNX cannot express it",
-        f"convert the original .tflite file, the one that {found.compiler} was given",
+        f"convert the original .tflite file, the one that {compiler.name} was given",
     )

@@ -31,7 +31,7 @@ def cases() -> Iterator[Case]:
     yield fake("empty", -1.0, 2.0, 8, (0, 3))
     yield fake("8 bits", -1.0, 2.0, 8, place=between_convolutions)
     yield fake("a narrow range", -1.0, 2.0, 8, narrow=True, kernel_refuses="narrow_range FakeQuant is not")
-    yield fake("a range without 0", 1.0, 2.0, 8, refused="give one that holds 0")
+    yield fake("a range without 0", 1.0, 2.0, 8, refused="choose a range that includes 0")
 
 
 def fake(

@@ -103,7 +103,7 @@ def row_length_cases() -> Iterator[Case]:
     for dtype, biased, reason in (
         ("float32", False, ""),
         ("float32", True, "leave out the bias"),
-        ("int8", False, "write 0 whatever the zero point"),
+        ("int8", False, "write 0 regardless of the zero point"),
     ):
         w = weight((4, 0), dtype)
         operands = [x := tensor(3, 0, dtype=dtype), w, bias(x, w, 4, BIASES[dtype], 1) if biased else None]
