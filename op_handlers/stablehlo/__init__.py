@@ -1,1 +1,1 @@
-"""StableHLO operators that LiteRT has kernels for, and the older ones that share a kernel with them."""
+"""StableHLO operators for which LiteRT has kernels, and older operators that share a kernel with them."""

@@ -1,4 +1,4 @@
-"""Operators of two operands of one shape: no rescaling, integers wrap around, booleans are one-bit numbers."""
+"""Binary operators on equal shapes. Nothing is rescaled, integers wrap around, booleans are one-bit numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FLOATS = ("float16", "float32", "float64")
 
 
 def emit_wrapping(ctx: Context, onnx: str, x: Value, y: Value) -> Value:
-    """Emit a sum or product modulo the dtype's range; for booleans Or or And (stablehlo_elementwise.h)."""
+    """Emit a sum or product that wraps around; Or or And for booleans (stablehlo_elementwise.h)."""
     dtype, ops = ctx.op[0].dtype, ctx.ops
     if dtype == "bool":
         return {"Add": ops.Or, "Mul": ops.And}[onnx](x, y)
@@ -31,25 +31,29 @@ def multiply(ctx: Context, x: Value, y: Value) -> Value:
 
 
 def emit_std_extreme(ctx: Context, onnx: str, x: Value, y: Value) -> Value:
-    """Emit ``std::max`` or ``std::min``: floats keep the first operand unless the second is beyond it, so NaN in the first only."""
+    """Emit ``std::max`` or ``std::min``.
+
+    For floats, the result is the first operand unless the second is greater (or less). NaN is therefore returned only if
+    the first operand is NaN.
+    """
     dtype, ops = ctx.op[0].dtype, ctx.ops
     if dtype == "bool":
         return {"Max": ops.Or, "Min": ops.And}[onnx](x, y)
     if dtype in FLOATS:
-        beyond = ops.Less(x, y) if onnx == "Max" else ops.Less(y, x)
-        return ops.Where(beyond, y, x)
+        takes_second = ops.Less(x, y) if onnx == "Max" else ops.Less(y, x)
+        return ops.Where(takes_second, y, x)
     return emit_min_max(ctx, onnx, x, y)
 
 
 @handler("STABLEHLO_MAXIMUM", max_version=1, layout=Transparent(), quantization=Raw())
 def maximum(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit the second operand where it is greater; Max for integers."""
+    """Emit Where of a comparison; Max for integers."""
     return emit_std_extreme(ctx, "Max", x, y)
 
 
 @handler("STABLEHLO_MINIMUM", max_version=1, layout=Transparent(), quantization=Raw())
 def minimum(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit the second operand where it is less; Min for integers."""
+    """Emit Where of a comparison; Min for integers."""
     return emit_std_extreme(ctx, "Min", x, y)
 
 
@@ -69,7 +73,7 @@ def both(ctx: Context, x: Value, y: Value) -> Value:
 def check_equal_shapes(at: Instance) -> Decline | None:
     """Return a Decline for different shapes, which the kernel does not check (EvalImpl, stablehlo_shift_left.cc)."""
     shapes = [at.op[k].dims for k in range(2)]
-    if all(one in (None, other) or other is None for one, other in zip_longest(*shapes, fillvalue=0)):
+    if all(x_size in (None, y_size) or y_size is None for x_size, y_size in zip_longest(*shapes, fillvalue=0)):
         return None
     return Decline(f"shape {list(shapes[0])} is shifted by shape {list(shapes[1])}; the kernel requires equal shapes")
 

@@ -1,4 +1,4 @@
-"""Slices gathered and scattered at runtime indices."""
+"""Gather and scatter of slices at runtime indices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ from op_handlers.kernels.operands import cast_to_int64
 
 
 def check_index_vectors(op: Operator) -> Decline | None:
-    """Return a Decline for a misplaced index vector axis, which the kernel reads out of range (ReadIndexVector, tensor_slice_util.h)."""
+    """Return a Decline if the axis of index vectors does not exist; the kernel would read beyond the indices.
+
+    Source: ReadIndexVector, tensor_slice_util.h.
+    """
     if op.options.index_vector_dim < 0:
         return Decline(f"index_vector_dim is {op.options.index_vector_dim}, which is not an axis of the indices")
     if op.options.index_vector_dim >= op[1].rank:
@@ -45,17 +48,21 @@ def check_gather(at: Instance) -> Decline | None:
         return Decline(f"start_index_map is {list(o.start_index_map)}, but the rank is {x.rank}")
     length = index.dims[o.index_vector_dim] if 0 <= o.index_vector_dim < index.rank else 1
     if length != len(o.start_index_map) or len(o.slice_sizes) != x.rank:
-        named = f"{'of dynamic length' if length is None else length} for {len(o.start_index_map)} axes"
-        return Decline(f"index vectors are {named}, and slice_sizes has {len(o.slice_sizes)} entries for rank {x.rank}")
-    slice_axes, kept, made = x.rank - len({*o.collapsed_slice_dims}), {*o.offset_dims}, at.op[out(0)]
-    rank = made.rank if made.has_rank else slice_axes + index.rank - 1
-    if len(kept) != slice_axes or rank != slice_axes + index.rank - 1 or not kept <= {*range(rank)}:
-        return Decline(f"the slices have {slice_axes} axes, but the result of rank {rank} has them at {sorted(kept)}")
+        lengths = f"{'of dynamic length' if length is None else length} for {len(o.start_index_map)} axes"
+        return Decline(
+            f"index vectors are {lengths}, and slice_sizes has {len(o.slice_sizes)} entries for rank {x.rank}"
+        )
+    slice_axes, offset_dims, result = x.rank - len({*o.collapsed_slice_dims}), {*o.offset_dims}, at.op[out(0)]
+    rank = result.rank if result.has_rank else slice_axes + index.rank - 1
+    if len(offset_dims) != slice_axes or rank != slice_axes + index.rank - 1 or not offset_dims <= {*range(rank)}:
+        return Decline(
+            f"the slices have {slice_axes} axes, but the result of rank {rank} has them at {sorted(offset_dims)}"
+        )
     if any(size < (axis in o.collapsed_slice_dims) for axis, size in enumerate(o.slice_sizes)):
         return Decline(
             f"slice_sizes {list(o.slice_sizes)} has a negative size, or a size other than 1 on a collapsed axis"
         )
-    if any(size is not None and part > size for part, size in zip(o.slice_sizes, x.dims, strict=True)):
+    if any(size is not None and slice_size > size for slice_size, size in zip(o.slice_sizes, x.dims, strict=True)):
         return Decline(f"slice_sizes {list(o.slice_sizes)} exceeds the operand's shape {list(x.dims)}")
     return check_index_vectors(at.op)
 
@@ -69,80 +76,82 @@ def check_gather(at: Instance) -> Decline | None:
     accepts=check_gather,
 )
 def gather(ctx: Context, x: Value, indices: Value) -> Value:
-    """Emit a slice per index: Gather along one axis, else GatherND; starts are clamped so that it fits (stablehlo_gather.cc).
+    """Emit Gather along one axis, else GatherND. Start indices are clamped so that slices fit (stablehlo_gather.cc).
 
-    Letters stand for axes: ``b0`` of the indices, ``o0`` of the operand.
+    Axes are named ``b0`` ... in the indices and ``o0`` ... in the operand.
     """
     o, rank = ctx.options, ctx.op[0].rank
     mapped, collapsed = list(o.start_index_map), set(o.collapsed_slice_dims)
-    batch = [f"b{k}" for k in range(ctx.op[1].rank - 1)]
-    rest = [axis for axis in range(rank) if axis not in mapped]
-    within = [axis for axis in sorted(mapped) if axis not in collapsed]
-    places = element_indices(ctx, start_vectors(ctx, indices), within)
-    y = slice_other_axes(ctx, x, rest)
+    batch_axes = [f"b{k}" for k in range(ctx.op[1].rank - 1)]
+    other_axes = [axis for axis in range(rank) if axis not in mapped]
+    slice_axes = [axis for axis in sorted(mapped) if axis not in collapsed]
+    element_positions = element_indices(ctx, start_vectors(ctx, indices), slice_axes)
+    y = slice_other_axes(ctx, x, other_axes)
     if len(mapped) == 1:
         (axis,) = mapped
-        y = ctx.ops.Gather(y, vector_component(ctx, places, 0), axis=axis)
+        y = ctx.ops.Gather(y, vector_component(ctx, element_positions, 0), axis=axis)
         names = [
             *(f"o{k}" for k in range(axis)),
-            *batch,
-            *(f"o{k}" for k in within),
-            *(f"o{k}" for k in rest if k > axis),
+            *batch_axes,
+            *(f"o{k}" for k in slice_axes),
+            *(f"o{k}" for k in other_axes if k > axis),
         ]
     else:
-        y = ctx.ops.GatherND(transpose(ctx, y, [*mapped, *rest]), places)
-        names = [*batch, *(f"o{k}" for k in (*within, *rest))]
+        y = ctx.ops.GatherND(transpose(ctx, y, [*mapped, *other_axes]), element_positions)
+        names = [*batch_axes, *(f"o{k}" for k in (*slice_axes, *other_axes))]
     collapsed_positions = [k for k, name in enumerate(names) if name[0] == "o" and int(name[1:]) in collapsed]
     if collapsed_positions:
         y = ctx.ops.Squeeze(y, np.asarray(collapsed_positions))
         names = [name for k, name in enumerate(names) if k not in collapsed_positions]
-    return transpose(ctx, y, [names.index(name) for name in result_axes(ctx.op, batch)])
+    return transpose(ctx, y, [names.index(name) for name in result_axes(ctx.op, batch_axes)])
 
 
-def result_axes(op: Operator, batch: list[str]) -> list[str]:
-    """Return the letters of the result's axes: the slice's at ``offset_dims``, the indices' in between."""
+def result_axes(op: Operator, batch_axes: list[str]) -> list[str]:
+    """Return the names of the result's axes: axes of the slice at ``offset_dims``, axes of the indices elsewhere."""
     o = op.options
     offsets = iter(f"o{k}" for k in range(op[0].rank) if k not in o.collapsed_slice_dims)
-    batches = iter(batch)
+    batches = iter(batch_axes)
     return [next(offsets) if k in o.offset_dims else next(batches) for k in range(op[out(0)].rank)]
 
 
 def start_vectors(ctx: Context, indices: Value) -> Value | Array:
-    """Return the starts, one vector along the last axis per slice, clamped so that the slice fits."""
+    """Return the start vector of each slice along the last axis, clamped so that the slice fits."""
     o, (x, index) = ctx.options, (ctx.op[0], ctx.op[1])
-    starts = vectors_last(ctx, cast_to_int64(ctx, 1, indices), o.index_vector_dim, index.rank)
+    starts = move_vectors_last(ctx, cast_to_int64(ctx, 1, indices), o.index_vector_dim, index.rank)
     sizes = [o.slice_sizes[axis] for axis in o.start_index_map]
     dims = [x.dims[axis] for axis in o.start_index_map]
     if None not in dims:
-        highest = np.asarray([size - own for size, own in zip(dims, sizes, strict=True) if size is not None], np.int64)
+        max_starts = np.asarray(
+            [size - slice_size for size, slice_size in zip(dims, sizes, strict=True) if size is not None], np.int64
+        )
         if isinstance(starts, np.ndarray):
-            return np.maximum(np.minimum(starts, highest), 0)
-        return ctx.ops.Max(ctx.ops.Min(starts, highest), np.int64(0))
+            return np.maximum(np.minimum(starts, max_starts), 0)
+        return ctx.ops.Max(ctx.ops.Min(starts, max_starts), np.int64(0))
     shape = ctx.ops.Gather(ctx.ops.Shape(ctx.quantized_values(0)), np.asarray(o.start_index_map, np.int64))
-    most = ctx.ops.Sub(shape, np.asarray(sizes, np.int64))
-    return ctx.ops.Max(ctx.ops.Min(starts, most), np.int64(0))
+    runtime_max_starts = ctx.ops.Sub(shape, np.asarray(sizes, np.int64))
+    return ctx.ops.Max(ctx.ops.Min(starts, runtime_max_starts), np.int64(0))
 
 
-def vectors_last(ctx: Context, indices: Value | Array, axis: int, rank: int) -> Value | Array:
-    """Move index vectors to the last axis."""
+def move_vectors_last(ctx: Context, indices: Value | Array, axis: int, rank: int) -> Value | Array:
+    """Return indices with the index vectors along the last axis."""
     if isinstance(indices, np.ndarray):
         return np.moveaxis(indices, axis, -1)
     return transpose(ctx, indices, [*(k for k in range(rank) if k != axis), axis])
 
 
-def element_indices(ctx: Context, starts: Value | Array, within: list[int]) -> Value | Array:
-    """Return the indices of a slice's elements along the axes ``within``, one leading axis each."""
-    if not within:
+def element_indices(ctx: Context, starts: Value | Array, slice_axes: list[int]) -> Value | Array:
+    """Return the indices of a slice's elements along ``slice_axes``, with one axis for each of these."""
+    if not slice_axes:
         return starts
     o = ctx.options
-    sizes = [o.slice_sizes[axis] for axis in within]
+    sizes = [o.slice_sizes[axis] for axis in slice_axes]
     spend(prod(sizes) * 2 * len(o.start_index_map), 8, "the indices of a slice's elements")
     steps = np.zeros([*sizes, len(o.start_index_map)], np.int64)
-    for axis, step in zip(within, np.indices(sizes), strict=True):
+    for axis, step in zip(slice_axes, np.indices(sizes), strict=True):
         steps[..., list(o.start_index_map).index(axis)] = step
     if isinstance(starts, np.ndarray):
-        return np.expand_dims(starts, tuple(range(-1 - len(within), -1))) + steps
-    return ctx.ops.Add(ctx.ops.Unsqueeze(starts, list(range(-1 - len(within), -1))), steps)
+        return np.expand_dims(starts, tuple(range(-1 - len(slice_axes), -1))) + steps
+    return ctx.ops.Add(ctx.ops.Unsqueeze(starts, list(range(-1 - len(slice_axes), -1))), steps)
 
 
 def vector_component(ctx: Context, vectors: Value | Array, k: int) -> Value | Array:
@@ -151,11 +160,15 @@ def vector_component(ctx: Context, vectors: Value | Array, k: int) -> Value | Ar
 
 
 def slice_other_axes(ctx: Context, x: Value, axes: list[int]) -> Value:
-    """Slice the axes without an index, which start at 0 and may end early."""
+    """Return x cropped along the axes without an index, where slices start at 0."""
     sizes = ctx.options.slice_sizes
-    cut = [axis for axis in axes if ctx.op[0].dims[axis] != sizes[axis]]
-    ends = np.asarray([sizes[axis] for axis in cut], np.int64)
-    return ctx.ops.Slice(x, np.zeros(len(cut), np.int64), ends, np.asarray(cut, np.int64)) if cut else x
+    cropped_axes = [axis for axis in axes if ctx.op[0].dims[axis] != sizes[axis]]
+    ends = np.asarray([sizes[axis] for axis in cropped_axes], np.int64)
+    return (
+        ctx.ops.Slice(x, np.zeros(len(cropped_axes), np.int64), ends, np.asarray(cropped_axes, np.int64))
+        if cropped_axes
+        else x
+    )
 
 
 def transpose(ctx: Context, x: Value, perm: list[int]) -> Value:
@@ -173,25 +186,28 @@ REDUCTIONS = {
 
 
 def scatter_reduction(ctx: Context) -> str:
-    """Return the reduction that the subgraph computes; none if updates replace (GetComputationType)."""
-    inner = ctx.subgraph(ctx.options.update_computation_subgraph_index).operators
-    if not inner:
+    """Return the reduction that the subgraph computes; "none" if updates replace elements (GetComputationType)."""
+    operators = ctx.subgraph(ctx.options.update_computation_subgraph_index).operators
+    if not operators:
         return "none"
-    if len(inner) > 1 or inner[0].code not in REDUCTIONS:
-        held = ", ".join(op.code for op in inner)
+    if len(operators) > 1 or operators[0].code not in REDUCTIONS:
+        codes = ", ".join(op.code for op in operators)
         raise Refusal(
-            f"the region holds {held}; LiteRT supports one of {', '.join(REDUCTIONS)} and refuses the file too; "
+            f"the region contains {codes}; LiteRT supports one of {', '.join(REDUCTIONS)} and refuses the file too; "
             "export the model without such updates"
         )
-    return REDUCTIONS[inner[0].code]
+    return REDUCTIONS[operators[0].code]
 
 
 def check_scatter(at: Instance) -> Decline | None:
     if not at.op[0].is_static or not at.op[2].is_static or not at.op[1].is_static:
         return Decline("an operand or the result has a dynamic shape; set it with --input-shape")
-    o, (x, _, new) = at.op.options, (at.op[0], at.op[1], at.op[2])
-    declared = (new.rank, o.update_window_dims), (x.rank, (*o.inserted_window_dims, *o.scatter_dims_to_operand_dims))
-    if any(not 0 <= axis < rank for rank, axes in declared for axis in axes):
+    o, (x, _, updates) = at.op.options, (at.op[0], at.op[1], at.op[2])
+    axes_by_rank = (
+        (updates.rank, o.update_window_dims),
+        (x.rank, (*o.inserted_window_dims, *o.scatter_dims_to_operand_dims)),
+    )
+    if any(not 0 <= axis < rank for rank, axes in axes_by_rank for axis in axes):
         return Decline("the dimension numbers name axes that the operands do not have")
     if any(
         len({*axes}) < len(axes)
@@ -200,9 +216,9 @@ def check_scatter(at: Instance) -> Decline | None:
         return Decline("the dimension numbers name an axis twice")
     if len(o.update_window_dims) + len(o.inserted_window_dims) != x.rank:
         return Decline(f"update_window_dims has {len(o.update_window_dims)} axes, which does not match rank {x.rank}")
-    vector = at.op[1].shape[o.index_vector_dim : o.index_vector_dim + 1]
-    if vector and vector[0] != len(o.scatter_dims_to_operand_dims):
-        return Decline(f"index vectors have {vector[0]} entries for {len(o.scatter_dims_to_operand_dims)} axes")
+    vector_length = at.op[1].shape[o.index_vector_dim : o.index_vector_dim + 1]
+    if vector_length and vector_length[0] != len(o.scatter_dims_to_operand_dims):
+        return Decline(f"index vectors have {vector_length[0]} entries for {len(o.scatter_dims_to_operand_dims)} axes")
     return check_index_vectors(at.op)
 
 
@@ -216,9 +232,9 @@ def check_scatter(at: Instance) -> Decline | None:
     accepts=check_scatter,
 )
 def scatter(ctx: Context, x: Value, indices: Value, updates: Value) -> Value:
-    """Emit ScatterElements on the flattened operand in the order of the updates; updates beyond its ends go to an extra element.
+    """Emit ScatterElements of updates into the flattened operand. Updates out of range go to an additional element.
 
-    ONNX Runtime scatters elements in order, like the kernel: the last update of an element wins.
+    ONNX Runtime scatters elements in order, as the kernel does: the last update of an element is kept.
     """
     ops, reduction = ctx.ops, scatter_reduction(ctx)
     shape, count = ctx.op[0].shape, prod(ctx.op[0].shape)
@@ -226,62 +242,72 @@ def scatter(ctx: Context, x: Value, indices: Value, updates: Value) -> Value:
         raise Refusal(f"the operand has {count} elements, more than ONNX Runtime can index")
     if not count or not prod(ctx.op[2].shape):
         return ops.Identity(x)
-    places, beyond = flat_indices(ctx, indices)
-    data, new = ops.Reshape(x, [-1]), ops.Reshape(updates, [-1])
-    if beyond:
-        data = ops.Concat(data, ops.Slice(data, [0], [1], [0]), axis=0)
-    y = ops.ScatterElements(data, places, new, axis=0, reduction=reduction)
-    if beyond:
+    positions, may_exceed = flat_positions(ctx, indices)
+    flat_operand, flat_updates = ops.Reshape(x, [-1]), ops.Reshape(updates, [-1])
+    if may_exceed:
+        flat_operand = ops.Concat(flat_operand, ops.Slice(flat_operand, [0], [1], [0]), axis=0)
+    y = ops.ScatterElements(flat_operand, positions, flat_updates, axis=0, reduction=reduction)
+    if may_exceed:
         y = ops.Slice(y, [0], [count], [0])
     return ops.Reshape(y, np.asarray(shape, np.int64))
 
 
-def flat_indices(ctx: Context, indices: Value) -> tuple[Any, bool]:
-    """Return the index of each update in the flattened operand, one after its end if out of range, and True if any may be."""
-    o, ops, (x, index, new) = ctx.options, ctx.ops, (ctx.op[0], ctx.op[1], ctx.op[2])
-    windows, axes = list(o.update_window_dims), [k for k in range(x.rank) if k not in o.inserted_window_dims]
-    places = [size for axis, size in enumerate(index.shape) if axis != o.index_vector_dim]
-    given = [size for axis, size in enumerate(new.shape) if axis not in windows]
-    if index.is_static and new.is_static and given != places:
-        raise Refusal(f"{places} index vectors do not fit updates of shape {list(new.shape)}")
+def flat_positions(ctx: Context, indices: Value) -> tuple[Any, bool]:
+    """Return the position of each update in the flattened operand, and True if any may be out of range.
+
+    Updates out of range have the position after the last element.
+    """
+    o, ops, (x, index, updates) = ctx.options, ctx.ops, (ctx.op[0], ctx.op[1], ctx.op[2])
+    window_axes, axes = list(o.update_window_dims), [k for k in range(x.rank) if k not in o.inserted_window_dims]
+    index_shape = [size for axis, size in enumerate(index.shape) if axis != o.index_vector_dim]
+    update_shape = [size for axis, size in enumerate(updates.shape) if axis not in window_axes]
+    if index.is_static and updates.is_static and update_shape != index_shape:
+        raise Refusal(f"{index_shape} index vectors do not fit updates of shape {list(updates.shape)}")
     strides = [prod(x.shape[k + 1 :]) for k in range(x.rank)]
-    starts = vectors_last(ctx, cast_to_int64(ctx, 1, indices), o.index_vector_dim, index.rank)
-    spend(4 * prod(new.shape), 8, "the indices of scattered elements")
-    total: Any = np.zeros(new.shape, np.int64)
-    inside: Any = np.ones(new.shape, bool)
+    starts = move_vectors_last(ctx, cast_to_int64(ctx, 1, indices), o.index_vector_dim, index.rank)
+    spend(4 * prod(updates.shape), 8, "the indices of scattered elements")
+    positions: Any = np.zeros(updates.shape, np.int64)
+    in_range: Any = np.ones(updates.shape, bool)
     for axis in range(x.rank):
-        at: Any = np.zeros([1] * new.rank, np.int64)
+        offsets: Any = np.zeros([1] * updates.rank, np.int64)
         if axis in axes:
-            along = windows[axes.index(axis)]
-            at = np.arange(new.shape[along]).reshape([-1 if k == along else 1 for k in range(new.rank)])
+            window_axis = window_axes[axes.index(axis)]
+            offsets = np.arange(updates.shape[window_axis]).reshape(
+                [-1 if k == window_axis else 1 for k in range(updates.rank)]
+            )
         if axis not in o.scatter_dims_to_operand_dims:
-            total, inside = total + at * strides[axis], inside & (at < x.shape[axis])
-    run_time: list[tuple[Any, int]] = []
+            positions, in_range = positions + offsets * strides[axis], in_range & (offsets < x.shape[axis])
+    runtime_positions: list[tuple[Any, int]] = []
     for k, axis in enumerate(o.scatter_dims_to_operand_dims):
         start = vector_component(ctx, starts, k)
-        at = np.arange(new.shape[windows[axes.index(axis)]]) if axis in axes else np.zeros(1, np.int64)
-        at = at.reshape([-1 if axis in axes and d == windows[axes.index(axis)] else 1 for d in range(new.rank)])
+        offsets = np.arange(updates.shape[window_axes[axes.index(axis)]]) if axis in axes else np.zeros(1, np.int64)
+        offsets = offsets.reshape(
+            [-1 if axis in axes and d == window_axes[axes.index(axis)] else 1 for d in range(updates.rank)]
+        )
         if isinstance(start, np.ndarray):
-            at = np.expand_dims(start, tuple(windows)) + at
-            total, inside = total + at * strides[axis], inside & (at >= 0) & (at < x.shape[axis])
+            offsets = np.expand_dims(start, tuple(window_axes)) + offsets
+            positions, in_range = (
+                positions + offsets * strides[axis],
+                in_range & (offsets >= 0) & (offsets < x.shape[axis]),
+            )
         else:
-            wide = ops.Unsqueeze(start, windows) if windows else start
-            run_time.append((ops.Add(wide, at), axis))
-    return add_index_parts(ctx, total, inside, run_time, strides)
+            expanded = ops.Unsqueeze(start, window_axes) if window_axes else start
+            runtime_positions.append((ops.Add(expanded, offsets), axis))
+    return add_runtime_positions(ctx, positions, in_range, runtime_positions, strides)
 
 
-def add_index_parts(
-    ctx: Context, total: Array, inside: Array, run_time: list[tuple[Any, int]], strides: list[int]
+def add_runtime_positions(
+    ctx: Context, positions: Array, in_range: Array, runtime_positions: list[tuple[Any, int]], strides: list[int]
 ) -> tuple[Any, bool]:
-    """Return the sum of constant and runtime parts, flattened."""
+    """Return the sum of constant and runtime positions, flattened, and True if any may be out of range."""
     ops, x = ctx.ops, ctx.op[0]
     count = prod(x.shape)
-    if not run_time:
-        return np.where(inside, total, count).reshape(-1), not inside.all()
-    places: Any = total
-    fits: Any = inside
-    for at, axis in run_time:
-        places = ops.Add(places, ops.Mul(at, np.int64(strides[axis])))
-        ok = ops.And(ops.GreaterOrEqual(at, np.int64(0)), ops.Less(at, np.int64(x.shape[axis])))
-        fits = ops.And(fits, ok)
-    return ops.Reshape(ops.Where(fits, places, np.int64(count)), [-1]), True
+    if not runtime_positions:
+        return np.where(in_range, positions, count).reshape(-1), not in_range.all()
+    sums: Any = positions
+    all_fit: Any = in_range
+    for position, axis in runtime_positions:
+        sums = ops.Add(sums, ops.Mul(position, np.int64(strides[axis])))
+        fits_axis = ops.And(ops.GreaterOrEqual(position, np.int64(0)), ops.Less(position, np.int64(x.shape[axis])))
+        all_fit = ops.And(all_fit, fits_axis)
+    return ops.Reshape(ops.Where(all_fit, sums, np.int64(count)), [-1]), True

@@ -1,4 +1,4 @@
-"""Padding and cropping at the ends of axes, and padding between elements."""
+"""Padding or cropping at both ends of axes, and padding between elements."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from op_handlers.kernels.operands import (
 def padding_layout(at: Instance) -> Attribute:
     """Return a layout in which axes without padding or cropping are unordered."""
     o = at.op.options
-    rows = zip(o.edge_padding_low, o.edge_padding_high, o.interior_padding, strict=True)
-    return unordered_layout((axis for axis, row in enumerate(rows) if not any(row)))
+    amounts = zip(o.edge_padding_low, o.edge_padding_high, o.interior_padding, strict=True)
+    return unordered_layout((axis for axis, axis_amounts in enumerate(amounts) if not any(axis_amounts)))
 
 
 def check_not_empty(at: Instance) -> Decline | None:
@@ -48,28 +48,30 @@ def check_not_empty(at: Instance) -> Decline | None:
     quantization=Raw(shift_safe=True, onnx="Pad"),
     accepts=check_not_empty,
 )
-def stablehlo_pad(ctx: Context, x: Value, number: Value) -> Value:
+def stablehlo_pad(ctx: Context, x: Value, value: Value) -> Value:
     """Emit Pad if nothing is inserted between elements; a negative amount crops (stablehlo_pad.cc)."""
     o = ctx.options
-    rows = (ctx.permute_entries(row) for row in (o.edge_padding_low, o.edge_padding_high, o.interior_padding))
-    return emit_dilated_pad(ctx, x, reshape_to_scalar(ctx, 1, number), *rows)
+    amounts = (
+        ctx.permute_entries(entries) for entries in (o.edge_padding_low, o.edge_padding_high, o.interior_padding)
+    )
+    return emit_dilated_pad(ctx, x, reshape_to_scalar(ctx, 1, value), *amounts)
 
 
 def emit_dilated_pad(
-    ctx: Context, x: Value, number: Value, low: Sequence[int], high: Sequence[int], interior: Sequence[int]
+    ctx: Context, x: Value, value: Value, low: Sequence[int], high: Sequence[int], interior: Sequence[int]
 ) -> Value:
-    """Pad before, after and between the elements of each axis, in planned layout; negative counts remove elements.
+    """Emit padding before, after and between the elements of each axis, in planned layout; negative counts remove elements.
 
     For interior padding, one padding value is appended to the axis, and a Gather inserts it between elements.
     """
-    within = [axis for axis, count in enumerate(interior) if count]
-    edges = [0 if axis in within else max(count, 0) for side in (low, high) for axis, count in enumerate(side)]
-    for axis in within:
+    dilated_axes = [axis for axis, count in enumerate(interior) if count]
+    edges = [0 if axis in dilated_axes else max(count, 0) for side in (low, high) for axis, count in enumerate(side)]
+    for axis in dilated_axes:
         edges[len(low) + axis] = 1
-    y = x if not any(edges) else ctx.ops.Pad(x, np.asarray(edges, np.int64), number, mode="constant")
-    for axis in within:
+    y = x if not any(edges) else ctx.ops.Pad(x, np.asarray(edges, np.int64), value, mode="constant")
+    for axis in dilated_axes:
         y = ctx.ops.Gather(y, source_indices(static_size(ctx, axis), low[axis], high[axis], interior[axis]), axis=axis)
-    crops = [axis for axis in range(len(low)) if axis not in within and min(low[axis], high[axis]) < 0]
+    crops = [axis for axis in range(len(low)) if axis not in dilated_axes and min(low[axis], high[axis]) < 0]
     if not crops:
         return y
     ends = [min(high[axis], 0) or np.iinfo(np.int64).max for axis in crops]
@@ -88,9 +90,9 @@ def source_indices(size: int, low: int, high: int, interior: int) -> Array:
     """Return the source index of each element; ``size`` for a padding value."""
     span = max((size - 1) * (interior + 1) + 1, 0)
     spend(4 * max(low + span + high, 0), 8, "the indices of padded elements")
-    at = np.arange(-low, span + high)
-    is_element = (at % (interior + 1) == 0) & (at >= 0) & (at < span)
-    return np.where(is_element, at // (interior + 1), size).astype(np.int64)
+    positions = np.arange(-low, span + high)
+    is_element = (positions % (interior + 1) == 0) & (positions >= 0) & (positions < span)
+    return np.where(is_element, positions // (interior + 1), size).astype(np.int64)
 
 
 # --- DILATE -----------------------------------------------------------------------------------
@@ -108,17 +110,15 @@ def dilate_layout(at: Instance) -> Attribute:
     indexed_by_axis={1: 0},
     quantization=Raw(shift_safe=True, onnx="Pad"),
 )
-def dilate(ctx: Context, x: Value, steps: Value, number: Value) -> Value:
+def dilate(ctx: Context, x: Value, steps: Value, value: Value) -> Value:
     """Emit padding values between elements, none after the last (dilate.cc)."""
     constant, rank = ctx.constant(1), ctx.op[0].rank
     if constant is not None and all(step == 1 or ctx.shape(0)[axis] is not None for axis, step in enumerate(constant)):
         return emit_dilated_pad(
-            ctx, x, reshape_to_scalar(ctx, 2, number), [0] * rank, [0] * rank, [int(step) - 1 for step in constant]
+            ctx, x, reshape_to_scalar(ctx, 2, value), [0] * rank, [0] * rank, [int(step) - 1 for step in constant]
         )
     ops, step_sizes = ctx.ops, cast_to_int64(ctx, 1, steps)
-    y = ctx.ops.Pad(
-        x, np.asarray([0] * rank + [1] * rank, np.int64), reshape_to_scalar(ctx, 2, number), mode="constant"
-    )
+    y = ctx.ops.Pad(x, np.asarray([0] * rank + [1] * rank, np.int64), reshape_to_scalar(ctx, 2, value), mode="constant")
     for axis in range(rank):
         size = ops.Gather(ops.Shape(x), np.asarray(axis))
         step = (
@@ -126,7 +126,7 @@ def dilate(ctx: Context, x: Value, steps: Value, number: Value) -> Value:
             if isinstance(step_sizes, np.ndarray)
             else ops.Gather(step_sizes, np.asarray(axis))
         )
-        at = ops.Range(0, ops.Add(ops.Mul(ops.Sub(size, 1), step), 1), 1)
-        on = ops.Equal(ops.Mod(at, step), 0)
-        y = ops.Gather(y, ops.Where(on, ops.Div(at, step), size), axis=axis)
+        positions = ops.Range(0, ops.Add(ops.Mul(ops.Sub(size, 1), step), 1), 1)
+        is_element = ops.Equal(ops.Mod(positions, step), 0)
+        y = ops.Gather(y, ops.Where(is_element, ops.Div(positions, step), size), axis=axis)
     return y

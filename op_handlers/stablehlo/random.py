@@ -1,4 +1,4 @@
-"""Random bits: the integers of counter-based generators."""
+"""Random bits of the counter-based generators Threefry and Philox."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Context, Decline, Instance, Raw, Terminate, Value, ValueLike, handler, out, spend
 
-LOW = 0xFFFFFFFF
+LOW_WORD = 0xFFFFFFFF
 THREEFRY_PARITY = 0x1BD11BDA
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PHILOX_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -16,13 +16,13 @@ PHILOX_STEPS = (0x9E3779B9, 0xBB67AE85)
 
 
 class Bits:
-    """Unsigned 32-bit arithmetic in int64, whose products keep the lowest 64 bits."""
+    """Unsigned 32-bit arithmetic in int64; products keep the lowest 64 bits."""
 
     def __init__(self, ctx: Context) -> None:
         self.ops = ctx.ops
 
     def low_word(self, x: Value) -> Value:
-        return self.ops.BitwiseAnd(x, np.int64(LOW))
+        return self.ops.BitwiseAnd(x, np.int64(LOW_WORD))
 
     def high_word(self, x: Value) -> Value:
         """Return the upper 32 of 64 bits; shifts are unsigned."""
@@ -32,14 +32,14 @@ class Bits:
     def add(self, x: ValueLike, y: ValueLike) -> Value:
         return self.low_word(self.ops.Add(x, y))
 
-    def xor(self, first: Value, *terms: ValueLike) -> Value:
-        total = first
+    def xor(self, x: Value, *terms: ValueLike) -> Value:
+        result = x
         for term in terms:
-            total = self.ops.BitwiseXor(total, term)
-        return total
+            result = self.ops.BitwiseXor(result, term)
+        return result
 
     def rotate_left(self, x: Value, count: int) -> Value:
-        """Rotate left: the product with a power of two has the overflow in its upper half."""
+        """Return x rotated left. The overflow is in the upper half of its product with a power of two."""
         shifted = self.ops.Mul(x, np.int64(1 << count))
         return self.ops.BitwiseOr(self.low_word(shifted), self.high_word(shifted))
 
@@ -59,13 +59,15 @@ def threefry(bits: Bits, key: tuple[Value, Value], counter: list[Value]) -> list
 
 def philox(bits: Bits, key: tuple[Value, Value], counter: list[Value]) -> list[Value]:
     """Emit Philox4x32 with 10 rounds (Salmon et al., SC 2011; rng_util.cc)."""
-    for turn in range(10):
-        first, second = (bits.add(k, np.int64(turn * step & LOW)) for k, step in zip(key, PHILOX_STEPS, strict=True))
-        p, q = (bits.ops.Mul(counter[2 * k], np.int64(by)) for k, by in enumerate(PHILOX_MULTIPLIERS))
+    for round_number in range(10):
+        first_key, second_key = (
+            bits.add(k, np.int64(round_number * step & LOW_WORD)) for k, step in zip(key, PHILOX_STEPS, strict=True)
+        )
+        p, q = (bits.ops.Mul(counter[2 * k], np.int64(multiplier)) for k, multiplier in enumerate(PHILOX_MULTIPLIERS))
         counter = [
-            bits.xor(bits.high_word(q), counter[1], first),
+            bits.xor(bits.high_word(q), counter[1], first_key),
             bits.low_word(q),
-            bits.xor(bits.high_word(p), counter[3], second),
+            bits.xor(bits.high_word(p), counter[3], second_key),
             bits.low_word(p),
         ]
     return counter
@@ -90,29 +92,29 @@ def check_static_size(at: Instance) -> Decline | None:
     accepts=check_static_size,
 )
 def rng_bit_generator(ctx: Context, state: Value) -> tuple[Value, Value]:
-    """Emit Threefry or Philox on integers; the state's second number counts blocks (rng_bit_generator.cc)."""
+    """Emit Threefry or Philox on integers; the second element of the state counts blocks (rng_bit_generator.cc)."""
     ops, bits = ctx.ops, Bits(ctx)
     result = ctx.op[out(1)]
-    wide = result.dtype in ("int64", "uint64")
-    count = prod(result.shape) * (2 if wide else 1)
+    has_64_bits = result.dtype in ("int64", "uint64")
+    count = prod(result.shape) * (2 if has_64_bits else 1)
     generator, size = (threefry, 2) if ctx.options.algorithm == "THREEFRY" else (philox, 4)
     blocks = -(-count // size)
 
     spend(2 * blocks, 8, "the counters of random bits")  # computed when the model is loaded
     state64 = ops.Cast(state, to="int64")
     key64, counter64 = (ops.Gather(state64, np.asarray([k])) for k in (0, 1))
-    each = ops.Add(counter64, ops.Range(np.int64(0), np.int64(blocks), np.int64(1)))
-    counter = [bits.low_word(each), bits.high_word(each)]
+    counters = ops.Add(counter64, ops.Range(np.int64(0), np.int64(blocks), np.int64(1)))
+    counter = [bits.low_word(counters), bits.high_word(counters)]
     key = (bits.low_word(key64), bits.high_word(key64))
     if size == 4:
-        more = ops.Gather(state64, np.asarray([2])) if ctx.op[0].dims == (3,) else key64
-        counter += [ops.Expand(part, [blocks]) for part in (bits.low_word(more), bits.high_word(more))]
-    numbers = ops.Concat(*(ops.Unsqueeze(part, [1]) for part in generator(bits, key, counter)), axis=1)
-    flat = ops.Slice(ops.Reshape(numbers, [-1]), [0], [count], [0])
-    if wide:
-        pairs = ops.Reshape(flat, [-1, 2])
+        high_counter = ops.Gather(state64, np.asarray([2])) if ctx.op[0].dims == (3,) else key64
+        counter += [ops.Expand(word, [blocks]) for word in (bits.low_word(high_counter), bits.high_word(high_counter))]
+    words = ops.Concat(*(ops.Unsqueeze(word, [1]) for word in generator(bits, key, counter)), axis=1)
+    flat_words = ops.Slice(ops.Reshape(words, [-1]), [0], [count], [0])
+    if has_64_bits:
+        pairs = ops.Reshape(flat_words, [-1, 2])
         low_word, high_word = (ops.Gather(pairs, np.asarray(k), axis=1) for k in (0, 1))
-        flat = ops.Add(low_word, ops.Mul(high_word, np.int64(1 << 32)))
-    random = ops.Reshape(ops.Cast(flat, to=result.dtype), np.asarray(result.shape, np.int64), allowzero=1)
-    following = ops.Add(state64, np.asarray([0, blocks, 0][: ctx.op[0].shape[0]], np.int64))
-    return ops.Cast(following, to="uint64"), random
+        flat_words = ops.Add(low_word, ops.Mul(high_word, np.int64(1 << 32)))
+    random = ops.Reshape(ops.Cast(flat_words, to=result.dtype), np.asarray(result.shape, np.int64), allowzero=1)
+    next_state = ops.Add(state64, np.asarray([0, blocks, 0][: ctx.op[0].shape[0]], np.int64))
+    return ops.Cast(next_state, to="uint64"), random

@@ -1,4 +1,4 @@
-"""Windows that slide over a tensor of any rank, each reduced to a scalar."""
+"""Reductions of windows that slide over a tensor of any rank."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from op_handlers.kernels.min_max import emit_min_max
 from op_handlers.kernels.operands import constant_integers, rank_preserving_axes, reshape_to_scalar, unordered_layout
 from op_handlers.stablehlo.padding import emit_dilated_pad, static_size
 
-BODIES = {
+REDUCTIONS = {
     "ADD": "ADD",
     "STABLEHLO_ADD": "ADD",
     "MUL": "MUL",
@@ -41,20 +41,21 @@ BODIES = {
     "LOGICAL_OR": "ANY",
     "STABLEHLO_OR": "ANY",
 }
-REDUCED = {"ADD": "ReduceSum", "MAXIMUM": "ReduceMax", "MINIMUM": "ReduceMin"}
+REDUCE_OPERATORS = {"ADD": "ReduceSum", "MAXIMUM": "ReduceMax", "MINIMUM": "ReduceMin"}
 # Reductions that ONNX Runtime computes wrongly: sums and products that wrap around, int64 extremes beyond 32 bits.
-APART: Mapping[str, Sequence[str]] = defaultdict(
+# They are computed with one binary operator per element of the window.
+ELEMENTWISE_REDUCTIONS: Mapping[str, Sequence[str]] = defaultdict(
     lambda: ("MUL",),
     **dict.fromkeys(("int32", "uint32", "uint64"), ("MUL", "ADD")),
     int64=("MUL", "ADD", "MAXIMUM", "MINIMUM"),
 )
-MAX_UNROLLED = 4096  # maximum size of a window combined with one node per element
-COMBINED = {"ADD": "Add", "MUL": "Mul", "MAXIMUM": "Max", "MINIMUM": "Min"}
+MAX_UNROLLED = 4096  # maximum number of elements of a window that is reduced with one node per element
+BINARY_OPERATORS = {"ADD": "Add", "MUL": "Mul", "MAXIMUM": "Max", "MINIMUM": "Min"}
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Sizes, strides and dilations of the window along each axis, in planned order. Raises Refusal for one below 1."""
+    """Sizes, strides and dilations of the window along each axis, in planned layout. Raises Refusal for values below 1."""
 
     sizes: list[int]
     strides: list[int]
@@ -67,15 +68,15 @@ class Windows:
 
     @property
     def axes(self) -> list[int]:
-        """Return the axes along which a window has more than one element."""
+        """Return the axes along which a window has several elements or a stride."""
         return [
             k for k, (size, stride) in enumerate(zip(self.sizes, self.strides, strict=True)) if (size, stride) != (1, 1)
         ]
 
-    def places(self, k: int, size: int) -> Array:
-        """Return the index of each window's elements along an axis, as [window, element]."""
-        reach = (self.sizes[k] - 1) * self.dilations[k] + 1
-        count = (size - reach) // self.strides[k] + 1 if size >= reach else 0
+    def indices(self, k: int, size: int) -> Array:
+        """Return the indices of the elements of each window along an axis, [window, element]."""
+        extent = (self.sizes[k] - 1) * self.dilations[k] + 1
+        count = (size - extent) // self.strides[k] + 1 if size >= extent else 0
         spend((count + 1) * self.sizes[k], 8, "the indices of windows")
         starts = np.arange(count, dtype=np.int64)[:, None] * self.strides[k]
         return starts + np.arange(self.sizes[k], dtype=np.int64) * self.dilations[k]
@@ -83,24 +84,24 @@ class Windows:
 
 def reduction_of_body(ctx: Context) -> str:
     """Return the reduction that the subgraph computes (GetBodyFunction)."""
-    inner = ctx.subgraph(ctx.options.body_subgraph_index).operators
-    if len(inner) != 1 or inner[0].code not in BODIES:
+    operators = ctx.subgraph(ctx.options.body_subgraph_index).operators
+    if len(operators) != 1 or operators[0].code not in REDUCTIONS:
         raise Refusal(
-            f"the region holds {', '.join(op.code for op in inner) or 'nothing'}; the kernel supports one of {', '.join(BODIES)}"
+            f"the region contains {', '.join(op.code for op in operators) or 'nothing'}; the kernel supports one of {', '.join(REDUCTIONS)}"
         )
-    return BODIES[inner[0].code]
+    return REDUCTIONS[operators[0].code]
 
 
 def window_layout(at: Instance) -> Attribute:
-    """Return a layout with axes unordered along which no window moves."""
+    """Return a layout in which axes without windows, dilation or padding are unordered."""
     o, rank = at.op.options, at.op[0].rank
-    plain = [
+    unaffected = [
         axis
         for axis in range(rank)
         if o.window_dimensions[axis] == o.window_strides[axis] == o.base_dilations[axis] == 1
         and not any(o.padding[2 * axis : 2 * axis + 2])
     ]
-    return unordered_layout(plain)
+    return unordered_layout(unaffected)
 
 
 def check_static_shape(at: Instance) -> Decline | None:
@@ -137,13 +138,15 @@ def stablehlo_reduce_window(ctx: Context, x: Value, initial: Value) -> Value:
     windows = Windows(
         *(ctx.permute_entries(entries) for entries in (o.window_dimensions, o.window_strides, o.window_dilations))
     )
-    start, what = reshape_to_scalar(ctx, 1, initial), reduction_of_body(ctx)
-    base = [step - 1 for step in ctx.permute_entries(o.base_dilations)]
-    summed = cumulative_axis(ctx, windows, low, high, base)
-    if what == "ADD" and summed is not None and is_zero(ctx):
-        return ctx.ops.CumSum(x, np.asarray(summed), reverse=int(high[summed] > 0) or None)
-    sizes = [(static_size(ctx, k) - 1) * (base[k] + 1) + 1 + low[k] + high[k] for k in range(len(low))]
-    return reduce_windows(ctx, emit_dilated_pad(ctx, x, start, low, high, base), start, sizes, windows, what)
+    initial_value, reduction = reshape_to_scalar(ctx, 1, initial), reduction_of_body(ctx)
+    interior = [step - 1 for step in ctx.permute_entries(o.base_dilations)]
+    cumulative = cumulative_axis(ctx, windows, low, high, interior)
+    if reduction == "ADD" and cumulative is not None and is_zero(ctx):
+        return ctx.ops.CumSum(x, np.asarray(cumulative), reverse=int(high[cumulative] > 0) or None)
+    sizes = [(static_size(ctx, k) - 1) * (interior[k] + 1) + 1 + low[k] + high[k] for k in range(len(low))]
+    return reduce_windows(
+        ctx, emit_dilated_pad(ctx, x, initial_value, low, high, interior), initial_value, sizes, windows, reduction
+    )
 
 
 def is_zero(ctx: Context) -> bool:
@@ -151,59 +154,69 @@ def is_zero(ctx: Context) -> bool:
     return constant is not None and not constant.any()
 
 
-def cumulative_axis(ctx: Context, windows: Windows, low: list[int], high: list[int], base: list[int]) -> int | None:
-    """Return the axis along which the windows compute a cumulative sum, forwards or backwards, if they do."""
-    if len(windows.axes) != 1 or any(base) or ctx.op[0].dtype not in ("float32", "float64", "int32", "int64"):
+def cumulative_axis(ctx: Context, windows: Windows, low: list[int], high: list[int], interior: list[int]) -> int | None:
+    """Return the axis along which the windows compute a cumulative sum, in either direction, else ``None``."""
+    if len(windows.axes) != 1 or any(interior) or ctx.op[0].dtype not in ("float32", "float64", "int32", "int64"):
         return None
     (axis,) = windows.axes
     size = static_size(ctx, axis)
-    others = [side[k] for side in (low, high) for k in range(len(low)) if k != axis]
-    whole = windows.sizes[axis] == size and windows.strides[axis] == windows.dilations[axis] == 1
-    return axis if whole and not any(others) and {low[axis], high[axis]} == {0, size - 1} and size > 1 else None
+    other_paddings = [side[k] for side in (low, high) for k in range(len(low)) if k != axis]
+    covers_axis = windows.sizes[axis] == size and windows.strides[axis] == windows.dilations[axis] == 1
+    return (
+        axis
+        if covers_axis and not any(other_paddings) and {low[axis], high[axis]} == {0, size - 1} and size > 1
+        else None
+    )
 
 
-def reduce_windows(ctx: Context, x: Value, start: Value, sizes: list[int], windows: Windows, what: str) -> Value:
-    """Reduce each window along separate axes; the initial value is one more element of each."""
+def reduce_windows(
+    ctx: Context, x: Value, initial_value: Value, sizes: list[int], windows: Windows, reduction: str
+) -> Value:
+    """Emit the reduction of each window and the initial value."""
     ops, dtype = ctx.ops, ctx.op[0].dtype
-    if dtype == "bool" and what == "ADD":
+    if dtype == "bool" and reduction == "ADD":
         raise Refusal("the operator sums booleans in one bit, which LiteRT does in bytes; cast them first")
-    if what in ("ALL", "ANY") or dtype == "bool":
-        x, start = (ops.Cast(ops.Cast(v, to="bool"), to="int32") for v in (x, start))
-        what = {"ALL": "MINIMUM", "ANY": "MAXIMUM", "MUL": "MINIMUM"}.get(what, what)
-        wide = "int32"
+    if reduction in ("ALL", "ANY") or dtype == "bool":
+        x, initial_value = (ops.Cast(ops.Cast(v, to="bool"), to="int32") for v in (x, initial_value))
+        reduction = {"ALL": "MINIMUM", "ANY": "MAXIMUM", "MUL": "MINIMUM"}.get(reduction, reduction)
+        wider_dtype = "int32"
     else:
-        wide = ctx.target.wider("Add", dtype) or ""
-        x, start = (ops.Cast(v, to=wide) if wide else v for v in (x, start))
-    places = {k: windows.places(k, sizes[k]) for k in windows.axes}
-    combine: Callable[[Value, Value], Value] = ops.named(COMBINED[what])
-    if dtype == "int64" and COMBINED[what] in ("Max", "Min"):
-        combine = partial(emit_min_max, ctx, COMBINED[what])
-    y = combine_elements(ctx, x, places, combine) if what in APART[dtype] else reduce_at_once(ctx, x, places, what)
-    y = combine(y, start)
-    return ops.Cast(y, to=dtype) if wide else y
+        wider_dtype = ctx.target.wider("Add", dtype) or ""
+        x, initial_value = (ops.Cast(v, to=wider_dtype) if wider_dtype else v for v in (x, initial_value))
+    indices_by_axis = {k: windows.indices(k, sizes[k]) for k in windows.axes}
+    combine: Callable[[Value, Value], Value] = ops.named(BINARY_OPERATORS[reduction])
+    if dtype == "int64" and BINARY_OPERATORS[reduction] in ("Max", "Min"):
+        combine = partial(emit_min_max, ctx, BINARY_OPERATORS[reduction])
+    y = (
+        combine_elements(ctx, x, indices_by_axis, combine)
+        if reduction in ELEMENTWISE_REDUCTIONS[dtype]
+        else reduce_at_once(ctx, x, indices_by_axis, reduction)
+    )
+    y = combine(y, initial_value)
+    return ops.Cast(y, to=dtype) if wider_dtype else y
 
 
-def reduce_at_once(ctx: Context, x: Value, places: dict[int, Array], what: str) -> Value:
-    """Reduce all windows at once, each along an axis after the one it moves along."""
-    over = [k + shift + 1 for shift, k in enumerate(places)]
-    if not over:
+def reduce_at_once(ctx: Context, x: Value, indices_by_axis: dict[int, Array], reduction: str) -> Value:
+    """Emit one reduction of all windows. Each axis of windows is followed by an axis of their elements."""
+    window_axes = [k + shift + 1 for shift, k in enumerate(indices_by_axis)]
+    if not window_axes:
         return x
-    x = gather_windows(ctx, x, places)
-    return ctx.ops.named(REDUCED[what])(x, over, keepdims=0)
+    x = gather_windows(ctx, x, indices_by_axis)
+    return ctx.ops.named(REDUCE_OPERATORS[reduction])(x, window_axes, keepdims=0)
 
 
-def gather_windows(ctx: Context, x: Value, places: dict[int, Array]) -> Value:
-    """Gather the elements of every window."""
-    for shift, (k, indices) in enumerate(places.items()):
+def gather_windows(ctx: Context, x: Value, indices_by_axis: dict[int, Array]) -> Value:
+    """Emit Gather of the elements of every window, along an additional axis per window axis."""
+    for shift, (k, indices) in enumerate(indices_by_axis.items()):
         x = ctx.ops.Gather(x, indices, axis=k + shift)
     return x
 
 
 def combine_elements(
-    ctx: Context, x: Value, places: dict[int, Array], combine: Callable[[Value, Value], Value]
+    ctx: Context, x: Value, indices_by_axis: dict[int, Array], combine: Callable[[Value, Value], Value]
 ) -> Value:
-    """Combine the elements of all windows one after the other."""
-    for k, indices in places.items():
+    """Emit a binary operator per element, which combines the elements of all windows."""
+    for k, indices in indices_by_axis.items():
         if indices.shape[1] > MAX_UNROLLED:
             raise Refusal(
                 f"the window has {indices.shape[1]} elements; at most {MAX_UNROLLED} are supported with this region"
@@ -213,7 +226,7 @@ def combine_elements(
     return x
 
 
-# --- the older operator -----------------------------------------------------------------------
+# --- REDUCE_WINDOW -----------------------------------------------------------------------------
 
 
 def check_constant_windows(at: Instance) -> Decline | None:
@@ -230,8 +243,8 @@ def _window_constants(op: Operator) -> list[list[int] | None]:
 
 def reduce_window_layout(at: Instance) -> Attribute:
     sizes, strides, _ = _window_constants(at.op)
-    still = [size == stride == 1 for size, stride in zip(sizes or (), strides or (), strict=False)]
-    return unordered_layout(k for k in range(min(at.op[0].rank, len(still))) if still[k])
+    is_unaffected = [size == stride == 1 for size, stride in zip(sizes or (), strides or (), strict=False)]
+    return unordered_layout(k for k in range(min(at.op[0].rank, len(is_unaffected))) if is_unaffected[k])
 
 
 @handler(
@@ -244,12 +257,12 @@ def reduce_window_layout(at: Instance) -> Attribute:
 )
 def reduce_window(ctx: Context, x: Value, initial: Value, *_windows: Value) -> Value:
     """Emit StableHLO's operator without padding; the window is in operands (stablehlo_reduce_window.cc)."""
-    rows = [entries or [] for entries in _window_constants(ctx.op)]
-    if any(len(entries) != ctx.op[0].rank for entries in rows):
+    constants = [entries or [] for entries in _window_constants(ctx.op)]
+    if any(len(entries) != ctx.op[0].rank for entries in constants):
         raise Refusal("the windows do not have one entry per axis")
-    windows = Windows(*map(ctx.permute_entries, rows))
-    what = ctx.options.reduce_function
-    if what == "UNSUPPORTED":
+    windows = Windows(*map(ctx.permute_entries, constants))
+    reduction = ctx.options.reduce_function
+    if reduction == "UNSUPPORTED":
         raise Refusal("the reduction is UNSUPPORTED, which the kernel refuses")
     sizes = [static_size(ctx, k) for k in range(len(ctx.shape(0)))]
-    return reduce_windows(ctx, x, reshape_to_scalar(ctx, 1, initial), sizes, windows, what)
+    return reduce_windows(ctx, x, reshape_to_scalar(ctx, 1, initial), sizes, windows, reduction)

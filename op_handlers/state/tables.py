@@ -1,4 +1,4 @@
-"""Hash tables initialized once and then looked up, from integers to text or back, constant at conversion time."""
+"""Hash tables from integers to text or back. They are initialized once, and constant at conversion time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from onnx_tflite_plugin.api import (
     handler,
 )
 
-LABELS = "ai.onnx.ml"
+ML_DOMAIN = "ai.onnx.ml"
 
 
 def table_key(op: Operator) -> str:
@@ -44,7 +44,7 @@ def hashtable(ctx: Context) -> Resource:
     effects=Effects(),
 )
 def hashtable_import(ctx: Context, _table: Resource, _keys: Value, _values: Value) -> tuple[()]:
-    """Initialize the table unless it is; the first of equal keys remains (StaticHashtable::Import, static_hashtable.cc)."""
+    """Initialize the table once; of equal keys, the first is kept (StaticHashtable::Import, static_hashtable.cc)."""
     if {ctx.op[1].dtype, ctx.op[2].dtype} != {"int64", "string"} or ctx.op[1].dims != ctx.op[2].dims:
         raise Refusal(f"keys are {ctx.op[1].dtype} of shape {list(ctx.op[1].dims)} and values {ctx.op[2].dtype}")
     for slot, state in enumerate(table_states(ctx), 1):
@@ -56,7 +56,7 @@ def hashtable_import(ctx: Context, _table: Resource, _keys: Value, _values: Valu
 @handler("HASHTABLE_SIZE", max_version=1, layout=Terminate(), quantization=Raw(), effects=Effects())
 def hashtable_size(ctx: Context, _table: Resource) -> Value:
     """Return the number of keys."""
-    keys, _ = contents(ctx)
+    keys, _ = table_contents(ctx)
     return ctx.constant_value(np.asarray([len(keys)], np.int64))
 
 
@@ -70,16 +70,16 @@ def hashtable_size(ctx: Context, _table: Resource) -> Value:
     sizes=lambda at: at.op[1].dims,
 )
 def hashtable_find(ctx: Context, _table: Resource, x: Value, default: Value) -> Value:
-    """Emit LabelEncoder: the values of keys, the default for missing ones."""
-    keys, values = contents(ctx)
-    fallback, missing = ctx.op.constant(2), ctx.ops.Reshape(default, np.zeros(0, np.int64))
+    """Emit LabelEncoder: the values of keys, and the default for missing keys."""
+    keys, values = table_contents(ctx)
+    constant_default, default_scalar = ctx.op.constant(2), ctx.ops.Reshape(default, np.zeros(0, np.int64))
     if not keys:
-        return ctx.ops.Expand(missing, ctx.ops.Shape(x))
-    if fallback is not None:
-        return emit_label_encoder(ctx, x, keys, values, to_attribute(fallback)[0])
-    places = emit_label_encoder(ctx, x, keys, list(range(len(keys))), -1)
+        return ctx.ops.Expand(default_scalar, ctx.ops.Shape(x))
+    if constant_default is not None:
+        return emit_label_encoder(ctx, x, keys, values, to_attribute(constant_default)[0])
+    positions = emit_label_encoder(ctx, x, keys, list(range(len(keys))), -1)
     table = np.asarray(values, np.int64) if isinstance(values[0], int) else as_string_array(values)
-    return ctx.ops.Where(ctx.ops.Less(places, 0), missing, ctx.ops.Gather(table, places))
+    return ctx.ops.Where(ctx.ops.Less(positions, 0), default_scalar, ctx.ops.Gather(table, positions))
 
 
 def as_string_array(texts: list[str]) -> Array:
@@ -88,11 +88,15 @@ def as_string_array(texts: list[str]) -> Array:
 
 def emit_label_encoder(ctx: Context, x: Value, keys: list[Any], values: list[Any], default: object) -> Value:
     """Emit one LabelEncoder between the dtypes of keys and values."""
-    before, after = (
+    key_names, value_names = (
         ("strings", "string") if isinstance(column[0], str) else ("int64s", "int64") for column in (keys, values)
     )
-    attributes = {f"keys_{before[0]}": keys, f"values_{after[0]}": values, f"default_{after[1]}": default}
-    y: Value = ctx.ops.domain(LABELS).LabelEncoder(x, **attributes)
+    attributes = {
+        f"keys_{key_names[0]}": keys,
+        f"values_{value_names[0]}": values,
+        f"default_{value_names[1]}": default,
+    }
+    y: Value = ctx.ops.domain(ML_DOMAIN).LabelEncoder(x, **attributes)
     return y
 
 
@@ -102,7 +106,7 @@ def table_states(ctx: Context) -> tuple[State, State]:
     return ctx.state(ctx.make_resource(f"{key}/keys")), ctx.state(ctx.make_resource(f"{key}/values"))
 
 
-def contents(ctx: Context) -> tuple[list[Any], list[Any]]:
+def table_contents(ctx: Context) -> tuple[list[Any], list[Any]]:
     """Return unique keys and their values. Raises Refusal if the table is not initialized yet."""
     keys, values = (state.initial for state in table_states(ctx))
     if keys is None or values is None:
@@ -114,7 +118,7 @@ def contents(ctx: Context) -> tuple[list[Any], list[Any]]:
 
 
 def to_attribute(array: Array) -> list[Any]:
-    """Return Python numbers or text for an ONNX attribute, which is UTF-8. Raises Refusal for other text."""
+    """Return Python numbers or text for an ONNX attribute. Raises Refusal for text that is not UTF-8."""
     try:
         return [item.decode() if isinstance(item, bytes) else int(item) for item in array.reshape(-1).tolist()]
     except UnicodeDecodeError:

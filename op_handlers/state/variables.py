@@ -1,4 +1,4 @@
-"""Resource variables: a handle is a name constant; reads and assignments pass on a state."""
+"""Resource variables. A handle is constant and names a state, which reads return and assignments replace."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check_value(slot: int) -> Callable[[Instance], Decline | None]:
         tensor = at.op.tensor(slot)
         if tensor is None or tensor.dtype != "resource":
             return None
-        return Decline(f"the variable would hold {tensor.name!r}, which is a resource and has no value")
+        return Decline(f"the variable would contain {tensor.name!r}, which is a resource and has no value")
 
     return accepts
 
