@@ -1,1 +1,1 @@
-"""Operators that move elements or rename axes: shapes, slices, joins, indices, padding, blocks."""
+"""Operators that move elements or change shapes: reshape, slice, concatenate, gather, pad, blocks."""

@@ -1,4 +1,4 @@
-"""Blocks of height and width, moved to depth or to batches."""
+"""Rearrangements of spatial blocks to and from channels or batches."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from op_handlers.kernels.operands import cast_to_int64, constant_integers
 from op_handlers.tensor.padding import emit_pad, padding_value
 
 
-def price_of_layout(onnx: str) -> Callable[[Instance], AxisPrice | None]:
-    """Return a function for the price of a layout: integers channels first cost more than the surrounding Transposes."""
+def rearrangement_price(onnx: str) -> Callable[[Instance], AxisPrice | None]:
+    """Return a function for ``axis_price=``; integers channels first cost more than the surrounding Transposes."""
     return lambda at: AxisPrice(f"{onnx}/integers", "h w") if at.op[0].dtype in ("int8", "uint8") else None
 
 
@@ -38,7 +38,7 @@ def price_of_layout(onnx: str) -> Callable[[Instance], AxisPrice | None]:
     max_version=2,
     layout=Attribute(unordered="n"),
     axes="n h w c -> n h w c",
-    axis_price=price_of_layout("DepthToSpace"),
+    axis_price=rearrangement_price("DepthToSpace"),
     quantization=Raw(shift_safe=True),
 )
 def depth_to_space(ctx: Context, x: Value) -> Value:
@@ -56,7 +56,7 @@ def depth_to_space(ctx: Context, x: Value) -> Value:
     max_version=2,
     layout=Attribute(unordered="n"),
     axes="n h w c -> n h w c",
-    axis_price=price_of_layout("SpaceToDepth"),
+    axis_price=rearrangement_price("SpaceToDepth"),
     quantization=Raw(shift_safe=True),
 )
 def space_to_depth(ctx: Context, x: Value) -> Value:
@@ -89,7 +89,7 @@ def block_price(at: Instance) -> AxisPrice | None:
 
 
 def spatial_axes(at: Instance) -> str:
-    """Return batch, one or two spatial axes, and channels, the maximum of the kernels."""
+    """Return the axes: batch, one or two spatial axes, and channels. The kernels support no more."""
     axes = " ".join(["n", *"hw"[: at.op[0].rank - 2], "c"])
     return f"{axes} -> {axes}"
 
@@ -107,19 +107,19 @@ def space_to_batch_nd(ctx: Context, x: Value, shape: Value, paddings: Value) -> 
     """Emit Pad with zeros, then one batch per position in a block, positions before batches (space_to_batch_nd.h)."""
     if not has_constant_blocks(ctx.op):
         return emit_runtime_space_to_batch(ctx, x, cast_to_int64(ctx, 1, shape), cast_to_int64(ctx, 2, paddings))
-    block, rows = constant_block_operands(ctx.op)
-    if any(map(any, rows)):
-        x = emit_pad(ctx, x, [(0, 0), *rows, (0, 0)], padding_value(ctx))
+    block, padding_pairs = constant_block_operands(ctx.op)
+    if any(map(any, padding_pairs)):
+        x = emit_pad(ctx, x, [(0, 0), *padding_pairs, (0, 0)], padding_value(ctx))
     n, *size, c = ctx.op[0].dims
-    total = [None if s is None else s + sum(row) for s, row in zip(size, rows, strict=True)]
-    wide, flat = axis_patterns(len(block))
+    padded_sizes = [None if s is None else s + sum(pair) for s, pair in zip(size, padding_pairs, strict=True)]
+    blocked, batched = axis_patterns(len(block))
     sizes = {
         "n": n,
         "c": c,
         **dict(zip("pq", block, strict=False)),
-        **dict(zip("hw", map(divide_size, total, block), strict=False)),
+        **dict(zip("hw", map(divide_size, padded_sizes, block), strict=False)),
     }
-    return rearrange(ctx, x, wide, flat, sizes)
+    return rearrange(ctx, x, blocked, batched, sizes)
 
 
 @handler(
@@ -135,21 +135,21 @@ def batch_to_space_nd(ctx: Context, x: Value, shape: Value, crops: Value) -> Val
     """Emit the inverse of SPACE_TO_BATCH_ND, then Slice for the crops."""
     if not has_constant_blocks(ctx.op):
         return emit_runtime_batch_to_space(ctx, x, cast_to_int64(ctx, 1, shape), cast_to_int64(ctx, 2, crops))
-    block, rows = constant_block_operands(ctx.op)
+    block, crop_pairs = constant_block_operands(ctx.op)
     n, *size, c = ctx.op[0].dims
-    wide, flat = axis_patterns(len(block))
+    blocked, batched = axis_patterns(len(block))
     sizes = {
         "n": divide_size(n, prod(block)),
         "c": c,
         **dict(zip("pq", block, strict=False)),
         **dict(zip("hw", size, strict=False)),
     }
-    whole = rearrange(ctx, x, flat, wide, sizes)
-    cropped = [k for k, row in enumerate(rows) if any(row)]
-    if not cropped:
-        return whole
-    starts, ends = [rows[k][0] for k in cropped], [-rows[k][1] or 2**31 for k in cropped]
-    return ctx.ops.Slice(whole, starts, ends, [ctx.axis(1 + k) for k in cropped])
+    image = rearrange(ctx, x, batched, blocked, sizes)
+    cropped_axes = [k for k, pair in enumerate(crop_pairs) if any(pair)]
+    if not cropped_axes:
+        return image
+    starts, ends = [crop_pairs[k][0] for k in cropped_axes], [-crop_pairs[k][1] or 2**31 for k in cropped_axes]
+    return ctx.ops.Slice(image, starts, ends, [ctx.axis(1 + k) for k in cropped_axes])
 
 
 def axis_patterns(spatial: int) -> tuple[str, str]:
@@ -159,39 +159,41 @@ def axis_patterns(spatial: int) -> tuple[str, str]:
 
 def constant_block_operands(op: Operator) -> tuple[list[int], list[tuple[int, int]]]:
     """Return the block's shape, and the padding or crops before and after each spatial axis."""
-    block, rows = constant_integers(op, 1) or [], constant_integers(op, 2) or []
-    return block, list(zip(rows[::2], rows[1::2], strict=True))
+    block, amounts = constant_integers(op, 1) or [], constant_integers(op, 2) or []
+    return block, list(zip(amounts[::2], amounts[1::2], strict=True))
 
 
-def emit_runtime_space_to_batch(ctx: Context, x: Value, block: Value | Array, rows: Value | Array) -> Value:
-    """Emit SPACE_TO_BATCH_ND in the file's layout with block or paddings known at runtime."""
+def emit_runtime_space_to_batch(ctx: Context, x: Value, block: Value | Array, paddings: Value | Array) -> Value:
+    """Emit SPACE_TO_BATCH_ND in the file's layout with a runtime block or runtime paddings."""
     ops, spatial = ctx.ops, ctx.op[0].rank - 2
-    before, after = split_sides(ctx, rows)
-    full = ctx.ops.Pad(x, ops.Concat([0], before, [0, 0], after, [0], axis=0), padding_value(ctx), mode="constant")
-    n, size, c = split_shape(ctx, full)
-    cells = ops.Div(size, block)
-    pairs = ops.Reshape(ops.Concat(ops.Unsqueeze(cells, [1]), ops.Unsqueeze(block, [1]), axis=1), [-1])
-    split = ops.Reshape(full, ops.Concat(n, pairs, c, axis=0))
+    before, after = split_sides(ctx, paddings)
+    padded = ctx.ops.Pad(x, ops.Concat([0], before, [0, 0], after, [0], axis=0), padding_value(ctx), mode="constant")
+    n, size, c = split_shape(ctx, padded)
+    block_counts = ops.Div(size, block)
+    counts_and_blocks = ops.Reshape(
+        ops.Concat(ops.Unsqueeze(block_counts, [1]), ops.Unsqueeze(block, [1]), axis=1), [-1]
+    )
+    split = ops.Reshape(padded, ops.Concat(n, counts_and_blocks, c, axis=0))
     perm = [*range(2, 2 * spatial + 1, 2), 0, *range(1, 2 * spatial + 1, 2), 2 * spatial + 1]
-    return ops.Reshape(ops.Transpose(split, perm=perm), ops.Concat([-1], cells, c, axis=0))
+    return ops.Reshape(ops.Transpose(split, perm=perm), ops.Concat([-1], block_counts, c, axis=0))
 
 
 def emit_runtime_batch_to_space(ctx: Context, x: Value, block: Value | Array, crops: Value | Array) -> Value:
     ops, spatial = ctx.ops, ctx.op[0].rank - 2
     _, size, c = split_shape(ctx, x)
     split = ops.Reshape(x, ops.Concat(block, [-1], size, c, axis=0))
-    pairs = [axis for k in range(spatial) for axis in (spatial + 1 + k, k)]
-    full = ops.Mul(size, block)
-    whole = ops.Reshape(
-        ops.Transpose(split, perm=[spatial, *pairs, 2 * spatial + 1]), ops.Concat([-1], full, c, axis=0)
+    merged_axes = [axis for k in range(spatial) for axis in (spatial + 1 + k, k)]
+    full_sizes = ops.Mul(size, block)
+    image = ops.Reshape(
+        ops.Transpose(split, perm=[spatial, *merged_axes, 2 * spatial + 1]), ops.Concat([-1], full_sizes, c, axis=0)
     )
     before, after = split_sides(ctx, crops)
-    return ops.Slice(whole, before, ops.Sub(full, after), list(range(1, 1 + spatial)))
+    return ops.Slice(image, before, ops.Sub(full_sizes, after), list(range(1, 1 + spatial)))
 
 
-def split_sides(ctx: Context, rows: Value | Array) -> tuple[Value, Value]:
-    """Return the columns of a table: before and after each spatial axis."""
-    before, after = (ctx.ops.Gather(rows, np.asarray(side), axis=1) for side in (0, 1))
+def split_sides(ctx: Context, pairs: Value | Array) -> tuple[Value, Value]:
+    """Return the amounts before and after each spatial axis from pairs [axes, 2]."""
+    before, after = (ctx.ops.Gather(pairs, np.asarray(side), axis=1) for side in (0, 1))
     return before, after
 
 
@@ -202,7 +204,7 @@ def split_shape(ctx: Context, x: Value) -> tuple[Value, Value, Value]:
     return n, size, c
 
 
-# --- both -------------------------------------------------------------------------------------
+# --- common -----------------------------------------------------------------------------------
 
 
 def divide_size(size: int | None, block: int) -> int | None:
@@ -211,40 +213,40 @@ def divide_size(size: int | None, block: int) -> int | None:
     return None if size is None else size // block
 
 
-def rearrange(ctx: Context, x: Value, before: str, after: str, sizes: Mapping[str, int | None]) -> Value:
-    """Emit Reshape, Transpose, Reshape in the planned layout.
+def rearrange(ctx: Context, x: Value, source: str, result: str, sizes: Mapping[str, int | None]) -> Value:
+    """Emit Reshape, Transpose and Reshape in the planned layout, from axes ``source`` to axes ``result``.
 
-    Each group is an axis of the file, each letter a factor of it.
+    Each group of letters is an axis in the layout of the file, each letter a factor of it.
     """
-    left, right = ctx.permute_entries(before.split()), ctx.permute_entries(after.split(), out(0))
-    letters, wanted = "".join(left), "".join(right)
+    source_groups, result_groups = ctx.permute_entries(source.split()), ctx.permute_entries(result.split(), out(0))
+    source_letters, result_letters = "".join(source_groups), "".join(result_groups)
     shapes = [
-        [sizes[letter] for letter in letters],
-        [product_of_sizes([sizes[letter] for letter in group]) for group in right],
+        [sizes[letter] for letter in source_letters],
+        [product_of_sizes([sizes[letter] for letter in group]) for group in result_groups],
     ]
     if max(shape.count(None) for shape in shapes) > 1:
-        lengths = runtime_lengths(ctx, x, left, sizes)
-        split, whole = (group_sizes(ctx, groups, lengths) for groups in (letters, right))
+        lengths = runtime_lengths(ctx, x, source_groups, sizes)
+        split, result_shape = (group_sizes(ctx, groups, lengths) for groups in (source_letters, result_groups))
         allowzero = 1 if ctx.opset >= 14 else None
-        parts = ctx.ops.Reshape(x, split, allowzero=allowzero)
-        transposed = ctx.ops.Transpose(parts, perm=[letters.index(letter) for letter in wanted])
-        return ctx.ops.Reshape(transposed, whole, allowzero=allowzero)
+        factors = ctx.ops.Reshape(x, split, allowzero=allowzero)
+        transposed = ctx.ops.Transpose(factors, perm=[source_letters.index(letter) for letter in result_letters])
+        return ctx.ops.Reshape(transposed, result_shape, allowzero=allowzero)
     split = emit_reshape(ctx, x, shapes[0])
-    transposed = ctx.ops.Transpose(split, perm=[letters.index(letter) for letter in wanted])
+    transposed = ctx.ops.Transpose(split, perm=[source_letters.index(letter) for letter in result_letters])
     return emit_reshape(ctx, transposed, shapes[1])
 
 
 def runtime_lengths(
     ctx: Context, x: Value, groups: Sequence[str], sizes: Mapping[str, int | None]
 ) -> dict[str, Value | Array]:
-    """Return the length of each letter, of shape [1]; a dynamic one is its axis divided by the other letters."""
+    """Return the length of each letter, of shape [1]. A dynamic one is the size of its axis over the other letters."""
     shape, lengths = ctx.ops.Shape(x), dict[str, "Value | Array"]()
     for axis, group in enumerate(groups):
         for letter in group:
             size = sizes[letter]
-            rest = prod(sizes[other] or 1 for other in group if other != letter)
-            whole = np.full(1, size) if size is not None else ctx.ops.Gather(shape, [axis])
-            lengths[letter] = whole if isinstance(whole, np.ndarray) else ctx.ops.Div(whole, rest)
+            other_factors = prod(sizes[other] or 1 for other in group if other != letter)
+            axis_size = np.full(1, size) if size is not None else ctx.ops.Gather(shape, [axis])
+            lengths[letter] = axis_size if isinstance(axis_size, np.ndarray) else ctx.ops.Div(axis_size, other_factors)
     return lengths
 
 

@@ -19,25 +19,25 @@ def matrix_diag(ctx: Context, x: Value) -> Value:
 def matrix_set_diag(ctx: Context, x: Value, diagonal: Value) -> Value:
     """Emit Where on the diagonal, which is as long as the shorter side."""
     rows, columns = ctx.op[0].dims[-2:]
-    fitting = (*ctx.op[0].dims[:-2], None if rows is None or columns is None else min(rows, columns))
-    stored = (*ctx.op[0].shape[:-2], min(ctx.op[0].shape[-2:]))
-    for own, sizes in ((ctx.op[1].dims, fitting), (ctx.op[1].shape, stored)):
-        if ctx.op[1].has_rank and own != sizes:  # the kernel does not check, and reads beyond the end
-            raise Refusal(f"diagonals of shape {list(own)} do not fit matrices of shape {list(sizes)}")
+    expected_dims = (*ctx.op[0].dims[:-2], None if rows is None or columns is None else min(rows, columns))
+    expected_shape = (*ctx.op[0].shape[:-2], min(ctx.op[0].shape[-2:]))
+    for actual, expected in ((ctx.op[1].dims, expected_dims), (ctx.op[1].shape, expected_shape)):
+        if ctx.op[1].has_rank and actual != expected:  # the kernel does not check, and reads beyond the end
+            raise Refusal(f"diagonals of shape {list(actual)} do not fit matrices of shape {list(expected)}")
     if rows is None or columns is None:
         return emit_runtime_set_diag(ctx, x, diagonal)
-    places = diagonal_mask(ctx, (rows, columns))
-    return ctx.ops.Where(places, ctx.ops.Unsqueeze(diagonal, [-1 if rows <= columns else -2]), x)
+    mask = diagonal_mask(ctx, (rows, columns))
+    return ctx.ops.Where(mask, ctx.ops.Unsqueeze(diagonal, [-1 if rows <= columns else -2]), x)
 
 
 def emit_runtime_set_diag(ctx: Context, x: Value, diagonal: Value) -> Value:
-    """Emit Where with each row's diagonal element; rows below the end of the diagonal repeat the last one and are masked."""
+    """Emit Where with the diagonal element of each row. Rows after the end of the diagonal are masked."""
     shape = ctx.ops.Shape(x)
     rows, columns = (ctx.ops.Gather(shape, np.asarray(axis)) for axis in (-2, -1))
-    last = ctx.ops.Sub(ctx.ops.Min(rows, columns), np.int64(1))
-    of_rows = ctx.ops.Min(ctx.ops.Range(0, rows, 1), last)
-    places = diagonal_mask(ctx, (None, None), rows, columns)
-    return ctx.ops.Where(places, ctx.ops.Unsqueeze(ctx.ops.Gather(diagonal, of_rows, axis=-1), [-1]), x)
+    last_index = ctx.ops.Sub(ctx.ops.Min(rows, columns), np.int64(1))
+    indices = ctx.ops.Min(ctx.ops.Range(0, rows, 1), last_index)
+    mask = diagonal_mask(ctx, (None, None), rows, columns)
+    return ctx.ops.Where(mask, ctx.ops.Unsqueeze(ctx.ops.Gather(diagonal, indices, axis=-1), [-1]), x)
 
 
 def diagonal_mask(

@@ -1,4 +1,4 @@
-"""Tensors of one repeated number, of a sequence, and one-hot tensors."""
+"""Constant tensors, ranges and one-hot tensors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from op_handlers.kernels.operands import cast_to_int64, insert_axis, sizes_from_
 
 
 def fill_axes(at: Instance) -> str:
-    """Return axes of the output; the number has none."""
+    """Return the axes of the output; the value is a scalar."""
     return format_axes([None, []], axis_names(at.op[out(0)].rank))
 
 
@@ -39,9 +39,9 @@ def fill_axes(at: Instance) -> str:
     quantization=Raw(shift_safe=True, onnx="Expand"),
     sizes=sizes_from_operand(0),
 )
-def fill(ctx: Context, shape: Value, number: Value) -> Value:
+def fill(ctx: Context, shape: Value, value: Value) -> Value:
     """Emit Expand."""
-    return ctx.ops.Expand(number, cast_to_int64(ctx, 0, shape))
+    return ctx.ops.Expand(value, cast_to_int64(ctx, 0, shape))
 
 
 @handler("ZEROS_LIKE", max_version=1, layout=Transparent())
@@ -65,16 +65,16 @@ def constant_range(op: Operator) -> Array | None:
         return None
     if (limit > start) if delta < 0 else (limit < start):
         return None
-    real = start.dtype == np.float32
-    size = int(np.ceil(np.abs((limit - start) / delta)) if real else -(-abs(int(limit - start)) // abs(int(delta))))
+    is_float = start.dtype == np.float32
+    size = int(np.ceil(np.abs((limit - start) / delta)) if is_float else -(-abs(int(limit - start)) // abs(int(delta))))
     spend(2 * size, start.itemsize, "a range")
-    steps = np.concatenate([start.reshape(1), np.full(size, delta, start.dtype)])
-    return np.add.accumulate(steps, dtype=start.dtype)[:size]
+    terms = np.concatenate([start.reshape(1), np.full(size, delta, start.dtype)])
+    return np.add.accumulate(terms, dtype=start.dtype)[:size]
 
 
 @handler("RANGE", max_version=2, layout=Terminate(), evaluate=lambda at: constant_range(at.op))
 def range_(ctx: Context, start: Value, limit: Value, delta: Value) -> Value:
-    """Emit Range; float32 as a running sum, which rounds at each element as the kernel does."""
+    """Emit Range; float32 as a cumulative sum, which rounds at each element as the kernel does."""
     ops, constant = ctx.ops, constant_range(ctx.op)
     if constant is not None:
         return ctx.constant_value(constant)
@@ -83,8 +83,8 @@ def range_(ctx: Context, start: Value, limit: Value, delta: Value) -> Value:
     if ctx.op[0].dtype != "float32":
         return ops.Range(start, limit, delta)
     size = ops.Reshape(ops.Cast(ops.Ceil(ops.Abs(ops.Div(ops.Sub(limit, start), delta))), to="int64"), [1])
-    added = ops.Concat(ops.Reshape(start, [1]), ops.Expand(delta, size), axis=0)
-    return ops.Slice(ops.CumSum(added, np.asarray(0)), [0], size)
+    terms = ops.Concat(ops.Reshape(start, [1]), ops.Expand(delta, size), axis=0)
+    return ops.Slice(ops.CumSum(terms, np.asarray(0)), [0], size)
 
 
 # --- one-hot ---------------------------------------------------------------------------
@@ -104,22 +104,23 @@ def one_hot_axes(at: Instance) -> str | None:
     quantization=Raw(),
     types="int32 int64, int32, T, T -> T",
 )
-def one_hot(ctx: Context, indices: Value, depth: Value, on: Value, off: Value) -> Value:
-    """Emit Equal with the class numbers; ONNX's OneHot counts negative indices from the end, the kernel maps them to off.
+def one_hot(ctx: Context, indices: Value, depth: Value, on_value: Value, off_value: Value) -> Value:
+    """Emit Equal with the class numbers, and Where.
 
-    Indices of 64 bits are truncated to 32 (OneHotComputeImpl, one_hot.cc).
+    ONNX's OneHot counts negative indices from the end; the kernel gives them the off value. Indices of 64 bits are
+    truncated to 32 (OneHotComputeImpl, one_hot.cc).
     """
     ops, axis, constant = ctx.ops, ctx.axis(ctx.options.axis, out(0)), ctx.constant(1)
     if ctx.op[0].dtype != "int32":
         indices = ops.Cast(indices, to="int32")
-    classes: Value | Array
+    class_numbers: Value | Array
     if constant is None:
         zero, one = np.asarray(0, np.int32), np.asarray(1, np.int32)
-        classes = ops.Range(zero, ops.Reshape(depth, np.zeros(0, np.int64)), one)
+        class_numbers = ops.Range(zero, ops.Reshape(depth, np.zeros(0, np.int64)), one)
     else:
         spend(4 * max(int(constant.reshape(-1)[0]), 0), 4, "the numbers of classes")  # written and read
-        classes = np.arange(int(constant.reshape(-1)[0]), dtype=np.int32)
+        class_numbers = np.arange(int(constant.reshape(-1)[0]), dtype=np.int32)
     rank = ctx.op[0].rank
-    aligned = ops.Unsqueeze(classes, list(range(1, rank + 1 - axis))) if axis < rank else classes
-    hot = ops.Equal(ops.Unsqueeze(indices, [axis]), aligned)
-    return ops.Where(hot, *(ops.Reshape(value, np.zeros(0, np.int64)) for value in (on, off)))
+    aligned = ops.Unsqueeze(class_numbers, list(range(1, rank + 1 - axis))) if axis < rank else class_numbers
+    is_class = ops.Equal(ops.Unsqueeze(indices, [axis]), aligned)
+    return ops.Where(is_class, *(ops.Reshape(value, np.zeros(0, np.int64)) for value in (on_value, off_value)))

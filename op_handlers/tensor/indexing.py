@@ -1,4 +1,4 @@
-"""Elements gathered by index, rows looked up in a table."""
+"""Gathering of elements by index, and lookup of rows in a table."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from op_handlers.kernels.operands import cast_to_int64, require_quantization, un
 
 def batch_dims(op: Operator) -> int:
     """Return the number of leading axes that input and indices share."""
-    shared = int(op.options.batch_dims)
-    return shared + op[1].rank if shared < 0 else shared
+    count = int(op.options.batch_dims)
+    return count + op[1].rank if count < 0 else count
 
 
 def gather_axis(op: Operator) -> int:
@@ -49,28 +49,31 @@ def check_axes(at: Instance) -> Decline | None:
 
 
 def gather_axes(at: Instance) -> str | None:
-    """Return axes: the index axes replace the gathered axis, after the shared batch axes."""
+    """Return the axes; those of the indices replace the gathered axis, except for shared batch axes."""
     op = at.op
-    names, axis, shared = axis_names(op[0].rank), gather_axis(op), batch_dims(op)
+    names, axis, batch_count = axis_names(op[0].rank), gather_axis(op), batch_dims(op)
     before, after = names[:axis], names[axis + 1 :]
-    if shared:
-        own = axis_names(op[1].rank - shared, "x")
-        return format_axes([names, [*names[:shared], *own]], [*before, *own, *after])
+    if batch_count:
+        index_axes = axis_names(op[1].rank - batch_count, "x")
+        return format_axes([names, [*names[:batch_count], *index_axes]], [*before, *index_axes, *after])
     if op[1].rank > 1:
         return None
     return format_axes([names, None], [*before, *names[axis : axis + op[1].rank], *after])
 
 
 def gather_layout(at: Instance) -> Attribute | Implicit:
-    """Return the layout: GatherND needs batch axes first, then the gathered one; Gather supports any."""
+    """Return the layout. GatherND requires batch axes first, then the gathered axis; Gather supports any layout."""
     op = at.op
-    axis, shared = gather_axis(op), batch_dims(op)
-    if not shared:
-        return unordered_layout(other for other in range(op[0].rank) if other != axis)
+    axis, batch_count = gather_axis(op), batch_dims(op)
+    if not batch_count:
+        return unordered_layout(a for a in range(op[0].rank) if a != axis)
     names = axis_names(op[0].rank)
-    own, rest = axis_names(op[1].rank - shared, "x"), [*names[shared:axis], *names[axis + 1 :]]
+    index_axes, other_axes = axis_names(op[1].rank - batch_count, "x"), [*names[batch_count:axis], *names[axis + 1 :]]
     return Implicit(
-        onnx={0: " ".join([*names[:shared], names[axis], *rest]), out(0): " ".join([*names[:shared], *own, *rest])}
+        onnx={
+            0: " ".join([*names[:batch_count], names[axis], *other_axes]),
+            out(0): " ".join([*names[:batch_count], *index_axes, *other_axes]),
+        }
     )
 
 
@@ -90,20 +93,21 @@ def gather_price(at: Instance) -> AxisPrice | None:
 )
 def gather(ctx: Context, x: Value, indices: Value) -> Value:
     """Emit Gather; with batch dimensions, GatherND on indices of one element."""
-    shared = batch_dims(ctx.op)
-    if not shared:
-        wide = indices if ctx.op[1].dtype in ("int32", "int64") else cast_to_int64(ctx, 1, indices)
-        return ctx.ops.Gather(x, wide, axis=ctx.axis(ctx.options.axis))
-    places = cast_to_int64(ctx, 1, indices)
-    each = places[..., None] if isinstance(places, np.ndarray) else ctx.ops.Unsqueeze(places, [-1])
-    return ctx.ops.GatherND(x, each, batch_dims=shared)
+    batch_count = batch_dims(ctx.op)
+    if not batch_count:
+        supported = indices if ctx.op[1].dtype in ("int32", "int64") else cast_to_int64(ctx, 1, indices)
+        return ctx.ops.Gather(x, supported, axis=ctx.axis(ctx.options.axis))
+    positions = cast_to_int64(ctx, 1, indices)
+    index_vectors = positions[..., None] if isinstance(positions, np.ndarray) else ctx.ops.Unsqueeze(positions, [-1])
+    return ctx.ops.GatherND(x, index_vectors, batch_dims=batch_count)
 
 
 # --- rows of a table --------------------------------------------------------------------------
 
-MIN_PACKED = 2**18
-"""Minimum number of elements to keep a table at 4 bits: saves 128 kB for seven more operators on one row."""
-PER_BYTE = {"int8": 1, "uint8": 1, "int4": 2, "int2": 4}
+MIN_PACKED_ELEMENTS = 2**18
+"""Minimum number of elements of a table that is kept at 4 bits. This saves 128 kB;
+a lookup takes seven more operators."""
+VALUES_PER_BYTE = {"int8": 1, "uint8": 1, "int4": 2, "int2": 4}
 
 
 def is_dequantized(op: Operator) -> bool:
@@ -112,15 +116,18 @@ def is_dequantized(op: Operator) -> bool:
 
 
 def check_table(at: Instance) -> Decline | None:
-    """Return a Decline unless rows and blocks start at a byte and have no zero points (Unpack4Bit, Unpack2Bit, EvalBlockwise)."""
+    """Return a Decline unless rows and blocks begin at a byte and have no zero points.
+
+    Source: Unpack4Bit, Unpack2Bit and EvalBlockwise, embedding_lookup.cc.
+    """
     op = at.op
     rows, dtype, quantization = op[1], op[out(0)].dtype, op[1].quantization
     if not is_dequantized(op):
         return Decline("the table holds strings, which the kernel copies as bytes") if dtype == "string" else None
-    if rows.dtype not in PER_BYTE or dtype not in ("float32", "float16") or not rows.is_constant:
+    if rows.dtype not in VALUES_PER_BYTE or dtype not in ("float32", "float16") or not rows.is_constant:
         return Decline(f"no kernel looks up {dtype} in a runtime table of {rows.dtype}; the table must be a constant")
     if rows.blocks is not None:
-        if rows.dtype not in ("int4", "int2") or rows.rank != 2 or rows.blocks.block_size % PER_BYTE[rows.dtype]:
+        if rows.dtype not in ("int4", "int2") or rows.rank != 2 or rows.blocks.block_size % VALUES_PER_BYTE[rows.dtype]:
             return Decline(
                 f"the table is {rows.dtype} in blocks of {rows.blocks.block_size}, which the kernel does not read"
             )
@@ -131,9 +138,9 @@ def check_table(at: Instance) -> Decline | None:
         or (quantization.per_axis and quantization.axis)
     ):
         return Decline(
-            f"the {rows.dtype} table must have one scale, or one per row, and zero points of 0; quantize it so"
+            f"the {rows.dtype} table must have one scale, or one per row, and zero points of 0; quantize it this way"
         )
-    if prod(rows.shape[1:]) % PER_BYTE[rows.dtype]:
+    if prod(rows.shape[1:]) % VALUES_PER_BYTE[rows.dtype]:
         return Decline(f"rows of {prod(rows.shape[1:])} {rows.dtype} end within a byte, and the kernel reads beyond")
     return None
 
@@ -152,50 +159,54 @@ def embedding_lookup(ctx: Context, ids: Value, rows: Value) -> Value:
     """Emit Gather; integers are gathered, then dequantized with the scales of their rows (embedding_lookup.cc)."""
     if not is_dequantized(ctx.op):
         return ctx.ops.Gather(rows, ids, axis=0)
-    stored, scales = rows_and_scales(ctx.op)
+    integers, scales = rows_and_scales(ctx.op)
     if ctx.folds_weights:
-        y = ctx.ops.Gather(stored.astype(np.float32) * scales, ids, axis=0)
+        y = ctx.ops.Gather(integers.astype(np.float32) * scales, ids, axis=0)
     else:
-        own = scales if scales.size == 1 else look_up_scales(ctx, scales, ids)
-        y = ctx.ops.Mul(look_up_integers(ctx, stored, ids), own)
-    y = y if stored.ndim == ctx.op[1].rank else ctx.reshape_to_slot(y, out(0))
+        row_scales = scales if scales.size == 1 else look_up_scales(ctx, scales, ids)
+        y = ctx.ops.Mul(look_up_integers(ctx, integers, ids), row_scales)
+    y = y if integers.ndim == ctx.op[1].rank else ctx.reshape_to_slot(y, out(0))
     return y if ctx.op[out(0)].dtype == "float32" else ctx.ops.Cast(y, to="float16")
 
 
 def look_up_scales(ctx: Context, scales: Array, ids: Value) -> Value:
-    """Return the scales of rows with a trailing axis; the constant has none, as products by blocks take it."""
+    """Return the scales of the looked-up rows, with a trailing axis.
+
+    Block scales have no trailing axis in the constant, so that products with the same table can share it.
+    """
     if scales.ndim < 3:
         return ctx.ops.Gather(scales, ids, axis=0)
     return ctx.ops.Unsqueeze(ctx.ops.Gather(scales[..., 0], ids, axis=0), [-1])
 
 
-def look_up_integers(ctx: Context, stored: Array, ids: Value) -> Value:
-    """Return rows of integers as floats. Large tables of 4 bits keep two numbers in a byte, 8 more than each, the first in the low bits."""
-    packs = ctx.op[1].dtype == "int4" and ctx.target.packs_tables and stored.size >= MIN_PACKED
-    if not packs or stored.shape[-1] % 2:
-        return ctx.ops.Cast(ctx.ops.Gather(stored, ids, axis=0), to="float32")
-    pairs = (stored + 8).astype(np.uint8).reshape(*stored.shape[:-1], -1, 2)
+def look_up_integers(ctx: Context, integers: Array, ids: Value) -> Value:
+    """Return rows of integers as float32.
+
+    Large tables of 4 bits store two values per byte, the first in the low bits, with 8 added to each.
+    """
+    is_packed = ctx.op[1].dtype == "int4" and ctx.target.packs_tables and integers.size >= MIN_PACKED_ELEMENTS
+    if not is_packed or integers.shape[-1] % 2:
+        return ctx.ops.Cast(ctx.ops.Gather(integers, ids, axis=0), to="float32")
+    pairs = (integers + 8).astype(np.uint8).reshape(*integers.shape[:-1], -1, 2)
     table, four = pairs[..., 0] | pairs[..., 1] << 4, np.asarray(4, np.uint8)
-    found = ctx.ops.Gather(table, ids, axis=0)
-    low = ctx.ops.BitShift(ctx.ops.BitShift(found, four, direction="LEFT"), four, direction="RIGHT")
-    high = ctx.ops.BitShift(found, four, direction="RIGHT")
-    both = ctx.ops.Concat(ctx.ops.Unsqueeze(low, [-1]), ctx.ops.Unsqueeze(high, [-1]), axis=-1)
-    rows = ctx.ops.Reshape(both, [*[0] * (ctx.op[0].rank + stored.ndim - 2), -1])
+    packed_rows = ctx.ops.Gather(table, ids, axis=0)
+    low = ctx.ops.BitShift(ctx.ops.BitShift(packed_rows, four, direction="LEFT"), four, direction="RIGHT")
+    high = ctx.ops.BitShift(packed_rows, four, direction="RIGHT")
+    unpacked = ctx.ops.Concat(ctx.ops.Unsqueeze(low, [-1]), ctx.ops.Unsqueeze(high, [-1]), axis=-1)
+    rows = ctx.ops.Reshape(unpacked, [*[0] * (ctx.op[0].rank + integers.ndim - 2), -1])
     return ctx.ops.Sub(ctx.ops.Cast(rows, to="float32"), np.float32(8))
 
 
 def rows_and_scales(op: Operator) -> tuple[Array, Array]:
-    """Return the table as signed bytes, regardless of the stored dtype, and broadcastable scales; blocks get a separate
-    axis.
-    """
+    """Return the table as int8, regardless of its dtype, and scales that broadcast to it. Blocks get their own axis."""
     array = op[1].array
-    stored = array.view(np.int8) if array.dtype == np.uint8 else array.astype(np.int8)
+    integers = array.view(np.int8) if array.dtype == np.uint8 else array.astype(np.int8)
     if op[1].blocks is not None:
-        rows, size = len(stored), op[1].blocks.block_size
-        return stored.reshape(rows, -1, size), op[1].blocks.flat().reshape(rows, -1, 1)
+        rows, size = len(integers), op[1].blocks.block_size
+        return integers.reshape(rows, -1, size), op[1].blocks.flat().reshape(rows, -1, 1)
     quantization = require_quantization(op[1])
     scales = np.asarray(quantization.scale, np.float32)
-    return stored, scales.reshape(-1, *[1] * (stored.ndim - 1)) if quantization.per_axis else scales.reshape(())
+    return integers, scales.reshape(-1, *[1] * (integers.ndim - 1)) if quantization.per_axis else scales.reshape(())
 
 
 # --- coordinates -----------------------------------------------------------------------------------

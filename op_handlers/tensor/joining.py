@@ -28,13 +28,13 @@ def check_ranks(at: Instance) -> Decline | None:
 
 
 def check_operands(at: Instance) -> Decline | None:
-    """Return a Decline for uint8 with and without scales: the kernel multiplies by their ratio (ConcatenationWithScaling)."""
+    """Return a Decline if only some uint8 tensors have a scale; the kernel multiplies by ratios (ConcatenationWithScaling)."""
     tensors = [tensor for tensor in (*at.op.inputs, *at.op.outputs) if tensor is not None]
-    scaled = [tensor for tensor in tensors if tensor.quantization is not None]
-    if at.op[0].dtype == "uint8" and 0 < len(scaled) < len(tensors):
-        without = next(tensor for tensor in tensors if tensor.quantization is None)
+    with_scale = [tensor for tensor in tensors if tensor.quantization is not None]
+    if at.op[0].dtype == "uint8" and 0 < len(with_scale) < len(tensors):
+        without_scale = next(tensor for tensor in tensors if tensor.quantization is None)
         return Decline(
-            f"{without.name!r} has no scale, and {scaled[0].name!r} has one: LiteRT multiplies by their ratio"
+            f"{without_scale.name!r} has no scale, and {with_scale[0].name!r} has one: LiteRT multiplies by their ratio"
         )
     return check_ranks(at)
 
@@ -45,9 +45,9 @@ def concat_shape(at: Instance) -> Dims:
     axis = at.op.options.axis
     if len(shapes) < len(at.op.inputs) or not -len(shapes[0]) <= axis < len(shapes[0]):
         raise Refusal("the shape of the result cannot be derived")
-    sizes = [next((n for n in along if n is not None), None) for along in zip(*shapes, strict=True)]
-    joined = [shape[axis] for shape in shapes]
-    sizes[axis] = None if None in joined else sum(n or 0 for n in joined)
+    sizes = [next((n for n in axis_sizes if n is not None), None) for axis_sizes in zip(*shapes, strict=True)]
+    sizes_along_axis = [shape[axis] for shape in shapes]
+    sizes[axis] = None if None in sizes_along_axis else sum(n or 0 for n in sizes_along_axis)
     return tuple(sizes)
 
 
@@ -82,6 +82,6 @@ def pack_axes(at: Instance) -> str:
     types="T...",
 )
 def pack(ctx: Context, *xs: Value) -> Value:
-    """Emit Unsqueeze and Concat along the new axis, numbered among the result's axes."""
+    """Emit Unsqueeze and Concat along the new axis, which is an axis of the result."""
     axis = ctx.axis(ctx.options.axis, out(0))
     return ctx.ops.Concat(*(ctx.ops.Unsqueeze(x, [axis]) for x in xs), axis=axis)

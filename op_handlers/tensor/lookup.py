@@ -1,4 +1,4 @@
-"""Rows of a table by key, and weighted sums of them."""
+"""Lookup of table rows by key, and weighted sums of rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from op_handlers.kernels.scattering import flatten_indices, scatter_rows
 
 
 def check_keys(at: Instance) -> Decline | None:
-    """Return a Decline for unsorted keys: the kernel's binary search then depends on where it looks."""
+    """Return a Decline for unsorted keys, which the kernel's binary search may not find."""
     keys = at.op.constant(1)
     if keys is None or (np.diff(keys.astype(np.int64)) > 0).all():
         return None
@@ -23,13 +23,13 @@ def check_keys(at: Instance) -> Decline | None:
 
 @handler("HASHTABLE_LOOKUP", max_version=1, layout=Terminate(), quantization=Raw(), accepts=check_keys)
 def hashtable_lookup(ctx: Context, lookup: Value, keys: Value, table: Value) -> tuple[Value, Value]:
-    """Emit Gather from a table extended by a row of zeros or an empty string, for missing keys."""
+    """Emit Gather from the table and an additional row of zeros (or an empty string), which missing keys get."""
     ops = ctx.ops
     equal = ops.Cast(ops.Equal(ops.Unsqueeze(lookup, [1]), keys), to="int32")
     first = ops.ArgMax(equal, axis=1, keepdims=0)
-    hit = ops.Equal(ops.Gather(keys, first), lookup)
-    rows = ops.Where(hit, first, ops.Shape(keys))
-    return ops.Gather(ops.Concat(table, empty_row(ctx, table), axis=0), rows, axis=0), ops.Cast(hit, to="uint8")
+    is_found = ops.Equal(ops.Gather(keys, first), lookup)
+    rows = ops.Where(is_found, first, ops.Shape(keys))
+    return ops.Gather(ops.Concat(table, empty_row(ctx, table), axis=0), rows, axis=0), ops.Cast(is_found, to="uint8")
 
 
 def empty_row(ctx: Context, table: Value) -> Value | Array:
@@ -43,11 +43,11 @@ def empty_row(ctx: Context, table: Value) -> Value | Array:
 
 
 def check_ascending(at: Instance) -> Decline | None:
-    """Return a Decline unless indices are sorted: the kernel divides a sum at the end of each run of equal rows."""
-    places, shape = at.op[1], at.op[2]
-    if places.is_static and shape.is_static and places.shape[1:] != shape.shape:
+    """Return a Decline unless indices are sorted. The kernel divides a sum at the end of each run of equal rows."""
+    index_tensor, shape = at.op[1], at.op[2]
+    if index_tensor.is_static and shape.is_static and index_tensor.shape[1:] != shape.shape:
         return Decline(
-            f"the indices have shape {list(places.shape)}, expected one entry for each of {list(shape.shape)} sizes"
+            f"the indices have shape {list(index_tensor.shape)}, expected one entry for each of {list(shape.shape)} sizes"
         )
     indices, sizes = at.op.constant(1), at.op.constant(2)
     if at.op.options.combiner == "SUM" or indices is None or sizes is None or indices.shape[1] < 2:
@@ -70,21 +70,22 @@ def check_ascending(at: Instance) -> Decline | None:
 def embedding_lookup_sparse(
     ctx: Context, ids: Value, indices: Value, shape: Value, weights: Value, table: Value
 ) -> Value:
-    """Emit sums of weighted rows by all indices but the last, zero without rows (embedding_lookup_sparse.cc).
+    """Emit sums of weighted rows with equal indices, except for the last index (embedding_lookup_sparse.cc).
 
-    They are divided by the sum of the weights, or by the root of the sum of their squares. Indices must be sorted.
+    Sums are divided by the sum of the weights (MEAN) or by the root of the sum of squared weights (SQRTN). Indices must
+    be sorted. Results without rows are 0.
     """
     ops, depth = ctx.ops, ctx.op[1].shape[1] - 1
     sizes = ops.Slice(cast_to_int64(ctx, 2, shape), [0], [depth])
     result_shape = ops.Concat(sizes, ops.Slice(ops.Shape(table), [1], [ctx.op[4].rank]), axis=0)
     rows = flatten_indices(ctx, cast_to_int64(ctx, 1, indices), cast_to_int64(ctx, 2, shape), depth)
     weight = ops.Unsqueeze(weights, [1])
-    picked = ops.Mul(ops.Flatten(ops.Gather(table, ids, axis=0), axis=1), weight)
-    total = scatter_rows(ctx, ops.Flatten(ops.Expand(0.0, result_shape), axis=depth), rows, picked, "add")
+    weighted_rows = ops.Mul(ops.Flatten(ops.Gather(table, ids, axis=0), axis=1), weight)
+    total = scatter_rows(ctx, ops.Flatten(ops.Expand(0.0, result_shape), axis=depth), rows, weighted_rows, "add")
     if ctx.options.combiner != "SUM":
         column = ops.Reshape(ops.Expand(0.0, sizes), [-1, 1])
-        squares = ctx.options.combiner == "SQRTN"
-        divisor = scatter_rows(ctx, column, rows, ops.Mul(weight, weight) if squares else weight, "add")
-        some = ops.Greater(scatter_rows(ctx, column, rows, ops.Expand(1.0, ops.Shape(weight))), 0.0)
-        total = ops.Where(some, ops.Div(total, ops.Sqrt(divisor) if squares else divisor), total)
+        uses_squares = ctx.options.combiner == "SQRTN"
+        divisor = scatter_rows(ctx, column, rows, ops.Mul(weight, weight) if uses_squares else weight, "add")
+        is_filled = ops.Greater(scatter_rows(ctx, column, rows, ops.Expand(1.0, ops.Shape(weight))), 0.0)
+        total = ops.Where(is_filled, ops.Div(total, ops.Sqrt(divisor) if uses_squares else divisor), total)
     return ops.Reshape(total, result_shape, allowzero=1)

@@ -1,4 +1,4 @@
-"""Elements sorted, reversed or deduplicated along an axis."""
+"""Sorting, reversal and deduplication of elements along an axis."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from op_handlers.kernels.operands import cast_to_int64, constant_integers, rank_
 INT64 = np.iinfo(np.int64)
 
 
-# --- sorted -----------------------------------------------------------------------------------
+# --- sorting ----------------------------------------------------------------------------------
 
 
 @handler(
@@ -34,23 +34,23 @@ INT64 = np.iinfo(np.int64)
     quantization=Raw(shift_safe=True, onnx="TopK"),
 )
 def topk_v2(ctx: Context, x: Value, k: Value) -> tuple[Value, Value]:
-    """Emit TopK over the last axis: first of equals first, NaN last, nothing for negative k (topk_v2.cc).
+    """Emit TopK over the last axis. NaN is last; a negative k gives an empty result (topk_v2.cc).
 
-    NaN is ranked as -inf, so in a row with both they are equal.
+    Of equal elements, the first comes first. NaN is ranked like -inf, so they are equal if a row has both.
     """
     constant = constant_integers(ctx.op, 1)
-    number = (
+    count = (
         ctx.ops.Max(ctx.ops.Reshape(cast_to_int64(ctx, 1, k), [1]), [0]) if constant is None else [max(constant[0], 0)]
     )
-    axis, real = ctx.axis(-1), ctx.op[0].dtype == "float32"
-    ranked = ctx.ops.Where(ctx.ops.IsNaN(x), np.float32(-np.inf), x) if real else x
-    values, places = ctx.ops.TopK(ranked, number, axis=axis, outputs=2)
-    if real:
-        values = ctx.ops.GatherElements(x, places, axis=axis)
-    return values, ctx.ops.Cast(places, to=ctx.op[out(1)].dtype)
+    axis, is_float = ctx.axis(-1), ctx.op[0].dtype == "float32"
+    ranked = ctx.ops.Where(ctx.ops.IsNaN(x), np.float32(-np.inf), x) if is_float else x
+    values, indices = ctx.ops.TopK(ranked, count, axis=axis, outputs=2)
+    if is_float:
+        values = ctx.ops.GatherElements(x, indices, axis=axis)
+    return values, ctx.ops.Cast(indices, to=ctx.op[out(1)].dtype)
 
 
-# --- reversed ---------------------------------------------------------------------------------
+# --- reversal ---------------------------------------------------------------------------------
 
 
 def reverse_layout(at: Instance) -> Attribute:
@@ -74,30 +74,32 @@ def reverse_layout(at: Instance) -> Attribute:
 )
 def reverse_v2(ctx: Context, x: Value, axes: Value) -> Value:
     """Emit Slice from the last element backwards."""
-    ops, count, along = ctx.ops, ctx.op[1].dims[0], cast_to_int64(ctx, 1, axes)
+    ops, count, onnx_axes = ctx.ops, ctx.op[1].dims[0], cast_to_int64(ctx, 1, axes)
     if count == 0:
         return x
     if count is not None:
-        return ops.Slice(x, [-1] * count, [INT64.min] * count, along, [-1] * count)
-    each = ops.Shape(along)
-    back, least = ops.Expand([-1], each), ops.Expand([INT64.min], each)
-    return ops.Slice(x, back, least, along, back)
+        return ops.Slice(x, [-1] * count, [INT64.min] * count, onnx_axes, [-1] * count)
+    axis_count = ops.Shape(onnx_axes)
+    minus_ones, ends = ops.Expand([-1], axis_count), ops.Expand([INT64.min], axis_count)
+    return ops.Slice(x, minus_ones, ends, onnx_axes, minus_ones)
 
 
 def reverse_sequence_layout(at: Instance) -> Implicit:
-    """Return the layout with the sequence and batch axes first, in their stored order."""
+    """Return the layout with the sequence and batch axes first, in the order of the file."""
     op = at.op
-    names, front = axis_names(op[0].rank), [op.options.seq_dim, op.options.batch_dim]
-    first = sorted(front)
+    names, leading_axes = axis_names(op[0].rank), [op.options.seq_dim, op.options.batch_dim]
+    sorted_axes = sorted(leading_axes)
     return Implicit(
-        onnx={0: " ".join([*(names[a] for a in first), *(n for a, n in enumerate(names) if a not in front)])}
+        onnx={
+            0: " ".join([*(names[a] for a in sorted_axes), *(n for a, n in enumerate(names) if a not in leading_axes)])
+        }
     )
 
 
 def check_lengths(at: Instance) -> Decline | None:
     """Return a Decline for missing axes or lengths out of range (reverse_sequence.cc).
 
-    The kernel checks the first length only, and writes beyond the end for the others.
+    The kernel checks only the first length; for others it writes beyond the end.
     """
     axes = sorted({at.op.options.seq_dim, at.op.options.batch_dim})
     if not 0 <= axes[0] <= axes[-1] < at.op[0].rank:
@@ -117,17 +119,19 @@ def check_lengths(at: Instance) -> Decline | None:
     accepts=check_lengths,
 )
 def reverse_sequence(ctx: Context, x: Value, lengths: Value) -> Value:
-    """Emit ReverseSequence; elements after a sequence's end stay (reference_ops.h)."""
+    """Emit ReverseSequence; elements after the end of a sequence are unchanged (reference_ops.h)."""
     time, batch = ctx.axis(ctx.options.seq_dim), ctx.axis(ctx.options.batch_dim)
-    at_least_one = ctx.ops.Max(cast_to_int64(ctx, 1, lengths), 1)  # the same; before 1.28 ONNX Runtime is wrong for 0
+    at_least_one = ctx.ops.Max(
+        cast_to_int64(ctx, 1, lengths), 1
+    )  # equivalent to 0; ONNX Runtime before 1.28 is wrong for 0
     return ctx.ops.ReverseSequence(x, at_least_one, time_axis=time, batch_axis=batch)
 
 
-# --- without repeats --------------------------------------------------------------------------
+# --- deduplication ---------------------------------------------------------------------------
 
 
 @handler("UNIQUE", max_version=1, layout=Terminate(), quantization=Raw())
 def unique(ctx: Context, x: Value) -> tuple[Value, Value]:
     """Emit Unique in order of first occurrence, with the index of each element."""
-    values, _, places, _ = ctx.ops.Unique(x, sorted=0, outputs=4)
-    return values, ctx.ops.Cast(places, to=ctx.op[out(1)].dtype)
+    values, _, indices, _ = ctx.ops.Unique(x, sorted=0, outputs=4)
+    return values, ctx.ops.Cast(indices, to=ctx.op[out(1)].dtype)

@@ -36,16 +36,16 @@ COPIED = Raw(shift_safe=True, onnx="Pad")
 
 
 def padding_layout(at: Instance) -> Attribute:
-    """Return a layout with axes without padding unordered."""
-    rows = constant_integers(at.op, 1) or []
-    return unordered_layout(axis for axis in range(len(rows) // 2) if not any(rows[2 * axis : 2 * axis + 2]))
+    """Return a layout in which axes without padding are unordered."""
+    amounts = constant_integers(at.op, 1) or []
+    return unordered_layout(axis for axis in range(len(amounts) // 2) if not any(amounts[2 * axis : 2 * axis + 2]))
 
 
 def check_pairs(at: Instance) -> Decline | None:
     """Return a Decline unless the paddings are pairs."""
-    rows = at.op[1]
-    if rows.is_static and rows.has_rank and rows.shape[1:] != (2,):
-        return Decline(f"paddings have shape {list(rows.shape)}, expected pairs")
+    paddings = at.op[1]
+    if paddings.is_static and paddings.has_rank and paddings.shape[1:] != (2,):
+        return Decline(f"paddings have shape {list(paddings.shape)}, expected pairs")
     return None
 
 
@@ -66,47 +66,49 @@ def pad(ctx: Context, x: Value, paddings: Value) -> Value:
 
 
 @padding_handler("PADV2", max_version=6)
-def pad_v2(ctx: Context, x: Value, paddings: Value, number: Value | None = None) -> Value:
+def pad_v2(ctx: Context, x: Value, paddings: Value, value: Value | None = None) -> Value:
     """Emit Pad with the given value in the output's quantization, by default zeros."""
-    filling = padding_value(ctx) if number is None else reshape_to_scalar(ctx, 2, number)
-    return ctx.ops.Pad(x, onnx_pads(ctx, paddings), filling, mode="constant")
+    pad_value = padding_value(ctx) if value is None else reshape_to_scalar(ctx, 2, value)
+    return ctx.ops.Pad(x, onnx_pads(ctx, paddings), pad_value, mode="constant")
 
 
 def padding_value(ctx: Context) -> Array:
-    quantization, file = ctx.quantization(out(0)), ctx.op[out(0)].quantization
-    if ctx.op[0].quantization is None and isinstance(file, Quantization):
+    quantization, file_quantization = ctx.quantization(out(0)), ctx.op[out(0)].quantization
+    if ctx.op[0].quantization is None and isinstance(file_quantization, Quantization):
         raise Refusal("the result has a scale and the operand has none; give both one")
     return ctx.scalar(quantization.zero_point[0] if ctx.uses_integers and quantization else 0)
 
 
-def emit_pad(ctx: Context, x: Value, rows: Sequence[tuple[int, int]], number: ValueLike) -> Value:
-    """Emit Pad by (before, after) of each TFLite axis."""
-    return ctx.ops.Pad(x, np.asarray(ctx.permute_entries(rows), np.int64).T.reshape(-1), number, mode="constant")
+def emit_pad(ctx: Context, x: Value, pairs: Sequence[tuple[int, int]], value: ValueLike) -> Value:
+    """Emit Pad with pairs (before, after) per axis of the file."""
+    return ctx.ops.Pad(x, np.asarray(ctx.permute_entries(pairs), np.int64).T.reshape(-1), value, mode="constant")
 
 
 def onnx_pads(ctx: Context, paddings: Value) -> Value | Array:
-    """Return rows of (before, after) in ONNX's order: all befores, then all afters."""
-    rows = cast_to_int64(ctx, 1, paddings)
-    if isinstance(rows, np.ndarray):
-        return rows.T.reshape(-1)
-    return ctx.ops.Concat(*(ctx.ops.Gather(rows, np.asarray(side), axis=1) for side in (0, 1)), axis=0)
+    """Return pairs (before, after) in ONNX's order: the amounts before all axes, then those after all axes."""
+    pairs = cast_to_int64(ctx, 1, paddings)
+    if isinstance(pairs, np.ndarray):
+        return pairs.T.reshape(-1)
+    return ctx.ops.Concat(*(ctx.ops.Gather(pairs, np.asarray(side), axis=1) for side in (0, 1)), axis=0)
 
 
 # --- mirror images ----------------------------------------------------------------------------
 
 
 def mirror_price(at: Instance) -> AxisPrice | None:
-    """Return the price of a Gather along padded axes, which should not be innermost."""
+    """Return the price of a Gather along padded axes, which is slow along the innermost axis."""
     op = at.op
-    rows = constant_integers(op, 1)
-    if op.options.mode == "REFLECT" or rows is None or max(rows, default=0) <= 1:
+    amounts = constant_integers(op, 1)
+    if op.options.mode == "REFLECT" or amounts is None or max(amounts, default=0) <= 1:
         return None
-    return AxisPrice("Gather", " ".join(f"a{axis}" for axis in range(op[0].rank) if any(rows[2 * axis : 2 * axis + 2])))
+    return AxisPrice(
+        "Gather", " ".join(f"a{axis}" for axis in range(op[0].rank) if any(amounts[2 * axis : 2 * axis + 2]))
+    )
 
 
 @padding_handler("MIRROR_PAD", max_version=3, axis_price=mirror_price)
 def mirror_pad(ctx: Context, x: Value, paddings: Value) -> Value:
-    """Emit Pad by reflection; symmetric mode, not expressible in ONNX, is edge for one element, else a Gather per padded axis."""
+    """Emit Pad by reflection. SYMMETRIC is mode "edge" for one element, else a Gather per padded axis."""
     constant = ctx.constant(1)
     if ctx.options.mode == "REFLECT":
         return ctx.ops.Pad(x, onnx_pads(ctx, paddings), mode="reflect")
@@ -122,17 +124,17 @@ def mirror_pad(ctx: Context, x: Value, paddings: Value) -> Value:
 
 
 def mirror_indices(size: int, before: int, after: int) -> Array:
-    """Return the indices of an axis and its reflections, none longer than the axis (mirror_pad.cc)."""
+    """Return the indices of an axis and its reflections, which are not longer than the axis (mirror_pad.cc)."""
     spend(3 * (before + size + after), 8, "the indices of mirrored elements")
-    place = np.arange(-before, size + after)
-    place = np.maximum(place, -1 - place)
-    return np.minimum(place, 2 * size - 1 - place)
+    indices = np.arange(-before, size + after)
+    indices = np.maximum(indices, -1 - indices)
+    return np.minimum(indices, 2 * size - 1 - indices)
 
 
-def emit_mirrored_indices(ctx: Context, x: Value, rows: Value | Array, axis: int) -> Value:
+def emit_mirrored_indices(ctx: Context, x: Value, pairs: Value | Array, axis: int) -> Value:
     ops = ctx.ops
     size = ops.Gather(ops.Shape(x), np.asarray(axis))
-    before, after = (ops.Gather(ops.Gather(rows, np.asarray(axis)), np.asarray(side)) for side in (0, 1))
-    place = ops.Range(ops.Neg(before), ops.Add(size, after), 1)
-    place = ops.Max(place, ops.Sub(-1, place))
-    return ops.Min(place, ops.Sub(ops.Sub(ops.Mul(size, 2), 1), place))
+    before, after = (ops.Gather(ops.Gather(pairs, np.asarray(axis)), np.asarray(side)) for side in (0, 1))
+    indices = ops.Range(ops.Neg(before), ops.Add(size, after), 1)
+    indices = ops.Max(indices, ops.Sub(-1, indices))
+    return ops.Min(indices, ops.Sub(ops.Sub(ops.Mul(size, 2), 1), indices))

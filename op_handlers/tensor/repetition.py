@@ -1,4 +1,4 @@
-"""Elements repeated along axes."""
+"""Repetition of elements along axes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from op_handlers.kernels.operands import (
 
 
 def tile_layout(at: Instance) -> Attribute:
-    return unordered_layout(axis for axis, times in enumerate(constant_integers(at.op, 1) or []) if times == 1)
+    return unordered_layout(axis for axis, multiple in enumerate(constant_integers(at.op, 1) or []) if multiple == 1)
 
 
 def check_multiples(at: Instance) -> Decline | None:
     """Return a Decline unless the multiples are a vector; the kernel reads one per axis (MultiplyShapeDims, tile.cc)."""
-    times = at.op[1]
-    if not times.has_rank or times.rank == 1:
+    multiples = at.op[1]
+    if not multiples.has_rank or multiples.rank == 1:
         return None
-    return Decline(f"multiples have shape {list(times.shape)}, expected a vector")
+    return Decline(f"multiples have shape {list(multiples.shape)}, expected a vector")
 
 
 @handler(
@@ -33,9 +33,9 @@ def check_multiples(at: Instance) -> Decline | None:
     quantization=Raw(shift_safe=True, onnx="Tile"),
     accepts=check_multiples,
 )
-def tile(ctx: Context, x: Value, times: Value) -> Value:
+def tile(ctx: Context, x: Value, multiples: Value) -> Value:
     """Emit Tile."""
-    return ctx.ops.Tile(x, cast_to_int64(ctx, 1, times)) if ctx.op[0].rank else x
+    return ctx.ops.Tile(x, cast_to_int64(ctx, 1, multiples)) if ctx.op[0].rank else x
 
 
 @handler(

@@ -1,4 +1,4 @@
-"""Values written at indices of a tensor that is filled with a constant."""
+"""Scatter of values into a tensor that is filled with a constant."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from op_handlers.kernels.scattering import flatten_indices, scatter_rows
 
 def has_unique_indices(op: Operator) -> bool:
     """True if constant indices are unique, so that the order of writes does not matter."""
-    places = op.constant(0)
-    if places is None or not places.shape[-1]:
+    indices = op.constant(0)
+    if indices is None or not indices.shape[-1]:
         return False
-    rows = places.reshape(-1, places.shape[-1])
+    rows = indices.reshape(-1, indices.shape[-1])
     return len({row.tobytes() for row in rows}) == len(rows)
 
 
@@ -28,37 +28,39 @@ def has_unique_indices(op: Operator) -> bool:
 )
 def scatter_nd(ctx: Context, indices: Value, updates: Value, shape: Value) -> Value:
     """Emit sums of the updates per index, zero elsewhere; quantized values wrap around (ScatterNd, reference_ops.h)."""
-    places, sizes = cast_to_int64(ctx, 0, indices), cast_to_int64(ctx, 2, shape)
+    positions, sizes = cast_to_int64(ctx, 0, indices), cast_to_int64(ctx, 2, shape)
     depth = ctx.op[0].shape[-1]
     zeros = ctx.ops.Expand(ctx.scalar(0, 1), sizes)
     if not depth:
         raise Refusal("the indices have no coordinates; use REDUCE_SUM and RESHAPE instead")
     if ctx.op[2].is_static and ctx.op[2].shape != () and depth > ctx.op[2].shape[0]:
         raise Refusal(f"index vectors have {depth} entries, but the result has {ctx.op[2].shape[0]} axes")
-    rows = flatten_indices(ctx, places, sizes, depth)
+    rows = flatten_indices(ctx, positions, sizes, depth)
     if has_unique_indices(ctx.op):
-        return ctx.ops.ScatterND(zeros, places, updates)
+        return ctx.ops.ScatterND(zeros, positions, updates)
     base, values = ctx.ops.Flatten(zeros, axis=depth), ctx.ops.Flatten(updates, axis=ctx.op[0].rank - 1)
     return reshape_result(ctx, scatter_rows(ctx, base, rows, values, "add"), sizes)
 
 
 @handler("SPARSE_TO_DENSE", max_version=3, layout=Terminate(), quantization=Raw(), sizes=sizes_from_operand(1))
 def sparse_to_dense(ctx: Context, indices: Value, shape: Value, values: Value, default: Value) -> Value:
-    """Emit the default value, then each value at its index; the last of several at one index (sparse_to_dense.cc)."""
-    places, sizes = cast_to_int64(ctx, 0, indices), cast_to_int64(ctx, 1, shape)
+    """Emit the default value, then each value at its index; the last value of an index is kept (sparse_to_dense.cc)."""
+    positions, sizes = cast_to_int64(ctx, 0, indices), cast_to_int64(ctx, 1, shape)
     depth = ctx.op[0].shape[-1] if ctx.op[0].rank == 2 else 1
     if ctx.op[1].is_static and ctx.op[1].shape != (depth,):
         raise Refusal(f"index vectors have {depth} entries, but the result has {list(ctx.op[1].shape)} axes")
     if ctx.op[0].rank < 2:
-        places = places.reshape(-1, 1) if isinstance(places, np.ndarray) else ctx.ops.Reshape(places, [-1, 1])
-    rows = flatten_indices(ctx, places, sizes, depth)
+        positions = (
+            positions.reshape(-1, 1) if isinstance(positions, np.ndarray) else ctx.ops.Reshape(positions, [-1, 1])
+        )
+    rows = flatten_indices(ctx, positions, sizes, depth)
     filled = ctx.ops.Reshape(ctx.ops.Expand(default, sizes), [-1, 1])
-    one_each = ctx.ops.Reshape(ctx.ops.Expand(values, ctx.ops.Shape(rows)), [-1, 1])
-    return reshape_result(ctx, scatter_rows(ctx, filled, rows, one_each), sizes)
+    updates = ctx.ops.Reshape(ctx.ops.Expand(values, ctx.ops.Shape(rows)), [-1, 1])
+    return reshape_result(ctx, scatter_rows(ctx, filled, rows, updates), sizes)
 
 
 def reshape_result(ctx: Context, value: Value, sizes: Value | Array) -> Value:
-    """Reshape to an operand's sizes, statically if constant."""
+    """Return a value reshaped to ``sizes``, to the static shape of the result if they are constant."""
     if isinstance(sizes, np.ndarray) and ctx.op[out(0)].is_static:
         return ctx.reshape_to_slot(value, out(0))
     return ctx.ops.Reshape(value, sizes, allowzero=1 if ctx.opset >= 14 else None)

@@ -1,4 +1,4 @@
-"""Rows combined by segment."""
+"""Reductions of rows by segment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onnx_tflite_plugin.api import Array, Context, Raw, Refusal, Terminate, Valu
 from op_handlers.kernels.operands import cast_to_int64
 from op_handlers.kernels.scattering import OUT_OF_RANGE, scatter_rows
 
-KEPT = "T, int32, int32 -> T"
+TYPES = "T, int32, int32 -> T"
 
 
 @handler("SEGMENT_SUM", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw(), types="T, int32 -> T")
@@ -25,35 +25,35 @@ def segment_sum(ctx: Context, x: Value, ids: Value) -> Value:
     return combine_rows(ctx, x, rows, count, 0, "add")
 
 
-# --- in any order -----------------------------------------------------------------------------
+# --- unsorted ids -----------------------------------------------------------------------------
 
 
-@handler("UNSORTED_SEGMENT_SUM", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw(), types=KEPT)
+@handler("UNSORTED_SEGMENT_SUM", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw(), types=TYPES)
 def unsorted_segment_sum(ctx: Context, x: Value, ids: Value, count: Value) -> Value:
     """Emit sums; 0 for empty segments."""
     return combine_unsorted(ctx, x, ids, count, 0, "add")
 
 
-@handler("UNSORTED_SEGMENT_PROD", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw(), types=KEPT)
+@handler("UNSORTED_SEGMENT_PROD", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw(), types=TYPES)
 def unsorted_segment_prod(ctx: Context, x: Value, ids: Value, count: Value) -> Value:
     """Emit products; 1 for empty segments."""
     return combine_unsorted(ctx, x, ids, count, 1, "mul")
 
 
-@handler("UNSORTED_SEGMENT_MAX", max_version=1, layout=Terminate(), min_opset=18, quantization=Raw(), types=KEPT)
+@handler("UNSORTED_SEGMENT_MAX", max_version=1, layout=Terminate(), min_opset=18, quantization=Raw(), types=TYPES)
 def unsorted_segment_max(ctx: Context, x: Value, ids: Value, count: Value) -> Value:
     """Emit maxima; the dtype's minimum finite number for empty segments."""
     return combine_unsorted(ctx, replace_nan(ctx, x, limits(ctx).min), ids, count, limits(ctx).min, "max")
 
 
-@handler("UNSORTED_SEGMENT_MIN", max_version=1, layout=Terminate(), min_opset=18, quantization=Raw(), types=KEPT)
+@handler("UNSORTED_SEGMENT_MIN", max_version=1, layout=Terminate(), min_opset=18, quantization=Raw(), types=TYPES)
 def unsorted_segment_min(ctx: Context, x: Value, ids: Value, count: Value) -> Value:
     """Emit minima; the dtype's maximum finite number for empty segments."""
     return combine_unsorted(ctx, replace_nan(ctx, x, limits(ctx).max), ids, count, limits(ctx).max, "min")
 
 
 def replace_nan(ctx: Context, x: Value, initial: float) -> Value:
-    """Replace NaN, which the kernel skips since no comparison with it is true."""
+    """Return x with NaN replaced, which the kernel skips because no comparison with NaN is true."""
     if ctx.op[0].dtype != "float32":
         return x
     return ctx.ops.Where(ctx.ops.IsNaN(x), np.float32(initial), x)
@@ -65,9 +65,9 @@ def limits(ctx: Context) -> np.finfo[Any] | np.iinfo[Any]:
 
 
 def combine_unsorted(ctx: Context, x: Value, ids: Value, count: Value, initial: float, reduction: str) -> Value:
-    """Combine rows by segment; rows with negative ids are skipped (UnsortedSegmentRef, reference_ops.h).
+    """Emit the reduction of rows by segment. Rows with negative ids are skipped (UnsortedSegmentRef, reference_ops.h).
 
-    They go to an additional last row, which is then removed.
+    Skipped rows go to an additional last row, which is then removed.
     """
     ops = ctx.ops
     rows, segments = (ops.Reshape(cast_to_int64(ctx, slot, value), [-1]) for slot, value in ((1, ids), (2, count)))
@@ -76,8 +76,8 @@ def combine_unsorted(ctx: Context, x: Value, ids: Value, count: Value, initial: 
         raise Refusal(f"num_segments is {int(segment_count.min())}, expected at least 0")
     if constant is not None and (constant >= 0).all():
         return combine_rows(ctx, x, rows, segments, initial, reduction)
-    inside = ops.Where(ops.Less(rows, segments), rows, OUT_OF_RANGE)
-    rows = ops.Where(ops.Less(rows, 0), segments, inside)
+    checked = ops.Where(ops.Less(rows, segments), rows, OUT_OF_RANGE)
+    rows = ops.Where(ops.Less(rows, 0), segments, checked)
     return ops.Slice(combine_rows(ctx, x, rows, ops.Add(segments, 1), initial, reduction), [0], segments)
 
 
@@ -88,10 +88,10 @@ def combine_rows(
 
     A row of x consists of the axes after those that it shares with the ids.
     """
-    ops, shared = ctx.ops, ctx.op[1].rank
+    ops, id_rank = ctx.ops, ctx.op[1].rank
     sizes = count
-    if ctx.op[0].rank > shared:
-        sizes = ops.Concat(count, ops.Slice(ops.Shape(x), [shared], [OUT_OF_RANGE]), axis=0)
+    if ctx.op[0].rank > id_rank:
+        sizes = ops.Concat(count, ops.Slice(ops.Shape(x), [id_rank], [OUT_OF_RANGE]), axis=0)
     base = ops.Flatten(ops.Expand(ctx.scalar(initial, out(0)), sizes), axis=1)
-    result = scatter_rows(ctx, base, rows, ops.Flatten(x, axis=shared), reduction)
+    result = scatter_rows(ctx, base, rows, ops.Flatten(x, axis=id_rank), reduction)
     return ops.Reshape(result, sizes, allowzero=1)

@@ -1,4 +1,4 @@
-"""Operators that rename, regroup or report axes."""
+"""Reshaping and transposing of tensors, and their sizes."""
 
 from __future__ import annotations
 
@@ -36,18 +36,22 @@ COPIED = Raw(shift_safe=True)
 
 
 def requested_shape(at: Instance) -> Dims:
-    """Return the requested shape, its -1 derived from the number of elements (GetOutputShape, reshape.cc)."""
+    """Return the requested shape; -1 is derived from the number of elements (GetOutputShape, reshape.cc)."""
     op = at.op
     operand, count = shape_operand(op), element_count(op[0].dims)
     if operand is not None and not operand.is_constant:
         return dynamic_shape(op, operand)
     requested = [int(size) for size in (op.options.new_shape if operand is None else operand.array)]
     requested = [] if requested == [0] and operand is None else requested
-    rest = prod(size for size in requested if size != -1)
-    whole = count is None or (count % rest == 0 if -1 in requested and rest else count == rest)
-    if not whole or requested.count(-1) > 1:
+    known_product = prod(size for size in requested if size != -1)
+    fits = count is None or (
+        count % known_product == 0 if -1 in requested and known_product else count == known_product
+    )
+    if not fits or requested.count(-1) > 1:
         raise Refusal(f"shape {requested} does not fit the {count} elements of {list(op[0].dims)}")
-    return tuple((None if count is None else count // (rest or 1)) if size == -1 else size for size in requested)
+    return tuple(
+        (None if count is None else count // (known_product or 1)) if size == -1 else size for size in requested
+    )
 
 
 def shape_operand(op: Operator) -> Tensor | None:
@@ -72,21 +76,21 @@ def element_count(dims: Dims) -> int | None:
 )
 def reshape(ctx: Context, x: Value, shape: Value | None = None) -> Value:
     """Emit Reshape to the planned shape; a runtime shape keeps the file's layout."""
-    requested, stored = requested_shape(ctx), ctx.op[out(0)].dims  # raises Refusal if the shapes do not fit
-    if None not in (*requested, *stored) and requested != stored:
-        raise Refusal(f"shape {list(requested)} is requested, but the result is stored as {list(stored)}")
+    requested, stored_shape = requested_shape(ctx), ctx.op[out(0)].dims  # raises Refusal if the shapes do not fit
+    if None not in (*requested, *stored_shape) and requested != stored_shape:
+        raise Refusal(f"shape {list(requested)} is requested, but the result is stored as {list(stored_shape)}")
     if sum(d is None for d in ctx.op[out(0)].dims) <= 1:
         return ctx.reshape_to_slot(x, out(0))
     if shape is None or shape_operand(ctx.op) is None:
         sizes: ValueLike = np.asarray(ctx.options.new_shape)
     else:
         sizes = cast_to_int64(ctx, 1, shape)
-    zeros = not isinstance(sizes, np.ndarray) or 0 in sizes
-    return ctx.ops.Reshape(x, sizes, allowzero=1 if zeros and ctx.opset >= 14 else None)
+    may_have_zeros = not isinstance(sizes, np.ndarray) or 0 in sizes
+    return ctx.ops.Reshape(x, sizes, allowzero=1 if may_have_zeros and ctx.opset >= 14 else None)
 
 
 def squeeze_axes(at: Instance) -> str | None:
-    """Return axes without the named ones, or without all of size 1."""
+    """Return the axes without those in ``squeeze_dims``, or without all axes of size 1."""
     op = at.op
     removed, names = {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}, axis_names(op[0].rank)
     if not removed or op[out(0)].rank != len(names) - len(removed):
@@ -96,11 +100,11 @@ def squeeze_axes(at: Instance) -> str | None:
 
 
 def squeeze_shape(at: Instance) -> Dims:
-    """Return the shape without the named axes, or without all of size 1. Raises Refusal for axes of other sizes."""
+    """Return the shape without the axes in ``squeeze_dims``, or without all of size 1. Raises Refusal for other sizes."""
     op = at.op
     dims, removed = op[0].dims, {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}
     if not removed and None in dims:
-        raise Refusal("all axes of size 1 are removed, but some sizes are unknown; set them with --input-shape")
+        raise Refusal("all axes of size 1 are removed, but some sizes are dynamic; set them with --input-shape")
     if any(dims[axis] not in (1, None) for axis in removed if axis < len(dims)):
         raise Refusal(f"axes {sorted(removed)} of {list(dims)} are removed, but not all have size 1")
     return tuple(size for axis, size in enumerate(dims) if (axis not in removed if removed else size != 1))
@@ -115,12 +119,14 @@ def squeeze_shape(at: Instance) -> Dims:
     sizes=squeeze_shape,
 )
 def squeeze(ctx: Context, x: Value) -> Value:
-    """Return the operand in the planned shape; several dynamic dimensions need Squeeze with named axes."""
+    """Return the operand in the planned shape; for several dynamic dimensions, emit Squeeze with axes."""
     if not ctx.options.squeeze_dims and None in ctx.op[0].dims:
         squeeze_shape(ctx)
     if max(ctx.op[slot].dims.count(None) for slot in (0, out(0))) > 1:
-        named = {axis % ctx.op[0].rank for axis in ctx.options.squeeze_dims}
-        removed = [k for k, axis in enumerate(ctx.perm(0)) if axis in named]  # the plan may have left some out
+        squeezed_axes = {axis % ctx.op[0].rank for axis in ctx.options.squeeze_dims}
+        removed = [
+            k for k, axis in enumerate(ctx.perm(0)) if axis in squeezed_axes
+        ]  # the plan may have removed some of them
         return ctx.ops.Squeeze(x, removed) if removed else x
     return ctx.reshape_to_slot(x, out(0))
 
@@ -148,13 +154,15 @@ def check_result_rank(at: Instance) -> Decline | None:
     accepts=check_result_rank,
 )
 def expand_dims(ctx: Context, x: Value, axis: Value) -> Value:
-    """Emit Unsqueeze; the axis is numbered among the result's axes."""
+    """Emit Unsqueeze; the axis is an axis of the result."""
     constant = constant_integers(ctx.op, 1)
     if constant is None:
-        one = ctx.ops.Expand(ctx.ops.Cast(axis, to="int64"), [1])  # ONNX Runtime takes a Reshape for one of x
-        return ctx.ops.Unsqueeze(x, one)
+        axes = ctx.ops.Expand(
+            ctx.ops.Cast(axis, to="int64"), [1]
+        )  # not Reshape, which ONNX Runtime would mistake for a Reshape of x
+        return ctx.ops.Unsqueeze(x, axes)
     if len(ctx.shape(0)) == len(ctx.shape(out(0))):
-        return x  # the plan shows the new axis on both sides, or on neither
+        return x  # the plan has the new axis on both sides, or on neither
     return ctx.ops.Unsqueeze(x, [ctx.axis(constant[0], out(0))])
 
 
@@ -164,7 +172,7 @@ def transpose_shape(at: Instance) -> Dims:
 
 
 def check_perm(at: Instance) -> Decline | None:
-    """Return a Decline unless the perm has each axis once, or, at runtime, unless some perm yields the stored shape."""
+    """Return a Decline unless perm contains each axis once. For a runtime perm, check the shape of the result."""
     x, y = at.op[0], at.op[out(0)]
     if at.op[1].dtype != "int32":
         return Decline(f"perm has dtype {at.op[1].dtype}, but the kernel reads int32")
@@ -186,24 +194,24 @@ def check_perm(at: Instance) -> Decline | None:
     sizes=transpose_shape,
 )
 def transpose(ctx: Context, x: Value, perm: Value) -> Value:
-    """Return the operand: only axes are renamed, and the layout plan inserts a Transpose on a dataflow edge if needed."""
+    """Return the operand, with renamed axes. The layout plan inserts a Transpose on a dataflow edge if needed."""
     return x if ctx.op.constant(1) is not None else emit_runtime_transpose(ctx, x, perm)
 
 
 def emit_runtime_transpose(ctx: Context, x: Value, perm: Value) -> Value:
-    """Emit a Gather, since Transpose has no runtime perm; an index is a sum of one stride of x per axis."""
+    """Emit a Gather, because ONNX's Transpose has no runtime perm. An index is the sum of a stride of x per axis."""
     ops, rank = ctx.ops, ctx.op[0].rank
     axes, sizes = ops.Cast(perm, to="int64"), ops.Shape(x)
     strides: ValueLike = np.ones(1, np.int64)
     for axis in reversed(range(1, rank)):
         strides = ops.Concat(ops.Mul(ops.Gather(strides, [0]), ops.Gather(sizes, [axis])), strides, axis=0)
-    places: ValueLike = np.zeros(1, np.int64)
+    indices: ValueLike = np.zeros(1, np.int64)
     for axis in range(rank):
-        source = ops.Gather(axes, np.asarray(axis))
-        along = ops.Range(np.asarray(0), ops.Gather(sizes, source), np.asarray(1))
-        steps = ops.Mul(along, ops.Gather(strides, source))
-        places = ops.Add(places, ops.Reshape(steps, [-1, *[1] * (rank - 1 - axis)]))
-    return ops.Gather(ops.Reshape(x, [-1]), places)
+        source_axis = ops.Gather(axes, np.asarray(axis))
+        positions = ops.Range(np.asarray(0), ops.Gather(sizes, source_axis), np.asarray(1))
+        offsets = ops.Mul(positions, ops.Gather(strides, source_axis))
+        indices = ops.Add(indices, ops.Reshape(offsets, [-1, *[1] * (rank - 1 - axis)]))
+    return ops.Gather(ops.Reshape(x, [-1]), indices)
 
 
 @handler(
@@ -254,17 +262,20 @@ def broadcast_shape(at: Instance) -> Array | None:
 
 @handler("BROADCAST_ARGS", max_version=1, layout=Terminate(), quantization=Raw(), evaluate=broadcast_shape)
 def broadcast_args(ctx: Context, first: Value, second: Value) -> Value:
-    """Emit the other size where one is 1, even if 0; shorter shapes are padded with leading ones (broadcast_args.h)."""
+    """Emit Where: the size of the second shape where the first has 1, else that of the first (broadcast_args.h).
+
+    Shorter shapes are padded with leading ones.
+    """
     if ctx.op[0].is_constant and ctx.op[1].is_constant and broadcast_shape(ctx) is None:
         raise Refusal("the shapes do not broadcast, which LiteRT refuses too")
     operands = {0: first, 1: second}
     if ctx.op[0].is_static and ctx.op[1].is_static:
         rank = max(ctx.op[slot].shape[0] for slot in operands)
-        a, b = (prepend_ones(ctx, slot, shape, rank) for slot, shape in operands.items())
+        first_padded, second_padded = (prepend_ones(ctx, slot, shape, rank) for slot, shape in operands.items())
     else:
         longest = ctx.ops.Max(*(ctx.ops.Shape(shape) for shape in operands.values()))
-        a, b = (prepend_ones_at_runtime(ctx, shape, longest) for shape in operands.values())
-    return ctx.ops.Where(ctx.ops.Equal(a, ctx.scalar(1)), b, a)
+        first_padded, second_padded = (prepend_ones_at_runtime(ctx, shape, longest) for shape in operands.values())
+    return ctx.ops.Where(ctx.ops.Equal(first_padded, ctx.scalar(1)), second_padded, first_padded)
 
 
 def prepend_ones(ctx: Context, slot: int, shape: Value, rank: int) -> Value:

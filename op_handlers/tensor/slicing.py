@@ -35,15 +35,15 @@ from op_handlers.kernels.operands import (
 
 INT64 = np.iinfo(np.int64)
 INT32 = np.iinfo(np.int32)
-Place = Value | int
-"""Position along one axis; a value of shape [1] if known only at runtime."""
+Position = Value | int
+"""Position along one axis; a value of shape [1] if it is a runtime value."""
 
 
 # --- slice ------------------------------------------------------------------------------------
 
 
 def slice_layout(at: Instance) -> Attribute:
-    """Return a layout with fully selected axes unordered."""
+    """Return a layout in which completely selected axes are unordered."""
     op = at.op
     begin, size = constant_integers(op, 1), constant_integers(op, 2)
     if begin is None or size is None:
@@ -62,21 +62,21 @@ def slice_layout(at: Instance) -> Attribute:
 )
 def slice_(ctx: Context, x: Value, begin: Value, size: Value) -> Value:
     """Emit Slice from begin to begin + size; a size of -1 reaches to the end."""
-    first, length = cast_to_int64(ctx, 1, begin), cast_to_int64(ctx, 2, size)
-    if isinstance(first, np.ndarray) and isinstance(length, np.ndarray):
-        cut = [axis for axis, n in enumerate(ctx.shape(0)) if first[axis] or length[axis] not in (-1, n)]
-        ends = np.where(length < 0, INT64.max, first + length)
-        return ctx.ops.Slice(x, first[cut], ends[cut], cut) if cut else x
-    last = ctx.ops.Where(ctx.ops.Equal(length, -1), INT64.max, ctx.ops.Add(first, length))
-    return ctx.ops.Slice(x, first, last, list(range(ctx.op[0].rank)))
+    starts, lengths = cast_to_int64(ctx, 1, begin), cast_to_int64(ctx, 2, size)
+    if isinstance(starts, np.ndarray) and isinstance(lengths, np.ndarray):
+        sliced_axes = [axis for axis, n in enumerate(ctx.shape(0)) if starts[axis] or lengths[axis] not in (-1, n)]
+        ends = np.where(lengths < 0, INT64.max, starts + lengths)
+        return ctx.ops.Slice(x, starts[sliced_axes], ends[sliced_axes], sliced_axes) if sliced_axes else x
+    runtime_ends = ctx.ops.Where(ctx.ops.Equal(lengths, -1), INT64.max, ctx.ops.Add(starts, lengths))
+    return ctx.ops.Slice(x, starts, runtime_ends, list(range(ctx.op[0].rank)))
 
 
 # --- strided slice ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Cut:
-    """Effect of one entry of begin, end and strides on input axis ``axis``, or ``None`` for a new axis."""
+class AxisSlice:
+    """Effect of one entry of begin, end and strides on input axis ``axis``; ``None``: a new axis."""
 
     axis: int | None
     entry: int | None
@@ -85,8 +85,8 @@ class Cut:
     shrinks: bool = False
 
 
-def cuts(op: Operator) -> list[Cut]:
-    """Return the sparse specification as one cut per axis (BuildStridedSliceParams, kernels/strided_slice.cc).
+def axis_slices(op: Operator) -> list[AxisSlice]:
+    """Return the specification as one slice per axis (BuildStridedSliceParams, kernels/strided_slice.cc).
 
     An ellipsis stands for the axes that no other entry names, at least one; an entry that is both an ellipsis and a
     new axis is an ellipsis. Bits count positions of the result before it is shrunk; of several ellipses, the last one
@@ -94,78 +94,86 @@ def cuts(op: Operator) -> list[Cut]:
     """
     o, entries, rank = op.options, op[1].shape[0], op[0].rank
 
-    def bit(mask: int, i: int) -> bool:
+    def is_set(mask: int, i: int) -> bool:
         return bool(mask >> i & 1)
 
-    new = sum(bit(o.new_axis_mask & ~o.ellipsis_mask, i) for i in range(entries))
-    places = rank + new
-    wide, fresh, first, extra, i = set[int](), set[int](), places, 0, 0
-    while i < places:
-        if bit(o.ellipsis_mask, i):
-            first, extra = i, max(0, min(places - entries, places - i - 1))
-            wide.update(range(i, i + extra + 1))
-            i += extra
-        elif bit(o.new_axis_mask, i - extra):
-            fresh.add(i)
+    new_axes = sum(is_set(o.new_axis_mask & ~o.ellipsis_mask, i) for i in range(entries))
+    dense_count = rank + new_axes
+    ellipsis_positions, new_positions, ellipsis_start, ellipsis_extra, i = set[int](), set[int](), dense_count, 0, 0
+    while i < dense_count:
+        if is_set(o.ellipsis_mask, i):
+            ellipsis_start, ellipsis_extra = i, max(0, min(dense_count - entries, dense_count - i - 1))
+            ellipsis_positions.update(range(i, i + ellipsis_extra + 1))
+            i += ellipsis_extra
+        elif is_set(o.new_axis_mask, i - ellipsis_extra):
+            new_positions.add(i)
         i += 1
-    result: list[Cut] = []
-    axis = shift = 0  # the next axis of the input; how many more places there are than entries so far
-    for i in range(places):
-        if i in wide:
-            shift = max(0, i - first)
-        if i in fresh:
-            result.append(Cut(None, i))
+    result: list[AxisSlice] = []
+    axis = shift = 0  # next axis of the input; number of positions minus number of entries so far
+    for i in range(dense_count):
+        if i in ellipsis_positions:
+            shift = max(0, i - ellipsis_start)
+        if i in new_positions:
+            result.append(AxisSlice(None, i))
             continue
         k = i - shift
-        named = i not in wide and i < entries + extra
-        masks = (bit(o.begin_mask, k), bit(o.end_mask, k), bit(o.shrink_axis_mask, k))
-        result.append(Cut(axis, k, *masks) if named else Cut(axis, None))
+        has_entry = i not in ellipsis_positions and i < entries + ellipsis_extra
+        masks = (is_set(o.begin_mask, k), is_set(o.end_mask, k), is_set(o.shrink_axis_mask, k))
+        result.append(AxisSlice(axis, k, *masks) if has_entry else AxisSlice(axis, None))
         axis += 1
     return result
 
 
-def selects_whole_axis(op: Operator, cut: Cut) -> bool:
-    """True if the whole axis is selected, forwards."""
-    if cut.axis is None or cut.entry is None:
-        return cut.axis is not None
+def selects_complete_axis(op: Operator, axis_slice: AxisSlice) -> bool:
+    """True if the complete axis is selected, in order."""
+    if axis_slice.axis is None or axis_slice.entry is None:
+        return axis_slice.axis is not None
     begin, end, strides = (op.constant(slot) for slot in (1, 2, 3))
-    if cut.shrinks or strides is None or strides[cut.entry] != 1:
+    if axis_slice.shrinks or strides is None or strides[axis_slice.entry] != 1:
         return False
-    size = op[0].dims[cut.axis]
-    first = cut.begin_masked or (begin is not None and begin[cut.entry] == 0)
-    last = cut.end_masked or (end is not None and end[cut.entry] >= (INT32.max if size is None else size))
-    return bool(first and last)
+    size = op[0].dims[axis_slice.axis]
+    from_start = axis_slice.begin_masked or (begin is not None and begin[axis_slice.entry] == 0)
+    to_end = axis_slice.end_masked or (
+        end is not None and end[axis_slice.entry] >= (INT32.max if size is None else size)
+    )
+    return bool(from_start and to_end)
 
 
 def slice_axes(at: Instance) -> str:
-    kept = [
-        f"a{cut.axis}" if cut.axis is not None else f"new{i}" for i, cut in enumerate(cuts(at.op)) if not cut.shrinks
+    result_axes = [
+        f"a{axis_slice.axis}" if axis_slice.axis is not None else f"new{i}"
+        for i, axis_slice in enumerate(axis_slices(at.op))
+        if not axis_slice.shrinks
     ]
-    return format_axes([[f"a{i}" for i in range(at.op[0].rank)]], kept)
+    return format_axes([[f"a{i}" for i in range(at.op[0].rank)]], result_axes)
 
 
 def strided_slice_layout(at: Instance) -> Attribute:
-    """Return a layout with fully selected axes unordered."""
-    return unordered_layout(cut.axis for cut in cuts(at.op) if cut.axis is not None and selects_whole_axis(at.op, cut))
+    """Return a layout in which completely selected axes are unordered."""
+    return unordered_layout(
+        axis_slice.axis
+        for axis_slice in axis_slices(at.op)
+        if axis_slice.axis is not None and selects_complete_axis(at.op, axis_slice)
+    )
 
 
 def slice_shape(at: Instance) -> Dims:
-    """Return the number of elements of each cut; dynamic if the bounds or the axis are."""
+    """Return the number of elements of each slice; dynamic if the bounds or the axis are."""
     op = at.op
-    strides, settled = op.constant(3), op[1].is_constant and op[2].is_constant
+    strides, has_constant_bounds = op.constant(3), op[1].is_constant and op[2].is_constant
     sizes: list[int | None] = []
-    for cut in cuts(op):
-        size = 1 if cut.axis is None else op[0].dims[cut.axis]
-        if cut.axis is None or selects_whole_axis(op, cut):
+    for axis_slice in axis_slices(op):
+        size = 1 if axis_slice.axis is None else op[0].dims[axis_slice.axis]
+        if axis_slice.axis is None or selects_complete_axis(op, axis_slice):
             sizes.append(size)
-        elif not cut.shrinks and (size is None or not settled or strides is None):
+        elif not axis_slice.shrinks and (size is None or not has_constant_bounds or strides is None):
             sizes.append(None)
-        elif not cut.shrinks and strides is not None:
-            first, last = static_bounds(op, cut)
-            stride = int(strides[cut.entry or 0])
-            sizes.append(len(range(first, -1 if last == INT64.min else last, stride)))
-        elif size is not None and settled:
-            static_bounds(op, cut)  # an index outside is refused
+        elif not axis_slice.shrinks and strides is not None:
+            start, end = static_bounds(op, axis_slice)
+            stride = int(strides[axis_slice.entry or 0])
+            sizes.append(len(range(start, -1 if end == INT64.min else end, stride)))
+        elif size is not None and has_constant_bounds:
+            static_bounds(op, axis_slice)  # raises Refusal for an index out of range
     return tuple(sizes)
 
 
@@ -177,13 +185,15 @@ def check_bounds(at: Instance) -> Decline | None:
         return Decline(
             f"begin, end and strides have {' and '.join(str(list(shape)) for shape in sorted(lengths))} entries"
         )
-    axes = [cut.axis for cut in cuts(op) if cut.axis is not None]
+    axes = [axis_slice.axis for axis_slice in axis_slices(op) if axis_slice.axis is not None]
     if axes != list(range(op[0].rank)) or any(
-        (cut.entry or 0) >= op[1].shape[0] for cut in cuts(op) if cut.axis is not None
+        (axis_slice.entry or 0) >= op[1].shape[0] for axis_slice in axis_slices(op) if axis_slice.axis is not None
     ):
         return Decline("the masks refer to axes or entries that do not exist, and the kernel reads beyond the end")
     strides = op.constant(3)
-    if strides is not None and any(cut.shrinks and strides[cut.entry or 0] < 0 for cut in cuts(op)):
+    if strides is not None and any(
+        axis_slice.shrinks and strides[axis_slice.entry or 0] < 0 for axis_slice in axis_slices(op)
+    ):
         return Decline(
             "an axis shrunk to one element has a negative stride, for which the kernel leaves its result unset"
         )
@@ -203,84 +213,94 @@ def check_bounds(at: Instance) -> Decline | None:
 )
 def strided_slice(ctx: Context, x: Value, begin: Value, end: Value, _strides: Value) -> Value:
     """Emit Slice, then drop shrunk and insert new axes; masks and constant bounds are resolved at conversion time."""
-    taken = [cut for cut in cuts(ctx.op) if cut.axis is not None and not selects_whole_axis(ctx.op, cut)]
-    if taken:
+    sliced = [
+        axis_slice
+        for axis_slice in axis_slices(ctx.op)
+        if axis_slice.axis is not None and not selects_complete_axis(ctx.op, axis_slice)
+    ]
+    if sliced:
         starts: ValueLike
         ends: ValueLike
         if (
             ctx.op[1].is_constant
             and ctx.op[2].is_constant
-            and all(ctx.op[0].dims[c.axis or 0] is not None for c in taken)
+            and all(ctx.op[0].dims[axis_slice.axis or 0] is not None for axis_slice in sliced)
         ):
-            starts, ends = zip(*(static_bounds(ctx.op, cut) for cut in taken), strict=True)
+            starts, ends = zip(*(static_bounds(ctx.op, axis_slice) for axis_slice in sliced), strict=True)
         else:
-            starts, ends = runtime_bounds(ctx, x, begin, end, taken)
-        axes = [ctx.axis(cut.axis or 0) for cut in taken]
+            starts, ends = runtime_bounds(ctx, x, begin, end, sliced)
+        axes = [ctx.axis(axis_slice.axis or 0) for axis_slice in sliced]
         strides = ctx.require_constant(3)
-        steps = [1 if cut.shrinks else int(strides[cut.entry or 0]) for cut in taken]
+        steps = [1 if axis_slice.shrinks else int(strides[axis_slice.entry or 0]) for axis_slice in sliced]
         x = ctx.ops.Slice(x, starts, ends, axes, steps)
-    made = cuts(ctx.op)
-    if all(cut.axis is not None and not cut.shrinks for cut in made):
+    slices = axis_slices(ctx.op)
+    if all(axis_slice.axis is not None and not axis_slice.shrinks for axis_slice in slices):
         return x
     if ctx.op[out(0)].dims.count(None) < 2:
         return ctx.reshape_to_slot(x, out(0))
-    removed = [ctx.axis(cut.axis) for cut in made if cut.shrinks and cut.axis is not None]
+    removed = [ctx.axis(axis_slice.axis) for axis_slice in slices if axis_slice.shrinks and axis_slice.axis is not None]
     x = ctx.ops.Squeeze(x, sorted(removed)) if removed else x
-    new = [ctx.axis(k, out(0)) for k, cut in enumerate(cut for cut in made if not cut.shrinks) if cut.axis is None]
-    return ctx.ops.Unsqueeze(x, sorted(new)) if new else x
+    new_axes = [
+        ctx.axis(k, out(0))
+        for k, axis_slice in enumerate(axis_slice for axis_slice in slices if not axis_slice.shrinks)
+        if axis_slice.axis is None
+    ]
+    return ctx.ops.Unsqueeze(x, sorted(new_axes)) if new_axes else x
 
 
-def static_bounds(op: Operator, cut: Cut) -> tuple[int, int]:
+def static_bounds(op: Operator, axis_slice: AxisSlice) -> tuple[int, int]:
     """Return start and end for ONNX, clamped as in strided_slice_logic.h, so that no negative value wraps."""
-    begin, end, stride = (int(op[k].array[cut.entry or 0]) for k in (1, 2, 3))
-    size = op[0].dims[cut.axis or 0] or 0
+    begin, end, stride = (int(op[k].array[axis_slice.entry or 0]) for k in (1, 2, 3))
+    size = op[0].dims[axis_slice.axis or 0] or 0
     low, high = (0, size) if stride > 0 else (-1, size - 1)
 
     def clamp(index: int) -> int:
         return min(max(index + size if index < 0 else index, low), high)
 
-    first = (0 if stride > 0 else size - 1) if cut.begin_masked else clamp(begin)
-    if cut.shrinks:
-        if not 0 <= first < size:
-            raise Refusal(f"index {begin} is outside axis {cut.axis} of size {size}")
-        return first, first + 1
-    stop = end + (first if op.options.get("offset") else 0)
-    last = (size if stride > 0 else -1) if cut.end_masked else clamp(stop)
-    if (last - first) * stride <= 0:
+    start = (0 if stride > 0 else size - 1) if axis_slice.begin_masked else clamp(begin)
+    if axis_slice.shrinks:
+        if not 0 <= start < size:
+            raise Refusal(f"index {begin} is outside axis {axis_slice.axis} of size {size}")
+        return start, start + 1
+    end_index = end + (start if op.options.get("offset") else 0)
+    stop = (size if stride > 0 else -1) if axis_slice.end_masked else clamp(end_index)
+    if (stop - start) * stride <= 0:
         return 0, 0  # empty, in either direction
-    return first, INT64.min if last < 0 else last
+    return start, INT64.min if stop < 0 else stop
 
 
-def runtime_bounds(ctx: Context, x: Value, begin: Value, end: Value, taken: list[Cut]) -> tuple[Value, Value]:
-    """Return bounds known at runtime: masked ends are replaced, a shrunk axis ends one after its index."""
+def runtime_bounds(ctx: Context, x: Value, begin: Value, end: Value, sliced: list[AxisSlice]) -> tuple[Value, Value]:
+    """Return runtime bounds. Masked bounds are replaced; a shrunk axis ends one after its index."""
     if ctx.options.get("offset"):
         raise Refusal("offset bounds are runtime values")
     strides = ctx.require_constant(3)
-    entries = [cut.entry or 0 for cut in taken]
-    forward = np.asarray([int(strides[i]) > 0 or cut.shrinks for i, cut in zip(entries, taken, strict=True)])
+    entries = [axis_slice.entry or 0 for axis_slice in sliced]
+    forward = np.asarray(
+        [int(strides[i]) > 0 or axis_slice.shrinks for i, axis_slice in zip(entries, sliced, strict=True)]
+    )
     begins, ends = (ctx.ops.Gather(ctx.ops.Cast(v, to="int64"), np.asarray(entries), axis=0) for v in (begin, end))
-    masked = np.asarray([cut.begin_masked for cut in taken])
-    starts = ctx.ops.Where(masked, np.where(forward, 0, INT64.max), begins)
-    shrunk = np.asarray([cut.shrinks for cut in taken])
-    if shrunk.any():
-        following = ctx.ops.Add(starts, 1)
-        following = ctx.ops.Where(ctx.ops.Equal(following, 0), INT64.max, following)
-        ends = ctx.ops.Where(shrunk, following, ends)
-    masked = np.asarray([cut.end_masked and not cut.shrinks for cut in taken])
-    ends = ctx.ops.Where(masked, np.where(forward, INT64.max, INT64.min), ends)
+    is_masked = np.asarray([axis_slice.begin_masked for axis_slice in sliced])
+    starts = ctx.ops.Where(is_masked, np.where(forward, 0, INT64.max), begins)
+    is_shrunk = np.asarray([axis_slice.shrinks for axis_slice in sliced])
+    if is_shrunk.any():
+        next_index = ctx.ops.Add(starts, 1)
+        next_index = ctx.ops.Where(ctx.ops.Equal(next_index, 0), INT64.max, next_index)
+        ends = ctx.ops.Where(is_shrunk, next_index, ends)
+    is_masked = np.asarray([axis_slice.end_masked and not axis_slice.shrinks for axis_slice in sliced])
+    ends = ctx.ops.Where(is_masked, np.where(forward, INT64.max, INT64.min), ends)
     if forward.all():
         return starts, ends
-    # Backwards from before the first element nothing is selected; Slice would start at the first.
-    sizes = ctx.ops.Gather(ctx.ops.Shape(x), [ctx.axis(cut.axis or 0) for cut in taken], axis=0)
-    before = ctx.ops.And(ctx.ops.Less(starts, ctx.ops.Neg(sizes)), ~forward)
-    return starts, ctx.ops.Where(before, 0, ends)
+    # A negative stride from before the first element selects nothing; ONNX's Slice would start at the first element.
+    sizes = ctx.ops.Gather(ctx.ops.Shape(x), [ctx.axis(axis_slice.axis or 0) for axis_slice in sliced], axis=0)
+    is_empty = ctx.ops.And(ctx.ops.Less(starts, ctx.ops.Neg(sizes)), ~forward)
+    return starts, ctx.ops.Where(is_empty, 0, ends)
 
 
 # --- slice updates ------------------------------------------------------
 
 
 def update_axes(at: Instance) -> str:
-    """Return axes; the update has the operand's axes with other sizes."""
+    """Return the axes; the update has those of the operand with other sizes."""
     names = axis_names(at.op[0].rank)
     return format_axes([names, names, None], names)
 
@@ -300,7 +320,7 @@ def update_layout(at: Instance) -> Attribute:
     quantization=Raw(shift_safe=True, onnx="Concat"),
 )
 def dynamic_update_slice(ctx: Context, x: Value, update: Value, start: Value) -> Value:
-    """Emit Concat of the parts before, the update, and after, per axis; ScatterND for few rows.
+    """Emit Concat, per axis, of the elements before the update, the update, and those after; ScatterND for few rows.
 
     A start index is clamped so that the update fits (ClampStartIndices, dynamic_update_slice.cc).
     """
@@ -312,23 +332,28 @@ def dynamic_update_slice(ctx: Context, x: Value, update: Value, start: Value) ->
 
     if updates_few_rows(ctx, axes):
         (axis,) = axes
-        first, _ = update_bounds(ctx, starts, axis, sizes[axis] or 0, lengths[axis] or 0)
-        return ctx.ops.ScatterND(x, row_indices(ctx, axis, first), update)
-    whole = x
+        update_start, _ = update_bounds(ctx, starts, axis, sizes[axis] or 0, lengths[axis] or 0)
+        return ctx.ops.ScatterND(x, row_indices(ctx, axis, update_start), update)
+    operand = x
 
     def insert(x: Value, axes: list[int]) -> Value:
         if not axes:
             return update
-        axis, *others = axes
-        first, last = update_bounds(
-            ctx, starts, axis, extent(ctx, whole, axis, sizes), extent(ctx, update, axis, lengths)
+        axis, *other_axes = axes
+        update_start, update_end = update_bounds(
+            ctx, starts, axis, extent(ctx, operand, axis, sizes), extent(ctx, update, axis, lengths)
         )
         parts = []
-        if not isinstance(first, int) or first > 0:
-            parts.append(ctx.ops.Slice(x, [0], as_vector(first), [axis]))
-        parts.append(insert(ctx.ops.Slice(x, as_vector(first), as_vector(last), [axis]) if others else x, others))
-        if not isinstance(last, int) or last != sizes[axis]:
-            parts.append(ctx.ops.Slice(x, as_vector(last), [INT64.max], [axis]))
+        if not isinstance(update_start, int) or update_start > 0:
+            parts.append(ctx.ops.Slice(x, [0], as_vector(update_start), [axis]))
+        parts.append(
+            insert(
+                ctx.ops.Slice(x, as_vector(update_start), as_vector(update_end), [axis]) if other_axes else x,
+                other_axes,
+            )
+        )
+        if not isinstance(update_end, int) or update_end != sizes[axis]:
+            parts.append(ctx.ops.Slice(x, as_vector(update_end), [INT64.max], [axis]))
         return ctx.ops.Concat(*parts, axis=axis)
 
     return insert(x, axes)
@@ -339,36 +364,38 @@ MAX_SCATTERED_ROWS = 256
 
 
 def updates_few_rows(ctx: Context, axes: Sequence[int]) -> bool:
-    """True if the update is few rows along one axis, after static axes, at a runtime start."""
+    """True if the update has few rows along one axis, static leading axes, and a runtime start."""
     if len(axes) > 1 or ctx.op[2].is_constant:
         return False
     counts = [*ctx.shape(1)[: axes[0] + 1], ctx.shape(0)[axes[0]]]
     return None not in counts and prod(n or 0 for n in counts[:-1]) <= MAX_SCATTERED_ROWS
 
 
-def row_indices(ctx: Context, axis: int, first: Place) -> Value | Array:
-    """Return the index of each row of the update, shifted by ``first`` along ``axis``."""
+def row_indices(ctx: Context, axis: int, start: Position) -> Value | Array:
+    """Return the index of each row of the update, shifted by ``start`` along ``axis``."""
     counts = [n or 0 for n in ctx.shape(1)[: axis + 1]]
     rows = np.moveaxis(np.indices(counts), 0, -1)
-    positions = ctx.ops.Mul(as_vector(first), np.eye(axis + 1, dtype=np.int64)[-1].reshape([1] * (axis + 1) + [-1]))
+    positions = ctx.ops.Mul(as_vector(start), np.eye(axis + 1, dtype=np.int64)[-1].reshape([1] * (axis + 1) + [-1]))
     return ctx.ops.Add(positions, rows.astype(np.int64)) if rows.any() else positions
 
 
-def as_vector(place: Place) -> Value | list[int]:
-    return [place] if isinstance(place, int) else place
+def as_vector(position: Position) -> Value | list[int]:
+    return [position] if isinstance(position, int) else position
 
 
-def extent(ctx: Context, value: Value, axis: int, dims: Dims) -> Place:
+def extent(ctx: Context, value: Value, axis: int, dims: Dims) -> Position:
     """Return the size of an axis: a number, or a value of shape [1] for a dynamic dimension."""
     size = dims[axis]
     return ctx.ops.Gather(ctx.ops.Shape(value), [axis]) if size is None else size
 
 
-def update_bounds(ctx: Context, starts: Value | Array, axis: int, size: Place, length: Place) -> tuple[Place, Place]:
-    """Return start and end of the update along an axis: numbers, or values of shape [1] at runtime."""
+def update_bounds(
+    ctx: Context, starts: Value | Array, axis: int, size: Position, length: Position
+) -> tuple[Position, Position]:
+    """Return start and end of the update along an axis: numbers, or runtime values of shape [1]."""
     if isinstance(starts, np.ndarray) and isinstance(size, int) and isinstance(length, int):
-        first = min(max(int(starts[axis]), 0), size - length)
-        return first, first + length
+        start = min(max(int(starts[axis]), 0), size - length)
+        return start, start + length
     ops = ctx.ops
     begin = ops.Min(ops.Max(ops.Gather(starts, [axis]), [0]), ops.Sub(as_vector(size), as_vector(length)))
     return begin, ops.Add(begin, as_vector(length))

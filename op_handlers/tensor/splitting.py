@@ -1,4 +1,4 @@
-"""Tensors split along an axis, which the parts keep or drop."""
+"""Splitting of tensors along an axis, which the results keep or drop."""
 
 from __future__ import annotations
 
@@ -22,9 +22,13 @@ from op_handlers.kernels.operands import cast_to_int64, rank_preserving_axes, un
 
 
 def check_part_count(at: Instance) -> Decline | None:
-    """Return a Decline unless num_splits is the number of outputs, beyond which LiteRT's kernels write."""
-    declared, parts = at.op.options.get("num_splits", 0), len(at.op.outputs)
-    return Decline(f"num_splits is {declared}, but the operator has {parts} outputs") if declared != parts else None
+    """Return a Decline unless num_splits is the number of outputs; LiteRT's kernels would write beyond them."""
+    declared, output_count = at.op.options.get("num_splits", 0), len(at.op.outputs)
+    return (
+        Decline(f"num_splits is {declared}, but the operator has {output_count} outputs")
+        if declared != output_count
+        else None
+    )
 
 
 @handler(
@@ -55,15 +59,15 @@ def emit_split(ctx: Context, x: Value, slot: int, data_slot: int) -> tuple[Value
     # In the main subgraph the converter derives the sizes.
     if ctx.op.subgraph and any(len(ctx.shape(out(k))) != len(ctx.shape(data_slot)) for k in range(n)):
         raise Refusal("results and operand differ in rank")
-    sizes, whole = [ctx.shape(out(k))[axis] for k in range(n)], ctx.shape(data_slot)[axis]
+    sizes, total = [ctx.shape(out(k))[axis] for k in range(n)], ctx.shape(data_slot)[axis]
     if None not in sizes:
         return ctx.ops.Split(x, [size or 0 for size in sizes], axis=axis, outputs=n)
-    if whole is not None and whole % n:
-        raise Refusal(f"size {whole} does not divide into {n} equal parts")
-    if whole is not None:
-        return ctx.ops.Split(x, [whole // n] * n, axis=axis, outputs=n)
-    each = ctx.ops.Div(ctx.ops.Gather(ctx.ops.Shape(x), [axis]), [n])
-    return ctx.ops.Split(x, ctx.ops.Expand(each, [n]), axis=axis, outputs=n)
+    if total is not None and total % n:
+        raise Refusal(f"size {total} does not divide into {n} equal parts")
+    if total is not None:
+        return ctx.ops.Split(x, [total // n] * n, axis=axis, outputs=n)
+    part_size = ctx.ops.Div(ctx.ops.Gather(ctx.ops.Shape(x), [axis]), [n])
+    return ctx.ops.Split(x, ctx.ops.Expand(part_size, [n]), axis=axis, outputs=n)
 
 
 @handler(
@@ -82,12 +86,16 @@ def split_v(ctx: Context, x: Value, sizes: Value, _axis: Value) -> tuple[Value, 
     axis, n = constant_axis(ctx, 2), len(ctx.op.outputs)
     if all(ctx.op[out(k)].rank == ctx.op[0].rank and ctx.shape(out(k))[axis] is not None for k in range(n)):
         return emit_split(ctx, x, slot=2, data_slot=0)
-    wanted, whole = cast_to_int64(ctx, 1, sizes), ctx.shape(0)[axis]
-    if isinstance(wanted, np.ndarray) and (whole is not None or -1 not in wanted):
-        left = (whole or 0) - int(wanted[wanted >= 0].sum())
-        return ctx.ops.Split(x, np.where(wanted < 0, left, wanted), axis=axis, outputs=n)
-    rest = ctx.ops.Sub(ctx.ops.Gather(ctx.ops.Shape(x), [axis]), ctx.ops.Add(ctx.ops.ReduceSum(wanted), 1))
-    return ctx.ops.Split(x, ctx.ops.Where(ctx.ops.Equal(wanted, -1), rest, wanted), axis=axis, outputs=n)
+    part_sizes, total = cast_to_int64(ctx, 1, sizes), ctx.shape(0)[axis]
+    if isinstance(part_sizes, np.ndarray) and (total is not None or -1 not in part_sizes):
+        remainder = (total or 0) - int(part_sizes[part_sizes >= 0].sum())
+        return ctx.ops.Split(x, np.where(part_sizes < 0, remainder, part_sizes), axis=axis, outputs=n)
+    runtime_remainder = ctx.ops.Sub(
+        ctx.ops.Gather(ctx.ops.Shape(x), [axis]), ctx.ops.Add(ctx.ops.ReduceSum(part_sizes), 1)
+    )
+    return ctx.ops.Split(
+        x, ctx.ops.Where(ctx.ops.Equal(part_sizes, -1), runtime_remainder, part_sizes), axis=axis, outputs=n
+    )
 
 
 def other_axes(op: Operator) -> list[int]:
@@ -108,7 +116,7 @@ def unpack_axes(at: Instance) -> str:
     quantization=Raw(shift_safe=True, onnx="Gather"),
 )
 def unpack(ctx: Context, x: Value) -> Value | tuple[Value | None, ...]:
-    """Emit a Gather per used part; Squeeze for a single part."""
+    """Emit a Gather per used output; Squeeze for a single output."""
     axis, n = ctx.axis(ctx.options.axis), len(ctx.op.outputs)
     if ctx.shape(0)[axis] not in (None, n):
         outputs = f"{n} output{'s' if n > 1 else ''}"
