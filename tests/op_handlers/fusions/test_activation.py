@@ -1,4 +1,4 @@
-"""Decomposed activations in every usual form become one operator; similar patterns are not fused."""
+"""Usual decompositions of activations become one operator; similar patterns are not fused."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Any
 
 import pytest
 
-from conformance.cases.fusions import activation as spelling
+from conformance.cases.fusions import activation as patterns
 from conformance.models import Net, tensor
 from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.host import Host
 
 Draw = Callable[[Net], None]
 
-DECOMPOSED = [("GELU", name, spelling.term_model(term)) for name, term in spelling.GELU.items()]
-DECOMPOSED += [("HARD_SWISH", name, spelling.term_model(term)) for name, term in spelling.HARD_SWISH.items()]
-DECOMPOSED += [("PRELU", name, spelling.term_model(term)) for name, term in spelling.PRELU.items() if "one" not in name]
-SIMILAR = (spelling.NO_GELU, spelling.NO_HARD_SWISH, spelling.NO_PRELU)
-ALIKE = [(name, spelling.term_model(term)) for others in SIMILAR for name, term in others.items()]
-ALIKE.append(("per-image slopes", spelling.slopes_per_image))
-for first in (spelling.GELU["of PyTorch"], spelling.HARD_SWISH["x ramp 1/6"]):
-    ALIKE.append(("two tensors", spelling.two_tensors(first)))
-    ALIKE.append(("inner output", spelling.with_intermediate_output(first)))
-    ALIKE.append(("integers", spelling.term_model(first, tensor(*spelling.IMAGE, dtype="int8"))))
+DECOMPOSED = [("GELU", name, patterns.term_model(term)) for name, term in patterns.GELU.items()]
+DECOMPOSED += [("HARD_SWISH", name, patterns.term_model(term)) for name, term in patterns.HARD_SWISH.items()]
+DECOMPOSED += [("PRELU", name, patterns.term_model(term)) for name, term in patterns.PRELU.items() if "one" not in name]
+SIMILAR_TERMS = (patterns.NO_GELU, patterns.NO_HARD_SWISH, patterns.NO_PRELU)
+SIMILAR = [(name, patterns.term_model(term)) for terms in SIMILAR_TERMS for name, term in terms.items()]
+SIMILAR.append(("per-image slopes", patterns.slopes_per_image))
+for decomposed in (patterns.GELU["of PyTorch"], patterns.HARD_SWISH["x ramp 1/6"]):
+    SIMILAR.append(("two tensors", patterns.two_tensors(decomposed)))
+    SIMILAR.append(("inner output", patterns.with_intermediate_output(decomposed)))
+    SIMILAR.append(("integers", patterns.term_model(decomposed, tensor(*patterns.IMAGE, dtype="int8"))))
 
 
 def convert_model(draw: Draw, **options: Any) -> tuple[Mapping[str, int], Mapping[str, int]]:
@@ -41,7 +41,7 @@ def test_decomposed_activation_becomes_one_operator(op: str, name: str, draw: Dr
     assert nodes == {{"GELU": "Gelu", "HARD_SWISH": "HardSwish", "PRELU": "PRelu"}[op]: 1}
 
 
-@pytest.mark.parametrize(("name", "draw"), ALIKE, ids=[name for name, _ in ALIKE])
+@pytest.mark.parametrize(("name", "draw"), SIMILAR, ids=[name for name, _ in SIMILAR])
 def test_similar_pattern_is_not_fused(name: str, draw: Draw) -> None:
     fused, _ = convert_model(draw, opset=20)
     assert fused == {}
@@ -52,5 +52,5 @@ def test_similar_pattern_is_not_fused(name: str, draw: Draw) -> None:
     [("generic", {"Mul": 4, "Add": 2, "Pow": 1, "Tanh": 1}), ("onnxruntime", {"com.microsoft.FastGelu": 1})],
 )
 def test_gelu_in_older_opsets_is_decomposed_or_com_microsoft(target: str, expected: dict[str, int]) -> None:
-    draw = spelling.term_model(spelling.GELU["of PyTorch"])
+    draw = patterns.term_model(patterns.GELU["of PyTorch"])
     assert convert_model(draw, opset=13, target=target) == ({"GELU": 1}, expected)

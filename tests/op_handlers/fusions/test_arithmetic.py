@@ -1,50 +1,52 @@
-"""Arithmetic with constants is folded into the weights before it; the report lists where it was not."""
+"""Arithmetic with constants is folded into preceding weights; the report gives reasons if it is not."""
 
 from __future__ import annotations
 
 import pytest
 
-from conformance.cases.fusions import arithmetic as spelling
+from conformance.cases.fusions import arithmetic as patterns
 from conformance.models import Net
 from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.report import Report
 
-ONE = [("MUL", ("C",))]
+MULTIPLY = [("MUL", ("C",))]
 NODES = {"CONV_2D": "Conv", "DEPTHWISE_CONV_2D": "Conv", "TRANSPOSE_CONV": "ConvTranspose", "FULLY_CONNECTED": "Gemm"}
-SHOULD = [(op, name) for op in NODES for name in spelling.FOLDED if op != "FULLY_CONNECTED" or "rank 4" not in name]
+FOLDED = [(op, name) for op in NODES for name in patterns.FOLDED if op != "FULLY_CONNECTED" or "rank 4" not in name]
 
 
-def report(draw: spelling.Draw) -> Report:
+def report(draw: patterns.Draw) -> Report:
     model = Net()
     draw(model)
     return convert(model.build(), host=Host(packs="builtin")).report
 
 
-@pytest.mark.parametrize(("op", "name"), SHOULD, ids=[f"{op}-{name}" for op, name in SHOULD])
+@pytest.mark.parametrize(("op", "name"), FOLDED, ids=[f"{op}-{name}" for op, name in FOLDED])
 def test_arithmetic_is_folded_into_weights(op: str, name: str) -> None:
-    outcome = report(spelling.layer_then_steps(op, spelling.FOLDED[name]))
+    outcome = report(patterns.layer_then_steps(op, patterns.FOLDED[name]))
     assert outcome.fused == {f"{op}_ARITHMETIC": 1}
     assert not {"Mul", "Add", "Sub"} & outcome.nodes.keys()
     assert outcome.nodes[NODES[op]] == 1
 
 
-@pytest.mark.parametrize("name", spelling.NOT_FOLDED)
+@pytest.mark.parametrize("name", patterns.NOT_FOLDED)
 def test_arithmetic_that_weights_cannot_express_stays(name: str) -> None:
-    last = spelling.NOT_FOLDED[name][-1]
-    outcome = report(spelling.layer_then_steps("CONV_2D", spelling.NOT_FOLDED[name]))
-    assert {"MUL": "Mul", "ADD": "Add", "SUB": "Sub"}[last[1] if last[0] == "C" else last[0]] in outcome.nodes
+    last_step = patterns.NOT_FOLDED[name][-1]
+    outcome = report(patterns.layer_then_steps("CONV_2D", patterns.NOT_FOLDED[name]))
+    assert {"MUL": "Mul", "ADD": "Add", "SUB": "Sub"}[
+        last_step[1] if last_step[0] == "C" else last_step[0]
+    ] in outcome.nodes
 
 
 def test_longest_foldable_run_is_folded() -> None:
-    outcome = report(spelling.layer_then_steps("CONV_2D", [*ONE, ("ADD", ("C",)), *ONE]))
+    outcome = report(patterns.layer_then_steps("CONV_2D", [*MULTIPLY, ("ADD", ("C",)), *MULTIPLY]))
     assert outcome.fused == {"CONV_2D_ARITHMETIC": 1}
     assert outcome.nodes == {"Reshape": 1, "Transpose": 1, "Conv": 1, "Mul": 1}
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 def test_integer_model_is_declined_because_it_rounds_in_between(dtype: str) -> None:
-    outcome = report(spelling.quantized_model(dtype))
+    outcome = report(patterns.quantized_model(dtype))
     assert not outcome.fused
     assert any(
         f"the input is {dtype}, which is rounded between the operators" in reason for reason in outcome.fusions_declined
@@ -52,12 +54,12 @@ def test_integer_model_is_declined_because_it_rounds_in_between(dtype: str) -> N
 
 
 def test_activation_in_between_is_the_decline_reason() -> None:
-    outcome = report(spelling.layer_then_steps("CONV_2D", [("ADD", ("C",))], activation="RELU"))
+    outcome = report(patterns.layer_then_steps("CONV_2D", [("ADD", ("C",))], activation="RELU"))
     assert [reason.rpartition(": ")[2] for reason in outcome.fusions_declined] == [
         "an activation between the operators cannot be merged"
     ]
 
 
 def test_all_fused_operators_count_as_converted() -> None:
-    outcome = report(spelling.layer_then_steps("CONV_2D", [*ONE, ("ADD", ("C",))]))
+    outcome = report(patterns.layer_then_steps("CONV_2D", [*MULTIPLY, ("ADD", ("C",))]))
     assert outcome.operators == {"ADD": 1, "CONV_2D": 1, "MUL": 1}

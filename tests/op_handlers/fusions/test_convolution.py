@@ -7,19 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from conformance.cases.fusions import convolution as spelling
+from conformance.cases.fusions import convolution as patterns
 from conformance.cases.fusions.convolution import Conv
 from conformance.models import Net
 from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.host import Host
 
 PADDED = [
-    *spelling.PADDED.items(),
-    *((f"{name}, depthwise", spelling.depthwise(c)) for name, c in spelling.PADDED.items()),
+    *patterns.PADDED.items(),
+    *((f"{name}, depthwise", patterns.depthwise(c)) for name, c in patterns.PADDED.items()),
 ]
 DILATED = [
-    *spelling.DILATED.items(),
-    *((f"{name}, depthwise", spelling.depthwise(c)) for name, c in spelling.DILATED.items()),
+    *patterns.DILATED.items(),
+    *((f"{name}, depthwise", patterns.depthwise(c)) for name, c in patterns.DILATED.items()),
 ]
 AROUND = {"Pad", "Reshape", "Slice"}
 
@@ -43,16 +43,16 @@ def test_decomposed_padding_or_dilation_becomes_one_convolution(kind: str, setti
     assert not AROUND & nodes.keys()
 
 
-@pytest.mark.parametrize("setting", spelling.SHARED.values(), ids=spelling.SHARED)
+@pytest.mark.parametrize("setting", patterns.SHARED.values(), ids=patterns.SHARED)
 def test_shared_padding_is_fused_into_each_convolution(setting: Conv) -> None:
     fused, nodes = convert_model(setting)
-    twice = setting.again == "CONV_2D"
-    assert fused == {f"CONV_2D_{'DILATED' if setting.block else 'PADDED'}": 1 + twice}
-    assert nodes["Conv"] == 1 + twice
-    assert bool(AROUND & nodes.keys()) == (not twice)
+    is_conv_twice = setting.again == "CONV_2D"
+    assert fused == {f"CONV_2D_{'DILATED' if setting.block else 'PADDED'}": 1 + is_conv_twice}
+    assert nodes["Conv"] == 1 + is_conv_twice
+    assert bool(AROUND & nodes.keys()) == (not is_conv_twice)
 
 
-@pytest.mark.parametrize("setting", spelling.NOT_FUSED.values(), ids=spelling.NOT_FUSED)
+@pytest.mark.parametrize("setting", patterns.NOT_FUSED.values(), ids=patterns.NOT_FUSED)
 def test_similar_pattern_is_not_fused(setting: Conv) -> None:
     fused, nodes = convert_model(setting)
     assert fused == {}

@@ -22,20 +22,20 @@ from onnx_tflite_plugin.targets import TARGETS
 x, w, b = operands("x w b")
 
 
-def declare(*taken: Any) -> Fusion:
+def declare(*call_operands: Any) -> Fusion:
     def lower(ctx: Context, *inputs: Any) -> Any:
         raise NotImplementedError
 
-    return fusion("FOUND", pattern=Call("CONV_2D", *taken), inputs=taken, layout=Terminate())(lower)
+    return fusion("FOUND", pattern=Call("CONV_2D", *call_operands), inputs=call_operands, layout=Terminate())(lower)
 
 
 @pytest.mark.parametrize("biased", [True, False])
-@pytest.mark.parametrize("taken", [(x,), (x, w), (x, w, b)])
-def test_a_call_has_as_many_operands_as_the_operator(taken: tuple[Any, ...], biased: bool) -> None:
+@pytest.mark.parametrize("call_operands", [(x,), (x, w), (x, w, b)])
+def test_a_call_has_as_many_operands_as_the_operator(call_operands: tuple[Any, ...], biased: bool) -> None:
     data = conv("found", biased="" if biased else None, absent=not biased).build()
     model: BoundModel = Host(packs="builtin").bind(read(data), TARGETS["generic"], 19)
-    done = fuse(model, [("test", declare(*taken))], TARGETS["generic"], opset=19)
-    assert bool(done.applied) == (len(taken) == (3 if biased else 2))
+    result = fuse(model, [("test", declare(*call_operands))], TARGETS["generic"], opset=19)
+    assert bool(result.applied) == (len(call_operands) == (3 if biased else 2))
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -50,30 +50,30 @@ def test_indexed_call_matches_only_that_output(first: int, second: int) -> None:
 
     model = ModelBuilder()
     g = model.main
-    whole, halves, y = g.input("x", (2, 6)), [g.tensor(name, (2, 3)) for name in "ab"], g.tensor("y", (2, 6))
-    g.operator("SPLIT", [g.constant("axis", 1), whole], halves, {"num_splits": 2})
+    joined, halves, y = g.input("x", (2, 6)), [g.tensor(name, (2, 3)) for name in "ab"], g.tensor("y", (2, 6))
+    g.operator("SPLIT", [g.constant("axis", 1), joined], halves, {"num_splits": 2})
     g.operator("CONCATENATION", [halves[first], halves[second]], [y], {"axis": 1})
     g.output(y)
     bound: BoundModel = Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19)
-    done = fuse(bound, [("test", swap)], TARGETS["generic"], opset=19)
-    assert bool(done.applied) == ((first, second) == (1, 0))
+    result = fuse(bound, [("test", swap)], TARGETS["generic"], opset=19)
+    assert bool(result.applied) == ((first, second) == (1, 0))
 
 
-@pytest.mark.parametrize(("one", "other"), [("ABS", "ABS"), ("ABS", "NEG")])
+@pytest.mark.parametrize(("first_code", "second_code"), [("ABS", "ABS"), ("ABS", "NEG")])
 @pytest.mark.parametrize("shared", [True, False])
-def test_two_calls_match_two_different_operators(one: str, other: str, shared: bool) -> None:
+def test_two_calls_match_two_different_operators(first_code: str, second_code: str, shared: bool) -> None:
     """Build a sum of two operators on one operand, or of one operator twice."""
-    left, right = Call(one, x), Call(other, x)
+    left, right = Call(first_code, x), Call(second_code, x)
 
     @fusion("FOUND", pattern=Call("ADD", left, right), inputs=[x], layout=Terminate())
     def find(ctx: Context, *inputs: Any) -> Any:
         raise NotImplementedError
 
     model = Net()
-    whole = model.input(tensor(2, 3))
-    first = model.call("ABS", [whole], tensor(2, 3))
+    operand = model.input(tensor(2, 3))
+    first = model.call("ABS", [operand], tensor(2, 3))
     model.output(
-        model.call("ADD", [first, first if shared else model.call(other, [whole], tensor(2, 3))], tensor(2, 3))
+        model.call("ADD", [first, first if shared else model.call(second_code, [operand], tensor(2, 3))], tensor(2, 3))
     )
     bound: BoundModel = Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19)
     assert bool(fuse(bound, [("test", find)], TARGETS["generic"], opset=19).applied) is not shared
@@ -83,11 +83,11 @@ def test_two_calls_match_two_different_operators(one: str, other: str, shared: b
 def test_match_constant_returns_the_array_or_none(biased: bool) -> None:
     found: list[object] = []
 
-    def where(match: Match) -> dict[str, Any]:
+    def check(match: Match) -> dict[str, Any]:
         found.extend((match.constant(x), match.constant(w)))
         return {}
 
-    @fusion("FOUND", pattern=Call("ADD", x, w), inputs=[x, w], check=where, layout=Terminate())
+    @fusion("FOUND", pattern=Call("ADD", x, w), inputs=[x, w], check=check, layout=Terminate())
     def add(ctx: Context, *inputs: Any) -> Any:
         raise NotImplementedError
 
@@ -101,10 +101,10 @@ def test_match_constant_returns_the_array_or_none(biased: bool) -> None:
 
 
 def test_refused_fusion_keeps_its_operators() -> None:
-    def where(match: Match) -> dict[str, Any]:
+    def check(match: Match) -> dict[str, Any]:
         raise Refusal("its scale is odd")
 
-    @fusion("FOUND", pattern=Call("ABS", x), inputs=[x], check=where, layout=Terminate())
+    @fusion("FOUND", pattern=Call("ABS", x), inputs=[x], check=check, layout=Terminate())
     def find(ctx: Context, *inputs: Any) -> Any:
         raise NotImplementedError
 
@@ -112,11 +112,11 @@ def test_refused_fusion_keeps_its_operators() -> None:
     g = model.main
     g.operator("ABS", [g.input("x", (2, 3))], [y := g.tensor("y", (2, 3))])
     g.output(y)
-    done = fuse(
+    result = fuse(
         Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19), [("test", find)], TARGETS["generic"]
     )
-    assert not done.applied
-    assert "its scale is odd" in done.declined[0]
+    assert not result.applied
+    assert "its scale is odd" in result.declined[0]
 
 
 @pytest.mark.parametrize("second", ["constant", "other constant", "input"])
@@ -132,13 +132,13 @@ def test_repeated_operand_is_one_tensor_or_equal_constants(second: str) -> None:
         other = g.input("second", (2, 3))
     else:
         other = g.constant("second", np.full((2, 3), 2 if second == "other constant" else 1, np.float32))
-    made, y = g.tensor("made", (2, 3)), g.tensor("y", (2, 3))
-    g.operator("ABS", [other], [made])
-    g.operator("ADD", [first, made], [y])
+    absolute, y = g.tensor("absolute", (2, 3)), g.tensor("y", (2, 3))
+    g.operator("ABS", [other], [absolute])
+    g.operator("ADD", [first, absolute], [y])
     g.output(y)
     bound: BoundModel = Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19)
-    done = fuse(bound, [("test", double)], TARGETS["generic"], opset=19)
-    assert bool(done.applied) == (second == "constant")
+    result = fuse(bound, [("test", double)], TARGETS["generic"], opset=19)
+    assert bool(result.applied) == (second == "constant")
 
 
 def test_negative_output_index_raises_type_error() -> None:
@@ -146,12 +146,12 @@ def test_negative_output_index_raises_type_error() -> None:
         Call("SPLIT", x)[-1]
 
 
-# --- regions: ABS, then NEG, whose result SQRT takes and is given, too; NEG's operand is also FLOOR's ------------------
+# --- regions of ABS, NEG and SQRT; FLOOR also reads the result of ABS -------------------------
 
-Found = Callable[[Sequence[Operator]], Iterable[Any]]
+RegionFinder = Callable[[Sequence[Operator]], Iterable[Any]]
 
 
-def fuse_pattern(regions: Found) -> Fused:
+def fuse_pattern(regions: RegionFinder) -> Fused:
     @fusion("FOUND", regions=regions, layout=Terminate())
     def find(ctx: Context, *inputs: Any) -> Any:
         raise NotImplementedError
@@ -159,24 +159,24 @@ def fuse_pattern(regions: Found) -> Fused:
     model = ModelBuilder()
     g = model.main
     tensors = [g.input("x", (2, 3)), *(g.tensor(name, (2, 3)) for name in ("abs", "floor", "neg", "sqrt"))]
-    for code, k, made in (("ABS", 0, 1), ("FLOOR", 1, 2), ("NEG", 1, 3), ("SQRT", 3, 4)):
-        g.operator(code, [tensors[k]], [tensors[made]])
+    for code, source, target in (("ABS", 0, 1), ("FLOOR", 1, 2), ("NEG", 1, 3), ("SQRT", 3, 4)):
+        g.operator(code, [tensors[source]], [tensors[target]])
     g.output(tensors[2], tensors[4])
     bound: BoundModel = Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19)
     return fuse(bound, [("test", find)], TARGETS["generic"], opset=19)
 
 
-def region(first: int, last: int) -> Found:
-    """Return a fusion whose region reaches from the operand of one operator to the result of another."""
-    return lambda operators: [Region((operators[first][0],), (operators[last][~0],), {"of": last})]
+def region(first: int, last: int) -> RegionFinder:
+    """Return a function for ``regions=``: from the operand of operator ``first`` to the result of operator ``last``."""
+    return lambda operators: [Region((operators[first][0],), (operators[last][~0],), {"last": last})]
 
 
 def test_region_becomes_one_operator_and_keeps_shared_ones() -> None:
-    done = fuse_pattern(region(0, 2))
-    (graph,) = done.model.graphs
-    assert done.applied == {"FOUND": 1}
+    result = fuse_pattern(region(0, 2))
+    (graph,) = result.model.graphs
+    assert result.applied == {"FOUND": 1}
     assert [bound.op.code for bound in graph.operators] == ["ABS", "FLOOR", "FOUND", "SQRT"]
-    assert graph.operators[2].op.options.of == 2
+    assert graph.operators[2].op.options.last == 2
     assert [member.code for member in graph.operators[2].members] == ["ABS", "NEG"]
 
 
@@ -187,8 +187,8 @@ def test_unused_operators_of_a_region_are_removed() -> None:
 
 def test_region_is_placed_before_its_first_consumer() -> None:
     """All operands are available from the start. FLOOR uses the first result before NEG, the last operator of the region."""
-    done = fuse_pattern(lambda operators: [Region((operators[0][0],), (operators[0][~0], operators[2][~0]), {})])
-    assert [bound.op.code for bound in done.model.graphs[0].operators] == ["FOUND", "FLOOR", "SQRT"]
+    result = fuse_pattern(lambda operators: [Region((operators[0][0],), (operators[0][~0], operators[2][~0]), {})])
+    assert [bound.op.code for bound in result.model.graphs[0].operators] == ["FOUND", "FLOOR", "SQRT"]
 
 
 def test_kept_operators_are_placed_after_the_region() -> None:
@@ -201,36 +201,36 @@ def test_kept_operators_are_placed_after_the_region() -> None:
     model = ModelBuilder()
     g = model.main
     tensors = [g.input("x", (2, 3)), *(g.tensor(name, (2, 3)) for name in ("abs", "neg", "sqrt", "floor"))]
-    for code, k, made in (("ABS", 0, 1), ("NEG", 1, 2), ("SQRT", 2, 3), ("FLOOR", 2, 4)):
-        g.operator(code, [tensors[k]], [tensors[made]])
+    for code, source, target in (("ABS", 0, 1), ("NEG", 1, 2), ("SQRT", 2, 3), ("FLOOR", 2, 4)):
+        g.operator(code, [tensors[source]], [tensors[target]])
     g.output(*tensors[1:2], *tensors[3:])
     bound: BoundModel = Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19)
     (graph,) = fuse(bound, [("test", find)], TARGETS["generic"], opset=19).model.graphs
-    assert [each.op.code for each in graph.operators] == ["FOUND", "NEG", "FLOOR"]
+    assert [bound_op.op.code for bound_op in graph.operators] == ["FOUND", "NEG", "FLOOR"]
 
 
 def test_region_with_a_result_of_another_region_is_declined() -> None:
     """Both regions have the result of ABS; the first also has that of FLOOR."""
 
-    def two(operators: Sequence[Operator]) -> Iterable[Region]:
+    def overlapping(operators: Sequence[Operator]) -> Iterable[Region]:
         return [Region((operators[0][0],), (operators[0][~0], operators[k][~0]), {}) for k in (1, 2)]
 
-    done = fuse_pattern(two)
-    assert [bound.op.code for bound in done.model.graphs[0].operators] == ["FOUND", "NEG", "SQRT"]
-    assert "an operator at the end of the region has other results that are used" in done.declined[0]
+    result = fuse_pattern(overlapping)
+    assert [bound.op.code for bound in result.model.graphs[0].operators] == ["FOUND", "NEG", "SQRT"]
+    assert "an operator at the end of the region has other results that are used" in result.declined[0]
 
 
 def test_region_needed_before_its_operands_is_declined() -> None:
-    def around(operators: Sequence[Operator]) -> Iterable[Region]:
+    def needs_later_result(operators: Sequence[Operator]) -> Iterable[Region]:
         return [Region((operators[0][0], operators[3][~0]), (operators[1][~0], operators[2][~0]), {})]
 
-    done = fuse_pattern(around)
-    assert not done.applied
-    assert "is needed before all operands are available" in done.declined[0]
+    result = fuse_pattern(needs_later_result)
+    assert not result.applied
+    assert "is needed before all operands are available" in result.declined[0]
 
 
 @pytest.mark.parametrize(
-    ("found", "text"),
+    ("finder", "text"),
     [
         (lambda operators: 1 / 0, "regions of fusion FOUND of test failed: ZeroDivisionError"),
         (lambda operators: ["all"], "it returned the str 'all', not a Region"),
@@ -240,10 +240,10 @@ def test_region_needed_before_its_operands_is_declined() -> None:
         ),
     ],
 )
-def test_fusion_without_regions_does_not_apply(found: Found, text: str) -> None:
-    done = fuse_pattern(found)
-    assert text in str(done.failed["FOUND"])
-    assert [bound.op.code for graph in done.model.graphs for bound in graph.operators] == [
+def test_fusion_without_regions_does_not_apply(finder: RegionFinder, text: str) -> None:
+    result = fuse_pattern(finder)
+    assert text in str(result.failed["FOUND"])
+    assert [bound.op.code for graph in result.model.graphs for bound in graph.operators] == [
         "ABS",
         "FLOOR",
         "NEG",
@@ -251,10 +251,10 @@ def test_fusion_without_regions_does_not_apply(found: Found, text: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("given", [{}, {"pattern": Call("ABS", x), "inputs": (x,), "regions": region(0, 1)}])
-def test_fusion_needs_a_pattern_or_regions(given: Any) -> None:
+@pytest.mark.parametrize("arguments", [{}, {"pattern": Call("ABS", x), "inputs": (x,), "regions": region(0, 1)}])
+def test_fusion_needs_a_pattern_or_regions(arguments: Any) -> None:
     with pytest.raises(TypeError, match="needs either a pattern or a function that finds regions"):
-        fusion("FOUND", layout=Terminate(), **given)
+        fusion("FOUND", layout=Terminate(), **arguments)
 
 
 @pytest.mark.parametrize(
@@ -269,22 +269,22 @@ def test_fusion_needs_a_pattern_or_regions(given: Any) -> None:
     ],
 )
 def test_exact_fusions_apply_first_then_regions(offered: list[str], first: str) -> None:
-    """Each fusion matches the only operator. Among equals the first one offered applies."""
+    """Each fusion matches the only operator. Of fusions with equal priority, the first one applies."""
 
-    def of(name: str) -> Fusion:
-        how: dict[str, Any] = {"pattern": Call("ABS", x), "inputs": (x,)}
+    def make_fusion(name: str) -> Fusion:
+        arguments: dict[str, Any] = {"pattern": Call("ABS", x), "inputs": (x,)}
         if "region" in name:
-            how = {"regions": lambda ops: [Region((ops[0][0],), (ops[0][~0],), {})]}
-        return fusion(name, exact="rounding" not in name, layout=Terminate(), **how)(lambda ctx, x: None)
+            arguments = {"regions": lambda ops: [Region((ops[0][0],), (ops[0][~0],), {})]}
+        return fusion(name, exact="rounding" not in name, layout=Terminate(), **arguments)(lambda ctx, x: None)
 
     model = Net()
     model.output(model.call("ABS", [tensor(3, 5)], tensor(3, 5)))
     bound: BoundModel = Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19)
-    done = fuse(bound, [("test", of(name)) for name in offered], TARGETS["generic"], opset=19, inexact=True)
-    assert next(iter(done.applied)) == first
+    result = fuse(bound, [("test", make_fusion(name)) for name in offered], TARGETS["generic"], opset=19, inexact=True)
+    assert next(iter(result.applied)) == first
 
 
-# --- what a fusion cannot do must end no conversion -------------------------------------------
+# --- failing fusions --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fails", ["axes", "lowering", "result"])

@@ -69,8 +69,8 @@ def test_conversion_imports_only_fusions_for_its_operators(tmp_path: Path, code:
         "print([name for name in sorted(sys.modules) if name.startswith('op_handlers.fusions.')])"
     )
     path = single(tmp_path / "single.tflite", code)
-    ran = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == str(modules)
+    process = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == str(modules)
 
 
 def test_built_in_entry_points_match_their_patterns() -> None:

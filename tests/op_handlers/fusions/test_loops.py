@@ -21,11 +21,11 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
 
 
-def convert_model(layer: Layer, older: bool = False) -> Conversion:
-    """Convert a loop; ``older``: the file does not store the contents of lists."""
+def convert_model(layer: Layer, without_contents: bool = False) -> Conversion:
+    """Convert a loop; ``without_contents``: the file does not store the contents of lists."""
     model = Net()
     layer.draw(model)
-    if older:
+    if without_contents:
         drop_variant_tensors(model.model)
     return convert(model.build(), host=Host(packs="builtin"))
 
@@ -46,32 +46,35 @@ def test_similar_loop_is_not_fused(name: str) -> None:
     assert report.nodes["Loop"] == 1
 
 
-def outputs_of_both(layer: Layer, older: bool = False) -> tuple[Conversion, list[Array], list[Array]]:
+def outputs_of_both(layer: Layer, without_contents: bool = False) -> tuple[Conversion, list[Array], list[Array]]:
     """Return the outputs of a layer on a TensorFlow list, which LiteRT cannot run, and of the equivalent layer on an array."""
-    model, conversion = Net(), convert_model(replace(layer, listed=True), older)
+    model, conversion = Net(), convert_model(replace(layer, listed=True), without_contents)
     layer.draw(model)
     tables = [model.graph.tensors[index].fields for index in model.graph.inputs]
-    shapes = {each["name"]: (TIME if each["name"] == "x" else each["shape"][0], *each["shape"][1:]) for each in tables}
+    shapes = {
+        fields["name"]: (TIME if fields["name"] == "x" else fields["shape"][0], *fields["shape"][1:])
+        for fields in tables
+    }
     arrays = {name: random_array(*shape, seed=name) for name, shape in shapes.items()}
     actual = OnnxRuntime(conversion.proto).run(arrays)
     return conversion, actual, LiteRT(model.build()).run(list(arrays.values()))
 
 
-@pytest.mark.parametrize("older", [False, True], ids=["described", "older file"])
+@pytest.mark.parametrize("without_contents", [False, True], ids=["described", "older file"])
 @pytest.mark.parametrize("name", LAYERS)
-def test_recurrent_loop_on_a_list_becomes_one_node(name: str, older: bool) -> None:
-    conversion, actual, expected = outputs_of_both(LAYERS[name], older)
+def test_recurrent_loop_on_a_list_becomes_one_node(name: str, without_contents: bool) -> None:
+    conversion, actual, expected = outputs_of_both(LAYERS[name], without_contents)
     assert conversion.report.fused == {"WHILE_RECURRENT": 1}
-    for one, other in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    for actual_array, expected_array in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(actual_array, expected_array, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", SIMILAR)
 def test_loop_on_a_list_equals_loop_on_an_array(name: str) -> None:
     conversion, actual, expected = outputs_of_both(SIMILAR[name])
     assert conversion.report.nodes["Loop"] == 1
-    for one, other in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    for actual_array, expected_array in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(actual_array, expected_array, rtol=1e-4, atol=1e-5)
 
 
 def test_zero_initial_state_is_omitted() -> None:
@@ -81,8 +84,8 @@ def test_zero_initial_state_is_omitted() -> None:
 
 def test_float16_weights_stay_float16() -> None:
     proto = convert_model(Layer(weights="float16")).proto
-    large = [one for one in proto.graph.initializer if np.prod(one.dims) > 100]
-    assert {one.data_type for one in large} == {onnx.TensorProto.FLOAT16}
+    large = [tensor for tensor in proto.graph.initializer if np.prod(tensor.dims) > 100]
+    assert {tensor.data_type for tensor in large} == {onnx.TensorProto.FLOAT16}
 
 
 def directions(pair: Pair) -> Counter[str]:

@@ -41,7 +41,7 @@ def test_outputs_of_single_steps_are_sliced_from_all_outputs() -> None:
     model = Net()
     layer = Layer(joined="")
     layer.draw(model)
-    every = [k for k, t in enumerate(model.graph.tensors) if t.fields["name"].startswith("MUL")]
-    model.graph.outputs.append(every[2 * (STEPS // 2)])
+    products = [k for k, t in enumerate(model.graph.tensors) if t.fields["name"].startswith("MUL")]
+    model.graph.outputs.append(products[2 * (STEPS // 2)])
     report = convert(model.build(), host=Host(packs="builtin")).report
     assert report.fused == {FUSION: 1}
