@@ -37,10 +37,7 @@ from op_handlers.kernels.wide_accumulators import scale_weights
 from op_handlers.kernels.windows import conv_3d_shape, conv_shape, depthwise_conv_shape
 
 BIASED = Dequantized(bias={2: (0, 1)})
-SQUEEZABLE = (
-    "h j y",
-    "w k x",
-)  # axes that are removed if image and kernel have size 1 along them; a 1-D convolution remains
+SQUEEZABLE = ("h j y", "w k x")  # removed if image and kernel have size 1 along the axis; leaves a 1-D convolution
 PACKED = dict.fromkeys(("float32", "int8", "int16"), ("int4",))
 DTYPES = (
     "float32, float32 int8 uint8 int4 int2, float32",
