@@ -187,8 +187,9 @@ def interpolate_axis(ctx: Context, x: Value, axis: int, interpolation: Interpola
         weight.reshape(shape.tolist()) if isinstance(weight, np.ndarray) else ops.Reshape(weight, shape)
         for weight in (interpolation.upper_weight, interpolation.lower_weight)
     )
-    lower, upper = (ops.Gather(x, indices, axis=k) for indices in (interpolation.lower, interpolation.upper))
-    return ops.Add(ops.Mul(lower, lower_weight), ops.Mul(upper, upper_weight))
+    lower = ops.Mul(ops.Gather(x, interpolation.lower, axis=k), lower_weight)
+    upper = ops.Mul(ops.Gather(x, interpolation.upper, axis=k), upper_weight)
+    return ops.Add(lower, upper)
 
 
 def coordinate_mode(ctx: Context) -> str:
