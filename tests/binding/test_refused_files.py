@@ -381,7 +381,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     (
         "READ_VARIABLE-int8,_cumulative_sum",
         [tensor(1, type=13), tensor(3, type=13)],
-        "the variable would hold 't1', which is a resource",
+        "the variable would contain 't1', which is a resource",
     ),
     ("MEAN-RMSNormalization_by_a_quotient", [tensor(1, type=4)], "'t1' is int64, but MUL has an operand of float32"),
     (

@@ -163,7 +163,7 @@ def dtype_cases() -> Iterator[Case]:
         yield conv(f"{dtype} with scales per channel, without bias", dtype=dtype, per_axis=True, biased=None)
     yield conv("int16 with an int32 bias", dtype="int16", biased="int32", per_axis=True, quantized_bias_type="INT32")
     name = "int16 with an int32 bias missing from the options"
-    yield conv(name, dtype="int16", biased="int32", per_axis=True, refused="without a quantized_bias_type")
+    yield conv(name, dtype="int16", biased="int32", per_axis=True, refused="quantized_bias_type is not INT32")
     yield conv("int16 with a wrong bias scale", dtype="int16", per_axis=True, stored=3.0)
     yield conv(
         "int8 with a wrong bias scale, which the kernel ignores",

@@ -127,7 +127,7 @@ def hard_swish_cases() -> Iterator[Case]:
             case = unary("HARD_SWISH", f"{dtype} {name}", x, y, given={"x0": every}, runs=1)
             yield replace(case, tolerance=Tolerance(steps=0), why="masks of more than 15 bits are -1, which rounds up")
     x = tensor(256, dtype="int8", scale=0.9)
-    refused = "too small for the operand's 0.9"
+    refused = "too small for the scale of the operand, 0.9"
     yield unary("HARD_SWISH", "int8 to a scale that is much smaller", x, x.rescale(1 / 256), refused=refused)
 
 

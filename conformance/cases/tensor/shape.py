@@ -219,7 +219,7 @@ def squeeze_cases() -> Iterator[Case]:
     yield squeeze(
         "dynamic shape without a stored result shape", (None, 1, None, 3), [-3], (None, None, None), given=given
     )
-    text = "some sizes are unknown"
+    text = "some sizes are dynamic"
     yield squeeze("fully dynamic shape", (None, 1, 3), [], (None, 3), given={"x0": random_array(7, 1, 3)}, refused=text)
 
 
