@@ -18,7 +18,7 @@ from conformance.schema import (
     options_table,
     options_tables,
 )
-from onnx_tflite_plugin.codes import COMPOSITE, CUSTOM, bare
+from onnx_tflite_plugin.codes import COMPOSITE, CUSTOM, name_in_file
 
 
 def split(code: str | int) -> tuple[int, str, str]:
@@ -26,9 +26,9 @@ def split(code: str | int) -> tuple[int, str, str]:
     if not isinstance(code, str):
         return code, "", ""
     if code.startswith(CUSTOM):
-        return enum("BuiltinOperator")["CUSTOM"], bare(code), ""
+        return enum("BuiltinOperator")["CUSTOM"], name_in_file(code), ""
     if code.startswith(COMPOSITE):
-        return enum("BuiltinOperator")["STABLEHLO_COMPOSITE"], "", bare(code)
+        return enum("BuiltinOperator")["STABLEHLO_COMPOSITE"], "", name_in_file(code)
     return enum_value("BuiltinOperator", code), "", ""
 
 

@@ -17,10 +17,10 @@ class Checked:
     Raises TypeError naming field and type, and for an unknown keyword the nearest field.
     """
 
-    def __new__(cls, *args: Any, **given: Any) -> Self:
-        known = getattr(cls, "__dataclass_fields__", given)
-        if any(name not in known for name in given) and (accepted := _keywords(cls)) is not None:
-            check_keywords(cls.__name__, given, accepted)
+    def __new__(cls, *args: Any, **keywords: Any) -> Self:
+        known = getattr(cls, "__dataclass_fields__", keywords)
+        if any(name not in known for name in keywords) and (accepted := _keywords(cls)) is not None:
+            check_keywords(cls.__name__, keywords, accepted)
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
@@ -30,7 +30,7 @@ class Checked:
             if not has_type(value, hint):
                 raise TypeError(
                     f"{type(self).__name__}({name}=...) takes {format_type(hint)}, not {_describe_content(value)}"
-                    f"{_joined(value) if hint is str else ''}"
+                    f"{_quoted_names_remedy(value) if hint is str else ''}"
                 )
 
 
@@ -40,7 +40,7 @@ def _keywords(cls: Any) -> Collection[str] | None:
     return None if any(p.kind is p.VAR_KEYWORD for p in parameters.values()) else [*parameters][1:]
 
 
-def _joined(value: object) -> str:
+def _quoted_names_remedy(value: object) -> str:
     """Return the remedy for names in a list or tuple where one string is expected: ``; write "h w"``."""
     names = isinstance(value, tuple | list) and all(isinstance(item, str) for item in value)
     return f'; write "{" ".join(value)}"' if names and isinstance(value, tuple | list) else ""
@@ -58,7 +58,7 @@ def has_type(value: object, hint: Any) -> bool:
         return True
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return any(has_type(value, one) for one in arguments)
+        return any(has_type(value, member) for member in arguments)
     if origin is Literal:
         return value in arguments
     if origin is Callable:
@@ -103,7 +103,7 @@ def format_type(hint: Any) -> str:
     """Return an annotated type for messages: ``Implicit, Transparent or a function``."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        *others, last = [format_type(one) for one in arguments]
+        *others, last = [format_type(member) for member in arguments]
         return f"{', '.join(others)} or {last}"
     if origin is Literal:
         return " or ".join(repr(value) for value in arguments)
@@ -112,7 +112,7 @@ def format_type(hint: Any) -> str:
     if origin is Mapping:
         return f"a mapping of {format_type(arguments[0])} to {format_type(arguments[1])}"
     if origin in (tuple, Collection, Sequence):
-        return f"a {origin.__name__.lower()} of {', '.join(format_type(one) for one in arguments if one is not ...)}"
+        return f"a {origin.__name__.lower()} of {', '.join(format_type(item) for item in arguments if item is not ...)}"
     return "None" if hint is NoneType else "anything" if hint is Any else (origin or hint).__name__
 
 
@@ -127,12 +127,12 @@ def describe(value: object) -> str:
 
 def _describe_content(value: object) -> str:
     """Return a description of a value, with the content of a small container."""
-    if isinstance(value, tuple | list | dict | set | frozenset) and len(text := repr(value)) <= _LONGEST:
+    if isinstance(value, tuple | list | dict | set | frozenset) and len(text := repr(value)) <= _MAX_CONTENT:
         return f"the {type(value).__name__} {text}"
     return describe(value)
 
 
-_LONGEST = 60
+_MAX_CONTENT = 60
 
 
 def count(number: int, noun: str) -> str:
@@ -156,9 +156,9 @@ def describe_arity(function: Callable[..., Any], operands: int, role: str) -> st
     return f"the operator has {count(operands, 'operand')}, the {role} takes {takes}"
 
 
-def check_keywords(function: str, given: Iterable[str], known: Collection[str]) -> None:
+def check_keywords(function: str, keywords: Iterable[str], known: Collection[str]) -> None:
     """Raise TypeError for an unknown keyword of a decorator, with the nearest known one."""
-    for name in given:
+    for name in keywords:
         if name not in known:
             raise TypeError(f"{function} takes no keyword {name!r}{did_you_mean(name, known)}")
 
@@ -168,10 +168,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     names = list(known)
-    near = get_close_matches(name, names, 1) or sorted(filter(partial(_is_abbreviation, name), names), key=len)[-1:]
-    return f"; did you mean {near[0]!r}?" if near else ""
+    similar = get_close_matches(name, names, 1) or sorted(filter(partial(_is_abbreviation, name), names), key=len)[-1:]
+    return f"; did you mean {similar[0]!r}?" if similar else ""
 
 
 def _is_abbreviation(name: str, known: str) -> bool:
-    """True if a known name of three letters or more is how the name begins."""
+    """True if the name begins with a known name of three letters or more."""
     return len(known) >= 3 and name.lower().startswith(known.lower())

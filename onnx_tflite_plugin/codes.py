@@ -9,7 +9,7 @@ def has_custom_name(code: str) -> bool:
     return code.startswith(NAMED_BY_THE_FILE)
 
 
-def bare(code: str) -> str:
-    """Return the operator's name in the file: the code without its prefix."""
+def name_in_file(code: str) -> str:
+    """Return an operator's name in the file: its code without the prefix."""
     prefix = next((prefix for prefix in NAMED_BY_THE_FILE if code.startswith(prefix)), "")
     return code.removeprefix(prefix)

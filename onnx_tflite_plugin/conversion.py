@@ -94,7 +94,7 @@ class Conversion:
 
         Returns the files written. Raises OSError if the folder does not exist or is not writable.
         """
-        path = files.place_of(path)
+        path = files.resolve_output_path(path)
         if weight_bytes(self.model) > MAX_PROTO_BYTES:
             return files.write_external(self.model, path)
         files.write_model(path, self.write)
@@ -130,19 +130,19 @@ def convert(
         TypeError: an argument has the wrong type.
         OSError: the file cannot be read.
     """
-    chosen = merge(options, keywords)
+    merged = merge(options, keywords)
     check_source(source)
     if progress is not None and not callable(progress):
         raise TypeError(f"progress must be a function of a stage's name, not {type(progress).__name__}")
-    one_host = host or _create_host(chosen)
-    chosen = apply_target_defaults(chosen, one_host)
-    runtime = target_of(chosen, one_host)
+    active_host = host or _create_host(merged)
+    merged = apply_target_defaults(merged, active_host)
+    target = target_of(merged, active_host)
     stages = Stages(progress)
     stages("reading")
     content = _immutable_source(source)
-    conversion = _convert(read(content), one_host, chosen, runtime, stages, content)
-    if chosen.verify:
-        conversion = _verify_conversion(conversion, content, host, chosen, stages)
+    conversion = _convert(read(content), active_host, merged, target, stages, content)
+    if merged.verify:
+        conversion = _verify_conversion(conversion, content, host, merged, stages)
     stages.finish()
     for text in conversion.report.warnings:
         LOG.warning("%s", text)
@@ -156,19 +156,22 @@ def _immutable_source(source: str | os.PathLike[str] | bytes | Section) -> str |
     return source if isinstance(source, Section) else bytes(source)
 
 
-def separate_signatures(
+def describe_signature_difference(
     source: str | os.PathLike[str] | bytes | Section,
     options: ConvertOptions | None = None,
     **keywords: Unpack[ConvertKeywords],
 ) -> str:
-    """Return why the signatures of a model cannot be converted to one model; empty if they can. Options as of ``convert``."""
-    chosen = merge(options, {**keywords, "signature": ALL})
+    """Return the reason why the signatures of a model cannot be one model; empty if they can.
+
+    Options are as for ``convert``.
+    """
+    merged = merge(options, {**keywords, "signature": ALL})
     check_source(source)
-    host = _create_host(chosen)
-    chosen = apply_target_defaults(chosen, host)
+    host = _create_host(merged)
+    merged = apply_target_defaults(merged, host)
     try:
         with budget(), _pause_garbage_collection():
-            join_all(read(_immutable_source(source)), chosen, host, target_of(chosen, host))
+            join_all(read(_immutable_source(source)), merged, host, target_of(merged, host))
     except SignaturesDiffer as error:
         return error.reason
     return ""
@@ -292,26 +295,26 @@ def _create_host(options: ConvertOptions) -> Host:
 def _verify_conversion(
     conversion: Conversion, source: str | bytes | Section, host: Host | None, options: ConvertOptions, stages: Progress
 ) -> Conversion:
-    """Return the conversion with its verification. Raises VerificationError if it differs."""
+    """Return the conversion with its verification. Raises VerificationError if the models differ."""
     from onnx_tflite_plugin.errors import VerificationError
     from onnx_tflite_plugin.verify import verify
 
-    chosen = options.verify if isinstance(options.verify, VerifyOptions) else VerifyOptions()
-    data = Path(source) if isinstance(source, str) else source
+    verify_options = options.verify if isinstance(options.verify, VerifyOptions) else VerifyOptions()
+    model_source = Path(source) if isinstance(source, str) else source
     host = host or Host(prefer=options.prefer, block=options.block, packs=options.packs)
     signature = None if conversion.report.lengths else options.signature
-    given = {"signature": signature, "progress": stages, "host": host, **vars(chosen)}
+    arguments = {"signature": signature, "progress": stages, "host": host, **vars(verify_options)}
     large = weight_bytes(conversion.model) > MAX_PROTO_BYTES
     start = time.perf_counter()
-    if large:  # ONNX Runtime loads it only from a file
+    if large:  # ONNX Runtime loads a model of this size only from a file
         with tempfile.TemporaryDirectory() as folder:
-            verification = verify(data, conversion.save(Path(folder) / "model.onnx")[0], **given)
+            verification = verify(model_source, conversion.save(Path(folder) / "model.onnx")[0], **arguments)
     else:
-        verification = verify(data, conversion.proto, **given)
+        verification = verify(model_source, conversion.proto, **arguments)
     if verification.verdict == "differs":
         raise VerificationError(f"the converted model does not agree with LiteRT:\n{verification.text}")
     seconds = time.perf_counter() - start
-    verified = replace(conversion, verification=verification, verification_seconds=seconds)
+    verified_conversion = replace(conversion, verification=verification, verification_seconds=seconds)
     if not large:
-        vars(verified)["proto"] = conversion.proto  # save the same protobuf that was verified
-    return verified
+        vars(verified_conversion)["proto"] = conversion.proto  # save the same protobuf that was verified
+    return verified_conversion

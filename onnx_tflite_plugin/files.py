@@ -26,28 +26,29 @@ if TYPE_CHECKING:
 Writer = Callable[[BinaryIO], None]
 """Function that writes the content of a file."""
 LONGEST_NAME = 255  # bytes, the limit of common file systems
-_SHOWN = 60  # characters of a file's name in the name of its temporary file
-_ROOM = 16  # additional bytes in names of temporary files
+_PREFIX_CHARACTERS = 60  # characters of a file's name in the name of its temporary file
+_TEMPORARY_NAME_BYTES = 16  # additional bytes in names of temporary files
 _JOURNAL = "weights"  # in a temporary folder: names of the weights that its process adds and removes
 _DIGEST = 16  # hex digits of a digest in a name
 
 
-def place_of(path: str | Path) -> Path:
+def resolve_output_path(path: str | Path) -> Path:
     """Return the path to write to: the target of a symbolic link, otherwise the path.
 
     Raises IsADirectoryError and FileNotFoundError.
     """
-    place = Path(os.path.realpath(path)) if Path(path).is_symlink() else Path(path)
-    if place.is_dir():
+    resolved = Path(os.path.realpath(path)) if Path(path).is_symlink() else Path(path)
+    if resolved.is_dir():
         raise IsADirectoryError(errno.EISDIR, "the path is a directory; name the file to write", str(path))
-    if not place.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "there is no such directory", str(place.parent))
-    return place
+    if not resolved.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no such directory", str(resolved.parent))
+    return resolved
 
 
 def write(path: Path, content: bytes | Writer) -> None:
-    """Write one file atomically: its content, or the output of a function. An OSError names it, and the old content is
-    kept.
+    """Write one file atomically: its content, or the output of a function.
+
+    If that fails, an OSError names the file, and the old content is kept.
     """
     _remove_leftovers(path)
     with _name_errors(path):
@@ -65,7 +66,7 @@ def write(path: Path, content: bytes | Writer) -> None:
 
 def write_model(path: Path, content: bytes | Writer) -> None:
     """Write a model with embedded weights, and remove external weights of the model that it replaces."""
-    if not _own_weights(path):
+    if not _previous_weights(path):
         write(path, content)
         return
     _remove_leftovers(path)
@@ -129,7 +130,7 @@ def _publish(path: Path, folder: Path, data: str | None) -> None:
     os.chmod(folder / path.name, 0o666 & ~umask())
     with _lock_folder(path.parent):
         new = data if data is not None and not _same_size(folder / data, path.with_name(data)) else None
-        changed = [*([new] if new else []), *_own_weights(path)]
+        changed = [*([new] if new else []), *_previous_weights(path)]
         (folder / _JOURNAL).write_bytes("\0".join(changed).encode(errors="surrogateescape"))
         try:
             if new:
@@ -140,9 +141,9 @@ def _publish(path: Path, folder: Path, data: str | None) -> None:
             _remove_unused(path, changed)
 
 
-def _same_size(one: Path, other: Path) -> bool:
-    """True if the second file exists and has the same size; its name contains its digest."""
-    return other.exists() and one.stat().st_size == other.stat().st_size
+def _same_size(new: Path, existing: Path) -> bool:
+    """True if ``existing`` exists and has the size of ``new``. Both have the same digest in their name."""
+    return existing.exists() and new.stat().st_size == existing.stat().st_size
 
 
 def _remove_unused(path: Path, names: Iterable[str]) -> None:
@@ -154,7 +155,7 @@ def _remove_unused(path: Path, names: Iterable[str]) -> None:
                 path.with_name(name).unlink()
 
 
-def _own_weights(path: Path) -> list[str]:
+def _previous_weights(path: Path) -> list[str]:
     """Return the external weights of the model at a path that earlier conversions to this path wrote."""
     with suppress(OSError):
         if any(_is_weights(entry.name, path) for entry in path.parent.iterdir()):
@@ -186,7 +187,7 @@ def _locations(graph: onnx.GraphProto) -> Iterator[onnx.StringStringEntryProto]:
 
 
 def _digest(file: Path) -> str:
-    import hashlib  # imported on demand: takes 4 MB, and few models need it
+    import hashlib  # takes 4 MB, and few models need it
 
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()[:_DIGEST]
@@ -204,7 +205,7 @@ def _data_name(name: str, digest: str) -> str:
 
 def _stem(name: str) -> str:
     """Return the longest prefix of a model's name that fits into the name of its weights."""
-    while len(os.fsencode(f"{name}.{'0' * _DIGEST}.data")) > LONGEST_NAME - _ROOM:
+    while len(os.fsencode(f"{name}.{'0' * _DIGEST}.data")) > LONGEST_NAME - _TEMPORARY_NAME_BYTES:
         name = name[:-1]
     return name
 
@@ -218,24 +219,24 @@ def _is_weights(name: str, path: Path) -> bool:
 def _prefix(path: Path) -> str:
     """Return the prefix of temporary file names for one path on one machine; the process id follows."""
     digest = crc32(f"{node()}\n{path.name}".encode(errors="surrogateescape"))
-    return f".{path.name[:_SHOWN]}.{digest:08x}."
+    return f".{path.name[:_PREFIX_CHARACTERS]}.{digest:08x}."
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Remove files for this path left by processes that have ended."""
+    """Remove files for this path that processes left before they ended."""
     prefix = _prefix(path)
     with suppress(OSError):
-        for left in [entry for entry in path.parent.iterdir() if entry.name.startswith(prefix)]:
-            number = left.name.removeprefix(prefix).partition(".")[0]
-            if not number.isdecimal() or _is_running(int(number)):
+        for leftover in [entry for entry in path.parent.iterdir() if entry.name.startswith(prefix)]:
+            process = leftover.name.removeprefix(prefix).partition(".")[0]
+            if not process.isdecimal() or _is_running(int(process)):
                 continue
-            if left.is_dir() and not left.is_symlink():
+            if leftover.is_dir() and not leftover.is_symlink():
                 with _lock_folder(path.parent), suppress(FileNotFoundError):
-                    names = (left / _JOURNAL).read_bytes().decode(errors="surrogateescape")
+                    names = (leftover / _JOURNAL).read_bytes().decode(errors="surrogateescape")
                     _remove_unused(path, names.split("\0"))
-                shutil.rmtree(left, ignore_errors=True)
+                shutil.rmtree(leftover, ignore_errors=True)
             else:
-                left.unlink(missing_ok=True)
+                leftover.unlink(missing_ok=True)
 
 
 @contextmanager

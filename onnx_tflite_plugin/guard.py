@@ -18,7 +18,7 @@ from onnx_tflite_plugin.errors import Blamed, InvalidModel, Problem, Verificatio
 BUILTIN = "onnx-tflite-plugin"
 INLINE = "inline"  # handlers given to a host as objects
 DEBUG = "ONNX_TFLITE_PLUGIN_DEBUG"
-_LONGEST = 400
+_MAX_CHARACTERS = 400
 
 
 class Terminated(SystemExit):
@@ -54,16 +54,16 @@ class Failed(Exception):
 
 @contextmanager
 def attribute_errors(
-    function: str, pack: str, by: object, at: str = "", passes: tuple[type[Exception], ...] = ()
+    function: str, pack: str, origin: object, at: str = "", expected: tuple[type[Exception], ...] = ()
 ) -> Iterator[None]:
     """Raise exceptions inside as :class:`Failed`, except interruptions and InvalidModel, as for undecodable constants.
 
-    ``by``: the function, module or object of the pack, or its module's name. ``at``: the operator being processed, added to
-    an interruption. ``passes``: exceptions that are part of the function's interface and raised unchanged.
+    ``origin``: the function, module or object of the pack, or its module's name. ``at``: the operator being processed, added to
+    an interruption. ``expected``: exceptions that are part of the function's interface and raised unchanged.
     """
     try:
         yield
-    except passes:
+    except expected:
         raise
     except (Failed, Terminated, GeneratorExit, InvalidModel):
         raise
@@ -72,8 +72,10 @@ def attribute_errors(
         raise
     except BaseException as error:
         debug(error)
-        place = _error_location(error, by)
-        raise Failed(pack, f"{function} of {pack} failed: {format_error(error)}{place and f', at {place}'}") from error
+        location = _error_location(error, origin)
+        raise Failed(
+            pack, f"{function} of {pack} failed: {format_error(error)}{location and f', at {location}'}"
+        ) from error
 
 
 class LeftOut(Failed):
@@ -91,10 +93,10 @@ def format_error(error: BaseException) -> str:
     """
     try:
         text = " ".join(str(error).split())
-    except Exception as second:
-        text = f"(its text raises {type(second).__name__})"
-    if len(text) > _LONGEST:
-        text = text[:_LONGEST] + "…"
+    except Exception as text_error:
+        text = f"(its text raises {type(text_error).__name__})"
+    if len(text) > _MAX_CHARACTERS:
+        text = text[:_MAX_CHARACTERS] + "…"
     if isinstance(error, Mismatch | Failed | VerificationError) and text:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -120,44 +122,44 @@ def debug(error: BaseException) -> None:
 # --- locations --------------------------------------------------------------------------------
 
 
-def _error_location(error: BaseException, by: object) -> str:
+def _error_location(error: BaseException, origin: object) -> str:
     """Return ``file:line in function``: the deepest frame in the pack's code, else its definition, else the deepest frame."""
     if isinstance(error, Mismatch):
-        return definition(by)
+        return definition(origin)
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
-    package = _module_name(by).partition(".")[0]
-    deepest = own = None
+    package = _module_name(origin).partition(".")[0]
+    deepest = in_pack = None
     for frame, line in traceback.walk_tb(error.__traceback__):
         deepest = frame, line
         if package and _package_name(frame) == package:
-            own = deepest
-    if own is None and (isinstance(by, str) or definition(by)):
-        return definition(by)  # empty for an entry point: the failing frame is the import system's
-    shown = own or deepest
-    return f"{shown[0].f_code.co_filename}:{shown[1]} in {shown[0].f_code.co_name}" if shown else ""
+            in_pack = deepest
+    if in_pack is None and (isinstance(origin, str) or definition(origin)):
+        return definition(origin)  # empty for an entry point: the failing frame is the import system's
+    location = in_pack or deepest
+    return f"{location[0].f_code.co_filename}:{location[1]} in {location[0].f_code.co_name}" if location else ""
 
 
 def _package_name(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
-def _module_name(by: object) -> str:
-    if isinstance(by, str):
-        return by
-    if isinstance(by, ModuleType):
-        return by.__name__
-    return str(getattr(_innermost(by), "__module__", None) or type(by).__module__)
+def _module_name(origin: object) -> str:
+    if isinstance(origin, str):
+        return origin
+    if isinstance(origin, ModuleType):
+        return origin.__name__
+    return str(getattr(_innermost(origin), "__module__", None) or type(origin).__module__)
 
 
-def definition(by: object) -> str:
+def definition(origin: object) -> str:
     """Return the location where a function is defined; empty for other objects."""
-    code = getattr(_innermost(by), "__code__", None)
+    code = getattr(_innermost(origin), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}" if code else ""
 
 
-def _innermost(by: object) -> object:
+def _innermost(origin: object) -> object:
     """Return the function inside a partial or a bound method."""
-    while isinstance(by, partial | MethodType):
-        by = by.func if isinstance(by, partial) else by.__func__
-    return by
+    while isinstance(origin, partial | MethodType):
+        origin = origin.func if isinstance(origin, partial) else origin.__func__
+    return origin

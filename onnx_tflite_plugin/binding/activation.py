@@ -43,7 +43,7 @@ def _kernel_family(declared: FusedActivation, handler: Handler, pack: str, at: I
     if isinstance(declared.kernel, ActivationKernel):
         return declared.kernel
     name = f"activation declared by handler {handler.name}"
-    with attribute_errors(name, pack, declared.kernel, label(at.op), passes=(Refusal,)):
+    with attribute_errors(name, pack, declared.kernel, label(at.op), expected=(Refusal,)):
         kernel = declared.kernel(at)
         if not isinstance(kernel, ActivationKernel):
             raise Mismatch(f"it returned {describe(kernel)}, not an ActivationKernel")

@@ -127,7 +127,7 @@ class _Reader(NamedTuple):
         return value
 
     def _call(self, name: str, function: Callable[[Instance], Any], kind: Any) -> Any:
-        with attribute_errors(self._describe(name), self.pack, function, self.label, passes=(Refusal,)):
+        with attribute_errors(self._describe(name), self.pack, function, self.label, expected=(Refusal,)):
             value = function(self.at)
             if not has_type(value, kind):
                 raise Mismatch(f"it returned {describe(value)}, not {format_type(kind)}")

@@ -66,7 +66,7 @@ def read_replacements(site: Site) -> Sequence[Replacement]:
     rewrite = bound.handler.rewrite
     assert rewrite is not None
     with attribute_errors(
-        f"rewrite of handler {bound.handler.name}", bound.pack, rewrite, bound.label, passes=(Refusal,)
+        f"rewrite of handler {bound.handler.name}", bound.pack, rewrite, bound.label, expected=(Refusal,)
     ):
         replacements = rewrite(At(bound.op, site.target, site.opset))
         if not isinstance(replacements, list | tuple) or not all(isinstance(r, Replacement) for r in replacements):

@@ -131,9 +131,9 @@ def convert(
 
 def _separate_signatures(source: Any, options: dict[str, Any]) -> str:
     """Return why the signatures of a model are not one model. Raises UsageProblem for an option that needs one."""
-    from onnx_tflite_plugin.conversion import separate_signatures
+    from onnx_tflite_plugin.conversion import describe_signature_difference
 
-    reason = separate_signatures(source, **options)
+    reason = describe_signature_difference(source, **options)
     if reason and options["logits"] == "last":
         raise UsageProblem(f"--logits last: {reason}; leave the option out")
     return reason

@@ -107,17 +107,17 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
 
 def _share_weights(jobs: Sequence[Job], outcomes: list[Outcome]) -> list[Path]:
     """Share the weights of signatures of one model, update their outcomes, and return the files of weights."""
-    from onnx_tflite_plugin.files import place_of
+    from onnx_tflite_plugin.files import resolve_output_path
     from onnx_tflite_plugin.shared_weights import share_weights
 
     groups: dict[tuple[str, Path], list[int]] = {}
     for k, (job, outcome) in enumerate(zip(jobs, outcomes, strict=True)):
         if job.signature is not None and "error" not in outcome.result:
             model = job.output.name.removesuffix(".onnx").removesuffix(f".{file_name(job.signature)}")
-            groups.setdefault((model, place_of(job.output).parent), []).append(k)
+            groups.setdefault((model, resolve_output_path(job.output).parent), []).append(k)
     shared = []
     for (model, _), members in groups.items():
-        paths = [place_of(jobs[k].output) for k in members]
+        paths = [resolve_output_path(jobs[k].output) for k in members]
         data = share_weights(paths, model) if len(paths) > 1 else None
         if data is not None:
             shared.append(data)

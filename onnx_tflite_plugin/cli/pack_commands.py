@@ -52,7 +52,7 @@ class PackCommand(NamedTuple):
 
         def invoke(ctx: click.Context) -> Any:
             try:
-                with attribute_errors(f"command {self.name!r}", self.pack, self._module, passes=_REPORTED):
+                with attribute_errors(f"command {self.name!r}", self.pack, self._module, expected=_REPORTED):
                     try:
                         return command.invoke(ctx)
                     except SystemExit as ended:

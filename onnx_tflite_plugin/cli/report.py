@@ -113,5 +113,5 @@ def write_page(
     from onnx_tflite_plugin.page.html import html
 
     page = gather(tflite, onnx, title, report=report, options=options, progress=progress)
-    files.write(files.place_of(output), html(page).encode())
+    files.write(files.resolve_output_path(output), html(page).encode())
     return page

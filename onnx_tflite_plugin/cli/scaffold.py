@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from onnx_tflite_plugin.cli.failures import UsageProblem
-from onnx_tflite_plugin.codes import CUSTOM, bare
+from onnx_tflite_plugin.codes import CUSTOM, name_in_file
 
 _LONGEST = 40
 _TAKEN = frozenset(
@@ -206,7 +206,7 @@ def _modules(kind: Kind, like: str, package: str, module: str, cases: str) -> di
 
 def module_of(code: str) -> str:
     """Return the name of the module for an operator's handler."""
-    return identifier(bare(code), "op")
+    return identifier(name_in_file(code), "op")
 
 
 def _values(code: str, like: str, distribution: str, package: str, cases: str) -> dict[str, str]:

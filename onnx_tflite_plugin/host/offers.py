@@ -18,7 +18,7 @@ from onnx_tflite_plugin.api.hooks import PROJECT
 from onnx_tflite_plugin.api.patterns import Fusion
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.checked import describe, did_you_mean
-from onnx_tflite_plugin.codes import CUSTOM, NAMED_BY_THE_FILE, UNKNOWN, bare
+from onnx_tflite_plugin.codes import CUSTOM, NAMED_BY_THE_FILE, UNKNOWN, name_in_file
 from onnx_tflite_plugin.guard import BUILTIN, Mismatch, attribute_errors
 from onnx_tflite_plugin.installed import Installed, entry_points, iterate_distributions
 
@@ -169,7 +169,7 @@ def canonical(pack: str) -> str:
 def find_name_problem(code: str) -> str:
     """Return the reason why an entry point's name cannot be an operator; empty if it can."""
     if code.startswith(NAMED_BY_THE_FILE):
-        return "" if bare(code) else "the operator's name after the dot is missing"
+        return "" if name_in_file(code) else "the operator's name after the dot is missing"
     if code.startswith(UNKNOWN):
         return ""
     from onnx_tflite_plugin.source.options import operator_names
