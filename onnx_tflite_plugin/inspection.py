@@ -44,9 +44,9 @@ def inspect(
 def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
     """Return operators with their handlers, inputs, outputs, signatures, states and metadata."""
     model = complete_lists(model, host, target)
-    taken = handlers_of(model, host, target)
-    reached = _reachable_subgraphs(model, taken)
-    operators = _count_operators(taken, reached, target)
+    bindings = handlers_of(model, host, target)
+    reachable = _reachable_subgraphs(model, bindings)
+    operators = _count_operators(bindings, reachable, target)
     authored_by_tensor = describe_interface(model)
     return {
         "bytes": model.size,
@@ -60,7 +60,7 @@ def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
                 "name": graph.name,
                 "operators": len(graph.operators),
                 "tensors": len(graph.tensors),
-                "called": graph.index in reached,
+                "called": graph.index in reachable,
             }
             for graph in model.subgraphs
         ],
@@ -83,44 +83,42 @@ def _describe_signature(model: Model, signature: Signature) -> dict[str, Any]:
 
 def handlers_of(model: Model, host: Host, target: Target) -> dict[Operator, Bound | Problem]:
     """Return the handler of each operator, or the problem, and the folded constants, as in a conversion."""
-    takers: dict[Operator, Bound | Problem] = {}
+    bindings: dict[Operator, Bound | Problem] = {}
     for graph in model.subgraphs:
         evaluation = Evaluation()
         for op in graph.operators:
-            taken = takers[op] = host.take(evaluation.substitute(op), target, target.opsets[2])
-            if isinstance(taken, Bound):
+            binding = bindings[op] = host.take(evaluation.substitute(op), target, target.opsets[2])
+            if isinstance(binding, Bound):
                 with suppress(ConversionError):  # reported by a conversion
-                    evaluation.add_result(taken, target, target.opsets[2])
-    return takers
+                    evaluation.add_result(binding, target, target.opsets[2])
+    return bindings
 
 
-def _reachable_subgraphs(model: Model, taken: Mapping[Operator, Bound | Problem]) -> set[int]:
-    """Return the main subgraph and those called from it, directly or not: the ones to convert."""
-    reached: set[int] = set()
+def _reachable_subgraphs(model: Model, bindings: Mapping[Operator, Bound | Problem]) -> set[int]:
+    """Return the subgraphs to convert: the main one, and those that it calls directly or indirectly."""
+    reachable: set[int] = set()
     pending = [0]
     while pending:
         index = pending.pop()
-        if index in reached or index >= len(model.subgraphs):
+        if index in reachable or index >= len(model.subgraphs):
             continue
-        reached.add(index)
+        reachable.add(index)
         for op in model.subgraphs[index].operators:
-            bound = taken[op]
+            bound = bindings[op]
             if isinstance(bound, Bound):
                 pending += subgraph_indices(bound.handler.subgraphs, bound.op)
-    return reached
+    return reachable
 
 
 def _count_operators(
-    taken: Mapping[Operator, Bound | Problem], reached: set[int], target: Target
+    bindings: Mapping[Operator, Bound | Problem], reachable: set[int], target: Target
 ) -> list[dict[str, Any]]:
     """Return one row per group of operators with equal code and treatment, unsupported first, then by frequency."""
     rows: dict[tuple[object, ...], dict[str, Any]] = {}
-    for op, taker in taken.items():
-        described = {"code": op.code, "called": op.subgraph in reached}
-        described |= _missing_entry(taker) if isinstance(taker, Problem) else _operator_entry(taker, target)
-        row = rows.setdefault(
-            tuple(described.values()), {**described, "count": 0, "versions": [], "first": _location(op)}
-        )
+    for op, binding in bindings.items():
+        entry = {"code": op.code, "called": op.subgraph in reachable}
+        entry |= _missing_entry(binding) if isinstance(binding, Problem) else _operator_entry(binding, target)
+        row = rows.setdefault(tuple(entry.values()), {**entry, "count": 0, "versions": [], "first": _location(op)})
         row["count"] += 1
         if op.version not in row["versions"]:
             row["versions"] = sorted([*row["versions"], op.version])
@@ -139,7 +137,7 @@ def _missing_entry(problem: Problem) -> dict[str, Any]:
 
 
 def _operator_entry(bound: Bound, target: Target) -> dict[str, Any]:
-    layout, quantization = kinds_of(bound, target)
+    layout, quantization = declaration_names(bound, target)
     return {
         "handler": bound.handler.name,
         "pack": bound.pack,
@@ -150,8 +148,8 @@ def _operator_entry(bound: Bound, target: Target) -> dict[str, Any]:
     }
 
 
-def kinds_of(bound: Bound | Problem, target: Target) -> tuple[str, str]:
-    """Return the names of an instance's layout and quantization behavior, or of the failure or refusal."""
+def declaration_names(bound: Bound | Problem, target: Target) -> tuple[str, str]:
+    """Return the names of an operator's layout and quantization behavior; for a failure or a refusal, its reason."""
     if isinstance(bound, Problem):
         return "nobody", ""
     try:
@@ -164,7 +162,7 @@ def kinds_of(bound: Bound | Problem, target: Target) -> tuple[str, str]:
 
 
 def declaration_name(declared: Any) -> str:
-    """Return the declaration's name if it does not depend on the instance."""
+    """Return the name of a declaration, or ``BY_INSTANCE`` if it is a function of the instance."""
     return BY_INSTANCE if callable(declared) else type(declared).__name__
 
 
@@ -203,7 +201,7 @@ def _describe_tensor(tensor: Tensor) -> dict[str, Any]:
 
 
 def _parameters(tensor: Tensor) -> dict[str, Any] | None:
-    """Return the quantization's fields; tensors that hold scales by index."""
+    """Return the fields of the quantization; a tensor that holds scales is given by its index."""
     if tensor.blocks is not None:
         return {"scales": tensor.blocks.scales.index, "block_size": tensor.blocks.block_size}
     return None if tensor.quantization is None else asdict(tensor.quantization)

@@ -21,9 +21,9 @@ _NAME, _REQUIRED = (re.compile(rf"^{field}:(.*)$", re.M | re.I) for field in ("N
 
 
 class Installed(NamedTuple):
-    """One distribution: the folder of its metadata, or the object of a finder other than ``sys.path``'s."""
+    """One distribution: the folder of its metadata, or an object of another finder than that of ``sys.path``."""
 
-    place: str | Distribution
+    location: str | Distribution
 
     @property
     def entry_points_text(self) -> str:
@@ -32,20 +32,20 @@ class Installed(NamedTuple):
         return text if f"[{PROJECT}." in text else ""
 
     def name_and_requirements(self) -> tuple[str, tuple[str, ...]]:
-        """Return name and requirements from METADATA's headers, which end at the first empty line."""
+        """Return name and requirements from the headers of METADATA, which end at the first empty line."""
         headers = self._text("METADATA").replace("\r\n", "\n").partition("\n\n")[0]
         name = _NAME.search(headers)
         if name is None:  # installed by an older tool, as PKG-INFO
-            whole = Distribution.at(self.place) if isinstance(self.place, str) else self.place
-            return whole.metadata["Name"] or "unknown", tuple(whole.requires or ())
+            distribution = Distribution.at(self.location) if isinstance(self.location, str) else self.location
+            return distribution.metadata["Name"] or "unknown", tuple(distribution.requires or ())
         return name[1].strip(), tuple(text.strip() for text in _REQUIRED.findall(headers))
 
     def _text(self, name: str) -> str:
         """Return the text of one metadata file; empty if it does not exist."""
-        if isinstance(self.place, Distribution):
-            return self.place.read_text(name) or ""
+        if isinstance(self.location, Distribution):
+            return self.location.read_text(name) or ""
         try:
-            with open(f"{self.place}/{name}", "rb", buffering=0) as file:
+            with open(f"{self.location}/{name}", "rb", buffering=0) as file:
                 return file.read().decode()
         except (FileNotFoundError, NotADirectoryError):
             return ""

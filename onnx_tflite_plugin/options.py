@@ -22,10 +22,10 @@ COMMON, SHAPES, LAYOUT, QUANTIZATION = "Common", "Shapes and parts", "Layout", "
 VERIFICATION, ADVANCED = "Verification", "Advanced"
 
 
-def _option(group: str, default: Any, help: str, **more: Any) -> Any:
-    """Return a field; ``more`` are the other attributes of its :class:`Option`."""
+def _option(group: str, default: Any, help: str, **attributes: Any) -> Any:
+    """Return a field; ``attributes`` are the other attributes of its :class:`Option`."""
     value: dict[str, Any] = {"default_factory": default} if default is dict else {"default": default}
-    return field(**value, metadata={"group": group, "help": help, **more})
+    return field(**value, metadata={"group": group, "help": help, **attributes})
 
 
 class CheckedOptions:
@@ -76,10 +76,9 @@ class ConvertOptions(CheckedOptions):
     )
     optimize: Optimize = _option(
         COMMON, "faithful",
-        "faithful applies rewrites that change no value, speed also rewrites and fusions that skip a rounding; none applies no "
-        "rewrite; readable neither, stores 8-bit weights as uint8 without an If and float16 weights as float32, and names "
-        "constants after their use. "
-        "Fusions that change no value apply in every mode.",
+        "faithful applies rewrites that do not change results; speed also rewrites and fusions that skip a rounding; none no "
+        "rewrites; readable no rewrites either, but it stores 8-bit weights as uint8 without an If and float16 weights as "
+        "float32, and names constants after their use. Fusions that do not change results apply in every mode.",
     )  # fmt: skip
     signature: str | None = _option(
         COMMON, None,
@@ -106,7 +105,7 @@ class ConvertOptions(CheckedOptions):
         metavar="OLD=NEW",
     )  # fmt: skip
     dynamic_batch: bool = _option(
-        SHAPES, False, "Make the first dimension of the inputs dynamic; every operator must take any batch size."
+        SHAPES, False, "Make the first dimension of the inputs dynamic; every operator must support any batch size."
     )
     inputs_at: Sequence[str] = _option(
         SHAPES, (), "Tensors that become the inputs; operators upstream of them are left out.", metavar="NAME,…"
@@ -115,10 +114,10 @@ class ConvertOptions(CheckedOptions):
         SHAPES, (), "Tensors that become the outputs; operators that they do not need are left out.", metavar="NAME,…"
     )
     io_layout: Literal["source", "onnx"] = _option(
-        LAYOUT, "source", "Layout of inputs and outputs: the source's, or whichever costs least."
+        LAYOUT, "source", "Layout of inputs and outputs: that of the source, or the one of lowest cost."
     )
     layout: Mapping[str, str] = _option(
-        LAYOUT, dict, "Layout of one input or output: the file's letters, then the wanted permutation.",
+        LAYOUT, dict, "Layout of one input or output: one letter per axis in the file's order, then in the new order.",
         metavar="TENSOR=NHWC:NCHW",
     )  # fmt: skip
     channels_first: bool = _option(
@@ -144,7 +143,7 @@ class ConvertOptions(CheckedOptions):
     attention: Literal["file", "causal"] = _option(
         ADVANCED, "file",
         "Attention of language models over a key-value cache: file keeps the operators of the file; causal uses one "
-        "operator a layer, for target generic in opset 24, and declares that masks among the inputs are causal and positions "
+        "operator per layer (opset 24 for target generic) and requires that masks among the inputs are causal and positions "
         "consecutive.",
     )  # fmt: skip
     logits: Literal["all", "last"] = _option(
@@ -159,7 +158,7 @@ class ConvertOptions(CheckedOptions):
     )
     check: Literal["auto", "full", "standard"] = _option(
         ADVANCED, "auto",
-        "Open the result in ONNX Runtime before it is written: auto if that is cheap or the result is doubtful, full "
+        "Open the model in ONNX Runtime before it is written: auto if this is cheap or the model may not load, full "
         "always, standard never.",
     )  # fmt: skip
     on_fusion_error: Literal["skip", "raise"] = _option(
@@ -265,16 +264,18 @@ class Option:
 
     def check(self, value: object) -> None:
         """Raise TypeError or UnsupportedOption if the value is invalid."""
-        failed = f"{self.name} is {describe(value)}, so nothing was done"
+        rejection = f"{self.name} is {describe(value)}, so nothing was done"
         if not has_type(value, str if self.choices else self.type):
-            form = f"{self.flag} {self.metavar or ''}".rstrip()
-            key, wrong = find_mismatch(value, self.type)
-            failed = f"{self.name}{key} is {describe(wrong)}, so nothing was done"
-            raise TypeError(f"{failed}; give {format_type(self.type)} ({form} of the command)")
+            usage = f"{self.flag} {self.metavar or ''}".rstrip()
+            key, wrong_value = find_mismatch(value, self.type)
+            rejection = f"{self.name}{key} is {describe(wrong_value)}, so nothing was done"
+            raise TypeError(f"{rejection}; give {format_type(self.type)} ({usage} of the command)")
         if self.choices and value not in self.choices:
-            raise UnsupportedOption(f"{failed}; give {format_type(self.type)}{did_you_mean(str(value), self.choices)}")
+            raise UnsupportedOption(
+                f"{rejection}; give {format_type(self.type)}{did_you_mean(str(value), self.choices)}"
+            )
         if self.minimum is not None and isinstance(value, int | float) and not value >= self.minimum:
-            raise UnsupportedOption(f"{failed}; give {self.minimum} or more")
+            raise UnsupportedOption(f"{rejection}; give {self.minimum} or more")
 
 
 @cache
@@ -282,10 +283,10 @@ def options_of(cls: Any) -> tuple[Option, ...]:
     """Return the options of a dataclass, in order."""
     hints = get_type_hints(cls)
     options = []
-    for each in fields(cls):
-        default = {} if each.default_factory is dict else each.default
-        facts = {"flag": flag(each.name), **each.metadata}
-        options.append(Option(each.name, hints[each.name], default, **facts))
+    for option_field in fields(cls):
+        default = {} if option_field.default_factory is dict else option_field.default
+        attributes = {"flag": flag(option_field.name), **option_field.metadata}
+        options.append(Option(option_field.name, hints[option_field.name], default, **attributes))
     return tuple(options)
 
 
@@ -309,8 +310,8 @@ def merge(options: ConvertOptions | None, keywords: Mapping[str, Any]) -> Conver
         raise TypeError(f"options is {describe(options)}, not a ConvertOptions; {hint}")
     known = {option.name: option for option in options_of(ConvertOptions)}
     check_keywords("convert", keywords, known)
-    given = {name: {} if value is None and known[name].default == {} else value for name, value in keywords.items()}
-    return replace(options or ConvertOptions(), **given)
+    changes = {name: {} if value is None and known[name].default == {} else value for name, value in keywords.items()}
+    return replace(options or ConvertOptions(), **changes)
 
 
 def document_keywords(function: F) -> F:
@@ -319,8 +320,10 @@ def document_keywords(function: F) -> F:
     lines = [f"    {option.name}: {option.help}" for option in options]
     function.__doc__ = f"{inspect.getdoc(function)}\n\nKeywords, the fields of ConvertOptions:\n" + "\n".join(lines)
     signature = inspect.signature(function)
-    own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-    only = inspect.Parameter.KEYWORD_ONLY
-    more = [inspect.Parameter(o.name, only, default=o.default, annotation=o.type) for o in options]
-    vars(function)["__signature__"] = signature.replace(parameters=[*own, *more])
+    parameters = [
+        parameter for parameter in signature.parameters.values() if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+    keyword_only = inspect.Parameter.KEYWORD_ONLY
+    option_parameters = [inspect.Parameter(o.name, keyword_only, default=o.default, annotation=o.type) for o in options]
+    vars(function)["__signature__"] = signature.replace(parameters=[*parameters, *option_parameters])
     return function

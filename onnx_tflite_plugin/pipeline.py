@@ -92,7 +92,11 @@ class Planned(NamedTuple):
 
 
 class Rewritten(NamedTuple):
-    """A finished model and its nodes by operator, the plan's Transposes, the places that passes changed, dtypes of int8 weights."""
+    """A finished model.
+
+    ``nodes``: number of nodes by operator. ``transposes``: number of Transposes before any rewrite. ``passes``: number of places
+    that each pass changed. ``weights``: number of 8-bit products by the dtype of their weights.
+    """
 
     model: ir.Model
     nodes: Mapping[str, int]
@@ -121,34 +125,36 @@ class Pipeline:
     @np.errstate(all="ignore")  # constants are computed with IEEE semantics, as in kernels
     def run(self, normalized: Normalized) -> Converted:
         """Plan, lower and rewrite a model. Raises ConversionError with all problems of a stage."""
-        model, stored, signature = normalized.model, normalized.names, normalized.signature
-        planned = self.plan(self.apply_fusions(self.change_quantization(normalized.bound)), stored)
-        names = self.rename(stored, planned.model)
+        model, file_names, signature = normalized.model, normalized.names, normalized.signature
+        planned = self.plan(self.apply_fusions(self.change_quantization(normalized.bound)), file_names)
+        names = self.rename(file_names, planned.model)
         lowered = self.lower(planned, names)
-        main, order = planned.model.main, planned.layout.interface_layout
+        main, interface_layout = planned.model.main, planned.layout.interface_layout
         dimensions = {
-            (names.inputs[k], layout_axes(order(main.inputs[k])).index(axis)): name
+            (names.inputs[k], layout_axes(interface_layout(main.inputs[k])).index(axis)): name
             for (k, axis), name in normalized.dimensions.items()
         }
-        given = dict(zip(names.outputs, main.outputs, strict=True))
-        known = {
-            (name, layout_axes(order(tensor)).index(axis)): SEQUENCE
-            for name, tensor in given.items()
+        outputs_by_name = dict(zip(names.outputs, main.outputs, strict=True))
+        sequence_dimensions = {
+            (name, layout_axes(interface_layout(tensor)).index(axis)): SEQUENCE
+            for name, tensor in outputs_by_name.items()
             for axis in normalized.sequence_axes(tensor)
         }
-        name_dimensions(lowered, dimensions, known)
+        name_dimensions(lowered, dimensions, sequence_dimensions)
         if self.options.logits == "last":
             keep_last_token(lowered, normalized.head)
         rewritten = self.rewrite(lowered, planned)
-        finished, described_tensors = rewritten.model, describe_interface(model)
+        finished, tensor_metadata = rewritten.model, describe_interface(model)
         write_origin(finished.metadata_props, None if signature is None else signature.key, normalized.part)
         report = replace(
             self.make_report(planned, rewritten),
-            inputs=edges(finished.graph.inputs, names.inputs, main.inputs, described_tensors),
-            outputs=edges(finished.graph.outputs, names.outputs, main.outputs, described_tensors),
+            inputs=edges(finished.graph.inputs, names.inputs, main.inputs, tensor_metadata),
+            outputs=edges(finished.graph.outputs, names.outputs, main.outputs, tensor_metadata),
             signature=None if signature is None else signature.key,
             other_signatures=tuple(
-                one.key for one in model.signatures if one is not signature and one.key not in normalized.lengths
+                other.key
+                for other in model.signatures
+                if other is not signature and other.key not in normalized.lengths
             ),
             lengths=normalized.lengths,
             repairs=normalized.repairs,
@@ -156,9 +162,9 @@ class Pipeline:
         write_lengths(finished.metadata_props, normalized.lengths)
         if (size := activation_bytes(planned.model.main)) is not None:
             write_activations(finished.metadata_props, size)
-        if self.attends:
+        if self.has_causal_attention:
             write_causal(finished.metadata_props)
-        pairs = zip((*stored.inputs, *stored.outputs), (*names.inputs, *names.outputs), strict=True)
+        pairs = zip((*file_names.inputs, *file_names.outputs), (*names.inputs, *names.outputs), strict=True)
         write_renames(finished.metadata_props, {old: new for old, new in pairs if old != new})
         hints = [
             *dynamic_input_warnings(report.inputs, self.target),
@@ -171,7 +177,7 @@ class Pipeline:
         return Converted(finished, report, model)
 
     @property
-    def attends(self) -> bool:
+    def has_causal_attention(self) -> bool:
         """True if attention over caches is one operator."""
         return _ATTENTION in self.traits
 
@@ -188,18 +194,20 @@ class Pipeline:
     def apply_fusions(self, bound: BoundModel) -> Fused:
         """Return the model after fusion, with the declarations of all remaining operators."""
         self.stages("fusions")
-        present = {call.handler.code for call in bound.operators()}
-        fusions = self.host.fusions(present) if self.fuses else []
+        codes = {operator.handler.code for operator in bound.operators()}
+        fusions = self.host.fusions(codes) if self.fuses else []
         inexact = self.options.optimize == "speed"
         fused = fuse(bound, fusions, self.target, opset=self.options.opset, inexact=inexact)
         for failed in fused.failed.values():
             self.host.warn(f"{failed.reason}; it is left out")
         self.applied = tuple(fused.applied)
         self.traits = Counter[str]()
-        for trait, name in {(one.trait, one.name) for _, one in fusions if one.trait and one.name in fused.applied}:
+        for trait, name in {
+            (fusion.trait, fusion.name) for _, fusion in fusions if fusion.trait and fusion.name in fused.applied
+        }:
             self.traits[trait] += fused.applied[name]
-        if self.options.attention == "causal" and not self.attends:
-            names = tuple(f"{one.name} at" for _, one in fusions if one.trait == _ATTENTION)
+        if self.options.attention == "causal" and not self.has_causal_attention:
+            names = tuple(f"{fusion.name} at" for _, fusion in fusions if fusion.trait == _ATTENTION)
             reasons = [reason for reason in fused.declined if reason.startswith(names)]
             reason = reasons[0] if reasons else "no attention over a cache was recognized"
             self.host.warn(f"--attention causal: {reason}; the option has no effect")
@@ -223,7 +231,7 @@ class Pipeline:
                 names,
                 options.layout,
                 free=options.io_layout == "onnx",
-                free_caches=self.attends,
+                free_caches=self.has_causal_attention,
                 channels_first=options.channels_first,
             ),
             local=options.layout_plan == "local",
@@ -234,12 +242,12 @@ class Pipeline:
 
     def rename(self, names: InterfaceNames, model: BoundModel) -> InterfaceNames:
         """Return the names of graph inputs and outputs after the packs' hooks, and the option, which takes precedence."""
-        given = self.host.hooks.rename(names.inputs, names.outputs, packs_of(model))
+        hook_names = self.host.hooks.rename(names.inputs, names.outputs, packs_of(model))
         requested = rename_interface(names, model.main, self.options.rename, "--rename")
         before, after = (*names.inputs, *names.outputs), (*requested.inputs, *requested.outputs)
-        kept = {old for old, new in zip(before, after, strict=True) if old == new}
+        unchanged = {old for old, new in zip(before, after, strict=True) if old == new}
         return rename_interface(
-            requested, model.main, {old: new for old, new in given.items() if old in kept}, "hook rename"
+            requested, model.main, {old: new for old, new in hook_names.items() if old in unchanged}, "hook rename"
         )
 
     def lower(self, planned: Planned, names: InterfaceNames) -> ir.Model:
@@ -294,7 +302,7 @@ class Pipeline:
 
     @property
     def _weights_dtype(self) -> str:
-        """The dtype of 8-bit weights: uint8 in readable models, which have no If, unless another one is requested."""
+        """Return the requested dtype of 8-bit weights; by default uint8 in readable models, which must not have an If."""
         requested = self.options.weights_dtype
         return "uint8" if requested == "auto" and self.options.optimize == "readable" else requested
 
@@ -326,13 +334,13 @@ class Pipeline:
             transposes=rewritten.transposes,
             transposed=tuple(
                 Transposed(
-                    str(c.tensor.name),
-                    f"{format_layout(c.start)} -> {format_layout(c.end)}",
-                    c.bytes,
-                    c.producer,
-                    c.consumers,
+                    str(change.tensor.name),
+                    f"{format_layout(change.start)} -> {format_layout(change.end)}",
+                    change.bytes,
+                    change.producer,
+                    change.consumers,
                 )
-                for c in layout.transposes
+                for change in layout.transposes
             ),
             transposed_for_speed=layout.chosen_for_speed,
             fused=fused.applied,
@@ -344,7 +352,9 @@ class Pipeline:
             overrides=dict(self.host.overrides),
             states=tuple(state.input for state in read_states(rewritten.model.metadata_props)),
             domains=foreign_domains(rewritten.model),
-            storage=dict(Counter(f"{t.dtype} stored as {to.dtype}" for t, to in planned.storage.shifted.items())),
+            storage=dict(
+                Counter(f"{t.dtype} stored as {storage.dtype}" for t, storage in planned.storage.shifted.items())
+            ),
             weights=rewritten.weights,
             warnings=(*([WARNING] if self._is_symmetric else []), *self.host.warnings, *self.warnings),
         )

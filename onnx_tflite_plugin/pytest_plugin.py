@@ -16,7 +16,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DIST",
         action="append",
         default=[],
-        help="Run the conformance cases of this op pack, and report what they leave untried. May be given several times. Cases "
+        help="Run the conformance cases of this op pack, and report declarations without a case. May be given several times. Cases "
         "that collected tests run already are not repeated.",
     )
 

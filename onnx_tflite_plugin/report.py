@@ -1,4 +1,4 @@
-"""Report of a conversion as data; the command prints it, tests read it."""
+"""Report of a conversion as data, which the command prints."""
 
 from __future__ import annotations
 
@@ -33,26 +33,32 @@ class Report:
         opset: opset of the model.
         operators: operators of the file, by code.
         nodes: nodes of the ONNX model, by operator, including inner graphs.
-        inner_nodes: those of them in inner graphs, by operator.
+        inner_nodes: nodes in inner graphs, by operator; ``nodes`` includes them.
         layout: ``"least"`` (provably), ``"heuristic"`` or ``"local"``.
         layout_cost: cost of the layout plan, in bytes.
-        moved: number of operators with a layout other than the file's or their ONNX operator's; if 0, the plan is the local one.
+        moved: number of operators whose layout is neither the file's nor their ONNX operator's; if 0, the plan is the local one.
         transposes: number of Transpose nodes before any rewrite, inserted by the plan or emitted by operators.
         transposed: tensors that the plan transposes, with the operators that require it.
         inputs: inputs of the model, without states.
         outputs: outputs of the model, without states.
         signature: key of the converted signature.
-        other_signatures: keys of the others.
-        lengths: number of tokens in each signature, if the model is of several.
-        transposed_for_speed: operators for which the plan transposes more bytes than the minimum, with the saved time
-        in bytes (8 kB per microsecond). fused: fusions that applied, with their number of places. traits: number of
-        fused operators, by the trait of the target that they require. passes: rewrites for speed, with the number of
-        places that each changed. fusions_declined: fusions that did not apply, with the reason. packs: number of
-        operators that each pack converted. finished_by: packs with a hook ``finish`` that was called. overrides: packs
-        that replaced a built-in handler, by operator. states: names of the states. domains: domains of operators that
-        need a library of kernels registered with the session. storage: number of quantized tensors by storage dtype.
-        weights: number of 8-bit products, by the dtype of their weights. repairs: wrong entries of the file, with the
-        values used instead. warnings: warnings of the conversion and of packs.
+        other_signatures: keys of the signatures that were not converted.
+        lengths: number of tokens of each signature, if several signatures became one model.
+        transposed_for_speed: operators for which the plan transposes more bytes than the minimum, with the saved time in bytes
+            (8 kB per microsecond).
+        fused: number of times that each fusion applied.
+        traits: number of fused operators, by the trait of the target that they require.
+        passes: number of places that each rewrite for speed changed.
+        fusions_declined: fusions that did not apply, with the reason.
+        packs: number of operators that each pack converted.
+        finished_by: packs with a hook ``finish`` that was called.
+        overrides: packs that replaced a built-in handler, by operator.
+        states: names of the states.
+        domains: domains of operators that need a library of kernels, registered with the session.
+        storage: number of quantized tensors by storage dtype.
+        weights: number of 8-bit products, by the dtype of their weights.
+        repairs: wrong entries of the file, with the values used instead.
+        warnings: warnings of the conversion and of packs.
     """
 
     target: str
@@ -95,19 +101,21 @@ class Report:
     def line(self) -> str:
         """Return a summary in one line."""
         operators, nodes = sum(self.operators.values()), sum(self.nodes.values())
-        ends = f"{_format_names(self.inputs)} → {_format_names(self.outputs)}"
+        interface = f"{_format_names(self.inputs)} → {_format_names(self.outputs)}"
         transposes = self.nodes.get("Transpose", 0)
-        left = "1 Transpose" if transposes == 1 else f"{transposes} Transposes"
-        return f"{ends}; {self.target}, opset {self.opset}; {operators} operators as {nodes} nodes, {left}"
+        transposes_text = "1 Transpose" if transposes == 1 else f"{transposes} Transposes"
+        return (
+            f"{interface}; {self.target}, opset {self.opset}; {operators} operators as {nodes} nodes, {transposes_text}"
+        )
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def _format_names(edges: Sequence[Edge]) -> str:
-    """Return the first three names, and the number of further ones."""
-    more = f" and {len(edges) - 3} more" if len(edges) > 3 else ""
-    return ", ".join(edge.name for edge in edges[:3]) + more
+    """Return the first three names, and the number of the others."""
+    remaining = f" and {len(edges) - 3} remaining" if len(edges) > 3 else ""
+    return ", ".join(edge.name for edge in edges[:3]) + remaining
 
 
 def node_counts(model: ir.Model) -> dict[str, int]:

@@ -3,17 +3,17 @@
     session = Session("model.onnx")
     outputs = session.run({"audio": chunk})     # {name: array}, in the model's order
     session.reset()                             # back to the initial states
-    kept = session.save()                       # the current states, {state: array}
-    session.restore(kept)                       # back to them, in this session or another of the same model
+    states = session.save()                     # the current states, {state: array}
+    session.restore(states)                     # back to them, in this session or another of the same model
     other = session.stream()                    # another stream through the loaded model, with its own states
-    ended = Session("model.end.onnx", states_of=session)  # another signature of the file, with the same states
+    end = Session("model.end.onnx", states_of=session)  # another signature of the file, with the same states
 
-Caches of language models are states, which stay in ONNX Runtime's memory:
+The caches of a language model are states, which stay in ONNX Runtime's memory:
 
-    session = Session("model.onnx")  # of --signature all
+    session = Session("model.onnx")  # converted with --signature all
     tokens = session.generate([3, 17, 5], 32)
 
-Of a model for each signature:
+With one model per signature:
 
     prompt = Session("model.prefill_128.onnx")
     decode = Session("model.decode.onnx", states_of=prompt)
@@ -73,15 +73,15 @@ class Session:
             raise MissingExtra("onnxruntime", "runtime") from error
         if fault := describe_int8_fault(onnxruntime):
             warnings.warn(fault, RuntimeWarning, stacklevel=2)
-        stored = _path_or_content(model)
+        source = _read_source(model)
         try:
             if options is None:
-                options = choose_options(onnxruntime, stored)
-            self._session = onnxruntime.InferenceSession(stored, options, providers=list(providers))
+                options = choose_options(onnxruntime, source)
+            self._session = onnxruntime.InferenceSession(source, options, providers=list(providers))
             metadata = self._session.get_modelmeta().custom_metadata_map
             states = read_states(metadata)
         except Exception as error:
-            if _is_tflite(stored):
+            if _is_tflite(source):
                 raise ValueError(
                     "the model cannot be loaded: it is a TFLite model, and a Session runs its conversion; "
                     "give onnx_tflite_plugin.convert(model)"
@@ -90,23 +90,23 @@ class Session:
         self._ort_value = onnxruntime.OrtValue
         self._next_states: dict[str, str] = {state.output: state.input for state in states}
         quantized = _quantization(metadata)
-        fed = [replace(port_of(port), **quantized.get(port.name, {})) for port in self._session.get_inputs()]
-        defaults = [port_of(port) for port in self._session.get_overridable_initializers()]
-        self._ports = {port.name: port for port in (*fed, *defaults)}
-        results = [replace(port_of(port), **quantized.get(port.name, {})) for port in self._session.get_outputs()]
+        input_ports = [replace(port_of(port), **quantized.get(port.name, {})) for port in self._session.get_inputs()]
+        default_ports = [port_of(port) for port in self._session.get_overridable_initializers()]
+        self._ports = {port.name: port for port in (*input_ports, *default_ports)}
+        output_ports = [replace(port_of(port), **quantized.get(port.name, {})) for port in self._session.get_outputs()]
         causal = is_causal(metadata)
-        self._decoder = None if states else _decoder(fed, results, heads_first=causal)
+        self._decoder = None if states else _decoder(input_ports, output_ports, heads_first=causal)
         pairs = self._decoder.caches if self._decoder else {}
         self._next_states |= {output: name for name, output in pairs.items()}
         self._caches = BoundCaches(self._session, pairs, in_place=causal)
         self._state_names = carried = frozenset(self._next_states.values())
-        self.inputs = tuple(port for port in fed if port.name not in carried)
-        self.outputs = tuple(port for port in results if port.name not in self._next_states)
+        self.inputs = tuple(port for port in input_ports if port.name not in carried)
+        self.outputs = tuple(port for port in output_ports if port.name not in self._next_states)
         self._input_ports = {port.name: port for port in self.inputs}
-        by_name = {port.name: port for port in results}
+        by_name = {port.name: port for port in output_ports}
         self._results = (*self.outputs, *(by_name[name] for name in self._next_states))
-        used = (*self.inputs, *self.outputs, *(self._ports[name] for name in carried))
-        self._bytewise = any(port.type in UNKNOWN_TO_NUMPY for port in used)
+        session_ports = (*self.inputs, *self.outputs, *(self._ports[name] for name in carried))
+        self._bytewise = any(port.type in UNKNOWN_TO_NUMPY for port in session_ports)
         self._arrays = self._bind_arrays()
         self._initial = {state.input: self._initial_value(state) for state in states if state.initial is not None}
         self._initial |= {name: np.zeros(self._ports[name].static_shape, np.float32) for name in pairs}
@@ -192,8 +192,13 @@ class Session:
         if others:  # ONNX Runtime's own run takes names of outputs first
             raise TypeError("run takes one argument, arrays by input name: run({name: array}); it returns all outputs")
         if self._decoder is not None:
-            found = self._caches.run(self._check_inputs(inputs), self._carried, [port.name for port in self.outputs])
-            return {port.name: from_value(value, port.type) for port, value in zip(self.outputs, found, strict=True)}
+            cached_outputs = self._caches.run(
+                self._check_inputs(inputs), self._carried, [port.name for port in self.outputs]
+            )
+            return {
+                port.name: from_value(value, port.type)
+                for port, value in zip(self.outputs, cached_outputs, strict=True)
+            }
         checked, states = self._check_inputs(inputs), self._own_states()
         names = [port.name for port in self.outputs]
         results: Sequence[Array]
@@ -220,56 +225,56 @@ class Session:
         stop: Collection[int] = (),
         prompt: Session | None = None,
     ) -> list[int]:
-        """Return up to ``count`` tokens that follow ``tokens``, each the one of the greatest score.
+        """Return up to ``count`` tokens that follow ``tokens``, each the token with the highest score.
 
         ``start``: the position of the first token; caches hold those before it. ``stop``: tokens that end the result.
         ``prompt``: a session of the signature for prompts that shares its caches with this session (``states_of``); it
         runs as many tokens at a time as it takes, and this session the rest. One model of all signatures needs none: it
-        runs all given tokens at once. Raises ValueError if the model is not a language model with scores, or for more
+        runs all tokens of the prompt at once. Raises ValueError if the model is not a language model with scores, or for more
         tokens than the caches hold.
         """
-        given, names = list(tokens), [port.name for port in self.outputs]
+        prompt_tokens, names = list(tokens), [port.name for port in self.outputs]
         if self._decoder is None or len(names) != 1:
             raise ValueError("the model has no tokens, positions and caches, or no scores")
-        if not given or start < 0 or start + len(given) + count - 1 > self._decoder.slots:
+        if not prompt_tokens or start < 0 or start + len(prompt_tokens) + count - 1 > self._decoder.slots:
             raise ValueError(
-                f"{len(given)} tokens from position {start} and {count} more: the caches hold {self._decoder.slots}"
+                f"{len(prompt_tokens)} tokens from position {start} and {count} more: the caches hold {self._decoder.slots}"
             )
         if prompt is not None and prompt._carried is not self._carried:
             raise ValueError(
                 "the sessions of prompt and decoder have different caches; create one with states_of=the other"
             )
-        done = 0 if prompt is None else prompt._run_prompt(given[:-1], start)
+        processed = 0 if prompt is None else prompt._run_prompt(prompt_tokens[:-1], start)
         result: list[int] = []
         while len(result) < count:
-            pending = (given + result)[done:]
-            run = pending if self._decoder.length is None else pending[:1]
-            scores = self._run_tokens(run, start + done)[names[0]]
-            done += len(run)
-            if done >= len(given):
+            remaining = (prompt_tokens + result)[processed:]
+            chunk = remaining if self._decoder.length is None else remaining[:1]
+            scores = self._run_tokens(chunk, start + processed)[names[0]]
+            processed += len(chunk)
+            if processed >= len(prompt_tokens):
                 result.append(int(scores.reshape(-1, scores.shape[-1])[-1].argmax()))
                 if result[-1] in stop:
                     break
         return result
 
     def _run_prompt(self, tokens: Sequence[int], start: int) -> int:
-        """Run as many tokens as fit the length of a run; returns their number."""
+        """Run all complete chunks of tokens; returns the number of tokens run."""
         if self._decoder is None:
             raise ValueError("prompt is not the session of a language model")
         length = self._decoder.length or max(len(tokens), 1)
-        whole = len(tokens) // length * length
-        for first in range(0, whole, length):
-            self._run_tokens(tokens[first : first + length], start + first)
-        return whole
+        complete = len(tokens) // length * length
+        for offset in range(0, complete, length):
+            self._run_tokens(tokens[offset : offset + length], start + offset)
+        return complete
 
     def _run_tokens(self, tokens: Sequence[int], position: int) -> dict[str, Array]:
-        """Run tokens from a position on."""
+        """Run tokens that start at a position."""
         assert self._decoder is not None
         dtype = self._ports[self._decoder.tokens].dtype
-        places = self._decoder.position_inputs(position, len(tokens))
+        positions = self._decoder.position_inputs(position, len(tokens))
         name = self._decoder.positions
-        places[name] = places[name].astype(self._ports[name].dtype)
-        return self.run({self._decoder.tokens: np.asarray([tokens], dtype), **places})
+        positions[name] = positions[name].astype(self._ports[name].dtype)
+        return self.run({self._decoder.tokens: np.asarray([tokens], dtype), **positions})
 
     # --- inputs -------------------------------------------------------------------------------
 
@@ -304,7 +309,7 @@ class Session:
         return np.array(from_value(value, port.type) if isinstance(value, self._ort_value) else value)
 
 
-def _path_or_content(model: str | Path | bytes | Converted) -> str | bytes:
+def _read_source(model: str | Path | bytes | Converted) -> str | bytes:
     """Return a model's path, or its content. Raises FileNotFoundError, and TypeError for other objects."""
     if isinstance(model, bytes):
         return model
@@ -320,14 +325,16 @@ def _path_or_content(model: str | Path | bytes | Converted) -> str | bytes:
 
 def _decoder(inputs: Sequence[Port], outputs: Sequence[Port], *, heads_first: bool) -> Decoder | None:
     """Return the interface of a language model with float32 caches of static shapes; None for other models."""
-    known = [Interface(port.name, RUNTIME_DTYPES.get(port.type, port.type), port.shape) for port in inputs]
-    found = recognize_decoder(known, [port.name for port in outputs], heads_first=heads_first)
-    before, after = ({port.name: port for port in ports} for ports in (inputs, outputs))
-    pairs = found.caches.items() if found else ()
-    if any((before[a].type, before[a].shape) != (after[b].type, after[b].shape) for a, b in pairs):
+    interface = [Interface(port.name, RUNTIME_DTYPES.get(port.type, port.type), port.shape) for port in inputs]
+    decoder = recognize_decoder(interface, [port.name for port in outputs], heads_first=heads_first)
+    input_ports, output_ports = ({port.name: port for port in ports} for ports in (inputs, outputs))
+    pairs = decoder.caches.items() if decoder else ()
+    if any(
+        (input_ports[a].type, input_ports[a].shape) != (output_ports[b].type, output_ports[b].shape) for a, b in pairs
+    ):
         return None
-    kept = [before[name] for name, _ in pairs]
-    return found if all(port.type == "float" and port.shape == port.static_shape for port in kept) else None
+    caches = [input_ports[name] for name, _ in pairs]
+    return decoder if all(port.type == "float" and port.shape == port.static_shape for port in caches) else None
 
 
 def _is_tflite(model: str | bytes) -> bool:
@@ -339,18 +346,18 @@ def _is_tflite(model: str | bytes) -> bool:
 
 
 def _quantization(metadata: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Return scale and zero point of each input and output that has one of each, and its normalization.
+    """Return scale, zero point and normalization of each input and output that has a scalar scale.
 
     Empty if the metadata is malformed.
     """
     try:
-        facts = read_authored(metadata)
+        authored = read_authored(metadata)
     except ValueError:
         return {}
     return {
-        one["name"]: {"scale": one["scale"][0], "zero_point": one["zero_point"][0], **_normalization(one)}
-        for one in (*facts.get("inputs", ()), *facts.get("outputs", ()))
-        if len(one.get("scale", ())) == 1 and len(one.get("zero_point", ())) == 1
+        entry["name"]: {"scale": entry["scale"][0], "zero_point": entry["zero_point"][0], **_normalization(entry)}
+        for entry in (*authored.get("inputs", ()), *authored.get("outputs", ()))
+        if len(entry.get("scale", ())) == 1 and len(entry.get("zero_point", ())) == 1
     }
 
 

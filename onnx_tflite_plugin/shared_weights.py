@@ -1,4 +1,4 @@
-"""Equal weights of several models in one file: the signatures of a language model have most of theirs in common."""
+"""Equal weights of several models in one file: the signatures of a language model share most of their weights."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def share_weights(paths: Sequence[Path], stem: str) -> Path | None:
     Returns None, and changes nothing, if that saves little, or if a model has external weights already. One model is in memory at a
     time.
     """
-    sizes = [_sizes(path) for path in paths]
-    if len(paths) < 2 or None in sizes:
+    weights_by_model = [_weight_sizes(path) for path in paths]
+    if len(paths) < 2 or None in weights_by_model:
         return None
-    distinct = {digest: size for one in sizes for digest, size in one or ()}
-    if sum(size for one in sizes for _, size in one or ()) - sum(distinct.values()) < LEAST_SAVED:
+    distinct = {digest: size for weights in weights_by_model for digest, size in weights or ()}
+    if sum(size for weights in weights_by_model for _, size in weights or ()) - sum(distinct.values()) < LEAST_SAVED:
         return None
     folder = paths[0].parent
     replaced = {name for path in paths for name in _earlier_files(path, stem)}
@@ -44,7 +44,7 @@ def share_weights(paths: Sequence[Path], stem: str) -> Path | None:
     return data
 
 
-def _sizes(path: Path) -> list[tuple[bytes, int]] | None:
+def _weight_sizes(path: Path) -> list[tuple[bytes, int]] | None:
     """Return digest and size of each large weight of a model; None if it has external weights."""
     import onnx
 
@@ -69,7 +69,7 @@ def _move_weights(paths: Sequence[Path], stem: str) -> tuple[Path, dict[Path, by
     try:
         with os.fdopen(descriptor, "wb") as file:
             offsets = _Offsets(file)
-            models = {path: _without_weights(path, offsets) for path in paths}
+            models = {path: _make_weights_external(path, offsets) for path in paths}
         data = paths[0].with_name(f"{stem}.{offsets.digest}.data")
         os.chmod(temporary, 0o666 & ~files.umask())
         os.replace(temporary, data)
@@ -80,13 +80,16 @@ def _move_weights(paths: Sequence[Path], stem: str) -> tuple[Path, dict[Path, by
     return data, {path: _with_location(model, data.name) for path, model in models.items()}
 
 
-def _without_weights(path: Path, offsets: _Offsets) -> bytes:
-    """Return a model with references instead of weights; its protobuf, which keeps the memory of cleared fields, is freed."""
+def _make_weights_external(path: Path, offsets: _Offsets) -> bytes:
+    """Return a serialized model with references instead of weights.
+
+    A protobuf object keeps the memory of cleared fields, so it is not returned.
+    """
     import onnx
 
     model = onnx.load(path, load_external_data=False)
     for tensor in _large(model):
-        _refer(tensor, offsets.add(tensor))
+        _make_external(tensor, offsets.add(tensor))
     return bytes(model.SerializeToString())
 
 
@@ -123,7 +126,7 @@ class _Offsets:
         return self._total.hexdigest()[:_DIGEST]
 
 
-def _refer(tensor: onnx.TensorProto, offset: int) -> None:
+def _make_external(tensor: onnx.TensorProto, offset: int) -> None:
     """Replace the content of a tensor by a reference to a file; its name is filled in later."""
     import onnx
 
@@ -145,6 +148,6 @@ def _remove_unused(folder: Path, names: Iterable[str]) -> None:
     """Remove the files that no model of the folder refers to."""
     used = [files.external_files(path) for path in folder.glob("*.onnx")]
     for name in names:
-        if all(one is not None and name not in one for one in used):
+        if all(names_in_model is not None and name not in names_in_model for names_in_model in used):
             with suppress(OSError):
                 (folder / name).unlink()

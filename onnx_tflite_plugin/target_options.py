@@ -24,9 +24,9 @@ def apply_target_defaults(options: ConvertOptions, host: Host) -> ConvertOptions
     unknown = next((name for name in target.defaults if name not in general), None)
     if unknown is not None:
         raise UnsupportedOption(
-            f"target {target.name} has a default of {unknown!r}, which does not exist{did_you_mean(unknown, general)}"
+            f"target {target.name} has a default for the option {unknown!r}, which does not exist{did_you_mean(unknown, general)}"
         )
-    changed = {name: own for name, own in target.defaults.items() if getattr(options, name) == general[name]}
+    changed = {name: default for name, default in target.defaults.items() if getattr(options, name) == general[name]}
     return replace(options, **cast("dict[str, Any]", changed))
 
 
@@ -62,7 +62,9 @@ def target_of(options: ConvertOptions, host: Host) -> Target:
     target = replace(target, attends_causally=options.attention == "causal")
     if options.weights_dtype == "keep":
         # No integer kernel of ONNX Runtime loads int2 weights.
-        target = replace(target, weights={dtype: kept for dtype, kept in target.weights.items() if dtype == "int2"})
+        target = replace(
+            target, weights={dtype: storage for dtype, storage in target.weights.items() if dtype == "int2"}
+        )
     if options.optimize == "readable":  # operators as in a textbook: PRelu rather than convolutions
         target = replace(target, blocks_channels=frozenset())
     if options.fold or options.optimize == "speed":

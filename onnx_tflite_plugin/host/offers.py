@@ -116,7 +116,7 @@ def discover(warn: Callable[[str], None] = lambda text: None) -> list[Offer]:
         try:
             offers = _read_offers(distribution)
         except Exception as error:  # malformed entry_points.txt or METADATA
-            warn(f"the entry points of {distribution.place} cannot be read: {type(error).__name__}: {error}")
+            warn(f"the entry points of {distribution.location} cannot be read: {type(error).__name__}: {error}")
             continue
         for offer in offers:
             by_key.setdefault((offer.group, offer.code, offer.pack), offer)

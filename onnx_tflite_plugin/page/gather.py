@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from onnx_tflite_plugin.errors import ConversionError, InvalidInputs
 from onnx_tflite_plugin.graph.metadata import converted_operators, props, read_authored, read_origin, read_states
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.inspection import handlers_of, kinds_of
+from onnx_tflite_plugin.inspection import declaration_names, handlers_of
 from onnx_tflite_plugin.page.groups import Group, group_operators, nodes_with_container, unowned_nodes
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import read
@@ -150,13 +150,13 @@ def _operators(
 ) -> Iterator[dict[str, Any]]:
     """Yield each group of operators with its nodes and its time; the output is the last operator's."""
     target = target_named("onnxruntime")
-    taken = handlers_of(model, Host(), target)
+    bindings = handlers_of(model, Host(), target)
     quantized = any(_format_quantization(tensor) for op in operators for tensor in op.outputs if tensor is not None)
     wrong = {error["tensor"]: error["text"] for error in errors if error["first_wrong"]}
     inputs = {tensor for graph in model.subgraphs for tensor in graph.inputs if graph.operators is operators}
     for group in groups:
         ops = group.operators
-        layout, quantization = kinds_of(taken[ops[0]], target) if len(ops) == 1 else ("Fused", "")
+        layout, quantization = declaration_names(bindings[ops[0]], target) if len(ops) == 1 else ("Fused", "")
         output = next((tensor for tensor in ops[-1].outputs if tensor is not None), None)
         results = [tensor for op in ops for tensor in op.outputs if tensor is not None]
         times = [seconds[op.index] for op in ops if op.index in seconds]
