@@ -18,7 +18,7 @@ from onnx_tflite_plugin.cli import cli
 from onnx_tflite_plugin.conversion import SKIPPED
 from onnx_tflite_plugin.graph.int8_faults import describe_int8_fault
 from onnx_tflite_plugin.progress import LOG
-from tests.helpers.command import Ran, Run
+from tests.helpers.command import CommandResult, Run
 
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of a hundred child processes compiles all modules anew
@@ -81,11 +81,11 @@ def falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """Return a function that runs a command in this process."""
 
-    def call(*arguments: object) -> Ran:
+    def call(*arguments: object) -> CommandResult:
         with pytest.raises(SystemExit) as left:
             cli.main([str(argument) for argument in arguments], prog_name="otp")
         code = left.value.code
-        return Ran(code if isinstance(code, int) else 0, *capsys.readouterr())
+        return CommandResult(code if isinstance(code, int) else 0, *capsys.readouterr())
 
     return call
 

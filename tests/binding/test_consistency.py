@@ -12,7 +12,7 @@ from onnx_tflite_plugin.api import Context, Transparent, Value, handler
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.verify import verify
-from tests.helpers.drawing import Draw, build_model
+from tests.helpers.drawing import BuildGraph, build_model
 
 Q = quant(0.05, 3)
 
@@ -55,7 +55,7 @@ def two_magnitudes(g: GraphBuilder) -> int:
     return y
 
 
-def pool(rank: int) -> Draw:
+def pool(rank: int) -> BuildGraph:
     def draw(g: GraphBuilder) -> int:
         shape = (1, 2, 3, 5)[:rank]
         x, y = g.input("x", shape), g.tensor("y", shape)
@@ -79,7 +79,7 @@ def product_with_scales_by_axis(g: GraphBuilder) -> int:
     return y
 
 
-def unary(code: str, scale: float, dtype: str = "int8") -> Draw:
+def unary(code: str, scale: float, dtype: str = "int8") -> BuildGraph:
     """Return an operator whose operand and result have this scale."""
 
     def draw(g: GraphBuilder) -> int:
@@ -97,7 +97,7 @@ def gather_float16(g: GraphBuilder) -> int:
     return y
 
 
-def softmax_of(beta: float, dtype: str) -> Draw:
+def softmax_of(beta: float, dtype: str) -> BuildGraph:
     def softmax(g: GraphBuilder) -> int:
         x, y = (
             g.tensor(name, (2, 3), dtype, quantization=quantization)
@@ -110,7 +110,7 @@ def softmax_of(beta: float, dtype: str) -> Draw:
     return softmax
 
 
-def convolution_with_a_bias(bias: int) -> Draw:
+def convolution_with_a_bias(bias: int) -> BuildGraph:
     def convolution(g: GraphBuilder) -> int:
         x = g.input("x", (1, 2, 3, 5), "int16", quantization=quant(0.5))
         w = g.constant("w", np.ones((1, 1, 1, 5), np.int8), quantization=quant(0.5))
@@ -122,7 +122,7 @@ def convolution_with_a_bias(bias: int) -> Draw:
     return convolution
 
 
-def convolution_with_biases(count: int) -> Draw:
+def convolution_with_biases(count: int) -> BuildGraph:
     """Return a convolution of two channels with a different number of biases."""
 
     def convolution(g: GraphBuilder) -> int:
@@ -134,7 +134,7 @@ def convolution_with_biases(count: int) -> Draw:
     return convolution
 
 
-def pad_by(rows: int) -> Draw:
+def pad_by(rows: int) -> BuildGraph:
     """Return a PAD of two axes with a different number of paddings."""
 
     def pad(g: GraphBuilder) -> int:
@@ -145,7 +145,7 @@ def pad_by(rows: int) -> Draw:
     return pad
 
 
-def branch(dtype: str, *, constant: bool = False) -> Draw:
+def branch(dtype: str, *, constant: bool = False) -> BuildGraph:
     """Return an IF whose second branch has an input of ``dtype``, or a constant as its input."""
 
     def conditional(g: GraphBuilder) -> int:
@@ -165,7 +165,7 @@ def branch(dtype: str, *, constant: bool = False) -> Draw:
     return conditional
 
 
-def loop(rank: int) -> Draw:
+def loop(rank: int) -> BuildGraph:
     """Return a loop whose body has an input of another rank than the operand."""
 
     def while_more(g: GraphBuilder) -> int:
@@ -194,7 +194,7 @@ def branch_with_variable(g: GraphBuilder) -> int:
     return y
 
 
-REFUSED: list[tuple[Draw, str]] = [
+REFUSED: list[tuple[BuildGraph, str]] = [
     (loop(3), "subgraphs[2].inputs[0]: tensor 0 'a' is of shape [2, 2, 2], but that of WHILE is [2, 3]"),
     (branch_with_variable, "subgraphs[1].outputs[0]: tensor 1 'kept' is a variable, which cannot be a result of IF"),
     (maximum_of_floats_in_int8, "operators[0].outputs[0]: tensor 1 'y' is quantized int8, but MAXIMUM has"),
@@ -222,7 +222,7 @@ REFUSED: list[tuple[Draw, str]] = [
 
 
 @pytest.mark.parametrize(("draw", "text"), REFUSED, ids=[draw.__name__ for draw, _ in REFUSED])
-def test_inconsistency_is_refused_with_operator_and_field(draw: Draw, text: str) -> None:
+def test_inconsistency_is_refused_with_operator_and_field(draw: BuildGraph, text: str) -> None:
     with pytest.raises(InvalidModel) as caught:
         otp.convert(build_model(draw))
     assert text in str(caught.value)
@@ -238,7 +238,7 @@ def test_inconsistency_is_refused_with_operator_and_field(draw: Draw, text: str)
         unary("SQRT", 1e-38),
     ],
 )
-def test_values_and_dtypes_that_kernels_accept_convert(draw: Draw) -> None:
+def test_values_and_dtypes_that_kernels_accept_convert(draw: BuildGraph) -> None:
     assert otp.convert(build_model(draw)).proto.graph.node
 
 

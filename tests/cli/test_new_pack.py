@@ -43,7 +43,7 @@ PACKS = {
 def run_pack_tests(folders: Sequence[Path], site: Path, *options: str) -> str:
     """Return the output of the packs' own tests, run in one process because it takes a second to start."""
     given = ["-v", "-p", "no:cacheprovider", "--import-mode=importlib", *options, *map(str, folders)]
-    done = python(folders[0], site, "-m", "pytest", *given, others=folders[1:])
+    done = python(folders[0], site, "-m", "pytest", *given, more_paths=folders[1:])
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -12,7 +12,7 @@ from onnx_tflite_plugin.api.budget import budget
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.layout.shared_axes import OperatorLayout, SharedAxes
 from onnx_tflite_plugin.layout.tensor_layout import TensorLayout
-from tests.helpers.drawing import Draw, build_model
+from tests.helpers.drawing import BuildGraph, build_model
 
 
 def large_state(g: GraphBuilder) -> int:
@@ -44,7 +44,7 @@ def fold_state(g: GraphBuilder) -> int:
 
 
 @pytest.mark.parametrize("draw", [large_state, large_resize, fold_state])
-def test_arrays_created_by_conversion_have_a_memory_budget(draw: Draw) -> None:
+def test_arrays_created_by_conversion_have_a_memory_budget(draw: BuildGraph) -> None:
     with pytest.raises(ConversionError, match="ONNX_TFLITE_PLUGIN_BUDGET=BYTES raises it"):
         otp.convert(build_model(draw))
 

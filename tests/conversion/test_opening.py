@@ -10,7 +10,7 @@ import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.graph.kernels import suggest_options
-from tests.helpers.drawing import Draw, build_model
+from tests.helpers.drawing import BuildGraph, build_model
 
 
 def without_kernel(g: GraphBuilder) -> int:
@@ -33,7 +33,7 @@ def label_as_int4(g: GraphBuilder) -> int:
 
 
 @pytest.mark.parametrize("build", [without_kernel, label_as_int4])
-def test_suggests_no_opset_if_none_has_a_kernel(build: Draw) -> None:
+def test_suggests_no_opset_if_none_has_a_kernel(build: BuildGraph) -> None:
     with pytest.raises(ConversionError, match="Could not find an implementation") as caught:
         otp.convert(build_model(build))
     assert "--opset" not in str(caught.value.problems[0].hint)

@@ -153,7 +153,7 @@ def test_range_needs_both_limits() -> None:
 def test_metadata_of_the_model_is_read() -> None:
     authored = read(single(classifier())).authored
     assert authored is not None
-    assert (authored.name, authored.description, authored.version) == ("pets", "tells pets apart", "v7")
+    assert (authored.name, authored.description, authored.version) == ("pets", "classifies pets", "v7")
     assert (authored.author, authored.license) == ("somebody", "MIT")
 
 
@@ -335,7 +335,7 @@ def test_author_metadata_is_copied() -> None:
     proto = otp.convert(single(classifier())).proto
     assert proto.producer_name == "onnx-tflite-plugin"
     assert proto.producer_version == otp.__version__
-    assert proto.doc_string == "pets\ntells pets apart"
+    assert proto.doc_string == "pets\nclassifies pets"
     reported = read_authored(props(proto.metadata_props))
     assert (reported["name"], reported["version"], reported["author"], reported["license"]) == (
         "pets",

@@ -116,11 +116,11 @@ def set_parameters(number: int, scale: list[float], zero_point: list[int]) -> Ch
     return tensor(number, quantization=Table("QuantizationParameters", fields))
 
 
-def copy_parameters(number: int, other: int) -> Change:
+def copy_parameters(number: int, source: int) -> Change:
     """Copy the quantization parameters of another tensor."""
 
     def change(model: Table) -> None:
         tensors = model.fields["subgraphs"][0].fields["tensors"]
-        tensors[number].fields["quantization"] = tensors[other].fields["quantization"]
+        tensors[number].fields["quantization"] = tensors[source].fields["quantization"]
 
     return change

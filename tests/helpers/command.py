@@ -1,4 +1,4 @@
-"""Running the command line in tests."""
+"""Type of the fixture that runs the command line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 
-class Ran(NamedTuple):
+class CommandResult(NamedTuple):
     """Result of a command."""
 
     code: int
@@ -14,4 +14,4 @@ class Ran(NamedTuple):
     err: str
 
 
-Run = Callable[..., Ran]
+Run = Callable[..., CommandResult]

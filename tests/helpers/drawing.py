@@ -1,4 +1,4 @@
-"""Models with one output, built by a function."""
+"""Models whose only output is the result of a function."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from conformance.builder import GraphBuilder, ModelBuilder
 
-Draw = Callable[[GraphBuilder], int]
+BuildGraph = Callable[[GraphBuilder], int]
 
 
-def build_model(draw: Draw) -> bytes:
-    """Return a model whose output is the result of ``draw``."""
+def build_model(build: BuildGraph) -> bytes:
+    """Return a model whose output is the result of ``build``."""
     model = ModelBuilder()
-    model.main.output(draw(model.main))
+    model.main.output(build(model.main))
     return model.build()

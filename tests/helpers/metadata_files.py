@@ -1,4 +1,4 @@
-"""TFLite metadata for tests: tables written from data, and a zip archive after the model."""
+"""TFLite metadata for tests: metadata tables, and the zip archive of associated files after the model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import flatbuffers
 
 from conformance.builder import ModelBuilder
 
-Slots = Mapping[int, Any]  # slot → a number with its type, text, a table (Slots) or a list of tables or floats
+Slots = Mapping[int, Any]  # by slot: (type, number), text, a table (Slots), or a list of tables or floats
 
 
 def serialize(root: Slots) -> bytes:
@@ -21,9 +21,9 @@ def serialize(root: Slots) -> bytes:
 
 
 def _table(builder: Any, slots: Slots) -> int:
-    placed = {slot: value if isinstance(value, tuple) else _offset(builder, value) for slot, value in slots.items()}
-    builder.StartObject(max(placed, default=-1) + 1)
-    for slot, value in placed.items():
+    offsets = {slot: value if isinstance(value, tuple) else _offset(builder, value) for slot, value in slots.items()}
+    builder.StartObject(max(offsets, default=-1) + 1)
+    for slot, value in offsets.items():
         if isinstance(value, tuple):
             kind, number = value
             getattr(builder, f"Prepend{kind}Slot")(slot, number, 0)
@@ -49,7 +49,7 @@ def _offset(builder: Any, value: Any) -> int:
     return int(builder.EndVector())
 
 
-IMAGE, SCORES = "an image", "one score a class"
+IMAGE, SCORES = "an image", "one score per class"
 LABELS = ["cat", "dog", "Ñandú", "", "bird"]
 
 
@@ -62,25 +62,25 @@ def classifier() -> bytes:
         4: [{0: ("Uint8", 1), 1: {0: [127.5], 1: [63.5]}}],
         5: {0: [1.0], 1: [-2.0]},
     }
-    german = {0: "namen.txt", 2: ("Int8", 2), 3: "de"}
-    plain = {0: "labels.txt", 1: "the classes", 2: ("Int8", 2)}
-    scores = {0: "scores", 1: SCORES, 4: [{0: ("Uint8", 3), 1: {0: ("Float32", 0.25)}}], 6: [german, plain]}
+    german_labels = {0: "namen.txt", 2: ("Int8", 2), 3: "de"}
+    labels = {0: "labels.txt", 1: "the classes", 2: ("Int8", 2)}
+    scores = {0: "scores", 1: SCORES, 4: [{0: ("Uint8", 3), 1: {0: ("Float32", 0.25)}}], 6: [german_labels, labels]}
     return serialize(
-        {0: "pets", 1: "tells pets apart", 2: "v7", 3: [{2: [image], 3: [scores]}], 4: "somebody", 5: "MIT"}
+        {0: "pets", 1: "classifies pets", 2: "v7", 3: [{2: [image], 3: [scores]}], 4: "somebody", 5: "MIT"}
     )
 
 
 def with_files(model: bytes) -> bytes:
     stream = io.BytesIO(model)
     with zipfile.ZipFile(stream, "a") as archive:
-        archive.writestr("folder/", "")  # which holds nothing, and ends nothing
+        archive.writestr("folder/", "")  # an empty folder entry
         archive.writestr("namen.txt", "Katze\nHund")
         archive.writestr("labels.txt", "\n".join(LABELS))
     return stream.getvalue()
 
 
 def single(metadata: bytes, *, files: bool = True) -> bytes:
-    """Return ``y = -x`` with this metadata, and the associated files appended."""
+    """Return the model ``y = -x`` with this metadata, and the associated files appended if ``files``."""
     model = ModelBuilder()
     g = model.main
     x, y = g.input("x", (1, 2, 2, 3)), g.tensor("y", (1, 2, 2, 3))

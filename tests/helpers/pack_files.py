@@ -1,4 +1,4 @@
-"""Op packs installed into a folder as by pip, and Python with that folder on its path."""
+"""Installation of op packs into a folder, as by pip, and Python processes that import from the folder."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def install_pack(folder: Path, site: Path) -> EntryPoints:
     text = "\n".join(f"[{group}]{lines}" for group, lines in groups.items())
     info = site / f"{name.replace('-', '_')}-0.1.0.dist-info"
     info.mkdir(parents=True)
-    required = config["options"].get("install_requires", "").split("\n")
-    lines = [f"Requires-Dist: {text}\n" for text in required if text]
+    requirements = config["options"].get("install_requires", "").split("\n")
+    lines = [f"Requires-Dist: {text}\n" for text in requirements if text]
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n{''.join(lines)}")
     (info / "entry_points.txt").write_text(text, encoding="utf-8")
     (site / f"{name}.pth").write_text(str(folder))
@@ -34,12 +34,14 @@ def install_pack(folder: Path, site: Path) -> EntryPoints:
 
 
 def python(
-    folder: Path, site: Path, *arguments: str, others: Sequence[Path] = (), cwd: Path | None = None
+    folder: Path, site: Path, *arguments: str, more_paths: Sequence[Path] = (), cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(site), str(folder), *map(str, others), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join(
+        [str(site), str(folder), *map(str, more_paths), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
     command = [sys.executable, *arguments]
     if arguments[:2] == ("-m", "pytest"):
-        command += ["-p", "no:hypothesispytest"]  # it takes half a second to load, and no pack uses it
+        command += ["-p", "no:hypothesispytest"]  # loading it takes half a second, and no pack uses it
     return subprocess.run(
         command, env={**os.environ, "PYTHONPATH": path}, cwd=cwd or site, capture_output=True, text=True
     )
@@ -52,8 +54,8 @@ def install(folder: Path, name: str, module: str, source: str, entry_points: str
     (folder / f"{module}.py").write_text(dedent(source))
     info = folder / f"{name.replace('-', '_')}-1.0.dist-info"
     info.mkdir()
-    required = f"Requires-Dist: onnx-tflite-plugin~={VERSION}"
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{required}\n")
+    requirement = f"Requires-Dist: onnx-tflite-plugin~={VERSION}"
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{requirement}\n")
     (info / "entry_points.txt").write_text(dedent(entry_points))
 
 

@@ -1,4 +1,4 @@
-"""Networks for the tests of passes, and their comparison before and after a pass."""
+"""Networks for tests of passes, and their comparison before and after a pass."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Draw = Callable[["Network"], Any]
 
 
 class Network(Net):
-    """A network built operator by operator; random weights and scales make results use the range of their dtype."""
+    """A network built operator by operator, with random weights, and scales that use the range of each dtype."""
 
     def conv(
         self,
@@ -52,28 +52,28 @@ class Network(Net):
 
         ``outside``: positions of uint8 weights whose distance from the zero point exceeds int8. ``change``: applied to the weights.
         """
-        given = self.spec(x)
-        batch, *size, channels = given.shape
+        x_spec = self.spec(x)
+        batch, *size, channels = x_spec.shape
         assert channels is not None
         outputs = [
             -(-(s or 0) // stride) if padding == "SAME" else ((s or 0) - k) // stride + 1
             for s, k in zip(size, kernel, strict=True)
         ]
         shape = (1, *kernel, features) if deep else (features, *kernel, channels // options.pop("groups", 1))
-        dtype = weights or given.dtype
+        dtype = weights or x_spec.dtype
         w = weight(shape, dtype, (3 if deep else 0) if per_axis and dtype == "int8" else None, seed=name or "w")
         w = w if point is None else replace(w, zero_point=point)
         w = w if outside is None else _within(w, outside)
         if change is not None and w.value is not None:
             w = replace(w, value=change(w.value).astype(w.value.dtype))
         depth = int(np.prod(kernel)) * (1 if deep else channels)
-        y = product(given, w, (batch, *outputs, features), depth)
-        b = bias(given, w, features, "float32" if given.scale is None else "int32", depth) if biased else None
+        y = product(x_spec, w, (batch, *outputs, features), depth)
+        b = bias(x_spec, w, features, "float32" if x_spec.scale is None else "int32", depth) if biased else None
         op = "DEPTHWISE_CONV_2D" if deep else "CONV_2D"
         if deep:
             options["depth_multiplier"] = features // channels
-        made_spec = Spec(y.shape, y.dtype, y.scale, y.zero_point, name=name)
-        return self.call(op, [x, w, b], made_spec, padding=padding, stride_h=stride, stride_w=stride, **options)
+        y_spec = Spec(y.shape, y.dtype, y.scale, y.zero_point, name=name)
+        return self.call(op, [x, w, b], y_spec, padding=padding, stride_h=stride, stride_w=stride, **options)
 
     def like(
         self, op: str, *operands: TensorRef | Spec, shape: Sequence[int] | None = None, **options: Any
@@ -101,33 +101,33 @@ def build_model(draw: Draw) -> bytes:
 
 
 class Applied:
-    """A network before and after a pass; it is run with weights that are exact on every processor."""
+    """A network before and after a pass. It runs with weights whose products are exact on every processor."""
 
     def __init__(self, name: str, draw: Draw, batch: int | None = None, **options: Any) -> None:
         self.data = build_model(draw)
         self.before = otp.convert(self.data, **{"weights_dtype": "int8", "optimize": "none", **options}).proto
         self.batch = batch
         model = ir.from_proto(self.before)
-        self.outcomes = [load_rule(RULES[one]).apply(model) for one in name.split(" + ")]
+        self.outcomes = [load_rule(RULES[rule]).apply(model) for rule in name.split(" + ")]
         self.count = sum(outcome.applied for outcome in self.outcomes)
         self.after = ir.to_proto(model)
         onnx.checker.check_model(self.after, full_check=True)
 
     @property
     def outputs(self) -> Iterator[tuple[Array, Array]]:
-        """Return pairs of outputs for three random inputs."""
+        """Yield pairs of outputs, before and after, for three random inputs."""
         sessions = [session(finish_model(proto)) for proto in (self.before, self.after)]
         assert [o.name for o in sessions[0].get_outputs()] == [o.name for o in sessions[1].get_outputs()]
         for seed in "abc":
             feeds = {
-                given.name: random_array(
-                    *(n if isinstance(n, int) else self.batch or 1 for n in given.shape),
-                    dtype=dtype(given.type),
+                model_input.name: random_array(
+                    *(n if isinstance(n, int) else self.batch or 1 for n in model_input.shape),
+                    dtype=dtype(model_input.type),
                     seed=seed,
                 )
-                for given in sessions[0].get_inputs()
+                for model_input in sessions[0].get_inputs()
             }
-            yield from zip(*(one.run(None, feeds) for one in sessions), strict=True)
+            yield from zip(*(session.run(None, feeds) for session in sessions), strict=True)
 
     @property
     def equal(self) -> bool:
@@ -135,7 +135,7 @@ class Applied:
 
     @property
     def steps(self) -> int:
-        """Return the largest difference between integer outputs."""
+        """Return the maximum difference between integer outputs."""
         return max(int(np.abs(first.astype(int) - second).max()) for first, second in self.outputs)
 
     def near(self, tolerance: float) -> bool:
@@ -145,13 +145,13 @@ class Applied:
         return [node for node in self.after.graph.node if node.op_type == op_type]
 
     def constant_values(self, node: onnx.NodeProto, slot: int) -> Array:
-        """Return a constant operand, or the quantized values that DequantizeLinear, or Cast and Mul, dequantize."""
-        stored = {one.name: one for one in self.after.graph.initializer}
-        makers = {name: one for one in self.after.graph.node for name in one.output}
+        """Return a constant operand, or the quantized values that DequantizeLinear (or Cast and Mul) dequantizes."""
+        constants = {constant.name: constant for constant in self.after.graph.initializer}
+        producers = {name: node for node in self.after.graph.node for name in node.output}
         name = node.input[slot]
-        while name not in stored:
-            name = makers[name].input[0]
-        return onnx.numpy_helper.to_array(stored[name])
+        while name not in constants:
+            name = producers[name].input[0]
+        return onnx.numpy_helper.to_array(constants[name])
 
     def marks(self, name: str) -> dict[str, str]:
         infos = [*self.after.graph.value_info, *self.after.graph.output]
@@ -163,7 +163,7 @@ class Applied:
 
 
 def finish_model(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model as a conversion writes it."""
+    """Return the model with assigned weight dtypes, as a conversion returns it."""
     model = ir.from_proto(proto)
     run_passes(model, [AssignWeightDtypes("auto")])
     return ir.to_proto(model)
@@ -192,11 +192,11 @@ def image(*shape: int | None, dtype: str = "int8") -> Spec:
     return tensor(*shape, dtype=dtype)
 
 
-def parse_model(graph: str, opset: int = 21, **stored: Array) -> ir.Model:
+def parse_model(graph: str, opset: int = 21, **constants: Array) -> ir.Model:
     """Return a model from ONNX's text format, ``(inputs) => (outputs) { nodes }``, with constants by name."""
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}, "elsewhere" : 1]> drawn {graph}')
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}, "elsewhere" : 1]> parsed {graph}')
     model.graph.initializer.extend(
-        onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in stored.items()
+        onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()
     )
     return ir.from_proto(onnx.shape_inference.infer_shapes(model))
 
@@ -204,16 +204,16 @@ def parse_model(graph: str, opset: int = 21, **stored: Array) -> ir.Model:
 def apply(name: str, model: ir.Model, unroll: int = 0) -> int:
     """Apply a rule to a model; returns the number of changes."""
     options = RewriteOptions(unroll=unroll)
-    return sum(load_rule(RULES[one]).apply(model, options).applied for one in name.split(" + "))
+    return sum(load_rule(RULES[rule]).apply(model, options).applied for rule in name.split(" + "))
 
 
 def agrees(name: str, model: ir.Model, tolerance: float = 1e-5) -> bool:
-    """True if a model gives the same results after a pass, relative to the largest value."""
+    """True if results after a pass are within ``tolerance``, relative to the largest value."""
     before = ir.to_proto(model)
     assert apply(name, model)
     expected, computed = (results(proto, feeds_of(before)) for proto in (before, ir.to_proto(model)))
     assert expected is not None
     return computed is not None and all(
-        computed[key].shape == right.shape and np.abs(computed[key] - right).max() <= tolerance * np.abs(right).max()
-        for key, right in expected.items()
+        computed[key].shape == array.shape and np.abs(computed[key] - array).max() <= tolerance * np.abs(array).max()
+        for key, array in expected.items()
     )

@@ -1,4 +1,4 @@
-"""Built-in cases with quantized tensors by operator, for tests of other targets and options."""
+"""Built-in cases with quantized tensors, by operator, for tests of targets and options other than the default."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from onnx_tflite_plugin.source import read
 @cache
 def quantized_cases_of(op: str, every: int = 1) -> tuple[Case, ...]:
     """Return the quantized cases of an operator; ``every``: only every n-th case of each dtype."""
-    chosen = (case for case, place in number_cases(_of(op)) if place % every == 0)
-    return tuple(case for case in chosen if case.counts and _supports_other_targets(case) and _holds_integers(case))
+    selected = (case for case, number in number_cases(_cases_of(op)) if number % every == 0)
+    return tuple(
+        case for case in selected if case.counts and _supports_other_targets(case) and _has_quantized_tensors(case)
+    )
 
 
-def _of(op: str) -> Iterator[Case]:
+def _cases_of(op: str) -> Iterator[Case]:
     return (case for case in builtin() if case.op == op)
 
 
 def _supports_other_targets(case: Case) -> bool:
-    """True if the case applies to other targets than ``onnxruntime``."""
+    """True if the case applies to targets other than ``onnxruntime``."""
     return set(case.targets) != {"onnxruntime"}
 
 
-def _holds_integers(case: Case) -> bool:
+def _has_quantized_tensors(case: Case) -> bool:
     return any(t.quantization is not None for graph in read(case.build()).subgraphs for t in graph.tensors)
 
 

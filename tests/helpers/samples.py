@@ -1,8 +1,8 @@
-"""The samples of a page, run in page order in a folder that contains only ``examples/``.
+"""The code samples of a page, run in page order in a folder that contains only ``examples/``.
 
 ```` ```sh ```` is run line by line, ```` ```python ```` is executed, and a block with ``title="PATH"`` is written to that file.
-A line of ``sh`` that ends in ``# exits with N`` must exit with N. ``text`` is output and ``shell`` is a command for another machine;
-neither is run.
+A line of ``sh`` that ends in ``# exits with N`` must exit with status N. ``text`` (output) and ``shell`` (commands for another
+machine) are not run.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Block:
 
 def blocks(page: Path) -> list[Block]:
     """Return the fenced blocks of a page, also those inside lists."""
-    found = FENCE.findall(page.read_text(encoding="utf-8"))
-    return [Block(language, title, _dedent(text, len(indent))) for indent, language, title, text in found]
+    matches = FENCE.findall(page.read_text(encoding="utf-8"))
+    return [Block(language, title, _dedent(text, len(indent))) for indent, language, title, text in matches]
 
 
 def _dedent(text: str, columns: int) -> str:
@@ -49,7 +49,7 @@ def _dedent(text: str, columns: int) -> str:
 def commands(block: Block) -> Iterator[tuple[list[str], int]]:
     """Yield the words of each command of a block, and the exit status that it must have."""
     for line in block.text.splitlines():
-        status = int(found[1]) if (found := EXIT.search(line)) else 0
+        status = int(match[1]) if (match := EXIT.search(line)) else 0
         for part in line.split("&&"):
             if words := shlex.split(part, comments=True):
                 yield words, status
@@ -61,7 +61,7 @@ class Samples:
 
     folder: Path
     site: Path  # where packs are installed
-    run_here: Run  # the command in this process, which is faster, as long as no pack is installed
+    run_here: Run  # runs the command in this process, which is faster; used while no pack is installed
     names: dict[str, Any] = field(default_factory=dict)
 
     def run(self, block: Block) -> None:
@@ -70,7 +70,7 @@ class Samples:
             path = self.folder / block.title
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text, encoding="utf-8")
-        elif block.language == "python" and self.site.exists():  # a process of its own finds the packs
+        elif block.language == "python" and self.site.exists():  # a new process finds the packs
             self._python(["-c", block.text], 0)
         elif block.language == "python":
             exec(compile(block.text, "sample", "exec"), self.names)
@@ -89,7 +89,7 @@ class Samples:
                 for requirement in requirements:
                     shutil.copy(wheel(requirement), self.folder)
             case ["cd", _]:
-                pass  # into the checkout, which is the folder
+                pass  # the folder already stands for the checkout
             case ["onnx-tflite", *rest] | ["python", "-m", "onnx_tflite_plugin", *rest]:
                 self._convert(rest, status)
             case ["pytest", *rest]:
@@ -99,7 +99,7 @@ class Samples:
             case ["python", *rest]:
                 self._python(self._expand_patterns(rest), status)
             case _:
-                raise AssertionError(f"no sample may run {name}")
+                raise AssertionError(f"samples must not run {name}")
 
     def _convert(self, arguments: Sequence[str], status: int) -> None:
         """Run the command of this package."""
@@ -111,8 +111,8 @@ class Samples:
 
     def _expand_patterns(self, words: Sequence[str]) -> list[str]:
         """Return the words with patterns replaced by the files that they match."""
-        found = [[str(path) for path in self.folder.glob(word)] if "*" in word else [word] for word in words]
-        return [word for group in found for word in group]
+        groups = [[str(path) for path in self.folder.glob(word)] if "*" in word else [word] for word in words]
+        return [word for group in groups for word in group]
 
     def _install(self, requirement: str) -> None:
         """Install a pack that the page created; other packages are installed already."""
@@ -125,7 +125,9 @@ class Samples:
         packs = [path.read_text() for path in self.site.glob("*.pth")]
         paths = [str(self.site), *packs, *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, *arguments], cwd=self.folder, env=environment, capture_output=True, text=True, timeout=300
         )
-        assert done.returncode == status, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert completed.returncode == status, (
+            f"{arguments}: {completed.returncode}\n{completed.stdout}\n{completed.stderr}"
+        )

@@ -1,4 +1,4 @@
-"""Handmade TFLite graphs for tests of verification that run no file."""
+"""TFLite graphs as objects, for tests of verification without a file."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def slot(
     scales = () if scale is None else scale if isinstance(scale, tuple) else (scale,)
     data = None
     if values is not None:
-        held = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-        data = Stored(SimpleNamespace(DataLength=lambda: held.size, DataAsNumpy=lambda: held))
-    stored = tuple(1 if size is None else size for size in shape)
+        data_bytes = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        data = Stored(SimpleNamespace(DataLength=lambda: data_bytes.size, DataAsNumpy=lambda: data_bytes))
+    stored_shape = tuple(1 if size is None else size for size in shape)
     quantization = Quantization(scales, (zero_point,) * len(scales)) if scales else None
-    return Tensor(graph, index, f"t{index}", dtype, stored, shape, data, quantization, variable)
+    return Tensor(graph, index, f"t{index}", dtype, stored_shape, shape, data, quantization, variable)
 
 
 def operator(inputs: Slots, outputs: Slots, *, graph: int = 0, index: int = 0, code: str = "OP") -> Operator:
@@ -42,9 +42,16 @@ def operator(inputs: Slots, outputs: Slots, *, graph: int = 0, index: int = 0, c
 def subgraph(
     *operators: Operator, inputs: Sequence[Tensor] = (), outputs: Sequence[Tensor] = (), index: int = 0
 ) -> Subgraph:
-    every = {t.index: t for op in operators for t in (*op.inputs, *op.outputs) if t is not None}
-    every |= {t.index: t for t in (*inputs, *outputs)}
-    return Subgraph(index, "", tuple(every[k] for k in sorted(every)), tuple(inputs), tuple(outputs), operators)
+    tensors_by_index = {t.index: t for op in operators for t in (*op.inputs, *op.outputs) if t is not None}
+    tensors_by_index |= {t.index: t for t in (*inputs, *outputs)}
+    return Subgraph(
+        index,
+        "",
+        tuple(tensors_by_index[k] for k in sorted(tensors_by_index)),
+        tuple(inputs),
+        tuple(outputs),
+        operators,
+    )
 
 
 def model(*graphs: Subgraph, signatures: Sequence[Signature] = ()) -> Model:
@@ -52,6 +59,6 @@ def model(*graphs: Subgraph, signatures: Sequence[Signature] = ()) -> Model:
 
 
 def entry_of(graph: Subgraph) -> Entry:
-    ends = graph.inputs, graph.outputs
-    names = (tuple(tensor.name for tensor in side) for side in ends)
-    return Entry(graph, *ends, *names)
+    interface = graph.inputs, graph.outputs
+    names = (tuple(tensor.name for tensor in side) for side in interface)
+    return Entry(graph, *interface, *names)

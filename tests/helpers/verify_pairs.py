@@ -1,4 +1,4 @@
-"""Handmade pairs of a TFLite and an ONNX model for tests of verification."""
+"""Pairs of a TFLite model and a handwritten ONNX model, for tests of verification."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def build_model(build: Callable[[Any], None], name: str = "") -> bytes:
 
 
 def build_chain(g: Any) -> None:
-    """Return a model of |-(x + c)|."""
+    """Build |-(x + c)|."""
     x = g.input("x", (1, 2, 3, 5))
     tensors = [g.tensor(name, (1, 2, 3, 5)) for name in ("sum", "negated", "y")]
     g.operator("ADD", [x, g.constant("c", np.arange(5, dtype=np.float32))], [tensors[0]])
@@ -32,9 +32,9 @@ def build_chain(g: Any) -> None:
     g.output(tensors[2])
 
 
-def value_info_with_tensor(name: str, kind: int, shape: Sequence[int | str], **notes: Any) -> onnx.ValueInfoProto:
+def value_info_with_tensor(name: str, kind: int, shape: Sequence[int | str], **metadata: Any) -> onnx.ValueInfoProto:
     info = helper.make_tensor_value_info(name, kind, shape)
-    for key, value in notes.items():
+    for key, value in metadata.items():
         info.metadata_props.add(key=f"onnx_tflite_plugin.{key}", value=str(value))
     return info
 
@@ -47,8 +47,8 @@ def onnx_model(
     values: Sequence[onnx.ValueInfoProto] = (),
     state: object = None,
 ) -> onnx.ModelProto:
-    stored = [numpy_helper.from_array(value, name) for name, value in (constants or {}).items()]
-    graph = helper.make_graph(nodes, "g", inputs, outputs, stored, value_info=values)
+    initializers = [numpy_helper.from_array(value, name) for name, value in (constants or {}).items()]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, initializers, value_info=values)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     if state is not None:
         helper.set_model_props(model, {"onnx_tflite_plugin.state": json.dumps(state)})
@@ -56,7 +56,7 @@ def onnx_model(
 
 
 def channels_first(offset: float = 0.0, middle: str = "Neg", scale: float = 1.0) -> onnx.ModelProto:
-    """Return ``build_chain`` as a converter might write it: transposed, with metadata of its values."""
+    """Return the ONNX model of ``build_chain`` in channels first, with metadata of its values."""
     constant = np.arange(5, dtype=np.float32).reshape(5, 1, 1)
     constant[3] += offset
     nodes = [
@@ -67,15 +67,17 @@ def channels_first(offset: float = 0.0, middle: str = "Neg", scale: float = 1.0)
         helper.make_node("Transpose", ["yt"], ["y0"], perm=[0, 2, 3, 1]),
         helper.make_node("Mul", ["y0", "k"], ["y"]),
     ]
-    turned = [
+    transposed_values = [
         value_info_with_tensor(name, FLOAT, [1, 5, 2, 3], tensor=f"0:{tensor}", order="0,3,1,2", form="float")
         for name, tensor in (("sum", 1), ("negated", 2), ("yt", 3))
     ]
-    ends = [
+    interface = [
         value_info_with_tensor(name, FLOAT, [1, 2, 3, 5], tensor=tensor)
         for name, tensor in (("x", "0:0"), ("y", "0:3"))
     ]
-    return onnx_model(nodes, ends[:1], ends[1:], {"c": constant, "k": np.array(scale, np.float32)}, turned)
+    return onnx_model(
+        nodes, interface[:1], interface[1:], {"c": constant, "k": np.array(scale, np.float32)}, transposed_values
+    )
 
 
 def two_signatures() -> bytes:

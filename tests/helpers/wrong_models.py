@@ -1,4 +1,4 @@
-"""Models with small errors that verification must find."""
+"""Models with small planted errors that verification must find."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Spoil = Callable[[onnx.ModelProto], None]
 
 @dataclass(frozen=True)
 class Wrong:
-    """A network, and the error that is planted in its ONNX model."""
+    """A network, and a function that plants an error in its ONNX model."""
 
     draw: Draw
     spoil: Spoil
@@ -31,9 +31,9 @@ class Wrong:
 
     def models(self) -> tuple[bytes, onnx.ModelProto, onnx.ModelProto]:
         net = self.net()
-        made = self.draw(net)
-        if made is not None:
-            net.output(*(made if isinstance(made, tuple) else (made,)))
+        output = self.draw(net)
+        if output is not None:
+            net.output(*(output if isinstance(output, tuple) else (output,)))
         data = net.build()
         before = otp.convert(data, **dict(self.options)).proto
         after = onnx.ModelProto()
@@ -44,7 +44,7 @@ class Wrong:
 
 
 def change_constants(size: int, change: Callable[[Array], Array]) -> Spoil:
-    """Change the constants with this number of elements."""
+    """Return a function that changes the constants with this number of elements."""
 
     def spoil(proto: onnx.ModelProto) -> None:
         for stored in proto.graph.initializer:
@@ -56,7 +56,7 @@ def change_constants(size: int, change: Callable[[Array], Array]) -> Spoil:
 
 
 def change_nodes(op_type: str, change: Callable[[onnx.NodeProto], None]) -> Spoil:
-    """Change every node of an operator."""
+    """Return a function that changes every node of an operator."""
 
     def spoil(proto: onnx.ModelProto) -> None:
         for node in proto.graph.node:
@@ -67,7 +67,7 @@ def change_nodes(op_type: str, change: Callable[[onnx.NodeProto], None]) -> Spoi
 
 
 def forget_state(proto: onnx.ModelProto) -> None:
-    """Remove the state, without a record in the metadata."""
+    """Remove the metadata entry of the states."""
     for entry in [*proto.metadata_props]:
         if entry.key.endswith(".state"):
             proto.metadata_props.remove(entry)
