@@ -1,4 +1,4 @@
-"""Test errors for mistakes of pack authors: location, reason and remedy, reported once."""
+"""Messages about mistakes of pack authors: location, reason and remedy, reported once."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     folder, site = tmp_path / "author", tmp_path / "site"
 
     def write_pack(*edits: tuple[str, str, str], op: str = "CUSTOM.Acme", like: str = "elementwise") -> Path:
-        wrote = CliRunner().invoke(cli, ["new-pack", str(folder), "--op", op, "--like", like])
-        assert wrote.exit_code == 0, wrote.output
+        result = CliRunner().invoke(cli, ["new-pack", str(folder), "--op", op, "--like", like])
+        assert result.exit_code == 0, result.output
         for name, old, new in edits:
             file = folder / name
             text = file.read_text(encoding="utf-8")
@@ -119,31 +119,31 @@ def test_pytest_reports_a_load_error_in_one_failure(tmp_path: Path, write: Calla
     folder = write((HANDLER, "import numpy as np", "import numpyy as np"))
     target = str(folder / "tests") if selected == "tests" else str(folder / "author")
     options = ["-q", "-p", "no:cacheprovider", *([] if selected == "tests" else [selected])]
-    done = python(folder, tmp_path / "site", "-m", "pytest", *options, target).stdout
-    assert "INTERNALERROR" not in done
-    assert len(done.splitlines()) < 12
-    assert "failed: ModuleNotFoundError: No module named 'numpyy'" in done
+    output = python(folder, tmp_path / "site", "-m", "pytest", *options, target).stdout
+    assert "INTERNALERROR" not in output
+    assert len(output.splitlines()) < 12
+    assert "failed: ModuleNotFoundError: No module named 'numpyy'" in output
 
 
 def test_tests_of_a_missing_pack_print_the_pip_command(tmp_path: Path, write: Callable[..., Path]) -> None:
     folder = write()
     (tmp_path / "site" / "author-0.1.0.dist-info").rename(tmp_path / "gone")
-    done = python(folder, tmp_path / "site", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)).stdout
-    assert "no op pack 'author' is installed" in done
-    assert "pip install -e DIR" in done
-    assert len(done.splitlines()) < 12
+    output = python(folder, tmp_path / "site", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)).stdout
+    assert "no op pack 'author' is installed" in output
+    assert "pip install -e DIR" in output
+    assert len(output.splitlines()) < 12
 
 
 def test_failing_case_shows_no_traceback_in_pytest(tmp_path: Path, write: Callable[..., Path]) -> None:
     folder = write((HANDLER, "return ctx.ops.Softsign(x)", "return ctx.ops.Softsign(y)"))
-    done = python(folder, tmp_path / "site", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)).stdout
-    assert "run_case" not in done
-    assert "CUSTOM.Acme-rank_3 failed for the same reason as CUSTOM.Acme-rank_1" in done
+    output = python(folder, tmp_path / "site", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)).stdout
+    assert "run_case" not in output
+    assert "CUSTOM.Acme-rank_3 failed for the same reason as CUSTOM.Acme-rank_1" in output
 
 
-# --- one mistake each, with the sentence that its author needs ---------------------------------
+# --- one mistake each, with the expected texts ---------------------------------------------------
 
-LOWERING = "return ctx.ops.Softsign(x)"
+RETURN = "return ctx.ops.Softsign(x)"
 INT8_CASE = 'unary(OP, "int8", tensor(2, 5, 7, 3, dtype="int8"), place=between_convolutions)'
 FLATTENED = 'between_convolutions(OP, "float32", [tensor(2, 5, 7, 3)], tensor(2, 105))'
 FLOAT_CASE = 'unary(OP, "float32", tensor(2, 5, 7, 3), place=between_convolutions)'
@@ -155,32 +155,32 @@ MISTAKES = {
         [(HANDLER, "ctx.ops.Softsign", "ctx.ops.SoftSign")],
         ["ONNX has no operator SoftSign; did you mean 'Softsign'?"],
     ),
-    "operator name in full": (
-        [(HANDLER, LOWERING, "return ctx.ops.Subtract(x, x)")],
+    "operator name of another framework": (
+        [(HANDLER, RETURN, "return ctx.ops.Subtract(x, x)")],
         ["ONNX has no operator Subtract; did you mean 'Sub'?"],
     ),
     "wrong attribute": (
-        [(HANDLER, LOWERING, "return ctx.ops.LeakyRelu(x, aplha=0.1)")],
+        [(HANDLER, RETURN, "return ctx.ops.LeakyRelu(x, aplha=0.1)")],
         ["LeakyRelu has no attribute aplha; did you mean 'alpha'?"],
     ),
-    "int where floats are": (
-        [(HANDLER, LOWERING, "return ctx.ops.Add(x, 1)")],
+    "int operand of a float operator": (
+        [(HANDLER, RETURN, "return ctx.ops.Add(x, 1)")],
         ["the operands of Add are float32 and int64, but must have one dtype", "write 1.0 instead of 1"],
     ),
-    "no return": ([(HANDLER, LOWERING, "ctx.ops.Softsign(x)")], ["None for output 0, which is used; is a `return` missing?"]),
-    "too many results": ([(HANDLER, LOWERING, LOWERING + ", x")], ["2 values, but the operator has 1 output"]),
+    "no return": ([(HANDLER, RETURN, "ctx.ops.Softsign(x)")], ["None for output 0, which is used; is a `return` missing?"]),
+    "too many results": ([(HANDLER, RETURN, RETURN + ", x")], ["2 values, but the operator has 1 output"]),
     "axes of another rank": (
         [(HANDLER, "layout=Transparent(),", "layout=Transparent(), axes='n h w c -> n h w',")],
         ["axes 'n h w' of output 0 do not fit a tensor of rank 4; write a letter for each axis", "axes='n h w c -> n h w', at "],
     ),
-    "axes of any number where a layout is required": (
+    "an ellipsis in axes where a layout is required": (
         [
             (HANDLER, "layout=Transparent(),", "layout=Implicit(onnx={0: 'n c h w'}), axes='... -> ...',"),
             (HANDLER, "Transparent", "Implicit"),
         ],
         ["layout=Implicit requires the layout 'n c h w', whose letters are not in the axes '...'; write the letter of each axis"],
     ),
-    "exchanged axes": (
+    "swapped axes": (
         [(HANDLER, "layout=Transparent(),", "layout=Transparent(), axes='... h w c -> ... w h c',")],
         ["the emitted value has size 5 along axis 1, but it is 7 by the file and the handler's declarations"],
     ),
@@ -188,7 +188,7 @@ MISTAKES = {
         [(CASES, INT8_CASE, NO_SCALE), (CASES, "from conformance.models import", IMPORTS)],
         ["output 0, 'y0', is int8 without scale and zero point in the file", "give the tensor a scale, or return int8"],
     ),
-    "quantized values where floats are meant": (
+    "quantized values for a float operator": (
         [(HANDLER, "Dequantized()", "SameScale()"), (HANDLER, "Dequantized, ", "SameScale, ")],
         ["ONNX has no Softsign of int8; quantization=Dequantized() would compute on floats"],
     ),
@@ -196,30 +196,30 @@ MISTAKES = {
         [(HANDLER, "    quantization=Dequantized(),\n", "")],
         ["are quantized, but the handler supports only floats", "declare quantization= in @handler of author.acme:acme"],
     ),
-    "float16 where the output is quantized": (
-        [(HANDLER, LOWERING, "return ctx.ops.Cast(ctx.ops.Softsign(x), to='float16')")],
+    "float16 for a quantized output": (
+        [(HANDLER, RETURN, "return ctx.ops.Cast(ctx.ops.Softsign(x), to='float16')")],
         ["output 0 is float16, but its tensor 't4' is int8; the converter quantizes float32; convert it with ctx.ops.Cast"],
     ),
-    "another shape in a case": (
+    "a wrong shape in a case": (
         [(CASES, FLOAT_CASE, OTHER_SHAPE), (CASES, "from conformance.models import", IMPORTS)],
         ["output 0 of the kernel has shape [2, 5, 7, 3], but 'y0' has [2, 5, 7, 4] in the model; correct the kernel"],
     ),
-    "lowering of more operands": (
+    "a lowering with too many operands": (
         [(HANDLER, "x: Value)", "x: Value, y: Value)")],
         ["the operator has 1 operand, the lowering takes 2"],
     ),
-    "kernel of more operands": (
+    "a kernel with too many operands": (
         [(HANDLER, "x: Array)", "x: Array, y: Array)")],
         ["the operator has 1 operand, the kernel takes 2", "the case cannot be run: kernel of CUSTOM.Acme"],
     ),
-    "kernel of another dtype": (
+    "a kernel with a wrong dtype": (
         [(HANDLER, "np.asarray(x / (1 + np.abs(x)))", "np.asarray(x, np.int32)")],
         [
             "output 0 of the kernel is int32, but 'y0' is float32 in the model; return an array of float32",
             "is int8 in the model; return an array of float32, or of quantized values in int8",
         ],
     ),
-    "a dtype variable of no operand": (
+    "a dtype variable without operand": (
         [(HANDLER, "layout=Transparent(),", "layout=Transparent(), types='float32 int8 -> T',")],
         ["types: T in 'float32 int8 -> T' is not the dtype of an operand; name the dtypes of the result"],
     ),
@@ -227,7 +227,7 @@ MISTAKES = {
         [(HANDLER, "layout=Transparent(),", "layout=Transparent(), axes='n (h w -> n h w',")],
         ["axes 'n (h w -> n h w' do not parse at '(h w': ')' is missing"],
     ),
-    "one result too few": ([(HANDLER, LOWERING, "return ()")], ["the lowering returned 0 values, but the operator has 1 output"]),
+    "one result too few": ([(HANDLER, RETURN, "return ()")], ["the lowering returned 0 values, but the operator has 1 output"]),
     "a table of floats": (
         [
             (HANDLER, "Dequantized()", "Lookup(lambda at: np.arange(-128, 128) / 128, dtypes=('int8',))"),
@@ -285,20 +285,20 @@ def test_unloaded_fusion_is_reported(provoke: Provoke, file: str, old: str, new:
 def test_pytest_runs_each_case_of_a_pack_once(tmp_path: Path, write: Callable[..., Path]) -> None:
     """``--op-pack`` skips cases that the tests of the pack already run."""
     folder = write()
-    given = ["-v", "-p", "no:cacheprovider", "--op-pack", "author", str(folder)]
-    done = python(folder, tmp_path / "site", "-m", "pytest", *given).stdout
-    assert done.count("CUSTOM.Acme-rank_3") == 1
-    assert "nothing-untried PASSED" in done
+    options = ["-v", "-p", "no:cacheprovider", "--op-pack", "author", str(folder)]
+    output = python(folder, tmp_path / "site", "-m", "pytest", *options).stdout
+    assert output.count("CUSTOM.Acme-rank_3") == 1
+    assert "nothing-untried PASSED" in output
 
 
 def test_pytest_works_beside_a_folder_named_conformance(tmp_path: Path, write: Callable[..., Path]) -> None:
     """``python -m pytest`` imports from the current folder first."""
-    folder, here = write(), tmp_path / "project"
-    (here / "conformance").mkdir(parents=True)
-    (here / "conformance" / "__init__.py").touch()
-    (here / "test_one.py").write_text("def test_one() -> None: ...\n")
-    done = python(folder, tmp_path / "site", "-m", "pytest", "-q", "-p", "no:cacheprovider", ".", cwd=here)
-    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    folder, project = write(), tmp_path / "project"
+    (project / "conformance").mkdir(parents=True)
+    (project / "conformance" / "__init__.py").touch()
+    (project / "test_one.py").write_text("def test_one() -> None: ...\n")
+    completed = python(folder, tmp_path / "site", "-m", "pytest", "-q", "-p", "no:cacheprovider", ".", cwd=project)
+    assert "1 passed" in completed.stdout, completed.stdout + completed.stderr
 
 
 def test_hidden_package_conformance_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,19 +341,19 @@ def test_unknown_hook_argument_gets_a_suggestion(provoke: Provoke) -> None:
         ),
     ],
 )  # fmt: skip
-def test_mistake_in_a_declaration_is_told_with_its_remedy(
+def test_mistake_in_a_declaration_is_reported_with_its_remedy(
     provoke: Provoke, like: str, old: str, new: str, text: str
 ) -> None:
     assert provoke((HANDLER, old, new), like=like).count(text) == 1
 
 
 @pytest.mark.parametrize("group", ["n (c h w)", "n (h c w)"])
-def test_group_of_axes_in_the_wrong_order_is_told(provoke: Provoke, group: str) -> None:
+def test_group_of_axes_in_the_wrong_order_is_reported(provoke: Provoke, group: str) -> None:
     printed = provoke(
         (HANDLER, "Transparent", "Terminate"),
         (HANDLER, "layout=Terminate()", f"layout=Terminate(unordered='h w c'), axes='n h w c -> {group}'"),
         (HANDLER, "np.asarray(x / (1 + np.abs(x)))", "x.reshape(len(x), -1)"),
-        (HANDLER, LOWERING, "return ctx.ops.Flatten(x)"),
+        (HANDLER, RETURN, "return ctx.ops.Flatten(x)"),
         (CASES, "import between_convolutions,", "import between_convolutions, in_isolation,"),
         (CASES, FLOAT_CASE, FLATTENED),
         (CASES, "for shape in ((7,), (2, 3, 5), (2, 5, 7, 3)):", "for shape in ():"),
@@ -364,15 +364,15 @@ def test_group_of_axes_in_the_wrong_order_is_told(provoke: Provoke, group: str) 
 
 
 @pytest.mark.parametrize("requirement", ["onnx-tflite-plugin", "onnx-tflite-plugin>=0.2"])
-def test_requirement_that_admits_another_api_is_reported_but_is_no_failure(
+def test_requirement_without_api_version_only_warns(
     write: Callable[..., Path], capsys: pytest.CaptureFixture[str], requirement: str
 ) -> None:
     write(("setup.cfg", f"onnx-tflite-plugin~={VERSION}", requirement))
     assert run("author") == 0
-    pinned = f"whose API differs: write onnx-tflite-plugin~={VERSION} in install_requires"
-    assert pinned in capsys.readouterr().out
+    warning = f"whose API differs: write onnx-tflite-plugin~={VERSION} in install_requires"
+    assert warning in capsys.readouterr().out
     listed = CliRunner().invoke(cli, ["handlers", "--pack", "author"])
-    assert pinned in " ".join(listed.output.split())
+    assert warning in " ".join(listed.output.split())
     assert "1 problem" in listed.output
 
 
@@ -382,7 +382,7 @@ def test_pack_for_another_version_is_named_with_the_version_to_require(write: Ca
     assert any(f"write onnx-tflite-plugin~={VERSION} in its install_requires" in text for text in warnings)
 
 
-def test_operator_with_a_name_like_an_installed_one_names_that(write: Callable[..., Path]) -> None:
+def test_error_on_an_operator_suggests_a_similar_installed_name(write: Callable[..., Path]) -> None:
     write()
     with pytest.raises(ConversionError, match=r"author has a handler for 'CUSTOM\.Acme'; .* named CUSTOM\.acme"):
         convert(unary("CUSTOM.acme", "", tensor(2, 3)).build())

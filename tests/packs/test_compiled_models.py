@@ -1,4 +1,4 @@
-"""Test files compiled for one processor: the error names the compiler, and ``inspect`` shows the file."""
+"""Files compiled for one processor: the error names the compiler, and ``inspect`` shows the file."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def compiled_model(*codes: str, scratch: bool = True) -> bytes:
     program = g.constant("program", np.arange(11, dtype=np.uint8))
     for k, code in enumerate(codes):
         memory = [g.tensor(f"scratch{k}", (13,), "uint8")] if scratch else []
-        following = g.tensor(f"y{k}", (1, 2), "int8", quantization=quant(0.5, 7))
-        g.operator(code, [program, *memory, tensor], [following])
-        tensor = following
+        result = g.tensor(f"y{k}", (1, 2), "int8", quantization=quant(0.5, 7))
+        g.operator(code, [program, *memory, tensor], [result])
+        tensor = result
     g.output(tensor)
     return model.build()
 

@@ -1,4 +1,4 @@
-"""Test that the core depends only on declarations: renamed operators convert to the same nodes."""
+"""The core depends only on declarations: renamed operators convert to the same nodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def rename_codes(model: Model) -> Model:
-    """Rename every operator to a custom name; composites without a handler get their builtin's."""
+    """Rename every operator to a custom name; composites without a handler get their builtin operator's name."""
 
     def custom(op: Operator) -> Operator:
         code = op.builtin if op.code.startswith("COMPOSITE.") else op.code
@@ -35,29 +35,37 @@ def rename_codes(model: Model) -> Model:
     return replace(model, subgraphs=graphs)
 
 
-BY_NAME = {"STABLEHLO_REDUCE_WINDOW", "STABLEHLO_SCATTER", "WHILE"}  # they ask what operators their subgraphs hold
+SUBGRAPH_READERS = {
+    "STABLEHLO_REDUCE_WINDOW",
+    "STABLEHLO_SCATTER",
+    "WHILE",
+}  # handlers that inspect operators of subgraphs
 
 
 PARTS = 8
 
 
 def sample(part: int, first: int, every: int) -> list[Case]:
-    """Return the first cases of an eighth of the operators, and some of all others."""
-    seen: Counter[str] = Counter()
-    chosen = []
+    """Return the first cases of each operator in a part, and every n-th of its other cases."""
+    counts: Counter[str] = Counter()
+    selected = []
     for k, case in enumerate(builtin()):
-        seen[case.op] += 1
-        if len(case.op) % PARTS == part and case.op not in BY_NAME and (seen[case.op] <= first or k % every == 0):
-            chosen.append(case)
-    return chosen
+        counts[case.op] += 1
+        if (
+            len(case.op) % PARTS == part
+            and case.op not in SUBGRAPH_READERS
+            and (counts[case.op] <= first or k % every == 0)
+        ):
+            selected.append(case)
+    return selected
 
 
 def listing(graph: ir.Graph) -> list[object]:
-    """List nodes with operands, attributes and metadata, including inner graphs, without operator names."""
+    """Return nodes with operands and attributes, including those of subgraphs, without TFLite operator names."""
     return [
         (
             node.op_type,
-            # what an operator without results emits is named after its code
+            # nodes of an operator without results are named after its code
             [None if value is None else (value.name or "").replace("CUSTOM.", "") for value in node.inputs],
             {
                 a.name: listing(a.as_graph()) if a.type == ir.AttributeType.GRAPH else a.value
@@ -80,31 +88,31 @@ def hosts() -> tuple[Host, Host]:
 @pytest.mark.parametrize("name", ["digits_float.tflite", "digits_int8.tflite"])
 def test_network_with_renamed_operators_gives_equal_nodes(name: str, hosts: tuple[Host, Host]) -> None:
     model = read(EXAMPLES / name)
-    plain, custom = convert_model(model, hosts[0]), convert_model(rename_codes(model), hosts[1])
-    assert listing(plain.model.graph) == listing(custom.model.graph)
+    original, renamed = convert_model(model, hosts[0]), convert_model(rename_codes(model), hosts[1])
+    assert listing(original.model.graph) == listing(renamed.model.graph)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_cases_with_renamed_operators_give_equal_nodes(part: int, hosts: tuple[Host, Host], thorough: bool) -> None:
     compared = 0
-    cases, least = (sample(part, 2, 53), 10) if thorough else (sample(part, 1, 106), 5)
+    cases, min_count = (sample(part, 2, 53), 10) if thorough else (sample(part, 1, 106), 5)
     for case in cases:
         model = read(case.build())
         try:
-            plain = convert_model(model, hosts[0])
+            original = convert_model(model, hosts[0])
         except onnx_tflite_plugin.ConversionError:
             continue
-        assert listing(plain.model.graph) == listing(convert_model(rename_codes(model), hosts[1]).model.graph), case
+        assert listing(original.model.graph) == listing(convert_model(rename_codes(model), hosts[1]).model.graph), case
         compared += 1
-    assert compared > least
+    assert compared > min_count
 
 
-FORMAT = {
+ALLOWED = {
     ("schema.py", "STABLEHLO_CASE"),
     ("subgraphs.py", "STABLEHLO_COMPOSITE"),
     ("new_pack.py", "STABLEHLO_COMPOSITE"),
 }
-"""Values that reading the file needs: a number without a name in the schema's package, and a name that is an option."""
+"""Names that are part of the file format or of an option."""
 
 
 def test_no_source_file_of_the_core_mentions_an_operator() -> None:
@@ -115,21 +123,21 @@ def test_no_source_file_of_the_core_mentions_an_operator() -> None:
     for file in core.rglob("*.py"):
         if "api" in file.parts or "templates" in file.parts:
             continue  # examples in docstrings
-        named = {(file.name, text.strip('"')) for text in pattern.findall(file.read_text())}
-        assert named <= FORMAT, file
+        names_in_file = {(file.name, text.strip('"')) for text in pattern.findall(file.read_text())}
+        assert names_in_file <= ALLOWED, file
 
 
 def test_core_defines_code_prefixes_in_one_module() -> None:
     root = Path(onnx_tflite_plugin.__file__).parent
-    spelled = {}
+    prefixes_by_file = {}
     for path in root.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        alone = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
+        docstrings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         texts = [
             node.value
             for node in ast.walk(tree)
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in alone
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docstrings
         ]
-        if named := [text for text in texts if re.match(r"(CUSTOM|COMPOSITE)\.\w*$", text)]:
-            spelled[path.relative_to(root).as_posix()] = named
-    assert spelled == {"codes.py": ["CUSTOM.", "COMPOSITE."]}
+        if prefixes := [text for text in texts if re.match(r"(CUSTOM|COMPOSITE)\.\w*$", text)]:
+            prefixes_by_file[path.relative_to(root).as_posix()] = prefixes
+    assert prefixes_by_file == {"codes.py": ["CUSTOM.", "COMPOSITE."]}

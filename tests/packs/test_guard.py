@@ -1,4 +1,4 @@
-"""Test that a pack's failure is reported in one line, with its location in the pack."""
+"""A pack's failure is reported in one line, with its location in the pack."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def test_failure_is_located_in_the_innermost_pack_function(by: Any) -> None:
 
 
 def test_library_failure_is_located_at_the_packs_call() -> None:
-    for by, place in ((outer, f"{__file__}:"), (None, os.path.join("json", "decoder.py:"))):
+    for by, location in ((outer, f"{__file__}:"), (None, os.path.join("json", "decoder.py:"))):
         with pytest.raises(Failed, match="JSONDecodeError") as caught, attribute_errors("handler x", "some-pack", by):
             json.loads("{")
-        assert place in caught.value.reason.rpartition(", at ")[2]
+        assert location in caught.value.reason.rpartition(", at ")[2]
 
 
 def test_syntax_error_has_location_and_missing_module_has_none() -> None:
@@ -99,5 +99,5 @@ def test_finds_the_function_of_partials_and_methods(by: Any, name: str) -> None:
 def test_hint_depends_on_the_pack() -> None:
     assert "--block some-pack" in Failed("some-pack", "").hint
     assert "report it" in Failed(BUILTIN, "").hint
-    assert "--block" not in Failed(BUILTIN, "").hint, "there is no converter without it"
+    assert "--block" not in Failed(BUILTIN, "").hint, "the converter needs its built-in pack"
     assert Failed(INLINE, "").hint == ""

@@ -1,4 +1,4 @@
-"""Test 300 installed packs: fast discovery, imports only for used operators, and operator families from packs."""
+"""300 installed packs: fast discovery, imports only for used operators, and operator families from packs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def op(ctx: Context, x: Value) -> Value:
 
 
 def distribution(site: Path, name: str, entries: str, source: str, package: str) -> None:
-    """Write the metadata that installing a wheel leaves behind."""
+    """Write the metadata of an installed wheel."""
     info = site / f"{name.replace('-', '_')}-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(
@@ -53,14 +53,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def python(site: Path, script: str, *arguments: str) -> dict[str, object]:
     path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
-    ran = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", script, *arguments],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
     )
-    assert ran.returncode == 0, ran.stderr
-    return dict(json.loads(ran.stdout))
+    assert completed.returncode == 0, completed.stderr
+    return dict(json.loads(completed.stdout))
 
 
 def model(path: Path, *codes: str) -> Path:
@@ -91,18 +91,18 @@ print(json.dumps({"seconds": seconds, "count": sum(offer.pack.startswith("pack-"
 
 @pytest.mark.parametrize(("codes", "packs"), [(["NEG"], []), (["CUSTOM.Op7", "CUSTOM.Op211"], ["pack_211", "pack_7"])])
 def test_imports_only_packs_that_the_model_uses(site: Path, tmp_path: Path, codes: list[str], packs: list[str]) -> None:
-    done = python(site, CONVERT, str(model(tmp_path / "model.tflite", *codes)))
-    assert done == {"packs": packs, "nodes": {"Neg": len(codes)}}
+    result = python(site, CONVERT, str(model(tmp_path / "model.tflite", *codes)))
+    assert result == {"packs": packs, "nodes": {"Neg": len(codes)}}
 
 
 def test_discovers_300_packs_within_milliseconds(site: Path) -> None:
     """Measured 11 ms; 90 ms if all metadata is read. The bound allows for slower machines."""
-    done = [python(site, DISCOVER) for _ in range(3)]
-    assert {one["count"] for one in done} == {COUNT}
-    assert min(float(str(one["seconds"])) for one in done) < 0.04, done
+    results = [python(site, DISCOVER) for _ in range(3)]
+    assert {result["count"] for result in results} == {COUNT}
+    assert min(float(str(result["seconds"])) for result in results) < 0.04, results
 
 
-# --- a family ---------------------------------------------------------------------------------
+# --- a family of operators ---------------------------------------------------------------------
 
 FAMILY = "op_handlers.tensor.repetition"
 
@@ -117,13 +117,13 @@ class HiddenModule:
 
 @pytest.fixture
 def family_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
-    """Return a host in which a pack supplies the family instead of built-in handlers."""
+    """Return a host in which a pack supplies the family instead of the built-in handlers."""
     source = importlib.util.find_spec(FAMILY)
     assert source is not None
     assert source.origin is not None
     text = Path(source.origin).read_text(encoding="utf-8")
-    mine = [offer for offer in discover() if offer.entry.value.startswith(f"{FAMILY}:")]
-    lines = [f"{offer.entry.name} = family_pack{offer.entry.value.removeprefix(FAMILY)}" for offer in mine]
+    family_offers = [offer for offer in discover() if offer.entry.value.startswith(f"{FAMILY}:")]
+    lines = [f"{offer.entry.name} = family_pack{offer.entry.value.removeprefix(FAMILY)}" for offer in family_offers]
     distribution(tmp_path, "family-pack", "\n".join(["[onnx_tflite_plugin.handlers]", *lines, ""]), text, "family_pack")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "meta_path", [HiddenModule(), *sys.meta_path])
@@ -136,9 +136,9 @@ def family_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hos
 def test_pack_can_supply_a_family_of_operators(family_host: Host) -> None:
     codes = {offer.code for offer in family_host.offers if offer.pack == "family-pack"}
     assert len(codes) > 1
-    tried = [case for case in builtin() if case.op in codes]
-    assert {case.op for case in tried} == codes
-    failed = [result.text for result in (run_case(case, family_host) for case in tried) if not result.ok]
+    family_cases = [case for case in builtin() if case.op in codes]
+    assert {case.op for case in family_cases} == codes
+    failed = [result.text for result in (run_case(case, family_host) for case in family_cases) if not result.ok]
     assert failed == []
     assert FAMILY not in sys.modules
 

@@ -1,4 +1,4 @@
-"""Test quantization behaviors defined by packs."""
+"""Quantization behaviors defined by packs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from onnx_tflite_plugin.api import Arithmetic, Behavior, Context, QuantizedOpera
 
 @dataclass(frozen=True)
 class Offsets(Behavior):
-    """The kernel computes on quantized values less their zero point, under one scale."""
+    """The kernel computes on quantized values minus their zero point; all tensors have one scale."""
 
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
         scales = {tensor.quantization.scale for tensor in operator.tensors}
@@ -51,7 +51,7 @@ def halve(op, x):
 
 @handler("CUSTOM.Halve", max_version=1, layout=Terminate(), quantization=Offsets(), kernel=halve)
 def halved(ctx: Context, x: Value) -> Value:
-    """Half the distance to the zero point, rounded towards zero."""
+    """Emit half the difference to the zero point, rounded towards zero."""
     ops, (before, after) = ctx.ops, (ctx.quantization(slot).zero_point[0] for slot in (0, ~0))
     half = ops.Div(ops.Sub(ops.Cast(x, to="int32"), np.int32(before)), np.int32(2))
     return ops.Cast(ops.Add(half, np.int32(after)), to=ctx.dtype(~0))
@@ -71,7 +71,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def halve_between_sums(scale: float = 0.05) -> bytes:
-    """Build a model: ADD of two int8 tensors, Halve, ADD of the result to itself."""
+    """Return a model: ADD of two int8 tensors, Halve, ADD of the result to itself."""
     model = ModelBuilder()
     g = model.main
     a = g.input("a", (3, 5), "int8", quantization=quant(0.03, 7))
@@ -94,9 +94,9 @@ def test_behavior_of_a_pack_decides_the_arithmetic(site: Path) -> None:
     total = np.rint(((feeds["a"] - 7.0) * 0.03 + (feeds["b"] + 11.0) * 0.02) / 0.05)
     x = np.clip(total + 3, -128, 127)
     half = np.trunc((x - 3) / 2) - 2
-    found = session.run(["half"], feeds)[0]
-    assert np.abs(found - half).max() <= 1
-    assert (found == half).mean() > 0.8
+    result = session.run(["half"], feeds)[0]
+    assert np.abs(result - half).max() <= 1
+    assert (result == half).mean() > 0.8
 
 
 def test_behavior_of_a_pack_is_verified_with_its_kernel(site: Path) -> None:

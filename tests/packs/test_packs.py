@@ -1,4 +1,4 @@
-"""Test third-party packs: discovery, lazy loading, precedence, hooks, and isolation of failures."""
+"""Third-party packs: discovery, lazy loading, precedence, hooks, and isolation of failures."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def roll_pack(site: Path, name: str, op: str = "Abs") -> None:
 
 
 def custom_between_convolutions() -> tuple[bytes, np.ndarray]:
-    """int8: 1x1 conv, CUSTOM.RollChannels (roll the channels by one, absolute value), 1x1 conv; and the first conv's weight."""
+    """Return an int8 model of 1x1 conv, CUSTOM.RollChannels (absolute value of rolled channels), 1x1 conv; and both weights."""
     rng = np.random.default_rng(3)
     model = ModelBuilder()
     g = model.main
@@ -68,13 +68,13 @@ def custom_between_convolutions() -> tuple[bytes, np.ndarray]:
 
 
 def reference_result(x: np.ndarray, weight: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Compute the model with numpy, in float with the scales of the file."""
+    """Return the model's result, computed in float with NumPy and the scales of the file."""
 
     def quantize(values: np.ndarray) -> np.ndarray:
         return np.clip(np.rint(values / 0.05) + 3, -128, 127)
 
-    def dequantize(stored: np.ndarray) -> np.ndarray:
-        return (stored - 3) * 0.05
+    def dequantize(quantized: np.ndarray) -> np.ndarray:
+        return (quantized - 3) * 0.05
 
     a = quantize(dequantize(x.astype(float)) @ (weight.reshape(5, 3).T * 0.01))
     b = quantize(np.abs(np.roll(dequantize(a), 1, axis=-1)))
@@ -90,7 +90,9 @@ def test_quantized_custom_operator_between_convolutions_is_permuted(site: Path) 
         (y,) = onnxruntime.InferenceSession(conversion.proto.SerializeToString()).run(None, {"x": x})
         assert np.abs(y - reference_result(x, weight, second)).max() <= 1
         assert conversion.report.packs["roll-pack"] == 1
-    assert otp.convert(data).report.transposes == 2  # one at the input, one at the output, none around the custom
+    assert (
+        otp.convert(data).report.transposes == 2
+    )  # one at the input, one at the output, none around the custom operator
     assert otp.convert(data, layout_plan="local").report.transposes == 4
 
 
@@ -116,7 +118,7 @@ def test_unsupported_operator_is_reported_with_missing_entry_point(site: Path) -
         otp.convert(data)
 
 
-def test_packs_builtin_excludes_third_parties(site: Path) -> None:
+def test_packs_builtin_excludes_third_party_packs(site: Path) -> None:
     roll_pack(site, "roll-pack")
     data, _ = custom_between_convolutions()
     with pytest.raises(otp.ConversionError, match="no installed pack"):
@@ -201,8 +203,8 @@ def test_error_on_an_operator_without_a_litert_kernel() -> None:
 
 def test_stablehlo_operators_are_registered_or_without_kernel() -> None:
     codes = {code for code in vars(BuiltinOperator) if code.startswith(kernelless.PREFIX)}
-    without = {kernelless.PREFIX + name for name in kernelless.KERNELLESS}
-    assert without == codes - {*REGISTERED}
+    kernelless_codes = {kernelless.PREFIX + name for name in kernelless.KERNELLESS}
+    assert kernelless_codes == codes - {*REGISTERED}
 
 
 def test_declining_entry_point_precedes_the_claim_hook(site: Path) -> None:
@@ -351,8 +353,8 @@ def test_handler_error_names_operator_handler_and_pack(site: Path) -> None:
 
 def test_api_imports_neither_onnx_nor_tflite() -> None:
     code = "import sys, onnx_tflite_plugin.api; print([m for m in ('onnx', 'onnx_ir', 'tflite', 'onnxruntime') if m in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert completed.stdout.strip() == "[]"
 
 
 def add_model() -> bytes:
@@ -366,19 +368,19 @@ def add_model() -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("code", "declared", "reason"),
+    ("code", "declaration", "reason"),
     [
         ("CUSTOM.Odd", "indexed_by_axis={0: 0}", "has no entry for each of 2 axes, by the declarations of handler odd_pack:odd"),
         ("NEG", "axes='a b c -> a b c'", "has rank 2, but NEG requires 3, by the declarations of handler odd_pack:odd"),
     ],
 )  # fmt: skip
 def test_wrong_declaration_is_not_attributed_to_the_file(
-    site: Path, monkeypatch: pytest.MonkeyPatch, code: str, declared: str, reason: str
+    site: Path, monkeypatch: pytest.MonkeyPatch, code: str, declaration: str, reason: str
 ) -> None:
     source = f"""
         from onnx_tflite_plugin.api import Attribute, handler
 
-        @handler("{code}", max_version=1, layout=Attribute(), {declared})
+        @handler("{code}", max_version=1, layout=Attribute(), {declaration})
         def odd(ctx, x):
             return ctx.ops.Neg(x)
     """

@@ -1,4 +1,4 @@
-"""Test that the public API changes only with its version.
+"""The public API changes only with its version.
 
 ``python tests/packs/test_public_api.py`` updates the record, after an entry in CHANGELOG.md (CONTRIBUTING.md, "Versions").
 """
@@ -23,12 +23,10 @@ from onnx_tflite_plugin.api import hooks as hookspecs
 
 ROOT = Path(__file__).parents[2]
 FILE = Path(__file__).with_name("public_api.txt")
-UPDATE = (
-    "if it is meant, say so in CHANGELOG.md, give api.VERSION its due, and run: python tests/packs/test_public_api.py"
-)
+UPDATE = "if intended, add it to CHANGELOG.md, update api.VERSION, and run: python tests/packs/test_public_api.py"
 
 
-def surface() -> str:
+def describe_api() -> str:
     """Return every public name with its signature, fields and members, one per line."""
     lines = [line for name in api.__all__ if name != "VERSION" for line in _describe(name, getattr(api, name))]
     marker = f"{hookspecs.PROJECT}_spec"
@@ -61,13 +59,13 @@ def _members(kind: type) -> Iterator[str]:
     if issubclass(kind, Enum):
         yield from kind.__members__
         return
-    held = {field.name: field for field in fields(kind)} if is_dataclass(kind) else {}
-    for field in held.values():
+    dataclass_fields = {field.name: field for field in fields(kind)} if is_dataclass(kind) else {}
+    for field in dataclass_fields.values():
         optional = "" if field.default is field.default_factory else " = ..."
         yield f"{field.name}: {field.type}{optional}"
     for base in reversed(kind.__mro__):
         for name, value in vars(base).items():
-            if name.startswith("_") or name in held or not base.__module__.startswith("onnx_tflite_plugin"):
+            if name.startswith("_") or name in dataclass_fields or not base.__module__.startswith("onnx_tflite_plugin"):
                 continue
             if isinstance(value, property):
                 yield f"{name}: {inspect.signature(value.fget).return_annotation}"  # type: ignore[arg-type]
@@ -81,10 +79,10 @@ def _signature(function: Any) -> str:
 
 
 def test_public_api_matches_its_record() -> None:
-    written, now = (text.splitlines() for text in (FILE.read_text(encoding="utf-8"), surface()))
-    gone, new = ([line for line in a if line not in b] for a, b in ((written, now), (now, written)))
-    assert (gone, new) == ([], []), UPDATE
-    assert written == now, UPDATE
+    recorded, current = (text.splitlines() for text in (FILE.read_text(encoding="utf-8"), describe_api()))
+    removed, added = ([line for line in a if line not in b] for a, b in ((recorded, current), (current, recorded)))
+    assert (removed, added) == ([], []), UPDATE
+    assert recorded == current, UPDATE
 
 
 def test_distribution_has_the_version_of_the_api() -> None:
@@ -103,7 +101,7 @@ TEMPLATES = sorted((ROOT / "onnx_tflite_plugin" / "templates" / "pack").glob("*h
 @pytest.mark.parametrize("file", [*HANDLERS, *TEMPLATES], ids=lambda file: file.stem)
 def test_handlers_import_only_the_api(file: Path) -> None:
     source = re.sub(r"\$\w+", "name", file.read_text(encoding="utf-8"))
-    assert [module for module in imported_modules(ast.parse(source)) if outside(module)] == []
+    assert [module for module in imported_modules(ast.parse(source)) if is_private(module)] == []
 
 
 def imported_modules(tree: ast.AST) -> Iterator[str]:
@@ -115,8 +113,8 @@ def imported_modules(tree: ast.AST) -> Iterator[str]:
             yield node.module or ""
 
 
-def outside(module: str) -> bool:
-    """True if the module belongs to the host, or to a library that only the host may import."""
+def is_private(module: str) -> bool:
+    """True for modules of the host other than its API, and for libraries that only the host may import."""
     return module.split(".")[0] in ("onnx_tflite_plugin", "conformance", "onnx", "onnx_ir", "tflite") and (
         module != "onnx_tflite_plugin.api"
     )
@@ -124,11 +122,11 @@ def outside(module: str) -> bool:
 
 def test_import_rule_finds_violations() -> None:
     source = "import onnx\nfrom onnx_tflite_plugin.api.axes import axis_names\nfrom onnx_tflite_plugin.api import out\nimport numpy"
-    assert [module for module in imported_modules(ast.parse(source)) if outside(module)] == [
+    assert [module for module in imported_modules(ast.parse(source)) if is_private(module)] == [
         "onnx",
         "onnx_tflite_plugin.api.axes",
     ]
 
 
 if __name__ == "__main__":
-    FILE.write_text(surface(), encoding="utf-8")
+    FILE.write_text(describe_api(), encoding="utf-8")

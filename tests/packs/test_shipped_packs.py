@@ -1,4 +1,4 @@
-"""Test the packs of this repository: public imports only, separate distributions, passing cases."""
+"""The packs of this repository: public imports only, separate distributions, passing cases."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ ROOT = Path(__file__).parents[2]
 PACKS = sorted(folder.name for folder in (ROOT / "packs").iterdir() if (folder / "setup.cfg").exists())
 PUBLIC = {"onnx_tflite_plugin", "onnx_tflite_plugin.api"}  # in tests; packs import only api
 COMMANDS = {"genai"}
-"""Packs of commands alone, which call the converter; .ci/run runs their tests, in environments of their own."""
+"""Packs that only add commands and call the converter; .ci/run runs their tests in separate environments."""
 
 
 @pytest.mark.parametrize("name", [name for name in PACKS if name not in COMMANDS])
 def test_shipped_pack_passes_and_covers_its_handlers(tmp_path: Path, name: str) -> None:
     folder, site = ROOT / "packs" / name, tmp_path / "site"
     install_pack(folder, site)
-    done = python(
+    completed = python(
         folder, site, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder), "--op-pack", f"onnx-tflite-{name}"
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "skipped" not in done.stdout
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "skipped" not in completed.stdout
 
 
 @pytest.mark.parametrize("name", PACKS)
@@ -40,20 +40,20 @@ def test_shipped_pack_imports_only_public_modules(name: str) -> None:
             modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             core = [module for module in modules if module.startswith(("onnx_tflite_plugin", "op_handlers"))]
-            own = {"onnx_tflite_plugin"} if name in COMMANDS else {"onnx_tflite_plugin.api"}
-            assert {*core} <= (PUBLIC if "tests" in path.parts else own), path
+            allowed = {"onnx_tflite_plugin"} if name in COMMANDS else {"onnx_tflite_plugin.api"}
+            assert {*core} <= (PUBLIC if "tests" in path.parts else allowed), path
 
 
 def test_distribution_excludes_packs() -> None:
     script = "from setuptools import find_packages; print(find_packages(include=['onnx_tflite_plugin*', 'op_handlers*', 'conformance*']))"
-    found = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "mediapipe" not in found.stdout
+    completed = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "mediapipe" not in completed.stdout
 
 
-# --- where they are not installed -------------------------------------------------------------
+# --- hints for packs that are not installed ----------------------------------------------------
 
 
-def convert_model(pack: str) -> set[str]:
+def handled_operators(pack: str) -> set[str]:
     """Return the operators that a pack converts, without handlers that only decline."""
     config = ConfigParser()
     config.optionxform = str  # type: ignore[assignment,method-assign]
@@ -64,9 +64,9 @@ def convert_model(pack: str) -> set[str]:
 
 
 def test_each_operator_names_its_shipped_pack() -> None:
-    assert sorted(ORIGIN) == [pack for pack in PACKS if convert_model(pack)]
+    assert sorted(ORIGIN) == [pack for pack in PACKS if handled_operators(pack)]
     for pack in PACKS:
-        assert {name for name, of in NAMED.items() if of == pack} == convert_model(pack)
+        assert {name for name, pack_name in NAMED.items() if pack_name == pack} == handled_operators(pack)
 
 
 @pytest.mark.parametrize(("name", "pack"), [("MaxUnpooling2D", "mediapipe"), ("SignalPCAN", "audio")])
@@ -75,7 +75,7 @@ def test_error_on_an_operator_names_its_missing_pack(name: str, pack: str) -> No
         otp.convert(unary_model(f"CUSTOM.{name}"))
 
 
-@pytest.mark.parametrize("name", ["taking", "declining"])
+@pytest.mark.parametrize("name", ["accepting", "declining"])
 def test_installed_pack_replaces_the_pack_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     declines = "accepts=lambda at: Decline('two are too many'), " if name == "declining" else ""
@@ -92,4 +92,4 @@ def test_installed_pack_replaces_the_pack_hint(tmp_path: Path, monkeypatch: pyte
         with pytest.raises(otp.ConversionError, match=r": declined by declining: two are too many$"):
             otp.convert(data)
     else:
-        assert otp.convert(data).report.packs == {"taking": 1}
+        assert otp.convert(data).report.packs == {"accepting": 1}

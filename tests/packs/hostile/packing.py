@@ -1,4 +1,4 @@
-"""Write op packs with deliberate faults."""
+"""Sources of op packs with deliberate faults."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ PRINTED = ("ho ho", "hum hum")
 class Hostile:
     """The distribution ``evil-pack`` with the module ``evil_pack``, usually with a handler of ``CUSTOM.Evil``.
 
-    ``says``: what the message, or the warning, must hold besides the pack's name. ``converts``: a model that uses the
-    pack converts nevertheless. ``warns``: unrelated models are warned too. ``placed``: the message tells file and
-    line in the pack.
+    ``messages``: texts that the message or the warning must contain besides the pack's name. ``converts``: a model that uses
+    the pack converts anyway. ``warns_always``: conversions of unrelated models warn too. ``has_location``: the message names
+    file and line in the pack.
     """
 
-    what: str
+    fault: str
     source: str
     entries: Mapping[str, str]
-    says: tuple[str, ...]
+    messages: tuple[str, ...]
     converts: bool = False
-    warns: bool = False
-    placed: bool = True
+    warns_always: bool = False
+    has_location: bool = True
     requires: str = ""
 
     @property
@@ -60,43 +60,48 @@ def handler(body: str = "return ctx.ops.Abs(x)", **declared: str) -> str:
     return f'@handler("CUSTOM.Evil", {keywords})\ndef evil(ctx, x):\n{indent(dedent(body), "    ")}\n'
 
 
-def imports(what: str, source: str, *says: str, **more: Any) -> Hostile:
+def import_fault(fault: str, source: str, *texts: str, **more: Any) -> Hostile:
     """Return a pack whose module runs ``source`` when imported."""
-    messages = says if more.get("converts") else ("entry point CUSTOM.Evil = evil_pack:evil of evil-pack failed", *says)
-    return Hostile(f"import {what}", source, HANDLER, messages, **more)
+    messages = (
+        texts if more.get("converts") else ("entry point CUSTOM.Evil = evil_pack:evil of evil-pack failed", *texts)
+    )
+    return Hostile(f"import {fault}", source, HANDLER, messages, **more)
 
 
-def lowers(what: str, body: str, *says: str, **more: Any) -> Hostile:
-    messages = says if more.get("converts") else ("handler evil_pack:evil of evil-pack failed", *says)
-    return Hostile(f"lowering {what}", handler(body), HANDLER, messages, **more)
+def lowering_fault(fault: str, body: str, *texts: str, **more: Any) -> Hostile:
+    """Return a pack with this lowering."""
+    messages = texts if more.get("converts") else ("handler evil_pack:evil of evil-pack failed", *texts)
+    return Hostile(f"lowering {fault}", handler(body), HANDLER, messages, **more)
 
 
-def declares(name: str, text: str, *says: str) -> Hostile:
-    return Hostile(f"declaring {name}={text}", handler(**{name: text}), HANDLER, says)
+def declaration_fault(name: str, text: str, *texts: str) -> Hostile:
+    """Return a pack whose handler has this declaration."""
+    return Hostile(f"declaring {name}={text}", handler(**{name: text}), HANDLER, texts)
 
 
-def fuses(what: str, *says: str, lower: str = "return ctx.ops.Abs(x)", **declared: str) -> Hostile:
-    """Return a pack with a fusion, which is skipped if its declaration or lowering fails."""
+def fusion_fault(fault: str, *texts: str, lower: str = "return ctx.ops.Abs(x)", **declared: str) -> Hostile:
+    """Return a pack with a fusion. The fusion is skipped if its declaration or lowering fails."""
     keywords = _keywords({"layout": "Transparent()", "check": "lambda match: {}", **declared})
     fusion = f'(x,) = operands("x")\n\n@fusion("EVIL", pattern=Call("CUSTOM.Evil", x), inputs=(x,), {keywords})\n'
     source = f"{handler()}\n{fusion}def fused(ctx, x):\n    {lower}\n"
-    return Hostile(f"fusion {what}", source, FUSION, says, converts=True)
+    return Hostile(f"fusion {fault}", source, FUSION, texts, converts=True)
 
 
 ARGUMENTS = {"claim": "op", "configure": "options", "after_lowering": "op, outputs", "finish": "model"}
 
 
-def hooks(what: str, name: str, body: str, *says: str, **more: Any) -> Hostile:
+def hook_fault(fault: str, name: str, body: str, *texts: str, **more: Any) -> Hostile:
     """Return a pack with a hook and a handler, or only with a ``claim`` hook."""
-    written = f"@hookimpl\ndef {name}(self, {ARGUMENTS[name]}):\n{indent(dedent(body), '    ')}"
-    messages = says if more.get("converts") else (f"hook {name} of evil-pack failed", *says)
-    return hook_pack(f"{name} {what}", written, *messages, claims=name == "claim", **more)
+    hook = f"@hookimpl\ndef {name}(self, {ARGUMENTS[name]}):\n{indent(dedent(body), '    ')}"
+    messages = texts if more.get("converts") else (f"hook {name} of evil-pack failed", *texts)
+    return hook_pack(f"{name} {fault}", hook, *messages, claims=name == "claim", **more)
 
 
-def hook_pack(what: str, written: str, *says: str, claims: bool = False, **more: Any) -> Hostile:
-    source = f"{handler()}\nclass Hooks:\n{indent(dedent(written).strip(), '    ')}\n\nhooks = Hooks()\n"
+def hook_pack(fault: str, methods: str, *texts: str, claims: bool = False, **more: Any) -> Hostile:
+    """Return a pack with these hooks. ``claims``: without a handler."""
+    source = f"{handler()}\nclass Hooks:\n{indent(dedent(methods).strip(), '    ')}\n\nhooks = Hooks()\n"
     entries = HOOKS if claims else {**HANDLER, **HOOKS}
-    return Hostile(f"hook {what}", source, entries, says, **{"warns": True, **more})
+    return Hostile(f"hook {fault}", source, entries, texts, **{"warns_always": True, **more})
 
 
 def _keywords(declared: Mapping[str, str]) -> str:
