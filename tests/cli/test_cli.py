@@ -1,4 +1,4 @@
-"""Test ``convert``: messages, exit codes and written files."""
+"""The command ``convert``: messages, exit codes and written files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INT8 = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 
 
 def unary(code: str, name: str = "x") -> bytes:
-    """Return a model with one operator, which reads its input twice."""
+    """Return a model with one operator; ADD reads its input twice."""
     model = ModelBuilder()
     g = model.main
     x, y = g.input(name, (1, 2, 3, 5)), g.tensor("y", (1, 2, 3, 5))
@@ -53,26 +53,26 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-# --- done -------------------------------------------------------------------------------------
+# --- success ----------------------------------------------------------------------------------
 
 
 def test_model_is_written_beside_its_source_with_a_summary(run: Run, add_path: Path) -> None:
-    done = run("convert", add_path, "-v")
+    result = run("convert", add_path, "-v")
     written = add_path.with_suffix(".onnx")
-    assert done.code == 0
-    assert done.err == ""
+    assert result.code == 0
+    assert result.err == ""
     assert [node.op_type for node in onnx.load(written).graph.node] == ["Add"]
     for part in (str(written), "bytes", "onnxruntime, opset 18", "1: 1 ADD", "1: 1 Add", "optimal: no Transpose"):
-        assert part in done.out
+        assert part in result.out
     assert names(add_path.parent) == {"added.tflite", "added.onnx"}
 
 
 def test_conversion_time_excludes_verification(run: Run, add_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     verify = onnx_tflite_plugin.verify.verify
 
-    def verify_slowly(*given: Any, **more: Any) -> Any:
+    def verify_slowly(*arguments: Any, **options: Any) -> Any:
         time.sleep(0.5)
-        return verify(*given, **more)
+        return verify(*arguments, **options)
 
     monkeypatch.setattr(onnx_tflite_plugin.verify, "verify", verify_slowly)
     start = time.perf_counter()
@@ -82,9 +82,9 @@ def test_conversion_time_excludes_verification(run: Run, add_path: Path, monkeyp
 
 
 def test_stdout_has_only_json(run: Run, add_path: Path, tmp_path: Path) -> None:
-    done = run("convert", add_path, tmp_path / "out.onnx", "--json")
-    report = json.loads(done.out)
-    assert done.err == ""
+    result = run("convert", add_path, tmp_path / "out.onnx", "--json")
+    report = json.loads(result.out)
+    assert result.err == ""
     assert report["output"] == str(tmp_path / "out.onnx")
     assert report["files"] == [{"path": report["output"], "bytes": (tmp_path / "out.onnx").stat().st_size}]
     assert report["operators"] == {"ADD": 1}
@@ -101,10 +101,10 @@ def test_summary_is_brief_unless_verbose(run: Run, tmp_path: Path, monkeypatch: 
     labels = {}
     for flags in ((), ("-v",), ("-vv",)):
         monkeypatch.setattr(LOG, "handlers", [])
-        ran = run("convert", INT8, tmp_path / "out.onnx", "--verify", *flags)
+        result = run("convert", INT8, tmp_path / "out.onnx", "--verify", *flags)
         LOG.setLevel(logging.NOTSET)
-        assert ran.code == 0
-        labels[flags] = [line[:12].strip() for line in ran.out.splitlines()]
+        assert result.code == 0
+        labels[flags] = [line[:12].strip() for line in result.out.splitlines()]
     assert labels[()] == ["wrote", "inputs", "outputs", "verified"]
     assert {"run it", "target", "operators", "layout", "rewritten"} <= set(labels["-v",])
     assert "op 0" not in labels["-v",]
@@ -116,11 +116,11 @@ def test_vv_logs_stages_and_declined_rewrites(
 ) -> None:
     for flag, logs in (("-v", False), ("-vv", True)):
         monkeypatch.setattr(LOG, "handlers", [])
-        ran = run("convert", INT8, tmp_path / "out.onnx", "--quiet", flag)
+        result = run("convert", INT8, tmp_path / "out.onnx", "--quiet", flag)
         LOG.setLevel(logging.NOTSET)
-        assert (ran.code, ran.out) == (0, "")
-        assert ("rewriting: " in ran.err) == logs
-        assert ("rewrite fold_depthwise: not applied (1x): there are more than 8 channels" in ran.err) == logs
+        assert (result.code, result.out) == (0, "")
+        assert ("rewriting: " in result.err) == logs
+        assert ("rewrite fold_depthwise: not applied (1x): there are more than 8 channels" in result.err) == logs
 
 
 def test_options_reach_the_conversion(run: Run, add_path: Path, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_verification_is_in_summary_and_json(run: Run, add_path: Path) -> None:
     assert [output["name"] for output in verification["outputs"]] == ["y"]
 
 
-# --- 1: refused -------------------------------------------------------------------------------
+# --- exit code 1: refused ---------------------------------------------------------------------
 
 
 def test_refusal_prints_the_next_step_on_stderr(run: Run, unsupported_path: Path) -> None:
@@ -192,9 +192,9 @@ def test_truncates_a_long_list_of_problems(run: Run, tmp_path: Path) -> None:
     g = model.main
     tensor = g.input("x", (1,))
     for k in range(50):
-        following = g.tensor(f"t{k}", (1,))
-        g.operator(f"CUSTOM.Op{k}", [tensor], [following])
-        tensor = following
+        result_tensor = g.tensor(f"t{k}", (1,))
+        g.operator(f"CUSTOM.Op{k}", [tensor], [result_tensor])
+        tensor = result_tensor
     g.output(tensor)
     path = tmp_path / "many.tflite"
     path.write_bytes(model.build())
@@ -213,14 +213,14 @@ def test_rejects_a_file_of_another_format(run: Run, tmp_path: Path) -> None:
 
 
 def test_escapes_control_characters_in_names(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "rude.tflite"
+    path = tmp_path / "control.tflite"
     path.write_bytes(unary("CUSTOM.\x1b[2Jrude\rname"))
     err = run("convert", path).err
     assert r"CUSTOM.\x1b[2Jrude\rname" in err
     assert "\x1b[2J" not in err
 
 
-# --- 2: usage ---------------------------------------------------------------------------------
+# --- exit code 2: usage -----------------------------------------------------------------------
 
 
 def test_unsupported_operator_is_kept_as_a_node_on_request(run: Run, tmp_path: Path) -> None:
@@ -234,20 +234,20 @@ def test_unsupported_operator_is_kept_as_a_node_on_request(run: Run, tmp_path: P
     g.output(z)
     path = tmp_path / "unknown.tflite"
     path.write_bytes(model.build())
-    done = run("convert", path, "--keep-unknown")
-    assert done.code == 0
-    assert "CUSTOM.Nobody Knows is kept as a node of domain tflite.custom" in done.out
+    result = run("convert", path, "--keep-unknown")
+    assert result.code == 0
+    assert "CUSTOM.Nobody Knows is kept as a node of domain tflite.custom" in result.out
     written = onnx.load(path.with_suffix(".onnx"))
     onnx.checker.check_model(written)
     first, second = written.graph.node
     assert (first.domain, first.op_type, second.op_type) == ("tflite.custom", "Nobody Knows", "nor.this::one")
-    held = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in first.attribute}
-    assert held == {"alpha": 0.5, "size": 3, "name": b"n", "sides": [2, 5]}
+    attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in first.attribute}
+    assert attributes == {"alpha": 0.5, "size": 3, "name": b"n", "sides": [2, 5]}
     (raw,) = second.attribute
     assert onnx.numpy_helper.to_array(raw.t).tolist() == [0, 255]
     assert list(second.input) == ["y", "x"]
-    (kept,) = (info for info in written.graph.value_info if info.name == "y")
-    assert kept.type.tensor_type.elem_type == onnx.TensorProto.INT8
+    (info,) = (info for info in written.graph.value_info if info.name == "y")
+    assert info.type.tensor_type.elem_type == onnx.TensorProto.INT8
 
 
 @pytest.mark.parametrize(
@@ -319,19 +319,19 @@ def test_missing_extra_error_has_the_pip_command(run: Run, add_path: Path, monke
     assert names(add_path.parent) == {"added.tflite"}
 
 
-# --- 3: verification, and what nobody foresaw -------------------------------------------------
+# --- exit code 3: verification, and unexpected errors -----------------------------------------
 
 
 def test_model_that_fails_verification_is_not_written(
     run: Run, add_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = onnx_tflite_plugin.verify.verify
+    verify = onnx_tflite_plugin.verify.verify
     wrong = ModelBuilder()
     g = wrong.main
     x, y = g.input("x", (1, 2, 3, 5)), g.tensor("y", (1, 2, 3, 5))
     g.operator("MUL", [x, x], [y])
     g.output(y)
-    monkeypatch.setattr(onnx_tflite_plugin.verify, "verify", lambda data, model, **_: honest(wrong.build(), model))
+    monkeypatch.setattr(onnx_tflite_plugin.verify, "verify", lambda data, model, **_: verify(wrong.build(), model))
     code, out, err = run("convert", add_path, "--verify")
     assert (code, out) == (3, "")
     assert "does not agree with LiteRT" in err
@@ -370,10 +370,10 @@ def test_failed_write_leaves_no_file(
 
 @pytest.mark.skipif(os.name == "nt", reason="signals")
 def test_terminated_process_leaves_no_file(add_path: Path) -> None:
-    killed = "import os, signal; os.replace = lambda *arguments: os.kill(os.getpid(), signal.SIGTERM)"
-    script = f"{killed}; from onnx_tflite_plugin.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", script, "convert", str(add_path)], capture_output=True)
-    assert done.returncode == 143
+    kill_on_replace = "import os, signal; os.replace = lambda *arguments: os.kill(os.getpid(), signal.SIGTERM)"
+    script = f"{kill_on_replace}; from onnx_tflite_plugin.cli import main; main()"
+    completed = subprocess.run([sys.executable, "-c", script, "convert", str(add_path)], capture_output=True)
+    assert completed.returncode == 143
     assert names(add_path.parent) == {"added.tflite"}
 
 
@@ -382,8 +382,8 @@ def test_terminated_process_leaves_no_file(add_path: Path) -> None:
 
 def test_command_writes_the_result_of_the_function(run: Run, tmp_path: Path) -> None:
     digits = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
-    done = run("convert", digits, tmp_path / "digits.onnx", "-v")
-    assert "columns of an image with few channels become channels of its first convolution: 1 place" in done.out
+    result = run("convert", digits, tmp_path / "digits.onnx", "-v")
+    assert "columns of an image with few channels become channels of its first convolution: 1 place" in result.out
     assert onnx.load(tmp_path / "digits.onnx").SerializeToString() == otp.convert(digits).proto.SerializeToString()
 
 

@@ -1,4 +1,4 @@
-"""Test output of ``inspect``, ``verify``, ``handlers`` and ``conformance``, as text and JSON, and the summary."""
+"""Output of ``inspect``, ``verify``, ``handlers`` and ``conformance``, as text and JSON, and the summary."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def binary(code: str) -> bytes:
 
 @pytest.fixture
 def mixed_path(tmp_path: Path) -> Path:
-    """Handled and missing operators, quantization, a dynamic size, a signature, states, metadata, a subgraph never called."""
+    """Write a model with a missing operator, a dynamic size, a signature, states, metadata and an uncalled subgraph."""
     model = ModelBuilder("a description")
     g = model.main
     x = g.input("x", (None, 3), "int8", quantization=quant(0.5, -3))
@@ -50,10 +50,10 @@ def mixed_path(tmp_path: Path) -> Path:
     g.output(odd)
     model.signature("serve", {"image": x}, {"label": odd})
     model.metadata("min_runtime_version", b"2.3.0")
-    lost = model.subgraph("lost")
-    a, b = lost.input("a", (1,)), lost.tensor("b", (1,))
-    lost.operator("CUSTOM.Unreached", [a], [b])
-    lost.output(b)
+    uncalled = model.subgraph("lost")
+    a, b = uncalled.input("a", (1,)), uncalled.tensor("b", (1,))
+    uncalled.operator("CUSTOM.Unreached", [a], [b])
+    uncalled.output(b)
     path = tmp_path / "mixed.tflite"
     path.write_bytes(model.build())
     return path
@@ -95,9 +95,9 @@ def test_each_version_is_listed_once(run: Run, tmp_path: Path) -> None:
 
 
 def test_inspect_as_json(run: Run, mixed_path: Path) -> None:
-    found = json.loads(run("inspect", mixed_path, "--json")[1])
-    assert found["missing"] == ["CUSTOM.Odd"]
-    assert found["inputs"] == [
+    output = json.loads(run("inspect", mixed_path, "--json")[1])
+    assert output["missing"] == ["CUSTOM.Odd"]
+    assert output["inputs"] == [
         {
             "name": "x",
             "index": 0,
@@ -111,12 +111,12 @@ def test_inspect_as_json(run: Run, mixed_path: Path) -> None:
             },
         }
     ]
-    add = next(row for row in found["operators"] if row["code"] == "ADD")
+    add = next(row for row in output["operators"] if row["code"] == "ADD")
     assert (add["count"], add["versions"], add["pack"]) == (2, [1, 2], "onnx-tflite-plugin")
     assert (add["layout"], add["quantization"]) == ("Transparent", "Dequantized")
-    assert found["signatures"][0]["key"] == "serve"
-    assert [state["name"] for state in found["states"]] == ["memory", "box/kept"]
-    assert [graph["called"] for graph in found["subgraphs"]] == [True, False]
+    assert output["signatures"][0]["key"] == "serve"
+    assert [state["name"] for state in output["states"]] == ["memory", "box/kept"]
+    assert [graph["called"] for graph in output["subgraphs"]] == [True, False]
 
 
 def test_inspect_shows_metadata_of_inputs_and_outputs(run: Run, tmp_path: Path) -> None:
@@ -182,16 +182,16 @@ def test_verify_of_different_models_exits_with_3(run: Run, pair: tuple[Path, Pat
     assert code == 3
     assert out.startswith("FAILED")
     code, out, _ = run("verify", source, pair[1], "--json")
-    found = json.loads(out)
-    assert (code, found["ok"]) == (3, False)
-    assert found["outputs"][0]["name"] == "y"
-    assert found["diverging"]["code"] == "ADD"
+    output = json.loads(out)
+    assert (code, output["ok"]) == (3, False)
+    assert output["outputs"][0]["name"] == "y"
+    assert output["diverging"]["code"] == "ADD"
 
 
 def test_verify_accepts_inputs(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
     np.savez(tmp_path / "in.npz", x=np.full((2, 3), 2, np.float32))
-    found = json.loads(run("verify", *pair, "--inputs", tmp_path / "in.npz", "--json")[1])
-    assert (found["ok"], found["runs"]) == (True, 1)
+    output = json.loads(run("verify", *pair, "--inputs", tmp_path / "in.npz", "--json")[1])
+    assert (output["ok"], output["runs"]) == (True, 1)
 
 
 def test_verify_reports_missing_files_and_extra(
@@ -217,32 +217,32 @@ def test_verify_reports_missing_files_and_extra(
 def install(folder: Path, name: str, entries: str) -> None:
     info = folder / f"{name.replace('-', '_')}-1.0.dist-info"
     info.mkdir(parents=True)
-    required = "Requires-Dist: onnx-tflite-plugin~=0.2.0"
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{required}\n")
+    requirement = "Requires-Dist: onnx-tflite-plugin~=0.2.0"
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{requirement}\n")
     (info / "entry_points.txt").write_text(entries)
 
 
 def test_handlers_are_listed_in_a_stable_order(run: Run) -> None:
-    found = json.loads(run("handlers", "--json")[1])
-    codes = [row["code"] for row in found["handlers"]]
+    output = json.loads(run("handlers", "--json")[1])
+    codes = [row["code"] for row in output["handlers"]]
     assert codes == sorted(codes)
-    (add,) = [row for row in found["handlers"] if row["code"] == "ADD"]
+    (add,) = [row for row in output["handlers"] if row["code"] == "ADD"]
     assert add["pack"] == "onnx-tflite-plugin"
     assert add["layout"] == "Transparent"
     assert add["max_version"] > 1
     assert add["summary"]
-    assert any(len(row["roots"]) > 1 for row in found["fusions"])
-    assert all(row["roots"] == sorted(row["roots"]) for row in found["fusions"])
-    errors = [row["error"] for row in found["handlers"] if row["error"]]
+    assert any(len(row["roots"]) > 1 for row in output["fusions"])
+    assert all(row["roots"] == sorted(row["roots"]) for row in output["fusions"])
+    errors = [row["error"] for row in output["handlers"] if row["error"]]
     assert all(error.startswith("not expressible in ONNX: ") for error in errors)
 
 
 def test_handlers_lists_commands_of_packs(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     install(tmp_path, "only-a-command", "[onnx_tflite_plugin.commands]\ngreet = no_such_module:greet\n")
-    found = json.loads(run("handlers", "--json")[1])
-    assert {"pack": "only-a-command", "command": "greet"} in found["commands"]
-    (row,) = [row for row in found["packs"] if row["pack"] == "only-a-command"]
+    output = json.loads(run("handlers", "--json")[1])
+    assert {"pack": "only-a-command", "command": "greet"} in output["commands"]
+    (row,) = [row for row in output["packs"] if row["pack"] == "only-a-command"]
     assert row["commands"] == ["greet"]
     assert "greet    only-a-command" in run("handlers")[1]
 
@@ -250,10 +250,10 @@ def test_handlers_lists_commands_of_packs(run: Run, tmp_path: Path, monkeypatch:
 def test_handlers_filters_by_pack(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     install(tmp_path, "small-pack", "[onnx_tflite_plugin.handlers]\nCUSTOM.Small = op_handlers.math.unary:absolute\n")
-    found = json.loads(run("handlers", "--pack", "Small_Pack", "--json")[1])
-    assert [row["code"] for row in found["handlers"]] == ["CUSTOM.Small"]
-    assert [row["pack"] for row in found["packs"]] == ["small-pack"]
-    assert found["fusions"] == found["hooks"] == found["targets"] == found["commands"] == []
+    output = json.loads(run("handlers", "--pack", "Small_Pack", "--json")[1])
+    assert [row["code"] for row in output["handlers"]] == ["CUSTOM.Small"]
+    assert [row["pack"] for row in output["packs"]] == ["small-pack"]
+    assert output["fusions"] == output["hooks"] == output["targets"] == output["commands"] == []
     assert "ADD" not in run("handlers", "--pack", "small-pack")[1]
     code, _, err = run("handlers", "--pack", "smal-pack")
     assert code == 2
@@ -269,10 +269,10 @@ def test_declining_handler_is_not_a_problem_of_its_pack(
     monkeypatch.syspath_prepend(str(tmp_path))
     entry = "SKIP_GRAM = op_handlers.refused.operators:skip_gram"
     install(tmp_path, "refusing-pack", f"[onnx_tflite_plugin.handlers]\n{entry}\n")
-    found = json.loads(run("handlers", "--json")[1])
-    (handler,) = [row for row in found["handlers"] if row["pack"] == "refusing-pack"]
+    output = json.loads(run("handlers", "--json")[1])
+    (handler,) = [row for row in output["handlers"] if row["pack"] == "refusing-pack"]
     assert handler["error"]
-    (pack,) = [row for row in found["packs"] if row["pack"] == "refusing-pack"]
+    (pack,) = [row for row in output["packs"] if row["pack"] == "refusing-pack"]
     assert pack["wrong"] == []
 
 
@@ -298,18 +298,18 @@ def test_handlers_lists_load_errors(run: Run, tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_conformance_returns_the_exit_code_of_its_command(run: Run, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    seen: list[Any] = []
-    fake = SimpleNamespace(run=lambda pack, op, as_json: seen.append((pack, op, as_json)) or code)
+    calls: list[Any] = []
+    fake = SimpleNamespace(run=lambda pack, op, as_json: calls.append((pack, op, as_json)) or code)
     monkeypatch.setitem(sys.modules, "conformance.command", fake)
     assert run("conformance", "--pack", "my-pack", "--op", "ADD")[0] == code
-    assert seen == [("my-pack", "ADD", False)]
+    assert calls == [("my-pack", "ADD", False)]
 
 
 def test_conformance_as_json(run: Run) -> None:
     code, out, _ = run("conformance", "--op", "FLOOR", "--json")
-    reported = json.loads(out)
-    assert (code, reported["passed"]) == (0, True)
-    assert {case["operator"] for case in reported["cases"]} == {"FLOOR"}
+    output = json.loads(out)
+    assert (code, output["passed"]) == (0, True)
+    assert {case["operator"] for case in output["cases"]} == {"FLOOR"}
     code, out, _ = run("conformance", "--op", "NOTHING", "--json")
     assert code == 2
     assert json.loads(out)["error"]["message"] == "no handler and no case for NOTHING"
@@ -333,8 +333,8 @@ PLAIN = Report(
 
 def summary_rows(report: Report, file: Path) -> dict[str, str]:
     file.write_bytes(bytes(2500))
-    nothing: Any = None
-    conversion = otp.Conversion(nothing, report, nothing)
+    unused: Any = None
+    conversion = otp.Conversion(unused, report, unused)
     return {row.label: "\n".join(row.lines) for row in summary(conversion, [file], 1.5)}
 
 
@@ -365,7 +365,7 @@ def test_summary_reports_unusual_facts(tmp_path: Path) -> None:
         warnings=("the hooks of bad-pack were left out",),
     )
     rows = summary_rows(report, tmp_path / "m.onnx")
-    first, *lines, bought = rows["layout"].splitlines()
+    first, *lines, last = rows["layout"].splitlines()
     assert first == "heuristic, not proven optimal: 9 Transposes inserted, 9 removed by rewrites"
     assert len(lines) == 6
     assert lines[-1] == "  … and 4 more (--json shows all)"
@@ -373,7 +373,7 @@ def test_summary_reports_unusual_facts(tmp_path: Path) -> None:
     assert lines[0].endswith(
         "/BiasAdd  0,1,2,3 → 0,3,1,2  4.1 kB, from graph input to op 12 CONV_2D, op 12 CONV_2D and 1 more"
     )
-    assert bought == "  more bytes moved for speed: op 3 SOFTMAX saves about 10 µs"
+    assert last == "  more bytes moved for speed: op 3 SOFTMAX saves about 10 µs"
     assert rows["fused"] == "2 LAYER, from 10 operators"
     assert rows["states"].startswith("2, as extra inputs and outputs: h, c")
     assert rows["packs"] == "my-pack: 1 operator, instead of the built-in ADD"
@@ -408,6 +408,6 @@ def test_control_characters_are_escaped() -> None:
 
 def test_all_installed_packs_are_used_by_default() -> None:
     context = click.Context(cli)
-    found = cli.get_command(context, "convert")
-    assert found is not None
-    assert found.make_context("convert", ["m.tflite"], context, resilient_parsing=True).params["packs"] is None
+    command = cli.get_command(context, "convert")
+    assert command is not None
+    assert command.make_context("convert", ["m.tflite"], context, resilient_parsing=True).params["packs"] is None

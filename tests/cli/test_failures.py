@@ -1,4 +1,4 @@
-"""Test failures of commands: grouped problems, exit codes and JSON."""
+"""Failures of commands: grouped problems, exit codes and JSON."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def test_problems_that_differ_only_in_names_are_grouped() -> None:
 def test_at_most_twenty_kinds_of_problems_are_shown() -> None:
     problems = [Problem("op", f"why {chr(ord('a') + k)}") for k in range(21)]
     assert group_problems(*problems[:20]) == [f"op: why {chr(ord('a') + k)}" for k in range(20)]
-    *shown, last = group_problems(*problems, problems[0])
-    assert len(shown) == 21
-    assert shown[1] == "  and in 1 more places (--json lists them)"
+    *lines, last = group_problems(*problems, problems[0])
+    assert len(lines) == 21
+    assert lines[1] == "  and in 1 more places (--json lists them)"
     assert last == "… and 1 more kinds of problems (22 problems in all; --json lists them)"
 
 
@@ -71,14 +71,14 @@ def run_failing(
     error: BaseException | None, capsys: pytest.CaptureFixture[str], *arguments: str
 ) -> tuple[int, str, str]:
     RAISED[:] = [] if error is None else [error]
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as exit_info:
         group.main(["fail", *arguments], prog_name="otp")
-    code: Any = left.value.code
+    code: Any = exit_info.value.code
     return (code, *capsys.readouterr())
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "kind", "said"),
+    ("error", "code", "kind", "message"),
     [
         (ConversionError("why", [Problem("op 1", "odd")]), 1, "ConversionError", ["why", "op 1: odd"]),
         (VerificationError("why"), 3, "VerificationError", ["why"]),
@@ -94,15 +94,15 @@ def run_failing(
     ],
 )
 def test_error_has_a_block_an_exit_code_and_a_note(
-    capsys: pytest.CaptureFixture[str], error: BaseException, code: int, kind: str, said: list[str]
+    capsys: pytest.CaptureFixture[str], error: BaseException, code: int, kind: str, message: list[str]
 ) -> None:
-    plain = run_failing(error, capsys)
-    lines = [*said, "nothing was written"]
-    assert plain == (code, "", f"error: {lines[0]}\n" + "".join(f"  {line}\n" for line in lines[1:]))
+    result = run_failing(error, capsys)
+    lines = [*message, "nothing was written"]
+    assert result == (code, "", f"error: {lines[0]}\n" + "".join(f"  {line}\n" for line in lines[1:]))
     number, out, err = run_failing(error, capsys, "--json")
-    result = json.loads(out)["error"]
-    assert (number, result["exit_code"], result["kind"], err) == (code, code, kind, plain[2])
-    assert result["message"] == said[0]
+    error_record = json.loads(out)["error"]
+    assert (number, error_record["exit_code"], error_record["kind"], err) == (code, code, kind, result[2])
+    assert error_record["message"] == message[0]
 
 
 def test_missing_extra_error_does_not_mention_files(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Test that errors for common user mistakes have a remedy: dtypes, streams, interruptions, packs, options."""
+"""Errors for common user mistakes have a remedy: dtypes, streams, interruptions, packs, options."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def test_pixels_need_only_a_cast_if_quantization_undoes_their_normalization(port
 @pytest.mark.parametrize(
     "port",
     [
-        Port("x", "uint8", (1, 8), 1 / 255, 0),  # no image
+        Port("x", "uint8", (1, 8), 1 / 255, 0),  # not an image
         Port("x", "uint8", (1, 8, 8, 3), 1 / 127.5, 127, 0.0, 1.0),  # the author states another normalization
         Port("x", "uint8", (1, 8, 8, 3), 0.5, 10),
         Port("x", "int16", (1, 8, 8, 3), 1.0, 0),
     ],
 )
-def test_other_floats_are_quantized(port: Port) -> None:
+def test_error_on_other_floats_has_code_to_quantize_them(port: Port) -> None:
     with pytest.raises(ValueError, match="quantize it: "):
         check_array(np.zeros((1, 8), np.float32), port)
 
@@ -88,15 +88,15 @@ def test_error_on_integers_has_code_to_convert_them() -> None:
         (("--dtype", "float16"), "--quantization float converts quantized operators to float32"),
     ],
 )
-def test_option_of_another_form_gets_its_remedy(
+def test_option_of_another_tool_gets_a_remedy(
     run: Run, tmp_path: Path, arguments: tuple[str, ...], remedy: str
 ) -> None:
-    ran = run("convert", DIGITS, tmp_path / "m.onnx", *arguments)
-    assert ran.code == 2
-    assert remedy in " ".join(ran.err.split())
+    result = run("convert", DIGITS, tmp_path / "m.onnx", *arguments)
+    assert result.code == 2
+    assert remedy in " ".join(result.err.split())
 
 
-def test_verify_suggests_the_keyword_that_was_meant() -> None:
+def test_verify_suggests_a_similar_keyword() -> None:
     with pytest.raises(TypeError, match="verify takes no keyword 'run'; did you mean 'runs'"):
         otp.verify(DIGITS, otp.convert(DIGITS), run=5)  # type: ignore[call-arg]
 
@@ -104,16 +104,16 @@ def test_verify_suggests_the_keyword_that_was_meant() -> None:
 def test_inspect_reads_a_model_from_stdin(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     stdin = io.TextIOWrapper(io.BytesIO(DIGITS.read_bytes()))
     monkeypatch.setattr("sys.stdin", stdin)
-    ran = run("inspect", "-")
-    assert ran.code == 0
-    assert "image  int8 [1, 8, 8, 1]" in ran.out
+    result = run("inspect", "-")
+    assert result.code == 0
+    assert "image  int8 [1, 8, 8, 1]" in result.out
 
 
 def test_unknown_pack_error_does_not_suggest_an_index(run: Run) -> None:
-    ran = run("conformance", "--pack", "nosuch")
-    assert ran.code == 1
-    assert "pip install nosuch" not in ran.err
-    assert "pip install -e DIR" in ran.err
+    result = run("conformance", "--pack", "nosuch")
+    assert result.code == 1
+    assert "pip install nosuch" not in result.err
+    assert "pip install -e DIR" in result.err
 
 
 def test_conversion_has_a_verify_method() -> None:
@@ -154,30 +154,30 @@ def test_early_interruption_has_no_traceback(start: str) -> None:
         sys.meta_path.insert(0, Interrupts())
         {start}
     """)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (completed.returncode, completed.stderr) == (130, "error: interrupted\n")
 
 
 def test_bench_warns_of_noise_and_too_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     calm, noisy = SimpleNamespace(low=1.0, high=1.2), SimpleNamespace(low=1.0, high=1.7)
     module = import_module("onnx_tflite_plugin.cli.bench")
     monkeypatch.setattr(module, "available_processors", lambda: 2)
-    warned = module._warnings
-    assert warned(SimpleNamespace(threads=2, litert=calm, onnxruntime=calm)) == []
-    threads, noise = warned(SimpleNamespace(threads=3, litert=calm, onnxruntime=noisy))
+    warnings = module._warnings
+    assert warnings(SimpleNamespace(threads=2, litert=calm, onnxruntime=calm)) == []
+    threads, noise = warnings(SimpleNamespace(threads=3, litert=calm, onnxruntime=noisy))
     assert "3 threads share 2 processors" in threads
     assert "ONNX Runtime vary by more than 50%" in noise
 
 
 def test_conformance_without_litert_names_the_extra(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
-    ran = run("conformance", "--op", "ADD")
-    assert (ran.code, ran.out.strip()) == (2, "")
-    assert ran.err == 'error: ai-edge-litert is not installed: pip install "onnx-tflite-plugin[verify]"\n'
+    result = run("conformance", "--op", "ADD")
+    assert (result.code, result.out.strip()) == (2, "")
+    assert result.err == 'error: ai-edge-litert is not installed: pip install "onnx-tflite-plugin[verify]"\n'
 
 
 @pytest.mark.parametrize(
-    ("arguments", "answer"),
+    ("arguments", "message"),
     [
         (["convrt", "a.tflite"], "No such command 'convrt'; did you mean 'convert'?"),
         (["a.tflite"], "No such command 'a.tflite'; to convert it: otp convert a.tflite"),
@@ -197,24 +197,24 @@ def test_conformance_without_litert_names_the_extra(run: Run, monkeypatch: pytes
         ),
     ],
 )
-def test_misspelled_arguments_get_suggestions(run: Run, arguments: list[str], answer: str) -> None:
-    ran = run(*arguments)
-    assert (ran.code, ran.out) == (2, "")
-    assert answer in ran.err
+def test_misspelled_arguments_get_suggestions(run: Run, arguments: list[str], message: str) -> None:
+    result = run(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
 
 
 def test_extra_argument_error_suggests_a_folder(run: Run) -> None:
-    ran = run("convert", "a.tflite", "b.onnx", "c.tflite")
-    assert ran.code == 2
-    assert "convert takes MODEL and [MODEL.onnx], but there is also 'c.tflite'" in ran.err
-    assert "to convert several models, give their folder" in ran.err
+    result = run("convert", "a.tflite", "b.onnx", "c.tflite")
+    assert result.code == 2
+    assert "convert takes MODEL and [MODEL.onnx], but there is also 'c.tflite'" in result.err
+    assert "to convert several models, give their folder" in result.err
     assert "verify takes MODEL.tflite and MODEL.onnx, but there is also 'c'" in run("verify", "a", "b", "c").err
 
 
 @pytest.mark.parametrize("flag", ["--outputs", "--inputs-at"])
 def test_unknown_tensor_error_lists_names(run: Run, tmp_path: Path, flag: str) -> None:
-    ran = run("convert", DIGITS, tmp_path / "d.onnx", flag, "nosuch")
-    assert f"{flag} nosuch: no tensor has this name; some names: image, probabilities, logits, features" in ran.err
+    result = run("convert", DIGITS, tmp_path / "d.onnx", flag, "nosuch")
+    assert f"{flag} nosuch: no tensor has this name; some names: image, probabilities, logits, features" in result.err
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Test that command options, keywords, checks and documentation are generated from the options dataclass."""
+"""Command options, keywords, checks and documentation are generated from the options dataclass."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ids = {"ids": lambda value: getattr(value, "name", None)}
     **ids,
 )
 def test_each_field_is_a_command_option(command: click.Command, option: Option) -> None:
-    (param,) = (one for one in command.params if one.name == option.name)
+    (param,) = (param for param in command.params if param.name == option.name)
     assert isinstance(param, GroupedOption)
     assert param.opts == [option.flag]
     assert param.group == option.group
@@ -67,25 +67,25 @@ def test_command_page_is_up_to_date() -> None:
 
 def test_typed_keywords_match_the_fields() -> None:
     """Mapping options may also be None."""
-    wanted = {each.name: each.type | None if each.default == {} else each.type for each in CONVERT}
-    assert get_type_hints(ConvertKeywords) == wanted
+    expected = {option.name: option.type | None if option.default == {} else option.type for option in CONVERT}
+    assert get_type_hints(ConvertKeywords) == expected
 
 
 def test_keywords_override_equal_options() -> None:
     options = ConvertOptions(opset=15, dynamic_batch=True)
-    one, two = otp.convert(DIGITS, options), otp.convert(DIGITS, opset=15, dynamic_batch=True)
-    assert one.proto.SerializeToString() == two.proto.SerializeToString()
+    from_options, from_keywords = otp.convert(DIGITS, options), otp.convert(DIGITS, opset=15, dynamic_batch=True)
+    assert from_options.proto.SerializeToString() == from_keywords.proto.SerializeToString()
     assert otp.convert(DIGITS, options, opset=17, layout=None).report.opset == 17
-    given: Any = 18
+    wrong: Any = 18
     with pytest.raises(TypeError, match="options is the int 18, not a ConvertOptions; give options as keywords"):
-        otp.convert(DIGITS, given)
+        otp.convert(DIGITS, wrong)
 
 
 # --- messages ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "option", [one for one in (*CONVERT, *options_of(VerifyOptions)) if one.type is not Any], **ids
+    "option", [option for option in (*CONVERT, *options_of(VerifyOptions)) if option.type is not Any], **ids
 )
 def test_type_error_names_option_value_and_remedy(option: Option) -> None:
     cls: Any = ConvertOptions if option in CONVERT else VerifyOptions
@@ -94,7 +94,7 @@ def test_type_error_names_option_value_and_remedy(option: Option) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "named"),
+    ("options", "message"),
     [
         ({"input_shape": {"x": (1, 2), "y": "1,2"}}, "input_shape['y'] is the str '1,2'"),
         ({"rename": {1: "y"}}, "rename's key is the int 1"),
@@ -104,20 +104,20 @@ def test_type_error_names_option_value_and_remedy(option: Option) -> None:
         ({"input_shape": [1, 2]}, "input_shape is a list"),
     ],
 )
-def test_type_error_names_the_wrong_entry(given: dict[str, Any], named: str) -> None:
-    with pytest.raises(TypeError, match=f"^{re.escape(named)}, so nothing was done; give a "):
-        ConvertOptions(**given)
+def test_type_error_names_the_wrong_entry(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}, so nothing was done; give a "):
+        ConvertOptions(**options)
 
 
-@pytest.mark.parametrize("option", [one for one in CONVERT if one.choices], **ids)
+@pytest.mark.parametrize("option", [option for option in CONVERT if option.choices], **ids)
 def test_invalid_choice_lists_valid_ones(option: Option) -> None:
-    given = option.choices[0] + "x"
+    invalid = option.choices[0] + "x"
     values = " or ".join(map(repr, option.choices))
     text = (
-        f"^{option.name} is the str '{given}', so nothing was done; give {values}; did you mean '{option.choices[0]}'"
+        f"^{option.name} is the str '{invalid}', so nothing was done; give {values}; did you mean '{option.choices[0]}'"
     )
     with pytest.raises(UnsupportedOption, match=text):
-        ConvertOptions(**{option.name: given})
+        ConvertOptions(**{option.name: invalid})
 
 
 @pytest.mark.parametrize(
@@ -134,12 +134,12 @@ def test_number_below_the_minimum_is_reported(cls: Any, name: str, value: float,
         cls(**{name: value})
 
 
-@pytest.mark.parametrize(("name", "near"), [("optimise", "optimize"), ("input_shapes", "input_shape")])
-def test_unknown_keyword_suggests_the_nearest(run: Run, name: str, near: str) -> None:
-    given: dict[str, Any] = {name: 3}
-    with pytest.raises(TypeError, match=f"convert takes no keyword '{name}'; did you mean '{near}'"):
-        otp.convert(DIGITS, **given)
-    flag = near.replace("_", "-")
+@pytest.mark.parametrize(("name", "similar"), [("optimise", "optimize"), ("input_shapes", "input_shape")])
+def test_unknown_keyword_suggests_the_nearest(run: Run, name: str, similar: str) -> None:
+    keywords: dict[str, Any] = {name: 3}
+    with pytest.raises(TypeError, match=f"convert takes no keyword '{name}'; did you mean '{similar}'"):
+        otp.convert(DIGITS, **keywords)
+    flag = similar.replace("_", "-")
     assert f"--{flag}" in run("convert", DIGITS, f"--{name.replace('_', '-')}", "3").err
 
 

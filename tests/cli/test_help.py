@@ -1,4 +1,4 @@
-"""Test ``--help`` of every command, and that it is fast."""
+"""``--help`` of every command, and its speed."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def test_help_imports_no_heavy_package() -> None:
         "heavy = {'numpy', 'onnx', 'onnx_ir', 'rich', 'tflite', 'pluggy', 'onnxruntime'} & sys.modules.keys()\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert completed.returncode == 0, completed.stderr
 
     def seconds() -> float:
         """Return processor seconds, which do not depend on other processes."""

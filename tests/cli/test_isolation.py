@@ -1,4 +1,4 @@
-"""Test that a crash in LiteRT stops neither the command nor other models of a folder."""
+"""A crash in LiteRT stops neither the command nor other models of a folder."""
 
 from __future__ import annotations
 
@@ -14,22 +14,24 @@ import pytest
 from conformance.builder import ModelBuilder
 from tests.helpers.changed_files import change_fields
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="commands run in place where nothing forks")
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "fork"), reason="commands run in their own process where there is no fork"
+)
 
-DEATH = """
+FAILING_LITERT = """
 import os, signal, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore SIGINT
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
 run = LiteRT.run
-def die(self, inputs):
+def fail(self, inputs):
     if "crashing" in self.entry.input_names:
         {}
     return run(self, inputs)
-LiteRT.run = die
+LiteRT.run = fail
 from onnx_tflite_plugin.cli import main
 main()
 """
-ABORTED = DEATH.format("os.abort()")
+ABORTED = FAILING_LITERT.format("os.abort()")
 
 
 def model(path: Path, name: str = "x") -> Path:
@@ -49,54 +51,62 @@ def command(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[
 
 @pytest.mark.parametrize("name", ["crashing", "harmless"])
 def test_crashing_model_is_not_written(tmp_path: Path, name: str) -> None:
-    done = command(ABORTED, "convert", model(tmp_path / "a.tflite", name), "--verify")
+    completed = command(ABORTED, "convert", model(tmp_path / "a.tflite", name), "--verify")
     if name == "harmless":
-        assert done.returncode == 0, done.stderr
+        assert completed.returncode == 0, completed.stderr
         return
-    assert done.returncode == 3
-    assert "LiteRT crashes on the model: signal 6 (SIGABRT)" in done.stderr
-    assert "in LiteRT (xnnpack), run 1 of 3" in done.stderr
+    assert completed.returncode == 3
+    assert "LiteRT crashes on the model: signal 6 (SIGABRT)" in completed.stderr
+    assert "in LiteRT (xnnpack), run 1 of 3" in completed.stderr
     assert not (tmp_path / "a.onnx").exists()
 
 
 def test_crash_does_not_stop_other_models_of_a_folder(tmp_path: Path) -> None:
     for number, name in enumerate(("x", "crashing", "x", "crashing", "x")):
         model(tmp_path / f"{number}.tflite", name)
-    done = command(ABORTED, "convert", tmp_path, "--verify", "--json")
-    assert done.returncode == 3, done.stderr
-    result = json.loads(done.stdout)
-    assert [each.get("error", {}).get("exit_code") for each in result["models"]] == [None, 3, None, 3, None]
+    completed = command(ABORTED, "convert", tmp_path, "--verify", "--json")
+    assert completed.returncode == 3, completed.stderr
+    result = json.loads(completed.stdout)
+    assert [model_result.get("error", {}).get("exit_code") for model_result in result["models"]] == [
+        None,
+        3,
+        None,
+        3,
+        None,
+    ]
     assert sorted(path.name for path in tmp_path.glob("*.onnx")) == ["0.onnx", "2.onnx", "4.onnx"]
-    assert "LiteRT crashes on the model" in done.stderr
-    assert "in 1.tflite, 3.tflite" in done.stderr
+    assert "LiteRT crashes on the model" in completed.stderr
+    assert "in 1.tflite, 3.tflite" in completed.stderr
 
 
 def test_crash_is_reported_with_its_signal(tmp_path: Path) -> None:
     """The kernel does not check the indices of a sparse tensor."""
-    path, given = tmp_path / "sparse.tflite", tmp_path / "given.npz"
+    path, inputs = tmp_path / "sparse.tflite", tmp_path / "inputs.npz"
     path.write_bytes(change_fields("EMBEDDING_LOOKUP_SPARSE-MEAN,_5_operands_known_at_runtime,_rank_3"))
-    places, sizes = np.full((6, 3), 2**24, np.int32), np.array([2, 3, 4], np.int32)
+    indices, sizes = np.full((6, 3), 2**24, np.int32), np.array([2, 3, 4], np.int32)
     weights, table = np.ones(6, np.float32), np.ones((7, 5), np.float32)
-    np.savez(given, ids=np.arange(6, dtype=np.int32), indices=places, sizes=sizes, weights=weights, table=table)
-    done = command("from onnx_tflite_plugin.cli import main; main()", "convert", path, "--verify", "--inputs", given)
-    assert done.returncode == 3
-    assert "LiteRT (xnnpack kernels) crashes on the model: signal" in done.stderr
+    np.savez(inputs, ids=np.arange(6, dtype=np.int32), indices=indices, sizes=sizes, weights=weights, table=table)
+    completed = command(
+        "from onnx_tflite_plugin.cli import main; main()", "convert", path, "--verify", "--inputs", inputs
+    )
+    assert completed.returncode == 3
+    assert "LiteRT (xnnpack kernels) crashes on the model: signal" in completed.stderr
     assert not path.with_suffix(".onnx").exists()
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
 def test_signals_are_forwarded_to_the_fork(tmp_path: Path, name: str, code: int) -> None:
-    """Signals sent to the command only, as a shell's kill does."""
-    interrupted = DEATH.format(f"os.kill(os.getppid(), signal.{name}); time.sleep(30)")
-    done = command(interrupted, "convert", model(tmp_path / "a.tflite", "crashing"), "--verify")
-    assert done.returncode == code
-    assert "Traceback" not in done.stderr
+    """The signal is sent to the command only, as by kill in a shell."""
+    interrupted = FAILING_LITERT.format(f"os.kill(os.getppid(), signal.{name}); time.sleep(30)")
+    completed = command(interrupted, "convert", model(tmp_path / "a.tflite", "crashing"), "--verify")
+    assert completed.returncode == code
+    assert "Traceback" not in completed.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["a.tflite"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with their parent")
 def test_fork_ends_with_a_killed_command(tmp_path: Path) -> None:
-    """Otherwise a reader of its output would wait for an endless loop."""
-    killed = DEATH.format("os.kill(os.getppid(), signal.SIGKILL); time.sleep(50)")
-    done = command(killed, "convert", model(tmp_path / "a.tflite", "crashing"), "--verify")
-    assert done.returncode == -9
+    """Otherwise a reader of the command's output would wait forever."""
+    killed = FAILING_LITERT.format("os.kill(os.getppid(), signal.SIGKILL); time.sleep(50)")
+    completed = command(killed, "convert", model(tmp_path / "a.tflite", "crashing"), "--verify")
+    assert completed.returncode == -9

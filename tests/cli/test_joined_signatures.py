@@ -1,4 +1,4 @@
-"""Test ``--signature all``: one model if signatures differ only in sequence length, otherwise one each."""
+"""``--signature all``: one model if signatures differ only in sequence length, otherwise one per signature."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def written(folder: Path) -> list[str]:
+def onnx_files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*.onnx"))
 
 
 def test_joins_signatures_of_a_language_model(source: Path, run: Run) -> None:
     code, out, _ = run("convert", source, "--signature", "all", "--attention", "causal", "--verify")
     assert code == 0
-    assert written(source.parent) == ["model.onnx"]
+    assert onnx_files(source.parent) == ["model.onnx"]
     assert "'prefill_5', 'decode' in one model, which takes any number of tokens" in out
     assert run("verify", source, source.with_suffix(".onnx"))[0] == 0
 
 
 def test_signature_each_writes_one_file_per_signature(source: Path, run: Run) -> None:
     assert run("convert", source, "--signature", "each")[0] == 0
-    assert written(source.parent) == ["model.decode.onnx", "model.prefill_5.onnx"]
+    assert onnx_files(source.parent) == ["model.decode.onnx", "model.prefill_5.onnx"]
 
 
 def test_report_has_the_sequence_length_of_each_signature(source: Path, run: Run) -> None:
@@ -47,7 +47,7 @@ def test_reports_why_signatures_cannot_be_joined(tmp_path: Path, run: Run) -> No
     path.write_bytes(model(signatures=2))
     code, out, _ = run("convert", path, "--signature", "all")
     assert code == 0
-    assert written(tmp_path) == ["m.first_one.onnx", "m.second.onnx"]
+    assert onnx_files(tmp_path) == ["m.first_one.onnx", "m.second.onnx"]
     assert "the signatures cannot be joined into one model: inputs of signatures" in " ".join(out.split())
 
 
@@ -57,7 +57,7 @@ def test_logits_last_needs_joined_signatures(tmp_path: Path, run: Run) -> None:
     code, _, err = run("convert", path, "--signature", "all", "--logits", "last")
     assert code == 2
     assert "--logits last: the signatures cannot be joined into one model" in " ".join(err.split())
-    assert not written(tmp_path)
+    assert not onnx_files(tmp_path)
 
 
 def test_options_for_one_signature_prevent_joining(source: Path, run: Run) -> None:

@@ -1,4 +1,4 @@
-"""Test formatting of single lines and table cells."""
+"""Formatting of single lines and table cells."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_subgraph_line_has_operator_count_and_calls() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "said"),
+    ("count", "text"),
     [
         (0, "0 bytes"),
         (1, "1 byte"),
@@ -46,8 +46,8 @@ def test_subgraph_line_has_operator_count_and_calls() -> None:
         (2_500_000_000, "2.5 GB"),
     ],
 )
-def test_file_sizes_have_three_digits_and_a_unit(count: int, said: str) -> None:
-    assert format_size(count) == said
+def test_file_sizes_have_three_digits_and_a_unit(count: int, text: str) -> None:
+    assert format_size(count) == text
 
 
 @pytest.mark.parametrize(
@@ -70,15 +70,15 @@ def test_long_names_and_lists_are_shortened() -> None:
 
 
 def test_json_converts_numpy_values_and_uses_null_for_nan() -> None:
-    given = {3: np.float32(0.5), "a": (np.inf, float("nan"), True), "b": np.array([1, 2]), "c": Path("x"), "d": None}
-    assert _json_value(given) == {"3": 0.5, "a": [None, None, True], "b": [1, 2], "c": "x", "d": None}
+    values = {3: np.float32(0.5), "a": (np.inf, float("nan"), True), "b": np.array([1, 2]), "c": Path("x"), "d": None}
+    assert _json_value(values) == {"3": 0.5, "a": [None, None, True], "b": [1, 2], "c": "x", "d": None}
 
 
 def test_page_reuses_the_given_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {}
-    monkeypatch.setattr("onnx_tflite_plugin.page.gather.gather", lambda *models, **others: given.update(others))
+    options: dict[str, Any] = {}
+    monkeypatch.setattr("onnx_tflite_plugin.page.gather.gather", lambda *models, **keywords: options.update(keywords))
     monkeypatch.setattr("onnx_tflite_plugin.page.html.html", lambda page: "<é>")
-    held: Any = object()
-    report.write_page(tmp_path / "p.html", b"", held, "title", held, click.echo)
-    assert (given["report"], given["progress"]) == (held, click.echo)
+    shared_report: Any = object()
+    report.write_page(tmp_path / "p.html", b"", shared_report, "title", shared_report, click.echo)
+    assert (options["report"], options["progress"]) == (shared_report, click.echo)
     assert (tmp_path / "p.html").read_bytes() == "<é>".encode()

@@ -1,4 +1,4 @@
-"""Test that packs written by ``new-pack`` install and pass their tests and conformance."""
+"""Packs written by ``new-pack`` install, and pass their tests and conformance."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ KINDS = {
 
 
 def write_pack(folder: Path, op: str, like: str = "") -> None:
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as exit_info:
         cli.main(["new-pack", str(folder), "--op", op, *(["--like", like] if like else [])], prog_name="otp")
-    assert left.value.code == 0
+    assert exit_info.value.code == 0
 
 
 PACKS = {
@@ -41,11 +41,11 @@ PACKS = {
 
 
 def run_pack_tests(folders: Sequence[Path], site: Path, *options: str) -> str:
-    """Return the output of the packs' own tests, run in one process because it takes a second to start."""
-    given = ["-v", "-p", "no:cacheprovider", "--import-mode=importlib", *options, *map(str, folders)]
-    done = python(folders[0], site, "-m", "pytest", *given, more_paths=folders[1:])
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    """Return the output of the packs' own tests, run in one process because starting one takes a second."""
+    arguments = ["-v", "-p", "no:cacheprovider", "--import-mode=importlib", *options, *map(str, folders)]
+    completed = python(folders[0], site, "-m", "pytest", *arguments, more_paths=folders[1:])
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    return completed.stdout
 
 
 def test_packs_pass_their_own_tests_unmodified(tmp_path: Path) -> None:
@@ -53,11 +53,11 @@ def test_packs_pass_their_own_tests_unmodified(tmp_path: Path) -> None:
     for folder, op in zip(folders, PACKS.values(), strict=True):
         write_pack(folder, op)
         install_pack(folder, site)
-    done = run_pack_tests(folders, site)
-    assert done.count("::test_the_pack_is_installed PASSED") == len(PACKS)
-    assert done.count("::test_conformance[") >= 5 * len(PACKS)
-    assert "skipped" not in done
-    assert "warning" not in done
+    output = run_pack_tests(folders, site)
+    assert output.count("::test_the_pack_is_installed PASSED") == len(PACKS)
+    assert output.count("::test_conformance[") >= 5 * len(PACKS)
+    assert "skipped" not in output
+    assert "warning" not in output
 
 
 def test_packs_of_each_kind_pass_and_cover_their_handlers(tmp_path: Path) -> None:
@@ -66,14 +66,14 @@ def test_packs_of_each_kind_pass_and_cover_their_handlers(tmp_path: Path) -> Non
         write_pack(folder, op, like)
         install_pack(folder, site)
     options = [f"--op-pack={folder.name}" for folder in folders]
-    done = run_pack_tests(folders, site, *options)
-    assert "skipped" not in done
-    assert done.count("::test_the_pack_is_installed PASSED") == len(KINDS)
-    assert done.count("::test_conformance[") >= len(KINDS)
+    output = run_pack_tests(folders, site, *options)
+    assert "skipped" not in output
+    assert output.count("::test_the_pack_is_installed PASSED") == len(KINDS)
+    assert output.count("::test_conformance[") >= len(KINDS)
     for folder in folders:
-        assert f"::{folder.name}::nothing-untried PASSED" in done
+        assert f"::{folder.name}::nothing-untried PASSED" in output
     for text in ("between_convolutions] PASSED", "dynamic_shape] PASSED"):
-        assert done.count(text) >= len(KINDS)
+        assert output.count(text) >= len(KINDS)
 
 
 @pytest.mark.parametrize(("like", "passed"), [("target", 4), ("pass", 3)])
@@ -81,9 +81,9 @@ def test_target_pack_passes_its_own_tests(tmp_path: Path, like: str, passed: int
     folder, site = tmp_path / "npu-pack", tmp_path / "site"
     write_pack(folder, "my-npu", like)
     install_pack(folder, site)
-    done = run_pack_tests([folder], site)
-    assert done.count(" PASSED") == passed
-    assert "skipped" not in done
+    output = run_pack_tests([folder], site)
+    assert output.count(" PASSED") == passed
+    assert "skipped" not in output
     assert not (folder / "npu_pack" / "cases.py").exists()
     assert "onnx_tflite_plugin.cases" not in (folder / "setup.cfg").read_text()
 
@@ -108,9 +108,9 @@ def test_printed_command_installs_what_the_tests_need(tmp_path: Path, capsys: py
 def test_error_on_a_wrong_kind_lists_supported_operators(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], like: str, op: str, text: str
 ) -> None:
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as exit_info:
         cli.main(["new-pack", str(tmp_path / "pack"), "--op", op, "--like", like], prog_name="otp")
-    assert left.value.code == 2
+    assert exit_info.value.code == 2
     assert text in capsys.readouterr().err
 
 
@@ -119,12 +119,12 @@ def test_new_pack_passes_conformance(tmp_path: Path, name: str, op: str) -> None
     folder, site = tmp_path / name, tmp_path / "site"
     write_pack(folder, op)
     install_pack(folder, site)
-    done = python(folder, site, "-m", "onnx_tflite_plugin", "conformance", "--pack", name)
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = python(folder, site, "-m", "onnx_tflite_plugin", "conformance", "--pack", name)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
 def test_unhandled_schema_operator_gets_a_placeholder(tmp_path: Path) -> None:
-    """Any unhandled operator will do; the test is skipped if none is left."""
+    """Any unhandled operator serves; the test is skipped if there is none."""
     from onnx_tflite_plugin.host.offers import discover
     from onnx_tflite_plugin.source.options import operator_names
 
@@ -137,8 +137,8 @@ def test_unhandled_schema_operator_gets_a_placeholder(tmp_path: Path) -> None:
     folder, site = tmp_path / "pack", tmp_path / "site"
     write_pack(folder, missing[0])
     install_pack(folder, site)
-    done = python(folder, site, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder))
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = python(folder, site, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder))
+    assert completed.returncode == 0, completed.stdout + completed.stderr
     assert "remove ``reference``" in (folder / "pack" / "cases.py").read_text()
 
 
@@ -165,10 +165,10 @@ def test_adding_an_operator_keeps_existing_files(tmp_path: Path) -> None:
         ("hooks", "vendor"),
         *(("cases", name) for name in ("grown", "my_op_50_x", "my_softsign", "vendor")),
     }
-    done = python(folder, site, "-m", "pytest", "-v", "-p", "no:cacheprovider", str(folder), "--op-pack", "grown")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "nothing-untried PASSED" in done.stdout
-    assert "skipped" not in done.stdout
+    completed = python(folder, site, "-m", "pytest", "-v", "-p", "no:cacheprovider", str(folder), "--op-pack", "grown")
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "nothing-untried PASSED" in completed.stdout
+    assert "skipped" not in completed.stdout
 
 
 @pytest.mark.parametrize(
@@ -194,13 +194,13 @@ def test_failed_addition_writes_nothing(
     (tmp_path / "mine" / "taken.py").write_text("mine")
     (tmp_path / "setup.cfg").write_text(settings)
     before = {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as exit_info:
         cli.main(["new-pack", str(tmp_path), "--op", op], prog_name="otp")
-    assert left.value.code == (2 if text else 0)
+    assert exit_info.value.code == (2 if text else 0)
     if text:
         assert text in capsys.readouterr().err
         assert {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()} == before
-    else:  # the one package there is
+    else:  # the only package
         assert (tmp_path / "mine" / "other.py").exists()
 
 
@@ -221,7 +221,7 @@ def test_unusual_names_are_percent_encoded(tmp_path: Path) -> None:
     assert entry.name == "CUSTOM.my%20op%2F50%25%20%C3%A9%3D%3Ax"
     assert "%%20op" in (folder / "setup.cfg").read_text(encoding="utf-8")
     again = tmp_path / "again"
-    write_pack(again, entry.name)  # as the hint of a refusal spells it
+    write_pack(again, entry.name)  # in the spelling of a refusal's hint
     assert (again / "setup.cfg").read_text(encoding="utf-8").count(entry.name.replace("%", "%%")) == 1
 
 
@@ -243,9 +243,9 @@ def test_invalid_pack_is_a_usage_error(
 ) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").write_text("mine")
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as exit_info:
         cli.main(["new-pack", str(tmp_path / name), "--op", op], prog_name="otp")
-    assert left.value.code == 2
+    assert exit_info.value.code == 2
     assert text in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
     assert (tmp_path / "taken" / "file").read_text() == "mine"
@@ -260,9 +260,9 @@ def test_name_option_sets_the_distribution_name(tmp_path: Path, capsys: pytest.C
     assert run_pack_tests([folder], site).count("::test_the_pack_is_installed PASSED") == 1
     for name, text in (("other", "is named Vendor.Ops; leave --name out"), ("Vendor.Ops", "")):
         arguments = ["new-pack", str(folder), "--op", "CUSTOM.Cosh", "--name", name]
-        with pytest.raises(SystemExit) as left:
+        with pytest.raises(SystemExit) as exit_info:
             cli.main(arguments, prog_name="otp")
-        assert left.value.code == (2 if text else 0)
+        assert exit_info.value.code == (2 if text else 0)
         assert text in capsys.readouterr().err
 
 
@@ -270,9 +270,9 @@ def test_name_option_sets_the_distribution_name(tmp_path: Path, capsys: pytest.C
 def test_invalid_pack_name_is_a_usage_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str
 ) -> None:
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as exit_info:
         cli.main(["new-pack", str(tmp_path / "pack"), "--op", "CUSTOM.Sinh", "--name", name], prog_name="otp")
-    assert left.value.code == 2
+    assert exit_info.value.code == 2
     assert text in capsys.readouterr().err
     assert not (tmp_path / "pack").exists()
 

@@ -1,4 +1,4 @@
-"""Test values of command options: dimensions, verification data, paths and names."""
+"""Values of command options: dimensions, verification data, paths and names."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def test_dimensions_are_numbers_or_names(text: str, sizes: tuple[int | str, ...]
 
 @pytest.mark.parametrize("text", ["", "1,", "-1", "1.5", "a b", "1,?"])
 def test_rejects_invalid_dimensions(text: str) -> None:
-    read: Any = pair_callback("NAME=N,224", _parse_sizes)
+    parse: Any = pair_callback("NAME=N,224", _parse_sizes)
     with pytest.raises(click.BadParameter, match="is not of the form NAME=N,224"):
-        read(None, None, [f"x={text}"])
+        parse(None, None, [f"x={text}"])
 
 
 def test_tensor_names_may_be_separated_by_commas() -> None:
@@ -60,9 +60,9 @@ def test_tensor_names_may_be_separated_by_commas() -> None:
 
 @pytest.mark.parametrize("text", ["1", "1:", ":1", "2:1", "nan:1", "a:b"])
 def test_rejects_invalid_ranges(text: str) -> None:
-    read: Any = pair_callback("NAME=LOW:HIGH", _parse_range)
+    parse: Any = pair_callback("NAME=LOW:HIGH", _parse_range)
     with pytest.raises(click.BadParameter, match="is not of the form NAME=LOW:HIGH"):
-        read(None, None, [f"x={text}"])
+        parse(None, None, [f"x={text}"])
 
 
 @pytest.mark.parametrize(("text", "span"), [("-1:1", (-1, 1)), ("0.5:0.5", (0.5, 0.5)), ("-1e3:-1", (-1000, -1))])
@@ -71,15 +71,15 @@ def test_parses_ranges(text: str, span: tuple[float, float]) -> None:
 
 
 def test_pairs_split_at_the_last_equals_sign_and_are_unique() -> None:
-    read: Any = pair_callback("NAME=N", int)
-    assert read(None, None, ["a=b=1", "c=2"]) == {"a=b": 1, "c": 2}
+    parse: Any = pair_callback("NAME=N", int)
+    assert parse(None, None, ["a=b=1", "c=2"]) == {"a=b": 1, "c": 2}
     for wrong in ("a=", "=1", "a", "a=b"):
         with pytest.raises(click.BadParameter, match="is not of the form NAME=N"):
-            read(None, None, [wrong])
+            parse(None, None, [wrong])
     with pytest.raises(click.BadParameter, match="is not of the form NAME=TEXT"):
         pair_callback("NAME=TEXT", str)(None, None, ["a="])  # type: ignore[call-arg]
     with pytest.raises(click.BadParameter, match="'a' is given more than once"):
-        read(None, None, ["a=1", "a=1"])
+        parse(None, None, ["a=1", "a=1"])
 
 
 # --- a conversion -----------------------------------------------------------------------------
@@ -97,24 +97,24 @@ def test_names_give_dynamic_and_numbers_fixed_dimensions(run: Run, neg_path: Pat
     [([], None), (["--verify"], 3), (["--runs", 2], 2), (["--seed", 0], 3), (["--range", "x=0:1"], 3)],
 )
 def test_data_options_imply_verification(run: Run, neg_path: Path, options: list[object], runs: int | None) -> None:
-    reported = json.loads(run("convert", neg_path, "--json", *options).out)
-    assert (reported["verification"] or {}).get("runs") == runs
-    assert 0 <= reported["seconds"] < 60
+    output = json.loads(run("convert", neg_path, "--json", *options).out)
+    assert (output["verification"] or {}).get("runs") == runs
+    assert 0 <= output["seconds"] < 60
 
 
 def test_inputs_and_tolerance_reach_verification(run: Run, neg_path: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "in.npz", x=np.ones((2, 3), np.float32))
-    reported = json.loads(run("convert", neg_path, "--json", "--inputs", tmp_path / "in.npz", "--tolerance", 0.25).out)
-    assert reported["verification"]["runs"] == 1
-    assert reported["verification"]["outputs"][0]["tolerance"] == 0.25
+    output = json.loads(run("convert", neg_path, "--json", "--inputs", tmp_path / "in.npz", "--tolerance", 0.25).out)
+    assert output["verification"]["runs"] == 1
+    assert output["verification"]["outputs"][0]["tolerance"] == 0.25
 
 
-# --- where models come from and go ------------------------------------------------------------
+# --- input and output paths -------------------------------------------------------------------
 
 
 def test_output_path_defaults_to_the_source_folder(neg_path: Path, tmp_path: Path) -> None:
-    beside = Job(str(neg_path), neg_path, neg_path.with_suffix(".onnx"), "key")
-    assert jobs(neg_path, None, "key") == ([beside], True)
+    expected_job = Job(str(neg_path), neg_path, neg_path.with_suffix(".onnx"), "key")
+    assert jobs(neg_path, None, "key") == ([expected_job], True)
     (folder := tmp_path / "folder").mkdir()
     assert jobs(neg_path, folder, None)[0][0].output == folder / "negated.onnx"
     assert jobs(neg_path, STREAM, None)[0][0].output == STREAM
@@ -128,9 +128,9 @@ def test_folder_models_are_sorted_and_suffixes_ignore_case(neg_path: Path, tmp_p
     for name in ("z.TFLITE", "b/c/a.lite", "b/n.txt"):
         (tmp_path / name).write_bytes(content)
     out = tmp_path / "out"
-    found, single = jobs(tmp_path, out, None)
+    planned_jobs, single = jobs(tmp_path, out, None)
     assert not single
-    assert [(job.name, job.output) for job in found] == [
+    assert [(job.name, job.output) for job in planned_jobs] == [
         ("b/c/a.lite", out / "b" / "c" / "a.onnx"),
         ("z.TFLITE", out / "z.onnx"),
     ]
@@ -140,10 +140,10 @@ def test_folder_that_cannot_be_created_is_reported(neg_path: Path, tmp_path: Pat
     (tmp_path / "models").mkdir()
     neg_path.rename(tmp_path / "models" / "a.tflite")
     (tmp_path / "file").touch()
-    planned = Outputs()
-    jobs(tmp_path / "models", tmp_path / "file" / "out", None, planned)
+    outputs = Outputs()
+    jobs(tmp_path / "models", tmp_path / "file" / "out", None, outputs)
     with pytest.raises(UsageProblem, match=r"the folder .*out cannot be created: Not a directory"):
-        planned.prepare(folders=True)
+        outputs.prepare(folders=True)
 
 
 def bundle(path: Path, name: str) -> Path:
@@ -207,8 +207,8 @@ def test_signature_all_writes_one_file_per_signature(
         model.signature(key, {"x": x}, {"y": x})
     path = tmp_path / "m.tflite"
     path.write_bytes(model.build())
-    found, single = jobs(path, None, "all")
-    assert [(job.output.stem, job.signature) for job in found] == converted
+    planned_jobs, single = jobs(path, None, "all")
+    assert [(job.output.stem, job.signature) for job in planned_jobs] == converted
     assert single is (len(converted) == 1)
     if len(converted) > 1:
         with pytest.raises(UsageProblem, match="--signature all writes 2 files; name one to derive their names from"):
@@ -223,7 +223,7 @@ def test_rejects_paths_that_are_not_regular_files(neg_path: Path, tmp_path: Path
         (tmp_path / "no", "there is no such file"),
         (pipe, "is not a regular file; write the model to a file first"),
     ):
-        for check in (readable, lambda one: check_pair(one, neg_path), lambda one: check_pair(neg_path, one)):
+        for check in (readable, lambda path: check_pair(path, neg_path), lambda path: check_pair(neg_path, path)):
             with pytest.raises(UsageProblem, match=text):
                 check(path)
     for path, text in (

@@ -1,4 +1,4 @@
-"""Test tables, line wrapping, streams and the progress spinner."""
+"""Tables, line wrapping, streams and the progress spinner."""
 
 from __future__ import annotations
 
@@ -116,12 +116,12 @@ print("after")
 @pytest.mark.skipif(sys.platform == "win32", reason="another C library")
 @pytest.mark.parametrize("fails", [False, True])
 def test_stdout_of_python_and_c_is_redirected_to_stderr(fails: bool) -> None:
-    """Both buffer what they print."""
+    """Both libraries buffer their output."""
     command = [sys.executable, "-c", REDIRECT_SCRIPT, *(["fail"] if fails else [])]
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=buffered)
-    assert sorted(done.stdout.splitlines()) == ["after", "before", "c after"]
-    assert sorted(done.stderr.splitlines()) == ["c", "held back", "python"]
+    completed = subprocess.run(command, capture_output=True, text=True, check=True, env=buffered)
+    assert sorted(completed.stdout.splitlines()) == ["after", "before", "c after"]
+    assert sorted(completed.stderr.splitlines()) == ["c", "held back", "python"]
 
 
 class Terminal(io.StringIO):
@@ -130,23 +130,23 @@ class Terminal(io.StringIO):
 
 
 def test_spinner_shows_the_stage_after_a_delay(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[str] = []
+    events: list[str] = []
 
     class Status:
         def update(self, line: str) -> None:
-            shown.append(line)
+            events.append(line)
 
         def start(self) -> None:
-            shown.append("start")
+            events.append("start")
 
         def stop(self) -> None:
-            shown.append("stop")
+            events.append("stop")
 
     class Console:
         width = 80
 
         def status(self, line: str) -> Status:
-            shown.append(line)
+            events.append(line)
             return Status()
 
     monkeypatch.setattr(output, "_console", lambda file=None: Console())
@@ -155,10 +155,10 @@ def test_spinner_shows_the_stage_after_a_delay(monkeypatch: pytest.MonkeyPatch) 
     with output.show_progress("converting x") as stage:
         stage("one")
         deadline = time.monotonic() + 5
-        while "start" not in shown and time.monotonic() < deadline:
+        while "start" not in events and time.monotonic() < deadline:
             time.sleep(0.001)
         stage("two")
-    assert shown == ["converting x: one", "start", "converting x: two", "stop"]
+    assert events == ["converting x: one", "start", "converting x: two", "stop"]
 
 
 def test_short_work_shows_no_spinner(monkeypatch: pytest.MonkeyPatch) -> None:

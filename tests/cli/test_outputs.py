@@ -1,4 +1,4 @@
-"""Test output paths: collisions with other outputs and inputs are errors, and notes list written files."""
+"""Output paths: collisions with other outputs and inputs are errors, and notes list written files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from conformance.builder import ModelBuilder
-from onnx_tflite_plugin.cli import outputs as planned
+from onnx_tflite_plugin.cli import outputs as outputs_module
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.source import formats
@@ -113,7 +113,7 @@ def test_names_collide_on_case_insensitive_file_systems(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str], folds: bool
 ) -> None:
     """This includes folders that do not exist yet."""
-    monkeypatch.setattr(planned, "_is_alias", lambda folder, name, alias: folds)
+    monkeypatch.setattr(outputs_module, "_is_alias", lambda folder, name, alias: folds)
     for paths in ([tmp_path / f"{name}.onnx" for name in names], [tmp_path / name / "m.onnx" for name in names]):
         run = Outputs()
         run.write(paths[0], "one", "rename it")
@@ -128,8 +128,8 @@ def test_names_collide_on_case_insensitive_file_systems(
 
 def test_detects_case_sensitivity_of_the_file_system(tmp_path: Path) -> None:
     (tmp_path / "case").touch()
-    assert planned._is_alias(tmp_path, "a.onnx", "A.onnx") is (tmp_path / "CASE").exists()
-    assert planned._is_alias(tmp_path, "a.onnx", "a.onnx")
+    assert outputs_module._is_alias(tmp_path, "a.onnx", "A.onnx") is (tmp_path / "CASE").exists()
+    assert outputs_module._is_alias(tmp_path, "a.onnx", "a.onnx")
     assert files(tmp_path) == ["case"]
 
 
@@ -175,12 +175,12 @@ def test_rejects_an_output_that_replaces_input_data(run: Run, source: Path) -> N
 
 def test_rejects_a_report_that_replaces_a_model(run: Run, source: Path) -> None:
     assert run("convert", source).code == 0
-    for name, what in (("m.tflite", "the TFLite model"), ("m.onnx", "the ONNX model")):
+    for name, kind in (("m.tflite", "the TFLite model"), ("m.onnx", "the ONNX model")):
         (page := source.parent / "page.html").symlink_to(source.parent / name)
         code, _, err = run("report", source, source.with_suffix(".onnx"), page)
         page.unlink()
         assert code == 2
-        assert f"is {what}; name another file to write" in err
+        assert f"is {kind}; name another file to write" in err
 
 
 @pytest.mark.parametrize("name", ["part.tflite", "part.onnx"])
@@ -195,7 +195,7 @@ def test_rejects_a_bisect_output_that_replaces_an_input(run: Run, source: Path, 
     assert "name another file to write" in err
 
 
-# --- what messages say ------------------------------------------------------------------------
+# --- messages ---------------------------------------------------------------------------------
 
 
 def test_note_lists_written_files(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_note_lists_written_files(tmp_path: Path) -> None:
     assert run.note() == "2 of 4 files were written"
 
 
-LIMIT = 100_000  # bytes of a file, more than the model and less than the page
+LIMIT = 100_000  # maximum bytes of a file: more than the model, less than the report page
 
 
 def run_with_full_disk(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -237,12 +237,12 @@ def test_failed_report_keeps_the_model(source: Path, older: bool) -> None:
     if older:
         page.write_bytes(b"older")
     expected = f"existing {page} left unchanged" if older else f"{page} was not written"
-    ran = run_with_full_disk("convert", source, "--report", page)
-    assert ran.returncode == 2
-    assert ran.stderr.splitlines() == [f"error: {page}: File too large", f"  {output} was written; {expected}"]
-    ran = run_with_full_disk("report", source, output, page)
-    assert ran.returncode == 2
-    assert ran.stderr.splitlines() == [f"error: {page}: File too large", f"  {expected}"]
+    completed = run_with_full_disk("convert", source, "--report", page)
+    assert completed.returncode == 2
+    assert completed.stderr.splitlines() == [f"error: {page}: File too large", f"  {output} was written; {expected}"]
+    completed = run_with_full_disk("report", source, output, page)
+    assert completed.returncode == 2
+    assert completed.stderr.splitlines() == [f"error: {page}: File too large", f"  {expected}"]
     assert files(source.parent) == [*(["m.html"] if older else []), "m.onnx", "m.tflite"]
     assert not older or page.read_bytes() == b"older"
 
@@ -264,7 +264,7 @@ def test_table_has_paths_relative_to_the_output_folder(run: Run, tmp_path: Path)
     assert [line.split()[5] for line in out.splitlines()[1:3]] == ["a.onnx", str(Path("inner") / "b.onnx")]
 
 
-# --- files that are no TFLite models ----------------------------------------------------------
+# --- files of other formats -------------------------------------------------------------------
 
 
 def test_error_describes_an_onnx_source(run: Run, source: Path) -> None:
@@ -304,8 +304,8 @@ KINDS = [
 
 @pytest.mark.parametrize(("content", "expected"), KINDS, ids=range(len(KINDS)))
 def test_describes_files_of_other_formats(content: bytes, expected: str) -> None:
-    found = formats.describe_format(Content(content))
-    assert found.startswith(expected) if expected else not found
+    description = formats.describe_format(Content(content))
+    assert description.startswith(expected) if expected else not description
 
 
 ARCHIVES = [
@@ -370,12 +370,12 @@ def test_rejects_a_tflite_model_as_output(run: Run, tmp_path: Path) -> None:
     (first := tmp_path / "a.tflite").write_bytes(model())
     for name in ("b.tflite", "b.LITE", "b.bin"):
         (second := tmp_path / name).write_bytes(model("EXP"))
-        ran = run("convert", first, second)
-        assert (ran.code, ran.out) == (2, "")
+        result = run("convert", first, second)
+        assert (result.code, result.out) == (2, "")
         assert second.read_bytes() == model("EXP")
-    assert "is a TFLite model, which would be replaced; name another file" in ran.err
-    ran = run("convert", first, tmp_path / "new.tflite")
-    assert "has the name of a TFLite model" in ran.err
+    assert "is a TFLite model, which would be replaced; name another file" in result.err
+    result = run("convert", first, tmp_path / "new.tflite")
+    assert "has the name of a TFLite model" in result.err
     assert not (tmp_path / "new.tflite").exists()
     (tmp_path / "folder.tflite").mkdir()
     assert run("convert", first, tmp_path / "folder.tflite").code == 0

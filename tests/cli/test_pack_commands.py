@@ -1,4 +1,4 @@
-"""Test commands added by packs."""
+"""Commands added by packs."""
 
 from __future__ import annotations
 
@@ -35,29 +35,29 @@ def end() -> None:
     sys.exit(7)
 
 
-something = "no command"
-HERE = __name__
+not_a_command = "text"
+MODULE = __name__
 
 
 @pytest.fixture
-def offered(monkeypatch: pytest.MonkeyPatch) -> list[PackCommand]:
-    offered: list[PackCommand] = []
-    monkeypatch.setattr(pack_commands, "list_pack_commands", lambda: offered)
-    return offered
+def pack_command_list(monkeypatch: pytest.MonkeyPatch) -> list[PackCommand]:
+    pack_command_list: list[PackCommand] = []
+    monkeypatch.setattr(pack_commands, "list_pack_commands", lambda: pack_command_list)
+    return pack_command_list
 
 
 def offer(name: str, value: str, pack: str = "pack") -> PackCommand:
     return PackCommand(name, pack, EntryPoint(name, value, GROUP))
 
 
-def test_pack_command_runs_and_is_listed(run: Run, offered: list[PackCommand]) -> None:
-    offered.append(offer("greet", f"{HERE}:greet"))
+def test_pack_command_runs_and_is_listed(run: Run, pack_command_list: list[PackCommand]) -> None:
+    pack_command_list.append(offer("greet", f"{MODULE}:greet"))
     assert run("greet", "you") == (0, "hello you\n", "")
     assert "greet" in run("--help")[1]
 
 
-def test_pack_command_cannot_replace_a_built_in_one(run: Run, offered: list[PackCommand]) -> None:
-    offered.append(offer("inspect", f"{HERE}:greet"))
+def test_pack_command_cannot_replace_a_built_in_one(run: Run, pack_command_list: list[PackCommand]) -> None:
+    pack_command_list.append(offer("inspect", f"{MODULE}:greet"))
     assert "hello" not in run("inspect", "--help")[1]
 
 
@@ -65,14 +65,14 @@ def test_pack_command_cannot_replace_a_built_in_one(run: Run, offered: list[Pack
     ("value", "reason"),
     [
         ("no_such_module:x", "no_such_module"),
-        (f"{HERE}:absent", "absent"),
-        (f"{HERE}:something", "str, not a click.Command"),
+        (f"{MODULE}:absent", "absent"),
+        (f"{MODULE}:not_a_command", "str, not a click.Command"),
     ],
 )
 def test_error_of_an_unusable_command_names_its_pack(
-    run: Run, offered: list[PackCommand], value: str, reason: str
+    run: Run, pack_command_list: list[PackCommand], value: str, reason: str
 ) -> None:
-    offered.append(offer("broken", value))
+    pack_command_list.append(offer("broken", value))
     code, _, err = run("broken", "x", "--any")
     assert code == 1
     assert "pack" in err
@@ -80,22 +80,22 @@ def test_error_of_an_unusable_command_names_its_pack(
     assert run("--help")[0] == 0
 
 
-def test_rejects_a_command_of_an_incompatible_pack(run: Run, offered: list[PackCommand]) -> None:
-    offered.append(offer("greet", f"{HERE}:greet")._replace(requirements=("onnx-tflite-plugin~=9.1.0",)))
+def test_rejects_a_command_of_an_incompatible_pack(run: Run, pack_command_list: list[PackCommand]) -> None:
+    pack_command_list.append(offer("greet", f"{MODULE}:greet")._replace(requirements=("onnx-tflite-plugin~=9.1.0",)))
     code, _, err = run("greet", "you")
     assert code == 1
     assert "pack is made for onnx-tflite-plugin ~=9.1.0, this is " in err
 
 
-def test_duplicate_command_is_a_usage_error(run: Run, offered: list[PackCommand]) -> None:
-    offered += [offer("greet", f"{HERE}:greet", pack) for pack in ("one", "two")]
+def test_duplicate_command_is_a_usage_error(run: Run, pack_command_list: list[PackCommand]) -> None:
+    pack_command_list += [offer("greet", f"{MODULE}:greet", pack) for pack in ("one", "two")]
     code, _, err = run("greet", "you")
     assert code == 2
     assert "one and two each have a command 'greet'" in err
 
 
-def test_attributes_an_exception_to_the_pack_of_a_command(run: Run, offered: list[PackCommand]) -> None:
-    offered.append(offer("fail", f"{HERE}:fail"))
+def test_attributes_an_exception_to_the_pack_of_a_command(run: Run, pack_command_list: list[PackCommand]) -> None:
+    pack_command_list.append(offer("fail", f"{MODULE}:fail"))
     code, _, err = run("fail", "")
     assert code == 1
     assert "pack: command 'fail' of pack failed: ZeroDivisionError: nothing to divide by" in err
@@ -104,13 +104,13 @@ def test_attributes_an_exception_to_the_pack_of_a_command(run: Run, offered: lis
     assert "internal error" not in err
 
 
-def test_missing_file_in_a_pack_command_is_a_usage_error(run: Run, offered: list[PackCommand]) -> None:
-    offered.append(offer("fail", f"{HERE}:fail"))
+def test_missing_file_in_a_pack_command_is_a_usage_error(run: Run, pack_command_list: list[PackCommand]) -> None:
+    pack_command_list.append(offer("fail", f"{MODULE}:fail"))
     code, _, err = run("fail", "no_such_file")
     assert code == 2
     assert "no_such_file: No such file or directory" in err
 
 
-def test_keeps_the_exit_code_of_a_pack_command(run: Run, offered: list[PackCommand]) -> None:
-    offered.append(offer("end", f"{HERE}:end"))
+def test_keeps_the_exit_code_of_a_pack_command(run: Run, pack_command_list: list[PackCommand]) -> None:
+    pack_command_list.append(offer("end", f"{MODULE}:end"))
     assert run("end") == (7, "", "")

@@ -1,4 +1,4 @@
-"""Test names and texts of a new pack, and how entry points are added to an existing one."""
+"""Names and texts of a new pack, and entry points added to an existing pack."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ GROUP = "onnx_tflite_plugin.handlers"
 
 @pytest.mark.parametrize("text", ["plain", 'a "quote"', "back\\slash", "it's", "new\nline", "", "žluť"])
 def test_literals_use_double_quotes_unless_escaped(text: str) -> None:
-    written = literal(text)
-    assert ast.literal_eval(written) == text
-    assert "\n" not in written
-    assert written.startswith('"') is (text in ("plain", "it's", "", "žluť"))
+    source = literal(text)
+    assert ast.literal_eval(source) == text
+    assert "\n" not in source
+    assert source.startswith('"') is (text in ("plain", "it's", "", "žluť"))
 
 
 @pytest.mark.parametrize(
@@ -49,15 +49,15 @@ def test_identifiers_are_valid_and_not_reserved(text: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("like", "taken", "refused"),
+    ("like", "accepted", "refused"),
     [
         ("conv", "CUSTOM.x", ("ADD", "CUSTOM.x*", "COMPOSITE.x")),
         ("fusion", "MY_2", ("My", "2MY", "MY-2", "MY_2 ")),
         ("claim", "CUSTOM.x*", ("CUSTOM.x", "CUSTOM.*x*", "X*", "CUSTOM.*x")),
     ],
 )
-def test_each_kind_accepts_only_its_operators(like: str, taken: str, refused: tuple[str, ...]) -> None:
-    check_kind(taken, like)
+def test_each_kind_accepts_only_its_operators(like: str, accepted: str, refused: tuple[str, ...]) -> None:
+    check_kind(accepted, like)
     for code in refused:
         with pytest.raises(UsageProblem, match=f"--like {like} takes {KINDS[like].wanted[:9]}"):
             check_kind(code, like)
@@ -102,7 +102,7 @@ def test_added_operator_has_its_own_files_and_entry_points() -> None:
     }
 
 
-# --- a pack that exists -----------------------------------------------------------------------
+# --- an existing pack -------------------------------------------------------------------------
 
 
 def add(text: str, entry: str = "B = p.b:b") -> list[str]:
@@ -113,8 +113,8 @@ def test_appends_an_entry_point_to_its_group() -> None:
     elsewhere = f"[x]\n{GROUP} =\n    no = group\n[options.entry_points]\nother =\n    A = a\n\n"
     before = f"{elsewhere}{GROUP} =\n    A = p.a:a\n\nlast:\n    Z = z\n[y]\n"
     lines = before.splitlines()
-    place = lines.index("    A = p.a:a") + 1
-    assert add(before) == [*lines[:place], "    B = p.b:b", *lines[place:]]
+    position = lines.index("    A = p.a:a") + 1
+    assert add(before) == [*lines[:position], "    B = p.b:b", *lines[position:]]
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,9 @@ def test_finds_the_package_of_a_pack(tmp_path: Path, packages: str, package: str
     assert Pack.read(tmp_path) is None
     assert Pack.read(tmp_path / "none") is None
     (tmp_path / "setup.cfg").write_text(f"[metadata]\nname = %mine\n[options]\npackages = {packages}\n")
-    found = Pack.read(tmp_path)
-    assert found is not None
-    assert (found.folder, found.distribution, found.package) == (tmp_path, "%mine", package)
+    pack = Pack.read(tmp_path)
+    assert pack is not None
+    assert (pack.folder, pack.distribution, pack.package) == (tmp_path, "%mine", package)
 
 
 @pytest.mark.parametrize("packages", ["elsewhere", "p-q", "tests/p"])
@@ -164,7 +164,7 @@ def test_rejects_a_pack_without_a_package(tmp_path: Path, packages: str) -> None
         Pack.read(tmp_path)
 
 
-STARTS = {
+OPERATOR_OF_KIND = {
     **dict.fromkeys(("elementwise", "conv", "reduction", "custom-struct", "behavior"), "CUSTOM.Acme"),
     "fusion": "ACME",
     "claim": "CUSTOM.acme.*",
@@ -177,30 +177,30 @@ STARTS = {
 @pytest.fixture
 def scaffold(tmp_path: Path, like: str) -> Path:
     """Create a folder with the files of a pack."""
-    for name, content in files(STARTS[like], like, "acme", "acme").items():
+    for name, content in files(OPERATOR_OF_KIND[like], like, "acme", "acme").items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content, encoding="utf-8")
     return tmp_path
 
 
-@pytest.mark.parametrize("like", STARTS)
+@pytest.mark.parametrize("like", OPERATOR_OF_KIND)
 def test_new_pack_is_formatted_and_passes_linters(scaffold: Path) -> None:
     pytest.importorskip("ruff")  # the environment of the oldest versions has no linters
     for command in (
         ["check", "--select", "E,F,I,UP", "--line-length", "140"],
         ["format", "--check", "--line-length", "120"],
     ):
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-m", "ruff", *command, "--isolated", "--no-cache", "."],
             cwd=scaffold,
             capture_output=True,
             text=True,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
-@pytest.mark.parametrize("like", STARTS)
+@pytest.mark.parametrize("like", OPERATOR_OF_KIND)
 def test_new_pack_passes_the_language_check(scaffold: Path) -> None:
     rules = read_rules()
     pages = [text for page in scaffold.rglob("*.md") for text in page_texts(str(page))]

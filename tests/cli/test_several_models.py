@@ -1,4 +1,4 @@
-"""Test folders of models, streams, bundles, and output within 80 columns."""
+"""Folders of models, streams, bundles, and output within 80 columns."""
 
 from __future__ import annotations
 
@@ -27,42 +27,42 @@ from tests.helpers.metadata_files import classifier, serialize, single
 
 
 def model(code: str = "NEG", *, signatures: int = 0) -> bytes:
-    built = ModelBuilder()
-    g = built.main
+    builder = ModelBuilder()
+    g = builder.main
     x, y = g.input("x", (1, 2, 3, 5)), g.tensor("y", (1, 2, 3, 5))
     g.operator(code, [x], [y])
     g.output(y)
     if signatures:
-        built.signature("first/one", {"a": x}, {"b": y})
+        builder.signature("first/one", {"a": x}, {"b": y})
     if signatures > 1:
-        other = built.subgraph("other")
+        other = builder.subgraph("other")
         u, v = other.input("u", (7,)), other.tensor("v", (7,))
         other.operator("EXP", [u], [v])
         other.output(v)
-        built.signature("second", {"a": u}, {"b": v}, subgraph=1)
-    return built.build()
+        builder.signature("second", {"a": u}, {"b": v}, subgraph=1)
+    return builder.build()
 
 
 def two_inputs() -> bytes:
-    built = ModelBuilder()
-    g = built.main
+    builder = ModelBuilder()
+    g = builder.main
     x, y, z = g.input("x", (1, 2)), g.input("y", (1, 2)), g.tensor("z", (1, 2))
     g.operator("ADD", [x, y], [z])
     g.output(z)
-    return built.build()
+    return builder.build()
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Create a folder of two models that convert and two that do not, for the same reason."""
-    found = tmp_path / "models"
-    (found / "inner").mkdir(parents=True)
-    (found / "a.tflite").write_bytes(model())
-    (found / "inner" / "b.tflite").write_bytes(model("EXP"))
+    models = tmp_path / "models"
+    (models / "inner").mkdir(parents=True)
+    (models / "a.tflite").write_bytes(model())
+    (models / "inner" / "b.tflite").write_bytes(model("EXP"))
     for name in "cd":
-        (found / f"{name}.tflite").write_bytes(model("CUSTOM.Odd"))
-    (found / "readme.txt").write_text("not a model")
-    return found
+        (models / f"{name}.tflite").write_bytes(model("CUSTOM.Odd"))
+    (models / "readme.txt").write_text("not a model")
+    return models
 
 
 def zip_entries(entries: dict[str, bytes]) -> bytes:
@@ -104,9 +104,9 @@ def test_output_folder_mirrors_subfolders(run: Run, folder: Path, tmp_path: Path
 
 
 def test_several_models_as_json(run: Run, folder: Path) -> None:
-    reported = json.loads(run("convert", folder, "--json")[1])
-    assert (reported["converted"], reported["refused"]) == (2, 2)
-    assert [("error" in one) for one in reported["models"]] == [False, True, True, False]
+    output = json.loads(run("convert", folder, "--json")[1])
+    assert (output["converted"], output["refused"]) == (2, 2)
+    assert [("error" in model) for model in output["models"]] == [False, True, True, False]
 
 
 # --- signatures -------------------------------------------------------------------------------
@@ -140,8 +140,8 @@ def test_converts_nested_bundles(run: Run, tmp_path: Path) -> None:
     (tmp_path / "gesture.task").write_bytes(zip_entries({"detector.tflite": model(), "hand.task": inner}))
     assert run("convert", tmp_path / "gesture.task")[0] == 0
     assert {file.name for file in (tmp_path / "gesture").iterdir()} == {"detector.onnx", "hand.task_hand.onnx"}
-    reported = json.loads(run("inspect", tmp_path / "gesture.task", "--json")[1])
-    assert [(part["name"], part["kind"]) for part in reported["parts"]] == [
+    output = json.loads(run("inspect", tmp_path / "gesture.task", "--json")[1])
+    assert [(part["name"], part["kind"]) for part in output["parts"]] == [
         ("detector.tflite", "model"),
         ("hand.task/hand.tflite", "model"),
         ("hand.task/labels.txt", "txt"),
@@ -259,9 +259,9 @@ def test_stdout_has_only_the_model(tmp_path: Path, capfdbinary: Any) -> None:
         cli.main(["convert", str(path), "-"], prog_name="otp")
     assert onnx.load_model_from_string(capfdbinary.readouterr().out).graph.node[0].op_type == "Neg"
     assert not list(tmp_path.glob("-*"))
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as exit_info:
         cli.main(["convert", str(path), "-", "--json"], prog_name="otp")
-    assert left.value.code == 2
+    assert exit_info.value.code == 2
 
 
 # --- 80 columns -------------------------------------------------------------------------------
@@ -371,16 +371,16 @@ def test_invalid_range_is_a_usage_error(run: Run, folder: Path, command: str, gi
 
 
 def test_same_problem_is_reported_once_with_its_count(run: Run, tmp_path: Path) -> None:
-    built = ModelBuilder()
-    g = built.main
+    builder = ModelBuilder()
+    g = builder.main
     tensor = g.input("t0", (1, 5))
     for k in range(30):
-        following = g.tensor(f"t{k + 1}", (1, 5))
-        g.operator("CUSTOM.Odd" if k % 2 else "CUSTOM.Strange", [tensor], [following])
-        tensor = following
+        result_tensor = g.tensor(f"t{k + 1}", (1, 5))
+        g.operator("CUSTOM.Odd" if k % 2 else "CUSTOM.Strange", [tensor], [result_tensor])
+        tensor = result_tensor
     g.output(tensor)
     path = tmp_path / "m.tflite"
-    path.write_bytes(built.build())
+    path.write_bytes(builder.build())
     err = run("convert", path)[2]
     assert len(err.splitlines()) < 9
     assert "15 in all" in err

@@ -1,4 +1,4 @@
-"""Test ``--signature each``: equal weights of signatures are stored once, in a shared file."""
+"""``--signature each``: equal weights of signatures are stored once, in a shared file."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ def test_equal_weights_are_stored_once(source: Path, run: Run) -> None:
     assert run("convert", source, "--signature", "each")[0] == 0
     folder = source.parent
     [data] = data_files(folder)
-    apart = {key: otp.convert(source, signature=key) for key in KEYS}
+    separate = {key: otp.convert(source, signature=key) for key in KEYS}
     sizes = [(folder / f"model.{key}.onnx").stat().st_size for key in KEYS]
-    whole = sum(one.proto.ByteSize() for one in apart.values())
+    separate_bytes = sum(conversion.proto.ByteSize() for conversion in separate.values())
     assert max(sizes) < 2**16
-    assert TABLE <= whole - sum(sizes) - (folder / data).stat().st_size < 2 * TABLE
+    assert TABLE <= separate_bytes - sum(sizes) - (folder / data).stat().st_size < 2 * TABLE
     for key in KEYS:
         stored = onnxruntime.InferenceSession(folder / f"model.{key}.onnx")
-        memory = onnxruntime.InferenceSession(apart[key].proto.SerializeToString())
+        memory = onnxruntime.InferenceSession(separate[key].proto.SerializeToString())
         random = np.random.default_rng(3)
         feeds = {x.name: random.standard_normal(x.shape).astype(np.float32) for x in memory.get_inputs()[2:]}
         count = memory.get_inputs()[1].shape[0]
         feeds |= {"tokens": np.arange(count, dtype=np.int32)[None], "input_pos": np.arange(count, dtype=np.int32)}
         feeds["mask"] = causal_mask(LARGE, 0, count)
-        for one, other in zip(stored.run(None, feeds), memory.run(None, feeds), strict=True):
-            np.testing.assert_array_equal(one, other)
+        for shared_result, result in zip(stored.run(None, feeds), memory.run(None, feeds), strict=True):
+            np.testing.assert_array_equal(shared_result, result)
 
 
 def test_sessions_of_shared_weights_generate(source: Path, run: Run) -> None:
     assert run("convert", source, "--signature", "each", "--attention", "causal", "--verify")[0] == 0
     prompt = Session(source.with_name("model.prefill_5.onnx"))
     decode = Session(source.with_name("model.decode.onnx"), states_of=prompt)
-    whole = Session(otp.convert(source, signature="decode", attention="causal"))
-    assert decode.generate([3, 17, 5, 23, 11, 2], 5, prompt=prompt) == whole.generate([3, 17, 5, 23, 11, 2], 5)
+    single = Session(otp.convert(source, signature="decode", attention="causal"))
+    assert decode.generate([3, 17, 5, 23, 11, 2], 5, prompt=prompt) == single.generate([3, 17, 5, 23, 11, 2], 5)
 
 
 def test_report_lists_both_files_of_each_model(source: Path, run: Run) -> None:
@@ -107,11 +107,11 @@ def test_later_conversion_removes_unreferenced_weights(source: Path, run: Run) -
 def test_keeps_weights_referenced_by_another_model(source: Path, run: Run) -> None:
     run("convert", source, "--signature", "each")
     [before] = data_files(source.parent)
-    kept = source.with_name("kept.onnx")
-    kept.write_bytes(source.with_name("model.decode.onnx").read_bytes())
+    copy = source.with_name("kept.onnx")
+    copy.write_bytes(source.with_name("model.decode.onnx").read_bytes())
     run("convert", source, source.with_name("model.decode.onnx"), "--signature", "decode")
     assert data_files(source.parent) == [before]
     source.write_bytes(language_model(Sizes("columns", vocabulary=2063, width=136)))
     run("convert", source, "--signature", "each")
     assert before in data_files(source.parent)
-    onnxruntime.InferenceSession(kept)
+    onnxruntime.InferenceSession(copy)

@@ -1,4 +1,4 @@
-"""Test lines of the summary, and of interfaces, times and problems."""
+"""Lines of the summary, interfaces, times and problems."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_only_python_lines_are_code(tmp_path: Path) -> None:
     assert [row.label for row in summarize(tmp_path) if row.code] == ["run it"]
 
 
-# --- edges ------------------------------------------------------------------------------------
+# --- inputs and outputs -----------------------------------------------------------------------
 
 
 def test_interface_lines_show_symbolic_dimensions() -> None:
@@ -174,36 +174,36 @@ def test_summary_shows_files_and_seconds(tmp_path: Path) -> None:
 
 def test_summary_names_the_signature_if_there_are_others(tmp_path: Path) -> None:
     assert "signature" not in rows(tmp_path, signature="serve")
-    how = "--signature KEY converts another, --signature all all of them"
+    hint = "--signature KEY converts another, --signature all all of them"
     assert rows(tmp_path, signature="a", other_signatures=("b", "c"))["signature"] == [
         "'a'; not converted: 'b', 'c'",
-        how,
+        hint,
     ]
     assert rows(tmp_path, other_signatures=("b",))["signature"][0] == (
         "subgraph 0, without a signature; not converted: 'b'"
     )
 
 
-NAMED = "  t  0,1 → 1,0  8 bytes, from graph input to op 1 X"
+TRANSPOSE_LINE = "  t  0,1 → 1,0  8 bytes, from graph input to op 1 X"
 
 
 @pytest.mark.parametrize(
-    ("transposes", "named", "left", "lines"),
+    ("inserted", "listed", "remaining", "lines"),
     [
         (0, 0, 0, ["optimal: no Transpose"]),
         (1, 0, 1, ["optimal: no Transpose inserted, 1 from operators"]),
         (0, 0, 3, ["optimal: no Transpose inserted, 3 from rewrites"]),
-        (3, 1, 3, ["optimal: 1 Transpose inserted, 2 from operators", NAMED]),
-        (3, 1, 4, ["optimal: 1 Transpose inserted, 2 from operators, 1 from rewrites", NAMED]),
-        (2, 2, 1, ["optimal: 2 Transposes inserted, 1 removed by rewrites", NAMED, NAMED]),
+        (3, 1, 3, ["optimal: 1 Transpose inserted, 2 from operators", TRANSPOSE_LINE]),
+        (3, 1, 4, ["optimal: 1 Transpose inserted, 2 from operators, 1 from rewrites", TRANSPOSE_LINE]),
+        (2, 2, 1, ["optimal: 2 Transposes inserted, 1 removed by rewrites", TRANSPOSE_LINE, TRANSPOSE_LINE]),
     ],
 )
 def test_sources_of_transposes_add_up_to_the_nodes(
-    tmp_path: Path, transposes: int, named: int, left: int, lines: list[str]
+    tmp_path: Path, inserted: int, listed: int, remaining: int, lines: list[str]
 ) -> None:
     copy = Transposed("t", "0,1 -> 1,0", 8, "graph input", ("op 1 X v2 'n'",))
-    nodes = {"Conv": 2, "Transpose": left} if left else {"Conv": 2}
-    assert rows(tmp_path, nodes=nodes, transposes=transposes, transposed=(copy,) * named)["layout"] == lines
+    nodes = {"Conv": 2, "Transpose": remaining} if remaining else {"Conv": 2}
+    assert rows(tmp_path, nodes=nodes, transposes=inserted, transposed=(copy,) * listed)["layout"] == lines
 
 
 @pytest.mark.parametrize(
@@ -279,39 +279,43 @@ def test_shows_up_to_four_warnings_on_one_line_each() -> None:
 
 
 def test_verdict_precedes_a_truncated_list_of_outputs() -> None:
-    judged: Any = SimpleNamespace(text="\n".join(["within", *(f"ok {k}" for k in range(9))]))
-    assert verification_lines(judged) == ["within", *(f"ok {k}" for k in range(5)), "… and 4 more (--json shows all)"]
-    assert len(verification_lines(judged, 20)) == 10
+    verification: Any = SimpleNamespace(text="\n".join(["within", *(f"ok {k}" for k in range(9))]))
+    assert verification_lines(verification) == [
+        "within",
+        *(f"ok {k}" for k in range(5)),
+        "… and 4 more (--json shows all)",
+    ]
+    assert len(verification_lines(verification, 20)) == 10
 
 
 # --- several models ---------------------------------------------------------------------------
 
 
 def test_refusal_counts_problems_and_lists_their_models() -> None:
-    one, two = (Problem(f"CUSTOM.{name} v1 (op {k})", "no handler", "write one") for k, name in enumerate("AB"))
+    first, second = (Problem(f"CUSTOM.{name} v1 (op {k})", "no handler", "write one") for k, name in enumerate("AB"))
     job = Job("m.tflite", b"", Path("m.onnx"))
-    for problems, row, kept in (
-        ([one, two], "m.tflite: refused, 2 problems", (one, two)),
-        ([one], "m.tflite: refused", (one,)),
+    for problems, row, expected in (
+        ([first, second], "m.tflite: refused, 2 problems", (first, second)),
+        ([first], "m.tflite: refused", (first,)),
         ([], "m.tflite: refused", (Problem("", "why"),)),
     ):
         outcome = many._refusal(job, ConversionError("why", problems))
         assert outcome.row == ("-", "-", "-", "-", "-", row)
-        assert (outcome.problems, outcome.exit_code) == (kept, 1)
+        assert (outcome.problems, outcome.exit_code) == (expected, 1)
         assert (outcome.result["model"], outcome.result["error"]["message"]) == ("m.tflite", "why")
 
 
 @pytest.mark.parametrize(
-    ("where", "what"), [("CUSTOM.A v1 (op 0, output 'y (z)')", "CUSTOM.A v1"), ("tensors[3].shape", ""), ("", "")]
+    ("where", "operator"), [("CUSTOM.A v1 (op 0, output 'y (z)')", "CUSTOM.A v1"), ("tensors[3].shape", ""), ("", "")]
 )
-def test_problem_of_several_models_has_no_location(where: str, what: str) -> None:
-    assert many._operator_name(Problem(where, "")) == what
+def test_problem_of_several_models_has_no_location(where: str, operator: str) -> None:
+    assert many._operator_name(Problem(where, "")) == operator
 
 
 def test_most_frequent_problems_come_first() -> None:
-    rare, often = Problem("A v1", "why"), Problem("", "because", "do it")
+    rare, frequent = Problem("A v1", "why"), Problem("", "because", "do it")
     assert many._error_lines({rare: [*"abcd"]}) == ["A v1: why", "  in a, b, c and 1 more"]
-    assert many._error_lines({rare: ["x", "x", "y", "z"], often: ["a", "b", "c", "d", "e"]}) == [
+    assert many._error_lines({rare: ["x", "x", "y", "z"], frequent: ["a", "b", "c", "d", "e"]}) == [
         "because",
         "  in a, b, c and 2 more",
         "  hint: do it",
@@ -376,8 +380,8 @@ def test_handler_row_has_summary_or_declarations(details: bool, packs: bool, cel
         "quantization": "Raw",
     }  # fmt: skip
     assert handlers._row(row, details, packs) == cells
-    lost = handlers._row({**row, "pack": "onnx-tflite-plugin", "error": "why"}, details, packs)
-    assert lost == ["A", "-", *(["built-in"] if packs else []), *(["-"] if details else []), "unusable: why"]
+    unusable = handlers._row({**row, "pack": "onnx-tflite-plugin", "error": "why"}, details, packs)
+    assert unusable == ["A", "-", *(["built-in"] if packs else []), *(["-"] if details else []), "unusable: why"]
 
 
 def test_operator_row_names_the_pack_of_its_handler() -> None:
@@ -387,10 +391,10 @@ def test_operator_row_names_the_pack_of_its_handler() -> None:
     }  # fmt: skip
     assert inspect._operator(row, True) == [2, "A", "1, 3", "p", "-", "Raw"]
     assert inspect._operator({**row, "pack": "onnx-tflite-plugin"}, False) == [2, "A", "1, 3", "built-in"]
-    lost = {**row, "missing": "nobody", "called": False}
-    assert inspect._operator(lost, False) == [2, "A (never called)", "1, 3", "none"]
-    assert inspect._missing(lost) == "A (op 7, 2 in all): nobody"
-    assert inspect._missing({**lost, "count": 1}) == "A (op 7): nobody"
+    missing = {**row, "missing": "nobody", "called": False}
+    assert inspect._operator(missing, False) == [2, "A (never called)", "1, 3", "none"]
+    assert inspect._missing(missing) == "A (op 7, 2 in all): nobody"
+    assert inspect._missing({**missing, "count": 1}) == "A (op 7): nobody"
 
 
 def test_inspect_has_one_line_per_tensor_signature_and_state() -> None:

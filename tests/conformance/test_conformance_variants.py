@@ -47,7 +47,9 @@ def test_second_target_tests_both_layouts_if_nodes_are_required() -> None:
 
 def kinds(case: Case, variants: Any) -> set[tuple[Any, ...]]:
     """Return the kinds of a variant."""
-    return {(case.op, case.dtype, kind) for one in variants for kind in (one.target, one.opset, one.plan)}
+    return {
+        (case.op, case.dtype, kind) for variant in variants for kind in (variant.target, variant.opset, variant.plan)
+    }
 
 
 def test_sample_covers_opsets_plans_and_targets_per_dtype() -> None:

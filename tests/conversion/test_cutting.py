@@ -64,7 +64,7 @@ def test_submodel_is_verified_against_the_same_submodel() -> None:
     assert part.verification.ok
     found = verify(data, part.proto.SerializeToString())
     assert found.ok, found.text
-    assert [one.name for one in found.comparisons] == ["c"]
+    assert [comparison.name for comparison in found.comparisons] == ["c"]
     wrong = part.proto
     next(node for node in wrong.graph.node if node.op_type == "Exp").op_type = "Neg"
     assert not verify(data, wrong.SerializeToString()).ok

@@ -52,7 +52,9 @@ def die_at(step: int, folder: Path) -> None:
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         nonlocal left
         if event in ("open", "os.rename", "os.remove", "os.chmod", "os.mkdir", "os.rmdir") and any(
-            str(folder) in os.fsdecode(one) for one in arguments if isinstance(one, str | bytes | os.PathLike)
+            str(folder) in os.fsdecode(argument)
+            for argument in arguments
+            if isinstance(argument, str | bytes | os.PathLike)
         ):
             left -= 1
             if left < 0:

@@ -74,8 +74,8 @@ def test_rejects_a_pipe_without_waiting(tmp_path: Path) -> None:
     for source in (pipe, Path("/dev/zero")):
         with pytest.raises(InvalidModel, match="not a regular file"):
             otp.convert(source)
-        ran = command("convert", source, tmp_path / "out.onnx")
-        assert (ran.returncode, "not a regular file" in ran.stderr) == (2, True)
+        completed = command("convert", source, tmp_path / "out.onnx")
+        assert (completed.returncode, "not a regular file" in completed.stderr) == (2, True)
 
 
 def command(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
@@ -146,9 +146,9 @@ def test_conversion_succeeds_with_closed_stdout(tmp_path: Path) -> None:
     model.write_bytes(small())
     reader, writer = os.pipe()
     os.close(reader)
-    ran = command("convert", model, out, capture_output=False, stdout=writer, stderr=subprocess.PIPE)
+    completed = command("convert", model, out, capture_output=False, stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
-    assert (ran.returncode, ran.stderr, out.exists()) == (0, "", True)
+    assert (completed.returncode, completed.stderr, out.exists()) == (0, "", True)
     out.unlink()
     line = [sys.executable, "-m", "onnx_tflite_plugin", "convert", str(model), str(out)]
     closed = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *line], stderr=subprocess.PIPE, check=False)

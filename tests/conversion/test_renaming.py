@@ -46,7 +46,7 @@ def sums() -> bytes:
 def test_renames_an_input_by_name_or_position(key: str) -> None:
     conversion = otp.convert(sums(), rename={key: "second", "3": "difference"})
     assert names(conversion) == (["a", "second"], ["c", "difference"])
-    assert [one.name for one in conversion.report.inputs] == ["a", "second"]
+    assert [model_input.name for model_input in conversion.report.inputs] == ["a", "second"]
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     found = otp.Session(conversion).run({"a": x, "second": 2 * x})
     assert np.array_equal(found["difference"], x)

@@ -48,23 +48,23 @@ def handlers() -> dict[str, Handler]:
 
 @pytest.mark.quick
 def test_numpy_kernels_match_tensorflow(handlers: dict[str, Handler]) -> None:
-    for one in stored_cases():
-        (op,) = read(case(one, one.name, known=True).build()).main.operators
+    for stored_case in stored_cases():
+        (op,) = read(case(stored_case, stored_case.name, known=True).build()).main.operators
         kernel = handlers[op.code].kernel
         assert kernel is not None
-        given = kernel(op, *one.operands)
+        given = kernel(op, *stored_case.operands)
         results = [given] if isinstance(given, np.ndarray) else list(given)
-        for result, expected in zip(results, one.results, strict=True):
-            assert (result.shape, result.dtype) == (expected.shape, expected.dtype), (one.op, one.name)
+        for result, expected in zip(results, stored_case.results, strict=True):
+            assert (result.shape, result.dtype) == (expected.shape, expected.dtype), (stored_case.op, stored_case.name)
             near = 4e-3 if expected.dtype == np.float16 else 2e-5
-            np.testing.assert_allclose(result, expected, near, near, err_msg=f"{one.op}, {one.name}")
+            np.testing.assert_allclose(result, expected, near, near, err_msg=f"{stored_case.op}, {stored_case.name}")
 
 
 def test_each_select_operator_has_a_kernel_and_stored_results(handlers: dict[str, Handler]) -> None:
     operators = {code for code in handlers if code.startswith(PREFIX) and "TensorList" not in code}
     assert all(handlers[code].kernel for code in operators)
     drawn = {f"{PREFIX}{name}" for name in random_cases.BOUNDS}
-    assert operators - drawn == {PREFIX + one.op for one in stored_cases()}
+    assert operators - drawn == {PREFIX + stored_case.op for stored_case in stored_cases()}
 
 
 def test_verifies_select_operators_without_tensorflow() -> None:
@@ -83,14 +83,22 @@ def test_report_names_the_operator_of_the_file() -> None:
 
 
 def test_error_names_the_operator_of_the_file() -> None:
-    one = next(each for each in stored_cases() if (each.op, each.name) == ("Conv2D", "SAME, strides [2, 3]"))
+    one = next(
+        stored_case
+        for stored_case in stored_cases()
+        if (stored_case.op, stored_case.name) == ("Conv2D", "SAME, strides [2, 3]")
+    )
     with pytest.raises(otp.ConversionError, match=r"op 0 CUSTOM\.FlexConv2D v1 'y0': SAME padding"):
         otp.convert(case(one, "", known=False).build())
 
 
 def test_fusions_apply_to_rewritten_operators() -> None:
     """An addition after a convolution becomes its bias."""
-    (one,) = (each for each in stored_cases() if (each.op, each.name) == ("Conv2D", "VALID, strides [1, 1]"))
+    (one,) = (
+        stored_case
+        for stored_case in stored_cases()
+        if (stored_case.op, stored_case.name) == ("Conv2D", "VALID, strides [1, 1]")
+    )
     model = Net()
     w, result = one.operands[1], one.results[0]
     y = model.call(
@@ -107,7 +115,11 @@ def test_fusions_apply_to_rewritten_operators() -> None:
 
 
 def test_requested_shapes_pass_through_a_rewritten_operator() -> None:
-    one = next(each for each in stored_cases() if (each.op, each.name) == ("Conv2D", "SAME, strides [1, 1]"))
+    one = next(
+        stored_case
+        for stored_case in stored_cases()
+        if (stored_case.op, stored_case.name) == ("Conv2D", "SAME, strides [1, 1]")
+    )
     conversion = otp.convert(case(one, "", known=True).build(), input_shape={"x0": [5, 13, 17, 4]})
     assert conversion.report.outputs[0].shape == (5, 13, 17, 5)
 
@@ -124,8 +136,8 @@ def test_select_operator_loads_only_its_module() -> None:
         "list(Host(packs='builtin').handlers({'CUSTOM.FlexAddV2'})); "
         "print(*(name for name in sys.modules if name.startswith(('op_handlers.custom', 'tensorflow', 'google'))))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.split()) - {"op_handlers.custom.packs", "op_handlers.custom.select.unsupported"}
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = set(completed.stdout.split()) - {"op_handlers.custom.packs", "op_handlers.custom.select.unsupported"}
     select = "op_handlers.custom.select"
     assert loaded == {"op_handlers.custom", select, *(f"{select}.{m}" for m in ("arithmetic", "nodedef", "rewriting"))}
 
@@ -145,7 +157,7 @@ def test_parses_attributes_by_kind() -> None:
 def test_rejects_damaged_options_in_bounded_time() -> None:
     """Bytes are removed, changed and inserted; the result parses or raises ValueError."""
     generator = random.Random(5)
-    whole = [one.options for one in stored_cases()[::7]]
+    whole = [stored_case.options for stored_case in stored_cases()[::7]]
     for _ in range(3000):
         data = bytearray(generator.choice(whole))
         for _ in range(generator.randint(1, 4)):
@@ -181,8 +193,8 @@ def test_rejects_oversized_options() -> None:
 def test_rejects_damaged_select_operators() -> None:
     """With options or operands of another case, the error names the operator."""
     by_op: dict[str, list[Stored]] = {}
-    for one in stored_cases():
-        by_op.setdefault(one.op, []).append(one)
+    for stored_case in stored_cases():
+        by_op.setdefault(stored_case.op, []).append(stored_case)
     for several in by_op.values():
         first, last = several[0], several[-1]
         for data in (with_options(first, last.options), with_options(first, select_options(first.op, node(first.op)))):

@@ -79,11 +79,11 @@ def test_failure_is_attributed_to_file_that_litert_contradicts(
     monkeypatch.setattr(diagnosis, "probe_file", lambda source: {"refused": "it is odd"})
     reported = check_with_litert(error, divide())
     assert isinstance(reported, InvalidModel)
-    assert [(one.where, one.reason) for one in reported.problems] == [("op 3", "it is odd")]
+    assert [(problem.where, problem.reason) for problem in reported.problems] == [("op 3", "it is odd")]
     monkeypatch.setattr(diagnosis, "probe_file", lambda source: {"shapes": {"1": [5]}})
     reported = check_with_litert(error, divide())
     assert isinstance(reported, InvalidModel)
-    assert [one.where for one in reported.problems] == ["subgraphs[0].tensors[1].shape"]
+    assert [problem.where for problem in reported.problems] == ["subgraphs[0].tensors[1].shape"]
     for nothing in ({}, {"shapes": {"1": [3]}}):
         monkeypatch.setattr(diagnosis, "probe_file", lambda source, reported=nothing: reported)
         assert check_with_litert(error, divide()) is error

@@ -19,11 +19,11 @@ BROWSER = next((found for name in _NAMES if (found := shutil.which(name))), None
 def render_page(page: Path) -> tuple[str, list[str]]:
     """Return the document after its scripts have run, and the lines of the console."""
     assert BROWSER is not None, "a browser is needed: chromium or google-chrome on PATH"
-    done = subprocess.run(
+    completed = subprocess.run(
         [
             BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND",
             "--virtual-time-budget=60000", "--enable-logging=stderr", "--dump-dom", page.as_uri(),
         ],
         capture_output=True, text=True, timeout=240,
     )  # fmt: skip
-    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    return completed.stdout, [line for line in completed.stderr.splitlines() if "CONSOLE" in line]

@@ -82,8 +82,8 @@ def test_page_is_about_the_data_that_are_given(run: Run, tmp_path: Path) -> None
     np.savez(tmp_path / "d.npz", image=np.arange(320).reshape(5, 8, 8, 1) % 100 - 50)
     onnx_path, page_path = tmp_path / "d.onnx", tmp_path / "d.html"
     data = ("--inputs", tmp_path / "d.npz")
-    ran = run("convert", DIGITS, onnx_path, "--report", page_path, *data)
-    assert ran.code == 0, ran.err
+    result = run("convert", DIGITS, onnx_path, "--report", page_path, *data)
+    assert result.code == 0, result.err
     assert "5 runs" in page_path.read_text(encoding="utf-8")
     given, drawn = (json.loads(run("report", DIGITS, onnx_path, "--json", *more).out) for more in (data, ()))
     assert "5 runs" in given["verdict"]
@@ -94,9 +94,9 @@ def test_page_is_about_the_data_that_are_given(run: Run, tmp_path: Path) -> None
 def test_data_that_do_not_fit_are_an_error_of_the_report(run: Run, tmp_path: Path) -> None:
     otp.convert(DIGITS).save(tmp_path / "d.onnx")
     np.save(tmp_path / "d.npy", np.zeros((1, 7), np.int8))
-    ran = run("report", DIGITS, tmp_path / "d.onnx", "--inputs", tmp_path / "d.npy")
-    assert (ran.code, ran.out) == (2, "")
-    assert "image" in ran.err
+    result = run("report", DIGITS, tmp_path / "d.onnx", "--inputs", tmp_path / "d.npy")
+    assert (result.code, result.out) == (2, "")
+    assert "image" in result.err
     assert not (tmp_path / "d.html").exists()
     assert run("report", DIGITS, tmp_path / "d.onnx", "--inputs", tmp_path / "none.npy").code == 2
 
@@ -163,7 +163,7 @@ def test_states_are_listed_separately_and_compared() -> None:
     g.output(y)
     conversion = otp.convert(model.build())
     page = gather(model.build(), conversion.proto, "m", report=conversion.report)
-    names = {side: [one["name"] for one in page.facts[side]] for side in ("inputs", "outputs", "states")}
+    names = {side: [fact["name"] for fact in page.facts[side]] for side in ("inputs", "outputs", "states")}
     assert names == {"inputs": ["x"], "outputs": ["y"], "states": ["sum"]}
     assert page.facts["states"][0]["next"] == "sum:next"
     assert [op["code"] for op in page.operators if op["first"]] == ["ADD"]

@@ -134,7 +134,7 @@ def test_states_are_listed_separately_unless_removed() -> None:
     write_states(given, states)
     helper.set_model_props(model, given)
     facts = _facts(b"12345", model, 3)
-    names = {side: [one["name"] for one in facts[side]] for side in ("inputs", "outputs", "states")}
+    names = {side: [fact["name"] for fact in facts[side]] for side in ("inputs", "outputs", "states")}
     assert names == {"inputs": ["x"], "outputs": ["y"], "states": ["kept"]}
     assert facts["states"][0]["next"] == "kept:next"
     assert (facts["tflite_bytes"], facts["operators"], facts["nodes"], facts["opset"]) == (5, 3, 2, 18)

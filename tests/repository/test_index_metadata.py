@@ -69,7 +69,9 @@ def test_every_distribution_states_what_an_index_shows(folder: Path) -> None:
     assert metadata["keywords"]
     classifiers = metadata["classifiers"].split("\n")
     assert {f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)} <= {*classifiers}
-    assert not any(one.startswith("License ::") for one in classifiers)  # not allowed beside an expression
+    assert not any(
+        classifier.startswith("License ::") for classifier in classifiers
+    )  # not allowed beside an expression
 
 
 @pytest.mark.parametrize("folder", DISTRIBUTIONS[1:], ids=lambda folder: folder.name)
