@@ -26,7 +26,7 @@ print(int(numpy.abs(found.astype(int) - given["wanted"].astype(int)).max()))
 
 def error_without_vnni(target: str, folder: Path) -> int:
     """Return the largest difference from LiteRT of a product at the ends of its dtypes, on a processor without VNNI."""
-    data = extremes.conv("3x3", (1, 5, 7, 16), 20, least=-127).build()
+    data = extremes.conv("3x3", (1, 5, 7, 16), 20, min_weight=-127).build()
     otp.convert(data, target=target).save(folder / "model.onnx")
     x = np.full((1, 5, 7, 16), 127, np.int8)
     (wanted,) = LiteRT(data, "builtin").run([x])
