@@ -16,14 +16,14 @@ from onnx_tflite_plugin.graph.int8_faults import describe_int8_fault
 def runtime(version: str, last: int | None = None) -> Any:
     """Simulate another version of the installed runtime; ``last`` replaces the last element of each result."""
 
-    class Changed(onnxruntime.InferenceSession):
-        def run(self, *given: Any) -> Any:
-            (result,) = super().run(*given)
+    class ChangedSession(onnxruntime.InferenceSession):
+        def run(self, *arguments: Any) -> Any:
+            (result,) = super().run(*arguments)
             result[-1, -1] = result[-1, -1] if last is None else last
             return [result]
 
     module: Any = ModuleType("onnxruntime")
-    module.__version__, module.InferenceSession = version, Changed
+    module.__version__, module.InferenceSession = version, ChangedSession
     module.SessionOptions = onnxruntime.SessionOptions
     return module
 

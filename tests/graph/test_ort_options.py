@@ -17,11 +17,11 @@ from onnx_tflite_plugin.graph.ort_options import NO_REUSE_BYTES, ONE_THREAD_BYTE
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 
 
-def model_of(activations: str | None) -> bytes:
+def model_with_activations(activations: str | None) -> bytes:
     """Return a model with some bytes of intermediate tensors, and 1,000 weights before its metadata."""
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1000]) for name in "xy"]
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1000]) for name in "xy"]
     weights = helper.make_tensor("w", TensorProto.FLOAT, [1000], np.ones(1000))
-    graph = helper.make_graph([helper.make_node("Mul", ["x", "w"], ["y"])], "g", ends[:1], ends[1:], [weights])
+    graph = helper.make_graph([helper.make_node("Mul", ["x", "w"], ["y"])], "g", ports[:1], ports[1:], [weights])
     model = helper.make_model(graph)
     helper.set_model_props(
         model, {"other": "é"} | ({} if activations is None else {PREFIX + "activations": activations})
@@ -41,12 +41,12 @@ def model_of(activations: str | None) -> bytes:
     ],
 )
 def test_size_of_intermediate_tensors_selects_the_options(activations: str | None, threads: int, reuses: bool) -> None:
-    options = choose_options(onnxruntime, model_of(activations))
+    options = choose_options(onnxruntime, model_with_activations(activations))
     assert (options.intra_op_num_threads, options.enable_mem_reuse) == (threads, reuses)
 
 
 def test_metadata_is_read_from_content_and_from_a_file(tmp_path: Path) -> None:
-    content = model_of("7")
+    content = model_with_activations("7")
     (tmp_path / "m.onnx").write_bytes(content)
     expected = {entry.key: entry.value for entry in onnx.load_model_from_string(content).metadata_props}
     assert expected == {"other": "é", PREFIX + "activations": "7"}
@@ -55,7 +55,7 @@ def test_metadata_is_read_from_content_and_from_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", [1, 2, 9, 4100, -1])
 def test_malformed_file_gets_default_options(end: int) -> None:
-    assert PREFIX + "activations" not in stored_metadata(model_of("7")[:end])
+    assert PREFIX + "activations" not in stored_metadata(model_with_activations("7")[:end])
 
 
 def test_converted_model_records_the_size_of_intermediate_tensors() -> None:

@@ -41,9 +41,9 @@ NEEDS_INT2 = pytest.mark.needs("onnxruntime", "1.24", "int2")
 def test_arrays_survive_the_conversion_to_ort_values(name: str, dtype: Any, shape: tuple[int, ...]) -> None:
     numbers = np.arange(int(np.prod(shape))) % (4 if "2" in name[-1] and "int" in name else 13)
     array = (numbers - (0 if name.startswith("u") else 2)).astype(dtype).reshape(shape)
-    back = from_value(to_value(array, name), name)
-    assert (back.dtype, back.shape) == (array.dtype, shape)
-    assert back.tobytes() == array.tobytes()
+    restored = from_value(to_value(array, name), name)
+    assert (restored.dtype, restored.shape) == (array.dtype, shape)
+    assert restored.tobytes() == array.tobytes()
 
 
 def test_dtype_names_equal_those_of_onnx_runtime() -> None:
@@ -53,17 +53,17 @@ def test_dtype_names_equal_those_of_onnx_runtime() -> None:
 class TestMetadata:
     def test_states_are_read_as_written(self) -> None:
         states = (CarriedState("in", "out", "float32", (2, -1)), CarriedState("i", "o", "int8", ()))
-        given: dict[str, str] = {}
-        metadata.write_states(given, states)
-        assert metadata.read_states(given) == states
-        assert not metadata.has_reset_states(given)
+        entries: dict[str, str] = {}
+        metadata.write_states(entries, states)
+        assert metadata.read_states(entries) == states
+        assert not metadata.has_reset_states(entries)
 
     def test_reset_states_are_recorded(self) -> None:
-        given: dict[str, str] = {}
-        metadata.write_states(given, [])
-        assert (given, metadata.read_states(given), metadata.has_reset_states(given)) == ({}, (), False)
-        metadata.write_states(given, [], reset=True)
-        assert (metadata.read_states(given), metadata.has_reset_states(given)) == ((), True)
+        entries: dict[str, str] = {}
+        metadata.write_states(entries, [])
+        assert (entries, metadata.read_states(entries), metadata.has_reset_states(entries)) == ({}, (), False)
+        metadata.write_states(entries, [], reset=True)
+        assert (metadata.read_states(entries), metadata.has_reset_states(entries)) == ((), True)
 
     @pytest.mark.parametrize("text", ["{", "[1]", '[{"input": "a"}]', "null"])
     def test_malformed_states_are_rejected(self, text: str) -> None:
@@ -71,54 +71,54 @@ class TestMetadata:
             metadata.read_states({metadata.PREFIX + "state": text})
 
     @pytest.mark.parametrize(
-        ("initial", "first"), [(None, [0, 0, 0]), (2, [2, 2, 2]), ([4], [4, 4, 4]), ([1, 2, 3], [1, 2, 3])]
+        ("initial", "expected"), [(None, [0, 0, 0]), (2, [2, 2, 2]), ([4], [4, 4, 4]), ([1, 2, 3], [1, 2, 3])]
     )
-    def test_initial_state_is_zeros_a_scalar_or_a_list(self, initial: object, first: list[int]) -> None:
+    def test_initial_state_is_zeros_a_scalar_or_a_list(self, initial: object, expected: list[int]) -> None:
         array = CarriedState("i", "o", "int16", (3, 1), initial).initial_value()
-        assert (array.dtype.name, array.shape, array.reshape(-1).tolist()) == ("int16", (3, 1), first)
+        assert (array.dtype.name, array.shape, array.reshape(-1).tolist()) == ("int16", (3, 1), expected)
 
     def test_part_is_read_as_written(self) -> None:
-        given: dict[str, str] = {}
-        metadata.write_origin(given, None, None)
-        assert given == {}
-        metadata.write_origin(given, "serve", Part((2, 3), (5,)))
-        assert metadata.read_origin(given) == ("serve", Part((2, 3), (5,)))
+        entries: dict[str, str] = {}
+        metadata.write_origin(entries, None, None)
+        assert entries == {}
+        metadata.write_origin(entries, "serve", Part((2, 3), (5,)))
+        assert metadata.read_origin(entries) == ("serve", Part((2, 3), (5,)))
         assert metadata.read_origin({}) == (None, None)
-        given[metadata.PREFIX + "part"] = '{"inputs": [1]}'
+        entries[metadata.PREFIX + "part"] = '{"inputs": [1]}'
         with pytest.raises(ValueError, match="part cannot be read"):
-            metadata.read_origin(given)
+            metadata.read_origin(entries)
 
     def test_remove_origin_keeps_the_rest(self) -> None:
-        given = {"theirs": "x"}
-        metadata.write_weights(given, {"int8": 3})
-        kept = dict(given)
-        metadata.write_states(given, [], reset=True)
-        metadata.write_origin(given, "serve", Part((0,), (1,)))
-        metadata.write_authored(given, {"name": "n", "author": ""})
-        assert metadata.read_authored(given) == {"name": "n"}
-        metadata.remove_origin(given)
-        assert given == kept
-        assert metadata.read_weights(given) == {"int8": 3}
-        metadata.remove_own_entries(given)
-        assert given == {"theirs": "x"}
+        entries = {"theirs": "x"}
+        metadata.write_weights(entries, {"int8": 3})
+        remaining = dict(entries)
+        metadata.write_states(entries, [], reset=True)
+        metadata.write_origin(entries, "serve", Part((0,), (1,)))
+        metadata.write_authored(entries, {"name": "n", "author": ""})
+        assert metadata.read_authored(entries) == {"name": "n"}
+        metadata.remove_origin(entries)
+        assert entries == remaining
+        assert metadata.read_weights(entries) == {"int8": 3}
+        metadata.remove_own_entries(entries)
+        assert entries == {"theirs": "x"}
 
     @pytest.mark.parametrize("text", ["{", "[]"])
     def test_malformed_weights_are_ignored(self, text: str) -> None:
         assert metadata.read_weights({metadata.PREFIX + "weights": text}) == {}
 
     def test_node_metadata_names_operator_handler_and_pack(self) -> None:
-        given = metadata.node_props([(0, 3), (2, 5)], "FLOOR", "a-pack", "floor")
-        assert metadata.source_operators(given) == ((0, 3), (2, 5))
-        assert metadata.source_handler(given) == ("FLOOR", "a-pack")
+        entries = metadata.node_props([(0, 3), (2, 5)], "FLOOR", "a-pack", "floor")
+        assert metadata.source_operators(entries) == ((0, 3), (2, 5))
+        assert metadata.source_handler(entries) == ("FLOOR", "a-pack")
         assert (metadata.source_operators({}), metadata.source_handler({})) == ((), ("", ""))
 
     def test_new_tensor_metadata_replaces_the_old(self) -> None:
-        given: dict[str, str] = {}
-        metadata.write_tensor(given, 1, 7, form="float", order="0,2,1", shift=-128)
-        assert metadata.read_tensor("v", given) == TensorValue("v", 1, 7, (0, 2, 1), -128, "float")
-        metadata.write_tensor(given, 0, 5)
-        assert metadata.read_tensor("v", given) == TensorValue("v", 0, 5)
-        assert metadata.holds_tensor(given)
+        entries: dict[str, str] = {}
+        metadata.write_tensor(entries, 1, 7, form="float", order="0,2,1", shift=-128)
+        assert metadata.read_tensor("v", entries) == TensorValue("v", 1, 7, (0, 2, 1), -128, "float")
+        metadata.write_tensor(entries, 0, 5)
+        assert metadata.read_tensor("v", entries) == TensorValue("v", 0, 5)
+        assert metadata.holds_tensor(entries)
         assert not metadata.holds_tensor({})
 
     @pytest.mark.parametrize("props", [{}, {"tensor": "3"}, {"tensor": "0:3", "order": "0,2*3"}])

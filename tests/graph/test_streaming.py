@@ -90,7 +90,7 @@ def test_an_unwritable_graph_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
         stream(model)
 
 
-MEASURED = """
+MEMORY_PROGRAM = """
 import resource, sys
 import onnx_tflite_plugin as otp
 otp.convert(sys.argv[1]).save(sys.argv[3])
@@ -105,10 +105,10 @@ def test_peak_memory_of_a_large_conversion_is_close_to_the_file_size(tmp_path: P
     small, large = tmp_path / "small.tflite", tmp_path / "large.tflite"
     small.write_bytes(layer("float32"))
     large.write_bytes(layer("float32", 3001, 4001))
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURED, small, large, tmp_path / "model.onnx"],
+    process = subprocess.run(
+        [sys.executable, "-c", MEMORY_PROGRAM, small, large, tmp_path / "model.onnx"],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert int(done.stdout) * 1024 < 2.5 * large.stat().st_size
+    assert int(process.stdout) * 1024 < 2.5 * large.stat().st_size

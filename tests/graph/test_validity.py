@@ -27,20 +27,20 @@ def model(op_type: str, inputs: list[ir.Value], result: ir.Value, pack: str = ""
         "Identity", [inputs[0]], outputs=[value("same", *inputs[0].shape, dtype=inputs[0].dtype)], name="first"
     )  # type: ignore[misc,arg-type]
     node = ir.node(op_type, inputs, outputs=[result], name="second")
-    for each, place in ((first, (0, 3)), (node, (0, 7))):
+    for emitted, location in ((first, (0, 3)), (node, (0, 7))):
         if pack:
-            each.metadata_props.update(node_props([place], handler, pack, each.name or ""))
+            emitted.metadata_props.update(node_props([location], handler, pack, emitted.name or ""))
     graph = ir.Graph(inputs, [result, *first.outputs], nodes=[first, node], opset_imports={"": 21}, name="g")
     return ir.Model(graph, ir_version=10)
 
 
-def refuse(of: ir.Model, declared: Mapping[tuple[str, str], tuple[str, str]] | None = None) -> ConversionError:
+def refuse(invalid: ir.Model, declared: Mapping[tuple[str, str], tuple[str, str]] | None = None) -> ConversionError:
     with pytest.raises(ConversionError) as caught:
-        check_valid(of, to_proto(of), declared)
+        check_valid(invalid, to_proto(invalid), declared)
     return caught.value
 
 
-def size_that_does_not_follow(pack: str = "") -> ir.Model:
+def wrong_size(pack: str = "") -> ir.Model:
     return model("Neg", [value("x", 2, 3)], value("y", 2, 5), pack)
 
 
@@ -50,7 +50,7 @@ def test_valid_model_passes() -> None:
 
 
 def test_wrong_size_of_built_in_handler_is_attributed_to_file() -> None:
-    error = refuse(size_that_does_not_follow(BUILTIN))
+    error = refuse(wrong_size(BUILTIN))
     assert isinstance(error, InvalidModel)
     assert error.problems[0].where == "subgraphs[0].operators[7]: Neg 'second'"
     assert "the emitted value has size " in error.problems[0].reason
@@ -58,13 +58,13 @@ def test_wrong_size_of_built_in_handler_is_attributed_to_file() -> None:
 
 
 def test_wrong_size_of_pack_handler_is_attributed_to_pack() -> None:
-    error = refuse(size_that_does_not_follow("a-pack"))
+    error = refuse(wrong_size("a-pack"))
     assert isinstance(error, HandlerError)
     assert error.problems[0].where == "Neg 'second'"
     assert "handler H of a-pack failed: the emitted value has size" in error.problems[0].reason
-    reason = refuse(size_that_does_not_follow("a-pack"), {("H", "a-pack"): ("X", "sizes=f")}).problems[0].reason
+    reason = refuse(wrong_size("a-pack"), {("H", "a-pack"): ("X", "sizes=f")}).problems[0].reason
     assert "but it is 5 by the file and the handler's declarations; it declares sizes=f" in reason
-    other = refuse(size_that_does_not_follow("a-pack"), {("H", "b-pack"): ("X", "sizes=f")}).problems[0].reason
+    other = refuse(wrong_size("a-pack"), {("H", "b-pack"): ("X", "sizes=f")}).problems[0].reason
     assert "declares" not in other
 
 
@@ -81,7 +81,7 @@ def test_incompatible_operands_are_attributed_to_file() -> None:
 
 
 def test_node_without_handler_metadata_is_attributed_to_converter() -> None:
-    error = refuse(size_that_does_not_follow())
+    error = refuse(wrong_size())
     assert isinstance(error, HandlerError)
     assert error.problems[0].where == "the model"
 
@@ -90,13 +90,13 @@ def test_node_without_handler_metadata_is_attributed_to_converter() -> None:
     ("dtype", "hint"), [(ir.DataType.INT8, "--quantization float"), (ir.DataType.STRING, "")], ids=["int8", "string"]
 )
 def test_dtype_unsupported_by_onnx_is_attributed_to_target(dtype: ir.DataType, hint: str) -> None:
-    of = model("Exp", [value("x", 2, dtype=dtype)], value("y", 2, dtype=dtype), "a-pack")
-    error = refuse(of)
+    invalid = model("Exp", [value("x", 2, dtype=dtype)], value("y", 2, dtype=dtype), "a-pack")
+    error = refuse(invalid)
     assert isinstance(error, TargetRefusal)
     assert error.problems[0].where == "subgraphs[0].operators[7]: Exp 'second'"
     assert error.problems[0].reason == f"ONNX defines no Exp for {dtype.name.lower()}"
     assert error.problems[0].hint == hint
-    assert isinstance(refuse(of, {("H", "a-pack"): ("X", "quantization=q")}), HandlerError)
+    assert isinstance(refuse(invalid, {("H", "a-pack"): ("X", "quantization=q")}), HandlerError)
 
 
 def test_unknown_operator_is_reported_with_the_checker_message() -> None:
@@ -107,10 +107,10 @@ def test_unknown_operator_is_reported_with_the_checker_message() -> None:
 
 
 def test_error_is_attributed_to_the_exact_node_name() -> None:
-    of = model("Neg", [value("x", 2, 3)], value("y", 2, 5), BUILTIN)
-    for node, name in zip(of.graph, ("op1/Neg", "op1/Neg_1"), strict=True):
+    invalid = model("Neg", [value("x", 2, 3)], value("y", 2, 5), BUILTIN)
+    for node, name in zip(invalid.graph, ("op1/Neg", "op1/Neg_1"), strict=True):
         node.name = name
-    assert refuse(of).problems[0].where == "subgraphs[0].operators[7]: Neg 'op1/Neg_1'"
+    assert refuse(invalid).problems[0].where == "subgraphs[0].operators[7]: Neg 'op1/Neg_1'"
 
 
 def test_weight_bytes_include_text_length() -> None:

@@ -20,19 +20,19 @@ from onnx_tflite_plugin.targets import target_named
 GENERIC = target_named("generic")
 
 
-def older(reserved: tuple[int, ...] | None = None) -> bytes:
+def older_file(reserved: tuple[int, ...] | None = None) -> bytes:
     model = Net()
     write_list(model, STATIC, reserved=reserved)
     drop_variant_tensors(model.model)
     return model.build()
 
 
-def variants(model: Model) -> int:
+def count_variants(model: Model) -> int:
     return sum(tensor.dtype == "variant" for graph in model.subgraphs for tensor in graph.tensors)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "together"),
+    ("first", "second", "merged"),
     [
         (ListContents(), ListContents("float32", (2, 3)), ListContents("float32", (2, 3))),
         (ListContents("float32"), ListContents(None, (2, None)), ListContents("float32", (2, None))),
@@ -44,9 +44,9 @@ def variants(model: Model) -> int:
     ],
 )
 def test_declared_contents_are_merged(
-    one: ListContents | None, other: ListContents | None, together: ListContents | None
+    first: ListContents | None, second: ListContents | None, merged: ListContents | None
 ) -> None:
-    assert merge(one, other) == merge(other, one) == together
+    assert merge(first, second) == merge(second, first) == merged
 
 
 def test_list_contents_are_derived_in_loops_and_branches() -> None:
@@ -55,20 +55,20 @@ def test_list_contents_are_derived_in_loops_and_branches() -> None:
     drop_variant_tensors(model.model)
     before = read(model.build())
     after = complete_lists(before, Host(packs="builtin"), GENERIC)
-    assert variants(before) == 12
-    assert not variants(after)
+    assert count_variants(before) == 12
+    assert not count_variants(after)
     arrays = [t for graph in after.subgraphs for t in graph.tensors if t.name.endswith(("list", "made list"))]
     assert arrays
     assert {tensor.dims for tensor in arrays} == {(None, *STATIC)}
 
 
 def test_list_with_conflicting_declarations_stays_unknown() -> None:
-    model = read(older(reserved=(2, 5)))
-    assert variants(complete_lists(model, Host(packs="builtin"), GENERIC)) == variants(model)
+    model = read(older_file(reserved=(2, 5)))
+    assert count_variants(complete_lists(model, Host(packs="builtin"), GENERIC)) == count_variants(model)
 
 
 def test_inspect_lists_handlers_of_lists_in_older_files() -> None:
-    assert inspect(older(), host=Host(packs="builtin"))["missing"] == []
+    assert inspect(older_file(), host=Host(packs="builtin"))["missing"] == []
 
 
 def test_failing_list_contents_cause_a_warning() -> None:
@@ -83,7 +83,7 @@ def test_failing_list_contents_cause_a_warning() -> None:
     x = model.graph.input("x", (2, 3))
     model.graph.operator("CUSTOM.MakeList", [x], [model.graph.tensor("list", (), "variant")])
     host = Host(packs="builtin", handlers={"CUSTOM.MakeList": lower})
-    assert variants(complete_lists(read(model.build()), host, GENERIC)) == 1
+    assert count_variants(complete_lists(read(model.build()), host, GENERIC)) == 1
     assert any("contents of handler" in warning for warning in host.warnings)
 
 
@@ -101,9 +101,9 @@ def test_pack_declares_contents_of_its_lists() -> None:
     x = model.graph.input("x", (2, 3))
     model.graph.operator("CUSTOM.MakeList", [x], [model.graph.tensor("list", (), "variant")])
     complete = complete_lists(read(model.build()), Host(packs="builtin", handlers={"CUSTOM.MakeList": lower}), GENERIC)
-    (made,) = complete.main.operators[0].outputs
-    assert made is not None
-    assert (made.dtype, made.dims) == ("float32", (None, 3))
+    (result,) = complete.main.operators[0].outputs
+    assert result is not None
+    assert (result.dtype, result.dims) == ("float32", (None, 3))
 
 
 def test_list_operator_without_node_def_is_refused() -> None:
@@ -117,7 +117,7 @@ def test_list_operator_without_node_def_is_refused() -> None:
 
 
 def test_verification_derives_list_contents_of_older_files() -> None:
-    verification = otp.convert(older(), verify=True).verification
+    verification = otp.convert(older_file(), verify=True).verification
     assert verification is not None
     assert verification.verdict == "inconclusive"
     assert "LiteRT has no kernel for CUSTOM.FlexTensorList" in verification.text

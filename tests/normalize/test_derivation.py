@@ -20,16 +20,18 @@ from onnx_tflite_plugin.targets import TARGETS
 Draw = Callable[[GraphBuilder], None]
 
 
-def derived_shapes(draw: Draw, host: Host | None = None, **given: Dims) -> Mapping[str, Dims]:
+def derived_shapes(draw: Draw, host: Host | None = None, **input_shapes: Dims) -> Mapping[str, Dims]:
     """Return the derived shapes of tensors by name."""
     builder = ModelBuilder()
     draw(builder.main)
     model = read(builder.build())
     inputs = {tensor.name: tensor for tensor in model.main.inputs}
-    sizes = ShapeDerivation(model, host or Host(packs="builtin"), TARGETS["generic"], "sizes that do not follow:")
+    derivation = ShapeDerivation(
+        model, host or Host(packs="builtin"), TARGETS["generic"], "shapes that cannot be derived:"
+    )
     return {
         tensor.name: dims
-        for tensor, dims in sizes.propagate({inputs[name]: dims for name, dims in given.items()}).items()
+        for tensor, dims in derivation.propagate({inputs[name]: dims for name, dims in input_shapes.items()}).items()
     }
 
 
@@ -47,8 +49,8 @@ def test_independent_tensors_keep_their_shape() -> None:
     assert derived_shapes(draw, x=(5, 3)) == {"x": (5, 3), "a": (5, 3), "c": (7, 3)}
 
 
-@pytest.mark.parametrize(("stored", "follow"), [((2, 3), {}), ((3, 2), {"y": (2, 3)})])
-def test_shape_computed_from_constants_is_used(stored: tuple[int, int], follow: Mapping[str, Dims]) -> None:
+@pytest.mark.parametrize(("stored", "changed"), [((2, 3), {}), ((3, 2), {"y": (2, 3)})])
+def test_shape_computed_from_constants_is_used(stored: tuple[int, int], changed: Mapping[str, Dims]) -> None:
     """If the shape equals the stored one, nothing has changed."""
 
     def draw(g: GraphBuilder) -> None:
@@ -59,12 +61,12 @@ def test_shape_computed_from_constants_is_used(stored: tuple[int, int], follow: 
 
     assert derived_shapes(draw, z=(6,)) == {"z": (6,), "y": (2, 3)}
 
-    def beside(g: GraphBuilder) -> None:
+    def draw_with_second_input(g: GraphBuilder) -> None:
         draw(g)
         g.operator("ABS", [g.input("x", (5,))], [w := g.tensor("w", (5,))])
         g.output(w)
 
-    assert derived_shapes(beside, x=(7,)) == {"x": (7,), "w": (7,), **follow}
+    assert derived_shapes(draw_with_second_input, x=(7,)) == {"x": (7,), "w": (7,), **changed}
 
 
 def test_sizes_are_computed_through_arithmetic() -> None:
@@ -122,9 +124,9 @@ def test_rank_off_by_more_than_one_is_refused() -> None:
 )
 def test_per_axis_operands_cannot_be_resized(code: str, dtype: str, index: tuple[int, ...]) -> None:
     def draw(g: GraphBuilder) -> None:
-        x, other = g.input("x", (2, 3), dtype), g.input("entries", index, "int32")
+        x, entries = g.input("x", (2, 3), dtype), g.input("entries", index, "int32")
         g.operator(
-            code, [x, other], [y := g.tensor("y", (2, 3), dtype)], {"keep_dims": True} if code == "SUM" else None
+            code, [x, entries], [y := g.tensor("y", (2, 3), dtype)], {"keep_dims": True} if code == "SUM" else None
         )
         g.output(y)
 
@@ -147,11 +149,11 @@ def test_axis_with_scales_cannot_be_resized() -> None:
 
 def test_stateful_operators_cannot_be_resized() -> None:
     def draw(g: GraphBuilder) -> None:
-        ones = [
+        constants = [
             g.constant(name, np.ones(shape, np.float32)) for name, shape in (("w", (5, 3)), ("r", (5, 5)), ("b", (5,)))
         ]
         state = g.tensor("state", (2, 5), variable=True)
-        g.operator("RNN", [g.input("x", (2, 3)), *ones, state], [y := g.tensor("y", (2, 5))])
+        g.operator("RNN", [g.input("x", (2, 3)), *constants, state], [y := g.tensor("y", (2, 5))])
         g.output(y)
 
     with pytest.raises(UnsupportedOperator, match="state 'state' has shape"):

@@ -57,14 +57,14 @@ def test_contradiction_is_reported_without_its_source_path(rows: int) -> None:
 @pytest.mark.parametrize(("rows", "columns"), [(5, 7), (MAX_TRACKED, 7)])
 def test_computed_shapes_are_inferred_through_short_vectors(rows: int, columns: int) -> None:
     text = (
-        f"(float[{rows}, {columns}] x) => (float[?, ?] y) <int64[2] turned = {{1, 0}}>"
-        "{ shape = Shape(x)\n back = Gather(shape, turned)\n y = Reshape(x, back) }"
+        f"(float[{rows}, {columns}] x) => (float[?, ?] y) <int64[2] permutation = {{1, 0}}>"
+        "{ shape = Shape(x)\n back = Gather(shape, permutation)\n y = Reshape(x, back) }"
     )
     assert infer_dims(text) == [(columns, rows)]
 
 
 @pytest.mark.parametrize(
-    ("text", "followed"),
+    ("text", "is_tracked"),
     [
         ("(float[{n}] x) => (float[?] y) {{ y = Neg(x) }}", False),
         ("(float[{n}, 2] x) => (float[?, ?] y) {{ y = Neg(x) }}", False),
@@ -78,7 +78,7 @@ def test_computed_shapes_are_inferred_through_short_vectors(rows: int, columns: 
     ],
 )
 def test_vector_values_are_tracked_only_if_needed_and_short(
-    text: str, followed: bool, monkeypatch: pytest.MonkeyPatch
+    text: str, is_tracked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[bool] = []
     infer_shapes = onnx.shape_inference.infer_shapes
@@ -90,7 +90,7 @@ def test_vector_values_are_tracked_only_if_needed_and_short(
 
     monkeypatch.setattr(inference.onnx.shape_inference, "infer_shapes", spy)
     infer_dims(text.format(n=MAX_TRACKED + 1))
-    assert calls[-1] == followed
+    assert calls[-1] == is_tracked
 
 
 def test_float_arithmetic_is_not_tracked() -> None:
@@ -113,7 +113,7 @@ def test_skeleton_has_large_constants_as_inputs() -> None:
         tensor = ir.tensor(np.zeros(count, np.float32), name=name)
         value = ir.Value(name=name, const_value=tensor, type=ir.TensorType(tensor.dtype), shape=tensor.shape)
         model.graph.initializers[name] = value
-    model.graph.inputs[0].const_value = model.graph.initializers["large"].const_value  # a value that may be given
+    model.graph.inputs[0].const_value = model.graph.initializers["large"].const_value  # an input with a default value
     model.graph.initializers["x"] = model.graph.inputs[0]
     proto = skeleton(model)
     assert [info.name for info in proto.graph.input] == ["x", "large"]

@@ -18,7 +18,7 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
 
-FORMS = [
+VARIANTS = [
     Sizes("rows"),
     Sizes("columns"),
     Sizes("rows", simplifies=True, layers=3),
@@ -39,14 +39,14 @@ def litert_scores(sizes: Sizes, tokens: list[int]) -> Array:
     caches = {name: np.zeros(x.shape, np.float32) for name, x in shapes if name.startswith("kv")}
     scores = []
     for position, token in enumerate(tokens):
-        one = feeds(sizes, {"tokens": np.array([[token]], np.int32)}, position)
-        caches = dict(zip(model.entry.output_names, model.run({**caches, **one}), strict=True))
+        inputs = feeds(sizes, {"tokens": np.array([[token]], np.int32)}, position)
+        caches = dict(zip(model.entry.output_names, model.run({**caches, **inputs}), strict=True))
         scores.append(caches.pop("logits").reshape(-1))
     return np.stack(scores)
 
 
 @pytest.mark.parametrize("attention", ["file", "causal"])
-@pytest.mark.parametrize("sizes", FORMS, ids=NAMES)
+@pytest.mark.parametrize("sizes", VARIANTS, ids=NAMES)
 def test_scores_equal_litert_at_every_position_and_length(sizes: Sizes, attention: str) -> None:
     tokens = [3, 17, 5, 23, 11, 2, 29, 8, 0, 30, 4]
     expected = litert_scores(sizes, tokens)
@@ -58,26 +58,26 @@ def test_scores_equal_litert_at_every_position_and_length(sizes: Sizes, attentio
     }
     start = 0
     for count in (3, 1, 1, 6):
-        given = feeds(sizes, {"tokens": np.array([tokens[start : start + count]], np.int32)}, start)
-        results = dict(zip([x.name for x in model.outputs], model.run({**caches, **given}), strict=True))
+        inputs = feeds(sizes, {"tokens": np.array([tokens[start : start + count]], np.int32)}, start)
+        results = dict(zip([x.name for x in model.outputs], model.run({**caches, **inputs}), strict=True))
         np.testing.assert_allclose(results.pop("logits")[0], expected[start : start + count], rtol=1e-4, atol=1e-5)
         caches = {name.removesuffix(":next"): value for name, value in results.items()}
         start += count
 
 
-@pytest.mark.parametrize("sizes", FORMS, ids=NAMES)
+@pytest.mark.parametrize("sizes", VARIANTS, ids=NAMES)
 def test_verify_compares_both_signatures(sizes: Sizes) -> None:
     model = language_model(sizes)
     conversion = convert(model, signature="all", attention="causal", verify=VerifyOptions(runs=2))
     assert conversion.verification is not None
     assert conversion.verification.ok
     assert conversion.verification.runs == 4
-    names = {one.name.partition(" ")[0] for one in conversion.verification.comparisons}
+    names = {comparison.name.partition(" ")[0] for comparison in conversion.verification.comparisons}
     assert names == {"prefill_5", "decode"}
-    assert "decode logits" in {one.name for one in conversion.verification.comparisons}
+    assert "decode logits" in {comparison.name for comparison in conversion.verification.comparisons}
 
 
-@pytest.mark.parametrize("sizes", FORMS, ids=NAMES)
+@pytest.mark.parametrize("sizes", VARIANTS, ids=NAMES)
 def test_attention_of_all_layers_is_one_operator_each(sizes: Sizes) -> None:
     report = join(sizes, attention="causal").report
     assert report.fused["CACHED_ATTENTION"] == sizes.layers
@@ -88,7 +88,7 @@ def test_attention_of_all_layers_is_one_operator_each(sizes: Sizes) -> None:
 
 def test_sequence_dimension_is_named_in_inputs_and_outputs() -> None:
     for attention in ("file", "causal"):
-        report = join(FORMS[3], attention=attention).report
+        report = join(VARIANTS[3], attention=attention).report
         shapes = {x.name: x.shape for x in (*report.inputs, *report.outputs)}
         assert shapes["tokens"] == (1, "sequence")
         assert shapes["input_pos"] == ("sequence",)
@@ -133,8 +133,8 @@ def test_reductions_that_keep_an_axis_in_one_signature_are_joined() -> None:
     joined = OnnxRuntime(convert(source, signature="all").proto)
     for key, count in (("decode", 1), ("prefill", 5)):
         x = np.random.default_rng(count).normal(size=(1, count, 7)).astype(np.float32)
-        (expected,), (found,) = LiteRT(source, signature=key).run({"x": x}), joined.run({"x": x})
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+        (expected,), (result,) = LiteRT(source, signature=key).run({"x": x}), joined.run({"x": x})
+        np.testing.assert_allclose(result, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -169,35 +169,35 @@ def test_different_constants_prevent_joining() -> None:
 )
 def test_options_for_one_signature_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(SignaturesDiffer, match="applies to a single signature only"):
-        convert(language_model(FORMS[0]), signature="all", **options)
+        convert(language_model(VARIANTS[0]), signature="all", **options)
 
 
 def test_mask_input_has_one_row_per_token() -> None:
-    model = OnnxRuntime(join(FORMS[1]).proto)
+    model = OnnxRuntime(join(VARIANTS[1]).proto)
     mask = next(x for x in model.inputs if x.name == "mask")
     assert mask.type.tensor_type.shape.dim[2].dim_param == "sequence"
-    assert causal_mask(FORMS[1], 0, 3).shape == (1, 1, 3, FORMS[1].slots)
+    assert causal_mask(VARIANTS[1], 0, 3).shape == (1, 1, 3, VARIANTS[1].slots)
 
 
 @pytest.mark.parametrize("attention", ["file", "causal"])
-@pytest.mark.parametrize("sizes", FORMS, ids=NAMES)
+@pytest.mark.parametrize("sizes", VARIANTS, ids=NAMES)
 def test_logits_last_equals_the_last_row_of_logits_all(sizes: Sizes, attention: str) -> None:
-    every, last = join(sizes, attention=attention), join(sizes, attention=attention, logits="last")
-    assert next(x.shape for x in last.report.outputs if x.name == "logits") == (1, 1, sizes.vocabulary)
-    given = feeds(sizes, {"tokens": np.array([[3, 17, 5, 23]], np.int32)}, 0)
+    all_logits, last_logits = join(sizes, attention=attention), join(sizes, attention=attention, logits="last")
+    assert next(x.shape for x in last_logits.report.outputs if x.name == "logits") == (1, 1, sizes.vocabulary)
+    inputs = feeds(sizes, {"tokens": np.array([[3, 17, 5, 23]], np.int32)}, 0)
     results = []
-    for conversion in (every, last):
+    for conversion in (all_logits, last_logits):
         model = OnnxRuntime(conversion.proto)
         caches = {
             x.name: np.zeros([n.dim_value for n in x.type.tensor_type.shape.dim], np.float32)
             for x in model.inputs
             if x.name.startswith("kv")
         }
-        named = dict(zip([x.name for x in model.outputs], model.run({**caches, **given}), strict=True))
-        results.append(named["logits"])
+        outputs = dict(zip([x.name for x in model.outputs], model.run({**caches, **inputs}), strict=True))
+        results.append(outputs["logits"])
     np.testing.assert_allclose(results[1], results[0][:, -1:], rtol=1e-5, atol=1e-6)
 
 
 def test_logits_last_requires_signature_all() -> None:
     with pytest.raises(UnsupportedOption, match="add --signature all"):
-        convert(language_model(FORMS[0]), signature="decode", logits="last")
+        convert(language_model(VARIANTS[0]), signature="decode", logits="last")

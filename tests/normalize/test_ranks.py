@@ -18,7 +18,7 @@ from onnx_tflite_plugin.source.model import Dims, Model
 Shape = Sequence[int | None] | None
 
 
-def without_rank(draw: Callable[[GraphBuilder], None]) -> Model:
+def build_model(draw: Callable[[GraphBuilder], None]) -> Model:
     model = ModelBuilder()
     draw(model.main)
     return read(model.build())
@@ -31,14 +31,14 @@ def derive_shape(
 
     def draw(g: GraphBuilder) -> None:
         refs = [
-            g.constant(f"c{k}", own) if isinstance(own, np.ndarray) else g.input(f"x{k}", own)
-            for k, own in enumerate(operands)
+            g.constant(f"c{k}", operand) if isinstance(operand, np.ndarray) else g.input(f"x{k}", operand)
+            for k, operand in enumerate(operands)
         ]
         y = g.tensor("y", stored)
         g.operator(code, refs, [y], options)
         g.output(y)
 
-    (result,) = complete_shapes(without_rank(draw), Host(packs="builtin")).main.outputs
+    (result,) = complete_shapes(build_model(draw), Host(packs="builtin")).main.outputs
     return result.dims if result.has_rank else None
 
 
@@ -58,12 +58,12 @@ ROWS = np.ones((2, 1), np.float32)
         ("ADD", [(None, 3), ROWS], None, (2, 3)),
         ("ADD", [(None, 3), (None, 3)], (1, 3), (None, 3)),
         ("ADD", [(None, 3), ROWS], (2, 3), (2, 3)),
-        ("ADD", [(None, 3), (5, None, 3)], (5, 7, 3), (5, 7, 3)),  # not what is stored of the operands
+        ("ADD", [(None, 3), (5, None, 3)], (5, 7, 3), (5, 7, 3)),  # unlike the stored sizes of the operands
         ("ADD", [(None, 3), (1, 3)], (5, 1, 3), (5, 1, 3)),
         ("ADD", [(2, 3), (2, 3)], (2, 3), (2, 3)),
         ("TRANSPOSE", [(2, 3, 5), np.asarray([2, 0, 1], np.int32)], None, (5, 2, 3)),
         ("TRANSPOSE", [(None, 3), np.asarray([1, 0], np.int32)], (3, 1), (3, None)),
-        ("TRANSPOSE", [(None, 3), np.asarray([1, 0], np.int32)], (7, 1), (7, None)),  # only which are open
+        ("TRANSPOSE", [(None, 3), np.asarray([1, 0], np.int32)], (7, 1), (7, None)),  # only the dynamic axis is derived
         ("EXPAND_DIMS", [(2, 3), np.asarray(0, np.int32)], None, (1, 2, 3)),
         ("SUM", [(2, 3, 5), np.asarray([1], np.int32)], None, (2, 5)),
         ("RESHAPE", [(2, 15), np.asarray([6, 5], np.int32)], None, (6, 5)),
@@ -91,7 +91,7 @@ def test_derived_shapes_propagate_to_the_next_operator() -> None:
         g.operator("ADD", [c, a], [d := g.tensor("d", None)])
         g.output(b, c, d)
 
-    main = complete_shapes(without_rank(draw), Host(packs="builtin")).main
+    main = complete_shapes(build_model(draw), Host(packs="builtin")).main
     assert [tensor.dims for tensor in main.outputs] == [(3,), (2, 3, 5), (2, 3, 5)]
 
 
@@ -103,7 +103,7 @@ def test_shapes_are_derived_with_absent_operands() -> None:
         g.operator("FULLY_CONNECTED", [g.input("y", (2, 3)), w, None], [c := g.tensor("c", None)])
         g.output(*halves, c)
 
-    main = complete_shapes(without_rank(draw), Host(packs="builtin")).main
+    main = complete_shapes(build_model(draw), Host(packs="builtin")).main
     assert [tensor.dims for tensor in main.outputs] == [(1, 3), (1, 3), (2, 5)]
 
 
@@ -119,8 +119,8 @@ def test_complete_model_is_unchanged_without_lowering(
         g.operator("SUM", [x, axes], [d := g.tensor("d", ())])
         g.output(a, b, c, d)
 
-    monkeypatch.setattr(ShapeDerivation, "bind", lambda sizes, op: pytest.fail("tried"))
-    model = without_rank(draw)
+    monkeypatch.setattr(ShapeDerivation, "bind", lambda derivation, op: pytest.fail("bound"))
+    model = build_model(draw)
     assert complete_shapes(model, Host(packs="builtin")) is model
 
 
@@ -129,5 +129,5 @@ def test_model_without_derivable_shapes_is_unchanged() -> None:
         g.operator("ADD", [g.input("x", (None, 3)), g.constant("c", ROWS)], [y := g.tensor("y", (2, 3))])
         g.output(y)
 
-    model = without_rank(draw)
+    model = build_model(draw)
     assert complete_shapes(model, Host(packs="builtin")) is model

@@ -20,7 +20,10 @@ STORED = 5
 
 
 def decoder(length: int) -> bytes:
-    """Return keys that are normalized, written to a cache at ``start`` and scored by heads, all sizes of ``length`` constant."""
+    """Return a model that normalizes keys, writes them to a cache at ``start`` and scores them per head.
+
+    All sizes that depend on ``length`` are constants.
+    """
     model = Net()
     x, start = model.input(tensor(1, length, WIDTH)), model.input(tensor(4, dtype="int32"))
     cache = model.input(tensor(1, SLOTS, HEADS, WIDTH // HEADS))
@@ -62,9 +65,9 @@ def dynamic() -> Conversion:
 @pytest.mark.parametrize("length", [1, 2, STORED, 7])
 def test_each_length_equals_the_model_of_that_static_length(dynamic: Conversion, length: int) -> None:
     expected = LiteRT(decoder(length)).run(feeds(length))
-    found = OnnxRuntime(dynamic.proto).run(feeds(length))
-    for right, value in zip(expected, found, strict=True):
-        np.testing.assert_allclose(value, right, rtol=1e-5, atol=1e-5)
+    results = OnnxRuntime(dynamic.proto).run(feeds(length))
+    for expected_value, value in zip(expected, results, strict=True):
+        np.testing.assert_allclose(value, expected_value, rtol=1e-5, atol=1e-5)
 
 
 def test_the_cache_keeps_its_static_shape(dynamic: Conversion) -> None:
@@ -88,7 +91,7 @@ def test_the_cache_keeps_its_static_shape(dynamic: Conversion) -> None:
         ([128, 128], [2, 128, 64], 1, None),
     ],
 )
-def test_axis_size_is_held_by_the_entry_of_the_whole_axis(
+def test_entry_of_axis_is_the_one_that_contains_the_whole_axis(
     sizes: Sequence[int], dims: Sequence[int], axis: int, entry: int | None
 ) -> None:
     assert entry_of_axis(sizes, dims, axis, {128}) == entry

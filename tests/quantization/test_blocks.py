@@ -1,4 +1,4 @@
-"""Weights with a scale per block: as small as in the file if the runtime multiplies by blocks, else float."""
+"""Weights with a scale per block stay as small as in the file if the runtime fuses them, otherwise they become float."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from onnx_tflite_plugin.verify import Tolerance
 from onnx_tflite_plugin.verify.comparison.rounding import weight_scale
 from onnx_tflite_plugin.verify.runtimes import structure
 
-ROWS, DEPTH, OUT = 3, 768, 173  # more weights than are multiplied as real numbers on rounded rows
+ROWS, DEPTH, OUT = 3, 768, 173  # too many weights for float products of rounded activations
 
 
-def layer(size: int, depth: int = DEPTH, first: float = 0.1) -> bytes:
-    """Return a layer with random weights in blocks of ``size``; ``first``: the scale of the first block."""
+def layer(size: int, depth: int = DEPTH, first_scale: float = 0.1) -> bytes:
+    """Return a layer with random weights in blocks of ``size``; ``first_scale``: the scale of the first block."""
     random = np.random.default_rng(size)
     model = ModelBuilder()
     g = model.main
     x, y = g.input("x", (ROWS, depth)), g.tensor("y", (ROWS, OUT))
-    drawn = random.uniform(0.05, 0.2, (OUT, depth // size)).astype(np.float16)
-    drawn[0, 0] = first
-    scales = g.constant("scales", drawn)
+    values = random.uniform(0.05, 0.2, (OUT, depth // size)).astype(np.float16)
+    values[0, 0] = first_scale
+    scales = g.constant("scales", values)
     stored = random.integers(-8, 8, (OUT, depth)).astype(ml_dtypes.int4)
     w = g.constant("w", stored, quantization=blockwise(scales, size))
     g.operator("FULLY_CONNECTED", [x, w, None], [y])
@@ -53,11 +53,11 @@ def op_counts_after_optimization(conversion: otp.Conversion, folder: Path) -> Co
 
 
 @pytest.mark.needs("onnxruntime", "1.25", "fusing weights with a scale per block")
-@pytest.mark.parametrize(("size", "kept"), [(16, 16), (32, 32), (48, 16), (96, 32), (256, 256), (768, 256)])
-def test_onnxruntime_fuses_blockwise_weights(size: int, kept: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("size", "expected_size"), [(16, 16), (32, 32), (48, 16), (96, 32), (256, 256), (768, 256)])
+def test_onnxruntime_fuses_blockwise_weights(size: int, expected_size: int, tmp_path: Path) -> None:
     conversion = otp.convert(layer(size))
     [node] = [node for node in conversion.proto.graph.node if node.op_type == "DequantizeLinear"]
-    assert {a.name: a.i for a in node.attribute} == {"axis": 0, "block_size": kept}
+    assert {attribute.name: attribute.i for attribute in node.attribute} == {"axis": 0, "block_size": expected_size}
     assert op_counts_after_optimization(conversion, tmp_path) == {"MatMulNBits": 1}
     assert conversion.proto.ByteSize() < otp.convert(layer(size), weights="fold").proto.ByteSize() * 0.25
 
@@ -69,9 +69,11 @@ def test_blocks_that_do_not_fuse_become_float_weights(size: int) -> None:
 
 def test_generic_target_keeps_the_block_size_of_the_file() -> None:
     nodes = otp.convert(layer(3), target="generic").proto.graph.node
-    assert [{a.name: a.i for a in node.attribute} for node in nodes if node.op_type == "DequantizeLinear"] == [
-        {"axis": 0, "block_size": 3}
-    ]
+    assert [
+        {attribute.name: attribute.i for attribute in node.attribute}
+        for node in nodes
+        if node.op_type == "DequantizeLinear"
+    ] == [{"axis": 0, "block_size": 3}]
 
 
 def test_target_without_4_bit_dtypes_gets_float_weights() -> None:
@@ -100,13 +102,13 @@ def test_folded_and_kept_blocks_give_equal_results() -> None:
     x = np.random.default_rng(1).standard_normal((ROWS, DEPTH)).astype(np.float32)
     exact = onnxruntime.SessionOptions()
     exact.add_session_config_entry("session.disable_quant_qdq", "1")
-    models = [
-        onnxruntime.InferenceSession(c.proto.SerializeToString(), exact, providers=["CPUExecutionProvider"]).run(
-            None, {"x": x}
-        )[0]
-        for c in (kept, folded)
+    results = [
+        onnxruntime.InferenceSession(
+            conversion.proto.SerializeToString(), exact, providers=["CPUExecutionProvider"]
+        ).run(None, {"x": x})[0]
+        for conversion in (kept, folded)
     ]
-    np.testing.assert_allclose(models[0], models[1], rtol=1e-5, atol=1e-3)
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-5, atol=1e-3)
 
 
 def test_layout_that_splits_blocks_folds_the_weights() -> None:
@@ -140,7 +142,7 @@ def test_weights_with_a_scale_per_block_count_as_dynamic_quantization() -> None:
 
 
 def test_weight_scale_is_the_largest_scale_of_the_blocks() -> None:
-    data = layer(32, first=0.7)
+    data = layer(32, first_scale=0.7)
     (operator,) = structure.read(data).main.operators
     scales = structure.block_scales(data, 0)
     assert scales == {operator[1].index: float(np.float16(0.7))}
@@ -149,11 +151,11 @@ def test_weight_scale_is_the_largest_scale_of_the_blocks() -> None:
 
 def test_block_with_scale_0_adds_nothing() -> None:
     """Barely initialized weights have such blocks. XNNPACK refuses them; LiteRT's builtin kernel multiplies by 0."""
-    data = layer(32, first=0.0)
+    data = layer(32, first_scale=0.0)
     assert otp.verify(data, otp.convert(data)).ok
 
 
-@pytest.mark.parametrize("first", [-0.1, float("nan"), float("inf")])
-def test_negative_or_nonfinite_block_scales_are_refused(first: float) -> None:
+@pytest.mark.parametrize("scale", [-0.1, float("nan"), float("inf")])
+def test_negative_or_nonfinite_block_scales_are_refused(scale: float) -> None:
     with pytest.raises(InvalidModel, match=r"scales: tensor 2 'scales' holds a value that is negative or not finite"):
-        otp.convert(layer(32, first=first))
+        otp.convert(layer(32, first_scale=scale))

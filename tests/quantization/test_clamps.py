@@ -13,7 +13,7 @@ from onnx_tflite_plugin.source.model import Quantization
     ("activation", "dtype", "scale", "zero_point", "bounds"),
     [
         ("RELU6", "int8", 0.05, 3, (3, 123)),
-        ("RELU_N1_TO_1", "int8", 0.4, 3, (0, 6)),  # halves go away from zero
+        ("RELU_N1_TO_1", "int8", 0.4, 3, (0, 6)),  # rounded half away from zero
         ("RELU", "uint8", 0.05, 3, (3, None)),
         ("RELU", "uint8", 0.05, 0, (None, None)),
         ("RELU6", "int8", 0.05, -127, (-127, -7)),

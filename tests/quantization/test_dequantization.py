@@ -20,18 +20,18 @@ from tests.helpers.quantized_cases import quantized_cases_of
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 
-# Their kernels rescale, as floats do; others read the stored integers, or compare what was rounded.
+# Operators whose kernels rescale. Other kernels read the quantized values, or compare rounded values.
 RESCALING = (
     "ADD", "AVERAGE_POOL_2D", "BATCH_MATMUL", "CONCATENATION", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED",
     "HARD_SWISH", "L2_NORMALIZATION", "LEAKY_RELU", "LOGISTIC", "MEAN", "MUL", "PRELU", "RELU", "RELU6", "RESHAPE",
     "RESIZE_BILINEAR", "SOFTMAX", "STRIDED_SLICE", "SUB", "SUM", "TANH", "TRANSPOSE", "TRANSPOSE_CONV",
 )  # fmt: skip
-# What hangs on a rounding, or on a kernel that ignores a scale, is another number without quantization.
+# Names of cases that depend on rounding, or on a kernel that ignores a scale; their results differ without quantization.
 DIFFERENT = (
     "ignores", "to int32", "MUL_and_ADD", "not_fused", "decomposed_int8", "every int16", "halves round up",
     "count as 0", "computed weights with a zero point", "of scale 0.0471", "rounds twice", "to a scale of 2",
 )  # fmt: skip
-# Their int16 kernels round before the result: they read it from a table, place pixels in 1/1024, or wrap.
+# Operators whose int16 kernels round intermediate values: table lookups, pixel positions in 1/1024, or overflow.
 COARSE = ("MEAN", "RESIZE_BILINEAR", "SOFTMAX", "TANH")
 
 
@@ -46,7 +46,7 @@ def test_each_operator_equals_the_kernel_without_rounding(op: str, host: Host, t
     cases = [
         case
         for case in quantized_cases_of(op, 1 if thorough else 3)
-        if not any(part.replace("_", " ") in case.name.replace("_", " ") for part in DIFFERENT)
+        if not any(phrase.replace("_", " ") in case.name.replace("_", " ") for phrase in DIFFERENT)
         and not (op in COARSE and case.dtype == "int16")
     ]
     assert cases
@@ -56,9 +56,9 @@ def test_each_operator_equals_the_kernel_without_rounding(op: str, host: Host, t
 def test_no_tensor_is_quantized() -> None:
     graph = otp.convert(DIGITS, quantization="float").proto.graph
     assert {"QuantizeLinear", "DequantizeLinear", "Cast"}.isdisjoint(node.op_type for node in graph.node)
-    kinds = {v.type.tensor_type.elem_type for v in (*graph.input, *graph.value_info, *graph.output)}
+    kinds = {value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info, *graph.output)}
     assert kinds <= {onnx.TensorProto.FLOAT, onnx.TensorProto.INT64}
-    assert {v.type.tensor_type.elem_type for v in (*graph.input, *graph.output)} == {onnx.TensorProto.FLOAT}
+    assert {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)} == {onnx.TensorProto.FLOAT}
 
 
 def test_operators_on_stored_integers_are_refused() -> None:
@@ -75,7 +75,7 @@ def test_operators_on_stored_integers_are_refused() -> None:
 
 @pytest.mark.parametrize("op", ["NEG", "MATRIX_DIAG", "STABLEHLO_MULTIPLY"])
 def test_operators_on_bare_quantized_values_are_refused(op: str) -> None:
-    """These kernels ignore zero points and scales, so -q does not stand for -x, nor q * q for x * x."""
+    """These kernels ignore zero points and scales, so -q does not represent -x, nor q * q represent x * x."""
     scaled = [case for case in quantized_cases_of(op) if case.dtype == "int8"]
     assert scaled
     for case in scaled:
@@ -155,7 +155,7 @@ def test_range_from_0_becomes_an_activation(operator: str, scale: float, zero_po
 
 def test_verify_finds_the_wrong_operator() -> None:
     proto = otp.convert(DIGITS, quantization="float").proto
-    weights = next(i for i in proto.graph.initializer if len(i.dims) == 4)
+    weights = next(initializer for initializer in proto.graph.initializer if len(initializer.dims) == 4)
     array = onnx.numpy_helper.to_array(weights).copy()
     array[0] *= 1.5
     weights.CopyFrom(onnx.numpy_helper.from_array(np.ascontiguousarray(array), weights.name))

@@ -25,11 +25,11 @@ Q = quant(0.05, 3)
 
 def simplest_int8_cases() -> list[Case]:
     """Return the simplest case of each operator that supports int8."""
-    first: dict[str, Case] = {}
+    simplest: dict[str, Case] = {}
     for case in sorted(builtin(), key=lambda case: len(case.name)):
         if case.dtype.startswith("int8") and not (case.refused or case.known or case.kernel_refuses):
-            first.setdefault(case.op, case)
-    return [*first.values()]
+            simplest.setdefault(case.op, case)
+    return [*simplest.values()]
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +43,8 @@ def test_inputs_and_outputs_may_differ_in_storage_dtype(
     case: Case, side: str, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def tensors_on_side(model: BoundModel, *_: Any) -> set[Tensor]:
-        tried = (bound.op for bound in model.operators() if bound.op.code == case.op)
-        return {t for op in tried for t in (op.inputs if side == "inputs" else op.outputs) if t is not None}
+        operators = (bound.op for bound in model.operators() if bound.op.code == case.op)
+        return {t for op in operators for t in (op.inputs if side == "inputs" else op.outputs) if t is not None}
 
     monkeypatch.setattr(plan, "_interface_only_tensors", tensors_on_side)
     result = run_case(case, host, [Variant("onnxruntime", None, "least")])
@@ -54,15 +54,15 @@ def test_inputs_and_outputs_may_differ_in_storage_dtype(
 @pytest.mark.parametrize("code", ["HARD_SWISH", "QUANTIZE", "PAD"])
 @pytest.mark.parametrize("first", [True, False])
 def test_operator_between_subgraph_boundary_and_weighted_operator(code: str, first: bool) -> None:
-    """Try a lookup table, a rescaling and a constant with the result's zero point."""
+    """The operator is a lookup table, a rescaling, or a constant with the result's zero point."""
     model = ModelBuilder()
     for name in ("then", "else"):
         inner = model.subgraph(name)
         w = inner.constant("w", np.arange(-4, 5, dtype=np.int8).reshape(3, 3), quantization=quant(0.1))
         pads = [inner.constant("pads", np.zeros((2, 2), np.int32))] if code == "PAD" else []
-        called = (code, lambda x, pads=pads: [x, *pads]), ("FULLY_CONNECTED", lambda x, w=w: [x, w, None])
+        operators = (code, lambda x, pads=pads: [x, *pads]), ("FULLY_CONNECTED", lambda x, w=w: [x, w, None])
         x = inner.input("x", SHAPE, "int8", quantization=Q)
-        for op, operands in called if first else reversed(called):
+        for op, operands in operators if first else reversed(operators):
             y = inner.tensor(op, SHAPE, "int8", quantization=quant(0.07, -5) if op == "QUANTIZE" else Q)
             inner.operator(op, operands(x), [y])
             x = y
@@ -73,5 +73,5 @@ def test_operator_between_subgraph_boundary_and_weighted_operator(code: str, fir
     g.operator("IF", [which, x], [y], {"then_subgraph_index": 1, "else_subgraph_index": 2})
     g.output(y)
     data = model.build()
-    found = verify(data, otp.convert(data).proto)
-    assert found.ok, found
+    verification = verify(data, otp.convert(data).proto)
+    assert verification.ok, verification.text

@@ -17,7 +17,7 @@ from onnx_tflite_plugin.targets import TARGETS
 
 
 @pytest.mark.parametrize(
-    ("storage", "without", "runs"),
+    ("storage", "missing_kernels", "is_supported"),
     [
         ({}, set(), True),
         ({}, {"int8"}, False),
@@ -27,9 +27,9 @@ from onnx_tflite_plugin.targets import TARGETS
     ],
 )
 def test_integer_arithmetic_needs_kernels_of_the_storage_dtype(
-    storage: dict[str, tuple[str, int]], without: set[str], runs: bool
+    storage: dict[str, tuple[str, int]], missing_kernels: set[str], is_supported: bool
 ) -> None:
-    target = replace(TARGETS["generic"], storage=storage, no_integer_kernel={"*": frozenset(without)})
+    target = replace(TARGETS["generic"], storage=storage, no_integer_kernel={"*": frozenset(missing_kernels)})
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (2, 3), "int8", quantization=quant(0.05, 3))
@@ -37,7 +37,7 @@ def test_integer_arithmetic_needs_kernels_of_the_storage_dtype(
     g.output(y)
     host = Host(packs="builtin", handlers={"QUANTIZE": replace(builtin("QUANTIZE"), quantization=Integer())})
     bound = resolve(host.bind(read(model.build()), target, 21), target, 21)
-    if runs:
+    if is_supported:
         assert set(plan_storage(bound, target).arithmetic.values()) == {Arithmetic.STORED}
         return
     with pytest.raises(

@@ -31,7 +31,7 @@ from onnx_tflite_plugin.source.model import Array
 CODE = "CUSTOM.Largest"
 SHARES = FixedOutputRange({"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)})
 SCALE, ZERO = 0.05, {"int8": 7, "uint8": 131, "int16": 0}
-LAST = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}
+SHARE_PARAMETERS = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}
 
 
 def largest(behavior: Behavior, second: Any = SHARES) -> Handler:
@@ -53,10 +53,12 @@ def largest(behavior: Behavior, second: Any = SHARES) -> Handler:
     return lower
 
 
-def convert_model(declared: Handler, dtype: str, last: tuple[float, int] | None = None, **options: Any) -> Conversion:
+def convert_model(
+    declared: Handler, dtype: str, share_parameters: tuple[float, int] | None = None, **options: Any
+) -> Conversion:
     model = Net()
     x = tensor(3, 7, dtype=dtype, scale=SCALE, zero_point=ZERO[dtype])
-    scale, zero_point = last or LAST[dtype]
+    scale, zero_point = share_parameters or SHARE_PARAMETERS[dtype]
     g = model.graph
     inputs = model.input(x)
     outputs = [
@@ -70,7 +72,7 @@ def convert_model(declared: Handler, dtype: str, last: tuple[float, int] | None 
 
 def reference(x: Array, dtype: str) -> tuple[Array, Array]:
     squares = ((x.astype(np.float64) - ZERO[dtype]) * SCALE) ** 2
-    scale, zero_point = LAST[dtype]
+    scale, zero_point = SHARE_PARAMETERS[dtype]
     shares = np.rint(squares / squares.sum(1, keepdims=True) / scale) + zero_point
     limits = np.iinfo(dtype)
     return x.max(1, keepdims=True), np.clip(shares, limits.min, limits.max)
@@ -92,9 +94,9 @@ def test_output_behavior_overrides_the_operators(behavior: Behavior, dtype: str,
 @pytest.mark.parametrize("behavior", [Raw(shift_safe=True), SameScale()], ids=str)
 def test_other_outputs_use_quantized_operands(behavior: Behavior) -> None:
     graph = convert_model(largest(behavior), "int8").proto.graph
-    (largest_of,) = (node for node in graph.node if node.op_type == "ReduceMax")
-    makers = {name: node.op_type for node in graph.node for name in node.output}
-    assert makers.get(largest_of.input[0]) != "DequantizeLinear"
+    (reduction,) = (node for node in graph.node if node.op_type == "ReduceMax")
+    producers = {name: node.op_type for node in graph.node for name in node.output}
+    assert producers.get(reduction.input[0]) != "DequantizeLinear"
 
 
 def test_all_outputs_are_float_if_quantization_is_dropped() -> None:
@@ -113,7 +115,7 @@ def test_all_outputs_are_float_if_quantization_is_dropped() -> None:
 )
 def test_misfitting_output_parameters_are_reported(second: Any, reason: str) -> None:
     with pytest.raises((ConversionError, TypeError), match=reason):
-        convert_model(largest(Raw(shift_safe=True), second), "int8", last=(0.1, 3))
+        convert_model(largest(Raw(shift_safe=True), second), "int8", share_parameters=(0.1, 3))
 
 
 @pytest.mark.parametrize("slot", [0, 2])

@@ -22,8 +22,8 @@ def test_bounds_round_half_away_from_zero(activation: str, scale: float) -> None
     x, y = tensor(997, dtype="int8", scale=scale, zero_point=3), tensor(997, dtype="int8", scale=scale, zero_point=-5)
     model.output(model.call("ADD", [x, x], y, fused_activation_function=activation))
     data = model.build()
-    fed = np.random.default_rng(0).integers(-128, 128, 997).astype(np.int8)
-    (ours,), (theirs,) = OnnxRuntime(otp.convert(data).proto).run([fed, fed]), LiteRT(data).run([fed, fed])
+    array = np.random.default_rng(0).integers(-128, 128, 997).astype(np.int8)
+    (ours,), (theirs,) = OnnxRuntime(otp.convert(data).proto).run([array, array]), LiteRT(data).run([array, array])
     assert int(theirs.max()) == -4
     np.testing.assert_array_equal(ours, theirs)
 

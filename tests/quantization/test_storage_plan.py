@@ -68,14 +68,14 @@ def int8_input(g: GraphBuilder, name: str = "x") -> TensorRef:
 
 
 def test_weighted_operators_use_the_target_dtype_and_others_the_files() -> None:
-    def weight_of(g: GraphBuilder) -> None:
+    def weighted(g: GraphBuilder) -> None:
         g.output(dense(g, int8_input(g)))
 
-    def bare(g: GraphBuilder) -> None:
+    def unweighted(g: GraphBuilder) -> None:
         g.output(call(g, "ABS", int8_input(g), "y"))
 
-    assert storage_by_name(*plan_model(weight_of)) == {"x": "uint8", "w": "int8", "y": "uint8"}
-    assert storage_by_name(*plan_model(bare)) == {"x": "int8", "y": "int8"}
+    assert storage_by_name(*plan_model(weighted)) == {"x": "uint8", "w": "int8", "y": "uint8"}
+    assert storage_by_name(*plan_model(unweighted)) == {"x": "int8", "y": "int8"}
 
 
 def test_weighted_operator_decides_the_dtype_of_its_neighbors() -> None:
@@ -89,21 +89,21 @@ def test_weighted_operator_decides_the_dtype_of_its_neighbors() -> None:
 
 @pytest.mark.parametrize("behavior", [Raw(), Raw(shift_safe=True), SameScale()])
 def test_subgraph_interfaces_keep_the_files_dtype(behavior: Raw | SameScale) -> None:
-    """Whatever behavior the calling operator declares."""
+    """The behavior that the calling operator declares does not matter."""
 
     def branching(g: GraphBuilder) -> None:
         for name in ("then", "else"):
             inner = g.model.subgraph(name)
             inner.output(dense(inner, inner.input(f"{name}_x", SHAPE, "int8", quantization=Q), f"{name}_y"))
         which, x = g.input("which", (), "bool"), int8_input(g)
-        given = dense(g, x, "given")
+        operand = dense(g, x, "operand")
         y = g.tensor("y", SHAPE, "int8", quantization=Q)
-        g.operator("IF", [which, given], [y], {"then_subgraph_index": 1, "else_subgraph_index": 2})
+        g.operator("IF", [which, operand], [y], {"then_subgraph_index": 1, "else_subgraph_index": 2})
         g.output(dense(g, y, "z"))
 
     dtypes = storage_by_name(*plan_model(branching, IF=replace(builtin("IF"), quantization=behavior)))
-    assert {name: dtypes[name] for name in ("given", "y", "then_x", "then_y", "else_x", "else_y")} == dict.fromkeys(
-        ("given", "y", "then_x", "then_y", "else_x", "else_y"), "int8"
+    assert {name: dtypes[name] for name in ("operand", "y", "then_x", "then_y", "else_x", "else_y")} == dict.fromkeys(
+        ("operand", "y", "then_x", "then_y", "else_x", "else_y"), "int8"
     )
     assert (dtypes["x"], dtypes["z"]) == ("uint8", "uint8")
 
@@ -171,8 +171,8 @@ def test_file_slots_keep_the_files_dtype() -> None:
     def draw(g: GraphBuilder) -> None:
         g.output(dense(g, call(g, "ABS", dense(g, int8_input(g), "inner"), "positive"), "y"))
 
-    takes = replace(builtin("ABS"), quantization=Dequantized(stored=(0,)))
-    dtypes = storage_by_name(*plan_model(draw, ABS=takes))
+    reads_file_values = replace(builtin("ABS"), quantization=Dequantized(stored=(0,)))
+    dtypes = storage_by_name(*plan_model(draw, ABS=reads_file_values))
     assert (dtypes["inner"], dtypes["positive"], dtypes["y"]) == ("int8", "uint8", "uint8")
 
 
@@ -206,15 +206,15 @@ def test_computed_weights_are_stored_like_activations() -> None:
     }
 
 
-@pytest.mark.parametrize(("code", "taken"), [("NEG", False), ("TRANSPOSE", True)])
-def test_unsupported_dtypes_are_moved_as_floats_but_not_computed_on(code: str, taken: bool) -> None:
+@pytest.mark.parametrize(("code", "is_supported"), [("NEG", False), ("TRANSPOSE", True)])
+def test_unsupported_dtypes_are_moved_as_floats_but_not_computed_on(code: str, is_supported: bool) -> None:
     def draw(g: GraphBuilder) -> None:
         x = g.input("x", (5, 5), "int8", quantization=quant(0.05))
         y = g.tensor("y", (5, 5), "int8", quantization=quant(0.05))
         g.operator(code, [x, *([g.constant("perm", np.array([1, 0], np.int32))] if code == "TRANSPOSE" else [])], [y])
         g.output(y)
 
-    if taken:
+    if is_supported:
         assert [*plan_model(draw, "tensorrt")[1].arithmetic.values()] == [Arithmetic.FLOAT]
         return
     with pytest.raises(
@@ -238,10 +238,10 @@ def test_quantized_values_are_rescaled_only_if_parameters_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    ("activations", "how"),
+    ("activations", "expected"),
     [("int8", Weights.DEQUANTIZED), ("int16", Weights.MULTIPLIED), ("float32", Weights.MULTIPLIED)],
 )
-def test_weights_are_dequantized_like_their_activations(activations: str, how: Weights) -> None:
+def test_weights_are_dequantized_like_their_activations(activations: str, expected: Weights) -> None:
     def draw(g: GraphBuilder) -> None:
         q = {"int8": Q, "int16": quant(0.01), "float32": None}[activations]
         w = g.constant("w", np.ones((3, 3), np.int8), quantization=quant(0.1))
@@ -251,7 +251,7 @@ def test_weights_are_dequantized_like_their_activations(activations: str, how: W
 
     model, plan = plan_model(draw)
     (bound,) = model.operators()
-    assert plan.weights(bound, bound.op[1]) is how
+    assert plan.weights(bound, bound.op[1]) is expected
 
 
 def add(among: tuple[int, ...] | None) -> Handler:
@@ -275,16 +275,16 @@ def test_same_scale_compares_only_the_declared_slots() -> None:
 
 
 def shared_state_model(entries: int) -> bytes:
-    """Return a model of two signatures: "count" adds its input to an int8 state; "tell" returns twice the state."""
+    """Return a model of two signatures: "count" adds its input to an int8 state; "double" returns twice the state."""
     model = ModelBuilder()
     shape = (1, 5)
-    init, main, tell = model.subgraph("init"), model.main, model.subgraph("tell")
+    init, main, double = model.subgraph("init"), model.main, model.subgraph("double")
     handle = init.tensor("h", (), "resource")
     init.operator("VAR_HANDLE", [], [handle], {"shared_name": "v"})
-    start = init.constant("start", np.full(shape, 3, np.int8), quantization=Q)
-    init.operator("ASSIGN_VARIABLE", [handle, start], [])
+    initial = init.constant("start", np.full(shape, 3, np.int8), quantization=Q)
+    init.operator("ASSIGN_VARIABLE", [handle, initial], [])
     states = []
-    for g in (main, tell):
+    for g in (main, double):
         handle, value = g.tensor("h", (), "resource"), g.tensor("r", shape, "int8", quantization=Q)
         g.operator("CALL_ONCE", [], [], {"init_subgraph_index": init.index})
         g.operator("VAR_HANDLE", [], [handle], {"shared_name": "v"})
@@ -296,12 +296,12 @@ def shared_state_model(entries: int) -> bytes:
     main.operator("MUL", [total, x], [y])
     main.operator("ASSIGN_VARIABLE", [states[0][0], total], [])
     main.output(y)
-    twice = tell.tensor("twice", shape, "int8", quantization=Q)
-    tell.operator("ADD", [states[1][1], states[1][1]], [twice])
-    tell.output(twice)
+    twice = double.tensor("twice", shape, "int8", quantization=Q)
+    double.operator("ADD", [states[1][1], states[1][1]], [twice])
+    double.output(twice)
     model.signature("count", {"x": x}, {"y": y})
     if entries > 1:
-        model.signature("tell", {}, {"twice": twice}, subgraph=tell.index)
+        model.signature("double", {}, {"twice": twice}, subgraph=double.index)
     return model.build()
 
 
@@ -313,7 +313,7 @@ def test_state_shared_by_signatures_keeps_the_file_dtype() -> None:
         return {str(value.name): str(value.dtype) for value in converted.model.graph.inputs if value.name == "v"}
 
     assert state_dtypes(1, "count") == {"v": "UINT8"}
-    assert state_dtypes(2, "count") == state_dtypes(2, "tell") == {"v": "INT8"}
+    assert state_dtypes(2, "count") == state_dtypes(2, "double") == {"v": "INT8"}
 
 
 @pytest.mark.parametrize(("scale", "taken"), [(1 / 256, True), (1.0005 / 256, True), (1.005 / 256, False)])
@@ -333,7 +333,7 @@ def test_required_output_scale_has_a_tolerance_of_one_thousandth(scale: float, t
 @pytest.mark.parametrize(("code", "channels"), [("CONV_2D", 0), ("DEPTHWISE_CONV_2D", 3)])
 @pytest.mark.parametrize("axis", range(4))
 def test_weights_need_a_scale_per_output_channel(code: str, channels: int, axis: int) -> None:
-    """Kernels use the scales for the output channels, whatever axis the file names."""
+    """Kernels use the scales for the output channels, regardless of the axis in the file."""
 
     def convolve(g: GraphBuilder) -> None:
         x = g.input("x", (2, 5, 7, 3), "int8", quantization=Q)
@@ -371,19 +371,19 @@ def test_output_channels_are_known_without_a_bias(axis: int) -> None:
 
 
 def test_all_operators_with_wrong_scales_are_reported_together() -> None:
-    def soft(g: GraphBuilder) -> None:
+    def draw(g: GraphBuilder) -> None:
         for name in ("one", "two"):
             y = g.tensor(name, SHAPE, "int8", quantization=quant(0.5, 3))
             g.operator("SOFTMAX", [int8_input(g, f"x of {name}")], [y], {"beta": 1.0})
             g.output(y)
 
     with pytest.raises(HandlerError) as caught:
-        plan_model(soft)
+        plan_model(draw)
     assert [problem.where.split()[-1] for problem in caught.value.problems] == ["'one'", "'two'"]
 
 
 def test_unsupported_or_disagreeing_quantized_operands_are_refused() -> None:
-    def one(g: GraphBuilder) -> None:
+    def draw(g: GraphBuilder) -> None:
         y = g.tensor("y", SHAPE, "int8", quantization=quant(0.5, 3))
         g.operator("ABS", [int8_input(g)], [y])
         g.output(y)
@@ -391,19 +391,19 @@ def test_unsupported_or_disagreeing_quantized_operands_are_refused() -> None:
     with pytest.raises(
         HandlerError, match=r"'x' \(int8\) and 'y' \(int8\) are quantized, but the handler supports only floats"
     ):
-        plan_model(one, ABS=replace(builtin("ABS"), quantization=NotQuantizable()))
+        plan_model(draw, ABS=replace(builtin("ABS"), quantization=NotQuantizable()))
     with pytest.raises(
         HandlerError, match="the quantized operands differ in scale or zero point, which the kernel refuses"
     ):
-        plan_model(one, ABS=replace(builtin("ABS"), quantization=SameScale(unequal="refuse")))
+        plan_model(draw, ABS=replace(builtin("ABS"), quantization=SameScale(unequal="refuse")))
 
 
 def test_blockwise_scales_need_a_handler_that_declares_blocks() -> None:
     @handler("TANH", max_version=3, layout=Transparent(), quantization=Dequantized())
-    def other(ctx: Context, x: Value) -> Value:
+    def tanh(ctx: Context, x: Value) -> Value:
         return x
 
-    def one(g: GraphBuilder) -> None:
+    def draw(g: GraphBuilder) -> None:
         scales = g.constant("scales", np.ones((2, 1), np.float16))
         blocks = g.constant("blocks", np.ones((2, 32), "int4"), quantization=blockwise(scales, 32))
         y = g.tensor("y", (2, 32))
@@ -411,4 +411,4 @@ def test_blockwise_scales_need_a_handler_that_declares_blocks() -> None:
         g.output(y)
 
     with pytest.raises(HandlerError, match="'blocks' has a scale per block, which the kernel does not read"):
-        plan_model(one, TANH=other)
+        plan_model(draw, TANH=tanh)

@@ -20,10 +20,10 @@ from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 CASES = {case.id: case for case in builtin()}
 
 
-def convolution(dtype: str, zero_point: int, weights: int, *, moved: bool = False, shown: bool = False) -> bytes:
+def convolution(dtype: str, zero_point: int, weights: int, *, reshaped: bool = False, as_output: bool = False) -> bytes:
     """Return a convolution of 3 to 11 channels with weights of the zero point ``weights``.
 
-    ``moved``: its result is reshaped and goes through RELU. ``shown``: it is an output too.
+    ``reshaped``: RESHAPE and RELU follow. ``as_output``: the result of the convolution is also an output.
     """
     model, rng = ModelBuilder(), np.random.default_rng(7)
     g, low = model.main, 0 if dtype == "uint8" else -127
@@ -34,9 +34,9 @@ def convolution(dtype: str, zero_point: int, weights: int, *, moved: bool = Fals
     y = g.tensor("y", (1, 5, 7, 11), dtype, quantization=quant(0.031, zero_point))
     options = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
     g.operator("CONV_2D", [x, kernel, bias], [y], options)
-    if shown:
+    if as_output:
         g.output(y)
-    if moved:
+    if reshaped:
         z = g.tensor("z", (35, 11), dtype, quantization=quant(0.031, zero_point))
         g.operator("RESHAPE", [y, g.constant("shape", np.array([35, 11], np.int32))], [z])
         r = g.tensor("r", (35, 11), dtype, quantization=quant(0.031, zero_point))
@@ -48,7 +48,7 @@ def convolution(dtype: str, zero_point: int, weights: int, *, moved: bool = Fals
 
 def quantization_parameters(proto: onnx.ModelProto) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return scale and zero point of each QuantizeLinear and DequantizeLinear."""
-    stored = {one.name: numpy_helper.to_array(one) for one in proto.graph.initializer}
+    stored = {initializer.name: numpy_helper.to_array(initializer) for initializer in proto.graph.initializer}
     nodes = [node for node in proto.graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
     return [(stored[node.input[1]], stored[node.input[2]]) for node in nodes]
 
@@ -61,11 +61,11 @@ def test_results_are_close_to_litert(dtype: str, zero_point: int, weights: int, 
     assert WARNING in conversion.report.warnings
     limits = np.iinfo(dtype)
     x = np.random.default_rng(3).integers(limits.min, limits.max + 1, (1, 5, 7, 3)).astype(dtype)
-    (wanted,) = LiteRT(data, "builtin").run([x])
+    (expected,) = LiteRT(data, "builtin").run([x])
     (y,) = OnnxRuntime(conversion.proto).run([(x.astype(np.float32) - zero_point) * np.float32(0.023)])
     assert y.dtype == np.float32
-    real = (wanted.astype(np.float32) - zero_point) * 0.031
-    inside = (wanted > limits.min) & (wanted < limits.max)  # the float output is not saturated
+    real = (expected.astype(np.float32) - zero_point) * 0.031
+    inside = (expected > limits.min) & (expected < limits.max)  # the float output is not saturated
     assert inside.mean() > 0.5
     assert np.abs(y - real)[inside].max() <= 4 * 0.031
 
@@ -87,21 +87,23 @@ def test_symmetric_range_covers_the_range_of_the_file() -> None:
 
 def test_symmetric_weights_use_the_whole_range() -> None:
     proto = otp.convert(convolution("uint8", 3, 121), target="tensorrt", quantization="symmetric").proto
-    (weights,) = (numpy_helper.to_array(one) for one in proto.graph.initializer if len(one.dims) == 4)
+    (weights,) = (
+        numpy_helper.to_array(initializer) for initializer in proto.graph.initializer if len(initializer.dims) == 4
+    )
     assert np.abs(weights.astype(int)).max() == 127
 
 
 def test_output_is_rounded_only_if_an_operator_reads_it() -> None:
-    model = convolution("int8", 5, 0, moved=True, shown=True)
+    model = convolution("int8", 5, 0, reshaped=True, as_output=True)
     proto = otp.convert(model, target="tensorrt", quantization="symmetric").proto
-    makers = {name: node for node in proto.graph.node for name in node.output}
-    transpose, relu = (makers[value.name] for value in proto.graph.output)
+    producers = {name: node for node in proto.graph.node for name in node.output}
+    transpose, relu = (producers[value.name] for value in proto.graph.output)
     assert (transpose.op_type, relu.op_type) == ("Transpose", "Relu")
-    assert makers[transpose.input[0]].op_type == "DequantizeLinear"
+    assert producers[transpose.input[0]].op_type == "DequantizeLinear"
 
 
 def test_transposed_values_are_not_requantized() -> None:
-    proto = otp.convert(convolution("int8", 5, 0, moved=True), target="tensorrt", quantization="symmetric").proto
+    proto = otp.convert(convolution("int8", 5, 0, reshaped=True), target="tensorrt", quantization="symmetric").proto
     counts = Counter(node.op_type for node in proto.graph.node)
     assert counts["QuantizeLinear"] == 2  # of the input and of the convolution
 
@@ -110,4 +112,4 @@ def test_recurrent_layers_keep_float_weights() -> None:
     proto = otp.convert(CASES["UNIDIRECTIONAL_SEQUENCE_LSTM-backwards,_int8"].build(), quantization="symmetric").proto
     assert proto.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
     read = {name for node in proto.graph.node if node.op_type == "DequantizeLinear" for name in node.input[:1]}
-    assert not read & {one.name for one in proto.graph.initializer}
+    assert not read & {initializer.name for initializer in proto.graph.initializer}

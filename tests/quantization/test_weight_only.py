@@ -1,4 +1,4 @@
-"""Weight-only quantization: weights as small as in the file or float, equal results, no dequantization at runtime."""
+"""Weight-only quantization: weights are as small as in the file or float, with equal results, no dequantization at runtime."""
 
 from __future__ import annotations
 
@@ -38,11 +38,9 @@ def operators(conversion: otp.Conversion) -> Counter[str]:
 
 def run(conversion: otp.Conversion) -> np.ndarray:
     session = onnxruntime.InferenceSession(conversion.proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    given = session.get_inputs()[0]
-    x = np.random.default_rng(1).standard_normal(given.shape) * (1 if given.type == "tensor(float)" else 300)
-    output: np.ndarray = session.run(None, {"x": x.astype(np.float32 if given.type == "tensor(float)" else np.int16)})[
-        0
-    ]
+    info = session.get_inputs()[0]
+    x = np.random.default_rng(1).standard_normal(info.shape) * (1 if info.type == "tensor(float)" else 300)
+    output: np.ndarray = session.run(None, {"x": x.astype(np.float32 if info.type == "tensor(float)" else np.int16)})[0]
     return output
 
 
@@ -51,7 +49,7 @@ def test_kept_weights_are_small_and_give_equal_results(weights: str, monkeypatch
     """The network is too large for its activations to be rounded."""
     monkeypatch.setattr(hybrid, "MAX_LAYERS", 0)
     monkeypatch.setattr(hybrid, "MAX_ELEMENTS", 0)
-    kept, folded = (otp.convert(network(weights=weights), weights=how) for how in ("keep", "fold"))
+    kept, folded = (otp.convert(network(weights=weights), weights=option) for option in ("keep", "fold"))
     assert {"Cast", "Mul", "DequantizeLinear"}.isdisjoint(operators(folded))
     assert operators(kept)["Cast"] == 1
     assert kept.proto.ByteSize() < folded.proto.ByteSize() * {"int8": 0.35, "float16": 0.6}[weights]
@@ -69,7 +67,9 @@ def test_target_for_compressed_weights_gets_dequantize_linear() -> None:
 def test_float_weights_of_int16_activations_are_not_between_dq_and_q() -> None:
     """ONNX Runtime would round the weights to 8 bits with one scale for all channels."""
     converted = [
-        otp.convert(network("int16"), weights=how, optimize=o) for how in ("keep", "fold") for o in ("faithful", "none")
+        otp.convert(network("int16"), weights=weights, optimize=optimize)
+        for weights in ("keep", "fold")
+        for optimize in ("faithful", "none")
     ]
     for conversion in converted:
         assert operators(conversion)["QuantizeLinear"] == 1
@@ -86,6 +86,6 @@ def test_int8_activations_always_keep_dequantize_linear() -> None:
     w = g.constant("w", np.ones((11, 3, 3, 3), np.int8), quantization=quant(0.1, 0))
     g.output(y := g.tensor("y", (1, 5, 7, 11), "int8", quantization=quant(0.3, 5)))
     g.operator("CONV_2D", [x, w], [y], {"padding": "SAME", "stride_h": 1, "stride_w": 1})
-    counted = [operators(otp.convert(model.build(), weights=how)) for how in ("keep", "fold")]
+    counted = [operators(otp.convert(model.build(), weights=option)) for option in ("keep", "fold")]
     assert counted[0] == counted[1]
     assert counted[0]["DequantizeLinear"] >= 2

@@ -57,7 +57,7 @@ def test_foreign_domains_exclude_onnx_runtime_and_functions() -> None:
     assert foreign_domains(ir.from_proto(onnx.parser.parse_model(FUNCTIONS))) == ("foreign",)
 
 
-# --- what would help --------------------------------------------------------------------------
+# --- suggested options -----------------------------------------------------------------------
 
 SMALLEST = """<ir_version: 8, opset_import: ["": 18]> g (float[2, 3] a, {0}[2, 3] b, int64[1] k) => (float[2, 1] y, {0}[2, 1] z) {{
     y = ReduceMin(a, k)
@@ -65,11 +65,11 @@ SMALLEST = """<ir_version: 8, opset_import: ["": 18]> g (float[2, 3] a, {0}[2, 3
 }}"""
 
 
-@pytest.mark.parametrize(("dtype", "helps"), [("int32", True), ("uint64", False)])
-def test_opset_is_suggested_if_every_node_has_a_kernel(dtype: str, helps: bool) -> None:
+@pytest.mark.parametrize(("dtype", "is_suggested"), [("int32", True), ("uint64", False)])
+def test_opset_is_suggested_if_every_node_has_a_kernel(dtype: str, is_suggested: bool) -> None:
     model = ir.from_proto(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(SMALLEST.format(dtype))))
-    reported = suggest_options(model, "Could not find an implementation for ReduceMin(18) node with name ''", (18, 20))
-    assert ("--opset 20 may help" in reported) is helps
+    hints = suggest_options(model, "Could not find an implementation for ReduceMin(18) node with name ''", (18, 20))
+    assert ("--opset 20 may help" in hints) is is_suggested
 
 
 def test_full_check_without_onnx_runtime_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
