@@ -48,9 +48,9 @@ def bench_in_process(source: Path, name: str, converters: Sequence[Converter], r
         return Row(name, problem=_CRASHED)
     working = [converter for converter in converters if _run_in_process(source, name, [converter], 1)]
     row = _run_in_process(source, name, working, rounds) or Row(name, problem=_CRASHED)
-    by_converter = {outcome.converter: outcome for outcome in row.outcomes}
+    to_converter = {outcome.converter: outcome for outcome in row.outcomes}
     crashes = (Outcome(converter.name, problem=_CRASHED) for converter in converters)
-    return replace(row, outcomes=tuple(by_converter.get(crash.converter, crash) for crash in crashes))
+    return replace(row, outcomes=tuple(to_converter.get(crash.converter, crash) for crash in crashes))
 
 
 def _run_in_process(source: Path, name: str, converters: Sequence[Converter], rounds: int) -> Row | None:

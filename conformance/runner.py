@@ -20,7 +20,7 @@ from conformance.variants import Variant, select_variants, variants_of
 from onnx_tflite_plugin import source
 from onnx_tflite_plugin.conversion import Conversion, convert_model
 from onnx_tflite_plugin.diagnosis.litert import check_with_litert
-from onnx_tflite_plugin.errors import Blamed, ConversionError, MissingExtra, OnnxTooOld
+from onnx_tflite_plugin.errors import AttributedProblem, ConversionError, MissingExtra, OnnxTooOld
 from onnx_tflite_plugin.graph.kernels import describe_old_runtime
 from onnx_tflite_plugin.guard import Terminated, debug, format_error
 from onnx_tflite_plugin.host import Host
@@ -410,5 +410,8 @@ def _equal(some: Runs, others: Runs) -> bool:
 
 def _line(error: ConversionError) -> str:
     """Return an error on one line, without the remedies against op packs: its reader is an author of the pack."""
-    problems = [replace(one, hint="") if isinstance(one, Blamed) and not one.ours else one for one in error.problems]
+    problems = [
+        replace(one, hint="") if isinstance(one, AttributedProblem) and not one.to_converter else one
+        for one in error.problems
+    ]
     return " ".join(" ".join([error.message, *map(str, problems)]).split())

@@ -39,13 +39,13 @@ class Contradiction(Problem):
 
 
 @dataclass(frozen=True)
-class Blamed(Problem):
+class AttributedProblem(Problem):
     """A failure attributed to a pack, or to the converter.
 
-    ``ours``: attributed to the converter; a file that LiteRT refuses too may be the cause.
+    ``to_converter``: attributed to the converter; a file that LiteRT refuses too may be the cause.
     """
 
-    ours: bool = False
+    to_converter: bool = False
 
 
 CONTRADICTION = "the file contradicts itself:"

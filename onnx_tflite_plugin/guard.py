@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from types import FrameType, MethodType, ModuleType
 
-from onnx_tflite_plugin.errors import Blamed, InvalidModel, Problem, VerificationError
+from onnx_tflite_plugin.errors import AttributedProblem, InvalidModel, Problem, VerificationError
 
 BUILTIN = "onnx-tflite-plugin"
 INLINE = "inline"  # handlers given to a host as objects
@@ -49,7 +49,7 @@ class Failed(Exception):
 
     def problem(self, where: str) -> Problem:
         """Return the failure as a problem at ``where``."""
-        return Blamed(where, self.reason, self.hint, self.pack == BUILTIN)
+        return AttributedProblem(where, self.reason, self.hint, self.pack == BUILTIN)
 
 
 @contextmanager

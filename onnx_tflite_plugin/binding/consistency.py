@@ -24,7 +24,7 @@ from onnx_tflite_plugin.codes import has_custom_name
 from onnx_tflite_plugin.errors import (
     CONTRADICTION,
     UNFIT,
-    Blamed,
+    AttributedProblem,
     Contradiction,
     HandlerError,
     InvalidModel,
@@ -94,7 +94,7 @@ def _attribute_problem(bound: Bound, problem: Contradiction) -> Problem:
     if bound.pack == BUILTIN:
         return problem
     reason = f"{problem.reason}, by the declarations of handler {bound.handler.name} of {bound.pack}"
-    return Blamed(f"{bound.label}, {problem.where}", reason, Failed(bound.pack, reason).hint)
+    return AttributedProblem(f"{bound.label}, {problem.where}", reason, Failed(bound.pack, reason).hint)
 
 
 def has_empty_tensors(model: Model) -> bool:

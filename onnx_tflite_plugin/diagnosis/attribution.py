@@ -11,7 +11,7 @@ from onnx_tflite_plugin.binding.consistency import lacks_rank
 from onnx_tflite_plugin.diagnosis.packs import attribute_to_packs, pack_declarations
 from onnx_tflite_plugin.errors import (
     CONTRADICTION,
-    Blamed,
+    AttributedProblem,
     ConversionError,
     InternalError,
     InvalidModel,
@@ -74,7 +74,7 @@ def _to_conversion_error(error: Exception, records: Records) -> ConversionError:
     declared = pack_declarations(records.bound) if records.bound is not None else {}
     if declared and not isinstance(error, Failed):
         return attribute_to_packs(place, declared)
-    problem = Blamed("the model", place, Failed(BUILTIN, place).hint, ours=True)
+    problem = AttributedProblem("the model", place, Failed(BUILTIN, place).hint, to_converter=True)
     return InternalError("the conversion failed:", [problem])
 
 
@@ -82,7 +82,7 @@ def _attribute_to_file(error: ConversionError, records: Records) -> ConversionEr
     """Return the error with the file or the requested sizes as the cause; None if neither is."""
     model, options = records.model, records.options
     lacking = [tensor for tensor in model.main.tensors if lacks_rank(tensor)]
-    if lacking and any(isinstance(problem, Blamed) and problem.ours for problem in error.problems):
+    if lacking and any(isinstance(problem, AttributedProblem) and problem.to_converter for problem in error.problems):
         reason = "the file stores no shape for the tensor, and the operators do not determine one"
         return InvalidModel(CONTRADICTION, [Problem(f"tensor {tensor}", reason, _HINT) for tensor in lacking])
     probe_file = bool(options.input_shape or options.dynamic_batch)

@@ -13,7 +13,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from onnx_tflite_plugin.errors import CONTRADICTION, Blamed, Contradiction, ConversionError, InvalidModel, Problem
+from onnx_tflite_plugin.errors import (
+    CONTRADICTION,
+    AttributedProblem,
+    Contradiction,
+    ConversionError,
+    InvalidModel,
+    Problem,
+)
 from onnx_tflite_plugin.source import Section, read, read_bytes
 from onnx_tflite_plugin.source.model import Model, agree
 from onnx_tflite_plugin.verify.runtimes.litert import find_unresolved_operator
@@ -33,13 +40,15 @@ def check_with_litert(error: ConversionError, source: str | Path | bytes | Secti
 
     Applies only to errors attributed to the converter.
     """
-    blamed = [problem for problem in error.problems if isinstance(problem, Blamed) and problem.ours]
-    if not blamed:
+    attributed = [
+        problem for problem in error.problems if isinstance(problem, AttributedProblem) and problem.to_converter
+    ]
+    if not attributed:
         return error
     probed = probe_file(source)
     if probed.get("refused"):
         return InvalidModel(
-            "LiteRT does not run the file either:", [Problem(blamed[0].where, str(probed["refused"]), _HINT)]
+            "LiteRT does not run the file either:", [Problem(attributed[0].where, str(probed["refused"]), _HINT)]
         )
     return shape_contradiction(read(source), probed) or error
 

@@ -9,7 +9,7 @@ from onnx_tflite_plugin.api.behavior import Behavior
 from onnx_tflite_plugin.api.declarations import Layout
 from onnx_tflite_plugin.api.quantization import Dequantized
 from onnx_tflite_plugin.binding.bound import BoundModel, Declared
-from onnx_tflite_plugin.errors import Blamed, InternalError
+from onnx_tflite_plugin.errors import AttributedProblem, InternalError
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Operator
@@ -65,7 +65,7 @@ def attribute_to_packs(where: str, declared: PackDeclarations) -> InternalError:
     ``where``: the error and its location.
     """
     problems = [
-        Blamed(
+        AttributedProblem(
             label,
             f"if the declarations of handler {handler} of {pack} are wrong ({text}), they are the cause of {where}",
             Failed(pack, "").hint,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.errors import (
     CONTRADICTION,
-    Blamed,
+    AttributedProblem,
     Contradiction,
     HandlerError,
     InvalidModel,
@@ -76,7 +76,9 @@ def check_valid(
             [_missing_dtype_problem(missing_dtype["dtype"], invalid_node, text)],
         )
     if invalid_node is None or not handler:
-        raise HandlerError(message, [Blamed("the model", text, Failed(BUILTIN, text).hint, ours=True)])
+        raise HandlerError(
+            message, [AttributedProblem("the model", text, Failed(BUILTIN, text).hint, to_converter=True)]
+        )
     conflict = _describe_conflict(text, invalid_node, declared=bool(declarations))
     if conflict and pack == BUILTIN:
         hint = "convert the original model again"

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from onnx_tflite_plugin.api.declarations import Decline
 from onnx_tflite_plugin.binding.consistency import Unfit
 from onnx_tflite_plugin.codes import UNKNOWN
-from onnx_tflite_plugin.errors import Blamed, Problem
+from onnx_tflite_plugin.errors import AttributedProblem, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 from onnx_tflite_plugin.source.model import Operator
 
@@ -40,7 +40,7 @@ def missing_handler_problem(op: Operator, answers: Sequence[Answer], similar: st
         failed = [answer for _, answer in answers if isinstance(answer, Failed)]
         if not failed:
             return Problem(op.code, reason, hint)
-        return Blamed(op.code, reason, hint, all(answer.pack == BUILTIN for answer in failed))
+        return AttributedProblem(op.code, reason, hint, all(answer.pack == BUILTIN for answer in failed))
     hint = "; ".join(filter(None, (similar, _remedy(op))))
     if op.code.startswith(UNKNOWN):
         number = op.code.removeprefix(UNKNOWN)

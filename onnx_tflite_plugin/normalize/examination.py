@@ -11,7 +11,7 @@ from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.consistency import check_consistent, may_lack_shape
 from onnx_tflite_plugin.binding.declared import resolve_operator
 from onnx_tflite_plugin.binding.dtypes import stale_dtypes
-from onnx_tflite_plugin.errors import Blamed, Contradiction, ConversionError
+from onnx_tflite_plugin.errors import AttributedProblem, Contradiction, ConversionError
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.constraints import default_axes
@@ -78,7 +78,7 @@ def may_have_stale_shapes(examination: Examination, host: Host, target: Target) 
 
 def _is_file_error(error: ConversionError | Failed | None) -> bool:
     problems = error.problems if isinstance(error, ConversionError) else ()
-    return any(isinstance(p, Contradiction) or (isinstance(p, Blamed) and p.ours) for p in problems)
+    return any(isinstance(p, Contradiction) or (isinstance(p, AttributedProblem) and p.to_converter) for p in problems)
 
 
 def has_stale_shape(bound: Bound, derivation: ShapeDerivation) -> bool:

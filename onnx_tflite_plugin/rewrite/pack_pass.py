@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from onnx_ir.passes import PassBase
 
 from onnx_tflite_plugin.checked import describe, did_you_mean
-from onnx_tflite_plugin.errors import Blamed, HandlerError
+from onnx_tflite_plugin.errors import AttributedProblem, HandlerError
 from onnx_tflite_plugin.graph.streaming import proto_to_check
 from onnx_tflite_plugin.graph.validity import check_valid
 from onnx_tflite_plugin.guard import Failed, Mismatch, attribute_errors
@@ -55,7 +55,7 @@ class PackPass:
             return int(self._run(model, check))
         except Failed as failed:
             hint = f"convert for another --target; report the error to the authors of {self.pack}"
-            problem = Blamed(f"target of {self.pack}", failed.reason, hint)
+            problem = AttributedProblem(f"target of {self.pack}", failed.reason, hint)
             raise HandlerError("a pass of the target fails:", [problem]) from failed
 
     def _run(self, model: ir.Model, check: Check) -> bool:

@@ -15,11 +15,11 @@ from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.diagnosis import litert as diagnosis
 from onnx_tflite_plugin.diagnosis.litert import check_with_litert, probe_file, shape_contradiction
 from onnx_tflite_plugin.diagnosis.probe import probe
-from onnx_tflite_plugin.errors import Blamed, Contradiction, ConversionError, InvalidModel, Problem
+from onnx_tflite_plugin.errors import AttributedProblem, Contradiction, ConversionError, InvalidModel, Problem
 from tests.helpers.verify_graphs import model as made_of
 from tests.helpers.verify_graphs import slot, subgraph
 
-OURS = Blamed("op 3", "why", "report it", ours=True)
+OURS = AttributedProblem("op 3", "why", "report it", to_converter=True)
 
 
 def divide(size: int = 3, stored: int = 3) -> bytes:
@@ -43,10 +43,10 @@ def divide_by_zero() -> bytes:
     return model.build()
 
 
-@pytest.mark.parametrize(("batch", "blamed"), [(None, False), (1, True)])
-def test_static_dimensions_may_contradict_litert(batch: int | None, blamed: bool) -> None:
+@pytest.mark.parametrize(("batch", "attributed"), [(None, False), (1, True)])
+def test_static_dimensions_may_contradict_litert(batch: int | None, attributed: bool) -> None:
     graph = subgraph(inputs=[slot(0)], outputs=[slot(1, shape=(batch, 4))])
-    assert (shape_contradiction(made_of(graph), {"shapes": {"1": [3, 4]}}) is not None) is blamed
+    assert (shape_contradiction(made_of(graph), {"shapes": {"1": [3, 4]}}) is not None) is attributed
 
 
 def test_unknown_shapes_are_no_contradiction() -> None:
@@ -62,7 +62,9 @@ def test_unknown_shapes_are_no_contradiction() -> None:
 
 
 @pytest.mark.parametrize(
-    "problems", [[], [Problem("op 3", "why")], [Blamed("op 3", "why", "", ours=False)]], ids=["none", "plain", "theirs"]
+    "problems",
+    [[], [Problem("op 3", "why")], [AttributedProblem("op 3", "why", "", to_converter=False)]],
+    ids=["none", "plain", "theirs"],
 )
 def test_litert_is_probed_only_for_failures_of_the_converter(
     monkeypatch: pytest.MonkeyPatch, problems: list[Problem]

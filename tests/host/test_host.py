@@ -16,7 +16,7 @@ from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.api import Call, Decline, Handler, Terminate, Transparent, fusion, handler, operands
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.conversion import convert_model
-from onnx_tflite_plugin.errors import Blamed, InternalError, Problem, UnsupportedOperator, UnsupportedOption
+from onnx_tflite_plugin.errors import AttributedProblem, InternalError, Problem, UnsupportedOperator, UnsupportedOption
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.host.missing_operators import NOBODY, describe_location
@@ -229,14 +229,16 @@ def test_stale_sizes_are_derived_with_the_conversions_handlers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failing", "ours"), [([BUILTIN], True), ([BUILTIN, "a-pack"], False), (["a-pack"], False), ([], None)]
+    ("failing", "to_converter"), [([BUILTIN], True), ([BUILTIN, "a-pack"], False), (["a-pack"], False), ([], None)]
 )
-def test_missing_operator_is_attributed_to_converter_without_pack_failure(failing: list[str], ours: bool) -> None:
+def test_missing_operator_is_attributed_to_converter_without_pack_failure(
+    failing: list[str], to_converter: bool
+) -> None:
     packs = [BUILTIN, "a-pack"]
     host = Host(offers=[offer(pack, accepts=fails if pack in failing else declines) for pack in packs])
     missing = host.take(operator(), TARGET, 21)
     assert isinstance(missing, Problem)
-    assert (missing.ours if isinstance(missing, Blamed) else None) is ours
+    assert (missing.to_converter if isinstance(missing, AttributedProblem) else None) is to_converter
 
 
 def test_converter_failure_is_an_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,8 +249,8 @@ def test_converter_failure_is_an_internal_error(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(InternalError) as caught:
         convert_model(read(chain("ABS")))
     (problem,) = caught.value.problems
-    assert isinstance(problem, Blamed)
-    assert problem.ours
+    assert isinstance(problem, AttributedProblem)
+    assert problem.to_converter
 
 
 def test_failure_in_declarations_of_a_fusion_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
