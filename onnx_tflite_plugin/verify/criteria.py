@@ -101,7 +101,10 @@ class Tolerance:
 
     @classmethod
     def of(cls, model: Model) -> Tolerance:
-        """Return the tolerance of a whole model, end to end; it is larger for dynamic-range operators."""
+        """Return the tolerance of a whole model, end to end.
+
+        It is larger for dynamic-range operators.
+        """
         dynamic_range = [op for graph in model.subgraphs for op in graph.operators if is_dynamic_range(op)]
         entries = {model.main.index, *(signature.subgraph for signature in model.signatures)}
         if any(op.subgraph not in entries or _is_stateful(op) for op in dynamic_range):

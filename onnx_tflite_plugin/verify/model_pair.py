@@ -132,10 +132,10 @@ class ModelPair:
         return ModelPair(self.trial.data, proto, signature, tolerance, progress, session=session)
 
     def assign_substitutes(self, host: Host | Callable[[], Host]) -> tuple[str, ...]:
-        """Assign each operator that LiteRT lacks to a kernel of its pack or to the ONNX model; return notes for the user.
+        """Assign each operator that LiteRT lacks to a kernel of its pack or to the ONNX model.
 
-        Operators assigned to the ONNX model are not compared, which is added to ``reasons``. Raises InconclusiveError if no
-        operator remains to compare.
+        Return notes for the user. Operators assigned to the ONNX model are not compared, which is added to ``reasons``.
+        Raises InconclusiveError if no operator remains to compare.
         """
         self.host = host if isinstance(host, Host) else host()
         substitutes, notes, reasons = find_substitutes(
@@ -148,14 +148,20 @@ class ModelPair:
         return notes
 
     def _origin(self) -> tuple[str | None, Part | None]:
-        """Return the signature and the submodel that the ONNX model was converted from. Raises VerificationError."""
+        """Return the signature and the submodel that the ONNX model was converted from.
+
+        Raises VerificationError.
+        """
         try:
             return read_origin(props(self.session.proto.metadata_props))
         except ValueError as error:
             raise VerificationError(str(error)) from error
 
     def _cut(self, data: bytes, submodel: Part) -> bytes:
-        """Return the TFLite file of the same submodel. Raises VerificationError if the file has no such tensors."""
+        """Return the TFLite file of the same submodel.
+
+        Raises VerificationError if the file has no such tensors.
+        """
         count = len(self.entry.subgraph.tensors)
         if not all(0 <= k < count for k in (*submodel.inputs, *submodel.outputs)):
             raise VerificationError(f"the ONNX model is a submodel of another file: this file has only {count} tensors")
@@ -256,10 +262,11 @@ class ModelPair:
         return runs if runs == 1 else max(runs, 1 << conditions)
 
     def add_resized_run(self, input_runs: list[list[Array]], expected: dict[str, list[Run]], seed: int) -> str:
-        """Add a run with other sizes of the dynamic dimensions, in place; return a note on it, empty if none was added.
+        """Add a run with other sizes of the dynamic dimensions, in place.
 
-        If LiteRT refuses another batch size, or mixes the elements of a batch, the ONNX model is compared with its own results
-        for single elements (``batch``). Other sizes that LiteRT refuses are not tried.
+        Return a note on it, empty if none was added. If LiteRT refuses another batch size, or mixes the elements of a
+        batch, the ONNX model is compared with its own results for single elements (``batch``). Other sizes that LiteRT
+        refuses are not tried.
         """
         if self.stateful or not self.single:
             return ""
@@ -301,7 +308,10 @@ class ModelPair:
         return f"run {len(input_runs)} {note}"
 
     def compare_batch(self) -> tuple[Comparison, ...]:
-        """Compare the ONNX model's outputs for a batch with those for its elements; empty if LiteRT runs the batch."""
+        """Compare the ONNX model's outputs for a batch with those for its elements.
+
+        Empty if LiteRT runs the batch.
+        """
         if self.batch is None:
             return ()
         arrays, elements = self.batch
@@ -335,7 +345,10 @@ class ModelPair:
     def is_caused_by_fusion(
         self, outputs: Sequence[Comparison], runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]
     ) -> bool:
-        """True if failing outputs agree without ONNX Runtime's graph optimizations; submodels do not show such errors."""
+        """True if failing outputs agree without ONNX Runtime's graph optimizations.
+
+        Submodels do not show such errors.
+        """
         if not any(not output.ok and output.unit != "value" for output in outputs):
             return False
         try:

@@ -247,7 +247,10 @@ def read_tflite(tflite: Source) -> bytes:
 
 
 def onnx_source(onnx: Any) -> ModelProto | bytes | Path:
-    """Return the path, content or ModelProto of an ONNX model or a conversion. Raises TypeError for other types."""
+    """Return the path, content or ModelProto of an ONNX model or a conversion.
+
+    Raises TypeError for other types.
+    """
     if isinstance(onnx, str | os.PathLike):
         return Path(onnx)
     proto = getattr(onnx, "proto", onnx)

@@ -84,7 +84,10 @@ class Verification:
         return f"{operators} with {kernels} on the same operands, {runs}{self._end_to_end()}"
 
     def _end_to_end(self) -> str:
-        """Return the error of the first output beyond its end-to-end tolerance; empty if there is none."""
+        """Return the error of the first output beyond its end-to-end tolerance.
+
+        Empty if there is none.
+        """
         outputs = [comparison for comparison in self.comparisons if comparison.end_to_end]
         suffix = f" and {len(outputs) - 1} more" if len(outputs) > 1 else ""
         return f"; end to end {outputs[0].name} differs by {outputs[0].end_to_end}{suffix}" if outputs else ""

@@ -18,9 +18,9 @@ _SMALLEST_NORMAL = 2.0**-126  # of float32
 
 
 def describe_bias(actual: Sequence[Array], expected: Sequence[Array], mean: float, tolerance: Tolerance) -> str:
-    """Describe a wrong zero point, bias or rounding of quantized results; empty for usual rounding.
+    """Describe a wrong zero point, bias or rounding of quantized results.
 
-    ``mean``: the mean absolute error in steps.
+    The description is empty for usual rounding. ``mean``: the mean absolute error in steps.
     """
     if mean > tolerance.mean_steps:
         return f"off by {mean:.2g} LSB on average"
@@ -44,10 +44,11 @@ def describe_bias(actual: Sequence[Array], expected: Sequence[Array], mean: floa
 
 
 def _biases(errors: Array, values: Array) -> Array:
-    """Return the mean error of each column; 0 for a column with little variation or few distinct values.
+    """Return the mean error of each column.
 
-    All values of such a column may lie halfway between two steps, where kernels round differently. Each distinct value counts
-    once, because the most frequent value, for example the bound of a clip, may be such a value.
+    0 for a column with little variation or few distinct values. All values of such a column may lie halfway between two
+    steps, where kernels round differently. Each distinct value counts once, because the most frequent value, for
+    example the bound of a clip, may be such a value.
     """
     offsets = values.astype(np.int64) - int(values.min())
     span = int(offsets.max()) + 1
@@ -64,9 +65,9 @@ def _biases(errors: Array, values: Array) -> Array:
 
 
 def describe_channel_error(actual: Sequence[Array], expected: Sequence[Array], share: float, floor: float) -> str:
-    """Describe the first float32 channel whose error exceeds ``share`` of its own range; empty if there is none.
+    """Describe the first float32 channel whose error exceeds ``share`` of its own range.
 
-    ``floor``: absolute error that is always allowed.
+    Empty if there is none. ``floor``: absolute error that is always allowed.
     """
     if (
         any(array.ndim < 2 or array.dtype != np.float32 for array in expected)

@@ -82,10 +82,11 @@ def compare(
     *,
     floor: float = 0.0,
 ) -> Comparison:
-    """Compare one output over all runs with the results of each kernel set; return the comparison of smallest error.
+    """Compare one output over all runs with the results of each kernel set.
 
-    ``actual``: one array per run. ``expected``: one array per run, by kernel set. ``floor``: absolute error that is allowed for
-    a float output, for example the step of the quantized values that it is computed from.
+    Return the comparison of smallest error. ``actual``: one array per run. ``expected``: one array per run, by kernel
+    set. ``floor``: absolute error that is allowed for a float output, for example the step of the quantized values that
+    it is computed from.
     """
     comparisons = [
         _compare_with(name, kernels, actual, arrays, tolerance, floor) for kernels, arrays in expected.items()
@@ -134,7 +135,10 @@ def _unit(arrays: Sequence[Array]) -> Unit:
 
 
 def _span(arrays: Sequence[Array]) -> float:
-    """Return the range of the finite values and 0. Including 0 avoids a tiny range for noise around a constant."""
+    """Return the range of the finite values and 0.
+
+    Including 0 avoids a tiny range for noise around a constant.
+    """
     low = high = 0.0
     for array in arrays:
         values = comparable(array)

@@ -47,7 +47,10 @@ _NEGLIGIBLE = 2.0**-100  # below this magnitude some runtimes return 0 for an ex
 
 
 def measure(actual: Array, expected: Array) -> Distance:
-    """Return the error between two arrays. Complex numbers may be stored as pairs along a last axis."""
+    """Return the error between two arrays.
+
+    Complex numbers may be stored as pairs along a last axis.
+    """
     actual, expected = comparable(actual), comparable(expected)
     if actual.dtype != expected.dtype:
         return Distance(problem=f"dtype {actual.dtype}, expected {expected.dtype}")

@@ -33,7 +33,10 @@ def weight_scale(operator: Operator, block_scales: Mapping[int, float]) -> float
 
 
 def undecided_reason(operators: Sequence[Operator], comparison: Comparison) -> str:
-    """Return the reason why a submodel may be right although it matches no reference; empty if it is wrong."""
+    """Return the reason why a submodel may be right although it matches no reference.
+
+    Empty if it is wrong.
+    """
     if any(_has_undefined_shift(op) for op in operators):
         return "LiteRT's rescaling factor exceeds the kernel's shift, so its result is undefined in C++"
     if any(_is_finer_than_float32(op) for op in operators):

@@ -39,7 +39,10 @@ KERNELS = ("xnnpack", "builtin", "reference")
 
 
 def time_limit_after(seconds: float) -> float:
-    """Return the time limit of a run with the next kernel set, in seconds; the first one took ``seconds``."""
+    """Return the time limit of a run with the next kernel set, in seconds.
+
+    The first one took ``seconds``.
+    """
     return max(TIME_LIMIT, _MAX_SLOWDOWN * seconds)
 
 

@@ -90,9 +90,10 @@ def condition_names(entry: Entry) -> list[str]:
 
 
 def _condition(shape: tuple[int, ...], run: int, pair: int, position: int) -> Array:
-    """Return a boolean that alternates between runs; neighboring conditions have opposite values.
+    """Return a boolean that alternates between runs.
 
-    ``position``: position among the conditions. Each pair of runs inverts other conditions, so that n runs have n combinations.
+    Neighboring conditions have opposite values. ``position``: position among the conditions. Each pair of runs inverts
+    other conditions, so that n runs have n combinations.
     """
     inverted = position > 0 and bool(pair >> (position - 1) & 1)
     return np.full(shape, (run % 2 == position % 2) != inverted)
@@ -124,7 +125,10 @@ def _random(
     avoided: int = 0,
     span: tuple[float, float] | None = None,
 ) -> Array:
-    """Return random values of an input. ``caution`` and ``avoided``: as for :func:`draw`. ``span``: minimum and maximum."""
+    """Return random values of an input. ``caution`` and ``avoided``: as for :func:`draw`.
+
+    ``span``: minimum and maximum.
+    """
     generator = np.random.default_rng(seed)
     dtype = tensor.dtype
     if span is not None:
@@ -192,7 +196,10 @@ def _uniform(
 
 
 def _integer_range(graph: Subgraph, tensor: Tensor, caution: int) -> tuple[int, int]:
-    """Return ``[low, high)`` for an integer input. Only operands of arithmetic may be negative; others may be indices."""
+    """Return ``[low, high)`` for an integer input.
+
+    Only operands of arithmetic may be negative; others may be indices.
+    """
     if caution:
         return (1, 2) if caution == 1 else (0, 1)
     arithmetic = True
@@ -229,7 +236,10 @@ def is_arithmetic(graph: Subgraph, tensor: Tensor) -> bool:
 
 
 def _thresholds(graph: Subgraph, tensor: Tensor) -> Array:
-    """Return constants that an integer input is compared with, and their neighbors. Random integers rarely hit these."""
+    """Return constants that an integer input is compared with, and their neighbors.
+
+    Random integers rarely hit these.
+    """
     numbers = compared_constants(graph.operators, tensor).astype(np.int64)
     limits = np.iinfo(tensor.dtype)
     values = np.unique(np.concatenate([numbers, numbers - 1, numbers + 1])) if numbers.size else numbers
@@ -252,9 +262,10 @@ def compared_constants(operators: Iterable[Operator], tensor: Tensor) -> Array:
 
 
 def _is_permutation(graph: Subgraph, tensor: Tensor, shape: tuple[int, ...]) -> bool:
-    """True if a vector may be the permutation of a transpose; with other values kernels read beyond the end.
+    """True if a vector may be the permutation of a transpose.
 
-    It then has one entry per axis of the first operand, and the result has that operand's sizes in some order.
+    With other values kernels read beyond the end. It then has one entry per axis of the first operand, and the result
+    has that operand's sizes in some order.
     """
     for operator in graph.operators:
         slots, results = ([slot for slot in side if slot is not None] for side in (operator.inputs, operator.outputs))
@@ -270,7 +281,10 @@ def _is_permutation(graph: Subgraph, tensor: Tensor, shape: tuple[int, ...]) -> 
 
 
 def _table_length(operator: Operator, index: int) -> int:
-    """Return the number of rows of the table that this operand indexes; 0 if it does not index a table."""
+    """Return the number of rows of the table that this operand indexes.
+
+    0 if it does not index a table.
+    """
     indices = next(slot for slot in operator.inputs if slot is not None and slot.index == index)
     for table in operator.inputs:
         for result in operator.outputs:

@@ -100,7 +100,10 @@ class InputSizes:
         ]
 
     def mismatch(self) -> str:
-        """Describe the first input whose static shape differs between the two models; empty if there is none."""
+        """Describe the first input whose static shape differs between the two models.
+
+        Empty if there is none.
+        """
         for tensor, name, dims in self._dims():
             static = [size for size in dims if isinstance(size, int)]
             if len(static) == len(dims) and None not in tensor.dims and tuple(static) != tuple(tensor.shape):
@@ -126,9 +129,10 @@ class InputSizes:
             yield self._sizes(tensor, name, info)
 
     def _dims(self) -> Iterator[tuple[Tensor, str, list[int | str]]]:
-        """Yield each input with its name and its sizes in the ONNX model; a dynamic dimension as its name.
+        """Yield each input with its name and its sizes in the ONNX model.
 
-        Inputs are in the order of the file. If the file stores the shape ``[]``, as old converters did, all sizes are dynamic.
+        A dynamic dimension is given by its name. Inputs are in the order of the file. If the file stores the shape ``[]``, as
+        old converters did, all sizes are dynamic.
         """
         for tensor, name, info in zip(self.entry.inputs, self.entry.input_names, self.interface.inputs, strict=True):
             sizes = self._sizes(tensor, name, info)
@@ -152,7 +156,10 @@ class InputSizes:
 
 
 def _default_size(tensor: Tensor, axis: int, least: int) -> int:
-    """Return the size of a dynamic axis in a run: the stored size, at least 1; ``IMAGE`` for height and width of an image."""
+    """Return the size of a dynamic axis in a run: the stored size, at least 1.
+
+    ``IMAGE`` for height and width of an image.
+    """
     image = tensor.rank == 4 and axis in (1, 2) and tensor.dims[axis] is None and tensor.shape[3] in _CHANNELS
     stored = tensor.shape[axis]
     return IMAGE if image and stored <= 1 and not least else max(stored, least if axis else 0, 1)

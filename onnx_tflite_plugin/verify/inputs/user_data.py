@@ -31,10 +31,11 @@ _POSITIONAL = re.compile(r"arr_(\d+)")  # numpy's names for arrays that were sav
 def input_runs(
     entry: Entry, given: InputData, described: InterfaceMetadata | None = None, *, nan: bool = False
 ) -> list[dict[str, Array]]:
-    """Return the arrays of each run by input name, in the tensors' dtypes; empty if ``given`` is None.
+    """Return the arrays of each run by input name, in the tensors' dtypes.
 
-    An array that stacks several inputs along its first axis gives as many runs. ``described``: metadata of the inputs, for
-    images. ``nan``: allow NaN, which is usually a mistake. Raises InvalidInputs.
+    Empty if ``given`` is None. An array that stacks several inputs along its first axis gives as many runs.
+    ``described``: metadata of the inputs, for images. ``nan``: allow NaN, which is usually a mistake. Raises
+    InvalidInputs.
     """
     if given is None:
         return []
@@ -98,7 +99,10 @@ def _load_arrays(entry: Entry, path: Path, described: InterfaceMetadata) -> Iter
 
 
 def _only_input(entry: Entry, path: Path) -> tuple[str, Tensor]:
-    """Return the name and the tensor of a model's only input. Raises InvalidInputs if the model has several."""
+    """Return the name and the tensor of a model's only input.
+
+    Raises InvalidInputs if the model has several.
+    """
     if len(entry.inputs) != 1:
         listed = ", ".join(entry.input_names)
         raise InvalidInputs(f"{path} holds one array, the model has {len(entry.inputs)} inputs: save {listed} as .npz")
@@ -193,7 +197,10 @@ def _fit_array(tensor: Tensor, name: str, array: Array, nan: bool) -> Array:
 
 
 def _quantize_hint(tensor: Tensor) -> str:
-    """Return the NumPy expression that quantizes floats for the tensor, for a message; empty for other tensors."""
+    """Return the NumPy expression that quantizes floats for the tensor, for a message.
+
+    Empty for other tensors.
+    """
     quantization = tensor.quantization
     if not isinstance(quantization, Quantization) or quantization.per_axis:
         return ""
@@ -211,16 +218,19 @@ def _check_shape(tensor: Tensor, name: str, array: Array) -> None:
 
 
 def _fits(tensor: Tensor, shape: tuple[int, ...]) -> bool:
-    """True if a shape has each static size of the file. LiteRT accepts others too, but a user rarely means that."""
+    """True if a shape has each static size of the file.
+
+    LiteRT accepts others too, but a user rarely means that.
+    """
     return len(shape) == tensor.rank and all(
         size is None or size == actual for size, actual in zip(tensor.dims, shape, strict=True)
     )
 
 
 def _channels_last_hint(tensor: Tensor, shape: tuple[int, ...]) -> str:
-    """Return the permutation that moves axis 1 to the end, if the array then fits; empty otherwise.
+    """Return the permutation that moves axis 1 to the end, if the array then fits.
 
-    The number of channels must be static, because otherwise any array fits.
+    Empty otherwise. The number of channels must be static, because otherwise any array fits.
     """
     if (
         len(shape) == 4

@@ -86,7 +86,10 @@ class Child:
         return number
 
     def abandon(self, number: int) -> None:
-        """Free an interpreter with the next request. Finalizers may call this at any time and in any thread."""
+        """Free an interpreter with the next request.
+
+        Finalizers may call this at any time and in any thread.
+        """
         self._abandoned.append(number)
 
     def request(self, kernels: str, command: str, *arguments: Any) -> Any:
@@ -161,12 +164,18 @@ class ChildInterpreter:
         weakref.finalize(self, self._child.abandon, self._number)
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Invoke once, with inputs in the configured order; return the outputs in the configured order."""
+        """Invoke once, with inputs in the configured order.
+
+        Return the outputs in the configured order.
+        """
         outputs: list[Array] = self._child.request(self.config.kernels, "run", self._number, list(arrays))
         return outputs
 
     def allocate(self) -> None:
-        """Allocate all tensors at the stored sizes. Raises NoKernel for an operator without kernel."""
+        """Allocate all tensors at the stored sizes.
+
+        Raises NoKernel for an operator without kernel.
+        """
         self._child.request(self.config.kernels, "allocate", self._number)
 
     def shapes(self, arrays: Sequence[Array]) -> dict[int, tuple[int, ...]]:
@@ -188,7 +197,10 @@ _starting = threading.Lock()
 
 
 def child_of_process() -> Child:
-    """Return the child of this process. A new one is started if the last one ended or belongs to a parent process."""
+    """Return the child of this process.
+
+    A new one is started if the last one ended or belongs to a parent process.
+    """
     global _shared
     with _starting:
         if _shared is None or not _shared.alive or _shared.owner != os.getpid():

@@ -31,7 +31,10 @@ def is_quantized(tensor: Tensor) -> bool:
 
 
 def as_float(tensor: Tensor, array: Array) -> Array:
-    """Return the array of a quantized tensor, dequantized to float32; arrays of other tensors unchanged."""
+    """Return the array of a quantized tensor, dequantized to float32.
+
+    Arrays of other tensors are returned unchanged.
+    """
     quantization = tensor.quantization
     if not isinstance(quantization, Quantization) or array.dtype.kind not in "iu":
         return array
@@ -40,7 +43,10 @@ def as_float(tensor: Tensor, array: Array) -> Array:
 
 
 def as_stored(tensor: Tensor, array: Array) -> Array:
-    """Return a float array, quantized with a tensor's parameters and saturated; other arrays unchanged."""
+    """Return a float array, quantized with a tensor's parameters and saturated.
+
+    Other arrays are returned unchanged.
+    """
     quantization = tensor.quantization
     if (
         not isinstance(quantization, Quantization)

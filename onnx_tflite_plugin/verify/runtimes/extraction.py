@@ -33,7 +33,10 @@ def cut_file(data: bytes, subgraph: Subgraph, inputs: Sequence[int], outputs: Se
 
 
 class SubmodelWriter:
-    """Writes submodels of one subgraph of a file. Raises InvalidModel if the file cannot be unpacked."""
+    """Writes submodels of one subgraph of a file.
+
+    Raises InvalidModel if the file cannot be unpacked.
+    """
 
     def __init__(self, data: bytes, subgraph: Subgraph) -> None:
         self._schema = import_optional("ai_edge_litert.schema_py_generated")
@@ -57,20 +60,21 @@ class SubmodelWriter:
         operators: Sequence[Operator],
         inputs: Sequence[int],
         outputs: Sequence[int],
-        given: Sequence[int] = (),
+        extra_inputs: Sequence[int] = (),
         *,
         floats: bool = False,
     ) -> bytes:
-        """Return a TFLite file with these operators. Unused tensors keep their index, but have no content.
+        """Return a TFLite file with these operators.
 
-        ``given``: tensors that the operators read from additional inputs, even if one of the operators computes the tensor.
-        ``floats``: dequantize weights of dynamic-range operators, so that float kernels run. Raises InvalidModel beyond 2 GB.
+        Unused tensors keep their index, but have no content. ``extra_inputs``: tensors that the operators read from additional
+        inputs, even if one of the operators computes the tensor. ``floats``: dequantize weights of dynamic-range
+        operators, so that float kernels run. Raises InvalidModel beyond 2 GB.
         """
         model, index = copy(self._model), self._subgraph.index
         submodel = copy(model.subgraphs[index])
         submodel.operators = [copy(submodel.operators[operator.index]) for operator in operators]
-        copies = {tensor: len(submodel.tensors) + k for k, tensor in enumerate(given)}
-        submodel.tensors = [*submodel.tensors, *(_as_input(submodel.tensors[tensor]) for tensor in given)]
+        copies = {tensor: len(submodel.tensors) + k for k, tensor in enumerate(extra_inputs)}
+        submodel.tensors = [*submodel.tensors, *(_as_input(submodel.tensors[tensor]) for tensor in extra_inputs)]
         for operator in submodel.operators:
             if operator.inputs is not None:
                 operator.inputs = [copies.get(int(tensor), int(tensor)) for tensor in operator.inputs]
@@ -92,10 +96,12 @@ class SubmodelWriter:
             dequantize_weights(self._schema, model)
         return _pack(model)
 
-    def structure(self, inputs: Sequence[int], outputs: Sequence[int], given: Sequence[int]) -> Model:
+    def structure(self, inputs: Sequence[int], outputs: Sequence[int], extra_inputs: Sequence[int]) -> Model:
         """Return the tensors of the file that ``write`` returns for the same arguments, without its operators."""
         tensors = self._subgraph.tensors
-        copies = [replace(tensors[index], index=len(tensors) + k, is_variable=False) for k, index in enumerate(given)]
+        copies = [
+            replace(tensors[index], index=len(tensors) + k, is_variable=False) for k, index in enumerate(extra_inputs)
+        ]
         inputs_and_copies = (*(tensors[index] for index in inputs), *copies)
         returned_tensors = tuple(tensors[index] for index in outputs)
         return Model((Subgraph(0, "", (*tensors, *copies), inputs_and_copies, returned_tensors, ()),), (), size=0)

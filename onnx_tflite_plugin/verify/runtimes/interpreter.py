@@ -47,7 +47,10 @@ class NoKernel(LiteRTError):
 
 
 def find_unresolved_operator(text: str) -> str:
-    """Return the code of the operator without kernel that LiteRT's message names; empty for other messages."""
+    """Return the code of the operator without kernel that LiteRT's message names.
+
+    Empty for other messages.
+    """
     match = _UNRESOLVED.search(text)
     return "" if match is None else CUSTOM + (match[1] or match[2]).rstrip(".")
 
@@ -95,7 +98,10 @@ class LocalInterpreter:
         self._shapes: tuple[tuple[int, ...], ...] | None = None
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Invoke once, with inputs in the configured order; return the outputs in the configured order."""
+        """Invoke once, with inputs in the configured order.
+
+        Return the outputs in the configured order.
+        """
         with self._convert_errors("run the model"):
             if self._runner is not None:
                 feeds = dict(zip(self.config.input_names, arrays, strict=True))
@@ -126,7 +132,10 @@ class LocalInterpreter:
         return invoke
 
     def allocate(self) -> None:
-        """Allocate all tensors at the stored sizes. Raises NoKernel for an operator without kernel."""
+        """Allocate all tensors at the stored sizes.
+
+        Raises NoKernel for an operator without kernel.
+        """
         with self._convert_errors("load the model"):
             self.interpreter.allocate_tensors()
 
@@ -158,7 +167,10 @@ class LocalInterpreter:
         self._shapes = shapes
 
     def _call_with_limit(self, call: Callable[[], Any]) -> Any:
-        """Return the results of LiteRT. Raises RunTimeout if the time limit is exceeded; only the end of the process stops it."""
+        """Return the results of LiteRT. Raises RunTimeout if the time limit is exceeded.
+
+        Only the end of the process stops it.
+        """
         time_limit = self.config.time_limit
         if time_limit is None:
             return call()

@@ -51,7 +51,9 @@ class Backend(Protocol):
 
 
 class LiteRT:
-    """Session of a TFLite model in LiteRT, with its variables and resources; by default with one thread.
+    """Session of a TFLite model in LiteRT, with its variables and resources.
+
+    By default it uses one thread.
 
     Args:
         model: content or path of the TFLite file.
@@ -120,7 +122,10 @@ class LiteRT:
         return self.backend.interpreter
 
     def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
-        """Invoke once, with inputs by name or in the model's order; return the outputs in its order."""
+        """Invoke once, with inputs by name or in the model's order.
+
+        Return the outputs in its order.
+        """
         return self.backend.run(self._order_inputs(inputs))
 
     def prepare(self, arrays: Sequence[Array]) -> Callable[[], Any]:
@@ -134,7 +139,10 @@ class LiteRT:
         return self.backend.prepare(self._order_inputs(arrays))
 
     def allocate(self) -> None:
-        """Allocate all tensors at the stored sizes. Raises NoKernel for an operator without kernel."""
+        """Allocate all tensors at the stored sizes.
+
+        Raises NoKernel for an operator without kernel.
+        """
         self.backend.allocate()
 
     def shapes(self, inputs: Sequence[Array]) -> dict[int, tuple[int, ...]]:

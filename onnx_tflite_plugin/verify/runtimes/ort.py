@@ -27,7 +27,9 @@ class OrtError(VerificationError):
 
 
 class OnnxRuntime:
-    """Session of an ONNX model, with its states; by default with ONNX Runtime's optimizations and one thread.
+    """Session of an ONNX model, with its states.
+
+    By default it uses ONNX Runtime's optimizations and one thread.
 
     Args:
         model: a ModelProto, its content, or a path.
@@ -100,7 +102,10 @@ class OnnxRuntime:
         self.reset()
 
     def load_constants(self, submodel: ModelProto) -> ModelProto | None:
-        """Return a submodel with constants loaded from external files, in place; None if they are too large."""
+        """Return a submodel with constants loaded from external files, in place.
+
+        None if they are too large.
+        """
         from onnx import TensorProto
         from onnx.external_data_helper import load_external_data_for_tensor
 
@@ -136,7 +141,10 @@ class OnnxRuntime:
         return {**self._state_values, **{name: _decode_text(array) for name, array in inputs.items()}}
 
     def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
-        """Run once, with inputs by name or in the model's order; return the outputs without the states."""
+        """Run once, with inputs by name or in the model's order.
+
+        Return the outputs without the states.
+        """
         names = [info.name for info in self.outputs] + [state.output for state in self.states]
         names += self._keep
         feeds = self.feeds(inputs)
@@ -151,7 +159,10 @@ class OnnxRuntime:
         return [values[info.name] for info in self.outputs]
 
     def invoke(self, names: Sequence[str], feeds: Mapping[str, Array]) -> Sequence[Array]:
-        """Return the session's results of these names. Exceptions of ONNX Runtime are not converted."""
+        """Return the session's results of these names.
+
+        Exceptions of ONNX Runtime are not converted.
+        """
         if self._caches:
             return self._invoke_in_place(names, feeds)
         if not self._bytewise:

@@ -25,9 +25,9 @@ def import_optional(module: str) -> Any:
 
 @contextlib.contextmanager
 def silence_stderr() -> Iterator[None]:
-    """Discard all output to file descriptor 2, such as log lines of C++ code. Exceptions are not affected.
+    """Discard all output to file descriptor 2, such as log lines of C++ code.
 
-    The descriptor belongs to the whole process, so other threads are silenced too.
+    Exceptions are not affected. The descriptor belongs to the whole process, so other threads are silenced too.
     """
     with contextlib.suppress(AttributeError, ValueError, OSError):
         sys.stderr.flush()

@@ -57,7 +57,10 @@ class Stored(Data):
         self._buffer = buffer
 
     def numbers(self, dtype: str) -> Array:
-        """Return the elements in order; empty if they lie outside the file. An incomplete last element is dropped."""
+        """Return the elements in order; empty if they lie outside the file.
+
+        An incomplete last element is dropped.
+        """
         try:
             data = self._buffer.DataAsNumpy() if self._buffer.DataLength() else np.empty(0, np.uint8)
         except ValueError:
@@ -86,7 +89,7 @@ def read(data: bytes) -> Model:
 def entry(model: Model, signature: str | None = None) -> Entry:
     """Return the inputs and outputs of a signature, in the order of its subgraph.
 
-    Without ``signature``, those of the main graph, named by its first signature. Intermediate tensors that are outputs only of
+    Without ``signature``, return those of the main graph, named by its first signature. Intermediate tensors that are outputs only of
     the signature come last. Raises UnsupportedOption for a signature that the file does not have.
     """
     found = next(
@@ -129,7 +132,10 @@ def _signature_side(
 
 
 def block_scales(data: bytes, subgraph: int) -> dict[int, float]:
-    """Return the largest scale of each blockwise quantized tensor of a subgraph, by index. Raises InvalidModel."""
+    """Return the largest scale of each blockwise quantized tensor of a subgraph, by index.
+
+    Raises InvalidModel.
+    """
     schema = import_optional("ai_edge_litert.schema_py_generated")
     model = schema.Model.GetRootAs(data)
     graph = model.Subgraphs(subgraph)

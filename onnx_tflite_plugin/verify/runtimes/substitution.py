@@ -123,10 +123,10 @@ class PackKernel:
 
 
 def _as_stored(tensor: Tensor, k: int, array: Array, *, resized: bool, floats: bool = False) -> Array:
-    """Return a result in the dtype of the TFLite file. Raises Mismatch for a wrong shape or dtype.
+    """Return a result in the dtype of the TFLite file.
 
-    ``k``: index of the output, for messages. ``resized``: operands have other sizes than in the file, so the result may have too.
-    ``floats``: the kernel computes on dequantized values.
+    Raises Mismatch for a wrong shape or dtype. ``k``: index of the output, for messages. ``resized``: operands have
+    other sizes than in the file, so the result may have too. ``floats``: the kernel computes on dequantized values.
     """
     dims = (None,) * tensor.rank if resized else tensor.dims
     if not agree(dims, array.shape):
@@ -153,10 +153,10 @@ def _is_integer(dtype: str) -> bool:
 def find_pack_kernels(
     model: Model, subgraph: int, indices: Iterable[int], host: Host, overrides: Mapping[str, Kernel] | None = None
 ) -> tuple[dict[int, PackKernel], dict[int, str]]:
-    """Return the reference kernels of operators, and the reasons for operators without one; both by operator index.
+    """Return the reference kernels of operators, and the reasons for operators without one.
 
-    ``model``: as the converter's reader returns it. ``overrides``: kernels by operator code, in place of those that handlers
-    declare.
+    Both are by operator index. ``model``: as the converter's reader returns it. ``overrides``: kernels by operator code, in
+    place of those that handlers declare.
     """
     target = target_named("onnxruntime")
     kernels, reasons = {}, {}

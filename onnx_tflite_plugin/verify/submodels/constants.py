@@ -54,7 +54,10 @@ def compare_constants(entry: Entry, session: OnnxRuntime) -> Iterator[tuple[Oper
 
 
 def _dequantize(tensor: Tensor) -> Array | None:
-    """Return the dequantized values of a constant; None for other tensors, and for too few values."""
+    """Return the dequantized values of a constant.
+
+    None for other tensors, and for too few values.
+    """
     quantization = tensor.quantization
     if not isinstance(tensor.data, Stored) or tensor.dtype not in _DTYPES or not isinstance(quantization, Quantization):
         return None
@@ -76,7 +79,10 @@ def _nonzero(values: Array) -> Array:
 
 
 def _overlap(values: Array, others: Array) -> float:
-    """Return the share of common values of two arrays as multisets; 0 for arrays of different size."""
+    """Return the share of common values of two arrays as multisets.
+
+    0 for arrays of different size.
+    """
     if values.size != others.size:  # for example because values beyond int8 are split
         return 0.0
     distinct, inverse = np.unique(np.concatenate([values, others]), return_inverse=True)

@@ -10,7 +10,7 @@ from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
 
 
 class CutLiteRT:
-    """LiteRT session of some operators of a subgraph, which read ``given`` tensors instead of computed ones.
+    """LiteRT session of some operators of a subgraph, which read additional inputs instead of computed tensors.
 
     Tensors are indices. ``inputs``: graph inputs of the whole model that the operators read. ``results``: tensors to return.
     ``floats``: dequantize weights of dynamic-range operators. Raises LiteRTError, or InvalidModel if the file cannot be written.
@@ -21,17 +21,20 @@ class CutLiteRT:
         writer: SubmodelWriter,
         operators: Sequence[Operator],
         inputs: Sequence[int],
-        given: Collection[int],
+        extra_inputs: Collection[int],
         results: Sequence[int],
         kernels: str = "builtin",
         *,
         floats: bool = False,
     ) -> None:
-        self.inputs, self.given, self.results = list(inputs), sorted(given), list(results)
-        data = writer.write(operators, inputs, results, self.given, floats=floats)
-        self.session = LiteRT(data, kernels, known=writer.structure(inputs, results, self.given))
+        self.inputs, self.extra_inputs, self.results = list(inputs), sorted(extra_inputs), list(results)
+        data = writer.write(operators, inputs, results, self.extra_inputs, floats=floats)
+        self.session = LiteRT(data, kernels, known=writer.structure(inputs, results, self.extra_inputs))
 
     def run(self, values: Mapping[int, Array]) -> dict[int, Array]:
-        """Return the results by tensor index. ``values``: arrays of inputs and given tensors. Raises LiteRTError."""
-        arrays = self.session.run([values[index] for index in (*self.inputs, *self.given)])
+        """Return the results by tensor index. ``values``: arrays of all inputs.
+
+        Raises LiteRTError.
+        """
+        arrays = self.session.run([values[index] for index in (*self.inputs, *self.extra_inputs)])
         return dict(zip(self.results, arrays, strict=True))

@@ -117,7 +117,10 @@ def save_submodels(pair: ModelPair, decision: Decision, folder: Path) -> str:
 
 
 def _extract(pair: ModelPair, finding: Finding) -> SavedSubmodel | None:
-    """Return a submodel in both formats; None if it cannot be extracted from the ONNX model or the file."""
+    """Return a submodel in both formats.
+
+    None if it cannot be extracted from the ONNX model or the file.
+    """
     submodel = finding.submodel
     values, leaves = values_by_tensor(pair.entry, pair.session), sorted(submodel.leaves)
     names = [next((x.name for x in values.get(index, ()) if x.form == "stored"), "") for index in leaves]

@@ -80,7 +80,10 @@ class Engine:
         return self.decision
 
     def _shapes(self, runs: Sequence[Run]) -> Mapping[int, Sequence[int]]:
-        """Return the shapes of LiteRT's tensors in the run with the largest inputs; empty if they are those of the file."""
+        """Return the shapes of LiteRT's tensors in the run with the largest inputs.
+
+        Empty if they are those of the file.
+        """
         entry = self.trial.entry
         largest = max(runs, key=lambda arrays: sum(array.size for array in arrays))
         stored = all(array.shape == tensor.shape for array, tensor in zip(largest, entry.inputs, strict=True))
@@ -132,9 +135,10 @@ class Engine:
                 break
 
     def _compare_segments(self, segments: list[Segment], runs: Sequence[Run]) -> None:
-        """Compare one segment after the other; of each run, keep the tensors that later segments read.
+        """Compare one segment after the other.
 
-        Raises _Unreadable if LiteRT cannot return a tensor that an ONNX value holds, or computes an operand after its reader.
+        Of each run, keep the tensors that later segments read. Raises _Unreadable if LiteRT cannot return a tensor that
+        an ONNX value holds, or computes an operand after its reader.
         """
         outputs = {tensor.index for tensor in self.trial.entry.outputs}
         last_reader = {index: k for k, segment in enumerate(segments) for index in segment.operands}
@@ -152,7 +156,10 @@ class Engine:
             ]
 
     def _compare_segment(self, segment: Segment, states: Sequence[_RunState]) -> list[_RunState]:
-        """Compare the submodels of one segment; return the runs that LiteRT accepts, with the results added."""
+        """Compare the submodels of one segment.
+
+        Return the runs that LiteRT accepts, with the results added.
+        """
         if not all(state.tensors.keys() >= {*segment.earlier_operands} for state in states):
             raise _Unreadable("an operand is computed later")
         session, judge = segment.sequential_litert(), Judge(self.settings, segment, self.decision)

@@ -191,7 +191,10 @@ class Judge:
         return compare(str(submodel.tensor), [actual], {kernels: [expected]}, tolerance, floor=floor)
 
     def _find_match(self, submodel: Submodel, operand_set: OperandSet, actual: Array) -> Comparison | None:
-        """Return the comparison with the first further result of LiteRT that a submodel matches; None if it matches none."""
+        """Return the comparison with the first further result of LiteRT that a submodel matches.
+
+        None if it matches none.
+        """
         if self.settings.is_substituted:
             return None
         index = submodel.tensor.index

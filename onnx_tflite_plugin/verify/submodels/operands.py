@@ -28,10 +28,10 @@ _QUANTIZED = ("int8", "uint8", "int16")
 def random_operands(
     kind: str, graph: Subgraph, tensors: Sequence[Tensor], observed: Mapping[int, Array], counters: Collection[int]
 ) -> dict[int, Array]:
-    """Return a random array of the observed shape for each tensor, by index; possible indices keep their observed values.
+    """Return a random array of the observed shape for each tensor, by index.
 
-    ``kind``: one of KINDS. ``observed``: arrays of a run, by tensor index. ``counters``: loop bounds, which are 0 among the special
-    operands so that a loop may run zero times.
+    Possible indices keep their observed values. ``kind``: one of KINDS. ``observed``: arrays of a run, by tensor index.
+    ``counters``: loop bounds, which are 0 among the special operands so that a loop may run zero times.
     """
     generator = np.random.default_rng(KINDS.index(kind))
     readers: dict[int, list[Operator]] = {}
@@ -114,7 +114,10 @@ def _with_special(generator: np.random.Generator, array: Array, values: Array) -
 
 
 def _with_extremes(generator: np.random.Generator, values: Array, low: float, high: float) -> Array:
-    """Return the values with ``low`` and ``high`` at random positions; a single element becomes ``high``."""
+    """Return the values with ``low`` and ``high`` at random positions.
+
+    A single element becomes ``high``.
+    """
     flat = np.asarray(values).reshape(-1)
     positions = generator.choice(flat.size, min(2, flat.size), replace=False)
     flat[positions[-1]] = low

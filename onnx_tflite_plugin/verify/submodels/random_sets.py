@@ -38,7 +38,10 @@ def random_sets(segment: Segment, observed: OperandSet, results: list[int], *, f
 
 
 def _random_set(segment: Segment, session: CutLiteRT, kind: str, observed: OperandSet) -> OperandSet | None:
-    """Return random operands that LiteRT accepts, or None. An operator that fails gets its observed operands."""
+    """Return random operands that LiteRT accepts, or None.
+
+    An operator that fails gets its observed operands.
+    """
     entry = segment.points.entry
     operands = _random_arrays(segment, kind, observed.operands)
     for _ in range(_RETRIES):

@@ -53,7 +53,10 @@ class References:
             waiting.append(operand_set)
 
     def results(self) -> Iterator[tuple[str, Mapping[int, Array]]]:
-        """Yield the name and the results of each reference for the current set; empty results if it does not run."""
+        """Yield the name and the results of each reference for the current set.
+
+        Empty results if it does not run.
+        """
         for name in self.names:
             if name not in self._results:
                 for operand_set in self._waiting[name]:
@@ -74,7 +77,7 @@ class References:
         kernels = "xnnpack" if name == "xnnpack" else "builtin"
         session = self.segment.litert(kernels, floats=name in (FLOAT_WEIGHTS, ROUNDED))
         points = self.segment.points
-        tensors = [points.entry.subgraph.tensors[index] for index in (*session.inputs, *session.given)]
+        tensors = [points.entry.subgraph.tensors[index] for index in (*session.inputs, *session.extra_inputs)]
         change = {ROUNDED: rounded_operands, PERTURBED: perturbed_operands}.get(name)
 
         def run(operand_set: OperandSet) -> Mapping[int, Array]:

@@ -86,9 +86,10 @@ class Segment:
     def litert(
         self, kernels: str = "builtin", results: Sequence[int] | None = None, *, floats: bool = False
     ) -> CutLiteRT:
-        """Return a LiteRT session in which every operator reads given operands. Raises LiteRTError or InvalidModel.
+        """Return a LiteRT session in which every operator reads given operands.
 
-        ``results``: tensors to return. ``floats``: dequantize weights of dynamic-range operators.
+        Raises LiteRTError or InvalidModel. ``results``: tensors to return. ``floats``: dequantize weights of
+        dynamic-range operators.
         """
         results = self.results if results is None else results
         return CutLiteRT(self.writer, self.operators, self.inputs, self.operands, results, kernels, floats=floats)

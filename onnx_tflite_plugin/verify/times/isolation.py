@@ -19,10 +19,11 @@ _OVERHEAD_SESSIONS = 8  # sessions of the smallest model, whose median time is t
 def isolated_times(
     data: bytes, groups: Sequence[Sequence[Operator]], subgraph: Subgraph, tensors: Mapping[int, Array], rounds: int
 ) -> list[float | None]:
-    """Return the processor time of each group of operators, in seconds per run; None if it does not run in isolation.
+    """Return the processor time of each group of operators, in seconds per run.
 
-    The overhead of a call is subtracted. ``tensors``: values of LiteRT's tensors, by index. Groups run in turns, so that weights and
-    values are evicted from the cache between two runs of a group, as in the whole model. The result is the median of ``rounds``.
+    None if it does not run in isolation. The overhead of a call is subtracted. ``tensors``: values of LiteRT's tensors,
+    by index. Groups run in turns, so that weights and values are evicted from the cache between two runs of a group, as
+    in the whole model. The result is the median of ``rounds``.
     """
     isolated = _IsolatedOperators(data, subgraph, tensors)
     empty_runs = [_empty_run() for _ in range(_OVERHEAD_SESSIONS)]
@@ -58,9 +59,10 @@ class _IsolatedOperators:
                 self._readers.setdefault(tensor.index, set()).add(operator.index)
 
     def run(self, operators: Sequence[Operator]) -> Callable[[], object] | None:
-        """Return a function that runs these operators, with XNNPACK or builtin kernels; None if neither supports them.
+        """Return a function that runs these operators, with XNNPACK or builtin kernels.
 
-        Operators that compute their constant operands are included, because kernels prepare constant weights in advance.
+        None if neither supports them. Operators that compute their constant operands are included, because kernels
+        prepare constant weights in advance.
         """
         inputs = [tensor for tensor in external_operands(operators) if tensor.index not in self._constant_producers]
         outputs = self._needed_results(operators)

@@ -38,9 +38,10 @@ class NodeTime:
 
 
 def node_times(proto: ModelProto, feeds: Mapping[str, Array], runs: int) -> list[NodeTime]:
-    """Return the times of the nodes of the main graph, in one thread; a node's time includes its inner graphs.
+    """Return the times of the nodes of the main graph, in one thread.
 
-    A time is the mean of the middle half of ``runs``, less the profiler's overhead. Raises OrtError if the model does not run.
+    A node's time includes its inner graphs. A time is the mean of the middle half of ``runs``, less the profiler's
+    overhead. Raises OrtError if the model does not run.
     """
     import onnx
 
