@@ -76,7 +76,7 @@ def test_attributes_a_failure_to_saturation_if_exact_products_pass(
     assert any("saturates int8 products of the model" in hint for hint in hints) is attributed
 
 
-# --- inputs and outputs, paired ---------------------------------------------------------------
+# --- matching of inputs and outputs -----------------------------------------------------------
 
 
 def infos(*names: str) -> Any:

@@ -12,7 +12,7 @@ from onnx_tflite_plugin.verify.criteria import submodel_tolerance, without_overf
 ONE = submodel_tolerance(1, recurrent=False, dequantized=False)
 
 
-def judge_arrays(
+def compare_arrays(
     actual: Array,
     expected: Array,
     *,
@@ -37,14 +37,14 @@ def floats(off: float) -> tuple[Array, Array]:
     [(1, False, criteria.OPERATOR), (2, False, criteria.GROUP), (1, True, criteria.RECURRENT)],
 )
 def test_float_error_is_relative_to_the_range(operators: int, recurrent: bool, share: float) -> None:
-    assert judge_arrays(*floats(0.9 * share), operators=operators, recurrent=recurrent).ok
-    assert not judge_arrays(*floats(1.1 * share), operators=operators, recurrent=recurrent).ok
+    assert compare_arrays(*floats(0.9 * share), operators=operators, recurrent=recurrent).ok
+    assert not compare_arrays(*floats(1.1 * share), operators=operators, recurrent=recurrent).ok
 
 
 def test_cancellation_error_is_relative_to_the_largest_operand() -> None:
     off = 1000 * criteria.CANCELLATION
-    assert judge_arrays(*floats(0.9 * off), largest=1000.0).ok
-    assert not judge_arrays(*floats(1.1 * off), largest=1000.0).ok
+    assert compare_arrays(*floats(0.9 * off), largest=1000.0).ok
+    assert not compare_arrays(*floats(1.1 * off), largest=1000.0).ok
 
 
 def channels(off: float, rows: int = 11) -> tuple[Array, Array]:
@@ -56,28 +56,28 @@ def channels(off: float, rows: int = 11) -> tuple[Array, Array]:
 
 
 def test_float_error_is_relative_to_the_channel_range() -> None:
-    assert judge_arrays(*channels(0.9 * max(criteria.OPERATOR, 100 * criteria.RESIDUE))).ok
+    assert compare_arrays(*channels(0.9 * max(criteria.OPERATOR, 100 * criteria.RESIDUE))).ok
     assert (
         "of the range of channel 1"
-        in judge_arrays(*channels(1.1 * max(criteria.OPERATOR, 100 * criteria.RESIDUE))).problem
+        in compare_arrays(*channels(1.1 * max(criteria.OPERATOR, 100 * criteria.RESIDUE))).problem
     )
-    assert judge_arrays(*channels(3e-3, rows=7)).ok
-    assert judge_arrays(*channels(3e-3), recurrent=True).ok
+    assert compare_arrays(*channels(3e-3, rows=7)).ok
+    assert compare_arrays(*channels(3e-3), recurrent=True).ok
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 def test_quantized_values_may_rarely_differ_by_one_step(dtype: str) -> None:
     expected = (np.arange(64).reshape(32, 2) * 7 % 50 + 20).astype(dtype)
     some = (np.arange(64).reshape(32, 2) % 13 == 0).astype(dtype)
-    assert judge_arrays(expected + some, expected).ok
-    assert not judge_arrays(expected + 2 * some, expected).ok
+    assert compare_arrays(expected + some, expected).ok
+    assert not compare_arrays(expected + 2 * some, expected).ok
 
 
 def test_rejects_bias_over_most_of_a_tensor() -> None:
     expected = np.arange(-50, 50, dtype=np.int8)
     few, many = (expected + (np.arange(100) < count).astype(np.int8) for count in (75, 76))
-    assert judge_arrays(few, expected).ok
-    assert "off by +0.76 LSB on average" in judge_arrays(many, expected).problem
+    assert compare_arrays(few, expected).ok
+    assert "off by +0.76 LSB on average" in compare_arrays(many, expected).problem
 
 
 def test_allows_one_step_per_rounding_operator() -> None:
@@ -93,23 +93,23 @@ def test_rejects_bias_of_an_8_bit_channel(dtype: str, wrong: bool) -> None:
     expected = (np.arange(200).reshape(40, 5) * 7 % 90).astype(dtype)
     off = np.zeros_like(expected)
     off[:10, 3] = 1
-    assert judge_arrays(expected + off, expected).ok
+    assert compare_arrays(expected + off, expected).ok
     off[10, 3] = 1
-    assert ("in channel 3" in judge_arrays(expected + off, expected).problem) is wrong
+    assert ("in channel 3" in compare_arrays(expected + off, expected).problem) is wrong
 
 
 def test_tensor_of_few_distinct_values_allows_few_errors() -> None:
     expected = (np.arange(64) % criteria.FEW_STEPS).astype(np.int8)
     off = np.where(np.arange(64) % 3 == 0, np.where(np.arange(64) % 2, 1, -1), 0).astype(np.int8)
-    assert "in a tensor with few distinct values" in judge_arrays(expected + off, expected).problem
-    assert judge_arrays((2 * expected + off).astype(np.int8), 2 * expected).ok
+    assert "in a tensor with few distinct values" in compare_arrays(expected + off, expected).problem
+    assert compare_arrays((2 * expected + off).astype(np.int8), 2 * expected).ok
 
 
 def test_integers_and_booleans_must_be_equal() -> None:
     expected = np.arange(31, dtype=np.int64)
-    assert judge_arrays(expected, expected).ok
-    assert not judge_arrays(expected + (expected == 7), expected).ok
-    assert not judge_arrays(np.array([True, False]), np.array([True, True])).ok
+    assert compare_arrays(expected, expected).ok
+    assert not compare_arrays(expected + (expected == 7), expected).ok
+    assert not compare_arrays(np.array([True, False]), np.array([True, True])).ok
 
 
 def test_dequantized_tensors_allow_a_few_steps() -> None:

@@ -19,7 +19,7 @@ from onnx_tflite_plugin.verify.run import _all_nan
 from onnx_tflite_plugin.verify.runtimes.litert import NoKernel
 from onnx_tflite_plugin.verify.runtimes.substitutes import _count_codes
 
-Drawn = list[list[Array]]
+InputRuns = list[list[Array]]
 
 
 def pair(*shape: int | None, dtype: str = "int32", tolerance: Tolerance | float | None = None) -> ModelPair:
@@ -31,17 +31,17 @@ def pair(*shape: int | None, dtype: str = "int32", tolerance: Tolerance | float 
 
 
 class Runs:
-    """Reject all inputs except those that ``accepts`` selects."""
+    """A run that rejects all inputs except those that ``accepts`` selects."""
 
     def __init__(self, accepts: Any, error: Exception | None = None) -> None:
         self.accepts, self.error = accepts, error
         self.seen: list[Array] = []
 
-    def __call__(self, drawn: Drawn) -> str:
-        self.seen.append(drawn[0][0])
-        if not self.accepts(drawn[0][0]):
+    def __call__(self, input_runs: InputRuns) -> str:
+        self.seen.append(input_runs[0][0])
+        if not self.accepts(input_runs[0][0]):
             raise self.error or LiteRTError(f"refusal {len(self.seen)}")
-        return "taken"
+        return "accepted"
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ class Runs:
 )
 def test_retries_with_more_cautious_inputs(accepts: Any, tries: int) -> None:
     run = Runs(accepts)
-    (arrays,), found = pair(11, 13).draw_accepted_inputs(run, None, 0)
-    assert (found, len(run.seen)) == ("taken", tries)
+    (arrays,), outcome = pair(11, 13).draw_accepted_inputs(run, None, 0)
+    assert (outcome, len(run.seen)) == ("accepted", tries)
     assert arrays[0] is run.seen[-1]
     assert [bool(array.min() < 0) for array in run.seen] == [True, True, False, False, False][:tries]
     assert [bool(array.all()) for array in run.seen] == [False, True, True, True, False][:tries]
@@ -114,25 +114,25 @@ def test_reports_a_missing_kernel_immediately(code: str, message: str) -> None:
 @pytest.mark.parametrize(("conditions", "runs"), [(1, 3), (2, 4), (3, 8), (4, 8)])
 def test_runs_cover_all_combinations_of_conditions(conditions: int, runs: int) -> None:
     net = Net()
-    given = [net.input(tensor(1, dtype="bool", scale=0)) for _ in range(conditions)]
-    net.output(*(net.call("LOGICAL_NOT", [x], tensor(1, dtype="bool", scale=0)) for x in given))
+    inputs = [net.input(tensor(1, dtype="bool", scale=0)) for _ in range(conditions)]
+    net.output(*(net.call("LOGICAL_NOT", [x], tensor(1, dtype="bool", scale=0)) for x in inputs))
     models = ModelPair(net.build(), otp.convert(net.build()).proto, None, None, lambda stage: None)
     assert [models.run_count(requested) for requested in (1, 3, 9)] == [1, runs, 9]
 
 
 def test_equal_runs_are_merged_unless_the_model_is_stateful() -> None:
-    one, other = np.zeros(3), np.ones(3)
-    assert _are_equal_runs([[one, other], [one, other]])
-    assert not _are_equal_runs([[one, other], [one, one], [one, other]])
+    zeros, ones = np.zeros(3), np.ones(3)
+    assert _are_equal_runs([[zeros, ones], [zeros, ones]])
+    assert not _are_equal_runs([[zeros, ones], [zeros, zeros], [zeros, ones]])
     given = {"x0": np.ones(3, np.int32)}
-    assert len(pair(3).draw_accepted_inputs(lambda drawn: None, given, 0, runs=5)[0]) == 1
-    assert len(pair(3).draw_accepted_inputs(lambda drawn: None, None, 0, runs=5)[0]) == 5
+    assert len(pair(3).draw_accepted_inputs(lambda runs: None, given, 0, runs=5)[0]) == 1
+    assert len(pair(3).draw_accepted_inputs(lambda runs: None, None, 0, runs=5)[0]) == 5
     net = Net()
     running_sum("float32")(net)
-    with_variables = ModelPair(net.build(), otp.convert(net.build()).proto, None, None, lambda stage: None)
-    names = with_variables.entry.input_names
-    fixed = {name: np.ones(t.shape, t.dtype) for name, t in zip(names, with_variables.entry.inputs, strict=True)}
-    assert len(with_variables.draw_accepted_inputs(lambda drawn: None, fixed, 0, runs=5)[0]) == 5
+    stateful = ModelPair(net.build(), otp.convert(net.build()).proto, None, None, lambda stage: None)
+    names = stateful.entry.input_names
+    fixed = {name: np.ones(t.shape, t.dtype) for name, t in zip(names, stateful.entry.inputs, strict=True)}
+    assert len(stateful.draw_accepted_inputs(lambda runs: None, fixed, 0, runs=5)[0]) == 5
 
 
 def test_tolerance_is_a_number_an_object_or_derived() -> None:
@@ -174,6 +174,6 @@ def test_compares_batch_items_one_by_one_if_litert_rejects_the_batch(shape: list
     x = net.input(tensor(1, 2, 3))
     net.output(net.call("RESHAPE", [x, constant(np.array(shape, np.int32))], tensor(1, 6), new_shape=shape))
     data = net.build()
-    judged = otp.verify(data, otp.convert(data, dynamic_batch=True).proto)
-    assert judged.ok, judged.text
-    assert "one more run with other dynamic sizes: x0 [2, 2, 3]" in judged.text
+    verification = otp.verify(data, otp.convert(data, dynamic_batch=True).proto)
+    assert verification.ok, verification.text
+    assert "one more run with other dynamic sizes: x0 [2, 2, 3]" in verification.text

@@ -78,8 +78,8 @@ def double_other_branch(proto: onnx.ModelProto) -> None:
     [branch] = [attribute.g for attribute in node.attribute if attribute.name == "else_branch"]
     name = branch.output[0].name
     for inner in branch.node:
-        for k, made in enumerate(inner.output):
-            if made == name:
+        for k, output_name in enumerate(inner.output):
+            if output_name == name:
                 inner.output[k] = "half"
     branch.node.append(helper.make_node("Add", ["half", "half"], [name]))
 
@@ -96,9 +96,9 @@ def shift_zero_point(proto: onnx.ModelProto) -> None:
 
 def set_attribute(name: str, value: Any) -> Callable[[onnx.NodeProto], None]:
     def change(node: onnx.NodeProto) -> None:
-        kept = [held for held in node.attribute if held.name != name]
+        others = [attribute for attribute in node.attribute if attribute.name != name]
         del node.attribute[:]
-        node.attribute.extend([*kept, helper.make_attribute(name, value)])
+        node.attribute.extend([*others, helper.make_attribute(name, value)])
 
     return change
 
@@ -106,12 +106,12 @@ def set_attribute(name: str, value: Any) -> Callable[[onnx.NodeProto], None]:
 def return_next_state(proto: onnx.ModelProto) -> None:
     """Return the next value of the state instead of the last one."""
     output = proto.graph.output[0].name
-    following = proto.graph.output[1].name
+    next_state = proto.graph.output[1].name
     for node in proto.graph.node:
-        for k, made in enumerate(node.output):
-            if made == output:
+        for k, output_name in enumerate(node.output):
+            if output_name == output:
                 node.output[k] = "last"
-    proto.graph.node.append(helper.make_node("Identity", [following], [output]))
+    proto.graph.node.append(helper.make_node("Identity", [next_state], [output]))
 
 
 def increment_threshold(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -160,9 +160,9 @@ def test_input_of_other_rank_suggests_another_model() -> None:
 
 def test_states_are_carried_with_inputs_for_one_run() -> None:
     data, before, after = Wrong(running_sum("float32"), forget_state, VariableNet, (("state", "reset"),)).models()
-    given = {"x0": np.ones((3, 5), np.float32)}
-    assert verify(data, before, inputs=given).runs == 3
-    assert not verify(data, after, inputs=given).ok
+    inputs = {"x0": np.ones((3, 5), np.float32)}
+    assert verify(data, before, inputs=inputs).runs == 3
+    assert not verify(data, after, inputs=inputs).ok
 
 
 @pytest.mark.parametrize(("steps", "fails"), [(1, False), (10, True)])

@@ -55,7 +55,7 @@ def dequantize_input(net: Network) -> TensorRef:
 
 
 def constant_sigmoid(net: Network) -> TensorRef:
-    """Return a sigmoid that is make_constant 1 on dequantized inputs."""
+    """Return a sigmoid that is always 1 on dequantized inputs."""
     faint = net.like("MUL", dequantize_input(net), constant(np.float32(1e-3)))
     return net.like("LOGISTIC", net.like("ADD", faint, constant(np.float32(30.0))))
 
@@ -90,16 +90,18 @@ def small_columns(net: Net) -> TensorRef:
 def boxes(net: Net) -> TensorRef:
     """Return boxes in pixels with scores near 0, as for noise."""
     x = net.input(Spec((1, 11, 16)))
-    places = constant(random_array(4, 16) * 100, "float32"), None
+    coordinates = constant(random_array(4, 16) * 100, "float32"), None
     scores = constant(random_array(7, 16) * 0.1, "float32"), constant(np.full(7, -6.0), "float32")
-    one, other = (
-        net.call("FULLY_CONNECTED", [x, *given], Spec((1, 11, n)), keep_num_dims=True)
-        for given, n in ((places, 4), (scores, 7))
+    box_values, logits = (
+        net.call("FULLY_CONNECTED", [x, *parameters], Spec((1, 11, n)), keep_num_dims=True)
+        for parameters, n in ((coordinates, 4), (scores, 7))
     )
-    return net.call("CONCATENATION", [one, net.call("LOGISTIC", [other], Spec((1, 11, 7)))], Spec((1, 11, 11)), axis=2)
+    return net.call(
+        "CONCATENATION", [box_values, net.call("LOGISTIC", [logits], Spec((1, 11, 7)))], Spec((1, 11, 11)), axis=2
+    )
 
 
-# --- what is spoilt ---------------------------------------------------------------------------
+# --- planted errors ---------------------------------------------------------------------------
 
 
 def replace_by(op_type: str) -> Callable[[onnx.NodeProto], None]:
@@ -154,14 +156,14 @@ def replace_by_two(
     """Replace ``node`` by ``op_type`` followed by ``becomes``, which reads its result in ``slot``."""
 
     def spoil(proto: onnx.ModelProto) -> None:
-        [found] = [each for each in proto.graph.node if each.op_type == node]
+        [target] = [candidate for candidate in proto.graph.node if candidate.op_type == node]
         if constant is not None:
             proto.graph.initializer.append(numpy_helper.from_array(np.float32(constant), more[0]))
-        at = [*proto.graph.node].index(found)
-        proto.graph.node.insert(at, helper.make_node(op_type, [found.input[0], *more], ["made"]))
-        found = proto.graph.node[at + 1]
-        found.op_type = becomes
-        found.input[slot:] = ["made"]
+        position = [*proto.graph.node].index(target)
+        proto.graph.node.insert(position, helper.make_node(op_type, [target.input[0], *more], ["made"]))
+        target = proto.graph.node[position + 1]
+        target.op_type = becomes
+        target.input[slot:] = ["made"]
 
     return spoil
 
@@ -182,16 +184,16 @@ def unmask(node: onnx.NodeProto) -> None:
 def reverse_output(proto: onnx.ModelProto) -> None:
     """Swap the two elements of the first output."""
     name = proto.graph.output[0].name
-    [maker] = [node for node in proto.graph.node if name in node.output]
-    maker.output[0] = "forwards"
+    [producer] = [node for node in proto.graph.node if name in node.output]
+    producer.output[0] = "forwards"
     proto.graph.initializer.append(numpy_helper.from_array(np.array([1, 0]), "reverse_output"))
     proto.graph.node.append(helper.make_node("Gather", ["forwards", "reverse_output"], [name]))
 
 
 def reverse_scores(proto: onnx.ModelProto) -> None:
     name = proto.graph.output[0].name
-    [maker] = [node for node in proto.graph.node if name in node.output]
-    maker.output[0] = "forwards"
+    [producer] = [node for node in proto.graph.node if name in node.output]
+    producer.output[0] = "forwards"
     order = np.array([0, 1, 2, 3, *range(10, 3, -1)])
     proto.graph.initializer.append(numpy_helper.from_array(order, "order"))
     proto.graph.node.append(helper.make_node("Gather", ["forwards", "order"], [name], axis=2))
@@ -253,13 +255,13 @@ WRONG: dict[str, Wrong] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_model_fails_and_correct_model_passes(name: str) -> None:
     data, right, wrong = WRONG[name].models()
-    judged = verify(data, right)
-    assert judged.ok, judged.text
+    verification = verify(data, right)
+    assert verification.ok, verification.text
     assert not verify(data, wrong).ok
 
 
 def test_rejects_an_output_with_an_undeclared_shape() -> None:
-    def say(*sizes: int | None) -> Spoil:
+    def declare(*sizes: int | None) -> Spoil:
         def spoil(proto: onnx.ModelProto) -> None:
             del proto.graph.output[0].type.tensor_type.shape.dim[:]
             for size in sizes:
@@ -270,15 +272,15 @@ def test_rejects_an_output_with_an_undeclared_shape() -> None:
         return spoil
 
     for sizes, reported in (((5, 9), r"\[5, 9\]"), ((5,), r"\[5\]"), ((None, 9), r"\[\?, 9\]")):
-        data, _, wrong = Wrong(threshold, say(*sizes), Net).models()
+        data, _, wrong = Wrong(threshold, declare(*sizes), Net).models()
         with pytest.raises(
             VerificationError, match=rf"'y0' has shape \[5, 7\], but the ONNX model declares {reported}"
         ):
             verify(data, wrong)
-    data, _, open_ = Wrong(threshold, say(5, None), Net).models()
-    assert verify(data, open_).ok
-    open_.graph.output[0].type.tensor_type.ClearField("shape")
-    assert verify(data, open_).ok
+    data, _, dynamic = Wrong(threshold, declare(5, None), Net).models()
+    assert verify(data, dynamic).ok
+    dynamic.graph.output[0].type.tensor_type.ClearField("shape")
+    assert verify(data, dynamic).ok
 
 
 def test_shapes_from_runtime_operands_may_differ_from_the_file() -> None:
@@ -286,9 +288,9 @@ def test_shapes_from_runtime_operands_may_differ_from_the_file() -> None:
     x = net.input(Spec((2, 5, 7)))
     net.output(net.call("TRANSPOSE", [x, net.input(Spec((3,), "int32", name="perm"))], Spec((7, 2, 5))))
     data = net.build()
-    given = {"perm": np.array([1, 0, 2], np.int32)}
-    judged = verify(data, otp.convert(data).proto, inputs=given)
-    assert judged.ok, judged.text
+    inputs = {"perm": np.array([1, 0, 2], np.int32)}
+    verification = verify(data, otp.convert(data).proto, inputs=inputs)
+    assert verification.ok, verification.text
 
 
 def test_input_quantization_does_not_widen_float_tolerance() -> None:
@@ -303,9 +305,9 @@ def test_correct_outputs_without_metadata_pass() -> None:
     data, right, _ = WRONG["values without metadata"].models()
     for info in (*right.graph.value_info, *right.graph.output):
         del info.metadata_props[:]
-    judged = verify(data, right)
-    assert judged.ok
-    assert [one.name for one in judged.comparisons] == ["last"]
+    verification = verify(data, right)
+    assert verification.ok
+    assert [comparison.name for comparison in verification.comparisons] == ["last"]
 
 
 def test_different_batch_sizes_are_not_split_into_items() -> None:
@@ -313,9 +315,9 @@ def test_different_batch_sizes_are_not_split_into_items() -> None:
     inputs = [net.input(Spec((None, 3), name=name)) for name in "ab"]
     net.output(*(net.call("ABS", [x], Spec((None, 3))) for x in inputs))
     data = net.build()
-    judged = verify(data, otp.convert(data).proto)
-    assert judged.ok
-    assert "a [2, 3], b [3, 3]" in judged.text
+    verification = verify(data, otp.convert(data).proto)
+    assert verification.ok
+    assert "a [2, 3], b [3, 3]" in verification.text
 
 
 def test_missing_rank_is_unknown() -> None:

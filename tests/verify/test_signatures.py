@@ -35,5 +35,5 @@ def test_verdict_counts_each_signature(prompt: Verification, single: Verificatio
 
 def test_names_and_reasons_include_the_signature() -> None:
     merged = merge_verifications({"prefill": verification(0.01, reasons=("a reason",)), "decode": AGREES})
-    assert [one.name for one in merged.comparisons] == ["prefill cache", "decode cache"]
+    assert [comparison.name for comparison in merged.comparisons] == ["prefill cache", "decode cache"]
     assert merged.reasons == ("prefill: a reason",)

@@ -50,20 +50,20 @@ def replace_tanh(proto: ModelProto) -> ModelProto:
 def test_differs_beats_inconclusive_and_inconclusive_beats_agrees(
     comparisons: tuple[Comparison, ...], reasons: tuple[str, ...], verdict: str
 ) -> None:
-    found = Verification(comparisons, ("builtin",), 3, reasons=reasons)
-    assert found.verdict == verdict
-    assert found.ok is (verdict == "agrees")
+    verification = Verification(comparisons, ("builtin",), 3, reasons=reasons)
+    assert verification.verdict == verdict
+    assert verification.ok is (verdict == "agrees")
     accepted = Verification(comparisons, ("builtin",), 3, reasons=reasons, partial=True)
     assert accepted.ok is (verdict != "differs")
     start = {"agrees": "outputs within", "differs": "NOT within", "inconclusive": "inconclusive: no kernel"}[verdict]
-    assert found.text.startswith(start)
+    assert verification.text.startswith(start)
 
 
 def test_random_numbers_make_the_verdict_inconclusive() -> None:
-    found = verify(noisy(), otp.convert(noisy()))
-    assert found.verdict == "inconclusive"
-    assert "the model draws random numbers" in found.text
-    assert [one.name for one in found.comparisons] == ["y"]
+    verification = verify(noisy(), otp.convert(noisy()))
+    assert verification.verdict == "inconclusive"
+    assert "the model draws random numbers" in verification.text
+    assert [comparison.name for comparison in verification.comparisons] == ["y"]
 
 
 def test_wrong_operator_beside_random_numbers_differs() -> None:

@@ -39,18 +39,19 @@ from tests.helpers.verify_pairs import (
 
 class TestVerify:
     def test_equal_models_pass(self) -> None:
-        found = verify(build_model(build_chain), channels_first())
-        assert found.ok
-        assert found.kernels == ("xnnpack", "builtin")
-        assert found.diverging is None
+        verification = verify(build_model(build_chain), channels_first())
+        assert verification.ok
+        assert verification.kernels == ("xnnpack", "builtin")
+        assert verification.diverging is None
         assert (
-            found.text == "3 operators agree with LiteRT's xnnpack and builtin kernels on the same operands, 3 runs\n"
+            verification.text
+            == "3 operators agree with LiteRT's xnnpack and builtin kernels on the same operands, 3 runs\n"
             "  ok     y: equal (tolerance 0.001 of the output's range)"
         )
 
     def test_a_failure_names_the_processor_it_was_seen_on(self) -> None:
-        found = verify(build_model(build_chain), channels_first(scale=1.5))
-        assert replace(found, processor="a processor").text.splitlines()[0].endswith("3 runs, on a processor")
+        verification = verify(build_model(build_chain), channels_first(scale=1.5))
+        assert replace(verification, processor="a processor").text.splitlines()[0].endswith("3 runs, on a processor")
 
     def test_accepts_files_bytes_and_protos(self, tmp_path: Path) -> None:
         tflite, model = tmp_path / "m.tflite", tmp_path / "m.onnx"
@@ -71,20 +72,20 @@ class TestVerify:
     def test_names_the_first_tensor_outside_its_tolerance(self, model: onnx.ModelProto, tensor: str, code: str) -> None:
         if code == "NEG":
             model.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.array(1.1, np.float32), "k"))
-        found = verify(build_model(build_chain), model)
-        assert not found.ok
-        assert found.diverging is not None
-        assert (found.diverging.tensor.name, found.diverging.operator.code) == (tensor, code)
-        assert f"first outside its tolerance: {found.diverging.text}" in found.text
-        assert "NOT within" in found.text
+        verification = verify(build_model(build_chain), model)
+        assert not verification.ok
+        assert verification.diverging is not None
+        assert (verification.diverging.tensor.name, verification.diverging.operator.code) == (tensor, code)
+        assert f"first outside its tolerance: {verification.diverging.text}" in verification.text
+        assert "NOT within" in verification.text
 
     def test_names_no_tensor_without_metadata(self) -> None:
         model = channels_first(scale=1.5)
         for info in (*model.graph.value_info, *model.graph.input, *model.graph.output):
             del info.metadata_props[:]
-        found = verify(build_model(build_chain), model)
-        assert found.diverging is None
-        assert "does not say which tensors" in found.text
+        verification = verify(build_model(build_chain), model)
+        assert verification.diverging is None
+        assert "does not say which tensors" in verification.text
 
     def test_a_tolerance_can_be_given(self) -> None:
         assert verify(build_model(build_chain), channels_first(scale=1.001), tolerance=1e-2).ok
@@ -129,10 +130,10 @@ class TestVerify:
         np.savez(tmp_path / "in.npz", x=positive)
         np.save(tmp_path / "in.npy", positive)
         assert not verify(build_model(build), model).ok
-        given: Any
-        for given in ({"x": positive}, tmp_path / "in.npz", tmp_path / "in.npy"):
-            found = verify(build_model(build), model, inputs=given)
-            assert (found.ok, found.runs) == (True, 1)
+        inputs: Any
+        for inputs in ({"x": positive}, tmp_path / "in.npz", tmp_path / "in.npy"):
+            verification = verify(build_model(build), model, inputs=inputs)
+            assert (verification.ok, verification.runs) == (True, 1)
         assert verify(build_model(build), model, inputs=[{"x": positive}] * 2).runs == 1
         assert verify(build_model(build), model, inputs=[{"x": positive}, {"x": 2 * positive}]).runs == 2
 
@@ -249,9 +250,9 @@ class TestVerify:
             return onnx_model(nodes, ends[:1], ends[1:], constants, values)
 
         assert verify(build_model(build), model(125)).ok
-        found = verify(build_model(build), model(200))
-        assert found.diverging is not None
-        assert (found.diverging.tensor.name, found.diverging.value) == ("y", "clipped")
+        verification = verify(build_model(build), model(200))
+        assert verification.diverging is not None
+        assert (verification.diverging.tensor.name, verification.diverging.value) == ("y", "clipped")
 
     def test_signature_selects_its_subgraph_and_names(self) -> None:
         model = ModelBuilder()
@@ -268,9 +269,9 @@ class TestVerify:
             return onnx_model(nodes, ends[:1], ends[1:], {"k": np.array(factor, np.float32)})
 
         assert verify(model.build(), convert_model(1), signature="go").ok
-        found = verify(model.build(), convert_model(2), signature="go")
-        assert found.diverging is not None
-        assert found.diverging.operator.code == "SQUARE"
+        verification = verify(model.build(), convert_model(2), signature="go")
+        assert verification.diverging is not None
+        assert verification.diverging.operator.code == "SQUARE"
         with pytest.raises(UnsupportedOption, match="no signature 'went'; it has 'go'"):
             verify(model.build(), convert_model(1), signature="went")
 
@@ -287,9 +288,9 @@ class TestVerify:
             end, inside = LiteRT(data, kernels, signature="go").run([given])
             assert np.array_equal(inside, np.abs(given))
             assert np.array_equal(end, -np.abs(given))
-        found = verify(data, convert(data), signature="go")
-        assert found.ok
-        assert found.kernels == ("xnnpack", "builtin")
+        verification = verify(data, convert(data), signature="go")
+        assert verification.ok
+        assert verification.kernels == ("xnnpack", "builtin")
 
     def test_model_rejected_by_litert_is_one_error(self, capfd: pytest.CaptureFixture[str]) -> None:
         def build(g: Any) -> None:
@@ -297,8 +298,8 @@ class TestVerify:
             g.operator("CUSTOM.Nobody", [x], [y])
             g.output(y)
 
-        found = verify(build_model(build), channels_first())
-        assert found.text == (
+        verification = verify(build_model(build), channels_first())
+        assert verification.text == (
             "inconclusive: LiteRT has no kernel for CUSTOM.Nobody (1), and no op pack declares one, and no operator remains to compare"
         )
         with pytest.raises(InvalidModel):

@@ -53,8 +53,8 @@ def dynamic(net: Network) -> TensorRef:
     """Return a dynamic-range layer whose bias is about 1 % of the output."""
     x = net.input(tensor(3, 257))
     w = constant(random_array(31, 257, dtype="int8"), "int8", 0.02, 0)
-    held = np.where(np.arange(31) % 2, 0.7, -0.7)
-    return net.call("FULLY_CONNECTED", [x, w, constant(held, "float32")], Spec((3, 31)))
+    bias_values = np.where(np.arange(31) % 2, 0.7, -0.7)
+    return net.call("FULLY_CONNECTED", [x, w, constant(bias_values, "float32")], Spec((3, 31)))
 
 
 def two_outputs(net: Network) -> tuple[TensorRef, TensorRef]:
@@ -76,7 +76,7 @@ def pool(net: Network) -> TensorRef:
     return net.like("AVERAGE_POOL_2D", x, shape=(1, 3, 3, 3), **size)
 
 
-# --- what is spoilt ---------------------------------------------------------------------------
+# --- planted errors ---------------------------------------------------------------------------
 
 
 def zero_rows(array: Array) -> Array:
@@ -94,8 +94,8 @@ def reverse_classes(proto: onnx.ModelProto) -> None:
     """Reverse the classes after the softmax."""
     graph = proto.graph
     name = graph.output[0].name
-    maker = next(node for node in graph.node if name in node.output)
-    maker.output[0] = "forward"
+    producer = next(node for node in graph.node if name in node.output)
+    producer.output[0] = "forward"
     graph.initializer.append(numpy_helper.from_array(np.arange(999, -1, -1), "backwards"))
     graph.node.append(helper.make_node("Gather", ["forward", "backwards"], [name], axis=1))
 
@@ -119,8 +119,8 @@ def count_padding(node: onnx.NodeProto) -> None:
 def shift_zero_point(proto: onnx.ModelProto) -> None:
     """Change the zero point of the first result by 3."""
     proto.graph.initializer.append(numpy_helper.from_array(np.array(131, np.uint8), "another"))
-    [maker] = [node for node in proto.graph.node if "first" in node.output]
-    maker.input[2] = "another"
+    [producer] = [node for node in proto.graph.node if "first" in node.output]
+    producer.input[2] = "another"
 
 
 def insert_transpose(proto: onnx.ModelProto) -> None:
@@ -131,9 +131,9 @@ def insert_transpose(proto: onnx.ModelProto) -> None:
 
 def increase_last_channel(array: Array) -> Array:
     """Increase the last value by 8 %."""
-    found = array.copy()
-    found[-1] = (found[-1] * 1.08).astype(found.dtype)
-    return found
+    changed = array.copy()
+    changed[-1] = (changed[-1] * 1.08).astype(changed.dtype)
+    return changed
 
 
 def increase_bias(array: Array) -> Array:
@@ -217,6 +217,6 @@ def test_finds_a_fault_in_the_weights_that_other_processors_select() -> None:
     for node in products:
         del node.input[2]
     assert products
-    found = verify(DIGITS, proto)
-    assert found.verdict == "differs"
-    assert "with the weights for other processors" in found.text
+    verification = verify(DIGITS, proto)
+    assert verification.verdict == "differs"
+    assert "with the weights for other processors" in verification.text

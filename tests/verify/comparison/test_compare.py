@@ -139,9 +139,9 @@ class TestTolerance:
 
     @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
     def test_quantized_values_may_differ_by_one_step(self, dtype: str) -> None:
-        one = compare_run(array(5, 6, dtype=dtype), array(5, 7, dtype=dtype))
-        assert one.ok
-        assert one.text == "max 1 LSB, 50.0 % of elements differ (tolerance 1 LSB)"
+        comparison = compare_run(array(5, 6, dtype=dtype), array(5, 7, dtype=dtype))
+        assert comparison.ok
+        assert comparison.text == "max 1 LSB, 50.0 % of elements differ (tolerance 1 LSB)"
         assert not compare_run(array(5, 5, dtype=dtype), array(5, 7, dtype=dtype)).ok
 
     @pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "bool", "object"])
@@ -170,10 +170,10 @@ class TestTolerance:
         scale = np.float32(0.1)
         for expected in range(-97, 98):
             ends = array(-128, 127) * scale
-            wanted = np.append(ends, np.float32(expected) * scale)
+            reference = np.append(ends, np.float32(expected) * scale)
             for steps, ok in ((1, True), (2, False)):
                 actual = np.append(ends, np.float32(expected + steps) * scale)
-                assert compare_run(actual, wanted, tolerance=Tolerance(of_range=0), floor=float(scale)).ok is ok
+                assert compare_run(actual, reference, tolerance=Tolerance(of_range=0), floor=float(scale)).ok is ok
 
     def test_rounding_twice_needs_an_absolute_tolerance(self) -> None:
         expected, exact = np.float32([-1, 1, 0]), Tolerance(of_range=0)
@@ -193,11 +193,11 @@ class TestKernelSets:
         assert found.text == "max 2 LSB, 100.0 % of elements differ (tolerance 1 LSB, nearest a)"
 
     def test_nan_of_one_set_does_not_excuse_another_result(self) -> None:
-        left, right = array(np.nan, 1), array(0, 1)
-        assert compare_run(array(np.nan, 1), left, right).ok
-        assert compare_run(array(0, 1), left, right).ok
-        assert not compare_run(array(np.inf, 1), left, right).ok
-        assert not compare_run(array(0, 2), left, right).ok
+        first_set, second_set = array(np.nan, 1), array(0, 1)
+        assert compare_run(array(np.nan, 1), first_set, second_set).ok
+        assert compare_run(array(0, 1), first_set, second_set).ok
+        assert not compare_run(array(np.inf, 1), first_set, second_set).ok
+        assert not compare_run(array(0, 2), first_set, second_set).ok
 
     def test_kernel_set_of_equal_shape_is_nearer(self) -> None:
         assert compare_run(array(1, 2), array(1), array(1, 9)).nearest == "b"
@@ -205,8 +205,8 @@ class TestKernelSets:
     def test_nearest_set_has_the_least_maximum_then_mean(self) -> None:
         found = compare_run(np.int8([2, 2, 2, 4]), np.int8([0, 0, 0, 2]), np.int8([2, 2, 2, 0]))
         assert (found.nearest, found.distance) == ("a", 2)
-        left, right = array(9, 9, 5, dtype="int8"), array(5, 9, 5, dtype="int8")
-        assert compare_run(array(5, 5, 5, dtype="int8"), left, right).nearest == "b"
+        first_set, second_set = array(9, 9, 5, dtype="int8"), array(5, 9, 5, dtype="int8")
+        assert compare_run(array(5, 5, 5, dtype="int8"), first_set, second_set).nearest == "b"
 
     def test_prefers_a_kernel_set_without_bias(self) -> None:
         actual = vary(100).ravel()
@@ -224,10 +224,12 @@ class TestKernelSets:
 
     def test_statistics_cover_all_runs_in_output_units(self) -> None:
         """The range is 8 over two runs; infinity is excluded."""
-        one, two = array(-3, 5, np.inf), array(0, 1, 2)
-        far = [one + array(5, 0, 0), two - array(0, 0, 1)]
-        actual = [one - array(0, 1, 0), two + array(0.5, 0, 0)]
-        assert compare("y", actual, {"far": far, "near": [one, two]}, Tolerance(of_range=0.5)) == Comparison(
+        first_run, second_run = array(-3, 5, np.inf), array(0, 1, 2)
+        far = [first_run + array(5, 0, 0), second_run - array(0, 0, 1)]
+        actual = [first_run - array(0, 1, 0), second_run + array(0.5, 0, 0)]
+        assert compare(
+            "y", actual, {"far": far, "near": [first_run, second_run]}, Tolerance(of_range=0.5)
+        ) == Comparison(
             name="y", unit="range", distance=1 / 8, differing=2 / 6, tolerance=0.5, nearest="near", mean=1.5 / 6 / 8
         )
 

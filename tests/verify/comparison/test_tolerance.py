@@ -74,23 +74,23 @@ def test_states_and_loops_feed_back_dynamic_quantization() -> None:
 
 class TestInheritedStep:
     def of(self, tensor: Tensor, *operators: Operator) -> float:
-        made = {t.index: op for op in operators for t in op.outputs if t is not None}
-        return inherited_step(tensor, made, Tolerance(steps=2, int16_steps=7))
+        producing = {t.index: op for op in operators for t in op.outputs if t is not None}
+        return inherited_step(tensor, producing, Tolerance(steps=2, int16_steps=7))
 
     @pytest.mark.parametrize(("dtype", "steps"), [("int8", 2), ("uint8", 2), ("int16", 7), ("uint16", 7)])
     def test_float_inherits_the_coarsest_upstream_step(self, dtype: str, steps: int) -> None:
-        stored, full, moved = slot(0, dtype, scale=(0.25, 0.5, 0.125)), slot(1), slot(2)
-        makers = operator([stored], [full]), operator([full, slot(7, values=ONE), None], [moved])
-        assert self.of(moved, *makers) == 0.5 * steps
+        quantized, dequantized, result = slot(0, dtype, scale=(0.25, 0.5, 0.125)), slot(1), slot(2)
+        operators = operator([quantized], [dequantized]), operator([dequantized, slot(7, values=ONE), None], [result])
+        assert self.of(result, *operators) == 0.5 * steps
 
     def test_only_quantized_activations_have_an_inherited_step(self) -> None:
         assert self.of(slot(1), operator([slot(0, "int32", scale=0.25)], [slot(1)])) == 0
 
     def test_integers_and_multi_input_operators_stop_inheritance(self) -> None:
-        stored, flag, full = slot(0, "int8", scale=0.25), slot(1, "int32"), slot(2)
-        assert self.of(full, operator([stored], [flag]), operator([flag], [full])) == 0
-        assert self.of(full, operator([stored, slot(3)], [full])) == 0
+        quantized, flag, result = slot(0, "int8", scale=0.25), slot(1, "int32"), slot(2)
+        assert self.of(result, operator([quantized], [flag]), operator([flag], [result])) == 0
+        assert self.of(result, operator([quantized, slot(3)], [result])) == 0
 
     def test_cyclic_graph_terminates(self) -> None:
-        one, two = slot(0), slot(1)
-        assert self.of(one, operator([two], [one]), operator([one], [two])) == 0
+        first, second = slot(0), slot(1)
+        assert self.of(first, operator([second], [first]), operator([first], [second])) == 0

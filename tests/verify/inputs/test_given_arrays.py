@@ -154,7 +154,7 @@ class TestImage:
         assert (half.dtype, half.max()) == (np.float16, 71)
         scaled = self.of(tmp_path, slot(0, "float32", (1, 4, 6, 3), 0.5, zero_point=3), metadata)
         assert (scaled == pixels).all()
-        for half_told in (TensorMetadata(mean=(9.0,)), TensorMetadata(std=(9.0,))):
-            assert np.allclose(self.of(tmp_path, slot(0, shape=(1, 4, 6, 3)), half_told), pixels / 255)
+        for incomplete in (TensorMetadata(mean=(9.0,)), TensorMetadata(std=(9.0,))):
+            assert np.allclose(self.of(tmp_path, slot(0, shape=(1, 4, 6, 3)), incomplete), pixels / 255)
         plain = self.of(tmp_path, slot(0, "uint8", (1, 4, 6, 3)), metadata)
         assert (plain == pixels).all()

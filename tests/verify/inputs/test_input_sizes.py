@@ -32,8 +32,8 @@ def sizes(
     ]
     entry = entry_of(subgraph(inputs=[t for t, _ in inputs], outputs=[t for t, _ in outputs]))
     values = {name: TensorValue(name, 0, 0, order=order) for name, order in (orders or {}).items()}
-    pairs: Any = SimpleNamespace(inputs=infos[0], outputs=infos[1], values=values)
-    return InputSizes(entry, pairs)
+    interface: Any = SimpleNamespace(inputs=infos[0], outputs=infos[1], values=values)
+    return InputSizes(entry, interface)
 
 
 def test_given_arrays_must_match_fixed_dimensions() -> None:
@@ -148,16 +148,18 @@ class TestBatchItems:
 
 def test_input_in_file_layout_keeps_its_sizes() -> None:
     value: Any = TensorValue("t0", 0, 0, order=None)
-    made = sizes((slot(0, shape=(2, 3)), [5, 7]))
-    made.interface.values["t0"] = value  # type: ignore[index]
-    assert made.onnx_shapes(0) == {"t0": (5, 7)}
+    input_sizes = sizes((slot(0, shape=(2, 3)), [5, 7]))
+    input_sizes.interface.values["t0"] = value  # type: ignore[index]
+    assert input_sizes.onnx_shapes(0) == {"t0": (5, 7)}
 
 
 @pytest.mark.parametrize("graph", [0, 1])
 def test_only_main_graph_signatures_add_unnamed_tensors(graph: int) -> None:
-    ends = [slot(k, graph=graph) for k in range(4)]
-    own = subgraph(operator(ends[:2], ends[2:], graph=graph), inputs=ends[:2], outputs=ends[2:], index=graph)
-    graphs = [own] if graph == 0 else [subgraph(operator([slot(0)], [slot(1)])), own]
+    tensors = [slot(k, graph=graph) for k in range(4)]
+    signature_graph = subgraph(
+        operator(tensors[:2], tensors[2:], graph=graph), inputs=tensors[:2], outputs=tensors[2:], index=graph
+    )
+    graphs = [signature_graph] if graph == 0 else [subgraph(operator([slot(0)], [slot(1)])), signature_graph]
     entry = structure.entry(model(*graphs, signatures=[Signature("s", graph, {"b": 1}, {"d": 3})]), "s")
     assert entry.input_names == (("t0", "b") if graph == 0 else ("b",))
     assert entry.output_names == (("t2", "d") if graph == 0 else ("d",))
@@ -185,9 +187,9 @@ def test_dynamic_images_have_a_realistic_size(shape: tuple[int | None, ...], fix
 
 def test_submodel_inputs_have_their_sizes_in_the_whole_model() -> None:
     tensor = slot(0, shape=(1, None, 3))
-    made = sizes((tensor, [1, "n", 3]))
-    assert InputSizes(made.entry, made.interface, {0: (1, 11, 3)}).onnx_shapes(0) == {"t0": (1, 11, 3)}
-    assert InputSizes(made.entry, made.interface, {0: (11, 3)}).onnx_shapes(0) == {"t0": (1, 1, 3)}
+    input_sizes = sizes((tensor, [1, "n", 3]))
+    assert InputSizes(input_sizes.entry, input_sizes.interface, {0: (1, 11, 3)}).onnx_shapes(0) == {"t0": (1, 11, 3)}
+    assert InputSizes(input_sizes.entry, input_sizes.interface, {0: (11, 3)}).onnx_shapes(0) == {"t0": (1, 1, 3)}
 
 
 def flatten() -> bytes:
@@ -205,9 +207,9 @@ def flatten() -> bytes:
 
 
 def test_submodel_is_verified_at_sizes_of_the_whole_model() -> None:
-    part = otp.convert(flatten(), inputs_at=["y"], verify=True)
-    assert part.verification is not None
-    assert part.verification.ok
+    submodel = otp.convert(flatten(), inputs_at=["y"], verify=True)
+    assert submodel.verification is not None
+    assert submodel.verification.ok
 
 
 @pytest.mark.parametrize(
@@ -226,5 +228,5 @@ def test_audio_of_dynamic_length_is_long_enough() -> None:
     weights, bias = constant(random_array(3, 1, 500, 1)), constant(np.zeros(3, np.float32))
     result = tensor(None, 1, None, 3)
     net.output(net.call("CONV_2D", [sound, weights, bias], result, padding="VALID", stride_h=1, stride_w=160))
-    found = otp.verify(net.build(), otp.convert(net.build()))
-    assert (found.verdict, found.operators) == ("agrees", 3)
+    verification = otp.verify(net.build(), otp.convert(net.build()))
+    assert (verification.verdict, verification.operators) == ("agrees", 3)

@@ -59,18 +59,18 @@ class TestInputs:
     @pytest.mark.parametrize("known", [True, False])
     def test_sparse_indices_are_sorted_and_within_bounds(self, known: bool) -> None:
         def build(g: Any) -> None:
-            ids, places = g.input("ids", (23,), "int32"), g.input("places", (23, 3), "int32")
+            ids, coordinates = g.input("ids", (23,), "int32"), g.input("places", (23, 3), "int32")
             sizes = g.constant("sizes", np.array([2, 3, 5], np.int32)) if known else g.input("sizes", (3,), "int32")
             weights, table = g.input("weights", (23,)), g.input("table", (7, 11))
             y = g.tensor("y", (2, 3, 11))
-            g.operator("EMBEDDING_LOOKUP_SPARSE", [ids, places, sizes, weights, table], [y], {"combiner": "SUM"})
+            g.operator("EMBEDDING_LOOKUP_SPARSE", [ids, coordinates, sizes, weights, table], [y], {"combiner": "SUM"})
 
         entry = self.entry(build)
-        drawn = dict(zip(entry.input_names, draw(entry)[0], strict=True))
-        sizes = (2, 3, 5) if known else tuple(drawn["sizes"])
+        inputs = dict(zip(entry.input_names, draw(entry)[0], strict=True))
+        sizes = (2, 3, 5) if known else tuple(inputs["sizes"])
         assert sizes[:2] == (2, 3)
-        assert (np.diff(np.ravel_multi_index(tuple(drawn["places"].T), sizes)) >= 0).all()
-        assert len(np.unique(drawn["places"], axis=0)) > 5
+        assert (np.diff(np.ravel_multi_index(tuple(inputs["places"].T), sizes)) >= 0).all()
+        assert len(np.unique(inputs["places"], axis=0)) > 5
 
     def test_random_values_suit_their_dtype(self) -> None:
         def build(g: Any) -> None:
@@ -78,17 +78,17 @@ class TestInputs:
                 g.input(dtype, (4, 500), dtype)
 
         entry = self.entry(build)
-        drawn = dict(zip(entry.input_names, draw(entry)[0], strict=True))
-        assert abs(drawn["float32"].mean()) < 0.1
-        assert [drawn[dtype].dtype.name for dtype in ("int8", "uint8", "int16", "int32")] == [
+        inputs = dict(zip(entry.input_names, draw(entry)[0], strict=True))
+        assert abs(inputs["float32"].mean()) < 0.1
+        assert [inputs[dtype].dtype.name for dtype in ("int8", "uint8", "int16", "int32")] == [
             "int8", "uint8", "int16", "int32",
         ]  # fmt: skip
-        assert (drawn["int8"].min(), drawn["int8"].max(), drawn["uint8"].max()) == (-128, 127, 255)
-        assert np.abs(drawn["int16"].astype(int)).max() > 32000
-        assert (drawn["int4"].dtype.name, drawn["int4"].min(), drawn["int4"].max()) == ("int8", -8, 7)
-        assert set(drawn["bool"].reshape(-1).tolist()) == {True, False}
-        assert all(isinstance(item, str) for item in drawn["string"].flat)
-        assert drawn["complex64"].dtype == np.complex64
+        assert (inputs["int8"].min(), inputs["int8"].max(), inputs["uint8"].max()) == (-128, 127, 255)
+        assert np.abs(inputs["int16"].astype(int)).max() > 32000
+        assert (inputs["int4"].dtype.name, inputs["int4"].min(), inputs["int4"].max()) == ("int8", -8, 7)
+        assert set(inputs["bool"].reshape(-1).tolist()) == {True, False}
+        assert all(isinstance(item, str) for item in inputs["string"].flat)
+        assert inputs["complex64"].dtype == np.complex64
 
     def test_random_indices_stay_within_bounds(self) -> None:
         def build(g: Any) -> None:
@@ -174,18 +174,18 @@ class TestInputs:
             draw(entry, given={"x": [1.0]})
         with pytest.raises(InvalidInputs, match="cannot be read"):
             draw(entry, given=tmp_path / "absent.npy")
-        whole = self.entry(lambda g: g.input("x", (2,), "int32"))
+        integers = self.entry(lambda g: g.input("x", (2,), "int32"))
         with pytest.raises(InvalidInputs, match="is int32; the given array is float64"):
-            draw(whole, given={"x": [1.5, 2]})
-        assert draw(whole, given={"x": [1.0, 2.0]})[0][0].dtype == np.int32
+            draw(integers, given={"x": [1.5, 2]})
+        assert draw(integers, given={"x": [1.0, 2.0]})[0][0].dtype == np.int32
 
 
 def test_tensor_value_restores_layout_and_shift() -> None:
     stored = np.arange(-3, 3, dtype=np.int8).reshape(1, 2, 3)
-    place = TensorValue("v", 0, 0, order=(0, 2, 1), shift=128)
-    kept = place.apply(stored)
-    assert (kept.dtype.name, kept.shape) == ("uint8", (1, 3, 2))
-    restored = place.restore(kept, np.dtype(np.int8))
+    value = TensorValue("v", 0, 0, order=(0, 2, 1), shift=128)
+    converted = value.apply(stored)
+    assert (converted.dtype.name, converted.shape) == ("uint8", (1, 3, 2))
+    restored = value.restore(converted, np.dtype(np.int8))
     assert restored is not None
     np.testing.assert_array_equal(restored, stored)
     assert TensorValue("v", 0, 0, order=(0, 2, 1)).restore(np.zeros((2, 2)), np.dtype(np.float32)) is None
@@ -195,10 +195,10 @@ def test_litert_keeps_intermediate_tensors_only_without_xnnpack() -> None:
     session = LiteRT(build_model(build_chain), "reference", preserve=True)
     x = np.ones((1, 2, 3, 5), np.float32)
     (y,) = session.run({"x": x})
-    kept = session.tensors()
-    np.testing.assert_array_equal(kept[1], x + np.arange(5, dtype=np.float32))
-    np.testing.assert_array_equal(-kept[1], kept[2])
-    np.testing.assert_array_equal(y, kept[3])
+    tensors = session.tensors()
+    np.testing.assert_array_equal(tensors[1], x + np.arange(5, dtype=np.float32))
+    np.testing.assert_array_equal(-tensors[1], tensors[2])
+    np.testing.assert_array_equal(y, tensors[3])
     with pytest.raises(ValueError, match="does not keep"):
         LiteRT(build_model(build_chain), preserve=True)
 
@@ -240,10 +240,10 @@ def test_dynamic_images_are_verified_at_a_realistic_size() -> None:
     operands = [tensor(1, None, None, 3), window, constant(random_array(4))]
     model.output(model.call("CONV_2D", operands, made, padding="VALID", stride_h=1, stride_w=1))
     data = model.build()
-    checked = verify(data, convert(data).proto)
-    assert checked.ok
-    assert checked.runs == 4
-    assert "run 4 with other dynamic sizes: x0 [1, 225, 226, 3]" in checked.text
+    verification = verify(data, convert(data).proto)
+    assert verification.ok
+    assert verification.runs == 4
+    assert "run 4 with other dynamic sizes: x0 [1, 225, 226, 3]" in verification.text
     with pytest.raises(VerificationError, match="cannot run the model"):
         verify(data, convert(data).proto, shapes={"x0": (1, 2, 2, 3)})
     timed = bench(data, convert(data), rounds=3)
@@ -253,27 +253,27 @@ def test_dynamic_images_are_verified_at_a_realistic_size() -> None:
 def test_dynamic_dimensions_stored_as_0_run_as_1() -> None:
     """An empty image would test nothing, and some ONNX Runtime kernels reject it."""
     model = ModelBuilder()
-    stored, opened = (2, 1, 0, 3), (2, -1, -1, 3)
+    stored, shape_signature = (2, 1, 0, 3), (2, -1, -1, 3)
     parameters = quant(0.05, 122)
-    x = model.main.input("x0", stored, "uint8", quantization=parameters, signature=opened)
-    y = model.main.tensor("y0", stored, "uint8", quantization=parameters, signature=opened)
+    x = model.main.input("x0", stored, "uint8", quantization=parameters, signature=shape_signature)
+    y = model.main.tensor("y0", stored, "uint8", quantization=parameters, signature=shape_signature)
     pool = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "filter_height": 3, "filter_width": 2}
     model.main.operator("MAX_POOL_2D", [x], [y], pool)
     model.main.output(y)
     data = model.build()
     assert not LiteRT(data, "builtin").run([np.zeros(stored, np.uint8)])[0].size
-    checked = verify(data, convert(data))
-    assert checked.ok
-    assert "run 4 with other dynamic sizes: x0 [2, 225, 226, 3]" in checked.text
+    verification = verify(data, convert(data))
+    assert verification.ok
+    assert "run 4 with other dynamic sizes: x0 [2, 225, 226, 3]" in verification.text
 
 
 def test_skips_dynamic_sizes_that_neither_runtime_accepts() -> None:
-    """Segments of another number than the rows; where the conversion opened them it must run, as other tests have it."""
+    """The number of segment indices must be the number of rows, which is static."""
     model = Net()
     ids = tensor(None, dtype="int32", name="ids")
     model.output(model.call("UNSORTED_SEGMENT_SUM", [tensor(1, 5), ids, constant(np.int32(3))], tensor(None, 5)))
     data = model.build()
-    checked = verify(data, convert(data))
-    assert checked.ok
-    assert checked.runs == 3
-    assert "neither runtime accepts other dynamic sizes: ids [2]" in checked.text
+    verification = verify(data, convert(data))
+    assert verification.ok
+    assert verification.runs == 3
+    assert "neither runtime accepts other dynamic sizes: ids [2]" in verification.text

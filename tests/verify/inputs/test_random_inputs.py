@@ -47,10 +47,10 @@ class TestIntegers:
         assert span(draw_one(self.x, operator([self.x, other], [result]))) == (0, 6 if other.shape == (7, 1) else 9)
 
     def test_index_use_is_traced_through_operators(self) -> None:
-        moved, wide, result = slot(1, "int32", MANY), slot(2, "int64", MANY), slot(3, "float32", (3, 5))
+        copied, wide, result = slot(1, "int32", MANY), slot(2, "int64", MANY), slot(3, "float32", (3, 5))
         ops = [
-            operator([self.x], [moved, None]),
-            operator([moved], [wide]),
+            operator([self.x], [copied, None]),
+            operator([copied], [wide]),
             operator([slot(4, "float32", (3, 5)), wide], [result]),
         ]
         assert span(draw_one(self.x, *ops)) == (0, 2)
@@ -65,20 +65,20 @@ class TestIntegers:
         assert span(draw_one(self.x, operator([slot(1, shape=()), self.x], [slot(2, shape=MANY)]))) == (0, 9)
 
     def test_cyclic_graph_terminates(self) -> None:
-        moved = slot(1, "int32", MANY)
-        assert span(draw_one(self.x, operator([self.x], [moved]), operator([moved], [self.x]))) == (-10, 9)
+        copied = slot(1, "int32", MANY)
+        assert span(draw_one(self.x, operator([self.x], [copied]), operator([copied], [self.x]))) == (-10, 9)
 
     @staticmethod
     def pick(ids: Tensor, rows: int, dtype: str = "float32", k: int = 1) -> Operator:
         return operator([slot(10 * k, dtype, (rows, 3)), ids], [slot(10 * k + 1, dtype, (*ids.shape, 3))])
 
     def test_row_indices_reach_the_end_of_the_smallest_table(self) -> None:
-        one, two = self.pick(self.x, 101), self.pick(self.x, 31, k=2)
-        assert span(draw_one(self.x, one)) == (0, 100)
-        assert span(draw_one(self.x, one, two)) == (0, 30)
-        beside = operator([self.x, slot(40, "float32", (23, 29))], [slot(41)])
-        assert span(draw_one(self.x, self.pick(self.x, 101), beside)) == (0, 9)
-        assert span(draw_one(self.x, self.pick(self.x, 5), beside)) == (0, 4)
+        large, small = self.pick(self.x, 101), self.pick(self.x, 31, k=2)
+        assert span(draw_one(self.x, large)) == (0, 100)
+        assert span(draw_one(self.x, large, small)) == (0, 30)
+        other_reader = operator([self.x, slot(40, "float32", (23, 29))], [slot(41)])
+        assert span(draw_one(self.x, self.pick(self.x, 101), other_reader)) == (0, 9)
+        assert span(draw_one(self.x, self.pick(self.x, 5), other_reader)) == (0, 4)
 
     @pytest.mark.parametrize(
         ("table", "result"),
@@ -94,14 +94,16 @@ class TestIntegers:
 
     @pytest.mark.parametrize(("caution", "value"), [(1, 1), (2, 0)])
     def test_cautious_integers_are_1_then_0(self, caution: int, value: int) -> None:
-        near = operator([self.x, slot(1, "int32", MANY, values=np.full(500, 77, np.int32))], [slot(2, "bool", MANY)])
-        assert span(draw_one(self.x, near, caution=caution)) == (value, value)
+        comparison = operator(
+            [self.x, slot(1, "int32", MANY, values=np.full(500, 77, np.int32))], [slot(2, "bool", MANY)]
+        )
+        assert span(draw_one(self.x, comparison, caution=caution)) == (value, value)
         perm = slot(3, "int32", (4,))
-        turned = operator([slot(4, shape=(2, 3, 5, 7)), perm], [slot(5, shape=(2, 3, 5, 7))])
-        assert span(draw_one(perm, turned, caution=caution)) == (value, value)
-        places, sizes = slot(6, "int32", (23, 3)), slot(7, "int32", (3,))
-        sparse = operator([places, sizes, slot(8, shape=(23,)), slot(9, shape=())], [slot(10, shape=(2, 3, 5))])
-        assert span(draw_one(places, sparse, caution=caution)) == (value, value)
+        transpose = operator([slot(4, shape=(2, 3, 5, 7)), perm], [slot(5, shape=(2, 3, 5, 7))])
+        assert span(draw_one(perm, transpose, caution=caution)) == (value, value)
+        coordinates, sizes = slot(6, "int32", (23, 3)), slot(7, "int32", (3,))
+        sparse = operator([coordinates, sizes, slot(8, shape=(23,)), slot(9, shape=())], [slot(10, shape=(2, 3, 5))])
+        assert span(draw_one(coordinates, sparse, caution=caution)) == (value, value)
 
 
 class TestPermutations:
@@ -130,9 +132,9 @@ class TestPermutations:
         assert not self.is_permutation(self.X, y, size=3)
 
         assert not self.is_permutation(slot(0, shape=(7,)), slot(2, shape=(7,)), size=1)
-        beside, rows = slot(4, "int32", (4,)), slot(5, "int32", (4, 2))
-        turned = operator([self.X, slot(1, "int32", (4,))], [y])
-        assert any(sorted(draw_one(beside, turned, seed=seed).tolist()) != [0, 1, 2, 3] for seed in range(3))
+        other, rows = slot(4, "int32", (4,)), slot(5, "int32", (4, 2))
+        transpose = operator([self.X, slot(1, "int32", (4,))], [y])
+        assert any(sorted(draw_one(other, transpose, seed=seed).tolist()) != [0, 1, 2, 3] for seed in range(3))
         assert draw_one(rows, operator([self.X, rows], [y])).shape == (4, 2)
 
     def test_arithmetic_operand_is_not_a_permutation(self) -> None:
@@ -232,10 +234,10 @@ def test_cautious_quantized_values_are_positive_if_possible() -> None:
 
 def test_conditions_take_both_values_over_runs_seeds_and_inputs() -> None:
     entry = entry_of(subgraph(inputs=[slot(0, "bool", ()), slot(1, "bool", (1,))]))
-    drawn = [[bool(array.item()) for array in run] for seed in (0, 1) for run in draw(entry, runs=2, seed=seed)]
-    assert drawn == [[True, False], [False, True], [False, True], [True, False]]
-    careful = {bool(draw(entry, seed=seed, caution=1)[0][0]) for seed in range(0, 20, 2)}
-    assert careful == {True, False}
+    conditions = [[bool(array.item()) for array in run] for seed in (0, 1) for run in draw(entry, runs=2, seed=seed)]
+    assert conditions == [[True, False], [False, True], [False, True], [True, False]]
+    cautious = {bool(draw(entry, seed=seed, caution=1)[0][0]) for seed in range(0, 20, 2)}
+    assert cautious == {True, False}
 
 
 def test_only_string_arrays_may_have_empty_elements() -> None:
@@ -268,9 +270,9 @@ class TestRanges:
 
 def test_given_runs_determine_the_number_of_runs() -> None:
     entry = entry_of(subgraph(inputs=[slot(0), slot(1)]))
-    one, other = ({"t0": np.full((2, 3), k, np.float32)} for k in (5, 7))
-    assert [run[0].flat[0] for run in draw(entry, given=[one, other], runs=3)] == [5, 7]
-    repeated = draw(entry, given=one, runs=3)
+    first, second = ({"t0": np.full((2, 3), k, np.float32)} for k in (5, 7))
+    assert [run[0].flat[0] for run in draw(entry, given=[first, second], runs=3)] == [5, 7]
+    repeated = draw(entry, given=first, runs=3)
     assert [run[0].flat[0] for run in repeated] == [5, 5, 5]
     assert len({float(run[1].flat[0]) for run in repeated}) == 3
 

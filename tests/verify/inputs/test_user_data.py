@@ -70,9 +70,9 @@ def test_files_of_a_folder_are_read_in_name_order(tmp_path: Path) -> None:
 
 def test_both_runtimes_receive_the_given_arrays() -> None:
     data, array = build_model(), random_floats(3, 2, 3, 5)
-    found = verify(data, otp.convert(data), inputs={"x": array})
-    assert found.ok
-    assert found.runs == 3
+    verification = verify(data, otp.convert(data), inputs={"x": array})
+    assert verification.ok
+    assert verification.runs == 3
 
 
 def test_dynamic_dimension_accepts_any_size() -> None:
@@ -101,7 +101,7 @@ def picture(path: Path, channels: int = 3) -> Array:
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize(
-    ("dtype", "metadata", "wanted"),
+    ("dtype", "metadata", "expected"),
     [
         ("float32", None, lambda p: p / 255),
         ("uint8", None, lambda p: p),
@@ -111,21 +111,21 @@ def picture(path: Path, channels: int = 3) -> Array:
     ],
 )
 def test_image_is_normalized_by_metadata(
-    tmp_path: Path, dtype: str, metadata: bytes | None, wanted: Any, channels: int
+    tmp_path: Path, dtype: str, metadata: bytes | None, expected: Any, channels: int
 ) -> None:
     pixels = picture(tmp_path / "p.png", channels)
     data = build_model(dtype, (1, 4, 6, channels), metadata=metadata)
-    fed: list[Array] = []
+    fed_arrays: list[Array] = []
     original = LiteRT.run
 
     def watch_calls(self: LiteRT, inputs: Any) -> list[Array]:
-        fed.append(inputs[0])
+        fed_arrays.append(inputs[0])
         return original(self, inputs)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LiteRT, "run", watch_calls)
         assert verify(data, otp.convert(data), inputs=tmp_path / "p.png").ok
-    np.testing.assert_allclose(fed[0][0].astype(np.float64), wanted(pixels.astype(np.float64)), rtol=1e-6)
+    np.testing.assert_allclose(fed_arrays[0][0].astype(np.float64), expected(pixels.astype(np.float64)), rtol=1e-6)
 
 
 def test_resizes_images(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_resizes_images(tmp_path: Path) -> None:
     assert verify(data, otp.convert(data), inputs=tmp_path).ok
 
 
-# --- what does not fit ------------------------------------------------------------------------
+# --- invalid data -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_rejects_ranges_that_match_no_input(ranges: dict[str, tuple[float, float
         verify(data, otp.convert(data), ranges=ranges)
 
 
-# --- what a failure is blamed on --------------------------------------------------------------
+# --- attribution of failures ------------------------------------------------------------------
 
 
 def test_mismatched_model_is_not_attributed_to_a_fusion() -> None:
@@ -202,9 +202,9 @@ def test_mismatched_model_is_not_attributed_to_a_fusion() -> None:
     x, y = g.input("x", SHAPE), g.tensor("y", SHAPE)
     g.operator("NEG", [x], [y])
     g.output(y)
-    found = verify(build_model(), otp.convert(model.build()))
-    assert not found.ok
-    assert "fusion" not in found.text
+    verification = verify(build_model(), otp.convert(model.build()))
+    assert not verification.ok
+    assert "fusion" not in verification.text
 
 
 def test_reports_results_that_are_all_nan() -> None:
@@ -213,9 +213,9 @@ def test_reports_results_that_are_all_nan() -> None:
     x, y = g.input("x", SHAPE), g.tensor("y", SHAPE)
     g.operator("SQRT", [x], [y])
     g.output(y)
-    found = verify(model.build(), otp.convert(model.build()), ranges={"x": (-2, -1)})
-    assert (found.verdict, found.ok) == ("inconclusive", False)
-    assert "every output is NaN in both runtimes" in found.text
+    verification = verify(model.build(), otp.convert(model.build()), ranges={"x": (-2, -1)})
+    assert (verification.verdict, verification.ok) == ("inconclusive", False)
+    assert "every output is NaN in both runtimes" in verification.text
 
 
 @pytest.mark.filterwarnings("error")

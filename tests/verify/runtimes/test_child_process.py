@@ -86,9 +86,9 @@ def trial_of(data: bytes) -> Trial:
 
 
 def test_correct_model_passes_if_reference_kernels_abort() -> None:
-    found = verify(classifier(), otp.convert(classifier()).proto)
-    assert found.ok, found.text
-    assert not found.notes
+    verification = verify(classifier(), otp.convert(classifier()).proto)
+    assert verification.ok, verification.text
+    assert not verification.notes
 
 
 @pytest.mark.parametrize("bias", [0, 5])
@@ -106,14 +106,14 @@ def test_other_kernels_decide_if_reference_kernels_abort(bias: int) -> None:
     assert verify(classifier(), proto).ok is not bool(bias)
 
 
-# --- the same as in this process --------------------------------------------------------------
+# --- equal to an interpreter in this process --------------------------------------------------
 
 
 @pytest.mark.parametrize("kernels", ["builtin", "reference"])
 def test_interpreters_do_not_share_states(kernels: str) -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    one, other = (LiteRT(accumulate(), kernels) for _ in range(2))
-    assert [float(session.run([x])[0][1, 2]) for session in (one, one, other, one, other)] == [5, 10, 5, 15, 10]
+    first, second = (LiteRT(accumulate(), kernels) for _ in range(2))
+    assert [float(session.run([x])[0][1, 2]) for session in (first, first, second, first, second)] == [5, 10, 5, 15, 10]
 
 
 def test_every_tensor_can_be_read() -> None:
@@ -121,10 +121,10 @@ def test_every_tensor_can_be_read() -> None:
     builtin, reference = (trial.litert_session(kernels, preserve=True) for kernels in ("builtin", "reference"))
     for session in (builtin, reference):
         session.run(zero_input())
-    kept, others = builtin.tensors(), reference.tensors()
-    assert kept.keys() == others.keys()
-    assert len(kept) > 1
-    assert all(np.array_equal(array, others[index]) for index, array in kept.items())
+    builtin_tensors, reference_tensors = builtin.tensors(), reference.tensors()
+    assert builtin_tensors.keys() == reference_tensors.keys()
+    assert len(builtin_tensors) > 1
+    assert all(np.array_equal(array, reference_tensors[index]) for index, array in builtin_tensors.items())
 
 
 TEXTS = np.array(["a", "", "cd", "é", "f"], object)
@@ -136,9 +136,11 @@ def test_arrays_survive_a_round_trip(given: Array) -> None:
     net = Net()
     net.output(net.call("GATHER", [tensor(5, dtype=dtype), tensor(3, dtype="int32")], tensor(3, dtype=dtype), axis=0))
     runs = [given, np.array([2, 3, 0], np.int32)]
-    (one,), (other,) = (LiteRT(net.build(), kernels).run(runs) for kernels in ("builtin", "reference"))
-    assert one.dtype == other.dtype
-    assert one.tolist() == other.tolist()
+    (builtin_result,), (reference_result,) = (
+        LiteRT(net.build(), kernels).run(runs) for kernels in ("builtin", "reference")
+    )
+    assert builtin_result.dtype == reference_result.dtype
+    assert builtin_result.tolist() == reference_result.tolist()
 
 
 def test_litert_errors_are_the_same_as_in_process() -> None:
@@ -153,7 +155,7 @@ def test_litert_errors_are_the_same_as_in_process() -> None:
     assert caught.value.code == "CUSTOM.Unheard"
 
 
-# --- one that ends ----------------------------------------------------------------------------
+# --- crashes and endless runs -----------------------------------------------------------------
 
 
 def test_child_is_reused_and_replaced_after_it_ends() -> None:
@@ -211,7 +213,7 @@ def test_failure_to_start_a_process_is_an_error(monkeypatch: pytest.MonkeyPatch)
     assert LiteRT(classifier(10), "reference").run(zero_input())[0].shape == (1, 10)
 
 
-# --- wherever it is called --------------------------------------------------------------------
+# --- scripts, forks and killed parents --------------------------------------------------------
 
 SCRIPT = """
 import sys, numpy as np

@@ -79,7 +79,7 @@ def test_sub_byte_integers_are_passed_to_litert_as_bytes(dtype: str) -> None:
     assert ordered.dtype.name in ("int8", "uint8")
 
 
-def test_quiet_works_without_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silence_works_without_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     def close(descriptor: int) -> int:
         raise OSError(errno.EBADF, "Bad file descriptor")
 

@@ -23,11 +23,11 @@ def test_distinguishes_saturation_from_a_wrong_conversion() -> None:
         return x
 
     data = build_model(patches)
-    found = verify(data, convert(data, weights_dtype="int8").proto)
-    assert not found.ok
-    assert "with session.x64quantprecision=1 it passes" in found.text
-    assert "--weights-dtype auto or uint8" in found.text
-    assert "saturates sums" in found.processor
+    verification = verify(data, convert(data, weights_dtype="int8").proto)
+    assert not verification.ok
+    assert "with session.x64quantprecision=1 the outputs agree" in verification.text
+    assert "--weights-dtype auto or uint8" in verification.text
+    assert "saturates sums" in verification.processor
 
 
 def test_reports_dependence_on_the_processor() -> None:

@@ -45,7 +45,7 @@ from tests.helpers.verify_pairs import two_signatures
 # --- the process ------------------------------------------------------------------------------
 
 
-def test_quiet_silences_c_code_and_leaks_no_descriptor(
+def test_silences_c_code_and_leaks_no_descriptor(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     def descriptors() -> list[int]:
@@ -77,11 +77,11 @@ def test_signature_runs_its_own_subgraph(signature: str | None, expected: float)
 
 
 def test_rejects_wrong_number_or_names_of_inputs() -> None:
-    session, one = LiteRT(two_signatures(), "builtin"), np.zeros(3, np.float32)
+    session, array = LiteRT(two_signatures(), "builtin"), np.zeros(3, np.float32)
     with pytest.raises(LiteRTError, match="the model has 1 inputs; given 2"):
-        session.run([one, one])
+        session.run([array, array])
     with pytest.raises(LiteRTError, match="the model's inputs are a; given b"):
-        session.run({"b": one})
+        session.run({"b": array})
     with pytest.raises(LiteRTError, match="the model's inputs are a; given none"):
         session.run({})
 
@@ -109,7 +109,7 @@ def test_strings_keep_their_shape(shape: tuple[int, ...]) -> None:
         assert (result.shape, {*result.flat}) == ((1, *shape), {b"text"})
 
 
-# --- LiteRT around what it lacks --------------------------------------------------------------
+# --- operators missing from LiteRT ------------------------------------------------------------
 
 CODE = "CUSTOM.vendor.Twice"
 
@@ -129,16 +129,16 @@ def test_each_tensor_is_kept_by_its_submodel() -> None:
     data = net.build()
     host = Host(keep_unknown=True)
     entry = structure.entry(structure.read(data))
-    own, _ = find_pack_kernels(read(data), 0, [1], host, {CODE: double})
-    around = PartitionedLiteRT(data, "builtin", entry, Substitutes(own), preserve=True)
+    pack_kernels, _ = find_pack_kernels(read(data), 0, [1], host, {CODE: double})
+    session = PartitionedLiteRT(data, "builtin", entry, Substitutes(pack_kernels), preserve=True)
     given = random_array(2, 5)
-    (result,) = around.run([given])
+    (result,) = session.run([given])
     absolute = np.abs(given)
-    kept = around.tensors()
+    tensors = session.tensors()
     expected = [given, absolute, 2 * absolute, -2 * absolute, -absolute]
-    assert sorted(kept) == [*range(5)]
+    assert sorted(tensors) == [*range(5)]
     for index, array in enumerate(expected):
-        np.testing.assert_allclose(kept[index], array, rtol=1e-6)
+        np.testing.assert_allclose(tensors[index], array, rtol=1e-6)
     np.testing.assert_allclose(result, -absolute, rtol=1e-6)
 
 
@@ -147,27 +147,29 @@ def test_constant_operands_are_computed_first(kernels: str) -> None:
     """XNNPACK dequantizes weights internally and does not expose them."""
     net = Net()
     x = net.input(tensor(2, 5))
-    held = random_array(2, 5, dtype="int8")
-    weights = net.call("DEQUANTIZE", [constant(held, "int8", 0.5)], tensor(2, 5))
+    quantized = random_array(2, 5, dtype="int8")
+    weights = net.call("DEQUANTIZE", [constant(quantized, "int8", 0.5)], tensor(2, 5))
     negative = net.call("NEG", [weights], tensor(2, 5))
     absolute = net.call("ABS", [x], tensor(2, 5))
     net.graph.operator(CODE, [negative, absolute], [y := net.result(tensor(2, 5))])
     net.output(net.call("ADD", [y, absolute], tensor(2, 5)))
     data = net.build()
     entry = structure.entry(structure.read(data))
-    (own,) = find_pack_kernels(read(data), 0, [3], Host(keep_unknown=True), {CODE: lambda op, w, x: w * x})[0].values()
-    around = PartitionedLiteRT(data, kernels, entry, Substitutes({3: own}))
-    assert [step if isinstance(step, int) else sorted(step.operators) for step in around.steps] == [
+    (pack_kernel,) = find_pack_kernels(read(data), 0, [3], Host(keep_unknown=True), {CODE: lambda op, w, x: w * x})[
+        0
+    ].values()
+    session = PartitionedLiteRT(data, kernels, entry, Substitutes({3: pack_kernel}))
+    assert [step if isinstance(step, int) else sorted(step.operators) for step in session.steps] == [
         [0, 1], [2], 3, [4],
     ]  # fmt: skip
     given = random_array(2, 5, seed="x")
-    (result,) = around.run([given])
-    dequantized = held.astype(np.float32) / 2
+    (result,) = session.run([given])
+    dequantized = quantized.astype(np.float32) / 2
     np.testing.assert_allclose(result, np.abs(given) - dequantized * np.abs(given), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("state", "users", "apart", "shared"),
+    ("state", "users", "substituted", "shared"),
     [
         (slot(9, variable=True), (0, 1), (), False),
         (slot(9, variable=True), (0, 2), (1,), True),
@@ -178,14 +180,14 @@ def test_constant_operands_are_computed_first(kernels: str) -> None:
     ],
 )
 def test_variable_needs_one_litert_submodel_and_resources_none(
-    state: Tensor, users: tuple[int, ...], apart: tuple[int, ...], shared: bool
+    state: Tensor, users: tuple[int, ...], substituted: tuple[int, ...], shared: bool
 ) -> None:
-    made = [operator([slot(k), *([state] if k in users else [])], [slot(k + 1)], index=k) for k in range(3)]
-    groups: list[list[int] | int] = [[0], 1, [2]] if apart else [[0, 1, 2]]
+    operators = [operator([slot(k), *([state] if k in users else [])], [slot(k + 1)], index=k) for k in range(3)]
+    groups: list[list[int] | int] = [[0], 1, [2]] if substituted else [[0, 1, 2]]
     steps = [
         group if isinstance(group, int) else Partition(frozenset(group), (), (), frozenset(), b"") for group in groups
     ]
-    entry, substitutes = entry_of(subgraph(*made)), Substitutes(from_onnx={k: made[k] for k in apart})
+    entry, substitutes = entry_of(subgraph(*operators)), Substitutes(from_onnx={k: operators[k] for k in substituted})
     if not shared:
         _check_states(entry, steps, substitutes)
         return
@@ -207,18 +209,18 @@ def test_pack_kernel_gets_declared_dtypes_and_none_if_absent(floats: bool, scale
         return None, 2 * operands[0]
 
     seen: list[Any] = []
-    held = np.array([[7, -3, 1]], np.int8)
-    x, w, y = slot(0, "int8", (2, 3), 0.5), slot(1, "int8", (1, 3), 0.5, values=held), slot(2, "int8", (2, 3), 0.5)
-    w = replace(w, data=SimpleNamespace(array=held))  # type: ignore[arg-type]
-    given = np.arange(6, dtype=np.int8).reshape(2, 3)
-    found = PackKernel(operator([x, None, w], [None, y]), kernel, "pack", floats, {}).run({0: given})
-    np.testing.assert_array_equal(seen[0], given * np.float32(scale))
+    weights = np.array([[7, -3, 1]], np.int8)
+    x, w, y = slot(0, "int8", (2, 3), 0.5), slot(1, "int8", (1, 3), 0.5, values=weights), slot(2, "int8", (2, 3), 0.5)
+    w = replace(w, data=SimpleNamespace(array=weights))  # type: ignore[arg-type]
+    values = np.arange(6, dtype=np.int8).reshape(2, 3)
+    results = PackKernel(operator([x, None, w], [None, y]), kernel, "pack", floats, {}).run({0: values})
+    np.testing.assert_array_equal(seen[0], values * np.float32(scale))
     assert seen[0].dtype == (np.float32 if floats else np.int8)
     assert seen[1] is None
-    np.testing.assert_array_equal(seen[2], held * np.float32(scale))
-    assert list(found) == [2]
-    np.testing.assert_array_equal(found[2], 2 * given)
-    assert found[2].dtype == np.int8
+    np.testing.assert_array_equal(seen[2], weights * np.float32(scale))
+    assert list(results) == [2]
+    np.testing.assert_array_equal(results[2], 2 * values)
+    assert results[2].dtype == np.int8
 
 
 @pytest.mark.parametrize(
@@ -278,9 +280,9 @@ def test_model_with_reset_states_is_compared_with_fresh_runs() -> None:
     net = Net()
     running_sum("float32")(net)
     data = net.build()
-    found = verify(data, otp.convert(data, state="reset"), runs=3)
-    assert found.ok, found.text
-    assert found.runs == 3
+    verification = verify(data, otp.convert(data, state="reset"), runs=3)
+    assert verification.ok, verification.text
+    assert verification.runs == 3
 
 
 def test_verification_text_lists_outputs_and_remedies() -> None:

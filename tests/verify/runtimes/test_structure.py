@@ -69,12 +69,14 @@ def describe(model: Model) -> Any:
 
 def test_both_readers_agree() -> None:
     data = everything()
-    theirs, ours = read(data), own(data)
-    assert describe(theirs) == describe(ours)
-    assert [(one.key, one.subgraph, one.inputs, one.outputs) for one in theirs.signatures] == [
-        (one.key, one.subgraph, one.inputs, one.outputs) for one in ours.signatures
+    from_schema, from_source = read(data), own(data)
+    assert describe(from_schema) == describe(from_source)
+    assert [
+        (signature.key, signature.subgraph, signature.inputs, signature.outputs) for signature in from_schema.signatures
+    ] == [
+        (signature.key, signature.subgraph, signature.inputs, signature.outputs) for signature in from_source.signatures
     ]
-    assert theirs.size == len(data)
+    assert from_schema.size == len(data)
 
 
 def test_constant_has_only_complete_elements() -> None:

@@ -170,7 +170,7 @@ def test_skips_operators_up_to_the_next_known_value() -> None:
 
 def test_omits_outputs_that_are_not_compared() -> None:
     result = verify_model(network(last=True), shrink_handler(kernel=None), partial=True)
-    assert [one.name for one in result.comparisons] == ["y0"]
+    assert [comparison.name for comparison in result.comparisons] == ["y0"]
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_command_accepts_verify_partial(run: Run, tmp_path: Path) -> None:
     assert run("verify", path, path.with_suffix(".onnx"), "--partial").code == 0
 
 
-# --- states, called subgraphs, times, the page ------------------------------------------------
+# --- states, called subgraphs, benchmark, report ----------------------------------------------
 
 
 def stateful_network(*, cell: bool) -> Net:
@@ -327,13 +327,13 @@ def test_splits_constant_operators_only_on_request() -> None:
     assert _constant_operators(operators, set()) == []
 
 
-def kept_tensors(net: Net, given: Array) -> tuple[ModelPair, dict[int, Array]]:
+def tensors_after_run(net: Net, array: Array) -> tuple[ModelPair, dict[int, Array]]:
     """Return the pair of a network with the missing operator, and every tensor after a run."""
     data, host = net.build(), Host(handlers={CODE: shrink_handler()})
     pair = ModelPair(data, otp.convert(data, host=host).proto, None, None, lambda stage: None)
     pair.assign_substitutes(host)
     session = pair.trial.litert_session("builtin", preserve=True)
-    session.run([given])
+    session.run([array])
     return pair, session.tensors()
 
 
@@ -345,10 +345,10 @@ def test_tensor_is_read_from_the_submodel_that_computes_it() -> None:
     net.graph.operator(CODE, [x], [y], custom_options={"by": 0.25})
     net.output(net.call("ABS", [y], tensor(5, 7)))
     given = random_array(5, 7)
-    pair, kept = kept_tensors(net, given)
-    np.testing.assert_array_equal(kept[1], -given)
-    np.testing.assert_array_equal(kept[2], shrink_array(pair.entry.subgraph.operators[1], -given))
-    np.testing.assert_array_equal(kept[3], np.abs(kept[2]))
+    pair, tensors = tensors_after_run(net, given)
+    np.testing.assert_array_equal(tensors[1], -given)
+    np.testing.assert_array_equal(tensors[2], shrink_array(pair.entry.subgraph.operators[1], -given))
+    np.testing.assert_array_equal(tensors[3], np.abs(tensors[2]))
 
 
 def test_submodel_keeps_inner_tensors_on_request() -> None:
@@ -361,11 +361,11 @@ def test_submodel_keeps_inner_tensors_on_request() -> None:
     net.graph.operator(CODE, [x], [y], custom_options={"by": 0.25})
     net.output(y)
     given = random_array(5, 7)
-    _, kept = kept_tensors(net, given)
+    _, tensors = tensors_after_run(net, given)
     expected = -given
     for index, function in enumerate((np.positive, np.exp, np.sqrt, np.sin), 1):
         expected = function(expected)
-        np.testing.assert_allclose(kept[index], expected, rtol=1e-5)
+        np.testing.assert_allclose(tensors[index], expected, rtol=1e-5)
 
 
 def test_compares_pack_kernels_per_operator() -> None:
@@ -379,5 +379,5 @@ def test_compares_pack_kernels_per_operator() -> None:
     net.output(net.call("LOGISTIC", [sure], tensor(5, 7)))
     assert verify_model(net.build(), shrink_handler()).ok
     wrong = verify_model(net.build(), shrink_handler(by=0.5))
-    assert [one.ok for one in wrong.comparisons] == [True, False]
+    assert [comparison.ok for comparison in wrong.comparisons] == [True, False]
     assert f"{CODE} in isolation" in wrong.text

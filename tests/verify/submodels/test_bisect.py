@@ -20,7 +20,7 @@ DIGITS = Path(__file__).parents[3] / "examples" / "digits_int8.tflite"
 
 
 def plant(data: bytes, op_type: str, other: str) -> onnx.ModelProto:
-    """Convert, and replace the operator of one node."""
+    """Return the conversion with the operator of one node replaced."""
     proto = otp.convert(data).proto
     next(node for node in proto.graph.node if node.op_type == op_type).op_type = other
     return proto
@@ -28,9 +28,9 @@ def plant(data: bytes, op_type: str, other: str) -> onnx.ModelProto:
 
 @pytest.mark.parametrize(("op_type", "other", "code"), [("Exp", "Neg", "EXP"), ("Add", "Sub", "ADD")])
 def test_bisect_writes_only_the_wrong_operator(tmp_path: Path, op_type: str, other: str, code: str) -> None:
-    found = verify(chain(), plant(chain(), op_type, other), bisect=tmp_path / "new")
-    assert not found.ok
-    assert f"the submodels that differ, {code}: " in found.text
+    verification = verify(chain(), plant(chain(), op_type, other), bisect=tmp_path / "new")
+    assert not verification.ok
+    assert f"the submodels that differ, {code}: " in verification.text
     part = tmp_path / "new" / "part.tflite"
     assert [op.code for op in read(part).main.operators] == [code]
     assert len(onnx.load(part.with_suffix(".onnx")).graph.node) == 1
@@ -42,8 +42,8 @@ def test_bisect_extracts_a_wrong_layer_with_its_weights(tmp_path: Path) -> None:
     pool = [node for node in proto.graph.node if node.op_type == "Conv"][1]
     (pads,) = (attribute for attribute in pool.attribute if attribute.name == "pads")
     pads.ints[:] = [*pads.ints[2:], *pads.ints[:2]] if pads.ints[0] != pads.ints[2] else [0, 0, 2, 2]
-    found = verify(DIGITS, proto, bisect=tmp_path)
-    assert not found.ok
+    verification = verify(DIGITS, proto, bisect=tmp_path)
+    assert not verification.ok
     part = tmp_path / "part.tflite"
     assert [op.code for op in read(part).main.operators] == ["DEPTHWISE_CONV_2D"]
     assert part.stat().st_size < DIGITS.stat().st_size
@@ -54,14 +54,16 @@ def test_submodel_includes_values_captured_by_inner_graphs() -> None:
     proto = otp.convert(DIGITS, weights_dtype="auto").proto
     assert any(node.op_type == "If" for node in proto.graph.node)
     names = [value.name for value in proto.graph.output]
-    whole = extract_submodel(proto, [value.name for value in proto.graph.input], names)
-    assert whole is not None
-    onnx.checker.check_model(whole, full_check=True)
+    submodel = extract_submodel(proto, [value.name for value in proto.graph.input], names)
+    assert submodel is not None
+    onnx.checker.check_model(submodel, full_check=True)
     feeds = {"image": np.ones((1, 8, 8, 1), np.int8)}
     import onnxruntime
 
-    one, other = (onnxruntime.InferenceSession(p.SerializeToString()).run(None, feeds)[0] for p in (proto, whole))
-    np.testing.assert_array_equal(one, other)
+    expected, actual = (
+        onnxruntime.InferenceSession(p.SerializeToString()).run(None, feeds)[0] for p in (proto, submodel)
+    )
+    np.testing.assert_array_equal(expected, actual)
 
 
 def test_submodel_with_missing_inputs_is_none() -> None:
@@ -92,13 +94,13 @@ def test_submodel_includes_external_data_of_both_models(tmp_path: Path) -> None:
     wrong = next(tensor for tensor in proto.graph.initializer if len(tensor.dims) == 2)
     wrong.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(wrong) * 1.5, wrong.name))
     onnx.save_model(proto, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0, location="m.data")
-    found = verify(data, tmp_path / "m.onnx", bisect=tmp_path / "new")
-    assert "the submodels that differ, FULLY_CONNECTED: " in found.text
+    verification = verify(data, tmp_path / "m.onnx", bisect=tmp_path / "new")
+    assert "the submodels that differ, FULLY_CONNECTED: " in verification.text
     part = tmp_path / "new" / "part.tflite"
     assert not verify(part, part.with_suffix(".onnx"), inputs=part.with_suffix(".npz")).ok
 
 
 def test_bisect_creates_folders_and_names_three_operators(tmp_path: Path) -> None:
-    found = verify(chain(), plant(chain(), "Exp", "Neg"), bisect=tmp_path / "a" / "new")
+    verification = verify(chain(), plant(chain(), "Exp", "Neg"), bisect=tmp_path / "a" / "new")
     assert sorted(file.name for file in (tmp_path / "a" / "new").iterdir()) == ["part.npz", "part.onnx", "part.tflite"]
-    assert "and 0 more" not in found.text
+    assert "and 0 more" not in verification.text

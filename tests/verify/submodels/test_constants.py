@@ -26,12 +26,16 @@ def network(net: Network) -> TensorRef:
 
 def change_fields(proto: onnx.ModelProto, elements: int, change: Any) -> onnx.ModelProto:
     """Convert, and change the 8-bit constants with this number of elements."""
-    found = [one for one in proto.graph.initializer if np.prod(one.dims) == elements and one.data_type in (2, 3)]
-    assert found
-    for one in found:
-        array = numpy_helper.to_array(one).copy()
+    constants = [
+        constant
+        for constant in proto.graph.initializer
+        if np.prod(constant.dims) == elements and constant.data_type in (2, 3)
+    ]
+    assert constants
+    for constant in constants:
+        array = numpy_helper.to_array(constant).copy()
         change(array.reshape(-1))
-        one.CopyFrom(numpy_helper.from_array(array, one.name))
+        constant.CopyFrom(numpy_helper.from_array(array, constant.name))
     return proto
 
 
@@ -43,11 +47,11 @@ def change_one_step(flat: Array) -> None:
 def test_finds_a_weight_off_by_one_step_in_every_dtype(form: str) -> None:
     data = build_model(network)
     assert verify(data, otp.convert(data, weights_dtype=form)).ok
-    found = verify(data, change_fields(otp.convert(data, weights_dtype=form).proto, 8 * 16 * 9, change_one_step))
-    assert found.verdict == "differs"
-    assert "of the weights differ from the file" in found.text
-    assert found.diverging is not None
-    assert found.diverging.operator.index == 1
+    verification = verify(data, change_fields(otp.convert(data, weights_dtype=form).proto, 8 * 16 * 9, change_one_step))
+    assert verification.verdict == "differs"
+    assert "of the weights differ from the file" in verification.text
+    assert verification.diverging is not None
+    assert verification.diverging.operator.index == 1
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -59,8 +63,8 @@ def test_finds_the_weights_of_every_operator(form: str) -> None:
 
 
 def test_overlap_counts_repeated_values() -> None:
-    one = np.array([1, 1, 2, 3], np.float32)
-    assert _overlap(one, one[::-1]) == 1
-    assert _overlap(one, np.array([1, 2, 2, 3], np.float32)) == 0.75
-    assert _overlap(one, np.array([1, 1, 2, 3, 4], np.float32)) == 0
-    assert _overlap(one[:0], one[:0]) == 0
+    values = np.array([1, 1, 2, 3], np.float32)
+    assert _overlap(values, values[::-1]) == 1
+    assert _overlap(values, np.array([1, 2, 2, 3], np.float32)) == 0.75
+    assert _overlap(values, np.array([1, 1, 2, 3, 4], np.float32)) == 0
+    assert _overlap(values[:0], values[:0]) == 0

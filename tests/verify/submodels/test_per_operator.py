@@ -19,8 +19,8 @@ from tests.helpers.passes_networks import Network, build_model, image
 from tests.helpers.wrong_models import Spoil, Wrong, change_nodes
 
 SHAPE = (1, 11, 7, 8)
-UINT8 = (("weights_dtype", "uint8"),)  # which are exact on every processor
-PLAIN = (("optimize", "none"),)  # nodes and weights as the file has them
+UINT8 = (("weights_dtype", "uint8"),)  # exact on every processor
+PLAIN = (("optimize", "none"),)  # nodes and weights as in the file
 
 # --- networks ---------------------------------------------------------------------------------
 
@@ -85,17 +85,19 @@ def merged_reshape(net: Network) -> TensorRef:
     return net.like("MUL", same, summed)
 
 
-# --- what is spoilt ---------------------------------------------------------------------------
+# --- planted errors ---------------------------------------------------------------------------
 
 
 def change_kernels(change: Callable[[list[Array]], list[Array]]) -> Spoil:
     """Change the weights of all 3 x 3 convolutions."""
 
     def spoil(proto: onnx.ModelProto) -> None:
-        stored = [one for one in proto.graph.initializer if list(one.dims) == [8, 8, 3, 3]]
-        assert len(stored) == 2
-        for one, array in zip(stored, change([numpy_helper.to_array(each) for each in stored]), strict=True):
-            one.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), one.name))
+        kernels = [kernel for kernel in proto.graph.initializer if list(kernel.dims) == [8, 8, 3, 3]]
+        assert len(kernels) == 2
+        for kernel, array in zip(
+            kernels, change([numpy_helper.to_array(initializer) for initializer in kernels]), strict=True
+        ):
+            kernel.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), kernel.name))
 
     return spoil
 
@@ -116,13 +118,13 @@ def change_parameter(slot: int, change: Callable[[Any, float], Any]) -> Spoil:
 
     def spoil(proto: onnx.ModelProto) -> None:
         graph = proto.graph
-        held = {one.name: numpy_helper.to_array(one) for one in graph.initializer}
-        makers = {name: node for node in graph.node for name in node.output}
+        arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+        producers = {name: node for node in graph.node for name in node.output}
         conv = [node for node in graph.node if node.op_type == "Conv"][-1]
         [quantize] = [node for node in graph.node if conv.output[0] in node.input]
-        node = makers[conv.input[slot // 2]]
-        step = float(held[quantize.input[1]]) / float(held[node.input[1]][3])
-        array = held[node.input[slot % 2]].copy()
+        node = producers[conv.input[slot // 2]]
+        step = float(arrays[quantize.input[1]]) / float(arrays[node.input[1]][3])
+        array = arrays[node.input[slot % 2]].copy()
         array[3] = change(array[3], step)
         graph.initializer.append(numpy_helper.from_array(array, "another"))
         node.input[slot % 2] = "another"
@@ -177,23 +179,23 @@ WRONG: dict[str, Wrong] = {
 def test_finds_a_wrong_operator_although_outputs_agree(name: str) -> None:
     data, before, after = WRONG[name].models()
     assert verify(data, before).ok
-    judged = verify(data, after)
-    assert not judged.ok
-    assert judged.comparisons[0].ok
+    verification = verify(data, after)
+    assert not verification.ok
+    assert verification.comparisons[0].ok
 
 
 @pytest.mark.parametrize("draw", [shared_table, far_beyond_16_bits, merged_reshape])
 def test_ignores_overflow_caused_only_by_random_operands(draw: Callable[[Network], TensorRef]) -> None:
     data = build_model(draw)
-    judged = verify(data, otp.convert(data).proto)
-    assert judged.ok, judged.text
+    verification = verify(data, otp.convert(data).proto)
+    assert verification.ok, verification.text
 
 
 def test_undefined_behavior_in_litert_is_inconclusive() -> None:
     data = build_model(far_beyond_32_bits)
-    judged = verify(data, otp.convert(data).proto)
-    assert judged.verdict == "inconclusive", judged.text
-    assert "'t5' of SUB: LiteRT's rescaling factor exceeds the kernel's shift" in judged.text
+    verification = verify(data, otp.convert(data).proto)
+    assert verification.verdict == "inconclusive", verification.text
+    assert "'t5' of SUB: LiteRT's rescaling factor exceeds the kernel's shift" in verification.text
 
 
 def test_float_conversion_may_merge_a_saturated_tensor() -> None:
@@ -201,10 +203,12 @@ def test_float_conversion_may_merge_a_saturated_tensor() -> None:
 
     def draw(net: Network) -> TensorRef:
         x = net.input(tensor(1, 5, 7, 3, dtype="int8", scale=0.047, zero_point=0))
-        turned = net.call("REVERSE_V2", [x, constant(np.array([2], np.int32))], net.spec(x))
-        net.output(net.call("QUANTIZE", [turned], tensor(1, 5, 7, 3, dtype="int8", scale=0.0061, zero_point=-128)))
-        return net.conv(turned, 8)
+        reversed_input = net.call("REVERSE_V2", [x, constant(np.array([2], np.int32))], net.spec(x))
+        net.output(
+            net.call("QUANTIZE", [reversed_input], tensor(1, 5, 7, 3, dtype="int8", scale=0.0061, zero_point=-128))
+        )
+        return net.conv(reversed_input, 8)
 
     data = build_model(draw)
-    judged = verify(data, otp.convert(data, quantization="float").proto)
-    assert judged.ok, judged.text
+    verification = verify(data, otp.convert(data, quantization="float").proto)
+    assert verification.ok, verification.text

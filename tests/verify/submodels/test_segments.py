@@ -23,7 +23,7 @@ CODES = ("NEG", "EXP", "ABS", "TANH", "LOGISTIC")
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stretches of one submodel each."""
+    """Limit segments to one submodel."""
     monkeypatch.setattr(engine, "_SEGMENT_BYTES", 1)
 
 
@@ -48,9 +48,9 @@ def replace_operator(proto: onnx.ModelProto, op_type: str, other: str) -> onnx.M
 def test_compares_every_operator_of_a_long_model() -> None:
     data = chain()
     stages: list[str] = []
-    found = verify(data, otp.convert(data), progress=stages.append)
-    assert found.verdict == "agrees", found.text
-    assert found.operators == len(CODES) + 1
+    verification = verify(data, otp.convert(data), progress=stages.append)
+    assert verification.verdict == "agrees", verification.text
+    assert verification.operators == len(CODES) + 1
     assert [stage for stage in stages if stage.startswith("operators ")] == [
         f"operators {k} to {k} on the same operands" for k in range(len(CODES) + 1)
     ]
@@ -58,12 +58,12 @@ def test_compares_every_operator_of_a_long_model() -> None:
 
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize(("op_type", "other", "code"), [("Exp", "Abs", "EXP"), ("Sub", "Add", "SUB")])
-def test_finds_a_wrong_operator_in_any_stretch(op_type: str, other: str, code: str) -> None:
+def test_finds_a_wrong_operator_in_any_segment(op_type: str, other: str, code: str) -> None:
     data = chain()
-    found = verify(data, replace_operator(otp.convert(data).proto, op_type, other))
-    assert found.verdict == "differs"
-    assert found.diverging is not None
-    assert found.diverging.operator.code == code
+    verification = verify(data, replace_operator(otp.convert(data).proto, op_type, other))
+    assert verification.verdict == "differs"
+    assert verification.diverging is not None
+    assert verification.diverging.operator.code == code
 
 
 @pytest.mark.usefixtures("short")
@@ -81,13 +81,13 @@ def test_compares_a_stateful_model_as_a_whole() -> None:
     assert not any(stage.startswith("operators ") for stage in stages)
 
 
-def test_stretch_respects_the_byte_limit() -> None:
+def test_segment_respects_the_byte_limit() -> None:
     data = chain()
     entry = structure.entry(structure.read(data))
     session = otp.verify.OnnxRuntime(otp.convert(data).proto)  # type: ignore[attr-defined]
     size = 4 * int(np.prod(SHAPE))
     segments = CutPoints(entry, session).segments(4 * size, {})
-    assert [[one.operators[0].code for one in segment] for segment in segments] == [
+    assert [[submodel.operators[0].code for submodel in segment] for segment in segments] == [
         ["NEG", "EXP", "ABS"],
         ["TANH", "LOGISTIC", "SUB"],
     ]
@@ -95,7 +95,7 @@ def test_stretch_respects_the_byte_limit() -> None:
     assert len(CutPoints(entry, session).segments(4 * size, actual)) == len(CODES) + 1
 
 
-def test_observes_one_run_of_each_shape_and_condition() -> None:
+def test_selects_one_run_of_each_shape_and_condition() -> None:
     numbers, others, true, false = np.zeros(3), np.ones(3), np.array([True]), np.array([False])
     runs = [[numbers, true], [others, true], [others, false], [np.zeros(5), false]]
     assert engine.distinct_runs(runs) == [runs[0], runs[2], runs[3]]
@@ -127,10 +127,10 @@ def test_submodel_contains_only_called_subgraphs() -> None:
     writer = SubmodelWriter(data, graph)
     x, condition = (tensor.index for tensor in graph.inputs)
     y, z = (op.outputs[0].index for op in (branch, last) if op.outputs[0] is not None)
-    alone = writer.write([last], [], [z], [y])
-    assert [len(subgraph.operators) for subgraph in structure.read(alone).subgraphs] == [1, 0, 0]
-    whole = writer.write([branch], [x, condition], [y])
-    (result,) = LiteRT(whole, "builtin").run([np.full((1, 5), 2, np.float32), np.array(False)])
+    last_only = writer.write([last], [], [z], [y])
+    assert [len(subgraph.operators) for subgraph in structure.read(last_only).subgraphs] == [1, 0, 0]
+    with_branch = writer.write([branch], [x, condition], [y])
+    (result,) = LiteRT(with_branch, "builtin").run([np.full((1, 5), 2, np.float32), np.array(False)])
     assert result.tolist() == [[-2.0] * 5]
 
 
@@ -154,7 +154,7 @@ def test_tolerates_errors_explained_by_operand_rounding() -> None:
     assert verify(data, proto, inputs=silence).ok
 
 
-def test_a_state_that_an_operator_computes_itself_is_not_given() -> None:
+def test_own_state_of_an_operator_is_not_an_operand() -> None:
     model = ModelBuilder()
     g = model.main
     x, state, y = g.input("x", (1, 5)), g.tensor("state", (1, 7), variable=True), g.tensor("y", (1, 7))
@@ -163,5 +163,5 @@ def test_a_state_that_an_operator_computes_itself_is_not_given() -> None:
     g.operator("RNN", [x, weights, recurrent, bias, state], [y], {"fused_activation_function": "RELU"})
     g.output(y)
     data = model.build()
-    found = verify(data, otp.convert(data))
-    assert found.verdict == "agrees", found.text
+    verification = verify(data, otp.convert(data))
+    assert verification.verdict == "agrees", verification.text

@@ -15,10 +15,12 @@ from onnx_tflite_plugin.verify.runtimes.structure import entry, read
 def test_submodel_keeps_intermediate_scales_of_an_integer_lstm() -> None:
     case = next(case for case in builtin() if case.id == "UNIDIRECTIONAL_SEQUENCE_LSTM-int8_plain")
     data = case.build()
-    face = entry(read(data))
-    part = cut_file(data, face.subgraph, [t.index for t in face.inputs], [t.index for t in face.outputs])
-    (arrays,) = draw(face, runs=1)
-    np.testing.assert_array_equal(LiteRT(part, "builtin").run(arrays)[0], LiteRT(data, "builtin").run(arrays)[0])
+    model_entry = entry(read(data))
+    submodel = cut_file(
+        data, model_entry.subgraph, [t.index for t in model_entry.inputs], [t.index for t in model_entry.outputs]
+    )
+    (arrays,) = draw(model_entry, runs=1)
+    np.testing.assert_array_equal(LiteRT(submodel, "builtin").run(arrays)[0], LiteRT(data, "builtin").run(arrays)[0])
 
 
 def test_rejects_a_file_with_invalid_offsets() -> None:

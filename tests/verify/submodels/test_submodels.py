@@ -58,11 +58,13 @@ def dynamic_range(bias: float = 0.3) -> bytes:
 
 
 def change_fields(proto: onnx.ModelProto, size: int, change: Any) -> onnx.ModelProto:
-    found = [one for one in proto.graph.initializer if np.prod(one.dims) == size]
-    assert found
-    for one in found:
-        array = numpy_helper.to_array(one)
-        one.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(change(array)).astype(array.dtype), one.name))
+    constants = [initializer for initializer in proto.graph.initializer if np.prod(initializer.dims) == size]
+    assert constants
+    for initializer in constants:
+        array = numpy_helper.to_array(initializer)
+        initializer.CopyFrom(
+            numpy_helper.from_array(np.ascontiguousarray(change(array)).astype(array.dtype), initializer.name)
+        )
     return proto
 
 
@@ -74,28 +76,28 @@ def test_compares_a_branch_that_no_input_takes() -> None:
     for attribute in branch.attribute:
         for node in attribute.g.node:
             node.op_type = {"Tanh": "Sigmoid"}.get(node.op_type, node.op_type)
-    found = verify(data, proto)
-    assert found.verdict == "differs"
-    assert found.comparisons[0].ok
-    assert found.diverging is not None
-    assert found.diverging.operator.code == "IF"
+    verification = verify(data, proto)
+    assert verification.verdict == "differs"
+    assert verification.comparisons[0].ok
+    assert verification.diverging is not None
+    assert verification.diverging.operator.code == "IF"
 
 
 def test_detects_swapped_outputs_beyond_the_observed_range() -> None:
     data = of("RELU", "RELU6")
     proto = otp.convert(data).proto
-    given = {"x0": np.linspace(-1, 1, 35, dtype=np.float32).reshape(SHAPE)}
-    assert verify(data, proto, inputs=given).ok
+    inputs = {"x0": np.linspace(-1, 1, 35, dtype=np.float32).reshape(SHAPE)}
+    assert verify(data, proto, inputs=inputs).ok
     names = [value.name for value in proto.graph.output]
     for node in proto.graph.node:
         node.output[0] = names[1 - names.index(node.output[0])] if node.output[0] in names else node.output[0]
-    assert not verify(data, proto, inputs=given).ok
+    assert not verify(data, proto, inputs=inputs).ok
 
 
 def test_litert_activation_rounding_is_tolerated() -> None:
     data = dynamic_range()
-    found = verify(data, otp.convert(data))
-    assert found.ok, found.text
+    verification = verify(data, otp.convert(data))
+    assert verification.ok, verification.text
 
 
 @pytest.mark.parametrize(
@@ -112,10 +114,10 @@ def test_names_the_operator_of_a_wrong_submodel() -> None:
     data = of("ABS", "NEG")
     proto = otp.convert(data).proto
     next(node for node in proto.graph.node if node.op_type == "Neg").op_type = "Exp"
-    found = verify(data, proto)
-    assert "NEG in isolation" in found.text
-    assert found.diverging is not None
-    assert found.diverging.operator.code == "NEG"
+    verification = verify(data, proto)
+    assert "NEG in isolation" in verification.text
+    assert verification.diverging is not None
+    assert verification.diverging.operator.code == "NEG"
 
 
 def test_outputs_decide_without_metadata() -> None:
@@ -123,14 +125,14 @@ def test_outputs_decide_without_metadata() -> None:
     proto = otp.convert(data).proto
     for info in (*proto.graph.input, *proto.graph.value_info, *proto.graph.output):
         del info.metadata_props[:]
-    found = verify(data, proto)
-    assert found.ok
-    assert "the ONNX model does not say which tensors its values hold" in found.text
+    verification = verify(data, proto)
+    assert verification.ok
+    assert "the ONNX model does not say which tensors its values hold" in verification.text
     proto.graph.node[0].op_type = "Neg"
     assert verify(data, proto).verdict == "differs"
 
 
-# --- the expanded file ------------------------------------------------------------------------
+# --- the cut file -----------------------------------------------------------------------------
 
 
 def chain() -> tuple[bytes, Any]:
@@ -143,22 +145,22 @@ def chain() -> tuple[bytes, Any]:
     return data, structure.read(data).main
 
 
-def test_expanded_file_operators_read_given_operands() -> None:
+def test_operators_of_the_cut_file_read_given_operands() -> None:
     data, graph = chain()
     first, second, third = (op.outputs[0].index for op in graph.operators)
-    expanded = SubmodelWriter(data, graph).write(
+    cut_model = SubmodelWriter(data, graph).write(
         graph.operators, [graph.inputs[0].index], [first, second, third], [first, second]
     )
     x, a, b = (np.full((2, 3), value, np.float32) for value in (5, 0, -7))
-    results = LiteRT(expanded, "builtin").run([x, a, b])
+    results = LiteRT(cut_model, "builtin").run([x, a, b])
     assert [float(result[0, 0]) for result in results] == [-5, 1, 7]
 
 
-def test_expanded_file_without_cuts_computes_the_model() -> None:
+def test_cut_file_without_cuts_computes_the_model() -> None:
     data, graph = chain()
     last = graph.operators[-1].outputs[0].index
-    expanded = SubmodelWriter(data, graph).write(graph.operators, [graph.inputs[0].index], [last])
-    (result,) = LiteRT(expanded, "builtin").run([np.zeros((2, 3), np.float32)])
+    cut_model = SubmodelWriter(data, graph).write(graph.operators, [graph.inputs[0].index], [last])
+    (result,) = LiteRT(cut_model, "builtin").run([np.zeros((2, 3), np.float32)])
     assert result.tolist() == np.ones((2, 3)).tolist()
 
 
@@ -167,8 +169,10 @@ def test_dynamic_range_weights_become_floats() -> None:
     graph = structure.read(data).main
     product, last = (op.outputs[0].index for op in graph.operators)
     given = random_array(3, 67, seed="x")
-    expanded = SubmodelWriter(data, graph).write(graph.operators, [graph.inputs[0].index], [product, last], floats=True)
-    result, _ = LiteRT(expanded, "builtin").run([given])
+    cut_model = SubmodelWriter(data, graph).write(
+        graph.operators, [graph.inputs[0].index], [product, last], floats=True
+    )
+    result, _ = LiteRT(cut_model, "builtin").run([given])
     weights = random_array(31, 67, dtype="int8").astype(np.float32) * np.float32(0.01)
     np.testing.assert_allclose(result, given @ weights.T, rtol=1e-4, atol=1e-5)
 
@@ -188,11 +192,11 @@ def test_unpacks_sub_byte_integers_lowest_bits_first() -> None:
 def test_random_operands_have_observed_shape_and_dtype(kind: str, shape: tuple[int, ...]) -> None:
     tensors = [slot(0), slot(1, "int8", scale=0.5), slot(2, "bool"), slot(3, "int32"), slot(4, "int16", scale=0.5)]
     observed = {t.index: np.ones(shape, t.dtype) for t in tensors}
-    made = random_operands(kind, subgraph(operator(tensors, [slot(9)])), tensors, observed, ())
-    for index, array in made.items():
+    operands = random_operands(kind, subgraph(operator(tensors, [slot(9)])), tensors, observed, ())
+    for index, array in operands.items():
         assert (array.shape, array.dtype) == (shape, observed[index].dtype)
-    assert not made[2].any()
-    assert np.array_equal(made[3], observed[3])
+    assert not operands[2].any()
+    assert np.array_equal(operands[3], observed[3])
 
 
 def floats(kind: str, array: Any) -> Any:
@@ -248,13 +252,13 @@ def test_special_floats_include_integers_constants_and_equal_pairs() -> None:
     graph = subgraph(operator([x, bound], [slot(3, "bool", (5000,))]))
     generator = np.random.default_rng(7)
     observed = {k: generator.standard_normal(5000).astype(np.float32) for k in (0, 1)}
-    made = random_operands("special", graph, [x, y], observed, ())
-    one, other = made[0], made[1]
-    assert all((one == value).any() for value in (-1.5, -0.5, 0.0, 0.5, 1.0))
-    assert np.count_nonzero(one == np.float32(0.7)) > 100
-    assert not (other == np.float32(0.7)).any()
-    assert np.count_nonzero(one[1:] == one[:-1]) > 300
-    assert np.count_nonzero(one == other) > 50
+    operands = random_operands("special", graph, [x, y], observed, ())
+    first, second = operands[0], operands[1]
+    assert all((first == value).any() for value in (-1.5, -0.5, 0.0, 0.5, 1.0))
+    assert np.count_nonzero(first == np.float32(0.7)) > 100
+    assert not (second == np.float32(0.7)).any()
+    assert np.count_nonzero(first[1:] == first[:-1]) > 300
+    assert np.count_nonzero(first == second) > 50
 
 
 def test_loop_counter_is_0_once() -> None:
@@ -294,8 +298,8 @@ def test_compares_remaining_runs_if_builtin_kernels_reject_a_batch() -> None:
     x = net.input(tensor(None, 5, 7, 5))
     result = tensor(None, 10, 14, 3)
     net.output(net.call("TRANSPOSE_CONV", [shape, weights, x], result, padding="VALID", stride_h=2, stride_w=2))
-    found = verify(net.build(), otp.convert(net.build()))
-    assert (found.verdict, found.operators) == ("agrees", 1), found.text
+    verification = verify(net.build(), otp.convert(net.build()))
+    assert (verification.verdict, verification.operators) == ("agrees", 1), verification.text
 
 
 def test_compares_operators_on_complex_numbers() -> None:
@@ -306,8 +310,8 @@ def test_compares_operators_on_complex_numbers() -> None:
     reshaped = net.call("RESHAPE", [spectra, constant(np.int32([5, 2, 1, 9]))], tensor(5, 2, 1, 9, dtype="complex64"))
     net.output(net.call("COMPLEX_ABS", [reshaped], tensor(5, 2, 1, 9)))
     proto = otp.convert(net.build(), optimize="none").proto
-    found = verify(net.build(), proto)
-    assert (found.verdict, found.operators, found.notes) == ("agrees", 3, ()), found.text
+    verification = verify(net.build(), proto)
+    assert (verification.verdict, verification.operators, verification.notes) == ("agrees", 3, ()), verification.text
     (root,) = (node for node in proto.graph.node if node.op_type == "Sqrt")
     root.op_type = "Neg"
     assert verify(net.build(), proto).verdict == "differs"

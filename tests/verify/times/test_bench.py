@@ -45,9 +45,9 @@ def test_slower_model_has_a_larger_ratio(quick: None, monkeypatch: pytest.Monkey
         return slow
 
     monkeypatch.setattr(LiteRT, "prepare", prepare_slow)
-    held_up = bench(DIGITS, conversion, rounds=5)
-    assert held_up.litert.median > 0.005 > plain.litert.median
-    assert held_up.ratio.median < plain.ratio.median / 5
+    slowed = bench(DIGITS, conversion, rounds=5)
+    assert slowed.litert.median > 0.005 > plain.litert.median
+    assert slowed.ratio.median < plain.ratio.median / 5
     assert plain.ratio.low <= plain.ratio.median <= plain.ratio.high
 
 
@@ -84,17 +84,17 @@ def test_one_thread_is_timed_by_processor_time(
 def test_round_starts_with_the_previous_rounds_last_runtime(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     monkeypatch.setattr(LiteRT, "prepare", lambda self, arrays: lambda: calls.append("LiteRT"))
-    true: Callable[..., Any] = OnnxRuntime.invoke
+    original: Callable[..., Any] = OnnxRuntime.invoke
 
-    def note(self: Any, *arguments: Any) -> Any:
+    def record_call(self: Any, *arguments: Any) -> Any:
         calls.append("OnnxRuntime")
-        return true(self, *arguments)
+        return original(self, *arguments)
 
-    monkeypatch.setattr(OnnxRuntime, "invoke", note)
+    monkeypatch.setattr(OnnxRuntime, "invoke", record_call)
     monkeypatch.setattr("onnx_tflite_plugin.verify.times.bench._runs_per_turn", lambda run: 1)
     bench(DIGITS, otp.convert(DIGITS), rounds=4)
-    one, other = "LiteRT", "OnnxRuntime"
-    assert calls[-8:] == [other, one, one, other] * 2
+    litert, onnxruntime = "LiteRT", "OnnxRuntime"
+    assert calls[-8:] == [onnxruntime, litert, litert, onnxruntime] * 2
 
 
 def test_threads_reach_both_runtimes(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,17 +33,19 @@ from onnx_tflite_plugin.verify.times.profile import (
 from tests.helpers.verify_graphs import operator, slot
 
 
-def node(kind: str, inputs: list[str], outputs: list[str], *operators: int, name: str = "", **more: Any) -> NodeProto:
-    made = helper.make_node(kind, inputs, outputs, name=name, **more)
+def node(
+    op_type: str, inputs: list[str], outputs: list[str], *operators: int, name: str = "", **attributes: Any
+) -> NodeProto:
+    proto = helper.make_node(op_type, inputs, outputs, name=name, **attributes)
     if operators:
-        helper.set_model_props(made, node_props([(0, k) for k in operators], "", "", ""))  # type: ignore[arg-type]
-    return made
+        helper.set_model_props(proto, node_props([(0, k) for k in operators], "", "", ""))  # type: ignore[arg-type]
+    return proto
 
 
 # --- numbers ----------------------------------------------------------------------------------
 
 
-def test_middle_is_the_interquartile_mean() -> None:
+def test_trimmed_mean_is_the_interquartile_mean() -> None:
     assert _trimmed_mean([100, 3, 4, 5, 0]) == 4.0
     assert _trimmed_mean([7]) == 7.0
 
@@ -105,21 +107,21 @@ def test_label_nodes_keeps_names_of_shared_and_outer_values() -> None:
         node("Mul", ["y", "shared"], ["z"]),
         node("If", ["c", "shared"], ["out"], 4, then_branch=inner),
     ]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", "c", "out", "y")]
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", "c", "out", "y")]
     constants = [helper.make_tensor(name, TensorProto.FLOAT, [1], [1.0]) for name in ("own", "shared")]
-    made = helper.make_graph(nodes, "g", ends[:2], ends[2:3], constants, value_info=ends[3:])
-    copy = label_nodes(helper.make_model(made)).graph
-    assert [(one.name, list(one.input), list(one.output)) for one in copy.node] == [
+    graph = helper.make_graph(nodes, "g", infos[:2], infos[2:3], constants, value_info=infos[3:])
+    copy = label_nodes(helper.make_model(graph)).graph
+    assert [(item.name, list(item.input), list(item.output)) for item in copy.node] == [
         ("op3#0", ["x", "op3#0:in1"], ["op3#0:0"]),
         ("", ["op3#0:0", "shared"], ["z"]),
         ("op4#2", ["c", "shared"], ["out"]),
     ]
-    assert [one.name for one in copy.initializer] == ["op3#0:in1", "shared"]
-    assert [one.name for one in copy.value_info] == ["op3#0:0"]
+    assert [item.name for item in copy.initializer] == ["op3#0:in1", "shared"]
+    assert [item.name for item in copy.value_info] == ["op3#0:0"]
     (branch,) = (attribute.g for attribute in copy.node[2].attribute)
     assert (list(branch.node[0].input), list(branch.node[0].output)) == (["op3#0:0"], ["op4#3:0"])
     assert branch.output[0].name == "op4#3:0"
-    assert made.node[0].name == ""
+    assert graph.node[0].name == ""
 
 
 # --- groups -----------------------------------------------------------------------------------
@@ -183,8 +185,8 @@ def test_detects_node_kinds_gained_by_fusion() -> None:
 
 def test_joined_sets_are_identified_by_their_smallest_member() -> None:
     sets = _DisjointSets()
-    for one, other in ((5, 7), (7, 3), (9, 8), (3, 3)):
-        sets.join(one, other)
+    for first, second in ((5, 7), (7, 3), (9, 8), (3, 3)):
+        sets.join(first, second)
     assert [sets.representative(k) for k in (3, 5, 7, 8, 9, 4)] == [3, 3, 3, 8, 8, 4]
 
 
@@ -196,12 +198,12 @@ def test_group_outputs_are_read_outside_or_returned() -> None:
     t = [slot(k) for k in range(5)]
     first = operator([t[0]], [t[1], None, t[2]])
     second = operator([t[1], None], [t[3], t[4]], index=1)
-    alone: Any = _IsolatedOperators.__new__(_IsolatedOperators)
-    alone._outputs = {2}
-    alone._readers = {0: {0}, 1: {1}, 4: {2}}
-    assert alone._needed_results([first]) == [1, 2]
-    assert alone._needed_results([first, second]) == [2, 4]
-    assert alone._needed_results([second]) == [4]
+    isolated: Any = _IsolatedOperators.__new__(_IsolatedOperators)
+    isolated._outputs = {2}
+    isolated._readers = {0: {0}, 1: {1}, 4: {2}}
+    assert isolated._needed_results([first]) == [1, 2]
+    assert isolated._needed_results([first, second]) == [2, 4]
+    assert isolated._needed_results([second]) == [4]
 
 
 def test_group_is_named_by_its_last_output_and_sums_node_times() -> None:

@@ -47,8 +47,8 @@ def network() -> bytes:
     net = Net()
     x = net.input(tensor(1, 29, 29, CHANNELS))
     wide = net.call("HARD_SWISH", [conv(net, x, 29, CHANNELS, "a")], tensor(1, 29, 29, CHANNELS))
-    one, other = (conv(net, wide, 29, CHANNELS, seed) for seed in "bc")
-    total = net.call("ADD", [one, other], tensor(1, 29, 29, CHANNELS))
+    left, right = (conv(net, wide, 29, CHANNELS, seed) for seed in "bc")
+    total = net.call("ADD", [left, right], tensor(1, 29, 29, CHANNELS))
     last = conv(net, total, 29, CHANNELS, "d")
     net.output(net.call("RESHAPE", [last, constant([1, -1])], tensor(1, 29 * 29 * CHANNELS)))
     return net.build()
@@ -123,14 +123,14 @@ def test_computed_weights_are_grouped_with_their_reader() -> None:
     net = Net()
     x = net.input(tensor(1, 7, 11, CHANNELS))
     halves = net.call("DEQUANTIZE", [constant(random_array(5, 3, 3, CHANNELS), "float16")], tensor(5, 3, 3, CHANNELS))
-    made = net.call(
+    result = net.call(
         "CONV_2D", [x, halves, constant(random_array(5))], tensor(1, 7, 11, 5), padding="SAME", stride_w=1, stride_h=1
     )
-    net.output(made)
+    net.output(result)
     graph = structure.read(net.build()).main
     groups = [[operator] for operator in graph.operators]
-    fed = {graph.inputs[0].index: np.ones((1, 7, 11, CHANNELS), np.float32)}
-    dequantize, conv_2d = isolated_times(net.build(), groups, graph, fed, 3)
+    tensors = {graph.inputs[0].index: np.ones((1, 7, 11, CHANNELS), np.float32)}
+    dequantize, conv_2d = isolated_times(net.build(), groups, graph, tensors, 3)
     assert dequantize is None
     assert conv_2d is not None
 
@@ -143,12 +143,12 @@ def test_submodel_includes_scale_tensors_of_its_weights() -> None:
     net.output(net.call("FULLY_CONNECTED", [scaled, block_weights(net, (7, 96), 32), None], tensor(2, 7)))
     data = net.build()
     graph = structure.read(data).main
-    part = cut_file(data, graph, [int(scaled)], [graph.outputs[0].index])
+    submodel = cut_file(data, graph, [int(scaled)], [graph.outputs[0].index])
     given = random_array(2, 96)
-    (whole,) = LiteRT(data, "builtin").run([given])
-    (alone,) = LiteRT(part, "builtin").run([np.abs(given)])
-    assert whole.min() < whole.max()
-    np.testing.assert_array_equal(alone, whole)
+    (expected,) = LiteRT(data, "builtin").run([given])
+    (result,) = LiteRT(submodel, "builtin").run([np.abs(given)])
+    assert expected.min() < expected.max()
+    np.testing.assert_array_equal(result, expected)
 
 
 def test_operators_that_cannot_be_isolated_have_no_litert_time() -> None:
@@ -175,8 +175,8 @@ def test_labeling_nodes_keeps_results(source: str) -> None:
     onnx.checker.check_model(renamed, full_check=True)
     feeds = inputs(proto)
     assert any(node.name.startswith("op0#") for node in renamed.graph.node)
-    for ours, theirs in zip(OnnxRuntime(renamed).run(feeds), OnnxRuntime(proto).run(feeds), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    for actual, expected in zip(OnnxRuntime(renamed).run(feeds), OnnxRuntime(proto).run(feeds), strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 def test_inner_graph_is_timed_with_its_node() -> None:
