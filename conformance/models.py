@@ -348,8 +348,14 @@ def binary(
 ) -> Case:
     """Return a case of ``z = op(x, y)``; the result is like the operand that is not constant, in the broadcast shape."""
     result = z or replace(x if x.value is None else y, name="", value=None)
-    shape = np.broadcast_shapes(*(tuple(1 if size is None else size for size in spec.shape) for spec in (x, y)))
-    return place(op, name, [x, y], result if z else result.with_shape(*shape), **case)
+    return place(op, name, [x, y], result if z else result.with_shape(*_broadcast_shape(x.shape, y.shape)), **case)
+
+
+def _broadcast_shape(*shapes: tuple[int | None, ...]) -> list[int | None]:
+    """Return the shape of a broadcast; a size is dynamic if it depends on a dynamic one."""
+    static = np.broadcast_shapes(*(tuple(1 if size is None else size for size in shape) for shape in shapes))
+    dynamic = {k - len(shape) for shape in shapes for k, size in enumerate(shape) if size is None}
+    return [None if size == 1 and k - len(static) in dynamic else size for k, size in enumerate(static)]
 
 
 def opsets(dtype: str = "float32", place: Placed = in_isolation) -> tuple[int | None, ...]:

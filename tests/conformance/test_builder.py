@@ -9,8 +9,10 @@ import pytest
 import tflite
 
 from conformance.builder import BuilderError, GraphBuilder, ModelBuilder, blockwise, quant
+from conformance.models import binary, tensor
 from conformance.schema import enum, fields_of, options_table, options_tables
 from conformance.storage import pack_bits, pack_strings
+from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRT
 
@@ -307,3 +309,19 @@ def test_each_code_maps_to_at_most_one_options_table() -> None:
     assert options_table("STABLEHLO_COMPOSITE") == "StableHLOCompositeOptions"
     assert options_table("RELU") == ""
     assert enum("BuiltinOperator")["STABLEHLO_CASE"] == 209
+
+
+@pytest.mark.parametrize(
+    ("shapes", "expected"),
+    [
+        (((None, 5), (5,)), (None, 5)),
+        (((None, 5), (3, 1)), (3, 5)),
+        (((1, None), (2, 1)), (2, None)),
+        (((2, 1), (2, 1)), (2, 1)),
+    ],
+)
+def test_a_binary_case_has_the_dynamic_sizes_of_its_operands(
+    shapes: tuple[tuple[int | None, ...], ...], expected: tuple[int | None, ...]
+) -> None:
+    case = binary("ADD", "broadcast", *(tensor(*shape) for shape in shapes))
+    assert read(case.build()).subgraphs[0].outputs[0].dims == expected
