@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 def extract_submodel(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto | None:
     """Return the submodel that computes ``outputs`` from ``inputs``, with its constants and metadata.
 
-    Returns ``None`` if the submodel needs another input of the model, if it reads a value upstream of an unused one of ``inputs``
-    (for example after two reshapes were merged), or if a name is not a value of the main graph with a known dtype.
+    Returns ``None`` if the submodel needs another input of the model, or if a name is not a value of the main graph with a
+    known dtype. Also returns ``None`` if one of ``inputs`` is unused but a value upstream of it is read, for example after two
+    reshapes were merged.
     """
     graph = model.graph
     infos = {info.name: info for info in (*graph.input, *graph.value_info, *graph.output)}

@@ -1,7 +1,7 @@
 """Known fault of ONNX Runtime's 8-bit products on processors with AMX (Intel, from Sapphire Rapids on).
 
-ONNX Runtime 1.21 to 1.24 leaves elements of the result undefined if a product has at least 32 rows and its number of columns
-is 17 to 31 modulo 32, as in a convolution with 24 output channels. Measured with 1.20 to 1.32 on an Intel Xeon with AMX.
+ONNX Runtime 1.21 to 1.24 leaves elements of a product undefined if it has at least 32 rows, and 17 to 31 columns modulo 32.
+A convolution with 24 output channels is an example. Measured with 1.20 to 1.32 on an Intel Xeon with AMX.
 """
 
 from __future__ import annotations

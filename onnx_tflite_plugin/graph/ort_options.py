@@ -86,4 +86,4 @@ def _varint(stream: BinaryIO, *, optional: bool = False) -> int | None:
         value |= (byte[0] & 0x7F) << shift
         if byte[0] < 0x80:
             return value
-    raise ValueError("a number of more than 64 bits")
+    raise ValueError("a variable-length number has more than 64 bits")

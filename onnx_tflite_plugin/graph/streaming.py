@@ -1,4 +1,4 @@
-"""Large models without a copy of their weights: a protobuf with references to check, and a file written tensor by tensor.
+"""Check and write large models without a copy of their weights.
 
 A ``ModelProto`` holds a copy of every weight, and its serialized form another. Here large initializers of the main graph
 are removed before the rest is serialized, and each is encoded while it is written. The file has the same bytes.

@@ -144,8 +144,8 @@ class Emitter:
 
         Operands that are attributes in other opsets may be given as either. An operator of a newer opset becomes the function that
         ONNX defines for it. If the target has no kernel for the operands' dtype, they are cast to a dtype with a kernel, and the
-        results are cast back. Raises LookupError or TypeError for an operator, arity or attribute that ONNX does not have, Refusal
-        with the required opset if only a newer opset has the operator.
+        results are cast back. Raises LookupError or TypeError for an operator, arity or attribute that ONNX does not have.
+        Raises Refusal with the required opset if only a newer opset has the operator.
         """
         version = self.domains.setdefault(domain, _VERSIONS.get(domain, 1))
         try:

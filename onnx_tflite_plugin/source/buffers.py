@@ -95,7 +95,7 @@ class Buffers:
         self._decoded_bytes += decoded
         stored = min(self._stored_bytes, tensor.file.size)  # spans may overlap
         if self._decoded_bytes > max(DECODED_BYTES, DECODED_RATIO * stored):
-            reason = f"constants stored in {stored} bytes would take {self._decoded_bytes} in memory"
+            reason = f"constants stored in {stored} bytes would take {self._decoded_bytes} bytes in memory"
             limit = f"above 1 GiB, constants may take at most {DECODED_RATIO} times their stored size"
             raise tensor.invalid("buffer", reason, limit)
 

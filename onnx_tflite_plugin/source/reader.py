@@ -69,7 +69,7 @@ def _read_model(file: File) -> Model:
     buffers = Buffers(table)
     codes = [read_code(code) for code in table.tables("operator_codes", OPERATOR_CODE)]
     if not table.has("subgraphs") or not table.length("subgraphs"):
-        raise table.invalid("subgraphs", "the model has none", REFUSED)
+        raise table.invalid("subgraphs", "the model has no subgraphs", REFUSED)
     subgraphs = tuple(
         read_subgraph(subgraph, index, codes, buffers)
         for index, subgraph in enumerate(table.tables("subgraphs", SUBGRAPH))

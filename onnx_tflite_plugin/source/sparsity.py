@@ -94,12 +94,12 @@ def read_sparsity(table: Table, shape: tuple[int, ...]) -> Sparsity:
     order, block_map = table.numbers("traversal_order"), table.numbers("block_map")
     rank, level_count = len(shape), len(order)
     if len(block_map) > rank or {*block_map} - {*range(rank)} or len({*block_map}) != len(block_map):
-        raise table.invalid("block_map", f"the block map must name axes of a tensor of rank {rank}, each once", DAMAGED)
+        raise table.invalid("block_map", f"{block_map} must list axes of a tensor of rank {rank}, each once", DAMAGED)
     if level_count != rank + len(block_map):
         reason = f"{level_count} dimensions for rank {rank} and {len(block_map)} blocks"
         raise table.invalid("traversal_order", reason, DAMAGED)
     if sorted(order[:rank]) != list(range(rank)) or sorted(order[rank:]) != list(range(rank, level_count)):
-        raise table.invalid("traversal_order", f"{order} is not the axes, then the blocks, each once", DAMAGED)
+        raise table.invalid("traversal_order", f"{order} must list the axes, then the blocks, each once", DAMAGED)
     if (entries := table.length("dim_metadata")) != level_count:
         raise table.invalid("dim_metadata", f"{entries} entries for {level_count} dimensions", DAMAGED)
     levels = []

@@ -76,7 +76,7 @@ class _Origins(NamedTuple):
 def read_subgraph(table: Table, index: int, codes: Sequence[Code], buffers: Buffers) -> Subgraph:
     """Read one subgraph. Raises InvalidModel at the first inconsistency."""
     if not table.has("tensors"):
-        raise table.invalid("tensors", "the subgraph has none", REFUSED)
+        raise table.invalid("tensors", "the subgraph has no tensors", REFUSED)
     tables = table.tables("tensors", TENSOR)
     inputs, outputs = (_read_boundary(table, name, len(tables)) for name in ("inputs", "outputs"))
     calls = []

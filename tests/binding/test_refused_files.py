@@ -337,7 +337,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ("WHILE-float32,_cumulative_sum", [results(-1, 3)], "output 0 is omitted"),
     (MASKED, [results(-1, 9, 10, 11, 12, 13, 14, operator=1)], "output 0 is omitted"),
     ("STABLEHLO_SHIFT_LEFT-int32", [tensor(1, shape=[3])], r"shape \[5, 7\] is shifted by shape \[3\]"),
-    ("EXP-int16", [without("tensors")], r"subgraphs\[0\].tensors: the subgraph has none"),
+    ("EXP-int16", [without("tensors")], r"subgraphs\[0\].tensors: the subgraph has no tensors"),
     ("EXP-int16", [tensor(1, type=6)], "tensor 1 'y0' is bool, but EXP has an operand of quantized int16"),
     ("PRELU-float32_between_integers", [tensor(6, type=13)], "'t6' is resource, but no operand of PRELU is"),
     (

@@ -293,7 +293,7 @@ def test_small_sparse_constant_may_expand_without_limit() -> None:
 
 def test_sparse_decompression_bomb_is_refused() -> None:
     levels = [ONE_OF_MANY]
-    with pytest.raises(InvalidModel, match="would take 1200000000 in memory"):
+    with pytest.raises(InvalidModel, match="would take 1200000000 bytes in memory"):
         constant((300_000_000,), "float32", bytes(4), sparsity=sparsity((0,), (), levels))
 
 

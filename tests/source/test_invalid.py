@@ -74,7 +74,7 @@ def with_quantization(dtype: int, scale: float, zero_point: int) -> Model:
 W, OPS = "subgraphs[0].tensors[2]", "subgraphs[0].operators"
 CASES: list[tuple[str, Callable[[], Model]]] = [
     ("version: schema version 2 is not supported; LiteRT runs only version 3", lambda: with_fields(version=2)),
-    ("subgraphs: the model has none", lambda: with_fields(subgraphs=[])),
+    ("subgraphs: the model has no subgraphs", lambda: with_fields(subgraphs=[])),
     (
         f"{OPS}[0].opcode_index: operator code 1 does not exist; the model has 1",
         lambda: unary(operators=[Operator(code=1)]),
