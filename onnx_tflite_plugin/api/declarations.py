@@ -208,6 +208,11 @@ class Handler(Checked):
     """
     requires_constant: Collection[int] = ()
     """Slots of operands that must be constant."""
+    assumes: Collection[int] = ()
+    """Slots of operands about whose values the lowering assumes what ``check`` of a fusion found upstream, such as equal halves.
+
+    Comparisons use only values of the model for them, no random ones.
+    """
     quantization: BehaviorOf = _NOT_QUANTIZABLE
     """Treatment of quantized tensors by the kernel."""
     output_quantization: OutputsOf = field(default_factory=dict)
@@ -324,6 +329,7 @@ class Declarations(TypedDict, total=False):
     holds_axes: Collection[int]
     reshapes: ShapesOf
     requires_constant: Collection[int]
+    assumes: Collection[int]
     quantization: BehaviorOf
     output_quantization: OutputsOf
     activation: ActivationOf

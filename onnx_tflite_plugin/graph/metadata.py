@@ -239,21 +239,40 @@ def _read_object(metadata: Mapping[str, str], key: str) -> dict[str, Any]:
 # --- nodes ------------------------------------------------------------------------------------
 
 
-def node_props(operators: Iterable[tuple[int, int]], handler: str, pack: str, name: str) -> dict[str, str]:
+_ASSUMED = PREFIX + "assumed"
+
+
+def node_props(
+    operators: Iterable[tuple[int, int]], handler: str, pack: str, name: str, assumed: Iterable[tuple[int, int]] = ()
+) -> dict[str, str]:
     """Return the metadata of a node.
 
     ``operators``: (subgraph, operator) of each TFLite operator that it was lowered from, preceded by the calls that
     contain it. ``handler``, ``pack``: the handler that lowered it, and its pack. ``name``: the operator's name in
-    TFLite.
+    TFLite. ``assumed``: (subgraph, tensor) of each operand about whose values the handler assumes something.
     """
-    texts = ",".join(f"{subgraph}:{index}" for subgraph, index in operators)
-    return {PREFIX + "operators": texts, PREFIX + "handler": handler, PREFIX + "pack": pack, PREFIX + "name": name}
+    texts = _join_locations(operators)
+    props = {PREFIX + "operators": texts, PREFIX + "handler": handler, PREFIX + "pack": pack, PREFIX + "name": name}
+    return props | ({_ASSUMED: text} if (text := _join_locations(assumed)) else {})
+
+
+def _join_locations(locations: Iterable[tuple[int, int]]) -> str:
+    return ",".join(f"{subgraph}:{index}" for subgraph, index in locations)
+
+
+def _split_locations(text: str) -> tuple[tuple[int, int], ...]:
+    pairs = (location.partition(":") for location in text.split(",") if location)
+    return tuple((int(subgraph), int(index)) for subgraph, _, index in pairs)
 
 
 def source_operators(metadata: Mapping[str, str]) -> tuple[tuple[int, int], ...]:
     """Return (subgraph, operator) of each TFLite operator that a node was lowered from; empty if unknown."""
-    pairs = (text.partition(":") for text in metadata.get(PREFIX + "operators", "").split(",") if text)
-    return tuple((int(subgraph), int(index)) for subgraph, _, index in pairs)
+    return _split_locations(metadata.get(PREFIX + "operators", ""))
+
+
+def assumed_tensors(metadata: Mapping[str, str]) -> tuple[tuple[int, int], ...]:
+    """Return (subgraph, tensor) of each operand about whose values the handler of a node assumes something."""
+    return _split_locations(metadata.get(_ASSUMED, ""))
 
 
 def converted_operators(metadata: Mapping[str, str]) -> tuple[int, ...]:
@@ -280,7 +299,9 @@ def replace_locations(
         metadata[PREFIX + "tensor"] = f"{graph}:{index}"
     if PREFIX + "operators" in metadata:
         locations = [operators[location] for location in source_operators(metadata) if location in operators]
-        metadata[PREFIX + "operators"] = ",".join(f"{graph}:{index}" for graph, index in locations)
+        metadata[PREFIX + "operators"] = _join_locations(locations)
+    if _ASSUMED in metadata:
+        metadata[_ASSUMED] = _join_locations(tensors.get(location, location) for location in assumed_tensors(metadata))
 
 
 def source_handler(metadata: Mapping[str, str]) -> tuple[str, str]:

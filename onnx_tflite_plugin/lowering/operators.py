@@ -166,4 +166,6 @@ def _is_numeric(tensor: Tensor) -> bool:
 def _provenance(scope: Scope, bound: Bound) -> dict[str, str]:
     name = next((tensor.name for tensor in bound.op.outputs if tensor is not None), "")
     locations = dict.fromkeys(location for op in bound.members for location in (*scope.within, *call_path(op)))
-    return node_props(locations, bound.handler.name, bound.pack, name)
+    operands = (bound.op.tensor(slot) for slot in bound.handler.assumes)
+    assumed = [(tensor.subgraph, tensor.index) for tensor in operands if tensor is not None]
+    return node_props(locations, bound.handler.name, bound.pack, name, assumed)

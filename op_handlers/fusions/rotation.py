@@ -183,6 +183,7 @@ def table_axes(at: Instance) -> str:
     trait="rotates_embeddings",
     layout=Implicit({0: "b t n h", out(0): "b t n h"}),
     axes=table_axes,
+    assumes={1, 2},
     types="float32, float32, float32",
     quantization=NotQuantizable(),
 )

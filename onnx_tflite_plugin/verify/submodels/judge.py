@@ -187,7 +187,7 @@ class Judge:
         )
         if kernels != FLOAT_WEIGHTS:
             scale = max(weight_scale(op, self.settings.block_scales) for op in submodel.operators)
-            floor = max(floor, criteria.ROUNDED * largest * scale)
+            floor = max(floor, criteria.ROUNDED * _merged_results(submodel) * largest * scale)
         return compare(str(submodel.tensor), [actual], {kernels: [expected]}, tolerance, floor=floor)
 
     def _find_match(self, submodel: Submodel, operand_set: OperandSet, actual: Array) -> Comparison | None:
@@ -234,6 +234,13 @@ class Judge:
         operands = {index: array for index, array in operand_set.operands.items() if index in submodel.leaves}
         own_set = operand_set._replace(operands=operands)
         self.decision.differing.append(Finding(submodel, replace(comparison, name=name), own_set))
+
+
+def _merged_results(submodel: Submodel) -> int:
+    """Return how many results of the first operators a result may combine, as a rotation adds two halves of a row."""
+    computed = {tensor.index for op in submodel.operators for tensor in op.outputs if tensor is not None}
+    merging = (op for op in submodel.operators if sum(t is not None and t.index in computed for t in op.inputs) > 1)
+    return 1 + sum(1 for _ in merging)
 
 
 def _largest_change(result: Array, expected: Array) -> float:

@@ -7,7 +7,7 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from onnx_tflite_plugin.graph.metadata import TensorValue, converted_operators, props
+from onnx_tflite_plugin.graph.metadata import TensorValue, assumed_tensors, converted_operators, props
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 from onnx_tflite_plugin.verify import criteria
@@ -61,7 +61,7 @@ class CutPoints:
     Parameters: ``arrays``: LiteRT's tensors after a run, by index, to exclude tensors without memory. ``skipped``: tensors that
     are not compared. Attributes: ``values``: ONNX values that are compared. ``replaced``: values that a graph input replaces.
     ``input_names``: the name of that graph input, by value name. ``cut_tensors``: indices of the tensors that ``replaced`` holds.
-    ``given_tensors``: these and the inputs of the model.
+    ``given_tensors``: these and the inputs of the model. ``assumed``: tensors about whose values a handler assumes something.
     """
 
     def __init__(
@@ -86,6 +86,12 @@ class CutPoints:
             if self._is_computed(entry.subgraph.tensors[index], value)
             and (arrays is None or self.is_readable(value, arrays))
         ]
+        self.assumed = {
+            index
+            for node in graph.node
+            for subgraph, index in assumed_tensors(props(node.metadata_props))
+            if subgraph == entry.subgraph.index
+        }
         lowered = {index for node in graph.node for index in converted_operators(props(node.metadata_props))}
         self._owners = {value.name: self.producers[value.tensor].index for value in self.values}
         read = {name for node in graph.node for name in self.operand_names(node)}

@@ -61,7 +61,11 @@ def _random_set(segment: Segment, session: CutLiteRT, kind: str, observed: Opera
 
 
 def _random_arrays(segment: Segment, kind: str, observed: Mapping[int, Array]) -> dict[int, Array]:
-    """Return random operands. Tensors computed from constants keep their values, as do special operands of sorting."""
+    """Return random operands.
+
+    Tensors computed from constants keep their values, as do operands about whose values a handler assumes something, and special
+    operands of sorting.
+    """
     graph, operators = segment.points.entry.subgraph, segment.operators
     counters = {
         t.index
@@ -71,7 +75,7 @@ def _random_arrays(segment: Segment, kind: str, observed: Mapping[int, Array]) -
         if t is not None and t.index in observed and observed[t.index].size == 1 and t.dtype in ("int32", "int64")
     }
     arrays = random_operands(kind, graph, [graph.tensors[index] for index in observed], observed, counters)
-    unchanged = constant_tensors(graph.operators)
+    unchanged = constant_tensors(graph.operators) | segment.points.assumed
     if kind == "special":
         unchanged |= {t.index for op in operators if can_reorder(op) for t in op.inputs if t is not None}
     return arrays | {index: observed[index] for index in unchanged if index in observed}

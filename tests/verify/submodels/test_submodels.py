@@ -11,6 +11,7 @@ from onnx import numpy_helper
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
+from conformance.cases.fusions import rotation
 from conformance.models import Net, constant, random_array, tensor
 from onnx_tflite_plugin.source.model import Tensor
 from onnx_tflite_plugin.verify import LiteRT, verify
@@ -266,6 +267,19 @@ def test_loop_counter_is_0_once() -> None:
     tensors: list[Tensor] = [slot(0, "int32", ()), slot(1, "int32", ())]
     assert random_operands("special", subgraph(), tensors, observed, {0}) == {0: 0, 1: 7}
     assert random_operands("uniform", subgraph(), tensors, observed, {0}) == {0: 5, 1: 7}
+
+
+def test_operands_with_assumed_values_are_not_random() -> None:
+    case = next(case for case in rotation.cases() if case.name.endswith("by tables of heads"))
+    data = case.build()
+    proto = otp.convert(data).proto
+    verification = verify(data, proto)
+    assert verification.ok, verification.text
+    assert verification.operators == 10
+    for node in proto.graph.node:
+        for entry in [entry for entry in node.metadata_props if entry.key.endswith(".assumed")]:
+            node.metadata_props.remove(entry)
+    assert not verify(data, proto).ok
 
 
 def test_rounded_operands_match_dynamic_quantize_linear() -> None:
