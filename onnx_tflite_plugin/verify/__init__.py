@@ -1,7 +1,7 @@
 """Comparison of a TFLite model in LiteRT with its ONNX model in ONNX Runtime.
 
-``verify`` is the complete comparison. ``LiteRT``, ``OnnxRuntime``, ``draw`` and ``compare`` are single steps, for tests.
-Neither runtime is imported before a model runs.
+``verify`` is the complete comparison. ``LiteRT``, ``OnnxRuntime``, ``draw`` and ``compare`` are single steps, for
+tests. Neither runtime is imported before a model runs.
 """
 
 import inspect

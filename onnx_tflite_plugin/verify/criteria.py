@@ -1,7 +1,7 @@
 """Every tolerance of a verification, each with the measurement that justifies it.
 
-Measured on an AMD EPYC with AVX-512 and VNNI, ONNX Runtime 1.32, LiteRT 2.1; ``python -m tests.qa.criteria FILES`` repeats the
-measurements. The tests of each number are in ``tests/verify/test_criteria.py``.
+Measured on an AMD EPYC with AVX-512 and VNNI, ONNX Runtime 1.32, LiteRT 2.1; ``python -m tests.qa.criteria FILES``
+repeats the measurements. The tests of each number are in ``tests/verify/test_criteria.py``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PERTURBED = 4
 """Error as a multiple of the change in LiteRT's result if each operand changes by its last bit. For example, the spectrum of
 silence consists only of rounding errors.
 """
-MOST_PERTURBED = 2.0**-12
+MAX_PERTURBED = 2.0**-12
 """Limit of that error as a share of the largest operand, so that a discontinuous result, as of a FLOOR_DIV, is not excused."""
 PRODUCT = 2**-23
 """Rounding of two products of an integer and a scale, as a share of the range: half a unit in the last place each."""
@@ -124,8 +124,8 @@ def submodel_tolerance(
 ) -> Tolerance:
     """Return the tolerance of a submodel with this number of operators.
 
-    ``roundings``: how many of them round to quantized values. ``recurrent``: it has loops or recurrent layers. ``dequantized``:
-    the ONNX model has float32 in place of quantized tensors.
+    ``roundings``: how many of them round to quantized values. ``recurrent``: it has loops or recurrent layers.
+    ``dequantized``: the ONNX model has float32 in place of quantized tensors.
     """
     share = RECURRENT if recurrent else GROUP if operators > 1 else OPERATOR
     if dequantized:

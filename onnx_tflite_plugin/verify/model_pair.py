@@ -115,8 +115,8 @@ class ModelPair:
     ) -> ModelPair:
         """Return the pair for another signature of a joined model, without outputs that the signature does not have.
 
-        ``shared``: tensors and operators that the model shares with the signature. None for the signature whose names the
-        model's values have.
+        ``shared``: tensors and operators that the model shares with the signature. None for the signature whose names
+        the model's values have.
         """
         entry = structure.entry(structure.read(self.trial.data), signature)
         entry = entry.rename(read_renames(props(self.session.proto.metadata_props)))
@@ -203,8 +203,8 @@ class ModelPair:
     ) -> tuple[list[list[Array]], Outcome]:
         """Return the inputs of each run, and the result of ``run`` on them.
 
-        If ``run`` raises LiteRTError, other random inputs are tried. Raises LiteRTError if none is accepted, InconclusiveError
-        if LiteRT lacks a kernel, and VerificationError if the ONNX model belongs to another file.
+        If ``run`` raises LiteRTError, other random inputs are tried. Raises LiteRTError if none is accepted,
+        InconclusiveError if LiteRT lacks a kernel, and VerificationError if the ONNX model belongs to another file.
         """
         requested_shapes = shapes or {}
         refusal: LiteRTError | None = None

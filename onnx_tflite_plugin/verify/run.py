@@ -67,8 +67,8 @@ def verify(
 ) -> Verification:
     """Run a TFLite model in LiteRT and its conversion in ONNX Runtime on the same inputs, and compare every output.
 
-    The verdict depends on the submodels: each runs on the same operands in both runtimes. End-to-end errors of the outputs are
-    reported too.
+    The verdict depends on the submodels: each runs on the same operands in both runtimes. End-to-end errors of the
+    outputs are reported too.
 
     Args:
         tflite: path or content of the TFLite model.

@@ -19,10 +19,11 @@ NOT_COMPARED = "operators were not compared"
 class Verification:
     """Verdict on a conversion, with the comparisons that it is based on.
 
-    ``comparisons``: one per output, in the model's order. ``kernels``: the kernel sets of LiteRT that ran. ``processor``: the
-    processor that both runtimes ran on. ``diverging``: the first tensor that differs. ``operators``: number of operators that
-    were compared on LiteRT's own operands. ``by_packs``: how many of these the reference kernels of packs compute.
-    ``reasons``: why the verdict is inconclusive although nothing differs. ``partial``: accept an inconclusive verdict.
+    ``comparisons``: one per output, in the model's order. ``kernels``: the kernel sets of LiteRT that ran.
+    ``processor``: the processor that both runtimes ran on. ``diverging``: the first tensor that differs. ``operators``:
+    number of operators that were compared on LiteRT's own operands. ``by_packs``: how many of these the reference
+    kernels of packs compute. ``reasons``: why the verdict is inconclusive although nothing differs. ``partial``: accept
+    an inconclusive verdict.
     """
 
     comparisons: tuple[Comparison, ...]

@@ -25,10 +25,10 @@ class Comparison:
     """Comparison of one output, or one intermediate tensor, with LiteRT.
 
     ``distance``, ``mean`` and ``tolerance`` are in ``unit``: shares of the range, quantization steps, or plain values.
-    ``distance`` is the maximum error, ``mean`` the mean absolute error, ``differing`` the share of elements that differ.
-    ``nearest``: the kernel set with the smallest error, to which these numbers belong. ``problem``: a reason why the output
-    is wrong whatever its error. ``end_to_end``: the error of an output after the whole network, if this comparison is only
-    of its operator.
+    ``distance`` is the maximum error, ``mean`` the mean absolute error, ``differing`` the share of elements that
+    differ. ``nearest``: the kernel set with the smallest error, to which these numbers belong. ``problem``: a reason
+    why the output is wrong whatever its error. ``end_to_end``: the error of an output after the whole network, if this
+    comparison is only of its operator.
     """
 
     name: str

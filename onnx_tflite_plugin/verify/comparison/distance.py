@@ -18,8 +18,8 @@ NIBBLES = {"int4": "int8", "int2": "int8", "uint4": "uint8"}
 class Distance:
     """Error between two arrays: maximum absolute difference, sum of differences, number of elements that differ.
 
-    The difference of unequal texts or booleans is 1. ``problem``: the reason why the arrays cannot be compared, which is a
-    difference in shape, dtype, or positions of NaN or infinity.
+    The difference of unequal texts or booleans is 1. ``problem``: the reason why the arrays cannot be compared, which
+    is a difference in shape, dtype, or positions of NaN or infinity.
     """
 
     worst: float = 0.0

@@ -63,8 +63,9 @@ def _parameters(tensor: Tensor) -> tuple[object, ...]:
 def _has_undefined_shift(operator: Operator) -> bool:
     """True if a rescaling factor exceeds the kernel's shift (MultiplyByQuantizedMultiplier, internal/common.cc).
 
-    The factor is 2^31 or more, for example for a quantized mask of -1e36; or 2^19 or more for an operand of a difference that was
-    zero on the calibration data (MultiplyByQuantizedMultiplierSmallerThanOneExp, internal/optimized/integer_ops/sub.h).
+    The factor is 2^31 or more, for example for a quantized mask of -1e36; or 2^19 or more for an operand of a
+    difference that was zero on the calibration data (MultiplyByQuantizedMultiplierSmallerThanOneExp,
+    internal/optimized/integer_ops/sub.h).
     """
     factors, results = (
         [t.quantization.scale[0] for t in slots if t is not None and isinstance(t.quantization, Quantization)]
@@ -92,8 +93,8 @@ def inherited_step(
 ) -> float:
     """Return the dequantized step of the quantized values that a float tensor is computed from; 0 if there are none.
 
-    The error of a dequantized result cannot be smaller than that step. The search goes upstream through operators with a single
-    computed operand. It ends at ``exact`` tensors, by index, which both runtimes read as inputs.
+    The error of a dequantized result cannot be smaller than that step. The search goes upstream through operators with
+    a single computed operand. It ends at ``exact`` tensors, by index, which both runtimes read as inputs.
     """
     seen = set()
     while tensor.index not in seen:

@@ -82,8 +82,8 @@ class Trial:
     ) -> LiteRT | PartitionedLiteRT:
         """Return a session of the original model with one of LiteRT's kernel sets.
 
-        ``preserve``: keep all intermediate tensors. ``time_limit``: seconds per run; models with loops have one by default.
-        Raises LiteRTError if the model does not load.
+        ``preserve``: keep all intermediate tensors. ``time_limit``: seconds per run; models with loops have one by
+        default. Raises LiteRTError if the model does not load.
         """
         entries = {self.model.main.index, *(signature.subgraph for signature in self.model.signatures)}
         if time_limit is None and any(graph.index not in entries for graph in self.model.subgraphs):
@@ -99,7 +99,8 @@ class Trial:
     ) -> list[Run]:
         """Return the outputs of each run with one of LiteRT's kernel sets.
 
-        ``fresh``: each run has its own interpreter, so that states are reset. Raises LiteRTError if LiteRT refuses the model or its inputs.
+        ``fresh``: each run has its own interpreter, so that states are reset. Raises LiteRTError if LiteRT refuses the
+        model or its inputs.
         """
         return self._time_runs(kernels, runs, fresh=fresh, time_limit=time_limit)[0]
 
@@ -123,9 +124,9 @@ class Trial:
     ) -> dict[str, list[Run]]:
         """Return the outputs of each run, by kernel set.
 
-        Reference kernels, about 50x slower, run only if no other kernel set runs the model. ``first``: use only the first set
-        that runs. A set that takes far longer than XNNPACK is left out: on a network that takes 0.1 s per run, builtin kernels
-        can take over 10 minutes. Raises LiteRTError with the message of each set if none runs.
+        Reference kernels, about 50x slower, run only if no other kernel set runs the model. ``first``: use only the
+        first set that runs. A set that takes far longer than XNNPACK is left out: for a network of 0.1 s per run,
+        another set took over 10 minutes. Raises LiteRTError with the message of each set if none runs.
         """
         expected: dict[str, list[Run]] = {}
         failures = []
@@ -257,8 +258,8 @@ class MatchedInterface:
 def _check_sizes(info: ValueInfoProto, array: Array, tensor: Tensor) -> None:
     """Raise VerificationError if an output has another shape than the ONNX model declares.
 
-    ONNX Runtime only warns about that. A shape that is copied from the TFLite file is not checked, because it may be wrong:
-    for example if a runtime operand determines it.
+    ONNX Runtime only warns about that. A shape that is copied from the TFLite file is not checked, because it may be
+    wrong: for example if a runtime operand determines it.
     """
     declared = info.type.tensor_type
     sizes = [dim.dim_value if dim.HasField("dim_value") else "?" for dim in declared.shape.dim]
@@ -274,8 +275,9 @@ def _check_sizes(info: ValueInfoProto, array: Array, tensor: Tensor) -> None:
 def match_values(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto]) -> list[ValueInfoProto]:
     """Return the ONNX model's inputs or outputs in the TFLite model's order.
 
-    They are matched by name if all names agree, KV-cache outputs by the names of their inputs, and otherwise by position.
-    ``side``: "input" or "output". Raises VerificationError if their number differs, or if outputs have another order.
+    They are matched by name if all names agree, KV-cache outputs by the names of their inputs, and otherwise by
+    position. ``side``: "input" or "output". Raises VerificationError if their number differs, or if outputs have
+    another order.
     """
     if len(names) != len(infos):
         listed = ", ".join(info.name for info in infos)

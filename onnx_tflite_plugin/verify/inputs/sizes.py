@@ -49,8 +49,8 @@ class InputSizes:
     def other_sizes(self, least: int, *, per_axis: bool = False) -> dict[str, tuple[int, ...]]:
         """Return other shapes of the inputs with dynamic dimensions: one more than the default size of each.
 
-        ``least``: as for :meth:`onnx_shapes`. ``per_axis``: the second symbolic dimension gets two more, and so on, so that
-        exchanged dimensions are detected.
+        ``least``: as for :meth:`onnx_shapes`. ``per_axis``: the second symbolic dimension gets two more, and so on, so
+        that exchanged dimensions are detected.
         """
         sizes: dict[str, int] = {}
         shapes = {}
@@ -75,8 +75,9 @@ class InputSizes:
     def split_batch(self, arrays: Run, results: Run | None) -> list[list[Array]]:
         """Return one run per element of a batch, if only the ONNX model has a batch axis.
 
-        ``results``: LiteRT's outputs for the whole batch, if it runs it. The list is empty if they have the shapes of the ONNX
-        model or another rank, if an axis other than the batch axis is dynamic, or if the stored batch size is not 1.
+        ``results``: LiteRT's outputs for the whole batch, if it runs it. The list is empty if they have the shapes of
+        the ONNX model or another rank, if an axis other than the batch axis is dynamic, or if the stored batch size is
+        not 1.
         """
         inputs, outputs = list(self._dims()), list(self._output_dims())
         dynamic = [[axis for axis, size in enumerate(dims) if isinstance(size, str)] for *_, dims in inputs]
@@ -131,8 +132,8 @@ class InputSizes:
     def _dims(self) -> Iterator[tuple[Tensor, str, list[int | str]]]:
         """Yield each input with its name and its sizes in the ONNX model.
 
-        A dynamic dimension is given by its name. Inputs are in the order of the file. If the file stores the shape ``[]``, as
-        old converters did, all sizes are dynamic.
+        A dynamic dimension is given by its name. Inputs are in the order of the file. If the file stores the shape
+        ``[]``, as old converters did, all sizes are dynamic.
         """
         for tensor, name, info in zip(self.entry.inputs, self.entry.input_names, self.interface.inputs, strict=True):
             sizes = self._sizes(tensor, name, info)

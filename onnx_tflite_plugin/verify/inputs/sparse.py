@@ -45,7 +45,8 @@ def draw_sparse(
 def _is_sparse(operator: Operator, coordinates: Tensor, sizes: Tensor) -> bool:
     """True if operands may be the coordinates and sizes of a sparse tensor.
 
-    Each row of coordinates then has one entry per size, and the operator also reads one value per row or one for all rows.
+    Each row of coordinates then has one entry per size, and the operator also reads one value per row or one for all
+    rows.
     """
     if len(coordinates.shape) != 2 or not coordinates.shape[1] or sizes.shape != coordinates.shape[1:]:
         return False

@@ -1,8 +1,9 @@
 """LiteRT in a child process, so that a crash of LiteRT does not end this process.
 
-One child is started when first needed, and reused. ``subprocess`` starts a new Python interpreter: nothing is forked, and
-``__main__`` is not imported again. It therefore works on every system, in notebooks, under test runners, and in scripts without
-a ``__main__`` guard. Requests and answers are pickles over standard input and output. The child runs ``worker``.
+One child is started when first needed, and reused. ``subprocess`` starts a new Python interpreter: nothing is forked,
+and ``__main__`` is not imported again. It therefore works on every system, in notebooks, under test runners, and in
+scripts without a ``__main__`` guard. Requests and answers are pickles over standard input and output. The child runs
+``worker``.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ _recorded: ContextVar[list[str] | None] = ContextVar("_recorded", default=None)
 def record_crashes() -> Iterator[list[str]]:
     """Yield a list to which one line is added for each child that crashes in this context.
 
-    On a normal exit the lines are also added to the list of an enclosing context. On an exception they are not, because its
-    message names the crash.
+    On a normal exit the lines are also added to the list of an enclosing context. On an exception they are not, because
+    its message names the crash.
     """
     crashes: list[str] = []
     outer = _recorded.get()

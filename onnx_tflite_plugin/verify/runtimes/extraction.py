@@ -27,7 +27,8 @@ _SUBGRAPH_FIELD = re.compile("subgraph", re.IGNORECASE)
 def cut_file(data: bytes, subgraph: Subgraph, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
     """Return a TFLite file that computes tensors ``outputs`` of a subgraph from tensors ``inputs``, by index.
 
-    The subgraph becomes subgraph 0 of the new file. Unused content and signatures are left out. Raises InvalidModel beyond 2 GB.
+    The subgraph becomes subgraph 0 of the new file. Unused content and signatures are left out. Raises InvalidModel
+    beyond 2 GB.
     """
     return SubmodelWriter(data, subgraph).between(inputs, outputs)
 
@@ -66,9 +67,9 @@ class SubmodelWriter:
     ) -> bytes:
         """Return a TFLite file with these operators.
 
-        Unused tensors keep their index, but have no content. ``extra_inputs``: tensors that the operators read from additional
-        inputs, even if one of the operators computes the tensor. ``floats``: dequantize weights of dynamic-range
-        operators, so that float kernels run. Raises InvalidModel beyond 2 GB.
+        Unused tensors keep their index, but have no content. ``extra_inputs``: tensors that the operators read from
+        additional inputs, even if one of the operators computes the tensor. ``floats``: dequantize weights of
+        dynamic-range operators, so that float kernels run. Raises InvalidModel beyond 2 GB.
         """
         model, index = copy(self._model), self._subgraph.index
         submodel = copy(model.subgraphs[index])

@@ -131,8 +131,8 @@ class LiteRT:
     def prepare(self, arrays: Sequence[Array]) -> Callable[[], Any]:
         """Return a function that sets these inputs, runs once and gets the outputs, for measurements.
 
-        Unlike ``run`` it does not check the inputs, which takes as long as a small model. Requires ``isolated=False``, and a
-        previous run on inputs of these shapes.
+        Unlike ``run`` it does not check the inputs, which takes as long as a small model. Requires ``isolated=False``,
+        and a previous run on inputs of these shapes.
         """
         if not isinstance(self.backend, LocalInterpreter):
             raise AttributeError("LiteRT runs in another process, so that its runs cannot be measured here")
@@ -177,8 +177,8 @@ def start_litert(
 ) -> LiteRT:
     """Return a session in this process after its first run, for measurements.
 
-    It uses LiteRT's default kernels (XNNPACK) if they run the model, else builtin kernels. Raises LiteRTError if neither set runs
-    the model.
+    It uses LiteRT's default kernels (XNNPACK) if they run the model, else builtin kernels. Raises LiteRTError if
+    neither set runs the model.
     """
     failures = []
     for kernels in ("xnnpack", "builtin"):

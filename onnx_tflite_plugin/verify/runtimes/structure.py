@@ -1,7 +1,7 @@
 """Structure of a TFLite file, read with LiteRT's own schema package: tensors, operators, entries.
 
-Verification is thereby independent of the converter's reader: names, dtypes and operands come from the package that runs the
-model. Constants are not read until their values are requested.
+Verification is thereby independent of the converter's reader: names, dtypes and operands come from the package that
+runs the model. Constants are not read until their values are requested.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def read(data: bytes) -> Model:
 def entry(model: Model, signature: str | None = None) -> Entry:
     """Return the inputs and outputs of a signature, in the order of its subgraph.
 
-    Without ``signature``, return those of the main graph, named by its first signature. Intermediate tensors that are outputs only of
-    the signature come last. Raises UnsupportedOption for a signature that the file does not have.
+    Without ``signature``, return those of the main graph, named by its first signature. Intermediate tensors that are
+    outputs only of the signature come last. Raises UnsupportedOption for a signature that the file does not have.
     """
     found = next(
         (s for s in model.signatures if (s.subgraph == 0 if signature is None else s.key == signature)),

@@ -72,8 +72,8 @@ def find_substitutes(
 def find_missing_kernels(data: bytes, entry: Entry, *, nested_custom: bool = False) -> list[Operator]:
     """Return the operators of the entry's subgraph that LiteRT has no kernel for, in execution order.
 
-    LiteRT loads one operator of each custom code in isolation. ``nested_custom``: called subgraphs have custom operators, so
-    LiteRT loads every operator.
+    LiteRT loads one operator of each custom code in isolation. ``nested_custom``: called subgraphs have custom
+    operators, so LiteRT loads every operator.
     """
 
     def trial_key(op: Operator) -> str:

@@ -1,7 +1,7 @@
 """Runs of models with operators that LiteRT has no kernel for; LiteRT runs the other operators.
 
-A missing operator runs in NumPy with the reference kernel that its handler declares. If there is none, its results are taken from
-the ONNX model (``onnx_results``).
+A missing operator runs in NumPy with the reference kernel that its handler declares. If there is none, its results are
+taken from the ONNX model (``onnx_results``).
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def find_overridden_operators(model: Model, subgraph: int, host: Host) -> list[i
 class PackKernel:
     """One operator with the reference kernel of its pack.
 
-    The kernel may change a variable operand in place, to update the state. ``floats``: the kernel computes on dequantized values.
-    ``bias``: slots of bias operands, with the operands whose scales determine the bias scale. ``stored``: slots whose quantized
-    values are not dequantized.
+    The kernel may change a variable operand in place, to update the state. ``floats``: the kernel computes on
+    dequantized values. ``bias``: slots of bias operands, with the operands whose scales determine the bias scale.
+    ``stored``: slots whose quantized values are not dequantized.
     """
 
     op: Operator
@@ -155,8 +155,8 @@ def find_pack_kernels(
 ) -> tuple[dict[int, PackKernel], dict[int, str]]:
     """Return the reference kernels of operators, and the reasons for operators without one.
 
-    Both are by operator index. ``model``: as the converter's reader returns it. ``overrides``: kernels by operator code, in
-    place of those that handlers declare.
+    Both are by operator index. ``model``: as the converter's reader returns it. ``overrides``: kernels by operator
+    code, in place of those that handlers declare.
     """
     target = target_named("onnxruntime")
     kernels, reasons = {}, {}
@@ -213,7 +213,8 @@ class Substitutes:
 class PartitionedLiteRT:
     """Session with the interface of ``LiteRT``, in which LiteRT runs all operators except the substituted ones.
 
-    A variable tensor belongs to the partition or kernel that uses it. Raises InconclusiveError if several of them use one state.
+    A variable tensor belongs to the partition or kernel that uses it. Raises InconclusiveError if several of them use
+    one state.
     """
 
     def __init__(
@@ -255,7 +256,8 @@ class PartitionedLiteRT:
 def _check_states(entry: Entry, steps: Sequence[Partition | int], substitutes: Substitutes) -> dict[int, Array]:
     """Return the initial values of variable tensors that kernels of packs use, by index.
 
-    Raises InconclusiveError for a state that several steps use. Operators whose results come from the ONNX model may share states.
+    Raises InconclusiveError for a state that several steps use. Operators whose results come from the ONNX model may
+    share states.
     """
     users: dict[Tensor, set[int]] = {}
     initial_values: dict[int, Array] = {}
@@ -289,8 +291,8 @@ def _initial_value(tensor: Tensor) -> Array:
 def _split(data: bytes, entry: Entry, substituted: set[int]) -> Iterator[Partition | int]:
     """Yield the steps of a run in execution order: partitions for LiteRT, and indices of substituted operators.
 
-    If a substituted operator reads results that are computed from constants, these come first, in a partition without inputs.
-    It runs with builtin kernels, because XNNPACK gives no access to weights that it dequantizes.
+    If a substituted operator reads results that are computed from constants, these come first, in a partition without
+    inputs. It runs with builtin kernels, because XNNPACK gives no access to weights that it dequantizes.
     """
     graph = entry.subgraph
     constant_operators = _constant_operators(graph.operators, substituted)

@@ -1,8 +1,8 @@
 """Comparison of dequantized weights between the ONNX model and the TFLite file.
 
-A weight that is off by a few steps may change every result by less than half a step, so submodels do not detect it. The ONNX model
-may store weights in another form (uint8 for int8, channels padded with zeros, axes permuted). Values are therefore compared
-without their order; submodels check the order.
+A weight that is off by a few steps may change every result by less than half a step, so submodels do not detect it. The
+ONNX model may store weights in another form (uint8 for int8, channels padded with zeros, axes permuted). Values are
+therefore compared without their order; submodels check the order.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ _CONFIG = {"session.qdq_matmulnbits_accuracy_level": "1"}  # products of dequant
 class CutModel:
     """Session of an ONNX submodel that computes ``values`` from given operands.
 
-    Without ``values``, of the whole model. States are carried from run to run as in the whole model. ``saturating``: use
-    the weights that the model selects on processors whose 8-bit products saturate; results with these are exact on
+    By default it computes the whole model. States are carried from run to run as in the whole model. ``saturating``:
+    use the weights that the model selects on processors whose 8-bit products saturate; results with these are exact on
     every processor. Attribute ``selects``: True if the model selects weights by processor.
     """
 

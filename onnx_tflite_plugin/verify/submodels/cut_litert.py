@@ -12,8 +12,9 @@ from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
 class CutLiteRT:
     """LiteRT session of some operators of a subgraph, which read additional inputs instead of computed tensors.
 
-    Tensors are indices. ``inputs``: graph inputs of the whole model that the operators read. ``results``: tensors to return.
-    ``floats``: dequantize weights of dynamic-range operators. Raises LiteRTError, or InvalidModel if the file cannot be written.
+    Tensors are indices. ``inputs``: graph inputs of the whole model that the operators read. ``results``: tensors to
+    return. ``floats``: dequantize weights of dynamic-range operators. Raises LiteRTError, or InvalidModel if the file
+    cannot be written.
     """
 
     def __init__(

@@ -29,8 +29,8 @@ _SAME_OPERANDS = "on LiteRT's own operands"
 def decide(pair: ModelPair, runs: Sequence[Run], *, random: bool, exact: bool) -> Decision:
     """Compare every submodel.
 
-    ``random``: the model draws random numbers. ``exact``: the user gave no tolerance. Raises ConversionError if the submodels do not
-    run, and InconclusiveError if the operators that draw random numbers are unknown.
+    ``random``: the model draws random numbers. ``exact``: the user gave no tolerance. Raises ConversionError if the
+    submodels do not run, and InconclusiveError if the operators that draw random numbers are unknown.
     """
     skipped = set(pair.trial.substitutes.tensors)
     if random:
@@ -63,8 +63,8 @@ def conclude(
 ) -> Verification:
     """Return the verdict: the models differ if a submodel or a weight differs.
 
-    ``accept_errors``: accept outputs beyond their tolerance if all submodels agree. ``exact``: the user gave no tolerance; otherwise
-    float outputs beyond it are never accepted.
+    ``accept_errors``: accept outputs beyond their tolerance if all submodels agree. ``exact``: the user gave no
+    tolerance; otherwise float outputs beyond it are never accepted.
     """
     values = output_values(pair.entry, pair.session)
     agreed = {

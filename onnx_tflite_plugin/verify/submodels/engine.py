@@ -39,8 +39,9 @@ class _Unreadable(ConversionError):
 class Engine:
     """Compares the submodels of one conversion.
 
-    ``skipped``: tensors that are not compared. ``allowed``: the tolerance that the user gave. ``stateful``: the TFLite model has
-    states. ``fresh``: LiteRT's states are reset before every run. Raises ConversionError if a cut model does not run.
+    ``skipped``: tensors that are not compared. ``allowed``: the tolerance that the user gave. ``stateful``: the TFLite
+    model has states. ``fresh``: LiteRT's states are reset before every run. Raises ConversionError if a cut model does
+    not run.
     """
 
     def __init__(
@@ -183,8 +184,8 @@ class Engine:
     def _compare_random(self, judge: Judge, observed: OperandSet | None) -> None:
         """Compare submodels on random operands of the shapes of ``observed``, if both models read the same tensors.
 
-        Compares nothing if operators are substituted, if the ONNX model does not saturate (floats in place of quantized tensors),
-        or if masks were declared causal.
+        Compares nothing if operators are substituted, if the ONNX model does not saturate (floats in place of quantized
+        tensors), or if masks were declared causal.
         """
         causal = is_causal(props(self.session.proto.metadata_props))
         submodels = [submodel for submodel in judge.segment.submodels if submodel.is_comparable]

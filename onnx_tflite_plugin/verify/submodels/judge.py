@@ -1,6 +1,7 @@
 """Comparison of the submodels of a segment with LiteRT.
 
-The reference is the result of the builtin kernels. A submodel that does not match is compared with LiteRT's further results.
+The reference is the result of the builtin kernels. A submodel that does not match is compared with LiteRT's further
+results.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ class Finding(NamedTuple):
 class Decision:
     """Result of the comparison of all submodels.
 
-    ``agreed``: comparisons that agree, by ONNX value. ``differing``: submodels that differ. ``constants``: weights that differ, with
-    their operators. ``undecided``: reasons why submodels could not be compared. ``error``: the reason why none was compared.
-    ``operators``: number of compared operators. ``outputs``: LiteRT's outputs in each compared run.
+    ``agreed``: comparisons that agree, by ONNX value. ``differing``: submodels that differ. ``constants``: weights that
+    differ, with their operators. ``undecided``: reasons why submodels could not be compared. ``error``: the reason why
+    none was compared. ``operators``: number of compared operators. ``outputs``: LiteRT's outputs in each compared run.
     """
 
     agreed: dict[str, Comparison] = field(default_factory=dict)
@@ -59,8 +60,8 @@ class Decision:
 class Settings:
     """Settings for all submodels of a conversion.
 
-    ``allowed``: the tolerance that the user gave. ``dequantized``: the ONNX model has floats in place of quantized tensors.
-    ``stateful``: the TFLite model has states. ``fresh``: LiteRT's states are reset before every run.
+    ``allowed``: the tolerance that the user gave. ``dequantized``: the ONNX model has floats in place of quantized
+    tensors. ``stateful``: the TFLite model has states. ``fresh``: LiteRT's states are reset before every run.
     """
 
     trial: Trial
@@ -155,8 +156,8 @@ class Judge:
     ) -> Comparison:
         """Compare a result with one result of LiteRT.
 
-        ``allowed``: tolerance in place of the default. ``change``: the change in LiteRT's result if the last bits of the operands
-        change.
+        ``allowed``: tolerance in place of the default. ``change``: the change in LiteRT's result if the last bits of
+        the operands change.
         """
         tolerance = (
             allowed
@@ -181,7 +182,7 @@ class Judge:
         )
         floor = max(
             criteria.CANCELLATION * largest,
-            min(criteria.PERTURBED * change, criteria.MOST_PERTURBED * largest),
+            min(criteria.PERTURBED * change, criteria.MAX_PERTURBED * largest),
             *(points.kernel_errors.get(op.index, 0.0) for op in submodel.operators),
             inherited_step(submodel.tensor, points.producers, tolerance, points.given_tensors),
         )

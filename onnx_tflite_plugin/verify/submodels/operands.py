@@ -100,8 +100,8 @@ def _floats(generator: np.random.Generator, kind: str, array: Array, thresholds:
 def _with_special(generator: np.random.Generator, array: Array, values: Array) -> Array:
     """Return the array with half of the elements replaced by special values, and a quarter equal to the previous element.
 
-    Every special value occurs if there is room. The positions are the same in all operands of one shape, so that special values
-    are combined.
+    Every special value occurs if there is room. The positions are the same in all operands of one shape, so that
+    special values are combined.
     """
     selection = np.random.default_rng(0).random(array.size, np.float32)
     repeated = np.roll(array.reshape(-1), 1)

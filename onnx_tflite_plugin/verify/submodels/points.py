@@ -28,9 +28,9 @@ _FLOAT_BYTES = 4  # per element, because weights are dequantized
 class Submodel(NamedTuple):
     """Operators that compute a tensor from cut tensors and graph inputs.
 
-    ``value``: the ONNX value that holds the tensor. ``leaves``: indices of the cut tensors and graph inputs that the operators
-    read. ``onnx_leaves``: the same for the ONNX value. ``onnx_operators``: indices of the operators whose nodes compute it.
-    ``recurrent``: an operator has states, or becomes a loop, branch or recurrent node.
+    ``value``: the ONNX value that holds the tensor. ``leaves``: indices of the cut tensors and graph inputs that the
+    operators read. ``onnx_leaves``: the same for the ONNX value. ``onnx_operators``: indices of the operators whose
+    nodes compute it. ``recurrent``: an operator has states, or becomes a loop, branch or recurrent node.
     """
 
     value: TensorValue
@@ -58,10 +58,11 @@ class Submodel(NamedTuple):
 class CutPoints:
     """Cut of both models at every tensor that an ONNX value holds.
 
-    Parameters: ``arrays``: LiteRT's tensors after a run, by index, to exclude tensors without memory. ``skipped``: tensors that
-    are not compared. Attributes: ``values``: ONNX values that are compared. ``replaced``: values that a graph input replaces.
-    ``input_names``: the name of that graph input, by value name. ``cut_tensors``: indices of the tensors that ``replaced`` holds.
-    ``given_tensors``: these and the inputs of the model. ``assumed``: tensors about whose values a handler assumes something.
+    Parameters: ``arrays``: LiteRT's tensors after a run, by index, to exclude tensors without memory. ``skipped``:
+    tensors that are not compared. Attributes: ``values``: ONNX values that are compared. ``replaced``: values that a
+    graph input replaces. ``input_names``: the name of that graph input, by value name. ``cut_tensors``: indices of the
+    tensors that ``replaced`` holds. ``given_tensors``: these and the inputs of the model. ``assumed``: tensors about
+    whose values a handler assumes something.
     """
 
     def __init__(
@@ -223,8 +224,8 @@ class CutPoints:
     def segments(self, limit: int, shapes: Mapping[int, Sequence[int]]) -> list[list[Submodel]]:
         """Return the submodels in execution order, in groups whose tensors and weights take at most ``limit`` bytes.
 
-        A single submodel may take more. Every operand of a group is computed in the group or before it. ``shapes``: actual
-        shapes by tensor index, if they are not those of the file.
+        A single submodel may take more. Every operand of a group is computed in the group or before it. ``shapes``:
+        actual shapes by tensor index, if they are not those of the file.
         """
         tensors = self.entry.subgraph.tensors
         ready = {

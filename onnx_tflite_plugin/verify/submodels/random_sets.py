@@ -22,8 +22,8 @@ _RETRIES = 8  # operators whose random operands LiteRT refuses
 def random_sets(segment: Segment, observed: OperandSet, results: list[int], *, fresh: bool) -> Iterator[OperandSet]:
     """Yield one set of each kind of random operands that LiteRT accepts.
 
-    ``observed``: operands of the first run, which determine the shapes. ``results``: tensors to return. ``fresh``: each set begins
-    with the initial states.
+    ``observed``: operands of the first run, which determine the shapes. ``results``: tensors to return. ``fresh``: each
+    set begins with the initial states.
     """
     session = None
     for kind in KINDS:
@@ -63,8 +63,8 @@ def _random_set(segment: Segment, session: CutLiteRT, kind: str, observed: Opera
 def _random_arrays(segment: Segment, kind: str, observed: Mapping[int, Array]) -> dict[int, Array]:
     """Return random operands.
 
-    Tensors computed from constants keep their values, as do operands about whose values a handler assumes something, and special
-    operands of sorting.
+    Tensors computed from constants keep their values, as do operands about whose values a handler assumes something,
+    and special operands of sorting.
     """
     graph, operators = segment.points.entry.subgraph, segment.operators
     counters = {

@@ -1,6 +1,7 @@
 """Further results of LiteRT for submodels that do not match its builtin kernels; one match is enough.
 
-The result on perturbed operands is not a reference. It shows how much LiteRT's own result changes with the last bits of the operands.
+The result on perturbed operands is not a reference. It shows how much LiteRT's own result changes with the last bits of
+the operands.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ FLOAT_WEIGHTS, ROUNDED, PERTURBED = "float weights", "rounded operands", "pertur
 class OperandSet(NamedTuple):
     """Operands of one run of all submodels, and the results of LiteRT's builtin kernels.
 
-    ``kind``: "observed", or a kind of random operands. ``inputs``: of the whole model. ``operands`` and ``expected``: arrays by
-    tensor index.
+    ``kind``: "observed", or a kind of random operands. ``inputs``: of the whole model. ``operands`` and ``expected``:
+    arrays by tensor index.
     """
 
     kind: str
@@ -33,8 +34,8 @@ class OperandSet(NamedTuple):
 class References:
     """Further results of LiteRT: XNNPACK, float weights, float weights on rounded operands, perturbed operands.
 
-    ``dynamic_range``: the model has operators whose kernels quantize activations. ``stateful``: states depend on the earlier
-    operand sets, which are therefore kept. ``fresh``: each set begins with the initial states.
+    ``dynamic_range``: the model has operators whose kernels quantize activations. ``stateful``: states depend on the
+    earlier operand sets, which are therefore kept. ``fresh``: each set begins with the initial states.
     """
 
     def __init__(self, segment: Segment, *, dynamic_range: bool, stateful: bool, fresh: bool) -> None:

@@ -46,8 +46,9 @@ class Spread:
 class Benchmark:
     """Seconds per run in each runtime.
 
-    ``ratio``: ONNX Runtime's time divided by LiteRT's, per round. ``clock``: "processor time" or "wall-clock time". ``kernels``:
-    LiteRT's kernel set. ``operators``: times per operator if the model was profiled; the largest loss comes first.
+    ``ratio``: ONNX Runtime's time divided by LiteRT's, per round. ``clock``: "processor time" or "wall-clock time".
+    ``kernels``: LiteRT's kernel set. ``operators``: times per operator if the model was profiled; the largest loss
+    comes first.
     """
 
     litert: Spread
@@ -75,7 +76,8 @@ def bench(
 ) -> Benchmark:
     """Time both models in turns of about 20 ms, ``rounds`` times.
 
-    With one thread, times are processor time, which other processes do not affect. With more threads, they are wall-clock time.
+    With one thread, times are processor time, which other processes do not affect. With more threads, they are
+    wall-clock time.
 
     Args:
         tflite: path or content of the TFLite model.

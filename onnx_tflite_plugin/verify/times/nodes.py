@@ -1,7 +1,7 @@
 """Times of the nodes of ONNX Runtime's optimized graph, with the TFLite operator of each node.
 
-ONNX Runtime drops the metadata of nodes, and names new nodes after values. Therefore the profiled model is a copy whose nodes and
-values are named after TFLite operators.
+ONNX Runtime drops the metadata of nodes, and names new nodes after values. Therefore the profiled model is a copy whose
+nodes and values are named after TFLite operators.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def _subtract_overhead(seconds: Sequence[float], operand_counts: Sequence[float]
 def label_nodes(proto: ModelProto) -> ModelProto:
     """Return a copy whose nodes and values are named after their operator, for example ``op3#7``.
 
-    Graph inputs and outputs keep their names. Constants with a single reader are renamed too, because only their names remain if
-    ONNX Runtime replaces the node.
+    Graph inputs and outputs keep their names. Constants with a single reader are renamed too, because only their names
+    remain if ONNX Runtime replaces the node.
     """
     copy = type(proto)()
     copy.CopyFrom(proto)

@@ -1,7 +1,8 @@
 """Profile of a conversion: the time of each operator in LiteRT and in ONNX Runtime.
 
-ONNX Runtime profiles its nodes. LiteRT's package has no profiler, so each operator is timed in isolation, as a separate model on the
-operands that it has in the whole model. Operators that ONNX Runtime computes in one node are timed together.
+ONNX Runtime profiles its nodes. LiteRT's package has no profiler, so each operator is timed in isolation, as a separate
+model on the operands that it has in the whole model. Operators that ONNX Runtime computes in one node are timed
+together.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ _REORDERS = ("ReorderInput", "ReorderOutput")  # to and from the blocked layout;
 class OperatorTime:
     """Times of TFLite operators that ONNX Runtime computes together, in seconds per run.
 
-    ``operators`` and ``codes``: the operators; empty for nodes without an operator. ``name``: of their last output. ``nodes``: types
-    of the nodes in ONNX Runtime's graph. ``litert``: None if the operators do not run in isolation.
+    ``operators`` and ``codes``: the operators; empty for nodes without an operator. ``name``: of their last output.
+    ``nodes``: types of the nodes in ONNX Runtime's graph. ``litert``: None if the operators do not run in isolation.
     """
 
     operators: tuple[int, ...]
@@ -96,8 +97,9 @@ def profile(
 ) -> list[OperatorTime]:
     """Return the times of every group of operators; the largest loss comes first.
 
-    ``seconds``: time of a run in ONNX Runtime. LiteRT's times exclude the overhead of a call. Raises LiteRTError or OrtError if a model
-    does not run, and VerificationError if the ONNX model does not declare the operators of its nodes.
+    ``seconds``: time of a run in ONNX Runtime. LiteRT's times exclude the overhead of a call. Raises LiteRTError or
+    OrtError if a model does not run, and VerificationError if the ONNX model does not declare the operators of its
+    nodes.
     """
     if not any(converted_operators(props(node.metadata_props)) for node in proto.graph.node):
         raise VerificationError("the ONNX model does not say which operators its nodes were lowered from: no profile")
@@ -130,8 +132,9 @@ def format_names(names: Sequence[str]) -> list[str]:
 def group_operators(operators: Sequence[Operator], proto: ModelProto, times: Sequence[NodeTime]) -> Iterator[Group]:
     """Yield the operators of a subgraph in execution order, in groups that share no node.
 
-    One node may be lowered from several operators. If ONNX Runtime fused all nodes of an operator into others, the operator belongs
-    to the only reader of its result if this reader has gained a node of its type; else to the producer of its operand.
+    One node may be lowered from several operators. If ONNX Runtime fused all nodes of an operator into others, the
+    operator belongs to the only reader of its result if this reader has gained a node of its type; else to the producer
+    of its operand.
     """
     node_types: _NodeTypes = defaultdict(set)
     sets = _DisjointSets()
