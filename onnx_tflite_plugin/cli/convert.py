@@ -117,14 +117,19 @@ def convert(
         ctx.exit(exit_code)
     on_failure(as_json=as_json)
     from onnx_tflite_plugin.cli.summary import as_json as report_json
-    from onnx_tflite_plugin.cli.summary import brief_summary, operator_rows, summary
+    from onnx_tflite_plugin.cli.summary import brief_summary, next_row, operator_rows, summary
 
     with ignore_broken_pipe():
         if as_json:
             print_json(report_json(conversion, Path(job.name), files, seconds))
         elif not quiet:
             report_row = [Row("report", [f"{page}; open it in a browser"])] if page is not None else []
-            rows = summary(conversion, files, seconds) if verbosity else brief_summary(conversion, files, seconds)
+            if verbosity:
+                rows = summary(conversion, files, seconds)
+            else:
+                rows = brief_summary(conversion, files, seconds, given_signature=signature)
+                named = job.source if isinstance(job.source, Path) else None
+                report_row.append(next_row(conversion, named, files, has_page=page is not None))
             print_rows([*rows, *(operator_rows(conversion) if verbosity > 1 else []), *report_row])
     ctx.exit(exit_code)
 

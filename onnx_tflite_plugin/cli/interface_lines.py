@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.presentation.graph_io import Edge
 
 _MOST = 8
-_BRIEF = 3
+_LONG = 100  # characters of a line
 _LABELS = 3  # shown of the list
 
 
@@ -28,12 +28,13 @@ def interface_lines(edges: Sequence[Edge]) -> list[str]:
     return at_most(lines, 2 * _MOST)
 
 
-def brief_interface(edges: Sequence[Edge]) -> str:
-    """Return names, dtypes and shapes in one line; of more than four inputs or outputs the first three and their number."""
-    shown = _BRIEF if len(edges) > _BRIEF + 1 else len(edges)
-    texts = [f"{shorten(edge.name) or repr('')} {edge.dtype} {shape(edge.shape)}" for edge in edges[:shown]]
-    more = len(edges) - shown
-    return ", ".join(texts) + (f", … and {more} more" if more > 0 else "")
+def brief_interface(edges: Sequence[Edge]) -> list[str]:
+    """Return names, dtypes and shapes: on one line if it is short, otherwise on a line each, of the first eight or nine."""
+    texts = [f"{shorten(edge.name) or repr('')} {edge.dtype} {shape(edge.shape)}" for edge in edges]
+    line = ", ".join(texts)
+    if len(line) <= _LONG and len(texts) <= _MOST:
+        return [line] if texts else []
+    return at_most(texts, _MOST, "convert -v shows more")
 
 
 def shape(sizes: Sequence[int | str | None]) -> str:

@@ -1,7 +1,8 @@
-"""Summary of a conversion: at most five lines by default; layout, rewrites and counts with -v; operators with -vv."""
+"""Summary of a conversion: interface and verdict by default; layout, rewrites and counts with -v; operators with -vv."""
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 BUILTIN = "onnx-tflite-plugin"
 INCONCLUSIVE = 4
 """Exit code of a verification that can decide neither way."""
-_BRIEF_LINES = 5
-_LONG = 100  # characters of outputs, from which each has a line
+_MOST_WARNINGS = 7
 _BYTES_A_MICROSECOND = 8000  # unit of the plan's prices
 _PLANS = {
     "least": "optimal",
@@ -31,36 +31,40 @@ _PLANS = {
 }
 
 
-def brief_summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> list[Row]:
-    """Return the rows to print by default: files, inputs, outputs, verification, warnings.
+def brief_summary(
+    conversion: Conversion, files: Sequence[Path], seconds: float, *, given_signature: str | None = None
+) -> list[Row]:
+    """Return the rows to print by default: files, inputs, outputs, states, verification and warnings, one line each.
 
-    They have five lines at most. Each is one line, but outputs with long names have as many as the other rows leave.
+    Inputs or outputs that are long in one line have a line each. ``given_signature``: the user's choice, about which there is
+    no warning.
     """
     report = conversion.report
     rows = [
         _files_row(files, seconds),
-        Row("inputs", [brief_interface(report.inputs)] if report.inputs else []),
-        Row("outputs", [brief_interface(report.outputs)] if report.outputs else []),
+        Row("signatures", [_joined(report)] if report.lengths else []),
+        Row("inputs", brief_interface(report.inputs)),
+        Row("outputs", brief_interface(report.outputs)),
+        Row("states", ["; ".join(_states(report))] if report.states else []),
     ]
-    if report.lengths:
-        rows.insert(1, Row("signatures", [_joined(report)]))
     if conversion.verification is not None:
         rows.append(_timed(verification_row(conversion.verification, first=True), conversion))
-    warnings = [*_interface_notes(report), *(" ".join(text.split()) for text in report.warnings)]
-    more = f" ({len(warnings) - 1} more with -v)" if len(warnings) > 1 else ""
-    rows.append(Row("warning", [f"{text}{more}" for text in warnings[:1]], "yellow"))
-    rows = [row for row in rows if row.lines]
-    left = _BRIEF_LINES - sum(row.label != "outputs" for row in rows)
-    return [row._replace(lines=_output_lines(report, left)) if row.label == "outputs" else row for row in rows]
+    notes = [] if given_signature is not None else [*_other_signatures(report)]
+    rows.append(warning_row([*notes, *report.warnings]))
+    return [row for row in rows if row.lines]
 
 
-def _output_lines(report: Report, most: int) -> list[str]:
-    """Return the outputs in one line, or in up to ``most`` if that is long."""
-    line = brief_interface(report.outputs)
-    if len(line) <= _LONG or most < 2 or len(report.outputs) < 2:
-        return [line]
-    every = [brief_interface([edge]) for edge in report.outputs]
-    return every if len(every) <= most else [*every[: most - 1], f"… and {len(every) - most + 1} more with -v"]
+def next_row(conversion: Conversion, model: Path | None, files: Sequence[Path], *, has_page: bool) -> Row:
+    """Return the row with the next commands; ``model`` is the file that was converted, if it has a name."""
+    run = "convert -v prints the Python lines that run the model"
+    if model is None:
+        return Row("next", [run])
+    given = shlex.join([str(model), str(files[0])])
+    if conversion.verification is None:
+        return Row("next", [f"onnx-tflite verify {given} compares it with LiteRT", run])
+    if has_page:
+        return Row("next", [run])
+    return Row("next", [f"onnx-tflite report {given} writes a page about it", run])
 
 
 def _joined(report: Report) -> str:
@@ -73,16 +77,12 @@ def _files_row(files: Sequence[Path], seconds: float) -> Row:
     return Row("wrote", [f"{written}, converted in {format_seconds(seconds)}"], "bold green")
 
 
-def _interface_notes(report: Report) -> Iterator[str]:
-    """Yield notes about the interface: further signatures, and states."""
+def _other_signatures(report: Report) -> Iterator[str]:
+    """Yield a note about further signatures."""
     if report.other_signatures:
         count = plural(len(report.other_signatures), "other signature")
-        yield f"{count} not converted; --signature all converts all"
-    if report.states:
-        yield (
-            f"{plural(len(report.states), 'state')} added as inputs and outputs; "
-            "onnx_tflite_plugin.runtime.Session carries them from run to run"
-        )
+        names = ", ".join(at_most([repr(shorten(key)) for key in report.other_signatures], 4, "inspect lists all"))
+        yield f"{count} not converted: {names}; --signature all converts all"
 
 
 def operator_rows(conversion: Conversion) -> list[Row]:
@@ -136,7 +136,7 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
 
 
 def warning_row(warnings: Sequence[str]) -> Row:
-    return Row("warning", at_most([" ".join(text.split()) for text in warnings], 3), "yellow")
+    return Row("warning", at_most([" ".join(text.split()) for text in warnings], _MOST_WARNINGS), "yellow")
 
 
 def verification_row(verification: Verification, *, first: bool = False) -> Row:

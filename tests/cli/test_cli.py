@@ -105,7 +105,7 @@ def test_summary_is_brief_unless_verbose(run: Run, tmp_path: Path, monkeypatch: 
         LOG.setLevel(logging.NOTSET)
         assert result.code == 0
         labels[flags] = [line[:12].strip() for line in result.out.splitlines()]
-    assert labels[()] == ["wrote", "inputs", "outputs", "verified"]
+    assert labels[()] == ["wrote", "inputs", "outputs", "verified", "next", ""]
     assert {"run it", "target", "operators", "layout", "rewritten"} <= set(labels["-v",])
     assert "op 0" not in labels["-v",]
     assert {f"op {index}" for index in range(7)} <= set(labels["-vv",])

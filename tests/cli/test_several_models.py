@@ -121,7 +121,7 @@ def test_each_signature_becomes_a_file(run: Run, tmp_path: Path) -> None:
     assert names == {"m.first_one.onnx": ["Neg"], "m.second.onnx": ["Exp"]}
     assert "2 of 2 models" in out
     note = run("convert", path)[1]
-    assert "1 other signature not converted; --signature all" in note
+    assert "1 other signature not converted: 'second'; --signature all" in note
 
 
 @pytest.mark.parametrize("signatures", [0, 1])

@@ -14,7 +14,7 @@ from onnx_tflite_plugin.cli.failures import with_hints
 from onnx_tflite_plugin.cli.interface_lines import interface_lines, metadata_lines, quantization, shape
 from onnx_tflite_plugin.cli.jobs import Job
 from onnx_tflite_plugin.cli.output import Row
-from onnx_tflite_plugin.cli.summary import brief_summary, summary, verification_lines, warning_row
+from onnx_tflite_plugin.cli.summary import brief_summary, next_row, summary, verification_lines, warning_row
 from onnx_tflite_plugin.errors import ConversionError, Problem
 from onnx_tflite_plugin.presentation.graph_io import Edge
 from onnx_tflite_plugin.report import Report, Transposed
@@ -50,54 +50,69 @@ def test_nodes_of_inner_graphs_are_counted_and_named(tmp_path: Path) -> None:
     assert found["layout"] == ["optimal: no Transpose inserted, 3 from rewrites, of these 2 inside If"]
 
 
-def test_brief_summary_has_at_most_five_lines(tmp_path: Path) -> None:
-    file = tmp_path / "m.onnx"
-    file.write_bytes(bytes(3))
-    edges = tuple(Edge(f"x{k}", "float32", (k + 2, None)) for k in range(5))
-    report = replace(
-        PLAIN,
+def briefly(folder: Path, given_signature: str | None = None, **changes: Any) -> dict[str, list[str]]:
+    """Return the lines of the brief summary by label."""
+    (file := folder / "m.onnx").write_bytes(bytes(3))
+    verification = SimpleNamespace(text="within tolerance\n  ok y\n  ok z", verdict="agrees")
+    conversion: Any = SimpleNamespace(
+        report=replace(PLAIN, **changes), verification=verification, verification_seconds=12.3
+    )
+    found = brief_summary(conversion, [file], 0.126, given_signature=given_signature)
+    return {row.label: list(row.lines) for row in found}
+
+
+def test_brief_summary_has_interface_states_verdict_and_every_warning(tmp_path: Path) -> None:
+    edges = tuple(Edge(f"x{k}", "float32", (k + 2, None)) for k in range(2))
+    found = briefly(
+        tmp_path,
         inputs=edges,
         outputs=edges[:1],
         states=("h", "c"),
         other_signatures=("a", "b"),
         warnings=("odd", "odder"),
     )
-    verification = SimpleNamespace(text="within tolerance\n  ok y\n  ok z", verdict="agrees")
-    conversion: Any = SimpleNamespace(report=report, verification=verification, verification_seconds=12.3)
-    found = {row.label: list(row.lines) for row in brief_summary(conversion, [file], 0.126)}
     assert found == {
-        "wrote": [f"{file} (3 bytes), converted in 0.13 s"],
-        "inputs": ["x0 float32 [2, ?], x1 float32 [3, ?], x2 float32 [4, ?], … and 2 more"],
+        "wrote": [f"{tmp_path / 'm.onnx'} (3 bytes), converted in 0.13 s"],
+        "inputs": ["x0 float32 [2, ?], x1 float32 [3, ?]"],
         "outputs": ["x0 float32 [2, ?]"],
+        "states": [
+            "2, as extra inputs and outputs: h, c; onnx_tflite_plugin.runtime.Session carries them from run to run"
+        ],
         "verified": ["within tolerance, in 12 s"],
-        "warning": ["2 other signatures not converted; --signature all converts all (3 more with -v)"],
+        "warning": ["2 other signatures not converted: 'a', 'b'; --signature all converts all", "odd", "odder"],
     }
 
 
-def test_brief_summary_names_up_to_four_outputs(tmp_path: Path) -> None:
-    edges = tuple(Edge(f"y{k}", "float32", ()) for k in range(4))
-    conversion: Any = SimpleNamespace(report=replace(PLAIN, outputs=edges), verification=None)
-    (file := tmp_path / "m.onnx").touch()
-    found = {row.label: list(row.lines) for row in brief_summary(conversion, [file], 1)}
-    assert found["outputs"] == ["y0 float32 [], y1 float32 [], y2 float32 [], y3 float32 []"]
+def test_signature_that_was_requested_is_no_warning(tmp_path: Path) -> None:
+    assert "warning" not in briefly(tmp_path, given_signature="c", other_signatures=("a", "b"))
+
+
+@pytest.mark.parametrize("label", ["inputs", "outputs"])
+def test_short_interface_has_one_line_and_a_long_one_a_line_each(tmp_path: Path, label: str) -> None:
+    for name, number in (("y", 4), ("TFLite_Detection_PostProcess:", 4), ("onset", 9)):
+        edges = tuple(Edge(f"{name}{k}", "float32", (1, 10)) for k in range(number))
+        texts = [f"{edge.name} float32 [1, 10]" for edge in edges]
+        assert briefly(tmp_path, **{label: edges})[label] == ([", ".join(texts)] if name == "y" else texts)
+
+
+def test_more_than_nine_outputs_are_counted(tmp_path: Path) -> None:
+    found = briefly(tmp_path, outputs=tuple(Edge(f"y{k}", "float32", ()) for k in range(10)))["outputs"]
+    assert found == [*(f"y{k} float32 []" for k in range(8)), "… and 2 more (convert -v shows more)"]
 
 
 @pytest.mark.parametrize(
-    ("verified", "shown"),
-    [(False, ["0", "1", "… and 2 more with -v"]), (True, ["0", "… and 3 more with -v"])],
+    ("model", "verified", "page", "lines"),
+    [
+        (Path("a b.tflite"), False, False, ["onnx-tflite verify 'a b.tflite' m.onnx compares it with LiteRT"]),
+        (Path("m.tflite"), True, False, ["onnx-tflite report m.tflite m.onnx writes a page about it"]),
+        (Path("m.tflite"), True, True, []),
+        (None, False, False, []),
+    ],
 )
-def test_long_outputs_have_a_line_each_within_five_lines(tmp_path: Path, verified: bool, shown: list[str]) -> None:
-    edges = tuple(Edge(f"TFLite_Detection_PostProcess:{k}", "float32", (1, 10, 4)) for k in range(4))
-    verification = SimpleNamespace(text="within tolerance", verdict="agrees") if verified else None
-    conversion: Any = SimpleNamespace(
-        report=replace(PLAIN, inputs=edges[:1], outputs=edges), verification=verification, verification_seconds=1.0
-    )
-    (file := tmp_path / "m.onnx").touch()
-    found = brief_summary(conversion, [file], 1)
-    assert sum(len(row.lines) for row in found) == 5
-    (lines,) = [row.lines for row in found if row.label == "outputs"]
-    expected = [f"TFLite_Detection_PostProcess:{k} float32 [1, 10, 4]" if k.isdigit() else k for k in shown]
-    assert lines == expected
+def test_summary_names_the_next_commands(model: Path | None, verified: bool, page: bool, lines: list[str]) -> None:
+    conversion: Any = SimpleNamespace(verification="any" if verified else None)
+    row = next_row(conversion, model, [Path("m.onnx")], has_page=page)
+    assert list(row.lines) == [*lines, "convert -v prints the Python lines that run the model"]
 
 
 def test_only_python_lines_are_code(tmp_path: Path) -> None:
@@ -272,10 +287,10 @@ def test_summary_shows_overrides_and_hooks_of_packs(tmp_path: Path) -> None:
     ]
 
 
-def test_shows_up_to_four_warnings_on_one_line_each() -> None:
+def test_shows_up_to_eight_warnings_on_one_line_each() -> None:
     assert list(warning_row([]).lines) == []
-    assert list(warning_row(["a\n  b"] * 4).lines) == ["a b"] * 4
-    assert list(warning_row(["w"] * 5).lines) == ["w"] * 3 + ["… and 2 more (--json shows all)"]
+    assert list(warning_row(["a\n  b"] * 8).lines) == ["a b"] * 8
+    assert list(warning_row(["w"] * 9).lines) == ["w"] * 7 + ["… and 2 more (--json shows all)"]
 
 
 def test_verdict_precedes_a_truncated_list_of_outputs() -> None:
