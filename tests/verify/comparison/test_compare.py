@@ -34,8 +34,8 @@ def first(count: int, of: int) -> Array:
 
 class TestDistance:
     def test_counts_differing_elements_and_finds_the_maximum(self) -> None:
-        found = measure(array(1, 2, 3, 4), array(1, 2.5, 3, 3))
-        assert (found.worst, found.differing, found.elements, found.problem) == (1, 2, 4, "")
+        distance = measure(array(1, 2, 3, 4), array(1, 2.5, 3, 3))
+        assert (distance.worst, distance.differing, distance.elements, distance.problem) == (1, 2, 4, "")
 
     def test_integers_do_not_wrap(self) -> None:
         assert measure(array(-128, 0, dtype="int8"), array(127, 0, dtype="int8")).worst == 255
@@ -85,9 +85,9 @@ class TestDistance:
     def test_nan_and_infinity_at_different_positions_are_problems(
         self, actual: list[float], expected: list[float], problem: str
     ) -> None:
-        found = measure(array(*actual), array(*expected))
-        assert found.problem.startswith(problem)
-        assert found.worst == math.inf
+        distance = measure(array(*actual), array(*expected))
+        assert distance.problem.startswith(problem)
+        assert distance.worst == math.inf
 
     def test_nan_and_infinity_at_the_same_positions_are_equal(self) -> None:
         values = array(np.nan, np.inf, -np.inf, 1)
@@ -107,8 +107,8 @@ class TestDistance:
         [(ml_dtypes.int4, -8, 7), (ml_dtypes.int2, -2, 1), (ml_dtypes.uint4, 0, 15)],
     )
     def test_sub_byte_integers_do_not_wrap(self, dtype: type, least: int, most: int) -> None:
-        found = measure(np.array([least, 0], dtype), np.array([most, 0], dtype))
-        assert (found.worst, found.differing, found.problem) == (most - least, 1, "")
+        distance = measure(np.array([least, 0], dtype), np.array([most, 0], dtype))
+        assert (distance.worst, distance.differing, distance.problem) == (most - least, 1, "")
 
     def test_uint4_is_not_int4(self) -> None:
         assert measure(np.array([3], ml_dtypes.uint4), np.array([3], ml_dtypes.int4)).problem
@@ -185,12 +185,12 @@ class TestTolerance:
 
 class TestKernelSets:
     def test_one_matching_set_is_enough(self) -> None:
-        found = compare_run(array(5, dtype="int8"), array(50, dtype="int8"), array(6, dtype="int8"))
-        assert (found.ok, found.nearest, found.distance) == (True, "b", 1)
+        comparison = compare_run(array(5, dtype="int8"), array(50, dtype="int8"), array(6, dtype="int8"))
+        assert (comparison.ok, comparison.nearest, comparison.distance) == (True, "b", 1)
 
     def test_results_between_two_sets_match_neither(self) -> None:
-        found = compare_run(array(12, dtype="int8"), array(10, dtype="int8"), array(14, dtype="int8"))
-        assert found.text == "max 2 LSB, 100.0 % of elements differ (tolerance 1 LSB, nearest a)"
+        comparison = compare_run(array(12, dtype="int8"), array(10, dtype="int8"), array(14, dtype="int8"))
+        assert comparison.text == "max 2 LSB, 100.0 % of elements differ (tolerance 1 LSB, nearest a)"
 
     def test_nan_of_one_set_does_not_excuse_another_result(self) -> None:
         first_set, second_set = array(np.nan, 1), array(0, 1)
@@ -203,8 +203,8 @@ class TestKernelSets:
         assert compare_run(array(1, 2), array(1), array(1, 9)).nearest == "b"
 
     def test_nearest_set_has_the_least_maximum_then_mean(self) -> None:
-        found = compare_run(np.int8([2, 2, 2, 4]), np.int8([0, 0, 0, 2]), np.int8([2, 2, 2, 0]))
-        assert (found.nearest, found.distance) == ("a", 2)
+        comparison = compare_run(np.int8([2, 2, 2, 4]), np.int8([0, 0, 0, 2]), np.int8([2, 2, 2, 0]))
+        assert (comparison.nearest, comparison.distance) == ("a", 2)
         first_set, second_set = array(9, 9, 5, dtype="int8"), array(5, 9, 5, dtype="int8")
         assert compare_run(array(5, 5, 5, dtype="int8"), first_set, second_set).nearest == "b"
 
@@ -213,14 +213,14 @@ class TestKernelSets:
         nearest, other = actual - first(80, 100), actual - first(61, 100)
         other[80:] += 1
         assert compare_run(actual, nearest).problem
-        found = compare_run(actual, other, nearest)
-        assert (found.nearest, found.ok) == ("a", True)
+        comparison = compare_run(actual, other, nearest)
+        assert (comparison.nearest, comparison.ok) == ("a", True)
 
     def test_all_runs_count(self) -> None:
         good, bad = array(1, 2), array(1, 3)
         assert not compare("y", [good, bad], {"a": [good, good]}, Tolerance()).ok
-        found = compare("y", [np.zeros((3, 1), np.int8), bad], {"a": [np.zeros(3, np.int8), bad]}, Tolerance())
-        assert (found.problem, found.distance) == ("shape [3, 1], expected [3]", np.inf)
+        comparison = compare("y", [np.zeros((3, 1), np.int8), bad], {"a": [np.zeros(3, np.int8), bad]}, Tolerance())
+        assert (comparison.problem, comparison.distance) == ("shape [3, 1], expected [3]", np.inf)
 
     def test_statistics_cover_all_runs_in_output_units(self) -> None:
         """The range is 8 over two runs; infinity is excluded."""
@@ -260,9 +260,9 @@ class TestBias:
         self, moving: int, elements: int, wrong: bool, way: int, dtype: str
     ) -> None:
         expected = vary(elements, dtype=dtype).ravel()
-        found = compare_run((expected + way * first(moving, elements)).astype(dtype), expected)
-        assert found.ok is not wrong
-        assert (f"off by {way * moving / elements:+.2f} LSB" in found.problem) is wrong
+        comparison = compare_run((expected + way * first(moving, elements)).astype(dtype), expected)
+        assert comparison.ok is not wrong
+        assert (f"off by {way * moving / elements:+.2f} LSB" in comparison.problem) is wrong
 
     @pytest.mark.parametrize(("moving", "rows", "wrong"), LIMITS)
     @pytest.mark.parametrize("way", [1, -1])
@@ -295,8 +295,8 @@ class TestBias:
         assert compare_run(off.astype(np.int32), expected.astype(np.int32), tolerance=Tolerance(integers=1)).ok
 
     def test_describes_larger_errors_by_distance(self) -> None:
-        found = compare_run(vary(40) + np.int8(3), vary(40))
-        assert (found.ok, found.problem, found.distance) == (False, "", 3)
+        comparison = compare_run(vary(40) + np.int8(3), vary(40))
+        assert (comparison.ok, comparison.problem, comparison.distance) == (False, "", 3)
 
     def test_repeated_values_of_a_channel_count_once(self) -> None:
         """A clipped value may be a tie, and it occurs many times."""

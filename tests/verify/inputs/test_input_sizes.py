@@ -37,42 +37,46 @@ def sizes(
 
 
 def test_given_arrays_must_match_fixed_dimensions() -> None:
-    found = sizes((slot(0, shape=(None, 3, 5)), [7, "n", 5]), (slot(1, shape=(2, 3)), [2, 3, 1])).as_converted()
-    assert [tensor.dims for tensor in found.inputs] == [(7, None, 5), (2, 3)]
+    input_sizes = sizes((slot(0, shape=(None, 3, 5)), [7, "n", 5]), (slot(1, shape=(2, 3)), [2, 3, 1])).as_converted()
+    assert [tensor.dims for tensor in input_sizes.inputs] == [(7, None, 5), (2, 3)]
 
 
 def test_dynamic_dimensions_grow_by_one_and_equal_names_agree() -> None:
-    found = sizes(
+    input_sizes = sizes(
         (slot(0, shape=(3, 5, 0)), ["batch", "n", "k"]),
         (slot(1, shape=(7, 2)), ["batch", 2]),
         (slot(2, shape=(2, 2)), [2, 2]),
         (slot(3, shape=(2, 2)), ["a", 2, 2]),
         (slot(4, shape=(1, 11)), [None, None]),
     )
-    assert found.other_sizes(0) == {"t0": (4, 6, 2), "t1": (4, 2), "t4": (2, 12)}
-    assert found.other_sizes(64) == {"t0": (4, 65, 65), "t1": (4, 2), "t4": (2, 65)}
+    assert input_sizes.other_sizes(0) == {"t0": (4, 6, 2), "t1": (4, 2), "t4": (2, 12)}
+    assert input_sizes.other_sizes(64) == {"t0": (4, 65, 65), "t1": (4, 2), "t4": (2, 65)}
 
 
 def test_sizes_use_file_layout_and_omit_the_axis_of_complex_pairs() -> None:
-    found = sizes(
+    input_sizes = sizes(
         (slot(0, shape=(2, 3, 5)), [5, 2, "n"]),
         (slot(1, "complex64", (2, 3)), ["m", 3, 2]),
         orders={"t0": (2, 0, 1)},
     )
-    assert found.onnx_shapes(0) == {"t0": (2, 3, 5), "t1": (2, 3)}
-    assert found.other_sizes(0) == {"t0": (2, 4, 5), "t1": (3, 3)}
-    assert [tensor.dims for tensor in found.as_converted().inputs] == [(2, None, 5), (None, 3)]
+    assert input_sizes.onnx_shapes(0) == {"t0": (2, 3, 5), "t1": (2, 3)}
+    assert input_sizes.other_sizes(0) == {"t0": (2, 4, 5), "t1": (3, 3)}
+    assert [tensor.dims for tensor in input_sizes.as_converted().inputs] == [(2, None, 5), (None, 3)]
 
 
 def test_different_rank_keeps_the_sizes_of_the_file() -> None:
-    found = sizes((slot(0, shape=(1, 5)), ["n", 5, 1]))
-    assert (found.other_sizes(0), found.onnx_shapes(0), found.as_converted().inputs[0].dims) == ({}, {}, (1, 5))
+    input_sizes = sizes((slot(0, shape=(1, 5)), ["n", 5, 1]))
+    assert (input_sizes.other_sizes(0), input_sizes.onnx_shapes(0), input_sizes.as_converted().inputs[0].dims) == (
+        {},
+        {},
+        (1, 5),
+    )
 
 
 def test_shapes_combine_fixed_and_chosen_dimensions() -> None:
-    found = sizes((slot(0, shape=(1, 0, 5)), [7, "n", "m"]), (slot(1, shape=(2,)), [2, 3]))
-    assert found.onnx_shapes(0) == {"t0": (7, 1, 5)}
-    assert found.onnx_shapes(64) == {"t0": (7, 64, 64)}
+    input_sizes = sizes((slot(0, shape=(1, 0, 5)), [7, "n", "m"]), (slot(1, shape=(2,)), [2, 3]))
+    assert input_sizes.onnx_shapes(0) == {"t0": (7, 1, 5)}
+    assert input_sizes.onnx_shapes(64) == {"t0": (7, 64, 64)}
 
 
 @pytest.mark.parametrize(
@@ -100,8 +104,8 @@ class TestBatchItems:
 
     def of(self, *inputs: Any, dims: tuple[Any, ...] = ("n", 5), whole: Array | None = None) -> list[list[Array]]:
         arrays = [self.BATCH, np.arange(2)][: len(inputs)]
-        found = sizes(*inputs, outputs=((slot(9, shape=(1, 5)), [*dims]),))
-        return found.split_batch(arrays, None if whole is None else [whole])
+        input_sizes = sizes(*inputs, outputs=((slot(9, shape=(1, 5)), [*dims]),))
+        return input_sizes.split_batch(arrays, None if whole is None else [whole])
 
     def test_each_item_includes_inputs_without_a_batch_axis(self) -> None:
         rows = self.of(self.ONE, (slot(1, shape=(2,)), [2]))
@@ -109,8 +113,8 @@ class TestBatchItems:
         assert all(row[1].tolist() == [0, 1] for row in rows)
 
     def test_batch_size_comes_from_a_batched_input(self) -> None:
-        found = sizes((slot(1, shape=(2,)), [2]), self.ONE, outputs=((slot(9, shape=(1, 5)), ["n", 5]),))
-        assert len(found.split_batch([np.arange(2), self.BATCH], None)) == 7
+        input_sizes = sizes((slot(1, shape=(2,)), [2]), self.ONE, outputs=((slot(9, shape=(1, 5)), ["n", 5]),))
+        assert len(input_sizes.split_batch([np.arange(2), self.BATCH], None)) == 7
 
     def test_no_items_without_a_single_batch_axis(self) -> None:
         assert self.of((slot(0, shape=(1, 3)), ["n", "m"])) == []
@@ -134,16 +138,16 @@ class TestBatchItems:
         ],
     )
     def test_one_result_without_a_batch_axis_prevents_splitting(self, dims: Any, shapes: Any, rows: int) -> None:
-        found = sizes(self.ONE, outputs=tuple((slot(k, shape=(1, 5)), side) for k, side in enumerate(dims, 8)))
-        assert len(found.split_batch([self.BATCH], shapes and [np.zeros(shape) for shape in shapes])) == rows
+        input_sizes = sizes(self.ONE, outputs=tuple((slot(k, shape=(1, 5)), side) for k, side in enumerate(dims, 8)))
+        assert len(input_sizes.split_batch([self.BATCH], shapes and [np.zeros(shape) for shape in shapes])) == rows
 
     def test_inputs_may_not_have_larger_batches(self) -> None:
         assert self.of(self.ONE, (slot(1, shape=(2,)), ["n"])) == []
 
     def test_different_batch_sizes_share_no_items(self) -> None:
-        found = sizes(self.ONE, (slot(1, shape=(1, 3)), ["m", 3]), outputs=((slot(9, shape=(1, 5)), ["n", 5]),))
-        assert found.split_batch([self.BATCH, self.BATCH[:2]], None) == []
-        assert len(found.split_batch([self.BATCH, self.BATCH], None)) == 7
+        input_sizes = sizes(self.ONE, (slot(1, shape=(1, 3)), ["m", 3]), outputs=((slot(9, shape=(1, 5)), ["n", 5]),))
+        assert input_sizes.split_batch([self.BATCH, self.BATCH[:2]], None) == []
+        assert len(input_sizes.split_batch([self.BATCH, self.BATCH], None)) == 7
 
 
 def test_input_in_file_layout_keeps_its_sizes() -> None:
@@ -180,9 +184,9 @@ def test_only_main_graph_signatures_add_unnamed_tensors(graph: int) -> None:
 )
 def test_dynamic_images_have_a_realistic_size(shape: tuple[int | None, ...], fixed: tuple[int, ...]) -> None:
     dims: list[int | str | None] = ["n" if size is None else size for size in shape]
-    found = sizes((slot(0, shape=shape), dims))
-    assert found.onnx_shapes(0)["t0"] == fixed
-    assert found.onnx_shapes(1)["t0"] == tuple(1 if size is None else size for size in shape)
+    input_sizes = sizes((slot(0, shape=shape), dims))
+    assert input_sizes.onnx_shapes(0)["t0"] == fixed
+    assert input_sizes.onnx_shapes(1)["t0"] == tuple(1 if size is None else size for size in shape)
 
 
 def test_submodel_inputs_have_their_sizes_in_the_whole_model() -> None:

@@ -28,13 +28,13 @@ def test_random_indices_are_in_bounds_and_row_major(dtype: str) -> None:
         operator([indices, sizes, VALUES, REST], [RESULT]),
         operator([VALUES, indices, sizes, VALUES], [RESULT]),
     ):
-        drawn = of(indices, op)
-        assert drawn is not None
-        assert (drawn.shape, drawn.dtype.name) == ((23, 3), dtype)
-        assert (drawn.min(0) >= 0).all()
-        assert (drawn.max(0) < (29, 31, 37)).all()
-        assert (drawn.max(0) > 18).all()
-        assert (np.diff(np.ravel_multi_index(tuple(drawn.T), (29, 31, 37))) >= 0).all()
+        coordinates = of(indices, op)
+        assert coordinates is not None
+        assert (coordinates.shape, coordinates.dtype.name) == ((23, 3), dtype)
+        assert (coordinates.min(0) >= 0).all()
+        assert (coordinates.max(0) < (29, 31, 37)).all()
+        assert (coordinates.max(0) > 18).all()
+        assert (np.diff(np.ravel_multi_index(tuple(coordinates.T), (29, 31, 37))) >= 0).all()
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,9 @@ def test_random_indices_are_in_bounds_and_row_major(dtype: str) -> None:
     ],
 )
 def test_random_dense_shape_matches_the_result_or_is_5(result: Tensor, sizes: list[int]) -> None:
-    drawn = of(DENSE_SHAPE, operator([INDICES, DENSE_SHAPE, VALUES, REST], [None, result]))
-    assert drawn is not None
-    assert (drawn.tolist(), drawn.dtype) == (sizes, np.int32)
+    coordinates = of(DENSE_SHAPE, operator([INDICES, DENSE_SHAPE, VALUES, REST], [None, result]))
+    assert coordinates is not None
+    assert (coordinates.tolist(), coordinates.dtype) == (sizes, np.int32)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_skips_unusable_dense_shapes(sizes: tuple[int, ...]) -> None:
 
 
 def test_axis_of_size_1_has_index_0() -> None:
-    drawn = of(INDICES, operator([INDICES, dense_shape(1, 31, 1), VALUES, REST], [RESULT]))
-    assert drawn is not None
-    assert drawn.max(0).tolist()[::2] == [0, 0]
-    assert drawn.max() > 15
+    coordinates = of(INDICES, operator([INDICES, dense_shape(1, 31, 1), VALUES, REST], [RESULT]))
+    assert coordinates is not None
+    assert coordinates.max(0).tolist()[::2] == [0, 0]
+    assert coordinates.max() > 15

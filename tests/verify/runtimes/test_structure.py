@@ -92,10 +92,10 @@ def test_entry_is_a_signature_or_the_main_graph() -> None:
     for key, inputs, outputs in (
         (None, ("image",), ("ž", "score")), ("main", ("image",), ("ž", "score")), ("side", ("a",), ("b",)),
     ):  # fmt: skip
-        found = entry(model, key)
-        assert (found.input_names, found.output_names) == (inputs, outputs)
-        assert found.subgraph.index == (1 if key == "side" else 0)
-        assert [tensor.name for tensor in found.outputs] == (["v"] if key == "side" else ["ž", "y"])
+        selected = entry(model, key)
+        assert (selected.input_names, selected.output_names) == (inputs, outputs)
+        assert selected.subgraph.index == (1 if key == "side" else 0)
+        assert [tensor.name for tensor in selected.outputs] == (["v"] if key == "side" else ["ž", "y"])
     with pytest.raises(UnsupportedOption, match="the model has no signature 'no'; it has 'main', 'side'"):
         entry(model, "no")
     plain = ModelBuilder()
@@ -113,8 +113,8 @@ def test_main_graph_uses_its_own_signature_in_any_position() -> None:
     other.output(u)
     model.signature("side", {"a": u}, {"b": u}, subgraph=1)
     model.signature("main", {"image": x}, {"score": x})
-    found = entry(read(model.build()))
-    assert (found.subgraph.index, found.input_names, found.output_names) == (0, ("image",), ("score",))
+    selected = entry(read(model.build()))
+    assert (selected.subgraph.index, selected.input_names, selected.output_names) == (0, ("image",), ("score",))
 
 
 def test_signature_adds_inner_tensors_after_graph_outputs() -> None:
@@ -127,9 +127,12 @@ def test_signature_adds_inner_tensors_after_graph_outputs() -> None:
     g.operator("ABS", [b], [y])
     g.output(y, b)
     model.signature("main", {"second": z}, {"inner": a, "last": b})
-    found = entry(read(model.build()))
-    assert (found.input_names, [tensor.name for tensor in found.inputs]) == (("x", "second"), ["x", "z"])
-    assert (found.output_names, [tensor.name for tensor in found.outputs]) == (("y", "last", "inner"), ["y", "b", "a"])
+    selected = entry(read(model.build()))
+    assert (selected.input_names, [tensor.name for tensor in selected.inputs]) == (("x", "second"), ["x", "z"])
+    assert (selected.output_names, [tensor.name for tensor in selected.outputs]) == (
+        ("y", "last", "inner"),
+        ["y", "b", "a"],
+    )
 
 
 def test_operands_producers_and_external_operands() -> None:

@@ -31,10 +31,10 @@ def test_bisect_writes_only_the_wrong_operator(tmp_path: Path, op_type: str, oth
     verification = verify(chain(), plant(chain(), op_type, other), bisect=tmp_path / "new")
     assert not verification.ok
     assert f"the submodels that differ, {code}: " in verification.text
-    part = tmp_path / "new" / "part.tflite"
-    assert [op.code for op in read(part).main.operators] == [code]
-    assert len(onnx.load(part.with_suffix(".onnx")).graph.node) == 1
-    assert not verify(part, part.with_suffix(".onnx"), inputs=part.with_suffix(".npz")).ok
+    submodel = tmp_path / "new" / "part.tflite"
+    assert [op.code for op in read(submodel).main.operators] == [code]
+    assert len(onnx.load(submodel.with_suffix(".onnx")).graph.node) == 1
+    assert not verify(submodel, submodel.with_suffix(".onnx"), inputs=submodel.with_suffix(".npz")).ok
 
 
 def test_bisect_extracts_a_wrong_layer_with_its_weights(tmp_path: Path) -> None:
@@ -44,10 +44,10 @@ def test_bisect_extracts_a_wrong_layer_with_its_weights(tmp_path: Path) -> None:
     pads.ints[:] = [*pads.ints[2:], *pads.ints[:2]] if pads.ints[0] != pads.ints[2] else [0, 0, 2, 2]
     verification = verify(DIGITS, proto, bisect=tmp_path)
     assert not verification.ok
-    part = tmp_path / "part.tflite"
-    assert [op.code for op in read(part).main.operators] == ["DEPTHWISE_CONV_2D"]
-    assert part.stat().st_size < DIGITS.stat().st_size
-    assert not verify(part, tmp_path / "part.onnx", inputs=tmp_path / "part.npz").ok
+    submodel = tmp_path / "part.tflite"
+    assert [op.code for op in read(submodel).main.operators] == ["DEPTHWISE_CONV_2D"]
+    assert submodel.stat().st_size < DIGITS.stat().st_size
+    assert not verify(submodel, tmp_path / "part.onnx", inputs=tmp_path / "part.npz").ok
 
 
 def test_submodel_includes_values_captured_by_inner_graphs() -> None:
@@ -96,8 +96,8 @@ def test_submodel_includes_external_data_of_both_models(tmp_path: Path) -> None:
     onnx.save_model(proto, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0, location="m.data")
     verification = verify(data, tmp_path / "m.onnx", bisect=tmp_path / "new")
     assert "the submodels that differ, FULLY_CONNECTED: " in verification.text
-    part = tmp_path / "new" / "part.tflite"
-    assert not verify(part, part.with_suffix(".onnx"), inputs=part.with_suffix(".npz")).ok
+    submodel = tmp_path / "new" / "part.tflite"
+    assert not verify(submodel, submodel.with_suffix(".onnx"), inputs=submodel.with_suffix(".npz")).ok
 
 
 def test_bisect_creates_folders_and_names_three_operators(tmp_path: Path) -> None:

@@ -107,10 +107,10 @@ def test_threads_reach_both_runtimes(quick: None, monkeypatch: pytest.MonkeyPatc
             begin(self, *arguments, **options)
 
         monkeypatch.setattr(runtime, "__init__", note)
-    found = bench(DIGITS, otp.convert(DIGITS), rounds=3, threads=2)
+    benchmark = bench(DIGITS, otp.convert(DIGITS), rounds=3, threads=2)
     assert ("LiteRT", 2) in seen
     assert ("OnnxRuntime", 2) in seen
-    assert (found.threads, found.clock) == (2, "wall-clock time")
+    assert (benchmark.threads, benchmark.clock) == (2, "wall-clock time")
 
 
 def test_command_converts_the_model_if_no_onnx_is_given(
