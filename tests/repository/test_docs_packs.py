@@ -13,7 +13,9 @@ from conformance.case import Case
 from onnx_tflite_plugin.api import ActivationKernel, Call, Context, Handler, Match, Operator, Tensor, axes
 from onnx_tflite_plugin.cli.scaffold import KINDS
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+TEMPLATES = ROOT / "onnx_tflite_plugin" / "templates"
 HANDLERS = (DOCS / "reference" / "handlers.md").read_text(encoding="utf-8")
 DECLARATIONS = (DOCS / "reference" / "declarations.md").read_text(encoding="utf-8")
 
@@ -55,3 +57,17 @@ def test_the_reference_names_every_keyword_of_a_pattern() -> None:
     keywords = [name for name, one in signature(Call.__init__).parameters.items() if one.kind is one.KEYWORD_ONLY]
     assert keywords
     assert [name for name in keywords if f"{name}=" not in HANDLERS] == []
+
+
+def test_the_reference_lists_every_name_of_the_kit_in_use() -> None:
+    api = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
+    texts = [path.read_text(encoding="utf-8") for path in (*DOCS.rglob("*.md"), *TEMPLATES.rglob("*.txt"))]
+    lines = [line for text in texts for line in re.findall(r"^ *from (conformance\.\w+) import ([\w, ]+)$", text, re.M)]
+    assert lines
+    unlisted = {
+        f"{module}.{name}"
+        for module, names in lines
+        for name in names.split(", ")
+        if not re.search(rf"^### `{module}`$(?:(?!^#).)*?^\| `{name}` \|", api, re.M | re.S)
+    }
+    assert unlisted == set()
