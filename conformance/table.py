@@ -19,8 +19,9 @@ from conformance.declared import instances
 from conformance.runner import CaseTrial
 from conformance.variants import Variant
 from onnx_tflite_plugin.api import Handler, Operator
+from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.graph.kernels import LOADED_FROM, OLDEST_RUNTIME, SCATTERS_FROM, first_runtime_of
-from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.host import BUILTIN, Host
 from onnx_tflite_plugin.source import read
 
 ROOT = Path(__file__).parent.parent
@@ -66,6 +67,12 @@ Converted models in the default opset load in ONNX Runtime {OLDEST_RUNTIME} and 
 SPACE_TO_BATCH_ND with a runtime block or paddings, before a convolution of images of height 1, loads from 1.31 on.
 Attention over a cache (`--attention causal`) loads from {SCATTERS_FROM} on under `generic`, which then has opset 24.
 """
+CONVERTER_REFUSES = """\
+Each line names the cases that show a limit, then the reason and the remedy. Sizes and names are those of the cases.
+"""
+KERNELS_REFUSE = """\
+LiteRT does not run these models either, so nothing is compared and the converter need not accept them.
+"""
 
 
 def table(host: Host | None = None) -> str:
@@ -80,9 +87,8 @@ def table(host: Host | None = None) -> str:
     lines += [handler_row(code, handler, cases, host) for code, handler in taken]
     lines += _coverage(coverage(dict(handlers), cases), refused)
     lines += ["", "## Newer versions of ONNX Runtime", VERSIONS, *_versions(dict(taken), cases, host)]
-    for title, rows in _notes(cases, {code for code, _ in taken}):
-        if rows:
-            lines += ["", f"## {title}", *rows]
+    for title, rows in _notes(cases, {code for code, _ in taken}, host):
+        lines += ["", f"## {title}", *rows]
     return "\n".join(lines) + "\n"
 
 
@@ -186,15 +192,34 @@ def _may_need_newer_runtime(case: Case, handler: Handler, host: Host) -> bool:
     return callable(handler.min_opset) and any(one.min_opset >= NARROW_SINCE for one in declarations(case, host))
 
 
-def _notes(cases: Sequence[Case], codes: set[str]) -> Iterator[tuple[str, list[str]]]:
+def _notes(cases: Sequence[Case], codes: set[str], host: Host) -> Iterator[tuple[str, list[str]]]:
     mine = sorted((case for case in cases if case.op in codes), key=lambda case: (case.op, case.name))
     yield "Known differences", [f"- **{case.op}**, {case.name}: {case.known}." for case in mine if case.known]
-    yield (
-        "Refused by the converter",
-        [f"- **{case.op}**, {case.name}: {case.refused}." for case in mine if case.refused],
-    )
-    refused = [f"- **{case.op}**, {case.name}: `{case.kernel_refuses}`" for case in mine if case.kernel_refuses]
-    yield "Refused by LiteRT's kernels", refused
+    refused = [(case, refusal(case, host)) for case in mine if case.refused]
+    yield "Refused by the converter", [CONVERTER_REFUSES, *_by_operator(refused, "- **{op}**, {names}: {text}.")]
+    unsupported = [(case, "") for case in mine if case.kernel_refuses]
+    yield "Refused by LiteRT's kernels", [KERNELS_REFUSE, *_by_operator(unsupported, "- **{op}**: {names}.")]
+
+
+def _by_operator(cases: Sequence[tuple[Case, str]], row: str) -> Iterator[str]:
+    """Yield a line for all cases of an operator with the same text."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for case, text in cases:
+        names.setdefault((case.op, text), []).append(case.name)
+    return (row.format(op=op, names="; ".join(same), text=text) for (op, text), same in names.items())
+
+
+def refusal(case: Case, host: Host) -> str:
+    """Return the reason with which the converter refuses a case, and the remedy, without place and pack."""
+    try:
+        CaseTrial(case, host).convert(Variant(case.targets[0], case.opsets[0], "least"))
+    except ConversionError as error:
+        found = [problem for problem in error.problems if case.refused in str(problem)]
+        if not found:
+            return " ".join(str(error).split()).rstrip(".")
+        hint = "" if found[0].hint.startswith("handler ") else found[0].hint  # the handler that refused, no remedy
+        return "; ".join(filter(None, [found[0].reason.removeprefix(f"declined by {BUILTIN}: "), hint])).rstrip(".")
+    raise AssertionError(f"{case.id} converts, but expects a refusal with {case.refused!r}")
 
 
 @cache

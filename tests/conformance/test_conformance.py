@@ -14,7 +14,7 @@ from conformance.cases import builtin
 from conformance.coverage import gaps
 from conformance.packs import Suite
 from conformance.runner import run_case
-from conformance.table import README, read_table, readme, table
+from conformance.table import README, read_table, readme, refusal, table
 from conformance.variants import number_cases
 from onnx_tflite_plugin.host import BUILTIN, Host
 from onnx_tflite_plugin.verify import Tolerance
@@ -82,6 +82,12 @@ def test_bounds_belong_to_operators_with_cases() -> None:
 
 def test_support_table_is_up_to_date(host: Host) -> None:
     assert read_table() == table(host), "python -m conformance.table --write"
+
+
+def test_support_table_gives_the_whole_refusal_without_the_handler(host: Host) -> None:
+    case = next(case for case in CASES if case.id == "CONV_3D-dynamic_depth,_dilated")
+    assert case.refused == "--input-shape"
+    assert refusal(case, host) == "SAME padding with a stride on a dynamic dimension; set its size with --input-shape"
 
 
 def test_readme_coverage_is_up_to_date(host: Host) -> None:
