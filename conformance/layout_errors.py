@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from conformance.declared import declarations_of, instances
 from onnx_tflite_plugin.api import Attribute, Implicit, Operator, Tensor, Terminate, Transparent
+from onnx_tflite_plugin.api.notation import parse_axes
 from onnx_tflite_plugin.conversion import Conversion
 from onnx_tflite_plugin.host import BUILTIN, Host
-from onnx_tflite_plugin.layout.shared_axes import parse_axes
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.verify.runtimes.ort import tensor_values
 

@@ -140,7 +140,18 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
-def describe_arity(function: Callable[..., Any], operands: int, role: str) -> str:
+def maximum_operands(function: Callable[..., Any]) -> int | None:
+    """Return the number of operands that a lowering takes after its context; None if it takes any number."""
+    try:
+        parameters = [*signature(function).parameters.values()]
+    except (TypeError, ValueError):
+        return None
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return None
+    return max(sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) - 1, 0)
+
+
+def describe_arity(function: Callable[..., Any], operands: int, role: str, subject: str = "the operator has") -> str:
     """Return a message if a lowering or kernel does not take the operator's number of operands; empty if it does."""
     try:
         parameters = [*signature(function).parameters.values()]
@@ -153,7 +164,7 @@ def describe_arity(function: Callable[..., Any], operands: int, role: str) -> st
     if least <= operands <= most:
         return ""
     takes = f"{least}" if least == most else f"{least} to {most}" if operands > most else f"{least} or more"
-    return f"the operator has {count(operands, 'operand')}, the {role} takes {takes}"
+    return f"{subject} {count(operands, 'operand')}, the {role} takes {takes}"
 
 
 def check_keywords(function: str, keywords: Iterable[str], known: Collection[str]) -> None:

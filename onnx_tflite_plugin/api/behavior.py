@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
+from functools import cache
 from inspect import get_annotations
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol, get_type_hints
 
 from onnx_tflite_plugin.api.instance import Instance
 from onnx_tflite_plugin.api.refusal import Refusal
-from onnx_tflite_plugin.checked import Checked
+from onnx_tflite_plugin.checked import Checked, describe, format_type, has_type
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 
@@ -179,6 +180,38 @@ class Behavior(Checked):
     def allows_shifted_states(self) -> bool:
         """True if a state that the operator reads or writes may be stored with a number added to its values."""
         return False
+
+
+def find_trait_error(behavior: Behavior) -> str:
+    """Return a message on a trait of a behavior that has a wrong type; empty if there is none."""
+    kind = type(behavior)
+    for name, trait in vars(Behavior).items():
+        if not isinstance(trait, property) or getattr(kind, name) is trait:
+            continue
+        hint, value = _trait_types()[name], getattr(behavior, name)
+        if not has_type(value, hint):
+            return f"{kind.__name__}.{name} must be {format_type(hint)}, not {describe(value)}"
+    return ""
+
+
+@cache
+def _trait_types() -> Mapping[str, Any]:
+    traits = {name: trait.fget for name, trait in vars(Behavior).items() if isinstance(trait, property)}
+    return {name: get_type_hints(function)["return"] for name, function in traits.items() if function is not None}
+
+
+def named_slots(behavior: Behavior) -> tuple[int, ...]:
+    """Return the operands that a behavior names."""
+    pairs = behavior.biases.items()
+    scales = (slot for _, pair in pairs for slot in pair if isinstance(slot, int))
+    return (
+        *behavior.biases,
+        *scales,
+        *behavior.weight_slots,
+        *behavior.block_slots,
+        *behavior.file_slots,
+        *behavior.constant_slots,
+    )
 
 
 def check_output_parameters(behavior: Behavior, outputs: Iterable[Tensor]) -> None:

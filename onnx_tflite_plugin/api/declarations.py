@@ -8,17 +8,18 @@ Every class here raises TypeError for a field of the wrong type.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack
 
 from onnx_tflite_plugin.api.activations import FusedActivation
-from onnx_tflite_plugin.api.behavior import Behavior
-from onnx_tflite_plugin.api.dtypes import check_rows
+from onnx_tflite_plugin.api.behavior import Behavior, find_trait_error, named_slots
+from onnx_tflite_plugin.api.dtypes import check_dtypes, check_rows
 from onnx_tflite_plugin.api.instance import Instance as Instance
+from onnx_tflite_plugin.api.notation import AxesError, find_unknown_letter, parse_axes
 from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.api.quantization import NotQuantizable, OutputBehavior
-from onnx_tflite_plugin.checked import Checked, check_keywords
+from onnx_tflite_plugin.checked import Checked, check_keywords, count, maximum_operands
 from onnx_tflite_plugin.renamed import DECLARATIONS, rename_keywords
 from onnx_tflite_plugin.source.model import Array, Dims, Operator
 
@@ -104,6 +105,14 @@ class AxisPrice(Checked):
     letters: str
     slot: int = 0
     price: Price | None = None
+
+
+def letters_named(layout: Layout, axis_price: AxisPrice | None) -> dict[str, str]:
+    """Return the letters of ``axes`` that a layout and a price name, by the name of their field."""
+    named = {} if axis_price is None else {"letters": axis_price.letters}
+    if isinstance(layout, Attribute | Terminate):
+        named["unordered"] = layout.unordered
+    return named
 
 
 # --- effects ----------------------------------------------------------------------------------
@@ -304,6 +313,46 @@ class Handler(Checked):
         super().__post_init__()
         if not callable(self.types):
             check_rows(self.types)
+        check_dtypes("converts", (name for pair in self.converts.items() for name in (pair[0], *pair[1])), "*")
+        if isinstance(self.axes, str):
+            try:
+                parse_axes(self.axes)
+            except AxesError as error:
+                raise TypeError(str(error)) from None
+            if not (callable(self.layout) or callable(self.axis_price)):
+                error_text = find_unknown_letter(self.axes, letters_named(self.layout, self.axis_price))
+                if error_text:
+                    raise TypeError(error_text)
+        if isinstance(self.quantization, Behavior) and (error_text := find_trait_error(self.quantization)):
+            raise TypeError(error_text)
+        self._check_slots()
+
+    def _check_slots(self) -> None:
+        """Raise TypeError for a declared operand that the lowering does not take."""
+        maximum = maximum_operands(self.lower)
+        if maximum is None or self.rewrite is not None:
+            return
+        takes = f"the lowering {getattr(self.lower, '__name__', '')} takes {count(maximum, 'operand')}"
+        if isinstance(self.axes, str) and (listed := len(parse_axes(self.axes)[0])) > maximum:
+            raise TypeError(f"axes {self.axes!r} have {count(listed, 'operand')}, but {takes}")
+        for name, slots in self._named_slots():
+            for slot in slots:
+                if isinstance(slot, int) and slot >= maximum:
+                    raise TypeError(f"{name} names slot {slot}, but {takes}; the first is slot 0")
+
+    def _named_slots(self) -> Iterator[tuple[str, Iterable[int | str]]]:
+        """Yield the slots of each literal declaration."""
+        yield "requires_constant", self.requires_constant
+        yield "holds_axes", self.holds_axes
+        yield "holds_batch", self.holds_batch
+        if not callable(self.indexed_by_axis):
+            yield "indexed_by_axis", (*self.indexed_by_axis, *self.indexed_by_axis.values())
+        if isinstance(self.layout, Implicit):
+            yield "layout=Implicit", self.layout.onnx
+        if isinstance(self.axis_price, AxisPrice):
+            yield "axis_price", (self.axis_price.slot,)
+        if isinstance(self.quantization, Behavior):
+            yield f"quantization={type(self.quantization).__name__}", named_slots(self.quantization)
 
     @property
     def name(self) -> str:

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import cache
 
 from onnx_tflite_plugin.checked import did_you_mean
@@ -16,6 +16,7 @@ from onnx_tflite_plugin.source.model import Operator
 
 Row = tuple[tuple[str, ...], tuple[str, ...]]
 _MORE = "..."
+_ONNX_ONLY = frozenset({"uint2"})
 
 
 @cache
@@ -42,6 +43,13 @@ def check_rows(types: str | Collection[str]) -> None:
     """Raise TypeError for a malformed row."""
     for row in as_rows(types):
         parse_row(row)
+
+
+def check_dtypes(field: str, names: Iterable[str], also: str = "") -> None:
+    """Raise TypeError for a name in a field that is not a dtype; ``also`` is another allowed name."""
+    for name in names:
+        if name != also and name not in NAMES and name not in _ONNX_ONLY:
+            raise TypeError(f"{field}: {name!r} is not a dtype{did_you_mean(name, NAMES)}")
 
 
 def as_rows(types: str | Collection[str]) -> tuple[str, ...]:

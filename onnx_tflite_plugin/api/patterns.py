@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 from onnx_tflite_plugin.api.declarations import Declarations, Decline, Handler, LayoutOf
-from onnx_tflite_plugin.checked import Checked, check_keywords
+from onnx_tflite_plugin.checked import Checked, check_keywords, describe_arity
 from onnx_tflite_plugin.renamed import CALL, FUSION, rename_keywords
 from onnx_tflite_plugin.source.model import Array, Operator, Subgraph, Tensor
 
@@ -183,6 +183,8 @@ def fusion(
 
     def declare(lower: Callable[..., Any]) -> Fusion:
         handler = Handler(name, lower, 1, layout, **keywords)
+        if regions is None and (wrong := describe_arity(lower, len(inputs), "lowering", "inputs= has")):
+            raise TypeError(f"@fusion({name!r}): {wrong}")
         return Fusion(
             name, patterns, tuple(inputs), condition, exact, handler, trait, regions, tuple(after), raises_opset
         )

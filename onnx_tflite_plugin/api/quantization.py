@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from onnx_tflite_plugin.api.behavior import Arithmetic, Behavior, Parameters, QuantizedOperator, check_output_parameters
+from onnx_tflite_plugin.api.dtypes import check_dtypes
 from onnx_tflite_plugin.api.instance import Instance
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.source.affine import affine
@@ -114,6 +115,10 @@ class FixedOutputRange(_RealValued):
 
     parameters: Parameters
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_dtypes("FixedOutputRange(parameters=...)", self.parameters)
+
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
         check_output_parameters(self, operator.outputs)
         return Arithmetic.FLOAT
@@ -172,6 +177,10 @@ class Integer(Behavior):
     outputs: Parameters = field(default_factory=dict)
     constants: tuple[int, ...] = ()
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_dtypes("Integer(outputs=...)", self.outputs)
+
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
         check_output_parameters(self, operator.outputs)
         return _require_integer_kernels(operator)
@@ -203,6 +212,11 @@ class Lookup(_RealValued):
     table: Callable[[Instance], Array]
     dtypes: Collection[str] = ("int16",)
     outputs: Parameters = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_dtypes("Lookup(dtypes=...)", self.dtypes)
+        check_dtypes("Lookup(outputs=...)", self.outputs)
 
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
         check_output_parameters(self, operator.outputs)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from onnx_tflite_plugin.api.dtypes import check_dtypes
 from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.checked import Checked
 
@@ -121,9 +122,23 @@ class Target(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._check_dtypes()
         lowest, default, highest = self.opsets
         if not 7 <= lowest <= default <= highest:
             raise ValueError(f"Target(opsets={self.opsets}) must be the lowest, default and highest opset, 7 at least")
+
+    def _check_dtypes(self) -> None:
+        """Raise TypeError for a trait that names something other than a dtype."""
+        for name, table in (("storage", self.storage), ("weights", self.weights)):
+            check_dtypes(f"Target({name}=...)", (*table, *(dtype for dtype, _ in table.values())))
+        for name, dtypes in (("channels_last", self.channels_last), ("keeps_unit_axes", self.keeps_unit_axes)):
+            check_dtypes(f"Target({name}=...)", dtypes)
+        for name, dtypes in (("quantizes", self.quantizes), ("multiplies", self.multiplies)):
+            check_dtypes(f"Target({name}=...)", dtypes)
+        for name, dtypes in self.no_integer_kernel.items():
+            check_dtypes(f"Target(no_integer_kernel={{{name!r}: ...}})", dtypes)
+        for name, wider in self.widens.items():
+            check_dtypes(f"Target(widens={{{name!r}: ...}})", (*wider, *wider.values()))
 
     def price(self, along: Priced, last: bool, nbytes: int) -> int:
         """Return the extra cost of an operator that works along this axis, in byte equivalents."""

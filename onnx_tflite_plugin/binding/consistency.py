@@ -14,8 +14,8 @@ from functools import cache
 from typing import NamedTuple
 
 from onnx_tflite_plugin.api.declarations import Decline, Handler
+from onnx_tflite_plugin.api.notation import Group, parse_axes
 from onnx_tflite_plugin.api.refusal import Refusal
-from onnx_tflite_plugin.binding.axes import parse_axes
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.declared import size_of_output, subgraph_indices
 from onnx_tflite_plugin.binding.dtypes import find_invalid_dtypes
@@ -245,8 +245,8 @@ def _axis_counts(text: str) -> tuple[tuple[int | None, ...], tuple[int | None, .
     return tuple(map(_axis_count, inputs)), tuple(map(_axis_count, outputs))
 
 
-def _axis_count(axes: Sequence[str]) -> int | None:
-    return None if axes == ["_"] or any("..." in axis for axis in axes) else len(axes)
+def _axis_count(axes: Sequence[Group] | None) -> int | None:
+    return None if axes is None or ("...",) in axes else len(axes)
 
 
 def _check_sizes(bound: Bound, target: Target, opset: int) -> Iterator[Contradiction]:

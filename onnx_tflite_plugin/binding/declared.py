@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from onnx_tflite_plugin.api.activations import ACTIVATIONS
-from onnx_tflite_plugin.api.behavior import Behavior
+from onnx_tflite_plugin.api.behavior import Behavior, find_trait_error
 from onnx_tflite_plugin.api.declarations import (
     Axes,
     AxisPrice,
@@ -24,6 +24,7 @@ from onnx_tflite_plugin.api.declarations import (
     WidenedConstant,
 )
 from onnx_tflite_plugin.api.dtypes import refusal
+from onnx_tflite_plugin.api.notation import AxesError, parse_axes
 from onnx_tflite_plugin.api.quantization import OutputBehavior
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.activation import activation_declaration, resolve_activation
@@ -79,14 +80,14 @@ def resolve_operator(bound: Bound, target: Target, opset: int) -> Bound:
         bound,
         resolved=Declared(
             layout=read("layout", handler.layout, Layout),
-            axes=read("axes", handler.axes, Axes),
+            axes=read("axes", handler.axes, Axes, _check_axes),
             aligned=handler.axes is None,
             axis_price=read("axis_price", handler.axis_price, AxisPrice | None, _check_price),
             indexed_by_axis=read("indexed_by_axis", handler.indexed_by_axis, Mapping[int, int]),
             holds_axes=frozenset(handler.holds_axes),
             reshapes=read("reshapes", handler.reshapes, Mapping[int, Dims], _check_shapes),
             requires_constant=frozenset(handler.requires_constant),
-            quantization=read("quantization", handler.quantization, Behavior),
+            quantization=read("quantization", handler.quantization, Behavior, _check_traits),
             output_quantization=read(
                 "output_quantization", handler.output_quantization, Mapping[int, OutputBehavior], _check_outputs
             ),
@@ -266,6 +267,18 @@ def _activation_name(read: _Reader) -> str:
     if name not in ACTIVATIONS:
         raise Refusal(f"the fused activation {name} is unknown")
     return name
+
+
+def _check_axes(axes: Axes, at: At) -> str:
+    try:
+        parse_axes(axes or "->")
+    except AxesError as error:
+        return str(error)
+    return ""
+
+
+def _check_traits(behavior: Behavior, at: At) -> str:
+    return find_trait_error(behavior)
 
 
 def _check_activation(name: str, at: At) -> str:

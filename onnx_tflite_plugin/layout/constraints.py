@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from onnx_tflite_plugin.api.declarations import Attribute, Implicit, Layout, Terminate, Transparent
+from onnx_tflite_plugin.api.notation import AxesError, Group, parse_axes
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.layout.shared_axes import (
-    AxesError,
-    Group,
     LetterPart,
     OperatorLayout,
     RankError,
     SharedAxes,
+    check_ranks,
     merge_letters,
-    parse_axes,
     resolve_shared_axes,
 )
 from onnx_tflite_plugin.layout.tensor_layout import (
@@ -98,6 +97,8 @@ def layout_constraint(bound: Bound, squeeze: bool = False) -> LayoutConstraint:
             bound, declaration, None, fixed
         )
     if isinstance(declaration, Terminate) and not declaration.unordered:
+        if axes is not None:
+            check_ranks({slot: (groups, op[slot].dims) for slot, groups in _axis_groups(op, axes).items()})
         return LayoutConstraint(bound, declaration, None, {})
     aligned = bound.declared.aligned
     if axes is None and not aligned:
@@ -128,17 +129,17 @@ def _check_result_ranks(op: Operator, groups: Collection[int]) -> None:
             raise RankError(f"the file stores no shape for {tensor.name!r}, the result of operands of rank {rank}")
 
 
-def _axis_groups(op: Operator, declared: str) -> dict[int, list[Group]]:
+def _axis_groups(op: Operator, declared: str) -> dict[int, Sequence[Group]]:
     """Return the axis groups of each present slot.
 
     Trailing slots that the declaration omits have no groups.
     """
     inputs, outputs = parse_axes(declared)
-    input_groups = {k: g for k, g in enumerate(inputs) if g is not None and op.tensor(k) is not None}
-    return input_groups | {~k: g for k, g in enumerate(outputs) if g is not None and op.tensor(~k) is not None}
+    slots = (*enumerate(inputs), *((~k, groups) for k, groups in enumerate(outputs)))
+    return {slot: groups for slot, groups in slots if groups is not None and op.tensor(slot) is not None}
 
 
-def default_axes(bound: Bound) -> dict[int, list[Group]]:
+def default_axes(bound: Bound) -> dict[int, Sequence[Group]]:
     """Return the axis groups of all data operands and results, aligned from the right."""
     op, declared = bound.op, bound.declared
     excluded = {*declared.holds_axes, *declared.requires_constant, *declared.indexed_by_axis}

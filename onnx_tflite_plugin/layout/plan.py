@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from onnx_tflite_plugin.api.declarations import AxisPrice
+from onnx_tflite_plugin.api.notation import AxesError
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, HandlerError, InvalidModel, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, definition
@@ -17,7 +18,7 @@ from onnx_tflite_plugin.layout import solver
 from onnx_tflite_plugin.layout.boundaries import Place, boundary_values, execution_counts, tensor_at
 from onnx_tflite_plugin.layout.constraints import LayoutConstraint, layout_constraint, present_slots
 from onnx_tflite_plugin.layout.propagation import InterfaceLayouts, propagate_layouts
-from onnx_tflite_plugin.layout.shared_axes import AxesError, OperatorLayout, RankError
+from onnx_tflite_plugin.layout.shared_axes import OperatorLayout, RankError
 from onnx_tflite_plugin.layout.states import state_groups
 from onnx_tflite_plugin.layout.tensor_layout import (
     TensorLayout,

@@ -6,7 +6,6 @@ reshapes and squeezes: these differ only in their axes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,10 +13,9 @@ from itertools import pairwise
 from math import prod
 from typing import NamedTuple
 
+from onnx_tflite_plugin.api.notation import AxesError, Group
 from onnx_tflite_plugin.layout.tensor_layout import INSERTED, AxisPart, TensorLayout, coalesce, has_adjacent_parts
 from onnx_tflite_plugin.source.model import Dims
-
-Group = tuple[str, ...]
 
 
 class LetterPart(NamedTuple):
@@ -36,52 +34,11 @@ OperatorLayout = tuple[LetterPart, ...]
 UNIT = "unit "  # prefix of the letters of axes written as 1
 
 
-class AxesError(ValueError):
-    """A declaration of axes that does not parse or does not fit the operands."""
-
-
 class RankError(AxesError):
     """Operands whose axes differ from the declaration.
 
     The error is one of the file if the declaration fits other operators.
     """
-
-
-_AXIS = re.compile(r"\s*(\([\w\s]*\)|\.\.\.|[A-Za-z]\w*|1)")
-
-
-def parse_axes(text: str) -> tuple[list[list[Group] | None], list[list[Group] | None]]:
-    """Return the axis groups per input and per output: ``"n (h w), o -> n o"``; ``_`` gives ``None``.
-
-    Raises AxesError if the text does not parse.
-    """
-    operands, arrow, results = text.partition("->")
-    if not arrow:
-        raise AxesError(f"axes {text!r} have no '->'; write operands -> results, such as 'n h w c -> n c'")
-    inputs = [_parse_slot(slot, text) for slot in operands.split(",")]
-    outputs = [_parse_slot(slot, text) for slot in results.split(",")]
-    return inputs, outputs
-
-
-def _parse_slot(slot: str, text: str) -> list[Group] | None:
-    slot = slot.strip()
-    if slot == "_":
-        return None
-    groups: list[Group] = []
-    position = 0
-    while position < len(slot):
-        match = _AXIS.match(slot, position)
-        if not match:
-            remainder = slot[position:].strip()
-            reason = (
-                "')' is missing"
-                if remainder.startswith("(") and ")" not in remainder
-                else "a letter, a group (a b), ... or 1 is expected"
-            )
-            raise AxesError(f"axes {text!r} do not parse at {remainder!r}: {reason}")
-        axis, position = match.group(1), match.end()
-        groups.append(() if axis == "1" else tuple(axis.strip("()").split()))
-    return groups
 
 
 class SlotAxes(NamedTuple):
@@ -248,6 +205,12 @@ def resolve_shared_axes(
     return SharedAxes(
         letters, slot_axes, frozenset(splittable), frozenset(a for a in unit_letters if units or a.startswith(UNIT))
     )
+
+
+def check_ranks(slots: Mapping[int, tuple[Sequence[Group], Dims]]) -> None:
+    """Raise RankError for a slot whose rank differs from that of its declared axes."""
+    for slot, (groups, dims) in slots.items():
+        _expand_groups(groups, dims, slot)
 
 
 def _expand_groups(groups: Sequence[Group], dims: Dims, slot: int) -> list[Group]:

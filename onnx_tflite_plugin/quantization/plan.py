@@ -8,9 +8,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from onnx_tflite_plugin.api.behavior import Arithmetic, check_output_parameters
+from onnx_tflite_plugin.api.notation import parse_axes
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.target import Target
-from onnx_tflite_plugin.binding.axes import parse_axes
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.states import States, state_tensor, users_by_key
 from onnx_tflite_plugin.checked import describe
@@ -228,7 +228,8 @@ class _QuantizedOperator:
             return []
         inputs, outputs = parse_axes(self.bound.declared.axes)
         slots, k = (inputs, slot) if slot >= 0 else (outputs, ~slot)
-        return slots[k] if k < len(slots) else []
+        groups = slots[k] if k < len(slots) else None
+        return [f"({' '.join(group)})" if len(group) > 1 else "".join(group) or "1" for group in groups or ()]
 
     def has_kernel(self, tensor: Tensor, onnx: str = "") -> bool:
         dtype, _ = self.runtime.storage.get(tensor.dtype, (tensor.dtype, 0))

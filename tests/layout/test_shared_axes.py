@@ -7,14 +7,13 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from onnx_tflite_plugin.api.notation import AxesError, parse_axes
 from onnx_tflite_plugin.layout.shared_axes import (
-    AxesError,
     LetterPart,
     OperatorLayout,
     RankError,
     SharedAxes,
     merge_letters,
-    parse_axes,
     resolve_shared_axes,
 )
 from onnx_tflite_plugin.layout.tensor_layout import INSERTED, AxisPart, layout_of_permutation, source_layout
@@ -208,8 +207,8 @@ def test_operand_rank_that_differs_from_the_axes_is_a_rank_error(axes: str, dims
 
 def test_axes_parse_as_groups_per_slot() -> None:
     assert parse_axes("n (h w)  c, _ ,1 ... -> n0 (), o") == (
-        [[("n",), ("h", "w"), ("c",)], None, [(), ("...",)]],
-        [[("n0",), ()], [("o",)]],
+        ((("n",), ("h", "w"), ("c",)), None, ((), ("...",))),
+        ((("n0",), ()), (("o",),)),
     )
 
 

@@ -1,0 +1,73 @@
+"""Notation of declared axes: ``"n (h w), _ -> n o"``.
+
+A group in parentheses is one axis, ``...`` any number of axes, ``1`` an axis of size 1, ``_`` a slot without axes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+
+Group = tuple[str, ...]
+Slots = tuple[tuple[Group, ...] | None, ...]
+
+_AXIS = re.compile(r"\s*(\([\w\s]*\)|\.\.\.|[A-Za-z]\w*|1)")
+
+
+class AxesError(ValueError):
+    """A declaration of axes that does not parse or does not fit the operands."""
+
+
+@cache
+def parse_axes(text: str) -> tuple[Slots, Slots]:
+    """Return the axis groups per input and per output; ``_`` gives ``None``, an axis written as ``1`` an empty group.
+
+    Raises AxesError if the text does not parse.
+    """
+    operands, arrow, results = text.partition("->")
+    if not arrow:
+        raise AxesError(f"axes {text!r} have no '->'; write operands -> results, such as 'n h w c -> n c'")
+    inputs = tuple(_parse_slot(slot, text) for slot in operands.split(","))
+    return inputs, tuple(_parse_slot(slot, text) for slot in results.split(","))
+
+
+def _parse_slot(slot: str, text: str) -> tuple[Group, ...] | None:
+    slot = slot.strip()
+    if slot == "_":
+        return None
+    groups: list[Group] = []
+    position = 0
+    while position < len(slot):
+        match = _AXIS.match(slot, position)
+        if not match:
+            remainder = slot[position:].strip()
+            reason = (
+                "')' is missing"
+                if remainder.startswith("(") and ")" not in remainder
+                else "a letter, a group (a b), ... or 1 is expected"
+            )
+            raise AxesError(f"axes {text!r} do not parse at {remainder!r}: {reason}")
+        axis, position = match.group(1), match.end()
+        groups.append(() if axis == "1" else tuple(axis.strip("()").split()))
+    return tuple(groups)
+
+
+def letters_of(text: str) -> tuple[str, ...]:
+    """Return the letters of a declaration in order of appearance, ``...`` included."""
+    inputs, outputs = parse_axes(text)
+    groups = (group for slot in (*inputs, *outputs) for group in slot or ())
+    return tuple(dict.fromkeys(letter for group in groups for letter in group))
+
+
+def find_unknown_letter(text: str, named: Mapping[str, str]) -> str:
+    """Return a message on a letter that axes do not have; empty if there is none.
+
+    ``named``: the letters that another declaration names, separated by spaces, by that declaration. ``*`` is any letter.
+    """
+    known = letters_of(text)
+    for declaration, letters in named.items():
+        unknown = [letter for letter in letters.split() if letter != "*" and letter not in known]
+        if unknown:
+            return f"{declaration}={letters!r}: axes {text!r} have no letter {unknown[0]!r}, only {', '.join(known)}"
+    return ""

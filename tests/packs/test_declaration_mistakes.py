@@ -1,0 +1,64 @@
+"""Test that a declaration which can match nothing is an error as the pack is loaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conformance.models import tensor
+from conformance.one import convert_one
+from onnx_tflite_plugin.api import Behavior, Call, Target, Terminate, Transparent, fusion, handler, operands
+from onnx_tflite_plugin.errors import HandlerError
+
+
+@pytest.mark.parametrize(
+    ("declared", "text"),
+    [
+        ('layout=Terminate(), axes="zz -> q("', r"axes 'zz -> q\(' do not parse at '\(': '\)' is missing"),
+        ('layout=Terminate(), axes="n, o -> n"', r"axes 'n, o -> n' have 2 operands, but the lowering lower takes 1"),
+        ('layout=Terminate(unordered="h z"), axes="n h -> n h"', r"unordered='h z': .* have no letter 'z', only n, h"),
+        (
+            "layout=Transparent(), requires_constant={3}",
+            r"requires_constant names slot 3, but the lowering lower takes",
+        ),
+        ("layout=Transparent(), quantization=Dequantized(weights=(1,))", r"quantization=Dequantized names slot 1, but"),
+        ('layout=Transparent(), quantization=Lookup(print, dtypes=("in16",))', r"'in16' is not a dtype; did you mean"),
+        (
+            'layout=Transparent(), converts={"int8": ("in16",)}',
+            r"converts: 'in16' is not a dtype; did you mean 'int16'",
+        ),
+    ],
+)
+def test_declaration_that_matches_nothing_is_an_error(declared: str, text: str) -> None:
+    namespace: dict[str, Any] = {}
+    exec("from onnx_tflite_plugin.api import *\ndef lower(ctx, x):\n    return x", namespace)
+    with pytest.raises(TypeError, match=text):
+        exec(f'handler("CUSTOM.Acme", max_version=1, {declared})(lower)', namespace)
+
+
+def test_axes_of_the_files_layout_must_have_its_rank() -> None:
+    rolled = handler("CUSTOM.Acme", max_version=1, layout=Terminate(), axes="n h -> n h")(lambda ctx, x: x)
+    with pytest.raises(HandlerError, match="axes 'n h' of operand 0 do not fit a tensor of rank 3"):
+        convert_one(rolled, [tensor(2, 5, 7)], show=False)
+
+
+def test_trait_of_a_wrong_type_is_an_error() -> None:
+    class Offsets(Behavior):
+        @property
+        def takes_floats(self) -> bool:
+            return "yes"  # type: ignore[return-value]
+
+    with pytest.raises(TypeError, match=r"Offsets\.takes_floats must be bool, not the str 'yes'"):
+        handler("CUSTOM.Acme", max_version=1, layout=Transparent(), quantization=Offsets())(lambda ctx, x: x)
+
+
+def test_fusion_has_one_input_per_operand_of_its_lowering() -> None:
+    (x,) = operands("x")
+    with pytest.raises(TypeError, match=r"@fusion\('ACME'\): inputs= has 0 operands, the lowering takes 1"):
+        fusion("ACME", pattern=Call("ABS", x), layout=Transparent())(lambda ctx, x: x)
+
+
+def test_target_traits_name_dtypes() -> None:
+    with pytest.raises(TypeError, match=r"Target\(quantizes=...\): 'in8' is not a dtype; did you mean 'int8'"):
+        Target("acme", (13, 18, 26), quantizes=frozenset({"in8"}))
