@@ -17,7 +17,10 @@ DECOMPOSITION = "decomposition_subgraph_index"
     effects=Effects(),
 )
 def composite(ctx: Context, *inputs: Value | None) -> list[Value]:
-    """Inline the decomposition. A handler for ``COMPOSITE.<name>``, if there is one, takes precedence."""
+    """Inline the decomposition.
+
+    A handler for ``COMPOSITE.<name>``, if there is one, takes precedence.
+    """
     parameters = ctx.subgraph(ctx.options[DECOMPOSITION]).inputs
     same_shape = [
         tensor is not None and tensor.dims == parameter.dims

@@ -1,4 +1,6 @@
-"""TensorFlow's tensor lists, lowered to arrays with one more axis. TensorFlow's converter emits them for recurrent layers.
+"""TensorFlow's tensor lists, lowered to arrays with one more axis.
+
+TensorFlow's converter emits them for recurrent layers.
 
 The shape and dtype of elements come from the file (``variant_tensors``), or from the operators in files of TensorFlow
 before 2.13. A dynamic dimension has size 1 until the first tensor is put into the list

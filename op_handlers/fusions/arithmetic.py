@@ -80,7 +80,9 @@ def merge_activations(activations: Sequence[str], code: str, factor: Array) -> M
 
 
 def fold_arithmetic(ctx: Context, w: Value, channel: int) -> tuple[Value | Array, Array]:
-    """Return weights and bias with the arithmetic folded in. ``channel``: the axis of output channels of the weights.
+    """Return weights and bias with the arithmetic folded in.
+
+    ``channel``: the axis of output channels of the weights.
 
     Weights that the file stores in a narrower dtype are multiplied when the model is loaded.
     """

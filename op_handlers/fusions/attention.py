@@ -101,7 +101,10 @@ def grouped_layout(at: Instance) -> Implicit:
     quantization=Dequantized(),
 )
 def batch_matmul_shared(ctx: Context, x: Value, w: Value, scale: Value | None = None) -> Value:
-    """Emit MatMul of all rows of a group and one matrix. A scale multiplies the rows, which have fewer elements."""
+    """Emit MatMul of all rows of a group and one matrix.
+
+    A scale multiplies the rows, which have fewer elements.
+    """
     *batches, _, _ = ctx.op[1].dims
     *_, rows, depth = ctx.op[0].dims
     factor = None if scale is None else ctx.require_constant(2).reshape(())

@@ -212,15 +212,8 @@ class _Finder:
             "scale": query_view.scale * view_of(self.producers[scores.source][1], self.producers).scale,
             "window": window,
         }
-        inputs = [
-            query_view.source,
-            keys.write[1],
-            values.write[1],
-            keys.tensor,
-            values.tensor,
-            keys.position,
-            mask_view.source,
-        ]
+        caches = [keys.write[1], values.write[1], keys.tensor, values.tensor]
+        inputs = [query_view.source, *caches, keys.position, mask_view.source]
         if options["tokens"] is None:
             token_positions = position_input(keys.position, self.producers)
             if token_positions is None:
@@ -399,9 +392,8 @@ def emit_standard_operators(
         q = ctx.ops.Transpose(ctx.ops.Reshape(q, [1, -1, options.heads, options.depth]), perm=[0, 2, 1, 3])
     written = [ctx.ops.TensorScatter(x, row, first_slot, axis=2) for x, row in zip(caches, rows, strict=True)]
     keys, values = (ctx.ops.Slice(x, [0], used_slots, [2]) for x in written)
-    bias = ctx.ops.Slice(
-        ctx.ops.Reshape(mask, [-1, ctx.op[3].shape[options.letters[1].index("s")]]), [0], used_slots, [1]
-    )
+    slots = ctx.op[3].shape[options.letters[1].index("s")]
+    bias = ctx.ops.Slice(ctx.ops.Reshape(mask, [-1, slots]), [0], used_slots, [1])
     y = ctx.ops.Attention(q, keys, values, bias, scale=options.scale)
     return ctx.ops.Transpose(y, perm=[0, 2, 1, 3]), *written
 
@@ -425,9 +417,7 @@ def cache_writes(operators: Sequence[Operator]) -> Iterator[Region]:
     letters: dict[Dims, str] = {}
     for op in operators:
         if op.code == "CACHED_ATTENTION":
-            letters |= {
-                op[slot].dims: cache_letters for slot, cache_letters in zip((3, 4), op.options.letters[1:], strict=True)
-            }
+            letters |= dict(zip((op[3].dims, op[4].dims), op.options.letters[1:], strict=True))
     for op in operators:
         if op.code == "DYNAMIC_UPDATE_SLICE" and op[0].dims in letters:
             yield Region(op.inputs, op.outputs, {"letters": letters[op[0].dims]})

@@ -58,7 +58,10 @@ def pad_patterns(code: str) -> list[Call]:
 
 
 def dilation_patterns(code: str) -> list[Call]:
-    """Return convolutions of images split into batches. The result may be reshaped to a sequence."""
+    """Return convolutions of images split into batches.
+
+    The result may be reshaped to a sequence.
+    """
     images = conv_patterns(code, [Call("SPACE_TO_BATCH_ND", x, block, paddings, shared=True)])
     sequences = [Call("RESHAPE", image, sequence_shape) for image in images] + [
         Call("SQUEEZE", image) for image in images

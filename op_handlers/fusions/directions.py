@@ -106,7 +106,10 @@ def bidirectional_patterns() -> Iterator[Call]:
 
 
 def match_directions(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the options that both float32 LSTMs share. ``reversed_output``: the backward output stays reversed."""
+    """Return the options that both float32 LSTMs share.
+
+    ``reversed_output``: the backward output stays reversed.
+    """
     options = [op.options for op in match.calls.values() if op.code in (LSTM, BACKWARDS)]
     options_by_direction = [dict(direction) for direction in options]
     if match[x].dtype != "float32":

@@ -68,7 +68,10 @@ def emit_dynamic_product(
     bias: Value | None,
     arrange: Arrange = lambda quantized, _zero_point: quantized,
 ) -> Value:
-    """Emit the product of dynamically quantized ``x`` and weights [k, o]. ``arrange`` returns the left matrix."""
+    """Emit the product of dynamically quantized ``x`` and weights [k, o].
+
+    ``arrange`` returns the left matrix.
+    """
     quantization = require_quantization(ctx.op[1])
     quantized, scale, zero_point = ctx.ops.DynamicQuantizeLinear(x)
     sums = ctx.ops.Cast(
@@ -176,7 +179,9 @@ def conv_2d_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None = None) -
 
 
 class KernelReach(NamedTuple):
-    """Elements that a kernel reads along one axis. ``taps``: the kernel's elements that reach the image.
+    """Elements that a kernel reads along one axis.
+
+    ``taps``: the kernel's elements that reach the image.
 
     ``positions``: positions that the taps read, [size of the result, taps]; those outside of 0 to ``size`` are padding.
     """

@@ -33,7 +33,10 @@ LOOPS = tuple(Call("WHILE", *CARRIED[:n]) for n in range(4, len(CARRIED) + 1))
 
 @dataclass(frozen=True)
 class Stage:
-    """A cell and the slots of its states. Its input is the sequence or the output of the previous stage."""
+    """A cell and the slots of its states.
+
+    Its input is the sequence or the output of the previous stage.
+    """
 
     cell: Cell
     states: tuple[int, ...]
@@ -41,7 +44,9 @@ class Stage:
 
 @dataclass(frozen=True)
 class Result:
-    """Meaning of a loop's output in a slot. ``direction``: 1 for the second layer of a bidirectional node.
+    """Meaning of a loop's output in a slot.
+
+    ``direction``: 1 for the second layer of a bidirectional node.
 
     ``kind`` determines ``number``: "count": final value of a counter; "carried": the slot; "state": index among the states
     of all stages; "all": unused, outputs of all time steps; "last": index among the states of the output of the last step.
@@ -98,7 +103,10 @@ def recurrent_layer(loop: CountedLoop) -> Layer | None:
 
 
 def sequences(loop: CountedLoop, trips: int | Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Yield (slot, element) of each sequence with one row per step. The element is the row that the body reads."""
+    """Yield (slot, element) of each sequence with one row per step.
+
+    The element is the row that the body reads.
+    """
     for op in loop.graph.operators:
         slot = loop.read_slot(op)
         if slot is None or loop.op[slot].rank != 3 or loop.op[slot].dtype != "float32":
@@ -291,12 +299,13 @@ def emit_layer(
 
 
 def stack_weights(ctx: Context, matrices: Sequence[Matrix]) -> Value | Array:
-    """Return weights stacked over directions. The file's dtype is kept; the Cast to float32 is folded at load time."""
+    """Return weights stacked over directions.
+
+    The file's dtype is kept; the Cast to float32 is folded at load time.
+    """
     array = np.stack([matrix.values for matrix in matrices])
     if array.dtype == np.float32:
         return array
-    value, scales = (
-        ctx.ops.Cast(array, to="float32"),
-        [matrix.scales for matrix in matrices if matrix.scales is not None],
-    )
+    value = ctx.ops.Cast(array, to="float32")
+    scales = [matrix.scales for matrix in matrices if matrix.scales is not None]
     return ctx.ops.Mul(value, np.stack(scales)[..., np.newaxis]) if scales else value

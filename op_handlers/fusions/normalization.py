@@ -136,7 +136,10 @@ def _row_size(match: Match, operand: Operand) -> int | None:
 
 
 def normalization_axes(at: Instance, parameters: int = 2) -> str:
-    """Return the axes of input, scale and offset. Scale and offset end with the normalized axis, after axes of size 1."""
+    """Return the axes of input, scale and offset.
+
+    Scale and offset end with the normalized axis, after axes of size 1.
+    """
     tensors = [at.op.tensor(k) for k in range(1, 1 + parameters)]
     rows = [None if t is None else [*(f"u{k}{i}" for i in range(t.rank - 1)), "k"] for k, t in enumerate(tensors)]
     return format_axes([["...", "k"], *rows], ["...", "k"])

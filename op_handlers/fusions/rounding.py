@@ -94,7 +94,9 @@ def match_cheap_rounding(match: Match) -> Mapping[str, Any] | Decline:
 def round_activations(
     ctx: Context, value: Value, reduced_axes: Sequence[int], scales: int | None, *, symmetric: bool = False
 ) -> Value:
-    """Return activations rounded as in the kernel. Elements along ``reduced_axes`` share a scale.
+    """Return activations rounded as in the kernel.
+
+    Elements along ``reduced_axes`` share a scale.
 
     ``scales``: number of scales, ``None`` if dynamic.
     """

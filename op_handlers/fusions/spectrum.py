@@ -114,7 +114,10 @@ def filter_patterns() -> Iterator[Call]:
 
 
 def check_filters(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the options of both operators. FULLY_CONNECTED reads its input as rows of the size of a filter."""
+    """Return the options of both operators.
+
+    FULLY_CONNECTED reads its input as rows of the size of a filter.
+    """
     by_code = operators_by_code(match)
     dense, spectra = by_code["FULLY_CONNECTED"], by_code["RFFT2D_PART"].options
     if any(match[operand].dtype != "float32" for operand in (w, bias) if operand in match.tensors):

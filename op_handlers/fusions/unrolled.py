@@ -1,4 +1,7 @@
-"""Recurrent layers that are unrolled step by step, as PyTorch exports them. Each becomes one LSTM, GRU or RNN."""
+"""Recurrent layers that are unrolled step by step, as PyTorch exports them.
+
+Each becomes one LSTM, GRU or RNN.
+"""
 
 from __future__ import annotations
 

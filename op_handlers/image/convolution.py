@@ -104,7 +104,10 @@ def reads_beyond_scales(op: Operator) -> bool:
     sizes=depthwise_conv_shape,
 )
 def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
-    """Emit Conv with a group per input channel; the multiplier is Cout / Cin regardless of options (depthwise_conv.cc)."""
+    """Emit Conv with a group per input channel.
+
+    The multiplier is Cout / Cin regardless of options (depthwise_conv.cc).
+    """
     outputs, channels = ctx.op[1].shape[-1], ctx.op[0].dims[-1]
     if not channels:  # dynamic: the kernel accepts no other number
         multiplier = ctx.options.depth_multiplier
@@ -152,9 +155,8 @@ def spatial_axes(ctx: Context) -> tuple[str, list[int]]:
 
 def strides_and_dilations(options: Options, letters: str) -> tuple[list[int], list[int]]:
     """Return strides and dilations by axis letter; 2-D transposed convolutions have no dilation."""
-    return [options[f"stride_{letter}"] for letter in letters], [
-        options.get(f"dilation_{letter}_factor", 1) for letter in letters
-    ]
+    strides = [options[f"stride_{letter}"] for letter in letters]
+    return strides, [options.get(f"dilation_{letter}_factor", 1) for letter in letters]
 
 
 def requested_shape(at: Instance) -> Dims:

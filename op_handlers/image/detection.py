@@ -51,7 +51,9 @@ def emit_suppression(
 
 
 def emit_hard(ctx: Context, boxes: Value, scores: Value, count_limit: Value, iou: float, min_score: Value) -> Value:
-    """Emit NonMaxSuppression. It suppresses only above its threshold, so the threshold is lowered by one float32 step.
+    """Emit NonMaxSuppression.
+
+    It suppresses only above its threshold, so the threshold is lowered by one float32 step.
 
     A box without area overlaps nothing, not even itself. The kernel therefore selects it repeatedly
     (reference/non_max_suppression.h).
@@ -78,7 +80,10 @@ def emit_hard(ctx: Context, boxes: Value, scores: Value, count_limit: Value, iou
 def emit_loop(
     ctx: Context, boxes: Value, scores: Value, count_limit: Value, iou: Value, min_score: Value, sigma: ValueLike
 ) -> tuple[Value, Value]:
-    """Emit a Loop. Each step selects the best box and lowers the scores of all boxes by their overlap with it."""
+    """Emit a Loop.
+
+    Each step selects the best box and lowers the scores of all boxes by their overlap with it.
+    """
     ops, all_boxes = ctx.ops, Boxes(ctx, boxes)
     scale = ops.Where(ops.Greater(sigma, np.float32(0)), ops.Div(np.float32(-0.5), sigma), np.float32(0))
     initial_scores = ops.Where(ops.Greater(scores, min_score), scores, SUPPRESSED)

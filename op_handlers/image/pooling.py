@@ -93,7 +93,10 @@ def max_pool_2d(ctx: Context, x: Value) -> Value:
 
 @handler("L2_POOL_2D", max_version=1, layout=CHANNELS_FIRST, axes=AXES, activation=FUSED, sizes=pool_shape)
 def l2_pool_2d(ctx: Context, x: Value) -> Value:
-    """Emit the root of the mean square without padding; LpPool computes the root of the sum (reference/pooling.h)."""
+    """Emit the root of the mean square without padding.
+
+    LpPool computes the root of the sum (reference/pooling.h).
+    """
     return ctx.ops.Sqrt(ctx.ops.AveragePool(ctx.ops.Mul(x, x), count_include_pad=0, **window_attributes(ctx)))
 
 

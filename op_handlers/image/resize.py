@@ -53,7 +53,10 @@ def resize_layout(at: Instance) -> Attribute | Implicit:
     quantization=Dequantized(),
 )
 def resize_bilinear(ctx: Context, x: Value, size: Value) -> Value:
-    """Emit linear Resize. Integers without a scale are rounded as in the kernel; ONNX Runtime truncates."""
+    """Emit linear Resize.
+
+    Integers without a scale are rounded as in the kernel; ONNX Runtime truncates.
+    """
     dtype = ctx.op[0].dtype
     if "float" in dtype or ctx.op[0].quantization is not None:
         return emit_bilinear(ctx, x, size)
@@ -62,7 +65,10 @@ def resize_bilinear(ctx: Context, x: Value, size: Value) -> Value:
 
 
 def emit_bilinear(ctx: Context, x: Value, size: Value) -> Value:
-    """Return the resized image. For int16 with rounded coordinates, interpolate rows and then columns."""
+    """Return the resized image.
+
+    For int16 with rounded coordinates, interpolate rows and then columns.
+    """
     rounded = rounded_coordinates(ctx.op) if ctx.op[0].dtype == "int16" else None
     if rounded is not None:
         return reinterpret_scale(
@@ -86,7 +92,9 @@ def emit_bilinear(ctx: Context, x: Value, size: Value) -> Value:
 
 
 def emit_linear_resize(ctx: Context, x: Value, size: Value) -> Value:
-    """Emit Resize over adjacent axes. ONNX Runtime requires this, so other axes are resized one after the other.
+    """Emit Resize over adjacent axes.
+
+    ONNX Runtime requires this, so other axes are resized one after the other.
 
     Dynamic shapes are transposed to channels first. Static shapes are not: ONNX Runtime would move the Transpose after
     the Resize, which it then cannot run.

@@ -1,1 +1,4 @@
-"""Arithmetic of LiteRT's kernels, shared by the handlers of several modules. Holds no handlers."""
+"""Arithmetic of LiteRT's kernels, shared by the handlers of several modules.
+
+Holds no handlers.
+"""

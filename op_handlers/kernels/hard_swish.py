@@ -19,7 +19,9 @@ INPUT_SHIFT = 7
 
 
 def hard_swish_table(at: Instance) -> Array:
-    """Return the output of each quantized input value. Raises Refusal for scales that the kernel refuses.
+    """Return the output of each quantized input value.
+
+    Raises Refusal for scales that the kernel refuses.
 
     Source: HardSwish, internal/reference/hard_swish.h; HardSwishPrepare, activations.cc.
     """

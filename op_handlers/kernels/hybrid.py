@@ -110,7 +110,10 @@ def nonnegative_tensors(graph: Subgraph) -> Set[int]:
 
 
 def _has_nonnegative_result(op: Operator, nonnegative: Collection[int]) -> bool:
-    """True if an operator has no negative results. ``nonnegative``: tensors that have no negative values."""
+    """True if an operator has no negative results.
+
+    ``nonnegative``: tensors that have no negative values.
+    """
     if op.code in _CLAMPING:
         return op.options.fused_activation_function in ("RELU", "RELU6")
     operands = [tensor.index for tensor in op.inputs if tensor is not None and tensor.dtype == "float32"]

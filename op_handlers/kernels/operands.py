@@ -63,7 +63,10 @@ def unordered_layout(axes: Iterable[int]) -> Attribute:
 
 
 def constant_integers(op: Operator, slot: int) -> list[int] | None:
-    """Return the elements of a constant operand, or ``None`` for a runtime value. Raises Refusal for other dtypes."""
+    """Return the elements of a constant operand, or ``None`` for a runtime value.
+
+    Raises Refusal for other dtypes.
+    """
     constant = op.constant(slot)
     if constant is not None and constant.dtype.kind not in "iu":
         raise Refusal(f"operand {op[slot].name!r} has dtype {op[slot].dtype}, expected integers")
@@ -71,14 +74,20 @@ def constant_integers(op: Operator, slot: int) -> list[int] | None:
 
 
 def operand_shape(at: Instance) -> Dims:
-    """Return the shape of operand 0, which the result has. Raises Refusal if the file does not store its rank."""
+    """Return the shape of operand 0, which the result has.
+
+    Raises Refusal if the file does not store its rank.
+    """
     if not at.op[0].has_rank:
         raise Refusal("the shape of the operand is unknown; set it with --input-shape")
     return at.op[0].dims
 
 
 def sizes_from_operand(slot: int) -> Callable[[Instance], Dims]:
-    """Return a ``sizes`` function that reads the output shape from an operand. Sizes of a runtime value are dynamic."""
+    """Return a ``sizes`` function that reads the output shape from an operand.
+
+    Sizes of a runtime value are dynamic.
+    """
 
     def sizes(at: Instance) -> Dims:
         constant, operand = constant_integers(at.op, slot), at.op[slot]
@@ -90,7 +99,10 @@ def sizes_from_operand(slot: int) -> Callable[[Instance], Dims]:
 
 
 def dynamic_shape(op: Operator, shape: Tensor) -> Dims:
-    """Return a shape of dynamic dimensions, one per element of a vector. Raises Refusal if there are too many."""
+    """Return a shape of dynamic dimensions, one per element of a vector.
+
+    Raises Refusal if there are too many.
+    """
     rank = op[out(0)].rank if shape.dims[0] is None else shape.dims[0]
     if rank > MAX_AXES:
         raise Refusal(f"the shape has {rank} sizes")
@@ -146,7 +158,9 @@ def check_weight_zero_points(op: Operator, image: int = 0) -> Decline | None:
 
 
 def reinterpret_uint8_weights(ctx: Context, slot: int, weight: Value, *, by_row: bool = False) -> Value | Array:
-    """Return a weight. Uint8 is read as int8 without zero point if the activations are float32.
+    """Return the weight in ``slot``.
+
+    Uint8 is read as int8 without zero point if the activations are float32.
 
     The first dynamic-range files store signed weights as uint8 (EvalHybrid, kernels/conv.cc and fully_connected.cc).
     The kernel uses the first scale only, or with ``by_row`` the scale of each row of ``[o, k]``.

@@ -99,7 +99,10 @@ class Cell:
 
 
 class Body:
-    """Operators of one time step, which are matched upstream from its results. Fused activations are separate operators."""
+    """Operators of one time step, which are matched upstream from its results.
+
+    Fused activations are separate operators.
+    """
 
     def __init__(self, operators: Iterable[Operator]) -> None:
         split_operators = [split_op for op in operators for split_op in split_activation(op)]
@@ -219,10 +222,8 @@ class Body:
                         and update_activation is not None
                         and update_sums is not None
                     ):
-                        gates, activations = (
-                            (input_sums, output_sums, forget_sums, update_sums),
-                            ("Sigmoid", update_activation[1], cell_activation[1]),
-                        )
+                        gates = (input_sums, output_sums, forget_sums, update_sums)
+                        activations = ("Sigmoid", update_activation[1], cell_activation[1])
                         return join_gates("LSTM", x, hidden, gates, activations=omit_default(activations))
         return None
 
@@ -268,11 +269,8 @@ class Body:
         """Match ``h̃ = f(W·x + b + r·(R·h + c))``."""
         for input_term, gated_term in self.operand_pairs(operand, "ADD"):
             for gate, recurrent_term in self.operand_pairs(gated_term, "MUL"):
-                reset_sums, input_sums, recurrent_sums = (
-                    self.gate_sums(gate),
-                    self.sums(input_term),
-                    self.sums(recurrent_term),
-                )
+                reset_sums, input_sums = self.gate_sums(gate), self.sums(input_term)
+                recurrent_sums = self.sums(recurrent_term)
                 if reset_sums is not None and input_sums is not None and recurrent_sums is not None:
                     return join_gates(
                         "GRU", x, hidden, (update, reset_sums, (input_sums, recurrent_sums)), linear_before_reset=True
@@ -329,7 +327,9 @@ def split_activation(op: Operator) -> tuple[Operator, ...]:
 def join_gates(
     op_type: str, x: Any, hidden: Any, gates: Sequence[Sums | tuple[Sums, Sums]], **attributes: Any
 ) -> Cell | None:
-    """Return the cell of these gates. Each must have one product with the input and one with the last output.
+    """Return the cell of these gates.
+
+    Each must have one product with the input and one with the last output.
 
     ``None`` for other gates, and if a gate's size differs from that of the output, since it would be broadcast. A gate
     may be a pair of sums: one with the input, one with the last output, each with its bias.

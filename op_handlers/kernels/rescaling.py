@@ -1,4 +1,7 @@
-"""Multiplication by 31-bit fixed-point multipliers, emitted into the model. ``fixed_point`` does it at conversion time."""
+"""Multiplication by 31-bit fixed-point multipliers, emitted into the model.
+
+``fixed_point`` does it at conversion time.
+"""
 
 from __future__ import annotations
 

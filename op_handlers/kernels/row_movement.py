@@ -1,4 +1,7 @@
-"""Source rows of data-movement operators. Rows are numbered through all axes except the last."""
+"""Source rows of data-movement operators.
+
+Rows are numbered through all axes except the last.
+"""
 
 from __future__ import annotations
 

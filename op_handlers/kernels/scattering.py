@@ -24,7 +24,9 @@ def scatter_rows(ctx: Context, base: Value, rows: Value | Array, updates: Value,
 
 
 def flatten_indices(ctx: Context, indices: Value | Array, sizes: Value | Array, depth: int) -> Value | Array:
-    """Return indices into the first ``depth`` axes as row numbers ``[n]``. An index out of range is a runtime error.
+    """Return indices into the first ``depth`` axes as row numbers ``[n]``.
+
+    An index out of range is a runtime error.
 
     Shapes: indices ``[..., depth or more]``, sizes ``[depth or more]``. Raises Refusal if constant indices are out of
     range.

@@ -69,7 +69,10 @@ def power_of_two_exponent(scale: float) -> int | None:
 
 
 def scale_to_table_units(scale: float) -> Array:
-    """Return the quantized values times a 15-bit multiplier, rounded half up. Raises Refusal if 32 bits overflow."""
+    """Return the quantized values times a 15-bit multiplier, rounded half up.
+
+    Raises Refusal if 32 bits overflow.
+    """
     multiplier, shift = scale * TABLE_UNIT, 0
     if multiplier >= 2**31:
         raise Refusal(f"the operand's scale of {scale:g} overflows the 32-bit multiplier of LiteRT's kernel")

@@ -14,7 +14,10 @@ Producers = Mapping[Tensor, Operator]
 
 
 class View(NamedTuple):
-    """A tensor that consists of elements of ``source`` times ``scale``. ``ids``: positions of the elements in C order."""
+    """A tensor that consists of elements of ``source`` times ``scale``.
+
+    ``ids``: positions of the elements in C order.
+    """
 
     source: Tensor
     ids: Array

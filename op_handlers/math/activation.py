@@ -27,7 +27,10 @@ from op_handlers.kernels.sigmoids import INT16_OUTPUT, sigmoid_quantization, tan
 
 @handler("RELU", max_version=3, layout=Transparent(), quantization=SameScale(onnx="Clip"), activation=lambda at: "RELU")
 def relu(ctx: Context, x: Value) -> Value:
-    """Return the operand; the fused activation also rescales if the output has other parameters (activations.cc)."""
+    """Return the operand.
+
+    The fused activation also rescales if the output has other parameters (activations.cc).
+    """
     return x
 
 
@@ -164,7 +167,10 @@ def tanh(ctx: Context, x: Value) -> Value:
 
 @handler("LOGISTIC", max_version=3, layout=Transparent(), quantization=sigmoid_quantization)
 def logistic(ctx: Context, x: Value) -> Value:
-    """Emit Sigmoid; XNNPACK supports 8-bit outputs of any scale, the builtin kernels only 1/256 (activations.cc)."""
+    """Emit Sigmoid.
+
+    XNNPACK supports 8-bit outputs of any scale, the builtin kernels only 1/256 (activations.cc).
+    """
     return emit_bfloat16_sigmoid(ctx, x) if ctx.op[0].dtype == "bfloat16" else ctx.ops.Sigmoid(x)
 
 

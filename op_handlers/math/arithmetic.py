@@ -97,7 +97,9 @@ def div(ctx: Context, x: Value, y: Value) -> Value:
 
 @handler("POW", max_version=1, layout=Transparent())
 def power(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit Pow. For int32 and a constant exponent, emit products, which wrap around as in the kernel.
+    """Emit Pow.
+
+    For int32 and a constant exponent, emit products, which wrap around as in the kernel.
 
     Source: BroadcastPow4D, optimized_ops.h.
     """
@@ -200,7 +202,10 @@ def floor_mod(ctx: Context, x: Value, y: Value) -> Value:
 
 
 def check_equal_shapes(at: Instance) -> Decline | None:
-    """Return a Decline for different shapes. The kernel compares only ranks, and reads operand 1 with operand 0's shape."""
+    """Return a Decline for different shapes.
+
+    The kernel compares only ranks, and reads operand 1 with operand 0's shape.
+    """
     first, second = at.op[0].dims, at.op[1].dims
     if first == second:
         return None

@@ -107,7 +107,10 @@ def required_opset(at: Instance) -> int:
     min_opset=required_opset,
 )
 def bitcast(ctx: Context, x: Value) -> Value:
-    """Emit BitCast. Another width is reached through unsigned integers, least significant word first (bitcast.cc)."""
+    """Emit BitCast.
+
+    Another width is reached through unsigned integers, least significant word first (bitcast.cc).
+    """
     source_dtype, result_dtype = dtypes(ctx.op)
     if source_dtype == result_dtype:
         return x
@@ -123,7 +126,10 @@ def bitcast(ctx: Context, x: Value) -> Value:
 
 
 def reinterpret(ctx: Context, x: Value, source_dtype: str, result_dtype: str) -> Value:
-    """Return values reinterpreted in another dtype of the same width. Cast of integers wraps around, which is equivalent."""
+    """Return values reinterpreted in another dtype of the same width.
+
+    Cast of integers wraps around, which is equivalent.
+    """
     if source_dtype == result_dtype:
         return x
     has_float = source_dtype in BITS or result_dtype in BITS

@@ -15,7 +15,10 @@ MAX_OPSET = 21  # ONNX Runtime has no random number kernels for later opsets
 
 
 def seed(ctx: Context) -> float | None:
-    """Return both seeds as one of 24 bits, which float32 represents exactly. Raises Refusal if no runtime has the kernel."""
+    """Return both seeds as one of 24 bits, which float32 represents exactly.
+
+    Raises Refusal if no runtime has the kernel.
+    """
     if ctx.opset > MAX_OPSET:
         raise Refusal(f"ONNX Runtime has no random number kernels for opset {ctx.opset}; try --opset {MAX_OPSET}")
     first, second = int(ctx.options.seed), int(ctx.options.seed2)

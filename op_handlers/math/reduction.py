@@ -98,7 +98,10 @@ def mean_quantization(at: Instance) -> Dequantized:
 
 @reduction_handler("MEAN", "ReduceMean", max_version=3, quantization=mean_quantization, accepts=REQUIRE_SCALE)
 def mean(ctx: Context, x: Value, axes: Value) -> Value:
-    """Emit ReduceMean, or GlobalAveragePool over all trailing axes, which fuses. Integers are truncated toward zero."""
+    """Emit ReduceMean, or GlobalAveragePool over all trailing axes, which fuses.
+
+    Integers are truncated toward zero.
+    """
     reduced_axes = constant_reduced_axes(ctx)
     if 0 in mean_quantization(ctx).stored and not has_empty_axis(ctx):
         return emit_integer_mean(ctx, x, axes)
@@ -276,7 +279,10 @@ def constant_reduced_axes(ctx: Context) -> list[int] | None:
 
 
 def emit_reduction(ctx: Context, onnx: str, x: Value, axes: Value, keep: int | None = None) -> Value:
-    """Emit ``Reduce*``; the identity without axes. ``keep``: 1 to keep the axes; by default the option of the operator."""
+    """Emit ``Reduce*``; the identity without axes.
+
+    ``keep``: 1 to keep the axes; by default the option of the operator.
+    """
     reduced_axes, keep = constant_reduced_axes(ctx), int(bool(ctx.options.keep_dims)) if keep is None else keep
     if reduced_axes == []:
         return x

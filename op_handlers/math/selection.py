@@ -21,7 +21,10 @@ TYPES = "bool, T, T -> T"
 
 
 def selection_axes(at: Instance) -> str | None:
-    """Return the axes; a condition of rank 1 has axis 0. ``None`` if ranks or shapes do not fit together."""
+    """Return the axes; a condition of rank 1 has axis 0.
+
+    ``None`` if ranks or shapes do not fit together.
+    """
     op = at.op
     names, rank = axis_names(op[1].rank), op[0].rank
     if op[1].dims != op[2].dims or op[out(0)].rank != op[1].rank or rank not in (0, 1, op[1].rank):

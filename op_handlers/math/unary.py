@@ -84,7 +84,10 @@ def logarithm(ctx: Context, x: Value) -> Value:
 
 @handler("SQRT", max_version=2, layout=Transparent(), quantization=Dequantized())
 def square_root(ctx: Context, x: Value) -> Value:
-    """Emit Sqrt; the kernel truncates quantized results instead of rounding (SqrtEvalQuantized, elementwise.cc)."""
+    """Emit Sqrt.
+
+    The kernel truncates quantized results instead of rounding (SqrtEvalQuantized, elementwise.cc).
+    """
     root, quantization = ctx.ops.Sqrt(x), ctx.quantization(out(0))
     return (
         root

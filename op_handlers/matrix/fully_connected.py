@@ -44,7 +44,10 @@ def dense_axes(at: Instance) -> str | None:
 
 
 def leading_ones(op: Operator) -> int:
-    """Return the number of leading axes of size 1 of the bias; the kernel checks only its number of elements."""
+    """Return the number of leading axes of size 1 of the bias.
+
+    The kernel checks only its number of elements.
+    """
     bias = op.tensor(2)
     return 0 if bias is None or set(bias.dims[:-1]) != {1} else bias.rank - 1
 
@@ -102,7 +105,10 @@ def bias_dtype(op: Operator) -> str:
 
 
 def check_blocks(op: Operator) -> Decline | None:
-    """Return a Decline for unsupported blocks. XNNPACK supports multiples of 32, the kernel other sizes (PrepareImpl)."""
+    """Return a Decline for unsupported blocks.
+
+    XNNPACK supports multiples of 32, the kernel other sizes (PrepareImpl).
+    """
     x, w = op[0], op[1]
     if (x.dtype, w.dtype) != ("float32", "int4"):
         return Decline(f"{x.dtype} input with {w.dtype} weights in blocks; the kernel requires float32 and int4")

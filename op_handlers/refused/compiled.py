@@ -8,7 +8,10 @@ from onnx_tflite_plugin.api import Decline, Operator, hookimpl
 
 
 class Compiler(NamedTuple):
-    """A compiler and the name of its custom operator. ``prefix``: names of its operators begin with ``code``."""
+    """A compiler and the name of its custom operator.
+
+    ``prefix``: names of its operators begin with ``code``.
+    """
 
     code: str
     name: str

@@ -1,4 +1,7 @@
-"""Operators not expressible in ONNX. Other packs may convert them to a runtime's own operators."""
+"""Operators not expressible in ONNX.
+
+Other packs may convert them to a runtime's own operators.
+"""
 
 from __future__ import annotations
 

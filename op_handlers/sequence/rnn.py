@@ -74,7 +74,10 @@ def weight_quantization(at: Instance) -> Dequantized:
 
 
 def dtype_rows(*layers: Layer) -> tuple[str, ...]:
-    """Return signatures for ``types``: float32 with weights of one dtype. Biases are float32, as the kernels read them."""
+    """Return signatures for ``types``: float32 with weights of one dtype.
+
+    Biases are float32, as the kernels read them.
+    """
     slots, biases = {slot for layer in layers for slot in layer.matrices}, {layer.bias for layer in layers}
     operand_slots = range(1, max(slots | biases) + 1)
     return tuple(
@@ -101,7 +104,10 @@ def check_layers(op: Operator, rank: int, *layers: Layer) -> Decline | None:
 
 
 def check_shapes(op: Operator, layer: Layer) -> Decline | None:
-    """Return a Decline unless weights are matrices and recurrent weights square. The kernels check only one size."""
+    """Return a Decline unless weights are matrices and recurrent weights square.
+
+    The kernels check only one size.
+    """
     weights = [op[slot] for slot in layer.matrices if op.tensor(slot) is not None]
     non_matrix = next((tensor for tensor in weights if tensor.rank != 2), None)
     if non_matrix is not None:

@@ -82,7 +82,10 @@ def check_svdf(at: Instance) -> Decline | None:
 
 
 def rescaling_factors(op: Operator) -> tuple[float, float]:
-    """Return the factors that rescale sums to the state and to the output; the kernel computes both in float32."""
+    """Return the factors that rescale sums to the state and to the output.
+
+    The kernel computes both in float32.
+    """
     scales = {
         slot: np.float32(require_quantization(op[slot]).scale[0])
         for slot in (X, FEATURE_WEIGHTS, TIME_WEIGHTS, STATE, out(0))

@@ -1,4 +1,7 @@
-"""Binary operators on equal shapes. Nothing is rescaled, integers wrap around, booleans are one-bit numbers."""
+"""Binary operators on equal shapes.
+
+Nothing is rescaled, integers wrap around, booleans are one-bit numbers.
+"""
 
 from __future__ import annotations
 

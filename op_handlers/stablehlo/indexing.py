@@ -27,7 +27,9 @@ from op_handlers.kernels.operands import cast_to_int64
 
 
 def check_index_vectors(op: Operator) -> Decline | None:
-    """Return a Decline if the axis of index vectors does not exist; the kernel would read beyond the indices.
+    """Return a Decline if the axis of index vectors does not exist.
+
+    The kernel would read beyond the indices.
 
     Source: ReadIndexVector, tensor_slice_util.h.
     """
@@ -76,7 +78,9 @@ def check_gather(at: Instance) -> Decline | None:
     accepts=check_gather,
 )
 def gather(ctx: Context, x: Value, indices: Value) -> Value:
-    """Emit Gather along one axis, else GatherND. Start indices are clamped so that slices fit (stablehlo_gather.cc).
+    """Emit Gather along one axis, else GatherND.
+
+    Start indices are clamped so that slices fit (stablehlo_gather.cc).
 
     Axes are named ``b0`` ... in the indices and ``o0`` ... in the operand.
     """
@@ -232,7 +236,9 @@ def check_scatter(at: Instance) -> Decline | None:
     accepts=check_scatter,
 )
 def scatter(ctx: Context, x: Value, indices: Value, updates: Value) -> Value:
-    """Emit ScatterElements of updates into the flattened operand. Updates out of range go to an additional element.
+    """Emit ScatterElements of updates into the flattened operand.
+
+    Updates out of range go to an additional element.
 
     ONNX Runtime scatters elements in order, as the kernel does: the last update of an element is kept.
     """

@@ -39,7 +39,10 @@ class Bits:
         return result
 
     def rotate_left(self, x: Value, count: int) -> Value:
-        """Return x rotated left. The overflow is in the upper half of its product with a power of two."""
+        """Return x rotated left.
+
+        The overflow is in the upper half of its product with a power of two.
+        """
         shifted = self.ops.Mul(x, np.int64(1 << count))
         return self.ops.BitwiseOr(self.low_word(shifted), self.high_word(shifted))
 
@@ -92,7 +95,10 @@ def check_static_size(at: Instance) -> Decline | None:
     accepts=check_static_size,
 )
 def rng_bit_generator(ctx: Context, state: Value) -> tuple[Value, Value]:
-    """Emit Threefry or Philox on integers; the second element of the state counts blocks (rng_bit_generator.cc)."""
+    """Emit Threefry or Philox on integers.
+
+    The second element of the state counts blocks (rng_bit_generator.cc).
+    """
     ops, bits = ctx.ops, Bits(ctx)
     result = ctx.op[out(1)]
     has_64_bits = result.dtype in ("int64", "uint64")

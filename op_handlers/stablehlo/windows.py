@@ -55,7 +55,10 @@ BINARY_OPERATORS = {"ADD": "Add", "MUL": "Mul", "MAXIMUM": "Max", "MINIMUM": "Mi
 
 @dataclass(frozen=True)
 class Windows:
-    """Sizes, strides and dilations of the window along each axis, in planned layout. Raises Refusal for values below 1."""
+    """Sizes, strides and dilations of the window along each axis, in planned layout.
+
+    Raises Refusal for values below 1.
+    """
 
     sizes: list[int]
     strides: list[int]
@@ -197,7 +200,10 @@ def reduce_windows(
 
 
 def reduce_at_once(ctx: Context, x: Value, indices_by_axis: dict[int, Array], reduction: str) -> Value:
-    """Emit one reduction of all windows. Each axis of windows is followed by an axis of their elements."""
+    """Emit one reduction of all windows.
+
+    Each axis of windows is followed by an axis of their elements.
+    """
     window_axes = [k + shift + 1 for shift, k in enumerate(indices_by_axis)]
     if not window_axes:
         return x

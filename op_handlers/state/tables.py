@@ -1,4 +1,7 @@
-"""Hash tables from integers to text or back. They are initialized once, and constant at conversion time."""
+"""Hash tables from integers to text or back.
+
+They are initialized once, and constant at conversion time.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +121,10 @@ def table_contents(ctx: Context) -> tuple[list[Any], list[Any]]:
 
 
 def to_attribute(array: Array) -> list[Any]:
-    """Return Python numbers or text for an ONNX attribute. Raises Refusal for text that is not UTF-8."""
+    """Return Python numbers or text for an ONNX attribute.
+
+    Raises Refusal for text that is not UTF-8.
+    """
     try:
         return [item.decode() if isinstance(item, bytes) else int(item) for item in array.reshape(-1).tolist()]
     except UnicodeDecodeError:

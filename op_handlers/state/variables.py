@@ -1,4 +1,7 @@
-"""Resource variables. A handle is constant and names a state, which reads return and assignments replace."""
+"""Resource variables.
+
+A handle is constant and names a state, which reads return and assignments replace.
+"""
 
 from __future__ import annotations
 

@@ -89,7 +89,10 @@ def block_price(at: Instance) -> AxisPrice | None:
 
 
 def spatial_axes(at: Instance) -> str:
-    """Return the axes: batch, one or two spatial axes, and channels. The kernels support no more."""
+    """Return the axes: batch, one or two spatial axes, and channels.
+
+    The kernels support no more.
+    """
     axes = " ".join(["n", *"hw"[: at.op[0].rank - 2], "c"])
     return f"{axes} -> {axes}"
 
@@ -239,7 +242,10 @@ def rearrange(ctx: Context, x: Value, source: str, result: str, sizes: Mapping[s
 def runtime_lengths(
     ctx: Context, x: Value, groups: Sequence[str], sizes: Mapping[str, int | None]
 ) -> dict[str, Value | Array]:
-    """Return the length of each letter, of shape [1]. A dynamic one is the size of its axis over the other letters."""
+    """Return the length of each letter, of shape [1].
+
+    A dynamic one is the size of its axis over the other letters.
+    """
     shape, lengths = ctx.ops.Shape(x), dict[str, "Value | Array"]()
     for axis, group in enumerate(groups):
         for letter in group:

@@ -31,7 +31,10 @@ def matrix_set_diag(ctx: Context, x: Value, diagonal: Value) -> Value:
 
 
 def emit_runtime_set_diag(ctx: Context, x: Value, diagonal: Value) -> Value:
-    """Emit Where with the diagonal element of each row. Rows after the end of the diagonal are masked."""
+    """Emit Where with the diagonal element of each row.
+
+    Rows after the end of the diagonal are masked.
+    """
     shape = ctx.ops.Shape(x)
     rows, columns = (ctx.ops.Gather(shape, np.asarray(axis)) for axis in (-2, -1))
     last_index = ctx.ops.Sub(ctx.ops.Min(rows, columns), np.int64(1))

@@ -62,7 +62,10 @@ def gather_axes(at: Instance) -> str | None:
 
 
 def gather_layout(at: Instance) -> Attribute | Implicit:
-    """Return the layout. GatherND requires batch axes first, then the gathered axis; Gather supports any layout."""
+    """Return the layout.
+
+    GatherND requires batch axes first, then the gathered axis; Gather supports any layout.
+    """
     op = at.op
     axis, batch_count = gather_axis(op), batch_dims(op)
     if not batch_count:

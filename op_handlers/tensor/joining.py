@@ -28,7 +28,10 @@ def check_ranks(at: Instance) -> Decline | None:
 
 
 def check_operands(at: Instance) -> Decline | None:
-    """Return a Decline if only some uint8 tensors have a scale; the kernel multiplies by ratios (ConcatenationWithScaling)."""
+    """Return a Decline if only some uint8 tensors have a scale.
+
+    The kernel multiplies by ratios (ConcatenationWithScaling).
+    """
     tensors = [tensor for tensor in (*at.op.inputs, *at.op.outputs) if tensor is not None]
     with_scale = [tensor for tensor in tensors if tensor.quantization is not None]
     if at.op[0].dtype == "uint8" and 0 < len(with_scale) < len(tensors):

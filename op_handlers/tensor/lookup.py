@@ -43,7 +43,10 @@ def empty_row(ctx: Context, table: Value) -> Value | Array:
 
 
 def check_ascending(at: Instance) -> Decline | None:
-    """Return a Decline unless indices are sorted. The kernel divides a sum at the end of each run of equal rows."""
+    """Return a Decline unless indices are sorted.
+
+    The kernel divides a sum at the end of each run of equal rows.
+    """
     index_tensor, shape = at.op[1], at.op[2]
     if index_tensor.is_static and shape.is_static and index_tensor.shape[1:] != shape.shape:
         return Decline(

@@ -34,7 +34,9 @@ INT64 = np.iinfo(np.int64)
     quantization=Raw(shift_safe=True, onnx="TopK"),
 )
 def topk_v2(ctx: Context, x: Value, k: Value) -> tuple[Value, Value]:
-    """Emit TopK over the last axis. NaN is last; a negative k gives an empty result (topk_v2.cc).
+    """Emit TopK over the last axis.
+
+    NaN is last; a negative k gives an empty result (topk_v2.cc).
 
     Of equal elements, the first comes first. NaN is ranked like -inf, so they are equal if a row has both.
     """

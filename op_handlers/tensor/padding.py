@@ -108,7 +108,10 @@ def mirror_price(at: Instance) -> AxisPrice | None:
 
 @padding_handler("MIRROR_PAD", max_version=3, axis_price=mirror_price)
 def mirror_pad(ctx: Context, x: Value, paddings: Value) -> Value:
-    """Emit Pad by reflection. SYMMETRIC is mode "edge" for one element, else a Gather per padded axis."""
+    """Emit Pad by reflection.
+
+    SYMMETRIC is mode "edge" for one element, else a Gather per padded axis.
+    """
     constant = ctx.constant(1)
     if ctx.options.mode == "REFLECT":
         return ctx.ops.Pad(x, onnx_pads(ctx, paddings), mode="reflect")

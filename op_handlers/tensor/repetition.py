@@ -17,7 +17,10 @@ def tile_layout(at: Instance) -> Attribute:
 
 
 def check_multiples(at: Instance) -> Decline | None:
-    """Return a Decline unless the multiples are a vector; the kernel reads one per axis (MultiplyShapeDims, tile.cc)."""
+    """Return a Decline unless the multiples are a vector.
+
+    The kernel reads one per axis (MultiplyShapeDims, tile.cc).
+    """
     multiples = at.op[1]
     if not multiples.has_rank or multiples.rank == 1:
         return None

@@ -65,7 +65,9 @@ def limits(ctx: Context) -> np.finfo[Any] | np.iinfo[Any]:
 
 
 def combine_unsorted(ctx: Context, x: Value, ids: Value, count: Value, initial: float, reduction: str) -> Value:
-    """Emit the reduction of rows by segment. Rows with negative ids are skipped (UnsortedSegmentRef, reference_ops.h).
+    """Emit the reduction of rows by segment.
+
+    Rows with negative ids are skipped (UnsortedSegmentRef, reference_ops.h).
 
     Skipped rows go to an additional last row, which is then removed.
     """

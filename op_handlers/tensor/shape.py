@@ -100,7 +100,10 @@ def squeeze_axes(at: Instance) -> str | None:
 
 
 def squeeze_shape(at: Instance) -> Dims:
-    """Return the shape without the axes in ``squeeze_dims``, or without all of size 1. Raises Refusal for other sizes."""
+    """Return the shape without the axes in ``squeeze_dims``, or without all of size 1.
+
+    Raises Refusal for other sizes.
+    """
     op = at.op
     dims, removed = op[0].dims, {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}
     if not removed and None in dims:
@@ -172,7 +175,10 @@ def transpose_shape(at: Instance) -> Dims:
 
 
 def check_perm(at: Instance) -> Decline | None:
-    """Return a Decline unless perm contains each axis once. For a runtime perm, check the shape of the result."""
+    """Return a Decline unless perm contains each axis once.
+
+    For a runtime perm, check the shape of the result.
+    """
     x, y = at.op[0], at.op[out(0)]
     if at.op[1].dtype != "int32":
         return Decline(f"perm has dtype {at.op[1].dtype}, but the kernel reads int32")
@@ -194,12 +200,18 @@ def check_perm(at: Instance) -> Decline | None:
     sizes=transpose_shape,
 )
 def transpose(ctx: Context, x: Value, perm: Value) -> Value:
-    """Return the operand, with renamed axes. The layout plan inserts a Transpose on a dataflow edge if needed."""
+    """Return the operand, with renamed axes.
+
+    The layout plan inserts a Transpose on a dataflow edge if needed.
+    """
     return x if ctx.op.constant(1) is not None else emit_runtime_transpose(ctx, x, perm)
 
 
 def emit_runtime_transpose(ctx: Context, x: Value, perm: Value) -> Value:
-    """Emit a Gather, because ONNX's Transpose has no runtime perm. An index is the sum of a stride of x per axis."""
+    """Emit a Gather, because ONNX's Transpose has no runtime perm.
+
+    An index is the sum of a stride of x per axis.
+    """
     ops, rank = ctx.ops, ctx.op[0].rank
     axes, sizes = ops.Cast(perm, to="int64"), ops.Shape(x)
     strides: ValueLike = np.ones(1, np.int64)

@@ -221,11 +221,8 @@ def strided_slice(ctx: Context, x: Value, begin: Value, end: Value, _strides: Va
     if sliced:
         starts: ValueLike
         ends: ValueLike
-        if (
-            ctx.op[1].is_constant
-            and ctx.op[2].is_constant
-            and all(ctx.op[0].dims[axis_slice.axis or 0] is not None for axis_slice in sliced)
-        ):
+        is_static = all(ctx.op[0].dims[axis_slice.axis or 0] is not None for axis_slice in sliced)
+        if is_static and ctx.op[1].is_constant and ctx.op[2].is_constant:
             starts, ends = zip(*(static_bounds(ctx.op, axis_slice) for axis_slice in sliced), strict=True)
         else:
             starts, ends = runtime_bounds(ctx, x, begin, end, sliced)

@@ -22,7 +22,10 @@ from op_handlers.kernels.operands import cast_to_int64, rank_preserving_axes, un
 
 
 def check_part_count(at: Instance) -> Decline | None:
-    """Return a Decline unless num_splits is the number of outputs; LiteRT's kernels would write beyond them."""
+    """Return a Decline unless num_splits is the number of outputs.
+
+    LiteRT's kernels would write beyond them.
+    """
     declared, output_count = at.op.options.get("num_splits", 0), len(at.op.outputs)
     return (
         Decline(f"num_splits is {declared}, but the operator has {output_count} outputs")

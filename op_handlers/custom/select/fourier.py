@@ -1,4 +1,7 @@
-"""Fourier transforms and complex numbers. A complex tensor has a last axis of size 2: real and imaginary part."""
+"""Fourier transforms and complex numbers.
+
+A complex tensor has a last axis of size 2: real and imaginary part.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +112,10 @@ def fourier_transform(
 
 
 def fft_kernel(function: Callable[..., Any], dtype: Any) -> Callable[..., Array]:
-    """Return a kernel that applies a NumPy transform along the last axis. A second operand is its length."""
+    """Return a kernel that applies a NumPy transform along the last axis.
+
+    A second operand is its length.
+    """
 
     def kernel(op: Operator, x: Array, *length: Array) -> Array:
         return np.asarray(function(x, *(int(n.reshape(-1)[0]) for n in length))).astype(dtype)
@@ -118,7 +124,10 @@ def fft_kernel(function: Callable[..., Any], dtype: Any) -> Callable[..., Array]
 
 
 def apply_along_last_axis(ctx: Context, pairs: Value, emit: Callable[[Value, int], Value]) -> Value:
-    """Return ``emit`` of pairs and their last axis but one. A batch axis is added to rank 1, as DFT requires."""
+    """Return ``emit`` of pairs and their last axis but one.
+
+    A batch axis is added to rank 1, as DFT requires.
+    """
     rank = ctx.op[0].rank
     if rank > 1:
         return emit(pairs, rank - 1)
@@ -189,7 +198,10 @@ def irfft(ctx: Context, z: Value, length: Value) -> Value:
 
 
 def crop_bins(ctx: Context, pairs: Value, bin_count: Value, axis: int) -> Value:
-    """Return the first ``bin_count`` bins; TensorFlow's kernel refuses a spectrum with fewer bins (fft_ops.cc)."""
+    """Return the first ``bin_count`` bins.
+
+    TensorFlow's kernel refuses a spectrum with fewer bins (fft_ops.cc).
+    """
     length, stored_bins = ctx.op.constant(1), ctx.op[0].dims[-1]
     if length is not None and int(length.reshape(-1)[0]) // 2 + 1 == stored_bins:
         return pairs

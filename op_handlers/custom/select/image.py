@@ -64,7 +64,10 @@ class Axes(NamedTuple):
 
 
 def image_axes(node: NodeDef, rank: int = 4) -> Axes:
-    """Return the axes for the attribute ``data_format``. Raises Refusal for device-specific layouts."""
+    """Return the axes for the attribute ``data_format``.
+
+    Raises Refusal for device-specific layouts.
+    """
     layout = node.text("data_format", CHANNELS_LAST[rank - 4])
     if layout not in (CHANNELS_LAST[rank - 4], CHANNELS_FIRST[rank - 4]):
         raise Refusal(
@@ -74,7 +77,10 @@ def image_axes(node: NodeDef, rank: int = 4) -> Axes:
 
 
 def spatial_entries(node: NodeDef, name: str, axes: Axes, default: Sequence[int] = ()) -> list[int]:
-    """Return the spatial entries of a per-axis attribute. Raises Refusal if an entry for batch or channels is not 1."""
+    """Return the spatial entries of a per-axis attribute.
+
+    Raises Refusal if an entry for batch or channels is not 1.
+    """
     numbers = node.integers(name, tuple(default) or (1,) * axes.rank)
     if len(numbers) != axes.rank or any(n != 1 for k, n in enumerate(numbers) if k not in axes.spatial):
         raise Refusal(f"{name} is {list(numbers)}; batch and channels require 1")
@@ -120,7 +126,10 @@ def finish_channels_last(
 
 
 def emit_padding(steps: Rewriter, node: NodeDef, axes: Axes, x: Tensor) -> tuple[Tensor, str]:
-    """Return the image and its padding mode. Explicit padding becomes a PAD, which fusions absorb, and mode VALID."""
+    """Return the image and its padding mode.
+
+    Explicit padding becomes a PAD, which fusions absorb, and mode VALID.
+    """
     kind = padding_mode(node, explicit=True)
     if kind != "EXPLICIT":
         return x, kind

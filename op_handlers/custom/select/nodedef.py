@@ -73,7 +73,10 @@ class NodeDef(NamedTuple):
 
 
 def node_of(op: Operator) -> NodeDef:
-    """Return the NodeDef of a select operator. Raises Refusal if it is missing or belongs to another operator."""
+    """Return the NodeDef of a select operator.
+
+    Raises Refusal if it is missing or belongs to another operator.
+    """
     try:
         node = parse_options(op.custom_options)
     except ValueError as error:
@@ -192,7 +195,10 @@ def _parse_value(number: int, value: int | bytes, budget: _Budget) -> Any:
 
 
 def _parse_list(data: bytes, budget: _Budget) -> tuple[Any, ...]:
-    """Return the elements of a ListValue. Its numbers are packed into one field, or each has a field."""
+    """Return the elements of a ListValue.
+
+    Its numbers are packed into one field, or each has a field.
+    """
     items: list[Any] = []
     for number, value in _iterate_fields(data, budget):
         if number in (3, 5, 6) and isinstance(value, bytes):

@@ -63,7 +63,10 @@ class AxisWindows(NamedTuple):
 
     @property
     def margins(self) -> Array:
-        """Return Pad's amounts: the maximum padding before and after the axis. Columns are already split into two axes."""
+        """Return Pad's amounts: the maximum padding before and after the axis.
+
+        Columns are already split into two axes.
+        """
         rank = 4 if self.axis == 2 else 5
         pads = np.zeros((2, rank), np.int64)
         pads[:, self.axis] = self.extent - 1

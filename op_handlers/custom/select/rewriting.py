@@ -53,7 +53,10 @@ def kernel_of(function: Callable[..., Any]) -> Kernel:
 
 
 def uniform_types(dtypes: str, operands: int = 1, result: str = "T") -> tuple[str, ...]:
-    """Return a signature per dtype for ``types``. The result has the dtype of the operands unless ``result`` is given."""
+    """Return a signature per dtype for ``types``.
+
+    The result has the dtype of the operands unless ``result`` is given.
+    """
     return tuple(f"{', '.join([dtype] * operands)} -> {dtype if result == 'T' else result}" for dtype in dtypes.split())
 
 

@@ -61,17 +61,14 @@ def emit_basic(ctx: Context, inputs: Mapping[int, Value]) -> tuple[Value | None,
     size = [ctx.op[WEIGHTS].shape[0] // 4] * 4
     input_gate, update, forget_gate, output_gate = ops.Split(sums, size, axis=1, outputs=4)
     cells = ops.Cast(inputs[CELLS], to="float32") if is_quantized else inputs[CELLS]
-    scaled_cells, scaled_update = (
-        ops.Mul(ops.Sigmoid(forget_gate), cells),
-        ops.Mul(ops.Sigmoid(input_gate), ops.Tanh(update)),
-    )
+    scaled_cells = ops.Mul(ops.Sigmoid(forget_gate), cells)
+    scaled_update = ops.Mul(ops.Sigmoid(input_gate), ops.Tanh(update))
     if not is_quantized:
         next_cells = cells = ops.Add(scaled_cells, scaled_update)
         hidden = ops.Mul(ops.Sigmoid(output_gate), ops.Tanh(cells))
     else:
-        quantized_cells = ops.Clip(
-            ops.Add(ops.Round(scaled_cells), ops.Round(ops.Mul(scaled_update, 1 / CELL_SCALE))), INT16_MIN, INT16_MAX
-        )
+        unclipped = ops.Add(ops.Round(scaled_cells), ops.Round(ops.Mul(scaled_update, 1 / CELL_SCALE)))
+        quantized_cells = ops.Clip(unclipped, INT16_MIN, INT16_MAX)
         next_cells, cells = ops.Cast(quantized_cells, to="int16"), ops.Mul(quantized_cells, CELL_SCALE)
         hidden = ops.Mul(ops.Sigmoid(output_gate), ops.Tanh(cells))
         hidden = ops.Mul(ops.Clip(ops.Round(ops.Mul(hidden, 1 / ACTIVATION_SCALE)), -128.0, 127.0), ACTIVATION_SCALE)

@@ -1,4 +1,7 @@
-"""Bidirectional LSTMs. Forward operands come first, then backward ones (kernels/bidirectional_sequence_lstm.cc)."""
+"""Bidirectional LSTMs.
+
+Forward operands come first, then backward ones (kernels/bidirectional_sequence_lstm.cc).
+"""
 
 from __future__ import annotations
 

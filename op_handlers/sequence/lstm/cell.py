@@ -91,7 +91,10 @@ class Cell:
     # --- operands -----------------------------------------------------------------------------
 
     def float_operand(self, slot: int) -> Value | Array:
-        """Return an operand in float32, as an array if constant. With float activations, biases have the scale in the file."""
+        """Return an operand in float32, as an array if constant.
+
+        With float activations, biases have the scale in the file.
+        """
         tensor, constant = self.op[slot], self.ctx.constant(slot)
         if tensor.dtype == "float32" and constant is not None:
             return constant

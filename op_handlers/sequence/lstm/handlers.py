@@ -45,7 +45,10 @@ DTYPE_PAIRS = {("float32", "float32"), ("float32", "int8"), ("float32", "uint8")
 
 
 def uses_integers(at: Instance) -> bool:
-    """True if the arithmetic of the integer kernel is emitted. Targets without integer operators compute real values."""
+    """True if the arithmetic of the integer kernel is emitted.
+
+    Targets without integer operators compute real values.
+    """
     return at.op[0].dtype == "int8" and at.target.moves_integers
 
 
@@ -94,7 +97,10 @@ def time_first(at: Instance) -> Implicit:
 
 
 def _has_sequence_output(at: Instance) -> bool:
-    """True if the file stores the rank of the output, or it is 3. Another check reports a wrong rank."""
+    """True if the file stores the rank of the output, or it is 3.
+
+    Another check reports a wrong rank.
+    """
     return at.op[out(0)].has_rank or at.op[out(0)].rank == 3
 
 

@@ -60,18 +60,13 @@ class IntegerCell(Cell):
         self.state_dtypes = ("float64" if self.is_small else "float32", "float64", "float64")
         self.early_gates = [gate for gate in self.gates if gate is not OUTPUT or not self.has_peepholes]
         self.margin = self.table_margin()
-        sigmoid_entries, tanh_entries = (
-            self.emit_table(logistic(ASCENDING), GATE_SCALE),
-            self.emit_table(tanh(ASCENDING), 2.0 ** (-15 - self.exponent)),
-        )
+        sigmoid_entries = self.emit_table(logistic(ASCENDING), GATE_SCALE)
+        tanh_entries = self.emit_table(tanh(ASCENDING), 2.0 ** (-15 - self.exponent))
         output_entries = self.emit_table(tanh(ASCENDING, 15 + self.exponent), 2.0**15 * self.output_factor())
-        self.gate_table = self.match_rank(
-            self.ops.Concat(*map(self.pad_table, (sigmoid_entries, tanh_entries)), axis=0)
-        )
-        self.sigmoid_table, self.output_table = (
-            self.match_rank(sigmoid_entries),
-            self.match_rank(self.reorder_table(output_entries)),
-        )
+        gate_entries = self.ops.Concat(*map(self.pad_table, (sigmoid_entries, tanh_entries)), axis=0)
+        self.gate_table = self.match_rank(gate_entries)
+        self.sigmoid_table = self.match_rank(sigmoid_entries)
+        self.output_table = self.match_rank(self.reorder_table(output_entries))
 
     def order_gates(self, gates: Sequence[Gate]) -> list[Gate]:
         """Return the gates with the output gate last: it may read the current cell state."""
@@ -186,9 +181,8 @@ class IntegerCell(Cell):
     def initial_states(self) -> tuple[Value, Value]:
         hidden, cells = super().initial_states()
         quantized = self.quantize(hidden, HIDDEN)
-        return self.ops.Cast(quantized, to="float64") if self.is_small else quantized, self.ops.Cast(
-            cells, to="float64"
-        )
+        hidden = self.ops.Cast(quantized, to="float64") if self.is_small else quantized
+        return hidden, self.ops.Cast(cells, to="float64")
 
     def convert_state(self, hidden: Value) -> Value:
         return hidden if self.is_small else self.ops.Cast(hidden, to="float32")
@@ -283,11 +277,9 @@ class IntegerCell(Cell):
         rescaled = self.clamp(self.rescale(sums, [self.factor(gate, gate.weights, 0) for gate in self.gates]))
         if self.margin:
             rescaled = self.ops.Add(rescaled, self.table_starts() + 0.5)
-        return (
-            rescaled
-            if is_single_step
-            else self.ops.Reshape(rescaled, [self.time, self.batches, len(slots) * self.cells])
-        )
+        if is_single_step:
+            return rescaled
+        return self.ops.Reshape(rescaled, [self.time, self.batches, len(slots) * self.cells])
 
     def factor(self, gate: Gate, weights: int, operand: int) -> np.float32:
         """Return the factor from products with a matrix to the scale of a gate's input."""
@@ -295,16 +287,11 @@ class IntegerCell(Cell):
 
     def emit_sums(self, hidden: Value, cells: Value, products: Value) -> Sequence[Value]:
         """Emit the activations of the early gates with one lookup, and the sums of a late gate before its peephole."""
-        powers, rounded_sums = (
-            self.repeat_per_cell([power for _, power in self.rescaling_factors()]),
-            self.rescale_first(hidden),
-        )
+        powers = self.repeat_per_cell([power for _, power in self.rescaling_factors()])
+        rounded_sums = self.rescale_first(hidden)
         if self.margin:
-            return self.split_gates(
-                self.gather_entries(
-                    self.gate_table, self.ops.Add(self.ops.Mul(rounded_sums, powers * HALF_AWAY_OF_SUMS), products)
-                )
-            )
+            positions = self.ops.Add(self.ops.Mul(rounded_sums, powers * HALF_AWAY_OF_SUMS), products)
+            return self.split_gates(self.gather_entries(self.gate_table, positions))
         recurrent_sums = self.divide_half_away(rounded_sums, powers)
         sums = self.clamp(self.ops.Add(products, recurrent_sums))
         activations: dict[Gate, Value] = {}
@@ -316,9 +303,8 @@ class IntegerCell(Cell):
         if self.normalizes:
             sums = self.emit_layer_norm(self.early_gates, sums)
         entries = self.look_up(self.gate_table, sums, self.table_starts())
-        entries_by_gate = self.ops.Split(
-            entries, [self.cells] * len(self.early_gates), axis=1, outputs=len(self.early_gates)
-        )
+        sizes = [self.cells] * len(self.early_gates)
+        entries_by_gate = self.ops.Split(entries, sizes, axis=1, outputs=len(sizes))
         activations |= dict(zip(self.early_gates, entries_by_gate, strict=True))
         return [activations[gate] for gate in self.gates]
 
@@ -355,9 +341,8 @@ class IntegerCell(Cell):
         if gate in self.early_gates:
             return sums[gate]
         gate_sums = self.add_peepholes([gate], sums[gate], cells)
-        return self.look_up(
-            self.sigmoid_table, self.emit_layer_norm([gate], gate_sums) if self.normalizes else gate_sums
-        )
+        gate_sums = self.emit_layer_norm([gate], gate_sums) if self.normalizes else gate_sums
+        return self.look_up(self.sigmoid_table, gate_sums)
 
     def add_peepholes(self, gates: Sequence[Gate], sums: Value, cells: Value) -> Value:
         """Return sums plus the products of peephole weights and cells, which are 0 for gates without a peephole."""
@@ -407,18 +392,12 @@ class IntegerCell(Cell):
 
     def emit_output(self, output_gate: Value, cells: Value) -> Value:
         """Emit the output. As in the kernel, the zero point of projected values is subtracted instead of added."""
-        ops, (hidden_scale, hidden_zero_point), state_zero_point = (
-            self.ops,
-            scale_and_zero_point(self.op.intermediates[4]),
-            self.zero_point(HIDDEN),
-        )
+        ops, state_zero_point = self.ops, self.zero_point(HIDDEN)
+        hidden_scale, hidden_zero_point = scale_and_zero_point(self.op.intermediates[4])
         rounded = ops.Round(ops.Mul(output_gate, self.gather_entries(self.output_table, cells)))
         if self.projection is None:
-            shifted = (
-                ops.Add(rounded, np.float64(hidden_zero_point - state_zero_point))
-                if hidden_zero_point != state_zero_point
-                else rounded
-            )
+            offset = hidden_zero_point - state_zero_point
+            shifted = ops.Add(rounded, np.float64(offset)) if offset else rounded
             return self.clamp(shifted, -128.0 - state_zero_point, 127.0 - state_zero_point)
         hidden = ops.Cast(self.clamp(rounded, hidden_zero_point - 128.0, hidden_zero_point + 127.0), to="float32")
         sums = self.emit_integer_gemm(hidden, [PROJECTION], self.projection)

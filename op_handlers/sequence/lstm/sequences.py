@@ -103,11 +103,8 @@ def emit_projected_lstm(cell: Cell, x: Value, hidden: Value, cells: Value) -> Se
     """Emit the LSTM and the projection of one direction."""
     ctx, ops, n, projection = cell.ctx, cell.ops, cell.cells, cell.weights([PROJECTION])
     projection_bias = cell.float_operand(PROJECTION_BIAS) if cell.op.tensor(PROJECTION_BIAS) is not None else None
-    input_matrix, recurrent_matrix, bias = (
-        stack_gates(cell, cell.input_weights),
-        recurrent_operand(cell),
-        bias_operand(cell),
-    )
+    input_matrix = stack_gates(cell, cell.input_weights)
+    recurrent_matrix, bias = recurrent_operand(cell), bias_operand(cell)
     first_input = hidden if projection_bias is None else ops.Sub(hidden, projection_bias)
     constant = ctx.constant_array(hidden)
     if projection_bias is not None or constant is None or constant.any():
@@ -161,15 +158,11 @@ def recurrent_operand(cell: Cell) -> Value | Array:
 
 def bias_operand(cell: Cell) -> Value | Array:
     """Return the input biases, and zeros for the recurrent biases."""
-    bias, recurrent_bias = (
-        stack_gates(cell, lambda gate: cell.float_operand(gate.bias)),
-        np.zeros(4 * cell.cells, np.float32),
-    )
-    return (
-        np.concatenate([bias, recurrent_bias])
-        if isinstance(bias, np.ndarray)
-        else cell.ops.Concat(bias, recurrent_bias, axis=0)
-    )
+    bias = stack_gates(cell, lambda gate: cell.float_operand(gate.bias))
+    recurrent_bias = np.zeros(4 * cell.cells, np.float32)
+    if isinstance(bias, np.ndarray):
+        return np.concatenate([bias, recurrent_bias])
+    return cell.ops.Concat(bias, recurrent_bias, axis=0)
 
 
 def peephole_operand(cell: Cell) -> Value | Array:
@@ -210,7 +203,10 @@ def emit_lstm_or_scan(layers: Sequence[Cell], x: Value, initial_states: InitialS
 
 
 def max_initial_cell(cell: Cell) -> float:
-    """Return the magnitude below which initial cells cannot reach the bound. Each time step adds at most 1."""
+    """Return the magnitude below which initial cells cannot reach the bound.
+
+    Each time step adds at most 1.
+    """
     time = cell.op[0].dims[0 if cell.ctx.options.time_major else 1]
     return float(cell.ctx.options.cell_clip) - (inf if time is None else time)
 
