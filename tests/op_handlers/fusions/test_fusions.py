@@ -142,7 +142,7 @@ def test_repeated_operand_is_one_tensor_or_equal_constants(second: str) -> None:
 
 
 def test_negative_output_index_raises_type_error() -> None:
-    with pytest.raises(TypeError, match=r"SPLIT\[-1\]: outputs count from 0"):
+    with pytest.raises(TypeError, match=r"SPLIT\[-1\]: the index of an output is 0 or higher"):
         Call("SPLIT", x)[-1]
 
 
