@@ -153,6 +153,25 @@ def test_range_from_0_becomes_an_activation(operator: str, scale: float, zero_po
     assert converted.verify().ok
 
 
+@pytest.mark.parametrize("factor", [1, 1.5])
+def test_verify_excuses_saturation_on_the_way_to_a_result(factor: float) -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (2, 3, 5, 7), "int8", quantization=quant(0.07, 3))
+    scale = g.constant("scale", np.arange(100, 107, dtype=np.int8), quantization=quant(0.02, 0))
+    shift = g.constant("shift", np.arange(-90, -83, dtype=np.int8), quantization=quant(0.03, 0))
+    product = g.tensor("product", (2, 3, 5, 7), "int8", quantization=quant(0.02, 5))
+    g.operator("MUL", [x, scale], [product])
+    g.output(y := g.tensor("y", (2, 3, 5, 7), "int8", quantization=quant(0.1, -7)))
+    g.operator("ADD", [product, shift], [y])
+    data = model.build()
+    proto = otp.convert(data, quantization="float").proto
+    for constant in proto.graph.initializer:
+        array = onnx.numpy_helper.to_array(constant)
+        constant.CopyFrom(onnx.numpy_helper.from_array((array * factor).astype(array.dtype), constant.name))
+    assert verify(data, proto.SerializeToString()).ok == (factor == 1)
+
+
 def test_verify_finds_the_wrong_operator() -> None:
     proto = otp.convert(DIGITS, quantization="float").proto
     weights = next(initializer for initializer in proto.graph.initializer if len(initializer.dims) == 4)

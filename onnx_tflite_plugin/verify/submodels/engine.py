@@ -163,7 +163,10 @@ class Engine:
         """
         if not all(state.tensors.keys() >= {*segment.earlier_operands} for state in states):
             raise _Unreadable("an operand is computed later")
-        session, judge = segment.sequential_litert(), Judge(self.settings, segment, self.decision)
+        session, judge = (
+            segment.sequential_litert(inner=self.settings.dequantized),
+            Judge(self.settings, segment, self.decision),
+        )
         first_set = None
         for k, state in enumerate(states):
             try:

@@ -91,6 +91,7 @@ class Judge:
 
     def __init__(self, settings: Settings, segment: Segment, decision: Decision) -> None:
         self.settings, self.segment, self.decision = settings, segment, decision
+        self._saturated: dict[Submodel, Array] = {}
         self._compared_saturating = False  # compared with the weights for saturating processors
         self.references = References(
             segment,
@@ -110,6 +111,8 @@ class Judge:
         operands = {index: graph_inputs[index] for index in self.segment.inputs}
         operands |= {index: tensors[index] for index in self.segment.operands}
         expected = {index: tensors[index] for index in self.segment.results if index in tensors}
+        if self.settings.dequantized:
+            self._saturated = {submodel: _saturated_elements(submodel, tensors) for submodel in self.segment.submodels}
         operand_set = OperandSet("observed", inputs, operands, expected)
         self.compare(operand_set, self.segment.submodels)
         if not self._compared_saturating and self.segment.saturating_cut is not None:
@@ -134,14 +137,21 @@ class Judge:
             name = submodel.value.name
             if name not in actual or submodel.tensor.index not in operand_set.expected:
                 continue
-            comparison = self._compare_with(
-                submodel, operand_set, actual[name], operand_set.expected[submodel.tensor.index], "builtin"
-            )
-            matched = comparison if comparison.ok else self._find_match(submodel, operand_set, actual[name])
+            expected = operand_set.expected[submodel.tensor.index]
+            result = self._without_saturated(submodel, actual[name], expected)
+            comparison = self._compare_with(submodel, operand_set, result, expected, "builtin")
+            matched = comparison if comparison.ok else self._find_match(submodel, operand_set, result)
             if matched is not None:
                 self.decision.agreed.setdefault(name, matched)
             else:
                 self._record_mismatch(submodel, operand_set, comparison, weights)
+
+    def _without_saturated(self, submodel: Submodel, actual: Array, expected: Array) -> Array:
+        """Return a result with LiteRT's elements where LiteRT saturates a tensor on the way, which float32 does not."""
+        saturated = self._saturated.get(submodel)
+        if saturated is None or actual.shape != expected.shape or actual.shape != saturated.shape:
+            return actual
+        return np.where(saturated, expected, actual).astype(actual.dtype)
 
     def _compare_with(
         self,
@@ -235,6 +245,18 @@ class Judge:
         operands = {index: array for index, array in operand_set.operands.items() if index in submodel.leaves}
         own_set = operand_set._replace(operands=operands)
         self.decision.differing.append(Finding(submodel, replace(comparison, name=name), own_set))
+
+
+def _saturated_elements(submodel: Submodel, tensors: Mapping[int, Array]) -> Array:
+    """Return True for each element of the result whose counterpart in a tensor inside the submodel is at a limit of its range."""
+    shape = submodel.tensor.shape if submodel.tensor.index not in tensors else tensors[submodel.tensor.index].shape
+    saturated = np.zeros(shape, np.bool_)
+    for tensor in submodel.inner:
+        array = tensors.get(tensor.index)
+        if array is not None and array.shape == shape:
+            limits = np.iinfo(array.dtype)
+            saturated |= (array == limits.min) | (array == limits.max)
+    return saturated
 
 
 def _merged_results(submodel: Submodel) -> int:

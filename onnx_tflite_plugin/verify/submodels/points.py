@@ -8,6 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from onnx_tflite_plugin.graph.metadata import TensorValue, assumed_tensors, converted_operators, props
+from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 from onnx_tflite_plugin.verify import criteria
@@ -48,6 +49,12 @@ class Submodel(NamedTuple):
         It may, if a tensor has a second ONNX value that is not cut.
         """
         return self.onnx_leaves <= self.leaves and not self.onnx_operators > {op.index for op in self.operators}
+
+    @property
+    def inner(self) -> list[Tensor]:
+        """Return the quantized tensors on the way to the result."""
+        outputs = (t for operator in self.operators for t in operator.outputs if t is not None and t is not self.tensor)
+        return [tensor for tensor in outputs if affine(tensor) is not None]
 
     @property
     def last(self) -> int:

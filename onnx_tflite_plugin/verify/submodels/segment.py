@@ -94,6 +94,10 @@ class Segment:
         results = self.results if results is None else results
         return CutLiteRT(self.writer, self.operators, self.inputs, self.operands, results, kernels, floats=floats)
 
-    def sequential_litert(self) -> CutLiteRT:
-        """Return a LiteRT session in which only the operands of earlier segments are given."""
-        return CutLiteRT(self.writer, self.operators, self.inputs, self.earlier_operands, self.results)
+    def sequential_litert(self, *, inner: bool = False) -> CutLiteRT:
+        """Return a LiteRT session in which only the operands of earlier segments are given.
+
+        ``inner``: it also returns the quantized tensors inside submodels.
+        """
+        tensors = {*self.results, *(tensor.index for submodel in self.submodels for tensor in submodel.inner if inner)}
+        return CutLiteRT(self.writer, self.operators, self.inputs, self.earlier_operands, sorted(tensors))
