@@ -26,5 +26,5 @@ def declarations_of(op: Operator, host: Host) -> Declared | None:
     if any(not t.has_rank and t.dtype not in HANDLES for t in (*op.inputs, *op.outputs) if t is not None):
         return None
     target = target_named("onnxruntime")
-    bound = host.take(op, target, target.opsets[2])
+    bound = host.bind_operator(op, target, target.opsets[2])
     return resolve_operator(bound, target, target.opsets[2]).declared if isinstance(bound, Bound) else None

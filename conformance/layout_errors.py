@@ -90,7 +90,7 @@ def _sizes_of_letters(groups: Sequence[Sequence[str]] | None, tensor: Tensor | N
 
 
 def _is_builtin(op: Operator, host: Host) -> bool:
-    return all(pack == BUILTIN for pack, _ in host.registered(op.code))
+    return all(pack == BUILTIN for pack, _ in host.registered_handlers(op.code))
 
 
 def _layouts(op: Operator, conversion: Conversion) -> Iterator[str]:

@@ -55,12 +55,12 @@ def suite(pack: str | None = None, op: str | None = None) -> Suite:
     """
     chosen = canonical(pack or "")
     host = _host_to_try(pack)
-    handlers = [(code, dist) for code, dist in host.serving() if pack is None or canonical(dist) == chosen]
+    handlers = [(code, dist) for code, dist in host.handler_names() if pack is None or canonical(dist) == chosen]
     entries = [(dist, entry) for dist, entry in _entries() if pack is None or canonical(dist) == chosen]
     if pack is not None and not entries and all(canonical(offer.pack) != chosen for offer in discover()):
         raise PackError("nothing to try:", [_missing_pack_problem(pack)])
     mine = {code for code, _ in handlers}
-    shared = pack is None or any(dist == BUILTIN and code in mine for code, dist in host.serving())
+    shared = pack is None or any(dist == BUILTIN and code in mine for code, dist in host.handler_names())
     cases = [case for case in (builtin() if shared else ()) if pack is None or case.op in mine]
     packs = dict.fromkeys((case.op for case in cases), BUILTIN)
     problems, notes = [], []
@@ -132,7 +132,7 @@ def _pack_problems(host: Host, pack: str, handlers: Collection[Problem]) -> list
 def loading_problems(pack: str) -> list[Problem]:
     """Return what of an installed pack does not load, and the host's warnings about it."""
     host = _host_to_try(pack)
-    tried = [(code, dist) for code, dist in host.serving() if canonical(dist) == canonical(pack)]
+    tried = [(code, dist) for code, dist in host.handler_names() if canonical(dist) == canonical(pack)]
     host.fusions()  # adds warnings
     handlers = _handler_problems(host, tried, ()).values()
     return [*handlers, *_pack_problems(host, pack, handlers)]

@@ -87,7 +87,7 @@ def handlers_of(model: Model, host: Host, target: Target) -> dict[Operator, Boun
     for graph in model.subgraphs:
         evaluation = Evaluation()
         for op in graph.operators:
-            binding = bindings[op] = host.take(evaluation.substitute(op), target, target.opsets[2])
+            binding = bindings[op] = host.bind_operator(evaluation.substitute(op), target, target.opsets[2])
             if isinstance(binding, Bound):
                 with suppress(ConversionError):  # reported by a conversion
                     evaluation.add_result(binding, target, target.opsets[2])

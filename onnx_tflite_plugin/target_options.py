@@ -19,7 +19,7 @@ def apply_target_defaults(options: ConvertOptions, host: Host) -> ConvertOptions
 
     Raises UnsupportedOption for a target that does not exist, or that names an option that does not.
     """
-    target = host.targets.named(options.target)
+    target = host.targets.get(options.target)
     general = {option.name: option.default for option in options_of(ConvertOptions)}
     unknown = next((name for name in target.defaults if name not in general), None)
     if unknown is not None:
@@ -37,7 +37,7 @@ def target_of(options: ConvertOptions, host: Host) -> Target:
     """
     from onnx_tflite_plugin.rewrite import RULES
 
-    target = host.targets.named(options.target)
+    target = host.targets.get(options.target)
     unknown = next((name for name in target.passes if name not in RULES and ":" not in name), None)
     if unknown is not None:
         raise UnsupportedOption(

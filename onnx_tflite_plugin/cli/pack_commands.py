@@ -42,9 +42,9 @@ class PackCommand(NamedTuple):
     def _check_version(self) -> None:
         """Raise Mismatch if the pack is made for another version."""
         from onnx_tflite_plugin.api import VERSION
-        from onnx_tflite_plugin.host.offers import unmet
+        from onnx_tflite_plugin.host.offers import unmet_requirement
 
-        if wanted := unmet(self.requirements):
+        if wanted := unmet_requirement(self.requirements):
             raise Mismatch(f"{self.pack} is made for onnx-tflite-plugin {wanted}, this is {VERSION}")
 
     def _with_attribution(self, command: click.Command) -> click.Command:

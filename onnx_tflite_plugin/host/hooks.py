@@ -48,8 +48,8 @@ class Hook(NamedTuple):
     function: Callable[..., Any]
     takes: Sequence[str]
 
-    def __call__(self, **given: Any) -> Any:
-        return self.function(*[given[name] for name in self.takes])
+    def __call__(self, **arguments: Any) -> Any:
+        return self.function(*[arguments[name] for name in self.takes])
 
     def attribute_errors(self, at: str = "") -> AbstractContextManager[None]:
         return attribute_errors(f"hook {self.name}", self.pack, self.function, at)
@@ -79,9 +79,9 @@ class Hooks:
         self.options, self.warn = options, warn
         self.failures: dict[str, list[Failed]] = {}
         self._left_out: set[tuple[str, str]] = set()
-        self._serves: dict[str, str] = {}  # operator of each handler, by plugin name
+        self._code_by_plugin: dict[str, str] = {}  # operator of each handler
         # by hook and operator, until the next plugin is registered
-        self._found: dict[tuple[str, str], Sequence[Hook]] = {}
+        self._cached: dict[tuple[str, str], Sequence[Hook]] = {}
         self._manager = _Manager(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs)
 
@@ -89,10 +89,10 @@ class Hooks:
 
     def register(self, plugin: object, code: str, pack: str) -> None:
         """Register a plugin as ``CODE@pack``."""
-        self._found.clear()
+        self._cached.clear()
         self._manager.register(plugin, name=f"{code}@{pack}")
-        if _is_own(plugin):
-            self._serves[f"{code}@{pack}"] = code
+        if _is_internal(plugin):
+            self._code_by_plugin[f"{code}@{pack}"] = code
 
     def add(self, plugin: object, code: str, pack: str) -> None:
         """Register and configure the hooks of a pack; warn about misspelled ones. Raises Failed."""
@@ -109,14 +109,19 @@ class Hooks:
 
     def leave_out(self, pack: str, failed: Failed, names: Iterable[str] = NAMES) -> None:
         """Stop calling these hooks of a pack."""
-        self._found.clear()
+        self._cached.clear()
         self.failures.setdefault(pack, []).append(failed)
         self._left_out |= {(name, pack) for name in names}
 
     def implementations(self) -> list[tuple[str, str]]:
         """Return (pack, hook) for all hooks of packs, except handlers, which claim their operator."""
         return sorted(
-            {(hook.pack, name) for name in NAMES for hook in self._implementations(name) if not _is_own(hook.plugin)}
+            {
+                (hook.pack, name)
+                for name in NAMES
+                for hook in self._implementations(name)
+                if not _is_internal(hook.plugin)
+            }
         )
 
     def finish_packs(self) -> tuple[str, ...]:
@@ -128,16 +133,16 @@ class Hooks:
 
         ``code``: skip handlers of other operators.
         """
-        if (name, code) not in self._found:
-            self._found[name, code] = tuple(self._find_implementations(name, code))
-        return self._found[name, code]
+        if (name, code) not in self._cached:
+            self._cached[name, code] = tuple(self._find_implementations(name, code))
+        return self._cached[name, code]
 
     def _find_implementations(self, name: str, code: str) -> Iterator[Hook]:
         for implementation in reversed(getattr(self._manager.hook, name).get_hookimpls()):
-            if code and self._serves.get(implementation.plugin_name, code) != code:
+            if code and self._code_by_plugin.get(implementation.plugin_name, code) != code:
                 continue
             pack = implementation.plugin_name.rpartition("@")[2]
-            left_out = (name, pack) in self._left_out and not _is_own(implementation.plugin)
+            left_out = (name, pack) in self._left_out and not _is_internal(implementation.plugin)
             if not left_out and not (implementation.hookwrapper or implementation.wrapper):
                 yield Hook(name, pack, implementation.plugin, implementation.function, implementation.argnames)
 
@@ -146,13 +151,13 @@ class Hooks:
     def claims(self, at: At, offered: bool = False) -> Iterator[tuple[str, Handler | Decline | Failed]]:
         """Yield (pack, handler, Decline or Failed) for every pack that knows the operator.
 
-        A pack's hook is not called if an entry point of the pack serves the operator. The built-in pack is not called if another
+        A pack's hook is not called if the pack has an entry point for the operator. The built-in pack is not called if another
         pack has an entry point (``offered``).
         """
         hooks = self._implementations("claim", at.op.code)
-        served = {hook.pack for hook in hooks if _is_own(hook.plugin)} | ({BUILTIN} if offered else set())
+        with_handler = {hook.pack for hook in hooks if _is_internal(hook.plugin)} | ({BUILTIN} if offered else set())
         for hook in hooks:
-            if hook.pack in served and not _is_own(hook.plugin):
+            if hook.pack in with_handler and not _is_internal(hook.plugin):
                 continue
             try:
                 answer = _call_claim(hook, at)
@@ -164,7 +169,7 @@ class Hooks:
 
     def registered_handlers(self, code: str) -> list[tuple[str, object]]:
         """Return (pack, plugin) of handlers registered for an operator by entry points."""
-        return [(hook.pack, hook.plugin) for hook in self._implementations("claim", code) if _is_own(hook.plugin)]
+        return [(hook.pack, hook.plugin) for hook in self._implementations("claim", code) if _is_internal(hook.plugin)]
 
     def check(self, used: Collection[str]) -> None:
         """Raise HandlerError if a pack that the model uses has failed hooks."""
@@ -204,14 +209,14 @@ class Hooks:
         for hook in self._implementations("rename"):
             try:
                 with hook.attribute_errors():
-                    given = hook(inputs=inputs, outputs=outputs)
-                    _check_renames(given, (*inputs, *outputs), {*renames.values()})
+                    new_names = hook(inputs=inputs, outputs=outputs)
+                    _check_renames(new_names, (*inputs, *outputs), {*renames.values()})
             except Failed as failed:
                 if hook.pack in used:
                     raise HandlerError("the model cannot be renamed:", [failed.problem(hook.pack)]) from failed
                 self._skip_hook(hook, failed)
             else:
-                renames = {**(given or {}), **renames}
+                renames = {**(new_names or {}), **renames}
         return renames
 
     def finish(self, model: ir.Model, used: Collection[str], check: Check = lambda before, after: "") -> ir.Model:
@@ -233,11 +238,11 @@ class Hooks:
                     result = hook(model=model)
                     if result is not None:
                         raise Mismatch(f"it returned {describe(result)}; it must change the model in place")
-                    wrong = (
+                    problem = (
                         describe_interface_change(before, model) or describe_violation(model) or check(before, model)
                     )
-                    if wrong:
-                        raise Mismatch(wrong)
+                    if problem:
+                        raise Mismatch(problem)
             except Failed as failed:
                 if hook.pack in used:
                     raise HandlerError("the model cannot be finished:", [failed.problem(hook.pack)]) from failed
@@ -259,25 +264,26 @@ def _call_claim(hook: Hook, at: At) -> Handler | Decline | None:
             return Decline(str(refusal))
         if not (answer is None or isinstance(answer, Handler | Decline)):
             raise Mismatch(f"it returned {describe(answer)}, not a Handler, a Decline or None")
-    if isinstance(answer, Handler) and not _is_own(hook.plugin):  # the host checks its own handlers later
+    if isinstance(answer, Handler) and not _is_internal(hook.plugin):  # the host checks its own handlers later
         return check_acceptance(answer, hook.pack, at) or answer
     return answer
 
 
-def _check_renames(given: object, names: Sequence[str], taken: Set[str]) -> None:
+def _check_renames(renames: object, names: Sequence[str], taken: Set[str]) -> None:
     """Raise Mismatch unless a hook returned a mapping from existing names to new, unused names."""
-    if given is None:
+    if renames is None:
         return
-    if not isinstance(given, Mapping) or not all(isinstance(text, str) for pair in given.items() for text in pair):
-        raise Mismatch(f"it returned {describe(given)}, not a mapping of names or None")
-    unknown = [old for old in given if old not in names]
+    if not isinstance(renames, Mapping) or not all(isinstance(text, str) for pair in renames.items() for text in pair):
+        raise Mismatch(f"it returned {describe(renames)}, not a mapping of names or None")
+    unknown = [old for old in renames if old not in names]
     if unknown:
         raise Mismatch(f"it renames {unknown[0]!r}, which is not a graph input or output")
-    if wrong := unusable_names([*given.values()], {*names, *taken}):
-        raise Mismatch(f"its new name {wrong[0]!r} is empty or taken")
+    if unusable := unusable_names([*renames.values()], {*names, *taken}):
+        raise Mismatch(f"its new name {unusable[0]!r} is empty or taken")
 
 
-def _is_own(plugin: object) -> bool:
+def _is_internal(plugin: object) -> bool:
+    """True for the host's registration of a handler; False for the hooks of a pack."""
     return type(plugin).__module__.startswith("onnx_tflite_plugin.")
 
 
@@ -288,33 +294,33 @@ def _find_uncalled_hooks(plugin: object) -> Iterator[str]:
     """Yield warnings for functions that resemble hooks but are not called."""
     marker = f"{hookspecs.PROJECT}_impl"
     for name, function in _functions(plugin):
-        marked = getattr(function, marker, None)
-        if marked is not None:
-            called = marked["specname"] or name
-            if called not in NAMES:
-                yield f"there is no hook {called!r}{did_you_mean(called, NAMES)}"
-            elif marked["wrapper"] or marked["hookwrapper"]:
-                yield f"hook {called!r} is a wrapper, which is not called"
+        mark = getattr(function, marker, None)
+        if mark is not None:
+            hook_name = mark["specname"] or name
+            if hook_name not in NAMES:
+                yield f"there is no hook {hook_name!r}{did_you_mean(hook_name, NAMES)}"
+            elif mark["wrapper"] or mark["hookwrapper"]:
+                yield f"hook {hook_name!r} is a wrapper, which is not called"
         elif name in NAMES:
             yield f"{name!r} is not called, because it lacks @hookimpl"
-        elif near := did_you_mean(name, NAMES):
-            wanted = {hook: _arguments(getattr(hookspecs, hook)) for hook in NAMES if repr(hook) in near}
+        elif suggestion := did_you_mean(name, NAMES):
+            wanted = {hook: _arguments(getattr(hookspecs, hook)) for hook in NAMES if repr(hook) in suggestion}
             if any(_arguments(function) and _arguments(function) <= of for of in wanted.values()):
-                yield f"{name!r} is not a hook{near}"
+                yield f"{name!r} is not a hook{suggestion}"
 
 
 def _find_wrong_argument(plugin: object) -> str:
-    """Return a message on an argument that a hook declares but is not given; empty if there is none."""
+    """Return a message on an argument that a hook declares but does not get; empty if there is none."""
     marker = f"{hookspecs.PROJECT}_impl"
     for name, function in _functions(plugin):
-        marked = getattr(function, marker, None)
-        called = name if marked is None else marked["specname"] or name
-        if marked is None or called not in NAMES:
+        mark = getattr(function, marker, None)
+        hook_name = name if mark is None else mark["specname"] or name
+        if mark is None or hook_name not in NAMES:
             continue
-        given = _arguments(getattr(hookspecs, called))
-        for argument in sorted(_arguments(function) - given):
-            near = did_you_mean(argument, given)
-            return f"hook {called!r} has no argument {argument!r}{near or ';'} arguments: {', '.join(sorted(given))}"
+        allowed = _arguments(getattr(hookspecs, hook_name))
+        for argument in sorted(_arguments(function) - allowed):
+            suggestion = did_you_mean(argument, allowed)
+            return f"hook {hook_name!r} has no argument {argument!r}{suggestion or ';'} arguments: {', '.join(sorted(allowed))}"
     return ""
 
 
@@ -325,8 +331,8 @@ def _functions(plugin: object) -> Iterator[tuple[str, Any]]:
             name: value for name, value in vars(plugin).items() if getattr(value, "__module__", "") == plugin.__name__
         }
     else:
-        kind = plugin if isinstance(plugin, type) else type(plugin)
-        functions = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
+        cls = plugin if isinstance(plugin, type) else type(plugin)
+        functions = {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
     for name, value in functions.items():
         function = getattr(value, "__func__", value)
         if isfunction(function) and not name.startswith("_"):

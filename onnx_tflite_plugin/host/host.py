@@ -108,16 +108,16 @@ class Host:
         for name in sorted(self.block - available):
             self.warn(f"no op pack {name!r} is installed, so --block {name} has no effect")
         for name in sorted({*self.prefer, *(self.only or ())} - available):
-            known = sorted(available - {INLINE})
+            names = sorted(available - {INLINE})
             raise UnsupportedOption(
-                f"no op pack {name!r} is installed, only {', '.join(known)}{did_you_mean(name, known)};"
+                f"no op pack {name!r} is installed, only {', '.join(names)}{did_you_mean(name, names)};"
                 " a pack of your own is installed with pip install -e DIR"
             )
         admitted = [o for o in installed if self._is_admitted(o.pack)]
         self.offers = [offer for offer in admitted if not offer.unmet]
         builtin = [o for o in (installed if offers is None else discover()) if _is_builtin_target(o)]
-        others = [o for o in self.offers if not _is_builtin_target(o)]
-        self.targets = Targets([*others, *builtin], self.prefer)  # the built-in ones cannot be replaced or blocked
+        pack_offers = [o for o in self.offers if not _is_builtin_target(o)]
+        self.targets = Targets([*pack_offers, *builtin], self.prefer)  # the built-in ones cannot be replaced or blocked
         self.overrides: dict[str, str] = {}
         self.hooks = Hooks(dict(options or {}), self.warn)
         self._by_code: dict[str, list[Offer]] = defaultdict(list)
@@ -151,9 +151,9 @@ class Host:
             if offer.unmet:
                 self.warn(f"{offer.pack} is left out: {_version_reason(offer)}")
             elif canonical(offer.pack) != BUILTIN and (reason := _find_offer_problem(offer)):
-                self.warn(f"{offer.named} of {offer.pack} is unused: {reason}")
+                self.warn(f"{offer.description} of {offer.pack} is unused: {reason}")
                 self.unused.append(
-                    Problem(f"{offer.named} of {offer.pack}", f"the entry point is unused: {reason}", "")
+                    Problem(f"{offer.description} of {offer.pack}", f"the entry point is unused: {reason}", "")
                 )
 
     def _load_hooks(self) -> None:
@@ -174,7 +174,8 @@ class Host:
                 try:
                     if offer.unmet:
                         raise LeftOut(
-                            offer.pack, f"{offer.pack}, which serves it, is left out: {_version_reason(offer)}"
+                            offer.pack,
+                            f"{offer.pack}, which has a handler for it, is left out: {_version_reason(offer)}",
                         )
                     self.hooks.register(Registration(code, offer.handler(), offer.pack), code, offer.pack)
                 except Failed as failed:
@@ -191,16 +192,16 @@ class Host:
         """
         loaded: dict[int, Fusion | None] = {}
         codes = set(present or ())
-        while wanted := [
+        while pending := [
             k
             for k, offer in enumerate(self._fusion_offers)
             if k not in loaded and (present is None or not offer.needs or offer.needs & codes)
         ]:
-            for k in wanted:
+            for k in pending:
                 loaded[k] = fusion = self._get_fusion(k)
                 codes.update((fusion.name,) if fusion else ())
-        found = ((offer.pack, loaded.get(k)) for k, offer in enumerate(self._fusion_offers))
-        return [(pack, fusion) for pack, fusion in found if fusion is not None]
+        fusions = ((offer.pack, loaded.get(k)) for k, offer in enumerate(self._fusion_offers))
+        return [(pack, fusion) for pack, fusion in fusions if fusion is not None]
 
     def _get_fusion(self, k: int) -> Fusion | None:
         """Return the fusion of an entry point, ``None`` if it does not load. Its warnings are given once."""
@@ -214,10 +215,10 @@ class Host:
         except Failed as failed:
             self.warn(f"{failed.reason}; it is left out")
             return None
-        if wrong := find_needs_problem(offer.needs, fusion):
-            self.warn(f"the entry point {offer.code} of {offer.pack} {wrong}")
-        if canonical(offer.pack) != BUILTIN and (wrong := find_unknown_operators(fusion, self._pattern_names)):
-            self.warn(f"the fusion {fusion.name} of {offer.pack} {wrong}")
+        if problem := find_needs_problem(offer.needs, fusion):
+            self.warn(f"the entry point {offer.code} of {offer.pack} {problem}")
+        if canonical(offer.pack) != BUILTIN and (problem := find_unknown_operators(fusion, self._pattern_names)):
+            self.warn(f"the fusion {fusion.name} of {offer.pack} {problem}")
         return fusion
 
     def _pattern_names(self) -> set[str]:
@@ -230,8 +231,8 @@ class Host:
                 names.add(offer.fusion().name)
         return names
 
-    def serving(self) -> list[tuple[str, str]]:
-        """Return (code, pack) of every discovered handler, by code, without loading any."""
+    def handler_names(self) -> list[tuple[str, str]]:
+        """Return (code, pack) of every discovered handler in order of code, without loading any."""
         return sorted((offer.code, offer.pack) for offer in self.offers if offer.group == HANDLERS)
 
     def handlers(self, codes: Collection[str] | None = None) -> Iterator[tuple[str, str, Handler | Failed]]:
@@ -241,18 +242,20 @@ class Host:
                 continue
             try:
                 if canonical(offer.pack) != BUILTIN and (reason := find_name_problem(offer.code)):
-                    raise Failed(offer.pack, f"{offer.named} of {offer.pack} is unused: {reason}")
+                    raise Failed(offer.pack, f"{offer.description} of {offer.pack} is unused: {reason}")
                 yield offer.code, offer.pack, offer.handler()
             except Failed as failed:
                 yield offer.code, offer.pack, failed
 
-    def registered(self, code: str) -> list[tuple[str, Handler]]:
+    def registered_handlers(self, code: str) -> list[tuple[str, Handler]]:
         """Return (pack, handler) of handlers registered for an operator; the built-in one only if there is no other."""
         self._load_handlers(code)
-        found = [
-            (pack, one.handler) for pack, one in self.hooks.registered_handlers(code) if isinstance(one, Registration)
+        handlers = [
+            (pack, plugin.handler)
+            for pack, plugin in self.hooks.registered_handlers(code)
+            if isinstance(plugin, Registration)
         ]
-        return [each for each in found if canonical(each[0]) != canonical(BUILTIN)] or found
+        return [(pack, handler) for pack, handler in handlers if canonical(pack) != canonical(BUILTIN)] or handlers
 
     # --- claims -------------------------------------------------------------------------------
 
@@ -261,27 +264,27 @@ class Host:
 
         Raises UnsupportedOperator with all unsupported operators, and InvalidModel for calls that contradict each other.
         """
-        return ModelBinding(model, self.take, self.hooks.failures, self.unused, target, opset).bind()
+        return ModelBinding(model, self.bind_operator, self.hooks.failures, self.unused, target, opset).bind()
 
-    def take(self, op: Operator, target: Target, opset: int) -> Bound | Problem:
+    def bind_operator(self, op: Operator, target: Target, opset: int) -> Bound | Problem:
         """Return the operator with its handler, or a problem. ``opset``: as passed to declared functions."""
-        taken = self._find_handler(op, target, opset)
-        if isinstance(taken, Bound) or not self.keep_unknown:
-            return taken
-        kept = placeholder_handler(op)
-        if kept is None:
-            return taken
+        binding = self._find_handler(op, target, opset)
+        if isinstance(binding, Bound) or not self.keep_unknown:
+            return binding
+        placeholder = placeholder_handler(op)
+        if placeholder is None:
+            return binding
         self.warn(
-            f"{op.code} is kept as a node of domain {domain_and_name(op.code)[0]}, for a runtime that has a kernel: {taken.reason}"
+            f"{op.code} is kept as a node of domain {domain_and_name(op.code)[0]}, for a runtime that has a kernel: {binding.reason}"
         )
-        return Bound(op, kept, BUILTIN, (op,))
+        return Bound(op, placeholder, BUILTIN, (op,))
 
     def skipped_packs(self) -> list[str]:
-        """Return the packs with skipped hooks and the reasons: they might have claimed unsupported operators."""
+        """Return a message per skipped hook: it might have claimed an unsupported operator."""
         return [
             f"{describe_skipped_hooks(pack)}: {failed.reason}"
-            for pack, all_ in self.hooks.failures.items()
-            for failed in all_
+            for pack, failures in self.hooks.failures.items()
+            for failed in failures
         ]
 
     def _find_handler(self, op: Operator, target: Target, opset: int) -> Bound | Problem:
@@ -293,34 +296,34 @@ class Host:
         if not claims:
             answers = [*declined, *((failed.pack, failed) for failed in failures)]
             return missing_handler_problem(op, answers, "" if answers else self._similar_handler(op.code))
-        settled = self._choose_claim(op, claims)
-        if isinstance(settled, Problem):
-            return settled
-        pack, handler = settled
+        claim = self._choose_claim(op, claims)
+        if isinstance(claim, Problem):
+            return claim
+        pack, handler = claim
         if op.version > handler.max_version:
             reason = f"version {op.version} is newer than the {handler.max_version} that {pack} knows"
             return Problem(op.code, reason, f"update {pack}, or install a pack for this version")
         try:
-            applied = resolve_activation(handler, pack, At(op, target, opset))
+            resolved = resolve_activation(handler, pack, At(op, target, opset))
         except Failed as failed:
             return missing_handler_problem(op, [(pack, failed)])
         return (
-            Bound(applied, handler, pack, (applied,))
-            if isinstance(applied, Operator)
-            else missing_handler_problem(op, [(pack, applied)])
+            Bound(resolved, handler, pack, (resolved,))
+            if isinstance(resolved, Operator)
+            else missing_handler_problem(op, [(pack, resolved)])
         )
 
     def _similar_handler(self, code: str) -> str:
         """Return a remedy that names an installed handler for a similar custom operator; empty if there is none."""
         if not code.startswith(NAMED_BY_THE_FILE):
             return ""
-        folded = {other.lower(): other for other in self._by_code if other.startswith(NAMED_BY_THE_FILE)}
-        near = get_close_matches(code.lower(), folded, 1, _SIMILARITY)
-        if not near:
+        codes = {known.lower(): known for known in self._by_code if known.startswith(NAMED_BY_THE_FILE)}
+        matches = get_close_matches(code.lower(), codes, 1, _SIMILARITY)
+        if not matches:
             return ""
-        other = folded[near[0]]
-        pack = self._by_code[other][0].pack
-        return f"{pack} has a handler for {other!r}; if it is the same operator, add an entry point named {code}"
+        similar = codes[matches[0]]
+        pack = self._by_code[similar][0].pack
+        return f"{pack} has a handler for {similar!r}; if it is the same operator, add an entry point named {code}"
 
     def _collect_claims(self, at: At) -> tuple[list[tuple[str, Handler]], list[Answer]]:
         """Return the claims on an operator, and the reasons of packs that do not claim it.
@@ -344,19 +347,19 @@ class Host:
 
         Claims of two third parties are a problem that names both.
         """
-        for wanted in self.prefer:
+        for preferred in self.prefer:
             for pack, handler in claims:
-                if canonical(pack) == wanted:
+                if canonical(pack) == preferred:
                     self._record_override(op, pack, claims)
                     return pack, handler
-        others = [(pack, handler) for pack, handler in claims if canonical(pack) != canonical(BUILTIN)]
-        if len({pack for pack, _ in others}) > 1:
-            names = sorted({pack for pack, _ in others})
+        third_party = [(pack, handler) for pack, handler in claims if canonical(pack) != canonical(BUILTIN)]
+        if len({pack for pack, _ in third_party}) > 1:
+            names = sorted({pack for pack, _ in third_party})
             hint = " or ".join(f"--prefer {name}" for name in names)
             return Problem(
                 op.code, f"claimed by two packs, {' and '.join(names)}", f"choose with {hint}, or --block one"
             )
-        pack, handler = (others or claims)[0]
+        pack, handler = (third_party or claims)[0]
         self._record_override(op, pack, claims)
         return pack, handler
 

@@ -20,17 +20,17 @@ Answer = tuple[str, Decline | Failed]
 
 def describe_location(ops: Sequence[Operator]) -> str:
     first = ops[0]
-    named = next((f", output {t.name!r}" for t in first.outputs if t is not None), "")
-    place = f"subgraph {first.subgraph} " if first.subgraph else ""
-    more = f", {len(ops)} in all" if len(ops) > 1 else ""
-    return f"{first.code} v{first.version} ({place}op {first.index}{named}{more})"
+    output = next((f", output {t.name!r}" for t in first.outputs if t is not None), "")
+    subgraph = f"subgraph {first.subgraph} " if first.subgraph else ""
+    total = f", {len(ops)} in all" if len(ops) > 1 else ""
+    return f"{first.code} v{first.version} ({subgraph}op {first.index}{output}{total})"
 
 
 def missing_handler_problem(op: Operator, answers: Sequence[Answer], similar: str = "") -> Problem:
     """Return the problem that no pack takes an operator, with reasons and remedies. ``similar``: a remedy to name first."""
-    wrong = next((answer for pack, answer in answers if isinstance(answer, Unfit) and pack == BUILTIN), None)
-    if wrong is not None:
-        return wrong.problem
+    unfit = next((answer for pack, answer in answers if isinstance(answer, Unfit) and pack == BUILTIN), None)
+    if unfit is not None:
+        return unfit.problem
     if answers:
         texts = dict.fromkeys(
             answer.reason if isinstance(answer, Failed) else f"declined by {pack}: {answer.reason}"

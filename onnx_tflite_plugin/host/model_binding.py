@@ -24,27 +24,27 @@ from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host.missing_operators import describe_location, describe_skipped_hooks
 from onnx_tflite_plugin.source.model import Model, Operator
 
-Take = Callable[[Operator, Target, int], Bound | Problem]
+BindOperator = Callable[[Operator, Target, int], Bound | Problem]
 """Function that returns an operator with its handler, or a problem if no handler accepts it."""
 
 
 class ModelBinding:
     """Operators of a model and their handlers, bound so far.
 
-    ``skipped``: failures of hooks that are skipped, by pack; ``unused``: entry points that are unused. Either might have been for
-    an operator without a handler.
+    ``skipped``: failures of hooks that are skipped, by pack; ``unused``: entry points that are unused. Either may be the reason
+    why an operator has no handler.
     """
 
     def __init__(
         self,
         model: Model,
-        take: Take,
+        bind_operator: BindOperator,
         skipped: Mapping[str, Sequence[Failed]],
         unused: Sequence[Problem],
         target: Target,
         opset: int,
     ) -> None:
-        self.model, self.take, self.skipped, self.unused = model, take, skipped, unused
+        self.model, self.bind_operator, self.skipped, self.unused = model, bind_operator, skipped, unused
         self.target, self.opset = target, opset
         self.inlining = Inlining(model)
         self.graphs: dict[int, BoundGraph] = {}
@@ -75,20 +75,20 @@ class ModelBinding:
         called: list[int] = []
         evaluation = Evaluation()
         operators = self.model.subgraphs[index].operators
-        for op, taken in self._bind_operators(operators, evaluation, (index,)):
-            if isinstance(taken, Bound):
-                bound.append(taken)
-                evaluation.add_result(taken, self.target, self.opset)
-                indices = subgraph_indices(taken.handler.subgraphs, taken.op)
-                self.calls[index, taken.op] = indices
-                absent = find_missing_subgraphs(taken.op, indices, len(self.model.subgraphs))
-                self.contradictions += absent
-                called.extend(() if absent else indices)
-            elif isinstance(taken, Contradiction):
-                self.contradictions.append(taken)
+        for op, binding in self._bind_operators(operators, evaluation, (index,)):
+            if isinstance(binding, Bound):
+                bound.append(binding)
+                evaluation.add_result(binding, self.target, self.opset)
+                indices = subgraph_indices(binding.handler.subgraphs, binding.op)
+                self.calls[index, binding.op] = indices
+                missing_subgraphs = find_missing_subgraphs(binding.op, indices, len(self.model.subgraphs))
+                self.contradictions += missing_subgraphs
+                called.extend(() if missing_subgraphs else indices)
+            elif isinstance(binding, Contradiction):
+                self.contradictions.append(binding)
             else:
-                self.missing[op.code, taken.reason].append(op)
-                self.reasons[op.code, taken.reason] = taken
+                self.missing[op.code, binding.reason].append(op)
+                self.reasons[op.code, binding.reason] = binding
         self.graphs[index] = BoundGraph(self.model.subgraphs[index], tuple(bound))
         return called
 
@@ -101,15 +101,15 @@ class ModelBinding:
         ``within``: the subgraph and those being inlined into it.
         """
         for op in operators:
-            taken = self.take(evaluation.substitute(op), self.target, self.opset)
-            inner = self.inlining.operators(taken, within) if isinstance(taken, Bound) else None
-            if isinstance(taken, Bound) and inner is not None:
-                outer = (*within, taken.op.options[taken.handler.inlines])
+            binding = self.bind_operator(evaluation.substitute(op), self.target, self.opset)
+            inner = self.inlining.operators(binding, within) if isinstance(binding, Bound) else None
+            if isinstance(binding, Bound) and inner is not None:
+                outer = (*within, binding.op.options[binding.handler.inlines])
                 yield from self._bind_operators(inner, evaluation, outer)
-            elif isinstance(taken, Bound) and taken.handler.rewrite is not None:
-                yield from rewrite_operator(Site(taken, self.target, self.opset), evaluation.substitute)
+            elif isinstance(binding, Bound) and binding.handler.rewrite is not None:
+                yield from rewrite_operator(Site(binding, self.target, self.opset), evaluation.substitute)
             else:
-                yield op, taken
+                yield op, binding
 
     def _missing_problems(self) -> list[Problem]:
         """Return a problem for each kind of operator without a handler, each skipped hook and each unused entry point."""

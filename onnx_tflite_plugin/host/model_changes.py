@@ -12,34 +12,34 @@ if TYPE_CHECKING:
 
 
 class ValueSnapshot:
-    """Snapshot of a value and the node that computes it, before a hook sees them."""
+    """Snapshot of a value and its producer, taken before a hook is called."""
 
     def __init__(self, value: ir.Value) -> None:
         self.value, self.node = value, value.producer()
-        self._before = self._current()
+        self._original = self._current()
 
     def _current(self) -> tuple[tuple[Any, ...], ...]:
         value, node = self.value, self.node
         shape = None if value.shape is None else value.shape.copy()
-        described = (value.name, copy(value.type), shape, value.const_value)
+        value_fields = (value.name, copy(value.type), shape, value.const_value)
         if node is None:
-            return (described,)
-        return described, (node.op_type, node.domain, node.name), tuple(node.inputs), tuple(node.attributes.items())
+            return (value_fields,)
+        return value_fields, (node.op_type, node.domain, node.name), tuple(node.inputs), tuple(node.attributes.items())
 
     @property
     def has_changed(self) -> bool:
         return any(
             len(was) != len(now) or any(a is not b and a != b for a, b in zip(was, now, strict=True))
-            for was, now in zip(self._before, self._current(), strict=True)
+            for was, now in zip(self._original, self._current(), strict=True)
         )
 
     def restore(self) -> None:
         """Restore the value and its node."""
         value, node = self.value, self.node
-        described, *of_node = self._before
-        value.name, value.type, value.shape, value.const_value = described
+        value_fields, *node_fields = self._original
+        value.name, value.type, value.shape, value.const_value = value_fields
         if node is not None:
-            (node.op_type, node.domain, node.name), inputs, attributes = of_node
+            (node.op_type, node.domain, node.name), inputs, attributes = node_fields
             node.resize_inputs(len(inputs))
             for k, operand in enumerate(inputs):
                 node.replace_input_with(k, operand)
@@ -72,10 +72,10 @@ def describe_violation(model: ir.Model) -> str:
     from onnx_tflite_plugin.graph.validity import find_violation
 
     try:
-        wrong = find_violation(proto_to_check(model))
+        violation = find_violation(proto_to_check(model))
     except Exception as error:
-        wrong = format_error(error)
-    return wrong and f"it leaves an invalid model: {wrong}"
+        violation = format_error(error)
+    return violation and f"it leaves an invalid model: {violation}"
 
 
 def _format_value(value: ir.Value) -> str:

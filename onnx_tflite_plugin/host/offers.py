@@ -56,7 +56,7 @@ class Offer:
     def load(self) -> Any:
         """Load the object of the entry point. Raises Failed."""
         module = self.entry.value.partition(":")[0].strip()
-        with attribute_errors(self.named, self.pack, module):
+        with attribute_errors(self.description, self.pack, module):
             try:
                 return self.entry.load()
             except ModuleNotFoundError as error:
@@ -72,7 +72,7 @@ class Offer:
         """Load the handler, which must be for the operator named by the entry point. Raises Failed."""
         loaded = self.load()
         by = loaded.lower if isinstance(loaded, Handler) else None
-        with attribute_errors(self.named, self.pack, by):
+        with attribute_errors(self.description, self.pack, by):
             if not isinstance(loaded, Handler):
                 raise Mismatch(f"it is {describe(loaded)}, not a handler; decorate it with @handler(...)")
             if self.code not in (loaded.code, *loaded.aliases):
@@ -83,7 +83,7 @@ class Offer:
     def fusion(self) -> Fusion:
         """Load the fusion. Raises Failed."""
         loaded = self.load()
-        with attribute_errors(self.named, self.pack, loaded.check if isinstance(loaded, Fusion) else None):
+        with attribute_errors(self.description, self.pack, loaded.check if isinstance(loaded, Fusion) else None):
             if not isinstance(loaded, Fusion):
                 raise Mismatch(f"it is {describe(loaded)}, not a fusion; decorate it with @fusion(...)")
             traits = Target.__dataclass_fields__
@@ -94,7 +94,7 @@ class Offer:
     def target(self) -> Target:
         """Load the target, whose name must be the entry point's. Raises Failed."""
         loaded = self.load()
-        with attribute_errors(self.named, self.pack, self.entry.value.partition(":")[0].strip()):
+        with attribute_errors(self.description, self.pack, self.entry.value.partition(":")[0].strip()):
             if not isinstance(loaded, Target):
                 raise Mismatch(f"it is {describe(loaded)}, not a Target")
             if loaded.name != self.code:
@@ -102,7 +102,8 @@ class Offer:
             return loaded
 
     @property
-    def named(self) -> str:
+    def description(self) -> str:
+        """Return name and target of the entry point, for messages."""
         return f"entry point {self.entry.name} = {self.entry.value.partition('[')[0].strip()}"
 
 
@@ -129,11 +130,13 @@ def _read_offers(distribution: Installed) -> tuple[Offer, ...]:
 
 
 def _describe_missing_module(name: str) -> str:
-    """Return a message on a module that an entry point names and that does not exist, with the nearest one in its package."""
+    """Return a message on a module that an entry point names and that does not exist, with the nearest module in its package."""
     package = name.rpartition(".")[0]
-    found = {f"{package}.{one.name}" for one in iter_modules(sys.modules[package].__path__)} if package else set()
-    near = did_you_mean(name, found) or ";"
-    return f"there is no module {name!r}{near} {_REINSTALL}"
+    modules = (
+        {f"{package}.{module.name}" for module in iter_modules(sys.modules[package].__path__)} if package else set()
+    )
+    suggestion = did_you_mean(name, modules) or ";"
+    return f"there is no module {name!r}{suggestion} {_REINSTALL}"
 
 
 def _describe_missing_attribute(module: str, attribute: str) -> str:
@@ -141,8 +144,8 @@ def _describe_missing_attribute(module: str, attribute: str) -> str:
     names, name = vars(sys.modules[module]) if module in sys.modules else None, attribute.partition(".")[0]
     if names is None or not name or name in names:
         return ""
-    near = did_you_mean(name, names) or ";"
-    return f"module {module!r} has no {name!r}{near} {_REINSTALL}"
+    suggestion = did_you_mean(name, names) or ";"
+    return f"module {module!r} has no {name!r}{suggestion} {_REINSTALL}"
 
 
 _REINSTALL = "correct the entry point, and install the pack again (pip install -e)"
@@ -155,9 +158,9 @@ def _parse_offers(text: str, pack: str, requirements: tuple[str, ...]) -> tuple[
     Cached, because hosts for many files read the same metadata.
     """
     unknown = {*_GROUP.findall(text)}.difference(_ALL_GROUPS)
-    missing, entries = unmet(requirements), entry_points(text, {*GROUPS, *unknown})
-    wide = "" if missing else find_wide_requirement(requirements)
-    return tuple(Offer(unquote(entry.name), pack, entry.group, entry, missing, wide) for entry in entries)
+    unmet, entries = unmet_requirement(requirements), entry_points(text, {*GROUPS, *unknown})
+    too_wide = "" if unmet else find_wide_requirement(requirements)
+    return tuple(Offer(unquote(entry.name), pack, entry.group, entry, unmet, too_wide) for entry in entries)
 
 
 @cache
@@ -181,14 +184,14 @@ def find_name_problem(code: str) -> str:
 
 
 def find_group_problem(group: str) -> str:
-    """Return the reason why the entry points of a group are unused; empty if the group exists."""
+    """Return a message if the project has no such entry-point group; empty if it has."""
     return "" if group in _ALL_GROUPS else f"there is no group {group!r}{did_you_mean(group, _ALL_GROUPS)}"
 
 
-def find_unknown_operators(fusion: Fusion, others: Callable[[], Collection[str]]) -> str:
+def find_unknown_operators(fusion: Fusion, further_names: Callable[[], Collection[str]]) -> str:
     """Return a message on operators in a fusion's patterns that do not exist; empty if none.
 
-    ``others``: additional names.
+    ``further_names``: function that returns the names of entry points and fusions.
     """
     from onnx_tflite_plugin.source.options import operator_names
 
@@ -196,7 +199,7 @@ def find_unknown_operators(fusion: Fusion, others: Callable[[], Collection[str]]
     codes = {code for pattern in fusion.patterns for code in pattern.codes() if not code.startswith(NAMED_BY_THE_FILE)}
     if codes <= schema:
         return ""
-    names = schema | {*others()}
+    names = schema | {*further_names()}
     wrong = [
         f"{code!r}, which is neither an operator nor a fusion{did_you_mean(code, names)}"
         for code in sorted(codes - names)
@@ -210,23 +213,27 @@ def find_needs_problem(needs: frozenset[str], fusion: Fusion) -> str:
     if not needs or fusion.regions is not None:
         return ""
     patterns = [pattern.codes() for pattern in fusion.patterns]
-    missed = next((codes for codes in patterns if not codes & needs), None)
-    if missed is not None:
+    unlisted = next((codes for codes in patterns if not codes & needs), None)
+    if unlisted is not None:
         return (
-            f"needs {', '.join(sorted(needs))}, but a pattern of {fusion.name} has only {', '.join(sorted(missed))}: "
+            f"needs {', '.join(sorted(needs))}, but a pattern of {fusion.name} has only {', '.join(sorted(unlisted))}: "
             "models with only these do not load the fusion; list an operator of every pattern"
         )
-    idle = needs.difference(*patterns)
-    return f"needs {', '.join(sorted(idle))}, which no pattern of {fusion.name} has; remove it" if idle else ""
+    superfluous = needs.difference(*patterns)
+    return (
+        f"needs {', '.join(sorted(superfluous))}, which no pattern of {fusion.name} has; remove it"
+        if superfluous
+        else ""
+    )
 
 
 # --- versions ---------------------------------------------------------------------------------
 
 
 @cache
-def unmet(requirements: tuple[str, ...], version: str = VERSION) -> str:
-    """Return the requirement on onnx-tflite-plugin that ``version`` does not meet; empty if it meets all."""
-    return next(filter(None, (_unmet_requirement(text, version) for text in requirements)), "")
+def unmet_requirement(requirements: tuple[str, ...], version: str = VERSION) -> str:
+    """Return the version requirement on onnx-tflite-plugin that ``version`` does not meet; empty if it meets all."""
+    return next(filter(None, (_unmet_version(text, version) for text in requirements)), "")
 
 
 PIN = f"{BUILTIN}~={VERSION}"
@@ -237,24 +244,24 @@ PIN = f"{BUILTIN}~={VERSION}"
 def find_wide_requirement(requirements: tuple[str, ...], version: str = VERSION) -> str:
     """Return a message on a pack that does not exclude the next version with another API; empty if it does."""
     first, second, *_ = (int(part) for part in version.split("."))
-    following = f"{first}.{second + 1}.0" if first == 0 else f"{first + 1}.0.0"
-    if unmet(requirements, following):
+    next_version = f"{first}.{second + 1}.0" if first == 0 else f"{first + 1}.0.0"
+    if unmet_requirement(requirements, next_version):
         return ""
-    return f"its requirement on {BUILTIN} admits {following}, whose API differs: write {PIN} in install_requires"
+    return f"its requirement on {BUILTIN} admits {next_version}, whose API differs: write {PIN} in install_requires"
 
 
 _COMPATIBLE = re.compile(BUILTIN.replace("-", "[-_.]") + r"\s*\(?\s*(?:~=\s*(\d+(?:\.\d+)+))?\s*\)?", re.I)
-"""Common requirement of packs, nothing or ``~=0.2.0``: parsed without ``packaging``, whose import dominates the time."""
+"""Common requirements of packs: no version, or ``~=0.2.0``. They are parsed without ``packaging``, whose import is slow."""
 
 
-def _unmet_requirement(text: str, version: str) -> str:
+def _unmet_version(text: str, version: str) -> str:
     if canonical(text[: len(BUILTIN)]) != BUILTIN:
         return ""
-    plain = _COMPATIBLE.fullmatch(text)
-    if plain is not None:
-        wanted, given = ([int(part) for part in release.split(".")] for release in (plain[1] or version, version))
-        same = given[: len(wanted) - 1] == wanted[:-1] and given >= wanted
-        return "" if plain[1] is None or same else f"~={plain[1]}"
+    simple = _COMPATIBLE.fullmatch(text)
+    if simple is not None:
+        required, actual = ([int(part) for part in release.split(".")] for release in (simple[1] or version, version))
+        compatible = actual[: len(required) - 1] == required[:-1] and actual >= required
+        return "" if simple[1] is None or compatible else f"~={simple[1]}"
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:

@@ -13,24 +13,25 @@ from onnx_tflite_plugin.host.offers import TARGETS, Offer, canonical
 
 
 class Targets:
-    """Targets by name. ``prefer``: packs that win if several have a target of one name.
+    """Targets by name.
 
-    ``refused``: messages on targets of packs with the name of a built-in one, which cannot be replaced.
+    ``prefer``: packs to prefer if several have a target of one name. ``refused``: messages about pack targets with the name of
+    a built-in target, which cannot be replaced.
     """
 
     def __init__(self, offers: Sequence[Offer], prefer: Sequence[str] = ()) -> None:
         self._prefer = prefer
         self._by_name: dict[str, list[Offer]] = defaultdict(list)
-        self._taken: list[Offer] = []
+        self._rejected: list[Offer] = []
         targets = [offer for offer in offers if offer.group == TARGETS]
         builtin = {offer.code for offer in targets if offer.pack == BUILTIN}
         for offer in targets:
             if offer.code in builtin and offer.pack != BUILTIN:
-                self._taken.append(offer)
+                self._rejected.append(offer)
             else:
                 self._by_name[offer.code].append(offer)
         self.refused = [
-            f"{offer.named} of {offer.pack} is unused: {_taken_name_reason(offer)}" for offer in self._taken
+            f"{offer.description} of {offer.pack} is unused: {_reserved_name_reason(offer)}" for offer in self._rejected
         ]
 
     def __iter__(self) -> Iterator[tuple[str, str, Target | Failed]]:
@@ -41,10 +42,10 @@ class Targets:
                     yield name, offer.pack, offer.target()
                 except Failed as failed:
                     yield name, offer.pack, failed
-        for offer in self._taken:
-            yield offer.code, offer.pack, Failed(offer.pack, _taken_name_reason(offer))
+        for offer in self._rejected:
+            yield offer.code, offer.pack, Failed(offer.pack, _reserved_name_reason(offer))
 
-    def named(self, name: str) -> Target:
+    def get(self, name: str) -> Target:
         """Return the target with a name. Raises UnsupportedOption if there is none, or several, or it does not load."""
         offer = self._find(name)
         try:
@@ -69,5 +70,5 @@ class Targets:
         return (preferred or offers)[0]
 
 
-def _taken_name_reason(offer: Offer) -> str:
+def _reserved_name_reason(offer: Offer) -> str:
     return f"{offer.code!r} is a built-in target; name the pack's target and its entry point differently"

@@ -45,10 +45,10 @@ def _attributes(op: Operator) -> dict[str, Any]:
     """Return options by name; ``custom_options`` as bytes if not all of them can be attributes."""
     inner = [value for value in op.options.values() if isinstance(value, Options)]  # attributes of the composite
     options = {name: value for fields in (op.options, *inner) for name, value in fields.items() if value not in inner}
-    given = {name: value for name, value in options.items() if _is_attribute_value(value)}
-    if op.custom_options and len(given) < max(len(options), 1):
-        given["custom_options"] = np.frombuffer(op.custom_options, np.uint8)
-    return given
+    attributes = {name: value for name, value in options.items() if _is_attribute_value(value)}
+    if op.custom_options and len(attributes) < max(len(options), 1):
+        attributes["custom_options"] = np.frombuffer(op.custom_options, np.uint8)
+    return attributes
 
 
 def _is_attribute_value(value: Any) -> bool:

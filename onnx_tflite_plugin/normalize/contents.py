@@ -60,7 +60,7 @@ def _candidates(model: Model, host: Host) -> Iterator[_Candidate]:
         if any(tensor is not None and tensor.dtype == VARIANT for tensor in (*op.inputs, *op.outputs))
     ]
     for op in operators:
-        yield from (_Candidate(op, handler, pack) for pack, handler in host.registered(op.code))
+        yield from (_Candidate(op, handler, pack) for pack, handler in host.registered_handlers(op.code))
 
 
 def _equal_tensor_pairs(model: Model, candidate: _Candidate) -> Iterator[tuple[Tensor, Tensor]]:

@@ -159,7 +159,7 @@ class ShapeDerivation:
         leading_sizes = {t: dims[t][0] or 0 for t in op.inputs if t is not None and t.shape and dims.get(t)}
         batch_sizes = {t.shape[0] for t, size in leading_sizes.items() if self.batches.get(size) == t.shape[0]}
         operand_dims = dims.get(op[0]) if self.named_sizes and op.tensor(0) is not None else None
-        bound = self.host.take(op, self.target, self.target.opsets[2]) if batch_sizes or operand_dims else None
+        bound = self.host.bind_operator(op, self.target, self.target.opsets[2]) if batch_sizes or operand_dims else None
         if not isinstance(bound, Bound) or not bound.handler.holds_batch:
             return op
         replaced = replace_batch(op, bound.handler, batch_sizes)
@@ -315,7 +315,7 @@ class ShapeDerivation:
 
     def bind(self, op: Operator) -> Bound:
         """Return the operator bound to its handler. Raises UnsupportedOperator if that fails."""
-        bound = self.host.take(op, self.target, self.target.opsets[2])
+        bound = self.host.bind_operator(op, self.target, self.target.opsets[2])
         if isinstance(bound, Problem):
             raise UnsupportedOperator(self.message, [bound])
         try:

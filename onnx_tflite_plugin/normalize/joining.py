@@ -63,7 +63,7 @@ def join_signatures(model: Model, host: Host, target: Target) -> Joined:
     """
 
     def handler_of(op: Operator) -> Handler | None:
-        bound = host.take(op, target, target.opsets[2])
+        bound = host.bind_operator(op, target, target.opsets[2])
         return None if isinstance(bound, Problem) else bound.handler
 
     single, prompt = _select_signatures(model)

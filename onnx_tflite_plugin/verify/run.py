@@ -125,7 +125,7 @@ def _shared_items(data: bytes, host: Host | None) -> Mapping[str, SharedItems]:
     """
     packs = host or Host()
     try:
-        return join_signatures(read(data), packs, packs.targets.named("onnxruntime")).shared
+        return join_signatures(read(data), packs, packs.targets.get("onnxruntime")).shared
     except (Misaligned, ConversionError):
         return {}
 

@@ -10,7 +10,7 @@ import pytest
 
 from onnx_tflite_plugin.api import VERSION
 from onnx_tflite_plugin.cli import cli
-from onnx_tflite_plugin.host.offers import unmet
+from onnx_tflite_plugin.host.offers import unmet_requirement
 from tests.helpers.pack_files import install_pack, python
 
 ODD = "CUSTOM.my op/50% é=:x"
@@ -210,8 +210,8 @@ def test_new_pack_requires_the_current_version(tmp_path: Path) -> None:
     config.read(tmp_path / "pack" / "setup.cfg", encoding="utf-8")
     requirement = config["options"]["install_requires"].strip()
     assert requirement == f"onnx-tflite-plugin~={VERSION}"
-    assert not unmet((requirement,))
-    assert unmet((requirement,), "9.0.0")
+    assert not unmet_requirement((requirement,))
+    assert unmet_requirement((requirement,), "9.0.0")
 
 
 def test_unusual_names_are_percent_encoded(tmp_path: Path) -> None:

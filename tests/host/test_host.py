@@ -63,7 +63,7 @@ def operator(code: str = "ABS", version: int = 1) -> Operator:
 
 def selected_pack(host: Host, op: Operator | None = None) -> str:
     """Return the pack that handles an operator, or the text of the error."""
-    taken = host.take(op or operator(), TARGET, 21)
+    taken = host.bind_operator(op or operator(), TARGET, 21)
     return taken.pack if isinstance(taken, Bound) else taken.reason
 
 
@@ -115,9 +115,9 @@ def test_pack_for_another_version_is_reported_once_and_as_remedy() -> None:
     host = Host(offers=[offer("a-pack", unmet="~=9.1"), offer("a-pack", "NEG", unmet="~=9.1")])
     assert len(host.warnings) == 1
     assert "a-pack is left out: it is made for onnx-tflite-plugin ~=9.1" in host.warnings[0]
-    assert "a-pack, which serves it, is left out" in selected_pack(host)
+    assert "a-pack, which has a handler for it, is left out" in selected_pack(host)
     assert len(host.warnings) == 1
-    assert host.serving() == []
+    assert host.handler_names() == []
 
 
 @pytest.mark.parametrize(
@@ -171,8 +171,8 @@ def test_selecting_a_missing_pack_is_an_error(selection: Any) -> None:
 
 def test_serving_is_sorted_by_operator_then_pack() -> None:
     host = Host(offers=[offer("b-pack", "NEG"), offer("b-pack"), offer("a-pack", "NEG")])
-    assert host.serving() == [("ABS", "b-pack"), ("NEG", "a-pack"), ("NEG", "b-pack")]
-    assert [(code, pack) for code, pack, _ in host.handlers()] == host.serving()
+    assert host.handler_names() == [("ABS", "b-pack"), ("NEG", "a-pack"), ("NEG", "b-pack")]
+    assert [(code, pack) for code, pack, _ in host.handlers()] == host.handler_names()
     assert [pack for _, pack, _ in host.handlers(["NEG"])] == ["a-pack", "b-pack"]
 
 
@@ -236,7 +236,7 @@ def test_missing_operator_is_attributed_to_converter_without_pack_failure(
 ) -> None:
     packs = [BUILTIN, "a-pack"]
     host = Host(offers=[offer(pack, accepts=fails if pack in failing else declines) for pack in packs])
-    missing = host.take(operator(), TARGET, 21)
+    missing = host.bind_operator(operator(), TARGET, 21)
     assert isinstance(missing, Problem)
     assert (missing.to_converter if isinstance(missing, AttributedProblem) else None) is to_converter
 

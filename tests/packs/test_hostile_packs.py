@@ -213,7 +213,7 @@ def test_hooks_without_handlers_are_listed(
 
 
 def test_pack_is_skipped_only_for_an_incompatible_version() -> None:
-    from onnx_tflite_plugin.host.offers import unmet
+    from onnx_tflite_plugin.host.offers import unmet_requirement
 
     compatible = [
         "onnx-tflite-plugin",
@@ -228,7 +228,7 @@ def test_pack_is_skipped_only_for_an_incompatible_version() -> None:
         "onnx-tflite-plugin[verify]>9; extra == 'x'",
         "onnx-tflite-plugin-extras~=9.1.0",
     ]
-    assert [unmet((text,), "0.2.3") for text in compatible] == [""] * len(compatible)
+    assert [unmet_requirement((text,), "0.2.3") for text in compatible] == [""] * len(compatible)
     incompatible = [
         "~=0.1.0",
         "~=0.2.4",
@@ -241,4 +241,4 @@ def test_pack_is_skipped_only_for_an_incompatible_version() -> None:
         ">0.2.3",
         "===0.2",
     ]
-    assert [unmet((f"onnx-tflite-plugin{text}",), "0.2.3") for text in incompatible] == incompatible
+    assert [unmet_requirement((f"onnx-tflite-plugin{text}",), "0.2.3") for text in incompatible] == incompatible

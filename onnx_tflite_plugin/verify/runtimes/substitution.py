@@ -36,7 +36,7 @@ _NO_RESULT = np.empty(0, np.float32)  # an output that is neither computed nor c
 def find_overridden_codes(operators: Iterable[Operator], host: Host) -> set[str]:
     """Return the codes of operators for which a handler declares ``overrides_kernel``."""
     codes = dict.fromkeys(op.code for op in operators)
-    return {code for code in codes if any(handler.overrides_kernel for _, handler in host.registered(code))}
+    return {code for code in codes if any(handler.overrides_kernel for _, handler in host.registered_handlers(code))}
 
 
 def find_overridden_operators(model: Model, subgraph: int, host: Host) -> list[int]:
@@ -48,7 +48,7 @@ def find_overridden_operators(model: Model, subgraph: int, host: Host) -> list[i
     for op in operators:
         if op.code not in codes:
             continue
-        bound = host.take(op, target, target.opsets[2])
+        bound = host.bind_operator(op, target, target.opsets[2])
         if isinstance(bound, Bound) and bound.handler.overrides_kernel is not None:
             function = bound.handler.overrides_kernel
             with attribute_errors(f"overrides_kernel of handler {bound.handler.name}", bound.pack, function):
@@ -162,7 +162,7 @@ def find_pack_kernels(
     kernels, reasons = {}, {}
     for index in indices:
         op = model.subgraphs[subgraph].operators[index]
-        bound = host.take(op, target, target.opsets[2])
+        bound = host.bind_operator(op, target, target.opsets[2])
         if not isinstance(bound, Bound):
             reasons[index] = f"no handler takes the operator: {'; '.join((bound.reason, *host.skipped_packs()))}"
             continue
