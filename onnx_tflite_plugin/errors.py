@@ -117,6 +117,10 @@ class VerificationError(ConversionError):
     exit_code = 3
 
 
+class MismatchedModels(VerificationError):
+    """The ONNX model is not the conversion of the given TFLite model."""
+
+
 class InconclusiveError(VerificationError):
     """The original cannot be run, so that there is nothing to compare a conversion with."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from onnx_tflite_plugin.errors import ConversionError, InvalidInputs
+from onnx_tflite_plugin.errors import ConversionError, InvalidInputs, MismatchedModels
 from onnx_tflite_plugin.graph.metadata import converted_operators, props, read_authored, read_origin, read_states
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.inspection import declaration_names, handlers_of
@@ -67,12 +67,13 @@ def gather(
     """Return all available facts about a conversion; without the runtimes, no comparison and no times.
 
     ``report``: the conversion's, if available. ``options``: data and tolerance of the comparison. Raises InvalidInputs
-    for data that do not fit.
+    for data that do not fit, MismatchedModels if the ONNX model is the conversion of another file.
     """
     start_stage = progress or (lambda stage: None)
     model = read(tflite)
     start_stage("reading both models")
     graph = _subgraph_of(model, onnx).operators
+    _check_operators(graph, onnx)
     groups = group_operators(graph, onnx)
     leaders = {op.index: group.index for group in groups for op in group.operators}
     notes: list[str] = []
@@ -82,7 +83,7 @@ def gather(
 
         start_stage("comparing every tensor with LiteRT")
         measured = measure_errors(tflite, onnx, _PROFILED, options)
-    except InvalidInputs:
+    except (InvalidInputs, MismatchedModels):
         raise
     except ConversionError as error:
         notes.append(f"not compared and not timed: {error}")
@@ -119,6 +120,22 @@ def gather(
         remarks=measured.notes,
         runtimes=measured.runtimes,
     )
+
+
+def _check_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> None:
+    """Raise MismatchedModels if a node was converted from an operator that the file does not have."""
+    sources = {
+        index
+        for node, _ in nodes_with_container(onnx.graph)
+        for index in converted_operators(props(node.metadata_props))
+    }
+    unknown = sources - {op.index for op in operators}
+    if unknown:
+        raise MismatchedModels(
+            f"the ONNX model has nodes of operator {max(unknown)}, the TFLite model has {len(operators)} "
+            f"operator{'' if len(operators) == 1 else 's'}: "
+            "is that the conversion of another model?"
+        )
 
 
 def _subgraph_of(model: Model, onnx: onnx.ModelProto) -> Subgraph:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from onnx_tflite_plugin.errors import InconclusiveError, InvalidModel, VerificationError
+from onnx_tflite_plugin.errors import InconclusiveError, InvalidModel, MismatchedModels, VerificationError
 from onnx_tflite_plugin.graph.decoder import NEXT
 from onnx_tflite_plugin.graph.int8_faults import describe_int8_fault
 from onnx_tflite_plugin.graph.metadata import (
@@ -66,7 +66,7 @@ _PRECISE = {"session.x64quantprecision": "1"}  # exact on x86 before VNNI, too
 class ModelPair:
     """A TFLite model and its ONNX model with matched inputs and outputs, and the inputs of every run.
 
-    ``session``: an existing session of the ONNX model. Raises VerificationError if the models do not belong together.
+    ``session``: an existing session of the ONNX model. Raises MismatchedModels if the models do not belong together.
     """
 
     def __init__(
@@ -160,11 +160,11 @@ class ModelPair:
     def _cut(self, data: bytes, submodel: Part) -> bytes:
         """Return the TFLite file of the same submodel.
 
-        Raises VerificationError if the file has no such tensors.
+        Raises MismatchedModels if the file has no such tensors.
         """
         count = len(self.entry.subgraph.tensors)
         if not all(0 <= k < count for k in (*submodel.inputs, *submodel.outputs)):
-            raise VerificationError(f"the ONNX model is a submodel of another file: this file has only {count} tensors")
+            raise MismatchedModels(f"the ONNX model is a submodel of another file: this file has only {count} tensors")
         return cut_file(data, self.entry.subgraph, submodel.inputs, submodel.outputs)
 
     def input_metadata(self) -> InterfaceMetadata:
@@ -204,7 +204,7 @@ class ModelPair:
         """Return the inputs of each run, and the result of ``run`` on them.
 
         If ``run`` raises LiteRTError, other random inputs are tried. Raises LiteRTError if none is accepted,
-        InconclusiveError if LiteRT lacks a kernel, and VerificationError if the ONNX model belongs to another file.
+        InconclusiveError if LiteRT lacks a kernel, and MismatchedModels if the ONNX model belongs to another file.
         """
         requested_shapes = shapes or {}
         refusal: LiteRTError | None = None
@@ -250,7 +250,7 @@ class ModelPair:
             except LiteRTError as error:
                 refusal = refusal or error
         if not requested_shapes and (mismatch := self.sizes.mismatch()):
-            raise VerificationError(
+            raise MismatchedModels(
                 f"{mismatch}, and LiteRT does not run with that shape: is the ONNX model the conversion of another file? ({refusal})"
             ) from refusal
         hint = "" if inputs is not None else "; if the random inputs are the reason, pass your own with --inputs"

@@ -16,6 +16,7 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
+from onnx_tflite_plugin.errors import MismatchedModels
 from onnx_tflite_plugin.page import measured
 from onnx_tflite_plugin.page.gather import Page, gather
 from onnx_tflite_plugin.page.html import html
@@ -99,6 +100,28 @@ def test_data_that_do_not_fit_are_an_error_of_the_report(run: Run, tmp_path: Pat
     assert "image" in result.err
     assert not (tmp_path / "d.html").exists()
     assert run("report", DIGITS, tmp_path / "d.onnx", "--inputs", tmp_path / "none.npy").code == 2
+
+
+@pytest.mark.parametrize("without", [None, "onnxruntime"])
+def test_conversion_of_a_larger_model_is_refused(monkeypatch: pytest.MonkeyPatch, without: str | None) -> None:
+    if without is not None:
+        monkeypatch.setitem(sys.modules, without, None)
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", (2, 3)), g.tensor("y", (2, 3))
+    g.operator("ABS", [x], [y])
+    g.output(y)
+    with pytest.raises(MismatchedModels, match=r"nodes of operator [1-9], the TFLite model has 1 operator: is that"):
+        gather(model.build(), otp.convert(DIGITS).proto, "digits")
+
+
+def test_report_refuses_what_verify_refuses(run: Run, tmp_path: Path) -> None:
+    otp.convert(DIGITS).save(tmp_path / "d.onnx")
+    model = DIGITS.with_name("digits_float.tflite")
+    report, verify = (run(command, model, tmp_path / "d.onnx") for command in ("report", "verify"))
+    assert report.code == verify.code == 3
+    assert verify.err.strip() in report.err
+    assert not (tmp_path / "d.html").exists()
 
 
 def test_wrong_tensor_is_marked_only_if_outputs_are_wrong(

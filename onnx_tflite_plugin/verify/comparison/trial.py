@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from onnx_tflite_plugin.errors import VerificationError
+from onnx_tflite_plugin.errors import MismatchedModels, VerificationError
 from onnx_tflite_plugin.graph.decoder import NEXT
 from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.progress import Progress
@@ -186,7 +186,7 @@ class Trial:
 class MatchedInterface:
     """Inputs and outputs of an ONNX model, matched with those of the TFLite model and in its order.
 
-    Raises VerificationError if the two models differ in the number, dtype or rank of inputs and outputs.
+    Raises MismatchedModels if the two models differ in the number, dtype or rank of inputs and outputs.
     """
 
     def __init__(self, entry: Entry, session: Session) -> None:
@@ -197,7 +197,7 @@ class MatchedInterface:
         for info, tensor in zip((*self.inputs, *self.outputs), (*entry.inputs, *entry.outputs), strict=True):
             stale = tensor in entry.outputs and tensor.quantization is not None  # LiteRT may compute integers
             if tensor.dtype.startswith("float") and is_integer(info) and not stale:
-                raise VerificationError(
+                raise MismatchedModels(
                     f"{info.name!r} is {tensor.dtype} in the TFLite model and integers in the ONNX model: "
                     "is that the conversion of another model?"
                 )
@@ -207,18 +207,18 @@ class MatchedInterface:
         self._returned = [info.name for info in session.outputs]
 
     def _check_integers(self, info: ValueInfoProto, tensor: Tensor) -> None:
-        """Raise VerificationError if an input has an integer dtype that no conversion of this TFLite model has."""
+        """Raise MismatchedModels if an input has an integer dtype that no conversion of this TFLite model has."""
         value, dtype = self.values.get(info.name), _INTEGER_DTYPES.get(info.type.tensor_type.elem_type)
         if dtype is None or tensor.dtype not in _INTEGER_DTYPES.values() or (value is not None and value.shift):
             return
         if dtype != tensor.dtype:
-            raise VerificationError(
+            raise MismatchedModels(
                 f"{info.name!r} is {tensor.dtype} in the TFLite model and {dtype} in the ONNX model: "
                 "is that the conversion of another model?"
             )
 
     def _check_rank(self, info: ValueInfoProto, tensor: Tensor) -> None:
-        """Raise VerificationError if an input has a rank that no conversion of this TFLite model has."""
+        """Raise MismatchedModels if an input has a rank that no conversion of this TFLite model has."""
         value = self.values.get(info.name)
         if not tensor.shape:  # old converters stored [] for any shape; LiteRT accepts any rank for such an input
             return
@@ -227,7 +227,7 @@ class MatchedInterface:
         rank = len(info.type.tensor_type.shape.dim)
         expected_rank = len(tensor.dims) if value is None or value.order is None else len(value.order)
         if rank != expected_rank or (value is not None and any(axis >= len(tensor.dims) for axis in value.order or ())):
-            raise VerificationError(
+            raise MismatchedModels(
                 f"{info.name!r} has {rank} axes in the ONNX model, {tensor.name!r} {len(tensor.dims)} in the TFLite model: "
                 "is that the conversion of another model?"
             )
@@ -276,13 +276,14 @@ def match_values(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto
     """Return the ONNX model's inputs or outputs in the TFLite model's order.
 
     They are matched by name if all names agree, KV-cache outputs by the names of their inputs, and otherwise by
-    position. ``side``: "input" or "output". Raises VerificationError if their number differs, or if outputs have
-    another order.
+    position. ``side``: "input" or "output". Raises MismatchedModels if their number differs,
+    VerificationError if outputs have another order.
     """
     if len(names) != len(infos):
         listed = ", ".join(info.name for info in infos)
-        raise VerificationError(
-            f"the TFLite model has {len(names)} {side}s ({', '.join(names)}), the ONNX model {len(infos)} ({listed}): "
+        raise MismatchedModels(
+            f"the TFLite model has {len(names)} {side}{'' if len(names) == 1 else 's'} ({', '.join(names)}), "
+            f"the ONNX model {len(infos)} ({listed}): "
             "is that the conversion of another model?"
         )
     by_name = {info.name: info for info in infos}
