@@ -157,18 +157,27 @@ def test_range_from_0_becomes_an_activation(operator: str, scale: float, zero_po
 def test_verify_excuses_saturation_on_the_way_to_a_result(factor: float) -> None:
     model = ModelBuilder()
     g = model.main
-    x = g.input("x", (2, 3, 5, 7), "int8", quantization=quant(0.07, 3))
-    scale = g.constant("scale", np.arange(100, 107, dtype=np.int8), quantization=quant(0.02, 0))
-    shift = g.constant("shift", np.arange(-90, -83, dtype=np.int8), quantization=quant(0.03, 0))
-    product = g.tensor("product", (2, 3, 5, 7), "int8", quantization=quant(0.02, 5))
-    g.operator("MUL", [x, scale], [product])
-    g.output(y := g.tensor("y", (2, 3, 5, 7), "int8", quantization=quant(0.1, -7)))
-    g.operator("ADD", [product, shift], [y])
+    shape = (2, 13, 11, 32)
+    tensors = [g.input("x", shape, "int8", quantization=quant(0.07, 3))]
+    tensors += [
+        g.tensor(f"t{k}", shape, "int8", quantization=quant(scale, 5)) for k, scale in enumerate((0.07, 0.02, 0.1))
+    ]
+    doubled = g.constant("doubled", np.full((1, 1, 1, 32), 100, np.int8), quantization=quant(0.02, 0))
+    shift = g.constant("shift", np.arange(-90, -58, dtype=np.int8), quantization=quant(0.03, 0))
+    weights = g.constant(
+        "weights", (100 * np.eye(32, dtype=np.int8)).reshape(32, 1, 1, 32), quantization=quant(0.01, 0)
+    )
+    bias = g.constant("bias", np.zeros(32, np.int32), quantization=quant(0.0007, 0))
+    g.operator("CONV_2D", [tensors[0], weights, bias], [tensors[1]], {"padding": "VALID", "stride_w": 1, "stride_h": 1})
+    g.operator("MUL", [tensors[1], doubled], [tensors[2]])
+    g.operator("ADD", [tensors[2], shift], [tensors[3]])
+    g.output(tensors[3])
     data = model.build()
     proto = otp.convert(data, quantization="float").proto
     for constant in proto.graph.initializer:
         array = onnx.numpy_helper.to_array(constant)
         constant.CopyFrom(onnx.numpy_helper.from_array((array * factor).astype(array.dtype), constant.name))
+    assert {"Mul", "Add"}.isdisjoint(node.op_type for node in proto.graph.node)  # one Conv
     assert verify(data, proto.SerializeToString()).ok == (factor == 1)
 
 
