@@ -73,9 +73,9 @@ def test_describe_gives_the_type_and_small_values(value: object, words: str) -> 
 
 
 def test_unknown_keyword_is_reported_with_a_suggestion() -> None:
-    given: dict[str, Any] = {"quantisation": Raw()}
+    keywords: dict[str, Any] = {"quantisation": Raw()}
     with pytest.raises(TypeError, match="@handler takes no keyword 'quantisation'; did you mean 'quantization'"):
-        handler("CUSTOM.A", max_version=1, layout=Terminate(), **given)(lambda ctx, x: x)
+        handler("CUSTOM.A", max_version=1, layout=Terminate(), **keywords)(lambda ctx, x: x)
 
 
 def test_only_similar_names_are_suggested() -> None:

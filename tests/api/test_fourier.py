@@ -29,9 +29,9 @@ def run(x: np.ndarray[Any, Any], y: tuple[int, ...], emit: Any) -> np.ndarray[An
 
     builder = ModelBuilder()
     g = builder.main
-    given = g.input("x", x.shape)
+    model_input = g.input("x", x.shape)
     g.output(result := g.tensor("y", y))
-    g.operator("CUSTOM.Transform", [given], [result])
+    g.operator("CUSTOM.Transform", [model_input], [result])
     host = Host(packs="builtin", handlers={"CUSTOM.Transform": transform})
     proto = convert_model(read(builder.build()), host, ConvertOptions()).proto
     (found,) = ort.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
@@ -53,16 +53,16 @@ def parts(spectrum: np.ndarray[Any, Any]) -> dict[Part, np.ndarray[Any, Any]]:
 def test_transform_equals_numpy(points: int, width: int, part: Part) -> None:
     x = np.random.default_rng(7).standard_normal((3, 5, width)).astype(np.float32)
     expected = parts(np.fft.rfft(x.astype(np.float64), points))[part]
-    found = run(x, expected.shape, lambda ctx, x: emit_rfft(ctx, x, (3, 5, width), points, part))
-    assert np.abs(found - expected).max() <= 3e-6 * np.abs(expected).max() + 1e-12
+    result = run(x, expected.shape, lambda ctx, x: emit_rfft(ctx, x, (3, 5, width), points, part))
+    assert np.abs(result - expected).max() <= 3e-6 * np.abs(expected).max() + 1e-12
 
 
 @pytest.mark.parametrize("points", [points for points, _ in LENGTHS])
 def test_inverse_equals_numpy_and_ignores_imaginary_ends(points: int) -> None:
     z = np.random.default_rng(7).standard_normal((3, 5, points // 2 + 1, 2)).astype(np.float32)
     expected = np.fft.irfft(z[..., 0] + 1j * z[..., 1], points)
-    found = run(z, expected.shape, lambda ctx, z: emit_irfft(ctx, z, (3, 5, points // 2 + 1, 2), points))
-    assert np.abs(found - expected).max() <= 3e-6 * np.abs(expected).max() + 1e-12
+    result = run(z, expected.shape, lambda ctx, z: emit_irfft(ctx, z, (3, 5, points // 2 + 1, 2), points))
+    assert np.abs(result - expected).max() <= 3e-6 * np.abs(expected).max() + 1e-12
 
 
 def test_only_transforms_of_limited_size_are_products() -> None:

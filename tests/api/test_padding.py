@@ -43,14 +43,14 @@ def test_same_padding_with_stride_1_works_for_dynamic_sizes(
 def test_same_padding_of_dynamic_dimension_uses_equivalent_auto_pad(
     kernel: int, stride: int, dilation: int, follows: bool
 ) -> None:
-    given = ("SAME", (None, 7), (kernel, 3), (stride, 1), (dilation, 1))
+    arguments = ("SAME", (None, 7), (kernel, 3), (stride, 1), (dilation, 1))
     with pytest.raises(Refusal, match="SAME padding with a stride on a dynamic dimension"):
-        conv_pads(*given)
+        conv_pads(*arguments)
     if follows:
-        assert padding_attributes(*given) == {"auto_pad": "SAME_UPPER"}
+        assert padding_attributes(*arguments) == {"auto_pad": "SAME_UPPER"}
     else:
         with pytest.raises(Refusal, match="SAME padding with a stride on a dynamic dimension"):
-            padding_attributes(*given)
+            padding_attributes(*arguments)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_old_keywords_of_a_handler_set_the_new_fields() -> None:
     old: dict[str, Any] = {"along": price, "borders": boundary, "contents": contents}
     with pytest.warns(DeprecationWarning) as caught:  # noqa: PT030 (one of each keyword)
         declared = api.handler("CUSTOM.Old", max_version=1, layout=api.Terminate(), **old)(lambda ctx, x: x)
-    assert [str(one.message).partition(";")[0] for one in caught] == [
+    assert [str(warning.message).partition(";")[0] for warning in caught] == [
         f"@handler({old}=...) is now {new}=" for old, new in renamed.DECLARATIONS.items()
     ]
     assert (declared.axis_price, declared.boundary, declared.list_contents) == (price, boundary, contents)
@@ -106,7 +106,7 @@ def test_old_attributes_of_a_context_are_the_new_ones() -> None:
                 ctx.reshaped(x, 0) is not None,
                 ctx.raw(0) is not None,
             ])  # fmt: skip
-        names.update(str(one.message).split()[0] for one in caught)
+        names.update(str(warning.message).split()[0] for warning in caught)
         return ctx.ops.Add(x, w)
 
     convert_model(read(model()), Host(prefer=["inline"], handlers={"ADD": add}), ConvertOptions())

@@ -45,7 +45,7 @@ def test_error_on_floats_has_code_to_quantize_them() -> None:
         (Port("x", "int8", (1, 8, 8, 3), 1 / 255, -128), "(array - 128).astype('int8')"),
     ],
 )
-def test_pixels_need_only_a_cast_if_quantization_undoes_their_normalization(port: Port, expression: str) -> None:
+def test_pixels_need_a_cast_only_if_quantization_undoes_normalization(port: Port, expression: str) -> None:
     pixels = np.arange(192, dtype=np.float32).reshape(1, 8, 8, 3)
     with pytest.raises(ValueError, match="pixels 0 to 255: ") as caught:
         check_array(pixels, port)

@@ -1,4 +1,4 @@
-"""Test the model builder: its files run in LiteRT, and invalid arguments are errors."""
+"""Tests of the model builder: its files run in LiteRT, and invalid arguments are errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test the conformance kit as pack authors use it: reference kernels, expected nodes and fusions, attribution."""
+"""Tests of the conformance kit as pack authors use it: reference kernels, expected nodes and fusions, attribution."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def reverse_along(ctx: Context, x: Value, axis: int) -> Value:
 
 
 def ignore_layout(ctx: Context, x: Value) -> Value:
-    """Ignore that the axis was permuted."""
+    """Lower with the file's axis, although the layout is permuted."""
     return reverse_along(ctx, x, ctx.options.axis)
 
 
@@ -162,8 +162,8 @@ def test_wrong_lowering_is_not_attributed_to_the_layout() -> None:
 @pytest.mark.parametrize("right", [True, False])
 def test_dynamic_dimensions_are_tested_at_three_sizes(right: bool) -> None:
     def lower(ctx: Context, x: Value) -> Value:
-        kept = ctx.ops.Relu(x)
-        return kept if right else ctx.ops.Reshape(kept, [1, 5, 7, 3])
+        relu = ctx.ops.Relu(x)
+        return relu if right else ctx.ops.Reshape(relu, [1, 5, 7, 3])
 
     lowered = handler(CODE, max_version=1, layout=Transparent(), kernel=lambda op, x: np.maximum(x, 0))(lower)
     result = run_lowering(unary(CODE, "open", tensor(None, 5, 7, 3)), lowered)
@@ -199,17 +199,17 @@ def test_case_requires_fusions(slope: float, message: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 def test_kernel_gets_floats_if_the_handler_dequantizes(dtype: str) -> None:
-    seen: list[str] = []
+    ids_seen: list[str] = []
 
     def halve(op: Any, x: Any) -> Any:
-        seen.append(x.dtype.name)
+        ids_seen.append(x.dtype.name)
         return x / 2
 
     lowered = handler(CODE, max_version=1, layout=Transparent(), quantization=Dequantized(), kernel=halve)(
         lambda ctx, x: ctx.ops.Div(x, 2.0)
     )
     assert run_lowering(unary(CODE, "x", tensor(2, 5, 7, 3, dtype=dtype)), lowered).ok
-    assert {*seen} == {"float32"}
+    assert {*ids_seen} == {"float32"}
 
 
 def test_cases_without_handlers_test_built_in_handlers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

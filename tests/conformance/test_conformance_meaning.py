@@ -1,4 +1,4 @@
-"""Test that converted models with equal graphs and operator versions run once."""
+"""Converted models with equal graphs and operator versions run once."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def model(op: str, opset: int, *, inside: str = "", ir_version: int = 10, **attr
             for side in ("then_branch", "else_branch")
         }
         main = graph("main", oh.make_node("If", ["yes"], ["main_y"], **branches), [x, yes])
-    made = oh.make_model(main, opset_imports=[oh.make_opsetid("", opset)])
-    made.ir_version = ir_version
-    return made
+    proto = oh.make_model(main, opset_imports=[oh.make_opsetid("", opset)])
+    proto.ir_version = ir_version
+    return proto
 
 
 def test_meaning_ignores_opsets_with_equal_operators() -> None:

@@ -1,4 +1,4 @@
-"""Test the runner's verdicts, and cases supplied by packs."""
+"""Tests of the runner's verdicts, and cases supplied by packs."""
 
 from __future__ import annotations
 
@@ -148,20 +148,20 @@ def test_difference_from_a_pack_kernel_names_it() -> None:
 
 
 def test_inputs_are_given_or_random_within_a_span(host: Host) -> None:
-    seen: list[list[Array]] = []
+    arrays_seen: list[list[Array]] = []
 
     def reference(inputs: Sequence[Array]) -> Sequence[Array]:
-        seen.append(list(inputs))
+        arrays_seen.append(list(inputs))
         return [inputs[0] + inputs[1]]
 
     given = {"x1": np.arange(3, dtype=np.float32)}
     case = in_isolation("ADD", "sample", [X, tensor(3)], X, reference=reference, given=given, span=(5.0, 6.0), runs=2)
     assert run_case(case, host).status == "passed"
-    assert len(seen) == 2
-    for x, y in seen:
+    assert len(arrays_seen) == 2
+    for x, y in arrays_seen:
         assert y.tolist() == [0, 1, 2]
         assert 5 <= x.min() <= x.max() <= 6
-    assert not np.array_equal(seen[0][0], seen[1][0])
+    assert not np.array_equal(arrays_seen[0][0], arrays_seen[1][0])
 
 
 def test_custom_tolerance_needs_a_reason() -> None:
@@ -182,7 +182,7 @@ def test_surrounding_convolutions_are_exact() -> None:
         assert run_case(exact, Host(packs="builtin")).status == "passed", dtype
 
 
-# --- what is left untried ---------------------------------------------------------------------
+# --- untested operators and dtypes ------------------------------------------------------------
 
 
 def find_untried(handlers: dict[str, Handler], cases: list[Case], *more: tuple[str, str]) -> list[str]:
@@ -376,8 +376,8 @@ def test_conversion_valid_only_at_the_stored_size_fails() -> None:
         return ctx.ops.Reshape(ctx.ops.Neg(x), [1, 3])
 
     batch = tensor(None, 3)
-    found = run_case(unary("NEG", "sample", batch), Host(packs="builtin", handlers={"NEG": lower}))
-    assert found.status == "failed"
+    result = run_case(unary("NEG", "sample", batch), Host(packs="builtin", handlers={"NEG": lower}))
+    assert result.status == "failed"
     assert run_case(unary("NEG", "sample", batch, sizes=()), Host(packs="builtin", handlers={"NEG": lower})).ok
 
 

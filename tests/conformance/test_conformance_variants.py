@@ -1,4 +1,4 @@
-"""Test the variants of a case, and the sample of variants that the suite runs."""
+"""Tests of the variants of a case, and the sample of variants that the suite runs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ X = tensor(2, 5, 7, 3)
 def test_tests_every_target_and_opset() -> None:
     for name in ("first", "second", "third"):
         tried = list(variants_of(unary("NEG", name, X, opsets=(None, 13, 17))))
-        assert {(one.target, one.opset) for one in tried} >= {("onnxruntime", None), ("generic", None)}
-        assert {one.opset for one in tried if one.plan == "least"} == {None, 13, 17}
+        assert {(variant.target, variant.opset) for variant in tried} >= {("onnxruntime", None), ("generic", None)}
+        assert {variant.opset for variant in tried if variant.plan == "least"} == {None, 13, 17}
         (local,), (channels_first,) = (
-            [one.target for one in tried if one.plan == plan] for plan in ("local", "channels-first")
+            [variant.target for variant in tried if variant.plan == plan] for plan in ("local", "channels-first")
         )
         assert {local, channels_first} == {"onnxruntime", "generic"}
 
@@ -67,13 +67,15 @@ def test_similar_cases_share_variants() -> None:
     assert select_variants(case, 0, [first, *others]) == [first, *others]
     shared = [select_variants(case, place, [first, *others]) for place in range(EVERY, 2 * EVERY)]
     assert all(tried[0] == first for tried in shared)
-    assert sorted(one.text for tried in shared for one in tried[1:]) == sorted(one.text for one in others)
+    assert sorted(variant.text for tried in shared for variant in tried[1:]) == sorted(
+        variant.text for variant in others
+    )
 
 
 def test_requirements_apply_to_every_opset_and_refusals_to_all() -> None:
     case = unary("NEG", "sample", X, opsets=(None, 13, 17), nodes=("Neg",))
-    least = [one for one in variants_of(case) if one.plan == "least"]
+    minimum_cost = [variant for variant in variants_of(case) if variant.plan == "least"]
     for place in range(EVERY):
-        assert {*least} <= {*select_variants(case, place, [*variants_of(case)])}
+        assert {*minimum_cost} <= {*select_variants(case, place, [*variants_of(case)])}
         refused = replace(case, refused="no")
         assert [*select_variants(refused, place, [*variants_of(refused)])] == [*variants_of(refused)]

@@ -1,4 +1,4 @@
-"""Test that full support of an operator requires a case for every kernel dtype and version."""
+"""Full support of an operator requires a case for every kernel dtype and version."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from onnx_tflite_plugin.host import Host
 
 @pytest.fixture(scope="module")
 def handlers() -> dict[str, Handler]:
-    return {code: found for code, _, found in Host(packs="builtin").handlers() if isinstance(found, Handler)}
+    return {code: handler for code, _, handler in Host(packs="builtin").handlers() if isinstance(handler, Handler)}
 
 
 def test_every_registered_operator_is_counted_once(handlers: dict[str, Handler]) -> None:
-    found = coverage(handlers, builtin())
-    named = [*found.full, *found.part, *found.missing, *found.refused]
-    assert sorted(named) == sorted(REGISTERED)
-    assert str(len(REGISTERED)) in found.text
-    assert set(found.refused) <= set(formless(handlers))
+    report = coverage(handlers, builtin())
+    listed_codes = [*report.full, *report.part, *report.missing, *report.refused]
+    assert sorted(listed_codes) == sorted(REGISTERED)
+    assert str(len(REGISTERED)) in report.text
+    assert set(report.refused) <= set(formless(handlers))
 
 
 def test_untested_dtype_makes_an_operator_partial(handlers: dict[str, Handler]) -> None:
@@ -42,7 +42,7 @@ def test_declined_operator_counts_as_not_expressible(
     handlers: dict[str, Handler],
 ) -> None:
     declined = {**handlers, "FLOOR": replace(handlers["FLOOR"], accepts=Decline("not expressible"))}
-    found = coverage(declined, builtin())
-    assert "FLOOR" in found.refused
-    assert "FLOOR" not in (*found.full, *found.part, *found.missing)
+    report = coverage(declined, builtin())
+    assert "FLOOR" in report.refused
+    assert "FLOOR" not in (*report.full, *report.part, *report.missing)
     assert formless(declined)["FLOOR"] == "not expressible"

@@ -1,4 +1,4 @@
-"""Test opsets below 13: the results of opset 13, or an error with the operator and the required opset."""
+"""Tests of opsets below 13: the results of opset 13, or an error with the operator and the required opset."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from onnx_tflite_plugin.host import Host
 
 OLDEST = 11
 EVERY = 40
-"""Cases of which the suite tries one; the first of them differs by target."""
+"""The suite runs one of this many cases; the first one differs by target."""
 
 CASES = [case for case in builtin() if case.counts and not {"opset", "target"} & case.options.keys()]
 
 
 def is_equal(some: Runs, others: Runs) -> bool:
     return all(
-        np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")
+        np.array_equal(array, other_array, equal_nan=array.dtype.kind in "fc")
         for run, other_run in zip(some, others, strict=True)
-        for one, other in zip(run, other_run, strict=True)
+        for array, other_array in zip(run, other_run, strict=True)
     )
 
 
@@ -34,27 +34,31 @@ def check_older_opset(case: Case, target: str, host: Host) -> str:
     """Return the difference from opset 13; empty if there is none, or if opset 13 or the older one is refused."""
     trial = CaseTrial(case, host)
     try:
-        wanted = trial.convert(Variant(target, 13, "least"))
+        newer = trial.convert(Variant(target, 13, "least"))
     except ConversionError:
         return ""
     try:
-        found = trial.convert(Variant(target, OLDEST, "least"))
+        older = trial.convert(Variant(target, OLDEST, "least"))
     except ConversionError as error:
         return "" if "needs opset 1" in str(error) else str(error)
-    opsets = {one.domain: one.version for one in found.proto.opset_import}
-    if opsets[""] != OLDEST or found.proto.ir_version != 6:
-        return f"opset {opsets['']}, IR version {found.proto.ir_version}"
-    if has_double_clip(found.proto):
+    opsets = {opset_import.domain: opset_import.version for opset_import in older.proto.opset_import}
+    if opsets[""] != OLDEST or older.proto.ir_version != 6:
+        return f"opset {opsets['']}, IR version {older.proto.ir_version}"
+    if has_double_clip(older.proto):
         return ""
-    return "" if is_equal(trial.run(found), trial.run(wanted)) else "other results than with opset 13"
+    return "" if is_equal(trial.run(older), trial.run(newer)) else "other results than with opset 13"
 
 
 def has_double_clip(proto: onnx.ModelProto) -> bool:
-    """Return True for a Clip of float64, of which ONNX Runtime has a kernel only from opset 12 on."""
-    kept = onnx.shape_inference.infer_shapes(proto).graph
-    doubles = {value.name for value in kept.value_info if value.type.tensor_type.elem_type == onnx.TensorProto.DOUBLE}
-    doubles |= {value.name for value in kept.input if value.type.tensor_type.elem_type == onnx.TensorProto.DOUBLE}
-    return any(node.op_type == "Clip" and node.input[0] in doubles for node in kept.node)
+    """True for a Clip of float64, for which ONNX Runtime has kernels only from opset 12 on."""
+    inferred_graph = onnx.shape_inference.infer_shapes(proto).graph
+    doubles = {
+        value.name for value in inferred_graph.value_info if value.type.tensor_type.elem_type == onnx.TensorProto.DOUBLE
+    }
+    doubles |= {
+        value.name for value in inferred_graph.input if value.type.tensor_type.elem_type == onnx.TensorProto.DOUBLE
+    }
+    return any(node.op_type == "Clip" and node.input[0] in doubles for node in inferred_graph.node)
 
 
 @pytest.mark.parametrize(("target", "first"), [("generic", 7), ("portable", 23)])

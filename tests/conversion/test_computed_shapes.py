@@ -1,4 +1,4 @@
-"""Test requested input shapes with multi-output operators, subgraphs and states, against resized LiteRT models."""
+"""Requested input shapes with multi-output operators, subgraphs and states, against resized LiteRT models."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from onnx_tflite_plugin.verify import verify
 
 
 def swap(code: str, sizes: Spec | None) -> bytes:
-    """Return a RESHAPE to two sizes in reverse, split by ``code``; they are constants or, without, the input's."""
+    """Return a RESHAPE to two sizes in reverse order, split by ``code``. ``sizes``: a constant; without it, the input's sizes."""
     model = Net()
     x = model.input(tensor(None, 5, name="x"))
-    both = sizes or model.call("SHAPE", [x], tensor(2, dtype="int32"), out_type="INT32")
-    one = tensor(dtype="int32") if code == "UNPACK" else tensor(1, dtype="int32")
+    sizes_tensor = sizes or model.call("SHAPE", [x], tensor(2, dtype="int32"), out_type="INT32")
+    size_spec = tensor(dtype="int32") if code == "UNPACK" else tensor(1, dtype="int32")
     operands, options = {
-        "UNPACK": ([both], {"num": 2, "axis": 0}),
-        "SPLIT": ([constant(0), both], {"num_splits": 2}),
-        "SPLIT_V": ([both, constant([1, 1]), constant(0)], {"num_splits": 2}),
+        "UNPACK": ([sizes_tensor], {"num": 2, "axis": 0}),
+        "SPLIT": ([constant(0), sizes_tensor], {"num_splits": 2}),
+        "SPLIT_V": ([sizes_tensor, constant([1, 1]), constant(0)], {"num_splits": 2}),
     }[code]
-    first, second = model.calls(code, operands, one, one, **options)
-    join, given = ("PACK", {"values_count": 2}) if code == "UNPACK" else ("CONCATENATION", {})
-    shape = model.call(join, [second, first], tensor(2, dtype="int32"), axis=0, **given)
+    first, second = model.calls(code, operands, size_spec, size_spec, **options)
+    join_code, join_options = ("PACK", {"values_count": 2}) if code == "UNPACK" else ("CONCATENATION", {})
+    shape = model.call(join_code, [second, first], tensor(2, dtype="int32"), axis=0, **join_options)
     model.output(model.call("RESHAPE", [x, shape], tensor(5, None)))
     return model.build()
 
@@ -40,8 +40,8 @@ def agrees(data: bytes, conversion: Conversion, *shape: int) -> bool:
 def test_dimensions_split_from_a_shape_follow_the_input(code: str) -> None:
     data = swap(code, None)
     assert agrees(data, convert(data, input_shape={"x": (3, 5)}), 3, 5)
-    free = convert(data, dynamic_batch=True)
-    assert all(agrees(data, free, batch, 5) for batch in (1, 7))
+    dynamic = convert(data, dynamic_batch=True)
+    assert all(agrees(data, dynamic, batch, 5) for batch in (1, 7))
 
 
 @pytest.mark.parametrize("code", ["UNPACK", "SPLIT", "SPLIT_V"])
@@ -51,7 +51,7 @@ def test_dimensions_split_from_a_constant_are_static(code: str) -> None:
 
 
 def with_branch(model: ModelBuilder, x: TensorRef, y: TensorRef) -> None:
-    """Add a branch."""
+    """Add an IF of NEG and ABS."""
     graphs = [model.subgraph(name) for name in ("then", "else")]
     for graph, code in zip(graphs, ("NEG", "ABS"), strict=True):
         inner = graph.input("inner", (None, 3))
@@ -68,14 +68,14 @@ def with_loop(model: ModelBuilder, x: TensorRef, y: TensorRef) -> None:
     options = {"cond_subgraph_index": condition.index, "body_subgraph_index": body.index}
     g.operator("WHILE", [start, x], [end, y], options)
     count, _ = condition.input("count", (), "int32"), condition.input("x", (None, 3))
-    more = condition.tensor("more", (), "bool")
-    condition.operator("LESS", [count, condition.constant("times", np.int32(3))], [more])
-    condition.output(more)
+    is_less = condition.tensor("is_less", (), "bool")
+    condition.operator("LESS", [count, condition.constant("times", np.int32(3))], [is_less])
+    condition.output(is_less)
     count, value = body.input("count", (), "int32"), body.input("x", (None, 3))
-    following, doubled = body.tensor("following", (), "int32"), body.tensor("doubled", (None, 3))
-    body.operator("ADD", [count, body.constant("one", np.int32(1))], [following])
+    next_count, doubled = body.tensor("next_count", (), "int32"), body.tensor("doubled", (None, 3))
+    body.operator("ADD", [count, body.constant("one", np.int32(1))], [next_count])
     body.operator("ADD", [value, value], [doubled])
-    body.output(following, doubled)
+    body.output(next_count, doubled)
 
 
 def with_variable(model: ModelBuilder, x: TensorRef, y: TensorRef) -> None:
@@ -104,11 +104,11 @@ def with_state(model: ModelBuilder, x: TensorRef, y: TensorRef) -> None:
     )
 
 
-@pytest.mark.parametrize("draw", [with_branch, with_loop, with_variable, with_state])
-def test_stored_shape_may_be_requested(draw: Callable[[ModelBuilder, TensorRef, TensorRef], None]) -> None:
+@pytest.mark.parametrize("add", [with_branch, with_loop, with_variable, with_state])
+def test_stored_shape_may_be_requested(add: Callable[[ModelBuilder, TensorRef, TensorRef], None]) -> None:
     model = ModelBuilder()
     x, y = model.main.input("x", (None, 3)), model.main.tensor("y", (None, 3))
-    draw(model, x, y)
+    add(model, x, y)
     model.main.operator("NEG", [y], [z := model.main.tensor("z", (None, 3))])
     model.main.output(z)
     data = model.build()
@@ -116,7 +116,7 @@ def test_stored_shape_may_be_requested(draw: Callable[[ModelBuilder, TensorRef, 
     assert tuple(conversion.model.graph.inputs[0].shape or ()) == (1, 3)
     verification = verify(data, conversion.proto)
     assert verification.ok, verification.text
-    if draw in (with_branch, with_loop):
+    if add in (with_branch, with_loop):
         larger = convert(data, input_shape={"x": (2, 3)}, verify=True).verification
         assert larger is not None
         assert larger.ok

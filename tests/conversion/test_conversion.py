@@ -1,4 +1,4 @@
-"""Test conversion end to end: names, graph inputs and outputs, files, errors and metadata."""
+"""Conversion end to end: names, graph inputs and outputs, files, errors and metadata."""
 
 from __future__ import annotations
 
@@ -71,26 +71,26 @@ def test_signature_names_graph_inputs_and_outputs() -> None:
 
 
 def two_signatures() -> bytes:
-    """ "negate" is the main subgraph's, "add" another's, which is quantized and hands its state on under the same name."""
+    """Return a model with signature "negate" of the main subgraph, and "add" of a quantized subgraph with a state."""
     model = ModelBuilder()
     g = model.main
     x = g.input("a", (2, 3))
     g.output(unary(g, "NEG", x, "b"))
     model.signature("negate", {"x": 0}, {"y": 1})
-    other = model.subgraph("other")
+    subgraph = model.subgraph("other")
     parameters = quant(0.05, -3)
-    u, v = (other.input(name, (5, 7), "int8", quantization=parameters) for name in ("u", "v"))
-    w = other.tensor("w", (5, 7), "int8", quantization=quant(0.07, 4))
-    other.operator("ADD", [u, v], [w])
-    other.output(w)
-    model.signature("add", {"value": u, "state": v}, {"state": w}, subgraph=other.index)
+    u, v = (subgraph.input(name, (5, 7), "int8", quantization=parameters) for name in ("u", "v"))
+    w = subgraph.tensor("w", (5, 7), "int8", quantization=quant(0.07, 4))
+    subgraph.operator("ADD", [u, v], [w])
+    subgraph.output(w)
+    model.signature("add", {"value": u, "state": v}, {"state": w}, subgraph=subgraph.index)
     return model.build()
 
 
-@pytest.mark.parametrize(("key", "ends"), [("negate", (["x"], ["y"])), ("add", (["value", "state"], ["state:next"]))])
-def test_each_signature_is_converted_and_verified(key: str, ends: tuple[list[str], list[str]]) -> None:
+@pytest.mark.parametrize(("key", "names"), [("negate", (["x"], ["y"])), ("add", (["value", "state"], ["state:next"]))])
+def test_each_signature_is_converted_and_verified(key: str, names: tuple[list[str], list[str]]) -> None:
     conversion = otp.convert(two_signatures(), signature=key, verify=True)
-    assert interface(conversion) == ends
+    assert interface(conversion) == names
     assert verify(two_signatures(), conversion.proto.SerializeToString(), signature=key).ok
     codes = {"negate": {"NEG": 1}, "add": {"ADD": 1}}
     assert conversion.report.operators == codes[key]
@@ -108,9 +108,9 @@ def test_signature_exports_every_name_and_inner_tensors() -> None:
     conversion = otp.convert(model.build(), signature="step")
     assert interface(conversion) == (["cache"], ["scores", "unnamed", "cache:next", "same"])
     assert [info.type.tensor_type.elem_type for info in conversion.proto.graph.output] == [1, 1, 3, 3]
-    checked = verify(model.build(), conversion.proto.SerializeToString(), signature="step")
-    assert checked.ok
-    assert "xnnpack" in checked.kernels
+    verification = verify(model.build(), conversion.proto.SerializeToString(), signature="step")
+    assert verification.ok
+    assert "xnnpack" in verification.kernels
 
 
 def test_aliased_output_has_its_own_value() -> None:
@@ -124,8 +124,8 @@ def test_aliased_output_has_its_own_value() -> None:
     assert interface(conversion) == (["x"], ["y", "x#0", "c", "y#2"])
     session = onnxruntime.InferenceSession(conversion.proto.SerializeToString())
     array = np.ones((2, 3), np.float32)
-    for found, wanted in zip(session.run(None, {"x": array}), (-array, array, np.arange(4), -array), strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    for result, expected in zip(session.run(None, {"x": array}), (-array, array, np.arange(4), -array), strict=True):
+        np.testing.assert_array_equal(result, expected)
 
 
 def test_dynamic_dimensions_stay_dynamic() -> None:
@@ -184,8 +184,8 @@ def test_states_are_inputs_with_defaults_and_trailing_outputs() -> None:
     conversion = otp.convert(model.build())
     assert interface(conversion) == (["x", "count"], ["after", "count:next"])
     props = {prop.key: prop.value for prop in conversion.proto.metadata_props}
-    described = [{"input": "count", "output": "count:next", "dtype": "float32", "shape": [1, 2]}]
-    assert json.loads(props["onnx_tflite_plugin.state"]) == described
+    states = [{"input": "count", "output": "count:next", "dtype": "float32", "shape": [1, 2]}]
+    assert json.loads(props["onnx_tflite_plugin.state"]) == states
     session = onnxruntime.InferenceSession(conversion.proto.SerializeToString())
     assert [value.name for value in session.get_inputs()] == ["x"]
     assert session.run(["after"], {"x": np.ones((1, 2), np.float32)})[0].tolist() == [[11, 11]]
@@ -217,11 +217,11 @@ def test_save_is_atomic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     path = tmp_path / "model.onnx"
     path.write_bytes(b"older")
 
-    def full(*_: object) -> None:
+    def fail(*_: object) -> None:
         raise OSError("disk full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, "replace", full)
+        patched.setattr(os, "replace", fail)
         with pytest.raises(OSError, match="disk full"):
             conversion.save(path)
     assert path.read_bytes() == b"older"
@@ -334,11 +334,11 @@ def test_ir_version_is_the_first_with_the_opset(opset: int, version: int) -> Non
     assert otp.convert(net.build(), opset=opset, check="standard").proto.ir_version == version
 
 
-@pytest.mark.parametrize(("name", "called"), [("inference", "inference"), ("", "main")])
-def test_graph_has_the_name_of_the_subgraph(name: str, called: str) -> None:
+@pytest.mark.parametrize(("name", "graph_name"), [("inference", "inference"), ("", "main")])
+def test_graph_has_the_name_of_the_subgraph(name: str, graph_name: str) -> None:
     model = ModelBuilder()
     model.main.name = name
     x = model.main.input("x", (2, 3))
     model.main.operator("ABS", [x], [y := model.main.tensor("y", (2, 3))])
     model.main.output(y)
-    assert otp.convert(model.build()).proto.graph.name == called
+    assert otp.convert(model.build()).proto.graph.name == graph_name

@@ -1,4 +1,4 @@
-"""Test ``--inputs-at`` and ``--outputs`` against LiteRT's intermediate tensors."""
+"""``--inputs-at`` and ``--outputs`` against LiteRT's intermediate tensors."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_keeps_a_multi_output_operator_for_one_result() -> None:
     left, right = net.calls("SPLIT", [constant(np.int32(1)), tensor(5, 6)], half, half, num_splits=2)
     net.output(net.call("NEG", [left], half))
     net.output(net.call("EXP", [right], half))
-    part = otp.convert(net.build(), outputs=["y1"], verify=True)
-    assert part.report.operators == {"EXP": 1, "SPLIT": 1}
+    submodel = otp.convert(net.build(), outputs=["y1"], verify=True)
+    assert submodel.report.operators == {"EXP": 1, "SPLIT": 1}
 
 
 def test_inputs_at_and_outputs_select_one_operator() -> None:
@@ -59,13 +59,13 @@ def test_inputs_at_and_outputs_select_one_operator() -> None:
 
 def test_submodel_is_verified_against_the_same_submodel() -> None:
     data = chain()
-    part = otp.convert(data, inputs_at=["a"], outputs=["c"], verify=True)
-    assert part.verification is not None
-    assert part.verification.ok
-    found = verify(data, part.proto.SerializeToString())
-    assert found.ok, found.text
-    assert [comparison.name for comparison in found.comparisons] == ["c"]
-    wrong = part.proto
+    submodel = otp.convert(data, inputs_at=["a"], outputs=["c"], verify=True)
+    assert submodel.verification is not None
+    assert submodel.verification.ok
+    verification = verify(data, submodel.proto.SerializeToString())
+    assert verification.ok, verification.text
+    assert [comparison.name for comparison in verification.comparisons] == ["c"]
+    wrong = submodel.proto
     next(node for node in wrong.graph.node if node.op_type == "Exp").op_type = "Neg"
     assert not verify(data, wrong.SerializeToString()).ok
 
@@ -78,8 +78,8 @@ def test_int8_submodel_keeps_its_scales() -> None:
     g.operator("ADD", [x, x], [y])
     g.operator("MUL", [y, y], [z])
     g.output(z)
-    part = otp.convert(model.build(), inputs_at=["y"], verify=True)
-    (edge,) = part.report.inputs
+    submodel = otp.convert(model.build(), inputs_at=["y"], verify=True)
+    (edge,) = submodel.report.inputs
     assert (edge.name, edge.dtype, edge.scale, edge.zero_point) == ("y", "int8", (0.25,), (-7,))
 
 
@@ -98,9 +98,9 @@ def test_submodel_keeps_a_variable_that_it_writes() -> None:
     from conformance.cases.state import variables
 
     case = next(iter(variables.cases()))
-    whole = otp.convert(case.build())
-    (output,) = whole.report.outputs
-    assert otp.convert(case.build(), outputs=[output.name]).report.states == whole.report.states
+    whole_model = otp.convert(case.build())
+    (output,) = whole_model.report.outputs
+    assert otp.convert(case.build(), outputs=[output.name]).report.states == whole_model.report.states
 
 
 @pytest.mark.parametrize(
@@ -140,9 +140,9 @@ def test_state_writer_of_graph_inputs_is_in_every_submodel() -> None:
     state.assign(model.input(spec))
     model.output(model.call("NEG", [total], spec))
     data = model.build()
-    part = otp.convert(data, outputs=[f"#{int(total)}"])
-    assert interface(part)[0] == ["x0", "x1", "state"]
-    assert verify(data, part.proto).ok
+    submodel = otp.convert(data, outputs=[f"#{int(total)}"])
+    assert interface(submodel)[0] == ["x0", "x1", "state"]
+    assert verify(data, submodel.proto).ok
 
 
 def test_submodel_keeps_the_writer_of_a_write_only_state() -> None:
@@ -152,9 +152,9 @@ def test_submodel_keeps_the_writer_of_a_write_only_state() -> None:
     total = model.call("NEG", [x], spec)
     model.output(model.call("ABS", [total], spec))
     data = model.build()
-    part = otp.convert(data, outputs=[f"#{int(total)}"])
-    assert part.report.states == otp.convert(data).report.states
-    assert part.report.states
+    submodel = otp.convert(data, outputs=[f"#{int(total)}"])
+    assert submodel.report.states == otp.convert(data).report.states
+    assert submodel.report.states
 
 
 def test_submodel_keeps_a_state_writer_of_its_values() -> None:
@@ -164,6 +164,6 @@ def test_submodel_keeps_a_state_writer_of_its_values() -> None:
     state.assign(total)
     model.output(model.call("ABS", [total], spec))
     data = model.build()
-    part = otp.convert(data, outputs=[f"#{int(total)}"])
-    assert part.report.states
-    assert part.report.states == otp.convert(data).report.states
+    submodel = otp.convert(data, outputs=[f"#{int(total)}"])
+    assert submodel.report.states
+    assert submodel.report.states == otp.convert(data).report.states

@@ -1,4 +1,4 @@
-"""Test the examples: they convert, agree with LiteRT, and produce the documented results.
+"""The examples convert, agree with LiteRT, and produce the documented results.
 
 Training is not repeated; its functions are tested, and the structure of the files is compared with the script.
 """
@@ -25,7 +25,7 @@ each_digits_model = pytest.mark.parametrize("path", [FLOAT, INT8], ids=lambda pa
 
 @pytest.fixture(autouse=True)
 def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the scripts import each other, as when one of them is run."""
+    """Let the scripts import each other, as when one of them runs."""
     monkeypatch.syspath_prepend(EXAMPLES)
 
 
@@ -41,7 +41,7 @@ def digits() -> tuple[Any, Any]:
 
 
 @each_digits_model
-def test_converted_file_reads_every_image(
+def test_converted_file_classifies_every_image(
     path: Path, tmp_path: Path, classify: ModuleType, digits: tuple[Any, Any]
 ) -> None:
     (saved,) = otp.convert(path).save(tmp_path / "digits.onnx")
@@ -56,9 +56,11 @@ def test_conversion_agrees_with_litert_on_noise_and_on_images(
     model = otp.convert(path).proto.SerializeToString()
     noise = verify(path, model)
     assert noise.ok, noise.text
-    (taken,) = read(path).main.inputs
-    shown = verify(path, model, inputs=[{"image": image[None]} for image in classify.encode(digits[0], taken.dtype)])
-    assert shown.ok, shown.text
+    (model_input,) = read(path).main.inputs
+    verification = verify(
+        path, model, inputs=[{"image": image[None]} for image in classify.encode(digits[0], model_input.dtype)]
+    )
+    assert verification.ok, verification.text
 
 
 @each_digits_model
@@ -68,20 +70,22 @@ def test_conversion_needs_no_transpose(path: Path) -> None:
 
 def test_int8_file_is_integer_from_end_to_end() -> None:
     tensors = read(INT8).main.tensors
-    known = {tensor.name: tensor.quantization for tensor in tensors if isinstance(tensor.quantization, Quantization)}
+    quantizations = {
+        tensor.name: tensor.quantization for tensor in tensors if isinstance(tensor.quantization, Quantization)
+    }
     assert {tensor.dtype for tensor in tensors} == {"int8", "int32"}
-    assert {name for name, one in known.items() if len(one.scale) == 24} == {
+    assert {name for name, quantization in quantizations.items() if len(quantization.scale) == 24} == {
         f"{layer}/{kind}" for layer in ("edges", "strokes", "mixed") for kind in ("weights", "bias")
     }
     starts_at_zero = ("image", "edges", "strokes", "mixed", "parts", "features", "probabilities")
-    assert {known[name].zero_point for name in starts_at_zero} == {(-128,)}
+    assert {quantizations[name].zero_point for name in starts_at_zero} == {(-128,)}
 
 
 def test_script_writes_files_of_this_structure() -> None:
     import_module("make_digits").check()
 
 
-def test_classify_converts_and_prints_what_it_read(classify: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_classify_converts_and_prints_its_accuracy(classify: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     classify.main()
     assert capsys.readouterr().out.splitlines()[-1] == "20 of 20 right"
 
@@ -89,18 +93,20 @@ def test_classify_converts_and_prints_what_it_read(classify: ModuleType, capsys:
 # --- networks from wheels ---------------------------------------------------------------------
 
 
-def test_face_landmarks_are_where_the_face_is_drawn() -> None:
+def test_face_landmarks_are_at_the_parts_of_the_drawn_face() -> None:
     module = import_module("face_landmarks")
     onnx = otp.convert(module.model(wheel(FACES))).proto.SerializeToString()
     points, score = module.landmarks(onnx, module.drawing())
     assert score > 0.99
-    for name, place in {
+    for name, position in {
         "right eye": (0.38, 0.44),
         "left eye": (0.62, 0.44),
         "mouth": (0.5, 0.73),
         "chin": (0.5, 0.88),
     }.items():
-        np.testing.assert_allclose(points[list(module.POINTS[name]), :2].mean(axis=0), place, atol=0.03, err_msg=name)
+        np.testing.assert_allclose(
+            points[list(module.POINTS[name]), :2].mean(axis=0), position, atol=0.03, err_msg=name
+        )
     noise = np.random.default_rng(0).random((192, 192, 3), np.float32)
     assert module.landmarks(onnx, noise)[1] < 0.01
 
@@ -125,15 +131,15 @@ def test_backward_pass_is_the_gradient_of_the_loss() -> None:
     parameters = {name: generator.normal(0, 0.3, value.shape) for name, value in network.initial_parameters().items()}
 
     def loss() -> float:
-        chosen = network.forward(parameters, images)["probabilities"][np.arange(5), labels]
-        return float(-np.log(chosen).mean())
+        probabilities = network.forward(parameters, images)["probabilities"][np.arange(5), labels]
+        return float(-np.log(probabilities).mean())
 
     gradients = network.backward(parameters, network.forward(parameters, images), labels)
     for name, value in parameters.items():
         direction = generator.normal(0, 1e-6, value.shape)
         value += direction
-        above = loss()
+        loss_above = loss()
         value -= 2 * direction
-        below = loss()
+        loss_below = loss()
         value += direction
-        assert (above - below) / 2 == pytest.approx((gradients[name] * direction).sum(), rel=1e-4), name
+        assert (loss_above - loss_below) / 2 == pytest.approx((gradients[name] * direction).sum(), rel=1e-4), name

@@ -1,4 +1,4 @@
-"""Test external weights: if a process is killed at any moment, the saved model still has its weights."""
+"""External weights: if a process is killed at any moment, the saved model still has its weights."""
 
 from __future__ import annotations
 
@@ -27,37 +27,37 @@ def external(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def convert_model(value: float) -> otp.Conversion:
-    built = ModelBuilder()
-    g = built.main
+    builder = ModelBuilder()
+    g = builder.main
     x = g.input(f"x{value}", (2, SIZE))
     w = g.constant("w", np.full(SIZE, value, np.float32))
     g.operator("ADD", [x, w], [y := g.tensor("y", (2, SIZE))])
     g.output(y)
-    return otp.convert(built.build(), check="standard")
+    return otp.convert(builder.build(), check="standard")
 
 
 def weights(path: Path) -> float:
-    """Return the value that all weights of the model at a path have, which its input is named after."""
+    """Return the value of all weights of a model; the model's input is named after it."""
     graph = onnx.load(path).graph
-    (tensor,) = (one for one in graph.initializer if one.dims == [SIZE])
+    (tensor,) = (initializer for initializer in graph.initializer if initializer.dims == [SIZE])
     (value,) = set(numpy_helper.to_array(tensor).tolist())
-    assert [one.name for one in graph.input] == [f"x{value}"]
+    assert [model_input.name for model_input in graph.input] == [f"x{value}"]
     return float(value)
 
 
-def die_at(step: int, folder: Path) -> None:
-    """End the process as it begins the n-th change of a file in a folder."""
-    left = step
+def exit_at(step: int, folder: Path) -> None:
+    """End the process at the start of the n-th change of a file in a folder."""
+    remaining = step
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        nonlocal left
+        nonlocal remaining
         if event in ("open", "os.rename", "os.remove", "os.chmod", "os.mkdir", "os.rmdir") and any(
             str(folder) in os.fsdecode(argument)
             for argument in arguments
             if isinstance(argument, str | bytes | os.PathLike)
         ):
-            left -= 1
-            if left < 0:
+            remaining -= 1
+            if remaining < 0:
                 os._exit(9)
 
     sys.addaudithook(hook)
@@ -69,7 +69,7 @@ def test_killed_save_leaves_a_model_with_its_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool
 ) -> None:
     old, new = convert_model(3.0), convert_model(5.0)
-    found = []
+    values = []
     for step in range(200):
         (folder := tmp_path / str(step)).mkdir()
         path = folder / "model.onnx"
@@ -78,20 +78,20 @@ def test_killed_save_leaves_a_model_with_its_weights(
         if not child:
             if small:
                 conversion.MAX_PROTO_BYTES = 1 << 30
-            die_at(step, folder)
+            exit_at(step, folder)
             try:
                 new.save(path)
             finally:
                 os._exit(0)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        found.append(weights(path))
+        values.append(weights(path))
         written = convert_model(7.0).save(path)
         assert (sorted(folder.iterdir()), weights(path)) == (sorted(written), 7.0)
         if code == 0:
             break
         assert code == 9
-    assert (found[0], found[-1], len(set(found))) == (3.0, 5.0, 2)
-    assert 10 < len(found) < 200
+    assert (values[0], values[-1], len(set(values))) == (3.0, 5.0, 2)
+    assert 10 < len(values) < 200
 
 
 def test_old_weights_are_removed_after_the_model_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,12 +106,12 @@ def test_old_weights_are_removed_after_the_model_is_replaced(tmp_path: Path, mon
 
 
 def test_keeps_files_that_no_conversion_wrote(tmp_path: Path) -> None:
-    path, others = tmp_path / "model.onnx", [tmp_path / "model.onnx.data", tmp_path / "mine.data"]
+    path, other_files = tmp_path / "model.onnx", [tmp_path / "model.onnx.data", tmp_path / "mine.data"]
     _, data = convert_model(3.0).save(path)
-    for other in others:
-        other.write_bytes(b"not named by the model")
+    for path_ in other_files:
+        path_.write_bytes(b"not named by the model")
     written = convert_model(5.0).save(path)
-    assert sorted(tmp_path.iterdir()) == sorted([*others, *written])
+    assert sorted(tmp_path.iterdir()) == sorted([*other_files, *written])
     data.write_bytes(b"named by no model, as after the model was renamed")
     convert_model(7.0).save(path)
     assert data.exists()
@@ -155,9 +155,9 @@ def test_long_names_with_equal_prefix_share_no_weights(tmp_path: Path) -> None:
 def test_weights_file_name_is_a_hash_of_its_content(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
-    (_, one), (_, other) = (convert_model(3.0).save(tmp_path / name / "model.onnx") for name in "ab")
-    assert one.name == other.name
-    assert files._is_weights(one.name, Path("model.onnx"))
+    (_, first), (_, second) = (convert_model(3.0).save(tmp_path / name / "model.onnx") for name in "ab")
+    assert first.name == second.name
+    assert files._is_weights(first.name, Path("model.onnx"))
 
 
 def test_concurrent_saves_leave_a_valid_model(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Test extraction of submodels between ONNX values."""
+"""Extraction of submodels between ONNX values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnx_tflite_plugin.graph.metadata import write_authored
 
 
 def join_reshapes(*, constant: bool) -> onnx.ModelProto:
-    """Return a model with two reshapes ``a`` and ``b`` of one value, of a constant or of the input."""
+    """Return a model with two reshapes, ``a`` and ``b``, of the negated constant or input."""
     product = helper.make_node("Neg", ["c" if constant else "x"], ["product"])
     nodes = [product, *(helper.make_node("Reshape", ["product", f"{name}_shape"], [name]) for name in "ab")]
     infos = {"a": (5, 3, 1), "b": (3, 5), "product": (15,), "x": (15,)}
@@ -24,26 +24,26 @@ def join_reshapes(*, constant: bool) -> onnx.ModelProto:
     return helper.make_model(graph)
 
 
-def test_submodel_that_bypasses_its_input_is_none() -> None:
+def test_submodel_that_bypasses_its_input_is_not_extracted() -> None:
     assert extract_submodel(join_reshapes(constant=True), ["a"], ["b"]) is None
     assert extract_submodel(join_reshapes(constant=False), ["a"], ["b"]) is None
 
 
 def test_submodel_between_dependent_values_is_extracted() -> None:
-    part = extract_submodel(join_reshapes(constant=True), ["product"], ["b"])
-    assert part is not None
-    assert [node.op_type for node in part.graph.node] == ["Reshape"]
+    submodel = extract_submodel(join_reshapes(constant=True), ["product"], ["b"])
+    assert submodel is not None
+    assert [node.op_type for node in submodel.graph.node] == ["Reshape"]
 
 
 def test_submodel_omits_author_metadata() -> None:
-    model, given = join_reshapes(constant=True), {"made": "by hand", "of": "two reshapes"}
-    write_authored(given, {"name": "reshapes"})
-    assert len(given) == 3
-    for key, value in given.items():
+    model, properties = join_reshapes(constant=True), {"made": "by hand", "of": "two reshapes"}
+    write_authored(properties, {"name": "reshapes"})
+    assert len(properties) == 3
+    for key, value in properties.items():
         model.metadata_props.add(key=key, value=value)
-    part = extract_submodel(model, ["product"], ["b"])
-    assert part is not None
-    assert {entry.key: entry.value for entry in part.metadata_props} == {"made": "by hand", "of": "two reshapes"}
+    submodel = extract_submodel(model, ["product"], ["b"])
+    assert submodel is not None
+    assert {entry.key: entry.value for entry in submodel.metadata_props} == {"made": "by hand", "of": "two reshapes"}
 
 
 def test_submodel_includes_multi_output_nodes() -> None:
@@ -54,7 +54,7 @@ def test_submodel_includes_multi_output_nodes() -> None:
     nodes = [helper.make_node("Split", ["x", "sizes"], ["a", "b"]), helper.make_node("Neg", ["a"], ["c"])]
     sizes = numpy_helper.from_array(np.asarray([2, 3]), "sizes")
     model = helper.make_model(helper.make_graph(nodes, "g", [value["x"]], [value["a"], value["b"]], [sizes]))
-    part = extract_submodel(model, ["x"], ["b"])
-    assert part is not None
-    assert [node.op_type for node in part.graph.node] == ["Split"]
-    assert [tensor.name for tensor in part.graph.initializer] == ["sizes"]
+    submodel = extract_submodel(model, ["x"], ["b"])
+    assert submodel is not None
+    assert [node.op_type for node in submodel.graph.node] == ["Split"]
+    assert [tensor.name for tensor in submodel.graph.initializer] == ["sizes"]

@@ -1,4 +1,4 @@
-"""Test wrong input files and output paths: formats, pipes, links, long names, leftovers, closed stdout."""
+"""Tests of wrong input files and output paths: formats, pipes, links, long names, leftovers, closed stdout."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def test_rejects_a_pipe_without_waiting(tmp_path: Path) -> None:
 
 def command(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "onnx_tflite_plugin", *map(str, arguments)]
-    given = {"capture_output": True, **options}
-    return subprocess.run(line, text=True, timeout=60, check=False, **given)  # type: ignore[call-overload, no-any-return]
+    run_options = {"capture_output": True, **options}
+    return subprocess.run(line, text=True, timeout=60, check=False, **run_options)  # type: ignore[call-overload, no-any-return]
 
 
 def test_save_writes_through_a_symbolic_link(tmp_path: Path) -> None:

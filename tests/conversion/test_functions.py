@@ -1,4 +1,4 @@
-"""Test the Python API: help, typed options, repr, progress, logging and argument errors."""
+"""Tests of the Python API: help, typed options, repr, progress, logging and argument errors."""
 
 from __future__ import annotations
 
@@ -116,9 +116,9 @@ def test_verify_accepts_paths_and_conversions(tmp_path: Path) -> None:
 
 
 def test_inspect_returns_the_data_of_the_command() -> None:
-    found = otp.inspect(DIGITS)
-    assert [tensor["name"] for tensor in found["inputs"]] == ["image"]
-    assert found["missing"] == []
+    inspection = otp.inspect(DIGITS)
+    assert [tensor["name"] for tensor in inspection["inputs"]] == ["image"]
+    assert inspection["missing"] == []
 
 
 def test_progress_is_reported_and_logged(caplog: pytest.LogCaptureFixture) -> None:

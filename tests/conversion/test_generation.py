@@ -1,4 +1,4 @@
-"""Test sessions of language models: caches are states, and greedy tokens match LiteRT."""
+"""Tests of sessions of language models: caches are states, and greedy tokens match LiteRT."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def litert_tokens(sizes: Sizes, tokens: list[int], count: int) -> list[int]:
     caches = {name: np.zeros(of["shape"], np.float32) for name, of in details.items() if name.startswith("kv")}
     result = list(tokens)
     for position in range(len(tokens) + count - 1):
-        one = {"tokens": np.array([[result[position]]], np.int32)}
-        caches = run(**caches, **feeds(sizes, one, position))
+        step_feeds = {"tokens": np.array([[result[position]]], np.int32)}
+        caches = run(**caches, **feeds(sizes, step_feeds, position))
         scores = caches.pop("logits")
         if position >= len(tokens) - 1:
             result.append(int(scores.argmax()))
@@ -91,22 +91,22 @@ def test_caches_can_be_saved_restored_and_reset() -> None:
     decode = session(ROWS, "decode")
     expected = litert_tokens(ROWS, TOKENS, 6)
     assert decode.generate(TOKENS, 3) == expected[:3]
-    kept = decode.save()
+    saved_states = decode.save()
     assert decode.generate(expected[2:3], 3, start=len(TOKENS) + 2) == expected[3:]
     other = decode.stream()
-    other.restore(kept)
+    other.restore(saved_states)
     assert other.generate(expected[2:3], 3, start=len(TOKENS) + 2) == expected[3:]
     decode.reset()
     assert not any(array.any() for array in decode.save().values())
 
 
 def test_streams_do_not_share_caches() -> None:
-    one = session(ROWS, "decode")
-    one.generate(TOKENS, 1)
-    kept = one.save()
-    one.stream().generate([7, 7, 7], 4)
-    for name, array in one.save().items():
-        np.testing.assert_array_equal(array, kept[name])
+    decode_session = session(ROWS, "decode")
+    decode_session.generate(TOKENS, 1)
+    saved_states = decode_session.save()
+    decode_session.stream().generate([7, 7, 7], 4)
+    for name, array in decode_session.save().items():
+        np.testing.assert_array_equal(array, saved_states[name])
 
 
 def test_stop_token_ends_the_result() -> None:

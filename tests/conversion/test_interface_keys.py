@@ -1,4 +1,4 @@
-"""Test keys of options: names of the signature, names of TFLite tensors, and positions."""
+"""Tests of keys of options: names of the signature, names of TFLite tensors, and positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test limits of a conversion: the memory budget, and linear time in the number of operators."""
+"""Tests of limits of a conversion: the memory budget, and linear time in the number of operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test that converted models open in ONNX Runtime, and errors for missing kernels."""
+"""Converted models open in ONNX Runtime, and errors for missing kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test that options are checked before conversion and change the target."""
+"""Options are checked before conversion and change the target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test descriptions of inputs and outputs: names, quantization, metadata and the snippet."""
+"""Tests of descriptions of inputs and outputs: names, quantization, metadata and the snippet."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_input_shape_applies_to_any_signature() -> None:
     assert [edge.shape for edge in (*conversion.report.inputs, *conversion.report.outputs)] == [(7,), (7,)]
 
 
-# --- edges and metadata -----------------------------------------------------------------------
+# --- inputs, outputs and metadata -------------------------------------------------------------
 
 
 def test_report_has_quantization_of_inputs_and_outputs() -> None:
@@ -319,7 +319,7 @@ def test_metadata_passes_the_onnx_checker() -> None:
     onnx.checker.check_model(otp.convert(two_inputs().build()).proto)
 
 
-# --- what the ONNX file carries on ------------------------------------------------------------
+# --- metadata of the ONNX file ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("description", "doc_string"), [("a sign reader", "a sign reader"), ("TOCO Converted.", "")])
@@ -359,9 +359,9 @@ def test_model_metadata_has_quantization_parameters() -> None:
 
 def test_ignores_descriptions_generated_by_converters() -> None:
     model = two_inputs()
-    for description, wanted in (("MLIR Converted.", ""), ("reads digits", "reads digits")):
+    for description, expected in (("MLIR Converted.", ""), ("reads digits", "reads digits")):
         model.description = description
-        assert otp.convert(model.build()).proto.doc_string == wanted
+        assert otp.convert(model.build()).proto.doc_string == expected
 
 
 def test_node_names_are_short_and_unique() -> None:

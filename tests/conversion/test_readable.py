@@ -1,4 +1,4 @@
-"""Test ``--optimize readable``: textbook graphs, and names that state the use of constants."""
+"""Tests of ``--optimize readable``: textbook graphs, and names that state the use of constants."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def test_quantized_network_has_no_if_and_uint8_weights() -> None:
     assert conversion.report.passes == {}
     assert conversion.report.weights == {"uint8": 3, "int8": 1}  # no sum of the depthwise convolution can overflow
     convolutions = [node for node in graph.node if node.op_type == "Conv"]
-    made = {output: node.op_type for node in graph.node for output in node.output}
-    assert {made[name] for node in convolutions for name in node.input} == {"DequantizeLinear"}
+    producers = {output: node.op_type for node in graph.node for output in node.output}
+    assert {producers[name] for node in convolutions for name in node.input} == {"DequantizeLinear"}
 
 
 def test_requested_weight_dtype_is_kept() -> None:
@@ -41,16 +41,16 @@ def test_requested_weight_dtype_is_kept() -> None:
 
 def test_constants_are_named_by_tensor_or_role() -> None:
     graph = otp.convert(EXAMPLES / "digits_int8.tflite", optimize="readable").proto.graph
-    stored = {initializer.name for initializer in graph.initializer}
+    initializers = {initializer.name for initializer in graph.initializer}
     assert {
         "strokes/weights",
         "strokes/weights/scale",
         "strokes/bias/scale",
         "strokes/scale",
         "features/axes",
-    } <= stored
-    assert not [name for name in stored if name.rpartition("/")[2].startswith("constant")]
-    assert len(stored) == len(graph.initializer)
+    } <= initializers
+    assert not [name for name in initializers if name.rpartition("/")[2].startswith("constant")]
+    assert len(initializers) == len(graph.initializer)
 
 
 def test_shared_constant_has_a_copy_for_each_role() -> None:
@@ -80,15 +80,15 @@ def test_role_depends_on_the_operator(node: str, role: str) -> None:
     model = ir.from_proto(
         onnx.parser.parse_model(f"{header} g (float[2] x, float[2] w) => (float[2] y) {{ y = {node} }}")
     )
-    stored = ir.Value(name="numbers", const_value=ir.tensor([1.0]))
+    initializer = ir.Value(name="numbers", const_value=ir.tensor([1.0]))
     (only,) = model.graph
     for slot, value in enumerate(only.inputs):
         if value is not None and value.name == "numbers":
-            only.replace_input_with(slot, stored)
-    stored.name = "op0/constant"
-    model.graph.register_initializer(stored)
+            only.replace_input_with(slot, initializer)
+    initializer.name = "op0/constant"
+    model.graph.register_initializer(initializer)
     assert NameConstants()(model).modified
-    assert stored.name == f"{only.op_type.lower()}/{role}"
+    assert initializer.name == f"{only.op_type.lower()}/{role}"
 
 
 def half_precision(*, shared: bool = False) -> bytes:
@@ -134,7 +134,7 @@ def test_unnamed_constant_is_named_after_its_role(name: str) -> None:
     g.operator("EXP", [y], [z := g.tensor("z", (2, 3))])
     g.output(z)
     graph = otp.convert(model.build(), optimize="readable").proto.graph
-    assert [one.name for one in graph.initializer] == ["score/add/addend"]
+    assert [initializer.name for initializer in graph.initializer] == ["score/add/addend"]
 
 
 def test_constant_name_has_its_role_instead_of_a_number() -> None:
@@ -154,7 +154,11 @@ def test_constant_names_state_their_use() -> None:
     """This includes copies of copies, such as ``op7/constant#1#2``."""
     for model in ("digits_int8", "digits_float", "language_model"):
         graph = otp.convert(EXAMPLES / f"{model}.tflite", optimize="readable").proto.graph
-        assert not [one.name for one in graph.initializer if "constant#" in one.name or "Const" in one.name]
+        assert not [
+            initializer.name
+            for initializer in graph.initializer
+            if "constant#" in initializer.name or "Const" in initializer.name
+        ]
 
 
 @pytest.mark.parametrize("optimize", ["none", "readable", "faithful"])
@@ -213,16 +217,16 @@ def test_slopes_per_channel_are_one_operator() -> None:
 
 def test_constant_with_the_name_of_an_operation_gets_its_role() -> None:
     graph = otp.convert(convolution_and_slopes(), optimize="readable", verify=True).proto.graph
-    stored = {one.name for one in graph.initializer}
-    assert {"conv/Conv2D/weight", "conv/BiasAdd/bias", "slopes", "w", "b"} <= stored
+    initializers = {initializer.name for initializer in graph.initializer}
+    assert {"conv/Conv2D/weight", "conv/BiasAdd/bias", "slopes", "w", "b"} <= initializers
     assert next(node for node in graph.node if node.op_type == "Conv").output[0] == "conv/Conv2D"
 
 
 def test_dequantized_constant_is_named_after_the_constant() -> None:
     graph = otp.convert(EXAMPLES / "digits_int8.tflite", optimize="readable").proto.graph
-    stored = {one.name for one in graph.initializer}
+    initializers = {initializer.name for initializer in graph.initializer}
     dequantized = {
-        n.input[0]: n.output[0] for n in graph.node if n.op_type == "DequantizeLinear" and n.input[0] in stored
+        n.input[0]: n.output[0] for n in graph.node if n.op_type == "DequantizeLinear" and n.input[0] in initializers
     }
     assert len(dequantized) >= 4
     assert dequantized == {name: f"{name}:float" for name in dequantized}

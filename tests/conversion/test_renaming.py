@@ -1,4 +1,4 @@
-"""Test renaming of graph inputs and outputs by option or hook."""
+"""Tests of renaming of graph inputs and outputs by option or hook."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rename(inputs, outputs):
 
 def names(conversion: otp.Conversion) -> tuple[list[str], list[str]]:
     graph = conversion.proto.graph
-    return [one.name for one in graph.input], [one.name for one in graph.output]
+    return [value.name for value in graph.input], [value.name for value in graph.output]
 
 
 def sums() -> bytes:
@@ -48,15 +48,15 @@ def test_renames_an_input_by_name_or_position(key: str) -> None:
     assert names(conversion) == (["a", "second"], ["c", "difference"])
     assert [model_input.name for model_input in conversion.report.inputs] == ["a", "second"]
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    found = otp.Session(conversion).run({"a": x, "second": 2 * x})
-    assert np.array_equal(found["difference"], x)
+    results = otp.Session(conversion).run({"a": x, "second": 2 * x})
+    assert np.array_equal(results["difference"], x)
 
 
 def test_inner_value_with_the_new_name_is_renamed() -> None:
     conversion = otp.convert(sums(), rename={"c": "taken"})
     assert names(conversion)[1] == ["taken", "d"]
-    made = [name for node in conversion.proto.graph.node for name in node.output]
-    assert len(made) == len(set(made))
+    value_names = [name for node in conversion.proto.graph.node for name in node.output]
+    assert len(value_names) == len(set(value_names))
     assert conversion.verify().ok
 
 

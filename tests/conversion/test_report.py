@@ -1,4 +1,4 @@
-"""Test counts, states and the summary line of a report."""
+"""Tests of counts, states and the summary line of a report."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_counts_fused_operators() -> None:
 
 
 def test_operator_shared_with_a_fusion_counts_once() -> None:
-    named = "CONV_2D-decomposed,_int8,_pads_read_by_another_operator"
-    report = otp.convert(next(case for case in builtin() if case.id == named).build()).report
+    case_id = "CONV_2D-decomposed,_int8,_pads_read_by_another_operator"
+    report = otp.convert(next(case for case in builtin() if case.id == case_id).build()).report
     assert report.fused
     assert report.operators == {"CONV_2D": 1, "PAD": 1, "RELU": 1}
 

@@ -1,4 +1,4 @@
-"""Test requested and dynamic input shapes against resized LiteRT models."""
+"""Tests of requested and dynamic input shapes against resized LiteRT models."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def classifier(after: list[int]) -> bytes:
     image = tensor(1, 4, 6, 3)
     x = model.input(image)
     w, b = constant(random_array(5, 3, 3, 3)), constant(random_array(5))
-    made = model.call("CONV_2D", [x, w, b], image.with_shape(1, 2, 3, 5), padding="SAME", stride_h=2, stride_w=2)
-    flat = model.call("RESHAPE", [made, constant(after)], tensor(1, 30))
+    convolved = model.call("CONV_2D", [x, w, b], image.with_shape(1, 2, 3, 5), padding="SAME", stride_h=2, stride_w=2)
+    flat = model.call("RESHAPE", [convolved, constant(after)], tensor(1, 30))
     model.output(
         model.call("FULLY_CONNECTED", [flat, constant(random_array(7, 30)), constant(random_array(7))], tensor(1, 7))
     )
@@ -136,9 +136,9 @@ def test_fixed_dimensions_agree(plan: str) -> None:
 def test_input_shape_fixes_dynamic_dimensions() -> None:
     model = Net()
     x, w = model.input(tensor(None, None, None, 3)), constant(random_array(4, 3, 3, 3))
-    made = tensor(None, None, None, 4)
+    y_spec = tensor(None, None, None, 4)
     options: dict[str, Any] = dict.fromkeys(("stride_h", "stride_w", "dilation_h_factor", "dilation_w_factor"), 2)
-    model.output(model.call("CONV_2D", [x, w, constant(random_array(4))], made, padding="SAME", **options))
+    model.output(model.call("CONV_2D", [x, w, constant(random_array(4))], y_spec, padding="SAME", **options))
     data = model.build()
     with pytest.raises(Exception, match="--input-shape"):
         convert(data)
@@ -243,8 +243,8 @@ def run_per_item(data: bytes, *images: np.ndarray[Any, Any]) -> np.ndarray[Any, 
 def reshape(shape: list[int], *, as_option: bool = False) -> bytes:
     x, y = tensor(1, 5, 2, 3), tensor(1, 10, 3)
     model = Net()
-    given = {"new_shape": shape} if as_option else {}
-    model.output(model.call("RESHAPE", [model.input(x), *([] if as_option else [constant(shape)])], y, **given))
+    options = {"new_shape": shape} if as_option else {}
+    model.output(model.call("RESHAPE", [model.input(x), *([] if as_option else [constant(shape)])], y, **options))
     return model.build()
 
 
@@ -314,8 +314,8 @@ def test_verify_skips_a_batch_if_litert_rejects_its_items() -> None:
 
 def test_dimensions_that_must_be_equal_share_a_name() -> None:
     x, y = tensor(None, 3), tensor(None, 5)
-    found = dims(convert(join("CONCATENATION", x, y, tensor(None, 8), axis=1)))
-    assert found == {"x0": ["x0_dim0", 3], "x1": ["x0_dim0", 5], "y0": ["x0_dim0", 8]}
+    sizes = dims(convert(join("CONCATENATION", x, y, tensor(None, 8), axis=1)))
+    assert sizes == {"x0": ["x0_dim0", 3], "x1": ["x0_dim0", 5], "y0": ["x0_dim0", 8]}
 
 
 def test_dimensions_that_may_broadcast_have_separate_names() -> None:
@@ -368,9 +368,9 @@ def test_naming_dimensions_of_a_runtime_transpose_is_cheap() -> None:
 def test_requested_shape_errors_are_not_attributed_to_the_file() -> None:
     model = Net()
     x = model.input(Spec((1, 2, 3, 5, 7)))
-    turned = model.call("TRANSPOSE", [x, constant([4, 0, 1, 3, 2])], Spec((7, 1, 2, 5, 3)))
+    transposed = model.call("TRANSPOSE", [x, constant([4, 0, 1, 3, 2])], Spec((7, 1, 2, 5, 3)))
     steps = {f"stride_{axis}": 1 for axis in "dhw"} | {f"dilation_{axis}_factor": 1 for axis in "dhw"}
-    operands = [turned, constant(random_array(1, 1, 1, 3, 5)), constant(random_array(5))]
+    operands = [transposed, constant(random_array(1, 1, 1, 3, 5)), constant(random_array(5))]
     model.output(model.call("CONV_3D", operands, Spec((7, 1, 2, 5, 5)), padding="SAME", **steps))
     assert convert(model.build())
     with pytest.raises(UnsupportedOperator, match="contradict each other with --input-shape") as caught:

@@ -1,4 +1,4 @@
-"""Test requested input shapes with subgraphs and states: accepted if LiteRT accepts them."""
+"""Tests of requested input shapes with subgraphs and states: accepted if LiteRT accepts them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test ``runtime.Session``: states match LiteRT, and inputs are checked."""
+"""Tests of ``runtime.Session``: states match LiteRT, and inputs are checked."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def counter() -> bytes:
 
 
 def two_entries() -> bytes:
-    """ "count" adds a filtered image to a variable, under a filter; "read" gives the variable as it is."""
+    """Return a model: signature "count" adds a filtered image to a variable, and "read" returns the variable."""
     model = ModelBuilder()
     init, g, read = model.subgraph("init"), model.main, model.subgraph("read")
     shape = (1, 3, 5, 2)
@@ -123,10 +123,10 @@ def test_states_match_litert_until_reset(tmp_path: Path) -> None:
 
 def test_sessions_do_not_share_states_by_default() -> None:
     proto = otp.convert(counter()).proto.SerializeToString()
-    one, other = Session(proto), Session(proto)
+    first, second = Session(proto), Session(proto)
     for _ in range(3):
-        one.run({"x": [1, 1]})
-    assert other.run({"x": [0, 0]})["y"].tolist() == [1, 2]
+        first.run({"x": [1, 1]})
+    assert second.run({"x": [0, 0]})["y"].tolist() == [1, 2]
 
 
 def test_restored_session_continues_like_litert() -> None:
@@ -135,17 +135,17 @@ def test_restored_session_continues_like_litert() -> None:
     rng = np.random.default_rng(7)
     inputs = [rng.standard_normal(2).astype(np.float32) for _ in range(6)]
     original = LiteRT(counter(), "builtin")
-    wanted = [original.run([x])[0] for x in inputs]
+    expected = [original.run([x])[0] for x in inputs]
     session = Session(proto)
     assert session.save() == {}
     for x in inputs[:3]:
         session.run({"x": x})
-    kept = session.save()
-    for other in (session, Session(proto), session.stream()):
-        other.restore(kept)
-        for x, y in zip(inputs[3:], wanted[3:], strict=True):
-            np.testing.assert_array_equal(other.run({"x": x})["y"], y)
-    np.testing.assert_array_equal(kept["v"], wanted[2])
+    saved_states = session.save()
+    for session_ in (session, Session(proto), session.stream()):
+        session_.restore(saved_states)
+        for x, y in zip(inputs[3:], expected[3:], strict=True):
+            np.testing.assert_array_equal(session_.run({"x": x})["y"], y)
+    np.testing.assert_array_equal(saved_states["v"], expected[2])
 
 
 def test_streams_share_the_model_but_not_states() -> None:
@@ -169,7 +169,7 @@ def test_restore_rejects_unknown_states() -> None:
     assert session.run({"x": [0, 0]})["y"].tolist() == [1, 2]
 
 
-# --- models made by hand ----------------------------------------------------------------------
+# --- handwritten ONNX models ------------------------------------------------------------------
 
 
 def model(
@@ -246,8 +246,8 @@ def test_dynamic_dimensions_accept_any_size() -> None:
 def test_strings_may_be_str_or_bytes() -> None:
     ports = [(name, TensorProto.STRING, [2]) for name in ("x", "y")]
     session = Session(model([helper.make_node("Identity", ["x"], ["y"])], ports[:1], ports[1:]))
-    for given in (["a", "kůň"], np.array([b"a", "kůň".encode()], object), np.array(["a", "kůň"])):
-        assert session.run({"x": given})["y"].tolist() == ["a", "kůň"]
+    for strings in (["a", "kůň"], np.array([b"a", "kůň".encode()], object), np.array(["a", "kůň"])):
+        assert session.run({"x": strings})["y"].tolist() == ["a", "kůň"]
     with pytest.raises(ValueError, match=r"input 'x' is string \[2\], not int64"):
         session.run({"x": np.array([1, 2])})
 
@@ -300,14 +300,14 @@ def test_carries_bfloat16_states() -> None:
     nodes = [helper.make_node("Identity", ["v"], ["y"]), helper.make_node("Identity", ["x"], ["v:next"])]
     state = {"input": "v", "output": "v:next", "dtype": "bfloat16", "shape": [2], "initial": [0.5, -2]}
     session = Session(model(nodes, ports[:2], ports[2:], [state]))
-    given = np.array([1.5, 3], ml_dtypes.bfloat16)
-    assert session.run({"x": given})["y"].tolist() == [0.5, -2]
-    kept = session.save()
-    assert kept["v"].dtype == ml_dtypes.bfloat16
+    array = np.array([1.5, 3], ml_dtypes.bfloat16)
+    assert session.run({"x": array})["y"].tolist() == [0.5, -2]
+    saved_states = session.save()
+    assert saved_states["v"].dtype == ml_dtypes.bfloat16
     twice = np.array([3, 6], ml_dtypes.bfloat16)
     assert session.run({"x": twice})["y"].tolist() == [1.5, 3]
-    session.restore(kept)
-    assert session.run({"x": given})["y"].tolist() == [1.5, 3]
+    session.restore(saved_states)
+    assert session.run({"x": array})["y"].tolist() == [1.5, 3]
 
 
 # --- loading ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Test select operators: attributes, rewritten operators and reference kernels."""
+"""Tests of select operators: attributes, rewritten operators and reference kernels."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def handlers() -> dict[str, Handler]:
     return {code: handler for code, _, handler in Host(packs="builtin").handlers() if isinstance(handler, Handler)}
 
 
-# --- what computes them -----------------------------------------------------------------------
+# --- reference kernels ------------------------------------------------------------------------
 
 
 @pytest.mark.quick
@@ -52,19 +52,21 @@ def test_numpy_kernels_match_tensorflow(handlers: dict[str, Handler]) -> None:
         (op,) = read(case(stored_case, stored_case.name, known=True).build()).main.operators
         kernel = handlers[op.code].kernel
         assert kernel is not None
-        given = kernel(op, *stored_case.operands)
-        results = [given] if isinstance(given, np.ndarray) else list(given)
+        results = kernel(op, *stored_case.operands)
+        results = [results] if isinstance(results, np.ndarray) else list(results)
         for result, expected in zip(results, stored_case.results, strict=True):
             assert (result.shape, result.dtype) == (expected.shape, expected.dtype), (stored_case.op, stored_case.name)
-            near = 4e-3 if expected.dtype == np.float16 else 2e-5
-            np.testing.assert_allclose(result, expected, near, near, err_msg=f"{stored_case.op}, {stored_case.name}")
+            tolerance = 4e-3 if expected.dtype == np.float16 else 2e-5
+            np.testing.assert_allclose(
+                result, expected, tolerance, tolerance, err_msg=f"{stored_case.op}, {stored_case.name}"
+            )
 
 
 def test_each_select_operator_has_a_kernel_and_stored_results(handlers: dict[str, Handler]) -> None:
     operators = {code for code in handlers if code.startswith(PREFIX) and "TensorList" not in code}
     assert all(handlers[code].kernel for code in operators)
-    drawn = {f"{PREFIX}{name}" for name in random_cases.BOUNDS}
-    assert operators - drawn == {PREFIX + stored_case.op for stored_case in stored_cases()}
+    random_operators = {f"{PREFIX}{name}" for name in random_cases.BOUNDS}
+    assert operators - random_operators == {PREFIX + stored_case.op for stored_case in stored_cases()}
 
 
 def test_verifies_select_operators_without_tensorflow() -> None:
@@ -73,7 +75,7 @@ def test_verifies_select_operators_without_tensorflow() -> None:
     assert verified.ok
 
 
-# --- what they become -------------------------------------------------------------------------
+# --- rewritten operators ----------------------------------------------------------------------
 
 
 def test_report_names_the_operator_of_the_file() -> None:
@@ -83,13 +85,13 @@ def test_report_names_the_operator_of_the_file() -> None:
 
 
 def test_error_names_the_operator_of_the_file() -> None:
-    one = next(
+    stored_case = next(
         stored_case
         for stored_case in stored_cases()
         if (stored_case.op, stored_case.name) == ("Conv2D", "SAME, strides [2, 3]")
     )
     with pytest.raises(otp.ConversionError, match=r"op 0 CUSTOM\.FlexConv2D v1 'y0': SAME padding"):
-        otp.convert(case(one, "", known=False).build())
+        otp.convert(case(stored_case, "", known=False).build())
 
 
 def test_fusions_apply_to_rewritten_operators() -> None:
@@ -115,12 +117,12 @@ def test_fusions_apply_to_rewritten_operators() -> None:
 
 
 def test_requested_shapes_pass_through_a_rewritten_operator() -> None:
-    one = next(
+    stored_case = next(
         stored_case
         for stored_case in stored_cases()
         if (stored_case.op, stored_case.name) == ("Conv2D", "SAME, strides [1, 1]")
     )
-    conversion = otp.convert(case(one, "", known=True).build(), input_shape={"x0": [5, 13, 17, 4]})
+    conversion = otp.convert(case(stored_case, "", known=True).build(), input_shape={"x0": [5, 13, 17, 4]})
     assert conversion.report.outputs[0].shape == (5, 13, 17, 5)
 
 
@@ -142,24 +144,24 @@ def test_select_operator_loads_only_its_module() -> None:
     assert loaded == {"op_handlers.custom", select, *(f"{select}.{m}" for m in ("arithmetic", "nodedef", "rewriting"))}
 
 
-# --- what reads their attributes --------------------------------------------------------------
+# --- attributes -------------------------------------------------------------------------------
 
 
 def test_parses_attributes_by_kind() -> None:
-    given = {"a": -3, "b": True, "c": 0.5, "d": "SAME", "e": "int64", "f": (1, -2, 3)}
-    read_ = parse_node(node("Op", given))
-    assert read_.op == "Op"
-    assert read_.attributes == {**given, "d": b"SAME"}
-    assert (read_.integer("missing", 7), read_.text("missing", "NHWC")) == (7, "NHWC")
+    options = {"a": -3, "b": True, "c": 0.5, "d": "SAME", "e": "int64", "f": (1, -2, 3)}
+    parsed = parse_node(node("Op", options))
+    assert parsed.op == "Op"
+    assert parsed.attributes == {**options, "d": b"SAME"}
+    assert (parsed.integer("missing", 7), parsed.text("missing", "NHWC")) == (7, "NHWC")
 
 
 @pytest.mark.quick
 def test_rejects_damaged_options_in_bounded_time() -> None:
     """Bytes are removed, changed and inserted; the result parses or raises ValueError."""
     generator = random.Random(5)
-    whole = [stored_case.options for stored_case in stored_cases()[::7]]
+    option_bytes = [stored_case.options for stored_case in stored_cases()[::7]]
     for _ in range(3000):
-        data = bytearray(generator.choice(whole))
+        data = bytearray(generator.choice(option_bytes))
         for _ in range(generator.randint(1, 4)):
             at = generator.randrange(len(data))
             data[at : at + generator.choice((0, 1, 1, 8))] = generator.randbytes(generator.choice((0, 1, 1, 3)))
@@ -210,22 +212,24 @@ def refusal(data: bytes) -> str:
     return ""
 
 
-def with_options(one: Stored, options: bytes) -> bytes:
+def with_options(stored_case: Stored, options: bytes) -> bytes:
     model = Net()
 
     def spec(array: np.ndarray, value: np.ndarray | None = None) -> Spec:  # type: ignore[type-arg]
         return Spec(array.shape, array.dtype.name, value=value)
 
-    refs = [model.place(spec(a, a if c else None)) for a, c in zip(one.operands, one.constant, strict=True)]
-    results = [model.result(spec(array)) for array in one.results]
-    model.graph.operator(PREFIX + one.op, refs, results, custom_options=options)
+    refs = [
+        model.place(spec(a, a if c else None)) for a, c in zip(stored_case.operands, stored_case.constant, strict=True)
+    ]
+    results = [model.result(spec(array)) for array in stored_case.results]
+    model.graph.operator(PREFIX + stored_case.op, refs, results, custom_options=options)
     model.output(*results)
     return model.build()
 
 
-def odd_shapes(generator: random.Random, one: Stored) -> bytes:
+def odd_shapes(generator: random.Random, stored_case: Stored) -> bytes:
     """Return the operator with a different rank, size or dtype of one operand or result."""
-    arrays = [*one.operands, *one.results]
+    arrays = [*stored_case.operands, *stored_case.results]
     k = generator.randrange(len(arrays))
     shape = list(arrays[k].shape)
     change = generator.choice(("more", "less", "size", "dtype"))
@@ -237,14 +241,16 @@ def odd_shapes(generator: random.Random, one: Stored) -> bytes:
         shape[generator.randrange(len(shape))] = generator.choice((0, 1, 4))
     dtype = generator.choice(("int32", "int8", "float64", "bool")) if change == "dtype" else arrays[k].dtype
     arrays[k] = np.resize(arrays[k], shape).astype(dtype)
-    count = len(one.operands)
-    return with_options(replace(one, operands=tuple(arrays[:count]), results=tuple(arrays[count:])), one.options)
+    count = len(stored_case.operands)
+    return with_options(
+        replace(stored_case, operands=tuple(arrays[:count]), results=tuple(arrays[count:])), stored_case.options
+    )
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_rejects_operands_that_do_not_fit() -> None:
     generator = random.Random(7)
     for _ in range(400):
-        one = generator.choice(stored_cases())
-        reported = refusal(odd_shapes(generator, one))
-        assert "please report" not in reported, (one.op, one.name, reported)
+        stored_case = generator.choice(stored_cases())
+        reported = refusal(odd_shapes(generator, stored_case))
+        assert "please report" not in reported, (stored_case.op, stored_case.name, reported)

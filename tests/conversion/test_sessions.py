@@ -1,4 +1,4 @@
-"""Test ``runtime.Session`` on small models: sharing of states, and accepted inputs."""
+"""Tests of ``runtime.Session`` on small models: sharing of states, and accepted inputs."""
 
 from __future__ import annotations
 
@@ -105,11 +105,11 @@ def test_new_stream_and_omitted_states_start_from_initial_values() -> None:
 
 
 def test_save_and_restore_copy_states() -> None:
-    session, given = Session(accumulator("v")), X.copy()
-    session.restore({"v": given})
-    given[:] = 99
-    kept = session.save()
-    kept["v"][:] = 99
+    session, x = Session(accumulator("v")), X.copy()
+    session.restore({"v": x})
+    x[:] = 99
+    saved_states = session.save()
+    saved_states["v"][:] = 99
     assert session.run({"x": X})["y"].tolist() == [2, 4]
     session.save()["v"][:] = 99
     assert session.run({"x": X})["y"].tolist() == [4, 8]
@@ -170,9 +170,9 @@ def test_strings_may_be_an_array_of_bytes() -> None:
 def test_later_runs_leave_earlier_results_unchanged() -> None:
     session = Session(accumulator("a"))
     first = session.run({"x": X})["y"]
-    kept = first.copy()
+    copy = first.copy()
     session.run({"x": 3 * X})
-    np.testing.assert_array_equal(first, kept)
+    np.testing.assert_array_equal(first, copy)
 
 
 def test_reset_restores_initial_states() -> None:

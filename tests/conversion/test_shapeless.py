@@ -1,4 +1,4 @@
-"""Test files that store ``[]`` for unknown shapes, against shapes computed by LiteRT."""
+"""Tests of files that store ``[]`` for unknown shapes, against shapes computed by LiteRT."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ UNKNOWN: dict[str, Callable[[GraphBuilder], None]] = {
 def shapes(data: bytes, **inputs: Array) -> list[tuple[int, ...]]:
     """Return the shapes of LiteRT's outputs."""
     session = LiteRT(data, "builtin")
-    given = [inputs.get(t.name, np.ones(t.shape, t.dtype)) for t in session.entry.inputs]
-    return [array.shape for array in session.run(given)]
+    arrays = [inputs.get(t.name, np.ones(t.shape, t.dtype)) for t in session.entry.inputs]
+    return [array.shape for array in session.run(arrays)]
 
 
 @pytest.mark.parametrize("stored", UNKNOWN)
@@ -77,11 +77,11 @@ def test_result_without_stored_shape_is_inferred(
 ) -> None:
     model = ModelBuilder()
     g = model.main
-    given = [
+    arrays = [
         g.input(f"x{k}", own) if isinstance(own, tuple) else g.constant(f"c{k}", own) for k, own in enumerate(operands)
     ]
     made, ends = ([g.tensor(f"{name}{k}", ()) for k in range(results)] for name in "yz")
-    g.operator(code, given, made, options)
+    g.operator(code, arrays, made, options)
     for y, z in zip(made, ends, strict=True):
         g.operator("NEG", [y], [z])
     g.output(*ends)
@@ -185,9 +185,9 @@ def test_scalars_without_stored_rank_stay_scalars(draw: Callable[[ModelBuilder],
     conversion = otp.convert(data)
     outputs = conversion.model.graph.outputs
     assert {tuple(value.shape or ()) for value in outputs} == {()}
-    given = {"x": np.float32(0.5), "step": np.float32(1.5)}
+    feeds = {"x": np.float32(0.5), "step": np.float32(1.5)}
     inputs = {
-        name: given[name] for name in [str(value.name) for value in conversion.model.graph.inputs] if name in given
+        name: feeds[name] for name in [str(value.name) for value in conversion.model.graph.inputs] if name in feeds
     }
     verification = verify(data, conversion.proto, inputs=inputs)
     assert verification.ok, verification.text

@@ -1,4 +1,4 @@
-"""Test that each stage runs once, even for files with wrong shapes."""
+"""Each stage runs once, even for files with wrong shapes."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ def odd_models(part: int) -> Iterator[tuple[Case, Model]]:
 def test_each_stage_runs_at_most_once_on_odd_files(part: int) -> None:
     ends = set()
     for case, model in odd_models(part):
-        seen: list[str] = []
+        stages: list[str] = []
         options = {**case.options, "target": case.targets[0], "check": "standard", "on_fusion_error": "raise"}
         try:
-            convert_model(model, HOST, ConvertOptions(**options), seen.append)
+            convert_model(model, HOST, ConvertOptions(**options), stages.append)
         except ConversionError:
-            assert seen, case.id
-        assert seen == [*STAGES[: len(seen)]], case.id
-        ends.add(seen[-1])
+            assert stages, case.id
+        assert stages == [*STAGES[: len(stages)]], case.id
+        ends.add(stages[-1])
     assert STAGES[-1] in ends

@@ -1,4 +1,4 @@
-"""Test dtypes of 8-bit weights: a fixed dtype needs no processor probe, and all load with x64quantprecision."""
+"""Tests of dtypes of 8-bit weights: a fixed dtype needs no processor probe, and all load with x64quantprecision."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from onnx_tflite_plugin.verify import verify
 
 PROBE = "int8_products_are_exact"
 EIGHT_BITS = tuple(case for case in builtin() if case.counts and case.dtype in ("int8", "uint8", "int4"))
-SHARE = 11  # of the cases, one in so many is tried without --thorough
+INTERVAL = 11  # without --thorough, one in this many cases runs
 PARTS = 4
 
 
 def cases_of_part(part: int, thorough: bool) -> Iterator[Case]:
     """Yield the cases of one part; without ``thorough`` one in SHARE of them."""
-    yield from EIGHT_BITS[part :: PARTS if thorough else PARTS * SHARE]
+    yield from EIGHT_BITS[part :: PARTS if thorough else PARTS * INTERVAL]
 
 
 def convert_model(case: Case, **more: object) -> Iterator[otp.Conversion]:
-    """Yield the case's conversion; nothing if the installed onnx lacks its opset."""
+    """Yield the conversion of a case; nothing if the installed onnx lacks its opset."""
     options = {**case.options, "target": "onnxruntime", "check": "standard", **more}
     with suppress(OnnxTooOld):
         yield otp.convert(case.build(), **options)  # type: ignore[arg-type]
@@ -84,7 +84,7 @@ def test_large_shared_int8_constant_is_stored_once() -> None:
 
 
 def two_users(code: str, shape: tuple[int, ...]) -> bytes:
-    """Build a model: two operators of one int8 constant."""
+    """Return a model of two operators with one int8 constant."""
     model = ModelBuilder()
     g = model.main
     size = shape if len(shape) == 2 else (3, 5)
@@ -105,7 +105,7 @@ def test_first_convolution_of_few_channels_folds_without_a_probe(dtype: str) -> 
 
 
 def first_convolution() -> bytes:
-    """Build a model: an int8 image of 3 channels and a convolution of stride 2, whose weights overflow 16-bit sums."""
+    """Return an int8 convolution of stride 2 on 3 channels, with weights that overflow 16-bit sums."""
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (1, 96, 96, 3), "int8", quantization=quant(0.05, 3))

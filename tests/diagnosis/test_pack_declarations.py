@@ -1,4 +1,4 @@
-"""Tests that pack handlers are named, with their first operator, if the converter fails on their declarations."""
+"""Pack handlers are named, with their first operator, if the converter fails on their declarations."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ OURS = AttributedProblem("op 3", "why", "report it", to_converter=True)
 
 
 def divide(size: int = 3, stored: int = 3) -> bytes:
-    """Build an integer division; LiteRT refuses a divisor of 0."""
+    """Return an integer division; LiteRT refuses a divisor of 0."""
     model = ModelBuilder()
     g = model.main
     x, y = g.input("x", (size,), "int32"), g.tensor("y", (stored,), "int32")
@@ -33,7 +33,7 @@ def divide(size: int = 3, stored: int = 3) -> bytes:
 
 
 def divide_by_zero() -> bytes:
-    """Build a division by 0 for every input."""
+    """Return a division by 0 for every input."""
     model = ModelBuilder()
     g = model.main
     x, zero, y = g.input("x", (3,), "int32"), g.tensor("zero", (3,), "int32"), g.tensor("y", (3,), "int32")
@@ -91,7 +91,7 @@ def test_failure_is_attributed_to_file_that_litert_contradicts(
         assert check_with_litert(error, divide()) is error
 
 
-# --- asking LiteRT ----------------------------------------------------------------------------
+# --- the probe of LiteRT ----------------------------------------------------------------------
 
 SHAPES = {"shapes": {"0": [3]}}
 
@@ -111,15 +111,15 @@ SHAPES = {"shapes": {"0": [3]}}
 def test_file_that_crashes_litert_is_invalid_unless_limits_ended_it(
     monkeypatch: pytest.MonkeyPatch, code: int, printed: str, reported: dict[str, Any]
 ) -> None:
-    seen: list[bytes] = []
+    probed: list[bytes] = []
 
     def run(command: list[str], **options: Any) -> Any:
-        seen.append(Path(command[-1]).read_bytes())
+        probed.append(Path(command[-1]).read_bytes())
         return subprocess.CompletedProcess(command, code, printed.encode(), b"")
 
     monkeypatch.setattr(subprocess, "run", run)
     assert probe_file(b"content") == reported
-    assert seen == [b"content"]
+    assert probed == [b"content"]
 
 
 def test_failed_probe_attributes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

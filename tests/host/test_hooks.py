@@ -42,10 +42,10 @@ class EntryPoint(Claims):
 
 
 def hooks(*plugins: tuple[object, str, str]) -> Hooks:
-    made = Hooks({}, pytest.fail)
+    hooks_ = Hooks({}, pytest.fail)
     for plugin, code, pack in plugins:
-        made.register(plugin, code, pack)
-    return made
+        hooks_.register(plugin, code, pack)
+    return hooks_
 
 
 def claims(made: Hooks, *, offered: bool = False) -> list[tuple[str, str]]:
@@ -53,47 +53,49 @@ def claims(made: Hooks, *, offered: bool = False) -> list[tuple[str, str]]:
 
 
 def test_claims_are_in_reverse_pack_order_without_none() -> None:
-    made = hooks((Claims("a"), "hooks", "a-pack"), (Claims(), "hooks", "b-pack"), (Claims("c"), "hooks", "c-pack"))
-    assert claims(made) == [("c-pack", "c"), ("a-pack", "a")]
+    pack_hooks = hooks(
+        (Claims("a"), "hooks", "a-pack"), (Claims(), "hooks", "b-pack"), (Claims("c"), "hooks", "c-pack")
+    )
+    assert claims(pack_hooks) == [("c-pack", "c"), ("a-pack", "a")]
 
 
 def test_hook_is_not_called_if_the_packs_entry_point_applies() -> None:
-    made = hooks(
+    pack_hooks = hooks(
         (EntryPoint("entry"), "X", "a-pack"), (Claims("hook"), "hooks", "a-pack"), (Claims("b"), "hooks", "b-pack")
     )
-    assert claims(made) == [("b-pack", "b"), ("a-pack", "entry")]
+    assert claims(pack_hooks) == [("b-pack", "b"), ("a-pack", "entry")]
 
 
 def test_entry_point_of_another_operator_is_no_claim() -> None:
-    made = hooks((EntryPoint("entry"), "Y", "a-pack"), (Claims("hook"), "hooks", "a-pack"))
-    assert claims(made) == [("a-pack", "hook")]
+    pack_hooks = hooks((EntryPoint("entry"), "Y", "a-pack"), (Claims("hook"), "hooks", "a-pack"))
+    assert claims(pack_hooks) == [("a-pack", "hook")]
 
 
 def test_built_in_hook_is_called_unless_another_pack_has_an_entry_point() -> None:
-    made = hooks((Claims("built in"), "hooks", BUILTIN))
-    assert claims(made) == [(BUILTIN, "built in")]
-    assert claims(made, offered=True) == []
+    pack_hooks = hooks((Claims("built in"), "hooks", BUILTIN))
+    assert claims(pack_hooks) == [(BUILTIN, "built in")]
+    assert claims(pack_hooks, offered=True) == []
 
 
 def test_implementations_lists_hooks_but_no_handlers() -> None:
-    made = hooks((EntryPoint("entry"), "X", "a-pack"), (Claims("b"), "hooks", "b-pack"))
-    assert made.implementations() == [("b-pack", "claim")]
+    pack_hooks = hooks((EntryPoint("entry"), "X", "a-pack"), (Claims("b"), "hooks", "b-pack"))
+    assert pack_hooks.implementations() == [("b-pack", "claim")]
 
 
 def test_hooks_are_listed_by_pack_name() -> None:
-    made = hooks(*((Claims(pack), "hooks", pack) for pack in "dbeac"))
-    assert made.implementations() == [(pack, "claim") for pack in "abcde"]
+    pack_hooks = hooks(*((Claims(pack), "hooks", pack) for pack in "dbeac"))
+    assert pack_hooks.implementations() == [(pack, "claim") for pack in "abcde"]
 
 
 def test_skipped_hooks_fail_only_models_that_use_the_pack() -> None:
-    made = hooks((Claims("a"), "hooks", "a-pack"), (Claims("b"), "hooks", "b-pack"))
-    made.leave_out("a-pack", Failed("a-pack", "it failed"), ["finish"])
-    assert len(claims(made)) == 2
-    made.leave_out("a-pack", Failed("a-pack", "it failed"), ["claim"])
-    assert claims(made) == [("b-pack", "b")]
-    made.check({"b-pack"})
+    pack_hooks = hooks((Claims("a"), "hooks", "a-pack"), (Claims("b"), "hooks", "b-pack"))
+    pack_hooks.leave_out("a-pack", Failed("a-pack", "it failed"), ["finish"])
+    assert len(claims(pack_hooks)) == 2
+    pack_hooks.leave_out("a-pack", Failed("a-pack", "it failed"), ["claim"])
+    assert claims(pack_hooks) == [("b-pack", "b")]
+    pack_hooks.check({"b-pack"})
     with pytest.raises(HandlerError, match="the model uses fails"):
-        made.check({"a-pack"})
+        pack_hooks.check({"a-pack"})
 
 
 def test_claim_may_refuse_but_not_return_another_type() -> None:
@@ -107,8 +109,8 @@ def test_claim_may_refuse_but_not_return_another_type() -> None:
         def claim(self) -> int:
             return 7
 
-    made = hooks((Refuses(), "hooks", "a-pack"), (Wrong(), "hooks", "b-pack"))
-    (b, failed), (a, declined) = made.claims(AT)
+    pack_hooks = hooks((Refuses(), "hooks", "a-pack"), (Wrong(), "hooks", "b-pack"))
+    (b, failed), (a, declined) = pack_hooks.claims(AT)
     assert (a, b) == ("a-pack", "b-pack")
     assert isinstance(declined, Decline)
     assert declined.reason == "not these"
@@ -154,9 +156,9 @@ def test_only_the_given_pack_is_configured_and_only_once() -> None:
             self.seen.append(options)
 
     first, second = Configured(), Configured()
-    made = Hooks({"a": 1}, pytest.fail)
-    made.add(first, "hooks", "a-pack")
-    made.add(second, "hooks", "b-pack")
+    pack_hooks = Hooks({"a": 1}, pytest.fail)
+    pack_hooks.add(first, "hooks", "a-pack")
+    pack_hooks.add(second, "hooks", "b-pack")
     assert first.seen == second.seen == [{"a": 1}]
 
 
@@ -167,24 +169,24 @@ def test_hook_that_removes_a_dtype_is_reported_and_undone() -> None:
             model.graph.outputs[0].type = None
 
     reported: list[str] = []
-    made = Hooks({}, reported.append)
-    made.add(Untyped(), "hooks", "a-pack")
-    model = made.finish(otp.convert(unary_model("NEG"), packs="builtin").model, ())
+    pack_hooks = Hooks({}, reported.append)
+    pack_hooks.add(Untyped(), "hooks", "a-pack")
+    model = pack_hooks.finish(otp.convert(unary_model("NEG"), packs="builtin").model, ())
     assert "from 'y' float [2, 3] to 'y' ? [2, 3]" in reported[0]
     assert model.graph.outputs[0].dtype == ir.DataType.FLOAT
 
 
 def test_value_without_a_producer_is_restored() -> None:
     value = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([2, 3]))
-    seen = ValueSnapshot(value)
-    assert not seen.has_changed
+    snapshot = ValueSnapshot(value)
+    assert not snapshot.has_changed
     value.name, value.shape = "y", ir.Shape([3, 2])
-    assert seen.has_changed
-    seen.restore()
-    assert (value.name, value.shape, seen.has_changed) == ("x", ir.Shape([2, 3]), False)
+    assert snapshot.has_changed
+    snapshot.restore()
+    assert (value.name, value.shape, snapshot.has_changed) == ("x", ir.Shape([2, 3]), False)
 
 
-# --- of an installed pack -----------------------------------------------------------------------
+# --- hooks of an installed pack ---------------------------------------------------------------
 
 LAME = """
     from onnx_tflite_plugin.api import Dequantized, Transparent, handler, hookimpl

@@ -63,8 +63,8 @@ def operator(code: str = "ABS", version: int = 1) -> Operator:
 
 def selected_pack(host: Host, op: Operator | None = None) -> str:
     """Return the pack that handles an operator, or the text of the error."""
-    taken = host.bind_operator(op or operator(), TARGET, 21)
-    return taken.pack if isinstance(taken, Bound) else taken.reason
+    binding = host.bind_operator(op or operator(), TARGET, 21)
+    return binding.pack if isinstance(binding, Bound) else binding.reason
 
 
 def declines(at: Any) -> Decline:
@@ -287,7 +287,7 @@ def test_changing_a_copied_model_keeps_the_original() -> None:
         assert before.type is not after.type
 
 
-# --- what is installed ------------------------------------------------------------------------
+# --- discovery of installed packs -------------------------------------------------------------
 
 
 def test_metadata_of_other_distributions_is_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,7 +319,7 @@ def test_packs_are_found_in_every_install_format(kind: str, tmp_path: Path, monk
         for name, text in texts.items():
             (folder / info / name).write_text(text)
     monkeypatch.syspath_prepend(str(folder))
-    assert [(one.code, one.group) for one in discover() if one.pack == "old-pack"] == [("ABS", HANDLERS)]
+    assert [(offer.code, offer.group) for offer in discover() if offer.pack == "old-pack"] == [("ABS", HANDLERS)]
 
 
 def test_empty_path_entry_is_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

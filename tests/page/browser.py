@@ -13,7 +13,7 @@ _NAMES = (
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
     r"C:\Program Files\Google\Chrome\Application\chrome.exe",
 )
-BROWSER = next((found for name in _NAMES if (found := shutil.which(name))), None)
+BROWSER = next((path for name in _NAMES if (path := shutil.which(name))), None)
 
 
 def render_page(page: Path) -> tuple[str, list[str]]:

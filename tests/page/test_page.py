@@ -79,17 +79,19 @@ def test_outputs_with_equal_results_are_named_together() -> None:
 
 
 def test_page_is_about_the_data_that_are_given(run: Run, tmp_path: Path) -> None:
-    """Stacked inputs are as many runs of the verdict; the errors of tensors are those of the first."""
+    """Stacked inputs are several runs for the verdict; errors of tensors are from the first run."""
     np.savez(tmp_path / "d.npz", image=np.arange(320).reshape(5, 8, 8, 1) % 100 - 50)
     onnx_path, page_path = tmp_path / "d.onnx", tmp_path / "d.html"
     data = ("--inputs", tmp_path / "d.npz")
     result = run("convert", DIGITS, onnx_path, "--report", page_path, *data)
     assert result.code == 0, result.err
     assert "5 runs" in page_path.read_text(encoding="utf-8")
-    given, drawn = (json.loads(run("report", DIGITS, onnx_path, "--json", *more).out) for more in (data, ()))
-    assert "5 runs" in given["verdict"]
-    assert "3 runs" in drawn["verdict"]
-    assert [error["name"] for error in given["errors"]] == [error["name"] for error in drawn["errors"]]
+    from_data, from_random = (
+        json.loads(run("report", DIGITS, onnx_path, "--json", *options).out) for options in (data, ())
+    )
+    assert "5 runs" in from_data["verdict"]
+    assert "3 runs" in from_random["verdict"]
+    assert [error["name"] for error in from_data["errors"]] == [error["name"] for error in from_random["errors"]]
 
 
 def test_data_that_do_not_fit_are_an_error_of_the_report(run: Run, tmp_path: Path) -> None:
@@ -274,9 +276,9 @@ def test_wrong_operator_is_named_and_long_names_are_shortened(tmp_path: Path, di
     path.write_text(html(page), encoding="utf-8")
     dom, console = render_page(path)
     assert console == []
-    shown = re.sub("<[^>]*>", "", dom.partition('id="outputs"')[2].partition('id="summary"')[0])
-    assert "network/conv" in shown
-    assert name not in shown
+    visible_text = re.sub("<[^>]*>", "", dom.partition('id="outputs"')[2].partition('id="summary"')[0])
+    assert "network/conv" in visible_text
+    assert name not in visible_text
     assert f"first: op {errors[0]['operator']} " in dom
 
 
@@ -296,9 +298,11 @@ def test_page_shows_metadata_and_the_reason_for_no_comparison(tmp_path: Path, mo
 
 def test_report_exits_with_3_for_a_difference(run: Run, tmp_path: Path) -> None:
     proto = otp.convert(DIGITS, weights_dtype="uint8").proto
-    (bias,) = [one for one in proto.graph.initializer if one.data_type == onnx.TensorProto.INT32 and one.dims == [10]][
-        :1
-    ]
+    (bias,) = [
+        initializer
+        for initializer in proto.graph.initializer
+        if initializer.data_type == onnx.TensorProto.INT32 and initializer.dims == [10]
+    ][:1]
     bias.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(bias)[::-1] * 3, bias.name))
     path = tmp_path / "wrong.onnx"
     onnx.save(proto, path)

@@ -1,4 +1,4 @@
-"""Tests of single facts on the page."""
+"""Tests of the facts that the page shows."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def info(name: str, *shape: int | str | None, dtype: int = TensorProto.FLOAT) ->
 
 def model_of(*nodes: tuple[str, list[int]]) -> Any:
     """Return a model of nodes with the operators of the main subgraph that they belong to."""
-    made = [helper.make_node(kind, ["a"], ["b"]) for kind, _ in nodes]
-    for node, (kind, operators) in zip(made, nodes, strict=True):
+    onnx_nodes = [helper.make_node(kind, ["a"], ["b"]) for kind, _ in nodes]
+    for node, (kind, operators) in zip(onnx_nodes, nodes, strict=True):
         helper.set_model_props(node, node_props([(0, k) for k in operators], f"pack:{kind.lower()}", "", ""))  # type: ignore[arg-type]
-    return SimpleNamespace(graph=SimpleNamespace(node=made))
+    return SimpleNamespace(graph=SimpleNamespace(node=onnx_nodes))
 
 
 def test_node_kinds_are_sorted_by_frequency() -> None:
@@ -116,8 +116,8 @@ def test_operators_are_those_of_the_converted_signature() -> None:
 def test_tensor_has_one_edge_per_consumer() -> None:
     x, y, z, w = slot(0), slot(1), slot(2), slot(3, values=np.ones(1))
     operators = [operator([x], [y, None]), operator([y, y, None, w, x], [z], index=1), operator([y], [w], index=2)]
-    found = [(edge["from"], edge["to"], edge["name"]) for edge in _edges(operators, [], {0: 0, 1: 1, 2: 2})]
-    assert found == [(0, 1, "t1"), (0, 2, "t1")]
+    edges = [(edge["from"], edge["to"], edge["name"]) for edge in _edges(operators, [], {0: 0, 1: 1, 2: 2})]
+    assert edges == [(0, 1, "t1"), (0, 2, "t1")]
 
 
 def test_states_are_listed_separately_unless_removed() -> None:
@@ -129,10 +129,10 @@ def test_states_are_listed_separately_unless_removed() -> None:
         [helper.make_tensor("w", TensorProto.FLOAT, [5], [0.0] * 5)],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("other", 7), helper.make_opsetid("", 18)])
-    given: dict[str, str] = {}
+    rules: dict[str, str] = {}
     states = [CarriedState(name, f"{name}:next", "float32", (3,), None) for name in ("kept", "gone")]
-    write_states(given, states)
-    helper.set_model_props(model, given)
+    write_states(rules, states)
+    helper.set_model_props(model, rules)
     facts = _facts(b"12345", model, 3)
     names = {side: [fact["name"] for fact in facts[side]] for side in ("inputs", "outputs", "states")}
     assert names == {"inputs": ["x"], "outputs": ["y"], "states": ["kept"]}
@@ -168,12 +168,12 @@ def test_inputs_and_outputs_are_ends_of_edges() -> None:
         ("input0", "input", "t0"),
         ("output0", "output", "scores"),
     ]
-    found = [(edge["from"], edge["to"], edge["name"]) for edge in _edges([operator([x], [y])], ends, {0: 0})]
-    assert found == [("input0", 0, "t0"), (0, "output0", "scores")]
+    edges = [(edge["from"], edge["to"], edge["name"]) for edge in _edges([operator([x], [y])], ends, {0: 0})]
+    assert edges == [("input0", 0, "t0"), (0, "output0", "scores")]
 
 
 def test_node_of_several_operators_is_counted_once() -> None:
-    """Operators that share a node are one group, which holds the nodes of each."""
+    """Operators that share a node are one group with the nodes of all of them."""
     operators = [operator([slot(k)], [slot(k + 1)], index=k) for k in range(7)]
     nodes = (("Conv", [3, 5]), ("Relu", [5]), ("Add", [5, 6]), ("Exp", [4]), ("Abs", []))
     groups = group_operators(operators, model_of(*nodes))
@@ -264,8 +264,8 @@ def test_inlined_nodes_belong_to_the_call() -> None:
     (branching,) = (node for node in proto.graph.node if node.op_type == "If")
     inner = [node for attribute in branching.attribute for node in attribute.g.node]
     assert {converted_operators(props(node.metadata_props)) for node in inner} == {(3,)}
-    named = [node.name.partition("#")[0] for node in label_nodes(proto).graph.node]
-    assert named == ["op0", "op1", "op1", "op2", "op2", "op3", "op3", "op4"]
+    op_types = [node.name.partition("#")[0] for node in label_nodes(proto).graph.node]
+    assert op_types == ["op0", "op1", "op1", "op2", "op2", "op3", "op3", "op4"]
     operators = structure.read(calls()).main.operators
     groups = list(
         profile.group_operators(

@@ -1,4 +1,4 @@
-"""Tests that modules which few conversions need are loaded lazily."""
+"""Modules which few conversions need are loaded lazily."""
 
 import subprocess
 import sys

@@ -52,8 +52,8 @@ def test_page_names_only_existing_options(page: Path) -> None:
     context = click.Context(cli)
     commands = [cli.get_command(context, name) for name in cli.list_commands(context)]
     there = {option for command in commands if command for param in command.params for option in param.opts}
-    named = set(re.findall(r"(?<![\w-])--[a-z][\w-]+", page.read_text(encoding="utf-8")))
-    assert named <= there | OTHERS
+    options = set(re.findall(r"(?<![\w-])--[a-z][\w-]+", page.read_text(encoding="utf-8")))
+    assert options <= there | OTHERS
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
@@ -75,8 +75,10 @@ def test_most_pages_have_samples() -> None:
 
 def test_pictures_equal_the_output_of_their_script() -> None:
     assert {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()} == drawings()
-    shown = {name for page in PAGES for name in re.findall(r"\]\(pictures/(.+?)\)", page.read_text(encoding="utf-8"))}
-    assert shown == set(drawings())
+    picture_names = {
+        name for page in PAGES for name in re.findall(r"\]\(pictures/(.+?)\)", page.read_text(encoding="utf-8"))
+    }
+    assert picture_names == set(drawings())
 
 
 @pytest.mark.parametrize(

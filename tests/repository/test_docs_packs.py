@@ -1,4 +1,4 @@
-"""Tests that the reference names every member of the pack API, and the guides every kind of pack."""
+"""The reference names every member of the pack API, and the guides every kind of pack."""
 
 from __future__ import annotations
 
@@ -43,18 +43,22 @@ def members(kind: type) -> set[str]:
     ],
 )
 def test_the_reference_names_every_member(prefix: str, kind: type) -> None:
-    named = re.compile(rf"`{re.escape(prefix)}(\w+)")
-    assert members(kind) - set(named.findall(HANDLERS)) == set()
+    name_pattern = re.compile(rf"`{re.escape(prefix)}(\w+)")
+    assert members(kind) - set(name_pattern.findall(HANDLERS)) == set()
 
 
-def test_the_reference_names_every_helper_of_axes_and_every_activation_kernel() -> None:
+def test_reference_names_each_axis_helper_and_activation_kernel() -> None:
     helpers = [name for name, value in vars(axes).items() if getattr(value, "__module__", "") == axes.__name__]
     assert [name for name in helpers if not name.startswith("_") and not re.search(rf"\b{name}\b", DECLARATIONS)] == []
     assert [kernel.name for kernel in ActivationKernel if f"`{kernel.name}`" not in DECLARATIONS] == []
 
 
 def test_the_reference_names_every_keyword_of_a_pattern() -> None:
-    keywords = [name for name, one in signature(Call.__init__).parameters.items() if one.kind is one.KEYWORD_ONLY]
+    keywords = [
+        name
+        for name, parameter in signature(Call.__init__).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    ]
     assert keywords
     assert [name for name in keywords if f"{name}=" not in HANDLERS] == []
 

@@ -44,7 +44,7 @@ def test_ci_runs_quick_tests_on_each_system_and_python_of_the_readme() -> None:
 
 
 def test_files_are_found_outside_of_a_repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The words of an unpacked archive can be checked too."""
+    """The language check also works in an unpacked archive, without git."""
     for name in ("a.py", "docs/b.md", ".venv/c.py", "x.egg-info/d.py", "build/e.py", "f.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()

@@ -13,16 +13,16 @@ PACKAGES = ("onnx_tflite_plugin", "op_handlers", "conformance")
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_folder_with_modules_is_a_package(package: str) -> None:
-    """setuptools omits other folders from the wheel, which is not noticed in a checkout."""
+    """setuptools omits other folders from the wheel; in a checkout, this would go unnoticed."""
     folders = {file.parent for file in (ROOT / package).rglob("*.py")}
     assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []
 
 
 @pytest.mark.parametrize("group", ["handlers", "fusions"])
 def test_every_entry_point_loads(group: str) -> None:
-    found = [
+    entry_points_ = [
         e for e in entry_points(group=f"onnx_tflite_plugin.{group}") if e.dist and e.dist.name == "onnx-tflite-plugin"
     ]
-    assert len(found) >= {"handlers": 60, "fusions": 3}[group]
-    for entry in found:
+    assert len(entry_points_) >= {"handlers": 60, "fusions": 3}[group]
+    for entry in entry_points_:
         entry.load()

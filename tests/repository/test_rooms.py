@@ -1,4 +1,4 @@
-"""Tests that op_handlers and conformance/cases have the same folders and modules."""
+"""Op_handlers and conformance/cases have the same folders and modules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onnx_tflite_plugin.api import Fusion, Handler
 from onnx_tflite_plugin.host import BUILTIN, FUSIONS, HANDLERS
 
 NETWORKS = "networks."
-"""Cases of several operators together: no module of op_handlers stands for them."""
+"""Modules of cases with several operators, which have no counterpart in op_handlers."""
 KERNELS = "kernels."
 
 
@@ -29,8 +29,8 @@ def modules() -> Iterator[str]:
 
 def registered_modules(group: str) -> dict[str, str]:
     """Return the module of each built-in entry point by name."""
-    found = (entry for entry in entry_points(group=group) if entry.dist and entry.dist.name == BUILTIN)
-    return {entry.name: entry.module.removeprefix(f"{op_handlers.__name__}.") for entry in found}
+    entries = (entry for entry in entry_points(group=group) if entry.dist and entry.dist.name == BUILTIN)
+    return {entry.name: entry.module.removeprefix(f"{op_handlers.__name__}.") for entry in entries}
 
 
 OPERATORS, FUSED = registered_modules(HANDLERS), registered_modules(FUSIONS)

@@ -49,8 +49,8 @@ def test_models_with_an_if_record_the_target(options: list[str], there: bool, tm
     path = tmp_path / "digits.onnx"
     result = CliRunner().invoke(cli, ["convert", str(DIGITS), str(path), "-v", *options])
     assert result.exit_code == 0, result.output
-    stored = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
-    assert ("onnx_tflite_plugin.runtime" in stored) == there
+    properties = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
+    assert ("onnx_tflite_plugin.runtime" in properties) == there
     assert ("for ONNX Runtime" in result.output and "another --target" in result.output) == there
 
 

@@ -35,7 +35,7 @@ def recurrent() -> bytes:
 def test_quantized_networks_are_floats_throughout(dtype: str) -> None:
     zero_point = {"int8": 3, "uint8": 131, "int16": 0}[dtype]
     proto = otp.convert(network(dtype, zero_point, weight_zero_point=0), target="portable").proto
-    assert [(one.domain, one.version) for one in proto.opset_import] == [("", 13)]
+    assert [(opset_import.domain, opset_import.version) for opset_import in proto.opset_import] == [("", 13)]
     values = (*proto.graph.input, *proto.graph.output, *proto.graph.value_info)
     assert {value.type.tensor_type.elem_type for value in values} == {onnx.TensorProto.FLOAT}
     assert not {"QuantizeLinear", "DequantizeLinear", "Cast"} & {node.op_type for node in proto.graph.node}
@@ -49,12 +49,12 @@ def test_float16_weights_are_constants_of_float32() -> None:
     g.output(y := g.tensor("y", (3, 7)))
     g.operator("FULLY_CONNECTED", [x, wide], [y])
     proto = otp.convert(model.build(), target="portable").proto
-    assert onnx.TensorProto.FLOAT16 not in {stored.data_type for stored in proto.graph.initializer}
+    assert onnx.TensorProto.FLOAT16 not in {initializer.data_type for initializer in proto.graph.initializer}
     assert "Cast" not in {node.op_type for node in proto.graph.node}
-    given = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
-    (wanted,) = LiteRT(model.build(), "builtin").run([given])
-    (found,) = ReferenceEvaluator(proto).run(None, {proto.graph.input[0].name: given})
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    array = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
+    (expected,) = LiteRT(model.build(), "builtin").run([array])
+    (found,) = ReferenceEvaluator(proto).run(None, {proto.graph.input[0].name: array})
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_short_loops_are_unrolled_and_long_ones_kept() -> None:
@@ -83,8 +83,8 @@ def test_images_are_resized_along_the_last_two_axes() -> None:
     g.operator("RESIZE_BILINEAR", [x, g.constant("size", np.array([13, 17], np.int32))], [y])
     proto = otp.convert(model.build(), target="portable").proto
     (resize,) = (node for node in proto.graph.node if node.op_type == "Resize")
-    stored = {i.name: onnx.numpy_helper.to_array(i).tolist() for i in proto.graph.initializer}
-    assert stored[resize.input[3]] == [1, 11, 13, 17]
+    constants = {i.name: onnx.numpy_helper.to_array(i).tolist() for i in proto.graph.initializer}
+    assert constants[resize.input[3]] == [1, 11, 13, 17]
 
 
 def test_branches_are_refused_with_a_remedy() -> None:
@@ -95,8 +95,8 @@ def test_branches_are_refused_with_a_remedy() -> None:
 
 def test_defaults_of_the_target_yield_to_other_values() -> None:
     host = Host(packs="builtin")
-    plain = apply_target_defaults(ConvertOptions(target="portable"), host)
-    assert (plain.quantization, plain.weights, plain.unroll) == ("float", "fold", 32)
+    options = apply_target_defaults(ConvertOptions(target="portable"), host)
+    assert (options.quantization, options.weights, options.unroll) == ("float", "fold", 32)
     assert apply_target_defaults(ConvertOptions(target="portable", unroll=7), host).unroll == 7
     assert apply_target_defaults(ConvertOptions(unroll=7), host) == ConvertOptions(unroll=7)
 

@@ -29,7 +29,7 @@ def integer_consumers(proto: onnx.ModelProto) -> set[str]:
     """Return the operators that read 8-bit or 16-bit integers."""
     inferred = onnx.shape_inference.infer_shapes(proto).graph
     kinds = {v.name: v.type.tensor_type.elem_type for v in (*inferred.value_info, *inferred.input)}
-    kinds |= {stored.name: stored.data_type for stored in inferred.initializer}
+    kinds |= {initializer.name: initializer.data_type for initializer in inferred.initializer}
     return {node.op_type for node in inferred.node if kinds.get(node.input[0]) in INTEGERS}
 
 
@@ -44,9 +44,9 @@ def test_quantized_operators_are_between_dq_and_q_and_correct(op: str) -> None:
             refusals.append(str(refusal))
             continue
         assert integer_consumers(proto) <= {"DequantizeLinear"}, case.id
-        found = trial.problems(Variant("qnn", None, "least"))
-        if found:
-            wrong[case.id] = found
+        problems = trial.problems(Variant("qnn", None, "least"))
+        if problems:
+            wrong[case.id] = problems
         taken += 1
     assert not wrong
     assert taken > 1
@@ -75,10 +75,10 @@ def test_requantization_is_dq_and_q_without_integer_operators(scale: float) -> N
     requantize(scale)(model.main)
     proto = otp.convert(model.build(), target="qnn").proto
     assert integer_consumers(proto) <= {"DequantizeLinear"}
-    x = np.arange(-128, 128, 12).astype(np.int8)[:21].reshape(3, 7)
-    (wanted,) = LiteRT(model.build(), "builtin").run([x])
-    (found,) = OnnxRuntime(proto).run([x])
-    assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1
+    array = np.arange(-128, 128, 12).astype(np.int8)[:21].reshape(3, 7)
+    (expected,) = LiteRT(model.build(), "builtin").run([array])
+    (found,) = OnnxRuntime(proto).run([array])
+    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
 
 
 def test_tables_of_hard_swish_become_floats() -> None:
@@ -89,10 +89,10 @@ def test_tables_of_hard_swish_become_floats() -> None:
     g.operator("HARD_SWISH", [x], [y])
     proto = otp.convert(model.build(), target="qnn").proto
     assert integer_consumers(proto) <= {"DequantizeLinear"}
-    given = np.arange(-128, 128).astype(np.int8).reshape(16, 16)
-    (wanted,) = LiteRT(model.build(), "builtin").run([given])
-    (found,) = OnnxRuntime(proto).run([given])
-    assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1
+    array = np.arange(-128, 128).astype(np.int8).reshape(16, 16)
+    (expected,) = LiteRT(model.build(), "builtin").run([array])
+    (found,) = OnnxRuntime(proto).run([array])
+    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
 
 
 def test_moved_operands_are_quantized_before_the_operator_that_reads_them() -> None:
@@ -142,17 +142,17 @@ def test_integer_lstms_are_within_two_steps_without_integer_operators(layer: Lst
     net = Net()
     layer.draw(net)
     proto = otp.convert(net.build(), target=target, state="reset").proto
-    x = np.random.default_rng(0).integers(-128, 128, [size or 1 for size in layer.x.shape]).astype(np.int8)
-    (wanted,) = LiteRT(net.build(), "builtin").run([x])
+    array = np.random.default_rng(0).integers(-128, 128, [size or 1 for size in layer.x.shape]).astype(np.int8)
+    (expected,) = LiteRT(net.build(), "builtin").run([array])
     if target == "qnn":
         assert integer_consumers(proto) <= {"DequantizeLinear"}
-        (found,) = OnnxRuntime(proto).run([x])
+        (quantized,) = OnnxRuntime(proto).run([array])
     else:
         scale, zero_point = np.float32(layer.x.scale), np.float32(layer.x.zero_point)  # type: ignore[arg-type]
-        (real,) = OnnxRuntime(proto).run([(x - zero_point) * scale])
-        found = np.round(real / layer.read[0]) + layer.read[1]
-    assert np.ptp(wanted.astype(int)) > 50
-    assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 2
+        (real,) = OnnxRuntime(proto).run([(array - zero_point) * scale])
+        quantized = np.round(real / layer.read[0]) + layer.read[1]
+    assert np.ptp(expected.astype(int)) > 50
+    assert np.abs(quantized.astype(int) - expected.astype(int)).max() <= 2
 
 
 @pytest.mark.parametrize("activation", ["RELU", "RELU6", "RELU_N1_TO_1"])
@@ -172,10 +172,10 @@ def test_fused_activations_have_separate_dq_and_q_nodes(op: str, activation: str
     makers = {name: node.op_type for node in proto.graph.node for name in node.output}
     (clip,) = (node for node in proto.graph.node if node.op_type in ("Relu", "Clip"))
     assert makers[clip.input[0]] == "DequantizeLinear"
-    given = np.random.default_rng(1).integers(0, 256, (1, 5, 7, 3)).astype(np.uint8)
-    (wanted,) = LiteRT(model.build(), "builtin").run([given])
-    (found,) = OnnxRuntime(proto).run([given])
-    assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1
+    array = np.random.default_rng(1).integers(0, 256, (1, 5, 7, 3)).astype(np.uint8)
+    (expected,) = LiteRT(model.build(), "builtin").run([array])
+    (found,) = OnnxRuntime(proto).run([array])
+    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
 
 
 def test_products_that_litert_computes_as_zeros_have_weights_of_one_scale() -> None:
@@ -186,13 +186,15 @@ def test_products_that_litert_computes_as_zeros_have_weights_of_one_scale() -> N
     w = g.constant("w", weights, quantization=quant([0.01 * k for k in range(1, 8)], [0] * 7, 1))
     g.output(y := g.tensor("y", (3, 7), "int8", quantization=quant(0.5, -11)))
     g.operator("BATCH_MATMUL", [x, w], [y])
-    given = np.random.default_rng(1).integers(-128, 128, (3, 5)).astype(np.int8)
-    (wanted,) = LiteRT(model.build(), "builtin").run([given])
+    array = np.random.default_rng(1).integers(-128, 128, (3, 5)).astype(np.int8)
+    (expected,) = LiteRT(model.build(), "builtin").run([array])
     proto = otp.convert(model.build(), target="qnn").proto
-    (found,) = OnnxRuntime(proto).run([given])
-    np.testing.assert_array_equal(found, wanted)
+    (found,) = OnnxRuntime(proto).run([array])
+    np.testing.assert_array_equal(found, expected)
     scales = [
-        onnx.numpy_helper.to_array(one) for one in proto.graph.initializer if one.data_type == 1 and one.dims == [7]
+        onnx.numpy_helper.to_array(initializer)
+        for initializer in proto.graph.initializer
+        if initializer.data_type == 1 and initializer.dims == [7]
     ]
     assert not scales
 

@@ -18,19 +18,19 @@ from tests.qa.emulation.native import Unsupported, mask_processor
 RUN = """
 import sys, numpy, onnxruntime
 session = onnxruntime.InferenceSession(sys.argv[1])
-given = numpy.load(sys.argv[2])
-(found,) = session.run(None, {session.get_inputs()[0].name: given["x"]})
-print(int(numpy.abs(found.astype(int) - given["wanted"].astype(int)).max()))
+arrays = numpy.load(sys.argv[2])
+(result,) = session.run(None, {session.get_inputs()[0].name: arrays["x"]})
+print(int(numpy.abs(result.astype(int) - arrays["expected"].astype(int)).max()))
 """
 
 
 def error_without_vnni(target: str, folder: Path) -> int:
-    """Return the largest difference from LiteRT of a product at the ends of its dtypes, on a processor without VNNI."""
+    """Return the maximum error of an extreme product on a processor without VNNI, in steps."""
     data = extremes.conv("3x3", (1, 5, 7, 16), 20, min_weight=-127).build()
     otp.convert(data, target=target).save(folder / "model.onnx")
     x = np.full((1, 5, 7, 16), 127, np.int8)
-    (wanted,) = LiteRT(data, "builtin").run([x])
-    np.savez(folder / "given.npz", x=x, wanted=wanted)
+    (expected,) = LiteRT(data, "builtin").run([x])
+    np.savez(folder / "given.npz", x=x, expected=expected)
     environment = {**os.environ, **mask_processor("avx2", folder)}
     command = [sys.executable, "-c", RUN, str(folder / "model.onnx"), str(folder / "given.npz")]
     return int(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)

@@ -46,7 +46,7 @@ def install_targets(folder: Path, pack: str, module: str, source: str, entry_poi
 
 
 def small_network() -> bytes:
-    """Build a model: two int8 ADDs of a constant."""
+    """Return a model of two int8 ADDs of a constant."""
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (3, 5), "int8", quantization=quant(0.05, 3))

@@ -47,20 +47,20 @@ FEW = 6  # cases of an operator that are all tried with every target; of others 
 
 @pytest.mark.parametrize("op", OPERATORS)
 def test_quantized_cases_are_right_or_refused_by_a_rule(op: str, host: Host, thorough: bool) -> None:
-    """Every fourth case of each dtype; ``--thorough`` tries all."""
+    """Runs every fourth case of each dtype; ``--thorough`` runs all."""
     wrong = {}
     cases, few = (quantized_cases_of(op), FEW) if thorough else (quantized_cases_of(op, 4), 1)
     for k, case in enumerate(cases):
         trial = CaseTrial(case, host)
         for target in OTHERS if len(cases) <= few else (OTHERS[k % len(OTHERS)],):
             try:
-                found = trial.problems(Variant(target, None, "least"))
+                problems = trial.problems(Variant(target, None, "least"))
             except (TargetRefusal, UnsupportedOperator) as refusal:
-                found = [] if f"target {target}" in str(refusal) or "opset" in str(refusal) else [str(refusal)]
+                problems = [] if f"target {target}" in str(refusal) or "opset" in str(refusal) else [str(refusal)]
             except HandlerError as refusal:
-                found = [] if f"target {target}" in str(refusal) else [str(refusal)]
-            if found:
-                wrong[case.id, target] = found
+                problems = [] if f"target {target}" in str(refusal) else [str(refusal)]
+            if problems:
+                wrong[case.id, target] = problems
     assert not wrong
 
 
@@ -82,12 +82,12 @@ def test_symmetric_quantization_converts_for_tensorrt_or_is_refused(op: str, hos
         try:
             trial = CaseTrial(around, host)
             session = OnnxRuntime(trial.convert(Variant("tensorrt", None, "least")).proto, optimizes=False)
-            found = [*trial.mismatches(trial.run_in(session), trial.reference_outputs)]
+            problems = [*trial.mismatches(trial.run_in(session), trial.reference_outputs)]
             accepted += 1
         except ConversionError as refusal:
-            found = [] if "target tensorrt" in str(refusal) or "opset" in str(refusal) else [str(refusal)]
-        if found:
-            wrong[case.id] = found
+            problems = [] if "target tensorrt" in str(refusal) or "opset" in str(refusal) else [str(refusal)]
+        if problems:
+            wrong[case.id] = problems
     assert not wrong
     assert accepted > 1
 
@@ -193,10 +193,10 @@ def test_tensorrt_quantizes_to_int8_only() -> None:
 def test_tensorrt_gets_uint8_around_128_as_int8_around_0() -> None:
     conversion = otp.convert(network("uint8", 128, weight_zero_point=128), target="tensorrt")
     assert [i.dtype.name for i in conversion.model.graph.inputs] == ["UINT8"]
-    stored = {i.name: i.data_type for i in conversion.proto.graph.initializer}
+    dtypes = {i.name: i.data_type for i in conversion.proto.graph.initializer}
     for node in nodes(conversion):
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
-            assert stored[node.input[2]] == onnx.TensorProto.INT8
+            assert dtypes[node.input[2]] == onnx.TensorProto.INT8
     with pytest.raises(TargetRefusal, match="the tensor is uint8 with zero point 127"):
         otp.convert(network("uint8", 127, weight_zero_point=128), target="tensorrt")
 
@@ -212,9 +212,9 @@ def test_tensorrt_gets_weights_with_a_zero_point_as_floats() -> None:
 def test_tensorrt_gets_float_biases() -> None:
     def dequantize_biases(target: str) -> int:
         conversion = otp.convert(network("int8", 0), target=target)
-        stored = {i.name: i.data_type for i in conversion.proto.graph.initializer}
+        dtypes = {i.name: i.data_type for i in conversion.proto.graph.initializer}
         inputs = [node.input[0] for node in nodes(conversion) if node.op_type == "DequantizeLinear"]
-        return sum(stored.get(name) == onnx.TensorProto.INT32 for name in inputs)
+        return sum(dtypes.get(name) == onnx.TensorProto.INT32 for name in inputs)
 
     assert (dequantize_biases("generic"), dequantize_biases("tensorrt")) == (1, 0)
 
@@ -287,13 +287,13 @@ def test_tvm_resizes_the_last_two_axes(options: dict[str, str]) -> None:
     x = g.input("x", (1, 5, 7, 11), "int8", quantization=quant(0.1, 3))
     g.output(y := g.tensor("y", (1, 13, 17, 11), "int8", quantization=quant(0.1, 3)))
     g.operator("RESIZE_BILINEAR", [x, g.constant("size", np.array([13, 17], np.int32))], [y])
-    kept = {}
+    constants_by_target = {}
     for target in ("tvm", "generic"):
         proto = otp.convert(model.build(), target=target, **options).proto
         (resize,) = (node for node in proto.graph.node if node.op_type == "Resize")
-        stored = {i.name: onnx.numpy_helper.to_array(i).tolist() for i in proto.graph.initializer}
-        kept[target] = stored[resize.input[3]]
-    assert kept == {"tvm": [1, 11, 13, 17], "generic": [1, 13, 17, 11]}
+        constants = {i.name: onnx.numpy_helper.to_array(i).tolist() for i in proto.graph.initializer}
+        constants_by_target[target] = constants[resize.input[3]]
+    assert constants_by_target == {"tvm": [1, 11, 13, 17], "generic": [1, 13, 17, 11]}
 
 
 def test_tvm_gets_narrow_weights_as_int8() -> None:
@@ -325,11 +325,11 @@ def test_tvm_accepts_if() -> None:
 @pytest.mark.parametrize(("target", "dtype"), [("openvino", "UINT8"), ("tvm", "INT8"), ("generic", "INT8")])
 def test_activations_have_the_dtype_of_the_kernels(target: str, dtype: str) -> None:
     conversion = otp.convert(network("int8", 3), target=target)
-    stored = {i.name: i.data_type for i in conversion.proto.graph.initializer}
+    dtypes = {i.name: i.data_type for i in conversion.proto.graph.initializer}
     (conv,) = (node for node in nodes(conversion) if node.op_type == "Conv")
     (dequantized,) = (node for node in nodes(conversion) if conv.input[0] in node.output)
     assert dequantized.op_type == "DequantizeLinear"
-    assert stored[dequantized.input[2]] == getattr(onnx.TensorProto, dtype)
+    assert dtypes[dequantized.input[2]] == getattr(onnx.TensorProto, dtype)
     assert [value.dtype.name for value in conversion.model.graph.inputs] == ["INT8"]
 
 
@@ -391,7 +391,7 @@ def test_int8_max_pool_is_integer_if_the_opset_is_raised() -> None:
     assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1
 
 
-# --- what ONNX Runtime does not load ----------------------------------------------------------
+# --- models that ONNX Runtime does not load ---------------------------------------------------
 
 
 def test_only_int8_that_onnx_runtime_cannot_load_is_refused(host: Host) -> None:
@@ -414,7 +414,7 @@ def test_only_int8_that_onnx_runtime_cannot_load_is_refused(host: Host) -> None:
 
 @pytest.mark.parametrize(("added", "refused"), [("Add", True), ("Mul", False)])
 def test_int8_product_followed_by_add_is_refused(added: str, refused: bool) -> None:
-    """ONNX Runtime fuses both nodes, and then does not find a type for the result."""
+    """ONNX Runtime fuses both nodes, and then cannot infer the dtype of the result."""
     model = onnx.parser.parse_model(f"""
         <ir_version: 10, opset_import: ["": 21]>
         g (int8[2, 3] x, int8[3, 5] w, float[5] b, float s, int8 z) => (float[2, 5] y) {{
