@@ -114,7 +114,7 @@ class Report:
 
 def _format_names(edges: Sequence[Edge]) -> str:
     """Return the first three names, and the number of the others."""
-    remaining = f" and {len(edges) - 3} remaining" if len(edges) > 3 else ""
+    remaining = f" and {len(edges) - 3} more" if len(edges) > 3 else ""
     return ", ".join(edge.name for edge in edges[:3]) + remaining
 
 
