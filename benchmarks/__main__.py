@@ -19,7 +19,7 @@ from benchmarks.table import show
 from onnx_tflite_plugin import files
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.output import plural, show_progress
-from onnx_tflite_plugin.cli.paths import readable, writable
+from onnx_tflite_plugin.cli.paths import check_readable, check_writable
 from onnx_tflite_plugin.errors import MissingExtra
 from onnx_tflite_plugin.options import ConvertOptions, Optimize, choices
 from onnx_tflite_plugin.targets import TARGETS
@@ -89,7 +89,7 @@ def benchmark(
     models = models_by_name(paths)
     for output_path in (png, as_json, as_markdown):
         if output_path is not None:
-            writable(output_path, sources=tuple(models.values()))
+            check_writable(output_path, sources=tuple(models.values()))
     try:
         if png is not None:
             chart.require_matplotlib()
@@ -127,7 +127,7 @@ def models_by_name(paths: Sequence[Path]) -> dict[str, Path]:
     """Return the models of files and folders by the shortest unique suffix of their path. Raises UsageProblem."""
     files: dict[Path, Path] = {}
     for path in paths:
-        inside = sorted(path.rglob("*.tflite")) if path.is_dir() else [readable(path)]
+        inside = sorted(path.rglob("*.tflite")) if path.is_dir() else [check_readable(path)]
         if not inside:
             raise UsageProblem(f"there is no .tflite file in {path}")
         files |= {file.resolve(): file for file in inside}

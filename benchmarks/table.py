@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.results import MIN_SECONDS, OURS, Outcome, Row, means
-from onnx_tflite_plugin.cli.output import at_most, clean
+from onnx_tflite_plugin.cli.output import clean, limit_lines
 from onnx_tflite_plugin.verify.times.bench import Spread
 
 LITERT = "LiteRT"
@@ -66,7 +66,7 @@ def reasons(rows: Sequence[Row]) -> Iterator[str]:
             if problem:
                 models_by_problem.setdefault(f"{name} {shorten(problem)}", []).append(clean(row.model))
     for text, names in models_by_problem.items():
-        yield f"{text} ({', '.join(at_most(names, 5))})"
+        yield f"{text} ({', '.join(limit_lines(names, 5))})"
 
 
 def summary(rows: Sequence[Row]) -> Table:

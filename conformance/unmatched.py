@@ -10,7 +10,7 @@ from onnx_tflite_plugin.api.patterns import Call, Fusion, Operand, Output
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.checked import did_you_mean
-from onnx_tflite_plugin.cli.output import at_most
+from onnx_tflite_plugin.cli.output import limit_lines
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.host.offers import FUSIONS, Offer
@@ -27,7 +27,7 @@ def explain_unloaded(name: str, source: Model, host: Host) -> str:
     offers = [offer for offer, one in named.items() if one == name]
     if not offers:
         failed = [text for text in host.warnings if "left out" in text]
-        names = ", ".join(at_most(sorted({*named.values()}), 4, "the command handlers lists them"))
+        names = ", ".join(limit_lines(sorted({*named.values()}), 4, "the command handlers lists them"))
         near = did_you_mean(name, named.values()) or f"; their fusions: {names}"
         return "; ".join(failed) or f"no entry point of an installed pack has a fusion of this name{near}"
     codes = {op.code for graph in source.subgraphs for op in graph.operators}

@@ -20,7 +20,7 @@ from onnx_tflite_plugin.cli.output import (
     redirect_stdout_to_stderr,
     show_progress,
 )
-from onnx_tflite_plugin.cli.paths import check_pair, readable
+from onnx_tflite_plugin.cli.paths import check_pair, check_readable
 from onnx_tflite_plugin.options import BenchOptions, ConvertOptions, VerifyOptions
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.verify.times.bench import Benchmark, Spread
     from onnx_tflite_plugin.verify.times.profile import OperatorTime
 
-_KINDS, _WORST = 8, 5  # maximum number of rows
+_KINDS, _SLOWEST = 8, 5  # maximum number of rows
 NOISY = 1.5
 """Minimum ratio of the quartiles of one runtime's rounds for a warning that the machine may be busy."""
 _TIMES = ("LiteRT µs", "ONNX Runtime µs", "lost µs")
@@ -60,7 +60,7 @@ def bench(
     on_failure(as_json=as_json)
     check_exists(options["inputs"])
     if onnx is None:
-        readable(tflite)
+        check_readable(tflite)
     else:
         check_pair(tflite, onnx)
     wrap = isolate_command()
@@ -86,29 +86,29 @@ def _print_profile(rows: Sequence[OperatorTime]) -> None:
 
     kinds = by_code(rows)
     shown = kinds if len(kinds) <= _KINDS + 1 else kinds[:_KINDS]
-    left = [row for row in rows if tuple(format_names(row.codes)) not in {kind.codes for kind in shown}]
-    rest = [KindTime.of((f"{len(kinds) - len(shown)} more kinds",), left)] if left else []
+    other_rows = [row for row in rows if tuple(format_names(row.codes)) not in {kind.codes for kind in shown}]
+    other_kinds = [KindTime.of((f"{len(kinds) - len(shown)} more kinds",), other_rows)] if other_rows else []
     table = [
         (" + ".join(kind.codes), kind.number, *_microseconds(kind.litert, kind.onnxruntime))
-        for kind in (*shown, *rest, KindTime.of(("all",), rows))
+        for kind in (*shown, *other_kinds, KindTime.of(("all",), rows))
     ]
     click.echo()
     print_table(("operators", "number", *_TIMES), table, numeric=(1, 2, 3, 4))
-    worst = [
+    slowest = [
         (
             ", ".join(map(str, row.operators)), " + ".join(format_names(row.codes)), " + ".join(format_names(row.nodes)),
             *_microseconds(row.litert, row.onnxruntime),
         )
-        for row in rows[:_WORST]
+        for row in rows[:_SLOWEST]
     ]  # fmt: skip
     click.echo()
-    print_table(("index", "operator", "nodes", *_TIMES), worst, numeric=(3, 4, 5))
+    print_table(("index", "operator", "nodes", *_TIMES), slowest, numeric=(3, 4, 5))
 
 
-def _microseconds(litert: float | None, ours: float) -> tuple[str, str, str]:
+def _microseconds(litert: float | None, onnxruntime: float) -> tuple[str, str, str]:
     if litert is None:
-        return "fails in isolation", f"{1e6 * ours:.1f}", f"{1e6 * ours:.1f}"
-    return f"{1e6 * litert:.1f}", f"{1e6 * ours:.1f}", f"{1e6 * (ours - litert):.1f}"
+        return "fails in isolation", f"{1e6 * onnxruntime:.1f}", f"{1e6 * onnxruntime:.1f}"
+    return f"{1e6 * litert:.1f}", f"{1e6 * onnxruntime:.1f}", f"{1e6 * (onnxruntime - litert):.1f}"
 
 
 def _rows(benchmark: Benchmark) -> list[Row]:
@@ -128,17 +128,19 @@ def _rows(benchmark: Benchmark) -> list[Row]:
 
 
 def _warnings(benchmark: Benchmark) -> list[str]:
-    """Return why the figures may mislead: more threads than processors, or rounds that vary."""
+    """Return warnings about unreliable times: more threads than processors, or rounds that vary."""
     processors, warnings = available_processors(), list[str]()
     if benchmark.threads > processors:
         warnings.append(f"{benchmark.threads} threads share {processors} processors, so threads wait for each other")
-    noisy = [
+    varying = [
         name
         for name, spread in (("LiteRT", benchmark.litert), ("ONNX Runtime", benchmark.onnxruntime))
         if spread.high > NOISY * spread.low
     ]
-    if noisy:
-        warnings.append(f"the rounds of {' and '.join(noisy)} vary by more than {NOISY - 1:.0%}: is the machine busy?")
+    if varying:
+        warnings.append(
+            f"the rounds of {' and '.join(varying)} vary by more than {NOISY - 1:.0%}: is the machine busy?"
+        )
     return warnings
 
 

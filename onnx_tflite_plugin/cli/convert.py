@@ -25,7 +25,7 @@ from onnx_tflite_plugin.cli.output import (
     show_progress,
 )
 from onnx_tflite_plugin.cli.outputs import Outputs
-from onnx_tflite_plugin.cli.paths import readable
+from onnx_tflite_plugin.cli.paths import check_readable
 from onnx_tflite_plugin.cli.report import html_path, write_page
 from onnx_tflite_plugin.options import ConvertOptions, VerifyOptions
 
@@ -82,8 +82,12 @@ def convert(
     if model != STREAM:
         _check_model_exists(model)
     outputs = Outputs()
-    if (given := options["verify"]) and isinstance(given, VerifyOptions) and isinstance(given.inputs, Path):
-        outputs.read(given.inputs, "the data of --inputs")
+    if (
+        (verification := options["verify"])
+        and isinstance(verification, VerifyOptions)
+        and isinstance(verification.inputs, Path)
+    ):
+        outputs.read(verification.inputs, "the data of --inputs")
     all_jobs, single = jobs(model, output, signature, outputs, lambda source: _separate_signatures(source, options))
     if page is not None:
         if not single:
@@ -101,14 +105,14 @@ def convert(
     from onnx_tflite_plugin.conversion import convert as run
     from onnx_tflite_plugin.source import read_bytes
 
-    doing = f"{'converting and verifying' if options['verify'] else 'converting'} {Path(job.name).name}"
-    with show_progress(doing, quiet=quiet or verbosity > 1) as stage, redirect_stdout_to_stderr():
+    activity = f"{'converting and verifying' if options['verify'] else 'converting'} {Path(job.name).name}"
+    with show_progress(activity, quiet=quiet or verbosity > 1) as stage, redirect_stdout_to_stderr():
         source = job.load()
         conversion = run(source, signature=job.signature, progress=wrap(stage), **options)
         files = [] if job.output == STREAM else conversion.save(job.output)
         seconds = time.perf_counter() - start - conversion.verification_seconds
         if page is not None:
-            data = given if isinstance(given, VerifyOptions) else None
+            data = verification if isinstance(verification, VerifyOptions) else None
             name = Path(job.name).name
             write_page(page, read_bytes(source), conversion.proto, name, conversion.report, wrap(stage), data)
     exit_code = verification_exit_code(conversion.verification)
@@ -135,7 +139,10 @@ def convert(
 
 
 def _separate_signatures(source: Any, options: dict[str, Any]) -> str:
-    """Return why the signatures of a model are not one model. Raises UsageProblem for an option that needs one."""
+    """Return the reason why the signatures of a model cannot be one model; empty if they can.
+
+    Raises UsageProblem for an option that needs one model.
+    """
     from onnx_tflite_plugin.conversion import describe_signature_difference
 
     reason = describe_signature_difference(source, **options)
@@ -147,13 +154,13 @@ def _separate_signatures(source: Any, options: dict[str, Any]) -> str:
 def _check_model_exists(model: Path) -> None:
     """Raise UsageProblem if the path does not exist."""
     if not model.is_dir():
-        readable(model)
+        check_readable(model)
 
 
 def _verification(ctx: click.Context, options: dict[str, Any]) -> bool | VerifyOptions:
     """Return the verification that ``--verify`` and options about data request; remove the latter from ``options``."""
     partial = options["verify"] == "partial"
-    given = [name for name in _DATA if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT]
+    data_options = [name for name in _DATA if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT]
     data = {name: options.pop(name) for name in _DATA}
     check_exists(data["inputs"])
-    return VerifyOptions(**data, partial=partial) if given or partial else options["verify"] is not None
+    return VerifyOptions(**data, partial=partial) if data_options or partial else options["verify"] is not None

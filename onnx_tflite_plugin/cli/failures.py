@@ -36,13 +36,13 @@ class UsageProblem(click.ClickException):
 class Commands(click.Group):
     """Command group that turns exceptions into a message and an exit code."""
 
-    def main(self, args: Sequence[str] | None = None, *more: Any, **extra: Any) -> Any:
+    def main(self, args: Sequence[str] | None = None, *positional: Any, **keywords: Any) -> Any:
         """Run a command; usage errors are JSON if ``--json`` is among the arguments, even before a command has read them."""
-        given = list(sys.argv[1:] if args is None else args)
-        if "--json" not in given or not extra.get("standalone_mode", True):
-            return super().main(args, *more, **extra)
+        arguments = list(sys.argv[1:] if args is None else args)
+        if "--json" not in arguments or not keywords.get("standalone_mode", True):
+            return super().main(args, *positional, **keywords)
         try:
-            code = super().main(given, *more, **{**extra, "standalone_mode": False})
+            code = super().main(arguments, *positional, **{**keywords, "standalone_mode": False})
         except click.Abort:
             sys.exit(INTERRUPTED)
         except click.ClickException as error:
@@ -116,14 +116,14 @@ def _group_problems(error: ConversionError) -> list[str]:
     kinds: dict[tuple[str, str], list[str]] = {}
     for problem in error.problems:
         kinds.setdefault((_problem_kind(problem.reason), problem.hint), []).append(f"{problem.where}: {problem.reason}")
-    described: list[tuple[str, list[str]]] = []
+    hinted_lines: list[tuple[str, list[str]]] = []
     for (_, hint), texts in list(kinds.items())[:_MOST_PROBLEMS]:
         more = f"and in {len(texts) - 1} more places (--json lists them)" if len(texts) > 1 else ""
-        described.append((hint, problem_lines("", texts[0], more=more)))
-    lines = with_hints(described)
+        hinted_lines.append((hint, problem_lines("", texts[0], more=more)))
+    lines = with_hints(hinted_lines)
     if len(kinds) > _MOST_PROBLEMS:
-        left = f"{len(kinds) - _MOST_PROBLEMS} more kinds of problems"
-        lines.append(f"… and {left} ({len(error.problems)} problems in all; --json lists them)")
+        remaining = f"{len(kinds) - _MOST_PROBLEMS} more kinds of problems"
+        lines.append(f"… and {remaining} ({len(error.problems)} problems in all; --json lists them)")
     return lines
 
 
@@ -132,11 +132,11 @@ def with_hints(problems: Iterable[tuple[str, list[str]]]) -> list[str]:
     groups: dict[tuple[str, int], list[list[str]]] = {}
     for number, (hint, lines) in enumerate(problems):
         groups.setdefault((hint, 0 if hint else number), []).append(lines)
-    hinted: list[str] = []
-    for (hint, _), alike in groups.items():
-        hinted += [line for lines in alike for line in lines]
-        hinted += [f"  hint{f' to these {len(alike)}' if len(alike) > 1 else ''}: {hint}"] if hint else []
-    return hinted
+    result: list[str] = []
+    for (hint, _), line_groups in groups.items():
+        result += [line for lines in line_groups for line in lines]
+        result += [f"  hint{f' to these {len(line_groups)}' if len(line_groups) > 1 else ''}: {hint}"] if hint else []
+    return result
 
 
 def _problem_kind(reason: str) -> str:

@@ -10,7 +10,7 @@ import click
 from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
 from onnx_tflite_plugin.cli.output import (
     Row,
-    at_most,
+    limit_lines,
     plural,
     print_json,
     print_rows,
@@ -142,17 +142,19 @@ def _select_pack(installed: dict[str, Any], pack: str) -> dict[str, Any]:
     names = {canonical(row["pack"]): row["pack"] for row in installed["packs"]}
     name = names.get(canonical(pack))
     if name is None:
-        near = did_you_mean(canonical(pack), names) or ";"
-        raise UsageProblem(f"no pack {pack!r} is installed{near} installed packs: {', '.join(sorted(names.values()))}")
-    chosen = {kind: [row for row in installed[kind] if row["pack"] == name] for kind in (*_KINDS, "packs")}
-    return {**chosen, "warnings": [text for text in installed["warnings"] if name in text]}
+        suggestion = did_you_mean(canonical(pack), names) or ";"
+        raise UsageProblem(
+            f"no pack {pack!r} is installed{suggestion} installed packs: {', '.join(sorted(names.values()))}"
+        )
+    contents = {kind: [row for row in installed[kind] if row["pack"] == name] for kind in (*_KINDS, "packs")}
+    return {**contents, "warnings": [text for text in installed["warnings"] if name in text]}
 
 
-def _target(name: str, pack: str, found: Target | Failed) -> dict[str, Any]:
+def _target(name: str, pack: str, target: Target | Failed) -> dict[str, Any]:
     """Return the description of a target: name, pack, opsets, and why it cannot be used."""
-    if isinstance(found, Failed):
-        return {"name": name, "pack": pack, "opsets": None, "error": found.reason}
-    return {"name": name, "pack": pack, "opsets": list(found.opsets), "error": ""}
+    if isinstance(target, Failed):
+        return {"name": name, "pack": pack, "opsets": None, "error": target.reason}
+    return {"name": name, "pack": pack, "opsets": list(target.opsets), "error": ""}
 
 
 def _opsets(row: dict[str, Any]) -> str:
@@ -182,7 +184,7 @@ def _packs(
 
     cases = pack_summaries()
     hooks = host.hooks.implementations()
-    own = {row["code"] for row in handlers if row["pack"] == BUILTIN}
+    builtin_codes = {row["code"] for row in handlers if row["pack"] == BUILTIN}
     offers = discover()
     for pack in sorted({offer.pack for offer in offers} | {*cases} | {row["pack"] for row in commands}):
         pack_handlers = [row for row in handlers if row["pack"] == pack]
@@ -198,7 +200,7 @@ def _packs(
             "hooks": [name for owner, name in hooks if owner == pack],
             "commands": [row["command"] for row in commands if row["pack"] == pack],
             "cases": count,
-            "overrides": [row["code"] for row in pack_handlers if pack != BUILTIN and row["code"] in own],
+            "overrides": [row["code"] for row in pack_handlers if pack != BUILTIN and row["code"] in builtin_codes],
             "wrong": list(dict.fromkeys(wrong)),
         }
 
@@ -207,7 +209,7 @@ def _cell(row: dict[str, Any], name: str) -> object:
     value = row[name]
     if name == "wrong":
         return plural(len(value), "problem") if value else "-"
-    return (", ".join(at_most(value, 4)) or "-") if isinstance(value, list) else value or "-"
+    return (", ".join(limit_lines(value, 4)) or "-") if isinstance(value, list) else value or "-"
 
 
 def _row(row: dict[str, Any], details: bool, packs: bool) -> list[object]:

@@ -14,8 +14,8 @@ from onnx_tflite_plugin.cli.jobs import STREAM, read_stdin
 from onnx_tflite_plugin.cli.options import Grouped, add_options
 from onnx_tflite_plugin.cli.output import (
     Row,
-    at_most,
     format_size,
+    limit_lines,
     plural,
     print_json,
     print_rows,
@@ -23,7 +23,7 @@ from onnx_tflite_plugin.cli.output import (
     redirect_stdout_to_stderr,
     shorten,
 )
-from onnx_tflite_plugin.cli.paths import readable
+from onnx_tflite_plugin.cli.paths import check_readable
 from onnx_tflite_plugin.cli.summary import BUILTIN, warning_row
 from onnx_tflite_plugin.options import ConvertOptions
 
@@ -37,7 +37,7 @@ from onnx_tflite_plugin.options import ConvertOptions
 )
 @add_options(ConvertOptions, "prefer", "block", "packs")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
-def inspect(model: Path, details: bool, as_json: bool, **chosen: Any) -> None:
+def inspect(model: Path, details: bool, as_json: bool, **pack_options: Any) -> None:
     """Show the contents of a model and which pack converts each operator.
 
     MODEL is a file, or - for stdin. Inputs and outputs, signatures, states, metadata, operators.
@@ -48,7 +48,7 @@ def inspect(model: Path, details: bool, as_json: bool, **chosen: Any) -> None:
     from onnx_tflite_plugin.source.bundle import is_bundle
 
     content = read_stdin() if model == STREAM else None
-    if content is None and is_bundle(readable(model)):
+    if content is None and is_bundle(check_readable(model)):
         _show_bundle(model, as_json)
         return
     from onnx_tflite_plugin.host import Host
@@ -58,7 +58,7 @@ def inspect(model: Path, details: bool, as_json: bool, **chosen: Any) -> None:
 
     with redirect_stdout_to_stderr():
         contents = inspect_model(
-            read(model if content is None else content), Host(**chosen), target_named(ConvertOptions.target)
+            read(model if content is None else content), Host(**pack_options), target_named(ConvertOptions.target)
         )
     if as_json:
         print_json({"model": str(model), **contents})
@@ -79,19 +79,22 @@ def _show(model: Path, contents: Mapping[str, Any], details: bool) -> None:
         for row in [
             Row("model", [f"{model} ({', '.join(parts)})"], "bold"),
             Row("description", [description] if description else []),
-            Row("inputs", at_most([line for tensor in contents["inputs"] for line in _edge(tensor, names[0])], 16)),
-            Row("outputs", at_most([line for tensor in contents["outputs"] for line in _edge(tensor, names[1])], 16)),
-            Row("subgraphs", at_most([_subgraph(graph) for graph in graphs], 8) if len(graphs) > 1 else []),
+            Row("inputs", limit_lines([line for tensor in contents["inputs"] for line in _edge(tensor, names[0])], 16)),
+            Row(
+                "outputs", limit_lines([line for tensor in contents["outputs"] for line in _edge(tensor, names[1])], 16)
+            ),
+            Row("subgraphs", limit_lines([_subgraph(graph) for graph in graphs], 8) if len(graphs) > 1 else []),
             Row(
                 "signatures",
-                at_most(
-                    [line for one in contents["signatures"] for line in _signature(one, details)], 32 if details else 6
+                limit_lines(
+                    [line for entry in contents["signatures"] for line in _signature(entry, details)],
+                    32 if details else 6,
                 ),
             ),
-            Row("states", at_most([_state(state) for state in contents["states"]], 6)),
+            Row("states", limit_lines([_state(state) for state in contents["states"]], 6)),
             Row(
                 "metadata",
-                [", ".join(at_most([shorten(entry["name"]) for entry in contents["metadata"]], 6))]
+                [", ".join(limit_lines([shorten(entry["name"]) for entry in contents["metadata"]], 6))]
                 if contents["metadata"]
                 else [],
             ),
@@ -126,9 +129,12 @@ def _show_bundle(path: Path, as_json: bool) -> None:
     )
     click.echo()
     models = sum(member.kind == MODEL for member in contents)
-    what = describe_archive([member.name for member in contents])
+    description = describe_archive([member.name for member in contents])
     advice = f"{plural(models, 'model')}; convert takes the whole bundle" if models else "no TFLite model"
-    lines = [f"{path}: {plural(len(contents), 'part')}, {advice}", *([what] if what and not models else [])]
+    lines = [
+        f"{path}: {plural(len(contents), 'part')}, {advice}",
+        *([description] if description and not models else []),
+    ]
     print_rows([Row("bundle", lines)])
 
 
@@ -147,22 +153,22 @@ def _missing(row: Mapping[str, Any]) -> str:
 
 def _signature_names(contents: Mapping[str, Any]) -> tuple[Mapping[int, str], Mapping[int, str]]:
     """Return the names of inputs and outputs in a conversion, by tensor, from the main subgraph's first signature."""
-    signature = next((one for one in contents["signatures"] if one["subgraph"] == 0), None)
+    signature = next((entry for entry in contents["signatures"] if entry["subgraph"] == 0), None)
     sides = ({}, {}) if signature is None else (signature["inputs"], signature["outputs"])
     inputs, outputs = ({index: name for name, index in reversed(side.items())} for side in sides)
     return inputs, outputs
 
 
 def _edge(tensor: Mapping[str, Any], names: Mapping[int, str] = {}) -> list[str]:
-    """Return the lines of a graph input or output, with its metadata; first the name in the signature, if it is another."""
+    """Return the lines of a graph input or output, with its metadata; preceded by a different name in the signature."""
     from onnx_tflite_plugin.presentation.graph_io import Edge
 
     quantized = tensor["quantization"] or {}
     scale, zero_point = (tuple(quantized.get(key, ())) for key in ("scale", "zero_point"))
     edge = Edge(tensor["name"], tensor["dtype"], (), scale=scale, zero_point=zero_point, **tensor["metadata"])
     name = names.get(tensor["index"], tensor["name"])
-    named = f"{shorten(name)} = " if name != tensor["name"] else ""
-    return [f"{named}{_tensor(tensor)}", *(f"  {text}" for text in metadata_lines(edge))]
+    prefix = f"{shorten(name)} = " if name != tensor["name"] else ""
+    return [f"{prefix}{_tensor(tensor)}", *(f"  {text}" for text in metadata_lines(edge))]
 
 
 def _tensor(tensor: Mapping[str, Any]) -> str:
@@ -193,7 +199,7 @@ def _subgraph(graph: Mapping[str, Any]) -> str:
 def _signature(signature: Mapping[str, Any], details: bool = False) -> list[str]:
     """Return the line of a signature; with ``details`` also one per name with its tensor."""
     inputs, outputs = (
-        ", ".join(at_most([shorten(name) for name in signature[side]], 4)) for side in ("inputs", "outputs")
+        ", ".join(limit_lines([shorten(name) for name in signature[side]], 4)) for side in ("inputs", "outputs")
     )
     where = f" of subgraph {signature['subgraph']}" if signature["subgraph"] else ""
     line = f"{signature['key']!r}{where}: {inputs or 'nothing'} → {outputs or 'nothing'}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from onnx_tflite_plugin.cli.output import at_most, plural, shorten
+from onnx_tflite_plugin.cli.output import limit_lines, plural, shorten
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.presentation.graph_io import Edge
@@ -25,7 +25,7 @@ def interface_lines(edges: Sequence[Edge]) -> list[str]:
         meaning = quantization(edge.scale, edge.zero_point, edge.axis)
         lines.append(f"{name:{widths[0]}}  {type_:{widths[1]}}  {meaning}".rstrip())
         lines += [f"  {text}" for text in metadata_lines(edge)]
-    return at_most(lines, 2 * _MOST)
+    return limit_lines(lines, 2 * _MOST)
 
 
 def brief_interface(edges: Sequence[Edge]) -> list[str]:
@@ -34,7 +34,7 @@ def brief_interface(edges: Sequence[Edge]) -> list[str]:
     line = ", ".join(texts)
     if len(line) <= _LONG and len(texts) <= _MOST:
         return [line] if texts else []
-    return at_most(texts, _MOST, "convert -v shows more")
+    return limit_lines(texts, _MOST, "convert -v shows more")
 
 
 def shape(sizes: Sequence[int | str | None]) -> str:

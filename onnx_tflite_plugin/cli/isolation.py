@@ -24,7 +24,7 @@ ProgressWrapper = Callable[[Progress], Progress]
 """Wraps a progress callback so that the parent process knows the last stage."""
 
 _LONGEST = 200  # bytes of a stage's name
-_PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP")
+_FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP")
 _PARENT_DIED = 1  # PR_SET_PDEATHSIG, linux/prctl.h
 _BUS_ERROR = getattr(signal, "SIGBUS", -1)  # a page of a mapped file is gone
 _forks = False
@@ -59,24 +59,24 @@ def run_isolated_jobs(jobs: Sequence[J], work: Callable[[J, ProgressWrapper], R]
         return
     import pickle
 
-    left = list(jobs)
-    while left:
+    pending = list(jobs)
+    while pending:
         read, write = os.pipe()
         child = _Child()
         if not child.id:
             os.close(read)
-            _run_jobs(left, work, child.wrap_progress, write)
+            _run_jobs(pending, work, child.wrap_progress, write)
         os.close(write)
         with os.fdopen(read, "rb") as results, suppress(EOFError, pickle.UnpicklingError):
-            while left:
+            while pending:
                 result: R = pickle.load(results)
-                left.pop(0)
+                pending.pop(0)
                 yield result
         code = child.wait()
-        if code < 0 and left:
-            left.pop(0)
+        if code < 0 and pending:
+            pending.pop(0)
             yield child.crash_error(-code)
-        elif left:
+        elif pending:
             raise click.exceptions.Exit(code)
 
 
@@ -105,10 +105,10 @@ class _Child:
 
         self._stage = mmap.mmap(-1, _LONGEST)
         sys.stdout.flush(), sys.stderr.flush()
-        self._before = {number: signal.getsignal(number) for number in map(_number, _PASSED_ON)}
+        self._previous_handlers = {number: signal.getsignal(number) for number in map(_number, _FORWARDED)}
         self.id = os.fork()
         if self.id:
-            for number in self._before:
+            for number in self._previous_handlers:
                 signal.signal(number, self._forward_signal)
         else:
             _prepare_fork()
@@ -118,16 +118,16 @@ class _Child:
             os.kill(self.id, number)
 
     def wrap_progress(self, progress: Progress) -> Progress:
-        def tell(stage: str) -> None:
+        def report_stage(stage: str) -> None:
             self._stage[:] = stage.encode()[:_LONGEST].ljust(_LONGEST, b"\0")
             progress(stage)
 
-        return tell
+        return report_stage
 
     def wait(self) -> int:
         """Return the exit code; a signal that ended the fork is a negative number."""
         _, status = os.waitpid(self.id, 0)
-        for number, handler in self._before.items():
+        for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
         return os.waitstatus_to_exitcode(status)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.outputs import Outputs
-from onnx_tflite_plugin.cli.paths import readable
+from onnx_tflite_plugin.cli.paths import check_readable
 from onnx_tflite_plugin.options import ALL, EACH
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _SOURCES = (*SUFFIXES, ".task", ".litertlm")
 """Suffixes of files that are converted, and so are not outputs: a shell expands ``*.tflite`` to two arguments."""
 
 Separate = Callable[["Path | bytes | Section"], str]
-"""Returns why the signatures of a model are not one model; empty if they are."""
+"""Function that returns the reason why the signatures of a model cannot be one model; empty if they can."""
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
 _ONE_AT_A_TIME = "convert one of them by its name"
 _UNPACK = "unpack the bundle and convert the models one at a time"
@@ -72,9 +72,9 @@ def jobs(
     model. Every output is registered in ``outputs``; none is created yet.
     """
     outputs = outputs or Outputs()
-    given, single, remedy = _source_jobs(source, output, signature, outputs)
-    expanded = _expand_signatures(given, signature, separate)
-    if len(expanded) > len(given):
+    source_jobs, single, remedy = _source_jobs(source, output, signature, outputs)
+    expanded = _expand_signatures(source_jobs, signature, separate)
+    if len(expanded) > len(source_jobs):
         remedy = _BY_KEY
     for job in expanded:
         if job.output != STREAM:
@@ -84,7 +84,7 @@ def jobs(
                 f"{job.output} has the name of a TFLite model, and an ONNX model would be written to it; name an .onnx "
                 "file, or give a folder to convert several models"
             )
-    return expanded, single and len(expanded) == 1 and expanded[0].output == given[0].output
+    return expanded, single and len(expanded) == 1 and expanded[0].output == source_jobs[0].output
 
 
 def _source_jobs(
@@ -104,7 +104,7 @@ def _source_jobs(
         if output is None:
             raise UsageProblem("name the file to write, or - for stdout: the model on stdin has no name")
         return [Job("stdin", content, output, signature)], True, _BY_KEY
-    outputs.read(readable(source), "the model itself")
+    outputs.read(check_readable(source), "the model itself")
     if is_bundle(source):
         return _bundle_jobs(source, output), False, _UNPACK
     check_format(source)  # before outputs are compared: the output of an .onnx source would be the source itself
@@ -131,8 +131,10 @@ def _folder_jobs(folder: Path, output: Path | None) -> list[Job]:
     if not files:
         from onnx_tflite_plugin.source.formats import describe_folder
 
-        what = describe_folder(folder)
-        raise UsageProblem(f"{folder} holds no {' or '.join(SUFFIXES)} file" + (f": {what}" if what else ""))
+        description = describe_folder(folder)
+        raise UsageProblem(
+            f"{folder} holds no {' or '.join(SUFFIXES)} file" + (f": {description}" if description else "")
+        )
     names = [(file, file.relative_to(folder)) for file in files]
     return [
         Job(str(name), file, (file if output is None else output / name).with_suffix(".onnx")) for file, name in names
@@ -149,24 +151,24 @@ def _bundle_jobs(path: Path, output: Path | None) -> list[Job]:
     parts = members(path, path.name)
     models = [member for member in parts if member.kind == MODEL]
     if not models:
-        what = describe_archive([member.name for member in parts])
-        if what:
-            raise UsageProblem(f"{path} is not a TFLite model: {what}")
+        description = describe_archive([member.name for member in parts])
+        if description:
+            raise UsageProblem(f"{path} is not a TFLite model: {description}")
         raise UsageProblem(f"{path} is a bundle without a TFLite model; inspect lists what it holds")
     return [
         Job(member.name, member, folder / f"{file_name(member.name.removesuffix('.tflite'))}.onnx") for member in models
     ]
 
 
-def _expand_signatures(given_jobs: Sequence[Job], signature: str | None, separate: Separate) -> list[Job]:
+def _expand_signatures(source_jobs: Sequence[Job], signature: str | None, separate: Separate) -> list[Job]:
     """Return each model once, or once per signature."""
     if signature not in (ALL, EACH):
-        return [Job(job.name, job.source, job.output, signature) for job in given_jobs]
+        return [Job(job.name, job.source, job.output, signature) for job in source_jobs]
     from onnx_tflite_plugin.source import read
 
     expanded = []
-    for job in given_jobs:
-        keys = [one.key for one in read(job.load()).signatures]
+    for job in source_jobs:
+        keys = [entry.key for entry in read(job.load()).signatures]
         if len(keys) < 2 or signature in keys:
             expanded.append(Job(job.name, job.source, job.output, signature if signature in keys else None))
             continue
@@ -177,8 +179,8 @@ def _expand_signatures(given_jobs: Sequence[Job], signature: str | None, separat
         if job.output == STREAM:
             raise UsageProblem(f"--signature {signature} writes {len(keys)} files; name one to derive their names from")
         for key in keys:
-            place = job.output.with_name(f"{job.output.stem}.{file_name(key)}.onnx")
-            expanded.append(Job(f"{job.name}: {key}", job.source, place, key, reason))
+            output = job.output.with_name(f"{job.output.stem}.{file_name(key)}.onnx")
+            expanded.append(Job(f"{job.name}: {key}", job.source, output, key, reason))
     return expanded
 
 

@@ -68,8 +68,10 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
 
     numbered = [*enumerate(jobs, 1)]
     isolates = options["verify"] or any(job.is_mapped for job in jobs)
-    ends = run_isolated_jobs(numbered, outcome) if isolates else (outcome(each, pass_through) for each in numbered)
-    ended = zip(jobs, ends, strict=True)
+    results_or_errors = (
+        run_isolated_jobs(numbered, outcome) if isolates else (outcome(item, pass_through) for item in numbered)
+    )
+    ended = zip(jobs, results_or_errors, strict=True)
     outcomes = [_refusal(job, end) if isinstance(end, ConversionError) else end for job, end in ended]
     shared = _share_weights(jobs, outcomes)
     rows, results = [one.row for one in outcomes], [one.result for one in outcomes]
@@ -82,18 +84,18 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
         print_json({"source": str(source), "models": results, "converted": len(jobs) - refused, "refused": refused})
     elif not quiet:
         print_table(_HEADINGS, rows, numeric=(0, 1, 2, 3))
-        done = sum("error" not in result for result in results)
+        converted_count = sum("error" not in result for result in results)
         click.echo()
         folders = {job.output.parent for job in jobs}
         where = str(*folders) if len(folders) == 1 else f"{len(folders)} folders in {top}"
-        verified = _verdict_counts(results) if done and options["verify"] else ""
+        verified = _verdict_counts(results) if converted_count and options["verify"] else ""
         weights = [Row("weights", [f"{path.name}: {format_size(path.stat().st_size)}, shared"]) for path in shared]
         separate = [Row("separate", [reason]) for reason in dict.fromkeys(job.separate for job in jobs) if reason]
         print_rows(
             [
                 *separate,
                 *weights,
-                Row("converted", [f"{done} of {plural(len(jobs), 'model')}, in {where}{verified}"], "bold"),
+                Row("converted", [f"{converted_count} of {plural(len(jobs), 'model')}, in {where}{verified}"], "bold"),
             ]
         )
     if problems:
@@ -127,7 +129,7 @@ def _share_weights(jobs: Sequence[Job], outcomes: list[Outcome]) -> list[Path]:
 
 
 def _with_files(outcome: Outcome, files: Sequence[Path]) -> Outcome:
-    """Return the outcome with the sizes of other files; the row has the model's time."""
+    """Return the outcome with the sizes of these files, of which the first is the model."""
     sizes = [{"path": str(file), "bytes": file.stat().st_size} for file in files]
     row = (*outcome.row[:3], format_size(files[0].stat().st_size), *outcome.row[4:])
     return outcome._replace(row=row, result={**outcome.result, "files": sizes})
@@ -136,12 +138,14 @@ def _with_files(outcome: Outcome, files: Sequence[Path]) -> Outcome:
 def _verdict_counts(results: Sequence[Mapping[str, Any]]) -> str:
     """Return the number of inconclusive verdicts with their models, and that the others are verified."""
     verdicts = {result["model"]: result["verification"]["verdict"] for result in results if "error" not in result}
-    undecided = [Path(model).name for model, verdict in verdicts.items() if verdict == "inconclusive"]
-    if not undecided:
+    inconclusive = [Path(model).name for model, verdict in verdicts.items() if verdict == "inconclusive"]
+    if not inconclusive:
         return ", verified against LiteRT"
-    agreed = len(verdicts) - len(undecided)
-    more = f" and {len(undecided) - 3} more" if len(undecided) > 3 else ""
-    return f", {agreed} verified against LiteRT, {len(undecided)} inconclusive: {', '.join(undecided[:3])}{more}"
+    verified = len(verdicts) - len(inconclusive)
+    more = f" and {len(inconclusive) - 3} more" if len(inconclusive) > 3 else ""
+    return (
+        f", {verified} verified against LiteRT, {len(inconclusive)} inconclusive: {', '.join(inconclusive[:3])}{more}"
+    )
 
 
 def _numbers(conversion: Conversion, files: Sequence[Path]) -> tuple[object, ...]:
@@ -157,10 +161,10 @@ def _relative_path(file: Path, folder: str) -> str:
 
 
 def _refusal(job: Job, error: ConversionError) -> Outcome:
-    why = f"refused, {len(error.problems)} problems" if len(error.problems) > 1 else "refused"
+    text = f"refused, {len(error.problems)} problems" if len(error.problems) > 1 else "refused"
     result = {"model": job.name, **error_json(error)}
     problems = error.problems or (Problem("", error.message),)
-    return Outcome(("-", "-", "-", "-", "-", f"{job.name}: {why}"), result, problems, error.exit_code)
+    return Outcome(("-", "-", "-", "-", "-", f"{job.name}: {text}"), result, problems, error.exit_code)
 
 
 def _operator_name(problem: Problem) -> str:

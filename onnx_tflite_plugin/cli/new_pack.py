@@ -67,20 +67,22 @@ def new_pack(folder: Path, op: str, like: str | None, name: str | None, as_json:
     if pack is None:
         distribution = _distribution(folder, name)
         package = identifier(distribution, "pack")
-        written = files(code, kind, distribution, package)
+        new_files = files(code, kind, distribution, package)
     else:
         if name not in (None, pack.distribution):
             raise UsageProblem(f"--name {name}: the pack in {folder} is named {pack.distribution}; leave --name out")
         distribution, package = pack.distribution, pack.package
-        written = _add_operator(pack, code, kind)
-    for name, content in written.items():
+        new_files = _add_operator(pack, code, kind)
+    for name, content in new_files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         write(path, content.encode())
     if as_json:
-        print_json({"folder": str(folder), "files": list(written), "distribution": distribution, "package": package})
+        print_json({"folder": str(folder), "files": list(new_files), "distribution": distribution, "package": package})
         return
-    handler, *cases = (name for name in written if name.startswith(f"{package}/") and not name.endswith("/__init__.py"))
+    handler, *cases = (
+        name for name in new_files if name.startswith(f"{package}/") and not name.endswith("/__init__.py")
+    )
     quoted, extra = shlex.quote(str(folder)), shlex.quote(f"{folder}[test]")
     if quoted == str(folder):
         extra = f'"{folder}[test]"'
@@ -90,18 +92,18 @@ def new_pack(folder: Path, op: str, like: str | None, name: str | None, as_json:
         if kind_of(kind).has_cases
         else f"python -m onnx_tflite_plugin convert MODEL.tflite --target {code}",
     ]
-    following = f"describe the runtime in {folder / handler}"
+    next_step = f"describe the runtime in {folder / handler}"
     if kind == "pass":
-        following = f"write the pass in {folder / cases[0]}"
+        next_step = f"write the pass in {folder / cases[0]}"
     elif cases:
-        following = f"write the lowering in {folder / handler}, and its cases in {folder / cases[0]}"
+        next_step = f"write the lowering in {folder / handler}, and its cases in {folder / cases[0]}"
     placeholder = f"until then {code} is converted to a placeholder wherever the pack is installed"
     print_rows(
         row
         for row in [
-            Row("wrote", [f"{folder}: {', '.join(written)}"], "bold green"),
+            Row("wrote", [f"{folder}: {', '.join(new_files)}"], "bold green"),
             Row("try it", commands),
-            Row("next", [following]),
+            Row("next", [next_step]),
             Row("warning", [] if kind in ("wrapped", "fusion", "target", "pass") else [placeholder], "yellow"),
         ]
         if row.lines
@@ -110,13 +112,13 @@ def new_pack(folder: Path, op: str, like: str | None, name: str | None, as_json:
 
 def _add_operator(pack: Pack, code: str, kind: str) -> Mapping[str, str]:
     """Return the files of one more operator, ``setup.cfg`` and README included. Raises UsageProblem if one exists already."""
-    written, entries = files_for_pack(code, kind, pack.distribution, pack.package)
-    for name in written:
+    new_files, entries = files_for_pack(code, kind, pack.distribution, pack.package)
+    for name in new_files:
         if (pack.folder / name).exists():
             raise UsageProblem(
                 f"{pack.folder / name} exists already and would be overwritten; choose another operator or pack"
             )
-    changed = {**written, FILE: pack.with_entry_points(entries)}
+    changed = {**new_files, FILE: pack.with_entry_points(entries)}
     readme = pack.folder / README
     if not readme.is_file():
         return changed
@@ -153,9 +155,9 @@ def _check_code(code: str) -> None:
 
     names = sorted(operator_names().values())
     if code not in names or code in ("CUSTOM", "STABLEHLO_COMPOSITE"):
-        near = get_close_matches(code.upper(), names, 3)
-        meant = f"; did you mean {', '.join(near)}?" if near else ""
-        raise UsageProblem(f"TFLite has no operator {code!r}{meant}\na custom operator is CUSTOM.{code}")
+        similar = get_close_matches(code.upper(), names, 3)
+        suggestion = f"; did you mean {', '.join(similar)}?" if similar else ""
+        raise UsageProblem(f"TFLite has no operator {code!r}{suggestion}\na custom operator is CUSTOM.{code}")
 
 
 def _distribution(folder: Path, name: str | None) -> str:
@@ -166,18 +168,20 @@ def _distribution(folder: Path, name: str | None) -> str:
     from importlib.metadata import PackageNotFoundError, distribution
 
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        what = "not empty" if folder.is_dir() else "a file"
-        raise UsageProblem(f"{folder} is {what}; name a new directory, or a pack's, which has a setup.cfg")
+        problem = "not empty" if folder.is_dir() else "a file"
+        raise UsageProblem(f"{folder} is {problem}; name a new directory, or a pack's, which has a setup.cfg")
     if name is None:
-        chosen = re.sub(r"[^A-Za-z0-9]+", "-", folder.resolve().name).strip("-").lower() or "op-pack"
+        distribution_name = re.sub(r"[^A-Za-z0-9]+", "-", folder.resolve().name).strip("-").lower() or "op-pack"
     elif re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
-        chosen = name
+        distribution_name = name
     else:
         raise UsageProblem(
             f"--name {name}: a distribution's name has letters, digits and . _ - only, and begins and ends with a letter or digit"
         )
     try:
-        distribution(chosen)
+        distribution(distribution_name)
     except PackageNotFoundError:
-        return chosen
-    raise UsageProblem(f"a distribution {chosen!r} is installed already; uninstall it, or choose another with --name")
+        return distribution_name
+    raise UsageProblem(
+        f"a distribution {distribution_name!r} is installed already; uninstall it, or choose another with --name"
+    )

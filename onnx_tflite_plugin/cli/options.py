@@ -19,8 +19,8 @@ else:
     _ParamType = click.ParamType  # not generic in older versions of click
 
 
-_OTHERS = "Output"
-_ORDER = (COMMON, SHAPES, LAYOUT, QUANTIZATION, VERIFICATION, ADVANCED, _OTHERS)
+_OUTPUT_GROUP = "Output"
+_ORDER = (COMMON, SHAPES, LAYOUT, QUANTIZATION, VERIFICATION, ADVANCED, _OUTPUT_GROUP)
 
 
 _OUTPUT_OPTIONS = ("-o", "--out", "--output")
@@ -37,13 +37,13 @@ class Grouped(click.Command):
         """Parse the arguments. The error for an output option of other tools, such as ``-o``, names the argument to
         use.
         """
-        given = tuple(args)  # click consumes the list
+        original_args = tuple(args)  # click consumes the list
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
             extra = re.fullmatch(r"Got unexpected extra arguments? \((.*)\)", error.message)
             if extra:
-                raise click.UsageError(self._describe_extra(ctx, given, extra[1]), ctx) from None
+                raise click.UsageError(self._describe_extra(ctx, original_args, extra[1]), ctx) from None
             if not isinstance(error, click.NoSuchOption):
                 raise
             if error.option_name in _DTYPE_OPTIONS and self.name == "convert":
@@ -75,7 +75,7 @@ class Grouped(click.Command):
         groups: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
-                groups.setdefault(getattr(param, "group", _OTHERS), []).append(record)
+                groups.setdefault(getattr(param, "group", _OUTPUT_GROUP), []).append(record)
         for group in sorted(groups, key=_ORDER.index):
             with formatter.section(group):
                 formatter.write_dl(groups[group])
@@ -84,8 +84,8 @@ class Grouped(click.Command):
 class GroupedOption(click.Option):
     """Option of a group. One with a ``flag_value`` may be given without a value; a value is attached by ``=``."""
 
-    def __init__(self, *flags: Any, group: str, **more: Any) -> None:
-        super().__init__(*flags, **more)
+    def __init__(self, *flags: Any, group: str, **arguments: Any) -> None:
+        super().__init__(*flags, **arguments)
         self.group = group
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
@@ -104,10 +104,10 @@ def add_options(cls: Any, *names: str, **changes: Any) -> Callable[[Callable[...
 
     ``changes`` are arguments of ``click.option`` for all of them.
     """
-    chosen = [option for option in options_of(cls) if not names or option.name in names]
+    selected = [option for option in options_of(cls) if not names or option.name in names]
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(chosen):
+        for option in reversed(selected):
             arguments = {**_arguments(option), **changes}
             command = click.option(option.flag, option.name, cls=GroupedOption, group=option.group, **arguments)(
                 command
@@ -126,7 +126,7 @@ def _arguments(option: Option) -> dict[str, Any]:
         callback = (
             _split_names
             if get_origin(option.type) is Sequence
-            else pair_callback(str(option.metavar), _READ[option.name])
+            else pair_callback(str(option.metavar), _PARSERS[option.name])
         )
         return {**common, "help": f"{option.help} Repeatable.", "multiple": True, "callback": callback}
     if option.values:
@@ -137,7 +137,7 @@ def _arguments(option: Option) -> dict[str, Any]:
 
 def _type(option: Option) -> Any:
     """Return click's type of an option with one value."""
-    (kind, *_) = [one for one in get_args(option.type) or (option.type,) if one is not NoneType]
+    (kind, *_) = [member for member in get_args(option.type) or (option.type,) if member is not NoneType]
     if option.name == "target":
         return TargetName()
     if option.choices:
@@ -179,9 +179,9 @@ def pair_callback(form: str, read: Callable[[str], Any]) -> Callable[..., Mappin
     ``read`` raises ValueError with a message for the user; messages of Python's own ValueErrors must not pass through.
     """
 
-    def callback(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> Mapping[str, Any]:
+    def callback(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> Mapping[str, Any]:
         values: dict[str, Any] = {}
-        for text in given:
+        for text in texts:
             name, _, value = text.rpartition("=")
             try:
                 if not name or not value:
@@ -218,12 +218,12 @@ def _parse_sizes(text: str) -> tuple[int | str, ...]:
     return tuple(int(part) if part.isdigit() else part for part in parts)
 
 
-def _split_names(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
+def _split_names(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> tuple[str, ...]:
     """Return names that are repeated or separated by commas."""
-    return tuple(name for text in given for name in text.split(",") if name)
+    return tuple(name for text in texts for name in text.split(",") if name)
 
 
-_READ: Mapping[str, Callable[[str], Any]] = {
+_PARSERS: Mapping[str, Callable[[str], Any]] = {
     "ranges": _parse_range,
     "input_shape": _parse_sizes,
     "layout": str,

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 LONGEST_NAME = 48
 LABEL_WIDTH = 12
 _MARKS = "/;:.", "_"  # between the parts of a name, and between words
-_SLACK = 10  # maximum number of characters to drop so that a name is cut between its parts
-_PATIENCE = 1.0  # seconds before a spinner is shown
+_MAX_DROPPED = 10  # maximum number of characters to drop so that a name is cut between its parts
+_SPINNER_DELAY = 1.0  # seconds before a spinner is shown
 
 
 class Row(NamedTuple):
@@ -104,7 +104,7 @@ def show_progress(text: str, *, quiet: bool = False) -> Iterator[Callable[[str],
         status = _console(sys.__stderr__).status(line)
         status.start()
 
-    def tell(stage: str) -> None:
+    def show_stage(stage: str) -> None:
         nonlocal line
         line = clean(f"{shorten(text)}: {stage}")
         if status is not None:
@@ -113,11 +113,11 @@ def show_progress(text: str, *, quiet: bool = False) -> Iterator[Callable[[str],
     if quiet or not sys.stderr.isatty():
         yield lambda stage: None
         return
-    timer = threading.Timer(_PATIENCE, start)
+    timer = threading.Timer(_SPINNER_DELAY, start)
     timer.daemon = True
     timer.start()
     try:
-        yield tell
+        yield show_stage
     finally:
         timer.cancel()
         timer.join()  # it may be starting the spinner
@@ -153,7 +153,7 @@ def ignore_broken_pipe() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter's last flush succeeds
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # lets the interpreter's last flush succeed
 
 
 def _flush() -> None:
@@ -185,7 +185,7 @@ def print_error(label: str, lines: Sequence[str], color: str = "red") -> None:
     click.echo("\n".join([parts[0][len(indent) :], *parts[1:]]), err=True)
 
 
-# --- words ------------------------------------------------------------------------------------
+# --- text -------------------------------------------------------------------------------------
 
 
 def clean(text: str) -> str:
@@ -196,19 +196,19 @@ def clean(text: str) -> str:
 
 
 def shorten(name: str, longest: int = LONGEST_NAME) -> str:
-    """Return a name, with its middle left out if it is long; both ends are informative, and cut at scopes if one is near."""
+    """Return a name, with the middle of a long one omitted. Both ends are cut between the parts of the name if possible."""
     if len(name) <= longest:
         return name
     cut = (longest - 1) // 2
     head, tail = name[:cut], name[len(name) - (longest - 1 - cut) :]
     ends = (max((k + 1 for k in range(cut) if head[k] in marks), default=0) for marks in _MARKS)
     starts = (next((k for k, c in enumerate(tail) if c in marks), len(tail)) for marks in _MARKS)
-    end = next((end for end in ends if end >= max(1, cut - _SLACK)), cut)
-    start = next((start for start in starts if start <= _SLACK and start < len(tail) - 1), 0)
+    end = next((end for end in ends if end >= max(1, cut - _MAX_DROPPED)), cut)
+    start = next((start for start in starts if start <= _MAX_DROPPED and start < len(tail) - 1), 0)
     return f"{head[:end]}…{tail[start:]}"
 
 
-def at_most(lines: Sequence[str], limit: int, rest: str = "--json shows all") -> list[str]:
+def limit_lines(lines: Sequence[str], limit: int, rest: str = "--json shows all") -> list[str]:
     """Return the first lines, and the number of the others."""
     if len(lines) <= limit + 1:  # "1 more" would take as much space as the line
         return list(lines)
@@ -218,8 +218,10 @@ def at_most(lines: Sequence[str], limit: int, rest: str = "--json shows all") ->
 def format_counts(counts: Sequence[tuple[str, int]], limit: int = 6) -> str:
     """Return counts as text: ``53 Conv, 10 Add, … and 4 more kinds``."""
     shown = counts if len(counts) <= limit + 1 else counts[:limit]
-    left = len(counts) - len(shown)
-    return ", ".join([*(f"{number} {name}" for name, number in shown), *([f"… and {left} more kinds"] if left else [])])
+    remaining = len(counts) - len(shown)
+    return ", ".join(
+        [*(f"{number} {name}" for name, number in shown), *([f"… and {remaining} more kinds"] if remaining else [])]
+    )
 
 
 def log_to_stderr(verbosity: int) -> None:
@@ -243,9 +245,9 @@ def format_size(count: int) -> str:
     if count < 1000:
         return plural(count, "byte")
     for unit in ("kB", "MB"):
-        count_ = count / 1000 ** (1 + (unit == "MB"))
-        if count_ < 999.5:
-            return f"{count_:.3g} {unit}"
+        scaled = count / 1000 ** (1 + (unit == "MB"))
+        if scaled < 999.5:
+            return f"{scaled:.3g} {unit}"
     return f"{count / 1e9:.3g} GB"
 
 

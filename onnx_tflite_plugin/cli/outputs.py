@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.output import plural
-from onnx_tflite_plugin.cli.paths import writable
+from onnx_tflite_plugin.cli.paths import check_writable
 
 _LISTED = 3  # outputs that a note names one by one
 
@@ -54,7 +54,7 @@ class Outputs:
     def __init__(self) -> None:
         self._files: dict[object, list[_File]] = {}
         self._inputs: dict[tuple[int, int], _File] = {}
-        self._before: dict[Path, Stamp] = {}
+        self._stamps: dict[Path, Stamp] = {}
 
     def read(self, path: Path, what: str) -> None:
         """Register an input. ``what`` completes "it is …": "the model itself"."""
@@ -66,37 +66,37 @@ class Outputs:
     def write(self, path: Path, source: str, remedy: str) -> Path:
         """Register an output with the source that it comes from. Raises UsageProblem if another file has its path."""
         file = _File.at(path, source, output=True)
-        known = self._files.setdefault(file.key(), [])
+        candidates = self._files.setdefault(file.key(), [])
         stat = _stat(path)
-        linked = None if stat is None else self._inputs.get((stat.st_dev, stat.st_ino))
-        same = linked or next((other for other in known if file.is_same(other)), None)
-        if same is not None:
-            raise UsageProblem(_collision_message(same, file, remedy))
-        known.append(file)
-        self._before[path] = _stamp(path)
+        same_input = None if stat is None else self._inputs.get((stat.st_dev, stat.st_ino))
+        existing = same_input or next((other for other in candidates if file.is_same(other)), None)
+        if existing is not None:
+            raise UsageProblem(_collision_message(existing, file, remedy))
+        candidates.append(file)
+        self._stamps[path] = _stamp(path)
         return path
 
     def prepare(self, *, folders: bool) -> None:
         """Check that every output can be written; with ``folders``, create missing ones. Raises UsageProblem."""
-        for path in self._before:
+        for path in self._stamps:
             if folders:
                 try:
                     path.parent.mkdir(parents=True, exist_ok=True)
                 except OSError as error:
                     raise UsageProblem(f"the folder {path.parent} cannot be created: {error.strerror}") from None
-            writable(path)
+            check_writable(path)
 
     def note(self) -> str:
-        """Return which outputs exist in the file system now."""
-        if not self._before:
+        """Return a sentence about the outputs that were written."""
+        if not self._stamps:
             return "nothing was written"
-        if len(self._before) > _LISTED:
-            written = sum(_stamp(path) != before for path, before in self._before.items())
-            return f"{written} of {plural(len(self._before), 'file')} were written"
+        if len(self._stamps) > _LISTED:
+            written = sum(_stamp(path) != before for path, before in self._stamps.items())
+            return f"{written} of {plural(len(self._stamps), 'file')} were written"
         return "; ".join(self._states())
 
     def _states(self) -> Iterator[str]:
-        for path, before in self._before.items():
+        for path, before in self._stamps.items():
             if _stamp(path) != before:
                 yield f"{path} was written"
             else:

@@ -28,7 +28,7 @@ class PackCommand(NamedTuple):
     requirements: tuple[str, ...] = ()
 
     def load(self) -> click.Command:
-        """Return the command; one that reports the reason if the pack does not have it, or has something else there."""
+        """Return the command. If it cannot be loaded, return a command that reports the reason."""
         try:
             with attribute_errors(f"command {self.name!r}", self.pack, self._module):
                 self._check_version()
@@ -44,8 +44,8 @@ class PackCommand(NamedTuple):
         from onnx_tflite_plugin.api import VERSION
         from onnx_tflite_plugin.host.offers import unmet_requirement
 
-        if wanted := unmet_requirement(self.requirements):
-            raise Mismatch(f"{self.pack} is made for onnx-tflite-plugin {wanted}, this is {VERSION}")
+        if required := unmet_requirement(self.requirements):
+            raise Mismatch(f"{self.pack} is made for onnx-tflite-plugin {required}, this is {VERSION}")
 
     def _with_attribution(self, command: click.Command) -> click.Command:
         """Return a copy of a command that raises PackError, with pack, file and line, for an unexpected exception."""
@@ -85,21 +85,21 @@ def _unusable_command(name: str, reason: str) -> click.Command:
 
 def list_pack_commands() -> list[PackCommand]:
     """Return the commands of all installed packs, by name."""
-    found: dict[tuple[str, str], PackCommand] = {}
+    commands: dict[tuple[str, str], PackCommand] = {}
     for distribution in iterate_distributions():
         text = distribution.entry_points_text
         if f"[{GROUP}]" not in text:
             continue
         pack, requirements = distribution.name_and_requirements()
         for entry in entry_points(text, (GROUP,)):
-            found.setdefault((entry.name, pack), PackCommand(entry.name, pack, entry, requirements))
-    return [found[key] for key in sorted(found)]
+            commands.setdefault((entry.name, pack), PackCommand(entry.name, pack, entry, requirements))
+    return [commands[key] for key in sorted(commands)]
 
 
 def find_pack_command(name: str) -> click.Command | None:
     """Return the command of a pack; None if no pack has one of the name. Raises UsageProblem if several do."""
-    found: Sequence[PackCommand] = [command for command in list_pack_commands() if command.name == name]
-    if len(found) > 1:
-        packs = " and ".join(command.pack for command in found)
+    commands: Sequence[PackCommand] = [command for command in list_pack_commands() if command.name == name]
+    if len(commands) > 1:
+        packs = " and ".join(command.pack for command in commands)
         raise UsageProblem(f"{packs} each have a command {name!r}; uninstall one of these packs")
-    return found[0].load() if found else None
+    return commands[0].load() if commands else None

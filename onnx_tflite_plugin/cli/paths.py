@@ -9,7 +9,7 @@ from pathlib import Path
 from onnx_tflite_plugin.cli.failures import UsageProblem
 
 
-def readable(path: Path) -> Path:
+def check_readable(path: Path) -> Path:
     """Return the path of a file that can be opened. Raises UsageProblem."""
     if path.is_dir():
         raise UsageProblem(f"{path} is a directory, not a file")
@@ -24,8 +24,11 @@ def readable(path: Path) -> Path:
     return path
 
 
-def writable(path: Path, *, sources: tuple[Path, ...] = ()) -> Path:
-    """Return a path where a file may be put. Raises UsageProblem for a folder that is missing or closed, or for a TFLite file."""
+def check_writable(path: Path, *, sources: tuple[Path, ...] = ()) -> Path:
+    """Return a path to which a file can be written.
+
+    Raises UsageProblem if the folder does not exist or is not writable, or if the path is a TFLite model.
+    """
     folder = path.parent
     if path.is_dir():
         raise UsageProblem(f"{path} is a directory; name the file to write")
@@ -46,8 +49,8 @@ def writable(path: Path, *, sources: tuple[Path, ...] = ()) -> Path:
 
 def check_pair(tflite: Path, onnx: Path) -> None:
     """Raise UsageProblem if one of the two files cannot be opened, or if they are swapped."""
-    readable(tflite)
-    readable(onnx)
+    check_readable(tflite)
+    check_readable(onnx)
     if _is_tflite(onnx) and not _is_tflite(tflite):
         raise UsageProblem(f"{onnx} is the TFLite model: it comes first, the ONNX model second")
     if _is_onnx(tflite):

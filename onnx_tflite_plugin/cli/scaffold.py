@@ -12,7 +12,7 @@ from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.codes import CUSTOM, name_in_file
 
 _LONGEST = 40
-_TAKEN = frozenset(
+_TEMPLATE_NAMES = frozenset(
     {"cases", "kernel", "read_settings", "check_options", "axes", "axis_of", "check", "claim", "elementwise"}
     | {"handler", "builtin", "original", "lower", "replace", "context", "dequantized", "transparent", "any"}
     | {"annotations", "dataclass", "out"}
@@ -22,7 +22,7 @@ _TAKEN = frozenset(
 
 @dataclass(frozen=True)
 class Kind:
-    """Kind of pack. ``entry``: its entry point, ``wanted``: the form of ``--op``, ``declared`` and ``steps``: for the README.
+    """Kind of pack. ``entry``: its entry point. ``expected_code``: the required form of ``--op``. ``declared``, ``steps``: README text.
 
     ``has_cases``: the pack has conformance cases. ``readme`` and ``test``: the templates of README and test.
     """
@@ -32,7 +32,7 @@ class Kind:
     expected: str
     steps: tuple[str, ...]
     placeholder: bool = True
-    wanted: str = "a custom operator, CUSTOM.<code>"
+    expected_code: str = "a custom operator, CUSTOM.<code>"
     has_cases: bool = True
     readme: str = "README.md"
     test: str = "test_conformance.py"
@@ -43,13 +43,16 @@ class Kind:
 
 
 _HANDLER = "onnx_tflite_plugin.handlers =\n    $entry = $package.$module:$function"
-_SERVED = (
+_HANDLER_STEPS = (
     "Write `kernel` in {handler}: the operator in NumPy.",
     "Declare `layout`, `axes`, `quantization` and `max_version`.",
     "Write the lowering; `ctx.ops` emits ONNX operators, `ctx.options` and `ctx.op.custom_options` hold the options of the file.",
 )
-_OWN = Kind(
-    _HANDLER, "the handler: kernel in NumPy, declaration and lowering", "results are compared with the kernel", _SERVED
+_CUSTOM_OPERATOR = Kind(
+    _HANDLER,
+    "the handler: kernel in NumPy, declaration and lowering",
+    "results are compared with the kernel",
+    _HANDLER_STEPS,
 )
 
 
@@ -69,15 +72,18 @@ class _Claim(Kind):
 
 
 KINDS: Mapping[str, Kind] = {
-    "elementwise": _OWN,
-    "conv": _OWN,
-    "reduction": _OWN,
-    "custom-struct": _OWN,
+    "elementwise": _CUSTOM_OPERATOR,
+    "conv": _CUSTOM_OPERATOR,
+    "reduction": _CUSTOM_OPERATOR,
+    "custom-struct": _CUSTOM_OPERATOR,
     "behavior": Kind(
         _HANDLER,
         "the quantization behavior, and the handler that declares it",
         "results are compared with the kernel",
-        ("Return from `choose_arithmetic` in {handler} what the lowering gets, and override the traits.", *_SERVED),
+        (
+            "Return from `choose_arithmetic` in {handler} what the lowering gets, and override the traits.",
+            *_HANDLER_STEPS,
+        ),
     ),
     "fusion": _Fusion(
         "onnx_tflite_plugin.fusions =\n    $function = $package.$module:$function [ABS]",
@@ -88,7 +94,7 @@ KINDS: Mapping[str, Kind] = {
             "List in `setup.cfg`, in brackets, an operator that each pattern contains, preferably the rarest.",
             "Declare the new operator like a handler, and write its lowering.",
         ),
-        wanted="a name for the fusion, in capitals: MY_FUSION",
+        expected_code="a name for the fusion, in capitals: MY_FUSION",
     ),
     "claim": _Claim(
         "onnx_tflite_plugin.hooks =\n    $module = $package.$module",
@@ -97,7 +103,7 @@ KINDS: Mapping[str, Kind] = {
         (
             "Return from `claim` in {handler} the handler for each operator of the family, or a `Decline` with the reason.",
         ),
-        wanted="a family of custom operators, CUSTOM.<prefix>*",
+        expected_code="a family of custom operators, CUSTOM.<prefix>*",
     ),
     "target": _Target(
         "onnx_tflite_plugin.targets =\n    $entry = $package.$module:TARGET",
@@ -108,7 +114,7 @@ KINDS: Mapping[str, Kind] = {
             "Convert your models and run them in the runtime; add each failure to the traits and to the tests.",
         ),
         placeholder=False,
-        wanted="a name for the target, in small letters: my-npu",
+        expected_code="a name for the target, in small letters: my-npu",
         has_cases=False,
         readme="target/README.md",
         test="target/test_target.py",
@@ -121,7 +127,7 @@ KINDS: Mapping[str, Kind] = {
             "Write the pass in `{passes}`. Results must not change.",
             "Choose in {handler} the built-in target to start from.",
         ),
-        wanted="a name for the target that has the pass, in small letters: my-npu",
+        expected_code="a name for the target that has the pass, in small letters: my-npu",
         has_cases=False,
         readme="target/README.md",
         test="pass/test_target.py",
@@ -142,7 +148,7 @@ REFERENCE = Kind(
     _HANDLER,
     "the handler: declaration and lowering",
     "results are compared with a reference in NumPy",
-    ("Add operands and options to the cases, and remove `reference`: LiteRT has the kernel.", *_SERVED[1:]),
+    ("Add operands and options to the cases, and remove `reference`: LiteRT has the kernel.", *_HANDLER_STEPS[1:]),
 )
 
 
@@ -262,7 +268,12 @@ def identifier(text: str, prefix: str) -> str:
     if not name or name[0].isdigit():
         name = f"{prefix}_{name}".rstrip("_")
     spec = find_spec(name)
-    if keyword.iskeyword(name) or keyword.issoftkeyword(name) or name in _TAKEN or (spec is not None and spec.origin):
+    if (
+        keyword.iskeyword(name)
+        or keyword.issoftkeyword(name)
+        or name in _TEMPLATE_NAMES
+        or (spec is not None and spec.origin)
+    ):
         name = f"{prefix}_{name}"
     return name
 
@@ -276,7 +287,7 @@ def check_kind(code: str, like: str) -> None:
     """Raise UsageProblem if an operator is not of the requested kind, or a target has the name of a built-in one."""
     kind = KINDS[like]
     if not kind.accepts(code):
-        raise UsageProblem(f"--like {like} takes {kind.wanted}, not {code!r}")
+        raise UsageProblem(f"--like {like} takes {kind.expected_code}, not {code!r}")
     if like in ("target", "pass"):
         from onnx_tflite_plugin.targets import TARGETS
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.cli.interface_lines import brief_interface, interface_lines
-from onnx_tflite_plugin.cli.output import Row, at_most, format_counts, format_seconds, format_size, plural, shorten
-from onnx_tflite_plugin.presentation.places import format_places
+from onnx_tflite_plugin.cli.output import Row, format_counts, format_seconds, format_size, limit_lines, plural, shorten
+from onnx_tflite_plugin.presentation.ranges import format_ranges
 from onnx_tflite_plugin.rewrite import rule_named
-from onnx_tflite_plugin.rewrite.weights import dtypes as forms
+from onnx_tflite_plugin.rewrite.weights import dtypes as weight_dtypes
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.conversion import Conversion
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 BUILTIN = "onnx-tflite-plugin"
 INCONCLUSIVE = 4
-"""Exit code of a verification that can decide neither way."""
+"""Exit code of an inconclusive verification."""
 _MOST_WARNINGS = 7
 _BYTES_A_MICROSECOND = 8000  # unit of the plan's prices
 _PLANS = {
@@ -42,13 +42,13 @@ def brief_summary(
     report = conversion.report
     rows = [
         _files_row(files, seconds),
-        Row("signatures", [_joined(report)] if report.lengths else []),
+        Row("signatures", [_joined_signatures(report)] if report.lengths else []),
         Row("inputs", brief_interface(report.inputs)),
         Row("outputs", brief_interface(report.outputs)),
         Row("states", ["; ".join(_states(report))] if report.states else []),
     ]
     if conversion.verification is not None:
-        rows.append(_timed(verification_row(conversion.verification, first=True), conversion))
+        rows.append(_with_time(verification_row(conversion.verification, first=True), conversion))
     notes = [] if given_signature is not None else [*_other_signatures(report)]
     rows.append(warning_row([*notes, *report.warnings]))
     return [row for row in rows if row.lines]
@@ -67,8 +67,8 @@ def next_row(conversion: Conversion, model: Path | None, files: Sequence[Path], 
     return Row("next", [f"onnx-tflite report {given} writes a page about it", run])
 
 
-def _joined(report: Report) -> str:
-    """Return the signatures that the model is of."""
+def _joined_signatures(report: Report) -> str:
+    """Return the names of the signatures that one model has."""
     return f"{', '.join(map(repr, report.lengths))} in one model, which takes any number of tokens"
 
 
@@ -81,7 +81,7 @@ def _other_signatures(report: Report) -> Iterator[str]:
     """Yield a note about further signatures."""
     if report.other_signatures:
         count = plural(len(report.other_signatures), "other signature")
-        names = ", ".join(at_most([repr(shorten(key)) for key in report.other_signatures], 4, "inspect lists all"))
+        names = ", ".join(limit_lines([repr(shorten(key)) for key in report.other_signatures], 4, "inspect lists all"))
         yield f"{count} not converted: {names}; --signature all converts all"
 
 
@@ -89,19 +89,19 @@ def operator_rows(conversion: Conversion) -> list[Row]:
     """Return the ONNX nodes of each TFLite operator of the main subgraph, by the metadata of the nodes."""
     from onnx_tflite_plugin.graph.metadata import converted_operators, props, source_handler
 
-    lines: dict[tuple[int, ...], Counter[str]] = {}
+    node_counts: dict[tuple[int, ...], Counter[str]] = {}
     handlers: dict[tuple[int, ...], str] = {}
     for node in conversion.proto.graph.node:
-        given = props(node.metadata_props)
-        operators = converted_operators(given)
-        lines.setdefault(operators, Counter())[node.op_type] += 1
-        handlers.setdefault(operators, source_handler(given)[0].rpartition(":")[2])
+        metadata = props(node.metadata_props)
+        operators = converted_operators(metadata)
+        node_counts.setdefault(operators, Counter())[node.op_type] += 1
+        handlers.setdefault(operators, source_handler(metadata)[0].rpartition(":")[2])
     return [
         Row(
-            f"op {format_places(operators)}" if operators else "shared",
+            f"op {format_ranges(operators)}" if operators else "shared",
             [f"{handlers[operators]}: {format_counts(list(counts.items()))}".removeprefix(": ")],
         )
-        for operators, counts in sorted(lines.items())
+        for operators, counts in sorted(node_counts.items())
     ]
 
 
@@ -130,13 +130,13 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
     rows += [Row("states", list(_states(report)))]
     rows += [Row("packs", list(_packs(report)))]
     if conversion.verification is not None:
-        rows.append(_timed(verification_row(conversion.verification), conversion))
+        rows.append(_with_time(verification_row(conversion.verification), conversion))
     rows.append(warning_row(report.warnings))
     return [row for row in rows if row.lines]
 
 
 def warning_row(warnings: Sequence[str]) -> Row:
-    return Row("warning", at_most([" ".join(text.split()) for text in warnings], _MOST_WARNINGS), "yellow")
+    return Row("warning", limit_lines([" ".join(text.split()) for text in warnings], _MOST_WARNINGS), "yellow")
 
 
 def verification_row(verification: Verification, *, first: bool = False) -> Row:
@@ -147,7 +147,7 @@ def verification_row(verification: Verification, *, first: bool = False) -> Row:
     return Row("verified", lines, "green")
 
 
-def _timed(row: Row, conversion: Conversion) -> Row:
+def _with_time(row: Row, conversion: Conversion) -> Row:
     """Return the row of a verification; its first line has the time."""
     first, *more = row.lines
     return row._replace(lines=[f"{first}, in {format_seconds(conversion.verification_seconds)}", *more])
@@ -163,11 +163,11 @@ def verification_exit_code(verification: Verification | None) -> int:
 def verification_lines(verification: Verification, limit: int = 5) -> list[str]:
     """Return the verdict and the first outputs."""
     verdict, *outputs = verification.text.splitlines()
-    return [verdict, *at_most(outputs, limit)]
+    return [verdict, *limit_lines(outputs, limit)]
 
 
 def _inner(report: Report, kind: str | None = None) -> str:
-    """Return how many of the nodes are in inner graphs, of a kind of node if given; empty if none is."""
+    """Return text on the number of nodes in inner graphs, of all kinds or of one kind; empty if none is."""
     count = report.inner_nodes.get(kind, 0) if kind else sum(report.inner_nodes.values())
     if not count:
         return ""
@@ -178,11 +178,11 @@ def _inner(report: Report, kind: str | None = None) -> str:
 def _signatures(report: Report) -> Iterator[str]:
     """Yield which signature was converted, if the file has others."""
     if report.lengths:
-        yield _joined(report)
+        yield _joined_signatures(report)
     if report.other_signatures:
-        this = "subgraph 0, without a signature" if report.signature is None else repr(report.signature)
-        others = ", ".join(at_most([repr(key) for key in report.other_signatures], 4))
-        yield f"{this}; not converted: {others}"
+        converted = "subgraph 0, without a signature" if report.signature is None else repr(report.signature)
+        others = ", ".join(limit_lines([repr(key) for key in report.other_signatures], 4))
+        yield f"{converted}; not converted: {others}"
         yield "--signature KEY converts another, --signature all all of them"
 
 
@@ -196,10 +196,12 @@ def _layout(report: Report) -> Iterator[str]:
     sources += [f"{added} from rewrites"] if added > 0 else [f"{-added} removed by rewrites"] if added < 0 else []
     inner = _inner(report, "Transpose")
     yield f"{_PLANS.get(report.layout, report.layout)}: {', '.join(sources)}{inner}"
-    yield from (f"  {line}" for line in at_most([_transpose_line(copy) for copy in report.transposed], 5))
+    yield from (
+        f"  {line}" for line in limit_lines([_transpose_line(transposed) for transposed in report.transposed], 5)
+    )
     if report.transposed_for_speed:
         gains = [f"{_operator(label)} saves about {_time(gain)}" for label, gain in report.transposed_for_speed]
-        yield f"  more bytes moved for speed: {', '.join(at_most(gains, 2))}"
+        yield f"  more bytes moved for speed: {', '.join(limit_lines(gains, 2))}"
 
 
 def _time(gain: int) -> str:
@@ -207,11 +209,11 @@ def _time(gain: int) -> str:
     return f"{microseconds:.2g} µs" if microseconds < 99.5 else f"{microseconds / 1000:.2g} ms"
 
 
-def _transpose_line(copy: Transposed) -> str:
-    consumers = [_operator(label) for label in copy.consumers]
+def _transpose_line(transposed: Transposed) -> str:
+    consumers = [_operator(label) for label in transposed.consumers]
     users = ", ".join(consumers[:2]) + (f" and {len(consumers) - 2} more" if len(consumers) > 2 else "")
-    perm = copy.perm.replace("->", "→")
-    return f"{shorten(copy.tensor)}  {perm}  {format_size(copy.bytes)}, from {_operator(copy.producer)} to {users}"
+    perm = transposed.perm.replace("->", "→")
+    return f"{shorten(transposed.tensor)}  {perm}  {format_size(transposed.bytes)}, from {_operator(transposed.producer)} to {users}"
 
 
 def _operator(label: str) -> str:
@@ -223,25 +225,25 @@ def _operator(label: str) -> str:
     return shorten(" ".join(words))
 
 
-_FORMS = {
-    forms.INT8: "int8, exact on every processor",
-    forms.CHOSEN: "int8 or uint8, selected for the processor at load time",
-    forms.UINT8: "uint8",
-    forms.DEPENDENT: "int8, exact only on processors with 32-bit sums (VNNI, ARM)",
+_WEIGHT_TEXTS = {
+    weight_dtypes.INT8: "int8, exact on every processor",
+    weight_dtypes.CHOSEN: "int8 or uint8, selected for the processor at load time",
+    weight_dtypes.UINT8: "uint8",
+    weight_dtypes.DEPENDENT: "int8, exact only on processors with 32-bit sums (VNNI, ARM)",
 }
 
 
 def _weights(report: Report) -> Iterator[str]:
     yield from (
-        f"{plural(report.weights[form], 'product')} with {text}"
-        for form, text in _FORMS.items()
-        if form in report.weights
+        f"{plural(report.weights[dtype], 'product')} with {text}"
+        for dtype, text in _WEIGHT_TEXTS.items()
+        if dtype in report.weights
     )
 
 
 def _runtime(report: Report) -> list[str]:
     """Return a line about the intended runtime, if the model is specific to one."""
-    note = forms.describe_runtime(report.weights, report.nodes)
+    note = weight_dtypes.describe_runtime(report.weights, report.nodes)
     return [note] if note else []
 
 
@@ -287,9 +289,9 @@ def _packs(report: Report) -> Iterator[str]:
         overridden.setdefault(pack, []).append(code)
     for pack, count in others.items():
         codes = overridden.get(pack, [])
-        instead = f", instead of the built-in {', '.join(at_most(codes, 4))}" if codes else ""
+        replaced = f", instead of the built-in {', '.join(limit_lines(codes, 4))}" if codes else ""
         finish = " and its hook finish" if pack in report.finished_by else ""
-        yield f"{pack}: {plural(count, 'operator')}{instead}{finish}"
+        yield f"{pack}: {plural(count, 'operator')}{replaced}{finish}"
     yield from (f"{pack}: its hook finish" for pack in report.finished_by if pack not in others)
 
 

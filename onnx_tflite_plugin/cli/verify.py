@@ -52,7 +52,7 @@ def verify(
     on_failure(as_json=as_json)
     check_exists(options["inputs"])
     check_pair(tflite, onnx)
-    _plan(options["bisect"], tflite, onnx, options["inputs"])
+    _check_bisect_paths(options["bisect"], tflite, onnx, options["inputs"])
     wrap = isolate_command()
     from onnx_tflite_plugin.cli.summary import verification_exit_code, verification_json
     from onnx_tflite_plugin.verify import verify as run
@@ -64,14 +64,14 @@ def verify(
     else:
         print_rows([_row(result)])
         if result.verdict == "differs" and options["bisect"] is None:
-            given = shlex.join([str(tflite), str(onnx)])
-            text = f"onnx-tflite verify {given} --bisect DIR writes the submodels that differ"
+            paths = shlex.join([str(tflite), str(onnx)])
+            text = f"onnx-tflite verify {paths} --bisect DIR writes the submodels that differ"
             print_rows([Row("next", [text])])
     ctx.exit(verification_exit_code(result))
 
 
 def _row(result: Verification) -> Row:
-    """Return the row to print of a verdict."""
+    """Return the row that shows a verdict."""
     from onnx_tflite_plugin.cli.summary import verification_lines, verification_row
 
     if result.verdict == "differs":
@@ -81,7 +81,7 @@ def _row(result: Verification) -> Row:
     return Row("ok", verification_lines(result, 20), "green")
 
 
-def _plan(folder: Path | None, tflite: Path, onnx: Path, inputs: Path | None) -> None:
+def _check_bisect_paths(folder: Path | None, tflite: Path, onnx: Path, inputs: Path | None) -> None:
     """Raise UsageProblem if the submodel that ``--bisect`` writes would replace a file that is compared."""
     if folder is None:
         return
@@ -93,4 +93,4 @@ def _plan(folder: Path | None, tflite: Path, onnx: Path, inputs: Path | None) ->
     if inputs is not None:
         outputs.read(inputs, "the data of --inputs")
     for name in SUBMODEL_FILES:
-        outputs.write(folder / name, "the part", "name another folder for --bisect")
+        outputs.write(folder / name, "the submodel", "name another folder for --bisect")

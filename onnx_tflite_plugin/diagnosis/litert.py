@@ -85,13 +85,14 @@ def probe_file(source: str | Path | bytes | Section) -> Probed:
 def _run_probe(path: Path) -> Probed:
     command = [sys.executable, os.fspath(_PROGRAM), os.fspath(path)]
     try:
-        ran = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False)
+        completed = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    if ran.returncode < 0 and -ran.returncode not in (signal.SIGXCPU, signal.SIGKILL):  # signals of the limits set here
-        return {"refused": f"LiteRT ended with signal {-ran.returncode}"}
+    # SIGXCPU and SIGKILL are the signals of the limits of processor time.
+    if completed.returncode < 0 and -completed.returncode not in (signal.SIGXCPU, signal.SIGKILL):
+        return {"refused": f"LiteRT ended with signal {-completed.returncode}"}
     try:
-        probed: Probed = json.loads(ran.stdout)
+        probed: Probed = json.loads(completed.stdout)
     except ValueError:
         return {}
     refused = str(probed.get("refused", ""))

@@ -77,9 +77,9 @@ def attribute_to_packs(where: str, declared: PackDeclarations) -> InternalError:
 
 def _format_declaration(value: Layout | Behavior) -> str:
     """Return a declaration as source text, without fields that have their defaults."""
-    given = []
+    arguments = []
     for field in fields(value):
         default = field.default_factory() if field.default_factory is not MISSING else field.default
-        if (own := getattr(value, field.name)) != default:
-            given.append(f"{field.name}={own!r}")
-    return f"{type(value).__name__}({', '.join(given)})"
+        if (current := getattr(value, field.name)) != default:
+            arguments.append(f"{field.name}={current!r}")
+    return f"{type(value).__name__}({', '.join(arguments)})"

@@ -23,12 +23,12 @@ def probe(source: str | bytes) -> dict[str, Any]:
     """
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-    given = {"model_path" if isinstance(source, str) else "model_content": source}
+    model_argument = {"model_path" if isinstance(source, str) else "model_content": source}
     resolver = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model = Interpreter(**given, experimental_op_resolver_type=resolver, num_threads=1)
+            model = Interpreter(**model_argument, experimental_op_resolver_type=resolver, num_threads=1)
         model.allocate_tensors()
         try:
             model.invoke()

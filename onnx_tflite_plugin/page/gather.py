@@ -88,11 +88,11 @@ def gather(
     except ConversionError as error:
         notes.append(f"not compared and not timed: {error}")
     producers = {tensor.index: leaders[op.index] for op in graph for tensor in op.outputs if tensor is not None}
-    wrong, given = (measured.wrong, measured.errors) if measured else (False, ())
-    first = next((k for k, error in enumerate(given) if not error["ok"]), None) if wrong else None
+    wrong, measured_errors = (measured.wrong, measured.errors) if measured else (False, ())
+    first = next((k for k, error in enumerate(measured_errors) if not error["ok"]), None) if wrong else None
     errors = [
         {**error, "operator": producers.get(error["tensor"]), "first_wrong": k == first}
-        for k, error in enumerate(given)
+        for k, error in enumerate(measured_errors)
     ]
     operators = list(_operators(model, graph, groups, measured.seconds if measured else {}, errors))
     facts = {
@@ -105,8 +105,8 @@ def gather(
     ends = list(_ends(_subgraph_of(model, onnx), names))
     edges = list(_edges(graph, ends, leaders))
     transposes = [
-        {**one, "operators": list(dict.fromkeys(leaders[index] for index in one["operators"]))}
-        for one in _transposes(onnx)
+        {**transpose, "operators": list(dict.fromkeys(leaders[index] for index in transpose["operators"]))}
+        for transpose in _transposes(onnx)
     ]
     page = Page(title, facts, operators, edges, transposes, ends, errors, notes=notes)
     if measured is None:
@@ -141,7 +141,7 @@ def _check_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> No
 def _subgraph_of(model: Model, onnx: onnx.ModelProto) -> Subgraph:
     """Return the subgraph that was converted."""
     key, _ = read_origin(props(onnx.metadata_props))
-    root = next((one.subgraph for one in model.signatures if one.key == key), model.root)
+    root = next((signature.subgraph for signature in model.signatures if signature.key == key), model.root)
     return model.subgraphs[root]
 
 
@@ -275,7 +275,7 @@ def _edge(info: onnx.ValueInfoProto, authored: Sequence[Mapping[str, Any]]) -> d
     import onnx
 
     kind = info.type.tensor_type
-    authored_edge = next((one for one in authored if one.get("name") == info.name), {})
+    authored_edge = next((entry for entry in authored if entry.get("name") == info.name), {})
     shape = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in kind.shape.dim]
     dtype = onnx.TensorProto.DataType.Name(kind.elem_type).lower()
     dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.graph.metadata import converted_operators, props, source_handler
-from onnx_tflite_plugin.presentation.places import format_places
+from onnx_tflite_plugin.presentation.ranges import format_ranges
 from onnx_tflite_plugin.source.model import Operator
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Group:
     @property
     def place(self) -> str:
         """Return the numbers of the operators: ``3–14``."""
-        return format_places([op.index for op in self.operators])
+        return format_ranges([op.index for op in self.operators])
 
     @property
     def code(self) -> str:

@@ -93,24 +93,24 @@ def _errors(pair: ModelPair, samples: Sequence[Run]) -> list[tuple[Comparison, T
     random = any(True for _ in random_nodes(pair.session.proto.graph))
     decision = decide(pair, samples, random=random, exact=True)
     values = {value.name: value for values in values_by_tensor(pair.entry, pair.session).values() for value in values}
-    wrong = {one.submodel.value.name: one.comparison for one in decision.differing}
-    made = producers(pair.entry.subgraph)
-    found = [(one, values[name]) for name, one in {**decision.agreed, **wrong}.items()]
-    return sorted(found, key=lambda one: made[one[1].tensor].index)
+    wrong = {submodel.submodel.value.name: submodel.comparison for submodel in decision.differing}
+    producer = producers(pair.entry.subgraph)
+    errors = [(comparison, values[name]) for name, comparison in {**decision.agreed, **wrong}.items()]
+    return sorted(errors, key=lambda error: producer[error[1].tensor].index)
 
 
 def _outputs(verification: Verification, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a row for each comparison, those of equal results together.
+    """Return one row for all comparisons with equal results.
 
-    ``names``: the model's outputs. The error of one without an error end to end is itself measured end to end.
+    ``names``: the model's outputs. If an output has no separate end-to-end error, its error is measured end to end.
     """
     rows: dict[tuple[object, ...], dict[str, Any]] = {}
-    for one in verification.comparisons:
-        error = one.problem or ("equal" if not one.distance else one.error)
-        end_to_end = one.end_to_end or (error if one.name in names else "")
-        tolerance = "" if one.problem else one.in_unit(one.tolerance)
-        row = {"ok": one.ok, "error": error, "tolerance": tolerance, "end_to_end": end_to_end}
-        rows.setdefault(tuple(row.values()), {"names": [], **row})["names"].append(one.name)
+    for comparison in verification.comparisons:
+        error = comparison.problem or ("equal" if not comparison.distance else comparison.error)
+        end_to_end = comparison.end_to_end or (error if comparison.name in names else "")
+        tolerance = "" if comparison.problem else comparison.in_unit(comparison.tolerance)
+        row = {"ok": comparison.ok, "error": error, "tolerance": tolerance, "end_to_end": end_to_end}
+        rows.setdefault(tuple(row.values()), {"names": [], **row})["names"].append(comparison.name)
     return [{"name": _list_names(row.pop("names")), **row} for row in rows.values()]
 
 
@@ -129,13 +129,13 @@ def _notes(verification: Verification) -> Iterator[str]:
 def _runtimes(tflite: bytes, onnx: ModelProto, options: VerifyOptions) -> dict[str, float]:
     """Return seconds per run in each runtime, one thread; empty if a benchmark cannot run with the data."""
     try:
-        found = bench(tflite, onnx, threads=1, rounds=_ROUNDS, inputs=options.inputs, seed=options.seed)
+        benchmark = bench(tflite, onnx, threads=1, rounds=_ROUNDS, inputs=options.inputs, seed=options.seed)
     except ConversionError:
         return {}
     return {
-        "litert": found.litert.median,
-        "onnxruntime": found.onnxruntime.median,
-        "ratio": found.ratio.median,
+        "litert": benchmark.litert.median,
+        "onnxruntime": benchmark.onnxruntime.median,
+        "ratio": benchmark.ratio.median,
     }
 
 

@@ -9,15 +9,15 @@ from onnx_tflite_plugin.presentation.graph_io import Edge
 from onnx_tflite_plugin.source.authored import Metadata
 from onnx_tflite_plugin.source.model import Model
 
-_OF_MODEL = ("name", "description", "version", "author", "license")
+_MODEL_FIELDS = ("name", "description", "version", "author", "license")
 _GENERATED = ("MLIR Converted.", "TOCO Converted.")  # default descriptions of converters
 
 
 def doc_string(model: Model) -> str:
     """Return the author's name and description of the model, or the file's; empty if a converter wrote it."""
     authored = model.authored or Metadata()
-    described = authored.description or author_description(model.description)
-    return "\n".join(part for part in (authored.name, described) if part)
+    description = authored.description or author_description(model.description)
+    return "\n".join(part for part in (authored.name, description) if part)
 
 
 def author_description(description: str) -> str:
@@ -29,7 +29,7 @@ def facts(model: Model, inputs: Sequence[Edge], outputs: Sequence[Edge]) -> dict
     """Return the known facts about the model, its inputs and outputs."""
     authored = model.authored or Metadata()
     return {
-        **{name: value for name in _OF_MODEL if (value := getattr(authored, name))},
+        **{name: value for name in _MODEL_FIELDS if (value := getattr(authored, name))},
         "inputs": [_edge(edge) for edge in inputs],
         "outputs": [_edge(edge) for edge in outputs],
     }
@@ -37,7 +37,7 @@ def facts(model: Model, inputs: Sequence[Edge], outputs: Sequence[Edge]) -> dict
 
 def _edge(edge: Edge) -> dict[str, Any]:
     """Return the facts about an input or output that the ONNX model does not hold itself."""
-    left = {"dtype", "shape"} | (set() if len(edge.scale) > 1 else {"axis"})
+    omitted = {"dtype", "shape"} | (set() if len(edge.scale) > 1 else {"axis"})
     if edge.tensor == edge.name:
-        left.add("tensor")
-    return {key: value for key, value in edge.as_dict().items() if key not in left and value not in (None, (), "")}
+        omitted.add("tensor")
+    return {key: value for key, value in edge.as_dict().items() if key not in omitted and value not in (None, (), "")}

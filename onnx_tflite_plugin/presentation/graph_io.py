@@ -30,14 +30,14 @@ class Edge:
         scale: scale of a quantized tensor, or one per element of ``axis``; empty for other dtypes.
         zero_point: zero point of a quantized tensor, likewise.
         axis: axis of the scales, if there are several.
-        kind: content that the metadata states, such as an image.
+        kind: kind of content, such as an image, by the metadata.
         description: description of the author.
         mean: the model takes ``(x - mean) / std`` of an image or a sound.
         std: see ``mean``.
         range: minimum and maximum of the values.
         threshold: scores below it are to be ignored.
         labels: labels of the elements.
-        files: names of the files that belong to it.
+        files: names of associated files, by the metadata.
     """
 
     name: str
@@ -59,19 +59,24 @@ class Edge:
     def __repr__(self) -> str:
         """Return the known fields, with the number of scales and labels if there are many."""
         facts = {
-            each.name: getattr(self, each.name) for each in fields(self) if getattr(self, each.name) != each.default
+            attribute.name: getattr(self, attribute.name)
+            for attribute in fields(self)
+            if getattr(self, attribute.name) != attribute.default
         }
         long = {name: f"<{len(value)}>" for name, value in facts.items() if isinstance(value, tuple) and len(value) > 8}
         return f"Edge({', '.join(f'{name}={long.get(name) or repr(value)}' for name, value in facts.items())})"
 
     def as_dict(self) -> dict[str, object]:
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {attribute.name: getattr(self, attribute.name) for attribute in fields(self)}
 
 
 def edges(
     values: Iterable[ir.Value], names: Sequence[str], tensors: Sequence[Tensor], metadata: InterfaceMetadata
 ) -> tuple[Edge, ...]:
-    """Return one side of a finished model without its states: the values of these names, which hold these tensors."""
+    """Return the graph inputs, or the graph outputs, of a finished model, without its states.
+
+    ``names`` are their names in the model, ``tensors`` the TFLite tensors that they hold.
+    """
     by_name = {str(value.name): value for value in values}
     return tuple(
         _edge(name, by_name[name], tensor, metadata.get((tensor.subgraph, tensor.index), TensorMetadata()))
@@ -125,11 +130,11 @@ def dynamic_input_warnings(inputs: Iterable[Edge], target: Target) -> list[str]:
 def attention_hints(
     inputs: Sequence[Edge], outputs: Sequence[Edge], options: ConvertOptions, target: Target
 ) -> list[str]:
-    """Return the option that makes a language model with caches faster, if it was not given and the target has the operator."""
+    """Return a hint at ``--attention causal`` for a language model with caches, if it is not given and the target supports it."""
     if options.attention != "file" or "com.microsoft" not in target.domains:
         return []
-    known = [Interface(edge.name, edge.dtype, tuple(edge.shape or ())) for edge in inputs]
-    if recognize_decoder(known, [edge.name for edge in outputs]) is None:
+    interface = [Interface(edge.name, edge.dtype, tuple(edge.shape or ())) for edge in inputs]
+    if recognize_decoder(interface, [edge.name for edge in outputs]) is None:
         return []
     return [
         "language model with a key-value cache: --attention causal decodes faster, with each layer's attention as one operator"

@@ -17,11 +17,11 @@ def as_html(line: str, inputs: Sequence[Edge], outputs: Sequence[Edge], code: st
             scale = (
                 f"{edge.scale[0]:.6g}" if len(edge.scale) == 1 else f"{len(edge.scale)} scales" if edge.scale else ""
             )
-            point = str(edge.zero_point[0]) if len(edge.zero_point) == 1 else ""
+            zero_point = str(edge.zero_point[0]) if len(edge.zero_point) == 1 else ""
             labels = f"{len(edge.labels)} label{'s' if len(edge.labels) > 1 else ''}" if edge.labels else ""
-            cells = (side, edge.name, edge.dtype, f"[{sizes}]", scale, point, edge.description, labels)
+            cells = (side, edge.name, edge.dtype, f"[{sizes}]", scale, zero_point, edge.description, labels)
             rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
-    heads = ("", "name", "dtype", "shape", "scale", "zero point", "description", "labels")
-    head = "".join(f"<th>{text}</th>" for text in heads)
-    warned = "".join(f"<p>warning: {escape(text)}</p>" for text in warnings)
-    return f"<p>{escape(line)}</p>{warned}<table><tr>{head}</tr>{''.join(rows)}</table><pre>{escape(code)}</pre>"
+    headings = ("", "name", "dtype", "shape", "scale", "zero point", "description", "labels")
+    heading_html = "".join(f"<th>{text}</th>" for text in headings)
+    warning_html = "".join(f"<p>warning: {escape(text)}</p>" for text in warnings)
+    return f"<p>{escape(line)}</p>{warning_html}<table><tr>{heading_html}</tr>{''.join(rows)}</table><pre>{escape(code)}</pre>"

@@ -19,27 +19,27 @@ def snippet(path: str, inputs: Sequence[Edge], *, states: bool = False, domains:
     A model with states is run by this package's session, which carries them. ``domains``: operator domains that need a
     library of kernels.
     """
-    fed = [(repr(edge.name), _array(edge)) for edge in inputs]
-    feeds = "{" + ", ".join(f"{name}: {array}" for name, array in fed) + "}"
-    if len(feeds) > _FITS and fed:
-        feeds = "{\n" + "".join(_entry(name, array) for name, array in fed) + "}"
-    options, given = "", ""
+    arrays = [(repr(edge.name), _array(edge)) for edge in inputs]
+    feeds = "{" + ", ".join(f"{name}: {array}" for name, array in arrays) + "}"
+    if len(feeds) > _FITS and arrays:
+        feeds = "{\n" + "".join(_entry(name, array) for name, array in arrays) + "}"
+    options, options_argument = "", ""
     if domains:
         options = (
             "options = ort.SessionOptions()\n"
             f"options.register_custom_ops_library('KERNELS.so')  # {', '.join(domains)}\n"
         )
-        given = ", options=options"
+        options_argument = ", options=options"
     if states:
         runtime = "import onnxruntime as ort\n" if domains else ""
         return (
             f"import numpy as np; from onnx_tflite_plugin.runtime import Session\n{runtime}{options}"
-            f"session = Session({path!r}{given})  # carries the states\n"
+            f"session = Session({path!r}{options_argument})  # carries the states\n"
             f"out = session.run({feeds})"
         )
     return (
         f"import numpy as np, onnxruntime as ort\n{options}"
-        f"session = ort.InferenceSession({path!r}{given and ', options'})\n"
+        f"session = ort.InferenceSession({path!r}{options_argument and ', options'})\n"
         f"out = session.run(None, {feeds})"
     )
 

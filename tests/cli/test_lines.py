@@ -12,10 +12,10 @@ import pytest
 from onnx_tflite_plugin.cli import handlers, inspect, report
 from onnx_tflite_plugin.cli.output import (
     _json_value,
-    at_most,
     format_counts,
     format_seconds,
     format_size,
+    limit_lines,
     plural,
     shorten,
 )
@@ -62,8 +62,8 @@ def test_long_names_and_lists_are_shortened() -> None:
     assert (shorten("abcdefg", 7), shorten("abcdefgh", 7), shorten("abcdefgh", 6)) == ("abcdefg", "abc…fgh", "ab…fgh")
     assert shorten("model_1/batch_normalization/add;model_1/re_lu_3/Relu", 30) == "model_1/…/re_lu_3/Relu"
     assert shorten("model_1/batch_normalization/add_model_123/re", 30) == "model_1/…_model_123/re"
-    assert at_most(["a", "b", "c"], 2) == ["a", "b", "c"]
-    assert at_most(["a", "b", "c", "d"], 2) == ["a", "b", "… and 2 more (--json shows all)"]
+    assert limit_lines(["a", "b", "c"], 2) == ["a", "b", "c"]
+    assert limit_lines(["a", "b", "c", "d"], 2) == ["a", "b", "… and 2 more (--json shows all)"]
     assert format_counts([("A", 3), ("B", 2), ("C", 1)], 2) == "3 A, 2 B, 1 C"
     assert format_counts([("A", 3), ("B", 2), ("C", 1), ("D", 1)], 2) == "3 A, 2 B, … and 2 more kinds"
     assert (plural(1, "node"), plural(0, "node"), plural(2, "node")) == ("1 node", "0 nodes", "2 nodes")

@@ -20,7 +20,7 @@ from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.jobs import STREAM, Job, jobs
 from onnx_tflite_plugin.cli.options import _parse_range, _parse_sizes, _split_names, pair_callback
 from onnx_tflite_plugin.cli.outputs import Outputs
-from onnx_tflite_plugin.cli.paths import check_pair, readable, writable
+from onnx_tflite_plugin.cli.paths import check_pair, check_readable, check_writable
 from tests.helpers.command import Run
 
 
@@ -223,7 +223,7 @@ def test_rejects_paths_that_are_not_regular_files(neg_path: Path, tmp_path: Path
         (tmp_path / "no", "there is no such file"),
         (pipe, "is not a regular file; write the model to a file first"),
     ):
-        for check in (readable, lambda path: check_pair(path, neg_path), lambda path: check_pair(neg_path, path)):
+        for check in (check_readable, lambda path: check_pair(path, neg_path), lambda path: check_pair(neg_path, path)):
             with pytest.raises(UsageProblem, match=text):
                 check(path)
     for path, text in (
@@ -234,10 +234,10 @@ def test_rejects_paths_that_are_not_regular_files(neg_path: Path, tmp_path: Path
         (neg_path, "is the model itself"),
     ):
         with pytest.raises(UsageProblem, match=text):
-            writable(path, sources=(neg_path,))
+            check_writable(path, sources=(neg_path,))
     with pytest.raises(UsageProblem, match="is a TFLite model, which would be replaced"):
-        writable(neg_path)
-    assert writable(tmp_path / "new", sources=(neg_path,)) == tmp_path / "new"
+        check_writable(neg_path)
+    assert check_writable(tmp_path / "new", sources=(neg_path,)) == tmp_path / "new"
 
 
 def test_two_tflite_models_are_not_reported_as_swapped(neg_path: Path, tmp_path: Path) -> None:
@@ -257,4 +257,4 @@ def test_unreadable_file_is_reported_with_the_reason(tmp_path: Path, monkeypatch
     (tmp_path / "model.tflite").touch()
     monkeypatch.setattr(Path, "open", close)
     with pytest.raises(UsageProblem, match=r"model\.tflite cannot be read: Permission denied"):
-        readable(tmp_path / "model.tflite")
+        check_readable(tmp_path / "model.tflite")

@@ -59,7 +59,7 @@ def test_identifiers_are_valid_and_not_reserved(text: str, name: str) -> None:
 def test_each_kind_accepts_only_its_operators(like: str, accepted: str, refused: tuple[str, ...]) -> None:
     check_kind(accepted, like)
     for code in refused:
-        with pytest.raises(UsageProblem, match=f"--like {like} takes {KINDS[like].wanted[:9]}"):
+        with pytest.raises(UsageProblem, match=f"--like {like} takes {KINDS[like].expected_code[:9]}"):
             check_kind(code, like)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def format_places(operators: Sequence[int]) -> str:
+def format_ranges(operators: Sequence[int]) -> str:
     """Return numbers with consecutive ones as a range: ``3–14, 17``."""
     runs: list[list[int]] = []
     for number in sorted(operators):
