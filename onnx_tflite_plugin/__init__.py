@@ -28,12 +28,14 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.report import Report
     from onnx_tflite_plugin.runtime import Session
     from onnx_tflite_plugin.source.bundle import bundle_parts
+    from onnx_tflite_plugin.source.content import Member
     from onnx_tflite_plugin.verify import Verification, verify
 
 __all__ = [
     "Conversion",
     "ConversionError",
     "ConvertOptions",
+    "Member",
     "Report",
     "Session",
     "Verification",
@@ -49,6 +51,7 @@ _MODULES = {
     "Conversion": "conversion",
     "ConversionError": "errors",
     "ConvertOptions": "options",
+    "Member": "source.content",
     "Report": "report",
     "Session": "runtime",
     "Verification": "verify",

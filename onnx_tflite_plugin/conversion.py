@@ -27,7 +27,7 @@ from onnx_tflite_plugin.normalize.stage import join_all, normalize
 from onnx_tflite_plugin.options import ALL, ConvertKeywords, ConvertOptions, VerifyOptions, document_keywords, merge
 from onnx_tflite_plugin.progress import LOG, Progress, Stages
 from onnx_tflite_plugin.report import Report
-from onnx_tflite_plugin.source import Section, check_source, read
+from onnx_tflite_plugin.source import Member, Section, check_source, read
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.target_options import apply_target_defaults, target_of
 from onnx_tflite_plugin.targets import Target
@@ -53,7 +53,7 @@ class Conversion:
     report: Report
     source: Model = field(repr=False)
     verification: Verification | None = None
-    file: str | Path | bytes | Section | None = field(default=None, repr=False)
+    file: str | Path | bytes | Section | Member | None = field(default=None, repr=False)
     verification_seconds: float = field(default=0.0, repr=False)
 
     def __repr__(self) -> str:
@@ -110,7 +110,7 @@ class Conversion:
 
 @document_keywords
 def convert(
-    source: str | os.PathLike[str] | bytes | Section,
+    source: str | os.PathLike[str] | bytes | Section | Member,
     options: ConvertOptions | None = None,
     *,
     host: Host | None = None,
@@ -120,7 +120,8 @@ def convert(
     """Convert a TFLite model, given by path or content, to ONNX.
 
     Args:
-        source: a path, or the bytes of a .tflite file.
+        source: a path, the bytes of a .tflite file, or a model of ``bundle_parts``. ``"BUNDLE#PART"`` names a model of a
+            bundle that holds several.
         options: the options of the conversion; each may be given as keyword instead, which takes precedence.
         host: the op packs to use instead of those that are installed.
         progress: called with the name of each stage when it begins.
@@ -149,15 +150,15 @@ def convert(
     return conversion
 
 
-def _immutable_source(source: str | os.PathLike[str] | bytes | Section) -> str | bytes | Section:
-    """Return the source as a path, a section, or a copy of its bytes."""
+def _immutable_source(source: str | os.PathLike[str] | bytes | Section | Member) -> str | bytes | Section | Member:
+    """Return the source as a path, a part of a bundle, or a copy of its bytes."""
     if isinstance(source, str | os.PathLike):
         return os.fspath(source)
-    return source if isinstance(source, Section) else bytes(source)
+    return source if isinstance(source, Section | Member) else bytes(source)
 
 
 def describe_signature_difference(
-    source: str | os.PathLike[str] | bytes | Section,
+    source: str | os.PathLike[str] | bytes | Section | Member,
     options: ConvertOptions | None = None,
     **keywords: Unpack[ConvertKeywords],
 ) -> str:
@@ -193,7 +194,7 @@ def _convert(
     options: ConvertOptions,
     target: Target,
     stages: Progress,
-    source: str | bytes | Section | None,
+    source: str | bytes | Section | Member | None,
 ) -> Conversion:
     """Convert a model. Raises ConversionError with the attributed cause.
 
@@ -293,7 +294,11 @@ def _create_host(options: ConvertOptions) -> Host:
 
 
 def _verify_conversion(
-    conversion: Conversion, source: str | bytes | Section, host: Host | None, options: ConvertOptions, stages: Progress
+    conversion: Conversion,
+    source: str | bytes | Section | Member,
+    host: Host | None,
+    options: ConvertOptions,
+    stages: Progress,
 ) -> Conversion:
     """Return the conversion with its verification. Raises VerificationError if the models differ."""
     from onnx_tflite_plugin.errors import VerificationError

@@ -81,6 +81,12 @@ class PackError(ConversionError):
     """An op pack could not be loaded, or two packs claim one operator."""
 
 
+class NoSuchPart(InvalidModel):
+    """A path names no model of a bundle, or does not say which of several."""
+
+    exit_code = 2
+
+
 class InvalidOnnx(ConversionError):
     """The given model is not valid ONNX."""
 

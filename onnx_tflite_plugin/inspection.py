@@ -19,7 +19,7 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.normalize.contents import complete_lists
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.presentation.graph_io import author_metadata
-from onnx_tflite_plugin.source import check_source, read
+from onnx_tflite_plugin.source import Member, Section, check_source, read
 from onnx_tflite_plugin.source.authored import InterfaceMetadata, TensorMetadata
 from onnx_tflite_plugin.source.metadata import describe_interface
 from onnx_tflite_plugin.source.model import Model, Operator, Signature, Tensor
@@ -29,7 +29,10 @@ BY_INSTANCE = "by instance"
 
 
 def inspect(
-    source: str | os.PathLike[str] | bytes, *, host: Host | None = None, target: str = ConvertOptions.target
+    source: str | os.PathLike[str] | bytes | Section | Member,
+    *,
+    host: Host | None = None,
+    target: str = ConvertOptions.target,
 ) -> dict[str, Any]:
     """Return the content of a TFLite model, given by path or content, and its handlers, as in the command's JSON.
 

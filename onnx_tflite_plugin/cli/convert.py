@@ -132,7 +132,7 @@ def convert(
                 rows = summary(conversion, files, seconds)
             else:
                 rows = brief_summary(conversion, files, seconds, given_signature=signature)
-                named = job.source if isinstance(job.source, Path) else None
+                named = None if model == STREAM else model
                 report_row.append(next_row(conversion, named, files, has_page=page is not None))
             print_rows([*rows, *(operator_rows(conversion) if verbosity > 1 else []), *report_row])
     ctx.exit(exit_code)

@@ -48,7 +48,7 @@ def inspect(model: Path, details: bool, as_json: bool, **pack_options: Any) -> N
     from onnx_tflite_plugin.source.bundle import is_bundle
 
     content = read_stdin() if model == STREAM else None
-    if content is None and is_bundle(check_readable(model)):
+    if content is None and check_readable(model) == model and is_bundle(model):
         _show_bundle(model, as_json)
         return
     from onnx_tflite_plugin.host import Host
@@ -114,7 +114,7 @@ def _show(model: Path, contents: Mapping[str, Any], details: bool) -> None:
 
 
 def _show_bundle(path: Path, as_json: bool) -> None:
-    from onnx_tflite_plugin.source.bundle import MODEL, members
+    from onnx_tflite_plugin.source.bundle import MODEL, format_part, members
     from onnx_tflite_plugin.source.formats import describe_archive
 
     contents = members(path, path.name)
@@ -130,7 +130,9 @@ def _show_bundle(path: Path, as_json: bool) -> None:
     click.echo()
     models = sum(member.kind == MODEL for member in contents)
     description = describe_archive([member.name for member in contents])
-    advice = f"{plural(models, 'model')}; convert takes the whole bundle" if models else "no TFLite model"
+    named = format_part(path, next((member.name for member in contents if member.kind == MODEL), ""))
+    advice = f"{plural(models, 'model')}; every command takes one as {named}, convert also the bundle"
+    advice = advice if models else "no TFLite model"
     lines = [
         f"{path}: {plural(len(contents), 'part')}, {advice}",
         *([description] if description and not models else []),

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.outputs import Outputs
-from onnx_tflite_plugin.cli.paths import check_readable
+from onnx_tflite_plugin.cli.paths import bundle_of, check_readable
 from onnx_tflite_plugin.options import ALL, EACH
 
 if TYPE_CHECKING:
-    from onnx_tflite_plugin.source import Section
-    from onnx_tflite_plugin.source.bundle import Member
+    from onnx_tflite_plugin.source import Member, Section
 
 STREAM = Path("-")
 SUFFIXES = (".tflite", ".lite")
@@ -28,7 +27,7 @@ Separate = Callable[["Path | bytes | Section"], str]
 """Function that returns the reason why the signatures of a model cannot be one model; empty if they can."""
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
 _ONE_AT_A_TIME = "convert one of them by its name"
-_UNPACK = "unpack the bundle and convert the models one at a time"
+_BY_PART = "convert one model at a time, as BUNDLE#PART"
 _BY_KEY = "convert them one at a time with --signature KEY"
 
 
@@ -92,6 +91,8 @@ def _source_jobs(
 ) -> tuple[list[Job], bool, str]:
     """Return the models of a source, whether it is a single model, and the remedy if two outputs share a path."""
     if source != STREAM and source.is_dir():
+        if output == STREAM:
+            raise UsageProblem("a folder of models cannot be written to stdout; name a folder for the ONNX models")
         folder = _folder_jobs(source, output)
         for job in folder:
             outputs.read(source / job.name, "a model of the folder itself")
@@ -105,8 +106,9 @@ def _source_jobs(
             raise UsageProblem("name the file to write, or - for stdout: the model on stdin has no name")
         return [Job("stdin", content, output, signature)], True, _BY_KEY
     outputs.read(check_readable(source), "the model itself")
-    if is_bundle(source):
-        return _bundle_jobs(source, output), False, _UNPACK
+    bundle = bundle_of(source)
+    if bundle != source or is_bundle(source):
+        return _bundle_jobs(source, bundle, output)
     check_format(source)  # before outputs are compared: the output of an .onnx source would be the source itself
     output = output or source.with_suffix(".onnx")
     if output.is_dir():
@@ -141,23 +143,36 @@ def _folder_jobs(folder: Path, output: Path | None) -> list[Job]:
     ]
 
 
-def _bundle_jobs(path: Path, output: Path | None) -> list[Job]:
-    from onnx_tflite_plugin.source.bundle import MODEL, members
+def _bundle_jobs(source: Path, bundle: Path, output: Path | None) -> tuple[list[Job], bool, str]:
+    """Return the models of a bundle, or the one that the source names; one model is written to the file that is named."""
+    from onnx_tflite_plugin.source.bundle import MODEL, find_model, format_part, members
     from onnx_tflite_plugin.source.formats import describe_archive
 
-    folder = output or path.with_suffix("")
-    if folder == path or folder.is_file():
-        raise UsageProblem(f"{path} holds several models; name a folder as the output")
-    parts = members(path, path.name)
-    models = [member for member in parts if member.kind == MODEL]
+    names_file = output is not None and (output == STREAM or output.suffix.lower() == ".onnx") and not output.is_dir()
+    folder = output or (bundle.with_suffix("") if source == bundle else bundle.parent)
+    if not names_file and (folder == bundle or folder.is_file()):
+        raise UsageProblem(f"{bundle} is a bundle; name a folder or an .onnx file as the output")
+    if source != bundle:
+        models = [model] if (model := find_model(source)) is not None else []
+    else:
+        models = [member for member in members(bundle, bundle.name) if member.kind == MODEL]
     if not models:
-        description = describe_archive([member.name for member in parts])
+        description = describe_archive([member.name for member in members(bundle, bundle.name)])
         if description:
-            raise UsageProblem(f"{path} is not a TFLite model: {description}")
-        raise UsageProblem(f"{path} is a bundle without a TFLite model; inspect lists what it holds")
-    return [
+            raise UsageProblem(f"{bundle} is not a TFLite model: {description}")
+        raise UsageProblem(f"{bundle} is a bundle without a TFLite model; inspect lists what it holds")
+    if names_file and output is not None:
+        if len(models) == 1:
+            return [Job(models[0].name, models[0], output)], True, _BY_PART
+        place = "stdout" if output == STREAM else f"the file {output}"
+        raise UsageProblem(
+            f"{bundle} holds {len(models)} models, which do not fit in {place}; name a folder as the output, or one model, "
+            f"such as {format_part(bundle, models[0].name)}"
+        )
+    jobs = [
         Job(member.name, member, folder / f"{file_name(member.name.removesuffix('.tflite'))}.onnx") for member in models
     ]
+    return jobs, source != bundle, _BY_PART
 
 
 def _expand_signatures(source_jobs: Sequence[Job], signature: str | None, separate: Separate) -> list[Job]:

@@ -9,8 +9,9 @@ from pathlib import Path
 from onnx_tflite_plugin.cli.failures import UsageProblem
 
 
-def check_readable(path: Path) -> Path:
-    """Return the path of a file that can be opened. Raises UsageProblem."""
+def check_readable(source: Path) -> Path:
+    """Return the path of a file that can be opened, or of the bundle of ``BUNDLE#PART``. Raises UsageProblem."""
+    path = bundle_of(source)
     if path.is_dir():
         raise UsageProblem(f"{path} is a directory, not a file")
     try:
@@ -22,6 +23,15 @@ def check_readable(path: Path) -> Path:
     except OSError as error:
         raise UsageProblem(f"{path} cannot be read: {error.strerror}") from None
     return path
+
+
+def bundle_of(source: Path) -> Path:
+    """Return the bundle of ``BUNDLE#PART``, otherwise the path itself."""
+    if "#" not in str(source):
+        return source
+    from onnx_tflite_plugin.source.bundle import split_part
+
+    return split_part(source)[0]
 
 
 def check_writable(path: Path, *, sources: tuple[Path, ...] = ()) -> Path:
@@ -49,7 +59,7 @@ def check_writable(path: Path, *, sources: tuple[Path, ...] = ()) -> Path:
 
 def check_pair(tflite: Path, onnx: Path) -> None:
     """Raise UsageProblem if one of the two files cannot be opened, or if they are swapped."""
-    check_readable(tflite)
+    tflite = check_readable(tflite)
     check_readable(onnx)
     if _is_tflite(onnx) and not _is_tflite(tflite):
         raise UsageProblem(f"{onnx} is the TFLite model: it comes first, the ONNX model second")

@@ -62,14 +62,15 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool, **optio
     wrap = isolate_command()
     from onnx_tflite_plugin.graph.serialized import read_onnx
     from onnx_tflite_plugin.page.gather import gather
+    from onnx_tflite_plugin.source import read_bytes
 
     model = read_onnx(onnx)
 
     with show_progress(f"reading {onnx.name}") as stage, redirect_stdout_to_stderr():
         if as_json:
-            page = gather(tflite.read_bytes(), model, tflite.name, options=given, progress=wrap(stage))
+            page = gather(read_bytes(tflite), model, tflite.name, options=given, progress=wrap(stage))
         else:
-            page = write_page(output, tflite.read_bytes(), model, tflite.name, None, wrap(stage), given)
+            page = write_page(output, read_bytes(tflite), model, tflite.name, None, wrap(stage), given)
     exit_code = 3 if page.wrong else INCONCLUSIVE if page.verdict.startswith("inconclusive: ") else 0
     if as_json:
         print_json(page.as_dict())

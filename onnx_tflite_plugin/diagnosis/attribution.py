@@ -22,7 +22,7 @@ from onnx_tflite_plugin.errors import (
 from onnx_tflite_plugin.guard import BUILTIN, Failed, debug, format_error_location
 from onnx_tflite_plugin.normalize.stage import Normalized, contradicting_sizes
 from onnx_tflite_plugin.options import ConvertOptions
-from onnx_tflite_plugin.source import Section
+from onnx_tflite_plugin.source import Member, Section
 from onnx_tflite_plugin.source.model import Model
 
 _HINT = "convert the original model again"
@@ -37,13 +37,13 @@ class Records:
 
     options: ConvertOptions
     model: Model
-    file: str | Path | bytes | Section | None = None
+    file: str | Path | bytes | Section | Member | None = None
     normalized: Normalized | None = None
     bound: BoundModel | None = None
 
 
 def attribute_failure(
-    error: Exception, records: Records, source: str | Path | bytes | Section | None = None
+    error: Exception, records: Records, source: str | Path | bytes | Section | Member | None = None
 ) -> ConversionError:
     """Return the error to raise, with the file, an option, an op pack or the converter as the cause.
 

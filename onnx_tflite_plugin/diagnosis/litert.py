@@ -21,7 +21,7 @@ from onnx_tflite_plugin.errors import (
     InvalidModel,
     Problem,
 )
-from onnx_tflite_plugin.source import Section, read, read_bytes
+from onnx_tflite_plugin.source import Member, Section, locate_model, read, read_bytes
 from onnx_tflite_plugin.source.model import Model, agree
 from onnx_tflite_plugin.verify.runtimes.litert import find_unresolved_operator
 
@@ -35,7 +35,7 @@ Probed = Mapping[str, Any]
 """Result of :func:`probe.probe`; empty if LiteRT cannot run the file."""
 
 
-def check_with_litert(error: ConversionError, source: str | Path | bytes | Section) -> ConversionError:
+def check_with_litert(error: ConversionError, source: str | Path | bytes | Section | Member) -> ConversionError:
     """Return the error, or InvalidModel if LiteRT refuses the file, or computes other shapes than are stored.
 
     Applies only to errors attributed to the converter.
@@ -68,17 +68,18 @@ def shape_contradiction(model: Model, probed: Probed) -> InvalidModel | None:
     return InvalidModel(CONTRADICTION, problems) if problems else None
 
 
-def probe_file(source: str | Path | bytes | Section) -> Probed:
+def probe_file(source: str | Path | bytes | Section | Member) -> Probed:
     """Return LiteRT's result for a file with inputs of zeros; empty if it cannot run or does not know all operators."""
     if find_spec("ai_edge_litert") is None:
         return {}
-    if isinstance(source, str | Path):
-        return _run_probe(Path(source)) if Path(source).is_file() and Path(source).stat().st_size <= LARGEST else {}
-    if (source.size if isinstance(source, Section) else len(source)) > LARGEST:
+    located = locate_model(source)
+    if isinstance(located, str | os.PathLike):
+        return _run_probe(Path(located)) if Path(located).is_file() and Path(located).stat().st_size <= LARGEST else {}
+    if (located.size if isinstance(located, Section) else len(located)) > LARGEST:
         return {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.tflite"
-        path.write_bytes(read_bytes(source))
+        path.write_bytes(read_bytes(located))
         return _run_probe(path)
 
 

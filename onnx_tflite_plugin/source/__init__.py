@@ -1,6 +1,6 @@
 """Read TFLite files: ``read`` and the immutable objects it returns."""
 
-from onnx_tflite_plugin.source.content import Section, Source, read_bytes
+from onnx_tflite_plugin.source.content import Member, Section
 from onnx_tflite_plugin.source.model import (
     BlockwiseQuantization,
     Data,
@@ -13,11 +13,13 @@ from onnx_tflite_plugin.source.model import (
     Subgraph,
     Tensor,
 )
-from onnx_tflite_plugin.source.reader import check_source, read
+from onnx_tflite_plugin.source.opening import Source, locate_model, read_bytes
+from onnx_tflite_plugin.source.reader import check_format, check_source, read
 
 __all__ = [
     "BlockwiseQuantization",
     "Data",
+    "Member",
     "Model",
     "MultiAxisQuantization",
     "Operator",
@@ -28,7 +30,9 @@ __all__ = [
     "Source",
     "Subgraph",
     "Tensor",
+    "check_format",
     "check_source",
+    "locate_model",
     "read",
     "read_bytes",
 ]

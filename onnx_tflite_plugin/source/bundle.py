@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from onnx_tflite_plugin.errors import InvalidModel, Problem
-from onnx_tflite_plugin.source.content import Content, FileContent, Section, read_bytes
+from onnx_tflite_plugin.checked import did_you_mean
+from onnx_tflite_plugin.errors import InvalidModel, NoSuchPart, Problem
+from onnx_tflite_plugin.source.content import Content, FileContent, Member, Section
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, File, Layout
 from onnx_tflite_plugin.source.streams import stream_of
 
@@ -34,6 +36,7 @@ UNPACKED_BYTES = 1 << 28
 UNPACKED_RATIO = 32
 
 _CHUNK = 1 << 20
+_LISTED = 8  # names of models in a message
 _LOCAL_HEADER = struct.Struct("<26xHH")  # of a zip member: the lengths of its name and its extra field
 _END = struct.Struct("<Q")
 
@@ -56,28 +59,56 @@ _KINDS = (
 )
 
 
-@dataclass(frozen=True)
-class Member:
-    """One file or section of a bundle.
-
-    ``load`` returns the content of a model, or of a section of a LiteRT-LM bundle; empty bytes for any other file.
-    """
-
-    name: str
-    kind: str
-    size: int
-    load: Callable[[], bytes | Section] = field(default=bytes, repr=False, compare=False)
-
-    def read(self) -> bytes:
-        """Return the content as bytes."""
-        return read_bytes(self.load())
-
-
 def is_bundle(path: Path) -> bool:
     """True if a file is a bundle, by its first bytes or by the zip directory at its end. Raises OSError."""
     with path.open("rb") as file:
         first_bytes = file.read(8)
     return has_bundle_signature(first_bytes) or (first_bytes[4:8] != IDENTIFIER and zipfile.is_zipfile(path))
+
+
+def split_part(path: str | os.PathLike[str]) -> tuple[Path, str]:
+    """Return the bundle and the part that ``BUNDLE#PART`` names; a path without a part has an empty one."""
+    text = os.fspath(path)
+    if not os.path.lexists(text):
+        for position, character in enumerate(text):
+            if character == "#" and os.path.isfile(text[:position]):
+                return Path(text[:position]), text[position + 1 :]
+    return Path(text), ""
+
+
+def format_part(bundle: Path, name: str) -> str:
+    """Return ``BUNDLE#PART`` as an argument of a command; a ``#`` inside a word needs no quotes."""
+    text = f"{bundle}#{name}"
+    safe = text.replace("#", "")
+    return text if shlex.quote(safe) == safe else shlex.quote(text)
+
+
+def find_model(path: str | os.PathLike[str]) -> Member | None:
+    """Return the model that ``BUNDLE#PART`` names, or the only model of a bundle; None if the path is no bundle's.
+
+    A part is named by its name, or by any text that the name of no other model contains. Raises NoSuchPart, InvalidModel and
+    OSError.
+    """
+    file, part = split_part(path)
+    if not (file.is_file() and is_bundle(file)):
+        if part:
+            raise NoSuchPart(f"{file} is not a bundle, so it has no part {part!r}; name the file without '#'")
+        return None
+    models = [member for member in members(file, os.fspath(file)) if member.kind == MODEL]
+    found = [model for model in models if model.name == part] or [model for model in models if part in model.name]
+    if len(found) == 1:
+        return found[0]
+    if not models:
+        return None
+    names = [model.name for model in models]
+    listed = ", ".join(map(repr, names[:_LISTED])) + (
+        f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    )
+    held = f"{len(names)} model{'s' * (len(names) > 1)}: {listed}"
+    if part:
+        wrong = "is in several names" if found else f"is none of them{did_you_mean(part, names)}"
+        raise NoSuchPart(f"{file} holds {held}; {part!r} {wrong}")
+    raise NoSuchPart(f"{file} holds {held}; name one of them, such as {format_part(file, names[0])}")
 
 
 def has_bundle_signature(first_bytes: bytes) -> bool:

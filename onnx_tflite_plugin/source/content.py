@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import mmap
 import os
-import stat
 import threading
 import weakref
 import zlib
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from struct import Struct
 from struct import error as StructError
 from typing import Any, NamedTuple
@@ -21,9 +21,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from onnx_tflite_plugin.errors import InvalidModel, Problem
-
-READ_AT_ONCE_BYTES = 1 << 26
-"""Maximum bytes of a file that is read at once."""
 
 MAPPED_FILE_BYTES = 1 << 31
 """Constants of larger files (in bytes) are mapped, so that the system can drop their pages when memory is short."""
@@ -170,6 +167,11 @@ class Section(NamedTuple):
     name: str
     crc: int | None = None
 
+    def read(self) -> bytes:
+        """Return all bytes. Raises InvalidModel if their CRC-32 does not match."""
+        content = self.open()
+        return bytes(content.read(0, content.size))
+
     def open(self) -> Content:
         """Return the range as a content. Raises InvalidModel if its CRC-32 does not match."""
         content = self.content.part(self.start, self.size, self.name)
@@ -179,40 +181,19 @@ class Section(NamedTuple):
         return content
 
 
-Source = str | os.PathLike[str] | bytes | bytearray | memoryview | Section
-"""A model as a path, as bytes, or as a section of a bundle."""
+@dataclass(frozen=True)
+class Member:
+    """One file or section of a bundle. A model can be given to ``convert``, ``inspect`` and ``verify``.
 
-
-def open_content(source: Source) -> tuple[Content, str]:
-    """Return the content of a model and its name in errors. Raises InvalidModel and OSError."""
-    if isinstance(source, Section):
-        content, name = source.open(), source.name
-    elif isinstance(source, str | os.PathLike):
-        name = os.fspath(source)
-        content = FileContent.open(_check_regular_file(Path(source)), name)
-    else:
-        return Content(source), "the given bytes"
-    return (Content(content.read(0, content.size)) if content.size <= READ_AT_ONCE_BYTES else content), name
-
-
-def _check_regular_file(path: Path) -> Path:
-    """Return the path of a regular file.
-
-    Raises InvalidModel for a directory, and for a pipe, which would block.
+    ``load`` returns the content of a model, or of a section of a LiteRT-LM bundle; empty bytes for any other file.
     """
-    if not stat.S_ISREG(path.stat().st_mode):
-        reason, hint = (
-            ("it is a directory", "")
-            if path.is_dir()
-            else ("it is not a regular file", "write the model to a regular file first")
-        )
-        raise InvalidModel(f"cannot read {path}", [Problem("file", reason, hint)])
-    return path
 
+    name: str
+    kind: str
+    size: int
+    load: Callable[[], bytes | Section] = field(default=bytes, repr=False, compare=False)
 
-def read_bytes(source: Source) -> bytes:
-    """Return all bytes of a model. Raises InvalidModel for a damaged section, and OSError."""
-    if isinstance(source, Section):
-        content = source.open()
-        return bytes(content.read(0, content.size))
-    return Path(source).read_bytes() if isinstance(source, str | os.PathLike) else bytes(source)
+    def read(self) -> bytes:
+        """Return the content as bytes."""
+        loaded = self.load()
+        return loaded if isinstance(loaded, bytes) else loaded.read()

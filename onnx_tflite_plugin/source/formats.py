@@ -14,7 +14,7 @@ _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"BZh", "it is compressed with bzip2: bunzip2 it first"),
     (b"\xfd7zXZ\0", "it is compressed with xz: unxz it first"),
     (b"\x28\xb5\x2f\xfd", "it is compressed with zstd: unzstd it first"),
-    (b"LITERTLM", "it is a LiteRT-LM bundle of several models: extract the .tflite file first"),
+    (b"LITERTLM", "it is a LiteRT-LM bundle of several models: give the path of its file, BUNDLE#PART for one of them"),
     (b"\x89HDF", "it is an HDF5 file, such as a Keras model: convert it to TFLite first"),
     (b"GGUF", "it is a GGUF file, not a TFLite model"),
     *(
@@ -97,7 +97,8 @@ def describe_archive(names: Sequence[str]) -> str:
     models = [name for name in names if name.endswith(".tflite") or name.startswith("TF_LITE")]
     if models:
         more = f" and {len(models) - _MAX_NAMES} more" if len(models) > _MAX_NAMES else ""
-        return f"it is a zip archive, such as a .task bundle: unpack {', '.join(models[:_MAX_NAMES])}{more} first"
+        listed = f"{', '.join(models[:_MAX_NAMES])}{more}"
+        return f"it is a bundle of {listed}: give the path of its file, BUNDLE#PART for one of them"
     paths = [PurePosixPath(name) for name in names if not name.endswith("/")]
     file_names = {path.name for path in paths}
     if "data.pkl" in file_names:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 from onnx_tflite_plugin.source.buffers import Buffers
-from onnx_tflite_plugin.source.content import FileContent, Section, Source, open_content
+from onnx_tflite_plugin.source.content import FileContent, Member, Section
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, File, Table
 from onnx_tflite_plugin.source.formats import describe_format
 from onnx_tflite_plugin.source.metadata import KEY, read_metadata
 from onnx_tflite_plugin.source.model import Model, Signature, Subgraph
+from onnx_tflite_plugin.source.opening import Source, locate_model, open_content
 from onnx_tflite_plugin.source.schema import (
     IDENTIFIER,
     METADATA,
@@ -27,10 +27,10 @@ from onnx_tflite_plugin.source.subgraphs import read_code, read_subgraph
 
 def check_source(source: Any) -> None:
     """Raise TypeError if ``source`` is neither a path nor the content of a model."""
-    if isinstance(source, str | os.PathLike | bytes | bytearray | memoryview | Section):
+    if isinstance(source, str | os.PathLike | bytes | bytearray | memoryview | Section | Member):
         return
     hint = "; pass its content, source.read()" if hasattr(source, "read") else ""
-    raise TypeError(f"a model must be a path or bytes, not {type(source).__name__}{hint}")
+    raise TypeError(f"a model must be a path, bytes or a part of a bundle, not {type(source).__name__}{hint}")
 
 
 def read(source: Source) -> Model:
@@ -46,9 +46,14 @@ def read(source: Source) -> Model:
     return _read_model(File(*open_content(source)))
 
 
-def check_format(path: Path) -> None:
-    """Raise InvalidModel if a file does not have the identifier of a TFLite model."""
-    _check_identifier(File(FileContent.open(path, str(path)), str(path)))
+def check_format(source: Source) -> None:
+    """Raise InvalidModel if a model does not have the identifier of a TFLite model."""
+    located = locate_model(source)
+    if isinstance(located, str | os.PathLike):  # only the first bytes are read
+        name = os.fspath(located)
+        _check_identifier(File(FileContent.open(located, name), name))
+    else:
+        _check_identifier(File(*open_content(located)))
 
 
 def _check_identifier(file: File) -> None:

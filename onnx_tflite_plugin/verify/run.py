@@ -22,7 +22,7 @@ from onnx_tflite_plugin.normalize.alignment import Misaligned
 from onnx_tflite_plugin.normalize.joining import SharedItems, join_signatures
 from onnx_tflite_plugin.options import VerifyOptions
 from onnx_tflite_plugin.progress import Progress
-from onnx_tflite_plugin.source import Section, Source, check_source, read, read_bytes
+from onnx_tflite_plugin.source import Member, Section, Source, check_format, check_source, read, read_bytes
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.trial import TIME_LIMIT, Run
 from onnx_tflite_plugin.verify.criteria import Tolerance
@@ -50,7 +50,7 @@ _NAN_REASON = "every output is NaN in both runtimes on these inputs; give others
 
 
 def verify(
-    tflite: str | os.PathLike[str] | bytes | Section,
+    tflite: str | os.PathLike[str] | bytes | Section | Member,
     onnx: ModelProto | Converted | str | os.PathLike[str] | bytes,
     *,
     inputs: InputData = None,
@@ -71,7 +71,7 @@ def verify(
     outputs are reported too.
 
     Args:
-        tflite: path or content of the TFLite model.
+        tflite: path or content of the TFLite model, or a model of a bundle, as for ``convert``.
         onnx: the converted model: a path, its content, a ModelProto or a Conversion.
         inputs: arrays by name, a list of such mappings (one per run), an .npz, .npy or image file, or a folder of these (one
             per run). An array that stacks several inputs along its first axis gives as many runs. Other inputs are random.
@@ -241,8 +241,9 @@ def _all_nan(actual: Sequence[Run]) -> bool:
 
 
 def read_tflite(tflite: Source) -> bytes:
-    """Return the content of a TFLite model."""
+    """Return the content of a TFLite model. Raises InvalidModel if it has not its identifier."""
     check_source(tflite)
+    check_format(tflite)
     return read_bytes(tflite)
 
 

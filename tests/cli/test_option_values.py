@@ -157,7 +157,7 @@ def test_bundle_needs_a_folder_as_output(tmp_path: Path) -> None:
         (bundle(tmp_path / "bundle", "a.tflite"), None),
         (bundle(tmp_path / "b.task", "a.tflite"), tmp_path / "bundle"),
     ):
-        with pytest.raises(UsageProblem, match="holds several models; name a folder as the output"):
+        with pytest.raises(UsageProblem, match=r"is a bundle; name a folder or an .onnx file as the output"):
             jobs(source, output, None)
     with pytest.raises(UsageProblem, match=r"is a bundle without a TFLite model; inspect lists what it holds"):
         jobs(bundle(tmp_path / "c.task", "a.txt"), None, None)

@@ -148,6 +148,59 @@ def test_converts_nested_bundles(run: Run, tmp_path: Path) -> None:
     ]
 
 
+def test_every_command_takes_a_part_of_a_bundle(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "b.task").write_bytes(zip_entries({"neg.tflite": model(), "exp.tflite": model("EXP")}))
+    part = f"{tmp_path / 'b.task'}#exp"
+    assert run("convert", part).code == 0
+    assert [node.op_type for node in onnx.load(tmp_path / "exp.onnx").graph.node] == ["Exp"]
+    assert "EXP" in run("inspect", part).out
+    assert run("verify", part, tmp_path / "exp.onnx").code == 0
+    assert run("bench", part, "--rounds", "3").code == 0
+    assert run("report", part, tmp_path / "exp.onnx").code == 0
+
+
+def test_command_about_one_model_lists_those_of_a_bundle(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "b.task").write_bytes(zip_entries({"neg.tflite": model(), "exp.tflite": model("EXP")}))
+    (tmp_path / "m.onnx").touch()
+    held = f"{tmp_path / 'b.task'} holds 2 models: 'neg.tflite', 'exp.tflite'; "
+    for text, *command in (
+        (
+            f"{held}name one of them, such as {tmp_path / 'b.task'}#neg.tflite",
+            "verify",
+            tmp_path / "b.task",
+            tmp_path / "m.onnx",
+        ),
+        (
+            f"{held}'nex.tflite' is none of them; did you mean 'neg.tflite'?",
+            "convert",
+            f"{tmp_path / 'b.task'}#nex.tflite",
+        ),
+        (f"{held}'.tflite' is in several names", "bench", f"{tmp_path / 'b.task'}#.tflite"),
+    ):
+        code, _, err = run(*command)
+        assert (code, err) == (2, f"error: {text}\n")
+
+
+def test_bundle_of_one_model_is_written_to_the_named_file(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "chat.litertlm"
+    path.write_bytes(litert_lm([(5, b"proto"), (3, model())]))
+    code, out, _ = run("convert", path, tmp_path / "chat.onnx")
+    assert code == 0
+    assert "inputs " in out
+    assert (tmp_path / "chat.onnx").is_file()
+    assert run("verify", path, tmp_path / "chat.onnx").code == 0
+
+
+def test_file_for_several_models_is_a_usage_error(run: Run, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "b.task").write_bytes(zip_entries({"neg.tflite": model(), "exp.tflite": model("EXP")}))
+    code, _, err = run("convert", tmp_path / "b.task", tmp_path / "b.onnx")
+    assert (code, (tmp_path / "b.onnx").exists()) == (2, False)
+    assert "holds 2 models, which do not fit in the file" in err
+    code, _, err = run("convert", folder, "-")
+    assert code == 2
+    assert "a folder of models cannot be written to stdout; name a folder" in err
+
+
 def test_bundle_members_stay_inside_the_output_folder(run: Run, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "b.task").write_bytes(zip_entries({"../../evil.tflite": model(), "/abs.tflite": model()}))

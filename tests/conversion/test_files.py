@@ -36,18 +36,21 @@ def zip_entries(*names: str) -> bytes:
     return file.getvalue()
 
 
-MISTAKEN = [
-    (gzip.compress(small()), "it is compressed with gzip: gunzip it first"),
+_BUNDLE = ": give the path of its file, BUNDLE#PART for one of them"
+BUNDLES = [
     (zip_entries("readme.txt"), "it is a zip archive: unpack it first"),
-    (zip_entries("hand.tflite", "palm.tflite"), "such as a .task bundle: unpack hand.tflite, palm.tflite first"),
-    (zip_entries("words.txt", "TF_LITE_PREFILL_DECODE"), "unpack TF_LITE_PREFILL_DECODE first"),
-    (zip_entries(*(f"{k}.tflite" for k in range(5))), "unpack 0.tflite, 1.tflite, 2.tflite, 3.tflite, 4.tflite first"),
+    (zip_entries("hand.tflite", "palm.tflite"), f"it is a bundle of hand.tflite, palm.tflite{_BUNDLE}"),
+    (zip_entries("words.txt", "TF_LITE_PREFILL_DECODE"), f"it is a bundle of TF_LITE_PREFILL_DECODE{_BUNDLE}"),
     (
         zip_entries(*(f"{k}.tflite" for k in range(7))),
-        "unpack 0.tflite, 1.tflite, 2.tflite, 3.tflite, 4.tflite and 2 more first",
+        f"it is a bundle of 0.tflite, 1.tflite, 2.tflite, 3.tflite, 4.tflite and 2 more{_BUNDLE}",
     ),
-    (zip_entries("archive/data.pkl"), "it is a PyTorch file"),
     (zip_entries("hand.tflite")[:60], "it is a zip archive: unpack it first"),
+    (zip_entries("archive/data.pkl"), "it is a PyTorch file"),
+]
+"""Contents of bundles, which have parts only as files."""
+MISTAKEN = [
+    (gzip.compress(small()), "it is compressed with gzip: gunzip it first"),
     (otp.convert(small()).proto.SerializeToString(), "it is an ONNX model already"),
     (b"\x08\x0a\x12", "it is an ONNX model already"),
     (b"\x08\x0a", "is it the right file, and complete?"),
@@ -57,6 +60,13 @@ MISTAKEN = [
     (b"", "it is empty"),
     (b"something else", "is it the right file, and complete?"),
 ]
+
+
+@pytest.mark.parametrize(("data", "text"), BUNDLES, ids=range(len(BUNDLES)))
+def test_content_of_a_bundle_is_no_model(data: bytes, text: str) -> None:
+    with pytest.raises(InvalidModel) as caught:
+        otp.convert(data)
+    assert text in str(caught.value)
 
 
 @pytest.mark.parametrize(("data", "text"), MISTAKEN, ids=range(len(MISTAKEN)))

@@ -138,7 +138,7 @@ def test_progress_is_reported_and_logged(caplog: pytest.LogCaptureFixture) -> No
 def test_error_on_a_file_object_suggests_its_content(call: Any) -> None:
     with pytest.raises(TypeError, match=r"not BytesIO; pass its content, source.read\(\)"):
         call(io.BytesIO(DIGITS.read_bytes()))
-    with pytest.raises(TypeError, match="a model must be a path or bytes, not int"):
+    with pytest.raises(TypeError, match="a model must be a path, bytes or a part of a bundle, not int"):
         call(3)
 
 

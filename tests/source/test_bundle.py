@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from conformance.builder import ModelBuilder
-from onnx_tflite_plugin.errors import InvalidModel
-from onnx_tflite_plugin.source import Section, read, read_bytes
+from onnx_tflite_plugin import bundle_parts, convert, inspect
+from onnx_tflite_plugin.errors import InvalidModel, NoSuchPart
+from onnx_tflite_plugin.source import Section, opening, read, read_bytes
 from onnx_tflite_plugin.source import bundle as bundles
-from onnx_tflite_plugin.source import content as contents
 from onnx_tflite_plugin.source.bundle import members
 from tests.helpers.command import Run
 
@@ -89,13 +89,13 @@ def test_member_is_in_memory_only_once(tmp_path: Path, method: int) -> None:
     path = archive(tmp_path / "b.task", {"m.tflite": START + bytes(48 * MIB)}, method)
     (part,) = members(path, "b.task")
     with measure_peak() as peak_mib:
-        content, _ = contents.open_content(part.load())
+        content, _ = opening.open_content(part.load())
         assert content.size == 48 * MIB + 8
         assert peak_mib() < 1.3 * 48 + 4
 
 
 def test_a_large_stored_member_is_not_read_before_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contents, "READ_AT_ONCE_BYTES", 0)
+    monkeypatch.setattr(opening, "READ_AT_ONCE_BYTES", 0)
     (part,) = members(archive(tmp_path / "b.task", {"m.tflite": model(8 * MIB)}), "b.task")
     with measure_peak() as peak_mib:
         tensors = read(part.load()).main.tensors
@@ -178,3 +178,22 @@ def test_a_refused_member_is_freed_before_the_next(run: Run, tmp_path: Path, mon
     with measure_peak() as peak_mib:
         assert run("convert", path).code == 1
         assert peak_mib() < 4 * 8
+
+
+def test_path_of_a_part_wins_over_no_existing_file(tmp_path: Path) -> None:
+    path = archive(tmp_path / "b#1.task", {"a.tflite": model(3), "b.tflite": model(5)})
+    assert read_bytes(f"{path}#b.tflite") == read_bytes(f"{path}#b") == model(5)
+    (tmp_path / "b#1.task#b").write_bytes(model(7))
+    assert read_bytes(f"{path}#b") == model(7)
+
+
+def test_a_part_is_converted_like_its_content(tmp_path: Path) -> None:
+    path = archive(tmp_path / "b.task", {"a.tflite": model(3), "words.txt": b"x"})
+    part = bundle_parts(path)[0]
+    for source in (part, path, str(path)):
+        conversion = convert(source)
+        assert conversion.report.inputs[0].shape == (2, 3)
+        assert conversion.file is not None
+        assert inspect(source)["inputs"][0]["name"] == "x"
+    with pytest.raises(NoSuchPart, match="is not a bundle, so it has no part 'x'"):
+        convert(f"{__file__}#x")

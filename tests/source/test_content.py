@@ -15,8 +15,9 @@ import pytest
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.source import content as contents
-from onnx_tflite_plugin.source import read
-from onnx_tflite_plugin.source.content import Content, FileContent, Section, open_content, read_bytes
+from onnx_tflite_plugin.source import opening, read
+from onnx_tflite_plugin.source.content import Content, FileContent, Section
+from onnx_tflite_plugin.source.opening import open_content, read_bytes
 
 BYTES = np.random.default_rng(0).integers(0, 256, 200_003, np.uint8).tobytes()
 UINT = struct.Struct("<I")
@@ -37,7 +38,7 @@ def model() -> bytes:
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat every file as too large to be read at once."""
-    monkeypatch.setattr(contents, "READ_AT_ONCE_BYTES", 0)
+    monkeypatch.setattr(opening, "READ_AT_ONCE_BYTES", 0)
 
 
 @pytest.fixture
@@ -126,8 +127,8 @@ def test_a_section_is_read_by_itself_and_must_match_its_checksum(tmp_path: Path)
 
 PROGRAM = """
 import os, sys
-from onnx_tflite_plugin.source import content
-content.READ_AT_ONCE_BYTES = content.MAPPED_FILE_BYTES = content._MAPPED_RANGE_BYTES = 0
+from onnx_tflite_plugin.source import content, opening
+opening.READ_AT_ONCE_BYTES = content.MAPPED_FILE_BYTES = content._MAPPED_RANGE_BYTES = 0
 mapped = content.FileContent._map_range
 def truncate(self, start, count):
     view = mapped(self, start, count)

@@ -13,6 +13,7 @@ import numpy as np
 from onnx_tflite_plugin.graph.serialized import Converted
 from onnx_tflite_plugin.options import BenchOptions, VerifyOptions
 from onnx_tflite_plugin.progress import Progress
+from onnx_tflite_plugin.source import Source
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.inputs.user_data import InputData
 from onnx_tflite_plugin.verify.model_pair import ModelPair
@@ -63,7 +64,7 @@ class Benchmark:
 
 
 def bench(
-    tflite: str | os.PathLike[str] | bytes,
+    tflite: Source,
     onnx: ModelProto | Converted | str | os.PathLike[str] | bytes,
     *,
     threads: int = BenchOptions.threads,
@@ -80,7 +81,7 @@ def bench(
     wall-clock time.
 
     Args:
-        tflite: path or content of the TFLite model.
+        tflite: path or content of the TFLite model, or a model of a bundle.
         onnx: the converted model: a path, its content, a ModelProto or a Conversion.
         threads: number of threads of each runtime.
         rounds: number of rounds.

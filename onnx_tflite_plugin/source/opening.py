@@ -1,0 +1,75 @@
+"""Open a model: a path, bytes, or a part of a bundle."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from onnx_tflite_plugin.errors import InvalidModel, Problem
+from onnx_tflite_plugin.source.content import Content, FileContent, Member, Section
+
+READ_AT_ONCE_BYTES = 1 << 26
+"""Maximum bytes of a file that is read at once."""
+
+Source = str | os.PathLike[str] | bytes | bytearray | memoryview | Section | Member
+"""A model as a path, as bytes, or as a part of a bundle. A path may name a part: ``BUNDLE#PART``."""
+
+
+def locate_model(source: Source) -> str | os.PathLike[str] | bytes | bytearray | memoryview | Section:
+    """Return the content of a part of a bundle, or the path or content itself. Raises NoSuchPart and InvalidModel."""
+    if isinstance(source, Member):
+        return source.load()
+    if not isinstance(source, str | os.PathLike) or _is_model_file(source):
+        return source
+    from onnx_tflite_plugin.source.bundle import find_model  # imports zipfile
+
+    model = find_model(source)
+    return source if model is None else model.load()
+
+
+def _is_model_file(path: str | os.PathLike[str]) -> bool:
+    """True if a file has the identifier of a TFLite model, False also if it cannot be read."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return False
+        with open(path, "rb") as file:
+            return file.read(8)[4:] == b"TFL3"
+    except OSError:
+        return False
+
+
+def open_content(source: Source) -> tuple[Content, str]:
+    """Return the content of a model and its name in errors. Raises InvalidModel and OSError."""
+    source = locate_model(source)
+    if isinstance(source, Section):
+        content, name = source.open(), source.name
+    elif isinstance(source, str | os.PathLike):
+        name = os.fspath(source)
+        content = FileContent.open(_check_regular_file(Path(source)), name)
+    else:
+        return Content(source), "the given bytes"
+    return (Content(content.read(0, content.size)) if content.size <= READ_AT_ONCE_BYTES else content), name
+
+
+def _check_regular_file(path: Path) -> Path:
+    """Return the path of a regular file.
+
+    Raises InvalidModel for a directory, and for a pipe, which would block.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        reason, hint = (
+            ("it is a directory", "")
+            if path.is_dir()
+            else ("it is not a regular file", "write the model to a regular file first")
+        )
+        raise InvalidModel(f"cannot read {path}", [Problem("file", reason, hint)])
+    return path
+
+
+def read_bytes(source: Source) -> bytes:
+    """Return all bytes of a model. Raises InvalidModel for a damaged section, and OSError."""
+    source = locate_model(source)
+    if isinstance(source, Section):
+        return source.read()
+    return Path(source).read_bytes() if isinstance(source, str | os.PathLike) else bytes(source)
