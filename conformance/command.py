@@ -13,6 +13,7 @@ from conformance.coverage import gaps
 from conformance.packs import Suite, suite
 from conformance.repeated import Repeated
 from conformance.runner import CaseResult, run_case
+from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.output import print_json, redirect_stdout_to_stderr
 
@@ -31,6 +32,8 @@ def run(pack: str | None = None, op: str | None = None, *, as_json: bool = False
             if pack and not op
             else f"no handler and no case for {op or 'anything'}"
         )
+        if op is not None:
+            raise UsageProblem(what + _suggest_operator(op, pack))
         raise UsageProblem(f"{what}; the tests of a target or a hook are the pack's own: pytest DIR" if pack else what)
     results = _results(chosen, console)
     missing = list(gaps(chosen))
@@ -40,6 +43,13 @@ def run(pack: str | None = None, op: str | None = None, *, as_json: bool = False
     else:
         _print(console, chosen, results, missing)
     return 0 if passed else 1
+
+
+def _suggest_operator(op: str, pack: str | None) -> str:
+    """Return the nearest operator of the installed packs, or the command that lists them."""
+    everything = suite(pack)
+    known = {case.op for case in everything.cases} | {code for code, _ in everything.handlers}
+    return did_you_mean(op, sorted(known)) or "; the command `handlers` lists the operators"
 
 
 def _report_as_json(chosen: Suite, results: Sequence[CaseResult], missing: Sequence[str]) -> dict[str, object]:

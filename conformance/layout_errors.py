@@ -13,14 +13,15 @@ from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.verify.runtimes.ort import tensor_values
 
 SUGGESTIONS = {
-    Transparent: "declare Attribute() and use ctx.axis, or declare the `axes` that the slots share",
+    Transparent: "declare Attribute() and use ctx.axis if the operator works along an axis, Terminate() if it depends on the "
+    "order of the file's elements, or the `axes` that the slots share",
     Attribute: "remap each axis number and each entry per axis (ctx.axis, ctx.permute_entries, holds_axes, indexed_by_axis), "
     "or correct `axes`",
     Terminate: "`axes` may list the axes of a group in the wrong order, or `unordered` may name an axis that must keep its place",
 }
 
 
-def false_layout(code: str, model: Model, host: Host, conversion: Conversion | None, difference: str) -> str:
+def false_layout(code: str, model: Model, host: Host, conversion: Conversion | None) -> str:
     """Return a message on the wrong layout declaration, or "" if only the file's layout was used. ``model``: as read from the file."""
     for op in instances(model, code):
         declarations = declarations_of(op, host)
@@ -32,7 +33,7 @@ def false_layout(code: str, model: Model, host: Host, conversion: Conversion | N
             continue
         kind = type(layout)
         differs = (
-            f"with axes {layouts[0]} the result differs by {difference}"
+            f"the result differs in another layout than the file's, such as axes {layouts[0]}"
             if layouts
             else "in another layout than the file's the operator does not convert"
         )

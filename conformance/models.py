@@ -17,6 +17,7 @@ import numpy as np
 from conformance.builder import ModelBuilder, TensorRef, quant
 from conformance.case import EVERY_OPSET, Case
 from conformance.schema import Table
+from onnx_tflite_plugin.checked import check_keywords
 from onnx_tflite_plugin.renamed import KIT, NET, SPEC, renamed_attributes, warn_renamed
 from onnx_tflite_plugin.source.model import Array
 
@@ -242,7 +243,8 @@ class Net:
 
 
 def net(op: str, name: str, draw: Callable[[Net], Any], **case: Any) -> Case:
-    """Return a case of a model that ``draw`` builds."""
+    """Return a case of a model that ``draw`` builds. Raises TypeError for an unknown keyword."""
+    check_keywords(f"the case {name!r}", case, Case.__dataclass_fields__)
 
     def build() -> bytes:
         model = Net()
@@ -284,6 +286,11 @@ def between_convolutions(
         results = model.calls(op, refs, *outputs, custom_options=custom_options, version=version, **(options or {}))
         model.output(*(model.output_through_conv(ref) if is_image(model.spec(ref)) else ref for ref in results))
 
+    if not any(is_image(spec) for spec in (*inputs, *outputs)):
+        raise ValueError(
+            f"between_convolutions({op!r}, {name!r}): no operand or result is an image, of rank 4 and of float32, int8, uint8 "
+            "or int16, so there would be no convolution; use in_isolation"
+        )
     if all(is_image(spec) for spec in outputs):
         turned = [spec for spec in inputs if spec is not None and spec.value is None and len(spec.shape) > 2]
         case.setdefault("transposes", len(turned) + len(outputs))

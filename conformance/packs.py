@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint
 
 from conformance.case import Case
 from conformance.cases import builtin
-from onnx_tflite_plugin.checked import describe
+from onnx_tflite_plugin.checked import describe, did_you_mean
 from onnx_tflite_plugin.errors import PackError, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, attribute_errors
 from onnx_tflite_plugin.host import Host
@@ -102,8 +102,12 @@ def _host_to_try(pack: str | None) -> Host:
 
 
 def _missing_pack_problem(pack: str) -> Problem:
-    others = ", ".join(sorted({offer.pack for offer in discover() if offer.pack != BUILTIN})) or "none"
-    reason = f"no installed distribution of that name has handlers, fusions or cases; installed packs: {others}"
+    names = sorted({offer.pack for offer in discover() if offer.pack != BUILTIN})
+    listed = ", ".join(names) or "none"
+    reason = (
+        f"no installed distribution of that name has handlers, fusions or cases{did_you_mean(pack, names)}; "
+        f"installed packs: {listed}"
+    )
     return Problem(pack, reason, "pip install -e DIR, where DIR holds the pack's setup.cfg")
 
 
@@ -115,6 +119,14 @@ def _handler_problems(host: Host, tried: Sequence[tuple[str, str]], cases: Seque
             count = sum(case.op == code for case in cases)
             skipped = f"; {count} cases of {code} were not run" if count else ""
             problems[code] = Problem(code, f"{loaded.reason}{skipped}")
+    for code in {code for code, _ in tried}:
+        packs = sorted({pack for other, pack in tried if other == code and pack != BUILTIN})
+        if len(packs) > 1:
+            remedy = " or ".join(f"--pack {pack}" for pack in packs)
+            reason = (
+                f"{' and '.join(packs)} each have a handler for it, and only one can be tried; choose with {remedy}"
+            )
+            problems.setdefault(code, Problem(code, reason))
     return problems
 
 

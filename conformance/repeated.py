@@ -17,8 +17,16 @@ _CAUSES = (
 """The failure of a pack's function or declaration in a reason, without the operator and the variants that met it."""
 
 
+_EXPLANATION = re.compile(
+    r"layout=\w+ is wrong: |axes='[^']*': letter |the result differs in every layout: |the table of Lookup is"
+)
+"""A wrong declaration, of which the differences of numbers in the same case are consequences."""
+
+
 def _cause(reason: str) -> str:
     """Return the cause in a reason of a failed case; empty if it is a difference of numbers."""
+    if wrong := _EXPLANATION.search(reason):
+        return wrong[0]
     return next((match[0] for pattern in _CAUSES if (match := pattern.search(reason))), "")
 
 
@@ -31,10 +39,12 @@ class Repeated:
     def first_with_causes_of(self, result: CaseResult) -> str:
         """Return the first case that failed for the same causes; empty if this case has a new one."""
         causes = [cause for reason in result.reasons if (cause := _cause(reason))]
+        explained = any(_EXPLANATION.search(reason) for reason in result.reasons)
         known = [self._first[cause] for cause in causes if cause in self._first]
         for cause in causes:
             self._first.setdefault(cause, result.case.id)
-        return known[0] if known and len(known) == len(result.reasons) else ""
+        everything = len(causes) if explained else len(result.reasons)
+        return known[0] if known and len(known) == everything else ""
 
     def text(self, result: CaseResult) -> str:
         """Return the text of a failed case, or a reference to the first case that failed for the same causes."""

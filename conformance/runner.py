@@ -13,6 +13,7 @@ import numpy as np
 
 from conformance.bounds import tolerance
 from conformance.case import Case
+from conformance.explanation import explain_values
 from conformance.layout_errors import contradictory_sizes, false_layout, wrong_in_every_layout
 from conformance.meaning import meaning_of
 from conformance.unmatched import explain_unloaded, explain_unmatched
@@ -115,6 +116,12 @@ class _Mismatches:
     def add(self, variant: Variant, *texts: str) -> None:
         for text in texts:
             self._by_text.setdefault(text, []).append(variant.text)
+
+    def followed_by(self, others: _Mismatches) -> _Mismatches:
+        """Return these mismatches and then the others."""
+        joined = _Mismatches()
+        joined._by_text = {**self._by_text, **others._by_text}
+        return joined
 
     @property
     def status(self) -> Status:
@@ -262,7 +269,7 @@ class CaseTrial:
         outputs: dict[Variant, Runs] = {}
         tried: dict[bytes, Outcome] = {}
         moved: dict[Variant, int] = {}
-        wrong: dict[Variant, tuple[Conversion | None, str]] = {}
+        wrong: dict[Variant, Conversion | None] = {}
         newer: dict[str, None] = {}
         for variant in variants:
             least = variant._replace(plan="least")
@@ -288,25 +295,30 @@ class CaseTrial:
             except MissingExtra:
                 raise
             except ConversionError as error:
-                wrong[variant] = None, _line(error)
+                wrong[variant] = None
                 found.add(variant, _line(error))
                 continue
             if differing:
-                wrong[variant] = conversion, differing[0]
+                wrong[variant] = conversion
             found.add(variant, *differing)
             if variant.plan == "least":
                 found.add(variant, *self._layout(conversion), *self._missing_expectations(conversion))
             other = outputs.get(least)
             if variant.plan == "local" and other is not None and not _equal(outputs[variant], other):
                 found.add(variant, *self.mismatches(outputs[variant], {"the least plan": other}))
+        explained = _Mismatches()
         if outputs:
-            found.add(next(iter(outputs)), *contradictory_sizes(self.case.op, self.source, self.host))
-        if wrong and not outputs.keys() - wrong.keys() and all(one is not None for one, _ in wrong.values()):
-            found.add(next(iter(wrong)), *wrong_in_every_layout(self.case.op, self.source, self.host))
-        for variant, (conversion_or_none, text) in wrong.items():
+            explained.add(next(iter(outputs)), *contradictory_sizes(self.case.op, self.source, self.host))
+        if wrong and not outputs.keys() - wrong.keys() and None not in wrong.values():
+            explained.add(next(iter(wrong)), *wrong_in_every_layout(self.case.op, self.source, self.host))
+        for variant, failed in wrong.items() if explained.status == "passed" else ():
             plain = variant._replace(plan="least" if moved.get(variant._replace(plan="least")) == 0 else "local")
             if plain not in wrong and (plain in outputs or (len(variants) > 1 and self._right(plain))):
-                found.add(variant, *self._attribute_failure(conversion_or_none, text))
+                explained.add(variant, *self._attribute_failure(failed))
+        compared = next((variant for variant in wrong if variant in outputs), None)
+        if compared is not None and explained.status == "passed":
+            explained.add(compared, *explain_values(self, outputs[compared]))
+        found = explained.followed_by(found)
         if newer and not outputs and found.status == "passed":
             return "skipped", [*newer]
         return found.status, found.lines
@@ -378,9 +390,9 @@ class CaseTrial:
                     reason = declined or explain_unmatched(name, self.source, self.host)
                     yield f"the fusion {name} did not apply: {reason}{others}"
 
-    def _attribute_failure(self, conversion: Conversion | None, text: str) -> Iterator[str]:
+    def _attribute_failure(self, conversion: Conversion | None) -> Iterator[str]:
         """Return the declaration that is false, if only another layout than the file's fails."""
-        yield from filter(None, [false_layout(self.case.op, self.source, self.host, conversion, text)])
+        yield from filter(None, [false_layout(self.case.op, self.source, self.host, conversion)])
 
 
 def channels_first(face: Entry) -> dict[str, str]:

@@ -30,7 +30,7 @@ class Checked:
             if not has_type(value, hint):
                 raise TypeError(
                     f"{type(self).__name__}({name}=...) takes {format_type(hint)}, not {_describe_content(value)}"
-                    f"{_quoted_names_remedy(value) if hint is str else ''}"
+                    f"{_quoted_names_remedy(value) if hint is str else _base_class_remedy(value, hint)}"
                 )
 
 
@@ -44,6 +44,15 @@ def _quoted_names_remedy(value: object) -> str:
     """Return the remedy for names in a list or tuple where one string is expected: ``; write "h w"``."""
     names = isinstance(value, tuple | list) and all(isinstance(item, str) for item in value)
     return f'; write "{" ".join(value)}"' if names and isinstance(value, tuple | list) else ""
+
+
+def _base_class_remedy(value: object, hint: Any) -> str:
+    """Return the remedy for an instance of a pack's class without the base class: ``; derive Offsets from Behavior``."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    bases = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Checked)]
+    of_pack = type(value).__module__.partition(".")[0] not in ("builtins", "numpy", "onnx_tflite_plugin")
+    is_instance = not isinstance(value, type) and not callable(value)
+    return f"; derive {type(value).__name__} from {bases[0].__name__}" if of_pack and is_instance and bases else ""
 
 
 @cache
@@ -122,7 +131,9 @@ def describe(value: object) -> str:
         return f"the class {value.__name__}: write {value.__name__}(...)"
     if isinstance(value, str | int | float):
         return f"the {type(value).__name__} {value!r}"[:80]
-    return f"a {type(value).__name__}" if value is not None else "None"
+    if value is None:
+        return "None"
+    return f"{'an' if type(value).__name__[0] in 'AEIOUaeiou' else 'a'} {type(value).__name__}"
 
 
 def _describe_content(value: object) -> str:
@@ -179,7 +190,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     names = list(known)
-    similar = get_close_matches(name, names, 1) or sorted(filter(partial(_is_abbreviation, name), names), key=len)[-1:]
+    folded = [one for one in names if one.lower() == name.lower()]
+    similar = (
+        folded
+        or get_close_matches(name, names, 1)
+        or sorted(filter(partial(_is_abbreviation, name), names), key=len)[-1:]
+    )
     return f"; did you mean {similar[0]!r}?" if similar else ""
 
 

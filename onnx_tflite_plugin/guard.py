@@ -7,18 +7,22 @@ treated the same.
 from __future__ import annotations
 
 import os
+import re
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType, MethodType, ModuleType
 
+from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.errors import AttributedProblem, InvalidModel, Problem, VerificationError
 
 BUILTIN = "onnx-tflite-plugin"
 INLINE = "inline"  # handlers given to a host as objects
 DEBUG = "ONNX_TFLITE_PLUGIN_DEBUG"
 _MAX_CHARACTERS = 400
+_MISSING_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 
 
 class Terminated(SystemExit):
@@ -74,8 +78,13 @@ def attribute_errors(
         debug(error)
         location = _error_location(error, origin)
         raise Failed(
-            pack, f"{function} of {pack} failed: {format_error(error)}{location and f', at {location}'}"
+            pack, f"{function}{of_pack(pack)} failed: {format_error(error)}{location and f', at {location}'}"
         ) from error
+
+
+def of_pack(pack: str) -> str:
+    """Return `` of <pack>`` for messages; empty for a handler that was given as an object."""
+    return "" if pack == INLINE else f" of {pack}"
 
 
 class LeftOut(Failed):
@@ -95,6 +104,8 @@ def format_error(error: BaseException) -> str:
         text = " ".join(str(error).split())
     except Exception as text_error:
         text = f"(its text raises {type(text_error).__name__})"
+    if isinstance(error, ImportError) and (missing := _MISSING_NAME.match(text)) and missing[2] in sys.modules:
+        text = f"module {missing[2]!r} has no {missing[1]!r}{did_you_mean(missing[1], dir(sys.modules[missing[2]]))}"
     if len(text) > _MAX_CHARACTERS:
         text = text[:_MAX_CHARACTERS] + "…"
     if isinstance(error, Mismatch | Failed | VerificationError) and text:

@@ -27,6 +27,8 @@ from onnx_tflite_plugin.codes import CUSTOM, NAMED_BY_THE_FILE
 from onnx_tflite_plugin.files import write
 
 README = "README.md"
+_RESERVED = ("builtin", "inline")
+"""Names of packs with a meaning of their own."""
 
 
 @click.command("new-pack")
@@ -177,6 +179,11 @@ def _distribution(folder: Path, name: str | None) -> str:
     else:
         raise UsageProblem(
             f"--name {name}: a distribution's name has letters, digits and . _ - only, and begins and ends with a letter or digit"
+        )
+    if distribution_name.lower() in _RESERVED:
+        raise UsageProblem(
+            f"a pack cannot have the name {distribution_name!r}, which --packs reserves for the built-in operators; "
+            "choose another with --name"
         )
     try:
         distribution(distribution_name)

@@ -50,6 +50,7 @@ def brief_summary(
     if conversion.verification is not None:
         rows.append(_with_time(verification_row(conversion.verification, first=True), conversion))
     notes = [] if given_signature is not None else [*_other_signatures(report)]
+    notes += _replaced_handlers(report)
     rows.append(warning_row([*notes, *report.warnings]))
     return [row for row in rows if row.lines]
 
@@ -280,6 +281,14 @@ def _states(report: Report) -> Iterator[str]:
         more = f", … and {len(report.states) - 4} more" if len(report.states) > 4 else ""
         yield f"{len(report.states)}, as extra inputs and outputs: {names}{more}"
         yield "onnx_tflite_plugin.runtime.Session carries them from run to run"
+
+
+def _replaced_handlers(report: Report) -> Iterator[str]:
+    """Yield a warning for each pack that replaces built-in handlers of the model's operators."""
+    for pack in sorted({*report.overrides.values()}):
+        codes = [code for code, other in report.overrides.items() if other == pack]
+        listed = ", ".join(limit_lines(codes, 4))
+        yield f"{pack} converts {listed} instead of the built-in handler; --block {pack} leaves the pack out"
 
 
 def _packs(report: Report) -> Iterator[str]:

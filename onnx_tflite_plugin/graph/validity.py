@@ -16,7 +16,7 @@ from onnx_tflite_plugin.errors import (
     TargetRefusal,
 )
 from onnx_tflite_plugin.graph.metadata import source_handler, source_operators
-from onnx_tflite_plugin.guard import BUILTIN, Failed
+from onnx_tflite_plugin.guard import BUILTIN, Failed, of_pack
 from onnx_tflite_plugin.source.dtypes import QUANTIZED
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def check_valid(
         hint = "convert the original model again"
         raise InvalidModel(CONTRADICTION, [Contradiction(_describe_location(invalid_node), conflict, hint)])
     reason = f"{conflict or text}{declarations and f'; it declares {declarations}'}"
-    failed = Failed(pack, f"handler {handler} of {pack} failed: {reason}")
+    failed = Failed(pack, f"handler {handler}{of_pack(pack)} failed: {reason}")
     raise HandlerError(message, [failed.problem(f"{invalid_node.op_type} {invalid_node.name!r}")])
 
 
@@ -120,10 +120,25 @@ def _describe_operands(text: str, node: ir.Node, *, declared: bool) -> str:
         return f"ONNX has no {node.op_type} of {unsupported['dtype']}{remedy}"
     if "inconsistent type" not in text or "" in dtypes:
         return f"the shapes and dtypes of the operands are inconsistent ({text})"
-    fact = f"the operands of {node.op_type} are {' and '.join(dtypes)}, but must have one dtype"
+    narrow = [_widened_from(value) for value in operands]
+    listed = [
+        f"{dtype} (cast from {source})" if source else dtype for dtype, source in zip(dtypes, narrow, strict=True)
+    ]
+    fact = f"the operands of {node.op_type} are {' and '.join(listed)}, but must have one dtype"
+    if any(source in QUANTIZED for source in (*dtypes, *narrow)) and any(dtype.startswith("float") for dtype in dtypes):
+        return f"{fact}; the handler gets quantized values: quantization=Dequantized() would pass floats"
+    if any(dtype == "float64" and value.const_value for value, dtype in zip(operands, dtypes, strict=True)):
+        return f"{fact}; a NumPy number or array keeps its dtype: pass float(x), or x.astype(np.float32)"
     numbers = [value for value, dtype in zip(operands, dtypes, strict=True) if dtype == "int64" and value.const_value]
     floats = any(dtype.startswith("float") for dtype in dtypes)
     return f"{fact}; a Python int is int64: write 1.0 instead of 1 for a float" if numbers and floats else fact
+
+
+def _widened_from(value: ir.Value) -> str:
+    """Return the dtype of the value that a Cast widened; empty for other values."""
+    producer = value.producer()
+    cast = producer.inputs[0] if producer is not None and producer.op_type == "Cast" else None
+    return "" if cast is None else _dtype_name(cast)
 
 
 def _dtype_name(value: ir.Value) -> str:

@@ -231,6 +231,7 @@ def test_unusual_names_are_percent_encoded(tmp_path: Path) -> None:
         ("taken", "ADD", "is not empty"),
         ("taken/file", "ADD", "is a file"),
         ("numpy", "ADD", "a distribution 'numpy' is installed already"),
+        ("builtin", "ADD", "a pack cannot have the name 'builtin', which --packs reserves"),
         ("fine", "ADDD", "no operator 'ADDD'; did you mean ADD"),
         ("fine", "Sinh", "a custom operator is CUSTOM.Sinh"),
         ("fine", "CUSTOM", "no operator 'CUSTOM'"),

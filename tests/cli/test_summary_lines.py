@@ -14,7 +14,14 @@ from onnx_tflite_plugin.cli.failures import with_hints
 from onnx_tflite_plugin.cli.interface_lines import interface_lines, metadata_lines, quantization, shape
 from onnx_tflite_plugin.cli.jobs import Job
 from onnx_tflite_plugin.cli.output import Row
-from onnx_tflite_plugin.cli.summary import brief_summary, next_row, summary, verification_lines, warning_row
+from onnx_tflite_plugin.cli.summary import (
+    _replaced_handlers,
+    brief_summary,
+    next_row,
+    summary,
+    verification_lines,
+    warning_row,
+)
 from onnx_tflite_plugin.errors import ConversionError, Problem
 from onnx_tflite_plugin.presentation.graph_io import Edge
 from onnx_tflite_plugin.report import Report, Transposed
@@ -523,3 +530,10 @@ def test_omitted_kinds_are_summed(capsys: pytest.CaptureFixture[str], kinds: int
 def test_runtime_is_named_with_its_reasons(weights: tuple[str, ...], nodes: tuple[str, ...], reason: str) -> None:
     note = describe_runtime(weights, nodes)
     assert note == (f"for ONNX Runtime: {reason}; for other runtimes convert with another --target" if reason else "")
+
+
+def test_brief_summary_warns_of_replaced_handlers() -> None:
+    report = SimpleNamespace(overrides={"SOFTMAX": "my-pack", "ADD": "my-pack"})
+    assert [*_replaced_handlers(report)] == [  # type: ignore[arg-type]
+        "my-pack converts SOFTMAX, ADD instead of the built-in handler; --block my-pack leaves the pack out"
+    ]

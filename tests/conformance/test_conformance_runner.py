@@ -83,8 +83,9 @@ def test_transposed_loop_boundary_counts_as_permuted(host: Host) -> None:
 
 def test_failure_names_the_failing_variants() -> None:
     result = run_case(unary("NEG", "sample", X, targets=("onnxruntime",)), add_one_host("NEG"))
-    (reason,) = result.reasons
+    element, reason = result.reasons
     assert not result.ok
+    assert " in the ONNX model and " in element
     assert reason.startswith("onnxruntime least, onnxruntime channels-first: y0: max ")
 
 

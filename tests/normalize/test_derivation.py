@@ -220,6 +220,6 @@ def test_failing_handler_is_named_with_its_function() -> None:
     host = Host(packs="builtin", handlers={"CUSTOM.Mine": lower})
     assert derived_shapes(draw, host, x=(2, 3))["y"] == (2, 3)
     with pytest.raises(
-        UnsupportedOperator, match=r"op 0 CUSTOM.Mine v1 'y': axes declared by handler .* of inline failed: KeyError: 5"
+        UnsupportedOperator, match=r"op 0 CUSTOM.Mine v1 'y': axes declared by handler .* failed: KeyError: 5"
     ):
         derived_shapes(draw, host, x=(5, 3))

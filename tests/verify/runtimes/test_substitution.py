@@ -185,7 +185,7 @@ def test_omits_outputs_that_are_not_compared() -> None:
     ],
 )
 def test_failing_kernel_error_names_its_pack(kernel: Any, text: str) -> None:
-    with pytest.raises(VerificationError, match=rf"kernel of {CODE} of inline failed: {text}"):
+    with pytest.raises(VerificationError, match=rf"kernel of {CODE} failed: {text}"):
         verify_model(network(), shrink_handler(kernel=kernel))
 
 

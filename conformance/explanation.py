@@ -1,0 +1,106 @@
+"""Explain a difference of numbers: the element with the largest error, or a lookup table in the wrong order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from conformance.case import Case
+from conformance.declared import declarations_of, instances
+from onnx_tflite_plugin.api import Operator
+from onnx_tflite_plugin.binding.declared import At
+from onnx_tflite_plugin.guard import Failed
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.source.model import Array, Model
+from onnx_tflite_plugin.targets import target_named
+from onnx_tflite_plugin.verify import Comparison
+from onnx_tflite_plugin.verify.comparison.trial import Run
+from onnx_tflite_plugin.verify.runtimes.structure import Entry
+
+Runs = Sequence[Run]
+
+
+class Tried(Protocol):
+    """A case with its inputs and expected outputs."""
+
+    @property
+    def case(self) -> Case: ...
+    @property
+    def host(self) -> Host: ...
+    @property
+    def source(self) -> Model: ...
+    @property
+    def entry(self) -> Entry: ...
+    @property
+    def runs(self) -> Runs: ...
+    @property
+    def reference_outputs(self) -> Mapping[str, Runs]: ...
+
+    def compare(self, actual: Runs, expected: Mapping[str, Runs], /) -> tuple[Comparison, ...]: ...
+
+
+def explain_values(trial: Tried, actual: Runs) -> Iterator[str]:
+    """Yield the cause of a difference if the lookup table is rotated, else the element with the largest error."""
+    expected = trial.reference_outputs
+    for op in instances(trial.source, trial.case.op):
+        if has_rotated_table(op, trial):
+            yield (
+                "the table of Lookup is in the wrong order: it takes the results of 0, 1, ... up to the highest value and then "
+                "of the lowest up to -1; np.roll(table, len(table) // 2) turns a table from the lowest value on into it"
+            )
+            return
+    for k, one in enumerate(trial.compare(actual, expected)):
+        if one.ok or one.nearest not in expected:
+            continue
+        yield from _largest(one, k, actual, expected[one.nearest])
+        return
+
+
+def _largest(one: Comparison, k: int, actual: Runs, expected: Runs) -> Iterator[str]:
+    """Yield the values of the element of output ``k`` with the largest error, over all runs."""
+    worst, text = 0.0, ""
+    for ours, theirs in ((np.asarray(a[k]), np.asarray(e[k])) for a, e in zip(actual, expected, strict=True)):
+        if ours.shape != theirs.shape or ours.dtype != theirs.dtype or ours.dtype.kind not in "iuf" or not ours.size:
+            continue
+        errors = np.nan_to_num(np.abs(ours.astype(np.float64) - theirs.astype(np.float64)), nan=0.0, posinf=0.0)
+        index = np.unravel_index(int(errors.argmax()), errors.shape)
+        if errors[index] > worst:
+            place = ", ".join(map(str, index))
+            worst = float(errors[index])
+            text = (
+                f"{one.name}[{place}] is {ours[index]:.6g} in the ONNX model and {theirs[index]:.6g} in {one.nearest}"
+            )
+    if text:
+        sides = "the lowering or the reference kernel" if "reference" in one.nearest else "the lowering"
+        yield f"{text}; {sides} may be wrong"
+
+
+def has_rotated_table(op: Operator, trial: Tried) -> bool:
+    """True if the expected results are those of the declared lookup table with its halves exchanged."""
+    declared = declarations_of(op, trial.host)
+    function = None if declared is None else declared.quantization.lookup_table
+    x, y = op.tensor(0), op.tensor(~0)
+    if function is None or x is None or y is None or not x.dtype.startswith("int") or x.quantization is None:
+        return False
+    entered, returned = ([t.index for t in tensors] for tensors in (trial.entry.inputs, trial.entry.outputs))
+    if x.index not in entered or y.index not in returned:
+        return False
+    target = target_named("onnxruntime")
+    try:
+        table = np.asarray(function(At(op, target, target.opsets[2])))
+    except (Failed, Exception):  # reported by the conversion
+        return False
+    slots = entered.index(x.index), returned.index(y.index)
+    outputs = next(iter(trial.reference_outputs.values()))
+    pairs = [(np.asarray(i[slots[0]]), np.asarray(o[slots[1]])) for i, o in zip(trial.runs, outputs, strict=True)]
+    return _error(table, pairs) > 4 * _error(np.roll(table, len(table) // 2), pairs)
+
+
+def _error(table: Array, pairs: Sequence[tuple[Array, Array]]) -> float:
+    """Return the mean error of a table's results."""
+    errors = [
+        np.abs(table[x.reshape(-1).astype(np.int64) % len(table)].astype(np.float64) - y.reshape(-1)) for x, y in pairs
+    ]
+    return float(np.concatenate(errors).mean()) + 1e-9

@@ -1,0 +1,93 @@
+"""Test the explanations of a failing case: the wrong declaration first, else the element with the largest error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conformance.command import run
+from conformance.models import BOTH, between_convolutions, tensor, unary
+from conformance.repeated import Repeated
+from conformance.runner import run_case
+from onnx_tflite_plugin.api import Array, Dequantized, Handler, Instance, Lookup, SameScale, Transparent, handler, out
+from onnx_tflite_plugin.cli.failures import UsageProblem
+from onnx_tflite_plugin.host import Host
+
+CODE = "CUSTOM.Acme"
+
+
+def host(lower: Any, kernel: Any, **declared: Any) -> Host:
+    given = {"layout": Transparent(), "quantization": Dequantized(), **declared}
+    made: Handler = handler(CODE, max_version=1, kernel=kernel, **given)(lower)
+    return Host(handlers={CODE: made}, prefer=["inline"])
+
+
+def cumulate(op: Any, x: Array) -> Array:
+    return np.cumsum(x.reshape(x.shape[0], -1), axis=1, dtype=np.float32).reshape(x.shape)
+
+
+def test_wrong_layout_is_explained_once_and_names_terminate() -> None:
+    def lower(ctx: Any, x: Any) -> Any:
+        return ctx.ops.Reshape(ctx.ops.CumSum(ctx.ops.Flatten(x, axis=1), 1), list(x.shape))
+
+    wrong = host(lower, cumulate)
+    first, second = (run_case(unary(CODE, "float32", tensor(2, 5, 7, 3), place=place), wrong) for place in BOTH)
+    assert "layout=Transparent is wrong" in first.reasons[0]
+    assert "Terminate() if it depends on the order" in first.reasons[0]
+    repeated = Repeated()
+    assert repeated.first_with_causes_of(first) == ""
+    assert repeated.first_with_causes_of(second) == first.case.id
+
+
+def test_difference_names_the_worst_element_and_both_values() -> None:
+    wrong = host(lambda ctx, x: ctx.ops.Abs(x), lambda op, x: np.square(x))
+    reason = run_case(unary(CODE, "float32", tensor(2, 3)), wrong).reasons[0]
+    assert "in the ONNX model and" in reason
+    assert "the lowering or the reference kernel may be wrong" in reason
+
+
+def table(at: Instance) -> Array:
+    """Return the table of the negation, from the lowest value to the highest."""
+    scale = at.op[0].quantization.scale[0] / at.op[out(0)].quantization.scale[0]
+    real = (np.arange(-128, 128) - at.op[0].quantization.zero_point[0]) * -scale
+    return np.clip(np.round(real) + at.op[out(0)].quantization.zero_point[0], -128, 127).astype(np.int8)
+
+
+@pytest.mark.parametrize(("turn", "status"), [(False, "failed"), (True, "passed")])
+def test_table_in_the_wrong_order_is_explained(turn: bool, status: str) -> None:
+    def ordered(at: Instance) -> Array:
+        return np.roll(table(at), 128) if turn else table(at)
+
+    negated = host(lambda ctx, x: ctx.ops.Neg(x), lambda op, x: -x, quantization=Lookup(ordered, dtypes=("int8",)))
+    result = run_case(unary(CODE, "int8", tensor(2, 5, 7, dtype="int8")), negated)
+    assert result.status == status
+    assert any("the table of Lookup is in the wrong order" in reason for reason in result.reasons) is not turn
+
+
+@pytest.mark.parametrize(
+    ("lower", "dtype", "declared", "text"),
+    [
+        (lambda ctx, x: ctx.ops.Mul(x, 2.5), "int8", {"quantization": SameScale()}, "Dequantized() would pass floats"),
+        (lambda ctx, x: ctx.ops.Mul(x, np.float64(2.5)), "float32", {}, "a NumPy number or array keeps its dtype"),
+    ],
+)
+def test_operands_of_different_dtypes_have_a_remedy(lower: Any, dtype: str, declared: Any, text: str) -> None:
+    result = run_case(unary(CODE, dtype, tensor(2, 3, dtype=dtype)), host(lower, lambda op, x: x, **declared))
+    assert text in result.reasons[0]
+
+
+def test_case_between_convolutions_needs_an_image() -> None:
+    with pytest.raises(ValueError, match="no operand or result is an image"):
+        unary(CODE, "rank 3", tensor(2, 5, 7), place=between_convolutions)
+
+
+def test_unknown_keyword_of_a_case_suggests_the_nearest() -> None:
+    with pytest.raises(TypeError, match="takes no keyword 'node'; did you mean 'nodes'"):
+        unary(CODE, "rank 3", tensor(2, 5, 7), node=["Abs"])
+
+
+def test_unknown_operator_to_try_suggests_the_nearest() -> None:
+    with pytest.raises(UsageProblem, match="no case for SOFTMX; did you mean 'SOFTMAX'"):
+        run(op="SOFTMX")
