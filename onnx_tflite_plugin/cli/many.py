@@ -74,10 +74,10 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
     ended = zip(jobs, results_or_errors, strict=True)
     outcomes = [_refusal(job, end) if isinstance(end, ConversionError) else end for job, end in ended]
     shared = _share_weights(jobs, outcomes)
-    rows, results = [one.row for one in outcomes], [one.result for one in outcomes]
+    rows, results = [item.row for item in outcomes], [item.result for item in outcomes]
     problems: dict[Problem, list[str]] = {}
-    for job, one in zip(jobs, outcomes, strict=True):
-        for problem in one.problems:
+    for job, item in zip(jobs, outcomes, strict=True):
+        for problem in item.problems:
             problems.setdefault(Problem(_operator_name(problem), problem.reason, problem.hint), []).append(job.name)
     if as_json:
         refused = sum("error" in result for result in results)
@@ -103,7 +103,7 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
             "error",
             [f"{len(problems)} kinds of problems:" if len(problems) > 1 else "not converted:", *_error_lines(problems)],
         )
-    codes = {one.exit_code for one in outcomes}
+    codes = {item.exit_code for item in outcomes}
     return max(codes - {INCONCLUSIVE}, default=0) or max(codes, default=0)
 
 
