@@ -192,6 +192,7 @@ def readme_section(code: str, like: str, distribution: str, package: str) -> str
     cases = f"{module_of(code)}_cases"
     values, kind = _values(code, like, distribution, package, cases), kind_of(like)
     row = f"\n| `{package}/{cases}.py` | small models that must convert; {kind.expected} |" if kind.has_cases else ""
+    row += f"\n{values['pass_row']}".rstrip()
     tested = "runs the cases" if kind.has_cases else "converts small models and compares them with LiteRT"
     return _fill_template("added.md", {**values, "case_row": row, "tested": tested})
 

@@ -53,7 +53,8 @@ def missing_handler_problem(op: Operator, answers: Sequence[Answer], similar: st
 def _remedy(op: Operator) -> str:
     """Return the remedies for an operator without a handler: a pack of one's own, or the model before or after it."""
     remedies = [
-        f"an op pack can convert it; create one with: onnx-tflite new-pack DIR --op {quote(op.code, safe='._-')}"
+        f"an op pack can convert it; create one with: onnx-tflite new-pack DIR --op {quote(op.code, safe='._-')}, "
+        "and --like KIND if it is not elementwise"
     ]
     if op.subgraph == 0:
         results = next(([tensor.name] for tensor in op.outputs if tensor is not None and tensor.name), [])

@@ -21,6 +21,7 @@ from onnx_tflite_plugin.checked import describe, did_you_mean
 from onnx_tflite_plugin.codes import CUSTOM, NAMED_BY_THE_FILE, UNKNOWN, name_in_file
 from onnx_tflite_plugin.guard import BUILTIN, Mismatch, attribute_errors
 from onnx_tflite_plugin.installed import Installed, entry_points, iterate_distributions
+from onnx_tflite_plugin.targets.operator_names import find_unknown_operator
 
 HANDLERS, FUSIONS, HOOKS, TARGETS = GROUPS = tuple(
     f"{PROJECT}.{kind}" for kind in ("handlers", "fusions", "hooks", "targets")
@@ -99,6 +100,8 @@ class Offer:
                 raise Mismatch(f"it is {describe(loaded)}, not a Target")
             if loaded.name != self.code:
                 raise Mismatch(f"its target is named {loaded.name!r}; both names must be equal")
+            if canonical(self.pack) != BUILTIN and (unknown := find_unknown_operator(loaded)):
+                raise Mismatch(unknown)
             return loaded
 
     @property

@@ -88,7 +88,7 @@ def test_title_is_the_operator_if_files_can_hold_it(code: str, title: str) -> No
     assert "%%" not in written["README.md"]
     config = ConfigParser()
     config.read_string(written["setup.cfg"])
-    assert title in config["metadata"]["description"]
+    assert config["metadata"]["description"] == "Op pack mine for onnx-tflite-plugin"
     assert config["metadata"]["name"] == "mine"
     assert config["options"]["install_requires"].strip().endswith(f"~={VERSION}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from conformance.models import tensor
 from conformance.one import convert_one
 from onnx_tflite_plugin.api import Behavior, Call, Target, Terminate, Transparent, fusion, handler, operands
 from onnx_tflite_plugin.errors import HandlerError
+from onnx_tflite_plugin.targets import TARGETS
+from onnx_tflite_plugin.targets.operator_names import find_unknown_operator
 
 
 @pytest.mark.parametrize(
@@ -62,3 +65,12 @@ def test_fusion_has_one_input_per_operand_of_its_lowering() -> None:
 def test_target_traits_name_dtypes() -> None:
     with pytest.raises(TypeError, match=r"Target\(quantizes=...\): 'in8' is not a dtype; did you mean 'int8'"):
         Target("acme", (13, 18, 26), quantizes=frozenset({"in8"}))
+
+
+@pytest.mark.parametrize("target", [target for target in TARGETS.values() if not target.domains], ids=lambda t: t.name)
+def test_operators_in_traits_of_targets_exist(target: Target) -> None:
+    assert find_unknown_operator(target) == ""
+    wrong = replace(target, lacks={"Iff": ""})
+    assert (
+        find_unknown_operator(wrong) == "its trait lacks names 'Iff', which is no operator of ONNX; did you mean 'If'?"
+    )
