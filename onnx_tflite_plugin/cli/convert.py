@@ -114,7 +114,9 @@ def convert(
         if page is not None:
             data = verification if isinstance(verification, VerifyOptions) else None
             name = Path(job.name).name
-            write_page(page, read_bytes(source), conversion.proto, name, conversion.report, wrap(stage), data)
+            onnx_name = Path(job.output).name if files else ""
+            tflite, proto, report = read_bytes(source), conversion.proto, conversion.report
+            write_page(page, tflite, proto, name, report, wrap(stage), data, onnx_name=onnx_name)
     exit_code = verification_exit_code(conversion.verification)
     if job.output == STREAM:
         conversion.write(sys.stdout.buffer)

@@ -68,9 +68,13 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool, **optio
 
     with show_progress(f"reading {onnx.name}") as stage, redirect_stdout_to_stderr():
         if as_json:
-            page = gather(read_bytes(tflite), model, tflite.name, options=given, progress=wrap(stage))
+            page = gather(
+                read_bytes(tflite), model, tflite.name, onnx_name=onnx.name, options=given, progress=wrap(stage)
+            )
         else:
-            page = write_page(output, read_bytes(tflite), model, tflite.name, None, wrap(stage), given)
+            page = write_page(
+                output, read_bytes(tflite), model, tflite.name, None, wrap(stage), given, onnx_name=onnx.name
+            )
     exit_code = 3 if page.wrong else INCONCLUSIVE if page.verdict.startswith("inconclusive: ") else 0
     if as_json:
         print_json(page.as_dict())
@@ -108,11 +112,13 @@ def write_page(
     report: Report | None,
     progress: Progress,
     options: VerifyOptions | None = None,
+    *,
+    onnx_name: str = "",
 ) -> Page:
     """Write the page about a conversion atomically; ``report`` is the conversion's, if available."""
     from onnx_tflite_plugin.page.gather import gather
     from onnx_tflite_plugin.page.html import html
 
-    page = gather(tflite, onnx, title, report=report, options=options, progress=progress)
+    page = gather(tflite, onnx, title, report=report, onnx_name=onnx_name, options=options, progress=progress)
     files.write(files.resolve_output_path(output), html(page).encode())
     return page

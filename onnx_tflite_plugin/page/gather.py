@@ -12,7 +12,8 @@ from onnx_tflite_plugin.errors import ConversionError, InvalidInputs, Mismatched
 from onnx_tflite_plugin.graph.metadata import converted_operators, props, read_authored, read_origin, read_states
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.inspection import declaration_names, handlers_of
-from onnx_tflite_plugin.page.groups import Group, group_operators, nodes_with_container, unowned_nodes
+from onnx_tflite_plugin.page.groups import Group, all_graphs, group_operators, nodes_with_container, unowned_nodes
+from onnx_tflite_plugin.page.provenance import describe_provenance
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
@@ -61,13 +62,15 @@ def gather(
     title: str,
     *,
     report: Report | None = None,
+    onnx_name: str = "",
     options: VerifyOptions | None = None,
     progress: Progress | None = None,
 ) -> Page:
     """Return all available facts about a conversion; without the runtimes, no comparison and no times.
 
-    ``report``: the conversion's, if available. ``options``: data and tolerance of the comparison. Raises InvalidInputs
-    for data that do not fit, MismatchedModels if the ONNX model is the conversion of another file.
+    ``report``: the conversion's, if available. ``onnx_name``: name of the ONNX file. ``options``: data and tolerance of
+    the comparison. Raises InvalidInputs for data that do not fit, MismatchedModels if the ONNX model is the conversion
+    of another file.
     """
     start_stage = progress or (lambda stage: None)
     model = read(tflite)
@@ -98,6 +101,7 @@ def gather(
     facts = {
         **_facts(tflite, onnx, len(graph)),
         "line": report.line if report else "",
+        "provenance": describe_provenance(onnx, onnx_name, report, measured=measured is not None),
         "unowned": _count_names(unowned_nodes(onnx)),
         "unowned_microseconds": round(1e6 * (measured.other if measured else 0.0), 2),
     }
@@ -189,6 +193,7 @@ def _operators(
             "layout": layout,
             "quantization": quantization,
             "nodes": _count_names(group.nodes),
+            "inner": _count_names(group.inner),
             "float_island": quantized and output is not None and output.dtype.startswith("float"),
             "microseconds": round(1e6 * sum(times), 2) if times else None,
             "first": any(tensor in inputs for op in ops for tensor in op.inputs),
@@ -285,7 +290,8 @@ def _edge(info: onnx.ValueInfoProto, authored: Sequence[Mapping[str, Any]]) -> d
 
 def _transposes(onnx: onnx.ModelProto) -> Iterator[dict[str, Any]]:
     """Yield the Transpose nodes of the file, also of inner graphs, with the operators that they belong to."""
-    sizes = {info.name: _edge(info, ())["shape"] for info in (*onnx.graph.value_info, *onnx.graph.input)}
+    infos = [info for graph in all_graphs(onnx.graph) for info in graph.value_info]
+    sizes = {info.name: _edge(info, ())["shape"] for info in (*infos, *onnx.graph.input)}
     for node, container in nodes_with_container(onnx.graph):
         if node.op_type == "Transpose":
             perm = next((list(a.ints) for a in node.attribute if a.name == "perm"), [])

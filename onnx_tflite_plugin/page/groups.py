@@ -13,6 +13,7 @@ from onnx_tflite_plugin.source.model import Operator
 
 if TYPE_CHECKING:
     import onnx
+    from onnx import NodeProto
 
 _NAMED = 3  # kinds of operators that a group's name lists
 
@@ -21,12 +22,14 @@ _NAMED = 3  # kinds of operators that a group's name lists
 class Group:
     """Operators that share nodes, in execution order, with the types of these nodes. Most groups hold one operator.
 
-    ``handler``: the handler that lowered the first shared node; empty for one operator.
+    ``handler``: the handler that lowered the first shared node; empty for one operator. ``inner``: the types of the nodes
+    in inner graphs.
     """
 
     operators: tuple[Operator, ...]
     nodes: tuple[str, ...] = ()
     handler: str = ""
+    inner: tuple[str, ...] = ()
 
     @property
     def index(self) -> int:
@@ -47,10 +50,10 @@ class Group:
 
 
 def group_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> list[Group]:
-    """Return the groups in the order of their last operators; only the nodes of the main graph count."""
+    """Return the groups in the order of their last operators; nodes of inner graphs are counted separately."""
     leaders: dict[int, int] = {}
     handlers: dict[int, str] = {}
-    owned: list[tuple[int, str]] = []
+    owned: list[tuple[int, NodeProto]] = []
 
     def leader(index: int) -> int:
         while (parent := leaders.get(index, index)) != index:
@@ -62,20 +65,24 @@ def group_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> lis
         sources = converted_operators(given)
         if not sources:
             continue
-        owned.append((sources[0], node.op_type))
+        owned.append((sources[0], node))
         for other in sources[1:]:
             low, high = sorted((leader(sources[0]), leader(other)))
             leaders[high] = low
             handlers.setdefault(other, source_handler(given)[0].rpartition(":")[2])
     members: dict[int, list[Operator]] = defaultdict(list)
     nodes: dict[int, list[str]] = defaultdict(list)
+    inner: dict[int, list[str]] = defaultdict(list)
     for op in operators:
         members[leader(op.index)].append(op)
-    for index, kind in owned:
-        nodes[leader(index)].append(kind)
+    for index, node in owned:
+        nodes[leader(index)].append(node.op_type)
+        inner[leader(index)] += [one.op_type for graph in _inner_graphs(node) for one, _ in nodes_with_container(graph)]
+    names = {
+        first: next((handlers[op.index] for op in ops if op.index in handlers), "") for first, ops in members.items()
+    }
     groups = [
-        Group(tuple(ops), tuple(nodes[first]), next((handlers[op.index] for op in ops if op.index in handlers), ""))
-        for first, ops in members.items()
+        Group(tuple(ops), tuple(nodes[first]), names[first], tuple(inner[first])) for first, ops in members.items()
     ]
     return sorted(groups, key=lambda group: group.operators[-1].index)
 
@@ -89,6 +96,18 @@ def nodes_with_container(graph: onnx.GraphProto, container: str = "") -> Iterato
     """Yield all nodes, each with the type of the node whose inner graph holds it; empty in the main graph."""
     for node in graph.node:
         yield node, container
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from nodes_with_container(inner, node.op_type)
+        for inner in _inner_graphs(node):
+            yield from nodes_with_container(inner, node.op_type)
+
+
+def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yield the graph and all inner graphs."""
+    yield graph
+    for node in graph.node:
+        for inner in _inner_graphs(node):
+            yield from all_graphs(inner)
+
+
+def _inner_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        yield from (attribute.g, *attribute.graphs)

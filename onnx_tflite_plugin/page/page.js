@@ -1,6 +1,7 @@
 "use strict";
 const page = JSON.parse(document.getElementById("data").textContent);
 const COLOURS = { Implicit: "#f2b8a0", Transparent: "#bfd7f5", Attribute: "#c9e7c4", Terminate: "#d9d3e8", Fused: "#f3d9a4", "Input or output": "#fff3bf" };
+const SHORT = { Implicit: "layout fixed by ONNX", Transparent: "any layout", Attribute: "any layout, axes adapted", Terminate: "layout of the TFLite file", Fused: "fused operators" };
 const MEANING = {
   Implicit: "ONNX fixes the layout, channels first, as for Conv.", Transparent: "Any layout gives the same result, as for Add.",
   Attribute: "Any layout; the axis numbers of the operator are adapted, as for Concat.",
@@ -88,7 +89,7 @@ function summary() {
   const used = ["", "name", "type", "quantization", "metadata"].map((text, k) => [text, k]).filter(([, k]) => k < 3 || lines.some((line) => line[k]));
   table(element("edges"), used.map(([text]) => text), lines.map((line) => used.map(([, k]) => line[k])));
   const rows = [["TFLite file", size(facts.tflite_bytes)], ["ONNX model", `${size(facts.onnx_bytes)}, of which constants ${size(facts.constant_bytes)}`],
-    ["operators of the main graph", facts.operators], ["nodes", facts.inner_nodes ? `${facts.nodes}, of these ${facts.inner_nodes} inside ${facts.containers.join(", ")}` : facts.nodes], ["opset", facts.opset], ...Object.entries(facts.authored)];
+    ["operators of the main graph", facts.operators], ["nodes", facts.inner_nodes ? `${facts.nodes}, of these ${facts.inner_nodes} inside ${facts.containers.join(", ")}` : facts.nodes], ["opset", facts.opset], ...Object.entries(facts.provenance || {}), ...Object.entries(facts.authored)];
   table(element("facts"), ["", ""], rows);
   page.notes.forEach((note) => make("li", note, element("notes")));
 }
@@ -101,7 +102,7 @@ function legend() {
     made.appendChild(document.createTextNode(text));
   };
   const list = element("categories").querySelector("ul");
-  for (const [name, colour] of Object.entries(COLOURS)) if (used.has(name) && MEANING[name]) add(colour, `${name}: ${MEANING[name]}`, "", "li", list);
+  for (const [name, colour] of Object.entries(COLOURS)) if (used.has(name) && MEANING[name]) { add(colour, SHORT[name]); add(colour, `${name}: ${MEANING[name]}`, "", "li", list); }
   if (!list.children.length) element("categories").remove();
   if (used.has("Input or output")) add(COLOURS["Input or output"], "input or output of the model");
   if (page.transposes.length) add("transparent", "has a Transpose", "box-shadow:inset 0 0 0 2px #c2410c");
@@ -122,6 +123,10 @@ function visible() {
   return { edges, operators: [...ends("input"), ...operators, ...ends("output")] };
 }
 
+const edgeLabel = (edge) => `${edge.dtype} ${sizes(edge.shape)}`;
+/** "If" with the nodes inside it, which say what it computes: "If of 2 Conv". */
+const nodesOf = (op) => op.nodes.map((text) => (text.endsWith("If") && (op.inner || []).length ? `${text} of ${op.inner.slice(0, 2).join(", ")}${op.inner.length > 2 ? ", …" : ""}` : text));
+
 /** Positions of operators, and bends of edges by their number: pieces of the network, in the order it runs in, one under the other. */
 function arranged(operators, edges, widths) {
   const positions = new Map(), bends = new Map();
@@ -130,11 +135,11 @@ function arranged(operators, edges, widths) {
     const piece = operators.slice(start, start + AT_ONCE);
     const within = new Set(piece.map((op) => op.index));
     const layout = new dagre.graphlib.Graph({ multigraph: true });
-    layout.setGraph({ rankdir: "TB", nodesep: 18, ranksep: 34 });
+    layout.setGraph({ rankdir: "TB", nodesep: 18, ranksep: 26 });
     layout.setDefaultEdgeLabel(() => ({}));
     for (const op of piece) layout.setNode(String(op.index), { width: widths.get(op.index), height: 34 });
     edges.forEach((edge, k) => {
-      if (within.has(edge.from) && within.has(edge.to)) layout.setEdge(String(edge.from), String(edge.to), {}, `e${k}`);
+      if (within.has(edge.from) && within.has(edge.to)) layout.setEdge(String(edge.from), String(edge.to), { width: 5 * edgeLabel(edge).length, height: 12, labelpos: "c" }, `e${k}`);
     });
     dagre.layout(layout);
     const { width, height } = layout.graph();
@@ -167,7 +172,7 @@ function graph() {
   const elements = [];
   const widths = new Map();
   for (const op of operators) {
-    const label = `${op.layout === "Input or output" ? "" : `${op.place} `}${op.code}\n${op.nodes.slice(0, 3).join(", ")}${op.nodes.length > 3 ? ", …" : ""}`;
+    const label = `${op.layout === "Input or output" ? "" : `${op.place} `}${op.code}\n${nodesOf(op).slice(0, 3).join(", ")}${op.nodes.length > 3 ? ", …" : ""}`;
     const width = Math.max(90, 6.4 * Math.max(...label.split("\n").map((line) => line.length)) + 12);
     widths.set(op.index, width);
     const classes = [forced.has(op.index) ? "forced" : "", op.float_island ? "island" : "", op.wrong ? "wrong" : ""];
@@ -178,7 +183,7 @@ function graph() {
     const [source, target, points] = [String(edge.from), String(edge.to), bends.get(`e${k}`) || []];
     const bent = segments(positions.get(source), positions.get(target), points);
     const straight = bent.distances.every((distance) => Math.abs(distance) < 1);
-    elements.push({ data: { id: `e${k}`, source, target, label: `${edge.dtype} ${sizes(edge.shape)}`, ...(straight ? {} : bent) }, classes: straight ? "" : "bent" });
+    elements.push({ data: { id: `e${k}`, source, target, label: edgeLabel(edge), ...(straight ? {} : bent) }, classes: straight ? "" : "bent" });
   });
   const style = getComputedStyle(document.documentElement);
   const [soft, paper] = ["--soft", "--paper"].map((name) => style.getPropertyValue(name).trim());
@@ -190,7 +195,7 @@ function graph() {
       { selector: "node", style: { shape: "round-rectangle", width: "data(width)", height: 34, "background-color": "data(colour)",
         label: "data(label)", color: "#1c2330", "text-wrap": "wrap", "text-valign": "center", "font-size": 10, "line-height": 1.25, "border-width": 1, "border-color": "#8a94a6", "min-zoomed-font-size": 5 } },
       { selector: "edge", style: { width: 1.2, "line-color": "#9aa3b2", "target-arrow-color": "#9aa3b2", "target-arrow-shape": "triangle", "curve-style": "bezier", "arrow-scale": 0.8,
-        label: "data(label)", "font-size": 7, color: soft, "text-background-color": paper, "text-background-opacity": 1, "text-background-padding": 2, "min-zoomed-font-size": 7 } },
+        label: "data(label)", "font-size": 9, color: soft, "text-background-color": paper, "text-background-opacity": 1, "text-background-padding": 2, "min-zoomed-font-size": 5 } },
       { selector: ".bent", style: { "curve-style": "round-segments", "segment-weights": "data(weights)", "segment-distances": "data(distances)", "segment-radii": 20, "edge-distances": "node-position" } },
       { selector: ".forced", style: { "border-width": 3, "border-color": "#c2410c" } },
       { selector: ".island", style: { "border-width": 3, "border-color": "#8b5cf6" } },
@@ -199,15 +204,48 @@ function graph() {
     ],
   });
   drawn.on("tap", "node", (event) => details(event.target.id()));
-  if (drawn.zoom() < 0.6) { // too small to read: begin where the network does
-    const start = positions.get(String(operators[0].index));
-    drawn.zoom(1);
-    drawn.pan({ x: element("graph").clientWidth / 2 - start.x, y: 40 - start.y });
+  if (drawn.zoom() < 0.6 && operators.length) { // too small to read: begin where the network does, as wide as it is if that can be read
+    const start = positions.get(String(operators[0].index)), pane = element("graph").clientWidth, box = drawn.elements().boundingBox();
+    const zoom = Math.min(1, Math.max(0.6, (pane - 20) / box.w));
+    drawn.zoom(zoom);
+    drawn.pan({ x: pane / 2 - zoom * (box.w * zoom < pane ? (box.x1 + box.x2) / 2 : start.x), y: 40 - zoom * start.y });
   } else if (drawn.zoom() > 1.5) {
     drawn.zoom(1.5);
     drawn.center();
   }
   window.graphOfPage = drawn;
+  element("graph").addEventListener("keydown", (event) => {
+    const step = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key];
+    if (!step || !operators.length) return;
+    event.preventDefault();
+    const at = operators.findIndex((op) => String(op.index) === selected());
+    select(operators[at < 0 ? 0 : Math.min(operators.length - 1, Math.max(0, at + step))].index);
+  });
+}
+
+const selected = () => { const node = window.graphOfPage.$("node:selected")[0]; return node && node.id(); };
+
+/** Show an operator in the network and beside it. */
+function select(index) {
+  const drawn = window.graphOfPage, node = drawn.getElementById(String(index));
+  drawn.$(":selected").unselect();
+  if (node.length) {
+    const { x1, x2 } = drawn.extent(), box = node.boundingBox(), { x } = drawn.pan();
+    node.select();
+    drawn.center(node);
+    if (box.x1 >= x1 && box.x2 <= x2) drawn.pan({ x, y: drawn.pan().y });
+  }
+  details(index);
+}
+
+/** Make the texts of a table's first column buttons that show operators, so that the keyboard reaches them. */
+function linked(made, indices) {
+  made.querySelectorAll("tbody tr").forEach((row, k) => {
+    if (indices[k] === undefined) return;
+    const cell = row.firstChild, text = cell.textContent;
+    cell.replaceChildren();
+    make("button", text, cell, { class: "link", type: "button" }).addEventListener("click", () => { select(indices[k]); element("panes").scrollIntoView({ block: "nearest" }); });
+  });
 }
 
 function details(index) {
@@ -227,8 +265,9 @@ function details(index) {
   const timed = page.operators.some((one) => one.microseconds !== null) && op.nodes.length;
   const facts = [["operators", op.codes.length > 1 ? op.operators.map((number, k) => `${number} ${op.codes[k]}`).join(", ") : ""],
     ["output", op.name], ["type", `${op.dtype} ${sizes(op.shape)}`], ["ONNX nodes", op.nodes.join(", ") || "none: computed at conversion, or part of another"],
+    ["nodes inside these", (op.inner || []).join(", ")],
     ["layout category", op.layout === "Fused" ? "" : op.layout], ["quantization", op.quantization],
-    ["time per run", op.microseconds !== null ? `${op.microseconds} µs` : timed ? "none: ONNX Runtime removed the nodes or fused them into a neighbor's" : ""],
+    ["time per run", op.microseconds ? `${op.microseconds} µs` : op.microseconds === 0 ? "too short to measure" : timed ? "none: ONNX Runtime removed the nodes or fused them into a neighbor's" : ""],
     ["against LiteRT", error ? error.text : ""], ["Transposes", who.join("; ")]];
   for (const [name, text] of facts) if (text) { make("dt", name, list); make("dd", text, list); }
 }
@@ -293,6 +332,10 @@ function times() {
   const share = (microseconds) => `${(100 * microseconds / total).toFixed(1)} %`;
   const rows = table(parent, ["operator", "µs per run", "share", ""], timed.slice(0, 25).map((op) => [named(op.index), op.microseconds.toFixed(1), share(op.microseconds), ""]), [1, 2]);
   rows.querySelectorAll("tbody tr").forEach((row, k) => make("span", null, row.lastChild, { class: "bar", style: `width:calc(min(300px, 25vw) * ${(timed[k].microseconds / timed[0].microseconds).toFixed(4)})` }));
+  linked(rows, timed.slice(0, 25).map((op) => op.index));
+  const untimed = (text, ops) => { if (ops.length) make("p", `${text}: ${ops.slice(0, 12).map((op) => named(op.index)).join(", ")}${ops.length > 12 ? ` and ${ops.length - 12} more` : ""}`, parent, { class: "hint" }); };
+  untimed("Too short to measure", page.operators.filter((op) => op.microseconds === 0));
+  untimed("No time, because ONNX Runtime fused the nodes into a neighbor's or removed them", page.operators.filter((op) => op.microseconds === null && op.nodes.length && !op.constant));
   const rest = timed.slice(25).reduce((sum, op) => sum + op.microseconds, 0);
   if (rest) make("p", `${timed.length - 25} more operators: ${share(rest)} together`, parent, { class: "hint" });
   if (other) make("p", `nodes of no single operator: ${other.toFixed(1)} µs, ${share(other)}`, parent, { class: "hint" });
@@ -302,13 +345,13 @@ function transposes() {
   if (!page.transposes.length) { make("p", "None.", element("transposes"), { class: "hint" }); return; }
   const counted = page.transposes.some((one) => one.elements !== null);
   const users = (one) => [...one.operators.map(named), ...(one.inside ? [`inside ${one.inside}`] : [])].join(", ");
-  const rows = page.transposes.map((one) => [one.tensor, one.perm, users(one), ...(counted ? [one.elements] : [])]);
+  const rows = page.transposes.map((one) => [one.tensor, one.perm, users(one), ...(counted ? [one.elements === null ? "not stored" : one.elements] : [])]);
   table(element("transposes"), ["tensor", "perm", "operators", ...(counted ? ["elements"] : [])], rows, [3]);
 }
 
 function operators() {
   const { inner_nodes: inner, containers } = page.facts;
-  if (inner) element("inner").textContent = `Without the ${inner} nodes inside ${containers.join(", ")}.`;
+  if (inner) element("inner").textContent = `Nodes inside ${containers.join(", ")} are in brackets. Only one branch of an If runs.`;
   const counts = new Map();
   const count = (nodes, texts) => {
     for (const text of texts) {
@@ -318,17 +361,21 @@ function operators() {
     return nodes;
   };
   const becomes = (nodes) => [...nodes].sort((a, b) => b[1] - a[1]).map(([name, times]) => `${times}\u00a0${name}`).join(", ");
+  const any = page.operators.some((op) => op.microseconds !== null);
+  const duration = (row) => (row.microseconds ? row.microseconds.toFixed(1) : !any || !row.nodes.size ? "" : row.timed ? "too short" : "fused");
   for (const op of page.operators) {
     const key = `${op.code}|${op.layout}`;
-    const row = counts.get(key) || { op, count: 0, microseconds: 0, nodes: new Map() };
-    row.count += 1; row.microseconds += op.microseconds || 0;
-    count(row.nodes, op.nodes);
+    const row = counts.get(key) || { op, count: 0, microseconds: 0, timed: 0, nodes: new Map(), inner: new Map() };
+    row.count += 1; row.microseconds += op.microseconds || 0; row.timed += op.microseconds !== null;
+    count(row.nodes, op.nodes); count(row.inner, op.inner || []);
     counts.set(key, row);
   }
-  const rows = [...counts.values()].sort((a, b) => b.count - a.count).map((row) => [row.op.code, row.count, row.op.layout, becomes(row.nodes), row.microseconds ? row.microseconds.toFixed(1) : ""]);
+  const kinds = [...counts.values()].sort((a, b) => b.count - a.count);
+  const rows = kinds.map((row) => [row.op.code, row.count, row.op.layout, becomes(row.nodes) + (row.inner.size ? ` (${becomes(row.inner)})` : ""), duration(row)]);
   const unowned = page.facts.unowned || [];
   if (unowned.length) rows.push(["of no operator", "", "", becomes(count(new Map(), unowned)), ""]);
-  table(element("operators"), ["operator", "count", "layout category", "becomes", "µs per run"], rows, [1, 4]);
+  const made = table(element("operators"), ["operator", "count", "layout category", "becomes", "µs per run"], rows, [1, 4]);
+  linked(made, kinds.map((row) => row.op.index));
 }
 
 for (const part of [summary, legend, graph, errors, times, transposes, operators]) part();

@@ -20,7 +20,9 @@ from onnx_tflite_plugin.errors import MismatchedModels
 from onnx_tflite_plugin.page import measured
 from onnx_tflite_plugin.page.gather import Page, gather
 from onnx_tflite_plugin.page.html import html
+from onnx_tflite_plugin.page.provenance import describe_provenance
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify.runtimes.processor import processor
 from onnx_tflite_plugin.verify.verification import Verification
 from tests.helpers.command import Run
 from tests.helpers.metadata_files import LABELS, classifier, single
@@ -196,6 +198,18 @@ def test_states_are_listed_separately_and_compared() -> None:
     assert not page.wrong
 
 
+def test_page_names_files_versions_and_processor() -> None:
+    conversion = otp.convert(DIGITS, target="generic")
+    page = gather(DIGITS.read_bytes(), conversion.proto, "digits", report=conversion.report, onnx_name="d.onnx")
+    facts = page.facts["provenance"]
+    assert (facts["ONNX file"], facts["target"]) == ("d.onnx", "generic")
+    assert facts["converted by"] == f"onnx-tflite-plugin {otp.__version__}"
+    assert re.fullmatch(r"ONNX Runtime \d\S+, LiteRT \d\S+", facts["runtimes"])
+    assert facts["processor"] == processor()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", facts["date"])
+    assert {*describe_provenance(conversion.proto, "", None, measured=False)} == {"converted by", "date"}
+
+
 def test_page_names_missing_runtimes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     page = gather(DIGITS.read_bytes(), otp.convert(DIGITS).proto, "digits")
@@ -262,6 +276,10 @@ def test_browser_renders_the_page_without_errors(tmp_path: Path, digits: Page, k
             "tolerance: one step (normal)",
             "tensors in the order of execution",
             "Implicit: ONNX fixes the layout",
+            "</i>layout fixed by ONNX",
+            'tabindex="0"',
+            'class="link"',
+            "converted by",
         ):
             assert text in dom
 

@@ -150,12 +150,13 @@ def test_every_transpose_of_the_file_is_listed_with_its_operators() -> None:
         helper.make_node("If", ["f"], ["g"], then_branch=inner, else_branch=inner),
     ]
     helper.set_model_props(nodes[0], node_props([(0, 12)], "", "", ""))  # type: ignore[arg-type]
+    nodes[3].attribute[0].g.value_info.append(info("d", 7, 11))
     graph = SimpleNamespace(node=nodes, value_info=[], input=[info("a", 2, 3, 5)])
     model: Any = SimpleNamespace(graph=graph)
     assert list(_transposes(model)) == [
         {"tensor": "a", "perm": "0, 2, 1", "elements": 30, "operators": [12], "inside": ""},
         {"tensor": "b", "perm": "", "elements": None, "operators": [], "inside": ""},
-        *[{"tensor": "d", "perm": "", "elements": None, "operators": [], "inside": "If"}] * 2,
+        *[{"tensor": "d", "perm": "", "elements": 77, "operators": [], "inside": "If"}] * 2,
     ]
     assert _count_nodes(model) == {"nodes": 6, "inner_nodes": 2, "containers": ["If"]}
 
@@ -261,6 +262,7 @@ def test_inlined_nodes_belong_to_the_call() -> None:
     assert {group.index: group.nodes for group in groups} == {
         0: ("Abs",), 1: ("Exp", "Neg"), 2: ("Exp", "Neg"), 3: ("Reshape", "If"), 4: ("Sin",),
     }  # fmt: skip
+    assert {group.index: sorted(group.inner) for group in groups if group.inner} == {3: ["Cos", "Reciprocal", "Sqrt"]}
     (branching,) = (node for node in proto.graph.node if node.op_type == "If")
     inner = [node for attribute in branching.attribute for node in attribute.g.node]
     assert {converted_operators(props(node.metadata_props)) for node in inner} == {(3,)}

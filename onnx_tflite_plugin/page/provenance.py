@@ -1,0 +1,59 @@
+"""Facts on the origin of the page: names of files, versions, processor and date."""
+
+from __future__ import annotations
+
+import time
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.verify.runtimes.processor import processor
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from onnx_tflite_plugin.report import Report
+
+_RUNTIMES = {
+    "ONNX Runtime": ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml"),
+    "LiteRT": ("ai-edge-litert", "ai-edge-litert-nightly"),
+}
+"""Distributions of the runtimes, which are the same package under several names."""
+
+
+def describe_provenance(onnx: ModelProto, onnx_name: str, report: Report | None, *, measured: bool) -> dict[str, str]:
+    """Return facts by label, without those that are unknown.
+
+    ``report``: the conversion's, if available. ``measured``: the runtimes were used.
+    """
+    facts = {
+        "ONNX file": onnx_name,
+        "converted by": f"{onnx.producer_name} {onnx.producer_version}".strip(),
+        "target": report.target if report else "",
+        "runtimes": _runtimes() if measured else "",
+        "processor": _processor() if measured else "",
+        "date": time.strftime("%Y-%m-%d %H:%M"),
+    }
+    return {label: text for label, text in facts.items() if text}
+
+
+def _runtimes() -> str:
+    found = ((name, _version(distributions)) for name, distributions in _RUNTIMES.items())
+    return ", ".join(f"{name} {number}" for name, number in found if number)
+
+
+def _version(distributions: tuple[str, ...]) -> str:
+    """Return the version of the first distribution that is installed; empty if none is."""
+    for distribution in distributions:
+        try:
+            return version(distribution)
+        except PackageNotFoundError:
+            continue
+    return ""
+
+
+def _processor() -> str:
+    try:
+        return processor()
+    except ConversionError:
+        return ""
