@@ -86,6 +86,9 @@ def suite(pack: str | None = None, op: str | None = None) -> Suite:
         notes += {
             f"{o.pack}: {o.too_wide}" for o in discover() if canonical(o.pack) == chosen != BUILTIN and o.too_wide
         }
+        others = {code for code, _ in handlers if op not in (None, code)}
+        failures = ((code, dist, one) for code, dist, one in host.handlers(others) if isinstance(one, Failed))
+        notes += [f"{code}: {failed.reason}" for code, dist, failed in failures if canonical(dist) == chosen]
     kept = {id(case): case for case in cases if (op is None or case.op == op) and case.op not in unloaded}
     packs |= {**dict(fusions), **dict(handlers)}
     return Suite(

@@ -107,6 +107,13 @@ def test_entry_point_must_match_its_handler(provoke: Provoke) -> None:
     assert printed.count("no installed pack has a handler for it") == 1
 
 
+def test_misnamed_entry_point_is_noted_in_a_run_of_its_operator(write: Callable[..., Path]) -> None:
+    write(("setup.cfg", "CUSTOM.Acme = ", "CUSTOM.Acmee = "))
+    with redirect_stdout(StringIO()) as printed:
+        assert run("author", "CUSTOM.Acme") == 1
+    assert "CUSTOM.Acmee: entry point CUSTOM.Acmee = author.acme:acme of author failed" in printed.getvalue()
+
+
 def test_handler_exception_is_reported_once_for_all_cases(provoke: Provoke) -> None:
     printed = provoke((HANDLER, "return ctx.ops.Softsign(x)", "return ctx.ops.Softsign(y)"))
     assert printed.count("NameError: name 'y'") == 1
