@@ -26,7 +26,7 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.normalize.stage import join_all, normalize
 from onnx_tflite_plugin.options import ALL, ConvertKeywords, ConvertOptions, VerifyOptions, document_keywords, merge
 from onnx_tflite_plugin.progress import LOG, Progress, Stages
-from onnx_tflite_plugin.report import Report
+from onnx_tflite_plugin.report import Report, describe_overrides
 from onnx_tflite_plugin.source import Member, Section, check_source, read
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.target_options import apply_target_defaults, target_of
@@ -317,7 +317,10 @@ def _verify_conversion(
     else:
         verification = verify(model_source, conversion.proto, **arguments)
     if verification.verdict == "differs":
-        raise VerificationError(f"the converted model does not agree with LiteRT:\n{verification.text}")
+        replaced = describe_overrides(conversion.report)
+        raise VerificationError(
+            "\n".join(["the converted model does not agree with LiteRT:", verification.text, *replaced])
+        )
     seconds = time.perf_counter() - start
     verified_conversion = replace(conversion, verification=verification, verification_seconds=seconds)
     if not large:

@@ -130,3 +130,11 @@ def inner_node_counts(model: ir.Model) -> dict[str, int]:
 
 def _count(nodes: Iterable[ir.Node]) -> Counter[str]:
     return Counter(f"{node.domain}.{node.op_type}" if node.domain else node.op_type for node in nodes)
+
+
+def describe_overrides(report: Report) -> list[str]:
+    """Return a line for each pack that replaces built-in handlers of the model's operators."""
+    return [
+        f"  {code} is converted by {pack} instead of the built-in handler; --block {pack} leaves the pack out"
+        for code, pack in report.overrides.items()
+    ]

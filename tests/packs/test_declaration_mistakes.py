@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from conformance.models import tensor
+from conformance.models import tensor, unary
 from conformance.one import convert_one
+from onnx_tflite_plugin import convert
 from onnx_tflite_plugin.api import Behavior, Call, Target, Terminate, Transparent, fusion, handler, operands
-from onnx_tflite_plugin.errors import HandlerError
+from onnx_tflite_plugin.errors import HandlerError, VerificationError
+from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.targets import TARGETS
 from onnx_tflite_plugin.targets.operator_names import find_unknown_operator
 
@@ -74,3 +76,10 @@ def test_operators_in_traits_of_targets_exist(target: Target) -> None:
     assert (
         find_unknown_operator(wrong) == "its trait lacks names 'Iff', which is no operator of ONNX; did you mean 'If'?"
     )
+
+
+def test_failed_verification_names_the_pack_that_replaced_a_handler() -> None:
+    wrong = handler("ABS", max_version=5, layout=Transparent())(lambda ctx, x: ctx.ops.Neg(x))
+    case = unary("ABS", "float32", tensor(2, 3))
+    with pytest.raises(VerificationError, match="ABS is converted by inline instead of the built-in handler"):
+        convert(case.build(), host=Host(handlers={"ABS": wrong}), verify=True)
