@@ -44,7 +44,7 @@ from onnx_tflite_plugin.verify.inputs.user_data import InputData
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.child import record_crashes
 from onnx_tflite_plugin.verify.runtimes.extraction import cut_file
-from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError, NoKernel
+from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError, NoKernel, refuses_dtype
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime, OrtError
 from onnx_tflite_plugin.verify.runtimes.packages import import_optional
 from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
@@ -248,6 +248,8 @@ class ModelPair:
                     reason = "and it is in a called subgraph, where no reference kernel can replace it"
                 raise InconclusiveError(f"{error}, {reason}") from error
             except LiteRTError as error:
+                if refuses_dtype(str(error)):
+                    raise InconclusiveError(f"{error}, so there is no reference to compare with") from error
                 refusal = refusal or error
         if not requested_shapes and (mismatch := self.sizes.mismatch()):
             raise MismatchedModels(

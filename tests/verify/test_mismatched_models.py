@@ -78,3 +78,15 @@ def test_integers_of_another_dtype_are_those_of_another_model() -> None:
     proto = otp.convert(network("int32")).proto
     with pytest.raises(VerificationError, match="'x' is int64 in the TFLite model and int32 in the ONNX model"):
         verify(network("int64"), proto)
+
+
+def test_says_why_no_operator_was_compared() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", (3, 2, 5)), g.tensor("y", (3, 1, 5))
+    g.operator("SUM", [x, g.constant("axes", np.array([1], np.int32))], [y], {"keep_dims": False})
+    g.output(y)
+    verification = verify(model.build(), otp.convert(model.build()).proto)
+    assert (verification.verdict, verification.operators) == ("agrees", 0)
+    (note,) = verification.notes
+    assert note.startswith("operators were not compared: no value of the ONNX model holds an operator's result")

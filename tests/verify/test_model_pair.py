@@ -14,6 +14,7 @@ from onnx_tflite_plugin.errors import InconclusiveError, VerificationError
 from onnx_tflite_plugin.graph.metadata import Part
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRTError, Tolerance
+from onnx_tflite_plugin.verify.comparison.trial import KERNELS, _merge_failures
 from onnx_tflite_plugin.verify.model_pair import ModelPair, _are_equal_runs
 from onnx_tflite_plugin.verify.run import _all_nan
 from onnx_tflite_plugin.verify.runtimes.litert import NoKernel
@@ -109,6 +110,21 @@ def test_reports_a_missing_kernel_immediately(code: str, message: str) -> None:
         pair(3).draw_accepted_inputs(run, None, 0)
     assert str(raised.value).startswith(message)
     assert len(run.seen) == 1
+
+
+def test_dtype_without_a_kernel_is_inconclusive_immediately() -> None:
+    run = Runs(lambda x: False, LiteRTError("LiteRT cannot run the model: Type BFLOAT16 is unsupported by op Add"))
+    with pytest.raises(InconclusiveError, match=r"unsupported by op Add, so there is no reference to compare with$"):
+        pair(3).draw_accepted_inputs(run, None, 0)
+    assert len(run.seen) == 1
+
+
+def test_same_message_of_all_kernel_sets_is_one_line() -> None:
+    failures = {kernels: f"LiteRT ({kernels} kernels) cannot run the model: no" for kernels in KERNELS}
+    assert _merge_failures(failures) == "LiteRT cannot run the model: no"
+    assert _merge_failures({**failures, "builtin": "other"}).splitlines() == [
+        "LiteRT (xnnpack kernels) cannot run the model: no", "other", "LiteRT (reference kernels) cannot run the model: no",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("conditions", "runs"), [(1, 3), (2, 4), (3, 8), (4, 8)])

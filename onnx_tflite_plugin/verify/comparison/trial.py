@@ -129,7 +129,7 @@ class Trial:
         another set took over 10 minutes. Raises LiteRTError with the message of each set if none runs.
         """
         expected: dict[str, list[Run]] = {}
-        failures = []
+        failures: dict[str, str] = {}
         time_limit = None
         for kernels in KERNELS:
             if expected and (first or kernels == "reference"):
@@ -143,9 +143,9 @@ class Trial:
                 if not expected:
                     raise
             except LiteRTError as error:
-                failures.append(str(error))
+                failures[kernels] = str(error)
         if not expected:
-            raise LiteRTError("\n".join(dict.fromkeys(failures)))
+            raise LiteRTError(_merge_failures(failures))
         return expected
 
     def onnx_outputs(self, session: Session, runs: Sequence[Run]) -> list[list[Array]]:
@@ -181,6 +181,12 @@ class Trial:
             for k, (tensor, name) in enumerate(zip(self.entry.outputs, self.entry.output_names, strict=True))
             if tensor.index not in self.substitutes.tensors
         )
+
+
+def _merge_failures(failures: Mapping[str, str]) -> str:
+    """Return the message of each kernel set; one message without the name of the set if all are the same."""
+    reasons = {text.replace(f"LiteRT ({kernels} kernels)", "LiteRT", 1) for kernels, text in failures.items()}
+    return "\n".join(reasons if len(reasons) == 1 else dict.fromkeys(failures.values()))
 
 
 class MatchedInterface:

@@ -29,6 +29,8 @@ KERNEL_SETS: Mapping[str, str] = {
 # kernels do not name the latter.
 _UNRESOLVED = re.compile(r"unresolved custom op: (\S+)|TensorFlow op.*Node number \d+ \((\w+)\)", re.DOTALL)
 
+_DTYPE = re.compile(r"\btypes?\b[^.]{0,60}\b(un|not (\w+ )?)supported|\bunsupported (\w+ )?types?\b", re.IGNORECASE)
+
 
 class LiteRTError(VerificationError):
     """LiteRT cannot run the TFLite model."""
@@ -53,6 +55,11 @@ def find_unresolved_operator(text: str) -> str:
     """
     match = _UNRESOLVED.search(text)
     return "" if match is None else CUSTOM + (match[1] or match[2]).rstrip(".")
+
+
+def refuses_dtype(text: str) -> bool:
+    """True if LiteRT's message is about a dtype that a kernel does not support, so that other inputs do not help."""
+    return _DTYPE.search(text) is not None
 
 
 @dataclass(frozen=True)
@@ -207,4 +214,9 @@ class LocalInterpreter:
             raise self._litert_error(action, error) from error
 
     def _litert_error(self, action: str, error: Exception) -> LiteRTError:
-        return LiteRTError(f"LiteRT ({self.config.kernels} kernels) cannot {action}: {' '.join(str(error).split())}")
+        return LiteRTError(f"LiteRT ({self.config.kernels} kernels) cannot {action}: {_format_message(str(error))}")
+
+
+def _format_message(text: str) -> str:
+    """Return a message of LiteRT in one line. LiteRT joins its sentences without a space."""
+    return " ".join(text.replace(".Node number", ". Node number").split()).removesuffix(".")

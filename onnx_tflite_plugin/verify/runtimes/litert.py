@@ -21,6 +21,7 @@ from onnx_tflite_plugin.verify.runtimes.interpreter import (
     NoKernel,
     RunTimeout,
     find_unresolved_operator,
+    refuses_dtype,
 )
 from onnx_tflite_plugin.verify.runtimes.packages import import_optional
 
@@ -32,6 +33,7 @@ __all__ = [
     "NoKernel",
     "RunTimeout",
     "find_unresolved_operator",
+    "refuses_dtype",
     "start_litert",
 ]
 

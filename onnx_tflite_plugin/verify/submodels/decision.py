@@ -22,6 +22,7 @@ from onnx_tflite_plugin.verify.verification import NOT_COMPARED, Verification
 
 RANDOM_NUMBERS = "the model draws random numbers, which differ between runtimes"
 FUSION = "without graph optimizations ONNX Runtime agrees: one of its fusions causes the difference"
+_NO_VALUE = "no value of the ONNX model holds an operator's result in the shape that LiteRT returns"
 _MAX_NOTES = 3  # outputs whose error is reported in a note
 _SAME_OPERANDS = "on LiteRT's own operands"
 
@@ -96,7 +97,9 @@ def conclude(
         else replace(agreed[output.name], name=output.name, end_to_end=output.error)
         for output in outputs
     )
-    notes = (f"{NOT_COMPARED}: {decision.error}",) if decision.error else ()
+    unmatched = not decision.operators and not pair.trial.substitutes.tensors and bool(pair.entry.subgraph.operators)
+    reason = decision.error or (_NO_VALUE if unmatched and not pair.reasons else "")
+    notes = (f"{NOT_COMPARED}: {reason}",) if reason else ()
     return Verification(comparisons, (), 0, notes=notes, operators=decision.operators)
 
 

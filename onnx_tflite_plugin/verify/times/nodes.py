@@ -159,12 +159,12 @@ def _rename(graph: GraphProto, renamed: Mapping[str, str]) -> None:
 
 
 def _trimmed_mean(times: list[int]) -> float:
-    """Return the mean of the middle half of times in microseconds.
+    """Return the mean of the middle half of times in microseconds; of all times if none lies between the quartiles.
 
     A median is too coarse for integers, and a mean includes interruptions.
     """
     low, high = np.percentile(times, (25, 75))
-    return float(np.mean([time for time in times if low <= time <= high]))
+    return float(np.mean([time for time in times if low <= time <= high] or times))
 
 
 def _names(nodes: Sequence[NodeProto], seconds: Mapping[str, float]) -> Iterator[str]:

@@ -48,6 +48,7 @@ def node(
 def test_trimmed_mean_is_the_interquartile_mean() -> None:
     assert _trimmed_mean([100, 3, 4, 5, 0]) == 4.0
     assert _trimmed_mean([7]) == 7.0
+    assert _trimmed_mean([3, 8]) == 5.5, "no time lies between the quartiles 4.25 and 6.75"
 
 
 def test_spread_is_median_and_quartiles() -> None:
