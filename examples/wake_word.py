@@ -42,12 +42,12 @@ def features(seconds: float = 1.5, seed: int = 0) -> Iterator[Features]:
 
 
 # %% Inference. The states are inputs and outputs of the ONNX model; ``Session`` carries them from run to run.
-def probabilities(session: Session, edge: otp.Edge, chunks: Iterable[Features]) -> Iterator[float]:
-    """Yield the probability of the wake word after each chunk. ``edge`` is the input, with its scale and zero point."""
-    (scale,), (zero_point,) = edge.scale, edge.zero_point
+def probabilities(session: Session, graph_value: otp.GraphValue, chunks: Iterable[Features]) -> Iterator[float]:
+    """Yield the probability of the wake word after each chunk. ``graph_value`` is the input, with its scale and zero point."""
+    (scale,), (zero_point,) = graph_value.scale, graph_value.zero_point
     for chunk in chunks:
         quantized = np.clip(np.round(chunk / scale) + zero_point, -128, 127).astype(np.int8)
-        (output,) = session.run({edge.name: quantized}).values()
+        (output,) = session.run({graph_value.name: quantized}).values()
         yield float(output.item()) / 256
 
 
@@ -70,10 +70,10 @@ def main(wheel: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (path,) = conversion.save(Path(folder) / "wake_word.onnx")
         session = Session(path)
-        (edge,) = conversion.report.inputs
-        scores = list(probabilities(session, edge, features()))
+        (graph_value,) = conversion.report.inputs
+        scores = list(probabilities(session, graph_value, features()))
         session.reset()  # a new stream: the states are zero again
-        assert list(probabilities(session, edge, features())) == scores
+        assert list(probabilities(session, graph_value, features())) == scores
     print(f"{len(scores)} chunks, maximum probability {max(scores):.3f}")
     print("detections:", detections(scores, manifest["probability_cutoff"], manifest["sliding_window_size"]))
 

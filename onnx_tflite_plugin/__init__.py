@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.errors import ConversionError
     from onnx_tflite_plugin.inspection import inspect
     from onnx_tflite_plugin.options import ConvertOptions, VerifyOptions
+    from onnx_tflite_plugin.presentation.graph_io import GraphValue
     from onnx_tflite_plugin.report import Report
     from onnx_tflite_plugin.runtime import Session
     from onnx_tflite_plugin.source.bundle import bundle_parts
@@ -35,6 +36,7 @@ __all__ = [
     "Conversion",
     "ConversionError",
     "ConvertOptions",
+    "GraphValue",
     "Member",
     "Report",
     "Session",
@@ -52,6 +54,7 @@ _MODULES = {
     "ConversionError": "errors",
     "ConvertOptions": "options",
     "Member": "source.content",
+    "GraphValue": "presentation.graph_io",
     "Report": "report",
     "Session": "runtime",
     "Verification": "verify",

@@ -42,7 +42,7 @@ from onnx_tflite_plugin.normalize.joining import SEQUENCE
 from onnx_tflite_plugin.normalize.stage import Normalized
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.presentation.facts import doc_string, facts
-from onnx_tflite_plugin.presentation.graph_io import attention_hints, dynamic_input_warnings, edges
+from onnx_tflite_plugin.presentation.graph_io import attention_hints, dynamic_input_warnings, graph_values
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.quantization.dequantization import dequantize_model
 from onnx_tflite_plugin.quantization.opset import plan_storage_and_opset
@@ -148,8 +148,8 @@ class Pipeline:
         write_origin(finished.metadata_props, None if signature is None else signature.key, normalized.part)
         report = replace(
             self.make_report(planned, rewritten),
-            inputs=edges(finished.graph.inputs, names.inputs, main.inputs, tensor_metadata),
-            outputs=edges(finished.graph.outputs, names.outputs, main.outputs, tensor_metadata),
+            inputs=graph_values(finished.graph.inputs, names.inputs, main.inputs, tensor_metadata),
+            outputs=graph_values(finished.graph.outputs, names.outputs, main.outputs, tensor_metadata),
             signature=None if signature is None else signature.key,
             other_signatures=tuple(
                 other.key

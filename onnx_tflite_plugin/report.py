@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from onnx_tflite_plugin.presentation.graph_io import Edge
+from onnx_tflite_plugin.presentation.graph_io import GraphValue
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -70,8 +70,8 @@ class Report:
     moved: int
     transposes: int
     transposed: tuple[Transposed, ...]
-    inputs: tuple[Edge, ...] = ()
-    outputs: tuple[Edge, ...] = ()
+    inputs: tuple[GraphValue, ...] = ()
+    outputs: tuple[GraphValue, ...] = ()
     signature: str | None = None
     other_signatures: tuple[str, ...] = ()
     lengths: Mapping[str, int] = field(default_factory=dict)
@@ -112,10 +112,10 @@ class Report:
         return asdict(self)
 
 
-def _format_names(edges: Sequence[Edge]) -> str:
+def _format_names(graph_values: Sequence[GraphValue]) -> str:
     """Return the first three names, and the number of the others."""
-    remaining = f" and {len(edges) - 3} more" if len(edges) > 3 else ""
-    return ", ".join(edge.name for edge in edges[:3]) + remaining
+    remaining = f" and {len(graph_values) - 3} more" if len(graph_values) > 3 else ""
+    return ", ".join(graph_value.name for graph_value in graph_values[:3]) + remaining
 
 
 def node_counts(model: ir.Model) -> dict[str, int]:

@@ -79,9 +79,13 @@ def _show(model: Path, contents: Mapping[str, Any], details: bool) -> None:
         for row in [
             Row("model", [f"{model} ({', '.join(parts)})"], "bold"),
             Row("description", [description] if description else []),
-            Row("inputs", limit_lines([line for tensor in contents["inputs"] for line in _edge(tensor, names[0])], 16)),
             Row(
-                "outputs", limit_lines([line for tensor in contents["outputs"] for line in _edge(tensor, names[1])], 16)
+                "inputs",
+                limit_lines([line for tensor in contents["inputs"] for line in _graph_value(tensor, names[0])], 16),
+            ),
+            Row(
+                "outputs",
+                limit_lines([line for tensor in contents["outputs"] for line in _graph_value(tensor, names[1])], 16),
             ),
             Row("subgraphs", limit_lines([_subgraph(graph) for graph in graphs], 8) if len(graphs) > 1 else []),
             Row(
@@ -161,16 +165,18 @@ def _signature_names(contents: Mapping[str, Any]) -> tuple[Mapping[int, str], Ma
     return inputs, outputs
 
 
-def _edge(tensor: Mapping[str, Any], names: Mapping[int, str] = {}) -> list[str]:
+def _graph_value(tensor: Mapping[str, Any], names: Mapping[int, str] = {}) -> list[str]:
     """Return the lines of a graph input or output, with its metadata; preceded by a different name in the signature."""
-    from onnx_tflite_plugin.presentation.graph_io import Edge
+    from onnx_tflite_plugin.presentation.graph_io import GraphValue
 
     quantized = tensor["quantization"] or {}
     scale, zero_point = (tuple(quantized.get(key, ())) for key in ("scale", "zero_point"))
-    edge = Edge(tensor["name"], tensor["dtype"], (), scale=scale, zero_point=zero_point, **tensor["metadata"])
+    graph_value = GraphValue(
+        tensor["name"], tensor["dtype"], (), scale=scale, zero_point=zero_point, **tensor["metadata"]
+    )
     name = names.get(tensor["index"], tensor["name"])
     prefix = f"{shorten(name)} = " if name != tensor["name"] else ""
-    return [f"{prefix}{_tensor(tensor)}", *(f"  {text}" for text in metadata_lines(edge))]
+    return [f"{prefix}{_tensor(tensor)}", *(f"  {text}" for text in metadata_lines(graph_value))]
 
 
 def _tensor(tensor: Mapping[str, Any]) -> str:

@@ -8,29 +8,32 @@ from typing import TYPE_CHECKING
 from onnx_tflite_plugin.cli.output import limit_lines, plural, shorten
 
 if TYPE_CHECKING:
-    from onnx_tflite_plugin.presentation.graph_io import Edge
+    from onnx_tflite_plugin.presentation.graph_io import GraphValue
 
 _MOST = 8
 _LONG = 100  # characters of a line
 _LABELS = 3  # shown of the list
 
 
-def interface_lines(edges: Sequence[Edge]) -> list[str]:
+def interface_lines(graph_values: Sequence[GraphValue]) -> list[str]:
     """Return names, dtypes and shapes in columns, with the lines of their metadata."""
-    names = [shorten(edge.name) or "''" for edge in edges]
-    types = [f"{edge.dtype} {shape(edge.shape)}" for edge in edges]
+    names = [shorten(graph_value.name) or "''" for graph_value in graph_values]
+    types = [f"{graph_value.dtype} {shape(graph_value.shape)}" for graph_value in graph_values]
     widths = min(24, max(map(len, names), default=0)), min(30, max(map(len, types), default=0))
     lines = []
-    for edge, name, type_ in zip(edges, names, types, strict=True):
-        meaning = quantization(edge.scale, edge.zero_point, edge.axis)
+    for graph_value, name, type_ in zip(graph_values, names, types, strict=True):
+        meaning = quantization(graph_value.scale, graph_value.zero_point, graph_value.axis)
         lines.append(f"{name:{widths[0]}}  {type_:{widths[1]}}  {meaning}".rstrip())
-        lines += [f"  {text}" for text in metadata_lines(edge)]
+        lines += [f"  {text}" for text in metadata_lines(graph_value)]
     return limit_lines(lines, 2 * _MOST)
 
 
-def brief_interface(edges: Sequence[Edge]) -> list[str]:
+def brief_interface(graph_values: Sequence[GraphValue]) -> list[str]:
     """Return names, dtypes and shapes: on one line if it is short, otherwise on a line each, of the first eight or nine."""
-    texts = [f"{shorten(edge.name) or repr('')} {edge.dtype} {shape(edge.shape)}" for edge in edges]
+    texts = [
+        f"{shorten(graph_value.name) or repr('')} {graph_value.dtype} {shape(graph_value.shape)}"
+        for graph_value in graph_values
+    ]
     line = ", ".join(texts)
     if len(line) <= _LONG and len(texts) <= _MOST:
         return [line] if texts else []
@@ -49,31 +52,35 @@ def quantization(scale: Sequence[float], zero_point: Sequence[int], axis: int) -
     return f"scale {scale[0]:.6g}, zero point {zero_point[0]}" if scale else ""
 
 
-def metadata_lines(edge: Edge) -> Iterator[str]:
+def metadata_lines(graph_value: GraphValue) -> Iterator[str]:
     """Yield lines for the metadata."""
     facts = []
-    if edge.mean and edge.std and (any(edge.mean) or any(one != 1 for one in edge.std)):
-        facts.append(f"normalized (x - {_numbers(edge.mean)}) / {_numbers(edge.std)}")
-    if edge.range is not None:
-        low, high = real_range(edge) or edge.range
-        facts.append(f"{'values' if (low, high) == edge.range else 'real values'} {_numbers(low)} to {_numbers(high)}")
-    if edge.threshold is not None:
-        facts.append(f"score threshold {edge.threshold:g}")
+    if graph_value.mean and graph_value.std and (any(graph_value.mean) or any(one != 1 for one in graph_value.std)):
+        facts.append(f"normalized (x - {_numbers(graph_value.mean)}) / {_numbers(graph_value.std)}")
+    if graph_value.range is not None:
+        low, high = real_range(graph_value) or graph_value.range
+        facts.append(
+            f"{'values' if (low, high) == graph_value.range else 'real values'} {_numbers(low)} to {_numbers(high)}"
+        )
+    if graph_value.threshold is not None:
+        facts.append(f"score threshold {graph_value.threshold:g}")
     if facts:
-        yield ", ".join([*([edge.kind] if edge.kind not in ("", "feature") else []), *facts])
-    if edge.labels:
-        first = "; ".join(shorten(label, 24) for label in edge.labels[:_LABELS])  # a label may hold commas
-        yield f"{plural(len(edge.labels), 'label')}: {first}" + ("; …" if len(edge.labels) > _LABELS else "")
+        yield ", ".join([*([graph_value.kind] if graph_value.kind not in ("", "feature") else []), *facts])
+    if graph_value.labels:
+        first = "; ".join(shorten(label, 24) for label in graph_value.labels[:_LABELS])  # a label may hold commas
+        yield f"{plural(len(graph_value.labels), 'label')}: {first}" + (
+            "; …" if len(graph_value.labels) > _LABELS else ""
+        )
 
 
-def real_range(edge: Edge) -> tuple[tuple[float], tuple[float]] | None:
+def real_range(graph_value: GraphValue) -> tuple[tuple[float], tuple[float]] | None:
     """Return the dequantized range if the author states that of the dtype; None for images, whose values are pixels."""
-    limits = {"uint8": (0, 255), "int8": (-128, 127)}.get(edge.dtype)
-    if edge.kind == "image" or edge.range is None or limits is None or len(edge.scale) != 1:
+    limits = {"uint8": (0, 255), "int8": (-128, 127)}.get(graph_value.dtype)
+    if graph_value.kind == "image" or graph_value.range is None or limits is None or len(graph_value.scale) != 1:
         return None
-    if {*edge.range[0]} != {limits[0]} or {*edge.range[1]} != {limits[1]}:
+    if {*graph_value.range[0]} != {limits[0]} or {*graph_value.range[1]} != {limits[1]}:
         return None
-    low, high = (float(f"{edge.scale[0] * (value - edge.zero_point[0]):.3g}") for value in limits)
+    low, high = (float(f"{graph_value.scale[0] * (value - graph_value.zero_point[0]):.3g}") for value in limits)
     return (low,), (high,)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from onnx_tflite_plugin.presentation.graph_io import Edge
+from onnx_tflite_plugin.presentation.graph_io import GraphValue
 from onnx_tflite_plugin.source.authored import Metadata
 from onnx_tflite_plugin.source.model import Model
 
@@ -25,19 +25,21 @@ def author_description(description: str) -> str:
     return "" if description in _GENERATED else description
 
 
-def facts(model: Model, inputs: Sequence[Edge], outputs: Sequence[Edge]) -> dict[str, Any]:
+def facts(model: Model, inputs: Sequence[GraphValue], outputs: Sequence[GraphValue]) -> dict[str, Any]:
     """Return the known facts about the model, its inputs and outputs."""
     authored = model.authored or Metadata()
     return {
         **{name: value for name in _MODEL_FIELDS if (value := getattr(authored, name))},
-        "inputs": [_edge(edge) for edge in inputs],
-        "outputs": [_edge(edge) for edge in outputs],
+        "inputs": [_graph_value(graph_value) for graph_value in inputs],
+        "outputs": [_graph_value(graph_value) for graph_value in outputs],
     }
 
 
-def _edge(edge: Edge) -> dict[str, Any]:
+def _graph_value(graph_value: GraphValue) -> dict[str, Any]:
     """Return the facts about an input or output that the ONNX model does not hold itself."""
-    omitted = {"dtype", "shape"} | (set() if len(edge.scale) > 1 else {"axis"})
-    if edge.tensor == edge.name:
+    omitted = {"dtype", "shape"} | (set() if len(graph_value.scale) > 1 else {"axis"})
+    if graph_value.tensor == graph_value.name:
         omitted.add("tensor")
-    return {key: value for key, value in edge.as_dict().items() if key not in omitted and value not in (None, (), "")}
+    return {
+        key: value for key, value in graph_value.as_dict().items() if key not in omitted and value not in (None, (), "")
+    }

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Edge:
+class GraphValue:
     """One input or output of the ONNX model.
 
     Attributes:
@@ -64,32 +64,32 @@ class Edge:
             if getattr(self, attribute.name) != attribute.default
         }
         long = {name: f"<{len(value)}>" for name, value in facts.items() if isinstance(value, tuple) and len(value) > 8}
-        return f"Edge({', '.join(f'{name}={long.get(name) or repr(value)}' for name, value in facts.items())})"
+        return f"GraphValue({', '.join(f'{name}={long.get(name) or repr(value)}' for name, value in facts.items())})"
 
     def as_dict(self) -> dict[str, object]:
         return {attribute.name: getattr(self, attribute.name) for attribute in fields(self)}
 
 
-def edges(
+def graph_values(
     values: Iterable[ir.Value], names: Sequence[str], tensors: Sequence[Tensor], metadata: InterfaceMetadata
-) -> tuple[Edge, ...]:
+) -> tuple[GraphValue, ...]:
     """Return the graph inputs, or the graph outputs, of a finished model, without its states.
 
     ``names`` are their names in the model, ``tensors`` the TFLite tensors that they hold.
     """
     by_name = {str(value.name): value for value in values}
     return tuple(
-        _edge(name, by_name[name], tensor, metadata.get((tensor.subgraph, tensor.index), TensorMetadata()))
+        _graph_value(name, by_name[name], tensor, metadata.get((tensor.subgraph, tensor.index), TensorMetadata()))
         for name, tensor in zip(names, tensors, strict=True)
         if name in by_name
     )
 
 
-def _edge(name: str, value: ir.Value, tensor: Tensor, metadata: TensorMetadata) -> Edge:
+def _graph_value(name: str, value: ir.Value, tensor: Tensor, metadata: TensorMetadata) -> GraphValue:
     dtype = "unknown" if value.dtype is None else value.dtype.name.lower()
     dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
     quantization = affine(tensor) if dtype == tensor.dtype else None
-    return Edge(
+    return GraphValue(
         name,
         dtype,
         tuple(size if isinstance(size, int) else size.value for size in value.shape or ()),
@@ -102,7 +102,7 @@ def _edge(name: str, value: ir.Value, tensor: Tensor, metadata: TensorMetadata) 
 
 
 def author_metadata(metadata: TensorMetadata) -> dict[str, Any]:
-    """Return the metadata of an input or output, under the names of the fields of :class:`Edge`."""
+    """Return the metadata of an input or output, under the names of the fields of :class:`GraphValue`."""
     return {
         "kind": metadata.kind,
         "description": metadata.description,
@@ -115,26 +115,28 @@ def author_metadata(metadata: TensorMetadata) -> dict[str, Any]:
     }
 
 
-def dynamic_input_warnings(inputs: Iterable[Edge], target: Target) -> list[str]:
+def dynamic_input_warnings(inputs: Iterable[GraphValue], target: Target) -> list[str]:
     """Return a warning for each input with dynamic dimensions, with the option that sets them, if the target needs static shapes."""
     if not target.needs_static_shapes:
         return []
     return [
-        f"input {edge.name!r} has dynamic dimensions, with which the model runs on the CPU instead of the accelerator; set them, as in "
-        f"--input-shape {edge.name}={','.join(str(size) if isinstance(size, int) else '1' for size in edge.shape)}"
-        for edge in inputs
-        if not all(isinstance(size, int) for size in edge.shape)
+        f"input {value.name!r} has dynamic dimensions, with which the model runs on the CPU instead of the accelerator; set them, as in "
+        f"--input-shape {value.name}={','.join(str(size) if isinstance(size, int) else '1' for size in value.shape)}"
+        for value in inputs
+        if not all(isinstance(size, int) for size in value.shape)
     ]
 
 
 def attention_hints(
-    inputs: Sequence[Edge], outputs: Sequence[Edge], options: ConvertOptions, target: Target
+    inputs: Sequence[GraphValue], outputs: Sequence[GraphValue], options: ConvertOptions, target: Target
 ) -> list[str]:
     """Return a hint at ``--attention causal`` for a language model with caches, if it is not given and the target supports it."""
     if options.attention != "file" or "com.microsoft" not in target.domains:
         return []
-    interface = [Interface(edge.name, edge.dtype, tuple(edge.shape or ())) for edge in inputs]
-    if recognize_decoder(interface, [edge.name for edge in outputs]) is None:
+    interface = [
+        Interface(graph_value.name, graph_value.dtype, tuple(graph_value.shape or ())) for graph_value in inputs
+    ]
+    if recognize_decoder(interface, [graph_value.name for graph_value in outputs]) is None:
         return []
     return [
         "language model with a key-value cache: --attention causal decodes faster, with each layer's attention as one operator"

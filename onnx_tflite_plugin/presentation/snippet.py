@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onnx_tflite_plugin.presentation.graph_io import Edge
+    from onnx_tflite_plugin.presentation.graph_io import GraphValue
 
 _FITS = 42  # characters of the inputs on one line, at a terminal of 80 columns
 _LINE = 67  # characters of a line beside the label
 _NUMPY = {"bool": "bool", "string": "object"}
 
 
-def snippet(path: str, inputs: Sequence[Edge], *, states: bool = False, domains: Sequence[str] = ()) -> str:
+def snippet(path: str, inputs: Sequence[GraphValue], *, states: bool = False, domains: Sequence[str] = ()) -> str:
     """Return statements that run the model at ``path`` on zeros of the right dtypes and shapes.
 
     A model with states is run by this package's session, which carries them. ``domains``: operator domains that need a
     library of kernels.
     """
-    arrays = [(repr(edge.name), _array(edge)) for edge in inputs]
+    arrays = [(repr(graph_value.name), _array(graph_value)) for graph_value in inputs]
     feeds = "{" + ", ".join(f"{name}: {array}" for name, array in arrays) + "}"
     if len(feeds) > _FITS and arrays:
         feeds = "{\n" + "".join(_entry(name, array) for name, array in arrays) + "}"
@@ -50,8 +50,8 @@ def _entry(name: str, array: str) -> str:
     return line if len(line) - 1 <= _LINE else f"    {name}:\n        {array},\n"
 
 
-def _array(edge: Edge) -> str:
-    shape = tuple(size if isinstance(size, int) else 1 for size in edge.shape)
-    if edge.dtype == "string":
+def _array(graph_value: GraphValue) -> str:
+    shape = tuple(size if isinstance(size, int) else 1 for size in graph_value.shape)
+    if graph_value.dtype == "string":
         return f"np.full({shape}, '', object)"
-    return f"np.zeros({shape}, {_NUMPY.get(edge.dtype, 'np.' + edge.dtype)})"
+    return f"np.zeros({shape}, {_NUMPY.get(graph_value.dtype, 'np.' + graph_value.dtype)})"

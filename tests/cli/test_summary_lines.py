@@ -23,7 +23,7 @@ from onnx_tflite_plugin.cli.summary import (
     warning_row,
 )
 from onnx_tflite_plugin.errors import ConversionError, Problem
-from onnx_tflite_plugin.presentation.graph_io import Edge
+from onnx_tflite_plugin.presentation.graph_io import GraphValue
 from onnx_tflite_plugin.report import Report, Transposed
 from onnx_tflite_plugin.rewrite import RULES
 from onnx_tflite_plugin.rewrite.weights.dtypes import describe_runtime
@@ -69,11 +69,11 @@ def briefly(folder: Path, given_signature: str | None = None, **changes: Any) ->
 
 
 def test_brief_summary_has_interface_states_verdict_and_every_warning(tmp_path: Path) -> None:
-    edges = tuple(Edge(f"x{k}", "float32", (k + 2, None)) for k in range(2))
+    graph_values = tuple(GraphValue(f"x{k}", "float32", (k + 2, None)) for k in range(2))
     found = briefly(
         tmp_path,
-        inputs=edges,
-        outputs=edges[:1],
+        inputs=graph_values,
+        outputs=graph_values[:1],
         states=("h", "c"),
         other_signatures=("a", "b"),
         warnings=("odd", "odder"),
@@ -97,13 +97,13 @@ def test_signature_that_was_requested_is_no_warning(tmp_path: Path) -> None:
 @pytest.mark.parametrize("label", ["inputs", "outputs"])
 def test_short_interface_has_one_line_and_a_long_one_a_line_each(tmp_path: Path, label: str) -> None:
     for name, number in (("y", 4), ("TFLite_Detection_PostProcess:", 4), ("onset", 9)):
-        edges = tuple(Edge(f"{name}{k}", "float32", (1, 10)) for k in range(number))
-        texts = [f"{edge.name} float32 [1, 10]" for edge in edges]
-        assert briefly(tmp_path, **{label: edges})[label] == ([", ".join(texts)] if name == "y" else texts)
+        graph_values = tuple(GraphValue(f"{name}{k}", "float32", (1, 10)) for k in range(number))
+        texts = [f"{graph_value.name} float32 [1, 10]" for graph_value in graph_values]
+        assert briefly(tmp_path, **{label: graph_values})[label] == ([", ".join(texts)] if name == "y" else texts)
 
 
 def test_more_than_nine_outputs_are_counted(tmp_path: Path) -> None:
-    found = briefly(tmp_path, outputs=tuple(Edge(f"y{k}", "float32", ()) for k in range(10)))["outputs"]
+    found = briefly(tmp_path, outputs=tuple(GraphValue(f"y{k}", "float32", ()) for k in range(10)))["outputs"]
     assert found == [*(f"y{k} float32 []" for k in range(8)), "… and 2 more (convert -v shows more)"]
 
 
@@ -130,12 +130,12 @@ def test_only_python_lines_are_code(tmp_path: Path) -> None:
 
 
 def test_interface_lines_show_symbolic_dimensions() -> None:
-    edges = [
-        Edge("image", "int8", (None, "height", 3), scale=(0.5,), zero_point=(-3,)),
-        Edge("", "float32", ()),
-        Edge("w", "int8", (7,), scale=(0.5, 0.25), zero_point=(0, 0), axis=1, labels=("a", "b", "c", "d")),
+    graph_values = [
+        GraphValue("image", "int8", (None, "height", 3), scale=(0.5,), zero_point=(-3,)),
+        GraphValue("", "float32", ()),
+        GraphValue("w", "int8", (7,), scale=(0.5, 0.25), zero_point=(0, 0), axis=1, labels=("a", "b", "c", "d")),
     ]
-    assert interface_lines(edges) == [
+    assert interface_lines(graph_values) == [
         "image  int8 [?, height, 3]  scale 0.5, zero point -3",
         "''     float32 []",
         "w      int8 [7]             2 scales along axis 1",
@@ -143,19 +143,19 @@ def test_interface_lines_show_symbolic_dimensions() -> None:
     ]
     assert interface_lines([]) == []
     long = interface_lines(
-        [Edge("a" * 40, "float32", (1,) * 20), Edge("b", "bool", (2,), scale=(2.0,), zero_point=(5,))]
+        [GraphValue("a" * 40, "float32", (1,) * 20), GraphValue("b", "bool", (2,), scale=(2.0,), zero_point=(5,))]
     )
     assert long[1] == f"{'b':24}  {'bool [2]':30}  scale 2, zero point 5"
 
 
 def test_interface_lines_are_truncated() -> None:
-    lines = interface_lines([Edge(f"x{k}", "bool", ()) for k in range(20)])
+    lines = interface_lines([GraphValue(f"x{k}", "bool", ()) for k in range(20)])
     assert len(lines) == 17
     assert lines[-1] == "… and 4 more (--json shows all)"
 
 
 @pytest.mark.parametrize(
-    ("edge", "lines"),
+    ("graph_value", "lines"),
     [
         ({}, []),
         ({"kind": "image"}, []),
@@ -167,8 +167,8 @@ def test_interface_lines_are_truncated() -> None:
         ({"labels": ("a", "b", "c" * 30)}, [f"3 labels: a; b; {'c' * 11}…{'c' * 12}"]),
     ],
 )
-def test_metadata_has_one_line_and_labels_another(edge: dict[str, Any], lines: list[str]) -> None:
-    assert list(metadata_lines(Edge("x", "float32", (), **edge))) == lines
+def test_metadata_has_one_line_and_labels_another(graph_value: dict[str, Any], lines: list[str]) -> None:
+    assert list(metadata_lines(GraphValue("x", "float32", (), **graph_value))) == lines
 
 
 def test_several_scales_are_counted() -> None:
@@ -179,7 +179,7 @@ def test_several_scales_are_counted() -> None:
 
 
 def test_normalization_that_changes_nothing_is_not_printed() -> None:
-    plain = Edge("x", "uint8", (1,), kind="image", mean=(0.0,), std=(1.0,), range=((0.0,), (255.0,)))
+    plain = GraphValue("x", "uint8", (1,), kind="image", mean=(0.0,), std=(1.0,), range=((0.0,), (255.0,)))
     assert [*metadata_lines(plain)] == ["image, values 0 to 255"]
     assert [*metadata_lines(replace(plain, std=(2.0,)))] == ["image, normalized (x - 0) / 2, values 0 to 255"]
 
@@ -442,8 +442,8 @@ def test_signature_names_precede_tensor_names() -> None:
     inputs, outputs = inspect._signature_names({"signatures": signatures})
     assert (inputs, outputs) == ({3: "x0"}, {5: "y0", 7: "same"})
     tensor = {"name": "t:0", "index": 3, "dtype": "int8", "shape": [2], "quantization": None, "metadata": {}}
-    assert inspect._edge(tensor, inputs) == ["x0 = t:0  int8 [2]"]
-    assert inspect._edge({**tensor, "name": "same", "index": 7}, outputs) == ["same  int8 [2]"]
+    assert inspect._graph_value(tensor, inputs) == ["x0 = t:0  int8 [2]"]
+    assert inspect._graph_value({**tensor, "name": "same", "index": 7}, outputs) == ["same  int8 [2]"]
     assert inspect._signature_names({"signatures": []}) == ({}, {})
 
 

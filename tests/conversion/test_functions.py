@@ -49,7 +49,9 @@ def test_repr_of_a_conversion_is_short() -> None:
 def test_repr_of_other_results_is_short() -> None:
     conversion = otp.convert(DIGITS)
     (image,) = conversion.report.inputs
-    assert repr(image).startswith("Edge(name='image', dtype='int8', shape=(1, 8, 8, 1), tensor='image', scale=(0.0039")
+    assert repr(image).startswith(
+        "GraphValue(name='image', dtype='int8', shape=(1, 8, 8, 1), tensor='image', scale=(0.0039"
+    )
     assert "range" not in repr(image)
     assert repr(replace(image, labels=("a",) * 1000)).endswith("labels=<1000>)")
     assert repr(otp.Session(conversion)) == "<Session: image → probabilities; no states>"
@@ -102,10 +104,10 @@ def test_warnings_are_logged_and_in_html(caplog: pytest.LogCaptureFixture, capfd
 
 
 def test_html_escapes_names() -> None:
-    from onnx_tflite_plugin.presentation.graph_io import Edge
+    from onnx_tflite_plugin.presentation.graph_io import GraphValue
     from onnx_tflite_plugin.presentation.notebook import as_html
 
-    assert "<script>" not in as_html("a <script>", [Edge("<script>x</script>", "float32", (1,))], [], "<script>")
+    assert "<script>" not in as_html("a <script>", [GraphValue("<script>x</script>", "float32", (1,))], [], "<script>")
 
 
 def test_verify_accepts_paths_and_conversions(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from conformance.builder import ModelBuilder, quant
 from conformance.models import Net, tensor
 from onnx_tflite_plugin.graph.metadata import props, read_authored
 from onnx_tflite_plugin.host.unknown import domain_and_name
-from onnx_tflite_plugin.presentation.graph_io import Edge, author_metadata
+from onnx_tflite_plugin.presentation.graph_io import GraphValue, author_metadata
 from onnx_tflite_plugin.presentation.snippet import snippet
 from onnx_tflite_plugin.source import metadata, read
 from onnx_tflite_plugin.source.authored import TensorMetadata
@@ -104,7 +104,10 @@ def test_report_and_metadata_name_the_signatures() -> None:
 
 def test_input_shape_applies_to_any_signature() -> None:
     conversion = otp.convert(two_signatures(), signature="negate", input_shape={"u": [7]}, verify=True)
-    assert [edge.shape for edge in (*conversion.report.inputs, *conversion.report.outputs)] == [(7,), (7,)]
+    assert [graph_value.shape for graph_value in (*conversion.report.inputs, *conversion.report.outputs)] == [
+        (7,),
+        (7,),
+    ]
 
 
 # --- inputs, outputs and metadata -------------------------------------------------------------
@@ -115,12 +118,12 @@ def test_report_has_quantization_of_inputs_and_outputs() -> None:
     b, a = report.inputs
     assert (a.name, a.dtype, a.scale, a.zero_point, a.tensor) == ("a", "int8", (0.25,), (7,), "first:0")
     assert (b.scale, b.zero_point) == ((0.5,), (-3,))
-    assert [edge.shape[1] for edge in (a, b, *report.outputs)] == [3, 3, 3]
+    assert [graph_value.shape[1] for graph_value in (a, b, *report.outputs)] == [3, 3, 3]
 
 
 def test_dropped_quantization_leaves_no_scale() -> None:
-    edge = otp.convert(two_inputs().build(), quantization="float").report.inputs[0]
-    assert (edge.dtype, edge.scale) == ("float32", ())
+    graph_value = otp.convert(two_inputs().build(), quantization="float").report.inputs[0]
+    assert (graph_value.dtype, graph_value.scale) == ("float32", ())
 
 
 def test_associated_files_above_the_size_limit_are_skipped(
@@ -178,7 +181,7 @@ def test_omits_labels_of_a_damaged_archive() -> None:
 
 def test_ignores_metadata_with_a_different_number_of_tensors() -> None:
     report = otp.convert(two_inputs(metadata=classifier()).build()).report
-    assert [edge.description for edge in report.inputs] == ["", ""]
+    assert [graph_value.description for graph_value in report.inputs] == ["", ""]
 
 
 # --- the snippet ------------------------------------------------------------------------------
@@ -202,7 +205,7 @@ def test_snippet_carries_states(tmp_path: Path) -> None:
     (path,) = conversion.save(tmp_path / "states.onnx")
     scope: dict[str, object] = {}
     exec(snippet(str(path), conversion.report.inputs, states=True), scope)
-    assert set(scope["out"]) == {edge.name for edge in conversion.report.outputs}  # type: ignore[call-overload]
+    assert set(scope["out"]) == {graph_value.name for graph_value in conversion.report.outputs}  # type: ignore[call-overload]
 
 
 def test_snippet_loads_the_library_of_unknown_operators() -> None:
@@ -289,16 +292,18 @@ def test_rejects_keeping_an_unknown_operator_on_a_resource(dtype: str) -> None:
 
 
 def test_snippet_with_states_and_unknown_operators_imports_its_names() -> None:
-    assert "session.run(None, {'x': np.zeros((2, 3), np.float32)})" in snippet("m.onnx", [Edge("x", "float32", (2, 3))])
-    text = snippet("m.onnx", [Edge("x", "float32", (2, 3))], states=True, domains=["tflite.custom"])
+    assert "session.run(None, {'x': np.zeros((2, 3), np.float32)})" in snippet(
+        "m.onnx", [GraphValue("x", "float32", (2, 3))]
+    )
+    text = snippet("m.onnx", [GraphValue("x", "float32", (2, 3))], states=True, domains=["tflite.custom"])
     imports = [line for line in text.splitlines() if line.startswith("import")]
     assert "import onnxruntime as ort" in imports
     assert "Session('m.onnx', options=options)" in text
 
 
 def test_snippet_fits_80_columns() -> None:
-    edges = [Edge(name, "uint8", (1, 320, 320, 3)) for name in ("x", "normalized_input_image_tensor")]
-    text = snippet("m.onnx", edges)
+    graph_values = [GraphValue(name, "uint8", (1, 320, 320, 3)) for name in ("x", "normalized_input_image_tensor")]
+    text = snippet("m.onnx", graph_values)
     compile(text, "snippet", "exec")
     assert max(map(len, text.splitlines())) <= 80 - 13
     assert "    'x': np.zeros((1, 320, 320, 3), np.uint8),\n" in text
@@ -307,7 +312,7 @@ def test_snippet_fits_80_columns() -> None:
 
 def test_snippet_supports_every_numpy_dtype() -> None:
     for dtype in ("float32", "float16", "int8", "uint8", "int64", "bool", "string"):
-        text = snippet("m.onnx", [Edge("x", dtype, ("batch", 3))])
+        text = snippet("m.onnx", [GraphValue("x", dtype, ("batch", 3))])
         array = eval(
             text[text.index("np.", text.index("run(")) : text.rindex(")", 0, text.rindex("}"))] + ")", {"np": np}
         )
@@ -350,7 +355,10 @@ def test_author_metadata_is_copied() -> None:
 
 def test_model_metadata_has_quantization_parameters() -> None:
     reported = read_authored(props(otp.convert(two_inputs().build()).proto.metadata_props))
-    assert [(edge["name"], edge["tensor"], edge["scale"], edge["zero_point"]) for edge in reported["inputs"]] == [
+    assert [
+        (graph_value["name"], graph_value["tensor"], graph_value["scale"], graph_value["zero_point"])
+        for graph_value in reported["inputs"]
+    ] == [
         ("b", "second:0", [0.5], [-3]),
         ("a", "first:0", [0.25], [7]),
     ]
