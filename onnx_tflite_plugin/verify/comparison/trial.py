@@ -18,10 +18,9 @@ from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source.model import Array, Model, Operator, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
-from onnx_tflite_plugin.verify.comparison.distance import as_pairs
 from onnx_tflite_plugin.verify.comparison.rounding import inherited_step
 from onnx_tflite_plugin.verify.criteria import Tolerance
-from onnx_tflite_plugin.verify.runtimes.dequantized import as_float, as_stored, is_float, is_integer
+from onnx_tflite_plugin.verify.runtimes.dequantized import as_stored, is_float, is_integer, onnx_operand
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError, NoKernel, RunTimeout
 from onnx_tflite_plugin.verify.runtimes.structure import Entry, producers
 from onnx_tflite_plugin.verify.runtimes.substitution import PartitionedLiteRT, Substitutes
@@ -242,9 +241,7 @@ class MatchedInterface:
         """Return the inputs of a run, given in the TFLite model's order, as feeds of the ONNX model by name."""
         feeds = {}
         for array, info, tensor in zip(arrays, self.inputs, self.entry.inputs, strict=True):
-            feed = as_pairs(array) if array.dtype.kind == "c" else array
-            if is_float(info):
-                feed = as_float(tensor, feed)
+            feed = onnx_operand(tensor, array, is_float=is_float(info))
             value = self.values.get(info.name)
             feeds[info.name] = feed if value is None else value.apply(feed)
         return feeds

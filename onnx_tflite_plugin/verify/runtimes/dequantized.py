@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnx_tflite_plugin.source.model import Array, Quantization, Tensor
+from onnx_tflite_plugin.verify.comparison.distance import as_pairs
 
 if TYPE_CHECKING:
     from onnx import ValueInfoProto
@@ -40,6 +41,15 @@ def as_float(tensor: Tensor, array: Array) -> Array:
         return array
     scale, zero_point = _parameters(quantization, tensor)
     return np.asarray((array.astype(np.int32) - zero_point) * scale, np.float32)
+
+
+def onnx_operand(tensor: Tensor, array: Array, *, is_float: bool) -> Array:
+    """Return a tensor's array as the ONNX model takes it, before any change of layout.
+
+    Complex numbers are pairs. ``is_float``: the ONNX value is float32, also for a quantized tensor.
+    """
+    array = as_pairs(array) if array.dtype.kind == "c" else array
+    return as_float(tensor, array) if is_float else array
 
 
 def as_stored(tensor: Tensor, array: Array) -> Array:

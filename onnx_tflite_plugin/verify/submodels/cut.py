@@ -14,9 +14,8 @@ from onnx_tflite_plugin.graph.extraction import empty_copy
 from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.rewrite.weights.dtypes import PROBE
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify.comparison.distance import as_pairs
 from onnx_tflite_plugin.verify.comparison.trial import dtype_to_restore
-from onnx_tflite_plugin.verify.runtimes.dequantized import as_float, as_stored
+from onnx_tflite_plugin.verify.runtimes.dequantized import as_stored, onnx_operand
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 from onnx_tflite_plugin.verify.submodels.points import CutPoints, read_names
 
@@ -66,9 +65,8 @@ class CutModel:
         points, tensors = self.points, self.points.entry.subgraph.tensors
         feeds = {name: array for name, array in points.interface.feeds(inputs).items() if name in self._input_names}
         for value in self._replaced:
-            array = operands[value.tensor]
-            feed = as_pairs(array) if array.dtype.kind == "c" else array
-            feed = as_float(tensors[value.tensor], feed) if value.name in points.floats else feed
+            tensor = tensors[value.tensor]
+            feed = onnx_operand(tensor, operands[value.tensor], is_float=value.name in points.floats)
             feeds[points.input_names[value.name]] = value.apply(feed)
         self.session.run(feeds)
         onnx_values = self.session.values()

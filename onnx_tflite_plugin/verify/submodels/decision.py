@@ -13,6 +13,7 @@ from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.tensors import Divergence, output_values, values_by_tensor
 from onnx_tflite_plugin.verify.comparison.trial import Run, time_limit_after
 from onnx_tflite_plugin.verify.model_pair import ModelPair
+from onnx_tflite_plugin.verify.runtimes.dequantized import is_float, onnx_operand
 from onnx_tflite_plugin.verify.runtimes.extraction import cut_file
 from onnx_tflite_plugin.verify.submodels.constants import compare_constants
 from onnx_tflite_plugin.verify.submodels.engine import Engine
@@ -126,8 +127,11 @@ def _extract(pair: ModelPair, finding: Finding) -> SavedSubmodel | None:
     """
     submodel = finding.submodel
     values, leaves = values_by_tensor(pair.entry, pair.session), sorted(submodel.leaves)
-    names = [next((x.name for x in values.get(index, ()) if x.form == "stored"), "") for index in leaves]
-    onnx = extract_submodel(pair.session.proto, names, [submodel.value.name])
+    found = [next((x for x in values.get(index, ()) if x.form == "stored"), None) for index in leaves]
+    inputs = [value for value in found if value is not None]
+    if len(inputs) < len(leaves):
+        return None
+    onnx = extract_submodel(pair.session.proto, [value.name for value in inputs], [submodel.value.name])
     onnx = None if onnx is None else pair.session.load_constants(onnx)
     if onnx is None:
         return None
@@ -135,4 +139,11 @@ def _extract(pair: ModelPair, finding: Finding) -> SavedSubmodel | None:
         data = cut_file(pair.trial.data, pair.entry.subgraph, leaves, [submodel.tensor.index])
     except ConversionError:  # more than 2 GB
         return None
-    return SavedSubmodel(data, onnx, [finding.operands.operands[index] for index in leaves], submodel.operators)
+    operands = [finding.operands.operands[index] for index in leaves]
+    floats = {info.name for info in onnx.graph.input if is_float(info)}
+    tensors = pair.entry.subgraph.tensors
+    feeds = {
+        value.name: value.apply(onnx_operand(tensors[value.tensor], array, is_float=value.name in floats))
+        for value, array in zip(inputs, operands, strict=True)
+    }
+    return SavedSubmodel(data, onnx, operands, feeds, submodel.operators)

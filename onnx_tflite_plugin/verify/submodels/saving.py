@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,28 +20,39 @@ if TYPE_CHECKING:
 
 SUBMODEL_NAMES = ("part", "part2", "part3", "part4")
 """File names, without suffix, of the submodels that are written."""
-_SUFFIXES = (".tflite", ".onnx", ".npz")
+_SUFFIXES = (".tflite", ".onnx", ".npz", ".onnx.npz")
 SUBMODEL_FILES = tuple(name + suffix for name in SUBMODEL_NAMES for suffix in _SUFFIXES)
-"""All files that may be written: both models, and the operands of one run."""
+"""All files that may be written: both models, and the operands of one run for each of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavedSubmodel:
-    """A submodel in both formats, with operands on which they differ, in the order of the file's inputs."""
+    """A submodel in both formats, with operands on which they differ.
+
+    ``inputs``: in the order, layout and dtypes of the TFLite file. ``feeds``: the same by the names of the ONNX model's
+    inputs, in its layouts and dtypes.
+    """
 
     tflite: bytes
     onnx: ModelProto
     inputs: Sequence[Array]
+    feeds: Mapping[str, Array]
     operators: tuple[Operator, ...]
 
     def save(self, folder: Path, name: str = SUBMODEL_NAMES[0]) -> list[Path]:
-        """Write the files, which ``verify`` accepts as models and inputs; return their paths."""
+        """Write the files and return their paths. ``verify`` accepts the models with the .npz, ONNX Runtime the .onnx.npz."""
         folder.mkdir(parents=True, exist_ok=True)
         names = structure.entry(structure.read(self.tflite)).input_names
-        inputs = io.BytesIO()
-        np.savez(inputs, **dict(zip(names, self.inputs, strict=True)))  # type: ignore[arg-type]
+        inputs = dict(zip(names, self.inputs, strict=True))
         paths = [folder / (name + suffix) for suffix in _SUFFIXES]
-        contents = (self.tflite, self.onnx.SerializeToString(), inputs.getvalue())
+        contents = (self.tflite, self.onnx.SerializeToString(), _archive(inputs), _archive(self.feeds))
         for path, content in zip(paths, contents, strict=True):
             files.write(path, content)
         return paths
+
+
+def _archive(arrays: Mapping[str, Array]) -> bytes:
+    """Return the content of an .npz file."""
+    content = io.BytesIO()
+    np.savez(content, **arrays)  # type: ignore[arg-type]
+    return content.getvalue()

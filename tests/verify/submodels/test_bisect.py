@@ -48,6 +48,13 @@ def test_bisect_extracts_a_wrong_layer_with_its_weights(tmp_path: Path) -> None:
     assert [op.code for op in read(submodel).main.operators] == ["DEPTHWISE_CONV_2D"]
     assert submodel.stat().st_size < DIGITS.stat().st_size
     assert not verify(submodel, tmp_path / "part.onnx", inputs=tmp_path / "part.npz").ok
+    feeds = dict(np.load(tmp_path / "part.onnx.npz"))
+    (given,) = dict(np.load(tmp_path / "part.npz")).values()
+    (fed,) = feeds.values()
+    assert (given.shape, fed.shape, fed.dtype) == ((1, 8, 8, 24), (1, 24, 8, 8), np.uint8)
+    import onnxruntime
+
+    assert onnxruntime.InferenceSession(tmp_path / "part.onnx").run(None, feeds)
 
 
 def test_submodel_includes_values_captured_by_inner_graphs() -> None:
@@ -102,5 +109,7 @@ def test_submodel_includes_external_data_of_both_models(tmp_path: Path) -> None:
 
 def test_bisect_creates_folders_and_names_three_operators(tmp_path: Path) -> None:
     verification = verify(chain(), plant(chain(), "Exp", "Neg"), bisect=tmp_path / "a" / "new")
-    assert sorted(file.name for file in (tmp_path / "a" / "new").iterdir()) == ["part.npz", "part.onnx", "part.tflite"]
+    assert sorted(file.name for file in (tmp_path / "a" / "new").iterdir()) == [
+        "part.npz", "part.onnx", "part.onnx.npz", "part.tflite",
+    ]  # fmt: skip
     assert "and 0 more" not in verification.text
