@@ -95,6 +95,11 @@ class LeftOut(Failed):
         return ""
 
 
+def describe_decline(pack: str, reason: str) -> str:
+    """Return the reason why a pack declined an operator; the converter's own reasons need no name."""
+    return reason if pack == BUILTIN else f"declined by {pack}: {reason}"
+
+
 def format_error(error: BaseException) -> str:
     """Return type and text of an exception on one line; the text alone for errors of this project.
 

@@ -20,7 +20,11 @@ _remaining: ContextVar[list[int] | None] = ContextVar("remaining", default=None)
 
 
 class OverBudget(Refusal):
-    """An array that exceeds the remaining budget."""
+    """An array that exceeds the remaining budget. ``hint``: how to raise it."""
+
+    def __init__(self, reason: str, hint: str = "") -> None:
+        self.hint = hint
+        super().__init__(reason)
 
 
 def budget_bytes() -> int:
@@ -47,7 +51,12 @@ def spend(elements: int, itemsize: int, what: str = "an array") -> None:
     remaining = _remaining.get()
     size = elements * itemsize
     if size > (budget_bytes() if remaining is None else remaining[0]):
-        limit = f"the limit for all arrays of a conversion is {budget_bytes()} bytes: {ENVIRONMENT}=BYTES raises it"
-        raise OverBudget(f"{what} would take {size} bytes; {limit}")
+        limit = f"the limit for all arrays of a conversion is {format_bytes(budget_bytes())}"
+        raise OverBudget(f"{what} would take {format_bytes(size)}; {limit}", f"{ENVIRONMENT}=BYTES raises the limit")
     if remaining is not None:
         remaining[0] -= size
+
+
+def format_bytes(size: int) -> str:
+    """Return a number of bytes as text, in GB if it is large: ``17.2 GB``."""
+    return f"{size / 1e9:.3g} GB" if size >= 10**8 else f"{size} bytes"

@@ -62,7 +62,7 @@ def resolve(model: BoundModel, target: Target, opset: int) -> BoundModel:
                 heading = UNFIT
                 problems.append(failed.problem(bound.label))
             except Refusal as refusal:
-                problems.append(Problem(bound.label, str(refusal), f"handler {bound.handler.name} in {bound.pack}"))
+                problems.append(refusal_problem(bound, refusal))
         graphs.append(graph.with_operators(tuple(operators)))
     if problems:
         raise HandlerError(heading, problems)
@@ -318,3 +318,9 @@ def _check_slots(effects: Effects | None, at: At) -> str:
     slots = () if effects is None else (*effects.reads, *effects.writes)
     absent = [slot for slot in slots if at.op.tensor(slot) is None]
     return f"the operator has no tensor in slot {absent[0]}, which Effects names" if absent else ""
+
+
+def refusal_problem(bound: Bound, refusal: Refusal) -> Problem:
+    """Return the problem of a handler that refuses its operator; a handler of a pack is named, for its author."""
+    source = "" if bound.pack == BUILTIN else f", by handler {bound.handler.name} of {bound.pack}"
+    return Problem(bound.label, f"{refusal}{source}", refusal.hint)

@@ -15,7 +15,7 @@ from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import At, call_accepts
 from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.errors import Problem
-from onnx_tflite_plugin.guard import Failed, Mismatch, attribute_errors
+from onnx_tflite_plugin.guard import Failed, Mismatch, attribute_errors, describe_decline
 from onnx_tflite_plugin.source.model import Operator
 from onnx_tflite_plugin.targets import Target
 
@@ -39,7 +39,7 @@ def rewrite_operator(
     try:
         replacements = read_replacements(site)
     except Refusal as refusal:
-        yield bound.op, Problem(bound.op.code, f"declined by {bound.pack}: {refusal}")
+        yield bound.op, Problem(bound.op.code, describe_decline(bound.pack, str(refusal)))
         return
     except Failed as failed:
         yield bound.op, failed.problem(bound.op.code)
@@ -88,4 +88,4 @@ def final_operator(bound: Bound, target: Target, opset: int) -> Bound:
 
 
 def _decline_problem(bound: Bound, op: Operator, decline: Decline) -> Problem:
-    return Problem(bound.op.code, f"declined by {bound.pack}: as {op.code}, {decline.reason}", decline.hint)
+    return Problem(bound.op.code, describe_decline(bound.pack, f"as {op.code}, {decline.reason}"), decline.hint)

@@ -64,7 +64,7 @@ def attribute_failure(
 def _to_conversion_error(error: Exception, records: Records) -> ConversionError:
     """Return the error for an exception that no stage raises deliberately."""
     if isinstance(error, Refusal):
-        return TooLarge(str(error))
+        return TooLarge("; ".join(filter(None, (str(error), error.hint))))
     if isinstance(error, RecursionError):
         return TooLarge("the model is nested too deeply: it exceeds Python's recursion limit")
     if isinstance(error, MemoryError):

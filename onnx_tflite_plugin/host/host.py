@@ -275,7 +275,7 @@ class Host:
         if placeholder is None:
             return binding
         self.warn(
-            f"{op.code} is kept as a node of domain {domain_and_name(op.code)[0]}, for a runtime that has a kernel: {binding.reason}"
+            f"{op.code} is kept as a node of domain {domain_and_name(op.code)[0]}, for a runtime that has a kernel: {binding}"
         )
         return Bound(op, placeholder, BUILTIN, (op,))
 
@@ -295,7 +295,9 @@ class Host:
             declined += more
         if not claims:
             answers = [*declined, *((failed.pack, failed) for failed in failures)]
-            return missing_handler_problem(op, answers, "" if answers else self._similar_handler(op.code))
+            has_handler = bool({op.code, op.builtin} & self._by_code.keys())
+            similar = "" if answers else self._similar_handler(op.code)
+            return missing_handler_problem(op, answers, similar, has_handler=has_handler)
         claim = self._choose_claim(op, claims)
         if isinstance(claim, Problem):
             return claim

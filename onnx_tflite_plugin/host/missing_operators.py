@@ -10,7 +10,7 @@ from onnx_tflite_plugin.api.declarations import Decline
 from onnx_tflite_plugin.binding.consistency import Unfit
 from onnx_tflite_plugin.codes import UNKNOWN
 from onnx_tflite_plugin.errors import AttributedProblem, Problem
-from onnx_tflite_plugin.guard import BUILTIN, Failed
+from onnx_tflite_plugin.guard import BUILTIN, Failed, describe_decline
 from onnx_tflite_plugin.source.model import Operator
 
 NOBODY = "no installed pack has a handler for it"
@@ -26,17 +26,23 @@ def describe_location(ops: Sequence[Operator]) -> str:
     return f"{first.code} v{first.version} ({subgraph}op {first.index}{output}{total})"
 
 
-def missing_handler_problem(op: Operator, answers: Sequence[Answer], similar: str = "") -> Problem:
-    """Return the problem that no pack takes an operator, with reasons and remedies. ``similar``: a remedy to name first."""
+def missing_handler_problem(
+    op: Operator, answers: Sequence[Answer], similar: str = "", *, has_handler: bool = True
+) -> Problem:
+    """Return the problem that no pack takes an operator, with reasons and remedies.
+
+    ``similar``: a remedy to name first. ``has_handler``: False if only hooks declined it.
+    """
     unfit = next((answer for pack, answer in answers if isinstance(answer, Unfit) and pack == BUILTIN), None)
     if unfit is not None:
         return unfit.problem
     if answers:
         texts = dict.fromkeys(
-            answer.reason if isinstance(answer, Failed) else f"declined by {pack}: {answer.reason}"
+            answer.reason if isinstance(answer, Failed) else describe_decline(pack, answer.reason)
             for pack, answer in answers
         )
-        reason, hint = "; ".join(texts), "; ".join(dict.fromkeys(filter(None, (a.hint for _, a in answers))))
+        cuts = [] if has_handler or any(pack != BUILTIN for pack, _ in answers) else _cut_remedies(op)
+        reason, hint = "; ".join(texts), "; ".join(dict.fromkeys(filter(None, [*(a.hint for _, a in answers), *cuts])))
         failed = [answer for _, answer in answers if isinstance(answer, Failed)]
         if not failed:
             return Problem(op.code, reason, hint)
@@ -52,10 +58,16 @@ def missing_handler_problem(op: Operator, answers: Sequence[Answer], similar: st
 
 def _remedy(op: Operator) -> str:
     """Return the remedies for an operator without a handler: a pack of one's own, or the model before or after it."""
-    remedies = [
+    pack = (
         f"an op pack can convert it; create one with: onnx-tflite new-pack DIR --op {quote(op.code, safe='._-')}, "
         "and --like KIND if it is not elementwise"
-    ]
+    )
+    return "; ".join([pack, *_cut_remedies(op)])
+
+
+def _cut_remedies(op: Operator) -> list[str]:
+    """Return the options that convert the model before or after an operator."""
+    remedies = []
     if op.subgraph == 0:
         results = next(([tensor.name] for tensor in op.outputs if tensor is not None and tensor.name), [])
         operands = [
@@ -63,7 +75,7 @@ def _remedy(op: Operator) -> str:
         ]
         remedies += [f"to convert the operators after it: --inputs-at {shlex.quote(name)}" for name in results]
         remedies += [f"to convert the operators before it: --outputs {shlex.quote(name)}" for name in operands[:1]]
-    return "; ".join(remedies)
+    return remedies
 
 
 def describe_skipped_hooks(pack: str) -> str:

@@ -7,9 +7,10 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound
+from onnx_tflite_plugin.binding.declared import refusal_problem
 from onnx_tflite_plugin.binding.inlining import call_path
 from onnx_tflite_plugin.checked import count, describe_arity
-from onnx_tflite_plugin.errors import Contradiction, InvalidModel, Problem
+from onnx_tflite_plugin.errors import Contradiction, InvalidModel
 from onnx_tflite_plugin.graph.metadata import node_props
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, attribute_errors
 from onnx_tflite_plugin.layout.tensor_layout import source_layout
@@ -102,7 +103,7 @@ def _lower_guarded(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...] | 
             return None
         except Refusal as refusal:
             problems = scope.job.downstream if scope.job.uses_placeholders else scope.job.problems
-            problems.append(Problem(bound.label, str(refusal), f"handler {bound.handler.name} in {bound.pack}"))
+            problems.append(refusal_problem(bound, refusal))
             return None
 
 

@@ -35,6 +35,6 @@ def claim(op: Operator) -> Decline | None:
     if pack is None:
         return None
     return Decline(
-        f"the operator is {name} of {ORIGIN[pack]}; an op pack of this project converts it",
-        f"in the project's repository: pip install ./packs/{pack}",
+        f"an operator of {ORIGIN[pack]}, for which no handler is installed; the op pack packs/{pack} of this project has one",
+        f"install it from the project's repository: pip install ./packs/{pack}",
     )

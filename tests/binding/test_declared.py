@@ -147,7 +147,7 @@ def test_declared_function_may_raise_refusal() -> None:
         raise Refusal("it is too odd; make it even")
 
     refused = (
-        rf"^the model cannot be converted:\n  op 0 {CODE}.*too odd; make it even \(handler {__name__}:plain in inline"
+        rf"^the model cannot be converted:\n  op 0 {CODE}.*too odd; make it even, by handler {__name__}:plain of inline"
     )
     with pytest.raises(HandlerError, match=refused):
         convert_with(make_handler(layout=layout), network(1))

@@ -12,7 +12,7 @@ def claim(op: Operator) -> Decline | None:
     if not op.code.startswith(PREFIX):
         return None
     return Decline(
-        f"the operator is TensorFlow's {op.code.removeprefix(PREFIX)}, which LiteRT runs through TensorFlow (a select operator)",
-        "export the model with TFLITE_BUILTINS only, or convert it with an op pack: onnx-tflite new-pack; or convert the part of "
-        "the model without it: --inputs-at TENSOR or --outputs TENSOR",
+        f"there is no handler for TensorFlow's {op.code.removeprefix(PREFIX)}, which LiteRT runs through TensorFlow (a select operator)",
+        "export the model with TFLITE_BUILTINS only, or convert the operator with an op pack; create one with: "
+        f"onnx-tflite new-pack DIR --op {op.code}",
     )
