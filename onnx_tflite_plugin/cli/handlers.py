@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -147,7 +148,12 @@ def _select_pack(installed: dict[str, Any], pack: str) -> dict[str, Any]:
             f"no pack {pack!r} is installed{suggestion} installed packs: {', '.join(sorted(names.values()))}"
         )
     contents = {kind: [row for row in installed[kind] if row["pack"] == name] for kind in (*_KINDS, "packs")}
-    return {**contents, "warnings": [text for text in installed["warnings"] if name in text]}
+    return {**contents, "warnings": [text for text in installed["warnings"] if _is_about(text, name)]}
+
+
+def _is_about(text: str, pack: str) -> bool:
+    """Return True if a warning names the pack itself, not one whose name contains it."""
+    return re.search(rf"(?<![\w-]){re.escape(pack)}(?![\w-])", text) is not None
 
 
 def _target(name: str, pack: str, target: Target | Failed) -> dict[str, Any]:
@@ -190,7 +196,7 @@ def _packs(
         pack_handlers = [row for row in handlers if row["pack"] == pack]
         count, failure = cases.get(pack, (0, ""))
         wrong = [f"{row['code']}: {row['error']}" for row in failures if row["pack"] == pack != BUILTIN]
-        wrong += [text for text in (*host.warnings, failure) if pack in text and pack != BUILTIN]
+        wrong += [text for text in (*host.warnings, failure) if pack != BUILTIN and _is_about(text, pack)]
         wrong += [f"{pack}: {o.too_wide}" for o in offers if o.pack == pack != BUILTIN and o.too_wide]
         yield {
             "pack": pack,

@@ -58,6 +58,14 @@ def test_seconds_have_at_most_three_digits(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("acme: no cases", True), ("pack 'acme' is broken", True), ("acme-extra: no cases", False), ("not acme2", False)],
+)
+def test_warning_belongs_to_the_pack_with_the_whole_name(text: str, expected: bool) -> None:
+    assert handlers._is_about(text, "acme") is expected
+
+
 def test_long_names_and_lists_are_shortened() -> None:
     assert (shorten("abcdefg", 7), shorten("abcdefgh", 7), shorten("abcdefgh", 6)) == ("abcdefg", "abc…fgh", "ab…fgh")
     assert shorten("model_1/batch_normalization/add;model_1/re_lu_3/Relu", 30) == "model_1/…/re_lu_3/Relu"
