@@ -30,8 +30,12 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.verify.times.profile import OperatorTime
 
 _KINDS, _SLOWEST = 8, 5  # maximum number of rows
+_NAMES = 3  # types of nodes or operators in a cell
+_SMALL = 1e-4
+"""Seconds per run in LiteRT below which the overhead of ONNX Runtime's nodes dominates."""
 NOISY = 1.5
 """Minimum ratio of the quartiles of one runtime's rounds for a warning that the machine may be busy."""
+_SMALL_REASON = "below 0.1 ms per run, ONNX Runtime's overhead of 0.2 to 1 µs per node dominates"
 _TIMES = ("LiteRT µs", "ONNX Runtime µs", "lost µs")
 
 
@@ -78,10 +82,13 @@ def bench(
     print_rows(row for row in _rows(benchmark) if row.lines)
     if benchmark.operators:
         _print_profile(benchmark.operators)
+        if benchmark.threads > 1:
+            click.echo("\noperators were timed in one thread per runtime")
 
 
 def _print_profile(rows: Sequence[OperatorTime]) -> None:
     """Print the slowest kinds of operators compared with LiteRT, their total, and the slowest operators."""
+    from onnx_tflite_plugin.presentation.ranges import format_ranges
     from onnx_tflite_plugin.verify.times.profile import KindTime, by_code, format_names
 
     kinds = by_code(rows)
@@ -89,20 +96,29 @@ def _print_profile(rows: Sequence[OperatorTime]) -> None:
     other_rows = [row for row in rows if tuple(format_names(row.codes)) not in {kind.codes for kind in shown}]
     other_kinds = [KindTime.of((f"{len(kinds) - len(shown)} more kinds",), other_rows)] if other_rows else []
     table = [
-        (" + ".join(kind.codes), kind.number, *_microseconds(kind.litert, kind.onnxruntime))
+        (_join_names(kind.codes), kind.number, *_microseconds(kind.litert, kind.onnxruntime))
         for kind in (*shown, *other_kinds, KindTime.of(("all",), rows))
     ]
     click.echo()
     print_table(("operators", "number", *_TIMES), table, numeric=(1, 2, 3, 4))
     slowest = [
         (
-            ", ".join(map(str, row.operators)), " + ".join(format_names(row.codes)), " + ".join(format_names(row.nodes)),
+            format_ranges(row.operators), _join_names(format_names(row.codes)), _join_names(format_names(row.nodes)),
             *_microseconds(row.litert, row.onnxruntime),
         )
-        for row in rows[:_SLOWEST]
+        for row in rows[:_SLOWEST] if row.loss > 0
     ]  # fmt: skip
     click.echo()
+    if not slowest:
+        click.echo("no operator takes longer than in LiteRT")
+        return
     print_table(("index", "operator", "nodes", *_TIMES), slowest, numeric=(3, 4, 5))
+
+
+def _join_names(names: Sequence[str]) -> str:
+    """Return the first names, and how many types are left out."""
+    more = [f"{len(names) - _NAMES} more"] if len(names) > _NAMES + 1 else []
+    return " + ".join([*(names[:_NAMES] if more else names), *more])
 
 
 def _microseconds(litert: float | None, onnxruntime: float) -> tuple[str, str, str]:
@@ -114,14 +130,20 @@ def _microseconds(litert: float | None, onnxruntime: float) -> tuple[str, str, s
 def _rows(benchmark: Benchmark) -> list[Row]:
     ratio = benchmark.ratio
     verdict = "faster" if ratio.high < 1 else "slower" if ratio.low > 1 else "equal, within the spread"
-    if verdict == "slower" and not benchmark.operators:
+    small = ratio.low > 1 and benchmark.litert.median < _SMALL
+    if verdict == "slower" and not benchmark.operators and not small:
         verdict += "; --profile lists the slower operators"
     threads = f"{benchmark.threads} thread{'s' if benchmark.threads > 1 else ''}"
     method = f"{benchmark.clock}, {threads}, medians and quartiles of {benchmark.rounds} rounds"
     return [
         Row("LiteRT", [f"{_time(benchmark.litert)} ({benchmark.kernels} kernels)"]),
         Row("ONNX Runtime", [_time(benchmark.onnxruntime)]),
-        Row("ratio", [f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}): {verdict}"], "bold"),
+        Row(
+            "ratio",
+            [f"ONNX Runtime / LiteRT {ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}): {verdict}"],
+            "bold",
+        ),
+        Row("reason", [_SMALL_REASON] if small else []),
         Row("measured", [method, benchmark.processor]),
         Row("warning", _warnings(benchmark), "yellow"),
     ]

@@ -83,8 +83,8 @@ def measure_errors(tflite: bytes, onnx: ModelProto, runs: int, options: VerifyOp
         }
         for comparison, value in _errors(pair, samples)
     ]
-    seconds, rest = _by_operator(onnx, pair.interface.feeds(samples[0]), runs)
     runtimes = _runtimes(tflite, onnx, options)
+    seconds, rest = _by_operator(onnx, pair.interface.feeds(samples[0]), runs, runtimes.get("onnxruntime"))
     return Measured(errors, verdict, wrong, seconds, rest, outputs, notes, verification.operators, runtimes)
 
 
@@ -139,11 +139,16 @@ def _runtimes(tflite: bytes, onnx: ModelProto, options: VerifyOptions) -> dict[s
     }
 
 
-def _by_operator(onnx: ModelProto, feeds: dict[str, Any], runs: int) -> tuple[dict[int, float], float]:
-    """Return seconds per run of each TFLite operator, and of nodes that belong to none."""
+def _by_operator(
+    onnx: ModelProto, feeds: dict[str, Any], runs: int, run_seconds: float | None
+) -> tuple[dict[int, float], float]:
+    """Return seconds per run of each TFLite operator, and of nodes that belong to none.
+
+    ``run_seconds``: time of a run, if it was measured.
+    """
     seconds: dict[int, float] = defaultdict(float)
     rest = 0.0
-    for node in node_times(onnx, feeds, runs):
+    for node in node_times(onnx, feeds, runs, run_seconds):
         if node.operator is None:
             rest += node.seconds
         else:

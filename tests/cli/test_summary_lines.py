@@ -467,11 +467,33 @@ def test_ratio_gives_a_verdict_if_its_quartiles_agree(low: float, high: float, v
             spread(1e-3, 5e-4, 0.0304), spread(9.99e-4, 9e-5, 2e-3), spread(0.875, low, high), 7, threads, "clock",
             "builtin", "processor",
         )  # fmt: skip
-        litert, ours, ratio, measured, _ = (row.lines for row in bench._rows(found))
+        litert, ours, ratio, reason, measured, _ = (row.lines for row in bench._rows(found))
         assert list(litert) == ["1 ms (0.5 to 30.4) (builtin kernels)"]
         assert list(ours) == ["999 µs (90 to 2e+03)"]
-        assert list(ratio) == [f"0.88 ({low:.2f} to {high:.2f}): {verdict}"]
+        assert list(reason) == []
+        assert list(ratio) == [f"ONNX Runtime / LiteRT 0.88 ({low:.2f} to {high:.2f}): {verdict}"]
         assert list(measured) == [f"clock, {text} medians and quartiles of 7 rounds", "processor"]
+
+
+def test_small_model_that_is_slower_has_the_reason() -> None:
+    seconds, ratio = spread(9e-5, 9e-5, 9e-5), spread(2, 1.9, 2.1)
+    small = Benchmark(seconds, seconds, ratio, 7, 1, "clock", "builtin", "processor")
+    reasons = [
+        next(row.lines for row in bench._rows(one) if row.label == "reason")
+        for one in (small, replace(small, litert=spread(1e-4, 1e-4, 1e-4)), replace(small, ratio=spread(1, 0.9, 1.1)))
+    ]
+    assert [len(lines) for lines in reasons] == [1, 0, 0]
+    assert "overhead of 0.2 to 1 µs per node" in reasons[0][0]
+
+
+def test_slowest_operators_are_slower_than_in_litert(capsys: pytest.CaptureFixture[str]) -> None:
+    faster = OperatorTime((3,), ("ADD",), "", ("Add",), 5e-6, 4e-6)
+    bench._print_profile([faster])
+    assert capsys.readouterr().out.endswith("\n\nno operator takes longer than in LiteRT\n")
+    bench._print_profile([replace(faster, operators=(1, 2, 3), nodes=tuple("ABCDE"), litert=1e-6), faster])
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.split()[0] == "1–3"
+    assert "A + B + C + 2 more" in last
 
 
 def test_operator_times_are_in_microseconds() -> None:

@@ -122,7 +122,7 @@ def bench(
     litert, onnxruntime = map(Spread.of, seconds)
     operators: Sequence[OperatorTime] = ()
     if profiled:
-        operators = profile(trial, session.proto, arrays, feeds, onnxruntime.median, report)
+        operators = profile(trial, session.proto, arrays, feeds, onnxruntime.median, report, threads=threads)
     return Benchmark(
         litert, onnxruntime, Spread.of(ratios), rounds, threads,
         "processor time" if threads == 1 else "wall-clock time", original.kernels, processor(), tuple(operators),

@@ -37,11 +37,14 @@ class NodeTime:
     seconds: float
 
 
-def node_times(proto: ModelProto, feeds: Mapping[str, Array], runs: int) -> list[NodeTime]:
+def node_times(
+    proto: ModelProto, feeds: Mapping[str, Array], runs: int, run_seconds: float | None = None
+) -> list[NodeTime]:
     """Return the times of the nodes of the main graph, in one thread.
 
     A node's time includes its inner graphs. A time is the mean of the middle half of ``runs``, less the profiler's
-    overhead. Raises OrtError if the model does not run.
+    overhead. ``run_seconds``: time of a run without profiler, which the sum does not exceed; measured if not given.
+    Raises OrtError if the model does not run.
     """
     import onnx
 
@@ -53,7 +56,8 @@ def node_times(proto: ModelProto, feeds: Mapping[str, Array], runs: int) -> list
     named_nodes = zip(nodes, _names(nodes, profiled), _operators(labeled, nodes), strict=True)
     timed = [(node, operator, profiled[name]) for node, name, operator in named_nodes if name in profiled]
     operand_counts = [_profiled_operands(node, counts) for node, _, _ in timed]
-    seconds = _subtract_overhead([duration for *_, duration in timed], operand_counts, _time_run(labeled, feeds, runs))
+    run_seconds = run_seconds or _time_run(labeled, feeds, runs)
+    seconds = _subtract_overhead([duration for *_, duration in timed], operand_counts, run_seconds)
     return [
         NodeTime(node.op_type, operator, duration) for (node, operator, _), duration in zip(timed, seconds, strict=True)
     ]

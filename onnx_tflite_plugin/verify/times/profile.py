@@ -93,19 +93,26 @@ class Group:
 
 
 def profile(
-    trial: Trial, proto: ModelProto, arrays: Run, feeds: Mapping[str, Array], seconds: float, progress: Progress
+    trial: Trial,
+    proto: ModelProto,
+    arrays: Run,
+    feeds: Mapping[str, Array],
+    seconds: float,
+    progress: Progress,
+    *,
+    threads: int = 1,
 ) -> list[OperatorTime]:
     """Return the times of every group of operators; the largest loss comes first.
 
-    ``seconds``: time of a run in ONNX Runtime. LiteRT's times exclude the overhead of a call. Raises LiteRTError or
-    OrtError if a model does not run, and VerificationError if the ONNX model does not declare the operators of its
-    nodes.
+    ``seconds``: time of a run in ONNX Runtime with ``threads``. Times of nodes in one thread add up to no more.
+    LiteRT's times exclude the overhead of a call. Raises LiteRTError or OrtError if a model does not run, and
+    VerificationError if the ONNX model does not declare the operators of its nodes.
     """
     if not any(converted_operators(props(node.metadata_props)) for node in proto.graph.node):
         raise VerificationError("the ONNX model does not say which operators its nodes were lowered from: no profile")
     progress("profiling ONNX Runtime")
     rounds = min(_MAX_ROUNDS, max(_MIN_ROUNDS, round(_SECONDS / seconds)))
-    times = node_times(proto, feeds, rounds)
+    times = node_times(proto, feeds, rounds, seconds if threads == 1 else None)
     groups = list(group_operators(trial.entry.subgraph.operators, proto, times))
     original = trial.litert_session("builtin", preserve=True)
     original.run(arrays)

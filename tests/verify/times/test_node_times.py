@@ -234,14 +234,16 @@ def test_profiles_for_a_second_within_round_limits(
     taken = {0: 0.5, 1: 0.25, 2: 1.0}
     nodes = [node("Abs", [f"v{k}"], [f"v{k + 1}"], k) for k in range(3)]
     seen: list[int] = []
+    limits: list[float | None] = []
     litert: Any = SimpleNamespace(run=lambda arrays: None, tensors=dict)
     graph = SimpleNamespace(operators=ops)
     trial: Any = SimpleNamespace(
         entry=SimpleNamespace(subgraph=graph), data=b"", litert_session=lambda kernels, *, preserve: litert
     )
 
-    def measure(proto: Any, feeds: Any, runs: int) -> list[NodeTime]:
+    def measure(proto: Any, feeds: Any, runs: int, run_seconds: float | None) -> list[NodeTime]:
         seen.append(runs)
+        limits.append(run_seconds)
         return [NodeTime("Abs", k, taken[k]) for k in range(3)]
 
     monkeypatch.setattr(profile, "node_times", measure)
@@ -251,6 +253,8 @@ def test_profiles_for_a_second_within_round_limits(
     assert [row.operators for row in rows] == [(0,), (1,), (2,)]
     assert [row.loss for row in rows] == [0.375, 0.25, 0.125]
     assert seen == [rounds]
+    profile.profile(trial, proto, [], {}, seconds, lambda stage: None, threads=2)
+    assert limits == [seconds, None], "the time of a run with several threads is no limit"
 
 
 def test_a_loop_has_the_overhead_of_each_node_of_its_body_in_each_step() -> None:
