@@ -65,8 +65,16 @@ def target_of(options: ConvertOptions, host: Host) -> Target:
         target = replace(
             target, weights={dtype: storage for dtype, storage in target.weights.items() if dtype == "int2"}
         )
-    if options.optimize == "readable":  # operators as in a textbook: PRelu rather than convolutions
-        target = replace(target, blocks_channels=frozenset())
+    if options.optimize == "readable":
+        target = _draw_as_textbook(target)
     if options.fold or options.optimize == "speed":
         target = replace(target, rounds_activations=False)
     return replace(target, multiplies_dynamically=False, int4_block=0) if options.fold else target
+
+
+def _draw_as_textbook(target: Target) -> Target:
+    """Return the target without traits that replace operators by faster ones, or work around old versions.
+
+    PRelu stays one operator, weights get a DequantizeLinear, and no Min follows Softmax.
+    """
+    return replace(target, blocks_channels=frozenset(), multiplies_weights=False, wraps_int8=frozenset())

@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 
 import onnx_tflite_plugin as otp
-from conformance.builder import ModelBuilder
+from conformance.builder import ModelBuilder, quant
 from onnx_tflite_plugin.rewrite.name_constants import NameConstants
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -244,3 +244,40 @@ def test_parameters_of_many_channels_have_a_copy_for_each_tensor() -> None:
     model.graph.register_initializer(zeros)
     assert NameConstants()(model).modified
     assert [node.inputs[2].name for node in model.graph] == ["a/zero_point", "b/zero_point"]  # type: ignore[union-attr]
+
+
+def rounded_weights() -> bytes:
+    """Return a convolution of floats with int8 weights, one scale per channel: dynamic-range quantization."""
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", (1, 5, 7, 3)), g.tensor("y", (1, 5, 7, 2))
+    scale = quant([0.01, 0.02])
+    kernel = g.constant("kernel", np.arange(6, dtype=np.int8).reshape(2, 1, 1, 3), quantization=scale)
+    bias = g.constant("bias", np.ones(2, np.float32))
+    g.operator("CONV_2D", [x, kernel, bias], [y], {"padding": "VALID", "stride_w": 1, "stride_h": 1})
+    g.output(y)
+    return model.build()
+
+
+def test_weights_of_float_operators_have_a_dequantize_node() -> None:
+    graph = otp.convert(rounded_weights(), optimize="readable", target="generic", verify=True).proto.graph
+    assert {"Cast", "Mul"}.isdisjoint(node.op_type for node in graph.node)
+    (dequantize,) = [node for node in graph.node if node.op_type == "DequantizeLinear"]
+    assert [*dequantize.input, *dequantize.output] == ["kernel", "kernel/scale", "kernel/zero_point", "kernel:float"]
+    assert {node.op_type for node in otp.convert(rounded_weights(), target="generic").proto.graph.node} >= {
+        "Cast",
+        "Mul",
+    }
+
+
+def test_quantized_softmax_has_no_clip() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (2, 5), "int8", quantization=quant(0.1))
+    y = g.tensor("y", (2, 5), "int8", quantization=quant(1 / 256, -128))
+    g.operator("SOFTMAX", [x], [y], {"beta": 1.0})
+    g.output(y)
+    data = model.build()
+    kinds = [node.op_type for node in otp.convert(data, optimize="readable", target="generic").proto.graph.node]
+    assert kinds == ["DequantizeLinear", "Softmax", "QuantizeLinear"]
+    assert "Min" in {node.op_type for node in otp.convert(data, target="generic").proto.graph.node}
