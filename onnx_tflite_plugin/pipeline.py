@@ -52,6 +52,7 @@ from onnx_tflite_plugin.report import Report, Transposed, inner_node_counts, nod
 from onnx_tflite_plugin.rewrite import RULES, rule_named
 from onnx_tflite_plugin.rewrite.fold_casts import FoldCasts
 from onnx_tflite_plugin.rewrite.name_constants import NameConstants
+from onnx_tflite_plugin.rewrite.name_values import NameValues
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, apply_rules, run_passes
 from onnx_tflite_plugin.rewrite.target_check import check_model, describe_added_operators
 from onnx_tflite_plugin.rewrite.tokens.last_token import keep_last_token
@@ -290,7 +291,7 @@ class Pipeline:
         changed = {name: outcome.applied for name, outcome in outcomes.items() if outcome.applied}
         dtypes = self._assign_weight_dtypes(model)
         if level == "readable":
-            run_passes(model, [FoldCasts(), NameConstants()])
+            run_passes(model, [FoldCasts(), NameValues(), NameConstants()])
         nodes = node_counts(model)
         if note := describe_runtime(dtypes, nodes):
             write_runtime(model.metadata_props, note)

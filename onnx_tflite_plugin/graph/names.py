@@ -13,32 +13,46 @@ T = TypeVar("T")
 
 MAX_INTERNAL_NAME = 60
 """Characters of a TFLite name that the names of internal values keep; suffixes follow."""
-_MIN_SCOPES = 48
-"""Characters that whole scopes must have; below, a shortened name begins within a scope and keeps more of it."""
+_MAX_SUFFIXED_NAME = 76
+"""Characters of a name with a suffix, without the number that makes it unique."""
+_MIN_SCOPES = 0.8
+"""Part of the characters that whole scopes must have; below, a shortened name begins within a scope and keeps more of it."""
 _PYTHON_MODULE = re.compile(r"(?<![^/])(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")
 """``torch.nn.modules.linear.`` before a class; PyTorch's exporter writes it in every scope."""
+_QUANTIZER = re.compile(r"/FakeQuantWithMinMaxVars(PerChannel)?$")
+"""The operation that rounds a tensor during training."""
 _BOUNDARIES = (r"[/;:]+(?=.*[A-Za-z])(.*[^/;:].*)", r"_(?=[A-Za-z])(.+)")
 """Beginnings of a shortened name: after a scope, after a word."""
 
 
-def shorten_name(name: str) -> str:
-    """Return at most 60 characters of a name: the operation that computes the tensor, with its innermost scopes.
+def shorten_name(name: str, limit: int = MAX_INTERNAL_NAME) -> str:
+    """Return at most ``limit`` characters of a name: the operation that computes the tensor, with its innermost scopes.
 
     TFLite's converter joins the names of fused operations with ``;``, the one that computes the result first. The others may be
     of another layer, because the converter merges equal constants.
     """
-    if len(name) <= MAX_INTERNAL_NAME:
+    if len(name) <= limit:
         return name
-    name = next((entry for entry in name.split(";") if re.search("[A-Za-z]", entry)), name)
-    if len(name) > MAX_INTERNAL_NAME:
-        name = _PYTHON_MODULE.sub("", name)
-    if len(name) <= MAX_INTERNAL_NAME:
+    name = first_operation(name)
+    if len(name) > limit:
+        name = _QUANTIZER.sub("", _PYTHON_MODULE.sub("", name))
+    if len(name) <= limit:
         return name
-    end = name[-MAX_INTERNAL_NAME - 1 :]
+    end = name[-limit - 1 :]
     candidates = [match[1] for boundary in _BOUNDARIES if (match := re.search(boundary, end, re.DOTALL))]
-    if candidates and len(candidates[0]) >= _MIN_SCOPES:
+    if candidates and len(candidates[0]) >= _MIN_SCOPES * limit:
         return candidates[0]
     return max(candidates, key=len, default=end[1:].lstrip("/;:"))
+
+
+def with_suffix(name: str, suffix: str) -> str:
+    """Return a name with a suffix, shortened at the front if it is too long."""
+    return shorten_name(name, max(_MAX_SUFFIXED_NAME - len(suffix), 1)) + suffix
+
+
+def first_operation(name: str) -> str:
+    """Return the first of the operations that a name lists: the one that computes the tensor."""
+    return next((entry for entry in name.split(";") if re.search("[A-Za-z]", entry)), name)
 
 
 class UniqueNames:

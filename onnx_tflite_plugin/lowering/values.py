@@ -41,6 +41,8 @@ from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE, PACKED
 from onnx_tflite_plugin.source.model import Array, BlockwiseQuantization, Dims, Quantization, Tensor
 
 STORED, FILE, FLOAT = Form.STORED, Form.FILE, Form.FLOAT
+TENSOR_NAME, VARIANT = "onnx_tflite_plugin.tensor_name", "onnx_tflite_plugin.variant"
+"""Keys in the ``meta`` of values, which no file stores: the tensor's name, and the suffix of a derived value."""
 
 
 @dataclass(frozen=True)
@@ -307,7 +309,9 @@ class Values:
         produced = self._produced.get(tensor)
         is_produced = produced is None or produced == (layout, form)
         variant = "float" if form is FLOAT else "file" if form is FILE else format_layout(layout)
-        value.name = self.emitter.names.unique(self.name(tensor) + ("" if is_produced else f":{variant}"))
+        variant = "" if is_produced else variant
+        value.name = self.emitter.names.unique(self.name(tensor) + (f":{variant}" if variant else ""))
+        value.meta[TENSOR_NAME], value.meta[VARIANT] = self.name(tensor), variant
         is_permuted = layout_axes(layout) != tuple(range(tensor.rank)) or len(layout) != tensor.rank
         write_tensor(
             value.metadata_props,

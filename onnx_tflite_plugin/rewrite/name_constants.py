@@ -8,9 +8,9 @@ from collections import Counter
 import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, PassResult
 
-from onnx_tflite_plugin.graph.metadata import source_name
-from onnx_tflite_plugin.graph.names import UniqueNames, shorten_name
+from onnx_tflite_plugin.graph.names import UniqueNames, first_operation, with_suffix
 from onnx_tflite_plugin.lowering.schemas import schema_of
+from onnx_tflite_plugin.rewrite.name_values import operator_name, quantized_name
 
 _GENERATED = re.compile(
     r"(.*/)?(constant|Const(_\d+)?|arith\.constant\d*|tfl\.pseudo_q?const\d*|cst(_\d+)?|unknown(_\d+)?)(#\d+)*$",
@@ -21,6 +21,10 @@ _OPERATION = re.compile(
     r"(.*[/;])?(Conv[123]D(_transpose)?|depthwise|MatMul|BiasAdd|FusedBatchNorm(V\d)?)\d*(#\d+)?$", re.DOTALL
 )
 """Names of TensorFlow operations, which TFLite's converter also gives to their weights and biases."""
+_VARIABLE = re.compile(r"/ReadVariableOp(_\d+)?(/resource)?$")
+"""Suffix that TensorFlow appends to the names of operations that read a variable."""
+_STATED = {"weight": re.compile("weight|kernel|filter|embed", re.I), "bias": re.compile("bias(?!add)|beta", re.I)}
+"""Names of scopes that state a role."""
 _NUMBERED = re.compile(r"op\d+/DequantizeLinear(#\d+)?:out$")
 """Names that this converter gives to dequantized constants."""
 _SUFFIXED = re.compile(r"(.+)#\d+$", re.DOTALL)
@@ -111,15 +115,22 @@ def _add_roles(graph: ir.Graph) -> bool:
         use = next(iter(value.uses()), None)
         if use is None or value.is_graph_input() or value.is_graph_output() or _GENERATED.match(name):
             continue
-        base = _without_number(name)
-        if base not in repeated and not _OPERATION.match(name):
+        base = _VARIABLE.sub("", first_operation(_without_number(name)))
+        role = _role_of_use(use.node, use.idx, graph.opset_imports[""])
+        if _without_number(name) in repeated or _OPERATION.match(name) or _hides_role(name, base, role):
+            base = with_suffix(base, f"/{role}")
+        elif base == _without_number(name):
             continue
         del graph.initializers[name]
-        role = _role_of_use(use.node, use.idx, graph.opset_imports[""])
-        value.name = names.unique(f"{base}/{role}")
+        value.name = names.unique(base)
         graph.register_initializer(value)
         changed = True
     return changed
+
+
+def _hides_role(name: str, base: str, role: str) -> bool:
+    """True for the name of an operation, with scopes, that does not state that the constant is its weight or bias."""
+    return role in _STATED and ("/" in name or ";" in name) and not _STATED[role].search(base)
 
 
 def _without_number(name: str) -> str:
@@ -156,7 +167,7 @@ def _name_dequantized(graph: ir.Graph, names: UniqueNames) -> bool:
         stored, result = node.inputs[0] if node.inputs else None, node.outputs[0]
         numbered = node.op_type == "DequantizeLinear" and _NUMBERED.match(result.name or "")
         if numbered and stored is not None and _is_constant(stored, graph) and not result.is_graph_output():
-            result.name = names.unique(f"{stored.name}:float")
+            result.name = names.unique(with_suffix(stored.name or "", ":float"))
             changed = True
     return changed
 
@@ -186,10 +197,9 @@ def _constant_name(node: ir.Node, slot: int, opset: int) -> str:
     tensor = None
     if _is_parameter(node, slot):
         tensor = node.inputs[0] if node.op_type == "DequantizeLinear" else node.outputs[0]
-    if tensor is not None and tensor.name and not _GENERATED.match(tensor.name):
-        return f"{tensor.name}/{_PARAMETERS[slot]}"
-    operator = shorten_name(source_name(node.metadata_props)) or node.op_type.lower()
-    return f"{operator}/{_role_of_use(node, slot, opset)}"
+    if tensor is not None and tensor.name and (tensor.is_graph_input() or not _GENERATED.match(tensor.name)):
+        return with_suffix(quantized_name(tensor), f"/{_PARAMETERS[slot]}")
+    return with_suffix(operator_name(node), f"/{_role_of_use(node, slot, opset)}")
 
 
 def _role_of_use(node: ir.Node, slot: int, opset: int) -> str:

@@ -58,7 +58,7 @@ def test_shared_constant_has_a_copy_for_each_role() -> None:
     quantizing = [node for node in graph.node if node.op_type == "QuantizeLinear"]
     assert len(quantizing) > 3
     for node in quantizing:
-        tensor = node.output[0].partition("#")[0]
+        tensor = node.output[0].partition(":")[0]
         assert all(name.startswith(tensor) for name in node.input[1:]), node
     assert len({name for node in quantizing for name in node.input[1:]}) > len(quantizing)
 

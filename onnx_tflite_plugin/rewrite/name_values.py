@@ -1,0 +1,194 @@
+"""Name values and nodes for people: ``edges:unquantized``, not ``op1/Conv:out``, and ``input:NCHW``, not ``input:0,3,1,2``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import onnx_ir as ir
+from onnx_ir.passes import InPlacePass, PassResult
+
+from onnx_tflite_plugin.graph.metadata import read_tensor, source_name
+from onnx_tflite_plugin.graph.names import UniqueNames, first_operation, shorten_name, with_suffix
+from onnx_tflite_plugin.lowering.values import TENSOR_NAME, VARIANT
+
+OPERATOR, PARAMETERS_OF = "onnx_tflite_plugin.operator", "onnx_tflite_plugin.parameters_of"
+"""Keys in ``meta``, which no file stores: the name of a node's operator; the value that names scale and zero point."""
+_IMAGES = {(0, 3, 1, 2): "NCHW", (0, 4, 1, 2, 3): "NCDHW"}
+_BACK = {(0, 2, 3, 1): "NHWC", (0, 2, 3, 4, 1): "NDHWC"}
+_RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
+_MOVES = _RESHAPES | {"Transpose"}
+_MOVED = frozenset(
+    {f":{text}" for text in ("reshaped", "transposed", *_IMAGES.values(), *_BACK.values())}
+    | {":before_activation", *(f":before_{kind.lower()}" for kind in _MOVES)}
+)
+"""Suffixes of values with the scale and zero point of the value without suffix."""
+_ACTIVATIONS = frozenset(
+    {"Clip", "Elu", "Gelu", "HardSwish", "LeakyRelu", "Max", "Min", "PRelu", "Relu", "Sigmoid", "Sign", "Tanh"}
+)
+_NUMBERED = re.compile(r"(.+)#\d+$", re.DOTALL)
+
+
+class NameValues(InPlacePass):
+    """Rename values that operators compute, and number nodes in their order.
+
+    Graph inputs and outputs keep their names. A value of their tensor has their name: ``x:float``, not
+    ``serving_default_x:0:float``. A value that holds no tensor is named after the next tensor that is computed from it, or the
+    tensor that it moves; otherwise after its operator.
+    """
+
+    def call(self, model: ir.Model) -> PassResult:
+        graph = model.graph
+        fixed = {*graph.inputs, *graph.outputs}
+        tensors = _name_tensors(graph, fixed)
+        _name_operators(graph, tensors)
+        names = UniqueNames()
+        for name in (*(value.name for value in fixed), *graph.initializers, *_parameter_names(graph)):
+            names.claim(name or "")
+        stems = {value: stem for value, (stem, _) in tensors.items()}
+        for node in graph.all_nodes():
+            for result in node.outputs:
+                if result in fixed or not result.name or _is_dequantized_constant(node):
+                    continue
+                stem, suffix = tensors.get(result) or _describe_intermediate(node, result, tensors, stems)
+                result.name = names.unique(with_suffix(stem, suffix))
+                if not suffix.startswith("/"):
+                    stems[result] = stem
+                if suffix in _MOVED:
+                    moved = node.inputs[0] if node.op_type in _MOVES else None
+                    result.meta[PARAMETERS_OF] = stem if moved is None else moved
+        _number_nodes(graph)
+        return PassResult(model, True)
+
+
+def quantized_name(value: ir.Value) -> str:
+    """Return the name of a quantized value for its scale and zero point, which do not depend on its layout."""
+    same = value.meta.get(PARAMETERS_OF)
+    return quantized_name(same) if isinstance(same, ir.Value) else str(same or value.name or "")
+
+
+def operator_name(node: ir.Node) -> str:
+    """Return the name of the TFLite operator of a node: the name of its first result."""
+    return str(node.meta.get(OPERATOR) or shorten_name(source_name(node.metadata_props)) or node.op_type.lower())
+
+
+def _name_tensors(graph: ir.Graph, fixed: set[ir.Value]) -> dict[ir.Value, tuple[str, str]]:
+    """Return the stem and the suffix of each value that holds a tensor, also of graph inputs and outputs."""
+    interface: dict[tuple[int, int], ir.Value] = {}
+    for value in (*graph.inputs, *graph.outputs):
+        held = read_tensor("", value.metadata_props)
+        if held is not None:
+            interface.setdefault((held.subgraph, held.tensor), value)
+    tensors = {value: (value.name or "", "") for value in fixed}
+    for node in graph.all_nodes():
+        for value in node.outputs:
+            held, name = read_tensor("", value.metadata_props), value.meta.get(TENSOR_NAME)
+            if value in fixed or name is None:
+                continue
+            outer = None if held is None else interface.get((held.subgraph, held.tensor))
+            stem = shorten_name(first_operation(str(name) if outer is None else outer.name or ""))
+            tensors[value] = stem, _suffix(value, node, str(value.meta.get(VARIANT, "")), outer)
+    return tensors
+
+
+def _suffix(value: ir.Value, node: ir.Node, variant: str, outer: ir.Value | None) -> str:
+    """Return the suffix that distinguishes a value from others of its tensor. ``outer``: the graph input or output."""
+    if variant == "float":
+        return ":float"
+    if variant == "file" if outer is None else value.dtype != outer.dtype:
+        return "" if value.dtype is None else f":{value.dtype.name.lower()}"
+    return f":{_layout(value, node) or _movement(node)}" if variant or outer is not None else ""
+
+
+def _layout(value: ir.Value, node: ir.Node) -> str | None:
+    """Return the letters of an image's layout; None for another one."""
+    held = read_tensor("", value.metadata_props)
+    order = None if held is None else held.order
+    if order is not None and order in _IMAGES:
+        return _IMAGES[order]
+    perm = tuple(node.attributes["perm"].as_ints()) if node.op_type == "Transpose" and "perm" in node.attributes else ()
+    return _BACK.get(perm)
+
+
+def _movement(node: ir.Node) -> str:
+    return "reshaped" if node.op_type in _RESHAPES else "transposed"
+
+
+def _name_operators(graph: ir.Graph, tensors: dict[ir.Value, tuple[str, str]]) -> None:
+    """Note the operator's name in each node: the stem of the first tensor with the operator's name in TFLite."""
+    stems: dict[str, str] = {}
+    for node in graph.all_nodes():
+        for value in node.outputs:
+            name, described = source_name(node.metadata_props), tensors.get(value)
+            if described is not None and shorten_name(name) in (value.meta.get(TENSOR_NAME), value.name):
+                stems.setdefault(name, described[0])
+    for node in graph.all_nodes():
+        name = source_name(node.metadata_props)
+        if name:
+            node.meta[OPERATOR] = stems.get(name) or shorten_name(first_operation(name))
+
+
+def _is_dequantized_constant(node: ir.Node) -> bool:
+    """True for a DequantizeLinear that is named after its constant, which gets its name later."""
+    source = node.inputs[0] if node.inputs else None
+    return node.op_type == "DequantizeLinear" and source is not None and source.const_value is not None
+
+
+def _describe_intermediate(
+    node: ir.Node, value: ir.Value, tensors: dict[ir.Value, tuple[str, str]], stems: dict[ir.Value, str]
+) -> tuple[str, str]:
+    """Return the stem and the suffix of a value that holds no tensor. ``stems``: those of values before it."""
+    source = node.inputs[0] if node.inputs else None
+    stem = None if source is None else stems.get(source)
+    if node.op_type == "DequantizeLinear" and stem is not None:
+        return stem, ":float"
+    if node.op_type in _MOVES and source in tensors:
+        return tensors[source][0], f":{_movement(node)}"
+    following = _step_before(node, value, tensors)
+    if following is not None:
+        return following
+    if node.op_type in _MOVES and stem is not None:
+        return stem, f":{_movement(node)}"
+    return operator_name(node), f"/{node.op_type}"
+
+
+def _step_before(node: ir.Node, value: ir.Value, tensors: dict[ir.Value, tuple[str, str]]) -> tuple[str, str] | None:
+    """Return the tensor that the only user computes from a value, and the user as a suffix; None if there is none."""
+    users = [*value.uses()]
+    if len(users) != 1 or not users[0].node.outputs or users[0].node.graph is not node.graph:
+        return None
+    user = users[0].node
+    if source_name(user.metadata_props) != source_name(node.metadata_props):
+        return None
+    operands = [operand for operand in user.inputs if operand is not None and operand.const_value is None]
+    if operands != [value]:
+        return None
+    result = user.outputs[0]
+    if result in tensors:
+        return tensors[result][0], _before(user)
+    passes_on = user.op_type in _ACTIVATIONS | _MOVES | {"QuantizeLinear"}
+    after = _step_before(user, result, tensors) if passes_on else None
+    return None if after is None else (after[0], _before(user))
+
+
+def _before(user: ir.Node) -> str:
+    if user.op_type == "QuantizeLinear":
+        return ":unquantized"
+    return ":before_activation" if user.op_type in _ACTIVATIONS else f":before_{user.op_type.lower()}"
+
+
+def _parameter_names(graph: ir.Graph) -> Iterator[str]:
+    """Yield the names of the inputs of inner graphs."""
+    for node in graph.all_nodes():
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH:
+                yield from (value.name or "" for value in attribute.as_graph().inputs)
+
+
+def _number_nodes(graph: ir.Graph) -> None:
+    """Number the nodes of one operator and type in their order in the graph."""
+    names = UniqueNames()
+    for node in graph.all_nodes():
+        if node.name:
+            match = _NUMBERED.match(node.name)
+            node.name = names.unique(match[1] if match else node.name)

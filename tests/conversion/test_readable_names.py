@@ -1,0 +1,120 @@
+"""Test the names of values and nodes in readable graphs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder, quant
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+STRIDES = {"padding": "VALID", "stride_w": 1, "stride_h": 1}
+
+
+def readable(data: bytes | Path) -> onnx.GraphProto:
+    return otp.convert(data, optimize="readable", target="generic", verify=True).proto.graph
+
+
+def computed(graph: onnx.GraphProto) -> list[str]:
+    return [name for node in graph.node for name in node.output]
+
+
+def convolution(activation: str = "NONE", *, bias: str = "b", names: tuple[str, str] = ("x", "y")) -> bytes:
+    """Return a convolution of float images with three channels, between an ADD and an EXP."""
+    model = ModelBuilder()
+    g = model.main
+    image, x, y = g.input("image", (1, 5, 7, 3)), g.tensor(names[0], (1, 5, 7, 3)), g.tensor(names[1], (1, 5, 7, 2))
+    weights, offset = g.constant("w", np.ones((2, 1, 1, 3), np.float32)), g.constant(bias, np.ones(2, np.float32))
+    g.operator("ADD", [image, g.constant("one", np.ones((1, 5, 7, 1), np.float32))], [x])
+    g.operator("CONV_2D", [x, weights, offset], [y], {**STRIDES, "fused_activation_function": activation})
+    g.operator("ARG_MAX", [y, g.constant("axis", np.int32(2))], [z := g.tensor("z", (1, 5, 2), "int64")],
+               {"output_type": "INT64"})  # fmt: skip
+    g.output(z)
+    g.output(y)
+    return model.build()
+
+
+def test_quantized_value_names_the_value_before_it() -> None:
+    graph = readable(EXAMPLES / "digits_int8.tflite")
+    assert {"edges:unquantized", "logits:unquantized", "features:unquantized"} <= {*computed(graph)}
+
+
+@pytest.mark.parametrize("activation", ["RELU", "RELU6"])
+def test_activation_names_the_value_before_it(activation: str) -> None:
+    graph = readable(convolution(activation))
+    (conv,) = [node for node in graph.node if node.op_type == "Conv"]
+    assert conv.output[0] == "y:before_activation"
+
+
+def test_layout_of_images_is_a_suffix_of_letters() -> None:
+    graph = readable(convolution())
+    assert {"image:NCHW", "x:NCHW"} & {*computed(graph)}
+    assert "y:NCHW" in computed(graph)
+
+
+def test_other_permutation_is_transposed() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", (2, 3, 5)), g.tensor("y", (2, 3, 5))
+    g.operator("SOFTMAX", [x], [soft := g.tensor("soft", (2, 3, 5))], {"beta": 1.0})
+    weights = [g.constant(f"w{k}", np.ones((3, 5), np.float32)) for k in range(2)]
+    state, bias = g.tensor("state", (2, 3), variable=True), g.constant("b", np.zeros(3, np.float32))
+    g.operator("UNIDIRECTIONAL_SEQUENCE_RNN", [soft, weights[0], g.constant("r", np.ones((3, 3), np.float32)), bias, state],
+               [out := g.tensor("out", (2, 3, 3))], {"fused_activation_function": "TANH", "time_major": False})  # fmt: skip
+    g.operator("NEG", [soft], [y])
+    g.output(out)
+    g.output(y)
+    assert "soft:transposed" in computed(readable(model.build()))
+
+
+def test_name_lists_only_the_operation_that_computes_the_value() -> None:
+    graph = readable(convolution(names=("x", "c/Conv2D;c/BiasAdd"), bias="c/Conv2D;unknown_260"))
+    stored = {one.name for one in graph.initializer}
+    assert "c/Conv2D/bias" in stored
+    assert not [name for name in stored if ";" in name]
+
+
+@pytest.mark.parametrize("bias", ["c/BiasAdd/ReadVariableOp", "c/BiasAdd/ReadVariableOp_1/resource", "c/BiasAdd"])
+def test_bias_read_from_a_variable_is_named_bias(bias: str) -> None:
+    assert "c/BiasAdd/bias" in {one.name for one in readable(convolution(bias=bias)).initializer}
+
+
+def quantized_pair() -> bytes:
+    """Return an int8 model whose signature names input and output otherwise than the file."""
+    model = ModelBuilder()
+    g = model.main
+    scale = quant(0.1, 3)
+    x = g.input("serving_default_x:0", (1, 4, 6, 3), "int8", quantization=scale)
+    y = g.tensor("StatefulPartitionedCall:0", (1, 4, 6, 3), "int8", quantization=quant(1 / 256, -128))
+    g.operator("LOGISTIC", [x], [y])
+    g.output(y)
+    model.signature("serve", inputs={"x": x}, outputs={"scores": y})
+    return model.build()
+
+
+def test_values_of_graph_inputs_and_outputs_have_their_names() -> None:
+    graph = readable(quantized_pair())
+    assert computed(graph) == ["x:float", "scores:unquantized", "scores"]
+    assert {one.name for one in graph.initializer} == {"x/scale", "x/zero_point", "scores/scale", "scores/zero_point"}
+
+
+@pytest.mark.parametrize("model", ["digits_int8", "digits_float", "language_model"])
+def test_nodes_are_numbered_in_order(model: str) -> None:
+    numbers: dict[str, int] = {}
+    for node in readable(EXAMPLES / f"{model}.tflite").node:
+        base, _, number = node.name.partition("#")
+        assert int(number or 0) == numbers.get(base, 0)
+        numbers[base] = int(number or 0) + 1
+
+
+@pytest.mark.parametrize("model", ["digits_int8", "digits_float", "language_model"])
+def test_no_value_is_named_after_a_node(model: str) -> None:
+    graph = readable(EXAMPLES / f"{model}.tflite")
+    names = computed(graph)
+    assert not [name for name in names if ":out" in name]
+    assert len({*names, *(one.name for one in graph.initializer)}) == len(names) + len(graph.initializer)
+    assert max(map(len, names)) <= 80
