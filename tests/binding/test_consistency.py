@@ -12,7 +12,7 @@ from onnx_tflite_plugin.api import Context, Transparent, Value, handler
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.verify import verify
-from tests.helpers.drawing import BuildGraph, build_model
+from tests.helpers.single_output import BuildGraph, build_model
 
 Q = quant(0.05, 3)
 
@@ -56,13 +56,13 @@ def two_magnitudes(g: GraphBuilder) -> int:
 
 
 def pool(rank: int) -> BuildGraph:
-    def draw(g: GraphBuilder) -> int:
+    def build(g: GraphBuilder) -> int:
         shape = (1, 2, 3, 5)[:rank]
         x, y = g.input("x", shape), g.tensor("y", shape)
         g.operator("MAX_POOL_2D", [x], [y], {"stride_w": 1, "stride_h": 1, "filter_width": 1, "filter_height": 1})
         return y
 
-    return draw
+    return build
 
 
 def tanh_by_axis(g: GraphBuilder) -> int:
@@ -82,13 +82,13 @@ def product_with_scales_by_axis(g: GraphBuilder) -> int:
 def unary(code: str, scale: float, dtype: str = "int8") -> BuildGraph:
     """Return an operator whose operand and result have this scale."""
 
-    def draw(g: GraphBuilder) -> int:
+    def build(g: GraphBuilder) -> int:
         x, y = (g.tensor(name, (2, 3), dtype, quantization=quant(scale)) for name in "xy")
         g.inputs.append(x)
         g.operator(code, [x], [y])
         return y
 
-    return draw
+    return build
 
 
 def gather_float16(g: GraphBuilder) -> int:
@@ -221,16 +221,16 @@ REFUSED: list[tuple[BuildGraph, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("draw", "text"), REFUSED, ids=[draw.__name__ for draw, _ in REFUSED])
-def test_inconsistency_is_refused_with_operator_and_field(draw: BuildGraph, text: str) -> None:
+@pytest.mark.parametrize(("build", "text"), REFUSED, ids=[build.__name__ for build, _ in REFUSED])
+def test_inconsistency_is_refused_with_operator_and_field(build: BuildGraph, text: str) -> None:
     with pytest.raises(InvalidModel) as caught:
-        otp.convert(build_model(draw))
+        otp.convert(build_model(build))
     assert text in str(caught.value)
     assert "please report" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "draw",
+    "build",
     [
         softmax_of(float("-inf"), "float32"),
         convolution_with_a_bias(2**47),
@@ -238,8 +238,8 @@ def test_inconsistency_is_refused_with_operator_and_field(draw: BuildGraph, text
         unary("SQRT", 1e-38),
     ],
 )
-def test_values_and_dtypes_that_kernels_accept_convert(draw: BuildGraph) -> None:
-    assert otp.convert(build_model(draw)).proto.graph.node
+def test_values_and_dtypes_that_kernels_accept_convert(build: BuildGraph) -> None:
+    assert otp.convert(build_model(build)).proto.graph.node
 
 
 def test_matching_rank_converts() -> None:
@@ -290,14 +290,14 @@ def scalar_size(g: GraphBuilder) -> int:
 def test_float_result_with_a_scale_becomes_integer_as_in_litert(dtype: str) -> None:
     """Dtypes are derived operator by operator, so the second correction depends on the first."""
 
-    def draw(g: GraphBuilder) -> int:
+    def build(g: GraphBuilder) -> int:
         x, y = g.input("x", (2, 3), dtype, quantization=Q), g.tensor("y", (2, 3), dtype, quantization=Q)
         a, b = (g.tensor(name, (2, 3), "float32", quantization=Q) for name in "ab")
         for operands, result in (([x, x], a), ([a, a], b), ([b, x], y)):
             g.operator("ADD", operands, [result])
         return y
 
-    data = build_model(draw)
+    data = build_model(build)
     conversion = otp.convert(data)
     assert {value.dtype.name for value in conversion.model.graph.inputs} == {dtype.upper()}
     verification = verify(data, conversion)
@@ -306,12 +306,12 @@ def test_float_result_with_a_scale_becomes_integer_as_in_litert(dtype: str) -> N
 
 
 def test_stale_float_outputs_are_compared_as_integers() -> None:
-    def draw(g: GraphBuilder) -> int:
+    def build(g: GraphBuilder) -> int:
         x, y = g.input("x", (2, 3), "int8", quantization=Q), g.tensor("y", (2, 3), "float32", quantization=Q)
         g.operator("ADD", [x, x], [y])
         return y
 
-    data = build_model(draw)
+    data = build_model(build)
     verification = verify(data, otp.convert(data))
     assert verification.ok
     assert verification.comparisons[0].unit == "step"

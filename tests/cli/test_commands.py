@@ -21,7 +21,7 @@ from onnx_tflite_plugin.cli.output import clean
 from onnx_tflite_plugin.cli.summary import summary
 from onnx_tflite_plugin.report import Report, Transposed
 from tests.helpers.command import Run
-from tests.helpers.metadata_files import LABELS, classifier, single
+from tests.helpers.metadata_files import LABELS, classifier_metadata, model_with_metadata
 
 
 def binary(code: str) -> bytes:
@@ -121,7 +121,7 @@ def test_inspect_as_json(run: Run, mixed_path: Path) -> None:
 
 def test_inspect_shows_metadata_of_inputs_and_outputs(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "pets.tflite"
-    path.write_bytes(single(classifier()))
+    path.write_bytes(model_with_metadata(classifier_metadata()))
     out = run("inspect", path)[1].splitlines()
     for part in (
         "image, normalized (x - 127.5) / 63.5, values -2 to 1",

@@ -11,7 +11,7 @@ import pytest
 from onnx_tflite_plugin.api import VERSION
 from onnx_tflite_plugin.cli import cli
 from onnx_tflite_plugin.host.offers import unmet_requirement
-from tests.helpers.pack_files import install_pack, python
+from tests.helpers.pack_files import install_pack, run_python
 
 ODD = "CUSTOM.my op/50% é=:x"
 KINDS = {
@@ -43,7 +43,7 @@ PACKS = {
 def run_pack_tests(folders: Sequence[Path], site: Path, *options: str) -> str:
     """Return the output of the packs' own tests, run in one process because starting one takes a second."""
     arguments = ["-v", "-p", "no:cacheprovider", "--import-mode=importlib", *options, *map(str, folders)]
-    completed = python(folders[0], site, "-m", "pytest", *arguments, more_paths=folders[1:])
+    completed = run_python(folders[0], site, "-m", "pytest", *arguments, more_paths=folders[1:])
     assert completed.returncode == 0, completed.stdout + completed.stderr
     return completed.stdout
 
@@ -119,7 +119,7 @@ def test_new_pack_passes_conformance(tmp_path: Path, name: str, op: str) -> None
     folder, site = tmp_path / name, tmp_path / "site"
     write_pack(folder, op)
     install_pack(folder, site)
-    completed = python(folder, site, "-m", "onnx_tflite_plugin", "conformance", "--pack", name)
+    completed = run_python(folder, site, "-m", "onnx_tflite_plugin", "conformance", "--pack", name)
     assert completed.returncode == 0, completed.stdout + completed.stderr
 
 
@@ -137,7 +137,7 @@ def test_unhandled_schema_operator_gets_a_placeholder(tmp_path: Path) -> None:
     folder, site = tmp_path / "pack", tmp_path / "site"
     write_pack(folder, missing[0])
     install_pack(folder, site)
-    completed = python(folder, site, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder))
+    completed = run_python(folder, site, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder))
     assert completed.returncode == 0, completed.stdout + completed.stderr
     assert "remove ``reference``" in (folder / "pack" / "cases.py").read_text()
 
@@ -165,7 +165,9 @@ def test_adding_an_operator_keeps_existing_files(tmp_path: Path) -> None:
         ("hooks", "vendor"),
         *(("cases", name) for name in ("grown", "my_op_50_x", "my_softsign", "vendor")),
     }
-    completed = python(folder, site, "-m", "pytest", "-v", "-p", "no:cacheprovider", str(folder), "--op-pack", "grown")
+    completed = run_python(
+        folder, site, "-m", "pytest", "-v", "-p", "no:cacheprovider", str(folder), "--op-pack", "grown"
+    )
     assert completed.returncode == 0, completed.stdout + completed.stderr
     assert "nothing-untried PASSED" in completed.stdout
     assert "skipped" not in completed.stdout

@@ -23,7 +23,7 @@ from onnx_tflite_plugin.source import bundle as bundles
 from onnx_tflite_plugin.source import read_bytes
 from onnx_tflite_plugin.source.bundle import members
 from tests.helpers.command import Run
-from tests.helpers.metadata_files import classifier, serialize, single
+from tests.helpers.metadata_files import classifier_metadata, model_with_metadata, serialize
 
 
 def model(code: str = "NEG", *, signatures: int = 0) -> bytes:
@@ -220,7 +220,7 @@ def test_bundle_may_have_a_prefix(run: Run, tmp_path: Path, front: bytes) -> Non
 
 def test_model_with_associated_files_is_not_a_bundle(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "pets.tflite"
-    path.write_bytes(single(classifier()))
+    path.write_bytes(model_with_metadata(classifier_metadata()))
     assert zipfile.is_zipfile(path)
     assert run("convert", path)[0] == 0
     assert path.with_suffix(".onnx").exists()

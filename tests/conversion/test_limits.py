@@ -12,7 +12,7 @@ from onnx_tflite_plugin.api.budget import budget
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.layout.shared_axes import OperatorLayout, SharedAxes
 from onnx_tflite_plugin.layout.tensor_layout import TensorLayout
-from tests.helpers.drawing import BuildGraph, build_model
+from tests.helpers.single_output import BuildGraph, build_model
 
 
 def large_state(g: GraphBuilder) -> int:
@@ -43,10 +43,10 @@ def fold_state(g: GraphBuilder) -> int:
     return y
 
 
-@pytest.mark.parametrize("draw", [large_state, large_resize, fold_state])
-def test_arrays_created_by_conversion_have_a_memory_budget(draw: BuildGraph) -> None:
+@pytest.mark.parametrize("build", [large_state, large_resize, fold_state])
+def test_arrays_created_by_conversion_have_a_memory_budget(build: BuildGraph) -> None:
     with pytest.raises(ConversionError, match=r"1\.07 GB(; | \()ONNX_TFLITE_PLUGIN_BUDGET=BYTES raises the limit"):
-        otp.convert(build_model(draw))
+        otp.convert(build_model(build))
 
 
 def test_environment_variable_sets_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.graph.kernels import suggest_options
-from tests.helpers.drawing import BuildGraph, build_model
+from tests.helpers.single_output import BuildGraph, build_model
 
 
 def without_kernel(g: GraphBuilder) -> int:

@@ -21,7 +21,7 @@ from onnx_tflite_plugin.source.authored import TensorMetadata
 from onnx_tflite_plugin.source.content import Content
 from onnx_tflite_plugin.source.metadata import read_metadata
 from onnx_tflite_plugin.verify import verify
-from tests.helpers.metadata_files import IMAGE, LABELS, SCORES, classifier, single
+from tests.helpers.metadata_files import IMAGE, LABELS, SCORES, classifier_metadata, model_with_metadata
 
 
 def two_inputs(*, signed: bool = True, metadata: bytes | None = None) -> ModelBuilder:
@@ -131,12 +131,12 @@ def test_associated_files_above_the_size_limit_are_skipped(
 ) -> None:
     """There are German labels and unmarked ones; if only the first fits, it is used for both."""
     monkeypatch.setattr(metadata, "MAX_BYTES", len("Katze\nHund") + len("\n".join(LABELS).encode()) - 1)
-    (y,) = otp.convert(single(classifier())).report.outputs
+    (y,) = otp.convert(model_with_metadata(classifier_metadata())).report.outputs
     assert y.labels == ("Katze", "Hund")
 
 
 def test_metadata_describes_its_input_or_output() -> None:
-    report = otp.convert(single(classifier())).report
+    report = otp.convert(model_with_metadata(classifier_metadata())).report
     (x,), (y,) = report.inputs, report.outputs
     assert (x.kind, x.description, x.mean, x.std) == ("image", IMAGE, (127.5,), (63.5,))
     assert x.range == ((-2.0,), (1.0,))
@@ -154,33 +154,33 @@ def test_range_needs_both_limits() -> None:
 
 
 def test_metadata_of_the_model_is_read() -> None:
-    authored = read(single(classifier())).authored
+    authored = read(model_with_metadata(classifier_metadata())).authored
     assert authored is not None
     assert (authored.name, authored.description, authored.version) == ("pets", "classifies pets", "v7")
     assert (authored.author, authored.license) == ("somebody", "MIT")
 
 
 def test_missing_label_files_are_named_without_labels() -> None:
-    (y,) = otp.convert(single(classifier(), files=False)).report.outputs
+    (y,) = otp.convert(model_with_metadata(classifier_metadata(), files=False)).report.outputs
     assert (y.labels, y.files) == ((), ("namen.txt", "labels.txt"))
 
 
 @pytest.mark.parametrize("keep", range(0, 200, 7))
 def test_damaged_metadata_never_stops_a_conversion(keep: int) -> None:
-    report = otp.convert(single(classifier()[:keep])).report
+    report = otp.convert(model_with_metadata(classifier_metadata()[:keep])).report
     assert report.inputs[0].name == "x"
 
 
 def test_omits_labels_of_a_damaged_archive() -> None:
-    data = single(classifier())
+    data = model_with_metadata(classifier_metadata())
     start = data.rindex(b"cat\ndog")
     broken = data[:start] + b"\xff" * 7 + data[start + 7 :]
-    assert read_metadata(classifier(), Content(broken)) is not None
+    assert read_metadata(classifier_metadata(), Content(broken)) is not None
     assert otp.convert(broken).report.outputs[0].labels == ("Katze", "Hund")
 
 
 def test_ignores_metadata_with_a_different_number_of_tensors() -> None:
-    report = otp.convert(two_inputs(metadata=classifier()).build()).report
+    report = otp.convert(two_inputs(metadata=classifier_metadata()).build()).report
     assert [graph_value.description for graph_value in report.inputs] == ["", ""]
 
 
@@ -337,7 +337,7 @@ def test_keeps_the_description_unless_generated_by_a_converter(description: str,
 
 
 def test_author_metadata_is_copied() -> None:
-    proto = otp.convert(single(classifier())).proto
+    proto = otp.convert(model_with_metadata(classifier_metadata())).proto
     assert proto.producer_name == "onnx-tflite-plugin"
     assert proto.producer_version == otp.__version__
     assert proto.doc_string == "pets\nclassifies pets"

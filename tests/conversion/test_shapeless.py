@@ -175,10 +175,10 @@ def scalar_variable(model: ModelBuilder) -> None:
     g.output(y)
 
 
-@pytest.mark.parametrize("draw", [scalar_loop, scalar_variable])
-def test_scalars_without_stored_rank_stay_scalars(draw: Callable[[ModelBuilder], None]) -> None:
+@pytest.mark.parametrize("build", [scalar_loop, scalar_variable])
+def test_scalars_without_stored_rank_stay_scalars(build: Callable[[ModelBuilder], None]) -> None:
     model = ModelBuilder()
-    draw(model)
+    build(model)
     for graph in model.subgraphs:
         UNKNOWN["by a converter that knows no ranks"](graph)
     data = model.build()

@@ -13,8 +13,8 @@ from onnx import numpy_helper
 from conformance.models import random_array
 from onnx_tflite_plugin.source.model import Array
 
-ELSEWHERE = "elsewhere"
-"""A domain whose operators are unknown."""
+UNKNOWN_DOMAIN = "elsewhere"
+"""The domain of an operator that no rule knows."""
 _LIST_DEFAULTS = {"dilations": 1, "strides": 1}
 _STRING_VALUES = {"auto_pad": "SAME_LOWER"}
 _WITHOUT_EFFECT = {"saturate"}  # for a Cast without float8
@@ -27,16 +27,16 @@ class ChangedModel(NamedTuple):
     model: onnx.ModelProto
 
 
-def changes_near(model: onnx.ModelProto, tensor_names: Set[str], inner: str = "") -> Iterator[ChangedModel]:
-    """Yield models with one change at these tensors, in the body of the operator ``inner`` if given."""
+def changed_models(model: onnx.ModelProto, tensor_names: Set[str], body_of: str = "") -> Iterator[ChangedModel]:
+    """Yield models with one change at these tensors, in the body of the operator ``body_of`` if given."""
 
     def change(description: str, edit: Callable[[onnx.GraphProto], object], infer_shapes: bool = False) -> ChangedModel:
         new = onnx.ModelProto()
         new.CopyFrom(model)
-        edit(graph(new, inner))
+        edit(graph(new, body_of))
         return ChangedModel(description, _infer_dims(new) if infer_shapes else new)
 
-    original = graph(model, inner)
+    original = graph(model, body_of)
     infos = [(k, info) for k, info in enumerate(original.value_info) if info.name in tensor_names]
     nodes = [(k, node) for k, node in enumerate(original.node) if tensor_names & {*node.input, *node.output}]
     constants = [(k, constant) for k, constant in enumerate(original.initializer) if constant.name in tensor_names]
@@ -46,7 +46,7 @@ def changes_near(model: onnx.ModelProto, tensor_names: Set[str], inner: str = ""
         yield change(f"the sizes of {info.name} are unknown", lambda new, k=k: _remove_sizes(new.value_info[k]))
         if info.name not in outputs:
             yield change(f"{info.name} has another reader", lambda new, info=info: _add_reader(new, info))
-            if not inner:
+            if not body_of:
                 yield change(f"{info.name} is an output", lambda new, info=info: new.output.add().CopyFrom(info))
     for k, constant in constants:
         yield change(f"{constant.name} is an input", lambda new, constant=constant: _make_input(new, constant))
@@ -55,28 +55,30 @@ def changes_near(model: onnx.ModelProto, tensor_names: Set[str], inner: str = ""
                 f"{constant.name} is {changed.ravel()[-3:]}",
                 lambda new, k=k, changed=changed: _set_constant(new.initializer[k], changed),
             )
-    for k, scales, points in _by_channel(original, nodes):
+    for k, scales, zero_points in _per_channel_parameters(original, nodes):
         yield change(
             f"{original.node[k].name} has per-channel scales",
-            lambda new, k=k, scales=scales, points=points: _rescale(new, k, scales, points),
+            lambda new, k=k, scales=scales, zero_points=zero_points: _rescale(new, k, scales, zero_points),
         )
     for k, node in nodes:
-        yield change(f"{node.name} is another operator", lambda new, k=k: setattr(new.node[k], "domain", ELSEWHERE))
-        for changed in _attributes(node):
+        yield change(
+            f"{node.name} is another operator", lambda new, k=k: setattr(new.node[k], "domain", UNKNOWN_DOMAIN)
+        )
+        for changed in _changed_attributes(node):
             yield change(
                 f"{node.name} has {changed.name} {onnx.helper.get_attribute_value(changed)}",
-                lambda new, k=k, changed=changed: _set(new.node[k], changed),
+                lambda new, k=k, changed=changed: _set_attribute(new.node[k], changed),
                 True,
             )
 
 
-def graph(model: onnx.ModelProto, inner: str = "") -> onnx.GraphProto:
+def graph(model: onnx.ModelProto, body_of: str = "") -> onnx.GraphProto:
     """Return the main graph, or the body of an operator."""
-    bodies = (a.g for node in model.graph.node if node.op_type == inner for a in node.attribute if a.name == "body")
+    bodies = (a.g for node in model.graph.node if node.op_type == body_of for a in node.attribute if a.name == "body")
     return next(bodies, model.graph)
 
 
-def touched_values(before: onnx.GraphProto, after: onnx.GraphProto) -> Set[str]:
+def rewritten_values(before: onnx.GraphProto, after: onnx.GraphProto) -> Set[str]:
     """Return operands and results of nodes that a rewrite replaced or changed."""
     remaining = {node.SerializeToString(deterministic=True) for node in after.node}
     removed = [node for node in before.node if node.SerializeToString(deterministic=True) not in remaining]
@@ -98,7 +100,7 @@ def changed_arrays(array: Array) -> Iterator[Array]:
             yield (array.astype(np.int64) + step * is_last).clip(bounds.min, bounds.max).astype(array.dtype)
 
 
-def results(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> Mapping[str, Any] | None:
+def run_model(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> Mapping[str, Any] | None:
     """Return the outputs of a model by name, without graph optimization; ``None`` if it cannot be run."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
@@ -147,7 +149,7 @@ def _set_constant(constant: onnx.TensorProto, array: Array) -> None:
     constant.CopyFrom(numpy_helper.from_array(array, constant.name))
 
 
-def _by_channel(
+def _per_channel_parameters(
     main_graph: onnx.GraphProto, nodes: Iterable[tuple[int, onnx.NodeProto]]
 ) -> Iterator[tuple[int, Array, Array]]:
     """Yield per-tensor QuantizeLinear and DequantizeLinear nodes, with new scales and zero points along axis 1."""
@@ -164,29 +166,31 @@ def _by_channel(
             yield k, scale * np.linspace(1, 2, shape[1], dtype=scale.dtype), np.repeat(zero_point, shape[1])
 
 
-def _rescale(new: onnx.GraphProto, k: int, scales: Array, points: Array) -> None:
-    new.initializer.extend([numpy_helper.from_array(scales, "scales"), numpy_helper.from_array(points, "points")])
-    new.node[k].input[1], new.node[k].input[2] = "scales", "points"
+def _rescale(new: onnx.GraphProto, k: int, scales: Array, zero_points: Array) -> None:
+    new.initializer.extend(
+        [numpy_helper.from_array(scales, "scales"), numpy_helper.from_array(zero_points, "zero_points")]
+    )
+    new.node[k].input[1], new.node[k].input[2] = "scales", "zero_points"
 
 
-def _set(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
-    remaining = [old for old in node.attribute if old.name != attribute.name]
+def _set_attribute(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
+    remaining = [present for present in node.attribute if present.name != attribute.name]
     del node.attribute[:]
     node.attribute.extend([*remaining, attribute])
 
 
-def _attributes(node: onnx.NodeProto) -> Iterator[onnx.AttributeProto]:
+def _changed_attributes(node: onnx.NodeProto) -> Iterator[onnx.AttributeProto]:
     """Yield attributes with values other than the present and default values."""
     present = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
     for name, declared in onnx.defs.get_schema(node.op_type).attributes.items():
         if name in _WITHOUT_EFFECT:
             continue
         default = onnx.helper.get_attribute_value(declared.default_value) if declared.default_value.name else None
-        for value in _values(name, present.get(name, default), declared.type):
+        for value in _changed_values(name, present.get(name, default), declared.type):
             yield onnx.helper.make_attribute(name, value)
 
 
-def _values(name: str, value: Any, kind: onnx.defs.OpSchema.AttrType) -> Iterable[Any]:
+def _changed_values(name: str, value: Any, kind: onnx.defs.OpSchema.AttrType) -> Iterable[Any]:
     kinds = onnx.defs.OpSchema.AttrType
     if kind == kinds.INT:
         return [(value or 0) + 1, (value or 0) - 1]
@@ -201,6 +205,6 @@ def _values(name: str, value: Any, kind: onnx.defs.OpSchema.AttrType) -> Iterabl
 def _infer_dims(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model with inferred shapes."""
     del model.graph.value_info[:]
-    for one in model.graph.output:
-        one.type.tensor_type.ClearField("shape")
+    for output in model.graph.output:
+        output.type.tensor_type.ClearField("shape")
     return onnx.shape_inference.infer_shapes(model)

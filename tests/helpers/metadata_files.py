@@ -15,6 +15,7 @@ Slots = Mapping[int, Any]  # by slot: (type, number), text, a table (Slots), or 
 
 
 def serialize(root: Slots) -> bytes:
+    """Return a metadata flatbuffer with this root table."""
     builder = flatbuffers.Builder(256)
     builder.Finish(_table(builder, root), file_identifier=b"M001")
     return bytes(builder.Output())
@@ -53,7 +54,7 @@ IMAGE, SCORES = "an image", "one score per class"
 LABELS = ["cat", "dog", "Ñandú", "", "bird"]
 
 
-def classifier() -> bytes:
+def classifier_metadata() -> bytes:
     """Return an image classifier's metadata: normalization, range, threshold, labels in two languages."""
     image = {
         0: "image",
@@ -70,7 +71,8 @@ def classifier() -> bytes:
     )
 
 
-def with_files(model: bytes) -> bytes:
+def append_files(model: bytes) -> bytes:
+    """Append the label files as a zip archive, as TFLite Support stores them."""
     stream = io.BytesIO(model)
     with zipfile.ZipFile(stream, "a") as archive:
         archive.writestr("folder/", "")  # an empty folder entry
@@ -79,7 +81,7 @@ def with_files(model: bytes) -> bytes:
     return stream.getvalue()
 
 
-def single(metadata: bytes, *, files: bool = True) -> bytes:
+def model_with_metadata(metadata: bytes, *, files: bool = True) -> bytes:
     """Return the model ``y = -x`` with this metadata, and the associated files appended if ``files``."""
     model = ModelBuilder()
     g = model.main
@@ -87,4 +89,4 @@ def single(metadata: bytes, *, files: bool = True) -> bytes:
     g.operator("NEG", [x], [y])
     g.output(y)
     model.metadata("TFLITE_METADATA", metadata)
-    return with_files(model.build()) if files else model.build()
+    return append_files(model.build()) if files else model.build()

@@ -33,9 +33,10 @@ def install_pack(folder: Path, site: Path) -> EntryPoints:
     return Distribution.at(info).entry_points
 
 
-def python(
+def run_python(
     folder: Path, site: Path, *arguments: str, more_paths: Sequence[Path] = (), cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
+    """Run Python with a pack's folder and the installed packs on its path."""
     path = os.pathsep.join(
         [str(site), str(folder), *map(str, more_paths), *filter(None, [os.environ.get("PYTHONPATH")])]
     )
@@ -60,6 +61,7 @@ def install(folder: Path, name: str, module: str, source: str, entry_points: str
 
 
 def unary_model(code: str) -> bytes:
+    """Return a model of one operator with the input x and the output y."""
     model = ModelBuilder()
     g = model.main
     x, y = g.input("x", (2, 3)), g.tensor("y", (2, 3))

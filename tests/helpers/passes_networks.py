@@ -17,14 +17,14 @@ import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import Net, Spec, random_array, tensor
 from conformance.weights import bias, product, weight
+from onnx_tflite_plugin.graph.metadata import PREFIX
 from onnx_tflite_plugin.rewrite import RULES
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, load_rule, run_passes
 from onnx_tflite_plugin.rewrite.weights.assign_dtypes import AssignWeightDtypes
 from onnx_tflite_plugin.source.model import Array
-from tests.helpers.changed_models import feeds_of, results
+from tests.helpers.changed_models import feeds_of, run_model
 
-MARK = "onnx_tflite_plugin."
-Draw = Callable[["Network"], Any]
+BuildNetwork = Callable[["Network"], Any]
 
 
 class Network(Net):
@@ -37,20 +37,21 @@ class Network(Net):
         kernel: Sequence[int] = (3, 3),
         stride: int = 1,
         *,
-        deep: bool = False,
+        depthwise: bool = False,
         padding: str = "SAME",
         weights: str | None = None,
         per_axis: bool = True,
-        point: int | None = None,
-        outside: Sequence[tuple[int, ...]] | None = None,
+        zero_point: int | None = None,
+        beyond_int8: Sequence[tuple[int, ...]] | None = None,
         change: Callable[[Array], Array] | None = None,
         name: str = "",
         biased: bool = True,
         **options: Any,
     ) -> TensorRef:
-        """Add CONV_2D, or DEPTHWISE_CONV_2D.
+        """Add CONV_2D, or DEPTHWISE_CONV_2D if ``depthwise``.
 
-        ``outside``: positions of uint8 weights whose distance from the zero point exceeds int8. ``change``: applied to the weights.
+        ``beyond_int8``: indices of uint8 weights that do not fit int8 after subtraction of the zero point; all others fit.
+        ``change``: a function that is applied to the weights.
         """
         x_spec = self.spec(x)
         batch, *size, channels = x_spec.shape
@@ -59,18 +60,18 @@ class Network(Net):
             -(-(s or 0) // stride) if padding == "SAME" else ((s or 0) - k) // stride + 1
             for s, k in zip(size, kernel, strict=True)
         ]
-        shape = (1, *kernel, features) if deep else (features, *kernel, channels // options.pop("groups", 1))
+        shape = (1, *kernel, features) if depthwise else (features, *kernel, channels // options.pop("groups", 1))
         dtype = weights or x_spec.dtype
-        w = weight(shape, dtype, (3 if deep else 0) if per_axis and dtype == "int8" else None, seed=name or "w")
-        w = w if point is None else replace(w, zero_point=point)
-        w = w if outside is None else _within(w, outside)
+        w = weight(shape, dtype, (3 if depthwise else 0) if per_axis and dtype == "int8" else None, seed=name or "w")
+        w = w if zero_point is None else replace(w, zero_point=zero_point)
+        w = w if beyond_int8 is None else _limit_to_int8(w, beyond_int8)
         if change is not None and w.value is not None:
             w = replace(w, value=change(w.value).astype(w.value.dtype))
-        depth = int(np.prod(kernel)) * (1 if deep else channels)
+        depth = int(np.prod(kernel)) * (1 if depthwise else channels)
         y = product(x_spec, w, (batch, *outputs, features), depth)
         b = bias(x_spec, w, features, "float32" if x_spec.scale is None else "int32", depth) if biased else None
-        op = "DEPTHWISE_CONV_2D" if deep else "CONV_2D"
-        if deep:
+        op = "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D"
+        if depthwise:
             options["depth_multiplier"] = features // channels
         y_spec = Spec(y.shape, y.dtype, y.scale, y.zero_point, name=name)
         return self.call(op, [x, w, b], y_spec, padding=padding, stride_h=stride, stride_w=stride, **options)
@@ -83,32 +84,32 @@ class Network(Net):
         return self.call(op, list(operands), replace(first.with_shape(*(shape or first.shape)), name=""), **options)
 
 
-def _within(w: Spec, outside: Sequence[tuple[int, ...]]) -> Spec:
-    """Return weights within 127 of their zero point, except at some indices."""
+def _limit_to_int8(w: Spec, exceptions: Sequence[tuple[int, ...]]) -> Spec:
+    """Return weights within 127 of their zero point, except at the indices ``exceptions``."""
     assert w.value is not None
     assert isinstance(w.zero_point, int)
     value = w.value.clip(max(0, w.zero_point - 127), min(255, w.zero_point + 127))
-    for index in outside:
+    for index in exceptions:
         value[index] = 255 if w.zero_point < 128 else 0
     return replace(w, value=value)
 
 
-def build_model(draw: Draw) -> bytes:
+def build_model(build: BuildNetwork) -> bytes:
     model = Network()
-    output = draw(model)
+    output = build(model)
     model.output(*(output if isinstance(output, tuple) else (output,)))
     return model.build()
 
 
-class Applied:
-    """A network before and after a pass. It runs with weights whose products are exact on every processor."""
+class RewriteTrial:
+    """A network before and after rewrite rules. Its weights do not overflow on any processor."""
 
-    def __init__(self, name: str, draw: Draw, batch: int | None = None, **options: Any) -> None:
-        self.data = build_model(draw)
+    def __init__(self, rules: str, build: BuildNetwork, batch: int | None = None, **options: Any) -> None:
+        self.data = build_model(build)
         self.before = otp.convert(self.data, **{"weights_dtype": "int8", "optimize": "none", **options}).proto
         self.batch = batch
         model = ir.from_proto(self.before)
-        self.outcomes = [load_rule(RULES[rule]).apply(model) for rule in name.split(" + ")]
+        self.outcomes = [load_rule(RULES[rule]).apply(model) for rule in rules.split(" + ")]
         self.count = sum(outcome.applied for outcome in self.outcomes)
         self.after = ir.to_proto(model)
         onnx.checker.check_model(self.after, full_check=True)
@@ -122,7 +123,7 @@ class Applied:
             feeds = {
                 model_input.name: random_array(
                     *(n if isinstance(n, int) else self.batch or 1 for n in model_input.shape),
-                    dtype=dtype(model_input.type),
+                    dtype=numpy_dtype_name(model_input.type),
                     seed=seed,
                 )
                 for model_input in sessions[0].get_inputs()
@@ -130,15 +131,16 @@ class Applied:
             yield from zip(*(session.run(None, feeds) for session in sessions), strict=True)
 
     @property
-    def equal(self) -> bool:
+    def has_equal_outputs(self) -> bool:
         return all(np.array_equal(first, second) and first.min() < first.max() for first, second in self.outputs)
 
     @property
-    def steps(self) -> int:
+    def max_difference(self) -> int:
         """Return the maximum difference between integer outputs."""
         return max(int(np.abs(first.astype(int) - second).max()) for first, second in self.outputs)
 
-    def near(self, tolerance: float) -> bool:
+    def is_within(self, tolerance: float) -> bool:
+        """True if the maximum error, relative to the largest output, is within ``tolerance``."""
         return all(np.abs(first - second).max() <= tolerance * np.abs(first).max() for first, second in self.outputs)
 
     def nodes(self, op_type: str) -> list[onnx.NodeProto]:
@@ -153,9 +155,10 @@ class Applied:
             name = producers[name].input[0]
         return onnx.numpy_helper.to_array(constants[name])
 
-    def marks(self, name: str) -> dict[str, str]:
+    def value_metadata(self, name: str) -> dict[str, str]:
+        """Return the metadata of a value after the rules, without the key prefix."""
         infos = [*self.after.graph.value_info, *self.after.graph.output]
-        return {p.key.removeprefix(MARK): p.value for info in infos if info.name == name for p in info.metadata_props}
+        return {p.key.removeprefix(PREFIX): p.value for info in infos if info.name == name for p in info.metadata_props}
 
     @property
     def ort_op_counts(self) -> Counter[str]:
@@ -184,8 +187,10 @@ def op_counts_after_optimization(proto: onnx.ModelProto) -> Counter[str]:
         return Counter(node.op_type for node in onnx.load(f"{folder}/optimized.onnx").graph.node)
 
 
-def dtype(text: str) -> str:
-    return {"float": "float32"}.get(text[7:-1], text[7:-1])
+def numpy_dtype_name(ort_type: str) -> str:
+    """Return the NumPy name of a type such as ``tensor(float)``."""
+    name = ort_type.removeprefix("tensor(").removesuffix(")")
+    return {"float": "float32"}.get(name, name)
 
 
 def image(*shape: int | None, dtype: str = "int8") -> Spec:
@@ -201,17 +206,17 @@ def parse_model(graph: str, opset: int = 21, **constants: Array) -> ir.Model:
     return ir.from_proto(onnx.shape_inference.infer_shapes(model))
 
 
-def apply(name: str, model: ir.Model, unroll: int = 0) -> int:
-    """Apply a rule to a model; returns the number of changes."""
+def apply(rules: str, model: ir.Model, unroll: int = 0) -> int:
+    """Apply rules, ``first + second``, to a model; return the number of changes."""
     options = RewriteOptions(unroll=unroll)
-    return sum(load_rule(RULES[rule]).apply(model, options).applied for rule in name.split(" + "))
+    return sum(load_rule(RULES[rule]).apply(model, options).applied for rule in rules.split(" + "))
 
 
-def agrees(name: str, model: ir.Model, tolerance: float = 1e-5) -> bool:
-    """True if results after a pass are within ``tolerance``, relative to the largest value."""
+def agrees(rules: str, model: ir.Model, tolerance: float = 1e-5) -> bool:
+    """True if results after the rules are within ``tolerance``, relative to the largest value."""
     before = ir.to_proto(model)
-    assert apply(name, model)
-    expected, computed = (results(proto, feeds_of(before)) for proto in (before, ir.to_proto(model)))
+    assert apply(rules, model)
+    expected, computed = (run_model(proto, feeds_of(before)) for proto in (before, ir.to_proto(model)))
     assert expected is not None
     return computed is not None and all(
         computed[key].shape == array.shape and np.abs(computed[key] - array).max() <= tolerance * np.abs(array).max()

@@ -22,7 +22,7 @@ from onnx_tflite_plugin.quantization.plan import Storage, StoragePlan
 from onnx_tflite_plugin.source.model import Quantization, Tensor
 from onnx_tflite_plugin.targets import TARGETS
 from onnx_tflite_plugin.verify import verify
-from tests.helpers.drawing import build_model
+from tests.helpers.single_output import build_model
 
 DIMS = (2, 3)
 TRANSPOSED = layout_of_permutation(DIMS, (1, 0))

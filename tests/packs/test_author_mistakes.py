@@ -19,7 +19,7 @@ from onnx_tflite_plugin.api import VERSION, Target, Terminate
 from onnx_tflite_plugin.cli import cli
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.host import Host
-from tests.helpers.pack_files import install_pack, python
+from tests.helpers.pack_files import install_pack, run_python
 
 Edits = tuple[tuple[str, str, str], ...]
 Provoke = Callable[..., str]
@@ -126,7 +126,7 @@ def test_pytest_reports_a_load_error_in_one_failure(tmp_path: Path, write: Calla
     folder = write((HANDLER, "import numpy as np", "import numpyy as np"))
     target = str(folder / "tests") if selected == "tests" else str(folder / "author")
     options = ["-q", "-p", "no:cacheprovider", *([] if selected == "tests" else [selected])]
-    output = python(folder, tmp_path / "site", "-m", "pytest", *options, target).stdout
+    output = run_python(folder, tmp_path / "site", "-m", "pytest", *options, target).stdout
     assert "INTERNALERROR" not in output
     assert len(output.splitlines()) < 12
     assert "failed: ModuleNotFoundError: No module named 'numpyy'" in output
@@ -135,7 +135,7 @@ def test_pytest_reports_a_load_error_in_one_failure(tmp_path: Path, write: Calla
 def test_tests_of_a_missing_pack_print_the_pip_command(tmp_path: Path, write: Callable[..., Path]) -> None:
     folder = write()
     (tmp_path / "site" / "author-0.1.0.dist-info").rename(tmp_path / "gone")
-    output = python(folder, tmp_path / "site", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)).stdout
+    output = run_python(folder, tmp_path / "site", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)).stdout
     assert "no op pack 'author' is installed" in output
     assert "pip install -e DIR" in output
     assert len(output.splitlines()) < 12
@@ -143,7 +143,7 @@ def test_tests_of_a_missing_pack_print_the_pip_command(tmp_path: Path, write: Ca
 
 def test_failing_case_shows_no_traceback_in_pytest(tmp_path: Path, write: Callable[..., Path]) -> None:
     folder = write((HANDLER, "return ctx.ops.Softsign(x)", "return ctx.ops.Softsign(y)"))
-    output = python(folder, tmp_path / "site", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)).stdout
+    output = run_python(folder, tmp_path / "site", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)).stdout
     assert "run_case" not in output
     assert "CUSTOM.Acme-rank_3 failed for the same reason as CUSTOM.Acme-rank_1" in output
 
@@ -293,7 +293,7 @@ def test_pytest_runs_each_case_of_a_pack_once(tmp_path: Path, write: Callable[..
     """``--op-pack`` skips cases that the tests of the pack already run."""
     folder = write()
     options = ["-v", "-p", "no:cacheprovider", "--op-pack", "author", str(folder)]
-    output = python(folder, tmp_path / "site", "-m", "pytest", *options).stdout
+    output = run_python(folder, tmp_path / "site", "-m", "pytest", *options).stdout
     assert output.count("CUSTOM.Acme-rank_3") == 1
     assert "nothing-untried PASSED" in output
 
@@ -304,7 +304,7 @@ def test_pytest_works_beside_a_folder_named_conformance(tmp_path: Path, write: C
     (project / "conformance").mkdir(parents=True)
     (project / "conformance" / "__init__.py").touch()
     (project / "test_one.py").write_text("def test_one() -> None: ...\n")
-    completed = python(folder, tmp_path / "site", "-m", "pytest", "-q", "-p", "no:cacheprovider", ".", cwd=project)
+    completed = run_python(folder, tmp_path / "site", "-m", "pytest", "-q", "-p", "no:cacheprovider", ".", cwd=project)
     assert "1 passed" in completed.stdout, completed.stdout + completed.stderr
 
 

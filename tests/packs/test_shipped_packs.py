@@ -13,7 +13,7 @@ import pytest
 import onnx_tflite_plugin as otp
 from op_handlers.custom.packs import ORIGIN
 from op_handlers.custom.packs import PACKS as NAMED
-from tests.helpers.pack_files import install, install_pack, python, unary_model
+from tests.helpers.pack_files import install, install_pack, run_python, unary_model
 
 ROOT = Path(__file__).parents[2]
 PACKS = sorted(folder.name for folder in (ROOT / "packs").iterdir() if (folder / "setup.cfg").exists())
@@ -26,7 +26,7 @@ COMMANDS = {"genai"}
 def test_shipped_pack_passes_and_covers_its_handlers(tmp_path: Path, name: str) -> None:
     folder, site = ROOT / "packs" / name, tmp_path / "site"
     install_pack(folder, site)
-    completed = python(
+    completed = run_python(
         folder, site, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder), "--op-pack", f"onnx-tflite-{name}"
     )
     assert completed.returncode == 0, completed.stdout + completed.stderr

@@ -25,7 +25,7 @@ from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.runtimes.processor import processor
 from onnx_tflite_plugin.verify.verification import Verification
 from tests.helpers.command import Run
-from tests.helpers.metadata_files import LABELS, classifier, single
+from tests.helpers.metadata_files import LABELS, classifier_metadata, model_with_metadata
 from tests.page.browser import BROWSER, render_page
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
@@ -303,7 +303,7 @@ def test_wrong_operator_is_named_and_long_names_are_shortened(tmp_path: Path, di
 @pytest.mark.skipif(BROWSER is None and "CI" not in os.environ, reason="no chromium")
 def test_page_shows_metadata_and_the_reason_for_no_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    data = single(classifier())
+    data = model_with_metadata(classifier_metadata())
     path = tmp_path / "page.html"
     path.write_text(html(gather(data, otp.convert(data, check="standard").proto, "pets")), encoding="utf-8")
     dom, console = render_page(path)

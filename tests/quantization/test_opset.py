@@ -14,7 +14,7 @@ from conformance.cases.image.pooling import pool
 from onnx_tflite_plugin.api import builtin
 from onnx_tflite_plugin.errors import UnsupportedOperator
 from onnx_tflite_plugin.host import Host
-from tests.helpers.drawing import build_model
+from tests.helpers.single_output import build_model
 
 
 def dense(g: GraphBuilder, dtype: str, weights: str) -> int:

@@ -19,10 +19,10 @@ import pytest
 from onnx_tflite_plugin.rewrite import RULES
 from onnx_tflite_plugin.rewrite.rule import Outcome, load_rule
 from onnx_tflite_plugin.source.model import Array
-from tests.helpers.changed_models import feeds_of, results
-from tests.helpers.passes_networks import Applied, Draw, parse_model
+from tests.helpers.changed_models import feeds_of, run_model
+from tests.helpers.passes_networks import BuildNetwork, RewriteTrial, parse_model
 
-Source = Draw | Callable[[], ir.Model]
+Source = BuildNetwork | Callable[[], ir.Model]
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,12 @@ def rule_test(rule: str, *cases: Case) -> Callable[[Case], None]:
 
 
 def _network(rule: str, case: Case) -> tuple[list[Outcome], onnx.ModelProto, Callable[[], Counter[str]]]:
-    applied = Applied(rule, case.source, case.batch)
+    trial = RewriteTrial(rule, case.source, case.batch)
     if case.count:
-        assert applied.near(case.tolerance) if case.tolerance else applied.equal
+        assert trial.is_within(case.tolerance) if case.tolerance else trial.has_equal_outputs
     else:
-        assert applied.after == ir.to_proto(ir.from_proto(applied.before))
-    return applied.outcomes, applied.after, lambda: applied.ort_op_counts
+        assert trial.after == ir.to_proto(ir.from_proto(trial.before))
+    return trial.outcomes, trial.after, lambda: trial.ort_op_counts
 
 
 def _graph(rule: str, case: Case) -> tuple[list[Outcome], onnx.ModelProto, Callable[[], Counter[str]]]:
@@ -93,9 +93,9 @@ def _graph(rule: str, case: Case) -> tuple[list[Outcome], onnx.ModelProto, Calla
         assert after == before
         return outcomes, after, Counter
     feeds = feeds_of(before)
-    expected = results(before, feeds)
+    expected = run_model(before, feeds)
     if expected is not None:
-        computed = results(after, feeds)
+        computed = run_model(after, feeds)
         assert computed is not None
         for key, array in expected.items():
             assert _is_close(computed[key], array, case.tolerance or 1e-5), key

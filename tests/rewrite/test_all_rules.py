@@ -26,7 +26,7 @@ from onnx_tflite_plugin.targets import target_named
 from onnx_tflite_plugin.verify import OnnxRuntime, verify
 from onnx_tflite_plugin.verify.runtimes.structure import entry, read
 from onnx_tflite_plugin.verify.submodels.points import CutPoints
-from tests.helpers.passes_networks import MARK, RULES, Network, build_model, image
+from tests.helpers.passes_networks import PREFIX, RULES, Network, build_model, image
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LARGE_MODEL_RULES = {"tie_tables", "block_products", "share_repeated"}  # for large tables and language models only
@@ -189,8 +189,8 @@ def normalize(net: Network) -> TensorRef:
 
 def uint8_weights(net: Network) -> TensorRef:
     """Build uint8 weights, one of which does not fit int8 with a zero point of 0, and an average."""
-    x = net.conv(net.input(image(1, 15, 17, 16, dtype="uint8")), 16, (1, 1), outside=[(3, 0, 0, 7)])
-    x = net.conv(x, 96, (1, 1), outside=[(3, 0, 0, 7)])
+    x = net.conv(net.input(image(1, 15, 17, 16, dtype="uint8")), 16, (1, 1), beyond_int8=[(3, 0, 0, 7)])
+    x = net.conv(x, 96, (1, 1), beyond_int8=[(3, 0, 0, 7)])
     window = {"filter_height": 3, "filter_width": 2, "stride_h": 3, "stride_w": 2, "padding": "VALID"}
     return net.like("AVERAGE_POOL_2D", x, shape=(1, 5, 8, 96), **window)
 
@@ -224,7 +224,7 @@ def mask(net: Network) -> TensorRef:
 
 def quantized_layers(net: Network) -> TensorRef:
     x = net.conv(net.input(image(1, 15, 32, 1)), 13, (3, 3), 2, name="folded")
-    x = net.conv(x, 13, (3, 3), deep=True, name="deep")
+    x = net.conv(x, 13, (3, 3), depthwise=True, name="deep")
     x = net.conv(x, 32, (1, 1), name="wide")
     x = net.like("MUL", x, constant(random_array(1, 1, 1, 32, dtype="int8", low=40, high=99), None, 0.015, 3))
     x = net.like("ADD", x, constant(random_array(1, 1, 1, 32, dtype="int8"), None, 0.3, 3))
@@ -267,7 +267,7 @@ def tint(net: Network) -> TensorRef:
 
 def few_channels(net: Network) -> TensorRef:
     """Build a depthwise convolution of few channels."""
-    return net.conv(net.input(image(1, 23, 32, 8)), 8, (3, 3), deep=True)
+    return net.conv(net.input(image(1, 23, 32, 8)), 8, (3, 3), depthwise=True)
 
 
 def overflowing(weights: Array) -> Array:
@@ -315,7 +315,7 @@ def test_passes_work_at_every_opset(opset: int) -> None:
 def test_every_node_keeps_its_source_operator_in_metadata() -> None:
     conversion = otp.convert(build_model(build_all), optimize="speed")
     for node in conversion.proto.graph.node:
-        metadata = {p.key.removeprefix(MARK): p.value for p in node.metadata_props}
+        metadata = {p.key.removeprefix(PREFIX): p.value for p in node.metadata_props}
         assert node.name
         assert not metadata or {"operators", "handler", "pack"} <= metadata.keys()
     unmarked = [node.op_type for node in conversion.proto.graph.node if not node.metadata_props]

@@ -23,7 +23,7 @@ from onnx_tflite_plugin.rewrite.weights.dtypes import PROBE
 from onnx_tflite_plugin.rewrite.weights.products import products
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
-from tests.helpers.passes_networks import Network, build_model, dtype, image
+from tests.helpers.passes_networks import Network, build_model, image, numpy_dtype_name
 
 pytestmark = pytest.mark.int8_products
 
@@ -38,8 +38,8 @@ def full_range(*shape: int) -> Array:
 def convolutions(net: Network) -> Any:
     """Build convolutions of each kind and a dense layer, with full-range weights."""
     x = net.conv(net.input(image(1, 11, 13, 3)), 17, name="first")
-    x = net.conv(x, 17, deep=True, name="depthwise")
-    x = net.conv(x, 34, deep=True, name="multiplied")
+    x = net.conv(x, 17, depthwise=True, name="depthwise")
+    x = net.conv(x, 34, depthwise=True, name="multiplied")
     return net.conv(x, 23, kernel=(1, 1), name="pointwise")
 
 
@@ -135,7 +135,7 @@ class LoadedModel:
             feeds = {
                 info.name: np.asarray(2, np.int32)
                 if not info.shape
-                else random_array(*info.shape, dtype=dtype(info.type), seed=seed)
+                else random_array(*info.shape, dtype=numpy_dtype_name(info.type), seed=seed)
                 for info in self.session.get_inputs()
             }
             results.append(self.session.run(None, feeds))

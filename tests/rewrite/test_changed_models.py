@@ -17,8 +17,8 @@ import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.rewrite import RULES
 from onnx_tflite_plugin.rewrite.channels import pad_channels
 from onnx_tflite_plugin.source.model import Array
-from tests.helpers.changed_models import ELSEWHERE, changes_near, feeds_of, graph, results, touched_values
-from tests.helpers.passes_networks import Draw, apply, build_model
+from tests.helpers.changed_models import UNKNOWN_DOMAIN, changed_models, feeds_of, graph, rewritten_values, run_model
+from tests.helpers.passes_networks import BuildNetwork, apply, build_model
 from tests.rewrite import (
     test_fold_width,
     test_image_rules,
@@ -31,7 +31,7 @@ from tests.rewrite import (
     test_token_rules,
 )
 
-NETWORKS: dict[str, Draw] = {
+NETWORKS: dict[str, BuildNetwork] = {
     "activations_before_split": test_node_rules.gates(),
     "add_to_gemm": test_node_rules.unroll,
     "average_pool_to_conv": test_image_rules.average((1, 12, 18, 4), (2, 2), (2, 2)),
@@ -83,7 +83,7 @@ def test_pass_keeps_results_of_changed_models(name: str, monkeypatch: pytest.Mon
     proto = otp.convert(build_model(NETWORKS[name]), weights_dtype="int8", optimize="none").proto
     rewritten = _rewritten(name, proto)
     assert rewritten is not None
-    changes = list(changes_near(proto, touched_values(graph(proto, body_of), graph(rewritten, body_of)), body_of))
+    changes = list(changed_models(proto, rewritten_values(graph(proto, body_of), graph(rewritten, body_of)), body_of))
     faults = []
     for description, model in changes[:: 1 if thorough or len(changes) <= MAX_CHANGES else 3]:
         fault = _describe_fault(name, model, bounds)
@@ -103,21 +103,21 @@ def _describe_fault(name: str, before: onnx.ModelProto, bounds: Bounds) -> str:
     try:
         after = _rewritten(name, before)
     except Exception as error:
-        return repr(error) if results(before, feeds_of(before)) is not None else ""
+        return repr(error) if run_model(before, feeds_of(before)) is not None else ""
     if after is None:
         return ""
     if [*after.graph.node] == [*before.graph.node]:
         return "it reports a change, but the nodes are the same"
     if _unused_constants(after) - _unused_constants(before):
         return "it leaves unused constants"
-    foreign_nodes = [[node for node in proto.graph.node if node.domain == ELSEWHERE] for proto in (before, after)]
+    foreign_nodes = [[node for node in proto.graph.node if node.domain == UNKNOWN_DOMAIN] for proto in (before, after)]
     if foreign_nodes[0]:
         signatures = [[(node.op_type, node.attribute, len(node.input)) for node in nodes] for nodes in foreign_nodes]
         if signatures[0] != signatures[1]:
             return "it treats an operator of another domain as a standard operator"
         return ""
     feeds = feeds_of(before)
-    expected, computed = results(before, feeds), results(after, feeds)
+    expected, computed = run_model(before, feeds), run_model(after, feeds)
     if expected is None:
         return ""
     if computed is None or [*computed] != [*expected]:

@@ -16,7 +16,7 @@ from conformance.builder import TensorRef
 from conformance.models import constant
 from onnx_tflite_plugin.rewrite.weights.products import products
 from onnx_tflite_plugin.source.model import Array
-from tests.helpers.passes_networks import Applied, Draw, Network, build_model, image
+from tests.helpers.passes_networks import BuildNetwork, Network, RewriteTrial, build_model, image
 
 pytestmark = pytest.mark.int8_products
 
@@ -39,7 +39,9 @@ FOLDED_BY_PROCESSOR = [
 ]
 
 
-def first_conv(shape: Sequence[int | None], features: int, *settings: Any, dtype: str = "int8", **options: Any) -> Draw:
+def first_conv(
+    shape: Sequence[int | None], features: int, *settings: Any, dtype: str = "int8", **options: Any
+) -> BuildNetwork:
     kernel, stride, padding = settings
     return lambda net: net.conv(
         net.input(image(*shape, dtype=dtype)), features, kernel, stride, padding=padding, **options
@@ -48,30 +50,30 @@ def first_conv(shape: Sequence[int | None], features: int, *settings: Any, dtype
 
 @pytest.mark.parametrize("settings", FOLDED, ids=str)
 def test_folded_convolution_is_bit_identical(settings: tuple[Any, ...]) -> None:
-    applied = Applied("fold_width", first_conv(*settings))
-    assert applied.count == 1
-    assert applied.equal
-    [conv] = applied.nodes("Conv")
-    assert applied.constant_values(conv, 1).shape[1] > settings[0][3]  # columns are channels now
-    assert applied.ort_op_counts["QLinearConv"] == 1
-    assert "Transpose" not in applied.ort_op_counts
+    trial = RewriteTrial("fold_width", first_conv(*settings))
+    assert trial.count == 1
+    assert trial.has_equal_outputs
+    [conv] = trial.nodes("Conv")
+    assert trial.constant_values(conv, 1).shape[1] > settings[0][3]  # columns are channels now
+    assert trial.ort_op_counts["QLinearConv"] == 1
+    assert "Transpose" not in trial.ort_op_counts
 
 
 @pytest.mark.parametrize("settings", FOLDED_BY_PROCESSOR, ids=str)
 def test_if_selects_folding_that_pays_off_only_with_vnni(settings: tuple[Any, ...]) -> None:
-    applied = Applied("fold_width", first_conv(*settings))
-    assert applied.count == 1
-    assert applied.equal
-    assert not applied.nodes("Conv")
-    [choice] = applied.nodes("If")
+    trial = RewriteTrial("fold_width", first_conv(*settings))
+    assert trial.count == 1
+    assert trial.has_equal_outputs
+    assert not trial.nodes("Conv")
+    [choice] = trial.nodes("If")
     branches = {attribute.name: attribute.g for attribute in choice.attribute}
     folded, original = (_convolution(branches[name]) for name in ("then_branch", "else_branch"))
     assert original["strides"] == [settings[3]] * 2
     assert folded["strides"] == [settings[3], 1]
     assert len(_nodes(branches["then_branch"], "Reshape")) == 2
     assert not _nodes(branches["else_branch"], "Reshape")
-    assert applied.ort_op_counts["QLinearConv"] == 1
-    assert not {"If", "Transpose", "Conv"} & {*applied.ort_op_counts}
+    assert trial.ort_op_counts["QLinearConv"] == 1
+    assert not {"If", "Transpose", "Conv"} & {*trial.ort_op_counts}
 
 
 def test_convolutions_in_both_branches_count_as_one() -> None:
@@ -94,21 +96,23 @@ def _nodes(graph: onnx.GraphProto, op_type: str) -> list[onnx.NodeProto]:
 
 @pytest.mark.parametrize("per_axis", [True, False])
 def test_unused_folded_weights_equal_the_zero_point(per_axis: bool) -> None:
-    applied = Applied("fold_width", first_conv((1, 13, 32, 3), 8, (3, 3), 2, "SAME", dtype="uint8", per_axis=per_axis))
-    [conv] = applied.nodes("Conv")
-    assert applied.count == 1
-    assert applied.equal
-    assert np.count_nonzero(applied.constant_values(conv, 1) == 119 - 128) > applied.constant_values(conv, 1).size / 4
+    trial = RewriteTrial(
+        "fold_width", first_conv((1, 13, 32, 3), 8, (3, 3), 2, "SAME", dtype="uint8", per_axis=per_axis)
+    )
+    [conv] = trial.nodes("Conv")
+    assert trial.count == 1
+    assert trial.has_equal_outputs
+    assert np.count_nonzero(trial.constant_values(conv, 1) == 119 - 128) > trial.constant_values(conv, 1).size / 4
 
 
 def test_folding_keeps_a_dynamic_batch() -> None:
-    assert Applied("fold_width", first_conv((None, 13, 32, 3), 8, (3, 3), 2, "SAME"), batch=5).equal
+    assert RewriteTrial("fold_width", first_conv((None, 13, 32, 3), 8, (3, 3), 2, "SAME"), batch=5).has_equal_outputs
 
 
 def test_single_channel_image_is_folded_without_transpose() -> None:
-    applied = Applied("fold_width", first_conv((1, 13, 32, 1), 8, (3, 3), 2, "SAME"))
-    assert not any(node.op_type == "Transpose" for node in applied.before.graph.node[:4])
-    assert applied.count == 1
+    trial = RewriteTrial("fold_width", first_conv((1, 13, 32, 1), 8, (3, 3), 2, "SAME"))
+    assert not any(node.op_type == "Transpose" for node in trial.before.graph.node[:4])
+    assert trial.count == 1
 
 
 @pytest.mark.parametrize(("features", "folds_by_processor"), [(7, False), (37, True)])
@@ -116,25 +120,27 @@ def test_single_channel_image_is_folded_without_transpose() -> None:
 def test_single_channel_image_reshaped_from_a_row_is_folded(
     batch: int | None, features: int, folds_by_processor: bool
 ) -> None:
-    def draw(net: Network) -> TensorRef:
+    def build(net: Network) -> TensorRef:
         row = net.input(replace(image(1, 1, 1, 1), shape=(batch, 11 * 32)))
         size = constant([-1, 11, 32, 1])
         return net.conv(net.like("RESHAPE", row, size, shape=(batch, 11, 32, 1)), features, (3, 5), 2)
 
-    applied = Applied("fold_width", draw, batch=5) if batch is None else Applied("fold_width", draw)
-    assert applied.count == 1
-    assert applied.equal
-    assert bool(applied.nodes("If")) is folds_by_processor
+    trial = RewriteTrial("fold_width", build, batch=5) if batch is None else RewriteTrial("fold_width", build)
+    assert trial.count == 1
+    assert trial.has_equal_outputs
+    assert bool(trial.nodes("If")) is folds_by_processor
 
 
 def test_folded_convolution_keeps_its_fused_activation() -> None:
-    applied = Applied("fold_width", first_conv((1, 13, 32, 3), 8, (3, 3), 2, "SAME", fused_activation_function="RELU"))
-    assert applied.count == 1
-    assert applied.equal
-    assert applied.ort_op_counts["QLinearConv"] == 1
+    trial = RewriteTrial(
+        "fold_width", first_conv((1, 13, 32, 3), 8, (3, 3), 2, "SAME", fused_activation_function="RELU")
+    )
+    assert trial.count == 1
+    assert trial.has_equal_outputs
+    assert trial.ort_op_counts["QLinearConv"] == 1
 
 
-UNFOLDED: dict[str, Draw] = {
+UNFOLDED: dict[str, BuildNetwork] = {
     "float": first_conv((1, 13, 32, 3), 8, (3, 3), 2, "SAME", dtype="float32"),
     "more channels than an image has": first_conv((1, 13, 32, 5), 8, (3, 3), 2, "SAME"),
     "a width that nothing divides": first_conv((1, 13, 31, 3), 8, (3, 3), 2, "SAME"),
@@ -161,31 +167,31 @@ UNFOLDED["-128 among weights that overflow"] = first_conv(
 
 @pytest.mark.parametrize("name", UNFOLDED)
 def test_convolution_without_gain_is_not_folded(name: str) -> None:
-    applied = Applied("fold_width", UNFOLDED[name])
-    assert applied.count == 0
-    assert applied.after == ir.to_proto(ir.from_proto(applied.before))
+    trial = RewriteTrial("fold_width", UNFOLDED[name])
+    assert trial.count == 0
+    assert trial.after == ir.to_proto(ir.from_proto(trial.before))
 
 
 def test_image_with_swapped_height_and_width_is_not_folded() -> None:
-    def draw(net: Network) -> TensorRef:
+    def build(net: Network) -> TensorRef:
         x = net.input(image(1, 64, 32, 3))
         return net.conv(net.like("TRANSPOSE", x, constant([0, 2, 1, 3]), shape=(1, 32, 64, 3)), 8, (3, 3), 2)
 
-    applied = Applied("fold_width", draw)
-    transpose = next(node for node in applied.before.graph.node if node.op_type == "Transpose")
+    trial = RewriteTrial("fold_width", build)
+    transpose = next(node for node in trial.before.graph.node if node.op_type == "Transpose")
     assert list(transpose.attribute[0].ints) == [0, 3, 2, 1]
-    assert applied.count == 0
+    assert trial.count == 0
 
 
 def test_folded_result_may_be_a_graph_output() -> None:
-    draw = first_conv((1, 13, 32, 3), 8, (3, 3), 2, "SAME", dtype="uint8")
-    applied = Applied("fold_width", draw, io_layout="onnx", layout={"x0": "NHWC:NHWC"})
-    assert applied.count == 1
-    assert applied.equal
+    build = first_conv((1, 13, 32, 3), 8, (3, 3), 2, "SAME", dtype="uint8")
+    trial = RewriteTrial("fold_width", build, io_layout="onnx", layout={"x0": "NHWC:NHWC"})
+    assert trial.count == 1
+    assert trial.has_equal_outputs
 
 
 def test_only_first_convolutions_are_folded() -> None:
-    def draw(net: Network) -> TensorRef:
+    def build(net: Network) -> TensorRef:
         return net.conv(net.conv(net.input(image(1, 13, 32, 7)), 3, name="inner"), 8)
 
-    assert Applied("fold_width", draw).count == 0
+    assert RewriteTrial("fold_width", build).count == 0

@@ -16,7 +16,7 @@ from onnx_tflite_plugin.rewrite.images.conv_transpose_to_conv import Axis
 from onnx_tflite_plugin.rewrite.images.scale_offset_to_conv import depthwise_constants
 from onnx_tflite_plugin.rewrite.weights.products import products
 from onnx_tflite_plugin.source.model import Array
-from tests.helpers.passes_networks import Applied, Draw, Network, image
+from tests.helpers.passes_networks import BuildNetwork, Network, RewriteTrial, image
 from tests.rewrite.harness import Case, declines, graph, rule_test
 
 pytestmark = pytest.mark.int8_products
@@ -29,10 +29,10 @@ POINTS = {"s": np.float32(0.05), "p": np.uint8(120)}
 def average(
     shape: Sequence[int | None], kernel: tuple[int, int], strides: tuple[int, int] = (1, 1), padding: str = "SAME",
     dtype: str = "int8", *, after_conv: bool = True,
-) -> Draw:  # fmt: skip
+) -> BuildNetwork:  # fmt: skip
     """Build a network of one average. An int8 average follows a convolution, because graph inputs stay int8."""
 
-    def draw(net: Network) -> TensorRef:
+    def build(net: Network) -> TensorRef:
         (_, *size, channels), (tall, wide) = shape, kernel
         results = [
             -(-(n or 0) // stride) if padding == "SAME" else ((n or 0) - taps) // stride + 1
@@ -43,7 +43,7 @@ def average(
         x = net.conv(x, channels or 0, (1, 1)) if dtype == "int8" and after_conv else x
         return net.like("AVERAGE_POOL_2D", x, shape=(1, *results, channels or 0), padding=padding, **options)
 
-    return draw
+    return build
 
 
 def average_graph(shape: str, options: str) -> Any:
@@ -122,16 +122,16 @@ def int8_constant(*shape: int, seed: str = "k") -> Spec:
     return constant(random_array(*shape, dtype="int8", seed=seed), None, 0.1, 3)
 
 
-def scale_int8(factor: Spec | None, *, rows: int = 7, added: bool = True, read: bool = False) -> Draw:
+def scale_int8(factor: Spec | None, *, rows: int = 7, added: bool = True, read: bool = False) -> BuildNetwork:
     """Build a factor (by default an input) and an offset per channel; ``read``: the product is also an output."""
 
-    def draw(net: Network) -> tuple[TensorRef, ...]:
+    def build(net: Network) -> tuple[TensorRef, ...]:
         x = net.conv(net.input(image(1, rows, 11, 3)), 16)
         y = net.like("MUL", x, net.input(image(1, 1, 1, 16)) if factor is None else factor)
         z = net.like("ADD", y, int8_constant(1, 1, 1, 16, seed="offset")) if added else y
         return net.output_through_conv(z), *([net.output_through_conv(y)] if read else [])
 
-    return draw
+    return build
 
 
 PER_CHANNEL = int8_constant(1, 1, 1, 16)
@@ -150,11 +150,11 @@ test_quantized_scale_and_offset = rule_test(
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_quantized_scale_and_offset_round_once(dtype: str) -> None:
-    applied = Applied("batch_norm_to_conv", lambda net: normalize(net, dtype))
-    assert applied.count == 1
-    assert applied.steps <= 1
-    assert applied.ort_op_counts["QLinearConv"] == 3
-    assert not {"QLinearMul", "QLinearAdd", "Mul", "Add"} & applied.ort_op_counts.keys()
+    trial = RewriteTrial("batch_norm_to_conv", lambda net: normalize(net, dtype))
+    assert trial.count == 1
+    assert trial.max_difference <= 1
+    assert trial.ort_op_counts["QLinearConv"] == 3
+    assert not {"QLinearMul", "QLinearAdd", "Mul", "Add"} & trial.ort_op_counts.keys()
 
 
 @pytest.mark.parametrize(
@@ -177,10 +177,10 @@ def test_depthwise_weights_compute_factor_and_offset(factor: float, offset: floa
 def scale(
     shape: Sequence[int | None] = (1, 23, 29, 3), op: str = "MUL", factor: Sequence[int] | None = None,
     dtype: str = "float32", *, constant_first: bool = False,
-) -> Draw:  # fmt: skip
+) -> BuildNetwork:  # fmt: skip
     """Build an operator on an image and a constant, by default per channel; ``dtype``: of the constant, or of both."""
 
-    def draw(net: Network) -> TensorRef:
+    def build(net: Network) -> TensorRef:
         sizes = [size or 1 for size in shape]
         constant_shape = (sizes[-1],) if factor is None else factor
         if dtype == "uint8":
@@ -195,7 +195,7 @@ def scale(
             operands[1] = net.call("DEQUANTIZE", [float16_value], Spec(value.shape, "float32"))
         return net.call(op, operands[::-1] if constant_first else operands, Spec(tuple(sizes), "float32"))
 
-    return draw
+    return build
 
 
 def add_bias(net: Network) -> TensorRef:
@@ -281,17 +281,17 @@ test_quantized_constant_is_repeated_along_rows = rule_test(
 def deep(
     channels: int = 8, kernel: tuple[int, int] = (3, 3), size: tuple[int | None, int] = (23, 32), features: int = 1,
     stride: int = 1, dtype: str = "int8", batch: int | None = 1, *, producer_op: str = "CONV_2D", **options: Any,
-) -> Draw:  # fmt: skip
+) -> BuildNetwork:  # fmt: skip
     """Build a depthwise convolution of the result of ``producer_op``, or of an image if that is empty."""
 
-    def draw(net: Network) -> TensorRef:
+    def build(net: Network) -> TensorRef:
         x = net.input(image(batch, *size, channels if producer_op == "" else 3, dtype=dtype))
         x = net.conv(x, channels, (1, 1), name="maker") if producer_op else x
         if producer_op == "MAX_POOL_2D":
             x = net.like(producer_op, x, filter_height=1, filter_width=1, stride_h=1, stride_w=1, padding="SAME")
-        return net.conv(x, features * channels, kernel, stride, deep=True, name="deep", **options)
+        return net.conv(x, features * channels, kernel, stride, depthwise=True, name="deep", **options)
 
-    return draw
+    return build
 
 
 def set_minus_128(weights: Array) -> Array:
@@ -304,8 +304,8 @@ FOLDED = {"QLinearConv": 2, "Transpose": 0}
 test_columns_become_channels_of_a_dense_convolution = rule_test(
     "fold_depthwise",
     *(
-        Case(text, draw, fused=FOLDED)
-        for text, draw in (
+        Case(text, build, fused=FOLDED)
+        for text, build in (
             ("8", deep()), ("7", deep(7)), ("5", deep(5, (5, 3))), ("3", deep(3, (3, 5))), ("2", deep(2, (1, 3))),
             ("valid", deep(8, (2, 3), padding="VALID", size=(23, 34))),
             ("one scale", deep(per_axis=False, fused_activation_function="RELU6")),
@@ -328,10 +328,10 @@ test_columns_become_channels_of_a_dense_convolution = rule_test(
 
 
 def test_folded_products_do_not_overflow() -> None:
-    applied = Applied("fold_depthwise", deep(7))
-    producer_conv, dense = applied.nodes("Conv")
-    assert applied.constant_values(dense, 1).shape[:2] == (4 * applied.constant_values(producer_conv, 1).shape[0],) * 2
-    assert all(product.exact for product in products(ir.from_proto(applied.after)) if product.node.name == dense.name)
+    trial = RewriteTrial("fold_depthwise", deep(7))
+    producer_conv, dense = trial.nodes("Conv")
+    assert trial.constant_values(dense, 1).shape[:2] == (4 * trial.constant_values(producer_conv, 1).shape[0],) * 2
+    assert all(product.exact for product in products(ir.from_proto(trial.after)) if product.node.name == dense.name)
 
 
 # --- conv_transpose_to_conv -------------------------------------------------------------------
@@ -359,13 +359,13 @@ def enlarge(net: Network, kernel: Sequence[int], stride: Sequence[int], padding:
 )  # fmt: skip
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_transposed_convolution_computes_several_positions_at_once(case: tuple[Any, ...], dtype: str) -> None:
-    applied = Applied("conv_transpose_to_conv", lambda net: enlarge(net, *case, dtype))
-    assert applied.count == 1
-    assert applied.steps <= 1
-    different_shares = [np.count_nonzero(first != second) / first.size for first, second in applied.outputs]
+    trial = RewriteTrial("conv_transpose_to_conv", lambda net: enlarge(net, *case, dtype))
+    assert trial.count == 1
+    assert trial.max_difference <= 1
+    different_shares = [np.count_nonzero(first != second) / first.size for first, second in trial.outputs]
     assert max(different_shares) < 0.01  # sums of float32 on the other side of a half
-    assert applied.ort_op_counts["QLinearConv"] == 3
-    assert "ConvTranspose" not in applied.ort_op_counts
+    assert trial.ort_op_counts["QLinearConv"] == 3
+    assert "ConvTranspose" not in trial.ort_op_counts
 
 
 def transpose_graph(option: str) -> Any:

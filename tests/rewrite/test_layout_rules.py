@@ -16,9 +16,9 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
 from op_handlers.kernels import hybrid
 from tests.helpers.passes_networks import (
-    Applied,
-    Draw,
+    BuildNetwork,
     Network,
+    RewriteTrial,
     build_model,
     finish_model,
     image,
@@ -62,16 +62,16 @@ def normalize_and_read(net: Network, read: str, offset: str = "") -> tuple[Tenso
     return net.conv(z, 32, (1, 1)), net.like("EXP", {"x": x, "y": y, "z": z}[read])
 
 
-def scale_and_shift(*shape: int, op: str = "RELU", dtype: str = "float32", axes: int = 4) -> Draw:
+def scale_and_shift(*shape: int, op: str = "RELU", dtype: str = "float32", axes: int = 4) -> BuildNetwork:
     """Build a scale and an offset per element of axis 1 for the result of ``op``."""
 
-    def draw(net: Network) -> TensorRef:
+    def build(net: Network) -> TensorRef:
         x = net.input(image(*shape, dtype=dtype))
         x = net.like(op, x, *([constant(np.asarray(3, dtype))] if op == "MAXIMUM" else []))
         scale, offset = (float_constant(*(1, shape[1], 1, 1)[-axes:], seed=seed, dtype=dtype) for seed in "ab")
         return net.like("ADD", net.like("MUL", x, scale), offset)
 
-    return draw
+    return build
 
 
 def broadcast_scale(net: Network) -> TensorRef:
@@ -121,14 +121,14 @@ def clip(
     return add if is_output else net.conv(add, 7, name="after")
 
 
-def activate(op: str = "MAXIMUM", bound: float | Array = -0.25) -> Draw:
+def activate(op: str = "MAXIMUM", bound: float | Array = -0.25) -> BuildNetwork:
     """Build a clipped activation before another convolution."""
 
-    def draw(net: Network) -> TensorRef:
+    def build(net: Network) -> TensorRef:
         x = net.like("LEAKY_RELU", net.conv(float_input(net, 1, 11, 13, 3), 16), alpha=0.5)
         return net.conv(net.like(op, x, constant(bound)), 7)
 
-    return draw
+    return build
 
 
 SUM = "a = Conv (x, w) b = Conv (x, w) c = Add (a, b) d = Clip (c, low, high) y = Conv (d, v)"
@@ -200,26 +200,26 @@ def gate(
 @pytest.mark.parametrize("batch", [1, None, 3])
 @pytest.mark.parametrize(("channels", "silu"), [(16, False), (20, False), (48, False), (48, True)])
 def test_scaled_image_stays_in_blocked_layout(channels: int, batch: int | None, swap: bool, silu: bool) -> None:
-    def draw(net: Network) -> TensorRef:
+    def build(net: Network) -> TensorRef:
         return gate(net, channels, batch=batch, swap=swap, silu=silu)
 
-    applied = Applied("squeeze_excite_blocks", draw, batch=3)
-    assert applied.count == 1
-    assert applied.equal
-    before = op_counts_after_optimization(finish_model(applied.before))
-    assert applied.ort_op_counts["ReorderInput"] < before["ReorderInput"]
-    assert applied.ort_op_counts["ReorderOutput"] < before["ReorderOutput"]
-    assert applied.ort_op_counts["Upsample"] == 1
+    trial = RewriteTrial("squeeze_excite_blocks", build, batch=3)
+    assert trial.count == 1
+    assert trial.has_equal_outputs
+    before = op_counts_after_optimization(finish_model(trial.before))
+    assert trial.ort_op_counts["ReorderInput"] < before["ReorderInput"]
+    assert trial.ort_op_counts["ReorderOutput"] < before["ReorderOutput"]
+    assert trial.ort_op_counts["Upsample"] == 1
 
 
 def test_weights_dequantized_at_load_time_count_as_float(monkeypatch: pytest.MonkeyPatch) -> None:
     """The network is so large that activations are not quantized."""
     monkeypatch.setattr(hybrid, "MAX_LAYERS", 0)
     monkeypatch.setattr(hybrid, "MAX_ELEMENTS", 0)
-    applied = Applied("squeeze_excite_blocks", lambda net: gate(net, batch=None, weights="int8"), batch=2)
-    assert applied.nodes("Cast")
-    assert applied.count == 1
-    assert applied.equal
+    trial = RewriteTrial("squeeze_excite_blocks", lambda net: gate(net, batch=None, weights="int8"), batch=2)
+    assert trial.nodes("Cast")
+    assert trial.count == 1
+    assert trial.has_equal_outputs
 
 
 def gate_graph(inputs: str, nodes: str, images: int = 1) -> Any:
@@ -286,14 +286,16 @@ test_lookup_between_convolutions_is_channels_last = rule_test(
 
 @pytest.mark.parametrize("batch", [1, None])
 def test_lookup_transposes_cancel_in_onnx_runtime(batch: int | None) -> None:
-    applied = Applied("lookup_channels_last", lambda net: look_up(net, batch=batch), batch=3)
-    assert applied.ort_op_counts["Transpose"] < op_counts_after_optimization(finish_model(applied.before))["Transpose"]
+    trial = RewriteTrial("lookup_channels_last", lambda net: look_up(net, batch=batch), batch=3)
+    assert trial.ort_op_counts["Transpose"] < op_counts_after_optimization(finish_model(trial.before))["Transpose"]
 
 
 # --- image_channels_to_width ------------------------------------------------------------------
 
 
-def first_conv(*shape: int | None, kernel: tuple[int, int] = (3, 5), features: int = 16, **options: Any) -> Draw:
+def first_conv(
+    *shape: int | None, kernel: tuple[int, int] = (3, 5), features: int = 16, **options: Any
+) -> BuildNetwork:
     return lambda net: net.conv(float_input(net, *shape), features, kernel, **options)
 
 
@@ -345,7 +347,7 @@ test_image_of_few_channels_is_not_transposed = rule_test(
     declines("16 channels", first_conv(1, 41, 37, 16), "16 and more"),
     declines("dilated columns", first_conv(*SIZE, dilation_w_factor=2), "dilated"),
     declines("a dynamic width", first_conv(1, 41, None, 3), "width is dynamic"),
-    declines("a depthwise convolution", first_conv(*SIZE, features=3, deep=True), "grouped"),
+    declines("a depthwise convolution", first_conv(*SIZE, features=3, depthwise=True), "grouped"),
     declines("integers", lambda net: net.conv(net.input(image(*SIZE)), 16)),
     declines("planes that are an output", conv_and_transpose),
     declines("automatic pads", plane_graph('b = Conv <auto_pad = "SAME_UPPER"> (a, w)'), "pads"),
@@ -408,7 +410,7 @@ test_zero_channels_are_computed_by_a_convolution = rule_test(
 
 def feature(
     *shape: int, kernel: tuple[int, int] = (3, 5), dtype: str = "float32", features: int = 1, **options: Any
-) -> Draw:
+) -> BuildNetwork:
     return lambda net: net.conv(net.input(image(*shape, dtype=dtype)), features, kernel, **options)
 
 

@@ -13,7 +13,7 @@ from conformance.builder import TensorRef
 from conformance.models import Spec, constant, random_array, tensor
 from conformance.weights import product, weight
 from onnx_tflite_plugin.graph.metadata import read_tensor, write_tensor
-from tests.helpers.passes_networks import Applied, Draw, Network, apply
+from tests.helpers.passes_networks import BuildNetwork, Network, RewriteTrial, apply
 from tests.rewrite.harness import Case, declines, graph, rule_test
 
 # --- activations_before_split and columns_before_rows -----------------------------------------
@@ -24,14 +24,14 @@ STORED = {"int16": (1 / 32768, 0), "int8": (1 / 256, -128), "float32": (None, 0)
 
 def gates(
     operators: Sequence[str] = GATES, dtype: str = "int16", cells: int = 5, rows: int | None = 1, *, read: bool = False
-) -> Draw:
+) -> BuildNetwork:
     """Build a dense layer of several gates and one operator per gate; ``read``: the first gate has another consumer."""
 
     def spec(op: str) -> Spec:
         scale, zero_point = (1 / 128, 0) if dtype == "int8" and op == "TANH" else STORED[dtype]
         return tensor(rows, cells, dtype=dtype, scale=scale, zero_point=zero_point)
 
-    def draw(net: Network) -> tuple[TensorRef, ...]:
+    def build(net: Network) -> tuple[TensorRef, ...]:
         spec_in, width = tensor(rows, 7, dtype=dtype), cells * len(operators)
         w = weight((width, 7), "float32" if dtype == "float32" else "int8", None if dtype == "float32" else 0)
         sums_spec = product(spec_in, w, (rows, width), 7)
@@ -40,7 +40,7 @@ def gates(
         results = [net.call(op, [part], spec(op)) for op, part in zip(operators, parts, strict=True)]
         return (*results, *([net.like("NEG", results[0])] if read else []))
 
-    return draw
+    return build
 
 
 def split_graph(nodes: str, factor: Sequence[int] = ()) -> Any:
@@ -74,10 +74,10 @@ test_operator_on_most_parts_moves_before_the_split = rule_test(
 
 def grid(
     widths: Sequence[Sequence[int]] = ((7, 2, 3),) * 5, axis: int = 1, dtype: str = "float32", *, read: bool = False
-) -> Draw:
+) -> BuildNetwork:
     """Build a Split into rows, each split into columns of its ``widths``; ``read``: one row has another consumer."""
 
-    def draw(net: Network) -> tuple[TensorRef, ...]:
+    def build(net: Network) -> tuple[TensorRef, ...]:
         count, width = len(widths), sum(widths[0])
         spec = tensor(*((count, width) if axis else (count * width, 1)), dtype=dtype)
         row = spec.with_shape(*((1, width) if axis else (width, 1)))
@@ -90,7 +90,7 @@ def grid(
             results += [net.like("LEAKY_RELU", column, alpha=0.5) for column in split]
         return tuple(results)
 
-    return draw
+    return build
 
 
 test_columns_are_split_before_rows = rule_test(
@@ -129,10 +129,10 @@ def unroll(net: Network) -> TensorRef:
 def add_to_product(
     rows: int | None = 3, added: int | None = 3, dtype: str = "float32", *, reshaped: bool = False, biased: bool = False,
     read: bool = False,
-) -> Draw:  # fmt: skip
+) -> BuildNetwork:  # fmt: skip
     """Build a product of ``rows`` plus a tensor; ``reshaped``: reshaped in between; ``read``: the product is an output."""
 
-    def draw(net: Network) -> tuple[TensorRef, ...]:
+    def build(net: Network) -> tuple[TensorRef, ...]:
         x = net.input(tensor(rows, 5, dtype=dtype))
         x = x if dtype == "float32" else net.call("DEQUANTIZE", [x], tensor(rows, 5))
         product_rows = multiply(net, x, 7, "w", biased=biased)
@@ -142,7 +142,7 @@ def add_to_product(
             [net.like("TANH", product_rows)] if read else []
         )
 
-    return draw
+    return build
 
 
 GEMM = {"Gemm": 1, "Add": 0, "Reshape": 0}
@@ -161,13 +161,13 @@ test_addition_becomes_the_bias_of_a_product = rule_test(
 
 
 def test_added_products_keep_order_and_metadata_of_time_steps() -> None:
-    applied = Applied("add_to_gemm", unroll)
-    assert [node.op_type for node in applied.after.graph.node] == ["Gemm", "Gemm", "Tanh"] * 2
-    with_bias, recurrent = applied.nodes("Gemm")[2:]
+    trial = RewriteTrial("add_to_gemm", unroll)
+    assert [node.op_type for node in trial.after.graph.node] == ["Gemm", "Gemm", "Tanh"] * 2
+    with_bias, recurrent = trial.nodes("Gemm")[2:]
     assert recurrent.input[2] == with_bias.output[0]
-    assert recurrent.input[0] == applied.nodes("Tanh")[0].output[0]
-    assert not applied.marks(with_bias.output[0])  # it is not a tensor of the file
-    assert applied.marks(recurrent.output[0])
+    assert recurrent.input[0] == trial.nodes("Tanh")[0].output[0]
+    assert not trial.value_metadata(with_bias.output[0])  # it is not a tensor of the file
+    assert trial.value_metadata(recurrent.output[0])
 
 
 # --- Reshapes ---------------------------------------------------------------------------------
@@ -230,16 +230,16 @@ def drop_axes(
     dtype: str = "float32",
     *,
     read: bool = False,
-) -> Draw:
+) -> BuildNetwork:
     """Build a computed tensor without some axes, added to an input; ``read``: it is also an output."""
 
-    def draw(net: Network) -> tuple[TensorRef, ...]:
+    def build(net: Network) -> tuple[TensorRef, ...]:
         computed = net.like("RELU", net.input(tensor(*shape, dtype=dtype)))
         reshaped = net.like("RESHAPE", computed, constant([*result]), shape=result)
         total = net.like("ADD", reshaped, net.input(tensor(*addend, dtype=dtype)), shape=max(addend, result, key=len))
         return (total, reshaped) if read else (total,)
 
-    return draw
+    return build
 
 
 def drop_graph(nodes: str, x_type: str = "float[1,1]", more_outputs: str = "", scale: Sequence[int] = ()) -> Any:
@@ -276,17 +276,17 @@ test_unit_axes_are_not_dropped_before_broadcasts = rule_test(
 )  # fmt: skip
 
 
-def pack_products(axis: int, count: int = 3, rows: int | None = 2, *, read: bool = False) -> Draw:
+def pack_products(axis: int, count: int = 3, rows: int | None = 2, *, read: bool = False) -> BuildNetwork:
     """Build products of an input, stacked along a new axis; ``read``: one has another consumer after its Unsqueeze."""
 
-    def draw(net: Network) -> tuple[TensorRef, ...]:
+    def build(net: Network) -> tuple[TensorRef, ...]:
         x, part, shape = net.input(tensor(rows, 5)), tensor(rows, 5), [rows, 5]
         parts = [net.call("MUL", [x, constant(random_array(5, seed=str(k)))], part) for k in range(count)]
         y = net.call("PACK", parts, tensor(*shape[:axis], count, *shape[axis:]), axis=axis, values_count=count)
         unsqueezed = tensor(*shape[:axis], 1, *shape[axis:])
         return (y, *([net.call("EXPAND_DIMS", [parts[0], constant(axis)], unsqueezed)] if read else []))
 
-    return draw
+    return build
 
 
 test_stacked_parts_are_reshaped_once = rule_test(

@@ -14,7 +14,7 @@ from conformance.builder import TensorRef
 from conformance.models import Spec, constant, random_array
 from onnx_tflite_plugin.rewrite.channels import pad_channels
 from onnx_tflite_plugin.rewrite.channels.padding import Convolution
-from tests.helpers.passes_networks import Applied, Network, agrees, apply, image, parse_model
+from tests.helpers.passes_networks import Network, RewriteTrial, agrees, apply, image, parse_model
 from tests.rewrite.harness import declines, rule_test
 
 pytestmark = pytest.mark.int8_products
@@ -29,14 +29,14 @@ def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 def separable(net: Network, dtype: str = "float32", features: int = 29) -> TensorRef:
     """Build a pointwise, a depthwise and another pointwise convolution."""
     x = net.conv(net.input(image(1, 11, 13, 7, dtype=dtype)), features, (1, 1), name="wide")
-    return net.conv(net.conv(x, features, (3, 5), deep=True, name="deep"), 32, (1, 1))
+    return net.conv(net.conv(x, features, (3, 5), depthwise=True, name="deep"), 32, (1, 1))
 
 
 def branches(net: Network, dtype: str = "float32") -> TensorRef:
     """Build two branches of all operators that propagate padding, and their sum."""
     x = net.input(image(1, 11, 13, 7, dtype=dtype))
     a, b = (net.conv(x, 29, (1, 1), name=name, fused_activation_function="RELU6") for name in ("a", "b"))
-    a = net.conv(a, 29, (3, 3), deep=True, name="deep")
+    a = net.conv(a, 29, (3, 3), depthwise=True, name="deep")
     gate = net.like("MEAN", a, constant([1, 2]), shape=(1, 1, 1, 29), keep_dims=True)
     a = net.like("MUL", a, net.like("LEAKY_RELU", gate, alpha=0.3))
     a = net.like("ADD", a, b)
@@ -61,49 +61,49 @@ def join(net: Network, dtype: str = "float32") -> TensorRef:
     parts = [net.conv(x, n, (1, 1), name=f"part{n}") for n in (29, 32, 27)]
     first = net.spec(parts[0])
     y = net.call("CONCATENATION", parts, first.with_shape(1, 11, 13, 88).rescale(1.5), axis=3)
-    return net.conv(net.conv(y, 88, (3, 3), deep=True), 32, (1, 1))
+    return net.conv(net.conv(y, 88, (3, 3), depthwise=True), 32, (1, 1))
 
 
-@pytest.mark.parametrize("draw", [separable, branches, join], ids=lambda draw: draw.__name__)
+@pytest.mark.parametrize("build", [separable, branches, join], ids=lambda build: build.__name__)
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_padding_does_not_change_results(draw: Callable[..., TensorRef], dtype: str) -> None:
-    applied = Applied("pad_channels", lambda net: draw(net, dtype))
-    assert applied.count == {separable: 1, branches: 2, join: 2}[draw]
-    assert applied.equal if dtype == "int8" else applied.near(1e-5)
-    assert not {"Slice", "Gather"} & {node.op_type for node in applied.after.graph.node}
-    for conv in applied.nodes("Conv"):
-        assert applied.constant_values(conv, 1).shape[0] % 16 == 0
+def test_padding_does_not_change_results(build: Callable[..., TensorRef], dtype: str) -> None:
+    trial = RewriteTrial("pad_channels", lambda net: build(net, dtype))
+    assert trial.count == {separable: 1, branches: 2, join: 2}[build]
+    assert trial.has_equal_outputs if dtype == "int8" else trial.is_within(1e-5)
+    assert not {"Slice", "Gather"} & {node.op_type for node in trial.after.graph.node}
+    for conv in trial.nodes("Conv"):
+        assert trial.constant_values(conv, 1).shape[0] % 16 == 0
     if dtype == "int8":
-        assert not {"Conv", "FusedConv"} & applied.ort_op_counts.keys()
+        assert not {"Conv", "FusedConv"} & trial.ort_op_counts.keys()
 
 
 def test_new_channels_have_zero_weights_in_producer_and_consumer() -> None:
-    applied = Applied("pad_channels", separable)
-    wide, deep, last = applied.nodes("Conv")
-    assert [applied.constant_values(conv, 1).shape for conv in (wide, deep, last)] == [
+    trial = RewriteTrial("pad_channels", separable)
+    wide, deep, last = trial.nodes("Conv")
+    assert [trial.constant_values(conv, 1).shape for conv in (wide, deep, last)] == [
         (32, 7, 1, 1),
         (32, 1, 3, 5),
         (32, 32, 1, 1),
     ]
     assert [a.i for a in deep.attribute if a.name == "group"] == [32]
-    assert not applied.constant_values(wide, 1)[29:].any()
-    assert not applied.constant_values(last, 1)[:, 29:].any()
-    assert np.all(applied.constant_values(last, 1)[:, :29].any(axis=1))
+    assert not trial.constant_values(wide, 1)[29:].any()
+    assert not trial.constant_values(last, 1)[:, 29:].any()
+    assert np.all(trial.constant_values(last, 1)[:, :29].any(axis=1))
 
 
 def test_int8_weights_stay_int8() -> None:
-    def draw(net: Network) -> TensorRef:
+    def build(net: Network) -> TensorRef:
         x = net.conv(net.input(image(1, 5, 3, 7, dtype="float32")), 29, (1, 1), weights="int8")
-        return net.conv(net.conv(x, 29, deep=True, weights="int8"), 32, (1, 1), weights="int8")
+        return net.conv(net.conv(x, 29, depthwise=True, weights="int8"), 32, (1, 1), weights="int8")
 
-    applied = Applied("pad_channels", draw)
-    assert applied.count == 1
-    assert applied.near(1e-5)
-    assert [applied.constant_values(conv, 1).dtype.name for conv in applied.nodes("Conv")] == ["int8"] * 3
+    trial = RewriteTrial("pad_channels", build)
+    assert trial.count == 1
+    assert trial.is_within(1e-5)
+    assert [trial.constant_values(conv, 1).dtype.name for conv in trial.nodes("Conv")] == ["int8"] * 3
     assert (
         max(
             np.prod(initializer.dims)
-            for initializer in applied.after.graph.initializer
+            for initializer in trial.after.graph.initializer
             if initializer.data_type == onnx.TensorProto.FLOAT
         )
         == 32
@@ -111,62 +111,62 @@ def test_int8_weights_stay_int8() -> None:
 
 
 def test_weights_of_padded_channels_equal_the_zero_point() -> None:
-    def draw(net: Network) -> TensorRef:
-        x = net.conv(net.input(image(1, 11, 13, 7, dtype="uint8")), 29, (1, 1), point=128)
+    def build(net: Network) -> TensorRef:
+        x = net.conv(net.input(image(1, 11, 13, 7, dtype="uint8")), 29, (1, 1), zero_point=128)
         return net.conv(x, 32, (1, 1))
 
-    applied = Applied("pad_channels", draw)
-    assert applied.count == 1
-    assert applied.equal
-    assert np.all(applied.constant_values(applied.nodes("Conv")[1], 1)[:, 29:] == 119 - 128)
+    trial = RewriteTrial("pad_channels", build)
+    assert trial.count == 1
+    assert trial.has_equal_outputs
+    assert np.all(trial.constant_values(trial.nodes("Conv")[1], 1)[:, 29:] == 119 - 128)
 
 
 @pytest.mark.parametrize(("kernel", "count"), [((3, 1), 1), ((1, 1), 0)])
 def test_large_output_is_sliced_if_its_kernel_is_not_pointwise(kernel: Sequence[int], count: int) -> None:
-    applied = Applied("pad_channels", lambda net: net.conv(net.input(image(1, 97, 11, 8)), 7, kernel))
-    assert applied.count == count
-    assert applied.equal
+    trial = RewriteTrial("pad_channels", lambda net: net.conv(net.input(image(1, 97, 11, 8)), 7, kernel))
+    assert trial.count == count
+    assert trial.has_equal_outputs
 
 
 @pytest.mark.parametrize(("features", "count"), [(8, 0), (12, 1), (18, 1), (20, 0), (16, 0), (7, 1)])
 def test_int8_channels_are_padded_to_fast_path_sizes(features: int, count: int) -> None:
-    applied = Applied("pad_channels", lambda net: net.conv(net.conv(net.input(image(1, 11, 13, 7)), features), 32))
-    assert applied.count == count
-    assert applied.equal
+    trial = RewriteTrial("pad_channels", lambda net: net.conv(net.conv(net.input(image(1, 11, 13, 7)), features), 32))
+    assert trial.count == count
+    assert trial.has_equal_outputs
 
 
 def test_small_tensor_is_sliced_for_consumers_that_need_its_size() -> None:
-    def draw(net: Network) -> tuple[TensorRef, TensorRef]:
+    def build(net: Network) -> tuple[TensorRef, TensorRef]:
         x = net.conv(net.input(image(1, 5, 7, 3, dtype="float32")), 29, (1, 1), name="cut")
-        return net.like("SOFTMAX", x, beta=1.0), net.conv(net.conv(x, 29, deep=True), 32, (1, 1))
+        return net.like("SOFTMAX", x, beta=1.0), net.conv(net.conv(x, 29, depthwise=True), 32, (1, 1))
 
-    applied = Applied("pad_channels", draw)
-    assert applied.count == 1
-    assert applied.near(1e-6)
-    [slice_node] = applied.nodes("Slice")
+    trial = RewriteTrial("pad_channels", build)
+    assert trial.count == 1
+    assert trial.is_within(1e-6)
+    [slice_node] = trial.nodes("Slice")
     assert slice_node.output[0] == "cut"
-    assert applied.marks("cut")["tensor"]
-    assert applied.marks(slice_node.input[0])["channels"] == "0:29,:3"
+    assert trial.value_metadata("cut")["tensor"]
+    assert trial.value_metadata(slice_node.input[0])["channels"] == "0:29,:3"
 
 
 def test_padded_graph_output_is_sliced_and_keeps_its_name() -> None:
-    applied = Applied("pad_channels", lambda net: net.conv(net.input(image(1, 5, 7, 3)), 13, name="out"))
-    assert applied.count == 1
-    assert applied.equal
-    assert applied.after.graph.output[0].name == "out"
+    trial = RewriteTrial("pad_channels", lambda net: net.conv(net.input(image(1, 5, 7, 3)), 13, name="out"))
+    assert trial.count == 1
+    assert trial.has_equal_outputs
+    assert trial.after.graph.output[0].name == "out"
 
 
 def test_channels_with_gaps_are_gathered_for_other_consumers() -> None:
-    def draw(net: Network) -> TensorRef:
+    def build(net: Network) -> TensorRef:
         x = net.input(image(1, 3, 5, 7, dtype="float32"))
         parts = [net.conv(x, n, (1, 1), name=f"part{n}") for n in (29, 27)]
         y = net.call("CONCATENATION", parts, net.spec(parts[0]).with_shape(1, 3, 5, 56), axis=3)
         return net.like("SOFTMAX", y, beta=1.0)
 
-    applied = Applied("pad_channels", draw)
-    assert applied.count == 2
-    assert applied.near(1e-6)
-    assert len(applied.nodes("Gather")) == 1
+    trial = RewriteTrial("pad_channels", build)
+    assert trial.count == 2
+    assert trial.is_within(1e-6)
+    assert len(trial.nodes("Gather")) == 1
 
 
 def wide(net: Network, features: int = 29, rows: int = 47, dtype: str = "float32", **options: Any) -> TensorRef:
@@ -174,32 +174,32 @@ def wide(net: Network, features: int = 29, rows: int = 47, dtype: str = "float32
 
 
 def grow(net: Network) -> TensorRef:
-    x = net.conv(net.conv(wide(net, 32), 4, (3, 3)), 4, deep=True)
+    x = net.conv(net.conv(wide(net, 32), 4, (3, 3)), 4, depthwise=True)
     return net.conv(x, 32, (1, 1))
 
 
 def test_tensors_padded_at_other_channels_are_not_added_directly() -> None:
-    def draw(net: Network) -> TensorRef:
+    def build(net: Network) -> TensorRef:
         x = net.input(image(1, 3, 5, 7, dtype="float32"))
         parts = [net.conv(x, n, (1, 1), name=f"part{n}") for n in (29, 27, 56)]
         y = net.call("CONCATENATION", parts[:2], net.spec(parts[2]).with_shape(1, 3, 5, 56), axis=3)
-        return net.conv(net.like("ADD", y, net.conv(parts[2], 56, deep=True)), 32, (1, 1))
+        return net.conv(net.like("ADD", y, net.conv(parts[2], 56, depthwise=True)), 32, (1, 1))
 
-    applied = Applied("pad_channels", draw)
-    assert applied.count == 3
-    assert applied.near(1e-5)
-    assert {"Gather", "Slice"} <= {node.op_type for node in applied.after.graph.node}
+    trial = RewriteTrial("pad_channels", build)
+    assert trial.count == 3
+    assert trial.is_within(1e-5)
+    assert {"Gather", "Slice"} <= {node.op_type for node in trial.after.graph.node}
 
 
 def test_small_padded_graph_output_keeps_its_shape() -> None:
-    applied = Applied("pad_channels", lambda net: wide(net, rows=3), io_layout="onnx")
-    assert applied.count == 1
-    assert applied.near(1e-6)
-    assert applied.after.graph.output[0].type.tensor_type.shape.dim[1].dim_value == 29
+    trial = RewriteTrial("pad_channels", lambda net: wide(net, rows=3), io_layout="onnx")
+    assert trial.count == 1
+    assert trial.is_within(1e-6)
+    assert trial.after.graph.output[0].type.tensor_type.shape.dim[1].dim_value == 29
 
 
 def test_large_graph_output_is_not_padded() -> None:
-    assert Applied("pad_channels", wide, io_layout="onnx").count == 0
+    assert RewriteTrial("pad_channels", wide, io_layout="onnx").count == 0
 
 
 def stack(net: Network) -> TensorRef:
@@ -218,8 +218,8 @@ test_declines_padding_without_gain = rule_test(
     declines("a large graph output", wide, CUT_OFF),
     declines("a dense kernel that grows by more than a third", grow, WIDE),
     declines("weights with a zero point", lambda net: separable(net, "uint8"), WIDE),
-    declines("groups", lambda net: net.conv(wide(net, 27, groups=3), 27, deep=True), WIDE),
-    declines("two features per channel", lambda net: net.conv(net.conv(wide(net), 58, deep=True), 32, (1, 1)), CUT_OFF),
+    declines("groups", lambda net: net.conv(wide(net, 27, groups=3), 27, depthwise=True), WIDE),
+    declines("two features per channel", lambda net: net.conv(net.conv(wide(net), 58, depthwise=True), 32, (1, 1)), CUT_OFF),
     declines("a concatenation of rows", stack, CUT_OFF),
     declines("an operator with a nonzero result for zeros", lambda net: net.conv(net.like("EXP", wide(net)), 32), CUT_OFF),
     declines(
@@ -231,12 +231,12 @@ test_declines_padding_without_gain = rule_test(
 
 def test_added_channels_have_a_positive_scale() -> None:
     """Some runtimes reject a scale of 0."""
-    applied = Applied("pad_channels", lambda net: separable(net, "int8"))
-    assert applied.count == 1
+    trial = RewriteTrial("pad_channels", lambda net: separable(net, "int8"))
+    assert trial.count == 1
     stored = {
-        initializer.name: onnx.numpy_helper.to_array(initializer) for initializer in applied.after.graph.initializer
+        initializer.name: onnx.numpy_helper.to_array(initializer) for initializer in trial.after.graph.initializer
     }
-    scales = [stored[node.input[1]] for node in applied.after.graph.node if node.op_type == "DequantizeLinear"]
+    scales = [stored[node.input[1]] for node in trial.after.graph.node if node.op_type == "DequantizeLinear"]
     assert max(scale.size for scale in scales) > 29
     assert all((scale > 0).all() for scale in scales)
 
@@ -260,9 +260,9 @@ def test_per_channel_nonzero_zero_points_are_rejected(scales: int, points: int, 
 
 
 def test_result_with_per_channel_scale_is_not_padded() -> None:
-    applied = Applied("pad_channels", lambda net: separable(net, "int8"))
-    assert applied.count == 1
-    proto = applied.before
+    trial = RewriteTrial("pad_channels", lambda net: separable(net, "int8"))
+    assert trial.count == 1
+    proto = trial.before
     [quantize] = [node for node in proto.graph.node if node.op_type == "QuantizeLinear" and node.output[0] == "wide"]
     stored = {initializer.name: onnx.numpy_helper.to_array(initializer) for initializer in proto.graph.initializer}
     for node in [quantize, *(node for node in proto.graph.node if node.input[0] == "wide")]:
@@ -286,9 +286,9 @@ def test_round_up_prefers_16_unless_8_wastes_much_less(features: int, rounded: i
 
 def test_convolution_with_few_multiplications_is_not_padded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pad_channels, "MIN_MULTIPLICATIONS", 29 * 7 * 11 * 13 + 1)
-    assert Applied("pad_channels", separable).count == 0
+    assert RewriteTrial("pad_channels", separable).count == 0
     monkeypatch.setattr(pad_channels, "MIN_MULTIPLICATIONS", 29 * 7 * 11 * 13)
-    assert Applied("pad_channels", separable).count == 1
+    assert RewriteTrial("pad_channels", separable).count == 1
 
 
 @pytest.mark.parametrize(
@@ -319,12 +319,12 @@ def test_padding_never_reaches_a_graph_output(nodes: str) -> None:
 
 
 def test_first_convolution_may_grow_by_more_than_a_third() -> None:
-    def draw(net: Network) -> TensorRef:
+    def build(net: Network) -> TensorRef:
         return net.conv(
-            net.conv(net.conv(net.input(image(1, 47, 11, 3, dtype="float32")), 4), 4, deep=True), 32, (1, 1)
+            net.conv(net.conv(net.input(image(1, 47, 11, 3, dtype="float32")), 4), 4, depthwise=True), 32, (1, 1)
         )
 
-    assert Applied("pad_channels", draw).count == 1
+    assert RewriteTrial("pad_channels", build).count == 1
 
 
 def test_one_feature_is_padded_to_a_block() -> None:

@@ -14,7 +14,7 @@ from conformance.cases.control.loops import call_like, loop
 from conformance.models import Spec, constant, random_array, tensor
 from conformance.weights import bias, product, weight
 from onnx_tflite_plugin.verify import verify
-from tests.helpers.passes_networks import Applied, Draw, Network, finish_model, session
+from tests.helpers.passes_networks import BuildNetwork, Network, RewriteTrial, finish_model, session
 from tests.rewrite.harness import Case, declines, graph, rule_test
 
 # --- dequantize_int16 -------------------------------------------------------------------------
@@ -24,20 +24,20 @@ def convolution(net: Network, x: TensorRef, features: int) -> TensorRef:
     return net.conv(x, features, weights="int8", quantized_bias_type="INT32")
 
 
-def convolutions(batch: int | None = 1, *, summed: bool = False) -> Draw:
+def convolutions(batch: int | None = 1, *, summed: bool = False) -> BuildNetwork:
     """Build two convolutions of an int16 image; ``summed``: with a residual connection."""
 
-    def draw(net: Network) -> TensorRef:
+    def build(net: Network) -> TensorRef:
         x = convolution(net, net.input(tensor(batch, 7, 11, 3, dtype="int16")), 5)
         return net.like("ADD", x, convolution(net, x, 5)) if summed else convolution(net, x, 13)
 
-    return draw
+    return build
 
 
-def dense(rows: int, columns: int = 7, *, both: bool = False) -> Draw:
+def dense(rows: int, columns: int = 7, *, both: bool = False) -> BuildNetwork:
     """Build a dense layer, or the sum of two."""
 
-    def draw(net: Network) -> TensorRef:
+    def build(net: Network) -> TensorRef:
         spec, products = tensor(rows, columns, dtype="int16"), []
         for seed in ("w", "v") if both else ("w",):
             w = weight((5, columns), "int8", 0, seed=seed)
@@ -46,7 +46,7 @@ def dense(rows: int, columns: int = 7, *, both: bool = False) -> Draw:
             )
         return net.like("ADD", *products) if both else products[0]
 
-    return draw
+    return build
 
 
 def cast_graph(nodes: str, opset: int = 21) -> Any:
@@ -80,29 +80,31 @@ test_int16_is_dequantized_by_one_node = rule_test(
 
 
 def test_int16_scales_are_repeated_along_channels_only_where_needed() -> None:
-    applied = Applied("dequantize_int16", convolutions())
-    per_axis = [node for node in applied.nodes("DequantizeLinear") if len(applied.constant_values(node, 1).shape) == 1]
-    assert [(applied.constant_values(node, 1).shape, node.attribute[0].i) for node in per_axis] == [
+    trial = RewriteTrial("dequantize_int16", convolutions())
+    per_axis = [node for node in trial.nodes("DequantizeLinear") if len(trial.constant_values(node, 1).shape) == 1]
+    assert [(trial.constant_values(node, 1).shape, node.attribute[0].i) for node in per_axis] == [
         ((3,), 1),
         ((5,), 1),
     ]
-    assert verify(applied.data, applied.after).ok
-    applied = Applied("dequantize_int16", dense(3, both=True))
-    scalar = [node for node in applied.nodes("DequantizeLinear") if node.output[0] in applied.nodes("Add")[0].input]
-    assert [applied.constant_values(node, 1).shape for node in scalar] == [(), ()]
-    assert verify(applied.data, applied.after).ok
+    assert verify(trial.data, trial.after).ok
+    trial = RewriteTrial("dequantize_int16", dense(3, both=True))
+    scalar = [node for node in trial.nodes("DequantizeLinear") if node.output[0] in trial.nodes("Add")[0].input]
+    assert [trial.constant_values(node, 1).shape for node in scalar] == [(), ()]
+    assert verify(trial.data, trial.after).ok
 
 
 # --- merge_gate_convs and add_before_split ----------------------------------------------------
 
 
-def layer(gates: int = 4, cells: int = 5, *, float16: bool = False, biased: bool = True, read: bool = False) -> Draw:
+def layer(
+    gates: int = 4, cells: int = 5, *, float16: bool = False, biased: bool = True, read: bool = False
+) -> BuildNetwork:
     """Build a convolutional recurrent layer; each gate reads an input of three channels and the last output.
 
     ``float16``: constants of float16. ``read``: the product of a gate with the input is used twice.
     """
 
-    def draw(net: Network) -> tuple[TensorRef, ...]:
+    def build(net: Network) -> tuple[TensorRef, ...]:
         specs = [tensor(1, 7, 9, 3), tensor(1, 7, 9, cells)]
         return tuple(loop(net, [net.input(spec) for spec in specs], specs, body))
 
@@ -133,7 +135,7 @@ def layer(gates: int = 4, cells: int = 5, *, float16: bool = False, biased: bool
             result = call_like(graph, "MUL", [result, value], hidden)
         return [x, call_like(graph, "ADD", [result, from_input[0]], hidden) if read else result]
 
-    return draw
+    return build
 
 
 @pytest.mark.parametrize(
@@ -145,13 +147,13 @@ def layer(gates: int = 4, cells: int = 5, *, float16: bool = False, biased: bool
     ids=str,
 )
 def test_gates_of_one_image_become_one_convolution(options: dict[str, bool], counts: list[int]) -> None:
-    applied = Applied("merge_gate_convs + add_before_split", layer(**options))
-    assert applied.near(1e-6)
-    (node,) = applied.nodes("Loop")
+    trial = RewriteTrial("merge_gate_convs + add_before_split", layer(**options))
+    assert trial.is_within(1e-6)
+    (node,) = trial.nodes("Loop")
     (body,) = [a.g for a in node.attribute if a.name == "body"]
     operators = [inner_node.op_type for inner_node in body.node]
     assert [operators.count(op) for op in ("Conv", "Add", "Split")] == counts
-    assert verify(applied.data, applied.after, inputs={"plan": np.array([True, True, True, False, False])}).ok
+    assert verify(trial.data, trial.after, inputs={"plan": np.array([True, True, True, False, False])}).ok
 
 
 BRANCH = """
@@ -207,10 +209,10 @@ def steps(
     batch: int | None = 3,
     biased: Sequence[int] = (),
     differing: Sequence[int] = (),
-) -> Draw:
+) -> BuildNetwork:
     """Build dense layers, one per row, each row with its scale."""
 
-    def draw(net: Network) -> tuple[TensorRef, ...]:
+    def build(net: Network) -> tuple[TensorRef, ...]:
         spec = tensor(4, batch, INPUTS, dtype=dtype)
         x, row = net.input(spec), spec.with_shape(batch, INPUTS)
         shared, results = net.place(weight((FEATURES, INPUTS), "int8", 0)), []
@@ -230,7 +232,7 @@ def steps(
             )
         return tuple(results)
 
-    return draw
+    return build
 
 
 def rows_graph(
@@ -282,26 +284,26 @@ test_products_of_rows_are_merged = rule_test(
 
 @pytest.mark.parametrize("dtype", ["int8", "int16"])
 def test_split_outputs_keep_the_tensors_of_the_merged_products(dtype: str) -> None:
-    before, after = (Applied(rule, steps(IN_ORDER, dtype)) for rule in ("merge_reshapes", "merge_step_gemms"))
+    before, after = (RewriteTrial(rule, steps(IN_ORDER, dtype)) for rule in ("merge_reshapes", "merge_step_gemms"))
     names = [*after.nodes("Split")[0].output]
     assert [node.output[0] for node in before.nodes("QuantizeLinear") if node.output[0] in names] == names
-    assert [after.marks(name) for name in names] == [before.marks(name) for name in names]
+    assert [after.value_metadata(name) for name in names] == [before.value_metadata(name) for name in names]
     assert verify(after.data, after.after).ok
 
 
 # --- tanh_to_sigmoid --------------------------------------------------------------------------
 
 
-def clip(scale: float, point: int = -18, dtype: str = "int8", result: float = 1 / 128) -> Draw:
+def clip(scale: float, point: int = -18, dtype: str = "int8", result: float = 1 / 128) -> BuildNetwork:
     """Build TANH of a graph input."""
     zero_point = {"int8": 0, "uint8": 128, "int16": 0}[dtype]
     step = 1 / 32768 if dtype == "int16" else result
 
-    def draw(net: Network) -> TensorRef:
+    def build(net: Network) -> TensorRef:
         x = tensor(1, 256, dtype=dtype, scale=scale, zero_point=0 if dtype == "int16" else point)
         return net.call("TANH", [net.input(x)], Spec((1, 256), dtype, step, zero_point))
 
-    return draw
+    return build
 
 
 NEAR_A_HALF = float(np.arctanh(64.5 / 128 * (1 + 1e-7)) / (127 + 18))
@@ -320,11 +322,11 @@ test_declines_tanh_of_other_parameters = rule_test(
     ("scale", "point", "dtype"), [(0.022615, -18, "int8"), (0.1, 0, "int8"), (0.0137, 110, "uint8"), (1e3, 0, "int8")]
 )
 def test_sigmoid_equals_tanh_for_all_256_values(scale: float, point: int, dtype: str) -> None:
-    applied = Applied("tanh_to_sigmoid", clip(scale, point, dtype))
-    assert applied.count == 1
-    assert applied.ort_op_counts["QLinearSigmoid"] == 1
+    trial = RewriteTrial("tanh_to_sigmoid", clip(scale, point, dtype))
+    assert trial.count == 1
+    assert trial.ort_op_counts["QLinearSigmoid"] == 1
     x = np.arange(256, dtype=np.uint8).reshape(1, 256).view(dtype)
-    [before], [after] = (session(finish_model(proto)).run(None, {"x0": x}) for proto in (applied.before, applied.after))
+    [before], [after] = (session(finish_model(proto)).run(None, {"x0": x}) for proto in (trial.before, trial.after))
     np.testing.assert_array_equal(before, after)
     assert len(np.unique(after)) > 2
-    assert verify(applied.data, applied.after).ok
+    assert verify(trial.data, trial.after).ok

@@ -17,7 +17,7 @@ from onnx_tflite_plugin.graph.metadata import PREFIX, read_tensor
 from onnx_tflite_plugin.rewrite.channels.reorder_channels import pair_rows
 from onnx_tflite_plugin.rewrite.weights.products import overflows, products
 from onnx_tflite_plugin.source.model import Array
-from tests.helpers.passes_networks import Applied, Draw, Network, apply, image
+from tests.helpers.passes_networks import BuildNetwork, Network, RewriteTrial, apply, image
 from tests.rewrite.harness import declines, rule_test
 
 pytestmark = pytest.mark.int8_products
@@ -49,16 +49,16 @@ def chain(
     features: int = 32,
     kernel: tuple[int, int] = (1, 1),
     dtype: str = "int8",
-) -> Draw:
+) -> BuildNetwork:
     """Build two consecutive convolutions."""
 
-    def draw(net: Network) -> TensorRef:
+    def build(net: Network) -> TensorRef:
         x = net.conv(
             net.input(image(1, 11, 13, 7, dtype=dtype)), channels, (1, 1), name="maker", per_axis=dtype == "int8"
         )
         return net.conv(x, features, kernel, change=change, name="reader")
 
-    return draw
+    return build
 
 
 def residual(net: Network) -> TensorRef:
@@ -74,7 +74,7 @@ def residual(net: Network) -> TensorRef:
 def depthwise_and_pool(net: Network) -> TensorRef:
     """Build a depthwise convolution and a pool between two convolutions."""
     x = net.conv(net.input(image(1, 11, 13, 5)), 24, (1, 1))
-    x = net.conv(x, 24, (3, 3), deep=True)
+    x = net.conv(x, 24, (3, 3), depthwise=True)
     pool = {"filter_height": 2, "filter_width": 2, "stride_h": 1, "stride_w": 1, "padding": "VALID"}
     x = net.like("MAX_POOL_2D", x, shape=(1, 10, 12, 24), **pool)
     return net.conv(x, 37, (1, 1), change=large_weights((0, 1, 22, 23)))
@@ -93,7 +93,7 @@ def inexact_nodes(proto: onnx.ModelProto) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("draw", "count"),
+    ("build", "count"),
     [
         (chain(), 1),
         (chain(kernel=(3, 3)), 1),
@@ -105,32 +105,32 @@ def inexact_nodes(proto: onnx.ModelProto) -> list[str]:
     ],
     ids=["1x1", "3x3", "negative", "uint8", "residual", "between", "around itself"],
 )
-def test_overflowing_channels_get_other_neighbors(draw: Draw, count: int) -> None:
-    applied = Applied(PASS, draw)
-    assert applied.count == count
-    assert len(inexact_nodes(applied.before)) - len(inexact_nodes(applied.after)) == count
-    assert applied.equal
-    assert {"Conv", "FusedConv"}.isdisjoint(applied.ort_op_counts)
+def test_overflowing_channels_get_other_neighbors(build: BuildNetwork, count: int) -> None:
+    trial = RewriteTrial(PASS, build)
+    assert trial.count == count
+    assert len(inexact_nodes(trial.before)) - len(inexact_nodes(trial.after)) == count
+    assert trial.has_equal_outputs
+    assert {"Conv", "FusedConv"}.isdisjoint(trial.ort_op_counts)
 
 
 def test_costlier_of_two_conflicting_readers_decides_the_order() -> None:
     """In one reader channel 0 can only be next to 3, in the other only next to 2."""
 
-    def draw(net: Network) -> tuple[TensorRef, ...]:
+    def build(net: Network) -> tuple[TensorRef, ...]:
         x = net.conv(net.input(image(1, 11, 13, 7)), 4, (1, 1))
         changes = large_weights((0, 1), (0, 2)), large_weights((0, 1), (0, 3))
         return tuple(net.conv(x, 256 + k, (1, 1), change=change) for k, change in enumerate(changes))
 
-    applied = Applied(PASS, draw)
-    assert applied.count == 1
-    assert inexact_nodes(applied.after)[-1] == applied.nodes("Conv")[1].name
-    assert applied.equal
+    trial = RewriteTrial(PASS, build)
+    assert trial.count == 1
+    assert inexact_nodes(trial.after)[-1] == trial.nodes("Conv")[1].name
+    assert trial.has_equal_outputs
 
 
 def test_exact_reader_stays_exact() -> None:
     """In the exact reader channels 0 and 1 must stay adjacent."""
 
-    def draw(net: Network) -> tuple[TensorRef, ...]:
+    def build(net: Network) -> tuple[TensorRef, ...]:
         x = net.conv(net.input(image(1, 11, 13, 7)), 6, (1, 1))
 
         def exact(drawn: Array) -> Array:
@@ -142,10 +142,10 @@ def test_exact_reader_stays_exact() -> None:
             net.conv(x, 128 + k, (1, 1), change=change) for k, change in enumerate((exact, large_weights((2, 3))))
         )
 
-    applied = Applied(PASS, draw)
-    assert applied.count == 1
-    assert inexact_nodes(applied.after) == [applied.nodes("Conv")[0].name]
-    assert applied.equal
+    trial = RewriteTrial(PASS, build)
+    assert trial.count == 1
+    assert inexact_nodes(trial.after) == [trial.nodes("Conv")[0].name]
+    assert trial.has_equal_outputs
 
 
 def slice_channels(net: Network) -> tuple[TensorRef, ...]:
@@ -184,7 +184,7 @@ test_declines_impossible_or_useless_orders = rule_test(
 
 def test_per_channel_requantization_prevents_reordering() -> None:
     """Otherwise a channel would be rounded with the parameters of another channel."""
-    model = ir.from_proto(Applied(PASS, chain()).before)
+    model = ir.from_proto(RewriteTrial(PASS, chain()).before)
     *_, reader = (node for node in model.graph if node.op_type == "Conv")
     dequantize = reader.inputs[0].producer()
     proto = ir.to_proto(model)
@@ -208,11 +208,11 @@ def test_per_channel_requantization_prevents_reordering() -> None:
 
 
 def test_metadata_has_the_order_of_the_channels() -> None:
-    applied = Applied(PASS, chain())
-    metadata = read_tensor("maker", {PREFIX + key: text for key, text in applied.marks("maker").items()})
+    trial = RewriteTrial(PASS, chain())
+    metadata = read_tensor("maker", {PREFIX + key: text for key, text in trial.value_metadata("maker").items()})
     assert metadata is not None
     assert sorted(metadata.channels) == list(range(24)) != list(metadata.channels)
-    assert "channels" not in applied.marks("reader")
+    assert "channels" not in trial.value_metadata("reader")
 
 
 # --- pairing ----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from conformance.builder import TensorRef
 from conformance.models import Spec, constant, random_array, tensor
 from conformance.weights import weight
 from onnx_tflite_plugin.source.model import Array
-from tests.helpers.passes_networks import Applied, Draw, Network, apply, image
+from tests.helpers.passes_networks import BuildNetwork, Network, RewriteTrial, apply, image
 from tests.rewrite.harness import Case, declines, graph, rule_test
 
 # --- slices_to_split --------------------------------------------------------------------------
@@ -62,13 +62,13 @@ test_adjacent_slices_become_one_split = rule_test(
 def project(
     batch_shape: Sequence[int | None] = (2, 3), weights: Spec | None = None, flat_shape: Sequence[int] = (),
     result_shape: Sequence[int] = (), *, biased: bool = False, shared_matrix: bool = False,
-) -> Draw:  # fmt: skip
+) -> BuildNetwork:  # fmt: skip
     """Build a dense layer that keeps the axes, or reshapes to ``flat_shape`` and ``result_shape``.
 
     ``shared_matrix``: the matrix has another consumer.
     """
 
-    def draw(net: Network) -> tuple[TensorRef, ...]:
+    def build(net: Network) -> tuple[TensorRef, ...]:
         x, depth = net.input(tensor(*batch_shape, 5)), 5 * 6 // int(np.prod(flat_shape[:1])) if flat_shape else 5
         matrix = net.place(constant(random_array(7, depth)) if weights is None else weights)
         operands = [x, matrix, *([constant(random_array(7, seed="bias"))] if biased else [])]
@@ -79,7 +79,7 @@ def project(
         rows = net.input(tensor(3, dtype="int32", scale=0)) if shared_matrix else None
         return (y, *([net.call("GATHER", [matrix, rows], tensor(3, 5))] if shared_matrix else []))
 
-    return draw
+    return build
 
 
 ROWS = "a = Reshape (x, flat) b = Gemm <transB = 1> (a, w) y = Reshape (b, back)"
@@ -130,9 +130,9 @@ test_tensors_are_multiplied_without_reshapes = rule_test(
 
 
 def test_transposed_matrix_stays_int8() -> None:
-    applied = Applied("gemm_to_matmul", project((1, 1), weight((7, 5), "int8", 0)))
-    (node,) = applied.nodes("MatMul")
-    assert (applied.constant_values(node, 1).dtype, applied.constant_values(node, 1).shape) == ("int8", (5, 7))
+    trial = RewriteTrial("gemm_to_matmul", project((1, 1), weight((7, 5), "int8", 0)))
+    (node,) = trial.nodes("MatMul")
+    assert (trial.constant_values(node, 1).dtype, trial.constant_values(node, 1).shape) == ("int8", (5, 7))
 
 
 # --- zero_subnormals --------------------------------------------------------------------------
@@ -173,8 +173,8 @@ test_subnormal_weights_become_zeros = rule_test(
 
 
 def test_normal_weights_do_not_become_zero() -> None:
-    applied = Applied("zero_subnormals", conv)
-    weights = applied.constant_values(applied.nodes("Conv")[0], 1)
+    trial = RewriteTrial("zero_subnormals", conv)
+    weights = trial.constant_values(trial.nodes("Conv")[0], 1)
     assert np.count_nonzero(weights == 0) == -(-weights.size // 3)
     assert np.abs(weights[weights != 0]).min() >= SMALLEST_NORMAL
 

@@ -33,9 +33,9 @@ NETWORKS: dict[str, tuple[Callable[[Net], None], int]] = {
 }
 
 
-def build_model(draw: Callable[[Net], None]) -> bytes:
+def build_model(build: Callable[[Net], None]) -> bytes:
     model = Net()
-    draw(model)
+    build(model)
     return model.build()
 
 
@@ -46,16 +46,16 @@ def loops(data: bytes, limit: int) -> Counter[str]:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_loop_of_few_iterations_is_unrolled(name: str) -> None:
-    draw, trips = NETWORKS[name]
-    data = build_model(draw)
+    build, trips = NETWORKS[name]
+    data = build_model(build)
     assert loops(data, trips) == {}
     assert loops(data, trips - 1) == loops(data, 0) == {name.split()[0]: 1}
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_unrolled_loop_agrees_with_litert(name: str) -> None:
-    draw, trips = NETWORKS[name]
-    data = build_model(draw)
+    build, trips = NETWORKS[name]
+    data = build_model(build)
     conversion = convert(data, host=Host(packs="builtin"), unroll=trips)
     assert conversion.report.passes["unroll_loops"] == 1
     assert verify(data, conversion.proto, runs=4).ok

@@ -11,7 +11,7 @@ from onnx_tflite_plugin.source import metadata, read
 from onnx_tflite_plugin.source.authored import Metadata
 from onnx_tflite_plugin.source.content import Content
 from onnx_tflite_plugin.source.metadata import describe_interface, read_metadata
-from tests.helpers.metadata_files import LABELS, classifier, serialize, with_files
+from tests.helpers.metadata_files import LABELS, append_files, classifier_metadata, serialize
 
 
 def metadata_of_input(slots: dict[int, Any], model: bytes = b"") -> Metadata:
@@ -54,7 +54,7 @@ def test_subgraphs_beyond_the_metadata_have_no_description() -> None:
         x, y = graph.input("x", (2, 3)), graph.tensor("y", (2, 3))
         graph.operator("NEG", [x], [y])
         graph.output(y)
-    model.metadata("TFLITE_METADATA", classifier())
+    model.metadata("TFLITE_METADATA", classifier_metadata())
     by_tensor = describe_interface(read(model.build()))
     assert {location: entry.name for location, entry in by_tensor.items()} == {(0, 0): "image", (0, 1): "scores"}
 
@@ -74,6 +74,6 @@ def test_number_and_bytes_of_appended_files_are_limited(
 ) -> None:
     monkeypatch.setattr(metadata, "MAX_FILES", max_files)
     monkeypatch.setattr(metadata, "MAX_BYTES", max_bytes)
-    authored = read_metadata(classifier(), Content(with_files(b"model")))
+    authored = read_metadata(classifier_metadata(), Content(append_files(b"model")))
     assert authored is not None
     assert authored.outputs[0][0].labels == labels

@@ -55,11 +55,11 @@ def test_model_of_another_file_with_padded_channels_differs() -> None:
     """The tensors of one index have other channels in the other file."""
 
     def network(channels: int) -> bytes:
-        def draw(net: Network) -> TensorRef:
+        def build(net: Network) -> TensorRef:
             x = net.conv(net.input(image(1, 11, 7, 3, dtype="float32")), channels)
             return net.conv(net.conv(x, 37), 16, (1, 1))
 
-        return build_model(draw)
+        return build_model(build)
 
     proto = otp.convert(network(29)).proto
     assert any("channels" in entry.key for info in proto.graph.value_info for entry in info.metadata_props)

@@ -20,7 +20,13 @@ from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.verify import verify
 from tests.helpers.passes_networks import Network, image
-from tests.helpers.wrong_models import Wrong, change_constants, change_nodes, forget_state, integers
+from tests.helpers.wrong_models import (
+    PlantedError,
+    change_constants,
+    change_nodes,
+    int8_convolutions,
+    remove_state_metadata,
+)
 
 # --- networks ---------------------------------------------------------------------------------
 
@@ -122,20 +128,26 @@ def reverse_every_other_row(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]
     return np.where(np.arange(len(array))[:, None] % 2, array, array[::-1])
 
 
-WRONG: dict[str, Wrong] = {
-    "branch not taken": Wrong(branches("IF", 2), double_other_branch, Net),
-    "zero point off by one": Wrong(integers, shift_zero_point),
-    "threshold off by one": Wrong(thresholds, change_constants(1, increment_threshold)),
-    "epsilon 1000 times larger": Wrong(normalize, change_nodes("LayerNormalization", set_attribute("epsilon", 1.0))),
-    "slopes of other channels": Wrong(slopes, change_constants(4, lambda a: a[..., ::-1] if a.min() >= 0.2 else a)),
-    "remainder with the sign of the dividend": Wrong(remainders, change_nodes("Mod", set_attribute("fmod", 1))),
-    "last index of equal maxima": Wrong(first_of_equals, change_nodes("ArgMax", set_attribute("select_last_index", 1))),
-    "every other row of a table": Wrong(table_rows, change_constants(307 * 7, reverse_every_other_row)),
-    "half-pixel offset": Wrong(
+WRONG: dict[str, PlantedError] = {
+    "branch not taken": PlantedError(branches("IF", 2), double_other_branch, Net),
+    "zero point off by one": PlantedError(int8_convolutions, shift_zero_point),
+    "threshold off by one": PlantedError(thresholds, change_constants(1, increment_threshold)),
+    "epsilon 1000 times larger": PlantedError(
+        normalize, change_nodes("LayerNormalization", set_attribute("epsilon", 1.0))
+    ),
+    "slopes of other channels": PlantedError(
+        slopes, change_constants(4, lambda a: a[..., ::-1] if a.min() >= 0.2 else a)
+    ),
+    "remainder with the sign of the dividend": PlantedError(remainders, change_nodes("Mod", set_attribute("fmod", 1))),
+    "last index of equal maxima": PlantedError(
+        first_of_equals, change_nodes("ArgMax", set_attribute("select_last_index", 1))
+    ),
+    "every other row of a table": PlantedError(table_rows, change_constants(307 * 7, reverse_every_other_row)),
+    "half-pixel offset": PlantedError(
         resize, change_nodes("Resize", set_attribute("coordinate_transformation_mode", "asymmetric"))
     ),
-    "exclusive cumulative sum": Wrong(cumulative, change_nodes("CumSum", set_attribute("exclusive", 1))),
-    "state updated too early": Wrong(previous_input("float32"), return_next_state, VariableNet),
+    "exclusive cumulative sum": PlantedError(cumulative, change_nodes("CumSum", set_attribute("exclusive", 1))),
+    "state updated too early": PlantedError(previous_input("float32"), return_next_state, VariableNet),
 }
 
 
@@ -159,7 +171,9 @@ def test_input_of_other_rank_suggests_another_model() -> None:
 
 
 def test_states_are_carried_with_inputs_for_one_run() -> None:
-    data, before, after = Wrong(running_sum("float32"), forget_state, VariableNet, (("state", "reset"),)).models()
+    data, before, after = PlantedError(
+        running_sum("float32"), remove_state_metadata, VariableNet, (("state", "reset"),)
+    ).models()
     inputs = {"x0": np.ones((3, 5), np.float32)}
     assert verify(data, before, inputs=inputs).runs == 3
     assert not verify(data, after, inputs=inputs).ok
@@ -169,7 +183,7 @@ def test_states_are_carried_with_inputs_for_one_run() -> None:
 def test_float_conversion_is_within_rounding_of_quantized_kernels(steps: int, fails: bool) -> None:
     """The bias is wrong by ``steps`` quantization steps of the result."""
     net = Network()
-    net.output(integers(net))
+    net.output(int8_convolutions(net))
     data = net.build()
     (scale,) = read(data).main.outputs[0].quantization.scale  # type: ignore[union-attr]
     proto = otp.convert(data, quantization="float").proto

@@ -17,14 +17,21 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
 from onnx_tflite_plugin.verify.runtimes import structure
 from tests.helpers.passes_networks import Network, image
-from tests.helpers.wrong_models import Draw, Spoil, Wrong, change_constants, change_nodes, integers
+from tests.helpers.wrong_models import (
+    BuildNetwork,
+    ModelChange,
+    PlantedError,
+    change_constants,
+    change_nodes,
+    int8_convolutions,
+)
 
 SHAPE = (5, 7)
 
 # --- networks ---------------------------------------------------------------------------------
 
 
-def binary_operator(code: str, dtype: str, result: str = "", shape: tuple[int, ...] = SHAPE) -> Draw:
+def binary_operator(code: str, dtype: str, result: str = "", shape: tuple[int, ...] = SHAPE) -> BuildNetwork:
     def make_handler(net: Net) -> TensorRef:
         operands = [net.input(Spec(shape, dtype, name=name)) for name in "ab"]
         return net.call(code, operands, Spec(shape, result or dtype))
@@ -32,7 +39,7 @@ def binary_operator(code: str, dtype: str, result: str = "", shape: tuple[int, .
     return make_handler
 
 
-def unary_operator(code: str, dtype: str = "float32", result: str = "float32") -> Draw:
+def unary_operator(code: str, dtype: str = "float32", result: str = "float32") -> BuildNetwork:
     return lambda net: net.call(code, [net.input(Spec(SHAPE, dtype))], Spec(SHAPE, result))
 
 
@@ -123,23 +130,23 @@ def attribute(name: str, value: int) -> Callable[[onnx.NodeProto], None]:
     return change
 
 
-def make_constant(value: bool) -> Spoil:
+def make_constant(value: bool) -> ModelChange:
     """Make the output constant."""
 
-    def spoil(proto: onnx.ModelProto) -> None:
+    def change_model(proto: onnx.ModelProto) -> None:
         [output] = proto.graph.output
         shape = [dim.dim_value for dim in output.type.tensor_type.shape.dim]
         proto.graph.initializer.append(numpy_helper.from_array(np.full(shape, value), "constant"))
         del proto.graph.node[:]
         proto.graph.node.append(helper.make_node("Identity", ["constant"], [output.name]))
 
-    return spoil
+    return change_model
 
 
-def cast_through(dtype: int) -> Spoil:
+def cast_through(dtype: int) -> ModelChange:
     """Cast the first input to a narrower dtype and back."""
 
-    def spoil(proto: onnx.ModelProto) -> None:
+    def change_model(proto: onnx.ModelProto) -> None:
         x = proto.graph.input[0]
         for node in proto.graph.node:
             node.input[:] = ["again" if name == x.name else name for name in node.input]
@@ -147,15 +154,15 @@ def cast_through(dtype: int) -> Spoil:
         proto.graph.node.insert(0, helper.make_node("Cast", ["narrow"], ["again"], to=wide))
         proto.graph.node.insert(0, helper.make_node("Cast", [x.name], ["narrow"], to=dtype))
 
-    return spoil
+    return change_model
 
 
 def replace_by_two(
     op_type: str, *more: str, node: str, becomes: str, constant: float | None = None, slot: int = 0
-) -> Spoil:
+) -> ModelChange:
     """Replace ``node`` by ``op_type`` followed by ``becomes``, which reads its result in ``slot``."""
 
-    def spoil(proto: onnx.ModelProto) -> None:
+    def change_model(proto: onnx.ModelProto) -> None:
         [target] = [candidate for candidate in proto.graph.node if candidate.op_type == node]
         if constant is not None:
             proto.graph.initializer.append(numpy_helper.from_array(np.float32(constant), more[0]))
@@ -165,7 +172,7 @@ def replace_by_two(
         target.op_type = becomes
         target.input[slot:] = ["made"]
 
-    return spoil
+    return change_model
 
 
 def shift_zero_point(proto: onnx.ModelProto) -> None:
@@ -210,43 +217,43 @@ def remove_metadata(proto: onnx.ModelProto) -> None:
     change_constants(8, lambda bias: bias + 100)(proto)
 
 
-WRONG: dict[str, Wrong] = {
-    "LOGICAL_AND always false": Wrong(binary_operator("LOGICAL_AND", "bool", shape=(1,)), make_constant(False), Net),
-    "XOR instead of OR": Wrong(binary_operator("LOGICAL_OR", "bool", shape=(1,)), change_nodes("Or", replace_by("Xor")), Net),
-    "product instead of quotient": Wrong(binary_operator("DIV", "int32"), change_nodes("Div", replace_by("Mul")), Net),
-    "remainder with the sign of the dividend": Wrong(
+WRONG: dict[str, PlantedError] = {
+    "LOGICAL_AND always false": PlantedError(binary_operator("LOGICAL_AND", "bool", shape=(1,)), make_constant(False), Net),
+    "XOR instead of OR": PlantedError(binary_operator("LOGICAL_OR", "bool", shape=(1,)), change_nodes("Or", replace_by("Xor")), Net),
+    "product instead of quotient": PlantedError(binary_operator("DIV", "int32"), change_nodes("Div", replace_by("Mul")), Net),
+    "remainder with the sign of the dividend": PlantedError(
         binary_operator("FLOOR_MOD", "int32"), change_nodes("Mod", attribute("fmod", 1)), Net
     ),
-    "swapped operands of POW": Wrong(binary_operator("POW", "int32"), change_nodes("Pow", swap_inputs), Net),
-    "EQUAL always false": Wrong(binary_operator("EQUAL", "float32", "bool"), make_constant(False), Net),
-    "LESS_EQUAL instead of LESS": Wrong(
+    "swapped operands of POW": PlantedError(binary_operator("POW", "int32"), change_nodes("Pow", swap_inputs), Net),
+    "EQUAL always false": PlantedError(binary_operator("EQUAL", "float32", "bool"), make_constant(False), Net),
+    "LESS_EQUAL instead of LESS": PlantedError(
         binary_operator("LESS", "float32", "bool"), change_nodes("Less", replace_by("LessOrEqual")), Net
     ),
-    "GREATER_EQUAL instead of GREATER": Wrong(threshold, change_nodes("Greater", replace_by("GreaterOrEqual")), Net),
-    "integers through 8 bits": Wrong(binary_operator("ADD", "int32"), cast_through(onnx.TensorProto.INT8), Net),
-    "integers through 16 bits": Wrong(binary_operator("MAXIMUM", "int32"), cast_through(onnx.TensorProto.INT16), Net),
-    "integers through 32 bits": Wrong(binary_operator("ADD", "int64"), cast_through(onnx.TensorProto.INT32), Net),
-    "integers through float16": Wrong(
+    "GREATER_EQUAL instead of GREATER": PlantedError(threshold, change_nodes("Greater", replace_by("GreaterOrEqual")), Net),
+    "integers through 8 bits": PlantedError(binary_operator("ADD", "int32"), cast_through(onnx.TensorProto.INT8), Net),
+    "integers through 16 bits": PlantedError(binary_operator("MAXIMUM", "int32"), cast_through(onnx.TensorProto.INT16), Net),
+    "integers through 32 bits": PlantedError(binary_operator("ADD", "int64"), cast_through(onnx.TensorProto.INT32), Net),
+    "integers through float16": PlantedError(
         unary_operator("CAST", "int32"), cast_through(onnx.TensorProto.FLOAT16), Net
     ),
-    "round half up": Wrong(
+    "round half up": PlantedError(
         unary_operator("ROUND"), replace_by_two("Add", "half", node="Round", becomes="Floor", constant=0.5), Net
     ),
-    "sign of 0": Wrong(unary_operator("SIGN"), replace_by_two("Abs", node="Sign", becomes="Div", slot=1), Net),
-    "last index of equal maxima": Wrong(largest, change_nodes("ArgMax", lambda node: node.attribute.append(
+    "sign of 0": PlantedError(unary_operator("SIGN"), replace_by_two("Abs", node="Sign", becomes="Div", slot=1), Net),
+    "last index of equal maxima": PlantedError(largest, change_nodes("ArgMax", lambda node: node.attribute.append(
         helper.make_attribute("select_last_index", 1)
     )), Net),
-    "dequantized results off by one step": Wrong(dequantize, shift_zero_point),
-    "dequantized inputs off by one step": Wrong(dequantize_input, shift_zero_point),
-    "ignored mask": Wrong(unreachable_mask, change_nodes("Where", unmask), Net),
-    "swapped dynamic dimensions": Wrong(dynamic_shape, reverse_output, Net),
-    "negated small columns": Wrong(small_columns, change_constants(80, negate_small), Net),
-    "reversed scores": Wrong(boxes, reverse_scores, Net),
-    "values without metadata": Wrong(integers, remove_metadata, options=(("quantization", "float"),)),
-    "hidden dequantized inputs off by one step": Wrong(
+    "dequantized results off by one step": PlantedError(dequantize, shift_zero_point),
+    "dequantized inputs off by one step": PlantedError(dequantize_input, shift_zero_point),
+    "ignored mask": PlantedError(unreachable_mask, change_nodes("Where", unmask), Net),
+    "swapped dynamic dimensions": PlantedError(dynamic_shape, reverse_output, Net),
+    "negated small columns": PlantedError(small_columns, change_constants(80, negate_small), Net),
+    "reversed scores": PlantedError(boxes, reverse_scores, Net),
+    "values without metadata": PlantedError(int8_convolutions, remove_metadata, options=(("quantization", "float"),)),
+    "hidden dequantized inputs off by one step": PlantedError(
         constant_sigmoid, shift_zero_point, options=(("optimize", "none"),)
     ),
-    "values downstream of an unknown rank": Wrong(
+    "values downstream of an unknown rank": PlantedError(
         unknown_rank, change_constants(8, lambda bias: bias + 100), options=(("quantization", "float"),)
     ),
 }  # fmt: skip
@@ -261,23 +268,23 @@ def test_wrong_model_fails_and_correct_model_passes(name: str) -> None:
 
 
 def test_rejects_an_output_with_an_undeclared_shape() -> None:
-    def declare(*sizes: int | None) -> Spoil:
-        def spoil(proto: onnx.ModelProto) -> None:
+    def declare(*sizes: int | None) -> ModelChange:
+        def change_model(proto: onnx.ModelProto) -> None:
             del proto.graph.output[0].type.tensor_type.shape.dim[:]
             for size in sizes:
                 dim = proto.graph.output[0].type.tensor_type.shape.dim.add()
                 if size is not None:
                     dim.dim_value = size
 
-        return spoil
+        return change_model
 
     for sizes, reported in (((5, 9), r"\[5, 9\]"), ((5,), r"\[5\]"), ((None, 9), r"\[\?, 9\]")):
-        data, _, wrong = Wrong(threshold, declare(*sizes), Net).models()
+        data, _, wrong = PlantedError(threshold, declare(*sizes), Net).models()
         with pytest.raises(
             VerificationError, match=rf"'y0' has shape \[5, 7\], but the ONNX model declares {reported}"
         ):
             verify(data, wrong)
-    data, _, dynamic = Wrong(threshold, declare(5, None), Net).models()
+    data, _, dynamic = PlantedError(threshold, declare(5, None), Net).models()
     assert verify(data, dynamic).ok
     dynamic.graph.output[0].type.tensor_type.ClearField("shape")
     assert verify(data, dynamic).ok

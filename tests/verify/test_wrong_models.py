@@ -19,7 +19,13 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
 from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
 from tests.helpers.passes_networks import Network, image
-from tests.helpers.wrong_models import Wrong, change_constants, change_nodes, forget_state, integers
+from tests.helpers.wrong_models import (
+    PlantedError,
+    change_constants,
+    change_nodes,
+    int8_convolutions,
+    remove_state_metadata,
+)
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 
@@ -140,21 +146,21 @@ def increase_bias(array: Array) -> Array:
     return array + 200_000 * (np.arange(8) == 3).astype(np.int32) if array.dtype == np.int32 and array.any() else array
 
 
-WRONG: dict[str, Wrong] = {
-    "reversed classes before softmax": Wrong(
+WRONG: dict[str, PlantedError] = {
+    "reversed classes before softmax": PlantedError(
         classes, change_constants(16000, lambda w: w[::-1]), options=(("weights_dtype", "uint8"),)
     ),
-    "reversed classes after softmax": Wrong(classes, reverse_classes),
-    "missing state": Wrong(running_sum("float32"), forget_state, VariableNet, (("state", "reset"),)),
-    "table with only ten rows": Wrong(table, change_constants(3001 * 7, zero_rows)),
-    "RELU6 without its upper bound": Wrong(clip, leave_unbounded),
-    "missing small bias of a dynamic-range layer": Wrong(dynamic, change_constants(31, np.zeros_like)),
-    "swapped operands": Wrong(difference, change_nodes("Sub", swap_inputs)),
-    "transposed square matrix": Wrong(square, insert_transpose),
-    "average pooling counts padding": Wrong(pool, change_nodes("AveragePool", count_padding)),
-    "weights of one channel": Wrong(clip, change_constants(12, increase_last_channel)),
-    "one integer bias": Wrong(integers, change_constants(8, increase_bias)),
-    "zero point": Wrong(integers, shift_zero_point),
+    "reversed classes after softmax": PlantedError(classes, reverse_classes),
+    "missing state": PlantedError(running_sum("float32"), remove_state_metadata, VariableNet, (("state", "reset"),)),
+    "table with only ten rows": PlantedError(table, change_constants(3001 * 7, zero_rows)),
+    "RELU6 without its upper bound": PlantedError(clip, leave_unbounded),
+    "missing small bias of a dynamic-range layer": PlantedError(dynamic, change_constants(31, np.zeros_like)),
+    "swapped operands": PlantedError(difference, change_nodes("Sub", swap_inputs)),
+    "transposed square matrix": PlantedError(square, insert_transpose),
+    "average pooling counts padding": PlantedError(pool, change_nodes("AveragePool", count_padding)),
+    "weights of one channel": PlantedError(clip, change_constants(12, increase_last_channel)),
+    "one integer bias": PlantedError(int8_convolutions, change_constants(8, increase_bias)),
+    "zero point": PlantedError(int8_convolutions, shift_zero_point),
 }
 
 
@@ -166,7 +172,7 @@ def test_wrong_model_fails_and_correct_model_passes(name: str) -> None:
 
 
 def test_rejects_reordered_outputs() -> None:
-    data, before, after = Wrong(two_outputs, swap_outputs).models()
+    data, before, after = PlantedError(two_outputs, swap_outputs).models()
     assert verify(data, before).ok
     with pytest.raises(VerificationError, match="another order: y1, y0 instead of y0, y1"):
         verify(data, after)

@@ -11,7 +11,7 @@ from conformance.builder import TensorRef
 from conformance.models import constant, tensor
 from onnx_tflite_plugin.verify import verify
 from tests.helpers.passes_networks import Network
-from tests.helpers.wrong_models import Spoil, Wrong, change_nodes
+from tests.helpers.wrong_models import ModelChange, PlantedError, change_nodes
 
 SIZE = 53
 
@@ -33,10 +33,10 @@ def chaotic(net: Network) -> TensorRef:
     return net.like("NEG", net.like("SIN", phases))
 
 
-def perturb(share: float) -> Spoil:
+def perturb(share: float) -> ModelChange:
     """Multiply every other number before the unstable operator by 1 + ``share``."""
 
-    def spoil(proto: onnx.ModelProto) -> None:
+    def change_model(proto: onnx.ModelProto) -> None:
         node = next(node for node in proto.graph.node if node.op_type in ("Add", "Sigmoid"))
         name, node.output[0] = node.output[0], "unchanged"
         factors = (1 + share * (np.arange(SIZE) % 2)).astype(np.float32)
@@ -44,19 +44,19 @@ def perturb(share: float) -> Spoil:
         position = [*proto.graph.node].index(node) + 1
         proto.graph.node.insert(position, helper.make_node("Mul", ["unchanged", "factors"], [name]))
 
-    return spoil
+    return change_model
 
 
 def select_smallest(node: onnx.NodeProto) -> None:
     node.attribute.append(helper.make_attribute("largest", 0))
 
 
-def combine(*spoils: Spoil) -> Spoil:
-    def spoil(proto: onnx.ModelProto) -> None:
-        for change in spoils:
+def combine(*changes: ModelChange) -> ModelChange:
+    def change_model(proto: onnx.ModelProto) -> None:
+        for change in changes:
             change(proto)
 
-    return spoil
+    return change_model
 
 
 def replace_by_abs(node: onnx.NodeProto) -> None:
@@ -64,23 +64,23 @@ def replace_by_abs(node: onnx.NodeProto) -> None:
 
 
 def test_compares_near_ties_per_operator() -> None:
-    data, _, after = Wrong(rank, perturb(1e-6)).models()
+    data, _, after = PlantedError(rank, perturb(1e-6)).models()
     verification = verify(data, after)
     assert verification.ok, verification.text
     assert "although every operator agrees" in verification.text
 
 
 def test_compares_per_operator_if_litert_kernel_sets_differ() -> None:
-    data, _, after = Wrong(chaotic, perturb(3e-7)).models()
+    data, _, after = PlantedError(chaotic, perturb(3e-7)).models()
     verification = verify(data, after)
     assert verification.ok, verification.text
     assert "although every operator agrees" in verification.text
-    data, _, after = Wrong(chaotic, combine(perturb(3e-7), change_nodes("Neg", replace_by_abs))).models()
+    data, _, after = PlantedError(chaotic, combine(perturb(3e-7), change_nodes("Neg", replace_by_abs))).models()
     assert not verify(data, after, tolerance=1e-3).ok
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    "change_model",
     [
         perturb(0.1),
         combine(perturb(1e-6), change_nodes("TopK", select_smallest)),
@@ -88,12 +88,12 @@ def test_compares_per_operator_if_litert_kernel_sets_differ() -> None:
     ],
     ids=["distant numbers", "minimum instead of maximum", "operator after the choice"],
 )
-def test_near_ties_do_not_excuse_a_wrong_operator(spoil: Spoil) -> None:
-    data, _, after = Wrong(rank, spoil).models()
+def test_near_ties_do_not_excuse_a_wrong_operator(change_model: ModelChange) -> None:
+    data, _, after = PlantedError(rank, change_model).models()
     assert not verify(data, after, tolerance=1e-3).ok
 
 
 def test_a_tolerance_of_the_user_decides_on_float_outputs() -> None:
-    data, _, after = Wrong(chaotic, perturb(3e-7)).models()
+    data, _, after = PlantedError(chaotic, perturb(3e-7)).models()
     assert verify(data, after).ok
     assert verify(data, after, tolerance=1e-3).verdict == "differs"

@@ -16,7 +16,7 @@ from conformance.models import Spec, constant, random_array, tensor
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
 from tests.helpers.passes_networks import Network, build_model, image
-from tests.helpers.wrong_models import Spoil, Wrong, change_nodes
+from tests.helpers.wrong_models import ModelChange, PlantedError, change_nodes
 
 SHAPE = (1, 11, 7, 8)
 UINT8 = (("weights_dtype", "uint8"),)  # exact on every processor
@@ -88,10 +88,10 @@ def merged_reshape(net: Network) -> TensorRef:
 # --- planted errors ---------------------------------------------------------------------------
 
 
-def change_kernels(change: Callable[[list[Array]], list[Array]]) -> Spoil:
+def change_kernels(change: Callable[[list[Array]], list[Array]]) -> ModelChange:
     """Change the weights of all 3 x 3 convolutions."""
 
-    def spoil(proto: onnx.ModelProto) -> None:
+    def change_model(proto: onnx.ModelProto) -> None:
         kernels = [kernel for kernel in proto.graph.initializer if list(kernel.dims) == [8, 8, 3, 3]]
         assert len(kernels) == 2
         for kernel, array in zip(
@@ -99,10 +99,10 @@ def change_kernels(change: Callable[[list[Array]], list[Array]]) -> Spoil:
         ):
             kernel.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), kernel.name))
 
-    return spoil
+    return change_model
 
 
-def change_last_kernel(change: Callable[[Array], Array]) -> Spoil:
+def change_last_kernel(change: Callable[[Array], Array]) -> ModelChange:
     return change_kernels(lambda arrays: [*arrays[:-1], change(arrays[-1])])
 
 
@@ -110,13 +110,13 @@ def swap_inputs(node: onnx.NodeProto) -> None:
     node.input[0], node.input[1] = node.input[1], node.input[0]
 
 
-def change_parameter(slot: int, change: Callable[[Any, float], Any]) -> Spoil:
+def change_parameter(slot: int, change: Callable[[Any, float], Any]) -> ModelChange:
     """Change one channel's integer (even ``slot``) or scale of operand ``slot // 2`` of the last convolution.
 
     ``change`` gets the operand's value and a step of the result in units of the operand.
     """
 
-    def spoil(proto: onnx.ModelProto) -> None:
+    def change_model(proto: onnx.ModelProto) -> None:
         graph = proto.graph
         arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
         producers = {name: node for node in graph.node for name in node.output}
@@ -129,7 +129,7 @@ def change_parameter(slot: int, change: Callable[[Any, float], Any]) -> Spoil:
         graph.initializer.append(numpy_helper.from_array(array, "another"))
         node.input[slot % 2] = "another"
 
-    return spoil
+    return change_model
 
 
 def saturate_early(proto: onnx.ModelProto) -> None:
@@ -149,29 +149,35 @@ def replace_by_identity(node: onnx.NodeProto) -> None:
     node.op_type = "Identity"
 
 
-WRONG: dict[str, Wrong] = {
-    "swapped weights of equal shape": Wrong(
+WRONG: dict[str, PlantedError] = {
+    "swapped weights of equal shape": PlantedError(
         constant_sigmoid, change_kernels(lambda arrays: arrays[::-1]), options=PLAIN
     ),
-    "mirrored kernel": Wrong(constant_sigmoid, change_last_kernel(lambda w: w[..., ::-1]), options=PLAIN),
-    "transposed kernel": Wrong(constant_sigmoid, change_last_kernel(lambda w: w.swapaxes(2, 3)), options=PLAIN),
-    "one channel off by 1 %": Wrong(
+    "mirrored kernel": PlantedError(constant_sigmoid, change_last_kernel(lambda w: w[..., ::-1]), options=PLAIN),
+    "transposed kernel": PlantedError(constant_sigmoid, change_last_kernel(lambda w: w.swapaxes(2, 3)), options=PLAIN),
+    "one channel off by 1 %": PlantedError(
         constant_sigmoid,
         change_last_kernel(lambda w: w * (1 + 0.01 * (np.arange(8) == 5))[:, None, None, None].astype(w.dtype)),
         options=PLAIN,
     ),
-    "missing RELU": Wrong(constant_sigmoid, change_nodes("Relu", replace_by_identity), options=PLAIN),
-    "swapped CONCATENATION operands": Wrong(constant_sigmoid, change_nodes("Concat", swap_inputs), options=PLAIN),
-    "reversed kernel on zeros": Wrong(zeros_convolution, change_last_kernel(lambda w: w[::-1]), options=PLAIN),
-    "swapped channels on zeros": Wrong(
+    "missing RELU": PlantedError(constant_sigmoid, change_nodes("Relu", replace_by_identity), options=PLAIN),
+    "swapped CONCATENATION operands": PlantedError(
+        constant_sigmoid, change_nodes("Concat", swap_inputs), options=PLAIN
+    ),
+    "reversed kernel on zeros": PlantedError(zeros_convolution, change_last_kernel(lambda w: w[::-1]), options=PLAIN),
+    "swapped channels on zeros": PlantedError(
         zeros_convolution, change_last_kernel(lambda w: w[[1, 0, *range(2, 8)]]), options=PLAIN
     ),
-    "bias of one channel off by one step": Wrong(
+    "bias of one channel off by one step": PlantedError(
         saturated_network, change_parameter(4, lambda bias, step: bias + round(step)), options=UINT8
     ),
-    "scale of one channel": Wrong(saturated_network, change_parameter(3, lambda scale, _: scale * 1.1), options=UINT8),
-    "early saturation": Wrong(saturated_network, saturate_early, options=UINT8),
-    "mirrored integer kernel": Wrong(saturated_network, change_last_kernel(lambda w: w[..., ::-1]), options=UINT8),
+    "scale of one channel": PlantedError(
+        saturated_network, change_parameter(3, lambda scale, _: scale * 1.1), options=UINT8
+    ),
+    "early saturation": PlantedError(saturated_network, saturate_early, options=UINT8),
+    "mirrored integer kernel": PlantedError(
+        saturated_network, change_last_kernel(lambda w: w[..., ::-1]), options=UINT8
+    ),
 }
 
 
@@ -184,9 +190,9 @@ def test_finds_a_wrong_operator_although_outputs_agree(name: str) -> None:
     assert verification.comparisons[0].ok
 
 
-@pytest.mark.parametrize("draw", [shared_table, far_beyond_16_bits, merged_reshape])
-def test_ignores_overflow_caused_only_by_random_operands(draw: Callable[[Network], TensorRef]) -> None:
-    data = build_model(draw)
+@pytest.mark.parametrize("build", [shared_table, far_beyond_16_bits, merged_reshape])
+def test_ignores_overflow_caused_only_by_random_operands(build: Callable[[Network], TensorRef]) -> None:
+    data = build_model(build)
     verification = verify(data, otp.convert(data).proto)
     assert verification.ok, verification.text
 
@@ -201,7 +207,7 @@ def test_undefined_behavior_in_litert_is_inconclusive() -> None:
 def test_float_conversion_may_merge_a_saturated_tensor() -> None:
     """QUANTIZE disappears, and other readers get the tensor before saturation."""
 
-    def draw(net: Network) -> TensorRef:
+    def build(net: Network) -> TensorRef:
         x = net.input(tensor(1, 5, 7, 3, dtype="int8", scale=0.047, zero_point=0))
         reversed_input = net.call("REVERSE_V2", [x, constant(np.array([2], np.int32))], net.spec(x))
         net.output(
@@ -209,6 +215,6 @@ def test_float_conversion_may_merge_a_saturated_tensor() -> None:
         )
         return net.conv(reversed_input, 8)
 
-    data = build_model(draw)
+    data = build_model(build)
     verification = verify(data, otp.convert(data, quantization="float").proto)
     assert verification.ok, verification.text
