@@ -13,7 +13,7 @@ from onnx_tflite_plugin.checked import describe, did_you_mean, format_type, has_
 
 
 @pytest.mark.parametrize(
-    ("hint", "taken", "refused"),
+    ("hint", "accepted", "rejected"),
     [
         (Any, [None, 3, str], []),
         (int, [3, np.int64(3)], [True, 3.0, "3", None]),
@@ -32,13 +32,13 @@ from onnx_tflite_plugin.checked import describe, did_you_mean, format_type, has_
         (Mapping[str, Sequence[int | str]], [{"x": [1, "n"]}], [{"x": "1,2"}, {"x": b"12"}, {0: [1]}, {"x": [True]}]),
     ],
 )
-def test_values_are_compared_with_annotations(hint: Any, taken: list[Any], refused: list[Any]) -> None:
-    assert [value for value in taken if not has_type(value, hint)] == []
-    assert [value for value in refused if has_type(value, hint)] == []
+def test_values_are_compared_with_annotations(hint: Any, accepted: list[Any], rejected: list[Any]) -> None:
+    assert [value for value in accepted if not has_type(value, hint)] == []
+    assert [value for value in rejected if has_type(value, hint)] == []
 
 
 @pytest.mark.parametrize(
-    ("hint", "words"),
+    ("hint", "text"),
     [
         (Any, "anything"),
         (int, "int"),
@@ -52,12 +52,12 @@ def test_values_are_compared_with_annotations(hint: Any, taken: list[Any], refus
         (Mapping[str, Sequence[int | str]], "a mapping of str to a sequence of int or str"),
     ],
 )
-def test_annotations_are_described_in_words(hint: Any, words: str) -> None:
-    assert format_type(hint) == words
+def test_annotations_are_described_in_words(hint: Any, text: str) -> None:
+    assert format_type(hint) == text
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
+    ("value", "text"),
     [
         (None, "None"),
         ([], "a list"),
@@ -68,8 +68,8 @@ def test_annotations_are_described_in_words(hint: Any, words: str) -> None:
         ("x" * 100, "the str '" + "x" * 71),
     ],
 )
-def test_describe_gives_the_type_and_small_values(value: object, words: str) -> None:
-    assert describe(value) == words
+def test_describe_gives_the_type_and_small_values(value: object, text: str) -> None:
+    assert describe(value) == text
 
 
 def test_unknown_keyword_is_reported_with_a_suggestion() -> None:

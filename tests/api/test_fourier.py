@@ -20,7 +20,7 @@ LENGTHS = [(1, 1), (2, 2), (15, 15), (16, 11), (400, 400), (750, 700), (997, 997
 """Points and samples: odd, even, prime and composite; one product and two; with zero padding and without."""
 
 
-def run(x: np.ndarray[Any, Any], y: tuple[int, ...], emit: Any) -> np.ndarray[Any, Any]:
+def run(x: np.ndarray[Any, Any], y_shape: tuple[int, ...], emit: Any) -> np.ndarray[Any, Any]:
     """Return the result of an operator that lowers to ``emit(ctx, x)``."""
 
     @handler("CUSTOM.Transform", max_version=1, layout=Terminate())
@@ -30,15 +30,15 @@ def run(x: np.ndarray[Any, Any], y: tuple[int, ...], emit: Any) -> np.ndarray[An
     builder = ModelBuilder()
     g = builder.main
     model_input = g.input("x", x.shape)
-    g.output(result := g.tensor("y", y))
+    g.output(result := g.tensor("y", y_shape))
     g.operator("CUSTOM.Transform", [model_input], [result])
     host = Host(packs="builtin", handlers={"CUSTOM.Transform": transform})
     proto = convert_model(read(builder.build()), host, ConvertOptions()).proto
-    (found,) = ort.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
-    return found
+    (result_array,) = ort.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
+    return result_array
 
 
-def parts(spectrum: np.ndarray[Any, Any]) -> dict[Part, np.ndarray[Any, Any]]:
+def representations(spectrum: np.ndarray[Any, Any]) -> dict[Part, np.ndarray[Any, Any]]:
     """Return the representations of a spectrum."""
     return {
         "pairs": np.stack([spectrum.real, spectrum.imag], axis=-1),
@@ -52,16 +52,18 @@ def parts(spectrum: np.ndarray[Any, Any]) -> dict[Part, np.ndarray[Any, Any]]:
 @pytest.mark.parametrize("part", ["pairs", "real", "imaginary", "power"])
 def test_transform_equals_numpy(points: int, width: int, part: Part) -> None:
     x = np.random.default_rng(7).standard_normal((3, 5, width)).astype(np.float32)
-    expected = parts(np.fft.rfft(x.astype(np.float64), points))[part]
+    expected = representations(np.fft.rfft(x.astype(np.float64), points))[part]
     result = run(x, expected.shape, lambda ctx, x: emit_rfft(ctx, x, (3, 5, width), points, part))
     assert np.abs(result - expected).max() <= 3e-6 * np.abs(expected).max() + 1e-12
 
 
 @pytest.mark.parametrize("points", [points for points, _ in LENGTHS])
 def test_inverse_equals_numpy_and_ignores_imaginary_ends(points: int) -> None:
-    z = np.random.default_rng(7).standard_normal((3, 5, points // 2 + 1, 2)).astype(np.float32)
-    expected = np.fft.irfft(z[..., 0] + 1j * z[..., 1], points)
-    result = run(z, expected.shape, lambda ctx, z: emit_irfft(ctx, z, (3, 5, points // 2 + 1, 2), points))
+    spectrum = np.random.default_rng(7).standard_normal((3, 5, points // 2 + 1, 2)).astype(np.float32)
+    expected = np.fft.irfft(spectrum[..., 0] + 1j * spectrum[..., 1], points)
+    result = run(
+        spectrum, expected.shape, lambda ctx, spectrum: emit_irfft(ctx, spectrum, (3, 5, points // 2 + 1, 2), points)
+    )
     assert np.abs(result - expected).max() <= 3e-6 * np.abs(expected).max() + 1e-12
 
 

@@ -38,15 +38,16 @@ def test_same_padding_with_stride_1_works_for_dynamic_sizes(
 
 
 @pytest.mark.parametrize(
-    ("kernel", "stride", "dilation", "follows"), [(3, 2, 1, True), (2, 2, 1, True), (2, 3, 1, False), (3, 2, 2, False)]
+    ("kernel", "stride", "dilation", "has_auto_pad"),
+    [(3, 2, 1, True), (2, 2, 1, True), (2, 3, 1, False), (3, 2, 2, False)],
 )
 def test_same_padding_of_dynamic_dimension_uses_equivalent_auto_pad(
-    kernel: int, stride: int, dilation: int, follows: bool
+    kernel: int, stride: int, dilation: int, has_auto_pad: bool
 ) -> None:
     arguments = ("SAME", (None, 7), (kernel, 3), (stride, 1), (dilation, 1))
     with pytest.raises(Refusal, match="SAME padding with a stride on a dynamic dimension"):
         conv_pads(*arguments)
-    if follows:
+    if has_auto_pad:
         assert padding_attributes(*arguments) == {"auto_pad": "SAME_UPPER"}
     else:
         with pytest.raises(Refusal, match="SAME padding with a stride on a dynamic dimension"):

@@ -47,11 +47,15 @@ def test_old_keywords_of_a_handler_set_the_new_fields() -> None:
     contents: Any = lambda at: api.ListContents("float32", (3,))
     old: dict[str, Any] = {"along": price, "borders": boundary, "contents": contents}
     with pytest.warns(DeprecationWarning) as caught:  # noqa: PT030 (one of each keyword)
-        declared = api.handler("CUSTOM.Old", max_version=1, layout=api.Terminate(), **old)(lambda ctx, x: x)
+        new_declaration = api.handler("CUSTOM.Old", max_version=1, layout=api.Terminate(), **old)(lambda ctx, x: x)
     assert [str(warning.message).partition(";")[0] for warning in caught] == [
         f"@handler({old}=...) is now {new}=" for old, new in renamed.DECLARATIONS.items()
     ]
-    assert (declared.axis_price, declared.boundary, declared.list_contents) == (price, boundary, contents)
+    assert (new_declaration.axis_price, new_declaration.boundary, new_declaration.list_contents) == (
+        price,
+        boundary,
+        contents,
+    )
 
 
 def test_old_keywords_of_a_pattern_set_the_new_fields() -> None:
@@ -63,10 +67,10 @@ def test_old_keywords_of_a_pattern_set_the_new_fields() -> None:
     assert not call.options
     condition: Any = lambda match: {"found": True}
     with pytest.warns(DeprecationWarning, match=r"@fusion\(where=\.\.\.\) is now check="):
-        declared = api.fusion("F", layout=api.Terminate(), pattern=call, inputs=[x, y], **{"where": condition})(
+        new_declaration = api.fusion("F", layout=api.Terminate(), pattern=call, inputs=[x, y], **{"where": condition})(
             lambda ctx, x, y: x
         )
-    assert declared.check is condition
+    assert new_declaration.check is condition
 
 
 def model() -> bytes:

@@ -22,7 +22,7 @@ from onnx_tflite_plugin.source.model import Dims
         ((4, 6), (2, 12), "(a0 a1) a2 -> a0 (a1 a2)"),
         ((4, 6), (3, 8), None),  # 8 and 6 elements: neither divides the other
         ((6, 4), (4, 6), None),
-        # axes of size 1, which the other side need not have
+        # axes of size 1 may be absent from the other shape
         ((1, 3, 5), (3, 5), "1 a0 a1 -> a0 a1"),
         ((3, 5), (3, 1, 5), "a0 a1 -> a0 1 a1"),
         ((2, 1, 3), (6,), "a0 1 a1 -> (a0 a1)"),
@@ -30,7 +30,7 @@ from onnx_tflite_plugin.source.model import Dims
         ((1, 1), (1,), "a0 1 -> a0"),
         ((), (1,), " -> 1"),
         ((), (), " -> "),
-        # a size that is unknown, which only itself can be
+        # an unknown size equals only itself
         ((None, 6), (None, 2, 3), "a0 (a1 a2) -> a0 a1 a2"),
         ((2, None, 1), (2, None), "a0 a1 1 -> a0 a1"),
         ((None, 6), (2, 3), None),
@@ -68,26 +68,26 @@ def test_shapes_of_24_elements_are_related_if_boundaries_nest() -> None:
     ]
     for before, after in itertools.product(shapes, shapes):
         axes = reshape_axes(before, after)
-        cuts = sorted(boundaries(before) | boundaries(after))
-        assert (axes is not None) == all(high % low == 0 for low, high in itertools.pairwise(cuts)), (before, after)
+        combined = sorted(boundaries(before) | boundaries(after))
+        assert (axes is not None) == all(high % low == 0 for low, high in itertools.pairwise(combined)), (before, after)
         if axes is None:
             continue
         left, right = (
             [re.findall(r"a\d+", axis) for axis in re.findall(r"\(.*?\)|\S+", side)] for side in axes.split("->")
         )
         assert [name for axis in left for name in axis] == [name for axis in right for name in axis]
-        for axes, shape in ((left, before), (right, after)):
-            assert all(axis or size == 1 for axis, size in zip(axes, shape, strict=True))
+        for groups, shape in ((left, before), (right, after)):
+            assert all(axis or size == 1 for axis, size in zip(groups, shape, strict=True))
 
 
 def test_format_axes_writes_underscore_for_slots_without_axes() -> None:
     assert format_axes([["a", "b"], None, ["c"]], ["b"], ["c", "a"]) == "a b, _, c -> b, c a"
 
 
-@pytest.mark.parametrize(("held", "expected"), [([2, -1, 0, 2], (0, 2)), (-2, (1,)), ([], ()), (None, None)])
-def test_constant_axes_are_normalized_sorted_and_unique(held: object, expected: tuple[int, ...] | None) -> None:
+@pytest.mark.parametrize(("values", "expected"), [([2, -1, 0, 2], (0, 2)), (-2, (1,)), ([], ()), (None, None)])
+def test_constant_axes_are_normalized_sorted_and_unique(values: object, expected: tuple[int, ...] | None) -> None:
     class Op:
         def constant(self, slot: int) -> object:
-            return None if held is None or slot != 1 else np.array(held, np.int32)
+            return None if values is None or slot != 1 else np.array(values, np.int32)
 
     assert constant_axes(Op(), 1, 3) == expected  # type: ignore[arg-type]

@@ -150,7 +150,7 @@ def test_spinner_shows_the_stage_after_a_delay(monkeypatch: pytest.MonkeyPatch) 
             return Status()
 
     monkeypatch.setattr(output, "_console", lambda file=None: Console())
-    monkeypatch.setattr(output, "_PATIENCE", 0.01)
+    monkeypatch.setattr(output, "_SPINNER_DELAY", 0.01)
     monkeypatch.setattr(sys, "stderr", Terminal())
     with output.show_progress("converting x") as stage:
         stage("one")
@@ -172,7 +172,7 @@ def test_short_work_shows_no_spinner(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_spinner_without_a_terminal(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, quiet: bool) -> None:
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(output, "_console", pytest.fail)
-    monkeypatch.setattr(output, "_PATIENCE", 0)
+    monkeypatch.setattr(output, "_SPINNER_DELAY", 0)
     with output.show_progress("x", quiet=quiet) as stage:
         stage("one")
     assert not stream.getvalue()

@@ -48,8 +48,8 @@ BUNDLES = [
     (zip_entries("hand.tflite")[:60], "it is a zip archive: unpack it first"),
     (zip_entries("archive/data.pkl"), "it is a PyTorch file"),
 ]
-"""Contents of bundles, which have parts only as files."""
-MISTAKEN = [
+"""Contents of zip archives. A part of a bundle can be converted from a path, but not from bytes."""
+OTHER_FORMATS = [
     (gzip.compress(small()), "it is compressed with gzip: gunzip it first"),
     (otp.convert(small()).proto.SerializeToString(), "it is an ONNX model already"),
     (b"\x08\x0a\x12", "it is an ONNX model already"),
@@ -63,13 +63,13 @@ MISTAKEN = [
 
 
 @pytest.mark.parametrize(("data", "text"), BUNDLES, ids=range(len(BUNDLES)))
-def test_content_of_a_bundle_is_no_model(data: bytes, text: str) -> None:
+def test_content_of_a_bundle_is_not_a_model(data: bytes, text: str) -> None:
     with pytest.raises(InvalidModel) as caught:
         otp.convert(data)
     assert text in str(caught.value)
 
 
-@pytest.mark.parametrize(("data", "text"), MISTAKEN, ids=range(len(MISTAKEN)))
+@pytest.mark.parametrize(("data", "text"), OTHER_FORMATS, ids=range(len(OTHER_FORMATS)))
 def test_error_names_the_format_of_another_file(data: bytes, text: str, tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(data)
@@ -128,16 +128,16 @@ def test_next_run_removes_temporary_files_of_a_killed_process(tmp_path: Path) ->
         "files.write(Path(sys.argv[1]), b'half')"
     )
     assert subprocess.run([sys.executable, "-c", program, str(path)], check=False).returncode == -9
-    (left,) = tmp_path.iterdir()
-    other = tmp_path / f"{files._prefix(path)}{os.getpid()}.running"
-    other.write_bytes(b"of a process that runs")
-    folder = left.with_name(f"{left.name}.folder")  # as there is for weights in a file of their own
+    (leftover,) = tmp_path.iterdir()
+    running = tmp_path / f"{files._prefix(path)}{os.getpid()}.running"
+    running.write_bytes(b"of a running process")
+    folder = leftover.with_name(f"{leftover.name}.folder")  # as for external weights
     folder.mkdir()
     (folder / "model.onnx.data").write_bytes(b"half")
-    users = tmp_path / f"{left.name.removeprefix(files._prefix(path)).partition('.')[0]}.txt"
-    users.write_text("named like the process, and not ours")
+    user_file = tmp_path / f"{leftover.name.removeprefix(files._prefix(path)).partition('.')[0]}.txt"
+    user_file.write_text("a file of the user with the same process id")
     otp.convert(small()).save(path)
-    assert sorted(tmp_path.iterdir()) == sorted([path, other, users])
+    assert sorted(tmp_path.iterdir()) == sorted([path, running, user_file])
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077])
@@ -146,8 +146,8 @@ def test_file_permissions_respect_umask(mask: int, tmp_path: Path) -> None:
     try:
         (path,) = otp.convert(small()).save(tmp_path / "model.onnx")
     finally:
-        left = os.umask(before)
-    assert left == mask
+        mask_during_save = os.umask(before)
+    assert mask_during_save == mask
     assert path.stat().st_mode & 0o777 == 0o666 & ~mask
 
 

@@ -66,9 +66,11 @@ def test_session_accepts_a_conversion_path_or_bytes(tmp_path: Path) -> None:
     conversion = otp.convert(DIGITS)
     (path,) = conversion.save(tmp_path / "digits.onnx")
     feeds = {"image": np.full((1, 8, 8, 1), 7, np.int8)}
-    first, *others = (otp.Session(model).run(feeds) for model in (conversion, path, str(path), path.read_bytes()))
-    for other in others:
-        np.testing.assert_array_equal(first["probabilities"], other["probabilities"])
+    first, *later_results = (
+        otp.Session(model).run(feeds) for model in (conversion, path, str(path), path.read_bytes())
+    )
+    for result in later_results:
+        np.testing.assert_array_equal(first["probabilities"], result["probabilities"])
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def litert_tokens(sizes: Sizes, tokens: list[int], count: int) -> list[int]:
 
     run = Interpreter(model_content=language_model(sizes)).get_signature_runner("decode")
     details = run.get_input_details()
-    caches = {name: np.zeros(of["shape"], np.float32) for name, of in details.items() if name.startswith("kv")}
+    caches = {name: np.zeros(detail["shape"], np.float32) for name, detail in details.items() if name.startswith("kv")}
     result = list(tokens)
     for position in range(len(tokens) + count - 1):
         step_feeds = {"tokens": np.array([[result[position]]], np.int32)}
@@ -70,11 +70,11 @@ def test_prompt_session_of_dynamic_length_runs_the_prompt_once() -> None:
 @pytest.mark.parametrize("attention", ["file", "causal"])
 @pytest.mark.parametrize("sizes", [ROWS, COLUMNS], ids=["rows", "columns"])
 def test_joined_signatures_generate_litert_tokens(sizes: Sizes, attention: str, logits: str) -> None:
-    whole = session(sizes, "all", attention, logits=logits)
+    prompted = session(sizes, "all", attention, logits=logits)
     expected = litert_tokens(sizes, TOKENS, 12)
-    assert whole.generate(TOKENS, 12) == expected
-    assert whole.generate(TOKENS, 3) == expected[:3]
-    assert whole.generate(expected[2:4], 8, start=len(TOKENS) + 2) == expected[4:]
+    assert prompted.generate(TOKENS, 12) == expected
+    assert prompted.generate(TOKENS, 3) == expected[:3]
+    assert prompted.generate(expected[2:4], 8, start=len(TOKENS) + 2) == expected[4:]
 
 
 def test_caches_keep_their_memory_if_written_in_place() -> None:
@@ -119,10 +119,10 @@ def test_stop_token_ends_the_result() -> None:
 @pytest.mark.parametrize("start", [0, 5])
 def test_rejects_more_tokens_than_cache_slots(start: int) -> None:
     decode = session(ROWS, "decode")
-    room = ROWS.slots - start - len(TOKENS) + 1
-    assert len(decode.generate(TOKENS, room, start=start)) == room
-    with pytest.raises(ValueError, match=f"{room + 1} more: the caches hold 19"):
-        decode.generate(TOKENS, room + 1, start=start)
+    max_tokens = ROWS.slots - start - len(TOKENS) + 1
+    assert len(decode.generate(TOKENS, max_tokens, start=start)) == max_tokens
+    with pytest.raises(ValueError, match=f"{max_tokens + 1} more: the caches hold 19"):
+        decode.generate(TOKENS, max_tokens + 1, start=start)
 
 
 def test_generate_rejects_other_models() -> None:
@@ -147,10 +147,10 @@ def test_run_takes_all_inputs_except_caches(make: Callable[[], Sizes]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "hinted"),
+    ("options", "warns"),
     [({}, True), ({"attention": "causal"}, False), ({"target": "generic"}, False)],
     ids=["by default", "with the option", "for another target"],
 )
-def test_warning_suggests_causal_attention(options: dict[str, Any], hinted: bool) -> None:
+def test_warning_suggests_causal_attention(options: dict[str, Any], warns: bool) -> None:
     report = otp.convert(language_model(ROWS), signature="decode", **options).report
-    assert any("--attention causal decodes faster" in warning for warning in report.warnings) == hinted
+    assert any("--attention causal decodes faster" in warning for warning in report.warnings) == warns

@@ -77,7 +77,7 @@ def test_blockwise_quantization_lists_block_size_and_scale_tensor() -> None:
     weights = block_weights(net, (5, 64), 32)
     net.output(net.call("FULLY_CONNECTED", [net.input(tensor(3, 64)), weights, None], tensor(3, 5)))
     net.graph.output(weights)
-    scales = next(tensor_.index for tensor_ in read(net.build()).main.tensors if tensor_.name == "scales")
+    scales = next(stored.index for stored in read(net.build()).main.tensors if stored.name == "scales")
     reported = otp.inspect(net.build())["outputs"]
     assert [edge["quantization"] for edge in reported] == [None, {"scales": scales, "block_size": 32}]
 

@@ -73,15 +73,15 @@ def test_budget_is_shared_by_all_arrays_of_a_conversion(monkeypatch: pytest.Monk
                 spend(1, 4, "a table")
 
 
-def fan(count: int) -> bytes:
+def many_readers(count: int) -> bytes:
     """Return a model in which ``count`` operators read one tensor and another reads all results twice."""
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (1, 3))
-    parts = [g.tensor(f"y{k}", (1, 3)) for k in range(count)]
-    for y in parts:
+    results = [g.tensor(f"y{k}", (1, 3)) for k in range(count)]
+    for y in results:
         g.operator("ABS", [x], [y])
-    g.operator("CONCATENATION", [*parts, *parts], [z := g.tensor("z", (1, 6 * count))], {"axis": 1})
+    g.operator("CONCATENATION", [*results, *results], [z := g.tensor("z", (1, 6 * count))], {"axis": 1})
     g.output(z)
     return model.build()
 
@@ -90,15 +90,15 @@ def test_layout_work_is_linear_in_the_number_of_operators(monkeypatch: pytest.Mo
     calls = 0
     original = SharedAxes.operator_layout
 
-    def count_calls(frame: SharedAxes, order: TensorLayout, slot: int) -> OperatorLayout | None:
+    def count_calls(axes: SharedAxes, layout: TensorLayout, slot: int) -> OperatorLayout | None:
         nonlocal calls
         calls += 1
-        return original(frame, order, slot)
+        return original(axes, layout, slot)
 
     monkeypatch.setattr(SharedAxes, "operator_layout", count_calls)
-    numbers = []
+    call_counts = []
     for count in (40, 80):
         calls = 0
-        otp.convert(fan(count), check="standard")
-        numbers.append(calls)
-    assert 0 < numbers[1] < 2.2 * numbers[0]
+        otp.convert(many_readers(count), check="standard")
+        call_counts.append(calls)
+    assert 0 < call_counts[1] < 2.2 * call_counts[0]

@@ -26,13 +26,13 @@ def test_model_rejected_by_onnx_runtime_is_an_error_by_default() -> None:
     assert otp.convert(build_model(without_kernel), target="generic").proto.graph.node
 
 
-def label_as_int4(g: GraphBuilder) -> int:
+def depth_to_space_int4(g: GraphBuilder) -> int:
     x, y = g.input("x", (1, 2, 2, 4), "int4"), g.tensor("y", (1, 4, 4, 1), "int4")
     g.operator("DEPTH_TO_SPACE", [x], [y], {"block_size": 2})
     return y
 
 
-@pytest.mark.parametrize("build", [without_kernel, label_as_int4])
+@pytest.mark.parametrize("build", [without_kernel, depth_to_space_int4])
 def test_suggests_no_opset_if_none_has_a_kernel(build: BuildGraph) -> None:
     with pytest.raises(ConversionError, match="Could not find an implementation") as caught:
         otp.convert(build_model(build))

@@ -24,7 +24,7 @@ from onnx_tflite_plugin.verify import verify
 from tests.helpers.metadata_files import IMAGE, LABELS, SCORES, classifier_metadata, model_with_metadata
 
 
-def two_inputs(*, signed: bool = True, metadata: bytes | None = None) -> ModelBuilder:
+def two_inputs(*, has_signature: bool = True, metadata: bytes | None = None) -> ModelBuilder:
     """Return quantized ``y = a - b``, whose signature has the operands in reverse order."""
     model = ModelBuilder()
     g = model.main
@@ -33,7 +33,7 @@ def two_inputs(*, signed: bool = True, metadata: bytes | None = None) -> ModelBu
     y = g.tensor("Identity", (None, 3), "int8", quantization=quant(1.0, 1))
     g.operator("SUB", [a, b], [y])
     g.output(y)
-    if signed:
+    if has_signature:
         model.signature("serve", {"a": a, "b": b}, {"difference": y})
     if metadata is not None:
         model.metadata("TFLITE_METADATA", metadata)
@@ -55,7 +55,7 @@ def test_main_signature_names_inputs_and_outputs_by_default() -> None:
     assert conversion.report.signature == "serve"
     assert conversion.verification is not None
     assert conversion.verification.ok
-    assert names(otp.convert(two_inputs(signed=False).build())) == ["second:0", "first:0", "Identity"]
+    assert names(otp.convert(two_inputs(has_signature=False).build())) == ["second:0", "first:0", "Identity"]
 
 
 def test_operands_follow_signature_names() -> None:
@@ -187,14 +187,14 @@ def test_ignores_metadata_with_a_different_number_of_tensors() -> None:
 # --- the snippet ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("signed", [True, False])
-def test_snippet_runs(tmp_path: Path, signed: bool) -> None:
-    conversion = otp.convert(two_inputs(signed=signed).build())
+@pytest.mark.parametrize("has_signature", [True, False])
+def test_snippet_runs(tmp_path: Path, has_signature: bool) -> None:
+    conversion = otp.convert(two_inputs(has_signature=has_signature).build())
     (path,) = conversion.save(tmp_path / "it's.onnx")
     scope: dict[str, object] = {}
     exec(snippet(str(path), conversion.report.inputs), scope)
-    (found,) = scope["out"]  # type: ignore[misc]
-    assert found.shape == (1, 3)  # type: ignore[has-type]
+    (result,) = scope["out"]  # type: ignore[misc]
+    assert result.shape == (1, 3)  # type: ignore[has-type]
 
 
 def test_snippet_carries_states(tmp_path: Path) -> None:
@@ -217,17 +217,17 @@ def test_snippet_loads_the_library_of_unknown_operators() -> None:
     compile(text, "snippet", "exec")
     assert "options.register_custom_ops_library('KERNELS.so')  # tflite.custom\n" in text
     assert "ort.InferenceSession('m.onnx', options)" in text
-    assert "Options" not in otp.convert(two_inputs(signed=True).build()).snippet("m.onnx")
+    assert "Options" not in otp.convert(two_inputs(has_signature=True).build()).snippet("m.onnx")
 
 
 @pytest.mark.parametrize(
-    ("value", "kept"), [([2, 3], True), (["a", "b"], True), ([2, "b"], False), ([], False), ({"k": 2}, False)]
+    ("value", "is_attribute"), [([2, 3], True), (["a", "b"], True), ([2, "b"], False), ([], False), ({"k": 2}, False)]
 )
-def test_unknown_operator_keeps_options_as_attributes_or_bytes(value: object, kept: bool) -> None:
+def test_unknown_operator_keeps_options_as_attributes_or_bytes(value: object, is_attribute: bool) -> None:
     net = Net()
     net.output(net.call("CUSTOM.Unknown", [tensor(2, 3)], tensor(2, 3), custom_options={"axis": 1, "of": value}))
     (node,) = otp.convert(net.build(), keep_unknown=True).proto.graph.node
-    assert {attribute.name for attribute in node.attribute} == {"axis", "of" if kept else "custom_options"}
+    assert {attribute.name for attribute in node.attribute} == {"axis", "of" if is_attribute else "custom_options"}
 
 
 @pytest.mark.parametrize(
@@ -242,13 +242,13 @@ def test_domain_of_an_unknown_operator_states_its_kind(code: str, domain: str, n
     assert domain_and_name(code) == (domain, name)
 
 
-@pytest.mark.parametrize(("options", "kept"), [({"axis": 1}, {"axis"}), ({}, set())])
-def test_options_are_attributes_or_bytes_but_not_both(options: dict[str, object], kept: set[str]) -> None:
+@pytest.mark.parametrize(("options", "attributes"), [({"axis": 1}, {"axis"}), ({}, set())])
+def test_options_are_attributes_or_bytes_but_not_both(options: dict[str, object], attributes: set[str]) -> None:
     net = Net()
     net.output(net.call("CUSTOM.Unknown", [tensor(2, 3)], tensor(2, 3), custom_options=options))
     (node,) = otp.convert(net.build(), keep_unknown=True).proto.graph.node
-    assert {attribute.name for attribute in node.attribute} - {"custom_options"} == kept
-    assert ("custom_options" in {attribute.name for attribute in node.attribute}) is not bool(kept)
+    assert {attribute.name for attribute in node.attribute} - {"custom_options"} == attributes
+    assert ("custom_options" in {attribute.name for attribute in node.attribute}) is not bool(attributes)
 
 
 def test_unknown_operator_keeps_positions_of_absent_results() -> None:
@@ -270,10 +270,10 @@ def test_result_of_unknown_operator_has_the_stored_shape() -> None:
     g.operator("CUSTOM.Unknown", [inner, y], [z])
     g.output(z)
     first, _ = otp.convert(model.build(), keep_unknown=True).model.graph
-    without, with_rank = first.outputs
-    assert without.shape is None
-    assert with_rank.shape is not None
-    assert [size if isinstance(size, int) else None for size in with_rank.shape] == [2, None, 3]
+    unranked, ranked = first.outputs
+    assert unranked.shape is None
+    assert ranked.shape is not None
+    assert [size if isinstance(size, int) else None for size in ranked.shape] == [2, None, 3]
 
 
 @pytest.mark.parametrize("dtype", ["resource", "float32"])
@@ -362,7 +362,7 @@ def test_model_metadata_has_quantization_parameters() -> None:
         ("b", "second:0", [0.5], [-3]),
         ("a", "first:0", [0.25], [7]),
     ]
-    assert set(reported) == {"inputs", "outputs"}, "what the author leaves out is not carried on as empty"
+    assert set(reported) == {"inputs", "outputs"}, "entries without a value are omitted"
 
 
 def test_ignores_descriptions_generated_by_converters() -> None:

@@ -81,42 +81,42 @@ def test_role_depends_on_the_operator(node: str, role: str) -> None:
         onnx.parser.parse_model(f"{header} g (float[2] x, float[2] w) => (float[2] y) {{ y = {node} }}")
     )
     initializer = ir.Value(name="numbers", const_value=ir.tensor([1.0]))
-    (only,) = model.graph
-    for slot, value in enumerate(only.inputs):
+    (node_under_test,) = model.graph
+    for slot, value in enumerate(node_under_test.inputs):
         if value is not None and value.name == "numbers":
-            only.replace_input_with(slot, initializer)
+            node_under_test.replace_input_with(slot, initializer)
     initializer.name = "op0/constant"
     model.graph.register_initializer(initializer)
     assert NameConstants()(model).modified
-    assert initializer.name == f"{only.op_type.lower()}/{role}"
+    assert initializer.name == f"{node_under_test.op_type.lower()}/{role}"
 
 
-def half_precision(*, shared: bool = False) -> bytes:
+def float16_weights(*, shared: bool = False) -> bytes:
     """Return ``y = x + w`` with float16 weights; with ``shared``, their float16 values are an output too."""
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (2, 3))
-    half = g.constant("dense/kernel", np.arange(6, dtype=np.float16).reshape(2, 3))
+    float16_constant = g.constant("dense/kernel", np.arange(6, dtype=np.float16).reshape(2, 3))
     weights, y = g.tensor("dense/kernel_dequantize", (2, 3)), g.tensor("y", (2, 3))
-    g.operator("DEQUANTIZE", [half], [weights])
+    g.operator("DEQUANTIZE", [float16_constant], [weights])
     g.operator("ADD", [x, weights], [y])
     g.output(y)
     if shared:
-        g.output(half)
+        g.output(float16_constant)
     return model.build()
 
 
-def test_half_precision_weights_are_float32_under_their_name() -> None:
-    graph = otp.convert(half_precision(), optimize="readable", verify=True).proto.graph
+def test_float16_weights_are_float32_under_their_name() -> None:
+    graph = otp.convert(float16_weights(), optimize="readable", verify=True).proto.graph
     assert [node.op_type for node in graph.node] == ["Add"]
     (weights,) = graph.initializer
     assert (weights.name, weights.data_type) == ("dense/kernel", onnx.TensorProto.FLOAT)
-    plain = otp.convert(half_precision()).proto.graph
+    plain = otp.convert(float16_weights()).proto.graph
     assert [node.op_type for node in plain.node] == ["Cast", "Add"]
 
 
-def test_half_precision_output_stays() -> None:
-    graph = otp.convert(half_precision(shared=True), optimize="readable", verify=True).proto.graph
+def test_float16_output_stays() -> None:
+    graph = otp.convert(float16_weights(shared=True), optimize="readable", verify=True).proto.graph
     assert {output.type.tensor_type.elem_type for output in graph.output} == {
         onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16,
     }  # fmt: skip
@@ -178,7 +178,7 @@ def test_long_internal_names_are_shortened_at_the_front(optimize: str) -> None:
     assert len(inner) <= 80
 
 
-def test_states_keep_their_names_although_those_only_number_them() -> None:
+def test_states_keep_their_names_even_if_generic() -> None:
     model = ModelBuilder()
     g = model.main
     x, state = g.input("x", (1, 5)), g.tensor("tfl.pseudo_qconst", (1, 7), variable=True)
@@ -207,7 +207,7 @@ def convolution_and_slopes(kernel: str = "conv/Conv2D") -> bytes:
     return model.build()
 
 
-def test_slopes_per_channel_are_one_operator() -> None:
+def test_slopes_per_channel_become_one_prelu() -> None:
     kinds = [node.op_type for node in otp.convert(convolution_and_slopes(), optimize="readable").proto.graph.node]
     assert "PRelu" in kinds
     assert kinds.count("Conv") == 2
@@ -235,8 +235,8 @@ def test_dequantized_constant_is_named_after_the_constant() -> None:
 def test_parameters_of_many_channels_have_a_copy_for_each_tensor() -> None:
     header = '<ir_version: 9, opset_import: ["" : 18]>'
     nodes = "y = DequantizeLinear<axis = 0>(a, s, p) z = DequantizeLinear<axis = 0>(b, s, p)"
-    ends = "(uint8[100] a, uint8[100] b, float[100] s) => (float[100] y, float[100] z)"
-    text = f"{header} g {ends} {{ {nodes} }}"
+    interface = "(uint8[100] a, uint8[100] b, float[100] s) => (float[100] y, float[100] z)"
+    text = f"{header} g {interface} {{ {nodes} }}"
     model = ir.from_proto(onnx.parser.parse_model(text))
     zeros = ir.Value(name="a/zero_point", const_value=ir.tensor(np.zeros(100, np.uint8)))
     for node in model.graph:

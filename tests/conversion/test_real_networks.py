@@ -13,7 +13,7 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime, verify
 from tools.wheels import FACES, PITCH, WAKE_WORDS, tflite_files
 
-# wheel → network → most Transpose nodes the plan may leave; where it is not proven least, it is a heuristic's
+# wheel → network → maximum number of Transpose nodes; the plan is optimal except for HEURISTIC networks
 WHEELS: dict[str, dict[str, int]] = {
     FACES: {
         "face_detection_back": 5,
@@ -25,7 +25,8 @@ WHEELS: dict[str, dict[str, int]] = {
         "iris_landmark": 1,
     },
     PITCH: {"nmp": 2},
-    WAKE_WORDS: {"alexa": 5, "hey_jarvis": 5, "hey_mycroft": 5, "okay_nabu": 6},  # all but 2 undone as they load
+    # ONNX Runtime removes all but 2 at load time
+    WAKE_WORDS: {"alexa": 5, "hey_jarvis": 5, "hey_mycroft": 5, "okay_nabu": 6},
 }
 STREAMING = ("alexa", "hey_jarvis", "hey_mycroft", "okay_nabu")
 HEURISTIC = {"nmp"}
@@ -59,16 +60,16 @@ def test_streaming_network_agrees_over_200_runs(name: str, wheels: Path, thoroug
     (path,) = wheels.glob(f"*/{name}.tflite")
     rng = np.random.default_rng(5)
     chunks = [rng.integers(-128, 128, (1, 3, 40)).astype(np.int8) for _ in range(200)]
-    few = len(chunks) if thorough else 40
-    carried, begun = run_both(path, chunks, "io"), run_both(path, chunks[:few], "reset")
-    assert len(np.unique(carried[1])) > 20
-    for actual, expected in (carried, begun):
+    reset_runs = len(chunks) if thorough else 40
+    with_states, with_reset = run_both(path, chunks, "io"), run_both(path, chunks[:reset_runs], "reset")
+    assert len(np.unique(with_states[1])) > 20
+    for actual, expected in (with_states, with_reset):
         errors = np.abs(actual - expected)  # each of fifteen layers may add an error of one step
         half = len(errors) // 2
         assert errors.max() <= 5
         assert errors.mean() < 1
         assert errors[half:].mean() < errors[:half].mean() + 0.3, "errors accumulate"
-    assert np.abs(carried[1][:few] - begun[1]).max() > 5, "the states make no difference"
+    assert np.abs(with_states[1][:reset_runs] - with_reset[1]).max() > 5, "the states make no difference"
 
 
 def run_both(path: Path, chunks: list[Array], state: str) -> tuple[Array, Array]:
@@ -77,16 +78,16 @@ def run_both(path: Path, chunks: list[Array], state: str) -> tuple[Array, Array]
     tensor, proto = sigmoid[0], otp.convert(path, state=state).proto
     values = OnnxRuntime(proto).tensor_values
     value = next(value for value in values if value.tensor == tensor.index and value.form == "stored")
-    session, original = OnnxRuntime(proto, keep=[value.name]), LiteRT(path, "builtin", preserve=True)
+    session, litert = OnnxRuntime(proto, keep=[value.name]), LiteRT(path, "builtin", preserve=True)
     assert bool(session.states) == (state == "io")
     actual, expected = [], []
     for chunk in chunks:
         if state == "reset":
-            original = LiteRT(path, "builtin", preserve=True)
-        original.run([chunk])
+            litert = LiteRT(path, "builtin", preserve=True)
+        litert.run([chunk])
         session.run([chunk])
         restored = value.restore(session.values()[value.name], np.dtype(tensor.dtype))
         assert restored is not None
         actual.append(restored.reshape(-1))
-        expected.append(original.tensors()[tensor.index].reshape(-1))
+        expected.append(litert.tensors()[tensor.index].reshape(-1))
     return np.array(actual, int), np.array(expected, int)

@@ -83,14 +83,14 @@ def test_rejects_invalid_renames(renames: dict[str, str], reason: str) -> None:
         otp.convert(sums(), rename=renames)
 
 
-def bring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, returned: str) -> None:
+def install_rename_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, returned: str) -> None:
     source = HOOKS.replace("{RETURNED}", returned)
     install(tmp_path, "naming", "naming", source, "[onnx_tflite_plugin.hooks]\nnaming = naming\n")
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
 def test_option_overrides_a_renaming_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bring(tmp_path, monkeypatch, "{name: name.upper() for name in (*inputs, *outputs)}")
+    install_rename_hook(tmp_path, monkeypatch, "{name: name.upper() for name in (*inputs, *outputs)}")
     assert names(otp.convert(sums(), rename={"a": "first"})) == (["first", "B"], ["C", "D"])
 
 
@@ -104,7 +104,7 @@ def test_option_overrides_a_renaming_hook(tmp_path: Path, monkeypatch: pytest.Mo
     ],
 )
 def test_skips_a_failing_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, returned: str, reason: str) -> None:
-    bring(tmp_path, monkeypatch, returned)
+    install_rename_hook(tmp_path, monkeypatch, returned)
     conversion = otp.convert(sums())
     assert names(conversion) == (["a", "b"], ["c", "d"])
     assert any(reason in warning for warning in conversion.report.warnings), conversion.report.warnings

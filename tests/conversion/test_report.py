@@ -30,9 +30,9 @@ def test_counts_nodes_of_inner_graphs() -> None:
         for attribute in outer.attribute
         for node in attribute.g.node
     ]
-    everything = [node.op_type for node in conversion.proto.graph.node] + inner
+    op_types = [node.op_type for node in conversion.proto.graph.node] + inner
     assert inner
-    assert conversion.report.nodes == {op_type: everything.count(op_type) for op_type in everything}
+    assert conversion.report.nodes == {op_type: op_types.count(op_type) for op_type in op_types}
 
 
 def test_counts_nodes_per_domain() -> None:
@@ -63,12 +63,12 @@ def test_operator_shared_with_a_fusion_counts_once() -> None:
 
 
 def test_write_only_state_has_an_input() -> None:
-    memory = VariableNet()
+    net = VariableNet()
     spec = tensor(2, 3)
-    x = memory.input(spec)
-    memory.variable(spec, np.zeros((2, 3))).assign(x)
-    memory.output(memory.call("NEG", [x], spec))
-    conversion = otp.convert(memory.build())
+    x = net.input(spec)
+    net.variable(spec, np.zeros((2, 3))).assign(x)
+    net.output(net.call("NEG", [x], spec))
+    conversion = otp.convert(net.build())
     names = [info.name for info in conversion.proto.graph.input]
     assert conversion.report.states == ("state",)
     assert "state" in names
@@ -78,8 +78,8 @@ def test_raw_integers_of_unequal_scales_need_a_target_kernel() -> None:
     """Dequantizing would change the result, because the kernel selects raw integers."""
     net = Net()
     x, y = (net.input(Spec((2, 3), "int8", scale, 0, name=name)) for name, scale in (("x", 0.1), ("y", 0.3)))
-    asked = net.input(Spec((2, 3), "bool", name="asked"))
-    net.output(net.call("SELECT_V2", [asked, x, y], Spec((2, 3), "int8", 0.2, 0)))
+    condition = net.input(Spec((2, 3), "bool", name="condition"))
+    net.output(net.call("SELECT_V2", [condition, x, y], Spec((2, 3), "int8", 0.2, 0)))
     with pytest.raises(ConversionError, match="raw int8, for which target tensorrt has no Where; --quantization float"):
         otp.convert(net.build(), target="tensorrt")
     assert otp.convert(net.build(), target="tensorrt", quantization="float").report.outputs[0].dtype == "float32"
@@ -91,10 +91,10 @@ def test_constant_ignores_its_shape_signature() -> None:
     net.output(y)
     table = net.model.table()
     tensors = table.fields["subgraphs"][0].fields["tensors"]
-    [stored] = [one for one in tensors if list(one.fields["shape"]) == [1, 3]]
-    stored.fields["shape_signature"] = [-1, 3]
-    [held] = [one for one in read(serialize_table(table)).main.tensors if one.is_constant]
-    assert held.dims == (1, 3)
+    [addend] = [table for table in tensors if list(table.fields["shape"]) == [1, 3]]
+    addend.fields["shape_signature"] = [-1, 3]
+    [constant_tensor] = [stored for stored in read(serialize_table(table)).main.tensors if stored.is_constant]
+    assert constant_tensor.dims == (1, 3)
 
 
 def test_one_channel_image_is_not_reported_as_transposed() -> None:

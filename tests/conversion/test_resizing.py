@@ -37,21 +37,21 @@ def agrees(data: bytes, conversion: Conversion, **shapes: tuple[int, ...]) -> bo
     return verify(data, conversion.proto.SerializeToString(), shapes=shapes, runs=1).ok
 
 
-def join(code: str, *operands: Spec, **options: Any) -> bytes:
-    """Return a model with one operator; the last spec is its result."""
+def single_operator(code: str, *operands: Spec, **options: Any) -> bytes:
+    """Return a model with one operator; the last spec is the result."""
     model = Net()
     model.output(model.call(code, operands[:-1], operands[-1], **options))
     return model.build()
 
 
-def classifier(after: list[int]) -> bytes:
-    """Return an image classifier with a RESHAPE to ``after`` before its dense layer."""
+def classifier(new_shape: list[int]) -> bytes:
+    """Return an image classifier with a RESHAPE to ``new_shape`` before its dense layer."""
     model = Net()
     image = tensor(1, 4, 6, 3)
     x = model.input(image)
     w, b = constant(random_array(5, 3, 3, 3)), constant(random_array(5))
     convolved = model.call("CONV_2D", [x, w, b], image.with_shape(1, 2, 3, 5), padding="SAME", stride_h=2, stride_w=2)
-    flat = model.call("RESHAPE", [convolved, constant(after)], tensor(1, 30))
+    flat = model.call("RESHAPE", [convolved, constant(new_shape)], tensor(1, 30))
     model.output(
         model.call("FULLY_CONNECTED", [flat, constant(random_array(7, 30)), constant(random_array(7))], tensor(1, 7))
     )
@@ -67,7 +67,7 @@ def test_dynamic_batch_agrees_at_every_size(data: bytes, batch: int) -> None:
 
 
 def test_resized_batch_is_kept_with_dynamic_batch() -> None:
-    data = join("FULLY_CONNECTED", tensor(2, 3), tensor(5, 3), tensor(2, 5))
+    data = single_operator("FULLY_CONNECTED", tensor(2, 3), tensor(5, 3), tensor(2, 5))
     assert dims(convert(data, dynamic_batch=True)) == {"x0": ["batch", 3], "x1": [5, 3], "y0": ["batch", 5]}
 
 
@@ -77,7 +77,7 @@ def test_dynamic_batch_has_one_name_in_inputs_and_outputs() -> None:
 
 def test_different_names_are_different_dimensions() -> None:
     """Both are stored as 5, and ADD needs equal sizes."""
-    data = join("ADD", tensor(5, 3), tensor(5, 3), tensor(5, 3))
+    data = single_operator("ADD", tensor(5, 3), tensor(5, 3), tensor(5, 3))
     assert convert(data, input_shape={"x0": ["n", 3], "x1": ["n", 3]})
     with pytest.raises(UnsupportedOperator, match="op 0 ADD"):
         convert(data, input_shape={"x0": ["n", 3], "x1": ["m", 3]})
@@ -93,12 +93,12 @@ def transpose_and_reshape(*before: int) -> bytes:
 
 def test_rejects_dynamic_batch_for_scalars() -> None:
     with pytest.raises(UnsupportedOption, match="no graph input has an axis that could be dynamic"):
-        convert(join("ADD", tensor(), tensor(), tensor()), dynamic_batch=True)
+        convert(single_operator("ADD", tensor(), tensor(), tensor()), dynamic_batch=True)
 
 
 def test_stored_shape_follows_a_named_or_batch_dimension() -> None:
     """A leading size that is neither named nor the batch of an input does not change a stored RESHAPE."""
-    rows = join("RESHAPE", tensor(5, 2, 3), constant([5, 6]), tensor(5, 6))
+    rows = single_operator("RESHAPE", tensor(5, 2, 3), constant([5, 6]), tensor(5, 6))
     assert dims(convert(rows, input_shape={"x0": ["n", 2, 3]})) == {"x0": ["n", 2, 3], "y0": ["n", 6]}
     transposed = transpose_and_reshape(2, 5, 3)
     assert dims(convert(transposed, input_shape={"x0": [2, "n", 3]})) == {"x0": [2, "n", 3], "y0": ["n", 6]}
@@ -108,7 +108,7 @@ def test_stored_shape_follows_a_named_or_batch_dimension() -> None:
 
 def test_names_the_operator_that_prevents_a_dynamic_batch() -> None:
     with pytest.raises(UnsupportedOperator, match=r"op 0 RESHAPE v1 .*\[30, 1\] does not fit the 60 elements"):
-        convert(join("RESHAPE", tensor(1, 5, 6), constant([30, 1]), tensor(30, 1)), dynamic_batch=True)
+        convert(single_operator("RESHAPE", tensor(1, 5, 6), constant([30, 1]), tensor(30, 1)), dynamic_batch=True)
 
 
 def test_rejects_a_rank_that_depends_on_the_batch() -> None:
@@ -156,10 +156,10 @@ def test_computed_shapes_follow_a_fixed_shape() -> None:
     shape = model.call("PACK", [rows, constant(3), constant(2)], tensor(3, dtype="int32"), values_count=3, axis=0)
     model.output(model.call("RESHAPE", [x, shape], tensor(2, 3, 2)))
     data = model.build()
-    pinned, free = convert(data, input_shape={"image": (5, 6)}), convert(data, dynamic_batch=True)
-    assert dims(pinned)["y0"] == [5, 3, 2]
-    assert agrees(data, pinned)
-    assert all(agrees(data, free, image=(batch, 6)) for batch in (1, 3))
+    fixed, dynamic = convert(data, input_shape={"image": (5, 6)}), convert(data, dynamic_batch=True)
+    assert dims(fixed)["y0"] == [5, 3, 2]
+    assert agrees(data, fixed)
+    assert all(agrees(data, dynamic, image=(batch, 6)) for batch in (1, 3))
 
 
 def test_name_makes_a_dimension_symbolic() -> None:
@@ -185,14 +185,14 @@ def test_several_dimensions_may_have_names() -> None:
 
 def test_equal_names_are_equal_dimensions() -> None:
     x, y = tensor(1, 3), tensor(1, 5)
-    data = join("CONCATENATION", x, y, tensor(1, 8), axis=1)
+    data = single_operator("CONCATENATION", x, y, tensor(1, 8), axis=1)
     conversion = convert(data, input_shape={"x0": ("N", 3), "x1": ("N", 5)})
     assert dims(conversion) == {"x0": ["N", 3], "x1": ["N", 5], "y0": ["N", 8]}
     assert agrees(data, conversion, x0=(4, 3), x1=(4, 5))
 
 
 def test_named_and_fixed_dimensions_may_be_combined() -> None:
-    data = join("ADD", tensor(None, 3), constant(np.ones((1, 3), np.float32)), tensor(None, 3))
+    data = single_operator("ADD", tensor(None, 3), constant(np.ones((1, 3), np.float32)), tensor(None, 3))
     assert dims(convert(data, input_shape={"x0": ("rows", 3)})) == {"x0": ["rows", 3], "y0": ["rows", 3]}
 
 
@@ -213,7 +213,7 @@ def test_rejects_shapes_that_match_no_input(shapes: dict[str, tuple[int, ...]], 
 def test_runtime_shapes_are_stored_shapes_unless_derived(stored: int, reported: int | None) -> None:
     model = ModelBuilder()
     g = model.main
-    g.operator("ABS", [g.input("x", (2, 3))], [a := g.tensor("a", (3, 2))])  # which is of another shape
+    g.operator("ABS", [g.input("x", (2, 3))], [a := g.tensor("a", (3, 2))])  # the stored shape is wrong
     g.operator("WHERE", [g.input("c", (2, 3), "bool")], [found := g.tensor("found", (stored, 2), "int64")])
     g.operator("NEG", [found], [y := g.tensor("y", (stored, 2), "int64")])
     g.output(a, y)
@@ -231,7 +231,7 @@ def test_dynamic_batch_follows_the_derived_shape_of_a_stale_result() -> None:
     assert [dim.dim_param or dim.dim_value for dim in result.type.tensor_type.shape.dim] == ["batch", 3]
 
 
-# --- constants that hold the batch ------------------------------------------------------------
+# --- constants that store the batch size ------------------------------------------------------
 
 
 def run_per_item(data: bytes, *images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -250,7 +250,7 @@ def reshape(shape: list[int], *, as_option: bool = False) -> bytes:
 
 def convolve_transposed() -> bytes:
     w, x = constant(random_array(5, 3, 3, 2)), tensor(1, 4, 3, 2)
-    return join(
+    return single_operator(
         "TRANSPOSE_CONV", constant([1, 8, 6, 5]), w, x, tensor(1, 8, 6, 5), padding="SAME", stride_h=2, stride_w=2
     )
 
@@ -259,11 +259,11 @@ STORED_BATCH = {
     "RESHAPE": reshape([1, 10, 3]),
     "RESHAPE with a size to infer": reshape([1, -1, 3]),
     "RESHAPE by its options": reshape([1, -1, 3], as_option=True),
-    "SLICE": join("SLICE", tensor(1, 5, 3), constant([0, 1, 0]), constant([1, 3, -1]), tensor(1, 3, 3)),
-    "STRIDED_SLICE": join(
+    "SLICE": single_operator("SLICE", tensor(1, 5, 3), constant([0, 1, 0]), constant([1, 3, -1]), tensor(1, 3, 3)),
+    "STRIDED_SLICE": single_operator(
         "STRIDED_SLICE", tensor(1, 7, 3), constant([0, 1, 0]), constant([1, 6, 3]), constant([1, 2, 1]), tensor(1, 3, 3)
     ),
-    "BROADCAST_TO": join("BROADCAST_TO", tensor(1, 1, 3), constant([1, 5, 3]), tensor(1, 5, 3)),
+    "BROADCAST_TO": single_operator("BROADCAST_TO", tensor(1, 1, 3), constant([1, 5, 3]), tensor(1, 5, 3)),
     "TRANSPOSE_CONV": convolve_transposed(),
     "CONV_2D, RESHAPE, FULLY_CONNECTED": classifier([1, 30]),
 }
@@ -284,7 +284,7 @@ def test_batch_items_equal_separate_litert_runs(name: str) -> None:
 
 
 def test_dynamic_batch_replaces_a_stored_batch_of_1() -> None:
-    data = join("RESHAPE", tensor(None, 5, 6), constant([1, 6, 5]), tensor(1, 6, 5))
+    data = single_operator("RESHAPE", tensor(None, 5, 6), constant([1, 6, 5]), tensor(1, 6, 5))
     assert dims(convert(data)) == {"x0": ["x0_dim0", 5, 6], "y0": [1, 6, 5]}
     assert dims(convert(data, dynamic_batch=True)) == {"x0": ["batch", 5, 6], "y0": ["batch", 6, 5]}
 
@@ -293,10 +293,10 @@ def test_verify_detects_mixed_batch_items() -> None:
     data = STORED_BATCH["RESHAPE"]
     proto = convert(data, dynamic_batch=True).proto
     (node,) = proto.graph.node
-    mixed = helper.make_node("ReduceMax", ["reshaped", "axis"], ["largest"])
-    spread = helper.make_node("Max", ["reshaped", "largest"], list(node.output))
+    maximum = helper.make_node("ReduceMax", ["reshaped", "axis"], ["largest"])
+    mixed_output = helper.make_node("Max", ["reshaped", "largest"], list(node.output))
     node.output[0] = "reshaped"
-    proto.graph.node.extend([mixed, spread])
+    proto.graph.node.extend([maximum, mixed_output])
     proto.graph.initializer.append(helper.make_tensor("axis", TensorProto.INT64, [1], [0]))
     assert not verify(data, proto.SerializeToString()).ok
     assert verify(data, convert(data, dynamic_batch=True).proto.SerializeToString()).ok
@@ -305,7 +305,7 @@ def test_verify_detects_mixed_batch_items() -> None:
 def test_verify_skips_a_batch_if_litert_rejects_its_items() -> None:
     """Some random integers are negative, and LiteRT's RSQRT rejects them."""
     x = tensor(None, 5, dtype="int16", scale=0.01, zero_point=0)
-    data = join("RSQRT", x, x.rescale(3.0))
+    data = single_operator("RSQRT", x, x.rescale(3.0))
     assert verify(data, convert(data).proto.SerializeToString()).ok
 
 
@@ -314,12 +314,12 @@ def test_verify_skips_a_batch_if_litert_rejects_its_items() -> None:
 
 def test_dimensions_that_must_be_equal_share_a_name() -> None:
     x, y = tensor(None, 3), tensor(None, 5)
-    sizes = dims(convert(join("CONCATENATION", x, y, tensor(None, 8), axis=1)))
+    sizes = dims(convert(single_operator("CONCATENATION", x, y, tensor(None, 8), axis=1)))
     assert sizes == {"x0": ["x0_dim0", 3], "x1": ["x0_dim0", 5], "y0": ["x0_dim0", 8]}
 
 
 def test_dimensions_that_may_broadcast_have_separate_names() -> None:
-    data = join("ADD", tensor(None, 3), tensor(None, 3), tensor(None, 3))
+    data = single_operator("ADD", tensor(None, 3), tensor(None, 3), tensor(None, 3))
     conversion = convert(data)
     assert dims(conversion) == {"x0": ["x0_dim0", 3], "x1": ["x1_dim0", 3], "y0": [None, 3]}
     assert agrees(data, conversion, x0=(1, 3), x1=(4, 3))
@@ -327,7 +327,7 @@ def test_dimensions_that_may_broadcast_have_separate_names() -> None:
 
 def test_verify_tests_dynamic_dimensions() -> None:
     """A cumulative sum over the batch is the identity at the stored batch size of 1."""
-    data = join("ADD", tensor(None, 3), constant(np.ones((1, 3), np.float32)), tensor(None, 3))
+    data = single_operator("ADD", tensor(None, 3), constant(np.ones((1, 3), np.float32)), tensor(None, 3))
     proto = convert(data).proto
     (added,) = proto.graph.node
     summed = helper.make_node("CumSum", ["added", "axis"], list(added.output))

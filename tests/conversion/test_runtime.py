@@ -39,7 +39,7 @@ def counter() -> bytes:
     return model.build()
 
 
-def two_entries() -> bytes:
+def two_signatures() -> bytes:
     """Return a model: signature "count" adds a filtered image to a variable, and "read" returns the variable."""
     model = ModelBuilder()
     init, g, read = model.subgraph("init"), model.main, model.subgraph("read")
@@ -72,12 +72,12 @@ def two_entries() -> bytes:
 
 
 def test_sessions_of_signatures_share_states() -> None:
-    count = Session(otp.convert(two_entries(), signature="count").proto.SerializeToString())
-    read = Session(otp.convert(two_entries(), signature="read").proto.SerializeToString(), states_of=count)
+    count = Session(otp.convert(two_signatures(), signature="count").proto.SerializeToString())
+    read = Session(otp.convert(two_signatures(), signature="read").proto.SerializeToString(), states_of=count)
     from ai_edge_litert.interpreter import Interpreter
 
-    original = Interpreter(model_content=two_entries())
-    runners = {key: original.get_signature_runner(key) for key in ("count", "read")}
+    litert = Interpreter(model_content=two_signatures())
+    runners = {key: litert.get_signature_runner(key) for key in ("count", "read")}
     rng = np.random.default_rng(0)
     results = []
     for _ in range(50):
@@ -98,7 +98,7 @@ def test_rejects_sharing_a_state_of_different_shape() -> None:
     ):
         Session(
             otp.convert(counter()).proto.SerializeToString(),
-            states_of=Session(otp.convert(two_entries(), signature="count").proto.SerializeToString()),
+            states_of=Session(otp.convert(two_signatures(), signature="count").proto.SerializeToString()),
         )
 
 
@@ -107,15 +107,15 @@ def test_states_match_litert_until_reset(tmp_path: Path) -> None:
     session = Session(tmp_path / "counter.onnx")
     assert [port.name for port in session.inputs] == ["x"]
     assert [port.name for port in session.outputs] == ["y"]
-    original = LiteRT(counter(), "builtin")
+    litert = LiteRT(counter(), "builtin")
     rng = np.random.default_rng(0)
     first = []
     for _ in range(4):
         x = rng.standard_normal(2).astype(np.float32)
-        (wanted,) = original.run([x])
+        (expected,) = litert.run([x])
         outputs = session.run({"x": x})
         assert list(outputs) == ["y"]
-        np.testing.assert_array_equal(outputs["y"], wanted)
+        np.testing.assert_array_equal(outputs["y"], expected)
         first.append(x)
     session.reset()
     np.testing.assert_array_equal(session.run({"x": first[0]})["y"], first[0] + np.array([1, 2], np.float32))
@@ -134,17 +134,17 @@ def test_restored_session_continues_like_litert() -> None:
     proto = otp.convert(counter()).proto.SerializeToString()
     rng = np.random.default_rng(7)
     inputs = [rng.standard_normal(2).astype(np.float32) for _ in range(6)]
-    original = LiteRT(counter(), "builtin")
-    expected = [original.run([x])[0] for x in inputs]
+    litert = LiteRT(counter(), "builtin")
+    expected = [litert.run([x])[0] for x in inputs]
     session = Session(proto)
     assert session.save() == {}
     for x in inputs[:3]:
         session.run({"x": x})
     saved_states = session.save()
-    for session_ in (session, Session(proto), session.stream()):
-        session_.restore(saved_states)
+    for resumed in (session, Session(proto), session.stream()):
+        resumed.restore(saved_states)
         for x, y in zip(inputs[3:], expected[3:], strict=True):
-            np.testing.assert_array_equal(session_.run({"x": x})["y"], y)
+            np.testing.assert_array_equal(resumed.run({"x": x})["y"], y)
     np.testing.assert_array_equal(saved_states["v"], expected[2])
 
 
@@ -214,7 +214,7 @@ def test_later_session_continues_from_shared_states() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("inputs", "text"),
     [
         ({}, "no array for 'x'; the model's inputs are 'x'"),
         ({"X": [1, 2]}, "there is no input 'X'; the model's inputs are 'x'"),
@@ -225,11 +225,11 @@ def test_later_session_continues_from_shared_states() -> None:
         ({"x": [1, 2, 3]}, r"the array has shape \[3\]"),
     ],
 )
-def test_rejected_inputs_leave_states_unchanged(given: dict[str, Any], text: str) -> None:
+def test_rejected_inputs_leave_states_unchanged(inputs: dict[str, Any], text: str) -> None:
     session = Session(accumulator(initial=0))
     session.run({"x": [1, 1]})
     with pytest.raises(ValueError, match=text):
-        session.run(given)
+        session.run(inputs)
     assert session.run({"x": [0, 0]})["y"].tolist() == [1, 1]
 
 
@@ -342,5 +342,5 @@ def test_loads_external_weights(tmp_path: Path) -> None:
 
 
 def test_shared_state_keeps_the_layout_of_the_file() -> None:
-    (state,) = read_states(otp.convert(two_entries(), signature="count").model.metadata_props)
+    (state,) = read_states(otp.convert(two_signatures(), signature="count").model.metadata_props)
     assert state.shape == (1, 3, 5, 2)

@@ -96,18 +96,18 @@ def test_error_names_the_operator_of_the_file() -> None:
 
 def test_fusions_apply_to_rewritten_operators() -> None:
     """An addition after a convolution becomes its bias."""
-    (one,) = (
+    (stored_conv,) = (
         stored_case
         for stored_case in stored_cases()
         if (stored_case.op, stored_case.name) == ("Conv2D", "VALID, strides [1, 1]")
     )
     model = Net()
-    w, result = one.operands[1], one.results[0]
+    w, result = stored_conv.operands[1], stored_conv.results[0]
     y = model.call(
         "CUSTOM.FlexConv2D",
-        [tensor(*one.operands[0].shape), constant(w)],
+        [tensor(*stored_conv.operands[0].shape), constant(w)],
         tensor(*result.shape),
-        custom_options=one.options,
+        custom_options=stored_conv.options,
     )
     bias = constant(np.arange(result.shape[-1], dtype=np.float32))
     model.output(model.call("CUSTOM.FlexBiasAdd", [y, bias], tensor(*result.shape), custom_options=select("BiasAdd")))
@@ -163,8 +163,10 @@ def test_rejects_damaged_options_in_bounded_time() -> None:
     for _ in range(3000):
         data = bytearray(generator.choice(option_bytes))
         for _ in range(generator.randint(1, 4)):
-            at = generator.randrange(len(data))
-            data[at : at + generator.choice((0, 1, 1, 8))] = generator.randbytes(generator.choice((0, 1, 1, 3)))
+            position = generator.randrange(len(data))
+            data[position : position + generator.choice((0, 1, 1, 8))] = generator.randbytes(
+                generator.choice((0, 1, 1, 3))
+            )
         try:
             parse_options(bytes(data))
         except ValueError:
@@ -172,7 +174,7 @@ def test_rejects_damaged_options_in_bounded_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "why"),
+    ("data", "reason"),
     [
         (b"\x2a\xff\xff\xff\xff\x0f", "extends beyond its message"),
         (b"\xff" * 11, "more than 10 bytes"),
@@ -181,8 +183,8 @@ def test_rejects_damaged_options_in_bounded_time() -> None:
         (node("Op", {"a": tuple(range(20000))}), "more than 16384 fields"),
     ],
 )
-def test_error_on_a_damaged_message_has_the_reason(data: bytes, why: str) -> None:
-    with pytest.raises(ValueError, match=why):
+def test_error_on_a_damaged_message_has_the_reason(data: bytes, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
         parse_node(data)
 
 
@@ -197,8 +199,8 @@ def test_rejects_damaged_select_operators() -> None:
     by_op: dict[str, list[Stored]] = {}
     for stored_case in stored_cases():
         by_op.setdefault(stored_case.op, []).append(stored_case)
-    for several in by_op.values():
-        first, last = several[0], several[-1]
+    for cases in by_op.values():
+        first, last = cases[0], cases[-1]
         for data in (with_options(first, last.options), with_options(first, select_options(first.op, node(first.op)))):
             assert "please report" not in refusal(data), first.op
 
@@ -227,7 +229,7 @@ def with_options(stored_case: Stored, options: bytes) -> bytes:
     return model.build()
 
 
-def odd_shapes(generator: random.Random, stored_case: Stored) -> bytes:
+def change_one_tensor(generator: random.Random, stored_case: Stored) -> bytes:
     """Return the operator with a different rank, size or dtype of one operand or result."""
     arrays = [*stored_case.operands, *stored_case.results]
     k = generator.randrange(len(arrays))
@@ -252,5 +254,5 @@ def test_rejects_operands_that_do_not_fit() -> None:
     generator = random.Random(7)
     for _ in range(400):
         stored_case = generator.choice(stored_cases())
-        reported = refusal(odd_shapes(generator, stored_case))
+        reported = refusal(change_one_tensor(generator, stored_case))
         assert "please report" not in reported, (stored_case.op, stored_case.name, reported)

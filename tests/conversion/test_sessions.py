@@ -37,11 +37,11 @@ def accumulator(*states: str, dtype: Any = TensorProto.FLOAT, sizes: Sequence[An
     )
     proto.ir_version = 10
     shape = [size if isinstance(size, int) else -1 for size in sizes]
-    reported = [
+    entries = [
         {"input": state, "output": f"{state}:next", "dtype": name, "shape": shape, "initial": initial}
         for state in states
     ]
-    helper.set_model_props(proto, {PREFIX + "state": json.dumps(reported)})
+    helper.set_model_props(proto, {PREFIX + "state": json.dumps(entries)})
     return bytes(proto.SerializeToString())
 
 
@@ -56,12 +56,12 @@ def identity_session(dtype: Any, sizes: Sequence[Any] | None, *names: str) -> Se
     return Session(proto.SerializeToString())
 
 
-@pytest.mark.parametrize("wrong", [(7, 3, 2), (7, 2, 5), (7, 3), (7, 3, 5, 1)])
-def test_input_must_match_fixed_dimensions(wrong: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("wrong_shape", [(7, 3, 2), (7, 2, 5), (7, 3), (7, 3, 5, 1)])
+def test_input_must_match_fixed_dimensions(wrong_shape: tuple[int, ...]) -> None:
     session = identity_session(TensorProto.FLOAT, ("n", 3, 5), "x")
     assert session.run({"x": np.zeros((7, 3, 5), np.float32)})["x out"].shape == (7, 3, 5)
     with pytest.raises(ValueError, match=r"input 'x' is float32 \[n, 3, 5\]; the array has shape"):
-        session.run({"x": np.zeros(wrong, np.float32)})
+        session.run({"x": np.zeros(wrong_shape, np.float32)})
 
 
 def test_port_text_shows_dynamic_dimensions() -> None:

@@ -70,21 +70,22 @@ def shapes(data: bytes, **inputs: Array) -> list[tuple[int, ...]]:
 
 @pytest.mark.parametrize("stored", UNKNOWN)
 @pytest.mark.parametrize(
-    ("code", "operands", "options", "results"), CASES, ids=[f"{k} {c[0]}" for k, c in enumerate(CASES)]
+    ("code", "operands", "options", "result_count"), CASES, ids=[f"{k} {c[0]}" for k, c in enumerate(CASES)]
 )
 def test_result_without_stored_shape_is_inferred(
-    code: str, operands: Operands, options: dict[str, Any], results: int, stored: str
+    code: str, operands: Operands, options: dict[str, Any], result_count: int, stored: str
 ) -> None:
     model = ModelBuilder()
     g = model.main
     arrays = [
-        g.input(f"x{k}", own) if isinstance(own, tuple) else g.constant(f"c{k}", own) for k, own in enumerate(operands)
+        g.input(f"x{k}", operand) if isinstance(operand, tuple) else g.constant(f"c{k}", operand)
+        for k, operand in enumerate(operands)
     ]
-    made, ends = ([g.tensor(f"{name}{k}", ()) for k in range(results)] for name in "yz")
-    g.operator(code, arrays, made, options)
-    for y, z in zip(made, ends, strict=True):
+    results, negated_results = ([g.tensor(f"{name}{k}", ()) for k in range(result_count)] for name in "yz")
+    g.operator(code, arrays, results, options)
+    for y, z in zip(results, negated_results, strict=True):
         g.operator("NEG", [y], [z])
-    g.output(*ends)
+    g.output(*negated_results)
     UNKNOWN[stored](g)
     data = model.build()
     conversion = otp.convert(data)
@@ -94,7 +95,7 @@ def test_result_without_stored_shape_is_inferred(
     assert verification.ok, verification.text
 
 
-def commands(audio: tuple[int, ...], stored: str = "by a converter that knows no ranks") -> bytes:
+def speech_commands(audio: tuple[int, ...], stored: str = "by a converter that knows no ranks") -> bytes:
     """Return a speech network whose file stores only the input shape, as TOCO wrote it."""
     model = ModelBuilder()
     g = model.main
@@ -119,44 +120,44 @@ def commands(audio: tuple[int, ...], stored: str = "by a converter that knows no
 
 @pytest.mark.parametrize("stored", UNKNOWN)
 def test_infers_all_shapes_from_the_graph_input(stored: str) -> None:
-    conversion = otp.convert(commands((77,), stored), verify=True)
+    conversion = otp.convert(speech_commands((77,), stored), verify=True)
     assert [tuple(value.shape or ()) for value in conversion.model.graph.outputs] == [(1, 13)]
 
 
 @pytest.mark.parametrize("shape", [(77,), (154, 1)])
 def test_input_without_stored_shape_accepts_any_rank(shape: tuple[int, ...]) -> None:
-    data = commands(())
+    data = speech_commands(())
     conversion = otp.convert(data, input_shape={"audio": shape}, verify=True)
     outputs = conversion.model.graph.outputs
     assert [tuple(value.shape or ()) for value in outputs] == shapes(data, audio=np.ones(shape, np.float32))
 
 
 def test_input_without_stored_shape_may_be_dynamic() -> None:
-    data = commands(())
+    data = speech_commands(())
     conversion = otp.convert(data, input_shape={"audio": ("n", 77)})
     assert verify(data, conversion.proto, shapes={"audio": (3, 77)}).ok
 
 
 def test_error_names_inputs_without_stored_shape() -> None:
     with pytest.raises(otp.ConversionError, match=r"graph input 7 'audio': .* with --input-shape audio=\.\.\."):
-        otp.convert(commands(()))
+        otp.convert(speech_commands(()))
 
 
 def scalar_loop(model: ModelBuilder) -> None:
     """Add a loop over scalars, one of which is unchanged."""
     g, condition, body = model.main, model.subgraph("condition"), model.subgraph("body")
     options = {"cond_subgraph_index": condition.index, "body_subgraph_index": body.index}
-    ends = [g.tensor(name, ()) for name in "yz"]
-    g.operator("WHILE", [g.input("x", ()), g.input("step", ())], ends, options)
-    g.output(*ends)
+    outputs = [g.tensor(name, ()) for name in "yz"]
+    g.operator("WHILE", [g.input("x", ()), g.input("step", ())], outputs, options)
+    g.output(*outputs)
     for graph in (condition, body):
         graph.input("x", ()), graph.input("step", ())
     condition.operator(
-        "LESS", [0, condition.constant("n", np.float32(7))], [more := condition.tensor("more", (), "bool")]
+        "LESS", [0, condition.constant("n", np.float32(7))], [is_below := condition.tensor("is_below", (), "bool")]
     )
-    condition.output(more)
-    body.operator("ADD", [0, 1], [following := body.tensor("following", ())])
-    body.output(following, 1)
+    condition.output(is_below)
+    body.operator("ADD", [0, 1], [total := body.tensor("total", ())])
+    body.output(total, 1)
 
 
 def scalar_variable(model: ModelBuilder) -> None:

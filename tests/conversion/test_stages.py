@@ -17,7 +17,7 @@ from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Model, Tensor
 
-FILES = 208
+CASE_COUNT = 208
 PARTS = 4
 STAGES = (
     "binding operators to handlers",
@@ -31,11 +31,11 @@ STAGES = (
 HOST = Host(packs="builtin")
 
 
-def without_rank(tensor: Tensor) -> Tensor:
+def remove_rank(tensor: Tensor) -> Tensor:
     return replace(tensor, shape=(), dims=(), has_rank=False)
 
 
-def longer(tensor: Tensor) -> Tensor:
+def increase_sizes(tensor: Tensor) -> Tensor:
     dims = tuple(None if size is None else size + 1 for size in tensor.dims)
     return replace(tensor, shape=tuple(size + 1 for size in tensor.shape), dims=dims)
 
@@ -44,28 +44,28 @@ def reverse_axes(tensor: Tensor) -> Tensor:
     return replace(tensor, shape=tensor.shape[::-1], dims=tensor.dims[::-1])
 
 
-def scalar(tensor: Tensor) -> Tensor:
+def make_scalar(tensor: Tensor) -> Tensor:
     return replace(tensor, shape=(), dims=())
 
 
-FALSE_SHAPES = (without_rank, longer, reverse_axes, scalar)
+WRONG_SHAPES = (remove_rank, increase_sizes, reverse_axes, make_scalar)
 
 
-def odd_models(part: int) -> Iterator[tuple[Case, Model]]:
-    """Yield every PARTS-th of FILES cases, with a wrong shape of each operator's first result."""
+def models_with_wrong_shapes(part: int) -> Iterator[tuple[Case, Model]]:
+    """Yield every PARTS-th of CASE_COUNT cases, with a wrong shape of each operator's first result."""
     cases = builtin()
-    for number in range(part, FILES, PARTS):
-        case = cases[number * len(cases) // FILES]
-        change = FALSE_SHAPES[number // PARTS % len(FALSE_SHAPES)]
+    for number in range(part, CASE_COUNT, PARTS):
+        case = cases[number * len(cases) // CASE_COUNT]
+        change = WRONG_SHAPES[number // PARTS % len(WRONG_SHAPES)]
         model = read(case.build())
         results = [op.outputs[0] for op in model.main.operators if op.outputs and op.outputs[0] is not None]
         yield case, with_tensors(model, {tensor: change(tensor) for tensor in results})
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_each_stage_runs_at_most_once_on_odd_files(part: int) -> None:
-    ends = set()
-    for case, model in odd_models(part):
+def test_each_stage_runs_at_most_once_on_files_with_wrong_shapes(part: int) -> None:
+    last_stages = set()
+    for case, model in models_with_wrong_shapes(part):
         stages: list[str] = []
         options = {**case.options, "target": case.targets[0], "check": "standard", "on_fusion_error": "raise"}
         try:
@@ -73,5 +73,5 @@ def test_each_stage_runs_at_most_once_on_odd_files(part: int) -> None:
         except ConversionError:
             assert stages, case.id
         assert stages == [*STAGES[: len(stages)]], case.id
-        ends.add(stages[-1])
-    assert STAGES[-1] in ends
+        last_stages.add(stages[-1])
+    assert STAGES[-1] in last_stages

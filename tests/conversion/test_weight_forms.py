@@ -25,7 +25,7 @@ PARTS = 4
 
 
 def cases_of_part(part: int, thorough: bool) -> Iterator[Case]:
-    """Yield the cases of one part; without ``thorough`` one in SHARE of them."""
+    """Yield the cases of one part; without ``thorough`` every INTERVAL-th of them."""
     yield from EIGHT_BITS[part :: PARTS if thorough else PARTS * INTERVAL]
 
 
@@ -72,18 +72,18 @@ def loads(proto: onnx.ModelProto) -> bool:
 @pytest.mark.parametrize("code", ["MUL", "ADD", "SUB"])
 @pytest.mark.parametrize("shape", [(), (5,), (3, 5)])
 def test_shared_int8_constant_loads_with_x64quantprecision(code: str, shape: tuple[int, ...]) -> None:
-    assert loads(otp.convert(two_users(code, shape)).proto)
+    assert loads(otp.convert(shared_constant(code, shape)).proto)
 
 
 def test_large_shared_int8_constant_is_stored_once() -> None:
     shape = (1031, 1033)
-    proto = otp.convert(two_users("MUL", shape), check="standard").proto
+    proto = otp.convert(shared_constant("MUL", shape), check="standard").proto
     assert loads(proto)
     assert proto.ByteSize() < 1.2 * 1031 * 1033
-    assert verify(two_users("MUL", shape), proto, runs=1).ok
+    assert verify(shared_constant("MUL", shape), proto, runs=1).ok
 
 
-def two_users(code: str, shape: tuple[int, ...]) -> bytes:
+def shared_constant(code: str, shape: tuple[int, ...]) -> bytes:
     """Return a model of two operators with one int8 constant."""
     model = ModelBuilder()
     g = model.main

@@ -16,10 +16,10 @@ from onnx_tflite_plugin.diagnosis import litert as diagnosis
 from onnx_tflite_plugin.diagnosis.litert import check_with_litert, probe_file, shape_contradiction
 from onnx_tflite_plugin.diagnosis.probe import probe
 from onnx_tflite_plugin.errors import AttributedProblem, Contradiction, ConversionError, InvalidModel, Problem
-from tests.helpers.verify_graphs import model as made_of
+from tests.helpers.verify_graphs import model as build_model
 from tests.helpers.verify_graphs import slot, subgraph
 
-OURS = AttributedProblem("op 3", "why", "report it", to_converter=True)
+CONVERTER_FAULT = AttributedProblem("op 3", "why", "report it", to_converter=True)
 
 
 def divide(size: int = 3, stored: int = 3) -> bytes:
@@ -27,7 +27,7 @@ def divide(size: int = 3, stored: int = 3) -> bytes:
     model = ModelBuilder()
     g = model.main
     x, y = g.input("x", (size,), "int32"), g.tensor("y", (stored,), "int32")
-    g.operator("DIV", [g.constant("one", np.ones(1, np.int32)), x], [y])
+    g.operator("DIV", [g.constant("dividend", np.ones(1, np.int32)), x], [y])
     g.output(y)
     return model.build()
 
@@ -46,14 +46,14 @@ def divide_by_zero() -> bytes:
 @pytest.mark.parametrize(("batch", "attributed"), [(None, False), (1, True)])
 def test_static_dimensions_may_contradict_litert(batch: int | None, attributed: bool) -> None:
     graph = subgraph(inputs=[slot(0)], outputs=[slot(1, shape=(batch, 4))])
-    assert (shape_contradiction(made_of(graph), {"shapes": {"1": [3, 4]}}) is not None) is attributed
+    assert (shape_contradiction(build_model(graph), {"shapes": {"1": [3, 4]}}) is not None) is attributed
 
 
 def test_unknown_shapes_are_no_contradiction() -> None:
     graph = subgraph(inputs=[slot(0)], outputs=[slot(1, shape=()), slot(2, shape=(5, 7))])
-    assert shape_contradiction(made_of(graph), {}) is None
-    assert shape_contradiction(made_of(graph), {"shapes": {"1": [3], "2": [5, 7]}}) is None
-    reported = shape_contradiction(made_of(graph), {"shapes": {"2": [5, 11]}})
+    assert shape_contradiction(build_model(graph), {}) is None
+    assert shape_contradiction(build_model(graph), {"shapes": {"1": [3], "2": [5, 7]}}) is None
+    reported = shape_contradiction(build_model(graph), {"shapes": {"2": [5, 11]}})
     assert reported is not None
     (problem,) = reported.problems
     assert isinstance(problem, Contradiction)
@@ -64,7 +64,7 @@ def test_unknown_shapes_are_no_contradiction() -> None:
 @pytest.mark.parametrize(
     "problems",
     [[], [Problem("op 3", "why")], [AttributedProblem("op 3", "why", "", to_converter=False)]],
-    ids=["none", "plain", "theirs"],
+    ids=["none", "unattributed", "file"],
 )
 def test_litert_is_probed_only_for_failures_of_the_converter(
     monkeypatch: pytest.MonkeyPatch, problems: list[Problem]
@@ -77,7 +77,7 @@ def test_litert_is_probed_only_for_failures_of_the_converter(
 def test_failure_is_attributed_to_file_that_litert_contradicts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    error = ConversionError("why", [Problem("op 1", "another"), OURS])
+    error = ConversionError("why", [Problem("op 1", "another"), CONVERTER_FAULT])
     monkeypatch.setattr(diagnosis, "probe_file", lambda source: {"refused": "it is odd"})
     reported = check_with_litert(error, divide())
     assert isinstance(reported, InvalidModel)
@@ -86,8 +86,8 @@ def test_failure_is_attributed_to_file_that_litert_contradicts(
     reported = check_with_litert(error, divide())
     assert isinstance(reported, InvalidModel)
     assert [problem.where for problem in reported.problems] == ["subgraphs[0].tensors[1].shape"]
-    for nothing in ({}, {"shapes": {"1": [3]}}):
-        monkeypatch.setattr(diagnosis, "probe_file", lambda source, reported=nothing: reported)
+    for empty_result in ({}, {"shapes": {"1": [3]}}):
+        monkeypatch.setattr(diagnosis, "probe_file", lambda source, result=empty_result: result)
         assert check_with_litert(error, divide()) is error
 
 
@@ -97,7 +97,7 @@ SHAPES = {"shapes": {"0": [3]}}
 
 
 @pytest.mark.parametrize(
-    ("code", "printed", "reported"),
+    ("code", "output", "reported"),
     [
         (0, json.dumps(SHAPES), SHAPES),
         (0, json.dumps({"refused": "it is odd"}), {"refused": "it is odd"}),
@@ -109,13 +109,13 @@ SHAPES = {"shapes": {"0": [3]}}
     ],
 )
 def test_file_that_crashes_litert_is_invalid_unless_limits_ended_it(
-    monkeypatch: pytest.MonkeyPatch, code: int, printed: str, reported: dict[str, Any]
+    monkeypatch: pytest.MonkeyPatch, code: int, output: str, reported: dict[str, Any]
 ) -> None:
     probed: list[bytes] = []
 
     def run(command: list[str], **options: Any) -> Any:
         probed.append(Path(command[-1]).read_bytes())
-        return subprocess.CompletedProcess(command, code, printed.encode(), b"")
+        return subprocess.CompletedProcess(command, code, output.encode(), b"")
 
     monkeypatch.setattr(subprocess, "run", run)
     assert probe_file(b"content") == reported
@@ -123,10 +123,10 @@ def test_file_that_crashes_litert_is_invalid_unless_limits_ended_it(
 
 
 def test_failed_probe_attributes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def late(command: list[str], **options: Any) -> Any:
+    def time_out(command: list[str], **options: Any) -> Any:
         raise subprocess.TimeoutExpired(command, 1)
 
-    monkeypatch.setattr(subprocess, "run", late)
+    monkeypatch.setattr(subprocess, "run", time_out)
     (path := tmp_path / "m.tflite").write_bytes(b"12345")
     assert probe_file(b"12345") == probe_file(path) == {}
     monkeypatch.setattr(diagnosis, "_run_probe", lambda path: {"refused": path.name})

@@ -1,4 +1,4 @@
-"""Tests of pack hooks, and of the claims of operators that apply."""
+"""Tests of pack hooks, and of claims of operators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from onnx_tflite_plugin.host.model_changes import ValueSnapshot
 from tests.helpers.pack_files import install, unary_model
 
 OPERATOR: Any = SimpleNamespace(code="X", index=0, subgraph=0, version=1, inputs=(), outputs=())
-AT = At(OPERATOR, SimpleNamespace(name="t"), 21)  # type: ignore[arg-type]
+INSTANCE = At(OPERATOR, SimpleNamespace(name="t"), 21)  # type: ignore[arg-type]
 
 
 class Claims:
@@ -41,54 +41,58 @@ class EntryPoint(Claims):
     __module__ = "onnx_tflite_plugin.host.host"
 
 
-def hooks(*plugins: tuple[object, str, str]) -> Hooks:
-    hooks_ = Hooks({}, pytest.fail)
+def make_hooks(*plugins: tuple[object, str, str]) -> Hooks:
+    registry = Hooks({}, pytest.fail)
     for plugin, code, pack in plugins:
-        hooks_.register(plugin, code, pack)
-    return hooks_
+        registry.register(plugin, code, pack)
+    return registry
 
 
-def claims(made: Hooks, *, offered: bool = False) -> list[tuple[str, str]]:
-    return [(pack, answer.reason) for pack, answer in made.claims(AT, offered) if isinstance(answer, Decline | Failed)]
+def claims(pack_hooks: Hooks, *, offered: bool = False) -> list[tuple[str, str]]:
+    return [
+        (pack, answer.reason)
+        for pack, answer in pack_hooks.claims(INSTANCE, offered)
+        if isinstance(answer, Decline | Failed)
+    ]
 
 
-def test_claims_are_in_reverse_pack_order_without_none() -> None:
-    pack_hooks = hooks(
+def test_claims_are_in_reverse_pack_order_and_omit_none() -> None:
+    pack_hooks = make_hooks(
         (Claims("a"), "hooks", "a-pack"), (Claims(), "hooks", "b-pack"), (Claims("c"), "hooks", "c-pack")
     )
     assert claims(pack_hooks) == [("c-pack", "c"), ("a-pack", "a")]
 
 
 def test_hook_is_not_called_if_the_packs_entry_point_applies() -> None:
-    pack_hooks = hooks(
+    pack_hooks = make_hooks(
         (EntryPoint("entry"), "X", "a-pack"), (Claims("hook"), "hooks", "a-pack"), (Claims("b"), "hooks", "b-pack")
     )
     assert claims(pack_hooks) == [("b-pack", "b"), ("a-pack", "entry")]
 
 
-def test_entry_point_of_another_operator_is_no_claim() -> None:
-    pack_hooks = hooks((EntryPoint("entry"), "Y", "a-pack"), (Claims("hook"), "hooks", "a-pack"))
+def test_entry_point_of_another_operator_is_not_a_claim() -> None:
+    pack_hooks = make_hooks((EntryPoint("entry"), "Y", "a-pack"), (Claims("hook"), "hooks", "a-pack"))
     assert claims(pack_hooks) == [("a-pack", "hook")]
 
 
 def test_built_in_hook_is_called_unless_another_pack_has_an_entry_point() -> None:
-    pack_hooks = hooks((Claims("built in"), "hooks", BUILTIN))
+    pack_hooks = make_hooks((Claims("built in"), "hooks", BUILTIN))
     assert claims(pack_hooks) == [(BUILTIN, "built in")]
     assert claims(pack_hooks, offered=True) == []
 
 
-def test_implementations_lists_hooks_but_no_handlers() -> None:
-    pack_hooks = hooks((EntryPoint("entry"), "X", "a-pack"), (Claims("b"), "hooks", "b-pack"))
+def test_implementations_lists_hooks_but_not_handlers() -> None:
+    pack_hooks = make_hooks((EntryPoint("entry"), "X", "a-pack"), (Claims("b"), "hooks", "b-pack"))
     assert pack_hooks.implementations() == [("b-pack", "claim")]
 
 
 def test_hooks_are_listed_by_pack_name() -> None:
-    pack_hooks = hooks(*((Claims(pack), "hooks", pack) for pack in "dbeac"))
+    pack_hooks = make_hooks(*((Claims(pack), "hooks", pack) for pack in "dbeac"))
     assert pack_hooks.implementations() == [(pack, "claim") for pack in "abcde"]
 
 
 def test_skipped_hooks_fail_only_models_that_use_the_pack() -> None:
-    pack_hooks = hooks((Claims("a"), "hooks", "a-pack"), (Claims("b"), "hooks", "b-pack"))
+    pack_hooks = make_hooks((Claims("a"), "hooks", "a-pack"), (Claims("b"), "hooks", "b-pack"))
     pack_hooks.leave_out("a-pack", Failed("a-pack", "it failed"), ["finish"])
     assert len(claims(pack_hooks)) == 2
     pack_hooks.leave_out("a-pack", Failed("a-pack", "it failed"), ["claim"])
@@ -109,8 +113,8 @@ def test_claim_may_refuse_but_not_return_another_type() -> None:
         def claim(self) -> int:
             return 7
 
-    pack_hooks = hooks((Refuses(), "hooks", "a-pack"), (Wrong(), "hooks", "b-pack"))
-    (b, failed), (a, declined) = pack_hooks.claims(AT)
+    pack_hooks = make_hooks((Refuses(), "hooks", "a-pack"), (Wrong(), "hooks", "b-pack"))
+    (b, failed), (a, declined) = pack_hooks.claims(INSTANCE)
     assert (a, b) == ("a-pack", "b-pack")
     assert isinstance(declined, Decline)
     assert declined.reason == "not these"
@@ -118,7 +122,7 @@ def test_claim_may_refuse_but_not_return_another_type() -> None:
     assert "not a Handler, a Decline or None" in failed.reason
 
 
-def misspelled(plugin: object) -> list[str]:
+def reported_problems(plugin: object) -> list[str]:
     reported: list[str] = []
     Hooks({}, reported.append).add(plugin, "hooks", "a-pack")
     return reported
@@ -129,7 +133,7 @@ def test_misspelled_hooks_are_reported() -> None:
         def finish(self, model: object) -> None: ...
 
         def finsh(self, model: object) -> None:
-            text = str(model)  # a name of its own is no argument
+            text = str(model)  # a local variable is not an argument
             del text
 
         def finis(self, something: object) -> None: ...
@@ -139,27 +143,27 @@ def test_misspelled_hooks_are_reported() -> None:
         @hookimpl
         def clam(self, op: object) -> None: ...
 
-    messages = [text.partition("of a-pack: ")[2] for text in misspelled(Plugin())]
+    messages = [text.partition("of a-pack: ")[2] for text in reported_problems(Plugin())]
     assert any(text.startswith("'finish' is not called, because it lacks @hookimpl") for text in messages)
     assert any(text.startswith("'finsh' is not a hook") for text in messages)
     assert any(text.startswith("there is no hook 'clam'") and "claim" in text for text in messages)
     assert len(messages) == 3
 
 
-def test_only_the_given_pack_is_configured_and_only_once() -> None:
+def test_each_pack_is_configured_once() -> None:
     class Configured:
         def __init__(self) -> None:
-            self.seen: list[object] = []
+            self.options_seen: list[object] = []
 
         @hookimpl
         def configure(self, options: object) -> None:
-            self.seen.append(options)
+            self.options_seen.append(options)
 
     first, second = Configured(), Configured()
     pack_hooks = Hooks({"a": 1}, pytest.fail)
     pack_hooks.add(first, "hooks", "a-pack")
     pack_hooks.add(second, "hooks", "b-pack")
-    assert first.seen == second.seen == [{"a": 1}]
+    assert first.options_seen == second.options_seen == [{"a": 1}]
 
 
 def test_hook_that_removes_a_dtype_is_reported_and_undone() -> None:
@@ -188,7 +192,7 @@ def test_value_without_a_producer_is_restored() -> None:
 
 # --- hooks of an installed pack ---------------------------------------------------------------
 
-LAME = """
+FAILING_HOOKS = """
     from onnx_tflite_plugin.api import Dequantized, Transparent, handler, hookimpl
 
     @handler("SIN", max_version=1, layout=Transparent(), quantization=Dequantized())
@@ -211,7 +215,7 @@ LAME = """
 def test_hooks_that_fail_to_configure_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = "[onnx_tflite_plugin.handlers]\nSIN = lame:sin\n[onnx_tflite_plugin.hooks]\nlame = lame:hooks\n"
     monkeypatch.syspath_prepend(str(tmp_path))
-    install(tmp_path, "lame-pack", "lame", LAME, entry)
+    install(tmp_path, "lame-pack", "lame", FAILING_HOOKS, entry)
     conversion = otp.convert(unary_model("COS"))
     assert conversion.proto.graph.name != "finished"
     assert any("the hooks of lame-pack are left out" in text for text in conversion.report.warnings)

@@ -27,7 +27,7 @@ from onnx_tflite_plugin.source.model import Operator, Options, Tensor
 from onnx_tflite_plugin.targets import target_named
 from tests.helpers.pack_files import install
 
-TARGET = target_named("generic")
+GENERIC = target_named("generic")
 X, Y = (Tensor(0, k, name, "float32", (2, 3), (2, 3)) for k, name in enumerate("xy"))
 
 
@@ -37,14 +37,14 @@ class Entry:
     name = "it"
     value = f"{__name__}:it"
 
-    def __init__(self, held: object) -> None:
-        self.held = held
+    def __init__(self, loaded: object) -> None:
+        self.loaded = loaded
 
     def load(self) -> object:
-        return self.held
+        return self.loaded
 
 
-def serves(code: str, accepts: Any = None, version: int = 1) -> Handler:
+def make_handler(code: str, accepts: Any = None, version: int = 1) -> Handler:
     @handler(code, max_version=version, layout=Terminate(), accepts=accepts)
     def it(ctx: Any, x: Any) -> Any:
         return x
@@ -53,7 +53,7 @@ def serves(code: str, accepts: Any = None, version: int = 1) -> Handler:
 
 
 def offer(pack: str, code: str = "ABS", accepts: Any = None, *, unmet: str = "", version: int = 1) -> Offer:
-    entry: Any = Entry(serves(code, accepts, version))
+    entry: Any = Entry(make_handler(code, accepts, version))
     return Offer(code, pack, HANDLERS, entry, unmet)
 
 
@@ -63,7 +63,7 @@ def operator(code: str = "ABS", version: int = 1) -> Operator:
 
 def selected_pack(host: Host, op: Operator | None = None) -> str:
     """Return the pack that handles an operator, or the text of the error."""
-    binding = host.bind_operator(op or operator(), TARGET, 21)
+    binding = host.bind_operator(op or operator(), GENERIC, 21)
     return binding.pack if isinstance(binding, Bound) else binding.reason
 
 
@@ -133,8 +133,8 @@ def test_pack_for_another_version_is_reported_once_and_as_remedy() -> None:
 def test_entry_point_of_an_unknown_operator_causes_warning(code: str, reported: str) -> None:
     host = Host(offers=[offer("a-pack", code)])
     assert [reported in warning for warning in host.warnings] == ([True] if reported else [])
-    ((named, pack, served),) = host.handlers()
-    assert (named, pack, isinstance(served, Failed)) == (code, "a-pack", bool(reported))
+    ((operator_code, pack, outcome),) = host.handlers()
+    assert (operator_code, pack, isinstance(outcome, Failed)) == (code, "a-pack", bool(reported))
 
 
 def test_unused_entry_point_is_a_problem_of_a_model_that_is_refused() -> None:
@@ -143,7 +143,7 @@ def test_unused_entry_point_is_a_problem_of_a_model_that_is_refused() -> None:
     model.main.output(y)
     host = Host(offers=[offer("a-pack", "neg")])
     with pytest.raises(UnsupportedOperator) as caught:
-        host.bind(read(model.build()), TARGET, 18)
+        host.bind(read(model.build()), GENERIC, 18)
     assert [problem.reason.partition(":")[0] for problem in caught.value.problems] == [
         NOBODY,
         "the entry point is unused",
@@ -169,7 +169,7 @@ def test_selecting_a_missing_pack_is_an_error(selection: Any) -> None:
         Host(offers=[offer("a-pack")], **selection)
 
 
-def test_serving_is_sorted_by_operator_then_pack() -> None:
+def test_handlers_are_sorted_by_operator_then_pack() -> None:
     host = Host(offers=[offer("b-pack", "NEG"), offer("b-pack"), offer("a-pack", "NEG")])
     assert host.handler_names() == [("ABS", "b-pack"), ("NEG", "a-pack"), ("NEG", "b-pack")]
     assert [(code, pack) for code, pack, _ in host.handlers()] == host.handler_names()
@@ -221,10 +221,10 @@ def chain(*codes: str, stored: tuple[int, ...] = (2, 3)) -> bytes:
 
 def test_stale_sizes_are_derived_with_the_conversions_handlers() -> None:
     @handler("CUSTOM.A", max_version=1, layout=Transparent())
-    def serve(ctx: Any, x: Any) -> Any:
+    def negate(ctx: Any, x: Any) -> Any:
         return ctx.ops.Neg(x)
 
-    converted = otp.convert(chain("ABS", "CUSTOM.A", stored=(5, 7)), host=Host(handlers={"CUSTOM.A": serve}))
+    converted = otp.convert(chain("ABS", "CUSTOM.A", stored=(5, 7)), host=Host(handlers={"CUSTOM.A": negate}))
     assert converted.report.outputs[0].shape == (2, 3)
 
 
@@ -236,7 +236,7 @@ def test_missing_operator_is_attributed_to_converter_without_pack_failure(
 ) -> None:
     packs = [BUILTIN, "a-pack"]
     host = Host(offers=[offer(pack, accepts=fails if pack in failing else declines) for pack in packs])
-    missing = host.bind_operator(operator(), TARGET, 21)
+    missing = host.bind_operator(operator(), GENERIC, 21)
     assert isinstance(missing, Problem)
     assert (missing.to_converter if isinstance(missing, AttributedProblem) else None) is to_converter
 

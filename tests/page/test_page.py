@@ -80,7 +80,7 @@ def test_outputs_with_equal_results_are_named_together() -> None:
     assert row["name"] == "y0, y1, y2, y3 and 2 more"
 
 
-def test_page_is_about_the_data_that_are_given(run: Run, tmp_path: Path) -> None:
+def test_page_is_computed_from_the_given_inputs(run: Run, tmp_path: Path) -> None:
     """Stacked inputs are several runs for the verdict; errors of tensors are from the first run."""
     np.savez(tmp_path / "d.npz", image=np.arange(320).reshape(5, 8, 8, 1) % 100 - 50)
     onnx_path, page_path = tmp_path / "d.onnx", tmp_path / "d.html"
@@ -96,7 +96,7 @@ def test_page_is_about_the_data_that_are_given(run: Run, tmp_path: Path) -> None
     assert [error["name"] for error in from_data["errors"]] == [error["name"] for error in from_random["errors"]]
 
 
-def test_data_that_do_not_fit_are_an_error_of_the_report(run: Run, tmp_path: Path) -> None:
+def test_report_rejects_inputs_that_do_not_fit(run: Run, tmp_path: Path) -> None:
     otp.convert(DIGITS).save(tmp_path / "d.onnx")
     np.save(tmp_path / "d.npy", np.zeros((1, 7), np.int8))
     result = run("report", DIGITS, tmp_path / "d.onnx", "--inputs", tmp_path / "d.npy")
@@ -133,7 +133,8 @@ def test_wrong_tensor_is_marked_only_if_outputs_are_wrong(
 ) -> None:
     error = {"tensor": 1, "name": "t", "value": "t", "text": "max 2 LSB", "ok": False, "worst": 2.0}
     monkeypatch.setattr(
-        "onnx_tflite_plugin.page.measured.measure_errors", lambda *given: measured.Measured([error], "within", False)
+        "onnx_tflite_plugin.page.measured.measure_errors",
+        lambda *arguments: measured.Measured([error], "within", False),
     )
     page = gather(DIGITS.read_bytes(), otp.convert(DIGITS).proto, "digits")
     assert [error["first_wrong"] for error in page.errors] == [False]
@@ -218,8 +219,8 @@ def test_page_names_missing_runtimes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_names_are_escaped(digits: Page) -> None:
-    rude = "</script><script>alert(1)</script>{style}<img src=x>"
-    page = Page(rude, digits.facts, [{**digits.operators[0], "name": rude}], [])
+    hostile_name = "</script><script>alert(1)</script>{style}<img src=x>"
+    page = Page(hostile_name, digits.facts, [{**digits.operators[0], "name": hostile_name}], [])
     text = html(page)
     assert "<script>alert" not in text
     assert "<img" not in text
@@ -262,7 +263,7 @@ def large(count: int) -> Page:
     return Page("large", facts, operators, edges)
 
 
-@pytest.mark.skipif(BROWSER is None and "CI" not in os.environ, reason="no chromium")
+@pytest.mark.skipif(BROWSER is None and "CI" not in os.environ, reason="no browser is installed")
 @pytest.mark.parametrize("kind", ["digits", "large"])
 def test_browser_renders_the_page_without_errors(tmp_path: Path, digits: Page, kind: str) -> None:
     path = tmp_path / "page.html"
@@ -284,7 +285,7 @@ def test_browser_renders_the_page_without_errors(tmp_path: Path, digits: Page, k
             assert text in dom
 
 
-@pytest.mark.skipif(BROWSER is None and "CI" not in os.environ, reason="no chromium")
+@pytest.mark.skipif(BROWSER is None and "CI" not in os.environ, reason="no browser is installed")
 def test_wrong_operator_is_named_and_long_names_are_shortened(tmp_path: Path, digits: Page) -> None:
     name = "network/" * 30 + "conv"
     errors = [{**digits.errors[0], "ok": False, "first_wrong": True, "text": "max 9 LSB"}, *digits.errors[1:]]
@@ -300,7 +301,7 @@ def test_wrong_operator_is_named_and_long_names_are_shortened(tmp_path: Path, di
     assert f"first: op {errors[0]['operator']} " in dom
 
 
-@pytest.mark.skipif(BROWSER is None and "CI" not in os.environ, reason="no chromium")
+@pytest.mark.skipif(BROWSER is None and "CI" not in os.environ, reason="no browser is installed")
 def test_page_shows_metadata_and_the_reason_for_no_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     data = model_with_metadata(classifier_metadata())
@@ -310,8 +311,8 @@ def test_page_shows_metadata_and_the_reason_for_no_comparison(tmp_path: Path, mo
     assert console == []
     for part in ("values -2 to 1", "score threshold 0.25", f"{len(LABELS)} labels: "):
         assert part in dom
-    (said,) = re.findall(r'<p id="verdict"[^>]*>([^<]*)</p>', dom)
-    assert "onnxruntime is not installed" in said
+    (verdict,) = re.findall(r'<p id="verdict"[^>]*>([^<]*)</p>', dom)
+    assert "onnxruntime is not installed" in verdict
 
 
 def test_report_exits_with_3_for_a_difference(run: Run, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def info(name: str, *shape: int | str | None, dtype: int = TensorProto.FLOAT) ->
 
 
 def model_of(*nodes: tuple[str, list[int]]) -> Any:
-    """Return a model of nodes with the operators of the main subgraph that they belong to."""
+    """Return a model of nodes, given as types and operator indices of the main subgraph."""
     onnx_nodes = [helper.make_node(kind, ["a"], ["b"]) for kind, _ in nodes]
     for node, (kind, operators) in zip(onnx_nodes, nodes, strict=True):
         helper.set_model_props(node, node_props([(0, k) for k in operators], f"pack:{kind.lower()}", "", ""))  # type: ignore[arg-type]
@@ -55,7 +55,7 @@ def test_node_kinds_are_sorted_by_frequency() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "dtype", "shape"),
+    ("value_info", "dtype", "shape"),
     [
         (info("x", 2, "n", None), "float32", [2, "n", None]),
         (info("x", 0, dtype=TensorProto.DOUBLE), "float64", [0]),
@@ -63,11 +63,11 @@ def test_node_kinds_are_sorted_by_frequency() -> None:
     ],
 )
 def test_edge_has_dtype_shape_and_authored_description(
-    given: onnx.ValueInfoProto, dtype: str, shape: list[int | str | None]
+    value_info: onnx.ValueInfoProto, dtype: str, shape: list[int | str | None]
 ) -> None:
     authored = [{"name": "y", "labels": ["b"]}, {"name": "x", "labels": ["a"]}]
-    assert _edge(given, authored) == {"name": "x", "dtype": dtype, "shape": shape, "labels": ["a"]}
-    assert _edge(given, authored[:1]) == {"name": "x", "dtype": dtype, "shape": shape}
+    assert _edge(value_info, authored) == {"name": "x", "dtype": dtype, "shape": shape, "labels": ["a"]}
+    assert _edge(value_info, authored[:1]) == {"name": "x", "dtype": dtype, "shape": shape}
 
 
 def test_operator_has_output_time_and_error() -> None:
@@ -206,7 +206,7 @@ def test_time_of_a_fusion_is_that_of_its_group(monkeypatch: pytest.MonkeyPatch) 
     first, *_, last = converted_operators(props(norm.metadata_props))
     monkeypatch.setattr(
         "onnx_tflite_plugin.page.measured.measure_errors",
-        lambda *given: Measured([], "within", False, {first: 4e-6, last: 1e-6}, 3e-6),
+        lambda *arguments: Measured([], "within", False, {first: 4e-6, last: 1e-6}, 3e-6),
     )
     page = gather(data, proto, "m")
     (fused,) = (row for row in page.operators if first in row["operators"])
@@ -216,8 +216,8 @@ def test_time_of_a_fusion_is_that_of_its_group(monkeypatch: pytest.MonkeyPatch) 
     assert fused["code"] == f"LAYER_NORMALIZATION ({len(fused['operators'])} operators)"
     assert [row["microseconds"] for row in page.operators if row is not fused] == [None] * (len(page.operators) - 1)
     assert page.facts["unowned_microseconds"] == 3.0
-    counted = sum(int(text.split()[0]) if " " in text else 1 for row in page.operators for text in row["nodes"])
-    assert counted + len(page.facts["unowned"]) == page.facts["nodes"]
+    node_count = sum(int(text.split()[0]) if " " in text else 1 for row in page.operators for text in row["nodes"])
+    assert node_count + len(page.facts["unowned"]) == page.facts["nodes"]
     assert not any(edge["from"] == edge["to"] for edge in page.edges)
 
 
@@ -225,7 +225,7 @@ def calls() -> bytes:
     """Return operators 0: ABS, 1 and 2: calls of EXP and of a call of NEG, 3: an IF with two branches, 4: SIN."""
     model = ModelBuilder()
     g = model.main
-    x, picked = g.input("x", (2, 3)), g.input("c", (), "bool")
+    x, condition = g.input("x", (2, 3)), g.input("c", (), "bool")
 
     def subgraph(name: str, *codes: str, calls: int | None = None) -> int:
         inner = model.subgraph(name)
@@ -250,7 +250,7 @@ def calls() -> bytes:
     build_composite(g, a, b, outer)
     build_composite(g, b, c, outer)
     branches = {"then_subgraph_index": subgraph("then", "COS"), "else_subgraph_index": subgraph("else", "RSQRT")}
-    g.operator("IF", [picked, c], [d], branches)
+    g.operator("IF", [condition, c], [d], branches)
     g.operator("SIN", [d], [e])
     g.output(e)
     return model.build()
@@ -284,14 +284,14 @@ def test_inlined_nodes_belong_to_the_call() -> None:
 
 
 def test_stages_are_reported_at_start_and_logged_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    heard: list[tuple[str, int]] = []
+    reported: list[tuple[str, int]] = []
     with caplog.at_level(logging.INFO, "onnx_tflite_plugin"):
-        stages = Stages(lambda stage: heard.append((stage, len(caplog.records))))
+        stages = Stages(lambda stage: reported.append((stage, len(caplog.records))))
         stages("one")
         stages("two")
         stages.finish()
         stages.finish()
-        Stages()("nobody asks")
-    assert heard == [("one", 0), ("two", 1)]
+        Stages()("no callback")
+    assert reported == [("one", 0), ("two", 1)]
     assert [record.getMessage().split(": ")[0] for record in caplog.records] == ["one", "two"]
     assert all(0 <= float(record.getMessage().split()[1]) < 60 for record in caplog.records)

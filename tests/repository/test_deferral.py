@@ -1,4 +1,4 @@
-"""Modules which few conversions need are loaded lazily."""
+"""Tests that modules needed by few conversions are loaded lazily."""
 
 import subprocess
 import sys

@@ -20,7 +20,7 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 SECTIONS = ("tutorials", "how-to", "reference", "explanation")
 # options of other programs: tf2onnx, the support table, benchmarks, pytest, pip
-OTHERS = {
+FOREIGN_OPTIONS = {
     "--tflite", "--output", "--inputs-as-nchw", "--outputs-as-nchw", "--signature_def", "--dequantize", "--large_model",
     "--custom-ops", "--op-pack", "--help", "--write", "--png", "--peer-python", "--peer-cache", "--markdown", "--keras",
     "--no-deps", "--openvino",
@@ -51,9 +51,9 @@ def test_samples_of_a_page_run_in_a_clean_folder(
 def test_page_names_only_existing_options(page: Path) -> None:
     context = click.Context(cli)
     commands = [cli.get_command(context, name) for name in cli.list_commands(context)]
-    there = {option for command in commands if command for param in command.params for option in param.opts}
+    known_options = {option for command in commands if command for param in command.params for option in param.opts}
     options = set(re.findall(r"(?<![\w-])--[a-z][\w-]+", page.read_text(encoding="utf-8")))
-    assert options <= there | OTHERS
+    assert options <= known_options | FOREIGN_OPTIONS
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))

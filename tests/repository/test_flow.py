@@ -1,7 +1,7 @@
 """Tests of the import order: no import cycles, and no import of a later package.
 
-The graph is read from the syntax trees, so imports inside functions and those for type checkers count: a circle that
-runs late is a circle. Rooms may be imported only by rooms further down in :data:`ROOMS`.
+The graph is read from the syntax trees, so imports inside functions and those for type checkers count too.
+A package may be imported only by packages after it in :data:`IMPORT_ORDER`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import op_handlers
 
 PACKAGE = "onnx_tflite_plugin"
 
-ROOMS = (
+IMPORT_ORDER = (
     "deferral",
     "pytest_plugin",
     "codes",
@@ -69,11 +69,11 @@ def graph(roots: Mapping[str, Path]) -> Graph:
             parts = (name, *file.relative_to(folder).with_suffix("").parts)
             files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
     texts = {module: (file.read_text(encoding="utf-8"), file.name == "__init__.py") for module, file in files.items()}
-    return imports(texts)
+    return import_graph(texts)
 
 
-def imports(texts: Mapping[str, tuple[str, bool]]) -> Graph:
-    """Return the same from texts; the flag is True for a package's ``__init__``."""
+def import_graph(texts: Mapping[str, tuple[str, bool]]) -> Graph:
+    """Return the import graph of modules, given as text and whether it is an ``__init__``."""
     edges = {}
     for module, (text, package) in texts.items():
         inside = module if package else module.rpartition(".")[0]
@@ -82,7 +82,7 @@ def imports(texts: Mapping[str, tuple[str, bool]]) -> Graph:
 
 
 def _imported_modules(tree: ast.AST, inside: str, modules: Collection[str]) -> Iterator[str]:
-    """Return the imported modules; ``from package import module`` counts as the module, not the package."""
+    """Yield the imported modules; ``from package import module`` counts as the module, not the package."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
@@ -97,36 +97,36 @@ def _imported_modules(tree: ast.AST, inside: str, modules: Collection[str]) -> I
                     yield full if full in modules else base
 
 
-def circles(edges: Graph) -> list[list[str]]:
+def import_cycles(edges: Graph) -> list[list[str]]:
     """Return import cycles: strongly connected components of more than one module, each sorted."""
     reached = {module: _reachable_from(module, edges) for module in edges}
-    rings = {tuple(sorted({a, *(b for b in reached[a] if a in reached[b])})) for a in edges}
-    return [list(ring) for ring in sorted(rings) if len(ring) > 1]
+    cycles = {tuple(sorted({a, *(b for b in reached[a] if a in reached[b])})) for a in edges}
+    return [list(cycle) for cycle in sorted(cycles) if len(cycle) > 1]
 
 
 def _reachable_from(start: str, edges: Graph) -> set[str]:
-    seen: set[str] = set()
-    waiting = [start]
-    while waiting:
-        new = edges.get(waiting.pop(), frozenset()) - seen
-        seen |= new
-        waiting.extend(new)
-    return seen
+    reachable: set[str] = set()
+    pending = [start]
+    while pending:
+        new = edges.get(pending.pop(), frozenset()) - reachable
+        reachable |= new
+        pending.extend(new)
+    return reachable
 
 
-def upward(edges: Graph, rooms: Sequence[str]) -> list[str]:
+def forbidden_imports(edges: Graph, packages: Sequence[str]) -> list[str]:
     """Return ``module -> module`` for each import of a later package."""
-    rank = {room: k for k, room in enumerate(rooms)}
+    rank = {package_name: k for k, package_name in enumerate(packages)}
     return sorted(
-        f"{module} -> {other}"
-        for module, others in edges.items()
-        for other in others
-        if rank[_room(module)] < rank[_room(other)]
+        f"{module} -> {imported}"
+        for module, imported_modules in edges.items()
+        for imported in imported_modules
+        if rank[_package_name(module)] < rank[_package_name(imported)]
     )
 
 
-def _room(module: str) -> str:
-    """Return the room of a module; the root package belongs to the room of ``convert``, which it re-exports."""
+def _package_name(module: str) -> str:
+    """Return the top-level name of a module; the root package counts as ``inspection``, because it re-exports ``convert``."""
     return [*module.split("."), "inspection"][1]
 
 
@@ -141,16 +141,16 @@ def test_no_import_cycles() -> None:
     }
     edges = graph(roots)
     assert len(edges) > 250
-    assert circles(edges) == []
+    assert import_cycles(edges) == []
 
 
-def test_no_room_imports_a_later_room(package: Graph) -> None:
-    assert upward(package, ROOMS) == []
+def test_no_package_imports_a_later_package(package: Graph) -> None:
+    assert forbidden_imports(package, IMPORT_ORDER) == []
 
 
-def test_every_room_is_in_the_import_order(package: Graph) -> None:
-    assert sorted({_room(module) for module in package}) == sorted(ROOMS)
-    assert len(set(ROOMS)) == len(ROOMS)
+def test_every_package_is_in_the_import_order(package: Graph) -> None:
+    assert sorted({_package_name(module) for module in package}) == sorted(IMPORT_ORDER)
+    assert len(set(IMPORT_ORDER)) == len(IMPORT_ORDER)
 
 
 @pytest.mark.parametrize(
@@ -166,17 +166,19 @@ def test_every_room_is_in_the_import_order(package: Graph) -> None:
     ],
 )
 def test_every_form_of_import_counts_for_cycles(text: str) -> None:
-    edges = imports(
+    edges = import_graph(
         {"p": ("", True), "p.a": (text, False), "p.b": ("import p.c", False), "p.c": ("from . import a", False)}
     )
-    assert circles(edges) == [["p.a", "p.b", "p.c"]]
-    assert upward(edges, ["a", "b", "c"]) == ["p.a -> p.b", "p.b -> p.c"]
-    assert upward(edges, ["c", "b", "a"]) == ["p.c -> p.a"]
+    assert import_cycles(edges) == [["p.a", "p.b", "p.c"]]
+    assert forbidden_imports(edges, ["a", "b", "c"]) == ["p.a -> p.b", "p.b -> p.c"]
+    assert forbidden_imports(edges, ["c", "b", "a"]) == ["p.c -> p.a"]
 
 
 def test_relative_import_from_the_parent_package_is_followed() -> None:
-    edges = imports({"p.r": ("", True), "p.r.a": ("from ..s.b import x", False), "p.s.b": ("from ..r import a", False)})
-    assert circles(edges) == [["p.r.a", "p.s.b"]]
+    edges = import_graph(
+        {"p.r": ("", True), "p.r.a": ("from ..s.b import x", False), "p.s.b": ("from ..r import a", False)}
+    )
+    assert import_cycles(edges) == [["p.r.a", "p.s.b"]]
 
 
 def test_only_one_module_uses_metadata_keys() -> None:

@@ -59,7 +59,7 @@ def read_setup(folder: Path) -> ConfigParser:
 
 
 @pytest.mark.parametrize("folder", DISTRIBUTIONS, ids=lambda folder: folder.name)
-def test_every_distribution_states_what_an_index_shows(folder: Path) -> None:
+def test_every_distribution_has_the_metadata_of_an_index(folder: Path) -> None:
     metadata = read_setup(folder)["metadata"]
     assert metadata["license_expression"] == "Apache-2.0"
     licenses = metadata["license_files"].split()
@@ -76,7 +76,7 @@ def test_every_distribution_states_what_an_index_shows(folder: Path) -> None:
 
 @pytest.mark.parametrize("folder", DISTRIBUTIONS[1:], ids=lambda folder: folder.name)
 def test_packs_require_no_older_packages_than_the_converter(folder: Path) -> None:
-    own = {*read_setup(ROOT)["options"]["install_requires"].split("\n")}
-    names = {re.split(r"[<>=~!]", text)[0]: text for text in own}
+    converter_requirements = {*read_setup(ROOT)["options"]["install_requires"].split("\n")}
+    requirement_of = {re.split(r"[<>=~!]", text)[0]: text for text in converter_requirements}
     for text in filter(None, read_setup(folder)["options"]["install_requires"].split("\n")):
-        assert text == names.get(re.split(r"[<>=~!]", text)[0], text)
+        assert text == requirement_of.get(re.split(r"[<>=~!]", text)[0], text)

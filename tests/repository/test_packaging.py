@@ -20,9 +20,11 @@ def test_every_folder_with_modules_is_a_package(package: str) -> None:
 
 @pytest.mark.parametrize("group", ["handlers", "fusions"])
 def test_every_entry_point_loads(group: str) -> None:
-    entry_points_ = [
-        e for e in entry_points(group=f"onnx_tflite_plugin.{group}") if e.dist and e.dist.name == "onnx-tflite-plugin"
+    built_in = [
+        entry
+        for entry in entry_points(group=f"onnx_tflite_plugin.{group}")
+        if entry.dist and entry.dist.name == "onnx-tflite-plugin"
     ]
-    assert len(entry_points_) >= {"handlers": 60, "fusions": 3}[group]
-    for entry in entry_points_:
+    assert len(built_in) >= {"handlers": 60, "fusions": 3}[group]
+    for entry in built_in:
         entry.load()

@@ -1,4 +1,4 @@
-"""Op_handlers and conformance/cases have the same folders and modules."""
+"""``op_handlers`` and conformance/cases have the same folders and modules."""
 
 from __future__ import annotations
 
@@ -54,22 +54,22 @@ def test_handlers_and_cases_have_matching_modules(module: str) -> None:
 @pytest.mark.parametrize("module", [name for name in CASES if not name.startswith(NETWORKS)])
 def test_cases_are_in_the_module_of_their_handlers(module: str) -> None:
     """Cases of a fusion test the operators that it replaces, in any module."""
-    mirror = handler_module(module)
-    assert mirror is not None, f"op_handlers has no {module}"
-    tried = {case.op for case in import_module(f"{cases.__name__}.{module}").cases()}
-    assert tried
-    if mirror not in FUSED.values():
-        assert {op: OPERATORS[op] for op in tried} == dict.fromkeys(tried, mirror)
+    owner = handler_module(module)
+    assert owner is not None, f"op_handlers has no {module}"
+    tested = {case.op for case in import_module(f"{cases.__name__}.{module}").cases()}
+    assert tested
+    if owner not in FUSED.values():
+        assert {op: OPERATORS[op] for op in tested} == dict.fromkeys(tested, owner)
 
 
 def test_every_handler_of_a_module_has_cases_there() -> None:
-    tried = {
+    tested = {
         (handler_module(module), case.op)
         for module in CASES
         if not module.startswith(NETWORKS)
         for case in import_module(f"{cases.__name__}.{module}").cases()
     }
-    assert {(module, op) for op, module in OPERATORS.items()} - tried == set()
+    assert {(module, op) for op, module in OPERATORS.items()} - tested == set()
 
 
 def test_case_ids_are_unique_across_modules() -> None:
@@ -85,13 +85,13 @@ def test_every_module_has_a_family() -> None:
 
 @pytest.mark.parametrize("module", sorted(modules()))
 def test_kernels_have_no_handlers_and_all_others_are_registered(module: str) -> None:
-    loaded = vars(import_module(f"{op_handlers.__name__}.{module}"))
-    handlers = [value for value in loaded.values() if isinstance(value, Handler)]
-    fusions = [name for name, value in loaded.items() if isinstance(value, Fusion)]
+    names = vars(import_module(f"{op_handlers.__name__}.{module}"))
+    handlers = [value for value in names.values() if isinstance(value, Handler)]
+    fusions = [name for name, value in names.items() if isinstance(value, Fusion)]
     if module.startswith(KERNELS):
         assert (handlers, fusions) == ([], [])
-    own = [handler for handler in handlers if handler.name.startswith(f"{op_handlers.__name__}.{module}:")]
-    assert [handler.code for handler in own if OPERATORS.get(handler.code) != module] == []
+    own_handlers = [handler for handler in handlers if handler.name.startswith(f"{op_handlers.__name__}.{module}:")]
+    assert [handler.code for handler in own_handlers if OPERATORS.get(handler.code) != module] == []
     assert [name for name in fusions if FUSED.get(name) != module] == []
 
 

@@ -41,7 +41,7 @@ NETWORKS: dict[str, BuildNetwork] = {
     "conv_transpose_to_conv": lambda net: test_image_rules.enlarge(net, (3, 3), (2, 2), "SAME"),
     "dequantize_int16": test_recurrent_rules.dense(3, both=True),
     "drop_unit_axes": test_node_rules.drop_axes((1, 7), (7,), (5, 7), "int8"),
-    "fold_depthwise": test_image_rules.deep(per_axis=False),
+    "fold_depthwise": test_image_rules.depthwise(per_axis=False),
     "fold_width": test_fold_width.first_conv((1, 13, 32, 3), 8, (3, 3), 2, "SAME"),
     "gemm_to_matmul": test_token_rules.project(),
     "image_channels_to_width": test_layout_rules.first_conv(1, 11, 13, 3),

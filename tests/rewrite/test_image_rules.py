@@ -278,7 +278,7 @@ test_quantized_constant_is_repeated_along_rows = rule_test(
 # --- fold_depthwise ---------------------------------------------------------------------------
 
 
-def deep(
+def depthwise(
     channels: int = 8, kernel: tuple[int, int] = (3, 3), size: tuple[int | None, int] = (23, 32), features: int = 1,
     stride: int = 1, dtype: str = "int8", batch: int | None = 1, *, producer_op: str = "CONV_2D", **options: Any,
 ) -> BuildNetwork:  # fmt: skip
@@ -306,29 +306,29 @@ test_columns_become_channels_of_a_dense_convolution = rule_test(
     *(
         Case(text, build, fused=FOLDED)
         for text, build in (
-            ("8", deep()), ("7", deep(7)), ("5", deep(5, (5, 3))), ("3", deep(3, (3, 5))), ("2", deep(2, (1, 3))),
-            ("valid", deep(8, (2, 3), padding="VALID", size=(23, 34))),
-            ("one scale", deep(per_axis=False, fused_activation_function="RELU6")),
+            ("8", depthwise()), ("7", depthwise(7)), ("5", depthwise(5, (5, 3))), ("3", depthwise(3, (3, 5))), ("2", depthwise(2, (1, 3))),
+            ("valid", depthwise(8, (2, 3), padding="VALID", size=(23, 34))),
+            ("one scale", depthwise(per_axis=False, fused_activation_function="RELU6")),
         )
     ),
-    Case("a dynamic batch", deep(batch=None), batch=5),
-    Case("an image", deep(producer_op=""), fused={"Transpose": 0}),
-    declines("9 channels", deep(9), "more than 8 channels"),
-    declines("a stride", deep(stride=2, size=(46, 64)), "stride"),
-    declines("two features per channel", deep(features=2)),
-    declines("a small image", deep(size=(13, 32)), "fewer than 500 positions"),
-    declines("an odd width", deep(size=(23, 31)), "do not divide"),
-    declines("a dynamic height", deep(size=(None, 32)), "dynamic"),
-    declines("floats", deep(dtype="float32")),
-    declines("uint8", deep(dtype="uint8"), "not symmetric int8"),
-    declines("-128", deep(change=set_minus_128), "not symmetric int8"),
-    declines("dilation", deep(dilation_h_factor=2), "dilated"),
-    declines("after a pool", deep(producer_op="MAX_POOL_2D"), "channels last"),
+    Case("a dynamic batch", depthwise(batch=None), batch=5),
+    Case("an image", depthwise(producer_op=""), fused={"Transpose": 0}),
+    declines("9 channels", depthwise(9), "more than 8 channels"),
+    declines("a stride", depthwise(stride=2, size=(46, 64)), "stride"),
+    declines("two features per channel", depthwise(features=2)),
+    declines("a small image", depthwise(size=(13, 32)), "fewer than 500 positions"),
+    declines("an odd width", depthwise(size=(23, 31)), "do not divide"),
+    declines("a dynamic height", depthwise(size=(None, 32)), "dynamic"),
+    declines("floats", depthwise(dtype="float32")),
+    declines("uint8", depthwise(dtype="uint8"), "not symmetric int8"),
+    declines("-128", depthwise(change=set_minus_128), "not symmetric int8"),
+    declines("dilation", depthwise(dilation_h_factor=2), "dilated"),
+    declines("after a pool", depthwise(producer_op="MAX_POOL_2D"), "channels last"),
 )  # fmt: skip
 
 
 def test_folded_products_do_not_overflow() -> None:
-    trial = RewriteTrial("fold_depthwise", deep(7))
+    trial = RewriteTrial("fold_depthwise", depthwise(7))
     producer_conv, dense = trial.nodes("Conv")
     assert trial.constant_values(dense, 1).shape[:2] == (4 * trial.constant_values(producer_conv, 1).shape[0],) * 2
     assert all(product.exact for product in products(ir.from_proto(trial.after)) if product.node.name == dense.name)

@@ -78,7 +78,7 @@ PACKED = [x for x in indexing.cases() if x.op == "EMBEDDING_LOOKUP" and x.name.s
 
 @pytest.mark.parametrize("case", PACKED, ids=lambda case: case.name)
 def test_gathered_packed_rows_equal_litert(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handlers, "MIN_PACKED", 0)
+    monkeypatch.setattr(handlers, "MIN_PACKED_ELEMENTS", 0)
     result = run_case(case, Host())
     assert result.status == "passed", result.reasons
 
@@ -104,7 +104,7 @@ def embedding_and_scores(rows: int = 300, depth: int = 768, *, per_row: bool = F
 @pytest.mark.needs("onnxruntime", "1.25", "fusing weights with a scale per block")
 @pytest.mark.parametrize("per_row", [False, True], ids=["blocks", "rows"])
 def test_embedding_and_scores_share_a_table(per_row: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handlers, "MIN_PACKED", 0)
+    monkeypatch.setattr(handlers, "MIN_PACKED_ELEMENTS", 0)
     data = embedding_and_scores(per_row=per_row)
     ids = np.array([299] if per_row else [7, 0, 299, 3, 3], np.int32)
     conversion = convert(data, verify=VerifyOptions(inputs={"ids": ids}))

@@ -42,16 +42,16 @@ def test_uint8_weights_need_no_if(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "there"),
+    ("options", "has_if"),
     [([], True), (["--weights-dtype", "uint8"], False), (["--target", "generic"], False)],
 )
-def test_models_with_an_if_record_the_target(options: list[str], there: bool, tmp_path: Path) -> None:
+def test_models_with_an_if_record_the_target(options: list[str], has_if: bool, tmp_path: Path) -> None:
     path = tmp_path / "digits.onnx"
     result = CliRunner().invoke(cli, ["convert", str(DIGITS), str(path), "-v", *options])
     assert result.exit_code == 0, result.output
     properties = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
-    assert ("onnx_tflite_plugin.runtime" in properties) == there
-    assert ("for ONNX Runtime" in result.output and "another --target" in result.output) == there
+    assert ("onnx_tflite_plugin.runtime" in properties) == has_if
+    assert ("for ONNX Runtime" in result.output and "another --target" in result.output) == has_if
 
 
 @pytest.mark.parametrize(("weights_dtype", "valid"), [("auto", False), ("uint8", True)])
@@ -69,9 +69,9 @@ def test_prefixes_of_onnx_compose_need_a_model_without_if(weights_dtype: str, va
 def test_float16_converter_needs_an_opset_with_float16_scales(opset: int, loads: bool) -> None:
     float16 = pytest.importorskip("onnxconverter_common.float16")
     proto = otp.convert(DIGITS, opset=opset).proto
-    halved = float16.convert_float_to_float16(proto, keep_io_types=True).SerializeToString()
+    float16_model = float16.convert_float_to_float16(proto, keep_io_types=True).SerializeToString()
     if loads:
-        assert onnxruntime.InferenceSession(halved).get_inputs()[0].type == "tensor(int8)"
+        assert onnxruntime.InferenceSession(float16_model).get_inputs()[0].type == "tensor(int8)"
         return
     with pytest.raises(Exception, match="DequantizeLinear"):
-        onnxruntime.InferenceSession(halved)
+        onnxruntime.InferenceSession(float16_model)

@@ -32,7 +32,7 @@ def recurrent() -> bytes:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
-def test_quantized_networks_are_floats_throughout(dtype: str) -> None:
+def test_quantized_networks_become_float(dtype: str) -> None:
     zero_point = {"int8": 3, "uint8": 131, "int16": 0}[dtype]
     proto = otp.convert(network(dtype, zero_point, weight_zero_point=0), target="portable").proto
     assert [(opset_import.domain, opset_import.version) for opset_import in proto.opset_import] == [("", 13)]
@@ -53,11 +53,11 @@ def test_float16_weights_are_constants_of_float32() -> None:
     assert "Cast" not in {node.op_type for node in proto.graph.node}
     array = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
     (expected,) = LiteRT(model.build(), "builtin").run([array])
-    (found,) = ReferenceEvaluator(proto).run(None, {proto.graph.input[0].name: array})
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    (computed,) = ReferenceEvaluator(proto).run(None, {proto.graph.input[0].name: array})
+    np.testing.assert_allclose(computed, expected, rtol=1e-5)
 
 
-def test_short_loops_are_unrolled_and_long_ones_kept() -> None:
+def test_short_loops_are_unrolled_and_long_ones_are_not() -> None:
     def loops(**options: Any) -> Counter[str]:
         model = otp.convert(recurrent(), target="portable", **options).model
         return Counter(node.op_type for node in model.graph.all_nodes() if node.op_type in ("Loop", "Scan"))
@@ -70,9 +70,9 @@ def test_clipped_cells_need_no_branch() -> None:
     """Few cells reach their bound; targets with If check it at runtime."""
     net = Net()
     Lstm(options=(("cell_clip", 7.0),)).draw(net)
-    for target, branches_there in (("generic", True), ("portable", False)):
+    for target, has_if in (("generic", True), ("portable", False)):
         model = otp.convert(net.build(), target=target).model
-        assert ("If" in {node.op_type for node in model.graph.all_nodes()}) == branches_there
+        assert ("If" in {node.op_type for node in model.graph.all_nodes()}) == has_if
 
 
 def test_images_are_resized_along_the_last_two_axes() -> None:

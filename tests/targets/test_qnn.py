@@ -35,7 +35,7 @@ def integer_consumers(proto: onnx.ModelProto) -> set[str]:
 
 @pytest.mark.parametrize("op", OPERATORS)
 def test_quantized_operators_are_between_dq_and_q_and_correct(op: str) -> None:
-    host, taken, wrong, refusals = Host(packs="builtin"), 0, {}, list[str]()
+    host, converted, wrong, refusals = Host(packs="builtin"), 0, {}, list[str]()
     for case in quantized_cases_of(op, 4):
         try:
             trial = CaseTrial(case, host)
@@ -47,19 +47,21 @@ def test_quantized_operators_are_between_dq_and_q_and_correct(op: str) -> None:
         problems = trial.problems(Variant("qnn", None, "least"))
         if problems:
             wrong[case.id] = problems
-        taken += 1
+        converted += 1
     assert not wrong
-    assert taken > 1
+    assert converted > 1
     assert all("target qnn" in text or "ONNX defines no" in text for text in refusals)
 
 
 def requantize(scale: float) -> Callable[[GraphBuilder], None]:
-    def draw(g: GraphBuilder) -> None:
+    """Return a function that adds QUANTIZE from scale 0.05 to this scale."""
+
+    def build(g: GraphBuilder) -> None:
         x = g.input("x", (3, 7), "int8", quantization=quant(0.05, 3))
         g.output(y := g.tensor("y", (3, 7), "int8", quantization=quant(scale, -11)))
         g.operator("QUANTIZE", [x], [y])
 
-    return draw
+    return build
 
 
 def test_requantization_is_refused_where_zero_points_are_0() -> None:
@@ -77,8 +79,8 @@ def test_requantization_is_dq_and_q_without_integer_operators(scale: float) -> N
     assert integer_consumers(proto) <= {"DequantizeLinear"}
     array = np.arange(-128, 128, 12).astype(np.int8)[:21].reshape(3, 7)
     (expected,) = LiteRT(model.build(), "builtin").run([array])
-    (found,) = OnnxRuntime(proto).run([array])
-    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
+    (computed,) = OnnxRuntime(proto).run([array])
+    assert np.abs(computed.astype(int) - expected.astype(int)).max() <= 1
 
 
 def test_tables_of_hard_swish_become_floats() -> None:
@@ -91,18 +93,18 @@ def test_tables_of_hard_swish_become_floats() -> None:
     assert integer_consumers(proto) <= {"DequantizeLinear"}
     array = np.arange(-128, 128).astype(np.int8).reshape(16, 16)
     (expected,) = LiteRT(model.build(), "builtin").run([array])
-    (found,) = OnnxRuntime(proto).run([array])
-    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
+    (computed,) = OnnxRuntime(proto).run([array])
+    assert np.abs(computed.astype(int) - expected.astype(int)).max() <= 1
 
 
-def test_moved_operands_are_quantized_before_the_operator_that_reads_them() -> None:
+def test_transposed_operands_are_quantized_before_the_operator_that_reads_them() -> None:
     proto = otp.convert(network("int8", 3), target="qnn").proto
-    makers = {name: node for node in proto.graph.node for name in node.output}
+    producers = {name: node for node in proto.graph.node for name in node.output}
     (conv,) = (node for node in proto.graph.node if node.op_type == "Conv")
-    dequantized = makers[conv.input[0]]
-    quantized_again = makers[dequantized.input[0]]
+    dequantized = producers[conv.input[0]]
+    quantized_again = producers[dequantized.input[0]]
     assert [dequantized.op_type, quantized_again.op_type] == ["DequantizeLinear", "QuantizeLinear"]
-    assert makers[quantized_again.input[0]].op_type == "Transpose"
+    assert producers[quantized_again.input[0]].op_type == "Transpose"
 
 
 @pytest.mark.parametrize("target", ["qnn", "tensorrt"])
@@ -115,14 +117,14 @@ def test_requantization_to_int32_is_refused_without_integer_operators(target: st
         otp.convert(model.build(), target=target)
 
 
-@pytest.mark.parametrize(("shape", "warned"), [({}, True), ({"x": (1, 5, 7, 3)}, False)])
-def test_dynamic_dimensions_are_named_with_the_remedy(shape: dict[str, Any], warned: bool) -> None:
+@pytest.mark.parametrize(("shape", "warns"), [({}, True), ({"x": (1, 5, 7, 3)}, False)])
+def test_dynamic_dimensions_are_named_with_the_remedy(shape: dict[str, Any], warns: bool) -> None:
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (1, 5, 7, 3), signature=(None, 5, 7, 3))
     g.output(y := g.tensor("y", (1, 5, 7, 3), signature=(None, 5, 7, 3)))
     g.operator("RELU", [x], [y])
-    for target, expected in (("qnn", warned), ("generic", False)):
+    for target, expected in (("qnn", warns), ("generic", False)):
         warnings = otp.convert(model.build(), target=target, input_shape=shape).report.warnings
         assert any("--input-shape x=1,5,7,3" in text for text in warnings) == expected
 
@@ -164,21 +166,21 @@ def test_fused_activations_have_separate_dq_and_q_nodes(op: str, activation: str
     x = g.input("x", (1, 5, 7, 3), "uint8", quantization=quant(0.05, 131))
     weights = np.random.default_rng(0).integers(1, 256, (11, 1, 1, 3)).astype(np.uint8)
     bias = g.constant("b", np.arange(-5, 6, dtype=np.int32) * 37)
-    others = {"CONV_2D": [g.constant("w", weights, quantization=quant(0.03, 127)), bias], "ADD": [x]}[op]
+    other_operands = {"CONV_2D": [g.constant("w", weights, quantization=quant(0.03, 127)), bias], "ADD": [x]}[op]
     g.output(y := g.tensor("y", (1, 5, 7, 11 if op == "CONV_2D" else 3), "uint8", quantization=quant(0.083, 117)))
     strides = {"stride_w": 1, "stride_h": 1} if op == "CONV_2D" else {}
-    g.operator(op, [x, *others], [y], {"fused_activation_function": activation, **strides})
+    g.operator(op, [x, *other_operands], [y], {"fused_activation_function": activation, **strides})
     proto = otp.convert(model.build(), target="qnn").proto
-    makers = {name: node.op_type for node in proto.graph.node for name in node.output}
+    producers = {name: node.op_type for node in proto.graph.node for name in node.output}
     (clip,) = (node for node in proto.graph.node if node.op_type in ("Relu", "Clip"))
-    assert makers[clip.input[0]] == "DequantizeLinear"
+    assert producers[clip.input[0]] == "DequantizeLinear"
     array = np.random.default_rng(1).integers(0, 256, (1, 5, 7, 3)).astype(np.uint8)
     (expected,) = LiteRT(model.build(), "builtin").run([array])
-    (found,) = OnnxRuntime(proto).run([array])
-    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
+    (computed,) = OnnxRuntime(proto).run([array])
+    assert np.abs(computed.astype(int) - expected.astype(int)).max() <= 1
 
 
-def test_products_that_litert_computes_as_zeros_have_weights_of_one_scale() -> None:
+def test_weights_of_products_that_litert_computes_as_zeros_have_one_scale() -> None:
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (3, 5), "int8", quantization=quant(0.05, 3))
@@ -189,8 +191,8 @@ def test_products_that_litert_computes_as_zeros_have_weights_of_one_scale() -> N
     array = np.random.default_rng(1).integers(-128, 128, (3, 5)).astype(np.int8)
     (expected,) = LiteRT(model.build(), "builtin").run([array])
     proto = otp.convert(model.build(), target="qnn").proto
-    (found,) = OnnxRuntime(proto).run([array])
-    np.testing.assert_array_equal(found, expected)
+    (computed,) = OnnxRuntime(proto).run([array])
+    np.testing.assert_array_equal(computed, expected)
     scales = [
         onnx.numpy_helper.to_array(initializer)
         for initializer in proto.graph.initializer

@@ -30,9 +30,9 @@ def error_without_vnni(target: str, folder: Path) -> int:
     otp.convert(data, target=target).save(folder / "model.onnx")
     x = np.full((1, 5, 7, 16), 127, np.int8)
     (expected,) = LiteRT(data, "builtin").run([x])
-    np.savez(folder / "given.npz", x=x, expected=expected)
+    np.savez(folder / "arrays.npz", x=x, expected=expected)
     environment = {**os.environ, **mask_processor("avx2", folder)}
-    command = [sys.executable, "-c", RUN, str(folder / "model.onnx"), str(folder / "given.npz")]
+    command = [sys.executable, "-c", RUN, str(folder / "model.onnx"), str(folder / "arrays.npz")]
     return int(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
 
 

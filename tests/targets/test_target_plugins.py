@@ -50,11 +50,11 @@ def small_network() -> bytes:
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (3, 5), "int8", quantization=quant(0.05, 3))
-    between = g.tensor("between", (3, 5), "int8", quantization=quant(0.04, -7))
+    inner = g.tensor("inner", (3, 5), "int8", quantization=quant(0.04, -7))
     y = g.tensor("y", (3, 5), "int8", quantization=quant(0.05, 3))
     c = g.constant("c", np.arange(5, dtype=np.int8), quantization=quant(0.02, 0))
-    g.operator("ADD", [x, c], [between])
-    g.operator("ADD", [between, c], [y])
+    g.operator("ADD", [x, c], [inner])
+    g.operator("ADD", [inner, c], [y])
     g.output(y)
     return model.build()
 
@@ -114,8 +114,8 @@ def test_operators_of_onnx_runtime_are_refused_by_targets_that_lack_them(site: P
 
 
 def test_command_lists_and_accepts_the_target(site: Path, tmp_path: Path) -> None:
-    listed = json.loads(CliRunner().invoke(cli, ["handlers", "--json"]).stdout)["targets"]
-    assert {"name": "npu", "pack": "npu-pack", "opsets": [13, 17, 21], "error": ""} in listed
+    targets = json.loads(CliRunner().invoke(cli, ["handlers", "--json"]).stdout)["targets"]
+    assert {"name": "npu", "pack": "npu-pack", "opsets": [13, 17, 21], "error": ""} in targets
     assert "npu|" in CliRunner().invoke(cli, ["convert", "--help"]).stdout
     output = tmp_path / "digits.onnx"
     result = CliRunner().invoke(cli, ["convert", str(EXAMPLE), str(output), "--target", "npu"])
@@ -153,8 +153,8 @@ def test_target_named_like_a_built_in_one_is_skipped_and_reported(site: Path, na
         f"entry point {name} = thief_pack:T of thief-pack is unused: {reason}"
     ]
     assert otp.convert(small_network(), target=name, prefer=["thief-pack"]).report.opset == report.opset
-    listed = json.loads(CliRunner().invoke(cli, ["handlers", "--json"]).stdout)["targets"]
-    assert reason in [row["error"] for row in listed if row["pack"] == "thief-pack"]
+    targets = json.loads(CliRunner().invoke(cli, ["handlers", "--json"]).stdout)["targets"]
+    assert reason in [row["error"] for row in targets if row["pack"] == "thief-pack"]
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ NPU = replace(NPU, passes=("widen_constants", "npu_pack:{name}"))
 """
 
 
-def test_target_names_a_pass_of_its_pack(site: Path) -> None:
+def test_target_can_use_a_pass_of_its_pack(site: Path) -> None:
     (site / "npu_pack.py").write_text(SOURCE + PASS.replace("{name}", "RenameGraph"))
     conversion = otp.convert(small_network(), target="npu")
     assert conversion.proto.graph.name == "renamed"

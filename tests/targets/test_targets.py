@@ -41,18 +41,18 @@ def host() -> Host:
     return Host(packs="builtin")
 
 
-OTHERS = ("openvino", "tvm", "tensorrt")
-FEW = 6  # cases of an operator that are all tried with every target; of others each is tried with one
+OTHER_TARGETS = ("openvino", "tvm", "tensorrt")
+MAX_CROSSED = 6  # an operator with more cases runs each case with one target only, in turn
 
 
 @pytest.mark.parametrize("op", OPERATORS)
 def test_quantized_cases_are_right_or_refused_by_a_rule(op: str, host: Host, thorough: bool) -> None:
     """Runs every fourth case of each dtype; ``--thorough`` runs all."""
     wrong = {}
-    cases, few = (quantized_cases_of(op), FEW) if thorough else (quantized_cases_of(op, 4), 1)
+    cases, max_crossed = (quantized_cases_of(op), MAX_CROSSED) if thorough else (quantized_cases_of(op, 4), 1)
     for k, case in enumerate(cases):
         trial = CaseTrial(case, host)
-        for target in OTHERS if len(cases) <= few else (OTHERS[k % len(OTHERS)],):
+        for target in OTHER_TARGETS if len(cases) <= max_crossed else (OTHER_TARGETS[k % len(OTHER_TARGETS)],):
             try:
                 problems = trial.problems(Variant(target, None, "least"))
             except (TargetRefusal, UnsupportedOperator) as refusal:
@@ -64,23 +64,23 @@ def test_quantized_cases_are_right_or_refused_by_a_rule(op: str, host: Host, tho
     assert not wrong
 
 
-# Not AVERAGE_POOL_2D: TensorRT computes with floats between DQ and Q, which rounds halves to even, the kernel away from 0
-# (reference/integer_ops/pooling.h). One LSB of every other half; a product that tilts them would come between pool and Q.
-AROUND_0 = ("ADD", "CONCATENATION", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "MAX_POOL_2D",
+# Not AVERAGE_POOL_2D: floats between DQ and Q are rounded half to even, but the kernel rounds half away from zero
+# (reference/integer_ops/pooling.h). Results differ by 1 LSB at every other tie. TensorRT fuses a pool only without a Mul before Q.
+SYMMETRIC_OPERATORS = ("ADD", "CONCATENATION", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "MAX_POOL_2D",
             "MEAN", "MUL", "PAD", "RELU6", "SUB")  # fmt: skip
 
 
-@pytest.mark.parametrize("op", AROUND_0)
+@pytest.mark.parametrize("op", SYMMETRIC_OPERATORS)
 def test_symmetric_quantization_converts_for_tensorrt_or_is_refused(op: str, host: Host) -> None:
     """TensorRT does not support the zero points of the cases, but references are computed with them.
 
-    Computed as floats between DQ and Q: fused, int8 products overflow on some processors in ONNX Runtime, not in TensorRT.
+    ONNX Runtime runs without optimizations: its fused int8 products overflow on some processors, those of TensorRT do not.
     """
     wrong, accepted = {}, 0
     for case in [case for case in quantized_cases_of(op) if case.reference is None and case.dtype != "int16"][:12]:
-        around = replace(case, build=lambda case=case: symmetric(case.build()))
+        symmetric_case = replace(case, build=lambda case=case: symmetric(case.build()))
         try:
-            trial = CaseTrial(around, host)
+            trial = CaseTrial(symmetric_case, host)
             session = OnnxRuntime(trial.convert(Variant("tensorrt", None, "least")).proto, optimizes=False)
             problems = [*trial.mismatches(trial.run_in(session), trial.reference_outputs)]
             accepted += 1
@@ -97,10 +97,10 @@ def test_tensorrt_means_differ_only_at_ties() -> None:
     window = {"filter_width": 2, "filter_height": 2, "stride_w": 1, "stride_h": 1, "padding": "VALID"}
     model.output(model.call("AVERAGE_POOL_2D", [image], image.with_shape(2, 5, 7, 3), **window))
     x = np.random.default_rng(0).integers(-128, 128, (2, 6, 8, 3)).astype(np.int8)
-    (wanted,) = LiteRT(model.build(), "builtin").run([x])
+    (expected,) = LiteRT(model.build(), "builtin").run([x])
     (y,) = OnnxRuntime(otp.convert(model.build(), target="tensorrt").proto).run([x])
     sums = sum(x[:, i : i + 5, j : j + 7].astype(np.int16) for i in (0, 1) for j in (0, 1))
-    difference = y.astype(np.int16) - wanted
+    difference = y.astype(np.int16) - expected
     assert set(np.unique(difference)) == {-1, 0, 1}
     assert (sums[difference != 0] % 4 == 2).all()
 
@@ -221,10 +221,10 @@ def test_tensorrt_gets_float_biases() -> None:
 
 def test_tensorrt_reads_narrow_integers_only_in_q_dq_and_cast(host: Host) -> None:
     """Transposes, reshapes and copies are between DequantizeLinear and QuantizeLinear too."""
-    tried = 0
+    checked = 0
     for op in ("TRANSPOSE", "RESHAPE", "CONCATENATION", "MAX_POOL_2D", "FULLY_CONNECTED", "PAD", "CONV_2D"):
-        every = quantized_cases_of(op)
-        for case in [*every[::3], *(case for case in every if "dynamic leading axes" in case.name)]:
+        cases = quantized_cases_of(op)
+        for case in [*cases[::3], *(case for case in cases if "dynamic leading axes" in case.name)]:
             try:
                 proto = otp.convert(symmetric(case.build()), host=host, target="tensorrt", **case.options).proto
             except ConversionError:
@@ -233,8 +233,8 @@ def test_tensorrt_reads_narrow_integers_only_in_q_dq_and_cast(host: Host) -> Non
             kinds = {v.name: v.type.tensor_type.elem_type for v in (*inferred.value_info, *inferred.input)}
             readers = {node.op_type for node in inferred.node if any(kinds.get(name) in NARROW for name in node.input)}
             assert readers <= {"QuantizeLinear", "DequantizeLinear", "Cast"}, case.id
-            tried += bool(readers)
-    assert tried >= 13
+            checked += bool(readers)
+    assert checked >= 13
 
 
 def symmetric(data: bytes) -> bytes:
@@ -346,15 +346,15 @@ def test_operators_rarely_supported_for_int8_are_between_dq_and_q(target: str, o
         options = {"filter_width": 2, "filter_height": 3, "stride_w": 1, "stride_h": 1, "padding": "SAME"}
         g.operator(op, [x], [y], options)
     proto = otp.convert(model.build(), target=target).proto
-    makers = {name: node.op_type for node in proto.graph.node for name in node.output}
+    producers = {name: node.op_type for node in proto.graph.node for name in node.output}
     (node,) = (node for node in proto.graph.node if node.op_type == onnx_name)
-    assert makers[node.input[-1]] == "DequantizeLinear"
+    assert producers[node.input[-1]] == "DequantizeLinear"
     rng = np.random.default_rng(0)
     arrays = [rng.integers(-128, 128, (2, 5, 7, 3)).astype(np.int8) for _ in "xz"]
     arrays += [arrays[0] > 0] if op == "SELECT_V2" else []
-    (wanted,) = LiteRT(model.build(), "builtin").run(arrays)
-    (found,) = OnnxRuntime(proto).run(arrays)
-    np.testing.assert_array_equal(found, wanted)
+    (expected,) = LiteRT(model.build(), "builtin").run(arrays)
+    (computed,) = OnnxRuntime(proto).run(arrays)
+    np.testing.assert_array_equal(computed, expected)
 
 
 def test_int8_max_pool_is_integer_if_onnx_runtime_requires_it() -> None:
@@ -386,9 +386,9 @@ def test_int8_max_pool_is_integer_if_the_opset_is_raised() -> None:
     conversion = otp.convert(model.build(), target="generic")
     assert conversion.report.opset == 21
     array = rng.integers(-128, 128, (2, 5, 7, 3)).astype(np.int8)
-    (wanted,) = LiteRT(model.build(), "builtin").run([array])
-    (found,) = OnnxRuntime(conversion.proto).run([array])
-    assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1
+    (expected,) = LiteRT(model.build(), "builtin").run([array])
+    (computed,) = OnnxRuntime(conversion.proto).run([array])
+    assert np.abs(computed.astype(int) - expected.astype(int)).max() <= 1
 
 
 # --- models that ONNX Runtime does not load ---------------------------------------------------
@@ -412,8 +412,8 @@ def test_only_int8_that_onnx_runtime_cannot_load_is_refused(host: Host) -> None:
     assert loaded > 15
 
 
-@pytest.mark.parametrize(("added", "refused"), [("Add", True), ("Mul", False)])
-def test_int8_product_followed_by_add_is_refused(added: str, refused: bool) -> None:
+@pytest.mark.parametrize(("reader", "is_refused"), [("Add", True), ("Mul", False)])
+def test_int8_product_followed_by_add_is_refused(reader: str, is_refused: bool) -> None:
     """ONNX Runtime fuses both nodes, and then cannot infer the dtype of the result."""
     model = onnx.parser.parse_model(f"""
         <ir_version: 10, opset_import: ["": 21]>
@@ -421,14 +421,14 @@ def test_int8_product_followed_by_add_is_refused(added: str, refused: bool) -> N
             fx = DequantizeLinear (x, s, z)
             fw = DequantizeLinear (w, s, z)
             m = MatMul (fx, fw)
-            y = {added} (m, b)
+            y = {reader} (m, b)
         }}""")
     message = ""
     try:
         check_model(ir.from_proto(onnx.shape_inference.infer_shapes(model)), TARGETS["generic"], 21)
     except TargetRefusal as refusal:
         message = str(refusal)
-    assert ("int8 around MatMul and Add at opset 21" in message) == refused
+    assert ("int8 around MatMul and Add at opset 21" in message) == is_refused
 
 
 def test_the_same_models_load_one_opset_below_and_for_onnxruntime(host: Host) -> None:

@@ -21,40 +21,40 @@ def target(**traits: Any) -> Target:
     return Target("t", (13, 17, 21), **traits)
 
 
-@pytest.mark.parametrize(("size", "kept"), [(32, 32), (96, 32), (8, 0), (16, 16), (24, 0), (512, 256), (256, 256)])
-def test_block_is_the_largest_fused_power_of_two(size: int, kept: int) -> None:
-    assert target(fused_blocks=(16, 256)).block(size) == kept
+@pytest.mark.parametrize(("size", "block"), [(32, 32), (96, 32), (8, 0), (16, 16), (24, 0), (512, 256), (256, 256)])
+def test_block_is_the_largest_fused_power_of_two(size: int, block: int) -> None:
+    assert target(fused_blocks=(16, 256)).block(size) == block
     assert target().block(size) == size
 
 
 def test_target_price_precedes_operator_price() -> None:
-    own, theirs = Price(last=2, inner=3), Price(last=5, inner=7)
-    along: Any = SimpleNamespace(onnx="Softmax", price=theirs)
-    assert [target(prices={"Softmax": own}).price(along, last, 10) for last in (True, False)] == [20, 30]
-    assert [target(prices={"Gather": own}).price(along, last, 10) for last in (True, False)] == [50, 70]
-    free: Any = SimpleNamespace(onnx="Softmax", price=None)
-    assert target().price(free, True, 10) == int(Price().last * 10)
+    target_price, operator_price = Price(last=2, inner=3), Price(last=5, inner=7)
+    axis_price: Any = SimpleNamespace(onnx="Softmax", price=operator_price)
+    assert [target(prices={"Softmax": target_price}).price(axis_price, last, 10) for last in (True, False)] == [20, 30]
+    assert [target(prices={"Gather": target_price}).price(axis_price, last, 10) for last in (True, False)] == [50, 70]
+    unpriced: Any = SimpleNamespace(onnx="Softmax", price=None)
+    assert target().price(unpriced, True, 10) == int(Price().last * 10)
 
 
 def test_wildcard_excludes_a_dtype_for_all_operators() -> None:
-    some = target(no_integer_kernel={"Conv": frozenset({"int8"}), "*": frozenset({"int16"})})
-    assert [some.has_kernel(onnx, dtype) for onnx in ("Conv", "Add") for dtype in ("int8", "int16", "uint8")] == [
+    npu = target(no_integer_kernel={"Conv": frozenset({"int8"}), "*": frozenset({"int16"})})
+    assert [npu.has_kernel(onnx, dtype) for onnx in ("Conv", "Add") for dtype in ("int8", "int16", "uint8")] == [
         False, False, True, True, False, True,
     ]  # fmt: skip
-    assert some.moves_integers
+    assert npu.moves_integers
     assert not target(no_integer_kernel={"*": frozenset({"int8"})}).moves_integers
 
 
 def test_wider_dtype_is_used_only_without_a_kernel() -> None:
-    some = target(widens={"Add": {"int8": "int32"}})
-    assert [some.wider(*of) for of in (("Add", "int8"), ("Add", "int32"), ("Mul", "int8"))] == ["int32", None, None]
+    npu = target(widens={"Add": {"int8": "int32"}})
+    assert [npu.wider(*key) for key in (("Add", "int8"), ("Add", "int32"), ("Mul", "int8"))] == ["int32", None, None]
 
 
-def test_integers_that_q_and_dq_do_not_take_are_refused_by_rule() -> None:
-    some = target(quantizes=frozenset({"int8", "uint8"}), symmetric=True)
-    assert some.refusal("int16", [0]) == "target t quantizes to int8, uint8, not to int16"
-    assert some.refusal("int8", [0, 3]) == "target t supports only zero points of 0"
-    assert not some.refusal("int8", [0, 0])
+def test_integers_that_q_and_dq_do_not_support_are_refused_by_rule() -> None:
+    npu = target(quantizes=frozenset({"int8", "uint8"}), symmetric=True)
+    assert npu.refusal("int16", [0]) == "target t quantizes to int8, uint8, not to int16"
+    assert npu.refusal("int8", [0, 3]) == "target t supports only zero points of 0"
+    assert not npu.refusal("int8", [0, 0])
     assert not target(quantizes=frozenset({"int8"})).refusal("int8", [3])
 
 
@@ -65,8 +65,8 @@ def test_integer_lstms_of_one_batch_run_in_the_reference_evaluator() -> None:
     Lstm(dtype="int8", weights="int8", batch=1).draw(net)
     x = np.random.default_rng(0).integers(-128, 128, (1, TIME, INPUTS)).astype(np.int8)
     proto = otp.convert(net.build(), target="generic", state="reset").proto
-    (wanted,) = LiteRT(net.build(), "builtin").run([x])
-    (found,) = ReferenceEvaluator(proto).run(None, {proto.graph.input[0].name: x})
-    np.testing.assert_array_equal(found, wanted)
+    (expected,) = LiteRT(net.build(), "builtin").run([x])
+    (computed,) = ReferenceEvaluator(proto).run(None, {proto.graph.input[0].name: x})
+    np.testing.assert_array_equal(computed, expected)
     default = otp.convert(net.build(), state="reset").model
     assert "GatherElements" in {node.op_type for node in default.graph.all_nodes()}
