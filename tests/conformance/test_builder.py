@@ -151,9 +151,9 @@ def test_embedded_buffers_are_aligned_to_16_bytes() -> None:
     for size in (1, 3, 17, 64):
         model.main.constant("c", np.arange(size, dtype=np.uint8))
     data = model.build()
-    read = tflite.Model.GetRootAs(data)
-    for k in range(1, read.BuffersLength()):
-        stored = read.Buffers(k).DataAsNumpy()
+    file = tflite.Model.GetRootAs(data)
+    for k in range(1, file.BuffersLength()):
+        stored = file.Buffers(k).DataAsNumpy()
         position = stored.__array_interface__["data"][0] - np.frombuffer(data, np.uint8).__array_interface__["data"][0]
         assert position % 16 == 0
 
@@ -162,15 +162,15 @@ def test_custom_options_are_flexbuffers_inline_or_external() -> None:
     model = ModelBuilder()
     g = model.main
     x, y = g.input("x", (3,)), g.tensor("y", (3,))
-    for behind in (False, True):
-        g.operator("CUSTOM.My Op", [x], [y], custom_options={"a": 1, "b": [1.5]}, external_custom_options=behind)
+    for external in (False, True):
+        g.operator("CUSTOM.My Op", [x], [y], custom_options={"a": 1, "b": [1.5]}, external_custom_options=external)
     data = model.build()
-    read = tflite.Model.GetRootAs(data)
-    inside, behind_it = (read.Subgraphs(0).Operators(k) for k in (0, 1))
-    assert read.OperatorCodesLength() == 1
-    assert read.OperatorCodes(0).CustomCode() == b"My Op"
-    assert flatbuffers.flexbuffers.Loads(inside.CustomOptionsAsNumpy().tobytes()) == {"a": 1, "b": [1.5]}
-    start, size = behind_it.LargeCustomOptionsOffset(), behind_it.LargeCustomOptionsSize()
+    file = tflite.Model.GetRootAs(data)
+    inline_op, external_op = (file.Subgraphs(0).Operators(k) for k in (0, 1))
+    assert file.OperatorCodesLength() == 1
+    assert file.OperatorCodes(0).CustomCode() == b"My Op"
+    assert flatbuffers.flexbuffers.Loads(inline_op.CustomOptionsAsNumpy().tobytes()) == {"a": 1, "b": [1.5]}
+    start, size = external_op.LargeCustomOptionsOffset(), external_op.LargeCustomOptionsSize()
     assert flatbuffers.flexbuffers.Loads(data[start : start + size]) == {"a": 1, "b": [1.5]}
 
 
@@ -244,8 +244,8 @@ def test_signatures_and_metadata() -> None:
     unary(second, "SQUARE")
     model.signature("go", {"left": 0}, {"right": 1}, subgraph=second.index)
     model.metadata("min_runtime_version", b"1.14.0")
-    read = tflite.Model.GetRootAs(model.build())
-    assert read.Buffers(read.Metadata(0).Buffer()).DataAsNumpy().tobytes() == b"1.14.0"
+    file = tflite.Model.GetRootAs(model.build())
+    assert file.Buffers(file.Metadata(0).Buffer()).DataAsNumpy().tobytes() == b"1.14.0"
     output = LiteRT(model.build(), signature="go").run({"left": 3 * ONES})
     assert output[0].tolist() == [9, 9, 9]
 
@@ -258,8 +258,13 @@ def test_intermediates_and_quantization_ranges_are_written() -> None:
     g.operator("RELU", [x], [y], intermediates=[inner, None])
     graph = tflite.Model.GetRootAs(model.build()).Subgraphs(0)
     assert graph.Operators(0).IntermediatesAsNumpy().tolist() == [2, -1]
-    written = graph.Tensors(0).Quantization()
-    assert (written.Scale(0), written.ZeroPoint(0), written.Min(0), written.Max(0)) == (0.5, -3, -1.0, 2.0)
+    quantization = graph.Tensors(0).Quantization()
+    assert (quantization.Scale(0), quantization.ZeroPoint(0), quantization.Min(0), quantization.Max(0)) == (
+        0.5,
+        -3,
+        -1.0,
+        2.0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -296,9 +301,9 @@ def test_builds_invalid_files() -> None:
     model = ModelBuilder()
     x = model.main.input("x", (3,))
     model.main.operator(250, [x, 77], [-5], version=99)
-    read = tflite.Model.GetRootAs(model.build())
-    assert read.Subgraphs(0).Operators(0).InputsAsNumpy().tolist() == [0, 77]
-    assert read.OperatorCodes(0).BuiltinCode() == 250
+    file = tflite.Model.GetRootAs(model.build())
+    assert file.Subgraphs(0).Operators(0).InputsAsNumpy().tolist() == [0, 77]
+    assert file.OperatorCodes(0).BuiltinCode() == 250
 
 
 def test_each_code_maps_to_at_most_one_options_table() -> None:

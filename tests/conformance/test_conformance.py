@@ -57,7 +57,7 @@ def test_case_ids_are_unique() -> None:
     assert [name for name, count in Counter(case.id for case in CASES).items() if count > 1] == []
 
 
-# Several operators, or a result of a small range: the case says why more is allowed than for one operator.
+# Cases of several operators, or with a small output range. Each case states the reason (``why``).
 LOOSER = {"int8 with constant cell states", "decomposed int8", "many pixels with RELU6"}
 
 
@@ -65,19 +65,19 @@ def test_cases_do_not_loosen_the_default_tolerance() -> None:
     """A built-in case may set a stricter tolerance, but not a looser one."""
     default = Tolerance()
     for case in CASES:
-        own = case.tolerance or default
+        tolerance = case.tolerance or default
         if case.name in LOOSER:
             continue
-        assert case.tolerance is None or own.of_range <= 1e-5 or "float" not in case.dtype, case.id
-        assert own.steps <= default.steps, case.id
-        assert own.integers <= default.integers, case.id
+        assert case.tolerance is None or tolerance.of_range <= 1e-5 or "float" not in case.dtype, case.id
+        assert tolerance.steps <= default.steps, case.id
+        assert tolerance.integers <= default.integers, case.id
     assert not EQUAL & {*EXACT}
 
 
 def test_bounds_belong_to_operators_with_cases() -> None:
-    tried = {(case.op, case.dtype) for case in CASES}
-    assert sorted(EQUAL - {op for op, _ in tried}) == []
-    assert [(op, dtype) for op, dtypes in EXACT.items() for dtype in dtypes if (op, dtype) not in tried] == []
+    tested = {(case.op, case.dtype) for case in CASES}
+    assert sorted(EQUAL - {op for op, _ in tested}) == []
+    assert [(op, dtype) for op, dtypes in EXACT.items() for dtype in dtypes if (op, dtype) not in tested] == []
 
 
 def test_support_table_is_up_to_date(host: Host) -> None:

@@ -50,8 +50,8 @@ def ignore_layout(ctx: Context, x: Value) -> Value:
     return reverse_along(ctx, x, ctx.options.axis)
 
 
-def run_lowering(case: Case, lowered: Handler) -> CaseResult:
-    return run_case(case, Host(handlers={CODE: lowered}))
+def run_lowering(case: Case, op_handler: Handler) -> CaseResult:
+    return run_case(case, Host(handlers={CODE: op_handler}))
 
 
 @pytest.mark.parametrize("place", [in_isolation, between_convolutions])
@@ -66,15 +66,21 @@ def test_cases_use_custom_options_and_the_declared_kernel(place: Any, axis: int)
 
 
 def test_kernel_of_a_case_is_compared_with_the_lowering() -> None:
-    bare = handler(CODE, max_version=1, layout=Attribute())(flip().lower)
+    without_kernel = handler(CODE, max_version=1, layout=Attribute())(flip().lower)
     case = {"custom_options": {"axis": 1}}
-    without = run_lowering(unary(CODE, "x", tensor(1, 5, 7, 3), **case), bare)
+    result = run_lowering(unary(CODE, "x", tensor(1, 5, 7, 3), **case), without_kernel)
     assert (
         f"LiteRT has no kernel for CUSTOM.Flip, and handler {__name__}:remap of inline declares no reference kernel"
-        in without.text
+        in result.text
     )
-    assert run_lowering(unary(CODE, "x", tensor(1, 5, 7, 3), kernel=flip_reference, **case), bare).status == "passed"
-    assert run_lowering(unary(CODE, "x", tensor(1, 5, 7, 3), kernel=lambda op, x: x, **case), bare).status == "failed"
+    assert (
+        run_lowering(unary(CODE, "x", tensor(1, 5, 7, 3), kernel=flip_reference, **case), without_kernel).status
+        == "passed"
+    )
+    assert (
+        run_lowering(unary(CODE, "x", tensor(1, 5, 7, 3), kernel=lambda op, x: x, **case), without_kernel).status
+        == "failed"
+    )
 
 
 def test_raw_options_reach_handler_and_kernel() -> None:
@@ -98,21 +104,21 @@ def test_raw_options_reach_handler_and_kernel() -> None:
     ],
 )
 def test_failure_names_the_wrong_declaration(layout: Any, suggestion: str) -> None:
-    lowered = flip(layout, ignore_layout, axes="n h w c -> n h w c")
+    op_handler = flip(layout, ignore_layout, axes="n h w c -> n h w c")
     result = run_lowering(
-        unary(CODE, "x", tensor(1, 5, 7, 3), place=between_convolutions, custom_options={"axis": 1}), lowered
+        unary(CODE, "x", tensor(1, 5, 7, 3), place=between_convolutions, custom_options={"axis": 1}), op_handler
     )
     assert result.status == "failed"
     assert f"layout={type(layout).__name__} is wrong: the result differs in another layout" in result.reasons[0]
     assert suggestion in result.text
 
 
-def double(layout: Any, **declared: Any) -> Any:
+def double(layout: Any, **declarations: Any) -> Any:
     """Return a handler that doubles axis 1 in any layout, which is correct only in the layout of the file."""
 
     @handler(
         CODE, max_version=1, layout=layout, quantization=Dequantized(),
-        kernel=lambda op, x: np.concatenate([x, x], 1), **declared,
+        kernel=lambda op, x: np.concatenate([x, x], 1), **declarations,
     )  # fmt: skip
     def lower(ctx: Context, x: Value) -> Value:
         return ctx.ops.Concat(x, x, axis=1)
@@ -135,7 +141,7 @@ def test_failed_conversion_names_the_wrong_declaration(dtype: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("declared", "reason"),
+    ("declarations", "reason"),
     [
         ({"types": "float32"}, f"declined by inline: no kernel for dtypes int8; {__name__}:lower declares"),
         ({"accepts": lambda at: Decline("it is too long")}, "declined by inline: it is too long"),
@@ -143,9 +149,9 @@ def test_failed_conversion_names_the_wrong_declaration(dtype: str) -> None:
         (None, "no installed pack has a handler for it; add an entry point CUSTOM.Flip = "),
     ],
 )  # fmt: skip
-def test_missing_handler_is_not_reported_as_a_missing_kernel(declared: Any, reason: str) -> None:
+def test_missing_handler_is_not_reported_as_a_missing_kernel(declarations: Any, reason: str) -> None:
     x, y = tensor(2, 5, dtype="int8"), tensor(2, 10, dtype="int8")
-    handlers = {} if declared is None else {CODE: double(Terminate(), **declared)}
+    handlers = {} if declarations is None else {CODE: double(Terminate(), **declarations)}
     result = run_case(in_isolation(CODE, "x", [x], y, custom_options={"axis": 1}), Host(handlers=handlers))
     assert f"LiteRT has no kernel for {CODE}, and no handler takes the operator: {reason}" in result.text
     assert "kernel=" not in result.text
@@ -159,15 +165,15 @@ def test_wrong_lowering_is_not_attributed_to_the_layout() -> None:
     assert "is wrong" not in result.text
 
 
-@pytest.mark.parametrize("right", [True, False])
-def test_dynamic_dimensions_are_tested_at_three_sizes(right: bool) -> None:
+@pytest.mark.parametrize("is_correct", [True, False])
+def test_dynamic_dimensions_are_tested_at_three_sizes(is_correct: bool) -> None:
     def lower(ctx: Context, x: Value) -> Value:
         relu = ctx.ops.Relu(x)
-        return relu if right else ctx.ops.Reshape(relu, [1, 5, 7, 3])
+        return relu if is_correct else ctx.ops.Reshape(relu, [1, 5, 7, 3])
 
-    lowered = handler(CODE, max_version=1, layout=Transparent(), kernel=lambda op, x: np.maximum(x, 0))(lower)
-    result = run_lowering(unary(CODE, "open", tensor(None, 5, 7, 3)), lowered)
-    assert result.ok == right, result.text
+    op_handler = handler(CODE, max_version=1, layout=Transparent(), kernel=lambda op, x: np.maximum(x, 0))(lower)
+    result = run_lowering(unary(CODE, "dynamic", tensor(None, 5, 7, 3)), op_handler)
+    assert result.ok == is_correct, result.text
 
 
 def test_case_requires_nodes() -> None:
@@ -187,29 +193,29 @@ def test_case_requires_nodes() -> None:
 
 @pytest.mark.parametrize(("slope", "message"), [(1 / 6, ""), (0.2, "the fusion HARD_SWISH did not apply")])
 def test_case_requires_fusions(slope: float, message: str) -> None:
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         x, like = model.input(tensor(5, 7)), tensor(5, 7)
         ramp = model.call("RELU6", [model.call("ADD", [x, constant(3.0)], like)], like)
         model.output(model.call("MUL", [model.call("MUL", [x, ramp], like), constant(slope)], like))
 
-    result = run_case(net("MUL", "swish", draw, fuses=("HARD_SWISH",)), Host(packs="builtin"))
+    result = run_case(net("MUL", "swish", build, fuses=("HARD_SWISH",)), Host(packs="builtin"))
     assert result.ok == (not message), result.text
     assert message in result.text
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 def test_kernel_gets_floats_if_the_handler_dequantizes(dtype: str) -> None:
-    ids_seen: list[str] = []
+    dtypes_seen: list[str] = []
 
     def halve(op: Any, x: Any) -> Any:
-        ids_seen.append(x.dtype.name)
+        dtypes_seen.append(x.dtype.name)
         return x / 2
 
-    lowered = handler(CODE, max_version=1, layout=Transparent(), quantization=Dequantized(), kernel=halve)(
+    op_handler = handler(CODE, max_version=1, layout=Transparent(), quantization=Dequantized(), kernel=halve)(
         lambda ctx, x: ctx.ops.Div(x, 2.0)
     )
-    assert run_lowering(unary(CODE, "x", tensor(2, 5, 7, 3, dtype=dtype)), lowered).ok
-    assert {*ids_seen} == {"float32"}
+    assert run_lowering(unary(CODE, "x", tensor(2, 5, 7, 3, dtype=dtype)), op_handler).ok
+    assert {*dtypes_seen} == {"float32"}
 
 
 def test_cases_without_handlers_test_built_in_handlers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,6 +223,6 @@ def test_cases_without_handlers_test_built_in_handlers(tmp_path: Path, monkeypat
     install(tmp_path, "only-cases", "only_cases", "cases = []\n", entries)
     install(tmp_path, "other-ops", "other_ops", "", "[onnx_tflite_plugin.handlers]\nCUSTOM.Other = other_ops:other\n")
     monkeypatch.syspath_prepend(tmp_path)
-    chosen = suite("Only_Cases")
-    assert {offer.pack for offer in chosen.host.offers} == {BUILTIN}
+    pack_suite = suite("Only_Cases")
+    assert {offer.pack for offer in pack_suite.host.offers} == {BUILTIN}
     assert {offer.pack for offer in suite("other.ops").host.offers} == {BUILTIN, "other-ops"}

@@ -51,9 +51,9 @@ def test_case_passes_in_every_plan_target_and_opset(host: Host) -> None:
 
 
 def test_tests_the_local_plan_only_if_it_differs() -> None:
-    still = run_case(unary("NEG", "sample", X, targets=("onnxruntime",)), Host(packs="builtin"))
-    moved = run_case(between_convolutions("NEG", "sample", [X], X, targets=("onnxruntime",)), Host(packs="builtin"))
-    assert (still.variants, moved.variants) == (2, 3)
+    unpermuted = run_case(unary("NEG", "sample", X, targets=("onnxruntime",)), Host(packs="builtin"))
+    permuted = run_case(between_convolutions("NEG", "sample", [X], X, targets=("onnxruntime",)), Host(packs="builtin"))
+    assert (unpermuted.variants, permuted.variants) == (2, 3)
 
 
 def test_plan_without_permutations_is_the_local_plan(host: Host) -> None:
@@ -111,9 +111,9 @@ def test_rejection_by_litert_is_checked(host: Host) -> None:
     case = unary("NEG", "sample", tensor(2, 3, dtype="uint8"), kernel_refuses="Neg only currently supports")
     assert run_case(case, host).status == "skipped"
     assert "for another reason" in run_case(replace(case, kernel_refuses="no memory"), host).text
-    runs = unary("NEG", "sample", X, kernel_refuses="Neg only currently supports")
+    accepted_case = unary("NEG", "sample", X, kernel_refuses="Neg only currently supports")
     assert (
-        run_case(runs, host).text
+        run_case(accepted_case, host).text
         == "NEG-sample failed\n  LiteRT runs the model, expected a refusal with 'Neg only currently supports'"
     )
 
@@ -126,10 +126,10 @@ def test_known_failure_must_fail(host: Host) -> None:
 
 def test_case_with_a_build_error_fails(host: Host) -> None:
     def fail_to_build() -> bytes:
-        raise OSError("no paper")
+        raise OSError("disk full")
 
     assert run_case(Case("NEG", "sample", fail_to_build), host).reasons == (
-        "the case cannot be run: OSError: no paper",
+        "the case cannot be run: OSError: disk full",
     )
 
 
@@ -139,8 +139,8 @@ def test_reference_function_replaces_litert() -> None:
 
     case = unary("CUSTOM.Plus", "sample", X, reference=plus_one)
     assert run_case(case, add_one_host("CUSTOM.Plus")).status == "passed"
-    off = replace(case, reference=lambda inputs: [inputs[0] + 2])
-    assert "nearest reference function" in run_case(off, add_one_host("CUSTOM.Plus")).text
+    wrong_reference = replace(case, reference=lambda inputs: [inputs[0] + 2])
+    assert "nearest reference function" in run_case(wrong_reference, add_one_host("CUSTOM.Plus")).text
 
 
 def test_difference_from_a_pack_kernel_names_it() -> None:
@@ -186,7 +186,7 @@ def test_surrounding_convolutions_are_exact() -> None:
 # --- untested operators and dtypes ------------------------------------------------------------
 
 
-def find_untried(handlers: dict[str, Handler], cases: list[Case], *more: tuple[str, str]) -> list[str]:
+def find_gaps(handlers: dict[str, Handler], cases: list[Case], *more: tuple[str, str]) -> list[str]:
     requested = (*((code, "mine") for code in handlers), *more)
     offers = [Offer(code, "mine", HANDLERS, Entry(handler)) for code, handler in handlers.items()]
     return list(gaps(Suite(Host(packs=["mine"], offers=[*discover(), *offers]), requested, (), tuple(cases), {})))
@@ -216,7 +216,7 @@ def test_gaps_name_handlers_without_cases_or_transposed_layout() -> None:
         "CUSTOM.Last": identity_handler("CUSTOM.Last", Terminate(), axes=lambda at: None),
     }
     cases = [*(unary(code, "sample", X) for code in handlers), unary("NEG", "sample", X)]
-    assert find_untried(handlers, cases, ("CUSTOM.Gone", "mine"), ("NEG", "built-in")) == [
+    assert find_gaps(handlers, cases, ("CUSTOM.Gone", "mine"), ("NEG", "built-in")) == [
         "CUSTOM.Kept of mine has no case that passes in another layout than the file's",
         "CUSTOM.Gone of mine has no case",
     ]
@@ -224,16 +224,16 @@ def test_gaps_name_handlers_without_cases_or_transposed_layout() -> None:
 
 def test_gaps_name_declared_dtypes_without_a_case() -> None:
     rows = {"CUSTOM.Rows": identity_handler("CUSTOM.Rows", Terminate(), types=("float32 int32", "int8 -> int8"))}
-    assert find_untried(rows, [unary("CUSTOM.Rows", "sample", X)]) == [
+    assert find_gaps(rows, [unary("CUSTOM.Rows", "sample", X)]) == [
         "CUSTOM.Rows of mine has no case with int32 as operand 0, which `types` lists",
         "CUSTOM.Rows of mine has no case with int8 as operand 0, which `types` lists",
         "CUSTOM.Rows of mine has no case with int8 as output 0, which `types` lists",
     ]
     raw = {"CUSTOM.Raw": identity_handler("CUSTOM.Raw", Terminate(), quantization=Raw())}
-    assert find_untried(raw, [unary("CUSTOM.Raw", "sample", X)]) == [
+    assert find_gaps(raw, [unary("CUSTOM.Raw", "sample", X)]) == [
         "CUSTOM.Raw of mine has no case of quantized tensors, for which it declares Raw"
     ]
-    assert find_untried(raw, [unary("CUSTOM.Raw", "sample", tensor(2, 3, dtype="int8"))]) == []
+    assert find_gaps(raw, [unary("CUSTOM.Raw", "sample", tensor(2, 3, dtype="int8"))]) == []
 
 
 def test_gaps_name_fusions_without_a_case() -> None:
@@ -284,18 +284,18 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("value", ["plus_pack:cases", "plus_pack:CASES"])
 def test_cases_of_a_pack_are_a_list_or_a_function(site: Path, value: str) -> None:
     install(site, f"mine = {value}")
-    chosen = suite("plus_pack")
-    assert [case.id for case in chosen.cases] == ["CUSTOM.Plus-rank_4"]
-    assert chosen.handlers == (("CUSTOM.Plus", "plus-pack"),)
+    selected = suite("plus_pack")
+    assert [case.id for case in selected.cases] == ["CUSTOM.Plus-rank_4"]
+    assert selected.handlers == (("CUSTOM.Plus", "plus-pack"),)
     assert command.run("plus-pack", None) == 0
 
 
 def test_pack_with_wrong_results_fails(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     install(site, "mine = plus_pack:cases", amount="2.0")
     assert command.run("plus-pack", "CUSTOM.Plus") == 1
-    printed = capsys.readouterr().out
-    assert "CUSTOM.Plus-rank_4 failed" in printed
-    assert "1 cases, 3 conversions" in printed
+    output = capsys.readouterr().out
+    assert "CUSTOM.Plus-rank_4 failed" in output
+    assert "1 cases, 3 conversions" in output
 
 
 def test_pack_without_cases_fails(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -324,16 +324,16 @@ def test_broken_cases_do_not_stop_other_packs(site: Path, capsys: pytest.Capture
     install(site, "mine = plus_pack:gone")
     for op, code in (("SHAPE", 0), ("CUSTOM.Plus", 1)):
         assert command.run(None, op) == code
-        printed = " ".join(capsys.readouterr().out.split())
-        assert "cases mine of plus-pack failed: AttributeError" in printed
+        output = " ".join(capsys.readouterr().out.split())
+        assert "cases mine of plus-pack failed: AttributeError" in output
 
 
-@pytest.mark.parametrize("leaves", ["sys.exit(0)", "1 / 0"])
-def test_case_that_raises_or_exits_fails(site: Path, capsys: pytest.CaptureFixture[str], leaves: str) -> None:
+@pytest.mark.parametrize("statement", ["sys.exit(0)", "1 / 0"])
+def test_case_that_raises_or_exits_fails(site: Path, capsys: pytest.CaptureFixture[str], statement: str) -> None:
     install(site, "mine = plus_pack:cases")
     path = site / "plus_pack.py"
-    source = f"import sys\ndef gone(inputs):\n    {leaves}\n\n{path.read_text()}"
-    path.write_text(source.replace("lambda inputs: [inputs[0] + 1]", "gone"))
+    source = f"import sys\ndef stop(inputs):\n    {statement}\n\n{path.read_text()}"
+    path.write_text(source.replace("lambda inputs: [inputs[0] + 1]", "stop"))
     assert command.run("plus-pack", None) == 1
     assert "the case cannot be run: " in capsys.readouterr().out
 
@@ -350,9 +350,9 @@ def test_pack_with_only_hooks_can_run_its_cases(site: Path, capsys: pytest.Captu
 
 
 def test_override_must_pass_the_built_in_cases() -> None:
-    chosen = suite(None, "NEG")
-    assert {case.op for case in chosen.cases} == {"NEG"}
-    assert len(chosen.cases) > 5
+    selected = suite(None, "NEG")
+    assert {case.op for case in selected.cases} == {"NEG"}
+    assert len(selected.cases) > 5
 
 
 def test_rejects_a_pack_that_is_not_installed() -> None:
@@ -362,9 +362,9 @@ def test_rejects_a_pack_that_is_not_installed() -> None:
 
 def test_command_prints_operators_and_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.run(None, "SHAPE") == 0
-    printed = capsys.readouterr().out
-    assert "SHAPE" in printed
-    assert "onnx-tflite-plugin" in printed
+    output = capsys.readouterr().out
+    assert "SHAPE" in output
+    assert "onnx-tflite-plugin" in output
 
 
 def test_table_cells_escape_separators() -> None:

@@ -15,11 +15,11 @@ X = tensor(2, 5, 7, 3)
 
 def test_tests_every_target_and_opset() -> None:
     for name in ("first", "second", "third"):
-        tried = list(variants_of(unary("NEG", name, X, opsets=(None, 13, 17))))
-        assert {(variant.target, variant.opset) for variant in tried} >= {("onnxruntime", None), ("generic", None)}
-        assert {variant.opset for variant in tried if variant.plan == "least"} == {None, 13, 17}
+        variants = list(variants_of(unary("NEG", name, X, opsets=(None, 13, 17))))
+        assert {(variant.target, variant.opset) for variant in variants} >= {("onnxruntime", None), ("generic", None)}
+        assert {variant.opset for variant in variants if variant.plan == "least"} == {None, 13, 17}
         (local,), (channels_first,) = (
-            [variant.target for variant in tried if variant.plan == plan] for plan in ("local", "channels-first")
+            [variant.target for variant in variants if variant.plan == plan] for plan in ("local", "channels-first")
         )
         assert {local, channels_first} == {"onnxruntime", "generic"}
 
@@ -53,12 +53,12 @@ def kinds(case: Case, variants: Any) -> set[tuple[Any, ...]]:
 
 
 def test_sample_covers_opsets_plans_and_targets_per_dtype() -> None:
-    every, sampled = set(), set()
+    all_kinds, sampled_kinds = set(), set()
     for case, place in number_cases(builtin()):
         variants = [*variants_of(case)]
-        every |= kinds(case, variants)
-        sampled |= kinds(case, select_variants(case, place, variants))
-    assert sampled == every
+        all_kinds |= kinds(case, variants)
+        sampled_kinds |= kinds(case, select_variants(case, place, variants))
+    assert sampled_kinds == all_kinds
 
 
 def test_similar_cases_share_variants() -> None:

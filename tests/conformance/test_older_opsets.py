@@ -22,10 +22,10 @@ EVERY = 40
 CASES = [case for case in builtin() if case.counts and not {"opset", "target"} & case.options.keys()]
 
 
-def is_equal(some: Runs, others: Runs) -> bool:
+def is_equal(first: Runs, second: Runs) -> bool:
     return all(
         np.array_equal(array, other_array, equal_nan=array.dtype.kind in "fc")
-        for run, other_run in zip(some, others, strict=True)
+        for run, other_run in zip(first, second, strict=True)
         for array, other_array in zip(run, other_run, strict=True)
     )
 
@@ -64,8 +64,8 @@ def has_double_clip(proto: onnx.ModelProto) -> bool:
 @pytest.mark.parametrize(("target", "first"), [("generic", 7), ("portable", 23)])
 def test_oldest_opset_has_the_results_of_opset_13(target: str, first: int, thorough: bool) -> None:
     host = Host(packs="builtin")
-    chosen = CASES if thorough else CASES[first::EVERY]
-    wrong = {case.id: text for case in chosen if (text := check_older_opset(case, target, host))}
+    selected = CASES if thorough else CASES[first::EVERY]
+    wrong = {case.id: text for case in selected if (text := check_older_opset(case, target, host))}
     assert wrong == {}
 
 

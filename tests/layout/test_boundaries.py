@@ -38,7 +38,7 @@ def add_abs(g: GraphBuilder, x: int, shape: tuple[int, ...] = SHAPE) -> int:
 def add_subgraph(model: ModelBuilder, name: str, body: Body, shape: tuple[int, ...] = SHAPE) -> int:
     """Return the index of a subgraph of one float32 input."""
     g = model.subgraph(name)
-    g.output(body(g, g.input(f"{name} takes", shape)))
+    g.output(body(g, g.input(f"{name} input", shape)))
     return g.index
 
 
@@ -73,7 +73,7 @@ def test_loop_carried_tensors_are_one_value() -> None:
     cond, body = add_subgraph(model, "cond", add_condition), add_subgraph(model, "body", add_abs)
     g = model.main
     g.output(add_loop(g, g.input("x", SHAPE), cond, body))
-    assert boundary_names(model) == [{"x", "cond takes", "body takes", "abs", "looped"}]
+    assert boundary_names(model) == [{"x", "cond input", "body input", "abs", "looped"}]
 
 
 def test_branches_share_inputs_and_share_outputs() -> None:
@@ -81,7 +81,7 @@ def test_branches_share_inputs_and_share_outputs() -> None:
     then_branch, else_branch = add_subgraph(model, "then", add_abs), add_subgraph(model, "else", add_abs)
     g = model.main
     g.output(add_if(g, g.input("x", SHAPE), then_branch, else_branch))
-    assert sorted(boundary_names(model), key=len) == [{"abs", "chosen"}, {"x", "then takes", "else takes"}]
+    assert sorted(boundary_names(model), key=len) == [{"abs", "chosen"}, {"x", "then input", "else input"}]
 
 
 def test_subgraph_with_undeclared_caller_keeps_file_layout() -> None:
@@ -104,7 +104,7 @@ def test_subgraph_with_undeclared_caller_keeps_file_layout() -> None:
             [(0, 1, 2, 3)],
         ),
     ],
-    ids=["whole", "an axis is missing", "an axis is split"],
+    ids=["all axes", "an axis is missing", "an axis is split"],
 )
 def test_boundary_layouts_only_permute_axes(layout: tuple[AxisPart, ...], perms: list[tuple[int, ...]]) -> None:
     model = ModelBuilder()
@@ -117,8 +117,8 @@ def test_boundary_layouts_only_permute_axes(layout: tuple[AxisPart, ...], perms:
     constraints = {operator: layout_constraint(operator) for operator in bound_model.operators()}
     interface = InterfaceLayouts({bound_model.main.inputs[0]: layout})
     propagate_layouts(bound_model, constraints, {}, interface, False, lambda constraint, candidate: 0, values)
-    [crossed_value] = [value for value in values if bound_model.main.inputs[0] in value.tensors]
-    assert crossed_value.perms == perms
+    [boundary_value] = [value for value in values if bound_model.main.inputs[0] in value.tensors]
+    assert boundary_value.perms == perms
 
 
 @pytest.mark.parametrize(("shape", "count"), [((2, 3), 0), ((2, 5, 3), 2), ((2, 5, 7, 3), 2)])
@@ -138,14 +138,14 @@ def test_boundary_values_of_rank_3_and_more_have_flexible_layouts(shape: tuple[i
 
 def test_execution_counts_multiply_in_nested_loops() -> None:
     model = ModelBuilder()
-    leaf, other = add_subgraph(model, "leaf", add_abs), add_subgraph(model, "other", add_abs)
+    then_branch, else_branch = add_subgraph(model, "then", add_abs), add_subgraph(model, "else", add_abs)
     cond = add_subgraph(model, "cond", add_condition)
-    innermost = add_subgraph(model, "innermost", lambda g, x: add_if(g, x, leaf, other))
+    innermost = add_subgraph(model, "innermost", lambda g, x: add_if(g, x, then_branch, else_branch))
     body = add_subgraph(model, "body", lambda g, x: add_loop(g, x, cond, innermost))
     g = model.main
     x = g.input("x", SHAPE)
-    g.output(add_if(g, x, leaf, other), add_loop(g, x, cond, body))
+    g.output(add_if(g, x, then_branch, else_branch), add_loop(g, x, cond, body))
     nested = LOOP_ITERATIONS**2
     assert execution_counts(bind_model(model)) == {
-        0: 1, leaf: nested, other: nested, cond: nested, innermost: nested, body: LOOP_ITERATIONS,
+        0: 1, then_branch: nested, else_branch: nested, cond: nested, innermost: nested, body: LOOP_ITERATIONS,
     }  # fmt: skip

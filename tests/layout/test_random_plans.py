@@ -222,7 +222,7 @@ def test_shared_constant_does_not_propagate_layouts(shared: str, layouts: int, m
     addend, factor = constants if shared == "nothing" else [constants[0]] * 2
     if shared == "an input":
         addend = factor = network.g.input("shared", convolved.shape)
-    for code, x, operand in (("ADD", convolved, addend), ("MUL", network.g.input("apart", convolved.shape), factor)):
+    for code, x, operand in (("ADD", convolved, addend), ("MUL", network.g.input("separate", convolved.shape), factor)):
         network.add_operator(code, [x, operand], convolved.shape)
         network.g.output(network.pool[-1])
     otp.convert(network.model.build())

@@ -30,9 +30,9 @@ def resolve(axes: str, *dims: Dims, unordered: str = "", units: bool = False) ->
 
 
 def shared_axes(axes: str, *dims: Dims, unordered: str = "", units: bool = False) -> SharedAxes:
-    axes_ = resolve(axes, *dims, unordered=unordered, units=units)
-    assert axes_ is not None
-    return axes_
+    resolved = resolve(axes, *dims, unordered=unordered, units=units)
+    assert resolved is not None
+    return resolved
 
 
 def transpose(shared: SharedAxes, slot: int, layout: OperatorLayout) -> np.ndarray | None:
@@ -77,7 +77,7 @@ def test_slot_and_operator_layouts_convert_to_each_other(axes: str, dims: list[D
         if split_letter
         else whole_letters
     ):
-        for slot, axes_ in shared.slots.items():
+        for slot, slot_axes in shared.slots.items():
             expected, slot_layout = transpose(shared, slot, layout), shared.slot_layout(layout, slot)
             if expected is None or slot_layout is None:
                 assert expected is slot_layout is None
@@ -87,7 +87,7 @@ def test_slot_and_operator_layouts_convert_to_each_other(axes: str, dims: list[D
             operator_layout = shared.operator_layout(slot_layout, slot)
             assert operator_layout is not None
             assert shared.slot_layout(operator_layout, slot) == slot_layout
-            letters = {letter for group in axes_.groups for letter in group}
+            letters = {letter for group in slot_axes.groups for letter in group}
             if letters == {*shared.letters} and not split_letter:
                 assert operator_layout == layout
 
@@ -233,10 +233,10 @@ def test_stride_of_a_letter_part_includes_inner_letters() -> None:
     )
 
 
-@pytest.mark.parametrize(("size", "rest"), [(20, 7), (21, 0)])
-def test_axis_not_divisible_by_its_letters_is_a_rank_error(size: int, rest: int) -> None:
+@pytest.mark.parametrize(("size", "other_size"), [(20, 7), (21, 0)])
+def test_axis_not_divisible_by_its_letters_is_a_rank_error(size: int, other_size: int) -> None:
     with pytest.raises(RankError, match=f"axis of size {size} does not divide into a b"):
-        shared_axes("(a b) -> b", (size,), (rest,))
+        shared_axes("(a b) -> b", (size,), (other_size,))
     assert shared_axes("(a b) -> b", (21,), (7,)).slots[0].sizes == {"a": 3, "b": 7}
 
 

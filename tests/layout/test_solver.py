@@ -181,7 +181,7 @@ def test_fusion_finds_the_optimum_more_often_than_greedy() -> None:
     samples = list(random_problems(40))
     optima = [(solution.cost, nonzero_count(solution.labels)) for solution in map(solve, samples)]
     for find_labels, allowed_failures in (
-        (lambda problem_: solve(problem_, table_limit=0).labels, 4),
+        (lambda problem: solve(problem, table_limit=0).labels, 4),
         (solve_greedily, 10),
     ):
         results = [(cost(problem, find_labels(problem)), nonzero_count(find_labels(problem))) for problem in samples]
@@ -305,7 +305,7 @@ def test_hard_component_leaves_work_for_the_others() -> None:
 
 
 def line(prices: tuple[tuple[int, int], ...]) -> LabelingProblem:
-    """Return a chain with flow from or to one end, which takes quadratic time if it goes path by path."""
+    """Return a chain with flow from or to one end. Augmenting one path at a time takes quadratic time."""
     wires = (Wire(10**6 - k, Pin(k, BOTH), (Pin(k + 1, BOTH),)) for k in range(len(prices) - 1))
     return LabelingProblem(prices, tuple(wires))
 

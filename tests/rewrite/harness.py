@@ -50,9 +50,9 @@ def declines(text: str, source: Source, reason: str = "") -> Case:
     return Case(text, source, 0, reason)
 
 
-def graph(text: str, opset: int = 21, **stored: Any) -> Callable[[], ir.Model]:
+def graph(text: str, opset: int = 21, **constants: Any) -> Callable[[], ir.Model]:
     """Return a function that parses ``(inputs) => (outputs) {nodes}``, ONNX's text format, with constants by name."""
-    return lambda: parse_model(text, opset, **{name: np.asarray(array) for name, array in stored.items()})
+    return lambda: parse_model(text, opset, **{name: np.asarray(array) for name, array in constants.items()})
 
 
 def rule_test(rule: str, *cases: Case) -> Callable[[Case], None]:
@@ -61,7 +61,7 @@ def rule_test(rule: str, *cases: Case) -> Callable[[Case], None]:
     @pytest.mark.parametrize("case", cases, ids=[case.text for case in cases])
     def test(case: Case) -> None:
         is_network = case.source.__code__.co_argcount > 0
-        outcomes, after, fused = _network(rule, case) if is_network else _graph(rule, case)
+        outcomes, after, fused = _run_network(rule, case) if is_network else _run_graph(rule, case)
         reasons = [reason for outcome in outcomes for reason in outcome.declined]
         assert sum(outcome.applied for outcome in outcomes) == case.count, reasons
         if not case.count and case.reason:
@@ -75,7 +75,7 @@ def rule_test(rule: str, *cases: Case) -> Callable[[Case], None]:
     return test
 
 
-def _network(rule: str, case: Case) -> tuple[list[Outcome], onnx.ModelProto, Callable[[], Counter[str]]]:
+def _run_network(rule: str, case: Case) -> tuple[list[Outcome], onnx.ModelProto, Callable[[], Counter[str]]]:
     trial = RewriteTrial(rule, case.source, case.batch)
     if case.count:
         assert trial.is_within(case.tolerance) if case.tolerance else trial.has_equal_outputs
@@ -84,7 +84,7 @@ def _network(rule: str, case: Case) -> tuple[list[Outcome], onnx.ModelProto, Cal
     return trial.outcomes, trial.after, lambda: trial.ort_op_counts
 
 
-def _graph(rule: str, case: Case) -> tuple[list[Outcome], onnx.ModelProto, Callable[[], Counter[str]]]:
+def _run_graph(rule: str, case: Case) -> tuple[list[Outcome], onnx.ModelProto, Callable[[], Counter[str]]]:
     model = case.source()
     before = ir.to_proto(model)
     outcomes = [load_rule(RULES[name]).apply(model) for name in rule.split(" + ")]

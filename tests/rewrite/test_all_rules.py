@@ -327,7 +327,7 @@ def test_every_node_keeps_its_source_operator_in_metadata() -> None:
 def test_verify_finds_first_diverging_tensor_after_rewrites(name: str) -> None:
     data = build_model(quantized_layers)
     proto = otp.convert(data).proto
-    producers = {name_: node for node in proto.graph.node for name_ in node.output}
+    producers = {output: node for node in proto.graph.node for output in node.output}
     node = producers[name]
     while node.op_type not in ("Conv", "Slice"):
         node = producers[node.input[0]]

@@ -1,4 +1,4 @@
-"""Rules keep the results of models with a change near the place that they rewrite.
+"""Rules keep the results of models with a change near the nodes that they rewrite.
 
 Changes are, for example, an unknown shape, another user of a tensor, an input in place of a constant, another number or
 attribute, and an operator of another domain.
@@ -56,9 +56,9 @@ NETWORKS: dict[str, BuildNetwork] = {
     "scale_offset_to_conv": test_layout_rules.normalize,
     "slices_to_split": lambda net: test_token_rules.slices(net, (0, 4), (4, 7)),
     "split_single_feature_conv": test_layout_rules.feature(1, 41, 37, 16),
-    "squeeze_excite_blocks": test_layout_rules.gate,
+    "squeeze_excite_blocks": test_layout_rules.squeeze_excite,
     "symmetric_weights": lambda net: test_symmetric_weights.chain(net, (7, 0, 0, 5), (31, 0, 0, 22)),
-    "tanh_to_sigmoid": test_recurrent_rules.clip(0.1, 0),
+    "tanh_to_sigmoid": test_recurrent_rules.tanh(0.1, 0),
     "widen_constants": test_image_rules.scale(),
     "widen_quantized_constants": test_image_rules.scale(factor=(1, 1, 1, 3), dtype="uint8"),
     "zero_subnormals": test_token_rules.conv,
@@ -81,7 +81,7 @@ def test_pass_keeps_results_of_changed_models(name: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(pad_channels, "MIN_MULTIPLICATIONS", 0)
     bounds, body_of = Bounds() if RULES[name].exact else Bounds(2, 0.02), LOOP_OPERATORS.get(name, "")
     proto = otp.convert(build_model(NETWORKS[name]), weights_dtype="int8", optimize="none").proto
-    rewritten = _rewritten(name, proto)
+    rewritten = _rewrite(name, proto)
     assert rewritten is not None
     changes = list(changed_models(proto, rewritten_values(graph(proto, body_of), graph(rewritten, body_of)), body_of))
     faults = []
@@ -92,7 +92,7 @@ def test_pass_keeps_results_of_changed_models(name: str, monkeypatch: pytest.Mon
     assert not faults
 
 
-def _rewritten(name: str, proto: onnx.ModelProto) -> onnx.ModelProto | None:
+def _rewrite(name: str, proto: onnx.ModelProto) -> onnx.ModelProto | None:
     """Return the rewritten model, or ``None`` if a pass finds nothing to rewrite."""
     model = ir.from_proto(proto)
     return ir.to_proto(model) if apply(name, model) else None
@@ -101,7 +101,7 @@ def _rewritten(name: str, proto: onnx.ModelProto) -> onnx.ModelProto | None:
 def _describe_fault(name: str, before: onnx.ModelProto, bounds: Bounds) -> str:
     """Return the fault of the rewritten model; empty if there is none, or the original cannot run."""
     try:
-        after = _rewritten(name, before)
+        after = _rewrite(name, before)
     except Exception as error:
         return repr(error) if run_model(before, feeds_of(before)) is not None else ""
     if after is None:
@@ -127,9 +127,9 @@ def _describe_fault(name: str, before: onnx.ModelProto, bounds: Bounds) -> str:
 
 def _unused_constants(proto: onnx.ModelProto) -> set[str]:
     graphs = [proto.graph]
-    for graph_ in graphs:
-        graphs += [a.g for node in graph_.node for a in node.attribute if a.HasField("g")]
-    used = {name for graph_ in graphs for node in graph_.node for name in node.input}
+    for scope in graphs:
+        graphs += [a.g for node in scope.node for a in node.attribute if a.HasField("g")]
+    used = {name for scope in graphs for node in scope.node for name in node.input}
     interface = {info.name for info in (*proto.graph.input, *proto.graph.output)}
     return {tensor.name for tensor in proto.graph.initializer} - used - interface
 

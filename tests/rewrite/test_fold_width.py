@@ -42,6 +42,7 @@ FOLDED_BY_PROCESSOR = [
 def first_conv(
     shape: Sequence[int | None], features: int, *settings: Any, dtype: str = "int8", **options: Any
 ) -> BuildNetwork:
+    """Build one convolution of an image; ``settings``: kernel, stride and padding."""
     kernel, stride, padding = settings
     return lambda net: net.conv(
         net.input(image(*shape, dtype=dtype)), features, kernel, stride, padding=padding, **options
@@ -143,8 +144,8 @@ def test_folded_convolution_keeps_its_fused_activation() -> None:
 UNFOLDED: dict[str, BuildNetwork] = {
     "float": first_conv((1, 13, 32, 3), 8, (3, 3), 2, "SAME", dtype="float32"),
     "more channels than an image has": first_conv((1, 13, 32, 5), 8, (3, 3), 2, "SAME"),
-    "a width that nothing divides": first_conv((1, 13, 31, 3), 8, (3, 3), 2, "SAME"),
-    "a result whose width nothing divides": first_conv((1, 13, 32, 3), 8, (3, 2), 1, "VALID"),
+    "a width without a divisor": first_conv((1, 13, 31, 3), 8, (3, 3), 2, "SAME"),
+    "a result width without a divisor": first_conv((1, 13, 32, 3), 8, (3, 2), 1, "VALID"),
     "dilation": first_conv((1, 13, 32, 3), 8, (3, 3), 1, "SAME", dilation_w_factor=2),
     "groups": lambda net: net.conv(net.input(image(1, 13, 32, 4)), 8, groups=2),
     "more products than it saves": first_conv((1, 13, 32, 4), 64, (3, 3), 2, "SAME"),
@@ -161,7 +162,7 @@ def with_minus_128(weights: Array) -> Array:
 
 UNFOLDED["-128 among weights that cost more as uint8"] = first_conv(*FOLDED_BY_PROCESSOR[0], change=with_minus_128)
 UNFOLDED["-128 among weights that overflow"] = first_conv(
-    *FOLDED_BY_PROCESSOR[0], change=lambda drawn: np.where(drawn == drawn.min(), -128, drawn)
+    *FOLDED_BY_PROCESSOR[0], change=lambda weights: np.where(weights == weights.min(), -128, weights)
 )
 
 

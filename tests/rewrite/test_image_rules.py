@@ -60,7 +60,7 @@ def average_without_a_rank() -> ir.Model:
     return model
 
 
-INSIDE = [
+UNPADDED = [
     ((1, 11, 17, 13), (2, 2), (2, 2), "VALID"), ((1, 11, 17, 13), (5, 2), (1, 3), "VALID"),
     ((1, 12, 18, 16), (2, 2), (2, 2), "SAME"), ((1, 12, 18, 16), (1, 2), (3, 2), "SAME"), ((3, 11, 17, 13), (2, 2), (2, 1), "VALID"),
 ]  # fmt: skip
@@ -73,16 +73,16 @@ PAIRS, TRIPLES = "kernel_shape = [2, 2], strides = [2, 2]", "kernel_shape = [3, 
 test_averages_become_a_convolution_or_a_product = rule_test(
     "average_pool_to_conv",
     *(
-        Case(f"inside {case} {dtype}", average(*case, dtype=dtype), fused={"QLinearConv": 1 if dtype == "uint8" else 2})
-        for case in INSIDE for dtype in ("int8", "uint8")
+        Case(f"unpadded {case} {dtype}", average(*case, dtype=dtype), fused={"QLinearConv": 1 if dtype == "uint8" else 2})
+        for case in UNPADDED for dtype in ("int8", "uint8")
     ),
     *(
         Case(f"padded {case} {dtype}", average(*case, dtype=dtype), fused={"QLinearMatMul": 1})
         for case in PADDED for dtype in ("int8", "uint8")
     ),
     Case("a dynamic batch, padded", average((None, 9, 11, 288), (3, 3)), batch=5),
-    Case("a dynamic batch, inside", average((None, 12, 10, 13), (2, 2), (2, 2)), batch=5),
-    Case("a graph, inside", average_graph("1,4,12,18", PAIRS)),
+    Case("a dynamic batch, unpadded", average((None, 12, 10, 13), (2, 2), (2, 2)), batch=5),
+    Case("a graph, unpadded", average_graph("1,4,12,18", PAIRS)),
     Case("a graph, padded", average_graph("1,288,9,11", TRIPLES)),
     declines("floats", average((1, 13, 17, 64), (3, 3), dtype="float32")),
     declines("int8 at the ends", average((1, 12, 18, 16), (1, 1), after_conv=False)),
@@ -162,13 +162,15 @@ def test_quantized_scale_and_offset_round_once(dtype: str) -> None:
 )
 def test_depthwise_weights_compute_factor_and_offset(factor: float, offset: float) -> None:
     x, scale = np.arange(-128, 128), 0.05
-    weights, bias_ = depthwise_constants(np.full(1, factor), np.full(1, offset), scale)
+    weights, offsets = depthwise_constants(np.full(1, factor), np.full(1, offset), scale)
     assert weights.integers is not None
-    assert bias_.integers is not None
-    assert np.allclose(bias_.scale, scale * weights.scale)
-    sums = x.astype(np.int64) * weights.integers.reshape(()) + bias_.integers
+    assert offsets.integers is not None
+    assert np.allclose(offsets.scale, scale * weights.scale)
+    sums = x.astype(np.int64) * weights.integers.reshape(()) + offsets.integers
     assert np.abs(sums).max() < 2**25
-    assert np.allclose(sums * bias_.scale.astype(np.float64), factor * x * scale + offset, rtol=1e-6, atol=1e-2 * scale)
+    assert np.allclose(
+        sums * offsets.scale.astype(np.float64), factor * x * scale + offset, rtol=1e-6, atol=1e-2 * scale
+    )
 
 
 # --- widen_constants and widen_quantized_constants --------------------------------------------
@@ -210,7 +212,7 @@ def constant_graph(nodes: str, kind: str = "float") -> Any:
     per_channel = np.arange(1, 4, dtype=dtype)
     return graph(
         f"({kind}[1,23,3,3] x, {kind}[1,23,3,3] image) => ({kind}[1,23,3,3] y) {{ {nodes} }}",
-        each=per_channel, columns=per_channel[:, None], eps=np.full(1, 1e-3, dtype), last=np.array([3]),
+        per_channel=per_channel, columns=per_channel[:, None], eps=np.full(1, 1e-3, dtype), last=np.array([3]),
         stored=np.ones((1, 23, 3, 3), dtype),
     )  # fmt: skip
 
@@ -227,9 +229,9 @@ test_float_constant_is_repeated_along_a_row = rule_test(
     Case("64 channels", scale((1, 23, 29, 64))),
     Case("a dynamic batch", scale((None, 23, 29, 3)), batch=5),
     Case("float16", scale(dtype="float16")),
-    Case("a graph", constant_graph("y = Mul (x, each)")),
-    Case("after another sum", constant_graph("k = Add (image, each) y = Mul (x, k)")),
-    Case("after another product", constant_graph("k = Mul (image, each) y = Mul (x, k)")),
+    Case("a graph", constant_graph("y = Mul (x, per_channel)")),
+    Case("after another sum", constant_graph("k = Add (image, per_channel) y = Mul (x, k)")),
+    Case("after another product", constant_graph("k = Mul (image, per_channel) y = Mul (x, k)")),
     declines("few pixels", scale((1, 7, 9, 3)), "enough pixels"),
     declines("65 channels", scale((1, 23, 29, 65)), "more than 64 channels"),
     declines("a dynamic width", scale((1, 97, None, 3)), "width"),
@@ -239,12 +241,12 @@ test_float_constant_is_repeated_along_a_row = rule_test(
     declines("a matrix", scale((667, 3)), "not per channel"),
     declines("as many axes already", scale((667, 1), factor=(1, 1))),
     declines("the bias of a product", add_bias, "fused with a product"),
-    declines("64 bits", constant_graph("y = Mul (x, each)", "double")),
+    declines("64 bits", constant_graph("y = Mul (x, per_channel)", "double")),
     declines("a constant per column", constant_graph("y = Mul (x, columns)"), "not per channel"),
     declines(
         "a normalization", constant_graph("m = ReduceMean (x, last) e = Add (m, eps) y = Div (x, e)"), "normalization"
     ),
-    declines("two constants", constant_graph("k = Add (stored, each) y = Neg (k)")),
+    declines("two constants", constant_graph("k = Add (stored, per_channel) y = Neg (k)")),
 )
 
 

@@ -131,29 +131,29 @@ def activate(op: str = "MAXIMUM", bound: float | Array = -0.25) -> BuildNetwork:
     return build
 
 
-SUM = "a = Conv (x, w) b = Conv (x, w) c = Add (a, b) d = Clip (c, low, high) y = Conv (d, v)"
+CLIPPED_SUM = "a = Conv (x, w) b = Conv (x, w) c = Add (a, b) d = Clip (c, low, high) y = Conv (d, v)"
 QUANTIZED = "q = QuantizeLinear (d, s, p) e = DequantizeLinear (q, s, p) f = Conv (e, v) g = Conv (d, v) y = Add (f, g)"
-BLOCKED = {"Clip": 0, "Max": 0, "Min": 0, "ReorderInput": 0}
+FUSED_CLIP = {"Clip": 0, "Max": 0, "Min": 0, "ReorderInput": 0}
 
 
 def clip_graph(nodes: str) -> Any:
     return graph(
         f"(float[1,3,5,7] x) => (float[1,7,5,7] y) {{ {nodes} }}",
-        w=random_array(8, 3, 1, 1), v=random_array(7, 8, 1, 1), each=random_array(1, 8, 1, 1), low=np.float32(-0.5), high=np.float32(0.5),
-        s=np.float32(0.05), p=np.uint8(120),
+        w=random_array(8, 3, 1, 1), v=random_array(7, 8, 1, 1), per_channel=random_array(1, 8, 1, 1),
+        low=np.float32(-0.5), high=np.float32(0.5), s=np.float32(0.05), p=np.uint8(120),
     )  # fmt: skip
 
 
 test_clips_are_fused_with_a_convolution = rule_test(
     "clip_to_conv",
     *(
-        Case(f"{bound} of {channels} channels", lambda net, c=channels, b=bound: clip(net, c, bound=b), tolerance=1e-6, fused=BLOCKED)
+        Case(f"{bound} of {channels} channels", lambda net, c=channels, b=bound: clip(net, c, bound=b), tolerance=1e-6, fused=FUSED_CLIP)
         for channels in (8, 20, 48) for bound in ("RELU6", "RELU_N1_TO_1")
     ),
-    Case("a lower bound of an activation", activate(), tolerance=1e-6, fused=BLOCKED),
-    Case("an upper bound of an activation", activate("MINIMUM", 0.5), tolerance=1e-6, fused=BLOCKED),
+    Case("a lower bound of an activation", activate(), tolerance=1e-6, fused=FUSED_CLIP),
+    Case("an upper bound of an activation", activate("MINIMUM", 0.5), tolerance=1e-6, fused=FUSED_CLIP),
     Case("a dynamic batch", lambda net: clip(net, batch=None), tolerance=1e-6, batch=5),
-    Case("a graph", clip_graph(SUM)),
+    Case("a graph", clip_graph(CLIPPED_SUM)),
     declines("RELU, which is fused with sums", lambda net: clip(net, bound="RELU")),
     declines("18 channels", lambda net: clip(net, 18), "not a multiple of 4"),
     declines("a single pixel", lambda net: clip(net, size=(1, 1)), "single pixel"),
@@ -163,18 +163,18 @@ test_clips_are_fused_with_a_convolution = rule_test(
     declines("the sum is an output", lambda net: clip(net, read=True), "has other users"),
     declines("a bound per channel", activate(bound=random_array(16, dtype="float32")), "not a scalar"),
     declines(
-        "an operand per channel", clip_graph(SUM.replace("b = Conv (x, w)", "m = GlobalAveragePool (x) b = Conv (m, w)")),
+        "an operand per channel", clip_graph(CLIPPED_SUM.replace("b = Conv (x, w)", "m = GlobalAveragePool (x) b = Conv (m, w)")),
         "broadcast",
     ),
-    declines("a computed constant", clip_graph(SUM.replace("b = Conv (x, w)", "b = Neg (each)")), "broadcast"),
-    declines("quantized too", clip_graph(SUM.replace("y = Conv (d, v)", QUANTIZED)), "quantized"),
+    declines("a computed constant", clip_graph(CLIPPED_SUM.replace("b = Conv (x, w)", "b = Neg (per_channel)")), "broadcast"),
+    declines("quantized too", clip_graph(CLIPPED_SUM.replace("y = Conv (d, v)", QUANTIZED)), "quantized"),
 )  # fmt: skip
 
 
 # --- squeeze_excite_blocks --------------------------------------------------------------------
 
 
-def gate(
+def squeeze_excite(
     net: Network, channels: int = 32, dtype: str = "float32", batch: int | None = 1, size: tuple[int, int] = (5, 7), *,
     swap: bool = False, dense: bool = False, is_output: bool = False, weights: str | None = None, silu: bool = False,
 ) -> TensorRef:  # fmt: skip
@@ -201,7 +201,7 @@ def gate(
 @pytest.mark.parametrize(("channels", "silu"), [(16, False), (20, False), (48, False), (48, True)])
 def test_scaled_image_stays_in_blocked_layout(channels: int, batch: int | None, swap: bool, silu: bool) -> None:
     def build(net: Network) -> TensorRef:
-        return gate(net, channels, batch=batch, swap=swap, silu=silu)
+        return squeeze_excite(net, channels, batch=batch, swap=swap, silu=silu)
 
     trial = RewriteTrial("squeeze_excite_blocks", build, batch=3)
     assert trial.count == 1
@@ -216,40 +216,46 @@ def test_weights_dequantized_at_load_time_count_as_float(monkeypatch: pytest.Mon
     """The network is so large that activations are not quantized."""
     monkeypatch.setattr(hybrid, "MAX_LAYERS", 0)
     monkeypatch.setattr(hybrid, "MAX_ELEMENTS", 0)
-    trial = RewriteTrial("squeeze_excite_blocks", lambda net: gate(net, batch=None, weights="int8"), batch=2)
+    trial = RewriteTrial("squeeze_excite_blocks", lambda net: squeeze_excite(net, batch=None, weights="int8"), batch=2)
     assert trial.nodes("Cast")
     assert trial.count == 1
     assert trial.has_equal_outputs
 
 
-def gate_graph(inputs: str, nodes: str, images: int = 1) -> Any:
+def squeeze_excite_graph(inputs: str, nodes: str, images: int = 1) -> Any:
     return graph(
         f"({inputs}) => (float[{images},16,5,7] y) {{ {nodes} g = Conv (m, v) h = Sigmoid (g) b = Mul (a, h) y = Conv (b, v) }}",
         w=random_array(16, 3, 1, 1), v=random_array(16, 16, 1, 1), s=np.float32(0.05), p=np.uint8(120),
     )  # fmt: skip
 
 
-SELF_GATED, GATE_INPUTS = "a = Conv (x, w) m = GlobalAveragePool (a)", "float[{},3,5,7] x, float[1,16,1,1] m"
+SCALE_OF_IMAGE, SCALE_INPUTS = "a = Conv (x, w) m = GlobalAveragePool (a)", "float[{},3,5,7] x, float[1,16,1,1] m"
 
 test_squeeze_and_excitation_scale_is_repeated = rule_test(
     "squeeze_excite_blocks",
-    Case("floats", gate_graph("float[1,3,5,7] x", SELF_GATED)),
-    Case("a scale that is an input", gate_graph(GATE_INPUTS.format(1), "a = Conv (x, w)")),
-    declines("several images", gate_graph(GATE_INPUTS.format(5), "a = Conv (x, w)", 5), "batch sizes"),
+    Case("floats", squeeze_excite_graph("float[1,3,5,7] x", SCALE_OF_IMAGE)),
+    Case("a scale that is an input", squeeze_excite_graph(SCALE_INPUTS.format(1), "a = Conv (x, w)")),
+    declines("several images", squeeze_excite_graph(SCALE_INPUTS.format(5), "a = Conv (x, w)", 5), "batch sizes"),
     declines(
-        "dequantized", gate_graph("uint8[1,3,5,7] q", f"x = DequantizeLinear (q, s, p) {SELF_GATED}"), "quantized"
+        "dequantized",
+        squeeze_excite_graph("uint8[1,3,5,7] q", f"x = DequantizeLinear (q, s, p) {SCALE_OF_IMAGE}"),
+        "quantized",
     ),
-    declines("integers", lambda net: gate(net, dtype="int8")),
-    declines("12 channels", lambda net: gate(net, channels=12), "below 16"),
-    declines("29 channels", lambda net: gate(net, channels=29), "not a multiple of 4"),
-    declines("a single pixel", lambda net: gate(net, size=(1, 1))),
-    declines("a scale without a convolution", lambda net: gate(net, dense=True), "does not come from a convolution"),
-    declines("no convolution after it", lambda net: gate(net, is_output=True), "no convolution reads the product"),
+    declines("integers", lambda net: squeeze_excite(net, dtype="int8")),
+    declines("12 channels", lambda net: squeeze_excite(net, channels=12), "below 16"),
+    declines("29 channels", lambda net: squeeze_excite(net, channels=29), "not a multiple of 4"),
+    declines("a single pixel", lambda net: squeeze_excite(net, size=(1, 1))),
+    declines(
+        "a scale without a convolution", lambda net: squeeze_excite(net, dense=True), "does not come from a convolution"
+    ),
+    declines(
+        "no convolution after it", lambda net: squeeze_excite(net, is_output=True), "no convolution reads the product"
+    ),
 )
 
 
 def test_image_reshaped_later_keeps_its_batch() -> None:
-    passes = otp.convert(build_model(lambda net: gate(net, batch=None))).report.passes
+    passes = otp.convert(build_model(lambda net: squeeze_excite(net, batch=None))).report.passes
     assert {"squeeze_excite_blocks", "image_channels_to_width"} <= passes.keys()
 
 

@@ -19,7 +19,7 @@ from tests.rewrite.harness import Case, declines, graph, rule_test
 # --- activations_before_split and columns_before_rows -----------------------------------------
 
 GATES = ("LOGISTIC", "LOGISTIC", "TANH", "LOGISTIC")
-STORED = {"int16": (1 / 32768, 0), "int8": (1 / 256, -128), "float32": (None, 0)}
+PARAMETERS = {"int16": (1 / 32768, 0), "int8": (1 / 256, -128), "float32": (None, 0)}
 
 
 def gates(
@@ -28,7 +28,7 @@ def gates(
     """Build a dense layer of several gates and one operator per gate; ``read``: the first gate has another consumer."""
 
     def spec(op: str) -> Spec:
-        scale, zero_point = (1 / 128, 0) if dtype == "int8" and op == "TANH" else STORED[dtype]
+        scale, zero_point = (1 / 128, 0) if dtype == "int8" and op == "TANH" else PARAMETERS[dtype]
         return tensor(rows, cells, dtype=dtype, scale=scale, zero_point=zero_point)
 
     def build(net: Network) -> tuple[TensorRef, ...]:
@@ -65,7 +65,7 @@ test_operator_on_most_parts_moves_before_the_split = rule_test(
     Case("one factor", split_graph(SCALED)),
     declines("a factor per element", split_graph(SCALED, (5,)), "too few parts"),
     declines("other operators", gates(("LOGISTIC", "TANH", "TANH")), "too few parts"),
-    declines("8 bits, which are one kernel", gates(dtype="int8"), "too few parts"),
+    declines("int8, which is one kernel", gates(dtype="int8"), "too few parts"),
     declines("one node of floats", gates(dtype="float32"), "too few parts"),
     declines("a large tensor", gates(cells=257), "more than 1024 elements"),
     declines("a dynamic size", gates(rows=None), "dynamic"),
@@ -100,7 +100,7 @@ test_columns_are_split_before_rows = rule_test(
     declines("other columns", grid(((7, 2, 3),) * 4 + ((3, 2, 7),)), "columns differ"),
     declines("few rows", grid(((7, 2, 3),) * 3), "as many columns"),
     declines("one axis", grid(axis=0), "along axis 0"),
-    declines("a row is read as it is", grid(read=True), "a row is not split"),
+    declines("a row has another reader", grid(read=True), "a row is not split"),
 )
 
 # --- add_to_gemm ------------------------------------------------------------------------------
@@ -145,13 +145,13 @@ def add_to_product(
     return build
 
 
-GEMM = {"Gemm": 1, "Add": 0, "Reshape": 0}
+ONE_GEMM = {"Gemm": 1, "Add": 0, "Reshape": 0}
 
 test_addition_becomes_the_bias_of_a_product = rule_test(
     "add_to_gemm",
     Case("time steps", unroll, 4, tolerance=1e-6, nodes={"Gemm": 4, "Add": 0}),
-    Case("a Reshape in between", add_to_product(1, 1, reshaped=True), tolerance=1e-6, nodes=GEMM),
-    Case("one row for a dynamic number of them", add_to_product(None, 1), tolerance=1e-6, nodes=GEMM, batch=3),
+    Case("a Reshape in between", add_to_product(1, 1, reshaped=True), tolerance=1e-6, nodes=ONE_GEMM),
+    Case("one row for a dynamic number of them", add_to_product(None, 1), tolerance=1e-6, nodes=ONE_GEMM, batch=3),
     declines("two dynamic sizes", add_to_product(None, None), "no operand is a float product"),
     declines("the product is read by others", add_to_product(read=True), "no operand is a float product"),
     declines("the product is broadcast", add_to_product(1, 3), "no operand is a float product"),
@@ -200,7 +200,7 @@ test_consecutive_reshapes_become_the_last_one = rule_test(
     Case("a chain", reshape_graph("u = Unsqueeze (a, wide) b = Reshape (u, deep) y = Relu (b)"), nodes={"Reshape": 1}),
     Case("the shape before", reshape_graph("b = Reshape (a, rows) y = Abs (b)"), nodes={"Reshape": 0}),
     Case("the shape before, of an output", reshape_graph("y = Reshape (a, rows)"), nodes={"Reshape": 1}),
-    Case("an axis more", reshape_graph("b = Reshape (a, deep) y = Abs (b)"), nodes={"Reshape": 1}),
+    Case("one more axis", reshape_graph("b = Reshape (a, deep) y = Abs (b)"), nodes={"Reshape": 1}),
     declines("a size of the operand", reshape_graph("b = Reshape (a, kept) y = Abs (b)"), "copied"),
     declines("a computed shape", lambda net: heads(net, computed=True), "not constant"),
     declines("a product in between", dense),
@@ -211,9 +211,9 @@ test_consecutive_reshapes_become_the_last_one = rule_test(
     ("sizes", "expected"), [([5, 7], ["1,2"]), ([-1, 7], ["1,2"]), ([7, 5], []), ([1, 5, 7], [])], ids=str
 )
 def test_merged_reshape_keeps_its_tensor_without_the_leading_axis(sizes: list[int], expected: list[str]) -> None:
-    nodes = "a = Relu (x) b = Reshape (a, whole) c = Reshape (b, flat) y = Abs (c)"
+    nodes = "a = Relu (x) b = Reshape (a, original) c = Reshape (b, flat) y = Abs (c)"
     text = f"(float[35] x) => (float[{','.join('mnk'[: len(sizes)])}] y) {{ {nodes} }}"
-    model = graph(text, whole=np.array([1, 5, 7]), flat=np.array(sizes))()
+    model = graph(text, original=np.array([1, 5, 7]), flat=np.array(sizes))()
     write_tensor(model.graph[1].outputs[0].metadata_props, 0, 3)
     model.graph[1].outputs[0].shape = ir.Shape([1, 5, 7])
     assert apply("merge_reshapes", model)
@@ -250,13 +250,13 @@ def drop_graph(nodes: str, x_type: str = "float[1,1]", more_outputs: str = "", s
 
 
 DEQUANTIZED = "b = DequantizeLinear <axis = 0> (a, s, p) y = Add (z, b)"
-KINDS = ("float32", "int8")
+DTYPES = ("float32", "int8")
 
 test_unit_axes_are_not_dropped_before_broadcasts = rule_test(
     "drop_unit_axes",
     *(
-        Case(f"{shape} + {other} {dtype}", drop_axes(shape, (7,), other, dtype), nodes={"Reshape": 0})
-        for shape, other in (((1, 7), (1, 7)), ((1, 7), (5, 7)), ((1, 1, 7), (3, 5, 7))) for dtype in KINDS
+        Case(f"{shape} + {addend} {dtype}", drop_axes(shape, (7,), addend, dtype), nodes={"Reshape": 0})
+        for shape, addend in (((1, 7), (1, 7)), ((1, 7), (5, 7)), ((1, 1, 7), (3, 5, 7))) for dtype in DTYPES
     ),
     Case("a graph", drop_graph("y = Add (z, a)")),
     Case("dequantized with one scale", drop_graph(DEQUANTIZED, "uint8[1,1]")),
@@ -270,9 +270,9 @@ test_unit_axes_are_not_dropped_before_broadcasts = rule_test(
         for shapes, reason in (
             (((1, 1, 7), (7,), (5, 7)), "more axes"), (((1, 7), (7,), (7,)), "more axes"), (((3, 1, 7), (21,), (1, 21)), ""),
             (((3, 7), (21,), (1, 21)), ""),
-        ) for dtype in KINDS
+        ) for dtype in DTYPES
     ),
-    *(declines(f"an output {dtype}", drop_axes((1, 7), (7,), (1, 7), dtype, read=True), "") for dtype in KINDS),
+    *(declines(f"an output {dtype}", drop_axes((1, 7), (7,), (1, 7), dtype, read=True), "") for dtype in DTYPES),
 )  # fmt: skip
 
 

@@ -173,7 +173,7 @@ def wide(net: Network, features: int = 29, rows: int = 47, dtype: str = "float32
     return net.conv(net.input(image(1, rows, 11, 6, dtype=dtype)), features, (1, 1), **options)
 
 
-def grow(net: Network) -> TensorRef:
+def dense_kernel(net: Network) -> TensorRef:
     x = net.conv(net.conv(wide(net, 32), 4, (3, 3)), 4, depthwise=True)
     return net.conv(x, 32, (1, 1))
 
@@ -202,29 +202,29 @@ def test_large_graph_output_is_not_padded() -> None:
     assert RewriteTrial("pad_channels", wide, io_layout="onnx").count == 0
 
 
-def stack(net: Network) -> TensorRef:
+def concatenated_rows(net: Network) -> TensorRef:
     x = net.input(image(1, 47, 11, 6, dtype="float32"))
     parts = [net.conv(x, 29, (1, 1), name=name) for name in ("upper", "lower")]
     return net.conv(net.call("CONCATENATION", parts, Spec((1, 94, 11, 29)), axis=1), 32)
 
 
-WIDE, CUT_OFF = "fast path, or padding wastes too much", "would be cut off again"
+WIDE, SLICED = "fast path, or padding wastes too much", "would be cut off again"
 
 test_declines_padding_without_gain = rule_test(
     "pad_channels",
     declines("blocks", lambda net: separable(net, features=32), WIDE),
-    declines("no reader that works on blocks", lambda net: net.conv(wide(net, 28), 32), CUT_OFF),
-    declines("a large tensor that is needed without padding", lambda net: net.like("SOFTMAX", wide(net), beta=1.0), CUT_OFF),
-    declines("a large graph output", wide, CUT_OFF),
-    declines("a dense kernel that grows by more than a third", grow, WIDE),
+    declines("no reader that works on blocks", lambda net: net.conv(wide(net, 28), 32), SLICED),
+    declines("a large tensor that is needed without padding", lambda net: net.like("SOFTMAX", wide(net), beta=1.0), SLICED),
+    declines("a large graph output", wide, SLICED),
+    declines("a dense kernel that grows by more than a third", dense_kernel, WIDE),
     declines("weights with a zero point", lambda net: separable(net, "uint8"), WIDE),
     declines("groups", lambda net: net.conv(wide(net, 27, groups=3), 27, depthwise=True), WIDE),
-    declines("two features per channel", lambda net: net.conv(net.conv(wide(net), 58, depthwise=True), 32, (1, 1)), CUT_OFF),
-    declines("a concatenation of rows", stack, CUT_OFF),
-    declines("an operator with a nonzero result for zeros", lambda net: net.conv(net.like("EXP", wide(net)), 32), CUT_OFF),
+    declines("two features per channel", lambda net: net.conv(net.conv(wide(net), 58, depthwise=True), 32, (1, 1)), SLICED),
+    declines("a concatenation of rows", concatenated_rows, SLICED),
+    declines("an operator with a nonzero result for zeros", lambda net: net.conv(net.like("EXP", wide(net)), 32), SLICED),
     declines(
         "another tensor that is not padded",
-        lambda net: net.conv(net.like("ADD", wide(net), net.input(Spec((1, 47, 11, 29)))), 32), CUT_OFF,
+        lambda net: net.conv(net.like("ADD", wide(net), net.input(Spec((1, 47, 11, 29)))), 32), SLICED,
     ),
 )  # fmt: skip
 
@@ -242,21 +242,23 @@ def test_added_channels_have_a_positive_scale() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scales", "points", "accepted"), [(7, 0, True), (1, 5, True), (7, 5, False)], ids=["scales", "a point", "points"]
+    ("scales", "zero_point", "accepted"),
+    [(7, 0, True), (1, 5, True), (7, 5, False)],
+    ids=["scales", "a zero point", "zero points"],
 )
-def test_per_channel_nonzero_zero_points_are_rejected(scales: int, points: int, accepted: bool) -> None:
+def test_per_channel_nonzero_zero_points_are_rejected(scales: int, zero_point: int, accepted: bool) -> None:
     per_channel = (lambda array: array) if scales > 1 else (lambda array: array[0])
     stored = {
         "w": random_array(7, 3, 1, 1, dtype="int8"),
         "s": per_channel(np.linspace(0.5, 1, 7, dtype=np.float32)),
-        "z": per_channel(np.full(7, points, np.int8)),
+        "z": per_channel(np.full(7, zero_point, np.int8)),
     }
     axis = "<axis = 0>" if scales > 1 else ""
     nodes = f"d = DequantizeLinear {axis} (w, s, z) y = Conv (x, d)"
     model = parse_model(f"(float[1,3,5,5] x) => (float[1,7,5,5] y) {{ {nodes} }}", **stored)
     convolution = Convolution.of(model.graph.node(1))
     assert (convolution is not None) == accepted
-    assert convolution is None or convolution.symmetric == (points == 0)
+    assert convolution is None or convolution.symmetric == (zero_point == 0)
 
 
 def test_result_with_per_channel_scale_is_not_padded() -> None:
@@ -277,11 +279,11 @@ def test_result_with_per_channel_scale_is_not_padded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("features", "rounded"),
+    ("features", "expected"),
     [(29, 32), (11, 16), (728, 736), (44, 48), (56, 64), (19, 24), (22, 24), (8, 8), (40, 40), (96, 96)],
 )
-def test_round_up_prefers_16_unless_8_wastes_much_less(features: int, rounded: int) -> None:
-    assert pad_channels.round_up(features) == rounded
+def test_round_up_prefers_16_unless_8_wastes_much_less(features: int, expected: int) -> None:
+    assert pad_channels.round_up(features) == expected
 
 
 def test_convolution_with_few_multiplications_is_not_padded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +296,7 @@ def test_convolution_with_few_multiplications_is_not_padded(monkeypatch: pytest.
 @pytest.mark.parametrize(
     "nodes",
     [
-        "a = Conv (x, one) b = Mul (a, each) y = Conv (b, w)",
+        "a = Conv (x, one) b = Mul (a, per_channel) y = Conv (b, w)",
         "a = Conv (x, one) b = Mul (a, single) y = Conv (b, last)",
         "a = Conv (x, few) m, i = MaxPool <kernel_shape = [2, 2]> (a) y = Conv (m, w)",
         "a = Conv (x, few) m = Reshape (x, open) b = Concat <axis = 1> (a, m) y = Relu (b)",

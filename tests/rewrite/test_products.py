@@ -224,33 +224,33 @@ def loop_model(weights: Array) -> ir.Model:
     return model(nodes, weights, [5, 3], extra=[tensor_proto("trips", np.int64(2))])
 
 
-def swap_branches(model_: ir.Model) -> ir.Model:
+def swap_branches(converted_model: ir.Model) -> ir.Model:
     """Swap the branches of every If."""
-    for node in model_.graph.all_nodes():
+    for node in converted_model.graph.all_nodes():
         if node.op_type == "If":
             then_branch, else_branch = (node.attributes[name].as_graph() for name in ("then_branch", "else_branch"))
             node.attributes["then_branch"] = ir.AttrGraph("then_branch", else_branch)
             node.attributes["else_branch"] = ir.AttrGraph("else_branch", then_branch)
-    return model_
+    return converted_model
 
 
-def with_minus_128(model_: ir.Model) -> ir.Model:
+def with_minus_128(converted_model: ir.Model) -> ir.Model:
     """Set a weight to -128 after the dtypes are assigned."""
-    assign_weight_dtypes(model_, "auto")
+    assign_weight_dtypes(converted_model, "auto")
     (value,) = (
         initializer
-        for initializer in model_.graph.initializers.values()
+        for initializer in converted_model.graph.initializers.values()
         if initializer.name is not None and initializer.name.startswith("w")
     )
     weights = OVERFLOWING.copy()
     weights[1, 1] = -128
     value.const_value = ir.tensor(weights, name=value.name)
-    return model_
+    return converted_model
 
 
-def assign_auto(model_: ir.Model) -> ir.Model:
-    assign_weight_dtypes(model_, "auto")
-    return model_
+def assign_auto(converted_model: ir.Model) -> ir.Model:
+    assign_weight_dtypes(converted_model, "auto")
+    return converted_model
 
 
 def products_of_integers(weights: Array) -> ir.Model:

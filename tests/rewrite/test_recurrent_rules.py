@@ -50,9 +50,9 @@ def dense(rows: int, columns: int = 7, *, both: bool = False) -> BuildNetwork:
 
 
 def cast_graph(nodes: str, opset: int = 21) -> Any:
-    text = f"(int16[3,5] x, int32[3,5] words, float[3,5] z) => (float[3,5] y) {{ {nodes} }}"
+    text = f"(int16[3,5] x, int32[3,5] ints, float[3,5] z) => (float[3,5] y) {{ {nodes} }}"
     per_column, int16_constant = np.full(5, 0.5, np.float32), np.arange(15, dtype=np.int16).reshape(3, 5)
-    return graph(text, opset, s=np.float32(0.5), each=per_column, stored=int16_constant)
+    return graph(text, opset, s=np.float32(0.5), per_channel=per_column, stored=int16_constant)
 
 
 CAST = "a = Cast <to = 1> (x) b = Mul (a, s) y = Tanh (b)"
@@ -68,14 +68,14 @@ test_int16_is_dequantized_by_one_node = rule_test(
     declines("few columns", dense(3), "fewer than 16 consecutive elements"),
     declines("many rows", dense(2**16 + 1, 17), "more than 65536 elements"),
     declines("opset 20", cast_graph(CAST, 20)),
-    declines("a scale per column", cast_graph(CAST.replace("(a, s)", "(a, each)")), "several scales"),
+    declines("a scale per column", cast_graph(CAST.replace("(a, s)", "(a, per_channel)")), "several scales"),
     declines(
         "the Cast is read",
         cast_graph(CAST.replace("y = Tanh (b)", "c = Abs (a) d = Tanh (b) y = Add (c, d)")),
         "several",
     ),
     declines("a constant", cast_graph("a = Cast <to = 1> (stored) b = Mul (a, s) y = Add (b, z)")),
-    declines("32 bits", cast_graph(CAST.replace("(x)", "(words)"))),
+    declines("32 bits", cast_graph(CAST.replace("(x)", "(ints)"))),
 )
 
 
@@ -165,7 +165,7 @@ BRANCH = """
     }
 """
 EQUAL, SUMS = "p = Conv (x, a) q = Conv (x, b) r = Conv (x, c)", "p = Add (f, i) q = Add (g, j) r = Add (h, k)"
-OF_X = "f = Conv (x, a) g = Conv (x, b) h = Conv (x, c)"
+PRODUCTS_OF_X = "f = Conv (x, a) g = Conv (x, b) h = Conv (x, c)"
 
 
 def branch(nodes: str) -> Any:
@@ -185,9 +185,9 @@ FEWER = "fewer than 3 convolutions"
 test_merged_convolutions_differ_only_in_constants = rule_test(
     "merge_gate_convs + add_before_split",
     Case("one image", branch(EQUAL)),
-    Case("sums", branch(f"{OF_X} i = Conv (z, b) j = Conv (z, c) k = Conv (z, a) {SUMS}"), 3),
-    Case("a single feature", branch(f"{OF_X} i = Conv (z, b) j = Conv (z, c) k = Conv (z, d) {SUMS}"), 2),
-    Case("parts along another axis", branch(f"{OF_X} i, j, k = Split <axis = 2> (w, n) {SUMS}")),
+    Case("sums", branch(f"{PRODUCTS_OF_X} i = Conv (z, b) j = Conv (z, c) k = Conv (z, a) {SUMS}"), 3),
+    Case("a single feature", branch(f"{PRODUCTS_OF_X} i = Conv (z, b) j = Conv (z, c) k = Conv (z, d) {SUMS}"), 2),
+    Case("parts along another axis", branch(f"{PRODUCTS_OF_X} i, j, k = Split <axis = 2> (w, n) {SUMS}")),
     declines("another image", branch(EQUAL.replace("Conv (x, c)", "Conv (z, c)")), FEWER),
     declines("a bias", branch(EQUAL.replace("Conv (x, c)", "Conv (x, c, v)")), FEWER),
     declines("dilation", branch(EQUAL.replace("Conv (x, c)", "Conv <dilations = [2, 2]> (x, c)")), FEWER),
@@ -208,7 +208,7 @@ def steps(
     *,
     batch: int | None = 3,
     biased: Sequence[int] = (),
-    differing: Sequence[int] = (),
+    other_weights: Sequence[int] = (),
 ) -> BuildNetwork:
     """Build dense layers, one per row, each row with its scale."""
 
@@ -218,7 +218,7 @@ def steps(
         shared, results = net.place(weight((FEATURES, INPUTS), "int8", 0)), []
         for k in rows:
             row_value = net.call("GATHER", [x, constant(k)], row, axis=0)
-            w = weight((FEATURES, INPUTS), "int8", 0, seed="other" if k in differing else "w")
+            w = weight((FEATURES, INPUTS), "int8", 0, seed="other" if k in other_weights else "w")
             y = product(spec, w, (batch, FEATURES), INPUTS)
             assert isinstance(y.scale, float)
             assert isinstance(y.zero_point, int)
@@ -227,7 +227,7 @@ def steps(
             results.append(
                 net.like(
                     "RELU",
-                    net.call("FULLY_CONNECTED", [row_value, w if k in differing else shared, b], y),
+                    net.call("FULLY_CONNECTED", [row_value, w if k in other_weights else shared, b], y),
                 )
             )
         return tuple(results)
@@ -236,7 +236,7 @@ def steps(
 
 
 def rows_graph(
-    rows: int = 3, depth: int = 5, points: str = "ppp", weights: type = np.int8, bias_element: int | None = None
+    rows: int = 3, depth: int = 5, zero_points: str = "ppp", weights: type = np.int8, bias_element: int | None = None
 ) -> Any:
     """Return uint8 rows multiplied by 127 and quantized with these zero points; ``bias_element``: one element of a bias."""
     dtypes, zero = {"p": "uint8", "q": "int8"}, "p" if weights is np.uint8 else "zero"
@@ -244,9 +244,9 @@ def rows_graph(
     nodes = f"w = DequantizeLinear (k, s, {zero}) b = DequantizeLinear (biases, t, none) " + "".join(
         f"""g{row} = Gather (x, k{row}) d{row} = DequantizeLinear (g{row}, s, p)
             m{row} = Gemm <transB = 1> (d{row}, {operands}) y{row} = QuantizeLinear (m{row}, s, {point}) """
-        for row, point in enumerate(points)
+        for row, point in enumerate(zero_points)
     )
-    results = ", ".join(f"{dtypes[point]}[2,7] y{row}" for row, point in enumerate(points))
+    results = ", ".join(f"{dtypes[point]}[2,7] y{row}" for row, point in enumerate(zero_points))
     stored = {"k": np.full((7, depth), 127, weights), "s": np.float32(0.5), "p": np.uint8(3), "q": np.int8(3),
               "t": np.float32(0.25), "zero": np.int8(0), "none": np.int32(0),
               "biases": np.array([0, 0, bias_element or 0, 0, 0, 0, 0], np.int32)}  # fmt: skip
@@ -266,7 +266,7 @@ test_products_of_rows_are_merged = rule_test(
         declines(f"{text} {dtype}", steps(rows, dtype, **options), reason)
         for text, rows, options, reason in (
             ("a row is left out", (0, 1, 3), {}, "a row is not multiplied"),
-            ("other weights", IN_ORDER, {"differing": (2,)}, "a row is not multiplied"),
+            ("other weights", IN_ORDER, {"other_weights": (2,)}, "a row is not multiplied"),
             ("a dynamic size", IN_ORDER, {"batch": None}, "dynamic"),
         ) for dtype in ("int8", "int16")
     ),
@@ -276,9 +276,9 @@ test_products_of_rows_are_merged = rule_test(
     declines("sums beyond", rows_graph(depth=519), INEXACT),
     declines("sums beyond with the bias", rows_graph(depth=517, bias_element=34172), INEXACT),
     declines("sums beyond with a negative bias", rows_graph(depth=517, bias_element=-34172), INEXACT),
-    declines("two rows", rows_graph(2, points="pp"), "fewer than 3 rows"),
+    declines("two rows", rows_graph(2, zero_points="pp"), "fewer than 3 rows"),
     declines("uint8 weights", rows_graph(weights=np.uint8), "not symmetric int8"),
-    declines("a result of int8", rows_graph(points="ppq"), "a row is not multiplied"),
+    declines("a result of int8", rows_graph(zero_points="ppq"), "a row is not multiplied"),
 )  # fmt: skip
 
 
@@ -294,35 +294,36 @@ def test_split_outputs_keep_the_tensors_of_the_merged_products(dtype: str) -> No
 # --- tanh_to_sigmoid --------------------------------------------------------------------------
 
 
-def clip(scale: float, point: int = -18, dtype: str = "int8", result: float = 1 / 128) -> BuildNetwork:
-    """Build TANH of a graph input."""
-    zero_point = {"int8": 0, "uint8": 128, "int16": 0}[dtype]
-    step = 1 / 32768 if dtype == "int16" else result
+def tanh(scale: float, zero_point: int = -18, dtype: str = "int8", result_scale: float = 1 / 128) -> BuildNetwork:
+    """Build TANH of a graph input with these parameters."""
+    output_zero_point = {"int8": 0, "uint8": 128, "int16": 0}[dtype]
+    output_scale = 1 / 32768 if dtype == "int16" else result_scale
 
     def build(net: Network) -> TensorRef:
-        x = tensor(1, 256, dtype=dtype, scale=scale, zero_point=0 if dtype == "int16" else point)
-        return net.call("TANH", [net.input(x)], Spec((1, 256), dtype, step, zero_point))
+        x = tensor(1, 256, dtype=dtype, scale=scale, zero_point=0 if dtype == "int16" else zero_point)
+        return net.call("TANH", [net.input(x)], Spec((1, 256), dtype, output_scale, output_zero_point))
 
     return build
 
 
-NEAR_A_HALF = float(np.arctanh(64.5 / 128 * (1 + 1e-7)) / (127 + 18))
+SCALE_NEAR_HALF = float(np.arctanh(64.5 / 128 * (1 + 1e-7)) / (127 + 18))
 """A scale for which the result of the largest integer is just above a half."""
 
 test_declines_tanh_of_other_parameters = rule_test(
     "tanh_to_sigmoid",
-    declines("a result near a half", clip(NEAR_A_HALF), "close to a half"),
-    declines("another scale", clip(0.02, result=1 / 100), "1/128"),
-    declines("16 bits", clip(1 / 4096, dtype="int16")),
+    declines("a result near a half", tanh(SCALE_NEAR_HALF), "close to a half"),
+    declines("another scale", tanh(0.02, result_scale=1 / 100), "1/128"),
+    declines("16 bits", tanh(1 / 4096, dtype="int16")),
     declines("floats", lambda net: net.like("TANH", net.input(tensor(1, 7)))),
 )
 
 
 @pytest.mark.parametrize(
-    ("scale", "point", "dtype"), [(0.022615, -18, "int8"), (0.1, 0, "int8"), (0.0137, 110, "uint8"), (1e3, 0, "int8")]
+    ("scale", "zero_point", "dtype"),
+    [(0.022615, -18, "int8"), (0.1, 0, "int8"), (0.0137, 110, "uint8"), (1e3, 0, "int8")],
 )
-def test_sigmoid_equals_tanh_for_all_256_values(scale: float, point: int, dtype: str) -> None:
-    trial = RewriteTrial("tanh_to_sigmoid", clip(scale, point, dtype))
+def test_sigmoid_equals_tanh_for_all_256_values(scale: float, zero_point: int, dtype: str) -> None:
+    trial = RewriteTrial("tanh_to_sigmoid", tanh(scale, zero_point, dtype))
     assert trial.count == 1
     assert trial.ort_op_counts["QLinearSigmoid"] == 1
     x = np.arange(256, dtype=np.uint8).reshape(1, 256).view(dtype)

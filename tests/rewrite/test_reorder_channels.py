@@ -40,11 +40,11 @@ def large_weights(*groups: tuple[int, ...], size: int = 90) -> Callable[[Array],
     return change
 
 
-FOUR = large_weights((2, 3, 8, 9))
+FOUR_LARGE = large_weights((2, 3, 8, 9))
 
 
 def chain(
-    change: Callable[[Array], Array] = FOUR,
+    change: Callable[[Array], Array] = FOUR_LARGE,
     channels: int = 24,
     features: int = 32,
     kernel: tuple[int, int] = (1, 1),
@@ -98,12 +98,12 @@ def inexact_nodes(proto: onnx.ModelProto) -> list[str]:
         (chain(), 1),
         (chain(kernel=(3, 3)), 1),
         (chain(large_weights((2, 3), size=-90)), 1),
-        (chain(lambda drawn: large_weights((2, 3))(drawn - 128) + 128, dtype="uint8"), 1),
+        (chain(lambda weights: large_weights((2, 3))(weights - 128) + 128, dtype="uint8"), 1),
         (residual, 2),
         (depthwise_and_pool, 1),
         (conv_added_to_its_operand, 1),
     ],
-    ids=["1x1", "3x3", "negative", "uint8", "residual", "between", "around itself"],
+    ids=["1x1", "3x3", "negative", "uint8", "residual", "depthwise and pool", "added to its operand"],
 )
 def test_overflowing_channels_get_other_neighbors(build: BuildNetwork, count: int) -> None:
     trial = RewriteTrial(PASS, build)
@@ -133,13 +133,13 @@ def test_exact_reader_stays_exact() -> None:
     def build(net: Network) -> tuple[TensorRef, ...]:
         x = net.conv(net.input(image(1, 11, 13, 7)), 6, (1, 1))
 
-        def exact(drawn: Array) -> Array:
-            weights = np.zeros_like(drawn)
+        def make_exact(weights: Array) -> Array:
+            weights = np.zeros_like(weights)
             weights[5, 0, 0] = [127, 1, 64, 64, 64, 64]
             return weights
 
         return tuple(
-            net.conv(x, 128 + k, (1, 1), change=change) for k, change in enumerate((exact, large_weights((2, 3))))
+            net.conv(x, 128 + k, (1, 1), change=change) for k, change in enumerate((make_exact, large_weights((2, 3))))
         )
 
     trial = RewriteTrial(PASS, build)
@@ -190,7 +190,7 @@ def test_per_channel_requantization_prevents_reordering() -> None:
     proto = ir.to_proto(model)
     names = [value.name for value in dequantize.inputs]
     k = next(k for k, node in enumerate(proto.graph.node) if node.output[0] == dequantize.outputs[0].name)
-    parameter_names = ["scales", "points"]
+    parameter_names = ["scales", "zero_points"]
     requantization = [
         onnx.helper.make_node("DequantizeLinear", names, ["a"]),
         onnx.helper.make_node("QuantizeLinear", ["a", *parameter_names], ["b"], axis=1),

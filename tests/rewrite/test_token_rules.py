@@ -89,7 +89,7 @@ def rows_graph(shape: str, nodes: str, back: list[int]) -> Any:
     def make() -> ir.Model:
         shapes = {"flat": np.array([-1, 5]), "first": np.array([5, -1]), "back": np.array(back)}
         text = f"(float[{shape}] x) => (float[{','.join('rst'[: len(back)])}] y) {{ {nodes} }}"
-        model = graph(text, w=random_array(7, 5), each=random_array(5), **shapes)()
+        model = graph(text, w=random_array(7, 5), per_channel=random_array(5), **shapes)()
         if "m,n" in shape:
             model.graph[2].outputs[0].shape = ir.Shape([None, None, 7])
         return model
@@ -120,7 +120,7 @@ test_tensors_are_multiplied_without_reshapes = rule_test(
     declines("a size of the rows", rows_graph("2,3,5", ROWS, [0, 7]), "copied"),
     declines("columns", rows_graph("5,2,5", ROWS.replace("flat", "first").replace("<", "<transA = 1, "), [2, 5, 7]), "transposes"),
     declines(
-        "a scale per column", rows_graph("2,3,5", ROWS.replace("b =", "k = Mul (w, each) b =").replace("a, w", "a, k"), [2, 3, 7]),
+        "a scale per column", rows_graph("2,3,5", ROWS.replace("b =", "k = Mul (w, per_channel) b =").replace("a, w", "a, k"), [2, 3, 7]),
         "not constant, or has other users",
     ),
     declines("the matrix is read", project(shared_matrix=True), "has other users"),
@@ -220,14 +220,14 @@ def mask_graph(
         "one": np.array(1.0, np.float32),
         "v": random_array(tokens, 5),
         "flat": np.array([6, tokens, tokens]),
-        "whole": np.array(shape),
+        "full_shape": np.array(shape),
     }
     more_outputs = ", float[2,3,m,m] w" if nodes.startswith("output") else ""
     text = f"(float[{','.join(map(str, shape))}] x, float[{tokens},{tokens}] seen) => (float[2,3,n,5] y{more_outputs})"
     return graph(f"{text} {{ {nodes.removeprefix('output ')} y = MatMul (w, v) }}", **stored)
 
 
-RESHAPES = "a = Reshape (x, flat) s = Add (a, mask) b = Reshape (s, whole) w = Softmax <axis = 3> (b)"
+RESHAPES = "a = Reshape (x, flat) s = Add (a, mask) b = Reshape (s, full_shape) w = Softmax <axis = 3> (b)"
 COMPUTED = "u = Sub (one, seen) m = Mul (u, hidden) s = Add (x, m) w = Softmax <axis = -1> (s)"
 BOUNDED = {"ReduceMax": 1, "Sub": 1, "Max": 1}
 
@@ -265,7 +265,7 @@ def test_masked_weights_are_negligible_and_not_subnormal() -> None:
 def repeated_graph(
     second: str = "c = Cast <to = 6> (x) d = Add (c, one)", results: str = "y = Concat <axis = 0> (b, d)"
 ) -> Any:
-    """Return a graph of two layers that add the same number to the same input."""
+    """Return a graph of two layers that add the same constant to the same input."""
     text = f"""(float[3] x) => (int32[m] y) {{
         a = Cast <to = 6> (x) b = Add (a, one) {second} {results} }}"""
     return graph(text, one=np.array([1], np.int32), two=np.array([2], np.int32))
