@@ -108,8 +108,8 @@ def test_old_weights_are_removed_after_the_model_is_replaced(tmp_path: Path, mon
 def test_keeps_files_that_no_conversion_wrote(tmp_path: Path) -> None:
     path, other_files = tmp_path / "model.onnx", [tmp_path / "model.onnx.data", tmp_path / "mine.data"]
     _, data = convert_model(3.0).save(path)
-    for path in other_files:
-        path.write_bytes(b"not named by the model")
+    for other_file in other_files:
+        other_file.write_bytes(b"not named by the model")
     written = convert_model(5.0).save(path)
     assert sorted(tmp_path.iterdir()) == sorted([*other_files, *written])
     data.write_bytes(b"named by no model, as after the model was renamed")

@@ -37,9 +37,9 @@ def test_only_images_become_channels_first(target: str) -> None:
     }  # fmt: skip
     rng = np.random.default_rng(1)
     image, vector = (rng.normal(size=shape).astype(np.float32) for shape in ((2, 5, 7, 3), (11, 13)))
-    wide, *others = LiteRT(network(), "builtin").run([image, vector])
+    wide, *other_outputs = LiteRT(network(), "builtin").run([image, vector])
     results = OnnxRuntime(conversion.proto).run([image.transpose(0, 3, 1, 2), vector])
-    for expected, result in zip([wide.transpose(0, 3, 1, 2), *others], results, strict=True):
+    for expected, result in zip([wide.transpose(0, 3, 1, 2), *other_outputs], results, strict=True):
         np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
 
 

@@ -131,8 +131,8 @@ def test_opset_without_blocks_is_refused_with_both_remedies() -> None:
 
 
 def test_onnxruntime_block_is_a_power_of_two_that_divides_the_file_block() -> None:
-    onnxruntime_, generic = target_named("onnxruntime"), target_named("generic")
-    assert [onnxruntime_.block(size) for size in (8, 16, 24, 40, 80, 192, 1024)] == [0, 16, 0, 0, 16, 64, 256]
+    ort_target, generic = target_named("onnxruntime"), target_named("generic")
+    assert [ort_target.block(size) for size in (8, 16, 24, 40, 80, 192, 1024)] == [0, 16, 0, 0, 16, 64, 256]
     assert [generic.block(size) for size in (8, 24, 1024)] == [8, 24, 1024]
 
 

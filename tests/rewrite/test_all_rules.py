@@ -52,33 +52,33 @@ def build_all_but_int16(net: Network) -> tuple[TensorRef, ...]:
     first = (
         quantized_layers(net),
         float_layers(net),
-        mask(net),
+        single_feature_conv(net),
         uint8_weights(net),
         tiny_weights(net),
-        normalize(net),
+        factor_per_channel(net),
         clip_sum(net),
     )
     return (
         *first,
         dense_with_sum(net),
         dense_per_step(net),
-        reorder(net),
+        adjacent_overflow(net),
         int8_dense_per_step(net),
-        *gates(net),
+        *parts_with_one_activation(net),
         *convolutional_loop(net),
         few_channels(net),
         tanh_and_row(net),
-        tint(net),
-        *columns(net),
-        *halves(net),
+        factor_per_color(net),
+        *split_rows(net),
+        *adjacent_slices(net),
         batched_dense(net),
-        look_up(net),
+        lookup_between_convs(net),
         residual_norm(net),
         masked_weights(net),
     )
 
 
-def halves(net: Network) -> list[TensorRef]:
+def adjacent_slices(net: Network) -> list[TensorRef]:
     """Build two slices that together cover a tensor."""
     x = net.input(image(1, 10, dtype="float32"))
     parts = [net.call("SLICE", [x, constant([0, begin]), constant([1, 5])], tensor(1, 5)) for begin in (0, 5)]
@@ -152,11 +152,11 @@ def int16_activation(net: Network) -> TensorRef:
     )
 
 
-def gates(net: Network) -> list[TensorRef]:
+def parts_with_one_activation(net: Network) -> list[TensorRef]:
     """Build two parts with the same activation."""
-    parts = [tensor(1, 5)] * 2
-    halves = net.calls("SPLIT", [constant(1), net.input(image(1, 10, dtype="float32"))], *parts, num_splits=2)
-    return [net.like("TANH", half) for half in halves]
+    part_specs = [tensor(1, 5)] * 2
+    parts = net.calls("SPLIT", [constant(1), net.input(image(1, 10, dtype="float32"))], *part_specs, num_splits=2)
+    return [net.like("TANH", part) for part in parts]
 
 
 def convolutional_loop(net: Network) -> Sequence[TensorRef]:
@@ -181,7 +181,7 @@ def convolutional_loop(net: Network) -> Sequence[TensorRef]:
     return loop(net, [net.input(image)], [image], body)
 
 
-def normalize(net: Network) -> TensorRef:
+def factor_per_channel(net: Network) -> TensorRef:
     """Build a multiplication by one factor per channel."""
     factor = constant(random_array(1, 1, 1, 3, dtype="uint8", low=40, high=99), None, 0.015, 3)
     return net.like("MUL", net.input(image(1, 23, 29, 3, dtype="uint8")), factor)
@@ -196,7 +196,7 @@ def uint8_weights(net: Network) -> TensorRef:
 
 
 def float_layers(net: Network) -> TensorRef:
-    """Build batch normalization before an activation, a residual connection with appended zero channels, and a gate."""
+    """Build batch normalization before an activation, a residual connection with appended zero channels, and squeeze-and-excitation."""
     x = net.conv(
         net.input(image(1, 5, 7, 3, dtype="float32")), 16, (1, 1), fused_activation_function="RELU", name="before"
     )
@@ -207,17 +207,17 @@ def float_layers(net: Network) -> TensorRef:
     padded = net.like("PAD", x, constant([[0, 0], [0, 0], [0, 0], [0, 16]]), shape=(1, 5, 7, 32))
     x = net.conv(net.like("ADD", net.conv(y, 32, (1, 1)), padded), 16, (1, 1), fused_activation_function="RELU")
     mean = net.like("MEAN", x, constant([1, 2]), shape=(1, 1, 1, 16), keep_dims=True)
-    gated = net.like("MUL", x, net.like("LOGISTIC", net.conv(mean, 16, (1, 1))))
-    return net.conv(gated, 16, (1, 1))
+    scaled = net.like("MUL", x, net.like("LOGISTIC", net.conv(mean, 16, (1, 1))))
+    return net.conv(scaled, 16, (1, 1))
 
 
-def look_up(net: Network) -> TensorRef:
+def lookup_between_convs(net: Network) -> TensorRef:
     """Build HARD_SWISH between 8-bit convolutions."""
     x = net.conv(net.input(image(1, 5, 7, 16, dtype="int8")), 16, (1, 1))
     return net.conv(net.like("HARD_SWISH", x), 16, (1, 1))
 
 
-def mask(net: Network) -> TensorRef:
+def single_feature_conv(net: Network) -> TensorRef:
     """Build a convolution with one output channel."""
     return net.conv(net.input(image(1, 67, 71, 16, dtype="float32")), 1, (3, 3), name="mask")
 
@@ -235,13 +235,13 @@ def quantized_layers(net: Network) -> TensorRef:
     return net.conv(y, 16, (1, 1), name="last")
 
 
-def reorder(net: Network) -> TensorRef:
+def adjacent_overflow(net: Network) -> TensorRef:
     """Build a convolution whose adjacent weights overflow."""
     x = net.conv(net.input(image(1, 16, 32, 7)), 16, (1, 1))
     return net.conv(x, 16, (1, 1), change=overflowing)
 
 
-def columns(net: Network) -> list[TensorRef]:
+def split_rows(net: Network) -> list[TensorRef]:
     """Build rows that are split into two columns each."""
     rows = net.calls("SPLIT", [constant(0), net.input(tensor(3, 10))], *[tensor(1, 10)] * 3, num_splits=3)
     return [
@@ -258,7 +258,7 @@ def tanh_and_row(net: Network) -> TensorRef:
     return net.like("ADD", row, net.like("RELU", net.input(tensor(5, 7, dtype="int8"))), shape=(5, 7))
 
 
-def tint(net: Network) -> TensorRef:
+def factor_per_color(net: Network) -> TensorRef:
     """Build a multiplication by one factor per color."""
     return net.like(
         "MUL", net.input(image(1, 7, 11, 3, dtype="float32")), constant(random_array(3, dtype="float32"), None)
@@ -318,9 +318,9 @@ def test_every_node_keeps_its_source_operator_in_metadata() -> None:
         metadata = {p.key.removeprefix(PREFIX): p.value for p in node.metadata_props}
         assert node.name
         assert not metadata or {"operators", "handler", "pack"} <= metadata.keys()
-    unmarked = [node.op_type for node in conversion.proto.graph.node if not node.metadata_props]
+    without_metadata = [node.op_type for node in conversion.proto.graph.node if not node.metadata_props]
     original = otp.convert(build_model(build_all), optimize="none").proto.graph.node
-    assert unmarked == [node.op_type for node in original if not node.metadata_props]
+    assert without_metadata == [node.op_type for node in original if not node.metadata_props]
 
 
 @pytest.mark.parametrize("name", ["folded", "wide", "last"])
@@ -355,7 +355,7 @@ def test_importing_targets_does_not_import_onnx_ir() -> None:
 
 def test_conversion_imports_only_passes_for_operators_in_the_model(tmp_path: Path) -> None:
     path = tmp_path / "mask.tflite"
-    path.write_bytes(build_model(mask))
+    path.write_bytes(build_model(single_feature_conv))
     code = (
         "import sys, onnx_tflite_plugin as otp; otp.convert(sys.argv[1]);"
         "print(*(name.rpartition('.')[2] for name in sys.modules if name.startswith('onnx_tflite_plugin.rewrite.')))"
@@ -369,7 +369,7 @@ def test_conversion_imports_only_passes_for_operators_in_the_model(tmp_path: Pat
     assert set(process.stdout.split()) & {rule.module or name for name, rule in RULES.items()} == expected
 
 
-def test_values_say_which_tensor_they_hold_after_all_rules() -> None:
+def test_values_name_their_tensor_after_all_rules() -> None:
     data = build_model(quantized_layers)
     conversion = otp.convert(data)
     assert conversion.report.passes

@@ -67,23 +67,26 @@ def loop_model() -> bytes:
     x, n = g.input("x", (3, 7), "int8", quantization=quantization), g.input("n", (), "int32")
     condition, body = model.subgraph("condition"), model.subgraph("body")
     remaining, _ = (
-        condition.input("left", (), "int32"),
+        condition.input("remaining", (), "int32"),
         condition.input("state", (3, 7), "int8", quantization=quantization),
     )
-    condition.output(more := condition.tensor("more", (), "bool"))
-    condition.operator("GREATER", [remaining, condition.constant("zero", np.int32(0))], [more])
-    remaining, state = body.input("left", (), "int32"), body.input("state", (3, 7), "int8", quantization=quantization)
+    condition.output(is_positive := condition.tensor("is_positive", (), "bool"))
+    condition.operator("GREATER", [remaining, condition.constant("zero", np.int32(0))], [is_positive])
+    remaining, state = (
+        body.input("remaining", (), "int32"),
+        body.input("state", (3, 7), "int8", quantization=quantization),
+    )
     decremented, rescaled = (
-        body.tensor("fewer", (), "int32"),
-        body.tensor("made", (3, 7), "int8", quantization=quantization),
+        body.tensor("decremented", (), "int32"),
+        body.tensor("rescaled", (3, 7), "int8", quantization=quantization),
     )
     body.operator("SUB", [remaining, body.constant("one", np.int32(1))], [decremented])
     w = body.constant("w", full_range(7, 7), quantization=quant(0.004, 0))
     body.operator("FULLY_CONNECTED", [state, w, None], [rescaled])
     body.output(decremented, rescaled)
-    ends = g.tensor("left", (), "int32"), g.tensor("end", (3, 7), "int8", quantization=quantization)
-    g.operator("WHILE", [n, x], ends, {"cond_subgraph_index": 1, "body_subgraph_index": 2})
-    g.output(ends[1])
+    outputs = g.tensor("remaining", (), "int32"), g.tensor("end", (3, 7), "int8", quantization=quantization)
+    g.operator("WHILE", [n, x], outputs, {"cond_subgraph_index": 1, "body_subgraph_index": 2})
+    g.output(outputs[1])
     return model.build()
 
 
@@ -122,11 +125,13 @@ class LoadedModel:
 
     @property
     def dtypes(self) -> Counter[str]:
-        """Number of constant matrices and kernels by dtype."""
+        """Return the number of constant matrices and kernels by dtype."""
         graphs = [self.optimized.graph, *self.optimized.graph.subgraphs()]
-        stored = {value for graph in graphs for value in graph.initializers.values()}
+        constants = {value for graph in graphs for value in graph.initializers.values()}
         return Counter(
-            value.const_value.dtype.name for value in stored if value.const_value and len(value.const_value.shape) > 1
+            value.const_value.dtype.name
+            for value in constants
+            if value.const_value and len(value.const_value.shape) > 1
         )
 
     def run(self) -> list[list[Array]]:

@@ -21,13 +21,13 @@ SCAN_MODEL = """(float[2,3] s, float[5,3] x) => (float[2,3] last, float[5,2,3] a
         o = Identity (n)
     }}> (s, x)
 }}"""
-STORED = {"c": np.array([2, 5, 7], np.int32), "axes": np.array([0], np.int64)}
+CONSTANTS = {"c": np.array([2, 5, 7], np.int32), "axes": np.array([0], np.int64)}
 
 test_captured_constants_are_folded = rule_test(
     "fold_captures",
     Case(
         "two nodes from constants",
-        graph(SCAN_MODEL.format(before="f = Cast <to = 1> (c) scaled = Unsqueeze (f, axes)"), **STORED),
+        graph(SCAN_MODEL.format(before="f = Cast <to = 1> (c) scaled = Unsqueeze (f, axes)"), **CONSTANTS),
         nodes={"Cast": 0, "Unsqueeze": 0, "Scan": 1},
     ),
     declines("a node of an input", graph(SCAN_MODEL.format(before="scaled = Neg (s)")), "not a constant"),
@@ -45,13 +45,13 @@ def test_captures_after_thousands_of_nodes_are_declined() -> None:
 
 @pytest.mark.parametrize("opset", [13, 18, 21])
 def test_dequantized_captures_are_folded_at_every_opset(opset: int) -> None:
-    text = SCAN_MODEL.format(before="scaled = DequantizeLinear <axis = 0> (q, scales, points)")
+    text = SCAN_MODEL.format(before="scaled = DequantizeLinear <axis = 0> (q, scales, zero_points)")
     model = parse_model(
         text,
         opset,
         q=np.array([-7, 3, 11], np.int8),
         scales=np.array([0.5, 0.25, 2], np.float32),
-        points=np.array([1, 0, -3], np.int8),
+        zero_points=np.array([1, 0, -3], np.int8),
     )
     assert agrees("fold_captures", model)
     assert apply("fold_captures", model) == 0

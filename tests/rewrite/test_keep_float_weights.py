@@ -104,11 +104,17 @@ TRANSPOSED = "t = Transpose <perm = [0, 1, 3, 2]>"
     ],
 )
 def test_rewrite_applies_if_onnx_runtime_would_quantize_the_weights(nodes: str, count: int) -> None:
-    scale, point = np.float32(0.05), np.uint8(120)
-    stored = {"s": scale, "p": point, "ss": np.full(3, scale), "pp": np.full(3, point), "w": random_array(3, 3, 1, 1)}
+    scale, zero_point = np.float32(0.05), np.uint8(120)
+    constants = {
+        "s": scale,
+        "p": zero_point,
+        "ss": np.full(3, scale),
+        "pp": np.full(3, zero_point),
+        "w": random_array(3, 3, 1, 1),
+    }
     outputs = "uint8[1,3,c,h] y" + (", float[1,3,c,h] z" if " z = " in nodes else "")
-    stored["w"] = random_array(3, 3, 1, 1) if "MatMul" not in nodes else random_array(1, 3, 1, 1)
-    model = parse_model(f"(uint8[1,3,1,1] x) => ({outputs}) {{ {nodes} }}", **stored)
+    constants["w"] = random_array(3, 3, 1, 1) if "MatMul" not in nodes else random_array(1, 3, 1, 1)
+    model = parse_model(f"(uint8[1,3,1,1] x) => ({outputs}) {{ {nodes} }}", **constants)
     assert apply("keep_float_weights", model) == count
 
 
@@ -118,9 +124,9 @@ def test_names_written_into_an_inner_graph_are_unique() -> None:
         "{ a = DequantizeLinear (x, s, p) m = Mul (o, o) b = Conv (a, w, m) taken_y = QuantizeLinear (b, s, p) }, "
         "else_branch = left () => (uint8[1,3,1,1] left_y) { left_y = Identity (x) }"
     )
-    stored = {"s": np.float32(0.05), "p": np.uint8(120), "w": random_array(3, 3, 1, 1), "o": random_array(3)}
-    graph = f"(bool asked, uint8[1,3,1,1] x) => (uint8[1,3,1,1] y) {{ y = If (asked) <{branches}> }}"
-    model = parse_model(graph, **stored)
+    constants = {"s": np.float32(0.05), "p": np.uint8(120), "w": random_array(3, 3, 1, 1), "o": random_array(3)}
+    graph = f"(bool condition, uint8[1,3,1,1] x) => (uint8[1,3,1,1] y) {{ y = If (condition) <{branches}> }}"
+    model = parse_model(graph, **constants)
     inner = [node for node in model.graph.all_nodes() if node.graph is not model.graph]
     for node in inner:
         node.name = f"op1/{node.op_type}"
