@@ -162,15 +162,14 @@ def test_quantized_scale_and_offset_round_once(dtype: str) -> None:
 )
 def test_depthwise_weights_compute_factor_and_offset(factor: float, offset: float) -> None:
     x, scale = np.arange(-128, 128), 0.05
-    weights, offsets = depthwise_constants(np.full(1, factor), np.full(1, offset), scale)
+    weights, biases = depthwise_constants(np.full(1, factor), np.full(1, offset), scale)
     assert weights.integers is not None
-    assert offsets.integers is not None
-    assert np.allclose(offsets.scale, scale * weights.scale)
-    sums = x.astype(np.int64) * weights.integers.reshape(()) + offsets.integers
+    assert biases.integers is not None
+    assert np.allclose(biases.scale, scale * weights.scale)
+    sums = x.astype(np.int64) * weights.integers.reshape(()) + biases.integers
     assert np.abs(sums).max() < 2**25
-    assert np.allclose(
-        sums * offsets.scale.astype(np.float64), factor * x * scale + offset, rtol=1e-6, atol=1e-2 * scale
-    )
+    results = sums * biases.scale.astype(np.float64)
+    assert np.allclose(results, factor * x * scale + offset, rtol=1e-6, atol=1e-2 * scale)
 
 
 # --- widen_constants and widen_quantized_constants --------------------------------------------
