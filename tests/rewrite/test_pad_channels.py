@@ -306,7 +306,7 @@ def test_convolution_with_few_multiplications_is_not_padded(monkeypatch: pytest.
 def test_padding_never_reaches_a_graph_output(nodes: str) -> None:
     shapes = {"one": 1, "few": 7}
     stored = {name: random_array(size, 4, 1, 1) for name, size in shapes.items()} | {
-        "each": random_array(1, 7, 1, 1),
+        "per_channel": random_array(1, 7, 1, 1),
         "single": random_array(1, 1, 1, 1),
         "w": random_array(3, 7, 1, 1),
         "last": random_array(3, 1, 1, 1),
