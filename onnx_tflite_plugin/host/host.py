@@ -295,9 +295,8 @@ class Host:
             declined += more
         if not claims:
             answers = [*declined, *((failed.pack, failed) for failed in failures)]
-            has_handler = bool({op.code, op.builtin} & self._by_code.keys())
             similar = "" if answers else self._similar_handler(op.code)
-            return missing_handler_problem(op, answers, similar, has_handler=has_handler)
+            return missing_handler_problem(op, answers, similar)
         claim = self._choose_claim(op, claims)
         if isinstance(claim, Problem):
             return claim

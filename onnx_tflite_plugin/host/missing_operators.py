@@ -26,13 +26,8 @@ def describe_location(ops: Sequence[Operator]) -> str:
     return f"{first.code} v{first.version} ({subgraph}op {first.index}{output}{total})"
 
 
-def missing_handler_problem(
-    op: Operator, answers: Sequence[Answer], similar: str = "", *, has_handler: bool = True
-) -> Problem:
-    """Return the problem that no pack takes an operator, with reasons and remedies.
-
-    ``similar``: a remedy to name first. ``has_handler``: False if only hooks declined it.
-    """
+def missing_handler_problem(op: Operator, answers: Sequence[Answer], similar: str = "") -> Problem:
+    """Return the problem that no pack takes an operator, with reasons and remedies. ``similar``: a remedy to name first."""
     unfit = next((answer for pack, answer in answers if isinstance(answer, Unfit) and pack == BUILTIN), None)
     if unfit is not None:
         return unfit.problem
@@ -41,8 +36,7 @@ def missing_handler_problem(
             answer.reason if isinstance(answer, Failed) else describe_decline(pack, answer.reason)
             for pack, answer in answers
         )
-        cuts = [] if has_handler or any(pack != BUILTIN for pack, _ in answers) else _cut_remedies(op)
-        reason, hint = "; ".join(texts), "; ".join(dict.fromkeys(filter(None, [*(a.hint for _, a in answers), *cuts])))
+        reason, hint = "; ".join(texts), "; ".join(dict.fromkeys(filter(None, (a.hint for _, a in answers))))
         failed = [answer for _, answer in answers if isinstance(answer, Failed)]
         if not failed:
             return Problem(op.code, reason, hint)

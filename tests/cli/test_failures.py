@@ -14,6 +14,8 @@ from onnx_tflite_plugin.cli.failures import Commands, UsageProblem, on_failure
 from onnx_tflite_plugin.errors import ConversionError, MissingExtra, Problem, VerificationError
 from tests.helpers.command import Run
 
+DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
+
 
 def group_problems(*problems: Problem) -> list[str]:
     return failures._group_problems(ConversionError("why", problems))
@@ -143,7 +145,8 @@ def test_usage_error_exits_with_2_and_success_with_0(
 
 def test_verify_refusal_as_json(run: Run, tmp_path: Path) -> None:
     model, onnx = tmp_path / "model.tflite", tmp_path / "model.onnx"
-    model.write_bytes(b"nothing")
     onnx.write_bytes(b"nothing")
-    code, out, _ = run("verify", "--json", str(model), str(onnx))
-    assert (code, json.loads(out)["error"]["kind"]) == (2, "InvalidOnnx")
+    for content, expected in ((b"nothing", (1, "InvalidModel")), (DIGITS.read_bytes(), (2, "InvalidOnnx"))):
+        model.write_bytes(content)
+        code, out, _ = run("verify", "--json", str(model), str(onnx))
+        assert (code, json.loads(out)["error"]["kind"]) == expected

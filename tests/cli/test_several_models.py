@@ -378,13 +378,15 @@ def test_swapped_models_are_reported(run: Run, folder: Path, command: str) -> No
 
 
 def test_report_states_that_models_differ(run: Run, folder: Path) -> None:
-    """The command prints it too; a model with different inputs is not compared."""
+    """The command prints it too, and refuses a model with different inputs."""
     run("convert", folder / "a.tflite")
     run("convert", folder / "inner" / "b.tflite")
     assert "NOT within tolerance" in run("report", folder / "inner" / "b.tflite", folder / "a.onnx")[1]
     assert "FAILED" not in run("report", folder / "a.tflite", folder / "a.onnx")[1]
     (folder / "e.tflite").write_bytes(two_inputs())
-    assert "not compared" in run("report", folder / "e.tflite", folder / "a.onnx")[1]
+    code, _, err = run("report", folder / "e.tflite", folder / "a.onnx")
+    assert code == 3
+    assert "is that the conversion of another model?" in err
 
 
 @pytest.mark.parametrize("place", ["a.onnx", "a.tflite", "other.onnx", "page"])

@@ -102,7 +102,7 @@ def test_accepts_sees_the_evaluated_constant() -> None:
 def test_evaluated_value_that_contradicts_the_file_names_handler(
     evaluate: Callable[[Instance], Any], text: str
 ) -> None:
-    with pytest.raises(HandlerError, match=f"{__name__}:floor of inline") as caught:
+    with pytest.raises(HandlerError, match=f"handler {__name__}:floor failed") as caught:
         convert_model(add_floor(), {"FLOOR": floor_handler(evaluate)})
     assert text in str(caught.value)
 
