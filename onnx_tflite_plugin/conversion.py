@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Unpack
 
 from onnx_tflite_plugin import files
 from onnx_tflite_plugin.api.budget import budget
+from onnx_tflite_plugin.checked import check_keywords
 from onnx_tflite_plugin.diagnosis.attribution import Records, attribute_failure
 from onnx_tflite_plugin.errors import ConversionError, SignaturesDiffer
 from onnx_tflite_plugin.graph.opening import check_opens, should_open
@@ -23,6 +25,7 @@ from onnx_tflite_plugin.graph.streaming import STREAMED_BYTES, proto_to_check, w
 from onnx_tflite_plugin.graph.validity import MAX_PROTO_BYTES, check_valid, weight_bytes
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.keywords import name_keywords
 from onnx_tflite_plugin.normalize.stage import join_all, normalize
 from onnx_tflite_plugin.options import ALL, ConvertKeywords, ConvertOptions, VerifyOptions, document_keywords, merge
 from onnx_tflite_plugin.progress import LOG, Progress, Stages
@@ -75,6 +78,7 @@ class Conversion:
 
         if self.file is None:
             raise ValueError("the model was not read from a file, so LiteRT cannot run it; call otp.verify with one")
+        check_keywords("verify", options, [*signature(verify).parameters][2:])
         return verify(self.file, self.proto, **options)
 
     def snippet(self, path: str) -> str:
@@ -131,23 +135,24 @@ def convert(
         TypeError: an argument has the wrong type.
         OSError: the file cannot be read.
     """
-    merged = merge(options, keywords)
-    check_source(source)
-    if progress is not None and not callable(progress):
-        raise TypeError(f"progress must be a function of a stage's name, not {type(progress).__name__}")
-    active_host = host or _create_host(merged)
-    merged = apply_target_defaults(merged, active_host)
-    target = target_of(merged, active_host)
-    stages = Stages(progress)
-    stages("reading")
-    content = _immutable_source(source)
-    conversion = _convert(read(content), active_host, merged, target, stages, content)
-    if merged.verify:
-        conversion = _verify_conversion(conversion, content, host, merged, stages)
-    stages.finish()
-    for text in conversion.report.warnings:
-        LOG.warning("%s", text)
-    return conversion
+    with name_keywords():
+        merged = merge(options, keywords)
+        check_source(source)
+        if progress is not None and not callable(progress):
+            raise TypeError(f"progress must be a function of a stage's name, not {type(progress).__name__}")
+        active_host = host or _create_host(merged)
+        merged = apply_target_defaults(merged, active_host)
+        target = target_of(merged, active_host)
+        stages = Stages(progress)
+        stages("reading")
+        content = _immutable_source(source)
+        conversion = _convert(read(content), active_host, merged, target, stages, content)
+        if merged.verify:
+            conversion = _verify_conversion(conversion, content, host, merged, stages)
+        stages.finish()
+        for text in conversion.report.warnings:
+            LOG.warning("%s", text)
+        return conversion
 
 
 def _immutable_source(source: str | os.PathLike[str] | bytes | Section | Member) -> str | bytes | Section | Member:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from typing import Any, Literal, TypedDict, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Self, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
 from onnx_tflite_plugin.checked import check_keywords, describe, did_you_mean, find_mismatch, format_type, has_type
 from onnx_tflite_plugin.errors import UnsupportedOption
@@ -29,7 +29,12 @@ def _option(group: str, default: Any, help: str, **attributes: Any) -> Any:
 
 
 class CheckedOptions:
-    """A dataclass of options. Raises TypeError for a value of the wrong type, UnsupportedOption for one out of range."""
+    """A dataclass of options. Raises TypeError for an unknown keyword and a wrong type, UnsupportedOption for a wrong value."""
+
+    def __new__(cls, *args: Any, **keywords: Any) -> Self:
+        as_any: Any = cls
+        check_keywords(cls.__name__, keywords, [option.name for option in options_of(as_any)])
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         cls: Any = type(self)
@@ -269,7 +274,12 @@ class Option:
             usage = f"{self.flag} {self.metavar or ''}".rstrip()
             key, wrong_value = find_mismatch(value, self.type)
             rejection = f"{self.name}{key} is {describe(wrong_value)}, so nothing was done"
-            raise TypeError(f"{rejection}; give {format_type(self.type)} ({usage} of the command)")
+            dynamic = (
+                "; for a dynamic dimension give a name such as 'N'"
+                if self.name == "input_shape" and wrong_value is None
+                else ""
+            )
+            raise TypeError(f"{rejection}; give {format_type(self.type)} ({usage} of the command){dynamic}")
         if self.choices and value not in self.choices:
             raise UnsupportedOption(
                 f"{rejection}; give {format_type(self.type)}{did_you_mean(str(value), self.choices)}"

@@ -50,7 +50,7 @@ from onnx_tflite_plugin.source.model import Array
 class Session:
     """One model and its states. Not thread-safe: threads would share the states.
 
-    ``model``: the path of an ONNX file, its content, or a ``Conversion``.
+    ``model``: the path of an ONNX file, its content, a ``ModelProto``, or a ``Conversion``.
     ``providers`` and ``options`` (an ``onnxruntime.SessionOptions``) are passed to ONNX Runtime. Without ``options``, threads
     do not wait busily, a model with less than 1 MiB of intermediate tensors runs in one thread, and one with up to 64 MiB
     does not reuse their memory, which is faster.
@@ -163,6 +163,8 @@ class Session:
 
         Raises ValueError for a name, dtype or shape that is not the model's; the states are then unchanged.
         """
+        if not isinstance(states, Mapping):
+            raise TypeError(f"states are arrays by name, not {type(states).__name__}; pass the result of save()")
         for name in states:
             if name not in self._state_names:
                 listed = ", ".join(map(repr, sorted(self._state_names))) or "none"
@@ -280,7 +282,8 @@ class Session:
 
     def _check_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         if not isinstance(inputs, Mapping):
-            raise TypeError(f"inputs are arrays by name, not {type(inputs).__name__}")
+            given = ", ".join(f"session.inputs[{k}].name: array{k}" for k in range(len(self.inputs)))
+            raise TypeError(f"inputs are arrays by name, not {type(inputs).__name__}; pass {{{given}}}")
         ports = self._input_ports
         if inputs.keys() != ports.keys():
             self._report_names(inputs)
@@ -294,7 +297,8 @@ class Session:
             if name in self._state_names:
                 raise ValueError(f"{name!r} is a state, not an input: the session carries it, and reset() resets it")
             if name not in ports:
-                raise ValueError(f"there is no input {name!r}; the model's inputs are {listed}")
+                hint = f"; position {name} is session.inputs[{name}].name" if _is_position(name, len(ports)) else ""
+                raise ValueError(f"there is no input {name!r}; the model's inputs are {listed}{hint}")
         missing = [name for name in ports if name not in inputs]
         raise ValueError(f"no array for {', '.join(map(repr, missing))}; the model's inputs are {listed}")
 
@@ -314,13 +318,20 @@ def _read_source(model: str | Path | bytes | Converted) -> str | bytes:
     if isinstance(model, bytes):
         return model
     if not isinstance(model, str | os.PathLike):
+        if hasattr(model, "SerializeToString"):  # a ModelProto
+            return bytes(model.SerializeToString())
         if not hasattr(model, "proto"):
-            raise TypeError(f"a model must be a path, bytes or a Conversion, not {type(model).__name__}")
+            raise TypeError(f"a model must be a path, bytes, a ModelProto or a Conversion, not {type(model).__name__}")
         return bytes(model.proto.SerializeToString())
     path = os.fspath(model)
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no file {path!r}")
     return path
+
+
+def _is_position(key: object, number: int) -> bool:
+    """True if a key is the position of one of ``number`` inputs."""
+    return isinstance(key, int) and 0 <= key < number
 
 
 def _decoder(inputs: Sequence[Port], outputs: Sequence[Port], *, heads_first: bool) -> Decoder | None:

@@ -18,6 +18,7 @@ from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.cli.output import print_error, print_json, shorten
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.guard import DEBUG, Terminated, debug
+from onnx_tflite_plugin.keywords import FROM_COMMAND
 
 INTERRUPTED = 130
 _MOST_PROBLEMS = 20
@@ -68,6 +69,7 @@ class Commands(click.Group):
             raise click.UsageError(f"{error.message.rstrip('.')}{remedy or '.'}", ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
+        token = FROM_COMMAND.set(True)
         try:
             return super().invoke(ctx)
         except ConversionError as error:
@@ -90,6 +92,8 @@ class Commands(click.Group):
         except Exception as error:
             debug(error)
             _fail(ctx, 1, "InternalError", _internal_error_lines(error))
+        finally:
+            FROM_COMMAND.reset(token)
 
 
 def on_failure(*, as_json: bool = False, note: str | Callable[[], str] = "") -> None:
@@ -146,8 +150,9 @@ def _problem_kind(reason: str) -> str:
 
 def problem_lines(where: str, reason: str, more: str = "") -> list[str]:
     """Return the lines of a problem without its hint; long names are shortened."""
-    text = shorten_names(f"{where}: {reason}" if where else reason)
-    return [text, *([f"  {more}"] if more else [])]
+    first, *others = f"{where}: {reason}".splitlines() if where else reason.splitlines() or [""]
+    lines = [first, *(f"  {line}" for line in others), *([f"  {more}"] if more else [])]
+    return [shorten_names(line) for line in lines]
 
 
 def shorten_names(text: str) -> str:

@@ -23,6 +23,9 @@ SUFFIXES = (".tflite", ".lite")
 _SOURCES = (*SUFFIXES, ".task", ".litertlm")
 """Suffixes of files that are converted, and so are not outputs: a shell expands ``*.tflite`` to two arguments."""
 
+_OTHER_FORMATS = (".pb", ".h5", ".keras", ".pt", ".pth", ".mlmodel", ".engine")
+"""Suffixes of other formats, which tools would take an ONNX model for."""
+
 Separate = Callable[["Path | bytes | Section"], str]
 """Function that returns the reason why the signatures of a model cannot be one model; empty if they can."""
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
@@ -78,6 +81,10 @@ def jobs(
     for job in expanded:
         if job.output != STREAM:
             outputs.write(job.output, f"{job.name!r}", remedy)
+        if job.output.suffix.lower() in _OTHER_FORMATS:
+            raise UsageProblem(
+                f"{job.output}: the suffix {job.output.suffix} is that of another format; name an .onnx file"
+            )
         if job.output.suffix.lower() in _SOURCES:
             raise UsageProblem(
                 f"{job.output} has the name of a TFLite model, and an ONNX model would be written to it; name an .onnx "

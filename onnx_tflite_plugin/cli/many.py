@@ -24,13 +24,14 @@ from onnx_tflite_plugin.cli.output import (
     redirect_stdout_to_stderr,
     show_progress,
 )
-from onnx_tflite_plugin.cli.summary import INCONCLUSIVE, verification_exit_code
+from onnx_tflite_plugin.cli.summary import DIFFERS, INCONCLUSIVE, verification_exit_code
 from onnx_tflite_plugin.cli.summary import as_json as report_json
 from onnx_tflite_plugin.errors import ConversionError, Problem
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.conversion import Conversion
 
+_BISECT = "convert the model by itself without --verify; onnx-tflite verify MODEL MODEL.onnx --bisect DIR writes the submodels that differ"
 _HEADINGS = ("operators", "nodes", "Transposes", "written", "file", "model")
 
 
@@ -162,8 +163,10 @@ def _relative_path(file: Path, folder: str) -> str:
 
 def _refusal(job: Job, error: ConversionError) -> Outcome:
     text = f"refused, {len(error.problems)} problems" if len(error.problems) > 1 else "refused"
+    text = "differs from LiteRT, not written" if error.exit_code == DIFFERS else text
     result = {"model": job.name, **error_json(error)}
-    problems = error.problems or (Problem("", error.message),)
+    hint = _BISECT if error.exit_code == DIFFERS else ""
+    problems = error.problems or (Problem("", error.message, hint),)
     return Outcome(("-", "-", "-", "-", "-", f"{job.name}: {text}"), result, problems, error.exit_code)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import click
 
+from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.options import ADVANCED, COMMON, LAYOUT, QUANTIZATION, SHAPES, VERIFICATION, Option, options_of
 
@@ -131,7 +132,13 @@ def _arguments(option: Option) -> dict[str, Any]:
         return {**common, "help": f"{option.help} Repeatable.", "multiple": True, "callback": callback}
     if option.values:
         choice = click.Choice(option.values)
-        return {**common, "type": choice, "is_flag": False, "flag_value": option.values[0], "metavar": "[=partial]"}
+        return {
+            **common,
+            "type": choice,
+            "is_flag": False,
+            "flag_value": option.values[0],
+            "metavar": f"[={'|'.join(option.values)}]",
+        }
     return {**common, "type": _type(option), "default": option.default, "show_default": option.default is not None}
 
 
@@ -159,9 +166,12 @@ class TargetName(_ParamType):
         return f"[{'|'.join(_target_names())}]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value not in _target_names():
-            self.fail(f"{value!r} is not one of {', '.join(map(repr, _target_names()))}.", param, ctx)
-        return str(value)
+        names = _target_names()
+        text = str(value)
+        name = text if text in names else text.lower()
+        if name not in names:
+            self.fail(f"{value!r} is not one of {', '.join(map(repr, names))}{did_you_mean(name, names)}", param, ctx)
+        return name
 
 
 def _target_names() -> Sequence[str]:
@@ -205,7 +215,7 @@ def _parse_range(text: str) -> tuple[float, float]:
     except ValueError:
         raise ValueError from None
     if not least <= most:
-        raise ValueError
+        raise ValueError(f"the minimum {low} exceeds the maximum {high}")
     return least, most
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.verify import Verification
 
 BUILTIN = "onnx-tflite-plugin"
+DIFFERS = 3
+"""Exit code of a verification that finds a difference."""
 INCONCLUSIVE = 4
 """Exit code of an inconclusive verification."""
 _MOST_WARNINGS = 7
@@ -158,7 +160,7 @@ def verification_exit_code(verification: Verification | None) -> int:
     """Return 0, 3 if the models differ, or 4 if the verdict is inconclusive and not accepted."""
     if verification is None or verification.ok:
         return 0
-    return 3 if verification.verdict == "differs" else INCONCLUSIVE
+    return DIFFERS if verification.verdict == "differs" else INCONCLUSIVE
 
 
 def verification_lines(verification: Verification, limit: int = 5) -> list[str]:

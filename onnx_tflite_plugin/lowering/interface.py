@@ -132,6 +132,10 @@ def rename_interface(names: InterfaceNames, main: BoundGraph, renames: Mapping[s
     new_names = resolve_keys(renames, all_names, [tensor.name for tensor in (*main.inputs, *main.outputs)], flag)
     unusable = unusable_names([*new_names.values()], all_names)
     for name, new_name in new_names.items():
+        if name not in all_names and name.isdecimal():
+            raise UnsupportedOption(
+                f"{flag} {name}: there is no position {name}; positions are 0 to {len(all_names) - 1}"
+            )
         if name not in all_names:
             raise UnsupportedOption(
                 f"{flag} {name}: no graph input or output has this name; available names: {', '.join(all_names)}"

@@ -146,12 +146,12 @@ def test_unknown_keyword_suggests_the_nearest(run: Run, name: str, similar: str)
 @pytest.mark.parametrize(
     ("options", "remedy"),
     [
-        ({"keep_unknown": True, "verify": True}, "--keep-unknown and --verify: .*; omit one"),
-        ({"layout_plan": "local", "io_layout": "onnx"}, "--layout-plan local and --io-layout onnx: .*; omit one"),
-        ({"opset": 99}, "--opset 99: target onnxruntime supports opsets 13 to .*; choose one of them"),
+        ({"keep_unknown": True, "verify": True}, "keep_unknown=True and verify: .*; omit one"),
+        ({"layout_plan": "local", "io_layout": "onnx"}, "layout_plan='local' and io_layout='onnx': .*; omit one"),
+        ({"opset": 99}, "opset=99: target onnxruntime supports opsets 13 to .*; choose one of them"),
         (
             {"weights_dtype": "int8", "target": "generic"},
-            "--weights-dtype int8: target generic .*; use .* auto or keep",
+            "weights_dtype='int8': target generic .*; use .*'auto' or keep",
         ),
     ],
 )

@@ -16,11 +16,13 @@ import onnx
 import pytest
 
 from conformance.builder import ModelBuilder
+from onnx_tflite_plugin.cli import many
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.jobs import STREAM, Job, jobs
 from onnx_tflite_plugin.cli.options import _parse_range, _parse_sizes, _split_names, pair_callback
 from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import check_pair, check_readable, check_writable
+from onnx_tflite_plugin.errors import VerificationError
 from tests.helpers.command import Run
 
 
@@ -258,3 +260,32 @@ def test_unreadable_file_is_reported_with_the_reason(tmp_path: Path, monkeypatch
     monkeypatch.setattr(Path, "open", close)
     with pytest.raises(UsageProblem, match=r"model\.tflite cannot be read: Permission denied"):
         check_readable(tmp_path / "model.tflite")
+
+
+def test_message_of_a_value_states_its_fault(run: Run, neg_path: Path, tmp_path: Path) -> None:
+    for text, *options in (
+        ("the minimum 5 exceeds the maximum 1", tmp_path / "m.onnx", "--range", "x=5:1"),
+        ("'trt' is not one of", tmp_path / "m.onnx", "--target", "trt"),
+        ("did you mean 'tensorrt'?", tmp_path / "m.onnx", "--target", "tensort"),
+        ("there is no position 7; positions are 0 to 1", tmp_path / "m.onnx", "--rename", "7=y"),
+        ("the suffix .pb is that of another format", tmp_path / "m.pb"),
+    ):
+        code, _, err = run("convert", neg_path, *options)
+        assert code == 2
+        assert text in err
+    assert run("convert", neg_path, tmp_path / "m.onnx", "--target", "TensorRT").code == 0
+
+
+def test_long_messages_of_several_models_keep_their_lines() -> None:
+    error = VerificationError("the converted model does not agree with LiteRT:\nop 3 differs\n  y: 0.5")
+    job = Job("m.tflite", b"", Path("m.onnx"))
+    outcome = many._refusal(job, error)
+    assert outcome.row[-1] == "m.tflite: differs from LiteRT, not written"
+    lines = many._error_lines({outcome.problems[0]: ["m.tflite"]})
+    assert lines[:4] == [
+        "the converted model does not agree with LiteRT:",
+        "  op 3 differs",
+        "    y: 0.5",
+        "  in m.tflite",
+    ]
+    assert "--bisect DIR" in lines[-1]

@@ -18,7 +18,9 @@ import numpy as np
 import pytest
 
 import onnx_tflite_plugin as otp
-from onnx_tflite_plugin.errors import InvalidModel, InvalidOnnx
+from onnx_tflite_plugin.errors import InvalidModel, InvalidOnnx, UnsupportedOption
+from onnx_tflite_plugin.keywords import keywords_of
+from tests.helpers.command import Run
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 
@@ -149,3 +151,53 @@ def test_error_on_a_file_object_suggests_its_content(call: Any) -> None:
 def test_content_may_be_any_bytes() -> None:
     for content in (bytearray(DIGITS.read_bytes()), memoryview(DIGITS.read_bytes())):
         assert otp.convert(content).report.operators  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: otp.ConvertOptions(taget="x"), "ConvertOptions takes no keyword 'taget'; did you mean 'target'?"),  # type: ignore[call-arg]
+        (lambda: otp.convert(DIGITS).verify(run=1), "verify takes no keyword 'run'; did you mean 'runs'?"),
+        (
+            lambda: otp.convert(DIGITS, input_shape={"image": (None, 8, 8, 1)}),  # type: ignore[dict-item]
+            "for a dynamic dimension give a name such as 'N'",
+        ),
+        (lambda: otp.Session(otp.convert(DIGITS)).run([1]), "pass {session.inputs[0].name: array0}"),  # type: ignore[arg-type]
+        (lambda: otp.Session(otp.convert(DIGITS)).restore(3), "pass the result of save()"),  # type: ignore[arg-type]
+    ],
+)
+def test_type_error_has_a_remedy(call: Callable[[], Any], text: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(text)):
+        call()
+
+
+def test_session_takes_a_model_proto_and_explains_positions() -> None:
+    session = otp.Session(otp.convert(DIGITS).proto)
+    with pytest.raises(ValueError, match=re.escape("position 0 is session.inputs[0].name")):
+        session.run({0: np.zeros((1, 8, 8, 1), np.int8)})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "--opset 9: target t supports 13; choose another --target",
+            "opset=9: target t supports 13; choose another target",
+        ),
+        ("--input-shape x=N,8,1: there is", "input_shape={'x': ('N', 8, 1)}: there is"),
+        ("--input-shape 0: 'a' is given twice", "input_shape['0']: 'a' is given twice"),
+        ("--outputs q: no tensor has this name", "outputs=['q']: no tensor has this name"),
+        ("set it with --input-shape", "set it with input_shape"),
+        ("omit --dynamic-batch; use --signature all", "omit dynamic_batch=True; use signature='all'"),
+        ("--optimize speed or --optimize with", "optimize='speed' or optimize with"),
+        ("--nothing 3", "--nothing 3"),
+    ],
+)
+def test_messages_in_python_name_keywords(text: str, expected: str) -> None:
+    assert keywords_of(text) == expected
+
+
+def test_option_errors_name_keywords_in_python_only(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedOption, match=r"^opset=9: "):
+        otp.convert(DIGITS, opset=9)
+    assert run("convert", DIGITS, tmp_path / "m.onnx", "--opset", "9").err.startswith("error: --opset 9: ")

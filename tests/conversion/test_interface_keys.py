@@ -48,7 +48,7 @@ def test_range_accepts_either_name_and_positions(key: str) -> None:
 
 
 def test_rejects_an_input_with_two_keys() -> None:
-    with pytest.raises(UnsupportedOption, match=r"--input-shape 0: 'a' is given twice"):
+    with pytest.raises(UnsupportedOption, match=r"input_shape\[\'0\'\]: 'a' is given twice"):
         otp.convert(model(), input_shape={"a": (2, 3, 5, 7), "0": (2, 3, 5, 7)})
 
 

@@ -123,5 +123,5 @@ def test_stateful_model_runs_with_renamed_inputs() -> None:
 def test_rejects_renaming_a_state() -> None:
     net = Net()
     running_sum("float32")(net)
-    with pytest.raises(UnsupportedOption, match="--rename state: no graph input or output has this name"):
+    with pytest.raises(UnsupportedOption, match=r"rename\['state'\]: no graph input or output has this name"):
         otp.convert(net.build(), rename={"state": "memory"})

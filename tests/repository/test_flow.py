@@ -27,6 +27,7 @@ IMPORT_ORDER = (
     "checked",
     "renamed",
     "options",
+    "keywords",
     "progress",
     "installed",
     "source",
