@@ -1,4 +1,4 @@
-"""Find a wrong layout declaration of a handler, if a case fails only in another layout than the file's."""
+"""Describe wrong axes and layout declarations of a handler, found by the layouts in which a case fails."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ SUGGESTIONS = {
 }
 
 
-def false_layout(code: str, model: Model, host: Host, conversion: Conversion | None) -> str:
-    """Return a message on the wrong layout declaration, or "" if only the file's layout was used. ``model``: as read from the file."""
+def wrong_layout_message(code: str, model: Model, host: Host, conversion: Conversion | None) -> str:
+    """Return a message on the wrong layout declaration of a case that fails only in another layout than the file's.
+
+    Empty if only the file's layout was used. ``model``: as read from the file.
+    """
     for op in instances(model, code):
         declarations = declarations_of(op, host)
         layout = None if declarations is None else declarations.layout
         if not isinstance(layout, Transparent | Attribute) and not (isinstance(layout, Terminate) and layout.unordered):
-            continue  # a layout that the operator fixes is wrong in every plan
+            continue  # the operator fixes its layout, so an error shows in every plan
         layouts = [] if conversion is None else list(_layouts(op, conversion))
         if conversion is not None and not layouts:
             continue
@@ -41,7 +44,7 @@ def false_layout(code: str, model: Model, host: Host, conversion: Conversion | N
     return ""
 
 
-def wrong_in_every_layout(code: str, model: Model, host: Host) -> Iterator[str]:
+def messages_for_every_layout(code: str, model: Model, host: Host) -> Iterator[str]:
     """Yield a message on the Implicit declaration or the groups of axes of a pack if results differ in every layout."""
     for op in instances(model, code):
         declared = declarations_of(op, host)
@@ -49,17 +52,17 @@ def wrong_in_every_layout(code: str, model: Model, host: Host) -> Iterator[str]:
             continue
         axes, layout = f"axes={declared.axes!r}", declared.layout
         if isinstance(layout, Implicit):
-            named = f"{axes} and Implicit(onnx={dict(layout.onnx)!r}) may name a wrong axis"
+            suspect = f"{axes} and Implicit(onnx={dict(layout.onnx)!r}) may name a wrong axis"
         elif "(" in (declared.axes or "") and not (isinstance(layout, Terminate) and not layout.unordered):
-            named = f"{axes} may list the axes of a group in the wrong order"
+            suspect = f"{axes} may list the axes of a group in the wrong order"
         else:
             continue
-        yield f"the result differs in every layout: {named}, or the lowering or the kernel is wrong"
+        yield f"the result differs in every layout: {suspect}, or the lowering or the kernel is wrong"
         return
 
 
-def contradictory_sizes(code: str, model: Model, host: Host) -> Iterator[str]:
-    """Yield a message on axes of a pack that give one letter to axes of different sizes; size 1 is broadcast.
+def messages_on_axis_sizes(code: str, model: Model, host: Host) -> Iterator[str]:
+    """Yield a message if a pack's axes give one letter to axes of different sizes, other than size 1, which is broadcast.
 
     With Attribute and Terminate an axis may change its size, as in a slice or a pad.
     """
@@ -72,17 +75,17 @@ def contradictory_sizes(code: str, model: Model, host: Host) -> Iterator[str]:
         sizes: dict[str, tuple[str, int]] = {}
         inputs, outputs = parse_axes(declared.axes)
         for slot, groups in (*enumerate(inputs), *((~k, groups) for k, groups in enumerate(outputs))):
-            where = f"operand {slot}" if slot >= 0 else f"result {~slot}"
+            slot_name = f"operand {slot}" if slot >= 0 else f"result {~slot}"
             for letter, size in _sizes_of_letters(groups, op.tensor(slot)):
-                first, other = sizes.setdefault(letter, (where, size))
-                if size != other:
+                first_slot, first_size = sizes.setdefault(letter, (slot_name, size))
+                if size != first_size:
                     remedy = "give the axes that differ different letters"
-                    yield f"axes={declared.axes!r}: letter {letter} is {other} in {first} and {size} in {where}; {remedy}"
+                    yield f"axes={declared.axes!r}: letter {letter} is {first_size} in {first_slot} and {size} in {slot_name}; {remedy}"
                     return
 
 
 def _sizes_of_letters(groups: Sequence[Sequence[str]] | None, tensor: Tensor | None) -> Iterator[tuple[str, int]]:
-    """Yield the letters of axes that are not groups, with their sizes; dynamic dimensions and sizes of 1 are left out."""
+    """Yield the letters of ungrouped axes with their sizes, except for dynamic dimensions and sizes of 1."""
     if groups is None or tensor is None or ("...",) in groups or len(groups) != tensor.rank:
         return
     for group, size in zip(groups, tensor.dims, strict=True):
@@ -99,6 +102,6 @@ def _layouts(op: Operator, conversion: Conversion) -> Iterator[str]:
     tensors = {t.index for t in (*op.inputs, *op.outputs) if t is not None}
     for value in tensor_values(conversion.proto):
         if value.subgraph == op.subgraph and value.tensor in tensors and value.order is not None:
-            kept = [axis for axis in value.order if axis >= 0]
-            if kept != sorted(kept):
+            axes = [axis for axis in value.order if axis >= 0]
+            if axes != sorted(axes):
                 yield ",".join(map(str, value.order))

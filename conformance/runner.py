@@ -1,4 +1,4 @@
-"""Runs cases: converts each in its variants, and compares with LiteRT. Variants whose graphs are the same run once."""
+"""Run cases: convert each in its variants, and compare with LiteRT. Variants with equivalent models run once."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy as np
 
 from conformance.bounds import tolerance
 from conformance.case import Case
+from conformance.equivalence import equivalence_key
 from conformance.explanation import explain_values
-from conformance.layout_errors import contradictory_sizes, false_layout, wrong_in_every_layout
-from conformance.meaning import meaning_of
+from conformance.layout_errors import messages_for_every_layout, messages_on_axis_sizes, wrong_layout_message
 from conformance.unmatched import explain_unloaded, explain_unmatched
 from conformance.variants import Variant, select_variants, variants_of
 from onnx_tflite_plugin import source
@@ -41,12 +41,16 @@ _INSTALL = (
     "; add an entry point {name} = package.module:function to the group onnx_tflite_plugin.handlers in setup.cfg, "
     "then run pip install -e again"
 )
-EXACT = 1e-5  # of the range: the models around an operator add no rounding of their own
+OPERATOR_TOLERANCE = 1e-5  # of the range; the convolutions around an operator add no rounding
 
 
 @dataclass(frozen=True)
 class CaseResult:
-    """Outcome of a case; ``reasons`` has one line per failed variant, or why it was skipped; ``variants`` were tried."""
+    """Outcome of a case.
+
+    ``reasons``: a line per failure with its variants, or the reason why the case was skipped. ``variants``: number of
+    conversions.
+    """
 
     case: Case
     status: Status
@@ -66,16 +70,17 @@ class CaseResult:
 def run_case(
     case: Case, host: Host | None = None, variants: Sequence[Variant] | None = None, *, place: int | None = None
 ) -> CaseResult:
-    """Return the outcome of one case; errors that the case causes are part of it.
+    """Return the outcome of one case. Errors in the case make it fail and are not raised.
 
-    It is tried in all its variants, in these, or in those that its ``place`` among the cases of its operator picks.
+    The case runs in ``variants``, by default all. ``place``: its position among the cases of its operator, which selects a
+    sample of the variants.
     """
     start = time.perf_counter()
     host = host or Host()
     trial = None
     try:
         trial = CaseTrial(case, host)
-        variants = [*variants_of(case, turns=bool(trial.layout_options()))] if variants is None else variants
+        variants = [*variants_of(case, can_transpose=bool(trial.layout_options()))] if variants is None else variants
         variants = variants if place is None else select_variants(case, place, variants)
         if case.kernel_refuses:
             status, reasons = trial.kernels_refuse()
@@ -87,7 +92,7 @@ def run_case(
             status, reasons = trial.failures(variants)
     except (KeyboardInterrupt, Terminated, MissingExtra):
         raise
-    except BaseException as error:  # whatever a case or its reference raises
+    except BaseException as error:  # a case or its reference may raise anything
         debug(error)
         status, reasons = "failed", [f"the case cannot be run: {format_error(error)}"]
     if case.known:
@@ -96,7 +101,7 @@ def run_case(
 
 
 def mismatches(case: Case, host: Host, **options: Any) -> list[str]:
-    """Return the mismatches of one conversion under given options. Raises ConversionError if it is refused."""
+    """Return the mismatches of one conversion with these options. Raises ConversionError if it is refused."""
     trial = CaseTrial(replace(case, options={**case.options, **options}), host)
     return trial.problems(Variant("onnxruntime", None, "least"))
 
@@ -107,8 +112,8 @@ def _as_known_failure(case: Case, status: Status, reasons: Sequence[str]) -> tup
     return "known", [case.known, *reasons]
 
 
-class _Mismatches:
-    """Mismatches, each with the variants that show it."""
+class _Failures:
+    """Messages on failures, each with the variants that have it."""
 
     def __init__(self) -> None:
         self._by_text: dict[str, list[str]] = {}
@@ -117,9 +122,9 @@ class _Mismatches:
         for text in texts:
             self._by_text.setdefault(text, []).append(variant.text)
 
-    def followed_by(self, others: _Mismatches) -> _Mismatches:
+    def followed_by(self, others: _Failures) -> _Failures:
         """Return these mismatches and then the others."""
-        joined = _Mismatches()
+        joined = _Failures()
         joined._by_text = {**self._by_text, **others._by_text}
         return joined
 
@@ -133,14 +138,14 @@ class _Mismatches:
 
 
 class Outcome(NamedTuple):
-    """Results of a converted model in each run, and their difference from the expected ones."""
+    """Outputs of a converted model in each run, and messages on their mismatches."""
 
     outputs: Runs
-    differing: tuple[str, ...]
+    mismatches: tuple[str, ...]
 
 
 class CaseTrial:
-    """One case with what its variants share: the file, the inputs, what LiteRT computes."""
+    """One case, with the data that its variants share: the file, the inputs and LiteRT's outputs."""
 
     def __init__(self, case: Case, host: Host) -> None:
         self.case = case
@@ -155,35 +160,40 @@ class CaseTrial:
         """Return the model as the converter reads it; cached for all variants."""
         return source.read(self.data)
 
-    # --- what is expected ---------------------------------------------------------------------
+    # --- expected results ---------------------------------------------------------------------
 
     @cached_property
     def runs(self) -> list[list[Array]]:
         """Return the inputs of each run; runs with other dynamic sizes come last."""
-        given = self._inputs_by_run()
+        inputs = self._inputs_by_run()
         return [
-            *draw(self.entry, given=given, runs=self.case.runs, nan=True),
-            *(arrays for other in self._inputs_at_other_sizes(given[0]) for arrays in draw(self.entry, **other)),
+            *draw(self.entry, given=inputs, runs=self.case.runs, nan=True),
+            *(arrays for options in self._options_at_other_sizes(inputs[0]) for arrays in draw(self.entry, **options)),
         ]
 
-    def _inputs_at_other_sizes(self, given: Mapping[str, Array]) -> Iterator[dict[str, Any]]:
-        """Return random inputs at each of the case's other sizes; distinct axes differ and broadcast axes agree."""
-        opened = {
+    def _options_at_other_sizes(self, given: Mapping[str, Array]) -> Iterator[dict[str, Any]]:
+        """Yield the options of ``draw`` for each of the case's other sizes.
+
+        The dynamic axes of an input differ in size; the same axis of several inputs has one size, so that they broadcast.
+        """
+        dynamic_dims = {
             name: tensor.dims
             for tensor, name in zip(self.entry.inputs, self.entry.input_names, strict=True)
             if not tensor.is_static
         }
-        remembers = any(tensor.is_variable for tensor in self.entry.subgraph.tensors)  # LiteRT forgets where it resizes
-        for size in self.case.sizes if opened and not remembers else ():
+        is_stateful = any(
+            tensor.is_variable for tensor in self.entry.subgraph.tensors
+        )  # resizing resets states in LiteRT
+        for size in self.case.sizes if dynamic_dims and not is_stateful else ():
             shapes = {
                 name: tuple(size + axis if n is None else n for axis, n in enumerate(dims))
-                for name, dims in opened.items()
+                for name, dims in dynamic_dims.items()
             }
             repeated = {name: np.resize(given[name], shape) for name, shape in shapes.items() if name in given}
             yield {"given": {**given, **repeated}, "shapes": shapes}
 
     def _inputs_by_run(self) -> Any:
-        """Return the given inputs by run, with random floats from the case's span."""
+        """Return the case's inputs for each run, completed with random floats from its span."""
         given, span = self.case.given, self.case.span
         runs = [given or {}] * self.case.runs if given is None or isinstance(given, Mapping) else given
         return [{**(self._random_floats(run, *span) if span else {}), **arrays} for run, arrays in enumerate(runs)]
@@ -201,45 +211,60 @@ class CaseTrial:
         return Trial(self.data, self.model, self.entry, self.tolerance, substitutes=self._substitutes())
 
     def _substitutes(self) -> Substitutes:
-        """Return the kernels for operators that LiteRT lacks: the case's, or the handlers'. Raises LiteRTError if there is none."""
+        """Return the case's or the handlers' kernels for operators that LiteRT lacks.
+
+        Raises LiteRTError if an operator has no kernel.
+        """
         if self.case.reference is not None:
             return Substitutes()
         index = self.entry.subgraph.index
-        kept = find_overridden_operators(self.source, index, self.host)
-        missing = [*find_missing_kernels(self.data, self.entry), *(self.entry.subgraph.operators[k] for k in kept)]
-        given = {self.case.op: self.case.kernel} if self.case.kernel is not None else {}
-        own, reasons = find_pack_kernels(self.source, index, [op.index for op in missing], self.host, given)
-        if lost := next((op for op in missing if op.index in reasons), None):
-            name = quote(lost.code, safe="._-").replace("%", "%%")  # setup.cfg interpolates
-            install = _INSTALL.format(name=name) if reasons[lost.index].endswith(NOBODY) else ""
-            raise LiteRTError(f"LiteRT has no kernel for {lost.code}, and {reasons[lost.index]}{install}")
-        return Substitutes(own)
+        overridden = find_overridden_operators(self.source, index, self.host)
+        missing = [
+            *find_missing_kernels(self.data, self.entry),
+            *(self.entry.subgraph.operators[k] for k in overridden),
+        ]
+        case_kernels = {self.case.op: self.case.kernel} if self.case.kernel is not None else {}
+        pack_kernels, reasons = find_pack_kernels(
+            self.source, index, [op.index for op in missing], self.host, case_kernels
+        )
+        if unavailable := next((op for op in missing if op.index in reasons), None):
+            name = quote(unavailable.code, safe="._-").replace("%", "%%")  # setup.cfg interpolates %
+            install = _INSTALL.format(name=name) if reasons[unavailable.index].endswith(NOBODY) else ""
+            raise LiteRTError(f"LiteRT has no kernel for {unavailable.code}, and {reasons[unavailable.index]}{install}")
+        return Substitutes(pack_kernels)
 
     @cached_property
     def reference_outputs(self) -> Mapping[str, Runs]:
-        """Return the outputs of each run by kernel set, or from the case's reference; states are reset if the option says so."""
+        """Return the outputs of each run, by kernel set or from the case's reference.
+
+        States are reset in every run if the case has the option ``state="reset"``.
+        """
         if self.case.reference is not None:
             reference = self.case.reference
             return {"reference function": [[np.asarray(a) for a in reference(arrays)] for arrays in self.runs]}
         outputs = self.trial.reference_outputs(self.runs, fresh=self.case.options.get("state") == "reset")
-        own = any(
+        uses_pack_kernel = any(
             op.index in self.trial.substitutes.pack_kernels and op.code == self.case.op
             for op in self.entry.subgraph.operators
         )
-        return {f"{kernels} around the reference kernel" if own else kernels: runs for kernels, runs in outputs.items()}
+        return {
+            f"{kernels} around the reference kernel" if uses_pack_kernel else kernels: runs
+            for kernels, runs in outputs.items()
+        }
 
     @cached_property
     def tolerance(self) -> Tolerance:
         rounded = self.case.options.get("quantization") != "float"
-        asked = self.case.tolerance or tolerance(self.case.op, self.case.dtype, rounded=rounded)
-        if asked is not None:
-            return asked
-        usual = Tolerance.of(self.model)
-        return usual if usual.of_range > Tolerance().of_range else Tolerance(of_range=EXACT)
+        explicit = self.case.tolerance or tolerance(self.case.op, self.case.dtype, rounded=rounded)
+        if explicit is not None:
+            return explicit
+        default = Tolerance.of(self.model)
+        return default if default.of_range > Tolerance().of_range else Tolerance(of_range=OPERATOR_TOLERANCE)
 
     # --- the three kinds of case --------------------------------------------------------------
 
     def kernels_refuse(self) -> tuple[Status, list[str]]:
+        """Return the status of a case that LiteRT must refuse, with the reasons."""
         try:
             _ = self.reference_outputs
         except LiteRTError as error:
@@ -249,89 +274,98 @@ class CaseTrial:
         return "failed", [f"LiteRT runs the model, expected a refusal with {self.case.kernel_refuses!r}"]
 
     def refusals(self, variants: Sequence[Variant]) -> tuple[Status, list[str]]:
-        found = _Mismatches()
+        """Return the status of a case that the converter must refuse, with the reasons."""
+        failures = _Failures()
         for variant in variants:
             if variant.plan == "channels-first":
                 continue
             try:
                 self.convert(variant)
-                found.add(variant, f"the model was converted, expected a refusal with {self.case.refused!r}")
+                failures.add(variant, f"the model was converted, expected a refusal with {self.case.refused!r}")
             except OnnxTooOld:
                 continue
             except ConversionError as error:
                 if self.case.refused not in str(error):
-                    found.add(variant, f"refused for another reason: {_line(error)}")
-        return found.status, found.lines
+                    failures.add(variant, f"refused for another reason: {_line(error)}")
+        return failures.status, failures.lines
 
     def failures(self, variants: Sequence[Variant]) -> tuple[Status, list[str]]:
+        """Return the status of a case that must convert, with the reasons."""
         expected = self.reference_outputs
-        found = _Mismatches()
+        failures = _Failures()
         outputs: dict[Variant, Runs] = {}
-        tried: dict[bytes, Outcome] = {}
-        moved: dict[Variant, int] = {}
-        wrong: dict[Variant, Conversion | None] = {}
-        newer: dict[str, None] = {}
+        outcomes: dict[bytes, Outcome] = {}
+        moved_bytes: dict[Variant, int] = {}
+        failed: dict[Variant, Conversion | None] = {}
+        version_reasons: dict[str, None] = {}
         for variant in variants:
-            least = variant._replace(plan="least")
-            turned = self.layout_options() if variant.plan == "channels-first" else {}
-            if (variant.plan == "local" and moved.get(least) == 0) or (variant.plan == "channels-first" and not turned):
+            least_cost = variant._replace(plan="least")
+            transposed = self.layout_options() if variant.plan == "channels-first" else {}
+            if (variant.plan == "local" and moved_bytes.get(least_cost) == 0) or (
+                variant.plan == "channels-first" and not transposed
+            ):
                 continue
             try:
-                conversion = self.convert(variant, turned)
+                conversion = self.convert(variant, transposed)
                 if old := describe_old_runtime(conversion.model):
-                    newer.setdefault(old)
+                    version_reasons.setdefault(old)
                     continue
-                moved[variant] = conversion.report.moved
-                meaning = meaning_of(conversion.proto)
-                if meaning not in tried:
+                moved_bytes[variant] = conversion.report.moved
+                key = equivalence_key(conversion.proto)
+                if key not in outcomes:
                     actual = self.run(conversion)
-                    known = next((other.differing for other in tried.values() if _equal(actual, other.outputs)), None)
-                    differing = tuple(self.mismatches(actual, expected)) if known is None else known
-                    tried[meaning] = Outcome(actual, differing)
-                outputs[variant], differing = tried[meaning]
+                    earlier_texts = next(
+                        (other.mismatches for other in outcomes.values() if _equal(actual, other.outputs)), None
+                    )
+                    texts = tuple(self.mismatches(actual, expected)) if earlier_texts is None else earlier_texts
+                    outcomes[key] = Outcome(actual, texts)
+                outputs[variant], texts = outcomes[key]
             except OnnxTooOld as error:
-                newer.setdefault(_line(error))
+                version_reasons.setdefault(_line(error))
                 continue
             except MissingExtra:
                 raise
             except ConversionError as error:
-                wrong[variant] = None
-                found.add(variant, _line(error))
+                failed[variant] = None
+                failures.add(variant, _line(error))
                 continue
-            if differing:
-                wrong[variant] = conversion
-            found.add(variant, *differing)
+            if texts:
+                failed[variant] = conversion
+            failures.add(variant, *texts)
             if variant.plan == "least":
-                found.add(variant, *self._layout(conversion), *self._missing_expectations(conversion))
-            other = outputs.get(least)
+                failures.add(variant, *self._layout(conversion), *self._missing_expectations(conversion))
+            other = outputs.get(least_cost)
             if variant.plan == "local" and other is not None and not _equal(outputs[variant], other):
-                found.add(variant, *self.mismatches(outputs[variant], {"the least plan": other}))
-        explained = _Mismatches()
+                failures.add(variant, *self.mismatches(outputs[variant], {"the least-cost plan": other}))
+        causes = _Failures()
         if outputs:
-            explained.add(next(iter(outputs)), *contradictory_sizes(self.case.op, self.source, self.host))
-        if wrong and not outputs.keys() - wrong.keys() and None not in wrong.values():
-            explained.add(next(iter(wrong)), *wrong_in_every_layout(self.case.op, self.source, self.host))
-        for variant, failed in wrong.items() if explained.status == "passed" else ():
-            plain = variant._replace(plan="least" if moved.get(variant._replace(plan="least")) == 0 else "local")
-            if plain not in wrong and (plain in outputs or (len(variants) > 1 and self._right(plain))):
-                explained.add(variant, *self._attribute_failure(failed))
-        compared = next((variant for variant in wrong if variant in outputs), None)
-        if compared is not None and explained.status == "passed":
-            explained.add(compared, *explain_values(self, outputs[compared]))
-        found = explained.followed_by(found)
-        if newer and not outputs and found.status == "passed":
-            return "skipped", [*newer]
-        return found.status, found.lines
+            causes.add(next(iter(outputs)), *messages_on_axis_sizes(self.case.op, self.source, self.host))
+        if failed and not outputs.keys() - failed.keys() and None not in failed.values():
+            causes.add(next(iter(failed)), *messages_for_every_layout(self.case.op, self.source, self.host))
+        for variant, failed_conversion in failed.items() if causes.status == "passed" else ():
+            least_cost = variant._replace(plan="least")
+            in_source_layout = least_cost if moved_bytes.get(least_cost) == 0 else variant._replace(plan="local")
+            if in_source_layout not in failed and (
+                in_source_layout in outputs or (len(variants) > 1 and self._passes(in_source_layout))
+            ):
+                causes.add(variant, *self._attribute_failure(failed_conversion))
+        compared = next((variant for variant in failed if variant in outputs), None)
+        if compared is not None and causes.status == "passed":
+            causes.add(compared, *explain_values(self, outputs[compared]))
+        failures = causes.followed_by(failures)
+        if version_reasons and not outputs and failures.status == "passed":
+            return "skipped", [*version_reasons]
+        return failures.status, failures.lines
 
     # --- one variant --------------------------------------------------------------------------
 
-    def convert(self, variant: Variant, turned: Mapping[str, str] | None = None) -> Conversion:
+    def convert(self, variant: Variant, transposed: Mapping[str, str] | None = None) -> Conversion:
         options = {**self.case.options, "target": variant.target, "opset": variant.opset}
         if variant.plan == "local":
             options["layout_plan"] = "local"
-        if turned:
-            options["layout"] = {**turned, **options.get("layout", {})}
-        options.setdefault("check", "standard")  # what follows opens it
+        if transposed:
+            options["layout"] = {**transposed, **options.get("layout", {})}
+        options.setdefault("check", "standard")  # the comparison opens the model in ONNX Runtime
         options.setdefault("on_fusion_error", "raise")
         self.conversions += 1
         try:
@@ -346,7 +380,7 @@ class CaseTrial:
         """Return the problems of one variant. Raises ConversionError if it is refused."""
         return list(self.mismatches(self.run(self.convert(variant)), self.reference_outputs))
 
-    def _right(self, variant: Variant) -> bool:
+    def _passes(self, variant: Variant) -> bool:
         try:
             return not self.problems(variant)
         except ConversionError:
@@ -361,69 +395,70 @@ class CaseTrial:
         return self.trial.onnx_outputs(session, self.runs)
 
     def mismatches(self, actual: Runs, expected: Mapping[str, Runs]) -> Iterator[str]:
-        return (f"{one.name}: {one.text}" for one in self.compare(actual, expected) if not one.ok)
+        return (f"{output.name}: {output.text}" for output in self.compare(actual, expected) if not output.ok)
 
     def compare(self, actual: Runs, expected: Mapping[str, Runs]) -> tuple[Comparison, ...]:
         return self.trial.compare_outputs(actual, expected)
 
     def _layout(self, conversion: Conversion) -> Iterator[str]:
-        most, report = self.case.transposes, conversion.report
-        if most is not None and report.transposes > most and not report.transposed_for_speed:
-            yield f"the least plan has {report.transposes} Transposes, it may have {most}"
+        limit, report = self.case.transposes, conversion.report
+        if limit is not None and report.transposes > limit and not report.transposed_for_speed:
+            yield f"the least-cost plan has {report.transposes} Transposes, it may have {limit}"
 
     def _missing_expectations(self, conversion: Conversion) -> Iterator[str]:
         """Yield a message per node and fusion that the case expects and the conversion lacks."""
         report = conversion.report
         nodes = self.case.nodes if isinstance(self.case.nodes, Mapping) else dict.fromkeys(self.case.nodes)
-        for name, wanted in nodes.items():
+        for name, expected in nodes.items():
             count = report.nodes.get(name, 0)
-            if count != wanted and (wanted is not None or not count):
-                listed = ", ".join(f"{one} ({number})" for one, number in report.nodes.items())
-                yield f"the model has {count} {name} nodes, it must have {'some' if wanted is None else wanted}; it has {listed}"
+            if count != expected and (expected is not None or not count):
+                listed = ", ".join(f"{node} ({number})" for node, number in report.nodes.items())
+                yield f"the model has {count} {name} nodes, it must have {'some' if expected is None else expected}; it has {listed}"
         for name in self.case.fuses:
             if name not in report.fused:
                 declined = "; ".join(text for text in report.fusions_declined if text.startswith(f"{name} "))
-                others = f" (applied: {', '.join(report.fused)})" if report.fused else ""
+                applied = f" (applied: {', '.join(report.fused)})" if report.fused else ""
                 if unloaded := explain_unloaded(name, self.source, self.host):
-                    yield f"the fusion {name} was not loaded: {unloaded}{others}"
+                    yield f"the fusion {name} was not loaded: {unloaded}{applied}"
                 else:
                     reason = declined or explain_unmatched(name, self.source, self.host)
-                    yield f"the fusion {name} did not apply: {reason}{others}"
+                    yield f"the fusion {name} did not apply: {reason}{applied}"
 
     def _attribute_failure(self, conversion: Conversion | None) -> Iterator[str]:
-        """Return the declaration that is false, if only another layout than the file's fails."""
-        yield from filter(None, [false_layout(self.case.op, self.source, self.host, conversion)])
+        """Yield a message on a wrong layout declaration, if the case fails only in another layout than the file's."""
+        if message := wrong_layout_message(self.case.op, self.source, self.host, conversion):
+            yield message
 
 
-def channels_first(face: Entry) -> dict[str, str]:
-    """Return ``--layout`` options that move the last axis to position 1, for every graph input and output of rank 3 and more.
+def channels_first(signature: Entry) -> dict[str, str]:
+    """Return ``--layout`` options that move the last axis to position 1, for all graph inputs and outputs of rank 3 and more.
 
-    Complex numbers stay as they are: their pairs are an axis of the ONNX model only.
+    Complex tensors are left out: their real and imaginary parts are an axis of the ONNX model only.
     """
-    turned = {}
+    layouts = {}
     for tensor, name in (
-        *zip(face.inputs, face.input_names, strict=True),
-        *zip(face.outputs, face.output_names, strict=True),
+        *zip(signature.inputs, signature.input_names, strict=True),
+        *zip(signature.outputs, signature.output_names, strict=True),
     ):
         if tensor.rank >= 3 and not tensor.dtype.startswith("complex"):
-            before = "nabcdefg"[: tensor.rank - 1] + "z"
-            turned[name] = f"{before}:{before[0]}z{before[1:-1]}"
-    return turned
+            axes = "nabcdefg"[: tensor.rank - 1] + "z"
+            layouts[name] = f"{axes}:{axes[0]}z{axes[1:-1]}"
+    return layouts
 
 
-def _equal(some: Runs, others: Runs) -> bool:
-    """True if both models have the same bytes, so that one result holds for both."""
+def _equal(first: Runs, second: Runs) -> bool:
+    """True if the outputs of both models are equal in dtype, shape and every byte."""
     return all(
-        (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
-        for run, again in zip(some, others, strict=True)
-        for one, other in zip(run, again, strict=True)
+        (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
+        for first_run, second_run in zip(first, second, strict=True)
+        for a, b in zip(first_run, second_run, strict=True)
     )
 
 
 def _line(error: ConversionError) -> str:
-    """Return an error on one line, without the remedies against op packs: its reader is an author of the pack."""
+    """Return an error on one line, without remedies against op packs, because its reader writes the pack."""
     problems = [
-        replace(one, hint="") if isinstance(one, AttributedProblem) and not one.to_converter else one
-        for one in error.problems
+        replace(problem, hint="") if isinstance(problem, AttributedProblem) and not problem.to_converter else problem
+        for problem in error.problems
     ]
     return " ".join(" ".join([error.message, *map(str, problems)]).split())

@@ -1,4 +1,4 @@
-"""Explain why a fusion matches nowhere in a model: the operator at which the most promising match ends."""
+"""Explain why a fusion matches nowhere in a model, by the operator at which the longest match ends."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from onnx_tflite_plugin.source.model import Model, Tensor
 from onnx_tflite_plugin.targets import target_named
 
 Progress = tuple[int, str]
-"""The number of operators that matched, and what did not match; empty if everything did."""
+"""The number of operators that matched, and the reason why the match ends; empty if it is complete."""
 
 
 def explain_unloaded(name: str, source: Model, host: Host) -> str:
     """Return the reason why a fusion was not loaded for a file; empty if it was."""
-    named = {offer: fusion.name for offer in host.offers if offer.group == FUSIONS and (fusion := _load(offer))}
-    offers = [offer for offer, one in named.items() if one == name]
+    names = {offer: fusion.name for offer in host.offers if offer.group == FUSIONS and (fusion := _load(offer))}
+    offers = [offer for offer, fusion_name in names.items() if fusion_name == name]
     if not offers:
         failed = [text for text in host.warnings if "left out" in text]
-        names = ", ".join(limit_lines(sorted({*named.values()}), 4, "the command handlers lists them"))
-        near = did_you_mean(name, named.values()) or f"; their fusions: {names}"
-        return "; ".join(failed) or f"no entry point of an installed pack has a fusion of this name{near}"
+        listed = ", ".join(limit_lines(sorted({*names.values()}), 4, "the command handlers lists them"))
+        hint = did_you_mean(name, names.values()) or f"; their fusions: {listed}"
+        return "; ".join(failed) or f"no entry point of an installed pack has a fusion of this name{hint}"
     codes = {op.code for graph in source.subgraphs for op in graph.operators}
-    if all(offer.needs and not offer.needs & codes and not offer.needs & {*named.values()} for offer in offers):
+    if all(offer.needs and not offer.needs & codes and not offer.needs & {*names.values()} for offer in offers):
         listed = ", ".join(sorted(code for offer in offers for code in offer.needs))
         return f"its entry point lists [{listed}], and the model has no such operator; list one of the pattern's"
     return ""
@@ -44,8 +44,8 @@ def _load(offer: Offer) -> Fusion | None:
 
 
 def explain_unmatched(name: str, source: Model, host: Host) -> str:
-    """Return the reason why a fusion applies nowhere in a file, by its operators before any fusion."""
-    fusion = next((one for _, one in host.fusions() if one.name == name), None)
+    """Return the reason why a fusion applies nowhere in a file, whose operators are compared before any fusion."""
+    fusion = next((entry for _, entry in host.fusions() if entry.name == name), None)
     if fusion is None:
         return "it is not installed"
     target = target_named("onnxruntime")
@@ -54,43 +54,45 @@ def explain_unmatched(name: str, source: Model, host: Host) -> str:
 
 
 def describe_mismatch(model: BoundModel, fusion: Fusion) -> str:
-    """Return the reason why no operator of a model matches a fusion's patterns; empty for a fusion of regions."""
+    """Return the reason why no operator of a model matches a fusion's patterns; empty if the fusion matches regions."""
     if fusion.regions is not None:
         return ""
-    tried = [
+    attempts = [
         _match_root(graph, bound, pattern)
         for graph in model.graphs
         for bound in graph.operators
         for pattern in fusion.patterns
     ]
-    found = [progress for progress in tried if progress[0]]
-    if not found:
-        ends = " or ".join(sorted({pattern.code for pattern in fusion.patterns}))
-        return f"the model has no {ends}, the last operator of the pattern"
-    return max(found, key=lambda progress: progress[0])[1] or "an inner result is used outside the match"
+    partial = [progress for progress in attempts if progress[0]]
+    if not partial:
+        roots = " or ".join(sorted({pattern.code for pattern in fusion.patterns}))
+        return f"the model has no {roots}, the last operator of the pattern"
+    return max(partial, key=lambda progress: progress[0])[1] or "an inner result is used outside the match"
 
 
 def _match_root(graph: BoundGraph, bound: Bound, pattern: Call) -> Progress:
-    makers = {tensor: one for one in graph.operators for tensor in one.op.outputs if tensor is not None}
-    return _match(pattern, bound, makers, {})[0] if bound.handler.code == pattern.code else (0, "")
+    producers = {
+        tensor: producer for producer in graph.operators for tensor in producer.op.outputs if tensor is not None
+    }
+    return _match(pattern, bound, producers, {})[0] if bound.handler.code == pattern.code else (0, "")
 
 
 def _match(
-    pattern: Call, bound: Bound, makers: Mapping[Tensor, Bound], seen: Mapping[Operand, Tensor]
+    pattern: Call, bound: Bound, producers: Mapping[Tensor, Bound], bindings: Mapping[Operand, Tensor]
 ) -> tuple[Progress, Mapping[Operand, Tensor]]:
-    """Return how far an operator matches a call, and the tensors of the pattern's operands."""
+    """Return how far an operator matches a call, and the tensors bound to the pattern's operands."""
     if bound.handler.code != pattern.code:
-        return (0, f"{bound.label} is no {pattern.code}, which the pattern has in its place"), seen
+        return (0, f"{bound.label} is not {pattern.code}, which the pattern has in its place"), bindings
     present = [tensor for tensor in bound.op.inputs if tensor is not None]
     if len(present) != len(pattern.operands):
         return (
             1,
             f"{bound.label} has {len(present)} operands, the pattern's {pattern.code} has {len(pattern.operands)}",
-        ), seen
+        ), bindings
     for name, value in pattern.options.items():
         if (given := bound.op.options.get(name)) != value:
-            return (1, f"{bound.label} has {name}={given!r}, the pattern has {name}={value!r}"), seen
-    return max((_match_operands(pattern, order, bound, makers, seen) for order in _orders(pattern)), key=_rank)
+            return (1, f"{bound.label} has {name}={given!r}, the pattern has {name}={value!r}"), bindings
+    return max((_match_operands(pattern, order, bound, producers, bindings) for order in _orders(pattern)), key=_rank)
 
 
 def _orders(pattern: Call) -> Iterator[tuple[int, ...]]:
@@ -103,27 +105,31 @@ def _rank(result: tuple[Progress, Mapping[Operand, Tensor]]) -> tuple[bool, int]
 
 
 def _match_operands(
-    pattern: Call, order: tuple[int, ...], bound: Bound, makers: Mapping[Tensor, Bound], seen: Mapping[Operand, Tensor]
+    pattern: Call,
+    order: tuple[int, ...],
+    bound: Bound,
+    producers: Mapping[Tensor, Bound],
+    bindings: Mapping[Operand, Tensor],
 ) -> tuple[Progress, Mapping[Operand, Tensor]]:
     present, count = [tensor for tensor in bound.op.inputs if tensor is not None], 1
     for operand, k in zip(pattern.operands, order, strict=True):
         tensor, where = present[k], f"operand {k} of {bound.label}"
         if isinstance(operand, Operand):
             if operand.constant and not tensor.is_constant:
-                return (count, f"{where} is not constant, but the pattern's {operand.name!r} is"), seen
-            if (first := seen.get(operand, tensor)) is not tensor and not tensor.is_constant:
+                return (count, f"{where} is not constant, but the pattern's {operand.name!r} is"), bindings
+            if (first := bindings.get(operand, tensor)) is not tensor and not tensor.is_constant:
                 return (
                     count,
                     f"{where} is {tensor.name!r}, but {operand.name!r} of the pattern is {first.name!r} elsewhere",
-                ), seen
-            seen = {**seen, operand: tensor}
+                ), bindings
+            bindings = {**bindings, operand: tensor}
             continue
         call = operand.call if isinstance(operand, Output) else operand
-        if (maker := makers.get(tensor)) is None:
+        if (producer := producers.get(tensor)) is None:
             kind = "a constant" if tensor.is_constant else "a graph input"
-            return (count, f"{where} is {kind}, the pattern has {call.code} there"), seen
-        (matched, reason), seen = _match(call, maker, makers, seen)
+            return (count, f"{where} is {kind}, the pattern has {call.code} there"), bindings
+        (matched, reason), bindings = _match(call, producer, producers, bindings)
         count += matched
         if reason:
-            return (count, reason), seen
-    return (count, ""), seen
+            return (count, reason), bindings
+    return (count, ""), bindings

@@ -8,7 +8,7 @@ from typing import Any
 from conformance.case import Case
 from conformance.cases import builtin
 from conformance.models import tensor, unary
-from conformance.variants import EVERY, Variant, number_cases, select_variants, variants_of
+from conformance.variants import SAMPLE_INTERVAL, Variant, number_cases, select_variants, variants_of
 
 X = tensor(2, 5, 7, 3)
 
@@ -28,19 +28,21 @@ def test_second_target_tests_both_layouts_if_nodes_are_required() -> None:
     names = ("first", "second", "third")
     second = Variant("generic", None, "least")
 
-    def second_variant_use(*, turns: bool, **requirements: Any) -> set[bool]:
-        tried = (list(variants_of(unary("NEG", name, X, **requirements), turns=turns)) for name in names)
+    def second_variant_use(*, can_transpose: bool, **requirements: Any) -> set[bool]:
+        tried = (
+            list(variants_of(unary("NEG", name, X, **requirements), can_transpose=can_transpose)) for name in names
+        )
         return {
             second in variants
             for variants in tried
             if ("generic", "channels-first") in {(v.target, v.plan) for v in variants}
         }
 
-    assert second_variant_use(turns=True) == {False}
+    assert second_variant_use(can_transpose=True) == {False}
     assert (
-        second_variant_use(turns=False)
-        == second_variant_use(turns=True, nodes=("Neg",))
-        == second_variant_use(turns=True, refused="no")
+        second_variant_use(can_transpose=False)
+        == second_variant_use(can_transpose=True, nodes=("Neg",))
+        == second_variant_use(can_transpose=True, refused="no")
         == {True}
     )
 
@@ -65,7 +67,7 @@ def test_similar_cases_share_variants() -> None:
     case = unary("NEG", "sample", X, opsets=(None, 13, 17))
     first, *others = variants_of(case)
     assert select_variants(case, 0, [first, *others]) == [first, *others]
-    shared = [select_variants(case, place, [first, *others]) for place in range(EVERY, 2 * EVERY)]
+    shared = [select_variants(case, place, [first, *others]) for place in range(SAMPLE_INTERVAL, 2 * SAMPLE_INTERVAL)]
     assert all(tried[0] == first for tried in shared)
     assert sorted(variant.text for tried in shared for variant in tried[1:]) == sorted(
         variant.text for variant in others
@@ -75,7 +77,7 @@ def test_similar_cases_share_variants() -> None:
 def test_requirements_apply_to_every_opset_and_refusals_to_all() -> None:
     case = unary("NEG", "sample", X, opsets=(None, 13, 17), nodes=("Neg",))
     minimum_cost = [variant for variant in variants_of(case) if variant.plan == "least"]
-    for place in range(EVERY):
+    for place in range(SAMPLE_INTERVAL):
         assert {*minimum_cost} <= {*select_variants(case, place, [*variants_of(case)])}
         refused = replace(case, refused="no")
         assert [*select_variants(refused, place, [*variants_of(refused)])] == [*variants_of(refused)]

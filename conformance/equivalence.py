@@ -1,4 +1,4 @@
-"""Compare models by meaning, whatever their opset: equivalent variants are run once."""
+"""Recognize equivalent models, so that equivalent variants of a case run once."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from onnx import FunctionProto, GraphProto, ModelProto
 from onnx.defs import get_schema, has
 
 
-def meaning_of(proto: ModelProto) -> bytes:
+def equivalence_key(proto: ModelProto) -> bytes:
     """Return a key that is equal for models with equal graphs and equal versions of every operator.
 
-    An opset is a list of versions: of two that give all operators of a model the same ones, either may stand in the file.
+    An opset is a list of operator versions. Two opsets with the same version of every operator in a model are interchangeable.
     """
     body = ModelProto()
     body.CopyFrom(proto)
-    opsets = {one.domain: one.version for one in proto.opset_import}
+    opsets = {entry.domain: entry.version for entry in proto.opset_import}
     body.ClearField("opset_import")
     body.ClearField("ir_version")
     versions = sorted({(*key, _since(*key, opsets.get(key[0], 0))) for key in _operators(proto)})
@@ -25,16 +25,16 @@ def meaning_of(proto: ModelProto) -> bytes:
 
 
 def _operators(proto: ModelProto) -> Iterator[tuple[str, str]]:
-    """Yield domain and type of every node in all graphs and functions."""
-    left: list[GraphProto | FunctionProto] = [proto.graph, *proto.functions]
-    while left:
-        for node in left.pop().node:
+    """Yield the domain and type of every node in all graphs and functions."""
+    pending: list[GraphProto | FunctionProto] = [proto.graph, *proto.functions]
+    while pending:
+        for node in pending.pop().node:
             yield node.domain, node.op_type
             for attribute in node.attribute:
-                left += [*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs]
+                pending += [*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs]
 
 
 @cache
 def _since(domain: str, op_type: str, opset: int) -> int:
-    """Return the opset that introduced the version of an operator; the opset itself if ONNX does not define the operator."""
+    """Return the opset that introduced an operator's version, or the opset itself if ONNX does not define the operator."""
     return int(get_schema(op_type, opset, domain).since_version) if has(op_type, opset, domain) else opset
