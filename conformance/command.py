@@ -1,4 +1,4 @@
-"""``python -m onnx_tflite_plugin conformance``: runs the cases and prints what passes."""
+"""``python -m onnx_tflite_plugin conformance``: run the cases and print the results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from conformance.coverage import gaps
-from conformance.packs import Suite, suite
+from conformance.packs import Suite, select_suite
 from conformance.repeated import Repeated
 from conformance.runner import CaseResult, run_case
 from onnx_tflite_plugin.checked import did_you_mean
@@ -19,14 +19,14 @@ from onnx_tflite_plugin.cli.output import print_json, redirect_stdout_to_stderr
 
 
 def run(pack: str | None = None, op: str | None = None, *, as_json: bool = False) -> int:
-    """Run every case of a pack, an operator, or of everything installed; returns the exit code.
+    """Run every case of a pack, an operator, or of everything installed; return the exit code.
 
     Raises ConversionError if a pack cannot be loaded and UsageProblem if there are no cases.
     """
     console = Console(stderr=as_json)
     with redirect_stdout_to_stderr():
-        chosen = suite(pack, op)
-    if not (chosen.handlers or chosen.cases or chosen.problems):
+        suite = select_suite(pack, op)
+    if not (suite.handlers or suite.cases or suite.problems):
         what = (
             f"pack {pack} has no handler and no case"
             if pack and not op
@@ -35,24 +35,24 @@ def run(pack: str | None = None, op: str | None = None, *, as_json: bool = False
         if op is not None:
             raise UsageProblem(what + _suggest_operator(op, pack))
         raise UsageProblem(f"{what}; the tests of a target or a hook are the pack's own: pytest DIR" if pack else what)
-    results = _results(chosen, console)
-    missing = list(gaps(chosen))
-    passed = all(result.ok for result in results) and not missing and not chosen.problems
+    results = _results(suite, console)
+    missing = list(gaps(suite))
+    passed = all(result.ok for result in results) and not missing and not suite.problems
     if as_json:
-        print_json({"passed": passed, **_report_as_json(chosen, results, missing)})
+        print_json({"passed": passed, **_report_as_json(suite, results, missing)})
     else:
-        _print(console, chosen, results, missing)
+        _print(console, suite, results, missing)
     return 0 if passed else 1
 
 
 def _suggest_operator(op: str, pack: str | None) -> str:
     """Return the nearest operator of the installed packs, or the command that lists them."""
-    everything = suite(pack)
+    everything = select_suite(pack)
     known = {case.op for case in everything.cases} | {code for code, _ in everything.handlers}
     return did_you_mean(op, sorted(known)) or "; the command `handlers` lists the operators"
 
 
-def _report_as_json(chosen: Suite, results: Sequence[CaseResult], missing: Sequence[str]) -> dict[str, object]:
+def _report_as_json(suite: Suite, results: Sequence[CaseResult], missing: Sequence[str]) -> dict[str, object]:
     cases = [
         {
             "case": result.case.id,
@@ -66,43 +66,43 @@ def _report_as_json(chosen: Suite, results: Sequence[CaseResult], missing: Seque
     ]
     return {
         "cases": cases,
-        "packs": dict(chosen.handlers),
+        "packs": dict(suite.handlers),
         "missing": list(missing),
-        "problems": [str(problem) for problem in chosen.problems],
-        "notes": list(chosen.notes),
+        "problems": [str(problem) for problem in suite.problems],
+        "notes": list(suite.notes),
     }
 
 
-def _results(chosen: Suite, console: Console) -> list[CaseResult]:
+def _results(suite: Suite, console: Console) -> list[CaseResult]:
     results = []
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("cases", total=len(chosen.cases))
-        for case in chosen.cases:
+        task = progress.add_task("cases", total=len(suite.cases))
+        for case in suite.cases:
             progress.update(task, description=case.op, advance=1)
             with redirect_stdout_to_stderr():
-                results.append(run_case(case, chosen.host))
+                results.append(run_case(case, suite.host))
     return results
 
 
-def _print(console: Console, chosen: Suite, results: Sequence[CaseResult], missing: Sequence[str]) -> None:
+def _print(console: Console, suite: Suite, results: Sequence[CaseResult], missing: Sequence[str]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("operator", "pack"):
         table.add_column(heading)
     for heading in ("passed", "failed", "skipped", "known"):
         table.add_column(heading, justify="right")
-    for op in sorted({result.case.op for result in results} | {op for op, _ in chosen.handlers}):
-        counted = Counter(result.status for result in results if result.case.op == op)
-        cells = [str(counted[status] or "") for status in ("passed", "failed", "skipped", "known")]
-        style = "red" if counted["failed"] or not counted else None
-        table.add_row(op, chosen.packs.get(op, "-"), *cells, style=style)
+    for op in sorted({result.case.op for result in results} | {op for op, _ in suite.handlers}):
+        counts = Counter(result.status for result in results if result.case.op == op)
+        cells = [str(counts[status] or "") for status in ("passed", "failed", "skipped", "known")]
+        style = "red" if counts["failed"] or not counts else None
+        table.add_row(op, suite.packs.get(op, "-"), *cells, style=style)
     console.print(table)
-    for line in map(str, chosen.problems):
+    for line in map(str, suite.problems):
         console.print(line, markup=False, highlight=False, soft_wrap=True, style="red")
     _print_texts(console, "known to fail", [result.text for result in results if result.status == "known"], None)
     _print_texts(console, "failed", list(_failures(results)), "red")
     for line in missing:
         console.print(line, markup=False, highlight=False, soft_wrap=True, style="red")
-    for line in chosen.notes:
+    for line in suite.notes:
         console.print(line, markup=False, highlight=False, soft_wrap=True, style="yellow")
     total = Counter(result.status for result in results)
     seconds = sum(result.seconds for result in results)
@@ -122,14 +122,14 @@ def _print_texts(console: Console, heading: str, texts: Sequence[str], style: st
 
 
 def _failures(results: Sequence[CaseResult]) -> Iterator[str]:
-    """Yield the text of each failed case; cases that fail for the same reason as an earlier one are listed in one line."""
-    repeated, others = Repeated(), defaultdict[str, list[str]](list)
+    """Yield the text of each failed case; cases that fail for the reason of an earlier case share one line."""
+    repeated, same_reason = Repeated(), defaultdict[str, list[str]](list)
     for result in results:
         if result.status == "failed":
             first = repeated.first_with_causes_of(result)
             if first:
-                others[first].append(result.case.id)
+                same_reason[first].append(result.case.id)
             else:
                 yield result.text
-    for first, cases in others.items():
+    for first, cases in same_reason.items():
         yield f"for the same reason as {first}: {', '.join(cases)}"

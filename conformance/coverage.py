@@ -1,4 +1,4 @@
-"""Find gaps in the cases: handlers without a case, declared dtypes, layouts and fusions without one."""
+"""Find gaps in the cases: handlers, declared dtypes, layouts and fusions without a case."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ from onnx_tflite_plugin.verify.runtimes import structure
 
 @dataclass(frozen=True)
 class Coverage:
-    """The operators that LiteRT registers: those of which every kernel dtype has a passing case and the newest version a
-    handler, those with a handler for some (with the missing ones), those without a handler, and those that ONNX cannot express.
+    """The operators that LiteRT registers, by how far they convert.
+
+    ``full``: every kernel dtype has a passing case, and the handler supports the newest version. ``part``: operators with
+    missing dtypes or versions, which the values list. ``missing``: without a handler. ``refused``: ONNX cannot express them.
     """
 
     full: tuple[str, ...]
@@ -38,7 +40,7 @@ class Coverage:
 
     @property
     def text(self) -> str:
-        """Return one sentence on the coverage."""
+        """Return a summary of the coverage in two sentences."""
         converted = len(self.full) + len(self.part)
         dtypes = f"{len(self.full)} of them" if self.part else "all of them"
         exceptions = [
@@ -53,63 +55,66 @@ class Coverage:
 
 
 def coverage(handlers: Mapping[str, Handler], cases: Sequence[Case]) -> Coverage:
-    """Return which registered handlers and fusions the cases cover."""
+    """Return how far handlers and cases cover the operators that LiteRT registers."""
     passing: dict[str, set[str]] = {}
     for case in cases:
         if case.counts:
             passing.setdefault(case.op, set()).add(case.dtype)
-    refused = formless(handlers)
+    refused = inexpressible_operators(handlers)
     full, part = [], {}
     for code, kernel in REGISTERED.items():
         if code not in handlers or code in refused:
             continue
         dtypes = sorted(kernel.dtypes - passing.get(code, set()))
         newest = handlers[code].max_version
-        lacking = [*dtypes, *([f"version {kernel.version}"] if newest < kernel.version else [])]
-        if lacking:
-            part[code] = ", ".join(lacking)
+        missing_support = [*dtypes, *([f"version {kernel.version}"] if newest < kernel.version else [])]
+        if missing_support:
+            part[code] = ", ".join(missing_support)
         else:
             full.append(code)
     missing = tuple(code for code in REGISTERED if code not in handlers)
     return Coverage(tuple(full), part, missing, tuple(code for code in REGISTERED if code in refused))
 
 
-def formless(handlers: Mapping[str, Handler]) -> dict[str, str]:
-    """Return the operators whose handlers decline every model, with the reason."""
-    return {code: each.accepts.reason for code, each in handlers.items() if isinstance(each.accepts, Decline)}
+def inexpressible_operators(handlers: Mapping[str, Handler]) -> dict[str, str]:
+    """Return the operators that ONNX cannot express, whose handlers decline every model, with the reason."""
+    return {code: handler.accepts.reason for code, handler in handlers.items() if isinstance(handler.accepts, Decline)}
 
 
-def gaps(tried: Suite) -> Iterator[str]:
-    """Return one line per handler or fusion with a gap. Built-in fusions have tests of their own.
+def gaps(suite: Suite) -> Iterator[str]:
+    """Yield a line per gap of a handler or fusion. Built-in fusions have tests of their own.
 
-    Handlers that do not load are problems of the suite. A case that cannot be planned counts as covered: it fails by itself.
+    Handlers that do not load are problems of the suite. A case that cannot be planned counts as covered, because it fails
+    when it runs.
     """
-    host = tried.host
-    codes = {code for code, _ in tried.handlers}
-    loaded = {(code, pack): each for code, pack, each in host.handlers(codes) if isinstance(each, Handler)}
-    refused = formless({code: each for (code, _), each in loaded.items()})
-    reported = {problem.where for problem in tried.problems}
-    for op, pack in tried.handlers:
+    host = suite.host
+    codes = {code for code, _ in suite.handlers}
+    loaded = {(code, pack): handler for code, pack, handler in host.handlers(codes) if isinstance(handler, Handler)}
+    refused = inexpressible_operators({code: handler for (code, _), handler in loaded.items()})
+    reported = {problem.where for problem in suite.problems}
+    for op, pack in suite.handlers:
         if op in reported:
             continue
-        mine = [case for case in tried.cases if case.op == op and (case.refused if op in refused else case.counts)]
-        if not mine:
+        op_cases = [case for case in suite.cases if case.op == op and (case.refused if op in refused else case.counts)]
+        if not op_cases:
             yield f"{op} of {pack} has no case"
-        elif op in refused or all(case.dtype.startswith("complex") for case in mine):
-            continue  # nothing brings complex numbers into another order
-        elif not (_keeps_source_order(loaded.get((op, pack))) or _has_transposed_case(mine, host)):
+        elif op in refused or all(case.dtype.startswith("complex") for case in op_cases):
+            continue  # complex tensors keep the layout of the file
+        elif not (_keeps_source_layout(loaded.get((op, pack))) or _has_transposed_case(op_cases, host)):
             yield f"{op} of {pack} has no case that passes in another layout than the file's"
-        if pack != BUILTIN and mine and (op, pack) in loaded:  # what is built in is held against LiteRT's registrations
+        if (
+            pack != BUILTIN and op_cases and (op, pack) in loaded
+        ):  # built-in handlers are compared with LiteRT's registrations
             yield from (
-                f"{op} of {pack} has no case {text}" for text in _untested_declarations(op, loaded[op, pack], mine)
+                f"{op} of {pack} has no case {text}" for text in _untested_declarations(op, loaded[op, pack], op_cases)
             )
-    for name, pack in tried.fusions:
-        if pack != BUILTIN and not any(case.counts and name in case.fuses for case in tried.cases):
+    for name, pack in suite.fusions:
+        if pack != BUILTIN and not any(case.counts and name in case.fuses for case in suite.cases):
             yield f"the fusion {name} of {pack} has no case in which it must apply (fuses=)"
 
 
 def _untested_declarations(op: str, handler: Handler, cases: Sequence[Case]) -> Iterator[str]:
-    """Return declared dtypes and quantized slots that no case has."""
+    """Yield the declared dtypes, and the declared quantization, that no case has."""
     calls = [call for case in cases for call in instances(read(case.build()), op)]
     for slot, dtypes in ({} if callable(handler.types) else dtypes_by_slot(handler.types)).items():
         present = {tensor.dtype for call in calls if (tensor := call.tensor(slot)) is not None}
@@ -124,21 +129,21 @@ def _untested_declarations(op: str, handler: Handler, cases: Sequence[Case]) -> 
 
 
 def declarations(case: Case, host: Host) -> Iterator[Declared]:
-    """Return the declarations of the handler for each call."""
+    """Return the handler's declarations for each operator of the case."""
     calls = instances(read(case.build()), case.op)
-    return (each for each in (declarations_of(op, host) for op in calls) if each is not None)
+    return (declared for op in calls if (declared := declarations_of(op, host)) is not None)
 
 
-def _keeps_source_order(handler: Handler | None) -> bool:
+def _keeps_source_layout(handler: Handler | None) -> bool:
     """True if the handler keeps the file's layout in every model."""
     return handler is not None and isinstance(handler.layout, Terminate)
 
 
 def _has_transposed_case(cases: Sequence[Case], host: Host) -> bool:
-    """True if a case is planned in another layout, or if the handler keeps the file's layout in every case."""
-    single_first = sorted(cases, key=lambda case: bool(case.fuses))
+    """True if a case has a plan with another layout, or if the handler keeps the file's layout in every case."""
+    unfused_first = sorted(cases, key=lambda case: bool(case.fuses))
     try:
-        return any(_leaves_source_order(case, host) for case in single_first) or all(
+        return any(_changes_layout(case, host) for case in unfused_first) or all(
             _terminates(case, host) for case in cases
         )
     except (ConversionError, Failed, Refusal):
@@ -146,28 +151,28 @@ def _has_transposed_case(cases: Sequence[Case], host: Host) -> bool:
 
 
 def _terminates(case: Case, host: Host) -> bool:
-    return all(isinstance(each.layout, Terminate) for each in declarations(case, host))
+    return all(isinstance(declared.layout, Terminate) for declared in declarations(case, host))
 
 
-def _leaves_source_order(case: Case, host: Host) -> bool:
-    """True if the plan moves the operator to another layout, whether or not graph inputs and outputs are transposed."""
+def _changes_layout(case: Case, host: Host) -> bool:
+    """True if a plan changes the layout of the operator, with or without transposed graph inputs and outputs."""
     data = case.build()
     model = read(data)
     if not all(tensor.has_rank for tensor in model.main.tensors):
-        return False  # which axes there are, follows as it is converted
+        return False  # the axes follow only from the conversion
     target = target_named("onnxruntime")
     bound = resolve(host.bind(model, target, target.opsets[2]), target, target.opsets[2])
-    for turned in ({}, channels_first(structure.entry(structure.read(data)))):
-        layouts = {**turned, **case.options.get("layout", {})}
-        edges = interface_layouts(bound.main, apply_signature(model, None)[1], layouts, free=False)
-        plan = plan_layout(bound, bytes_of=tensor_bytes, prices=target.price, interface=edges)
+    for requested in ({}, channels_first(structure.entry(structure.read(data)))):
+        layouts = {**requested, **case.options.get("layout", {})}
+        interface = interface_layouts(bound.main, apply_signature(model, None)[1], layouts, free=False)
+        plan = plan_layout(bound, bytes_of=tensor_bytes, prices=target.price, interface=interface)
         for call in bound.operators():
             if case.op not in {call.op.code, call.op.builtin, *(member.code for member in call.members)}:
                 continue
             slots = [*range(len(call.op.inputs)), *(~k for k in range(len(call.op.outputs)))]
-            run_time = [
+            runtime_slots = [
                 slot for slot in slots if (tensor := call.op.tensor(slot)) is not None and not tensor.is_constant
             ]
-            if any(plan.layout(call, slot) != source_layout(call.op[slot].dims) for slot in run_time):
+            if any(plan.layout(call, slot) != source_layout(call.op[slot].dims) for slot in runtime_slots):
                 return True
     return False

@@ -1,4 +1,4 @@
-"""Read the declarations of a case's operator, call by call."""
+"""Find the operators of a case, and the declarations that its handler makes for each."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from onnx_tflite_plugin.targets import target_named
 
 
 def instances(model: Model, code: str) -> Iterator[Operator]:
-    """Return the operators of a model with a code, or with the builtin code under which the file stores it."""
+    """Return the operators of a model whose code, or whose builtin code in the file, is ``code``."""
     return (op for graph in model.subgraphs for op in graph.operators if code in (op.code, op.builtin))
 
 
 def declarations_of(op: Operator, host: Host) -> Declared | None:
-    """Return the handler's declarations of a call, or None without a handler or if ranks follow only from the conversion.
+    """Return the handler's declarations for an operator.
 
-    Raises Failed, Refusal.
+    None if there is no handler, or if ranks follow only from the conversion. Raises Failed, Refusal.
     """
     if any(not t.has_rank and t.dtype not in HANDLES for t in (*op.inputs, *op.outputs) if t is not None):
         return None

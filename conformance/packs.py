@@ -1,4 +1,4 @@
-"""Collect the cases: the built-in ones, and those that op packs register as entry points.
+"""Collect the built-in cases, and the cases that op packs register as entry points.
 
 [options.entry_points]
 onnx_tflite_plugin.cases =
@@ -25,10 +25,10 @@ GROUP = "onnx_tflite_plugin.cases"
 
 @dataclass(frozen=True)
 class Suite:
-    """The host to try, the handlers and fusions on trial by (operator or name, pack), and the cases.
+    """A host, its handlers and fusions under test as (operator or name, pack), and their cases.
 
-    ``packs``: by operator, the pack that serves it, else the one that brings cases of it. ``problems``: handlers and cases of
-    theirs that could not be loaded; ``passed_over``: cases of others that could not.
+    ``packs``: the pack of each operator's handler, or of its cases if it has no handler. ``problems``: handlers under test,
+    and cases of them, that do not load. ``skipped_cases``: messages on other cases that do not load.
     """
 
     host: Host
@@ -37,31 +37,31 @@ class Suite:
     cases: tuple[Case, ...]
     packs: Mapping[str, str]
     problems: tuple[Problem, ...] = ()
-    passed_over: tuple[str, ...] = ()
+    skipped_cases: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Return the warnings about installed packs that are not among the problems."""
         reported = {problem.reason for problem in self.problems}
-        return (*(text for text in self.host.warnings if text not in reported), *self.passed_over)
+        return (*(text for text in self.host.warnings if text not in reported), *self.skipped_cases)
 
 
-def suite(pack: str | None = None, op: str | None = None) -> Suite:
+def select_suite(pack: str | None = None, op: str | None = None) -> Suite:
     """Select the cases of a run: everything installed, or one pack and one operator.
 
-    A pack that overrides a built-in handler must pass the built-in cases too. Warnings of the host about one pack are problems.
-    Raises PackError if the pack is not installed or its cases do not load. Cases of other packs that do not load are a problem,
-    or a note if ``op`` is another operator.
+    A pack that overrides a built-in handler must pass the built-in cases too. If one pack is selected, the host's warnings
+    about it are problems. Cases of other packs that do not load are a problem, or a note if ``op`` is another operator.
+    Raises PackError if the pack is not installed or its cases do not load.
     """
-    chosen = canonical(pack or "")
-    host = _host_to_try(pack)
-    handlers = [(code, dist) for code, dist in host.handler_names() if pack is None or canonical(dist) == chosen]
-    entries = [(dist, entry) for dist, entry in _entries() if pack is None or canonical(dist) == chosen]
-    if pack is not None and not entries and all(canonical(offer.pack) != chosen for offer in discover()):
+    pack_key = canonical(pack or "")
+    host = _host_of(pack)
+    handlers = [(code, dist) for code, dist in host.handler_names() if pack is None or canonical(dist) == pack_key]
+    entries = [(dist, entry) for dist, entry in _entries() if pack is None or canonical(dist) == pack_key]
+    if pack is not None and not entries and all(canonical(offer.pack) != pack_key for offer in discover()):
         raise PackError("nothing to try:", [_missing_pack_problem(pack)])
-    mine = {code for code, _ in handlers}
-    shared = pack is None or any(dist == BUILTIN and code in mine for code, dist in host.handler_names())
-    cases = [case for case in (builtin() if shared else ()) if pack is None or case.op in mine]
+    codes = {code for code, _ in handlers}
+    shared = pack is None or any(dist == BUILTIN and code in codes for code, dist in host.handler_names())
+    cases = [case for case in (builtin() if shared else ()) if pack is None or case.op in codes]
     packs = dict.fromkeys((case.op for case in cases), BUILTIN)
     problems, notes = [], []
     for dist, entry in entries:
@@ -77,27 +77,36 @@ def suite(pack: str | None = None, op: str | None = None) -> Suite:
                 problems.append(problem)
             else:
                 notes.append(str(problem))
-    tried = tuple(pair for pair in handlers if op is None or pair[0] == op)
-    unloaded = _handler_problems(host, tried, cases)
-    fusions = [(one.name, dist) for dist, one in host.fusions() if pack is None or canonical(dist) == chosen]
+    tested = tuple(pair for pair in handlers if op is None or pair[0] == op)
+    unloaded = _handler_problems(host, tested, cases)
+    fusions = [(fusion.name, dist) for dist, fusion in host.fusions() if pack is None or canonical(dist) == pack_key]
     problems += unloaded.values()
     if pack is not None:
         problems += _pack_problems(host, pack, unloaded.values())
         notes += {
-            f"{o.pack}: {o.too_wide}" for o in discover() if canonical(o.pack) == chosen != BUILTIN and o.too_wide
+            f"{offer.pack}: {offer.too_wide}"
+            for offer in discover()
+            if canonical(offer.pack) == pack_key != BUILTIN and offer.too_wide
         }
         others = {code for code, _ in handlers if op not in (None, code)}
-        failures = ((code, dist, one) for code, dist, one in host.handlers(others) if isinstance(one, Failed))
-        notes += [f"{code}: {failed.reason}" for code, dist, failed in failures if canonical(dist) == chosen]
-    kept = {id(case): case for case in cases if (op is None or case.op == op) and case.op not in unloaded}
+        loaded_others = host.handlers(others)
+        failures = ((code, dist, loaded) for code, dist, loaded in loaded_others if isinstance(loaded, Failed))
+        notes += [f"{code}: {failed.reason}" for code, dist, failed in failures if canonical(dist) == pack_key]
+    selected = {id(case): case for case in cases if (op is None or case.op == op) and case.op not in unloaded}
     packs |= {**dict(fusions), **dict(handlers)}
     return Suite(
-        host, tried, tuple(fusions) if op is None else (), tuple(kept.values()), packs, tuple(problems), tuple(notes)
+        host,
+        tested,
+        tuple(fusions) if op is None else (),
+        tuple(selected.values()),
+        packs,
+        tuple(problems),
+        tuple(notes),
     )
 
 
-def _host_to_try(pack: str | None) -> Host:
-    """Return a host of everything installed, of one pack, or of the built-in one if the pack brings only cases."""
+def _host_of(pack: str | None) -> Host:
+    """Return a host of all packs, of one pack, or of the built-in pack if ``pack`` has only cases."""
     if pack is None:
         return Host()
     offered = any(canonical(offer.pack) == canonical(pack) for offer in discover())
@@ -114,11 +123,11 @@ def _missing_pack_problem(pack: str) -> Problem:
     return Problem(pack, reason, "pip install -e DIR, where DIR holds the pack's setup.cfg")
 
 
-def _handler_problems(host: Host, tried: Sequence[tuple[str, str]], cases: Sequence[Case]) -> dict[str, Problem]:
-    """Return the handlers on trial that do not load, by operator; their cases would all fail for the same reason."""
+def _handler_problems(host: Host, tested: Sequence[tuple[str, str]], cases: Sequence[Case]) -> dict[str, Problem]:
+    """Return the problem of each tested handler that does not load, by operator; its cases would all fail for this reason."""
     problems = {}
-    for code, pack, loaded in host.handlers({code for code, _ in tried}):
-        if isinstance(loaded, Failed) and (code, pack) in tried:
+    for code, pack, loaded in host.handlers({code for code, _ in tested}):
+        if isinstance(loaded, Failed) and (code, pack) in tested:
             count = sum(case.op == code for case in cases)
             skipped = f"; {count} cases of {code} were not run" if count else ""
             problems[code] = Problem(code, f"{loaded.reason}{skipped}")
@@ -145,33 +154,33 @@ def _pack_problems(host: Host, pack: str, handlers: Collection[Problem]) -> list
 
 
 def loading_problems(pack: str) -> list[Problem]:
-    """Return what of an installed pack does not load, and the host's warnings about it."""
-    host = _host_to_try(pack)
-    tried = [(code, dist) for code, dist in host.handler_names() if canonical(dist) == canonical(pack)]
-    host.fusions()  # adds warnings
-    handlers = _handler_problems(host, tried, ()).values()
+    """Return the parts of an installed pack that do not load, and the host's warnings about the pack."""
+    host = _host_of(pack)
+    pack_handlers = [(code, dist) for code, dist in host.handler_names() if canonical(dist) == canonical(pack)]
+    host.fusions()  # adds warnings to host.warnings
+    handlers = _handler_problems(host, pack_handlers, ()).values()
     return [*handlers, *_pack_problems(host, pack, handlers)]
 
 
 def pack_summaries() -> dict[str, tuple[int, str]]:
-    """Return, by pack, the number of its cases, or the reason why they do not load."""
-    counted: dict[str, tuple[int, str]] = {}
+    """Return by pack the number of its cases, and the reason if some do not load, else ""."""
+    summaries: dict[str, tuple[int, str]] = {}
     for dist, entry in _entries():
-        count, failure = counted.get(dist, (0, ""))
+        count, failure = summaries.get(dist, (0, ""))
         try:
-            counted[dist] = count + len(_load_cases(dist, entry)), failure
+            summaries[dist] = count + len(_load_cases(dist, entry)), failure
         except Failed as failed:
-            counted[dist] = count, failed.reason
-    return counted
+            summaries[dist] = count, failed.reason
+    return summaries
 
 
 def _entries() -> Iterator[tuple[str, EntryPoint]]:
-    """Yield (pack, entry point), each once, although a distribution may be on the path twice."""
+    """Yield pairs (pack, entry point) without duplicates, although a distribution may be on the path twice."""
     seen = set()
     for distribution in iterate_distributions():
         try:
             entries = [*entry_points(distribution.entry_points_text, [GROUP])]
-        except ValueError:  # which the host tells
+        except ValueError:  # the host reports it
             continue
         dist = distribution.name_and_requirements()[0] if entries else ""
         for entry in entries:
@@ -183,8 +192,8 @@ def _entries() -> Iterator[tuple[str, EntryPoint]]:
 def _load_cases(dist: str, entry: EntryPoint) -> list[Case]:
     """Return the cases of an entry point. Raises Failed."""
     with attribute_errors(f"cases {entry.name}", dist, entry.value.partition(":")[0]):
-        given = entry.load()
-        cases: Iterable[object] = given() if callable(given) else given
+        value = entry.load()
+        cases: Iterable[object] = value() if callable(value) else value
         loaded = []
         for case in cases:
             if not isinstance(case, Case):

@@ -1,4 +1,4 @@
-"""The conformance cases of an op pack as items of pytest, for ``pytest --op-pack my-pack``."""
+"""Pytest items for the conformance cases of an op pack, for ``pytest --op-pack my-pack``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def add_items(session: pytest.Session, names: Sequence[str], items: list[pytest.Item]) -> None:
-    """Add the cases of packs to the tests, except for cases that a test among them has as a parameter."""
+    """Add the cases of packs to ``items``, except for cases that are already a parameter of a test."""
     parametrized = {
         value.id
         for item in items
@@ -23,31 +23,31 @@ def add_items(session: pytest.Session, names: Sequence[str], items: list[pytest.
         if isinstance(value, Case)
     }
     for name in names:
-        found = Pack.from_parent(session, name=name).collect()
-        items.extend(one for one in found if not (isinstance(one, CaseItem) and one.case.id in parametrized))
+        pack_items = Pack.from_parent(session, name=name).collect()
+        items.extend(item for item in pack_items if not (isinstance(item, CaseItem) and item.case.id in parametrized))
 
 
 class Pack(pytest.Collector):
-    """One op pack's cases, the problems of its handlers that do not load, and the gaps in its cases."""
+    """Collector of a pack's cases, of its handlers that do not load, and of the gaps in its cases."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Raises UsageError for a pack that is not installed, or whose cases do not load."""
-        from conformance.packs import suite
+        """Yield the items. Raises UsageError if the pack is not installed or its cases do not load."""
+        from conformance.packs import select_suite
         from onnx_tflite_plugin.errors import ConversionError
 
         try:
-            chosen = suite(self.name)
+            suite = select_suite(self.name)
         except ConversionError as error:
             raise pytest.UsageError(str(error)) from error
-        for problem in chosen.problems:
+        for problem in suite.problems:
             yield LoadItem.from_parent(self, name=f"{problem.where}-loads", text=str(problem))
-        for case in chosen.cases:
-            yield CaseItem.from_parent(self, name=case.id, case=case, host=chosen.host)
-        yield GapsItem.from_parent(self, name="nothing-untried", suite=chosen)
+        for case in suite.cases:
+            yield CaseItem.from_parent(self, name=case.id, case=case, host=suite.host)
+        yield GapsItem.from_parent(self, name="nothing-untried", suite=suite)
 
 
 class ReportItem(pytest.Item):
-    """A test of a pack, which stands in no file."""
+    """A test of a pack that belongs to no file."""
 
     def reportinfo(self) -> tuple[str, None, str]:
         return "conformance", None, self.name
@@ -67,7 +67,7 @@ class CaseItem(ReportItem):
 
 
 class LoadItem(ReportItem):
-    """A handler that does not load, in place of its cases."""
+    """A failing test that replaces the cases of a handler that does not load."""
 
     def __init__(self, *, text: str, **more: Any) -> None:
         super().__init__(**more)
@@ -78,7 +78,7 @@ class LoadItem(ReportItem):
 
 
 class GapsItem(ReportItem):
-    """Report of the gaps in the cases."""
+    """A test that fails if the cases have gaps."""
 
     def __init__(self, *, suite: Suite, **more: Any) -> None:
         super().__init__(**more)

@@ -1,4 +1,4 @@
-"""Describe each mistake once: cases that fail for the same cause refer to the first of them."""
+"""Report each cause of failures once: later cases with the same cause refer to the first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CAUSES = (
         r"axes '[^']*' of \w+ \d+ do not fit|axes='[^']*': letter .*|the declaration of \S+ in .*|the case cannot be run: .*"
     ),
 )
-"""The failure of a pack's function or declaration in a reason, without the operator and the variants that met it."""
+"""Patterns of a cause within a reason: the failing function or declaration, without the operator and the variants."""
 
 
 _EXPLANATION = re.compile(
@@ -24,14 +24,14 @@ _EXPLANATION = re.compile(
 
 
 def _cause(reason: str) -> str:
-    """Return the cause in a reason of a failed case; empty if it is a difference of numbers."""
+    """Return the cause within the reason of a failed case; empty if the reason is a numerical error."""
     if wrong := _EXPLANATION.search(reason):
         return wrong[0]
     return next((match[0] for pattern in _CAUSES if (match := pattern.search(reason))), "")
 
 
 class Repeated:
-    """Causes of failed cases so far, each with the first case that has it."""
+    """The causes of the failures reported so far, each with the first case that has it."""
 
     def __init__(self) -> None:
         self._first: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The support table, ``docs/reference/operators.md``: made from the handlers' declarations, the cases and the bounds.
+"""Generate the support table, ``docs/reference/operators.md``, from the handlers, the cases and ``bounds``.
 
 ``python -m conformance.table --write`` writes it; ``tests/conformance`` fails if the file is out of date.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from conformance.bounds import EQUAL, EXACT
 from conformance.case import Case
 from conformance.cases import builtin
-from conformance.coverage import Coverage, coverage, declarations, formless
+from conformance.coverage import Coverage, coverage, declarations, inexpressible_operators
 from conformance.declared import instances
 from conformance.runner import CaseTrial
 from conformance.variants import Variant
@@ -26,10 +26,10 @@ from onnx_tflite_plugin.source import read
 
 ROOT = Path(__file__).parent.parent
 FILE, README = ROOT / "docs" / "reference" / "operators.md", ROOT / "README.md"
-COVERED = "<!-- coverage -->"  # the line of the README below it is made here
+COVERAGE_MARK = "<!-- coverage -->"  # precedes the line of the README that is generated here
 STEPPED = {"int8", "uint8", "int16", "uint16"}
 NARROW = {"int4", "int2", "uint4"}
-NARROW_SINCE = 21  # the first opset with 4 bits; newer runtimes than the oldest are needed from here on
+FOUR_BIT_OPSET = 21  # first opset with 4-bit dtypes; from here on, newer runtimes than the oldest are needed
 COLUMNS = ("float32", "float16", "int8", "uint8", "int16", "int4")
 
 INTRODUCTION = """\
@@ -82,20 +82,20 @@ def table(host: Host | None = None) -> str:
     cases = builtin()
     headings = ["operator", "versions", "layout", "quantization", *COLUMNS, "others", "difference", "ONNX"]
     lines = [INTRODUCTION + LAYOUTS, _row(headings), _row(["---"] * len(headings))]
-    refused = formless(dict(handlers))
-    taken = [(code, handler) for code, handler in handlers if code not in refused]
-    lines += [handler_row(code, handler, cases, host) for code, handler in taken]
+    refused = inexpressible_operators(dict(handlers))
+    convertible = [(code, handler) for code, handler in handlers if code not in refused]
+    lines += [handler_row(code, handler, cases, host) for code, handler in convertible]
     lines += _coverage(coverage(dict(handlers), cases), refused)
-    lines += ["", "## Newer versions of ONNX Runtime", VERSIONS, *_versions(dict(taken), cases, host)]
-    for title, rows in _notes(cases, {code for code, _ in taken}, host):
+    lines += ["", "## Newer versions of ONNX Runtime", VERSIONS, *_versions(dict(convertible), cases, host)]
+    for title, rows in _notes(cases, {code for code, _ in convertible}, host):
         lines += ["", f"## {title}", *rows]
     return "\n".join(lines) + "\n"
 
 
 def _coverage(covered: Coverage, refused: Mapping[str, str]) -> Iterator[str]:
     yield from ("", "## Coverage", covered.text, "")
-    part = "; ".join(f"{code} ({lacking})" for code, lacking in covered.part.items())
-    yield from (f"- **Without a case** in these dtypes or versions: {part or 'none'}.",)
+    part = "; ".join(f"{code} ({missing})" for code, missing in covered.part.items())
+    yield f"- **Without a case** in these dtypes or versions: {part or 'none'}."
     yield f"- **Without a handler**: {', '.join(covered.missing) or 'none'}."
     yield from (f"- **{code}**: {reason}." for code, reason in refused.items())
 
@@ -104,7 +104,7 @@ def readme(host: Host | None = None) -> str:
     """Return the README with its coverage line updated."""
     host = host or Host(packs="builtin")
     handlers = {code: handler for code, _, handler in host.handlers() if isinstance(handler, Handler)}
-    before, mark, rest = README.read_text(encoding="utf-8").partition(f"{COVERED}\n")
+    before, mark, rest = README.read_text(encoding="utf-8").partition(f"{COVERAGE_MARK}\n")
     return before + mark + coverage(handlers, builtin()).text + "\n" + rest.partition("\n")[2]
 
 
@@ -130,7 +130,7 @@ def handler_row(code: str, handler: Handler, cases: Sequence[Case], host: Host) 
 
 
 def _differences(code: str, cases: Sequence[Case]) -> str:
-    """Return the allowed differences other than the default for floats; dtypes with the same one are joined."""
+    """Return the allowed differences by dtype, except for the default of floats; dtypes with equal ones are joined."""
     if code in EQUAL:
         return "equal"
     differences: dict[str, list[str]] = {}
@@ -143,12 +143,12 @@ def _differences(code: str, cases: Sequence[Case]) -> str:
     return (
         next(iter(differences))
         if len(differences) == 1
-        else "; ".join(f"{', '.join(of)}: {text}" for text, of in differences.items())
+        else "; ".join(f"{', '.join(dtypes)}: {text}" for text, dtypes in differences.items())
     )
 
 
 def _operators_of(case: Case) -> list[Operator]:
-    """Return the operators of the model that the case tests; none if the case of a fusion contains only other operators."""
+    """Return the tested operators of a case's model; none if the case of a fusion has only other operators."""
     return list(instances(read(case.build()), case.op))
 
 
@@ -161,11 +161,13 @@ def _difference(case: Case) -> str:
 
 
 def _declared_kinds(handler: Handler, cases: Sequence[Case], host: Host) -> list[str]:
-    """Return the kinds of layout and quantization that a handler declares, over all cases if they depend on the model."""
-    asked = callable(handler.layout) or callable(handler.quantization)
-    each = [one for case in cases for one in declarations(case, host)] if asked else []
-    layouts = [one.layout for one in each] if callable(handler.layout) else [handler.layout]
-    quantizations = [one.quantization for one in each] if callable(handler.quantization) else [handler.quantization]
+    """Return the kinds of layout and quantization that a handler declares, from all cases if they depend on the model."""
+    depends_on_model = callable(handler.layout) or callable(handler.quantization)
+    declared = [entry for case in cases for entry in declarations(case, host)] if depends_on_model else []
+    layouts = [entry.layout for entry in declared] if callable(handler.layout) else [handler.layout]
+    quantizations = (
+        [entry.quantization for entry in declared] if callable(handler.quantization) else [handler.quantization]
+    )
     return [" / ".join(sorted({type(kind).__name__ for kind in kinds})) for kinds in (layouts, quantizations)]
 
 
@@ -173,31 +175,33 @@ def _versions(handlers: Mapping[str, Handler], cases: Sequence[Case], host: Host
     """Yield a line per operator and dtype whose conversion in the default opset needs a newer ONNX Runtime than the oldest one."""
     needed: dict[tuple[str, str, str], set[str]] = {}
     for case in cases:
-        suspected = case.counts and case.op in handlers and _may_need_newer_runtime(case, handlers[case.op], host)
-        for target in case.targets if suspected else ():
+        may_need_newer = case.counts and case.op in handlers and _may_need_newer_runtime(case, handlers[case.op], host)
+        for target in case.targets if may_need_newer else ():
             model = CaseTrial(case, host).convert(Variant(target, None, "least")).model
             if version := first_runtime_of(model):
                 needed.setdefault((case.op, case.dtype, version), set()).add(target)
     rows: dict[tuple[str, str, str], list[str]] = {}
     for (op, dtype, version), targets in sorted(needed.items()):
         rows.setdefault((op, version, " and ".join(sorted(targets))), []).append(dtype)
-    for (op, version, under), dtypes in rows.items():
-        yield f"- **{op}**, some of {', '.join(dtypes)} under {under}: from {version} on."
+    for (op, version, targets_text), dtypes in rows.items():
+        yield f"- **{op}**, some of {', '.join(dtypes)} under {targets_text}: from {version} on."
 
 
 def _may_need_newer_runtime(case: Case, handler: Handler, host: Host) -> bool:
-    """True if the case has a narrow dtype, or needs an opset that ONNX Runtime has not supported fully from the start."""
+    """True if the case has a 4-bit or 2-bit dtype, or needs an opset that the oldest ONNX Runtime may not support."""
     if case.dtype in NARROW:
         return True
-    return callable(handler.min_opset) and any(one.min_opset >= NARROW_SINCE for one in declarations(case, host))
+    return callable(handler.min_opset) and any(
+        declared.min_opset >= FOUR_BIT_OPSET for declared in declarations(case, host)
+    )
 
 
 def _notes(cases: Sequence[Case], codes: set[str], host: Host) -> Iterator[tuple[str, list[str]]]:
-    mine = sorted((case for case in cases if case.op in codes), key=lambda case: (case.op, case.name))
-    yield "Known differences", [f"- **{case.op}**, {case.name}: {case.known}." for case in mine if case.known]
-    refused = [(case, refusal(case, host)) for case in mine if case.refused]
+    sorted_cases = sorted((case for case in cases if case.op in codes), key=lambda case: (case.op, case.name))
+    yield "Known differences", [f"- **{case.op}**, {case.name}: {case.known}." for case in sorted_cases if case.known]
+    refused = [(case, refusal(case, host)) for case in sorted_cases if case.refused]
     yield "Refused by the converter", [CONVERTER_REFUSES, *_by_operator(refused, "- **{op}**, {names}: {text}.")]
-    unsupported = [(case, "") for case in mine if case.kernel_refuses]
+    unsupported = [(case, "") for case in sorted_cases if case.kernel_refuses]
     yield "Refused by LiteRT's kernels", [KERNELS_REFUSE, *_by_operator(unsupported, "- **{op}**: {names}.")]
 
 
@@ -206,18 +210,18 @@ def _by_operator(cases: Sequence[tuple[Case, str]], row: str) -> Iterator[str]:
     names: dict[tuple[str, str], list[str]] = {}
     for case, text in cases:
         names.setdefault((case.op, text), []).append(case.name)
-    return (row.format(op=op, names="; ".join(same), text=text) for (op, text), same in names.items())
+    return (row.format(op=op, names="; ".join(op_names), text=text) for (op, text), op_names in names.items())
 
 
 def refusal(case: Case, host: Host) -> str:
-    """Return the reason with which the converter refuses a case, and the remedy, without place and pack."""
+    """Return the reason for which the converter refuses a case, and the remedy, without operator and pack."""
     try:
         CaseTrial(case, host).convert(Variant(case.targets[0], case.opsets[0], "least"))
     except ConversionError as error:
-        found = [problem for problem in error.problems if case.refused in str(problem)]
-        if not found:
+        problems = [problem for problem in error.problems if case.refused in str(problem)]
+        if not problems:
             return " ".join(str(error).split()).rstrip(".")
-        return "; ".join(filter(None, [found[0].reason, found[0].hint])).rstrip(".")
+        return "; ".join(filter(None, [problems[0].reason, problems[0].hint])).rstrip(".")
     raise AssertionError(f"{case.id} converts, but expects a refusal with {case.refused!r}")
 
 

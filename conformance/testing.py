@@ -1,4 +1,4 @@
-"""Helpers for the tests of an op pack: its host, and a case as a test that fails with plain text."""
+"""Helpers for the tests of an op pack: a host that prefers the pack, and a case as a test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _REPEATED = Repeated()
 
 
 def pack_host(pack: str) -> Host:
-    """Return a host of all installed packs that prefers one. The test module fails if the pack is not installed or does not load."""
+    """Return a host of all installed packs that prefers this one.
+
+    The test module fails if the pack is not installed or does not load.
+    """
     if problems := loading_problems(pack):
         pytest.fail("\n".join(map(str, problems)), pytrace=False)
     try:
@@ -25,7 +28,7 @@ def pack_host(pack: str) -> Host:
 
 
 def check_case(case: Case, host: Host) -> None:
-    """Run a case as a test: skipped if it cannot run here, failed with the reasons, which are given once per mistake."""
+    """Run a case as a test, which is skipped if the case cannot run here. Each reason of failures is reported once."""
     result = run_case(case, host)
     if result.status == "known" or (result.status == "skipped" and not case.kernel_refuses):
         pytest.skip("; ".join(result.reasons))

@@ -11,7 +11,7 @@ import pytest
 
 from conformance.case import Case
 from conformance.models import Net, between_convolutions, constant, in_isolation, net, tensor, unary
-from conformance.packs import suite
+from conformance.packs import select_suite
 from conformance.runner import CaseResult, run_case
 from onnx_tflite_plugin.api import (
     Attribute,
@@ -223,6 +223,6 @@ def test_cases_without_handlers_test_built_in_handlers(tmp_path: Path, monkeypat
     install(tmp_path, "only-cases", "only_cases", "cases = []\n", entries)
     install(tmp_path, "other-ops", "other_ops", "", "[onnx_tflite_plugin.handlers]\nCUSTOM.Other = other_ops:other\n")
     monkeypatch.syspath_prepend(tmp_path)
-    pack_suite = suite("Only_Cases")
+    pack_suite = select_suite("Only_Cases")
     assert {offer.pack for offer in pack_suite.host.offers} == {BUILTIN}
-    assert {offer.pack for offer in suite("other.ops").host.offers} == {BUILTIN, "other-ops"}
+    assert {offer.pack for offer in select_suite("other.ops").host.offers} == {BUILTIN, "other-ops"}
