@@ -1,7 +1,8 @@
-"""A small language model with a key-value cache, as PyTorch exports one: a signature for a prompt and one for a single token.
+"""A small language model with a key-value cache, as exported from PyTorch: signatures for a prompt and for a single token.
 
-``rows``: caches have the axes batch, slot, group, element; masks come from a constant table. ``columns``: caches have groups first and
-values transposed; masks are inputs, and queries that share keys are rows of one product.
+The caches have one of two layouts. ``rows``: the axes are batch, slot, group, element, and masks come from a constant table.
+``columns``: groups come before slots, and values are transposed; masks are inputs, and queries that share keys are rows of
+one product.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ FORBIDDEN = -1e4
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of a model. ``window``: tokens that each token attends to, itself included; 0 for all. ``length``: of a prompt.
+    """Sizes of a model. ``length``: number of tokens of a prompt. ``slots``: number of tokens that a cache holds.
 
-    ``simplifies``: one token has no Transpose and no Slice that change nothing, as converters write it.
+    ``window``: number of tokens that each token attends to, itself included; 0 for all. ``groups``: of heads with shared keys
+    and values. ``simplifies``: the signature for one token omits operators that change nothing, as some converters do.
     """
 
-    form: str = "rows"
+    cache_layout: str = "rows"
     layers: int = 2
     vocabulary: int = 31
     width: int = 24
@@ -40,13 +42,13 @@ class Sizes:
     @property
     def cache_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the shapes of the key and value caches."""
-        if self.form == "rows":
+        if self.cache_layout == "rows":
             return ((1, self.slots, self.groups, self.depth),) * 2
         return (1, self.groups, self.slots, self.depth), (1, self.groups, self.depth, self.slots)
 
 
 def language_model(sizes: Sizes = Sizes()) -> bytes:
-    """Return a model of the signatures ``prefill_N`` and ``decode``."""
+    """Return a model with the signatures ``prefill_N`` and ``decode``."""
     model = ModelBuilder("a small language model with random weights")
     for key, count in ((f"prefill_{sizes.length}", sizes.length), ("decode", 1)):
         net = Net()
@@ -61,11 +63,11 @@ def weights(name: str, *shape: int) -> Spec:
 
 
 class _Signature:
-    """One signature, layer by layer."""
+    """Builds one signature, layer by layer."""
 
     def __init__(self, net: Net, sizes: Sizes, count: int, key: str) -> None:
         self.net, self.sizes, self.count, self.key = net, sizes, count, key
-        self.given: dict[str, TensorRef] = {}
+        self.inputs: dict[str, TensorRef] = {}
         self.results: dict[str, TensorRef] = {}
 
     def draw(self) -> None:
@@ -75,10 +77,10 @@ class _Signature:
         table = weights("embedding", sizes.vocabulary, sizes.width)
         flat = self.net.call("RESHAPE", [tokens, constant([count])], tensor(count, dtype="int32"))
         x = self.net.call("EMBEDDING_LOOKUP", [flat, table], tensor(count, sizes.width))
-        places = self.net.call(
+        position_rows = self.net.call(
             "GATHER", [weights("places", sizes.slots, sizes.width), positions], tensor(count, sizes.width)
         )
-        x = self.net.call("ADD", [x, places], tensor(count, sizes.width))
+        x = self.net.call("ADD", [x, position_rows], tensor(count, sizes.width))
         x = self.net.call("RESHAPE", [x, constant([1, count, sizes.width])], tensor(1, count, sizes.width))
         attention = Attention(self.net, sizes, count, positions, self._mask(positions))
         for k in range(sizes.layers):
@@ -86,16 +88,16 @@ class _Signature:
         if count == 1:
             self.results["logits"] = self._dense(x, table, sizes.vocabulary)
         self.net.output(*self.results.values())
-        named = {name: int(ref) for name, ref in self.given.items()}
+        inputs = {name: int(ref) for name, ref in self.inputs.items()}
         outputs = {name: int(ref) for name, ref in self.results.items()}
-        self.net.model.signature(self.key, named, outputs, self.net.graph.index)
+        self.net.model.signature(self.key, inputs, outputs, self.net.graph.index)
 
     def _input(self, name: str, spec: Spec) -> TensorRef:
-        self.given[name] = self.net.graph.input(f"{self.key}_{name}", spec.shape, spec.dtype)
-        return self.given[name]
+        self.inputs[name] = self.net.graph.input(f"{self.key}_{name}", spec.shape, spec.dtype)
+        return self.inputs[name]
 
     def _mask(self, positions: TensorRef) -> TensorRef:
-        if self.sizes.form == "rows":
+        if self.sizes.cache_layout == "rows":
             return table_mask(self.net, self.sizes, self.count, positions)
         return self._input("mask", tensor(1, 1, self.count, self.sizes.slots))
 
@@ -123,18 +125,18 @@ class _Signature:
 
 
 def table_mask(net: Net, sizes: Sizes, count: int, positions: TensorRef, *, allowed: Array | None = None) -> TensorRef:
-    """Return rows of a constant causal mask at the positions; ``allowed``: another table."""
+    """Return the rows of a constant causal mask at the positions. ``allowed``: a table to use instead."""
     if allowed is None:
         at, slots = np.indices((sizes.slots, sizes.slots))
         allowed = (slots <= at) & ((slots > at - sizes.window) if sizes.window else True)
     table = constant(np.where(allowed, 0, FORBIDDEN).astype(np.float32).reshape(sizes.slots, 1, 1, sizes.slots))
     rows = net.call("RESHAPE", [positions, constant([count, 1])], tensor(count, 1, dtype="int32"))
-    found = net.call("GATHER_ND", [table, rows], tensor(count, 1, 1, sizes.slots))
-    return net.call("RESHAPE", [found, constant([1, 1, count, sizes.slots])], tensor(1, 1, count, sizes.slots))
+    gathered = net.call("GATHER_ND", [table, rows], tensor(count, 1, 1, sizes.slots))
+    return net.call("RESHAPE", [gathered, constant([1, 1, count, sizes.slots])], tensor(1, 1, count, sizes.slots))
 
 
 class Attention:
-    """Writes into caches and attention over them, of one signature."""
+    """Builds writes into caches, and attention over them, for one signature."""
 
     def __init__(self, net: Net, sizes: Sizes, count: int, positions: TensorRef, mask: TensorRef) -> None:
         self.net, self.sizes, self.count, self.mask = net, sizes, count, mask
@@ -150,39 +152,39 @@ class Attention:
         shape = tensor(1, count, sizes.groups, sizes.depth)
         update = self.net.call("RESHAPE", [new, constant(list(shape.shape))], shape)
         axis = 1
-        if sizes.form == "columns":
+        if sizes.cache_layout == "columns":
             axis, perm = ((2, [0, 2, 1, 3]), (3, [0, 2, 3, 1]))[kind]
             update = self.transpose(update, perm, tuple(shape.shape[k] or 0 for k in perm))
         result = tensor(*sizes.cache_shapes[kind])
         return self.net.call("DYNAMIC_UPDATE_SLICE", [cache, update, self.start(axis)], result)
 
     def transpose(self, x: TensorRef, perm: list[int], shape: tuple[int, ...]) -> TensorRef:
-        """Return a permutation that moves the axis of the tokens, to this shape."""
+        """Transpose to this shape; RESHAPE if there is only one token and the model simplifies."""
         if self.count == 1 and self.sizes.simplifies:
             return self.net.call("RESHAPE", [x, constant(list(shape))], tensor(*shape))
         return self.net.call("TRANSPOSE", [x, constant(perm)], tensor(*shape))
 
     def start(self, axis: int) -> TensorRef:
-        """Return the start of a write along an axis."""
+        """Return the start indices of a write along an axis."""
         if axis not in self._starts:
             parts = [self.first if k == axis else constant(np.zeros((), np.int32)) for k in range(4)]
             self._starts[axis] = self.net.call("PACK", parts, tensor(4, dtype="int32"), values_count=4)
         return self._starts[axis]
 
     def attend(self, q: TensorRef, keys: TensorRef, values: TensorRef) -> TensorRef:
-        """Return the results [1, count, heads * depth] of queries of that shape."""
+        """Return the attention outputs of queries; both have the shape [1, count, heads * depth]."""
         sizes, count, call = self.sizes, self.count, self.net.call
         shape = (1, count, sizes.heads, sizes.depth)
         q = call("RESHAPE", [q, constant(list(shape))], tensor(*shape))
         q = call("MUL", [q, constant(np.float32(sizes.depth**-0.5))], tensor(*shape))
         q = self.transpose(q, [0, 2, 1, 3], (1, sizes.heads, count, sizes.depth))
-        y = (self._by_rows if sizes.form == "rows" else self._by_columns)(q, keys, values)
+        y = (self._attend_repeated if sizes.cache_layout == "rows" else self._attend_shared)(q, keys, values)
         y = self.transpose(y, [0, 2, 1, 3], shape)
         flat = (1, count, sizes.heads * sizes.depth)
         return call("RESHAPE", [y, constant(list(flat))], tensor(*flat))
 
-    def _by_rows(self, q: TensorRef, keys: TensorRef, values: TensorRef) -> TensorRef:
-        """Repeat keys and values for the heads of a group."""
+    def _attend_repeated(self, q: TensorRef, keys: TensorRef, values: TensorRef) -> TensorRef:
+        """Return attention with keys and values repeated for the heads of a group."""
         sizes, count, call = self.sizes, self.count, self.net.call
         k, v = (self._repeat_heads(cache) for cache in (keys, values))
         scores = tensor(1, sizes.heads, count, sizes.slots)
@@ -195,13 +197,15 @@ class Attention:
         sizes, call = self.sizes, self.net.call
         groups, slots, depth, times = sizes.groups, sizes.slots, sizes.depth, sizes.heads // sizes.groups
         first = call("TRANSPOSE", [cache, constant([0, 2, 1, 3])], tensor(1, groups, slots, depth))
-        apart = call("RESHAPE", [first, constant([1, groups, 1, slots, depth])], tensor(1, groups, 1, slots, depth))
-        wide = [1, groups, times, slots, depth]
-        each = call("BROADCAST_TO", [apart, constant(wide)], tensor(*wide))
-        return call("RESHAPE", [each, constant([1, sizes.heads, slots, depth])], tensor(1, sizes.heads, slots, depth))
+        grouped = call("RESHAPE", [first, constant([1, groups, 1, slots, depth])], tensor(1, groups, 1, slots, depth))
+        repeated_shape = [1, groups, times, slots, depth]
+        repeated = call("BROADCAST_TO", [grouped, constant(repeated_shape)], tensor(*repeated_shape))
+        return call(
+            "RESHAPE", [repeated, constant([1, sizes.heads, slots, depth])], tensor(1, sizes.heads, slots, depth)
+        )
 
-    def _by_columns(self, q: TensorRef, keys: TensorRef, values: TensorRef) -> TensorRef:
-        """Make the heads of a group rows of one product."""
+    def _attend_shared(self, q: TensorRef, keys: TensorRef, values: TensorRef) -> TensorRef:
+        """Return attention with the heads of a group as rows of one product."""
         sizes, count, call = self.sizes, self.count, self.net.call
         groups, times = sizes.groups, sizes.heads // sizes.groups
         rows = times * count
@@ -217,13 +221,13 @@ class Attention:
 
 
 def causal_mask(sizes: Sizes, start: int, count: int) -> Array:
-    """Return the mask input of tokens from a position on."""
+    """Return the mask input for ``count`` tokens from position ``start`` on."""
     allowed = np.arange(sizes.slots) <= start + np.arange(count)[:, None]
     return np.where(allowed, 0, FORBIDDEN).astype(np.float32).reshape(1, 1, count, sizes.slots)
 
 
 def feeds(sizes: Sizes, tokens: Mapping[str, Array], start: int) -> dict[str, Array]:
-    """Return tokens with positions and, where it is an input, the mask."""
+    """Return the inputs of a signature: tokens, positions and, if it is an input, the mask."""
     count = tokens["tokens"].shape[1]
-    mask = {"mask": causal_mask(sizes, start, count)} if sizes.form == "columns" else {}
+    mask = {"mask": causal_mask(sizes, start, count)} if sizes.cache_layout == "columns" else {}
     return {**tokens, "input_pos": np.arange(start, start + count, dtype=np.int32), **mask}

@@ -24,8 +24,8 @@ PREFIX = "CUSTOM.Flex"
 
 
 @dataclass(frozen=True, eq=False)
-class Stored:
-    """One operator with its operands and TensorFlow's results. ``constant``: the operands that are constants."""
+class StoredCase:
+    """One operator with its operands and TensorFlow's results. ``constant``: for each operand, True if it is a constant."""
 
     op: str
     name: str
@@ -36,7 +36,7 @@ class Stored:
 
     @property
     def options(self) -> bytes:
-        """Return the operator's options in a file: a FlexBuffer vector of its name and its NodeDef."""
+        """Return the operator's options as stored in a file: a FlexBuffer vector of its name and its NodeDef."""
         return select_options(self.op, self.node)
 
 
@@ -47,12 +47,12 @@ def select_options(name: str, node: bytes) -> bytes:
     builder = flexbuffers.Builder()
     with builder.Vector():
         builder.String(name)
-        builder._WriteBlob(node, append_zero=True, type_=flexbuffers.Type.STRING)  # its String takes text alone
+        builder._WriteBlob(node, append_zero=True, type_=flexbuffers.Type.STRING)  # String accepts text only
     return bytes(builder.Finish())
 
 
 DTYPES = {"float32": 1, "float64": 2, "int32": 3, "int64": 9, "bool": 10, "float16": 19}
-"""Numbers of TensorFlow's DataType."""
+"""TensorFlow's DataType numbers by name of the dtype."""
 
 
 def node(op: str, attributes: Mapping[str, Any] | None = None, name: str = "op") -> bytes:
@@ -70,7 +70,7 @@ def _attribute(value: Any) -> bytes:
         return _varint(3 << 3) + _varint(value % (1 << 64))
     if isinstance(value, float):
         return _varint(4 << 3 | 5) + struct.pack("<f", value)
-    if isinstance(value, str) and value in DTYPES:  # no attribute that is a text has the name of a dtype
+    if isinstance(value, str) and value in DTYPES:  # no text attribute has the name of a dtype
         return _varint(6 << 3) + _varint(DTYPES[value])
     if isinstance(value, str):
         return _field(2, value.encode())
@@ -90,72 +90,74 @@ def _varint(value: int) -> bytes:
 
 
 @cache
-def stored_cases() -> tuple[Stored, ...]:
-    """Return all stored cases."""
+def stored_cases() -> tuple[StoredCase, ...]:
+    """Return all stored cases, in the order of the file."""
     with (files("conformance") / "cases/custom/select/tensorflow.npz").open("rb") as file:
         members = np.load(file)
         index, data = json.loads(members["index"].tobytes()), members["data"].tobytes()
-    at = 0
+    offset = 0
 
-    def arrays(described: Sequence[Any]) -> tuple[Array, ...]:
-        nonlocal at
-        found = []
-        for dtype, shape in described:
+    def arrays(descriptions: Sequence[Any]) -> tuple[Array, ...]:
+        nonlocal offset
+        loaded = []
+        for dtype, shape in descriptions:
             count = int(np.prod(shape, dtype=np.int64))
-            found.append(np.frombuffer(data, dtype, count, at).reshape(shape))
-            at += found[-1].nbytes
-        return tuple(found)
+            loaded.append(np.frombuffer(data, dtype, count, offset).reshape(shape))
+            offset += loaded[-1].nbytes
+        return tuple(loaded)
 
     return tuple(
-        Stored(
-            each["op"],
-            each["name"],
-            base64.b64decode(each["node"]),
-            tuple(each["constant"]),
-            arrays(each["operands"]),
-            arrays(each["results"]),
+        StoredCase(
+            entry["op"],
+            entry["name"],
+            base64.b64decode(entry["node"]),
+            tuple(entry["constant"]),
+            arrays(entry["operands"]),
+            arrays(entry["results"]),
         )
-        for each in index["cases"]
+        for entry in index["cases"]
     )
 
 
 def tensorflow_cases(
-    *operators: str, fixed_alone: Sequence[str] = (), dtypes: Sequence[str] = (), **given: Any
+    *operators: str, static_only: Sequence[str] = (), dtypes: Sequence[str] = (), **options: Any
 ) -> Iterator[Case]:
-    """Yield the stored cases of operators. ``fixed_alone``: cases that need static shapes, by "operator, name".
+    """Yield the stored cases of operators, with static and with dynamic shapes.
 
-    ``dtypes``: those of the first operand, all by default.
+    ``static_only``: "operator, name" of cases that need static shapes. ``dtypes``: of the first operand, by default all.
     """
-    for one in stored_cases():
-        if one.op not in operators or (dtypes and one.operands[0].dtype.name not in dtypes):
+    for stored in stored_cases():
+        if stored.op not in operators or (dtypes and stored.operands[0].dtype.name not in dtypes):
             continue
-        yield case(one, one.name, known=True, **given)
-        if f"{one.op}, {one.name}" not in fixed_alone and not all(one.constant):
-            yield case(one, f"{one.name}, dynamic sizes", known=False, **given)
+        yield case(stored, stored.name, static=True, **options)
+        if f"{stored.op}, {stored.name}" not in static_only and not all(stored.constant):
+            yield case(stored, f"{stored.name}, dynamic sizes", static=False, **options)
 
 
-def case(one: Stored, name: str, *, known: bool, **given: Any) -> Case:
-    """Return a case of the operator in isolation; ``known``: the file has static shapes."""
-    run_time = [array for array, constant in zip(one.operands, one.constant, strict=True) if not constant]
-    inputs = {f"x{k}": array for k, array in enumerate(run_time)}
-    dtype = (run_time or one.operands)[0].dtype.name
+def case(stored: StoredCase, name: str, *, static: bool, **options: Any) -> Case:
+    """Return a case of the operator in isolation. ``static``: the shapes in the file are static."""
+    runtime_operands = [array for array, constant in zip(stored.operands, stored.constant, strict=True) if not constant]
+    inputs = {f"x{k}": array for k, array in enumerate(runtime_operands)}
+    dtype = (runtime_operands or stored.operands)[0].dtype.name
     return net(
-        PREFIX + one.op,
+        PREFIX + stored.op,
         name,
-        partial(build_model, one=one, known=known),
+        partial(build_model, stored=stored, static=static),
         given=inputs,
-        reference=lambda arrays: one.results,
-        **{"dtype": dtype, "runs": 1, "sizes": (), **given},
+        reference=lambda arrays: stored.results,
+        **{"dtype": dtype, "runs": 1, "sizes": (), **options},
     )
 
 
-def build_model(model: Net, one: Stored, known: bool) -> None:
+def build_model(model: Net, stored: StoredCase, static: bool) -> None:
+    """Build the model of stored stored case."""
+
     def spec(array: Array, value: Array | None = None) -> Spec:
-        shape = array.shape if known or value is not None else (None,) * array.ndim
+        shape = array.shape if static or value is not None else (None,) * array.ndim
         return Spec(shape, array.dtype.name, value=value)
 
-    operands = [spec(a, a if c else None) for a, c in zip(one.operands, one.constant, strict=True)]
+    operands = [spec(a, a if c else None) for a, c in zip(stored.operands, stored.constant, strict=True)]
     refs = [model.place(operand) for operand in operands]
-    results = [model.result(spec(array)) for array in one.results]
-    model.graph.operator(PREFIX + one.op, refs, results, custom_options=one.options)
+    results = [model.result(spec(array)) for array in stored.results]
+    model.graph.operator(PREFIX + stored.op, refs, results, custom_options=stored.options)
     model.output(*results)

@@ -141,7 +141,7 @@ def test_rejects_a_prompt_session_with_different_caches() -> None:
 @pytest.mark.parametrize("make", [lambda: ROWS, lambda: COLUMNS], ids=["rows", "columns"])
 def test_run_takes_all_inputs_except_caches(make: Callable[[], Sizes]) -> None:
     sizes = make()
-    mask: dict[str, Array] = {"mask": causal_mask(sizes, 0, 1)} if sizes.form == "columns" else {}
+    mask: dict[str, Array] = {"mask": causal_mask(sizes, 0, 1)} if sizes.cache_layout == "columns" else {}
     outputs = session(sizes, "decode").run({"tokens": [[3]], "input_pos": [0], **mask})
     assert outputs["logits"].shape == (1, 1, sizes.vocabulary)
 

@@ -13,7 +13,7 @@ import pytest
 import onnx_tflite_plugin as otp
 from conformance.cases.custom.select import random as random_cases
 from conformance.models import Net, Spec, constant, tensor
-from conformance.tensorflow import PREFIX, Stored, case, node, select_options, stored_cases
+from conformance.tensorflow import PREFIX, StoredCase, case, node, select_options, stored_cases
 from onnx_tflite_plugin.api import Handler
 from onnx_tflite_plugin.conversion import convert_model
 from onnx_tflite_plugin.host import Host
@@ -49,7 +49,7 @@ def handlers() -> dict[str, Handler]:
 @pytest.mark.quick
 def test_numpy_kernels_match_tensorflow(handlers: dict[str, Handler]) -> None:
     for stored_case in stored_cases():
-        (op,) = read(case(stored_case, stored_case.name, known=True).build()).main.operators
+        (op,) = read(case(stored_case, stored_case.name, static=True).build()).main.operators
         kernel = handlers[op.code].kernel
         assert kernel is not None
         results = kernel(op, *stored_case.operands)
@@ -91,7 +91,7 @@ def test_error_names_the_operator_of_the_file() -> None:
         if (stored_case.op, stored_case.name) == ("Conv2D", "SAME, strides [2, 3]")
     )
     with pytest.raises(otp.ConversionError, match=r"op 0 CUSTOM\.FlexConv2D v1 'y0': SAME padding"):
-        otp.convert(case(stored_case, "", known=False).build())
+        otp.convert(case(stored_case, "", static=False).build())
 
 
 def test_fusions_apply_to_rewritten_operators() -> None:
@@ -122,7 +122,7 @@ def test_requested_shapes_pass_through_a_rewritten_operator() -> None:
         for stored_case in stored_cases()
         if (stored_case.op, stored_case.name) == ("Conv2D", "SAME, strides [1, 1]")
     )
-    conversion = otp.convert(case(stored_case, "", known=True).build(), input_shape={"x0": [5, 13, 17, 4]})
+    conversion = otp.convert(case(stored_case, "", static=True).build(), input_shape={"x0": [5, 13, 17, 4]})
     assert conversion.report.outputs[0].shape == (5, 13, 17, 5)
 
 
@@ -196,7 +196,7 @@ def test_rejects_oversized_options() -> None:
 @pytest.mark.quick
 def test_rejects_damaged_select_operators() -> None:
     """With options or operands of another case, the error names the operator."""
-    by_op: dict[str, list[Stored]] = {}
+    by_op: dict[str, list[StoredCase]] = {}
     for stored_case in stored_cases():
         by_op.setdefault(stored_case.op, []).append(stored_case)
     for cases in by_op.values():
@@ -214,7 +214,7 @@ def refusal(data: bytes) -> str:
     return ""
 
 
-def with_options(stored_case: Stored, options: bytes) -> bytes:
+def with_options(stored_case: StoredCase, options: bytes) -> bytes:
     model = Net()
 
     def spec(array: np.ndarray, value: np.ndarray | None = None) -> Spec:  # type: ignore[type-arg]
@@ -229,7 +229,7 @@ def with_options(stored_case: Stored, options: bytes) -> bytes:
     return model.build()
 
 
-def change_one_tensor(generator: random.Random, stored_case: Stored) -> bytes:
+def change_one_tensor(generator: random.Random, stored_case: StoredCase) -> bytes:
     """Return the operator with a different rank, size or dtype of one operand or result."""
     arrays = [*stored_case.operands, *stored_case.results]
     k = generator.randrange(len(arrays))

@@ -24,8 +24,8 @@ ROWS, COLUMNS = Sizes("rows"), Sizes("columns")
 
 def cases() -> Iterator[Case]:
     for sizes in (ROWS, COLUMNS):
-        yield attention(f"of one token, {sizes.form}", sizes, 1)
-        yield attention(f"of five tokens, {sizes.form}", sizes, 5)
+        yield attention(f"of one token, {sizes.cache_layout}", sizes, 1)
+        yield attention(f"of five tokens, {sizes.cache_layout}", sizes, 5)
     yield attention("of one token, without the option", ROWS, 1, options={}, nodes={NODE: 0})
     yield attention("of one token, opset 13", ROWS, 1, opsets=(13,))
     yield attention("of one token to each head", replace(ROWS, groups=6), 1)
@@ -44,8 +44,8 @@ def cases() -> Iterator[Case]:
 def standard_cases() -> Iterator[Case]:
     """Yield attention as standard operators, whose opset is 24 unless an older one is requested."""
     for sizes in (ROWS, COLUMNS):
-        yield standard_attention(f"of one token, {sizes.form}", sizes, 1)
-        yield standard_attention(f"of five tokens, {sizes.form}", sizes, 5)
+        yield standard_attention(f"of one token, {sizes.cache_layout}", sizes, 1)
+        yield standard_attention(f"of five tokens, {sizes.cache_layout}", sizes, 5)
     yield standard_attention("of one token to each head", replace(ROWS, groups=6), 1)
     yield standard_attention("of five tokens to one group", replace(COLUMNS, groups=1), 5)
     yield standard_attention("of five tokens within seven", replace(ROWS, window=7), 5)
@@ -78,7 +78,7 @@ def attention(
         positions = model.input(tensor(count, dtype="int32", name="positions"))
         mask = (
             table_mask(model, sizes, count, positions, allowed=allowed)
-            if sizes.form == "rows"
+            if sizes.cache_layout == "rows"
             else model.input(tensor(1, 1, count, sizes.slots, name="mask"))
         )
         made = Attention(model, sizes, count, positions, mask)
@@ -96,7 +96,7 @@ def attention(
 
     start = sizes.slots - count
     given = {"positions": np.arange(start, sizes.slots, dtype=np.int32)}
-    given |= {"mask": causal_mask(sizes, start, count)} if sizes.form == "columns" else {}
+    given |= {"mask": causal_mask(sizes, start, count)} if sizes.cache_layout == "columns" else {}
     given |= {"elsewhere": given["positions"]} if shifts else {}
     options = {"options": {"attention": "causal"}, "nodes": {NODE: 1}, "targets": ("onnxruntime",), "given": given}
     return net(OP, f"attention over a cache {name}", draw, **{**options, **case})

@@ -42,7 +42,7 @@ ORDERED: Mapping[str, Mapping[str, Any]] = {
 
 
 def cases() -> Iterator[Case]:
-    yield from tensorflow_cases(*OPERATORS, fixed_alone=FIXED)
+    yield from tensorflow_cases(*OPERATORS, static_only=FIXED)
     yield from channels_first()
     yield from refusals()
 
@@ -60,7 +60,7 @@ def channels_first() -> Iterator[Case]:
             operands=(first(image), *operands),
             results=tuple(map(first, one.results)),
         )
-        yield case(moved, f"{one.name}, channels first", known=True, nodes={"Transpose": 0})
+        yield case(moved, f"{one.name}, channels first", static=True, nodes={"Transpose": 0})
 
 
 def first(array: Array) -> Array:

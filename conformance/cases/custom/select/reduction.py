@@ -28,4 +28,4 @@ FIXED = (
 
 
 def cases() -> Iterator[Case]:
-    yield from tensorflow_cases(*OPERATORS, fixed_alone=FIXED)
+    yield from tensorflow_cases(*OPERATORS, static_only=FIXED)

@@ -31,7 +31,7 @@ FIXED = ("Squeeze, every axis",)
 
 
 def cases() -> Iterator[Case]:
-    yield from tensorflow_cases(*OPERATORS, fixed_alone=FIXED)
+    yield from tensorflow_cases(*OPERATORS, static_only=FIXED)
     x, y = tensor(3, 5, 7, dtype="int8"), tensor(7, 3, 5, dtype="int8")
     options = select_options("Transpose", node("Transpose"))
     perm = constant(np.asarray([2, 0, 1], np.int32))

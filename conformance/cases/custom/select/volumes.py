@@ -23,4 +23,4 @@ def cases() -> Iterator[Case]:
             given = {"ksize": (1, 1, 2, 3, 2), "strides": (1, 1, 1, 2, 2), "padding": one.name, "data_format": "NCDHW"}
             moved = [np.ascontiguousarray(np.moveaxis(array, -1, 1)) for array in (*one.operands, *one.results)]
             first = replace(one, node=node(one.op, given), operands=(moved[0],), results=(moved[1],))
-            yield case(first, f"{one.name}, channels first", known=True, nodes={"Transpose": 0})
+            yield case(first, f"{one.name}, channels first", static=True, nodes={"Transpose": 0})
