@@ -1,8 +1,8 @@
-"""Tolerances of results that must equal the kernel's, where the default allows a difference.
+"""Operators whose results must equal the kernel's exactly, although the default tolerance allows a difference.
 
-The defaults: a float output may differ by 1e-5 of its range, an 8 or 16 bit integer by one step, anything else not at
-all; a model with float activations on integer weights by 2e-2 of the range. Operators that only move or select must
-be equal, and so must some others in some dtypes.
+By default, a float output may differ by 1e-5 of its range, an integer of 8 or 16 bits by one step, and other dtypes not
+at all. In a model with float activations on integer weights, outputs may differ by 2e-2 of the range. Operators that
+only move or select elements must be equal, and so must some others in some dtypes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from onnx_tflite_plugin.verify import Tolerance
 
-# What moves, selects, casts or rounds elements: not even the last bit may differ.
+# These operators move, select, cast or round elements: not even the last bit may differ.
 EQUAL = frozenset(
     {
         "ARG_MAX",
@@ -100,7 +100,7 @@ EQUAL = frozenset(
     }
 )
 
-# What the lowering computes on integers as the kernel does.
+# Operators whose lowering repeats the kernel's integer arithmetic in these dtypes.
 EXACT: Mapping[str, frozenset[str]] = {
     "AVERAGE_POOL_2D": frozenset({"int8", "uint8"}),
     "LSTM": frozenset({"int8"}),
@@ -115,6 +115,9 @@ EXACT: Mapping[str, frozenset[str]] = {
 
 
 def tolerance(op: str, dtype: str, *, rounded: bool = True) -> Tolerance | None:
-    """Return the tolerance of an operator's results, or None for the default. ``rounded``: quantized tensors stay quantized."""
+    """Return the tolerance of an operator's results, or None for the default.
+
+    ``rounded``: quantized tensors stay quantized.
+    """
     equal = op in EQUAL or (rounded and dtype in EXACT.get(op, ()))
     return Tolerance(of_range=0, steps=0, integers=0) if equal else None

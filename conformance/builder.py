@@ -1,4 +1,4 @@
-"""Writes small .tflite files without TensorFlow, for the conformance cases and the tests.
+"""Write small .tflite files without TensorFlow, for the conformance cases and the tests.
 
     model = ModelBuilder()
     g = model.main
@@ -9,8 +9,8 @@
     g.output(y)
     data = model.build()
 
-Names of operators, options and enum values are the schema's; a wrong one raises BuilderError with those that exist.
-Plain integers are taken as tensor indices unchecked, so that broken files can be written on purpose.
+Names of operators, options and enum values are the schema's; a wrong name raises BuilderError with the valid names.
+Plain integers are accepted as tensor indices without a check, so that tests can write broken files.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from typing import Any
 import flatbuffers
 import numpy as np
 
-from conformance.operators import flexbuffer, options_fields, split
+from conformance.operators import code_parts, flexbuffer, options_fields
 from conformance.schema import BuilderError, Table, encode, enum_value
-from conformance.storage import Array, array_and_dtype, buffer_bytes, sparse
+from conformance.storage import Array, array_and_dtype, buffer_bytes, sparse_storage
 
 __all__ = ["BuilderError", "GraphBuilder", "ModelBuilder", "TensorRef", "blockwise", "quant", "serialize_table"]
 
-_EXTENDED_CODES = 127  # codes from here on stand in builtin_code alone
-_UNPLACED = 2  # an external offset not known yet; it must only be no default, so that the field is written
+_EXTENDED_CODES = 127  # only the field builtin_code can store codes from here on
+_UNKNOWN_OFFSET = 2  # placeholder of an external offset; not the default 0, so that the field is written
 
 
 class TensorRef(int):
-    """A tensor's index in its subgraph, which knows what was declared."""
+    """Index of a tensor in its subgraph, with the tensor's declared name, shape and dtype."""
 
     graph: GraphBuilder
     name: str
@@ -51,8 +51,8 @@ def quant(
 ) -> Table:
     """Return affine quantization; a single zero point applies to all scales."""
     scales = np.atleast_1d(np.asarray(scale, np.float64))
-    points = np.broadcast_to(np.asarray(zero_point), scales.shape)
-    fields = {"scale": scales, "zero_point": points, "quantized_dimension": axis, "min": minimum, "max": maximum}
+    zero_points = np.broadcast_to(np.asarray(zero_point), scales.shape)
+    fields = {"scale": scales, "zero_point": zero_points, "quantized_dimension": axis, "min": minimum, "max": maximum}
     return Table("QuantizationParameters", fields)
 
 
@@ -65,10 +65,10 @@ def blockwise(scales: int, block_size: int, zero_points: int | None = None) -> T
 
 @dataclass
 class _External:
-    """Bytes kept after the flatbuffer; ``offset`` is from the start of the file."""
+    """Bytes stored after the flatbuffer; ``offset`` is from the start of the file."""
 
     data: bytes
-    offset: int = _UNPLACED
+    offset: int = _UNKNOWN_OFFSET
 
 
 @dataclass(eq=False)
@@ -99,7 +99,7 @@ class GraphBuilder:
 
     def output(self, *refs: int) -> None:
         """Make tensors graph outputs, in this order."""
-        self.outputs += [self._own(ref) for ref in refs]
+        self.outputs += [self._index(ref) for ref in refs]
 
     def tensor(
         self,
@@ -175,10 +175,10 @@ class GraphBuilder:
         index: str = "int32",
         quantization: Table | None = None,
     ) -> TensorRef:
-        """Add a constant in sparse storage: ``formats`` has "dense" or "csr" for each dimension, see ``storage.sparse``."""
+        """Add a constant in sparse storage: ``formats`` has "dense" or "csr" for each dimension, see ``storage.sparse_storage``."""
         array, kind = array_and_dtype(value, None)
-        sparsity, kept = sparse(array, formats, order=order, blocks=blocks, index=index)
-        buffer = self.model.buffer(buffer_bytes(kept, kind))
+        sparsity, values = sparse_storage(array, formats, order=order, blocks=blocks, index=index)
+        buffer = self.model.buffer(buffer_bytes(values, kind))
         return self.tensor(name, array.shape, kind, quantization=quantization, buffer=buffer, sparsity=sparsity)
 
     def operator(
@@ -200,18 +200,18 @@ class GraphBuilder:
         The options table follows from the code (``options_table=""`` writes none, not even an empty one). A mapping as
         ``custom_options`` becomes a flexbuffer map. ``mutating`` holds the tensors among the inputs that are mutated.
         """
-        builtin, custom, composite = split(code)
+        builtin, custom, composite = code_parts(code)
         fields: dict[str, Any] = {
             "opcode_index": self.model.operator_code(builtin, custom, version),
             "inputs": self._slots(inputs),
             "outputs": self._slots(outputs),
         }
-        given = dict(options or {})
+        option_values = dict(options or {})
         if composite:
-            given.setdefault("name", composite)
-            attributes = given.get("composite_attributes")
-            given["composite_attributes"] = None if attributes is None else flexbuffer(attributes)
-        fields |= options_fields(builtin, given, options_table)
+            option_values.setdefault("name", composite)
+            attributes = option_values.get("composite_attributes")
+            option_values["composite_attributes"] = None if attributes is None else flexbuffer(attributes)
+        fields |= options_fields(builtin, option_values, options_table)
         if custom_options is not None:
             data = flexbuffer(custom_options)
             if external_custom_options:
@@ -222,15 +222,15 @@ class GraphBuilder:
         if intermediates:
             fields["intermediates"] = self._slots(intermediates)
         if mutating:
-            if lost := [ref for ref in mutating if ref not in inputs]:
-                raise BuilderError(f"{code} mutates tensors {lost}, which are not among its inputs")
+            if missing := [ref for ref in mutating if ref not in inputs]:
+                raise BuilderError(f"{code} mutates tensors {missing}, which are not among its inputs")
             fields["mutating_variable_inputs"] = [ref in mutating for ref in inputs]
         self.operators.append(Table("Operator", fields))
 
     def _slots(self, refs: Sequence[int | None]) -> list[int]:
-        return [-1 if ref is None else self._own(ref) for ref in refs]
+        return [-1 if ref is None else self._index(ref) for ref in refs]
 
-    def _own(self, ref: int) -> int:
+    def _index(self, ref: int) -> int:
         if isinstance(ref, TensorRef) and ref.graph is not self:
             raise BuilderError(f"tensor {ref.name!r} belongs to subgraph {ref.graph.name!r}, not to {self.name!r}")
         return int(ref)
@@ -267,8 +267,8 @@ class ModelBuilder:
     def signature(self, key: str, inputs: Mapping[str, int], outputs: Mapping[str, int], subgraph: int = 0) -> None:
         """Add a signature, which maps names to tensors of a subgraph."""
         maps = {
-            side: [Table("TensorMap", {"name": name, "tensor_index": int(ref)}) for name, ref in named.items()]
-            for side, named in (("inputs", inputs), ("outputs", outputs))
+            side: [Table("TensorMap", {"name": name, "tensor_index": int(ref)}) for name, ref in refs.items()]
+            for side, refs in (("inputs", inputs), ("outputs", outputs))
         }
         self._signatures.append(Table("SignatureDef", {**maps, "signature_key": key, "subgraph_index": subgraph}))
 
@@ -276,7 +276,7 @@ class ModelBuilder:
         self._metadata.append(Table("Metadata", {"name": name, "buffer": self.buffer(data)}))
 
     def buffer(self, data: bytes, *, external: bool = False) -> int:
-        """Add a buffer; returns its index."""
+        """Add a buffer; return its index."""
         self._buffers.append(self.external(data) if external else data)
         return len(self._buffers) - 1
 
@@ -286,18 +286,18 @@ class ModelBuilder:
         return self._externals[-1]
 
     def operator_code(self, builtin: int, custom: str, version: int) -> int:
-        """Return the index of an operator code, which is added if it is new."""
+        """Return the index of an operator code; add the code if it is new."""
         return self._codes.setdefault((builtin, custom, version), len(self._codes))
 
     def build(self) -> bytes:
-        """Return the file."""
+        """Return the bytes of the .tflite file."""
         if not self._externals:
             return self._encode()
         position = len(_pad_to_alignment(self._encode()))
         for item in self._externals:
             item.offset = position
             position += len(_pad_to_alignment(item.data))
-        # Offsets have a fixed width: encoded again with the real ones, the flatbuffer is as long as before.
+        # Offsets have a fixed width, so the flatbuffer keeps its length when it is encoded again with the real ones.
         return b"".join(map(_pad_to_alignment, [self._encode(), *(item.data for item in self._externals)]))
 
     def table(self) -> Table:
@@ -330,7 +330,7 @@ class ModelBuilder:
 
 
 def serialize_table(model: Table) -> bytes:
-    """Return the file of a root table."""
+    """Return the bytes of a .tflite file with this root table."""
     builder = flatbuffers.Builder(1024)
     builder.Finish(encode(builder, model), file_identifier=b"TFL3")
     return bytes(builder.Output())

@@ -1,4 +1,4 @@
-"""A case: one small model, and what its conversion must do."""
+"""A case: one small model, and the requirements on its conversion."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ EVERY_OPSET = (None, 13, 17, 21, 26)
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """``build`` makes the .tflite file; its conversion is compared with LiteRT. Everything else has a default.
+    """``build`` returns the bytes of a .tflite file; its conversion is compared with LiteRT. Everything else has a default.
 
-    ``op``: the handler under test, as its entry point is named. ``dtype``: the column of the support table it counts in.
+    ``op``: name of the entry point of the handler under test. ``dtype``: the column of the support table that counts the case.
     ``given``: arrays by input name for every run, or one mapping per run; missing inputs are random, with floats
     from ``span`` if given. ``runs``: invocations of one session, which carries the states.
-    ``sizes``: further sizes of dynamic dimensions, one run each: the size of axis 0; each later axis is larger by one.
-    Empty if LiteRT accepts no other sizes.
+    ``sizes``: further sizes of dynamic dimensions, one run each. A number is the size of axis 0; each later axis is larger
+    by one. Empty if LiteRT accepts no other sizes.
     ``opsets``: ``None`` is the target's default. ``options``: further options of ``convert``.
 
-    ``kernel``: the operator's NumPy kernel if LiteRT has none; by default the one that its handler declares. LiteRT
+    ``kernel``: a NumPy kernel of the operator if LiteRT has none; by default the kernel that the handler declares. LiteRT
     runs the rest of the model. ``reference`` computes the outputs of the whole model instead, from all its inputs.
-    ``nodes``: operators of ONNX that the least-cost plan's model must hold, ``Conv`` or ``com.microsoft.Gelu``, optionally
-    with their number. ``fuses``: fusions that must apply. ``refused``: the conversion must fail with this text.
-    ``kernel_refuses``: LiteRT must fail with this text, so there is nothing to convert; together with ``refused``, both
+    ``nodes``: ONNX operators that the model of the least-cost plan must have, such as ``Conv`` or ``com.microsoft.Gelu``,
+    optionally with their number. ``fuses``: fusions that must apply. ``refused``: the conversion must fail with this text.
+    ``kernel_refuses``: LiteRT must fail with this text, so nothing is converted; together with ``refused``, both
     must fail. ``known``: the reason for a known failure; the case must fail.
 
-    ``transposes``: how many Transpose nodes the least-cost plan may have, unless some are chosen for an operator's speed.
-    ``tolerance`` with ``why`` takes the place of the default (a built-in handler's goes into ``conformance.bounds``).
+    ``transposes``: the maximum number of Transpose nodes of the least-cost plan, unless some are chosen for speed.
+    ``tolerance`` replaces the default and needs ``why``, its reason in the kernel. Built-in handlers list exact operators in
+    ``conformance.bounds`` instead.
     """
 
     op: str
@@ -63,7 +64,7 @@ class Case:
     def __post_init__(self) -> None:
         if isinstance(self.nodes, str) or isinstance(self.fuses, str):
             raise TypeError(
-                f"{self.id}: nodes and fuses are collections of names, ({self.nodes or self.fuses!r},) for one"
+                f"{self.id}: nodes and fuses are collections of names; write ({self.nodes or self.fuses!r},) for one name"
             )
         if self.tolerance is not None and not self.why:
             raise ValueError(f"{self.id}: tolerance= needs why=, the reason in the kernel")

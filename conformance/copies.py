@@ -1,4 +1,7 @@
-"""Copies into a result with other parameters: the kernels move stored numbers and never rescale them, or refuse."""
+"""Cases of operators that only move elements, with a result of other quantization parameters than the input.
+
+The kernels either copy the quantized values without rescaling them, or refuse.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +17,21 @@ IMAGE = (2, 5, 7, 3)
 
 @dataclass(frozen=True)
 class Copy:
-    """An operator by its input and its results, with constants before the input and after it."""
+    """Shapes of an operator's input and results, and the constant operands before and after the input."""
 
-    after: Sequence[Sequence[int]]
-    behind: Sequence[Spec] = ()
-    front: Sequence[Spec] = ()
-    before: Sequence[int] = IMAGE
+    result_shapes: Sequence[Sequence[int]]
+    operands_after: Sequence[Spec] = ()
+    operands_before: Sequence[Spec] = ()
+    input_shape: Sequence[int] = IMAGE
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def operands(self, dtype: str) -> list[Spec]:
-        return [*self.front, tensor(*self.before, dtype=dtype), *self.behind]
+        return [*self.operands_before, tensor(*self.input_shape, dtype=dtype), *self.operands_after]
 
     def results(self, dtype: str) -> list[Spec]:
         x = tensor(dtype=dtype)
         point = {"int8": 11, "uint8": 140}.get(dtype, 0)
-        return [x.rescale(2.0, point).with_shape(*shape) for shape in self.after]
+        return [x.rescale(2.0, point).with_shape(*shape) for shape in self.result_shapes]
 
 
 def copy_cases(op: str, copy: Copy) -> Iterator[Case]:
@@ -42,7 +45,7 @@ def copy_cases(op: str, copy: Copy) -> Iterator[Case]:
             yield place(op, name, copy.operands(dtype), *results, **case)
 
 
-def copy_refused(op: str, copy: Copy) -> Iterator[Case]:
+def refused_copy_cases(op: str, copy: Copy) -> Iterator[Case]:
     """Yield cases in which the kernel requires the quantization parameters of the input."""
     for dtype in ("int8", "uint8"):
         name, results = f"{dtype} copied to different quantization parameters", copy.results(dtype)

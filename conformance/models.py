@@ -1,7 +1,7 @@
 """Small models in a line or two: one operator, one between two convolutions, or a net built step by step.
 
 The convolutions around an operator only move data: 1 x 1, every output channel is one input channel. They add no
-rounding, in float or integers, so what is compared is the operator, working in channels-first order.
+rounding, in float or integers, so the comparison shows only the operator itself, in channels-first layout.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Options = Mapping[str, Any]
 QUANTIZED: Mapping[str, tuple[float, int]] = {"int8": (0.047, -5), "uint8": (0.047, 122), "int16": (0.0003, 0)}
 _IMAGE_DTYPES = ("float32", "int8", "uint8", "int16")
 _NIBBLES = {"int4": (-8, 7), "int2": (-2, 1), "uint4": (0, 15)}
-_EXTRA_CHANNELS = 2  # convolutions before the operator drop channels, those after it add some
+_EXTRA_CHANNELS = 2  # channels that convolutions before the operator drop, and that those after it add
 
 
 @dataclass(frozen=True, eq=False)
 class Spec:
-    """A tensor to create: a graph input, a result, or with ``value`` a constant. No ``scale`` is not quantized."""
+    """A tensor to create: a graph input, a result, or a constant if it has a ``value``. Quantized if it has a ``scale``."""
 
     shape: tuple[int | None, ...]
     dtype: str = "float32"
@@ -50,8 +50,8 @@ class Spec:
         """Return the spec with other quantization parameters, if it is quantized."""
         if self.scale is None:
             return self
-        changed = self.zero_point if zero_point is None else zero_point
-        return replace(self, scale=float(np.asarray(self.scale)) * factor, zero_point=changed)
+        new_point = self.zero_point if zero_point is None else zero_point
+        return replace(self, scale=float(np.asarray(self.scale)) * factor, zero_point=new_point)
 
     def with_shape(self, *shape: int | None) -> Spec:
         return replace(self, shape=shape)
@@ -67,7 +67,7 @@ def tensor(
     zero_point: int | None = None,
     name: str = "",
 ) -> Spec:
-    """Return an activation; integers of 8 and 16 bits are quantized unless ``scale`` is 0."""
+    """Return the spec of an activation; integers of 8 and 16 bits are quantized unless ``scale`` is 0."""
     default = QUANTIZED.get(dtype)
     if (default is None and scale is None) or scale == 0:
         return Spec(shape, dtype, name=name)
@@ -82,7 +82,7 @@ def constant(
     zero_point: int | Sequence[int] = 0,
     axis: int = 0,
 ) -> Spec:
-    """Return a constant operand; Python numbers become float32 or int32."""
+    """Return the spec of a constant operand; Python numbers become float32 or int32."""
     array = np.asarray(value)
     if dtype is None and not isinstance(value, np.ndarray):
         dtype = {"float64": "float32", "int64": "int32"}.get(array.dtype.name)
@@ -93,7 +93,11 @@ def constant(
 def random_array(
     *shape: int, dtype: str = "float32", seed: str = "", low: float | None = None, high: float | None = None
 ) -> Array:
-    """Return reproducible random values: normal, or integers over the dtype's range (32 and 64 bits: small), or between bounds."""
+    """Return random values that depend only on the arguments.
+
+    Floats are normal, or uniform between ``low`` and ``high``. Integers are uniform between the bounds, ends included; by
+    default over the range of the dtype, and from -100 to 100 for 32 and 64 bits.
+    """
     generator = np.random.default_rng(crc32(f"{seed}{shape}{dtype}".encode()))
     kind = _numpy(dtype)
     if dtype == "bool":
@@ -103,10 +107,10 @@ def random_array(
             generator.standard_normal(shape) if low is None or high is None else generator.uniform(low, high, shape)
         )
         return values.astype(kind)
-    least, most = _NIBBLES.get(dtype) or (
+    smallest, largest = _NIBBLES.get(dtype) or (
         (-100, 100) if kind.itemsize > 2 else (np.iinfo(kind).min, np.iinfo(kind).max)
     )
-    bounds = (least if low is None else int(low), most if high is None else int(high))
+    bounds = (smallest if low is None else int(low), largest if high is None else int(high))
     return generator.integers(*bounds, shape, endpoint=True).astype(kind)
 
 
@@ -120,11 +124,11 @@ def _numpy(dtype: str) -> np.dtype[Any]:
 
 
 FIRST_VERSION = {"BROADCAST_TO": 2}
-"""First registered versions of operators that LiteRT does not register as version 1."""
+"""The first versions of operators that LiteRT registers, where it is not version 1."""
 
 
 class Net:
-    """A model built step by step. Graph inputs are called x0, x1, ..., outputs y0, y1, ... unless a spec has a name."""
+    """A model built step by step. Graph inputs are named x0, x1, ..., outputs y0, y1, ... unless a spec has a name."""
 
     def __init__(self) -> None:
         self.model = ModelBuilder()
@@ -176,22 +180,22 @@ class Net:
         return results
 
     def input_through_conv(self, spec: Spec) -> TensorRef:
-        """Return a tensor of that spec: a graph input through a convolution, which leaves it channels first."""
+        """Add a graph input and a convolution; return its result, which has that spec and is channels first."""
         *_, channels = spec.shape
-        more = (channels or 1) + _EXTRA_CHANNELS
+        channel_count = (channels or 1) + _EXTRA_CHANNELS
         return self.select_channels(
-            self.input(spec.with_shape(*spec.shape[:-1], more)),
+            self.input(spec.with_shape(*spec.shape[:-1], channel_count)),
             spec,
-            [(3 * k + 1) % more for k in range(channels or 1)],
+            [(3 * k + 1) % channel_count for k in range(channels or 1)],
         )
 
     def output_through_conv(self, ref: TensorRef) -> TensorRef:
-        """Return the output of a convolution on a tensor."""
+        """Add a convolution on a tensor; return its result, which has more channels."""
         spec = self._specs[ref]
         *shape, channels = spec.shape
-        wanted = spec.with_shape(*shape, (channels or 1) + _EXTRA_CHANNELS)
+        widened = spec.with_shape(*shape, (channels or 1) + _EXTRA_CHANNELS)
         return self.select_channels(
-            ref, replace(wanted, name=""), [k % (channels or 1) for k in range((channels or 1) + _EXTRA_CHANNELS)]
+            ref, replace(widened, name=""), [k % (channels or 1) for k in range((channels or 1) + _EXTRA_CHANNELS)]
         )
 
     def select_channels(self, ref: TensorRef, spec: Spec, channels: Sequence[int]) -> TensorRef:
@@ -217,7 +221,7 @@ class Net:
         return ref
 
     def output(self, *refs: TensorRef) -> None:
-        """Make tensors graph outputs, called y0, y1, ... unless their spec has a name."""
+        """Make tensors graph outputs, named y0, y1, ... unless their spec has a name."""
         for ref in refs:
             if not self._specs[ref].name:
                 self.graph.tensors[ref] = Table(
@@ -260,8 +264,8 @@ def in_isolation(
 ) -> Case:  # fmt: skip
     """Return a case of one operator; operands that are not constant are graph inputs, results are graph outputs.
 
-    ``custom_options``: a custom operator's, a mapping that becomes a FlexBuffer, or bytes. ``version``: by default the
-    first that LiteRT registers.
+    ``custom_options``: options of a custom operator, as bytes or as a mapping that becomes a FlexBuffer. ``version``: by
+    default the first that LiteRT registers.
     """
 
     def draw(model: Net) -> None:
@@ -292,8 +296,8 @@ def between_convolutions(
             "or int16, so there would be no convolution; use in_isolation"
         )
     if all(is_image(spec) for spec in outputs):
-        turned = [spec for spec in inputs if spec is not None and spec.value is None and len(spec.shape) > 2]
-        case.setdefault("transposes", len(turned) + len(outputs))
+        transposed = [spec for spec in inputs if spec is not None and spec.value is None and len(spec.shape) > 2]
+        case.setdefault("transposes", len(transposed) + len(outputs))
     return net(op, f"{name} between convolutions", draw, **{"dtype": _dtype(inputs), **case})
 
 
@@ -304,12 +308,8 @@ def is_image(spec: Spec | None) -> bool:
         and spec.value is None
         and len(spec.shape) == 4
         and spec.dtype in _IMAGE_DTYPES
-        and _whole(spec)
+        and (spec.dtype == "float32" or spec.scale is not None)
     )
-
-
-def _whole(spec: Spec) -> bool:
-    return spec.dtype == "float32" or spec.scale is not None
 
 
 def _dtype(inputs: Sequence[Spec | None]) -> str:
@@ -322,12 +322,12 @@ Placed = Callable[..., Case]
 BOTH: tuple[Placed, Placed] = (in_isolation, between_convolutions)
 
 
-def in_bfloat16(op: str, operands: Sequence[Spec | None], *results: Spec, name: str = "bfloat16", **more: Any) -> Case:
+def in_bfloat16(op: str, operands: Sequence[Spec | None], *results: Spec, name: str = "bfloat16", **case: Any) -> Case:
     """Return a case of one operator on bfloat16, cast from and to float32, because ONNX Runtime's Python API has no bfloat16 inputs.
 
-    Every float32 operand and result is one; ``options`` among the case's keywords are the operator's.
+    Every float32 operand and result becomes bfloat16. ``options`` among the keywords are the operator's, not the case's.
     """
-    options = more.pop("options", {})
+    options = case.pop("options", {})
 
     def draw(model: Net) -> None:
         def cast(spec: Spec) -> Spec | TensorRef:
@@ -336,17 +336,17 @@ def in_bfloat16(op: str, operands: Sequence[Spec | None], *results: Spec, name: 
 
         placed = [spec if spec is None else cast(spec) for spec in operands]
         refs = [model.place(spec) if isinstance(spec, Spec) else spec for spec in placed]
-        results_of = [
+        narrow_results = [
             model.result(replace(spec, dtype="bfloat16") if spec.dtype == "float32" else spec) for spec in results
         ]
-        model.graph.operator(op, refs, results_of, options, version=FIRST_VERSION.get(op, 1))
-        model.output(*(model.call("CAST", [ref], spec) for ref, spec in zip(results_of, results, strict=True)))
+        model.graph.operator(op, refs, narrow_results, options, version=FIRST_VERSION.get(op, 1))
+        model.output(*(model.call("CAST", [ref], spec) for ref, spec in zip(narrow_results, results, strict=True)))
 
-    return net(op, name, draw, **{"dtype": "bfloat16", "opsets": EVERY_OPSET, **more})
+    return net(op, name, draw, **{"dtype": "bfloat16", "opsets": EVERY_OPSET, **case})
 
 
 def unary(op: str, name: str, x: Spec, y: Spec | None = None, place: Placed = in_isolation, **case: Any) -> Case:
-    """Return a case of ``y = op(x)``; the result is like ``x`` unless given."""
+    """Return a case of ``y = op(x)``; by default the result is like ``x``."""
     return place(op, name, [x], y or replace(x, name=""), **case)
 
 
@@ -366,7 +366,7 @@ def _broadcast_shape(*shapes: tuple[int | None, ...]) -> list[int | None]:
 
 
 def opsets(dtype: str = "float32", place: Placed = in_isolation) -> tuple[int | None, ...]:
-    """Return every supported opset for an operator in isolation; between convolutions, where the layout is tested, only the default."""
+    """Return the opsets to test: every supported one in isolation; between convolutions, which test layouts, the default."""
     return (None,) if place is between_convolutions else (None, 26) if dtype == "int16" else EVERY_OPSET
 
 
@@ -376,7 +376,7 @@ def int32s(**arrays: Any) -> dict[str, Array]:
 
 
 def __getattr__(name: str) -> Any:
-    """Return what replaced a renamed helper, with a DeprecationWarning. Raises AttributeError for any other name."""
+    """Return the replacement of a renamed helper, with a DeprecationWarning. Raises AttributeError for other names."""
     if name not in KIT:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     warn_renamed(f"{__name__}.{name}", KIT[name])

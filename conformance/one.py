@@ -1,4 +1,4 @@
-"""One handler without a file: ``convert_one(relu9, [tensor(1, 5, 7, 3)], alpha=9.0)`` prints the ONNX that it emits."""
+"""Convert one handler's operator without a file: ``convert_one(relu9, [tensor(1, 5, 7, 3)], alpha=9.0)`` prints the ONNX that it emits."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def convert_one(
     show: bool = True,
     **conversion: Any,
 ) -> Conversion:
-    """Convert a model of one operator, served by ``handler``, and print its nodes.
+    """Convert a model of one operator, with ``handler``, and print its nodes.
 
     Args:
-        handler: what ``@handler`` made; it need not be installed.
+        handler: the handler, as decorated with ``@handler``; it need not be installed.
         inputs: ``tensor(...)``, ``constant(...)``, or None for an absent operand.
-        options: the operator's; of a custom operator a mapping that becomes a FlexBuffer, or bytes.
-        outputs: results as ``tensor(...)``; by default one like the first input.
-        between: images come from convolutions and go to convolutions, so that the operator works channels first.
-        show: print the model as ONNX's text.
+        options: options of the operator; for a custom operator bytes, or a mapping that becomes a FlexBuffer.
+        outputs: results as ``tensor(...)``; by default one result like the first input that is not constant.
+        between: place convolutions before and after the operator, so that its images are channels first.
+        show: print the model in ONNX's text format.
         conversion: options of ``onnx_tflite_plugin.convert``.
 
     Returns:
@@ -41,7 +41,7 @@ def convert_one(
 
     Raises:
         ConversionError: the handler refuses or fails.
-        ValueError: there is no input that the result could be like.
+        ValueError: all inputs are constant and ``outputs`` is empty.
     """
     like = next((spec for spec in inputs if spec is not None and spec.value is None), None)
     if like is None and not outputs:
@@ -51,10 +51,10 @@ def convert_one(
     name = "custom_options" if handler.code.startswith(NAMED_BY_THE_FILE) else "options"
     case = place(handler.code, "one", inputs, *results, **{name: options})
     host = Host(handlers={handler.code: handler}, prefer=["inline"])
-    done = convert(case.build(), host=host, **conversion)
+    result = convert(case.build(), host=host, **conversion)
     if show:
-        print(text(done))
-    return done
+        print(text(result))
+    return result
 
 
 def text(conversion: Conversion) -> str:

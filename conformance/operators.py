@@ -21,7 +21,7 @@ from conformance.schema import (
 from onnx_tflite_plugin.codes import COMPOSITE, CUSTOM, name_in_file
 
 
-def split(code: str | int) -> tuple[int, str, str]:
+def code_parts(code: str | int) -> tuple[int, str, str]:
     """Return (builtin code, custom code, composite name) for the name of an operator."""
     if not isinstance(code, str):
         return code, "", ""
@@ -32,20 +32,20 @@ def split(code: str | int) -> tuple[int, str, str]:
     return enum_value("BuiltinOperator", code), "", ""
 
 
-def options_fields(builtin: int, given: Mapping[str, Any], table: str | None) -> dict[str, Any]:
-    """Return the fields of an operator for its options: union and table."""
+def options_fields(builtin: int, options: Mapping[str, Any], table: str | None) -> dict[str, Any]:
+    """Return the fields that hold an operator's options: type and table. Raises BuilderError for unknown options."""
     name = next((name for name, value in enum("BuiltinOperator").items() if value == builtin), f"operator {builtin}")
     if table is None:
         table = options_table(name)
     if not table:
-        if given:
+        if options:
             remedy = "; options of a custom operator are custom_options=" if name == "CUSTOM" else ""
-            raise BuilderError(f"{name} has no options table, but was given {', '.join(given)}{remedy}")
+            raise BuilderError(f"{name} has no options table, but was given {', '.join(options)}{remedy}")
         return {}
     for suffix in ("", "2"):
         if table in enum(f"BuiltinOptions{suffix}"):
-            encode(flatbuffers.Builder(64), Table(table, given))  # a wrong option fails here, at the call that holds it
-            return {f"builtin_options{suffix}_type": table, f"builtin_options{suffix}": Table(table, given)}
+            encode(flatbuffers.Builder(64), Table(table, options))  # raises at the call with the wrong option
+            return {f"builtin_options{suffix}_type": table, f"builtin_options{suffix}": Table(table, options)}
     raise BuilderError(f"the schema has no options table {table!r}: {did_you_mean(table, options_tables())}")
 
 

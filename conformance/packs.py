@@ -131,8 +131,8 @@ def _handler_problems(host: Host, tested: Sequence[tuple[str, str]], cases: Sequ
             count = sum(case.op == code for case in cases)
             skipped = f"; {count} cases of {code} were not run" if count else ""
             problems[code] = Problem(code, f"{loaded.reason}{skipped}")
-    for code in {code for code, _ in tried}:
-        packs = sorted({pack for other, pack in tried if other == code and pack != BUILTIN})
+    for code in {code for code, _ in tested}:
+        packs = sorted({pack for other, pack in tested if other == code and pack != BUILTIN})
         if len(packs) > 1:
             remedy = " or ".join(f"--pack {pack}" for pack in packs)
             reason = (

@@ -1,8 +1,8 @@
-"""The TFLite schema as the ``tflite`` package knows it, and one encoder for all its tables.
+"""The TFLite schema, read from the ``tflite`` package, and one encoder for all its tables.
 
-Fields, slots and defaults are found by calling the package's generated writer functions with a recorder
-in the builder's place, so no table is decomposed here but the few that the package lacks. A table to
-write is plain data, ``Table("Conv2DOptions", {"padding": "SAME", "stride_h": 2})``, nested as the file is.
+The package's generated writer functions, called with a recorder as the builder, show fields, slots and defaults.
+Only the few tables that the package lacks are listed here. A table to write is plain data, such as
+``Table("Conv2DOptions", {"padding": "SAME", "stride_h": 2})``, and is nested like the file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import tflite
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Position of a field in its table; ``number`` is its (or its elements') number type, "" for text and tables."""
+    """Position of a field in its table; ``number``: type of the number or of the elements, "" for text and tables."""
 
     slot: int
     kind: Literal["scalar", "vector", "offset"]
@@ -45,7 +45,7 @@ _NUMPY = {
 }
 _ALIGNMENT = {("Buffer", "data"): 16, ("Uint8Vector", "values"): 4, ("Uint16Vector", "values"): 4}
 
-# Which enum a field holds; the package's readers return plain integers. Names with several meanings are "Table.field".
+# The enum of each field; the package's readers return plain integers. Ambiguous names are "Table.field".
 _ENUM_OF = {
     "Tensor.type": "TensorType",
     "LSHProjectionOptions.type": "LSHProjectionType",
@@ -78,7 +78,7 @@ _ENUM_OF = {
     "weights_format": "FullyConnectedOptionsWeightsFormat",
 }
 
-# What the schema gained after tflite 2.18.
+# Additions to the schema after tflite 2.18.
 _LATER_ENUM_VALUES: Mapping[str, Mapping[str, int]] = {
     "TensorType": {"INT2": 19, "UINT4": 20, "FLOAT8_E4M3FN": 21, "FLOAT8_E5M2": 22},
     "BuiltinOperator": {"STABLEHLO_SHIFT_LEFT": 207, "STABLEHLO_CBRT": 208, "STABLEHLO_CASE": 209},
@@ -119,36 +119,36 @@ _SHARED_TABLES = {
 
 
 class BuilderError(ValueError):
-    """A model description that the schema has no room for; the text says what it has."""
+    """A name or value that the schema does not have; the message lists the valid ones."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table to be written: field names are the schema's, enums are given by name, children are tables again."""
+    """A table to write: field names are the schema's, enum values are names, and child tables are nested."""
 
     name: str
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 class _Recorder:
-    """Stands in for a flatbuffers builder and notes the one call a generated function makes."""
+    """Replaces a flatbuffers builder and records the one call of a generated function."""
 
     def __init__(self) -> None:
         self.call: tuple[str, tuple[Any, ...]] = ("", ())
 
     def __getattr__(self, name: str) -> Any:
-        def note(*arguments: Any) -> None:
+        def record(*arguments: Any) -> None:
             self.call = (name, arguments)
 
-        return note
+        return record
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     """Return the end of a message about a wrong name: the closest valid name, or all names if there are few."""
     names = list(known)
-    near = difflib.get_close_matches(wrong, names, n=1)
+    closest = difflib.get_close_matches(wrong, names, n=1)
     listed = ", ".join(names if len(names) <= 40 else difflib.get_close_matches(wrong, names, n=8, cutoff=0.4))
-    return (f"did you mean {near[0]!r}? " if near else "") + (f"known: {listed}" if listed else "it has none")
+    return (f"did you mean {closest[0]!r}? " if closest else "") + (f"known: {listed}" if listed else "it has none")
 
 
 @cache
@@ -186,8 +186,8 @@ def _element(table: str, camel: str) -> str:
 @cache
 def enum(name: str) -> Mapping[str, int]:
     """Return the values of an enum or union by name."""
-    own = {key: value for key, value in vars(getattr(tflite, name)).items() if isinstance(value, int)}
-    return {**own, **_LATER_ENUM_VALUES.get(name, {})}
+    values = {key: value for key, value in vars(getattr(tflite, name)).items() if isinstance(value, int)}
+    return {**values, **_LATER_ENUM_VALUES.get(name, {})}
 
 
 def enum_value(name: str, value: str | int) -> int:
@@ -211,12 +211,12 @@ def options_table(code: str) -> str:
     """Return the name of the options table of a builtin operator, by the schema's naming convention; "" if there is none."""
     if code in _SHARED_TABLES:
         return _SHARED_TABLES[code]
-    wanted = code.replace("_", "").lower() + "options"
-    return next((name for name in options_tables() if name.lower() == wanted), "")
+    table_name = code.replace("_", "").lower() + "options"
+    return next((name for name in options_tables() if name.lower() == table_name), "")
 
 
 def encode(builder: flatbuffers.Builder, table: Table) -> int:
-    """Write a table with all its children; returns its offset."""
+    """Write a table with all its children; return its offset."""
     fields = fields_of(table.name)
     values: dict[str, Any] = {}
     for name, value in table.fields.items():
@@ -242,7 +242,7 @@ def encode(builder: flatbuffers.Builder, table: Table) -> int:
 
 @cache
 def _slots(table: str) -> int:
-    """Return the number of slots in a table. Deprecated fields keep theirs but have no writer."""
+    """Return the number of slots in a table, which include those of deprecated fields without a writer."""
     return max((entry.slot for entry in fields_of(table).values()), default=-1) + 1
 
 
@@ -254,7 +254,7 @@ def _bounds(number: str) -> tuple[int, int]:
 
 
 def _prepare(builder: flatbuffers.Builder, table: str, name: str, entry: Field, value: Any) -> Any:
-    """Return the content of a slot: a checked number, or the offset of a child written now."""
+    """Return the content of a slot: a checked number, or the offset of a child, which is written first."""
     if entry.kind == "vector":
         return _vector(builder, table, name, entry, value)
     if entry.kind == "offset":
@@ -275,9 +275,9 @@ def _prepare(builder: flatbuffers.Builder, table: str, name: str, entry: Field, 
     number = int(value)
     if number != value:
         raise BuilderError(f"{table}.{name} takes a whole number, not {value!r}")
-    least, most = (0, 1) if entry.number == "Bool" else _bounds(entry.number)
-    if not least <= number <= most:
-        raise BuilderError(f"{table}.{name} holds {least} to {most}, not {number}")
+    minimum, maximum = (0, 1) if entry.number == "Bool" else _bounds(entry.number)
+    if not minimum <= number <= maximum:
+        raise BuilderError(f"{table}.{name} holds {minimum} to {maximum}, not {number}")
     return number
 
 

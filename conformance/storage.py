@@ -1,4 +1,4 @@
-"""Encode constants as TFLite stores them: dtypes, packed nibbles, strings and sparse tensors."""
+"""Encode constants as TFLite stores them: dtypes, packed 4-bit and 2-bit integers, strings and sparse tensors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def pack_strings(value: Array) -> bytes:
     return np.array([len(items), *offsets], "<i4").tobytes() + b"".join(items)
 
 
-def sparse(
+def sparse_storage(
     dense: Array,
     formats: Sequence[str],
     *,
@@ -54,15 +54,15 @@ def sparse(
 ) -> tuple[Table, Array]:
     """Return TFLite's sparse storage of a dense array: the ``SparsityParameters`` table and the stored values.
 
-    ``formats`` says "dense" or "csr" for each dimension in traversal order, the blocks' last; ``order`` is the
-    traversal order (default: in order); ``blocks`` holds (dimension, size) for each block dimension;
-    ``index`` is the type of the index vectors ("uint8", "uint16" or "int32").
+    ``formats``: "dense" or "csr" for each dimension in traversal order, with those of blocks last. ``order``: the traversal
+    order, by default the order of the dimensions. ``blocks``: (dimension, size) of each block dimension. ``index``: dtype of
+    the index vectors, "uint8", "uint16" or "int32". Raises BuilderError for arguments that do not fit.
     """
     levels = dense.ndim + len(blocks)
     order = tuple(range(levels)) if order is None else tuple(order)
     if sorted(order) != list(range(levels)) or len(formats) != levels or not set(formats) <= {"dense", "csr"}:
         raise BuilderError(
-            f"sparse storage of {levels} dimensions needs as many formats (dense, csr) and an order of all"
+            f"sparse storage of {levels} dimensions needs as many formats (dense or csr), and an order of all dimensions"
         )
     if index not in _INDEX_VECTORS:
         raise BuilderError(f"sparse index vectors are {', '.join(_INDEX_VECTORS)}, not {index!r}")
@@ -90,12 +90,12 @@ def sparse(
 
 
 def _split_blocks(dense: Array, blocks: Sequence[tuple[int, int]]) -> Array:
-    """Return the array with each blocked dimension split; the inner dimension of a block goes last."""
+    """Return the array with each blocked dimension split; inner dimensions of blocks go last."""
     for dimension, size in blocks:
         shape = dense.shape
         if shape[dimension] % size:
             raise BuilderError(
-                f"dimension {dimension} of size {shape[dimension]} is no multiple of the block size {size}"
+                f"dimension {dimension} of size {shape[dimension]} is not a multiple of the block size {size}"
             )
         split = dense.reshape(*shape[:dimension], shape[dimension] // size, size, *shape[dimension + 1 :])
         dense = np.moveaxis(split, dimension + 1, -1)

@@ -1,4 +1,4 @@
-"""Weights, biases and results of products, with scales under which integers fill their range."""
+"""Weights, biases and results of convolutions and dense layers, with scales for which integers fill their range."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from conformance.builder import TensorRef, blockwise
 from conformance.case import Case
 from conformance.models import Net, Spec, constant, random_array
 
-SPREAD = 74.0  # the standard deviation of full-range int8
-SUB_BYTE = {"int4": 4.3, "int2": 1.1}  # and of int4 and int2
+INT8_DEVIATION = 74.0  # standard deviation of uniform int8 values over the full range
+SUB_BYTE_DEVIATIONS = {"int4": 4.3, "int2": 1.1}
 WEIGHTS = {"float32": "float32", "int8": "int8", "uint8": "uint8", "int16": "int8"}
 ROUNDED = (
     "kernels round float activations to 8 bits before they multiply integer weights, which not every target does; the "
@@ -33,45 +33,53 @@ def weight(shape: Sequence[int], dtype: str, per_axis: int | None = None, seed: 
         return constant(random_array(*shape, seed=seed))
     values = random_array(*shape, dtype=dtype, seed=seed, low={"int4": -7, "int2": -2, "uint8": 0}.get(dtype, -127))
     point = 119 if dtype == "uint8" else 0
-    size = {"int4": 0.17, "int2": 0.61}.get(dtype, 0.013)
+    scale = {"int4": 0.17, "int2": 0.61}.get(dtype, 0.013)
     if per_axis is None:
-        return constant(values, None, size, point)
-    scales = (size * random_array(shape[per_axis], seed="scales", low=0.4, high=1.6)).tolist()
+        return constant(values, None, scale, point)
+    scales = (scale * random_array(shape[per_axis], seed="scales", low=0.4, high=1.6)).tolist()
     return constant(values, None, scales, 0, per_axis)
 
 
 def product(x: Spec, w: Spec, shape: Sequence[int | None], depth: int, zero_point: int | None = None) -> Spec:
-    """Return the result, with a scale such that sums of ``depth`` products fill the range of its dtype."""
+    """Return the spec of the result, with a scale for which sums of ``depth`` products fill the range of its dtype."""
     if x.scale is None:
         return Spec(tuple(shape))
-    spread = SUB_BYTE.get(w.dtype, SPREAD)
-    scale = float(np.asarray(x.scale)) * float(np.mean(np.asarray(w.scale))) * np.sqrt(depth) * spread * 3
+    deviation = SUB_BYTE_DEVIATIONS.get(w.dtype, INT8_DEVIATION)
+    scale = float(np.asarray(x.scale)) * float(np.mean(np.asarray(w.scale))) * np.sqrt(depth) * deviation * 3
     if x.dtype == "int16":
         return Spec(tuple(shape), "int16", scale * 256 / 2, 0)
     return Spec(tuple(shape), x.dtype, scale, (-11 if x.dtype == "int8" else 109) if zero_point is None else zero_point)
 
 
 def bias(x: Spec, w: Spec, channels: int, dtype: str, depth: int, stored: float = 1.0) -> Spec:
-    """Return a bias as large as the sums. ``stored``: factor of a wrong scale in the file, which the kernels ignore."""
+    """Return a random bias of the magnitude of the sums.
+
+    ``stored``: factor by which the scale in the file is wrong; the kernels ignore that scale.
+    """
     if x.scale is None:
         return constant(random_array(channels, seed="b"))
     scales = np.broadcast_to(float(np.asarray(x.scale)) * np.asarray(w.scale), (channels,))
-    spread = SPREAD * SUB_BYTE.get(w.dtype, SPREAD) * np.sqrt(depth) * (256 if x.dtype == "int16" else 1)
-    values = (random_array(channels, seed="b", low=-1, high=1) * spread).astype(dtype)
-    integers = scales * stored if isinstance(w.scale, Sequence) else scales[:1] * stored
-    return constant(values, None, integers.tolist())
+    deviation = (
+        INT8_DEVIATION
+        * SUB_BYTE_DEVIATIONS.get(w.dtype, INT8_DEVIATION)
+        * np.sqrt(depth)
+        * (256 if x.dtype == "int16" else 1)
+    )
+    values = (random_array(channels, seed="b", low=-1, high=1) * deviation).astype(dtype)
+    stored_scales = scales * stored if isinstance(w.scale, Sequence) else scales[:1] * stored
+    return constant(values, None, stored_scales.tolist())
 
 
 def block_weights(model: Net, shape: Sequence[int], size: int, dtype: str = "int4", flat: bool = False) -> TensorRef:
     """Return random weights with a scale per ``size`` elements of a row; ``flat``: the scales have one axis."""
     *outer, depth = shape
-    drawn_scales = random_array(*outer, depth // size, dtype="float16", seed="scales", low=0.05, high=0.2)
-    ref = model.graph.constant("scales", drawn_scales.reshape(-1) if flat else drawn_scales)
+    block_scales = random_array(*outer, depth // size, dtype="float16", seed="scales", low=0.05, high=0.2)
+    ref = model.graph.constant("scales", block_scales.reshape(-1) if flat else block_scales)
     return model.graph.constant("blocks", random_array(*shape, dtype=dtype), quantization=blockwise(ref, size))
 
 
 def fold_weights(case: Case) -> Case:
-    """Return the weights as floats, which every opset supports."""
+    """Return the case with weights folded to floats, which every opset supports."""
     return replace(case, name=f"{case.name}, folded", options={"weights": "fold"}, opsets=(None, 13))
 
 

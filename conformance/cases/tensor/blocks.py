@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.copies import Copy, copy_refused
+from conformance.copies import Copy, refused_copy_cases
 from conformance.models import BOTH, Net, Placed, Spec, constant, in_isolation, net, opsets, random_array, tensor, unary
 from onnx_tflite_plugin.source.model import Array
 
@@ -243,4 +243,4 @@ def refusal_cases() -> Iterator[Case]:
         x = tensor(*deep, dtype="int16")
         yield unary(op, "int16", x, x.with_shape(*wide), options={"block_size": 2}, kernel_refuses="data_type ==")
     plane = constant([[1, 0], [0, 1]])
-    yield from copy_refused(FLAT, Copy([(2, 9, 13, 3)], [constant([2, 2]), plane], before=(8, 5, 7, 3)))
+    yield from refused_copy_cases(FLAT, Copy([(2, 9, 13, 3)], [constant([2, 2]), plane], input_shape=(8, 5, 7, 3)))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.copies import Copy, copy_cases, copy_refused
+from conformance.copies import Copy, copy_cases, refused_copy_cases
 from conformance.models import (
     BOTH,
     Net,
@@ -399,9 +399,9 @@ def shared_sizes(model: Net) -> None:
 
 def copies() -> Iterator[Case]:
     yield from copy_cases("RESHAPE", Copy([(2, 35, 3)], [constant([2, 35, 3])]))
-    yield from copy_cases("SQUEEZE", Copy([(2, 7, 3)], before=(2, 1, 7, 3), options={"squeeze_dims": [1]}))
+    yield from copy_cases("SQUEEZE", Copy([(2, 7, 3)], input_shape=(2, 1, 7, 3), options={"squeeze_dims": [1]}))
     yield from copy_cases("TRANSPOSE", Copy([(2, 7, 5, 3)], [constant([0, 2, 1, 3])]))
-    yield from copy_refused("EXPAND_DIMS", Copy([(2, 5, 1, 7, 3)], [constant(2)]))
+    yield from refused_copy_cases("EXPAND_DIMS", Copy([(2, 5, 1, 7, 3)], [constant(2)]))
 
 
 def rank_cases() -> Iterator[Case]:

@@ -229,6 +229,6 @@ def reverse_slices(axis: int, other: int, dtype: str) -> Callable[[Net], None]:
 
 
 def copies() -> Iterator[Case]:
-    yield from copy_cases("SPLIT", Copy([(2, 5, 7, 1)] * 3, front=[constant(3)], options={"num_splits": 3}))
+    yield from copy_cases("SPLIT", Copy([(2, 5, 7, 1)] * 3, operands_before=[constant(3)], options={"num_splits": 3}))
     shapes = [(2, 5, 2, 3), (2, 5, 5, 3)]
     yield from copy_cases("SPLIT_V", Copy(shapes, [constant([2, 5]), constant(2)], options={"num_splits": 2}))
