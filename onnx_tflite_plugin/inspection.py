@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -49,7 +49,11 @@ def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
     model = complete_lists(model, host, target)
     bindings = handlers_of(model, host, target)
     reachable = _reachable_subgraphs(model, bindings)
-    operators = _count_operators(bindings, reachable, target)
+    keys: dict[int, list[str]] = {graph.index: [] for graph in model.subgraphs}
+    for signature in model.signatures:
+        for index in _reachable_subgraphs(model, bindings, signature.subgraph):
+            keys[index].append(signature.key)
+    operators = _count_operators(bindings, reachable, keys, target)
     authored_by_tensor = describe_interface(model)
     return {
         "bytes": model.size,
@@ -64,6 +68,7 @@ def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
                 "operators": len(graph.operators),
                 "tensors": len(graph.tensors),
                 "called": graph.index in reachable,
+                "signatures": keys[graph.index],
             }
             for graph in model.subgraphs
         ],
@@ -97,10 +102,10 @@ def handlers_of(model: Model, host: Host, target: Target) -> dict[Operator, Boun
     return bindings
 
 
-def _reachable_subgraphs(model: Model, bindings: Mapping[Operator, Bound | Problem]) -> set[int]:
-    """Return the subgraphs to convert: the main one, and those that it calls directly or indirectly."""
+def _reachable_subgraphs(model: Model, bindings: Mapping[Operator, Bound | Problem], root: int = 0) -> set[int]:
+    """Return the subgraphs to convert: ``root``, and those that it calls directly or indirectly."""
     reachable: set[int] = set()
-    pending = [0]
+    pending = [root]
     while pending:
         index = pending.pop()
         if index in reachable or index >= len(model.subgraphs):
@@ -114,12 +119,19 @@ def _reachable_subgraphs(model: Model, bindings: Mapping[Operator, Bound | Probl
 
 
 def _count_operators(
-    bindings: Mapping[Operator, Bound | Problem], reachable: set[int], target: Target
+    bindings: Mapping[Operator, Bound | Problem], reachable: set[int], keys: Mapping[int, Sequence[str]], target: Target
 ) -> list[dict[str, Any]]:
-    """Return one row per group of operators with equal code and treatment, unsupported first, then by frequency."""
+    """Return one row per group of operators with equal code and treatment, unsupported first, then by frequency.
+
+    ``keys``: the signatures that reach each subgraph. Operators of all signatures are in one row, except those without a
+    handler: their "called" is true only if the main subgraph reaches them, and "signatures" names the others.
+    """
     rows: dict[tuple[object, ...], dict[str, Any]] = {}
     for op, binding in bindings.items():
-        entry = {"code": op.code, "called": op.subgraph in reachable}
+        is_main, is_missing = op.subgraph in reachable, isinstance(binding, Problem)
+        called = is_main or (not is_missing and bool(keys[op.subgraph]))
+        only = () if is_main or not is_missing else tuple(keys[op.subgraph])
+        entry: dict[str, Any] = {"code": op.code, "called": called, "signatures": only}
         entry |= _missing_entry(binding) if isinstance(binding, Problem) else _operator_entry(binding, target)
         row = rows.setdefault(tuple(entry.values()), {**entry, "count": 0, "versions": [], "first": _location(op)})
         row["count"] += 1

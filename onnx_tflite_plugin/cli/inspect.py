@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +40,16 @@ from onnx_tflite_plugin.options import ConvertOptions
 def inspect(model: Path, details: bool, as_json: bool, **pack_options: Any) -> None:
     """Show the contents of a model and which pack converts each operator.
 
-    MODEL is a file, or - for stdin. Inputs and outputs, signatures, states, metadata, operators.
-    For a bundle (MediaPipe's .task, LiteRT-LM) lists its parts. Converts nothing. Shows missing handlers, and then exits
-    with 0 too.
+    MODEL is a file, a folder, or - for stdin. Inputs and outputs, signatures, states, metadata, operators.
+    For a bundle (MediaPipe's .task, LiteRT-LM) lists its parts, for a folder its models with their missing handlers.
+    Converts nothing. Shows missing handlers, and then exits with 0 too.
     """
     on_failure(as_json=as_json)
+    if model != STREAM and model.is_dir():
+        from onnx_tflite_plugin.cli.inspect_folder import show_folder
+
+        show_folder(model, pack_options, as_json=as_json)
+        return
     from onnx_tflite_plugin.source.bundle import is_bundle
 
     content = read_stdin() if model == STREAM else None
@@ -79,6 +84,7 @@ def _show(model: Path, contents: Mapping[str, Any], details: bool) -> None:
         for row in [
             Row("model", [f"{model} ({', '.join(parts)})"], "bold"),
             Row("description", [description] if description else []),
+            Row("signature", [_main_signature(contents)] if len(contents["signatures"]) > 1 else []),
             Row(
                 "inputs",
                 limit_lines([line for tensor in contents["inputs"] for line in _graph_value(tensor, names[0])], 16),
@@ -146,7 +152,7 @@ def _show_bundle(path: Path, as_json: bool) -> None:
 
 def _operator(row: Mapping[str, Any], details: bool) -> list[object]:
     versions = ", ".join(map(str, row["versions"]))
-    code = row["code"] if row["called"] else f"{row['code']} (never called)"
+    code = row["code"] if row["called"] else f"{row['code']} ({_reached_by(row['signatures'])})"
     pack = "none" if row["missing"] else "built-in" if row["pack"] == BUILTIN else row["pack"]
     inner = [row["layout"] or "-", row["quantization"] or "-"] if details else []
     return [row["count"], code, versions, pack, *inner]
@@ -163,6 +169,12 @@ def _signature_names(contents: Mapping[str, Any]) -> tuple[Mapping[int, str], Ma
     sides = ({}, {}) if signature is None else (signature["inputs"], signature["outputs"])
     inputs, outputs = ({index: name for name, index in reversed(side.items())} for side in sides)
     return inputs, outputs
+
+
+def _main_signature(contents: Mapping[str, Any]) -> str:
+    """Return whose inputs and outputs are listed, of several signatures."""
+    key = next((repr(entry["key"]) for entry in contents["signatures"] if entry["subgraph"] == 0), "")
+    return f"inputs and outputs of {key or 'the main subgraph, which has no signature'}; convert takes it by default"
 
 
 def _graph_value(tensor: Mapping[str, Any], names: Mapping[int, str] = {}) -> list[str]:
@@ -200,8 +212,13 @@ def _quantization(quantization: Mapping[str, Any] | None) -> str:
 
 
 def _subgraph(graph: Mapping[str, Any]) -> str:
-    called = "" if graph["called"] else ", never called"
+    called = "" if graph["called"] else f", {_reached_by(graph['signatures'])}"
     return f"{graph['index']} {shorten(graph['name'])!r}: {plural(graph['operators'], 'operator')}{called}"
+
+
+def _reached_by(keys: Sequence[str]) -> str:
+    """Return which signatures run something that the main subgraph does not."""
+    return f"signature {', '.join(limit_lines([repr(key) for key in keys], 3))}" if keys else "never called"
 
 
 def _signature(signature: Mapping[str, Any], details: bool = False) -> list[str]:

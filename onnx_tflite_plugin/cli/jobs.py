@@ -135,7 +135,8 @@ def read_stdin() -> bytes:
     return content
 
 
-def _folder_jobs(folder: Path, output: Path | None) -> list[Job]:
+def folder_models(folder: Path) -> list[Path]:
+    """Return the models of a folder and its subfolders. Raises UsageProblem if there is none."""
     files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
     if not files:
         from onnx_tflite_plugin.source.formats import describe_folder
@@ -144,7 +145,11 @@ def _folder_jobs(folder: Path, output: Path | None) -> list[Job]:
         raise UsageProblem(
             f"{folder} holds no {' or '.join(SUFFIXES)} file" + (f": {description}" if description else "")
         )
-    names = [(file, file.relative_to(folder)) for file in files]
+    return files
+
+
+def _folder_jobs(folder: Path, output: Path | None) -> list[Job]:
+    names = [(file, file.relative_to(folder)) for file in folder_models(folder)]
     return [
         Job(str(name), file, (file if output is None else output / name).with_suffix(".onnx")) for file, name in names
     ]

@@ -86,6 +86,29 @@ def test_inspect_succeeds_with_a_missing_handler(run: Run, mixed_path: Path) -> 
     assert not mixed_path.with_suffix(".onnx").exists()
 
 
+def test_inspect_lists_the_models_of_a_folder(run: Run, mixed_path: Path) -> None:
+    folder = mixed_path.parent
+    (folder / "inner").mkdir()
+    (folder / "inner" / "broken.tflite").write_bytes(b"nothing")
+    code, out, _ = run("inspect", folder)
+    lines = [line.split() for line in out.splitlines()]
+    assert code == 0
+    assert lines[2][-2:] == ["mixed.tflite", "CUSTOM.Odd"]
+    assert "inner/broken.tflite" in lines[1]
+    assert "2 models, 0 of them with a handler for every operator" in out
+    entries = json.loads(run("inspect", folder, "--json").out)["models"]
+    assert ["error" in entry for entry in entries] == [True, False]
+    (folder / "none").mkdir()
+    assert run("inspect", folder / "none").code == 2
+
+
+def test_inspect_says_whose_inputs_it_lists(run: Run) -> None:
+    out = run("inspect", Path(__file__).parents[2] / "examples" / "language_model.tflite").out
+    assert "inputs and outputs of 'prefill_5'; convert takes it by default" in out
+    assert "signature 'decode'" in out
+    assert "never called" not in out
+
+
 def test_each_version_is_listed_once(run: Run, tmp_path: Path) -> None:
     net = Net()
     net.output(net.call("NEG", [net.call("NEG", [tensor(2, 3)], tensor(2, 3))], tensor(2, 3)))

@@ -413,7 +413,7 @@ def test_operator_row_names_the_pack_of_its_handler() -> None:
     }  # fmt: skip
     assert inspect._operator(row, True) == [2, "A", "1, 3", "p", "-", "Raw"]
     assert inspect._operator({**row, "pack": "onnx-tflite-plugin"}, False) == [2, "A", "1, 3", "built-in"]
-    missing = {**row, "missing": "nobody", "called": False}
+    missing = {**row, "missing": "nobody", "called": False, "signatures": ()}
     assert inspect._operator(missing, False) == [2, "A (never called)", "1, 3", "none"]
     assert inspect._missing(missing) == "A (op 7, 2 in all): nobody"
     assert inspect._missing({**missing, "count": 1}) == "A (op 7): nobody"

@@ -37,6 +37,24 @@ def test_counts_operators_by_code_with_versions_and_position() -> None:
     ]
 
 
+def test_operators_of_another_signature_are_counted_with_the_main_one() -> None:
+    model = ModelBuilder()
+    chain(model.main, ("ABS", 1))
+    other = model.subgraph("other")
+    chain(other, ("ABS", 1), ("CUSTOM.Unknown", 1))
+    for key, graph in (("a", 0), ("b", 1)):
+        model.signature(key, {}, {}, subgraph=graph)
+    reported = otp.inspect(model.build())
+    assert [(row["code"], row["count"], row["called"], row["signatures"]) for row in reported["operators"]] == [
+        ("CUSTOM.Unknown", 1, False, ("b",)), ("ABS", 2, True, ()),
+    ]  # fmt: skip
+    assert reported["missing"] == []
+    assert [(graph["called"], graph["signatures"]) for graph in reported["subgraphs"]] == [
+        (True, ["a"]),
+        (False, ["b"]),
+    ]
+
+
 def test_unsupported_operators_come_first() -> None:
     model = ModelBuilder()
     chain(model.main, ("ADD", 1), ("ADD", 1), ("ADD", 99))
