@@ -36,6 +36,7 @@ Python keyword of an option of `convert` or `verify` is below the option.
 | environment variable | effect |
 |---|---|
 | `ONNX_TFLITE_PLUGIN_DEBUG=1` | shows the traceback of an internal error or of an op pack's error |
+| `ONNX_TFLITE_PLUGIN_BUDGET=BYTES` | raises or lowers the limit on the memory of arrays that one conversion creates |
 | `NO_COLOR=1` | prints without colors |
 
 For completion in bash, add `eval "$(_ONNX_TFLITE_COMPLETE=bash_source onnx-tflite)"` to your profile. `zsh_source` and
