@@ -70,13 +70,13 @@ def operators() -> Iterator[tuple[str, Callable[[Net], None]]]:
     """Yield LiteRT's recurrent operators by name and dtypes."""
     for kind, dtypes in DTYPES.items():
         for name, variant in VARIANTS.items():
-            yield f"op_{name}_{kind}", Lstm(**{**LAYER, **variant, **dtypes}).draw
-        yield f"op_lstm_step_{kind}", Lstm(op=STEP, **{**LAYER, **dtypes}).draw
+            yield f"op_{name}_{kind}", Lstm(**{**LAYER, **variant, **dtypes}).build
+        yield f"op_lstm_step_{kind}", Lstm(op=STEP, **{**LAYER, **dtypes}).build
         if kind != "float16":
-            yield f"op_svdf_{kind}", Svdf(batch=1, inputs=40, units=64, memory=8, **dtypes).draw
+            yield f"op_svdf_{kind}", Svdf(batch=1, inputs=40, units=64, memory=8, **dtypes).build
         if kind in ("float", "dynamic"):
             lstm = {"inputs": 40, "cells": 64, "reach": 0.3, **dtypes}
-            yield f"op_bilstm_{kind}", Both(batch=1, time=24, each=lstm, options=(("cell_clip", 10.0),)).draw
+            yield f"op_bilstm_{kind}", Both(batch=1, time=24, each=lstm, options=(("cell_clip", 10.0),)).build
 
 
 def row(path: Path, rounds: int) -> Row:

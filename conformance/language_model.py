@@ -53,7 +53,7 @@ def language_model(sizes: Sizes = Sizes()) -> bytes:
     for key, count in ((f"prefill_{sizes.length}", sizes.length), ("decode", 1)):
         net = Net()
         net.model, net.graph = model, model.main if count > 1 else model.subgraph(key)
-        _Signature(net, sizes, count, key).draw()
+        _Signature(net, sizes, count, key).build()
     return model.build()
 
 
@@ -70,7 +70,7 @@ class _Signature:
         self.inputs: dict[str, TensorRef] = {}
         self.results: dict[str, TensorRef] = {}
 
-    def draw(self) -> None:
+    def build(self) -> None:
         sizes, count = self.sizes, self.count
         tokens = self._input("tokens", tensor(1, count, dtype="int32"))
         positions = self._input("input_pos", tensor(count, dtype="int32"))

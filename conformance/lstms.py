@@ -210,7 +210,7 @@ class Lstm:
         model.graph.operator(self.op, operands, [y], options, intermediates=self.between(model))
         return y
 
-    def draw(self, model: Net) -> None:
+    def build(self, model: Net) -> None:
         y = self.call(model)
         model.output(y)
         if self.shapeless:
@@ -218,4 +218,4 @@ class Lstm:
             model.graph.tensors[y] = Table("Tensor", fields)
 
     def case(self, name: str, **case: Any) -> Case:
-        return net(self.op, name, self.draw, **{"dtype": self.dtype, **case})
+        return net(self.op, name, self.build, **{"dtype": self.dtype, **case})

@@ -17,7 +17,7 @@ from onnx_tflite_plugin.host import Host
 
 def convert_to_loop(rows: Rows) -> onnx.NodeProto:
     model = Net()
-    rows.draw(model)
+    rows.build(model)
     graph = convert(model.build(), host=Host(packs="builtin")).proto.graph
     return next(node for node in graph.node if node.op_type == "Loop")
 

@@ -25,23 +25,23 @@ from onnx_tflite_plugin.targets import TARGETS
 from onnx_tflite_plugin.verify import LiteRT
 
 LAYERS = {
-    "LSTM": (Lstm(major=True).draw, "LSTM"),
-    "LSTM both ways": (Both().draw, "LSTM"),
-    "RNN": (Rnn(major=True).draw, "RNN"),
-    "RNN both ways": (Rnn(op=BOTH, major=True).draw, "RNN"),
+    "LSTM": (Lstm(major=True).build, "LSTM"),
+    "LSTM both ways": (Both().build, "LSTM"),
+    "RNN": (Rnn(major=True).build, "RNN"),
+    "RNN both ways": (Rnn(op=BOTH, major=True).build, "RNN"),
 }
 
 
-def build_model(draw: Callable[[Net], None]) -> bytes:
+def build_model(build: Callable[[Net], None]) -> bytes:
     model = Net()
-    draw(model)
+    build(model)
     return model.build()
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_layer_with_zero_initial_state_is_one_node_without_states(name: str) -> None:
-    draw, onnx = LAYERS[name]
-    conversion = otp.convert(build_model(draw), state="reset")
+    build, onnx = LAYERS[name]
+    conversion = otp.convert(build_model(build), state="reset")
     assert [value.name for value in conversion.model.graph.inputs] == ["x0"]
     (node,) = (node for node in conversion.model.graph if node.op_type == onnx)
     assert len([value for value in node.inputs if value is not None]) == 4  # the input, two matrices and the biases
@@ -49,10 +49,10 @@ def test_layer_with_zero_initial_state_is_one_node_without_states(name: str) -> 
     assert conversion.report.states == ()
 
 
-@pytest.mark.parametrize("draw", [*(draw for draw, _ in LAYERS.values()), Svdf().draw, Svdf("int8", "int8").draw])
-def test_state_still_matters_after_fifty_runs(draw: Callable[[Net], None]) -> None:
+@pytest.mark.parametrize("build", [*(build for build, _ in LAYERS.values()), Svdf().build, Svdf("int8", "int8").build])
+def test_state_still_matters_after_fifty_runs(build: Callable[[Net], None]) -> None:
     """A session that is reset before the last run diverges from LiteRT; one that is not agrees."""
-    data, rng = build_model(draw), np.random.default_rng(3)
+    data, rng = build_model(build), np.random.default_rng(3)
     session, original = Session(otp.convert(data).proto.SerializeToString()), LiteRT(data, "builtin")
     tensor = original.entry.inputs[0]
     for _ in range(50):
@@ -71,14 +71,14 @@ def test_state_still_matters_after_fifty_runs(draw: Callable[[Net], None]) -> No
 @pytest.mark.parametrize("layer", [Lstm(outputs=13), Lstm(outputs=5, biased=False, major=True, peephole=True)])
 @pytest.mark.parametrize("state", ["io", "reset"])
 def test_layer_with_projection_is_one_node(layer: Lstm, state: str) -> None:
-    conversion = otp.convert(build_model(layer.draw), state=state)
+    conversion = otp.convert(build_model(layer.build), state=state)
     assert conversion.report.nodes["LSTM"] == 1
     assert not {"Scan", "Loop", "If"} & {node.op_type for node in conversion.model.graph}
 
 
 @pytest.mark.parametrize("options", [{"cell_clip": 0.9}, {"proj_clip": 0.9}])
 def test_clipped_layer_with_projection_becomes_a_scan(options: dict[str, float]) -> None:
-    nodes = otp.convert(build_model(Lstm(outputs=13, options=tuple(options.items())).draw)).report.nodes
+    nodes = otp.convert(build_model(Lstm(outputs=13, options=tuple(options.items())).build)).report.nodes
     assert (nodes["Scan"], nodes.get("LSTM", 0)) == (1, 0)
 
 

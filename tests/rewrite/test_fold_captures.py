@@ -62,7 +62,7 @@ def test_dequantized_captures_are_folded_at_every_opset(opset: int) -> None:
 @pytest.mark.parametrize("target", ["openvino", "portable"])
 def test_bodies_of_converted_models_capture_initializers_only(target: str) -> None:
     net = Net()
-    Lstm(options=(("cell_clip", 0.31),)).draw(net)
+    Lstm(options=(("cell_clip", 0.31),)).build(net)
     model = convert(net.build(), target=target, unroll=1).model
     bodies = {node.op_type for node in model.graph.all_nodes()} & {"Scan"}
     captured = [

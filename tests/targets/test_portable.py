@@ -27,7 +27,7 @@ RECURRENT = Lstm(options=(("cell_clip", 0.31),))
 
 def recurrent() -> bytes:
     net = Net()
-    RECURRENT.draw(net)
+    RECURRENT.build(net)
     return net.build()
 
 
@@ -69,7 +69,7 @@ def test_short_loops_are_unrolled_and_long_ones_are_not() -> None:
 def test_clipped_cells_need_no_branch() -> None:
     """Few cells reach their bound; targets with If check it at runtime."""
     net = Net()
-    Lstm(options=(("cell_clip", 7.0),)).draw(net)
+    Lstm(options=(("cell_clip", 7.0),)).build(net)
     for target, has_if in (("generic", True), ("portable", False)):
         model = otp.convert(net.build(), target=target).model
         assert ("If" in {node.op_type for node in model.graph.all_nodes()}) == has_if

@@ -142,7 +142,7 @@ LSTMS = [
 def test_integer_lstms_are_within_two_steps_without_integer_operators(layer: Lstm, target: str) -> None:
     """The biases belong to a normalization or projection, and their scale in the file does not matter."""
     net = Net()
-    layer.draw(net)
+    layer.build(net)
     proto = otp.convert(net.build(), target=target, state="reset").proto
     array = np.random.default_rng(0).integers(-128, 128, [size or 1 for size in layer.x.shape]).astype(np.int8)
     (expected,) = LiteRT(net.build(), "builtin").run([array])
@@ -203,7 +203,7 @@ def test_weights_of_products_that_litert_computes_as_zeros_have_one_scale() -> N
 
 def test_short_loops_are_unrolled() -> None:
     net = Net()
-    Lstm(dtype="int8", weights="int8").draw(net)
+    Lstm(dtype="int8", weights="int8").build(net)
     model = otp.convert(net.build(), target="qnn").model
     assert not {"Loop", "Scan", "If"} & {node.op_type for node in model.graph.all_nodes()}
     with pytest.raises(ConversionError, match=r"qnn has no Scan(.|\n)*--unroll N"):

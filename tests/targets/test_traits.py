@@ -62,7 +62,7 @@ def test_integers_that_q_and_dq_do_not_support_are_refused_by_rule() -> None:
 def test_integer_lstms_of_one_batch_run_in_the_reference_evaluator() -> None:
     """Its GatherElements fails for one row of indices."""
     net = Net()
-    Lstm(dtype="int8", weights="int8", batch=1).draw(net)
+    Lstm(dtype="int8", weights="int8", batch=1).build(net)
     x = np.random.default_rng(0).integers(-128, 128, (1, TIME, INPUTS)).astype(np.int8)
     proto = otp.convert(net.build(), target="generic", state="reset").proto
     (expected,) = LiteRT(net.build(), "builtin").run([x])

@@ -122,13 +122,13 @@ def branch_case(
 ) -> Case:
     selector = selector_input or selector_spec(op)
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         answer = model.input(selector)
         model.output(*add_branches(model, op, answer, [model.input(spec) for spec in specs], specs, branches, results))
 
     runs = runs_of(op)
     runs["given"] = [{key: value.reshape(selector.shape) for key, value in run.items()} for run in runs["given"]]
-    return net(op, name, draw, **{**runs, **case})
+    return net(op, name, build, **{**runs, **case})
 
 
 def if_case(name: str, specs: Sequence[Spec], branches: Sequence[Branch], **case: Any) -> Case:
@@ -194,14 +194,14 @@ def image(op: str, n: int) -> Callable[[Net], None]:
     def row(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
         return [call_like(graph, "ADD", [values[0], graph.constant("row", random_array(7, 1))], values[0])]
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         selector_input = model.input(selector_spec(op))
         (result,) = add_branches(
             model, op, selector_input, [model.input_through_conv(spec)], [spec], [row, *[pass_through] * (n - 1)]
         )
         model.output(model.output_through_conv(result))
 
-    return draw
+    return build
 
 
 def conv_branches(op: str, n: int, dtype: str) -> Callable[[Net], None]:
@@ -217,11 +217,11 @@ def conv_branches(op: str, n: int, dtype: str) -> Callable[[Net], None]:
         graph.operator("CONV_2D", operands, [y], {"padding": "SAME", "stride_h": 1, "stride_w": 1})
         return [y]
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         selector_input, x = model.input(selector_spec(op)), model.input(spec)
         model.output(*add_branches(model, op, selector_input, [x], [spec], [convolution, *[pass_through] * (n - 1)]))
 
-    return draw
+    return build
 
 
 def counting(op: str, n: int, size: int = 3) -> Callable[[Net], None]:
@@ -239,20 +239,20 @@ def counting(op: str, n: int, size: int = 3) -> Callable[[Net], None]:
         return [y]
 
     @with_variables
-    def draw(model: VariableNet) -> None:
+    def build(model: VariableNet) -> None:
         state = model.variable(spec, np.zeros(3))
         selector_input, before = model.input(selector_spec(op)), model.read(state, spec)
         branches: list[Branch] = [adding, *[lambda graph, values: drop_first(graph, negate(graph, values))] * (n - 1)]
         (result,) = add_branches(model, op, selector_input, [model.input(spec)], [spec], branches, [made])
         model.output(before, result, model.read(state, spec))
 
-    return draw
+    return build
 
 
 def nested(op: str, n: int) -> Callable[[Net], None]:
     """Build nested operators with the same condition; the inner one distinguishes cases that the outer one does not."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         specs = [selector_spec(op), X]
 
         def double_twice(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
@@ -267,11 +267,11 @@ def nested(op: str, n: int) -> Callable[[Net], None]:
         refs = [selector_input, model.input(X)]
         model.output(*add_branches(model, op, selector_input, refs, specs, [*[inner] * (n - 1), double_twice], [X]))
 
-    return draw
+    return build
 
 
 def loop_in_branch(op: str, n: int) -> Callable[[Net], None]:
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         def inner(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
             net_inside = Net()
             net_inside.model, net_inside.graph = model.model, graph
@@ -281,13 +281,13 @@ def loop_in_branch(op: str, n: int) -> Callable[[Net], None]:
         selector_input = model.input(selector_spec(op))
         model.output(*add_branches(model, op, selector_input, [model.input(X)], [X], [inner, *[negate] * (n - 1)]))
 
-    return draw
+    return build
 
 
 def branch_in_loop(op: str, n: int) -> Callable[[Net], None]:
     """Return a model in which a loop carries the condition."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         selector = selector_spec(op)
 
         def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
@@ -300,13 +300,13 @@ def branch_in_loop(op: str, n: int) -> Callable[[Net], None]:
         plan = model.place(constant(np.array([True, True, True, False, False])))
         model.output(loop(model, refs, [selector, X], body, plan=plan)[1])
 
-    return draw
+    return build
 
 
 def stateful_cell(op: str, n: int) -> Callable[[Net], None]:
     """Build a branch with variable tensors."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         spec = tensor(3, 11)
 
         def cell(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
@@ -317,4 +317,4 @@ def stateful_cell(op: str, n: int) -> Callable[[Net], None]:
         selector_input = model.input(selector_spec(op))
         model.output(*add_branches(model, op, selector_input, [model.input(spec)], [spec], [cell, *[negate] * (n - 1)]))
 
-    return draw
+    return build

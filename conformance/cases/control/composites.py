@@ -82,11 +82,11 @@ def composite_case(
     inner: list[Spec] | None = None,
     dtype: str = "float32",
 ) -> Case:
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         index = decomposition(model, inner or specs, body)
         model.output(*call_composite(model, index, [model.place(spec) for spec in specs], outputs))
 
-    return net(OP, name, draw, dtype=dtype)
+    return net(OP, name, build, dtype=dtype)
 
 
 def composite_between_convs(model: Net) -> None:

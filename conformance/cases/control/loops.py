@@ -124,11 +124,11 @@ def drop_first_entry(graph: GraphBuilder, plan: TensorRef) -> TensorRef:
 def loop_case(
     name: str, specs: Sequence[Spec], body: Body, results: Sequence[Spec] | None = None, **case: object
 ) -> Case:
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         refs = [model.input(spec) for spec in specs]
         model.output(*loop(model, refs, specs, body, results))
 
-    return net("WHILE", name, draw, **{"given": STEPS, **case})
+    return net("WHILE", name, build, **{"given": STEPS, **case})
 
 
 def double(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:

@@ -51,7 +51,7 @@ class Rows:
         number = Spec((), "int32")
         return [number, number, replace(self.row, shape=(SIZE,)), whole, number, whole]
 
-    def draw(self, model: Net) -> None:
+    def build(self, model: Net) -> None:
         x = model.input(replace(self.kinds[5], name="x"))
         n = self._length(model.graph, x) if self.open else model.input(Spec((), "int32", name="n"))
         counters = [model.place(constant(np.array(start, np.int32))) for start in (0, self.first)]
@@ -178,4 +178,4 @@ CARRIED: dict[str, Rows] = {
 def cases() -> Iterator[Case]:
     for name, rows in {**STACKED, **CARRIED}.items():
         given: list[dict[str, Array]] | None = STEPS if not rows.open else None
-        yield net("WHILE", f"counted, {name}", rows.draw, dtype=rows.dtype, given=given)
+        yield net("WHILE", f"counted, {name}", rows.build, dtype=rows.dtype, given=given)

@@ -76,7 +76,7 @@ def detection_case(
         given = {"boxes": np.clip(encodings / 0.05 + 127, 0, 255).astype(np.uint8)}
         given["scores"] = random.permutation(ANCHORS * classes).reshape(1, ANCHORS, classes).astype(np.uint8)
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         boxes = tensor(1, ANCHORS, length, dtype=dtype, scale=0.05, zero_point=127, name="boxes")
         by_class = tensor(1, ANCHORS, classes, dtype=dtype, scale=1 / 256, zero_point=0, name="scores")
         if quantized:
@@ -94,4 +94,4 @@ def detection_case(
         )
         model.output(*outputs)
 
-    return net(OP, name, draw, **{"given": given, **case})
+    return net(OP, name, build, **{"given": given, **case})

@@ -86,9 +86,9 @@ def older_file_cases() -> Iterator[Case]:
     )
 
 
-def case(operator: str, name: str, draw: Any, reference: Any, **given: Any) -> Case:
+def case(operator: str, name: str, build: Any, reference: Any, **given: Any) -> Case:
     places = {"place": np.asarray(3, np.int32)}
-    return net(PREFIX + operator, name, draw, reference=reference, given=places, sizes=(), **given)
+    return net(PREFIX + operator, name, build, reference=reference, given=places, sizes=(), **given)
 
 
 def written_list(arrays: Sequence[Array]) -> list[Array]:
@@ -154,11 +154,11 @@ def read(model: Net, shape: tuple[int | None, ...]) -> None:
 # --- older files ------------------------------------------------------------------------------
 
 
-def without_stored_contents(draw: Callable[[Net], None]) -> Callable[[Net], None]:
-    """Return a function that draws the same without variant_tensors, with the NodeDef of each operator."""
+def without_stored_contents(build_full: Callable[[Net], None]) -> Callable[[Net], None]:
+    """Return a function that builds the same model without variant_tensors, with the NodeDef of each operator."""
 
     def build(model: Net) -> None:
-        draw(model)
+        build_full(model)
         drop_variant_tensors(model.model)
 
     return build

@@ -134,19 +134,19 @@ def term_model(term: Term, image: Spec | None = None, *, inside: bool = False) -
     """Return a model of the term, or of the term between convolutions."""
     like = image or tensor(*IMAGE)
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         x = model.input_through_conv(like) if inside else model.input(like)
         y = write_term(model, term, like, {"x": x})
         model.output(model.output_through_conv(y) if inside else y)
 
-    return draw
+    return build
 
 
 def two_tensors(term: Term) -> Callable[[Net], None]:
     """Return a model whose last factor is another tensor: a gate instead of an activation."""
     code, *terms = term
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         like = tensor(*IMAGE)
         variables = {"x": model.input(like), "y": model.input(like)}
         gated = (code, *("y" if part == "x" else swap_operands(part) for part in terms))
@@ -156,13 +156,13 @@ def two_tensors(term: Term) -> Callable[[Net], None]:
         product = isinstance(part, tuple) and part[0] == "MUL" and "x" in part
         return ("MUL", *("y" if inner == "x" else inner for inner in part[1:])) if product else part
 
-    return draw
+    return build
 
 
 def with_intermediate_output(term: Term) -> Callable[[Net], None]:
     """Return a model that also returns an intermediate value of the activation."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         like = tensor(*IMAGE)
         code, *terms = term
         variables = {"x": model.input(like)}
@@ -172,7 +172,7 @@ def with_intermediate_output(term: Term) -> Callable[[Net], None]:
         )
         model.output(y, variables["inner"])
 
-    return draw
+    return build
 
 
 def write_term(model: Net, term: Term, like: Spec, variables: Mapping[str, TensorRef]) -> TensorRef:

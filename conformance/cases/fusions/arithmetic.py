@@ -24,7 +24,7 @@ RESULT_SHAPES = {
 Step = tuple[Any, ...]
 """(operator, constant) or (operator, constant, fused activation); a tuple as the constant is its shape."""
 
-Draw = Callable[[Net], None]
+BuildFunction = Callable[[Net], None]
 
 
 def cases() -> Iterator[Case]:
@@ -122,14 +122,16 @@ def add_steps(model: Net, ref: TensorRef, step: Step, seed: str) -> TensorRef:
     return model.call(code, operands, result, fused_activation_function=activation[0] if activation else "NONE")
 
 
-def layer_then_steps(op: str, steps: Sequence[Step], biased: float | None = 1.0, activation: str = "NONE") -> Draw:
-    def draw(model: Net) -> None:
+def layer_then_steps(
+    op: str, steps: Sequence[Step], biased: float | None = 1.0, activation: str = "NONE"
+) -> BuildFunction:
+    def build(model: Net) -> None:
         ref = add_layer(model, op, biased, activation)
         for k, step in enumerate(steps):
             ref = add_steps(model, ref, step, str(k))
         model.output(ref)
 
-    return draw
+    return build
 
 
 def constant_along_rows(model: Net) -> None:
@@ -183,8 +185,8 @@ def quantized_cases() -> Iterator[Case]:
     yield net("CONV_2D", "float32 with int8 weights, then MUL", hybrid)
 
 
-def quantized_model(dtype: str) -> Draw:
-    def draw(model: Net) -> None:
+def quantized_model(dtype: str) -> BuildFunction:
+    def build(model: Net) -> None:
         x, w = tensor(*IMAGE, dtype=dtype), weight((4, 3, 2, 3), WEIGHTS[dtype])
         y = product(x, w, (2, 5, 7, 4), 18)
         operands = [x, w, bias(x, w, 4, BIASES[dtype], 18)]
@@ -194,7 +196,7 @@ def quantized_model(dtype: str) -> Draw:
             ref = model.call(code, [ref, number], replace(y, name="").rescale(factor))
         model.output(ref)
 
-    return draw
+    return build
 
 
 def second_reader_cases() -> Iterator[Case]:
@@ -226,7 +228,7 @@ def second_reader_cases() -> Iterator[Case]:
             ref = add_steps(model, ref, (code, ("C",)), str(k))
         model.output(ref)
 
-    for name, draw in (
+    for name, build in (
         ("two readers", two_readers),
         ("a graph output before MUL", product_is_output),
         ("an inner graph output", inner_output),
@@ -234,7 +236,7 @@ def second_reader_cases() -> Iterator[Case]:
         ("a square of the product", square),
         ("three steps", three_steps),
     ):
-        yield net("CONV_2D", f"followed by {name}", draw)
+        yield net("CONV_2D", f"followed by {name}", build)
 
     def float16_weights(model: Net) -> None:
         w = model.call("DEQUANTIZE", [constant(random_array(4, 3, 2, 3, dtype="float16"))], tensor(4, 3, 2, 3))

@@ -53,7 +53,7 @@ def shared_matrices_case(
     upright = transposed == adjoint
     depth, columns = (height, width) if upright else (width, height)
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         lead = list(batches)
         if heads_last:
             stored = model.input(tensor(height, *batches, width))
@@ -81,4 +81,4 @@ def shared_matrices_case(
         model.output(model.call(OP, [x, each], tensor(*together[:-2], rows, columns), adj_x=False, adj_y=adjoint))
 
     fuses = ("BATCH_MATMUL_SHARED",) if repeated == "matrices" and others is None and not swapped else ()
-    return net(OP, f"shared matrices, {name}", draw, opsets=opsets, fuses=fuses)
+    return net(OP, f"shared matrices, {name}", build, opsets=opsets, fuses=fuses)

@@ -74,7 +74,7 @@ def attention(
 ) -> Case:
     """Return a case. ``allowed``: constant mask table. ``writes``: one more cache. ``shifts``: values are written elsewhere."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         positions = model.input(tensor(count, dtype="int32", name="positions"))
         mask = (
             table_mask(model, sizes, count, positions, allowed=allowed)
@@ -99,7 +99,7 @@ def attention(
     given |= {"mask": causal_mask(sizes, start, count)} if sizes.cache_layout == "columns" else {}
     given |= {"elsewhere": given["positions"]} if shifts else {}
     options = {"options": {"attention": "causal"}, "nodes": {NODE: 1}, "targets": ("onnxruntime",), "given": given}
-    return net(OP, f"attention over a cache {name}", draw, **{**options, **case})
+    return net(OP, f"attention over a cache {name}", build, **{**options, **case})
 
 
 def unsupported_attention(name: str, sizes: Sizes, **case: Any) -> Case:

@@ -32,7 +32,7 @@ class Pair:
     different_inputs: bool = False
     back: tuple[tuple[str, Any], ...] = ()
 
-    def draw(self, model: Net) -> None:
+    def build(self, model: Net) -> None:
         x = model.input(self.of.x)
         other = model.input(replace(self.of.x, name="other")) if self.different_inputs else x
         ways = [self.run_backwards(model, x)]
@@ -129,17 +129,17 @@ BACKWARD: Mapping[str, Pair] = {
 def cases() -> Iterator[Case]:
     for name, pair in FUSED.items():
         opsets: dict[str, Any] = {"opsets": EVERY_OPSET} if name == "concatenated by Keras" else {}
-        yield net(SEQUENCE, f"bidirectional, {name}", pair.draw, **opsets)
+        yield net(SEQUENCE, f"bidirectional, {name}", pair.build, **opsets)
     for name, pair in {**REVERSED, **SEPARATE}.items():
-        yield net(SEQUENCE, f"bidirectional, {name}", pair.draw)
+        yield net(SEQUENCE, f"bidirectional, {name}", pair.build)
     for name, pair in BACKWARD.items():
-        yield net(SEQUENCE, f"backwards, {name}", pair.draw, dtype=pair.of.dtype)
+        yield net(SEQUENCE, f"backwards, {name}", pair.build, dtype=pair.of.dtype)
     for options in (None, {"state": "reset"}):
         more: dict[str, Any] = {"options": options} if options else {"runs": 50}
         yield net(
-            SEQUENCE, f"bidirectional, {'reset in every run' if options else '50 runs'}", Pair(KERAS).draw, **more
+            SEQUENCE, f"bidirectional, {'reset in every run' if options else '50 runs'}", Pair(KERAS).build, **more
         )
-    yield net(SEQUENCE, "bidirectional, int8", Pair(SMALL).draw, dtype="int8")
+    yield net(SEQUENCE, "bidirectional, int8", Pair(SMALL).build, dtype="int8")
     yield net(SEQUENCE, "bidirectional between convolutions", between, transposes=4)
 
 

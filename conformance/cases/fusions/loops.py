@@ -55,7 +55,7 @@ class Layer:
         """Return the number of states of a stage."""
         return 2 if self.kind == "LSTM" else 1
 
-    def draw(self, model: Net) -> None:
+    def build(self, model: Net) -> None:
         model.graph.output(*self.loop(model, model.input(tensor(self.time, self.batch, INPUTS, name="x"))))
 
     def loop(self, model: Net, x: TensorRef) -> list[TensorRef]:
@@ -317,9 +317,9 @@ SIMILAR: dict[str, Layer] = {
 def cases() -> Iterator[Case]:
     for name, layer in LAYERS.items():
         opsets = EVERY_OPSET if name.endswith("every output") else (None,)
-        yield net("WHILE", f"recurrent layer: {name}", layer.draw, opsets=opsets, sizes=sizes(layer))
+        yield net("WHILE", f"recurrent layer: {name}", layer.build, opsets=opsets, sizes=sizes(layer))
     for name, layer in SIMILAR.items():
-        yield net("WHILE", f"no recurrent layer: {name}", replace(layer, starts=True).draw, sizes=(2, 7))
+        yield net("WHILE", f"no recurrent layer: {name}", replace(layer, starts=True).build, sizes=(2, 7))
 
 
 def sizes(layer: Layer) -> tuple[int, ...]:

@@ -30,7 +30,7 @@ class Pair:
     inner_output: bool = False
     perm: tuple[int, ...] = (1, 0, 2)
 
-    def draw(self, model: Net) -> None:
+    def build(self, model: Net) -> None:
         of, sequence = self.of, tensor(self.of.time, self.of.batch, INPUTS, name="x")
         x = model.input(sequence)
         reverse = model.call("REVERSE_V2", [x, constant([self.axes[0]])], replace(sequence, name=""))
@@ -90,6 +90,6 @@ def cases() -> Iterator[Case]:
     for name, pair in FUSED.items():
         opsets = EVERY_OPSET if name == "GRU of dynamic length" else (None,)
         lengths = () if not pair.of.open else (2, 7) if pair.of.every else (0, 2, 7)
-        yield net("WHILE", f"bidirectional layer: {name}", pair.draw, opsets=opsets, sizes=lengths or (2, 7))
+        yield net("WHILE", f"bidirectional layer: {name}", pair.build, opsets=opsets, sizes=lengths or (2, 7))
     for name, pair in SEPARATE.items():
-        yield net("WHILE", f"separate layers {name}", pair.draw, sizes=(2, 7))
+        yield net("WHILE", f"separate layers {name}", pair.build, sizes=(2, 7))

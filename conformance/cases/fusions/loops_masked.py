@@ -23,7 +23,7 @@ class Masked:
     of: Layer
     above: float = 0.1
 
-    def draw(self, model: Net) -> None:
+    def build(self, model: Net) -> None:
         of, n = self.of, self.of.state_count
         x = model.input(tensor(TIME, of.batch, INPUTS, name="x"))
         told = tensor(TIME, of.batch, 1, name="told")
@@ -80,6 +80,6 @@ SIMILAR: dict[str, Masked] = {
 def cases() -> Iterator[Case]:
     for name, layer in MASKED.items():
         opsets = EVERY_OPSET if name == "LSTM, every output" else (None,)
-        yield net("WHILE", f"masked recurrent layer: {name}", layer.draw, opsets=opsets, sizes=(2, 7))
+        yield net("WHILE", f"masked recurrent layer: {name}", layer.build, opsets=opsets, sizes=(2, 7))
     for name, layer in SIMILAR.items():
-        yield net("WHILE", f"no masked recurrent layer: {name}", layer.draw, sizes=(2, 7))
+        yield net("WHILE", f"no masked recurrent layer: {name}", layer.build, sizes=(2, 7))

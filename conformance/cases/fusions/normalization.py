@@ -56,10 +56,10 @@ def cases() -> Iterator[Case]:
 def normalization_case(name: str, write: Callable[..., TensorRef]) -> Case:
     """Return a normalization between convolutions, which needs channels last: two Transposes inside, two at the ends."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         model.output(model.output_through_conv(write(model, model.input_through_conv(tensor(*IMAGE)))))
 
-    return net(OP, f"LayerNormalization {name}", draw, transposes=4, opsets=(None, 13, 17, 26))
+    return net(OP, f"LayerNormalization {name}", build, transposes=4, opsets=(None, 13, 17, 26))
 
 
 def litert_torch_case(
@@ -84,7 +84,7 @@ def litert_torch_case(
         else tuple(n if k not in {a % len(shape) for a in over} else 1 for k, n in enumerate(shape))
     )
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         x, flat, wide = model.input(tensor(*shape)), tensor(*kept), tensor(*shape)
         axes, back = constant(list(over), "int32"), constant([-1 if n is None else n for n in thin], "int32")
 
@@ -104,7 +104,7 @@ def litert_torch_case(
             y = model.call("ADD", [y, constant(random_array(*leading, 7, seed="beta"))], wide)
         model.output(y)
 
-    return net(OP, f"{'' if fused else 'no '}LayerNormalization of litert-torch, {name}", draw)
+    return net(OP, f"{'' if fused else 'no '}LayerNormalization of litert-torch, {name}", build)
 
 
 def unfused_case(name: str, write: Callable[..., TensorRef]) -> Case:
@@ -225,7 +225,7 @@ def rms_case(
     column = tuple(1 if axis == over else n for axis, n in enumerate(shape))
     flat = tuple(n for axis, n in enumerate(shape) if axis != over)
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         x, wide = model.input(tensor(*shape)), tensor(*shape)
         of = model.input(tensor(*shape)) if other else x
         more: dict[str, list[Any]] = {"MUL": [of], "SQUARE": [], "POW": [constant(power)]}
@@ -245,4 +245,4 @@ def rms_case(
         model.output(model.call("MUL", [y, constant(random_array(*scale, seed="gamma"))], wide) if scale else y)
 
     fuses = ("RMS_NORMALIZATION",) if fused else ()
-    return net(OP, f"{'' if fused else 'no '}RMSNormalization {name}", draw, opsets=opsets, fuses=fuses)
+    return net(OP, f"{'' if fused else 'no '}RMSNormalization {name}", build, opsets=opsets, fuses=fuses)

@@ -9,7 +9,7 @@ from conformance.case import EVERY_OPSET, Case
 from conformance.models import Net, Spec, constant, net, tensor
 
 IMAGE = (2, 5, 7, 3)
-Draw = Callable[[Net], None]
+BuildFunction = Callable[[Net], None]
 
 
 def steps(
@@ -23,7 +23,7 @@ def steps(
     return model.call("RESHAPE", [ref, constant(list(shapes[-1]))], x.with_shape(*shapes[-1]))
 
 
-def nearest_as_products(dtype: str, rows: int, columns: int, shape: Sequence[int] = IMAGE) -> Draw:
+def nearest_as_products(dtype: str, rows: int, columns: int, shape: Sequence[int] = IMAGE) -> BuildFunction:
     n, h, w, c = shape
     shapes = [(n, h, 1, w, c), (n, h * rows, w, 1, c), (n, h * rows, w * columns, c)]
     return product_chain(dtype, shapes, [(1, 1, rows, 1, 1), (1, 1, 1, columns, 1)], shape)
@@ -31,15 +31,15 @@ def nearest_as_products(dtype: str, rows: int, columns: int, shape: Sequence[int
 
 def product_chain(
     dtype: str, shapes: Sequence[Sequence[int]], times: Sequence[Sequence[int]], shape: Sequence[int] = IMAGE
-) -> Draw:
-    def draw(model: Net) -> None:
+) -> BuildFunction:
+    def build(model: Net) -> None:
         x = tensor(*shape, dtype=dtype)
         model.output(model.output_through_conv(steps(model, model.input_through_conv(x), x, shapes, times)))
 
-    return draw
+    return build
 
 
-SIMILAR: dict[str, Draw] = {
+SIMILAR: dict[str, BuildFunction] = {
     "whole images repeated": product_chain(
         "float32", [(2, 5, 1, 7, 3), (2, 10, 7, 1, 3), (2, 10, 14, 3)], [(1, 2, 1, 1, 1), (1, 1, 1, 2, 1)]
     ),
@@ -68,5 +68,5 @@ def cases() -> Iterator[Case]:
         dtype="int8",
         transposes=4,
     )
-    for name, draw in SIMILAR.items():
-        yield net("TILE", f"{name} between convolutions", draw)
+    for name, build in SIMILAR.items():
+        yield net("TILE", f"{name} between convolutions", build)

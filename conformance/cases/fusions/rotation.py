@@ -66,7 +66,7 @@ def table_case(
     half = shape[-1] // 2
     sizes = tuple(table) or (1, shape[2], shape[3])
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         x = model.input(tensor(*shape))
         begins = (0, half) if starts is None else starts
         part = tensor(*shape[:-1], half)
@@ -86,7 +86,7 @@ def table_case(
     return net(
         OP_OF_TABLES,
         f"rotary embedding by tables {name}",
-        draw,
+        build,
         **{"targets": ("onnxruntime",), "nodes": {NODE: 1}, **case},
     )
 
@@ -107,7 +107,7 @@ def rotary_case(
     begins = (0, half) if starts is None else starts
     rows = shape[-2] or 1
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         x = model.input(tensor(*shape))
         factors = tensor(*(angles or (rows, half)))
         cos, sin = model.input(factors), model.input(factors)
@@ -128,7 +128,7 @@ def rotary_case(
         whole = tensor(*shape[:-1], 2 * half)
         model.output(model.call("CONCATENATION", both, whole, axis=len(shape) - 1))
 
-    return net(OP, f"rotary embedding {name}", draw, **{"targets": ("onnxruntime",), "nodes": {NODE: 1}, **case})
+    return net(OP, f"rotary embedding {name}", build, **{"targets": ("onnxruntime",), "nodes": {NODE: 1}, **case})
 
 
 def similar_cases(name: str, *shape: Any, **case: Any) -> Case:

@@ -127,17 +127,17 @@ def nonnegative_pixels() -> Iterator[Case]:
         "ADD": (shifted("NONE"), False),
         "RELU of half the channels": (relu_in_part, False),
     }
-    for text, (draw, is_zero) in lowest_is_zero.items():
-        case = net("CONV_2D", f"pixels rounded after {text}", partial(multiply_pixels, draw))
+    for text, (build_image, is_zero) in lowest_is_zero.items():
+        case = net("CONV_2D", f"pixels rounded after {text}", partial(multiply_pixels, build_image))
         yield replace(
             compared_with_litert(case, "CONV_2D_ROUNDED", shape),
             nodes={"ReduceMax": 1, "ReduceMin": 0 if is_zero else 1},
         )
 
 
-def multiply_pixels(draw: Callable[[Net], TensorRef], model: Net) -> None:
-    """Multiply each pixel of the drawn image by int8 weights."""
-    image = draw(model)
+def multiply_pixels(build_image: Callable[[Net], TensorRef], model: Net) -> None:
+    """Build an image and multiply each pixel by int8 weights."""
+    image = build_image(model)
     x = model.spec(image)
     depth = x.shape[-1] or 1
     w = weight((13, 1, 1, depth), "int8", 0)

@@ -19,18 +19,18 @@ def cases() -> Iterator[Case]:
     ):
         for op in ("CAST", "REAL", "IMAG"):
             for squeezes in (False, True):
-                draw = part(tensor(*sizes, 1, points - 3), points, op, squeezes)
+                build = part(tensor(*sizes, 1, points - 3), points, op, squeezes)
                 more = "without the axis of rows" if squeezes else "with the axis of rows"
-                yield net("RFFT2D", f"{op} of spectra, {name}, {more}", draw, nodes=["MatMul"], fuses=["RFFT2D_PART"])
+                yield net("RFFT2D", f"{op} of spectra, {name}, {more}", build, nodes=["MatMul"], fuses=["RFFT2D_PART"])
     for name, points, units, fuses in (
         ("mel filters", 1024, 11, True),
         ("more filters than frequencies", 16, 37, False),
     ):
         for biased in (False, True):
-            draw = filters(tensor(None, None, 1, points - 3), points, units, biased)
+            build = filters(tensor(None, None, 1, points - 3), points, units, biased)
             names = ["RFFT2D_FILTERS"] if fuses else ["RFFT2D_PART"]
             yield net(
-                "RFFT2D", f"{name}{', a bias and RELU' if biased else ''}", draw, nodes={"MatMul": 1}, fuses=names
+                "RFFT2D", f"{name}{', a bias and RELU' if biased else ''}", build, nodes={"MatMul": 1}, fuses=names
             )
     x = tensor(2, 3, 1, 16)
     yield net("RFFT2D", "REAL of spectra of two rows", part(x, 16, "REAL", False, rows=2), nodes=["DFT"])
@@ -39,7 +39,7 @@ def cases() -> Iterator[Case]:
 def part(x: Spec, points: int, code: str, squeezes: bool, rows: int = 1) -> Callable[[Net], None]:
     """Return a network that takes the real or imaginary part of the spectra of ``[n, t, 1, samples]``."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         n, t = x.shape[:2]
         sizes: tuple[int | None, ...] = (n, t, rows, points // 2 + 1)
         lengths = constant(np.array([rows, points], np.int32))
@@ -50,13 +50,13 @@ def part(x: Spec, points: int, code: str, squeezes: bool, rows: int = 1) -> Call
         dtypes = {"in_data_type": 8, "out_data_type": 0} if code == "CAST" else {}
         model.output(model.call(code, [spectra], tensor(*sizes), **dtypes))
 
-    return draw
+    return build
 
 
 def filters(x: Spec, points: int, units: int, biased: bool) -> Callable[[Net], None]:
     """Return a network that filters real parts of the spectra of ``[n, t, 1, samples]``, reshaped to a matrix."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         n, t = x.shape[:2]
         frequencies = points // 2 + 1
         rows = model.input(x)
@@ -80,4 +80,4 @@ def filters(x: Spec, points: int, units: int, biased: bool) -> Callable[[Net], N
             )
         )
 
-    return draw
+    return build

@@ -46,7 +46,7 @@ class Layer:
     weights: str = "float32"
     wrong: str = ""
 
-    def draw(self, model: Net) -> None:
+    def build(self, model: Net) -> None:
         sizes = (self.batch, STEPS, INPUTS) if self.by_batch else (STEPS, self.batch, INPUTS)
         made = [model.input(tensor(*sizes, name="x"))]
         for stage in range(self.stages):
@@ -223,7 +223,7 @@ SIMILAR: dict[str, tuple[Layer, int]] = {
 def cases() -> Iterator[Case]:
     for name, layer in LAYERS.items():
         opsets = EVERY_OPSET if name.endswith("every output") else (None,)
-        yield net("TANH", f"unrolled recurrent layer: {name}", layer.draw, opsets=opsets, fuses=(FUSION,))
+        yield net("TANH", f"unrolled recurrent layer: {name}", layer.build, opsets=opsets, fuses=(FUSION,))
     for name, (layer, count) in SIMILAR.items():
-        case = net("TANH", f"no recurrent layer: {name}", replace(layer).draw)
+        case = net("TANH", f"no recurrent layer: {name}", replace(layer).build)
         yield replace(case, fuses=(FUSION,) if count else ())

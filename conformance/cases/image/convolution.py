@@ -200,7 +200,7 @@ def dtype_cases() -> Iterator[Case]:
 def negative_scales(op: str, dtype: str) -> Callable[[Net], None]:
     """Return a batch normalization with a negative gamma, folded into the weights' scales."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         x, axis = tensor(2, 5, 7, 3, dtype=dtype), 0 if op == "CONV_2D" else 3
         w = weight((3, 2, 2, 3) if axis == 0 else (1, 2, 2, 3), "int8", axis)
         b = bias(x, w, 3, BIASES[dtype], 12)
@@ -211,7 +211,7 @@ def negative_scales(op: str, dtype: str) -> Callable[[Net], None]:
             del options["depth_multiplier"]
         model.output(model.call(op, [x, *turned], product(x, w, (2, 4, 6, 3), 12), **options))
 
-    return draw
+    return build
 
 
 def half_weights(model: Net) -> None:
@@ -252,13 +252,13 @@ def chain_cases() -> Iterator[Case]:
     """Yield consecutive convolutions, between which no node must be added."""
 
     def chain(dtype: str) -> Callable[[Net], None]:
-        def draw(model: Net) -> None:
+        def build(model: Net) -> None:
             ref = model.input_through_conv(tensor(*IMAGE, dtype=dtype))
             for k in range(3):
                 ref = model.select_channels(ref, tensor(*IMAGE, dtype=dtype), [(k + j) % 3 for j in range(3)])
             model.output(ref)
 
-        return draw
+        return build
 
     for dtype in ("float32", "int8", "uint8", "int16"):
         yield net("CONV_2D", f"{dtype} four in a row", chain(dtype), dtype=dtype, transposes=2)

@@ -128,11 +128,11 @@ def networks(op: str) -> Iterator[Case]:
         model.output(plain(model, op, x, 4, shape))
 
     def around(step: Callable[[Net, TensorRef], TensorRef]) -> Callable[[Net], None]:
-        def draw(model: Net) -> None:
+        def build(model: Net) -> None:
             x = step(model, plain(model, op, tensor(*VOLUME), 3, shape))
             model.output(plain(model, op, x, 4, shape) if len(model.spec(x).shape) == 5 else x)
 
-        return draw
+        return build
 
     def add_bias(model: Net, x: TensorRef) -> TensorRef:
         return model.call(

@@ -45,12 +45,12 @@ def cases() -> Iterator[Case]:
 def resize_transposed(perm: Sequence[int], images: int | None = 2) -> Callable[[Net], None]:
     """Return a Resize that ONNX Runtime does not support if a later Transpose is moved before it."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         image = model.call("RESIZE_BILINEAR", [tensor(images, 5, 7, 3), constant([11, 14])], tensor(images, 11, 14, 3))
         result = tensor(*((images, 11, 14, 3)[axis] for axis in perm))
         model.output(model.call("TRANSPOSE", [image, constant([*perm])], result))
 
-    return draw
+    return build
 
 
 def bilinear() -> Iterator[Case]:

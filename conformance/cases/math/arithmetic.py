@@ -52,8 +52,8 @@ def cases() -> Iterator[Case]:
 def shapeless_result_cases() -> Iterator[Case]:
     """Yield results without a stored shape, as old converters write them; the shape is the broadcast of the operands."""
 
-    def draw(shape: tuple[int | None, ...]) -> Callable[[Net], None]:
-        def drawing(model: Net) -> None:
+    def broadcast_model(shape: tuple[int | None, ...]) -> Callable[[Net], None]:
+        def build(model: Net) -> None:
             x, y = model.input(tensor(*shape)), model.input(tensor(*shape[-2:]))
             results = [model.graph.tensor(name, None, "float32") for name in ("sum", "product", "shown")]
             model.graph.operator("ADD", [y, x], [results[0]], {"fused_activation_function": "RELU6"})
@@ -61,11 +61,11 @@ def shapeless_result_cases() -> Iterator[Case]:
             model.graph.operator("TANH", [results[1]], [results[2]])
             model.graph.output(results[2])
 
-        return drawing
+        return build
 
-    yield net("ADD", "results without stored shape", draw(IMAGE))
+    yield net("ADD", "results without stored shape", broadcast_model(IMAGE))
     given = {"x0": random_array(2, 11, 7, 3), "x1": random_array(7, 3)}
-    yield net("ADD", "results without stored shape, dynamic dimension", draw((2, None, 7, 3)), given=given)
+    yield net("ADD", "results without stored shape, dynamic dimension", broadcast_model((2, None, 7, 3)), given=given)
 
 
 def operands(op: str, dtype: str) -> tuple[Spec, Spec, Spec]:

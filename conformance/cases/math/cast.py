@@ -53,11 +53,11 @@ def sub_byte_cases() -> Iterator[Case]:
     for dtype in ("int4", "uint4", "int2", "bfloat16"):
         least = LEAST.get(dtype, 13)
         opsets = (None, *(opset for opset in EVERY_OPSET if opset and opset >= least))
-        draw, given = cast_and_back(dtype, len(values)), {"x0": values}
-        yield net("CAST", f"float32 to {dtype} and back", draw, dtype=dtype, given=given, runs=1, opsets=opsets)
+        build, given = cast_and_back(dtype, len(values)), {"x0": values}
+        yield net("CAST", f"float32 to {dtype} and back", build, dtype=dtype, given=given, runs=1, opsets=opsets)
         if least > 13:
             old = {"opsets": (least - 1,), "refused": f"needs opset {least}"}
-            yield net("CAST", f"float32 to {dtype} at opset {least - 1}", draw, dtype=dtype, **old)
+            yield net("CAST", f"float32 to {dtype} at opset {least - 1}", build, dtype=dtype, **old)
     for dtype in ("int4", "int2"):
         yield net("CAST", f"{dtype} constant", constant_model(dtype), dtype=dtype, opsets=(None, 26))
     for dtype in ("int4", "uint4", "bfloat16"):  # LiteRT's interface does not support int2
@@ -67,27 +67,27 @@ def sub_byte_cases() -> Iterator[Case]:
         x, y = Spec((len(values),)), Spec((len(values),), dtype)
         yield unary("CAST", f"float32 to {dtype} output", x, y, dtype=dtype, given={"x0": values}, runs=1)
     for dtype in ("int8", "int64", "bool", "float16"):
-        draw = cast_and_back("bfloat16", len(values), dtype)
-        yield net("CAST", f"bfloat16 to {dtype}", draw, dtype="bfloat16", given={"x0": values}, runs=1)
+        build = cast_and_back("bfloat16", len(values), dtype)
+        yield net("CAST", f"bfloat16 to {dtype}", build, dtype="bfloat16", given={"x0": values}, runs=1)
 
 
 def cast_and_back(dtype: str, size: int, after: str = "float32") -> Callable[[Net], None]:
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         x = model.call("CAST", [Spec((size,))], Spec((size,), dtype))
         model.output(model.call("CAST", [x], Spec((size,), after)))
 
-    return draw
+    return build
 
 
 def constant_model(dtype: str) -> Callable[[Net], None]:
     """Return a model with a constant of a dtype that computed operands cannot have."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         numbers = np.arange(-2, 2).astype(getattr(ml_dtypes, dtype))
         widened = model.call("CAST", [Spec((4,), dtype, value=numbers)], Spec((4,)))
         model.output(model.call("ADD", [Spec((3, 4)), widened], Spec((3, 4))))
 
-    return draw
+    return build
 
 
 def complex_cases() -> Iterator[Case]:

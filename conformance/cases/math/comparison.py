@@ -155,11 +155,11 @@ def int16_cases() -> Iterator[Case]:
     yield comparison_case("NOT_EQUAL", "int16 without scale", bare, bare, refused="without a common scale")
     bfloat = tensor(*IMAGE, dtype="bfloat16")
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         x, y = (model.call("CAST", [tensor(*IMAGE)], bfloat) for _ in range(2))
         model.output(model.call("LESS", [x, y], tensor(*IMAGE, dtype="bool")))
 
-    yield net("LESS", "bfloat16", draw, dtype="bfloat16", opsets=EVERY_OPSET)
+    yield net("LESS", "bfloat16", build, dtype="bfloat16", opsets=EVERY_OPSET)
 
 
 def string_cases() -> Iterator[Case]:

@@ -38,11 +38,11 @@ def logic() -> Iterator[Case]:
 def conditions_model(op: str) -> Callable[[Net], None]:
     """Return a selection by conditions on a convolution's result; one condition is constant per column."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         x, seen = model.input_through_conv(tensor(*IMAGE)), Spec(IMAGE, "bool")
         greater = model.call("GREATER", [x, constant(0.1)], seen)
         column = random_constant(Spec((7, 1), "bool"))
         both = model.call(op, [greater] if op == "LOGICAL_NOT" else [greater, column], seen)
         model.output(model.output_through_conv(model.call("SELECT_V2", [both, x, constant(-7.0)], tensor(*IMAGE))))
 
-    return draw
+    return build

@@ -77,12 +77,12 @@ def quantize() -> Iterator[Case]:
 
 
 def requantize_and_back(dtype: str, before: str = "") -> Callable[[Net], None]:
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         x = model.call(before, [tensor(4, 6)], tensor(4, 6)) if before else tensor(4, 6)
         stored = model.call("QUANTIZE", [x], tensor(4, 6, dtype=dtype, scale=0.3, zero_point=2))
         model.output(model.call("DEQUANTIZE", [stored], tensor(4, 6)))
 
-    return draw
+    return build
 
 
 def requantize() -> Iterator[Case]:
@@ -215,10 +215,10 @@ def dequantize() -> Iterator[Case]:
 def add_to_image(stored: Spec) -> Callable[[Net], None]:
     """Return a model that adds a dequantized constant to a channels-first image."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         image = tensor(*IMAGE)
         x = model.input_through_conv(image)
         c = model.call("DEQUANTIZE", [stored], image)
         model.output(model.output_through_conv(model.call("ADD", [x, c], image)))
 
-    return draw
+    return build

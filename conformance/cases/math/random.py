@@ -30,7 +30,7 @@ def bounds_case(
 ) -> Case:
     """Return a case whose numbers must be within the bounds."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         shape = constant([2, 5, 7]) if fixed else tensor(3, dtype="int32", name="shape")
         y = tensor(2, 5, 7) if fixed else tensor(None, None, None)
         numbers = model.call(op, [shape], y, seed=seeds[0], seed2=seeds[1])
@@ -40,7 +40,7 @@ def bounds_case(
             model.call("LESS", [numbers, constant(bounds[1])], flags),
         )
 
-    return net(op, name, draw, given=None if fixed else int32s(shape=[2, 5, 7]), **more)
+    return net(op, name, build, given=None if fixed else int32s(shape=[2, 5, 7]), **more)
 
 
 def certain_class_case(dtype: str, fixed: bool) -> Case:

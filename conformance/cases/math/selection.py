@@ -125,7 +125,7 @@ def row_condition_cases() -> Iterator[Case]:
 def select_rows(dtype: str) -> Callable[[Net], None]:
     """Return a selection of the rows of an image without batch axis, whose order differs with channels first."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         image = tensor(1, 5, 7, 3, dtype=dtype)
         x, y = (
             model.call("SQUEEZE", [model.input_through_conv(image)], image.with_shape(5, 7, 3), squeeze_dims=[0])
@@ -134,7 +134,7 @@ def select_rows(dtype: str) -> Callable[[Net], None]:
         chosen = model.call("SELECT", [Spec((5,), "bool"), x, y], image.with_shape(5, 7, 3))
         model.output(model.output_through_conv(model.call("EXPAND_DIMS", [chosen, constant(0)], image)))
 
-    return draw
+    return build
 
 
 def single_element_cases() -> Iterator[Case]:

@@ -252,20 +252,20 @@ def swap_batches(model: Net) -> None:
 def flatten_then_multiply(dtype: str) -> Callable[[Net], None]:
     """Return a product whose constant rows follow the layout of the flattened image."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         image = tensor(*IMAGE, dtype=dtype)
         flat = image.with_shape(2, prod(IMAGE[1:]))
         x = model.call("RESHAPE", [model.input_through_conv(image), constant([2, 105])], flat)
         w = weight((105, 4), "float32" if dtype == "float32" else "int8")
         model.output(model.call(OP, [x, w], result(flat, w)))
 
-    return draw
+    return build
 
 
 def attention(dtype: str) -> Callable[[Net], None]:
     """Return attention with transposed heads; the adjoint of the keys must be part of their single Transpose."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         query, key, value = (model.input(spec) for spec in heads(dtype))
         brought = [transpose_rows(model, ref) for ref in (query, key, value)]
         scores = result(model.spec(brought[0]), transpose_matrix(model.spec(brought[1]), True))
@@ -273,7 +273,7 @@ def attention(dtype: str) -> Callable[[Net], None]:
         mixed = model.call(OP, [weights, brought[2]], result(scores, model.spec(brought[2])))
         model.output(transpose_rows(model, mixed))
 
-    return draw
+    return build
 
 
 def heads(dtype: str) -> Sequence[Spec]:

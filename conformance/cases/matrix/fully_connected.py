@@ -116,14 +116,14 @@ def row_length_cases() -> Iterator[Case]:
 def row_of_biases(dtype: str) -> Callable[[Net], None]:
     """Return a bias of any shape, which only needs as many elements as there are units."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         x, w = tensor(2, 11, dtype=dtype), weight((5, 11), WEIGHTS[dtype])
         b = bias(x, w, 5, BIASES[dtype], 11)
         assert b.value is not None
         row = replace(b, shape=(1, 5), value=b.value.reshape(1, 5))
         model.output(model.call(OP, [x, w, row], product(x, w, [2, 5], 11)))
 
-    return draw
+    return build
 
 
 def weights_without_shape(model: Net) -> None:
@@ -247,7 +247,7 @@ def flatten_cases() -> Iterator[Case]:
 def reshape_then_dense(
     dtype: str, shape: Sequence[int], per_axis: bool = False, weights: str | None = None
 ) -> Callable[[Net], None]:
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         image = tensor(*IMAGE, dtype=dtype)
         flat = image.with_shape(*shape)
         x = model.call("RESHAPE", [model.input_through_conv(image), constant(list(shape))], flat)
@@ -255,7 +255,7 @@ def reshape_then_dense(
         y = product(flat, w, (prod(shape[:-1]), 4), shape[-1])
         model.output(model.call(OP, [x, w, bias(flat, w, 4, BIASES[dtype], shape[-1])], y))
 
-    return draw
+    return build
 
 
 def two_layers(model: Net) -> None:
@@ -266,14 +266,14 @@ def two_layers(model: Net) -> None:
 
 
 def mean_then_dense(dtype: str, keep: bool) -> Callable[[Net], None]:
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         image = tensor(*IMAGE, dtype=dtype)
         pooled = image.with_shape(*((2, 1, 1, 3) if keep else (2, 3))).rescale(0.3)
         x = model.call("MEAN", [model.input_through_conv(image), constant([1, 2])], pooled, keep_dims=keep)
         w = weight((4, 3), WEIGHTS[dtype])
         model.output(model.call(OP, [x, w, bias(pooled, w, 4, BIASES[dtype], 3)], product(pooled, w, (2, 4), 3)))
 
-    return draw
+    return build
 
 
 def flatten_and_restore(model: Net) -> None:

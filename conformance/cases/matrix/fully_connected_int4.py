@@ -56,7 +56,7 @@ def in_blocks(
 ) -> Case:
     """Return a layer of ``out`` rows with blocks of ``size``."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         x = model.place(tensor(*shape))
         b = constant(random_array(out, seed="b", low=-9, high=9)) if biased else None
         y = tensor(*shape[:-1], out) if keep else tensor(prod(shape[:-1]), out)
@@ -64,7 +64,7 @@ def in_blocks(
         options = {"keep_num_dims": keep, "fused_activation_function": activation}
         model.output(model.call(DENSE, operands, y, **options))
 
-    return net(DENSE, name, draw, **{"dtype": "int4 by block", **case})
+    return net(DENSE, name, build, **{"dtype": "int4 by block", **case})
 
 
 def blocks() -> Iterator[Case]:

@@ -35,7 +35,7 @@ def detector(regular: bool, dtype: str) -> Case:
         **{f"{name}_scale": 10.0 if name in "yx" else 5.0 for name in "yxhw"},
     }
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         x = model.input(tensor(1, 14, 10, 3, dtype=dtype, name="image"))
         encodings, scores = [], []
         for height, width in MAPS:
@@ -50,7 +50,7 @@ def detector(regular: bool, dtype: str) -> Case:
         model.output(*model.calls(OP, [boxes, probabilities, anchors(dtype)], *results, custom_options=options))
 
     name = f"a detector, {'by class' if regular else 'by best class'}, {dtype}"
-    return net(OP, name, draw, dtype=dtype, nodes=["NonMaxSuppression", "Conv"])
+    return net(OP, name, build, dtype=dtype, nodes=["NonMaxSuppression", "Conv"])
 
 
 def spec(*shape: int, dtype: str) -> Spec:

@@ -38,10 +38,10 @@ def between(
     op: str, dtype: str, activation: str = "NONE", *, biased: bool = True, stored: str = "float32", **case: Any
 ) -> Case:
     name = f"on floats between {dtype}, {activation}{'' if biased else ', no bias'}, weights of {stored}"
-    return net(op, name, drawing(op, dtype, activation, biased, stored), dtype=dtype, **case)
+    return net(op, name, layer_model(op, dtype, activation, biased, stored), dtype=dtype, **case)
 
 
-def drawing(op: str, dtype: str, activation: str, biased: bool, stored: str) -> Callable[[Net], None]:
+def layer_model(op: str, dtype: str, activation: str, biased: bool, stored: str) -> Callable[[Net], None]:
     """Return a network of DEQUANTIZE, a product and QUANTIZE."""
     shape, weights, result, options = PRODUCTS[op]
     features = result[-1]
@@ -50,7 +50,7 @@ def drawing(op: str, dtype: str, activation: str, biased: bool, stored: str) -> 
     values = 0.1 * random_array(*weights, seed=op)
     values.reshape(-1)[0] = 0.1 * OUTLIER
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         x = tensor(*shape, dtype=dtype)
         floats = model.call("DEQUANTIZE", [x], Spec(x.shape))
         w = constant(values, stored)
@@ -60,4 +60,4 @@ def drawing(op: str, dtype: str, activation: str, biased: bool, stored: str) -> 
         y = model.call(op, [*operands, b], Spec(tuple(result)), **options)
         model.output(model.call("QUANTIZE", [y], x.with_shape(*result).rescale(1.7)))
 
-    return draw
+    return build

@@ -71,19 +71,19 @@ def rankless(
 ) -> Case:  # fmt: skip
     first = next(spec for spec in operands if spec is not None and spec.name != RUNNING.name)
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         y = model.call(op, operands, result or Spec((), first.dtype, first.scale, first.zero_point), **options)
         model.without_rank(y)
         model.output(y)
 
     case: dict[str, Any] = {} if given is None else {"given": given}
-    return net(op, f"result without rank{name and ', '}{name}", draw, dtype=first.dtype, **case)
+    return net(op, f"result without rank{name and ', '}{name}", build, dtype=first.dtype, **case)
 
 
 def chain(dtype: str) -> Callable[[Net], None]:
     """Return a chain from an image to a vector, whose results have no stored rank."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         x = tensor(*IMAGE, dtype=dtype)
         anything = Spec((), dtype, x.scale, x.zero_point)
         window: dict[str, Any] = {
@@ -102,7 +102,7 @@ def chain(dtype: str) -> Callable[[Net], None]:
         model.without_rank(*steps)
         model.output(steps[-1])
 
-    return draw
+    return build
 
 
 def stored_sizes_of_0(model: Net) -> None:

@@ -144,8 +144,8 @@ def cases() -> Iterator[Case]:
             yield line_case(op, f"a column with scales per channel, {dtype}", Line(dtype=dtype, per_axis=True, unit=2))
         yield line_case(op, "a row without bias", Line(biased=False))
     for dtype in ("float32", "int8"):
-        for name, draw in CHAINS.items():
-            yield net("CONV_2D", f"along a row and {name}, {dtype}", draw(dtype), dtype=dtype, transposes=1)
+        for name, build in CHAINS.items():
+            yield net("CONV_2D", f"along a row and {name}, {dtype}", build(dtype), dtype=dtype, transposes=1)
 
 
 UNKNOWN = [{"x0": random_array(n, length, 3)} for n, length in ((1, 7), (5, 13))]
@@ -153,14 +153,14 @@ LONG = [{"x0": random_array(1, length, 3)} for length in (7, 13)]
 
 # --- several ----------------------------------------------------------------------------------
 
-Draw = Callable[[Net], None]
+BuildFunction = Callable[[Net], None]
 
 
-def chain(*layers: Callable[[Net, TensorRef], TensorRef], unit: int = 1) -> Callable[[str], Draw]:
+def chain(*layers: Callable[[Net, TensorRef], TensorRef], unit: int = 1) -> Callable[[str], BuildFunction]:
     """Return a chain of image operators on a sequence, and the mean over its length."""
 
-    def of(dtype: str) -> Draw:
-        def draw(model: Net) -> None:
+    def of(dtype: str) -> BuildFunction:
+        def build(model: Net) -> None:
             line = Line(dtype=dtype, unit=unit, padding="SAME")
             x = model.input(tensor(2, 11, 5, dtype=dtype))
             ref = line.add_height(model, x, replace(line, shape=(2, 11, 5)).image())
@@ -171,7 +171,7 @@ def chain(*layers: Callable[[Net, TensorRef], TensorRef], unit: int = 1) -> Call
             y = line.drop_height(model, ref)
             model.output(model.call("MEAN", [y, constant([1])], spec.with_shape(*mean), keep_dims=False))
 
-        return draw
+        return build
 
     return of
 
@@ -220,7 +220,7 @@ def transpose_rows(model: Net, ref: TensorRef) -> TensorRef:
     return model.call("TRANSPOSE", [ref, constant([0, 2, 1, 3])], spec.with_shape(n, width, height, channels))
 
 
-CHAINS: dict[str, Callable[[str], Draw]] = {
+CHAINS: dict[str, Callable[[str], BuildFunction]] = {
     "a sum": chain(conv, residual_add),
     "a factor per channel": chain(conv, scale_step(5), conv),
     "a factor per place": chain(conv, scale_step(11, 5), conv),

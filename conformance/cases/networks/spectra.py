@@ -25,7 +25,7 @@ def cases() -> Iterator[Case]:
 def spectrum(x: Spec, code: str) -> Callable[[Net], None]:
     """Return spectra of windows ``[n, t, 16]``, as images of height 1; the unit axis is removed for complex numbers."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         n, t, _ = x.shape
         rows = model.call("EXPAND_DIMS", [x, constant(-2)], x.with_shape(n, t, 1, 16))
         lengths = constant(np.array([1, 16], np.int32))
@@ -37,7 +37,7 @@ def spectrum(x: Spec, code: str) -> Callable[[Net], None]:
             flat_ref = model.call("RESHAPE", [spectra, constant([n or -1, t or -1, 9])], flat)
         model.output(model.call("COMPLEX_ABS", [flat_ref], tensor(n, t, 9)))
 
-    return draw
+    return build
 
 
 def commands(model: Net) -> None:

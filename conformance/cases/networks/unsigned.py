@@ -17,10 +17,10 @@ def cases() -> Iterator[Case]:
 def computed_sizes(op: str, dtype: str) -> Callable[[Net], None]:
     """Return a model in which downstream operators compute their sizes."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         integers, floats = tensor(None, None, 3, dtype=dtype, zero_point=0), Spec((None, None, 3))
         x, y = (integers, floats) if op == "DEQUANTIZE" else (floats, integers)
         written = model.call(op, [x], y.with_shape(1, 1, 3))
         model.output(written, model.call("SHAPE", [written], tensor(3, dtype="int32"), out_type="INT32"))
 
-    return draw
+    return build

@@ -70,7 +70,7 @@ class Rnn:
             begin(model.graph, state, self.initial_dtype)
         return [*map(model.place, specs), state]
 
-    def draw(self, model: Net) -> None:
+    def build(self, model: Net) -> None:
         x = model.input(self.sequence(INPUTS))
         operands: list[TensorRef | None] = [x, *self.layer(model, UNITS, "ahead")]
         results = [self.sequence(UNITS)]
@@ -93,7 +93,7 @@ class Rnn:
         model.output(*outputs)
 
     def case(self, name: str, **case: Any) -> Case:
-        return net(self.op, name, self.draw, **case)
+        return net(self.op, name, self.build, **case)
 
 
 def rnn(name: str, case: dict[str, Any] | None = None, **fields: Any) -> Case:

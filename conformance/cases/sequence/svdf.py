@@ -60,7 +60,7 @@ class Svdf:
             random_array(rows, columns, dtype=dtype, seed=name, low=low, high=high), None, scale, self.point
         )
 
-    def draw(self, model: Net) -> None:
+    def build(self, model: Net) -> None:
         whole = self.dtype == "int8"
         step, kind = (self.byte_state[0], "int8") if self.bytes else (self.state, "int16")
         fine = 0.0067 if self.bytes else 1.3e-5
@@ -108,7 +108,7 @@ class Svdf:
 
 def svdf(name: str, case: dict[str, Any] | None = None, **fields: Any) -> Case:
     network = Svdf(**fields)
-    return net("SVDF", name, network.draw, **{"dtype": network.dtype, **(case or {})})
+    return net("SVDF", name, network.build, **{"dtype": network.dtype, **(case or {})})
 
 
 def cases() -> Iterator[Case]:

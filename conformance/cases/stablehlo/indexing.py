@@ -147,7 +147,7 @@ REGIONS = {
 def scattering(name: str, x: Spec, indices: Spec, updates: Spec, how: str = "none", **case: Any) -> Case:
     options = case.pop("options")
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         region = model.model.subgraph("region")
         a, b = (region.input(side, (), x.dtype) for side in ("a", "b"))
         code = REGIONS.get(how, how)
@@ -164,7 +164,7 @@ def scattering(name: str, x: Spec, indices: Spec, updates: Spec, how: str = "non
             )
         )
 
-    return net("STABLEHLO_SCATTER", f"{name}, {how}", draw, **{"dtype": x.dtype, **case})
+    return net("STABLEHLO_SCATTER", f"{name}, {how}", build, **{"dtype": x.dtype, **case})
 
 
 def scatter(

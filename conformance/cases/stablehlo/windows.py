@@ -167,7 +167,7 @@ def window_case(
     }
     y = Spec(tuple(shape or window.output_sizes(x.shape)), x.dtype, x.scale, x.zero_point)
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         region = model.model.subgraph("region")
         a, b = (region.input(side, (), x.dtype) for side in ("a", "b"))
         reduced = region.tensor("reduced", (), x.dtype)
@@ -182,7 +182,7 @@ def window_case(
 
     if place is between_convolutions:
         case.setdefault("transposes", 2)
-    return net("STABLEHLO_REDUCE_WINDOW", name, draw, **{"dtype": x.dtype, **case})
+    return net("STABLEHLO_REDUCE_WINDOW", name, build, **{"dtype": x.dtype, **case})
 
 
 def older(

@@ -25,12 +25,12 @@ def cases() -> Iterator[Case]:
             case: dict[str, Any] = {"dtype": kind, "given": given, "opsets": EVERY_OPSET if once else (None,)}
             yield net("HASHTABLE_FIND", text, lookup_case(keys, values, once), **case)
         case = {"dtype": kind, "given": given}
-        draw = lookup_case(keys, values, running=True)
+        build = lookup_case(keys, values, running=True)
         lacking = {**given, "default": values[:1]}
-        yield net("HASHTABLE_FIND", f"{kind} keys, default known at runtime", draw, **{**case, "given": lacking})
+        yield net("HASHTABLE_FIND", f"{kind} keys, default known at runtime", build, **{**case, "given": lacking})
         repeated = np.concatenate([keys, keys[:2]])
-        draw = lookup_case(repeated, np.concatenate([values, values[2:4]]))
-        yield net("HASHTABLE_IMPORT", f"{kind} keys, repeated", draw, **case)
+        build = lookup_case(repeated, np.concatenate([values, values[2:4]]))
+        yield net("HASHTABLE_IMPORT", f"{kind} keys, repeated", build, **case)
         yield net("HASHTABLE_IMPORT", f"{kind} keys, second initializer is ignored", import_twice(keys, values), **case)
         yield net("HASHTABLE_SIZE", f"{kind} keys", table_size(keys, values), dtype=kind)
         yield net(
@@ -115,42 +115,42 @@ def keys_of(model: Net, keys: Array) -> TensorRef:
 
 
 def lookup_case(keys: Array, values: Array, once: bool = True, running: bool = False) -> Callable[[Net], None]:
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         filled = table(model, keys, values, once)
         model.output(filled.find(model, keys_of(model, keys), default_of(model, values, running)))
 
-    return draw
+    return build
 
 
 def import_twice(keys: Array, values: Array) -> Callable[[Net], None]:
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         filled = table(model, keys, values)
         filled.values = values[::-1].copy()
         filled.fill()
         model.output(filled.find(model, keys_of(model, keys), default_of(model, values)))
 
-    return draw
+    return build
 
 
 def two_tables(keys: Array, values: Array) -> Callable[[Net], None]:
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         first, second = (
             table(model, keys, numbers, number=k) for k, numbers in ((3, values), (5, values[::-1].copy()))
         )
         x, default = keys_of(model, keys), default_of(model, values)
         model.output(first.find(model, x, default), second.find(model, x, default))
 
-    return draw
+    return build
 
 
 def table_size(keys: Array, values: Array) -> Callable[[Net], None]:
     """Return a model of the table's size plus a graph input, so that LiteRT has an operator to run."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         size = model.call("HASHTABLE_SIZE", [table(model, keys, values).handle], Spec((1,), "int64"))
         model.output(model.call("ADD", [size, tensor(3, dtype="int64")], Spec((3,), "int64")))
 
-    return draw
+    return build
 
 
 def empty_table(model: Net) -> None:

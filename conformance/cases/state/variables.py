@@ -67,30 +67,30 @@ class VariableNet(Net):
         return result
 
 
-def with_variables(draw: Callable[[VariableNet], None]) -> Callable[[Net], None]:
+def with_variables(build: Callable[[VariableNet], None]) -> Callable[[Net], None]:
     def inside(model: Net) -> None:
         inner_model = VariableNet()
         inner_model.model, inner_model.graph = model.model, model.graph
-        draw(inner_model)
+        build(inner_model)
 
     return inside
 
 
 def running_sum(dtype: str) -> Callable[[Net], None]:
     @with_variables
-    def draw(model: VariableNet) -> None:
+    def build(model: VariableNet) -> None:
         x = tensor(3, 5, dtype=dtype)
         state = model.variable(x, random_array(3, 5, dtype=dtype, seed="initial"))
         total = model.call("ADD", [model.read(state, x), x], x)
         state.assign(total)
         model.output(total)
 
-    return draw
+    return build
 
 
 def previous_input(dtype: str) -> Callable[[Net], None]:
     @with_variables
-    def draw(model: VariableNet) -> None:
+    def build(model: VariableNet) -> None:
         spec = tensor(2, 3, dtype=dtype)
         x = model.input(spec)
         state = model.variable(spec, random_array(2, 3, dtype=dtype, seed="initial"))
@@ -98,14 +98,14 @@ def previous_input(dtype: str) -> Callable[[Net], None]:
         state.assign(x)
         model.output(value)
 
-    return draw
+    return build
 
 
 def image_between(dtype: str) -> Callable[[Net], None]:
     """Return an image state in the middle of a network; floats may be channels first, integers should not."""
 
     @with_variables
-    def draw(model: VariableNet) -> None:
+    def build(model: VariableNet) -> None:
         image = tensor(*IMAGE, dtype=dtype)
         x = model.input_through_conv(image)
         state = model.variable(image, random_array(*IMAGE, dtype=dtype, seed="initial"))
@@ -114,7 +114,7 @@ def image_between(dtype: str) -> Callable[[Net], None]:
         state.assign(total)
         model.output(model.output_through_conv(total))
 
-    return draw
+    return build
 
 
 @with_variables

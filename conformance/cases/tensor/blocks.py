@@ -86,13 +86,13 @@ def depth_space_cases() -> Iterator[Case]:
 def inverse_pair_cases() -> Iterator[Case]:
     """Yield an operator, an activation on the deeper side, and the inverse operator."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         x = model.input_through_conv(tensor(2, 6, 4, 3))
         deep = model.call(SPACE, [x], tensor(2, 3, 2, 12), block_size=2)
         kept = model.call("RELU", [deep], tensor(2, 3, 2, 12))
         model.output(model.output_through_conv(model.call(DEPTH, [kept], tensor(2, 6, 4, 3), block_size=2)))
 
-    yield net(SPACE, "with an activation before the inverse", draw, transposes=2)
+    yield net(SPACE, "with an activation before the inverse", build, transposes=2)
 
 
 # --- batches ----------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ def batch_cases() -> Iterator[Case]:
 def scalar_index_cases() -> Iterator[Case]:
     """Yield scalar indices, which remove an axis; the others keep their layout between convolutions."""
 
-    def draw(axis: int, dtype: str) -> Callable[[Net], None]:
+    def gather_between_convolutions(axis: int, dtype: str) -> Callable[[Net], None]:
         def row(model: Net) -> None:
             x = tensor(*IMAGE, dtype=dtype)
             rest = (*IMAGE[:axis], *IMAGE[axis + 1 :])
@@ -152,7 +152,7 @@ def scalar_index_cases() -> Iterator[Case]:
             yield net(
                 "GATHER",
                 f"{dtype}, one along axis {axis} between convolutions",
-                draw(axis, dtype),
+                gather_between_convolutions(axis, dtype),
                 dtype=dtype,
                 transposes=2,
             )
@@ -299,11 +299,11 @@ def blockwise_table_cases() -> Iterator[Case]:
 
 
 def block_table(name: str, dtype: str, size: int, wide: str, **case: Any) -> Case:
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         places = model.place(tensor(5, dtype="int32", scale=0, name="ids"))
         model.output(model.call(LOOKUP, [places, block_weights(model, (7, 12), size, dtype)], Spec((5, 12), wide)))
 
-    return net(LOOKUP, name, draw, **{"dtype": f"{dtype} by block", "given": PLACES, **case})
+    return net(LOOKUP, name, build, **{"dtype": f"{dtype} by block", "given": PLACES, **case})
 
 
 def refused_table_cases() -> Iterator[Case]:

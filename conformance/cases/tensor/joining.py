@@ -125,7 +125,7 @@ def stacks() -> Iterator[Case]:
 def swap_images(axis: int, dtype: str) -> Callable[[Net], None]:
     """Return two images that are stacked, processed, split and returned in the other order."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         x = tensor(*IMAGE, dtype=dtype)
         at = axis % 5
         more = x.with_shape(*IMAGE[:at], 2, *IMAGE[at:])
@@ -136,4 +136,4 @@ def swap_images(axis: int, dtype: str) -> Callable[[Net], None]:
         first, second = unpack(model, kept, [x, x], axis)
         model.output(model.output_through_conv(second), model.output_through_conv(first))
 
-    return draw
+    return build

@@ -275,7 +275,7 @@ def expand_dims_cases() -> Iterator[Case]:
 
 
 def expand_and_squeeze(axis: int, dtype: str) -> Callable[[Net], None]:
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         x = tensor(*IMAGE, dtype=dtype)
         at = axis % 5
         more = x.with_shape(*IMAGE[:at], 1, *IMAGE[at:])
@@ -283,7 +283,7 @@ def expand_and_squeeze(axis: int, dtype: str) -> Callable[[Net], None]:
         kept = model.call("RELU", [wide], more)
         model.output(model.output_through_conv(model.call("SQUEEZE", [kept], x, squeeze_dims=(at,))))
 
-    return draw
+    return build
 
 
 # --- TRANSPOSE --------------------------------------------------------------------------------
@@ -383,12 +383,12 @@ def shape_cases() -> Iterator[Case]:
 
 
 def shape_model(shape: Sequence[int | None], dtype: str) -> Any:
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         image = model.input_through_conv(tensor(*shape))
         sizes = model.call("SHAPE", [image], tensor(4, dtype=dtype), out_type=dtype.upper())
         model.output(model.output_through_conv(image), sizes)
 
-    return draw
+    return build
 
 
 def shared_sizes(model: Net) -> None:

@@ -37,7 +37,7 @@ def cases() -> Iterator[Case]:
                 name = f"{kind} {list(first)} and {list(second)}{which}"
                 drawn = {key: shape for key, shape in given.items() if key not in fixed}
                 yield in_isolation(OP, name, operands, y, dtype=kind, given=drawn, opsets=every)
-    yield net(OP, "the shape to broadcast to", draw, dtype="int32")
+    yield net(OP, "the shape to broadcast to", build, dtype="int32")
     runs = [{"a": np.asarray(shape, np.int32)} for shape in ([3], [2, 7, 1, 3], [1, 0, 1])]
     unknown, rows = tensor(None, dtype="int32", scale=0, name="a"), tensor(None, dtype="int32")
     for name, operands in {"first": [unknown, constant([7, 1, 1])], "second": [constant([7, 1, 1]), unknown]}.items():
@@ -48,7 +48,7 @@ def cases() -> Iterator[Case]:
     )
 
 
-def draw(model: Net) -> None:
+def build(model: Net) -> None:
     """Build the broadcast shape of two operands, as converters write it."""
     x, y = model.place(tensor(2, 1, 3)), model.place(tensor(5, 1))
     first = model.call("SHAPE", [x], tensor(3, dtype="int32"), out_type="INT32")

@@ -59,7 +59,7 @@ def formats() -> Iterator[Case]:
 def storage_case(name: str, kinds: Sequence[str], dtype: str = "float32", **storage: Any) -> Case:
     """Return a model that outputs the dense constant, and its sum with the input."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         value = (
             replace(weight((6, 8), "int8"), value=random_array(6, 8, dtype=dtype))
             if dtype == "int8"
@@ -69,7 +69,7 @@ def storage_case(name: str, kinds: Sequence[str], dtype: str = "float32", **stor
         floats = w if dtype == "float32" else model.call("DEQUANTIZE", [w], tensor(6, 8))
         model.output(w, model.call("ADD", [tensor(6, 8), floats], tensor(6, 8)))
 
-    return net(OP, name, draw, dtype=dtype)
+    return net(OP, name, build, dtype=dtype)
 
 
 def weights() -> Iterator[Case]:
@@ -104,18 +104,18 @@ def weights() -> Iterator[Case]:
 
 
 def sparse_conv(dtype: str, per_axis: bool, stored: str = "") -> Callable[[Net], None]:
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         x = tensor(*IMAGE, dtype=dtype)
         w = weight(KERNEL, stored or WEIGHTS[dtype], 0 if per_axis else None)
         y = product(x, w, (2, 5, 7, 4), 18)
         operands: Operands = [x, dense(model, w), bias(x, w, 4, BIASES[dtype], 18)]
         model.output(model.call("CONV_2D", operands, y, padding="SAME", stride_h=1, stride_w=1))
 
-    return draw
+    return build
 
 
 def sparse_dense_layer(dtype: str, per_axis: bool, stored: str = "") -> Callable[[Net], None]:
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         image = tensor(*IMAGE, dtype=dtype)
         flat = image.with_shape(2, 105)
         x = model.call("RESHAPE", [model.input_through_conv(image), constant([2, 105])], flat)
@@ -123,7 +123,7 @@ def sparse_dense_layer(dtype: str, per_axis: bool, stored: str = "") -> Callable
         operands: Operands = [x, dense(model, w), bias(flat, w, 4, BIASES[dtype], 105)]
         model.output(model.call("FULLY_CONNECTED", operands, product(flat, w, (2, 4), 105)))
 
-    return draw
+    return build
 
 
 def float16_filter(model: Net) -> None:

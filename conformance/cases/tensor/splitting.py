@@ -206,17 +206,17 @@ def unpack_cases() -> Iterator[Case]:
 def first_slice(axis: int) -> Callable[[Net], None]:
     """Return the first slice of a convolution's result; slices along other axes have the same shape."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         x = tensor(3, 3, 3, 3)
         model.output(unpack(model, model.input_through_conv(x), [x.with_shape(3, 3, 3)] * 3, axis)[0])
 
-    return draw
+    return build
 
 
 def reverse_slices(axis: int, other: int, dtype: str) -> Callable[[Net], None]:
     """Return an image that is split into slices and stacked in reverse order."""
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         x = tensor(*IMAGE, dtype=dtype)
         n = IMAGE[axis]
         part = unused_parts(IMAGE, axis)
@@ -225,7 +225,7 @@ def reverse_slices(axis: int, other: int, dtype: str) -> Callable[[Net], None]:
         stack = model.call("PACK", parts[::-1], x.with_shape(*part[:at], n, *part[at:]), axis=other, values_count=n)
         model.output(model.output_through_conv(stack))
 
-    return draw
+    return build
 
 
 def copies() -> Iterator[Case]:

@@ -15,9 +15,9 @@ NODES = {"CONV_2D": "Conv", "DEPTHWISE_CONV_2D": "Conv", "TRANSPOSE_CONV": "Conv
 FOLDED = [(op, name) for op in NODES for name in patterns.FOLDED if op != "FULLY_CONNECTED" or "rank 4" not in name]
 
 
-def report(draw: patterns.Draw) -> Report:
+def report(build: patterns.BuildFunction) -> Report:
     model = Net()
-    draw(model)
+    build(model)
     return convert(model.build(), host=Host(packs="builtin")).report
 
 

@@ -18,7 +18,7 @@ BACKWARDS = "UNIDIRECTIONAL_SEQUENCE_LSTM_BACKWARDS"
 
 def convert_model(pair: Pair) -> Conversion:
     model = Net()
-    pair.draw(model)
+    pair.build(model)
     return convert(model.build(), host=Host(packs="builtin"))
 
 

@@ -24,7 +24,7 @@ from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
 def convert_model(layer: Layer, without_contents: bool = False) -> Conversion:
     """Convert a loop; ``without_contents``: the file does not store the contents of lists."""
     model = Net()
-    layer.draw(model)
+    layer.build(model)
     if without_contents:
         drop_variant_tensors(model.model)
     return convert(model.build(), host=Host(packs="builtin"))
@@ -49,7 +49,7 @@ def test_similar_loop_is_not_fused(name: str) -> None:
 def outputs_of_both(layer: Layer, without_contents: bool = False) -> tuple[Conversion, list[Array], list[Array]]:
     """Return the outputs of a layer on a TensorFlow list, which LiteRT cannot run, and of the equivalent layer on an array."""
     model, conversion = Net(), convert_model(replace(layer, listed=True), without_contents)
-    layer.draw(model)
+    layer.build(model)
     tables = [model.graph.tensors[index].fields for index in model.graph.inputs]
     shapes = {
         fields["name"]: (TIME if fields["name"] == "x" else fields["shape"][0], *fields["shape"][1:])
@@ -91,7 +91,7 @@ def test_float16_weights_stay_float16() -> None:
 def directions(pair: Pair) -> Counter[str]:
     """Return the directions of all recurrent nodes."""
     model = Net()
-    pair.draw(model)
+    pair.build(model)
     conversion = convert(model.build(), host=Host(packs="builtin"))
     recurrent = [node for node in conversion.model.graph.all_nodes() if node.op_type in ("LSTM", "GRU", "RNN")]
     return Counter(node.attributes.get_string("direction", "forward") for node in recurrent)
@@ -109,14 +109,14 @@ def test_different_directions_stay_two_nodes(name: str) -> None:
 
 def test_bidirectional_node_needs_no_reversal() -> None:
     model = Net()
-    Pair(Layer("GRU")).draw(model)
+    Pair(Layer("GRU")).build(model)
     nodes = convert(model.build(), host=Host(packs="builtin")).report.nodes
     assert nodes == {"GRU": 1, "Split": 1, "Squeeze": 1, "Transpose": 1, "Reshape": 1}
 
 
 def loops_and_layers(masked: Masked) -> Counter[str]:
     model = Net()
-    masked.draw(model)
+    masked.build(model)
     conversion = convert(model.build(), host=Host(packs="builtin"))
     return Counter(
         node.op_type for node in conversion.model.graph.all_nodes() if node.op_type in ("Loop", "LSTM", "GRU", "RNN")

@@ -11,9 +11,9 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.report import Report
 
 
-def convert_model(draw: patterns.Draw) -> Report:
+def convert_model(build: patterns.BuildFunction) -> Report:
     model = Net()
-    draw(model)
+    build(model)
     return convert(model.build(), host=Host(packs="builtin"), optimize="none").report
 
 
@@ -26,8 +26,8 @@ def test_repeated_rows_and_columns_become_one_resize(dtype: str, times: tuple[in
     assert not {"Tile", "Reshape"} & report.nodes.keys()
 
 
-@pytest.mark.parametrize("draw", patterns.SIMILAR.values(), ids=patterns.SIMILAR)
-def test_similar_pattern_is_not_fused(draw: patterns.Draw) -> None:
-    report = convert_model(draw)
+@pytest.mark.parametrize("build", patterns.SIMILAR.values(), ids=patterns.SIMILAR)
+def test_similar_pattern_is_not_fused(build: patterns.BuildFunction) -> None:
+    report = convert_model(build)
     assert report.fused == {}
     assert report.nodes["Tile"] == 2

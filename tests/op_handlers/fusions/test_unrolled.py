@@ -12,7 +12,7 @@ from onnx_tflite_plugin.host import Host
 
 def convert_model(layer: Layer) -> Conversion:
     model = Net()
-    layer.draw(model)
+    layer.build(model)
     return convert(model.build(), host=Host(packs="builtin"))
 
 
@@ -40,7 +40,7 @@ def test_backward_layer_uses_the_direction_attribute() -> None:
 def test_outputs_of_single_steps_are_sliced_from_all_outputs() -> None:
     model = Net()
     layer = Layer(joined="")
-    layer.draw(model)
+    layer.build(model)
     products = [k for k, t in enumerate(model.graph.tensors) if t.fields["name"].startswith("MUL")]
     model.graph.outputs.append(products[2 * (STEPS // 2)])
     report = convert(model.build(), host=Host(packs="builtin")).report

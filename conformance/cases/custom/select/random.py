@@ -30,11 +30,11 @@ def bounds_case(
 ) -> Case:
     """Return a case whose numbers must be within bounds."""
     given = {} if fixed else {"shape": np.asarray([2, 5, 7], dtype)}
-    draw = partial(draw_within_bounds, op=op, seeds=seeds, dtype=dtype, fixed=fixed)
-    return net(PREFIX + op, name, draw, given=given, reference=certain_properties, dtype="float32", sizes=(), **more)
+    build = partial(build_bounds_check, op=op, seeds=seeds, dtype=dtype, fixed=fixed)
+    return net(PREFIX + op, name, build, given=given, reference=certain_properties, dtype="float32", sizes=(), **more)
 
 
-def draw_within_bounds(model: Net, op: str, seeds: dict[str, int], dtype: str, fixed: bool) -> None:
+def build_bounds_check(model: Net, op: str, seeds: dict[str, int], dtype: str, fixed: bool) -> None:
     shape = constant(np.asarray([2, 5, 7], dtype)) if fixed else tensor(3, dtype=dtype, name="shape")
     y = tensor(2, 5, 7) if fixed else tensor(None, None, None)
     options = select_options(op, node(op, {**seeds, "dtype": "float32", "T": dtype}))

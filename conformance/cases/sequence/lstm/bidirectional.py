@@ -37,7 +37,7 @@ class Both:
         """Return random matrices, peepholes, biases and projection of one direction."""
         return [None if spec is None else model.place(spec) for spec in Named(layer, name).operands()[1:]]
 
-    def draw(self, model: Net) -> None:
+    def build(self, model: Net) -> None:
         ahead, back = self.layer(), self.layer(**self.back)
         x = model.input(ahead.x)
         refs: list[TensorRef | None] = [x]
@@ -84,7 +84,7 @@ class Named:
 def both(name: str, case: dict[str, Any] | None = None, **fields: Any) -> Case:
     own = {key: value for key, value in fields.items() if key in Both.__dataclass_fields__}
     options = tuple((key, value) for key, value in fields.items() if key not in own)
-    return net(CODE, name, Both(**own, options=options).draw, **(case or {}))
+    return net(CODE, name, Both(**own, options=options).build, **(case or {}))
 
 
 PARTS: dict[str, dict[str, Any]] = {

@@ -186,13 +186,13 @@ def two_layers(dtype: str, clip: float) -> Callable[[Net], None]:
     """Return two consecutive layers without a Transpose between them."""
     weights = "int8" if dtype == "int8" else "float32"
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         options = (("cell_clip", clip),)
         first = Lstm(dtype=dtype, weights=weights, options=options).call(model, name="first ")
         second = replace(Lstm(dtype=dtype, weights=weights, options=options), inputs=CELLS)
         model.output(second.call(model, first, "second "))
 
-    return draw
+    return build
 
 
 # --- five operands ----------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def five(
     def spec(size: int) -> Spec:
         return tensor(BATCH, size, dtype=dtype, scale=scale if small else None, zero_point=128)
 
-    def draw(model: Net) -> None:
+    def build(model: Net) -> None:
         cell = tensor(BATCH, CELLS, dtype="int16", scale=2**-11) if small else spec(CELLS)
         x = model.input(spec(INPUTS))
         operands = [
@@ -246,7 +246,7 @@ def five(
         model.graph.operator(STEP, refs, results, {"kernel_type": "BASIC", "fused_activation_function": activation})
         model.output(*results[:wanted])
 
-    return draw
+    return build
 
 
 # --- what is refused --------------------------------------------------------------------------
