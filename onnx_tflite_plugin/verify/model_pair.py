@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -63,6 +63,26 @@ _MAX_CONDITIONS = 3  # boolean inputs of which all combinations are tried
 _PRECISE = {"session.x64quantprecision": "1"}  # exact on x86 before VNNI, too
 
 
+class _Attempt(NamedTuple):
+    """Settings of random inputs to try. ``avoided`` and ``caution``: levels as for :func:`random_inputs.draw`."""
+
+    avoided: int = 0
+    caution: int = 0
+    min_dynamic_size: int = 0
+
+
+_ATTEMPTS = (
+    _Attempt(),
+    _Attempt(avoided=1),
+    _Attempt(avoided=2),
+    _Attempt(caution=1),
+    _Attempt(caution=2),
+    _Attempt(min_dynamic_size=_IMAGE_SIZE),
+    _Attempt(min_dynamic_size=1),
+    _Attempt(min_dynamic_size=_AUDIO_SIZE),
+)
+
+
 class ModelPair:
     """A TFLite model and its ONNX model with matched inputs and outputs, and the inputs of every run.
 
@@ -82,7 +102,7 @@ class ModelPair:
     ) -> None:
         self.onnx = onnx
         self.session = session or OnnxRuntime(onnx, threads=threads)
-        self.single = not read_lengths(props(self.session.proto.metadata_props))
+        self.has_single_signature = not read_lengths(props(self.session.proto.metadata_props))
         model = structure.read(data)
         converted_signature, submodel = self._origin()
         if signature is None and any(item.key == converted_signature for item in model.signatures):
@@ -103,11 +123,11 @@ class ModelPair:
         self.interface = MatchedInterface(self.entry, self.session)
         self.sizes = InputSizes(self.entry, self.interface, submodel_shapes)
         self.stateful = structure.is_stateful(model)
-        self.fresh = self.stateful and has_reset_states(props(self.session.proto.metadata_props))
+        self.resets_states = self.stateful and has_reset_states(props(self.session.proto.metadata_props))
         self.host: Host | None = None
         self.batch: tuple[list[Array], list[list[Array]]] | None = None  # a batch that LiteRT refuses, and its elements
         self.reasons: tuple[str, ...] = ()  # why a verdict is inconclusive
-        self.least = 0  # minimum of dynamic sizes, except for axis 0
+        self.min_dynamic_size = 0  # minimum of dynamic sizes, except for axis 0
         self.seconds = 0.0  # per run in LiteRT
 
     def for_signature(
@@ -115,8 +135,8 @@ class ModelPair:
     ) -> ModelPair:
         """Return the pair for another signature of a joined model, without outputs that the signature does not have.
 
-        ``shared``: tensors and operators that the model shares with the signature. None for the signature whose names
-        the model's values have.
+        ``shared``: tensors and operators that the model shares with the signature. None for the signature
+        that the model's values are named after.
         """
         entry = structure.entry(structure.read(self.trial.data), signature)
         entry = entry.rename(read_renames(props(self.session.proto.metadata_props)))
@@ -127,7 +147,7 @@ class ModelPair:
             info for info in self.session.proto.graph.output if info.name.removesuffix(NEXT) in entry.output_names
         )
         if shared is not None:
-            rename_places(proto, shared)
+            replace_shared_locations(proto, shared)
         session = OnnxRuntime(proto, folder=self.session.folder)
         return ModelPair(self.trial.data, proto, signature, tolerance, progress, session=session)
 
@@ -186,7 +206,7 @@ class ModelPair:
 
         def run(input_runs: list[list[Array]]) -> dict[str, list[Run]]:
             start = time.perf_counter()
-            expected = self.trial.reference_outputs(input_runs, fresh=self.fresh, first=True)
+            expected = self.trial.reference_outputs(input_runs, fresh=self.resets_states, first=True)
             self.seconds = (time.perf_counter() - start) / len(input_runs)
             return expected
 
@@ -209,33 +229,25 @@ class ModelPair:
         requested_shapes = shapes or {}
         refusal: LiteRTError | None = None
         metadata = self.input_metadata() if isinstance(inputs, str | os.PathLike) else None
-        for avoided, caution, self.least in (
-            (0, 0, 0),
-            (1, 0, 0),
-            (2, 0, 0),
-            (0, 1, 0),
-            (0, 2, 0),
-            (0, 0, _IMAGE_SIZE),
-            (0, 0, 1),
-            (0, 0, _AUDIO_SIZE),
-        ):
-            if avoided and (inputs is not None or not random_inputs.has_integers(self.entry)):
+        for attempt in _ATTEMPTS:
+            self.min_dynamic_size = attempt.min_dynamic_size
+            if attempt.avoided and (inputs is not None or not random_inputs.has_integers(self.entry)):
                 continue
-            if self.least and (
+            if self.min_dynamic_size and (
                 inputs is not None
                 or requested_shapes
-                or self.sizes.onnx_shapes(self.least) == self.sizes.onnx_shapes(0)
+                or self.sizes.onnx_shapes(self.min_dynamic_size) == self.sizes.onnx_shapes(0)
             ):
                 continue
             if (
-                self.least == _AUDIO_SIZE
+                self.min_dynamic_size == _AUDIO_SIZE
                 and max(map(prod, self.sizes.onnx_shapes(_AUDIO_SIZE).values())) > _MAX_ELEMENTS
             ):
                 continue
             input_runs = random_inputs.draw(
                 self.sizes.as_converted() if inputs is not None else self.entry,
-                given=inputs, shapes={**self.sizes.onnx_shapes(self.least), **requested_shapes}, seed=seed, runs=runs,
-                caution=caution, avoided=avoided, ranges=ranges, described=metadata,
+                given=inputs, shapes={**self.sizes.onnx_shapes(self.min_dynamic_size), **requested_shapes}, seed=seed, runs=runs,
+                caution=attempt.caution, avoided=attempt.avoided, ranges=ranges, described=metadata,
             )  # fmt: skip
             if not self.stateful and _are_equal_runs(input_runs):
                 input_runs = input_runs[:1]
@@ -268,11 +280,14 @@ class ModelPair:
 
         Return a note on it, empty if none was added. If LiteRT refuses another batch size, or mixes the elements of a
         batch, the ONNX model is compared with its own results for single elements (``batch``). Other sizes that LiteRT
-        refuses are not tried.
+        refuses are skipped.
         """
-        if self.stateful or not self.single:
+        if self.stateful or not self.has_single_signature:
             return ""
-        for shapes in (self.sizes.other_sizes(self.least, per_axis=True), self.sizes.other_sizes(self.least)):
+        for shapes in (
+            self.sizes.other_sizes(self.min_dynamic_size, per_axis=True),
+            self.sizes.other_sizes(self.min_dynamic_size),
+        ):
             if shapes and (note := self._try_resized_run(shapes, input_runs, expected, seed)):
                 return note
         return ""
@@ -285,7 +300,9 @@ class ModelPair:
         seed: int,
     ) -> str:
         """Add a run with these shapes; return a note on it, empty if LiteRT refuses them."""
-        (arrays,) = random_inputs.draw(self.entry, shapes={**self.sizes.onnx_shapes(self.least), **shapes}, seed=seed)
+        (arrays,) = random_inputs.draw(
+            self.entry, shapes={**self.sizes.onnx_shapes(self.min_dynamic_size), **shapes}, seed=seed
+        )
         sizes = ", ".join(f"{name} {[*shape]}" for name, shape in shapes.items())
         note = f"with other dynamic sizes: {sizes}"
         time_limit = time_limit_after(self.seconds)
@@ -319,7 +336,7 @@ class ModelPair:
         arrays, elements = self.batch
         outputs = zip(*self.trial.onnx_outputs(self.session, elements), strict=True)
         joined = [np.concatenate(results) for results in outputs]
-        return self.trial.compare_outputs(self.trial.onnx_outputs(self.session, [arrays]), {"rows": [joined]})
+        return self.trial.compare_outputs(self.trial.onnx_outputs(self.session, [arrays]), {"batch elements": [joined]})
 
     def _can_run(self, arrays: list[Array]) -> bool:
         """True if ONNX Runtime runs the model on these inputs."""
@@ -334,7 +351,7 @@ class ModelPair:
         """Return the reason why submodels are not compared; empty if they are."""
         if values_by_tensor(self.entry, self.session):
             return ""
-        if not self.single:
+        if not self.has_single_signature:
             return "values of the ONNX model are named after the tensors of another signature"
         return "the ONNX model does not say which tensors its values hold"
 
@@ -387,11 +404,11 @@ def _are_equal_runs(runs: Sequence[Run]) -> bool:
     )
 
 
-def rename_places(proto: ModelProto, shared: SharedItems) -> None:
+def replace_shared_locations(proto: ModelProto, shared: SharedItems) -> None:
     """Replace tensors and operators in the metadata of nodes and values by those that another signature shares."""
     graph = proto.graph
     for item in (*graph.node, *graph.input, *graph.value_info, *graph.output):
         metadata = props(item.metadata_props)
         replace_locations(metadata, shared.tensors, shared.operators)
-        for entry in item.metadata_props:
-            entry.value = metadata[entry.key]
+        for prop in item.metadata_props:
+            prop.value = metadata[prop.key]

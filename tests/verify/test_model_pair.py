@@ -78,7 +78,7 @@ def test_retries_with_larger_dynamic_dimensions() -> None:
     (arrays,), _ = models.draw_accepted_inputs(run, None, 0)
     assert [array.shape for array in run.seen] == [(1, 1, 3)] * 5 + [(1, 64, 3)]
     assert arrays[0].min() < 0
-    assert models.least == 64
+    assert models.min_dynamic_size == 64
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ class ChildInterpreter:
     def allocate(self) -> None:
         """Allocate all tensors at the stored sizes.
 
-        Raises NoKernel for an operator without kernel.
+        Raises NoKernel for an operator without a kernel.
         """
         self._child.request(self.config.kernels, "allocate", self._number)
 

@@ -25,11 +25,13 @@ KERNEL_SETS: Mapping[str, str] = {
     "reference": "BUILTIN_REF",
 }
 
-# subgraph.cc: the messages of OpPrepare for custom operators, and for operators that only TensorFlow has kernels for. The reference
-# kernels do not name the latter.
+# subgraph.cc: the messages of OpPrepare for custom operators, and for operators that only TensorFlow has kernels for. With the
+# reference kernels, the message does not name TensorFlow operators.
 _UNRESOLVED = re.compile(r"unresolved custom op: (\S+)|TensorFlow op.*Node number \d+ \((\w+)\)", re.DOTALL)
 
-_DTYPE = re.compile(r"\btypes?\b[^.]{0,60}\b(un|not (\w+ )?)supported|\bunsupported (\w+ )?types?\b", re.IGNORECASE)
+_UNSUPPORTED_DTYPE = re.compile(
+    r"\btypes?\b[^.]{0,60}\b(un|not (\w+ )?)supported|\bunsupported (\w+ )?types?\b", re.IGNORECASE
+)
 
 
 class LiteRTError(VerificationError):
@@ -41,7 +43,7 @@ class RunTimeout(LiteRTError):
 
 
 class NoKernel(LiteRTError):
-    """LiteRT has no kernel for an operator of any subgraph. ``code``: the code of the operator."""
+    """LiteRT has no kernel for an operator in one of the subgraphs. ``code``: the code of the operator."""
 
     def __init__(self, code: str) -> None:
         self.code = code
@@ -49,7 +51,7 @@ class NoKernel(LiteRTError):
 
 
 def find_unresolved_operator(text: str) -> str:
-    """Return the code of the operator without kernel that LiteRT's message names.
+    """Return the code of the operator that LiteRT reports as having no kernel.
 
     Empty for other messages.
     """
@@ -58,8 +60,8 @@ def find_unresolved_operator(text: str) -> str:
 
 
 def refuses_dtype(text: str) -> bool:
-    """True if LiteRT's message is about a dtype that a kernel does not support, so that other inputs do not help."""
-    return _DTYPE.search(text) is not None
+    """True if the message reports an unsupported dtype; retrying with other inputs cannot help then."""
+    return _UNSUPPORTED_DTYPE.search(text) is not None
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ class LocalInterpreter:
     def allocate(self) -> None:
         """Allocate all tensors at the stored sizes.
 
-        Raises NoKernel for an operator without kernel.
+        Raises NoKernel for an operator without a kernel.
         """
         with self._convert_errors("load the model"):
             self.interpreter.allocate_tensors()
@@ -176,7 +178,7 @@ class LocalInterpreter:
     def _call_with_limit(self, call: Callable[[], Any]) -> Any:
         """Return the results of LiteRT. Raises RunTimeout if the time limit is exceeded.
 
-        Only the end of the process stops it.
+        The call cannot be interrupted: it continues in a daemon thread until the process exits.
         """
         time_limit = self.config.time_limit
         if time_limit is None:

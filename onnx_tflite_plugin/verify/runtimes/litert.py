@@ -143,7 +143,7 @@ class LiteRT:
     def allocate(self) -> None:
         """Allocate all tensors at the stored sizes.
 
-        Raises NoKernel for an operator without kernel.
+        Raises NoKernel for an operator without a kernel.
         """
         self.backend.allocate()
 

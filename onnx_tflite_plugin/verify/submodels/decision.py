@@ -52,7 +52,7 @@ def decide(pair: ModelPair, runs: Sequence[Run], *, random: bool, exact: bool) -
         skipped=skipped,
         allowed=allowed,
         stateful=pair.stateful,
-        fresh=pair.fresh,
+        fresh=pair.resets_states,
         time_limit=time_limit_after(pair.seconds),
     )
     decision = engine.decide(runs)
