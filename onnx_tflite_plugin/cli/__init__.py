@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from onnx_tflite_plugin.cli.failures import Commands
-from onnx_tflite_plugin.cli.isolation import fork_commands
+from onnx_tflite_plugin.cli.isolation import enable_forks
 from onnx_tflite_plugin.guard import Terminated
 
 __all__ = ["cli", "main"]
@@ -65,7 +65,7 @@ def main() -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character still gets the rest
     signal.signal(signal.SIGTERM, _handle_sigterm)
-    fork_commands()
+    enable_forks()
     gc.set_threshold(
         100_000, 50, 100
     )  # a conversion makes many objects and few cycles; default thresholds take 5 % of its time

@@ -11,7 +11,7 @@ import click
 
 from onnx_tflite_plugin.cli.failures import on_failure
 from onnx_tflite_plugin.cli.isolation import isolate_command
-from onnx_tflite_plugin.cli.options import Grouped, add_options, check_exists
+from onnx_tflite_plugin.cli.options import GroupedCommand, add_options, check_exists
 from onnx_tflite_plugin.cli.output import (
     Row,
     print_json,
@@ -39,7 +39,7 @@ _SMALL_REASON = "below 0.1 ms per run, ONNX Runtime's overhead of 0.2 to 1 µs p
 _TIMES = ("LiteRT µs", "ONNX Runtime µs", "lost µs")
 
 
-@click.command(cls=Grouped)
+@click.command(cls=GroupedCommand)
 @click.argument("tflite", metavar="MODEL.tflite", type=click.Path(path_type=Path))
 @click.argument("onnx", metavar="[MODEL.onnx]", required=False, type=click.Path(path_type=Path))
 @add_options(ConvertOptions, "signature", metavar="KEY", help="The signature to run.")

@@ -14,7 +14,7 @@ from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
 from onnx_tflite_plugin.cli.isolation import isolate_command, pass_through
 from onnx_tflite_plugin.cli.jobs import STREAM, jobs
 from onnx_tflite_plugin.cli.many import convert_all
-from onnx_tflite_plugin.cli.options import Grouped, add_options, check_exists
+from onnx_tflite_plugin.cli.options import GroupedCommand, add_options, check_exists
 from onnx_tflite_plugin.cli.output import (
     Row,
     ignore_broken_pipe,
@@ -32,7 +32,7 @@ from onnx_tflite_plugin.options import ConvertOptions, VerifyOptions
 _DATA = ("inputs", "ranges", "seed", "runs", "tolerance")
 
 
-@click.command(cls=Grouped)
+@click.command(cls=GroupedCommand)
 @click.argument("model", metavar="MODEL", type=click.Path(path_type=Path))
 @click.argument("output", metavar="[MODEL.onnx]", required=False, type=click.Path(path_type=Path))
 @add_options(ConvertOptions)

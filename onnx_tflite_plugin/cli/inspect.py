@@ -11,7 +11,7 @@ import click
 from onnx_tflite_plugin.cli.failures import on_failure, with_hints
 from onnx_tflite_plugin.cli.interface_lines import metadata_lines
 from onnx_tflite_plugin.cli.jobs import STREAM, read_stdin
-from onnx_tflite_plugin.cli.options import Grouped, add_options
+from onnx_tflite_plugin.cli.options import GroupedCommand, add_options
 from onnx_tflite_plugin.cli.output import (
     Row,
     format_size,
@@ -28,12 +28,12 @@ from onnx_tflite_plugin.cli.summary import BUILTIN, warning_row
 from onnx_tflite_plugin.options import ConvertOptions
 
 
-@click.command(cls=Grouped)
+@click.command(cls=GroupedCommand)
 @click.argument("model", metavar="MODEL", type=click.Path(path_type=Path))
 @click.option(
     "--details",
     is_flag=True,
-    help="Also each operator's layout category and quantization behavior, and the tensor of each name of a signature.",
+    help="Also show each operator's layout category and quantization behavior, and the tensor of each signature name.",
 )
 @add_options(ConvertOptions, "prefer", "block", "packs")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
@@ -42,7 +42,7 @@ def inspect(model: Path, details: bool, as_json: bool, **pack_options: Any) -> N
 
     MODEL is a file, a folder, or - for stdin. Inputs and outputs, signatures, states, metadata, operators.
     For a bundle (MediaPipe's .task, LiteRT-LM) lists its parts, for a folder its models with their missing handlers.
-    Converts nothing. Shows missing handlers, and then exits with 0 too.
+    Converts nothing. Missing handlers are shown; the exit status is still 0.
     """
     on_failure(as_json=as_json)
     if model != STREAM and model.is_dir():
@@ -87,21 +87,25 @@ def _show(model: Path, contents: Mapping[str, Any], details: bool) -> None:
             Row("signature", [_main_signature(contents)] if len(contents["signatures"]) > 1 else []),
             Row(
                 "inputs",
-                limit_lines([line for tensor in contents["inputs"] for line in _graph_value(tensor, names[0])], 16),
+                limit_lines(
+                    [line for tensor in contents["inputs"] for line in _format_graph_value(tensor, names[0])], 16
+                ),
             ),
             Row(
                 "outputs",
-                limit_lines([line for tensor in contents["outputs"] for line in _graph_value(tensor, names[1])], 16),
+                limit_lines(
+                    [line for tensor in contents["outputs"] for line in _format_graph_value(tensor, names[1])], 16
+                ),
             ),
-            Row("subgraphs", limit_lines([_subgraph(graph) for graph in graphs], 8) if len(graphs) > 1 else []),
+            Row("subgraphs", limit_lines([_format_subgraph(graph) for graph in graphs], 8) if len(graphs) > 1 else []),
             Row(
                 "signatures",
                 limit_lines(
-                    [line for entry in contents["signatures"] for line in _signature(entry, details)],
+                    [line for entry in contents["signatures"] for line in _format_signature(entry, details)],
                     32 if details else 6,
                 ),
             ),
-            Row("states", limit_lines([_state(state) for state in contents["states"]], 6)),
+            Row("states", limit_lines([_format_state(state) for state in contents["states"]], 6)),
             Row(
                 "metadata",
                 [", ".join(limit_lines([shorten(entry["name"]) for entry in contents["metadata"]], 6))]
@@ -110,7 +114,9 @@ def _show(model: Path, contents: Mapping[str, Any], details: bool) -> None:
             ),
             Row(
                 "refused",
-                with_hints((row["hint"], [_missing(row)]) for row in operators if row["missing"] and row["called"]),
+                with_hints(
+                    (row["hint"], [_format_missing(row)]) for row in operators if row["missing"] and row["called"]
+                ),
                 "red",
             ),
             warning_row(contents["warnings"]),
@@ -120,7 +126,7 @@ def _show(model: Path, contents: Mapping[str, Any], details: bool) -> None:
     if operators:
         click.echo()
         headings = ("count", "operator", "version", "pack", *(("layout", "quantization") if details else ()))
-        print_table(headings, (_operator(row, details) for row in operators), numeric=(0,))
+        print_table(headings, (_format_operator(row, details) for row in operators), numeric=(0,))
 
 
 def _show_bundle(path: Path, as_json: bool) -> None:
@@ -141,7 +147,7 @@ def _show_bundle(path: Path, as_json: bool) -> None:
     models = sum(member.kind == MODEL for member in contents)
     description = describe_archive([member.name for member in contents])
     named = format_part(path, next((member.name for member in contents if member.kind == MODEL), ""))
-    advice = f"{plural(models, 'model')}; every command takes one as {named}, convert also the bundle"
+    advice = f"{plural(models, 'model')}; pass one to any command as {named}; convert also accepts the bundle"
     advice = advice if models else "no TFLite model"
     lines = [
         f"{path}: {plural(len(contents), 'part')}, {advice}",
@@ -150,21 +156,24 @@ def _show_bundle(path: Path, as_json: bool) -> None:
     print_rows([Row("bundle", lines)])
 
 
-def _operator(row: Mapping[str, Any], details: bool) -> list[object]:
+def _format_operator(row: Mapping[str, Any], details: bool) -> list[object]:
     versions = ", ".join(map(str, row["versions"]))
     code = row["code"] if row["called"] else f"{row['code']} ({_reached_by(row['signatures'])})"
     pack = "none" if row["missing"] else "built-in" if row["pack"] == BUILTIN else row["pack"]
-    inner = [row["layout"] or "-", row["quantization"] or "-"] if details else []
-    return [row["count"], code, versions, pack, *inner]
+    detail_columns = [row["layout"] or "-", row["quantization"] or "-"] if details else []
+    return [row["count"], code, versions, pack, *detail_columns]
 
 
-def _missing(row: Mapping[str, Any]) -> str:
+def _format_missing(row: Mapping[str, Any]) -> str:
     times = f", {row['count']} in all" if row["count"] > 1 else ""
     return f"{row['code']} ({row['first']}{times}): {row['missing']}"
 
 
 def _signature_names(contents: Mapping[str, Any]) -> tuple[Mapping[int, str], Mapping[int, str]]:
-    """Return the names of inputs and outputs in a conversion, by tensor, from the main subgraph's first signature."""
+    """Return the names that graph inputs and outputs will have in the ONNX model, by tensor index.
+
+    They are those of the main subgraph's first signature.
+    """
     signature = next((entry for entry in contents["signatures"] if entry["subgraph"] == 0), None)
     sides = ({}, {}) if signature is None else (signature["inputs"], signature["outputs"])
     inputs, outputs = ({index: name for name, index in reversed(side.items())} for side in sides)
@@ -177,8 +186,11 @@ def _main_signature(contents: Mapping[str, Any]) -> str:
     return f"inputs and outputs of {key or 'the main subgraph, which has no signature'}; convert takes it by default"
 
 
-def _graph_value(tensor: Mapping[str, Any], names: Mapping[int, str] = {}) -> list[str]:
-    """Return the lines of a graph input or output, with its metadata; preceded by a different name in the signature."""
+def _format_graph_value(tensor: Mapping[str, Any], names: Mapping[int, str] = {}) -> list[str]:
+    """Return the lines of a graph input or output, with its metadata.
+
+    The signature name precedes the tensor's name if they differ.
+    """
     from onnx_tflite_plugin.presentation.graph_io import GraphValue
 
     quantized = tensor["quantization"] or {}
@@ -188,20 +200,20 @@ def _graph_value(tensor: Mapping[str, Any], names: Mapping[int, str] = {}) -> li
     )
     name = names.get(tensor["index"], tensor["name"])
     prefix = f"{shorten(name)} = " if name != tensor["name"] else ""
-    return [f"{prefix}{_tensor(tensor)}", *(f"  {text}" for text in metadata_lines(graph_value))]
+    return [f"{prefix}{_format_tensor(tensor)}", *(f"  {text}" for text in metadata_lines(graph_value))]
 
 
-def _tensor(tensor: Mapping[str, Any]) -> str:
+def _format_tensor(tensor: Mapping[str, Any]) -> str:
     sizes = (
         ", shape not stored"
         if tensor["shape"] is None
         else f" [{', '.join('?' if n is None else str(n) for n in tensor['shape'])}]"
     )
     name = shorten(tensor["name"]) or "''"
-    return f"{name}  {tensor['dtype']}{sizes}{_quantization(tensor['quantization'])}"
+    return f"{name}  {tensor['dtype']}{sizes}{_format_quantization(tensor['quantization'])}"
 
 
-def _quantization(quantization: Mapping[str, Any] | None) -> str:
+def _format_quantization(quantization: Mapping[str, Any] | None) -> str:
     if quantization is None:
         return ""
     if "scale" not in quantization:
@@ -211,7 +223,7 @@ def _quantization(quantization: Mapping[str, Any] | None) -> str:
     return f"  scale {quantization['scale'][0]:.6g}, zero point {quantization['zero_point'][0]}"
 
 
-def _subgraph(graph: Mapping[str, Any]) -> str:
+def _format_subgraph(graph: Mapping[str, Any]) -> str:
     called = "" if graph["called"] else f", {_reached_by(graph['signatures'])}"
     return f"{graph['index']} {shorten(graph['name'])!r}: {plural(graph['operators'], 'operator')}{called}"
 
@@ -221,7 +233,7 @@ def _reached_by(keys: Sequence[str]) -> str:
     return f"signature {', '.join(limit_lines([repr(key) for key in keys], 3))}" if keys else "never called"
 
 
-def _signature(signature: Mapping[str, Any], details: bool = False) -> list[str]:
+def _format_signature(signature: Mapping[str, Any], details: bool = False) -> list[str]:
     """Return the line of a signature; with ``details`` also one per name with its tensor."""
     inputs, outputs = (
         ", ".join(limit_lines([shorten(name) for name in signature[side]], 4)) for side in ("inputs", "outputs")
@@ -232,5 +244,5 @@ def _signature(signature: Mapping[str, Any], details: bool = False) -> list[str]
     return [line, *(f"  {shorten(name)} = {shorten(tensor)}" for name, tensor in tensors)]
 
 
-def _state(state: Mapping[str, Any]) -> str:
-    return f"{state['kind']} {_tensor(state) if 'dtype' in state else shorten(state['name'])}"
+def _format_state(state: Mapping[str, Any]) -> str:
+    return f"{state['kind']} {_format_tensor(state) if 'dtype' in state else shorten(state['name'])}"

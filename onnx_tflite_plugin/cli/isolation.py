@@ -23,21 +23,24 @@ R = TypeVar("R")
 ProgressWrapper = Callable[[Progress], Progress]
 """Wraps a progress callback so that the parent process knows the last stage."""
 
-_LONGEST = 200  # bytes of a stage's name
+_MAX_STAGE_BYTES = 200
 _FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP")
-_PARENT_DIED = 1  # PR_SET_PDEATHSIG, linux/prctl.h
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _BUS_ERROR = getattr(signal, "SIGBUS", -1)  # a page of a mapped file is gone
 _forks = False
 
 
-def fork_commands() -> None:
-    """Enable forks: the process belongs to the command and has no threads yet."""
+def enable_forks() -> None:
+    """Enable forks. Call this only while the process runs a single command and has no threads."""
     global _forks
     _forks = hasattr(os, "fork")
 
 
 def isolate_command() -> ProgressWrapper:
-    """Run the rest of the command in a fork. Raises its result in the parent: Exit or ConversionError."""
+    """Run the rest of the command in a fork.
+
+    The parent raises Exit with the fork's exit code, or ConversionError if the fork crashed.
+    """
     if not _forks:
         return pass_through
     child = _Child()
@@ -103,9 +106,9 @@ class _Child:
     def __init__(self) -> None:
         import mmap
 
-        self._stage = mmap.mmap(-1, _LONGEST)
+        self._stage = mmap.mmap(-1, _MAX_STAGE_BYTES)
         sys.stdout.flush(), sys.stderr.flush()
-        self._previous_handlers = {number: signal.getsignal(number) for number in map(_number, _FORWARDED)}
+        self._previous_handlers = {number: signal.getsignal(number) for number in map(_signal_number, _FORWARDED)}
         self.id = os.fork()
         if self.id:
             for number in self._previous_handlers:
@@ -119,7 +122,7 @@ class _Child:
 
     def wrap_progress(self, progress: Progress) -> Progress:
         def report_stage(stage: str) -> None:
-            self._stage[:] = stage.encode()[:_LONGEST].ljust(_LONGEST, b"\0")
+            self._stage[:] = stage.encode()[:_MAX_STAGE_BYTES].ljust(_MAX_STAGE_BYTES, b"\0")
             progress(stage)
 
         return report_stage
@@ -137,18 +140,21 @@ class _Child:
         if number == _BUS_ERROR and not stage.startswith("LiteRT"):
             return InvalidModel("the model file was truncated, or its disk failed, while it was read (signal SIGBUS)")
         runtime = "LiteRT" if stage.startswith("LiteRT") else "LiteRT or ONNX Runtime"
-        memory = ", usually out of memory" if number == _number("SIGKILL") else ""
+        memory = ", usually out of memory" if number == _signal_number("SIGKILL") else ""
         cause = f"signal {number} ({signal.Signals(number).name}{memory}) ended the process"
         return VerificationError(f"{runtime} crashes on the model: {cause}, in {stage or 'its first stage'}")
 
 
 def _prepare_fork() -> None:
-    """Make the fork end with its parent and handle only the first of several interruptions (a terminal signals both)."""
+    """Make the fork end with its parent and handle only the first of several interruptions.
+
+    Ctrl-C in a terminal reaches both parent and fork.
+    """
     if sys.platform == "linux":
         import ctypes
 
         with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PARENT_DIED, signal.SIGKILL)
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt_once)
 
@@ -158,5 +164,5 @@ def _interrupt_once(number: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _number(name: str) -> int:
+def _signal_number(name: str) -> int:
     return int(getattr(signal, name))

@@ -31,12 +31,13 @@ _DTYPE_OPTIONS = ("--dtype", "--fp16", "--float16", "--half", "--precision")
 """Options of other tools for the dtype of the model."""
 
 
-class Grouped(click.Command):
+class GroupedCommand(click.Command):
     """Command whose help lists its options by group."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments. The error for an output option of other tools, such as ``-o``, names the argument to
-        use.
+        """Parse the arguments.
+
+        For another tool's output option, such as ``-o``, the error names the argument to use instead.
         """
         original_args = tuple(args)  # click consumes the list
         try:
@@ -67,7 +68,7 @@ class Grouped(click.Command):
                 continue
             flag = param.opts[0]
             if isinstance(param.flag_value, str) and flag in args and extra in param.type.choices:
-                return f"{text}; a value of {flag} is attached by '=': {flag}={extra}"
+                return f"{text}; attach the value to {flag} with '=': {flag}={extra}"
         if self.name == "convert":
             return f"{text}; to convert several models, give their folder, or run the command once for each"
         return f"{text}; a path with spaces needs quotes"
@@ -83,7 +84,7 @@ class Grouped(click.Command):
 
 
 class GroupedOption(click.Option):
-    """Option of a group. One with a ``flag_value`` may be given without a value; a value is attached by ``=``."""
+    """Option of a group. One with a ``flag_value`` may be given without a value; attach a value with ``=``."""
 
     def __init__(self, *flags: Any, group: str, **arguments: Any) -> None:
         super().__init__(*flags, **arguments)
@@ -229,7 +230,7 @@ def _parse_sizes(text: str) -> tuple[int | str, ...]:
 
 
 def _split_names(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> tuple[str, ...]:
-    """Return names that are repeated or separated by commas."""
+    """Return the names given by repeated or comma-separated values."""
     return tuple(name for text in texts for name in text.split(",") if name)
 
 

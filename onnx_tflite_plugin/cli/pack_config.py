@@ -25,7 +25,10 @@ class Pack:
 
     @classmethod
     def read(cls, folder: Path) -> Pack | None:
-        """Return the pack in a folder; ``None`` without a ``setup.cfg``. Raises UsageProblem if the file does not name pack and package."""
+        """Return the pack in a folder; ``None`` without a ``setup.cfg``.
+
+        Raises UsageProblem if the file lacks the distribution name or the package.
+        """
         try:
             text = (folder / FILE).read_text(encoding="utf-8")
         except (FileNotFoundError, NotADirectoryError):
@@ -36,14 +39,14 @@ class Pack:
         except Error as error:
             raise UsageProblem(f"{folder / FILE} cannot be read: {' '.join(str(error).split())}") from error
         name = config.get("metadata", "name", fallback="").strip()
-        listed = config.get("options", "packages", fallback="").split()
-        if not listed or listed[0].startswith("find"):
-            listed = sorted(path.parent.name for path in folder.glob("*/__init__.py") if path.parent.name != "tests")
-        if not name or not listed or not listed[0].isidentifier() or not (folder / listed[0]).is_dir():
+        packages = config.get("options", "packages", fallback="").split()
+        if not packages or packages[0].startswith("find"):
+            packages = sorted(path.parent.name for path in folder.glob("*/__init__.py") if path.parent.name != "tests")
+        if not name or not packages or not packages[0].isidentifier() or not (folder / packages[0]).is_dir():
             raise UsageProblem(
                 f"{folder / FILE} does not name the distribution and the package to which a handler is added"
             )
-        return cls(folder, name, listed[0], text)
+        return cls(folder, name, packages[0], text)
 
     def with_entry_points(self, entries: Mapping[str, str]) -> str:
         """Return ``setup.cfg`` with one more entry point per group. Raises UsageProblem if its name is taken."""

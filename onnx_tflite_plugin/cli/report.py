@@ -10,7 +10,7 @@ import click
 from onnx_tflite_plugin import files
 from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure, shorten_names
 from onnx_tflite_plugin.cli.isolation import isolate_command
-from onnx_tflite_plugin.cli.options import Grouped, add_options, check_exists
+from onnx_tflite_plugin.cli.options import GroupedCommand, add_options, check_exists
 from onnx_tflite_plugin.cli.output import (
     Row,
     format_size,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.report import Report
 
 
-@click.command(cls=Grouped)
+@click.command(cls=GroupedCommand)
 @click.argument("tflite", metavar="MODEL.tflite", type=click.Path(path_type=Path))
 @click.argument("onnx", metavar="MODEL.onnx", type=click.Path(path_type=Path))
 @click.argument("output", metavar="[REPORT.html]", required=False, type=click.Path(path_type=Path))

@@ -10,7 +10,7 @@ import click
 
 from onnx_tflite_plugin.cli.failures import on_failure, shorten_names
 from onnx_tflite_plugin.cli.isolation import isolate_command
-from onnx_tflite_plugin.cli.options import Grouped, add_options, check_exists
+from onnx_tflite_plugin.cli.options import GroupedCommand, add_options, check_exists
 from onnx_tflite_plugin.cli.output import Row, print_json, print_rows, redirect_stdout_to_stderr, show_progress
 from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import check_pair
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.verify import Verification
 
 
-@click.command(cls=Grouped)
+@click.command(cls=GroupedCommand)
 @click.argument("tflite", metavar="MODEL.tflite", type=click.Path(path_type=Path))
 @click.argument("onnx", metavar="MODEL.onnx", type=click.Path(path_type=Path))
 @add_options(
@@ -46,19 +46,19 @@ def verify(
     """Compare a model with its conversion.
 
     Runs LiteRT and ONNX Runtime on the same inputs and compares every output and every operator. Exits with 3 if they
-    differ by more than the tolerance and more than LiteRT's kernel sets differ from each other, and with 4 if neither
-    can be decided; --partial accepts that. Needs the extra verify.
+    differ (by more than the tolerance and more than LiteRT's kernel sets differ from each other), and with 4 if the
+    result is inconclusive; --partial turns 4 into 0. Needs the extra verify.
     """
     on_failure(as_json=as_json)
     check_exists(options["inputs"])
     check_pair(tflite, onnx)
     _check_bisect_paths(options["bisect"], tflite, onnx, options["inputs"])
-    wrap = isolate_command()
+    wrap_progress = isolate_command()
     from onnx_tflite_plugin.cli.summary import verification_exit_code, verification_json
     from onnx_tflite_plugin.verify import verify as run
 
-    with show_progress(f"verifying {onnx.name}") as stage, redirect_stdout_to_stderr():
-        result = run(tflite, onnx, progress=wrap(stage), **options)
+    with show_progress(f"verifying {onnx.name}") as progress, redirect_stdout_to_stderr():
+        result = run(tflite, onnx, progress=wrap_progress(progress), **options)
     if as_json:
         print_json({"model": str(tflite), "onnx": str(onnx), **verification_json(result)})
     else:

@@ -84,7 +84,7 @@ def test_error_on_integers_has_code_to_convert_them() -> None:
 @pytest.mark.parametrize(
     ("arguments", "remedy"),
     [
-        (("--verify", "partial"), "a value of --verify is attached by '=': --verify=partial"),
+        (("--verify", "partial"), "attach the value to --verify with '=': --verify=partial"),
         (("--dtype", "float16"), "--quantization float converts quantized operators to float32"),
     ],
 )

@@ -28,10 +28,12 @@ def test_inexact_fusion_is_listed_with_its_condition(exact: bool, when: str) -> 
 
 def test_subgraph_line_has_operator_count_and_calls() -> None:
     graph = {"index": 2, "name": "body", "operators": 1, "called": True}
-    assert inspect._subgraph(graph) == "2 'body': 1 operator"
+    assert inspect._format_subgraph(graph) == "2 'body': 1 operator"
     uncalled = {**graph, "operators": 3, "called": False, "signatures": []}
-    assert inspect._subgraph(uncalled) == "2 'body': 3 operators, never called"
-    assert inspect._subgraph({**uncalled, "signatures": ["a", "b"]}) == "2 'body': 3 operators, signature 'a', 'b'"
+    assert inspect._format_subgraph(uncalled) == "2 'body': 3 operators, never called"
+    assert (
+        inspect._format_subgraph({**uncalled, "signatures": ["a", "b"]}) == "2 'body': 3 operators, signature 'a', 'b'"
+    )
 
 
 @pytest.mark.parametrize(

@@ -411,30 +411,30 @@ def test_operator_row_names_the_pack_of_its_handler() -> None:
         "code": "A", "count": 2, "versions": [1, 3], "pack": "p", "missing": "", "called": True, "layout": None,
         "quantization": "Raw", "first": "op 7",
     }  # fmt: skip
-    assert inspect._operator(row, True) == [2, "A", "1, 3", "p", "-", "Raw"]
-    assert inspect._operator({**row, "pack": "onnx-tflite-plugin"}, False) == [2, "A", "1, 3", "built-in"]
+    assert inspect._format_operator(row, True) == [2, "A", "1, 3", "p", "-", "Raw"]
+    assert inspect._format_operator({**row, "pack": "onnx-tflite-plugin"}, False) == [2, "A", "1, 3", "built-in"]
     missing = {**row, "missing": "nobody", "called": False, "signatures": ()}
-    assert inspect._operator(missing, False) == [2, "A (never called)", "1, 3", "none"]
-    assert inspect._missing(missing) == "A (op 7, 2 in all): nobody"
-    assert inspect._missing({**missing, "count": 1}) == "A (op 7): nobody"
+    assert inspect._format_operator(missing, False) == [2, "A (never called)", "1, 3", "none"]
+    assert inspect._format_missing(missing) == "A (op 7, 2 in all): nobody"
+    assert inspect._format_missing({**missing, "count": 1}) == "A (op 7): nobody"
 
 
 def test_inspect_has_one_line_per_tensor_signature_and_state() -> None:
     scaled = {"scale": [0.5], "zero_point": [-3], "axis": 2}
     x = {"name": "x", "dtype": "int8", "shape": [None, 0, 5], "quantization": scaled}
-    assert inspect._tensor(x) == "x  int8 [?, 0, 5]  scale 0.5, zero point -3"
+    assert inspect._format_tensor(x) == "x  int8 [?, 0, 5]  scale 0.5, zero point -3"
     by_channel = {**scaled, "scale": [1.0, 2.0]}
-    assert inspect._tensor({**x, "name": "", "quantization": by_channel}) == "''  int8 [?, 0, 5]  2 scales along axis 2"
+    assert inspect._format_tensor({**x, "name": "", "quantization": by_channel}) == "''  int8 [?, 0, 5]  2 scales along axis 2"
     unknown = {**x, "shape": None, "quantization": {"block_size": 32}}
-    assert inspect._tensor(unknown) == "x  int8, shape not stored  blocks of 32 share a scale"
-    assert inspect._tensor({**x, "quantization": None}) == "x  int8 [?, 0, 5]"
+    assert inspect._format_tensor(unknown) == "x  int8, shape not stored  blocks of 32 share a scale"
+    assert inspect._format_tensor({**x, "quantization": None}) == "x  int8 [?, 0, 5]"
     signature = {"key": "k", "subgraph": 3, "inputs": list("abcdef"), "outputs": []}
     line = "'k' of subgraph 3: a, b, c, d, … and 2 more (--json shows all) → nothing"
-    assert inspect._signature(signature) == [line]
-    assert inspect._signature({**signature, "subgraph": 0, "inputs": []}) == ["'k': nothing → nothing"]
-    assert inspect._signature({**signature, "tensors": {"a": "t:0"}}, True) == [line, "  a = t:0"]
-    assert inspect._state({"kind": "resource", "name": "box/kept"}) == "resource box/kept"
-    assert inspect._state({"kind": "variable", **x, "quantization": None}) == "variable x  int8 [?, 0, 5]"
+    assert inspect._format_signature(signature) == [line]
+    assert inspect._format_signature({**signature, "subgraph": 0, "inputs": []}) == ["'k': nothing → nothing"]
+    assert inspect._format_signature({**signature, "tensors": {"a": "t:0"}}, True) == [line, "  a = t:0"]
+    assert inspect._format_state({"kind": "resource", "name": "box/kept"}) == "resource box/kept"
+    assert inspect._format_state({"kind": "variable", **x, "quantization": None}) == "variable x  int8 [?, 0, 5]"
 
 
 def test_signature_names_precede_tensor_names() -> None:
@@ -442,8 +442,8 @@ def test_signature_names_precede_tensor_names() -> None:
     inputs, outputs = inspect._signature_names({"signatures": signatures})
     assert (inputs, outputs) == ({3: "x0"}, {5: "y0", 7: "same"})
     tensor = {"name": "t:0", "index": 3, "dtype": "int8", "shape": [2], "quantization": None, "metadata": {}}
-    assert inspect._graph_value(tensor, inputs) == ["x0 = t:0  int8 [2]"]
-    assert inspect._graph_value({**tensor, "name": "same", "index": 7}, outputs) == ["same  int8 [2]"]
+    assert inspect._format_graph_value(tensor, inputs) == ["x0 = t:0  int8 [2]"]
+    assert inspect._format_graph_value({**tensor, "name": "same", "index": 7}, outputs) == ["same  int8 [2]"]
     assert inspect._signature_names({"signatures": []}) == ({}, {})
 
 
