@@ -1,6 +1,6 @@
 """Context of a lowering: the operator, its planned layouts, and methods to emit ONNX.
 
-Slots are as in ``declarations``.
+Slots are numbered as described in ``declarations``.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Context(Protocol):
 
     @property
     def uses_integers(self) -> bool:
-        """True if quantized operands are delivered as quantized values, and expected so as results."""
+        """True if operands arrive as quantized values, and results must be quantized values too."""
 
     def quantization(self, slot: int) -> Quantization | None:
         """Return the quantization parameters of the slot as delivered."""
@@ -118,9 +118,9 @@ class Context(Protocol):
         """Return the dtype of the slot's quantized values as delivered."""
 
     def quantized_values(self, slot: int) -> Value:
-        """Return the quantized values of an operand, or its floats if the target has no operators on integers.
+        """Return the quantized values of an operand, or its float values if the target has no integer kernels.
 
-        ``dequantize`` returns floats unchanged. Any other operand is returned unchanged.
+        ``dequantize`` then returns them unchanged. An operand that is not quantized is returned unchanged.
         """
 
     def quantize(self, value: Value, like: int) -> Value:
@@ -141,7 +141,10 @@ class Context(Protocol):
 
     # results
     def activate(self, value: Value) -> Value:
-        """Return floats with the operator's fused activation applied, for a lowering declared with ``inside``."""
+        """Return floats with the operator's fused activation applied.
+
+        For a lowering declared with ``FusedActivation(..., inside=True)``.
+        """
 
     def is_used(self, k: int) -> bool:
         """True if output ``k`` is used. Only an unused output may be returned as None."""
@@ -174,7 +177,7 @@ class Context(Protocol):
 
     def state(self, resource: Resource) -> State: ...
     def assign(self, slot: int, value: Value) -> None:
-        """Set the next value of a variable tensor operand, in the layout and form in which the slot is delivered."""
+        """Set the next value of a variable tensor operand, in the layout and dtype in which the handler receives the slot."""
 
     def states(self, *subgraphs: int) -> Sequence[State]:
         """Return the states that subgraphs may access, to be carried through control flow."""

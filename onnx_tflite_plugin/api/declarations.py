@@ -16,7 +16,7 @@ from onnx_tflite_plugin.api.activations import FusedActivation
 from onnx_tflite_plugin.api.behavior import Behavior, find_trait_error, named_slots
 from onnx_tflite_plugin.api.dtypes import check_dtypes, check_rows
 from onnx_tflite_plugin.api.instance import Instance as Instance
-from onnx_tflite_plugin.api.notation import AxesError, find_unknown_letter, parse_axes
+from onnx_tflite_plugin.api.notation import AxesError, describe_unknown_letter, parse_axes
 from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.api.quantization import NotQuantizable, OutputBehavior
 from onnx_tflite_plugin.checked import Checked, check_keywords, count, maximum_operands
@@ -320,7 +320,7 @@ class Handler(Checked):
             except AxesError as error:
                 raise TypeError(str(error)) from None
             if not (callable(self.layout) or callable(self.axis_price)):
-                error_text = find_unknown_letter(self.axes, letters_named(self.layout, self.axis_price))
+                error_text = describe_unknown_letter(self.axes, letters_named(self.layout, self.axis_price))
                 if error_text:
                     raise TypeError(error_text)
         if isinstance(self.quantization, Behavior) and (error_text := find_trait_error(self.quantization)):

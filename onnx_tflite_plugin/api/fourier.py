@@ -1,7 +1,7 @@
 """Fourier transforms of real rows as products with constant matrices.
 
-ONNX Runtime's DFT is slower at most lengths, inaccurate off powers of two, and needs opset 17. One thread, ONNX Runtime 1.32,
-AMD EPYC (Zen 4, AVX-512), milliseconds for DFT, one product, two products:
+ONNX Runtime's DFT is slower at most lengths, inaccurate unless the length is a power of two, and needs opset 17. One thread,
+ONNX Runtime 1.32, AMD EPYC (Zen 4, AVX-512), milliseconds for DFT, one product, two products:
 511 rows of 2048: 19.6, 45.3, 8.2; 511 of 1024: 9.3, 11.4, 3.2; 96 of 512: 0.75, 0.46, 0.28; 96 of 256: 0.35, 0.13, 0.15.
 
 Two products follow the Cooley-Tukey factorization ``points = first * second``: sample ``second * a + b``, frequency
@@ -31,13 +31,15 @@ MAX_MATRICES = 1 << 21
 def is_product(points: int, width: int, part: Part = "pairs", dtype: str = "float32") -> bool:
     """True if :func:`emit_rfft` transforms rows of ``width`` samples, zero-padded to ``points``, by products.
 
-    The inverse, :func:`emit_irfft`, is a product if its forward transform is one of ``points`` samples.
+    :func:`emit_irfft` requires ``is_product(points, points)``.
     """
     return points > 0 and width > 0 and _second_factor(points, width, part, dtype) is not None
 
 
 def projection_pays(points: int, width: int, part: Part, columns: int) -> bool:
-    """True if one product with the transform times a matrix of ``columns`` takes fewer multiplications than both in turn.
+    """True if one product with the combined matrix is faster than the transform followed by the projection.
+
+    The combined matrix takes fewer multiplications. ``columns``: those of the projection.
 
     For 511 rows of 2048 samples and 96 mel filters: 1.3 ms instead of 7.4 (measured as above).
     """
@@ -50,7 +52,10 @@ def projection_pays(points: int, width: int, part: Part, columns: int) -> bool:
 
 
 def emit_projected_rfft(ctx: Context, x: Value, width: int, points: int, part: Part, projection: Array) -> Value:
-    """Return a part of the spectra of rows ``[..., width]`` times a matrix ``[points // 2 + 1, n]``: ``[..., n]``, float32."""
+    """Transform rows ``[..., width]`` and multiply by ``projection`` of shape ``[points // 2 + 1, n]``.
+
+    Returns float32 ``[..., n]``.
+    """
     matrix = _dft_matrix(width, points, part) @ projection.astype(np.float64)
     return ctx.ops.MatMul(x, matrix.astype(np.float32))
 
@@ -130,7 +135,7 @@ def _angles(samples: Array, frequencies: Array, points: int) -> Array:
 
 
 def _join_parts(real: Array, imaginary: Array, part: Part) -> Array:
-    """Return the columns of a matrix that give a part: interleaved for pairs, one after the other for squares."""
+    """Join real and imaginary columns as ``part`` requires: interleaved for pairs, concatenated for power."""
     if part == "pairs":
         return np.stack([real, imaginary], axis=-1).reshape(*real.shape[:-1], -1)
     if part == "power":
@@ -177,8 +182,9 @@ def _restore_leading(ctx: Context, rows: Value, x: Value, leading: Dims, sizes: 
 
 
 def _twiddle_matrices(first: int, second: int, part: Part) -> Array:
-    """Return the matrix of each ``f``: rows are real and imaginary parts by ``b``, columns the part by ``g``.
+    """Return one matrix per ``f``.
 
+    Rows: the real parts for each ``b``, then the imaginary ones. Columns: the requested part for each ``g``.
     Frequencies above half of ``points`` are conjugated, since they stand for their mirror images.
     """
     f, b, g = np.ogrid[: first // 2 + 1, :second, :second]

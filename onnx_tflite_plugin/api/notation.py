@@ -60,10 +60,10 @@ def letters_of(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(letter for group in groups for letter in group))
 
 
-def find_unknown_letter(text: str, named: Mapping[str, str]) -> str:
-    """Return a message on a letter that axes do not have; empty if there is none.
+def describe_unknown_letter(text: str, named: Mapping[str, str]) -> str:
+    """Return an error message for the first letter that the axes lack, or an empty string.
 
-    ``named``: the letters that another declaration names, separated by spaces, by that declaration. ``*`` is any letter.
+    ``named``: maps other declarations to the letters that they use, separated by spaces. ``*`` is any letter.
     """
     known = letters_of(text)
     for declaration, letters in named.items():

@@ -7,8 +7,8 @@
 A ``Call`` that occurs twice must be one operator, an operand that occurs twice one tensor. For an operator with several
 outputs, ``split[1]`` is the second; the call itself is the first.
 
-The entry point lists operators such that each pattern contains one of them, by the codes of their handlers or by the
-names of earlier fusions. The fusion is loaded if the model has one of them; with an empty list, for any model.
+The brackets of the entry point list operators: handler codes, or names of earlier fusions. Every pattern must contain at
+least one of them. The fusion is loaded if the model has one of them; with an empty list, for any model.
 
     [options.entry_points]
     onnx_tflite_plugin.fusions =
@@ -39,10 +39,10 @@ class Operand(Checked):
 class Call:
     """One operator of a pattern, by its handler's code. ``commutes``: operands match in either order.
 
-    Its operands are the present operands of the operator: operators with and without a bias need two patterns.
-    ``options``: required values of the operator's options. ``siblings``: further operators, only for the last call of the
-    pattern, that share some of its operands and use none of its results; their results follow as further results of the
-    fused operator. ``shared``: the result may be used outside the match, too; the operator is kept for those consumers.
+    Absent optional operands are not counted: an operator with and without a bias needs two patterns.
+    ``options``: required values of the operator's options. ``siblings``: other operators that share operands with this
+    call but do not use its results. Allowed for the last call only; their outputs become additional outputs of the fused
+    operator. ``shared``: the result may be used outside the match, too; the operator is kept for those consumers.
     """
 
     code: str
@@ -116,7 +116,7 @@ class Match:
 
 @dataclass(frozen=True, eq=False)
 class Region(Checked):
-    """Operators to replace by one: all that compute ``outputs`` from ``inputs`` and constants.
+    """Operators that one operator replaces: all that compute ``outputs`` from ``inputs`` and constants.
 
     ``options``: the options of the operator that replaces them.
     """
@@ -137,8 +137,8 @@ class Fusion(Checked):
     ``check`` inspects a match and returns the options of the new operator, or a Decline
     (with an empty reason if nobody would expect the fusion).
     ``inputs``: the operands of the new operator, in order. ``exact``: True if no rounding is skipped; other fusions run only
-    under ``--optimize speed``. ``trait``: a target trait that the fusion requires. ``regions``: a function of a graph's
-    operators that replaces patterns, operands and ``check``, for structures without a pattern of fixed size.
+    under ``--optimize speed``. ``trait``: a target trait that the fusion requires. ``regions``: used instead of
+    the pattern, ``inputs`` and ``check`` for structures of variable size: maps a graph's operators to regions.
     ``after``: fusions that run before this one, besides those whose results its patterns contain.
     ``raises_opset``: the model gets the opset that the new operator needs, unless an older one is requested; other fusions
     decline where the target's default is older.
@@ -183,8 +183,8 @@ def fusion(
 
     def declare(lower: Callable[..., Any]) -> Fusion:
         handler = Handler(name, lower, 1, layout, **keywords)
-        if regions is None and (wrong := describe_arity(lower, len(inputs), "lowering", "inputs= has")):
-            raise TypeError(f"@fusion({name!r}): {wrong}")
+        if regions is None and (arity_error := describe_arity(lower, len(inputs), "lowering", "inputs= has")):
+            raise TypeError(f"@fusion({name!r}): {arity_error}")
         return Fusion(
             name, patterns, tuple(inputs), condition, exact, handler, trait, regions, tuple(after), raises_opset
         )

@@ -9,9 +9,9 @@ from onnx_tflite_plugin.checked import Checked
 
 @dataclass(frozen=True)
 class Price(Checked):
-    """Extra cost of a layout per byte of an operand; 1 µs counts as 8 kB.
+    """Extra cost of a layout, in bytes moved per byte of the operand (1 µs equals 8 kB moved).
 
-    ``last``: if the operator works along the last axis in memory; ``inner``: if along another.
+    ``last``: cost if the operator works along the last axis in memory. ``inner``: cost along any other axis.
     """
 
     last: float = 0.0

@@ -38,8 +38,8 @@ class Dequantized(_RealValued):
     ``bias`` maps a bias slot to the factors of its scale: two slots, or a slot and a number. Kernels ignore the stored
     scale. ``weights``: slots whose constants are weights rather than activations; the second
     slots in ``bias`` are included. ``blocks``: slots whose constants may have blockwise scales along the last axis,
-    which the plan never splits. ``stored``: slots that are not dequantized: the handler gets the file's quantized
-    values, and assigns them to states.
+    which the plan never splits. ``stored``: slots that are not dequantized: the handler receives the file's quantized
+    values, for example to assign them to a state.
     """
 
     bias: Mapping[int, tuple[int, int | float]] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Dequantized(_RealValued):
 
     @property
     def rescales(self) -> bool:
-        return not self.stored
+        return not self.stored  # the handler itself applies the scales of stored slots
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,8 @@ class FixedOutputRange(_RealValued):
 class Raw(Behavior):
     """Compute on the stored bytes without rescaling.
 
-    ``shift_safe``: adding one number to all quantized values has no effect (a maximum, a copy), so the storage may be
-    shifted. ``onnx``: the ONNX operator that must have an integer kernel on the target; without one, floats are used
+    ``shift_safe``: the operator commutes with an offset added to all quantized values (maximum, copy), so they may be
+    stored shifted. ``onnx``: the ONNX operator that must have an integer kernel on the target; without one, floats are used
     if all parameters are equal.
     """
 
@@ -200,13 +200,15 @@ class Integer(Behavior):
 
 @dataclass(frozen=True)
 class Lookup(_RealValued):
-    """Look up the result of each quantized value of input 0, in the kernel and in the host; the handler is not called.
+    """Look up the result of each quantized value of input 0 in a table, as the kernel does.
 
-    On targets without kernels for these integers the handler computes with floats, which may differ by one step.
+    On targets without integer kernels for the dtype, the handler is called instead and computes in float; results may
+    differ by one quantization step.
 
-    ``table``: a function of the instance that returns the quantized result of 0, 1, ... and, for signed dtypes, then of
-    lowest, ..., -1. ``dtypes``: the dtypes of input 0 that use it; others are dequantized. ``outputs``: per dtype, an output
-    scale and zero point that the kernel requires.
+    ``table``: a function of the instance that returns the quantized results in order of the input's unsigned bit pattern:
+    0, 1, ..., then (signed dtypes) lowest, ..., -1.
+    ``dtypes``: the dtypes of input 0 that use it; others are dequantized. ``outputs``: per dtype, an output scale and zero
+    point that the kernel requires.
     """
 
     table: Callable[[Instance], Array]
@@ -250,7 +252,7 @@ OutputBehavior = Dequantized | FixedOutputRange
 
 
 def _check_channels(operator: QuantizedOperator, weight: int) -> None:
-    """Raise Refusal for per-channel weights with a bias whose scales do not belong to the result's last axis.
+    """Raise Refusal if the scales of per-channel weights with a bias are not along the output-channel axis.
 
     Kernels read them as scales of the output channels, whatever axis the file names
     (PopulateConvolutionQuantizationParams, kernel_util.cc).
@@ -266,7 +268,7 @@ def _check_channels(operator: QuantizedOperator, weight: int) -> None:
 
 
 def _require_integer_kernels(operator: QuantizedOperator) -> Arithmetic:
-    """Return STORED. Raises Refusal if the target has no operators on the quantized values of a tensor."""
+    """Return STORED. Raises Refusal if the target has no integer kernel for the dtype of a tensor."""
     if all(operator.has_kernel(tensor) for tensor in operator.tensors):
         return Arithmetic.STORED
     dtype = operator.tensors[0].dtype
