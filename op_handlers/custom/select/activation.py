@@ -9,7 +9,14 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Array, Context, Operator, Transparent, Value, handler
 from op_handlers.custom.select.nodedef import PREFIX, node_of
-from op_handlers.custom.select.rewriting import FLOATS, Declare, check_acceptable, kernel_of, rewrite_to, uniform_types
+from op_handlers.custom.select.rewriting import (
+    FLOATS,
+    Declare,
+    acceptance_check,
+    make_kernel,
+    rewrite_to,
+    uniform_types,
+)
 from op_handlers.math import activation as builtin
 from op_handlers.math import softmax as builtin_softmax
 
@@ -28,7 +35,7 @@ def softmax_array(x: Array) -> Array:
     return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
 
-elu = rewrite_to("Elu", builtin.elu, kernel_of(lambda x: np.where(x > 0, x, np.expm1(x))), types=SINGLE)
+elu = rewrite_to("Elu", builtin.elu, make_kernel(lambda x: np.where(x > 0, x, np.expm1(x))), types=SINGLE)
 leaky_relu = rewrite_to(
     "LeakyRelu",
     builtin.leaky_relu,
@@ -36,13 +43,13 @@ leaky_relu = rewrite_to(
     options=lambda node, op: {"alpha": node.real("alpha", 0.2)},
     types=SINGLE,
 )
-relu = rewrite_to("Relu", builtin.relu, kernel_of(lambda x: np.maximum(x, 0)), types=TYPES)
-relu6 = rewrite_to("Relu6", builtin.relu6, kernel_of(lambda x: np.clip(x, 0, 6)), types=TYPES)
-sigmoid = rewrite_to("Sigmoid", builtin.logistic, kernel_of(lambda x: 1 / (1 + np.exp(-x))), types=TYPES)
-tanh = rewrite_to("Tanh", builtin.tanh, kernel_of(np.tanh), types=TYPES)
-softmax = rewrite_to("Softmax", builtin_softmax.softmax, kernel_of(softmax_array), options={"beta": 1.0}, types=TYPES)
+relu = rewrite_to("Relu", builtin.relu, make_kernel(lambda x: np.maximum(x, 0)), types=TYPES)
+relu6 = rewrite_to("Relu6", builtin.relu6, make_kernel(lambda x: np.clip(x, 0, 6)), types=TYPES)
+sigmoid = rewrite_to("Sigmoid", builtin.logistic, make_kernel(lambda x: 1 / (1 + np.exp(-x))), types=TYPES)
+tanh = rewrite_to("Tanh", builtin.tanh, make_kernel(np.tanh), types=TYPES)
+softmax = rewrite_to("Softmax", builtin_softmax.softmax, make_kernel(softmax_array), options={"beta": 1.0}, types=TYPES)
 log_softmax = rewrite_to(
-    "LogSoftmax", builtin_softmax.log_softmax, kernel_of(lambda x: np.log(softmax_array(x))), types=TYPES
+    "LogSoftmax", builtin_softmax.log_softmax, make_kernel(lambda x: np.log(softmax_array(x))), types=TYPES
 )
 
 
@@ -53,8 +60,8 @@ def activation_handler(name: str, function: Callable[[Array], Any], types: tuple
         max_version=1,
         layout=Transparent(),
         types=types,
-        accepts=check_acceptable(1),
-        kernel=kernel_of(function),
+        accepts=acceptance_check(1),
+        kernel=make_kernel(function),
     )
 
 

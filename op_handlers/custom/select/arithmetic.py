@@ -12,8 +12,8 @@ from op_handlers.custom.select.rewriting import (
     FLOATS,
     REAL,
     Declare,
-    check_acceptable,
-    kernel_of,
+    acceptance_check,
+    make_kernel,
     rewrite_to,
     uniform_types,
 )
@@ -39,27 +39,27 @@ def sum_operands(op: Any, *operands: Array) -> Array:
     return np.asarray(sum(operands[1:], operands[0]))
 
 
-add = rewrite_to("Add", builtin.add, kernel_of(np.add), operands=2, options=NO_ACTIVATION, types=REAL_PAIRS)
-add_v2 = rewrite_to("AddV2", builtin.add, kernel_of(np.add), operands=2, options=NO_ACTIVATION, types=REAL_PAIRS)
+add = rewrite_to("Add", builtin.add, make_kernel(np.add), operands=2, options=NO_ACTIVATION, types=REAL_PAIRS)
+add_v2 = rewrite_to("AddV2", builtin.add, make_kernel(np.add), operands=2, options=NO_ACTIVATION, types=REAL_PAIRS)
 add_n = rewrite_to(
     "AddN", builtin.add_n, sum_operands, operands=None, types=tuple(f"{dtype}..." for dtype in REAL.split())
 )
-sub = rewrite_to("Sub", builtin.sub, kernel_of(np.subtract), operands=2, options=NO_ACTIVATION, types=REAL_PAIRS)
+sub = rewrite_to("Sub", builtin.sub, make_kernel(np.subtract), operands=2, options=NO_ACTIVATION, types=REAL_PAIRS)
 mul = rewrite_to(
     "Mul",
     builtin.mul,
-    kernel_of(np.multiply),
+    make_kernel(np.multiply),
     operands=2,
     options=NO_ACTIVATION,
     types=(*REAL_PAIRS, "complex64, complex64 -> complex64"),
 )
 real_div = rewrite_to(
-    "RealDiv", builtin.div, kernel_of(np.divide), operands=2, options=NO_ACTIVATION, types=FLOAT_PAIRS
+    "RealDiv", builtin.div, make_kernel(np.divide), operands=2, options=NO_ACTIVATION, types=FLOAT_PAIRS
 )
 div = rewrite_to(
     "Div",
     builtin.div,
-    kernel_of(lambda x, y: np.divide(x, y) if x.dtype.kind == "f" else np.trunc(x / y).astype(x.dtype)),
+    make_kernel(lambda x, y: np.divide(x, y) if x.dtype.kind == "f" else np.trunc(x / y).astype(x.dtype)),
     operands=2,
     options=NO_ACTIVATION,
     types=REAL_PAIRS,
@@ -67,22 +67,22 @@ div = rewrite_to(
 floor_div = rewrite_to(
     "FloorDiv",
     builtin.floor_div,
-    kernel_of(np.floor_divide),
+    make_kernel(np.floor_divide),
     operands=2,
     rewrite=floor_divide,
     types=uniform_types("float32 int32", 2),
 )
 floor_mod = rewrite_to(
-    "FloorMod", builtin.floor_mod, kernel_of(np.mod), operands=2, types=uniform_types("float32 int32 int64", 2)
+    "FloorMod", builtin.floor_mod, make_kernel(np.mod), operands=2, types=uniform_types("float32 int32 int64", 2)
 )
-maximum = rewrite_to("Maximum", builtin.maximum, kernel_of(np.maximum), operands=2, types=REAL_PAIRS)
-minimum = rewrite_to("Minimum", builtin.minimum, kernel_of(np.minimum), operands=2, types=REAL_PAIRS)
-pow_ = rewrite_to("Pow", builtin.power, kernel_of(np.power), operands=2, types=uniform_types("float32 float64", 2))
-atan2 = rewrite_to("Atan2", builtin.atan2, kernel_of(np.arctan2), operands=2, types=uniform_types("float32", 2))
+maximum = rewrite_to("Maximum", builtin.maximum, make_kernel(np.maximum), operands=2, types=REAL_PAIRS)
+minimum = rewrite_to("Minimum", builtin.minimum, make_kernel(np.minimum), operands=2, types=REAL_PAIRS)
+pow_ = rewrite_to("Pow", builtin.power, make_kernel(np.power), operands=2, types=uniform_types("float32 float64", 2))
+atan2 = rewrite_to("Atan2", builtin.atan2, make_kernel(np.arctan2), operands=2, types=uniform_types("float32", 2))
 squared_difference = rewrite_to(
     "SquaredDifference",
     builtin.squared_difference,
-    kernel_of(lambda x, y: np.square(x - y)),
+    make_kernel(lambda x, y: np.square(x - y)),
     operands=2,
     types=REAL_PAIRS,
 )
@@ -100,8 +100,8 @@ def zero_safe_function(name: str, function: Any) -> Declare:
         max_version=1,
         layout=Transparent(),
         types=FLOAT_PAIRS,
-        accepts=check_acceptable(2),
-        kernel=kernel_of(function),
+        accepts=acceptance_check(2),
+        kernel=make_kernel(function),
     )
 
 

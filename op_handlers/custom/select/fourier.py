@@ -28,7 +28,7 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.custom.select.nodedef import PREFIX, NodeDef
-from op_handlers.custom.select.rewriting import Declare, check_acceptable, check_element_count, kernel_of, rewrite_to
+from op_handlers.custom.select.rewriting import Declare, acceptance_check, element_count_check, make_kernel, rewrite_to
 from op_handlers.kernels.operands import cast_to_int64
 from op_handlers.math import arithmetic, unary
 
@@ -42,10 +42,10 @@ def emit_angle(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     return steps.finish(arithmetic.atan2, [imaginary, real])
 
 
-real_ = rewrite_to("Real", unary.real_part, kernel_of(np.real), types=REAL_TYPES)
-imag = rewrite_to("Imag", unary.imaginary_part, kernel_of(np.imag), types=REAL_TYPES)
-complex_abs = rewrite_to("ComplexAbs", unary.complex_absolute, kernel_of(np.abs), types=REAL_TYPES)
-angle = rewrite_to("Angle", arithmetic.atan2, kernel_of(np.angle), rewrite=emit_angle, types=REAL_TYPES)
+real_ = rewrite_to("Real", unary.real_part, make_kernel(np.real), types=REAL_TYPES)
+imag = rewrite_to("Imag", unary.imaginary_part, make_kernel(np.imag), types=REAL_TYPES)
+complex_abs = rewrite_to("ComplexAbs", unary.complex_absolute, make_kernel(np.abs), types=REAL_TYPES)
+angle = rewrite_to("Angle", arithmetic.atan2, make_kernel(np.angle), rewrite=emit_angle, types=REAL_TYPES)
 
 
 def check_equal_shapes(at: Instance) -> Decline | None:
@@ -61,8 +61,8 @@ def check_equal_shapes(at: Instance) -> Decline | None:
     layout=Transparent(),
     types="float32, float32 -> complex64",
     converts={"*": ("*",)},
-    accepts=check_acceptable(2, accepts=check_equal_shapes),
-    kernel=kernel_of(lambda x, y: (x + 1j * y).astype(np.complex64)),
+    accepts=acceptance_check(2, accepts=check_equal_shapes),
+    kernel=make_kernel(lambda x, y: (x + 1j * y).astype(np.complex64)),
 )
 def complex_(ctx: Context, real: Value, imaginary: Value) -> Value:
     """Emit pairs of real and imaginary parts."""
@@ -74,8 +74,8 @@ def complex_(ctx: Context, real: Value, imaginary: Value) -> Value:
     max_version=1,
     layout=Transparent(),
     types="complex64 -> complex64",
-    accepts=check_acceptable(1),
-    kernel=kernel_of(np.conj),
+    accepts=acceptance_check(1),
+    kernel=make_kernel(np.conj),
 )
 def conj(ctx: Context, z: Value) -> Value:
     """Emit the pairs with negated imaginary parts."""
@@ -104,8 +104,8 @@ def fourier_transform(
         min_opset=opset,
         types=types,
         converts={"*": ("*",)},
-        accepts=check_acceptable(
-            operands, accepts=check_element_count(1, 1, check_ranks) if operands == 2 else check_ranks
+        accepts=acceptance_check(
+            operands, accepts=element_count_check(1, 1, check_ranks) if operands == 2 else check_ranks
         ),
         kernel=kernel,
     )

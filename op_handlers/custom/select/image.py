@@ -26,9 +26,9 @@ from op_handlers.custom.select.nodedef import NodeDef, node_of
 from op_handlers.custom.select.rewriting import (
     FLOATS,
     REAL,
-    check_element_count,
-    check_tensor_ranks,
+    element_count_check,
     permute_sizes,
+    rank_check,
     rewrite_to,
     uniform_types,
 )
@@ -219,7 +219,7 @@ def check_filters_not_empty(at: Instance) -> Decline | None:
     return Decline(f"the filters have shape {list(at.op[1].shape)}, expected at least one element") if empty else None
 
 
-IMAGES = check_tensor_ranks({0: 4, 1: 4, out(0): 4}, check_filters_not_empty)
+IMAGES = rank_check({0: 4, 1: 4, out(0): 4}, check_filters_not_empty)
 
 conv_2d = rewrite_to(
     "Conv2D",
@@ -246,7 +246,7 @@ conv_3d = rewrite_to(
     operands=2,
     rewrite=rewrite_conv_3d,
     types=uniform_types(SINGLE, 2),
-    accepts=check_tensor_ranks({0: 5, 1: 5, out(0): 5}),
+    accepts=rank_check({0: 5, 1: 5, out(0): 5}),
 )
 
 
@@ -345,7 +345,7 @@ def check_coordinate_options(at: Instance) -> Decline | None:
     return Decline("align_corners and half_pixel_centers are both set, but exclude each other") if has_both else None
 
 
-RESIZED = check_tensor_ranks({0: 4, 1: 1, out(0): 4}, check_element_count(1, 2, check_coordinate_options))
+RESIZED = rank_check({0: 4, 1: 1, out(0): 4}, element_count_check(1, 2, check_coordinate_options))
 
 
 def resize_kernel(op: Operator, x: Array, size: Array) -> Array:

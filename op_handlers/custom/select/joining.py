@@ -9,7 +9,7 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Array, Decline, Instance, Operator, Replacement, Rewriter
 from op_handlers.custom.select.nodedef import NodeDef, node_of
-from op_handlers.custom.select.rewriting import ANY, as_int32, check_constant_scalar, constant_axis, rewrite_to
+from op_handlers.custom.select.rewriting import ANY, as_int32, constant_scalar, constant_scalar_check, rewrite_to
 from op_handlers.tensor import joining as builtin
 from op_handlers.tensor import splitting
 
@@ -22,13 +22,13 @@ def concatenate(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     return steps.finish(
         builtin.concatenation,
         operands,
-        axis=constant_axis(steps.op, len(operands)),
+        axis=constant_scalar(steps.op, len(operands)),
         fused_activation_function="NONE",
     )
 
 
 def check_last_axis(at: Instance) -> Decline | None:
-    return check_constant_scalar(len(at.op.inputs) - 1, "axis")(at)
+    return constant_scalar_check(len(at.op.inputs) - 1, "axis")(at)
 
 
 def check_equal_ranks(at: Instance, slot: int) -> Decline | None:
@@ -93,7 +93,7 @@ split = rewrite_to(
     split_arrays,
     operands=2,
     options=lambda node, op: {"num_splits": node.integer("num_split", len(op.outputs))},
-    accepts=lambda at: check_constant_scalar(0, "axis")(at) or check_equal_ranks(at, 1),
+    accepts=lambda at: constant_scalar_check(0, "axis")(at) or check_equal_ranks(at, 1),
     moves=True,
 )
 split_v = rewrite_to(
@@ -102,6 +102,6 @@ split_v = rewrite_to(
     split_v_arrays,
     operands=3,
     rewrite=rewrite_split_v,
-    accepts=lambda at: check_constant_scalar(2, "axis")(at) or check_equal_ranks(at, 0),
+    accepts=lambda at: constant_scalar_check(2, "axis")(at) or check_equal_ranks(at, 0),
     moves=True,
 )

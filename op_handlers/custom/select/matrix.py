@@ -8,7 +8,7 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Array, Context, Operator, Terminate, Value, handler
 from op_handlers.custom.select.nodedef import PREFIX, NodeDef, node_of
-from op_handlers.custom.select.rewriting import FLOATS, check_acceptable, kernel_of, rewrite_to, uniform_types
+from op_handlers.custom.select.rewriting import FLOATS, acceptance_check, make_kernel, rewrite_to, uniform_types
 from op_handlers.matrix.batch_matmul import batch_matmul
 
 ADJOINTS = {"MatMul": ("transpose_a", "transpose_b")}
@@ -44,8 +44,8 @@ batch_mat_mul_v3 = rewrite_to("BatchMatMulV3", batch_matmul, multiply, operands=
     max_version=1,
     layout=Terminate(),
     types=uniform_types("float32"),
-    accepts=check_acceptable(1),
-    kernel=kernel_of(np.linalg.det),
+    accepts=acceptance_check(1),
+    kernel=make_kernel(np.linalg.det),
 )
 def determinant(ctx: Context, x: Value) -> Value:
     """Emit Det."""

@@ -21,7 +21,7 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.custom.select.image import image_axes
 from op_handlers.custom.select.nodedef import PREFIX, node_of
-from op_handlers.custom.select.rewriting import check_acceptable, uniform_types
+from op_handlers.custom.select.rewriting import acceptance_check, uniform_types
 
 CHANNELS = 4
 """Per-channel operands: scale, offset, mean, variance."""
@@ -78,7 +78,7 @@ def batch_norm_handler(name: str) -> Any:
         types=uniform_types("float32", 5)
         if name == "FusedBatchNorm"
         else "float16 float32, float32, float32, float32, float32",
-        accepts=check_acceptable(5, accepts=check_inference),
+        accepts=acceptance_check(5, accepts=check_inference),
         kernel=normalize,
     )
     def lower(

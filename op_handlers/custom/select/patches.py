@@ -10,7 +10,7 @@ from onnx_tflite_plugin.api import Array, Context, Operator, Terminate, Value, V
 from op_handlers.custom.select import windows as reference
 from op_handlers.custom.select.image import image_axes, padding_mode, spatial_entries
 from op_handlers.custom.select.nodedef import PREFIX, node_of
-from op_handlers.custom.select.rewriting import ANY, check_acceptable, check_tensor_ranks, uniform_types
+from op_handlers.custom.select.rewriting import ANY, acceptance_check, rank_check, uniform_types
 
 
 def extract_patches(op: Operator, x: Array) -> Array:
@@ -26,7 +26,7 @@ def extract_patches(op: Operator, x: Array) -> Array:
     max_version=1,
     layout=Terminate(),
     types=uniform_types(ANY),
-    accepts=check_acceptable(1, accepts=check_tensor_ranks({0: 4, out(0): 4})),
+    accepts=acceptance_check(1, accepts=rank_check({0: 4, out(0): 4})),
     kernel=extract_patches,
 )
 def extract_image_patches(ctx: Context, x: Value) -> Value:

@@ -23,9 +23,9 @@ from op_handlers.custom.select.nodedef import PREFIX, NodeDef, node_of
 from op_handlers.custom.select.rewriting import (
     FLOATS,
     REAL,
+    acceptance_check,
     as_int32,
-    check_acceptable,
-    check_element_count,
+    element_count_check,
     rewrite_to,
 )
 from op_handlers.math import product
@@ -110,7 +110,7 @@ cumsum = rewrite_to(
     operands=2,
     options=lambda node, op: {name: node.flag(name) for name in FLAGS},
     types=CUMULATIVE_TYPES,
-    accepts=check_element_count(1, 1),
+    accepts=element_count_check(1, 1),
 )
 
 
@@ -120,7 +120,7 @@ cumsum = rewrite_to(
     layout=Terminate(),
     types=CUMULATIVE_TYPES,
     requires_constant={1},
-    accepts=check_acceptable(2, accepts=check_element_count(1, 1)),
+    accepts=acceptance_check(2, accepts=element_count_check(1, 1)),
     kernel=cumulative_kernel(np.cumprod, 1),
 )
 def cumprod(ctx: Context, x: Value, _axis: Value) -> Value:

@@ -1,4 +1,4 @@
-"""Handlers that rewrite a select operator to built-in operators, and checks that select operators share.
+"""Handlers that rewrite TensorFlow select (Flex) operators to built-in operators, and their common checks.
 
 Each select operator has its own handler, so that a pack can replace it.
 """
@@ -42,7 +42,7 @@ OptionsOf = Callable[[NodeDef, Operator], Mapping[str, Any]]
 RewriteOf = Callable[[Rewriter, NodeDef], Sequence[Replacement]]
 
 
-def kernel_of(function: Callable[..., Any]) -> Kernel:
+def make_kernel(function: Callable[..., Any]) -> Kernel:
     """Return a kernel that depends only on its operands."""
 
     def kernel(op: Operator, *operands: Array) -> Array:
@@ -61,7 +61,7 @@ def uniform_types(dtypes: str, operands: int = 1, result: str = "T") -> tuple[st
 
 
 class _ReplacementInstance(NamedTuple):
-    """A replacement operator as the argument of declared functions."""
+    """Instance of a replacement operator, passed to callable declarations such as ``layout``."""
 
     op: Operator
     target: Target
@@ -85,6 +85,7 @@ def rewrite_to(
 
     ``options``: options of the built-in operator. ``rewrite``: returns all replacement operators; used instead of
     ``options``. ``operands``: number of operands, None for any. ``moves``: the operator only moves elements.
+    ``holds_batch``: as for ``@handler``.
     """
 
     def rewrite_operator(at: Instance) -> Sequence[Replacement]:
@@ -113,14 +114,14 @@ def rewrite_to(
         layout=layout if callable(base.layout) else base.layout,
         quantization=Raw() if moves else NotQuantizable(),
         types=types if isinstance(types, str) else tuple(types),
-        accepts=check_acceptable(operands, moves, accepts),
+        accepts=acceptance_check(operands, moves, accepts),
         rewrite=rewrite_operator,
         kernel=kernel,
         holds_batch=holds_batch or {},
     )(lower)
 
 
-def check_acceptable(operands: int | None, moves: bool = False, accepts: Accepts | None = None) -> Accepts:
+def acceptance_check(operands: int | None, moves: bool = False, accepts: Accepts | None = None) -> Accepts:
     """Return the check for select operators: a valid NodeDef, the number of operands, and no quantized tensors.
 
     Quantized tensors are accepted with ``moves``: the operator only moves elements.
@@ -150,13 +151,13 @@ def permute_sizes(dims: Sequence[int | None], perm: Sequence[int]) -> Dims:
     return tuple(dims[axis] for axis in perm)
 
 
-def constant_axis(op: Operator, slot: int) -> int | None:
+def constant_scalar(op: Operator, slot: int) -> int | None:
     """Return the scalar in a constant operand; None for a runtime value or several elements."""
     array = op.constant(slot)
     return int(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
 
-def check_tensor_ranks(ranks: Mapping[int, int], *checks: Accepts) -> Accepts:
+def rank_check(ranks: Mapping[int, int], *checks: Accepts) -> Accepts:
     """Return a check of ranks by slot that also runs ``checks``."""
 
     def decline(at: Instance) -> Decline | None:
@@ -171,7 +172,7 @@ def check_tensor_ranks(ranks: Mapping[int, int], *checks: Accepts) -> Accepts:
     return decline
 
 
-def check_element_count(slot: int, count: int, *checks: Accepts) -> Accepts:
+def element_count_check(slot: int, count: int, *checks: Accepts) -> Accepts:
     """Return a check of the number of elements of an operand that also runs ``checks``."""
 
     def decline(at: Instance) -> Decline | None:
@@ -183,11 +184,11 @@ def check_element_count(slot: int, count: int, *checks: Accepts) -> Accepts:
     return decline
 
 
-def check_constant_scalar(slot: int, what: str) -> Accepts:
-    """Return a check that an operand is a constant scalar; the built-in operator has an option instead of it."""
+def constant_scalar_check(slot: int, what: str) -> Accepts:
+    """Return a check that an operand is a constant scalar, which the built-in operator takes as an option."""
 
     def decline(at: Instance) -> Decline | None:
-        if constant_axis(at.op, slot) is not None:
+        if constant_scalar(at.op, slot) is not None:
             return None
         return Decline(
             f"{what} ({at.op[slot].name!r}) is not a constant scalar, which ONNX requires",
@@ -197,12 +198,12 @@ def check_constant_scalar(slot: int, what: str) -> Accepts:
     return decline
 
 
-def as_int32(steps: Rewriter, tensor: Tensor) -> Tensor:
+def as_int32(rewriter: Rewriter, tensor: Tensor) -> Tensor:
     """Return indices or sizes as int32, which built-in operators require; int64 is cast."""
     from op_handlers.math.cast import cast
 
     if tensor.dtype == "int32":
         return tensor
     if tensor.is_constant:
-        return steps.constant(tensor.array.astype(np.int32))
-    return steps.call(cast, [tensor], "int32", tensor.dims)
+        return rewriter.constant(tensor.array.astype(np.int32))
+    return rewriter.call(cast, [tensor], "int32", tensor.dims)

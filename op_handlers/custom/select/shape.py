@@ -24,7 +24,7 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.custom.select.nodedef import PREFIX, NodeDef, node_of
-from op_handlers.custom.select.rewriting import ANY, as_int32, check_acceptable, kernel_of, rewrite_to, uniform_types
+from op_handlers.custom.select.rewriting import ANY, acceptance_check, as_int32, make_kernel, rewrite_to, uniform_types
 from op_handlers.math.cast import cast
 from op_handlers.tensor import repetition
 from op_handlers.tensor import shape as builtin
@@ -78,19 +78,23 @@ def rewrite_identity(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     return steps.finish(cast, [steps.op[0]])
 
 
-identity_ = rewrite_to("Identity", cast, kernel_of(lambda x: x), rewrite=rewrite_identity, types=SAME_TYPES, moves=True)
+identity_ = rewrite_to(
+    "Identity", cast, make_kernel(lambda x: x), rewrite=rewrite_identity, types=SAME_TYPES, moves=True
+)
 prevent_gradient = rewrite_to(
-    "PreventGradient", cast, kernel_of(lambda x: x), rewrite=rewrite_identity, types=SAME_TYPES, moves=True
+    "PreventGradient", cast, make_kernel(lambda x: x), rewrite=rewrite_identity, types=SAME_TYPES, moves=True
 )
 stop_gradient = rewrite_to(
-    "StopGradient", cast, kernel_of(lambda x: x), rewrite=rewrite_identity, types=SAME_TYPES, moves=True
+    "StopGradient", cast, make_kernel(lambda x: x), rewrite=rewrite_identity, types=SAME_TYPES, moves=True
 )
-snapshot = rewrite_to("Snapshot", cast, kernel_of(lambda x: x), rewrite=rewrite_identity, types=SAME_TYPES, moves=True)
+snapshot = rewrite_to(
+    "Snapshot", cast, make_kernel(lambda x: x), rewrite=rewrite_identity, types=SAME_TYPES, moves=True
+)
 
 expand_dims = rewrite_to(
     "ExpandDims",
     builtin.expand_dims,
-    kernel_of(lambda x, axis: np.expand_dims(x, int(axis.reshape(-1)[0]))),
+    make_kernel(lambda x, axis: np.expand_dims(x, int(axis.reshape(-1)[0]))),
     operands=2,
     types=TYPES_WITH_INTEGERS,
     moves=True,
@@ -107,7 +111,7 @@ squeeze = rewrite_to(
 reshape_ = rewrite_to(
     "Reshape",
     builtin.reshape,
-    kernel_of(lambda x, sizes: x.reshape([int(n) for n in sizes])),
+    make_kernel(lambda x, sizes: x.reshape([int(n) for n in sizes])),
     operands=2,
     rewrite=rewrite_reshape,
     types=TYPES_WITH_INTEGERS,
@@ -117,7 +121,7 @@ reshape_ = rewrite_to(
 transpose = rewrite_to(
     "Transpose",
     builtin.transpose,
-    kernel_of(lambda x, perm: x.transpose([int(axis) for axis in perm])),
+    make_kernel(lambda x, perm: x.transpose([int(axis) for axis in perm])),
     operands=2,
     rewrite=rewrite_with_int32(builtin.transpose),
     types=TYPES_WITH_INTEGERS,
@@ -126,7 +130,7 @@ transpose = rewrite_to(
 broadcast_to = rewrite_to(
     "BroadcastTo",
     repetition.broadcast_to,
-    kernel_of(lambda x, sizes: np.broadcast_to(x, [int(n) for n in sizes])),
+    make_kernel(lambda x, sizes: np.broadcast_to(x, [int(n) for n in sizes])),
     operands=2,
     types=TYPES_WITH_INTEGERS,
     moves=True,
@@ -135,7 +139,7 @@ broadcast_to = rewrite_to(
 tile = rewrite_to(
     "Tile",
     repetition.tile,
-    kernel_of(lambda x, times: np.tile(x, [int(n) for n in times])),
+    make_kernel(lambda x, times: np.tile(x, [int(n) for n in times])),
     operands=2,
     types=TYPES_WITH_INTEGERS,
     moves=True,
@@ -161,7 +165,7 @@ rank_ = rewrite_to(
     quantization=Raw(),
     types=f"_ -> {INTEGERS}",
     converts={"*": ("*",)},
-    accepts=check_acceptable(1, moves=True),
+    accepts=acceptance_check(1, moves=True),
     kernel=lambda op, x: cast_sizes(op, x.size),
 )
 def size(ctx: Context, x: Value) -> Value:
@@ -184,7 +188,7 @@ def check_shifts(at: Instance) -> Decline | None:
     quantization=Raw(),
     types=tuple(f"{dtype}, int32 int64, int32 int64 -> {dtype}" for dtype in ANY.split()),
     requires_constant={1, 2},
-    accepts=check_acceptable(3, moves=True, accepts=check_shifts),
+    accepts=acceptance_check(3, moves=True, accepts=check_shifts),
     kernel=lambda op, x, shift, axis: np.roll(x, shift.reshape(-1).tolist(), axis.reshape(-1).tolist()),
 )
 def roll(ctx: Context, x: Value, _shift: Value, _axis: Value) -> Value:

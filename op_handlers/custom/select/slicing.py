@@ -13,10 +13,10 @@ from op_handlers.custom.select.rewriting import (
     ANY,
     REAL,
     as_int32,
-    check_constant_scalar,
-    check_tensor_ranks,
-    constant_axis,
-    kernel_of,
+    constant_scalar,
+    constant_scalar_check,
+    make_kernel,
+    rank_check,
     rewrite_to,
 )
 from op_handlers.tensor import blocks, filling, indexing, ordering, padding, slicing
@@ -109,7 +109,7 @@ def emit_gather(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     """Emit GATHER; the last operand is its axis."""
     op = steps.op
     return steps.finish(
-        indexing.gather, [op[0], op[1]], axis=constant_axis(op, 2), batch_dims=node.integer("batch_dims")
+        indexing.gather, [op[0], op[1]], axis=constant_scalar(op, 2), batch_dims=node.integer("batch_dims")
     )
 
 
@@ -141,13 +141,13 @@ gather_v2 = rewrite_to(
     gather_kernel,
     operands=3,
     rewrite=emit_gather,
-    accepts=check_constant_scalar(2, "axis"),
+    accepts=constant_scalar_check(2, "axis"),
     moves=True,
 )
 gather_nd = rewrite_to(
     "GatherNd",
     indexing.gather_nd,
-    kernel_of(lambda x, indices: x[tuple(np.moveaxis(indices, -1, 0))]),
+    make_kernel(lambda x, indices: x[tuple(np.moveaxis(indices, -1, 0))]),
     operands=2,
     types=INDEXED_TYPES,
     moves=True,
@@ -162,7 +162,7 @@ one_hot = rewrite_to(
 reverse_v2 = rewrite_to(
     "ReverseV2",
     ordering.reverse_v2,
-    kernel_of(lambda x, axes: np.flip(x, tuple(axes.reshape(-1).tolist()))),
+    make_kernel(lambda x, axes: np.flip(x, tuple(axes.reshape(-1).tolist()))),
     operands=2,
     types=INDEXED_TYPES,
     accepts=check_axes_exist,
@@ -184,7 +184,7 @@ def arange_kernel(op: Operator, start: Array, limit: Array, delta: Array) -> Arr
 fill = rewrite_to(
     "Fill",
     filling.fill,
-    kernel_of(lambda sizes, value: np.full([int(n) for n in sizes], value)),
+    make_kernel(lambda sizes, value: np.full([int(n) for n in sizes], value)),
     operands=2,
     rewrite=emit_fill,
     types=tuple(f"int32 int64, {dtype} -> {dtype}" for dtype in ANY.split()),
@@ -195,10 +195,10 @@ range_ = rewrite_to(
     arange_kernel,
     operands=3,
     types=tuple(f"{d}, {d}, {d} -> {d}" for d in ["float32", "int32", "int64"]),
-    accepts=check_tensor_ranks({0: 0, 1: 0, 2: 0}),
+    accepts=rank_check({0: 0, 1: 0, 2: 0}),
 )
 zeros_like = rewrite_to(
-    "ZerosLike", filling.zeros_like, kernel_of(np.zeros_like), types=tuple(f"{d} -> {d}" for d in ANY.split())
+    "ZerosLike", filling.zeros_like, make_kernel(np.zeros_like), types=tuple(f"{d} -> {d}" for d in ANY.split())
 )
 
 
@@ -210,12 +210,12 @@ def mirror_pad_kernel(op: Operator, x: Array, paddings: Array) -> Array:
 
 
 pad = rewrite_to(
-    "Pad", padding.pad, kernel_of(lambda x, paddings: np.pad(x, paddings)), operands=2, types=INDEXED_TYPES
+    "Pad", padding.pad, make_kernel(lambda x, paddings: np.pad(x, paddings)), operands=2, types=INDEXED_TYPES
 )
 pad_v2 = rewrite_to(
     "PadV2",
     padding.pad_v2,
-    kernel_of(lambda x, paddings, value: np.pad(x, paddings, constant_values=value)),
+    make_kernel(lambda x, paddings, value: np.pad(x, paddings, constant_values=value)),
     operands=3,
 )
 mirror_pad = rewrite_to(

@@ -15,8 +15,8 @@ from op_handlers.custom.select.rewriting import (
     FLOATS,
     REAL,
     Declare,
-    check_acceptable,
-    kernel_of,
+    acceptance_check,
+    make_kernel,
     rewrite_to,
     uniform_types,
 )
@@ -41,8 +41,8 @@ def single_node_handler(
         quantization=NotQuantizable(),
         types=uniform_types(types, result=result),
         converts={} if result == "T" else {"*": ("*",)},
-        accepts=check_acceptable(1),
-        kernel=kernel_of(function),
+        accepts=acceptance_check(1),
+        kernel=make_kernel(function),
     )(lower)
 
 
@@ -51,22 +51,22 @@ def apply_per_element(function: Callable[[float], float]) -> Callable[[Array], A
     return lambda x: np.vectorize(function, otypes=[np.float64])(x).astype(x.dtype)
 
 
-abs_ = rewrite_to("Abs", builtin.absolute, kernel_of(np.abs), types=uniform_types(REAL))
-ceil = rewrite_to("Ceil", builtin.ceil, kernel_of(np.ceil), types=uniform_types(FLOATS))
-cos = rewrite_to("Cos", builtin.cosine, kernel_of(np.cos), types=uniform_types(FLOATS))
-exp = rewrite_to("Exp", builtin.exponential, kernel_of(np.exp), types=uniform_types(FLOATS))
-floor = rewrite_to("Floor", builtin.floor, kernel_of(np.floor), types=uniform_types(FLOATS))
-log = rewrite_to("Log", builtin.logarithm, kernel_of(np.log), types=uniform_types(FLOATS))
-neg = rewrite_to("Neg", builtin.neg, kernel_of(np.negative), types=uniform_types(REAL))
-round_ = rewrite_to("Round", builtin.round_, kernel_of(np.round), types=uniform_types(FLOATS))
-rint = rewrite_to("Rint", builtin.round_, kernel_of(np.round), types=uniform_types(FLOATS))
+abs_ = rewrite_to("Abs", builtin.absolute, make_kernel(np.abs), types=uniform_types(REAL))
+ceil = rewrite_to("Ceil", builtin.ceil, make_kernel(np.ceil), types=uniform_types(FLOATS))
+cos = rewrite_to("Cos", builtin.cosine, make_kernel(np.cos), types=uniform_types(FLOATS))
+exp = rewrite_to("Exp", builtin.exponential, make_kernel(np.exp), types=uniform_types(FLOATS))
+floor = rewrite_to("Floor", builtin.floor, make_kernel(np.floor), types=uniform_types(FLOATS))
+log = rewrite_to("Log", builtin.logarithm, make_kernel(np.log), types=uniform_types(FLOATS))
+neg = rewrite_to("Neg", builtin.neg, make_kernel(np.negative), types=uniform_types(REAL))
+round_ = rewrite_to("Round", builtin.round_, make_kernel(np.round), types=uniform_types(FLOATS))
+rint = rewrite_to("Rint", builtin.round_, make_kernel(np.round), types=uniform_types(FLOATS))
 rsqrt = rewrite_to(
-    "Rsqrt", builtin.reciprocal_square_root, kernel_of(lambda x: 1 / np.sqrt(x)), types=uniform_types(FLOATS)
+    "Rsqrt", builtin.reciprocal_square_root, make_kernel(lambda x: 1 / np.sqrt(x)), types=uniform_types(FLOATS)
 )
-sign = rewrite_to("Sign", builtin.sign, kernel_of(np.sign), types=uniform_types(REAL))
-sin = rewrite_to("Sin", builtin.sine, kernel_of(np.sin), types=uniform_types(FLOATS))
-sqrt = rewrite_to("Sqrt", builtin.square_root, kernel_of(np.sqrt), types=uniform_types(FLOATS))
-square = rewrite_to("Square", builtin.square, kernel_of(np.square), types=uniform_types(REAL))
+sign = rewrite_to("Sign", builtin.sign, make_kernel(np.sign), types=uniform_types(REAL))
+sin = rewrite_to("Sin", builtin.sine, make_kernel(np.sin), types=uniform_types(FLOATS))
+sqrt = rewrite_to("Sqrt", builtin.square_root, make_kernel(np.sqrt), types=uniform_types(FLOATS))
+square = rewrite_to("Square", builtin.square, make_kernel(np.square), types=uniform_types(REAL))
 
 acos = single_node_handler("Acos", "Acos", np.arccos, "float16 float32")
 acosh = single_node_handler("Acosh", "Acosh", np.arccosh, "float16 float32")
@@ -91,8 +91,8 @@ def elementwise(name: str, function: Callable[..., Any], types: str = "float16 f
         max_version=1,
         layout=Transparent(),
         types=uniform_types(types),
-        accepts=check_acceptable(1),
-        kernel=kernel_of(function),
+        accepts=acceptance_check(1),
+        kernel=make_kernel(function),
     )
 
 
@@ -130,8 +130,8 @@ def log1p(ctx: Context, x: Value) -> Value:
     layout=Transparent(),
     types=uniform_types("float32 float64", result="bool"),
     converts={"*": ("*",)},
-    accepts=check_acceptable(1),
-    kernel=kernel_of(np.isfinite),
+    accepts=acceptance_check(1),
+    kernel=make_kernel(np.isfinite),
 )
 def is_finite(ctx: Context, x: Value) -> Value:
     """Emit Not of IsInf or IsNaN."""

@@ -14,7 +14,7 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.custom.select.image import SINGLE, image_axes, padding_mode, pool_kernel, spatial_entries
 from op_handlers.custom.select.nodedef import PREFIX, node_of
-from op_handlers.custom.select.rewriting import Declare, check_acceptable, check_tensor_ranks, uniform_types
+from op_handlers.custom.select.rewriting import Declare, acceptance_check, rank_check, uniform_types
 
 
 def volume_axes(at: Instance) -> str:
@@ -30,7 +30,7 @@ def pool_handler(name: str, *, largest: bool) -> Declare:
         layout=Implicit(onnx={0: "n c d h w", out(0): "n c z y x"}),
         axes=volume_axes,
         types=uniform_types(SINGLE),
-        accepts=check_acceptable(1, accepts=check_tensor_ranks({0: 5, out(0): 5})),
+        accepts=acceptance_check(1, accepts=rank_check({0: 5, out(0): 5})),
         kernel=pool_kernel(largest),
     )
 
