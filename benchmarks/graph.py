@@ -45,7 +45,7 @@ def _is_fused(node: NodeProto) -> bool:
 
 
 def _count_unfused(graph: GraphProto) -> int:
-    """Return the number of operators that compute on floats between dequantization and quantization, without data movement.
+    """Return the number of float operators between dequantization and quantization, excluding data movement.
 
     Dequantization is a DequantizeLinear, or the Cast of a QuantizeLinear result and the Mul after it.
     """

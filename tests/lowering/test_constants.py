@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conformance.cases.tensor.sparse import dense
+from conformance.cases.tensor.sparse import add_densified_constant
 from conformance.models import Net, constant, random_array, tensor
 from conformance.weights import BIASES, bias, product, weight
 from onnx_tflite_plugin.api import Decline, Handler, Instance, Transparent, handler
@@ -112,7 +112,7 @@ def test_sparse_weights_convert_to_the_same_graph_as_dense_weights(dtype: str) -
     def network(sparse: bool) -> bytes:
         model = Net()
         x, w = tensor(1, 5, 7, 3, dtype=dtype), weight((4, 3, 2, 3), dtype, 0)
-        weights = dense(model, w) if sparse else w
+        weights = add_densified_constant(model, w) if sparse else w
         y = product(x, w, (1, 5, 7, 4), 18)
         model.output(
             model.call(

@@ -26,7 +26,7 @@ from tests.helpers.passes_networks import apply, parse_model
 CLIPPED = Lstm(options=(("cell_clip", 0.31),))
 NETWORKS: dict[str, tuple[Callable[[Net], None], int]] = {
     "Loop": (SIMILAR["unsupported update function"].build, TIME),
-    "Loop that writes rows": (Layer("GRU", every=True, one=1.5).build, TIME),
+    "Loop that writes rows": (Layer("GRU", all_outputs=True, weight_sum=1.5).build, TIME),
     "Scan": (CLIPPED.build, STEPS),
     "Scan from the end": (BACKWARD["float32 with clipped cells"].build, STEPS),
     "Scan of integers": (Lstm(dtype="int8", weights="int8").build, STEPS),
@@ -62,7 +62,7 @@ def test_unrolled_loop_agrees_with_litert(name: str) -> None:
 
 
 def test_loop_of_dynamic_length_is_kept() -> None:
-    data = build_model(Layer("RNN", open=True, every=False, wrong="axis").build)
+    data = build_model(Layer("RNN", open=True, all_outputs=False, defect="axis").build)
     assert loops(data, 1000) == {"Loop": 1}
 
 

@@ -65,9 +65,9 @@ def like(graph: GraphBuilder, ref: TensorRef, name: str) -> TensorRef:
 
 
 def call_like(
-    graph: GraphBuilder, code: str, inputs: Sequence[TensorRef], of: TensorRef, **options: object
+    graph: GraphBuilder, code: str, inputs: Sequence[TensorRef], template: TensorRef, **options: object
 ) -> TensorRef:
-    y = like(graph, of, f"{code}{len(graph.tensors)}")
+    y = like(graph, template, f"{code}{len(graph.tensors)}")
     graph.operator(code, inputs, [y], options)
     return y
 
@@ -90,13 +90,13 @@ def loop(
     """
     carried = [PLAN, *(results or specs)]
     cond, inner = model.model.subgraph("cond"), model.model.subgraph("body")
-    asked, *_ = loop_inputs(cond, carried)
+    plan_in_condition, *_ = loop_inputs(cond, carried)
     go_on = cond.tensor("go on", (), "bool")
-    first = [cond.constant(name, [value]) for name, value in (("begin", 0), ("end", 1), ("stride", 1))]
-    cond.operator("STRIDED_SLICE", [asked, *first], [go_on], {"shrink_axis_mask": 1})
+    slice_operands = [cond.constant(name, [value]) for name, value in (("begin", 0), ("end", 1), ("stride", 1))]
+    cond.operator("STRIDED_SLICE", [plan_in_condition, *slice_operands], [go_on], {"shrink_axis_mask": 1})
     cond.output(go_on)
-    left, *values = loop_inputs(inner, carried)
-    inner.output(drop_first_entry(inner, left), *body(inner, values))
+    plan_in_body, *values = loop_inputs(inner, carried)
+    inner.output(drop_first_entry(inner, plan_in_body), *body(inner, values))
     plan = model.input(PLAN) if plan is None else plan
     outputs = [model.result(Spec(spec.shape, spec.dtype, spec.scale, spec.zero_point)) for spec in carried]
     options = {"cond_subgraph_index": cond.index, "body_subgraph_index": inner.index}
@@ -146,7 +146,10 @@ def rotate_and_negate(body: GraphBuilder, values: Sequence[TensorRef]) -> list[T
 
 
 def shift_values(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-    """Shift the values by one slot; the kernel has already overwritten the next slot."""
+    """Move each value to the next slot; the first slot becomes a sum.
+
+    A kernel that copies the results in order overwrites values that it has yet to copy.
+    """
     a, b, _ = values
     return [add(body, a, b), a, b]
 
@@ -160,13 +163,13 @@ def append_rows(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorR
 def unranked_before_loop(model: Net) -> None:
     """Build a loop over a scalar whose rank is stored only inside the loop."""
     x, number = tensor(2, 3), tensor()
-    later = model.graph.tensor("made", None)
-    model.graph.operator("RESHAPE", [model.input(tensor(1)), model.place(constant(np.zeros(0, np.int32)))], [later])
+    unranked = model.graph.tensor("made", None)
+    model.graph.operator("RESHAPE", [model.input(tensor(1)), model.place(constant(np.zeros(0, np.int32)))], [unranked])
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
         return [call_like(graph, "ADD", values, values[0]), values[1]]
 
-    model.output(*loop(model, [model.input(x), later], [x, number], body))
+    model.output(*loop(model, [model.input(x), unranked], [x, number], body))
 
 
 def image(model: Net) -> None:
@@ -202,8 +205,8 @@ def swap_images(model: Net) -> None:
     """Build a loop that swaps two images, one from a convolution; both should have the same layout."""
     spec = tensor(2, 5, 7, 3)
     refs = [model.input_through_conv(spec), model.input(spec)]
-    one, other = loop(model, refs, [spec, spec], lambda graph, values: [add(graph, *values), values[0]])
-    model.output(model.output_through_conv(one), model.output_through_conv(other))
+    sum_image, copied_image = loop(model, refs, [spec, spec], lambda graph, values: [add(graph, *values), values[0]])
+    model.output(model.output_through_conv(sum_image), model.output_through_conv(copied_image))
 
 
 def add_to_variable(graph: GraphBuilder, handle: TensorRef, value: TensorRef) -> None:
@@ -288,7 +291,10 @@ def nested_loops(model: Net) -> None:
 
 
 def loop_in_condition(depth: int, model: Net) -> None:
-    """Add 1 and x until the result of an inner loop, which counts by threes up to 10 or more, is 12.5; ``depth`` such loops."""
+    """Build a loop that adds 1 to n and doubles x while the result of an inner loop, which starts at n, is below 12.5.
+
+    The innermost loop adds 3 until its number is 10 or more. ``depth``: the number of loops nested in conditions.
+    """
     values = [tensor(name="n"), tensor(2, 3)]
     subgraphs = repeat_step(model, values, 1.0, depth)
     results = [model.result(Spec(value.shape)) for value in values]
@@ -296,24 +302,26 @@ def loop_in_condition(depth: int, model: Net) -> None:
     model.output(*results)
 
 
-def repeat_step(model: Net, values: Sequence[Spec], step: float, depth: int, kept: bool = False) -> dict[str, int]:
-    """Add subgraphs of a loop that adds ``step`` to the first values and passes the others through.
+def repeat_step(
+    model: Net, values: Sequence[Spec], step: float, depth: int, adds_to_variable: bool = False
+) -> dict[str, int]:
+    """Add subgraphs of a loop that adds ``step`` to the first value and doubles the others.
 
-    ``kept``: condition and body add the number to a variable.
+    ``adds_to_variable``: condition and body add the number to a variable.
     """
     cond, body = model.model.subgraph(f"cond{depth}"), model.model.subgraph(f"body{depth}")
     number, *_ = loop_inputs(cond, values)
-    if kept:
+    if adds_to_variable:
         add_to_variable(cond, Variable(cond).handle, number)
     if depth:
-        made = like(cond, number, "made")
-        cond.operator("WHILE", [number], [made], repeat_step(model, values[:1], 3.0, depth - 1))
-        number = made
+        inner_result = like(cond, number, "made")
+        cond.operator("WHILE", [number], [inner_result], repeat_step(model, values[:1], 3.0, depth - 1))
+        number = inner_result
     more, end = cond.tensor("more", (), "bool"), cond.constant("end", np.float32(12.5 if depth else 10))
     cond.operator("LESS", [number, end], [more])
     cond.output(more)
     number, *rest = loop_inputs(body, values)
-    if kept:
+    if adds_to_variable:
         add_to_variable(body, Variable(body).handle, number)
     following = add(body, number, body.constant("step", np.float32(step)))
     body.output(following, *(add(body, value, value) for value in rest))
@@ -326,6 +334,6 @@ def count_evaluations(model: VariableNet) -> None:
     spec = tensor(name="n")
     state = model.variable(Spec(()), np.float32(0))
     before = model.read(state, Spec(()))
-    subgraphs, result = repeat_step(model, [spec], 1.0, 1, kept=True), model.result(Spec(()))
+    subgraphs, result = repeat_step(model, [spec], 1.0, 1, adds_to_variable=True), model.result(Spec(()))
     model.graph.operator("WHILE", [model.input(spec)], [result], subgraphs)
     model.output(before, result, model.read(state, Spec(())))

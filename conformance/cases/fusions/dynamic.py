@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from conformance.case import Case, Tolerance
@@ -12,32 +11,31 @@ from conformance.cases.matrix.fully_connected import dense
 from conformance.models import random_array
 
 HYBRID: Mapping[str, Any] = {"weights": "int8", "per_axis": True}
-PIXELS: Mapping[str, Any] = {**HYBRID, "shape": (1, 13, 17, 67), "out": 73, "kernel": (1, 1)}
+POINTWISE: Mapping[str, Any] = {**HYBRID, "shape": (1, 13, 17, 67), "out": 73, "kernel": (1, 1)}
 PATCHES: Mapping[str, Any] = {**HYBRID, "shape": (1, 11, 13, 31), "out": 29, "kernel": (3, 5)}
 
 
-def quick(case: Case) -> Case:
-    return replace(case, options={"optimize": "speed"})
-
-
 def cases() -> Iterator[Case]:
-    yield from pixels()
-    yield from patches()
-    yield from rows()
+    yield from pointwise_conv_cases()
+    yield from patch_conv_cases()
+    yield from dense_layer_cases()
 
 
-def pixels() -> Iterator[Case]:
-    yield conv("many pixels, float32 with int8 weights", **PIXELS)
-    yield conv("many pixels, float32 with int8 weights of one scale", **{**PIXELS, "per_axis": False})
-    yield conv("many pixels, float32 with int4 weights", **{**PIXELS, "weights": "int4"})
-    bounded: dict[str, Any] = {"tolerance": Tolerance(of_range=5e-2), "why": "RELU6 leaves a tenth of the sums' range"}
-    yield conv("many pixels with RELU6", **PIXELS, fused_activation_function="RELU6", **bounded)
-    yield conv("many pixels of three images", **{**PIXELS, "shape": (3, 7, 11, 67)})
-    yield conv("many pixels with a stride", **{**PIXELS, "shape": (1, 26, 34, 67)}, stride=(2, 2))
-    yield conv("one pixel and many weights", **{**PIXELS, "shape": (1, 1, 1, 331), "out": 397})
+def pointwise_conv_cases() -> Iterator[Case]:
+    yield conv("many pixels, float32 with int8 weights", **POINTWISE)
+    yield conv("many pixels, float32 with int8 weights of one scale", **{**POINTWISE, "per_axis": False})
+    yield conv("many pixels, float32 with int4 weights", **{**POINTWISE, "weights": "int4"})
+    bounded: dict[str, Any] = {
+        "tolerance": Tolerance(of_range=5e-2),
+        "why": "RELU6 clips the output to a tenth of the range of the sums",
+    }
+    yield conv("many pixels with RELU6", **POINTWISE, fused_activation_function="RELU6", **bounded)
+    yield conv("many pixels of three images", **{**POINTWISE, "shape": (3, 7, 11, 67)})
+    yield conv("many pixels with a stride", **{**POINTWISE, "shape": (1, 26, 34, 67)}, stride=(2, 2))
+    yield conv("one pixel and many weights", **{**POINTWISE, "shape": (1, 1, 1, 331), "out": 397})
 
 
-def patches() -> Iterator[Case]:
+def patch_conv_cases() -> Iterator[Case]:
     for padding in ("SAME", "VALID"):
         for stride in ((1, 1), (2, 1), (1, 3)):
             sizes = {**PATCHES, "shape": (1, 11 * stride[0] + 6, 13 * stride[1] + 6, 31)}
@@ -47,14 +45,14 @@ def patches() -> Iterator[Case]:
         yield conv(f"patches, {padding}, dilated", **sizes, padding=padding, dilation=(2, 3))
     yield conv("patches of three images", **{**PATCHES, "shape": (3, 11, 13, 31)})
     yield conv("patches with int4 weights of one scale", **{**PATCHES, "weights": "int4", "per_axis": False})
-    few = {**HYBRID, "out": 131, "kernel": (3, 5)}
-    yield conv("patches larger than an image of one pixel", **{**few, "shape": (1, 1, 1, 127)})
-    yield conv("patches larger than an image of one row", **{**few, "shape": (1, 1, 7, 127)})
-    yield conv("patches partly outside the image", **{**few, "shape": (1, 3, 2, 127)}, dilation=(2, 1))
-    yield conv("patches with a stride beyond one row", **{**few, "shape": (1, 2, 5, 127)}, stride=(3, 2))
+    few_pixels = {**HYBRID, "out": 131, "kernel": (3, 5)}
+    yield conv("patches larger than an image of one pixel", **{**few_pixels, "shape": (1, 1, 1, 127)})
+    yield conv("patches larger than an image of one row", **{**few_pixels, "shape": (1, 1, 7, 127)})
+    yield conv("patches partly outside the image", **{**few_pixels, "shape": (1, 3, 2, 127)}, dilation=(2, 1))
+    yield conv("patches with a stride beyond one row", **{**few_pixels, "shape": (1, 2, 5, 127)}, stride=(3, 2))
 
 
-def rows() -> Iterator[Case]:
+def dense_layer_cases() -> Iterator[Case]:
     weight_only: Mapping[str, Any] = {"weights": "int8", "per_axis": True}
     yield dense("one row of many weights, float32 with int8 weights", (1, 1031), out=1033, **weight_only)
     yield dense("one row of 134,000 weights, float32 with int8 weights", (1, 257), out=521, **weight_only)
@@ -64,5 +62,5 @@ def rows() -> Iterator[Case]:
         yield dense(f"one row of many weights with {activation}", (1, 1031), out=1033, **fused, **weight_only)
     yield dense("many rows after a flatten", (37, 7, 11, 5), depth=385, out=263, **weight_only)
     yield dense("many rows of rank 3", (5, 7, 257), out=263, keep=True, **weight_only)
-    given = [{"x0": random_array(n, m, 257)} for n, m in ((1, 5), (3, 2))]
-    yield dense("dynamic rows of rank 3", (None, None, 257), out=4099, keep=True, given=given, **weight_only)
+    runs = [{"x0": random_array(n, m, 257)} for n, m in ((1, 5), (3, 2))]
+    yield dense("dynamic rows of rank 3", (None, None, 257), out=4099, keep=True, given=runs, **weight_only)

@@ -23,12 +23,13 @@ class Layer:
 
     ``open``: the number of steps is dynamic. ``stages``: consecutive cells, each on the output of the previous one.
     ``fused``: the activation is fused into the operator before it. ``sized``: gates are split by their sizes.
-    ``wrong``: the planted difference. ``seed``: of the weights. ``listed``: a TensorFlow list replaces the array, and the
-    file does not store the batch size of its elements.
+    ``defect``: the deliberate difference from a recurrent layer. ``all_outputs``: returns the outputs of all time steps.
+    ``weight_sum``: the sum of a GRU's interpolation weights. ``seed``: of the weights. ``listed``: a TensorFlow list replaces
+    the array, and the file does not store the batch size of its elements.
     """
 
     kind: str = "LSTM"
-    every: bool = True
+    all_outputs: bool = True
     batch: int = 1
     weights: str = "float32"
     starts: bool = False
@@ -36,13 +37,13 @@ class Layer:
     first: int = 0
     step: int = 1
     activation: str = "TANH"
-    one: float = 1.0
+    weight_sum: float = 1.0
     open: bool = False
     squashed: str = "TANH"
     stages: int = 1
     fused: bool = False
     sized: bool = False
-    wrong: str = ""
+    defect: str = ""
     seed: str = ""
     listed: bool = False
 
@@ -61,7 +62,7 @@ class Layer:
     def loop(self, model: Net, x: TensorRef) -> list[TensorRef]:
         """Add the layer; return its results except the first counter and values that it only passes through."""
         states = [self.start(model, f"{self.seed}state{k}") for k in range(self.state_count * self.stages)]
-        outputs = (self.time if self.every else 1, self.batch, UNITS)
+        outputs = (self.time if self.all_outputs else 1, self.batch, UNITS)
         outside = Step(model.graph, self)
         bound = [outside.length(x)] if self.open else []
         counter = model.place(constant(np.array(self.first, np.int32)))
@@ -72,13 +73,13 @@ class Layer:
         dtypes = ["int32" if k in whole else "float32" for k in range(len(shapes))]
         kinds = list(zip(shapes, dtypes, strict=True))
         cond, body = model.model.subgraph("cond"), model.model.subgraph("body")
-        asked, given = (
+        cond_inputs, body_inputs = (
             [self._value(graph, f"v{k}", k, *kind) for k, kind in enumerate(kinds)] for graph in (cond, body)
         )
-        cond.inputs += asked
-        body.inputs += given
-        self.condition(cond, asked)
-        self._body(Step(body, self), given)
+        cond.inputs += cond_inputs
+        body.inputs += body_inputs
+        self.condition(cond, cond_inputs)
+        self._body(Step(body, self), body_inputs)
         results = [self._value(model.graph, f"{self.seed}r{k}", k, *kind) for k, kind in enumerate(kinds)]
         indices = {"cond_subgraph_index": cond.index, "body_subgraph_index": body.index}
         model.graph.operator("WHILE", carried, results, indices)
@@ -103,12 +104,12 @@ class Layer:
 
     def _array(self, model: Net, outside: Step, bound: list[TensorRef]) -> TensorRef:
         if self.listed:
-            count = bound[0] if self.open and self.every else outside.number(TIME if self.every else 1)
+            count = bound[0] if self.open and self.all_outputs else outside.number(TIME if self.all_outputs else 1)
             result = self._value(model.graph, f"{self.seed}list", 2, ())
             model.graph.operator("CUSTOM.FlexTensorListReserve", [outside.vector(-1, UNITS), count], [result])
             return result
-        if not (self.open and self.every):
-            return model.place(constant(np.zeros((TIME if self.every else 1, self.batch, UNITS)), "float32"))
+        if not (self.open and self.all_outputs):
+            return model.place(constant(np.zeros((TIME if self.all_outputs else 1, self.batch, UNITS)), "float32"))
         rows = outside.call("RESHAPE", [bound[0], outside.vector(1)], (1,), "int32")
         sizes = outside.call("CONCATENATION", [rows, outside.vector(self.batch, UNITS)], (3,), "int32")
         return outside.call("FILL", [sizes, outside.constant(np.array(0, np.float32))], (None, self.batch, UNITS))
@@ -126,8 +127,8 @@ class Layer:
     def _body(self, step: Step, values: list[TensorRef]) -> None:
         (i, t, array), x, n = values[:3], values[~0], self.state_count
         states, rest = values[3 : 3 + n * self.stages], values[3 + n * self.stages :]
-        one = step.number(self.step)
-        after = [step.call("ADD", [i, one], (), "int32"), step.call("ADD", [t, one], (), "int32")]
+        increment = step.number(self.step)
+        after = [step.call("ADD", [i, increment], (), "int32"), step.call("ADD", [t, increment], (), "int32")]
         seen, states_after = step.call("GATHER", [x, t], (self.batch, INPUTS)), list[TensorRef]()
         cells: dict[str, Callable[..., list[TensorRef]]]
         cells = {"LSTM": step.lstm, "GRU": step.gru, "GRU before": step.gru_before, "RNN": step.plain}
@@ -138,13 +139,13 @@ class Layer:
             states_after += given
         if self.listed:
             listed = self._value(step.graph, "listed", 2, ())
-            place = t if self.every else step.number(0)
+            place = t if self.all_outputs else step.number(0)
             step.graph.operator("CUSTOM.FlexTensorListSetItem", [array, place, seen], [listed])
             step.graph.output(*after, listed, *states_after, *rest)
             return
         row = step.call("RESHAPE", [seen, step.vector(1, self.batch, UNITS)], (1, self.batch, UNITS))
         step.graph.output(
-            *after, step.replace_row(array, row, t, after[1]) if self.every else row, *states_after, *rest
+            *after, step.replace_row(array, row, t, after[1]) if self.all_outputs else row, *states_after, *rest
         )
 
 
@@ -173,7 +174,7 @@ class Step:
 
     def length(self, x: TensorRef) -> TensorRef:
         """Return the size of the first axis, or of another axis if that is the planted difference."""
-        first = 1 if self.layer.wrong == "axis" else 0
+        first = 1 if self.layer.defect == "axis" else 0
         bounds = [self.vector(first), self.vector(first + 1), self.vector(1)]
         return self.call(
             "STRIDED_SLICE",
@@ -206,7 +207,7 @@ class Step:
             if bias
             else [None]
         )
-        fused = {"fused_activation_function": "TANH"} if self.layer.wrong == "products" else {}
+        fused = {"fused_activation_function": "TANH"} if self.layer.defect == "products" else {}
         return self.call("FULLY_CONNECTED", [x, self._weight(array), *biases], (self.layer.batch, rows), **fused)
 
     def _weight(self, array: Array) -> TensorRef:
@@ -243,9 +244,9 @@ class Step:
         sums = self.call("ADD", [self.product(x, self.inputs, rows, False, "inward"), back], shape)
         sums = self.call("ADD", [sums, self.constant(random_array(rows, dtype="float32", seed="b"))], shape)
         i, f, g, o = self.parts(sums, 4)
-        kept = self.state("MUL", self.state("LOGISTIC", f), h if self.layer.wrong == "cells" else c)
+        remembered = self.state("MUL", self.state("LOGISTIC", f), h if self.layer.defect == "cells" else c)
         fresh = self.state("MUL", self.state("LOGISTIC", i), self.state(self.layer.activation, g))
-        cells = self.state("ADD", kept, fresh)
+        cells = self.state("ADD", remembered, fresh)
         hidden = self.state("MUL", self.state("LOGISTIC", o), self.state(self.layer.squashed, cells))
         return [hidden, cells]
 
@@ -265,7 +266,7 @@ class Step:
         return [self._interpolate(z, h, self.activate_sum(nx, reset))]
 
     def _interpolate(self, z: TensorRef, h: TensorRef, update: TensorRef) -> TensorRef:
-        rest = self.state("SUB", self.constant(np.array(self.layer.one, np.float32)), z)
+        rest = self.state("SUB", self.constant(np.array(self.layer.weight_sum, np.float32)), z)
         return self.state("ADD", self.state("MUL", z, h), self.state("MUL", rest, update))
 
     def plain(self, x: TensorRef, h: TensorRef) -> list[TensorRef]:
@@ -287,7 +288,7 @@ class Step:
 
 LAYERS: dict[str, Layer] = {
     **{f"{kind}, every output": Layer(kind) for kind in KINDS},
-    **{f"{kind}, last output": Layer(kind, every=False) for kind in KINDS},
+    **{f"{kind}, last output": Layer(kind, all_outputs=False) for kind in KINDS},
     **{f"{kind}, batch of 3 with initial states": Layer(kind, batch=3, starts=True) for kind in KINDS},
     **{f"{kind}, float16 weights": Layer(kind, weights="float16") for kind in KINDS},
     **{f"{kind} with RELU": Layer(kind, activation="RELU", squashed="RELU") for kind in KINDS},
@@ -297,20 +298,20 @@ LAYERS: dict[str, Layer] = {
     "LSTM with different activations": Layer(activation="LOGISTIC"),
     **{f"{kind} of two layers": Layer(kind, stages=2) for kind in KINDS},
     **{f"{kind} of dynamic length": Layer(kind, open=True) for kind in KINDS},
-    **{f"{kind} of dynamic length, last output": Layer(kind, every=False, open=True) for kind in KINDS},
+    **{f"{kind} of dynamic length, last output": Layer(kind, all_outputs=False, open=True) for kind in KINDS},
     **{f"{kind} of dynamic length with initial states": Layer(kind, starts=True, open=True) for kind in KINDS},
 }
 SIMILAR: dict[str, Layer] = {
     "fewer steps than the sequence has": Layer(bound=TIME - 2),
-    "every other time step": Layer("GRU", every=False, step=2),
+    "every other time step": Layer("GRU", all_outputs=False, step=2),
     "counter that starts at 1": Layer("RNN", first=1),
     "unsupported update function": Layer("LSTM", activation="SIN"),
     "fused TANH, which the kernel ignores": Layer("RNN", activation="TANH", fused=True),
-    "products with fused TANH": Layer("RNN", weights="int8", wrong="products"),
+    "products with fused TANH": Layer("RNN", weights="int8", defect="products"),
     "unsupported GRU update function": Layer("GRU", activation="SIN"),
-    "GRU weights that do not sum to 1": Layer("GRU", one=1.5),
-    "cell state without the output gate": Layer("LSTM", wrong="cells"),
-    "time steps from a different axis": Layer("RNN", open=True, every=False, wrong="axis"),
+    "GRU weights that do not sum to 1": Layer("GRU", weight_sum=1.5),
+    "cell state without the output gate": Layer("LSTM", defect="cells"),
+    "time steps from a different axis": Layer("RNN", open=True, all_outputs=False, defect="axis"),
 }
 
 
@@ -324,4 +325,4 @@ def cases() -> Iterator[Case]:
 
 def sizes(layer: Layer) -> tuple[int, ...]:
     """Return lengths to try; LiteRT cannot return an array without rows."""
-    return (0, 2, 7) if layer.open and not layer.every else (2, 7)
+    return (0, 2, 7) if layer.open and not layer.all_outputs else (2, 7)

@@ -35,11 +35,11 @@ class Pair:
         x = model.input(sequence)
         reverse = model.call("REVERSE_V2", [x, constant([self.axes[0]])], replace(sequence, name=""))
         back = replace(self.back or of, seed="back ").loop(model, reverse)
-        second = self.batch_first(model, back[EVERY]) if of.every else back[EVERY]
+        second = self.batch_first(model, back[EVERY]) if of.all_outputs else back[EVERY]
         if self.reversed_after:
             second = model.call("REVERSE_V2", [second, constant([self.axes[1]])], replace(model.spec(second), name=""))
         ahead = replace(of, seed="ahead ").loop(model, x)
-        first = self.batch_first(model, ahead[EVERY]) if of.every else ahead[EVERY]
+        first = self.batch_first(model, ahead[EVERY]) if of.all_outputs else ahead[EVERY]
         states_returned = [
             *([ahead[LAST], back[LAST]] if self.states_returned else []),
             *([reverse] if self.inner_output else []),
@@ -56,7 +56,7 @@ class Pair:
 
 FUSED: dict[str, Pair] = {
     **{f"{kind}, every output": Pair(Layer(kind)) for kind in KINDS},
-    **{f"{kind}, last output": Pair(Layer(kind, every=False), reversed_after=False) for kind in KINDS},
+    **{f"{kind}, last output": Pair(Layer(kind, all_outputs=False), reversed_after=False) for kind in KINDS},
     **{
         f"{kind}, without the final reversal": Pair(Layer(kind, batch=3), reversed_after=False, states_returned=True)
         for kind in KINDS
@@ -64,7 +64,7 @@ FUSED: dict[str, Pair] = {
     **{f"{kind}, batch of 3 with initial states": Pair(Layer(kind, batch=3, starts=True)) for kind in KINDS},
     **{f"{kind} of dynamic length": Pair(Layer(kind, open=True)) for kind in KINDS},
     **{
-        f"{kind} of dynamic length, last output": Pair(Layer(kind, every=False, open=True), reversed_after=False)
+        f"{kind} of dynamic length, last output": Pair(Layer(kind, all_outputs=False, open=True), reversed_after=False)
         for kind in KINDS
     },
     "LSTM, float16 weights": Pair(Layer(weights="float16")),
@@ -89,7 +89,7 @@ SEPARATE: dict[str, Pair] = {
 def cases() -> Iterator[Case]:
     for name, pair in FUSED.items():
         opsets = EVERY_OPSET if name == "GRU of dynamic length" else (None,)
-        lengths = () if not pair.of.open else (2, 7) if pair.of.every else (0, 2, 7)
+        lengths = () if not pair.of.open else (2, 7) if pair.of.all_outputs else (0, 2, 7)
         yield net("WHILE", f"bidirectional layer: {name}", pair.build, opsets=opsets, sizes=lengths or (2, 7))
     for name, pair in SEPARATE.items():
         yield net("WHILE", f"separate layers {name}", pair.build, sizes=(2, 7))

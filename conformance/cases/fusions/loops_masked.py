@@ -17,7 +17,7 @@ from conformance.models import Net, constant, net, tensor
 class Masked:
     """Layer in which masked time steps change nothing. ``above``: a step counts if elements of the mask's input exceed this.
 
-    ``of.wrong``: "twice" if the cells are not masked, "other" if another mask selects the outputs.
+    ``of.defect``: "twice" if the cells are not masked, "other" if another mask selects the outputs.
     """
 
     of: Layer
@@ -31,8 +31,8 @@ class Masked:
         mask = model.call("GREATER", [model.input(told), above], replace(told, name="", dtype="bool"))
         counter = model.place(constant(np.array(0, np.int32)))
         states = [of.start(model, f"state{k}") for k in range(n + 1)]
-        array = model.place(constant(np.zeros((TIME if of.every else 1, of.batch, UNITS)), "float32"))
-        shapes = [(), (), (TIME if of.every else 1, of.batch, UNITS), *[(of.batch, UNITS)] * (n + 1)]
+        array = model.place(constant(np.zeros((TIME if of.all_outputs else 1, of.batch, UNITS)), "float32"))
+        shapes = [(), (), (TIME if of.all_outputs else 1, of.batch, UNITS), *[(of.batch, UNITS)] * (n + 1)]
         shapes += [(TIME, of.batch, 1), (TIME, of.batch, INPUTS)]
         dtypes = ["int32", "int32", *["float32"] * (n + 2), "bool", "float32"]
         kinds = list(zip(shapes, dtypes, strict=True))
@@ -46,34 +46,39 @@ class Masked:
 
     def body(self, step: Step, values: list[TensorRef]) -> None:
         of, (i, t, array, shown), (mask, x) = self.of, values[:4], values[-2:]
-        states, one = values[4:-2], step.number(1)
-        after = [step.call("ADD", [count, one], (), "int32") for count in (i, t)]
-        chosen = step.call("GATHER", [mask, t], (of.batch, 1), "bool")
+        states, increment = values[4:-2], step.number(1)
+        after = [step.call("ADD", [count, increment], (), "int32") for count in (i, t)]
+        is_valid = step.call("GATHER", [mask, t], (of.batch, 1), "bool")
         cells: dict[str, Callable[..., list[TensorRef]]]
         cells = {"LSTM": step.lstm, "GRU": step.gru, "GRU before": step.gru_before, "RNN": step.plain}
-        given = cells[of.kind](step.call("GATHER", [x, t], (of.batch, INPUTS)), *states)
-        before = states[0] if of.wrong == "other" else shown
-        seen = step.state("SELECT_V2", chosen, given[0], before)
-        kept = [step.state("SELECT_V2", chosen, new, old) for new, old in zip(given, states, strict=True)]
-        if of.wrong == "twice":
-            kept[-1] = given[-1]
+        new_states = cells[of.kind](step.call("GATHER", [x, t], (of.batch, INPUTS)), *states)
+        before = states[0] if of.defect == "other" else shown
+        seen = step.state("SELECT_V2", is_valid, new_states[0], before)
+        masked_states = [
+            step.state("SELECT_V2", is_valid, new, old) for new, old in zip(new_states, states, strict=True)
+        ]
+        if of.defect == "twice":
+            masked_states[-1] = new_states[-1]
         row = step.call("RESHAPE", [seen, step.vector(1, of.batch, UNITS)], (1, of.batch, UNITS))
-        rows = step.replace_row(array, row, t, after[1]) if of.every else row
-        step.graph.output(*after, rows, seen, *kept, mask, x)
+        rows = step.replace_row(array, row, t, after[1]) if of.all_outputs else row
+        step.graph.output(*after, rows, seen, *masked_states, mask, x)
 
 
 MASKED: dict[str, Masked] = {
     **{f"{kind}, every output": Masked(Layer(kind)) for kind in KINDS},
-    **{f"{kind}, last output, with initial states": Masked(Layer(kind, every=False, starts=True)) for kind in KINDS},
+    **{
+        f"{kind}, last output, with initial states": Masked(Layer(kind, all_outputs=False, starts=True))
+        for kind in KINDS
+    },
     "LSTM with initial states": Masked(Layer(starts=True)),
     "GRU without masked steps": Masked(Layer("GRU"), above=-1e9),
     "GRU with all steps masked": Masked(Layer("GRU", starts=True), above=1e9),
-    "LSTM with all steps masked": Masked(Layer(every=False, starts=True), above=1e9),
+    "LSTM with all steps masked": Masked(Layer(all_outputs=False, starts=True), above=1e9),
 }
 SIMILAR: dict[str, Masked] = {
     "batch of 3": Masked(Layer(batch=3)),
-    "unmasked cell states": Masked(Layer(wrong="twice")),
-    "output equal to the state": Masked(Layer("RNN", wrong="other", starts=True)),
+    "unmasked cell states": Masked(Layer(defect="twice")),
+    "output equal to the state": Masked(Layer("RNN", defect="other", starts=True)),
 }
 
 

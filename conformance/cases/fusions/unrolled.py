@@ -28,7 +28,7 @@ class Layer:
     ``starts``: initial states are inputs; otherwise they are zeros, which the first step of PyTorch omits.
     ``order``: rows that the steps read. ``joined``: how outputs are merged along ``axis``, in reverse order if ``reversed_outputs``;
     "" returns only the last one. ``cells``: the cell states of the last step are also outputs. ``stages``: consecutive
-    layers, each on the output of the previous one. ``wrong``: the planted difference.
+    layers, each on the output of the previous one. ``defect``: the deliberate difference from a recurrent layer.
     """
 
     kind: str = "LSTM"
@@ -44,14 +44,14 @@ class Layer:
     by_batch: bool = False
     activation: str = "TANH"
     weights: str = "float32"
-    wrong: str = ""
+    defect: str = ""
 
     def build(self, model: Net) -> None:
         sizes = (self.batch, STEPS, INPUTS) if self.by_batch else (STEPS, self.batch, INPUTS)
-        made = [model.input(tensor(*sizes, name="x"))]
+        outputs = [model.input(tensor(*sizes, name="x"))]
         for stage in range(self.stages):
-            made = self.stage(Steps(model, self, stage), made[0])
-        model.graph.output(*made)
+            outputs = self.stage(Steps(model, self, stage), outputs[0])
+        model.graph.output(*outputs)
 
     def stage(self, steps: Steps, x: TensorRef) -> list[TensorRef]:
         """Return the outputs of one layer: all steps joined, or the last one, and the cell states."""
@@ -145,7 +145,7 @@ class Steps(loops.Step):
     def torch(self, row: TensorRef, states: Sequence[TensorRef], number: int) -> list[TensorRef]:
         hidden, cells = (*states, None, None)[:2]
         width = GATES[self.settings.kind] * UNITS
-        other = self.settings.wrong == "weights" and number == STEPS // 2
+        other = self.settings.defect == "weights" and number == STEPS // 2
         seed = "another" if other else "recurrent"
         if hidden is None:
             added = np.tile(random_array(width, seed=f"{seed}{self.stage} bias"), (self.settings.batch, 1))
@@ -153,8 +153,10 @@ class Steps(loops.Step):
         else:
             back = self.dense(hidden, UNITS, (1, self.settings.batch, width), seed)
         if self.settings.kind == "GRU":
-            kept = [self.constant(part) for part in np.split(added, 3, 1)] if hidden is None else self.gates(back)
-            return [self.torch_gru(row, kept, hidden)]
+            hidden_parts = (
+                [self.constant(part) for part in np.split(added, 3, 1)] if hidden is None else self.gates(back)
+            )
+            return [self.torch_gru(row, hidden_parts, hidden)]
         sums = self.call("ADD", [back, row], (1, self.settings.batch, width))
         if self.settings.kind == "RNN":
             return [self.state(self.settings.activation, sums)]
@@ -172,13 +174,15 @@ class Steps(loops.Step):
             after = self.state("ADD", self.state("MUL", self.state("LOGISTIC", f), cells), after)
         return [self.state("MUL", self.state("LOGISTIC", o), self.state(self.settings.activation, after)), after]
 
-    def torch_gru(self, row: TensorRef, kept: list[TensorRef], hidden: TensorRef | None) -> TensorRef:
-        seen = self.gates(row)
-        reset, share = (self.state("LOGISTIC", self.state("ADD", a, b)) for a, b in zip(seen, kept[:2], strict=False))
-        scaled = self.state("MUL", reset, kept[2])
-        fresh = self.state(self.settings.activation, self.state("ADD", seen[2], scaled))
+    def torch_gru(self, row: TensorRef, hidden_parts: list[TensorRef], hidden: TensorRef | None) -> TensorRef:
+        row_parts = self.gates(row)
+        reset, share = (
+            self.state("LOGISTIC", self.state("ADD", a, b)) for a, b in zip(row_parts, hidden_parts[:2], strict=False)
+        )
+        scaled = self.state("MUL", reset, hidden_parts[2])
+        fresh = self.state(self.settings.activation, self.state("ADD", row_parts[2], scaled))
         before = self.constant(np.zeros((), np.float32)) if hidden is None else hidden
-        if self.settings.wrong == "shares":
+        if self.settings.defect == "shares":
             return self.state("ADD", self.state("MUL", self.state("SUB", before, fresh), share), before)
         return self.state("ADD", self.state("MUL", self.state("SUB", before, fresh), share), fresh)
 
@@ -212,10 +216,10 @@ LAYERS: dict[str, Layer] = {
     **{f"{kind} with RELU": Layer(kind, activation="RELU") for kind in GATES},
 }  # fmt: skip
 SIMILAR: dict[str, tuple[Layer, int]] = {
-    **{f"{kind} with different weights in one step": (Layer(kind, wrong="weights"), 2) for kind in GATES},
+    **{f"{kind} with different weights in one step": (Layer(kind, defect="weights"), 2) for kind in GATES},
     "LSTM with int8 weights": (Layer(weights="int8"), 0),
     "LSTM with an unsupported function": (Layer(activation="SIN", starts=True), 0),
-    "GRU with wrong interpolation": (Layer("GRU", wrong="shares", starts=True), 0),
+    "GRU with wrong interpolation": (Layer("GRU", defect="shares", starts=True), 0),
 }
 """Similar graphs, and the number of layers found in each."""
 

@@ -29,12 +29,12 @@ def cases() -> Iterator[Case]:
 
 def sparsify(value: Array, seed: str = "zeros") -> Array:
     """Set most elements to zero."""
-    kept = random_array(*value.shape, seed=seed, low=0, high=1) < 0.4
-    return np.where(kept, value, np.zeros((), value.dtype)).astype(value.dtype)
+    mask = random_array(*value.shape, seed=seed, low=0, high=1) < 0.4
+    return np.where(mask, value, np.zeros((), value.dtype)).astype(value.dtype)
 
 
-def dense(model: Net, spec: Spec, kinds: Sequence[str] = (), **storage: Any) -> TensorRef:
-    """Add a sparse constant and DENSIFY."""
+def add_densified_constant(model: Net, spec: Spec, kinds: Sequence[str] = (), **storage: Any) -> TensorRef:
+    """Add a sparse constant and the DENSIFY that makes it dense."""
     assert spec.value is not None
     kinds = kinds or ["dense"] * (spec.value.ndim - 1) + ["csr"]
     weights = model.graph.sparse(
@@ -65,7 +65,7 @@ def storage_case(name: str, kinds: Sequence[str], dtype: str = "float32", **stor
             if dtype == "int8"
             else constant(random_array(6, 8, dtype=dtype))
         )
-        w = dense(model, replace(value, dtype=dtype), kinds, **storage)
+        w = add_densified_constant(model, replace(value, dtype=dtype), kinds, **storage)
         floats = w if dtype == "float32" else model.call("DEQUANTIZE", [w], tensor(6, 8))
         model.output(w, model.call("ADD", [tensor(6, 8), floats], tensor(6, 8)))
 
@@ -99,7 +99,7 @@ def weights() -> Iterator[Case]:
     yield net(
         OP, "float16 weights through DEQUANTIZE", float16_filter, dtype="float16", opsets=EVERY_OPSET, transposes=2
     )
-    yield net(OP, "weights of a depthwise convolution", deep, transposes=2)
+    yield net(OP, "weights of a depthwise convolution", sparse_depthwise_conv, transposes=2)
     yield net(OP, "weights of a product", sparse_matmul)
 
 
@@ -108,7 +108,7 @@ def sparse_conv(dtype: str, per_axis: bool, stored: str = "") -> Callable[[Net],
         x = tensor(*IMAGE, dtype=dtype)
         w = weight(KERNEL, stored or WEIGHTS[dtype], 0 if per_axis else None)
         y = product(x, w, (2, 5, 7, 4), 18)
-        operands: Operands = [x, dense(model, w), bias(x, w, 4, BIASES[dtype], 18)]
+        operands: Operands = [x, add_densified_constant(model, w), bias(x, w, 4, BIASES[dtype], 18)]
         model.output(model.call("CONV_2D", operands, y, padding="SAME", stride_h=1, stride_w=1))
 
     return build
@@ -120,20 +120,24 @@ def sparse_dense_layer(dtype: str, per_axis: bool, stored: str = "") -> Callable
         flat = image.with_shape(2, 105)
         x = model.call("RESHAPE", [model.input_through_conv(image), constant([2, 105])], flat)
         w = weight((4, 105), stored or WEIGHTS[dtype], 0 if per_axis else None)
-        operands: Operands = [x, dense(model, w), bias(flat, w, 4, BIASES[dtype], 105)]
+        operands: Operands = [x, add_densified_constant(model, w), bias(flat, w, 4, BIASES[dtype], 105)]
         model.output(model.call("FULLY_CONNECTED", operands, product(flat, w, (2, 4), 105)))
 
     return build
 
 
 def float16_filter(model: Net) -> None:
-    half = dense(model, constant(random_array(*KERNEL, dtype="float16")))
+    half = add_densified_constant(model, constant(random_array(*KERNEL, dtype="float16")))
     operands: Operands = [tensor(*IMAGE), model.call("DEQUANTIZE", [half], tensor(*KERNEL)), constant(random_array(4))]
     model.output(model.call("CONV_2D", operands, tensor(2, 5, 7, 4), padding="SAME", stride_h=1, stride_w=1))
 
 
-def deep(model: Net) -> None:
-    operands: Operands = [tensor(*IMAGE), dense(model, constant(random_array(1, 3, 2, 6))), constant(random_array(6))]
+def sparse_depthwise_conv(model: Net) -> None:
+    operands: Operands = [
+        tensor(*IMAGE),
+        add_densified_constant(model, constant(random_array(1, 3, 2, 6))),
+        constant(random_array(6)),
+    ]
     model.output(
         model.call(
             "DEPTHWISE_CONV_2D",
@@ -149,20 +153,25 @@ def deep(model: Net) -> None:
 
 def sparse_matmul(model: Net) -> None:
     model.output(
-        model.call("BATCH_MATMUL", [tensor(5, 7), dense(model, constant(random_array(3, 7)))], tensor(5, 3), adj_y=True)
+        model.call(
+            "BATCH_MATMUL",
+            [tensor(5, 7), add_densified_constant(model, constant(random_array(3, 7)))],
+            tensor(5, 3),
+            adj_y=True,
+        )
     )
 
 
 def other_consumer_cases() -> Iterator[Case]:
-    """Yield DENSIFY before an operand that must follow the layout, and with two consumers."""
+    """Yield cases in which DENSIFY feeds an operand with a planned layout, or has two consumers."""
 
     def add_sparse(model: Net) -> None:
         x = model.input_through_conv(tensor(*IMAGE))
-        c = dense(model, constant(random_array(5, 1, 3)))
+        c = add_densified_constant(model, constant(random_array(5, 1, 3)))
         model.output(model.output_through_conv(model.call("ADD", [x, c], tensor(*IMAGE))))
 
     def share_sparse(model: Net) -> None:
-        w = dense(model, constant(random_array(4, 3)))
+        w = add_densified_constant(model, constant(random_array(4, 3)))
         model.output(*(model.call("FULLY_CONNECTED", [tensor(n, 3), w], tensor(n, 4)) for n in (2, 5)))
 
     yield net(OP, "an operand between convolutions", add_sparse, transposes=2)

@@ -78,7 +78,7 @@ def test_loop_on_a_list_equals_loop_on_an_array(name: str) -> None:
 
 
 def test_zero_initial_state_is_omitted() -> None:
-    [node] = [node for node in convert_model(Layer(every=False)).proto.graph.node if node.op_type == "LSTM"]
+    [node] = [node for node in convert_model(Layer(all_outputs=False)).proto.graph.node if node.op_type == "LSTM"]
     assert list(node.input[4:]) == []
 
 

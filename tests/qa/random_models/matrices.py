@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from conformance.case import Case
-from conformance.cases.tensor.sparse import dense
+from conformance.cases.tensor.sparse import add_densified_constant
 from conformance.models import Net, Spec, constant, net
 from tests.qa.random_models.draw import (
     ACTIVATION_DTYPES,
@@ -128,7 +128,7 @@ def densify(draw: Draw, op: str) -> Case:
     y = replace(x, scale=scale(x) * 0.9) if dtype == "int8" else x
 
     def build(model: Net) -> None:
-        ref = dense(model, w, kinds, index=index)
+        ref = add_densified_constant(model, w, kinds, index=index)
         model.output(
             model.call("FULLY_CONNECTED", [model.input(replace(x, name="x0")), ref, None], y.with_shape(3, rows))
         )

@@ -29,7 +29,7 @@ FIXED = (
     "Conv2D, groups",
     "DepthwiseConv2dNative, VALID, filters at runtime",
 )
-"""Cases that ONNX, or the built-in operator, needs the sizes of."""
+"""Cases that need static sizes, in ONNX or for the built-in operator."""
 
 ORDERED: Mapping[str, Mapping[str, Any]] = {
     "Conv2D, SAME, strides [1, 1]": {"strides": (1, 1, 1, 1), "padding": "SAME"},
@@ -49,21 +49,21 @@ def cases() -> Iterator[Case]:
 
 def channels_first() -> Iterator[Case]:
     """Yield the stored channels-last results with permuted axes; TensorFlow has channels-first kernels only for GPUs."""
-    for one in stored_cases():
-        given = ORDERED.get(f"{one.op}, {one.name}")
-        if given is None:
+    for stored in stored_cases():
+        attributes = ORDERED.get(f"{stored.op}, {stored.name}")
+        if attributes is None:
             continue
-        image, *operands = one.operands
-        moved = replace(
-            one,
-            node=node(one.op, {**given, "data_format": "NCHW", "T": "float32"}),
-            operands=(first(image), *operands),
-            results=tuple(map(first, one.results)),
+        image, *operands = stored.operands
+        channels_first_case = replace(
+            stored,
+            node=node(stored.op, {**attributes, "data_format": "NCHW", "T": "float32"}),
+            operands=(move_channels_first(image), *operands),
+            results=tuple(map(move_channels_first, stored.results)),
         )
-        yield case(moved, f"{one.name}, channels first", static=True, nodes={"Transpose": 0})
+        yield case(channels_first_case, f"{stored.name}, channels first", static=True, nodes={"Transpose": 0})
 
 
-def first(array: Array) -> Array:
+def move_channels_first(array: Array) -> Array:
     return np.ascontiguousarray(np.moveaxis(array, -1, 1))
 
 

@@ -24,7 +24,7 @@ FIXED = (
     "Prod, int32",
     "Prod, int64",
 )
-"""Cases that ONNX, or the built-in operator, needs the sizes of."""
+"""Cases that need static sizes, in ONNX or for the built-in operator."""
 
 
 def cases() -> Iterator[Case]:

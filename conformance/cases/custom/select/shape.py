@@ -27,7 +27,7 @@ OPERATORS = (
     "Transpose",
 )
 FIXED = ("Squeeze, every axis",)
-"""Cases that ONNX, or the built-in operator, needs the sizes of."""
+"""Cases that need static sizes, in ONNX or for the built-in operator."""
 
 
 def cases() -> Iterator[Case]:

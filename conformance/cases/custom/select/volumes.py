@@ -18,9 +18,18 @@ OPERATORS = (
 
 def cases() -> Iterator[Case]:
     yield from tensorflow_cases(*OPERATORS)
-    for one in stored_cases():
-        if one.op in OPERATORS:
-            given = {"ksize": (1, 1, 2, 3, 2), "strides": (1, 1, 1, 2, 2), "padding": one.name, "data_format": "NCDHW"}
-            moved = [np.ascontiguousarray(np.moveaxis(array, -1, 1)) for array in (*one.operands, *one.results)]
-            first = replace(one, node=node(one.op, given), operands=(moved[0],), results=(moved[1],))
-            yield case(first, f"{one.name}, channels first", static=True, nodes={"Transpose": 0})
+    for stored in stored_cases():
+        if stored.op in OPERATORS:
+            attributes = {
+                "ksize": (1, 1, 2, 3, 2),
+                "strides": (1, 1, 1, 2, 2),
+                "padding": stored.name,
+                "data_format": "NCDHW",
+            }
+            transposed = [
+                np.ascontiguousarray(np.moveaxis(array, -1, 1)) for array in (*stored.operands, *stored.results)
+            ]
+            channels_first = replace(
+                stored, node=node(stored.op, attributes), operands=(transposed[0],), results=(transposed[1],)
+            )
+            yield case(channels_first, f"{stored.name}, channels first", static=True, nodes={"Transpose": 0})
