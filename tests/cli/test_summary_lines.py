@@ -424,7 +424,10 @@ def test_inspect_has_one_line_per_tensor_signature_and_state() -> None:
     x = {"name": "x", "dtype": "int8", "shape": [None, 0, 5], "quantization": scaled}
     assert inspect._format_tensor(x) == "x  int8 [?, 0, 5]  scale 0.5, zero point -3"
     by_channel = {**scaled, "scale": [1.0, 2.0]}
-    assert inspect._format_tensor({**x, "name": "", "quantization": by_channel}) == "''  int8 [?, 0, 5]  2 scales along axis 2"
+    assert (
+        inspect._format_tensor({**x, "name": "", "quantization": by_channel})
+        == "''  int8 [?, 0, 5]  2 scales along axis 2"
+    )
     unknown = {**x, "shape": None, "quantization": {"block_size": 32}}
     assert inspect._format_tensor(unknown) == "x  int8, shape not stored  blocks of 32 share a scale"
     assert inspect._format_tensor({**x, "quantization": None}) == "x  int8 [?, 0, 5]"

@@ -226,7 +226,7 @@ def conv_branches(op: str, n: int, dtype: str) -> Callable[[Net], None]:
 
 def counting(op: str, n: int, size: int = 3) -> Callable[[Net], None]:
     """Build a branch that adds to a variable, read in the same and in the next run. ``size``: of the result."""
-    spec, made = tensor(3), tensor(size)
+    spec, result_spec = tensor(3), tensor(size)
 
     def adding(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
         add_to_variable(graph, Variable(graph).handle, values[0])
@@ -243,7 +243,7 @@ def counting(op: str, n: int, size: int = 3) -> Callable[[Net], None]:
         state = model.variable(spec, np.zeros(3))
         selector_input, before = model.input(selector_spec(op)), model.read(state, spec)
         branches: list[Branch] = [adding, *[lambda graph, values: drop_first(graph, negate(graph, values))] * (n - 1)]
-        (result,) = add_branches(model, op, selector_input, [model.input(spec)], [spec], branches, [made])
+        (result,) = add_branches(model, op, selector_input, [model.input(spec)], [spec], branches, [result_spec])
         model.output(before, result, model.read(state, spec))
 
     return build

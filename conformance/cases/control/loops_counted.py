@@ -107,14 +107,14 @@ class Rows:
             both = call(graph, "TILE", [row, number(graph, [2, 1])], pair)
             most, unused = (result(graph, name, flat) for name in ("one", "other"))
             graph.operator("UNPACK", [both], [most, unused], {"num": 2})
-        made = call(graph, "RESHAPE", [most, number(graph, [1, SIZE])], self.row)
+        written_row = call(graph, "RESHAPE", [most, number(graph, [1, SIZE])], self.row)
         if not self.flat:
-            made = call(graph, "MINIMUM", [made, made], self.row)
+            written_row = call(graph, "MINIMUM", [written_row, written_row], self.row)
         place, following = t, after[0]
         if self.back:
             place = call(graph, "SUB", [number(graph, ROWS - 1), t], Spec((), "int32"))
             following = call(graph, "ADD", [place, number(graph, 1)], Spec((), "int32"))
-        whole = self._replace_row(graph, array, made, place, following)
+        whole = self._replace_row(graph, array, written_row, place, following)
         if self.updated:
             whole = call(graph, "MAXIMUM", [whole, array], self.kinds[3])
         graph.output(after[0], t if self.delayed else after[1], total, whole, n, x)
@@ -134,12 +134,12 @@ class Rows:
         return call(graph, "CONCATENATION", [head, row, tail], self.kinds[3], axis=0)
 
 
-def result(graph: GraphBuilder, name: str, made: Spec) -> TensorRef:
-    return graph.tensor(name, made.shape, made.dtype, quantization=made.quantization)
+def result(graph: GraphBuilder, name: str, spec: Spec) -> TensorRef:
+    return graph.tensor(name, spec.shape, spec.dtype, quantization=spec.quantization)
 
 
-def call(graph: GraphBuilder, code: str, inputs: list[TensorRef], made: Spec, **options: Any) -> TensorRef:
-    y = result(graph, f"{code}{len(graph.tensors)}", made)
+def call(graph: GraphBuilder, code: str, inputs: list[TensorRef], spec: Spec, **options: Any) -> TensorRef:
+    y = result(graph, f"{code}{len(graph.tensors)}", spec)
     graph.operator(code, inputs, [y], options)
     return y
 

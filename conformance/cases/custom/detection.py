@@ -51,7 +51,9 @@ def cases() -> Iterator[Case]:
     yield detection_case("too many detections", many, refused="can count in 32 bits")
     many = {"detections_per_class": 2**32 + 1}
     yield detection_case("too many detections per class", many, refused="can count in 32 bits")
-    yield detection_case("classes as complex numbers", {}, made="complex64", refused="the kernel writes float32")
+    yield detection_case(
+        "classes as complex numbers", {}, classes_dtype="complex64", refused="the kernel writes float32"
+    )
     yield detection_case("by best class, default option", {}, without=("use_regular_nms", "detections_per_class"))
     yield detection_case("by best class, three classes each", {"max_classes_per_detection": 3})
     yield detection_case(
@@ -62,7 +64,7 @@ def cases() -> Iterator[Case]:
 
 def detection_case(
     name: str, options: Mapping[str, Any], *, background: int = 1, quantized: bool = False, length: int = 4,
-    without: tuple[str, ...] = (), made: str = "float32", **case: Any,
+    without: tuple[str, ...] = (), classes_dtype: str = "float32", **case: Any,
 ) -> Case:  # fmt: skip
     attributes = {key: value for key, value in {**DEFAULTS, **options}.items() if key not in without}
     classes = attributes["num_classes"] + background
@@ -87,7 +89,8 @@ def detection_case(
         total = min(attributes["max_detections"] * attributes["max_classes_per_detection"], 2**31 - 1)
         shapes = {"boxes": (1, total, 4), "classes": (1, total), "scores": (1, total), "count": (1,)}
         outputs = [
-            model.result(Spec(shape, made if name == "classes" else "float32")) for name, shape in shapes.items()
+            model.result(Spec(shape, classes_dtype if name == "classes" else "float32"))
+            for name, shape in shapes.items()
         ]
         model.graph.operator(
             OP, [model.place(spec) for spec in (boxes, by_class, table)], outputs, custom_options=attributes

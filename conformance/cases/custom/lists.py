@@ -144,10 +144,10 @@ def read(model: Net, shape: tuple[int | None, ...]) -> None:
     place = model.input(tensor(dtype="int32", name="place"))
     of, listed = model.place(constant(shape_operand(shape))), list_tensor(model, "list", shape)
     model.graph.operator(PREFIX + "FromTensor", [x, of], [listed])
-    one, rows = model.result(tensor(*shape)), model.result(tensor(5, *shape))
-    model.graph.operator(PREFIX + "GetItem", [listed, place, of], [one])
+    item, rows = model.result(tensor(*shape)), model.result(tensor(5, *shape))
+    model.graph.operator(PREFIX + "GetItem", [listed, place, of], [item])
     model.graph.operator(PREFIX + "Stack", [listed, of], [rows])
-    model.graph.output(one)
+    model.graph.output(item)
     model.graph.output(rows)
 
 

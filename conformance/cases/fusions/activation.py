@@ -123,11 +123,15 @@ def cases() -> Iterator[Case]:
 
 def slopes_per_image(model: Net) -> None:
     """Build slopes for a batch of two, which broadcast one image to two."""
-    one, two = tensor(1, *IMAGE[1:]), tensor(*IMAGE)
-    x = model.input(one)
-    negative = model.call("NEG", [model.call("RELU", [model.call("NEG", [x], one)], one)], one)
+    one_image, two_images = tensor(1, *IMAGE[1:]), tensor(*IMAGE)
+    x = model.input(one_image)
+    negative = model.call("NEG", [model.call("RELU", [model.call("NEG", [x], one_image)], one_image)], one_image)
     slopes = constant(random_array(*IMAGE, seed="slopes", low=-0.7, high=1.8))
-    model.output(model.call("ADD", [model.call("RELU", [x], one), model.call("MUL", [slopes, negative], two)], two))
+    model.output(
+        model.call(
+            "ADD", [model.call("RELU", [x], one_image), model.call("MUL", [slopes, negative], two_images)], two_images
+        )
+    )
 
 
 def term_model(term: Term, image: Spec | None = None, *, inside: bool = False) -> Callable[[Net], None]:

@@ -81,17 +81,17 @@ def attention(
             if sizes.cache_layout == "rows"
             else model.input(tensor(1, 1, count, sizes.slots, name="mask"))
         )
-        made = Attention(model, sizes, count, positions, mask)
+        layer = Attention(model, sizes, count, positions, mask)
         widths = (sizes.heads, sizes.groups, sizes.groups)
         q, k, v = (model.input(tensor(1, count, heads * sizes.depth)) for heads in widths)
         keys, values = (model.input(tensor(*shape)) for shape in sizes.cache_shapes)
         written = (
-            made.write(keys, k, 0),
-            (_write_elsewhere(model, sizes, count) if shifts else made).write(values, v, 1),
+            layer.write(keys, k, 0),
+            (_write_elsewhere(model, sizes, count) if shifts else layer).write(values, v, 1),
         )
-        outputs = [made.attend(q, *written), *written]
+        outputs = [layer.attend(q, *written), *written]
         if writes:
-            outputs.append(made.write(model.input(tensor(*sizes.cache_shapes[0])), k, 0))
+            outputs.append(layer.write(model.input(tensor(*sizes.cache_shapes[0])), k, 0))
         model.output(*outputs)
 
     start = sizes.slots - count

@@ -77,7 +77,7 @@ def litert_torch_case(
 
     ``leading``: axes of the scale and the offset before the last, all of which the result has.
     """
-    kept = tuple(n for k, n in enumerate(shape) if k not in {axis % len(shape) for axis in over})
+    mean_shape = tuple(n for k, n in enumerate(shape) if k not in {axis % len(shape) for axis in over})
     thin = (
         (*shape[:-1], 1)
         if fused
@@ -85,7 +85,7 @@ def litert_torch_case(
     )
 
     def build(model: Net) -> None:
-        x, flat, wide = model.input(tensor(*shape)), tensor(*kept), tensor(*shape)
+        x, flat, wide = model.input(tensor(*shape)), tensor(*mean_shape), tensor(*shape)
         axes, back = constant(list(over), "int32"), constant([-1 if n is None else n for n in thin], "int32")
 
         def column(of: TensorRef) -> TensorRef:
@@ -141,10 +141,10 @@ def keras(
     like = tensor(*np.broadcast_shapes(inverse.shape, scale if scaled else ()))
     factor = model.call("MUL", [inverse, constant(random_array(*scale))], like) if scaled else inverse
     if shifted:
-        moved = model.call("MUL", [average, factor], like)
+        scaled_mean = model.call("MUL", [average, factor], like)
         offset = model.call(
             "SUB",
-            [constant(random_array(3, seed="offset")), moved],
+            [constant(random_array(3, seed="offset")), scaled_mean],
             tensor(*np.broadcast_shapes(inverse.shape, scale if scaled else (), (3,))),
         )
     else:

@@ -64,8 +64,8 @@ def image_cases() -> Iterator[Case]:
     for text, more in variants.items():
         options = {**hybrid, **more}
         yield compared_with_litert(conv(text, **options), "CONV_2D_ROUNDED", options["shape"])
-    one = {**hybrid, "shape": (1, 5, 7, 11)}
-    yield compared_with_litert(conv("one image rounded", **one), "CONV_2D_ROUNDED", one["shape"])
+    one_image = {**hybrid, "shape": (1, 5, 7, 11)}
+    yield compared_with_litert(conv("one image rounded", **one_image), "CONV_2D_ROUNDED", one_image["shape"])
     opened = {**hybrid, "shape": (None, 5, 7, 11)}
     yield compared_with_litert(
         conv("dynamic number of rounded images", **opened), "CONV_2D_ROUNDED", shape, (1, 5, 7, 11)
@@ -178,5 +178,5 @@ def row_cases() -> Iterator[Case]:
     for text, axis in (("", 1), (" of one scale", None)):
         product = times(f"rows rounded one by one, for int8{text}", tensor(2, 5, 7), weight((7, 3), "int8", axis))
         yield compared_with_litert(product, "BATCH_MATMUL_ROUNDED", (2, 5, 7))
-    turned = times("columns rounded one by one", tensor(2, 5, 7), weight((7, 3), "int8"), (True, False))
-    yield compared_with_litert(turned, "BATCH_MATMUL_ROUNDED", (2, 7, 5))
+    columns = times("columns rounded one by one", tensor(2, 5, 7), weight((7, 3), "int8"), (True, False))
+    yield compared_with_litert(columns, "BATCH_MATMUL_ROUNDED", (2, 7, 5))

@@ -205,11 +205,11 @@ def negative_scales(op: str, dtype: str) -> Callable[[Net], None]:
         w = weight((3, 2, 2, 3) if axis == 0 else (1, 2, 2, 3), "int8", axis)
         b = bias(x, w, 3, BIASES[dtype], 12)
         signs = np.array([1, -1, 1])
-        turned = [replace(spec, scale=(signs * np.asarray(spec.scale)).tolist()) for spec in (w, b)]
+        negated = [replace(spec, scale=(signs * np.asarray(spec.scale)).tolist()) for spec in (w, b)]
         options: dict[str, Any] = {"padding": "VALID", "stride_h": 1, "stride_w": 1, "depth_multiplier": 1}
         if axis == 0:
             del options["depth_multiplier"]
-        model.output(model.call(op, [x, *turned], product(x, w, (2, 4, 6, 3), 12), **options))
+        model.output(model.call(op, [x, *negated], product(x, w, (2, 4, 6, 3), 12), **options))
 
     return build
 

@@ -159,8 +159,8 @@ def runtime_size_cases() -> Iterator[Case]:
             given = []
             for batch, *size in volumes:
                 before = outputs(padding, size, kernel, stride, dilation)
-                asked = np.array([batch, *size, 3], np.int32)
-                given.append({"asked": asked, "volume": random_array(batch, *before, 2)})
+                output_shape = np.array([batch, *size, 3], np.int32)
+                given.append({"asked": output_shape, "volume": random_array(batch, *before, 2)})
             x, unknown = tensor(None, None, None, None, 2, name="volume"), tensor(None, None, None, None, 3)
             operands = [tensor(5, dtype="int32", name="asked"), constant(random_array(*kernel, 3, 2)), x]
             name = f"sizes at runtime, {padding} {window_text(kernel, stride, dilation)}"
@@ -201,7 +201,7 @@ def sizes() -> Iterator[Case]:
         options=settings("SAME", (1, 1, 1)),
     )
     shape = tensor(5, dtype="int32", name="shape")
-    asked = {"shape": np.array([2, 3, 5, 7, 3], np.int32)}
+    runtime_shape = {"shape": np.array([2, 3, 5, 7, 3], np.int32)}
     weights = constant(random_array(3, 3, 3, 3, 2))
     operands = [shape, weights, tensor(*VOLUME)]
     # A static output shape in the file is used as it is.
@@ -212,7 +212,7 @@ def sizes() -> Iterator[Case]:
         operands,
         tensor(2, 3, 5, 7, 3),
         options=options,
-        given=asked,
+        given=runtime_shape,
     )
     unknown = tensor(None, None, None, None, 3)
     yield in_isolation(
@@ -221,7 +221,7 @@ def sizes() -> Iterator[Case]:
         operands,
         unknown,
         options=options,
-        given=asked,
+        given=runtime_shape,
     )
     grouped = [tensor(2, 3, 5, 7, 4), constant(random_array(3, 3, 3, 2, 4))]
     yield in_isolation(

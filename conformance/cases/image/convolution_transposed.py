@@ -123,14 +123,14 @@ def transpose_conv(
         "stride_w": stride[1],
         "fused_activation_function": activation,
     }
-    asked = constant(list(wanted))
+    output_shape = constant(list(wanted))
     if at_run_time:
         images = [random_array(batch, *size, channels, dtype=dtype) for batch in (n, 1)]
         case["given"] = [{"asked": np.array([len(i), *wanted[1:]], np.int32), "image": i} for i in images]
         case["sizes"] = ()  # the kernel requires that both agree
-        asked = tensor(4, dtype="int32", name="asked")
+        output_shape = tensor(4, dtype="int32", name="asked")
         x, y = replace(x.with_shape(None, None, None, channels), name="image"), y.with_shape(None, None, None, out)
-    operands = [asked, w, x, *b]
+    operands = [output_shape, w, x, *b]
     return in_isolation(
         "TRANSPOSE_CONV", name, operands, replace(y, name=""), options=options, **{"dtype": dtype, **case}
     )

@@ -61,8 +61,8 @@ def of_both(op: str) -> Iterator[Case]:
     yield selection_case(op, "thresholds below 0", boxes, scores, 31, -0.5, -1.0)
     yield selection_case(op, "a score at the threshold", boxes, scores, 31, 0.5, float(np.sort(scores)[50]))
     yield selection_case(op, "no score above the threshold", boxes, scores, 7, 0.5, 2.0)
-    turned = boxes[:, [2, 1, 0, 3]]
-    yield selection_case(op, "swapped corners", turned, scores, 31, 0.5, 0.3)
+    swapped_boxes = boxes[:, [2, 1, 0, 3]]
+    yield selection_case(op, "swapped corners", swapped_boxes, scores, 31, 0.5, 0.3)
     halves = np.array([[0, 0, 1, 2], [0, 0, 1, 1], [0, 0, 1, 4], [3, 3, 4, 4]], np.float32)
     order = np.array([0.9, 0.8, 0.7, 0.6], np.float32)
     yield selection_case(op, "an overlap at the threshold", halves, order, 4, 0.5, 0.0)

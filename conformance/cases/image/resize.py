@@ -76,11 +76,11 @@ def bilinear() -> Iterator[Case]:
     for place in BOTH:
         given = {"size": np.array([4, 9], np.int32)}
         options = {"half_pixel_centers": True}
-        asked = tensor(2, dtype="int32", name="size")
+        size_input = tensor(2, dtype="int32", name="size")
         yield place(
             "RESIZE_BILINEAR",
             "size known at runtime",
-            [tensor(*IMAGE), asked],
+            [tensor(*IMAGE), size_input],
             tensor(2, 4, 9, 3),
             options=options,
             given=given,

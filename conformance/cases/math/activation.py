@@ -110,7 +110,7 @@ def output_range_cases() -> Iterator[Case]:
 def hard_swish_cases() -> Iterator[Case]:
     """Yield all integers: 16-bit fixed-point rounding of the kernel changes every hundredth result."""
     for dtype, low in (("int8", -128), ("uint8", 0)):
-        every = np.arange(low, low + 256).astype(dtype)
+        all_values = np.arange(low, low + 256).astype(dtype)
         for scale, zero_point, made_scale, made_point in (
             (0.0163, 4, 0.0083, -83),
             (0.0471, -128, 0.0469, -120),
@@ -119,12 +119,12 @@ def hard_swish_cases() -> Iterator[Case]:
         ):
             x = tensor(256, dtype=dtype, scale=scale, zero_point=zero_point + low + 128)
             y = x.rescale(made_scale / scale, made_point + low + 128)
-            case = unary("HARD_SWISH", f"{dtype} of scale {scale:g}", x, y, given={"x0": every}, runs=1)
+            case = unary("HARD_SWISH", f"{dtype} of scale {scale:g}", x, y, given={"x0": all_values}, runs=1)
             yield replace(case, tolerance=Tolerance(steps=0), why="the table holds what the kernel computes")
         for name, scale, made_scale in (("to a scale of 2", 0.0008, 2.0), ("of a scale of 1e-07", 1e-7, 1e-8)):
             x = tensor(256, dtype=dtype, scale=scale, zero_point=low + 159)
             y = x.rescale(made_scale / scale, low + 127)
-            case = unary("HARD_SWISH", f"{dtype} {name}", x, y, given={"x0": every}, runs=1)
+            case = unary("HARD_SWISH", f"{dtype} {name}", x, y, given={"x0": all_values}, runs=1)
             yield replace(case, tolerance=Tolerance(steps=0), why="masks of more than 15 bits are -1, which rounds up")
     x = tensor(256, dtype="int8", scale=0.9)
     refused = "too small for the scale of the operand, 0.9"
@@ -175,15 +175,15 @@ def prelu_cases() -> Iterator[Case]:
         for shape in ((3,), (1, 1, 3), (7, 1), (5, 7, 3), (1,), (2, 1, 1, 3)):
             slopes = slope(dtype, *shape)
             for place in BOTH:
-                every = opsets(dtype, place) if shape == (3,) else (None,)
-                yield binary("PRELU", f"{dtype}, slopes {shape}", x, slopes, y, place, opsets=every)
+                tested_opsets = opsets(dtype, place) if shape == (3,) else (None,)
+                yield binary("PRELU", f"{dtype}, slopes {shape}", x, slopes, y, place, opsets=tested_opsets)
     for shape in ((1, 1, 3), (5, 7, 3)):
         x = tensor(*IMAGE)
         yield binary("PRELU", f"slopes {shape} as an input", x, tensor(*shape), x, between_convolutions)
     yield binary("PRELU", "scalar slope", tensor(), tensor(), tensor())
     for place in BOTH:
-        even, every = constant(np.full((1, 1, 3), 0.25, np.float32)), opsets(place=place)
-        yield binary("PRELU", "one slope for all channels", tensor(*IMAGE), even, place=place, opsets=every)
+        even, tested_opsets = constant(np.full((1, 1, 3), 0.25, np.float32)), opsets(place=place)
+        yield binary("PRELU", "one slope for all channels", tensor(*IMAGE), even, place=place, opsets=tested_opsets)
         square = tensor(2, 3, 7, 3)
         yield binary("PRELU", "equal numbers of rows and channels", square, slope("float32", 3, 1, 1), place=place)
     for size in (1, 3):
@@ -258,11 +258,11 @@ def int16() -> Iterator[Case]:
     unit = replace(x, scale=1 / 32768)
     for place in BOTH:
         yield unary("TANH", "int16", x, unit, place, opsets=(None, 26))
-    every = np.arange(-32768, 32768).astype(np.int16).reshape(256, 256)
+    all_values = np.arange(-32768, 32768).astype(np.int16).reshape(256, 256)
     for op, scales in (("TANH", {**WORD_SCALES, "40": 40.0}), ("LOGISTIC", WORD_SCALES)):
         for name, scale in scales.items():
             whole = tensor(256, 256, dtype="int16", scale=scale)
-            given: dict[str, Any] = {"given": {"x0": every}, "runs": 1}
+            given: dict[str, Any] = {"given": {"x0": all_values}, "runs": 1}
             yield unary(op, f"every int16 from a scale of {name}", whole, replace(whole, scale=1 / 32768), **given)
     yield unary("TANH", "int16 to a different scale", x, x, kernel_refuses="output_scale_log2_rounded")
     for op in ("TANH", "LOGISTIC"):
@@ -275,8 +275,11 @@ def int16() -> Iterator[Case]:
         for place in BOTH:
             yield unary("GELU", name, x, place=place, options=options, opsets=(None, 26))
         yield unary("GELU", f"{name}, different scale", x.rescale(10.0), x.rescale(4.0), options=options)
-        moved, made = replace(x, scale=1 / 128, zero_point=255), replace(x, scale=0.0012, zero_point=7)
-        yield unary("GELU", f"{name} with zero points", moved, made, options=options)
+        x_with_zero_point, y_with_zero_point = (
+            replace(x, scale=1 / 128, zero_point=255),
+            replace(x, scale=0.0012, zero_point=7),
+        )
+        yield unary("GELU", f"{name} with zero points", x_with_zero_point, y_with_zero_point, options=options)
     far = {"x0": np.array([1.6e38, 1.8e38, 3e38, -3e38, 2.0], np.float32)}
     options, doubled = {"approximate": True}, "ONNX Runtime computes 2 * x first, which is infinite from 1.7e38 on"
     yield unary("GELU", "float32 beyond 1.7e38, approximate", tensor(5), options=options, given=far, known=doubled)

@@ -160,12 +160,12 @@ def tie_cases() -> Iterator[Case]:
     for op, sign, point in (("ADD", 1, 0), ("SUB", -1, 128)):
         for dtype, least in (("int8", -128), ("uint8", 0)):
             x = tensor(256, dtype=dtype, scale=2 / 255, zero_point=least)
-            one = constant(least + 255, dtype, 1 / 255, least)
+            ones = constant(least + 255, dtype, 1 / 255, least)
             y = tensor(256, dtype=dtype, scale=2 / 255, zero_point=least + point)
             yield in_isolation(
                 op,
                 f"{dtype} and a constant, halves round up",
-                [x, one],
+                [x, ones],
                 y,
                 dtype=dtype,
                 given={"x0": np.arange(least, least + 256).astype(dtype)},

@@ -169,8 +169,8 @@ def shift_cases() -> Iterator[Case]:
         shift = constant(np.array([0, 2, 5], dtype))
         yield binary("RIGHT_SHIFT", f"{dtype} by a constant", tensor(5, 3, dtype=dtype, scale=0), shift)
         scalar = tensor(dtype=dtype, scale=0)
-        one = {"x0": np.array(100, dtype), "x1": np.array(3, dtype)}
-        yield binary("RIGHT_SHIFT", f"{dtype} scalars", scalar, scalar, given=one)
+        scalars = {"x0": np.array(100, dtype), "x1": np.array(3, dtype)}
+        yield binary("RIGHT_SHIFT", f"{dtype} scalars", scalar, scalar, given=scalars)
     x = tensor(*IMAGE, dtype="int8")
     y = constant(np.array([0, 2, 5], np.int8), scale=0.3)
     yield binary("RIGHT_SHIFT", "int8 of scales, which the kernel ignores", x, y, place=between_convolutions)

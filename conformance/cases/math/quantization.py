@@ -130,14 +130,14 @@ def requantize() -> Iterator[Case]:
     for dtype, ratio in (("int8", 0.5), ("int8", 0.75), ("uint8", 1.5), ("int16", 0.5)):
         x = tensor(256, dtype=dtype, scale=0.5 * ratio, zero_point=3 * (dtype != "int16"))
         y = tensor(256, dtype=dtype, scale=0.5, zero_point=5 * (dtype != "int16"))
-        every = np.arange(256) - (0 if dtype == "uint8" else 128)
+        all_values = np.arange(256) - (0 if dtype == "uint8" else 128)
         yield unary(
             "QUANTIZE",
             f"{dtype} to {dtype}, halves of {1 / ratio:.3g} go up",
             x,
             y,
             dtype=dtype,
-            given={"x0": every.astype(dtype)},
+            given={"x0": all_values.astype(dtype)},
             reference=round_half_up(x, y),
             tolerance=Tolerance(steps=0),
             why="XNNPACK, or where it has no kernel the other, rounds each half up",
@@ -145,10 +145,12 @@ def requantize() -> Iterator[Case]:
     wide = tensor(*IMAGE, dtype="int32", scale=0.02)
     yield unary("QUANTIZE", "int32 to int8", wide, tensor(*IMAGE, dtype="int8"), dtype="int8")
     yield unary("QUANTIZE", "int16 to int32", tensor(*IMAGE, dtype="int16"), wide, dtype="int32")
-    every = np.arange(-32768, 32768).astype(np.int16)
+    all_values = np.arange(-32768, 32768).astype(np.int16)
     for scale, point in ((0.02, 0), (0.0006, -7), (0.000075, 3)):
         x, y = tensor(65536, dtype="int16"), tensor(65536, dtype="int32", scale=scale, zero_point=point)
-        yield unary("QUANTIZE", f"every int16 to int32 of scale {scale:g}", x, y, dtype="int32", given={"x0": every})
+        yield unary(
+            "QUANTIZE", f"every int16 to int32 of scale {scale:g}", x, y, dtype="int32", given={"x0": all_values}
+        )
 
 
 def round_half_up(x: Spec, y: Spec) -> Callable[[Sequence[Any]], list[Any]]:

@@ -50,8 +50,8 @@ def hybrid_cases() -> Iterator[Case]:
         zero_points = {"asymmetric_quantize_inputs": True}
         yield activation_case("float32 by int8, with zero points", activation, weights="int8", options=zero_points)
         yield activation_case("float32 by int8 without bias", activation, weights="int8", biased=None)
-        kept: dict[str, Any] = {"keep": True, "weights": "int8", "per_axis": True}
-        yield activation_case("float32 by int8, rank kept", activation, 2, 5, 11, **kept)
+        rank_kept: dict[str, Any] = {"keep": True, "weights": "int8", "per_axis": True}
+        yield activation_case("float32 by int8, rank kept", activation, 2, 5, 11, **rank_kept)
         places: dict[str, Any] = {"depth": 105, "weights": "int8", "place": between_convolutions}
         yield activation_case("float32 image by int8", activation, 2, 5, 7, 3, **places)
         yield activation_case("float32 by int8 at every opset", activation, weights="int8", opsets=EVERY_OPSET)

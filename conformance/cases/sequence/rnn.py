@@ -125,8 +125,8 @@ def cases() -> Iterator[Case]:
             yield rnn(again, RESET, op=op, weights=weights)
             yield rnn(f"{again} with RELU6", RESET, op=op, weights=weights, activation="RELU6")
         yield rnn("float32 with float16 initial states in every run", RESET, op=op, initial_dtype="float16")
-        kept = {"refused": "not variable tensors"}
-        yield rnn("float32 with the state as a graph input", kept, op=op, variable=False)
+        input_state = {"refused": "not variable tensors"}
+        yield rnn("float32 with the state as a graph input", input_state, op=op, variable=False)
         uneven = {"refused": "nonzero zero points"}
         yield rnn("float32 with zero points", uneven, op=op, weights="int8", point=3)
     for op in (SEQUENCE, BOTH):

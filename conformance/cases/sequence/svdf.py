@@ -179,9 +179,9 @@ def int8_state_cases() -> Iterator[Case]:
 def run_micro(op: Operator, x: Array, features: Array, times: Array, bias: Array | None, state: Array) -> Array:
     """Compute one run number by number, after tflite-micro's svdf_common.cc and common.cc; changes ``state``."""
     parameters = [op.inputs[0], op.inputs[1], op.inputs[2], op.inputs[4], op.outputs[0]]
-    known = [p.quantization for p in parameters if p is not None and isinstance(p.quantization, Quantization)]
-    (before, _, _, point, after) = (quantization.zero_point[0] for quantization in known)
-    of_x, of_features, of_times, of_state, of_y = (np.float32(quantization.scale[0]) for quantization in known)
+    quantizations = [p.quantization for p in parameters if p is not None and isinstance(p.quantization, Quantization)]
+    (before, _, _, point, after) = (quantization.zero_point[0] for quantization in quantizations)
+    of_x, of_features, of_times, of_state, of_y = (np.float32(quantization.scale[0]) for quantization in quantizations)
     first, second = float(of_x * of_features / of_state), float(of_state * of_times / of_y)
     filters, runs = times.shape
     flat, units = state.reshape(-1), filters // int(op.options.rank)

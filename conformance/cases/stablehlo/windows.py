@@ -173,12 +173,12 @@ def window_case(
         reduced = region.tensor("reduced", (), x.dtype)
         region.operator(code or REGIONS[what][0], [a, b], [reduced])
         region.output(reduced)
-        turned = place is between_convolutions and is_image(x)
-        ref = model.input_through_conv(x) if turned else model.input(x)
+        is_between = place is between_convolutions and is_image(x)
+        ref = model.input_through_conv(x) if is_between else model.input(x)
         result = model.call(
             "STABLEHLO_REDUCE_WINDOW", [ref, initial_value(x, initial)], y, **options, body_subgraph_index=region.index
         )
-        model.output(model.output_through_conv(result) if turned else result)
+        model.output(model.output_through_conv(result) if is_between else result)
 
     if place is between_convolutions:
         case.setdefault("transposes", 2)

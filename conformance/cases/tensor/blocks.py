@@ -89,8 +89,8 @@ def inverse_pair_cases() -> Iterator[Case]:
     def build(model: Net) -> None:
         x = model.input_through_conv(tensor(2, 6, 4, 3))
         deep = model.call(SPACE, [x], tensor(2, 3, 2, 12), block_size=2)
-        kept = model.call("RELU", [deep], tensor(2, 3, 2, 12))
-        model.output(model.output_through_conv(model.call(DEPTH, [kept], tensor(2, 6, 4, 3), block_size=2)))
+        activated = model.call("RELU", [deep], tensor(2, 3, 2, 12))
+        model.output(model.output_through_conv(model.call(DEPTH, [activated], tensor(2, 6, 4, 3), block_size=2)))
 
     yield net(SPACE, "with an activation before the inverse", build, transposes=2)
 

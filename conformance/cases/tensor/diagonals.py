@@ -21,8 +21,8 @@ def diag_cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64"):
         for shape in ((5,), (3, 5), (2, 3, 5), (3, 1)):
             x = tensor(*shape, dtype=dtype)
-            every = opsets(dtype) if len(shape) == 2 else (None,)
-            yield unary(DIAG, f"{dtype} {list(shape)}", x, x.with_shape(*shape, shape[-1]), opsets=every)
+            tested_opsets = opsets(dtype) if len(shape) == 2 else (None,)
+            yield unary(DIAG, f"{dtype} {list(shape)}", x, x.with_shape(*shape, shape[-1]), opsets=tested_opsets)
     for dtype in ("int8", "uint8", "int16"):
         x = tensor(3, 5, dtype=dtype, scale=0)
         yield unary(DIAG, f"{dtype} without scale", x, x.with_shape(3, 5, 5))
@@ -45,9 +45,9 @@ def set_diag_cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64"):
         for shape in ((5, 5), (3, 5), (5, 3), (2, 3, 5), (3, 2, 7, 5), (5, 1), (1, 5)):
             *batch, rows, columns = shape
-            every = opsets(dtype) if shape == (3, 5) else (None,)
+            tested_opsets = opsets(dtype) if shape == (3, 5) else (None,)
             x = tensor(*shape, dtype=dtype)
-            yield with_diagonal(f"{dtype} {list(shape)}", x, (*batch, min(rows, columns)), opsets=every)
+            yield with_diagonal(f"{dtype} {list(shape)}", x, (*batch, min(rows, columns)), opsets=tested_opsets)
     for dtype in ("int8", "int16"):
         yield with_diagonal(f"{dtype} without scale", tensor(3, 5, dtype=dtype, scale=0), (3,))
     x = tensor(3, 5, dtype="int8")

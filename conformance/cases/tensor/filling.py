@@ -52,8 +52,8 @@ def fill_cases() -> Iterator[Case]:
     yield fill("bool", [2, 3], tensor(dtype="bool"), tensor(2, 3, dtype="bool"), given=flag)
 
     def texts(model: Net) -> None:
-        one = model.call("GATHER", [tensor(2, dtype="string"), constant(1)], tensor(dtype="string"), axis=0)
-        model.output(model.call("FILL", [constant([2, 3]), one], tensor(2, 3, dtype="string")))
+        text = model.call("GATHER", [tensor(2, dtype="string"), constant(1)], tensor(dtype="string"), axis=0)
+        model.output(model.call("FILL", [constant([2, 3]), text], tensor(2, 3, dtype="string")))
 
     given = {"x0": np.array([b"a", b"text"], object)}
     yield net("FILL", "string", texts, dtype="string", given=given)

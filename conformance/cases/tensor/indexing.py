@@ -234,9 +234,15 @@ def nonzero() -> Iterator[Case]:
             array = random_array(*shape, dtype="int32", seed="held", low=0, high=2).astype(dtype)
             x = tensor(*shape, dtype=dtype, scale=0, name="held")
             y = tensor(None, len(shape), dtype="int64")
-            every = EVERY_OPSET if shape == (5, 7) and dtype == "float32" else (None,)
+            tested_opsets = EVERY_OPSET if shape == (5, 7) and dtype == "float32" else (None,)
             yield in_isolation(
-                "WHERE", f"{dtype} of rank {len(shape)}", [x], y, dtype=dtype, given={"held": array}, opsets=every
+                "WHERE",
+                f"{dtype} of rank {len(shape)}",
+                [x],
+                y,
+                dtype=dtype,
+                given={"held": array},
+                opsets=tested_opsets,
             )
     x, none = tensor(5, 7, dtype="bool", name="held"), np.zeros((5, 7), bool)
     y, refuses = tensor(None, 2, dtype="int64"), "Invalid tensor size"

@@ -132,8 +132,8 @@ def swap_images(axis: int, dtype: str) -> Callable[[Net], None]:
         stack = model.call(
             "PACK", [model.input_through_conv(x), model.input_through_conv(x)], more, axis=axis, values_count=2
         )
-        kept = model.call("RELU", [stack], more)
-        first, second = unpack(model, kept, [x, x], axis)
+        activated = model.call("RELU", [stack], more)
+        first, second = unpack(model, activated, [x, x], axis)
         model.output(model.output_through_conv(second), model.output_through_conv(first))
 
     return build

@@ -165,8 +165,8 @@ def reverse_sequence_cases() -> Iterator[Case]:
             if time == batch:
                 continue
             lengths = [(3 * k + 1) % (IMAGE[time] + 1) for k in range(IMAGE[batch])]
-            every = EVERY_OPSET if (time, batch) == (1, 0) else (None,)
-            yield reverse_sequence_case(f"axis {time} by axis {batch}", x, time, batch, lengths, opsets=every)
+            tested_opsets = EVERY_OPSET if (time, batch) == (1, 0) else (None,)
+            yield reverse_sequence_case(f"axis {time} by axis {batch}", x, time, batch, lengths, opsets=tested_opsets)
     for kind in ("int32", "int64"):
         for fixed in (True, False):
             text = "constant" if fixed else "runtime"
@@ -195,9 +195,9 @@ def unique_size_cases() -> Iterator[Case]:
             y = replace(x, name="").with_shape(None)
             outputs = [y, tensor(29, dtype=places)]
             options = {"idx_out_type": places.upper()}
-            every = EVERY_OPSET if places == "int32" else (None,)
+            tested_opsets = EVERY_OPSET if places == "int32" else (None,)
             yield in_isolation(
-                UNIQUE, f"{dtype}, {places} indices", [x], *outputs, options=options, given=few, opsets=every
+                UNIQUE, f"{dtype}, {places} indices", [x], *outputs, options=options, given=few, opsets=tested_opsets
             )
     for dtype in ("int8", "uint8", "int16"):
         x = tensor(311, dtype=dtype)

@@ -123,9 +123,9 @@ def sparse_to_dense_cases() -> Iterator[Case]:
         for kind in ("int32", "int64"):
             for fixed in (True, False):
                 name = f"{dtype} at {'constant' if fixed else 'running'} {kind} indices"
-                every = EVERY_OPSET if dtype == "float32" else (None,)
+                tested_opsets = EVERY_OPSET if dtype == "float32" else (None,)
                 yield sparse_to_dense_case(
-                    name, REPEATED, (3, 5), tensor(5, dtype=dtype), kind=kind, fixed=fixed, opsets=every
+                    name, REPEATED, (3, 5), tensor(5, dtype=dtype), kind=kind, fixed=fixed, opsets=tested_opsets
                 )
         yield sparse_to_dense_case(f"{dtype}, same scalar for all indices", REPEATED, (3, 5), tensor(dtype=dtype))
         if dtype in ("int8", "uint8"):

@@ -178,8 +178,8 @@ def channel_shuffle(model: Net) -> None:
     """Build the channel shuffle of ShuffleNet: channels are split, swapped and concatenated."""
     image = tensor(2, 5, 7, 6)
     cut = model.call("RESHAPE", [model.input_through_conv(image), constant([2, 5, 7, 2, 3])], tensor(2, 5, 7, 2, 3))
-    turned = model.call("TRANSPOSE", [cut, constant([0, 1, 2, 4, 3])], tensor(2, 5, 7, 3, 2))
-    model.output(model.output_through_conv(model.call("RESHAPE", [turned, constant([2, 5, 7, 6])], image)))
+    transposed = model.call("TRANSPOSE", [cut, constant([0, 1, 2, 4, 3])], tensor(2, 5, 7, 3, 2))
+    model.output(model.output_through_conv(model.call("RESHAPE", [transposed, constant([2, 5, 7, 6])], image)))
 
 
 # --- SQUEEZE ----------------------------------------------------------------------------------
@@ -280,8 +280,8 @@ def expand_and_squeeze(axis: int, dtype: str) -> Callable[[Net], None]:
         at = axis % 5
         more = x.with_shape(*IMAGE[:at], 1, *IMAGE[at:])
         wide = model.call("EXPAND_DIMS", [model.input_through_conv(x), constant(axis)], more)
-        kept = model.call("RELU", [wide], more)
-        model.output(model.output_through_conv(model.call("SQUEEZE", [kept], x, squeeze_dims=(at,))))
+        activated = model.call("RELU", [wide], more)
+        model.output(model.output_through_conv(model.call("SQUEEZE", [activated], x, squeeze_dims=(at,))))
 
     return build
 

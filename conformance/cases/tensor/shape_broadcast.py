@@ -33,10 +33,10 @@ def cases() -> Iterator[Case]:
                     for name, shape in given.items()
                 ]
                 which = f", {' and '.join(fixed)} constant" if fixed else ""
-                every = EVERY_OPSET if first == [5, 3] else (None,)
+                tested_opsets = EVERY_OPSET if first == [5, 3] else (None,)
                 name = f"{kind} {list(first)} and {list(second)}{which}"
-                drawn = {key: shape for key, shape in given.items() if key not in fixed}
-                yield in_isolation(OP, name, operands, y, dtype=kind, given=drawn, opsets=every)
+                runtime_shapes = {key: shape for key, shape in given.items() if key not in fixed}
+                yield in_isolation(OP, name, operands, y, dtype=kind, given=runtime_shapes, opsets=tested_opsets)
     yield net(OP, "the shape to broadcast to", build, dtype="int32")
     runs = [{"a": np.asarray(shape, np.int32)} for shape in ([3], [2, 7, 1, 3], [1, 0, 1])]
     unknown, rows = tensor(None, dtype="int32", scale=0, name="a"), tensor(None, dtype="int32")

@@ -15,8 +15,10 @@ SIZES = (2, 5, 7, 3, 2, 3)
 def cases() -> Iterator[Case]:
     perms: tuple[Sequence[int], ...] = ((0,), (1, 0), (2, 0, 1), (3, 1, 2, 0), (4, 2, 0, 3, 1), (5, 3, 1, 0, 4, 2))
     for perm in perms:
-        every = EVERY_OPSET if len(perm) == 4 else (None,)
-        yield runtime_perm_case(f"perm {list(perm)} known at runtime", tensor(*SIZES[: len(perm)]), perm, opsets=every)
+        tested_opsets = EVERY_OPSET if len(perm) == 4 else (None,)
+        yield runtime_perm_case(
+            f"perm {list(perm)} known at runtime", tensor(*SIZES[: len(perm)]), perm, opsets=tested_opsets
+        )
     for dtype in ("int8", "uint8", "int16", "int32", "int64", "bool"):
         yield runtime_perm_case(f"{dtype}, perm known at runtime", tensor(2, 5, 7, dtype=dtype), (2, 0, 1))
     yield runtime_perm_case("perm known at runtime", tensor(2, 5, 7, 3), (0, 2, 1, 3), BOTH[1], transposes=4)

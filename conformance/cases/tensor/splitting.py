@@ -115,10 +115,15 @@ def runtime_parts() -> Iterator[Case]:
     sizes = tensor(3, dtype="int32", name="sizes")
     outputs = [tensor(2, None, 3) for _ in range(3)]
     options = {"num_splits": 3}
-    for asked in ((1, 4, 2), (1, -1, 2)):
+    for part_sizes in ((1, 4, 2), (1, -1, 2)):
         operands = [tensor(2, 7, 3), sizes, constant(1)]
         yield in_isolation(
-            "SPLIT_V", f"sizes {asked} known at runtime", operands, *outputs, options=options, given=int32s(sizes=asked)
+            "SPLIT_V",
+            f"sizes {part_sizes} known at runtime",
+            operands,
+            *outputs,
+            options=options,
+            given=int32s(sizes=part_sizes),
         )
     operands = [tensor(2, None, 3), constant([1, -1, 2]), constant(-2)]
     runs = [{"x0": random_array(2, n, 3)} for n in (7, 9)]

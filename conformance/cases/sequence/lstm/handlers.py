@@ -254,8 +254,8 @@ def five(
 
 def refusal_cases(op: str) -> Iterator[Case]:
     yield lstm("float32 without an activation", {"refused": "activation NONE"}, op=op, fused_activation_function="NONE")
-    kept = {"refused": "not variable tensors"}
-    yield lstm("float32 with states as graph inputs", kept, op=op, variable=False)
+    input_states = {"refused": "not variable tensors"}
+    yield lstm("float32 with states as graph inputs", input_states, op=op, variable=False)
     uneven = {"refused": "nonzero zero points"}
     yield lstm("float32 with zero points", uneven, op=op, weights="int8", point=3)
     rows = {"refused": "one scale per row"}
