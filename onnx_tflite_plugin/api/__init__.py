@@ -64,6 +64,7 @@ from onnx_tflite_plugin.api.quantization import (
 )
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.rewriting import Rewriter
+from onnx_tflite_plugin.api.roles import named
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.api.values import Graph, Value, ValueLike
 from onnx_tflite_plugin.renamed import EXPORTS, warn_renamed
@@ -152,6 +153,7 @@ __all__ = [
     "handler",
     "hookimpl",
     "is_product",
+    "named",
     "operands",
     "out",
     "padding_attributes",

@@ -74,6 +74,8 @@ class Target(Checked):
     """
     packs_tables: bool = False
     """True: rows of large 4-bit tables are looked up as bytes and then unpacked."""
+    stores_tables: bool = False
+    """True: lookup tables are stored as they are used, not as differences that are added at load time."""
     multiplies_dynamically: bool = False
     """True: dynamic quantization makes products faster."""
     rounds_activations: bool = False

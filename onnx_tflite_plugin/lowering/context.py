@@ -16,13 +16,14 @@ import onnx_ir as ir
 from onnx_tflite_plugin.api.behavior import Arithmetic
 from onnx_tflite_plugin.api.ops import Ops
 from onnx_tflite_plugin.api.refusal import Refusal
+from onnx_tflite_plugin.api.roles import NamedArray
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, label
 from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, physical_shape
 from onnx_tflite_plugin.lowering.activation import apply_activation
 from onnx_tflite_plugin.lowering.arrays import integer_array
-from onnx_tflite_plugin.lowering.emitter import Operand, require_value
+from onnx_tflite_plugin.lowering.emitter import ROLE, Operand, require_value
 from onnx_tflite_plugin.lowering.lookup import gather_entries
 from onnx_tflite_plugin.lowering.operands import Operands
 from onnx_tflite_plugin.lowering.scope import Scope
@@ -117,7 +118,10 @@ class Context:
 
     def constant_value(self, array: Array) -> ir.Value:
         """Return a constant as a value."""
-        return self.scope.emitter.constant(np.asarray(array))
+        value = self.scope.emitter.constant(np.asarray(array))
+        if isinstance(array, NamedArray) and ROLE not in value.meta:
+            value.meta[ROLE] = array.role
+        return value
 
     def constant_array(self, value: Value) -> Array | None:
         """Return the array of a constant value; None for a computed one and for graph inputs."""

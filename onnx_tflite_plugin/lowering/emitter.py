@@ -11,6 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from onnx_tflite_plugin.api.refusal import Refusal
+from onnx_tflite_plugin.api.roles import NamedArray
 from onnx_tflite_plugin.checked import describe, did_you_mean
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.lowering.schemas import (
@@ -23,6 +24,9 @@ from onnx_tflite_plugin.lowering.schemas import (
     signature_of,
 )
 from onnx_tflite_plugin.source.model import Array, Dims
+
+ROLE, ROLES = "onnx_tflite_plugin.role", "onnx_tflite_plugin.roles"
+"""Keys in ``meta``, which no file stores: the role of a constant value; those of a node's operands, by slot."""
 
 Operand = ir.Value | Array | bool | int | float | Sequence[int] | Sequence[float] | None
 
@@ -179,6 +183,9 @@ class Emitter:
             ]
         require_dtypes(schema, version, [None if value is None else value.dtype for value in values])
         results = self._node(op_type, values, present, count, schema, domain)
+        roles = {slot: one.role for slot, one in enumerate(operands) if isinstance(one, NamedArray) and one.role}
+        if roles:
+            self.nodes[-1].meta[ROLES] = roles
         if not wide_dtype:
             return results
         output_types = _type_names(signature.outputs, len(results))

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, PassResult
 
 from onnx_tflite_plugin.graph.names import UniqueNames, first_operation, with_suffix
+from onnx_tflite_plugin.lowering.emitter import ROLE, ROLES
 from onnx_tflite_plugin.lowering.schemas import schema_of
 from onnx_tflite_plugin.rewrite.name_values import operator_name, quantized_name
 
@@ -212,10 +213,14 @@ def _role_of_use(node: ir.Node, slot: int, opset: int) -> str:
 
 
 def _role(node: ir.Node, slot: int, opset: int) -> str:
-    """Return the role of an operand, from its formal name in the schema.
+    """Return the role of an operand: the one that its handler gives, or its formal name in the schema.
 
     The last formal operand of a variadic operator repeats.
     """
+    operand = node.inputs[slot]
+    role = node.meta.get(ROLES, {}).get(slot) or (None if operand is None else operand.meta.get(ROLE))
+    if role:
+        return str(role)
     schema = schema_of(node.op_type, opset, node.domain)
     if schema is None or not schema.inputs:
         return f"operand{slot}"

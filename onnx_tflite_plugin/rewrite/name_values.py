@@ -42,6 +42,7 @@ class NameValues(InPlacePass):
         fixed = {*graph.inputs, *graph.outputs}
         tensors = _name_tensors(graph, fixed)
         _name_operators(graph, tensors)
+        _number_nodes(graph)
         names = UniqueNames()
         for name in (*(value.name for value in fixed), *graph.initializers, *_parameter_names(graph)):
             names.claim(name or "")
@@ -57,7 +58,6 @@ class NameValues(InPlacePass):
                 if suffix in _MOVED:
                     moved = node.inputs[0] if node.op_type in _MOVES else None
                     result.meta[PARAMETERS_OF] = stem if moved is None else moved
-        _number_nodes(graph)
         return PassResult(model, True)
 
 
@@ -149,7 +149,7 @@ def _describe_intermediate(
         return following
     if node.op_type in _MOVES and stem is not None:
         return stem, f":{_movement(node)}"
-    return operator_name(node), f"/{node.op_type}"
+    return operator_name(node), f"/{(node.name or node.op_type).rpartition('/')[2]}"
 
 
 def _step_before(node: ir.Node, value: ir.Value, tensors: dict[ir.Value, tuple[str, str]]) -> tuple[str, str] | None:

@@ -16,6 +16,7 @@ from onnx_tflite_plugin.api import (
     Terminate,
     Value,
     handler,
+    named,
     out,
 )
 from op_handlers.kernels.boxes import float32_below, split_columns
@@ -105,13 +106,13 @@ def decode_boxes(ctx: Context, encodings: Value, anchors: Value, options: dict[s
     (y, x, h, w), (ya, xa, ha, wa) = (split_columns(ctx, value, rank=2) for value in as_float64)
     if ctx.op[2].shape[-1] != 4:
         raise Refusal(f"anchors have shape {list(ctx.op[2].shape)}, so boxes cannot be decoded")
-    scale = {name: np.float64(np.float32(options[f"{name}_scale"])) for name in "yxhw"}
+    scale = {name: named(np.float64(np.float32(options[f"{name}_scale"])), f"{name}_scale") for name in "yxhw"}
 
     def emit_sides(
         center: Value, size: Value, anchor: Value, anchor_size: Value, axis: str, length: str
     ) -> tuple[Value, Value]:
         box_center = ops.Cast(ops.Add(ops.Mul(ops.Div(center, scale[axis]), anchor_size), anchor), to="float32")
-        half_size = ops.Mul(ops.Mul(np.float64(0.5), ops.Exp(ops.Div(size, scale[length]))), anchor_size)
+        half_size = ops.Mul(ops.Mul(named(np.float64(0.5), "half"), ops.Exp(ops.Div(size, scale[length]))), anchor_size)
         half_extent = ops.Cast(half_size, to="float32")
         return ops.Sub(box_center, half_extent), ops.Add(box_center, half_extent)
 

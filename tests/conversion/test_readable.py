@@ -11,6 +11,7 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
+from conformance.lstms import Lstm
 from onnx_tflite_plugin.rewrite.name_constants import NameConstants
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -281,3 +282,12 @@ def test_quantized_softmax_has_no_clip() -> None:
     kinds = [node.op_type for node in otp.convert(data, optimize="readable", target="generic").proto.graph.node]
     assert kinds == ["DequantizeLinear", "Softmax", "QuantizeLinear"]
     assert "Min" in {node.op_type for node in otp.convert(data, target="generic").proto.graph.node}
+
+
+def test_integer_lstm_has_named_tables_and_weights() -> None:
+    data = Lstm(dtype="int8", weights="int8").case("int8").build()
+    graph = otp.convert(data, optimize="readable", target="generic", verify=True).proto.graph
+    roles = {one.name.rpartition("/")[2] for one in graph.initializer}
+    assert {"sigmoid_and_tanh_table", "tanh_table", "input_weights", "recurrent_weights", "bias"} <= roles
+    assert "CumSum" not in {node.op_type for node in graph.node}
+    assert "CumSum" in {node.op_type for node in otp.convert(data, target="generic").proto.graph.node}

@@ -6,10 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
+from onnx_tflite_plugin.api import named
+from onnx_tflite_plugin.graph.names import UniqueNames
+from onnx_tflite_plugin.lowering.emitter import Emitter
+from onnx_tflite_plugin.rewrite.name_constants import NameConstants
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STRIDES = {"padding": "VALID", "stride_w": 1, "stride_h": 1}
@@ -100,6 +105,21 @@ def test_values_of_graph_inputs_and_outputs_have_their_names() -> None:
     graph = readable(quantized_pair())
     assert computed(graph) == ["x:float", "scores:unquantized", "scores"]
     assert {one.name for one in graph.initializer} == {"x/scale", "x/zero_point", "scores/scale", "scores/zero_point"}
+
+
+def test_role_given_by_a_handler_names_the_constant() -> None:
+    emitter = Emitter(18, UniqueNames())
+    x = emitter.register(ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([2])))
+    with emitter.label_nodes("op0", {}):
+        (y,) = emitter.emit("Mul", [x, named(np.float32(0.5), "half_extent")], {})
+    y.name = "y"
+    graph = ir.Graph([x], [y], nodes=emitter.nodes, opset_imports={"": 18}, name="g")
+    constant = emitter.nodes[0].inputs[1]
+    assert constant is not None
+    assert constant.name == "op0/constant"
+    graph.register_initializer(constant)
+    NameConstants()(ir.Model(graph, ir_version=9))
+    assert constant.name == "mul/half_extent"
 
 
 @pytest.mark.parametrize("model", ["digits_int8", "digits_float", "language_model"])
