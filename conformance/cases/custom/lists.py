@@ -86,9 +86,9 @@ def older_file_cases() -> Iterator[Case]:
     )
 
 
-def case(operator: str, name: str, build: Any, reference: Any, **given: Any) -> Case:
+def case(operator: str, name: str, build: Any, reference: Any, **options: Any) -> Case:
     places = {"place": np.asarray(3, np.int32)}
-    return net(PREFIX + operator, name, build, reference=reference, given=places, sizes=(), **given)
+    return net(PREFIX + operator, name, build, reference=reference, given=places, sizes=(), **options)
 
 
 def written_list(arrays: Sequence[Array]) -> list[Array]:

@@ -183,8 +183,8 @@ def depthwise(setting: Conv) -> Conv:
 def cases() -> Iterator[Case]:
     for fused in (PADDED, DILATED):
         for name, setting in fused.items():
-            for each in (setting, depthwise(setting)):
-                yield decomposed_case(name, each, opsets=EVERY_OPSET if name in ("pads", "batches") else (None,))
+            for layer in (setting, depthwise(setting)):
+                yield decomposed_case(name, layer, opsets=EVERY_OPSET if name in ("pads", "batches") else (None,))
         for dtype in ("int8", "uint8", "int16"):
             for name, setting in list(fused.items())[::3]:
                 plain = replace(setting, dtype=dtype, code="PAD", number=None)
@@ -201,12 +201,12 @@ def cases() -> Iterator[Case]:
     yield decomposed_case("int8, PADV2 with the zero point", Conv(dtype="int8", code="PADV2"))
     for name in ("pads", "batches"):
         setting = {**PADDED, **DILATED}[name]
-        for each in (setting, depthwise(setting)):
-            yield decomposed_case(f"{name} without bias", replace(each, bias="none"))
+        for layer in (setting, depthwise(setting)):
+            yield decomposed_case(f"{name} without bias", replace(layer, bias="none"))
     for name, setting in SHARED.items():
         for dtype in ("float32", "int8"):
-            for each in (setting, depthwise(setting)):
-                yield decomposed_case(f"{dtype}, {name}", replace(each, dtype=dtype))
+            for layer in (setting, depthwise(setting)):
+                yield decomposed_case(f"{dtype}, {name}", replace(layer, dtype=dtype))
     for name, setting in NOT_FUSED.items():
         yield decomposed_case(f"not fused, {name}", setting)
 

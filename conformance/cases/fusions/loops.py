@@ -69,8 +69,8 @@ class Layer:
         carried = [counter, counter, self._array(model, outside, bound), *states, *bound, x]
         shapes: list[tuple[int | None, ...]] = [(), (), outputs, *[(self.batch, UNITS)] * len(states)]
         shapes += [*[()] * len(bound), (self.time, self.batch, INPUTS)]
-        whole = {0, 1, *range(3 + len(states), 3 + len(states) + len(bound))}
-        dtypes = ["int32" if k in whole else "float32" for k in range(len(shapes))]
+        integer_values = {0, 1, *range(3 + len(states), 3 + len(states) + len(bound))}
+        dtypes = ["int32" if k in integer_values else "float32" for k in range(len(shapes))]
         kinds = list(zip(shapes, dtypes, strict=True))
         cond, body = model.model.subgraph("cond"), model.model.subgraph("body")
         cond_inputs, body_inputs = (
@@ -134,9 +134,9 @@ class Layer:
         cells = {"LSTM": step.lstm, "GRU": step.gru, "GRU before": step.gru_before, "RNN": step.plain}
         for k in range(0, len(states), n):
             step.inputs = UNITS if k else INPUTS
-            given = cells[self.kind](seen, *states[k : k + n])
-            seen = given[0]
-            states_after += given
+            new_states = cells[self.kind](seen, *states[k : k + n])
+            seen = new_states[0]
+            states_after += new_states
         if self.listed:
             listed = self._value(step.graph, "listed", 2, ())
             place = t if self.all_outputs else step.number(0)
@@ -238,30 +238,32 @@ class Step:
     def lstm(self, x: TensorRef, h: TensorRef, c: TensorRef) -> list[TensorRef]:
         rows = 4 * UNITS
         shape = (self.layer.batch, rows)
-        back = self.product(h, UNITS, rows, False, "recurrent")
+        recurrent_sums = self.product(h, UNITS, rows, False, "recurrent")
         if self.layer.batch == 1:
-            back = self.call("RESHAPE", [back, self.vector(rows)], (rows,))
-        sums = self.call("ADD", [self.product(x, self.inputs, rows, False, "inward"), back], shape)
+            recurrent_sums = self.call("RESHAPE", [recurrent_sums, self.vector(rows)], (rows,))
+        sums = self.call("ADD", [self.product(x, self.inputs, rows, False, "inward"), recurrent_sums], shape)
         sums = self.call("ADD", [sums, self.constant(random_array(rows, dtype="float32", seed="b"))], shape)
         i, f, g, o = self.parts(sums, 4)
         remembered = self.state("MUL", self.state("LOGISTIC", f), h if self.layer.defect == "cells" else c)
-        fresh = self.state("MUL", self.state("LOGISTIC", i), self.state(self.layer.activation, g))
-        cells = self.state("ADD", remembered, fresh)
+        update = self.state("MUL", self.state("LOGISTIC", i), self.state(self.layer.activation, g))
+        cells = self.state("ADD", remembered, update)
         hidden = self.state("MUL", self.state("LOGISTIC", o), self.state(self.layer.squashed, cells))
         return [hidden, cells]
 
     def gru(self, x: TensorRef, h: TensorRef) -> list[TensorRef]:
-        back = self.product(h, UNITS, 3 * UNITS, True, "recurrent")
+        recurrent_sums = self.product(h, UNITS, 3 * UNITS, True, "recurrent")
         zx, rx, nx = self.parts(self.product(x, self.inputs, 3 * UNITS, True, "inward"), 3)
-        z = self.state("LOGISTIC", self.state("ADD", zx, self.slice_gate(back, 0)))
-        r = self.state("LOGISTIC", self.state("ADD", rx, self.slice_gate(back, 1)))
-        return [self._interpolate(z, h, self.activate_sum(nx, self.state("MUL", r, self.slice_gate(back, 2))))]
+        z = self.state("LOGISTIC", self.state("ADD", zx, self.slice_gate(recurrent_sums, 0)))
+        r = self.state("LOGISTIC", self.state("ADD", rx, self.slice_gate(recurrent_sums, 1)))
+        return [
+            self._interpolate(z, h, self.activate_sum(nx, self.state("MUL", r, self.slice_gate(recurrent_sums, 2))))
+        ]
 
     def gru_before(self, x: TensorRef, h: TensorRef) -> list[TensorRef]:
-        back = self.product(h, UNITS, 2 * UNITS, False, "recurrent")
+        recurrent_sums = self.product(h, UNITS, 2 * UNITS, False, "recurrent")
         zx, rx, nx = self.parts(self.product(x, self.inputs, 3 * UNITS, True, "inward"), 3)
-        z = self.state("LOGISTIC", self.state("ADD", zx, self.slice_gate(back, 0)))
-        r = self.state("LOGISTIC", self.state("ADD", rx, self.slice_gate(back, 1)))
+        z = self.state("LOGISTIC", self.state("ADD", zx, self.slice_gate(recurrent_sums, 0)))
+        r = self.state("LOGISTIC", self.state("ADD", rx, self.slice_gate(recurrent_sums, 1)))
         reset = self.product(self.state("MUL", r, h), UNITS, UNITS, False, "reset")
         return [self._interpolate(z, h, self.activate_sum(nx, reset))]
 
@@ -270,8 +272,11 @@ class Step:
         return self.state("ADD", self.state("MUL", z, h), self.state("MUL", rest, update))
 
     def plain(self, x: TensorRef, h: TensorRef) -> list[TensorRef]:
-        inward, back = self.product(x, self.inputs, UNITS, True, "inward"), self.product(h, UNITS, UNITS, False, "back")
-        return [self.activate_sum(inward, back)]
+        inward, recurrent_sums = (
+            self.product(x, self.inputs, UNITS, True, "inward"),
+            self.product(h, UNITS, UNITS, False, "back"),
+        )
+        return [self.activate_sum(inward, recurrent_sums)]
 
     def replace_row(self, array: TensorRef, row: TensorRef, now: TensorRef, following: TensorRef) -> TensorRef:
         """Return the array with one row replaced: the rows before it, the row, the rows after it."""

@@ -53,15 +53,15 @@ class Masked:
         cells = {"LSTM": step.lstm, "GRU": step.gru, "GRU before": step.gru_before, "RNN": step.plain}
         new_states = cells[of.kind](step.call("GATHER", [x, t], (of.batch, INPUTS)), *states)
         before = states[0] if of.defect == "other" else shown
-        seen = step.state("SELECT_V2", is_valid, new_states[0], before)
+        output = step.state("SELECT_V2", is_valid, new_states[0], before)
         masked_states = [
             step.state("SELECT_V2", is_valid, new, old) for new, old in zip(new_states, states, strict=True)
         ]
         if of.defect == "twice":
             masked_states[-1] = new_states[-1]
-        row = step.call("RESHAPE", [seen, step.vector(1, of.batch, UNITS)], (1, of.batch, UNITS))
+        row = step.call("RESHAPE", [output, step.vector(1, of.batch, UNITS)], (1, of.batch, UNITS))
         rows = step.replace_row(array, row, t, after[1]) if of.all_outputs else row
-        step.graph.output(*after, rows, seen, *masked_states, mask, x)
+        step.graph.output(*after, rows, output, *masked_states, mask, x)
 
 
 MASKED: dict[str, Masked] = {

@@ -261,9 +261,15 @@ def int16() -> Iterator[Case]:
     all_values = np.arange(-32768, 32768).astype(np.int16).reshape(256, 256)
     for op, scales in (("TANH", {**WORD_SCALES, "40": 40.0}), ("LOGISTIC", WORD_SCALES)):
         for name, scale in scales.items():
-            whole = tensor(256, 256, dtype="int16", scale=scale)
-            given: dict[str, Any] = {"given": {"x0": all_values}, "runs": 1}
-            yield unary(op, f"every int16 from a scale of {name}", whole, replace(whole, scale=1 / 32768), **given)
+            x_of_scale = tensor(256, 256, dtype="int16", scale=scale)
+            run_options: dict[str, Any] = {"given": {"x0": all_values}, "runs": 1}
+            yield unary(
+                op,
+                f"every int16 from a scale of {name}",
+                x_of_scale,
+                replace(x_of_scale, scale=1 / 32768),
+                **run_options,
+            )
     yield unary("TANH", "int16 to a different scale", x, x, kernel_refuses="output_scale_log2_rounded")
     for op in ("TANH", "LOGISTIC"):
         yield in_bfloat16(op, [tensor(*IMAGE)], tensor(*IMAGE), span=WIDE)

@@ -68,12 +68,12 @@ class VariableNet(Net):
 
 
 def with_variables(build: Callable[[VariableNet], None]) -> Callable[[Net], None]:
-    def inside(model: Net) -> None:
+    def build_with_variables(model: Net) -> None:
         inner_model = VariableNet()
         inner_model.model, inner_model.graph = model.model, model.graph
         build(inner_model)
 
-    return inside
+    return build_with_variables
 
 
 def running_sum(dtype: str) -> Callable[[Net], None]:

@@ -52,9 +52,9 @@ def gather_case(
     numbers = random_array(*shape, dtype="int32", seed=name, low=0, high=size - 1).astype(kind)
     indices = constant(numbers) if fixed else tensor(*shape, dtype=kind, scale=0, name="places")
     y = replace(x, value=None, name="").with_shape(*x.shape[:at], *shape[first:], *x.shape[at + 1 :])
-    given = {} if fixed else {"given": {"places": numbers}}
+    inputs = {} if fixed else {"given": {"places": numbers}}
     options = {"axis": axis, "batch_dims": shared}
-    return place("GATHER", name, [x, indices], y, options=options, **{"dtype": x.dtype, **given, **case})
+    return place("GATHER", name, [x, indices], y, options=options, **{"dtype": x.dtype, **inputs, **case})
 
 
 def along_axes() -> Iterator[Case]:
@@ -208,8 +208,8 @@ def gather_nd(
     numbers = np.concatenate(each, axis=-1).astype(kind)
     places = constant(numbers) if fixed else tensor(*numbers.shape, dtype=kind, scale=0, name="places")
     y = replace(x, name="").with_shape(*rows, *IMAGE[depth:])
-    given = {} if fixed else {"given": {"places": numbers}}
-    return place("GATHER_ND", name, [x, places], y, **{"dtype": dtype, **given, **case})
+    inputs = {} if fixed else {"given": {"places": numbers}}
+    return place("GATHER_ND", name, [x, places], y, **{"dtype": dtype, **inputs, **case})
 
 
 def gather_nd_cases() -> Iterator[Case]:

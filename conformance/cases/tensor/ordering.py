@@ -105,8 +105,8 @@ def reverse_case(
 ) -> Case:
     numbers = np.asarray(axes, np.int32)
     operand = constant(numbers) if fixed else tensor(len(axes), dtype="int32", name="axes")
-    given = {} if fixed else {"given": int32s(axes=axes)}
-    return place(REVERSE, name, [x, operand], replace(x, name=""), **{"dtype": x.dtype, **given, **case})
+    inputs = {} if fixed else {"given": int32s(axes=axes)}
+    return place(REVERSE, name, [x, operand], replace(x, name=""), **{"dtype": x.dtype, **inputs, **case})
 
 
 def reverse_cases() -> Iterator[Case]:
@@ -151,9 +151,9 @@ def reverse_sequence_case(
 ) -> Case:  # fmt: skip
     numbers = np.asarray(lengths, kind)
     operand = constant(numbers) if fixed else tensor(len(lengths), dtype=kind, scale=0, name="lengths")
-    given = {} if fixed else {"given": {"lengths": numbers}}
+    inputs = {} if fixed else {"given": {"lengths": numbers}}
     options = {"seq_dim": time, "batch_dim": batch}
-    case = {"dtype": x.dtype, **given, **case}
+    case = {"dtype": x.dtype, **inputs, **case}
     return place(REVERSE_SEQUENCE, name, [x, operand], replace(x, name=""), options=options, **case)
 
 

@@ -81,9 +81,9 @@ def broadcast_to(
     x = tensor(*before, dtype=dtype)
     sizes = np.asarray(after, kind)
     shape = constant(sizes) if fixed else tensor(len(after), dtype=kind, scale=0, name="shape")
-    given = {} if fixed else {"given": {"shape": sizes}}
+    inputs = {} if fixed else {"given": {"shape": sizes}}
     y = replace(x, name="").with_shape(*(after if fixed else [None] * len(after)))
-    return place("BROADCAST_TO", name, [x, shape], y, **{"dtype": dtype, **given, **case})
+    return place("BROADCAST_TO", name, [x, shape], y, **{"dtype": dtype, **inputs, **case})
 
 
 def broadcast() -> Iterator[Case]:

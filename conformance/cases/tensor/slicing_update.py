@@ -38,9 +38,9 @@ def update_case(
     """Return an update of ``shape`` at ``start``: a constant if ``fixed``, else a runtime value."""
     numbers = np.asarray(start, kind)
     first = constant(numbers) if fixed else tensor(len(start), dtype=kind, scale=0, name="start")
-    given = {} if fixed else {"given": {"start": numbers}}
+    inputs = {} if fixed else {"given": {"start": numbers}}
     operands = [x, replace(x, name="").with_shape(*shape), first]
-    return place(OP, name, operands, replace(x, name=""), **{"dtype": x.dtype, **given, **case})
+    return place(OP, name, operands, replace(x, name=""), **{"dtype": x.dtype, **inputs, **case})
 
 
 def constant_start_cases() -> Iterator[Case]:
