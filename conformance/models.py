@@ -292,8 +292,8 @@ def between_convolutions(
 
     if not any(is_image(spec) for spec in (*inputs, *outputs)):
         raise ValueError(
-            f"between_convolutions({op!r}, {name!r}): no operand or result is an image, of rank 4 and of float32, int8, uint8 "
-            "or int16, so there would be no convolution; use in_isolation"
+            f"between_convolutions({op!r}, {name!r}): no operand or result is an image (rank 4; float32, int8, uint8 or "
+            "int16), so no convolution can be added; use in_isolation"
         )
     if all(is_image(spec) for spec in outputs):
         transposed = [spec for spec in inputs if spec is not None and spec.value is None and len(spec.shape) > 2]

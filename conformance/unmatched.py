@@ -120,7 +120,7 @@ def _match_operands(
             if (first := bindings.get(operand, tensor)) is not tensor and not tensor.is_constant:
                 return (
                     count,
-                    f"{where} is {tensor.name!r}, but {operand.name!r} of the pattern is {first.name!r} elsewhere",
+                    f"{where} is {tensor.name!r}, but the pattern's operand {operand.name!r} already matched {first.name!r}",
                 ), bindings
             bindings = {**bindings, operand: tensor}
             continue

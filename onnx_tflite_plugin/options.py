@@ -134,8 +134,8 @@ class ConvertOptions(CheckedOptions):
     )
     quantization: Literal["qdq", "float", "symmetric"] = _option(
         QUANTIZATION, "qdq",
-        "Keep quantization as QuantizeLinear and DequantizeLinear; or drop it, float32 throughout; or requantize 8-bit "
-        "tensors to symmetric int8, which changes results.",
+        "qdq: keep quantization as QuantizeLinear and DequantizeLinear; float: drop it, float32 throughout; symmetric: "
+        "requantize 8-bit tensors to symmetric int8, which changes results.",
     )  # fmt: skip
     weights: Literal["keep", "fold"] = _option(
         QUANTIZATION, "keep", "Weights of weight-only quantization: as in the file, or folded into float32."
@@ -153,7 +153,7 @@ class ConvertOptions(CheckedOptions):
     )  # fmt: skip
     logits: Literal["all", "last"] = _option(
         ADVANCED, "all",
-        "Scores of a model of --signature all: of every token, or of the last one only, which makes prompts faster.",
+        "With --signature all: return logits for every token, or only for the last one (faster prompts).",
     )  # fmt: skip
     state: Literal["io", "reset"] = _option(
         ADVANCED, "io", "States as extra inputs and outputs, or reset in every run."

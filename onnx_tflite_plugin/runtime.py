@@ -237,7 +237,7 @@ class Session:
         """
         prompt_tokens, names = list(tokens), [port.name for port in self.outputs]
         if self._decoder is None or len(names) != 1:
-            raise ValueError("the model has no tokens, positions and caches, or no scores")
+            raise ValueError("the model lacks inputs for tokens, positions and caches, or an output for scores")
         if not prompt_tokens or start < 0 or start + len(prompt_tokens) + count - 1 > self._decoder.slots:
             raise ValueError(
                 f"{len(prompt_tokens)} tokens from position {start} and {count} more: the caches hold {self._decoder.slots}"

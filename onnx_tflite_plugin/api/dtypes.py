@@ -35,7 +35,8 @@ def parse_row(row: str) -> Row:
     variables = {name.removesuffix(_MORE) for name in sides[0]}
     for name in sides[1] if arrow else ():
         if _is_variable(name) and name != "_" and name not in variables:
-            raise TypeError(f"types: {name} in {row!r} is not the dtype of an operand; name the dtypes of the result")
+            problem = f"the result dtype {name} is not the dtype variable of any operand"
+            raise TypeError(f"types: {row!r}: {problem}; write the result dtypes explicitly")
     return sides[0], sides[1] if arrow else ()
 
 

@@ -93,7 +93,7 @@ def _attribute_problem(bound: Bound, problem: Contradiction) -> Problem:
     """Attribute a contradiction to the file for a built-in handler, or to a pack, whose declarations may be wrong."""
     if bound.pack == BUILTIN:
         return problem
-    reason = f"{problem.reason}, by the declarations of handler {bound.handler.name} of {bound.pack}"
+    reason = f"{problem.reason}, according to the declarations of handler {bound.handler.name} of {bound.pack}"
     return AttributedProblem(f"{bound.label}, {problem.where}", reason, Failed(bound.pack, reason).hint)
 
 

@@ -125,7 +125,7 @@ KINDS: Mapping[str, Kind] = {
         "",
         (
             "Write the pass in `{passes}`. Results must not change.",
-            "Choose in {handler} the built-in target to start from.",
+            "In {handler}, choose the built-in target to start from.",
         ),
         expected_code="a name for the target that has the pass, in small letters: my-npu",
         has_cases=False,
@@ -256,9 +256,9 @@ def _values(code: str, like: str, distribution: str, package: str, cases: str) -
 def _placeholder(like: str) -> str:
     return {
         "fusion": "it looks for x / (|x| + 1)",
-        "claim": "the family is converted to something else",
+        "claim": "each operator of the family is converted to the ONNX operator of the same name",
         "pass": "it replaces Relu",
-    }.get(like, "the operator is converted to something else")
+    }.get(like, "the operator is converted to an example that computes something else")
 
 
 def identifier(text: str, prefix: str) -> str:

@@ -253,7 +253,7 @@ def _runtime(report: Report) -> list[str]:
 _ROUNDING = {
     "rounds_activations": "activations rounded to 8 bits as in LiteRT; --optimize speed omits the rounding, which is faster and "
     "closer to the float network",
-    "multiplies_dynamically": "8-bit products with one scale for all activations; LiteRT has one for each row or image",
+    "multiplies_dynamically": "8-bit products use one activation scale per tensor; LiteRT uses one per row or image",
 }
 """Texts about operators of dynamic quantization, by the trait of the target that they require."""
 

@@ -44,7 +44,8 @@ def cut(
     kept_inputs = [(tensor, name) for tensor, name in kept_inputs if tensor not in starts]
     unused = [name for tensor, name in zip(starts, inputs_at, strict=True) if tensor not in used]
     if unused:
-        raise UnsupportedOption(f"--inputs-at {', '.join(unused)}: no output depends on this input")
+        these = "this input" if len(unused) == 1 else "these inputs"
+        raise UnsupportedOption(f"--inputs-at {', '.join(unused)}: no output depends on {these}")
     inputs = (*starts, *(tensor for tensor, _ in kept_inputs))
     graph = replace(main, inputs=inputs, outputs=tuple(ends), operators=operators)
     subgraphs = tuple(graph if other is main else other for other in model.subgraphs)

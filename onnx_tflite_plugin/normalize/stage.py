@@ -132,7 +132,7 @@ def contradicting_sizes(error: InvalidModel, options: ConvertOptions) -> Unsuppo
     """Return the error for a model that contradicts itself only at the requested sizes."""
     flag = "--input-shape" if options.input_shape else "--dynamic-batch"
     problems = [Problem(problem.where, problem.reason) for problem in error.problems]
-    return UnsupportedOperator(f"sizes that contradict each other with {flag}:", problems)
+    return UnsupportedOperator(f"{flag} leads to contradictory sizes:", problems)
 
 
 class _Repairs:

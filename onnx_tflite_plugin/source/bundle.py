@@ -212,7 +212,9 @@ class _Archive:
         if entry.compress_type != zipfile.ZIP_STORED:
             self._limits.unpack(entry, path)
         elif entry.file_size != entry.compress_size:
-            raise zipfile.BadZipFile(f"{path!r} of {entry.file_size} bytes is stored in {entry.compress_size}")
+            raise zipfile.BadZipFile(
+                f"{path!r} has {entry.file_size} bytes, but {entry.compress_size} bytes are stored without compression"
+            )
 
     def _load_member(self, entry: zipfile.ZipInfo, path: str) -> bytes | Section:
         """Return a member: a section of the file if stored, its unpacked bytes (one copy in memory) if compressed."""

@@ -161,7 +161,9 @@ class File:
         if content is None:
             self._copied += count
             if self._copied > MAX_COPIES * self.size + SLACK:
-                raise self.invalid(path, f"strings and options overlap to {self._copied} bytes", DAMAGED)
+                raise self.invalid(
+                    path, f"overlapping strings and options would expand to {self._copied} bytes", DAMAGED
+                )
             content = self._copies[start, count] = bytes(self.content.read(start, count))
         return content
 

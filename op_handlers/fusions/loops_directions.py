@@ -67,7 +67,7 @@ def match_directions(match: Match) -> Mapping[str, Any] | Decline:
     else:
         rearranging_op = next(op for call, op in match.calls.items() if call.code in ("TRANSPOSE", "RESHAPE"))
         if layers[1].results[ARRAY_SLOT].kind != "all" or not is_batch_first(rearranging_op):
-            return Decline("the reversed result is not the array of all outputs, batch first")
+            return Decline("the reversed tensor is not the full output sequence in batch-first layout")
         backward_results = (Result("batch_first", ARRAY_SLOT, ARRAY_SLOT, 1),)
     return {"layers": layers, "results": (*layers[0].results, *backward_results)}
 

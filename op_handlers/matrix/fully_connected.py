@@ -72,10 +72,10 @@ def check_weights(at: Instance) -> Decline | None:
         return Decline(f"the weights have shape {list(op[1].shape)}; the kernel requires a matrix")
     if 0 not in op[0].dims[:-1] and not op[1].shape[-1] and op[1].shape[0]:  # the kernel writes zeros (Eval)
         if op.tensor(2) is not None:
-            return Decline("the weights have no input features, for which LiteRT's kernels leave out the bias")
+            return Decline("the weights have 0 input features; LiteRT's kernels then omit the bias")
         if op[out(0)].dtype != "float32":
             return Decline(
-                "the weights have no input features, for which LiteRT's kernels write 0 regardless of the zero point"
+                "the weights have 0 input features; LiteRT's kernels then write 0 regardless of the zero point"
             )
     count, depth = op[0].dims, op[1].shape[-1]
     if not op.options.keep_num_dims and None not in count and depth and prod(size or 0 for size in count) % depth:
@@ -115,10 +115,10 @@ def check_blocks(op: Operator) -> Decline | None:
     rows, depth = w.shape
     if w.blocks is None or w.blocks.block_size % 32 == 0:
         return None
-    problem = f"the weights have a scale per {w.blocks.block_size} elements, for which LiteRT"
     if rows < 4 or depth < 32 or depth % 2:
         return Decline(
-            f"{problem} requires at least 4 rows, of an even length of 32 or more, or ignores the scales; use blocks of 32"
+            f"the weights have a scale per {w.blocks.block_size} elements; LiteRT ignores these scales unless the weights "
+            "have at least 4 rows of an even length of at least 32; use blocks of 32"
         )
     return None
 

@@ -37,7 +37,7 @@ def check_operands(at: Instance) -> Decline | None:
     if at.op[0].dtype == "uint8" and 0 < len(with_scale) < len(tensors):
         without_scale = next(tensor for tensor in tensors if tensor.quantization is None)
         return Decline(
-            f"{without_scale.name!r} has no scale, and {with_scale[0].name!r} has one: LiteRT multiplies by their ratio"
+            f"{without_scale.name!r} has no scale but {with_scale[0].name!r} has one; LiteRT's kernel needs both to rescale"
         )
     return check_ranks(at)
 

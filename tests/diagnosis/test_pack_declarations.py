@@ -46,4 +46,4 @@ def test_contradiction_of_built_in_handler_is_attributed_to_file(rank: int, erro
     with pytest.raises(ConversionError) as raised:
         check_consistent(bound, TARGETS["generic"], 18)
     assert type(raised.value) is error
-    assert any("by the declarations of handler" in problem.reason for problem in raised.value.problems)
+    assert any("according to the declarations of handler" in problem.reason for problem in raised.value.problems)

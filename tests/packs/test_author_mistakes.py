@@ -228,7 +228,7 @@ MISTAKES = {
     ),
     "a dtype variable without operand": (
         [(HANDLER, "layout=Transparent(),", "layout=Transparent(), types='float32 int8 -> T',")],
-        ["types: T in 'float32 int8 -> T' is not the dtype of an operand; name the dtypes of the result"],
+        ["types: 'float32 int8 -> T': the result dtype T is not the dtype variable of any operand; write the result dtypes explicitly"],
     ),
     "an unclosed group": (
         [(HANDLER, "layout=Transparent(),", "layout=Transparent(), axes='n (h w -> n h w',")],
@@ -264,7 +264,7 @@ def test_wrong_axes_are_shown_if_every_layout_fails(provoke: Provoke) -> None:
     [
         ('"ABS"', '"NEG"', "op 0 ABS v1 't1' is no NEG, which the pattern has in its place"),
         ('"DIV"', '"MUL"', "the model has no MUL, the last operator of the pattern"),
-        ('Call("ABS", x)', 'x', "operand 0 of op 1 ADD v1 't3' is 't1', but 'x' of the pattern is 'x0' elsewhere"),
+        ('Call("ABS", x)', 'x', "operand 0 of op 1 ADD v1 't3' is 't1', but the pattern's operand 'x' already matched 'x0'"),
         ('Call("ABS", x)', 'Call("ABS", x, x)', "op 0 ABS v1 't1' has 1 operands, the pattern's ABS has 2"),
         ("operands(\"x\")", "operands(\"x\", constant=True)", "operand 0 of op 2 DIV v1 'y0' is not constant, but the pattern's 'x' is"),
         ('"ABS", x', '"ABS", x, keep=True', "op 0 ABS v1 't1' has keep=None, the pattern has keep=True"),

@@ -100,7 +100,7 @@ test_columns_are_split_before_rows = rule_test(
     declines("other columns", grid(((7, 2, 3),) * 4 + ((3, 2, 7),)), "columns differ"),
     declines("few rows", grid(((7, 2, 3),) * 3), "as many columns"),
     declines("one axis", grid(axis=0), "along axis 0"),
-    declines("a row has another reader", grid(read=True), "a row is not split"),
+    declines("a row has another reader", grid(read=True), "a part of the Split is not split again"),
 )
 
 # --- add_to_gemm ------------------------------------------------------------------------------

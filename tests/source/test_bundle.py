@@ -168,7 +168,9 @@ def test_a_member_with_a_wrong_size_is_refused(tmp_path: Path) -> None:
     entry = content.rindex(b"PK\1\2")
     content[entry + 24 : entry + 28] = (len(model()) + 4).to_bytes(4, "little")  # the unpacked size
     path.write_bytes(content)
-    with pytest.raises(InvalidModel, match=r"the zip archive cannot be read: 'a\.tflite' of .* bytes is stored in"):
+    with pytest.raises(
+        InvalidModel, match=r"the zip archive cannot be read: 'a\.tflite' has .* bytes, but .* are stored"
+    ):
         members(path, "b.task")
 
 

@@ -102,7 +102,7 @@ def row_length_cases() -> Iterator[Case]:
             )
     for dtype, biased, reason in (
         ("float32", False, ""),
-        ("float32", True, "leave out the bias"),
+        ("float32", True, "omit the bias"),
         ("int8", False, "write 0 regardless of the zero point"),
     ):
         w = weight((4, 0), dtype)

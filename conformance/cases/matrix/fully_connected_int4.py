@@ -110,7 +110,7 @@ def refusal_cases() -> Iterator[Case]:
     offset = replace(weight((7, 12), "int4", 0), zero_point=7)
     name, reason = "int4 with zero points of 7", "the int4 weights have nonzero zero points"
     yield in_isolation(DENSE, name, [tensor(3, 12), offset, None], tensor(3, 7), refused=reason)
-    yield in_blocks("blocks of 16 in two rows", (3, 80), 2, 16, refused="requires at least 4 rows")
+    yield in_blocks("blocks of 16 in two rows", (3, 80), 2, 16, refused="at least 4 rows")
     yield net(DENSE, "int8 by blocks", eight_bits, refused="int8 input with int4 weights in blocks")
 
 

@@ -44,7 +44,7 @@ def check(place: tuple[ir.Graph, Mapping[ir.Node, Convolution]]) -> PaddingFlow 
         node: features for node, convolution in convolutions.items() if (features := padded_features(convolution))
     }
     if not widened:
-        return Decline("all convolutions have numbers of channels with a fast path, or padding wastes too much")
+        return Decline("every channel count already has a fast path, or padding would waste too much")
     flow = PaddingFlow(convolutions)
     flow.propagate(graph, widened)
     useful = flow.connected_convolutions(flow.blockwise | {node for node in widened if _is_slow(convolutions[node])})

@@ -80,7 +80,7 @@ class Average:
         dequantize = require_match(producer(node.inputs[0], "DequantizeLinear"))
         quantize = require_match(only_user(node.outputs[0], "QuantizeLinear"))
         affines = Affine.of(dequantize), Affine.of(quantize)
-        require(all(affine and affine.per_tensor for affine in affines), "a scale is not constant, or per axis")
+        require(all(affine and affine.per_tensor for affine in affines), "a scale is per-axis or not constant")
         integers = require_match(dequantize.inputs[0])
         require(integers.dtype == ir.DataType.UINT8, "the quantized values are not uint8")
         shape = require_match(sizes(node.inputs[0]), "the rank of the image is unknown")

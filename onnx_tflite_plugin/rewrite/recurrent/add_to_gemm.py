@@ -60,7 +60,7 @@ def check(place: tuple[ir.Node, Depths]) -> Match | Decline:
         if gemm is not None and len(gemm.inputs) == 2:
             matches.append((depths.get(gemm, 0), Match(node, value, added, [gemm], is_constant=False)))
     if not matches:
-        return Decline("no operand is a float product of matrices without a bias, and with the shape of the sum")
+        return Decline("no operand is a float matrix product without a bias whose shape equals that of the sum")
     # The product at the end of the longer path adds the other operand, so that products with the input are computed early.
     return max(matches, key=lambda candidate: candidate[0])[1]
 

@@ -116,7 +116,7 @@ def check_sums(split: ir.Node) -> Sums:
     other_parts = [add.inputs[add.inputs[0] is part] for add, part in zip(adds, split.outputs, strict=True)]
     other = require_match(producer(other_parts[0], "Split"))
     in_order = other is not split and [*other.outputs] == other_parts
-    require(in_order, "the parts are not added in the order of another Split")
+    require(in_order, "the parts are not added, in order, to the parts of another Split")
     require(_has_equal_parts(split, other), "the Splits are not of convolutions, or have other lengths")
     is_used = any(add.outputs[0].uses() or add.outputs[0].is_graph_output() for add in adds)
     require(is_used)  # otherwise the sums were rewritten already, from the other Split

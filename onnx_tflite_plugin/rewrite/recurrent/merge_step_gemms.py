@@ -207,7 +207,7 @@ class ExactProduct(Product):
         weights = require_match(_weights(rows[0]), "the matrix is not symmetric int8")
         self, integers = super().of(rows), require_match(weights.integers)
         sums = 255 * np.abs(integers.astype(np.int64)).sum(axis=1) + (0 if self.biases is None else np.abs(self.biases))
-        require(sums.max(initial=0) <= _MAX_EXACT_SUM, "sums may exceed the integers that float32 holds")
+        require(sums.max(initial=0) <= _MAX_EXACT_SUM, "sums may exceed the integers that float32 represents exactly")
         return self
 
     @staticmethod

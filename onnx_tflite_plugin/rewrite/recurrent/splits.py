@@ -163,7 +163,9 @@ class Grid(NamedTuple):
 def check_grid(node: ir.Node) -> Grid:
     """Return the match if all rows are split into the same columns, and there are fewer columns than rows."""
     require(integer(node, "axis", 0) == 0)
-    splits = [require_match(only_user(part, "Split"), "a row is not split") for part in node.outputs]
+    splits = [
+        require_match(only_user(part, "Split"), "a part of the Split is not split again") for part in node.outputs
+    ]
     row = require_match(sizes(node.outputs[0]) or None, "the rank of the rows is unknown")
     columns, axis = len(splits[0].outputs), integer(splits[0], "axis", 0) % len(row)
     require(axis, "the rows are split along axis 0")

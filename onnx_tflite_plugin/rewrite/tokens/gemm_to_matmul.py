@@ -44,7 +44,7 @@ def check(gemm: ir.Node) -> Match:
     tensor_shape = require_match(sizes(flatten.inputs[0]), "the rank of the tensor is unknown")
     matrix_shape = block_matrix_shape[::-1] if block_matrix_shape else require_match(constant_shape(gemm.inputs[1]))
     result_shape = require_match(constant(restore.inputs[1]), "the shape of the result is not constant")
-    require(result_shape.all(), "the shape of the result is copied from the rows")
+    require(result_shape.all(), "the Reshape after the product copies a dimension of its input (an entry is 0)")
     require(tensor_shape[-1] == matrix_shape[1], "the rows are not the last axis of the tensor")
     return Match(gemm, flatten, restore, [*tensor_shape[:-1], matrix_shape[0]], transpose_matrix)
 

@@ -33,7 +33,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "keep_float_weights",
-        "data of products with float weights is dequantized in two nodes",
+        "activations of products with float weights are dequantized by two nodes",
         Needed("ONNX Runtime since 1.21 quantizes float weights between quantized operators, with other results"),
     ),
 )

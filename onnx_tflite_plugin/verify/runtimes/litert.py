@@ -83,7 +83,7 @@ class LiteRT:
         isolated: bool = True,
     ) -> None:
         if kernels not in KERNEL_SETS:
-            raise ValueError(f"no kernel set {kernels!r}; there are {', '.join(KERNEL_SETS)}")
+            raise ValueError(f"unknown kernel set {kernels!r}; choose one of {', '.join(KERNEL_SETS)}")
         if preserve and kernels == "xnnpack":
             raise ValueError(
                 "XNNPACK does not keep intermediate tensors: preserve them with builtin or reference kernels"

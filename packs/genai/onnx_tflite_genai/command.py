@@ -21,7 +21,7 @@ from onnx_tflite_genai.graph import adapt
 @click.option(
     "--tokenizer",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A tokenizer.json of Hugging Face, if the bundle has none.",
+    help="A Hugging Face tokenizer.json, if the bundle has none.",
 )
 @click.option(
     "--stop",
