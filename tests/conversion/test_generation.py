@@ -129,7 +129,7 @@ def test_generate_rejects_other_models() -> None:
     digits = Session(otp.convert(Path(__file__).parents[2] / "examples" / "digits_int8.tflite"))
     with pytest.raises(ValueError, match="lacks inputs for tokens, positions and caches"):
         digits.generate([1], 1)
-    with pytest.raises(ValueError, match="or no scores"):
+    with pytest.raises(ValueError, match="or an output for scores"):
         session(ROWS, "prefill_5").generate([1], 1)
 
 

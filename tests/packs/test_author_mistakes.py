@@ -262,7 +262,7 @@ def test_wrong_axes_are_shown_if_every_layout_fails(provoke: Provoke) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "text"),
     [
-        ('"ABS"', '"NEG"', "op 0 ABS v1 't1' is no NEG, which the pattern has in its place"),
+        ('"ABS"', '"NEG"', "op 0 ABS v1 't1' is not NEG, which the pattern has in its place"),
         ('"DIV"', '"MUL"', "the model has no MUL, the last operator of the pattern"),
         ('Call("ABS", x)', 'x', "operand 0 of op 1 ADD v1 't3' is 't1', but the pattern's operand 'x' already matched 'x0'"),
         ('Call("ABS", x)', 'Call("ABS", x, x)', "op 0 ABS v1 't1' has 1 operands, the pattern's ABS has 2"),

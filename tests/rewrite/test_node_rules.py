@@ -152,11 +152,11 @@ test_addition_becomes_the_bias_of_a_product = rule_test(
     Case("time steps", unroll, 4, tolerance=1e-6, nodes={"Gemm": 4, "Add": 0}),
     Case("a Reshape in between", add_to_product(1, 1, reshaped=True), tolerance=1e-6, nodes=ONE_GEMM),
     Case("one row for a dynamic number of them", add_to_product(None, 1), tolerance=1e-6, nodes=ONE_GEMM, batch=3),
-    declines("two dynamic sizes", add_to_product(None, None), "no operand is a float product"),
-    declines("the product is read by others", add_to_product(read=True), "no operand is a float product"),
-    declines("the product is broadcast", add_to_product(1, 3), "no operand is a float product"),
+    declines("two dynamic sizes", add_to_product(None, None), "no operand is a float matrix product"),
+    declines("the product is read by others", add_to_product(read=True), "no operand is a float matrix product"),
+    declines("the product is broadcast", add_to_product(1, 3), "no operand is a float matrix product"),
     declines("a bias", add_to_product(biased=True), "without a bias"),
-    declines("dequantized rows", add_to_product(dtype="int8"), "no operand is a float product"),
+    declines("dequantized rows", add_to_product(dtype="int8"), "no operand is a float matrix product"),
 )
 
 
