@@ -254,7 +254,7 @@ def rows_graph(
     return graph(f"(uint8[{rows},2,{depth}] x) => ({results}) {{ {nodes} }}", **stored)
 
 
-INEXACT = "exceed the integers that float32 holds"
+INEXACT = "exceed the integers that float32 represents exactly"
 
 test_products_of_rows_are_merged = rule_test(
     "merge_step_gemms",
