@@ -137,9 +137,9 @@ def page(rows: list[Row], notes: list[str]) -> str:
 def recurrent(folder: Path, python: str | None, rounds: int, only: str, markdown: Path | None) -> None:
     """Write recurrent layers into FOLDER; convert, compare and time all models in it."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, draw in operators():
+    for name, build in operators():
         model = Net()
-        draw(model)
+        build(model)
         (folder / f"{name}.tflite").write_bytes(model.build())
     if python is not None:
         subprocess.run([python, keras_recurrent.__file__, str(folder)], check=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from conformance.builder import ModelBuilder, quant
 from conformance.case import Case
-from conformance.cases.fusions.dynamic import HYBRID, PATCHES, PIXELS, cases, quick
+from conformance.cases.fusions.dynamic import HYBRID, PATCHES, POINTWISE, cases
 from conformance.cases.image.convolution import conv
 from conformance.cases.matrix.fully_connected import dense
 from onnx_tflite_plugin.conversion import Conversion, convert
@@ -20,6 +21,10 @@ from onnx_tflite_plugin.verify import OnnxRuntime, verify
 from op_handlers.kernels import hybrid
 
 FUSIONS = {"CONV_2D_DYNAMIC", "FULLY_CONNECTED_DYNAMIC"}
+
+
+def optimize_speed(case: Case) -> Case:
+    return replace(case, options={"optimize": "speed"})
 
 
 def convert_model(case: Case, **options: object) -> Conversion:
@@ -48,7 +53,7 @@ def test_pointwise_convolution_needs_no_patches() -> None:
     sizes = {**HYBRID, "out": 131, "kernel": (3, 5)}
     assert "Gather" in convert_model(conv("", **PATCHES)).report.nodes
     assert "Gather" in convert_model(conv("", **{**sizes, "shape": (1, 1, 7, 127)})).report.nodes
-    for pointwise in (conv("", **PIXELS), conv("", **{**sizes, "shape": (1, 1, 1, 127)})):
+    for pointwise in (conv("", **POINTWISE), conv("", **{**sizes, "shape": (1, 1, 1, 127)})):
         assert not {"Gather", "Pad", "Reshape"} & convert_model(pointwise).report.nodes.keys()
 
 
@@ -69,27 +74,27 @@ def test_padding_is_fused_into_the_patches() -> None:
 
 @pytest.mark.parametrize("options", [{"weights": "fold"}, {"quantization": "float"}])
 def test_float_weights_are_not_quantized(options: dict[str, str]) -> None:
-    report = convert_model(conv("", **PIXELS), optimize="speed", **options).report
+    report = convert_model(conv("", **POINTWISE), optimize="speed", **options).report
     assert not report.fused
     assert not {"MatMulInteger", "DynamicQuantizeLinear", "Cast"} & report.nodes.keys()
 
 
 @pytest.mark.parametrize("target", ["generic", "openvino", "tvm", "tensorrt"])
 def test_only_target_onnxruntime_quantizes_dynamically(target: str) -> None:
-    assert not convert_model(conv("", **PIXELS), target=target).report.fused
+    assert not convert_model(conv("", **POINTWISE), target=target).report.fused
 
 
 @pytest.mark.parametrize(
     "case",
     [
-        conv("few products", **{**PIXELS, "shape": (1, 5, 7, 67)}),
-        quick(conv("groups", **{**PIXELS, "shape": (1, 26, 34, 66), "out": 74}, groups=2)),
-        quick(conv("float weights", **{**PIXELS, "weights": None, "per_axis": False})),
-        quick(conv("uint8 weights", **{**PIXELS, "weights": "uint8", "per_axis": False})),
-        quick(conv("quantized activations", **{**PIXELS, "weights": None}, dtype="int8")),
+        conv("few products", **{**POINTWISE, "shape": (1, 5, 7, 67)}),
+        optimize_speed(conv("groups", **{**POINTWISE, "shape": (1, 26, 34, 66), "out": 74}, groups=2)),
+        optimize_speed(conv("float weights", **{**POINTWISE, "weights": None, "per_axis": False})),
+        optimize_speed(conv("uint8 weights", **{**POINTWISE, "weights": "uint8", "per_axis": False})),
+        optimize_speed(conv("quantized activations", **{**POINTWISE, "weights": None}, dtype="int8")),
         conv("patches of few channels", **{**PATCHES, "shape": (1, 31, 37, 13)}),
-        conv("few terms", **{**PIXELS, "shape": (1, 31, 37, 61)}),
-        conv("few features", **{**PIXELS, "shape": (1, 31, 37, 67), "out": 23}),
+        conv("few terms", **{**POINTWISE, "shape": (1, 31, 37, 61)}),
+        conv("few features", **{**POINTWISE, "shape": (1, 31, 37, 67), "out": 23}),
         dense("one row of few weights", (1, 257), out=509, **HYBRID),
         dense("three rows of few weights", (3, 257), out=509, **HYBRID),
     ],
