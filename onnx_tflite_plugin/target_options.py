@@ -73,10 +73,8 @@ def target_of(options: ConvertOptions, host: Host) -> Target:
 
 
 def _draw_as_textbook(target: Target) -> Target:
-    """Return the target without traits that replace operators by faster ones, or work around old versions.
+    """Return the target without traits that replace operators by faster ones.
 
-    PRelu stays one operator, weights get a DequantizeLinear, no Min follows Softmax, and lookup tables are constants.
+    PRelu stays one operator, weights get a DequantizeLinear, and lookup tables are constants.
     """
-    return replace(
-        target, blocks_channels=frozenset(), multiplies_weights=False, wraps_int8=frozenset(), stores_tables=True
-    )
+    return replace(target, blocks_channels=frozenset(), multiplies_weights=False, stores_tables=True)
