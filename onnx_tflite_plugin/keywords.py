@@ -59,7 +59,7 @@ def _argument(option: Option, value: str, *, is_subject: bool) -> str:
             return f"{option.name}={{{key!r}: {f'({sizes})' if option.name == 'input_shape' else repr(entry)}}}"
         return f"{option.name}[{value!r}]" if is_subject else ""
     if origin is Sequence:
-        return f"{option.name}={[value]!r}" if is_subject else ""
+        return f"{option.name}={[value]!r}" if is_subject or not value.isalpha() else ""
     if int in (option.type, *get_args(option.type)):
         return f"{option.name}={value}" if value.isdecimal() else ""
     if option.choices:

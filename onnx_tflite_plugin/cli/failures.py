@@ -150,7 +150,7 @@ def _problem_kind(reason: str) -> str:
 
 def problem_lines(where: str, reason: str, more: str = "") -> list[str]:
     """Return the lines of a problem without its hint; long names are shortened."""
-    first, *others = f"{where}: {reason}".splitlines() if where else reason.splitlines() or [""]
+    first, *others = (f"{where}: {reason}" if where else reason).split("\n")  # other line breaks of names are escaped
     lines = [first, *(f"  {line}" for line in others), *([f"  {more}"] if more else [])]
     return [shorten_names(line) for line in lines]
 

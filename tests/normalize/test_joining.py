@@ -147,7 +147,7 @@ def test_reductions_that_keep_an_axis_in_one_signature_are_joined() -> None:
     ids=["another operator", "two tokens", "equal sizes"],
 )
 def test_first_difference_is_reported(model: bytes, reason: str) -> None:
-    with pytest.raises(SignaturesDiffer, match="use --signature each") as raised:
+    with pytest.raises(SignaturesDiffer, match="use signature='each'") as raised:
         convert(model, signature="all")
     assert reason in str(raised.value)
 
@@ -199,5 +199,5 @@ def test_logits_last_equals_the_last_row_of_logits_all(sizes: Sizes, attention: 
 
 
 def test_logits_last_requires_signature_all() -> None:
-    with pytest.raises(UnsupportedOption, match="add --signature all"):
+    with pytest.raises(UnsupportedOption, match="add signature='all'"):
         convert(language_model(VARIANTS[0]), signature="decode", logits="last")

@@ -189,7 +189,7 @@ def test_error_on_a_select_operator_has_a_remedy() -> None:
     with pytest.raises(
         otp.ConversionError,
         match=r"there is no handler for TensorFlow's BesselI0, .* \(a select operator\) \(export the model with "
-        r".*new-pack DIR --op CUSTOM.FlexBesselI0; to convert the operators after it: --inputs-at y;",
+        r".*new-pack DIR --op CUSTOM.FlexNAME; or convert the operators after it with --inputs-at",
     ):
         otp.convert(unary_model("CUSTOM.FlexBesselI0"))
 
