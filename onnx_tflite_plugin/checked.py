@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
-from functools import cache, partial
+from functools import cache, partial, wraps
 from inspect import signature
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, ParamSpec, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 class Checked:
@@ -183,6 +186,28 @@ def check_keywords(function: str, keywords: Iterable[str], known: Collection[str
     for name in keywords:
         if name not in known:
             raise TypeError(f"{function} takes no keyword {name!r}{did_you_mean(name, known)}")
+
+
+def checks_keywords(
+    title: str, known: Iterable[str]
+) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+    """Return a decorator of a function whose unknown keywords are reported before missing ones: both may be one misspelling.
+
+    ``known``: keywords that the function takes beside its named parameters.
+    """
+
+    def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        named = (name for name, p in signature(function).parameters.items() if p.kind is not p.VAR_KEYWORD)
+        accepted = [*named, *known]
+
+        @wraps(function)
+        def checked(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
+            check_keywords(title, keywords, accepted)
+            return function(*arguments, **keywords)
+
+        return checked
+
+    return decorate
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

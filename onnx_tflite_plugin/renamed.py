@@ -83,8 +83,10 @@ def renamed_attributes(names: Mapping[str, str]) -> Callable[[Any, str], Any]:
     return __getattr__
 
 
-def rename_keywords(owner: str, given: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the keywords under their new names, with a warning for each old one."""
+def rename_keywords(
+    owner: str, given: Mapping[str, Any], names: Mapping[str, str], stacklevel: int = 4
+) -> dict[str, Any]:
+    """Return the keywords under their new names, with a warning for each old one, attributed to the caller's caller."""
     for old in sorted(given.keys() & names.keys()):
-        warn_renamed(f"{owner}({old}=...)", f"{names[old]}=", 4)
+        warn_renamed(f"{owner}({old}=...)", f"{names[old]}=", stacklevel)
     return {names.get(name, name): value for name, value in given.items()}

@@ -19,7 +19,7 @@ from onnx_tflite_plugin.api.instance import Instance as Instance
 from onnx_tflite_plugin.api.notation import AxesError, describe_unknown_letter, parse_axes
 from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.api.quantization import NotQuantizable, OutputBehavior
-from onnx_tflite_plugin.checked import Checked, check_keywords, count, maximum_operands
+from onnx_tflite_plugin.checked import Checked, checks_keywords, count, maximum_operands
 from onnx_tflite_plugin.renamed import DECLARATIONS, rename_keywords
 from onnx_tflite_plugin.source.model import Array, Dims, Operator
 
@@ -401,6 +401,7 @@ class Declarations(TypedDict, total=False):
     rewrite: Rewrite | None
 
 
+@checks_keywords("@handler", [*Declarations.__annotations__, *DECLARATIONS])
 def handler(
     code: str, *, max_version: int, layout: LayoutOf, **declared: Unpack[Declarations]
 ) -> Callable[[Callable[..., Any]], Handler]:
@@ -409,8 +410,7 @@ def handler(
     Keywords are the fields of :class:`Handler`. Raises TypeError for an unknown keyword, naming the nearest known one, and
     for a declaration of the wrong type.
     """
-    keywords = rename_keywords("@handler", declared, DECLARATIONS)
-    check_keywords("@handler", keywords, Declarations.__annotations__)
+    keywords = rename_keywords("@handler", declared, DECLARATIONS, stacklevel=5)
 
     def declare(lower: Callable[..., Any]) -> Handler:
         return Handler(code, lower, max_version, layout, **keywords)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 from onnx_tflite_plugin.api.declarations import Declarations, Decline, Handler, LayoutOf
-from onnx_tflite_plugin.checked import Checked, check_keywords, describe_arity
+from onnx_tflite_plugin.checked import Checked, checks_keywords, describe_arity
 from onnx_tflite_plugin.renamed import CALL, FUSION, rename_keywords
 from onnx_tflite_plugin.source.model import Array, Operator, Subgraph, Tensor
 
@@ -156,6 +156,7 @@ class Fusion(Checked):
     raises_opset: bool = False
 
 
+@checks_keywords("@fusion", [*Declarations.__annotations__, *FUSION])
 def fusion(
     name: str,
     *,
@@ -174,9 +175,8 @@ def fusion(
 
     Keywords are as for ``@handler``.
     """
-    keywords = rename_keywords("@fusion", declared, FUSION)
+    keywords = rename_keywords("@fusion", declared, FUSION, stacklevel=5)
     condition: Check = keywords.pop("check", check)
-    check_keywords("@fusion", keywords, Declarations.__annotations__)
     if bool(pattern) == (regions is not None):
         raise TypeError(f"@fusion({name!r}): needs either a pattern or a function that finds regions")
     patterns = (pattern,) if isinstance(pattern, Call) else tuple(pattern)

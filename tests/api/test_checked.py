@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from onnx_tflite_plugin.api import Raw, Terminate, handler
+from onnx_tflite_plugin.api import Raw, Terminate, fusion, handler
 from onnx_tflite_plugin.checked import describe, did_you_mean, format_type, has_type
 
 
@@ -76,6 +76,14 @@ def test_unknown_keyword_is_reported_with_a_suggestion() -> None:
     keywords: dict[str, Any] = {"quantisation": Raw()}
     with pytest.raises(TypeError, match="@handler takes no keyword 'quantisation'; did you mean 'quantization'"):
         handler("CUSTOM.A", max_version=1, layout=Terminate(), **keywords)(lambda ctx, x: x)
+
+
+def test_misspelled_required_keyword_is_named() -> None:
+    keywords: dict[str, Any] = {"max_version": 1, "layuot": Terminate()}
+    with pytest.raises(TypeError, match="@handler takes no keyword 'layuot'; did you mean 'layout'"):
+        handler("CUSTOM.A", **keywords)
+    with pytest.raises(TypeError, match="@fusion takes no keyword 'layuot'; did you mean 'layout'"):
+        fusion("A", layuot=Terminate())  # type: ignore[call-arg]
 
 
 def test_only_similar_names_are_suggested() -> None:
