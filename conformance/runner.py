@@ -62,8 +62,12 @@ class CaseResult:
     def ok(self) -> bool:
         return self.status != "failed"
 
+    def __str__(self) -> str:
+        return self.text
+
     @property
     def text(self) -> str:
+        """Return the case's id and status, and a line for each reason."""
         return f"{self.case.id} {self.status}" + "".join(f"\n  {reason}" for reason in self.reasons)
 
 
