@@ -80,7 +80,9 @@ class Verification:
             suffix = f"; {NOT_COMPARED}" if any(note.startswith(NOT_COMPARED) for note in self.notes) else ""
             return f"outputs within tolerance of {kernels}, {runs}{suffix}"
         operators = "1 operator agrees" if self.operators == 1 else f"{self.operators} operators agree"
-        if self.by_packs:
+        if self.by_packs == self.operators:
+            kernels = "the reference kernels of packs"
+        elif self.by_packs:
             kernels += f", {self.by_packs} of them with the reference kernels of packs,"
         return f"{operators} with {kernels} on the same operands, {runs}{self._end_to_end()}"
 

@@ -310,6 +310,9 @@ def test_verification_text_lists_outputs_and_remedies() -> None:
     assert replace(right, operators=5, by_packs=2).text.startswith(
         "5 operators agree with LiteRT's xnnpack and builtin kernels, 2 of them with the reference kernels of packs, on the same"
     )
+    assert replace(right, operators=2, by_packs=2).text.startswith(
+        "2 operators agree with the reference kernels of packs on"
+    )
     divergence = Divergence(y, operator([x], [y], code="A", index=7), "v", WRONG)
     failed = Verification((replace(WRONG, nearest="builtin"),), ("builtin",), 3, "here", divergence)
     assert failed.text.splitlines() == [
