@@ -17,8 +17,9 @@ from benchmarks.model import bench_in_process
 from benchmarks.peers import COMMANDS, TIMEOUT, Converter, OpenVINO, Ours, digest, find_peers
 from benchmarks.table import show
 from onnx_tflite_plugin import files
+from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.cli.failures import UsageProblem
-from onnx_tflite_plugin.cli.output import plural, show_progress
+from onnx_tflite_plugin.cli.output import show_progress
 from onnx_tflite_plugin.cli.paths import check_readable, check_writable
 from onnx_tflite_plugin.errors import MissingExtra
 from onnx_tflite_plugin.options import ConvertOptions, Optimize, choices

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.results import ALL, MIN_SECONDS, OURS, Mean, Row, means
 from benchmarks.table import short_problem
-from onnx_tflite_plugin.cli.output import plural
+from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.errors import MissingExtra
 
 # palette of Okabe and Ito, distinguishable with color blindness

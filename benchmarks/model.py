@@ -19,7 +19,7 @@ from benchmarks.measure import interleave_runs
 from benchmarks.peers import Converter, NotConverted
 from benchmarks.ports import guess_tensors
 from benchmarks.results import Outcome, Row
-from onnx_tflite_plugin.cli.output import plural
+from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.source.model import Array, Model, Operator
 from onnx_tflite_plugin.verify import Comparison, LiteRT, LiteRTError, OnnxRuntime, draw

@@ -149,7 +149,7 @@ def _describe_content(value: object) -> str:
 _MAX_CONTENT = 60
 
 
-def count(number: int, noun: str) -> str:
+def plural(number: int, noun: str) -> str:
     """Return a number with its noun: ``1 operand``, ``2 operands``."""
     return f"{number} {noun}{'s' * (number != 1)}"
 
@@ -178,7 +178,7 @@ def describe_arity(function: Callable[..., Any], operands: int, role: str, subje
     if least <= operands <= most:
         return ""
     takes = f"{least}" if least == most else f"{least} to {most}" if operands > most else f"{least} or more"
-    return f"{subject} {count(operands, 'operand')}, the {role} takes {takes}"
+    return f"{subject} {plural(operands, 'operand')}, the {role} takes {takes}"
 
 
 def check_keywords(function: str, keywords: Iterable[str], known: Collection[str]) -> None:

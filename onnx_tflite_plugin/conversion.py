@@ -113,6 +113,7 @@ class Conversion:
 
 
 @document_keywords
+@name_keywords()
 def convert(
     source: str | os.PathLike[str] | bytes | Section | Member,
     options: ConvertOptions | None = None,
@@ -135,24 +136,23 @@ def convert(
         TypeError: an argument has the wrong type.
         OSError: the file cannot be read.
     """
-    with name_keywords():
-        merged = merge(options, keywords)
-        check_source(source)
-        if progress is not None and not callable(progress):
-            raise TypeError(f"progress must be a function of a stage's name, not {type(progress).__name__}")
-        active_host = host or _create_host(merged)
-        merged = apply_target_defaults(merged, active_host)
-        target = target_of(merged, active_host)
-        stages = Stages(progress)
-        stages("reading")
-        content = _immutable_source(source)
-        conversion = _convert(read(content), active_host, merged, target, stages, content)
-        if merged.verify:
-            conversion = _verify_conversion(conversion, content, host, merged, stages)
-        stages.finish()
-        for text in conversion.report.warnings:
-            LOG.warning("%s", text)
-        return conversion
+    merged = merge(options, keywords)
+    check_source(source)
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress must be a function of a stage's name, not {type(progress).__name__}")
+    active_host = host or _create_host(merged)
+    merged = apply_target_defaults(merged, active_host)
+    target = target_of(merged, active_host)
+    stages = Stages(progress)
+    stages("reading")
+    content = _immutable_source(source)
+    conversion = _convert(read(content), active_host, merged, target, stages, content)
+    if merged.verify:
+        conversion = _verify_conversion(conversion, content, host, merged, stages)
+    stages.finish()
+    for text in conversion.report.warnings:
+        LOG.warning("%s", text)
+    return conversion
 
 
 def _immutable_source(source: str | os.PathLike[str] | bytes | Section | Member) -> str | bytes | Section | Member:

@@ -19,7 +19,7 @@ from onnx_tflite_plugin.api.instance import Instance as Instance
 from onnx_tflite_plugin.api.notation import AxesError, describe_unknown_letter, parse_axes
 from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.api.quantization import NotQuantizable, OutputBehavior
-from onnx_tflite_plugin.checked import Checked, checks_keywords, count, maximum_operands
+from onnx_tflite_plugin.checked import Checked, checks_keywords, maximum_operands, plural
 from onnx_tflite_plugin.renamed import DECLARATIONS, rename_keywords
 from onnx_tflite_plugin.source.model import Array, Dims, Operator
 
@@ -332,9 +332,9 @@ class Handler(Checked):
         maximum = maximum_operands(self.lower)
         if maximum is None or self.rewrite is not None:
             return
-        takes = f"the lowering {getattr(self.lower, '__name__', '')} takes {count(maximum, 'operand')}"
+        takes = f"the lowering {getattr(self.lower, '__name__', '')} takes {plural(maximum, 'operand')}"
         if isinstance(self.axes, str) and (listed := len(parse_axes(self.axes)[0])) > maximum:
-            raise TypeError(f"axes {self.axes!r} have {count(listed, 'operand')}, but {takes}")
+            raise TypeError(f"axes {self.axes!r} have {plural(listed, 'operand')}, but {takes}")
         for name, slots in self._named_slots():
             for slot in slots:
                 if isinstance(slot, int) and slot >= maximum:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
 from onnx_tflite_plugin.cli.output import (
     Row,
     limit_lines,
-    plural,
     print_json,
     print_rows,
     print_table,

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.cli.failures import on_failure, with_hints
 from onnx_tflite_plugin.cli.interface_lines import metadata_lines
 from onnx_tflite_plugin.cli.jobs import STREAM, read_stdin
@@ -16,7 +17,6 @@ from onnx_tflite_plugin.cli.output import (
     Row,
     format_size,
     limit_lines,
-    plural,
     print_json,
     print_rows,
     print_table,

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
+from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.cli.jobs import folder_models
 from onnx_tflite_plugin.cli.output import (
     Row,
     format_size,
     limit_lines,
-    plural,
     print_json,
     print_rows,
     print_table,

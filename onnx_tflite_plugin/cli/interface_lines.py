@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from onnx_tflite_plugin.cli.output import limit_lines, plural, shorten
+from onnx_tflite_plugin.checked import plural
+from onnx_tflite_plugin.cli.output import limit_lines, shorten
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.presentation.graph_io import GraphValue

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.cli.failures import error_json, problem_lines, with_hints
 from onnx_tflite_plugin.cli.isolation import ProgressWrapper, pass_through, run_isolated_jobs
 from onnx_tflite_plugin.cli.jobs import Job, file_name
 from onnx_tflite_plugin.cli.output import (
     Row,
     format_size,
-    plural,
     print_error,
     print_json,
     print_rows,

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 import click
 
+from onnx_tflite_plugin.checked import plural
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -233,11 +235,6 @@ def log_to_stderr(verbosity: int) -> None:
         handler.setFormatter(logging.Formatter("%(message)s"))
         LOG.addHandler(handler)
         LOG.setLevel(logging.DEBUG)
-
-
-def plural(number: int, word: str) -> str:
-    """Return a number with its noun: ``1 label``, ``3 labels``."""
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def format_size(count: int) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.cli.failures import UsageProblem
-from onnx_tflite_plugin.cli.output import plural
 from onnx_tflite_plugin.cli.paths import check_writable
 
 _LISTED = 3  # outputs that a note names one by one

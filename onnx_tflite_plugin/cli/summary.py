@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.cli.interface_lines import brief_interface, interface_lines
-from onnx_tflite_plugin.cli.output import Row, format_counts, format_seconds, format_size, limit_lines, plural, shorten
+from onnx_tflite_plugin.cli.output import Row, format_counts, format_seconds, format_size, limit_lines, shorten
 from onnx_tflite_plugin.presentation.ranges import format_ranges
 from onnx_tflite_plugin.rewrite import rule_named
 from onnx_tflite_plugin.rewrite.weights import dtypes as weight_dtypes

@@ -21,6 +21,7 @@ _PYTHON_MODULE = re.compile(r"(?<![^/])(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")
 """``torch.nn.modules.linear.`` before a class; PyTorch's exporter writes it in every scope."""
 _QUANTIZER = re.compile(r"/FakeQuantWithMinMaxVars(PerChannel)?$")
 """The operation that rounds a tensor during training."""
+_NUMBERED = re.compile(r"(.+)#\d+$", re.DOTALL)
 _BOUNDARIES = (r"[/;:]+(?=.*[A-Za-z])(.*[^/;:].*)", r"_(?=[A-Za-z])(.+)")
 """Beginnings of a shortened name: after a scope, after a word."""
 
@@ -53,6 +54,12 @@ def with_suffix(name: str, suffix: str) -> str:
 def first_operation(name: str) -> str:
     """Return the first of the operations that a name lists: the one that computes the tensor."""
     return next((entry for entry in name.split(";") if re.search("[A-Za-z]", entry)), name)
+
+
+def without_number(name: str) -> str:
+    """Return a name without the suffix ``#n`` of :meth:`UniqueNames.unique`."""
+    match = _NUMBERED.match(name)
+    return match[1] if match else name
 
 
 class UniqueNames:

@@ -9,7 +9,7 @@ from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import refusal_problem
 from onnx_tflite_plugin.binding.inlining import call_path
-from onnx_tflite_plugin.checked import count, describe_arity
+from onnx_tflite_plugin.checked import describe_arity, plural
 from onnx_tflite_plugin.errors import Contradiction, InvalidModel
 from onnx_tflite_plugin.graph.metadata import node_props
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, attribute_errors
@@ -136,7 +136,7 @@ def _lower_operator(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...]:
                 "outputs", f"{len(bound.op.outputs)} outputs, but {bound.op.code} has {len(results)}"
             )
         raise Mismatch(
-            f"the lowering returned {count(len(results), 'value')}, but the operator has {count(len(bound.op.outputs), 'output')}"
+            f"the lowering returned {plural(len(results), 'value')}, but the operator has {plural(len(bound.op.outputs), 'output')}"
         )
     return tuple(finish_output(ctx, k, value) for k, value in enumerate(results))
 

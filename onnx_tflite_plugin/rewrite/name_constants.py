@@ -8,7 +8,7 @@ from collections import Counter
 import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, PassResult
 
-from onnx_tflite_plugin.graph.names import UniqueNames, first_operation, with_suffix
+from onnx_tflite_plugin.graph.names import UniqueNames, first_operation, with_suffix, without_number
 from onnx_tflite_plugin.lowering.emitter import ROLE, ROLES
 from onnx_tflite_plugin.lowering.schemas import schema_of
 from onnx_tflite_plugin.rewrite.name_values import operator_name, quantized_name
@@ -28,7 +28,6 @@ _STATED = {"weight": re.compile("weight|kernel|filter|embed", re.I), "bias": re.
 """Names of scopes that state a role."""
 _NUMBERED = re.compile(r"op\d+/DequantizeLinear(#\d+)?:out$")
 """Names that this converter gives to dequantized constants."""
-_SUFFIXED = re.compile(r"(.+)#\d+$", re.DOTALL)
 _ROLES = {"W": "weight", "R": "recurrence", "A": "operand", "B": "operand", "C": "operand"}
 """Roles of operands by their formal names, where these are single letters."""
 _ROLES_BY_OPERATOR = {
@@ -110,17 +109,17 @@ def _add_roles(graph: ir.Graph) -> bool:
     used = [*graph.initializers, *(value.name or "" for node in graph.all_nodes() for value in node.outputs)]
     for name in used:
         names.claim(name)
-    repeated = {name for name, count in Counter(map(_without_number, used)).items() if count > 1}
+    repeated = {name for name, count in Counter(map(without_number, used)).items() if count > 1}
     changed = False
     for name, value in [*graph.initializers.items()]:
         use = next(iter(value.uses()), None)
         if use is None or value.is_graph_input() or value.is_graph_output() or _GENERATED.match(name):
             continue
-        base = _VARIABLE.sub("", first_operation(_without_number(name)))
+        base = _VARIABLE.sub("", first_operation(without_number(name)))
         role = _role_of_use(use.node, use.idx, graph.opset_imports[""])
-        if _without_number(name) in repeated or _OPERATION.match(name) or _hides_role(name, base, role):
+        if without_number(name) in repeated or _OPERATION.match(name) or _hides_role(name, base, role):
             base = with_suffix(base, f"/{role}")
-        elif base == _without_number(name):
+        elif base == without_number(name):
             continue
         del graph.initializers[name]
         value.name = names.unique(base)
@@ -134,12 +133,6 @@ def _hides_role(name: str, base: str, role: str) -> bool:
     return role in _STATED and ("/" in name or ";" in name) and not _STATED[role].search(base)
 
 
-def _without_number(name: str) -> str:
-    """Return a name without the suffix ``#n``."""
-    match = _SUFFIXED.match(name)
-    return match[1] if match else name
-
-
 def _drop_suffixes(graph: ir.Graph, names: UniqueNames) -> bool:
     """Drop the suffix ``#n`` of names that are unique without it.
 
@@ -147,16 +140,17 @@ def _drop_suffixes(graph: ir.Graph, names: UniqueNames) -> bool:
     """
     changed = False
     for name, value in [*graph.initializers.items()]:
-        base = _SUFFIXED.match(name)
-        if base and not value.is_graph_input() and not _GENERATED.match(name) and names.unique(base[1]) == base[1]:
+        base = without_number(name)
+        is_kept = base == name or value.is_graph_input() or _GENERATED.match(name)
+        if not is_kept and names.unique(base) == base:
             del graph.initializers[name]
-            value.name = base[1]
+            value.name = base
             graph.register_initializer(value)
             changed = True
     for value in [value for node in graph.all_nodes() for value in node.outputs]:
-        base = _SUFFIXED.match(value.name or "")
-        if base and not value.is_graph_output() and names.unique(base[1]) == base[1]:
-            value.name = base[1]
+        base = without_number(value.name or "")
+        if base != value.name and not value.is_graph_output() and names.unique(base) == base:
+            value.name = base
             changed = True
     return changed
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, PassResult
 
 from onnx_tflite_plugin.graph.metadata import read_tensor, source_name
-from onnx_tflite_plugin.graph.names import UniqueNames, first_operation, shorten_name, with_suffix
+from onnx_tflite_plugin.graph.names import UniqueNames, first_operation, shorten_name, with_suffix, without_number
 from onnx_tflite_plugin.lowering.values import TENSOR_NAME, VARIANT
 
 OPERATOR, PARAMETERS_OF = "onnx_tflite_plugin.operator", "onnx_tflite_plugin.parameters_of"
@@ -26,7 +25,6 @@ _MOVED = frozenset(
 _ACTIVATIONS = frozenset(
     {"Clip", "Elu", "Gelu", "HardSwish", "LeakyRelu", "Max", "Min", "PRelu", "Relu", "Sigmoid", "Sign", "Tanh"}
 )
-_NUMBERED = re.compile(r"(.+)#\d+$", re.DOTALL)
 
 
 class NameValues(InPlacePass):
@@ -190,5 +188,4 @@ def _number_nodes(graph: ir.Graph) -> None:
     names = UniqueNames()
     for node in graph.all_nodes():
         if node.name:
-            match = _NUMBERED.match(node.name)
-            node.name = names.unique(match[1] if match else node.name)
+            node.name = names.unique(without_number(node.name))

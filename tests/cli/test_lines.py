@@ -9,16 +9,9 @@ import click
 import numpy as np
 import pytest
 
+from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.cli import handlers, inspect, report
-from onnx_tflite_plugin.cli.output import (
-    _json_value,
-    format_counts,
-    format_seconds,
-    format_size,
-    limit_lines,
-    plural,
-    shorten,
-)
+from onnx_tflite_plugin.cli.output import _json_value, format_counts, format_seconds, format_size, limit_lines, shorten
 
 
 @pytest.mark.parametrize(("exact", "when"), [(True, "always"), (False, "with --optimize speed")])

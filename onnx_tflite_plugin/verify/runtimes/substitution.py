@@ -14,7 +14,7 @@ import numpy as np
 from onnx_tflite_plugin.api.declarations import Kernel
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import At, resolve_operator
-from onnx_tflite_plugin.checked import count, describe_arity
+from onnx_tflite_plugin.checked import describe_arity, plural
 from onnx_tflite_plugin.errors import InconclusiveError, VerificationError
 from onnx_tflite_plugin.guard import Failed, Mismatch, attribute_errors
 from onnx_tflite_plugin.host import Host
@@ -90,7 +90,7 @@ class PackKernel:
                 results = [returned] if isinstance(returned, np.ndarray | np.generic) else list(returned)
                 if len(results) != len(self.op.outputs):
                     raise Mismatch(
-                        f"it returned {count(len(results), 'array')}, the operator has {count(len(self.op.outputs), 'output')}"
+                        f"it returned {plural(len(results), 'array')}, the operator has {plural(len(self.op.outputs), 'output')}"
                     )
                 resized = any(
                     t is not None and a is not None and not agree(t.dims, a.shape)

@@ -112,7 +112,11 @@ class Judge:
         operands |= {index: tensors[index] for index in self.segment.operands}
         expected = {index: tensors[index] for index in self.segment.results if index in tensors}
         if self.settings.dequantized:
-            self._saturated = {submodel: _saturated_elements(submodel, tensors) for submodel in self.segment.submodels}
+            self._saturated = {
+                submodel: _saturated_elements(submodel, tensors)
+                for submodel in self.segment.submodels
+                if submodel.inner
+            }
         operand_set = OperandSet("observed", inputs, operands, expected)
         self.compare(operand_set, self.segment.submodels)
         if not self._compared_saturating and self.segment.saturating_cut is not None:
