@@ -24,6 +24,7 @@ from onnx_tflite_plugin.errors import (
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRT, OrtError, Tolerance, verify
 from onnx_tflite_plugin.verify.comparison import trial
+from tests.helpers.control_flow import count_to_three_million
 from tests.helpers.verify_pairs import (
     FLOAT,
     INT8,
@@ -332,21 +333,6 @@ class TestVerify:
         with pytest.raises(MissingExtra, match=r'pip install "onnx-tflite-plugin\[verify\]"') as raised:
             verify(build_model(build_chain), channels_first())
         assert raised.value.exit_code == 2
-
-
-def count_to_three_million() -> bytes:
-    """Return a model that counts from its input to three million."""
-    model = ModelBuilder()
-    g, below, more = model.main, model.subgraph("below"), model.subgraph("more")
-    for graph, code, dtype, number in ((below, "LESS", "bool", 3e6), (more, "ADD", "float32", 1.0)):
-        x, y = graph.input("x", ()), graph.tensor("y", (), dtype)
-        graph.operator(code, [x, graph.constant("n", np.array(number, np.float32))], [y])
-        graph.output(y)
-    y = g.tensor("y", ())
-    options = {"cond_subgraph_index": below.index, "body_subgraph_index": more.index}
-    g.operator("WHILE", [g.input("x", ())], [y], options)
-    g.output(y)
-    return model.build()
 
 
 def test_reports_a_loop_that_may_never_end(monkeypatch: pytest.MonkeyPatch) -> None:

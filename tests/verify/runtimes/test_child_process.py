@@ -24,6 +24,7 @@ from onnx_tflite_plugin.verify.comparison.trial import TIME_LIMIT
 from onnx_tflite_plugin.verify.criteria import Tolerance
 from onnx_tflite_plugin.verify.runtimes import child, structure
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTCrash, NoKernel, RunTimeout
+from tests.helpers.control_flow import count_to_three_million
 
 CRASH = "signal 6 (SIGABRT) ended the process"
 
@@ -58,21 +59,6 @@ def accumulate() -> bytes:
         [g.input("x", (2, 3)), w, r, g.constant("b", np.zeros(3, np.float32)), state],
         [y := g.tensor("y", (2, 3))],
     )
-    g.output(y)
-    return model.build()
-
-
-def count_to_three_million() -> bytes:
-    """Return a model that counts from its input to three million."""
-    model = ModelBuilder()
-    g, below, more = model.main, model.subgraph("below"), model.subgraph("more")
-    for graph, code, dtype, number in ((below, "LESS", "bool", 3e6), (more, "ADD", "float32", 1.0)):
-        x, y = graph.input("x", ()), graph.tensor("y", (), dtype)
-        graph.operator(code, [x, graph.constant("n", np.array(number, np.float32))], [y])
-        graph.output(y)
-    y = g.tensor("y", ())
-    options = {"cond_subgraph_index": below.index, "body_subgraph_index": more.index}
-    g.operator("WHILE", [g.input("x", ())], [y], options)
     g.output(y)
     return model.build()
 

@@ -16,6 +16,7 @@ from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.extraction import SubmodelWriter
 from onnx_tflite_plugin.verify.submodels import engine
 from onnx_tflite_plugin.verify.submodels.points import CutPoints
+from tests.helpers.control_flow import add_branches
 
 SHAPE = (2, 3, 7)
 CODES = ("NEG", "EXP", "ABS", "TANH", "LOGISTIC")
@@ -107,11 +108,8 @@ def test_selects_one_run_of_each_shape_and_condition() -> None:
 def branches() -> bytes:
     """Return a model with a branch and a downstream operator."""
     model = ModelBuilder()
-    bodies, g = [model.subgraph(name) for name in ("then", "else")], model.main
-    for body, code in zip(bodies, ("TANH", "NEG"), strict=True):
-        v, r = body.input("v", (1, 5)), body.tensor("r", (1, 5))
-        body.operator(code, [v], [r])
-        body.output(r)
+    add_branches(model)
+    g = model.main
     x, condition = g.input("x", (1, 5)), g.input("c", (), "bool")
     y, z = g.tensor("y", (1, 5)), g.tensor("z", (1, 5))
     g.operator("IF", [condition, x], [y], {"then_subgraph_index": 1, "else_subgraph_index": 2})

@@ -19,6 +19,7 @@ from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.extraction import SubmodelWriter
 from onnx_tflite_plugin.verify.runtimes.weights import _unpack
 from onnx_tflite_plugin.verify.submodels.operands import KINDS, random_operands, rounded_operands
+from tests.helpers.control_flow import add_branches
 from tests.helpers.verify_graphs import operator, slot, subgraph
 
 SHAPE = (1, 5, 7)
@@ -27,11 +28,8 @@ SHAPE = (1, 5, 7)
 def rare_branch() -> bytes:
     """Return a model with a branch that random inputs do not take."""
     model = ModelBuilder()
-    bodies, g = [model.subgraph(name) for name in ("then", "else")], model.main
-    for body, code in zip(bodies, ("TANH", "NEG"), strict=True):
-        v, r = body.input("v", (1, 5)), body.tensor("r", (1, 5))
-        body.operator(code, [v], [r])
-        body.output(r)
+    add_branches(model)
+    g = model.main
     x, total, condition, y = g.input("x", (1, 5)), g.tensor("s", ()), g.tensor("c", (), "bool"), g.tensor("y", (1, 5))
     g.operator("SUM", [x, g.constant("axes", np.array([0, 1], np.int32))], [total], {"keep_dims": False})
     g.operator("GREATER", [total, g.constant("three", np.float32(300))], [condition])
