@@ -16,7 +16,7 @@ Every key and its text is written and read only here.
 | model | ``source`` | JSON, the author's description of the model: see :func:`write_authored` |
 | node | ``operators`` | the TFLite operators it was lowered from, calls before their callees, ``subgraph:operator,...`` |
 | node | ``handler``, ``pack`` | the handler that lowered it, and its pack |
-| node | ``name`` | the name of the TFLite operator's first output |
+| node | ``name`` | the name of the TFLite operator's first output, without the fused operations after the first |
 | value | ``tensor``, ``form``, ``order``, ``shift``, ``channels`` | see :class:`TensorValue` |
 
 Every key has the prefix :data:`PREFIX`. Neither onnx nor onnx_ir is loaded.

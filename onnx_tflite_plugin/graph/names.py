@@ -11,15 +11,17 @@ from onnx_tflite_plugin.errors import UnsupportedOption
 T = TypeVar("T")
 
 
-MAX_INTERNAL_NAME = 60
+MAX_INTERNAL_NAME = 80
 """Characters of a TFLite name that the names of internal values keep; suffixes follow."""
-_MAX_SUFFIXED_NAME = 76
-"""Characters of a name with a suffix, without the number that makes it unique."""
-_MIN_SCOPES = 0.8
+_MAX_OPERATION = 16
+"""Characters for the last part of a name; scopes are cut to the others, so that all tensors of a layer begin alike."""
+_MAX_SUFFIXED_NAME = 120
+"""Characters of a name with suffixes, without the number that makes it unique."""
+_MIN_SCOPES = 0.6
 """Part of the characters that whole scopes must have; below, a shortened name begins within a scope and keeps more of it."""
-_PYTHON_MODULE = re.compile(r"(?<![^/])(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")
+_PYTHON_MODULE = re.compile(r"(?<![^/])(?:[A-Za-z_]\w*\.)+(?=_*[A-Z])")
 """``torch.nn.modules.linear.`` before a class; PyTorch's exporter writes it in every scope."""
-_QUANTIZER = re.compile(r"/FakeQuantWithMinMaxVars(PerChannel)?$")
+_QUANTIZER = re.compile(r"(?<=[^/])/FakeQuantWithMinMaxVars(PerChannel)?$")
 """The operation that rounds a tensor during training."""
 _NUMBERED = re.compile(r"(.+)#\d+$", re.DOTALL)
 _BOUNDARIES = (r"[/;:]+(?=.*[A-Za-z])(.*[^/;:].*)", r"_(?=[A-Za-z])(.+)")
@@ -30,13 +32,19 @@ def shorten_name(name: str, limit: int = MAX_INTERNAL_NAME) -> str:
     """Return at most ``limit`` characters of a name: the operation that computes the tensor, with its innermost scopes.
 
     TFLite's converter joins the names of fused operations with ``;``, the one that computes the result first. The others may be
-    of another layer, because the converter merges equal constants.
+    of another layer, because the converter merges equal constants. The scopes are cut without regard to the operation: a
+    layer's weights, bias and result keep the same scopes.
     """
-    if len(name) <= limit:
-        return name
-    name = first_operation(name)
-    if len(name) > limit:
-        name = _QUANTIZER.sub("", _PYTHON_MODULE.sub("", name))
+    name = _QUANTIZER.sub("", _PYTHON_MODULE.sub("", first_operation(name)))
+    scopes, slash, operation = name.rpartition("/")
+    rest = limit - _MAX_OPERATION
+    if len(slash + operation) <= _MAX_OPERATION < limit:
+        return f"{_keep_end(scopes, rest)}{slash}{operation}".lstrip("/")
+    return _keep_end(name, limit)
+
+
+def _keep_end(name: str, limit: int) -> str:
+    """Return the last ``limit`` characters of a name or fewer, so that it begins with a whole scope or word."""
     if len(name) <= limit:
         return name
     end = name[-limit - 1 :]
@@ -47,8 +55,9 @@ def shorten_name(name: str, limit: int = MAX_INTERNAL_NAME) -> str:
 
 
 def with_suffix(name: str, suffix: str) -> str:
-    """Return a name with a suffix, shortened at the front if it is too long."""
-    return shorten_name(name, max(_MAX_SUFFIXED_NAME - len(suffix), 1)) + suffix
+    """Return a name with a suffix. Only the name of a graph input or output can be so long that its front is cut."""
+    limit = max(_MAX_SUFFIXED_NAME - len(suffix), 1)
+    return (name if len(name) <= limit else shorten_name(name, limit)) + suffix
 
 
 def first_operation(name: str) -> str:

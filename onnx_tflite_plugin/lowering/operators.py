@@ -12,6 +12,7 @@ from onnx_tflite_plugin.binding.inlining import call_path
 from onnx_tflite_plugin.checked import describe_arity, plural
 from onnx_tflite_plugin.errors import Contradiction, InvalidModel
 from onnx_tflite_plugin.graph.metadata import node_props
+from onnx_tflite_plugin.graph.names import first_operation
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, attribute_errors
 from onnx_tflite_plugin.layout.tensor_layout import source_layout
 from onnx_tflite_plugin.lowering.arrays import physical_dims
@@ -165,7 +166,7 @@ def _is_numeric(tensor: Tensor) -> bool:
 
 
 def _provenance(scope: Scope, bound: Bound) -> dict[str, str]:
-    name = next((tensor.name for tensor in bound.op.outputs if tensor is not None), "")
+    name = first_operation(next((tensor.name for tensor in bound.op.outputs if tensor is not None), ""))
     locations = dict.fromkeys(location for op in bound.members for location in (*scope.within, *call_path(op)))
     operands = (bound.op.tensor(slot) for slot in bound.handler.assumes)
     assumed = [(tensor.subgraph, tensor.index) for tensor in operands if tensor is not None]

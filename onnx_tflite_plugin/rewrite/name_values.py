@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, PassResult
 
-from onnx_tflite_plugin.graph.metadata import read_tensor, source_name
+from onnx_tflite_plugin.graph.metadata import read_tensor, source_name, source_operators
 from onnx_tflite_plugin.graph.names import UniqueNames, first_operation, shorten_name, with_suffix, without_number
 from onnx_tflite_plugin.lowering.values import TENSOR_NAME, VARIANT
 
@@ -25,6 +25,10 @@ _MOVED = frozenset(
 _ACTIVATIONS = frozenset(
     {"Clip", "Elu", "Gelu", "HardSwish", "LeakyRelu", "Max", "Min", "PRelu", "Relu", "Sigmoid", "Sign", "Tanh"}
 )
+
+
+_Origin = tuple[str, tuple[tuple[int, int], ...]]
+"""Name and TFLite operators of a node. The name alone may belong to several operators."""
 
 
 class NameValues(InPlacePass):
@@ -68,6 +72,10 @@ def quantized_name(value: ir.Value) -> str:
 def operator_name(node: ir.Node) -> str:
     """Return the name of the TFLite operator of a node: the name of its first result."""
     return str(node.meta.get(OPERATOR) or shorten_name(source_name(node.metadata_props)) or node.op_type.lower())
+
+
+def _origin(node: ir.Node) -> _Origin:
+    return source_name(node.metadata_props), source_operators(node.metadata_props)
 
 
 def _name_tensors(graph: ir.Graph, fixed: set[ir.Value]) -> dict[ir.Value, tuple[str, str]]:
@@ -114,16 +122,16 @@ def _movement(node: ir.Node) -> str:
 
 def _name_operators(graph: ir.Graph, tensors: dict[ir.Value, tuple[str, str]]) -> None:
     """Note the operator's name in each node: the stem of the first tensor with the operator's name in TFLite."""
-    stems: dict[str, str] = {}
+    stems: dict[_Origin, str] = {}
     for node in graph.all_nodes():
         for value in node.outputs:
             name, described = source_name(node.metadata_props), tensors.get(value)
             if described is not None and shorten_name(name) in (value.meta.get(TENSOR_NAME), value.name):
-                stems.setdefault(name, described[0])
+                stems.setdefault(_origin(node), described[0])
     for node in graph.all_nodes():
         name = source_name(node.metadata_props)
         if name:
-            node.meta[OPERATOR] = stems.get(name) or shorten_name(first_operation(name))
+            node.meta[OPERATOR] = stems.get(_origin(node)) or shorten_name(first_operation(name))
 
 
 def _is_dequantized_constant(node: ir.Node) -> bool:
@@ -156,7 +164,7 @@ def _step_before(node: ir.Node, value: ir.Value, tensors: dict[ir.Value, tuple[s
     if len(users) != 1 or not users[0].node.outputs or users[0].node.graph is not node.graph:
         return None
     user = users[0].node
-    if source_name(user.metadata_props) != source_name(node.metadata_props):
+    if _origin(user) != _origin(node):
         return None
     operands = [operand for operand in user.inputs if operand is not None and operand.const_value is None]
     if operands != [value]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onnx_tflite_plugin.graph.names import MAX_INTERNAL_NAME, shorten_name
+from onnx_tflite_plugin.graph.names import MAX_INTERNAL_NAME, shorten_name, with_suffix
 
 SCOPE = "FeatureExtractor/MobilenetV1"
 
@@ -16,23 +16,34 @@ PAD = "reflection_pad1d/MirrorPad"
     ("name", "short"),
     [
         ("model/conv1/Relu", "model/conv1/Relu"),
-        (f"{SCOPE}/Conv2d_1_depthwise/weights", f"{SCOPE}/Conv2d_1_depthwise/weights"),
-        (f"net/{SCOPE}/MobilenetV1/Conv2d_1_depthwise/weights", "MobilenetV1/MobilenetV1/Conv2d_1_depthwise/weights"),
+        (f"net/{SCOPE}/Conv2d_1_depthwise/weights", f"net/{SCOPE}/Conv2d_1_depthwise/weights"),
         (f"a/{PAD};model/cq_t2010v2_1/{PAD}", f"a/{PAD}"),
         (f"net/{SCOPE}/Conv2d_1/Relu6;net/{SCOPE}/Conv2d_2/weights", f"net/{SCOPE}/Conv2d_1/Relu6"),
-        (";StatefulPartitionedCall/" + "a" * 50 + ";1", "a" * 50),
-        ("net_1.00_96/torch.nn.modules.Linear_a;" + "b" * 70, "net_1.00_96/torch.nn.modules.Linear_a"),
+        (";StatefulPartitionedCall/" + "a" * 50 + ";1", "StatefulPartitionedCall/" + "a" * 50),
+        ("net_1.00_96/torch.nn.modules.Linear_a;" + "b" * 90, "net_1.00_96/Linear_a"),
         ("net_1.00_96/block_10_depthwise/torch.nn.modules.linear.Linear_a", "net_1.00_96/block_10_depthwise/Linear_a"),
-        ("a" * MAX_INTERNAL_NAME + "/b", "b"),
-        ("a" * 70, "a" * MAX_INTERNAL_NAME),
+        ("model.conv.weight", "model.conv.weight"),
+        ("conv/weights_quant/FakeQuantWithMinMaxVars", "conv/weights_quant"),
+        ("FakeQuantWithMinMaxVars", "FakeQuantWithMinMaxVars"),
+        ("a" * MAX_INTERNAL_NAME + "/b", "a" * (MAX_INTERNAL_NAME - 16) + "/b"),
+        ("a" * 90, "a" * MAX_INTERNAL_NAME),
         ("scope/" + "a" * MAX_INTERNAL_NAME, "a" * MAX_INTERNAL_NAME),
-        ("/" * 70, ""),
-        (
-            "transformers.models.bert.modeling." * 2 + "Bert_embeddings;1",
-            "Bert_embeddings",
-        ),
-        ("a" * 70 + "_conv/" + "1" * 20, "conv/" + "1" * 20),
+        ("/" * 90, ""),
+        ("transformers.models.bert.modeling." * 2 + "Bert_embeddings;1", "Bert_embeddings"),
+        ("a" * 90 + "_conv/" + "1" * 20, "conv/" + "1" * 20),
     ],
 )
 def test_a_long_name_is_the_end_of_its_first_operation(name: str, short: str) -> None:
     assert shorten_name(name) == short
+
+
+def test_tensors_of_one_layer_keep_the_same_scopes() -> None:
+    scopes = "FeatureExtractor/MobilenetV1/Conv2d_13_pointwise_1_Conv2d_2_1x1_192"
+    for operation in ("Relu6", "weights_quant", "Conv2D_Fold_bias", "weights_quant/FakeQuantWithMinMaxVars"):
+        assert shorten_name(f"{scopes}/{operation}").startswith("MobilenetV1/Conv2d_13_pointwise_1_Conv2d_2_1x1_192/")
+
+
+def test_suffix_of_a_shortened_name_does_not_cut_it() -> None:
+    name = shorten_name("block/" * 30 + "Conv2D")
+    assert with_suffix(with_suffix(name, "/weight"), "/zero_point") == f"{name}/weight/zero_point"
+    assert len(with_suffix("input/" * 100, "/scale")) <= 120
