@@ -144,8 +144,9 @@ def warning_row(warnings: Sequence[str]) -> Row:
 
 
 def verification_row(verification: Verification, *, first: bool = False) -> Row:
-    """Return the row of a verification that found no difference; with ``first`` one line only."""
-    lines = verification_lines(verification)[: 1 if first else None]
+    """Return the row of a verification that found no difference; with ``first`` without outputs."""
+    lines = verification_lines(verification)
+    lines = lines[: 1 + len(verification.end_to_end)] if first else lines
     if verification.verdict == "inconclusive":
         return Row("inconclusive", [lines[0].removeprefix("inconclusive: "), *lines[1:]], "yellow")
     return Row("verified", lines, "green")
@@ -165,9 +166,10 @@ def verification_exit_code(verification: Verification | None) -> int:
 
 
 def verification_lines(verification: Verification, limit: int = 5) -> list[str]:
-    """Return the verdict and the first outputs."""
+    """Return the verdict, the lines about end-to-end errors, and the first outputs."""
     verdict, *outputs = verification.text.splitlines()
-    return [verdict, *limit_lines(outputs, limit)]
+    explained = [f"  {line}" for line in verification.end_to_end]
+    return [verdict, *explained, *limit_lines([line for line in outputs if line not in explained], limit)]
 
 
 def _inner(report: Report, kind: str | None = None) -> str:
@@ -343,6 +345,7 @@ def verification_json(verification: Verification) -> dict[str, Any]:
             "value": diverging.value,
             **_comparison(diverging.comparison),
         },
+        "end_to_end": verification.end_to_end,
         "notes": verification.notes,
         "text": verification.text,
     }

@@ -123,7 +123,7 @@ def _notes(verification: Verification) -> Iterator[str]:
     """Yield the lines of a verification that are about no single output."""
     if verification.diverging:
         yield f"first outside its tolerance: {verification.diverging.text}"
-    yield from (*verification.reasons[1:], *verification.notes)
+    yield from (*verification.end_to_end, *verification.reasons[1:], *verification.notes)
 
 
 def _runtimes(tflite: bytes, onnx: ModelProto, options: VerifyOptions) -> dict[str, float]:

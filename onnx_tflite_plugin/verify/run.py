@@ -26,6 +26,7 @@ from onnx_tflite_plugin.source import Member, Section, Source, check_format, che
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.trial import TIME_LIMIT, Run
 from onnx_tflite_plugin.verify.criteria import Tolerance
+from onnx_tflite_plugin.verify.end_to_end import explain_errors
 from onnx_tflite_plugin.verify.inputs.causal import causal_inputs
 from onnx_tflite_plugin.verify.inputs.user_data import InputData, describe_rounding
 from onnx_tflite_plugin.verify.model_pair import ModelPair
@@ -201,8 +202,10 @@ def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> 
         if request.bisect is not None and decision.differing:
             notes = (save_submodels(pair, decision, Path(request.bisect)), *notes)
         notes = (*pair.hints(input_runs, expected), *notes)
+    explained = explain_errors(pair, outputs, verification.comparisons, has_data=request.inputs is not None)
     return replace(
         verification,
+        end_to_end=explained if verification.verdict == "agrees" else (),
         kernels=tuple(dict.fromkeys([*expected, *(["builtin"] if verification.operators else [])])),
         runs=len(input_runs) + (pair.batch is not None),
         by_packs=len(pair.trial.substitutes.pack_kernels),

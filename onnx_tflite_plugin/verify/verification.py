@@ -23,7 +23,7 @@ class Verification:
     ``processor``: the processor that both runtimes ran on. ``diverging``: the first tensor that differs. ``operators``:
     number of operators that were compared on LiteRT's own operands. ``by_packs``: how many of these the reference
     kernels of packs compute. ``reasons``: why the verdict is inconclusive although nothing differs. ``partial``: accept
-    an inconclusive verdict.
+    an inconclusive verdict. ``end_to_end``: lines about outputs that exceed their tolerance although every operator agrees.
     """
 
     comparisons: tuple[Comparison, ...]
@@ -36,6 +36,7 @@ class Verification:
     partial: bool = False
     operators: int = 0
     by_packs: int = 0
+    end_to_end: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         verdict, first, *rest = [line.strip() for line in self.text.splitlines()][: 1 + len(self.comparisons)]
@@ -66,7 +67,7 @@ class Verification:
         ]
         if self.diverging:
             lines.append(f"  first outside its tolerance: {self.diverging.text}")
-        notes = [*self.reasons[1:], *self.notes]
+        notes = [*self.end_to_end, *self.reasons[1:], *self.notes]
         return "\n".join([*lines, *(f"  {note}" for note in notes)])
 
     def _headline(self) -> str:
@@ -84,16 +85,7 @@ class Verification:
             kernels = "the reference kernels of packs"
         elif self.by_packs:
             kernels += f", {self.by_packs} of them with the reference kernels of packs,"
-        return f"{operators} with {kernels} on the same operands, {runs}{self._end_to_end()}"
-
-    def _end_to_end(self) -> str:
-        """Return the error of the first output beyond its end-to-end tolerance.
-
-        Empty if there is none.
-        """
-        outputs = [comparison for comparison in self.comparisons if comparison.end_to_end]
-        suffix = f" and {len(outputs) - 1} more" if len(outputs) > 1 else ""
-        return f"; end to end {outputs[0].name} differs by {outputs[0].end_to_end}{suffix}" if outputs else ""
+        return f"{operators} with {kernels} on the same operands, {runs}"
 
 
 def merge_verifications(by_signature: Mapping[str, Verification]) -> Verification:
@@ -117,4 +109,5 @@ def merge_verifications(by_signature: Mapping[str, Verification]) -> Verificatio
         reasons=tuple(reason for key, v in by_signature.items() for reason in prefix(key, v.reasons)),
         operators=sum(verification.operators for verification in verifications),
         by_packs=sum(verification.by_packs for verification in verifications),
+        end_to_end=tuple(line for key, v in by_signature.items() for line in prefix(key, v.end_to_end)),
     )

@@ -60,7 +60,9 @@ def test_nodes_of_inner_graphs_are_counted_and_named(tmp_path: Path) -> None:
 def briefly(folder: Path, given_signature: str | None = None, **changes: Any) -> dict[str, list[str]]:
     """Return the lines of the brief summary by label."""
     (file := folder / "m.onnx").write_bytes(bytes(3))
-    verification = SimpleNamespace(text="within tolerance\n  ok y\n  ok z", verdict="agrees")
+    verification = SimpleNamespace(
+        text="within tolerance\n  ok y\n  ok z", verdict="agrees", end_to_end=("y differs", "cause: rounding")
+    )
     conversion: Any = SimpleNamespace(
         report=replace(PLAIN, **changes), verification=verification, verification_seconds=12.3
     )
@@ -85,7 +87,7 @@ def test_brief_summary_has_interface_states_verdict_and_every_warning(tmp_path: 
         "states": [
             "2, as extra inputs and outputs: h, c; onnx_tflite_plugin.runtime.Session carries them from run to run"
         ],
-        "verified": ["within tolerance, in 12 s"],
+        "verified": ["within tolerance, in 12 s", "  y differs", "  cause: rounding"],
         "warning": ["2 other signatures not converted: 'a', 'b'; --signature all converts all", "odd", "odder"],
     }
 
@@ -301,7 +303,7 @@ def test_shows_up_to_eight_warnings_on_one_line_each() -> None:
 
 
 def test_verdict_precedes_a_truncated_list_of_outputs() -> None:
-    verification: Any = SimpleNamespace(text="\n".join(["within", *(f"ok {k}" for k in range(9))]))
+    verification: Any = SimpleNamespace(text="\n".join(["within", *(f"ok {k}" for k in range(9))]), end_to_end=())
     assert verification_lines(verification) == [
         "within",
         *(f"ok {k}" for k in range(5)),

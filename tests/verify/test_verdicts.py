@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import ModelProto
+from onnx import ModelProto, numpy_helper
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
@@ -68,6 +68,27 @@ def test_random_numbers_make_the_verdict_inconclusive() -> None:
 
 def test_wrong_operator_beside_random_numbers_differs() -> None:
     assert verify(noisy(), replace_tanh(otp.convert(noisy()).proto)).verdict == "differs"
+
+
+def logarithm_of_zero() -> bytes:
+    """Return a model that takes the logarithm of a product with 0."""
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (3,))
+    zero, y = (g.tensor(name, (3,)) for name in ("zero", "y"))
+    g.operator("MUL", [x, g.constant("factor", np.zeros(3, np.float32))], [zero])
+    g.operator("LOG", [zero], [y])
+    g.output(y)
+    return model.build()
+
+
+def test_infinity_in_one_runtime_only_is_not_verified() -> None:
+    onnx = otp.convert(logarithm_of_zero(), optimize="none").proto
+    (factor,) = (item for item in onnx.graph.initializer if not np.any(numpy_helper.to_array(item)))
+    factor.CopyFrom(numpy_helper.from_array(np.full(3, 1e-12, np.float32), factor.name))
+    verification = verify(logarithm_of_zero(), onnx)
+    assert verification.verdict == "inconclusive", verification.text
+    assert "at other positions" in verification.text
 
 
 def test_command_writes_an_inconclusive_model_and_exits_with_4(run: Run, tmp_path: Path) -> None:

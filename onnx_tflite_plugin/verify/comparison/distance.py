@@ -42,6 +42,9 @@ class Distance:
         )
 
 
+ELSEWHERE = "at other positions"
+"""Words of a problem about NaN or infinity in one of two arrays."""
+
 _BLOCK = 1 << 18  # elements per block: 2 MiB in float64
 _NEGLIGIBLE = 2.0**-100  # below this magnitude some runtimes return 0 for an exponential
 
@@ -84,7 +87,7 @@ def _measure_infinite(actual: Array, expected: Array) -> Distance:
         if count := int(np.count_nonzero(differs)):
             k = tuple(int(i) for i in np.argwhere(differs)[0])
             first = f"at {list(k)}: {actual[k]}, expected {expected[k]}"
-            problem = f"{value} at other positions ({count} elements, first {first})"
+            problem = f"{value} {ELSEWHERE} ({count} elements, first {first})"
             return Distance(math.inf, count, expected.size, problem)
     finite = np.isfinite(expected)
     return replace(_measure_finite(actual[finite], expected[finite]), elements=expected.size)

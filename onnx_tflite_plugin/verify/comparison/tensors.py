@@ -52,7 +52,7 @@ def is_dequantized(model: Model, entry: Entry, session: OnnxRuntime) -> bool:
     graph, tensors = session.proto.graph, entry.subgraph.tensors
     inner = [subgraph for subgraph in model.subgraphs if subgraph.index != entry.subgraph.index]
     computed = (t for subgraph in inner for op in subgraph.operators for t in op.outputs if t is not None)
-    if any(is_quantized(tensor) for tensor in computed) and not _quantizes(graph):
+    if any(is_quantized(tensor) for tensor in computed) and not quantizes_values(graph):
         return True
     floats = {info.name for info in (*graph.input, *graph.value_info, *graph.output) if is_float(info)}
     return any(
@@ -71,11 +71,11 @@ def output_values(entry: Entry, session: OnnxRuntime) -> dict[str, str]:
     return {name: info.name for name, tensor, info in outputs if (info.name, tensor.index) in names}
 
 
-def _quantizes(graph: GraphProto) -> bool:
+def quantizes_values(graph: GraphProto) -> bool:
     """True if a node of the graph or of a body rounds to quantized values."""
     return any(
         node.op_type == "QuantizeLinear"
         or node.op_type.startswith("QLinear")
-        or any(_quantizes(attribute.g) for attribute in node.attribute if attribute.HasField("g"))
+        or any(quantizes_values(attribute.g) for attribute in node.attribute if attribute.HasField("g"))
         for node in graph.node
     )

@@ -10,6 +10,7 @@ from onnx_tflite_plugin.errors import ConversionError, InconclusiveError
 from onnx_tflite_plugin.graph.extraction import extract_submodel
 from onnx_tflite_plugin.graph.randomness import random_operators
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify.comparison.distance import ELSEWHERE
 from onnx_tflite_plugin.verify.comparison.tensors import Divergence, output_values, values_by_tensor
 from onnx_tflite_plugin.verify.comparison.trial import Run, time_limit_after
 from onnx_tflite_plugin.verify.model_pair import ModelPair
@@ -25,6 +26,7 @@ RANDOM_NUMBERS = "the model draws random numbers, which differ between runtimes"
 FUSION = "without graph optimizations ONNX Runtime agrees: one of its fusions causes the difference"
 _NO_VALUE = "no value of the ONNX model holds an operator's result in the shape that LiteRT returns"
 _MAX_NOTES = 3  # outputs whose error is reported in a note
+_GIVE_OTHERS = "give other inputs with --inputs or --range"
 _SAME_OPERANDS = "on LiteRT's own operands"
 
 
@@ -92,6 +94,14 @@ def conclude(
         failed = [output for output in outputs if not output.ok]
         errors = tuple(f"{output.name!r} end to end: {output.text}" for output in failed[:_MAX_NOTES])
         return Verification(tuple(output for output in outputs if output.ok), (), 0, notes=errors)
+    pair.reasons = (
+        *pair.reasons,
+        *(
+            f"output {output.name!r} end to end: {output.problem}, although every operator agrees; {_GIVE_OTHERS}"
+            for output in outputs
+            if ELSEWHERE in output.problem and output.name in agreed
+        ),
+    )
     comparisons = tuple(
         output
         if output.ok or output.name not in agreed or (output.unit == "range" and not exact)

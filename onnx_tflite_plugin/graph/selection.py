@@ -1,0 +1,31 @@
+"""Nodes that compare or select values, whose results jump if an operand changes a little."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from onnx_tflite_plugin.graph.metadata import converted_operators, props
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, NodeProto
+
+SELECTING = frozenset(
+    {"ArgMax", "ArgMin", "Equal", "Greater", "GreaterOrEqual", "Hardmax", "Less", "LessOrEqual", "NonMaxSuppression",
+     "NonZero", "TopK"}
+)  # fmt: skip
+"""ONNX operators with results that depend on which of two values is larger."""
+
+
+def selecting_operators(graph: GraphProto) -> frozenset[int]:
+    """Return the indices of TFLite operators with nodes that compare or select values."""
+    nodes = (node for node in graph.node if _is_selecting(node))
+    return frozenset(index for node in nodes for index in converted_operators(props(node.metadata_props)))
+
+
+def _is_selecting(node: NodeProto) -> bool:
+    return node.op_type in SELECTING or any(any(map(_is_selecting, body.node)) for body in _bodies(node))
+
+
+def _bodies(node: NodeProto) -> Iterable[GraphProto]:
+    return (attribute.g for attribute in node.attribute if attribute.HasField("g"))

@@ -1,0 +1,94 @@
+"""Explanation of outputs that exceed their tolerance end to end although every operator agrees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from onnx_tflite_plugin.graph.selection import selecting_operators
+from onnx_tflite_plugin.source.model import Operator, Tensor
+from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify.comparison.tensors import is_dequantized, quantizes_values
+from onnx_tflite_plugin.verify.model_pair import ModelPair
+from onnx_tflite_plugin.verify.runtimes.dequantized import is_quantized
+from onnx_tflite_plugin.verify.runtimes.structure import producers
+
+_SMALL = {"range": 0.02, "step": 5.0}
+"""Heuristic: errors up to these (2 % of the range, or 5 quantization steps) rarely change a result, and need no next step."""
+_NAMED = 2  # outputs, and operators
+_PAGE = "docs/how-to/verify.md"
+
+
+def explain_errors(
+    pair: ModelPair, outputs: Sequence[Comparison], accepted: Sequence[Comparison], *, has_data: bool
+) -> tuple[str, ...]:
+    """Return lines with the outputs that differ end to end, the cause, and the next step unless all errors are small.
+
+    ``outputs``: the end-to-end comparisons. ``accepted``: the comparisons of the verdict. ``has_data``: the user gave
+    inputs.
+    """
+    exceeding = {comparison.name for comparison in accepted if comparison.end_to_end}
+    wrong = [output for output in outputs if output.name in exceeding]
+    if not wrong:
+        return ()
+    worst = max(wrong, key=lambda output: (bool(output.problem), output.unit == "value", output.distance))
+    error = worst.problem or f"up to {worst.in_unit(worst.distance)}"
+    verb = ("differs" if len(wrong) == 1 else "differ") + (":" if worst.problem else " by")
+    named = _list_items([output.name for output in wrong])
+    subject = f"{'output' if len(wrong) == 1 else 'outputs'} {named} {verb} {error} end to end"
+    lines = [f"{subject}, although every operator agrees", f"cause: {'; '.join(_causes(pair, exceeding))}"]
+    if not all(_is_small(output) for output in wrong):
+        step = (
+            "measure the accuracy of both models on labeled data"
+            if has_data
+            else "the inputs were random; compare the models on your data with --inputs FILE"
+        )
+        lines.append(f"to judge the effect: {step} ({_PAGE})")
+    return tuple(lines)
+
+
+def _is_small(output: Comparison) -> bool:
+    return not output.problem and output.distance <= _SMALL.get(output.unit, 0.0)
+
+
+def _causes(pair: ModelPair, outputs: set[str]) -> Iterator[str]:
+    """Yield the causes that the models show: another arithmetic, rounding that adds up, operators that select values."""
+    if is_dequantized(pair.trial.model, pair.entry, pair.session):
+        rounds = quantizes_values(pair.session.proto.graph)
+        yield f"LiteRT rounds to quantized values after each operator, this model {'to other values' if rounds else 'does not'}"
+    elif pair.has_rounding:
+        yield "rounding differences of quantized operators add up"
+    else:
+        yield "rounding differences of floats add up"
+    codes = list(dict.fromkeys(op.code for op in _selecting_upstream(pair, outputs)))
+    if codes:
+        verbs = "compares or selects" if len(codes) == 1 else "compare or select"
+        yield f"{_list_items(codes)} {verbs} values, so a small difference can change the whole result"
+
+
+def _selecting_upstream(pair: ModelPair, outputs: set[str]) -> list[Operator]:
+    """Return operators upstream of the outputs that compare or select computed real values, the last one first."""
+    selecting, producer = selecting_operators(pair.session.proto.graph), producers(pair.entry.subgraph)
+    pending = [
+        tensor for name, tensor in zip(pair.entry.output_names, pair.entry.outputs, strict=True) if name in outputs
+    ]
+    found: dict[int, Operator] = {}
+    while pending:
+        op = producer.get(pending.pop().index)
+        if op is not None and op.index not in found:
+            found[op.index] = op
+            pending += [tensor for tensor in op.inputs if tensor is not None]
+    upstream = [found[index] for index in sorted(found, reverse=True)]
+    return [op for op in upstream if op.index in selecting and any(map(_is_computed_real, op.inputs))]
+
+
+def _is_computed_real(tensor: Tensor | None) -> bool:
+    if tensor is None or tensor.is_constant:
+        return False
+    return "float" in tensor.dtype or is_quantized(tensor)
+
+
+def _list_items(names: Sequence[str]) -> str:
+    """Return the first names and the number of the others: ``a, b and 2 more``."""
+    if len(names) <= _NAMED + 1:
+        return " and ".join([*filter(None, [", ".join(names[:-1])]), names[-1]])
+    return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
