@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 
@@ -18,7 +19,20 @@ class ConversionError(Exception):
     def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
         self.message = message
         self.problems = tuple(problems)
-        super().__init__("\n".join([message, *(f"  {problem}" for problem in self.problems)]))
+        super().__init__("\n".join([message, *self._problem_lines()]))
+
+    def _problem_lines(self) -> Iterator[str]:
+        """Yield a line per problem; a hint that several share follows the last of them."""
+        counts = Counter(problem.hint for problem in self.problems if problem.hint)
+        remaining = counts.copy()
+        for problem in self.problems:
+            if counts[problem.hint] < 2:
+                yield f"  {problem}"
+                continue
+            yield f"  {problem.where}: {problem.reason}"
+            remaining[problem.hint] -= 1
+            if not remaining[problem.hint]:
+                yield f"    hint to these {counts[problem.hint]}: {problem.hint}"
 
 
 @dataclass(frozen=True)
@@ -46,6 +60,11 @@ class AttributedProblem(Problem):
     """
 
     to_converter: bool = False
+
+
+@dataclass(frozen=True)
+class NoHandler(Problem):
+    """An operator that no pack converts. All such operators of a model share remedies."""
 
 
 CONTRADICTION = "the file contradicts itself:"

@@ -16,6 +16,7 @@ from onnx_tflite_plugin.binding.evaluation import Evaluation
 from onnx_tflite_plugin.errors import ConversionError, Problem
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.host.missing_operators import with_remedies
 from onnx_tflite_plugin.normalize.contents import complete_lists
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.presentation.graph_io import author_metadata
@@ -49,6 +50,8 @@ def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
     model = complete_lists(model, host, target)
     bindings = handlers_of(model, host, target)
     reachable = _reachable_subgraphs(model, bindings)
+    missing = {op: bound for op, bound in bindings.items() if isinstance(bound, Problem) and op.subgraph in reachable}
+    bindings |= with_remedies(missing, model.main)
     keys: dict[int, list[str]] = {graph.index: [] for graph in model.subgraphs}
     for signature in model.signatures:
         for index in _reachable_subgraphs(model, bindings, signature.subgraph):

@@ -16,7 +16,7 @@ import click
 
 from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.cli.output import print_error, print_json, shorten
-from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.errors import ConversionError, NoHandler, Problem
 from onnx_tflite_plugin.guard import DEBUG, Terminated, debug
 from onnx_tflite_plugin.keywords import FROM_COMMAND
 
@@ -119,7 +119,7 @@ def _group_problems(error: ConversionError) -> list[str]:
     """Return lines for each kind of problem: the first place and the number of further ones."""
     kinds: dict[tuple[str, str], list[str]] = {}
     for problem in error.problems:
-        kinds.setdefault((_problem_kind(problem.reason), problem.hint), []).append(f"{problem.where}: {problem.reason}")
+        kinds.setdefault((_problem_kind(problem), problem.hint), []).append(f"{problem.where}: {problem.reason}")
     hinted_lines: list[tuple[str, list[str]]] = []
     for (_, hint), texts in list(kinds.items())[:_MOST_PROBLEMS]:
         more = f"and in {len(texts) - 1} more places (--json lists them)" if len(texts) > 1 else ""
@@ -143,9 +143,13 @@ def with_hints(problems: Iterable[tuple[str, list[str]]]) -> list[str]:
     return result
 
 
-def _problem_kind(reason: str) -> str:
-    """Return the reason without names and numbers, which differ between places."""
-    return re.sub(r"\d+", "0", re.sub(r"'[^']*'", "''", reason))
+def _problem_kind(problem: Problem) -> str:
+    """Return the reason without names and numbers, which differ between places; the place of an operator without a handler."""
+    return (
+        problem.where
+        if isinstance(problem, NoHandler)
+        else re.sub(r"\d+", "0", re.sub(r"'[^']*'", "''", problem.reason))
+    )
 
 
 def problem_lines(where: str, reason: str, more: str = "") -> list[str]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
-from urllib.parse import quote
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from onnx_tflite_plugin.api.declarations import Decline
 from onnx_tflite_plugin.binding.consistency import Unfit
-from onnx_tflite_plugin.codes import UNKNOWN
-from onnx_tflite_plugin.errors import AttributedProblem, Problem
+from onnx_tflite_plugin.codes import UNKNOWN, has_custom_name
+from onnx_tflite_plugin.errors import AttributedProblem, NoHandler, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, describe_decline
-from onnx_tflite_plugin.source.model import Operator
+from onnx_tflite_plugin.host.remedies import describe_remedies
+from onnx_tflite_plugin.source.model import Operator, Subgraph
 
 NOBODY = "no installed pack has a handler for it"
 Answer = tuple[str, Decline | Failed]
@@ -39,37 +39,27 @@ def missing_handler_problem(op: Operator, answers: Sequence[Answer], similar: st
         reason, hint = "; ".join(texts), "; ".join(dict.fromkeys(filter(None, (a.hint for _, a in answers))))
         failed = [answer for _, answer in answers if isinstance(answer, Failed)]
         if not failed:
-            return Problem(op.code, reason, hint)
+            has_pack = bool(hint) or not has_custom_name(op.code) or any(pack != BUILTIN for pack, _ in answers)
+            return (Problem if has_pack else NoHandler)(op.code, reason, hint)
         return AttributedProblem(op.code, reason, hint, all(answer.pack == BUILTIN for answer in failed))
-    hint = "; ".join(filter(None, (similar, _remedy(op))))
     if op.code.startswith(UNKNOWN):
         number = op.code.removeprefix(UNKNOWN)
-        return Problem(
-            op.code, f"operator code {number} is not in the schema this version knows; the file is newer", hint
+        return NoHandler(
+            op.code, f"operator code {number} is not in the schema this version knows; the file is newer", similar
         )
-    return Problem(op.code, NOBODY, hint)
+    return NoHandler(op.code, NOBODY, similar)
 
 
-def _remedy(op: Operator) -> str:
-    """Return the remedies for an operator without a handler: a pack of one's own, or the model before or after it."""
-    pack = (
-        f"an op pack can convert it; create one with: onnx-tflite new-pack DIR --op {quote(op.code, safe='._-')}, "
-        "and --like KIND if it is not elementwise"
-    )
-    return "; ".join([pack, *_cut_remedies(op)])
-
-
-def _cut_remedies(op: Operator) -> list[str]:
-    """Return the options that convert the model before or after an operator."""
-    remedies = []
-    if op.subgraph == 0:
-        results = next(([tensor.name] for tensor in op.outputs if tensor is not None and tensor.name), [])
-        operands = [
-            tensor.name for tensor in op.inputs if tensor is not None and tensor.name and not tensor.is_constant
-        ]
-        remedies += [f"to convert the operators after it: --inputs-at {shlex.quote(name)}" for name in results]
-        remedies += [f"to convert the operators before it: --outputs {shlex.quote(name)}" for name in operands[:1]]
-    return remedies
+def with_remedies(problems: Mapping[Operator, Problem], main: Subgraph) -> dict[Operator, Problem]:
+    """Return the problems of operators, with the remedies that those without a handler share. ``main``: the converted subgraph."""
+    lacking = {op: None for op, problem in problems.items() if isinstance(problem, NoHandler)}
+    if not lacking:
+        return dict(problems)
+    remedies = describe_remedies([*lacking], [*problems], main)
+    return {
+        op: replace(problem, hint="; ".join(filter(None, (problem.hint, remedies)))) if op in lacking else problem
+        for op, problem in problems.items()
+    }
 
 
 def describe_skipped_hooks(pack: str) -> str:

@@ -21,7 +21,7 @@ from onnx_tflite_plugin.binding.inlining import Inlining
 from onnx_tflite_plugin.binding.rewriting import Site, rewrite_operator
 from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, InvalidModel, Problem, UnsupportedOperator
 from onnx_tflite_plugin.guard import Failed
-from onnx_tflite_plugin.host.missing_operators import describe_location, describe_skipped_hooks
+from onnx_tflite_plugin.host.missing_operators import describe_location, describe_skipped_hooks, with_remedies
 from onnx_tflite_plugin.source.model import Model, Operator
 
 BindOperator = Callable[[Operator, Target, int], Bound | Problem]
@@ -113,9 +113,10 @@ class ModelBinding:
 
     def _missing_problems(self) -> list[Problem]:
         """Return a problem for each kind of operator without a handler, each skipped hook and each unused entry point."""
-        problems = [
-            replace(problem, where=describe_location(self.missing[key])) for key, problem in self.reasons.items()
-        ]
+        by_operator = {op: self.reasons[key] for key, ops in self.missing.items() for op in ops}
+        ordered = dict(sorted(by_operator.items(), key=lambda item: (item[0].subgraph, item[0].index)))
+        completed = with_remedies(ordered, self.model.main)
+        problems = [replace(completed[ops[0]], where=describe_location(ops)) for ops in self.missing.values()]
         for pack, failures in self.skipped.items():
             problems += [failed.problem(describe_skipped_hooks(pack)) for failed in failures]
         return [*problems, *self.unused]

@@ -170,7 +170,8 @@ def test_shared_hint_is_printed_once(run: Run, tmp_path: Path) -> None:
     for out in (run("inspect", path)[1], run("convert", path)[2]):
         hints = [line.strip() for line in out.splitlines() if line.strip().startswith("hint")]
         assert len(hints) == 1
-        assert hints[0].startswith("hint to these 3: export the model with")
+        assert hints[0].startswith("hint to these 3: an op pack can convert them")
+        assert "--op CUSTOM.FlexLgamma" in hints[0]
 
 
 def test_inspect_rejects_a_file_of_another_format(run: Run, tmp_path: Path) -> None:

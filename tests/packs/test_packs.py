@@ -188,8 +188,8 @@ def test_hook_claims_declines_and_gets_the_finished_model(site: Path) -> None:
 def test_error_on_a_select_operator_has_a_remedy() -> None:
     with pytest.raises(
         otp.ConversionError,
-        match=r"there is no handler for TensorFlow's BesselI0, .* \(a select operator\) \(export the model with "
-        r".*new-pack DIR --op CUSTOM.FlexNAME; or convert the operators after it with --inputs-at",
+        match=r"there is no handler for TensorFlow's BesselI0, .* \(a select operator\) \(an op pack can convert it; "
+        r".*new-pack DIR --op CUSTOM.FlexBesselI0",
     ):
         otp.convert(unary_model("CUSTOM.FlexBesselI0"))
 

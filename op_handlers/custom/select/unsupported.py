@@ -12,7 +12,5 @@ def claim(op: Operator) -> Decline | None:
     if not op.code.startswith(PREFIX):
         return None
     return Decline(
-        f"there is no handler for TensorFlow's {op.code.removeprefix(PREFIX)}, which LiteRT runs through TensorFlow (a select operator)",
-        "export the model with TFLITE_BUILTINS only; or write an op pack: onnx-tflite new-pack DIR --op CUSTOM.FlexNAME; or convert "
-        "the operators after it with --inputs-at OUTPUT, or those before it with --outputs INPUT",
+        f"there is no handler for TensorFlow's {op.code.removeprefix(PREFIX)}, which LiteRT runs through TensorFlow (a select operator)"
     )
