@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _MISSING_KERNEL = re.compile(r"Could not find an implementation for (\w+)\(\d+\) node")
-_SKIP_CHECK = "--check standard writes the model anyway"
+_FOR_OTHERS = "--check standard writes the model for a runtime that has this kernel"
+_FOR_VIEWERS = "--check standard writes the model for a viewer such as Netron; other runtimes may refuse it too"
 
 
 def suggest_options(model: ir.Model, reason: str, opsets: tuple[int, int]) -> str:
@@ -32,7 +33,7 @@ def suggest_options(model: ir.Model, reason: str, opsets: tuple[int, int]) -> st
         hints.append("an older --opset may help")
     if any(node.op_type in ("QuantizeLinear", "DequantizeLinear") or node.domain for node in model.graph.all_nodes()):
         hints.append("--quantization float may help")
-    return "; ".join([*hints, _SKIP_CHECK])
+    return "; ".join([*hints, _FOR_OTHERS if missing_kernel else _FOR_VIEWERS])
 
 
 def _opsets(node: ir.Node, opsets: tuple[int, int]) -> set[int]:

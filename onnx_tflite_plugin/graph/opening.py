@@ -5,11 +5,13 @@ ONNX Runtime has no kernels for some dtypes of ONNX, and no complete list of its
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.errors import MissingExtra, Problem, TargetRefusal
 from onnx_tflite_plugin.graph.kernels import suggest_options
+from onnx_tflite_plugin.graph.metadata import source_name, source_operators
 from onnx_tflite_plugin.graph.validity import weight_bytes
 
 if TYPE_CHECKING:
@@ -56,8 +58,25 @@ def check_opens(model: ir.Model, source: str | bytes, opsets: tuple[int, int]) -
         reason = " ".join(str(error).split()).replace("[ONNXRuntimeError] : ", "")
         raise TargetRefusal(
             f"ONNX Runtime {onnxruntime.__version__} does not open the converted model:",
-            [Problem("the ONNX model", reason, suggest_options(model, reason, opsets))],
+            [Problem(_describe_failed_node(model, reason), reason, suggest_options(model, reason, opsets))],
         ) from error
+
+
+def _describe_failed_node(model: ir.Model, reason: str) -> str:
+    """Return the TFLite operator of the node that ONNX Runtime names, with its dtypes; else the whole model."""
+    quoted = {*re.findall(r"'([^']+)'|\(([^()]+)\)", reason)}
+    names = {name for pair in quoted for name in pair if name}
+    node = next((node for node in model.graph.all_nodes() if node.name in names), None)
+    if node is None:
+        return "the ONNX model"
+    operators = " and ".join(
+        f"op {index}" if subgraph == 0 else f"subgraph {subgraph} op {index}"
+        for subgraph, index in source_operators(node.metadata_props)
+    )
+    dtypes = [value.dtype.name.lower() for value in node.inputs if value is not None and value.dtype is not None]
+    tensor = source_name(node.metadata_props)
+    origin = f"{operators}{f', output {tensor!r}' if tensor else ''}: " if operators else ""
+    return f"{origin}node {node.name!r}, {node.op_type} of {', '.join(dtypes) or 'unknown dtypes'}"
 
 
 def foreign_domains(model: ir.Model) -> tuple[str, ...]:

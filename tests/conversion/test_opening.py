@@ -37,7 +37,13 @@ def test_suggests_no_opset_if_none_has_a_kernel(build: BuildGraph) -> None:
     with pytest.raises(ConversionError, match="Could not find an implementation") as caught:
         otp.convert(build_model(build))
     assert "--opset" not in str(caught.value.problems[0].hint)
-    assert "--check standard" in str(caught.value.problems[0].hint)
+    assert str(caught.value.problems[0].hint) == "--check standard writes the model for a runtime that has this kernel"
+
+
+def test_failure_names_the_tflite_operator_of_the_node() -> None:
+    with pytest.raises(ConversionError) as caught:
+        otp.convert(build_model(depth_to_space_int4))
+    assert caught.value.problems[0].where == "op 0, output 'y': node 'op0/Reshape', Reshape of int4, int64"
 
 
 def test_suggests_an_opset_with_a_kernel() -> None:
