@@ -144,15 +144,33 @@ def _error_location(error: BaseException, origin: object) -> str:
         return definition(origin)
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
+    in_pack, deepest = _deepest_frames(error, origin)
+    if in_pack is None and (isinstance(origin, str) or definition(origin)):
+        return definition(origin)  # empty for an entry point: the failing frame is the import system's
+    return _format_frame(in_pack or deepest)
+
+
+def caller_in_pack(error: BaseException, origin: object) -> str:
+    """Return ``file:line in function`` of the pack's call that raised an error; empty if the pack raised it itself."""
+    in_pack, deepest = _deepest_frames(error, origin)
+    return "" if in_pack == deepest else _format_frame(in_pack)
+
+
+Location = tuple[FrameType, int]
+
+
+def _deepest_frames(error: BaseException, origin: object) -> tuple[Location | None, Location | None]:
+    """Return the deepest frame of an error in the pack's code, and the deepest frame."""
     package = _module_name(origin).partition(".")[0]
     deepest = in_pack = None
     for frame, line in traceback.walk_tb(error.__traceback__):
         deepest = frame, line
         if package and _package_name(frame) == package:
             in_pack = deepest
-    if in_pack is None and (isinstance(origin, str) or definition(origin)):
-        return definition(origin)  # empty for an entry point: the failing frame is the import system's
-    location = in_pack or deepest
+    return in_pack, deepest
+
+
+def _format_frame(location: Location | None) -> str:
     return f"{location[0].f_code.co_filename}:{location[1]} in {location[0].f_code.co_name}" if location else ""
 
 

@@ -31,7 +31,7 @@ from onnx_tflite_plugin.binding.activation import activation_declaration, resolv
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel, Declared, label
 from onnx_tflite_plugin.checked import describe, did_you_mean, format_type, has_type
 from onnx_tflite_plugin.errors import REFUSED, UNFIT, HandlerError, Problem
-from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed, Mismatch, attribute_errors, definition
+from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed, Mismatch, attribute_errors, caller_in_pack, definition
 from onnx_tflite_plugin.source.model import Array, Dims, Operator
 from onnx_tflite_plugin.source.options import operator_names
 from onnx_tflite_plugin.targets import PRICED, Target
@@ -321,6 +321,12 @@ def _check_slots(effects: Effects | None, at: At) -> str:
 
 
 def refusal_problem(bound: Bound, refusal: Refusal) -> Problem:
-    """Return the problem of a handler that refuses its operator; a handler of a pack is named, for its author."""
-    source = "" if bound.pack in (BUILTIN, INLINE) else f", by handler {bound.handler.name} of {bound.pack}"
+    """Return the problem of a handler that refuses its operator.
+
+    A handler of a pack is named, for its author, with its line if a function that it called refuses.
+    """
+    if bound.pack in (BUILTIN, INLINE):
+        return Problem(bound.label, str(refusal), refusal.hint)
+    caller = caller_in_pack(refusal, bound.handler.lower)
+    source = f", by handler {bound.handler.name} of {bound.pack}{caller and f', at {caller}'}"
     return Problem(bound.label, f"{refusal}{source}", refusal.hint)

@@ -103,9 +103,21 @@ def _restore_axis_order(ctx: Context, slot: int, value: ir.Value) -> ir.Value:
 
 
 def _check_float(ctx: Context, value: ir.Value, tensor: Tensor, k: int) -> None:
-    """Raise Mismatch if a pack's lowering returns floats other than float32 for a quantized output."""
+    """Raise Mismatch if a pack's lowering returns floats for a quantized output that its declaration does not quantize.
+
+    Floats other than float32 are never quantized.
+    """
     dtype = None if value.type is None else value.type.dtype
-    if ctx.bound.pack != BUILTIN and affine(tensor) is not None and dtype in _NOT_QUANTIZED:
+    if ctx.bound.pack == BUILTIN or affine(tensor) is None:
+        return
+    if dtype is ir.DataType.FLOAT and ctx.uses_integers and ctx.target.moves_integers:
+        declared = type(ctx.bound.declared.quantization).__name__
+        remedy = f"return quantized values, for example by ctx.quantize(value, like=out({k})), or declare Dequantized()"
+        raise Mismatch(
+            f"output {k} is float32, but with quantization={declared}(...) it must hold the quantized values of "
+            f"{tensor.name!r}, {ctx.dtype(~k)}; {remedy}"
+        )
+    if dtype in _NOT_QUANTIZED:
         remedy = "the converter quantizes float32; convert it with ctx.ops.Cast(value, to='float32')"
         raise Mismatch(
             f"output {k} is {_dtype_name(dtype)}, but its tensor {tensor.name!r} is {tensor.dtype}; {remedy}"

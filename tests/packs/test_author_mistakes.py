@@ -207,6 +207,21 @@ MISTAKES = {
         [(HANDLER, RETURN, "return ctx.ops.Cast(ctx.ops.Softsign(x), to='float16')")],
         ["output 0 is float16, but its tensor 't4' is int8; the converter quantizes float32; convert it with ctx.ops.Cast"],
     ),
+    "floats from a lowering with integer arithmetic": (
+        [
+            (HANDLER, "Dequantized()", "Integer()"),
+            (HANDLER, "Dequantized, ", "Integer, "),
+            (HANDLER, RETURN, "return ctx.ops.Softsign(ctx.ops.Cast(x, to='float32'))"),
+        ],
+        [
+            "output 0 is float32, but with quantization=Integer(...) it must hold the quantized values of 't4', int8",
+            "return quantized values, for example by ctx.quantize(value, like=out(0)), or declare Dequantized()",
+        ],
+    ),
+    "an axis that the operand lacks": (
+        [(HANDLER, RETURN, "return ctx.ops.ReduceMax(x, [ctx.axis(7)], keepdims=1)")],
+        ["axis 7 does not exist: 'x0' has rank 1, by handler author.acme:acme of author, at ", "acme.py:23 in acme"],
+    ),
     "a wrong shape in a case": (
         [(CASES, FLOAT_CASE, OTHER_SHAPE), (CASES, "from conformance.models import", IMPORTS)],
         ["output 0 of the kernel has shape [2, 5, 7, 3], but 'y0' has [2, 5, 7, 4] in the model; correct the kernel"],

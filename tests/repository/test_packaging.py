@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from configparser import ConfigParser
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -16,6 +17,13 @@ def test_every_folder_with_modules_is_a_package(package: str) -> None:
     """setuptools omits other folders from the wheel; in a checkout, this would go unnoticed."""
     folders = {file.parent for file in (ROOT / package).rglob("*.py")}
     assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []
+
+
+def test_editable_install_is_a_plain_path_for_type_checkers() -> None:
+    """setuptools writes a path only if ``package_dir`` names the folder of all packages, else an import hook."""
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg", encoding="utf-8")
+    assert config["options"]["package_dir"].split() == ["=", "."]
 
 
 @pytest.mark.parametrize("group", ["handlers", "fusions"])
