@@ -54,7 +54,7 @@ from onnx_tflite_plugin.rewrite.fold_casts import FoldCasts
 from onnx_tflite_plugin.rewrite.name_constants import NameConstants
 from onnx_tflite_plugin.rewrite.name_values import NameValues
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, apply_rules, run_passes
-from onnx_tflite_plugin.rewrite.target_check import check_model, describe_added_operators
+from onnx_tflite_plugin.rewrite.target_check import check_model, describe_added_operators, unaccelerated_warnings
 from onnx_tflite_plugin.rewrite.tokens.last_token import keep_last_token
 from onnx_tflite_plugin.rewrite.weights.assign_dtypes import AssignWeightDtypes
 from onnx_tflite_plugin.rewrite.weights.dtypes import describe_runtime
@@ -170,6 +170,7 @@ class Pipeline:
         hints = [
             *dynamic_input_warnings(report.inputs, self.target),
             *attention_warnings(finished),
+            *unaccelerated_warnings(finished, self.target),
             *attention_hints(report.inputs, report.outputs, self.options, self.target),
         ]
         report = replace(report, warnings=(*report.warnings, *hints))

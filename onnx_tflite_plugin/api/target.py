@@ -97,6 +97,8 @@ class Target(Checked):
     """ONNX operators whose int8 kernel overflows by wrapping around, in some versions of the runtime."""
     lacks: Mapping[str, str] = field(default_factory=dict)
     """ONNX operators that the runtime lacks, with a remedy for the user, which may be empty."""
+    accelerates: frozenset[str] = frozenset()
+    """ONNX operators that the accelerator has; the conversion warns about others, which run on the CPU. Empty: all."""
     prices: Mapping[str, Price] = field(default_factory=dict)
     """Cost of operators that work along an axis; keys as in ``AxisPrice.onnx``."""
     passes: Sequence[str] = ()

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.errors import Problem, TargetRefusal
-from onnx_tflite_plugin.graph.metadata import source_handler
+from onnx_tflite_plugin.graph.metadata import source_handler, source_name, source_operators
 from onnx_tflite_plugin.rewrite.weights.dtypes import ONNX_RUNTIME_DOMAIN
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+_MAX_ORIGINS = 3  # TFLite operators named in a warning
 TRANSPOSE = "Transpose"  # ONNX Runtime moves Transposes across other operators first
 
 
@@ -43,6 +44,28 @@ def check_model(model: ir.Model, target: Target, opset: int) -> None:
         ]
     if problems:
         raise TargetRefusal(f"nodes that target {target.name} does not support:", problems)
+
+
+def unaccelerated_warnings(model: ir.Model, target: Target) -> list[str]:
+    """Return a warning on operators that the target's accelerator lacks, with the TFLite operators that need them."""
+    if not target.accelerates:
+        return []
+    nodes = [node for node in model.graph.all_nodes() if node.domain or node.op_type not in target.accelerates]
+    if not nodes:
+        return []
+    kinds = ", ".join(dict.fromkeys(node.op_type for node in nodes))
+    origins = dict.fromkeys(
+        f"op {index} {source_name(node.metadata_props)!r}"
+        for node in nodes
+        for subgraph, index in source_operators(node.metadata_props)[:1]
+        if subgraph == 0
+    )
+    more = f" and {len(origins) - _MAX_ORIGINS} more" if len(origins) > _MAX_ORIGINS else ""
+    places = f" (of {', '.join([*origins][:_MAX_ORIGINS])}{more})" if origins else ""
+    return [
+        f"the accelerator has no {kinds}{places}; the runtime computes them on the CPU, and all operators whose shapes depend on "
+        "them; --outputs converts the model before them"
+    ]
 
 
 def describe_added_operators(before: ir.Model, model: ir.Model, target: Target) -> str:

@@ -8,6 +8,20 @@ from dataclasses import replace
 from onnx_tflite_plugin.api.target import INTEGERS
 from onnx_tflite_plugin.targets.generic import GENERIC
 
+_ACCELERATED = frozenset({
+    "Abs", "Add", "And", "ArgMax", "ArgMin", "Asin", "Atan", "AveragePool", "BatchNormalization", "Cast", "Ceil",
+    "Clip", "Concat", "Constant", "Conv", "ConvTranspose", "Cos", "CumSum", "DepthToSpace", "DequantizeLinear",
+    "Div", "Einsum", "Elu", "Equal", "Exp", "Expand", "Flatten", "Floor", "Gather", "GatherElements", "GatherND",
+    "Gelu", "Gemm", "GlobalAveragePool", "GlobalMaxPool", "Greater", "GreaterOrEqual", "GridSample", "HardSigmoid",
+    "HardSwish", "Identity", "InstanceNormalization", "LRN", "LSTM", "LayerNormalization", "LeakyRelu", "Less",
+    "LessOrEqual", "Log", "LogSoftmax", "LpNormalization", "MatMul", "Max", "MaxPool", "Mean", "Min", "Mod", "Mul",
+    "Neg", "Not", "Or", "PRelu", "Pad", "Pow", "QuantizeLinear", "RMSNormalization", "RandomUniformLike",
+    "Reciprocal", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "Relu", "Reshape",
+    "Resize", "Round", "STFT", "ScatterElements", "ScatterND", "Sigmoid", "Sign", "Sin", "Slice", "Softmax",
+    "SpaceToDepth", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "ThresholdedRelu", "Tile", "TopK",
+    "Transpose", "Unsqueeze", "Upsample", "Where",
+})  # fmt: skip
+"""Operators in the registry of ONNX Runtime's QNN provider (op_builder_factory.cc), and those that its optimizer removes."""
 _SUB_BYTE = frozenset({"int4", "uint4", "int2", "uint2"})
 
 QNN = replace(
@@ -25,6 +39,7 @@ QNN = replace(
     multiplies_weights=False,
     quantizes_moves=True,
     needs_static_shapes=True,
+    accelerates=_ACCELERATED,
     # Convolutions of the accelerator have two spatial axes.
     keeps_unit_axes=frozenset({"float32", "uint8", "int16"}),
     lacks={

@@ -208,3 +208,19 @@ def test_short_loops_are_unrolled() -> None:
     assert not {"Loop", "Scan", "If"} & {node.op_type for node in model.graph.all_nodes()}
     with pytest.raises(ConversionError, match=r"qnn has no Scan(.|\n)*--unroll N"):
         otp.convert(net.build(), target="qnn", unroll=1)
+
+
+def test_operators_that_the_accelerator_lacks_are_named_with_their_origin() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x, inner, y = g.input("x", (2, 3)), g.tensor("inner", (2, 3)), g.tensor("positions", (None, 2), "int64")
+    g.operator("NEG", [x], [inner])
+    condition = g.tensor("condition", (2, 3), "bool")
+    g.operator("GREATER", [inner, g.constant("zero", np.zeros((), np.float32))], [condition])
+    g.operator("WHERE", [condition], [y])
+    g.output(y)
+    warnings = otp.convert(model.build(), target="qnn").report.warnings
+    assert [warning.partition(";")[0] for warning in warnings if "accelerator" in warning] == [
+        "the accelerator has no NonZero (of op 2 'positions')"
+    ]
+    assert not [w for w in otp.convert(model.build(), target="generic").report.warnings if "accelerator" in w]
