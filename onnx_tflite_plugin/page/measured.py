@@ -9,18 +9,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.errors import ConversionError, InconclusiveError
-from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.graph.names import resolve_keys
-from onnx_tflite_plugin.graph.randomness import random_nodes
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import VerifyOptions
-from onnx_tflite_plugin.verify.comparison.compare import Comparison
-from onnx_tflite_plugin.verify.comparison.tensors import values_by_tensor
-from onnx_tflite_plugin.verify.comparison.trial import Run
 from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.run import verify
-from onnx_tflite_plugin.verify.runtimes.structure import producers
-from onnx_tflite_plugin.verify.submodels.decision import decide
 from onnx_tflite_plugin.verify.times.bench import bench
 from onnx_tflite_plugin.verify.times.nodes import node_times
 from onnx_tflite_plugin.verify.verification import Verification
@@ -54,7 +47,7 @@ class Measured:
 def measure_errors(tflite: bytes, onnx: ModelProto, runs: int, options: VerifyOptions | None = None) -> Measured:
     """Compare and time both models.
 
-    ``options``: data and tolerance. The verdict is on all of the data, the errors of tensors and the times on the first inputs.
+    ``options``: data and tolerance. The verdict and the errors of tensors are on all of the data, the times on the first inputs.
     Raises ConversionError if a model does not run, InvalidInputs for data that do not fit, MissingExtra without the runtimes.
     """
     options = options or VerifyOptions()
@@ -70,7 +63,7 @@ def measure_errors(tflite: bytes, onnx: ModelProto, runs: int, options: VerifyOp
         samples = samples[:1]
     except InconclusiveError:
         return Measured([], verdict, wrong, outputs=outputs, notes=notes, operators=verification.operators)
-    tensors = pair.entry.subgraph.tensors
+    tensors = entry.subgraph.tensors
     errors = [
         {
             "tensor": value.tensor,
@@ -81,22 +74,12 @@ def measure_errors(tflite: bytes, onnx: ModelProto, runs: int, options: VerifyOp
             "ok": comparison.ok,
             "text": comparison.text,
         }
-        for comparison, value in _errors(pair, samples)
+        for value, comparison in verification.tensors
+        if value.subgraph == entry.subgraph.index
     ]
     runtimes = _runtimes(tflite, onnx, options)
     seconds, rest = _by_operator(onnx, pair.interface.feeds(samples[0]), runs, runtimes.get("onnxruntime"))
     return Measured(errors, verdict, wrong, seconds, rest, outputs, notes, verification.operators, runtimes)
-
-
-def _errors(pair: ModelPair, samples: Sequence[Run]) -> list[tuple[Comparison, TensorValue]]:
-    """Return the error of every tensor, on LiteRT's operands."""
-    random = any(True for _ in random_nodes(pair.session.proto.graph))
-    decision = decide(pair, samples, random=random, exact=True)
-    values = {value.name: value for values in values_by_tensor(pair.entry, pair.session).values() for value in values}
-    wrong = {submodel.submodel.value.name: submodel.comparison for submodel in decision.differing}
-    producer = producers(pair.entry.subgraph)
-    errors = [(comparison, values[name]) for name, comparison in {**decision.agreed, **wrong}.items()]
-    return sorted(errors, key=lambda error: producer[error[1].tensor].index)
 
 
 def _outputs(verification: Verification, names: Sequence[str]) -> list[dict[str, Any]]:

@@ -33,7 +33,14 @@ from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.runtimes.child import record_crashes
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError
 from onnx_tflite_plugin.verify.runtimes.processor import depends_on_processor
-from onnx_tflite_plugin.verify.submodels.decision import FUSION, RANDOM_NUMBERS, conclude, decide, save_submodels
+from onnx_tflite_plugin.verify.submodels.decision import (
+    FUSION,
+    RANDOM_NUMBERS,
+    compared_tensors,
+    conclude,
+    decide,
+    save_submodels,
+)
 from onnx_tflite_plugin.verify.submodels.judge import Decision
 from onnx_tflite_plugin.verify.verification import Verification, merge_verifications
 
@@ -205,6 +212,7 @@ def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> 
     explained = explain_errors(pair, outputs, verification.comparisons, has_data=request.inputs is not None)
     return replace(
         verification,
+        tensors=compared_tensors(pair, decision),
         end_to_end=explained if verification.verdict == "agrees" else (),
         kernels=tuple(dict.fromkeys([*expected, *(["builtin"] if verification.operators else [])])),
         runs=len(input_runs) + (pair.batch is not None),

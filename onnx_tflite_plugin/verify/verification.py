@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.tensors import Divergence
 from onnx_tflite_plugin.verify.runtimes.processor import processor
@@ -24,6 +25,7 @@ class Verification:
     number of operators that were compared on LiteRT's own operands. ``by_packs``: how many of these the reference
     kernels of packs compute. ``reasons``: why the verdict is inconclusive although nothing differs. ``partial``: accept
     an inconclusive verdict. ``end_to_end``: lines about outputs that exceed their tolerance although every operator agrees.
+    ``tensors``: the comparison of each tensor on LiteRT's own operands, in execution order.
     """
 
     comparisons: tuple[Comparison, ...]
@@ -37,6 +39,7 @@ class Verification:
     operators: int = 0
     by_packs: int = 0
     end_to_end: tuple[str, ...] = ()
+    tensors: tuple[tuple[TensorValue, Comparison], ...] = ()
 
     def __repr__(self) -> str:
         verdict, first, *rest = [line.strip() for line in self.text.splitlines()][: 1 + len(self.comparisons)]
@@ -110,4 +113,5 @@ def merge_verifications(by_signature: Mapping[str, Verification]) -> Verificatio
         operators=sum(verification.operators for verification in verifications),
         by_packs=sum(verification.by_packs for verification in verifications),
         end_to_end=tuple(line for key, v in by_signature.items() for line in prefix(key, v.end_to_end)),
+        tensors=tuple(pair for verification in verifications for pair in verification.tensors),
     )

@@ -23,6 +23,7 @@ from onnx_tflite_plugin.page.html import html
 from onnx_tflite_plugin.page.provenance import describe_provenance
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.runtimes.processor import processor
+from onnx_tflite_plugin.verify.submodels.engine import Engine
 from onnx_tflite_plugin.verify.verification import Verification
 from tests.helpers.command import Run
 from tests.helpers.metadata_files import LABELS, classifier_metadata, model_with_metadata
@@ -156,6 +157,19 @@ def test_page_without_quantization_agrees_with_verify() -> None:
     assert any("output probabilities differs by" in note for note in page.remarks)
     assert output["end_to_end"] != output["error"]
     assert page.runtimes["litert"] > 0
+
+
+def test_page_compares_every_operator_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+    decide = Engine.decide
+
+    def count_runs(engine: Engine, runs: Any) -> Any:
+        compared.append(len(runs))
+        return decide(engine, runs)
+
+    monkeypatch.setattr(Engine, "decide", count_runs)
+    assert gather(DIGITS.read_bytes(), otp.convert(DIGITS).proto, "digits").errors
+    assert compared == [3]
 
 
 def test_float_islands_and_forced_transposes_are_named() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from onnx_tflite_plugin.errors import ConversionError, InconclusiveError
 from onnx_tflite_plugin.graph.extraction import extract_submodel
+from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.graph.randomness import random_operators
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.distance import ELSEWHERE
@@ -16,6 +17,7 @@ from onnx_tflite_plugin.verify.comparison.trial import Run, time_limit_after
 from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.runtimes.dequantized import is_float, onnx_operand
 from onnx_tflite_plugin.verify.runtimes.extraction import cut_file
+from onnx_tflite_plugin.verify.runtimes.structure import producers
 from onnx_tflite_plugin.verify.submodels.constants import compare_constants
 from onnx_tflite_plugin.verify.submodels.engine import Engine
 from onnx_tflite_plugin.verify.submodels.judge import Decision, Finding
@@ -112,6 +114,15 @@ def conclude(
     reason = decision.error or (_NO_VALUE if unmatched and not pair.reasons else "")
     notes = (f"{NOT_COMPARED}: {reason}",) if reason else ()
     return Verification(comparisons, (), 0, notes=notes, operators=decision.operators)
+
+
+def compared_tensors(pair: ModelPair, decision: Decision) -> tuple[tuple[TensorValue, Comparison], ...]:
+    """Return the comparison of each tensor, in execution order; that of the first operands on which it differs."""
+    values = {value.name: value for values in values_by_tensor(pair.entry, pair.session).values() for value in values}
+    differing = {finding.submodel.value.name: finding.comparison for finding in reversed(decision.differing)}
+    producer = producers(pair.entry.subgraph)
+    tensors = [(values[name], comparison) for name, comparison in {**decision.agreed, **differing}.items()]
+    return tuple(sorted(tensors, key=lambda compared: producer[compared[0].tensor].index))
 
 
 def save_submodels(pair: ModelPair, decision: Decision, folder: Path) -> str:
