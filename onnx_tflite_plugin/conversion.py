@@ -60,13 +60,15 @@ class Conversion:
     verification_seconds: float = field(default=0.0, repr=False)
 
     def __repr__(self) -> str:
-        return f"<Conversion: {self.report.line}>"
+        hints = "; see report.hints" if self.report.hints else ""
+        return f"<Conversion: {self.report.line}{hints}>"
 
     def _repr_html_(self) -> str:
         from onnx_tflite_plugin.presentation.notebook import as_html
 
         report = self.report
-        return as_html(report.line, report.inputs, report.outputs, self.snippet("model.onnx"), report.warnings)
+        notes = [*(f"warning: {text}" for text in report.warnings), *(f"hint: {text}" for text in report.hints)]
+        return as_html(report.line, report.inputs, report.outputs, self.snippet("model.onnx"), notes)
 
     def verify(self, **options: Any) -> Verification:
         """Compare the model with LiteRT on the file that it was converted from; options as in ``otp.verify``.
@@ -152,6 +154,8 @@ def convert(
     stages.finish()
     for text in conversion.report.warnings:
         LOG.warning("%s", text)
+    for text in conversion.report.hints:
+        LOG.info("%s", text)
     return conversion
 
 

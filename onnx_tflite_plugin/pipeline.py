@@ -42,7 +42,8 @@ from onnx_tflite_plugin.normalize.joining import SEQUENCE
 from onnx_tflite_plugin.normalize.stage import Normalized
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.presentation.facts import doc_string, facts
-from onnx_tflite_plugin.presentation.graph_io import attention_hints, dynamic_input_warnings, graph_values
+from onnx_tflite_plugin.presentation.graph_io import dynamic_input_warnings, graph_values
+from onnx_tflite_plugin.presentation.hints import attention_hints, input_hints, output_hints
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.quantization.dequantization import dequantize_model
 from onnx_tflite_plugin.quantization.opset import plan_storage_and_opset
@@ -167,13 +168,18 @@ class Pipeline:
             write_causal(finished.metadata_props)
         pairs = zip((*file_names.inputs, *file_names.outputs), (*names.inputs, *names.outputs), strict=True)
         write_renames(finished.metadata_props, {old: new for old, new in pairs if old != new})
-        hints = [
+        warnings = [
             *dynamic_input_warnings(report.inputs, self.target),
             *attention_warnings(finished),
             *unaccelerated_warnings(finished, self.target),
+        ]
+        stored = normalized.bound.main
+        hints = [
+            *input_hints(report.inputs, dict(zip(names.inputs, stored.inputs, strict=True))),
+            *output_hints(report.outputs, dict(zip(names.outputs, stored.outputs, strict=True))),
             *attention_hints(report.inputs, report.outputs, self.options, self.target),
         ]
-        report = replace(report, warnings=(*report.warnings, *hints))
+        report = replace(report, warnings=(*report.warnings, *warnings), hints=tuple(hints))
         finished.producer_version, finished.doc_string = VERSION, doc_string(model)
         write_authored(finished.metadata_props, facts(model, report.inputs, report.outputs))
         return Converted(finished, report, model)

@@ -59,6 +59,7 @@ class Report:
         weights: number of 8-bit products, by the dtype of their weights.
         repairs: wrong entries of the file, with the values used instead.
         warnings: warnings of the conversion and of packs.
+        hints: what to pass in place of quantized values, and options that fit the model.
     """
 
     target: str
@@ -89,6 +90,7 @@ class Report:
     weights: Mapping[str, int] = field(default_factory=dict)
     repairs: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
     inner_nodes: Mapping[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 _MOST = 8
 _LONG = 100  # characters of a line
+_GROUPED = 3  # values with consecutive numbers that share a line
 _LABELS = 3  # shown of the list
 
 
@@ -20,25 +22,63 @@ def interface_lines(graph_values: Sequence[GraphValue]) -> list[str]:
     """Return names, dtypes and shapes in columns, with the lines of their metadata."""
     names = [shorten(graph_value.name) or "''" for graph_value in graph_values]
     types = [f"{graph_value.dtype} {shape(graph_value.shape)}" for graph_value in graph_values]
-    widths = min(24, max(map(len, names), default=0)), min(30, max(map(len, types), default=0))
-    lines = []
-    for graph_value, name, type_ in zip(graph_values, names, types, strict=True):
+    facts = []
+    for graph_value in graph_values:
         meaning = quantization(graph_value.scale, graph_value.zero_point, graph_value.axis)
+        facts.append((meaning, *metadata_lines(graph_value)))
+    groups = group_numbered(names, [(type_, *more) for type_, more in zip(types, facts, strict=True)])
+    labels = [(_range(names, group), _each(types, group)) for group in groups]
+    widths = [min(most, max((len(label[k]) for label in labels), default=0)) for k, most in enumerate((24, 30))]
+    lines = []
+    for group, (name, type_) in zip(groups, labels, strict=True):
+        meaning, *more = facts[group[0]]
         lines.append(f"{name:{widths[0]}}  {type_:{widths[1]}}  {meaning}".rstrip())
-        lines += [f"  {text}" for text in metadata_lines(graph_value)]
+        lines += [f"  {text}" for text in more]
     return limit_lines(lines, 2 * _MOST)
 
 
 def brief_interface(graph_values: Sequence[GraphValue]) -> list[str]:
-    """Return names, dtypes and shapes: on one line if it is short, otherwise on a line each, of the first eight or nine."""
-    texts = [
-        f"{shorten(graph_value.name) or repr('')} {graph_value.dtype} {shape(graph_value.shape)}"
-        for graph_value in graph_values
-    ]
-    line = ", ".join(texts)
-    if len(line) <= _LONG and len(texts) <= _MOST:
-        return [line] if texts else []
-    return limit_lines(texts, _MOST, "convert -v shows more")
+    """Return names, dtypes and shapes: on one line if it is short, otherwise on a line each, of the first eight or nine.
+
+    Caches and other values with equal types and consecutive numbers share a line.
+    """
+    names = [shorten(graph_value.name) or "''" for graph_value in graph_values]
+    types = [f"{graph_value.dtype} {shape(graph_value.shape)}" for graph_value in graph_values]
+    line = ", ".join(f"{name} {type_}" for name, type_ in zip(names, types, strict=True))
+    if len(line) <= _LONG and len(names) <= _MOST:
+        return [line] if names else []
+    groups = group_numbered(names, types)
+    lines = [f"{_range(names, group)}{':' * (len(group) > 1)} {_each(types, group)}" for group in groups]
+    return limit_lines(lines, _MOST, "convert -v shows more")
+
+
+def group_numbered(names: Sequence[str], facts: Sequence[object]) -> list[list[int]]:
+    """Return positions in order; names with equal facts and consecutive last numbers are one group: ``k_0``, ``k_1``, …"""
+    members: dict[tuple[object, ...], list[int]] = {}
+    for position, (name, fact) in enumerate(zip(names, facts, strict=True)):
+        start, number, end = _split_number(name)
+        members.setdefault((start, end, fact, "" if number else position), []).append(position)
+    groups = []
+    for group in members.values():
+        numbers = [_split_number(names[position])[1] for position in group]
+        consecutive = all(numbers) and [int(n) for n in numbers] == [int(numbers[0]) + k for k in range(len(group))]
+        groups += [group] if consecutive and len(group) >= _GROUPED else [[position] for position in group]
+    return sorted(groups)
+
+
+def _split_number(name: str) -> tuple[str, str, str]:
+    """Return the text before, in and after the last number of a name."""
+    match = re.fullmatch(r"(.*?)(\d*)(\D*)", name, re.DOTALL)
+    assert match is not None
+    return match[1], match[2], match[3]
+
+
+def _range(names: Sequence[str], group: Sequence[int]) -> str:
+    return names[group[0]] if len(group) == 1 else f"{names[group[0]]} … {names[group[-1]]}"
+
+
+def _each(types: Sequence[str], group: Sequence[int]) -> str:
+    return types[group[0]] if len(group) == 1 else f"{len(group)} × {types[group[0]]}"
 
 
 def shape(sizes: Sequence[int | str | None]) -> str:

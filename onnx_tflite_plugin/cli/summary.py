@@ -26,6 +26,7 @@ DIFFERS = 3
 INCONCLUSIVE = 4
 """Exit code of an inconclusive verification."""
 _MOST_WARNINGS = 7
+_MOST_HINTS = 4
 _BYTES_A_MICROSECOND = 8000  # unit of the plan's prices
 _PLANS = {
     "least": "optimal",
@@ -54,7 +55,7 @@ def brief_summary(
         rows.append(_with_time(verification_row(conversion.verification, first=True), conversion))
     notes = [] if given_signature is not None else [*_other_signatures(report)]
     notes += _replaced_handlers(report)
-    rows.append(warning_row([*notes, *report.warnings]))
+    rows += [warning_row([*notes, *report.warnings]), _hint_row(report)]
     return [row for row in rows if row.lines]
 
 
@@ -64,6 +65,8 @@ def next_row(conversion: Conversion, model: Path | None, files: Sequence[Path], 
     if model is None:
         return Row("next", [run])
     given = shlex.join([str(model), str(files[0])])
+    if conversion.report.other_signatures and _lacks_scores(conversion.report):
+        return Row("next", [f"onnx-tflite convert {given} --signature all converts all signatures", run])
     if conversion.verification is None:
         return Row("next", [f"onnx-tflite verify {given} compares it with LiteRT", run])
     if has_page:
@@ -86,7 +89,21 @@ def _other_signatures(report: Report) -> Iterator[str]:
     if report.other_signatures:
         count = plural(len(report.other_signatures), "other signature")
         names = ", ".join(limit_lines([repr(shorten(key)) for key in report.other_signatures], 4, "inspect lists all"))
+        if _lacks_scores(report):
+            yield (
+                f"only signature {report.signature!r} was written: it fills the key-value cache and returns no logits, so it "
+                f"generates no text; --signature all also writes {names}"
+            )
+            return
         yield f"{count} not converted: {names}; --signature all converts all"
+
+
+def _lacks_scores(report: Report) -> bool:
+    """True for a signature of a language model that returns only its caches."""
+    from onnx_tflite_plugin.presentation.hints import find_decoder, has_scores
+
+    decoder = find_decoder(report.inputs, report.outputs)
+    return decoder is not None and not has_scores(decoder, report.outputs)
 
 
 def operator_rows(conversion: Conversion) -> list[Row]:
@@ -135,12 +152,16 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
     rows += [Row("packs", list(_packs(report)))]
     if conversion.verification is not None:
         rows.append(_with_time(verification_row(conversion.verification), conversion))
-    rows.append(warning_row(report.warnings))
+    rows += [warning_row(report.warnings), _hint_row(report)]
     return [row for row in rows if row.lines]
 
 
 def warning_row(warnings: Sequence[str]) -> Row:
     return Row("warning", limit_lines([" ".join(text.split()) for text in warnings], _MOST_WARNINGS), "yellow")
+
+
+def _hint_row(report: Report) -> Row:
+    return Row("hint", limit_lines(report.hints, _MOST_HINTS, "--json shows all"))
 
 
 def verification_row(verification: Verification, *, first: bool = False) -> Row:

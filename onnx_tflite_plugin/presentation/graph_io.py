@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from onnx_tflite_plugin.graph.decoder import Interface, recognize_decoder
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.authored import InterfaceMetadata, TensorMetadata
 
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from onnx_tflite_plugin.api.target import Target
-    from onnx_tflite_plugin.options import ConvertOptions
     from onnx_tflite_plugin.source.model import Tensor
 
 
@@ -124,20 +122,4 @@ def dynamic_input_warnings(inputs: Iterable[GraphValue], target: Target) -> list
         f"--input-shape {value.name}={','.join(str(size) if isinstance(size, int) else '1' for size in value.shape)}"
         for value in inputs
         if not all(isinstance(size, int) for size in value.shape)
-    ]
-
-
-def attention_hints(
-    inputs: Sequence[GraphValue], outputs: Sequence[GraphValue], options: ConvertOptions, target: Target
-) -> list[str]:
-    """Return a hint at ``--attention causal`` for a language model with caches, if it is not given and the target supports it."""
-    if options.attention != "file" or "com.microsoft" not in target.domains:
-        return []
-    interface = [
-        Interface(graph_value.name, graph_value.dtype, tuple(graph_value.shape or ())) for graph_value in inputs
-    ]
-    if recognize_decoder(interface, [graph_value.name for graph_value in outputs]) is None:
-        return []
-    return [
-        "language model with a key-value cache: --attention causal decodes faster, with each layer's attention as one operator"
     ]

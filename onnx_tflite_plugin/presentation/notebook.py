@@ -9,9 +9,9 @@ from onnx_tflite_plugin.presentation.graph_io import GraphValue
 
 
 def as_html(
-    line: str, inputs: Sequence[GraphValue], outputs: Sequence[GraphValue], code: str, warnings: Sequence[str] = ()
+    line: str, inputs: Sequence[GraphValue], outputs: Sequence[GraphValue], code: str, notes: Sequence[str] = ()
 ) -> str:
-    """Return the HTML of a conversion: ``line`` summarizes it, ``code`` runs the model."""
+    """Return the HTML of a conversion: ``line`` summarizes it, ``code`` runs the model, ``notes`` are warnings and hints."""
     rows = []
     for side, graph_values in (("input", inputs), ("output", outputs)):
         for value in graph_values:
@@ -38,5 +38,5 @@ def as_html(
             rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
     headings = ("", "name", "dtype", "shape", "scale", "zero point", "description", "labels")
     heading_html = "".join(f"<th>{text}</th>" for text in headings)
-    warning_html = "".join(f"<p>warning: {escape(text)}</p>" for text in warnings)
-    return f"<p>{escape(line)}</p>{warning_html}<table><tr>{heading_html}</tr>{''.join(rows)}</table><pre>{escape(code)}</pre>"
+    note_html = "".join(f"<p>{escape(text)}</p>" for text in notes)
+    return f"<p>{escape(line)}</p>{note_html}<table><tr>{heading_html}</tr>{''.join(rows)}</table><pre>{escape(code)}</pre>"

@@ -11,7 +11,7 @@ import pytest
 
 from onnx_tflite_plugin.cli import bench, handlers, inspect, many
 from onnx_tflite_plugin.cli.failures import with_hints
-from onnx_tflite_plugin.cli.interface_lines import interface_lines, metadata_lines, quantization, shape
+from onnx_tflite_plugin.cli.interface_lines import group_numbered, interface_lines, metadata_lines, quantization, shape
 from onnx_tflite_plugin.cli.jobs import Job
 from onnx_tflite_plugin.cli.output import Row
 from onnx_tflite_plugin.cli.summary import (
@@ -99,14 +99,50 @@ def test_signature_that_was_requested_is_no_warning(tmp_path: Path) -> None:
 @pytest.mark.parametrize("label", ["inputs", "outputs"])
 def test_short_interface_has_one_line_and_a_long_one_a_line_each(tmp_path: Path, label: str) -> None:
     for name, number in (("y", 4), ("TFLite_Detection_PostProcess:", 4), ("onset", 9)):
-        graph_values = tuple(GraphValue(f"{name}{k}", "float32", (1, 10)) for k in range(number))
-        texts = [f"{graph_value.name} float32 [1, 10]" for graph_value in graph_values]
+        graph_values = tuple(GraphValue(f"{name}{k}", "float32", (1, 10 + k)) for k in range(number))
+        texts = [f"{graph_value.name} float32 [1, {10 + k}]" for k, graph_value in enumerate(graph_values)]
         assert briefly(tmp_path, **{label: graph_values})[label] == ([", ".join(texts)] if name == "y" else texts)
 
 
 def test_more_than_nine_outputs_are_counted(tmp_path: Path) -> None:
-    found = briefly(tmp_path, outputs=tuple(GraphValue(f"y{k}", "float32", ()) for k in range(10)))["outputs"]
-    assert found == [*(f"y{k} float32 []" for k in range(8)), "… and 2 more (convert -v shows more)"]
+    found = briefly(tmp_path, outputs=tuple(GraphValue(f"y{k}", "float32", (k,)) for k in range(10)))["outputs"]
+    assert found == [*(f"y{k} float32 [{k}]" for k in range(8)), "… and 2 more (convert -v shows more)"]
+
+
+def caches(end: str = "") -> tuple[GraphValue, ...]:
+    return tuple(GraphValue(f"cache_{kind}_{k}{end}", "float32", (1, 64, 8)) for k in range(12) for kind in "kv")
+
+
+def test_values_with_consecutive_numbers_share_a_line(tmp_path: Path) -> None:
+    lines = ["cache_k_0 … cache_k_11: 12 × float32 [1, 64, 8]", "cache_v_0 … cache_v_11: 12 × float32 [1, 64, 8]"]
+    assert briefly(tmp_path, inputs=caches())["inputs"] == lines
+    assert interface_lines(caches()) == [line.replace(": ", "  ") for line in lines]
+    assert group_numbered(["a1", "b", "a2", "a3", "c1", "c3", "c5", "d1", "d2"], [0] * 9) == [
+        [0, 2, 3], [1], [4], [5], [6], [7], [8],
+    ]  # fmt: skip
+    assert group_numbered(["a1", "a2", "a3"], ["float32", "float32", "int8"]) == [[0], [1], [2]]
+
+
+def test_signature_without_logits_names_the_command_for_all(tmp_path: Path) -> None:
+    tokens = (GraphValue("tokens", "int32", (1, 5)), GraphValue("pos", "int32", (5,)))
+    changes: dict[str, Any] = {
+        "inputs": (*tokens, *caches()),
+        "outputs": caches(":next"),
+        "signature": "prefill",
+        "other_signatures": ("decode",),
+    }
+    (warning,) = briefly(tmp_path, **changes)["warning"]
+    assert warning.startswith("only signature 'prefill' was written")
+    assert warning.endswith("returns no logits, so it generates no text; --signature all also writes 'decode'")
+    conversion: Any = SimpleNamespace(verification=None, report=replace(PLAIN, **changes))
+    row = next_row(conversion, Path("a.tflite"), [Path("m.onnx")], has_page=False)
+    assert row.lines[0] == "onnx-tflite convert a.tflite m.onnx --signature all converts all signatures"
+    changes["outputs"] = (*caches(":next"), GraphValue("logits", "float32", (1, 1, 9)))
+    assert "not converted" in briefly(tmp_path, **changes)["warning"][0]
+
+
+def test_hints_have_a_row_of_their_own(tmp_path: Path) -> None:
+    assert briefly(tmp_path, hints=("pass real values",))["hint"] == ["pass real values"]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +155,7 @@ def test_more_than_nine_outputs_are_counted(tmp_path: Path) -> None:
     ],
 )
 def test_summary_names_the_next_commands(model: Path | None, verified: bool, page: bool, lines: list[str]) -> None:
-    conversion: Any = SimpleNamespace(verification="any" if verified else None)
+    conversion: Any = SimpleNamespace(verification="any" if verified else None, report=PLAIN)
     row = next_row(conversion, model, [Path("m.onnx")], has_page=page)
     assert list(row.lines) == [*lines, "convert -v prints the Python lines that run the model"]
 
@@ -151,7 +187,7 @@ def test_interface_lines_show_symbolic_dimensions() -> None:
 
 
 def test_interface_lines_are_truncated() -> None:
-    lines = interface_lines([GraphValue(f"x{k}", "bool", ()) for k in range(20)])
+    lines = interface_lines([GraphValue(f"x{k}", "bool", (k,)) for k in range(20)])
     assert len(lines) == 17
     assert lines[-1] == "… and 4 more (--json shows all)"
 

@@ -147,10 +147,15 @@ def test_run_takes_all_inputs_except_caches(make: Callable[[], Sizes]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "warns"),
+    ("options", "hints"),
     [({}, True), ({"attention": "causal"}, False), ({"target": "generic"}, False)],
     ids=["by default", "with the option", "for another target"],
 )
-def test_warning_suggests_causal_attention(options: dict[str, Any], warns: bool) -> None:
+def test_hint_suggests_causal_attention(options: dict[str, Any], hints: bool) -> None:
     report = otp.convert(language_model(ROWS), signature="decode", **options).report
-    assert any("--attention causal decodes faster" in warning for warning in report.warnings) == warns
+    assert any("--attention causal decodes faster" in hint for hint in report.hints) == hints
+    assert not any("--attention causal" in warning for warning in report.warnings)
+
+
+def test_model_without_logits_gets_no_hint_on_decoding() -> None:
+    assert not otp.convert(language_model(ROWS), signature="prefill_5").report.hints

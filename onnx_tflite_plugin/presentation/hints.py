@@ -1,0 +1,91 @@
+"""Hints of a conversion: what to pass in place of quantized values, and options that fit the model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from onnx_tflite_plugin.graph.decoder import Decoder, Interface, recognize_decoder
+from onnx_tflite_plugin.presentation.graph_io import GraphValue
+from onnx_tflite_plugin.source.affine import affine
+
+if TYPE_CHECKING:
+    from onnx_tflite_plugin.api.target import Target
+    from onnx_tflite_plugin.options import ConvertOptions
+    from onnx_tflite_plugin.source.model import Quantization, Tensor
+
+_NAMED = 3  # inputs or outputs in one hint
+
+
+def input_hints(inputs: Sequence[GraphValue], tensors: Mapping[str, Tensor]) -> Iterator[str]:
+    """Yield hints about inputs that are float32 instead of quantized, with the formula of the real values.
+
+    ``tensors``: the tensor of the file, by the name of the input.
+    """
+    names: dict[tuple[str, str], list[str]] = {}
+    for value in inputs:
+        dtype = tensors[value.name].dtype
+        if (quantization := _removed_quantization(value, tensors)) is not None:
+            names.setdefault((dtype, _real_value(dtype, quantization)), []).append(value.name)
+    for (dtype, formula), group in names.items():
+        verb = "takes" if len(group) == 1 else "take"
+        yield f"{_subject('input', group)} {verb} float32 instead of {dtype}: pass real values, {formula}"
+
+
+def output_hints(outputs: Sequence[GraphValue], tensors: Mapping[str, Tensor]) -> Iterator[str]:
+    """Yield hints about outputs that are float32 instead of quantized; ``tensors`` as for inputs."""
+    names: dict[str, list[str]] = {}
+    for value in outputs:
+        if _removed_quantization(value, tensors) is not None:
+            names.setdefault(tensors[value.name].dtype, []).append(value.name)
+    for dtype, group in names.items():
+        verb = "is" if len(group) == 1 else "are"
+        yield f"{_subject('output', group)} {verb} float32 instead of {dtype}: real values, do not dequantize them"
+
+
+def _removed_quantization(value: GraphValue, tensors: Mapping[str, Tensor]) -> Quantization | None:
+    return affine(tensors[value.name]) if value.dtype == "float32" else None
+
+
+def _real_value(dtype: str, quantization: Quantization) -> str:
+    """Return the formula of the real value, such as ``(uint8 value - 128) * 0.0078125``."""
+    if len(quantization.scale) != 1:
+        return f"scale * ({dtype} value - zero point) with the scales of the file"
+    (scale,), (zero_point,) = quantization.scale, quantization.zero_point
+    value = f"{dtype} value"
+    if zero_point:
+        value = f"({value} {'-' if zero_point > 0 else '+'} {abs(zero_point)})"
+    return f"{value} / 255" if math.isclose(scale, 1 / 255, rel_tol=1e-4) else f"{value} * {scale:.6g}"
+
+
+def _subject(kind: str, names: Sequence[str]) -> str:
+    listed = ", ".join(map(repr, names[:_NAMED]))
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{kind}{'s' if len(names) > 1 else ''} {listed}{more}"
+
+
+def attention_hints(
+    inputs: Sequence[GraphValue], outputs: Sequence[GraphValue], options: ConvertOptions, target: Target
+) -> list[str]:
+    """Return a hint at ``--attention causal`` for a language model that returns scores, if the option is not given.
+
+    The target must support it.
+    """
+    if options.attention != "file" or "com.microsoft" not in target.domains:
+        return []
+    decoder = find_decoder(inputs, outputs)
+    if decoder is None or not has_scores(decoder, outputs):
+        return []
+    return ["--attention causal decodes faster: the attention of each layer becomes one operator"]
+
+
+def find_decoder(inputs: Sequence[GraphValue], outputs: Sequence[GraphValue]) -> Decoder | None:
+    """Return the interface of a language model with caches; None for other models."""
+    interface = [Interface(value.name, value.dtype, tuple(value.shape or ())) for value in inputs]
+    return recognize_decoder(interface, [value.name for value in outputs])
+
+
+def has_scores(decoder: Decoder, outputs: Sequence[GraphValue]) -> bool:
+    """True if the model returns more than its caches."""
+    return not {value.name for value in outputs} <= {*decoder.caches.values()}

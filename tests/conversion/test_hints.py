@@ -1,0 +1,66 @@
+"""Test hints: what to pass to and expect from a model whose quantized inputs and outputs became float32."""
+
+from __future__ import annotations
+
+import logging
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onnx_tflite_plugin as otp
+from onnx_tflite_plugin.presentation.graph_io import GraphValue
+from onnx_tflite_plugin.presentation.hints import input_hints
+from onnx_tflite_plugin.source.model import Quantization, Tensor
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
+HINTS = (
+    "input 'image' takes float32 instead of int8: pass real values, (int8 value + 128) / 255",
+    "output 'probabilities' is float32 instead of int8: real values, do not dequantize them",
+)
+
+
+def quantized(dtype: str, scale: tuple[float, ...], zero_point: tuple[int, ...]) -> Tensor:
+    return Tensor(0, 0, "x", dtype, (1, 2), (1, 2), quantization=Quantization(scale, zero_point, 1))
+
+
+@pytest.mark.parametrize("options", [{"quantization": "float"}, {"target": "portable"}], ids=str)
+def test_float_interface_of_a_quantized_file_is_explained(
+    options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "onnx_tflite_plugin"):
+        conversion = otp.convert(DIGITS, **options)
+    assert conversion.report.hints == HINTS
+    assert repr(conversion).endswith("; see report.hints>")
+    assert f"<p>hint: {escape(HINTS[1])}</p>" in conversion._repr_html_()
+    assert HINTS[0] in caplog.messages
+
+
+def test_quantized_interface_needs_no_hint() -> None:
+    conversion = otp.convert(DIGITS)
+    assert not conversion.report.hints
+    assert "report.hints" not in repr(conversion)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "formula"),
+    [
+        (quantized("uint8", (1 / 255,), (0,)), "uint8 value / 255"),
+        (quantized("uint8", (0.0078125,), (128,)), "(uint8 value - 128) * 0.0078125"),
+        (quantized("int8", (0.5,), (-3,)), "(int8 value + 3) * 0.5"),
+        (quantized("int16", (2.0,), (0,)), "int16 value * 2"),
+        (quantized("int8", (1.0, 2.0), (0, 0)), "scale * (int8 value - zero point) with the scales of the file"),
+    ],
+    ids=lambda item: item if isinstance(item, str) else "",
+)
+def test_formula_has_scale_and_zero_point(tensor: Tensor, formula: str) -> None:
+    (hint,) = input_hints([GraphValue("x", "float32", (1, 2))], {"x": tensor})
+    assert hint == f"input 'x' takes float32 instead of {tensor.dtype}: pass real values, {formula}"
+
+
+def test_inputs_with_the_same_formula_share_a_hint() -> None:
+    tensor = quantized("uint8", (0.25,), (0,))
+    values = [GraphValue(f"x{k}", "float32", (1, 2)) for k in range(5)]
+    (hint,) = input_hints(values, {value.name: tensor for value in values})
+    assert hint.startswith("inputs 'x0', 'x1', 'x2' and 2 more take float32 instead of uint8")
