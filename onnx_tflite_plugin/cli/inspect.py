@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.cli.failures import on_failure, with_hints
-from onnx_tflite_plugin.cli.interface_lines import metadata_lines
+from onnx_tflite_plugin.cli.interface_lines import group_numbered, metadata_lines
 from onnx_tflite_plugin.cli.jobs import STREAM, read_stdin
 from onnx_tflite_plugin.cli.options import GroupedCommand, add_options
 from onnx_tflite_plugin.cli.output import (
@@ -27,6 +27,11 @@ from onnx_tflite_plugin.cli.paths import check_readable
 from onnx_tflite_plugin.cli.summary import BUILTIN, warning_row
 from onnx_tflite_plugin.options import ConvertOptions
 
+if TYPE_CHECKING:
+    from onnx_tflite_plugin.source import Member
+
+_MANY = 8  # inputs or outputs, of which those with consecutive numbers share a line
+
 
 @click.command(cls=GroupedCommand)
 @click.argument("model", metavar="MODEL", type=click.Path(path_type=Path))
@@ -41,7 +46,8 @@ def inspect(model: Path, details: bool, as_json: bool, **pack_options: Any) -> N
     """Show the contents of a model and which pack converts each operator.
 
     MODEL is a file, a folder, or - for stdin. Inputs and outputs, signatures, states, metadata, operators.
-    For a bundle (MediaPipe's .task, LiteRT-LM) lists its parts, for a folder its models with their missing handlers.
+    For a bundle (MediaPipe's .task, LiteRT-LM) lists its parts, and its model if it has only one. For a folder lists its
+    models with their missing handlers.
     Converts nothing. Missing handlers are shown; the exit status is still 0.
     """
     on_failure(as_json=as_json)
@@ -50,11 +56,18 @@ def inspect(model: Path, details: bool, as_json: bool, **pack_options: Any) -> N
 
         show_folder(model, pack_options, as_json=as_json)
         return
-    from onnx_tflite_plugin.source.bundle import is_bundle
+    from onnx_tflite_plugin.source.bundle import is_bundle, members
 
     content = read_stdin() if model == STREAM else None
+    parts: list[Member] = []
     if content is None and check_readable(model) == model and is_bundle(model):
-        _show_bundle(model, as_json)
+        parts = members(model, model.name)
+    named = _only_model(model, parts)
+    if parts and not as_json:
+        _show_bundle(model, parts)
+    if parts and named is None:
+        if as_json:
+            print_json(_bundle_json(model, parts))
         return
     from onnx_tflite_plugin.host import Host
     from onnx_tflite_plugin.inspection import inspect_model
@@ -66,12 +79,14 @@ def inspect(model: Path, details: bool, as_json: bool, **pack_options: Any) -> N
             read(model if content is None else content), Host(**pack_options), target_named(ConvertOptions.target)
         )
     if as_json:
-        print_json({"model": str(model), **contents})
-    else:
-        _show(model, contents, details)
+        print_json(_bundle_json(model, parts, contents) if parts else {"model": str(model), **contents})
+        return
+    if parts:
+        click.echo()
+    _show(str(model) if named is None else named, contents, details)
 
 
-def _show(model: Path, contents: Mapping[str, Any], details: bool) -> None:
+def _show(model: str, contents: Mapping[str, Any], details: bool) -> None:
     from onnx_tflite_plugin.presentation.facts import author_description
 
     graphs, operators = contents["subgraphs"], contents["operators"]
@@ -85,18 +100,8 @@ def _show(model: Path, contents: Mapping[str, Any], details: bool) -> None:
             Row("model", [f"{model} ({', '.join(parts)})"], "bold"),
             Row("description", [description] if description else []),
             Row("signature", [_main_signature(contents)] if len(contents["signatures"]) > 1 else []),
-            Row(
-                "inputs",
-                limit_lines(
-                    [line for tensor in contents["inputs"] for line in _format_graph_value(tensor, names[0])], 16
-                ),
-            ),
-            Row(
-                "outputs",
-                limit_lines(
-                    [line for tensor in contents["outputs"] for line in _format_graph_value(tensor, names[1])], 16
-                ),
-            ),
+            Row("inputs", limit_lines(_format_graph_values(contents["inputs"], names[0]), 16)),
+            Row("outputs", limit_lines(_format_graph_values(contents["outputs"], names[1]), 16)),
             Row("subgraphs", limit_lines([_format_subgraph(graph) for graph in graphs], 8) if len(graphs) > 1 else []),
             Row(
                 "signatures",
@@ -129,30 +134,38 @@ def _show(model: Path, contents: Mapping[str, Any], details: bool) -> None:
         print_table(headings, (_format_operator(row, details) for row in operators), numeric=(0,))
 
 
-def _show_bundle(path: Path, as_json: bool) -> None:
-    from onnx_tflite_plugin.source.bundle import MODEL, format_part, members
+def _only_model(path: Path, parts: Sequence[Member]) -> str | None:
+    """Return the argument that names the only model of a bundle; None if it holds none or several."""
+    from onnx_tflite_plugin.source.bundle import MODEL, format_part
+
+    models = [part for part in parts if part.kind == MODEL]
+    return format_part(path, models[0].name) if len(models) == 1 else None
+
+
+def _bundle_json(path: Path, parts: Sequence[Member], contents: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    listed = [{"name": part.name, "kind": part.kind, "bytes": part.size} for part in parts]
+    return {"bundle": str(path), "parts": listed, **({} if contents is None else {"model": contents})}
+
+
+def _show_bundle(path: Path, parts: Sequence[Member]) -> None:
+    from onnx_tflite_plugin.source.bundle import MODEL, format_part
     from onnx_tflite_plugin.source.formats import describe_archive
 
-    contents = members(path, path.name)
-    if as_json:
-        parts = [{"name": member.name, "kind": member.kind, "bytes": member.size} for member in contents]
-        print_json({"bundle": str(path), "parts": parts})
-        return
     print_table(
         ("part", "kind", "size"),
-        ([member.name, member.kind, format_size(member.size)] for member in contents),
+        ([part.name, part.kind, format_size(part.size)] for part in parts),
         numeric=(2,),
     )
     click.echo()
-    models = sum(member.kind == MODEL for member in contents)
-    description = describe_archive([member.name for member in contents])
-    named = format_part(path, next((member.name for member in contents if member.kind == MODEL), ""))
-    advice = f"{plural(models, 'model')}; pass one to any command as {named}; convert also accepts the bundle"
-    advice = advice if models else "no TFLite model"
-    lines = [
-        f"{path}: {plural(len(contents), 'part')}, {advice}",
-        *([description] if description and not models else []),
-    ]
+    models = [part.name for part in parts if part.kind == MODEL]
+    description = describe_archive([part.name for part in parts])
+    advice = "no TFLite model"
+    if len(models) == 1:
+        advice = "1 model, which every command takes by the name of the bundle"
+    elif models:
+        named = format_part(path, models[0])
+        advice = f"{plural(len(models), 'model')}; pass one to any command as {named}; convert also accepts the bundle"
+    lines = [f"{path}: {plural(len(parts), 'part')}, {advice}", *([description] if description and not models else [])]
     print_rows([Row("bundle", lines)])
 
 
@@ -186,6 +199,21 @@ def _main_signature(contents: Mapping[str, Any]) -> str:
     return f"inputs and outputs of {key or 'the main subgraph, which has no signature'}; convert takes it by default"
 
 
+def _format_graph_values(tensors: Sequence[Mapping[str, Any]], names: Mapping[int, str]) -> list[str]:
+    """Return the lines of graph inputs or outputs; of many, those with equal types and consecutive numbers share a line."""
+    known = [shorten(names.get(tensor["index"], tensor["name"])) for tensor in tensors]
+    types = [_format_type(tensor) for tensor in tensors]
+    facts = [(type_, repr(tensor["metadata"])) for type_, tensor in zip(types, tensors, strict=True)]
+    groups = group_numbered(known, facts) if len(tensors) >= _MANY else [[k] for k in range(len(tensors))]
+    lines = []
+    for first, *others in groups:
+        if others:
+            lines.append(f"{known[first]} … {known[others[-1]]}  {1 + len(others)} × {types[first]}")
+        else:
+            lines += _format_graph_value(tensors[first], names)
+    return lines
+
+
 def _format_graph_value(tensor: Mapping[str, Any], names: Mapping[int, str] = {}) -> list[str]:
     """Return the lines of a graph input or output, with its metadata.
 
@@ -204,13 +232,18 @@ def _format_graph_value(tensor: Mapping[str, Any], names: Mapping[int, str] = {}
 
 
 def _format_tensor(tensor: Mapping[str, Any]) -> str:
+    name = shorten(tensor["name"]) or "''"
+    return f"{name}  {_format_type(tensor)}"
+
+
+def _format_type(tensor: Mapping[str, Any]) -> str:
+    """Return dtype, shape, and scale and zero point."""
     sizes = (
         ", shape not stored"
         if tensor["shape"] is None
         else f" [{', '.join('?' if n is None else str(n) for n in tensor['shape'])}]"
     )
-    name = shorten(tensor["name"]) or "''"
-    return f"{name}  {tensor['dtype']}{sizes}{_format_quantization(tensor['quantization'])}"
+    return f"{tensor['dtype']}{sizes}{_format_quantization(tensor['quantization'])}"
 
 
 def _format_quantization(quantization: Mapping[str, Any] | None) -> str:

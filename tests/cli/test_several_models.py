@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import re
+import shlex
 import struct
 import sys
 import zipfile
@@ -247,6 +248,35 @@ def test_converts_models_of_a_litert_lm_bundle(run: Run, tmp_path: Path) -> None
         assert part in out
     assert run("convert", path)[0] == 0
     assert [file.name for file in (tmp_path / "chat").iterdir()] == ["section_1.onnx"]
+
+
+def test_inspect_shows_the_only_model_of_a_bundle(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "chat.litertlm"
+    path.write_bytes(litert_lm([(5, b"proto"), (3, model("EXP"))]))
+    out = run("inspect", path).out
+    assert "LLM metadata" in out
+    (line,) = (line for line in out.splitlines() if line.startswith("model  "))
+    assert re.search(r"^ +1  EXP ", out, re.MULTILINE)
+    printed = line.removeprefix("model").split(" (")[0]
+    (argument,) = shlex.split(printed)
+    assert argument.endswith("#section 1")
+    assert run("convert", argument, tmp_path / "m.onnx").code == 0
+    output = json.loads(run("inspect", path, "--json").out)
+    assert [row["code"] for row in output["model"]["operators"]] == ["EXP"]
+    assert len(output["parts"]) == 2
+
+
+def test_inspect_shows_caches_of_all_layers_in_one_line(run: Run, tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    g = builder.main
+    caches = [g.input(f"cache_{k}", (1, 7)) for k in range(12)]
+    for k, cache in enumerate(caches):
+        g.operator("NEG", [cache], [y := g.tensor(f"new_{k}", (1, 7))])
+        g.output(y)
+    (tmp_path / "m.tflite").write_bytes(builder.build())
+    out = run("inspect", tmp_path / "m.tflite").out
+    assert "cache_0 … cache_11  12 × float32 [1, 7]" in out
+    assert "new_0 … new_11  12 × float32 [1, 7]" in out
 
 
 def test_litert_lm_section_has_model_type_and_range() -> None:
