@@ -33,7 +33,12 @@ from onnx_tflite_plugin.errors import (
 )
 from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed, LeftOut
 from onnx_tflite_plugin.host.hooks import Hooks
-from onnx_tflite_plugin.host.missing_operators import Answer, describe_skipped_hooks, missing_handler_problem
+from onnx_tflite_plugin.host.missing_operators import (
+    Answer,
+    competing_claims_problem,
+    describe_skipped_hooks,
+    missing_handler_problem,
+)
 from onnx_tflite_plugin.host.model_binding import ModelBinding
 from onnx_tflite_plugin.host.offers import (
     FUSIONS,
@@ -355,11 +360,7 @@ class Host:
                     return pack, handler
         third_party = [(pack, handler) for pack, handler in claims if canonical(pack) != canonical(BUILTIN)]
         if len({pack for pack, _ in third_party}) > 1:
-            names = sorted({pack for pack, _ in third_party})
-            hint = " or ".join(f"--prefer {name}" for name in names)
-            return Problem(
-                op.code, f"claimed by two packs, {' and '.join(names)}", f"choose with {hint}, or --block one"
-            )
+            return competing_claims_problem(op, sorted({pack for pack, _ in third_party}))
         pack, handler = (third_party or claims)[0]
         self._record_override(op, pack, claims)
         return pack, handler

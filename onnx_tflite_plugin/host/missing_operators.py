@@ -9,7 +9,7 @@ from onnx_tflite_plugin.api.declarations import Decline
 from onnx_tflite_plugin.binding.consistency import Unfit
 from onnx_tflite_plugin.codes import UNKNOWN, has_custom_name
 from onnx_tflite_plugin.errors import AttributedProblem, NoHandler, Problem
-from onnx_tflite_plugin.guard import BUILTIN, Failed, describe_decline
+from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed, describe_decline
 from onnx_tflite_plugin.host.remedies import describe_remedies
 from onnx_tflite_plugin.source.model import Operator, Subgraph
 
@@ -48,6 +48,20 @@ def missing_handler_problem(op: Operator, answers: Sequence[Answer], similar: st
             op.code, f"operator code {number} is not in the schema this version knows; the file is newer", similar
         )
     return NoHandler(op.code, NOBODY, similar)
+
+
+def competing_claims_problem(op: Operator, packs: Sequence[str]) -> Problem:
+    """Return the problem that several packs claim an operator and none is preferred. ``packs``: their names."""
+    if INLINE in packs:
+        installed = [pack for pack in packs if pack != INLINE]
+        return Problem(
+            op.code,
+            f"claimed by the installed {' and '.join(installed)} and by Host(handlers=...)",
+            f"choose with Host(prefer=[{INLINE!r}], ...) or Host(block={installed!r}, ...)",
+        )
+    count = "two" if len(packs) == 2 else str(len(packs))
+    hint = " or ".join(f"--prefer {pack}" for pack in packs)
+    return Problem(op.code, f"claimed by {count} packs, {' and '.join(packs)}", f"choose with {hint}, or --block one")
 
 
 def with_remedies(problems: Mapping[Operator, Problem], main: Subgraph) -> dict[Operator, Problem]:

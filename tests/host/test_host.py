@@ -96,6 +96,13 @@ def test_first_preferred_pack_that_accepts_wins() -> None:
     assert selected_pack(Host(offers=offers, packs=" builtin, a_pack ,")) == "a-pack"
 
 
+def test_handler_object_and_installed_pack_in_conflict_are_both_named() -> None:
+    host = Host(offers=[offer("acme")], handlers={"ABS": make_handler("ABS")})
+    problem = str(host.bind_operator(operator(), GENERIC, 21))
+    assert "claimed by the installed acme and by Host(handlers=...)" in problem
+    assert "choose with Host(prefer=['inline'], ...) or Host(block=['acme'], ...)" in problem
+
+
 def test_only_replacing_a_built_in_handler_is_an_override() -> None:
     host = Host(offers=[offer(BUILTIN), offer("a-pack"), offer("a-pack", "CUSTOM.A")])
     for code in ("ABS", "CUSTOM.A"):

@@ -15,7 +15,7 @@ from onnx_tflite_plugin.api.declarations import Kernel
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import At, resolve_operator
 from onnx_tflite_plugin.checked import describe_arity, plural
-from onnx_tflite_plugin.errors import InconclusiveError, VerificationError
+from onnx_tflite_plugin.errors import InconclusiveError, Problem, VerificationError
 from onnx_tflite_plugin.guard import Failed, Mismatch, attribute_errors
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.affine import bias_scale
@@ -164,7 +164,11 @@ def find_pack_kernels(
         op = model.subgraphs[subgraph].operators[index]
         bound = host.bind_operator(op, target, target.opsets[2])
         if not isinstance(bound, Bound):
-            reasons[index] = f"no handler takes the operator: {'; '.join((bound.reason, *host.skipped_packs()))}"
+            facts = "; ".join((bound.reason, *host.skipped_packs()))
+            remedy = (
+                f" ({bound.hint})" if bound.hint and type(bound) is Problem else ""
+            )  # others advise users, not authors
+            reasons[index] = f"no handler takes the operator: {facts}{remedy}"
             continue
         kernel = (overrides or {}).get(op.code, bound.handler.kernel)
         if kernel is None:
