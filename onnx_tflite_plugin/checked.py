@@ -14,6 +14,10 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
+MEANING = "meaning"
+"""Key of a field's metadata: what its value means, with an example, for the message on a value of a wrong type."""
+
+
 class Checked:
     """A frozen dataclass that checks its fields against their annotations.
 
@@ -31,8 +35,10 @@ class Checked:
         for name, hint in _hints(cls):
             value = getattr(self, name)
             if not has_type(value, hint):
+                meaning = cls.__dataclass_fields__[name].metadata.get(MEANING)
                 raise TypeError(
-                    f"{type(self).__name__}({name}=...) takes {format_type(hint)}, not {_describe_content(value)}"
+                    f"{type(self).__name__}({name}=...) takes {format_type(hint)}{(meaning and f' ({meaning})') or ''}, "
+                    f"not {_describe_content(value)}"
                     f"{_quoted_names_remedy(value) if hint is str else _base_class_remedy(value, hint)}"
                 )
 

@@ -8,8 +8,9 @@ from typing import Protocol
 
 from onnx_tflite_plugin.api.dtypes import check_dtypes
 from onnx_tflite_plugin.api.price import Price
-from onnx_tflite_plugin.checked import Checked
+from onnx_tflite_plugin.checked import MEANING, Checked
 
+_OPSETS = "the lowest, default and highest opset, such as (13, 17, 21)"
 INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2"})
 
 
@@ -33,7 +34,7 @@ class Target(Checked):
 
     name: str
     """Name of the target for ``--target``, equal to the name of its entry point."""
-    opsets: tuple[int, int, int]
+    opsets: tuple[int, int, int] = field(metadata={MEANING: _OPSETS})
     """Lowest, default and highest opset."""
     storage: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     """dtype of activations in the file → dtype in the model, and the number added to the quantized values."""
@@ -129,7 +130,7 @@ class Target(Checked):
         self._check_dtypes()
         lowest, default, highest = self.opsets
         if not 7 <= lowest <= default <= highest:
-            raise ValueError(f"Target(opsets={self.opsets}) must be the lowest, default and highest opset, 7 at least")
+            raise ValueError(f"Target(opsets={self.opsets}) must be {_OPSETS}, in ascending order from 7 on")
 
     def _check_dtypes(self) -> None:
         """Raise TypeError for a trait that names something other than a dtype."""
