@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 from onnx_tflite_plugin.api import Kernel
+from onnx_tflite_plugin.checked import check_keywords
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import Tolerance as Tolerance  # packs take it from here
 
@@ -77,3 +79,18 @@ class Case:
     def counts(self) -> bool:
         """True if a pass of this case shows that the operator converts."""
         return not (self.refused or self.kernel_refuses or self.known)
+
+
+OPERATOR_KEYWORDS = ("options", "custom_options", "version")
+"""Keywords of the helpers for one operator, besides the fields of a case."""
+
+
+def check_case_keywords(name: str, keywords: Collection[str], more: Collection[str] = ()) -> None:
+    """Raise TypeError for a keyword that a case does not take. ``more``: keywords besides those of a case."""
+    for keyword in keywords:
+        if get_close_matches(keyword, ["quantization", "quantized", "scale", "zero_point"], 1, 0.8):
+            raise TypeError(
+                f"the case {name!r} takes no keyword {keyword!r}; a tensor has scale and zero point, as in "
+                "tensor(2, 3, dtype='int8', scale=0.1, zero_point=5), and options={'quantization': 'float'} is an option of convert"
+            )
+    check_keywords(f"the case {name!r}", keywords, [*Case.__dataclass_fields__, *more])

@@ -15,9 +15,8 @@ import ml_dtypes
 import numpy as np
 
 from conformance.builder import ModelBuilder, TensorRef, quant
-from conformance.case import EVERY_OPSET, Case
+from conformance.case import EVERY_OPSET, OPERATOR_KEYWORDS, Case, check_case_keywords
 from conformance.schema import Table
-from onnx_tflite_plugin.checked import check_keywords
 from onnx_tflite_plugin.renamed import KIT, NET, SPEC, renamed_attributes, warn_renamed
 from onnx_tflite_plugin.source.model import Array
 
@@ -248,7 +247,7 @@ class Net:
 
 def net(op: str, name: str, draw: Callable[[Net], Any], **case: Any) -> Case:
     """Return a case of a model that ``draw`` builds. Raises TypeError for an unknown keyword."""
-    check_keywords(f"the case {name!r}", case, Case.__dataclass_fields__)
+    check_case_keywords(name, case)
 
     def build() -> bytes:
         model = Net()
@@ -267,6 +266,7 @@ def in_isolation(
     ``custom_options``: options of a custom operator, as bytes or as a mapping that becomes a FlexBuffer. ``version``: by
     default the first that LiteRT registers.
     """
+    check_case_keywords(name, case, OPERATOR_KEYWORDS)
 
     def draw(model: Net) -> None:
         model.output(
@@ -284,6 +284,7 @@ def between_convolutions(
 
     The least-cost plan needs a Transpose at each graph input and output only, unless ``transposes`` says otherwise.
     """
+    check_case_keywords(name, case, OPERATOR_KEYWORDS)
 
     def draw(model: Net) -> None:
         refs = [model.input_through_conv(spec) if spec is not None and is_image(spec) else spec for spec in inputs]

@@ -8,16 +8,18 @@ onnx_tflite_plugin.cases =
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 
 from conformance.case import Case
 from conformance.cases import builtin
-from onnx_tflite_plugin.checked import describe, did_you_mean
+from onnx_tflite_plugin import source
+from onnx_tflite_plugin.checked import describe, did_you_mean, plural
 from onnx_tflite_plugin.errors import PackError, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, attribute_errors
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.host.offers import canonical, discover
+from onnx_tflite_plugin.host.offers import FUSIONS, Offer, canonical, discover, find_unlisted_pattern
 from onnx_tflite_plugin.installed import entry_points, iterate_distributions
 
 GROUP = "onnx_tflite_plugin.cases"
@@ -81,6 +83,7 @@ def select_suite(pack: str | None = None, op: str | None = None) -> Suite:
     unloaded = _handler_problems(host, tested, cases)
     fusions = [(fusion.name, dist) for dist, fusion in host.fusions() if pack is None or canonical(dist) == pack_key]
     problems += unloaded.values()
+    untried = {} if pack is None else _cases_without_fusion(host, pack, cases)
     if pack is not None:
         problems += _pack_problems(host, pack, unloaded.values())
         notes += {
@@ -92,12 +95,18 @@ def select_suite(pack: str | None = None, op: str | None = None) -> Suite:
         loaded_others = host.handlers(others)
         failures = ((code, dist, loaded) for code, dist, loaded in loaded_others if isinstance(loaded, Failed))
         notes += [f"{code}: {failed.reason}" for code, dist, failed in failures if canonical(dist) == pack_key]
-    selected = {id(case): case for case in cases if (op is None or case.op == op) and case.op not in unloaded}
+    skipped = {id(case) for fusion_cases in untried.values() for case in fusion_cases}
+    notes += [f"{plural(len(listed), 'case')} of {name} not run" for name, listed in untried.items()]
+    selected = {
+        id(case): case
+        for case in cases
+        if (op is None or case.op == op) and case.op not in unloaded and id(case) not in skipped
+    }
     packs |= {**dict(fusions), **dict(handlers)}
     return Suite(
         host,
         tested,
-        tuple(fusions) if op is None else (),
+        tuple(pair for pair in fusions if pair[0] not in untried) if op is None else (),
         tuple(selected.values()),
         packs,
         tuple(problems),
@@ -140,6 +149,32 @@ def _handler_problems(host: Host, tested: Sequence[tuple[str, str]], cases: Sequ
             )
             problems.setdefault(code, Problem(code, reason))
     return problems
+
+
+def _cases_without_fusion(host: Host, pack: str, cases: Sequence[Case]) -> dict[str, list[Case]]:
+    """Return the cases that would fail because a fusion of the pack is not loaded for them, by fusion.
+
+    The entry point lists no operator of a pattern: the host warns of it.
+    """
+    untried: dict[str, list[Case]] = {}
+    for offer in host.offers:
+        if offer.group != FUSIONS or canonical(offer.pack) != canonical(pack):
+            continue
+        with suppress(Failed):  # the host warns of it
+            name = offer.fusion().name
+            if find_unlisted_pattern(offer.needs, offer.fusion()) is not None:
+                listed = [case for case in cases if name in case.fuses and not _has_any(case, offer.needs)]
+                untried |= {name: listed} if listed else {}
+    return untried
+
+
+def _has_any(case: Case, codes: Collection[str]) -> bool:
+    """True if the model of a case has one of these operators, or cannot be built."""
+    try:
+        model = source.read(case.build())
+    except Exception:  # reported when the case runs
+        return True
+    return any(op.code in codes for subgraph in model.subgraphs for op in subgraph.operators)
 
 
 def _pack_problems(host: Host, pack: str, handlers: Collection[Problem]) -> list[Problem]:
@@ -191,8 +226,8 @@ def _entries() -> Iterator[tuple[str, EntryPoint]]:
 
 def _load_cases(dist: str, entry: EntryPoint) -> list[Case]:
     """Return the cases of an entry point. Raises Failed."""
+    value = Offer(entry.name, dist, GROUP, entry).load()
     with attribute_errors(f"cases {entry.name}", dist, entry.value.partition(":")[0]):
-        value = entry.load()
         cases: Iterable[object] = value() if callable(value) else value
         loaded = []
         for case in cases:

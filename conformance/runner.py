@@ -41,6 +41,7 @@ _INSTALL = (
     "; add an entry point {name} = package.module:function to the group onnx_tflite_plugin.handlers in setup.cfg, "
     "then run pip install -e again"
 )
+_REFERENCE = "the reference kernel"
 OPERATOR_TOLERANCE = 1e-5  # of the range; the convolutions around an operator add no rounding
 
 
@@ -247,14 +248,12 @@ class CaseTrial:
             reference = self.case.reference
             return {"reference function": [[np.asarray(a) for a in reference(arrays)] for arrays in self.runs]}
         outputs = self.trial.reference_outputs(self.runs, fresh=self.case.options.get("state") == "reset")
-        uses_pack_kernel = any(
-            op.index in self.trial.substitutes.pack_kernels and op.code == self.case.op
-            for op in self.entry.subgraph.operators
-        )
-        return {
-            f"{kernels} around the reference kernel" if uses_pack_kernel else kernels: runs
-            for kernels, runs in outputs.items()
-        }
+        computed_by_packs = {*self.trial.substitutes.pack_kernels}
+        if not any(op.index in computed_by_packs and op.code == self.case.op for op in self.entry.subgraph.operators):
+            return outputs
+        if all(op.index in computed_by_packs for op in self.entry.subgraph.operators):
+            return {_REFERENCE: next(iter(outputs.values()))}
+        return {f"{_REFERENCE}, with LiteRT's {kernels} for the rest": runs for kernels, runs in outputs.items()}
 
     @cached_property
     def tolerance(self) -> Tolerance:

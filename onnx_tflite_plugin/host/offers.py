@@ -210,19 +210,25 @@ def find_unknown_operators(fusion: Fusion, further_names: Callable[[], Collectio
     return f"looks for {', and for '.join(wrong)}" if wrong else ""
 
 
+def find_unlisted_pattern(needs: frozenset[str], fusion: Fusion) -> frozenset[str] | None:
+    """Return the operators of a pattern none of which is in the entry point of its fusion; None if there is no such pattern."""
+    if not needs or fusion.regions is not None:
+        return None
+    return next((codes for pattern in fusion.patterns if not (codes := pattern.codes()) & needs), None)
+
+
 @cache
 def find_needs_problem(needs: frozenset[str], fusion: Fusion) -> str:
     """Return a message on an entry point that contradicts the patterns of its fusion; empty if it does not."""
     if not needs or fusion.regions is not None:
         return ""
-    patterns = [pattern.codes() for pattern in fusion.patterns]
-    unlisted = next((codes for codes in patterns if not codes & needs), None)
+    unlisted = find_unlisted_pattern(needs, fusion)
     if unlisted is not None:
         return (
             f"needs {', '.join(sorted(needs))}, but a pattern of {fusion.name} has only {', '.join(sorted(unlisted))}: "
             "models with only these do not load the fusion; list an operator of every pattern"
         )
-    superfluous = needs.difference(*patterns)
+    superfluous = needs.difference(*(pattern.codes() for pattern in fusion.patterns))
     return (
         f"needs {', '.join(sorted(superfluous))}, which no pattern of {fusion.name} has; remove it"
         if superfluous

@@ -226,3 +226,19 @@ def test_cases_without_handlers_test_built_in_handlers(tmp_path: Path, monkeypat
     pack_suite = select_suite("Only_Cases")
     assert {offer.pack for offer in pack_suite.host.offers} == {BUILTIN}
     assert {offer.pack for offer in select_suite("other.ops").host.offers} == {BUILTIN, "other-ops"}
+
+
+@pytest.mark.parametrize(
+    ("keyword", "remedy"),
+    [
+        (
+            "quantisation",
+            r"a tensor has scale and zero point, as in tensor\(2, 3, dtype='int8', scale=0.1, zero_point=5\)",
+        ),
+        ("custom_option", "did you mean 'custom_options'?"),
+        ("node", "did you mean 'nodes'?"),
+    ],
+)
+def test_unknown_keyword_of_a_case_has_a_remedy(keyword: str, remedy: str) -> None:
+    with pytest.raises(TypeError, match=f"the case 'sample' takes no keyword {keyword!r}; {remedy}"):
+        unary(CODE, "sample", tensor(2, 3), **{keyword: 1})

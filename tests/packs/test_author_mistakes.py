@@ -293,7 +293,6 @@ def test_unmatched_fusion_names_the_first_mismatch(provoke: Provoke, old: str, n
     ("file", "old", "new", "text"),
     [
         (HANDLER, "import annotations", "import annotations\nimport numpyy", "No module named 'numpyy'"),
-        ("setup.cfg", "[ABS]", "[NEG]", "its entry point lists [NEG], and the model has no such operator"),
         (HANDLER, '@fusion(\n    "ACME"', '@fusion(\n    "ACNE"', "has a fusion of this name; did you mean 'ACNE'?"),
     ],
 )
@@ -302,6 +301,19 @@ def test_unloaded_fusion_is_reported(provoke: Provoke, file: str, old: str, new:
     assert "the fusion ACME was not loaded: " in printed
     assert text in printed
     assert "the fusion ACME did not apply" not in printed
+
+
+def test_unlisted_operator_of_a_fusion_is_reported_once(provoke: Provoke) -> None:
+    printed = provoke(("setup.cfg", "[ABS]", "[NEG]"), op="ACME", like="fusion")
+    assert printed.count("NEG") == 1
+    assert "needs NEG, but a pattern of ACME has only ABS, ADD, DIV" in printed
+    assert "3 cases of ACME not run" in printed
+    assert "has no case in which it must apply" not in printed
+
+
+def test_missing_module_of_cases_suggests_a_name(provoke: Provoke) -> None:
+    printed = provoke(("setup.cfg", "author.cases:cases", "author.casses:cases"))
+    assert "there is no module 'author.casses'; did you mean 'author.cases'? correct the entry point" in printed
 
 
 def test_pytest_runs_each_case_of_a_pack_once(tmp_path: Path, write: Callable[..., Path]) -> None:
@@ -424,7 +436,8 @@ def test_wrong_field_of_a_declaration_is_a_type_error_with_the_remedy(call: Call
 
 def test_trait_of_wrong_type_is_shown_with_its_value(provoke: Provoke) -> None:
     printed = provoke(("author/my_npu.py", "(13, 17, 21)", "(13, 21)"), op="my-npu", like="target")
-    assert "Target(opsets=...) takes a tuple of int, int, int, not the tuple (13, 21)" in printed
+    meaning = "(the lowest, default and highest opset, such as (13, 17, 21))"
+    assert f"Target(opsets=...) takes a tuple of int, int, int {meaning}, not the tuple (13, 21)" in printed
 
 
 def test_claim_of_wrong_type_is_reported_once(provoke: Provoke) -> None:

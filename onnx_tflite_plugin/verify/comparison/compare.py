@@ -59,7 +59,7 @@ class Comparison:
             return f"equal (tolerance {self.in_unit(self.tolerance)})"
         share = "" if self.unit == "range" else f", {_percent(self.differing)} of elements differ"
         tolerance = f"{self.tolerance:.2g}" if self.unit == "range" else self.in_unit(self.tolerance)
-        nearest = "" if self.ok else f", nearest {self.nearest}"
+        nearest = "" if self.ok else f", compared with {self.nearest}"
         return f"max {self.in_unit(self.distance)}{share} (tolerance {tolerance}{nearest})"
 
     @property

@@ -190,7 +190,7 @@ class TestKernelSets:
 
     def test_results_between_two_sets_match_neither(self) -> None:
         comparison = compare_run(array(12, dtype="int8"), array(10, dtype="int8"), array(14, dtype="int8"))
-        assert comparison.text == "max 2 LSB, 100.0 % of elements differ (tolerance 1 LSB, nearest a)"
+        assert comparison.text == "max 2 LSB, 100.0 % of elements differ (tolerance 1 LSB, compared with a)"
 
     def test_nan_of_one_set_does_not_excuse_another_result(self) -> None:
         first_set, second_set = array(np.nan, 1), array(0, 1)
@@ -245,7 +245,7 @@ def test_comparison_text_has_errors_and_tolerance() -> None:
     assert compare_run(array(1, 2), array(1, 2)).text == "equal (tolerance 0.001 of the output's range)"
     assert compare_run(array(0, 1.0005), array(0, 1)).text == "max 0.0005 of the output's range (tolerance 0.001)"
     wrong = compare_run(array(0, 1.5), array(0, 1)).text
-    assert wrong == "max 0.5 of the output's range (tolerance 0.001, nearest a)"
+    assert wrong == "max 0.5 of the output's range (tolerance 0.001, compared with a)"
     assert compare_run(array(7, dtype="int32"), array(9, dtype="int32")).text.startswith("max 2, 100.0 % of elements")
     assert compare_run(array(1), array(1, 2)).text == "shape [1], expected [2]"
 

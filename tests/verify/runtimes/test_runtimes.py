@@ -317,11 +317,11 @@ def test_verification_text_lists_outputs_and_remedies() -> None:
     failed = Verification((replace(WRONG, nearest="builtin"),), ("builtin",), 3, "here", divergence)
     assert failed.text.splitlines() == [
         "NOT within tolerance of LiteRT's builtin kernels, 3 runs, on here",
-        "  FAILED t: max 9 LSB, 100.0 % of elements differ (tolerance 1 LSB, nearest builtin)",
+        "  FAILED t: max 9 LSB, 100.0 % of elements differ (tolerance 1 LSB, compared with builtin)",
         "  first outside its tolerance: tensor 1 't1' of operator 7 A (ONNX value 'v'): max 9 LSB, 100.0 % of elements "
-        "differ (tolerance 1 LSB, nearest )",
+        "differ (tolerance 1 LSB, compared with )",
     ]
-    assert repr(failed).endswith("nearest builtin)>")
+    assert repr(failed).endswith("compared with builtin)>")
 
 
 def test_loss_is_the_time_beyond_litert() -> None:
