@@ -160,8 +160,9 @@ def problem_lines(where: str, reason: str, more: str = "") -> list[str]:
 
 
 def shorten_names(text: str) -> str:
-    """Return the text with long quoted names shortened."""
-    return re.sub(r"'([^'\s]+)'", lambda match: f"'{shorten(match[1])}'", text)
+    """Return the text with long quoted names shortened, except those to paste: suggestions are in full."""
+    fact, suggestion, names = text.partition("did you mean")
+    return re.sub(r"'([^'\s]+)'", lambda match: f"'{shorten(match[1])}'", fact) + suggestion + names
 
 
 def error_json(error: ConversionError) -> dict[str, Any]:

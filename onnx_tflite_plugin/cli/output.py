@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 import click
 
 from onnx_tflite_plugin.checked import plural
+from onnx_tflite_plugin.graph.names import OMISSION
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -207,7 +208,7 @@ def shorten(name: str, longest: int = LONGEST_NAME) -> str:
     starts = (next((k for k, c in enumerate(tail) if c in marks), len(tail)) for marks in _MARKS)
     end = next((end for end in ends if end >= max(1, cut - _MAX_DROPPED)), cut)
     start = next((start for start in starts if start <= _MAX_DROPPED and start < len(tail) - 1), 0)
-    return f"{head[:end]}…{tail[start:]}"
+    return f"{head[:end]}{OMISSION}{tail[start:]}"
 
 
 def limit_lines(lines: Sequence[str], limit: int, rest: str = "--json shows all") -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from onnx_tflite_plugin.errors import UnsupportedOption
@@ -13,6 +13,10 @@ T = TypeVar("T")
 
 MAX_INTERNAL_NAME = 80
 """Characters of a TFLite name that the names of internal values keep; suffixes follow."""
+OMISSION = "…"
+"""Character in place of the middle of a long name in messages."""
+_MAX_MATCHES = 4
+"""Names that a message lists if a shortened name stands for several."""
 _MAX_OPERATION = 16
 """Characters for the last part of a name; scopes are cut to the others, so that all tensors of a layer begin alike."""
 _MAX_SUFFIXED_NAME = 120
@@ -98,18 +102,41 @@ def unusable_names(new: Sequence[str], taken: Collection[str]) -> list[str]:
     return [name for name in new if not name or name in taken or new.count(name) > 1]
 
 
+def expand_name(name: str, known: Iterable[tuple[str, Hashable]], flag: str) -> str:
+    """Return the name that a name with an omitted middle stands for, as messages print it; any other name unchanged.
+
+    ``known``: names with what each refers to; ``flag``: the option, for messages. Raises UnsupportedOption if the name stands
+    for several.
+    """
+    head, omission, tail = name.partition(OMISSION)
+    pairs = list(known)
+    if not omission or any(name == full_name for full_name, _ in pairs):
+        return name
+    matches = {
+        full_name: referent
+        for full_name, referent in pairs
+        if len(full_name) > len(head) + len(tail) and full_name.startswith(head) and full_name.endswith(tail)
+    }
+    if len({*matches.values()}) > 1:
+        more = f" and {len(matches) - _MAX_MATCHES} more" if len(matches) > _MAX_MATCHES else ""
+        listed = ", ".join([*matches][:_MAX_MATCHES])
+        raise UnsupportedOption(f"{flag} {name}: {len(matches)} names match; give one of them in full: {listed}{more}")
+    return next(iter(matches), name)
+
+
 def resolve_keys(
     values: Mapping[str, T], names: Sequence[str], stored: Sequence[str], flag: str, positions: int | None = None
 ) -> dict[str, T]:
     """Return ``values`` with their keys resolved to names; unknown keys are unchanged.
 
-    A key is a name, the name of the TFLite tensor, or a position.
+    A key is a name, the name of the TFLite tensor, either with its middle omitted, or a position.
     ``names`` and ``stored``: the name and the TFLite name of each graph input or output. ``positions``: the number of them, from
     the first, that have a position. ``flag``: the option, for messages. Raises UnsupportedOption for two keys of one name.
     """
     resolved: dict[str, T] = {}
-    for key, value in values.items():
-        name = key
+    pairs = [*zip(names, names, strict=True), *zip(stored, names, strict=True)]
+    for given_key, value in values.items():
+        name = key = expand_name(given_key, pairs, flag)
         if key not in names and stored.count(key) == 1:
             name = names[stored.index(key)]
         elif key not in names and key.isdecimal() and int(key) < (len(names) if positions is None else positions):

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from onnx_tflite_plugin.errors import UnsupportedOption
 from onnx_tflite_plugin.graph.metadata import Part
+from onnx_tflite_plugin.graph.names import expand_name
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
 
@@ -21,12 +22,15 @@ def cut(
 
     Without ``outputs`` it has the model's outputs. ``inputs_at`` replace all operators that compute them; graph inputs
     that the part still needs are kept. Raises UnsupportedOption for a name that does not exist or is ambiguous, and for
-    a tensor that cannot be an input.
+    a tensor that cannot be an input. A name with its middle omitted becomes the full name.
     """
     if not inputs_at and not outputs:
         return model, names, None
     main = model.main
     by_name = dict(zip((*names.inputs, *names.outputs), (*main.inputs, *main.outputs), strict=True))
+    known = [*by_name.items(), *((tensor.name, tensor) for tensor in main.tensors)]
+    inputs_at = [expand_name(name, known, "--inputs-at") for name in inputs_at]
+    outputs = [expand_name(name, known, "--outputs") for name in outputs]
     ends = [_find_tensor(main, by_name, name, "--outputs") for name in outputs] or list(main.outputs)
     end_names = tuple(outputs) or names.outputs
     starts = [_find_tensor(main, by_name, name, "--inputs-at") for name in inputs_at]

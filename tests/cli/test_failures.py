@@ -49,6 +49,8 @@ def test_at_most_twenty_kinds_of_problems_are_shown() -> None:
 def test_only_long_names_are_shortened() -> None:
     assert failures.shorten_names(f"'{'n' * 60}' and {'w' * 60}") == f"'{'n' * 23}…{'n' * 24}' and {'w' * 60}"
     assert failures.shorten_names(f"'a {'n' * 60}'") == f"'a {'n' * 60}'"
+    suggestion = f"'{'n' * 60}': unknown; did you mean '{'m' * 60}'?"
+    assert failures.shorten_names(suggestion) == f"'{'n' * 23}…{'n' * 24}': unknown; did you mean '{'m' * 60}'?"
     assert failures.problem_lines("", "why", more="more") == ["why", "  more"]
     assert failures.problem_lines("op 1", "why") == ["op 1: why"]
 

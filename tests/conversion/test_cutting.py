@@ -119,6 +119,13 @@ def test_rejects_empty_submodels(options: dict[str, list[str]], text: str) -> No
         otp.convert(chain(), **options)  # type: ignore[arg-type]
 
 
+def test_a_shortened_name_gives_the_output_its_full_name() -> None:
+    net = Net()
+    net.output(net.call("ABS", [net.call("NEG", [tensor(2, 3)], tensor(2, 3))], tensor(2, 3)))
+    (name,) = interface(otp.convert(net.build()))[1]
+    assert interface(otp.convert(net.build(), outputs=[f"{name[0]}…{name[2:]}"]))[1] == [name]
+
+
 def test_rejects_a_cut_at_a_constant() -> None:
     net = Net()
     y = net.call("ADD", [tensor(2, 3), constant(np.ones((2, 3), np.float32))], tensor(2, 3))

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from onnx_tflite_plugin.graph.names import MAX_INTERNAL_NAME, shorten_name, with_suffix
+from onnx_tflite_plugin.errors import UnsupportedOption
+from onnx_tflite_plugin.graph.names import (
+    MAX_INTERNAL_NAME,
+    expand_name,
+    resolve_keys,
+    shorten_name,
+    with_suffix,
+)
 
 SCOPE = "FeatureExtractor/MobilenetV1"
 
@@ -47,3 +54,30 @@ def test_suffix_of_a_shortened_name_does_not_cut_it() -> None:
     name = shorten_name("block/" * 30 + "Conv2D")
     assert with_suffix(with_suffix(name, "/weight"), "/zero_point") == f"{name}/weight/zero_point"
     assert len(with_suffix("input/" * 100, "/scale")) <= 120
+
+
+KNOWN = [("scope/one/Relu", 1), ("scope/one/Relu6", 2), ("alias/one/Relu6", 2), ("a…b", 3)]
+
+
+@pytest.mark.parametrize(
+    ("name", "full"),
+    [
+        ("scope…6", "scope/one/Relu6"),
+        ("…Relu6", "scope/one/Relu6"),
+        ("a…b", "a…b"),
+        ("none…6", "none…6"),
+        ("scope", "scope"),
+    ],
+)
+def test_a_name_without_its_middle_stands_for_one_tensor(name: str, full: str) -> None:
+    assert expand_name(name, KNOWN, "--outputs") == full
+
+
+def test_a_name_without_its_middle_must_be_unique() -> None:
+    with pytest.raises(UnsupportedOption, match=r"--outputs scope…: 2 names match; .* scope/one/Relu, scope/one/Relu6"):
+        expand_name("scope…", KNOWN, "--outputs")
+
+
+def test_keys_of_options_may_omit_the_middle_of_a_name() -> None:
+    names, stored = ["input", "output"], ["serving/long/x:0", "serving/long/y:0"]
+    assert resolve_keys({"serv…x:0": 1, "ou…t": 2}, names, stored, "--rename") == {"input": 1, "output": 2}
