@@ -34,6 +34,7 @@ from onnx_tflite_plugin.graph.validity import check_valid
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout, tensor_bytes
 from onnx_tflite_plugin.layout.tensor_layout import format_layout, layout_axes
+from onnx_tflite_plugin.lowering.axis_warnings import axis_warnings
 from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.interface import InterfaceNames, interface_layouts, rename_interface
 from onnx_tflite_plugin.lowering.lower import lower
@@ -169,6 +170,7 @@ class Pipeline:
         pairs = zip((*file_names.inputs, *file_names.outputs), (*names.inputs, *names.outputs), strict=True)
         write_renames(finished.metadata_props, {old: new for old, new in pairs if old != new})
         warnings = [
+            *axis_warnings(main, file_names, self.options, normalized.stored_dims),
             *dynamic_input_warnings(report.inputs, self.target),
             *attention_warnings(finished),
             *unaccelerated_warnings(finished, self.target),

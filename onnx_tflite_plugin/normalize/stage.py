@@ -24,7 +24,7 @@ from onnx_tflite_plugin.normalize.joining import Joined, join_signatures
 from onnx_tflite_plugin.normalize.ranks import complete_shapes
 from onnx_tflite_plugin.normalize.resizing import NamedAxes, derive_shapes, resize_inputs
 from onnx_tflite_plugin.options import ALL, ConvertOptions, flag
-from onnx_tflite_plugin.source.model import Model, Signature, Tensor
+from onnx_tflite_plugin.source.model import Dims, Model, Signature, Tensor
 from onnx_tflite_plugin.targets import Target
 
 _SINGLE_SIGNATURE_OPTIONS = ("input_shape", "dynamic_batch", "inputs_at", "outputs")
@@ -36,8 +36,9 @@ class Normalized:
     """A model whose operators are bound to handlers and whose ranks, shapes and dtypes are final.
 
     ``names``: of graph inputs and outputs. ``part``: the tensors between which the model was cut. ``dimensions``: names of
-    dynamic sizes. ``repairs``: one line per repaired tensor. ``lengths``: the dynamic size in each signature, if the model is of
-    several; ``head``: the tensor from which scores are computed, each token in isolation.
+    dynamic sizes. ``repairs``: one line per repaired tensor. ``stored_dims``: sizes of the inputs before ``--input-shape``.
+    ``lengths``: the dynamic size in each signature, if the model is of several; ``head``: the tensor from which scores are
+    computed, each token in isolation.
     """
 
     model: Model
@@ -47,6 +48,7 @@ class Normalized:
     part: Part | None
     dimensions: NamedAxes
     repairs: tuple[str, ...]
+    stored_dims: tuple[Dims, ...]
     lengths: Mapping[str, int] = field(default_factory=dict)
     head: Tensor | None = None
 
@@ -79,6 +81,7 @@ def normalize(model: Model, host: Host, options: ConvertOptions, target: Target)
     check_outputs(model, names, signature)
     if part is not None:
         examination = repairs.apply(model)
+    stored_dims = tuple(tensor.dims for tensor in examination.model.main.inputs)
     if joined is None:
         model, dimensions = resize_inputs(
             examination.model, options.input_shape, options.dynamic_batch, names, host, target
@@ -101,6 +104,7 @@ def normalize(model: Model, host: Host, options: ConvertOptions, target: Target)
         part,
         dimensions,
         tuple(repairs.lines),
+        stored_dims,
         {} if joined is None else joined.lengths,
         None if joined is None else joined.head,
     )
