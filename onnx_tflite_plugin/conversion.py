@@ -6,7 +6,7 @@ import gc
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -49,7 +49,7 @@ SKIPPED = "operators were converted without fusions"
 class Conversion:
     """A converted model with its report. ``file``: the path or content that was converted, if any.
 
-    ``verification_seconds``: the time that ``verify=True`` took.
+    ``verification_seconds``: the time that ``verify=True`` took. ``verification_stages``: the seconds of each stage of it.
     """
 
     model: ir.Model
@@ -58,6 +58,7 @@ class Conversion:
     verification: Verification | None = None
     file: str | Path | bytes | Section | Member | None = field(default=None, repr=False)
     verification_seconds: float = field(default=0.0, repr=False)
+    verification_stages: Mapping[str, float] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
         hints = "; see report.hints" if self.report.hints else ""
@@ -307,7 +308,7 @@ def _verify_conversion(
     source: str | bytes | Section | Member,
     host: Host | None,
     options: ConvertOptions,
-    stages: Progress,
+    stages: Stages,
 ) -> Conversion:
     """Return the conversion with its verification. Raises VerificationError if the models differ."""
     from onnx_tflite_plugin.errors import VerificationError
@@ -319,6 +320,8 @@ def _verify_conversion(
     signature = None if conversion.report.lengths else options.signature
     arguments = {"signature": signature, "progress": stages, "host": host, **vars(verify_options)}
     large = weight_bytes(conversion.model) > MAX_PROTO_BYTES
+    stages.finish()
+    earlier = {*stages.seconds}
     start = time.perf_counter()
     if large:  # ONNX Runtime loads a model of this size only from a file
         with tempfile.TemporaryDirectory() as folder:
@@ -331,7 +334,13 @@ def _verify_conversion(
             "\n".join(["the converted model does not agree with LiteRT:", verification.text, *replaced])
         )
     seconds = time.perf_counter() - start
-    verified_conversion = replace(conversion, verification=verification, verification_seconds=seconds)
+    stages.finish()
+    verified_conversion = replace(
+        conversion,
+        verification=verification,
+        verification_seconds=seconds,
+        verification_stages={name: spent for name, spent in stages.seconds.items() if name not in earlier},
+    )
     if not large:
         vars(verified_conversion)["proto"] = conversion.proto  # save the same protobuf that was verified
     return verified_conversion

@@ -14,12 +14,16 @@ LOG.addHandler(logging.NullHandler())  # nothing is printed unless the applicati
 
 
 class Stages:
-    """Pass the name of each stage to a callback, and log the previous one with its seconds."""
+    """Pass the name of each stage to a callback, and log the previous one with its seconds.
+
+    ``seconds``: the time of each stage by its name, of all runs together.
+    """
 
     def __init__(self, callback: Progress | None = None) -> None:
         self._callback = callback
         self._stage = ""
         self._start = 0.0
+        self.seconds: dict[str, float] = {}
 
     def __call__(self, stage: str) -> None:
         self.finish()
@@ -30,5 +34,8 @@ class Stages:
     def finish(self) -> None:
         """End the last stage."""
         if self._stage:
-            LOG.info("%s: %.3f s", self._stage, time.perf_counter() - self._start)
+            seconds = time.perf_counter() - self._start
+            LOG.info("%s: %.3f s", self._stage, seconds)
+            name = self._stage.partition(", run ")[0]
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
         self._stage = ""

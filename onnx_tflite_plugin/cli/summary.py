@@ -27,6 +27,7 @@ INCONCLUSIVE = 4
 """Exit code of an inconclusive verification."""
 _MOST_WARNINGS = 7
 _MOST_HINTS = 4
+_SLOW_SECONDS = 10  # of a stage of verification, from which it is named
 _BYTES_A_MICROSECOND = 8000  # unit of the plan's prices
 _PLANS = {
     "least": "optimal",
@@ -174,9 +175,11 @@ def verification_row(verification: Verification, *, first: bool = False) -> Row:
 
 
 def _with_time(row: Row, conversion: Conversion) -> Row:
-    """Return the row of a verification; its first line has the time."""
+    """Return the row of a verification; its first line has the time, and the slowest stage if that takes long."""
     first, *more = row.lines
-    return row._replace(lines=[f"{first}, in {format_seconds(conversion.verification_seconds)}", *more])
+    name, seconds = max(conversion.verification_stages.items(), key=lambda stage: stage[1], default=("", 0.0))
+    slowest = f", of these {format_seconds(seconds)} for {name}" if seconds > _SLOW_SECONDS else ""
+    return row._replace(lines=[f"{first}, in {format_seconds(conversion.verification_seconds)}{slowest}", *more])
 
 
 def verification_exit_code(verification: Verification | None) -> int:

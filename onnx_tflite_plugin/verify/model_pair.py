@@ -44,6 +44,7 @@ from onnx_tflite_plugin.verify.inputs.user_data import InputData
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.child import record_crashes
 from onnx_tflite_plugin.verify.runtimes.extraction import cut_file
+from onnx_tflite_plugin.verify.runtimes.interpreter import RunTimeout
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError, NoKernel, refuses_dtype
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime, OrtError
 from onnx_tflite_plugin.verify.runtimes.packages import import_optional
@@ -127,6 +128,7 @@ class ModelPair:
         self.host: Host | None = None
         self.batch: tuple[list[Array], list[list[Array]]] | None = None  # a batch that LiteRT refuses, and its elements
         self.reasons: tuple[str, ...] = ()  # why a verdict is inconclusive
+        self.notes: tuple[str, ...] = ()  # about inputs that were tried
         self.min_dynamic_size = 0  # minimum of dynamic sizes, except for axis 0
         self.seconds = 0.0  # per run in LiteRT
 
@@ -262,6 +264,8 @@ class ModelPair:
             except LiteRTError as error:
                 if refuses_dtype(str(error)):
                     raise InconclusiveError(f"{error}, so there is no reference to compare with") from error
+                if isinstance(error, RunTimeout):
+                    self.notes = (f"{error}; other random inputs were used",)
                 refusal = refusal or error
         if not requested_shapes and (mismatch := self.sizes.mismatch()):
             raise MismatchedModels(

@@ -185,7 +185,7 @@ def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> 
     random = any(True for _ in random_nodes(pair.session.proto.graph))
     runs = affordable_runs(pair.entry, request.runs)
     input_runs, expected = pair.reference_outputs(request.inputs, request.seed, runs, request.shapes, request.ranges)
-    notes = (*notes, *describe_rounding(pair.entry, request.inputs))
+    notes = (*notes, *pair.notes, *describe_rounding(pair.entry, request.inputs))
     if not random and request.inputs is None and not request.shapes:
         resized = pair.add_resized_run(input_runs, expected, request.seed)
         notes = (resized, *notes) if resized else notes

@@ -57,14 +57,19 @@ def test_nodes_of_inner_graphs_are_counted_and_named(tmp_path: Path) -> None:
     assert found["layout"] == ["optimal: no Transpose inserted, 3 from rewrites, of these 2 inside If"]
 
 
-def briefly(folder: Path, given_signature: str | None = None, **changes: Any) -> dict[str, list[str]]:
+def briefly(
+    folder: Path, given_signature: str | None = None, stages: Any = None, **changes: Any
+) -> dict[str, list[str]]:
     """Return the lines of the brief summary by label."""
     (file := folder / "m.onnx").write_bytes(bytes(3))
     verification = SimpleNamespace(
         text="within tolerance\n  ok y\n  ok z", verdict="agrees", end_to_end=("y differs", "cause: rounding")
     )
     conversion: Any = SimpleNamespace(
-        report=replace(PLAIN, **changes), verification=verification, verification_seconds=12.3
+        report=replace(PLAIN, **changes),
+        verification=verification,
+        verification_seconds=12.3,
+        verification_stages=stages or {"ONNX Runtime": 9.0},
     )
     found = brief_summary(conversion, [file], 0.126, given_signature=given_signature)
     return {row.label: list(row.lines) for row in found}
@@ -90,6 +95,11 @@ def test_brief_summary_has_interface_states_verdict_and_every_warning(tmp_path: 
         "verified": ["within tolerance, in 12 s", "  y differs", "  cause: rounding"],
         "warning": ["2 other signatures not converted: 'a', 'b'; --signature all converts all", "odd", "odder"],
     }
+
+
+def test_slow_verification_names_its_slowest_stage(tmp_path: Path) -> None:
+    line = briefly(tmp_path, stages={"LiteRT (xnnpack)": 11.2, "ONNX Runtime": 1.0})["verified"][0]
+    assert line == "within tolerance, in 12 s, of these 11 s for LiteRT (xnnpack)"
 
 
 def test_signature_that_was_requested_is_no_warning(tmp_path: Path) -> None:

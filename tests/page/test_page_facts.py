@@ -283,6 +283,14 @@ def test_inlined_nodes_belong_to_the_call() -> None:
 # --- progress ---------------------------------------------------------------------------------
 
 
+def test_stages_of_all_runs_count_together() -> None:
+    stages = Stages()
+    for stage in ("LiteRT, run 1 of 2", "LiteRT, run 2 of 2", "ONNX Runtime, run 1 of 1"):
+        stages(stage)
+    stages.finish()
+    assert [*stages.seconds] == ["LiteRT", "ONNX Runtime"]
+
+
 def test_stages_are_reported_at_start_and_logged_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
     reported: list[tuple[str, int]] = []
     with caplog.at_level(logging.INFO, "onnx_tflite_plugin"):

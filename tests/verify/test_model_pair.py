@@ -17,6 +17,7 @@ from onnx_tflite_plugin.verify import LiteRTError, Tolerance
 from onnx_tflite_plugin.verify.comparison.trial import KERNELS, _merge_failures
 from onnx_tflite_plugin.verify.model_pair import ModelPair, _are_equal_runs
 from onnx_tflite_plugin.verify.run import _all_nan
+from onnx_tflite_plugin.verify.runtimes.interpreter import RunTimeout
 from onnx_tflite_plugin.verify.runtimes.litert import NoKernel
 from onnx_tflite_plugin.verify.runtimes.substitutes import _count_codes
 
@@ -43,6 +44,15 @@ class Runs:
         if not self.accepts(input_runs[0][0]):
             raise self.error or LiteRTError(f"refusal {len(self.seen)}")
         return "accepted"
+
+
+def test_inputs_on_which_litert_does_not_end_are_noted() -> None:
+    models = pair(5)
+    models.draw_accepted_inputs(Runs(lambda x: x.all(), RunTimeout("LiteRT has run for 20 s")), None, 0)
+    assert models.notes == ("LiteRT has run for 20 s; other random inputs were used",)
+    models = pair(5)
+    models.draw_accepted_inputs(Runs(lambda x: x.all()), None, 0)
+    assert not models.notes
 
 
 @pytest.mark.parametrize(
