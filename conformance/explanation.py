@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
+import onnx_ir as ir
 
 from conformance.case import Case
 from conformance.declared import declarations_of, instances
@@ -104,3 +106,22 @@ def _error(table: Array, pairs: Sequence[tuple[Array, Array]]) -> float:
         np.abs(table[x.reshape(-1).astype(np.int64) % len(table)].astype(np.float64) - y.reshape(-1)) for x, y in pairs
     ]
     return float(np.concatenate(errors).mean()) + 1e-9
+
+
+_MISSING_KERNEL = re.compile(r"NOT_IMPLEMENTED.*implementation for ([\w.]+?)\(\d+\) node with name '([^']+)'", re.S)
+
+
+def explain_missing_kernel(model: ir.Model, error: str) -> str:
+    """Return a message on the node for which ONNX Runtime has no kernel, with its dtypes; empty for another error."""
+    if (missing := _MISSING_KERNEL.search(error)) is None:
+        return ""
+    node = next((node for node in model.graph.all_nodes() if node.name == missing[2]), None)
+    values = () if node is None else node.inputs
+    dtypes = dict.fromkeys(
+        value.dtype.name.lower() for value in values if value is not None and value.dtype is not None
+    )
+    of_dtypes = f" of {', '.join(dtypes)}" if dtypes else ""
+    return (
+        f"ONNX Runtime has no kernel for {missing[1]}{of_dtypes} (node {missing[2]!r}), although ONNX defines it; cast its "
+        "operands in the lowering with ctx.ops.Cast, or declare quantization=Dequantized() to compute on floats"
+    )

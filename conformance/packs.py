@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, PackageNotFoundError, metadata
 
 from conformance.case import Case
 from conformance.cases import builtin
@@ -195,6 +195,19 @@ def loading_problems(pack: str) -> list[Problem]:
     host.fusions()  # adds warnings to host.warnings
     handlers = _handler_problems(host, pack_handlers, ()).values()
     return [*handlers, *_pack_problems(host, pack, handlers)]
+
+
+def describe_unregistered_pack(pack: str) -> str:
+    """Return a message on a distribution that is installed but registers no handler, fusion, hook or target; else empty."""
+    try:
+        name = metadata(pack)["Name"]
+    except PackageNotFoundError:
+        return ""
+    return (
+        f"the pack {name!r} is installed, but registers nothing to convert with; add an entry point "
+        "CUSTOM.NAME = package.module:function to the group onnx_tflite_plugin.handlers in setup.cfg, "
+        "then run pip install -e again"
+    )
 
 
 def pack_summaries() -> dict[str, tuple[int, str]]:

@@ -14,14 +14,14 @@ import numpy as np
 from conformance.bounds import tolerance
 from conformance.case import Case
 from conformance.equivalence import equivalence_key
-from conformance.explanation import explain_values
+from conformance.explanation import explain_missing_kernel, explain_values
 from conformance.layout_errors import messages_for_every_layout, messages_on_axis_sizes, wrong_layout_message
 from conformance.unmatched import explain_unloaded, explain_unmatched
 from conformance.variants import Variant, select_variants, variants_of
 from onnx_tflite_plugin import source
 from onnx_tflite_plugin.conversion import Conversion, convert_model
 from onnx_tflite_plugin.diagnosis.litert import check_with_litert
-from onnx_tflite_plugin.errors import AttributedProblem, ConversionError, MissingExtra, OnnxTooOld
+from onnx_tflite_plugin.errors import AttributedProblem, ConversionError, MissingExtra, OnnxTooOld, TargetRefusal
 from onnx_tflite_plugin.graph.kernels import describe_old_runtime
 from onnx_tflite_plugin.guard import Terminated, debug, format_error
 from onnx_tflite_plugin.host import Host
@@ -390,8 +390,16 @@ class CaseTrial:
             return False
 
     def run(self, conversion: Conversion) -> Runs:
-        """Return the outputs of each run, in the order and layout of the TFLite model."""
-        return self.run_in(OnnxRuntime(conversion.proto))
+        """Return the outputs of each run, in the order and layout of the TFLite model.
+
+        Raises ConversionError if ONNX Runtime does not load or run the model.
+        """
+        try:
+            return self.run_in(OnnxRuntime(conversion.proto))
+        except ConversionError as error:
+            if message := explain_missing_kernel(conversion.model, str(error)):
+                raise TargetRefusal(message) from error
+            raise
 
     def run_in(self, session: Session) -> Runs:
         """Return the outputs of each run of a session of the converted model."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from conformance.case import Case
-from conformance.packs import loading_problems
+from conformance.packs import describe_unregistered_pack, loading_problems
 from conformance.repeated import Repeated
 from conformance.runner import run_case
 from onnx_tflite_plugin.errors import ConversionError
@@ -21,10 +21,12 @@ def pack_host(pack: str) -> Host:
     """
     if problems := loading_problems(pack):
         pytest.fail("\n".join(map(str, problems)), pytrace=False)
+    problem = ""
     try:
         return Host(prefer=[pack])
     except ConversionError as error:
-        pytest.fail(str(error), pytrace=False)
+        problem = describe_unregistered_pack(pack) or str(error)
+    pytest.fail(problem, pytrace=False)  # outside of the handler, so that pytest prints one error
 
 
 def check_case(case: Case, host: Host) -> None:

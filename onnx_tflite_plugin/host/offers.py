@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint
 from pkgutil import iter_modules
+from types import ModuleType
 from typing import Any
 from urllib.parse import unquote
 
@@ -74,6 +75,8 @@ class Offer:
         loaded = self.load()
         by = loaded.lower if isinstance(loaded, Handler) else None
         with attribute_errors(self.description, self.pack, by):
+            if isinstance(loaded, ModuleType):
+                raise Mismatch(_describe_module_without_attribute(loaded))
             if not isinstance(loaded, Handler):
                 raise Mismatch(f"it is {describe(loaded)}, not a handler; decorate it with @handler(...)")
             if self.code not in (loaded.code, *loaded.aliases):
@@ -151,6 +154,13 @@ def _describe_missing_attribute(module: str, attribute: str) -> str:
     return f"module {module!r} has no {name!r}{suggestion} {_REINSTALL}"
 
 
+def _describe_module_without_attribute(module: ModuleType) -> str:
+    """Return a message on an entry point of a handler that names a module only, with the handlers that the module has."""
+    names = [name for name, value in vars(module).items() if isinstance(value, Handler)] or ["FUNCTION"]
+    written = " or ".join(f"{module.__name__}:{name}" for name in names)
+    return f"it is a module, not a handler; write {written}, and install the pack again (pip install -e)"
+
+
 _REINSTALL = "correct the entry point, and install the pack again (pip install -e)"
 
 
@@ -188,7 +198,10 @@ def find_name_problem(code: str) -> str:
 
 def find_group_problem(group: str) -> str:
     """Return a message if the project has no such entry-point group; empty if it has."""
-    return "" if group in _ALL_GROUPS else f"there is no group {group!r}{did_you_mean(group, _ALL_GROUPS)}"
+    if group in _ALL_GROUPS:
+        return ""
+    remedy = "correct setup.cfg, and install the pack again (pip install -e)"
+    return f"there is no group {group!r}{did_you_mean(group, _ALL_GROUPS) or ';'} {remedy}"
 
 
 def find_unknown_operators(fusion: Fusion, further_names: Callable[[], Collection[str]]) -> str:

@@ -94,6 +94,21 @@ def test_error_on_an_unknown_group_suggests_a_name(provoke: Provoke) -> None:
         f"{unused}: there is no group 'onnx_tflite_plugin.handler'; did you mean 'onnx_tflite_plugin.handlers'?"
         in printed
     )
+    assert "'onnx_tflite_plugin.handlers'? correct setup.cfg, and install the pack again (pip install -e)" in printed
+
+
+def test_entry_point_of_a_module_names_its_handlers(provoke: Provoke) -> None:
+    printed = provoke(("setup.cfg", "author.acme:acme", "author.acme"))
+    assert "it is a module, not a handler; write author.acme:acme, and install the pack again" in printed
+
+
+def test_tests_of_a_pack_without_handler_name_the_missing_entry_point(
+    tmp_path: Path, write: Callable[..., Path]
+) -> None:
+    folder = write(("setup.cfg", "onnx_tflite_plugin.handlers =\n    CUSTOM.Acme = author.acme:acme\n", ""))
+    output = run_python(folder, tmp_path / "site", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)).stdout
+    assert "the pack 'author' is installed, but registers nothing to convert with; add an entry point" in output
+    assert "During handling" not in output
 
 
 def test_missing_custom_prefix_is_reported_once(provoke: Provoke) -> None:
@@ -217,6 +232,15 @@ MISTAKES = {
             "output 0 is float32, but with quantization=Integer(...) it must hold the quantized values of 't4', int8",
             "return quantized values, for example by ctx.quantize(value, like=out(0)), or declare Dequantized()",
         ],
+    ),
+    "an operator without a kernel in ONNX Runtime": (
+        [
+            (HANDLER, "Dequantized()", "SameScale()"),
+            (HANDLER, "Dequantized, ", "SameScale, "),
+            (HANDLER, RETURN, "return ctx.ops.Relu(x)"),
+            (CASES, 'tensor(2, 5, 7, 3, dtype="int8")', 'tensor(2, 5, 7, 3, dtype="int16")'),
+        ],
+        ["ONNX Runtime has no kernel for Relu of int16 (node 'op1/Relu'), although ONNX defines it; cast its operands"],
     ),
     "an axis that the operand lacks": (
         [(HANDLER, RETURN, "return ctx.ops.ReduceMax(x, [ctx.axis(7)], keepdims=1)")],
