@@ -22,7 +22,7 @@ from benchmarks.results import Outcome, Row
 from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.source.model import Array, Model, Operator
-from onnx_tflite_plugin.verify import Comparison, LiteRT, LiteRTError, OnnxRuntime, draw
+from onnx_tflite_plugin.verify import Comparison, LiteRT, LiteRTError, OnnxRuntime, generate_inputs
 from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.litert import start_litert
@@ -133,7 +133,7 @@ class Original:
     def _start(self) -> tuple[list[Array], LiteRT]:
         refusal: LiteRTError | None = None
         for caution in range(3):
-            (inputs,) = draw(self.entry, runs=1, caution=caution)
+            (inputs,) = generate_inputs(self.entry, runs=1, caution=caution)
             try:
                 return inputs, start_litert(self.data, inputs, known=self.model)
             except LiteRTError as error:
@@ -157,7 +157,7 @@ class Converted:
             comparisons = _compare_outputs(pair)
         session.reset()
         self._session, self._feeds = session.session, session.feeds(pair.interface.feeds(original.inputs))
-        worst = max(comparisons, key=lambda comparison: (not comparison.ok, comparison.distance), default=None)
+        worst = max(comparisons, key=lambda comparison: (not comparison.ok, comparison.max_error), default=None)
         self.outcome = Outcome(
             converter.name,
             graph=count_operators(_graph(optimized)),
@@ -180,7 +180,7 @@ with mean errors of 0.02 steps and 0.001 of the range.
 
 def is_wrong(comparison: Comparison) -> bool:
     """True if an output exceeds its tolerance by more than single rounding differences."""
-    return not comparison.ok and bool(comparison.problem or comparison.mean > MAX_MEAN[comparison.unit])
+    return not comparison.ok and bool(comparison.problem or comparison.mean_error > MAX_MEAN[comparison.unit])
 
 
 def _compare_outputs(pair: ModelPair) -> Sequence[Comparison]:
@@ -210,9 +210,9 @@ def _describe_error(comparison: Comparison) -> str:
     """Return an error as text: ``1 step``, ``2.1e-06 of the range``."""
     if comparison.problem:
         return comparison.problem
-    distance = comparison.distance
-    if not distance:
+    error = comparison.max_error
+    if not error:
         return "equal"
     if comparison.unit == "range":
-        return f"{distance:.1e} of range"
-    return plural(round(distance), "step") if comparison.unit == "step" else f"{distance:g} apart"
+        return f"{error:.1e} of range"
+    return plural(round(error), "step") if comparison.unit == "step" else f"{error:g} apart"

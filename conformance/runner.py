@@ -28,7 +28,7 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.host.missing_operators import NOBODY
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.source.model import Array, Model
-from onnx_tflite_plugin.verify import Comparison, LiteRTError, OnnxRuntime, Tolerance, Trial, draw
+from onnx_tflite_plugin.verify import Comparison, LiteRTError, OnnxRuntime, Tolerance, Trial, generate_inputs
 from onnx_tflite_plugin.verify.comparison.trial import Run, Session
 from onnx_tflite_plugin.verify.runtimes.structure import Entry, entry, read
 from onnx_tflite_plugin.verify.runtimes.substitutes import find_missing_kernels
@@ -172,12 +172,16 @@ class CaseTrial:
         """Return the inputs of each run; runs with other dynamic sizes come last."""
         inputs = self._inputs_by_run()
         return [
-            *draw(self.entry, given=inputs, runs=self.case.runs, nan=True),
-            *(arrays for options in self._options_at_other_sizes(inputs[0]) for arrays in draw(self.entry, **options)),
+            *generate_inputs(self.entry, given=inputs, runs=self.case.runs, nan=True),
+            *(
+                arrays
+                for options in self._options_at_other_sizes(inputs[0])
+                for arrays in generate_inputs(self.entry, **options)
+            ),
         ]
 
     def _options_at_other_sizes(self, given: Mapping[str, Array]) -> Iterator[dict[str, Any]]:
-        """Yield the options of ``draw`` for each of the case's other sizes.
+        """Yield the options of ``generate_inputs`` for each of the case's other sizes.
 
         The dynamic axes of an input differ in size; the same axis of several inputs has one size, so that they broadcast.
         """
@@ -313,7 +317,7 @@ class CaseTrial:
                 if old := describe_old_runtime(conversion.model):
                     version_reasons.setdefault(old)
                     continue
-                moved_bytes[variant] = conversion.report.moved
+                moved_bytes[variant] = conversion.report.local_plan_differences
                 key = equivalence_key(conversion.proto)
                 if key not in outcomes:
                     actual = self.run(conversion)

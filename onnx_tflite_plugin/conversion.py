@@ -272,7 +272,7 @@ def _check(conversion: Conversion, options: ConvertOptions, target: Target) -> N
     """Raise an error if the model is not valid, or if ONNX Runtime is the target and does not open it."""
     model, large = conversion.model, weight_bytes(conversion.model) >= STREAMED_BYTES
     check_valid(model, proto_to_check(model) if large else conversion.proto)
-    if target.opens and should_open(model, options.check):
+    if target.opens_in_onnxruntime and should_open(model, options.check):
         opsets = target.opsets[0], target.opsets[2]
         if not large:
             check_opens(model, conversion.proto.SerializeToString(), opsets)

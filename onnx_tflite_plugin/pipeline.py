@@ -340,7 +340,7 @@ class Pipeline:
             inner_nodes=inner_node_counts(rewritten.model),
             layout="local" if layout.method == "local" else "least" if layout.exact else "heuristic",
             layout_cost=layout.cost,
-            moved=layout.differences,
+            local_plan_differences=layout.differences,
             transposes=rewritten.transposes,
             transposed=tuple(
                 Transposed(

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import wraps
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+Class = TypeVar("Class", bound=type)
 
 EXPORTS = {
     "Along": "AxisPrice",
@@ -20,11 +24,18 @@ EXPORTS = {
     "reduced_by": "reduction_axes",
     "reshaped": "reshape_axes_of",
     "spelled": "format_axes",
+    "spend": "spend_budget",
     "transposed_pads": "conv_transpose_pads",
 }
 """Names in ``onnx_tflite_plugin.api``."""
 
-DECLARATIONS = {"along": "axis_price", "borders": "boundary", "contents": "list_contents"}
+DECLARATIONS = {
+    "along": "axis_price",
+    "borders": "boundary",
+    "contents": "list_contents",
+    "holds_axes": "axis_number_slots",
+    "holds_batch": "dynamic_batch_values",
+}
 """Keywords of ``@handler`` and ``@fusion``."""
 
 FUSION = {**DECLARATIONS, "where": "check"}
@@ -49,6 +60,35 @@ CONTEXT = {
 
 STATE = {"known": "is_assigned"}
 """Attributes of ``State``."""
+
+BOUNDARY = {"first": "first_slot"}
+"""Fields of ``SubgraphBoundary``."""
+
+DEQUANTIZED = {"stored": "as_in_file"}
+"""Fields of ``Dequantized``."""
+
+SAME_SCALE = {"among": "slots"}
+"""Fields of ``SameScale``."""
+
+TARGET = {
+    "multiplies": "cast_mul_dtypes",
+    "multiplies_weights": "cast_mul_weights",
+    "opens": "opens_in_onnxruntime",
+    "prefers": "fast_operators",
+}
+"""Fields of ``Target``."""
+
+TARGET_METHODS = {"block": "fused_block_size"}
+"""Methods of ``Target``."""
+
+REPORT = {"moved": "local_plan_differences"}
+"""Attributes of ``Report``."""
+
+COMPARISON = {"distance": "max_error", "mean": "mean_error"}
+"""Attributes of a comparison in ``Verification.comparisons``."""
+
+VERIFY = {"Distance": "ErrorStatistics", "draw": "generate_inputs", "measure": "measure_error"}
+"""Names in ``onnx_tflite_plugin.verify``."""
 
 TENSOR = {"constant": "is_constant", "disregarded": "ignored_quantization", "static": "is_static"}
 """Attributes of ``Tensor``."""
@@ -90,3 +130,38 @@ def rename_keywords(
     for old in sorted(given.keys() & names.keys()):
         warn_renamed(f"{owner}({old}=...)", f"{names[old]}=", stacklevel)
     return {names.get(name, name): value for name, value in given.items()}
+
+
+def renames_fields(
+    fields: Mapping[str, str], methods: Mapping[str, str] = MappingProxyType({})
+) -> Callable[[Class], Class]:
+    """Return a decorator of a dataclass that accepts old field names as keywords and attributes, with a warning.
+
+    ``methods``: old names that are only attributes. An old keyword wins over its new name, because ``dataclasses.replace``
+    passes the current value under the new one.
+    """
+
+    def decorate(cls: Class) -> Class:
+        owner: Any = cls
+        create, initialize, attributes = owner.__new__, owner.__init__, {**fields, **methods}
+
+        def __new__(subclass: type, *arguments: Any, **keywords: Any) -> Any:
+            return create(subclass, *arguments, **_under_new_names(keywords, fields))
+
+        @wraps(initialize)
+        def __init__(instance: Any, *arguments: Any, **keywords: Any) -> None:
+            if keywords.keys() & fields.keys():
+                rename_keywords(owner.__name__, keywords, fields, stacklevel=4)
+                keywords = _under_new_names(keywords, fields)
+            initialize(instance, *arguments, **keywords)
+
+        owner.__new__, owner.__init__, owner.__getattr__ = __new__, __init__, renamed_attributes(attributes)
+        return cls
+
+    return decorate
+
+
+def _under_new_names(keywords: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return the keywords under their new names; the value of an old name wins."""
+    current = {name: value for name, value in keywords.items() if name not in names}
+    return {**current, **{names[name]: value for name, value in keywords.items() if name in names}}

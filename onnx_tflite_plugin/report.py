@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.presentation.graph_io import GraphValue
+from onnx_tflite_plugin.renamed import REPORT, renamed_attributes
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -36,7 +37,7 @@ class Report:
         inner_nodes: nodes in inner graphs, by operator; ``nodes`` includes them.
         layout: ``"least"`` (provably), ``"heuristic"`` or ``"local"``.
         layout_cost: cost of the layout plan, in bytes.
-        moved: number of operators whose layout is neither the file's nor their ONNX operator's; if 0, the plan is the local one.
+        local_plan_differences: number of operators whose layout differs from that of the plan ``"local"``.
         transposes: number of Transpose nodes before any rewrite, inserted by the plan or emitted by operators.
         transposed: tensors that the plan transposes, with the operators that require it.
         inputs: inputs of the model, without states.
@@ -68,7 +69,7 @@ class Report:
     nodes: Mapping[str, int]
     layout: str
     layout_cost: int
-    moved: int
+    local_plan_differences: int
     transposes: int
     transposed: tuple[Transposed, ...]
     inputs: tuple[GraphValue, ...] = ()
@@ -112,6 +113,9 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    if not TYPE_CHECKING:
+        __getattr__ = renamed_attributes(REPORT)
 
 
 def _format_names(graph_values: Sequence[GraphValue]) -> str:

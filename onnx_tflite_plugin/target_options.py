@@ -77,4 +77,4 @@ def _draw_as_textbook(target: Target) -> Target:
 
     PRelu stays one operator, weights get a DequantizeLinear, and lookup tables are constants.
     """
-    return replace(target, blocks_channels=frozenset(), multiplies_weights=False, stores_tables=True)
+    return replace(target, blocks_channels=frozenset(), cast_mul_weights=False, stores_tables=True)

@@ -25,7 +25,7 @@ from onnx_tflite_plugin.api.axes import (
     reshape_axes_of,
 )
 from onnx_tflite_plugin.api.behavior import Arithmetic, Behavior, QuantizedOperator
-from onnx_tflite_plugin.api.budget import spend
+from onnx_tflite_plugin.api.budget import spend_budget
 from onnx_tflite_plugin.api.builtins import builtin, builtin_target
 from onnx_tflite_plugin.api.context import Context, Resource, State
 from onnx_tflite_plugin.api.declarations import (
@@ -47,7 +47,13 @@ from onnx_tflite_plugin.api.declarations import (
     handler,
     out,
 )
-from onnx_tflite_plugin.api.fourier import emit_irfft, emit_projected_rfft, emit_rfft, is_product, projection_pays
+from onnx_tflite_plugin.api.fourier import (
+    can_emit_rfft,
+    emit_irfft,
+    emit_projected_rfft,
+    emit_rfft,
+    is_projected_rfft_faster,
+)
 from onnx_tflite_plugin.api.hooks import hookimpl
 from onnx_tflite_plugin.api.ops import Ops
 from onnx_tflite_plugin.api.padding import Padding, conv_pads, conv_transpose_pads, padding_attributes
@@ -141,6 +147,7 @@ __all__ = [
     "axis_names",
     "builtin",
     "builtin_target",
+    "can_emit_rfft",
     "constant_axes",
     "conv_pads",
     "conv_transpose_pads",
@@ -152,17 +159,16 @@ __all__ = [
     "fusion",
     "handler",
     "hookimpl",
-    "is_product",
+    "is_projected_rfft_faster",
     "named",
     "operands",
     "out",
     "padding_attributes",
     "permutation_axes",
-    "projection_pays",
     "reduction_axes",
     "reshape_axes",
     "reshape_axes_of",
-    "spend",
+    "spend_budget",
 ]
 
 

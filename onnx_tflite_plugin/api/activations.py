@@ -130,10 +130,10 @@ def activation_bounds(name: str) -> tuple[float | None, float | None] | None:
 class FusedActivation(Checked):
     """Declaration of a fused activation: the option that names it, and the kernel family that determines its effect.
 
-    ``kernel``: the family, or a function of the instance that returns it. ``inside``: the lowering applies the activation
+    ``kernel``: the family, or a function of the instance that returns it. ``in_lowering``: the lowering applies the activation
     with ``ctx.activate``; otherwise the host applies it to every result.
     """
 
     kernel: ActivationKernel | Callable[..., ActivationKernel] = ActivationKernel.CLAMPED
     option: str = "fused_activation_function"
-    inside: bool = False
+    in_lowering: bool = False

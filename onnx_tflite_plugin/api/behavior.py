@@ -30,8 +30,8 @@ class Arithmetic(Enum):
 
     UNQUANTIZED = "unquantized"  # no data operand is quantized: each keeps its dtype
     FLOAT = "float"  # dequantized operands; the host quantizes the result
-    STORED = "stored"  # quantized values in the storage plan's dtype
-    FILE = "file"  # quantized values as in the file
+    QUANTIZED = "quantized"  # quantized values in the storage plan's dtype
+    QUANTIZED_AS_IN_FILE = "as in file"  # quantized values as in the file
 
 
 class QuantizedOperator(Protocol):

@@ -1,6 +1,6 @@
 """Memory budget for arrays that a conversion creates. A small file may request many of them.
 
-Initial states, folded CALL_ONCE subgraphs and enumerated tables are created only after :func:`spend` succeeded. The
+Initial states, folded CALL_ONCE subgraphs and enumerated tables are created only after :func:`spend_budget` succeeded. The
 limit applies to the sum of all arrays of one conversion.
 """
 
@@ -43,7 +43,7 @@ def budget() -> Iterator[None]:
         _remaining.reset(token)
 
 
-def spend(elements: int, itemsize: int, what: str = "an array") -> None:
+def spend_budget(elements: int, itemsize: int, what: str = "an array") -> None:
     """Deduct an array of ``elements`` of ``itemsize`` bytes from the budget.
 
     Raises OverBudget naming ``what``.

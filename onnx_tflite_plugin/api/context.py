@@ -143,7 +143,7 @@ class Context(Protocol):
     def activate(self, value: Value) -> Value:
         """Return floats with the operator's fused activation applied.
 
-        For a lowering declared with ``FusedActivation(..., inside=True)``.
+        For a lowering declared with ``FusedActivation(..., in_lowering=True)``.
         """
 
     def is_used(self, k: int) -> bool:

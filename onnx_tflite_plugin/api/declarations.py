@@ -20,7 +20,7 @@ from onnx_tflite_plugin.api.notation import AxesError, describe_unknown_letter, 
 from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.api.quantization import NotQuantizable, OutputBehavior
 from onnx_tflite_plugin.checked import Checked, checks_keywords, maximum_operands, plural
-from onnx_tflite_plugin.renamed import DECLARATIONS, rename_keywords
+from onnx_tflite_plugin.renamed import BOUNDARY, DECLARATIONS, rename_keywords, renames_fields
 from onnx_tflite_plugin.source.model import Array, Dims, Operator
 
 Axes = str | None
@@ -80,15 +80,16 @@ class Terminate(Checked):
 Layout = Implicit | Transparent | Attribute | Terminate
 
 
+@renames_fields(BOUNDARY)
 @dataclass(frozen=True)
 class SubgraphBoundary(Checked):
     """Operands and results shared with subgraphs, in any layout that both sides choose together.
 
-    Operands from slot ``first`` on are the subgraphs' inputs; the subgraphs' outputs are the results. ``loops``: the outputs
+    Operands from slot ``first_slot`` on are the subgraphs' inputs; the subgraphs' outputs are the results. ``loops``: the outputs
     of the last subgraph are the results, and the next inputs of all subgraphs.
     """
 
-    first: int = 0
+    first_slot: int = 0
     loops: bool = False
 
 
@@ -208,7 +209,7 @@ class Handler(Checked):
     """Axes along which the emitted operator works, to price layouts."""
     indexed_by_axis: IndexedOf = field(default_factory=dict)
     """Slot with one entry per axis → the slot with these axes. The entries are remapped to the planned layout."""
-    holds_axes: Collection[int] = ()
+    axis_number_slots: Collection[int] = ()
     """Slots that hold axis numbers, which are remapped to the planned layout."""
     reshapes: ShapesOf = field(default_factory=dict)
     """Slot → shape of the operand or result in the lowering, if it differs from the slot's shape. One size may be None.
@@ -270,7 +271,7 @@ class Handler(Checked):
     Required if the lowering takes this shape from the file instead of deriving it from its operands. Useful if it is cheaper than
     lowering the operator in isolation.
     """
-    holds_batch: Mapping[int | str, int] = field(default_factory=dict)
+    dynamic_batch_values: Mapping[int | str, int] = field(default_factory=dict)
     """Operand or option with a shape that starts with the batch size → value for a dynamic batch: ``{1: -1}`` for RESHAPE.
 
     If a dimension of operand 0 is dynamic and has a name, the number for it is replaced likewise, regardless of the axis.
@@ -343,8 +344,8 @@ class Handler(Checked):
     def _named_slots(self) -> Iterator[tuple[str, Iterable[int | str]]]:
         """Yield the slots of each literal declaration."""
         yield "requires_constant", self.requires_constant
-        yield "holds_axes", self.holds_axes
-        yield "holds_batch", self.holds_batch
+        yield "axis_number_slots", self.axis_number_slots
+        yield "dynamic_batch_values", self.dynamic_batch_values
         if not callable(self.indexed_by_axis):
             yield "indexed_by_axis", (*self.indexed_by_axis, *self.indexed_by_axis.values())
         if isinstance(self.layout, Implicit):
@@ -375,7 +376,7 @@ class Declarations(TypedDict, total=False):
     axes: AxesOf
     axis_price: AxisPriceOf
     indexed_by_axis: IndexedOf
-    holds_axes: Collection[int]
+    axis_number_slots: Collection[int]
     reshapes: ShapesOf
     requires_constant: Collection[int]
     assumes: Collection[int]
@@ -391,7 +392,7 @@ class Declarations(TypedDict, total=False):
     accepts: Accepts | None
     evaluate: Evaluate | None
     sizes: SizesOf | None
-    holds_batch: Mapping[int | str, int]
+    dynamic_batch_values: Mapping[int | str, int]
     shape_options: Collection[str]
     converts: Mapping[str, Collection[str]]
     aliases: tuple[str, ...]

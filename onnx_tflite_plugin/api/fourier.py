@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from onnx_tflite_plugin.api.budget import spend
+from onnx_tflite_plugin.api.budget import spend_budget
 from onnx_tflite_plugin.api.context import Context
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.source.model import Array, Dims
@@ -28,15 +28,15 @@ MAX_MATRICES = 1 << 21
 """Maximum elements of the matrices for which products replace DFT: 8 MB of float32 in the file."""
 
 
-def is_product(points: int, width: int, part: Part = "pairs", dtype: str = "float32") -> bool:
+def can_emit_rfft(points: int, width: int, part: Part = "pairs", dtype: str = "float32") -> bool:
     """True if :func:`emit_rfft` transforms rows of ``width`` samples, zero-padded to ``points``, by products.
 
-    :func:`emit_irfft` requires ``is_product(points, points)``.
+    :func:`emit_irfft` requires ``can_emit_rfft(points, points)``.
     """
     return points > 0 and width > 0 and _second_factor(points, width, part, dtype) is not None
 
 
-def projection_pays(points: int, width: int, part: Part, columns: int) -> bool:
+def is_projected_rfft_faster(points: int, width: int, part: Part, columns: int) -> bool:
     """True if one product with the combined matrix is faster than the transform followed by the projection.
 
     The combined matrix takes fewer multiplications. ``columns``: those of the projection.
@@ -64,7 +64,7 @@ def emit_rfft(ctx: Context, x: Value, dims: Dims, points: int, part: Part = "pai
     """Return the spectra of rows ``[..., width]``, zero-padded to ``points``, at the frequencies up to ``points / 2``.
 
     ``dims``: the shape of ``x``; its last dimension is static and at most ``points``. The result is ``[..., points // 2 + 1]``, with a
-    last axis of 2 for pairs. Raises ValueError unless :func:`is_product`.
+    last axis of 2 for pairs. Raises ValueError unless :func:`can_emit_rfft`.
     """
     width, frequencies = dims[-1] or 0, points // 2 + 1
     second = _second_factor(points, width, part, dtype)
@@ -81,7 +81,7 @@ def emit_rfft(ctx: Context, x: Value, dims: Dims, points: int, part: Part = "pai
 def emit_irfft(ctx: Context, z: Value, dims: Dims, points: int) -> Value:
     """Return the real rows ``[..., points]`` of float32 spectra ``[..., points // 2 + 1, 2]``, whose shape is ``dims``.
 
-    Imaginary parts at both ends are ignored, as in FFT libraries. Raises ValueError unless :func:`is_product`.
+    Imaginary parts at both ends are ignored, as in FFT libraries. Raises ValueError unless :func:`can_emit_rfft`.
     """
     frequencies, ops = points // 2 + 1, ctx.ops
     second = _second_factor(points, points, "pairs", "float32")
@@ -146,7 +146,7 @@ def _join_parts(real: Array, imaginary: Array, part: Part) -> Array:
 def _dft_matrix(width: int, points: int, part: Part) -> Array:
     """Return the DFT matrix ``[width, columns]``."""
     frequencies = points // 2 + 1
-    spend(2 * width * frequencies, 8, "the matrix of a Fourier transform")
+    spend_budget(2 * width * frequencies, 8, "the matrix of a Fourier transform")
     angles = _angles(np.arange(width), np.arange(frequencies), points)
     return _join_parts(np.cos(angles), -np.sin(angles), part)
 
@@ -155,7 +155,7 @@ def _emit_two_products(ctx: Context, x: Value, dims: Dims, points: int, second: 
     """Return the spectra by a transform over ``a`` for each ``b``, then for each ``f`` one over ``b`` with twiddle factors."""
     ops, width, first = ctx.ops, dims[-1] or 0, points // second
     half, steps = first // 2 + 1, -(-width // second)
-    spend(2 * half * steps + 4 * half * second**2 + points, 8, "the matrices of a Fourier transform")
+    spend_budget(2 * half * steps + 4 * half * second**2 + points, 8, "the matrices of a Fourier transform")
     padding = steps * second - width
     rows = ops.Pad(x, [*[0] * (2 * len(dims) - 1), padding]) if padding else x
     inner = _angles(np.arange(half), np.arange(steps), first)

@@ -10,6 +10,7 @@ from onnx_tflite_plugin.api.behavior import Arithmetic, Behavior, Parameters, Qu
 from onnx_tflite_plugin.api.dtypes import check_dtypes
 from onnx_tflite_plugin.api.instance import Instance
 from onnx_tflite_plugin.api.refusal import Refusal
+from onnx_tflite_plugin.renamed import DEQUANTIZED, SAME_SCALE, renames_fields
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Array, Tensor
 
@@ -31,6 +32,7 @@ class _RealValued(Behavior):
         return True
 
 
+@renames_fields(DEQUANTIZED)
 @dataclass(frozen=True)
 class Dequantized(_RealValued):
     """Dequantize, compute in float, quantize.
@@ -38,14 +40,14 @@ class Dequantized(_RealValued):
     ``bias`` maps a bias slot to the factors of its scale: two slots, or a slot and a number. Kernels ignore the stored
     scale. ``weights``: slots whose constants are weights rather than activations; the second
     slots in ``bias`` are included. ``blocks``: slots whose constants may have blockwise scales along the last axis,
-    which the plan never splits. ``stored``: slots that are not dequantized: the handler receives the file's quantized
+    which the plan never splits. ``as_in_file``: slots that are not dequantized: the handler receives the file's quantized
     values, for example to assign them to a state.
     """
 
     bias: Mapping[int, tuple[int, int | float]] = field(default_factory=dict)
     weights: tuple[int, ...] = ()
     blocks: tuple[int, ...] = ()
-    stored: tuple[int, ...] = ()
+    as_in_file: tuple[int, ...] = ()
 
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
         for weight in self._bias_weight_slots:
@@ -71,34 +73,35 @@ class Dequantized(_RealValued):
 
     @property
     def file_slots(self) -> tuple[int, ...]:
-        return self.stored
+        return self.as_in_file
 
     @property
     def rescales(self) -> bool:
-        return not self.stored  # the handler itself applies the scales of stored slots
+        return not self.as_in_file  # the handler itself applies the scales of stored slots
 
 
+@renames_fields(SAME_SCALE)
 @dataclass(frozen=True)
 class SameScale(Behavior):
     """Pass quantized values through if all quantization parameters are equal.
 
     ``unequal``: what the kernel does if they differ: ``"dequantize"`` (it rescales) or ``"refuse"`` (it is an error).
-    ``among``: the slots that must agree; all quantized ones by default.
+    ``slots``: the slots that must agree; all quantized ones by default.
     ``onnx``: the ONNX operator that must have an integer kernel on the target; without one, floats are used.
     """
 
     unequal: Literal["dequantize", "refuse"] = "dequantize"
-    among: tuple[int, ...] | None = None
+    slots: tuple[int, ...] | None = None
     onnx: str = ""
 
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
-        tensors = operator.tensors if self.among is None else operator.quantized(self.among)
+        tensors = operator.tensors if self.slots is None else operator.quantized(self.slots)
         if not tensors:
-            return Arithmetic.STORED
+            return Arithmetic.QUANTIZED
         equal = _have_equal_parameters(tensors)
         if not equal and self.unequal == "refuse":
             raise Refusal("the quantized operands differ in scale or zero point, which the kernel refuses")
-        return Arithmetic.STORED if equal and operator.has_kernel(tensors[0], self.onnx) else Arithmetic.FLOAT
+        return Arithmetic.QUANTIZED if equal and operator.has_kernel(tensors[0], self.onnx) else Arithmetic.FLOAT
 
     @property
     def computes_real_values(self) -> bool:
@@ -144,7 +147,7 @@ class Raw(Behavior):
         tensors = operator.tensors
         floats = self.shift_safe and not operator.accesses_states and _have_equal_parameters(tensors)
         if operator.has_kernel(tensors[0], self.onnx) and not (floats and operator.dequantizes(self.onnx)):
-            return Arithmetic.STORED if self.shift_safe else Arithmetic.FILE
+            return Arithmetic.QUANTIZED if self.shift_safe else Arithmetic.QUANTIZED_AS_IN_FILE
         if not floats:
             raise Refusal(
                 f"the kernel works on raw {tensors[0].dtype}, for which target {operator.target} has no "
@@ -223,7 +226,7 @@ class Lookup(_RealValued):
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
         check_output_parameters(self, operator.outputs)
         looks_up = operator.op[0].dtype in self.dtypes and all(map(operator.has_kernel, operator.tensors))
-        return Arithmetic.STORED if looks_up else Arithmetic.FLOAT
+        return Arithmetic.QUANTIZED if looks_up else Arithmetic.FLOAT
 
     @property
     def lookup_table(self) -> Callable[[Instance], Array]:
@@ -268,9 +271,9 @@ def _check_channels(operator: QuantizedOperator, weight: int) -> None:
 
 
 def _require_integer_kernels(operator: QuantizedOperator) -> Arithmetic:
-    """Return STORED. Raises Refusal if the target has no integer kernel for the dtype of a tensor."""
+    """Return ``Arithmetic.QUANTIZED``. Raises Refusal if the target has no integer kernel for the dtype of a tensor."""
     if all(operator.has_kernel(tensor) for tensor in operator.tensors):
-        return Arithmetic.STORED
+        return Arithmetic.QUANTIZED
     dtype = operator.tensors[0].dtype
     raise Refusal(f"the operator computes on {dtype} values, which target {operator.target} does not support")
 

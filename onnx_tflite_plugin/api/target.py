@@ -9,6 +9,7 @@ from typing import Protocol
 from onnx_tflite_plugin.api.dtypes import check_dtypes
 from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.checked import MEANING, Checked
+from onnx_tflite_plugin.renamed import TARGET, TARGET_METHODS, renames_fields
 
 _OPSETS = "the lowest, default and highest opset, such as (13, 17, 21)"
 INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2"})
@@ -23,6 +24,7 @@ class Priced(Protocol):
     def price(self) -> Price | None: ...
 
 
+@renames_fields(TARGET, TARGET_METHODS)
 @dataclass(frozen=True)
 class Target(Checked):
     """Traits of one runtime. Handlers depend on traits, never on the name.
@@ -48,7 +50,7 @@ class Target(Checked):
     """ONNX operator → dtype without a kernel → wider dtype to compute in."""
     clips_integers: bool = False
     """True: a fused activation may be a Clip of quantized values, after QuantizeLinear."""
-    prefers: frozenset[str] = frozenset()
+    fast_operators: frozenset[str] = frozenset()
     """ONNX operators that are faster than a more general operator, or that the runtime fuses."""
     blocks_channels: frozenset[str] = frozenset()
     """ONNX operators with kernels for channel-blocked floats, or that preserve that layout."""
@@ -62,9 +64,9 @@ class Target(Checked):
     """True: QuantizeLinear and DequantizeLinear require zero points of 0."""
     float_biases: bool = False
     """True: DequantizeLinear does not support int32, so biases are stored as floats."""
-    multiplies: frozenset[str] = frozenset()
+    cast_mul_dtypes: frozenset[str] = frozenset()
     """dtypes for which Cast and Mul are faster than DequantizeLinear."""
-    multiplies_weights: bool = True
+    cast_mul_weights: bool = True
     """True: constants with float activations are dequantized by Cast and Mul, which are computed at load time."""
     fused_blocks: tuple[int, int] | None = None
     """Minimum and maximum block size (powers of two) of weights that a product accepts as stored; any size if None."""
@@ -113,7 +115,7 @@ class Target(Checked):
     """True: on some processors the runtime adds two uint8 x int8 products in 16 bits, which may overflow."""
     quantizes_weights: bool = False
     """True: the runtime quantizes float weights of operators between DequantizeLinear and QuantizeLinear."""
-    opens: bool = False
+    opens_in_onnxruntime: bool = False
     """True: the runtime is ONNX Runtime; a conversion checks that it opens the model."""
     domains: frozenset[str] = frozenset()
     """Domains of ONNX Runtime's own operators that the runtime has, such as ``com.microsoft``. Nodes of others are refused."""
@@ -138,7 +140,7 @@ class Target(Checked):
             check_dtypes(f"Target({name}=...)", (*table, *(dtype for dtype, _ in table.values())))
         for name, dtypes in (("channels_last", self.channels_last), ("keeps_unit_axes", self.keeps_unit_axes)):
             check_dtypes(f"Target({name}=...)", dtypes)
-        for name, dtypes in (("quantizes", self.quantizes), ("multiplies", self.multiplies)):
+        for name, dtypes in (("quantizes", self.quantizes), ("cast_mul_dtypes", self.cast_mul_dtypes)):
             check_dtypes(f"Target({name}=...)", dtypes)
         for name, dtypes in self.no_integer_kernel.items():
             check_dtypes(f"Target(no_integer_kernel={{{name!r}: ...}})", dtypes)
@@ -150,7 +152,7 @@ class Target(Checked):
         price = self.prices.get(along.onnx) or along.price or Price()
         return int((price.last if last else price.inner) * nbytes)
 
-    def block(self, size: int) -> int:
+    def fused_block_size(self, size: int) -> int:
         """Return the block size for weights with a scale per ``size`` elements; 0 if they should be unpacked."""
         if self.fused_blocks is None:
             return size

@@ -34,7 +34,7 @@ class Declared(NamedTuple):
     aligned: bool
     axis_price: AxisPrice | None
     indexed_by_axis: Mapping[int, int]
-    holds_axes: frozenset[int]
+    axis_number_slots: frozenset[int]
     reshapes: Mapping[int, Dims]
     requires_constant: frozenset[int]
     quantization: Behavior

@@ -220,7 +220,7 @@ def _check_indices(bound: Bound) -> Iterator[Contradiction]:
 
     Kernels refuse such constants or read beyond their end, and read the bytes of other dtypes as integers.
     """
-    for slot in bound.handler.holds_axes:
+    for slot in bound.handler.axis_number_slots:
         axes = bound.op.tensor(slot)
         if axes is not None and axes.dtype not in ("int32", "int64"):
             yield _contradiction(
@@ -275,7 +275,7 @@ def _check_subgraph_boundaries(bound: Bound, model: Model) -> Iterator[Contradic
     if not (handler.boundary or handler.inlines):
         return
     graphs = [model.subgraphs[index] for index in subgraph_indices(handler.subgraphs, op)]
-    first, loops = (handler.boundary.first, handler.boundary.loops) if handler.boundary else (0, False)
+    first, loops = (handler.boundary.first_slot, handler.boundary.loops) if handler.boundary else (0, False)
     for graph in graphs:
         results = op.outputs if graph is graphs[-1] or not loops else ()
         for side, call_tensors, subgraph_tensors in (

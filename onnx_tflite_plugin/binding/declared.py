@@ -84,7 +84,7 @@ def resolve_operator(bound: Bound, target: Target, opset: int) -> Bound:
             aligned=handler.axes is None,
             axis_price=read("axis_price", handler.axis_price, AxisPrice | None, _check_price),
             indexed_by_axis=read("indexed_by_axis", handler.indexed_by_axis, Mapping[int, int]),
-            holds_axes=frozenset(handler.holds_axes),
+            axis_number_slots=frozenset(handler.axis_number_slots),
             reshapes=read("reshapes", handler.reshapes, Mapping[int, Dims], _check_shapes),
             requires_constant=frozenset(handler.requires_constant),
             quantization=read("quantization", handler.quantization, Behavior, _check_traits),
@@ -92,7 +92,7 @@ def resolve_operator(bound: Bound, target: Target, opset: int) -> Bound:
                 "output_quantization", handler.output_quantization, Mapping[int, OutputBehavior], _check_outputs
             ),
             activation=_activation_name(read),
-            activates_inside=(fused := activation_declaration(handler)) is not None and fused.inside,
+            activates_inside=(fused := activation_declaration(handler)) is not None and fused.in_lowering,
             min_opset=read("min_opset", handler.min_opset, int),
             subgraphs=subgraph_indices(read("subgraphs", handler.subgraphs, tuple, _check_options), op),
             boundary=handler.boundary,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.api.budget import spend
+from onnx_tflite_plugin.api.budget import spend_budget
 from onnx_tflite_plugin.source.model import Array
 
 if TYPE_CHECKING:
@@ -97,4 +97,4 @@ def _spend_on_evaluation(model: onnx.ModelProto, purpose: str) -> None:
     """Subtract the arrays of an evaluation from the budget, as far as shape inference gives their sizes."""
     for info in (*model.graph.value_info, *model.graph.output):
         dims = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
-        spend(prod(dims), 8, f"{purpose}, with {info.name!r} of shape {dims},")
+        spend_budget(prod(dims), 8, f"{purpose}, with {info.name!r} of shape {dims},")

@@ -68,14 +68,14 @@ def _place_pairs(model: BoundModel, bound: Bound) -> Iterator[tuple[Place, Place
     subgraphs = [model.graphs[index] for index in bound.declared.subgraphs]
     for graph in subgraphs:
         for k, tensor in enumerate(graph.inputs):
-            if op.tensor(boundary.first + k) is not None:
-                yield (bound, boundary.first + k), tensor
+            if op.tensor(boundary.first_slot + k) is not None:
+                yield (bound, boundary.first_slot + k), tensor
     for graph in subgraphs[-1:] if boundary.loops else subgraphs:
         for k, tensor in enumerate(graph.outputs):
             if op.tensor(~k) is not None:
                 yield (bound, ~k), tensor
-                if boundary.loops and op.tensor(boundary.first + k) is not None:
-                    yield (bound, ~k), (bound, boundary.first + k)
+                if boundary.loops and op.tensor(boundary.first_slot + k) is not None:
+                    yield (bound, ~k), (bound, boundary.first_slot + k)
 
 
 def _file_layout_subgraphs(model: BoundModel) -> set[int]:

@@ -142,7 +142,7 @@ def _axis_groups(op: Operator, declared: str) -> dict[int, Sequence[Group]]:
 def default_axes(bound: Bound) -> dict[int, Sequence[Group]]:
     """Return the axis groups of all data operands and results, aligned from the right."""
     op, declared = bound.op, bound.declared
-    excluded = {*declared.holds_axes, *declared.requires_constant, *declared.indexed_by_axis}
+    excluded = {*declared.axis_number_slots, *declared.requires_constant, *declared.indexed_by_axis}
     slots = [*range(len(op.inputs)), *(~k for k in range(len(op.outputs)))]
     return {slot: [("...",)] for slot in slots if slot not in excluded and op.tensor(slot) is not None}
 

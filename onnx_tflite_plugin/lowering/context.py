@@ -201,7 +201,7 @@ class Context:
         """Return floats with the operator's fused activation applied. Raises TypeError unless that is declared ``inside``."""
         if not self.bound.declared.activates_inside:
             raise TypeError(
-                "ctx.activate needs activation=FusedActivation(..., inside=True); the host applies any other"
+                "ctx.activate needs activation=FusedActivation(..., in_lowering=True); the host applies any other"
             )
         return apply_activation(self.scope, require_value(value), self.bound.declared.activation)
 

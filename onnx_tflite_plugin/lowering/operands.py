@@ -62,7 +62,7 @@ class Operands:
         resource = self.scope.values.resource(tensor)
         if resource is not None:
             return resource
-        if slot in declared.holds_axes or slot in declared.indexed_by_axis:
+        if slot in declared.axis_number_slots or slot in declared.indexed_by_axis:
             return self._remap_axes(slot, tensor)
         behavior, form = declared.quantization, form_of(self.arithmetic)
         if self.arithmetic is Arithmetic.FLOAT and slot in behavior.biases and tensor.dtype in ("int32", "int64"):
@@ -84,7 +84,7 @@ class Operands:
         array, declared = self.bound.op.constant(slot), self.bound.declared
         if array is None:
             return None
-        if slot in declared.holds_axes:
+        if slot in declared.axis_number_slots:
             data_slot = self._slot_of_axes()
             if self.bound.op[data_slot].rank:  # a scalar has no axes to remap
                 remapped = [self.axis(int(axis), data_slot) for axis in array.reshape(-1)]
@@ -150,10 +150,10 @@ class Operands:
         """Return the slot that axis numbers refer to: the first data operand."""
         declared = self.bound.declared
         for slot in range(len(self.bound.op.inputs)):
-            is_data = slot not in declared.holds_axes and slot not in declared.indexed_by_axis
+            is_data = slot not in declared.axis_number_slots and slot not in declared.indexed_by_axis
             if is_data and self.bound.op.tensor(slot) is not None:
                 return slot
-        raise LookupError("all operands are in holds_axes or indexed_by_axis, so no operand has axes to permute")
+        raise LookupError("all operands are in axis_number_slots or indexed_by_axis, so no operand has axes to permute")
 
     def _dequantize_bias(self, slot: int, tensor: Tensor) -> ir.Value:
         """Return an integer bias as floats. Its scale is input scale x weight scale; kernels ignore the stored one."""

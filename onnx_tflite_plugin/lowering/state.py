@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.api.budget import spend
+from onnx_tflite_plugin.api.budget import spend_budget
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
@@ -75,7 +75,7 @@ class State:
     def initial_value(self) -> Array:
         """Return the value before the first run; 0 if no operator sets it (LiteRT refuses to read such a state)."""
         if self.initial is None:
-            spend(prod(d or 1 for d in self.dims), 8, f"the initial value of the state {self.name!r}")
+            spend_budget(prod(d or 1 for d in self.dims), 8, f"the initial value of the state {self.name!r}")
         initial = np.zeros([d or 1 for d in self.dims]) if self.initial is None else self.initial
         return np.asarray(initial, onnx_dtype(self.dtype).numpy())
 
@@ -172,7 +172,9 @@ class States:
             state.initial = tensor.array
         if state.initial is None:
             quantization = affine(tensor) if tensor.dtype == "int8" else None
-            spend(prod(tensor.shape), 8, f"the initial value of the state {name!r}, of shape {list(tensor.shape)},")
+            spend_budget(
+                prod(tensor.shape), 8, f"the initial value of the state {name!r}, of shape {list(tensor.shape)},"
+            )
             state.initial = np.full(
                 tensor.shape, quantization.zero_point[0] if quantization else 0, onnx_dtype(tensor.dtype).numpy()
             )

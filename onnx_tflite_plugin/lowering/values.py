@@ -217,7 +217,9 @@ class Values:
             return self._dequantize_blocks(value, storage.blocks, layout)
         scale, zero_point, axis = self._parameters(storage, layout)
         target = self.plan.target
-        if not (multiply or storage.dtype in target.multiplies or storage.dtype not in {*target.quantizes, "int32"}):
+        if not (
+            multiply or storage.dtype in target.cast_mul_dtypes or storage.dtype not in {*target.quantizes, "int32"}
+        ):
             return self.emitter.emit("DequantizeLinear", [value, scale, zero_point], {"axis": axis})[0]
         if axis is not None:
             broadcast_shape = [-1 if k == axis else 1 for k in range(len(physical_shape(layout)))]
@@ -230,7 +232,7 @@ class Values:
     def _dequantize_blocks(self, value: ir.Value, blocks: BlockwiseQuantization, layout: TensorLayout) -> ir.Value:
         """Return values dequantized with one scale per block of the last axis, in blocks of a size that the target fuses."""
         perm, sizes = layout_axes(layout), dict(zip(layout_axes(layout), physical_shape(layout), strict=True))
-        size = self.plan.target.block(blocks.block_size)
+        size = self.plan.target.fused_block_size(blocks.block_size)
         leading_sizes = [sizes[axis] or 0 for axis in range(len(perm) - 1)]
         scales = np.repeat(blocks.flat().reshape(*leading_sizes, -1), blocks.block_size // size, axis=-1)
         scale = self.emitter.constant(scales.transpose(perm), self.name(blocks.scales))

@@ -179,7 +179,7 @@ class Alignment:
         handler = self.handler_of(op)
         if handler is None:
             return "is not supported"
-        size_options = (name for name in handler.holds_batch if isinstance(name, str))
+        size_options = (name for name in handler.dynamic_batch_values if isinstance(name, str))
         skipped = {*handler.subgraphs, *handler.shape_options, *size_options}
         for name in op.options.keys() | prompt_op.options.keys():
             if name not in skipped and op.options.get(name) != prompt_op.options.get(name):
@@ -191,7 +191,7 @@ class Alignment:
                 if operand is not prompt_operand:
                     return f"operand {slot} is constant or absent in one signature only"
             elif operand.is_constant:
-                any_size = handler.holds_batch.get(slot)
+                any_size = handler.dynamic_batch_values.get(slot)
                 values, prompt_values = operand.array, prompt_operand.array
                 if are_equal_constants(operand, prompt_operand):
                     continue

@@ -69,7 +69,7 @@ def _equal_tensor_pairs(model: Model, candidate: _Candidate) -> Iterator[tuple[T
     boundary = handler.boundary
     options = (handler.inlines,) if boundary is None and handler.inlines else handler.subgraphs if boundary else ()
     graphs = [model.subgraphs[k] for k in subgraph_indices(options, op) if 0 <= k < len(model.subgraphs)]
-    first, loops = (boundary.first, boundary.loops) if boundary else (0, False)
+    first, loops = (boundary.first_slot, boundary.loops) if boundary else (0, False)
     operands = op.inputs[first:]
     pairs: list[tuple[Tensor | None, Tensor | None]] = []
     for graph in graphs:

@@ -160,7 +160,7 @@ class ShapeDerivation:
         batch_sizes = {t.shape[0] for t, size in leading_sizes.items() if self.batches.get(size) == t.shape[0]}
         operand_dims = dims.get(op[0]) if self.named_sizes and op.tensor(0) is not None else None
         bound = self.host.bind_operator(op, self.target, self.target.opsets[2]) if batch_sizes or operand_dims else None
-        if not isinstance(bound, Bound) or not bound.handler.holds_batch:
+        if not isinstance(bound, Bound) or not bound.handler.dynamic_batch_values:
             return op
         replaced = replace_batch(op, bound.handler, batch_sizes)
         if replaced is op and operand_dims:
@@ -265,7 +265,7 @@ class ShapeDerivation:
         A size that differs between iterations of a loop or between branches is dynamic. Raises Refusal for a rank that differs,
         and for a subgraph that is called with other shapes elsewhere.
         """
-        first, loops = (declared.boundary.first, declared.boundary.loops) if declared.boundary else (0, False)
+        first, loops = (declared.boundary.first_slot, declared.boundary.loops) if declared.boundary else (0, False)
         operand_shapes = [None if tensor is None else dims.get(tensor, tensor.dims) for tensor in op.inputs[first:]]
         earlier = dict(self.subgraph_shapes)
         while True:

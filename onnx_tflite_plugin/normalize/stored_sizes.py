@@ -60,7 +60,7 @@ def entry_of_axis(
 
 def _replace(op: Operator, handler: Handler, find_entry: Callable[[Array], int | None]) -> Operator:
     inputs, options = list(op.inputs), dict(op.options)
-    for key, any_size in handler.holds_batch.items():
+    for key, any_size in handler.dynamic_batch_values.items():
         if isinstance(key, str):
             sizes = np.asarray(options.get(key, ()), np.int64)
             if (k := find_entry(sizes)) is not None:

@@ -68,7 +68,7 @@ def measure_errors(tflite: bytes, onnx: ModelProto, runs: int, options: VerifyOp
         {
             "tensor": value.tensor,
             "name": tensors[value.tensor].name,
-            "distance": comparison.distance if math.isfinite(comparison.distance) else None,
+            "max_error": comparison.max_error if math.isfinite(comparison.max_error) else None,
             "tolerance": comparison.tolerance,
             "unit": comparison.unit,
             "ok": comparison.ok,
@@ -89,7 +89,7 @@ def _outputs(verification: Verification, names: Sequence[str]) -> list[dict[str,
     """
     rows: dict[tuple[object, ...], dict[str, Any]] = {}
     for comparison in verification.comparisons:
-        error = comparison.problem or ("equal" if not comparison.distance else comparison.error)
+        error = comparison.problem or ("equal" if not comparison.max_error else comparison.error)
         end_to_end = comparison.end_to_end or (error if comparison.name in names else "")
         tolerance = "" if comparison.problem else comparison.in_unit(comparison.tolerance)
         row = {"ok": comparison.ok, "error": error, "tolerance": tolerance, "end_to_end": end_to_end}

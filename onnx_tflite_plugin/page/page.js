@@ -292,7 +292,7 @@ function errors() {
     svg.appendChild(made);
     return made;
   };
-  const shares = page.errors.map((one) => (one.distance === null || !isFinite(one.distance) ? 100 : one.tolerance ? one.distance / one.tolerance : one.distance ? 100 : 0));
+  const shares = page.errors.map((one) => (one.max_error === null || !isFinite(one.max_error) ? 100 : one.tolerance ? one.max_error / one.tolerance : one.max_error ? 100 : 0));
   const top = Math.max(10, ...shares);
   const y = (share) => height - (height - 10) * (Math.log10(Math.max(share, floor)) - Math.log10(floor)) / (Math.log10(top) - Math.log10(floor));
   for (let power = -4; power <= Math.log10(top); power += 1) {

@@ -11,7 +11,7 @@ from onnx_tflite_plugin.source.model import Tensor
 
 def uses_file_integers(plan: StoragePlan, bound: Bound, slot: int) -> bool:
     """Return True if the slot's values have the file's dtype and quantization, regardless of the planned storage."""
-    return plan.arithmetic[bound] is Arithmetic.FILE and slot not in bound.declared.output_quantization
+    return plan.arithmetic[bound] is Arithmetic.QUANTIZED_AS_IN_FILE and slot not in bound.declared.output_quantization
 
 
 def storage_of_slot(plan: StoragePlan, bound: Bound, slot: int) -> Storage:
@@ -35,7 +35,7 @@ def storage_of_slot(plan: StoragePlan, bound: Bound, slot: int) -> Storage:
 
 def _integer_result(plan: StoragePlan, bound: Bound) -> Tensor | None:
     """Return the first quantized output of the operator's behavior, if the operator computes on quantized values."""
-    if plan.arithmetic[bound] is not Arithmetic.STORED:
+    if plan.arithmetic[bound] is not Arithmetic.QUANTIZED:
         return None
     overridden_slots = bound.declared.output_quantization
     outputs = (t for k, t in enumerate(bound.op.outputs) if ~k not in overridden_slots)

@@ -31,13 +31,19 @@ class Form(Enum):
     FLOAT = "float"  # dequantized
 
 
-_QUANTIZED_ARITHMETICS = (Arithmetic.FLOAT, Arithmetic.STORED, Arithmetic.FILE)
+_FORMS = {
+    Arithmetic.UNQUANTIZED: Form.STORED,
+    Arithmetic.FLOAT: Form.FLOAT,
+    Arithmetic.QUANTIZED: Form.STORED,
+    Arithmetic.QUANTIZED_AS_IN_FILE: Form.FILE,
+}
+_QUANTIZED_ARITHMETICS = (Arithmetic.FLOAT, Arithmetic.QUANTIZED, Arithmetic.QUANTIZED_AS_IN_FILE)
 """Arithmetics of operators with quantized tensors."""
 
 
 def form_of(arithmetic: Arithmetic) -> Form:
     """Return the form of an operator's quantized operands and results."""
-    return Form.STORED if arithmetic is Arithmetic.UNQUANTIZED else Form[arithmetic.name]
+    return _FORMS[arithmetic]
 
 
 class Storage(NamedTuple):
@@ -83,18 +89,18 @@ class StoragePlan(NamedTuple):
             narrower = self.weights(bound, tensor.narrower) if is_quantized(tensor.narrower) else Weights.DEQUANTIZED
             return Weights.FOLDED if self.fold else narrower
         if tensor.blocks is not None:
-            fuses = self.target.block(tensor.blocks.block_size) and not self.target.refusal(tensor.dtype, ())
+            fuses = self.target.fused_block_size(tensor.blocks.block_size) and not self.target.refusal(tensor.dtype, ())
             return Weights.DEQUANTIZED if fuses and tensor.dtype == "int4" and not self.fold else Weights.FOLDED
         storage = self.storage(tensor)
         if storage.quantization is None or self.target.refusal(storage.dtype, storage.quantization.zero_point):
             return Weights.FOLDED
         activations = [t for t in (*bound.op.inputs, *bound.op.outputs) if t is not None and not t.is_constant]
         dtypes = {self.storage(t).dtype for t in activations if affine(t) is not None}
-        if not dtypes <= self.target.multiplies:
+        if not dtypes <= self.target.cast_mul_dtypes:
             return Weights.DEQUANTIZED
         if self.fold:
             return Weights.FOLDED
-        return Weights.MULTIPLIED if dtypes or self.target.multiplies_weights else Weights.DEQUANTIZED
+        return Weights.MULTIPLIED if dtypes or self.target.cast_mul_weights else Weights.DEQUANTIZED
 
     def dequantized_operands(self, bound: Bound) -> list[Tensor]:
         """Return the operands that the operator gets as quantized values, or through a DequantizeLinear."""
@@ -174,7 +180,7 @@ def _target_problem(rule: str, tensors: Mapping[Tensor, Bound], plan: StoragePla
 
 def data_slots(bound: Bound) -> list[int]:
     """Return the slots that hold data: neither axis numbers nor entries per axis."""
-    excluded = {*bound.declared.holds_axes, *bound.declared.indexed_by_axis}
+    excluded = {*bound.declared.axis_number_slots, *bound.declared.indexed_by_axis}
     slots = [*range(len(bound.op.inputs)), *(~k for k in range(len(bound.op.outputs)))]
     return [slot for slot in slots if slot not in excluded and bound.op.tensor(slot) is not None]
 

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, PassResult
 
-from onnx_tflite_plugin.api.budget import spend
+from onnx_tflite_plugin.api.budget import spend_budget
 
 _HALF = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
@@ -43,7 +43,7 @@ def _is_half_constant(value: ir.Value) -> bool:
 
 def _widen(value: ir.Value) -> ir.Value:
     assert value.const_value is not None
-    spend(value.const_value.size, 4, f"constant {value.name!r} as float32")
+    spend_budget(value.const_value.size, 4, f"constant {value.name!r} as float32")
     array = np.asarray(value.const_value.numpy()).astype(np.float32)
     tensor = ir.Tensor(array, name=value.name)
     return ir.Value(name=value.name, shape=value.shape, type=ir.TensorType(ir.DataType.FLOAT), const_value=tensor)

@@ -24,7 +24,7 @@ ONNXRUNTIME = Target(
     wraps_int8=frozenset({"Softmax"}),  # before version 1.29 a probability of 1 became -128; uint8 is correct
     widens=WIDER,
     # DequantizeLinear of int16 is never fused: MobileNetV2 9.4 ms, 4.6 ms with Cast and Mul.
-    multiplies=frozenset({"int16"}),
+    cast_mul_dtypes=frozenset({"int16"}),
     # 1 x 2048 by 2048 x 5632, int4 in blocks of 32: MatMulNBits 0.27 ms, float Gemm 2.0 ms; other block sizes, not
     # fused, 20 ms.
     fused_blocks=(16, 256),
@@ -39,7 +39,7 @@ ONNXRUNTIME = Target(
     rotates_embeddings=True,
     attends_causally=True,
     clips_integers=True,
-    prefers=frozenset({"GatherElements", "GlobalAveragePool"}),
+    fast_operators=frozenset({"GatherElements", "GlobalAveragePool"}),
     blocks_channels=frozenset({"Conv", "Relu", "Add", "MaxPool", "AveragePool", "GlobalAveragePool"}),
     # A streaming network of 12 us in LiteRT: 16 Transposes in 60 nodes with channels-first states, otherwise 2 in 46.
     channels_last=frozenset({"uint8"}),
@@ -113,6 +113,6 @@ ONNXRUNTIME = Target(
     ),
     saturates=True,
     quantizes_weights=True,
-    opens=True,
+    opens_in_onnxruntime=True,
     domains=frozenset({"com.microsoft", "com.microsoft.nchwc"}),
 )

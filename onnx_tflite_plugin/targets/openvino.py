@@ -18,6 +18,6 @@ OPENVINO = replace(
     # OpenVINO keeps only 8 of 16 bits: an EfficientNet with int16 activations gave another class, without a warning.
     quantizes=INTEGERS - {"int16", "uint16"},
     # OpenVINO recognizes compressed weights by their DequantizeLinear.
-    multiplies_weights=False,
+    cast_mul_weights=False,
     passes=("fold_captures",),
 )

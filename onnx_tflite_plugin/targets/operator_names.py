@@ -7,7 +7,7 @@ from functools import cache
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.checked import did_you_mean
 
-_BY_OPERATOR = ("no_integer_kernel", "dequantizes", "widens", "prefers", "blocks_channels", "last_axes_only")
+_BY_OPERATOR = ("no_integer_kernel", "dequantizes", "widens", "fast_operators", "blocks_channels", "last_axes_only")
 _TRAITS = (*_BY_OPERATOR, "no_int8_moves", "wraps_int8", "lacks")
 
 

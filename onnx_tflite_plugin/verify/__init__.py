@@ -1,6 +1,6 @@
 """Comparison of a TFLite model in LiteRT with its ONNX model in ONNX Runtime.
 
-``verify`` is the complete comparison. ``LiteRT``, ``OnnxRuntime``, ``draw`` and ``compare`` are single steps, for
+``verify`` is the complete comparison. ``LiteRT``, ``OnnxRuntime``, ``generate_inputs`` and ``compare`` are single steps, for
 tests. Neither runtime is imported before a model runs.
 """
 
@@ -10,12 +10,13 @@ from types import ModuleType
 from typing import Any
 
 from onnx_tflite_plugin.checked import check_keywords
+from onnx_tflite_plugin.renamed import VERIFY, warn_renamed
 from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
-from onnx_tflite_plugin.verify.comparison.distance import Distance, measure
+from onnx_tflite_plugin.verify.comparison.error import ErrorStatistics, measure_error
 from onnx_tflite_plugin.verify.comparison.tensors import Divergence
 from onnx_tflite_plugin.verify.comparison.trial import Trial
 from onnx_tflite_plugin.verify.criteria import Tolerance
-from onnx_tflite_plugin.verify.inputs.random_inputs import draw
+from onnx_tflite_plugin.verify.inputs.random_inputs import generate_inputs
 from onnx_tflite_plugin.verify.run import verify
 from onnx_tflite_plugin.verify.runtimes.litert import KERNEL_SETS, LiteRT, LiteRTError
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime, OrtError
@@ -24,8 +25,8 @@ from onnx_tflite_plugin.verify.verification import Verification
 __all__ = [
     "KERNEL_SETS",
     "Comparison",
-    "Distance",
     "Divergence",
+    "ErrorStatistics",
     "LiteRT",
     "LiteRTError",
     "OnnxRuntime",
@@ -34,10 +35,18 @@ __all__ = [
     "Trial",
     "Verification",
     "compare",
-    "draw",
-    "measure",
+    "generate_inputs",
+    "measure_error",
     "verify",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Return the replacement of a renamed function, with a DeprecationWarning. Raises AttributeError for other names."""
+    if name not in VERIFY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warn_renamed(f"{__name__}.{name}", VERIFY[name])
+    return globals()[VERIFY[name]]
 
 
 class _Callable(ModuleType):

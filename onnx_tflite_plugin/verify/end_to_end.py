@@ -30,8 +30,8 @@ def explain_errors(
     wrong = [output for output in outputs if output.name in exceeding]
     if not wrong:
         return ()
-    worst = max(wrong, key=lambda output: (bool(output.problem), output.unit == "value", output.distance))
-    error = worst.problem or f"up to {worst.in_unit(worst.distance)}"
+    worst = max(wrong, key=lambda output: (bool(output.problem), output.unit == "value", output.max_error))
+    error = worst.problem or f"up to {worst.in_unit(worst.max_error)}"
     verb = ("differs" if len(wrong) == 1 else "differ") + (":" if worst.problem else " by")
     named = _list_items([output.name for output in wrong])
     subject = f"{'output' if len(wrong) == 1 else 'outputs'} {named} {verb} {error} end to end"
@@ -47,7 +47,7 @@ def explain_errors(
 
 
 def _is_small(output: Comparison) -> bool:
-    return not output.problem and output.distance <= _SMALL.get(output.unit, 0.0)
+    return not output.problem and output.max_error <= _SMALL.get(output.unit, 0.0)
 
 
 def _causes(pair: ModelPair, outputs: set[str]) -> Iterator[str]:

@@ -65,7 +65,7 @@ _PRECISE = {"session.x64quantprecision": "1"}  # exact on x86 before VNNI, too
 
 
 class _Attempt(NamedTuple):
-    """Settings of random inputs to try. ``avoided`` and ``caution``: levels as for :func:`random_inputs.draw`."""
+    """Settings of random inputs to try. ``avoided`` and ``caution``: levels as for :func:`random_inputs.generate_inputs`."""
 
     avoided: int = 0
     caution: int = 0
@@ -246,7 +246,7 @@ class ModelPair:
                 and max(map(prod, self.sizes.onnx_shapes(_AUDIO_SIZE).values())) > _MAX_ELEMENTS
             ):
                 continue
-            input_runs = random_inputs.draw(
+            input_runs = random_inputs.generate_inputs(
                 self.sizes.as_converted() if inputs is not None else self.entry,
                 given=inputs, shapes={**self.sizes.onnx_shapes(self.min_dynamic_size), **requested_shapes}, seed=seed, runs=runs,
                 caution=attempt.caution, avoided=attempt.avoided, ranges=ranges, described=metadata,
@@ -304,7 +304,7 @@ class ModelPair:
         seed: int,
     ) -> str:
         """Add a run with these shapes; return a note on it, empty if LiteRT refuses them."""
-        (arrays,) = random_inputs.draw(
+        (arrays,) = random_inputs.generate_inputs(
             self.entry, shapes={**self.sizes.onnx_shapes(self.min_dynamic_size), **shapes}, seed=seed
         )
         sizes = ", ".join(f"{name} {[*shape]}" for name, shape in shapes.items())

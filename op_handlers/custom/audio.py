@@ -20,10 +20,10 @@ from onnx_tflite_plugin.api import (
     Refusal,
     Terminate,
     Value,
+    can_emit_rfft,
     emit_rfft,
     handler,
-    is_product,
-    spend,
+    spend_budget,
 )
 from op_handlers.kernels.mel import FLOOR, Filterbank, dct_matrix
 from op_handlers.kernels.operands import reshape_to_scalar
@@ -59,7 +59,7 @@ def check_spectrogram(at: Instance) -> Decline | None:
         return Decline(f"option 'window_size' is {window}; LiteRT's kernel refuses windows of fewer than 2 samples")
     if stride < 1:
         return Decline(f"option 'stride' is {stride}; LiteRT's kernel refuses strides below 1")
-    if not is_product(1 << (window - 1).bit_length(), window, "power", "float64"):
+    if not can_emit_rfft(1 << (window - 1).bit_length(), window, "power", "float64"):
         return Decline(f"option 'window_size' is {window}; the matrices of the transform would exceed 16 MB")
     return None
 
@@ -87,7 +87,7 @@ def audio_spectrogram(ctx: Context, samples: Value) -> Value:
     sizes = ops.Concat(channel_count, [frames, points // 2 + 1], axis=0)
     if frames == 0 or channels == 0:
         return ops.Expand(np.zeros((), np.float32), sizes)
-    spend(window, 8, "the window of a spectrogram")
+    spend_budget(window, 8, "the window of a spectrogram")
     hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)
     framed = ops.Mul(take_frames(ctx, ops.Cast(samples, to="float64"), window, stride), hann)
     rows = ops.Reshape(framed, [-1, window])
@@ -113,7 +113,7 @@ def take_frames(ctx: Context, samples: Value, window: int, stride: int) -> Value
     blocks_per_window, blocks_per_stride = window // block, stride // block
     offsets, frames = np.arange(blocks_per_window), frame_count(ctx, window, stride)
     if frames >= 0:
-        spend(frames * blocks_per_window, 8, "the sample indices of a spectrogram's frames")
+        spend_budget(frames * blocks_per_window, 8, "the sample indices of a spectrogram's frames")
         indices: Value | Array = np.arange(frames)[:, np.newaxis] * blocks_per_stride + offsets
         end: Value | Array = np.asarray([(frames - 1) * stride + window])
     else:
@@ -163,7 +163,7 @@ def mfcc(ctx: Context, powers: Value, rate: Value) -> Value:
             "the input has an unknown number of frequencies, which determines the filters; set it with --input-shape"
         )
     channels, coefficients, lower, upper = (integer_option(ctx.op, name) for name in CEPSTRUM)
-    spend(channels * (bins + coefficients), 8, "the filters of a cepstrum")
+    spend_budget(channels * (bins + coefficients), 8, "the filters of a cepstrum")
     # The kernel stores the limits as float32.
     filterbank = Filterbank(bins, channels, float(np.float32(lower)), float(np.float32(upper)))
     transform, constant_rate = dct_matrix(channels, coefficients).astype(np.float32), ctx.constant(1)

@@ -17,8 +17,8 @@ from onnx_tflite_plugin.api import (
     emit_projected_rfft,
     emit_rfft,
     fusion,
+    is_projected_rfft_faster,
     operands,
-    projection_pays,
 )
 from op_handlers.math.fourier import row_transform
 
@@ -125,7 +125,7 @@ def check_filters(match: Match) -> Mapping[str, Any] | Decline:
     units, columns = match[w].shape
     if columns != spectra.points // 2 + 1 or dense.options.keep_num_dims:
         return Decline("the filters are not applied to complete spectra")
-    if not projection_pays(spectra.points, spectra.width, spectra.part, units):
+    if not is_projected_rfft_faster(spectra.points, spectra.width, spectra.part, units):
         return Decline("the transform followed by the filters takes fewer multiplications")
     return {**spectra, "fused_activation_function": dense.options.fused_activation_function}
 

@@ -208,7 +208,7 @@ def check_sizes(op: Operator) -> Decline | None:
     accepts=lambda at: check_bias_dtype(at.op, 3) or check_sizes(at.op) or check_weight_zero_points(at.op, 2),
     sizes=requested_shape,
     reshapes=lambda at: {} if has_vector_bias(at) else {3: (at.op[1].shape[0],)},
-    holds_batch={0: -1},
+    dynamic_batch_values={0: -1},
 )
 def transpose_conv(ctx: Context, shape: Value, w: Value, x: Value, b: Value | None = None) -> Value:
     """Emit ConvTranspose."""
@@ -222,7 +222,7 @@ def transpose_conv(ctx: Context, shape: Value, w: Value, x: Value, b: Value | No
     axes="_, i j k o c, n d h w c, o -> n z y x o",
     activation="fused_activation_function",
     sizes=requested_shape,
-    holds_batch={0: -1},
+    dynamic_batch_values={0: -1},
 )
 def conv_3d_transpose(ctx: Context, shape: Value, w: Value, x: Value, b: Value | None = None) -> Value:
     """Emit ConvTranspose over depth, height and width."""

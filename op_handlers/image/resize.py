@@ -23,7 +23,7 @@ from onnx_tflite_plugin.api import (
     ValueLike,
     handler,
     out,
-    spend,
+    spend_budget,
 )
 from op_handlers.kernels.half_rounding import OFFSET_LSB
 from op_handlers.kernels.operands import cast_to_int64, constant_integers, reinterpret_scale
@@ -146,7 +146,7 @@ def rounded_coordinates(op: Operator) -> tuple[Array, Array] | None:
 
 def coordinates_in_1024ths(op: Operator, size: int, output_size: int) -> tuple[Array, bool]:
     """Return the coordinates along one axis, and True if they are exact."""
-    spend(4 * max(output_size, 0), 8, "the indices of resized rows or columns")
+    spend_budget(4 * max(output_size, 0), 8, "the indices of resized rows or columns")
     ends = int(bool(op.options.align_corners) and output_size > 1)
     step, remainder = divmod(1024 * (size - ends) + (output_size - ends) // 2, output_size - ends)
     is_exact = remainder == (output_size - ends) // 2
@@ -236,7 +236,7 @@ def nearest_indices(op: Operator) -> tuple[Array, Array] | None:
 
 def nearest_along(op: Operator, size: int, output_size: int) -> Array:
     """Return the kernel's nearest indices, in float32 or fixed point (GetNearestNeighbor, optimized_ops.h)."""
-    spend(4 * max(output_size, 0), 8, "the indices of resized rows or columns")
+    spend_budget(4 * max(output_size, 0), 8, "the indices of resized rows or columns")
     o, positions = op.options, np.arange(output_size)
     if uses_fixed_point(op):
         return np.asarray(np.minimum(positions * ((size << 16) // output_size + 1) >> 16, size - 1))

@@ -18,7 +18,7 @@ from onnx_tflite_plugin.api import (
     Value,
 )
 
-PER_STEP = FusedActivation(ActivationKernel.ELEMENTWISE, inside=True)
+PER_STEP = FusedActivation(ActivationKernel.ELEMENTWISE, in_lowering=True)
 """Fused activation that the layer applies in each time step."""
 
 

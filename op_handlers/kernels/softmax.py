@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Refusal, Value, spend
+from onnx_tflite_plugin.api import Array, Context, Refusal, Value, spend_budget
 from op_handlers.kernels.fixed_point import rescale, saturate_int16
 from op_handlers.kernels.lookup_tables import INT16_MAX, INT16_MIN, interpolate, sample_function
 
@@ -59,7 +59,7 @@ def reciprocal_factors(ctx: Context, sums: Value, axis: int) -> Value:
 
 def power_table(count: int) -> Array:
     """Return 65536 over the power of two below a sum of ``count`` exponentials, by the sum's upper bits."""
-    spend(4 * count, 8, "a table of powers")
+    spend_budget(4 * count, 8, "a table of powers")
     _, bits = np.frexp(np.maximum(np.arange(2 * count), 1))
     return np.asarray(2.0 ** (17 - MIN_SUM_BITS - bits))
 

@@ -136,7 +136,7 @@ def rounded_operand(at: Instance) -> int | None:
 
 def difference_quantization(at: Instance) -> Dequantized:
     slot = rounded_operand(at)
-    return Dequantized() if slot is None else Dequantized(stored=(slot,))
+    return Dequantized() if slot is None else Dequantized(as_in_file=(slot,))
 
 
 @handler("SQUARED_DIFFERENCE", max_version=2, layout=Transparent(), quantization=difference_quantization)

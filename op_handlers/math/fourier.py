@@ -11,9 +11,9 @@ from onnx_tflite_plugin.api import (
     Operator,
     Terminate,
     Value,
+    can_emit_rfft,
     emit_rfft,
     handler,
-    is_product,
 )
 from op_handlers.kernels.operands import cast_to_int64
 
@@ -37,7 +37,7 @@ def row_transform(op: Operator) -> tuple[int, int] | None:
         return None
     height, points = (int(length) for length in lengths.reshape(-1))
     width = min(dims[-1], points)
-    return (width, points) if height == 1 and is_product(points, width) else None
+    return (width, points) if height == 1 and can_emit_rfft(points, width) else None
 
 
 def required_opset(at: Instance) -> int:

@@ -23,7 +23,7 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
     reduction_axes,
-    spend,
+    spend_budget,
 )
 from op_handlers.kernels.fixed_point import quantized_multiplier, round_to_15_bits
 from op_handlers.math.reduction import constant_reduced_axes, emit_reduction, price_along_axes, reduction_shape
@@ -43,7 +43,7 @@ def is_quantized(op: Operator) -> bool:
     layout=lambda at: Terminate() if is_quantized(at.op) else Attribute(unordered="*"),
     axes=reduction_axes(1),
     axis_price=price_along_axes("ReduceProd"),
-    holds_axes={1},
+    axis_number_slots={1},
     quantization=lambda at: Integer() if is_quantized(at.op) else NotQuantizable(),
     types=lambda at: "int8 int16" if is_quantized(at.op) else "",  # uint8 has no quantized kernel
     sizes=reduction_shape,
@@ -224,7 +224,7 @@ def emit_quantized_product_along(
     scaling = [ops.Gather(column, set_index) for column in scalings.T]
 
     strides = ops.Gather(np.stack([table_strides(sizes, axis_set) for axis_set in sets]), set_index, axis=0)
-    spend(sum(sizes), 8, "the indices of an operand's elements")
+    spend_budget(sum(sizes), 8, "the indices of an operand's elements")
     axis_positions = np.ix_(*(np.arange(size) for size in sizes))
     positions = ops.Mul(axis_positions[0], ops.Gather(strides, np.asarray(0)))
     for axis in range(1, rank):

@@ -68,7 +68,7 @@ def reduction_handler(
         layout=Attribute(unordered="*"),
         axes=reduction_axes(1),
         axis_price=price_along_axes(onnx),
-        holds_axes={1},
+        axis_number_slots={1},
         quantization=quantization,
         accepts=accepts,
         sizes=reduction_shape,
@@ -93,7 +93,7 @@ def mean_quantization(at: Instance) -> Dequantized:
     if constant_axes(at.op, 1, at.op[0].rank) is None:
         return Dequantized()
     has_small_scale = x_quantization.scale[0] > MAX_FLOAT_STEPS * y_quantization.scale[0]
-    return Dequantized(stored=(0,)) if has_small_scale or sum_multiplier(at) is not None else Dequantized()
+    return Dequantized(as_in_file=(0,)) if has_small_scale or sum_multiplier(at) is not None else Dequantized()
 
 
 @reduction_handler("MEAN", "ReduceMean", max_version=3, quantization=mean_quantization, accepts=REQUIRE_SCALE)
@@ -103,7 +103,7 @@ def mean(ctx: Context, x: Value, axes: Value) -> Value:
     Integers are truncated toward zero.
     """
     reduced_axes = constant_reduced_axes(ctx)
-    if 0 in mean_quantization(ctx).stored and not has_empty_axis(ctx):
+    if 0 in mean_quantization(ctx).as_in_file and not has_empty_axis(ctx):
         return emit_integer_mean(ctx, x, axes)
     if not reduced_axes:
         return emit_reduction(ctx, "ReduceMean", x, axes)
@@ -115,7 +115,11 @@ def mean(ctx: Context, x: Value, axes: Value) -> Value:
         if ctx.is_quantized:
             raise Refusal("the reduced axes are empty, and the kernel leaves the result unset; give sizes above 0")
         return fill_result(ctx, x, np.asarray(np.nan, dtype), reduced_axes, keep=bool(ctx.options.keep_dims))
-    if "GlobalAveragePool" in ctx.target.prefers and reduced_axes == list(range(2, ctx.op[0].rank)) and can_pool(ctx):
+    if (
+        "GlobalAveragePool" in ctx.target.fast_operators
+        and reduced_axes == list(range(2, ctx.op[0].rank))
+        and can_pool(ctx)
+    ):
         pooled = ctx.quantize(ctx.ops.GlobalAveragePool(x), like=out(0))
         return pooled if ctx.options.keep_dims else ctx.ops.Squeeze(pooled, reduced_axes)
     return emit_reduction(ctx, "ReduceMean", x, axes)
@@ -330,7 +334,7 @@ def arg_handler(code: str, onnx: str) -> Callable[[Callable[..., Any]], Handler]
         layout=Attribute(),
         axes=reduction_axes(1, keep=lambda at: False),
         axis_price=price_along_axes(onnx),
-        holds_axes={1},
+        axis_number_slots={1},
         quantization=Raw(shift_safe=True, onnx=onnx),
         types=lambda at: f"_, int32 int64 -> {at.op.options.output_type.lower()}",
     )
@@ -386,7 +390,7 @@ def cumsum_layout(at: Instance) -> Attribute:
     )
 
 
-@handler("CUMSUM", max_version=1, layout=cumsum_layout, axes=rank_preserving_axes, holds_axes={1})
+@handler("CUMSUM", max_version=1, layout=cumsum_layout, axes=rank_preserving_axes, axis_number_slots={1})
 def cumulative_sum(ctx: Context, x: Value, axis: Value) -> Value:
     """Emit CumSum."""
     options, constant = ctx.options, ctx.constant(1)

@@ -48,14 +48,14 @@ def weight_quantization(at: Instance) -> Dequantized:
     op = at.op
     if has_byte_state(at):
         return Dequantized(
-            weights=(FEATURE_WEIGHTS, TIME_WEIGHTS), stored=(X, FEATURE_WEIGHTS, TIME_WEIGHTS, BIAS, STATE)
+            weights=(FEATURE_WEIGHTS, TIME_WEIGHTS), as_in_file=(X, FEATURE_WEIGHTS, TIME_WEIGHTS, BIAS, STATE)
         )
     is_integer = op[X].dtype == "int8"
     bias = {BIAS: (STATE, TIME_WEIGHTS)} if is_integer and op.tensor(BIAS) is not None else {}
     return Dequantized(
         bias=bias,
         weights=(FEATURE_WEIGHTS, TIME_WEIGHTS),
-        stored=(FEATURE_WEIGHTS, TIME_WEIGHTS, STATE) if is_integer else (),
+        as_in_file=(FEATURE_WEIGHTS, TIME_WEIGHTS, STATE) if is_integer else (),
     )
 
 
@@ -129,7 +129,7 @@ def svdf_activation(at: Instance) -> ActivationKernel:
     layout=Terminate(),
     axes="b i, f i, f m, u, b s -> b u",
     quantization=weight_quantization,
-    activation=FusedActivation(svdf_activation, inside=True),
+    activation=FusedActivation(svdf_activation, in_lowering=True),
     types=DTYPES,
     accepts=check_svdf,
     kernel=int8_kernel,

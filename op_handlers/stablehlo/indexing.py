@@ -19,7 +19,7 @@ from onnx_tflite_plugin.api import (
     Value,
     handler,
     out,
-    spend,
+    spend_budget,
 )
 from op_handlers.kernels.operands import cast_to_int64
 
@@ -149,7 +149,7 @@ def element_indices(ctx: Context, starts: Value | Array, slice_axes: list[int]) 
         return starts
     o = ctx.options
     sizes = [o.slice_sizes[axis] for axis in slice_axes]
-    spend(prod(sizes) * 2 * len(o.start_index_map), 8, "the indices of a slice's elements")
+    spend_budget(prod(sizes) * 2 * len(o.start_index_map), 8, "the indices of a slice's elements")
     steps = np.zeros([*sizes, len(o.start_index_map)], np.int64)
     for axis, step in zip(slice_axes, np.indices(sizes), strict=True):
         steps[..., list(o.start_index_map).index(axis)] = step
@@ -271,7 +271,7 @@ def flat_positions(ctx: Context, indices: Value) -> tuple[Any, bool]:
         raise Refusal(f"{index_shape} index vectors do not fit updates of shape {list(updates.shape)}")
     strides = [prod(x.shape[k + 1 :]) for k in range(x.rank)]
     starts = move_vectors_last(ctx, cast_to_int64(ctx, 1, indices), o.index_vector_dim, index.rank)
-    spend(4 * prod(updates.shape), 8, "the indices of scattered elements")
+    spend_budget(4 * prod(updates.shape), 8, "the indices of scattered elements")
     positions: Any = np.zeros(updates.shape, np.int64)
     in_range: Any = np.ones(updates.shape, bool)
     for axis in range(x.rank):

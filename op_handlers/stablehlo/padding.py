@@ -17,7 +17,7 @@ from onnx_tflite_plugin.api import (
     Value,
     handler,
     out,
-    spend,
+    spend_budget,
 )
 from op_handlers.kernels.operands import (
     cast_to_int64,
@@ -89,7 +89,7 @@ def static_size(ctx: Context, axis: int) -> int:
 def source_indices(size: int, low: int, high: int, interior: int) -> Array:
     """Return the source index of each element; ``size`` for a padding value."""
     span = max((size - 1) * (interior + 1) + 1, 0)
-    spend(4 * max(low + span + high, 0), 8, "the indices of padded elements")
+    spend_budget(4 * max(low + span + high, 0), 8, "the indices of padded elements")
     positions = np.arange(-low, span + high)
     is_element = (positions % (interior + 1) == 0) & (positions >= 0) & (positions < span)
     return np.where(is_element, positions // (interior + 1), size).astype(np.int64)

@@ -6,7 +6,18 @@ from math import prod
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Decline, Instance, Raw, Terminate, Value, ValueLike, handler, out, spend
+from onnx_tflite_plugin.api import (
+    Context,
+    Decline,
+    Instance,
+    Raw,
+    Terminate,
+    Value,
+    ValueLike,
+    handler,
+    out,
+    spend_budget,
+)
 
 LOW_WORD = 0xFFFFFFFF
 THREEFRY_PARITY = 0x1BD11BDA
@@ -106,7 +117,7 @@ def rng_bit_generator(ctx: Context, state: Value) -> tuple[Value, Value]:
     generator, size = (threefry, 2) if ctx.options.algorithm == "THREEFRY" else (philox, 4)
     blocks = -(-count // size)
 
-    spend(2 * blocks, 8, "the counters of random bits")  # computed when the model is loaded
+    spend_budget(2 * blocks, 8, "the counters of random bits")  # computed when the model is loaded
     state64 = ops.Cast(state, to="int64")
     key64, counter64 = (ops.Gather(state64, np.asarray([k])) for k in (0, 1))
     counters = ops.Add(counter64, ops.Range(np.int64(0), np.int64(blocks), np.int64(1)))

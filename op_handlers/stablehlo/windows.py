@@ -21,7 +21,7 @@ from onnx_tflite_plugin.api import (
     Value,
     handler,
     out,
-    spend,
+    spend_budget,
 )
 from op_handlers.kernels.min_max import emit_min_max
 from op_handlers.kernels.operands import constant_integers, rank_preserving_axes, reshape_to_scalar, unordered_layout
@@ -80,7 +80,7 @@ class Windows:
         """Return the indices of the elements of each window along an axis, [window, element]."""
         extent = (self.sizes[k] - 1) * self.dilations[k] + 1
         count = (size - extent) // self.strides[k] + 1 if size >= extent else 0
-        spend((count + 1) * self.sizes[k], 8, "the indices of windows")
+        spend_budget((count + 1) * self.sizes[k], 8, "the indices of windows")
         starts = np.arange(count, dtype=np.int64)[:, None] * self.strides[k]
         return starts + np.arange(self.sizes[k], dtype=np.int64) * self.dilations[k]
 

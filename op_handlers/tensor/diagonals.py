@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Raw, Refusal, Terminate, Value, ValueLike, handler, spend
+from onnx_tflite_plugin.api import Context, Raw, Refusal, Terminate, Value, ValueLike, handler, spend_budget
 
 
 @handler("MATRIX_DIAG", max_version=1, layout=Terminate(), quantization=Raw(), types="T -> T")
@@ -48,7 +48,7 @@ def diagonal_mask(
 ) -> ValueLike:
     """Return the mask of a diagonal, constant for a static shape, else computed at runtime."""
     if dims[0] is not None and dims[1] is not None:
-        spend(dims[0] * dims[1], 1, "a mask of the diagonal")
+        spend_budget(dims[0] * dims[1], 1, "a mask of the diagonal")
         return np.eye(dims[0], dims[1], dtype=bool)
     if rows is None or columns is None:
         raise Refusal("the matrices have a dynamic shape; set it with --input-shape")

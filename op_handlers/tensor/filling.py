@@ -19,7 +19,7 @@ from onnx_tflite_plugin.api import (
     format_axes,
     handler,
     out,
-    spend,
+    spend_budget,
 )
 from op_handlers.kernels.operands import cast_to_int64, insert_axis, sizes_from_operand, unordered_layout
 
@@ -67,7 +67,7 @@ def constant_range(op: Operator) -> Array | None:
         return None
     is_float = start.dtype == np.float32
     size = int(np.ceil(np.abs((limit - start) / delta)) if is_float else -(-abs(int(limit - start)) // abs(int(delta))))
-    spend(2 * size, start.itemsize, "a range")
+    spend_budget(2 * size, start.itemsize, "a range")
     terms = np.concatenate([start.reshape(1), np.full(size, delta, start.dtype)])
     return np.add.accumulate(terms, dtype=start.dtype)[:size]
 
@@ -118,7 +118,7 @@ def one_hot(ctx: Context, indices: Value, depth: Value, on_value: Value, off_val
         zero, one = np.asarray(0, np.int32), np.asarray(1, np.int32)
         class_numbers = ops.Range(zero, ops.Reshape(depth, np.zeros(0, np.int64)), one)
     else:
-        spend(4 * max(int(constant.reshape(-1)[0]), 0), 4, "the numbers of classes")  # written and read
+        spend_budget(4 * max(int(constant.reshape(-1)[0]), 0), 4, "the numbers of classes")  # written and read
         class_numbers = np.arange(int(constant.reshape(-1)[0]), dtype=np.int32)
     rank = ctx.op[0].rank
     aligned = ops.Unsqueeze(class_numbers, list(range(1, rank + 1 - axis))) if axis < rank else class_numbers

@@ -71,7 +71,7 @@ def reverse_layout(at: Instance) -> Attribute:
     max_version=4,
     layout=reverse_layout,
     axes=rank_preserving_axes,
-    holds_axes={1},
+    axis_number_slots={1},
     quantization=Raw(shift_safe=True, onnx="Slice"),
 )
 def reverse_v2(ctx: Context, x: Value, axes: Value) -> Value:

@@ -21,7 +21,7 @@ from onnx_tflite_plugin.api import (
     ValueLike,
     handler,
     out,
-    spend,
+    spend_budget,
 )
 from op_handlers.kernels.operands import (
     cast_to_int64,
@@ -128,7 +128,7 @@ def mirror_pad(ctx: Context, x: Value, paddings: Value) -> Value:
 
 def mirror_indices(size: int, before: int, after: int) -> Array:
     """Return the indices of an axis and its reflections, which are not longer than the axis (mirror_pad.cc)."""
-    spend(3 * (before + size + after), 8, "the indices of mirrored elements")
+    spend_budget(3 * (before + size + after), 8, "the indices of mirrored elements")
     indices = np.arange(-before, size + after)
     indices = np.maximum(indices, -1 - indices)
     return np.minimum(indices, 2 * size - 1 - indices)

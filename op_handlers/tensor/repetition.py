@@ -48,7 +48,7 @@ def tile(ctx: Context, x: Value, multiples: Value) -> Value:
     indexed_by_axis={1: out(0)},
     sizes=sizes_from_operand(1),
     quantization=Raw(shift_safe=True, onnx="Expand"),
-    holds_batch={1: 1},
+    dynamic_batch_values={1: 1},
 )
 def broadcast_to(ctx: Context, x: Value, shape: Value) -> Value:
     """Emit Expand."""

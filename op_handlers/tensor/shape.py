@@ -28,7 +28,7 @@ from onnx_tflite_plugin.api import (
     out,
     permutation_axes,
     reshape_axes_of,
-    spend,
+    spend_budget,
 )
 from op_handlers.kernels.operands import cast_to_int64, constant_integers, dynamic_shape, insert_axis
 
@@ -72,7 +72,7 @@ def element_count(dims: Dims) -> int | None:
     axes=reshape_axes_of,
     quantization=COPIED,
     sizes=requested_shape,
-    holds_batch={1: -1, "new_shape": -1},
+    dynamic_batch_values={1: -1, "new_shape": -1},
 )
 def reshape(ctx: Context, x: Value, shape: Value | None = None) -> Value:
     """Emit Reshape to the planned shape; a runtime shape keeps the file's layout."""
@@ -293,7 +293,7 @@ def broadcast_args(ctx: Context, first: Value, second: Value) -> Value:
 def prepend_ones(ctx: Context, slot: int, shape: Value, rank: int) -> Value:
     """Return a shape with leading ones up to a rank."""
     missing = rank - ctx.op[slot].shape[0]
-    spend(missing, 8, "a shape")
+    spend_budget(missing, 8, "a shape")
     return ctx.ops.Concat(np.ones(missing, ctx.op[slot].dtype), shape, axis=0) if missing else shape
 
 

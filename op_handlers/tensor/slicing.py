@@ -58,7 +58,7 @@ def slice_layout(at: Instance) -> Attribute:
     axes=rank_preserving_axes,
     indexed_by_axis={1: 0, 2: 0},
     quantization=Raw(shift_safe=True, onnx="Slice"),
-    holds_batch={2: -1},
+    dynamic_batch_values={2: -1},
 )
 def slice_(ctx: Context, x: Value, begin: Value, size: Value) -> Value:
     """Emit Slice from begin to begin + size; a size of -1 reaches to the end."""
@@ -209,7 +209,7 @@ def check_bounds(at: Instance) -> Decline | None:
     quantization=Raw(shift_safe=True, onnx="Slice"),
     accepts=check_bounds,
     sizes=slice_shape,
-    holds_batch={2: INT32.max},
+    dynamic_batch_values={2: INT32.max},
 )
 def strided_slice(ctx: Context, x: Value, begin: Value, end: Value, _strides: Value) -> Value:
     """Emit Slice, then drop shrunk and insert new axes; masks and constant bounds are resolved at conversion time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,12 @@ import pytest
 
 from conformance import models
 from conformance.builder import ModelBuilder, quant
-from onnx_tflite_plugin import api, renamed
+from onnx_tflite_plugin import api, renamed, verify
 from onnx_tflite_plugin.conversion import convert_model
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.verify import Comparison
 
 
 @pytest.mark.parametrize("old", renamed.EXPORTS)
@@ -45,7 +47,13 @@ def test_old_method_of_the_conformance_kit_is_the_new_one(owner: Any, old: str, 
 def test_old_keywords_of_a_handler_set_the_new_fields() -> None:
     boundary, price = api.SubgraphBoundary(2), api.AxisPrice("Softmax", "a")
     contents: Any = lambda at: api.ListContents("float32", (3,))
-    old: dict[str, Any] = {"along": price, "borders": boundary, "contents": contents}
+    old: dict[str, Any] = {
+        "along": price,
+        "borders": boundary,
+        "contents": contents,
+        "holds_axes": {0},
+        "holds_batch": {0: -1},
+    }
     with pytest.warns(DeprecationWarning) as caught:  # noqa: PT030 (one of each keyword)
         new_declaration = api.handler("CUSTOM.Old", max_version=1, layout=api.Terminate(), **old)(lambda ctx, x: x)
     assert [str(warning.message).partition(";")[0] for warning in caught] == [
@@ -56,6 +64,47 @@ def test_old_keywords_of_a_handler_set_the_new_fields() -> None:
         boundary,
         contents,
     )
+
+
+@pytest.mark.parametrize(("owner", "names", "value"), [
+    (api.SubgraphBoundary, renamed.BOUNDARY, 1),
+    (api.Dequantized, renamed.DEQUANTIZED, (0,)),
+    (api.SameScale, renamed.SAME_SCALE, (0,)),
+])  # fmt: skip
+def test_old_fields_of_a_declaration_set_and_are_the_new_ones(owner: Any, names: dict[str, str], value: Any) -> None:
+    for old, new in names.items():
+        with pytest.warns(DeprecationWarning, match=rf"{owner.__name__}\({old}=\.\.\.\) is now {new}="):
+            declaration = owner(**{old: value})
+        with pytest.warns(DeprecationWarning, match=rf"{owner.__name__}\.{old} is now {new}"):
+            assert getattr(declaration, old) == getattr(declaration, new) == value
+
+
+@pytest.mark.parametrize(("old", "new"), renamed.TARGET.items())
+def test_old_traits_change_a_target(old: str, new: str) -> None:
+    target = api.builtin_target("generic")
+    value: Any = frozenset({"int8"}) if "dtypes" in new else frozenset({"Conv"}) if "operators" in new else True
+    changes: dict[str, Any] = {old: value}
+    with pytest.warns(DeprecationWarning, match=rf"Target\({old}=\.\.\.\) is now {new}="):
+        changed = replace(target, **changes)
+    with pytest.warns(DeprecationWarning, match=rf"Target\.{old} is now {new}"):
+        assert getattr(changed, old) == getattr(changed, new) == value
+    assert changed == replace(target, **{new: value})
+
+
+@pytest.mark.parametrize("old", renamed.VERIFY)
+def test_old_function_of_verify_is_the_new_one(old: str) -> None:
+    with pytest.warns(DeprecationWarning, match=rf"verify\.{old} is now {renamed.VERIFY[old]}"):
+        assert getattr(verify, old) is getattr(verify, renamed.VERIFY[old])
+
+
+def test_old_attributes_of_results_are_the_new_ones() -> None:
+    conversion = convert_model(read(model()), Host(packs="builtin"), ConvertOptions())
+    comparison: Any = Comparison("y", "step", 2.0, 0.5, 1.0, mean_error=0.25)
+    with pytest.warns(DeprecationWarning, match="is now"):
+        assert (comparison.distance, comparison.mean) == (2.0, 0.25)
+    report: Any = conversion.report
+    with pytest.warns(DeprecationWarning, match="is now"):
+        assert report.moved == report.local_plan_differences
 
 
 def test_old_keywords_of_a_pattern_set_the_new_fields() -> None:

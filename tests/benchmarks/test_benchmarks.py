@@ -236,7 +236,7 @@ class TestRow:
         ],
     )
     def test_rounding_differences_are_tolerated(self, unit: Any, distance: float, mean: float, wrong: bool) -> None:
-        comparison = Comparison("y", unit, distance, 0.1, 1 if unit == "step" else 1e-3, mean=mean)
+        comparison = Comparison("y", unit, distance, 0.1, 1 if unit == "step" else 1e-3, mean_error=mean)
         assert model.is_wrong(comparison) is wrong
 
     def test_error_equals_that_of_verify(self, tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ class TestRow:
         verification = verify(net.build(), otp.convert(net.build()).proto)
         assert verification.ok
         share = float(outcome.error.removesuffix(" of range"))
-        assert share == pytest.approx(max(comparison.distance for comparison in verification.comparisons), rel=0.1)
+        assert share == pytest.approx(max(comparison.max_error for comparison in verification.comparisons), rel=0.1)
         assert share > 1e-3
 
     def test_different_number_of_inputs_is_a_different_interface(self, tmp_path: Path) -> None:

@@ -302,7 +302,7 @@ def test_float_result_with_a_scale_becomes_integer_as_in_litert(dtype: str) -> N
     assert {value.dtype.name for value in conversion.model.graph.inputs} == {dtype.upper()}
     verification = verify(data, conversion)
     assert verification.ok
-    assert verification.comparisons[0].distance == 0
+    assert verification.comparisons[0].max_error == 0
 
 
 def test_stale_float_outputs_are_compared_as_integers() -> None:

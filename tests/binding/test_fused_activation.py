@@ -141,7 +141,7 @@ def test_activation_declared_inside_is_not_applied_twice() -> None:
     def twice(ctx: Context, x: Value, y: Value) -> Any:
         return ctx.ops.Add(ctx.activate(x), ctx.activate(y))
 
-    inside = FusedActivation(ActivationKernel.ELEMENTWISE, inside=True)
+    inside = FusedActivation(ActivationKernel.ELEMENTWISE, in_lowering=True)
     add = replace(activate(inside), lower=twice)
     data = single_operator_model("ADD", "SIGN_BIT")
     inputs = {"x0": random_array(3, 7, seed="x"), "x1": random_array(3, 7, seed="y")}

@@ -32,7 +32,7 @@ from onnx_tflite_plugin.verify.times.profile import OperatorTime
 
 PLAIN = Report(
     target="onnxruntime", opset=18, operators={"ADD": 2, "MEAN": 1}, nodes={"Add": 2}, layout="least", layout_cost=0,
-    moved=0, transposes=0, transposed=(), packs={"onnx-tflite-plugin": 3},
+    local_plan_differences=0, transposes=0, transposed=(), packs={"onnx-tflite-plugin": 3},
 )  # fmt: skip
 
 

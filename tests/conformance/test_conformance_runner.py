@@ -65,7 +65,7 @@ def test_plan_without_permutations_is_the_local_plan(host: Host) -> None:
             conversion = trial.convert(least)
         except ConversionError:
             continue
-        if conversion.report.moved == 0:
+        if conversion.report.local_plan_differences == 0:
             assert conversion.proto == trial.convert(local).proto, case.id
             compared += 1
     assert compared > 30
@@ -76,8 +76,8 @@ def test_transposed_loop_boundary_counts_as_permuted(host: Host) -> None:
     (case,) = (case for case in builtin() if case.id == "WHILE-float32,_convolution_in_the_body")
     trial = CaseTrial(case, host)
     least, local = (trial.convert(Variant("onnxruntime", None, plan)) for plan in ("least", "local"))
-    assert least.report.moved == 1
-    assert local.report.moved == 0
+    assert least.report.local_plan_differences == 1
+    assert local.report.local_plan_differences == 0
     assert least.proto != local.proto
 
 

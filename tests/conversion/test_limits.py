@@ -7,7 +7,7 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder
-from onnx_tflite_plugin.api import Refusal, spend
+from onnx_tflite_plugin.api import Refusal, spend_budget
 from onnx_tflite_plugin.api.budget import budget
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.layout.shared_axes import OperatorLayout, SharedAxes
@@ -67,10 +67,10 @@ def test_budget_is_shared_by_all_arrays_of_a_conversion(monkeypatch: pytest.Monk
     monkeypatch.setenv("ONNX_TFLITE_PLUGIN_BUDGET", "100")
     for _ in range(2):
         with budget():
-            spend(15, 4)
-            spend(10, 4)
+            spend_budget(15, 4)
+            spend_budget(10, 4)
             with pytest.raises(Refusal, match="a table would take 4 bytes"):
-                spend(1, 4, "a table")
+                spend_budget(1, 4, "a table")
 
 
 def many_readers(count: int) -> bytes:

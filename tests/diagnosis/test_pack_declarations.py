@@ -38,7 +38,7 @@ def test_contradiction_of_built_in_handler_is_attributed_to_file(rank: int, erro
     window = {"filter_width": 1, "filter_height": 1, "stride_w": 1, "stride_h": 1, "padding": "VALID"}
     model.output(model.call("MAX_POOL_2D", [x], shape, **window))
 
-    @handler("CUSTOM.Mine", max_version=1, layout=Attribute(), holds_axes={1})
+    @handler("CUSTOM.Mine", max_version=1, layout=Attribute(), axis_number_slots={1})
     def lower(ctx: Context, x: Value, axis: Value) -> Value:
         raise NotImplementedError
 

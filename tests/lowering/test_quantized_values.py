@@ -59,7 +59,7 @@ def real_values(quantization: Quantization) -> Array:
     [
         ({}, False, "DequantizeLinear"),
         ({}, True, "Mul"),
-        ({"multiplies": frozenset({"int8"})}, False, "Mul"),
+        ({"cast_mul_dtypes": frozenset({"int8"})}, False, "Mul"),
         ({"quantizes": frozenset({"uint8"})}, False, "Mul"),
     ],
 )

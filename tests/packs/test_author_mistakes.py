@@ -474,6 +474,6 @@ def test_claim_of_wrong_type_is_reported_once(provoke: Provoke) -> None:
 
 
 def test_behavior_of_wrong_type_is_reported_once(provoke: Provoke) -> None:
-    edit = (HANDLER, "return Arithmetic.FILE", "return 'FILE'")
+    edit = (HANDLER, "return Arithmetic.QUANTIZED_AS_IN_FILE", "return 'QUANTIZED'")
     printed = provoke(edit, like="behavior")
-    assert printed.count("Offsets.choose_arithmetic of author failed: it returned the str 'FILE'") == 1
+    assert printed.count("Offsets.choose_arithmetic of author failed: it returned the str 'QUANTIZED'") == 1

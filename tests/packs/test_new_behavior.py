@@ -33,7 +33,7 @@ class Offsets(Behavior):
         scales = {tensor.quantization.scale for tensor in operator.tensors}
         if len(scales) > 1:
             raise Refusal(f"its scales differ: {sorted(scales)}")
-        return Arithmetic.FILE
+        return Arithmetic.QUANTIZED_AS_IN_FILE
 
     @property
     def needs_scale(self) -> bool:
@@ -122,7 +122,7 @@ def test_refusal_of_a_pack_behavior_is_reported_with_the_operator(site: Path) ->
     [
         (
             "return 'FLOAT'",
-            r"the str 'FLOAT'; it must return Arithmetic\.FLOAT or Arithmetic\.STORED or Arithmetic\.FILE",
+            r"the str 'FLOAT'; it must return Arithmetic\.FLOAT or Arithmetic\.QUANTIZED or Arithmetic\.QUANTIZED_AS_IN_FILE",
         ),
         ("return Arithmetic.UNQUANTIZED", r"it returned Arithmetic\.UNQUANTIZED; it must return"),
         ("return None", "it returned None; it must return"),
@@ -131,7 +131,7 @@ def test_refusal_of_a_pack_behavior_is_reported_with_the_operator(site: Path) ->
 )
 def test_failing_behavior_is_attributed_to_its_pack(site: Path, body: str, reason: str) -> None:
     module = site / "halve_pack.py"
-    module.write_text(module.read_text().replace("return Arithmetic.FILE", body))
+    module.write_text(module.read_text().replace("return Arithmetic.QUANTIZED_AS_IN_FILE", body))
     with pytest.raises(
         otp.ConversionError, match=rf"Offsets\.choose_arithmetic of halve-pack failed: .*{reason}.*halve_pack"
     ):

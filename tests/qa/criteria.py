@@ -64,9 +64,9 @@ class Survey:
             row.by_floor += 1
         else:
             row.add(
-                comparison.mean
+                comparison.mean_error
                 if tolerance.steps > criteria.STEPS and comparison.unit == "step"
-                else comparison.distance,
+                else comparison.max_error,
                 where,
             )
 

@@ -134,9 +134,9 @@ class TestTrial:
         for model, outputs in zip(two_models.on(processor), sorted((tmp_path / "out").glob("[0-9].npz")), strict=True):
             (worker_comparison,) = model.compare(outputs)
             (local_comparison,) = model.compare_results(model.local_results)
-            assert (worker_comparison.distance, worker_comparison.mean) == (
-                local_comparison.distance,
-                local_comparison.mean,
+            assert (worker_comparison.max_error, worker_comparison.mean_error) == (
+                local_comparison.max_error,
+                local_comparison.mean_error,
             )
 
     def test_results_of_another_model_are_beyond_tolerance(self, two_models: Models, tmp_path: Path) -> None:

@@ -132,8 +132,8 @@ def test_opset_without_blocks_is_refused_with_both_remedies() -> None:
 
 def test_onnxruntime_block_is_a_power_of_two_that_divides_the_file_block() -> None:
     ort_target, generic = target_named("onnxruntime"), target_named("generic")
-    assert [ort_target.block(size) for size in (8, 16, 24, 40, 80, 192, 1024)] == [0, 16, 0, 0, 16, 64, 256]
-    assert [generic.block(size) for size in (8, 24, 1024)] == [8, 24, 1024]
+    assert [ort_target.fused_block_size(size) for size in (8, 16, 24, 40, 80, 192, 1024)] == [0, 16, 0, 0, 16, 64, 256]
+    assert [generic.fused_block_size(size) for size in (8, 24, 1024)] == [8, 24, 1024]
 
 
 def test_weights_with_a_scale_per_block_count_as_dynamic_quantization() -> None:

@@ -38,7 +38,7 @@ def test_integer_arithmetic_needs_kernels_of_the_storage_dtype(
     host = Host(packs="builtin", handlers={"QUANTIZE": replace(builtin("QUANTIZE"), quantization=Integer())})
     bound = resolve(host.bind(read(model.build()), target, 21), target, 21)
     if is_supported:
-        assert set(plan_storage(bound, target).arithmetic.values()) == {Arithmetic.STORED}
+        assert set(plan_storage(bound, target).arithmetic.values()) == {Arithmetic.QUANTIZED}
         return
     with pytest.raises(
         HandlerError, match="the operator computes on int8 values, which target generic does not support"

@@ -171,7 +171,7 @@ def test_file_slots_keep_the_files_dtype() -> None:
     def draw(g: GraphBuilder) -> None:
         g.output(dense(g, call(g, "ABS", dense(g, int8_input(g), "inner"), "positive"), "y"))
 
-    reads_file_values = replace(builtin("ABS"), quantization=Dequantized(stored=(0,)))
+    reads_file_values = replace(builtin("ABS"), quantization=Dequantized(as_in_file=(0,)))
     dtypes = storage_by_name(*plan_model(draw, ABS=reads_file_values))
     assert (dtypes["inner"], dtypes["positive"], dtypes["y"]) == ("int8", "uint8", "uint8")
 
@@ -185,7 +185,7 @@ def test_bare_quantized_arithmetic_keeps_the_files_dtype() -> None:
     assert (dtypes["inner"], dtypes["less"], dtypes["y"]) == ("int8", "int8", "uint8")
     assert [plan.arithmetic[bound] for bound in model.operators()] == [
         Arithmetic.FLOAT,
-        Arithmetic.FILE,
+        Arithmetic.QUANTIZED_AS_IN_FILE,
         Arithmetic.FLOAT,
     ]
 
@@ -232,7 +232,7 @@ def test_quantized_values_are_rescaled_only_if_parameters_differ() -> None:
 
         return draw
 
-    for scale, arithmetic in ((0.05, Arithmetic.STORED), (0.06, Arithmetic.FLOAT)):
+    for scale, arithmetic in ((0.05, Arithmetic.QUANTIZED), (0.06, Arithmetic.FLOAT)):
         _, plan = plan_model(rectify(scale))
         assert [*plan.arithmetic.values()][1] is arithmetic
 
@@ -254,8 +254,8 @@ def test_weights_are_dequantized_like_their_activations(activations: str, expect
     assert plan.weights(bound, bound.op[1]) is expected
 
 
-def add(among: tuple[int, ...] | None) -> Handler:
-    @handler("ADD", max_version=6, layout=Transparent(), quantization=SameScale(among=among))
+def add(slots: tuple[int, ...] | None) -> Handler:
+    @handler("ADD", max_version=6, layout=Transparent(), quantization=SameScale(slots=slots))
     def lower(ctx: Context, x: Value, _other: Value) -> Value:
         return x
 
@@ -269,8 +269,8 @@ def test_same_scale_compares_only_the_declared_slots() -> None:
         g.operator("ADD", [int8_input(g), other], [y])
         g.output(y)
 
-    for among, arithmetic in (((0, ~0), Arithmetic.STORED), (None, Arithmetic.FLOAT)):
-        _, plan = plan_model(draw, ADD=add(among))
+    for slots, arithmetic in (((0, ~0), Arithmetic.QUANTIZED), (None, Arithmetic.FLOAT)):
+        _, plan = plan_model(draw, ADD=add(slots))
         assert [*plan.arithmetic.values()] == [arithmetic]
 
 

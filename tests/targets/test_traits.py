@@ -23,8 +23,8 @@ def target(**traits: Any) -> Target:
 
 @pytest.mark.parametrize(("size", "block"), [(32, 32), (96, 32), (8, 0), (16, 16), (24, 0), (512, 256), (256, 256)])
 def test_block_is_the_largest_fused_power_of_two(size: int, block: int) -> None:
-    assert target(fused_blocks=(16, 256)).block(size) == block
-    assert target().block(size) == size
+    assert target(fused_blocks=(16, 256)).fused_block_size(size) == block
+    assert target().fused_block_size(size) == size
 
 
 def test_target_price_precedes_operator_price() -> None:

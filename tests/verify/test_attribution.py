@@ -17,7 +17,7 @@ from onnx_tflite_plugin.verify.runtimes.ort import OrtError
 from onnx_tflite_plugin.verify.runtimes.structure import is_stateful
 
 RIGHT = Comparison("t", "step", 1.0, 0.1, 1.0)
-WRONG = Comparison("t", "step", 9.0, 1.0, 1.0, mean=5.0)
+WRONG = Comparison("t", "step", 9.0, 1.0, 1.0, mean_error=5.0)
 
 
 def tensor(index: int, dtype: str = "float32", shape: tuple[int, ...] = (2, 3), **known: Any) -> Tensor:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from onnx_tflite_plugin.renamed import COMPARISON, renamed_attributes
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.comparison.bias import describe_bias, describe_channel_error
-from onnx_tflite_plugin.verify.comparison.distance import comparable, measure_runs
+from onnx_tflite_plugin.verify.comparison.error import comparable, measure_runs
 from onnx_tflite_plugin.verify.criteria import PRODUCT, STEPPED, Tolerance
 
 Unit = Literal["range", "step", "value"]
@@ -24,8 +25,8 @@ Unit = Literal["range", "step", "value"]
 class Comparison:
     """Comparison of one output, or one intermediate tensor, with LiteRT.
 
-    ``distance``, ``mean`` and ``tolerance`` are in ``unit``: shares of the range, quantization steps, or plain values.
-    ``distance`` is the maximum error, ``mean`` the mean absolute error, ``differing`` the share of elements that
+    ``max_error``, ``mean_error`` and ``tolerance`` are in ``unit``: shares of the range, quantization steps, or plain values.
+    ``max_error`` is the maximum error, ``mean_error`` the mean absolute error, ``differing`` the share of elements that
     differ. ``nearest``: the kernel set with the smallest error, to which these numbers belong. ``problem``: a reason
     why the output is wrong whatever its error. ``end_to_end``: the error of an output after the whole network, if this
     comparison is only of its operator.
@@ -33,17 +34,17 @@ class Comparison:
 
     name: str
     unit: Unit
-    distance: float
+    max_error: float
     differing: float
     tolerance: float
     nearest: str = ""
     problem: str = ""
-    mean: float = 0.0
+    mean_error: float = 0.0
     end_to_end: str = ""
 
     @property
     def ok(self) -> bool:
-        return not self.problem and self.distance <= self.tolerance
+        return not self.problem and self.max_error <= self.tolerance
 
     @property
     def text(self) -> str:
@@ -55,23 +56,26 @@ class Comparison:
             )
         if self.problem:
             return self.problem
-        if not self.distance:
+        if not self.max_error:
             return f"equal (tolerance {self.in_unit(self.tolerance)})"
         share = "" if self.unit == "range" else f", {_percent(self.differing)} of elements differ"
         tolerance = f"{self.tolerance:.2g}" if self.unit == "range" else self.in_unit(self.tolerance)
         nearest = "" if self.ok else f", compared with {self.nearest}"
-        return f"max {self.in_unit(self.distance)}{share} (tolerance {tolerance}{nearest})"
+        return f"max {self.in_unit(self.max_error)}{share} (tolerance {tolerance}{nearest})"
 
     @property
     def error(self) -> str:
         """Return the error without the tolerance, such as ``max 1 LSB``."""
-        return self.problem or f"max {self.in_unit(self.distance)}"
+        return self.problem or f"max {self.in_unit(self.max_error)}"
 
     def in_unit(self, amount: float) -> str:
         """Format an amount as ``2 LSB`` (quantized output), ``1.2e-06 of the output's range`` (float) or a plain number."""
         if self.unit == "step":
             return f"{amount:g} LSB"
         return f"{amount:.2g} of the output's range" if self.unit == "range" else f"{amount:g}"
+
+    if not TYPE_CHECKING:
+        __getattr__ = renamed_attributes(COMPARISON)
 
 
 def compare(
@@ -91,14 +95,14 @@ def compare(
     comparisons = [
         _compare_with(name, kernels, actual, arrays, tolerance, floor) for kernels, arrays in expected.items()
     ]
-    return min(comparisons, key=lambda c: (not c.ok, bool(c.problem), c.distance, c.mean))
+    return min(comparisons, key=lambda c: (not c.ok, bool(c.problem), c.max_error, c.mean_error))
 
 
 def _compare_with(
     name: str, kernels: str, actual: Sequence[Array], expected: Sequence[Array], tolerance: Tolerance, floor: float
 ) -> Comparison:
     """Compare one output over all runs with one kernel set."""
-    distance = measure_runs(actual, expected)
+    error = measure_runs(actual, expected)
     unit = _unit(expected)
     span = _span(expected) if unit == "range" else 1.0
     if unit == "range":
@@ -110,21 +114,21 @@ def _compare_with(
     comparison = Comparison(
         name=name,
         unit=unit,
-        distance=distance.worst / span,
-        differing=distance.differing / distance.elements if distance.elements else 0.0,
+        max_error=error.worst / span,
+        differing=error.differing / error.elements if error.elements else 0.0,
         tolerance=allowed,
         nearest=kernels,
-        problem=distance.problem,
-        mean=distance.mean / span,
+        problem=error.problem,
+        mean_error=error.mean / span,
     )
-    if comparison.ok and comparison.distance:
+    if comparison.ok and comparison.max_error:
         problem = ""
         if unit == "step":
-            problem = describe_bias(actual, expected, comparison.mean, tolerance)
+            problem = describe_bias(actual, expected, comparison.mean_error, tolerance)
         elif unit == "range" and tolerance.by_channel:
             problem = describe_channel_error(actual, expected, tolerance.of_range, floor)
         comparison = replace(comparison, problem=problem)
-    return replace(comparison, distance=math.inf) if comparison.problem else comparison
+    return replace(comparison, max_error=math.inf) if comparison.problem else comparison
 
 
 def _unit(arrays: Sequence[Array]) -> Unit:

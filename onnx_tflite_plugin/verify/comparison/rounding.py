@@ -42,7 +42,7 @@ def undecided_reason(operators: Sequence[Operator], comparison: Comparison) -> s
     if any(_is_finer_than_float32(op) for op in operators):
         return "one step of the int16 result is smaller than the rounding error of float32 sums"
     roundings = sum(map(is_requantizing, operators))
-    small = comparison.unit == "step" and comparison.distance <= 2 * roundings and comparison.mean <= GROUP_MEAN
+    small = comparison.unit == "step" and comparison.max_error <= 2 * roundings and comparison.mean_error <= GROUP_MEAN
     if roundings > 1 and small:
         return f"{roundings} operators round, and the ONNX model does not hold the tensors between them"
     return ""

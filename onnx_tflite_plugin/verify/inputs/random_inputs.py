@@ -23,7 +23,7 @@ _MAX_COMPARED = 4096  # elements of a compared constant that influence the rando
 _TEXTS = ("", "a", "onnx", "tflite", "Hello, world", "žluťoučký kůň")
 
 
-def draw(
+def generate_inputs(
     entry: Entry,
     *,
     given: InputData = None,
@@ -100,7 +100,7 @@ def _condition(shape: tuple[int, ...], run: int, pair: int, position: int) -> Ar
 
 
 def has_integers(entry: Entry) -> bool:
-    """True if an input has integers to which ``avoided`` of :func:`draw` applies."""
+    """True if an input has integers to which ``avoided`` of :func:`generate_inputs` applies."""
     return any(tensor.dtype in _WIDE_INTEGERS for tensor in entry.inputs)
 
 
@@ -125,7 +125,7 @@ def _random(
     avoided: int = 0,
     span: tuple[float, float] | None = None,
 ) -> Array:
-    """Return random values of an input. ``caution`` and ``avoided``: as for :func:`draw`.
+    """Return random values of an input. ``caution`` and ``avoided``: as for :func:`generate_inputs`.
 
     ``span``: minimum and maximum.
     """

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.source.model import Model, Tensor
-from onnx_tflite_plugin.verify.inputs.random_inputs import draw
+from onnx_tflite_plugin.verify.inputs.random_inputs import generate_inputs
 from onnx_tflite_plugin.verify.inputs.sizes import plausible_shape
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
 from onnx_tflite_plugin.verify.runtimes.structure import Entry
@@ -25,7 +25,7 @@ def shapes_in_whole_model(
     shapes = {name: plausible_shape(t) for name, t in zip(entry.input_names, entry.inputs, strict=True)}
     try:
         session = LiteRT(data, "builtin", signature=signature, preserve=True, known=model)
-        session.run(draw(entry, shapes=shapes)[0])
+        session.run(generate_inputs(entry, shapes=shapes)[0])
         arrays = session.tensors()
     except ConversionError:
         return {}

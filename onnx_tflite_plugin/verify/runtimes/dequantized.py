@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnx_tflite_plugin.source.model import Array, Quantization, Tensor
-from onnx_tflite_plugin.verify.comparison.distance import as_pairs
+from onnx_tflite_plugin.verify.comparison.error import as_pairs
 
 if TYPE_CHECKING:
     from onnx import ValueInfoProto

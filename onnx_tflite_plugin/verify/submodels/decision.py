@@ -11,7 +11,7 @@ from onnx_tflite_plugin.graph.extraction import extract_submodel
 from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.graph.randomness import random_operators
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
-from onnx_tflite_plugin.verify.comparison.distance import ELSEWHERE
+from onnx_tflite_plugin.verify.comparison.error import ELSEWHERE
 from onnx_tflite_plugin.verify.comparison.tensors import Divergence, output_values, values_by_tensor
 from onnx_tflite_plugin.verify.comparison.trial import Run, time_limit_after
 from onnx_tflite_plugin.verify.model_pair import ModelPair

@@ -21,10 +21,10 @@ from onnx_tflite_plugin.api import (
     Terminate,
     Transparent,
     Value,
+    can_emit_rfft,
     emit_irfft,
     emit_rfft,
     handler,
-    is_product,
     out,
 )
 from op_handlers.custom.select.nodedef import PREFIX, NodeDef
@@ -153,7 +153,7 @@ def constant_length(op: Operator) -> int:
 
 
 def rfft_opset(at: Instance) -> int:
-    return 1 if is_product(constant_length(at.op), at.op[0].dims[-1] or 0) else 17
+    return 1 if can_emit_rfft(constant_length(at.op), at.op[0].dims[-1] or 0) else 17
 
 
 @fourier_transform("RFFT", "float32, int32 -> complex64", 2, fft_kernel(np.fft.rfft, np.complex64), rfft_opset)
@@ -161,7 +161,7 @@ def rfft(ctx: Context, x: Value, length: Value) -> Value:
     """Emit the one-sided transform of the last axis, cropped or zero-padded to the length: as products, or DFT."""
     points, dims = constant_length(ctx.op), ctx.op[0].dims
     width = min(dims[-1] or 0, points)
-    if is_product(points, width):
+    if can_emit_rfft(points, width):
         cropped = x if width == dims[-1] else ctx.ops.Slice(x, [0], [width], [-1])
         return emit_rfft(ctx, cropped, (*dims[:-1], width), points)
     number = length_scalar(ctx, length)
@@ -174,7 +174,7 @@ def rfft(ctx: Context, x: Value, length: Value) -> Value:
 
 def irfft_opset(at: Instance) -> int:
     points = constant_length(at.op)
-    return 1 if is_product(points, points) else 17
+    return 1 if can_emit_rfft(points, points) else 17
 
 
 @fourier_transform("IRFFT", "complex64, int32 -> float32", 2, fft_kernel(np.fft.irfft, np.float32), irfft_opset)
@@ -183,7 +183,7 @@ def irfft(ctx: Context, z: Value, length: Value) -> Value:
     ops, one, points = ctx.ops, np.asarray([1]), constant_length(ctx.op)
     number = ops.Reshape(length_scalar(ctx, length), [1])
     bin_count = ops.Add(ops.Div(number, np.asarray([2])), one)
-    if is_product(points, points):
+    if can_emit_rfft(points, points):
         leading = ctx.op[0].dims[:-1]
         return emit_irfft(ctx, crop_bins(ctx, z, bin_count, len(leading)), (*leading, points // 2 + 1, 2), points)
 

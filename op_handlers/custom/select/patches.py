@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Operator, Terminate, Value, ValueLike, handler, out, spend
+from onnx_tflite_plugin.api import Array, Context, Operator, Terminate, Value, ValueLike, handler, out, spend_budget
 from op_handlers.custom.select import windows as reference
 from op_handlers.custom.select.image import image_axes, padding_mode, spatial_entries
 from op_handlers.custom.select.nodedef import PREFIX, node_of
@@ -79,7 +79,7 @@ class AxisWindows(NamedTuple):
             count = -(-size // self.stride) if same else (size - self.extent) // self.stride + 1
             total = max((count - 1) * self.stride + self.extent - size, 0)
             shift = self.extent - 1 - total // 2 if same else 0
-            spend(max(count, 0) * self.kernel, 8, "the indices of patches")
+            spend_budget(max(count, 0) * self.kernel, 8, "the indices of patches")
             return np.arange(count, dtype=np.int64)[:, None] * self.stride + offsets + shift
         step = np.int64(self.stride)
         if not same:

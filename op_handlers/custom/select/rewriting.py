@@ -79,13 +79,13 @@ def rewrite_to(
     types: str | Sequence[str] = "",
     accepts: Accepts | None = None,
     moves: bool = False,
-    holds_batch: Mapping[int | str, int] | None = None,
+    dynamic_batch_values: Mapping[int | str, int] | None = None,
 ) -> Handler:
     """Return a handler that rewrites a TensorFlow operator to a built-in operator.
 
     ``options``: options of the built-in operator. ``rewrite``: returns all replacement operators; used instead of
     ``options``. ``operands``: number of operands, None for any. ``moves``: the operator only moves elements.
-    ``holds_batch``: as for ``@handler``.
+    ``dynamic_batch_values``: as for ``@handler``.
     """
 
     def rewrite_operator(at: Instance) -> Sequence[Replacement]:
@@ -117,7 +117,7 @@ def rewrite_to(
         accepts=acceptance_check(operands, moves, accepts),
         rewrite=rewrite_operator,
         kernel=kernel,
-        holds_batch=holds_batch or {},
+        dynamic_batch_values=dynamic_batch_values or {},
     )(lower)
 
 

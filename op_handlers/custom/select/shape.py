@@ -116,7 +116,7 @@ reshape_ = rewrite_to(
     rewrite=rewrite_reshape,
     types=TYPES_WITH_INTEGERS,
     moves=True,
-    holds_batch={1: -1},
+    dynamic_batch_values={1: -1},
 )
 transpose = rewrite_to(
     "Transpose",
@@ -134,7 +134,7 @@ broadcast_to = rewrite_to(
     operands=2,
     types=TYPES_WITH_INTEGERS,
     moves=True,
-    holds_batch={1: 1},
+    dynamic_batch_values={1: 1},
 )
 tile = rewrite_to(
     "Tile",

@@ -19,7 +19,7 @@ ACTIVATION_SCALE, CELL_SCALE = 1 / 128, 2.0**-11
 def basic_quantization(op: Operator) -> Dequantized:
     """Return the quantization behavior; the kernel uses the scale of the bias for all products."""
     stored = (WEIGHTS, BIAS, CELLS) if op[X].dtype == "uint8" else ()
-    return Dequantized(bias={BIAS: (X, WEIGHTS)}, weights=(WEIGHTS,), stored=stored)
+    return Dequantized(bias={BIAS: (X, WEIGHTS)}, weights=(WEIGHTS,), as_in_file=stored)
 
 
 def check_basic(op: Operator) -> Decline | None:

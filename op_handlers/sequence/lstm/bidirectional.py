@@ -125,7 +125,7 @@ def shares_auxiliary(op: Operator) -> bool:
     layout=bidirectional_layout,
     axes=bidirectional_axes,
     quantization=weight_quantization,
-    activation=FusedActivation(ActivationKernel.CELLS, inside=True),
+    activation=FusedActivation(ActivationKernel.CELLS, in_lowering=True),
     accepts=lambda at: check_operands(at.op),
 )
 def bidirectional_sequence_lstm(ctx: Context, *operands: Value | None) -> Value | tuple[Value, ...]:

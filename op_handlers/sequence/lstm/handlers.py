@@ -76,7 +76,9 @@ def weight_quantization(at: Instance) -> Dequantized:
     stored = [
         slot for slot, tensor in enumerate(op.inputs) if tensor is not None and (tensor.is_constant or slot == CELLS)
     ]
-    return Dequantized(bias=biases, weights=(*weights, PROJECTION), stored=tuple(stored) if uses_integers(at) else ())
+    return Dequantized(
+        bias=biases, weights=(*weights, PROJECTION), as_in_file=tuple(stored) if uses_integers(at) else ()
+    )
 
 
 def sequence_axes(at: Instance) -> str:
@@ -152,7 +154,7 @@ def cell_activation(at: Instance) -> ActivationKernel:
     return ActivationKernel.ALWAYS_TANH if ignores_option else ActivationKernel.CELLS
 
 
-CELL_ACTIVATION = FusedActivation(cell_activation, inside=True)
+CELL_ACTIVATION = FusedActivation(cell_activation, in_lowering=True)
 
 
 @handler(

@@ -276,7 +276,7 @@ class IntegerCell(Cell):
     @property
     def gathers_elements(self) -> bool:
         """True if GatherElements is faster. It requires a batch of 1, so that the table has the rank of the indices."""
-        return self.batches == 1 and "GatherElements" in self.ctx.target.prefers
+        return self.batches == 1 and "GatherElements" in self.ctx.target.fast_operators
 
     # --- steps --------------------------------------------------------------------------------
 

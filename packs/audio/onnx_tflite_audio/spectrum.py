@@ -14,10 +14,10 @@ from onnx_tflite_plugin.api import (
     Refusal,
     Terminate,
     Value,
+    can_emit_rfft,
     emit_irfft,
     emit_rfft,
     handler,
-    is_product,
 )
 
 
@@ -55,12 +55,12 @@ def compute_rfft(op: Operator, x: Array) -> Array:
 
 def rfft_opset(at: Instance) -> int:
     """Return the minimum opset: 17 if the transform is emitted as DFT."""
-    return 13 if is_product(at.op.options.fft_length, at.op[0].dims[-1] or 0) else 17
+    return 13 if can_emit_rfft(at.op.options.fft_length, at.op[0].dims[-1] or 0) else 17
 
 
 def irfft_opset(at: Instance) -> int:
     """Return the minimum opset: 17 if the transform is emitted as DFT."""
-    return 13 if is_product(at.op.options.fft_length, at.op.options.fft_length) else 17
+    return 13 if can_emit_rfft(at.op.options.fft_length, at.op.options.fft_length) else 17
 
 
 @handler(
@@ -75,7 +75,7 @@ def rfft(ctx: Context, x: Value) -> Value:
     """Emit the one-sided transform of each frame: products with constant matrices, or DFT."""
     ops, length, sizes = ctx.ops, ctx.options.fft_length, leading_sizes(ctx)
     dims = ctx.op[0].dims
-    if is_product(length, dims[-1] or 0):
+    if can_emit_rfft(length, dims[-1] or 0):
         return ops.Reshape(emit_rfft(ctx, x, dims, length), [*sizes, length + 2])
     # ONNX Runtime before 1.25 transforms a wrong axis if there is a single frame.
     parts = ops.DFT(ops.Unsqueeze(x, [0, -1]), np.asarray(length), np.asarray(len(sizes) + 1), onesided=1)
@@ -112,7 +112,7 @@ def irfft(ctx: Context, x: Value) -> Value:
     """Emit an inverse DFT of the spectrum and its conjugate mirror image."""
     ops, length, sizes = ctx.ops, ctx.options.fft_length, leading_sizes(ctx)
     last, half = len(sizes) + 1, length // 2
-    if is_product(length, length):
+    if can_emit_rfft(length, length):
         dims = (*ctx.op[0].dims[:-1], half + 1, 2)
         return ops.Reshape(emit_irfft(ctx, ops.Reshape(x, [*sizes, half + 1, 2]), dims, length), [*sizes, length])
     parts = ops.Reshape(x, [1, *sizes, half + 1, 2])

@@ -144,7 +144,7 @@ DECLARED = (
         "indexed_by_axis", "lambda at: {0}", "indexed_by_axis declared by", "a set, not a mapping of int to int"
     ),
     replace(
-        declaration_fault("holds_axes", "(0,)", "the declarations of handler evil_pack:evil of evil-pack"),
+        declaration_fault("axis_number_slots", "(0,)", "the declarations of handler evil_pack:evil of evil-pack"),
         has_location=False,
     ),
     declaration_fault(

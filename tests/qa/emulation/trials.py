@@ -219,7 +219,7 @@ def _outcome(model: Converted, record: Mapping[str, Any] | None, outputs: Path) 
         text = "not run" if record is None else f"ONNX Runtime: {record['error']}"
         return Outcome(model.name, model.planted, within_tolerance=model.planted, text=text)
     comparisons = model.compare(outputs)
-    worst = max(comparisons, key=lambda comparison: (not comparison.ok, comparison.distance))
+    worst = max(comparisons, key=lambda comparison: (not comparison.ok, comparison.max_error))
     return Outcome(
         model.name, model.planted, all(comparison.ok for comparison in comparisons), worst.text, record["seconds"]
     )

@@ -21,7 +21,7 @@ from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.dtypes import QUANTIZED, size_in_file
 from onnx_tflite_plugin.source.model import Array, BlockwiseQuantization, Operator, Quantization, Tensor, agree
 from onnx_tflite_plugin.verify import LiteRT, LiteRTError
-from onnx_tflite_plugin.verify.comparison.distance import comparable
+from onnx_tflite_plugin.verify.comparison.error import comparable
 from onnx_tflite_plugin.verify.comparison.trial import KERNELS, Run
 from onnx_tflite_plugin.verify.model_pair import ModelPair
 

@@ -188,7 +188,7 @@ MUTATIONS = (
         "the axis is not mapped to the layout",
         "ARG_MIN",
         ("ARG_MIN-axis_1_between_convolutions",),
-        fields={"holds_axes": ()},
+        fields={"axis_number_slots": ()},
     ),
     Mutation(
         "the last of equal values",
@@ -208,7 +208,7 @@ MUTATIONS = (
         "the axis is not mapped to the layout",
         "CUMSUM",
         ("CUMSUM-axis_1_reverse_between_convolutions",),
-        fields={"holds_axes": ()},
+        fields={"axis_number_slots": ()},
     ),
     Mutation(
         "one element is 0, as in ONNX Runtime before 1.32",

@@ -59,7 +59,7 @@ MUTATIONS = (
         "axes are not mapped to the layout",
         "REVERSE_V2",
         ("REVERSE_V2-axes_[1]_between_convolutions",),
-        fields={"holds_axes": ()},
+        fields={"axis_number_slots": ()},
     ),
     Mutation(
         "a size of 1 is not broadcast",

@@ -32,7 +32,7 @@ MUTATIONS = (
             "integer cells use the option's activation",
             op,
             (f"{op}-int8_with_RELU,_converted_without_quantization",),
-            fields={"activation": FusedActivation(ActivationKernel.CELLS, inside=True)},
+            fields={"activation": FusedActivation(ActivationKernel.CELLS, in_lowering=True)},
         )
         for op in (SEQUENCE, STEP)
     ),
@@ -40,7 +40,7 @@ MUTATIONS = (
         "an activation that the integer kernel refuses",
         "SVDF",
         ("SVDF-int8_with_TANH",),
-        fields={"activation": FusedActivation(ActivationKernel.ELEMENTWISE, inside=True)},
+        fields={"activation": FusedActivation(ActivationKernel.ELEMENTWISE, in_lowering=True)},
     ),
     Mutation(
         "the zero point of an 8-bit state is ignored",

@@ -28,14 +28,16 @@ MUTATIONS = (
         for code in ("SUM", "REDUCE_MAX")
     ),
     Mutation("keep_dims is ignored", "MEAN", ("MEAN-axes_[1]_kept",), options={"keep_dims": False}),
-    Mutation("axes are not mapped to the layout", "MEAN", ("MEAN-rank_3_kept",), fields={"holds_axes": ()}),
+    Mutation("axes are not mapped to the layout", "MEAN", ("MEAN-rank_3_kept",), fields={"axis_number_slots": ()}),
     Mutation(
         "the result is rescaled to a different output scale",
         "REDUCE_MIN",
         ("REDUCE_MIN-uint8_to_a_different_scale,_which_XNNPACK_ignores_kept",),
         fields={"quantization": Dequantized()},
     ),
-    Mutation("the axis is not mapped to the layout", "ARG_MAX", ("ARG_MAX-axis_of_rank_1",), fields={"holds_axes": ()}),
+    Mutation(
+        "the axis is not mapped to the layout", "ARG_MAX", ("ARG_MAX-axis_of_rank_1",), fields={"axis_number_slots": ()}
+    ),
     Mutation(
         "the last of equal values",
         "ARG_MAX",
@@ -63,7 +65,7 @@ MUTATIONS = (
         "axes are not mapped to the layout",
         "REDUCE_MAX",
         ("REDUCE_MAX-axes_[1]_kept_between_convolutions",),
-        fields={"holds_axes": ()},
+        fields={"axis_number_slots": ()},
     ),
     Mutation("keep_dims is ignored", "REDUCE_MIN", ("REDUCE_MIN-axes_[1]_kept",), options={"keep_dims": False}),
     Mutation(

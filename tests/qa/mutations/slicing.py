@@ -38,9 +38,9 @@ MUTATIONS = (
         "data is the first operand",
         "SPLIT",
         ("SPLIT-rank_1",),
-        fields={"holds_axes": {1}, "requires_constant": {1}, "lower": _split_data_first},
+        fields={"axis_number_slots": {1}, "requires_constant": {1}, "lower": _split_data_first},
     ),
-    Mutation("the axis is not mapped to the layout", "SPLIT_V", ("SPLIT_V-rank_5",), fields={"holds_axes": ()}),
+    Mutation("the axis is not mapped to the layout", "SPLIT_V", ("SPLIT_V-rank_5",), fields={"axis_number_slots": ()}),
     Mutation(
         "-1 is a size", "SPLIT_V", ("SPLIT_V-sizes_(1,_-1,_2)_known_at_runtime",), emits={"Where": _second_branch}
     ),
@@ -67,7 +67,7 @@ MUTATIONS = (
         "the axis is not mapped to the layout",
         "SPLIT",
         ("SPLIT-float32_axis_1_between_convolutions",),
-        fields={"holds_axes": ()},
+        fields={"axis_number_slots": ()},
     ),
     Mutation(
         "axes are not mapped to the layout",

@@ -24,7 +24,7 @@ import onnxruntime
 
 import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.errors import ConversionError
-from onnx_tflite_plugin.verify import draw
+from onnx_tflite_plugin.verify import generate_inputs
 from onnx_tflite_plugin.verify.runtimes import structure
 from tests.qa.other_tools.tools import TOOLS, Tool
 
@@ -107,7 +107,7 @@ def _convert_model(files: Sequence[Path], folder: Path, fold: bool) -> Iterator[
             continue
         path, *_ = conversion.save(folder / f"{number}.onnx")
         entry = structure.entry(structure.read(file.read_bytes()))
-        feeds = dict(zip(entry.input_names, draw(entry)[0], strict=True))
+        feeds = dict(zip(entry.input_names, generate_inputs(entry)[0], strict=True))
         np.savez(folder / f"{number}.npz", **feeds)
         is_float = not {"QuantizeLinear", "DequantizeLinear"} & conversion.report.nodes.keys()
         yield Converted(file.stem, path, folder / f"{number}.npz", feeds, _run_model(path, feeds), is_float)

@@ -158,7 +158,7 @@ def _is_small_difference(comparisons: Iterable[Comparison]) -> bool:
         or (
             comparison.unit == "step"
             and (
-                comparison.distance <= PROPAGATED_ERROR * comparison.tolerance or comparison.differing <= MAX_DIFFERING
+                comparison.max_error <= PROPAGATED_ERROR * comparison.tolerance or comparison.differing <= MAX_DIFFERING
             )
         )
         for comparison in comparisons

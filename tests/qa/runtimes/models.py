@@ -19,7 +19,7 @@ from onnx_tflite_plugin.errors import ConversionError, UnsupportedOption
 from onnx_tflite_plugin.source.affine import affine, is_quantized
 from onnx_tflite_plugin.source.model import Array, Subgraph, Tensor
 from onnx_tflite_plugin.targets import TARGETS
-from onnx_tflite_plugin.verify import LiteRT, draw
+from onnx_tflite_plugin.verify import LiteRT, generate_inputs
 from onnx_tflite_plugin.verify.runtimes import structure
 
 STEPS = 2
@@ -88,7 +88,7 @@ def _read(path: Path) -> Source:
     data = path.read_bytes()
     entry = structure.entry(structure.read(data))
     graph = entry.subgraph
-    inputs = draw(entry)[0]
+    inputs = generate_inputs(entry)[0]
     runs = [run for run in (_run_litert(data, kernels, inputs) for kernels in ("builtin", "xnnpack")) if run]
     if not runs:
         raise ValueError("LiteRT crashes")

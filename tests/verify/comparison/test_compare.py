@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify import Comparison, Tolerance, compare, measure
+from onnx_tflite_plugin.verify import Comparison, Tolerance, compare, measure_error
 
 
 def array(*values: Any, dtype: str = "float32") -> Array:
@@ -34,28 +34,28 @@ def first(count: int, of: int) -> Array:
 
 class TestDistance:
     def test_counts_differing_elements_and_finds_the_maximum(self) -> None:
-        distance = measure(array(1, 2, 3, 4), array(1, 2.5, 3, 3))
-        assert (distance.worst, distance.differing, distance.elements, distance.problem) == (1, 2, 4, "")
+        error = measure_error(array(1, 2, 3, 4), array(1, 2.5, 3, 3))
+        assert (error.worst, error.differing, error.elements, error.problem) == (1, 2, 4, "")
 
     def test_integers_do_not_wrap(self) -> None:
-        assert measure(array(-128, 0, dtype="int8"), array(127, 0, dtype="int8")).worst == 255
-        assert measure(array(0, dtype="uint8"), array(255, dtype="uint8")).worst == 255
+        assert measure_error(array(-128, 0, dtype="int8"), array(127, 0, dtype="int8")).worst == 255
+        assert measure_error(array(0, dtype="uint8"), array(255, dtype="uint8")).worst == 255
 
     def test_int64_values_differ_beyond_float64_precision(self) -> None:
         big = 2**62
-        assert measure(array(big, dtype="int64"), array(big + 1, dtype="int64")).worst == 1
+        assert measure_error(array(big, dtype="int64"), array(big + 1, dtype="int64")).worst == 1
 
     def test_strings_are_equal_as_bytes_or_str(self) -> None:
-        same = measure(array("kůň", "b", dtype="object"), array("kůň".encode(), b"b", dtype="object"))
+        same = measure_error(array("kůň", "b", dtype="object"), array("kůň".encode(), b"b", dtype="object"))
         assert (same.worst, same.problem) == (0, "")
-        assert measure(array("a", dtype="object"), array(b"b", dtype="object")).worst == 1
-        assert measure(np.array(["\udcff"], object), np.array([b"\xff"], object)).worst == 0
-        assert measure(np.array(["a", "b"]), np.array([b"a", b"c"])).differing == 1
+        assert measure_error(array("a", dtype="object"), array(b"b", dtype="object")).worst == 1
+        assert measure_error(np.array(["\udcff"], object), np.array([b"\xff"], object)).worst == 0
+        assert measure_error(np.array(["a", "b"]), np.array([b"a", b"c"])).differing == 1
 
     def test_complex_values_are_compared_as_pairs(self) -> None:
-        assert measure(np.array([[1, 2]], np.float32), array(1 + 2j, dtype="complex64")).worst == 0
+        assert measure_error(np.array([[1, 2]], np.float32), array(1 + 2j, dtype="complex64")).worst == 0
         transposed = np.arange(6, dtype=np.complex64).reshape(2, 3).T
-        assert measure(transposed, np.ascontiguousarray(transposed)).worst == 0
+        assert measure_error(transposed, np.ascontiguousarray(transposed)).worst == 0
 
     @pytest.mark.parametrize(
         ("actual", "expected", "problem"),
@@ -68,7 +68,7 @@ class TestDistance:
         ],
     )
     def test_different_shapes_and_dtypes_are_problems(self, actual: Array, expected: Array, problem: str) -> None:
-        assert measure(actual, expected).problem == problem
+        assert measure_error(actual, expected).problem == problem
         assert not compare_run(actual, expected).ok
 
     @pytest.mark.parametrize(
@@ -85,38 +85,40 @@ class TestDistance:
     def test_nan_and_infinity_at_different_positions_are_problems(
         self, actual: list[float], expected: list[float], problem: str
     ) -> None:
-        distance = measure(array(*actual), array(*expected))
-        assert distance.problem.startswith(problem)
-        assert distance.worst == math.inf
+        error = measure_error(array(*actual), array(*expected))
+        assert error.problem.startswith(problem)
+        assert error.worst == math.inf
 
     def test_nan_and_infinity_at_the_same_positions_are_equal(self) -> None:
         values = array(np.nan, np.inf, -np.inf, 1)
-        assert measure(values, values.copy()).worst == 0
+        assert measure_error(values, values.copy()).worst == 0
 
     def test_empty_arrays_are_equal(self) -> None:
         assert compare_run(np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32)).text.startswith("equal (")
 
     def test_mean_difference_of_booleans(self) -> None:
-        assert measure(np.array([True, True, False, False]), np.zeros(4, bool)).mean == 0.5
+        assert measure_error(np.array([True, True, False, False]), np.zeros(4, bool)).mean == 0.5
 
     def test_float16_difference_may_exceed_the_dtype(self) -> None:
-        assert measure(np.float16([60000]), np.float16([-60000])).worst == 120000
+        assert measure_error(np.float16([60000]), np.float16([-60000])).worst == 120000
 
     @pytest.mark.parametrize(
         ("dtype", "least", "most"),
         [(ml_dtypes.int4, -8, 7), (ml_dtypes.int2, -2, 1), (ml_dtypes.uint4, 0, 15)],
     )
     def test_sub_byte_integers_do_not_wrap(self, dtype: type, least: int, most: int) -> None:
-        distance = measure(np.array([least, 0], dtype), np.array([most, 0], dtype))
-        assert (distance.worst, distance.differing, distance.problem) == (most - least, 1, "")
+        error = measure_error(np.array([least, 0], dtype), np.array([most, 0], dtype))
+        assert (error.worst, error.differing, error.problem) == (most - least, 1, "")
 
     def test_uint4_is_not_int4(self) -> None:
-        assert measure(np.array([3], ml_dtypes.uint4), np.array([3], ml_dtypes.int4)).problem
+        assert measure_error(np.array([3], ml_dtypes.uint4), np.array([3], ml_dtypes.int4)).problem
 
     def test_ignores_differences_of_denormals(self) -> None:
         """LOGISTIC of -100 is 4e-44, but 0 in some kernels."""
-        assert measure(np.float32([0, 1e-31]), np.float32([0, 0])) == measure(np.float32([0, 0]), np.float32([0, 0]))
-        assert measure(np.float32([0, 1e-30]), np.float32([0, 0])).worst == np.float32(1e-30)
+        assert measure_error(np.float32([0, 1e-31]), np.float32([0, 0])) == measure_error(
+            np.float32([0, 0]), np.float32([0, 0])
+        )
+        assert measure_error(np.float32([0, 1e-30]), np.float32([0, 0])).worst == np.float32(1e-30)
 
 
 class TestTolerance:
@@ -186,7 +188,7 @@ class TestTolerance:
 class TestKernelSets:
     def test_one_matching_set_is_enough(self) -> None:
         comparison = compare_run(array(5, dtype="int8"), array(50, dtype="int8"), array(6, dtype="int8"))
-        assert (comparison.ok, comparison.nearest, comparison.distance) == (True, "b", 1)
+        assert (comparison.ok, comparison.nearest, comparison.max_error) == (True, "b", 1)
 
     def test_results_between_two_sets_match_neither(self) -> None:
         comparison = compare_run(array(12, dtype="int8"), array(10, dtype="int8"), array(14, dtype="int8"))
@@ -204,7 +206,7 @@ class TestKernelSets:
 
     def test_nearest_set_has_the_least_maximum_then_mean(self) -> None:
         comparison = compare_run(np.int8([2, 2, 2, 4]), np.int8([0, 0, 0, 2]), np.int8([2, 2, 2, 0]))
-        assert (comparison.nearest, comparison.distance) == ("a", 2)
+        assert (comparison.nearest, comparison.max_error) == ("a", 2)
         first_set, second_set = array(9, 9, 5, dtype="int8"), array(5, 9, 5, dtype="int8")
         assert compare_run(array(5, 5, 5, dtype="int8"), first_set, second_set).nearest == "b"
 
@@ -220,7 +222,7 @@ class TestKernelSets:
         good, bad = array(1, 2), array(1, 3)
         assert not compare("y", [good, bad], {"a": [good, good]}, Tolerance()).ok
         comparison = compare("y", [np.zeros((3, 1), np.int8), bad], {"a": [np.zeros(3, np.int8), bad]}, Tolerance())
-        assert (comparison.problem, comparison.distance) == ("shape [3, 1], expected [3]", np.inf)
+        assert (comparison.problem, comparison.max_error) == ("shape [3, 1], expected [3]", np.inf)
 
     def test_statistics_cover_all_runs_in_output_units(self) -> None:
         """The range is 8 over two runs; infinity is excluded."""
@@ -230,7 +232,13 @@ class TestKernelSets:
         assert compare(
             "y", actual, {"far": far, "near": [first_run, second_run]}, Tolerance(of_range=0.5)
         ) == Comparison(
-            name="y", unit="range", distance=1 / 8, differing=2 / 6, tolerance=0.5, nearest="near", mean=1.5 / 6 / 8
+            name="y",
+            unit="range",
+            max_error=1 / 8,
+            differing=2 / 6,
+            tolerance=0.5,
+            nearest="near",
+            mean_error=1.5 / 6 / 8,
         )
 
 
@@ -296,7 +304,7 @@ class TestBias:
 
     def test_describes_larger_errors_by_distance(self) -> None:
         comparison = compare_run(vary(40) + np.int8(3), vary(40))
-        assert (comparison.ok, comparison.problem, comparison.distance) == (False, "", 3)
+        assert (comparison.ok, comparison.problem, comparison.max_error) == (False, "", 3)
 
     def test_repeated_values_of_a_channel_count_once(self) -> None:
         """A clipped value may be a tie, and it occurs many times."""

@@ -20,7 +20,7 @@ from onnx_tflite_plugin.errors import (
     VerificationError,
 )
 from onnx_tflite_plugin.graph.metadata import TensorValue
-from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime, draw, verify
+from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime, generate_inputs, verify
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.times.bench import bench
 from tests.helpers.verify_pairs import INT32, build_chain, build_model, channels_first, onnx_model
@@ -32,7 +32,7 @@ class TestInputs:
 
     def test_seed_determines_random_inputs(self) -> None:
         entry = self.entry(build_chain)
-        first, again, other = (draw(entry, seed=seed, runs=2) for seed in (1, 1, 2))
+        first, again, other = (generate_inputs(entry, seed=seed, runs=2) for seed in (1, 1, 2))
         np.testing.assert_array_equal(first, again)
         assert not np.array_equal(first, other)
         assert not np.array_equal(first[0], first[1])
@@ -43,7 +43,7 @@ class TestInputs:
                 g.input(dtype, (), dtype)
 
         for caution in (0, 1, 2):
-            assert all(isinstance(x, np.ndarray) for x in draw(self.entry(build), caution=caution)[0])
+            assert all(isinstance(x, np.ndarray) for x in generate_inputs(self.entry(build), caution=caution)[0])
 
     def test_scalar_string_reaches_litert_unchanged(self) -> None:
         def build(g: Any) -> None:
@@ -66,7 +66,7 @@ class TestInputs:
             g.operator("EMBEDDING_LOOKUP_SPARSE", [ids, coordinates, sizes, weights, table], [y], {"combiner": "SUM"})
 
         entry = self.entry(build)
-        inputs = dict(zip(entry.input_names, draw(entry)[0], strict=True))
+        inputs = dict(zip(entry.input_names, generate_inputs(entry)[0], strict=True))
         sizes = (2, 3, 5) if known else tuple(inputs["sizes"])
         assert sizes[:2] == (2, 3)
         assert (np.diff(np.ravel_multi_index(tuple(inputs["places"].T), sizes)) >= 0).all()
@@ -78,7 +78,7 @@ class TestInputs:
                 g.input(dtype, (4, 500), dtype)
 
         entry = self.entry(build)
-        inputs = dict(zip(entry.input_names, draw(entry)[0], strict=True))
+        inputs = dict(zip(entry.input_names, generate_inputs(entry)[0], strict=True))
         assert abs(inputs["float32"].mean()) < 0.1
         assert [inputs[dtype].dtype.name for dtype in ("int8", "uint8", "int16", "int32")] == [
             "int8", "uint8", "int16", "int32",
@@ -100,7 +100,7 @@ class TestInputs:
 
         entry = self.entry(build)
         for seed in range(5):
-            ids, left, _ = draw(entry, seed=seed)[0]
+            ids, left, _ = generate_inputs(entry, seed=seed)[0]
             assert ids.min() >= 0
             assert ids.max() < 5
             assert left.min() < 0
@@ -115,7 +115,7 @@ class TestInputs:
                 g.operator(code, [x, g.constant(f"{code} than", np.full(300, number, np.int32))], [y])
                 g.output(y)
 
-        less, greater, equal = draw(self.entry(build))[0]
+        less, greater, equal = generate_inputs(self.entry(build))[0]
         assert {100_002, 100_003, 100_004} < {*less.tolist()}
         assert {limits.max - 1, limits.max} < {*greater.tolist()}
         assert {limits.min, limits.min + 1} < {*equal.tolist()}
@@ -128,7 +128,7 @@ class TestInputs:
             g.operator("ADD", [x, g.constant("c", np.full(300, 100_003, np.int32))], [y])
             g.output(y)
 
-        ((x,),) = draw(self.entry(build))
+        ((x,),) = generate_inputs(self.entry(build))
         assert np.abs(x).max() <= 10
 
     @pytest.mark.parametrize("dims", [(None,) * 4, ()])
@@ -139,7 +139,7 @@ class TestInputs:
             g.operator("TRANSPOSE", [x, perm], [y])
             g.output(y)
 
-        perms = {tuple(run[1].tolist()) for run in draw(self.entry(build), runs=20)}
+        perms = {tuple(run[1].tolist()) for run in generate_inputs(self.entry(build), runs=20)}
         assert len(perms) > 5
         assert {tuple(sorted(perm)) for perm in perms} == {(0, 1, 2, 3)}
 
@@ -149,7 +149,7 @@ class TestInputs:
             g.operator("QUANTIZE", [x], [q])
             g.output(q)
 
-        (values,) = draw(self.entry(build))[0]
+        (values,) = generate_inputs(self.entry(build))[0]
         assert -20 <= values.min() < -10
         assert 480 < values.max() <= 490
 
@@ -169,15 +169,15 @@ class TestInputs:
     def test_rejects_arrays_that_do_not_fit(self, tmp_path: Path) -> None:
         entry = self.entry(build_chain)
         with pytest.raises(InvalidInputs, match="no input is called 'a', 'b'; the model's inputs are x"):
-            draw(entry, given={"a": 1, "b": 2})
+            generate_inputs(entry, given={"a": 1, "b": 2})
         with pytest.raises(InvalidInputs, match=r"is float32 \[1, 2, 3, 5\], the given array \[1\]"):
-            draw(entry, given={"x": [1.0]})
+            generate_inputs(entry, given={"x": [1.0]})
         with pytest.raises(InvalidInputs, match="cannot be read"):
-            draw(entry, given=tmp_path / "absent.npy")
+            generate_inputs(entry, given=tmp_path / "absent.npy")
         integers = self.entry(lambda g: g.input("x", (2,), "int32"))
         with pytest.raises(InvalidInputs, match="is int32; the given array is float64"):
-            draw(integers, given={"x": [1.5, 2]})
-        assert draw(integers, given={"x": [1.0, 2.0]})[0][0].dtype == np.int32
+            generate_inputs(integers, given={"x": [1.5, 2]})
+        assert generate_inputs(integers, given={"x": [1.0, 2.0]})[0][0].dtype == np.int32
 
 
 def test_tensor_value_restores_layout_and_shift() -> None:

@@ -9,14 +9,14 @@ import pytest
 
 from onnx_tflite_plugin.errors import InvalidInputs, VerificationError
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
-from onnx_tflite_plugin.verify import draw
+from onnx_tflite_plugin.verify import generate_inputs
 from tests.helpers.verify_graphs import entry_of, operator, slot, subgraph
 
 MANY = (500,)
 
 
 def draw_one(x: Tensor, *operators: Operator, **how: Any) -> Array:
-    ((array, *_),) = draw(entry_of(subgraph(*operators, inputs=[x])), **how)
+    ((array, *_),) = generate_inputs(entry_of(subgraph(*operators, inputs=[x])), **how)
     return array
 
 
@@ -215,7 +215,7 @@ class TestFloats:
 
 def test_inputs_runs_and_seeds_have_different_values() -> None:
     entry = entry_of(subgraph(inputs=[slot(0), slot(1)]))
-    arrays = [array.tobytes() for seed in (0, 1) for run in draw(entry, runs=2, seed=seed) for array in run]
+    arrays = [array.tobytes() for seed in (0, 1) for run in generate_inputs(entry, runs=2, seed=seed) for array in run]
     assert len(set(arrays)) == 8
 
 
@@ -234,9 +234,9 @@ def test_cautious_quantized_values_are_positive_if_possible() -> None:
 
 def test_conditions_take_both_values_over_runs_seeds_and_inputs() -> None:
     entry = entry_of(subgraph(inputs=[slot(0, "bool", ()), slot(1, "bool", (1,))]))
-    conditions = [[bool(array.item()) for array in run] for seed in (0, 1) for run in draw(entry, runs=2, seed=seed)]
+    conditions = [[bool(array.item()) for array in run] for seed in (0, 1) for run in generate_inputs(entry, runs=2, seed=seed)]
     assert conditions == [[True, False], [False, True], [False, True], [True, False]]
-    cautious = {bool(draw(entry, seed=seed, caution=1)[0][0]) for seed in range(0, 20, 2)}
+    cautious = {bool(generate_inputs(entry, seed=seed, caution=1)[0][0]) for seed in range(0, 20, 2)}
     assert cautious == {True, False}
 
 
@@ -271,21 +271,21 @@ class TestRanges:
 def test_given_runs_determine_the_number_of_runs() -> None:
     entry = entry_of(subgraph(inputs=[slot(0), slot(1)]))
     first, second = ({"t0": np.full((2, 3), k, np.float32)} for k in (5, 7))
-    assert [run[0].flat[0] for run in draw(entry, given=[first, second], runs=3)] == [5, 7]
-    repeated = draw(entry, given=first, runs=3)
+    assert [run[0].flat[0] for run in generate_inputs(entry, given=[first, second], runs=3)] == [5, 7]
+    repeated = generate_inputs(entry, given=first, runs=3)
     assert [run[0].flat[0] for run in repeated] == [5, 5, 5]
     assert len({float(run[1].flat[0]) for run in repeated}) == 3
 
 
 def test_rejects_random_resources() -> None:
     with pytest.raises(VerificationError, match="input 0 't0' is resource, for which there are no random values"):
-        draw(entry_of(subgraph(inputs=[slot(0, "resource")])))
+        generate_inputs(entry_of(subgraph(inputs=[slot(0, "resource")])))
 
 
 def test_random_conditions_cover_every_combination() -> None:
     entry = entry_of(subgraph(inputs=[slot(0), *(slot(k, "bool", ()) for k in (1, 2, 3))]))
     for seed in (0, 1):
-        runs = [tuple(bool(x) for x in run[1:]) for run in draw(entry, runs=8, seed=seed)]
+        runs = [tuple(bool(x) for x in run[1:]) for run in generate_inputs(entry, runs=8, seed=seed)]
         assert len({*runs}) == 8
         assert len({run[:2] for run in runs[:4]}) == 4
 
@@ -293,7 +293,7 @@ def test_random_conditions_cover_every_combination() -> None:
 def test_avoids_only_zeros_or_also_negative_integers() -> None:
     x = slot(0, "int32", (500,))
     entry = entry_of(subgraph(inputs=[x]))
-    any_, none, positive = (draw(entry, avoided=k)[0][0] for k in (0, 1, 2))
+    any_, none, positive = (generate_inputs(entry, avoided=k)[0][0] for k in (0, 1, 2))
     assert not any_.all()
     np.testing.assert_array_equal(none, np.where(any_ == 0, 1, any_))
     np.testing.assert_array_equal(positive, np.abs(none))

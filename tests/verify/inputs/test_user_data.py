@@ -13,7 +13,7 @@ import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
 from onnx_tflite_plugin.errors import InvalidInputs
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify import LiteRT, draw, verify
+from onnx_tflite_plugin.verify import LiteRT, generate_inputs, verify
 from onnx_tflite_plugin.verify.inputs.user_data import input_runs
 from onnx_tflite_plugin.verify.runtimes import structure
 from tests.helpers.metadata_files import serialize
@@ -179,10 +179,10 @@ def test_rejects_an_empty_folder_and_an_image_for_a_vector(tmp_path: Path) -> No
 
 def test_random_values_stay_within_the_requested_range() -> None:
     entry = structure.entry(structure.read(build_model(shape=(500,))))
-    (values,) = draw(entry, ranges={"x": (3.0, 3.5)})[0]
+    (values,) = generate_inputs(entry, ranges={"x": (3.0, 3.5)})[0]
     assert 3.0 <= values.min() < 3.01
     assert 3.49 < values.max() <= 3.5
-    (integers,) = draw(structure.entry(structure.read(build_model("int8", (500,)))), ranges={"x": (-5, 2)})[0]
+    (integers,) = generate_inputs(structure.entry(structure.read(build_model("int8", (500,)))), ranges={"x": (-5, 2)})[0]
     assert (integers.dtype, integers.min(), integers.max()) == (np.int8, -5, 2)
 
 

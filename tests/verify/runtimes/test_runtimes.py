@@ -250,7 +250,7 @@ def test_rejects_a_borrowed_result_of_different_rank() -> None:
 
 
 RIGHT = Comparison("t", "step", 1.0, 0.1, 1.0)
-WRONG = Comparison("t", "step", 9.0, 1.0, 1.0, mean=5.0)
+WRONG = Comparison("t", "step", 9.0, 1.0, 1.0, mean_error=5.0)
 
 
 ASKED = {"optimizes": False}

@@ -7,7 +7,7 @@ import pytest
 
 from conformance.cases import builtin
 from onnx_tflite_plugin.errors import InvalidModel
-from onnx_tflite_plugin.verify import LiteRT, draw
+from onnx_tflite_plugin.verify import LiteRT, generate_inputs
 from onnx_tflite_plugin.verify.runtimes.extraction import cut_file
 from onnx_tflite_plugin.verify.runtimes.structure import entry, read
 
@@ -19,7 +19,7 @@ def test_submodel_keeps_intermediate_scales_of_an_integer_lstm() -> None:
     submodel = cut_file(
         data, model_entry.subgraph, [t.index for t in model_entry.inputs], [t.index for t in model_entry.outputs]
     )
-    (arrays,) = draw(model_entry, runs=1)
+    (arrays,) = generate_inputs(model_entry, runs=1)
     np.testing.assert_array_equal(LiteRT(submodel, "builtin").run(arrays)[0], LiteRT(data, "builtin").run(arrays)[0])
 
 

@@ -15,7 +15,7 @@ NIBBLES = {"int4": "int8", "int2": "int8", "uint4": "uint8"}
 
 
 @dataclass(frozen=True, slots=True)
-class Distance:
+class ErrorStatistics:
     """Error between two arrays: maximum absolute difference, sum of differences, number of elements that differ.
 
     The difference of unequal texts or booleans is 1. ``problem``: the reason why the arrays cannot be compared, which
@@ -32,8 +32,8 @@ class Distance:
     def mean(self) -> float:
         return self.total / self.elements if self.elements else 0.0
 
-    def __or__(self, other: Distance) -> Distance:
-        return Distance(
+    def __or__(self, other: ErrorStatistics) -> ErrorStatistics:
+        return ErrorStatistics(
             max(self.worst, other.worst),
             self.differing + other.differing,
             self.elements + other.elements,
@@ -49,29 +49,29 @@ _BLOCK = 1 << 18  # elements per block: 2 MiB in float64
 _NEGLIGIBLE = 2.0**-100  # below this magnitude some runtimes return 0 for an exponential
 
 
-def measure(actual: Array, expected: Array) -> Distance:
+def measure_error(actual: Array, expected: Array) -> ErrorStatistics:
     """Return the error between two arrays.
 
     Complex numbers may be stored as pairs along a last axis.
     """
     actual, expected = comparable(actual), comparable(expected)
     if actual.dtype != expected.dtype:
-        return Distance(problem=f"dtype {actual.dtype}, expected {expected.dtype}")
+        return ErrorStatistics(problem=f"dtype {actual.dtype}, expected {expected.dtype}")
     if actual.shape != expected.shape:
-        return Distance(problem=f"shape {list(actual.shape)}, expected {list(expected.shape)}")
+        return ErrorStatistics(problem=f"shape {list(actual.shape)}, expected {list(expected.shape)}")
     if expected.dtype.kind == "f":
         return _measure_floats(actual, expected)
     differs = actual != expected
     count = int(np.count_nonzero(differs))
     if not count or expected.dtype.kind not in "iu":
-        return Distance(float(count > 0), count, expected.size, total=count)
+        return ErrorStatistics(float(count > 0), count, expected.size, total=count)
     difference = np.abs(actual[differs].astype(np.float64) - expected[differs].astype(np.float64))
-    return Distance(max(1.0, float(difference.max())), count, expected.size, total=float(difference.sum()))
+    return ErrorStatistics(max(1.0, float(difference.max())), count, expected.size, total=float(difference.sum()))
 
 
-def _measure_floats(actual: Array, expected: Array) -> Distance:
+def _measure_floats(actual: Array, expected: Array) -> ErrorStatistics:
     """Return the error of floats, computed block by block, which takes a third of the time for large arrays."""
-    total, flat_actual, flat_expected = Distance(), actual.reshape(-1), expected.reshape(-1)
+    total, flat_actual, flat_expected = ErrorStatistics(), actual.reshape(-1), expected.reshape(-1)
     for start in range(0, expected.size, _BLOCK):
         results, references = flat_actual[start : start + _BLOCK], flat_expected[start : start + _BLOCK]
         if not (np.isfinite(results).all() and np.isfinite(references).all()):
@@ -80,7 +80,7 @@ def _measure_floats(actual: Array, expected: Array) -> Distance:
     return total
 
 
-def _measure_infinite(actual: Array, expected: Array) -> Distance:
+def _measure_infinite(actual: Array, expected: Array) -> ErrorStatistics:
     """Return the error of floats with NaN or infinite elements."""
     for value, test in (("NaN", np.isnan), ("+inf", np.isposinf), ("-inf", np.isneginf)):
         differs = test(actual) != test(expected)
@@ -88,17 +88,17 @@ def _measure_infinite(actual: Array, expected: Array) -> Distance:
             k = tuple(int(i) for i in np.argwhere(differs)[0])
             first = f"at {list(k)}: {actual[k]}, expected {expected[k]}"
             problem = f"{value} {ELSEWHERE} ({count} elements, first {first})"
-            return Distance(math.inf, count, expected.size, problem)
+            return ErrorStatistics(math.inf, count, expected.size, problem)
     finite = np.isfinite(expected)
     return replace(_measure_finite(actual[finite], expected[finite]), elements=expected.size)
 
 
-def _measure_finite(actual: Array, expected: Array) -> Distance:
+def _measure_finite(actual: Array, expected: Array) -> ErrorStatistics:
     difference = np.subtract(actual, expected, dtype=np.float64)
     np.abs(difference, out=difference)
     difference[difference < _NEGLIGIBLE] = 0
     worst = float(difference.max(initial=0.0))
-    return Distance(worst, int(np.count_nonzero(difference)), expected.size, total=float(difference.sum()))
+    return ErrorStatistics(worst, int(np.count_nonzero(difference)), expected.size, total=float(difference.sum()))
 
 
 def comparable(array: Array) -> Array:
@@ -124,9 +124,9 @@ def as_pairs(array: Array) -> Array:
     return np.ascontiguousarray(array).view(array.real.dtype).reshape(*array.shape, 2)
 
 
-def measure_runs(actual: Sequence[Array], expected: Sequence[Array]) -> Distance:
+def measure_runs(actual: Sequence[Array], expected: Sequence[Array]) -> ErrorStatistics:
     """Return the error of one output over all runs."""
-    total = Distance()
+    total = ErrorStatistics()
     for result, reference in zip(actual, expected, strict=True):
-        total |= measure(result, reference)
+        total |= measure_error(result, reference)
     return total
