@@ -234,7 +234,9 @@ def test_cautious_quantized_values_are_positive_if_possible() -> None:
 
 def test_conditions_take_both_values_over_runs_seeds_and_inputs() -> None:
     entry = entry_of(subgraph(inputs=[slot(0, "bool", ()), slot(1, "bool", (1,))]))
-    conditions = [[bool(array.item()) for array in run] for seed in (0, 1) for run in generate_inputs(entry, runs=2, seed=seed)]
+    conditions = [
+        [bool(array.item()) for array in run] for seed in (0, 1) for run in generate_inputs(entry, runs=2, seed=seed)
+    ]
     assert conditions == [[True, False], [False, True], [False, True], [True, False]]
     cautious = {bool(generate_inputs(entry, seed=seed, caution=1)[0][0]) for seed in range(0, 20, 2)}
     assert cautious == {True, False}

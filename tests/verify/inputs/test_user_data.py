@@ -182,7 +182,9 @@ def test_random_values_stay_within_the_requested_range() -> None:
     (values,) = generate_inputs(entry, ranges={"x": (3.0, 3.5)})[0]
     assert 3.0 <= values.min() < 3.01
     assert 3.49 < values.max() <= 3.5
-    (integers,) = generate_inputs(structure.entry(structure.read(build_model("int8", (500,)))), ranges={"x": (-5, 2)})[0]
+    (integers,) = generate_inputs(structure.entry(structure.read(build_model("int8", (500,)))), ranges={"x": (-5, 2)})[
+        0
+    ]
     assert (integers.dtype, integers.min(), integers.max()) == (np.int8, -5, 2)
 
 
