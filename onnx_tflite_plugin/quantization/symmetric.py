@@ -1,7 +1,8 @@
 """Models requantized to symmetric int8, for ``--quantization symmetric``.
 
 Every 8-bit tensor becomes float32. Activations are quantized to int8 with a zero point of 0 over the range of the file's
-parameters and dequantized at once; constants stay int8 before a DequantizeLinear. Operators compute in float between
+parameters and dequantized at once; constants stay int8 before a DequantizeLinear. Weights with another zero point get
+one scale per channel, because their range per tensor is up to twice as large as symmetric int8 needs. Operators compute in float between
 DequantizeLinear and QuantizeLinear, which runtimes with symmetric int8 kernels, such as TensorRT, fuse. Half of the
 range is unused if an activation has one sign, so results lose up to one bit.
 """
@@ -12,8 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from onnx_tflite_plugin.api.notation import parse_axes
 from onnx_tflite_plugin.api.target import Target
-from onnx_tflite_plugin.binding.bound import BoundGraph, BoundModel
+from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
 from onnx_tflite_plugin.quantization.dequantization import LazyArray, ModelDequantizer
 from onnx_tflite_plugin.source.affine import affine, dequantize_constant
 from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
@@ -39,8 +41,11 @@ def symmetric_range(quantization: Quantization, dtype: str) -> Quantization:
     return Quantization((float(np.float32(scale * min(max_distance, 2 * MAX_INT8) / MAX_INT8)),), (0,))
 
 
-def symmetric_constant(tensor: Tensor) -> Tensor:
-    """Return an int8 constant with zero points of 0: the tensor itself if possible, else requantized."""
+def symmetric_constant(tensor: Tensor, channel_axis: int | None = None) -> Tensor:
+    """Return an int8 constant with zero points of 0: the tensor itself if possible, else requantized.
+
+    ``channel_axis``: axis with one scale per channel for a requantized tensor; None for one scale.
+    """
     quantization = affine(tensor)
     assert quantization is not None
     if tensor.dtype == "int8" and not any(quantization.zero_point):
@@ -49,10 +54,14 @@ def symmetric_constant(tensor: Tensor) -> Tensor:
         shifted = replace(quantization, zero_point=(0,) * len(quantization.zero_point))
         data = LazyArray(lambda: (tensor.array.astype(np.int16) - 128).astype(np.int8))
         return replace(tensor, dtype="int8", quantization=shifted, data=data)
-    max_magnitude = float(np.abs(dequantize_constant(tensor)).max(initial=0)) or 1.0
-    scale = np.float32(max_magnitude / MAX_INT8)
+    values = np.abs(dequantize_constant(tensor))
+    other_axes = None if channel_axis is None else tuple(axis for axis in range(tensor.rank) if axis != channel_axis)
+    magnitudes = values.max(axis=other_axes, keepdims=True, initial=0)
+    scale = (np.where(magnitudes > 0, magnitudes, 1) / MAX_INT8).astype(np.float32)
     data = LazyArray(lambda: np.rint(dequantize_constant(tensor) / scale).astype(np.int8))
-    return replace(tensor, dtype="int8", quantization=Quantization((float(scale),), (0,)), data=data)
+    scales = tuple(map(float, scale.reshape(-1)))
+    symmetric = Quantization(scales, (0,) * len(scales), channel_axis or 0)
+    return replace(tensor, dtype="int8", quantization=symmetric, data=data)
 
 
 class _SymmetricQuantizer(ModelDequantizer):
@@ -61,29 +70,44 @@ class _SymmetricQuantizer(ModelDequantizer):
     def __init__(self, target: Target, opset: int, model: BoundModel) -> None:
         super().__init__(target, opset)
         self.unread_outputs = _unread_outputs(model)
-        self.operands = _rescaled_operands(model)
+        self.channel_axes = _rescaled_operands(model)
 
     def float_tensor(self, tensor: Tensor) -> Tensor:
         float_tensor, quantization = super().float_tensor(tensor), affine(tensor)
         if quantization is None or tensor.dtype not in ("int8", "uint8"):
             return float_tensor
-        if tensor.is_constant and tensor in self.operands:
-            stored = symmetric_constant(tensor)
+        if tensor.is_constant and tensor in self.channel_axes:
+            stored = symmetric_constant(tensor, self.channel_axes[tensor])
             return replace(float_tensor, data=Widening(stored, lambda: dequantize_constant(stored)))
         if tensor.is_constant or quantization.per_axis or tensor in self.unread_outputs:
             return float_tensor
         return replace(float_tensor, fake_quantization=symmetric_range(quantization, tensor.dtype))
 
 
-def _rescaled_operands(model: BoundModel) -> frozenset[Tensor]:
-    """Return the operands that kernels multiply by their scale; recurrent layers, for example, compute others in float."""
-    return frozenset(
-        tensor
-        for bound in model.operators()
-        if bound.declared.quantization.rescales and bound.declared.effects is None
-        for tensor in bound.op.inputs
-        if tensor is not None
-    )
+def _rescaled_operands(model: BoundModel) -> dict[Tensor, int | None]:
+    """Return the operands that kernels multiply by their scale, and the channel axis of each, if all readers agree.
+
+    Recurrent layers, for example, compute other operands in float.
+    """
+    operands: set[Tensor] = set()
+    axes: dict[Tensor, set[int | None]] = {}
+    for bound in model.operators():
+        rescales = bound.declared.quantization.rescales and bound.declared.effects is None
+        for slot, tensor in enumerate(bound.op.inputs):
+            if tensor is not None:
+                axes.setdefault(tensor, set()).add(_channel_axis(bound, slot) if rescales else None)
+                operands.update([tensor] if rescales else [])
+    return {tensor: axes[tensor].pop() if len(axes[tensor]) == 1 else None for tensor in operands}
+
+
+def _channel_axis(bound: Bound, slot: int) -> int | None:
+    """Return the axis of weights that they share with the bias; None for other operands."""
+    bias_slots = [bias for bias, factors in bound.declared.quantization.biases.items() if factors[1] == slot]
+    if not bias_slots or bound.declared.axes is None:
+        return None
+    inputs, _ = parse_axes(bound.declared.axes)
+    weight, bias = (inputs[k] if k < len(inputs) else None for k in (slot, bias_slots[0]))
+    return weight.index(bias[-1]) if weight and bias and bias[-1] in weight else None
 
 
 def _unread_outputs(model: BoundModel) -> frozenset[Tensor]:

@@ -12,8 +12,9 @@ from onnx import numpy_helper
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
 from conformance.cases import builtin
-from onnx_tflite_plugin.quantization.symmetric import WARNING, symmetric_range
-from onnx_tflite_plugin.source.model import Quantization
+from onnx_tflite_plugin.quantization.symmetric import WARNING, symmetric_constant, symmetric_range
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source.model import Quantization, Tensor
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 
@@ -44,6 +45,13 @@ def convolution(dtype: str, zero_point: int, weights: int, *, reshaped: bool = F
         y = r
     g.output(y)
     return model.build()
+
+
+def constant(array: np.ndarray, zero_point: int) -> Tensor:
+    """Return a quantized constant with a scale of 0.5."""
+    model = ModelBuilder()
+    index = model.main.constant("w", array, quantization=quant(0.5, zero_point))
+    return read(model.build()).main.tensors[index]
 
 
 def quantization_parameters(proto: onnx.ModelProto) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -85,12 +93,33 @@ def test_symmetric_range_covers_the_range_of_the_file() -> None:
     assert symmetric_range(Quantization((0.5,), (100,)), "uint8").scale[0] * 127 == pytest.approx(0.5 * 155)
 
 
-def test_symmetric_weights_use_the_whole_range() -> None:
+def test_each_channel_of_requantized_weights_uses_the_whole_range() -> None:
     proto = otp.convert(convolution("uint8", 3, 121), target="tensorrt", quantization="symmetric").proto
     (weights,) = (
         numpy_helper.to_array(initializer) for initializer in proto.graph.initializer if len(initializer.dims) == 4
     )
-    assert np.abs(weights.astype(int)).max() == 127
+    assert np.abs(weights.astype(int)).max(axis=(1, 2, 3)).tolist() == [127] * 11
+
+
+def test_requantized_channel_of_zeros_has_a_positive_scale() -> None:
+    tensor = constant(np.array([[7, 7], [9, 4]], np.uint8), zero_point=7)
+    symmetric = symmetric_constant(tensor, channel_axis=0)
+    assert isinstance(symmetric.quantization, Quantization)
+    assert symmetric.quantization.scale == pytest.approx((1 / 127, 1.5 / 127))
+    assert symmetric.array.tolist() == [[0, 0], [85, -127]]
+
+
+def test_weights_that_operators_scale_along_other_axes_keep_one_scale() -> None:
+    model = ModelBuilder()
+    g = model.main
+    w = g.constant("w", np.arange(9, dtype=np.uint8).reshape(3, 3), quantization=quant(0.5, 3))
+    for name in ("dense", "sum"):
+        x = g.input(f"x {name}", (3, 3), "uint8", quantization=quant(0.05, 3))
+        y = g.tensor(name, (3, 3), "uint8", quantization=quant(0.05, 3))
+        g.operator("FULLY_CONNECTED" if name == "dense" else "ADD", [x, w, None][: 3 if name == "dense" else 2], [y])
+        g.output(y)
+    proto = otp.convert(model.build(), target="tensorrt", quantization="symmetric").proto
+    assert all(scale.ndim == 0 for scale, _ in quantization_parameters(proto))
 
 
 def test_output_is_rounded_only_if_an_operator_reads_it() -> None:
