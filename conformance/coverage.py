@@ -101,7 +101,7 @@ def gaps(suite: Suite) -> Iterator[str]:
         elif op in refused or all(case.dtype.startswith("complex") for case in op_cases):
             continue  # complex tensors keep the layout of the file
         elif not (_keeps_source_layout(loaded.get((op, pack))) or _has_transposed_case(op_cases, host)):
-            yield f"{op} of {pack} has no case that passes in another layout than the file's"
+            yield f"{op} of {pack} has no case that passes in another layout than the file's; add one with between_convolutions"
         if (
             pack != BUILTIN and op_cases and (op, pack) in loaded
         ):  # built-in handlers are compared with LiteRT's registrations
@@ -125,7 +125,7 @@ def _untested_declarations(op: str, handler: Handler, cases: Sequence[Case]) -> 
     if callable(behavior) or not behavior.is_quantizable or (handler.types and not callable(handler.types)):
         return
     if not any(tensor.quantization for tensor in tensors):
-        yield f"of quantized tensors, for which it declares {type(behavior).__name__}"
+        yield f"of quantized tensors, for which it declares {type(behavior).__name__}; add one of tensor(..., dtype='int8')"
 
 
 def declarations(case: Case, host: Host) -> Iterator[Declared]:

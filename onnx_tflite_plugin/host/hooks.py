@@ -298,7 +298,8 @@ def _find_uncalled_hooks(plugin: object) -> Iterator[str]:
         if mark is not None:
             hook_name = mark["specname"] or name
             if hook_name not in NAMES:
-                yield f"there is no hook {hook_name!r}{did_you_mean(hook_name, NAMES)}"
+                known = did_you_mean(hook_name, NAMES) or f"; the hooks are {', '.join(sorted(NAMES))}"
+                yield f"{hook_name!r} is not called, because there is no hook of this name{known}"
             elif mark["wrapper"] or mark["hookwrapper"]:
                 yield f"hook {hook_name!r} is a wrapper, which is not called"
         elif name in NAMES:

@@ -217,7 +217,7 @@ def test_gaps_name_handlers_without_cases_or_transposed_layout() -> None:
     }
     cases = [*(unary(code, "sample", X) for code in handlers), unary("NEG", "sample", X)]
     assert find_gaps(handlers, cases, ("CUSTOM.Gone", "mine"), ("NEG", "built-in")) == [
-        "CUSTOM.Kept of mine has no case that passes in another layout than the file's",
+        "CUSTOM.Kept of mine has no case that passes in another layout than the file's; add one with between_convolutions",
         "CUSTOM.Gone of mine has no case",
     ]
 
@@ -231,7 +231,7 @@ def test_gaps_name_declared_dtypes_without_a_case() -> None:
     ]
     raw = {"CUSTOM.Raw": identity_handler("CUSTOM.Raw", Terminate(), quantization=Raw())}
     assert find_gaps(raw, [unary("CUSTOM.Raw", "sample", X)]) == [
-        "CUSTOM.Raw of mine has no case of quantized tensors, for which it declares Raw"
+        "CUSTOM.Raw of mine has no case of quantized tensors, for which it declares Raw; add one of tensor(..., dtype='int8')"
     ]
     assert find_gaps(raw, [unary("CUSTOM.Raw", "sample", tensor(2, 3, dtype="int8"))]) == []
 

@@ -19,7 +19,7 @@ REGISTERED = (
     hook_pack(
         "is misspelt",
         "@hookimpl\ndef finnish(self, model): pass",
-        "hooks evil of evil-pack: there is no hook 'finnish'; did you mean 'finish'?",
+        "hooks evil of evil-pack: 'finnish' is not called, because there is no hook of this name; did you mean 'finish'?",
         converts=True,
         has_location=False,
     ),
