@@ -83,6 +83,10 @@ class UniqueNames:
         """Mark a name as used; it may be used already."""
         self._next.setdefault(name, 1)
 
+    def is_used(self, name: str) -> bool:
+        """Return True if the name is in use."""
+        return name in self._next
+
     def unique(self, name: str) -> str:
         """Return ``name``, or ``name#1``, ``name#2``, ... if it is in use."""
         if name not in self._next:

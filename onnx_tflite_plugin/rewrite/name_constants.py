@@ -35,8 +35,12 @@ _ROLES_BY_OPERATOR = {
     **{(operator, "B"): "weight" for operator in ("Gemm", "MatMul", "MatMulInteger")},
     ("Gemm", "C"): "bias",
     **{(operator, formal): role for operator, role in (("Add", "addend"), ("Mul", "factor")) for formal in "AB"},
+    ("Sub", "A"): "minuend",
     ("Sub", "B"): "subtrahend",
+    ("Div", "A"): "dividend",
     ("Div", "B"): "divisor",
+    ("MatMul", "A"): "matrix",
+    ("Concat", "inputs"): "values",
     ("Max", "data_0"): "min",
     ("Min", "data_0"): "max",
 }
@@ -53,13 +57,14 @@ class NameConstants(InPlacePass):
     """Rename constants with generated names; others keep the names of their tensors in the file.
 
     Initial values of states, which are inputs of the model, keep their names. Small constants that several operands share
-    are copied. A constant with the name of an operation or of another value gets its role as suffix:
+    are copied. Different constants with one role in an operator are named after the results of their nodes:
+    ``attention/Slice#1/starts``. A constant with the name of an operation or of another value gets its role as suffix:
     ``conv/Conv2D/weight``. A dequantized constant is ``conv/Conv2D/weight:float``. A suffix ``#1`` is dropped if no other
     value has the name.
     """
 
     def call(self, model: ir.Model) -> PassResult:
-        graph = model.graph
+        graph, opset = model.graph, model.graph.opset_imports[""]
         modified = _add_roles(graph)
         names = UniqueNames()
         uses: dict[ir.Value, list[tuple[ir.Node, int]]] = {}
@@ -79,12 +84,13 @@ class NameConstants(InPlacePass):
             del graph.initializers[value.name or ""]
             copies: dict[str, ir.Value] = {}
             for node, slot in node_slots if _is_small(value) or _is_parameter(*node_slots[0]) else node_slots[:1]:
-                name = _constant_name(node, slot, graph.opset_imports[""])
+                name = _constant_name(node, slot, opset)
                 if name in parameters and _are_equal(parameters[name], value):
                     copies[name] = parameters[name]
                 elif name not in copies:
+                    by_result = names.is_used(name) and not _is_parameter(node, slot)
                     parameters[name] = copies[name] = copy = _copy(value) if copies else value
-                    copy.name = names.unique(name)
+                    copy.name = names.unique(_name_by_result(node, slot, opset) if by_result else name)
                     graph.register_initializer(copy)
                 node.replace_input_with(slot, copies[name])
         modified |= _name_dequantized(graph, names)
@@ -195,6 +201,15 @@ def _constant_name(node: ir.Node, slot: int, opset: int) -> str:
     if tensor is not None and tensor.name and (tensor.is_graph_input() or not _GENERATED.match(tensor.name)):
         return with_suffix(quantized_name(tensor), f"/{_PARAMETERS[slot]}")
     return with_suffix(operator_name(node), f"/{_role_of_use(node, slot, opset)}")
+
+
+def _name_by_result(node: ir.Node, slot: int, opset: int) -> str:
+    """Return the name of a constant operand, from the result of its node and its role; with the node's type if it is the last
+    of its operator, whose name the result has.
+    """
+    result = node.outputs[0].name or ""
+    step = f"/{node.op_type}" if result == operator_name(node) else ""
+    return with_suffix(result, f"{step}/{_role_of_use(node, slot, opset)}")
 
 
 def _role_of_use(node: ir.Node, slot: int, opset: int) -> str:

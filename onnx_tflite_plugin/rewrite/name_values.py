@@ -48,13 +48,18 @@ class NameValues(InPlacePass):
         names = UniqueNames()
         for name in (*(value.name for value in fixed), *graph.initializers, *_parameter_names(graph)):
             names.claim(name or "")
+        computed = {value.name for value in fixed}
         stems = {value: stem for value, (stem, _) in tensors.items()}
         for node in graph.all_nodes():
             for result in node.outputs:
                 if result in fixed or not result.name or _is_dequantized_constant(node):
                     continue
                 stem, suffix = tensors.get(result) or _describe_intermediate(node, result, tensors, stems)
-                result.name = names.unique(with_suffix(stem, suffix))
+                name = with_suffix(stem, suffix)
+                if not suffix and name in computed:  # several operators have the name of one module
+                    name = with_suffix(stem, f"/{node.op_type}")
+                computed.add(name)
+                result.name = names.unique(name)
                 if not suffix.startswith("/"):
                     stems[result] = stem
                 if suffix in _MOVED:

@@ -72,7 +72,7 @@ def test_shared_constant_has_a_copy_for_each_role() -> None:
         ("Gemm(x, w, numbers)", "bias"),
         ("MatMul(x, numbers)", "weight"),
         ("Mul(x, numbers)", "factor"),
-        ("Div(numbers, x)", "operand"),
+        ("Div(numbers, x)", "dividend"),
         ("Reshape(x, numbers)", "shape"),
     ],
 )
@@ -290,3 +290,29 @@ def test_integer_lstm_has_named_tables_and_weights() -> None:
     assert {"sigmoid_and_tanh_table", "tanh_table", "input_weights", "recurrent_weights", "bias"} <= roles
     assert "CumSum" not in {node.op_type for node in graph.node}
     assert "CumSum" in {node.op_type for node in otp.convert(data, target="generic").proto.graph.node}
+
+
+def test_tensors_of_one_module_are_named_after_their_operators() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x, shaped, summed = g.input("x", (2, 3)), g.tensor("attn;1", (6,)), g.tensor("attn;2", (6,))
+    doubled = g.tensor("attn;3", (6,))
+    g.operator("RESHAPE", [x, g.constant("shape", np.array([6], np.int32))], [shaped], {"new_shape": [6]})
+    g.operator("ADD", [shaped, g.constant("Const", np.arange(6, dtype=np.float32))], [summed])
+    g.operator("ADD", [summed, g.constant("Const_1", np.ones(6, np.float32))], [doubled])
+    g.operator("EXP", [doubled], [y := g.tensor("y", (6,))])
+    g.output(y)
+    graph = otp.convert(model.build(), optimize="readable", verify=True).proto.graph
+    assert [node.output[0] for node in graph.node] == ["attn", "attn/Add", "attn/Add#1", "y"]
+
+
+def test_constants_of_one_role_are_named_after_results() -> None:
+    header = '<ir_version: 9, opset_import: ["" : 18]>'
+    text = f"{header} g (float[1] x) => (float[1] y) {{ step = Mul(x, a) y = Mul(step, b) }}"
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    for number, node in enumerate(model.graph):
+        constant = ir.Value(name=f"op0/constant#{number}", const_value=ir.tensor([float(number)]))
+        node.replace_input_with(1, constant)
+        model.graph.register_initializer(constant)
+    assert NameConstants()(model).modified
+    assert set(model.graph.initializers) == {"mul/factor", "y/factor"}
