@@ -29,7 +29,7 @@ from onnx_tflite_plugin.verify import Verification, verify
 from onnx_tflite_plugin.verify.times.bench import bench
 
 SEVERAL_RUNS = 50  # successive runs that carry states
-LAYER: Mapping[str, Any] = {"batch": 1, "time": 24, "inputs": 40, "cells": 64, "reach": 0.3}
+LAYER: Mapping[str, Any] = {"batch": 1, "time": 24, "inputs": 40, "cells": 64, "weight_factor": 0.3}
 CLIPPED: Mapping[str, Any] = {"options": (("cell_clip", 10.0),)}
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "lstm": {},
@@ -37,12 +37,12 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "lstm_clipped_at_1": {"options": (("cell_clip", 1.0),)},
     "lstm_cifg": {"coupled": True},
     "lstm_peephole": {"peephole": True},
-    "lstm_projection": {"outputs": 32},
-    "lstm_layer_norm": {"norm": True},
+    "lstm_projection": {"projection_size": 32},
+    "lstm_layer_norm": {"layer_norm": True},
 }
 DTYPES: Mapping[str, Mapping[str, Any]] = {
     "float": {},
-    "float16": {"halved": True},
+    "float16": {"float16_constants": True},
     "dynamic": {"weights": "int8"},
     "int8": {"dtype": "int8", "weights": "int8"},
 }
@@ -75,8 +75,8 @@ def operators() -> Iterator[tuple[str, Callable[[Net], None]]]:
         if kind != "float16":
             yield f"op_svdf_{kind}", Svdf(batch=1, inputs=40, units=64, memory=8, **dtypes).build
         if kind in ("float", "dynamic"):
-            lstm = {"inputs": 40, "cells": 64, "reach": 0.3, **dtypes}
-            yield f"op_bilstm_{kind}", Both(batch=1, time=24, each=lstm, options=(("cell_clip", 10.0),)).build
+            lstm = {"inputs": 40, "cells": 64, "weight_factor": 0.3, **dtypes}
+            yield f"op_bilstm_{kind}", Both(batch=1, time=24, lstm_fields=lstm, options=(("cell_clip", 10.0),)).build
 
 
 def row(path: Path, rounds: int) -> Row:

@@ -25,10 +25,10 @@ from onnx_tflite_plugin.targets import TARGETS
 from onnx_tflite_plugin.verify import LiteRT
 
 LAYERS = {
-    "LSTM": (Lstm(major=True).build, "LSTM"),
+    "LSTM": (Lstm(time_major=True).build, "LSTM"),
     "LSTM both ways": (Both().build, "LSTM"),
-    "RNN": (Rnn(major=True).build, "RNN"),
-    "RNN both ways": (Rnn(op=BOTH, major=True).build, "RNN"),
+    "RNN": (Rnn(time_major=True).build, "RNN"),
+    "RNN both ways": (Rnn(op=BOTH, time_major=True).build, "RNN"),
 }
 
 
@@ -68,7 +68,9 @@ def test_state_still_matters_after_fifty_runs(build: Callable[[Net], None]) -> N
     assert np.abs(expected.astype(float) - reset_result).max() > 10 * max(error, 1e-3)
 
 
-@pytest.mark.parametrize("layer", [Lstm(outputs=13), Lstm(outputs=5, biased=False, major=True, peephole=True)])
+@pytest.mark.parametrize(
+    "layer", [Lstm(projection_size=13), Lstm(projection_size=5, projection_bias=False, time_major=True, peephole=True)]
+)
 @pytest.mark.parametrize("state", ["io", "reset"])
 def test_layer_with_projection_is_one_node(layer: Lstm, state: str) -> None:
     conversion = otp.convert(build_model(layer.build), state=state)
@@ -78,7 +80,7 @@ def test_layer_with_projection_is_one_node(layer: Lstm, state: str) -> None:
 
 @pytest.mark.parametrize("options", [{"cell_clip": 0.9}, {"proj_clip": 0.9}])
 def test_clipped_layer_with_projection_becomes_a_scan(options: dict[str, float]) -> None:
-    nodes = otp.convert(build_model(Lstm(outputs=13, options=tuple(options.items())).build)).report.nodes
+    nodes = otp.convert(build_model(Lstm(projection_size=13, options=tuple(options.items())).build)).report.nodes
     assert (nodes["Scan"], nodes.get("LSTM", 0)) == (1, 0)
 
 

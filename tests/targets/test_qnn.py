@@ -131,8 +131,8 @@ def test_dynamic_dimensions_are_named_with_the_remedy(shape: dict[str, Any], war
 
 LSTMS = [
     Lstm(dtype="int8", weights="int8"),
-    Lstm(dtype="int8", weights="int8", norm=True, outputs=5),
-    Lstm(dtype="int8", weights="int8", norm=True, op="LSTM"),
+    Lstm(dtype="int8", weights="int8", layer_norm=True, projection_size=5),
+    Lstm(dtype="int8", weights="int8", layer_norm=True, op="LSTM"),
     Lstm(dtype="int8", weights="int8", peephole=True, coupled=True),
 ]
 

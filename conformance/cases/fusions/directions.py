@@ -16,72 +16,77 @@ PLAIN = Lstm()
 
 @dataclass(frozen=True)
 class Pair:
-    """Backward LSTM, and a forward LSTM unless ``backward_only``; both outputs are merged by an operator or kept separate.
+    """Backward LSTM, and a forward LSTM unless ``backward_only``.
 
-    ``reversed_after``: the backward output is reversed again; ``last``: only the last step is used.
-    ``axes``: the axes that are reversed before and after. ``back``: other fields of the backward LSTM.
+    ``merge_operator``: merges both outputs; "" keeps them separate.
+    ``reversed_after``: the backward output is reversed again; ``last_step_only``: only the last step is used.
+    ``axes``: the axes that are reversed before and after. ``backward_fields``: fields in which the backward LSTM differs.
     """
 
-    of: Lstm = PLAIN
-    joined: str = "CONCATENATION"
+    lstm: Lstm = PLAIN
+    merge_operator: str = "CONCATENATION"
     backward_only: bool = False
     reversed_after: bool = True
-    last: bool = False
+    last_step_only: bool = False
     axes: tuple[int, int] | None = None
     inner_output: bool = False
     different_inputs: bool = False
-    back: tuple[tuple[str, Any], ...] = ()
+    backward_fields: tuple[tuple[str, Any], ...] = ()
 
     def build(self, model: Net) -> None:
-        x = model.input(self.of.x)
-        other = model.input(replace(self.of.x, name="other")) if self.different_inputs else x
-        ways = [self.run_backwards(model, x)]
+        x = model.input(self.lstm.x)
+        forward_x = model.input(replace(self.lstm.x, name="other")) if self.different_inputs else x
+        outputs = [self.run_backwards(model, x)]
         if not self.backward_only:
-            ways.insert(0, self.select_steps(model, replace(self.of, seed="ahead ").call(model, other, "ahead ")))
-        model.output(*([self.merge_outputs(model, ways)] if self.joined and not self.backward_only else ways))
+            outputs.insert(
+                0, self.select_steps(model, replace(self.lstm, seed="ahead ").call(model, forward_x, "ahead "))
+            )
+        model.output(
+            *([self.merge_outputs(model, outputs)] if self.merge_operator and not self.backward_only else outputs)
+        )
 
     def run_backwards(self, model: Net, x: TensorRef) -> TensorRef:
-        time = 0 if self.of.major else 1
-        first, second = self.axes or (time, time - 3)
-        seen = model.call("REVERSE_V2", [x, constant([first])], self.of.x)
-        y = replace(self.of, seed="back ", **dict(self.back)).call(model, seen, "back ")
+        time_axis = 0 if self.lstm.time_major else 1
+        first_axis, second_axis = self.axes or (time_axis, time_axis - 3)
+        reversed_x = model.call("REVERSE_V2", [x, constant([first_axis])], self.lstm.x)
+        y = replace(self.lstm, seed="back ", **dict(self.backward_fields)).call(model, reversed_x, "back ")
         if self.inner_output:
             model.output(y)
         return self.select_steps(
-            model, model.call("REVERSE_V2", [y, constant([second])], self.of.y) if self.reversed_after else y
+            model, model.call("REVERSE_V2", [y, constant([second_axis])], self.lstm.y) if self.reversed_after else y
         )
 
     def select_steps(self, model: Net, y: TensorRef) -> TensorRef:
         """Return all steps, or the last one as Keras selects it."""
-        if not self.last:
+        if not self.last_step_only:
             return y
-        batch, _, size = self.of.y.shape
-        cut = [constant([0, -1, 0]), constant([0, 0, 0]), constant([1, 1, 1])]
+        batch, _, size = self.lstm.y.shape
+        bounds = [constant([0, -1, 0]), constant([0, 0, 0]), constant([1, 1, 1])]
         masks = {"begin_mask": 5, "end_mask": 7, "shrink_axis_mask": 2}
-        return model.call("STRIDED_SLICE", [y, *cut], self.of.y.with_shape(batch, size), **masks)
+        return model.call("STRIDED_SLICE", [y, *bounds], self.lstm.y.with_shape(batch, size), **masks)
 
-    def merge_outputs(self, model: Net, ways: list[TensorRef]) -> TensorRef:
-        spec = replace(model.spec(ways[0]), name="")
+    def merge_outputs(self, model: Net, outputs: list[TensorRef]) -> TensorRef:
+        spec = replace(model.spec(outputs[0]), name="")
         *outer, size = spec.shape
-        if self.joined == "CONCATENATION":
-            return model.call(self.joined, ways, spec.with_shape(*outer, 2 * (size or 0)), axis=len(outer))
-        return model.call(self.joined, ways, spec)
+        if self.merge_operator == "CONCATENATION":
+            return model.call(self.merge_operator, outputs, spec.with_shape(*outer, 2 * (size or 0)), axis=len(outer))
+        return model.call(self.merge_operator, outputs, spec)
 
 
-def cell_clip(most: float) -> tuple[tuple[str, Any], ...]:
-    return (("cell_clip", most),)
+def cell_clip(limit: float) -> tuple[tuple[str, Any], ...]:
+    return (("cell_clip", limit),)
 
 
 KERAS = Lstm(options=cell_clip(10.0))
-SMALL = Lstm(dtype="int8", weights="int8")
+INT8 = Lstm(dtype="int8", weights="int8")
 
 FUSED: Mapping[str, Pair] = {
     "plain": Pair(),
     "concatenated by Keras": Pair(KERAS),
-    "added": Pair(KERAS, joined="ADD"),
-    "multiplied": Pair(KERAS, joined="MUL"),
-    "separate outputs": Pair(KERAS, joined=""),
-    "time first": Pair(Lstm(major=True)),
+    "added": Pair(KERAS, merge_operator="ADD"),
+    "multiplied": Pair(KERAS, merge_operator="MUL"),
+    "separate outputs": Pair(KERAS, merge_operator=""),
+    "time first": Pair(Lstm(time_major=True)),
     "without input gates": Pair(Lstm(coupled=True)),
     "with peepholes": Pair(Lstm(peephole=True)),
     "with peepholes, without input gates": Pair(Lstm(peephole=True, coupled=True)),
@@ -89,14 +94,14 @@ FUSED: Mapping[str, Pair] = {
     "batch size 1": Pair(replace(KERAS, batch=1)),
     "one time step": Pair(Lstm(time=1)),
     "with RELU": Pair(Lstm(options=(("fused_activation_function", "RELU"),))),
-    "on float16 constants": Pair(replace(KERAS, halved=True)),
-    "on float16 constants and states": Pair(replace(KERAS, halved=True, initial_dtype="float16")),
+    "on float16 constants": Pair(replace(KERAS, float16_constants=True)),
+    "on float16 constants and states": Pair(replace(KERAS, float16_constants=True, initial_dtype="float16")),
     "on int8": Pair(replace(KERAS, weights="int8")),
 }
 """Pairs of layers fused to one bidirectional operator without reversals."""
 
 REVERSED: Mapping[str, Pair] = {
-    "last output": Pair(KERAS, reversed_after=False, last=True),
+    "last output": Pair(KERAS, reversed_after=False, last_step_only=True),
     "without the final reversal": Pair(reversed_after=False),
     "final reversal of batches": Pair(axes=(1, 0)),
     "inner output": Pair(inner_output=True),
@@ -104,12 +109,12 @@ REVERSED: Mapping[str, Pair] = {
 """Pairs of layers fused to one bidirectional operator with a reversal of the backward results."""
 
 SEPARATE: Mapping[str, Pair] = {
-    "different clipping": Pair(KERAS, back=(("options", cell_clip(9.0)),)),
-    "different activations": Pair(Lstm(), back=(("options", (("fused_activation_function", "RELU6"),)),)),
+    "different clipping": Pair(KERAS, backward_fields=(("options", cell_clip(9.0)),)),
+    "different activations": Pair(Lstm(), backward_fields=(("options", (("fused_activation_function", "RELU6"),)),)),
     "different inputs": Pair(different_inputs=True),
-    "input gate in one direction": Pair(back=(("coupled", True),)),
-    "projection": Pair(Lstm(outputs=13)),
-    "layer normalization": Pair(Lstm(norm=True)),
+    "input gate in one direction": Pair(backward_fields=(("coupled", True),)),
+    "projection": Pair(Lstm(projection_size=13)),
+    "layer normalization": Pair(Lstm(layer_norm=True)),
     "reversed batches": Pair(axes=(0, 0)),
     "reversed features": Pair(axes=(2, 1)),
 }
@@ -119,10 +124,12 @@ BACKWARD: Mapping[str, Pair] = {
     "float32": Pair(backward_only=True),
     "float32, cells clipped at 10": Pair(KERAS, backward_only=True),
     "float32 with clipped cells": Pair(Lstm(options=cell_clip(0.31)), backward_only=True),
-    "int8": Pair(SMALL, backward_only=True),
-    "int8, time first": Pair(replace(SMALL, major=True), backward_only=True),
-    "int8 with peepholes": Pair(replace(SMALL, peephole=True), backward_only=True),
-    "int8 with different output and state quantization": Pair(replace(SMALL, read=(0.0093, 11)), backward_only=True),
+    "int8": Pair(INT8, backward_only=True),
+    "int8, time first": Pair(replace(INT8, time_major=True), backward_only=True),
+    "int8 with peepholes": Pair(replace(INT8, peephole=True), backward_only=True),
+    "int8 with different output and state quantization": Pair(
+        replace(INT8, output_quantization=(0.0093, 11)), backward_only=True
+    ),
 }
 
 
@@ -133,29 +140,29 @@ def cases() -> Iterator[Case]:
     for name, pair in {**REVERSED, **SEPARATE}.items():
         yield net(SEQUENCE, f"bidirectional, {name}", pair.build)
     for name, pair in BACKWARD.items():
-        yield net(SEQUENCE, f"backwards, {name}", pair.build, dtype=pair.of.dtype)
+        yield net(SEQUENCE, f"backwards, {name}", pair.build, dtype=pair.lstm.dtype)
     for options in (None, {"state": "reset"}):
-        more: dict[str, Any] = {"options": options} if options else {"runs": 50}
+        case: dict[str, Any] = {"options": options} if options else {"runs": 50}
         yield net(
-            SEQUENCE, f"bidirectional, {'reset in every run' if options else '50 runs'}", Pair(KERAS).build, **more
+            SEQUENCE, f"bidirectional, {'reset in every run' if options else '50 runs'}", Pair(KERAS).build, **case
         )
-    yield net(SEQUENCE, "bidirectional, int8", Pair(SMALL).build, dtype="int8")
-    yield net(SEQUENCE, "bidirectional between convolutions", between, transposes=4)
+    yield net(SEQUENCE, "bidirectional, int8", Pair(INT8).build, dtype="int8")
+    yield net(SEQUENCE, "bidirectional between convolutions", pair_between_convolutions, transposes=4)
 
 
-def between(model: Net) -> None:
+def pair_between_convolutions(model: Net) -> None:
     """Build a bidirectional pair between convolutions."""
-    of = KERAS
-    batch, time, size = of.x.shape
-    image = model.input_through_conv(of.x.with_shape(batch, 1, time, size))
-    x = model.call("RESHAPE", [image, constant([batch, time, size])], of.x)
+    lstm = KERAS
+    batch, time, size = lstm.x.shape
+    image = model.input_through_conv(lstm.x.with_shape(batch, 1, time, size))
+    x = model.call("RESHAPE", [image, constant([batch, time, size])], lstm.x)
     reverse = constant([1])
-    seen = model.call("REVERSE_V2", [x, reverse], of.x)
-    y = replace(of, seed="back ").call(model, seen, "back ")
-    ways = [replace(of, seed="ahead ").call(model, x, "ahead "), model.call("REVERSE_V2", [y, reverse], of.y)]
-    *outer, units = of.y.shape
-    both = model.call("CONCATENATION", ways, tensor(*outer, 2 * (units or 0)), axis=2)
-    back = model.call(
-        "RESHAPE", [both, constant([batch, 1, time, 2 * (units or 0)])], tensor(batch, 1, time, 2 * (units or 0))
+    reversed_x = model.call("REVERSE_V2", [x, reverse], lstm.x)
+    y = replace(lstm, seed="back ").call(model, reversed_x, "back ")
+    outputs = [replace(lstm, seed="ahead ").call(model, x, "ahead "), model.call("REVERSE_V2", [y, reverse], lstm.y)]
+    *outer, units = lstm.y.shape
+    merged = model.call("CONCATENATION", outputs, tensor(*outer, 2 * (units or 0)), axis=2)
+    image_of_both = model.call(
+        "RESHAPE", [merged, constant([batch, 1, time, 2 * (units or 0)])], tensor(batch, 1, time, 2 * (units or 0))
     )
-    model.output(model.output_through_conv(back))
+    model.output(model.output_through_conv(image_of_both))

@@ -8,49 +8,58 @@ from typing import Any
 
 from conformance.builder import TensorRef
 from conformance.case import EVERY_OPSET, Case
-from conformance.lstms import begin
+from conformance.lstms import initialize_state
 from conformance.models import Net, Spec, constant, net, random_array, tensor
 
 STEP, SEQUENCE, BOTH = "RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN"
-BATCH, TIME, INPUTS, AUXILIARY, UNITS, BACK = 3, 5, 7, 11, 13, 17
+BATCH, TIME, INPUTS, AUXILIARY, UNITS, BACKWARD_UNITS = 3, 5, 7, 11, 13, 17
 ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
-LONG = {"runs": 50}
+MANY_RUNS = {"runs": 50}
 RESET = {"options": {"state": "reset"}}
 
 
 @dataclass(frozen=True)
 class Rnn:
-    """One operator. ``auxiliary``: the width of that input; ``crossed``: it has weights."""
+    """One RNN operator with constant random weights.
+
+    ``weights``: dtype of matrices. ``backward_units``: hidden size of the backward layer. ``auxiliary``: the width of the
+    auxiliary input, 0 for none. ``auxiliary_weights``: the auxiliary input is multiplied by weights and added, otherwise
+    the backward layer reads it instead of the input. ``variable``: states are variable tensors, otherwise graph inputs.
+    ``initial_dtype``: dtype of the constants that initialize the states, "" for none.
+    """
 
     op: str = SEQUENCE
     weights: str = "float32"
     activation: str = "TANH"
-    major: bool = False
+    time_major: bool = False
     batch: int = BATCH
     time: int | None = TIME
-    back: int = UNITS
-    merged: bool = True
+    backward_units: int = UNITS
+    merge_outputs: bool = True
     auxiliary: int = 0
-    crossed: bool = False
+    auxiliary_weights: bool = False
     variable: bool = True
     initial_dtype: str = ""
-    given: bool = False
-    point: int = 0
+    weights_as_inputs: bool = False
+    weight_zero_point: int = 0
     asymmetric: bool = False
 
     def sequence(self, size: int) -> Spec:
         if self.op == STEP:
             return tensor(self.batch, size)
-        return tensor(self.time, self.batch, size) if self.major else tensor(self.batch, self.time, size)
+        return tensor(self.time, self.batch, size) if self.time_major else tensor(self.batch, self.time, size)
 
     def matrix(self, rows: int, columns: int, name: str) -> Spec:
         """Return weights so small that unbounded activations stay small over many runs."""
         if self.weights == "float32":
             weights = constant(0.12 * random_array(rows, columns, seed=name))
-            return Spec((rows, columns)) if self.given else weights
+            return Spec((rows, columns)) if self.weights_as_inputs else weights
         low, high = (0, 255) if self.weights == "uint8" else (-127, 127)
         return constant(
-            random_array(rows, columns, dtype=self.weights, seed=name, low=low, high=high), None, 0.0017, self.point
+            random_array(rows, columns, dtype=self.weights, seed=name, low=low, high=high),
+            None,
+            0.0017,
+            self.weight_zero_point,
         )
 
     def layer(self, model: Net, units: int, name: str) -> list[TensorRef]:
@@ -67,7 +76,7 @@ class Rnn:
             else model.graph.input(f"hidden {name}", state_shape)
         )
         if self.initial_dtype:
-            begin(model.graph, state, self.initial_dtype)
+            initialize_state(model.graph, state, self.initial_dtype)
         return [*map(model.place, specs), state]
 
     def build(self, model: Net) -> None:
@@ -79,15 +88,19 @@ class Rnn:
             "asymmetric_quantize_inputs": self.asymmetric,
         }
         if self.op != STEP:
-            options["time_major"] = self.major
+            options["time_major"] = self.time_major
         if self.op == BOTH:
-            operands += self.layer(model, self.back, "back")
+            operands += self.layer(model, self.backward_units, "back")
             operands.append(model.input(self.sequence(self.auxiliary)) if self.auxiliary else None)
-            for units, name in ((UNITS, "ahead"), (self.back, "back")):
-                auxiliary = self.matrix(units, self.auxiliary, f"auxiliary {name}") if self.crossed else None
+            for units, name in ((UNITS, "ahead"), (self.backward_units, "back")):
+                auxiliary = self.matrix(units, self.auxiliary, f"auxiliary {name}") if self.auxiliary_weights else None
                 operands.append(None if auxiliary is None else model.place(auxiliary))
-            options["merge_outputs"] = self.merged
-            results = [self.sequence(UNITS + self.back)] if self.merged else [*results, self.sequence(self.back)]
+            options["merge_outputs"] = self.merge_outputs
+            results = (
+                [self.sequence(UNITS + self.backward_units)]
+                if self.merge_outputs
+                else [*results, self.sequence(self.backward_units)]
+            )
         outputs = [model.result(spec) for spec in results]
         model.graph.operator(self.op, operands, outputs, options)
         model.output(*outputs)
@@ -105,71 +118,95 @@ def cases() -> Iterator[Case]:
         for activation in ACTIVATIONS:
             opsets = {"opsets": EVERY_OPSET} if activation in ("TANH", "RELU6") else {}
             yield rnn(f"float32 with {activation}", opsets, op=op, activation=activation)
-        yield rnn("float32, 50 runs", LONG, op=op)
-        yield rnn("float32 without an activation, 50 runs", LONG, op=op, activation="NONE")
+        yield rnn("float32, 50 runs", MANY_RUNS, op=op)
+        yield rnn("float32 without an activation, 50 runs", MANY_RUNS, op=op, activation="NONE")
         for weights in ("int8", "uint8"):
-            yield rnn(f"float32 with {weights} weights", LONG, op=op, weights=weights)
+            yield rnn(f"float32 with {weights} weights", MANY_RUNS, op=op, weights=weights)
             for activation in ("NONE", "RELU", "RELU_N1_TO_1", "RELU6"):
                 yield rnn(
                     f"float32 with {weights} weights and {activation}", op=op, weights=weights, activation=activation
                 )
         if op != BOTH:
-            flipped = {"known": "rounding of weights and states changes the sign of a sum near 0"}
-            yield rnn("float32 with uint8 weights and SIGN_BIT", flipped, op=op, weights="uint8", activation="SIGN_BIT")
+            known_difference = {"known": "rounding of weights and states changes the sign of a sum near 0"}
+            yield rnn(
+                "float32 with uint8 weights and SIGN_BIT",
+                known_difference,
+                op=op,
+                weights="uint8",
+                activation="SIGN_BIT",
+            )
         yield rnn("float32 with int8 weights, asymmetric activations", op=op, weights="int8", asymmetric=True)
-        yield rnn("float32 with weights as graph inputs", {"span": (-0.3, 0.3)}, op=op, given=True)
+        yield rnn("float32 with weights as graph inputs", {"span": (-0.3, 0.3)}, op=op, weights_as_inputs=True)
         yield rnn("float32, batch size 1", op=op, batch=1)
         yield rnn("float32 with float16 initial states", op=op, initial_dtype="float16")
         for weights in ("float32", "int8"):
-            again = f"float32 with {weights} weights, reset in every run"
-            yield rnn(again, RESET, op=op, weights=weights)
-            yield rnn(f"{again} with RELU6", RESET, op=op, weights=weights, activation="RELU6")
+            reset_name = f"float32 with {weights} weights, reset in every run"
+            yield rnn(reset_name, RESET, op=op, weights=weights)
+            yield rnn(f"{reset_name}, RELU6", RESET, op=op, weights=weights, activation="RELU6")
         yield rnn("float32 with float16 initial states in every run", RESET, op=op, initial_dtype="float16")
-        input_state = {"refused": "not variable tensors"}
-        yield rnn("float32 with the state as a graph input", input_state, op=op, variable=False)
-        uneven = {"refused": "nonzero zero points"}
-        yield rnn("float32 with zero points", uneven, op=op, weights="int8", point=3)
+        refusal = {"refused": "not variable tensors"}
+        yield rnn("float32 with the state as a graph input", refusal, op=op, variable=False)
+        refusal = {"refused": "nonzero zero points"}
+        yield rnn("float32 with nonzero weight zero points", refusal, op=op, weights="int8", weight_zero_point=3)
     for op in (SEQUENCE, BOTH):
         for activation in ("TANH", "RELU_N1_TO_1"):
-            yield rnn(f"float32 with {activation}, time first", op=op, activation=activation, major=True)
+            yield rnn(f"float32 with {activation}, time first", op=op, activation=activation, time_major=True)
             yield rnn(f"float32 with {activation}, one time step", op=op, activation=activation, time=1)
             lengths: dict[str, Any] = {"given": {"x0": random_array(BATCH, TIME, INPUTS)}}
             yield rnn(f"float32 with {activation}, dynamic length", lengths, op=op, activation=activation, time=None)
-    yield from both()
+    yield from bidirectional_cases()
 
 
-def both() -> Iterator[Case]:
-    for merged in (True, False):
-        suffix = "" if merged else ", separate outputs"
+def bidirectional_cases() -> Iterator[Case]:
+    for merge_outputs in (True, False):
+        suffix = "" if merge_outputs else ", separate outputs"
         for activation in ("TANH", "RELU6"):
-            of = f"float32 with {activation}"
-            yield rnn(f"{of}, different sizes{suffix}", op=BOTH, activation=activation, back=BACK, merged=merged)
+            prefix = f"float32 with {activation}"
             yield rnn(
-                f"{of}, cross-linked{suffix}",
+                f"{prefix}, different sizes{suffix}",
+                op=BOTH,
+                activation=activation,
+                backward_units=BACKWARD_UNITS,
+                merge_outputs=merge_outputs,
+            )
+            yield rnn(
+                f"{prefix}, cross-linked{suffix}",
                 op=BOTH,
                 activation=activation,
                 auxiliary=AUXILIARY,
-                crossed=True,
-                merged=merged,
+                auxiliary_weights=True,
+                merge_outputs=merge_outputs,
             )
-            other: dict[str, Any] = {"op": BOTH, "activation": activation, "auxiliary": INPUTS, "merged": merged}
-            yield rnn(f"{of}, different backward input{suffix}", major=True, **other)
-            yield rnn(f"{of}, unused backward input{suffix}", **other)
-        yield rnn(f"float32 time first{suffix}", op=BOTH, major=True, merged=merged)
+            backward_input: dict[str, Any] = {
+                "op": BOTH,
+                "activation": activation,
+                "auxiliary": INPUTS,
+                "merge_outputs": merge_outputs,
+            }
+            yield rnn(f"{prefix}, different backward input{suffix}", time_major=True, **backward_input)
+            yield rnn(f"{prefix}, unused backward input{suffix}", **backward_input)
+        yield rnn(f"float32 time first{suffix}", op=BOTH, time_major=True, merge_outputs=merge_outputs)
         yield rnn(
             f"float32 with int8 weights, cross-linked{suffix}",
             op=BOTH,
             weights="int8",
             auxiliary=INPUTS,
-            crossed=True,
-            merged=merged,
+            auxiliary_weights=True,
+            merge_outputs=merge_outputs,
         )
-    crossed: dict[str, Any] = {"op": BOTH, "major": True, "crossed": True}
-    yield rnn("float32 cross-linked, time first", auxiliary=INPUTS, **crossed)
-    again = {"refused": "once per time step"}
-    yield rnn("float32 with int8 weights, time first", again, op=BOTH, weights="int8", major=True)
-    misread = {"refused": "auxiliary input and input differ in size"}
-    yield rnn("float32 cross-linked, time first, different widths", misread, auxiliary=AUXILIARY, **crossed)
-    yield rnn("float32, wider backward input", misread, op=BOTH, auxiliary=AUXILIARY, major=True)
-    wide: dict[str, Any] = {"op": BOTH, "weights": "int8", "auxiliary": AUXILIARY, "crossed": True}
-    yield rnn("float32 with int8 weights, cross-linked, different widths", misread, **wide)
+    auxiliary_weights: dict[str, Any] = {"op": BOTH, "time_major": True, "auxiliary_weights": True}
+    yield rnn("float32 cross-linked, time first", auxiliary=INPUTS, **auxiliary_weights)
+    refusal = {"refused": "once per time step"}
+    yield rnn("float32 with int8 weights, time first", refusal, op=BOTH, weights="int8", time_major=True)
+    size_mismatch = {"refused": "auxiliary input and input differ in size"}
+    yield rnn(
+        "float32 cross-linked, time first, auxiliary input of another width",
+        size_mismatch,
+        auxiliary=AUXILIARY,
+        **auxiliary_weights,
+    )
+    yield rnn("float32, wider backward input", size_mismatch, op=BOTH, auxiliary=AUXILIARY, time_major=True)
+    cross_linked: dict[str, Any] = {"op": BOTH, "weights": "int8", "auxiliary": AUXILIARY, "auxiliary_weights": True}
+    yield rnn(
+        "float32 with int8 weights, cross-linked, auxiliary input of another width", size_mismatch, **cross_linked
+    )

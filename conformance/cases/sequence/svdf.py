@@ -9,22 +9,25 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.lstms import begin
+from conformance.lstms import initialize_state
 from conformance.models import Net, Spec, constant, net, random_array, tensor
 from onnx_tflite_plugin.source.model import Array, Operator, Quantization
 from onnx_tflite_plugin.verify import Tolerance
 
 BATCH, INPUTS, UNITS, MEMORY = 3, 7, 5, 11
-LONG = {"runs": 50}
+MANY_RUNS = {"runs": 50}
 RESET = {"options": {"state": "reset"}}
 OUTPUTS = {"int8": (0.0293, -17)}
 
 
 @dataclass(frozen=True)
 class Svdf:
-    """One operator with ``units`` * ``rank`` filters. ``bytes``: its state has 8 bits, with this scale and zero point (``byte_state``).
+    """One SVDF operator with ``units`` * ``rank`` filters and constant random weights.
 
-    ``halves``: scales are powers of two, so that many sums are ties.
+    ``weights``: dtype of matrices. ``int16_state_scale``: scale of the state of an int8 operator. ``int8_state``: that state has
+    8 bits instead, with ``int8_state_quantization``. ``power_of_two_scales``: many sums are halfway between integers.
+    ``variable``: the state is a variable tensor, otherwise a graph input.
+    ``initial_dtype``: dtype of the constant that initializes the state, "" for none.
     """
 
     dtype: str = "float32"
@@ -38,14 +41,14 @@ class Svdf:
     activation: str = "RELU"
     variable: bool = True
     initial_dtype: str = ""
-    given: bool = False
+    weights_as_inputs: bool = False
     asymmetric: bool = False
-    point: int = 0
-    output: tuple[float, int] = (0.0293, -17)
-    state: float = 0.00011
-    bytes: bool = False
-    byte_state: tuple[float, int] = (0.011, -9)
-    halves: bool = False
+    weight_zero_point: int = 0
+    output_quantization: tuple[float, int] = (0.0293, -17)
+    int16_state_scale: float = 0.00011
+    int8_state: bool = False
+    int8_state_quantization: tuple[float, int] = (0.011, -9)
+    power_of_two_scales: bool = False
 
     @property
     def filters(self) -> int:
@@ -54,49 +57,53 @@ class Svdf:
     def matrix(self, rows: int, columns: int, name: str, dtype: str, scale: float) -> Spec:
         if dtype == "float32":
             weights = constant(0.6 * random_array(rows, columns, seed=name))
-            return Spec((rows, columns)) if self.given else weights
+            return Spec((rows, columns)) if self.weights_as_inputs else weights
         low, high = {"uint8": (0, 255), "int16": (-32767, 32767)}.get(dtype, (-127, 127))
         return constant(
-            random_array(rows, columns, dtype=dtype, seed=name, low=low, high=high), None, scale, self.point
+            random_array(rows, columns, dtype=dtype, seed=name, low=low, high=high), None, scale, self.weight_zero_point
         )
 
     def build(self, model: Net) -> None:
-        whole = self.dtype == "int8"
-        step, kind = (self.byte_state[0], "int8") if self.bytes else (self.state, "int16")
-        fine = 0.0067 if self.bytes else 1.3e-5
-        given, by = (0.031, 0.0047)
-        if self.halves:
-            given, by, fine = 2**-5, 2**-8, 2**-7
-        x = model.input(tensor(self.batch, self.inputs, dtype=self.dtype, scale=given if whole else None))
-        features = self.matrix(self.filters, self.inputs, "features", self.weights, by)
-        times = self.matrix(self.filters, self.memory, "times", kind if whole else self.weights, fine)
-        if self.weights in ("int8", "uint8") and not whole:
-            times = self.matrix(self.filters, self.memory, "times", self.weights, 0.0031)
-        values = random_array(self.units, seed="bias", low=-0.9, high=0.9)
-        counts = (3000 if self.bytes else 3e6) * values
-        bias = constant(counts.astype("int32"), "int32", step * fine) if whole else constant(values)
-        memory = Spec((self.batch, self.filters * self.memory), kind, step) if whole else None
-        memory = memory or Spec((self.batch, self.filters * self.memory))
-        if self.bytes:
-            memory = replace(memory, zero_point=self.byte_state[1])
+        is_int8 = self.dtype == "int8"
+        state_scale, state_dtype = (
+            (self.int8_state_quantization[0], "int8") if self.int8_state else (self.int16_state_scale, "int16")
+        )
+        time_scale = 0.0067 if self.int8_state else 1.3e-5
+        input_scale, feature_scale = 0.031, 0.0047
+        if self.power_of_two_scales:
+            input_scale, feature_scale, time_scale = 2**-5, 2**-8, 2**-7
+        x = model.input(tensor(self.batch, self.inputs, dtype=self.dtype, scale=input_scale if is_int8 else None))
+        features = self.matrix(self.filters, self.inputs, "features", self.weights, feature_scale)
+        time_weights = self.matrix(
+            self.filters, self.memory, "times", state_dtype if is_int8 else self.weights, time_scale
+        )
+        if self.weights in ("int8", "uint8") and not is_int8:
+            time_weights = self.matrix(self.filters, self.memory, "times", self.weights, 0.0031)
+        bias_values = random_array(self.units, seed="bias", low=-0.9, high=0.9)
+        quantized_bias = ((3000 if self.int8_state else 3e6) * bias_values).astype("int32")
+        bias = constant(quantized_bias, "int32", state_scale * time_scale) if is_int8 else constant(bias_values)
+        state_shape = (self.batch, self.filters * self.memory)
+        state_spec = Spec(state_shape, state_dtype, state_scale) if is_int8 else Spec(state_shape)
+        if self.int8_state:
+            state_spec = replace(state_spec, zero_point=self.int8_state_quantization[1])
         state = (
             model.graph.tensor(
                 "state",
-                memory.shape,
-                memory.dtype,
-                quantization=memory.quantization,
+                state_spec.shape,
+                state_spec.dtype,
+                quantization=state_spec.quantization,
                 variable=True,
             )
             if self.variable
-            else model.input(memory)
+            else model.input(state_spec)
         )
         if self.initial_dtype:
-            begin(model.graph, state, self.initial_dtype)
-        scale, zero_point = self.output
+            initialize_state(model.graph, state, self.initial_dtype)
+        scale, zero_point = self.output_quantization
         y = model.result(
-            tensor(self.batch, self.units, dtype=self.dtype, scale=scale if whole else None, zero_point=zero_point)
+            tensor(self.batch, self.units, dtype=self.dtype, scale=scale if is_int8 else None, zero_point=zero_point)
         )
-        refs = [x, model.place(features), model.place(times), model.place(bias) if self.biased else None, state]
+        refs = [x, model.place(features), model.place(time_weights), model.place(bias) if self.biased else None, state]
         options = {
             "rank": self.rank,
             "fused_activation_function": self.activation,
@@ -107,8 +114,8 @@ class Svdf:
 
 
 def svdf(name: str, case: dict[str, Any] | None = None, **fields: Any) -> Case:
-    network = Svdf(**fields)
-    return net("SVDF", name, network.build, **{"dtype": network.dtype, **(case or {})})
+    operator = Svdf(**fields)
+    return net("SVDF", name, operator.build, **{"dtype": operator.dtype, **(case or {})})
 
 
 def cases() -> Iterator[Case]:
@@ -116,34 +123,39 @@ def cases() -> Iterator[Case]:
         yield svdf(f"float32 with {activation}", activation=activation)
         for weights in ("int8", "uint8"):
             yield svdf(f"float32 with {weights} weights and {activation}", activation=activation, weights=weights)
-    yield svdf("float32, 50 runs", {**LONG, "opsets": EVERY_OPSET})
-    yield svdf("float32 with weights as graph inputs", given=True)
+    yield svdf("float32, 50 runs", {**MANY_RUNS, "opsets": EVERY_OPSET})
+    yield svdf("float32 with weights as graph inputs", weights_as_inputs=True)
     yield svdf("float32 with the state as a graph input", {"refused": "not variable tensors"}, variable=False)
-    kinds: tuple[dict[str, Any], ...] = (
+    dtype_fields: tuple[dict[str, Any], ...] = (
         {},
         {"weights": "int8"},
         {"weights": "uint8"},
         {"dtype": "int8", "weights": "int8"},
     )
-    for kind in kinds:
-        of = f"{kind.get('dtype', 'float32')} on {kind.get('weights', 'float32')}"
-        yield svdf(f"{of} of rank 1", LONG, rank=1, **kind)
-        yield svdf(f"{of} of rank 3", LONG, rank=3, **kind)
-        yield svdf(f"{of} without a bias", biased=False, **kind)
-        yield svdf(f"{of} with a memory of 1", memory=1, **kind)
-        yield svdf(f"{of}, batch size 1", batch=1, **kind)
-        yield svdf(f"{of}, reset in every run", RESET, **kind)
-        if kind.get("weights", "float32") != "float32":
-            yield svdf(f"{of} with zero points", {"refused": "nonzero zero points"}, point=3, **kind)
+    for fields in dtype_fields:
+        prefix = f"{fields.get('dtype', 'float32')} with {fields.get('weights', 'float32')} weights"
+        yield svdf(f"{prefix}, rank 1", MANY_RUNS, rank=1, **fields)
+        yield svdf(f"{prefix}, rank 3", MANY_RUNS, rank=3, **fields)
+        yield svdf(f"{prefix}, without a bias", biased=False, **fields)
+        yield svdf(f"{prefix}, memory of 1", memory=1, **fields)
+        yield svdf(f"{prefix}, batch size 1", batch=1, **fields)
+        yield svdf(f"{prefix}, reset in every run", RESET, **fields)
+        if fields.get("weights", "float32") != "float32":
+            yield svdf(
+                f"{prefix}, nonzero weight zero points",
+                {"refused": "nonzero zero points"},
+                weight_zero_point=3,
+                **fields,
+            )
     yield svdf("float32 with int8 weights, asymmetric activations", weights="int8", asymmetric=True)
     yield svdf("float32 with a float16 initial state", initial_dtype="float16")
     yield svdf("float32 with a float16 initial state in every run", RESET, initial_dtype="float16")
-    whole: dict[str, Any] = {"dtype": "int8", "weights": "int8"}
-    yield svdf("int8 below and above its bounds", LONG, output=(0.0041, 3), **whole)
-    yield svdf("int8 with a saturated state", LONG, state=1.7e-5, **whole)
-    insists = {"refused": "requires RELU", "kernel_refuses": "params->activation != kTfLiteActRelu"}
+    int8_fields: dict[str, Any] = {"dtype": "int8", "weights": "int8"}
+    yield svdf("int8 with saturated outputs", MANY_RUNS, output_quantization=(0.0041, 3), **int8_fields)
+    yield svdf("int8 with a saturated state", MANY_RUNS, int16_state_scale=1.7e-5, **int8_fields)
+    refusal = {"refused": "requires RELU", "kernel_refuses": "params->activation != kTfLiteActRelu"}
     for activation in ("NONE", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT"):
-        yield svdf(f"int8 with {activation}", insists, activation=activation, **whole)
+        yield svdf(f"int8 with {activation}", refusal, activation=activation, **int8_fields)
     yield from int8_state_cases()
 
 
@@ -152,62 +164,88 @@ def cases() -> Iterator[Case]:
 
 def int8_state_cases() -> Iterator[Case]:
     """Yield 8-bit states, compared with TensorFlow Lite for Microcontrollers; LiteRT writes beyond the end of such states."""
-    exact = {"kernel": run_micro, "tolerance": Tolerance(steps=0), "why": "every rounding is the kernel's"}
-    options: dict[str, dict[str, Any]] = {
+    compared_with_micro = {
+        "kernel": run_micro,
+        "tolerance": Tolerance(steps=0),
+        "why": "each value is rounded as in the kernel",
+    }
+    fields_by_name: dict[str, dict[str, Any]] = {
         "int8": {},
         "int8 of rank 1": {"rank": 1},
         "int8 without a bias": {"biased": False},
         "int8 with a memory of 1": {"memory": 1},
         "int8, batch size 1": {"batch": 1},
         "int8 without an activation": {"activation": "NONE"},
-        "int8, state without a zero point": {"byte_state": (0.011, 0)},
-        "int8, saturated state": {"byte_state": (0.0023, 0)},
-        "int8, state that underflows": {"byte_state": (0.0031, -30)},
-        "int8, state that overflows": {"byte_state": (0.0031, 30)},
-        "int8, state with a small scale": {"byte_state": (0.047, 11)},
-        "int8 below and above its bounds": {"output": (0.0041, 3)},
-        "int8, sums halfway between integers": {"halves": True, "byte_state": (2**-2, 5), "output": (2**-4, -17)},
-        "int8, many inputs": {"inputs": 653, "byte_state": (0.11, 5)},
+        "int8, state without a zero point": {"int8_state_quantization": (0.011, 0)},
+        "int8, saturated state": {"int8_state_quantization": (0.0023, 0)},
+        "int8, state that underflows": {"int8_state_quantization": (0.0031, -30)},
+        "int8, state that overflows": {"int8_state_quantization": (0.0031, 30)},
+        "int8, state with a small scale": {"int8_state_quantization": (0.047, 11)},
+        "int8 with saturated outputs": {"output_quantization": (0.0041, 3)},
+        "int8, sums halfway between integers": {
+            "power_of_two_scales": True,
+            "int8_state_quantization": (2**-2, 5),
+            "output_quantization": (2**-4, -17),
+        },
+        "int8, many inputs": {"inputs": 653, "int8_state_quantization": (0.11, 5)},
     }
-    for name, fields in options.items():
-        yield svdf(f"{name}, 8-bit state", {**LONG, **exact}, dtype="int8", weights="int8", bytes=True, **fields)
-    yield svdf("int8, reset in every run, 8-bit state", {**RESET, **exact}, dtype="int8", weights="int8", bytes=True)
+    for name, fields in fields_by_name.items():
+        yield svdf(
+            f"{name}, 8-bit state",
+            {**MANY_RUNS, **compared_with_micro},
+            dtype="int8",
+            weights="int8",
+            int8_state=True,
+            **fields,
+        )
+    yield svdf(
+        "int8, reset in every run, 8-bit state",
+        {**RESET, **compared_with_micro},
+        dtype="int8",
+        weights="int8",
+        int8_state=True,
+    )
     refused = {"refused": "requires RELU"}
-    yield svdf("int8 with TANH, 8-bit state", refused, dtype="int8", weights="int8", bytes=True, activation="TANH")
+    yield svdf("int8 with TANH, 8-bit state", refused, dtype="int8", weights="int8", int8_state=True, activation="TANH")
 
 
-def run_micro(op: Operator, x: Array, features: Array, times: Array, bias: Array | None, state: Array) -> Array:
-    """Compute one run number by number, after tflite-micro's svdf_common.cc and common.cc; changes ``state``."""
-    parameters = [op.inputs[0], op.inputs[1], op.inputs[2], op.inputs[4], op.outputs[0]]
-    quantizations = [p.quantization for p in parameters if p is not None and isinstance(p.quantization, Quantization)]
-    (before, _, _, point, after) = (quantization.zero_point[0] for quantization in quantizations)
-    of_x, of_features, of_times, of_state, of_y = (np.float32(quantization.scale[0]) for quantization in quantizations)
-    first, second = float(of_x * of_features / of_state), float(of_state * of_times / of_y)
-    filters, runs = times.shape
-    flat, units = state.reshape(-1), filters // int(op.options.rank)
-    flat[:-1] = flat[1:].copy()
+def run_micro(op: Operator, x: Array, features: Array, time_weights: Array, bias: Array | None, state: Array) -> Array:
+    """Compute one run element by element, after tflite-micro's svdf_common.cc and common.cc; changes ``state``."""
+    tensors = [op.inputs[0], op.inputs[1], op.inputs[2], op.inputs[4], op.outputs[0]]
+    quantizations = [t.quantization for t in tensors if t is not None and isinstance(t.quantization, Quantization)]
+    (x_zero_point, _, _, state_zero_point, y_zero_point) = (
+        quantization.zero_point[0] for quantization in quantizations
+    )
+    x_scale, feature_scale, time_scale, state_scale, y_scale = (
+        np.float32(quantization.scale[0]) for quantization in quantizations
+    )
+    to_state, to_output = float(x_scale * feature_scale / state_scale), float(state_scale * time_scale / y_scale)
+    filters, memory = time_weights.shape
+    flat_state, units = state.reshape(-1), filters // int(op.options.rank)
+    flat_state[:-1] = flat_state[1:].copy()
     result = np.zeros((len(x), units), np.int8)
     for b, row in enumerate(x.astype(int)):
         sums = [0] * filters
         for f in range(filters):
-            product = multiply(int(((row - before) * features[f].astype(int)).sum()), first)
-            place = (b * filters + f) * runs
-            flat[place + runs - 1] = (point + min(max(product, -128), 127) + 128) % 256 - 128
-            byte_state = flat[place : place + runs].astype(int) - point
-            sums[f] = int((byte_state * times[f].astype(int)).sum())
+            product = multiply_quantized(int(((row - x_zero_point) * features[f].astype(int)).sum()), to_state)
+            start = (b * filters + f) * memory
+            clipped = min(max(product, -128), 127)
+            flat_state[start + memory - 1] = (state_zero_point + clipped + 128) % 256 - 128
+            centered_state = flat_state[start : start + memory].astype(int) - state_zero_point
+            sums[f] = int((centered_state * time_weights[f].astype(int)).sum())
         for u in range(units):
             total = sum(sums[u * op.options.rank : (u + 1) * op.options.rank]) + (0 if bias is None else int(bias[u]))
-            result[b, u] = min(max(multiply(total, second) + after, -128), 127)
+            result[b, u] = min(max(multiply_quantized(total, to_output) + y_zero_point, -128), 127)
     return result
 
 
-def multiply(number: int, factor: float) -> int:
+def multiply_quantized(value: int, factor: float) -> int:
     """Return an integer times a mantissa of 31 bits and a power of two, rounded twice (MultiplyByQuantizedMultiplier)."""
     fraction, exponent = np.frexp(factor)
     mantissa, exponent = round(float(fraction) * 2**31), int(exponent)
     if mantissa == 2**31:
         mantissa, exponent = 2**30, exponent + 1
-    product = number * 2 ** max(exponent, 0) * mantissa
+    product = value * 2 ** max(exponent, 0) * mantissa
     nudged = product + (2**30 if product >= 0 else 1 - 2**30)
     high: int = nudged // 2**31 if nudged >= 0 else -(-nudged // 2**31)
     bits = max(-exponent, 0)

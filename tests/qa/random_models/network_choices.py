@@ -239,7 +239,7 @@ def lstm(n: Network, x: TensorRef, width: int) -> TensorRef:
     calibrated = n.ranges is not None
     layer = Lstm(
         weights="int8" if n.kind == "dynamic" and calibrated else "float32",
-        halved=n.kind == "half" and calibrated,
+        float16_constants=n.kind == "half" and calibrated,
         batch=batch,
         time=steps,
         inputs=width,

@@ -9,8 +9,8 @@ import numpy as np
 from conformance.case import Case
 from conformance.cases.custom.detection import detection_case
 from conformance.cases.image.detection import crowd, distinct, selection_case
-from conformance.cases.sequence.lstm.bidirectional import both
-from conformance.cases.sequence.lstm.handlers import five
+from conformance.cases.sequence.lstm.bidirectional import bidirectional_case
+from conformance.cases.sequence.lstm.handlers import five_operand_lstm
 from conformance.cases.sequence.rnn import ACTIVATIONS, rnn
 from conformance.cases.sequence.svdf import run_micro, svdf
 from conformance.lstms import Lstm
@@ -20,31 +20,31 @@ from tests.qa.random_models.draw import Draw, draws
 SMOOTH = tuple(name for name in ACTIVATIONS if name != "SIGN_BIT")
 """Activations that are continuous at 0. Others are excluded, because rounding may change the sign of a sum."""
 
-VARIANTS: tuple[dict[str, Any], ...] = ({}, {"peephole": True}, {"outputs": 13}, {"norm": True})
+VARIANTS: tuple[dict[str, Any], ...] = ({}, {"peephole": True}, {"projection_size": 13}, {"layer_norm": True})
 
 
 @draws("UNIDIRECTIONAL_SEQUENCE_LSTM", "LSTM")
 def lstm(draw: Draw, op: str) -> Case:
     if op == "LSTM" and draw.chance(0.2):
         dtype = draw.pick("float32", "uint8")
-        return net(op, "random", five(dtype, draw.chance(0.6)), dtype=dtype, given=[{} for _ in range(3)])
+        return net(op, "random", five_operand_lstm(dtype, draw.chance(0.6)), dtype=dtype, given=[{} for _ in range(3)])
     dtype, weights = draw.pick(("float32", "float32"), ("float32", "int8"), ("int8", "int8"), ("int8", "int8"))
     options = [(name, float(draw.random.uniform(0.2, 2))) for name in ("cell_clip", "proj_clip") if draw.chance(0.4)]
     layer = Lstm(
         op=op,
         dtype=dtype,
         weights=weights,
-        major=draw.chance(0.5),
+        time_major=draw.chance(0.5),
         coupled=draw.chance(0.3),
         batch=draw.pick(1, 3),
         time=draw.pick(1, 5),
         inputs=draw.pick(1, 7),
-        biased=draw.chance(0.8),
-        flat=draw.chance(0.2),
+        projection_bias=draw.chance(0.8),
+        flat_states=draw.chance(0.2),
         cells_scale=2.0 ** -draw.between(9, 15),
-        hidden=(float(draw.random.uniform(0.004, 0.02)), draw.between(-60, 60)),
+        hidden_quantization=(float(draw.random.uniform(0.004, 0.02)), draw.between(-60, 60)),
         seed=str(draw.between(0, 10**6)),
-        halved=dtype == "float32" == weights and draw.chance(0.3),
+        float16_constants=dtype == "float32" == weights and draw.chance(0.3),
         options=tuple(options),
         **draw.pick(*VARIANTS),
     )
@@ -54,17 +54,21 @@ def lstm(draw: Draw, op: str) -> Case:
 @draws("BIDIRECTIONAL_SEQUENCE_LSTM")
 def bidirectional(draw: Draw, op: str) -> Case:
     direction: dict[str, Any] = dict(
-        draw.pick({}, {"coupled": True}, {"peephole": True}, {"outputs": 13}, {"flat": True})
+        draw.pick({}, {"coupled": True}, {"peephole": True}, {"projection_size": 13}, {"flat_states": True})
     )
     if draw.chance(0.3):
         direction["weights"] = "int8"
-    fields: dict[str, Any] = {"each": direction, "major": draw.chance(0.5), "merged": draw.chance(0.6)}
+    fields: dict[str, Any] = {
+        "lstm_fields": direction,
+        "time_major": draw.chance(0.5),
+        "merge_outputs": draw.chance(0.6),
+    }
     if draw.chance(0.3):
         fields["cell_clip"] = float(draw.random.uniform(0.2, 2))
     fields |= {"batch": draw.pick(1, 3), "time": draw.pick(1, 5)}
     # With int8 weights and an unbounded activation, rounding errors accumulate from step to step.
     fields["fused_activation_function"] = "TANH" if "weights" in direction else draw.pick("TANH", "RELU", "RELU6")
-    return both("random", **fields)
+    return bidirectional_case("random", **fields)
 
 
 @draws("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN")
@@ -73,11 +77,11 @@ def vanilla_rnn(draw: Draw, op: str) -> Case:
     fields: dict[str, Any] = {
         "weights": weights,
         "activation": draw.pick(*(ACTIVATIONS if weights == "float32" else SMOOTH)),
-        "major": draw.chance(0.5),
+        "time_major": draw.chance(0.5),
         "batch": draw.pick(1, 3),
         "time": draw.pick(1, 5),
         "asymmetric": draw.chance(0.3),
-        "merged": draw.chance(0.5),
+        "merge_outputs": draw.chance(0.5),
         "initial_dtype": draw.pick("", "", "float16"),
     }
     return rnn("random", op=op, **fields)
@@ -93,7 +97,7 @@ def random_svdf(draw: Draw, op: str) -> Case:
         "biased": draw.chance(0.7),
         "activation": "RELU" if dtype == "int8" else draw.pick(*ACTIVATIONS),
         "asymmetric": draw.chance(0.3),
-        "output": (float(draw.random.uniform(0.003, 0.05)), draw.between(-128, 127)),
+        "output_quantization": (float(draw.random.uniform(0.003, 0.05)), draw.between(-128, 127)),
     }
     if dtype == "int8" and draw.chance(0.5):
         state_parameters = (float(draw.random.uniform(0.002, 0.1)), draw.between(-128, 127))
@@ -102,8 +106,8 @@ def random_svdf(draw: Draw, op: str) -> Case:
             {"kernel": run_micro},
             dtype=dtype,
             weights=weights,
-            bytes=True,
-            byte_state=state_parameters,
+            int8_state=True,
+            int8_state_quantization=state_parameters,
             **fields,
         )
     return svdf("random", dtype=dtype, weights=weights, **fields)

@@ -1,4 +1,4 @@
-"""Bidirectional LSTMs: optional parts, merged and separate outputs, auxiliary inputs, states over fifty runs."""
+"""Bidirectional LSTMs: optional features, merged and separate outputs, auxiliary inputs, states over fifty runs."""
 
 from __future__ import annotations
 
@@ -18,49 +18,62 @@ LONG = {"runs": 50}
 
 @dataclass(frozen=True)
 class Both:
-    """One operator. ``auxiliary``: the width of that input; ``crossed``: it has weights."""
+    """One bidirectional LSTM.
 
-    major: bool = True
-    merged: bool = True
+    ``auxiliary``: the width of the auxiliary input, 0 for none. ``auxiliary_weights``: the auxiliary input is multiplied by
+    weights and added to the gates, otherwise the backward LSTM reads it instead of the input. ``lstm_fields``: fields
+    of both LSTMs. ``backward_fields``: further fields of the backward LSTM. ``options``: of the operator.
+    """
+
+    time_major: bool = True
+    merge_outputs: bool = True
     auxiliary: int = 0
-    crossed: bool = False
+    auxiliary_weights: bool = False
     batch: int = BATCH
     time: int | None = TIME
     options: tuple[tuple[str, Any], ...] = ()
-    each: dict[str, Any] = field(default_factory=dict)
-    back: dict[str, Any] = field(default_factory=dict)
+    lstm_fields: dict[str, Any] = field(default_factory=dict)
+    backward_fields: dict[str, Any] = field(default_factory=dict)
 
-    def layer(self, **changed: Any) -> Lstm:
-        return Lstm(batch=self.batch, time=self.time, major=self.major, **{**self.each, **changed})
+    def layer(self, **further_fields: Any) -> Lstm:
+        return Lstm(
+            batch=self.batch, time=self.time, time_major=self.time_major, **{**self.lstm_fields, **further_fields}
+        )
 
     def operands(self, model: Net, layer: Lstm, name: str) -> list[TensorRef | None]:
         """Return random matrices, peepholes, biases and projection of one direction."""
         return [None if spec is None else model.place(spec) for spec in Named(layer, name).operands()[1:]]
 
     def build(self, model: Net) -> None:
-        ahead, back = self.layer(), self.layer(**self.back)
-        x = model.input(ahead.x)
+        forward, backward = self.layer(), self.layer(**self.backward_fields)
+        x = model.input(forward.x)
         refs: list[TensorRef | None] = [x]
-        for layer, name in ((ahead, "ahead"), (back, "back")):
+        for layer, name in ((forward, "ahead"), (backward, "back")):
             refs += self.operands(model, layer, name)
-        for layer, name in ((ahead, "ahead"), (back, "back")):
+        for layer, name in ((forward, "ahead"), (backward, "back")):
             refs.append(layer.state(model, f"{name} hidden", layer.output_size, "float32", (1.0, 0)))
             refs.append(layer.state(model, f"{name} cells", layer.cells, "float32", (1.0, 0)))
-        refs.append(model.input(tensor(*ahead.sequence_shape(self.auxiliary))) if self.auxiliary else None)
-        for layer, name in ((ahead, "ahead"), (back, "back")):
+        refs.append(model.input(tensor(*forward.sequence_shape(self.auxiliary))) if self.auxiliary else None)
+        for layer, name in ((forward, "ahead"), (backward, "back")):
             for gate in GATES:
-                there = self.crossed and not (layer.coupled and gate == "input")
-                weights = layer.matrix(layer.cells, self.auxiliary, f"{name} auxiliary {gate}") if there else None
+                has_weights = self.auxiliary_weights and not (layer.coupled and gate == "input")
+                weights = layer.matrix(layer.cells, self.auxiliary, f"{name} auxiliary {gate}") if has_weights else None
                 refs.append(None if weights is None else model.place(weights))
-        widths = [ahead.output_size + back.output_size] if self.merged else [ahead.output_size, back.output_size]
-        outputs = [model.result(tensor(*ahead.sequence_shape(width))) for width in widths]
+        widths = (
+            [forward.output_size + backward.output_size]
+            if self.merge_outputs
+            else [forward.output_size, backward.output_size]
+        )
+        outputs = [model.result(tensor(*forward.sequence_shape(width))) for width in widths]
         options = {"fused_activation_function": "TANH", **dict(self.options)}
-        model.graph.operator(CODE, refs, outputs, {**options, "time_major": self.major, "merge_outputs": self.merged})
+        model.graph.operator(
+            CODE, refs, outputs, {**options, "time_major": self.time_major, "merge_outputs": self.merge_outputs}
+        )
         model.output(*outputs)
 
 
 class Named:
-    """Operands of a layer whose random values depend on a name, so that both directions differ."""
+    """Operands of an LSTM whose random values depend on a name, so that both directions differ."""
 
     def __init__(self, layer: Lstm, name: str) -> None:
         self.layer, self.name = layer, name
@@ -68,26 +81,26 @@ class Named:
     def operands(self) -> list[Spec | None]:
         layer, name = self.layer, self.name
 
-        class Own(Lstm):
-            def matrix(self, rows: int, columns: int, of: str, size: float = 0.0061) -> Spec:
-                return super().matrix(rows, columns, f"{name} {of}", size)
+        class NamedLstm(Lstm):
+            def matrix(self, rows: int, columns: int, role: str, scale: float = 0.0061) -> Spec:
+                return super().matrix(rows, columns, f"{name} {role}", scale)
 
-            def vector(self, size: int, of: str, step: float, most: float = 0.6) -> Spec:
-                return super().vector(size, f"{name} {of}", step, most)
+            def bias(self, size: int, role: str, scale: float, bound: float = 0.6) -> Spec:
+                return super().bias(size, f"{name} {role}", scale, bound)
 
-            def peephole_weights(self, of: str) -> Spec:
-                return super().peephole_weights(f"{name} {of}")
+            def peephole_weights(self, role: str) -> Spec:
+                return super().peephole_weights(f"{name} {role}")
 
-        return Own(**layer.__dict__).operands()
-
-
-def both(name: str, case: dict[str, Any] | None = None, **fields: Any) -> Case:
-    own = {key: value for key, value in fields.items() if key in Both.__dataclass_fields__}
-    options = tuple((key, value) for key, value in fields.items() if key not in own)
-    return net(CODE, name, Both(**own, options=options).build, **(case or {}))
+        return NamedLstm(**layer.__dict__).operands()
 
 
-PARTS: dict[str, dict[str, Any]] = {
+def bidirectional_case(name: str, case: dict[str, Any] | None = None, **fields: Any) -> Case:
+    layer_fields = {key: value for key, value in fields.items() if key in Both.__dataclass_fields__}
+    options = tuple((key, value) for key, value in fields.items() if key not in layer_fields)
+    return net(CODE, name, Both(**layer_fields, options=options).build, **(case or {}))
+
+
+FEATURES: dict[str, dict[str, Any]] = {
     "plain": {},
     "with clipped cells": {"cell_clip": 0.31},
     "with cells clipped at 10": {"cell_clip": 10.0},
@@ -95,71 +108,106 @@ PARTS: dict[str, dict[str, Any]] = {
     "with RELU6": {"fused_activation_function": "RELU6"},
     "with RELU_N1_TO_1": {"fused_activation_function": "RELU_N1_TO_1"},
     "with SIGN_BIT": {"fused_activation_function": "SIGN_BIT"},
-    "without an input gate": {"each": {"coupled": True}},
-    "with an input gate in one direction": {"back": {"coupled": True}},
-    "with peepholes": {"each": {"peephole": True}},
-    "with peepholes in one direction": {"back": {"peephole": True}},
-    "with peepholes, without an input gate": {"each": {"peephole": True, "coupled": True}},
-    "with a projection": {"each": {"outputs": OUTPUTS}},
-    "with a clipped projection": {"each": {"outputs": OUTPUTS}, "proj_clip": 0.23},
-    "with states of rank 1": {"each": {"flat": True}},
+    "without an input gate": {"lstm_fields": {"coupled": True}},
+    "with an input gate in one direction": {"backward_fields": {"coupled": True}},
+    "with peepholes": {"lstm_fields": {"peephole": True}},
+    "with peepholes in one direction": {"backward_fields": {"peephole": True}},
+    "with peepholes, without an input gate": {"lstm_fields": {"peephole": True, "coupled": True}},
+    "with a projection": {"lstm_fields": {"projection_size": OUTPUTS}},
+    "with a clipped projection": {"lstm_fields": {"projection_size": OUTPUTS}, "proj_clip": 0.23},
+    "with states of rank 1": {"lstm_fields": {"flat_states": True}},
 }
 
 
 def cases() -> Iterator[Case]:
-    for name, part in PARTS.items():
+    for name, features in FEATURES.items():
         opsets: dict[str, Any] = {"opsets": EVERY_OPSET} if name in ("plain", "with a projection") else {}
-        yield both(f"float32 {name}", opsets, **part)
-        yield both(f"float32 {name}, separate outputs", merged=False, **part)
-    yield both("float32, 50 runs", LONG)
-    yield both("float32 clipped, 50 runs", LONG, cell_clip=0.31)
-    yield both("float32 batch first", merged=False, major=False)
-    yield both("float32 clipped, batch first", merged=False, major=False, cell_clip=0.31)
-    yield both("float32, batch size 1, batch first", batch=1, major=False)
-    yield both("float32, one time step", time=1)
-    yield both("float32 with float16 initial states", each={"initial_dtype": "float16"})
+        yield bidirectional_case(f"float32 {name}", opsets, **features)
+        yield bidirectional_case(f"float32 {name}, separate outputs", merge_outputs=False, **features)
+    yield bidirectional_case("float32, 50 runs", LONG)
+    yield bidirectional_case("float32 clipped, 50 runs", LONG, cell_clip=0.31)
+    yield bidirectional_case("float32 batch first", merge_outputs=False, time_major=False)
+    yield bidirectional_case("float32 clipped, batch first", merge_outputs=False, time_major=False, cell_clip=0.31)
+    yield bidirectional_case("float32, batch size 1, batch first", batch=1, time_major=False)
+    yield bidirectional_case("float32, one time step", time=1)
+    yield bidirectional_case("float32 with float16 initial states", lstm_fields={"initial_dtype": "float16"})
     for name in ("plain", "with cells clipped at 10", "with a projection"):
-        yield both(f"float32 {name}, reset in every run", {"options": {"state": "reset"}}, **PARTS[name])
-    for weights in ("int8", "uint8"):
-        each = {"weights": weights}
-        yield both(f"float32 with {weights} weights", LONG, each=each)
-        yield both(f"float32 with {weights} weights, separate outputs", merged=False, each=each)
-        # The projection grows, and so does the rounding error of the products.
-        yield both(
-            f"float32 with {weights} weights and a projection", {"runs": 1}, time=1, each={**each, "outputs": OUTPUTS}
+        yield bidirectional_case(
+            f"float32 {name}, reset in every run", {"options": {"state": "reset"}}, **FEATURES[name]
         )
-        yield both(f"float32 with {weights} weights, cross-linked", each=each, auxiliary=AUXILIARY, crossed=True)
-    grown = "without a bound on the cell, the kernels' rounding errors of activations add up from step to step"
-    unbounded: dict[str, Any] = {"each": {"weights": "int8"}, "fused_activation_function": "RELU"}
-    yield both("float32 with int8 weights and RELU, 50 runs", {**LONG, "known": grown}, **unbounded)
-    yield both(
-        "float32 with int8 weights, asymmetric activations", each={"weights": "int8"}, asymmetric_quantize_inputs=True
+    for weights in ("int8", "uint8"):
+        lstm_fields = {"weights": weights}
+        yield bidirectional_case(f"float32 with {weights} weights", LONG, lstm_fields=lstm_fields)
+        yield bidirectional_case(
+            f"float32 with {weights} weights, separate outputs", merge_outputs=False, lstm_fields=lstm_fields
+        )
+        # The projection grows, and so does the rounding error of the products.
+        yield bidirectional_case(
+            f"float32 with {weights} weights and a projection",
+            {"runs": 1},
+            time=1,
+            lstm_fields={**lstm_fields, "projection_size": OUTPUTS},
+        )
+        yield bidirectional_case(
+            f"float32 with {weights} weights, cross-linked",
+            lstm_fields=lstm_fields,
+            auxiliary=AUXILIARY,
+            auxiliary_weights=True,
+        )
+    reason = "without a bound on the cell, the kernels' rounding errors of activations add up from step to step"
+    unbounded: dict[str, Any] = {"lstm_fields": {"weights": "int8"}, "fused_activation_function": "RELU"}
+    yield bidirectional_case("float32 with int8 weights and RELU, 50 runs", {**LONG, "known": reason}, **unbounded)
+    yield bidirectional_case(
+        "float32 with int8 weights, asymmetric activations",
+        lstm_fields={"weights": "int8"},
+        asymmetric_quantize_inputs=True,
     )
-    yield from auxiliary()
+    yield from auxiliary_input_cases()
     yield from refusal_cases()
 
 
-def auxiliary() -> Iterator[Case]:
-    for merged in (True, False):
-        suffix = "" if merged else ", separate outputs"
+def auxiliary_input_cases() -> Iterator[Case]:
+    for merge_outputs in (True, False):
+        suffix = "" if merge_outputs else ", separate outputs"
         for name in ("plain", "with clipped cells", "without an input gate", "with a projection"):
-            wide: dict[str, Any] = {"auxiliary": AUXILIARY, "crossed": True, "merged": merged}
-            yield both(f"float32 {name}, cross-linked{suffix}", **wide, **PARTS[name])
-            yield both(
-                f"float32 {name}, different backward input{suffix}", auxiliary=INPUTS, merged=merged, **PARTS[name]
+            cross_linked: dict[str, Any] = {
+                "auxiliary": AUXILIARY,
+                "auxiliary_weights": True,
+                "merge_outputs": merge_outputs,
+            }
+            yield bidirectional_case(f"float32 {name}, cross-linked{suffix}", **cross_linked, **FEATURES[name])
+            yield bidirectional_case(
+                f"float32 {name}, different backward input{suffix}",
+                auxiliary=INPUTS,
+                merge_outputs=merge_outputs,
+                **FEATURES[name],
             )
-    yield both("float32 cross-linked, batch first", auxiliary=AUXILIARY, crossed=True, merged=False, major=False)
-    yield both("float32, different backward input, batch first", auxiliary=INPUTS, merged=False, major=False)
+    yield bidirectional_case(
+        "float32 cross-linked, batch first",
+        auxiliary=AUXILIARY,
+        auxiliary_weights=True,
+        merge_outputs=False,
+        time_major=False,
+    )
+    yield bidirectional_case(
+        "float32, different backward input, batch first", auxiliary=INPUTS, merge_outputs=False, time_major=False
+    )
 
 
 def refusal_cases() -> Iterator[Case]:
-    yield both("float32 merged, batch first", {"refused": "beyond their end"}, major=False)
-    yield both(
+    yield bidirectional_case("float32 merged outputs, batch first", {"refused": "beyond their end"}, time_major=False)
+    yield bidirectional_case(
         "float32, wider backward input",
         {"refused": "auxiliary input and input differ in size"},
         auxiliary=AUXILIARY,
     )
-    yield both("float32 without an activation", {"refused": "activation NONE"}, fused_activation_function="NONE")
-    yield both("float32 with states as graph inputs", {"refused": "not variable tensors"}, each={"variable": False})
-    uneven = {"weights": "int8", "point": 3}
-    yield both("float32 with zero points", {"refused": "nonzero zero points"}, each=uneven)
+    yield bidirectional_case(
+        "float32 without an activation", {"refused": "activation NONE"}, fused_activation_function="NONE"
+    )
+    yield bidirectional_case(
+        "float32 with states as graph inputs", {"refused": "not variable tensors"}, lstm_fields={"variable": False}
+    )
+    nonzero_zero_point = {"weights": "int8", "weight_zero_point": 3}
+    yield bidirectional_case(
+        "float32 with nonzero weight zero points", {"refused": "nonzero zero points"}, lstm_fields=nonzero_zero_point
+    )

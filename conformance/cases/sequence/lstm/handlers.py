@@ -1,4 +1,4 @@
-"""LSTM steps and sequences: each optional part in isolation and combined, with states over several runs."""
+"""LSTM steps and sequences: each optional feature in isolation and combined, with states over several runs."""
 
 from __future__ import annotations
 
@@ -24,70 +24,70 @@ def lstm(name: str, case: dict[str, Any] | None = None, **fields: Any) -> Case:
     return Lstm(**layer_fields, options=options).case(name, **(case or {}))
 
 
-PARTS: dict[str, dict[str, Any]] = {
+FEATURES: dict[str, dict[str, Any]] = {
     "plain": {},
     "with clipped cells": {"cell_clip": 0.31},
     "without an input gate": {"coupled": True},
     "with peepholes": {"peephole": True},
     "with peepholes, without an input gate": {"peephole": True, "coupled": True},
-    "with a projection": {"outputs": OUTPUTS},
-    "with a projection without a bias": {"outputs": OUTPUTS, "biased": False},
-    "with a clipped projection": {"outputs": OUTPUTS, "proj_clip": 0.23},
-    "with layer normalization": {"norm": True},
-    "with layer normalization, without an input gate": {"norm": True, "coupled": True},
+    "with a projection": {"projection_size": OUTPUTS},
+    "with a projection without a bias": {"projection_size": OUTPUTS, "projection_bias": False},
+    "with a clipped projection": {"projection_size": OUTPUTS, "proj_clip": 0.23},
+    "with layer normalization": {"layer_norm": True},
+    "with layer normalization, without an input gate": {"layer_norm": True, "coupled": True},
 }
 
 
 def cases() -> Iterator[Case]:
     for op in (SEQUENCE, STEP):
-        yield from floats(op)
-        yield from hybrid(op)
-        yield from integer(op)
+        yield from float_cases(op)
+        yield from hybrid_cases(op)
+        yield from int8_cases(op)
         yield from refusal_cases(op)
-    yield from sequences()
-    yield from basic()
-    yield replace(loop_case("float32 in a loop", [tensor(BATCH, CELLS)], inside), op=STEP)
+    yield from sequence_only_cases()
+    yield from five_operand_cases()
+    yield replace(loop_case("float32 in a loop", [tensor(BATCH, CELLS)], step_in_loop), op=STEP)
 
 
-def floats(op: str) -> Iterator[Case]:
-    for name, part in PARTS.items():
+def float_cases(op: str) -> Iterator[Case]:
+    for name, features in FEATURES.items():
         opsets: dict[str, Any] = {"opsets": EVERY_OPSET} if name in ("plain", "with clipped cells") else {}
-        yield lstm(f"float32 {name}", opsets, op=op, **part)
-    everything: dict[str, Any] = {
-        "norm": True,
+        yield lstm(f"float32 {name}", opsets, op=op, **features)
+    all_features: dict[str, Any] = {
+        "layer_norm": True,
         "peephole": True,
-        "outputs": OUTPUTS,
+        "projection_size": OUTPUTS,
         "cell_clip": 0.47,
         "proj_clip": 0.4,
     }
-    yield lstm("float32 with all features", op=op, **everything)
-    yield lstm("float32 with 20 operands", op=op, short=True)
-    yield lstm("float32 without a stored result shape", op=op, shapeless=True, cell_clip=1.1)
-    yield lstm("float32 with states of rank 1", op=op, flat=True, cell_clip=1.1)
+    yield lstm("float32 with all features", op=op, **all_features)
+    yield lstm("float32 with 20 operands", op=op, omit_norm_operands=True)
+    yield lstm("float32 with a result without stored rank", op=op, unranked_result=True, cell_clip=1.1)
+    yield lstm("float32 with states of rank 1", op=op, flat_states=True, cell_clip=1.1)
     for activation in ("RELU", "RELU_N1_TO_1", "RELU6", "SIGN_BIT"):
         yield lstm(f"float32 with {activation}", op=op, fused_activation_function=activation)
     yield lstm("float32 with float16 initial states", op=op, initial_dtype="float16")
     for name in ("plain", "without an input gate", "with a projection"):
-        yield lstm(f"float32 with float16 constants {name}", op=op, halved=True, **PARTS[name])
-    yield lstm("float32 normalizing values near 0", {"span": (-1e-4, 1e-4)}, op=op, norm=True)
+        yield lstm(f"float32 with float16 constants {name}", op=op, float16_constants=True, **FEATURES[name])
+    yield lstm("float32 with layer normalization of values near 0", {"span": (-1e-4, 1e-4)}, op=op, layer_norm=True)
     yield lstm("float32, 50 runs", {"runs": 50}, op=op)
-    yield lstm("float32 with a projection, 50 runs", {"runs": 50}, op=op, outputs=OUTPUTS, reach=0.5)
+    yield lstm("float32 with a projection, 50 runs", {"runs": 50}, op=op, projection_size=OUTPUTS, weight_factor=0.5)
     for dtype in ("float32", "int8"):
         for flat in (False, True):
             name = f"{dtype}, reset in every run" + (", states of rank 1" if flat else "")
-            yield lstm(name, {"options": {"state": "reset"}}, op=op, dtype=dtype, weights=dtype, flat=flat)
+            yield lstm(name, {"options": {"state": "reset"}}, op=op, dtype=dtype, weights=dtype, flat_states=flat)
     yield lstm("float32 clipped, reset in every run", {"options": {"state": "reset"}}, op=op, cell_clip=10.0)
-    yield lstm("float32 with weights as graph inputs", op=op, given=True)
-    yield lstm("float32 with clipped cells and weights as graph inputs", op=op, given=True, cell_clip=0.7)
+    yield lstm("float32 with weights as graph inputs", op=op, weights_as_inputs=True)
+    yield lstm("float32 with clipped cells and weights as graph inputs", op=op, weights_as_inputs=True, cell_clip=0.7)
 
 
-def hybrid(op: str) -> Iterator[Case]:
+def hybrid_cases(op: str) -> Iterator[Case]:
     for weights in ("int8", "uint8"):
         for name in ("plain", "with clipped cells", "without an input gate", "with peepholes", "with a projection"):
             if weights == "uint8" and name == "with peepholes":
                 continue
-            yield lstm(f"float32 with {weights} weights {name}", op=op, weights=weights, **PARTS[name])
-    yield lstm("float32 with int8 weights and layer normalization", op=op, weights="int8", norm=True)
+            yield lstm(f"float32 with {weights} weights {name}", op=op, weights=weights, **FEATURES[name])
+    yield lstm("float32 with int8 weights and layer normalization", op=op, weights="int8", layer_norm=True)
     for activation in ("RELU_N1_TO_1", "RELU6"):
         yield lstm(
             f"float32 with int8 weights and {activation}", op=op, weights="int8", fused_activation_function=activation
@@ -97,89 +97,103 @@ def hybrid(op: str) -> Iterator[Case]:
     )
 
 
-def integer(op: str) -> Iterator[Case]:
-    for name, part in PARTS.items():
-        yield lstm(f"int8 {name}", op=op, dtype="int8", weights="int8", **part)
-    for scale in (-15, -14, -13, -11, -10, -9):
-        yield lstm(f"int8 with cells of scale 2^{scale}", op=op, dtype="int8", weights="int8", cells_scale=2.0**scale)
-    nearly = 2.0**-11 * 1.0005
-    yield lstm("int8 with a cell scale near a power of two", op=op, dtype="int8", weights="int8", cells_scale=nearly)
+def int8_cases(op: str) -> Iterator[Case]:
+    for name, features in FEATURES.items():
+        yield lstm(f"int8 {name}", op=op, dtype="int8", weights="int8", **features)
+    for exponent in (-15, -14, -13, -11, -10, -9):
+        yield lstm(
+            f"int8 with a cell scale of 2^{exponent}", op=op, dtype="int8", weights="int8", cells_scale=2.0**exponent
+        )
+    near_power_of_two = 2.0**-11 * 1.0005
     yield lstm(
-        "int8 with different output and state quantization", op=op, dtype="int8", weights="int8", read=(0.0093, 11)
+        "int8 with a cell scale near a power of two", op=op, dtype="int8", weights="int8", cells_scale=near_power_of_two
     )
-    yield lstm("int8, 50 runs", {"runs": 50}, op=op, dtype="int8", weights="int8")
     yield lstm(
-        "int8 projection with a hidden zero point",
+        "int8 with different output and state quantization",
         op=op,
         dtype="int8",
         weights="int8",
-        outputs=OUTPUTS,
-        hidden=(0.0073, 31),
+        output_quantization=(0.0093, 11),
     )
-    yield lstm("int8 with all features", op=op, dtype="int8", weights="int8", norm=True, peephole=True, cell_clip=0.47)
+    yield lstm("int8, 50 runs", {"runs": 50}, op=op, dtype="int8", weights="int8")
+    yield lstm(
+        "int8 with a projection and a different hidden zero point",
+        op=op,
+        dtype="int8",
+        weights="int8",
+        projection_size=OUTPUTS,
+        hidden_quantization=(0.0073, 31),
+    )
+    yield lstm(
+        "int8 with all features", op=op, dtype="int8", weights="int8", layer_norm=True, peephole=True, cell_clip=0.47
+    )
     size = (BATCH, 53, INPUTS) if op == SEQUENCE else (BATCH, INPUTS)
-    still = [{"x0": random_array(*size, dtype="int8")}, *[{"x0": np.full(size, -5, np.int8)}] * 4]
-    holding: dict[str, Any] = {"holds": True, "time": 53, "cells_scale": 2**-9}
-    given = {"given": still, "runs": 5}
-    yield lstm("int8 with constant cell states", given, op=op, dtype="int8", weights="int8", **holding)
-    yield lstm("int8 with states of rank 1", op=op, dtype="int8", weights="int8", flat=True)
+    then_constant_inputs = [{"x0": random_array(*size, dtype="int8")}, *[{"x0": np.full(size, -5, np.int8)}] * 4]
+    holding_fields: dict[str, Any] = {"hold_cells": True, "time": 53, "cells_scale": 2**-9}
+    runs = {"given": then_constant_inputs, "runs": 5}
+    yield lstm("int8 with constant cell states", runs, op=op, dtype="int8", weights="int8", **holding_fields)
+    yield lstm("int8 with states of rank 1", op=op, dtype="int8", weights="int8", flat_states=True)
     for batch in (1, BATCH):
         large: dict[str, Any] = {"batch": batch, "cells": 37, "dtype": "int8", "weights": "int8"}
         yield lstm(f"int8 with 37 cells, batch of {batch}", op=op, **large)
         yield lstm(f"int8 with 37 cells and peepholes, batch of {batch}", op=op, peephole=True, **large)
-        beyond = {"open": 16.0, "reach": 0.4, **large}
-        yield lstm(f"int8 with sums beyond 16 bits, batch of {batch}", op=op, **beyond)
+        large_biases = {"gate_bias": 16.0, "weight_factor": 0.4, **large}
+        yield lstm(f"int8 with gate sums beyond 16 bits, batch of {batch}", op=op, **large_biases)
     yield lstm("int8, batch of 1", op=op, dtype="int8", weights="int8", batch=1)
-    whole: dict[str, Any] = {"op": op, "dtype": "int8", "weights": "int8"}
+    int8_fields: dict[str, Any] = {"op": op, "dtype": "int8", "weights": "int8"}
     for activation in ("NONE", "RELU", "SIGN_BIT"):
-        ignored = {**whole, "fused_activation_function": activation}
-        yield lstm(f"int8 with {activation}, replaced by TANH in the kernel", **ignored)
-    unquantized = {"options": {"quantization": "float"}}
-    yield lstm("int8 with RELU, converted without quantization", unquantized, fused_activation_function="RELU", **whole)
+        ignored = {**int8_fields, "fused_activation_function": activation}
+        yield lstm(f"int8 with {activation}, for which the kernel uses TANH", **ignored)
+    as_float = {"options": {"quantization": "float"}}
+    yield lstm(
+        "int8 with RELU, converted without quantization", as_float, fused_activation_function="RELU", **int8_fields
+    )
 
 
-def sequences() -> Iterator[Case]:
+def sequence_only_cases() -> Iterator[Case]:
     for dtype, weights in (("float32", "float32"), ("float32", "int8"), ("int8", "int8")):
         for clip in (0.0, 0.31):
             name = f"{dtype} with {weights} weights, time first" + (", with clipped cells" if clip else "")
-            yield lstm(name, dtype=dtype, weights=weights, major=True, cell_clip=clip)
+            yield lstm(name, dtype=dtype, weights=weights, time_major=True, cell_clip=clip)
         yield lstm(f"{dtype} with {weights} weights, batch of 1", dtype=dtype, weights=weights, batch=1)
         yield lstm(f"{dtype} with {weights} weights, one time step", dtype=dtype, weights=weights, time=1)
     for weights in ("float32", "int8"):
         yield clip_case(4.0, weights)
         yield clip_case(6.5, weights)
         yield lstm(f"float32 with {weights} weights, cells clipped at 10", weights=weights, cell_clip=10.0)
-    yield clip_case(6.5, shuts=1.0)
-    yield lstm("float32, time first, cells clipped at 10", major=True, cell_clip=10.0)
+    yield clip_case(6.5, output_gate_closing=1.0)
+    yield lstm("float32, time first, cells clipped at 10", time_major=True, cell_clip=10.0)
     yield clip_case(6.5, time=3)
     yield lstm("float32 without an input gate, cells clipped at 10", coupled=True, cell_clip=10.0)
     yield lstm("float32 with peepholes, cells clipped at 10", peephole=True, cell_clip=10.0)
     for clip in (0.0, 0.31, 10.0):
         bounded = f", cells clipped at {clip:g}" if clip else ""
-        lengths = {"x0": random_array(BATCH, TIME, INPUTS)}
-        yield lstm(f"float32 of dynamic length{bounded}", {"given": lengths}, time=None, cell_clip=clip)
+        given = {"x0": random_array(BATCH, TIME, INPUTS)}
+        yield lstm(f"float32 of dynamic length{bounded}", {"given": given}, time=None, cell_clip=clip)
         for dtype in ("float32", "int8"):
             yield net(SEQUENCE, f"{dtype}, two layers{bounded}", two_layers(dtype, clip), dtype=dtype, transposes=2)
 
 
-def inside(body: GraphBuilder, values: Sequence[TensorRef]) -> Sequence[TensorRef]:
-    """Build a loop whose body is one time step and whose carried values are the step's states."""
+def step_in_loop(body: GraphBuilder, values: Sequence[TensorRef]) -> Sequence[TensorRef]:
+    """Build a loop body that is one LSTM step, whose states are variable tensors in the body."""
     model = Net()
     model.graph = body
     return [Lstm(op=STEP, inputs=CELLS, options=(("cell_clip", 0.9),)).call(model, values[0])]
 
 
-def clip_case(clip: float, weights: str = "float32", shuts: float = 0.0, time: int = TIME) -> Case:
+def clip_case(clip: float, weights: str = "float32", output_gate_closing: float = 0.0, time: int = TIME) -> Case:
     """Return a case whose cells reach the bound within ten steps and then decrease."""
-    up = np.full((BATCH, time, INPUTS), 2.0, np.float32)
-    rising = -(-2 * TIME // time)
-    runs = [{"x0": x} for x in (*[up] * rising, -up, -up, -up)]
-    steps = "" if time == TIME else f" in steps of {time}"
-    name = f"float32 with {weights} weights, cells clipped at {clip:g} with cells at the limit" + (
-        " unseen" if shuts else steps
+    positive = np.full((BATCH, time, INPUTS), 2.0, np.float32)
+    rising_runs = -(-2 * TIME // time)
+    runs = [{"x0": x} for x in (*[positive] * rising_runs, -positive, -positive, -positive)]
+    steps = "" if time == TIME else f", {time} time steps per run"
+    name = f"float32 with {weights} weights, cells clipped at {clip:g} and at the limit" + (
+        ", output gate closed" if output_gate_closing else steps
     )
-    more = {"given": runs, "runs": len(runs)}
-    return lstm(name, more, weights=weights, open=7.0, cell_clip=clip, shuts=shuts, time=time)
+    case = {"given": runs, "runs": len(runs)}
+    return lstm(
+        name, case, weights=weights, gate_bias=7.0, cell_clip=clip, output_gate_closing=output_gate_closing, time=time
+    )
 
 
 def two_layers(dtype: str, clip: float) -> Callable[[Net], None]:
@@ -198,30 +212,43 @@ def two_layers(dtype: str, clip: float) -> Callable[[Net], None]:
 # --- five operands ----------------------------------------------------------------------------
 
 
-def basic() -> Iterator[Case]:
+def five_operand_cases() -> Iterator[Case]:
     for dtype in ("float32", "uint8"):
         for variable in (True, False):
-            name = f"{dtype} of five operands, states " + ("kept" if variable else "handed in")
-            yield net(STEP, name, five(dtype, variable), dtype=dtype)
+            name = f"{dtype} with five operands, states as " + ("variables" if variable else "graph inputs")
+            yield net(STEP, name, five_operand_lstm(dtype, variable), dtype=dtype)
         for activation in ("NONE", "RELU"):
-            name = f"{dtype} with five operands and {activation}, replaced by TANH in the kernel"
-            yield net(STEP, name, five(dtype, True, activation=activation), dtype=dtype)
-    yield net(STEP, "float32 with five operands and four results", five("float32", True, wanted=4))
-    yield net(STEP, "uint8 with five operands and cell output", five("uint8", True, wanted=2), dtype="uint8", runs=1)
-    odd = "the kernel assumes 0.0078125 and 128"
-    yield net(STEP, "uint8 with an unsupported scale", five("uint8", True, scale=0.01), dtype="uint8", refused=odd)
+            name = f"{dtype} with five operands and {activation}, for which the kernel uses TANH"
+            yield net(STEP, name, five_operand_lstm(dtype, True, activation=activation), dtype=dtype)
+    yield net(STEP, "float32 with five operands and four results", five_operand_lstm("float32", True, output_count=4))
+    yield net(
+        STEP,
+        "uint8 with five operands and cell output",
+        five_operand_lstm("uint8", True, output_count=2),
+        dtype="uint8",
+        runs=1,
+    )
+    refusal = "the kernel assumes 0.0078125 and 128"
+    yield net(
+        STEP,
+        "uint8 with an unsupported scale",
+        five_operand_lstm("uint8", True, scale=0.01),
+        dtype="uint8",
+        refused=refusal,
+    )
 
 
-def five(
-    dtype: str, variable: bool, wanted: int = 1, scale: float = 1 / 128, activation: str = "TANH"
+def five_operand_lstm(
+    dtype: str, variable: bool, output_count: int = 1, scale: float = 1 / 128, activation: str = "TANH"
 ) -> Callable[[Net], None]:
-    small, both = dtype == "uint8", INPUTS + CELLS
+    """Return a model of the basic kernel, whose matrices are concatenated; ``output_count`` results are graph outputs."""
+    is_uint8, width = dtype == "uint8", INPUTS + CELLS
 
     def spec(size: int) -> Spec:
-        return tensor(BATCH, size, dtype=dtype, scale=scale if small else None, zero_point=128)
+        return tensor(BATCH, size, dtype=dtype, scale=scale if is_uint8 else None, zero_point=128)
 
     def build(model: Net) -> None:
-        cell = tensor(BATCH, CELLS, dtype="int16", scale=2**-11) if small else spec(CELLS)
+        cell = tensor(BATCH, CELLS, dtype="int16", scale=2**-11) if is_uint8 else spec(CELLS)
         x = model.input(spec(INPUTS))
         operands = [
             model.graph.tensor(name, (BATCH, CELLS), like.dtype, quantization=like.quantization, variable=True)
@@ -229,60 +256,69 @@ def five(
             else model.input(like)
             for name, like in (("hidden", spec(CELLS)), ("cells", cell))
         ]
-        shape = (4 * CELLS, both)
+        shape = (4 * CELLS, width)
         weights = (
             constant(random_array(*shape, dtype="uint8"), None, 0.0127, 119)
-            if small
+            if is_uint8
             else constant(random_array(*shape))
         )
         bias = (
             constant((random_array(4 * CELLS) * 5000).astype("int32"), None, 0.0127 / 128)
-            if small
+            if is_uint8
             else constant(random_array(4 * CELLS))
         )
         refs = [x, operands[0], model.place(weights), model.place(bias), operands[1]]
-        sums = tensor(BATCH, 4 * CELLS, dtype="int16", scale=2**-12) if small else spec(4 * CELLS)
-        results = [model.result(like) for like in (spec(CELLS), cell, spec(both), sums)]
+        sums = tensor(BATCH, 4 * CELLS, dtype="int16", scale=2**-12) if is_uint8 else spec(4 * CELLS)
+        results = [model.result(like) for like in (spec(CELLS), cell, spec(width), sums)]
         model.graph.operator(STEP, refs, results, {"kernel_type": "BASIC", "fused_activation_function": activation})
-        model.output(*results[:wanted])
+        model.output(*results[:output_count])
 
     return build
 
 
-# --- what is refused --------------------------------------------------------------------------
+# --- refusals ----------------------------------------------------------------------------------
 
 
 def refusal_cases(op: str) -> Iterator[Case]:
     yield lstm("float32 without an activation", {"refused": "activation NONE"}, op=op, fused_activation_function="NONE")
-    input_states = {"refused": "not variable tensors"}
-    yield lstm("float32 with states as graph inputs", input_states, op=op, variable=False)
-    uneven = {"refused": "nonzero zero points"}
-    yield lstm("float32 with zero points", uneven, op=op, weights="int8", point=3)
-    rows = {"refused": "one scale per row"}
-    yield lstm("float32 with scales per row", rows, op=op, weights="int8", per_row=True)
+    refusal = {"refused": "not variable tensors"}
+    yield lstm("float32 with states as graph inputs", refusal, op=op, variable=False)
+    refusal = {"refused": "nonzero zero points"}
+    yield lstm("float32 with nonzero weight zero points", refusal, op=op, weights="int8", weight_zero_point=3)
+    refusal = {"refused": "one scale per row"}
+    yield lstm("float32 with int8 weights, one scale per row", refusal, op=op, weights="int8", scale_per_row=True)
     yield lstm(
-        "int8 with 8 bit gates",
+        "int8 with 8-bit gates",
         {"refused": "confuses the gates' scales"},
         op=op,
         dtype="int8",
         weights="int8",
         intermediates=12,
     )
-    odd = {"refused": "is not a power of two"}
-    yield lstm("int8 with odd cells", odd, op=op, dtype="int8", weights="int8", cells_scale=0.0003)
-    coarse = {"refused": "is not between 2^-15 and 2^-9"}
-    yield lstm("int8 with coarse cells", coarse, op=op, dtype="int8", weights="int8", cells_scale=2.0**-8)
-    huge = {"refused": "exceed 32 bits after rescaling"}
-    yield lstm("int8 with excessive scales", huge, op=op, dtype="int8", weights="int8", reach=1e7)
-    mixed = {"refused": "confuses cell states"}
+    refusal = {"refused": "is not a power of two"}
+    yield lstm(
+        "int8 with a cell scale that is no power of two",
+        refusal,
+        op=op,
+        dtype="int8",
+        weights="int8",
+        cells_scale=0.0003,
+    )
+    refusal = {"refused": "is not between 2^-15 and 2^-9"}
+    yield lstm("int8 with a cell scale of 2^-8", refusal, op=op, dtype="int8", weights="int8", cells_scale=2.0**-8)
+    refusal = {"refused": "exceed 32 bits after rescaling"}
+    yield lstm(
+        "int8 with excessively large weight scales", refusal, op=op, dtype="int8", weights="int8", weight_factor=1e7
+    )
+    refusal = {"refused": "confuses cell states"}
     yield lstm(
         "int8 with peepholes and a projection",
-        mixed,
+        refusal,
         op=op,
         dtype="int8",
         weights="int8",
         peephole=True,
-        outputs=OUTPUTS,
+        projection_size=OUTPUTS,
     )
     if op == SEQUENCE:
-        yield lstm("float32 with diagonal matrices", {"refused": "diagonal"}, diagonal=True)
+        yield lstm("float32 with diagonal matrices", {"refused": "diagonal"}, diagonal_weights=True)
