@@ -24,7 +24,14 @@ from onnx_tflite_plugin.cli.output import (
     redirect_stdout_to_stderr,
     show_progress,
 )
-from onnx_tflite_plugin.cli.summary import DIFFERS, INCONCLUSIVE, verification_exit_code
+from onnx_tflite_plugin.cli.summary import (
+    DIFFERS,
+    INCONCLUSIVE,
+    all_warnings,
+    hint_row,
+    verification_exit_code,
+    warning_row,
+)
 from onnx_tflite_plugin.cli.summary import as_json as report_json
 from onnx_tflite_plugin.errors import ConversionError, Problem
 
@@ -36,12 +43,14 @@ _HEADINGS = ("operators", "nodes", "Transposes", "written", "file", "model")
 
 
 class Outcome(NamedTuple):
-    """Result of a model: its row of the table, its JSON, and why it is refused."""
+    """Result of a model: its row of the table, its JSON, why it is refused, warnings and hints."""
 
     row: tuple[object, ...]
     result: dict[str, Any]
     problems: tuple[Problem, ...] = ()
     exit_code: int = 0
+    warnings: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
 
 
 def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *, as_json: bool, quiet: bool) -> int:
@@ -65,7 +74,8 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
         if job.separate:
             result["separate"] = job.separate
         row = (*_numbers(conversion, files), _relative_path(files[0], top), job.name)
-        return Outcome(row, result, exit_code=verification_exit_code(conversion.verification))
+        warnings, hints = tuple(all_warnings(conversion.report, job.signature)), conversion.report.hints
+        return Outcome(row, result, (), verification_exit_code(conversion.verification), warnings, hints)
 
     numbered = [*enumerate(jobs, 1)]
     isolates = options["verify"] or any(job.is_mapped for job in jobs)
@@ -96,6 +106,8 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
             [
                 *separate,
                 *weights,
+                warning_row(_merge_notes(jobs, [item.warnings for item in outcomes])),
+                hint_row(_merge_notes(jobs, [item.hints for item in outcomes])),
                 Row("converted", [f"{converted_count} of {plural(len(jobs), 'model')}, in {where}{verified}"], "bold"),
             ]
         )
@@ -106,6 +118,18 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
         )
     codes = {item.exit_code for item in outcomes}
     return max(codes - {INCONCLUSIVE}, default=0) or max(codes, default=0)
+
+
+def _merge_notes(jobs: Sequence[Job], notes: Sequence[Sequence[str]]) -> list[str]:
+    """Return each text once, after the names of its models."""
+    names: dict[str, list[str]] = {}
+    for job, texts in zip(jobs, notes, strict=True):
+        for text in texts:
+            names.setdefault(text, []).append(job.name)
+    return [
+        f"{', '.join(models[:2])}{f' and {len(models) - 2} more' if len(models) > 2 else ''}: {text}"
+        for text, models in names.items()
+    ]
 
 
 def _share_weights(jobs: Sequence[Job], outcomes: list[Outcome]) -> list[Path]:

@@ -54,10 +54,14 @@ def brief_summary(
     ]
     if conversion.verification is not None:
         rows.append(_with_time(verification_row(conversion.verification, first=True), conversion))
-    notes = [] if given_signature is not None else [*_other_signatures(report)]
-    notes += _replaced_handlers(report)
-    rows += [warning_row([*notes, *report.warnings]), _hint_row(report)]
+    rows += [warning_row(all_warnings(report, given_signature)), hint_row(report.hints)]
     return [row for row in rows if row.lines]
+
+
+def all_warnings(report: Report, given_signature: str | None) -> list[str]:
+    """Return the report's warnings after those about signatures that the user did not choose, and about replaced handlers."""
+    signatures = [] if given_signature is not None else [*_other_signatures(report)]
+    return [*signatures, *_replaced_handlers(report), *report.warnings]
 
 
 def next_row(conversion: Conversion, model: Path | None, files: Sequence[Path], *, has_page: bool) -> Row:
@@ -66,6 +70,8 @@ def next_row(conversion: Conversion, model: Path | None, files: Sequence[Path], 
     if model is None:
         return Row("next", [run])
     given = shlex.join([str(model), str(files[0])])
+    if conversion.report.domains:
+        return Row("next", [f"{run} with a library of kernels for {', '.join(conversion.report.domains)}"])
     if conversion.report.other_signatures and _lacks_scores(conversion.report):
         return Row("next", [f"onnx-tflite convert {given} --signature all converts all signatures", run])
     if conversion.verification is None:
@@ -88,15 +94,12 @@ def _files_row(files: Sequence[Path], seconds: float) -> Row:
 def _other_signatures(report: Report) -> Iterator[str]:
     """Yield a note about further signatures."""
     if report.other_signatures:
-        count = plural(len(report.other_signatures), "other signature")
         names = ", ".join(limit_lines([repr(shorten(key)) for key in report.other_signatures], 4, "inspect lists all"))
-        if _lacks_scores(report):
-            yield (
-                f"only signature {report.signature!r} was written: it fills the key-value cache and returns no logits, so it "
-                f"generates no text; --signature all also writes {names}"
-            )
-            return
-        yield f"{count} not converted: {names}; --signature all converts all"
+        converted = "the main subgraph" if report.signature is None else f"signature {shorten(report.signature)!r}"
+        lacking = ": it fills the key-value cache and returns no logits, so it generates no text" * _lacks_scores(
+            report
+        )
+        yield f"only {converted} was converted{lacking}; --signature all also converts {names}"
 
 
 def _lacks_scores(report: Report) -> bool:
@@ -153,7 +156,7 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
     rows += [Row("packs", list(_packs(report)))]
     if conversion.verification is not None:
         rows.append(_with_time(verification_row(conversion.verification), conversion))
-    rows += [warning_row(report.warnings), _hint_row(report)]
+    rows += [warning_row(report.warnings), hint_row(report.hints)]
     return [row for row in rows if row.lines]
 
 
@@ -161,8 +164,8 @@ def warning_row(warnings: Sequence[str]) -> Row:
     return Row("warning", limit_lines([" ".join(text.split()) for text in warnings], _MOST_WARNINGS), "yellow")
 
 
-def _hint_row(report: Report) -> Row:
-    return Row("hint", limit_lines(report.hints, _MOST_HINTS, "--json shows all"))
+def hint_row(hints: Sequence[str]) -> Row:
+    return Row("hint", limit_lines(hints, _MOST_HINTS))
 
 
 def verification_row(verification: Verification, *, first: bool = False) -> Row:

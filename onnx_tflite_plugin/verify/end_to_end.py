@@ -31,7 +31,8 @@ def explain_errors(
     if not wrong:
         return ()
     worst = max(wrong, key=lambda output: (bool(output.problem), output.unit == "value", output.max_error))
-    error = worst.problem or f"up to {worst.in_unit(worst.max_error)}"
+    amount = f"{worst.max_error:g} quantization steps" if worst.unit == "step" else worst.in_unit(worst.max_error)
+    error = worst.problem or f"up to {amount}"
     verb = ("differs" if len(wrong) == 1 else "differ") + (":" if worst.problem else " by")
     named = _list_items([output.name for output in wrong])
     subject = f"{'output' if len(wrong) == 1 else 'outputs'} {named} {verb} {error} end to end"

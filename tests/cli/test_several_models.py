@@ -110,6 +110,17 @@ def test_several_models_as_json(run: Run, folder: Path) -> None:
     assert [("error" in model) for model in output["models"]] == [False, True, True, False]
 
 
+def test_warnings_and_hints_of_a_folder_name_their_models(run: Run, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.tflite").write_bytes(model(signatures=2))
+    out = run("convert", tmp_path).out
+    assert "warning      a.tflite, b.tflite: only signature 'first/one' was converted" in out
+    examples = Path(__file__).parents[2] / "examples"
+    (tmp_path / "b.tflite").write_bytes((examples / "digits_int8.tflite").read_bytes())
+    out = run("convert", tmp_path, "--quantization", "float").out
+    assert "hint         b.tflite: input 'image' takes float32 instead of int8" in out
+
+
 # --- signatures -------------------------------------------------------------------------------
 
 
@@ -122,7 +133,7 @@ def test_each_signature_becomes_a_file(run: Run, tmp_path: Path) -> None:
     assert names == {"m.first_one.onnx": ["Neg"], "m.second.onnx": ["Exp"]}
     assert "2 of 2 models" in out
     note = run("convert", path)[1]
-    assert "1 other signature not converted: 'second'; --signature all" in note
+    assert "only signature 'first/one' was converted; --signature all also converts 'second'" in note
 
 
 @pytest.mark.parametrize("signatures", [0, 1])

@@ -93,7 +93,11 @@ def test_brief_summary_has_interface_states_verdict_and_every_warning(tmp_path: 
             "2, as extra inputs and outputs: h, c; onnx_tflite_plugin.runtime.Session carries them from run to run"
         ],
         "verified": ["within tolerance, in 12 s", "  y differs", "  cause: rounding"],
-        "warning": ["2 other signatures not converted: 'a', 'b'; --signature all converts all", "odd", "odder"],
+        "warning": [
+            "only the main subgraph was converted; --signature all also converts 'a', 'b'",
+            "odd",
+            "odder",
+        ],
     }
 
 
@@ -142,13 +146,13 @@ def test_signature_without_logits_names_the_command_for_all(tmp_path: Path) -> N
         "other_signatures": ("decode",),
     }
     (warning,) = briefly(tmp_path, **changes)["warning"]
-    assert warning.startswith("only signature 'prefill' was written")
-    assert warning.endswith("returns no logits, so it generates no text; --signature all also writes 'decode'")
+    assert warning.startswith("only signature 'prefill' was converted: it fills the key-value cache")
+    assert warning.endswith("returns no logits, so it generates no text; --signature all also converts 'decode'")
     conversion: Any = SimpleNamespace(verification=None, report=replace(PLAIN, **changes))
     row = next_row(conversion, Path("a.tflite"), [Path("m.onnx")], has_page=False)
     assert row.lines[0] == "onnx-tflite convert a.tflite m.onnx --signature all converts all signatures"
     changes["outputs"] = (*caches(":next"), GraphValue("logits", "float32", (1, 1, 9)))
-    assert "not converted" in briefly(tmp_path, **changes)["warning"][0]
+    assert "logits" not in briefly(tmp_path, **changes)["warning"][0]
 
 
 def test_hints_have_a_row_of_their_own(tmp_path: Path) -> None:
@@ -168,6 +172,14 @@ def test_summary_names_the_next_commands(model: Path | None, verified: bool, pag
     conversion: Any = SimpleNamespace(verification="any" if verified else None, report=PLAIN)
     row = next_row(conversion, model, [Path("m.onnx")], has_page=page)
     assert list(row.lines) == [*lines, "convert -v prints the Python lines that run the model"]
+
+
+def test_model_of_unknown_operators_is_not_to_be_verified() -> None:
+    conversion: Any = SimpleNamespace(verification=None, report=replace(PLAIN, domains=("tflite.custom",)))
+    row = next_row(conversion, Path("m.tflite"), [Path("m.onnx")], has_page=False)
+    assert list(row.lines) == [
+        "convert -v prints the Python lines that run the model with a library of kernels for tflite.custom"
+    ]
 
 
 def test_only_python_lines_are_code(tmp_path: Path) -> None:
