@@ -3,7 +3,7 @@
 A case is one small .tflite model. It is converted under every layout plan and compared with LiteRT:
 
     unary("NEG", "int8", tensor(2, 5, 7, 3, dtype="int8"))                      one operator
-    unary("NEG", "int8", x, place=between_convolutions, transposes=2)           channels first
+    unary("NEG", "int8", x, place=between_convolutions, max_transposes=2)       channels first
     binary("ADD", "a row", tensor(2, 5, 7, 3), constant(random_array(7, 1)))    ... and a constant
     in_isolation("PAD", "rank 2", [x, constant([[0, 1], [2, 0]])], y, options=...)  any operands and results
     net("SHAPE", "of an image", draw)                                           any model, step by step

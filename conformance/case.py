@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -9,84 +10,95 @@ from typing import Any
 
 from onnx_tflite_plugin.api import Kernel
 from onnx_tflite_plugin.checked import check_keywords
+from onnx_tflite_plugin.renamed import CASE, CASE_PROPERTIES, rename_keywords, renames_fields, warn_renamed
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import Tolerance as Tolerance  # packs take it from here
 
-Given = Mapping[str, Array] | Sequence[Mapping[str, Array]]
+InputArrays = Mapping[str, Array] | Sequence[Mapping[str, Array]]
 Reference = Callable[[Sequence[Array]], Sequence[Array]]
 
 EVERY_OPSET = (None, 13, 17, 21, 26)
 
 
+@renames_fields(CASE, CASE_PROPERTIES)
 @dataclass(frozen=True, eq=False)
 class Case:
-    """``build`` returns the bytes of a .tflite file; its conversion is compared with LiteRT. Everything else has a default.
+    """A small model under test, and the requirements on its conversion, which is compared with LiteRT.
 
-    ``op``: name of the entry point of the handler under test. ``dtype``: the column of the support table that counts the case.
-    ``given``: arrays by input name for every run, or one mapping per run; missing inputs are random, with floats
-    from ``span`` if given. ``runs``: invocations of one session, which carries the states.
-    ``sizes``: further sizes of dynamic dimensions, one run each. A number is the size of axis 0; each later axis is larger
-    by one. Empty if LiteRT accepts no other sizes.
-    ``opsets``: ``None`` is the target's default. ``options``: further options of ``convert``.
+    ``op``: name of the entry point of the handler under test. ``build``: a function that returns the bytes of a .tflite
+    file. ``dtype``: the column of the support table that counts the case. All other fields have defaults.
 
-    ``kernel``: a NumPy kernel of the operator if LiteRT has none; by default the kernel that the handler declares. LiteRT
-    runs the rest of the model. ``reference`` computes the outputs of the whole model instead, from all its inputs.
-    ``nodes``: ONNX operators that the model of the least-cost plan must have, such as ``Conv`` or ``com.microsoft.Gelu``,
-    optionally with their number. ``fuses``: fusions that must apply. ``refused``: the conversion must fail with this text.
-    ``kernel_refuses``: LiteRT must fail with this text, so nothing is converted; together with ``refused``, both
-    must fail. ``known``: the reason for a known failure; the case must fail.
+    Inputs. ``input_arrays``: arrays by input name for every run, or one mapping per run. Missing inputs are random;
+    ``input_range``: minimum and maximum of random floats. ``runs``: runs of one session, which carries the states.
+    ``dynamic_sizes``: further sizes of dynamic dimensions, one run each. A number is the size of axis 0; each later axis
+    is larger by one. Empty if LiteRT accepts no other sizes.
 
-    ``transposes``: the maximum number of Transpose nodes of the least-cost plan, unless some are chosen for speed.
-    ``tolerance`` replaces the default and needs ``why``, its reason in the kernel. Built-in handlers list exact operators in
-    ``conformance.bounds`` instead.
+    Conversions. ``opsets``: ``None`` is the target's default. ``options``: further options of ``convert``.
+
+    Expected outputs. ``kernel``: a NumPy kernel of the operator if LiteRT has none; by default the kernel that the handler
+    declares. LiteRT runs the rest of the model. ``reference``: computes the outputs of the whole model instead, from all
+    its inputs. ``tolerance`` replaces the default and needs ``tolerance_reason``, its reason in the kernel. Built-in
+    handlers list exact operators in ``conformance.bounds`` instead.
+
+    Expected models. ``nodes``: ONNX operators that the model of the least-cost plan must have, such as ``Conv`` or
+    ``com.microsoft.Gelu``, optionally with their number. ``fusions``: fusions that must apply. ``max_transposes``:
+    maximum number of Transpose nodes of the least-cost plan, unless some are chosen for speed.
+
+    Expected errors. ``refusal``: the conversion must fail with this text. ``kernel_refusal``: LiteRT must fail with this
+    text, so nothing is converted; together with ``refusal``, both must fail. ``known_failure``: the reason for a known
+    failure; the case must fail.
     """
 
     op: str
     name: str
     build: Callable[[], bytes]
     dtype: str = "float32"
-    given: Given | None = None
-    span: tuple[float, float] | None = None
+    input_arrays: InputArrays | None = None
+    input_range: tuple[float, float] | None = None
     runs: int = 3
-    sizes: Sequence[int] = (2, 7)
+    dynamic_sizes: Sequence[int] = (2, 7)
     opsets: Sequence[int | None] = (None,)
     targets: Sequence[str] = ("onnxruntime", "generic")
     options: Mapping[str, Any] = field(default_factory=dict)
     kernel: Kernel | None = None
     reference: Reference | None = None
     nodes: Collection[str] | Mapping[str, int] = ()
-    fuses: Collection[str] = ()
-    refused: str = ""
-    kernel_refuses: str = ""
-    known: str = ""
-    transposes: int | None = None
+    fusions: Collection[str] = ()
+    refusal: str = ""
+    kernel_refusal: str = ""
+    known_failure: str = ""
+    max_transposes: int | None = None
     tolerance: Tolerance | None = None
-    why: str = ""
+    tolerance_reason: str = ""
 
     def __post_init__(self) -> None:
-        if isinstance(self.nodes, str) or isinstance(self.fuses, str):
+        if isinstance(self.nodes, str) or isinstance(self.fusions, str):
             raise TypeError(
-                f"{self.id}: nodes and fuses are collections of names; write ({self.nodes or self.fuses!r},) for one name"
+                f"{self.id}: nodes and fusions are collections of names; write ({self.nodes or self.fusions!r},) for one name"
             )
-        if self.tolerance is not None and not self.why:
-            raise ValueError(f"{self.id}: tolerance= needs why=, the reason in the kernel")
+        if self.tolerance is not None and not self.tolerance_reason:
+            raise ValueError(f"{self.id}: tolerance= needs tolerance_reason=, the reason in the kernel")
 
     @property
     def id(self) -> str:
         return f"{self.op}-{self.name}".replace(" ", "_")
 
     @property
-    def counts(self) -> bool:
-        """True if a pass of this case shows that the operator converts."""
-        return not (self.refused or self.kernel_refuses or self.known)
+    def expects_success(self) -> bool:
+        """True if the model must convert and agree with the reference, so that the support table counts the case."""
+        return not (self.refusal or self.kernel_refusal or self.known_failure)
 
 
 OPERATOR_KEYWORDS = ("options", "custom_options", "version")
 """Keywords of the helpers for one operator, besides the fields of a case."""
 
 
-def check_case_keywords(name: str, keywords: Collection[str], more: Collection[str] = ()) -> None:
-    """Raise TypeError for a keyword that a case does not take. ``more``: keywords besides those of a case."""
+def check_case_keywords(name: str, keywords: Mapping[str, Any], more: Collection[str] = ()) -> dict[str, Any]:
+    """Return the keywords of a case under their current names. Raises TypeError for a keyword that a case does not take.
+
+    ``more``: valid keywords besides the fields of a case.
+    """
+    keywords = rename_keywords(f"the case {name!r}", keywords, CASE, stacklevel=_depth_outside_the_kit())
     for keyword in keywords:
         if get_close_matches(keyword, ["quantization", "quantized", "scale", "zero_point"], 1, 0.8):
             raise TypeError(
@@ -94,3 +106,20 @@ def check_case_keywords(name: str, keywords: Collection[str], more: Collection[s
                 "tensor(2, 3, dtype='int8', scale=0.1, zero_point=5), and options={'quantization': 'float'} is an option of convert"
             )
     check_keywords(f"the case {name!r}", keywords, [*Case.__dataclass_fields__, *more])
+    return keywords
+
+
+def _depth_outside_the_kit() -> int:
+    """Return the ``stacklevel`` at which ``rename_keywords`` attributes a warning to the module that states the case."""
+    frame, depth = sys._getframe(1), 3  # warn_renamed, rename_keywords, the function that renames
+    while frame.f_back is not None and frame.f_globals.get("__name__") in (__name__, "conformance.models"):
+        frame, depth = frame.f_back, depth + 1
+    return depth
+
+
+def __getattr__(name: str) -> Any:
+    """Return ``InputArrays`` by its old name, with a DeprecationWarning. Raises AttributeError for other names."""
+    if name != "Given":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warn_renamed(f"{__name__}.Given", "InputArrays")
+    return InputArrays

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from conformance.case import Case
-from conformance.models import BOTH, Spec, in_isolation, tensor
+from conformance.models import PLACEMENTS, Spec, in_isolation, tensor
 
 IMAGE = (2, 5, 7, 3)
 
@@ -37,11 +37,11 @@ class Copy:
 def copy_cases(op: str, copy: Copy) -> Iterator[Case]:
     """Yield cases in which the kernel ignores the quantization parameters of the result."""
     for dtype in ("int8", "uint8", "int16"):
-        for place in BOTH:
+        for place in PLACEMENTS:
             name = f"{dtype} copied to different quantization parameters, which the kernel ignores"
             opsets = (None, 26) if dtype == "int16" else (None,)
             results = copy.results(dtype)
-            case: dict[str, Any] = {"options": copy.options, "dtype": dtype, "opsets": opsets, "transposes": None}
+            case: dict[str, Any] = {"options": copy.options, "dtype": dtype, "opsets": opsets, "max_transposes": None}
             yield place(op, name, copy.operands(dtype), *results, **case)
 
 
@@ -50,5 +50,5 @@ def refused_copy_cases(op: str, copy: Copy) -> Iterator[Case]:
     for dtype in ("int8", "uint8"):
         name, results = f"{dtype} copied to different quantization parameters", copy.results(dtype)
         yield in_isolation(
-            op, name, copy.operands(dtype), *results, options=copy.options, kernel_refuses="params.scale"
+            op, name, copy.operands(dtype), *results, options=copy.options, kernel_refusal="params.scale"
         )

@@ -58,7 +58,7 @@ def coverage(handlers: Mapping[str, Handler], cases: Sequence[Case]) -> Coverage
     """Return how far handlers and cases cover the operators that LiteRT registers."""
     passing: dict[str, set[str]] = {}
     for case in cases:
-        if case.counts:
+        if case.expects_success:
             passing.setdefault(case.op, set()).add(case.dtype)
     refused = inexpressible_operators(handlers)
     full, part = [], {}
@@ -95,7 +95,9 @@ def gaps(suite: Suite) -> Iterator[str]:
     for op, pack in suite.handlers:
         if op in reported:
             continue
-        op_cases = [case for case in suite.cases if case.op == op and (case.refused if op in refused else case.counts)]
+        op_cases = [
+            case for case in suite.cases if case.op == op and (case.refusal if op in refused else case.expects_success)
+        ]
         if not op_cases:
             yield f"{op} of {pack} has no case"
         elif op in refused or all(case.dtype.startswith("complex") for case in op_cases):
@@ -109,8 +111,8 @@ def gaps(suite: Suite) -> Iterator[str]:
                 f"{op} of {pack} has no case {text}" for text in _untested_declarations(op, loaded[op, pack], op_cases)
             )
     for name, pack in suite.fusions:
-        if pack != BUILTIN and not any(case.counts and name in case.fuses for case in suite.cases):
-            yield f"the fusion {name} of {pack} has no case in which it must apply (fuses=)"
+        if pack != BUILTIN and not any(case.expects_success and name in case.fusions for case in suite.cases):
+            yield f"the fusion {name} of {pack} has no case in which it must apply (fusions=)"
 
 
 def _untested_declarations(op: str, handler: Handler, cases: Sequence[Case]) -> Iterator[str]:
@@ -141,7 +143,7 @@ def _keeps_source_layout(handler: Handler | None) -> bool:
 
 def _has_transposed_case(cases: Sequence[Case], host: Host) -> bool:
     """True if a case has a plan with another layout, or if the handler keeps the file's layout in every case."""
-    unfused_first = sorted(cases, key=lambda case: bool(case.fuses))
+    unfused_first = sorted(cases, key=lambda case: bool(case.fusions))
     try:
         return any(_changes_layout(case, host) for case in unfused_first) or all(
             _terminates(case, host) for case in cases

@@ -216,7 +216,7 @@ class Lstm:
     def place_weights(self, model: Net, spec: Spec) -> TensorRef:
         """Add the weights; float16 constants are followed by DEQUANTIZE, as in converted files."""
         if not self.float16_constants or spec.value is None or spec.dtype != "float32":
-            return model.place(spec)
+            return model.add_operand(spec)
         weights = constant(spec.value.astype("float16"), "float16")
         return model.call("DEQUANTIZE", [weights], tensor(*spec.shape))
 
@@ -231,7 +231,7 @@ class Lstm:
         cells = self.state(
             model, f"{name}cells", self.cells, "int16" if self.dtype == "int8" else "float32", (self.cells_scale, 0)
         )
-        coefficients = [None if spec is None else model.place(spec) for spec in self.norm_coefficients()]
+        coefficients = [None if spec is None else model.add_operand(spec) for spec in self.norm_coefficients()]
         y = model.result(self.y)
         options = {"fused_activation_function": "TANH", **dict(self.options)}
         if self.op == SEQUENCE:

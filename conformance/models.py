@@ -148,7 +148,7 @@ class Net:
             spec, self.graph.tensor(name, spec.shape, spec.dtype, quantization=spec.quantization)
         )
 
-    def place(self, spec: Spec) -> TensorRef:
+    def add_operand(self, spec: Spec) -> TensorRef:
         """Add a constant or a graph input."""
         if spec.value is None:
             return self.input(spec)
@@ -163,16 +163,20 @@ class Net:
     ) -> TensorRef:  # fmt: skip
         """Add an operator on existing tensors or on new specs; return its first output."""
         return next(
-            iter(self.calls(code, inputs, *outputs, custom_options=custom_options, version=version, **options)),
+            iter(
+                self.call_multi_output(
+                    code, inputs, *outputs, custom_options=custom_options, version=version, **options
+                )
+            ),
             TensorRef(-1),
         )
 
-    def calls(
+    def call_multi_output(
         self, code: str, inputs: Sequence[Spec | TensorRef | None], *outputs: Spec,
         custom_options: Any = None, version: Any = None, **options: Any,
     ) -> list[TensorRef]:  # fmt: skip
         """Add an operator with several outputs; return all of them."""
-        refs = [self.place(operand) if isinstance(operand, Spec) else operand for operand in inputs]
+        refs = [self.add_operand(operand) if isinstance(operand, Spec) else operand for operand in inputs]
         results = [self.result(spec) for spec in outputs]
         version = version or FIRST_VERSION.get(code, 1)
         self.graph.operator(code, refs, results, options, version=version, custom_options=custom_options)
@@ -229,7 +233,7 @@ class Net:
             self._outputs += 1
             self.graph.output(ref)
 
-    def without_rank(self, *refs: TensorRef) -> None:
+    def remove_rank(self, *refs: TensorRef) -> None:
         """Remove the rank of these tensors from the file, as old converters do for results of unknown shape."""
         for ref in refs:
             fields = {**self.graph.tensors[ref].fields, "shape": (), "shape_signature": None, "has_rank": False}
@@ -245,13 +249,13 @@ class Net:
 # --- cases ------------------------------------------------------------------------------------
 
 
-def net(op: str, name: str, draw: Callable[[Net], Any], **case: Any) -> Case:
-    """Return a case of a model that ``draw`` builds. Raises TypeError for an unknown keyword."""
-    check_case_keywords(name, case)
+def net(op: str, name: str, build_net: Callable[[Net], Any], **case: Any) -> Case:
+    """Return a case of a model that ``build_net`` builds. Raises TypeError for an unknown keyword."""
+    case = check_case_keywords(name, case)
 
     def build() -> bytes:
         model = Net()
-        draw(model)
+        build_net(model)
         return model.build()
 
     return Case(op, name, build, **case)
@@ -266,14 +270,16 @@ def in_isolation(
     ``custom_options``: options of a custom operator, as bytes or as a mapping that becomes a FlexBuffer. ``version``: by
     default the first that LiteRT registers.
     """
-    check_case_keywords(name, case, OPERATOR_KEYWORDS)
+    case = check_case_keywords(name, case, OPERATOR_KEYWORDS)
 
-    def draw(model: Net) -> None:
+    def build_net(model: Net) -> None:
         model.output(
-            *model.calls(op, inputs, *outputs, custom_options=custom_options, version=version, **(options or {}))
+            *model.call_multi_output(
+                op, inputs, *outputs, custom_options=custom_options, version=version, **(options or {})
+            )
         )
 
-    return net(op, name, draw, **{"dtype": _dtype(inputs), **case})
+    return net(op, name, build_net, **{"dtype": _dtype(inputs), **case})
 
 
 def between_convolutions(
@@ -282,13 +288,15 @@ def between_convolutions(
 ) -> Case:  # fmt: skip
     """Return a case of one operator with a convolution before each image operand and after each image result.
 
-    The least-cost plan needs a Transpose at each graph input and output only, unless ``transposes`` says otherwise.
+    The least-cost plan needs a Transpose at each graph input and output only, unless ``max_transposes`` says otherwise.
     """
-    check_case_keywords(name, case, OPERATOR_KEYWORDS)
+    case = check_case_keywords(name, case, OPERATOR_KEYWORDS)
 
-    def draw(model: Net) -> None:
+    def build_net(model: Net) -> None:
         refs = [model.input_through_conv(spec) if spec is not None and is_image(spec) else spec for spec in inputs]
-        results = model.calls(op, refs, *outputs, custom_options=custom_options, version=version, **(options or {}))
+        results = model.call_multi_output(
+            op, refs, *outputs, custom_options=custom_options, version=version, **(options or {})
+        )
         model.output(*(model.output_through_conv(ref) if is_image(model.spec(ref)) else ref for ref in results))
 
     if not any(is_image(spec) for spec in (*inputs, *outputs)):
@@ -298,8 +306,8 @@ def between_convolutions(
         )
     if all(is_image(spec) for spec in outputs):
         transposed = [spec for spec in inputs if spec is not None and spec.value is None and len(spec.shape) > 2]
-        case.setdefault("transposes", len(transposed) + len(outputs))
-    return net(op, f"{name} between convolutions", draw, **{"dtype": _dtype(inputs), **case})
+        case.setdefault("max_transposes", len(transposed) + len(outputs))
+    return net(op, f"{name} between convolutions", build_net, **{"dtype": _dtype(inputs), **case})
 
 
 def is_image(spec: Spec | None) -> bool:
@@ -319,8 +327,8 @@ def _dtype(inputs: Sequence[Spec | None]) -> str:
     return next((spec.dtype for spec in specs if spec.value is None), specs[0].dtype if specs else "float32")
 
 
-Placed = Callable[..., Case]
-BOTH: tuple[Placed, Placed] = (in_isolation, between_convolutions)
+Placement = Callable[..., Case]
+PLACEMENTS: tuple[Placement, Placement] = (in_isolation, between_convolutions)
 
 
 def in_bfloat16(op: str, operands: Sequence[Spec | None], *results: Spec, name: str = "bfloat16", **case: Any) -> Case:
@@ -330,29 +338,29 @@ def in_bfloat16(op: str, operands: Sequence[Spec | None], *results: Spec, name: 
     """
     options = case.pop("options", {})
 
-    def draw(model: Net) -> None:
+    def build_net(model: Net) -> None:
         def cast(spec: Spec) -> Spec | TensorRef:
             narrow = replace(spec, dtype="bfloat16", value=None, name="")
             return model.call("CAST", [spec], narrow) if spec.dtype == "float32" else spec
 
         placed = [spec if spec is None else cast(spec) for spec in operands]
-        refs = [model.place(spec) if isinstance(spec, Spec) else spec for spec in placed]
+        refs = [model.add_operand(spec) if isinstance(spec, Spec) else spec for spec in placed]
         narrow_results = [
             model.result(replace(spec, dtype="bfloat16") if spec.dtype == "float32" else spec) for spec in results
         ]
         model.graph.operator(op, refs, narrow_results, options, version=FIRST_VERSION.get(op, 1))
         model.output(*(model.call("CAST", [ref], spec) for ref, spec in zip(narrow_results, results, strict=True)))
 
-    return net(op, name, draw, **{"dtype": "bfloat16", "opsets": EVERY_OPSET, **case})
+    return net(op, name, build_net, **{"dtype": "bfloat16", "opsets": EVERY_OPSET, **case})
 
 
-def unary(op: str, name: str, x: Spec, y: Spec | None = None, place: Placed = in_isolation, **case: Any) -> Case:
+def unary(op: str, name: str, x: Spec, y: Spec | None = None, place: Placement = in_isolation, **case: Any) -> Case:
     """Return a case of ``y = op(x)``; by default the result is like ``x``."""
     return place(op, name, [x], y or replace(x, name=""), **case)
 
 
 def binary(
-    op: str, name: str, x: Spec, y: Spec, z: Spec | None = None, place: Placed = in_isolation, **case: Any
+    op: str, name: str, x: Spec, y: Spec, z: Spec | None = None, place: Placement = in_isolation, **case: Any
 ) -> Case:
     """Return a case of ``z = op(x, y)``; the result is like the operand that is not constant, in the broadcast shape."""
     result = z or replace(x if x.value is None else y, name="", value=None)
@@ -366,13 +374,13 @@ def _broadcast_shape(*shapes: tuple[int | None, ...]) -> list[int | None]:
     return [None if size == 1 and k - len(static) in dynamic else size for k, size in enumerate(static)]
 
 
-def opsets(dtype: str = "float32", place: Placed = in_isolation) -> tuple[int | None, ...]:
+def opsets(dtype: str = "float32", place: Placement = in_isolation) -> tuple[int | None, ...]:
     """Return the opsets to test: every supported one in isolation; between convolutions, which test layouts, the default."""
     return (None,) if place is between_convolutions else (None, 26) if dtype == "int16" else EVERY_OPSET
 
 
-def int32s(**arrays: Any) -> dict[str, Array]:
-    """Return runtime values of int32 operands by name, for a case's ``given``."""
+def int32_arrays(**arrays: Any) -> dict[str, Array]:
+    """Return runtime values of int32 operands by name, for a case's ``input_arrays``."""
     return {name: np.asarray(array, np.int32) for name, array in arrays.items()}
 
 

@@ -87,11 +87,11 @@ def run_case(
         trial = CaseTrial(case, host)
         variants = [*variants_of(case, can_transpose=bool(trial.layout_options()))] if variants is None else variants
         variants = variants if place is None else select_variants(case, place, variants)
-        if case.kernel_refuses:
+        if case.kernel_refusal:
             status, reasons = trial.kernels_refuse()
-            if case.refused and status == "skipped":
+            if case.refusal and status == "skipped":
                 status, reasons = trial.refusals(variants)
-        elif case.refused:
+        elif case.refusal:
             status, reasons = trial.refusals(variants)
         else:
             status, reasons = trial.failures(variants)
@@ -100,7 +100,7 @@ def run_case(
     except BaseException as error:  # a case or its reference may raise anything
         debug(error)
         status, reasons = "failed", [f"the case cannot be run: {format_error(error)}"]
-    if case.known:
+    if case.known_failure:
         status, reasons = _as_known_failure(case, status, reasons)
     return CaseResult(case, status, tuple(reasons), trial.conversions if trial else 0, time.perf_counter() - start)
 
@@ -114,7 +114,7 @@ def mismatches(case: Case, host: Host, **options: Any) -> list[str]:
 def _as_known_failure(case: Case, status: Status, reasons: Sequence[str]) -> tuple[Status, list[str]]:
     if status == "passed":
         return "failed", ["the case passes although it is marked as a known failure"]
-    return "known", [case.known, *reasons]
+    return "known", [case.known_failure, *reasons]
 
 
 class _Failures:
@@ -180,7 +180,7 @@ class CaseTrial:
             ),
         ]
 
-    def _options_at_other_sizes(self, given: Mapping[str, Array]) -> Iterator[dict[str, Any]]:
+    def _options_at_other_sizes(self, arrays: Mapping[str, Array]) -> Iterator[dict[str, Any]]:
         """Yield the options of ``generate_inputs`` for each of the case's other sizes.
 
         The dynamic axes of an input differ in size; the same axis of several inputs has one size, so that they broadcast.
@@ -193,19 +193,23 @@ class CaseTrial:
         is_stateful = any(
             tensor.is_variable for tensor in self.entry.subgraph.tensors
         )  # resizing resets states in LiteRT
-        for size in self.case.sizes if dynamic_dims and not is_stateful else ():
+        for size in self.case.dynamic_sizes if dynamic_dims and not is_stateful else ():
             shapes = {
                 name: tuple(size + axis if n is None else n for axis, n in enumerate(dims))
                 for name, dims in dynamic_dims.items()
             }
-            repeated = {name: np.resize(given[name], shape) for name, shape in shapes.items() if name in given}
-            yield {"given": {**given, **repeated}, "shapes": shapes}
+            repeated = {name: np.resize(arrays[name], shape) for name, shape in shapes.items() if name in arrays}
+            yield {"given": {**arrays, **repeated}, "shapes": shapes}
 
     def _inputs_by_run(self) -> Any:
-        """Return the case's inputs for each run, completed with random floats from its span."""
-        given, span = self.case.given, self.case.span
-        runs = [given or {}] * self.case.runs if given is None or isinstance(given, Mapping) else given
-        return [{**(self._random_floats(run, *span) if span else {}), **arrays} for run, arrays in enumerate(runs)]
+        """Return the case's inputs for each run, completed with random floats from its input range."""
+        arrays_by_run, limits = self.case.input_arrays, self.case.input_range
+        if arrays_by_run is None or isinstance(arrays_by_run, Mapping):
+            arrays_by_run = [arrays_by_run or {}] * self.case.runs
+        return [
+            {**(self._random_floats(run, *limits) if limits else {}), **arrays}
+            for run, arrays in enumerate(arrays_by_run)
+        ]
 
     def _random_floats(self, run: int, low: float, high: float) -> dict[str, Array]:
         generator = np.random.default_rng(run)
@@ -275,10 +279,10 @@ class CaseTrial:
         try:
             _ = self.reference_outputs
         except LiteRTError as error:
-            if self.case.kernel_refuses in str(error):
-                return "skipped", [f"LiteRT refuses it: {self.case.kernel_refuses}"]
+            if self.case.kernel_refusal in str(error):
+                return "skipped", [f"LiteRT refuses it: {self.case.kernel_refusal}"]
             return "failed", [f"LiteRT refuses it for another reason: {error}"]
-        return "failed", [f"LiteRT runs the model, expected a refusal with {self.case.kernel_refuses!r}"]
+        return "failed", [f"LiteRT runs the model, expected a refusal with {self.case.kernel_refusal!r}"]
 
     def refusals(self, variants: Sequence[Variant]) -> tuple[Status, list[str]]:
         """Return the status of a case that the converter must refuse, with the reasons."""
@@ -288,11 +292,11 @@ class CaseTrial:
                 continue
             try:
                 self.convert(variant)
-                failures.add(variant, f"the model was converted, expected a refusal with {self.case.refused!r}")
+                failures.add(variant, f"the model was converted, expected a refusal with {self.case.refusal!r}")
             except OnnxTooOld:
                 continue
             except ConversionError as error:
-                if self.case.refused not in str(error):
+                if self.case.refusal not in str(error):
                     failures.add(variant, f"refused for another reason: {_line(error)}")
         return failures.status, failures.lines
 
@@ -416,7 +420,7 @@ class CaseTrial:
         return self.trial.compare_outputs(actual, expected)
 
     def _layout(self, conversion: Conversion) -> Iterator[str]:
-        limit, report = self.case.transposes, conversion.report
+        limit, report = self.case.max_transposes, conversion.report
         if limit is not None and report.transposes > limit and not report.transposed_for_speed:
             yield f"the least-cost plan has {report.transposes} Transposes, it may have {limit}"
 
@@ -429,7 +433,7 @@ class CaseTrial:
             if count != expected and (expected is not None or not count):
                 listed = ", ".join(f"{node} ({number})" for node, number in report.nodes.items())
                 yield f"the model has {count} {name} nodes, it must have {'some' if expected is None else expected}; it has {listed}"
-        for name in self.case.fuses:
+        for name in self.case.fusions:
             if name not in report.fused:
                 declined = "; ".join(text for text in report.fusions_declined if text.startswith(f"{name} "))
                 applied = f" (applied: {', '.join(report.fused)})" if report.fused else ""

@@ -114,7 +114,7 @@ def _row(cells: Sequence[str]) -> str:
 
 def handler_row(code: str, handler: Handler, cases: Sequence[Case], host: Host) -> str:
     """Return the row of an operator."""
-    passing = [case for case in cases if case.op == code and case.counts]
+    passing = [case for case in cases if case.op == code and case.expects_success]
     counted = Counter(case.dtype for case in passing)
     others = [f"{dtype} {counted[dtype]}" for dtype in sorted(counted) if dtype not in COLUMNS]
     cells = [
@@ -175,7 +175,9 @@ def _versions(handlers: Mapping[str, Handler], cases: Sequence[Case], host: Host
     """Yield a line per operator and dtype whose conversion in the default opset needs a newer ONNX Runtime than the oldest one."""
     needed: dict[tuple[str, str, str], set[str]] = {}
     for case in cases:
-        may_need_newer = case.counts and case.op in handlers and _may_need_newer_runtime(case, handlers[case.op], host)
+        may_need_newer = (
+            case.expects_success and case.op in handlers and _may_need_newer_runtime(case, handlers[case.op], host)
+        )
         for target in case.targets if may_need_newer else ():
             model = CaseTrial(case, host).convert(Variant(target, None, "least")).model
             if version := first_runtime_of(model):
@@ -198,10 +200,13 @@ def _may_need_newer_runtime(case: Case, handler: Handler, host: Host) -> bool:
 
 def _notes(cases: Sequence[Case], codes: set[str], host: Host) -> Iterator[tuple[str, list[str]]]:
     sorted_cases = sorted((case for case in cases if case.op in codes), key=lambda case: (case.op, case.name))
-    yield "Known differences", [f"- **{case.op}**, {case.name}: {case.known}." for case in sorted_cases if case.known]
-    refused = [(case, refusal(case, host)) for case in sorted_cases if case.refused]
+    yield (
+        "Known differences",
+        [f"- **{case.op}**, {case.name}: {case.known_failure}." for case in sorted_cases if case.known_failure],
+    )
+    refused = [(case, refusal(case, host)) for case in sorted_cases if case.refusal]
     yield "Refused by the converter", [CONVERTER_REFUSES, *_by_operator(refused, "- **{op}**, {names}: {text}.")]
-    unsupported = [(case, "") for case in sorted_cases if case.kernel_refuses]
+    unsupported = [(case, "") for case in sorted_cases if case.kernel_refusal]
     yield "Refused by LiteRT's kernels", [KERNELS_REFUSE, *_by_operator(unsupported, "- **{op}**: {names}.")]
 
 
@@ -218,11 +223,11 @@ def refusal(case: Case, host: Host) -> str:
     try:
         CaseTrial(case, host).convert(Variant(case.targets[0], case.opsets[0], "least"))
     except ConversionError as error:
-        problems = [problem for problem in error.problems if case.refused in str(problem)]
+        problems = [problem for problem in error.problems if case.refusal in str(problem)]
         if not problems:
             return " ".join(str(error).split()).rstrip(".")
         return "; ".join(filter(None, [problems[0].reason, problems[0].hint])).rstrip(".")
-    raise AssertionError(f"{case.id} converts, but expects a refusal with {case.refused!r}")
+    raise AssertionError(f"{case.id} converts, but expects a refusal with {case.refusal!r}")
 
 
 @cache

@@ -143,9 +143,9 @@ def case(stored: StoredCase, name: str, *, static: bool, **options: Any) -> Case
         PREFIX + stored.op,
         name,
         partial(build_model, stored=stored, static=static),
-        given=inputs,
+        input_arrays=inputs,
         reference=lambda arrays: stored.results,
-        **{"dtype": dtype, "runs": 1, "sizes": (), **options},
+        **{"dtype": dtype, "runs": 1, "dynamic_sizes": (), **options},
     )
 
 
@@ -157,7 +157,7 @@ def build_model(model: Net, stored: StoredCase, static: bool) -> None:
         return Spec(shape, array.dtype.name, value=value)
 
     operands = [spec(a, a if c else None) for a, c in zip(stored.operands, stored.constant, strict=True)]
-    refs = [model.place(operand) for operand in operands]
+    refs = [model.add_operand(operand) for operand in operands]
     results = [model.result(spec(array)) for array in stored.results]
     model.graph.operator(PREFIX + stored.op, refs, results, custom_options=stored.options)
     model.output(*results)

@@ -32,7 +32,7 @@ def pack_host(pack: str) -> Host:
 def check_case(case: Case, host: Host) -> None:
     """Run a case as a test, which is skipped if the case cannot run here. Each reason of failures is reported once."""
     result = run_case(case, host)
-    if result.status == "known" or (result.status == "skipped" and not case.kernel_refuses):
+    if result.status == "known" or (result.status == "skipped" and not case.kernel_refusal):
         pytest.skip("; ".join(result.reasons))
     if not result.ok:
         pytest.fail(_REPEATED.text(result), pytrace=False)

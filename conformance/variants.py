@@ -40,7 +40,7 @@ def variants_of(case: Case, *, can_transpose: bool = True) -> Iterator[Variant]:
     """
     targets, first = case.targets, crc32(case.id.encode())
     transposed, local = targets[first % len(targets)], targets[(first + 1) % len(targets)]
-    transposed_only = can_transpose and transposed != targets[0] and not (case.refused or case.nodes or case.fuses)
+    transposed_only = can_transpose and transposed != targets[0] and not (case.refusal or case.nodes or case.fusions)
     for k, opset in enumerate(case.opsets):
         for target in targets if k == 0 else (targets[(first + k) % len(targets)],):
             if not (transposed_only and k == 0 and target == transposed):
@@ -66,9 +66,9 @@ def select_variants(case: Case, place: int, variants: Sequence[Variant]) -> Sequ
 
     They include all least-cost plans if the case requires nodes or fusions, which only those plans must have.
     """
-    if place == 0 or case.known or case.refused:
+    if place == 0 or case.known_failure or case.refusal:
         return variants
-    has_requirements = case.nodes or case.fuses
+    has_requirements = case.nodes or case.fusions
     first, *others = variants
     return [
         first,

@@ -96,13 +96,44 @@ TENSOR = {"constant": "is_constant", "disregarded": "ignored_quantization", "sta
 OPERATOR = {"hands_on": "accesses_states"}
 """Attributes of ``QuantizedOperator``."""
 
-KIT = {"alone": "in_isolation", "drawn": "random_array", "filled": "random_constant", "plumbed": "is_image"}
+CASE_PROPERTIES = {"counts": "expects_success"}
+"""Properties of ``conformance.case.Case``."""
+
+CASE = {
+    "fuses": "fusions",
+    "given": "input_arrays",
+    "kernel_refuses": "kernel_refusal",
+    "known": "known_failure",
+    "refused": "refusal",
+    "sizes": "dynamic_sizes",
+    "span": "input_range",
+    "transposes": "max_transposes",
+    "why": "tolerance_reason",
+}
+"""Fields of ``conformance.case.Case``."""
+
+KIT = {
+    "BOTH": "PLACEMENTS",
+    "Placed": "Placement",
+    "alone": "in_isolation",
+    "drawn": "random_array",
+    "filled": "random_constant",
+    "int32s": "int32_arrays",
+    "plumbed": "is_image",
+}
 """Names in ``conformance.models``."""
 
 SPEC = {"scaled": "rescale", "shaped": "with_shape"}
 """Methods of ``conformance.models.Spec``."""
 
-NET = {"drained": "output_through_conv", "moved": "select_channels", "plumbed": "input_through_conv"}
+NET = {
+    "calls": "call_multi_output",
+    "drained": "output_through_conv",
+    "moved": "select_channels",
+    "place": "add_operand",
+    "plumbed": "input_through_conv",
+    "without_rank": "remove_rank",
+}
 """Methods of ``conformance.models.Net``."""
 
 
@@ -155,7 +186,9 @@ def renames_fields(
                 keywords = _under_new_names(keywords, fields)
             initialize(instance, *arguments, **keywords)
 
-        owner.__new__, owner.__init__, owner.__getattr__ = __new__, __init__, renamed_attributes(attributes)
+        owner.__init__, owner.__getattr__ = __init__, renamed_attributes(attributes)
+        if create is not object.__new__:  # which takes no keywords
+            owner.__new__ = __new__
         return cls
 
     return decorate

@@ -44,6 +44,26 @@ def test_old_method_of_the_conformance_kit_is_the_new_one(owner: Any, old: str, 
         assert getattr(owner, old) == getattr(owner, new)
 
 
+def test_old_keywords_of_a_case_set_the_new_fields() -> None:
+    arrays = {"x0": np.ones((2, 3), np.float32)}
+    old: dict[str, Any] = {"given": arrays, "span": (0, 1), "sizes": (), "fuses": ("F",), "transposes": 1, "why": "w"}
+    refusals: dict[str, Any] = {"refused": "r", "kernel_refuses": "k", "known": "f"}
+    with pytest.warns(DeprecationWarning) as caught:  # noqa: PT030, PT031 (one of each keyword)
+        case = models.unary("NEG", "sample", models.tensor(2, 3), **old)
+        refused_case = replace(case, **refusals)
+    new_names = {old_name: renamed.CASE[old_name] for old_name in (*old, *refusals)}
+    assert [getattr(case, new_names[name]) for name in old] == [*old.values()]
+    assert [getattr(refused_case, new_names[name]) for name in refusals] == [*refusals.values()]
+    assert {warning.filename for warning in caught if "the case" in str(warning.message)} == {__file__}
+    assert {str(warning.message).partition(";")[0].partition("(")[2] for warning in caught} == {
+        f"{old_name}=...) is now {new_name}=" for old_name, new_name in new_names.items()
+    }
+    with pytest.warns(DeprecationWarning, match=r"Case\.given is now input_arrays"):
+        assert case.given is arrays  # type: ignore[attr-defined]
+    with pytest.warns(DeprecationWarning, match=r"Case\.counts is now expects_success"):
+        assert case.counts  # type: ignore[attr-defined]
+
+
 def test_old_keywords_of_a_handler_set_the_new_fields() -> None:
     boundary, price = api.SubgraphBoundary(2), api.AxisPrice("Softmax", "a")
     contents: Any = lambda at: api.ListContents("float32", (3,))

@@ -86,7 +86,7 @@ def test_support_table_is_up_to_date(host: Host) -> None:
 
 def test_support_table_gives_the_whole_refusal_without_the_handler(host: Host) -> None:
     case = next(case for case in CASES if case.id == "CONV_3D-dynamic_depth,_dilated")
-    assert case.refused == "--input-shape"
+    assert case.refusal == "--input-shape"
     assert refusal(case, host) == "SAME padding with a stride on a dynamic dimension; set its size with --input-shape"
 
 

@@ -137,7 +137,7 @@ def test_failed_conversion_names_the_wrong_declaration(dtype: str) -> None:
         "layout=Transparent is wrong: in another layout than the file's the operator does not convert;" in result.text
     )
     assert "report" not in result.text
-    assert run_lowering(replace(case, transposes=None), double(Terminate())).ok
+    assert run_lowering(replace(case, max_transposes=None), double(Terminate())).ok
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_case_requires_fusions(slope: float, message: str) -> None:
         ramp = model.call("RELU6", [model.call("ADD", [x, constant(3.0)], like)], like)
         model.output(model.call("MUL", [model.call("MUL", [x, ramp], like), constant(slope)], like))
 
-    result = run_case(net("MUL", "swish", build, fuses=("HARD_SWISH",)), Host(packs="builtin"))
+    result = run_case(net("MUL", "swish", build, fusions=("HARD_SWISH",)), Host(packs="builtin"))
     assert result.ok == (not message), result.text
     assert message in result.text
 

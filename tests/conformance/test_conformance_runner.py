@@ -100,18 +100,18 @@ def test_too_many_transposes_fail() -> None:
 
 def test_refusal_must_match_the_expected_text(host: Host) -> None:
     axis = tensor(dtype="int32")
-    case = in_isolation("SPLIT", "sample", [axis, X], X, options={"num_splits": 1}, refused="must be a constant")
+    case = in_isolation("SPLIT", "sample", [axis, X], X, options={"num_splits": 1}, refusal="must be a constant")
     assert run_case(case, host).status == "passed"
-    assert "refused for another reason" in run_case(replace(case, refused="too large"), host).text
-    converted = unary("NEG", "sample", X, refused="must be a constant")
+    assert "refused for another reason" in run_case(replace(case, refusal="too large"), host).text
+    converted = unary("NEG", "sample", X, refusal="must be a constant")
     assert "the model was converted, expected a refusal" in run_case(converted, host).text
 
 
 def test_rejection_by_litert_is_checked(host: Host) -> None:
-    case = unary("NEG", "sample", tensor(2, 3, dtype="uint8"), kernel_refuses="Neg only currently supports")
+    case = unary("NEG", "sample", tensor(2, 3, dtype="uint8"), kernel_refusal="Neg only currently supports")
     assert run_case(case, host).status == "skipped"
-    assert "for another reason" in run_case(replace(case, kernel_refuses="no memory"), host).text
-    accepted_case = unary("NEG", "sample", X, kernel_refuses="Neg only currently supports")
+    assert "for another reason" in run_case(replace(case, kernel_refusal="no memory"), host).text
+    accepted_case = unary("NEG", "sample", X, kernel_refusal="Neg only currently supports")
     assert (
         run_case(accepted_case, host).text
         == "NEG-sample failed\n  LiteRT runs the model, expected a refusal with 'Neg only currently supports'"
@@ -119,7 +119,7 @@ def test_rejection_by_litert_is_checked(host: Host) -> None:
 
 
 def test_known_failure_must_fail(host: Host) -> None:
-    case = unary("NEG", "sample", X, known="it adds one")
+    case = unary("NEG", "sample", X, known_failure="it adds one")
     assert run_case(case, add_one_host("NEG")).status == "known"
     assert run_case(case, host).reasons == ("the case passes although it is marked as a known failure",)
 
@@ -156,7 +156,9 @@ def test_inputs_are_given_or_random_within_a_span(host: Host) -> None:
         return [inputs[0] + inputs[1]]
 
     given = {"x1": np.arange(3, dtype=np.float32)}
-    case = in_isolation("ADD", "sample", [X, tensor(3)], X, reference=reference, given=given, span=(5.0, 6.0), runs=2)
+    case = in_isolation(
+        "ADD", "sample", [X, tensor(3)], X, reference=reference, input_arrays=given, input_range=(5.0, 6.0), runs=2
+    )
     assert run_case(case, host).status == "passed"
     assert len(arrays_seen) == 2
     for x, y in arrays_seen:
@@ -166,7 +168,7 @@ def test_inputs_are_given_or_random_within_a_span(host: Host) -> None:
 
 
 def test_custom_tolerance_needs_a_reason() -> None:
-    with pytest.raises(ValueError, match="NEG-sample: tolerance= needs why=, the reason in the kernel"):
+    with pytest.raises(ValueError, match="NEG-sample: tolerance= needs tolerance_reason=, the reason in the kernel"):
         unary("NEG", "sample", X, tolerance=Tolerance(steps=2))
 
 
@@ -179,7 +181,7 @@ def test_surrounding_convolutions_are_exact() -> None:
             dtype,
             lambda model, image=image: model.output(model.output_through_conv(model.input_through_conv(image))),
         )  # type: ignore[misc]
-        exact = replace(case, tolerance=Tolerance(of_range=0, steps=0), why="nothing is computed")
+        exact = replace(case, tolerance=Tolerance(of_range=0, steps=0), tolerance_reason="nothing is computed")
         assert run_case(exact, Host(packs="builtin")).status == "passed", dtype
 
 
@@ -240,9 +242,9 @@ def test_gaps_name_fusions_without_a_case() -> None:
     host, case = Host(packs="builtin"), unary("NEG", "sample", X)
     fusions = (("MINE", "mine"),)
     assert list(gaps(Suite(host, (), fusions, (case,), {}))) == [
-        "the fusion MINE of mine has no case in which it must apply (fuses=)"
+        "the fusion MINE of mine has no case in which it must apply (fusions=)"
     ]
-    assert list(gaps(Suite(host, (), fusions, (replace(case, fuses=["MINE"]),), {}))) == []
+    assert list(gaps(Suite(host, (), fusions, (replace(case, fusions=["MINE"]),), {}))) == []
 
 
 # --- packs ------------------------------------------------------------------------------------
@@ -379,11 +381,11 @@ def test_conversion_valid_only_at_the_stored_size_fails() -> None:
     batch = tensor(None, 3)
     result = run_case(unary("NEG", "sample", batch), Host(packs="builtin", handlers={"NEG": lower}))
     assert result.status == "failed"
-    assert run_case(unary("NEG", "sample", batch, sizes=()), Host(packs="builtin", handlers={"NEG": lower})).ok
+    assert run_case(unary("NEG", "sample", batch, dynamic_sizes=()), Host(packs="builtin", handlers={"NEG": lower})).ok
 
 
 def test_given_inputs_are_also_resized() -> None:
-    case = unary("NEG", "sample", tensor(None, 3, None), given={"x0": np.ones((1, 3, 5), np.float32)}, runs=1)
+    case = unary("NEG", "sample", tensor(None, 3, None), input_arrays={"x0": np.ones((1, 3, 5), np.float32)}, runs=1)
     assert [arrays[0].shape for arrays in CaseTrial(case, Host(packs="builtin")).runs] == [
         (1, 3, 5),
         (2, 3, 4),

@@ -42,7 +42,7 @@ def test_second_target_tests_both_layouts_if_nodes_are_required() -> None:
     assert (
         second_variant_use(can_transpose=False)
         == second_variant_use(can_transpose=True, nodes=("Neg",))
-        == second_variant_use(can_transpose=True, refused="no")
+        == second_variant_use(can_transpose=True, refusal="no")
         == {True}
     )
 
@@ -79,5 +79,5 @@ def test_requirements_apply_to_every_opset_and_refusals_to_all() -> None:
     minimum_cost = [variant for variant in variants_of(case) if variant.plan == "least"]
     for place in range(SAMPLE_INTERVAL):
         assert {*minimum_cost} <= {*select_variants(case, place, [*variants_of(case)])}
-        refused = replace(case, refused="no")
+        refused = replace(case, refusal="no")
         assert [*select_variants(refused, place, [*variants_of(refused)])] == [*variants_of(refused)]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from conformance.command import run
-from conformance.models import BOTH, between_convolutions, tensor, unary
+from conformance.models import PLACEMENTS, between_convolutions, tensor, unary
 from conformance.repeated import Repeated
 from conformance.runner import run_case
 from onnx_tflite_plugin.api import Array, Dequantized, Handler, Instance, Lookup, SameScale, Transparent, handler, out
@@ -33,7 +33,7 @@ def test_wrong_layout_is_explained_once_and_names_terminate() -> None:
         return ctx.ops.Reshape(ctx.ops.CumSum(ctx.ops.Flatten(x, axis=1), 1), list(x.shape))
 
     wrong = host(lower, cumulate)
-    first, second = (run_case(unary(CODE, "float32", tensor(2, 5, 7, 3), place=place), wrong) for place in BOTH)
+    first, second = (run_case(unary(CODE, "float32", tensor(2, 5, 7, 3), place=place), wrong) for place in PLACEMENTS)
     assert "layout=Transparent is wrong" in first.reasons[0]
     assert "Terminate() if it depends on the order" in first.reasons[0]
     repeated = Repeated()

@@ -25,7 +25,7 @@ def swap(code: str, sizes: Spec | None) -> bytes:
         "SPLIT": ([constant(0), sizes_tensor], {"num_splits": 2}),
         "SPLIT_V": ([sizes_tensor, constant([1, 1]), constant(0)], {"num_splits": 2}),
     }[code]
-    first, second = model.calls(code, operands, size_spec, size_spec, **options)
+    first, second = model.call_multi_output(code, operands, size_spec, size_spec, **options)
     join_code, join_options = ("PACK", {"values_count": 2}) if code == "UNPACK" else ("CONCATENATION", {})
     shape = model.call(join_code, [second, first], tensor(2, dtype="int32"), axis=0, **join_options)
     model.output(model.call("RESHAPE", [x, shape], tensor(5, None)))

@@ -46,7 +46,7 @@ def test_requested_graph_input_appears_once_in_requested_order() -> None:
 def test_keeps_a_multi_output_operator_for_one_result() -> None:
     net = Net()
     half = tensor(5, 3)
-    left, right = net.calls("SPLIT", [constant(np.int32(1)), tensor(5, 6)], half, half, num_splits=2)
+    left, right = net.call_multi_output("SPLIT", [constant(np.int32(1)), tensor(5, 6)], half, half, num_splits=2)
     net.output(net.call("NEG", [left], half))
     net.output(net.call("EXP", [right], half))
     submodel = otp.convert(net.build(), outputs=["y1"], verify=True)

@@ -221,7 +221,8 @@ def with_options(stored_case: StoredCase, options: bytes) -> bytes:
         return Spec(array.shape, array.dtype.name, value=value)
 
     refs = [
-        model.place(spec(a, a if c else None)) for a, c in zip(stored_case.operands, stored_case.constant, strict=True)
+        model.add_operand(spec(a, a if c else None))
+        for a, c in zip(stored_case.operands, stored_case.constant, strict=True)
     ]
     results = [model.result(spec(array)) for array in stored_case.results]
     model.graph.operator(PREFIX + stored_case.op, refs, results, custom_options=options)

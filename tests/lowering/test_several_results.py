@@ -15,20 +15,22 @@ from onnx_tflite_plugin.verify import verify
 SplitTensor = Callable[[Net, TensorRef], list[TensorRef]]
 UNSPLIT = tensor(2, 5, 6, dtype="int8")
 SPLIT: dict[str, SplitTensor] = {
-    "SPLIT": lambda net, x: net.calls(
+    "SPLIT": lambda net, x: net.call_multi_output(
         "SPLIT", [constant(np.int32(2)), x], *[UNSPLIT.with_shape(2, 5, 3)] * 2, num_splits=2
     ),
-    "SPLIT_V": lambda net, x: net.calls(
+    "SPLIT_V": lambda net, x: net.call_multi_output(
         "SPLIT_V",
         [x, constant([1, 5]), constant(np.int32(2))],
         UNSPLIT.with_shape(2, 5, 1),
         UNSPLIT.with_shape(2, 5, 5),
         num_splits=2,
     ),
-    "UNPACK": lambda net, x: net.calls("UNPACK", [x], *[UNSPLIT.with_shape(5, 6)] * 2, axis=0, num=2),
+    "UNPACK": lambda net, x: net.call_multi_output("UNPACK", [x], *[UNSPLIT.with_shape(5, 6)] * 2, axis=0, num=2),
     "TOPK_V2": lambda net, x: [
-        net.calls("TOPK_V2", [x, constant(np.int32(2))], UNSPLIT.with_shape(2, 5, 2), Spec((2, 5, 2), "int32"))[0],
-        *net.calls("SPLIT", [constant(np.int32(2)), x], *[UNSPLIT.with_shape(2, 5, 3)] * 2, num_splits=2),
+        net.call_multi_output(
+            "TOPK_V2", [x, constant(np.int32(2))], UNSPLIT.with_shape(2, 5, 2), Spec((2, 5, 2), "int32")
+        )[0],
+        *net.call_multi_output("SPLIT", [constant(np.int32(2)), x], *[UNSPLIT.with_shape(2, 5, 3)] * 2, num_splits=2),
     ],
 }
 

@@ -83,7 +83,7 @@ class TestCatalogue:
 
     def test_listed_conformance_cases_exist_and_convert(self) -> None:
         known = {case.id: case for case in builtin()}
-        assert [name for name in CASES if name not in known or not known[name].counts] == []
+        assert [name for name in CASES if name not in known or not known[name].expects_success] == []
 
     def test_weights_include_overflowing_pairs_and_minus_128(self) -> None:
         pairs = extremes.extreme_weights(10, 16).astype(int).reshape(10, 8, 2).sum(axis=2)
@@ -169,9 +169,9 @@ class TestTrial:
         assert "proves nothing" in convert_entries([Entry(flat)]).problems[0]
 
     def test_refused_model_is_a_problem(self) -> None:
-        refused = next(case for case in builtin() if case.refused)
+        refused = next(case for case in builtin() if case.refusal)
         (problem,) = convert_entries([Entry(refused)]).problems
-        assert refused.refused in problem
+        assert refused.refusal in problem
 
 
 class TestCommand:

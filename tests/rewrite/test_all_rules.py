@@ -139,7 +139,7 @@ def dense_per_step(net: Network) -> TensorRef:
 def int8_dense_per_step(net: Network) -> TensorRef:
     """Build one int8 dense layer per time step, for three consecutive steps."""
     spec, weights = image(3, 1, 11, dtype="int8"), weight((7, 11), "int8", 0)
-    x, placed_weights, result = net.input(spec), net.place(weights), product(spec, weights, (1, 7), 11)
+    x, placed_weights, result = net.input(spec), net.add_operand(weights), product(spec, weights, (1, 7), 11)
     steps = [net.call("GATHER", [x, constant(k)], spec.with_shape(1, 11), axis=0) for k in range(3)]
     rows = [net.call("FULLY_CONNECTED", [step, placed_weights, None], result) for step in steps]
     return net.call("PACK", rows, result.with_shape(3, 1, 7), axis=0, values_count=3)
@@ -155,7 +155,9 @@ def int16_activation(net: Network) -> TensorRef:
 def parts_with_one_activation(net: Network) -> list[TensorRef]:
     """Build two parts with the same activation."""
     part_specs = [tensor(1, 5)] * 2
-    parts = net.calls("SPLIT", [constant(1), net.input(image(1, 10, dtype="float32"))], *part_specs, num_splits=2)
+    parts = net.call_multi_output(
+        "SPLIT", [constant(1), net.input(image(1, 10, dtype="float32"))], *part_specs, num_splits=2
+    )
     return [net.like("TANH", part) for part in parts]
 
 
@@ -243,11 +245,11 @@ def adjacent_overflow(net: Network) -> TensorRef:
 
 def split_rows(net: Network) -> list[TensorRef]:
     """Build rows that are split into two columns each."""
-    rows = net.calls("SPLIT", [constant(0), net.input(tensor(3, 10))], *[tensor(1, 10)] * 3, num_splits=3)
+    rows = net.call_multi_output("SPLIT", [constant(0), net.input(tensor(3, 10))], *[tensor(1, 10)] * 3, num_splits=3)
     return [
         net.like("ABS", column)
         for row in rows
-        for column in net.calls("SPLIT", [constant(1), row], *[tensor(1, 5)] * 2, num_splits=2)
+        for column in net.call_multi_output("SPLIT", [constant(1), row], *[tensor(1, 5)] * 2, num_splits=2)
     ]
 
 

@@ -36,7 +36,9 @@ def gates(
         w = weight((width, 7), "float32" if dtype == "float32" else "int8", None if dtype == "float32" else 0)
         sums_spec = product(spec_in, w, (rows, width), 7)
         sums, count = net.call("FULLY_CONNECTED", [net.input(spec_in), w, None], sums_spec), len(operators)
-        parts = net.calls("SPLIT", [constant(1), sums], *[sums_spec.with_shape(rows, cells)] * count, num_splits=count)
+        parts = net.call_multi_output(
+            "SPLIT", [constant(1), sums], *[sums_spec.with_shape(rows, cells)] * count, num_splits=count
+        )
         results = [net.call(op, [part], spec(op)) for op, part in zip(operators, parts, strict=True)]
         return (*results, *([net.like("NEG", results[0])] if read else []))
 
@@ -81,12 +83,12 @@ def grid(
         count, width = len(widths), sum(widths[0])
         spec = tensor(*((count, width) if axis else (count * width, 1)), dtype=dtype)
         row = spec.with_shape(*((1, width) if axis else (width, 1)))
-        rows = net.calls("SPLIT", [constant(0), net.input(spec)], *[row] * count, num_splits=count)
+        rows = net.call_multi_output("SPLIT", [constant(0), net.input(spec)], *[row] * count, num_splits=count)
         results = [net.like("NEG", rows[2])] if read else []
         for part, lengths in zip(rows, widths, strict=True):
             columns = [spec.with_shape(*((1, n) if axis else (n, 1))) for n in lengths]
             operands = [part, constant([*lengths]), constant(axis)]
-            split = net.calls("SPLIT_V", operands, *columns, num_splits=len(lengths))
+            split = net.call_multi_output("SPLIT_V", operands, *columns, num_splits=len(lengths))
             results += [net.like("LEAKY_RELU", column, alpha=0.5) for column in split]
         return tuple(results)
 

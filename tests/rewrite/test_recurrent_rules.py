@@ -215,7 +215,7 @@ def steps(
     def build(net: Network) -> tuple[TensorRef, ...]:
         spec = tensor(4, batch, INPUTS, dtype=dtype)
         x, row = net.input(spec), spec.with_shape(batch, INPUTS)
-        shared, results = net.place(weight((FEATURES, INPUTS), "int8", 0)), []
+        shared, results = net.add_operand(weight((FEATURES, INPUTS), "int8", 0)), []
         for k in rows:
             row_value = net.call("GATHER", [x, constant(k)], row, axis=0)
             w = weight((FEATURES, INPUTS), "int8", 0, seed="other" if k in other_weights else "w")

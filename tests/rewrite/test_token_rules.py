@@ -70,7 +70,7 @@ def project(
 
     def build(net: Network) -> tuple[TensorRef, ...]:
         x, depth = net.input(tensor(*batch_shape, 5)), 5 * 6 // int(np.prod(flat_shape[:1])) if flat_shape else 5
-        matrix = net.place(constant(random_array(7, depth)) if weights is None else weights)
+        matrix = net.add_operand(constant(random_array(7, depth)) if weights is None else weights)
         operands = [x, matrix, *([constant(random_array(7, seed="bias"))] if biased else [])]
         y = net.call(
             "FULLY_CONNECTED", operands, tensor(*(flat_shape or (*batch_shape, 7))), keep_num_dims=not flat_shape

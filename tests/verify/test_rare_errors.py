@@ -70,7 +70,7 @@ def constant_sigmoid(net: Network) -> TensorRef:
 def unknown_rank(net: Network) -> TensorRef:
     x = net.conv(net.input(image(1, 11, 7, 5)), 16, name="first")
     y = net.conv(x, 8, name="last")
-    net.without_rank(x)
+    net.remove_rank(x)
     return y
 
 

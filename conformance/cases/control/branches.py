@@ -40,7 +40,7 @@ def cases() -> Iterator[Case]:
     yield switch_case("single branch", [X], [double])
     yield switch_case("index of rank 1", [X], [double, negate], selector_input=Spec((1,), "int32", name="index"))
     yield from shared_cases("STABLEHLO_CASE", switch_case, 3)
-    other = {"refused": "different quantization parameters inside and outside"}
+    other = {"refusal": "different quantization parameters inside and outside"}
     yield switch_case(
         "int8, different quantization parameters inside",
         [tensor(2, 3, dtype="int8")],
@@ -62,14 +62,14 @@ def shared_cases(op: str, case: Callable[..., Case], n: int) -> Iterator[Case]:
         [append_rows, *[pass_through] * (n - 1)],
         results=[tensor(None, 3)],
     )
-    yield net(op, "image between convolutions", image(op, n), transposes=2, **runs_of(op))
+    yield net(op, "image between convolutions", image(op, n), max_transposes=2, **runs_of(op))
     yield net(op, "convolution in a branch", conv_branches(op, n, "float32"), **runs_of(op))
     yield net(op, "int8 convolution in a branch", conv_branches(op, n, "int8"), dtype="int8", **runs_of(op))
     if op == "IF":
         yield net(op, "nested", nested(op, n), **runs_of(op))
         yield net(op, "variable assigned in a branch without results", counting(op, n, 0), **runs_of(op))
     # The kernel of STABLEHLO_CASE treats every subgraph of the file as a branch, even the one that contains it.
-    refused_by_kernel = {"kernel_refuses": "num_inputs != subgraph->inputs().size()"} if op == "STABLEHLO_CASE" else {}
+    refused_by_kernel = {"kernel_refusal": "num_inputs != subgraph->inputs().size()"} if op == "STABLEHLO_CASE" else {}
     yield net(op, "variable assigned in one branch", counting(op, n), **runs_of(op), **refused_by_kernel)
     reset = {"options": {"state": "reset"}}
     yield net(op, "variable, reset in every run", counting(op, n), **runs_of(op), **refused_by_kernel, **reset)
@@ -83,7 +83,7 @@ def shared_cases(op: str, case: Callable[..., Case], n: int) -> Iterator[Case]:
 
 def runs_of(op: str) -> dict[str, Any]:
     runs = CONDITION_RUNS if op == "IF" else INDEX_RUNS
-    return {"given": runs, "runs": len(runs)}
+    return {"input_arrays": runs, "runs": len(runs)}
 
 
 def add_branches(
@@ -127,7 +127,9 @@ def branch_case(
         model.output(*add_branches(model, op, answer, [model.input(spec) for spec in specs], specs, branches, results))
 
     runs = runs_of(op)
-    runs["given"] = [{key: value.reshape(selector.shape) for key, value in run.items()} for run in runs["given"]]
+    runs["input_arrays"] = [
+        {key: value.reshape(selector.shape) for key, value in run.items()} for run in runs["input_arrays"]
+    ]
     return net(op, name, build, **{**runs, **case})
 
 
@@ -297,7 +299,7 @@ def branch_in_loop(op: str, n: int) -> Callable[[Net], None]:
             return [values[0], result]
 
         refs = [model.input(selector), model.input(X)]
-        plan = model.place(constant(np.array([True, True, True, False, False])))
+        plan = model.add_operand(constant(np.array([True, True, True, False, False])))
         model.output(loop(model, refs, [selector, X], body, plan=plan)[1])
 
     return build

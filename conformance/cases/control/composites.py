@@ -19,7 +19,7 @@ def cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int16", "int32"):
         x = tensor(*IMAGE, dtype=dtype)
         yield composite_case(f"{dtype}, sum", [x, x], [x], add_operands, dtype=dtype)
-    yield net(OP, "int8 between convolutions", composite_between_convs, dtype="int8", transposes=2)
+    yield net(OP, "int8 between convolutions", composite_between_convs, dtype="int8", max_transposes=2)
     yield net(OP, "name used twice", called_twice)
     yield net(OP, "nested", nested_composite)
     x, y = tensor(2, 3), tensor(3)
@@ -84,7 +84,7 @@ def composite_case(
 ) -> Case:
     def build(model: Net) -> None:
         index = decomposition(model, inner or specs, body)
-        model.output(*call_composite(model, index, [model.place(spec) for spec in specs], outputs))
+        model.output(*call_composite(model, index, [model.add_operand(spec) for spec in specs], outputs))
 
     return net(OP, name, build, dtype=dtype)
 

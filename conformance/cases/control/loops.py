@@ -35,22 +35,26 @@ def cases() -> Iterator[Case]:
         lambda body, values: [body.constant("fixed", random_array(2, 3))],
     )
     yield loop_case("value of growing shape", [tensor(1, 3)], append_rows, results=[tensor(None, 3)])
-    yield net("WHILE", "scalar of unknown rank", unranked_before_loop, given=STEPS)
-    yield net("WHILE", "image between convolutions", image, given=STEPS, transposes=2)
+    yield net("WHILE", "scalar of unknown rank", unranked_before_loop, input_arrays=STEPS)
+    yield net("WHILE", "image between convolutions", image, input_arrays=STEPS, max_transposes=2)
     for dtype in ("float32", "int8"):
         inside = partial(filter_in_loop, dtype)
-        yield net("WHILE", f"{dtype}, convolution in the body", inside, dtype=dtype, given=STEPS, transposes=2)
-    yield net("WHILE", "swapped images", swap_images, given=STEPS, transposes=4)
-    yield net("WHILE", "variable assigned in the body", count_in_body, given=STEPS)
-    yield net("WHILE", "variable assigned in the body, reset in every run", count_in_body, given=STEPS, options=RESET)
-    yield net("WHILE", "carried variable handle", variable_handle_carried, given=STEPS)
-    yield net("WHILE", "variable only in the body", variable_of_body, given=STEPS)
-    yield net("WHILE", "recurrent layer used only for its state", rnn_state_in_body, given=STEPS)
-    yield net("WHILE", "nested", nested_loops, given=STEPS[:2])
+        yield net(
+            "WHILE", f"{dtype}, convolution in the body", inside, dtype=dtype, input_arrays=STEPS, max_transposes=2
+        )
+    yield net("WHILE", "swapped images", swap_images, input_arrays=STEPS, max_transposes=4)
+    yield net("WHILE", "variable assigned in the body", count_in_body, input_arrays=STEPS)
+    yield net(
+        "WHILE", "variable assigned in the body, reset in every run", count_in_body, input_arrays=STEPS, options=RESET
+    )
+    yield net("WHILE", "carried variable handle", variable_handle_carried, input_arrays=STEPS)
+    yield net("WHILE", "variable only in the body", variable_of_body, input_arrays=STEPS)
+    yield net("WHILE", "recurrent layer used only for its state", rnn_state_in_body, input_arrays=STEPS)
+    yield net("WHILE", "nested", nested_loops, input_arrays=STEPS[:2])
     starts = [{"n": np.float32(n)} for n in (0, 5, 20)]
-    yield net("WHILE", "loop in the condition", partial(loop_in_condition, 1), given=starts)
-    yield net("WHILE", "nested loops in conditions", partial(loop_in_condition, 2), given=starts)
-    yield net("WHILE", "variable assigned in condition and body", count_evaluations, given=starts)
+    yield net("WHILE", "loop in the condition", partial(loop_in_condition, 1), input_arrays=starts)
+    yield net("WHILE", "nested loops in conditions", partial(loop_in_condition, 2), input_arrays=starts)
+    yield net("WHILE", "variable assigned in condition and body", count_evaluations, input_arrays=starts)
 
 
 Body = Callable[[GraphBuilder, Sequence[TensorRef]], Sequence[TensorRef]]
@@ -128,7 +132,7 @@ def loop_case(
         refs = [model.input(spec) for spec in specs]
         model.output(*loop(model, refs, specs, body, results))
 
-    return net("WHILE", name, build, **{"given": STEPS, **case})
+    return net("WHILE", name, build, **{"input_arrays": STEPS, **case})
 
 
 def double(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
@@ -164,7 +168,9 @@ def unranked_before_loop(model: Net) -> None:
     """Build a loop over a scalar whose rank is stored only inside the loop."""
     x, number = tensor(2, 3), tensor()
     unranked = model.graph.tensor("made", None)
-    model.graph.operator("RESHAPE", [model.input(tensor(1)), model.place(constant(np.zeros(0, np.int32)))], [unranked])
+    model.graph.operator(
+        "RESHAPE", [model.input(tensor(1)), model.add_operand(constant(np.zeros(0, np.int32)))], [unranked]
+    )
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
         return [call_like(graph, "ADD", values, values[0]), values[1]]
@@ -285,7 +291,7 @@ def nested_loops(model: Net) -> None:
         return [inner_result, plan]
 
     inner_plan = Spec((5,), "bool", name="inner")
-    refs = [model.input(spec), model.place(constant(np.array([True, True, False, False, False])))]
+    refs = [model.input(spec), model.add_operand(constant(np.array([True, True, False, False, False])))]
     result, _ = loop(model, refs, [spec, inner_plan], body)
     model.output(result)
 

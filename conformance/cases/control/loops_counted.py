@@ -54,9 +54,9 @@ class Rows:
     def build(self, model: Net) -> None:
         x = model.input(replace(self.kinds[5], name="x"))
         n = self._length(model.graph, x) if self.open else model.input(Spec((), "int32", name="n"))
-        counters = [model.place(constant(np.array(start, np.int32))) for start in (0, self.first)]
-        start = model.place(replace(self.kinds[2], value=random_array(SIZE, dtype=self.dtype)))
-        array = self._zero_rows(model.graph, n) if self.open else model.place(self._before())
+        counters = [model.add_operand(constant(np.array(start, np.int32))) for start in (0, self.first)]
+        start = model.add_operand(replace(self.kinds[2], value=random_array(SIZE, dtype=self.dtype)))
+        array = self._zero_rows(model.graph, n) if self.open else model.add_operand(self._before())
         cond, body = model.model.subgraph("cond"), model.model.subgraph("body")
         self._condition(cond, [input_of(cond, k, spec) for k, spec in enumerate(self.kinds)])
         self._body(body, [input_of(body, k, spec) for k, spec in enumerate(self.kinds)])
@@ -178,4 +178,4 @@ CARRIED: dict[str, Rows] = {
 def cases() -> Iterator[Case]:
     for name, rows in {**STACKED, **CARRIED}.items():
         given: list[dict[str, Array]] | None = STEPS if not rows.open else None
-        yield net("WHILE", f"counted, {name}", rows.build, dtype=rows.dtype, given=given)
+        yield net("WHILE", f"counted, {name}", rows.build, dtype=rows.dtype, input_arrays=given)

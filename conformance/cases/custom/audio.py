@@ -65,13 +65,15 @@ def spectrograms() -> Iterator[Case]:
     yield spectrogram("one window", 480, 480, 160)
     yield spectrogram("fewer samples than a window", 479, 480, 160)
     yield spectrogram("three channels", 997, 202, 101, channels=3, opsets=EVERY_OPSET)
-    yield spectrogram("dynamic samples", None, 97, 31, sizes=(96, 97, 499), opsets=EVERY_OPSET)
-    yield spectrogram("dynamic samples with a stride beyond the window", None, 97, 211, sizes=(97, 307, 308, 499))
-    yield spectrogram("dynamic samples and channels", None, 97, 31, channels=None, sizes=(211, 499))
+    yield spectrogram("dynamic samples", None, 97, 31, dynamic_sizes=(96, 97, 499), opsets=EVERY_OPSET)
+    yield spectrogram(
+        "dynamic samples with a stride beyond the window", None, 97, 211, dynamic_sizes=(97, 307, 308, 499)
+    )
+    yield spectrogram("dynamic samples and channels", None, 97, 31, channels=None, dynamic_sizes=(211, 499))
     yield spectrogram("default magnitude options", 997, 97, 31, without=("magnitude_squared",))
     yield spectrogram("fractions as options", 997, 97.9, 31.9)
-    yield spectrogram("a window of one sample", 997, 1, 31, refused="fewer than 2 samples")
-    yield spectrogram("no stride", 997, 97, 31, without=("stride",), refused="strides below 1")
+    yield spectrogram("a window of one sample", 997, 1, 31, refusal="fewer than 2 samples")
+    yield spectrogram("no stride", 997, 97, 31, without=("stride",), refusal="strides below 1")
 
 
 def cepstrum(name: str, options: Mapping[str, Any] = {}, rate: int | None = 16000, **case: Any) -> Case:
@@ -85,7 +87,7 @@ def cepstrum(name: str, options: Mapping[str, Any] = {}, rate: int | None = 1600
     if rate is None:
         given = [{**given, "rate": np.asarray([number], np.int32)} for number in (16000, 8000, 44100, 6007)]
     result = Spec((channels, FRAMES, filters["dct_coefficient_count"]))
-    case = {"given": given, **case}
+    case = {"input_arrays": given, **case}
     return in_isolation(MFCC, name, [powers, hertz], result, custom_options=filters, **case)
 
 
@@ -101,16 +103,16 @@ def cepstra() -> Iterator[Case]:
         yield cepstrum(f"fractions as limits{text}", {"lower_frequency_limit": 93.9}, rate)
         yield cepstrum(f"two channels{text}", rate=rate, channels=2)
     silence = {"powers": np.zeros((1, FRAMES, BINS), np.float32)}
-    yield cepstrum("silence", given=silence)
+    yield cepstrum("silence", input_arrays=silence)
     for rate, text in ((16000, ""), (None, ", rate at runtime")):
         given = {"powers": powers_outside_filters(), **({} if rate else {"rate": np.asarray([16000], np.int32)})}
-        yield cepstrum(f"only omitted options{text}", {}, rate, given=given)
-    yield cepstrum("dynamic channels", channels=None, sizes=())
-    yield cepstrum("a rate of 0", rate=0, refused="requires a positive one")
+        yield cepstrum(f"only omitted options{text}", {}, rate, input_arrays=given)
+    yield cepstrum("dynamic channels", channels=None, dynamic_sizes=())
+    yield cepstrum("a rate of 0", rate=0, refusal="requires a positive one")
     yield cepstrum(
-        "more coefficients than filters", {"dct_coefficient_count": 41}, refused="LiteRT's kernel computes 1 to"
+        "more coefficients than filters", {"dct_coefficient_count": 41}, refusal="LiteRT's kernel computes 1 to"
     )
-    yield cepstrum("descending limits", {"upper_frequency_limit": 20}, refused="requires 0 <= lower < upper")
+    yield cepstrum("descending limits", {"upper_frequency_limit": 20}, refusal="requires 0 <= lower < upper")
 
 
 def powers_outside_filters() -> Array:
@@ -131,7 +133,7 @@ def signal_cases() -> Iterator[Case]:
         for name, samples in inputs.items():
             given = {"samples": samples.astype(np.float32)}
             window = 512 if "short" in name else 480
-            yield net(op, f"{name}, spectrum and cepstrum", partial(mfcc_of_audio, window=window), given=given)
+            yield net(op, f"{name}, spectrum and cepstrum", partial(mfcc_of_audio, window=window), input_arrays=given)
 
 
 def mfcc_of_audio(model: Net, window: int) -> None:

@@ -45,14 +45,14 @@ def cases() -> Iterator[Case]:
         yield detection_case(f"{text}, longer encodings", given, length=6)
         yield detection_case(f"{text}, default options", given, without=("detections_per_class",))
         yield detection_case(
-            f"{text}, an overlap of 0", {**given, "nms_iou_threshold": 0.0}, refused="the kernel requires a value in"
+            f"{text}, an overlap of 0", {**given, "nms_iou_threshold": 0.0}, refusal="the kernel requires a value in"
         )
     many = {"max_classes_per_detection": 2**29, "max_detections": 5}
-    yield detection_case("too many detections", many, refused="can count in 32 bits")
+    yield detection_case("too many detections", many, refusal="can count in 32 bits")
     many = {"detections_per_class": 2**32 + 1}
-    yield detection_case("too many detections per class", many, refused="can count in 32 bits")
+    yield detection_case("too many detections per class", many, refusal="can count in 32 bits")
     yield detection_case(
-        "classes as complex numbers", {}, classes_dtype="complex64", refused="the kernel writes float32"
+        "classes as complex numbers", {}, classes_dtype="complex64", refusal="the kernel writes float32"
     )
     yield detection_case("by best class, default option", {}, without=("use_regular_nms", "detections_per_class"))
     yield detection_case("by best class, three classes each", {"max_classes_per_detection": 3})
@@ -93,8 +93,8 @@ def detection_case(
             for name, shape in shapes.items()
         ]
         model.graph.operator(
-            OP, [model.place(spec) for spec in (boxes, by_class, table)], outputs, custom_options=attributes
+            OP, [model.add_operand(spec) for spec in (boxes, by_class, table)], outputs, custom_options=attributes
         )
         model.output(*outputs)
 
-    return net(OP, name, build, **{"given": given, **case})
+    return net(OP, name, build, **{"input_arrays": given, **case})

@@ -39,7 +39,7 @@ def cases() -> Iterator[Case]:
             "tensors of unknown shape",
             without_contents,
             written_list,
-            refused="does not store the shape and dtype of the list's elements",
+            refusal="does not store the shape and dtype of the list's elements",
         )
     yield from older_file_cases()
 
@@ -69,7 +69,7 @@ def older_file_cases() -> Iterator[Case]:
         without_stored_contents(partial(write_list, shape=STATIC, reserved=-1)),
         written_list,
     )
-    nested = {"reference": rows_of_loops, "sizes": ()}
+    nested = {"reference": rows_of_loops, "dynamic_sizes": ()}
     for operator in ("Reserve", "SetItem", "Stack"):
         yield net(
             PREFIX + operator,
@@ -82,13 +82,13 @@ def older_file_cases() -> Iterator[Case]:
         "two shapes, older file",
         without_stored_contents(partial(write_list, shape=STATIC, reserved=(2, 5))),
         written_list,
-        refused="does not store the shape and dtype of the list's elements",
+        refusal="does not store the shape and dtype of the list's elements",
     )
 
 
 def case(operator: str, name: str, build: Any, reference: Any, **options: Any) -> Case:
     places = {"place": np.asarray(3, np.int32)}
-    return net(PREFIX + operator, name, build, reference=reference, given=places, sizes=(), **options)
+    return net(PREFIX + operator, name, build, reference=reference, input_arrays=places, dynamic_sizes=(), **options)
 
 
 def written_list(arrays: Sequence[Array]) -> list[Array]:
@@ -118,11 +118,11 @@ def write_list(
 ) -> None:
     """Build a list of five tensors and write two. ``reserved``: the reserved element shape, by default ``shape``."""
     lists = [list_tensor(model, f"list{k}", shape, dtype) for k in range(3)]
-    of, count = model.place(constant(shape_operand(shape))), model.place(constant(np.asarray(5, np.int32)))
-    first_of = of if reserved is None else model.place(constant(np.asarray(reserved, np.int32)))
+    of, count = model.add_operand(constant(shape_operand(shape))), model.add_operand(constant(np.asarray(5, np.int32)))
+    first_of = of if reserved is None else model.add_operand(constant(np.asarray(reserved, np.int32)))
     model.graph.operator(PREFIX + "Reserve", [first_of, count], [lists[0]])
     first = model.input(tensor(*shape, dtype=dtype))
-    places = model.place(constant(np.asarray(1, np.int32))), model.input(tensor(dtype="int32", name="place"))
+    places = model.add_operand(constant(np.asarray(1, np.int32))), model.input(tensor(dtype="int32", name="place"))
     second = model.input(tensor(*shape, dtype=dtype))
     for k, (place, item) in enumerate(zip(places, (first, second), strict=True)):
         model.graph.operator(PREFIX + "SetItem", [lists[k], place, item], [lists[k + 1]])
@@ -142,7 +142,7 @@ def without_contents(model: Net) -> None:
 def read(model: Net, shape: tuple[int | None, ...]) -> None:
     x = model.input(tensor(5, *shape))
     place = model.input(tensor(dtype="int32", name="place"))
-    of, listed = model.place(constant(shape_operand(shape))), list_tensor(model, "list", shape)
+    of, listed = model.add_operand(constant(shape_operand(shape))), list_tensor(model, "list", shape)
     model.graph.operator(PREFIX + "FromTensor", [x, of], [listed])
     item, rows = model.result(tensor(*shape)), model.result(tensor(5, *shape))
     model.graph.operator(PREFIX + "GetItem", [listed, place, of], [item])
@@ -207,10 +207,13 @@ OUTER, INNER = 3, 2
 def nested_loops(model: Net) -> None:
     """Build nested loops that write a tensor into a list in one branch, and its negative in the other."""
     x = model.input(tensor(*STATIC))
-    of, count = model.place(constant(np.asarray(-1, np.int32))), model.place(constant(np.asarray(6, np.int32)))
+    of, count = (
+        model.add_operand(constant(np.asarray(-1, np.int32))),
+        model.add_operand(constant(np.asarray(6, np.int32))),
+    )
     listed = list_tensor(model, "list", STATIC)
     model.graph.operator(PREFIX + "Reserve", [of, count], [listed])
-    place = model.place(constant(np.asarray(0, np.int32)))
+    place = model.add_operand(constant(np.asarray(0, np.int32)))
 
     def inner(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
         return loop(graph, values, INNER, put_row)

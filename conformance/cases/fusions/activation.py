@@ -102,21 +102,23 @@ def cases() -> Iterator[Case]:
     forms_of = (("GELU", GELU, NO_GELU), ("HARD_SWISH", HARD_SWISH, NO_HARD_SWISH), ("PRELU", PRELU, NO_PRELU))
     for op, forms, others in forms_of:
         for name, term in forms.items():
-            yield net(op, f"decomposed {name}", term_model(term), span=WIDE, opsets=EVERY_OPSET)
+            yield net(op, f"decomposed {name}", term_model(term), input_range=WIDE, opsets=EVERY_OPSET)
             inside = term_model(term, inside=True)
-            yield net(op, f"decomposed {name} between convolutions", inside, span=WIDE, transposes=2)
+            yield net(op, f"decomposed {name} between convolutions", inside, input_range=WIDE, max_transposes=2)
         for name, term in others.items():
             span = (-2.0, 7.0) if "quotient" in name else WIDE
-            yield net(op, f"decomposed with {name}", term_model(term), span=span)
+            yield net(op, f"decomposed with {name}", term_model(term), input_range=span)
         if op == "PRELU":
             yield net(op, "decomposed with per-image slopes", slopes_per_image)
             continue
         first = next(iter(forms.values()))
-        yield net(op, "decomposed on two tensors", two_tensors(first), span=WIDE)
-        yield net(op, "decomposed with an inner output", with_intermediate_output(first), span=WIDE)
+        yield net(op, "decomposed on two tensors", two_tensors(first), input_range=WIDE)
+        yield net(op, "decomposed with an inner output", with_intermediate_output(first), input_range=WIDE)
         stored = tensor(*IMAGE, dtype="int8")
         steps = (
-            {"tolerance": Tolerance(steps=2), "why": "six operators round one after the other"} if op == "GELU" else {}
+            {"tolerance": Tolerance(steps=2), "tolerance_reason": "six operators round one after the other"}
+            if op == "GELU"
+            else {}
         )
         yield net(op, "decomposed int8", term_model(first, stored, inside=True), dtype="int8", **steps)
 
@@ -182,11 +184,11 @@ def with_intermediate_output(term: Term) -> Callable[[Net], None]:
 def write_term(model: Net, term: Term, like: Spec, variables: Mapping[str, TensorRef]) -> TensorRef:
     """Add the operators of a term."""
     if term in SLOPES:
-        return model.place(constant(random_array(*SLOPES[term], seed="slopes", low=-0.7, high=1.8)))
+        return model.add_operand(constant(random_array(*SLOPES[term], seed="slopes", low=-0.7, high=1.8)))
     if isinstance(term, str):
         return variables[term]
     if isinstance(term, float):
-        return model.place(number(term, like))
+        return model.add_operand(number(term, like))
     code, *terms = term
     fused = [part for part in terms if isinstance(part, str) and part.isupper()]
     operands = [write_term(model, part, like, variables) for part in terms if part not in fused]

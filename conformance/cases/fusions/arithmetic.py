@@ -34,7 +34,7 @@ def cases() -> Iterator[Case]:
                 op,
                 f"followed by {name}",
                 layer_then_steps(op, steps),
-                transposes=None if op == "FULLY_CONNECTED" else 2,
+                max_transposes=None if op == "FULLY_CONNECTED" else 2,
             )
         zero = net(
             op, "", layer_then_steps(op, [("MUL", ("C",))], biased=0.0)
@@ -160,7 +160,7 @@ def dense_cases() -> Iterator[Case]:
         model.output(add_steps(model, ref, ("MUL", ("C",)), "0"))
 
     yield net("FULLY_CONNECTED", "rank kept, then MUL", keep_rows)
-    yield net("FULLY_CONNECTED", "flatten before, MUL after", flatten_rows, transposes=1)
+    yield net("FULLY_CONNECTED", "flatten before, MUL after", flatten_rows, max_transposes=1)
     for activation, shape in (("RELU", "positive"), ("RELU6", 1 / 6)):
         for op in RESULT_SHAPES:
             yield net(op, f"{activation}, then MUL", layer_then_steps(op, [("MUL", shape)], activation=activation))
@@ -263,5 +263,5 @@ def second_reader_cases() -> Iterator[Case]:
         "by infinity",
         [tensor(2, 4), endless],
         tensor(2, 4),
-        given={"x0": np.array([[1, 2, 3, 4], [-1, -2, -3, 4]], np.float32)},
+        input_arrays={"x0": np.array([[1, 2, 3, 4], [-1, -2, -3, 4]], np.float32)},
     )

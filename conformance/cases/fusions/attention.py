@@ -85,4 +85,4 @@ def shared_matrices_case(
         )
 
     fuses = ("BATCH_MATMUL_SHARED",) if repeated == "matrices" and reshaped_to is None and not swapped else ()
-    return net(OP, f"shared matrices, {name}", build, opsets=opsets, fuses=fuses)
+    return net(OP, f"shared matrices, {name}", build, opsets=opsets, fusions=fuses)

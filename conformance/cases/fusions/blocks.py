@@ -22,10 +22,10 @@ def cases() -> Iterator[Case]:
     yield dense("two rows by many int4 weights without bias", (2, 384), out=347, biased=None, **INT4)
     yield dense("two rows of rank 3 by many int4 weights", (1, 2, 384), out=347, keep=True, **INT4)
     yield dense("one row of a flatten by many int4 weights", (1, 4, 3, 32), depth=384, out=347, **INT4)
-    fused: Mapping[str, Any] = {"options": {"fused_activation_function": "RELU6"}, "span": (-0.05, 0.05)}
+    fused: Mapping[str, Any] = {"options": {"fused_activation_function": "RELU6"}, "input_range": (-0.05, 0.05)}
     yield dense("one row by many int4 weights with RELU6", (1, 384), out=347, **fused, **INT4)
     runs = [{"x0": random_array(n, 384)} for n in (1, 5)]
-    yield dense("a dynamic number of rows by many int4 weights", (None, 384), out=347, given=runs, **INT4)
+    yield dense("a dynamic number of rows by many int4 weights", (None, 384), out=347, input_arrays=runs, **INT4)
     runs = [{"x0": random_array(n, m, 384)} for n, m in ((1, 5), (3, 1))]
     name = "dynamic number of rows of rank 3 by many int4 weights"
-    yield dense(name, (None, None, 384), out=347, keep=True, given=runs, **INT4)
+    yield dense(name, (None, None, 384), out=347, keep=True, input_arrays=runs, **INT4)

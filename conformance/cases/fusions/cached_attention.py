@@ -98,7 +98,12 @@ def attention(
     given = {"positions": np.arange(start, sizes.slots, dtype=np.int32)}
     given |= {"mask": causal_mask(sizes, start, count)} if sizes.cache_layout == "columns" else {}
     given |= {"elsewhere": given["positions"]} if shifts else {}
-    options = {"options": {"attention": "causal"}, "nodes": {NODE: 1}, "targets": ("onnxruntime",), "given": given}
+    options = {
+        "options": {"attention": "causal"},
+        "nodes": {NODE: 1},
+        "targets": ("onnxruntime",),
+        "input_arrays": given,
+    }
     return net(OP, f"attention over a cache {name}", build, **{**options, **case})
 
 

@@ -147,7 +147,7 @@ def cases() -> Iterator[Case]:
             SEQUENCE, f"bidirectional, {'reset in every run' if options else '50 runs'}", Pair(KERAS).build, **case
         )
     yield net(SEQUENCE, "bidirectional, int8", Pair(INT8).build, dtype="int8")
-    yield net(SEQUENCE, "bidirectional between convolutions", pair_between_convolutions, transposes=4)
+    yield net(SEQUENCE, "bidirectional between convolutions", pair_between_convolutions, max_transposes=4)
 
 
 def pair_between_convolutions(model: Net) -> None:

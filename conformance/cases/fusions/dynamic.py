@@ -27,7 +27,7 @@ def pointwise_conv_cases() -> Iterator[Case]:
     yield conv("many pixels, float32 with int4 weights", **{**POINTWISE, "weights": "int4"})
     bounded: dict[str, Any] = {
         "tolerance": Tolerance(of_range=5e-2),
-        "why": "RELU6 clips the output to a tenth of the range of the sums",
+        "tolerance_reason": "RELU6 clips the output to a tenth of the range of the sums",
     }
     yield conv("many pixels with RELU6", **POINTWISE, fused_activation_function="RELU6", **bounded)
     yield conv("many pixels of three images", **{**POINTWISE, "shape": (3, 7, 11, 67)})
@@ -58,9 +58,9 @@ def dense_layer_cases() -> Iterator[Case]:
     yield dense("one row of 134,000 weights, float32 with int8 weights", (1, 257), out=521, **weight_only)
     yield dense("many rows, float32 with int8 weights", (37, 257), out=263, **weight_only)
     for activation in ("TANH", "RELU6"):
-        fused: Mapping[str, Any] = {"options": {"fused_activation_function": activation}, "span": (-0.05, 0.05)}
+        fused: Mapping[str, Any] = {"options": {"fused_activation_function": activation}, "input_range": (-0.05, 0.05)}
         yield dense(f"one row of many weights with {activation}", (1, 1031), out=1033, **fused, **weight_only)
     yield dense("many rows after a flatten", (37, 7, 11, 5), depth=385, out=263, **weight_only)
     yield dense("many rows of rank 3", (5, 7, 257), out=263, keep=True, **weight_only)
     runs = [{"x0": random_array(n, m, 257)} for n, m in ((1, 5), (3, 2))]
-    yield dense("dynamic rows of rank 3", (None, None, 257), out=4099, keep=True, given=runs, **weight_only)
+    yield dense("dynamic rows of rank 3", (None, None, 257), out=4099, keep=True, input_arrays=runs, **weight_only)

@@ -65,7 +65,7 @@ class Layer:
         outputs = (self.time if self.all_outputs else 1, self.batch, UNITS)
         outside = Step(model.graph, self)
         bound = [outside.length(x)] if self.open else []
-        counter = model.place(constant(np.array(self.first, np.int32)))
+        counter = model.add_operand(constant(np.array(self.first, np.int32)))
         carried = [counter, counter, self._array(model, outside, bound), *states, *bound, x]
         shapes: list[tuple[int | None, ...]] = [(), (), outputs, *[(self.batch, UNITS)] * len(states)]
         shapes += [*[()] * len(bound), (self.time, self.batch, INPUTS)]
@@ -100,7 +100,7 @@ class Layer:
         """Return the initial value of a state."""
         if self.starts:
             return model.input(tensor(self.batch, UNITS, name=name))
-        return model.place(constant(np.zeros((self.batch, UNITS)), "float32"))
+        return model.add_operand(constant(np.zeros((self.batch, UNITS)), "float32"))
 
     def _array(self, model: Net, outside: Step, bound: list[TensorRef]) -> TensorRef:
         if self.listed:
@@ -109,7 +109,9 @@ class Layer:
             model.graph.operator("CUSTOM.FlexTensorListReserve", [outside.vector(-1, UNITS), count], [result])
             return result
         if not (self.open and self.all_outputs):
-            return model.place(constant(np.zeros((TIME if self.all_outputs else 1, self.batch, UNITS)), "float32"))
+            return model.add_operand(
+                constant(np.zeros((TIME if self.all_outputs else 1, self.batch, UNITS)), "float32")
+            )
         rows = outside.call("RESHAPE", [bound[0], outside.vector(1)], (1,), "int32")
         sizes = outside.call("CONCATENATION", [rows, outside.vector(self.batch, UNITS)], (3,), "int32")
         return outside.call("FILL", [sizes, outside.constant(np.array(0, np.float32))], (None, self.batch, UNITS))
@@ -323,9 +325,9 @@ SIMILAR: dict[str, Layer] = {
 def cases() -> Iterator[Case]:
     for name, layer in LAYERS.items():
         opsets = EVERY_OPSET if name.endswith("every output") else (None,)
-        yield net("WHILE", f"recurrent layer: {name}", layer.build, opsets=opsets, sizes=sizes(layer))
+        yield net("WHILE", f"recurrent layer: {name}", layer.build, opsets=opsets, dynamic_sizes=sizes(layer))
     for name, layer in SIMILAR.items():
-        yield net("WHILE", f"no recurrent layer: {name}", replace(layer, starts=True).build, sizes=(2, 7))
+        yield net("WHILE", f"no recurrent layer: {name}", replace(layer, starts=True).build, dynamic_sizes=(2, 7))
 
 
 def sizes(layer: Layer) -> tuple[int, ...]:

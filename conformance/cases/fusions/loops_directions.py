@@ -90,6 +90,6 @@ def cases() -> Iterator[Case]:
     for name, pair in FUSED.items():
         opsets = EVERY_OPSET if name == "GRU of dynamic length" else (None,)
         lengths = () if not pair.of.open else (2, 7) if pair.of.all_outputs else (0, 2, 7)
-        yield net("WHILE", f"bidirectional layer: {name}", pair.build, opsets=opsets, sizes=lengths or (2, 7))
+        yield net("WHILE", f"bidirectional layer: {name}", pair.build, opsets=opsets, dynamic_sizes=lengths or (2, 7))
     for name, pair in SEPARATE.items():
-        yield net("WHILE", f"separate layers {name}", pair.build, sizes=(2, 7))
+        yield net("WHILE", f"separate layers {name}", pair.build, dynamic_sizes=(2, 7))

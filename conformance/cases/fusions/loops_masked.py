@@ -29,9 +29,9 @@ class Masked:
         told = tensor(TIME, of.batch, 1, name="told")
         above = constant(np.full((1,), self.above, np.float32))
         mask = model.call("GREATER", [model.input(told), above], replace(told, name="", dtype="bool"))
-        counter = model.place(constant(np.array(0, np.int32)))
+        counter = model.add_operand(constant(np.array(0, np.int32)))
         states = [of.start(model, f"state{k}") for k in range(n + 1)]
-        array = model.place(constant(np.zeros((TIME if of.all_outputs else 1, of.batch, UNITS)), "float32"))
+        array = model.add_operand(constant(np.zeros((TIME if of.all_outputs else 1, of.batch, UNITS)), "float32"))
         shapes = [(), (), (TIME if of.all_outputs else 1, of.batch, UNITS), *[(of.batch, UNITS)] * (n + 1)]
         shapes += [(TIME, of.batch, 1), (TIME, of.batch, INPUTS)]
         dtypes = ["int32", "int32", *["float32"] * (n + 2), "bool", "float32"]
@@ -85,6 +85,6 @@ SIMILAR: dict[str, Masked] = {
 def cases() -> Iterator[Case]:
     for name, layer in MASKED.items():
         opsets = EVERY_OPSET if name == "LSTM, every output" else (None,)
-        yield net("WHILE", f"masked recurrent layer: {name}", layer.build, opsets=opsets, sizes=(2, 7))
+        yield net("WHILE", f"masked recurrent layer: {name}", layer.build, opsets=opsets, dynamic_sizes=(2, 7))
     for name, layer in SIMILAR.items():
-        yield net("WHILE", f"no masked recurrent layer: {name}", layer.build, sizes=(2, 7))
+        yield net("WHILE", f"no masked recurrent layer: {name}", layer.build, dynamic_sizes=(2, 7))

@@ -59,7 +59,7 @@ def normalization_case(name: str, write: Callable[..., TensorRef]) -> Case:
     def build(model: Net) -> None:
         model.output(model.output_through_conv(write(model, model.input_through_conv(tensor(*IMAGE)))))
 
-    return net(OP, f"LayerNormalization {name}", build, transposes=4, opsets=(None, 13, 17, 26))
+    return net(OP, f"LayerNormalization {name}", build, max_transposes=4, opsets=(None, 13, 17, 26))
 
 
 def litert_torch_case(
@@ -245,4 +245,4 @@ def rms_case(
         model.output(model.call("MUL", [y, constant(random_array(*scale, seed="gamma"))], wide) if scale else y)
 
     fuses = ("RMS_NORMALIZATION",) if fused else ()
-    return net(OP, f"{'' if fused else 'no '}RMSNormalization {name}", build, opsets=opsets, fuses=fuses)
+    return net(OP, f"{'' if fused else 'no '}RMSNormalization {name}", build, opsets=opsets, fusions=fuses)

@@ -60,13 +60,15 @@ def cases() -> Iterator[Case]:
         opsets = (None, 26) if dtype == "int16" else EVERY_OPSET
         for rows, columns in ((2, 2), (3, 1), (1, 2)):
             name = f"{dtype}, {rows}x{columns} decomposed between convolutions"
-            yield net("TILE", name, nearest_as_products(dtype, rows, columns), dtype=dtype, opsets=opsets, transposes=2)
+            yield net(
+                "TILE", name, nearest_as_products(dtype, rows, columns), dtype=dtype, opsets=opsets, max_transposes=2
+            )
     yield net(
         "TILE",
         "many integers decomposed",
         nearest_as_products("int8", 2, 2, (1, 16, 16, 32)),
         dtype="int8",
-        transposes=4,
+        max_transposes=4,
     )
     for name, build in SIMILAR.items():
         yield net("TILE", f"{name} between convolutions", build)

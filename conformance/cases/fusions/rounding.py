@@ -43,7 +43,15 @@ def uneven_inputs(*shape: int) -> np.ndarray[Any, Any]:
 def compared_with_litert(case: Case, fusion: str, *shapes: Sequence[int], name: str = "x0") -> Case:
     """Return the case with inputs of these shapes, compared with LiteRT."""
     given: Sequence[Mapping[str, Any]] = [{name: uneven_inputs(*shape)} for shape in shapes]
-    return replace(case, given=given, fuses=(fusion,), targets=("onnxruntime",), tolerance=TIGHT, why=WHY, sizes=())
+    return replace(
+        case,
+        input_arrays=given,
+        fusions=(fusion,),
+        targets=("onnxruntime",),
+        tolerance=TIGHT,
+        tolerance_reason=WHY,
+        dynamic_sizes=(),
+    )
 
 
 def image_cases() -> Iterator[Case]:
@@ -77,7 +85,9 @@ def image_cases() -> Iterator[Case]:
     for per_axis in (True, False):
         text = "images rounded one by one" + ("" if per_axis else ", for one scale")
         case = transpose_conv(text, weights="int8", per_axis=per_axis)
-        yield replace(case, fuses=("TRANSPOSE_CONV_ROUNDED",), targets=("onnxruntime",), tolerance=TIGHT, why=WHY)
+        yield replace(
+            case, fusions=("TRANSPOSE_CONV_ROUNDED",), targets=("onnxruntime",), tolerance=TIGHT, tolerance_reason=WHY
+        )
 
 
 def sequence_cases() -> Iterator[Case]:
@@ -108,7 +118,7 @@ def nonnegative_pixels() -> Iterator[Case]:
         return model.call("RELU", [x], x)
 
     def relu_in_part(model: Net) -> TensorRef:
-        image = model.place(x)
+        image = model.add_operand(x)
         parts = [model.call("RELU", [image], x), image]
         return model.call("CONCATENATION", parts, tensor(3, 5, 7, 22), axis=3)
 
@@ -142,8 +152,8 @@ def multiply_pixels(build_image: Callable[[Net], TensorRef], model: Net) -> None
     depth = x.shape[-1] or 1
     w = weight((13, 1, 1, depth), "int8", 0)
     y = product(x, w, (*x.shape[:-1], 13), depth)
-    bias = model.place(constant(random_array(13)))
-    model.output(model.call("CONV_2D", [image, model.place(w), bias], y, padding="SAME", stride_h=1, stride_w=1))
+    bias = model.add_operand(constant(random_array(13)))
+    model.output(model.call("CONV_2D", [image, model.add_operand(w), bias], y, padding="SAME", stride_h=1, stride_w=1))
 
 
 def row_cases() -> Iterator[Case]:
@@ -174,7 +184,7 @@ def row_cases() -> Iterator[Case]:
         case = in_blocks(f"rows rounded one by one, for {text}", shape, outputs, size, keep=len(shape) > 2)
         yield compared_with_litert(case, fused, shape)
     zeros = compared_with_litert(dense("a row of zeros between others", (3, 11), **int8), fused, (3, 11))
-    yield replace(zeros, given=[{"x0": uneven_inputs(3, 11) * np.array([[1], [0], [1]], np.float32)}])
+    yield replace(zeros, input_arrays=[{"x0": uneven_inputs(3, 11) * np.array([[1], [0], [1]], np.float32)}])
     for text, axis in (("", 1), (" of one scale", None)):
         product = times(f"rows rounded one by one, for int8{text}", tensor(2, 5, 7), weight((7, 3), "int8", axis))
         yield compared_with_litert(product, "BATCH_MATMUL_ROUNDED", (2, 5, 7))

@@ -21,7 +21,9 @@ def cases() -> Iterator[Case]:
             for squeezes in (False, True):
                 build = part(tensor(*sizes, 1, points - 3), points, op, squeezes)
                 more = "without the axis of rows" if squeezes else "with the axis of rows"
-                yield net("RFFT2D", f"{op} of spectra, {name}, {more}", build, nodes=["MatMul"], fuses=["RFFT2D_PART"])
+                yield net(
+                    "RFFT2D", f"{op} of spectra, {name}, {more}", build, nodes=["MatMul"], fusions=["RFFT2D_PART"]
+                )
     for name, points, units, fuses in (
         ("mel filters", 1024, 11, True),
         ("more filters than frequencies", 16, 37, False),
@@ -30,7 +32,7 @@ def cases() -> Iterator[Case]:
             build = filters(tensor(None, None, 1, points - 3), points, units, biased)
             names = ["RFFT2D_FILTERS"] if fuses else ["RFFT2D_PART"]
             yield net(
-                "RFFT2D", f"{name}{', a bias and RELU' if biased else ''}", build, nodes={"MatMul": 1}, fuses=names
+                "RFFT2D", f"{name}{', a bias and RELU' if biased else ''}", build, nodes={"MatMul": 1}, fusions=names
             )
     x = tensor(2, 3, 1, 16)
     yield net("RFFT2D", "REAL of spectra of two rows", part(x, 16, "REAL", False, rows=2), nodes=["DFT"])

@@ -116,7 +116,7 @@ class Steps(loops.Step):
         if self.settings.weights == "float32":
             return self.constant(array)
         scale = float(np.abs(array).max() / 127)
-        return self.model.place(constant(np.round(array / scale), self.settings.weights, scale=scale))
+        return self.model.add_operand(constant(np.round(array / scale), self.settings.weights, scale=scale))
 
     def keras(self, row: TensorRef, states: Sequence[TensorRef]) -> list[TensorRef]:
         cells: dict[str, Callable[..., list[TensorRef]]]
@@ -227,7 +227,7 @@ SIMILAR: dict[str, tuple[Layer, int]] = {
 def cases() -> Iterator[Case]:
     for name, layer in LAYERS.items():
         opsets = EVERY_OPSET if name.endswith("every output") else (None,)
-        yield net("TANH", f"unrolled recurrent layer: {name}", layer.build, opsets=opsets, fuses=(FUSION,))
+        yield net("TANH", f"unrolled recurrent layer: {name}", layer.build, opsets=opsets, fusions=(FUSION,))
     for name, (layer, count) in SIMILAR.items():
         case = net("TANH", f"no recurrent layer: {name}", replace(layer).build)
-        yield replace(case, fuses=(FUSION,) if count else ())
+        yield replace(case, fusions=(FUSION,) if count else ())

@@ -131,12 +131,12 @@ def dynamic_size_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
     more = {key: value for key, value in more.items() if key != "shape"}
     for dtype in ("float32", "int8", "uint8", "int16"):
         given = [{"x0": random_array(2, h, w, shape[3] or 1, dtype=dtype)} for h, w in ((5, 7), (8, 11), (6, 6))]
-        case: dict[str, Any] = {"op": op, "shape": shape, "dtype": dtype, "given": given, **more}
+        case: dict[str, Any] = {"op": op, "shape": shape, "dtype": dtype, "input_arrays": given, **more}
         for name, (kernel, stride) in kernels.items():
             yield conv(f"{dtype} of dynamic shape, SAME {name}", kernel=kernel, stride=stride, **case)
         yield conv(f"{dtype} of dynamic shape, VALID", padding="VALID", stride=(2, 1), **case)
         yield conv(f"{dtype} of dynamic shape, dilated", kernel=(3, 3), dilation=(2, 3), **case)
-    case = {"op": op, "shape": shape, "refused": "--input-shape", **more}
+    case = {"op": op, "shape": shape, "refusal": "--input-shape", **more}
     yield conv("dynamic shape, dilated with a stride", dilation=(2, 2), stride=(2, 2), **case)
     yield conv("dynamic shape, stride larger than the kernel", kernel=(2, 2), stride=(3, 3), **case)
 
@@ -163,7 +163,7 @@ def dtype_cases() -> Iterator[Case]:
         yield conv(f"{dtype} with scales per channel, without bias", dtype=dtype, per_axis=True, biased=None)
     yield conv("int16 with an int32 bias", dtype="int16", biased="int32", per_axis=True, quantized_bias_type="INT32")
     name = "int16 with an int32 bias missing from the options"
-    yield conv(name, dtype="int16", biased="int32", per_axis=True, refused="quantized_bias_type is not INT32")
+    yield conv(name, dtype="int16", biased="int32", per_axis=True, refusal="quantized_bias_type is not INT32")
     yield conv("int16 with a wrong bias scale", dtype="int16", per_axis=True, stored=3.0)
     yield conv(
         "int8 with a wrong bias scale, which the kernel ignores",
@@ -261,7 +261,7 @@ def chain_cases() -> Iterator[Case]:
         return build
 
     for dtype in ("float32", "int8", "uint8", "int16"):
-        yield net("CONV_2D", f"{dtype} four in a row", chain(dtype), dtype=dtype, transposes=2)
+        yield net("CONV_2D", f"{dtype} four in a row", chain(dtype), dtype=dtype, max_transposes=2)
 
     def branches(model: Net) -> None:
         image = tensor(*IMAGE)
@@ -269,7 +269,7 @@ def chain_cases() -> Iterator[Case]:
         sides = [model.select_channels(x, image, order) for order in ([0, 1, 2], [2, 0, 1])]
         model.output(model.call("ADD", sides, image), sides[0])
 
-    yield net("CONV_2D", "result with two readers and a graph output", branches, transposes=3)
+    yield net("CONV_2D", "result with two readers and a graph output", branches, max_transposes=3)
 
 
 # --- DEPTHWISE_CONV_2D ------------------------------------------------------------------------
@@ -291,12 +291,12 @@ def depthwise() -> Iterator[Case]:
     yield conv("int8 with a wrong bias scale", op=op, dtype="int8", out=6, per_axis=True, stored=3.0)
     yield conv("one channel into four", op=op, shape=(2, 5, 7, 1), out=4)
     yield conv("float32 with int8 weights, dynamic range", op=op, out=6, weights="int8", per_axis=True)
-    large: dict[str, Any] = {"fused_activation_function": "RELU6", "span": (-200, 200), "known": ROUNDED}
+    large: dict[str, Any] = {"fused_activation_function": "RELU6", "input_range": (-200, 200), "known_failure": ROUNDED}
     yield conv(
         "float32 with int8 weights, large sums clipped by RELU6", op=op, out=6, weights="int8", per_axis=True, **large
     )
     refuses = "Type FLOAT32 with filter type INT4 not currently supported"
-    yield conv("float32 with int4 weights", op=op, out=6, weights="int4", per_axis=True, kernel_refuses=refuses)
+    yield conv("float32 with int4 weights", op=op, out=6, weights="int4", per_axis=True, kernel_refusal=refuses)
     yield conv("int8 with int4 weights", op=op, dtype="int8", out=6, weights="int4", per_axis=True)
     for dtype in ("int8", "int16"):
         x, w = tensor(*IMAGE, dtype=dtype, zero_point=0), tensor(1, 3, 3, 3, dtype="int8", scale=0.01, zero_point=7)

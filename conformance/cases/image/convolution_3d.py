@@ -145,10 +145,10 @@ def networks(op: str) -> Iterator[Case]:
     def concatenate(model: Net, x: TensorRef) -> TensorRef:
         return model.call("CONCATENATION", [x, plain(model, op, tensor(*VOLUME), 3, shape)], tensor(*shape, 6), axis=4)
 
-    yield net(op, "two in a row", chain, transposes=2)
-    yield net(op, "around an addition", around(add_bias), transposes=2)
-    yield net(op, "before a mean", around(average), transposes=1)
-    yield net(op, "before a concatenation", around(concatenate), transposes=3)
+    yield net(op, "two in a row", chain, max_transposes=2)
+    yield net(op, "around an addition", around(add_bias), max_transposes=2)
+    yield net(op, "before a mean", around(average), max_transposes=1)
+    yield net(op, "before a concatenation", around(concatenate), max_transposes=3)
 
 
 def runtime_size_cases() -> Iterator[Case]:
@@ -165,7 +165,7 @@ def runtime_size_cases() -> Iterator[Case]:
             operands = [tensor(5, dtype="int32", name="asked"), constant(random_array(*kernel, 3, 2)), x]
             name = f"sizes at runtime, {padding} {window_text(kernel, stride, dilation)}"
             options = settings(padding, stride, dilation)
-            case: dict[str, Any] = {"options": options, "given": given, "sizes": (), "runs": 2}
+            case: dict[str, Any] = {"options": options, "input_arrays": given, "dynamic_sizes": (), "runs": 2}
             yield in_isolation("CONV_3D_TRANSPOSE", name, operands, unknown, **case)
 
 
@@ -174,10 +174,14 @@ def sizes() -> Iterator[Case]:
     given = [{"x0": random_array(n, 3, 5, 7, 2)} for n in (1, 3)]
     x, y = tensor(None, 3, 5, 7, 2), tensor(None, 3, 5, 7, 3)
     w = constant(random_array(3, 3, 3, 2, 3))
-    yield in_isolation("CONV_3D", "dynamic batch", [x, w], y, options=settings("SAME", (1, 1, 1)), given=given, runs=2)
+    yield in_isolation(
+        "CONV_3D", "dynamic batch", [x, w], y, options=settings("SAME", (1, 1, 1)), input_arrays=given, runs=2
+    )
     x, y = tensor(2, None, 5, 7, 2), tensor(2, None, 5, 7, 3)
     given = [{"x0": random_array(2, n, 5, 7, 2)} for n in (1, 4)]
-    yield in_isolation("CONV_3D", "dynamic depth", [x, w], y, options=settings("SAME", (1, 1, 1)), given=given, runs=2)
+    yield in_isolation(
+        "CONV_3D", "dynamic depth", [x, w], y, options=settings("SAME", (1, 1, 1)), input_arrays=given, runs=2
+    )
     strided = settings("SAME", (2, 1, 1))
     yield in_isolation(
         "CONV_3D",
@@ -185,12 +189,12 @@ def sizes() -> Iterator[Case]:
         [x, w],
         y,
         options=strided,
-        given=given,
+        input_arrays=given,
         runs=2,
     )
     options, y = settings("SAME", (2, 2, 2)) | {"dilation_d_factor": 2}, tensor(2, None, 3, 4, 3)
     yield in_isolation(
-        "CONV_3D", "dynamic depth, dilated", [x, w], y, options=options, given=given, refused="--input-shape"
+        "CONV_3D", "dynamic depth, dilated", [x, w], y, options=options, input_arrays=given, refusal="--input-shape"
     )
     operands = [tensor(*VOLUME), tensor(2, 3, 2, 2, 3), tensor(3)]
     yield in_isolation(
@@ -212,7 +216,7 @@ def sizes() -> Iterator[Case]:
         operands,
         tensor(2, 3, 5, 7, 3),
         options=options,
-        given=runtime_shape,
+        input_arrays=runtime_shape,
     )
     unknown = tensor(None, None, None, None, 3)
     yield in_isolation(
@@ -221,9 +225,9 @@ def sizes() -> Iterator[Case]:
         operands,
         unknown,
         options=options,
-        given=runtime_shape,
+        input_arrays=runtime_shape,
     )
     grouped = [tensor(2, 3, 5, 7, 4), constant(random_array(3, 3, 3, 2, 4))]
     yield in_isolation(
-        "CONV_3D", "in groups", grouped, tensor(2, 3, 5, 7, 4), options=options, kernel_refuses="filter->dims->data[3]"
+        "CONV_3D", "in groups", grouped, tensor(2, 3, 5, 7, 4), options=options, kernel_refusal="filter->dims->data[3]"
     )

@@ -35,16 +35,16 @@ def kernels() -> Iterator[Case]:
 def refusal_cases() -> Iterator[Case]:
     """Yield files that LiteRT runs silently although it misreads the weights."""
     unpacked = "which LiteRT's kernel does not unpack"
-    yield conv("uint8 by int4", dtype="uint8", weights="int4", refused=f"int4 with uint8 activations, {unpacked}")
-    yield conv("float32 by int2", weights="int2", refused=f"int2 with float32 activations, {unpacked}")
+    yield conv("uint8 by int4", dtype="uint8", weights="int4", refusal=f"int4 with uint8 activations, {unpacked}")
+    yield conv("float32 by int2", weights="int2", refusal=f"int2 with float32 activations, {unpacked}")
     deep: dict[str, Any] = {"op": "DEPTHWISE_CONV_2D", "dtype": "int16", "out": 6}
-    yield conv("int16 by int4", weights="int4", refused=f"int4 with int16 activations, {unpacked}", **deep)
+    yield conv("int16 by int4", weights="int4", refusal=f"int4 with int16 activations, {unpacked}", **deep)
     yield net(
-        "CONV_2D", "blockwise weights", filter_cases, refused="has a scale per block, which the kernel does not read"
+        "CONV_2D", "blockwise weights", filter_cases, refusal="has a scale per block, which the kernel does not read"
     )
 
 
 def filter_cases(model: Net) -> None:
-    x = model.place(tensor(1, 5, 7, 32))
+    x = model.add_operand(tensor(1, 5, 7, 32))
     w = block_weights(model, (3, 1, 1, 32), 32)
     model.output(model.call("CONV_2D", [x, w, constant(random_array(3))], tensor(1, 5, 7, 3), stride_h=1, stride_w=1))

@@ -58,7 +58,7 @@ def cases() -> Iterator[Case]:
     yield from asymmetric()
     yield from row_biases()
     refused = "cannot come from input size"
-    yield transpose_conv("oversized output", padding="VALID", extra=(2, 0), refused=refused)
+    yield transpose_conv("oversized output", padding="VALID", extra=(2, 0), refusal=refused)
 
 
 def row_biases() -> Iterator[Case]:
@@ -126,8 +126,8 @@ def transpose_conv(
     output_shape = constant(list(wanted))
     if at_run_time:
         images = [random_array(batch, *size, channels, dtype=dtype) for batch in (n, 1)]
-        case["given"] = [{"asked": np.array([len(i), *wanted[1:]], np.int32), "image": i} for i in images]
-        case["sizes"] = ()  # the kernel requires that both agree
+        case["input_arrays"] = [{"asked": np.array([len(i), *wanted[1:]], np.int32), "image": i} for i in images]
+        case["dynamic_sizes"] = ()  # the kernel requires that both agree
         output_shape = tensor(4, dtype="int32", name="asked")
         x, y = replace(x.with_shape(None, None, None, channels), name="image"), y.with_shape(None, None, None, out)
     operands = [output_shape, w, x, *b]

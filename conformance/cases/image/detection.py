@@ -49,7 +49,7 @@ def selection_case(
     size = None if "limit" in running else limit
     outputs = [Spec((size,), "int32"), *([Spec((size,), "float32")] if op == SOFT else []), Spec((), "int32")]
     given = {"boxes": boxes, "scores": scores, **{key: scalars[key] for key in running}}
-    return in_isolation(op, name, operands, *outputs, given=given, **case)
+    return in_isolation(op, name, operands, *outputs, input_arrays=given, **case)
 
 
 def of_both(op: str) -> Iterator[Case]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import BOTH, Placed, in_isolation, random_array, tensor
+from conformance.models import PLACEMENTS, Placement, in_isolation, random_array, tensor
 
 IMAGE = (2, 5, 7, 3)
 
@@ -16,7 +16,7 @@ def cases() -> Iterator[Case]:
         for dtype in ("float32", "int8", "uint8", "int16"):
             opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
             for padding in ("SAME", "VALID"):
-                for place in BOTH:
+                for place in PLACEMENTS:
                     yield pool(
                         op,
                         f"{dtype} {padding} 3x2",
@@ -26,15 +26,17 @@ def cases() -> Iterator[Case]:
                         opsets=opsets if padding == "SAME" else (None,),
                     )
                 yield pool(op, f"{dtype} {padding} 2x3 stride 2x1", dtype, padding, (2, 3), (2, 1))
-            yield pool(op, f"{dtype} over the whole image", dtype, "VALID", IMAGE[1:3], place=BOTH[1])
+            yield pool(op, f"{dtype} over the whole image", dtype, "VALID", IMAGE[1:3], place=PLACEMENTS[1])
             for activation in ("RELU", "RELU6", "RELU_N1_TO_1"):
-                yield pool(op, f"{dtype} with {activation}", dtype, "SAME", activation=activation, span=(-10.0, 10.0))
+                yield pool(
+                    op, f"{dtype} with {activation}", dtype, "SAME", activation=activation, input_range=(-10.0, 10.0)
+                )
         for dtype in ("int8", "uint8", "int16"):
             yield pool(op, f"{dtype}, means halfway between integers", dtype, "VALID", (2, 2))
         yield pool(op, "SAME stride 2 on odd sizes", "float32", "SAME", (3, 3), (2, 2), shape=(1, 7, 11, 3))
         yield pool(op, "a window larger than the image", "float32", "SAME", (7, 9))
         yield pool(op, "1x1 stride 2", "int8", "VALID", (1, 1), (2, 2))
-        yield pool(op, "float32 negative values with padding", "float32", "SAME", span=(-9.0, -5.0))
+        yield pool(op, "float32 negative values with padding", "float32", "SAME", input_range=(-9.0, -5.0))
         for activation in ("TANH", "SIGN_BIT"):
             for dtype in ("float32", "int8", "uint8", "int16"):
                 name = f"{dtype} with {activation}, which the kernel ignores"
@@ -42,8 +44,8 @@ def cases() -> Iterator[Case]:
         for dtype in ("int8",) if op == "MAX_POOL_2D" else ("int8", "int16"):
             yield pool(op, f"{dtype} to a different scale, which the kernel ignores", dtype, "VALID", rescaled=2.0)
     refused: dict[str, Any] = {
-        "refused": "LiteRT refuses a fused TANH",
-        "kernel_refuses": "FLOAT16 not currently supported",
+        "refusal": "LiteRT refuses a fused TANH",
+        "kernel_refusal": "FLOAT16 not currently supported",
     }
     yield pool("AVERAGE_POOL_2D", "float16 with TANH", "float16", "SAME", activation="TANH", **refused)
     yield from l2_pool_cases()
@@ -55,28 +57,28 @@ def dynamic_size_cases(op: str) -> Iterator[Case]:
     """Yield dynamic height and width, odd and even."""
     for dtype in ("float32",) if op == "L2_POOL_2D" else ("float32", "int8", "uint8", "int16"):
         given = [{"x0": random_array(2, h, w, 3, dtype=dtype)} for h, w in ((5, 7), (8, 11), (6, 6))]
-        case: dict[str, Any] = {"shape": (2, None, None, 3), "given": given}
+        case: dict[str, Any] = {"shape": (2, None, None, 3), "input_arrays": given}
         for kernel, stride in (((3, 2), (1, 1)), ((3, 2), (2, 1)), ((2, 3), (2, 2)), ((1, 1), (2, 2))):
             for padding in ("SAME", "VALID"):
                 name = f"{dtype} of dynamic shape, {padding} {kernel[0]}x{kernel[1]} stride {stride[0]}x{stride[1]}"
                 yield pool(op, name, dtype, padding, kernel, stride, **case)
     name = "dynamic shape, stride larger than the window"
-    yield pool(op, name, "float32", "SAME", (2, 2), (3, 3), shape=(2, None, None, 3), refused="--input-shape")
+    yield pool(op, name, "float32", "SAME", (2, 2), (3, 3), shape=(2, None, None, 3), refusal="--input-shape")
 
 
 def l2_pool_cases() -> Iterator[Case]:
     """Yield L2 pools, the root of the mean of squares without padding."""
     op = "L2_POOL_2D"
-    for place in BOTH:
+    for place in PLACEMENTS:
         for padding in ("SAME", "VALID"):
             yield pool(op, f"{padding} 3x2", "float32", padding, place=place, opsets=EVERY_OPSET)
             yield pool(op, f"{padding} 2x3 stride 2x1", "float32", padding, (2, 3), (2, 1), place=place)
         yield pool(op, "over the whole image", "float32", "VALID", IMAGE[1:3], place=place)
     for activation in ("RELU", "RELU6", "RELU_N1_TO_1", "TANH", "SIGN_BIT"):
-        yield pool(op, f"with {activation}", "float32", "SAME", activation=activation, span=(-10.0, 10.0))
+        yield pool(op, f"with {activation}", "float32", "SAME", activation=activation, input_range=(-10.0, 10.0))
     yield pool(op, "a window larger than the image", "float32", "SAME", (7, 9))
     yield pool(op, "1x1 stride 2", "float32", "VALID", (1, 1), (2, 2))
-    yield pool(op, "an image of one row", "float32", "SAME", (1, 3), shape=(2, 1, 7, 3), place=BOTH[1])
+    yield pool(op, "an image of one row", "float32", "SAME", (1, 3), shape=(2, 1, 7, 3), place=PLACEMENTS[1])
 
 
 def pool(
@@ -90,7 +92,7 @@ def pool(
     shape: Sequence[int | None] = IMAGE,
     activation: str = "NONE",
     rescaled: float = 1.0,
-    place: Placed = in_isolation,
+    place: Placement = in_isolation,
     **case: Any,
 ) -> Case:
     n, *size, channels = shape

@@ -9,7 +9,18 @@ import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
 from conformance.copies import Copy, copy_cases
-from conformance.models import BOTH, Net, Placed, Spec, constant, in_isolation, net, opsets, random_array, tensor
+from conformance.models import (
+    PLACEMENTS,
+    Net,
+    Placement,
+    Spec,
+    constant,
+    in_isolation,
+    net,
+    opsets,
+    random_array,
+    tensor,
+)
 from onnx_tflite_plugin.verify import Tolerance
 
 NEAREST = "RESIZE_NEAREST_NEIGHBOR"
@@ -60,9 +71,9 @@ def bilinear() -> Iterator[Case]:
                 f"float32 {mode} to {size[0]}x{size[1]}", mode, size, opsets=EVERY_OPSET if size == UP else (None,)
             )
         for size in (UP, DOWN):
-            yield bilinear_case(f"float32 {mode} to {size[0]}x{size[1]}", mode, size, place=BOTH[1])
+            yield bilinear_case(f"float32 {mode} to {size[0]}x{size[1]}", mode, size, place=PLACEMENTS[1])
         for dtype in ("int8", "uint8", "int16"):
-            for place in BOTH:
+            for place in PLACEMENTS:
                 yield bilinear_case(f"{dtype} {mode} to {MIXED[0]}x{MIXED[1]}", mode, MIXED, dtype, place)
             yield bilinear_case(f"{dtype} {mode} to 10x14", mode, (10, 14), dtype)
             plain = Spec(IMAGE, dtype)
@@ -71,9 +82,12 @@ def bilinear() -> Iterator[Case]:
     for perm in ((2, 3, 0, 1), (1, 0, 2, 3), (3, 1, 0, 2), (2, 1, 3, 0)):
         yield net("RESIZE_BILINEAR", f"before a transpose to {perm}", resize_transposed(perm))
         yield net(
-            "RESIZE_BILINEAR", f"dynamic batch before a transpose to {perm}", resize_transposed(perm, None), sizes=(3,)
+            "RESIZE_BILINEAR",
+            f"dynamic batch before a transpose to {perm}",
+            resize_transposed(perm, None),
+            dynamic_sizes=(3,),
         )
-    for place in BOTH:
+    for place in PLACEMENTS:
         given = {"size": np.array([4, 9], np.int32)}
         options = {"half_pixel_centers": True}
         size_input = tensor(2, dtype="int32", name="size")
@@ -83,7 +97,7 @@ def bilinear() -> Iterator[Case]:
             [tensor(*IMAGE), size_input],
             tensor(2, 4, 9, 3),
             options=options,
-            given=given,
+            input_arrays=given,
         )
     runs = [{"x0": random_array(n, h, 7, 3)} for n, h in ((1, 5), (3, 8))]
     yield in_isolation(
@@ -91,7 +105,7 @@ def bilinear() -> Iterator[Case]:
         "dynamic image shape",
         [tensor(None, None, 7, 3), constant([4, 9])],
         tensor(None, 4, 9, 3),
-        given=runs,
+        input_arrays=runs,
     )
 
 
@@ -100,7 +114,7 @@ def bilinear_case(
     mode: str,
     size: Sequence[int],
     dtype: str = "float32",
-    place: Placed = in_isolation,
+    place: Placement = in_isolation,
     *,
     x: Spec | None = None,
     **case: Any,
@@ -112,7 +126,7 @@ def bilinear_case(
 
 
 def nearest(
-    name: str, mode: str, size: Sequence[int], x: Spec | None = None, place: Placed = in_isolation, **case: Any
+    name: str, mode: str, size: Sequence[int], x: Spec | None = None, place: Placement = in_isolation, **case: Any
 ) -> Case:
     x = x or tensor(*IMAGE)
     n, _, _, c = x.shape
@@ -124,15 +138,19 @@ def nearest(
 def sizes() -> Iterator[Case]:
     for mode in MODES:
         for size in ((11, 17), (3, 2), (4, 9), (5, 7), (1, 1), (10, 21), (5, 14)):
-            for place in BOTH:
+            for place in PLACEMENTS:
                 yield nearest(f"to {size[0]}x{size[1]}", mode, size, place=place)
         for dtype in ("float32", "int8"):
             x = tensor(2, 10, 14, 3, dtype=dtype)
-            yield nearest(f"{dtype} to half the size, between pixels", mode, (5, 7), x, BOTH[1])
+            yield nearest(f"{dtype} to half the size, between pixels", mode, (5, 7), x, PLACEMENTS[1])
         for before, after in ROUNDED[mode]:
             for dtype in ("float32", "int8", "int16"):
                 yield nearest(
-                    f"{dtype} {before} to {after}", mode, (after, 3), tensor(1, before, 3, 2, dtype=dtype), BOTH[1]
+                    f"{dtype} {before} to {after}",
+                    mode,
+                    (after, 3),
+                    tensor(1, before, 3, 2, dtype=dtype),
+                    PLACEMENTS[1],
                 )
                 yield nearest(
                     f"{dtype} {before} to {after} columns", mode, (2, after), tensor(1, 2, before, 1, dtype=dtype)
@@ -143,7 +161,7 @@ def dtypes() -> Iterator[Case]:
     for mode in MODES:
         for dtype in ("float32", "int8", "uint8", "int16"):
             x = tensor(*IMAGE, dtype=dtype)
-            for place in BOTH:
+            for place in PLACEMENTS:
                 yield nearest(f"{dtype} to 4x9", mode, (4, 9), x, place, opsets=opsets(dtype))
                 yield nearest(f"{dtype} to 10x14", mode, (10, 14), x, place, opsets=opsets(dtype))
         for dtype in ("int32", "int8", "int16"):
@@ -151,7 +169,7 @@ def dtypes() -> Iterator[Case]:
             yield nearest(f"{dtype} without scale to 4x9", mode, (4, 9), x)
             yield nearest(f"{dtype} without scale to 10x14", mode, (10, 14), x)
     x = tensor(*IMAGE, dtype="int64")
-    yield nearest("int64", "legacy", (10, 14), x, kernel_refuses="requires float, uint8, int8 or int16")
+    yield nearest("int64", "legacy", (10, 14), x, kernel_refusal="requires float, uint8, int8 or int16")
 
 
 def large_image_cases() -> Iterator[Case]:
@@ -159,10 +177,10 @@ def large_image_cases() -> Iterator[Case]:
     for dtype, transposes in (("float32", 2), ("int8", 4)):
         x = tensor(1, 16, 16, 32, dtype=dtype)
         yield nearest(
-            f"{dtype} of many pixels to twice the size", "legacy", (32, 32), x, BOTH[1], transposes=transposes
+            f"{dtype} of many pixels to twice the size", "legacy", (32, 32), x, PLACEMENTS[1], max_transposes=transposes
         )
         yield nearest(
-            f"{dtype} of many pixels to an odd size", "half_pixel_centers", (23, 29), x, BOTH[1], transposes=4
+            f"{dtype} of many pixels to an odd size", "half_pixel_centers", (23, 29), x, PLACEMENTS[1], max_transposes=4
         )
 
 
@@ -174,10 +192,10 @@ def runtime_size_cases() -> Iterator[Case]:
         runs = [{"size": np.array(wanted, np.int32)} for wanted in ([4, 9], [13, 1], [1, 5], [10, 14])]
         name = f"{mode} int16, size known at runtime"
         y = x.with_shape(2, None, None, 3)
-        yield in_isolation("RESIZE_BILINEAR", name, [x, size], y, options=MODES[mode], given=runs, runs=4)
+        yield in_isolation("RESIZE_BILINEAR", name, [x, size], y, options=MODES[mode], input_arrays=runs, runs=4)
         yield in_isolation(
             "RESIZE_BILINEAR", f"{mode} int16 of dynamic shape", [x.with_shape(2, None, None, 3), constant([9, 13])],
-            x.with_shape(2, 9, 13, 3), options=MODES[mode], given=[{"x0": random_array(2, n, 7, 3, dtype="int16")} for n in (5, 3)],
+            x.with_shape(2, 9, 13, 3), options=MODES[mode], input_arrays=[{"x0": random_array(2, n, 7, 3, dtype="int16")} for n in (5, 3)],
         )  # fmt: skip
 
 
@@ -188,20 +206,20 @@ def nearest_runtime_size_cases() -> Iterator[Case]:
         for dtype in ("float32", "int8", "uint8"):
             x = tensor(*IMAGE, dtype=dtype)
             given = {"size": np.array([4, 9], np.int32)}
-            for place in BOTH:
+            for place in PLACEMENTS:
                 name = f"{mode} {dtype}, size known at runtime"
-                yield place(NEAREST, name, [x, size], x.with_shape(2, 4, 9, 3), options=MODES[mode], given=given)
+                yield place(NEAREST, name, [x, size], x.with_shape(2, 4, 9, 3), options=MODES[mode], input_arrays=given)
             before, after = ROUNDED[mode][0]
             given = {"size": np.array([after, 1], np.int32)}
             x = tensor(1, before, 3, 2, dtype=dtype)
             name = f"{mode} {dtype} {before} to {after}, known at runtime"
             yield in_isolation(
-                NEAREST, name, [x, size], x.with_shape(1, None, None, 2), options=MODES[mode], given=given
+                NEAREST, name, [x, size], x.with_shape(1, None, None, 2), options=MODES[mode], input_arrays=given
             )
         runs = [{"x0": random_array(n, h, 7, 3)} for n, h in ((1, 5), (3, 8))]
         operands = [tensor(None, None, 7, 3), constant([4, 14])]
         y = tensor(None, 4, 14, 3)
-        yield in_isolation(NEAREST, f"{mode} of dynamic shape", operands, y, options=MODES[mode], given=runs)
+        yield in_isolation(NEAREST, f"{mode} of dynamic shape", operands, y, options=MODES[mode], input_arrays=runs)
 
     yield net(NEAREST, "upsampled twice without stored shapes", computed_size)
 
@@ -214,10 +232,10 @@ def computed_size(model: Net) -> None:
             model.graph.tensor(f"{name}{k}", None, dtype) for name, dtype in WITHOUT_SHAPES
         )
         model.graph.operator("SHAPE", [ref], [sizes], {"out_type": "INT32"})
-        bounds = [model.place(constant(bound)) for bound in ([1], [3], [1])]
+        bounds = [model.add_operand(constant(bound)) for bound in ([1], [3], [1])]
         model.graph.operator("STRIDED_SLICE", [sizes, *bounds], [both], {})
         model.graph.operator(
-            "MUL", [both, model.place(constant([2, 2]))], [twice], {"fused_activation_function": "NONE"}
+            "MUL", [both, model.add_operand(constant([2, 2]))], [twice], {"fused_activation_function": "NONE"}
         )
         model.graph.operator(NEAREST, [ref, twice], [larger], {})
         window = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "filter_height": 2, "filter_width": 3}
@@ -247,7 +265,7 @@ def tie_cases() -> Iterator[Case]:
                 options=MODES["half_pixel_centers"],
                 reference=reference,
                 tolerance=Tolerance(steps=0),
-                why="every coordinate is exact",
+                tolerance_reason="every coordinate is exact",
             )
 
 

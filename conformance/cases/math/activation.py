@@ -10,7 +10,7 @@ import numpy as np
 
 from conformance.case import EVERY_OPSET, Case, Tolerance
 from conformance.models import (
-    BOTH,
+    PLACEMENTS,
     Net,
     Spec,
     between_convolutions,
@@ -57,13 +57,13 @@ def activation_cases() -> Iterator[Case]:
     for op in ("RELU", "RELU6"):
         for dtype in REAL:
             x = tensor(*IMAGE, dtype=dtype)
-            for place in BOTH:
+            for place in PLACEMENTS:
                 yield unary(
-                    op, dtype, x, place=place, span=WIDE, opsets=EVERY_OPSET if dtype != "int16" else (None, 26)
+                    op, dtype, x, place=place, input_range=WIDE, opsets=EVERY_OPSET if dtype != "int16" else (None, 26)
                 )
             if dtype != "float32":
                 scaled = x.rescale(0.5, 0 if dtype == "int16" else int(np.asarray(x.zero_point)) - 30)
-                for place in BOTH:
+                for place in PLACEMENTS:
                     yield unary(op, f"{dtype} to a different scale", x, scaled, place)
         ends = tensor(*IMAGE, dtype="int8", scale=6 / 255, zero_point=-128)
         yield unary(
@@ -77,25 +77,25 @@ def output_range_cases() -> Iterator[Case]:
     for dtype in REAL:
         x = tensor(*IMAGE, dtype=dtype)
         y = x if dtype == "float32" else tensor(*IMAGE, dtype=dtype, scale=fixed[dtype][0], zero_point=fixed[dtype][1])
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield unary(
-                "LOGISTIC", dtype, x, y, place, span=WIDE, opsets=EVERY_OPSET if dtype != "int16" else (None, 26)
+                "LOGISTIC", dtype, x, y, place, input_range=WIDE, opsets=EVERY_OPSET if dtype != "int16" else (None, 26)
             )
     half = tensor(*IMAGE, dtype="float16")
     for op in ("LOGISTIC", "RELU", "RELU6", "HARD_SWISH"):
-        yield unary(op, "float16", half, span=WIDE)
+        yield unary(op, "float16", half, input_range=WIDE)
     x = tensor(*IMAGE, dtype="int8")
     yield unary("LOGISTIC", "int8 to a different scale, which only XNNPACK takes", x, x)
     for dtype in ("float32", "int8", "uint8"):
         x = tensor(*IMAGE, dtype=dtype)
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield unary(
                 "HARD_SWISH",
                 dtype,
                 x,
                 x.rescale(0.55, None if dtype == "float32" else int(np.asarray(x.zero_point)) - 110),
                 place,
-                span=WIDE,
+                input_range=WIDE,
                 opsets=EVERY_OPSET,
             )
     yield from hard_swish_cases()
@@ -103,7 +103,7 @@ def output_range_cases() -> Iterator[Case]:
         "HARD_SWISH",
         "int16",
         tensor(*IMAGE, dtype="int16"),
-        kernel_refuses="Only float32, uint8 and int8 are supported",
+        kernel_refusal="Only float32, uint8 and int8 are supported",
     )
 
 
@@ -119,22 +119,28 @@ def hard_swish_cases() -> Iterator[Case]:
         ):
             x = tensor(256, dtype=dtype, scale=scale, zero_point=zero_point + low + 128)
             y = x.rescale(made_scale / scale, made_point + low + 128)
-            case = unary("HARD_SWISH", f"{dtype} of scale {scale:g}", x, y, given={"x0": all_values}, runs=1)
-            yield replace(case, tolerance=Tolerance(steps=0), why="the table holds what the kernel computes")
+            case = unary("HARD_SWISH", f"{dtype} of scale {scale:g}", x, y, input_arrays={"x0": all_values}, runs=1)
+            yield replace(
+                case, tolerance=Tolerance(steps=0), tolerance_reason="the table holds what the kernel computes"
+            )
         for name, scale, made_scale in (("to a scale of 2", 0.0008, 2.0), ("of a scale of 1e-07", 1e-7, 1e-8)):
             x = tensor(256, dtype=dtype, scale=scale, zero_point=low + 159)
             y = x.rescale(made_scale / scale, low + 127)
-            case = unary("HARD_SWISH", f"{dtype} {name}", x, y, given={"x0": all_values}, runs=1)
-            yield replace(case, tolerance=Tolerance(steps=0), why="masks of more than 15 bits are -1, which rounds up")
+            case = unary("HARD_SWISH", f"{dtype} {name}", x, y, input_arrays={"x0": all_values}, runs=1)
+            yield replace(
+                case,
+                tolerance=Tolerance(steps=0),
+                tolerance_reason="masks of more than 15 bits are -1, which rounds up",
+            )
     x = tensor(256, dtype="int8", scale=0.9)
     refused = "too small for the scale of the operand, 0.9"
-    yield unary("HARD_SWISH", "int8 to a scale that is much smaller", x, x.rescale(1 / 256), refused=refused)
+    yield unary("HARD_SWISH", "int8 to a scale that is much smaller", x, x.rescale(1 / 256), refusal=refused)
 
 
 def extreme_value_case(op: str, *more: float, name: str = "", **case: Any) -> Case:
     """Return a case with large and tiny numbers and signed zeros."""
     values = np.array([*EDGES, *more], np.float32)
-    return unary(op, f"float32 edges{name}", tensor(len(values)), given={"x0": values}, runs=1, **case)
+    return unary(op, f"float32 edges{name}", tensor(len(values)), input_arrays={"x0": values}, runs=1, **case)
 
 
 def rescaled_result(x: Spec, factor: float, shift: int) -> Spec:
@@ -147,13 +153,13 @@ def clamp_cases() -> Iterator[Case]:
     for op in ("RELU_N1_TO_1", "RELU_0_TO_1"):
         for dtype in ("float32", *BYTES):
             x = tensor(*IMAGE, dtype=dtype)
-            for place in BOTH:
-                yield unary(op, dtype, x, place=place, span=WIDE, opsets=opsets(place=place))
+            for place in PLACEMENTS:
+                yield unary(op, dtype, x, place=place, input_range=WIDE, opsets=opsets(place=place))
                 if dtype != "float32":
                     yield unary(op, f"{dtype} to a different scale", x, rescaled_result(x, 0.5, -30), place)
         ends = tensor(*IMAGE, dtype="int8", scale=1 / 127, zero_point=0)
         yield unary(op, "int8 with nearly the range of the activation", tensor(*IMAGE, dtype="int8"), ends)
-        yield unary(op, "int16", tensor(*IMAGE, dtype="int16"), kernel_refuses="Only float32, uint8, int8 supported")
+        yield unary(op, "int16", tensor(*IMAGE, dtype="int16"), kernel_refusal="Only float32, uint8, int8 supported")
 
 
 def leaky_relu_cases() -> Iterator[Case]:
@@ -163,7 +169,7 @@ def leaky_relu_cases() -> Iterator[Case]:
         for alpha in (0.2, 1.7, -0.3):
             y, options = rescaled_result(x, 1.9, 17), {"alpha": alpha}
             yield unary("LEAKY_RELU", f"{dtype}, alpha {alpha}", x, y, options=options, opsets=opsets(dtype))
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield unary("LEAKY_RELU", dtype, x, place=place, options={"alpha": 0.1})
     yield extreme_value_case("LEAKY_RELU", np.inf, -np.inf, np.nan, options={"alpha": 0.1})
 
@@ -174,14 +180,14 @@ def prelu_cases() -> Iterator[Case]:
         x, y = tensor(*IMAGE, dtype=dtype), rescaled_result(tensor(*IMAGE, dtype=dtype), 1.3, 9)
         for shape in ((3,), (1, 1, 3), (7, 1), (5, 7, 3), (1,), (2, 1, 1, 3)):
             slopes = slope(dtype, *shape)
-            for place in BOTH:
+            for place in PLACEMENTS:
                 tested_opsets = opsets(dtype, place) if shape == (3,) else (None,)
                 yield binary("PRELU", f"{dtype}, slopes {shape}", x, slopes, y, place, opsets=tested_opsets)
     for shape in ((1, 1, 3), (5, 7, 3)):
         x = tensor(*IMAGE)
         yield binary("PRELU", f"slopes {shape} as an input", x, tensor(*shape), x, between_convolutions)
     yield binary("PRELU", "scalar slope", tensor(), tensor(), tensor())
-    for place in BOTH:
+    for place in PLACEMENTS:
         even, tested_opsets = constant(np.full((1, 1, 3), 0.25, np.float32)), opsets(place=place)
         yield binary("PRELU", "one slope for all channels", tensor(*IMAGE), even, place=place, opsets=tested_opsets)
         square = tensor(2, 3, 7, 3)
@@ -191,14 +197,19 @@ def prelu_cases() -> Iterator[Case]:
         yield binary("PRELU", f"rank 3, {size} slopes", x, slope("float32", 1, size), opsets=EVERY_OPSET)
     x = tensor(None, 5, 7, 3)
     yield binary(
-        "PRELU", "dynamic batch", x, slope("float32", 3), x, given=[{"x0": random_array(n, 5, 7, 3)} for n in (1, 3)]
+        "PRELU",
+        "dynamic batch",
+        x,
+        slope("float32", 3),
+        x,
+        input_arrays=[{"x0": random_array(n, 5, 7, 3)} for n in (1, 3)],
     )
     operands = [tensor(2, 5, 7, 3, dtype="int16"), constant(random_array(3, dtype="int16"), None, 0.001)]
     text = "no kernel for dtypes int16, int16"
     yield in_isolation(
-        "PRELU", "int16 by int16 slopes, of which the kernel reads bytes", operands, operands[0], refused=text
+        "PRELU", "int16 by int16 slopes, of which the kernel reads bytes", operands, operands[0], refusal=text
     )
-    yield net("PRELU", "steep slopes without negative inputs", steep_slopes, transposes=2, span=(0.0, 3.0))
+    yield net("PRELU", "steep slopes without negative inputs", steep_slopes, max_transposes=2, input_range=(0.0, 3.0))
     yield net("PRELU", "float32 between integers", float_between_quantized, dtype="int8")
 
 
@@ -238,31 +249,38 @@ def lookup_cases() -> Iterator[Case]:
             name = ", approximate" if options.get("approximate") else ""
             for dtype in ("float32", *dtypes):
                 x = tensor(*IMAGE, dtype=dtype)
-                for place in BOTH:
+                for place in PLACEMENTS:
                     y = rescaled_result(x, *ends[op])
-                    yield unary(op, dtype + name, x, y, place, options=options, span=WIDE, opsets=opsets(place=place))
+                    yield unary(
+                        op, dtype + name, x, y, place, options=options, input_range=WIDE, opsets=opsets(place=place)
+                    )
                 yield unary(
-                    op, f"{dtype}{name}, different scale", x, rescaled_result(x, 0.63, 31), options=options, span=WIDE
+                    op,
+                    f"{dtype}{name}, different scale",
+                    x,
+                    rescaled_result(x, 0.63, 31),
+                    options=options,
+                    input_range=WIDE,
                 )
             infinite = () if op == "GELU" else (np.inf, -np.inf, np.nan)
             yield extreme_value_case(op, *infinite, name=name, options=options)
             if op != "ELU":
                 x = tensor(*IMAGE, dtype="float16")
-                yield unary(op, f"float16{name}", x, options=options, span=WIDE, opsets=EVERY_OPSET)
-    yield unary("ELU", "uint8", tensor(*IMAGE, dtype="uint8"), kernel_refuses="Only float32 and int8 is supported")
+                yield unary(op, f"float16{name}", x, options=options, input_range=WIDE, opsets=EVERY_OPSET)
+    yield unary("ELU", "uint8", tensor(*IMAGE, dtype="uint8"), kernel_refusal="Only float32 and int8 is supported")
     yield from int16()
 
 
 def int16() -> Iterator[Case]:
     x = tensor(*IMAGE, dtype="int16")
     unit = replace(x, scale=1 / 32768)
-    for place in BOTH:
+    for place in PLACEMENTS:
         yield unary("TANH", "int16", x, unit, place, opsets=(None, 26))
     all_values = np.arange(-32768, 32768).astype(np.int16).reshape(256, 256)
     for op, scales in (("TANH", {**WORD_SCALES, "40": 40.0}), ("LOGISTIC", WORD_SCALES)):
         for name, scale in scales.items():
             x_of_scale = tensor(256, 256, dtype="int16", scale=scale)
-            run_options: dict[str, Any] = {"given": {"x0": all_values}, "runs": 1}
+            run_options: dict[str, Any] = {"input_arrays": {"x0": all_values}, "runs": 1}
             yield unary(
                 op,
                 f"every int16 from a scale of {name}",
@@ -270,15 +288,15 @@ def int16() -> Iterator[Case]:
                 replace(x_of_scale, scale=1 / 32768),
                 **run_options,
             )
-    yield unary("TANH", "int16 to a different scale", x, x, kernel_refuses="output_scale_log2_rounded")
+    yield unary("TANH", "int16 to a different scale", x, x, kernel_refusal="output_scale_log2_rounded")
     for op in ("TANH", "LOGISTIC"):
-        yield in_bfloat16(op, [tensor(*IMAGE)], tensor(*IMAGE), span=WIDE)
+        yield in_bfloat16(op, [tensor(*IMAGE)], tensor(*IMAGE), input_range=WIDE)
     far = {"x0": np.array([-200, -90, -20, 20, 88, 90, 200, np.inf, -np.inf], np.float32)}
-    yield in_bfloat16("LOGISTIC", [tensor(9)], tensor(9), name="bfloat16 far from zero", given=far)
+    yield in_bfloat16("LOGISTIC", [tensor(9)], tensor(9), name="bfloat16 far from zero", input_arrays=far)
     for approximate in (False, True):
         options = {"approximate": approximate}
         name = "int16" + ", approximate" * approximate
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield unary("GELU", name, x, place=place, options=options, opsets=(None, 26))
         yield unary("GELU", f"{name}, different scale", x.rescale(10.0), x.rescale(4.0), options=options)
         x_with_zero_point, y_with_zero_point = (
@@ -288,4 +306,11 @@ def int16() -> Iterator[Case]:
         yield unary("GELU", f"{name} with zero points", x_with_zero_point, y_with_zero_point, options=options)
     far = {"x0": np.array([1.6e38, 1.8e38, 3e38, -3e38, 2.0], np.float32)}
     options, doubled = {"approximate": True}, "ONNX Runtime computes 2 * x first, which is infinite from 1.7e38 on"
-    yield unary("GELU", "float32 beyond 1.7e38, approximate", tensor(5), options=options, given=far, known=doubled)
+    yield unary(
+        "GELU",
+        "float32 beyond 1.7e38, approximate",
+        tensor(5),
+        options=options,
+        input_arrays=far,
+        known_failure=doubled,
+    )

@@ -10,7 +10,7 @@ import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
 from conformance.models import (
-    BOTH,
+    PLACEMENTS,
     Net,
     Spec,
     between_convolutions,
@@ -65,7 +65,9 @@ def shapeless_result_cases() -> Iterator[Case]:
 
     yield net("ADD", "results without stored shape", broadcast_model(IMAGE))
     given = {"x0": random_array(2, 11, 7, 3), "x1": random_array(7, 3)}
-    yield net("ADD", "results without stored shape, dynamic dimension", broadcast_model((2, None, 7, 3)), given=given)
+    yield net(
+        "ADD", "results without stored shape, dynamic dimension", broadcast_model((2, None, 7, 3)), input_arrays=given
+    )
 
 
 def operands(op: str, dtype: str) -> tuple[Spec, Spec, Spec]:
@@ -80,20 +82,20 @@ def operands(op: str, dtype: str) -> tuple[Spec, Spec, Spec]:
 def arithmetic(op: str) -> Iterator[Case]:
     for dtype in REAL:
         x, y, z = operands(op, dtype)
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield binary(op, dtype, x, y, z, place, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
         for activation in (*FUSED, "TANH", "SIGN_BIT"):
             # The output's zero point is not at an end of its dtype, so the activation clips.
             out = z.rescale(0.7)
-            place = BOTH[activation in FUSED]
+            place = PLACEMENTS[activation in FUSED]
             options = {"fused_activation_function": activation}
             name = f"{dtype} with {activation}" + ("" if activation in FUSED else ", which the kernel ignores")
-            yield place(op, name, [x, y], out, options=options, span=(-3.0, 3.0))
+            yield place(op, name, [x, y], out, options=options, input_range=(-3.0, 3.0))
     x, edges = tensor(11, dtype="int64"), {"x0": LARGE, "x1": np.ones_like(LARGE)}
     if op != "SUB":
         for activation in FUSED:
             options = {"fused_activation_function": activation}
-            yield binary(op, f"int64 beyond 32 bits with {activation}", x, x, given=edges, options=options)
+            yield binary(op, f"int64 beyond 32 bits with {activation}", x, x, input_arrays=edges, options=options)
     for dtype in ("int32", "int64"):
         yield binary(op, dtype, tensor(*IMAGE, dtype=dtype), tensor(7, 3, dtype=dtype))
         if dtype == "int32" or op != "SUB":
@@ -107,7 +109,7 @@ def arithmetic(op: str) -> Iterator[Case]:
         yield binary(op, f"{dtype}, leading constant", row, image)
     limits = np.iinfo(np.int32)
     edge = {"x0": np.array([limits.max, limits.min, 46341, -5], np.int32), "x1": np.array([1, 1, 46341, 7], np.int32)}
-    yield binary(op, "int32 that wraps around", tensor(4, dtype="int32"), tensor(4, dtype="int32"), given=edge)
+    yield binary(op, "int32 that wraps around", tensor(4, dtype="int32"), tensor(4, dtype="int32"), input_arrays=edge)
     for dtype in ("float32", "int8", "uint8"):
         x, y, z = operands(op, dtype)
         for shape in ((3,), (7, 1)):
@@ -127,13 +129,13 @@ def multiplication_cases() -> Iterator[Case]:
     whole = tensor(3, 5, dtype="uint32")
     options = {"fused_activation_function": "RELU_N1_TO_1"}
     text = "the -1 of a fused RELU_N1_TO_1 as the highest integer"
-    yield in_isolation("MUL", "uint32 with RELU_N1_TO_1", [whole, whole], whole, options=options, refused=text)
+    yield in_isolation("MUL", "uint32 with RELU_N1_TO_1", [whole, whole], whole, options=options, refusal=text)
     pairs, refuses = tensor(3, 5, dtype="complex64"), "Activation is not allowed for COMPLEX64"
     for activation in (*FUSED, "TANH", "SIGN_BIT"):
         options = {"fused_activation_function": activation}
         text = f"LiteRT refuses a fused {activation}"
         name = f"complex64 with {activation}"
-        yield in_isolation("MUL", name, [pairs, pairs], pairs, options=options, refused=text, kernel_refuses=refuses)
+        yield in_isolation("MUL", name, [pairs, pairs], pairs, options=options, refusal=text, kernel_refusal=refuses)
         if activation != "RELU_N1_TO_1":
             yield in_isolation("MUL", f"uint32 with {activation}", [whole, whole], whole, options=options)
     for dtype in ("uint32", "complex64"):
@@ -168,10 +170,10 @@ def tie_cases() -> Iterator[Case]:
                 [x, ones],
                 y,
                 dtype=dtype,
-                given={"x0": np.arange(least, least + 256).astype(dtype)},
+                input_arrays={"x0": np.arange(least, least + 256).astype(dtype)},
                 reference=with_half_a_step(sign, least, point),
                 tolerance=Tolerance(steps=0),
-                why="XNNPACK rounds each half up",
+                tolerance_reason="XNNPACK rounds each half up",
             )
 
 
@@ -217,7 +219,7 @@ def broadcast_cases() -> Iterator[Case]:
         tensor(None, 5, 7, 3),
         random_constant(tensor(5, 1, 3)),
         tensor(None, 5, 7, 3),
-        given=[{"x0": random_array(n, 5, 7, 3)} for n in (1, 3)],
+        input_arrays=[{"x0": random_array(n, 5, 7, 3)} for n in (1, 3)],
     )
 
 
@@ -227,8 +229,8 @@ def integers_between(dtype: str, low: int, high: int, *shape: int, seed: str = "
 
 def division_cases() -> Iterator[Case]:
     """Yield integer division, which truncates toward zero; the kernel refuses division by 0."""
-    above: dict[str, Any] = {"span": (0.5, 3.0)}
-    for place in BOTH:
+    above: dict[str, Any] = {"input_range": (0.5, 3.0)}
+    for place in PLACEMENTS:
         yield binary("DIV", "float32", tensor(*IMAGE), tensor(*IMAGE), place=place, opsets=opsets(place=place), **above)
         for activation in FUSED:
             options = {"fused_activation_function": activation}
@@ -244,10 +246,12 @@ def division_cases() -> Iterator[Case]:
         yield binary("DIV", f"float32 by a constant {shape}", tensor(*IMAGE), part, place=between_convolutions)
         yield binary("DIV", f"a constant {shape} by float32", part, tensor(*IMAGE), place=between_convolutions, **above)
     zeros = {"x0": np.array([1, -1, 0, 2, np.inf], np.float32), "x1": np.array([0, 0, 0, -0.0, np.inf], np.float32)}
-    yield binary("DIV", "float32 by zero", tensor(5), tensor(5), given=zeros)
+    yield binary("DIV", "float32 by zero", tensor(5), tensor(5), input_arrays=zeros)
     yield from quotient_cases()
     signs = {"x0": np.array([7, -7, 7, -7, 0, 46341], np.int32), "x1": np.array([2, 2, -2, -2, -3, 1], np.int32)}
-    yield binary("DIV", "int32", tensor(6, dtype="int32"), tensor(6, dtype="int32"), given=signs, opsets=EVERY_OPSET)
+    yield binary(
+        "DIV", "int32", tensor(6, dtype="int32"), tensor(6, dtype="int32"), input_arrays=signs, opsets=EVERY_OPSET
+    )
     part = constant(np.array([[3], [-4], [7], [1], [2], [-9], [5]], np.int32))
     options = {"fused_activation_function": "RELU6"}
     yield binary("DIV", "int32 by a constant, with RELU6", tensor(*IMAGE, dtype="int32"), part, options=options)
@@ -264,26 +268,28 @@ def quotient_cases() -> Iterator[Case]:
         y = tensor(*IMAGE, dtype=dtype, scale=scale, zero_point=point)
         z = tensor(*IMAGE, dtype=dtype, scale=result)
         part = replace(y.with_shape(7, 3), value=away_from_zero_point(y.with_shape(7, 3)))
-        for place in BOTH:
+        for place in PLACEMENTS:
             wide = x.with_shape(2, 5, 7, 5) if place is between_convolutions else x
             given = {"x0": away_from_zero_point(wide)}
-            yield binary("DIV", f"{dtype} by a constant", x, part, z, place, given=given, opsets=opsets(dtype, place))
+            yield binary(
+                "DIV", f"{dtype} by a constant", x, part, z, place, input_arrays=given, opsets=opsets(dtype, place)
+            )
         given = {"x0": away_from_zero_point(x), "x1": away_from_zero_point(y)}
-        yield binary("DIV", dtype, x, y, z, given=given, opsets=opsets(dtype))
-        yield binary("DIV", f"{dtype} out of range", x, y, z.rescale(0.01), given=given)
+        yield binary("DIV", dtype, x, y, z, input_arrays=given, opsets=opsets(dtype))
+        yield binary("DIV", f"{dtype} out of range", x, y, z.rescale(0.01), input_arrays=given)
         for activation in FUSED:
             options = {"fused_activation_function": activation}
-            yield binary("DIV", f"{dtype} with {activation}", x, y, z.rescale(0.3), options=options, given=given)
+            yield binary("DIV", f"{dtype} with {activation}", x, y, z.rescale(0.3), options=options, input_arrays=given)
         for activation in ("TANH", "SIGN_BIT"):
             name, options = (
                 f"{dtype} with {activation}, which the kernel ignores",
                 {"fused_activation_function": activation},
             )
-            yield binary("DIV", name, x, y, z, options=options, given=given)
+            yield binary("DIV", name, x, y, z, options=options, input_arrays=given)
     x = tensor(3, dtype="int8", scale=0.05, zero_point=0)
     given = {"x0": np.array([1, -1, 2], np.int8), "x1": np.array([120, 121, 122], np.int8)}
     reason = "the kernel shifts quotients below about 0.3 steps by more than 31 bits (reference/div.h)"
-    yield binary("DIV", "int8 quotients near 0", x, x, x.rescale(2.0), given=given, known=reason)
+    yield binary("DIV", "int8 quotients near 0", x, x, x.rescale(2.0), input_arrays=given, known_failure=reason)
 
 
 def away_from_zero_point(x: Spec) -> Array:
@@ -295,8 +301,8 @@ def away_from_zero_point(x: Spec) -> Array:
 
 
 def power_cases() -> Iterator[Case]:
-    base: dict[str, Any] = {"span": (0.1, 3.0)}
-    for place in BOTH:
+    base: dict[str, Any] = {"input_range": (0.1, 3.0)}
+    for place in PLACEMENTS:
         yield binary("POW", "float32", tensor(*IMAGE), tensor(*IMAGE), place=place, opsets=opsets(place=place), **base)
         for exponent in (2.0, 3.0, 0.5, -1.0, 0.0, 2.3):
             yield binary("POW", f"float32 to {exponent}", tensor(*IMAGE), constant(exponent), place=place, **base)
@@ -304,27 +310,27 @@ def power_cases() -> Iterator[Case]:
         yield binary("POW", "a constant to float32", column, tensor(*IMAGE), place=place)
     signs = [np.array(row, np.float32) for row in ([-2, -2, 0, 0, -8, np.inf], [3, 0.5, 0, -1, -3, -2])]
     given = dict(zip(("x0", "x1"), signs, strict=True))
-    yield binary("POW", "float32 of negative numbers and zeros", tensor(6), tensor(6), given=given)
+    yield binary("POW", "float32 of negative numbers and zeros", tensor(6), tensor(6), input_arrays=given)
     whole = {"x0": integers_between("int32", -9, 9, 7, 3), "x1": integers_between("int32", 0, 9, 7, 3)}
     x = tensor(7, 3, dtype="int32")
-    yield binary("POW", "int32", x, x, given=whole, opsets=EVERY_OPSET)
+    yield binary("POW", "int32", x, x, input_arrays=whole, opsets=EVERY_OPSET)
     for exponent in (0, 1, 2, 3, 7):
         part = constant(np.asarray(exponent, np.int32))
         given = {"x0": integers_between("int32", -15, 15, 7, 3)}
-        yield binary("POW", f"int32 to {exponent}", x, part, given=given)
+        yield binary("POW", f"int32 to {exponent}", x, part, input_arrays=given)
     wide = {"x0": integers_between("int32", -(2**31), 2**31 - 1, 7, 3)}
     for exponent in (2, 11):
         part = constant(np.asarray([exponent], np.int32))
-        yield binary("POW", f"int32 to {exponent}, which wraps", x, part, given=wide)
+        yield binary("POW", f"int32 to {exponent}, which wraps", x, part, input_arrays=wide)
     x = tensor(7, dtype="int8")
-    yield binary("POW", "int8", x, x, kernel_refuses="Unsupported data type")
+    yield binary("POW", "int8", x, x, kernel_refusal="Unsupported data type")
 
 
 def differences() -> Iterator[Case]:
     op = "SQUARED_DIFFERENCE"
     for dtype in ("float32", "int8"):
         x, y, z = parameters(dtype, 3.0)
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield binary(op, dtype, x, y, z, place, opsets=opsets(place=place))
             for shape in ((3,), (7, 1)):
                 yield binary(op, f"{dtype} from a constant {shape}", random_constant(y.with_shape(*shape)), x, z, place)
@@ -337,13 +343,13 @@ def differences() -> Iterator[Case]:
             tensor(5, 7, 1, dtype="int8", scale=second, zero_point=11),
             tensor(*IMAGE, dtype="int8", scale=max(first, second) * 4.3, zero_point=-128),
             tolerance=Tolerance(steps=0),
-            why="the kernel rounds the operand of the smaller scale to 1/64 of the other's",
+            tolerance_reason="the kernel rounds the operand of the smaller scale to 1/64 of the other's",
         )
     edge = {"x0": np.array([5, -5, 46341, -(2**31)], np.int32), "x1": np.array([7, 7, 0, 1], np.int32)}
-    yield binary(op, "int32, wrapping around", tensor(4, dtype="int32"), tensor(4, dtype="int32"), given=edge)
+    yield binary(op, "int32, wrapping around", tensor(4, dtype="int32"), tensor(4, dtype="int32"), input_arrays=edge)
     yield binary(op, "int32 of rank 5 and 2", tensor(2, 3, 5, 1, 7, dtype="int32"), tensor(3, 1, dtype="int32"))
     x = tensor(*IMAGE, dtype="uint8")
-    yield binary(op, "uint8", x, x, kernel_refuses="SquaredDifference only supports FLOAT32 and INT32 now")
+    yield binary(op, "uint8", x, x, kernel_refusal="SquaredDifference only supports FLOAT32 and INT32 now")
 
 
 def parameters(dtype: str, widest: float) -> tuple[Spec, Spec, Spec]:
@@ -356,14 +362,14 @@ def parameters(dtype: str, widest: float) -> tuple[Spec, Spec, Spec]:
 def maximum_cases() -> Iterator[Case]:
     for dtype in REAL:
         x = tensor(*IMAGE, dtype=dtype)
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield binary("MAXIMUM", dtype, x, x, x, place, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
         yield binary(
             "MAXIMUM", f"{dtype} and a constant", x, random_constant(x.with_shape(7, 1)), x, between_convolutions
         )
     for dtype in ("int8", "uint8"):
         x, y, z = operands("ADD", dtype)
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield binary("MAXIMUM", f"{dtype} of different scales, which the kernel ignores", x, y, z, place)
             yield binary(
                 "MAXIMUM", f"{dtype} and a constant of different scale", x, random_constant(y.with_shape(3)), z, place
@@ -379,18 +385,18 @@ def minimum_cases() -> Iterator[Case]:
     """Yield extremes, which compare quantized values regardless of scales."""
     for dtype in ("float32", *BYTES, "int16"):
         x = tensor(*IMAGE, dtype=dtype)
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield binary("MINIMUM", dtype, x, x, x, place, opsets=opsets(dtype, place))
         for shape in ((), (7, 1), (5, 1, 1)):
             part = random_constant(x.with_shape(*shape))
             yield binary("MINIMUM", f"{dtype} and a constant {shape}", x, part, x, between_convolutions)
     for dtype in BYTES:
         x, y, z = parameters(dtype, 1.5)
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield binary("MINIMUM", f"{dtype} of different scales, which the kernel ignores", x, y, z, place)
     for op in ("MINIMUM", "MAXIMUM"):
         x = tensor(*IMAGE, dtype="int16")
-        for place in BOTH:
+        for place in PLACEMENTS:
             y, z = x.rescale(0.6), x.rescale(1.5)
             yield binary(op, "int16 of different scales, which the kernel ignores", x, y, z, place)
         for dtype in (*BYTES, "int16", "int32", "int64"):
@@ -398,10 +404,10 @@ def minimum_cases() -> Iterator[Case]:
             yield binary(op, f"{dtype} without scale, ignored", x, x.with_shape(5, 1, 1), opsets=EVERY_OPSET)
         x = tensor(11, dtype="int64")
         yield binary(
-            op, "int64 beyond 32 bits", x, x, given={"x0": LARGE, "x1": LARGE[::-1].copy()}, opsets=EVERY_OPSET
+            op, "int64 beyond 32 bits", x, x, input_arrays={"x0": LARGE, "x1": LARGE[::-1].copy()}, opsets=EVERY_OPSET
         )
         half = tensor(*IMAGE, dtype="float16")
         yield binary(op, "float16", half, half.with_shape(7, 1), opsets=EVERY_OPSET)
         yield in_bfloat16(op, [tensor(*IMAGE), tensor(*IMAGE)], tensor(*IMAGE))
     infinite = {"x0": np.array([np.inf, -np.inf, 0.0, 2], np.float32), "x1": np.array([1, 1, -0.0, np.inf], np.float32)}
-    yield binary("MINIMUM", "float32 of infinity", tensor(4), tensor(4), given=infinite)
+    yield binary("MINIMUM", "float32 of infinity", tensor(4), tensor(4), input_arrays=infinite)

@@ -10,7 +10,7 @@ import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
 from conformance.models import (
-    BOTH,
+    PLACEMENTS,
     Net,
     Spec,
     between_convolutions,
@@ -50,7 +50,7 @@ def unscaled_int16_cases() -> Iterator[Case]:
     for op, dtype in (("ADD", "int8"), ("SUB", "uint8"), ("MUL", "int8"), ("DIV", "int16")):
         x = tensor(4, 3, dtype=dtype, scale=0)
         refused = f"the {dtype} operand has no scale"
-        yield in_isolation(op, f"{dtype} without scale", [x, x], x, refused=refused)
+        yield in_isolation(op, f"{dtype} without scale", [x, x], x, refusal=refused)
     for op, dtype in (("ADD", "int32"), ("ADD", "int64"), ("SUB", "int32"), ("MUL", "int64"), ("DIV", "int32")):
         x = tensor(4, 3, dtype=dtype)
         for activation in ("TANH", "SIGN_BIT"):
@@ -61,7 +61,7 @@ def unscaled_int16_cases() -> Iterator[Case]:
     for op, refuses in (("SUB", "requires float|uint8|int32 types"), ("DIV", "Div only supports")):
         for activation in ("TANH", "SIGN_BIT"):
             options = {"fused_activation_function": activation}
-            both: dict[str, Any] = {"refused": f"LiteRT refuses a fused {activation}", "kernel_refuses": refuses}
+            both: dict[str, Any] = {"refusal": f"LiteRT refuses a fused {activation}", "kernel_refusal": refuses}
             yield in_isolation(op, f"float16 with {activation}", [half, half], half, options=options, **both)
 
 
@@ -89,16 +89,16 @@ def floor_division_cases() -> Iterator[Case]:
         for dtype in kinds:
             x, everything = whole(dtype), (None, 26) if dtype == "int16" else EVERY_OPSET
             given = {"x1": divisor(IMAGE, dtype)}
-            yield binary(op, dtype, x, x, opsets=everything, given=given)
+            yield binary(op, dtype, x, x, opsets=everything, input_arrays=given)
             for shape in DIVISORS:
                 yield binary(op, f"{dtype} by a constant {list(shape)}", x, constant(divisor(shape, dtype)))
             signs = signed_operands(dtype)
             size = len(signs["x0"])
             pair = tensor(size, dtype=dtype, scale=0)
-            yield binary(op, f"{dtype}, every sign", pair, pair, given=signs, opsets=everything)
+            yield binary(op, f"{dtype}, every sign", pair, pair, input_arrays=signs, opsets=everything)
             scalars = {"x0": np.array(-7, dtype), "x1": np.array(2, dtype)}
             scalar = tensor(dtype=dtype, scale=0)
-            yield binary(op, f"{dtype} scalars", scalar, scalar, given=scalars)
+            yield binary(op, f"{dtype} scalars", scalar, scalar, input_arrays=scalars)
             nothing = tensor(0, 3, dtype=dtype, scale=0)
             yield binary(op, f"{dtype}, empty", nothing, constant(divisor((3,), dtype)))
         yield binary(op, "float32", tensor(*IMAGE), constant(divisor((3,), "float32")), place=between_convolutions)
@@ -112,19 +112,21 @@ def floor_division_cases() -> Iterator[Case]:
     }
     pair = tensor(4, dtype="int32")
     for op in dtypes:
-        yield binary(op, "int32 beyond float32", pair, pair, given=huge)
+        yield binary(op, "int32 beyond float32", pair, pair, input_arrays=huge)
     exact = {"x0": np.array([6.0, 0.3, 1e20, 1.0], np.float32), "x1": np.array([0.1, 0.1, 3.0, 0.1], np.float32)}
-    yield binary("FLOOR_DIV", "float32 in float64", tensor(4), tensor(4), given=exact)
+    yield binary("FLOOR_DIV", "float32 in float64", tensor(4), tensor(4), input_arrays=exact)
     ends = [5.0, -5.0, np.inf, -np.inf, np.nan, 0.0, -0.0, 1.0, -1.0]
     grid = np.array(list(product(ends, ends)), np.float32).T
-    yield binary("FLOOR_MOD", "float32 edges", tensor(81), tensor(81), given={"x0": grid[0], "x1": grid[1]})
+    yield binary("FLOOR_MOD", "float32 edges", tensor(81), tensor(81), input_arrays={"x0": grid[0], "x1": grid[1]})
     pairs = grid[:, grid[1] != 0]
     size = pairs.shape[1]
-    yield binary("FLOOR_DIV", "float32 edges", tensor(size), tensor(size), given={"x0": pairs[0], "x1": pairs[1]})
+    yield binary(
+        "FLOOR_DIV", "float32 edges", tensor(size), tensor(size), input_arrays={"x0": pairs[0], "x1": pairs[1]}
+    )
     zero = {"x1": np.zeros(3, np.int32)}
     for op in dtypes:
         row = tensor(3, dtype="int32")
-        yield binary(op, "int32 by zero", row, row, given=zero, kernel_refuses="Division by 0")
+        yield binary(op, "int32 by zero", row, row, input_arrays=zero, kernel_refusal="Division by 0")
 
 
 def signed_operands(dtype: str) -> dict[str, Array]:
@@ -141,17 +143,17 @@ def angle_cases() -> Iterator[Case]:
         pair = tensor(len(grid[0]), dtype=dtype)
         with np.errstate(over="ignore"):
             given = {"x0": grid[0].astype(dtype), "x1": grid[1].astype(dtype)}
-        yield binary("ATAN2", f"{dtype} edges", pair, pair, given=given, opsets=EVERY_OPSET)
+        yield binary("ATAN2", f"{dtype} edges", pair, pair, input_arrays=given, opsets=EVERY_OPSET)
         yield binary("ATAN2", dtype, tensor(*IMAGE, dtype=dtype), tensor(*IMAGE, dtype=dtype))
     numbers = ~np.isnan(grid).any(axis=0)
     given = {f"x{k}": row[numbers].astype(np.float32) for k, row in enumerate(grid)}
     many = tensor(int(numbers.sum()))
-    yield in_bfloat16("ATAN2", [many, many], many, name="bfloat16 edges", given=given)
+    yield in_bfloat16("ATAN2", [many, many], many, name="bfloat16 edges", input_arrays=given)
     yield in_bfloat16("ATAN2", [tensor(*IMAGE), tensor(*IMAGE)], tensor(*IMAGE))
     yield binary("ATAN2", "float32", tensor(*IMAGE), tensor(*IMAGE), place=between_convolutions)
     yield binary("ATAN2", "float32 scalars", tensor(), tensor())
     yield binary("ATAN2", "float32, empty", tensor(0, 3), tensor(0, 3))
-    yield binary("ATAN2", "different shape", tensor(2, 3), tensor(1, 3), refused="does not broadcast")
+    yield binary("ATAN2", "different shape", tensor(2, 3), tensor(1, 3), refusal="does not broadcast")
 
 
 def shift_cases() -> Iterator[Case]:
@@ -164,13 +166,18 @@ def shift_cases() -> Iterator[Case]:
         pair = tensor(36, dtype=dtype, scale=0)
         given = {"x0": grid[0], "x1": grid[1]}
         yield binary(
-            "RIGHT_SHIFT", dtype, pair, pair, given=given, opsets=EVERY_OPSET if limits.bits != 16 else (None, 26)
+            "RIGHT_SHIFT",
+            dtype,
+            pair,
+            pair,
+            input_arrays=given,
+            opsets=EVERY_OPSET if limits.bits != 16 else (None, 26),
         )
         shift = constant(np.array([0, 2, 5], dtype))
         yield binary("RIGHT_SHIFT", f"{dtype} by a constant", tensor(5, 3, dtype=dtype, scale=0), shift)
         scalar = tensor(dtype=dtype, scale=0)
         scalars = {"x0": np.array(100, dtype), "x1": np.array(3, dtype)}
-        yield binary("RIGHT_SHIFT", f"{dtype} scalars", scalar, scalar, given=scalars)
+        yield binary("RIGHT_SHIFT", f"{dtype} scalars", scalar, scalar, input_arrays=scalars)
     x = tensor(*IMAGE, dtype="int8")
     y = constant(np.array([0, 2, 5], np.int8), scale=0.3)
     yield binary("RIGHT_SHIFT", "int8 of scales, which the kernel ignores", x, y, place=between_convolutions)
@@ -187,7 +194,7 @@ def exclusive() -> Iterator[Case]:
     y = constant(random_array(3, dtype="int8"), scale=0.3, zero_point=7)
     yield binary("BITWISE_XOR", "int8 of scales, which the kernel ignores", x, y, place=between_convolutions)
     x = tensor(*IMAGE, dtype="int32")
-    yield binary("BITWISE_XOR", "int32 at opset 17", x, x, opsets=(17,), refused="opset 18")
+    yield binary("BITWISE_XOR", "int32 at opset 17", x, x, opsets=(17,), refusal="opset 18")
 
 
 def many() -> Iterator[Case]:
@@ -195,7 +202,7 @@ def many() -> Iterator[Case]:
     for dtype in ("float32", "int32"):
         for count in (2, 3, 7):
             x = tensor(*IMAGE, dtype=dtype)
-            for place in BOTH if dtype == "float32" else (in_isolation,):
+            for place in PLACEMENTS if dtype == "float32" else (in_isolation,):
                 name = f"{dtype}, {count} operands"
                 yield place("ADD_N", name, [x] * count, x, opsets=opsets(place=place))
         scalar = tensor(dtype=dtype)
@@ -205,7 +212,7 @@ def many() -> Iterator[Case]:
         yield in_isolation("ADD_N", f"{dtype}, empty", [nothing, nothing], nothing)
     edge = {"x0": np.array([2**31 - 1], np.int32), "x1": np.array([7], np.int32)}
     one = tensor(1, dtype="int32")
-    yield in_isolation("ADD_N", "int32 that wraps around", [one, one], one, given=edge)
+    yield in_isolation("ADD_N", "int32 that wraps around", [one, one], one, input_arrays=edge)
 
     def twice(model: Net) -> None:
         x = model.input(tensor(*IMAGE))

@@ -9,7 +9,17 @@ import ml_dtypes
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import BOTH, Net, Spec, between_convolutions, in_isolation, net, random_array, tensor, unary
+from conformance.models import (
+    PLACEMENTS,
+    Net,
+    Spec,
+    between_convolutions,
+    in_isolation,
+    net,
+    random_array,
+    tensor,
+    unary,
+)
 from onnx_tflite_plugin.source.model import Array
 
 REAL = ("float32", "float64", "float16")
@@ -33,7 +43,7 @@ def cases() -> Iterator[Case]:
 
 def of(values: Array, after: str, name: str, **case: Any) -> Case:
     x, y = Spec(values.shape, values.dtype.name), Spec(values.shape, after)
-    return unary("CAST", name, x, y, given={"x0": values}, runs=1, **case)
+    return unary("CAST", name, x, y, input_arrays={"x0": values}, runs=1, **case)
 
 
 def limit_values(dtype: str) -> Array:
@@ -54,9 +64,9 @@ def sub_byte_cases() -> Iterator[Case]:
         least = LEAST.get(dtype, 13)
         opsets = (None, *(opset for opset in EVERY_OPSET if opset and opset >= least))
         build, given = cast_and_back(dtype, len(values)), {"x0": values}
-        yield net("CAST", f"float32 to {dtype} and back", build, dtype=dtype, given=given, runs=1, opsets=opsets)
+        yield net("CAST", f"float32 to {dtype} and back", build, dtype=dtype, input_arrays=given, runs=1, opsets=opsets)
         if least > 13:
-            old = {"opsets": (least - 1,), "refused": f"needs opset {least}"}
+            old = {"opsets": (least - 1,), "refusal": f"needs opset {least}"}
             yield net("CAST", f"float32 to {dtype} at opset {least - 1}", build, dtype=dtype, **old)
     for dtype in ("int4", "int2"):
         yield net("CAST", f"{dtype} constant", constant_model(dtype), dtype=dtype, opsets=(None, 26))
@@ -65,10 +75,10 @@ def sub_byte_cases() -> Iterator[Case]:
         yield unary("CAST", f"{dtype} input to float32", x, y, dtype=dtype)
     for dtype in ("int4", "uint4", "int2", "bfloat16"):
         x, y = Spec((len(values),)), Spec((len(values),), dtype)
-        yield unary("CAST", f"float32 to {dtype} output", x, y, dtype=dtype, given={"x0": values}, runs=1)
+        yield unary("CAST", f"float32 to {dtype} output", x, y, dtype=dtype, input_arrays={"x0": values}, runs=1)
     for dtype in ("int8", "int64", "bool", "float16"):
         build = cast_and_back("bfloat16", len(values), dtype)
-        yield net("CAST", f"bfloat16 to {dtype}", build, dtype="bfloat16", given={"x0": values}, runs=1)
+        yield net("CAST", f"bfloat16 to {dtype}", build, dtype="bfloat16", input_arrays={"x0": values}, runs=1)
 
 
 def cast_and_back(dtype: str, size: int, after: str = "float32") -> Callable[[Net], None]:
@@ -97,7 +107,7 @@ def complex_cases() -> Iterator[Case]:
         yield of(pairs, dtype, f"complex64 to {dtype}", dtype="complex64", opsets=EVERY_OPSET)
     for dtype in ("float32", "int16", "bool"):
         yield of(limit_values(dtype), "complex64", f"{dtype} to complex64", opsets=EVERY_OPSET)
-    yield net("CAST", "complex64 between convolutions", complex_image, dtype="complex64", transposes=2)
+    yield net("CAST", "complex64 between convolutions", complex_image, dtype="complex64", max_transposes=2)
     fixed = Spec((5,), "complex64", value=pairs[:5])
     yield in_isolation("CAST", "a complex64 constant to float32", [fixed], tensor(5), dtype="complex64")
 
@@ -109,17 +119,17 @@ def complex_image(model: Net) -> None:
 
 def integer_cases() -> Iterator[Case]:
     """Yield quantized operands and results, which are treated as plain integers."""
-    for place in BOTH:
+    for place in PLACEMENTS:
         for dtype in ("int8", "uint8", "int16"):
             x = tensor(*IMAGE, dtype=dtype)
             yield unary("CAST", f"quantized {dtype} to float32", x, tensor(*IMAGE), place)
             yield unary("CAST", f"quantized {dtype} to int32", x, tensor(*IMAGE, dtype="int32"), place)
-            yield unary("CAST", f"float32 to quantized {dtype}", tensor(*IMAGE), x, place, span=(-400.0, 400.0))
+            yield unary("CAST", f"float32 to quantized {dtype}", tensor(*IMAGE), x, place, input_range=(-400.0, 400.0))
         x, y = tensor(*IMAGE, dtype="int8"), tensor(*IMAGE, dtype="uint8")
         yield unary("CAST", "quantized int8 to quantized uint8", x, y, place)
         yield unary("CAST", "int8 to int8 of different scale", x, x.rescale(3.0, 40), place)
     yield unary("CAST", "float32 to bool", tensor(*IMAGE), tensor(*IMAGE, dtype="bool"), between_convolutions)
     unknown = tensor(None, 7), tensor(None, 7, dtype="int32")
     yield unary(
-        "CAST", "dynamic dimension", *unknown, given=[{"x0": random_array(n, 7, low=-9, high=9)} for n in (1, 3)]
+        "CAST", "dynamic dimension", *unknown, input_arrays=[{"x0": random_array(n, 7, low=-9, high=9)} for n in (1, 3)]
     )

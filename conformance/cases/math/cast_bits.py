@@ -36,7 +36,7 @@ def cases() -> Iterator[Case]:
         "BITCAST", "int8 of different scale, which the kernel ignores", x, x.rescale(3, 40), between_convolutions
     )
     refused = "which ONNX does not define"
-    yield unary("BITCAST", "int8 to bool", tensor(3, dtype="int8", scale=0), tensor(3, dtype="bool"), refused=refused)
+    yield unary("BITCAST", "int8 to bool", tensor(3, dtype="int8", scale=0), tensor(3, dtype="bool"), refusal=refused)
     for after, shape in (("bool", (3, 4)), ("int8", (3, 4)), ("uint8", (3, 4)), ("int32", (3,)), ("float32", (3,))):
         x = tensor(3, 4, dtype="bool")
         yield unary("BITCAST", f"bool to {after}", x, tensor(*shape, dtype=after, scale=0), targets=("onnxruntime",))
@@ -45,7 +45,9 @@ def cases() -> Iterator[Case]:
 def cast(before: str, after: str, shape: tuple[int, ...], result: tuple[int, ...]) -> Case:
     x, y = tensor(*shape, dtype=before, scale=0), tensor(*result, dtype=after, scale=0)
     name = f"{before} of shape {list(shape)} to {after}"
-    return unary("BITCAST", name, x, y, given={"x0": every_bit(before, *shape)}, runs=1, targets=("onnxruntime",))
+    return unary(
+        "BITCAST", name, x, y, input_arrays={"x0": every_bit(before, *shape)}, runs=1, targets=("onnxruntime",)
+    )
 
 
 def every_bit(dtype: str, *shape: int) -> Array:

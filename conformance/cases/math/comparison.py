@@ -10,9 +10,9 @@ import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
 from conformance.models import (
-    BOTH,
+    PLACEMENTS,
     Net,
-    Placed,
+    Placement,
     Spec,
     between_convolutions,
     in_isolation,
@@ -40,15 +40,15 @@ def cases() -> Iterator[Case]:
     yield from odd_scale_cases()
 
 
-def comparison_case(op: str, name: str, x: Spec, y: Spec, place: Placed = in_isolation, **case: Any) -> Case:
+def comparison_case(op: str, name: str, x: Spec, y: Spec, place: Placement = in_isolation, **case: Any) -> Case:
     """Return a case whose operands have few different numbers, so that all three orders occur."""
     shape = np.broadcast_shapes(*(tuple(size or 1 for size in spec.shape) for spec in (x, y)))
     inputs = [spec for spec in (x, y) if spec.value is None]
     given = {f"x{k}": few_values(spec, place, f"{op}{k}") for k, spec in enumerate(inputs)}
-    return place(op, name, [x, y], Spec(shape, "bool"), **{"given": given, "opsets": opsets(place, x), **case})
+    return place(op, name, [x, y], Spec(shape, "bool"), **{"input_arrays": given, "opsets": opsets(place, x), **case})
 
 
-def few_values(spec: Spec, place: Placed = in_isolation, seed: str = "") -> Array:
+def few_values(spec: Spec, place: Placement = in_isolation, seed: str = "") -> Array:
     """Return numbers from a small range around the zero point."""
     more = 2 if place is between_convolutions and is_image(spec) else 0
     shape = tuple(size or 1 for size in spec.shape)
@@ -60,7 +60,7 @@ def few_values(spec: Spec, place: Placed = in_isolation, seed: str = "") -> Arra
     return (numbers / 4).astype(spec.dtype) if "float" in spec.dtype else (numbers + middle).astype(spec.dtype)
 
 
-def opsets(place: Placed, x: Spec) -> tuple[int | None, ...]:
+def opsets(place: Placement, x: Spec) -> tuple[int | None, ...]:
     """Return every supported opset for single operators (quantized int16 needs 21); between convolutions only the default."""
     quantized_int16 = x.dtype == "int16" and x.scale is not None
     return (None,) if place is between_convolutions else (None, 26) if quantized_int16 else EVERY_OPSET
@@ -68,7 +68,7 @@ def opsets(place: Placed, x: Spec) -> tuple[int | None, ...]:
 
 def float_cases(op: str) -> Iterator[Case]:
     x = tensor(*IMAGE)
-    for place in BOTH:
+    for place in PLACEMENTS:
         yield comparison_case(op, "float32", x, x, place)
         for shape in PARTS:
             part = replace(x.with_shape(*shape), value=few_values(x.with_shape(*shape)))
@@ -77,7 +77,7 @@ def float_cases(op: str) -> Iterator[Case]:
     yield comparison_case(op, "float32 of rank 5 and 2", tensor(2, 3, 5, 1, 7), tensor(3, 1), opsets=(None,))
     edges = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40], np.float32)
     given = {"x0": np.repeat(edges, 6), "x1": np.tile(edges, 6)}
-    yield comparison_case(op, "float32 edges", tensor(36), tensor(36), given=given)
+    yield comparison_case(op, "float32 edges", tensor(36), tensor(36), input_arrays=given)
     half = tensor(*IMAGE, dtype="float16")
     yield comparison_case(op, "float16", half, half)
 
@@ -89,9 +89,9 @@ def whole(op: str) -> Iterator[Case]:
     large = 2**53 + np.arange(-4, 4)
     given = {"x0": np.repeat(large, 8), "x1": np.tile(large, 8)}
     x = tensor(64, dtype="int64")
-    yield comparison_case(op, "int64 beyond float64", x, x, given=given)
+    yield comparison_case(op, "int64 beyond float64", x, x, input_arrays=given)
     given = {"x0": np.repeat(large, 8).astype(np.int32), "x1": np.tile(2**31 - 1 - np.arange(8), 8).astype(np.int32)}
-    yield comparison_case(op, "int32 beyond float32", x := tensor(64, dtype="int32"), x, given=given)
+    yield comparison_case(op, "int32 beyond float32", x := tensor(64, dtype="int32"), x, input_arrays=given)
 
 
 def int8_cases(op: str) -> Iterator[Case]:
@@ -99,7 +99,7 @@ def int8_cases(op: str) -> Iterator[Case]:
     for dtype in BYTES:
         x = tensor(*IMAGE, dtype=dtype)
         point = int(np.asarray(x.zero_point))
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield comparison_case(op, dtype, x, x, place)
             yield comparison_case(op, f"{dtype} of different scales", x, x.rescale(1.5, point + 3), place)
             part = x.with_shape(7, 1).rescale(0.5, point - 2)
@@ -116,7 +116,7 @@ def int8_cases(op: str) -> Iterator[Case]:
         x = tensor(None, None, 3, dtype=dtype)
         given = [{"x0": random_array(n, 5, 3, dtype=dtype)} for n in (1, 4)]
         y = replace(x.with_shape(3).rescale(1.5), value=few_values(x.with_shape(3)))
-        yield in_isolation(op, f"{dtype} of dynamic size", [x, y], Spec((None, None, 3), "bool"), given=given)
+        yield in_isolation(op, f"{dtype} of dynamic size", [x, y], Spec((None, None, 3), "bool"), input_arrays=given)
     if op in EQUALITY:
         return
     bare = tensor(*IMAGE, dtype="int16", scale=0)
@@ -125,7 +125,7 @@ def int8_cases(op: str) -> Iterator[Case]:
         ("of different scales, which the kernel ignores", tensor(*IMAGE, dtype="int16")),
     ):
         x = y.rescale(0.3)
-        for place in BOTH if y.scale else BOTH[:1]:
+        for place in PLACEMENTS if y.scale else PLACEMENTS[:1]:
             yield comparison_case(op, f"int16 {name}", x, y, place)
 
 
@@ -137,7 +137,7 @@ def every_pair(op: str, dtype: str, scale: float, other: float) -> Case:
     stored = np.arange(256).astype(np.uint8).view(dtype)
     given = {"x0": stored.reshape(256, 1), "x1": stored}
     return comparison_case(
-        op, f"every {dtype} of scale {scale:g} and {other:g}", x, y, given=given, opsets=(None,), runs=1
+        op, f"every {dtype} of scale {scale:g} and {other:g}", x, y, input_arrays=given, opsets=(None,), runs=1
     )
 
 
@@ -147,12 +147,12 @@ def int16_cases() -> Iterator[Case]:
         for scale in (0.0003, 0.0091, 0.3):
             for factor in (1.0, 1.5):
                 x = tensor(*IMAGE, dtype="int16", scale=scale)
-                for place in BOTH:
+                for place in PLACEMENTS:
                     name = f"int16 of scale {scale:g} and {factor:g} times that"
                     yield comparison_case(op, name, x, x.rescale(factor), place)
     bare = tensor(*IMAGE, dtype="int16", scale=0)
     yield comparison_case("EQUAL", "int16 without scale", bare, bare)
-    yield comparison_case("NOT_EQUAL", "int16 without scale", bare, bare, refused="without a common scale")
+    yield comparison_case("NOT_EQUAL", "int16 without scale", bare, bare, refusal="without a common scale")
     bfloat = tensor(*IMAGE, dtype="bfloat16")
 
     def build(model: Net) -> None:
@@ -168,10 +168,10 @@ def string_cases() -> Iterator[Case]:
     given = {"x0": texts, "x1": other}
     x, y = tensor(5, dtype="string"), tensor(5, dtype="bool")
     for op in EQUALITY:
-        yield in_isolation(op, "strings", [x, x], y, given=given, opsets=(None, 19, 26))
+        yield in_isolation(op, "strings", [x, x], y, input_arrays=given, opsets=(None, 19, 26))
         column = {**given, "x0": texts.reshape(5, 1)}
-        yield in_isolation(op, "strings, broadcast", [x.with_shape(5, 1), x], y.with_shape(5, 5), given=column)
-        yield in_isolation(op, "strings at opset 18", [x, x], y, given=given, refused="opset 19", opsets=(18,))
+        yield in_isolation(op, "strings, broadcast", [x.with_shape(5, 1), x], y.with_shape(5, 5), input_arrays=column)
+        yield in_isolation(op, "strings at opset 18", [x, x], y, input_arrays=given, refusal="opset 19", opsets=(18,))
 
 
 def odd_scale_cases() -> Iterator[Case]:
@@ -179,7 +179,7 @@ def odd_scale_cases() -> Iterator[Case]:
     for op in ("EQUAL", "GREATER"):
         for dtype in BYTES:
             x = tensor(7, dtype=dtype, scale=0)
-            yield comparison_case(op, f"{dtype} without scale", x, x, refused="without a common scale", opsets=(None,))
+            yield comparison_case(op, f"{dtype} without scale", x, x, refusal="without a common scale", opsets=(None,))
             for scale in (1.0, 1.5):
                 x = tensor(7, dtype=dtype, scale=scale)
                 yield comparison_case(
@@ -187,6 +187,6 @@ def odd_scale_cases() -> Iterator[Case]:
                     f"{dtype} of scale {scale:g}",
                     x,
                     x,
-                    refused="the kernel compares correctly only below 1",
+                    refusal="the kernel compares correctly only below 1",
                     opsets=(None,),
                 )

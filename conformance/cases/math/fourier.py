@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case
-from conformance.models import constant, in_isolation, int32s, tensor
+from conformance.models import constant, in_isolation, int32_arrays, tensor
 
 LENGTHS = (8, 4)
 
@@ -25,18 +25,23 @@ def cases() -> Iterator[Case]:
     yield rfft_case("one row beyond the maximum length", (1, 16384), (1, 16384), nodes=["DFT"])
     yield rfft_case("no rows", (3, 0, 11), (4, 8))
     yield rfft_case("no columns", (3, 7, 0), LENGTHS)
-    yield rfft_case("transforms of length 1", (3, 7, 11), (4, 1), refused="confuses real and imaginary parts")
-    yield rfft_case("at opset 13", (8, 16), (8, 16), opsets=(13,), refused="opset 17")
-    yield rfft_case("lengths other than powers of two", (6, 10), (6, 10), kernel_refuses="IsPowerOfTwo")
+    yield rfft_case("transforms of length 1", (3, 7, 11), (4, 1), refusal="confuses real and imaginary parts")
+    yield rfft_case("at opset 13", (8, 16), (8, 16), opsets=(13,), refusal="opset 17")
+    yield rfft_case("lengths other than powers of two", (6, 10), (6, 10), kernel_refusal="IsPowerOfTwo")
     x, runtime_lengths = tensor(3, 7, 11), tensor(2, dtype="int32", name="lengths")
     y = tensor(3, None, None, dtype="complex64")
-    given = int32s(lengths=[4, 16])
+    given = int32_arrays(lengths=[4, 16])
     mixed = "the kernel confuses real and imaginary parts of transforms of length 1 (Rfft2dReorder, rfft2d.cc)"
-    odd = int32s(lengths=[4, 1])
+    odd = int32_arrays(lengths=[4, 1])
     yield in_isolation(
-        "RFFT2D", "transforms of length 1, known at runtime", [x, runtime_lengths], y, given=odd, known=mixed
+        "RFFT2D",
+        "transforms of length 1, known at runtime",
+        [x, runtime_lengths],
+        y,
+        input_arrays=odd,
+        known_failure=mixed,
     )
-    yield in_isolation("RFFT2D", "lengths known at runtime", [x, runtime_lengths], y, given=given)
+    yield in_isolation("RFFT2D", "lengths known at runtime", [x, runtime_lengths], y, input_arrays=given)
 
 
 def rfft_case(name: str, shape: Sequence[int], lengths: Sequence[int], **case: Any) -> Case:

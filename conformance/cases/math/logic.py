@@ -27,12 +27,14 @@ def logic() -> Iterator[Case]:
         yield comparison_case(
             op, "bool of rank 5 and 2", x.with_shape(2, 3, 5, 1, 7), x.with_shape(3, 1), opsets=(None,)
         )
-        yield net(op, "bool between convolutions", conditions_model(op), opsets=(None,), dtype="bool", transposes=2)
+        yield net(op, "bool between convolutions", conditions_model(op), opsets=(None,), dtype="bool", max_transposes=2)
         yield comparison_case(
-            op, "int32", tensor(7, dtype="int32"), tensor(7, dtype="int32"), kernel_refuses="only support bool"
+            op, "int32", tensor(7, dtype="int32"), tensor(7, dtype="int32"), kernel_refusal="only support bool"
         )
     yield in_isolation("LOGICAL_NOT", "bool", [x], x, opsets=EVERY_OPSET)
-    yield net("LOGICAL_NOT", "bool between convolutions", conditions_model("LOGICAL_NOT"), dtype="bool", transposes=2)
+    yield net(
+        "LOGICAL_NOT", "bool between convolutions", conditions_model("LOGICAL_NOT"), dtype="bool", max_transposes=2
+    )
 
 
 def conditions_model(op: str) -> Callable[[Net], None]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
 from conformance.cases.math.softmax import ranks
-from conformance.models import BOTH, Spec, opsets, random_array, tensor, unary
+from conformance.models import PLACEMENTS, Spec, opsets, random_array, tensor, unary
 from onnx_tflite_plugin.verify import Tolerance
 
 IMAGE = (2, 5, 7, 3)
@@ -23,7 +23,7 @@ def cases() -> Iterator[Case]:
 def local_response_cases() -> Iterator[Case]:
     """Yield LOCAL_RESPONSE_NORMALIZATION: alpha multiplies the sum, not the mean, of squares of neighboring channels."""
     op = "LOCAL_RESPONSE_NORMALIZATION"
-    for place in BOTH:
+    for place in PLACEMENTS:
         for radius in (0, 1, 2, 5, 11, 1 << 20):
             options = {"radius": radius, "bias": 1.5, "alpha": 0.3, "beta": 0.75}
             yield unary(
@@ -34,10 +34,10 @@ def local_response_cases() -> Iterator[Case]:
         yield unary(op, f"beta {beta:g}", tensor(2, 3, 5, 7), options=options)
     for alpha in (0.0, -0.1):
         options = {"radius": 1, "bias": 3.0, "alpha": alpha, "beta": 2.0}
-        yield unary(op, f"alpha {alpha:g}", tensor(2, 3, 5, 7), options=options, span=(-2.0, 2.0))
+        yield unary(op, f"alpha {alpha:g}", tensor(2, 3, 5, 7), options=options, input_range=(-2.0, 2.0))
     options = {"radius": 2, "bias": 1.0, "alpha": 1.0, "beta": 0.5}
     yield unary(op, "one channel", tensor(2, 3, 5, 1), options=options)
-    yield unary(op, "rank 3", tensor(3, 5, 7), options=options, kernel_refuses="NumDimensions")
+    yield unary(op, "rank 3", tensor(3, 5, 7), options=options, kernel_refusal="NumDimensions")
 
 
 def l2_normalization_cases() -> Iterator[Case]:
@@ -45,26 +45,28 @@ def l2_normalization_cases() -> Iterator[Case]:
     fixed = {"int8": (1 / 128, 0), "uint8": (1 / 128, 128)}
     yield from ranks("L2_NORMALIZATION", fixed)
     rows = np.array([[0, 0, 0], [1e-8, 0, 0], [3e-7, -4e-7, 0], [3e-6, 4e-6, 0], [1e15, -1e15, 0]], np.float32)
-    yield unary("L2_NORMALIZATION", "short and long rows", tensor(5, 3), given={"x0": rows}, opsets=EVERY_OPSET)
+    yield unary("L2_NORMALIZATION", "short and long rows", tensor(5, 3), input_arrays={"x0": rows}, opsets=EVERY_OPSET)
     for dtype, (scale, point) in fixed.items():
         zero = {"int8": -5, "uint8": 122}[dtype]
         rows = np.array([[zero, zero, zero], [zero + 1, zero, zero], [zero + 90, zero - 90, zero]], dtype)
         y = Spec((3, 3), dtype, scale, point)
-        yield unary("L2_NORMALIZATION", f"{dtype}, a row of zeros", tensor(3, 3, dtype=dtype), y, given={"x0": rows})
+        yield unary(
+            "L2_NORMALIZATION", f"{dtype}, a row of zeros", tensor(3, 3, dtype=dtype), y, input_arrays={"x0": rows}
+        )
     y = Spec((3, 577), "int8", 1 / 128, 0)
     twice: Mapping[str, Any] = {
         "tolerance": Tolerance(steps=0),
-        "why": "the kernel rounds long rows to integers and halves these",
+        "tolerance_reason": "the kernel rounds long rows to integers and halves these",
     }
     for largest in (3, 127):  # the kernel halves these rows at most once, or up to twice
         rows = random_array(3, 577, dtype="int8", low=-largest - 1, high=largest)
         rows[0] = np.where(rows[0] < 0, -largest - 1, largest)
         name = f"int8, long rows up to {largest}, the longest of which the kernel rounds twice"
         x = tensor(3, 577, dtype="int8", zero_point=0)
-        yield unary("L2_NORMALIZATION", name, x, y, given={"x0": rows}, **twice)
+        yield unary("L2_NORMALIZATION", name, x, y, input_arrays={"x0": rows}, **twice)
     name = "int8, long rows of dynamic length, which the kernel rounds twice"
     yield unary("L2_NORMALIZATION", name, x.with_shape(3, None), y.with_shape(3, None), **twice)
-    both: dict[str, Any] = {"refused": "LiteRT refuses a fused", "kernel_refuses": "params->activation"}
+    both: dict[str, Any] = {"refusal": "LiteRT refuses a fused", "kernel_refusal": "params->activation"}
     for activation in ("RELU", "TANH"):
         yield unary(
             "L2_NORMALIZATION", activation, tensor(3, 5), options={"fused_activation_function": activation}, **both

@@ -9,7 +9,7 @@ import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
 from conformance.cases.math.reduction import shape_after_reduction
-from conformance.models import BOTH, Placed, constant, in_isolation, random_array, tensor
+from conformance.models import PLACEMENTS, Placement, constant, in_isolation, random_array, tensor
 from onnx_tflite_plugin.source.model import Array
 
 IMAGE = (2, 5, 7, 3)
@@ -20,7 +20,7 @@ PARAMETERS: dict[str, tuple[float, int]] = {"int8": (0.047, -5), "int16": (0.000
 def cases() -> Iterator[Case]:
     for keep in (True, False):
         for over in ([0], [3], [1, 2], [-1, 1], [1, 1, -3], [0, 1, 2, 3], []):
-            for place in BOTH:
+            for place in PLACEMENTS:
                 yield product(f"axes {over}", over, keep, place=place)
         for dtype in ("int32", "int64", "int8", "int16", "uint8", "bool"):
             yield product(f"{dtype}, which wraps around", [1, 2], keep, dtype, scale=0)
@@ -36,7 +36,9 @@ def cases() -> Iterator[Case]:
     axes, options = tensor(2, dtype="int32", name="axes"), {"keep_dims": True}
     for dtype in ("float32", "int32", "int64", "bool"):
         operands, y = [tensor(*IMAGE, dtype=dtype), axes], tensor(2, 1, 7, 1, dtype=dtype)
-        yield in_isolation("REDUCE_PROD", f"{dtype}, axes known at runtime", operands, y, options=options, given=given)
+        yield in_isolation(
+            "REDUCE_PROD", f"{dtype}, axes known at runtime", operands, y, options=options, input_arrays=given
+        )
     for dtype in ("int32", "int64"):
         arrays = [
             {"x0": nonzero_values(dtype, *IMAGE), "axes": np.array(over, np.int32)}
@@ -45,7 +47,7 @@ def cases() -> Iterator[Case]:
         operands, y = [tensor(*IMAGE, dtype=dtype), axes], tensor(None, None, dtype=dtype)
         name = f"{dtype}, axes known at runtime, dropped"
         yield in_isolation(
-            "REDUCE_PROD", name, operands, y, options={"keep_dims": False}, given=arrays, opsets=(None, 13)
+            "REDUCE_PROD", name, operands, y, options={"keep_dims": False}, input_arrays=arrays, opsets=(None, 13)
         )
     for dtype in PARAMETERS:
         yield from runtime_size_cases(dtype)
@@ -57,16 +59,18 @@ def cases() -> Iterator[Case]:
         operands,
         y,
         options={"keep_dims": False},
-        given=twice,
+        input_arrays=twice,
         runs=1,
     )
     for dtype in ("int32", "int64"):
         x, y = tensor(3, None, dtype=dtype), tensor(3, dtype=dtype)
         arrays = [{"x0": nonzero_values(dtype, 3, n)} for n in (1, 5)]
-        yield in_isolation("REDUCE_PROD", f"{dtype} of dynamic shape", [x, constant([1])], y, given=arrays, runs=2)
+        yield in_isolation(
+            "REDUCE_PROD", f"{dtype} of dynamic shape", [x, constant([1])], y, input_arrays=arrays, runs=2
+        )
     x, y = tensor(3, 7, dtype="uint8"), tensor(3, dtype="uint8")
     operands = [x, constant([1])]
-    yield in_isolation("REDUCE_PROD", "quantized uint8", operands, y, kernel_refuses="Unsupported quantized data type")
+    yield in_isolation("REDUCE_PROD", "quantized uint8", operands, y, kernel_refusal="Unsupported quantized data type")
 
 
 def product(
@@ -74,7 +78,7 @@ def product(
     over: Any,
     keep: bool,
     dtype: str = "float32",
-    place: Placed = in_isolation,
+    place: Placement = in_isolation,
     *,
     shape: Sequence[int] = IMAGE,
     scale: float | None = None,
@@ -82,7 +86,7 @@ def product(
 ) -> Case:
     x = tensor(*shape, dtype=dtype, scale=scale)
     if dtype in ("int32", "int64", "int8", "int16", "uint8") and scale == 0 and 0 not in shape:
-        case = {"given": {"x0": nonzero_values(dtype, *shape)}, **case}
+        case = {"input_arrays": {"x0": nonzero_values(dtype, *shape)}, **case}
     y = x.with_shape(*shape_after_reduction(shape, np.ravel(np.asarray(over, np.int32)).tolist(), keep))
     operands = [x, constant(np.asarray(over, np.int32))]
     text = f"{name} {'kept' if keep else 'dropped'}"
@@ -131,14 +135,18 @@ def runtime_size_cases(dtype: str) -> Iterator[Case]:
                 y = y.rescale(factor, point + (0 if dtype == "int16" or factor == 1 else 9))
                 name = f"{dtype}, axes {sets} known at runtime at {factor:g} {'kept' if keep else 'dropped'}"
                 options = {"keep_dims": keep}
-                yield in_isolation("REDUCE_PROD", name, [x, axes], y, options=options, given=given, runs=len(given))
+                yield in_isolation(
+                    "REDUCE_PROD", name, [x, axes], y, options=options, input_arrays=given, runs=len(given)
+                )
     if dtype == "int8":
         over, options = tensor(1, dtype="int32", name="axes"), {"keep_dims": True}
         empty, y = x.with_shape(2, 0, 3), x.with_shape(None, None, None)
         given_axes = {"axes": np.array([0], np.int32)}
         name = "int8 of no elements, axes known at runtime"
         refused = "must be static and above 0"
-        yield in_isolation("REDUCE_PROD", name, [empty, over], y, options=options, given=given_axes, refused=refused)
+        yield in_isolation(
+            "REDUCE_PROD", name, [empty, over], y, options=options, input_arrays=given_axes, refusal=refused
+        )
 
 
 def integers(
@@ -154,4 +162,4 @@ def integers(
     given = {"x0": np.clip(near_one, limits.min, limits.max).astype(dtype)}
     operands, options = [x, constant(np.asarray(over, np.int32))], {"keep_dims": keep}
     text = f"{name} {'kept' if keep else 'dropped'}"
-    return in_isolation("REDUCE_PROD", text, operands, y, options=options, **{"given": given, **case})
+    return in_isolation("REDUCE_PROD", text, operands, y, options=options, **{"input_arrays": given, **case})

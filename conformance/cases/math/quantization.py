@@ -9,7 +9,7 @@ import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
 from conformance.models import (
-    BOTH,
+    PLACEMENTS,
     Net,
     Spec,
     between_convolutions,
@@ -23,7 +23,10 @@ from conformance.models import (
 from onnx_tflite_plugin.verify import Tolerance
 
 IMAGE = (2, 5, 7, 3)
-SHIFT = {"tolerance": Tolerance(of_range=0, steps=0), "why": "equal scales: only the zero point moves, which is exact"}
+SHIFT = {
+    "tolerance": Tolerance(of_range=0, steps=0),
+    "tolerance_reason": "equal scales: only the zero point moves, which is exact",
+}
 
 
 def cases() -> Iterator[Case]:
@@ -40,25 +43,33 @@ def quantize() -> Iterator[Case]:
     x = tensor(*IMAGE)
     for dtype in ("int8", "uint8", "int16"):
         y = tensor(*IMAGE, dtype=dtype)
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield unary("QUANTIZE", f"float32 to {dtype}", x, y, place, dtype=dtype, opsets=opsets(dtype))
-        yield unary("QUANTIZE", f"float32 out of the range of {dtype}", x, y, dtype=dtype, span=(-20.0, 20.0))
+        yield unary("QUANTIZE", f"float32 out of the range of {dtype}", x, y, dtype=dtype, input_range=(-20.0, 20.0))
     ties = {"x0": np.array([0.5, 1.5, 2.5, -0.5, -1.5, 100.5, -127.5], np.float32)}
     yield unary(
         "QUANTIZE",
         "halves, which the kernel sets round differently",
         tensor(7),
         tensor(7, dtype="int8", scale=1.0, zero_point=0),
-        given=ties,
+        input_arrays=ties,
         dtype="int8",
     )
     far = {"x0": np.array([3e9, np.inf, -3e9, -np.inf], np.float32)}
     open_ = "the conversion is undefined in C beyond 32 bits: x86 returns the lowest integer, ARM saturates as ONNX does (AffineQuantize)"
     wide = tensor(4, dtype="int16", scale=1.0)
-    yield unary("QUANTIZE", "float32 beyond 32 bits to int16", tensor(4), wide, given=far, dtype="int16", known=open_)
+    yield unary(
+        "QUANTIZE",
+        "float32 beyond 32 bits to int16",
+        tensor(4),
+        wide,
+        input_arrays=far,
+        dtype="int16",
+        known_failure=open_,
+    )
     for dtype in ("int8", "uint8"):
         narrow = tensor(4, dtype=dtype, scale=1.0)
-        yield unary("QUANTIZE", f"float32 beyond 32 bits to {dtype}", tensor(4), narrow, given=far, dtype=dtype)
+        yield unary("QUANTIZE", f"float32 beyond 32 bits to {dtype}", tensor(4), narrow, input_arrays=far, dtype=dtype)
     for dtype in ("int4", "uint4"):
         # ONNX Runtime cannot return int4, so it is dequantized.
         yield net("QUANTIZE", f"float32 to {dtype}", requantize_and_back(dtype), dtype=dtype, opsets=opsets(dtype))
@@ -98,7 +109,7 @@ def requantize() -> Iterator[Case]:
     for before, after in pairs:
         x = tensor(*IMAGE, dtype=before)
         y = tensor(*IMAGE, dtype=after).rescale(1.7)
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield unary(
                 "QUANTIZE",
                 f"{before} to {after}",
@@ -110,7 +121,7 @@ def requantize() -> Iterator[Case]:
             )
     for before, after, point in (("uint8", "int8", -6), ("int8", "uint8", 123)):
         x = tensor(*IMAGE, dtype=before)
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield unary(
                 "QUANTIZE",
                 f"{before} to {after} of the same scale",
@@ -137,10 +148,10 @@ def requantize() -> Iterator[Case]:
             x,
             y,
             dtype=dtype,
-            given={"x0": all_values.astype(dtype)},
+            input_arrays={"x0": all_values.astype(dtype)},
             reference=round_half_up(x, y),
             tolerance=Tolerance(steps=0),
-            why="XNNPACK, or where it has no kernel the other, rounds each half up",
+            tolerance_reason="XNNPACK, or where it has no kernel the other, rounds each half up",
         )
     wide = tensor(*IMAGE, dtype="int32", scale=0.02)
     yield unary("QUANTIZE", "int32 to int8", wide, tensor(*IMAGE, dtype="int8"), dtype="int8")
@@ -149,7 +160,7 @@ def requantize() -> Iterator[Case]:
     for scale, point in ((0.02, 0), (0.0006, -7), (0.000075, 3)):
         x, y = tensor(65536, dtype="int16"), tensor(65536, dtype="int32", scale=scale, zero_point=point)
         yield unary(
-            "QUANTIZE", f"every int16 to int32 of scale {scale:g}", x, y, dtype="int32", given={"x0": all_values}
+            "QUANTIZE", f"every int16 to int32 of scale {scale:g}", x, y, dtype="int32", input_arrays={"x0": all_values}
         )
 
 
@@ -166,7 +177,7 @@ def dequantize() -> Iterator[Case]:
     y = tensor(*IMAGE)
     for dtype in ("int8", "uint8", "int16"):
         x = tensor(*IMAGE, dtype=dtype)
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield unary("DEQUANTIZE", dtype, x, y, place, opsets=opsets(dtype))
     for dtype in ("int4", "uint4"):
         yield net("DEQUANTIZE", dtype, requantize_and_back(dtype), dtype=dtype, opsets=opsets(dtype))
@@ -187,14 +198,14 @@ def dequantize() -> Iterator[Case]:
             f"an int8 constant with scales along axis {axis}, between convolutions",
             add_to_image(stored),
             dtype="int8",
-            transposes=2,
+            max_transposes=2,
         )
     yield net(
         "DEQUANTIZE",
         "a float16 constant between convolutions",
         add_to_image(constant(random_array(*IMAGE, dtype="float16"))),
         dtype="float16",
-        transposes=2,
+        max_transposes=2,
     )
     yield net(
         "DEQUANTIZE",
@@ -202,7 +213,7 @@ def dequantize() -> Iterator[Case]:
         add_to_image(constant(random_array(*IMAGE, dtype="int4"), None, 0.2, 1)),
         dtype="int4",
         opsets=(None, 21, 26),
-        transposes=2,
+        max_transposes=2,
     )
     yield in_isolation(
         "DEQUANTIZE",

@@ -19,19 +19,19 @@ def cases() -> Iterator[Case]:
     for low, high in RANGES:
         for bits in (8, 16, 4, 2, 1):
             wide = (2 * low - 0.1, 2 * high + 0.1)
-            yield fake(f"{bits} bits from {low:g} to {high:g}", low, high, bits, span=wide)
+            yield fake(f"{bits} bits from {low:g} to {high:g}", low, high, bits, input_range=wide)
     halves = np.arange(-300, 301, dtype=np.float32) / 2
-    yield fake("halves", -100.0, 155.0, 8, (601,), given={"x0": halves})
+    yield fake("halves", -100.0, 155.0, 8, (601,), input_arrays={"x0": halves})
     near = np.nextafter(halves, -np.inf, dtype=np.float32)
-    yield fake("just below halves", -100.0, 155.0, 8, (601,), given={"x0": near})
+    yield fake("just below halves", -100.0, 155.0, 8, (601,), input_arrays={"x0": near})
     ends = np.array([np.inf, -np.inf, -0.0, 1e30, -1e30, 1e-30], np.float32)
-    yield fake("infinities", -1.0, 2.0, 8, (6,), given={"x0": ends})
+    yield fake("infinities", -1.0, 2.0, 8, (6,), input_arrays={"x0": ends})
     yield fake("every opset", -1.0, 2.0, 8, opsets=EVERY_OPSET)
     yield fake("a scalar", -1.0, 2.0, 8, ())
     yield fake("empty", -1.0, 2.0, 8, (0, 3))
     yield fake("8 bits", -1.0, 2.0, 8, place=between_convolutions)
-    yield fake("a narrow range", -1.0, 2.0, 8, narrow=True, kernel_refuses="narrow_range FakeQuant is not")
-    yield fake("a range without 0", 1.0, 2.0, 8, refused="choose a range that includes 0")
+    yield fake("a narrow range", -1.0, 2.0, 8, narrow=True, kernel_refusal="narrow_range FakeQuant is not")
+    yield fake("a range without 0", 1.0, 2.0, 8, refusal="choose a range that includes 0")
 
 
 def fake(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case
-from conformance.models import Net, constant, in_isolation, int32s, net, tensor
+from conformance.models import Net, constant, in_isolation, int32_arrays, net, tensor
 
 OPSETS = (None, 13, 17, 21)
 CERTAIN = {"RANDOM_UNIFORM": (0.0, 1.0), "RANDOM_STANDARD_NORMAL": (-9.0, 9.0)}
@@ -40,7 +40,7 @@ def bounds_case(
             model.call("LESS", [numbers, constant(bounds[1])], flags),
         )
 
-    return net(op, name, build, given=None if fixed else int32s(shape=[2, 5, 7]), **more)
+    return net(op, name, build, input_arrays=None if fixed else int32_arrays(shape=[2, 5, 7]), **more)
 
 
 def certain_class_case(dtype: str, fixed: bool) -> Case:
@@ -48,12 +48,12 @@ def certain_class_case(dtype: str, fixed: bool) -> Case:
     low = np.float32(-200)
     logits = np.array([[0, low, np.inf], [low, np.nan, 3], [-np.inf, 5, low], [1e30, np.inf, -1e30]], np.float32)
     samples = constant(5) if fixed else tensor(dtype="int32", name="samples")
-    given = {"x0": logits, **({} if fixed else int32s(samples=5))}
+    given = {"x0": logits, **({} if fixed else int32_arrays(samples=5))}
     y = tensor(4, 5 if fixed else None, dtype=dtype)
     name = f"{dtype}, one class certain{'' if fixed else ', samples known at runtime'}"
     opsets = OPSETS if fixed else (None,)
     return in_isolation(
-        "MULTINOMIAL", name, [tensor(4, 3), samples], y, options={"seed": 3}, given=given, opsets=opsets
+        "MULTINOMIAL", name, [tensor(4, 3), samples], y, options={"seed": 3}, input_arrays=given, opsets=opsets
     )
 
 
@@ -61,5 +61,5 @@ def empty_case() -> Iterator[Case]:
     shape = constant([2, 3], "int64")
     for op in CERTAIN:
         fixed = constant([2, 3])
-        yield in_isolation(op, "opset 22", [fixed], tensor(2, 3), refused="try --opset 21", opsets=(22,))
-        yield in_isolation(op, "an int64 shape", [shape], tensor(2, 3), kernel_refuses="shape->type")
+        yield in_isolation(op, "opset 22", [fixed], tensor(2, 3), refusal="try --opset 21", opsets=(22,))
+        yield in_isolation(op, "an int64 shape", [shape], tensor(2, 3), kernel_refusal="shape->type")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import BOTH, Placed, between_convolutions, constant, in_isolation, random_array, tensor
+from conformance.models import PLACEMENTS, Placement, between_convolutions, constant, in_isolation, random_array, tensor
 from onnx_tflite_plugin.verify import Tolerance
 
 IMAGE = (2, 5, 7, 3)
@@ -37,7 +37,7 @@ def mean(
     axes: Sequence[int],
     keep: bool,
     dtype: str = "float32",
-    place: Placed = in_isolation,
+    place: Placement = in_isolation,
     shape: Sequence[int] = IMAGE,
     factor: float = 0.3,
     **case: Any,
@@ -48,7 +48,10 @@ def mean(
     return place("MEAN", text, [x, constant(np.asarray(axes, np.int32))], y, options={"keep_dims": keep}, **case)
 
 
-EXACT: Mapping[str, Any] = {"tolerance": Tolerance(steps=0), "why": "the kernel multiplies and rounds in fixed point"}
+EXACT: Mapping[str, Any] = {
+    "tolerance": Tolerance(steps=0),
+    "tolerance_reason": "the kernel multiplies and rounds in fixed point",
+}
 
 
 def means_in_fixed_point() -> Iterator[Case]:
@@ -60,14 +63,14 @@ def means_in_fixed_point() -> Iterator[Case]:
     # Float sums of 0.047 are 1e-9 instead of 0.
     cancelling = np.tile(np.array([-5 - 110, -5 + 23, -5 + 87], np.int8), (2, 5, 7, 1))
     for keep in (True, False):
-        case: dict[str, Any] = {"given": {"x0": cancelling}, "factor": 1e-8}
+        case: dict[str, Any] = {"input_arrays": {"x0": cancelling}, "factor": 1e-8}
         yield mean("int8 that cancels out, of a small scale", [3], keep, "int8", **case)
 
 
 def mean_cases() -> Iterator[Case]:
     for keep in (True, False):
         for axes in ([0], [1], [2], [3], [1, 2], [1, 3], [2, 3], [0, 1, 2, 3], [0, 1, 2]):
-            for place in BOTH:
+            for place in PLACEMENTS:
                 yield mean(f"axes {axes}", axes, keep, place=place)
         for dtype in ("int8", "uint8", "int16"):
             for axes in ([1, 2], [3], [1], [2, 3]):
@@ -96,7 +99,7 @@ def mean_cases() -> Iterator[Case]:
         for dtype in ("int32", "int64"):
             yield mean(f"{dtype}, divided towards zero", [1, 2], keep, dtype)
             below: dict[str, Any] = {
-                "given": {"x0": np.array([[-7, -4, 2], [1, -3, -6], [5, 5, 4]], dtype)},
+                "input_arrays": {"x0": np.array([[-7, -4, 2], [1, -3, -6], [5, 5, 4]], dtype)},
                 "shape": (3, 3),
             }
             yield mean(f"{dtype} below zero, divided towards zero", [1], keep, dtype, **below)
@@ -108,7 +111,7 @@ def mean_cases() -> Iterator[Case]:
     x = tensor(*IMAGE)
     yield in_isolation("MEAN", "a scalar axis", [x, constant(2)], tensor(2, 5, 3))
     runtime = tensor(2, dtype="int32", name="axes")
-    for place in BOTH:
+    for place in PLACEMENTS:
         given = {"axes": np.array([1, -1], np.int32)}
         # The axes are unknown when the layout is planned, so the file's layout is restored.
         yield place(
@@ -117,12 +120,12 @@ def mean_cases() -> Iterator[Case]:
             [x, runtime],
             tensor(2, 1, 7, 1),
             options={"keep_dims": True},
-            given=given,
-            transposes=4,
+            input_arrays=given,
+            max_transposes=4,
         )
     options = {"keep_dims": False}
     yield in_isolation(
-        "MEAN", "axes known at runtime, dropped", [x, runtime], tensor(None, None), options=options, given=given
+        "MEAN", "axes known at runtime, dropped", [x, runtime], tensor(None, None), options=options, input_arrays=given
     )
 
 
@@ -132,7 +135,7 @@ def reduce(
     over: Any,
     keep: bool = True,
     dtype: str = "float32",
-    place: Placed = in_isolation,
+    place: Placement = in_isolation,
     *,
     shape: Sequence[int] = IMAGE,
     factor: float | None = None,
@@ -153,7 +156,7 @@ def reduce(
 def axes(op: str) -> Iterator[Case]:
     for keep in (True, False):
         for over in ([0], [1], [2], [3], [1, 2], [1, 3], [2, 3], [0, 1, 2], [0, 1, 2, 3]):
-            for place in BOTH:
+            for place in PLACEMENTS:
                 yield reduce(op, f"axes {over}", over, keep, place=place)
         for name, over in (
             ("a negative axis", [-2]),
@@ -161,7 +164,7 @@ def axes(op: str) -> Iterator[Case]:
             ("axes in any order", [3, 1]),
             ("no axes", []),
         ):
-            for place in BOTH:
+            for place in PLACEMENTS:
                 yield reduce(op, name, over, keep, place=place)
         yield reduce(op, "every opset", [1, 2], keep, opsets=EVERY_OPSET)
         yield reduce(op, "a scalar axis", 2, keep)
@@ -171,7 +174,7 @@ def axes(op: str) -> Iterator[Case]:
         yield reduce(op, "an axis of one element", [1], keep, shape=(2, 1, 3))
     options, runtime = {"keep_dims": True}, tensor(2, dtype="int32", name="axes")
     given = {"axes": np.array([1, -1], np.int32)}
-    for place in BOTH:
+    for place in PLACEMENTS:
         # The axes are unknown when the layout is planned, so the file's layout is restored.
         yield place(
             op,
@@ -179,25 +182,35 @@ def axes(op: str) -> Iterator[Case]:
             [tensor(*IMAGE), runtime],
             tensor(2, 1, 7, 1),
             options=options,
-            given=given,
-            transposes=4,
+            input_arrays=given,
+            max_transposes=4,
         )
     dropped = [tensor(*IMAGE), runtime]
     yield in_isolation(
-        op, "axes known at runtime, dropped", dropped, tensor(None, None), options={"keep_dims": False}, given=given
+        op,
+        "axes known at runtime, dropped",
+        dropped,
+        tensor(None, None),
+        options={"keep_dims": False},
+        input_arrays=given,
     )
     scalar, one = tensor(dtype="int32", name="axis"), {"axis": np.array(2, np.int32)}
     yield in_isolation(
-        op, "a scalar axis known at runtime", [dropped[0], scalar], tensor(2, 5, 1, 3), options=options, given=one
+        op,
+        "a scalar axis known at runtime",
+        [dropped[0], scalar],
+        tensor(2, 5, 1, 3),
+        options=options,
+        input_arrays=one,
     )
-    refused = {} if op == "SUM" else {"refused": "needs opset 18"}
+    refused = {} if op == "SUM" else {"refusal": "needs opset 18"}
     yield in_isolation(
         op,
         "axes known at runtime at opset 17",
         dropped[:2],
         tensor(2, 1, 7, 1),
         options=options,
-        given=given,
+        input_arrays=given,
         opsets=(17,),
         **refused,
     )
@@ -206,7 +219,7 @@ def axes(op: str) -> Iterator[Case]:
 def int8_cases(op: str) -> Iterator[Case]:
     for dtype in ("int8", "uint8", "int16"):
         opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield reduce(op, dtype, [1, 2], dtype=dtype, place=place, opsets=opsets)
             yield reduce(op, dtype, [1], False, dtype, place)
             yield reduce(op, f"{dtype} along channels", [3], dtype=dtype, place=place)
@@ -221,25 +234,25 @@ def integers() -> Iterator[Case]:
             yield reduce(op, dtype, [3], False, dtype)
     limits = np.iinfo(np.int32)
     edge = {"x0": np.array([[limits.max, 1, 5], [limits.min, -1, 0]], np.int32)}
-    yield reduce("SUM", "int32 that wraps around", [1], dtype="int32", shape=(2, 3), given=edge)
-    yield mean("int32 whose sum needs 64 bits", [1], True, "int32", shape=(2, 3), given=edge)
+    yield reduce("SUM", "int32 that wraps around", [1], dtype="int32", shape=(2, 3), input_arrays=edge)
+    yield mean("int32 whose sum needs 64 bits", [1], True, "int32", shape=(2, 3), input_arrays=edge)
     for dtype in ("int32", "int64"):
         sizes = [{"x0": random_array(n, 7, 3, dtype=dtype)} for n in (2, 5)]
         operands = [tensor(None, 7, 3, dtype=dtype), constant([0, 1])]
-        yield in_isolation("MEAN", f"{dtype} of dynamic length", operands, tensor(3, dtype=dtype), given=sizes)
+        yield in_isolation("MEAN", f"{dtype} of dynamic length", operands, tensor(3, dtype=dtype), input_arrays=sizes)
     large = {"x0": np.array([[2**62, 2**62, 5], [2**53, 1, 1]])}
-    yield reduce("SUM", "int64 beyond float64", [1], dtype="int64", shape=(2, 3), given=large)
-    yield mean("int64 beyond float64", [1], True, "int64", shape=(2, 3), given=large)
+    yield reduce("SUM", "int64 beyond float64", [1], dtype="int64", shape=(2, 3), input_arrays=large)
+    yield mean("int64 beyond float64", [1], True, "int64", shape=(2, 3), input_arrays=large)
     beyond = {"x0": random_array(5, 41, 17, dtype="int64", low=-(2**33), high=2**33)}
     for op in EXTREMES:
         for over in ([1], [2], [0, 2]):
             for keep in (True, False):
                 name = f"int64 beyond 32 bits, {over}"
-                yield reduce(op, name, over, keep, "int64", shape=(5, 41, 17), given=beyond)
+                yield reduce(op, name, over, keep, "int64", shape=(5, 41, 17), input_arrays=beyond)
     for dtype in ("int8", "uint8", "int16"):
         refused = f"the {dtype} operand has no scale"
-        yield reduce("SUM", f"{dtype} without scale", [1], dtype=dtype, scale=0, refused=refused)
-        yield reduce("MEAN", f"{dtype} without scale", [1], dtype=dtype, scale=0, refused=refused)
+        yield reduce("SUM", f"{dtype} without scale", [1], dtype=dtype, scale=0, refusal=refused)
+        yield reduce("MEAN", f"{dtype} without scale", [1], dtype=dtype, scale=0, refusal=refused)
     for dtype in ("int8", "uint8", "int16"):
         yield reduce("SUM", f"{dtype} without axes to a different scale", [], dtype=dtype, factor=1.7)
     yield reduce("SUM", "int8 to a different zero point", [1, 2], dtype="int8", zero_point=40)
@@ -249,7 +262,7 @@ def integers() -> Iterator[Case]:
 def extreme_cases() -> Iterator[Case]:
     for op in EXTREMES:
         for dtype in ("int8", "uint8"):
-            for place in BOTH:
+            for place in PLACEMENTS:
                 yield reduce(
                     op,
                     f"{dtype} to a different scale, which XNNPACK ignores",
@@ -273,7 +286,7 @@ def extreme_cases() -> Iterator[Case]:
         for over in ([1], [3], [0, 1, 2, 3]):
             yield reduce(op, f"bool axes {over}", over, dtype="bool", shape=(2, 2, 2, 2))
         ends = {"x0": np.array([[-128, -128, -127], [127, 126, 127], [-1, 0, 1]], np.int8)}
-        yield reduce(op, "int8 at the ends of its range", [1], dtype="int8", shape=(3, 3), given=ends)
+        yield reduce(op, "int8 at the ends of its range", [1], dtype="int8", shape=(3, 3), input_arrays=ends)
 
 
 def empty_axis_cases() -> Iterator[Case]:
@@ -291,19 +304,19 @@ def empty_axis_cases() -> Iterator[Case]:
             yield mean(f"{dtype} without results", [1], keep, dtype, shape=(0, 5, 3))
         yield mean("empty batch", [1, 2], keep, shape=(2, 0, 7, 3))
         yield mean(
-            "int8 of no elements", [1], keep, "int8", shape=(2, 0, 3), refused="the kernel leaves the result unset"
+            "int8 of no elements", [1], keep, "int8", shape=(2, 0, 3), refusal="the kernel leaves the result unset"
         )
     given = [{"x0": random_array(n, 5, 3)} for n in (1, 3)]
     for op in ("SUM", *EXTREMES):
         x, y = tensor(None, 5, 3), tensor(None, 3)
         yield in_isolation(
-            op, "dynamic batch", [x, constant([1])], y, options={"keep_dims": False}, given=given, runs=2
+            op, "dynamic batch", [x, constant([1])], y, options={"keep_dims": False}, input_arrays=given, runs=2
         )
 
 
 def arg_max() -> Iterator[Case]:
     for axis in (0, 1, 2, 3, -1, -2):
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield arg("ARG_MAX", f"axis {axis}", axis, place=place)
     for dtype in ("int8", "uint8", "int32"):
         for axis in (1, 3):
@@ -314,13 +327,20 @@ def arg_max() -> Iterator[Case]:
     yield arg("ARG_MAX", "to int64", 3, output="int64", opsets=EVERY_OPSET)
     yield arg("ARG_MAX", "int8 to int64", 3, "int8", output="int64", opsets=EVERY_OPSET)
     ties = np.array([[2, 7, 7, 1], [0, 0, 0, 0], [-1, -1, -5, -1]], np.float32)
-    yield arg("ARG_MAX", "first of equal values", 1, shape=(3, 4), given={"x0": ties})
+    yield arg("ARG_MAX", "first of equal values", 1, shape=(3, 4), input_arrays={"x0": ties})
     nan_known = (
         "ONNX does not define the result for NaN, and ONNX Runtime returns the first NaN; "
         "skipping NaN costs two more passes over the input"
     )
     nan = np.array([[np.nan, 1, 2], [1, np.nan, 0]], np.float32)
-    yield arg("ARG_MAX", "not a number, which the kernel skips", 1, shape=(2, 3), given={"x0": nan}, known=nan_known)
+    yield arg(
+        "ARG_MAX",
+        "not a number, which the kernel skips",
+        1,
+        shape=(2, 3),
+        input_arrays={"x0": nan},
+        known_failure=nan_known,
+    )
     yield in_isolation(
         "ARG_MAX",
         "an int64 axis",
@@ -342,7 +362,7 @@ def arg(
     name: str,
     axis: int,
     dtype: str = "float32",
-    place: Placed = in_isolation,
+    place: Placement = in_isolation,
     *,
     output: str = "int32",
     shape: Sequence[int] = IMAGE,

@@ -9,7 +9,16 @@ import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
 from conformance.cases.math.reduction import arg, shape_after_reduction
-from conformance.models import BOTH, Placed, between_convolutions, constant, in_isolation, int32s, random_array, tensor
+from conformance.models import (
+    PLACEMENTS,
+    Placement,
+    between_convolutions,
+    constant,
+    in_isolation,
+    int32_arrays,
+    random_array,
+    tensor,
+)
 from onnx_tflite_plugin.source.model import Array
 
 IMAGE = (2, 5, 7, 3)
@@ -41,7 +50,7 @@ def logic_cases(op: str) -> Iterator[Case]:
     given = {"axes": np.array([1, -1], np.int32)}
     operands, options = [tensor(*IMAGE, dtype="bool"), tensor(2, dtype="int32", name="axes")], {"keep_dims": True}
     yield in_isolation(
-        op, "axes known at runtime", operands, tensor(2, 1, 7, 1, dtype="bool"), options=options, given=given
+        op, "axes known at runtime", operands, tensor(2, 1, 7, 1, dtype="bool"), options=options, input_arrays=given
     )
 
 
@@ -52,7 +61,7 @@ def logic_case(op: str, name: str, over: Any, keep: bool, shape: Sequence[int] =
     y = tensor(*shape_after_reduction(shape, np.ravel(np.asarray(over, np.int32)).tolist(), keep), dtype="bool")
     operands = [tensor(*shape, dtype="bool"), constant(np.asarray(over, np.int32))]
     text = f"{name} {'kept' if keep else 'dropped'}"
-    return in_isolation(op, text, operands, y, options={"keep_dims": keep}, **{"given": given, **case})
+    return in_isolation(op, text, operands, y, options={"keep_dims": keep}, **{"input_arrays": given, **case})
 
 
 # --- places -----------------------------------------------------------------------------------
@@ -60,7 +69,7 @@ def logic_case(op: str, name: str, over: Any, keep: bool, shape: Sequence[int] =
 
 def arg_min_cases() -> Iterator[Case]:
     for axis in (0, 1, 2, 3, -1, -2):
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield arg("ARG_MIN", f"axis {axis}", axis, place=place)
     for dtype in ("int8", "uint8", "int32"):
         for axis in (1, 3):
@@ -76,10 +85,10 @@ def arg_min_cases() -> Iterator[Case]:
         yield arg(op, "no results", 1, shape=(0, 5, 3))
         yield arg(op, "uint8 without results", -1, "uint8", shape=(5, 0, 2))
     ties = np.array([[2, 1, 7, 1], [0, 0, 0, 0], [9, -1, -5, -5]], np.float32)
-    yield arg("ARG_MIN", "first of equal values", 1, shape=(3, 4), given={"x0": ties})
+    yield arg("ARG_MIN", "first of equal values", 1, shape=(3, 4), input_arrays={"x0": ties})
     nan = np.array([[np.nan, 1, 2], [1, np.nan, 0]], np.float32)
     nan_known = "ONNX does not define the result for NaN, and ONNX Runtime returns the first NaN"
-    yield arg("ARG_MIN", "not a number", 1, shape=(2, 3), given={"x0": nan}, known=nan_known)
+    yield arg("ARG_MIN", "not a number", 1, shape=(2, 3), input_arrays={"x0": nan}, known_failure=nan_known)
     for kind in (np.array(1), np.array([1])):
         operands, options = [tensor(*IMAGE), constant(kind)], {"output_type": "INT32"}
         yield in_isolation(
@@ -91,11 +100,13 @@ def runtime_axis_cases(op: str) -> Iterator[Case]:
     for axis in (0, 1, -1):
         y = tensor(None, None, None, dtype="int32")
         options, operands = {"output_type": "INT32"}, [tensor(*IMAGE), tensor(dtype="int32", name="axis")]
-        yield in_isolation(op, f"axis {axis} known at runtime", operands, y, options=options, given=int32s(axis=axis))
+        yield in_isolation(
+            op, f"axis {axis} known at runtime", operands, y, options=options, input_arrays=int32_arrays(axis=axis)
+        )
     operands = [tensor(*IMAGE, dtype="int8"), tensor(1, dtype="int64", name="axis")]
     y, given = tensor(None, None, None, dtype="int64"), {"axis": np.array([2])}
     options = {"output_type": "INT64"}
-    yield in_isolation(op, "int8, an int64 axis known at runtime", operands, y, options=options, given=given)
+    yield in_isolation(op, "int8, an int64 axis known at runtime", operands, y, options=options, input_arrays=given)
 
 
 # --- running sums -----------------------------------------------------------------------------
@@ -112,15 +123,17 @@ def cumsum_cases() -> Iterator[Case]:
         yield cumsum_case(f"{dtype} of one element", 1, False, False, dtype, shape=(2, 1, 3))
         yield cumsum_case(f"{dtype}, empty", 1, False, False, dtype, shape=(2, 0, 3))
     edge: Array = np.array([2**31 - 1, 1, 5, -(2**31)], np.int32)
-    yield cumsum_case("int32 that wraps around", 0, False, False, "int32", shape=(4,), given={"x0": edge})
+    yield cumsum_case("int32 that wraps around", 0, False, False, "int32", shape=(4,), input_arrays={"x0": edge})
     for axis in (0, 1, 3, -2):
         yield cumsum_case(f"axis {axis}", axis, False, True, place=between_convolutions)
     for name, value in (("a list", [1]), ("negative", -3)):
         yield in_isolation("CUMSUM", f"axis known at runtime, {name}", [tensor(*IMAGE), tensor(
-            *np.shape(value), dtype="int32", name="axis")], tensor(*IMAGE), given=int32s(axis=value))  # fmt: skip
+            *np.shape(value), dtype="int32", name="axis")], tensor(*IMAGE), input_arrays=int32_arrays(axis=value))  # fmt: skip
     yield in_isolation("CUMSUM", "axis of rank 1", [tensor(*IMAGE), constant([1])], tensor(*IMAGE))
     given = [{"x0": random_array(n, 3)} for n in (1, 5)]
-    yield in_isolation("CUMSUM", "dynamic batch", [tensor(None, 3), constant(0)], tensor(None, 3), given=given, runs=2)
+    yield in_isolation(
+        "CUMSUM", "dynamic batch", [tensor(None, 3), constant(0)], tensor(None, 3), input_arrays=given, runs=2
+    )
 
 
 def cumsum_case(
@@ -129,7 +142,7 @@ def cumsum_case(
     exclusive: bool,
     reverse: bool,
     dtype: str = "float32",
-    place: Placed = in_isolation,
+    place: Placement = in_isolation,
     shape: Sequence[int] = IMAGE,
     **case: Any,
 ) -> Case:

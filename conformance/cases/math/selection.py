@@ -11,9 +11,9 @@ import numpy as np
 from conformance.case import Case
 from conformance.cases.math.comparison import opsets
 from conformance.models import (
-    BOTH,
+    PLACEMENTS,
     Net,
-    Placed,
+    Placement,
     Spec,
     constant,
     in_isolation,
@@ -36,7 +36,7 @@ def cases() -> Iterator[Case]:
 
 
 def selection(
-    op: str, name: str, condition: Spec, x: Spec, y: Spec, z: Spec | None = None, place: Placed = in_isolation, **case: Any
+    op: str, name: str, condition: Spec, x: Spec, y: Spec, z: Spec | None = None, place: Placement = in_isolation, **case: Any
 ) -> Case:  # fmt: skip
     sizes = (tuple(size or 1 for size in spec.shape) for spec in (condition, x, y))
     shape = x.shape if op == "SELECT" else np.broadcast_shapes(*sizes)
@@ -50,7 +50,7 @@ def select_cases() -> Iterator[Case]:
     for op in ("SELECT", "SELECT_V2"):
         for dtype in (*WIDE, *BYTES, "int16"):
             x = tensor(*IMAGE, dtype=dtype)
-            for place in BOTH if dtype in ("float32", *BYTES, "int16") else (in_isolation,):
+            for place in PLACEMENTS if dtype in ("float32", *BYTES, "int16") else (in_isolation,):
                 yield selection(op, f"{dtype}", flags, x, x, place=place)
                 if x.scale is not None:
                     name = f"{dtype} of different scales, which the kernel ignores"
@@ -60,7 +60,7 @@ def select_cases() -> Iterator[Case]:
             yield selection(op, f"{dtype} without scale", flags, bare, bare)
     for dtype in ("float32", "int8", "complex64"):
         x = tensor(*IMAGE, dtype=dtype)
-        for place in BOTH if dtype != "complex64" else (in_isolation,):
+        for place in PLACEMENTS if dtype != "complex64" else (in_isolation,):
             for shape in PARTS:
                 part, some = (
                     random_constant(x.with_shape(*shape)) if dtype != "complex64" else x.with_shape(*shape),
@@ -92,7 +92,7 @@ def row_condition_cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "int16", "bool", "complex64"):
         for shape in ((3, 5, 3), (5, 7), (2, 5, 7, 3), (7,), (3, 3)):
             x = tensor(*shape, dtype=dtype)
-            for place in BOTH if len(shape) == 4 and dtype in ("float32", "int8") else (in_isolation,):
+            for place in PLACEMENTS if len(shape) == 4 and dtype in ("float32", "int8") else (in_isolation,):
                 condition = flags.with_shape(shape[0])
                 yield selection("SELECT", f"{dtype} {shape} by rows", condition, x, x, place=place)
                 yield selection(
@@ -110,7 +110,12 @@ def row_condition_cases() -> Iterator[Case]:
         {"x0": random_array(n, dtype="bool"), "x1": random_array(n, 5, 3, seed="x"), "x2": random_array(n, 5, 3, seed="y")} for n in (3, 4)
     ]  # fmt: skip
     yield in_isolation(
-        "SELECT", "float32, dynamic number of rows", [flags.with_shape(None), x, x], x, given=given, dtype="float32"
+        "SELECT",
+        "float32, dynamic number of rows",
+        [flags.with_shape(None), x, x],
+        x,
+        input_arrays=given,
+        dtype="float32",
     )
     for dtype in ("float32", "int8"):
         yield net(
@@ -118,7 +123,7 @@ def row_condition_cases() -> Iterator[Case]:
             f"{dtype} transposed rows, between convolutions",
             select_rows(dtype),
             dtype=dtype,
-            transposes=3,
+            max_transposes=3,
         )
 
 

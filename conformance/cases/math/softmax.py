@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import BOTH, Placed, Spec, between_convolutions, in_isolation, random_array, tensor, unary
+from conformance.models import (
+    PLACEMENTS,
+    Placement,
+    Spec,
+    between_convolutions,
+    in_isolation,
+    random_array,
+    tensor,
+    unary,
+)
 
 
 def cases() -> Iterator[Case]:
@@ -29,7 +38,7 @@ def softmax() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int16"):
         x = tensor(*IMAGE, dtype=dtype)
         opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield unary("SOFTMAX", dtype, x, required_output(x), place, options={"beta": 1.0}, opsets=opsets)
             yield unary("SOFTMAX", f"{dtype}, beta 0.3", x, required_output(x), place, options={"beta": 0.3})
         for shape in ((11,), (3, 11), (2, 3, 11)):
@@ -37,14 +46,16 @@ def softmax() -> Iterator[Case]:
             yield unary("SOFTMAX", f"{dtype} of rank {len(shape)}", y, required_output(y), options={"beta": 1.0})
     for beta in (1.0, 0.3):
         yield unary("SOFTMAX", f"float16, beta {beta}", tensor(*IMAGE, dtype="float16"), options={"beta": beta})
-    yield unary("SOFTMAX", "beta 2.5 on large numbers", tensor(*IMAGE), options={"beta": 2.5}, span=(-80.0, 80.0))
+    yield unary(
+        "SOFTMAX", "beta 2.5 on large numbers", tensor(*IMAGE), options={"beta": 2.5}, input_range=(-80.0, 80.0)
+    )
     yield from int16_softmax_cases()
     image = tensor(1, 17, 23, 64)
     yield unary("SOFTMAX", "many channels", image, place=between_convolutions, options={"beta": 1.0})
     x = tensor(*IMAGE, dtype="int8")
     yield unary("SOFTMAX", "int8 to int16", x, Spec(IMAGE, "int16", 1 / 65536, -32768), options={"beta": 1.0})
     yield unary(
-        "SOFTMAX", "int8 to a different scale", x, x, options={"beta": 1.0}, kernel_refuses="output->params.zero_point"
+        "SOFTMAX", "int8 to a different scale", x, x, options={"beta": 1.0}, kernel_refusal="output->params.zero_point"
     )
 
 
@@ -55,13 +66,13 @@ def dynamic_size_case(op: str, dtype: str) -> Case:
     rows = [{"x0": random_array(3, size, dtype=dtype)} for size in (5, 1, 11)]
     options = {"beta": 1.0} if op == "SOFTMAX" else None
     y = replace(x, scale=scale, zero_point=point)
-    return unary(op, f"{dtype}, dynamic axis", x, y, options=options, given=rows, opsets=EVERY_OPSET)
+    return unary(op, f"{dtype}, dynamic axis", x, y, options=options, input_arrays=rows, opsets=EVERY_OPSET)
 
 
 def int16_softmax_cases() -> Iterator[Case]:
     """Yield int16 with the kernel's tables: small shares of confident classes are 2, and sums of every magnitude occur."""
 
-    def case(name: str, scale: float, *shape: int | None, place: Placed = in_isolation, **more: Any) -> Case:
+    def case(name: str, scale: float, *shape: int | None, place: Placement = in_isolation, **more: Any) -> Case:
         x = tensor(*shape, dtype="int16", scale=scale)
         return unary("SOFTMAX", f"int16, {name}", x, required_output(x), place, options={"beta": 1.0}, **more)
 
@@ -69,15 +80,15 @@ def int16_softmax_cases() -> Iterator[Case]:
     yield case("1009 similar classes", 1e-6, 3, 1009)
     yield case("a scale whose product wraps around", 7.0, 5, 11)
     rows = np.array([[32767, -32768], [-32768, 32767], [0, 0], [0, 1], [-1, -30000]], np.int16)
-    yield case("rows of two with a dominant value", 0.01, 5, 2, given={"x0": rows})
+    yield case("rows of two with a dominant value", 0.01, 5, 2, input_arrays={"x0": rows})
     yield case("rows of one", 0.01, 5, 1)
     counts = np.arange(1, 70)[:, None]
     logits = np.where(np.arange(71) < counts, counts - 35, -30000).astype(np.int16)
-    yield case("sums on both sides of powers of two", 0.003, 69, 71, given={"x0": logits})
-    for place in BOTH:
+    yield case("sums on both sides of powers of two", 0.003, 69, 71, input_arrays={"x0": logits})
+    for place in PLACEMENTS:
         yield case("confident channels", 0.02, 2, 5, 7, 13, place=place)
     given = [{"x0": random_array(n, 11, dtype="int16")} for n in (1, 4)]
-    yield case("dynamic shape", 0.001, None, 11, given=given)
+    yield case("dynamic shape", 0.001, None, 11, input_arrays=given)
 
 
 def required_output(x: Spec) -> Spec:
@@ -89,16 +100,16 @@ def ranks(op: str, fixed: dict[str, tuple[float, int]]) -> Iterator[Case]:
     """Yield every dtype and rank, with the output parameters that the kernel requires."""
     for dtype in ("float32", *fixed):
         x = tensor(*IMAGE, dtype=dtype)
-        for place in BOTH:
+        for place in PLACEMENTS:
             opsets = (None,) if place is between_convolutions else EVERY_OPSET
             yield unary(op, dtype, x, onto(x, fixed), place, opsets=opsets)
         for shape in ((11,), (3, 11), (2, 3, 11), (2, 3, 5, 1), (2, 3, 1, 2, 5)):
             y = x.with_shape(*shape)
             yield unary(op, f"{dtype} of shape {shape}", y, onto(y, fixed))
     x = tensor(*IMAGE, dtype="int8")
-    yield unary(op, "int8 to a different scale", x, x, kernel_refuses="output->params.scale")
+    yield unary(op, "int8 to a different scale", x, x, kernel_refusal="output->params.scale")
     runs = [{"x0": random_array(n, 7, seed=op)} for n in (1, 4)]
-    yield unary(op, "float32 of dynamic shape", tensor(None, 7), tensor(None, 7), given=runs, opsets=EVERY_OPSET)
+    yield unary(op, "float32 of dynamic shape", tensor(None, 7), tensor(None, 7), input_arrays=runs, opsets=EVERY_OPSET)
 
 
 def onto(x: Spec, fixed: dict[str, tuple[float, int]]) -> Spec:
@@ -107,9 +118,9 @@ def onto(x: Spec, fixed: dict[str, tuple[float, int]]) -> Spec:
 
 def log_softmax() -> Iterator[Case]:
     yield from ranks("LOG_SOFTMAX", {"int8": (1 / 16, 127), "uint8": (1 / 16, 255)})
-    yield unary("LOG_SOFTMAX", "large numbers", tensor(*IMAGE), span=(-300.0, 300.0))
+    yield unary("LOG_SOFTMAX", "large numbers", tensor(*IMAGE), input_range=(-300.0, 300.0))
     same = {"x0": np.full((3, 5), 1e4, np.float32)}
-    yield unary("LOG_SOFTMAX", "equal large numbers", tensor(3, 5), given=same)
+    yield unary("LOG_SOFTMAX", "equal large numbers", tensor(3, 5), input_arrays=same)
 
 
 def unit_axis_cases() -> Iterator[Case]:
@@ -121,7 +132,7 @@ def unit_axis_cases() -> Iterator[Case]:
                 **FIXED,
                 **({} if op == "SOFTMAX" else {"int8": (1 / 16, 127), "uint8": (1 / 16, 255)}),
             }.get(dtype, (None, 0))
-            for place in BOTH:
+            for place in PLACEMENTS:
                 options = {"beta": 1.0} if op == "SOFTMAX" else None
                 yield unary(
                     op, f"{dtype} of one element", x, replace(x, scale=scale, zero_point=point), place, options=options

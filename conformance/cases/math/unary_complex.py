@@ -21,7 +21,7 @@ def cases() -> Iterator[Case]:
             yield in_isolation(op, f"complex64 of shape {list(shape)}", [x], tensor(*shape), opsets=EVERY_OPSET)
     sizes = np.array([0, 3 + 4j, 1e30 - 1e30j, 1e-30 + 1e-30j, -5j, -7, np.inf - 1j], np.complex64)
     yield in_isolation(
-        "COMPLEX_ABS", "squares out of range", [tensor(7, dtype="complex64")], tensor(7), given={"x0": sizes}
+        "COMPLEX_ABS", "squares out of range", [tensor(7, dtype="complex64")], tensor(7), input_arrays={"x0": sizes}
     )
     yield from bucketize_cases()
 
@@ -31,22 +31,26 @@ def bucketize_cases() -> Iterator[Case]:
     ends = [-np.inf, -1.5, -1.49, -0.25, 0.0, 0.5, 99.99, 100.0, np.inf, np.nan]
     for dtype in ("float32", "float64"):
         yield bucketize_case(
-            f"{dtype} at boundaries", dtype, (10,), given={"x0": np.array(ends, dtype)}, opsets=EVERY_OPSET
+            f"{dtype} at boundaries", dtype, (10,), input_arrays={"x0": np.array(ends, dtype)}, opsets=EVERY_OPSET
         )
     for dtype in ("int32", "int64"):
         large = np.array([2**24 + 1, 2**24, 2**24 + 2, -1, 0, 7], dtype)
-        yield bucketize_case(f"{dtype}, compared as float32", dtype, (6,), (-0.5, 7.0, 2.0**24), given={"x0": large})
+        yield bucketize_case(
+            f"{dtype}, compared as float32", dtype, (6,), (-0.5, 7.0, 2.0**24), input_arrays={"x0": large}
+        )
     for shape in (IMAGE, (), (0, 3)):
         yield bucketize_case(f"shape {list(shape)}", "float32", shape)
     yield bucketize_case("one boundary", "float32", (7,), (0.0,))
     yield bucketize_case("no boundary", "float32", (7,), ())
     yield bucketize_case("float32", "float32", IMAGE, place=between_convolutions)
     yield bucketize_case(
-        "descending boundaries", "float32", (7,), (1.0, 0.0), kernel_refuses="Expected sorted boundaries"
+        "descending boundaries", "float32", (7,), (1.0, 0.0), kernel_refusal="Expected sorted boundaries"
     )
     given = [{"x0": random_array(n, 3)} for n in (1, 5)]
     x, y = tensor(None, 3), tensor(None, 3, dtype="int32")
-    yield in_isolation("BUCKETIZE", "dynamic batch", [x], y, options={"boundaries": list(BOUNDS)}, given=given, runs=2)
+    yield in_isolation(
+        "BUCKETIZE", "dynamic batch", [x], y, options={"boundaries": list(BOUNDS)}, input_arrays=given, runs=2
+    )
 
 
 def bucketize_case(

@@ -11,9 +11,9 @@ import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
 from conformance.models import (
-    BOTH,
+    PLACEMENTS,
     Net,
-    Placed,
+    Placement,
     Spec,
     between_convolutions,
     constant,
@@ -58,7 +58,7 @@ def times(
     x: Spec,
     w: Spec,
     adjoint: tuple[bool, bool] = (False, False),
-    place: Placed = in_isolation,
+    place: Placement = in_isolation,
     y: Spec | None = None,
     **case: Any,
 ) -> Case:
@@ -102,9 +102,11 @@ def adjoint_cases() -> Iterator[Case]:
     yield times("one column", tensor(2, 5, 7), tensor(2, 7, 1), (False, True))
     yield times("sums of one element", tensor(2, 5, 1), tensor(2, 1, 3))
     given = [{"x0": random_array(n, 5, 7), "x1": random_array(n, 7, 3)} for n in (1, 3)]
-    yield times("dynamic batch", tensor(None, 5, 7), tensor(None, 7, 3), y=tensor(None, 5, 3), given=given, runs=2)
+    yield times(
+        "dynamic batch", tensor(None, 5, 7), tensor(None, 7, 3), y=tensor(None, 5, 3), input_arrays=given, runs=2
+    )
     given = [{"x0": random_array(2, n, 7), "x1": random_array(2, 7, 3)} for n in (1, 5)]
-    yield times("dynamic rows", tensor(2, None, 7), tensor(2, 7, 3), y=tensor(2, None, 3), given=given, runs=2)
+    yield times("dynamic rows", tensor(2, None, 7), tensor(2, 7, 3), y=tensor(2, None, 3), input_arrays=given, runs=2)
 
 
 def broadcast_cases() -> Iterator[Case]:
@@ -147,7 +149,7 @@ def int8_cases() -> Iterator[Case]:
 def two_roundings_cases() -> Iterator[Case]:
     """Yield int8 sums that are rounded twice, to fractions of a step and to steps; with a power of two both can be ties."""
     why = "the kernel multiplies and rounds in fixed point"
-    exact: dict[str, Any] = {"tolerance": Tolerance(steps=0), "why": why, "targets": ("onnxruntime",)}
+    exact: dict[str, Any] = {"tolerance": Tolerance(steps=0), "tolerance_reason": why, "targets": ("onnxruntime",)}
     x, w = (tensor(*shape, dtype="int8", scale=2.0**-6) for shape in ((3, 37, 19), (3, 19, 41)))
     for divisor in (3, 8, 100, 128, 1111, 4096):
         text = f"int8, a step is {divisor} of a product's, which rounds twice"
@@ -169,7 +171,12 @@ def unscaled_int32_cases() -> Iterator[Case]:
     image = tensor(*IMAGE, dtype="int8")
     weights = constant(random_array(3, 4, dtype="int8"), None, 0.02, -7)
     yield times(
-        "int8 to int32", image, weights, y=tensor(2, 5, 7, 4, dtype="int32"), place=between_convolutions, transposes=2
+        "int8 to int32",
+        image,
+        weights,
+        y=tensor(2, 5, 7, 4, dtype="int32"),
+        place=between_convolutions,
+        max_transposes=2,
     )
 
 
@@ -192,11 +199,15 @@ def hybrid_cases() -> Iterator[Case]:
     ideal: dict[str, Any] = {
         "reference": lambda arrays: [arrays[0] @ (arrays[1] * np.float32(0.047))],
         "tolerance": Tolerance(of_range=1e-5),
-        "why": "nothing is rounded",
+        "tolerance_reason": "nothing is rounded",
     }
     yield times("float32 by an int8 graph input", tensor(5, 7), columns, **ideal)
     yield times(
-        "float32 by int8 constants", tensor(*IMAGE), weight((3, 4), "int8", 1), place=between_convolutions, transposes=4
+        "float32 by int8 constants",
+        tensor(*IMAGE),
+        weight((3, 4), "int8", 1),
+        place=between_convolutions,
+        max_transposes=4,
     )
 
 
@@ -208,7 +219,7 @@ def image_cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "int16"):
         x = tensor(*IMAGE, dtype=dtype)
         other = replace(tensor(2, 5, 11, 3, dtype=dtype), zero_point=0)
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield times(
                 f"{dtype} image by constants",
                 x,
@@ -225,15 +236,15 @@ def image_cases() -> Iterator[Case]:
             )
 
 
-def most(place: Placed, transposes: int) -> dict[str, Any]:
-    return {"transposes": transposes} if place is between_convolutions else {}
+def most(place: Placement, transposes: int) -> dict[str, Any]:
+    return {"max_transposes": transposes} if place is between_convolutions else {}
 
 
 def chain_cases() -> Iterator[Case]:
-    yield net(OP, "between swapped batches", swap_batches, transposes=0)
+    yield net(OP, "between swapped batches", swap_batches, max_transposes=0)
     for dtype in ("float32", "int8", "int16"):
-        yield net(OP, f"{dtype} after a flatten", flatten_then_multiply(dtype), dtype=dtype, transposes=1)
-        yield net(OP, f"{dtype} between TRANSPOSE", attention(dtype), dtype=dtype, transposes=4)
+        yield net(OP, f"{dtype} after a flatten", flatten_then_multiply(dtype), dtype=dtype, max_transposes=1)
+        yield net(OP, f"{dtype} between TRANSPOSE", attention(dtype), dtype=dtype, max_transposes=4)
 
 
 def swap_batches(model: Net) -> None:
@@ -308,14 +319,14 @@ def refusal_cases() -> Iterator[Case]:
         floats,
         replace(symmetric(7, 3), zero_point=5),
         y=tensor(2, 5, 3),
-        refused="the weights must be symmetric",
+        refusal="the weights must be symmetric",
     )
     yield times(
         "float32 by int8 constants with scales per row",
         floats,
         weight((7, 3), "int8", 0),
         y=tensor(2, 5, 3),
-        refused="or per column",
+        refusal="or per column",
     )
     bytes_ = tensor(5, 7, dtype="uint8")
     yield times(
@@ -323,7 +334,7 @@ def refusal_cases() -> Iterator[Case]:
         bytes_,
         bytes_.with_shape(7, 3),
         y=bytes_.with_shape(5, 3),
-        refused="no kernel for dtypes uint8, uint8 -> uint8",
+        refusal="no kernel for dtypes uint8, uint8 -> uint8",
         dtype="uint8",
     )
     rows = tensor(5, 7, dtype="int16")
@@ -332,7 +343,7 @@ def refusal_cases() -> Iterator[Case]:
         rows,
         rows.with_shape(7, 3),
         y=tensor(5, 3, dtype="int32"),
-        refused="no kernel for dtypes int16, int16 -> int32",
+        refusal="no kernel for dtypes int16, int16 -> int32",
     )
     plain = tensor(5, 7, dtype="int8", scale=0)
     yield times(
@@ -340,8 +351,8 @@ def refusal_cases() -> Iterator[Case]:
         plain,
         plain.with_shape(7, 3),
         y=plain.with_shape(5, 3),
-        refused="the quantized operands have no scale",
+        refusal="the quantized operands have no scale",
     )
     x = tensor(2, 3, 12)
     refuses = "rhs_data->type == kTfLiteInt8"
-    yield in_isolation(OP, "int4", [x, weight((12, 5), "int4")], tensor(2, 3, 5), kernel_refuses=refuses)
+    yield in_isolation(OP, "int4", [x, weight((12, 5), "int4")], tensor(2, 3, 5), kernel_refusal=refuses)

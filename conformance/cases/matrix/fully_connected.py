@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import Net, Placed, between_convolutions, constant, in_isolation, net, random_array, tensor
+from conformance.models import Net, Placement, between_convolutions, constant, in_isolation, net, random_array, tensor
 from conformance.weights import BIASES, ROUNDED, WEIGHTS, bias, column_of, product, weight
 
 IMAGE = (2, 5, 7, 3)
@@ -37,7 +37,7 @@ def dense(
     biased: str | None = "",
     zero_point: int | None = None,
     stored: float = 1.0,
-    place: Placed = in_isolation,
+    place: Placement = in_isolation,
     result: Sequence[int | None] = (),
     options: dict[str, Any] | None = None,
     **case: Any,
@@ -69,18 +69,18 @@ def row_length_cases() -> Iterator[Case]:
     yield dense("rank 3, a row across axes", (2, 3, 4), depth=6)
     yield dense("rank 3, rank kept", (2, 5, 11), keep=True, opsets=EVERY_OPSET)
     yield dense("rank 4, rank kept", (2, 5, 7, 11), keep=True)
-    yield dense("rank 4, rank kept", IMAGE, keep=True, place=between_convolutions, transposes=4)
+    yield dense("rank 4, rank kept", IMAGE, keep=True, place=between_convolutions, max_transposes=4)
     for depth in (3, 21, 105, 210):
         for dtype in ("float32", "int8"):
             yield dense(
                 f"{dtype} image of rows of {depth}", IMAGE, depth=depth, dtype=dtype, place=between_convolutions
             )
     yield dense("image of rows across axes", IMAGE, depth=15, place=between_convolutions)
-    yield dense("dynamic batch", (None, 11), given=[{"x0": random_array(n, 11)} for n in (1, 3)])
-    yield dense("dynamic batch of rank 3", (None, 5, 11), given=[{"x0": random_array(n, 5, 11)} for n in (1, 3)])
+    yield dense("dynamic batch", (None, 11), input_arrays=[{"x0": random_array(n, 11)} for n in (1, 3)])
+    yield dense("dynamic batch of rank 3", (None, 5, 11), input_arrays=[{"x0": random_array(n, 5, 11)} for n in (1, 3)])
     for dtype in ("float32", "int8"):
         given = [{"x0": random_array(n, m, 11, dtype=dtype)} for n, m in ((1, 5), (3, 2))]
-        case: dict[str, Any] = {"dtype": dtype, "given": given, "opsets": EVERY_OPSET}
+        case: dict[str, Any] = {"dtype": dtype, "input_arrays": given, "opsets": EVERY_OPSET}
         yield dense(f"{dtype} of dynamic shape, rank kept", (None, None, 11), keep=True, **case)
     yield dense("static image to rows of dynamic shape", (5, 11, 1), depth=1, result=(None, None))
     yield dense("one row", (1, 11))
@@ -98,7 +98,7 @@ def row_length_cases() -> Iterator[Case]:
         for shape in ((3, 4), (1, 5)):
             name = f"{dtype} rows that are too short, of {prod(shape)} elements"
             yield dense(
-                name, shape, depth=8, dtype=dtype, result=(1, 4), refused="does not divide into vectors of 8 elements"
+                name, shape, depth=8, dtype=dtype, result=(1, 4), refusal="does not divide into vectors of 8 elements"
             )
     for dtype, biased, reason in (
         ("float32", False, ""),
@@ -108,9 +108,9 @@ def row_length_cases() -> Iterator[Case]:
         w = weight((4, 0), dtype)
         operands = [x := tensor(3, 0, dtype=dtype), w, bias(x, w, 4, BIASES[dtype], 1) if biased else None]
         name = f"{dtype} empty rows{' with a bias' if biased else ''}"
-        yield in_isolation(OP, name, operands, tensor(3, 4, dtype=dtype), refused=reason)
+        yield in_isolation(OP, name, operands, tensor(3, 4, dtype=dtype), refusal=reason)
     shuffled = {"weights_format": "SHUFFLED4x16INT8"}
-    yield dense("shuffled weights", (2, 16), dtype="uint8", options=shuffled, refused="weights_format SHUFFLED4x16INT8")
+    yield dense("shuffled weights", (2, 16), dtype="uint8", options=shuffled, refusal="weights_format SHUFFLED4x16INT8")
 
 
 def row_of_biases(dtype: str) -> Callable[[Net], None]:
@@ -129,8 +129,8 @@ def row_of_biases(dtype: str) -> Callable[[Net], None]:
 def weights_without_shape(model: Net) -> None:
     """Build transposed weights without a stored shape, as old converters write them."""
     turned, result = model.graph.tensor("turned", None, "float32"), model.result(tensor(2, 5))
-    operands = [model.input(tensor(2, 11)), turned, model.place(constant(random_array(5)))]
-    model.graph.operator("TRANSPOSE", [model.input(tensor(11, 5)), model.place(constant([1, 0]))], [turned])
+    operands = [model.input(tensor(2, 11)), turned, model.add_operand(constant(random_array(5)))]
+    model.graph.operator("TRANSPOSE", [model.input(tensor(11, 5)), model.add_operand(constant([1, 0]))], [turned])
     model.graph.operator(OP, operands, [result], {"fused_activation_function": "NONE"})
     model.graph.output(result)
 
@@ -147,7 +147,7 @@ def dtype_cases() -> Iterator[Case]:
         yield dense(dtype, dtype=dtype, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
         yield dense(f"{dtype} without bias", dtype=dtype, biased=None)
         yield dense(f"{dtype}, rank kept", (2, 5, 11), dtype=dtype, keep=True)
-        yield dense(f"{dtype}, rank kept", IMAGE, dtype=dtype, keep=True, place=between_convolutions, transposes=4)
+        yield dense(f"{dtype}, rank kept", IMAGE, dtype=dtype, keep=True, place=between_convolutions, max_transposes=4)
         yield dense(f"{dtype}, rank 3 to rows", (2, 5, 11), dtype=dtype)
     for dtype in ("int8", "int16"):
         yield dense(f"{dtype} with scales per row", dtype=dtype, per_axis=True)
@@ -161,7 +161,7 @@ def dtype_cases() -> Iterator[Case]:
             )
     cut = {"fused_activation_function": "RELU6", "asymmetric_quantize_inputs": True}
     name, large = "float32 with int8 weights, large sums clipped by RELU6", (-40, 40)
-    yield dense(name, (101, 12), weights="int8", per_axis=True, options=cut, span=large, known=ROUNDED)
+    yield dense(name, (101, 12), weights="int8", per_axis=True, options=cut, input_range=large, known_failure=ROUNDED)
     yield dense("float32 with int8 weights of one scale", (2, 12), weights="int8")
     yield dense("float32 with int2 weights, dynamic range", (2, 12), weights="int2", per_axis=True)
     yield dense("float32 with uint8 weights, which the kernel reads as int8", (2, 12), weights="uint8")
@@ -182,7 +182,7 @@ def dtype_cases() -> Iterator[Case]:
         dtype="int16",
         weights="int16",
         biased="int64",
-        refused="without a quantized_bias_type",
+        refusal="without a quantized_bias_type",
     )
     yield dense("int8 with a wrong bias scale", (2, 12), dtype="int8", stored=3.0)
     widened: dict[str, Any] = {"targets": ("onnxruntime",), "opsets": (None, 13)}
@@ -208,9 +208,9 @@ def activation_cases() -> Iterator[Case]:
         yield dense(f"{dtype} with RELU_N1_TO_1, a vector", (11,), dtype=dtype, keep=True, options=bounded)
         given = [{"x0": random_array(n, m, 11, dtype=dtype)} for n, m in ((2, 5), (7, 1), (0, 3), (0, 0))]
         name = f"{dtype} with RELU_N1_TO_1, dynamic leading axes"
-        yield dense(name, (None, None, 11), dtype=dtype, keep=True, options=bounded, given=given, runs=4)
+        yield dense(name, (None, None, 11), dtype=dtype, keep=True, options=bounded, input_arrays=given, runs=4)
     given = [{"x0": random_array(n, 11)} for n in (5, 2)]
-    yield dense("all dimensions dynamic", (None, 11), result=(None, None), given=given)
+    yield dense("all dimensions dynamic", (None, 11), result=(None, None), input_arrays=given)
 
 
 # --- after convolutions -----------------------------------------------------------------------
@@ -219,28 +219,28 @@ def activation_cases() -> Iterator[Case]:
 def flatten_cases() -> Iterator[Case]:
     """Yield images that are flattened channels first; weight columns are permuted instead of the image."""
     for dtype in ("float32", "int8", "uint8", "int16"):
-        yield net(OP, f"{dtype} after a flatten", reshape_then_dense(dtype, (2, 105)), dtype=dtype, transposes=1)
+        yield net(OP, f"{dtype} after a flatten", reshape_then_dense(dtype, (2, 105)), dtype=dtype, max_transposes=1)
     yield net(
         OP,
         "int8 with scales per row after a flatten",
         reshape_then_dense("int8", (2, 105), per_axis=True),
         dtype="int8",
-        transposes=1,
+        max_transposes=1,
     )
     yield net(
         OP,
         "float32 with int8 weights after a flatten",
         reshape_then_dense("float32", (2, 105), weights="int8"),
-        transposes=1,
+        max_transposes=1,
     )
     yield net(OP, "after joined rows", reshape_then_dense("float32", (2, 35, 3)))
     yield net(OP, "after a flatten that cuts an axis", reshape_then_dense("float32", (2, 5, 21)))
     yield net(OP, "after a flatten across the batch", reshape_then_dense("float32", (6, 35)))
-    yield net(OP, "two after one flatten", two_layers, transposes=1)
+    yield net(OP, "two after one flatten", two_layers, max_transposes=1)
     for dtype in ("float32", "int8", "uint8"):
         for keep in (True, False):
             name = f"{dtype} after MEAN {'with' if keep else 'without'} keep_dims"
-            yield net(OP, name, mean_then_dense(dtype, keep), dtype=dtype, transposes=1)
+            yield net(OP, name, mean_then_dense(dtype, keep), dtype=dtype, max_transposes=1)
     yield net(OP, "between a flatten and its inverse", flatten_and_restore)
 
 

@@ -33,7 +33,7 @@ def activation_case(
     name: str, activation: str, *shape: int | None, options: dict[str, Any] | None = None, **case: Any
 ) -> Case:
     options = {"fused_activation_function": activation, **(options or {})}
-    case = {"out": 7, "span": SPANS.get(activation, (-0.5, 0.5)), **case}
+    case = {"out": 7, "input_range": SPANS.get(activation, (-0.5, 0.5)), **case}
     return dense(f"{name} with {activation}", shape or (3, 13), options=options, **case)
 
 
@@ -60,14 +60,16 @@ def hybrid_cases() -> Iterator[Case]:
         unquantized = activation_case("float32 by int8, converted without quantization", activation, weights="int8")
         yield replace(unquantized, options={"quantization": "float"})
         given = [{"x0": random_array(n, 11)} for n in (1, 3)]
-        yield activation_case("float32 by int8, dynamic batch", activation, None, 11, weights="int8", given=given)
+        yield activation_case(
+            "float32 by int8, dynamic batch", activation, None, 11, weights="int8", input_arrays=given
+        )
     yield net(OP, "float32 by int8 with TANH, then with SIGN_BIT", dense_chain)
     rows = {"x0": np.zeros((2, 13), np.float32)}
     x, w, b = tensor(2, 13), weight((7, 13), "int8"), constant(random_array(7, seed="b"))
     for activation in (*CLAMPS, *CURVES):
         options = {"fused_activation_function": activation}
         name = f"float32 rows of zeros by int8 with {activation}"
-        yield in_isolation(OP, name, [x, w, b], tensor(2, 7), options=options, given=rows)
+        yield in_isolation(OP, name, [x, w, b], tensor(2, 7), options=options, input_arrays=rows)
 
 
 def dense_chain(model: Net) -> None:
@@ -82,12 +84,12 @@ def refused_activation_cases() -> Iterator[Case]:
     """Yield activations that Prepare refuses, and blockwise weights, for which the kernel sets disagree."""
     refuses = "params->activation == kTfLiteActRelu"
     for activation in CURVES:
-        refused: dict[str, Any] = {"refused": f"LiteRT refuses a fused {activation}", "kernel_refuses": refuses}
+        refused: dict[str, Any] = {"refusal": f"LiteRT refuses a fused {activation}", "kernel_refusal": refuses}
         for dtype in ("float32", "int8", "uint8", "int16"):
-            yield activation_case(dtype, activation, dtype=dtype, **{**refused, "span": None})
+            yield activation_case(dtype, activation, dtype=dtype, **{**refused, "input_range": None})
         disagree = f"disagree on a fused {activation} with blockwise weight scales"
         name = f"blocks of 32 with {activation}"
-        yield in_blocks(name, (3, 96), 7, 32, activation=activation, refused=disagree)
+        yield in_blocks(name, (3, 96), 7, 32, activation=activation, refusal=disagree)
     for activation in (*CLAMPS, *CURVES):
         disagree = f"disagree on a fused {activation} with blockwise weight scales, unless blocks are multiples of 32"
-        yield in_blocks(f"blocks of 16 with {activation}", (3, 80), 7, 16, activation=activation, refused=disagree)
+        yield in_blocks(f"blocks of 16 with {activation}", (3, 80), 7, 16, activation=activation, refusal=disagree)

@@ -39,7 +39,7 @@ def rows() -> Iterator[Case]:
         yield fold_weights(dense(f"float32 by {weights}", (3, 13), out=7, weights=weights, per_axis=True))
     for dtype in ("float32", "int8"):
         columns = reshape_then_dense(dtype, (2, 105), per_axis=True, weights="int4")
-        yield net(DENSE, f"{dtype} by int4 after a flatten", columns, dtype="int4", transposes=1)
+        yield net(DENSE, f"{dtype} by int4 after a flatten", columns, dtype="int4", max_transposes=1)
 
 
 def in_blocks(
@@ -57,7 +57,7 @@ def in_blocks(
     """Return a layer of ``out`` rows with blocks of ``size``."""
 
     def build(model: Net) -> None:
-        x = model.place(tensor(*shape))
+        x = model.add_operand(tensor(*shape))
         b = constant(random_array(out, seed="b", low=-9, high=9)) if biased else None
         y = tensor(*shape[:-1], out) if keep else tensor(prod(shape[:-1]), out)
         operands = [x, block_weights(model, (out, shape[-1]), size, flat=flat), b]
@@ -80,7 +80,7 @@ def blocks() -> Iterator[Case]:
     yield in_blocks("blocks, rank 3 to rows", (2, 3, 96), 7, 32)
     yield in_blocks("blocks with scales of rank 1", (3, 96), 7, 32, flat=True)
     yield in_blocks("blocks with RELU6", (3, 96), 7, 32, activation="RELU6")
-    yield net(DENSE, "blocks after a flatten", flatten_then_dense, dtype="int4 by block", transposes=2)
+    yield net(DENSE, "blocks after a flatten", flatten_then_dense, dtype="int4 by block", max_transposes=2)
     yield net(DENSE, "blocks shared by two layers", shared_weights, dtype="int4 by block")
     unquantized = in_blocks("blocks, converted without quantization", (3, 96), 7, 32)
     yield replace(unquantized, options={"quantization": "float"})
@@ -105,15 +105,15 @@ def refusal_cases() -> Iterator[Case]:
             f"uint8 by {weights}",
             dtype="uint8",
             weights=weights,
-            refused=f"{weights} with uint8 activations, {unpacked}",
+            refusal=f"{weights} with uint8 activations, {unpacked}",
         )
     offset = replace(weight((7, 12), "int4", 0), zero_point=7)
     name, reason = "int4 with zero points of 7", "the int4 weights have nonzero zero points"
-    yield in_isolation(DENSE, name, [tensor(3, 12), offset, None], tensor(3, 7), refused=reason)
-    yield in_blocks("blocks of 16 in two rows", (3, 80), 2, 16, refused="at least 4 rows")
-    yield net(DENSE, "int8 by blocks", eight_bits, refused="int8 input with int4 weights in blocks")
+    yield in_isolation(DENSE, name, [tensor(3, 12), offset, None], tensor(3, 7), refusal=reason)
+    yield in_blocks("blocks of 16 in two rows", (3, 80), 2, 16, refusal="at least 4 rows")
+    yield net(DENSE, "int8 by blocks", eight_bits, refusal="int8 input with int4 weights in blocks")
 
 
 def eight_bits(model: Net) -> None:
-    x = model.place(tensor(3, 96, dtype="int8"))
+    x = model.add_operand(tensor(3, 96, dtype="int8"))
     model.output(model.call(DENSE, [x, block_weights(model, (7, 96), 32), None], tensor(3, 7, dtype="int8")))

@@ -47,7 +47,9 @@ def detector(regular: bool, dtype: str) -> Case:
         probable = Spec((1, PLACES, CLASSES + 1), dtype, *((1 / 256, 0) if dtype == "uint8" else ()))
         probabilities = model.call("LOGISTIC", [logits], probable)
         results = [Spec(shape) for shape in ((1, 6, 4), (1, 6), (1, 6), (1,))]
-        model.output(*model.calls(OP, [boxes, probabilities, anchors(dtype)], *results, custom_options=options))
+        model.output(
+            *model.call_multi_output(OP, [boxes, probabilities, anchors(dtype)], *results, custom_options=options)
+        )
 
     name = f"a detector, {'by class' if regular else 'by best class'}, {dtype}"
     return net(OP, name, build, dtype=dtype, nodes=["NonMaxSuppression", "Conv"])

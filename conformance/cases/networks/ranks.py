@@ -73,10 +73,10 @@ def rankless(
 
     def build(model: Net) -> None:
         y = model.call(op, operands, result or Spec((), first.dtype, first.scale, first.zero_point), **options)
-        model.without_rank(y)
+        model.remove_rank(y)
         model.output(y)
 
-    case: dict[str, Any] = {} if given is None else {"given": given}
+    case: dict[str, Any] = {} if given is None else {"input_arrays": given}
     return net(op, f"result without rank{name and ', '}{name}", build, dtype=first.dtype, **case)
 
 
@@ -99,7 +99,7 @@ def chain(dtype: str) -> Callable[[Net], None]:
         steps.append(model.call("RESHAPE", [steps[-1], constant([2, -1, 6])], anything))
         steps.append(model.call("TRANSPOSE", [steps[-1], constant([0, 2, 1])], anything))
         steps.append(model.call("MEAN", [steps[-1], constant([2])], anything, keep_dims=False))
-        model.without_rank(*steps)
+        model.remove_rank(*steps)
         model.output(steps[-1])
 
     return build
@@ -108,5 +108,5 @@ def chain(dtype: str) -> Callable[[Net], None]:
 def stored_sizes_of_0(model: Net) -> None:
     """Build stored sizes of 0, which are derived again, as are the ranks."""
     y = model.call("RESHAPE", [tensor(0, 5, 7), constant([5, -1, 7, 2])], Spec(()))
-    model.without_rank(y)
+    model.remove_rank(y)
     model.output(y)

@@ -132,11 +132,11 @@ def cases() -> Iterator[Case]:
         for activation in ("RELU", "RELU6"):
             for dtype in ("float32", "int8"):
                 setting = Line(dtype=dtype, activation=activation, unit=2)
-                yield line_case(op, f"a column with {activation}, {dtype}", setting, span=(-10.0, 10.0))
+                yield line_case(op, f"a column with {activation}, {dtype}", setting, input_range=(-10.0, 10.0))
         unknown = Line(shape=(None, None, 3), opening="EXPAND_DIMS")
-        yield line_case(op, "a row of dynamic batch and length", unknown, given=UNKNOWN)
+        yield line_case(op, "a row of dynamic batch and length", unknown, input_arrays=UNKNOWN)
         yield line_case(
-            op, "a column of dynamic length", Line(shape=(1, None, 3), unit=2, opening="EXPAND_DIMS"), given=LONG
+            op, "a column of dynamic length", Line(shape=(1, None, 3), unit=2, opening="EXPAND_DIMS"), input_arrays=LONG
         )
     for op in ("CONV_2D", "DEPTHWISE_CONV_2D"):
         for dtype in ("int8", "int16"):
@@ -145,7 +145,7 @@ def cases() -> Iterator[Case]:
         yield line_case(op, "a row without bias", Line(biased=False))
     for dtype in ("float32", "int8"):
         for name, build in CHAINS.items():
-            yield net("CONV_2D", f"along a row and {name}, {dtype}", build(dtype), dtype=dtype, transposes=1)
+            yield net("CONV_2D", f"along a row and {name}, {dtype}", build(dtype), dtype=dtype, max_transposes=1)
 
 
 UNKNOWN = [{"x0": random_array(n, length, 3)} for n, length in ((1, 7), (5, 13))]

@@ -18,8 +18,8 @@ def cases() -> Iterator[Case]:
     x = tensor(None, None, 16)
     yield net("RFFT2D", "spectra of dynamic shape, SQUEEZE", spectrum(x, "SQUEEZE"), opsets=(None, 17, 20, 26))
     rates = [{"rate": np.asarray([rate], np.int32)} for rate in (16000, 8000, 22050)]
-    yield net(MFCC, "speech commands", commands, given=rates, opsets=(None, 13, 20), nodes=["Conv", "MatMul"])
-    yield net(MFCC, "speech commands without stored shapes", without_shapes, given=rates)
+    yield net(MFCC, "speech commands", commands, input_arrays=rates, opsets=(None, 13, 20), nodes=["Conv", "MatMul"])
+    yield net(MFCC, "speech commands without stored shapes", without_shapes, input_arrays=rates)
 
 
 def spectrum(x: Spec, code: str) -> Callable[[Net], None]:
@@ -69,4 +69,4 @@ def commands(model: Net) -> None:
 def without_shapes(model: Net) -> None:
     """Build the same graph without stored result shapes, as old converters write it."""
     commands(model)
-    model.without_rank(*{ref for table in model.graph.operators for ref in table.fields["outputs"]})
+    model.remove_rank(*{ref for table in model.graph.operators for ref in table.fields["outputs"]})

@@ -23,4 +23,4 @@ def cases() -> Iterator[Case]:
 
 
 def refusal(code: str, reason: str, operands: list[Spec | None], result: Spec, **options: object) -> Case:
-    return in_isolation(code, "always", operands, result, options=options or None, refused=reason)
+    return in_isolation(code, "always", operands, result, options=options or None, refusal=reason)

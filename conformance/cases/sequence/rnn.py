@@ -77,7 +77,7 @@ class Rnn:
         )
         if self.initial_dtype:
             initialize_state(model.graph, state, self.initial_dtype)
-        return [*map(model.place, specs), state]
+        return [*map(model.add_operand, specs), state]
 
     def build(self, model: Net) -> None:
         x = model.input(self.sequence(INPUTS))
@@ -94,7 +94,7 @@ class Rnn:
             operands.append(model.input(self.sequence(self.auxiliary)) if self.auxiliary else None)
             for units, name in ((UNITS, "ahead"), (self.backward_units, "back")):
                 auxiliary = self.matrix(units, self.auxiliary, f"auxiliary {name}") if self.auxiliary_weights else None
-                operands.append(None if auxiliary is None else model.place(auxiliary))
+                operands.append(None if auxiliary is None else model.add_operand(auxiliary))
             options["merge_outputs"] = self.merge_outputs
             results = (
                 [self.sequence(UNITS + self.backward_units)]
@@ -127,7 +127,7 @@ def cases() -> Iterator[Case]:
                     f"float32 with {weights} weights and {activation}", op=op, weights=weights, activation=activation
                 )
         if op != BOTH:
-            known_difference = {"known": "rounding of weights and states changes the sign of a sum near 0"}
+            known_difference = {"known_failure": "rounding of weights and states changes the sign of a sum near 0"}
             yield rnn(
                 "float32 with uint8 weights and SIGN_BIT",
                 known_difference,
@@ -136,7 +136,7 @@ def cases() -> Iterator[Case]:
                 activation="SIGN_BIT",
             )
         yield rnn("float32 with int8 weights, asymmetric activations", op=op, weights="int8", asymmetric=True)
-        yield rnn("float32 with weights as graph inputs", {"span": (-0.3, 0.3)}, op=op, weights_as_inputs=True)
+        yield rnn("float32 with weights as graph inputs", {"input_range": (-0.3, 0.3)}, op=op, weights_as_inputs=True)
         yield rnn("float32, batch size 1", op=op, batch=1)
         yield rnn("float32 with float16 initial states", op=op, initial_dtype="float16")
         for weights in ("float32", "int8"):
@@ -144,15 +144,15 @@ def cases() -> Iterator[Case]:
             yield rnn(reset_name, RESET, op=op, weights=weights)
             yield rnn(f"{reset_name}, RELU6", RESET, op=op, weights=weights, activation="RELU6")
         yield rnn("float32 with float16 initial states in every run", RESET, op=op, initial_dtype="float16")
-        refusal = {"refused": "not variable tensors"}
+        refusal = {"refusal": "not variable tensors"}
         yield rnn("float32 with the state as a graph input", refusal, op=op, variable=False)
-        refusal = {"refused": "nonzero zero points"}
+        refusal = {"refusal": "nonzero zero points"}
         yield rnn("float32 with nonzero weight zero points", refusal, op=op, weights="int8", weight_zero_point=3)
     for op in (SEQUENCE, BOTH):
         for activation in ("TANH", "RELU_N1_TO_1"):
             yield rnn(f"float32 with {activation}, time first", op=op, activation=activation, time_major=True)
             yield rnn(f"float32 with {activation}, one time step", op=op, activation=activation, time=1)
-            lengths: dict[str, Any] = {"given": {"x0": random_array(BATCH, TIME, INPUTS)}}
+            lengths: dict[str, Any] = {"input_arrays": {"x0": random_array(BATCH, TIME, INPUTS)}}
             yield rnn(f"float32 with {activation}, dynamic length", lengths, op=op, activation=activation, time=None)
     yield from bidirectional_cases()
 
@@ -196,9 +196,9 @@ def bidirectional_cases() -> Iterator[Case]:
         )
     auxiliary_weights: dict[str, Any] = {"op": BOTH, "time_major": True, "auxiliary_weights": True}
     yield rnn("float32 cross-linked, time first", auxiliary=INPUTS, **auxiliary_weights)
-    refusal = {"refused": "once per time step"}
+    refusal = {"refusal": "once per time step"}
     yield rnn("float32 with int8 weights, time first", refusal, op=BOTH, weights="int8", time_major=True)
-    size_mismatch = {"refused": "auxiliary input and input differ in size"}
+    size_mismatch = {"refusal": "auxiliary input and input differ in size"}
     yield rnn(
         "float32 cross-linked, time first, auxiliary input of another width",
         size_mismatch,

@@ -103,7 +103,13 @@ class Svdf:
         y = model.result(
             tensor(self.batch, self.units, dtype=self.dtype, scale=scale if is_int8 else None, zero_point=zero_point)
         )
-        refs = [x, model.place(features), model.place(time_weights), model.place(bias) if self.biased else None, state]
+        refs = [
+            x,
+            model.add_operand(features),
+            model.add_operand(time_weights),
+            model.add_operand(bias) if self.biased else None,
+            state,
+        ]
         options = {
             "rank": self.rank,
             "fused_activation_function": self.activation,
@@ -125,7 +131,7 @@ def cases() -> Iterator[Case]:
             yield svdf(f"float32 with {weights} weights and {activation}", activation=activation, weights=weights)
     yield svdf("float32, 50 runs", {**MANY_RUNS, "opsets": EVERY_OPSET})
     yield svdf("float32 with weights as graph inputs", weights_as_inputs=True)
-    yield svdf("float32 with the state as a graph input", {"refused": "not variable tensors"}, variable=False)
+    yield svdf("float32 with the state as a graph input", {"refusal": "not variable tensors"}, variable=False)
     dtype_fields: tuple[dict[str, Any], ...] = (
         {},
         {"weights": "int8"},
@@ -143,7 +149,7 @@ def cases() -> Iterator[Case]:
         if fields.get("weights", "float32") != "float32":
             yield svdf(
                 f"{prefix}, nonzero weight zero points",
-                {"refused": "nonzero zero points"},
+                {"refusal": "nonzero zero points"},
                 weight_zero_point=3,
                 **fields,
             )
@@ -153,7 +159,7 @@ def cases() -> Iterator[Case]:
     int8_fields: dict[str, Any] = {"dtype": "int8", "weights": "int8"}
     yield svdf("int8 with saturated outputs", MANY_RUNS, output_quantization=(0.0041, 3), **int8_fields)
     yield svdf("int8 with a saturated state", MANY_RUNS, int16_state_scale=1.7e-5, **int8_fields)
-    refusal = {"refused": "requires RELU", "kernel_refuses": "params->activation != kTfLiteActRelu"}
+    refusal = {"refusal": "requires RELU", "kernel_refusal": "params->activation != kTfLiteActRelu"}
     for activation in ("NONE", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT"):
         yield svdf(f"int8 with {activation}", refusal, activation=activation, **int8_fields)
     yield from int8_state_cases()
@@ -167,7 +173,7 @@ def int8_state_cases() -> Iterator[Case]:
     compared_with_micro = {
         "kernel": run_micro,
         "tolerance": Tolerance(steps=0),
-        "why": "each value is rounded as in the kernel",
+        "tolerance_reason": "each value is rounded as in the kernel",
     }
     fields_by_name: dict[str, dict[str, Any]] = {
         "int8": {},
@@ -205,7 +211,7 @@ def int8_state_cases() -> Iterator[Case]:
         weights="int8",
         int8_state=True,
     )
-    refused = {"refused": "requires RELU"}
+    refused = {"refusal": "requires RELU"}
     yield svdf("int8 with TANH, 8-bit state", refused, dtype="int8", weights="int8", int8_state=True, activation="TANH")
 
 

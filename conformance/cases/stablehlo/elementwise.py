@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case
-from conformance.models import BOTH, in_isolation, opsets, random_array, tensor
+from conformance.models import PLACEMENTS, in_isolation, opsets, random_array, tensor
 
 IMAGE = (2, 5, 7, 3)
 BITS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
@@ -24,27 +24,27 @@ def cases() -> Iterator[Case]:
                 yield limits_case(op, dtype)
         for dtype in ("int8", "uint8"):
             x = tensor(*IMAGE, dtype=dtype)
-            for place in BOTH:
+            for place in PLACEMENTS:
                 yield place(
                     op,
                     f"{dtype} with scales, which the kernel ignores",
                     [x, x.rescale(0.5, 7)],
                     x.rescale(2, -3 if dtype == "int8" else 9),
                 )
-        yield BOTH[1](op, "float32", [tensor(*IMAGE)] * 2, tensor(*IMAGE))
+        yield PLACEMENTS[1](op, "float32", [tensor(*IMAGE)] * 2, tensor(*IMAGE))
         for shape in ((), (0, 3), (1,)):
             yield in_isolation(op, f"shape {list(shape)}", [tensor(*shape)] * 2, tensor(*shape))
         x = tensor(2, 3)
-        yield in_isolation(op, "different shapes", [x, tensor(3)], x, kernel_refuses="dims->size")
+        yield in_isolation(op, "different shapes", [x, tensor(3)], x, kernel_refusal="dims->size")
     for op in ("STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM"):
         numbers = np.array([np.nan, 1, np.nan, -0.0, 0.0, np.inf, -np.inf], np.float32)
         given = {"x0": numbers, "x1": np.array([1, np.nan, np.nan, 0.0, -0.0, np.nan, np.nan], np.float32)}
-        yield in_isolation(op, "not a number", [tensor(7)] * 2, tensor(7), given=given)
+        yield in_isolation(op, "not a number", [tensor(7)] * 2, tensor(7), input_arrays=given)
     for dtype in (*BITS, "bool"):
         yield pair("STABLEHLO_AND", dtype, dtype)
     yield pair("STABLEHLO_AND", "bool at opset 13", "bool", opsets=(13,))
-    yield pair("STABLEHLO_AND", "int32 at opset 17", "int32", opsets=(17,), refused="needs opset 18")
-    yield pair("STABLEHLO_AND", "float32", "float32", kernel_refuses="not supported for bitwise")
+    yield pair("STABLEHLO_AND", "int32 at opset 17", "int32", opsets=(17,), refusal="needs opset 18")
+    yield pair("STABLEHLO_AND", "float32", "float32", kernel_refusal="not supported for bitwise")
     for dtype, bits in (("int8", 8), ("int16", 16), ("int32", 32)):
         x = tensor(5, 7, dtype=dtype, scale=0)
         counts = (np.arange(35).reshape(5, 7) % bits).astype(dtype)
@@ -52,10 +52,10 @@ def cases() -> Iterator[Case]:
             "x0": random_array(5, 7, dtype=dtype, low=np.iinfo(dtype).min, high=np.iinfo(dtype).max),
             "x1": counts,
         }
-        yield in_isolation("STABLEHLO_SHIFT_LEFT", dtype, [x, x], x, given=arrays, opsets=opsets())
+        yield in_isolation("STABLEHLO_SHIFT_LEFT", dtype, [x, x], x, input_arrays=arrays, opsets=opsets())
     image = tensor(*IMAGE, dtype="int8")
     by = {"x1": (np.arange(210).reshape(IMAGE) % 8).astype(np.int8)}
-    yield in_isolation("STABLEHLO_SHIFT_LEFT", "int8 with a scale", [image, image], image, given=by)
+    yield in_isolation("STABLEHLO_SHIFT_LEFT", "int8 with a scale", [image, image], image, input_arrays=by)
 
 
 def pair(op: str, name: str, dtype: str, **case: Any) -> Case:
@@ -72,4 +72,4 @@ def limits_case(op: str, dtype: str) -> Case:
     numbers = np.array([ends.min, ends.min + 1, 1, 3, *beyond, ends.max - 1, ends.max], dtype)
     x, y = np.meshgrid(numbers, numbers)
     spec = tensor(*x.shape, dtype=dtype, scale=0)
-    return in_isolation(op, f"{dtype} at its ends", [spec, spec], spec, given={"x0": x, "x1": y})
+    return in_isolation(op, f"{dtype} at its ends", [spec, spec], spec, input_arrays={"x0": x, "x1": y})

@@ -53,7 +53,7 @@ def gather(
     for where, spec in (("", tensor(*indices, dtype=kind, name="places")), (", constant", constant(indices_given))):
         given = None if where else {"places": indices_given}
         yield in_isolation(
-            "STABLEHLO_GATHER", f"{name}{where}", [x, spec], x.with_shape(*result), options=options, given=given
+            "STABLEHLO_GATHER", f"{name}{where}", [x, spec], x.with_shape(*result), options=options, input_arrays=given
         )
 
 
@@ -104,7 +104,9 @@ def gather_cases() -> Iterator[Case]:
     runs = [{"x0": random_array(5, n, 11)} for n in (7, 13)]
     options = {"offset_dims": [0, 2, 3], "start_index_map": [1], "index_vector_dim": 1, "slice_sizes": [5, 3, 11]}
     operands = [tensor(5, None, 11), constant(indices_beyond_bounds((2, 1)))]
-    yield in_isolation("STABLEHLO_GATHER", "dynamic axis", operands, tensor(5, 2, 3, 11), options=options, given=runs)
+    yield in_isolation(
+        "STABLEHLO_GATHER", "dynamic axis", operands, tensor(5, 2, 3, 11), options=options, input_arrays=runs
+    )
     case: dict[str, Any] = {
         "reference": lambda arrays: [np.zeros((5, 2, 3, 11), np.float32)]
     }  # LiteRT reads past the end of the shape
@@ -114,11 +116,11 @@ def gather_cases() -> Iterator[Case]:
     ):
         along = {**options, "index_vector_dim": axis}
         yield in_isolation(
-            "STABLEHLO_GATHER", topic, operands, tensor(5, 2, 3, 11), options=along, refused=refused, **case
+            "STABLEHLO_GATHER", topic, operands, tensor(5, 2, 3, 11), options=along, refusal=refused, **case
         )
-    cut: dict[str, Any] = {"options": {**options, "slice_sizes": [5, -1, 11]}, "refused": "negative size"}
+    cut: dict[str, Any] = {"options": {**options, "slice_sizes": [5, -1, 11]}, "refusal": "negative size"}
     yield in_isolation("STABLEHLO_GATHER", "slices of a negative size", operands, tensor(5, 2, 3, 11), **cut, **case)
-    beyond: dict[str, Any] = {"options": {**options, "offset_dims": [0, 2, 4]}, "refused": "has them at [0, 2, 4]"}
+    beyond: dict[str, Any] = {"options": {**options, "offset_dims": [0, 2, 4]}, "refusal": "has them at [0, 2, 4]"}
     yield in_isolation(
         "STABLEHLO_GATHER", "an axis of slices beyond the result's", operands, tensor(5, 2, 3, 11), **beyond, **case
     )
@@ -129,7 +131,7 @@ def gather_cases() -> Iterator[Case]:
         operands,
         tensor(5, 2, 3, 11),
         options=options,
-        refused="start_index_map is empty",
+        refusal="start_index_map is empty",
     )
 
 
@@ -184,7 +186,7 @@ def scatter(
     options = {"index_vector_dim": len(indices) - 1, **options}
     for where, spec in (("", tensor(*indices, dtype=kind, name="places")), (", constant", constant(indices_given))):
         given = None if where else {"places": indices_given}
-        yield scattering(f"{name}{where}", x, spec, new, how, options=options, given=given)
+        yield scattering(f"{name}{where}", x, spec, new, how, options=options, input_arrays=given)
 
 
 def scatter_cases() -> Iterator[Case]:
@@ -221,12 +223,12 @@ def scatter_cases() -> Iterator[Case]:
     image = tensor(*OPERAND, dtype="int8")
     yield scattering("int8 with a scale", image, inside, tensor(3, 7, 11, dtype="int8"), "add", options=options)
     yield scattering(
-        "unsupported region", x, inside, tensor(3, 7, 11), "SUB", options=options, kernel_refuses="Only update"
+        "unsupported region", x, inside, tensor(3, 7, 11), "SUB", options=options, kernel_refusal="Only update"
     )
     case: dict[str, Any] = {"reference": lambda arrays: arrays[:1]}  # LiteRT reads past the end of the shape
     without = {**options, "index_vector_dim": 2}
     yield scattering(
-        "no axis for vectors", x, inside, tensor(3, 1, 7, 11), options=without, refused="no axis for", **case
+        "no axis for vectors", x, inside, tensor(3, 1, 7, 11), options=without, refusal="no axis for", **case
     )
     corner = tensor(2, dtype="int32", name="places")
     twice = {
@@ -235,7 +237,7 @@ def scatter_cases() -> Iterator[Case]:
         "scatter_dims_to_operand_dims": [2, 2],
         "index_vector_dim": 0,
     }
-    yield scattering("an axis twice", x, corner, tensor(7, 4), options=twice, refused="an axis twice")
+    yield scattering("an axis twice", x, corner, tensor(7, 4), options=twice, refusal="an axis twice")
     operands = (tensor(None, 7, 11), inside, tensor(3, 7, 11))
-    yield scattering("an operand of dynamic size", *operands, options=options, refused="dynamic shape")
-    yield scattering("opset 17", x, inside, tensor(3, 7, 11), options=options, opsets=(17,), refused="needs opset 18")
+    yield scattering("an operand of dynamic size", *operands, options=options, refusal="dynamic shape")
+    yield scattering("opset 17", x, inside, tensor(3, 7, 11), options=options, opsets=(17,), refusal="needs opset 18")

@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case
-from conformance.models import BOTH, Placed, Spec, constant, in_isolation, int32s, opsets, random_array, tensor
+from conformance.models import (
+    PLACEMENTS,
+    Placement,
+    Spec,
+    constant,
+    in_isolation,
+    int32_arrays,
+    opsets,
+    random_array,
+    tensor,
+)
 
 IMAGE = (2, 5, 7, 3)
 DTYPES = (
@@ -46,7 +56,7 @@ def pad(
     high: Sequence[int],
     interior: Sequence[int],
     value: Spec | None = None,
-    place: Placed = in_isolation,
+    place: Placement = in_isolation,
     **case: Any,
 ) -> Case:
     rows = zip(x.shape, low, high, interior, strict=True)
@@ -64,11 +74,11 @@ def pads() -> Iterator[Case]:
         yield pad(f"{dtype} at the edges", x, (1, 0, 2, 0), (0, 3, 1, 2), ZEROS)
     for dtype in ("float32", "int8", "uint8"):
         x = tensor(*IMAGE, dtype=dtype)
-        yield pad(f"{dtype} image, height and width", x, (0, 1, 2, 0), (0, 2, 0, 0), ZEROS, place=BOTH[1])
-        yield pad(f"{dtype} image, between pixels", x, (0, 1, -1, 0), (0, -2, 1, 0), (0, 2, 1, 0), place=BOTH[1])
-        yield pad(f"{dtype} image, cropped", x, (0, -1, -2, 0), (0, -2, 0, -1), ZEROS, place=BOTH[1])
+        yield pad(f"{dtype} image, height and width", x, (0, 1, 2, 0), (0, 2, 0, 0), ZEROS, place=PLACEMENTS[1])
+        yield pad(f"{dtype} image, between pixels", x, (0, 1, -1, 0), (0, -2, 1, 0), (0, 2, 1, 0), place=PLACEMENTS[1])
+        yield pad(f"{dtype} image, cropped", x, (0, -1, -2, 0), (0, -2, 0, -1), ZEROS, place=PLACEMENTS[1])
     x = tensor(*IMAGE)
-    for place in BOTH:
+    for place in PLACEMENTS:
         yield pad("no padding", x, ZEROS, ZEROS, ZEROS, place=place)
         yield pad("pad value known at runtime", x, *everything, value=tensor(name="value"), place=place)
     yield pad("pad value of rank 1", x, *everything, value=number(x, 17, 1))
@@ -81,12 +91,17 @@ def pads() -> Iterator[Case]:
             between = f"{interior} between elements"
             yield pad(f"{edge} after, {between}", tensor(3, 5), (0, 0), (0, edge), (0, interior))
             yield pad(f"{edge} before, {between}", tensor(3, 5), (0, edge), (0, 0), (0, interior))
-    yield pad("empty result", tensor(2, 3), (-2, 0), (0, 1), (0, 0), refused="no elements")
+    yield pad("empty result", tensor(2, 3), (-2, 0), (0, 1), (0, 0), refusal="no elements")
     yield pad("rank 5", tensor(2, 3, 5, 2, 3), (0, 1, 0, -1, 2), (1, 0, -2, 0, 0), (0, 1, 1, 2, 0))
 
 
 def dilation(
-    name: str, x: Spec, dilations: Sequence[int], place: Placed = in_isolation, value: Spec | None = None, **case: Any
+    name: str,
+    x: Spec,
+    dilations: Sequence[int],
+    place: Placement = in_isolation,
+    value: Spec | None = None,
+    **case: Any,
 ) -> Case:
     result = [((n or 1) - 1) * d + 1 for n, d in zip(x.shape, dilations, strict=True)]
     factors = constant(np.asarray(dilations, np.int32))
@@ -98,22 +113,22 @@ def dilation_cases() -> Iterator[Case]:
         x = tensor(*IMAGE, dtype=dtype, scale=0)
         yield dilation(dtype, x, (2, 1, 3, 5), opsets=opsets() if dtype in ("float32", "int8") else (None,))
     for dtype in ("float32", "int8", "uint8"):
-        yield dilation(f"{dtype} image", tensor(*IMAGE, dtype=dtype), (1, 2, 3, 1), BOTH[1])
+        yield dilation(f"{dtype} image", tensor(*IMAGE, dtype=dtype), (1, 2, 3, 1), PLACEMENTS[1])
     x = tensor(*IMAGE)
-    yield dilation("by one", x, (1, 1, 1, 1), BOTH[1])
-    yield dilation("along the last axis", x, (1, 1, 1, 3), BOTH[1])
-    yield dilation("pad value known at runtime", x, (1, 2, 3, 1), BOTH[1], tensor(name="value"))
+    yield dilation("by one", x, (1, 1, 1, 1), PLACEMENTS[1])
+    yield dilation("along the last axis", x, (1, 1, 1, 3), PLACEMENTS[1])
+    yield dilation("pad value known at runtime", x, (1, 2, 3, 1), PLACEMENTS[1], tensor(name="value"))
     yield dilation("one element", tensor(1), (7,))
     yield dilation("rank 5", tensor(2, 3, 1, 2, 3), (1, 2, 3, 1, 2))
     steps = tensor(4, dtype="int32", name="steps")
-    for place in BOTH:
-        given = int32s(steps=[1, 2, 3, 2])
+    for place in PLACEMENTS:
+        given = int32_arrays(steps=[1, 2, 3, 2])
         y = tensor(2, 9, 19, 5)
-        yield place("DILATE", "dilations known at runtime", [x, steps, number(x)], y, given=given)
+        yield place("DILATE", "dilations known at runtime", [x, steps, number(x)], y, input_arrays=given)
     sizes = [{"x0": random_array(n, 5, m, 3)} for n, m in ((2, 7), (1, 4))]
     operands = [tensor(None, 5, None, 3), constant(np.array([1, 2, 3, 1], np.int32)), number(x)]
-    yield in_isolation("DILATE", "dynamic shape", operands, tensor(None, None, None, 3), given=sizes)
-    runs = [int32s(steps=step) for step in ([1, 2, 3, 2], [2, 1, 1, 5])]
+    yield in_isolation("DILATE", "dynamic shape", operands, tensor(None, None, None, 3), input_arrays=sizes)
+    runs = [int32_arrays(steps=step) for step in ([1, 2, 3, 2], [2, 1, 1, 5])]
     yield in_isolation(
-        "DILATE", "dynamic result shape", [x, steps, number(x)], tensor(None, None, None, None), given=runs
+        "DILATE", "dynamic result shape", [x, steps, number(x)], tensor(None, None, None, None), input_arrays=runs
     )

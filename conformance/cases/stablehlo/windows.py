@@ -10,9 +10,9 @@ import numpy as np
 
 from conformance.case import Case
 from conformance.models import (
-    BOTH,
+    PLACEMENTS,
     Net,
-    Placed,
+    Placement,
     Spec,
     between_convolutions,
     constant,
@@ -93,19 +93,19 @@ def cases() -> Iterator[Case]:
             tensor(*IMAGE, dtype="int32"),
             Window((1, 2, 1, 1)),
             3,
-            given={"x0": random_array(*IMAGE, dtype="int32", low=0, high=1)},
+            input_arrays={"x0": random_array(*IMAGE, dtype="int32", low=0, high=1)},
         )
     beyond = np.where(random_array(*IMAGE, dtype="bool"), np.int64(2**32 - 65536), np.arange(210).reshape(IMAGE) - 100)
     for what in ("MAXIMUM", "MINIMUM"):
         x, given = tensor(*IMAGE, dtype="int64", scale=0), {"x0": beyond}
-        yield window_case(f"{what} int64 beyond 32 bits", what, x, ALL_FEATURES, 2**32 - 65536, given=given)
+        yield window_case(f"{what} int64 beyond 32 bits", what, x, ALL_FEATURES, 2**32 - 65536, input_arrays=given)
     for what, codes in REGIONS.items():
         for code in codes:
             x = tensor(*IMAGE, dtype="bool" if what in ("ALL", "ANY") else "float32")
             yield window_case(f"region {code}", what, x, IMAGE_WINDOW, code=code)
     for what in ("ADD", "MAXIMUM"):
-        yield window_case(f"{what} image", what, tensor(*IMAGE), IMAGE_WINDOW, place=BOTH[1])
-        yield older(f"{what} image", what, tensor(*IMAGE), Window((1, 3, 2, 1), (1, 2, 1, 1)), place=BOTH[1])
+        yield window_case(f"{what} image", what, tensor(*IMAGE), IMAGE_WINDOW, place=PLACEMENTS[1])
+        yield older(f"{what} image", what, tensor(*IMAGE), Window((1, 3, 2, 1), (1, 2, 1, 1)), place=PLACEMENTS[1])
     yield window_case("initial value known at runtime", "ADD", tensor(*IMAGE), ALL_FEATURES, tensor(name="initial"))
     yield window_case(
         "initial value of rank 1", "ADD", tensor(*IMAGE), ALL_FEATURES, constant(np.full(1, 3, np.float32))
@@ -120,20 +120,22 @@ def cases() -> Iterator[Case]:
     for dtype in ("int32", "int64"):
         ends = np.iinfo(dtype)
         given = {"x0": random_array(5, 7, dtype=dtype, low=ends.min, high=ends.max - 1)}
-        yield window_case(f"{dtype}, sums that wrap", "ADD", tensor(5, 7, dtype=dtype), Window((3, 2)), 0, given=given)
-        yield older(f"{dtype}, sums that wrap", "ADD", tensor(5, 7, dtype=dtype), Window((3, 2)), 0, given=given)
+        yield window_case(
+            f"{dtype}, sums that wrap", "ADD", tensor(5, 7, dtype=dtype), Window((3, 2)), 0, input_arrays=given
+        )
+        yield older(f"{dtype}, sums that wrap", "ADD", tensor(5, 7, dtype=dtype), Window((3, 2)), 0, input_arrays=given)
     for shape in ((7,), (2, 3, 5, 2, 3)):
         yield window_case(f"rank {len(shape)}", "ADD", tensor(*shape), Window((2,) * len(shape)))
     yield window_case("no reduced axes", "ADD", tensor(*IMAGE), Window((1, 1, 1, 1)))
     yield window_case(
-        "a window larger than the tensor", "ADD", tensor(2, 3), Window((1, 5)), refused="no elements", shape=(2, 0)
+        "a window larger than the tensor", "ADD", tensor(2, 3), Window((1, 5)), refusal="no elements", shape=(2, 0)
     )
     yield window_case(
-        "a sum of booleans", "ADD", tensor(*IMAGE, dtype="bool"), IMAGE_WINDOW, False, refused="sums booleans"
+        "a sum of booleans", "ADD", tensor(*IMAGE, dtype="bool"), IMAGE_WINDOW, False, refusal="sums booleans"
     )
-    yield window_case("a dynamic size", "ADD", tensor(None, 3), Window((1, 2)), refused="dynamic shape")
+    yield window_case("a dynamic size", "ADD", tensor(None, 3), Window((1, 2)), refusal="dynamic shape")
     yield window_case(
-        "unsupported region", "ADD", tensor(*IMAGE), IMAGE_WINDOW, code="SUB", kernel_refuses="unsupported"
+        "unsupported region", "ADD", tensor(*IMAGE), IMAGE_WINDOW, code="SUB", kernel_refusal="unsupported"
     )
 
 
@@ -153,7 +155,7 @@ def window_case(
     initial: Any = None,
     *,
     code: str = "",
-    place: Placed = in_isolation,
+    place: Placement = in_isolation,
     shape: Sequence[int] = (),
     **case: Any,
 ) -> Case:
@@ -181,12 +183,12 @@ def window_case(
         model.output(model.output_through_conv(result) if is_between else result)
 
     if place is between_convolutions:
-        case.setdefault("transposes", 2)
+        case.setdefault("max_transposes", 2)
     return net("STABLEHLO_REDUCE_WINDOW", name, build, **{"dtype": x.dtype, **case})
 
 
 def older(
-    name: str, what: str, x: Spec, window: Window, initial: Any = None, *, place: Placed = in_isolation, **case: Any
+    name: str, what: str, x: Spec, window: Window, initial: Any = None, *, place: Placement = in_isolation, **case: Any
 ) -> Case:
     sizes, strides, dilations, *_ = zip(*window.rows(), strict=True)
     settings = [constant(np.asarray(row, np.int64)) for row in (sizes, strides, dilations)]

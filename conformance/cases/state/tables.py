@@ -22,12 +22,14 @@ def cases() -> Iterator[Case]:
         given = {"wanted": lookup_keys(keys)}
         for once in (True, False):
             text = f"{kind} keys, {'filled once' if once else 'filled by the graph'}"
-            case: dict[str, Any] = {"dtype": kind, "given": given, "opsets": EVERY_OPSET if once else (None,)}
+            case: dict[str, Any] = {"dtype": kind, "input_arrays": given, "opsets": EVERY_OPSET if once else (None,)}
             yield net("HASHTABLE_FIND", text, lookup_case(keys, values, once), **case)
-        case = {"dtype": kind, "given": given}
+        case = {"dtype": kind, "input_arrays": given}
         build = lookup_case(keys, values, running=True)
         lacking = {**given, "default": values[:1]}
-        yield net("HASHTABLE_FIND", f"{kind} keys, default known at runtime", build, **{**case, "given": lacking})
+        yield net(
+            "HASHTABLE_FIND", f"{kind} keys, default known at runtime", build, **{**case, "input_arrays": lacking}
+        )
         repeated = np.concatenate([keys, keys[:2]])
         build = lookup_case(repeated, np.concatenate([values, values[2:4]]))
         yield net("HASHTABLE_IMPORT", f"{kind} keys, repeated", build, **case)
@@ -40,14 +42,14 @@ def cases() -> Iterator[Case]:
             dtype=kind,
         )
         yield net("HASHTABLE", f"{kind} keys, two tables", two_tables(keys, values), **case)
-    case = {"dtype": "string", "given": {"wanted": lookup_keys(TEXTS)}}
+    case = {"dtype": "string", "input_arrays": {"wanted": lookup_keys(TEXTS)}}
     yield net("HASHTABLE_FIND", "empty table", lookup_case(TEXTS[:0], NUMBERS[:0]), **case)
-    case_of_rows: dict[str, Any] = {"dtype": "string", "given": {"wanted": lookup_keys(TEXTS).reshape(-1)[:6]}}
-    case_of_rows |= {"tolerance": Tolerance(of_range=1e-6), "why": "float product downstream"}
+    case_of_rows: dict[str, Any] = {"dtype": "string", "input_arrays": {"wanted": lookup_keys(TEXTS).reshape(-1)[:6]}}
+    case_of_rows |= {"tolerance": Tolerance(of_range=1e-6), "tolerance_reason": "float product downstream"}
     yield net("HASHTABLE_FIND", "results without a shape, used as indices", rows_found, **case_of_rows)
     odd = lookup_case(np.array([b"\xff", b"a"], object), NUMBERS[:2])
-    yield net("HASHTABLE_FIND", "invalid UTF-8", odd, **case, refused="is not UTF-8")
-    yield net("HASHTABLE_FIND", "read before initialization", empty_table, **case, refused="before it is filled")
+    yield net("HASHTABLE_FIND", "invalid UTF-8", odd, **case, refusal="is not UTF-8")
+    yield net("HASHTABLE_FIND", "read before initialization", empty_table, **case, refusal="before it is filled")
 
 
 def lookup_keys(keys: Array) -> Array:
@@ -61,11 +63,11 @@ def rows_found(model: Net) -> None:
     found, rows = model.graph.tensor("found", None, "int64"), model.graph.tensor("rows", None, "float32")
     numbers = np.arange(1, 6, dtype=np.int64)
     operands = [
-        model.place(Spec((6,), "string", name="wanted")),
-        model.place(Spec((), "int64", value=np.array(0, np.int64))),
+        model.add_operand(Spec((6,), "string", name="wanted")),
+        model.add_operand(Spec((), "int64", value=np.array(0, np.int64))),
     ]
     model.graph.operator("HASHTABLE_FIND", [table(model, TEXTS, numbers).handle, *operands], [found])
-    model.graph.operator("GATHER", [model.place(constant(random_array(7, 3))), found], [rows], {"axis": 0})
+    model.graph.operator("GATHER", [model.add_operand(constant(random_array(7, 3))), found], [rows], {"axis": 0})
     model.output(
         model.call("FULLY_CONNECTED", [rows, constant(random_array(5, 3)), constant(random_array(5))], tensor(6, 5))
     )
@@ -105,13 +107,13 @@ def table(model: Net, keys: Array, values: Array, once: bool = True, number: int
 def default_of(model: Net, values: Array, running: bool = False) -> TensorRef:
     kind = "string" if values.dtype == object else "int64"
     if running:
-        return model.place(Spec((1,), kind, name="default"))
+        return model.add_operand(Spec((1,), kind, name="default"))
     missing = np.array(b"missing", object) if kind == "string" else np.array(-1, np.int64)
-    return model.place(Spec((), kind, value=missing))
+    return model.add_operand(Spec((), kind, value=missing))
 
 
 def keys_of(model: Net, keys: Array) -> TensorRef:
-    return model.place(Spec((2, 3, 2), "string" if keys.dtype == object else "int64", name="wanted"))
+    return model.add_operand(Spec((2, 3, 2), "string" if keys.dtype == object else "int64", name="wanted"))
 
 
 def lookup_case(keys: Array, values: Array, once: bool = True, running: bool = False) -> Callable[[Net], None]:

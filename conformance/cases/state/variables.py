@@ -19,10 +19,10 @@ def cases() -> Iterator[Case]:
     for dtype in ("float32", "int8"):
         yield net("READ_VARIABLE", f"{dtype}, reset in every run", running_sum(dtype), dtype=dtype, **reset)
     yield net("ASSIGN_VARIABLE", "assign_twice in a run, reset in every run", assign_twice, **reset)
-    yield net("READ_VARIABLE", "image between convolutions", image_between("float32"), transposes=2)
-    yield net("READ_VARIABLE", "int8 image between convolutions", image_between("int8"), dtype="int8", transposes=4)
-    yield net("ASSIGN_VARIABLE", "image between convolutions", image_between("float32"), transposes=2)
-    yield net("READ_VARIABLE", "image reduced to its maxima", image_maxima, transposes=1)
+    yield net("READ_VARIABLE", "image between convolutions", image_between("float32"), max_transposes=2)
+    yield net("READ_VARIABLE", "int8 image between convolutions", image_between("int8"), dtype="int8", max_transposes=4)
+    yield net("ASSIGN_VARIABLE", "image between convolutions", image_between("float32"), max_transposes=2)
+    yield net("READ_VARIABLE", "image reduced to its maxima", image_maxima, max_transposes=1)
     yield net("READ_VARIABLE", "before and after an assignment", before_and_after)
     yield net("ASSIGN_VARIABLE", "assign_twice in a run", assign_twice)
     yield net("ASSIGN_VARIABLE", "constant for the next run", constant_state)
@@ -30,7 +30,7 @@ def cases() -> Iterator[Case]:
     yield net("VAR_HANDLE", "two variables", two_variables)
     yield net("VAR_HANDLE", "one name in two containers", containers)
     yield net("ASSIGN_VARIABLE", "write-only image", never_read)
-    yield net("READ_VARIABLE", "never assigned", never_assigned, refused="is read before it is assigned")
+    yield net("READ_VARIABLE", "never assigned", never_assigned, refusal="is read before it is assigned")
 
 
 IMAGE = (2, 5, 7, 3)

@@ -10,7 +10,19 @@ import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
 from conformance.copies import Copy, refused_copy_cases
-from conformance.models import BOTH, Net, Placed, Spec, constant, in_isolation, net, opsets, random_array, tensor, unary
+from conformance.models import (
+    PLACEMENTS,
+    Net,
+    Placement,
+    Spec,
+    constant,
+    in_isolation,
+    net,
+    opsets,
+    random_array,
+    tensor,
+    unary,
+)
 from onnx_tflite_plugin.source.model import Array
 
 DEPTH, SPACE = "DEPTH_TO_SPACE", "SPACE_TO_DEPTH"
@@ -39,7 +51,7 @@ def shapes(op: str, size: int, shape: Sequence[int]) -> tuple[tuple[int, ...], t
 
 
 def depth_space_case(
-    op: str, name: str, x: Spec, size: int, shape: Sequence[int], place: Placed = in_isolation, **case: Any
+    op: str, name: str, x: Spec, size: int, shape: Sequence[int], place: Placement = in_isolation, **case: Any
 ) -> Case:  # fmt: skip
     before, after = shapes(op, size, shape)
     return unary(op, name, x.with_shape(*before), x.with_shape(*after), place, options={"block_size": size}, **case)
@@ -50,23 +62,28 @@ def depth_space_cases() -> Iterator[Case]:
     for op in (DEPTH, SPACE):
         for dtype in ("float32", "int8", "uint8"):
             x = tensor(dtype=dtype)
-            for place in BOTH:
+            for place in PLACEMENTS:
                 yield depth_space_case(op, f"{dtype} by 2", x, 2, (2, 3, 5, 3), place, opsets=EVERY_OPSET)
-            yield depth_space_case(op, f"{dtype} by 3", x, 3, (1, 2, 5, 2), BOTH[1])
+            yield depth_space_case(op, f"{dtype} by 3", x, 3, (1, 2, 5, 2), PLACEMENTS[1])
         for dtype in ("int32", "int64"):
             yield depth_space_case(op, dtype, tensor(dtype=dtype), 2, (2, 3, 5, 3), opsets=EVERY_OPSET)
         yield depth_space_case(op, "by 1", tensor(), 1, (2, 3, 5, 3))
-        yield depth_space_case(op, "one channel", tensor(), 2, (2, 3, 5, 1), BOTH[1])
-        yield depth_space_case(op, "one pixel", tensor(), 2, (2, 1, 1, 3), BOTH[1])
+        yield depth_space_case(op, "one channel", tensor(), 2, (2, 3, 5, 1), PLACEMENTS[1])
+        yield depth_space_case(op, "one pixel", tensor(), 2, (2, 1, 1, 3), PLACEMENTS[1])
         before, after = shapes(op, 2, (2, 3, 5, 3))
         x = tensor(*before, dtype="int8")
-        for place in BOTH:
+        for place in PLACEMENTS:
             name = "int8 to different quantization parameters, which the kernel ignores"
             yield unary(op, name, x, x.rescale(2.0, 11).with_shape(*after), place, options={"block_size": 2})
         runs = [{"x0": random_array(n, *before[1:])} for n in (1, 3)]
         unknown = tensor(None, *before[1:])
         yield unary(
-            op, "dynamic batch", unknown, unknown.with_shape(None, *after[1:]), options={"block_size": 2}, given=runs
+            op,
+            "dynamic batch",
+            unknown,
+            unknown.with_shape(None, *after[1:]),
+            options={"block_size": 2},
+            input_arrays=runs,
         )
         large = shapes(op, 2, (1, 16, 16, 16))
         for dtype, transposes in (("float32", 2), ("int8", 5)):
@@ -77,9 +94,9 @@ def depth_space_cases() -> Iterator[Case]:
                 f"{dtype} of many pixels",
                 x,
                 x.with_shape(*large[1]),
-                BOTH[1],
+                PLACEMENTS[1],
                 options={"block_size": 2},
-                transposes=transposes,
+                max_transposes=transposes,
             )
 
 
@@ -92,7 +109,7 @@ def inverse_pair_cases() -> Iterator[Case]:
         activated = model.call("RELU", [deep], tensor(2, 3, 2, 12))
         model.output(model.output_through_conv(model.call(DEPTH, [activated], tensor(2, 6, 4, 3), block_size=2)))
 
-    yield net(SPACE, "with an activation before the inverse", build, transposes=2)
+    yield net(SPACE, "with an activation before the inverse", build, max_transposes=2)
 
 
 # --- batches ----------------------------------------------------------------------------------
@@ -103,7 +120,7 @@ def to_batch(
     x: Spec,
     block: Sequence[int],
     rows: Sequence[Sequence[int]],
-    place: Placed = in_isolation,
+    place: Placement = in_isolation,
     kind: str = "int32",
     **case: Any,
 ) -> Case:
@@ -119,8 +136,8 @@ def to_batch_cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int16"):
         x = tensor(2, 5, 7, 3, dtype=dtype)
         only: dict[str, Any] = {"targets": ("onnxruntime",)} if dtype == "int16" else {}
-        for place in BOTH:
-            spare: dict[str, Any] = {"transposes": 3} if place is BOTH[1] else {}
+        for place in PLACEMENTS:
+            spare: dict[str, Any] = {"max_transposes": 3} if place is PLACEMENTS[1] else {}
             yield to_batch(f"{dtype} by 2x3", x, (2, 3), [[1, 2], [2, 0]], place, opsets=opsets(dtype), **only, **spare)
         yield to_batch(f"{dtype} of rank 3", x.with_shape(2, 5, 3), (3,), [[3, 1]], opsets=opsets(dtype), **only)
         yield to_batch(f"{dtype} without padding", x.with_shape(2, 4, 6, 3), (2, 3), NO_PADDING, **only)
@@ -128,22 +145,34 @@ def to_batch_cases() -> Iterator[Case]:
         yield to_batch(dtype, tensor(2, 5, 7, 3, dtype=dtype), (2, 3), [[1, 2], [2, 0]])
     bare = tensor(2, 5, 7, 3, dtype="int16", scale=0)
     yield to_batch("int16 without scale", bare, (2, 3), [[1, 2], [2, 0]], targets=("onnxruntime",))
-    yield to_batch("rows only", tensor(2, 5, 7, 3), (3, 1), [[1, 0], [0, 0]], BOTH[1], transposes=3)
-    yield to_batch("by 1 with padding", tensor(2, 5, 7, 3), (1, 1), [[1, 0], [0, 2]], BOTH[1], transposes=3)
-    yield to_batch("one batch", tensor(1, 4, 6, 3), (2, 2), [[0, 0], [2, 0]], BOTH[1], transposes=3)
+    yield to_batch("rows only", tensor(2, 5, 7, 3), (3, 1), [[1, 0], [0, 0]], PLACEMENTS[1], max_transposes=3)
+    yield to_batch("by 1 with padding", tensor(2, 5, 7, 3), (1, 1), [[1, 0], [0, 2]], PLACEMENTS[1], max_transposes=3)
+    yield to_batch("one batch", tensor(1, 4, 6, 3), (2, 2), [[0, 0], [2, 0]], PLACEMENTS[1], max_transposes=3)
     runs = [{"x0": random_array(n, 4, 6, 3)} for n in (1, 3)]
     settings = [constant([2, 3]), constant(NO_PADDING)]
-    yield in_isolation(BATCH, "dynamic batch", [tensor(None, 4, 6, 3), *settings], tensor(None, 2, 2, 3), given=runs)
+    yield in_isolation(
+        BATCH, "dynamic batch", [tensor(None, 4, 6, 3), *settings], tensor(None, 2, 2, 3), input_arrays=runs
+    )
     tall = {"x0": random_array(2, 8, 6, 3)}
     yield in_isolation(
-        BATCH, "dynamic height", [tensor(2, None, 6, 3), *settings], tensor(12, None, 2, 3), given=tall, sizes=(3, 9)
+        BATCH,
+        "dynamic height",
+        [tensor(2, None, 6, 3), *settings],
+        tensor(12, None, 2, 3),
+        input_arrays=tall,
+        dynamic_sizes=(3, 9),
     )
     large = tensor(1, 32, 32, 16)
-    yield to_batch("many pixels, channels last for speed", large, (2, 2), NO_PADDING, BOTH[1], transposes=5)
+    yield to_batch("many pixels, channels last for speed", large, (2, 2), NO_PADDING, PLACEMENTS[1], max_transposes=5)
 
 
 def to_image(
-    name: str, x: Spec, block: Sequence[int], rows: Sequence[Sequence[int]], place: Placed = in_isolation, **case: Any
+    name: str,
+    x: Spec,
+    block: Sequence[int],
+    rows: Sequence[Sequence[int]],
+    place: Placement = in_isolation,
+    **case: Any,
 ) -> Case:
     n, *sizes, c = (size or 0 for size in x.shape)
     result = [size * step - sum(row) for size, step, row in zip(sizes, block, rows, strict=True)]
@@ -156,19 +185,24 @@ def to_space_cases() -> Iterator[Case]:
     """Yield crops after the operator; a crop may be wider than a block."""
     for dtype in ("float32", "int8", "uint8", "int16"):
         x = tensor(12, 5, 3, 7, dtype=dtype)
-        for place in BOTH:
-            spare: dict[str, Any] = {"transposes": 3} if place is BOTH[1] else {}
+        for place in PLACEMENTS:
+            spare: dict[str, Any] = {"max_transposes": 3} if place is PLACEMENTS[1] else {}
             yield to_image(f"{dtype} by 2x3", x, (2, 3), [[1, 3], [2, 0]], place, opsets=opsets(dtype), **spare)
         yield to_image(f"{dtype} of rank 3", x.with_shape(6, 5, 3), (3,), [[1, 4]], opsets=opsets(dtype))
         yield to_image(f"{dtype} without crops", x, (2, 3), NO_PADDING)
     for dtype in ("int32", "int64", "bool"):
         yield to_image(dtype, tensor(12, 5, 3, 7, dtype=dtype), (2, 3), [[1, 3], [2, 0]])
-    yield to_image("columns only", tensor(6, 5, 3, 7), (1, 3), [[0, 0], [0, 4]], BOTH[1], transposes=3)
-    yield to_image("back to one batch", tensor(4, 5, 3, 7), (2, 2), [[0, 0], [1, 0]], BOTH[1], transposes=3)
+    yield to_image("columns only", tensor(6, 5, 3, 7), (1, 3), [[0, 0], [0, 4]], PLACEMENTS[1], max_transposes=3)
+    yield to_image("back to one batch", tensor(4, 5, 3, 7), (2, 2), [[0, 0], [1, 0]], PLACEMENTS[1], max_transposes=3)
     runs = [{"x0": random_array(n, 5, 3, 7)} for n in (6, 12)]
     settings = [constant([2, 3]), constant([[1, 3], [2, 0]])]
     yield in_isolation(
-        FLAT, "dynamic batch", [tensor(None, 5, 3, 7), *settings], tensor(None, 6, 7, 7), given=runs, sizes=(18, 24)
+        FLAT,
+        "dynamic batch",
+        [tensor(None, 5, 3, 7), *settings],
+        tensor(None, 6, 7, 7),
+        input_arrays=runs,
+        dynamic_sizes=(18, 24),
     )
 
 
@@ -181,7 +215,9 @@ def runtime_setting_cases() -> Iterator[Case]:
             name = f"{' and '.join(keys)} known at runtime"
             for dtype in ("float32", "int8", "uint8", "int16"):
                 yield runtime_setting_case(op, f"{dtype}, {name}", tensor(*shape, dtype=dtype), settings, keys)
-            yield runtime_setting_case(op, f"{name}, between convolutions", tensor(*shape), settings, keys, BOTH[1])
+            yield runtime_setting_case(
+                op, f"{name}, between convolutions", tensor(*shape), settings, keys, PLACEMENTS[1]
+            )
             yield runtime_setting_case(op, f"{name}, rank 3", tensor(shape[0] * 3, 5, 7), line, keys)
         for dtype in ("int32", "int64", "bool"):
             yield runtime_setting_case(
@@ -190,7 +226,7 @@ def runtime_setting_cases() -> Iterator[Case]:
 
 
 def runtime_setting_case(
-    op: str, name: str, x: Spec, settings: dict[str, Array], keys: Sequence[str], place: Placed = in_isolation
+    op: str, name: str, x: Spec, settings: dict[str, Array], keys: Sequence[str], place: Placement = in_isolation
 ) -> Case:  # fmt: skip
     """Return a case; ``keys``: operands that are graph inputs."""
     operands = [
@@ -205,7 +241,7 @@ def runtime_setting_case(
         shape = (n // int(block.prod()), *(sizes * block - rows.sum(axis=1)), c)
     y = replace(x, name="").with_shape(*(int(size) for size in shape))
     given = {key: settings[key] for key in keys}
-    return place(op, name, [x, *operands], y, dtype=x.dtype, given=given, transposes=None)
+    return place(op, name, [x, *operands], y, dtype=x.dtype, input_arrays=given, max_transposes=None)
 
 
 def dynamic_size_cases() -> Iterator[Case]:
@@ -215,12 +251,16 @@ def dynamic_size_cases() -> Iterator[Case]:
         for target in ("onnxruntime", "generic"):
             x, y = tensor(None, None, None, 8), tensor(None, None, None, 2 if op == DEPTH else 32)
             name = f"dynamic height and width for {target}"
-            yield unary(op, name, x, y, options={"block_size": 2}, given=runs, targets=(target,), sizes=())
+            yield unary(
+                op, name, x, y, options={"block_size": 2}, input_arrays=runs, targets=(target,), dynamic_sizes=()
+            )
     block, rows = constant([2, 3]), constant([[1, 1], [0, 3]])
     for op, images in ((BATCH, ((1, 6, 6), (2, 2, 3))), (FLAT, ((6, 2, 2), (12, 3, 4)))):
         runs = [{"x0": random_array(*shape, 5)} for shape in images]
         operands, y = [tensor(None, None, None, 5), block, rows], tensor(None, None, None, 5)
-        yield in_isolation(op, "all dimensions dynamic except channels", operands, y, given=runs, sizes=())
+        yield in_isolation(
+            op, "all dimensions dynamic except channels", operands, y, input_arrays=runs, dynamic_sizes=()
+        )
 
 
 def refusal_cases() -> Iterator[Case]:
@@ -232,15 +272,15 @@ def refusal_cases() -> Iterator[Case]:
         "int8 to a different scale",
         [x, *settings],
         x.rescale(2.0).with_shape(4, 2, 3, 3),
-        kernel_refuses="params.scale",
+        kernel_refusal="params.scale",
     )
     refuses = "kInputMaxDimensionNum"
     yield in_isolation(
-        BATCH, "rank 5", [tensor(1, 4, 6, 2, 3), *settings], tensor(4, 2, 3, 2, 3), kernel_refuses=refuses
+        BATCH, "rank 5", [tensor(1, 4, 6, 2, 3), *settings], tensor(4, 2, 3, 2, 3), kernel_refusal=refuses
     )
     for op in (DEPTH, SPACE):
         deep, wide = shapes(op, 2, (2, 3, 5, 3))
         x = tensor(*deep, dtype="int16")
-        yield unary(op, "int16", x, x.with_shape(*wide), options={"block_size": 2}, kernel_refuses="data_type ==")
+        yield unary(op, "int16", x, x.with_shape(*wide), options={"block_size": 2}, kernel_refusal="data_type ==")
     plane = constant([[1, 0], [0, 1]])
     yield from refused_copy_cases(FLAT, Copy([(2, 9, 13, 3)], [constant([2, 2]), plane], input_shape=(8, 5, 7, 3)))

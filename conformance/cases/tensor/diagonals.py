@@ -32,9 +32,9 @@ def diag_cases() -> Iterator[Case]:
     yield unary(DIAG, "no rows", tensor(0, 3), tensor(0, 3, 3))
     yield unary(DIAG, "empty diagonal", tensor(3, 0), tensor(3, 0, 0))
     sizes = [{"x0": random_array(n, 5)} for n in (3, 1)]
-    yield unary(DIAG, "dynamic batch", tensor(None, 5), tensor(None, 5, 5), given=sizes)
+    yield unary(DIAG, "dynamic batch", tensor(None, 5), tensor(None, 5, 5), input_arrays=sizes)
     sizes = [{"x0": random_array(2, n)} for n in (3, 7)]
-    yield unary(DIAG, "dynamic diagonal", tensor(2, None), tensor(2, None, None), given=sizes)
+    yield unary(DIAG, "dynamic diagonal", tensor(2, None), tensor(2, None, None), input_arrays=sizes)
 
 
 def with_diagonal(name: str, x: Spec, diagonal: Sequence[int | None], **case: Any) -> Case:
@@ -57,7 +57,7 @@ def set_diag_cases() -> Iterator[Case]:
     )
     yield with_diagonal("no rows", tensor(2, 0, 3), (2, 0))
     sizes = [{"x0": random_array(n, 3, 5), "x1": random_array(n, 3)} for n in (2, 1)]
-    yield with_diagonal("dynamic batch", tensor(None, 3, 5), (None, 3), given=sizes)
+    yield with_diagonal("dynamic batch", tensor(None, 3, 5), (None, 3), input_arrays=sizes)
     opened: dict[str, tuple[int | None, ...]] = {
         "height": (None, 5),
         "width": (2, 5, None),
@@ -70,4 +70,6 @@ def set_diag_cases() -> Iterator[Case]:
         runs = [{"x0": random_array(*batch, n, m), "x1": random_array(*batch, min(n, m))} for n, m in given]
         operands = [tensor(*dims), tensor(*batch, None)]
         # The kernel does not check other sizes.
-        yield in_isolation(SET, f"dynamic {name}", operands, tensor(*dims), given=runs, runs=len(runs), sizes=())
+        yield in_isolation(
+            SET, f"dynamic {name}", operands, tensor(*dims), input_arrays=runs, runs=len(runs), dynamic_sizes=()
+        )

@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import BOTH, Net, Placed, Spec, constant, in_isolation, net, opsets, random_array, tensor
+from conformance.models import (
+    PLACEMENTS,
+    Net,
+    Placement,
+    Spec,
+    constant,
+    in_isolation,
+    net,
+    opsets,
+    random_array,
+    tensor,
+)
 from conformance.weights import block_weights, fold_weights, scales, weight
 from onnx_tflite_plugin.verify import Tolerance
 
@@ -18,7 +29,7 @@ AXES = (0, 1, 2, 3, -1, -2, -3, -4)
 REAL = ("float32", "int8", "uint8", "int16")
 READ_BACK: dict[str, Any] = {
     "tolerance": Tolerance(of_range=1e-6),
-    "why": "dequantized, for neither runtime hands int4 out",
+    "tolerance_reason": "dequantized, for neither runtime hands int4 out",
 }
 
 
@@ -41,7 +52,7 @@ def gather_case(
     shape: Sequence[int],
     axis: int,
     shared: int = 0,
-    place: Placed = in_isolation,
+    place: Placement = in_isolation,
     kind: str = "int32",
     fixed: bool = True,
     **case: Any,
@@ -52,7 +63,7 @@ def gather_case(
     numbers = random_array(*shape, dtype="int32", seed=name, low=0, high=size - 1).astype(kind)
     indices = constant(numbers) if fixed else tensor(*shape, dtype=kind, scale=0, name="places")
     y = replace(x, value=None, name="").with_shape(*x.shape[:at], *shape[first:], *x.shape[at + 1 :])
-    inputs = {} if fixed else {"given": {"places": numbers}}
+    inputs = {} if fixed else {"input_arrays": {"places": numbers}}
     options = {"axis": axis, "batch_dims": shared}
     return place("GATHER", name, [x, indices], y, options=options, **{"dtype": x.dtype, **inputs, **case})
 
@@ -61,22 +72,26 @@ def along_axes() -> Iterator[Case]:
     for axis in AXES:
         for fixed in (True, False):
             text = "" if fixed else ", known at runtime"
-            yield gather_case(f"four along axis {axis}{text}", tensor(*IMAGE), (4,), axis, place=BOTH[1], fixed=fixed)
+            yield gather_case(
+                f"four along axis {axis}{text}", tensor(*IMAGE), (4,), axis, place=PLACEMENTS[1], fixed=fixed
+            )
         for shape in ((), (2, 3), (2, 1, 3)):
             yield gather_case(f"{shape} along axis {axis}", tensor(*IMAGE), shape, axis)
     for shape in ((), (2, 3)):
-        yield gather_case(f"{shape} along the channels between convolutions", tensor(*IMAGE), shape, 3, place=BOTH[1])
+        yield gather_case(
+            f"{shape} along the channels between convolutions", tensor(*IMAGE), shape, 3, place=PLACEMENTS[1]
+        )
         yield gather_case(f"{shape}, known at runtime", tensor(*IMAGE), shape, 1, fixed=False)
-    yield gather_case("all elements", tensor(*IMAGE), (3,), 3, place=BOTH[1])
+    yield gather_case("all elements", tensor(*IMAGE), (3,), 3, place=PLACEMENTS[1])
     for axis in (1, 3):
-        yield gather_case(f"equal dimensions, along axis {axis}", tensor(3, 3, 3, 3), (3,), axis, place=BOTH[1])
-    yield gather_case("many pixels, channels first for speed", tensor(1, 32, 32, 16), (16,), 3, place=BOTH[1])
+        yield gather_case(f"equal dimensions, along axis {axis}", tensor(3, 3, 3, 3), (3,), axis, place=PLACEMENTS[1])
+    yield gather_case("many pixels, channels first for speed", tensor(1, 32, 32, 16), (16,), 3, place=PLACEMENTS[1])
 
 
 def dtypes() -> Iterator[Case]:
     for dtype in REAL:
         x = tensor(*IMAGE, dtype=dtype)
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield gather_case(dtype, x, (4,), 2, place=place, opsets=opsets(dtype))
         yield gather_case(
             f"{dtype} from a table", replace(x, value=random_array(*IMAGE, dtype=dtype)), (2, 4), 0, fixed=False
@@ -86,18 +101,26 @@ def dtypes() -> Iterator[Case]:
     for kind in ("int16", "int64"):
         for fixed in (True, False):
             text = "constant" if fixed else "running"
-            yield gather_case(f"{kind} {text} indices", tensor(*IMAGE), (4,), 1, place=BOTH[1], kind=kind, fixed=fixed)
+            yield gather_case(
+                f"{kind} {text} indices", tensor(*IMAGE), (4,), 1, place=PLACEMENTS[1], kind=kind, fixed=fixed
+            )
             yield gather_case(f"{kind} {text} indices of batches", tensor(*IMAGE), (2, 4), 1, 1, kind=kind, fixed=fixed)
     rows = {"places": np.array([1, 6, 0, 6], np.int32)}
     yield net(
-        "GATHER", "int4 from a table", from_narrow_table, dtype="int4", opsets=(None, 26), given=rows, **READ_BACK
+        "GATHER",
+        "int4 from a table",
+        from_narrow_table,
+        dtype="int4",
+        opsets=(None, 26),
+        input_arrays=rows,
+        **READ_BACK,
     )
     texts = np.array([b"", b"a", b"bc", b"d", b"efg"], object)
     operands, z = [tensor(5, dtype="string"), constant([3, 1])], tensor(2, dtype="string")
-    yield in_isolation("GATHER", "text", operands, z, options={"axis": 0}, given={"x0": texts})
+    yield in_isolation("GATHER", "text", operands, z, options={"axis": 0}, input_arrays={"x0": texts})
     x = tensor(*IMAGE, dtype="int8")
     y = x.rescale(2, 17).with_shape(2, 2, 7, 3)
-    for place in BOTH:
+    for place in PLACEMENTS:
         yield place(
             "GATHER",
             "int8 to different quantization parameters, which the kernel ignores",
@@ -127,7 +150,7 @@ def batch_cases() -> Iterator[Case]:
     for fixed in (True, False):
         for axis in (1, 3):
             name = f"one batch axis, {'constant' if fixed else 'runtime'} indices along axis {axis}"
-            yield gather_case(name, x, (2, 4), axis, 1, BOTH[1], fixed=fixed, transposes=4)
+            yield gather_case(name, x, (2, 4), axis, 1, PLACEMENTS[1], fixed=fixed, max_transposes=4)
     for dtype in ("int8", "uint8", "int16", "int32", "bool"):
         yield gather_case(f"{dtype} of one batch axis", tensor(*IMAGE, dtype=dtype), (2, 4), 2, 1, opsets=opsets(dtype))
 
@@ -154,7 +177,7 @@ def scalar_index_cases() -> Iterator[Case]:
                 f"{dtype}, one along axis {axis} between convolutions",
                 gather_between_convolutions(axis, dtype),
                 dtype=dtype,
-                transposes=2,
+                max_transposes=2,
             )
 
 
@@ -170,13 +193,18 @@ def corner_cases() -> Iterator[Case]:
         [unknown, constant([4, 0, 2])],
         unknown.with_shape(None, 3, 3),
         options={"axis": 1},
-        given=runs,
+        input_arrays=runs,
     )
     options = {"axis": 1, "batch_dims": 1}
     runs = [{"x0": random_array(n, 5, 3), "places": random_array(n, 2, dtype="int32", low=0, high=4)} for n in (1, 4)]
     places = tensor(None, 2, dtype="int32", name="places")
     yield in_isolation(
-        "GATHER", "dynamic batches", [unknown, places], unknown.with_shape(None, 2, 3), options=options, given=runs
+        "GATHER",
+        "dynamic batches",
+        [unknown, places],
+        unknown.with_shape(None, 2, 3),
+        options=options,
+        input_arrays=runs,
     )
     refuses = "indices_has_only_positive_elements"
     yield in_isolation(
@@ -185,7 +213,7 @@ def corner_cases() -> Iterator[Case]:
         [tensor(5, 3), constant([-1])],
         tensor(1, 3),
         options={"axis": 0},
-        kernel_refuses=refuses,
+        kernel_refusal=refuses,
     )
 
 
@@ -199,7 +227,7 @@ def gather_nd(
     dtype: str = "float32",
     kind: str = "int32",
     fixed: bool = True,
-    place: Placed = in_isolation,
+    place: Placement = in_isolation,
     **case: Any,
 ) -> Case:
     """Return a case with ``rows`` indices of the first ``depth`` axes: a constant if ``fixed``, else a runtime value."""
@@ -208,7 +236,7 @@ def gather_nd(
     numbers = np.concatenate(each, axis=-1).astype(kind)
     places = constant(numbers) if fixed else tensor(*numbers.shape, dtype=kind, scale=0, name="places")
     y = replace(x, name="").with_shape(*rows, *IMAGE[depth:])
-    inputs = {} if fixed else {"given": {"places": numbers}}
+    inputs = {} if fixed else {"input_arrays": {"places": numbers}}
     return place("GATHER_ND", name, [x, places], y, **{"dtype": dtype, **inputs, **case})
 
 
@@ -216,7 +244,7 @@ def gather_nd_cases() -> Iterator[Case]:
     for depth in (1, 2, 3, 4):
         yield gather_nd(f"the first {depth} axes", (11,), depth, opsets=EVERY_OPSET)
         yield gather_nd(f"indices of rank 3, {depth} axes", (3, 2), depth)
-    yield gather_nd("indices of rank 3, 2 axes", (3, 2), 2, place=BOTH[-1], transposes=4)
+    yield gather_nd("indices of rank 3, 2 axes", (3, 2), 2, place=PLACEMENTS[-1], max_transposes=4)
     for dtype in ("int8", "uint8", "int16", "int32", "int64", "bool", "string"):
         yield gather_nd(dtype, (11,), 2, dtype=dtype)
     for kind in ("int16", "int64"):
@@ -241,12 +269,12 @@ def nonzero() -> Iterator[Case]:
                 [x],
                 y,
                 dtype=dtype,
-                given={"held": array},
+                input_arrays={"held": array},
                 opsets=tested_opsets,
             )
     x, none = tensor(5, 7, dtype="bool", name="held"), np.zeros((5, 7), bool)
     y, refuses = tensor(None, 2, dtype="int64"), "Invalid tensor size"
-    yield in_isolation("WHERE", "nowhere", [x], y, dtype="bool", given={"held": none}, kernel_refuses=refuses)
+    yield in_isolation("WHERE", "nowhere", [x], y, dtype="bool", input_arrays={"held": none}, kernel_refusal=refuses)
 
 
 DENSE, LOOKUP = "FULLY_CONNECTED", "EMBEDDING_LOOKUP"
@@ -264,7 +292,11 @@ def embedding_case(name: str, table: Spec, wide: str = "", **case: Any) -> Case:
     places = tensor(5, dtype="int32", scale=0, name="ids")
     operands = [places, table]
     return in_isolation(
-        LOOKUP, name, operands, Spec(y.shape, wide) if wide else y, **{"dtype": table.dtype, "given": PLACES, **case}
+        LOOKUP,
+        name,
+        operands,
+        Spec(y.shape, wide) if wide else y,
+        **{"dtype": table.dtype, "input_arrays": PLACES, **case},
     )
 
 
@@ -283,7 +315,7 @@ def table_cases() -> Iterator[Case]:
         [places, weight((7, 12), "int4", 0)],
         tensor(None, 12),
         dtype="int4",
-        given=some,
+        input_arrays=some,
     )
     for dtype in ("int8", "int4", "int2"):
         for per_axis in (False, True):
@@ -306,19 +338,19 @@ def blockwise_table_cases() -> Iterator[Case]:
 
 def block_table(name: str, dtype: str, size: int, wide: str, **case: Any) -> Case:
     def build(model: Net) -> None:
-        places = model.place(tensor(5, dtype="int32", scale=0, name="ids"))
+        places = model.add_operand(tensor(5, dtype="int32", scale=0, name="ids"))
         model.output(model.call(LOOKUP, [places, block_weights(model, (7, 12), size, dtype)], Spec((5, 12), wide)))
 
-    return net(LOOKUP, name, build, **{"dtype": f"{dtype} by block", "given": PLACES, **case})
+    return net(LOOKUP, name, build, **{"dtype": f"{dtype} by block", "input_arrays": PLACES, **case})
 
 
 def refused_table_cases() -> Iterator[Case]:
     """Yield tables that LiteRT refuses or reads past the end of a row."""
     yield embedding_case(
-        "int4 rows of 13", weight((7, 13), "int4"), "float32", refused="end within a byte, and the kernel reads beyond"
+        "int4 rows of 13", weight((7, 13), "int4"), "float32", refusal="end within a byte, and the kernel reads beyond"
     )
-    yield block_table("blocks of 3", "int4", 3, "float32", refused="blocks of 3, which the kernel does not read")
+    yield block_table("blocks of 3", "int4", 3, "float32", refusal="blocks of 3, which the kernel does not read")
     places, table = constant(np.array([6, 1, 0], np.int32)), weight((7, 12), "int2")
     y = replace(table, value=None).with_shape(3, 12)
-    yield in_isolation("GATHER", "int2", [table, places], y, kernel_refuses="Type 'INT2' is not supported by gather")
-    yield block_table("int8 in blocks", "int8", 4, "float32", kernel_refuses="only supports Int4 and Int2 data")
+    yield in_isolation("GATHER", "int2", [table, places], y, kernel_refusal="Type 'INT2' is not supported by gather")
+    yield block_table("int8 in blocks", "int8", 4, "float32", kernel_refusal="only supports Int4 and Int2 data")

@@ -8,7 +8,18 @@ from typing import Any
 
 from conformance.case import Case
 from conformance.cases.tensor.splitting import unpack
-from conformance.models import BOTH, Net, Placed, Spec, in_isolation, net, opsets, random_array, random_constant, tensor
+from conformance.models import (
+    PLACEMENTS,
+    Net,
+    Placement,
+    Spec,
+    in_isolation,
+    net,
+    opsets,
+    random_array,
+    random_constant,
+    tensor,
+)
 
 IMAGE = (2, 5, 7, 3)
 AXES = (0, 1, 2, 3, -1, -2, -3, -4)
@@ -24,7 +35,7 @@ def cases() -> Iterator[Case]:
 
 
 def concatenation_case(
-    name: str, parts: Sequence[Spec], axis: int, place: Placed = in_isolation, y: Spec | None = None, **case: Any
+    name: str, parts: Sequence[Spec], axis: int, place: Placement = in_isolation, y: Spec | None = None, **case: Any
 ) -> Case:
     first = parts[0]
     shape = list(first.shape)
@@ -45,41 +56,43 @@ def concatenations() -> Iterator[Case]:
         shape = list(IMAGE)
         shape[axis] += 1
         x = tensor(*IMAGE)
-        yield concatenation_case(f"float32 axis {axis}", [x, x.with_shape(*shape)], axis, BOTH[1])
+        yield concatenation_case(f"float32 axis {axis}", [x, x.with_shape(*shape)], axis, PLACEMENTS[1])
     for dtype in (*REAL, "float16", "int32", "int64", "uint32", "bool"):
         x = tensor(*IMAGE, dtype=dtype)
         yield concatenation_case(dtype, [x, x.with_shape(2, 5, 7, 4), x], 3, opsets=opsets(dtype))
     for dtype in REAL:
         x = tensor(*IMAGE, dtype=dtype)
-        yield concatenation_case(f"{dtype} along channels", [x, x.with_shape(2, 5, 7, 4)], -1, BOTH[1])
-        yield concatenation_case(f"{dtype} with a constant", [x, random_constant(x.with_shape(2, 5, 2, 3))], 2, BOTH[1])
+        yield concatenation_case(f"{dtype} along channels", [x, x.with_shape(2, 5, 7, 4)], -1, PLACEMENTS[1])
         yield concatenation_case(
-            f"{dtype}, leading constant", [random_constant(x.with_shape(2, 5, 7, 2)), x], 3, BOTH[1]
+            f"{dtype} with a constant", [x, random_constant(x.with_shape(2, 5, 2, 3))], 2, PLACEMENTS[1]
+        )
+        yield concatenation_case(
+            f"{dtype}, leading constant", [random_constant(x.with_shape(2, 5, 7, 2)), x], 3, PLACEMENTS[1]
         )
     x = tensor(*IMAGE, dtype="uint8")
     parts = [x, x.rescale(0.5, 3), x.rescale(2.0, 200)]
-    for place in BOTH:
+    for place in PLACEMENTS:
         yield concatenation_case(
             "uint8 of different scales, which are requantized", parts, 3, place, x.rescale(1.3, 90)
         )
     bare = Spec(IMAGE, "uint8")
-    yield concatenation_case("uint8, one operand without scale", [x, bare], 3, refused="has no scale")
+    yield concatenation_case("uint8, one operand without scale", [x, bare], 3, refusal="has no scale")
     yield concatenation_case("uint8 without scales", [bare, bare.with_shape(2, 5, 7, 4)], 3)
     y = tensor(*IMAGE, dtype="int8")
-    yield concatenation_case("int8 of different scales", [y, y.rescale(2)], 3, kernel_refuses="params.scale")
+    yield concatenation_case("int8 of different scales", [y, y.rescale(2)], 3, kernel_refusal="params.scale")
     options = {"fused_activation_function": "RELU"}
     refused = "LiteRT refuses a fused RELU here, or XNNPACK ignores it"
     yield concatenation_case(
-        "RELU", [tensor(*IMAGE)], 3, options=options, refused=refused, kernel_refuses="kTfLiteActNone"
+        "RELU", [tensor(*IMAGE)], 3, options=options, refusal=refused, kernel_refusal="kTfLiteActNone"
     )
     yield concatenation_case(
-        "RELU, two operands", [tensor(*IMAGE), tensor(*IMAGE)], 3, options=options, refused=refused
+        "RELU, two operands", [tensor(*IMAGE), tensor(*IMAGE)], 3, options=options, refusal=refused
     )
     yield concatenation_case("one operand", [tensor(*IMAGE)], 3)
     yield concatenation_case("empty operand", [tensor(2, 0, 3), tensor(2, 5, 3)], 1)
     yield concatenation_case("rank 1", [tensor(3), tensor(5)], 0)
     yield concatenation_case("rank 5", [tensor(2, 3, 1, 5, 7), tensor(2, 3, 4, 5, 7)], 2)
-    yield net("CONCATENATION", "repeated operand", concatenate_twice, transposes=2)
+    yield net("CONCATENATION", "repeated operand", concatenate_twice, max_transposes=2)
 
 
 def concatenate_twice(model: Net) -> None:
@@ -100,12 +113,12 @@ def stacks() -> Iterator[Case]:
     """Yield PACK; a negative axis counts from the end of the result, which has one more axis."""
     for axis in (*AXES, 4, -5):
         yield pack_case(f"axis {axis}", [tensor(*IMAGE), tensor(*IMAGE)], axis)
-        yield net("PACK", f"axis {axis} between convolutions", swap_images(axis, "float32"), transposes=4)
+        yield net("PACK", f"axis {axis} between convolutions", swap_images(axis, "float32"), max_transposes=4)
     for dtype in REAL:
         x = tensor(*IMAGE, dtype=dtype)
         yield pack_case(dtype, [x, x, x], -2, opsets=opsets(dtype))
         yield pack_case(f"{dtype} with a constant", [x, random_constant(x)], 2, dtype=dtype)
-        yield net("PACK", f"{dtype} between convolutions", swap_images(2, dtype), dtype=dtype, transposes=4)
+        yield net("PACK", f"{dtype} between convolutions", swap_images(2, dtype), dtype=dtype, max_transposes=4)
     for dtype in ("int32", "int64", "uint32"):
         yield pack_case(dtype, [tensor(5, 3, dtype=dtype)] * 2, 1)
     yield pack_case("one operand", [tensor(5, 3)], 1)
@@ -114,12 +127,12 @@ def stacks() -> Iterator[Case]:
         "dynamic sizes",
         [tensor(None, None)] * 2,
         1,
-        given=[{"x0": random_array(n, 3), "x1": random_array(n, 3)} for n in (1, 4)],
+        input_arrays=[{"x0": random_array(n, 3), "x1": random_array(n, 3)} for n in (1, 4)],
     )
-    yield pack_case("bool", [tensor(5, dtype="bool")] * 2, 0, kernel_refuses="not supported by pack")
+    yield pack_case("bool", [tensor(5, dtype="bool")] * 2, 0, kernel_refusal="not supported by pack")
     x = tensor(5, dtype="int8")
     refuses = "params.zero_point"
-    yield pack_case("int8 of different zero points", [x, x.rescale(1, 40)], 0, kernel_refuses=refuses)
+    yield pack_case("int8 of different zero points", [x, x.rescale(1, 40)], 0, kernel_refusal=refuses)
 
 
 def swap_images(axis: int, dtype: str) -> Callable[[Net], None]:

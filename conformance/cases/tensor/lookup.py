@@ -31,9 +31,9 @@ def hashtable_case(name: str, table: Spec, keys: Any = KEYS, fixed: bool = True,
         table,
     ]
     outputs = [replace(table, name="", value=None).with_shape(len(LOOKUP_KEYS), *table.shape[1:])]
-    given = {"wanted": LOOKUP_KEYS, **({} if fixed else {"keys": keys}), **case.pop("given", {})}
+    given = {"wanted": LOOKUP_KEYS, **({} if fixed else {"keys": keys}), **case.pop("input_arrays", {})}
     hits = tensor(len(LOOKUP_KEYS), dtype="uint8", scale=0)
-    return in_isolation(LOOKUP, name, operands, *outputs, hits, **{"dtype": table.dtype, "given": given, **case})
+    return in_isolation(LOOKUP, name, operands, *outputs, hits, **{"dtype": table.dtype, "input_arrays": given, **case})
 
 
 def by_key() -> Iterator[Case]:
@@ -49,7 +49,7 @@ def by_key() -> Iterator[Case]:
     yield hashtable_case("rows of two axes", tensor(5, 2, 3))
     yield hashtable_case("one key", tensor(1, 3), np.array([3], np.int32))
     text = "the keys are not ascending"
-    yield hashtable_case("unsorted keys", tensor(5), KEYS[::-1].copy(), refused=text)
+    yield hashtable_case("unsorted keys", tensor(5), KEYS[::-1].copy(), refusal=text)
 
 
 # --- weighted sums ----------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def sparse_case(
     front = (None,) * (len(sizes) - 1) if "sizes" in running else tuple(sizes[:-1])
     given = {key: settings[key] for key in running}
     y = tensor(*front, *table[1:])
-    return in_isolation(SPARSE, name, operands, y, options={"combiner": combiner}, given=given, **case)
+    return in_isolation(SPARSE, name, operands, y, options={"combiner": combiner}, input_arrays=given, **case)
 
 
 def sparse_cases() -> Iterator[Case]:
@@ -91,5 +91,5 @@ def sparse_cases() -> Iterator[Case]:
     mixed = [[2, 0], [0, 0], [2, 1]]
     yield sparse_case("SUM of unsorted indices", "SUM", mixed, (5, 4), running=("table",))
     yield sparse_case(
-        "MEAN of unsorted indices", "MEAN", mixed, (5, 4), running=("table",), refused="the indices are not sorted"
+        "MEAN of unsorted indices", "MEAN", mixed, (5, 4), running=("table",), refusal="the indices are not sorted"
     )

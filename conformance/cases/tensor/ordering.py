@@ -11,13 +11,13 @@ import numpy as np
 from conformance.case import EVERY_OPSET, Case
 from conformance.copies import Copy, copy_cases
 from conformance.models import (
-    BOTH,
+    PLACEMENTS,
     Net,
-    Placed,
+    Placement,
     Spec,
     constant,
     in_isolation,
-    int32s,
+    int32_arrays,
     net,
     opsets,
     random_array,
@@ -43,7 +43,7 @@ def topk_case(
     name: str,
     x: Spec,
     k: int,
-    place: Placed = in_isolation,
+    place: Placement = in_isolation,
     fixed: bool = True,
     kind: str = "int32",
     places: str = "int32",
@@ -54,8 +54,8 @@ def topk_case(
     *shape, _ = x.shape
     size = max(k, 0) if fixed else None
     outputs = [replace(x, name="").with_shape(*shape, size), tensor(*shape, size, dtype=places, scale=0)]
-    given = {**given, **case.pop("given", {})}
-    return place(TOPK, name, [x, number], *outputs, **{"dtype": x.dtype, "given": given or None, **case})
+    given = {**given, **case.pop("input_arrays", {})}
+    return place(TOPK, name, [x, number], *outputs, **{"dtype": x.dtype, "input_arrays": given or None, **case})
 
 
 def topk_cases() -> Iterator[Case]:
@@ -66,9 +66,9 @@ def topk_cases() -> Iterator[Case]:
         yield topk_case(f"{dtype}, all of 311", x, 311)
         yield topk_case(f"{dtype}, k known at runtime", x, 5, fixed=False)
         few = {"x0": random_array(5, 13, dtype="int32", low=0, high=2).astype(dtype)}
-        yield topk_case(f"{dtype} with duplicates", tensor(5, 13, dtype=dtype, scale=0), 6, given=few)
+        yield topk_case(f"{dtype} with duplicates", tensor(5, 13, dtype=dtype, scale=0), 6, input_arrays=few)
         if dtype in ("float32", "int8", "uint8", "int16"):
-            yield topk_case(f"{dtype} along channels", tensor(*IMAGE, dtype=dtype), 2, BOTH[1], transposes=3)
+            yield topk_case(f"{dtype} along channels", tensor(*IMAGE, dtype=dtype), 2, PLACEMENTS[1], max_transposes=3)
     x = tensor(3, 11)
     for kind in ("int32", "int16"):
         for places in ("int32", "int16"):
@@ -79,33 +79,33 @@ def topk_cases() -> Iterator[Case]:
     yield topk_case("1 of 1", tensor(5, 1), 1)
     yield topk_case("k of 0", x, 0)
     yield topk_case("negative k", x, -2)
-    yield topk_case("k of 0 at runtime", x, 0, fixed=False, kernel_refuses="Invalid tensor size")
+    yield topk_case("k of 0 at runtime", x, 0, fixed=False, kernel_refusal="Invalid tensor size")
     yield topk_case("rank 5", tensor(2, 3, 2, 5, 7), 4)
     yield topk_case("empty batch", tensor(0, 7), 4)
     infinite = np.array([[3, -np.inf, np.inf, 0.0, -0.0, np.inf, -1]], np.float32)
-    yield topk_case("infinities, and zeros of both signs", tensor(1, 7), 7, given={"x0": infinite})
+    yield topk_case("infinities, and zeros of both signs", tensor(1, 7), 7, input_arrays={"x0": infinite})
     unknown = np.array([[np.nan, 3, np.nan, 7, -1, 2, 5], [1, 2, 3, 4, 5, 6, np.nan]], np.float32)
     for number in (2, 5, 7):
-        yield topk_case(f"NaN, {number} of 7", tensor(2, 7), number, given={"x0": unknown})
+        yield topk_case(f"NaN, {number} of 7", tensor(2, 7), number, input_arrays={"x0": unknown})
     k = constant(np.array([3], np.int32))
     yield in_isolation(TOPK, "k of rank 1", [x, k], tensor(3, 3), tensor(3, 3, dtype="int32"))
     sizes = [{"x0": random_array(n, 11)} for n in (3, 1)]
     outputs = [tensor(None, 3), tensor(None, 3, dtype="int32")]
-    yield in_isolation(TOPK, "dynamic batch", [tensor(None, 11), constant(3)], *outputs, given=sizes)
+    yield in_isolation(TOPK, "dynamic batch", [tensor(None, 11), constant(3)], *outputs, input_arrays=sizes)
     refuses = "TopK k is higher"
     outputs = [tensor(3, 12), tensor(3, 12, dtype="int32")]
-    yield in_isolation(TOPK, "k above the size", [x, constant(12)], *outputs, kernel_refuses=refuses)
+    yield in_isolation(TOPK, "k above the size", [x, constant(12)], *outputs, kernel_refusal=refuses)
 
 
 # --- reversed ---------------------------------------------------------------------------------
 
 
 def reverse_case(
-    name: str, x: Spec, axes: Sequence[int], place: Placed = in_isolation, fixed: bool = True, **case: Any
+    name: str, x: Spec, axes: Sequence[int], place: Placement = in_isolation, fixed: bool = True, **case: Any
 ) -> Case:
     numbers = np.asarray(axes, np.int32)
     operand = constant(numbers) if fixed else tensor(len(axes), dtype="int32", name="axes")
-    inputs = {} if fixed else {"given": int32s(axes=axes)}
+    inputs = {} if fixed else {"input_arrays": int32_arrays(axes=axes)}
     return place(REVERSE, name, [x, operand], replace(x, name=""), **{"dtype": x.dtype, **inputs, **case})
 
 
@@ -114,14 +114,14 @@ def reverse_cases() -> Iterator[Case]:
     for axes in ([0], [1], [2], [3], [-1], [-3], [1, 2], [2, 1], [-2, 3], [0, 1, 2, 3]):
         for fixed in (True, False):
             text = "" if fixed else " known at runtime"
-            yield reverse_case(f"axes {axes}{text}", x, axes, BOTH[1], fixed)
+            yield reverse_case(f"axes {axes}{text}", x, axes, PLACEMENTS[1], fixed)
     any_number = tensor(None, dtype="int32", name="axes")
-    numbers = [int32s(axes=axes) for axes in ([1], [1, 2], [-3, -2, -1])]
-    for place in BOTH:
-        yield place(REVERSE, "dynamic number of axes", [x, any_number], x, given=numbers, sizes=())
+    numbers = [int32_arrays(axes=axes) for axes in ([1], [1, 2], [-3, -2, -1])]
+    for place in PLACEMENTS:
+        yield place(REVERSE, "dynamic number of axes", [x, any_number], x, input_arrays=numbers, dynamic_sizes=())
     yield reverse_case("axis 1", x, [1], opsets=EVERY_OPSET)
     for dtype in ("int8", "uint8", "int16"):
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield reverse_case(dtype, tensor(*IMAGE, dtype=dtype), [1, 2], place)
     for dtype in ("float16", "int32", "int64", "bool", "int8", "uint8", "int16"):
         yield reverse_case(f"{dtype} without scale", tensor(3, 5, dtype=dtype, scale=0), [1])
@@ -130,7 +130,7 @@ def reverse_cases() -> Iterator[Case]:
     yield reverse_case("axis of size 1", tensor(3, 1, 5), [1])
     yield reverse_case("rank 8", tensor(1, 2, 1, 3, 2, 1, 2, 3), [3, 4])
     sizes = [{"x0": random_array(n, 5)} for n in (3, 1)]
-    yield reverse_case("dynamic batch", tensor(None, 5), [0, 1], given=sizes)
+    yield reverse_case("dynamic batch", tensor(None, 5), [0, 1], input_arrays=sizes)
     yield from copy_cases(REVERSE, Copy([IMAGE], [constant([2])]))
 
 
@@ -142,16 +142,16 @@ def of_bfloat16(model: Net) -> None:
 
 def refused_reverse_cases() -> Iterator[Case]:
     refuses = "Non-contiguous `axes` not supported"
-    yield reverse_case("non-contiguous axes", tensor(*IMAGE), [0, 2], kernel_refuses=refuses)
+    yield reverse_case("non-contiguous axes", tensor(*IMAGE), [0, 2], kernel_refusal=refuses)
 
 
 def reverse_sequence_case(
-    name: str, x: Spec, time: int, batch: int, lengths: Sequence[int], place: Placed = in_isolation, kind: str = "int32",
+    name: str, x: Spec, time: int, batch: int, lengths: Sequence[int], place: Placement = in_isolation, kind: str = "int32",
     fixed: bool = True, **case: Any,
 ) -> Case:  # fmt: skip
     numbers = np.asarray(lengths, kind)
     operand = constant(numbers) if fixed else tensor(len(lengths), dtype=kind, scale=0, name="lengths")
-    inputs = {} if fixed else {"given": {"lengths": numbers}}
+    inputs = {} if fixed else {"input_arrays": {"lengths": numbers}}
     options = {"seq_dim": time, "batch_dim": batch}
     case = {"dtype": x.dtype, **inputs, **case}
     return place(REVERSE_SEQUENCE, name, [x, operand], replace(x, name=""), options=options, **case)
@@ -171,17 +171,21 @@ def reverse_sequence_cases() -> Iterator[Case]:
         for fixed in (True, False):
             text = "constant" if fixed else "runtime"
             yield reverse_sequence_case(f"{text} {kind} lengths", x, 1, 0, [3, 5], kind=kind, fixed=fixed)
-    yield reverse_sequence_case("columns", x, 2, 0, [3, 7], BOTH[1], transposes=4)
+    yield reverse_sequence_case("columns", x, 2, 0, [3, 7], PLACEMENTS[1], max_transposes=4)
     for dtype in ("uint8", "int16", "int32", "int64"):
         yield reverse_sequence_case(dtype, tensor(2, 5, 7, 3, dtype=dtype), 1, 0, [3, 0])
-    yield reverse_sequence_case("uint8 columns", tensor(2, 5, 7, 3, dtype="uint8"), 2, 0, [3, 7], BOTH[1], transposes=4)
+    yield reverse_sequence_case(
+        "uint8 columns", tensor(2, 5, 7, 3, dtype="uint8"), 2, 0, [3, 7], PLACEMENTS[1], max_transposes=4
+    )
     yield reverse_sequence_case("lengths of 1", tensor(3, 5), 1, 0, [1, 1, 1])
-    sizes = [{"x0": random_array(n, 5), **int32s(lengths=[4, 2, 5][:n])} for n in (3, 1)]
+    sizes = [{"x0": random_array(n, 5), **int32_arrays(lengths=[4, 2, 5][:n])} for n in (3, 1)]
     operands = [tensor(None, 5), tensor(None, dtype="int32", name="lengths")]
     options = {"seq_dim": 1, "batch_dim": 0}
-    yield in_isolation(REVERSE_SEQUENCE, "dynamic batch", operands, tensor(None, 5), options=options, given=sizes)
+    yield in_isolation(
+        REVERSE_SEQUENCE, "dynamic batch", operands, tensor(None, 5), options=options, input_arrays=sizes
+    )
     refuses = "Type 'INT8' is not supported by reverse_sequence"
-    yield reverse_sequence_case("int8", tensor(2, 5, dtype="int8"), 1, 0, [3, 5], kernel_refuses=refuses)
+    yield reverse_sequence_case("int8", tensor(2, 5, dtype="int8"), 1, 0, [3, 5], kernel_refusal=refuses)
 
 
 # --- without repeats --------------------------------------------------------------------------
@@ -197,7 +201,13 @@ def unique_size_cases() -> Iterator[Case]:
             options = {"idx_out_type": places.upper()}
             tested_opsets = EVERY_OPSET if places == "int32" else (None,)
             yield in_isolation(
-                UNIQUE, f"{dtype}, {places} indices", [x], *outputs, options=options, given=few, opsets=tested_opsets
+                UNIQUE,
+                f"{dtype}, {places} indices",
+                [x],
+                *outputs,
+                options=options,
+                input_arrays=few,
+                opsets=tested_opsets,
             )
     for dtype in ("int8", "uint8", "int16"):
         x = tensor(311, dtype=dtype)
@@ -207,8 +217,8 @@ def unique_size_cases() -> Iterator[Case]:
     wide = {"x0": np.array([2**40, -(2**40), 2**40 + 1, 2**40], np.int64)}
     outputs = [tensor(None, dtype="int64"), tensor(4, dtype="int32")]
     yield in_isolation(
-        UNIQUE, "values beyond 32 bits", [tensor(4, dtype="int64")], *outputs, options=options, given=wide
+        UNIQUE, "values beyond 32 bits", [tensor(4, dtype="int64")], *outputs, options=options, input_arrays=wide
     )
     for name, size, refuses in (("one element", 1, ""), ("no elements", 0, "Invalid tensor size")):
         outputs = [tensor(None), tensor(size, dtype="int32")]
-        yield in_isolation(UNIQUE, name, [tensor(size)], *outputs, options=options, kernel_refuses=refuses)
+        yield in_isolation(UNIQUE, name, [tensor(size)], *outputs, options=options, kernel_refusal=refuses)

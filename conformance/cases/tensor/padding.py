@@ -10,9 +10,9 @@ import numpy as np
 
 from conformance.case import Case
 from conformance.models import (
-    BOTH,
+    PLACEMENTS,
     Net,
-    Placed,
+    Placement,
     Spec,
     constant,
     in_bfloat16,
@@ -44,7 +44,7 @@ def pad(
     name: str,
     x: Spec,
     rows: Sequence[Sequence[int]],
-    place: Placed = in_isolation,
+    place: Placement = in_isolation,
     y: Spec | None = None,
     kind: str = "int32",
     **case: Any,
@@ -62,8 +62,8 @@ def pads() -> Iterator[Case]:
         only: dict[str, Any] = {"targets": ("onnxruntime",)} if dtype == "int16" else {}
         yield pad(dtype, x, ROWS, opsets=opsets(dtype), **only)
         if dtype in REAL:
-            yield pad(dtype, x, ROWS, BOTH[1], **only)
-            yield pad(f"{dtype}, height and width", x, [[0, 0], [1, 2], [2, 1], [0, 0]], BOTH[1], **only)
+            yield pad(dtype, x, ROWS, PLACEMENTS[1], **only)
+            yield pad(f"{dtype}, height and width", x, [[0, 0], [1, 2], [2, 1], [0, 0]], PLACEMENTS[1], **only)
     sizes = [size + sum(row) for size, row in zip(IMAGE, ROWS, strict=True)]
     table = constant(np.asarray(ROWS, np.int32))
     yield in_bfloat16("PAD", [tensor(*IMAGE), table], tensor(*sizes))
@@ -71,23 +71,25 @@ def pads() -> Iterator[Case]:
     for dtype in ("int8", "uint8"):
         x = tensor(*IMAGE, dtype=dtype)
         yield pad(f"{dtype} to a different zero point", x, ROWS, y=x.rescale(1.0, 40))
-    yield pad("int64 paddings", tensor(*IMAGE), ROWS, BOTH[1], kind="int64")
-    yield pad("paddings of 0", tensor(*IMAGE), [[0, 0]] * 4, BOTH[1])
+    yield pad("int64 paddings", tensor(*IMAGE), ROWS, PLACEMENTS[1], kind="int64")
+    yield pad("paddings of 0", tensor(*IMAGE), [[0, 0]] * 4, PLACEMENTS[1])
     for shape in ((5,), (3, 5), (2, 3, 5), (2, 3, 5, 2, 3)):
         yield pad(f"rank {len(shape)}", tensor(*shape), [[i, 2 - i % 3] for i in range(len(shape))])
     rows = tensor(4, 2, dtype="int32", name="rows")
     for dtype in ("float32", "int8", "uint8"):
         x = tensor(*IMAGE, dtype=dtype)
         padded = x.with_shape(3, 7, 11, 5)
-        for place in BOTH:
+        for place in PLACEMENTS:
             # Pairs become begins and ends by a Transpose of 8 numbers.
             given = {"rows": np.asarray(ROWS, np.int32)}
-            yield place("PAD", f"{dtype}, paddings known at runtime", [x, rows], padded, given=given, transposes=3)
+            yield place(
+                "PAD", f"{dtype}, paddings known at runtime", [x, rows], padded, input_arrays=given, max_transposes=3
+            )
     rows_by_run = [{"rows": np.asarray(rows, np.int32)} for rows in (ROWS, [[1, 0], [0, 0], [0, 2], [3, 1]])]
     yield in_isolation(
-        "PAD", "dynamic result shape", [tensor(*IMAGE), rows], tensor(None, None, None, None), given=rows_by_run
+        "PAD", "dynamic result shape", [tensor(*IMAGE), rows], tensor(None, None, None, None), input_arrays=rows_by_run
     )
-    yield net("PAD", "before a convolution", pad_then_conv, transposes=2)
+    yield net("PAD", "before a convolution", pad_then_conv, max_transposes=2)
 
 
 def pad_then_conv(model: Net) -> None:
@@ -121,7 +123,7 @@ def padv2_case(
     x: Spec,
     value: Spec | None,
     rows: Sequence[Sequence[int]] = ROWS,
-    place: Placed = in_isolation,
+    place: Placement = in_isolation,
     kind: str = "int32",
     **case: Any,
 ) -> Case:
@@ -133,7 +135,7 @@ def numbers() -> Iterator[Case]:
     """Yield padding values of quantized tensors, which are quantized values."""
     for dtype in REAL:
         x = tensor(*IMAGE, dtype=dtype)
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield padv2_case(dtype, x, number(x, 17), ROWS, place, opsets=opsets(dtype))
             yield padv2_case(f"{dtype}, height and width", x, number(x, 101), PLANE, place)
         yield padv2_case(f"{dtype} with a pad value of rank 1", x, number(x, 17, 1))
@@ -147,21 +149,21 @@ def numbers() -> Iterator[Case]:
     x = tensor(*IMAGE)
     for kind in ("int64", "int16", "int8"):
         yield padv2_case(f"{kind} paddings", x, number(x, 17), kind=kind)
-    yield padv2_case("paddings of 0", x, number(x, 17), [[0, 0]] * 4, BOTH[1])
+    yield padv2_case("paddings of 0", x, number(x, 17), [[0, 0]] * 4, PLACEMENTS[1])
     for shape in ((5,), (3, 5), (2, 3, 5), (2, 3, 5, 2, 3)):
         x = tensor(*shape)
         yield padv2_case(f"rank {len(shape)}", x, number(x, 17), [[i, 2 - i % 3] for i in range(len(shape))])
     x = tensor(*IMAGE, dtype="int8")
     other = replace(number(x, 17), scale=0.5)
     yield padv2_case(
-        "int8 with a pad value of different scale", x, other, kernel_refuses="constant_values->params.scale"
+        "int8 with a pad value of different scale", x, other, kernel_refusal="constant_values->params.scale"
     )
     rows, value = tensor(4, 2, dtype="int32", name="rows"), tensor(name="value")
     runtime = {"rows": np.asarray(ROWS, np.int32)}
-    for place in BOTH:
+    for place in PLACEMENTS:
         x = tensor(*IMAGE)
         wider = pad_shape(x, ROWS)
-        yield place("PADV2", "paddings known at runtime", [x, rows, number(x, 17)], wider, given=runtime)
+        yield place("PADV2", "paddings known at runtime", [x, rows, number(x, 17)], wider, input_arrays=runtime)
         yield place("PADV2", "pad value known at runtime", [x, constant(ROWS), value], wider)
     x = tensor(*IMAGE, dtype="int8")
     yield in_isolation(
@@ -169,7 +171,7 @@ def numbers() -> Iterator[Case]:
         "int8, all known at runtime",
         [x, rows, x.with_shape()],
         tensor(None, None, None, None, dtype="int8"),
-        given=runtime,
+        input_arrays=runtime,
     )
 
 
@@ -181,7 +183,7 @@ def mirror_pad_case(
     x: Spec,
     mode: str,
     rows: Sequence[Sequence[int]],
-    place: Placed = in_isolation,
+    place: Placement = in_isolation,
     kind: str = "int32",
     **case: Any,
 ) -> Case:
@@ -195,18 +197,18 @@ def mirrors() -> Iterator[Case]:
     """Yield REFLECT, which omits the edge, and SYMMETRIC, which repeats it."""
     for mode in MODES:
         for dtype in REAL:
-            for place in BOTH:
+            for place in PLACEMENTS:
                 x = tensor(*IMAGE, dtype=dtype)
                 yield mirror_pad_case(dtype, x, mode, ROWS, place, opsets=opsets(dtype))
         for dtype in ("int32", "int64", "bool", "int16"):
             x = tensor(*IMAGE, dtype=dtype, scale=0)
             yield mirror_pad_case(f"{dtype} without scale", x, mode, ROWS)
         x = tensor(*IMAGE)
-        yield mirror_pad_case("by one", x, mode, [[0, 0], [1, 0], [1, 1], [0, 1]], BOTH[1])
-        yield mirror_pad_case("no padding", x, mode, [[0, 0]] * 4, BOTH[1])
+        yield mirror_pad_case("by one", x, mode, [[0, 0], [1, 0], [1, 1], [0, 1]], PLACEMENTS[1])
+        yield mirror_pad_case("no padding", x, mode, [[0, 0]] * 4, PLACEMENTS[1])
         short = MODES.index(mode) - 1
         yield mirror_pad_case("maximum padding", x, mode, [[n + short, n + short] for n in IMAGE])
-        yield mirror_pad_case("height and width", x, mode, PLANE, BOTH[1])
+        yield mirror_pad_case("height and width", x, mode, PLANE, PLACEMENTS[1])
         yield mirror_pad_case("int64 paddings", x, mode, ROWS, kind="int64")
         for shape in ((5,), (3, 5), (3, 3, 5), (3, 3, 5, 3, 3)):
             yield mirror_pad_case(
@@ -214,7 +216,9 @@ def mirrors() -> Iterator[Case]:
             )
         large = tensor(1, 32, 32, 16)
         most = 4 if mode == "SYMMETRIC" else 2  # Gather is faster channels last
-        yield mirror_pad_case("many pixels", large, mode, [[0, 0], [2, 2], [2, 2], [0, 0]], BOTH[1], transposes=most)
+        yield mirror_pad_case(
+            "many pixels", large, mode, [[0, 0], [2, 2], [2, 2], [0, 0]], PLACEMENTS[1], max_transposes=most
+        )
         x = tensor(*IMAGE, dtype="int8")
         y, options, refuses = pad_shape(x, PLANE).rescale(2), {"mode": mode}, "params.scale"
         yield in_isolation(
@@ -223,7 +227,7 @@ def mirrors() -> Iterator[Case]:
             [x, constant(PLANE)],
             y,
             options=options,
-            kernel_refuses=refuses,
+            kernel_refusal=refuses,
         )
 
 
@@ -233,11 +237,11 @@ def runtime_mirrors() -> Iterator[Case]:
         options = {"mode": mode}
         for dtype in ("float32", "uint8"):
             x = tensor(*IMAGE, dtype=dtype)
-            for place in BOTH:
+            for place in PLACEMENTS:
                 runtime = {"rows": np.asarray(ROWS, np.int32)}
                 padded = pad_shape(x, ROWS)
                 name = f"{mode} {dtype}, paddings known at runtime"
-                yield place("MIRROR_PAD", name, [x, rows], padded, options=options, given=runtime)
+                yield place("MIRROR_PAD", name, [x, rows], padded, options=options, input_arrays=runtime)
         runs = [{"x0": random_array(2, n, 3)} for n in (5, 8)]
         operands = [tensor(2, None, 3), constant([[0, 0], [2, 3], [0, 1]])]
         yield in_isolation(
@@ -246,6 +250,6 @@ def runtime_mirrors() -> Iterator[Case]:
             operands,
             tensor(2, None, 4),
             options=options,
-            given=runs,
-            sizes=(3, 6),
+            input_arrays=runs,
+            dynamic_sizes=(3, 6),
         )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import BOTH, Placed, Spec, constant, in_isolation, int32s, opsets, tensor
+from conformance.models import PLACEMENTS, Placement, Spec, constant, in_isolation, int32_arrays, opsets, tensor
 
 IMAGE = (2, 5, 7, 3)
 REAL = ("float32", "int8", "uint8", "int16")
@@ -25,7 +25,7 @@ def cases() -> Iterator[Case]:
 
 
 def tile_case(
-    name: str, x: Spec, times: Sequence[int], place: Placed = in_isolation, kind: str = "int32", **case: Any
+    name: str, x: Spec, times: Sequence[int], place: Placement = in_isolation, kind: str = "int32", **case: Any
 ) -> Case:
     shape = [(size or 0) * k for size, k in zip(x.shape, times, strict=True)]
     return place(
@@ -39,20 +39,20 @@ def tile_case(
 
 def repetitions() -> Iterator[Case]:
     for dtype in REAL:
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield tile_case(dtype, tensor(*IMAGE, dtype=dtype), (1, 2, 3, 4), place, opsets=opsets(dtype))
     for axis in range(4):
-        yield tile_case(f"axis {axis}", tensor(*IMAGE), [3 if k == axis else 1 for k in range(4)], BOTH[1])
+        yield tile_case(f"axis {axis}", tensor(*IMAGE), [3 if k == axis else 1 for k in range(4)], PLACEMENTS[1])
     for dtype in ("int32", "int64", "bool"):
         yield tile_case(dtype, tensor(5, 3, dtype=dtype), (2, 3))
-    yield tile_case("text", tensor(2, 3, dtype="string"), (2, 1), given=TEXT)
-    yield tile_case("int64 multiples", tensor(*IMAGE), (2, 1, 2, 1), BOTH[1], kind="int64")
-    yield tile_case("multiples of 1", tensor(*IMAGE), (1, 1, 1, 1), BOTH[1])
+    yield tile_case("text", tensor(2, 3, dtype="string"), (2, 1), input_arrays=TEXT)
+    yield tile_case("int64 multiples", tensor(*IMAGE), (2, 1, 2, 1), PLACEMENTS[1], kind="int64")
+    yield tile_case("multiples of 1", tensor(*IMAGE), (1, 1, 1, 1), PLACEMENTS[1])
     yield tile_case("multiples of 0", tensor(5, 3), (2, 0))
     for shape in ((3,), (3, 1, 5), (2, 3, 1, 5, 2), (2, 1, 3, 1, 2, 1)):
         yield tile_case(f"rank {len(shape)}", tensor(*shape), [1 + k % 3 for k in range(len(shape))])
     x, y = tensor(*IMAGE, dtype="int8"), tensor(2, 10, 7, 3, dtype="int8")
-    for place in BOTH:
+    for place in PLACEMENTS:
         yield place(
             "TILE",
             "int8 to different quantization parameters, which the kernel ignores",
@@ -61,12 +61,18 @@ def repetitions() -> Iterator[Case]:
         )
     times = tensor(4, dtype="int32", name="times")
     for dtype in ("float32", "int8"):
-        for place in BOTH:
+        for place in PLACEMENTS:
             x, y = tensor(*IMAGE, dtype=dtype), tensor(2, 10, 21, 12, dtype=dtype)
-            yield place("TILE", f"{dtype}, multiples known at runtime", [x, times], y, given=int32s(times=(1, 2, 3, 4)))
-    runs = [int32s(times=multiples) for multiples in ((1, 2, 3, 4), (2, 1, 1, 3))]
+            yield place(
+                "TILE",
+                f"{dtype}, multiples known at runtime",
+                [x, times],
+                y,
+                input_arrays=int32_arrays(times=(1, 2, 3, 4)),
+            )
+    runs = [int32_arrays(times=multiples) for multiples in ((1, 2, 3, 4), (2, 1, 1, 3))]
     yield in_isolation(
-        "TILE", "dynamic result shape", [tensor(*IMAGE), times], tensor(None, None, None, None), given=runs
+        "TILE", "dynamic result shape", [tensor(*IMAGE), times], tensor(None, None, None, None), input_arrays=runs
     )
 
 
@@ -76,12 +82,12 @@ def repetitions() -> Iterator[Case]:
 def broadcast_to(
     name: str, before: Sequence[int], after: Sequence[int], dtype: str = "float32", kind: str = "int32", **case: Any
 ) -> Case:
-    place: Placed = case.pop("place", in_isolation)
+    place: Placement = case.pop("place", in_isolation)
     fixed: bool = case.pop("fixed", True)
     x = tensor(*before, dtype=dtype)
     sizes = np.asarray(after, kind)
     shape = constant(sizes) if fixed else tensor(len(after), dtype=kind, scale=0, name="shape")
-    inputs = {} if fixed else {"given": {"shape": sizes}}
+    inputs = {} if fixed else {"input_arrays": {"shape": sizes}}
     y = replace(x, name="").with_shape(*(after if fixed else [None] * len(after)))
     return place("BROADCAST_TO", name, [x, shape], y, **{"dtype": dtype, **inputs, **case})
 
@@ -90,9 +96,9 @@ def broadcast() -> Iterator[Case]:
     for before in ((3,), (7, 1), (5, 1, 3), (1, 5, 1, 1), IMAGE, (1, 1, 7, 3)):
         text = "x".join(map(str, before))
         yield broadcast_to(f"{text} to an image", before, IMAGE, opsets=EVERY_OPSET)
-    for place in BOTH:
+    for place in PLACEMENTS:
         yield broadcast_to("rows and columns of an image", (2, 1, 1, 3), IMAGE, place=place)
-    yield broadcast_to("batches of an image between convolutions", (1, 5, 7, 3), IMAGE, place=BOTH[-1])
+    yield broadcast_to("batches of an image between convolutions", (1, 5, 7, 3), IMAGE, place=PLACEMENTS[-1])
     for dtype in ("int8", "uint8", "int16", "int32", "int64", "bool"):
         yield broadcast_to(dtype, (5, 1, 3), IMAGE, dtype=dtype)
     yield broadcast_to("int64 shape", (5, 1, 3), IMAGE, kind="int64")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import Net, Spec, constant, in_isolation, int32s, net, random_array, tensor
+from conformance.models import Net, Spec, constant, in_isolation, int32_arrays, net, random_array, tensor
 
 ADD, SPARSE = "SCATTER_ND", "SPARSE_TO_DENSE"
 SHAPE = (5, 7, 3, 2)
@@ -48,7 +48,7 @@ def scatter_add_case(
     ]
     given = {**({} if fixed else {"places": places}), **({} if sized else {"shape": shape})}
     y = operands[1].with_shape(*(SHAPE if sized else (None,) * 4))
-    return in_isolation(ADD, name, operands, y, **{"dtype": dtype, "given": given or None, **case})
+    return in_isolation(ADD, name, operands, y, **{"dtype": dtype, "input_arrays": given or None, **case})
 
 
 def scatter_add_cases() -> Iterator[Case]:
@@ -66,13 +66,13 @@ def scatter_add_cases() -> Iterator[Case]:
     yield net(ADD, "many updates of one element", many_updates, dtype="int32")
     many = [{"x1": random_array(n, 3, 2), "places": coordinates((n,), SHAPE[:2])} for n in (5, 2)]
     operands = [tensor(None, 2, dtype="int32", name="places"), tensor(None, 3, 2), constant(SHAPE)]
-    yield in_isolation(ADD, "dynamic number of updates", operands, tensor(*SHAPE), given=many)
+    yield in_isolation(ADD, "dynamic number of updates", operands, tensor(*SHAPE), input_arrays=many)
 
 
 def many_updates(model: Net) -> None:
     """Build enough updates that a runtime would use several threads."""
     places, updates = tensor(20011, 1, dtype="int32", name="places"), tensor(20011, 64, dtype="int32")
-    refs = [model.place(places), model.place(updates), model.place(constant([2, 64]))]
+    refs = [model.add_operand(places), model.add_operand(updates), model.add_operand(constant([2, 64]))]
     zero = model.call("SUB", [refs[0], refs[0]], tensor(20011, 1, dtype="int32"))
     model.output(model.call(ADD, [zero, refs[1], refs[2]], tensor(2, 64, dtype="int32")))
 
@@ -90,10 +90,10 @@ def sums_of_dtypes() -> Iterator[Case]:
 
 def refused_sum_cases() -> Iterator[Case]:
     outside, refuses = [[1, 7]], "index out of bounds"
-    yield scatter_add_case("index out of bounds", (1,), 2, places=outside, kernel_refuses=refuses)
-    yield scatter_add_case("negative index", (1,), 2, places=[[-1, 2]], kernel_refuses=refuses)
+    yield scatter_add_case("index out of bounds", (1,), 2, places=outside, kernel_refusal=refuses)
+    yield scatter_add_case("negative index", (1,), 2, places=[[-1, 2]], kernel_refusal=refuses)
     refuses = "not supported by scatter_nd"
-    yield scatter_add_case("float16", (3,), 1, "float16", kernel_refuses=refuses)
+    yield scatter_add_case("float16", (3,), 1, "float16", kernel_refusal=refuses)
 
 
 # --- sparse to dense --------------------------------------------------------------------------
@@ -110,9 +110,13 @@ def sparse_to_dense_case(
         values,
         default or constant(np.asarray(3, values.dtype), None, values.scale, values.zero_point),
     ]
-    given = {**({} if fixed else {"places": places}), **({} if sized else {"shape": sizes}), **case.pop("given", {})}
+    given = {
+        **({} if fixed else {"places": places}),
+        **({} if sized else {"shape": sizes}),
+        **case.pop("input_arrays", {}),
+    }
     y = Spec(tuple(shape) if sized else (None,) * len(shape), values.dtype, values.scale, values.zero_point)
-    return in_isolation(SPARSE, name, operands, y, **{"dtype": values.dtype, "given": given or None, **case})
+    return in_isolation(SPARSE, name, operands, y, **{"dtype": values.dtype, "input_arrays": given or None, **case})
 
 
 REPEATED = [[1, 0], [2, 4], [1, 0], [0, 3], [2, 4]]
@@ -145,10 +149,10 @@ def sparse_to_dense_cases() -> Iterator[Case]:
         yield sparse_to_dense_case(f"{text} index of rank 0", 5, (7,), tensor(), fixed=fixed)
     yield sparse_to_dense_case("vector value at an index of rank 0", 5, (7,), tensor(1))
     yield sparse_to_dense_case("no indices", np.zeros((0, 2)), (3, 5), tensor(0))
-    many = int32s(places=np.stack([np.arange(20011) % 7, np.zeros(20011)], axis=-1))
+    many = int32_arrays(places=np.stack([np.arange(20011) % 7, np.zeros(20011)], axis=-1))
     operands = [tensor(20011, 2, dtype="int32", name="places"), constant([7, 2]), tensor(20011), constant(0.5)]
-    yield in_isolation(SPARSE, "many values of one element", operands, tensor(7, 2), given=many)
+    yield in_isolation(SPARSE, "many values of one element", operands, tensor(7, 2), input_arrays=many)
 
 
 def refused_dense_cases() -> Iterator[Case]:
-    yield sparse_to_dense_case("index out of bounds", [[1, 5]], (3, 5), tensor(1), kernel_refuses="SPARSE_TO_DENSE")
+    yield sparse_to_dense_case("index out of bounds", [[1, 5]], (3, 5), tensor(1), kernel_refusal="SPARSE_TO_DENSE")

@@ -29,7 +29,7 @@ def segment_sum_case(
     y = tensor(max(ids, default=-1) + 1 if fixed else None, *shape[1:], dtype=dtype)
     given = None if fixed else {"ids": numbers}
     return in_isolation(
-        SUM, name, [tensor(*shape, dtype=dtype), operand], y, **{"dtype": dtype, "given": given, **case}
+        SUM, name, [tensor(*shape, dtype=dtype), operand], y, **{"dtype": dtype, "input_arrays": given, **case}
     )
 
 
@@ -43,10 +43,10 @@ def sorted_cases() -> Iterator[Case]:
             yield segment_sum_case(f"{text}, rank 4", ids, (7, 2, 3, 5), dtype, fixed)
     yield segment_sum_case("one row", [0], (1, 5))
     yield segment_sum_case("one segment", [0] * 7, (7, 5), fixed=False)
-    yield segment_sum_case("empty rows", ids, (7, 0), fixed=False, kernel_refuses="Invalid tensor size")
+    yield segment_sum_case("empty rows", ids, (7, 0), fixed=False, kernel_refusal="Invalid tensor size")
     most = {"x0": np.full((7, 5), 2**30, np.int32)}
-    yield segment_sum_case("int32 that wraps", ids, (7, 5), "int32", given=most)
-    yield segment_sum_case("skipped id", [0, 2, 2], (3, 5), kernel_refuses="delta ==")
+    yield segment_sum_case("int32 that wraps", ids, (7, 5), "int32", input_arrays=most)
+    yield segment_sum_case("skipped id", [0, 2, 2], (3, 5), kernel_refusal="delta ==")
 
 
 def unsorted_segment_case(
@@ -63,7 +63,11 @@ def unsorted_segment_case(
     y = tensor(count if counted and fixed else None, *shape[numbers.ndim :], dtype=dtype)
     given = {**({} if fixed else {"ids": numbers}), **({} if counted else {"count": np.asarray(count, np.int32)})}
     return in_isolation(
-        op, name, operands, y, **{"dtype": dtype, **case, "given": {**given, **case.pop("given", {})} or None}
+        op,
+        name,
+        operands,
+        y,
+        **{"dtype": dtype, **case, "input_arrays": {**given, **case.pop("input_arrays", {})} or None},
     )
 
 
@@ -91,9 +95,9 @@ def unsorted_cases(op: str) -> Iterator[Case]:
     operands = [tensor(7, 5), constant(ids), constant([6])]
     yield in_isolation(op, "number of rank 1", operands, tensor(6, 5))
     wide = {"x0": random_array(7, 5, dtype="int32", seed=op, low=-(2**31), high=2**31 - 1)}
-    yield unsorted_segment_case(op, "int32 that wraps", ids, (7, 5), 6, "int32", given=wide)
+    yield unsorted_segment_case(op, "int32 that wraps", ids, (7, 5), 6, "int32", input_arrays=wide)
     if op in EXTREMES:
         odd = {"x0": np.array([[np.nan, 1], [2, np.nan], [np.nan, -np.inf], [np.nan, np.inf]], np.float32)}
-        yield unsorted_segment_case(op, "NaN, which is skipped", [0, 0, 1, 2], (4, 2), 3, given=odd)
+        yield unsorted_segment_case(op, "NaN, which is skipped", [0, 0, 1, 2], (4, 2), 3, input_arrays=odd)
     outside = "max_index < num_segments_"
-    yield unsorted_segment_case(op, "id out of bounds", ids, (7, 5), 5, kernel_refuses=outside)
+    yield unsorted_segment_case(op, "id out of bounds", ids, (7, 5), 5, kernel_refusal=outside)

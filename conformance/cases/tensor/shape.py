@@ -12,14 +12,14 @@ import numpy as np
 from conformance.case import EVERY_OPSET, Case
 from conformance.copies import Copy, copy_cases, refused_copy_cases
 from conformance.models import (
-    BOTH,
+    PLACEMENTS,
     Net,
-    Placed,
+    Placement,
     Spec,
     between_convolutions,
     constant,
     in_isolation,
-    int32s,
+    int32_arrays,
     net,
     opsets,
     random_array,
@@ -54,7 +54,7 @@ def reshape(
     before: Sequence[int],
     after: Sequence[int],
     dtype: str = "float32",
-    place: Placed = in_isolation,
+    place: Placement = in_isolation,
     **case: Any,
 ) -> Case:
     x = tensor(*before, dtype=dtype)
@@ -66,7 +66,7 @@ def reshape_cases() -> Iterator[Case]:
         yield reshape(dtype, IMAGE, (2, 105), dtype, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
     for after in ((2, 105), (10, 21), (70, 3), (210,), (2, 35, 3), (2, 5, 21), (1, 2, 5, 7, 3), (6, 35)):
         for dtype in ("float32", "int8"):
-            yield reshape(f"{dtype} to {after}", IMAGE, after, dtype, BOTH[1])
+            yield reshape(f"{dtype} to {after}", IMAGE, after, dtype, PLACEMENTS[1])
     # Reshaped images: elements of one row come from several rows.
     images = (
         ((2, 5, 7, 3), (2, 7, 5, 3)),
@@ -79,7 +79,7 @@ def reshape_cases() -> Iterator[Case]:
         ((2, 5, 7, 3), (1, 10, 7, 3)),
     )
     for before, reshaped in images:
-        yield reshape(f"{before} to {reshaped}", before, reshaped, place=BOTH[1], transposes=None)
+        yield reshape(f"{before} to {reshaped}", before, reshaped, place=PLACEMENTS[1], max_transposes=None)
     for shape in ((), (1,), (1, 1, 1)):
         yield reshape(f"one element to rank {len(shape)}", (1, 1), shape)
     yield reshape("no elements", (2, 0, 3), (0, 6))
@@ -116,10 +116,10 @@ def reshape_cases() -> Iterator[Case]:
         "dynamic batch",
         [tensor(None, 5, 7), constant([-1, 35])],
         tensor(None, 35),
-        given=[{"x0": random_array(n, 5, 7)} for n in (1, 3)],
+        input_arrays=[{"x0": random_array(n, 5, 7)} for n in (1, 3)],
     )
     yield from runtime_shapes()
-    yield net("RESHAPE", "channels shuffled between convolutions", channel_shuffle, transposes=3)
+    yield net("RESHAPE", "channels shuffled between convolutions", channel_shuffle, max_transposes=3)
     yield net(
         "RESHAPE",
         "constant",
@@ -139,14 +139,14 @@ def runtime_shapes() -> Iterator[Case]:
     shape = tensor(2, dtype="int32", name="shape")
     runs = [{"shape": np.array(given, np.int32)} for given in ([5, 6], [3, 10], [30, 1], [-1, 2])]
     yield in_isolation(
-        "RESHAPE", "shape known at runtime", [x, shape], tensor(None, None), given=runs, opsets=EVERY_OPSET
+        "RESHAPE", "shape known at runtime", [x, shape], tensor(None, None), input_arrays=runs, opsets=EVERY_OPSET
     )
     yield in_isolation(
         "RESHAPE",
         "int8 shape known at runtime",
         [tensor(2, 15, dtype="int8"), shape],
         tensor(None, None, dtype="int8"),
-        given=runs,
+        input_arrays=runs,
     )
     operands = [tensor(None, None, 5), constant([6, 4, -1])]
     yield in_isolation(
@@ -154,15 +154,15 @@ def runtime_shapes() -> Iterator[Case]:
         "result without a stored shape",
         operands,
         tensor(None, None, None),
-        given={"x0": random_array(3, 8, 5)},
-        sizes=(),
+        input_arrays={"x0": random_array(3, 8, 5)},
+        dynamic_sizes=(),
     )
     yield in_isolation(
         "RESHAPE",
         "shape known at runtime, one inferred dimension",
         [x, shape],
         tensor(None, 6),
-        given={"shape": np.array([5, 6], np.int32)},
+        input_arrays={"shape": np.array([5, 6], np.int32)},
     )
 
     def of_image(model: Net) -> None:
@@ -171,7 +171,7 @@ def runtime_shapes() -> Iterator[Case]:
         model.output(y)
 
     given = [{"shape": np.array(given, np.int32)} for given in ([5, 6, 7], [2, 3, 35])]
-    yield net("RESHAPE", "image to a shape known at runtime", of_image, given=given)
+    yield net("RESHAPE", "image to a shape known at runtime", of_image, input_arrays=given)
 
 
 def channel_shuffle(model: Net) -> None:
@@ -192,7 +192,7 @@ def squeeze_cases() -> Iterator[Case]:
         dims: Sequence[int],
         after: Sequence[int | None],
         dtype: str = "float32",
-        place: Placed = in_isolation,
+        place: Placement = in_isolation,
         **case: Any,
     ) -> Case:
         x = tensor(*before, dtype=dtype)
@@ -209,18 +209,20 @@ def squeeze_cases() -> Iterator[Case]:
         ("two", [0, -2], (5, 3)),
     ):
         for dtype in ("float32", "int8"):
-            yield squeeze(f"{dtype} {name}", (1, 5, 1, 3), dims, after, dtype, BOTH[1])
-    yield squeeze("pooled image", (2, 1, 1, 3), [1, 2], (2, 3), place=BOTH[1], transposes=1)
-    yield squeeze("no axis dropped", (2, 5, 7, 3), [], (2, 5, 7, 3), place=BOTH[1])
+            yield squeeze(f"{dtype} {name}", (1, 5, 1, 3), dims, after, dtype, PLACEMENTS[1])
+    yield squeeze("pooled image", (2, 1, 1, 3), [1, 2], (2, 3), place=PLACEMENTS[1], max_transposes=1)
+    yield squeeze("no axis dropped", (2, 5, 7, 3), [], (2, 5, 7, 3), place=PLACEMENTS[1])
     yield squeeze("everything", (1, 1), [], ())
     yield squeeze("to an image", (2, 5, 1, 7, 3), [2], IMAGE)
     given = [{"x0": random_array(n, 1, m, 3)} for n, m in ((1, 5), (7, 2))]
-    yield squeeze("dynamic shape", (None, 1, None, 3), [1], (None, None, 3), given=given)
+    yield squeeze("dynamic shape", (None, 1, None, 3), [1], (None, None, 3), input_arrays=given)
     yield squeeze(
-        "dynamic shape without a stored result shape", (None, 1, None, 3), [-3], (None, None, None), given=given
+        "dynamic shape without a stored result shape", (None, 1, None, 3), [-3], (None, None, None), input_arrays=given
     )
     text = "some sizes are dynamic"
-    yield squeeze("fully dynamic shape", (None, 1, 3), [], (None, 3), given={"x0": random_array(7, 1, 3)}, refused=text)
+    yield squeeze(
+        "fully dynamic shape", (None, 1, 3), [], (None, 3), input_arrays={"x0": random_array(7, 1, 3)}, refusal=text
+    )
 
 
 # --- EXPAND_DIMS ------------------------------------------------------------------------------
@@ -242,27 +244,27 @@ def expand_dims_cases() -> Iterator[Case]:
             "EXPAND_DIMS",
             f"axis {axis} and back between convolutions",
             expand_and_squeeze(axis, "float32"),
-            transposes=2,
+            max_transposes=2,
         )
     for dtype in REAL:
         x = tensor(*IMAGE, dtype=dtype)
         yield expand_dims_case(dtype, x, -2, opsets=opsets(dtype))
         yield net(
-            "EXPAND_DIMS", f"{dtype} between convolutions", expand_and_squeeze(1, dtype), dtype=dtype, transposes=2
+            "EXPAND_DIMS", f"{dtype} between convolutions", expand_and_squeeze(1, dtype), dtype=dtype, max_transposes=2
         )
     for dtype in ("int32", "int64", "bool"):
         yield expand_dims_case(dtype, tensor(5, 3, dtype=dtype), 1)
-    yield expand_dims_case("text", tensor(2, 3, dtype="string"), 1, given=TEXT)
+    yield expand_dims_case("text", tensor(2, 3, dtype="string"), 1, input_arrays=TEXT)
     yield expand_dims_case("int64 axis", tensor(5, 3), -1, kind="int64")
     yield expand_dims_case("scalar", tensor(), 0)
     yield expand_dims_case(
-        "dynamic shape", tensor(None, None, 3), -3, given=[{"x0": random_array(n, 5, 3)} for n in (1, 4)]
+        "dynamic shape", tensor(None, None, 3), -3, input_arrays=[{"x0": random_array(n, 5, 3)} for n in (1, 4)]
     )
     place = tensor(dtype="int32", name="axis")
     for shape in ((5, 3, 1), (1, 5, 3)):
-        at = int32s(axis=shape.index(1) - 3)
+        at = int32_arrays(axis=shape.index(1) - 3)
         yield in_isolation(
-            "EXPAND_DIMS", f"axis known at runtime, to {shape}", [tensor(5, 3), place], tensor(*shape), given=at
+            "EXPAND_DIMS", f"axis known at runtime, to {shape}", [tensor(5, 3), place], tensor(*shape), input_arrays=at
         )
     x = tensor(5, 3, dtype="int8")
     yield in_isolation(
@@ -270,7 +272,7 @@ def expand_dims_cases() -> Iterator[Case]:
         "int8 to a different scale",
         [x, constant(0)],
         x.rescale(2.0).with_shape(1, 5, 3),
-        kernel_refuses="params.scale",
+        kernel_refusal="params.scale",
     )
 
 
@@ -295,7 +297,7 @@ def transpose_cases() -> Iterator[Case]:
         shape: Sequence[int],
         perm: Sequence[int],
         dtype: str = "float32",
-        place: Placed = in_isolation,
+        place: Placement = in_isolation,
         **case: Any,
     ) -> Case:
         x = tensor(*shape, dtype=dtype)
@@ -304,11 +306,11 @@ def transpose_cases() -> Iterator[Case]:
     for dtype in DTYPES:
         refuses = "Type STRING is currently not supported" if dtype == "string" else ""
         opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
-        yield transpose(dtype, IMAGE, (1, 3, 0, 2), dtype, opsets=opsets, kernel_refuses=refuses)
+        yield transpose(dtype, IMAGE, (1, 3, 0, 2), dtype, opsets=opsets, kernel_refusal=refuses)
     for perm in permutations(range(4)):
-        yield transpose(f"axes {perm}", IMAGE, perm, place=BOTH[1], transposes=2 + (perm != (0, 1, 2, 3)))
+        yield transpose(f"axes {perm}", IMAGE, perm, place=PLACEMENTS[1], max_transposes=2 + (perm != (0, 1, 2, 3)))
     for dtype in ("int8", "uint8", "int16"):
-        yield transpose(f"{dtype} axes (0, 2, 3, 1)", IMAGE, (0, 2, 3, 1), dtype, BOTH[1], transposes=3)
+        yield transpose(f"{dtype} axes (0, 2, 3, 1)", IMAGE, (0, 2, 3, 1), dtype, PLACEMENTS[1], max_transposes=3)
     for shape, perm in (
         ((11,), (0,)),
         ((3, 11), (1, 0)),
@@ -326,7 +328,7 @@ def transpose_cases() -> Iterator[Case]:
             )
         )
 
-    yield net("TRANSPOSE", "no-op transpose to channels first", to_channels_first, transposes=1)
+    yield net("TRANSPOSE", "no-op transpose to channels first", to_channels_first, max_transposes=1)
 
 
 # --- SHAPE ------------------------------------------------------------------------------------
@@ -342,7 +344,7 @@ def shape_cases() -> Iterator[Case]:
         options = {"out_type": dtype.upper()}
         yield unary("SHAPE", f"static, {dtype}", tensor(*IMAGE), y, options=options)
         yield net(
-            "SHAPE", f"static, {dtype}, of an image between convolutions", shape_model(IMAGE, dtype), transposes=2
+            "SHAPE", f"static, {dtype}, of an image between convolutions", shape_model(IMAGE, dtype), max_transposes=2
         )
         runs = [{"x0": random_array(n, h, w, 3)} for n, h, w in ((1, 5, 7), (3, 2, 11))]
         yield unary(
@@ -351,7 +353,7 @@ def shape_cases() -> Iterator[Case]:
             tensor(None, None, None, 3),
             y,
             options=options,
-            given=runs,
+            input_arrays=runs,
             opsets=EVERY_OPSET,
         )
         runs = [{"x0": random_array(n, h, w, 5)} for n, h, w in ((1, 5, 7), (3, 2, 11))]
@@ -359,8 +361,8 @@ def shape_cases() -> Iterator[Case]:
             "SHAPE",
             f"dynamic, {dtype}, of an image between convolutions",
             shape_model((None, None, None, 3), dtype),
-            given=runs,
-            transposes=2,
+            input_arrays=runs,
+            max_transposes=2,
         )
     nothing: dict[str, Any] = {
         "reference": lambda arrays: [np.zeros(0, np.int32)]
@@ -378,7 +380,7 @@ def shape_cases() -> Iterator[Case]:
         "SHAPE",
         "as the shape of a RESHAPE",
         shared_sizes,
-        given=[{"x0": random_array(n, 3, 7, 3), "other": random_array(n, 63)} for n in (1, 4)],
+        input_arrays=[{"x0": random_array(n, 3, 7, 3), "other": random_array(n, 63)} for n in (1, 4)],
     )
 
 
@@ -410,7 +412,11 @@ def rank_cases() -> Iterator[Case]:
         for shape in ((), (7,), (2, 0, 3), IMAGE):
             yield unary("RANK", f"{dtype} of shape {list(shape)}", tensor(*shape, dtype=dtype), tensor(dtype="int32"))
     yield unary(
-        "RANK", "dynamic shape", tensor(None, None, 3), tensor(dtype="int32"), given={"x0": random_array(2, 5, 3)}
+        "RANK",
+        "dynamic shape",
+        tensor(None, None, 3),
+        tensor(dtype="int32"),
+        input_arrays={"x0": random_array(2, 5, 3)},
     )
 
     def axes(model: Net) -> None:
@@ -420,4 +426,4 @@ def rank_cases() -> Iterator[Case]:
         )
         model.output(model.output_through_conv(image), last)
 
-    yield net("RANK", "image between convolutions", axes, transposes=2)
+    yield net("RANK", "image between convolutions", axes, max_transposes=2)

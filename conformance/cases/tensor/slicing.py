@@ -11,14 +11,14 @@ import numpy as np
 from conformance.case import EVERY_OPSET, Case
 from conformance.copies import Copy, copy_cases
 from conformance.models import (
-    BOTH,
+    PLACEMENTS,
     Net,
-    Placed,
+    Placement,
     Spec,
     between_convolutions,
     constant,
     in_isolation,
-    int32s,
+    int32_arrays,
     net,
     opsets,
     random_array,
@@ -31,7 +31,7 @@ REAL = ("float32", "int8", "uint8", "int16")
 TEXT = {"x0": np.array([[b"a", b"bc", b""], [b"d", b"e", b"fgh"]], object)}
 READ_BACK: dict[str, Any] = {
     "tolerance": Tolerance(of_range=1e-6),
-    "why": "dequantized, for neither runtime hands int4 out",
+    "tolerance_reason": "dequantized, for neither runtime hands int4 out",
 }
 
 
@@ -51,7 +51,7 @@ def slice_case(
     x: Spec,
     begin: Sequence[int],
     size: Sequence[int],
-    place: Placed = in_isolation,
+    place: Placement = in_isolation,
     kind: str = "int32",
     **case: Any,
 ) -> Case:
@@ -63,25 +63,25 @@ def slice_case(
 def slice_cases() -> Iterator[Case]:
     """Yield sizes of -1, which reach to the end from any begin."""
     for dtype in REAL:
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield slice_case(
                 dtype, tensor(*IMAGE, dtype=dtype), (1, 0, 2, 1), (1, 4, -1, -1), place, opsets=opsets(dtype)
             )
     for axis in range(4):
         begin, size = [int(k == axis) for k in range(4)], [1 if k == axis else -1 for k in range(4)]
-        yield slice_case(f"axis {axis}", tensor(*IMAGE), begin, size, BOTH[1])
+        yield slice_case(f"axis {axis}", tensor(*IMAGE), begin, size, PLACEMENTS[1])
     for dtype in ("int32", "int64", "bool"):
         yield slice_case(dtype, tensor(5, 3, dtype=dtype), (1, 1), (3, -1))
-    yield slice_case("int64 operands", tensor(*IMAGE), (1, 0, 2, 1), (1, 4, -1, 2), BOTH[1], kind="int64")
-    yield slice_case("equal dimensions", tensor(4, 4, 4, 4), (0, 1, 2, 0), (2, 2, 2, 2), BOTH[1])
-    yield slice_case("everything", tensor(*IMAGE), (0, 0, 0, 0), (2, -1, 7, -1), BOTH[1])
+    yield slice_case("int64 operands", tensor(*IMAGE), (1, 0, 2, 1), (1, 4, -1, 2), PLACEMENTS[1], kind="int64")
+    yield slice_case("equal dimensions", tensor(4, 4, 4, 4), (0, 1, 2, 0), (2, 2, 2, 2), PLACEMENTS[1])
+    yield slice_case("everything", tensor(*IMAGE), (0, 0, 0, 0), (2, -1, 7, -1), PLACEMENTS[1])
     yield slice_case("empty", tensor(5, 3), (2, 0), (0, -1))
     for shape in ((5,), (3, 5, 2), (2, 3, 2, 5, 2), (2, 3, 2, 3, 2, 3)):
         yield slice_case(
             f"rank {len(shape)}", tensor(*shape), [1] * len(shape), [-1 if k % 2 else 1 for k in range(len(shape))]
         )
     yield net("SLICE", "int4", sub_byte, dtype="int4", opsets=(None, 26), **READ_BACK)
-    yield slice_case("text", tensor(2, 3, dtype="string"), (1, 0), (1, 2), given=TEXT)
+    yield slice_case("text", tensor(2, 3, dtype="string"), (1, 0), (1, 2), input_arrays=TEXT)
     x, y = tensor(*IMAGE, dtype="int8"), tensor(2, 3, 7, 3, dtype="int8")
     bounds = [constant([0, 1, 0, 0]), constant([2, 3, 7, 3])]
     yield in_isolation(
@@ -92,7 +92,11 @@ def slice_cases() -> Iterator[Case]:
     )
     unknown = [tensor(None, 5, 3), constant([0, 1, 1]), constant([-1, 3, -1])]
     yield in_isolation(
-        "SLICE", "dynamic batch", unknown, tensor(None, 3, 2), given=[{"x0": random_array(n, 5, 3)} for n in (1, 4)]
+        "SLICE",
+        "dynamic batch",
+        unknown,
+        tensor(None, 3, 2),
+        input_arrays=[{"x0": random_array(n, 5, 3)} for n in (1, 4)],
     )
 
 
@@ -104,18 +108,22 @@ def sub_byte(model: Net) -> None:
 
 def runtime_size_cases() -> Iterator[Case]:
     begin, size = tensor(4, dtype="int32", name="begin"), tensor(4, dtype="int32", name="size")
-    bounds = int32s(begin=(1, 0, 2, 1), size=(1, 4, -1, 2))
+    bounds = int32_arrays(begin=(1, 0, 2, 1), size=(1, 4, -1, 2))
     for dtype in ("float32", "int8", "uint8"):
         x, y = tensor(*IMAGE, dtype=dtype), tensor(1, 4, 5, 2, dtype=dtype)
-        for place in BOTH:
-            yield place("SLICE", f"{dtype}, begin and size at runtime", [x, begin, size], y, given=bounds)
+        for place in PLACEMENTS:
+            yield place("SLICE", f"{dtype}, begin and size at runtime", [x, begin, size], y, input_arrays=bounds)
             fixed = [x, begin, constant([1, 4, 5, 2])]
-            yield place("SLICE", f"{dtype}, begin known at runtime", fixed, y, given={"begin": bounds["begin"]})
+            yield place("SLICE", f"{dtype}, begin known at runtime", fixed, y, input_arrays={"begin": bounds["begin"]})
             fixed = [x, constant([1, 0, 2, 1]), size]
-            yield place("SLICE", f"{dtype}, size known at runtime", fixed, y, given={"size": bounds["size"]})
-    runs = [bounds, int32s(begin=(0, 4, 0, 0), size=(-1, 1, 7, -1))]
+            yield place("SLICE", f"{dtype}, size known at runtime", fixed, y, input_arrays={"size": bounds["size"]})
+    runs = [bounds, int32_arrays(begin=(0, 4, 0, 0), size=(-1, 1, 7, -1))]
     yield in_isolation(
-        "SLICE", "dynamic result shape", [tensor(*IMAGE), begin, size], tensor(None, None, None, None), given=runs
+        "SLICE",
+        "dynamic result shape",
+        [tensor(*IMAGE), begin, size],
+        tensor(None, None, None, None),
+        input_arrays=runs,
     )
 
 
@@ -143,7 +151,9 @@ def masks(index: Any) -> tuple[list[int], list[int], list[int], dict[str, int]]:
     return begin, end, strides, options
 
 
-def strided_slice_case(name: str, index: Any, x: Spec | None = None, place: Placed = in_isolation, **case: Any) -> Case:
+def strided_slice_case(
+    name: str, index: Any, x: Spec | None = None, place: Placement = in_isolation, **case: Any
+) -> Case:
     x = x or tensor(*IMAGE)
     *bounds, mask_options = masks(index)
     shape = np.zeros([size or 0 for size in x.shape], np.int8)[index].shape
@@ -174,7 +184,7 @@ def strided_slice_cases() -> Iterator[Case]:
         "stride beyond the size": s[:, ::99, 1::99, :],
     }
     for name, index in whole.items():
-        yield strided_slice_case(f"float32 {name}", index, place=BOTH[1])
+        yield strided_slice_case(f"float32 {name}", index, place=PLACEMENTS[1])
         yield strided_slice_case(f"int8 {name}", index, tensor(*IMAGE, dtype="int8"))
     changed = {
         "one row": s[:, 2],
@@ -189,9 +199,9 @@ def strided_slice_cases() -> Iterator[Case]:
     }
     for name, index in changed.items():
         yield strided_slice_case(f"float32 {name}", index)
-        yield strided_slice_case(f"float32 {name}", index, place=BOTH[1], transposes=None)
-    yield strided_slice_case("new axis restores rank 4", s[:, 2, None], place=BOTH[1])
-    yield strided_slice_case("dropped and new axis keep rank 4", s[:, :, 1, None, ::-1], place=BOTH[1])
+        yield strided_slice_case(f"float32 {name}", index, place=PLACEMENTS[1], max_transposes=None)
+    yield strided_slice_case("new axis restores rank 4", s[:, 2, None], place=PLACEMENTS[1])
+    yield strided_slice_case("dropped and new axis keep rank 4", s[:, :, 1, None, ::-1], place=PLACEMENTS[1])
     for dtype in (*REAL, "float16", "int32", "int64", "bool", "string"):
         yield strided_slice_case(
             f"{dtype} with all features",
@@ -200,7 +210,9 @@ def strided_slice_cases() -> Iterator[Case]:
             opsets=opsets(dtype),
         )
     for dtype in ("uint8", "int16"):
-        yield strided_slice_case(f"{dtype} backwards", s[:, ::-1, 1:-1:2, :], tensor(*IMAGE, dtype=dtype), BOTH[1])
+        yield strided_slice_case(
+            f"{dtype} backwards", s[:, ::-1, 1:-1:2, :], tensor(*IMAGE, dtype=dtype), PLACEMENTS[1]
+        )
     yield strided_slice_case("rank 1", s[-2:0:-3], tensor(11))
     yield strided_slice_case("rank 5", s[:, 1, ..., ::-1, None], tensor(2, 3, 5, 2, 7))
     yield strided_slice_case("empty, backwards from before the start", s[-99::-1], tensor(5))
@@ -262,7 +274,7 @@ def strided_slice_cases() -> Iterator[Case]:
     options = {"begin_mask": 6, "end_mask": 6, "shrink_axis_mask": 1}
     operands = [x, *row, constant([1, 1, 1])]
     yield in_isolation(
-        "STRIDED_SLICE", "one row of dynamic shape", operands, tensor(None, None), options=options, given=given
+        "STRIDED_SLICE", "one row of dynamic shape", operands, tensor(None, None), options=options, input_arrays=given
     )
     yield raw("strides known at runtime", [0, 0], [5, 7], None, (5, 7), (5, 7), refused="must be a constant")
 
@@ -286,7 +298,7 @@ def raw(
         [x, constant(list(begin)), constant(list(end)), stride_operand],
         tensor(*result),
         options=options,
-        refused=refused,
+        refusal=refused,
     )
 
 
@@ -298,7 +310,7 @@ def runtime_strided_cases() -> Iterator[Case]:
         indices: Sequence[Any],
         x: Spec,
         result: Sequence[int | None],
-        place: Placed = in_isolation,
+        place: Placement = in_isolation,
         **case: Any,
     ) -> Case:
         _, _, strides, mask_options = masks(indices[0])
@@ -314,7 +326,7 @@ def runtime_strided_cases() -> Iterator[Case]:
             operands,
             x.with_shape(*result),
             options=mask_options,
-            given=runs,
+            input_arrays=runs,
             **{"dtype": x.dtype, **case},
         )
 
@@ -323,16 +335,22 @@ def runtime_strided_cases() -> Iterator[Case]:
     yield runtime(
         "begin and end", [s[0:1, 1:4, 2:6, 1:3], s[1:2, 0:3, -5:-1, -2:99]], image, (1, 3, 4, 2), opsets=EVERY_OPSET
     )
-    yield runtime("begin and end", [s[0:1, 1:4, 2:6, 1:3], s[1:2, 0:3, -5:-1, -2:99]], image, (1, 3, 4, 2), BOTH[1])
-    yield runtime("masked", [s[:, 1:4, :6, 1:], s[:, 0:3, :-1, -2:]], image, (2, 3, 6, 2), BOTH[1])
     yield runtime(
-        "int8, masked", [s[:, 1:4, :6, 1:], s[:, 0:3, :-1, -2:]], tensor(*IMAGE, dtype="int8"), (2, 3, 6, 2), BOTH[1]
+        "begin and end", [s[0:1, 1:4, 2:6, 1:3], s[1:2, 0:3, -5:-1, -2:99]], image, (1, 3, 4, 2), PLACEMENTS[1]
+    )
+    yield runtime("masked", [s[:, 1:4, :6, 1:], s[:, 0:3, :-1, -2:]], image, (2, 3, 6, 2), PLACEMENTS[1])
+    yield runtime(
+        "int8, masked",
+        [s[:, 1:4, :6, 1:], s[:, 0:3, :-1, -2:]],
+        tensor(*IMAGE, dtype="int8"),
+        (2, 3, 6, 2),
+        PLACEMENTS[1],
     )
     yield runtime("backwards", [s[4:1:-1, ::-1], s[3:0:-1, ::-1], s[99:-4:-1, ::-1]], tensor(5, 7), (3, 7))
     yield runtime("one row", [s[2], s[0], s[-1]], tensor(5, 7), (7,))
-    yield runtime("one row", [s[:, 2], s[:, 0], s[:, -1]], image, (2, 7, 3), BOTH[1])
+    yield runtime("one row", [s[:, 2], s[:, 0], s[:, -1]], image, (2, 7, 3), PLACEMENTS[1])
     yield runtime("dynamic result shape", [s[1:4], s[0:1], s[-99:99]], tensor(5, 7), (None, 7))
-    yield runtime("ellipsis", [s[..., 1:3], s[..., 0:2]], image, (2, 5, 7, 2), BOTH[1])
+    yield runtime("ellipsis", [s[..., 1:3], s[..., 0:2]], image, (2, 5, 7, 2), PLACEMENTS[1])
     # LiteRT's Python interface cannot return a result that is empty at runtime.
     nothing: dict[str, Any] = {"reference": lambda arrays: [np.zeros(0, np.float32)]}
     yield runtime("empty", [s[3:2], s[9:12], s[-1:1]], tensor(5), (None,), **nothing)
@@ -341,17 +359,19 @@ def runtime_strided_cases() -> Iterator[Case]:
     options = {"begin_mask": 1, "end_mask": 1}
     operands = [tensor(None, 7), constant([0, 1]), constant([0, -1]), constant([2, 1])]
     yield in_isolation(
-        "STRIDED_SLICE", "dynamic input shape", operands, tensor(None, 5), options=options, given=dynamic
+        "STRIDED_SLICE", "dynamic input shape", operands, tensor(None, 5), options=options, input_arrays=dynamic
     )
     operands = [tensor(None, 7), constant([-4, -1]), constant([-9, -9]), constant([-1, -2])]
-    yield in_isolation("STRIDED_SLICE", "backwards along a dynamic axis", operands, tensor(None, 4), given=dynamic)
+    yield in_isolation(
+        "STRIDED_SLICE", "backwards along a dynamic axis", operands, tensor(None, 4), input_arrays=dynamic
+    )
     operands = [tensor(None, 7), constant([-2, 1]), constant([-1, -1]), constant([1, 1])]
-    yield in_isolation("STRIDED_SLICE", "from the end of a dynamic axis", operands, tensor(1, 5), given=dynamic)
+    yield in_isolation("STRIDED_SLICE", "from the end of a dynamic axis", operands, tensor(1, 5), input_arrays=dynamic)
     runs = [{"x0": random_array(n, m, 7)} for n, m in ((3, 5), (2, 11))]
     operands = [tensor(None, None, 7), *map(constant, ([0, 0, 0, 3], [0, 0, 0, 4], [1, 1, 1, 1]))]
     options = {"begin_mask": 5, "end_mask": 5, "new_axis_mask": 2, "shrink_axis_mask": 8}
     name = "new and dropped axes of dynamic shape"
-    yield in_isolation("STRIDED_SLICE", name, operands, tensor(None, 1, None), options=options, given=runs)
+    yield in_isolation("STRIDED_SLICE", name, operands, tensor(None, 1, None), options=options, input_arrays=runs)
     yield between_convolutions(
         "STRIDED_SLICE",
         "static image",

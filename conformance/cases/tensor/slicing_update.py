@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import BOTH, Net, Placed, Spec, constant, in_isolation, int32s, net, random_array, tensor
+from conformance.models import (
+    PLACEMENTS,
+    Net,
+    Placement,
+    Spec,
+    constant,
+    in_isolation,
+    int32_arrays,
+    net,
+    random_array,
+    tensor,
+)
 from onnx_tflite_plugin.verify import Tolerance
 
 OP = "DYNAMIC_UPDATE_SLICE"
@@ -30,7 +41,7 @@ def update_case(
     x: Spec,
     shape: Sequence[int],
     start: Sequence[int],
-    place: Placed = in_isolation,
+    place: Placement = in_isolation,
     kind: str = "int32",
     fixed: bool = True,
     **case: Any,
@@ -38,51 +49,58 @@ def update_case(
     """Return an update of ``shape`` at ``start``: a constant if ``fixed``, else a runtime value."""
     numbers = np.asarray(start, kind)
     first = constant(numbers) if fixed else tensor(len(start), dtype=kind, scale=0, name="start")
-    inputs = {} if fixed else {"given": {"start": numbers}}
+    inputs = {} if fixed else {"input_arrays": {"start": numbers}}
     operands = [x, replace(x, name="").with_shape(*shape), first]
     return place(OP, name, operands, replace(x, name=""), **{"dtype": x.dtype, **inputs, **case})
 
 
 def constant_start_cases() -> Iterator[Case]:
     x = tensor(*IMAGE)
-    for place in BOTH:
+    for place in PLACEMENTS:
         yield update_case("one axis", x, (2, 5, 2, 3), (0, 0, 3, 0), place, opsets=EVERY_OPSET)
         yield update_case("every axis", x, (1, 3, 2, 1), (1, 1, 4, 2), place)
         yield update_case("channels", x, (2, 5, 7, 2), (0, 0, 0, 1), place)
         yield update_case("at the start", x, (2, 2, 7, 3), (0, 0, 0, 0), place)
     yield update_case("after the end", x, (2, 2, 3, 3), (0, 4, 6, 0))
     yield update_case("before the start", x, (2, 2, 3, 3), (0, -4, -1, 0))
-    yield update_case("full update", x, IMAGE, (1, 2, 3, 1), BOTH[1])
+    yield update_case("full update", x, IMAGE, (1, 2, 3, 1), PLACEMENTS[1])
 
 
 def runtime_start_cases() -> Iterator[Case]:
     x = tensor(*IMAGE)
     for kind in ("int32", "int64"):
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield update_case(f"{kind} start known at runtime", x, (1, 3, 2, 1), (1, 1, 4, 2), place, kind, fixed=False)
     yield update_case("runtime start after the end", x, (2, 2, 3, 3), (1, 4, 9, 0), fixed=False)
-    yield update_case("runtime start before the start", x, (2, 2, 3, 3), (-1, -4, -1, 0), BOTH[1], fixed=False)
+    yield update_case("runtime start before the start", x, (2, 2, 3, 3), (-1, -4, -1, 0), PLACEMENTS[1], fixed=False)
     cache = tensor(1, 13, 2, 5)
-    turns = [int32s(start=[0, at, 0, 0]) for at in (0, 5, 12)]
-    yield update_case("cache row", cache, (1, 1, 2, 5), (0, 0, 0, 0), fixed=False, given=turns, opsets=EVERY_OPSET)
-    for place in BOTH:
-        rows: dict[str, Any] = {"given": [int32s(start=[0, 0, at, 0]) for at in (3, 9, -2)], "nodes": {"ScatterND": 1}}
+    turns = [int32_arrays(start=[0, at, 0, 0]) for at in (0, 5, 12)]
+    yield update_case(
+        "cache row", cache, (1, 1, 2, 5), (0, 0, 0, 0), fixed=False, input_arrays=turns, opsets=EVERY_OPSET
+    )
+    for place in PLACEMENTS:
+        rows: dict[str, Any] = {
+            "input_arrays": [int32_arrays(start=[0, 0, at, 0]) for at in (3, 9, -2)],
+            "nodes": {"ScatterND": 1},
+        }
         yield update_case(
             "rows of an inner axis", tensor(*IMAGE), (2, 5, 2, 3), (0, 0, 0, 0), place, fixed=False, **rows
         )
-    last = [int32s(start=[0, 0, at]) for at in (6, 0, 8)]
-    yield update_case("cache column", tensor(2, 5, 7), (2, 5, 1), (0, 0, 0), fixed=False, given=last)
-    many: dict[str, Any] = {"given": int32s(start=[0, 3, 0]), "nodes": {"ScatterND": 0}}
+    last = [int32_arrays(start=[0, 0, at]) for at in (6, 0, 8)]
+    yield update_case("cache column", tensor(2, 5, 7), (2, 5, 1), (0, 0, 0), fixed=False, input_arrays=last)
+    many: dict[str, Any] = {"input_arrays": int32_arrays(start=[0, 3, 0]), "nodes": {"ScatterND": 0}}
     yield update_case("too many rows for ScatterND", tensor(1, 271, 2), (1, 257, 2), (0, 0, 0), fixed=False, **many)
     operands = [tensor(None, 7, 3), tensor(None, 2, 3), tensor(3, dtype="int32", name="start")]
-    sizes = [{"x0": random_array(n, 7, 3), "x1": random_array(n, 2, 3), **int32s(start=[0, 4, 0])} for n in (2, 5)]
-    yield in_isolation(OP, "dynamic batch", operands, tensor(None, 7, 3), given=sizes)
+    sizes = [
+        {"x0": random_array(n, 7, 3), "x1": random_array(n, 2, 3), **int32_arrays(start=[0, 4, 0])} for n in (2, 5)
+    ]
+    yield in_isolation(OP, "dynamic batch", operands, tensor(None, 7, 3), input_arrays=sizes)
 
 
 def dtypes() -> Iterator[Case]:
     for dtype in ("int8", "uint8", "int16"):
         for fixed in (True, False):
-            for place in BOTH:
+            for place in PLACEMENTS:
                 name = f"{dtype}, start {'constant' if fixed else 'runtime'}"
                 yield update_case(name, tensor(*IMAGE, dtype=dtype), (1, 3, 2, 1), (1, 1, 4, 2), place, fixed=fixed)
         x = tensor(*IMAGE, dtype=dtype)
@@ -93,7 +111,7 @@ def dtypes() -> Iterator[Case]:
         yield update_case(dtype, tensor(3, 5, dtype=dtype), (2, 2), (1, 2))
     for dtype in ("int8", "int16"):
         yield update_case(f"{dtype} without scale", tensor(3, 5, dtype=dtype, scale=0), (2, 2), (1, 2))
-    yield net(OP, "int4", int4_rows, dtype="int4", opsets=(None, 26), tolerance=READ_BACK, why=WHY)
+    yield net(OP, "int4", int4_rows, dtype="int4", opsets=(None, 26), tolerance=READ_BACK, tolerance_reason=WHY)
 
 
 def int4_rows(model: Net) -> None:
@@ -114,4 +132,4 @@ def corners() -> Iterator[Case]:
 
 def refusal_cases() -> Iterator[Case]:
     operands = [tensor(3, 5), tensor(4, 5), constant([0, 0])]
-    yield in_isolation(OP, "oversized update", operands, tensor(3, 5), kernel_refuses="SizeOfDimension(update, i) <=")
+    yield in_isolation(OP, "oversized update", operands, tensor(3, 5), kernel_refusal="SizeOfDimension(update, i) <=")

@@ -24,7 +24,7 @@ def cases() -> Iterator[Case]:
     yield from formats()
     yield from weights()
     yield from other_consumer_cases()
-    yield net(OP, "int4", int4_weights, kernel_refuses="Type 18 not supported")
+    yield net(OP, "int4", int4_weights, kernel_refusal="Type 18 not supported")
 
 
 def sparsify(value: Array, seed: str = "zeros") -> Array:
@@ -79,7 +79,12 @@ def weights() -> Iterator[Case]:
         for per_axis in (False, True)[: 1 if dtype == "float32" else 2]:
             text = f"{dtype} weights" + (" with scales per channel" if per_axis else "")
             yield net(
-                OP, f"{text} of a convolution", sparse_conv(dtype, per_axis), dtype=dtype, opsets=opsets, transposes=2
+                OP,
+                f"{text} of a convolution",
+                sparse_conv(dtype, per_axis),
+                dtype=dtype,
+                opsets=opsets,
+                max_transposes=2,
             )
             yield net(
                 OP,
@@ -87,19 +92,19 @@ def weights() -> Iterator[Case]:
                 sparse_dense_layer(dtype, per_axis),
                 dtype=dtype,
                 opsets=opsets,
-                transposes=1,
+                max_transposes=1,
             )
-    yield net(OP, "float32 with int8 weights, dynamic range", sparse_conv("float32", True, "int8"), transposes=2)
+    yield net(OP, "float32 with int8 weights, dynamic range", sparse_conv("float32", True, "int8"), max_transposes=2)
     yield net(
         OP,
         "float32 with int8 weights of a dense layer, dynamic range",
         sparse_dense_layer("float32", True, "int8"),
-        transposes=1,
+        max_transposes=1,
     )
     yield net(
-        OP, "float16 weights through DEQUANTIZE", float16_filter, dtype="float16", opsets=EVERY_OPSET, transposes=2
+        OP, "float16 weights through DEQUANTIZE", float16_filter, dtype="float16", opsets=EVERY_OPSET, max_transposes=2
     )
-    yield net(OP, "weights of a depthwise convolution", sparse_depthwise_conv, transposes=2)
+    yield net(OP, "weights of a depthwise convolution", sparse_depthwise_conv, max_transposes=2)
     yield net(OP, "weights of a product", sparse_matmul)
 
 
@@ -174,9 +179,9 @@ def other_consumer_cases() -> Iterator[Case]:
         w = add_densified_constant(model, constant(random_array(4, 3)))
         model.output(*(model.call("FULLY_CONNECTED", [tensor(n, 3), w], tensor(n, 4)) for n in (2, 5)))
 
-    yield net(OP, "an operand between convolutions", add_sparse, transposes=2)
+    yield net(OP, "an operand between convolutions", add_sparse, max_transposes=2)
     yield net(OP, "the weights of two layers", share_sparse)
-    refused = {"refused": "operand 0 ('x0') must be a constant"}
+    refused = {"refusal": "operand 0 ('x0') must be a constant"}
     yield net(
         OP,
         "runtime operand",

@@ -12,14 +12,14 @@ from conformance.builder import TensorRef
 from conformance.case import Case
 from conformance.copies import Copy, copy_cases
 from conformance.models import (
-    BOTH,
+    PLACEMENTS,
     Net,
-    Placed,
+    Placement,
     Spec,
     constant,
     in_bfloat16,
     in_isolation,
-    int32s,
+    int32_arrays,
     net,
     opsets,
     random_array,
@@ -42,7 +42,7 @@ def cases() -> Iterator[Case]:
 # --- SPLIT ------------------------------------------------------------------------------------
 
 
-def split(name: str, x: Spec, axis: int, parts: int, place: Placed = in_isolation, **case: Any) -> Case:
+def split(name: str, x: Spec, axis: int, parts: int, place: Placement = in_isolation, **case: Any) -> Case:
     shape = list(x.shape)
     shape[axis] = (shape[axis] or 0) // parts
     outputs = [x.with_shape(*shape) for _ in range(parts)]
@@ -55,11 +55,11 @@ def split(name: str, x: Spec, axis: int, parts: int, place: Placed = in_isolatio
 def split_cases() -> Iterator[Case]:
     image = (2, 6, 10, 9)
     for axis, parts in ((0, 2), (1, 3), (2, 5), (3, 3), (-1, 3), (-2, 2), (-3, 2), (-4, 2)):
-        yield split(f"float32 axis {axis}", tensor(*image), axis, parts, BOTH[1])
+        yield split(f"float32 axis {axis}", tensor(*image), axis, parts, PLACEMENTS[1])
     for dtype in (*REAL, "float16", "int32", "int64"):
         yield split(dtype, tensor(*image, dtype=dtype), 3, 3, opsets=opsets(dtype))
     for dtype in ("int8", "uint8", "int16"):
-        yield split(f"{dtype} axis -1", tensor(*image, dtype=dtype), -1, 3, BOTH[1])
+        yield split(f"{dtype} axis -1", tensor(*image, dtype=dtype), -1, 3, PLACEMENTS[1])
     yield split("one result", tensor(*image), 2, 1)
     yield split("axis of rank 1", tensor(*image), 1, 2, axis_operand=constant([1]))
     yield split("rank 1", tensor(6), 0, 3)
@@ -71,7 +71,7 @@ def split_cases() -> Iterator[Case]:
         tensor(2, 6, 10, 3),
         tensor(2, 6, 10, 3),
         options={"num_splits": 3},
-        refused="must be a constant",
+        refusal="must be a constant",
     )
 
 
@@ -79,7 +79,13 @@ def split_cases() -> Iterator[Case]:
 
 
 def split_v(
-    name: str, x: Spec, sizes: Sequence[int], axis: int, place: Placed = in_isolation, kind: str = "int32", **case: Any
+    name: str,
+    x: Spec,
+    sizes: Sequence[int],
+    axis: int,
+    place: Placement = in_isolation,
+    kind: str = "int32",
+    **case: Any,
 ) -> Case:
     shape = [size or 0 for size in x.shape]
     whole = [shape[axis] - sum(sizes) - 1 if size == -1 else size for size in sizes]
@@ -94,16 +100,16 @@ def split_v(
 def split_size_cases() -> Iterator[Case]:
     """Yield different sizes, one of which may be -1 for the rest."""
     for dtype in REAL:
-        for place in BOTH:
+        for place in PLACEMENTS:
             yield split_v(dtype, tensor(*IMAGE, dtype=dtype), (2, 4, 1), 2, place, opsets=opsets(dtype))
     for axis in AXES:
-        yield split_v(f"axis {axis}", tensor(*IMAGE), (1, IMAGE[axis] - 1), axis, BOTH[1])
+        yield split_v(f"axis {axis}", tensor(*IMAGE), (1, IMAGE[axis] - 1), axis, PLACEMENTS[1])
     for k in range(3):
         sizes = [-1 if i == k else size for i, size in enumerate((1, 4, 2))]
-        yield split_v(f"inferred size {k}", tensor(*IMAGE), sizes, -2, BOTH[1])
+        yield split_v(f"inferred size {k}", tensor(*IMAGE), sizes, -2, PLACEMENTS[1])
     for dtype in ("int32", "int64"):
         yield split_v(dtype, tensor(5, 3, dtype=dtype), (1, 2), 1)
-    yield split_v("int64 sizes", tensor(*IMAGE), (2, -1), 1, BOTH[1], kind="int64")
+    yield split_v("int64 sizes", tensor(*IMAGE), (2, -1), 1, PLACEMENTS[1], kind="int64")
     yield split_v("one result", tensor(*IMAGE), (5,), 1)
     yield split_v("empty result", tensor(5, 3), (3, 0, 2), 0)
     yield split_v("empty inferred result", tensor(5, 3), (3, -1, 2), 0)
@@ -123,11 +129,11 @@ def runtime_parts() -> Iterator[Case]:
             operands,
             *outputs,
             options=options,
-            given=int32s(sizes=part_sizes),
+            input_arrays=int32_arrays(sizes=part_sizes),
         )
     operands = [tensor(2, None, 3), constant([1, -1, 2]), constant(-2)]
     runs = [{"x0": random_array(2, n, 3)} for n in (7, 9)]
-    yield in_isolation("SPLIT_V", "inferred dynamic dimension", operands, *outputs, options=options, given=runs)
+    yield in_isolation("SPLIT_V", "inferred dynamic dimension", operands, *outputs, options=options, input_arrays=runs)
     third = tensor(2, None, 3)
     parts = [constant(1), tensor(2, None, 5)]
     runs = [{"x0": random_array(2, n, 5)} for n in (3, 9)]
@@ -137,8 +143,8 @@ def runtime_parts() -> Iterator[Case]:
         parts,
         *[third.with_shape(2, None, 5)] * 3,
         options={"num_splits": 3},
-        given=runs,
-        sizes=(2, 5),
+        input_arrays=runs,
+        dynamic_sizes=(2, 5),
     )
     axis = tensor(dtype="int32", name="axis")
     operands = [tensor(2, 7, 3), constant([1, 4, 2]), axis]
@@ -149,8 +155,8 @@ def runtime_parts() -> Iterator[Case]:
         operands,
         *outputs,
         options=options,
-        given=int32s(axis=1),
-        refused=refused,
+        input_arrays=int32_arrays(axis=1),
+        refusal=refused,
     )
 
 
@@ -182,11 +188,11 @@ def unpack_cases() -> Iterator[Case]:
             "UNPACK",
             f"axis {axis} and stacked between convolutions",
             reverse_slices(axis, axis, "float32"),
-            transposes=2,
+            max_transposes=2,
         )
     for dtype in REAL:
         yield unpack_case(dtype, tensor(*IMAGE, dtype=dtype), 2, opsets=opsets(dtype))
-        yield net("UNPACK", f"{dtype} between convolutions", reverse_slices(1, 1, dtype), dtype=dtype, transposes=2)
+        yield net("UNPACK", f"{dtype} between convolutions", reverse_slices(1, 1, dtype), dtype=dtype, max_transposes=2)
     for dtype in ("int32", "bool", "float16"):
         yield unpack_case(dtype, tensor(5, 3, dtype=dtype), 1)
     yield in_bfloat16("UNPACK", [tensor(5, 3)], *[tensor(5)] * 3, options={"axis": 1, "num": 3})
@@ -198,7 +204,7 @@ def unpack_cases() -> Iterator[Case]:
     x = tensor(*IMAGE, dtype="int8")
     outputs, options = [x.rescale(2).with_shape(2, 5, 7)] * 3, {"axis": 3, "num": 3}
     yield in_isolation(
-        "UNPACK", "int8 to a different scale", [x], *outputs, options=options, kernel_refuses="params.scale"
+        "UNPACK", "int8 to a different scale", [x], *outputs, options=options, kernel_refusal="params.scale"
     )
 
     def unused(model: Net) -> None:

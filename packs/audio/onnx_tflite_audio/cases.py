@@ -13,7 +13,10 @@ from conformance.models import constant, in_isolation, random_array, tensor
 EXTREMES = np.asarray([-32768, 32767, -1, 1, -3, 0, 255], np.int16)
 
 
-EXACT: dict[str, Any] = {"tolerance": Tolerance(of_range=0, steps=0), "why": "it is integer arithmetic throughout"}
+EXACT: dict[str, Any] = {
+    "tolerance": Tolerance(of_range=0, steps=0),
+    "tolerance_reason": "it is integer arithmetic throughout",
+}
 ROOTS = [0, 1, 2, 3, 2**32 - 1, 2**32, 2**53 + 1, (2**32 - 1) ** 2 - 1, 2**63 - 1, 2**63, 2**64 - 2**33, 2**64 - 1]
 ROUNDING_LIMITS = [n * n + n + k for n in (7, 65535, 65536, 2**31 - 1, 2**32 - 2) for k in (-1, 0, 1)]
 """Halfway between the squares of two integers."""
@@ -42,7 +45,7 @@ def filters() -> Iterator[Case]:
     largest_inputs = {"x0": np.full(11, 2**32 - 1, np.uint32)}
     yield in_isolation(op, "three channels", [x, *operands], y, custom_options={"num_channels": 3}, nodes=["MatMul"])
     yield in_isolation(
-        op, "largest inputs", [x, *operands], y, custom_options={"num_channels": 3}, given=largest_inputs
+        op, "largest inputs", [x, *operands], y, custom_options={"num_channels": 3}, input_arrays=largest_inputs
     )
     four_channels = tensor(4, dtype="uint64")
     yield in_isolation(
@@ -51,11 +54,11 @@ def filters() -> Iterator[Case]:
         [x, *operands],
         four_channels,
         custom_options={"num_channels": 4},
-        refused="fewer than 5 entries",
+        refusal="fewer than 5 entries",
     )
     short_x = tensor(9, dtype="uint32")
     yield in_isolation(
-        op, "too few frequencies", [short_x, *operands], y, custom_options={"num_channels": 3}, refused="reach beyond"
+        op, "too few frequencies", [short_x, *operands], y, custom_options={"num_channels": 3}, refusal="reach beyond"
     )
 
     op = "CUSTOM.SignalFilterBankSquareRoot"
@@ -63,26 +66,32 @@ def filters() -> Iterator[Case]:
     x, y = tensor(len(numbers), dtype="uint64"), tensor(len(numbers), dtype="uint32")
     for bits in (0, 5):
         shift = constant(np.asarray(bits, np.int32))
-        yield in_isolation(op, f"shift {bits}", [x, shift], y, given=first_input(*numbers, dtype="uint64"))
+        yield in_isolation(op, f"shift {bits}", [x, shift], y, input_arrays=first_input(*numbers, dtype="uint64"))
 
     op = "CUSTOM.SignalFilterBankLog"
     x, y = tensor(len(POWERS), dtype="uint32"), tensor(len(POWERS), dtype="int16", scale=0)
     for bits, scale in ((0, 1600), (3, 1), (4, 65536)):
         options = {"input_correction_bits": bits, "output_scale": scale}
         yield in_isolation(
-            op, f"shift {bits}, scale {scale}", [x], y, custom_options=options, given=first_input(*POWERS), **EXACT
+            op,
+            f"shift {bits}, scale {scale}",
+            [x],
+            y,
+            custom_options=options,
+            input_arrays=first_input(*POWERS),
+            **EXACT,
         )
     x, y = tensor(499, dtype="uint32"), tensor(499, dtype="int16", scale=0)
     options = {"input_correction_bits": 0, "output_scale": 1600}
     samples = first_input(*(k * 8607437 for k in range(499)))
-    yield in_isolation(op, "over the range", [x], y, custom_options=options, given=samples, **EXACT)
+    yield in_isolation(op, "over the range", [x], y, custom_options=options, input_arrays=samples, **EXACT)
     yield in_isolation(
         op,
         "a shift of 32 bits",
         [x],
         y,
         custom_options={**options, "input_correction_bits": 32},
-        refused="input_correction_bits is 32",
+        refusal="input_correction_bits is 32",
     )
 
     op = "CUSTOM.SignalPCAN"
@@ -92,10 +101,12 @@ def filters() -> Iterator[Case]:
         for name, signal in (("large", 3 * 10**9), ("small", 977)):
             arrays = {"x0": np.full(len(POWERS), signal, np.uint32), "x1": np.asarray(POWERS, np.uint32)}
             options = {"snr_shift": snr_shift}
-            yield in_isolation(op, f"shift {snr_shift}, {name}", [x, x, table], y, custom_options=options, given=arrays)
+            yield in_isolation(
+                op, f"shift {snr_shift}, {name}", [x, x, table], y, custom_options=options, input_arrays=arrays
+            )
     short_table = constant(random_array(90, dtype="int16"))
     yield in_isolation(
-        op, "a short table", [x, x, short_table], y, custom_options={"snr_shift": 6}, refused="fewer than 125 entries"
+        op, "a short table", [x, x, short_table], y, custom_options={"snr_shift": 6}, refusal="fewer than 125 entries"
     )
 
 
@@ -109,7 +120,7 @@ def refusals() -> Iterator[Case]:
         ("Stacker", "keeps previous frames in memory"),
         ("FftAutoScale", "overflows at -32768"),
     ):
-        yield in_isolation(f"CUSTOM.Signal{name}", "refused", [x], x, custom_options={"shift": 1}, refused=reason)
+        yield in_isolation(f"CUSTOM.Signal{name}", "refused", [x], x, custom_options={"shift": 1}, refusal=reason)
 
 
 def windows() -> Iterator[Case]:
@@ -121,7 +132,7 @@ def windows() -> Iterator[Case]:
     frame = tensor(7, dtype="int16", scale=0)
     extremes = {"x0": EXTREMES}
     yield in_isolation(
-        op, "ends of the range", [frame, constant(EXTREMES)], frame, custom_options={"shift": 12}, given=extremes
+        op, "ends of the range", [frame, constant(EXTREMES)], frame, custom_options={"shift": 12}, input_arrays=extremes
     )
     dynamic_x = tensor(None, 7, dtype="int16", scale=0)
     yield in_isolation(op, "dynamic sizes", [dynamic_x, weights], dynamic_x, custom_options={"shift": 12})
@@ -131,7 +142,7 @@ def windows() -> Iterator[Case]:
         [tensor(14, dtype="int16", scale=0), weights],
         tensor(14, dtype="int16", scale=0),
         custom_options={"shift": 12},
-        refused="does not fit a frame of 14",
+        refusal="does not fit a frame of 14",
     )
 
 
@@ -155,7 +166,7 @@ def spectra() -> Iterator[Case]:
         [tensor(16, dtype="int16", scale=0)],
         tensor(18, dtype="int16", scale=0),
         custom_options={"T": 7, "fft_length": 16},
-        refused="int16 FFTs round after every butterfly",
+        refusal="int16 FFTs round after every butterfly",
     )
     yield in_isolation(
         op,
@@ -163,7 +174,7 @@ def spectra() -> Iterator[Case]:
         [tensor(17)],
         tensor(18),
         custom_options=options,
-        refused="is too short for a frame of 17",
+        refusal="is too short for a frame of 17",
     )
 
     op = "CUSTOM.SignalIrfft"
@@ -179,7 +190,7 @@ def spectra() -> Iterator[Case]:
     yield in_isolation(op, "two samples", [tensor(5, 4)], tensor(5, 2), custom_options={"T": 0, "fft_length": 2})
     yield in_isolation(
         op, "int16", [tensor(18, dtype="int16", scale=0)], tensor(16, dtype="int16", scale=0),
-        custom_options={"T": 7, "fft_length": 16}, refused="int16 FFTs round after every butterfly",
+        custom_options={"T": 7, "fft_length": 16}, refusal="int16 FFTs round after every butterfly",
     )  # fmt: skip
     yield in_isolation(
         op,
@@ -187,7 +198,7 @@ def spectra() -> Iterator[Case]:
         [tensor(20)],
         tensor(16),
         custom_options=options,
-        refused="has 16 samples of 20 values",
+        refusal="has 16 samples of 20 values",
     )
 
 
@@ -197,12 +208,14 @@ def energies() -> Iterator[Case]:
     yield in_isolation(op, "the whole spectrum", [x], y, custom_options={"start_index": 0, "end_index": 13})
     yield in_isolation(op, "a range", [x], y, custom_options={"start_index": 2, "end_index": 11})
     lowest = {"x0": np.full(26, -32768, np.int16)}
-    yield in_isolation(op, "beyond int32", [x], y, custom_options={"start_index": 0, "end_index": 13}, given=lowest)
+    yield in_isolation(
+        op, "beyond int32", [x], y, custom_options={"start_index": 0, "end_index": 13}, input_arrays=lowest
+    )
     yield in_isolation(
         op,
         "a range outside",
         [x],
         y,
         custom_options={"start_index": 2, "end_index": 14},
-        refused="is outside a spectrum",
+        refusal="is outside a spectrum",
     )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case
-from conformance.models import BOTH, Net, Placed, constant, in_isolation, net, random_array, tensor
+from conformance.models import PLACEMENTS, Net, Placement, constant, in_isolation, net, random_array, tensor
 
 SAME, VALID = 1, 2
 
@@ -29,7 +29,7 @@ def cases() -> Iterator[Case]:
 def convolutions() -> Iterator[Case]:
     op = "CUSTOM.Convolution2DTransposeBias"
 
-    def conv_case(name: str, padding: int, strides: tuple[int, int], kernel: tuple[int, int], place: Placed = in_isolation,
+    def conv_case(name: str, padding: int, strides: tuple[int, int], kernel: tuple[int, int], place: Placement = in_isolation,
                   x: tuple[int | None, ...] = (2, 5, 7, 3), version: bytes = b"", **more: Any) -> Case:  # fmt: skip
         weights, bias = constant(random_array(11, *kernel, 3)), constant(random_array(11))
         sizes = []
@@ -40,15 +40,15 @@ def convolutions() -> Iterator[Case]:
         options = struct.pack("<3i", padding, strides[1], strides[0]) + version
         return place(op, name, [tensor(*x), weights, bias], y, custom_options=options, **more)
 
-    for place in BOTH:
+    for place in PLACEMENTS:
         yield conv_case("same", SAME, (2, 3), (3, 5), place, nodes={"ConvTranspose": 1})
         yield conv_case("valid", VALID, (3, 2), (5, 2), place)
         yield conv_case("same, strides longer than the filter", SAME, (5, 3), (2, 2), place)
     yield conv_case("same, stride 1", SAME, (1, 1), (3, 5))
     yield conv_case("two by two, as at the end of segmentation networks", SAME, (2, 2), (2, 2), version=bytes(8))
     yield conv_case("a batch of dynamic size", VALID, (2, 2), (3, 2), x=(None, 5, 7, 3))
-    yield conv_case("no padding", 0, (2, 2), (3, 2), refused="the kernel supports 1 (SAME) and 2 (VALID)")
-    short: dict[str, Any] = {"custom_options": b"\1\0\0\0", "refused": "but the kernel reads 12"}
+    yield conv_case("no padding", 0, (2, 2), (3, 2), refusal="the kernel supports 1 (SAME) and 2 (VALID)")
+    short: dict[str, Any] = {"custom_options": b"\1\0\0\0", "refusal": "but the kernel reads 12"}
     yield in_isolation(
         op,
         "short options",
@@ -68,7 +68,7 @@ def pool(padding: int, strides: tuple[int, int], size: tuple[int, int], activati
 
 def poolings() -> Iterator[Case]:
     op = "CUSTOM.MaxPoolingWithArgmax2D"
-    for place in BOTH:
+    for place in PLACEMENTS:
         for name, padding, strides, size in (
             ("same", SAME, (2, 3), (3, 2)),
             ("valid", VALID, (1, 2), (2, 3)),
@@ -85,8 +85,8 @@ def poolings() -> Iterator[Case]:
     y = tensor(2, 2, 3, 3)
     for name, activation in (("relu", 1), ("relu -1 to 1", 2), ("relu6", 3), ("tanh, which the kernel ignores", 4)):
         options = pool(VALID, (2, 2), (2, 2), activation)
-        yield in_isolation(op, name, [tensor(2, 5, 7, 3)], y, y, custom_options=options, span=(-9.0, 9.0))
-    zeros: dict[str, Any] = {"given": {"x0": np.zeros((2, 5, 7, 3), np.float32)}}
+        yield in_isolation(op, name, [tensor(2, 5, 7, 3)], y, y, custom_options=options, input_range=(-9.0, 9.0))
+    zeros: dict[str, Any] = {"input_arrays": {"x0": np.zeros((2, 5, 7, 3), np.float32)}}
     yield in_isolation(
         op,
         "the first of equal elements",
@@ -96,7 +96,7 @@ def poolings() -> Iterator[Case]:
         custom_options=pool(VALID, (2, 2), (2, 2)),
         **zeros,
     )
-    dynamic: dict[str, Any] = {"custom_options": pool(VALID, (2, 2), (2, 2)), "refused": "depend on the image's size"}
+    dynamic: dict[str, Any] = {"custom_options": pool(VALID, (2, 2), (2, 2)), "refusal": "depend on the image's size"}
     yield in_isolation(
         op, "dynamic sizes", [tensor(1, None, None, 3)], tensor(1, None, None, 3), tensor(1, None, None, 3), **dynamic
     )
@@ -108,24 +108,26 @@ def unpoolings() -> Iterator[Case]:
     indices = np.random.default_rng(3).integers(0, 6, (2, 5, 7, 11)) + np.float32(0.1)
     x, y = tensor(2, 5, 7, 11), tensor(2, 10, 21, 11)
     given = {"x1": indices.astype(np.float32)}
-    expected: dict[str, Any] = {"custom_options": options, "given": given, "nodes": {"MaxUnpool": 1}}
+    expected: dict[str, Any] = {"custom_options": options, "input_arrays": given, "nodes": {"MaxUnpool": 1}}
     yield in_isolation(op, "indices as an input", [x, tensor(2, 5, 7, 11)], y, **expected)
 
     def pool_and_unpool(model: Net) -> None:
         """Pool and unpool between convolutions: indices of one convention are used with the other."""
         image = model.input_through_conv(tensor(2, 10, 21, 3))
         small = tensor(2, 5, 7, 3)
-        pooled, indices = model.calls("CUSTOM.MaxPoolingWithArgmax2D", [image], small, small, custom_options=options)
+        pooled, indices = model.call_multi_output(
+            "CUSTOM.MaxPoolingWithArgmax2D", [image], small, small, custom_options=options
+        )
         model.output(
             model.output_through_conv(model.call(op, [pooled, indices], tensor(2, 10, 21, 3), custom_options=options))
         )
 
     yield net(
-        op, "after the pooling, between convolutions", pool_and_unpool, transposes=2, nodes=["MaxPool", "MaxUnpool"]
+        op, "after the pooling, between convolutions", pool_and_unpool, max_transposes=2, nodes=["MaxPool", "MaxUnpool"]
     )
     overlapping: dict[str, Any] = {
         "custom_options": pool(SAME, (1, 1), (2, 2)),
-        "refused": "elements have no single position",
+        "refusal": "elements have no single position",
     }
     yield in_isolation(op, "windows that overlap", [x, x], tensor(2, 10, 14, 11), **overlapping)
 
@@ -153,15 +155,15 @@ def samplings() -> Iterator[Case]:
     matrix_transposes = 2  # Transposes of the matrix
     for name, parameters in maps.items():
         given = {"x1": affine(*parameters)[None]}
-        for place in BOTH:
+        for place in PLACEMENTS:
             case: dict[str, Any] = {
                 "custom_options": options,
                 "version": 2,
-                "given": given,
-                "transposes": 2 + matrix_transposes,
+                "input_arrays": given,
+                "max_transposes": 2 + matrix_transposes,
             }
             yield place(op, name, [image, matrix], result, **case)
-    refused: dict[str, Any] = {"custom_options": options, "version": 1, "refused": "version 2 only"}
+    refused: dict[str, Any] = {"custom_options": options, "version": 1, "refusal": "version 2 only"}
     yield in_isolation(op, "the first version", [image, matrix], result, **refused)
 
 
@@ -177,7 +179,7 @@ def landmarks() -> Iterator[Case]:
         [tensor(2, 17, 3), tensor(1, 4, 4)],
         tensor(2, 17, 3),
         {},
-        refused="[1, N, 2] or [1, N, 3]",
+        refusal="[1, N, 2] or [1, N, 3]",
     )
 
 
@@ -191,21 +193,21 @@ def matrices() -> Iterator[Case]:
     yield case_of_version_2(op, "upright", [x], y, options)
     yield case_of_version_2(op, "rotated", [x], y, {**options, "target_rotation_radians": 1.1})
     coincident = np.repeat(random_array(1, 1, 3), 17, axis=1) * np.ones((1, 17, 1), np.float32)
-    yield case_of_version_2(op, "all at one point", [x], y, options, given={"x0": coincident})
+    yield case_of_version_2(op, "all at one point", [x], y, options, input_arrays={"x0": coincident})
     backwards = random_array(1, 17, 3)
     backwards[0, 2, 0], backwards[0, 13, 0] = 5, -5  # a rotation by more than 90 degrees
-    yield case_of_version_2(op, "upside down", [x], y, options, given={"x0": backwards})
-    yield case_of_version_2(op, "no scale", [x], y, {**options, "scale_x": 0.0}, refused="not all positive")
+    yield case_of_version_2(op, "upside down", [x], y, options, input_arrays={"x0": backwards})
+    yield case_of_version_2(op, "no scale", [x], y, {**options, "scale_x": 0.0}, refusal="not all positive")
     yield case_of_version_2(
         op,
         "a landmark out of range",
         [x],
         y,
         {**options, "left_rotation_idx": 17},
-        refused="the options name landmarks",
+        refusal="the options name landmarks",
     )
     incomplete = {name: value for name, value in options.items() if name != "scale_y"}
-    yield case_of_version_2(op, "a missing option", [x], y, incomplete, refused="the options lack scale_y")
+    yield case_of_version_2(op, "a missing option", [x], y, incomplete, refusal="the options lack scale_y")
 
 
 def case_of_version_2(op: str, name: str, inputs: Any, output: Any, options: Any, **more: Any) -> Case:

@@ -174,7 +174,9 @@ def networks(wheels: Path) -> Iterator[Case]:
 def network(name: str, path: Path, runs: int = 2) -> Case:
     """Return an unchanged file, with the tolerance of a whole network."""
     data = path.read_bytes()
-    return Case("NETWORK", name, lambda: data, tolerance=Tolerance.of(read(data)), why="a whole network", runs=runs)
+    return Case(
+        "NETWORK", name, lambda: data, tolerance=Tolerance.of(read(data)), tolerance_reason="a whole network", runs=runs
+    )
 
 
 BLOCKS, CHANNELS = 4, 16
@@ -199,7 +201,12 @@ def streaming(name: str, path: Path) -> Case:
     """Return a stateful network. The probability hardly changes, so the last convolution and dense results are outputs too."""
     data = with_outputs(path.read_bytes(), ("CONV_2D", "FULLY_CONNECTED"))
     return Case(
-        "NETWORK", name, lambda: data, tolerance=Tolerance.of(read(data)), why="a whole network", runs=STREAMING_RUNS
+        "NETWORK",
+        name,
+        lambda: data,
+        tolerance=Tolerance.of(read(data)),
+        tolerance_reason="a whole network",
+        runs=STREAMING_RUNS,
     )
 
 

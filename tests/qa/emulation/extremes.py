@@ -79,7 +79,7 @@ def zeros(x: Spec, w: Spec, count: int) -> Spec:
 def with_inputs(case: Case, **inputs: Sequence[Array]) -> Case:
     """Return the case with these arrays by input name, one per run."""
     return replace(
-        case, given=[dict(zip(inputs, arrays, strict=True)) for arrays in zip(*inputs.values(), strict=True)]
+        case, input_arrays=[dict(zip(inputs, arrays, strict=True)) for arrays in zip(*inputs.values(), strict=True)]
     )
 
 
@@ -207,7 +207,7 @@ def loop_case(name: str, shape: tuple[int, int], *, dtype: str = "int8", min_wei
             body.operator("FULLY_CONNECTED", [carried[k], *operands], [carried[k + 1]])
         body.output(next_iteration, value, carried[-1])
         initial = constant(np.zeros(shape, dtype), None, y.scale, y.zero_point)
-        inputs = [model.place(constant(np.int32(0))), model.input(x), model.place(initial)]
+        inputs = [model.add_operand(constant(np.int32(0))), model.input(x), model.add_operand(initial)]
         results = [model.result(spec) for spec in (Spec((), "int32"), x, y)]
         graphs = {"cond_subgraph_index": cond.index, "body_subgraph_index": body.index}
         model.graph.operator("WHILE", inputs, results, graphs)

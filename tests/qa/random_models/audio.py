@@ -17,7 +17,7 @@ def spectrograms(draw: Draw, op: str) -> Case:
     samples = window + draw.between(-1, 1500)
     options: dict[str, Any] = {"channels": draw.pick(1, 1, 1, 2, 3), "squared": draw.chance(0.5)}
     if draw.chance(0.3):
-        return spectrogram("random", None, window, draw.between(1, 400), sizes=(samples, window), **options)
+        return spectrogram("random", None, window, draw.between(1, 400), dynamic_sizes=(samples, window), **options)
     return spectrogram("random", samples, window, draw.between(1, 400), **options)
 
 
@@ -34,5 +34,5 @@ def cepstra(draw: Draw, op: str) -> Case:
     width, rate = bins(draw.between(2, 1200)), draw.pick(8000, 16000, 22050, 44100)
     if draw.chance(0.3):
         rates = [{"rate": np.asarray([rate], np.int32)}]
-        return cepstrum("random", options, None, bins=width, channels=draw.between(1, 3), given=rates)
+        return cepstrum("random", options, None, bins=width, channels=draw.between(1, 3), input_arrays=rates)
     return cepstrum("random", options, rate, bins=width, channels=draw.between(1, 3))

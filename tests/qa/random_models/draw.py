@@ -220,16 +220,16 @@ def operator(
             return model.input_through_conv(spec) if through_convolutions and is_image(spec) else model.input(spec)
         spec_with_value = replace(operand.spec, value=operand.array)
         if surroundings.has_float16_constants and spec_with_value.dtype == "float32":
-            half_constant = model.place(constant(operand.array.astype(np.float16)))
+            half_constant = model.add_operand(constant(operand.array.astype(np.float16)))
             return model.call("DEQUANTIZE", [half_constant], replace(operand.spec, value=None))
-        return model.place(spec_with_value)
+        return model.add_operand(spec_with_value)
 
     def build(model: Net) -> None:
         refs = [None if operand is None else place(model, k, operand) for k, operand in enumerate(operands)]
         specs = [result(spec, surroundings) for spec in results]
-        outputs = model.calls(op, refs, *specs, version=version, custom_options=None, **options)
+        outputs = model.call_multi_output(op, refs, *specs, version=version, custom_options=None, **options)
         if surroundings.is_shapeless:
-            model.without_rank(*outputs)
+            model.remove_rank(*outputs)
             for table in model.graph.tensors if omits_has_rank else ():
                 table.fields["has_rank"] = False
         convolved = [through_convolutions and is_image(spec) and 0 not in spec.shape for spec in specs]
@@ -246,7 +246,15 @@ def operator(
             given[spec.name] = operand.array
     dtype = next((spec.dtype for spec in input_specs.values()), "float32")
     first = next((operand for operand in operands if operand is not None and not operand.is_parameter), None)
-    return net(op, "random", build, dtype=first.spec.dtype if first else dtype, given=given, runs=1, sizes=OTHER_SIZES)
+    return net(
+        op,
+        "random",
+        build,
+        dtype=first.spec.dtype if first else dtype,
+        input_arrays=given,
+        runs=1,
+        dynamic_sizes=OTHER_SIZES,
+    )
 
 
 def result(spec: Spec, surroundings: Surroundings) -> Spec:

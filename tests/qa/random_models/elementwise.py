@@ -78,7 +78,7 @@ UNARY = (
 def unary_operator(draw: Draw, op: str) -> Case:
     if op in ("CEIL", "FLOOR", "ROUND", "NEG", "TANH", "LOGISTIC") and draw.chance(0.1):
         x = Spec(draw.shape(1))
-        return replace(in_bfloat16(op, [x], x), given={"x0": draw.random_array(x)}, opsets=(None,), runs=1)
+        return replace(in_bfloat16(op, [x], x), input_arrays={"x0": draw.random_array(x)}, opsets=(None,), runs=1)
     dtype = draw.dtype(op)
     x = draw.data(draw.spec(draw.shape(), dtype), specials=op not in ("SIN", "COS"), constant_share=0)
     y = draw.spec(x.spec.shape, dtype)  # type: ignore[arg-type]

@@ -133,4 +133,4 @@ def densify(draw: Draw, op: str) -> Case:
             model.call("FULLY_CONNECTED", [model.input(replace(x, name="x0")), ref, None], y.with_shape(3, rows))
         )
 
-    return net(op, "random", build, dtype=dtype, given={"x0": x_array}, runs=1)
+    return net(op, "random", build, dtype=dtype, input_arrays={"x0": x_array}, runs=1)

@@ -155,7 +155,7 @@ def prelu(n: Network, x: TensorRef) -> None:
 @step("SELECT_V2", weight=0.5)
 def select_values(n: Network, x: TensorRef) -> None:
     shape = n.shape(x)
-    y = n.net.calls("GREATER", [x, x], Spec(shape, "bool"), version=2)[0]
+    y = n.net.call_multi_output("GREATER", [x, x], Spec(shape, "bool"), version=2)[0]
     n.call([y, x, n.operand(n.numbers(*shape[-1:]), like=x)], n.activation(shape, like=x))
 
 

@@ -177,7 +177,7 @@ class Network:
         if self.kind == "float32" or self.ranges is None or (self.kind == "dynamic" and not per_channel):
             return [constant(array), None if b is None else constant(b)]
         if self.kind == "half":
-            half_tensors = [self.net.place(constant(a.astype(np.float16))) for a in (array, b) if a is not None]
+            half_tensors = [self.net.add_operand(constant(a.astype(np.float16))) for a in (array, b) if a is not None]
             float_tensors = [
                 self.net.call("DEQUANTIZE", [half], Spec(self.net.spec(half).shape)) for half in half_tensors
             ]
@@ -216,7 +216,7 @@ class Network:
         while inputs[-1] is None:  # the hybrid kernels count operands
             inputs = inputs[:-1]
         results = tuple(self.limit_resolution(result, inputs) for result in results)
-        refs = self.net.calls(code, inputs, *results, version=REGISTERED[code].version, **options)
+        refs = self.net.call_multi_output(code, inputs, *results, version=REGISTERED[code].version, **options)
         self.read.update(i for i in inputs if isinstance(i, TensorRef))
         self.activation_numbers.update(
             {ref: self.spec_numbers[spec] for ref, spec in zip(refs, results, strict=True) if spec in self.spec_numbers}
@@ -235,7 +235,7 @@ class Network:
 
     def add_auxiliary(self, code: str, inputs: Sequence[Any], *results: Spec, **options: Any) -> list[TensorRef]:
         """Add an operator whose results are indices, sizes or conditions instead of activations."""
-        refs = self.net.calls(code, inputs, *results, version=REGISTERED[code].version, **options)
+        refs = self.net.call_multi_output(code, inputs, *results, version=REGISTERED[code].version, **options)
         self.read.update(i for i in inputs if isinstance(i, TensorRef))
         self.auxiliary += refs
         return refs

@@ -27,7 +27,9 @@ VARIANTS: tuple[dict[str, Any], ...] = ({}, {"peephole": True}, {"projection_siz
 def lstm(draw: Draw, op: str) -> Case:
     if op == "LSTM" and draw.chance(0.2):
         dtype = draw.pick("float32", "uint8")
-        return net(op, "random", five_operand_lstm(dtype, draw.chance(0.6)), dtype=dtype, given=[{} for _ in range(3)])
+        return net(
+            op, "random", five_operand_lstm(dtype, draw.chance(0.6)), dtype=dtype, input_arrays=[{} for _ in range(3)]
+        )
     dtype, weights = draw.pick(("float32", "float32"), ("float32", "int8"), ("int8", "int8"), ("int8", "int8"))
     options = [(name, float(draw.random.uniform(0.2, 2))) for name in ("cell_clip", "proj_clip") if draw.chance(0.4)]
     layer = Lstm(
@@ -48,7 +50,7 @@ def lstm(draw: Draw, op: str) -> Case:
         options=tuple(options),
         **draw.pick(*VARIANTS),
     )
-    return layer.case("random", given=[{"x0": draw.random_array(layer.x)} for _ in range(3)])
+    return layer.case("random", input_arrays=[{"x0": draw.random_array(layer.x)} for _ in range(3)])
 
 
 @draws("BIDIRECTIONAL_SEQUENCE_LSTM")

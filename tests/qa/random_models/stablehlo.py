@@ -88,7 +88,7 @@ def scatter(draw: Draw, op: str) -> Case:
         constant(given.pop("x1")) if draw.chance(0.5) else Spec(positions.shape, positions.dtype.name, name="x1")
     )
     operands = (replace(x, name="x0"), position_operand, replace(updates, name="x2"))
-    return scattering("random", *operands, region, options=options, given=given, runs=1)
+    return scattering("random", *operands, region, options=options, input_arrays=given, runs=1)
 
 
 @draws("STABLEHLO_REDUCE_WINDOW", "REDUCE_WINDOW")
@@ -104,7 +104,7 @@ def reduce(draw: Draw, op: str) -> Case:
     window = Window(kernel, stride, dilation, base, padding)
     reductions = ("ALL", "ANY") if x.dtype == "bool" else ("ADD", "MUL", "MAXIMUM", "MINIMUM")
     reduction, initial = draw.pick(*reductions), draw.between(0, 1)
-    case: dict[str, Any] = {"given": {"x0": draw.random_array(x)}, "runs": 1}
+    case: dict[str, Any] = {"input_arrays": {"x0": draw.random_array(x)}, "runs": 1}
     if not is_stablehlo:
         return older("random", reduction, x, window, initial, **case)
     return window_case("random", reduction, x, window, initial, code=draw.pick(*REDUCTIONS[reduction]), **case)
@@ -117,4 +117,4 @@ def random_bits(draw: Draw, op: str) -> Case:
     x = Spec((2,), "uint64")
     options = {"algorithm": algorithm}
     y = Spec(draw.shape(), dtype)
-    return in_isolation(op, "random", [x], x, y, options=options, given={"x0": state}, runs=1)
+    return in_isolation(op, "random", [x], x, y, options=options, input_arrays={"x0": state}, runs=1)

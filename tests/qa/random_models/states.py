@@ -37,7 +37,7 @@ def running_sum(draw: Draw, op: str) -> Case:
         state.assign(after)
         model.output(model.read(state, x) if reads_after else before, after)
 
-    return net(op, "random", build, dtype=x.dtype, given=given)
+    return net(op, "random", build, dtype=x.dtype, input_arrays=given)
 
 
 @draws("HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE")
@@ -52,7 +52,12 @@ def table_case(draw: Draw, op: str) -> Case:
     if op == "HASHTABLE_SIZE":
         return net(op, "random", table_size(keys, values), dtype=dtype, runs=1)
     return net(
-        op, "random", lookup_case(keys, values, draw.chance(0.5)), dtype=dtype, given={"wanted": requested_keys}, runs=1
+        op,
+        "random",
+        lookup_case(keys, values, draw.chance(0.5)),
+        dtype=dtype,
+        input_arrays={"wanted": requested_keys},
+        runs=1,
     )
 
 
@@ -68,7 +73,7 @@ def branch_case(draw: Draw, op: str) -> Case:
 @draws("WHILE")
 def doubling_loop(draw: Draw, op: str) -> Case:
     x = random_spec(draw, draw.pick("float32", "int8", "uint8", "int32"))
-    return loop_case("random", [x], double, dtype=x.dtype, given=draw.pick(STEPS[:2], STEPS[2:]))
+    return loop_case("random", [x], double, dtype=x.dtype, input_arrays=draw.pick(STEPS[:2], STEPS[2:]))
 
 
 @draws("STABLEHLO_COMPOSITE")

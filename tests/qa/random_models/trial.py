@@ -96,7 +96,7 @@ class Model:
             try:
                 expected = trial.reference_outputs
             except LiteRTError:  # LiteRT may refuse the further sizes
-                trial = CaseTrial(replace(random_case, sizes=()), HOST)
+                trial = CaseTrial(replace(random_case, dynamic_sizes=()), HOST)
                 expected = trial.reference_outputs
         except LiteRTError as error:
             return Outcome("not run", str(error))

@@ -20,7 +20,7 @@ def rank(net: Network) -> tuple[TensorRef, ...]:
     """Return the largest numbers, their indices and the negated numbers, for numbers that differ by a few ULPs."""
     noise = net.like("MUL", net.input(tensor(SIZE)), constant(np.float32(1e-7)))
     numbers = net.like("ADD", noise, constant(np.float32(1.0)))
-    values, indices = net.calls(
+    values, indices = net.call_multi_output(
         "TOPK_V2", [numbers, constant(np.int32(7))], tensor(7), tensor(7, dtype="int32", scale=0)
     )
     negated = net.call("GATHER", [net.like("NEG", numbers), indices], tensor(7), axis=0)

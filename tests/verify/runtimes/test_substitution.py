@@ -200,9 +200,9 @@ def test_bias_scale_is_the_product_of_operand_scales() -> None:
         return ctx.ops.Gemm(x, w, b, transB=1)
 
     net = Net()
-    x = net.place(tensor(3, 5, dtype="int8"))
-    w = net.place(constant(random_array(7, 5, dtype="int8"), "int8", 0.02))
-    b = net.place(constant(random_array(7, dtype="int32"), "int32", 123.0))
+    x = net.add_operand(tensor(3, 5, dtype="int8"))
+    w = net.add_operand(constant(random_array(7, 5, dtype="int8"), "int8", 0.02))
+    b = net.add_operand(constant(random_array(7, dtype="int32"), "int32", 123.0))
     y = net.result(tensor(3, 7, dtype="int8").rescale(9.0))
     net.graph.operator("CUSTOM.Dense", [x, w, b], [y])
     net.output(y)
@@ -241,7 +241,7 @@ def stateful_network(*, cell: bool) -> Net:
     if cell:
         state = net.graph.tensor("state", (2, 4 * 3), "float32", variable=True)
         filtered = net.result(tensor(2, 4))
-        weights = [net.place(constant(random_array(*shape))) for shape in ((4, 5), (4, 3))]
+        weights = [net.add_operand(constant(random_array(*shape))) for shape in ((4, 5), (4, 3))]
         net.graph.operator("SVDF", [y, *weights, None, state], [filtered], {"rank": 1})
         net.output(y, filtered)
         return net

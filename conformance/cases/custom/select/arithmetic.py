@@ -41,7 +41,7 @@ def refusals() -> Iterator[Case]:
     quantized = tensor(5, 7, dtype="int8")
     other = select_options("AddV2", node("Sub"))
     yield in_isolation(
-        code, "complex128", [complex_] * 2, complex_, custom_options=usual, refused="no kernel for dtypes complex128"
+        code, "complex128", [complex_] * 2, complex_, custom_options=usual, refusal="no kernel for dtypes complex128"
     )
     yield in_isolation(
         code,
@@ -49,12 +49,12 @@ def refusals() -> Iterator[Case]:
         [quantized] * 2,
         quantized,
         custom_options=usual,
-        refused="no kernel for dtypes int8",
+        refusal="no kernel for dtypes int8",
     )
-    yield in_isolation(code, "no NodeDef", [x, x], x, custom_options=b"", refused="the options hold no valid NodeDef")
+    yield in_isolation(code, "no NodeDef", [x, x], x, custom_options=b"", refusal="the options hold no valid NodeDef")
     yield in_isolation(
-        code, "another operator's NodeDef", [x, x], x, custom_options=other, refused="the NodeDef of 'Sub'"
+        code, "another operator's NodeDef", [x, x], x, custom_options=other, refusal="the NodeDef of 'Sub'"
     )
     yield in_isolation(
-        code, "one operand", [x], x, custom_options=usual, refused="1 operands, but TensorFlow's AddV2 has 2"
+        code, "one operand", [x], x, custom_options=usual, refusal="1 operands, but TensorFlow's AddV2 has 2"
     )

@@ -76,4 +76,4 @@ def refusals() -> Iterator[Case]:
         ("a list as a text", {"padding": (1, 2)}, "attribute 'padding' of the NodeDef is tuple, expected bytes"),
     ):
         options = select_options("Conv2D", node("Conv2D", {"strides": (1, 1, 1, 1), "padding": "VALID", **attributes}))
-        yield in_isolation("CUSTOM.FlexConv2D", name, [x, w], tensor(1, 5, 7, 2), custom_options=options, refused=why)
+        yield in_isolation("CUSTOM.FlexConv2D", name, [x, w], tensor(1, 5, 7, 2), custom_options=options, refusal=why)

@@ -20,4 +20,4 @@ def cases() -> Iterator[Case]:
     x, each = tensor(1, 5, 7, 3), [tensor(3)] * 4
     options = select_options("FusedBatchNormV3", node("FusedBatchNormV3"))  # is_training is True where it is left out
     why = "normalizes each batch by its own mean and variance"
-    yield in_isolation("CUSTOM.FlexFusedBatchNormV3", "in training", [x, *each], x, custom_options=options, refused=why)
+    yield in_isolation("CUSTOM.FlexFusedBatchNormV3", "in training", [x, *each], x, custom_options=options, refusal=why)

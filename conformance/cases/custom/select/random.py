@@ -31,7 +31,16 @@ def bounds_case(
     """Return a case whose numbers must be within bounds."""
     given = {} if fixed else {"shape": np.asarray([2, 5, 7], dtype)}
     build = partial(build_bounds_check, op=op, seeds=seeds, dtype=dtype, fixed=fixed)
-    return net(PREFIX + op, name, build, given=given, reference=certain_properties, dtype="float32", sizes=(), **more)
+    return net(
+        PREFIX + op,
+        name,
+        build,
+        input_arrays=given,
+        reference=certain_properties,
+        dtype="float32",
+        dynamic_sizes=(),
+        **more,
+    )
 
 
 def build_bounds_check(model: Net, op: str, seeds: dict[str, int], dtype: str, fixed: bool) -> None:

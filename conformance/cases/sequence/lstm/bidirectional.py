@@ -42,7 +42,7 @@ class Both:
 
     def operands(self, model: Net, layer: Lstm, name: str) -> list[TensorRef | None]:
         """Return random matrices, peepholes, biases and projection of one direction."""
-        return [None if spec is None else model.place(spec) for spec in Named(layer, name).operands()[1:]]
+        return [None if spec is None else model.add_operand(spec) for spec in Named(layer, name).operands()[1:]]
 
     def build(self, model: Net) -> None:
         forward, backward = self.layer(), self.layer(**self.backward_fields)
@@ -58,7 +58,7 @@ class Both:
             for gate in GATES:
                 has_weights = self.auxiliary_weights and not (layer.coupled and gate == "input")
                 weights = layer.matrix(layer.cells, self.auxiliary, f"{name} auxiliary {gate}") if has_weights else None
-                refs.append(None if weights is None else model.place(weights))
+                refs.append(None if weights is None else model.add_operand(weights))
         widths = (
             [forward.output_size + backward.output_size]
             if self.merge_outputs
@@ -156,7 +156,9 @@ def cases() -> Iterator[Case]:
         )
     reason = "without a bound on the cell, the kernels' rounding errors of activations add up from step to step"
     unbounded: dict[str, Any] = {"lstm_fields": {"weights": "int8"}, "fused_activation_function": "RELU"}
-    yield bidirectional_case("float32 with int8 weights and RELU, 50 runs", {**LONG, "known": reason}, **unbounded)
+    yield bidirectional_case(
+        "float32 with int8 weights and RELU, 50 runs", {**LONG, "known_failure": reason}, **unbounded
+    )
     yield bidirectional_case(
         "float32 with int8 weights, asymmetric activations",
         lstm_fields={"weights": "int8"},
@@ -195,19 +197,19 @@ def auxiliary_input_cases() -> Iterator[Case]:
 
 
 def refusal_cases() -> Iterator[Case]:
-    yield bidirectional_case("float32 merged outputs, batch first", {"refused": "beyond their end"}, time_major=False)
+    yield bidirectional_case("float32 merged outputs, batch first", {"refusal": "beyond their end"}, time_major=False)
     yield bidirectional_case(
         "float32, wider backward input",
-        {"refused": "auxiliary input and input differ in size"},
+        {"refusal": "auxiliary input and input differ in size"},
         auxiliary=AUXILIARY,
     )
     yield bidirectional_case(
-        "float32 without an activation", {"refused": "activation NONE"}, fused_activation_function="NONE"
+        "float32 without an activation", {"refusal": "activation NONE"}, fused_activation_function="NONE"
     )
     yield bidirectional_case(
-        "float32 with states as graph inputs", {"refused": "not variable tensors"}, lstm_fields={"variable": False}
+        "float32 with states as graph inputs", {"refusal": "not variable tensors"}, lstm_fields={"variable": False}
     )
     nonzero_zero_point = {"weights": "int8", "weight_zero_point": 3}
     yield bidirectional_case(
-        "float32 with nonzero weight zero points", {"refused": "nonzero zero points"}, lstm_fields=nonzero_zero_point
+        "float32 with nonzero weight zero points", {"refusal": "nonzero zero points"}, lstm_fields=nonzero_zero_point
     )

@@ -69,7 +69,9 @@ def float_cases(op: str) -> Iterator[Case]:
     yield lstm("float32 with float16 initial states", op=op, initial_dtype="float16")
     for name in ("plain", "without an input gate", "with a projection"):
         yield lstm(f"float32 with float16 constants {name}", op=op, float16_constants=True, **FEATURES[name])
-    yield lstm("float32 with layer normalization of values near 0", {"span": (-1e-4, 1e-4)}, op=op, layer_norm=True)
+    yield lstm(
+        "float32 with layer normalization of values near 0", {"input_range": (-1e-4, 1e-4)}, op=op, layer_norm=True
+    )
     yield lstm("float32, 50 runs", {"runs": 50}, op=op)
     yield lstm("float32 with a projection, 50 runs", {"runs": 50}, op=op, projection_size=OUTPUTS, weight_factor=0.5)
     for dtype in ("float32", "int8"):
@@ -130,7 +132,7 @@ def int8_cases(op: str) -> Iterator[Case]:
     size = (BATCH, 53, INPUTS) if op == SEQUENCE else (BATCH, INPUTS)
     then_constant_inputs = [{"x0": random_array(*size, dtype="int8")}, *[{"x0": np.full(size, -5, np.int8)}] * 4]
     holding_fields: dict[str, Any] = {"hold_cells": True, "time": 53, "cells_scale": 2**-9}
-    runs = {"given": then_constant_inputs, "runs": 5}
+    runs = {"input_arrays": then_constant_inputs, "runs": 5}
     yield lstm("int8 with constant cell states", runs, op=op, dtype="int8", weights="int8", **holding_fields)
     yield lstm("int8 with states of rank 1", op=op, dtype="int8", weights="int8", flat_states=True)
     for batch in (1, BATCH):
@@ -169,9 +171,9 @@ def sequence_only_cases() -> Iterator[Case]:
     for clip in (0.0, 0.31, 10.0):
         bounded = f", cells clipped at {clip:g}" if clip else ""
         given = {"x0": random_array(BATCH, TIME, INPUTS)}
-        yield lstm(f"float32 of dynamic length{bounded}", {"given": given}, time=None, cell_clip=clip)
+        yield lstm(f"float32 of dynamic length{bounded}", {"input_arrays": given}, time=None, cell_clip=clip)
         for dtype in ("float32", "int8"):
-            yield net(SEQUENCE, f"{dtype}, two layers{bounded}", two_layers(dtype, clip), dtype=dtype, transposes=2)
+            yield net(SEQUENCE, f"{dtype}, two layers{bounded}", two_layers(dtype, clip), dtype=dtype, max_transposes=2)
 
 
 def step_in_loop(body: GraphBuilder, values: Sequence[TensorRef]) -> Sequence[TensorRef]:
@@ -190,7 +192,7 @@ def clip_case(clip: float, weights: str = "float32", output_gate_closing: float 
     name = f"float32 with {weights} weights, cells clipped at {clip:g} and at the limit" + (
         ", output gate closed" if output_gate_closing else steps
     )
-    case = {"given": runs, "runs": len(runs)}
+    case = {"input_arrays": runs, "runs": len(runs)}
     return lstm(
         name, case, weights=weights, gate_bias=7.0, cell_clip=clip, output_gate_closing=output_gate_closing, time=time
     )
@@ -234,7 +236,7 @@ def five_operand_cases() -> Iterator[Case]:
         "uint8 with an unsupported scale",
         five_operand_lstm("uint8", True, scale=0.01),
         dtype="uint8",
-        refused=refusal,
+        refusal=refusal,
     )
 
 
@@ -267,7 +269,7 @@ def five_operand_lstm(
             if is_uint8
             else constant(random_array(4 * CELLS))
         )
-        refs = [x, operands[0], model.place(weights), model.place(bias), operands[1]]
+        refs = [x, operands[0], model.add_operand(weights), model.add_operand(bias), operands[1]]
         sums = tensor(BATCH, 4 * CELLS, dtype="int16", scale=2**-12) if is_uint8 else spec(4 * CELLS)
         results = [model.result(like) for like in (spec(CELLS), cell, spec(width), sums)]
         model.graph.operator(STEP, refs, results, {"kernel_type": "BASIC", "fused_activation_function": activation})
@@ -280,22 +282,22 @@ def five_operand_lstm(
 
 
 def refusal_cases(op: str) -> Iterator[Case]:
-    yield lstm("float32 without an activation", {"refused": "activation NONE"}, op=op, fused_activation_function="NONE")
-    refusal = {"refused": "not variable tensors"}
+    yield lstm("float32 without an activation", {"refusal": "activation NONE"}, op=op, fused_activation_function="NONE")
+    refusal = {"refusal": "not variable tensors"}
     yield lstm("float32 with states as graph inputs", refusal, op=op, variable=False)
-    refusal = {"refused": "nonzero zero points"}
+    refusal = {"refusal": "nonzero zero points"}
     yield lstm("float32 with nonzero weight zero points", refusal, op=op, weights="int8", weight_zero_point=3)
-    refusal = {"refused": "one scale per row"}
+    refusal = {"refusal": "one scale per row"}
     yield lstm("float32 with int8 weights, one scale per row", refusal, op=op, weights="int8", scale_per_row=True)
     yield lstm(
         "int8 with 8-bit gates",
-        {"refused": "confuses the gates' scales"},
+        {"refusal": "confuses the gates' scales"},
         op=op,
         dtype="int8",
         weights="int8",
         intermediates=12,
     )
-    refusal = {"refused": "is not a power of two"}
+    refusal = {"refusal": "is not a power of two"}
     yield lstm(
         "int8 with a cell scale that is no power of two",
         refusal,
@@ -304,13 +306,13 @@ def refusal_cases(op: str) -> Iterator[Case]:
         weights="int8",
         cells_scale=0.0003,
     )
-    refusal = {"refused": "is not between 2^-15 and 2^-9"}
+    refusal = {"refusal": "is not between 2^-15 and 2^-9"}
     yield lstm("int8 with a cell scale of 2^-8", refusal, op=op, dtype="int8", weights="int8", cells_scale=2.0**-8)
-    refusal = {"refused": "exceed 32 bits after rescaling"}
+    refusal = {"refusal": "exceed 32 bits after rescaling"}
     yield lstm(
         "int8 with excessively large weight scales", refusal, op=op, dtype="int8", weights="int8", weight_factor=1e7
     )
-    refusal = {"refused": "confuses cell states"}
+    refusal = {"refusal": "confuses cell states"}
     yield lstm(
         "int8 with peepholes and a projection",
         refusal,
@@ -321,4 +323,4 @@ def refusal_cases(op: str) -> Iterator[Case]:
         projection_size=OUTPUTS,
     )
     if op == SEQUENCE:
-        yield lstm("float32 with diagonal matrices", {"refused": "diagonal"}, diagonal_weights=True)
+        yield lstm("float32 with diagonal matrices", {"refusal": "diagonal"}, diagonal_weights=True)
