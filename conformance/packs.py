@@ -163,7 +163,7 @@ def _cases_without_fusion(host: Host, pack: str, cases: Sequence[Case]) -> dict[
         with suppress(Failed):  # the host warns of it
             name = offer.fusion().name
             if find_unlisted_pattern(offer.needs, offer.fusion()) is not None:
-                listed = [case for case in cases if name in case.fuses and not _has_any(case, offer.needs)]
+                listed = [case for case in cases if name in case.fusions and not _has_any(case, offer.needs)]
                 untried |= {name: listed} if listed else {}
     return untried
 
