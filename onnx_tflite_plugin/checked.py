@@ -217,7 +217,10 @@ def checks_keywords(
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean 'layout'?``; empty if no known name is similar or an abbreviation, such as Sub of Subtract."""
+    """Return ``; did you mean 'layout'?``; empty if no known name is similar or an abbreviation.
+
+    Either may abbreviate the other: the known Sub the name Subtract, the name trt the known tensorrt.
+    """
     from difflib import get_close_matches
 
     names = list(known)
@@ -226,6 +229,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
         folded
         or get_close_matches(name, names, 1)
         or sorted(filter(partial(_is_abbreviation, name), names), key=len)[-1:]
+        or [one for one in names if _has_letters(one, name)]
     )
     return f"; did you mean {similar[0]!r}?" if similar else ""
 
@@ -233,3 +237,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def _is_abbreviation(name: str, known: str) -> bool:
     """True if the name begins with a known name of three letters or more."""
     return len(known) >= 3 and name.lower().startswith(known.lower())
+
+
+def _has_letters(known: str, name: str) -> bool:
+    """True if a known name has the letters of a name, three or more, in order, the first one first: trt for tensorrt."""
+    letters = iter(known.lower())
+    return len(name) >= 3 and known[:1].lower() == name[0].lower() and all(letter in letters for letter in name.lower())

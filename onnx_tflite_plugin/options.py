@@ -39,10 +39,26 @@ class CheckedOptions:
     def __post_init__(self) -> None:
         cls: Any = type(self)
         for option in options_of(cls):
+            if get_origin(option.type) is Mapping:
+                object.__setattr__(self, option.name, positions_as_text(getattr(self, option.name)))
             option.check(getattr(self, option.name))
 
+    def __repr__(self) -> str:
+        """Return the call that makes equal options: only fields that differ from the defaults."""
+        cls: Any = type(self)
+        values = ((option, getattr(self, option.name)) for option in options_of(cls))
+        changed = ", ".join(f"{option.name}={value!r}" for option, value in values if value != option.default)
+        return f"{cls.__name__}({changed})"
 
-@dataclass(frozen=True)
+
+def positions_as_text(values: Any) -> Any:
+    """Return a mapping by names and positions with the positions as text, ``{"0": …}`` for ``{0: …}``; else the value."""
+    if not isinstance(values, Mapping) or not any(has_type(key, int) for key in values):
+        return values
+    return {str(key) if has_type(key, int) else key: value for key, value in values.items()}
+
+
+@dataclass(frozen=True, repr=False)
 class VerifyOptions(CheckedOptions):
     """Data and tolerance of a verification; see ``onnx_tflite_plugin.verify``."""
 
@@ -71,7 +87,7 @@ class VerifyOptions(CheckedOptions):
     partial: bool = _option(VERIFICATION, False, "Accept an inconclusive verdict: exit with 0, not 4.")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ConvertOptions(CheckedOptions):
     """Options of :func:`onnx_tflite_plugin.convert` and of the command ``convert``."""
 
@@ -203,14 +219,15 @@ class ConvertOptions(CheckedOptions):
             )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BenchOptions(CheckedOptions):
     """Options of a benchmark, besides the model and its data."""
 
     threads: int = _option(COMMON, 1, "Threads of each runtime.", metavar="N", minimum=1)
     rounds: int = _option(
-        COMMON, 20, "Number of rounds; in each round both runtimes are timed for about 20 ms.", metavar="N", minimum=3
-    )
+        COMMON, 20, "Number of rounds; in each round both runtimes are timed for about 20 ms.", metavar="N", minimum=3,
+        synonyms=("--repeat", "--repeats", "--iterations", "--num-runs"),
+    )  # fmt: skip
 
 
 class ConvertKeywords(TypedDict, total=False):
@@ -247,7 +264,10 @@ class ConvertKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Option:
-    """A field of options. ``values``: values of the flag if its value is optional, the default one first."""
+    """A field of options. ``values``: values of the flag if its value is optional, the default one first.
+
+    ``synonyms``: flags of other tools for the same.
+    """
 
     name: str
     type: Any
@@ -258,6 +278,7 @@ class Option:
     metavar: str | None = None
     minimum: int | None = None
     values: Sequence[str] = ()
+    synonyms: Sequence[str] = ()
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -269,7 +290,7 @@ class Option:
 
     def check(self, value: object) -> None:
         """Raise TypeError or UnsupportedOption if the value is invalid."""
-        rejection = f"{self.name} is {describe(value)}, so nothing was done"
+        rejection = f"{self.name} is {value!r}, so nothing was done"
         if not has_type(value, str if self.choices else self.type):
             usage = f"{self.flag} {self.metavar or ''}".rstrip()
             key, wrong_value = find_mismatch(value, self.type)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import click
@@ -34,6 +35,39 @@ class UsageProblem(click.ClickException):
         print_error("error", self.message.splitlines())
 
 
+@contextmanager
+def own_usage_errors() -> Iterator[None]:
+    """Replace click's usage errors by UsageProblem: one block like all other errors, without the lines before it."""
+    try:
+        yield
+    except click.exceptions.NoArgsIsHelpError:
+        raise
+    except click.UsageError as error:
+        raise UsageProblem(_describe_usage(error)) from None
+
+
+def _describe_usage(error: click.UsageError) -> str:
+    """Return the message of a usage error: the argument, the fact, and the remedy."""
+    command = error.ctx and f"{error.ctx.command_path} {' '.join(error.ctx.command.collect_usage_pieces(error.ctx))}"
+    if isinstance(error, click.MissingParameter):
+        return f"{error.format_message().rstrip('. ')}\nhint: {command}"
+    if isinstance(error, click.NoSuchOption):
+        options = error.ctx.command.params if error.ctx else ()
+        flags = [flag for option in options if isinstance(option, click.Option) for flag in option.opts]
+        named = (option.opts[0] for option in options if error.option_name in getattr(option, "synonyms", ()))
+        flag = next(named, "")
+        remedy = f"; did you mean {flag!r}?" if flag else did_you_mean(error.option_name, flags)
+        hint = "" if remedy or not error.ctx else f"\nhint: {error.ctx.command_path} --help lists the options"
+        return f"{error.message.rstrip('.')}{remedy}{hint}"
+    if isinstance(error, click.BadParameter):
+        parameter = error.param_hint or (error.param.get_error_hint(error.ctx).strip("'") if error.param else "")
+        message = error.message.rstrip(".")
+        value = re.match("'(.*)' is not one of ", message)
+        choices = getattr(error.param and error.param.type, "choices", ())
+        return f"{parameter}: {message}{did_you_mean(value[1], choices) if value else ''}"
+    return error.format_message().rstrip(".")
+
+
 class Commands(click.Group):
     """Command group that turns exceptions into a message and an exit code."""
 
@@ -54,6 +88,10 @@ class Commands(click.Group):
             sys.exit(error.exit_code)
         sys.exit(code if isinstance(code, int) else 0)
 
+    def make_context(self, *positional: Any, **keywords: Any) -> click.Context:
+        with own_usage_errors():
+            return super().make_context(*positional, **keywords)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -71,7 +109,8 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         token = FROM_COMMAND.set(True)
         try:
-            return super().invoke(ctx)
+            with own_usage_errors():
+                return super().invoke(ctx)
         except ConversionError as error:
             lines = [*map(shorten_names, error.message.splitlines()), *_group_problems(error)]
             _fail(ctx, error.exit_code, type(error).__name__, lines, error)

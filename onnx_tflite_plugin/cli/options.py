@@ -84,11 +84,15 @@ class GroupedCommand(click.Command):
 
 
 class GroupedOption(click.Option):
-    """Option of a group. One with a ``flag_value`` may be given without a value; attach a value with ``=``."""
+    """Option of a group. One with a ``flag_value`` may be given without a value; attach a value with ``=``.
 
-    def __init__(self, *flags: Any, group: str, **arguments: Any) -> None:
+    ``synonyms``: flags of other tools for it, which get this option as the suggestion.
+    """
+
+    def __init__(self, *flags: Any, group: str, synonyms: Sequence[str] = (), **arguments: Any) -> None:
         super().__init__(*flags, **arguments)
         self.group = group
+        self.synonyms = synonyms
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         """Register the option. click alone would take the argument after ``--verify`` for its value."""
@@ -121,7 +125,7 @@ def add_options(cls: Any, *names: str, **changes: Any) -> Callable[[Callable[...
 
 def _arguments(option: Option) -> dict[str, Any]:
     """Return click's arguments for an option."""
-    common = {"help": option.help, "metavar": option.metavar}
+    common = {"help": option.help, "metavar": option.metavar, "synonyms": option.synonyms}
     if option.type is bool:
         return {**common, "is_flag": True}
     if option.repeatable:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import click
+import numpy as np
 import pytest
 
 import onnx_tflite_plugin as otp
@@ -97,7 +98,7 @@ def test_type_error_names_option_value_and_remedy(option: Option) -> None:
     ("options", "message"),
     [
         ({"input_shape": {"x": (1, 2), "y": "1,2"}}, "input_shape['y'] is the str '1,2'"),
-        ({"rename": {1: "y"}}, "rename's key is the int 1"),
+        ({"rename": {1.5: "y"}}, "rename's key is the float 1.5"),
         ({"input_shape": {"x": (2, 1.5)}}, "input_shape['x'][1] is the float 1.5"),
         ({"outputs": ["y", 3]}, "outputs[1] is the int 3"),
         ({"outputs": "y"}, "outputs is the str 'y'"),
@@ -109,13 +110,21 @@ def test_type_error_names_the_wrong_entry(options: dict[str, Any], message: str)
         ConvertOptions(**options)
 
 
+def test_repr_shows_only_options_that_differ_from_the_defaults() -> None:
+    assert repr(ConvertOptions()) == "ConvertOptions()"
+    assert repr(ConvertOptions(opset=18, rename={0: "x"})) == "ConvertOptions(opset=18, rename={'0': 'x'})"
+    assert repr(VerifyOptions(runs=1)) == "VerifyOptions(runs=1)"
+
+
+def test_a_position_may_be_an_integer() -> None:
+    assert ConvertOptions(input_shape={np.int64(0): (1, 2)}) == ConvertOptions(input_shape={"0": (1, 2)})
+
+
 @pytest.mark.parametrize("option", [option for option in CONVERT if option.choices], **ids)
 def test_invalid_choice_lists_valid_ones(option: Option) -> None:
     invalid = option.choices[0] + "x"
     values = " or ".join(map(repr, option.choices))
-    text = (
-        f"^{option.name} is the str '{invalid}', so nothing was done; give {values}; did you mean '{option.choices[0]}'"
-    )
+    text = f"^{option.name} is '{invalid}', so nothing was done; give {values}; did you mean '{option.choices[0]}'"
     with pytest.raises(UnsupportedOption, match=text):
         ConvertOptions(**{option.name: invalid})
 
@@ -130,7 +139,7 @@ def test_invalid_choice_lists_valid_ones(option: Option) -> None:
     ],
 )
 def test_number_below_the_minimum_is_reported(cls: Any, name: str, value: float, remedy: str) -> None:
-    with pytest.raises(UnsupportedOption, match=f"^{name} is the {type(value).__name__} {value}, .*; {remedy}$"):
+    with pytest.raises(UnsupportedOption, match=f"^{name} is {value}, .*; {remedy}$"):
         cls(**{name: value})
 
 
