@@ -46,7 +46,7 @@ class Targets:
             yield offer.code, offer.pack, Failed(offer.pack, _reserved_name_reason(offer))
 
     def get(self, name: str) -> Target:
-        """Return the target with a name. Raises UnsupportedOption if there is none, or several, or it does not load."""
+        """Return the target with a name, in any case. Raises UnsupportedOption for none, several, or one that does not load."""
         offer = self._find(name)
         try:
             return offer.target()
@@ -58,7 +58,7 @@ class Targets:
         return self._find(name).pack
 
     def _find(self, name: str) -> Offer:
-        offers = self._by_name.get(name, [])
+        offers = self._by_name.get(name) or self._by_name.get(name.lower(), [])
         if not offers:
             names = sorted(self._by_name)
             raise UnsupportedOption(f"there is no target {name!r}, only {', '.join(names)}{did_you_mean(name, names)}")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from onnx_tflite_plugin.binding.bound import BoundGraph
+from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.errors import CONTRADICTION, InvalidModel, Problem, UnsupportedOption
 from onnx_tflite_plugin.graph.decoder import NEXT, cache_pairs
 from onnx_tflite_plugin.graph.names import resolve_keys, unusable_names
@@ -32,7 +33,10 @@ def select_signature(model: Model, key: str | None) -> Signature | None:
     signature = next((candidate for candidate in model.signatures if candidate.key == key), None)
     if signature is None:
         keys = ", ".join(repr(signature.key) for signature in model.signatures) or "none; leave --signature out"
-        raise UnsupportedOption(f"the model has no signature {key!r}; available signatures: {keys}")
+        raise UnsupportedOption(
+            f"the model has no signature {key!r}{did_you_mean(key, (known.key for known in model.signatures)) or ';'} "
+            f"available signatures: {keys}"
+        )
     return signature
 
 

@@ -41,6 +41,7 @@ _ONNX_FIELDS = b"\x12\x1a\x22\x28\x32\x3a\x42\x72"  # tags of ModelProto that fo
 _SAVED_MODEL = "it is a TensorFlow SavedModel: convert it to TFLite first, with tf.lite.TFLiteConverter"
 _IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".tif", ".tiff")
 _MAX_NAMES = 5
+ACCEPTED = "models are .tflite, .lite, .task and .litertlm files"
 
 
 def describe_format(content: Content) -> str:
@@ -55,7 +56,15 @@ def describe_format(content: Content) -> str:
         return "it is an ExecuTorch program: export the original model to TFLite"
     if start[8:10] == b'{"' and int.from_bytes(start[:8], "little") < content.size:
         return "it is a safetensors file, which holds weights without a model: export the model to TFLite first"
-    return _describe_protobuf(start) or ("" if start else "it is empty")
+    if not start:
+        return "it is empty"
+    return _describe_protobuf(start) or (f"it is text, not a model; {ACCEPTED}" if _is_text(start) else "")
+
+
+def _is_text(start: bytes) -> bool:
+    """True if the first bytes of a file, which may end within a character, are printable text."""
+    text = start.decode(errors="ignore")
+    return len(start) - len(text.encode()) < 4 and all(char.isprintable() or char in "\r\n\t" for char in text)
 
 
 def _describe_protobuf(start: bytes) -> str:

@@ -55,9 +55,14 @@ def open_content(source: Source) -> tuple[Content, str]:
 def _check_regular_file(path: Path) -> Path:
     """Return the path of a regular file.
 
-    Raises InvalidModel for a directory, and for a pipe, which would block.
+    Raises InvalidModel for a directory, and for a pipe, which would block; FileNotFoundError.
     """
-    if not stat.S_ISREG(path.stat().st_mode):
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError as error:
+        start = "" if path.is_absolute() else f"; relative paths begin at {Path.cwd()}"
+        raise FileNotFoundError(error.errno, f"there is no such file{start}", str(path)) from None
+    if not stat.S_ISREG(mode):
         reason, hint = (
             ("it is a directory", "")
             if path.is_dir()

@@ -8,7 +8,7 @@ from typing import Any
 from onnx_tflite_plugin.source.buffers import Buffers
 from onnx_tflite_plugin.source.content import FileContent, Member, Section
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, File, Table
-from onnx_tflite_plugin.source.formats import describe_format
+from onnx_tflite_plugin.source.formats import ACCEPTED, describe_format
 from onnx_tflite_plugin.source.metadata import KEY, read_metadata
 from onnx_tflite_plugin.source.model import Model, Signature, Subgraph
 from onnx_tflite_plugin.source.opening import Source, locate_model, open_content
@@ -59,7 +59,7 @@ def check_format(source: Source) -> None:
 def _check_identifier(file: File) -> None:
     """Raise InvalidModel if a file is not a TFLite model, with its actual format in the message."""
     if bytes(file.content.read(4, 4 if file.size >= 8 else 0)) != IDENTIFIER:
-        hint = describe_format(file.content) or "is it the right file, and complete?"
+        hint = describe_format(file.content) or f"is it the right file, and complete? {ACCEPTED}"
         raise file.invalid("file", "not a TFLite file (no TFL3 identifier)", hint)
 
 

@@ -58,7 +58,7 @@ OTHER_FORMATS = [
     (b"<!DOCTYPE html><html>", "it is a web page"),
     (b"version https://git-lfs.github.com/spec/v1\n", "it is a Git LFS pointer"),
     (b"", "it is empty"),
-    (b"something else", "is it the right file, and complete?"),
+    (b"something else", "it is text, not a model; models are .tflite, .lite, .task and .litertlm files"),
 ]
 
 

@@ -223,7 +223,7 @@ def test_files_of_other_formats_are_refused(data: bytes, tmp_path: Path) -> None
 
 
 def test_missing_file_raises_an_os_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match="there is no such file"):
         read(tmp_path / "none.tflite")
 
 

@@ -133,6 +133,10 @@ def test_blocked_pack_provides_no_target(site: Path) -> None:
         otp.convert(small_network(), target="npu", block=["npu-pack"])
 
 
+def test_target_names_ignore_case() -> None:
+    assert Host().targets.get("TensorRT").name == "tensorrt"
+
+
 def test_two_packs_with_one_target_name_need_prefer(site: Path) -> None:
     install_targets(site, "other-pack", "other_pack", SOURCE.replace("17, 21", "18, 21"), "npu = other_pack:NPU")
     with pytest.raises(
