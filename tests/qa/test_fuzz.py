@@ -159,7 +159,7 @@ EXCUSED: list[tuple[str, str, Change]] = [
     ("reads beyond a constant", "EMBEDDING_LOOKUP-int8_table", tensor(1, shape=[5, 11])),
     ("booleans other than 0 and 1", "LOGICAL_AND-bool_and_a_constant_(7,_1)", buffer(1, [2] * 7, "int8")),
     ("sparse constants read as dense", "DENSIFY-int8_weights_of_a_convolution", replace_operator("RELU6")),
-    ("aliased inputs", "LSTM-uint8_of_five_operands,_states_handed_in", outputs(5, 2)),
+    ("aliased inputs", "LSTM-uint8_with_five_operands,_states_as_graph_inputs", outputs(5, 2)),
     ("shifts and sizes undefined in C++", "BROADCAST_ARGS-int64_[]_and_[2,_3],_a_and_b_constant", buffer(2, [1 << 40, 3], "int64")),
 ]  # fmt: skip
 

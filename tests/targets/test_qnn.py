@@ -152,7 +152,7 @@ def test_integer_lstms_are_within_two_steps_without_integer_operators(layer: Lst
     else:
         scale, zero_point = np.float32(layer.x.scale), np.float32(layer.x.zero_point)  # type: ignore[arg-type]
         (real,) = OnnxRuntime(proto).run([(array - zero_point) * scale])
-        quantized = np.round(real / layer.read[0]) + layer.read[1]
+        quantized = np.round(real / layer.output_quantization[0]) + layer.output_quantization[1]
     assert np.ptp(expected.astype(int)) > 50
     assert np.abs(quantized.astype(int) - expected.astype(int)).max() <= 2
 

@@ -138,7 +138,7 @@ CASES = (
     "FULLY_CONNECTED-many_rows,_float32_with_int8_weights",
     "FULLY_CONNECTED-three_blocks_of_32",
     "LSTM-float32_in_a_loop",
-    "LSTM-uint8_of_five_operands,_states_kept",
+    "LSTM-uint8_with_five_operands,_states_as_variables",
     "UNIDIRECTIONAL_SEQUENCE_LSTM-float32_plain",
     "UNIDIRECTIONAL_SEQUENCE_LSTM-float32_with_int8_weights_plain",
     "UNIDIRECTIONAL_SEQUENCE_LSTM-int8_plain",

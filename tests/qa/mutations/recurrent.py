@@ -58,8 +58,8 @@ MUTATIONS = (
         "cells are not clipped in each step",
         SEQUENCE,
         (
-            f"{SEQUENCE}-float32_with_float32_weights,_cells_clipped_at_6.5_with_cells_at_the_limit",
-            f"{SEQUENCE}-float32_with_float32_weights,_cells_clipped_at_6.5_with_cells_at_the_limit_in_steps_of_3",
+            f"{SEQUENCE}-float32_with_float32_weights,_cells_clipped_at_6.5_and_at_the_limit",
+            f"{SEQUENCE}-float32_with_float32_weights,_cells_clipped_at_6.5_and_at_the_limit,_3_time_steps_per_run",
         ),
         emits={"If": always_then_branch},
     ),
@@ -78,7 +78,7 @@ MUTATIONS = (
     Mutation(
         "the state drops the second newest run instead of the oldest",
         "SVDF",
-        ("SVDF-float32,_50_runs", "SVDF-int8_on_int8_of_rank_1"),
+        ("SVDF-float32,_50_runs", "SVDF-int8_with_int8_weights,_rank_1"),
         emits={"Slice": lambda emit, x, first, last, axes: emit(x, [0], [last[0] - 1], axes)},
     ),
     Mutation(
