@@ -358,3 +358,13 @@ def document_keywords(function: F) -> F:
     option_parameters = [inspect.Parameter(o.name, keyword_only, default=o.default, annotation=o.type) for o in options]
     vars(function)["__signature__"] = signature.replace(parameters=[*parameters, *option_parameters])
     return function
+
+
+def _document_fields(cls: type) -> None:
+    """Extend the docstring of a class of options by its fields."""
+    lines = (f"    {option.name}: {option.help}" for option in options_of(cls))
+    cls.__doc__ = f"{cls.__doc__}\n\nFields:\n" + "\n".join(lines)
+
+
+for _class in (VerifyOptions, ConvertOptions, BenchOptions):
+    _document_fields(_class)

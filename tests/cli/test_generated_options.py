@@ -116,6 +116,11 @@ def test_repr_shows_only_options_that_differ_from_the_defaults() -> None:
     assert repr(VerifyOptions(runs=1)) == "VerifyOptions(runs=1)"
 
 
+@pytest.mark.parametrize("cls", [VerifyOptions, ConvertOptions, BenchOptions])
+def test_docstring_lists_every_field(cls: Any) -> None:
+    assert all(f"{option.name}: {option.help}" in cls.__doc__ for option in options_of(cls))
+
+
 def test_a_position_may_be_an_integer() -> None:
     assert ConvertOptions(input_shape={np.int64(0): (1, 2)}) == ConvertOptions(input_shape={"0": (1, 2)})
 
