@@ -10,7 +10,7 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, quant
-from conformance.cases.image.pooling import pool
+from conformance.cases.image.pooling import pool_case
 from onnx_tflite_plugin.api import builtin
 from onnx_tflite_plugin.errors import UnsupportedOperator
 from onnx_tflite_plugin.host import Host
@@ -52,7 +52,7 @@ def test_default_opset_is_raised_if_an_operator_needs_it(min_opset: int) -> None
 
 @pytest.mark.parametrize(("opset", "operand"), [(20, "FLOAT"), (21, "INT8")])
 def test_int8_is_pooled_between_dq_and_q_only_where_onnx_runtime_loads_it(opset: int, operand: str) -> None:
-    model = pool("MAX_POOL_2D", "int8", "int8", "VALID").build()
+    model = pool_case("MAX_POOL_2D", "int8", "int8", "VALID").build()
     graph = otp.convert(model, target="generic", opset=opset).model.graph
     (node,) = (node for node in graph if node.op_type == "MaxPool")
     assert node.inputs[0].dtype.name == operand

@@ -16,7 +16,7 @@ import pytest
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
 from conformance.cases.fusions.dynamic import HYBRID
-from conformance.cases.image.convolution import conv
+from conformance.cases.image.convolution import conv_case
 from conformance.models import random_array
 from onnx_tflite_plugin.rewrite.weights.assign_dtypes import check_overflow
 from onnx_tflite_plugin.rewrite.weights.dtypes import PROBE
@@ -267,7 +267,7 @@ def test_if_selects_the_whole_dynamically_quantized_product() -> None:
 
 
 def test_no_product_overflows_with_optimize_speed() -> None:
-    for data in (conv("", **HYBRID).build(), build_model(convolutions)):
+    for data in (conv_case("", **HYBRID).build(), build_model(convolutions)):
         model = otp.convert(data, optimize="speed").model
         check_overflow(model)
         assert all(product.exact or product.on_exact_branch for product in products(model))

@@ -23,60 +23,60 @@ BINS, FRAMES = 257, 7
 
 
 def cases() -> Iterator[Case]:
-    yield from spectrograms()
-    yield from cepstra()
+    yield from spectrogram_cases()
+    yield from cepstrum_cases()
     yield from signal_cases()
 
 
-def bins(window: int) -> int:
+def bin_count(window: int) -> int:
     return (1 << (window - 1).bit_length()) // 2 + 1
 
 
-def frames(samples: int, window: int, stride: int) -> int:
+def frame_count(samples: int, window: int, stride: int) -> int:
     return max((samples - window) // stride + 1, 0)
 
 
-def spectrogram(name: str, samples: int | None, window: float, stride: float, **case: Any) -> Case:
+def spectrogram_case(name: str, samples: int | None, window: float, stride: float, **case: Any) -> Case:
     """Return a spectrogram case; ``channels``, ``squared`` and ``without`` (options to omit) are popped from ``case``."""
     channels, squared, without = case.pop("channels", 1), case.pop("squared", True), case.pop("without", ())
     options = {"window_size": window, "stride": stride, "magnitude_squared": squared}
     window, stride = int(window), int(stride)
-    count = None if samples is None else frames(samples, window, stride)
+    count = None if samples is None else frame_count(samples, window, stride)
     return in_isolation(
         SPECTROGRAM,
         name,
         [Spec((samples, channels))],
-        Spec((channels, count, bins(window))),
+        Spec((channels, count, bin_count(window))),
         custom_options={key: value for key, value in options.items() if key not in without},
         **case,
     )
 
 
-def spectrograms() -> Iterator[Case]:
-    yield spectrogram("480 of 512", 1601, 480, 160, opsets=EVERY_OPSET)
-    yield spectrogram("magnitudes", 1601, 480, 160, squared=False)
-    yield spectrogram("640 of 1024", 1999, 640, 320)
-    yield spectrogram("a power of two", 997, 256, 128)
-    yield spectrogram("windows of few samples", 101, 13, 5)
-    yield spectrogram("windows of two samples", 11, 2, 3)
-    yield spectrogram("window length not divisible by 4", 1009, 137, 59)
-    yield spectrogram("a long window", 5003, 2311, 701)
-    yield spectrogram("a stride beyond the window", 997, 37, 53)
-    yield spectrogram("one window", 480, 480, 160)
-    yield spectrogram("fewer samples than a window", 479, 480, 160)
-    yield spectrogram("three channels", 997, 202, 101, channels=3, opsets=EVERY_OPSET)
-    yield spectrogram("dynamic samples", None, 97, 31, dynamic_sizes=(96, 97, 499), opsets=EVERY_OPSET)
-    yield spectrogram(
+def spectrogram_cases() -> Iterator[Case]:
+    yield spectrogram_case("480 of 512", 1601, 480, 160, opsets=EVERY_OPSET)
+    yield spectrogram_case("magnitudes", 1601, 480, 160, squared=False)
+    yield spectrogram_case("640 of 1024", 1999, 640, 320)
+    yield spectrogram_case("a power of two", 997, 256, 128)
+    yield spectrogram_case("windows of few samples", 101, 13, 5)
+    yield spectrogram_case("windows of two samples", 11, 2, 3)
+    yield spectrogram_case("window length not divisible by 4", 1009, 137, 59)
+    yield spectrogram_case("a long window", 5003, 2311, 701)
+    yield spectrogram_case("a stride beyond the window", 997, 37, 53)
+    yield spectrogram_case("one window", 480, 480, 160)
+    yield spectrogram_case("fewer samples than a window", 479, 480, 160)
+    yield spectrogram_case("three channels", 997, 202, 101, channels=3, opsets=EVERY_OPSET)
+    yield spectrogram_case("dynamic samples", None, 97, 31, dynamic_sizes=(96, 97, 499), opsets=EVERY_OPSET)
+    yield spectrogram_case(
         "dynamic samples with a stride beyond the window", None, 97, 211, dynamic_sizes=(97, 307, 308, 499)
     )
-    yield spectrogram("dynamic samples and channels", None, 97, 31, channels=None, dynamic_sizes=(211, 499))
-    yield spectrogram("default magnitude options", 997, 97, 31, without=("magnitude_squared",))
-    yield spectrogram("fractions as options", 997, 97.9, 31.9)
-    yield spectrogram("a window of one sample", 997, 1, 31, refusal="fewer than 2 samples")
-    yield spectrogram("no stride", 997, 97, 31, without=("stride",), refusal="strides below 1")
+    yield spectrogram_case("dynamic samples and channels", None, 97, 31, channels=None, dynamic_sizes=(211, 499))
+    yield spectrogram_case("default magnitude options", 997, 97, 31, without=("magnitude_squared",))
+    yield spectrogram_case("fractions as options", 997, 97.9, 31.9)
+    yield spectrogram_case("a window of one sample", 997, 1, 31, refusal="fewer than 2 samples")
+    yield spectrogram_case("no stride", 997, 97, 31, without=("stride",), refusal="strides below 1")
 
 
-def cepstrum(name: str, options: Mapping[str, Any] = {}, rate: int | None = 16000, **case: Any) -> Case:
+def cepstrum_case(name: str, options: Mapping[str, Any] = {}, rate: int | None = 16000, **case: Any) -> Case:
     """Return an Mfcc case; ``channels`` and ``bins`` are popped from ``case``. A rate of None is a graph input."""
     channels, width = case.pop("channels", 1), case.pop("bins", BINS)
     filters = {**FILTERS, **options}
@@ -91,28 +91,28 @@ def cepstrum(name: str, options: Mapping[str, Any] = {}, rate: int | None = 1600
     return in_isolation(MFCC, name, [powers, hertz], result, custom_options=filters, **case)
 
 
-def cepstra() -> Iterator[Case]:
+def cepstrum_cases() -> Iterator[Case]:
     for rate, text in ((16000, ""), (None, ", rate at runtime")):
-        yield cepstrum(f"default{text}", rate=rate, opsets=EVERY_OPSET)
-        yield cepstrum(f"as many coefficients as filters{text}", {"dct_coefficient_count": 40}, rate)
-        yield cepstrum(f"filters from 0 on{text}", {"lower_frequency_limit": 0}, rate)
-        yield cepstrum(f"filters from within a bin{text}", {"lower_frequency_limit": 77}, rate)
-        yield cepstrum(f"filters narrower than bins{text}", {"filterbank_channel_count": 151}, rate, bins=65)
-        yield cepstrum(f"filters up to the last bin{text}", {"upper_frequency_limit": 8000}, rate)
-        yield cepstrum(f"filters beyond the last bin{text}", {"upper_frequency_limit": 8040}, rate)
-        yield cepstrum(f"fractions as limits{text}", {"lower_frequency_limit": 93.9}, rate)
-        yield cepstrum(f"two channels{text}", rate=rate, channels=2)
+        yield cepstrum_case(f"default{text}", rate=rate, opsets=EVERY_OPSET)
+        yield cepstrum_case(f"as many coefficients as filters{text}", {"dct_coefficient_count": 40}, rate)
+        yield cepstrum_case(f"filters from 0 on{text}", {"lower_frequency_limit": 0}, rate)
+        yield cepstrum_case(f"filters from within a bin{text}", {"lower_frequency_limit": 77}, rate)
+        yield cepstrum_case(f"filters narrower than bins{text}", {"filterbank_channel_count": 151}, rate, bins=65)
+        yield cepstrum_case(f"filters up to the last bin{text}", {"upper_frequency_limit": 8000}, rate)
+        yield cepstrum_case(f"filters beyond the last bin{text}", {"upper_frequency_limit": 8040}, rate)
+        yield cepstrum_case(f"fractions as limits{text}", {"lower_frequency_limit": 93.9}, rate)
+        yield cepstrum_case(f"two channels{text}", rate=rate, channels=2)
     silence = {"powers": np.zeros((1, FRAMES, BINS), np.float32)}
-    yield cepstrum("silence", input_arrays=silence)
+    yield cepstrum_case("silence", input_arrays=silence)
     for rate, text in ((16000, ""), (None, ", rate at runtime")):
         given = {"powers": powers_outside_filters(), **({} if rate else {"rate": np.asarray([16000], np.int32)})}
-        yield cepstrum(f"only omitted options{text}", {}, rate, input_arrays=given)
-    yield cepstrum("dynamic channels", channels=None, dynamic_sizes=())
-    yield cepstrum("a rate of 0", rate=0, refusal="requires a positive one")
-    yield cepstrum(
+        yield cepstrum_case(f"only omitted options{text}", {}, rate, input_arrays=given)
+    yield cepstrum_case("dynamic channels", channels=None, dynamic_sizes=())
+    yield cepstrum_case("a rate of 0", rate=0, refusal="requires a positive one")
+    yield cepstrum_case(
         "more coefficients than filters", {"dct_coefficient_count": 41}, refusal="LiteRT's kernel computes 1 to"
     )
-    yield cepstrum("descending limits", {"upper_frequency_limit": 20}, refusal="requires 0 <= lower < upper")
+    yield cepstrum_case("descending limits", {"upper_frequency_limit": 20}, refusal="requires 0 <= lower < upper")
 
 
 def powers_outside_filters() -> Array:
@@ -138,7 +138,7 @@ def signal_cases() -> Iterator[Case]:
 
 def mfcc_of_audio(model: Net, window: int) -> None:
     options = {"window_size": window, "stride": 160, "magnitude_squared": True}
-    count = frames(1601, window, 160)
+    count = frame_count(1601, window, 160)
     powers = model.call(SPECTROGRAM, [Spec((1601, 1), name="samples")], Spec((1, count, BINS)), custom_options=options)
     rate = constant(np.asarray(16000, np.int32))
     model.output(model.call(MFCC, [powers, rate], Spec((1, count, 13)), custom_options=dict(FILTERS)))

@@ -10,7 +10,7 @@ import numpy as np
 
 from conformance.builder import TensorRef
 from conformance.case import EVERY_OPSET, Case
-from conformance.cases.image.convolution import by_litert
+from conformance.cases.image.convolution import litert_reference
 from conformance.models import Net, Spec, constant, in_isolation, net, random_array, tensor
 from conformance.weights import BIASES, WEIGHTS, bias, product, weight
 
@@ -43,7 +43,7 @@ def cases() -> Iterator[Case]:
             op,
             "without bias, then MUL",
             layer_then_steps(op, [("MUL", ("C",))], biased=None),
-            reference=by_litert(zero),
+            reference=litert_reference(zero),
         )
         yield net(
             op,

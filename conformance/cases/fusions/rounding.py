@@ -15,11 +15,11 @@ import numpy as np
 from conformance.builder import TensorRef
 from conformance.case import Case, Tolerance
 from conformance.cases.fusions.convolution import ROW, decomposed_case, depthwise
-from conformance.cases.image.convolution import conv
-from conformance.cases.image.convolution_transposed import transpose_conv
-from conformance.cases.matrix.batch_matmul import times
-from conformance.cases.matrix.fully_connected import dense
-from conformance.cases.matrix.fully_connected_int4 import in_blocks
+from conformance.cases.image.convolution import conv_case
+from conformance.cases.image.convolution_transposed import transpose_conv_case
+from conformance.cases.matrix.batch_matmul import matmul_case
+from conformance.cases.matrix.fully_connected import dense_case
+from conformance.cases.matrix.fully_connected_int4 import blockwise_case
 from conformance.models import Net, constant, net, random_array, tensor
 from conformance.weights import product, weight
 
@@ -71,20 +71,20 @@ def image_cases() -> Iterator[Case]:
     }
     for text, more in variants.items():
         options = {**hybrid, **more}
-        yield compared_with_litert(conv(text, **options), "CONV_2D_ROUNDED", options["shape"])
+        yield compared_with_litert(conv_case(text, **options), "CONV_2D_ROUNDED", options["shape"])
     one_image = {**hybrid, "shape": (1, 5, 7, 11)}
-    yield compared_with_litert(conv("one image rounded", **one_image), "CONV_2D_ROUNDED", one_image["shape"])
+    yield compared_with_litert(conv_case("one image rounded", **one_image), "CONV_2D_ROUNDED", one_image["shape"])
     opened = {**hybrid, "shape": (None, 5, 7, 11)}
     yield compared_with_litert(
-        conv("dynamic number of rounded images", **opened), "CONV_2D_ROUNDED", shape, (1, 5, 7, 11)
+        conv_case("dynamic number of rounded images", **opened), "CONV_2D_ROUNDED", shape, (1, 5, 7, 11)
     )
     deep = {**hybrid, "op": "DEPTHWISE_CONV_2D", "out": 22}
     yield compared_with_litert(
-        conv("images of each channel rounded one by one", **deep), "DEPTHWISE_CONV_2D_ROUNDED", shape
+        conv_case("images of each channel rounded one by one", **deep), "DEPTHWISE_CONV_2D_ROUNDED", shape
     )
     for per_axis in (True, False):
         text = "images rounded one by one" + ("" if per_axis else ", for one scale")
-        case = transpose_conv(text, weights="int8", per_axis=per_axis)
+        case = transpose_conv_case(text, weights="int8", per_axis=per_axis)
         yield replace(
             case, fusions=("TRANSPOSE_CONV_ROUNDED",), targets=("onnxruntime",), tolerance=TIGHT, tolerance_reason=WHY
         )
@@ -103,8 +103,10 @@ def pixel_cases() -> Iterator[Case]:
     """Yield convolutions of single pixels, which XNNPACK computes as a product of rows."""
     hybrid: Mapping[str, Any] = {"kernel": (1, 1), "out": 13, "weights": "int8", "per_axis": True}
     for text, shape in {"pixels": (3, 5, 7, 11), "pixels of one image": (1, 5, 7, 11)}.items():
-        yield compared_with_litert(conv(f"{text} rounded one by one", shape=shape, **hybrid), "CONV_2D_ROUNDED", shape)
-    opened = conv("pixels rounded one by one, dynamic number of images", shape=(None, 5, 7, 11), **hybrid)
+        yield compared_with_litert(
+            conv_case(f"{text} rounded one by one", shape=shape, **hybrid), "CONV_2D_ROUNDED", shape
+        )
+    opened = conv_case("pixels rounded one by one, dynamic number of images", shape=(None, 5, 7, 11), **hybrid)
     yield compared_with_litert(opened, "CONV_2D_ROUNDED", (3, 5, 7, 11), (1, 5, 7, 11))
     yield from nonnegative_pixels()
 
@@ -168,25 +170,31 @@ def row_cases() -> Iterator[Case]:
         ("int2 of one scale", "int2", False),
     ):
         hybrid: Mapping[str, Any] = {"out": 13, "weights": weights, "per_axis": per_axis}
-        yield compared_with_litert(dense(f"rows rounded one by one, for {text}", (3, 44), **hybrid), fused, (3, 44))
-        yield compared_with_litert(dense(f"one row rounded, for {text}", (1, 44), **hybrid), fused, (1, 44))
+        yield compared_with_litert(
+            dense_case(f"rows rounded one by one, for {text}", (3, 44), **hybrid), fused, (3, 44)
+        )
+        yield compared_with_litert(dense_case(f"one row rounded, for {text}", (1, 44), **hybrid), fused, (1, 44))
     int8: Mapping[str, Any] = {"out": 13, "weights": "int8", "per_axis": True}
-    yield compared_with_litert(dense("rounded rows of rank 3", (3, 5, 11), keep=True, **int8), fused, (3, 5, 11))
-    yield compared_with_litert(dense("rows rounded, of a flatten", (3, 5, 11), depth=55, **int8), fused, (3, 5, 11))
-    yield compared_with_litert(dense("dynamic number of rounded rows", (None, 11), **int8), fused, (3, 11), (1, 11))
-    many = dense("rounded rows with two dynamic dimensions", (None, None, 11), keep=True, **int8)
+    yield compared_with_litert(dense_case("rounded rows of rank 3", (3, 5, 11), keep=True, **int8), fused, (3, 5, 11))
+    yield compared_with_litert(
+        dense_case("rows rounded, of a flatten", (3, 5, 11), depth=55, **int8), fused, (3, 5, 11)
+    )
+    yield compared_with_litert(
+        dense_case("dynamic number of rounded rows", (None, 11), **int8), fused, (3, 11), (1, 11)
+    )
+    many = dense_case("rounded rows with two dynamic dimensions", (None, None, 11), keep=True, **int8)
     yield compared_with_litert(many, fused, (3, 5, 11), (1, 2, 11))
     for text, shape, outputs, size in (
         ("blocks of 32", (3, 96), 7, 32),
         ("blocks of 96", (3, 480), 7, 96),
         ("blocks of 64, rows of rank 3", (3, 5, 320), 11, 64),
     ):
-        case = in_blocks(f"rows rounded one by one, for {text}", shape, outputs, size, keep=len(shape) > 2)
+        case = blockwise_case(f"rows rounded one by one, for {text}", shape, outputs, size, keep=len(shape) > 2)
         yield compared_with_litert(case, fused, shape)
-    zeros = compared_with_litert(dense("a row of zeros between others", (3, 11), **int8), fused, (3, 11))
+    zeros = compared_with_litert(dense_case("a row of zeros between others", (3, 11), **int8), fused, (3, 11))
     yield replace(zeros, input_arrays=[{"x0": uneven_inputs(3, 11) * np.array([[1], [0], [1]], np.float32)}])
     for text, axis in (("", 1), (" of one scale", None)):
-        product = times(f"rows rounded one by one, for int8{text}", tensor(2, 5, 7), weight((7, 3), "int8", axis))
+        product = matmul_case(f"rows rounded one by one, for int8{text}", tensor(2, 5, 7), weight((7, 3), "int8", axis))
         yield compared_with_litert(product, "BATCH_MATMUL_ROUNDED", (2, 5, 7))
-    columns = times("columns rounded one by one", tensor(2, 5, 7), weight((7, 3), "int8"), (True, False))
+    columns = matmul_case("columns rounded one by one", tensor(2, 5, 7), weight((7, 3), "int8"), (True, False))
     yield compared_with_litert(columns, "BATCH_MATMUL_ROUNDED", (2, 7, 5))

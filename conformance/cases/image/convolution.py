@@ -22,17 +22,17 @@ FUSED = ("RELU", "RELU6", "RELU_N1_TO_1")
 def cases() -> Iterator[Case]:
     yield from geometry_cases()
     yield from dynamic_size_cases()
-    yield from groups()
+    yield from group_cases()
     yield from dtype_cases()
     yield from activation_cases()
     yield from chain_cases()
-    yield from depthwise()
+    yield from depthwise_cases()
 
 
 # --- the parts of a convolution ---------------------------------------------------------------
 
 
-def conv(
+def conv_case(
     name: str,
     *,
     op: str = "CONV_2D",
@@ -86,12 +86,12 @@ def conv(
         name,
         [x, w, None] if absent else [x, w],
         y,
-        reference=by_litert(in_isolation(op, name, [x, w, zero], y, **case)),
+        reference=litert_reference(in_isolation(op, name, [x, w, zero], y, **case)),
         **case,
     )
 
 
-def by_litert(twin: Case) -> Reference:
+def litert_reference(twin: Case) -> Reference:
     """Return a twin that LiteRT runs: CONV_2D's kernel insists on a bias, DEPTHWISE_CONV_2D's crashes without one on integers."""
     return lambda arrays: LiteRT(twin.build(), "builtin").run(arrays)
 
@@ -102,9 +102,9 @@ def by_litert(twin: Case) -> Reference:
 def geometry_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
     """Yield padding, stride and dilation: SAME puts the odd row at the end; VALID drops the rest of a stride."""
     for padding in ("SAME", "VALID"):
-        yield conv(f"{padding} 3x2", op=op, padding=padding, opsets=EVERY_OPSET, **more)
-        yield conv(f"{padding} 2x4 stride 2x3", op=op, padding=padding, kernel=(2, 4), stride=(2, 3), **more)
-        yield conv(
+        yield conv_case(f"{padding} 3x2", op=op, padding=padding, opsets=EVERY_OPSET, **more)
+        yield conv_case(f"{padding} 2x4 stride 2x3", op=op, padding=padding, kernel=(2, 4), stride=(2, 3), **more)
+        yield conv_case(
             f"{padding} 3x3 stride 2 on odd sizes",
             op=op,
             shape=(1, 7, 11, more.get("shape", IMAGE)[3]),
@@ -113,15 +113,15 @@ def geometry_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
             stride=(2, 2),
             **{k: v for k, v in more.items() if k != "shape"},
         )
-        yield conv(f"{padding} 2x3 dilated 2x3", op=op, padding=padding, kernel=(2, 3), dilation=(2, 3), **more)
+        yield conv_case(f"{padding} 2x3 dilated 2x3", op=op, padding=padding, kernel=(2, 3), dilation=(2, 3), **more)
     if op == "CONV_2D":
-        yield conv(
+        yield conv_case(
             "SAME 3x3 dilated 2 with stride 2", shape=(1, 11, 13, 3), kernel=(3, 3), dilation=(2, 2), stride=(2, 2)
         )
-        yield conv("1x1", kernel=(1, 1))
-        yield conv("1x1 stride 2", kernel=(1, 1), stride=(2, 2), padding="SAME")
-        yield conv("a kernel larger than the image", shape=(1, 2, 3, 3), kernel=(5, 7))
-        yield conv("one channel in and out", shape=(2, 5, 7, 1), out=1)
+        yield conv_case("1x1", kernel=(1, 1))
+        yield conv_case("1x1 stride 2", kernel=(1, 1), stride=(2, 2), padding="SAME")
+        yield conv_case("a kernel larger than the image", shape=(1, 2, 3, 3), kernel=(5, 7))
+        yield conv_case("one channel in and out", shape=(2, 5, 7, 1), out=1)
 
 
 def dynamic_size_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
@@ -133,20 +133,20 @@ def dynamic_size_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
         given = [{"x0": random_array(2, h, w, shape[3] or 1, dtype=dtype)} for h, w in ((5, 7), (8, 11), (6, 6))]
         case: dict[str, Any] = {"op": op, "shape": shape, "dtype": dtype, "input_arrays": given, **more}
         for name, (kernel, stride) in kernels.items():
-            yield conv(f"{dtype} of dynamic shape, SAME {name}", kernel=kernel, stride=stride, **case)
-        yield conv(f"{dtype} of dynamic shape, VALID", padding="VALID", stride=(2, 1), **case)
-        yield conv(f"{dtype} of dynamic shape, dilated", kernel=(3, 3), dilation=(2, 3), **case)
+            yield conv_case(f"{dtype} of dynamic shape, SAME {name}", kernel=kernel, stride=stride, **case)
+        yield conv_case(f"{dtype} of dynamic shape, VALID", padding="VALID", stride=(2, 1), **case)
+        yield conv_case(f"{dtype} of dynamic shape, dilated", kernel=(3, 3), dilation=(2, 3), **case)
     case = {"op": op, "shape": shape, "refusal": "--input-shape", **more}
-    yield conv("dynamic shape, dilated with a stride", dilation=(2, 2), stride=(2, 2), **case)
-    yield conv("dynamic shape, stride larger than the kernel", kernel=(2, 2), stride=(3, 3), **case)
+    yield conv_case("dynamic shape, dilated with a stride", dilation=(2, 2), stride=(2, 2), **case)
+    yield conv_case("dynamic shape, stride larger than the kernel", kernel=(2, 2), stride=(3, 3), **case)
 
 
-def groups() -> Iterator[Case]:
+def group_cases() -> Iterator[Case]:
     """Yield implied groups: the filter has fewer input channels than the image."""
     for dtype in ("float32", "int8"):
-        yield conv(f"{dtype} in three groups", shape=(2, 5, 7, 6), out=9, groups=3, dtype=dtype)
-    yield conv("float32 in as many groups as channels", shape=(2, 5, 7, 6), out=12, groups=6)
-    yield conv(
+        yield conv_case(f"{dtype} in three groups", shape=(2, 5, 7, 6), out=9, groups=3, dtype=dtype)
+    yield conv_case("float32 in as many groups as channels", shape=(2, 5, 7, 6), out=12, groups=6)
+    yield conv_case(
         "int8 in three groups with scales per channel", shape=(2, 5, 7, 6), out=9, groups=3, dtype="int8", per_axis=True
     )
 
@@ -154,25 +154,27 @@ def groups() -> Iterator[Case]:
 def dtype_cases() -> Iterator[Case]:
     for dtype in ("int8", "uint8", "int16"):
         opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
-        yield conv(dtype, dtype=dtype, opsets=opsets)
-        yield conv(f"{dtype} without bias", dtype=dtype, biased=None)
-    yield conv("float32 without bias", biased=None)
-    yield conv("float32 with an absent bias", biased=None, absent=True)
+        yield conv_case(dtype, dtype=dtype, opsets=opsets)
+        yield conv_case(f"{dtype} without bias", dtype=dtype, biased=None)
+    yield conv_case("float32 without bias", biased=None)
+    yield conv_case("float32 with an absent bias", biased=None, absent=True)
     for dtype in ("int8", "int16"):
-        yield conv(f"{dtype} with scales per channel", dtype=dtype, per_axis=True)
-        yield conv(f"{dtype} with scales per channel, without bias", dtype=dtype, per_axis=True, biased=None)
-    yield conv("int16 with an int32 bias", dtype="int16", biased="int32", per_axis=True, quantized_bias_type="INT32")
+        yield conv_case(f"{dtype} with scales per channel", dtype=dtype, per_axis=True)
+        yield conv_case(f"{dtype} with scales per channel, without bias", dtype=dtype, per_axis=True, biased=None)
+    yield conv_case(
+        "int16 with an int32 bias", dtype="int16", biased="int32", per_axis=True, quantized_bias_type="INT32"
+    )
     name = "int16 with an int32 bias missing from the options"
-    yield conv(name, dtype="int16", biased="int32", per_axis=True, refusal="quantized_bias_type is not INT32")
-    yield conv("int16 with a wrong bias scale", dtype="int16", per_axis=True, stored=3.0)
-    yield conv(
+    yield conv_case(name, dtype="int16", biased="int32", per_axis=True, refusal="quantized_bias_type is not INT32")
+    yield conv_case("int16 with a wrong bias scale", dtype="int16", per_axis=True, stored=3.0)
+    yield conv_case(
         "int8 with a wrong bias scale, which the kernel ignores",
         dtype="int8",
         per_axis=True,
         stored=3.0,
     )
-    yield conv("int8 with int4 weights", dtype="int8", weights="int4", per_axis=True)
-    yield conv(
+    yield conv_case("int8 with int4 weights", dtype="int8", weights="int4", per_axis=True)
+    yield conv_case(
         "int8 with stride and dilation",
         shape=(1, 11, 13, 3),
         kernel=(3, 3),
@@ -182,12 +184,12 @@ def dtype_cases() -> Iterator[Case]:
         per_axis=True,
     )
     for weights in ("int8", "int4"):
-        yield conv(f"float32 with {weights} weights, dynamic range", weights=weights, per_axis=True)
-    yield conv("float32 with int8 weights of one scale", weights="int8")
-    yield conv("float32 with uint8 weights, which the kernel reads as int8", weights="uint8")
+        yield conv_case(f"float32 with {weights} weights, dynamic range", weights=weights, per_axis=True)
+    yield conv_case("float32 with int8 weights of one scale", weights="int8")
+    yield conv_case("float32 with uint8 weights, which the kernel reads as int8", weights="uint8")
     name = "float32 with per-channel uint8 weights, of which the kernel reads the first scale"
-    yield conv(name, weights="uint8", per_axis=True)
-    yield conv(
+    yield conv_case(name, weights="uint8", per_axis=True)
+    yield conv_case(
         "float32 with int8 weights in groups", weights="int8", per_axis=True, shape=(2, 5, 7, 6), out=9, groups=3
     )
     for dtype in ("int8", "int16"):
@@ -230,15 +232,17 @@ def activation_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
     """Yield activations that clip, because the output's zero point is inside its dtype."""
     for dtype in ("float32", "int8", "uint8", "int16"):
         for activation in FUSED:
-            yield conv(f"{dtype} with {activation}", op=op, dtype=dtype, fused_activation_function=activation, **more)
+            yield conv_case(
+                f"{dtype} with {activation}", op=op, dtype=dtype, fused_activation_function=activation, **more
+            )
     for activation in ("TANH", "SIGN_BIT"):
         for dtype in ("float32", "int8", "uint8", "int16"):
             name = f"{dtype} with {activation}, which the kernel ignores"
-            yield conv(name, op=op, dtype=dtype, fused_activation_function=activation, **more)
+            yield conv_case(name, op=op, dtype=dtype, fused_activation_function=activation, **more)
         name = f"float32 with int8 weights and {activation}, which the kernel ignores"
         hybrid: dict[str, Any] = {"weights": "int8", "per_axis": True, **more}
-        yield conv(name, op=op, fused_activation_function=activation, **hybrid)
-    yield conv(
+        yield conv_case(name, op=op, fused_activation_function=activation, **hybrid)
+    yield conv_case(
         "int8 with RELU and the zero point at the end",
         op=op,
         dtype="int8",
@@ -275,29 +279,29 @@ def chain_cases() -> Iterator[Case]:
 # --- DEPTHWISE_CONV_2D ------------------------------------------------------------------------
 
 
-def depthwise() -> Iterator[Case]:
+def depthwise_cases() -> Iterator[Case]:
     op = "DEPTHWISE_CONV_2D"
     yield from geometry_cases(op, out=6)
     yield from dynamic_size_cases(op, out=6)
     yield from activation_cases(op, out=3)
     for dtype in ("int8", "uint8", "int16"):
         for multiplier in (1, 2):
-            yield conv(f"{dtype} with multiplier {multiplier}", op=op, dtype=dtype, out=3 * multiplier)
+            yield conv_case(f"{dtype} with multiplier {multiplier}", op=op, dtype=dtype, out=3 * multiplier)
     for dtype in ("int8", "int16"):
-        yield conv(f"{dtype} with scales per channel", op=op, dtype=dtype, out=6, per_axis=True)
-        yield conv(f"{dtype} without bias", op=op, dtype=dtype, out=6, per_axis=True, biased=None)
-    yield conv("float32 without bias", op=op, out=6, biased=None)
-    yield conv("wrong depth_multiplier, which the kernel ignores", op=op, out=6, depth_multiplier=7)
-    yield conv("int8 with a wrong bias scale", op=op, dtype="int8", out=6, per_axis=True, stored=3.0)
-    yield conv("one channel into four", op=op, shape=(2, 5, 7, 1), out=4)
-    yield conv("float32 with int8 weights, dynamic range", op=op, out=6, weights="int8", per_axis=True)
+        yield conv_case(f"{dtype} with scales per channel", op=op, dtype=dtype, out=6, per_axis=True)
+        yield conv_case(f"{dtype} without bias", op=op, dtype=dtype, out=6, per_axis=True, biased=None)
+    yield conv_case("float32 without bias", op=op, out=6, biased=None)
+    yield conv_case("wrong depth_multiplier, which the kernel ignores", op=op, out=6, depth_multiplier=7)
+    yield conv_case("int8 with a wrong bias scale", op=op, dtype="int8", out=6, per_axis=True, stored=3.0)
+    yield conv_case("one channel into four", op=op, shape=(2, 5, 7, 1), out=4)
+    yield conv_case("float32 with int8 weights, dynamic range", op=op, out=6, weights="int8", per_axis=True)
     large: dict[str, Any] = {"fused_activation_function": "RELU6", "input_range": (-200, 200), "known_failure": ROUNDED}
-    yield conv(
+    yield conv_case(
         "float32 with int8 weights, large sums clipped by RELU6", op=op, out=6, weights="int8", per_axis=True, **large
     )
     refuses = "Type FLOAT32 with filter type INT4 not currently supported"
-    yield conv("float32 with int4 weights", op=op, out=6, weights="int4", per_axis=True, kernel_refusal=refuses)
-    yield conv("int8 with int4 weights", op=op, dtype="int8", out=6, weights="int4", per_axis=True)
+    yield conv_case("float32 with int4 weights", op=op, out=6, weights="int4", per_axis=True, kernel_refusal=refuses)
+    yield conv_case("int8 with int4 weights", op=op, dtype="int8", out=6, weights="int4", per_axis=True)
     for dtype in ("int8", "int16"):
         x, w = tensor(*IMAGE, dtype=dtype, zero_point=0), tensor(1, 3, 3, 3, dtype="int8", scale=0.01, zero_point=7)
         y, b = x.with_shape(2, 3, 4, 3).rescale(0.5), bias(x, w, 3, BIASES[dtype], 9)

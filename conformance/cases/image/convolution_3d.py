@@ -27,10 +27,10 @@ DILATED_STRIDED = (((2, 2, 2), (2, 1, 2), (2, 1, 1)),)  # dilation and stride at
 
 def cases() -> Iterator[Case]:
     for op in ("CONV_3D", "CONV_3D_TRANSPOSE"):
-        yield from geometry(op)
-        yield from biases(op)
-        yield from networks(op)
-    yield from sizes()
+        yield from window_cases(op)
+        yield from bias_cases(op)
+        yield from network_cases(op)
+    yield from dynamic_size_cases()
     yield from runtime_size_cases()
 
 
@@ -39,7 +39,7 @@ def window_text(kernel: Sequence[int], stride: Sequence[int], dilation: Sequence
     return "".join(name + "x".join(map(str, sizes_of)) for name, sizes_of in parts if not name or set(sizes_of) != {1})
 
 
-def outputs(
+def output_sizes(
     padding: str, size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
 ) -> list[int]:
     """Return the output size of a forward convolution."""
@@ -47,7 +47,7 @@ def outputs(
     return [-(-(n if padding == "SAME" else n - (k - 1) * d) // s) for n, k, s, d in windows]
 
 
-def conv(
+def conv_3d_case(
     op: str,
     name: str,
     kernel: Sequence[int] = (3, 2, 4),
@@ -63,7 +63,7 @@ def conv(
 ) -> Case:
     """Return a case of one operator on a graph input, or on a transposed convolution; a bias of None is an absent operand."""
     n, *size, channels = volume
-    result_size = outputs(padding, size, kernel, stride, dilation)
+    result_size = output_sizes(padding, size, kernel, stride, dilation)
     options = settings(padding, stride, dilation, activation)
     if op == "CONV_3D":
         x, y, w = tensor(*volume), tensor(n, *result_size, out), constant(random_array(*kernel, channels, out))
@@ -87,23 +87,23 @@ def settings(
     return {"padding": padding, **strides, **dilations, "fused_activation_function": activation}
 
 
-def geometry(op: str) -> Iterator[Case]:
+def window_cases(op: str) -> Iterator[Case]:
     for padding in ("SAME", "VALID"):
         for windows in (*WINDOWS, *DILATED_STRIDED):
             volume = (1, 5, 7, 11, 2)
-            yield conv(op, f"{padding} {window_text(*windows)}", *windows, padding=padding, volume=volume)
-        yield conv(op, f"{padding} at every opset", (2, 3, 2), (1, 2, 2), padding=padding, opsets=EVERY_OPSET)
-    yield conv(op, "a kernel larger than the volume", (5, 3, 2), volume=(1, 2, 3, 3, 2))
-    yield conv(op, "one channel in and out", volume=(2, 3, 5, 7, 1), out=1)
+            yield conv_3d_case(op, f"{padding} {window_text(*windows)}", *windows, padding=padding, volume=volume)
+        yield conv_3d_case(op, f"{padding} at every opset", (2, 3, 2), (1, 2, 2), padding=padding, opsets=EVERY_OPSET)
+    yield conv_3d_case(op, "a kernel larger than the volume", (5, 3, 2), volume=(1, 2, 3, 3, 2))
+    yield conv_3d_case(op, "one channel in and out", volume=(2, 3, 5, 7, 1), out=1)
 
 
-def biases(op: str) -> Iterator[Case]:
-    yield conv(op, "without bias", biased=False)
-    yield conv(op, "with an absent bias", biased=None)
+def bias_cases(op: str) -> Iterator[Case]:
+    yield conv_3d_case(op, "without bias", biased=False)
+    yield conv_3d_case(op, "with an absent bias", biased=None)
     for activation in FUSED:
-        yield conv(op, f"with {activation}", activation=activation)
+        yield conv_3d_case(op, f"with {activation}", activation=activation)
     for activation in ("TANH", "SIGN_BIT"):
-        yield conv(op, f"with {activation}, which the kernel ignores", activation=activation)
+        yield conv_3d_case(op, f"with {activation}, which the kernel ignores", activation=activation)
 
 
 # --- between convolutions ---------------------------------------------------------------------
@@ -120,7 +120,7 @@ def plain(model: Net, op: str, x: Any, channels: int, shape: Sequence[int]) -> T
     return model.call(op, operands, y, **settings("SAME", (1, 1, 1)))
 
 
-def networks(op: str) -> Iterator[Case]:
+def network_cases(op: str) -> Iterator[Case]:
     shape = VOLUME[:-1]
 
     def chain(model: Net) -> None:
@@ -158,7 +158,7 @@ def runtime_size_cases() -> Iterator[Case]:
         for kernel, stride, dilation in (*WINDOWS, *DILATED_STRIDED):
             given = []
             for batch, *size in volumes:
-                before = outputs(padding, size, kernel, stride, dilation)
+                before = output_sizes(padding, size, kernel, stride, dilation)
                 output_shape = np.array([batch, *size, 3], np.int32)
                 given.append({"asked": output_shape, "volume": random_array(batch, *before, 2)})
             x, unknown = tensor(None, None, None, None, 2, name="volume"), tensor(None, None, None, None, 3)
@@ -169,7 +169,7 @@ def runtime_size_cases() -> Iterator[Case]:
             yield in_isolation("CONV_3D_TRANSPOSE", name, operands, unknown, **case)
 
 
-def sizes() -> Iterator[Case]:
+def dynamic_size_cases() -> Iterator[Case]:
     """Yield dynamic sizes, and weights that are graph inputs."""
     given = [{"x0": random_array(n, 3, 5, 7, 2)} for n in (1, 3)]
     x, y = tensor(None, 3, 5, 7, 2), tensor(None, 3, 5, 7, 3)

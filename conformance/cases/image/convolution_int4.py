@@ -6,39 +6,39 @@ from collections.abc import Iterator
 from typing import Any
 
 from conformance.case import Case
-from conformance.cases.image.convolution import conv
+from conformance.cases.image.convolution import conv_case
 from conformance.models import Net, constant, net, random_array, tensor
 from conformance.weights import block_weights, fold_weights, scales
 
 
 def cases() -> Iterator[Case]:
-    yield from kernels()
+    yield from kernel_cases()
     yield from refusal_cases()
 
 
 ACTIVATIONS = ("float32", "int8", "int16")
 
 
-def kernels() -> Iterator[Case]:
+def kernel_cases() -> Iterator[Case]:
     odd: dict[str, Any] = {"weights": "int4", "kernel": (3, 3)}
     for dtype in ACTIVATIONS:
         for per_axis in (False, True):
-            yield conv(f"{dtype} by int4 {scales(per_axis)}", dtype=dtype, out=5, per_axis=per_axis, **odd)
+            yield conv_case(f"{dtype} by int4 {scales(per_axis)}", dtype=dtype, out=5, per_axis=per_axis, **odd)
         groups: dict[str, Any] = {"shape": (1, 5, 7, 6), "out": 9, "groups": 3, "per_axis": True}
-        yield conv(f"{dtype} by int4 in three groups", dtype=dtype, **groups, **odd)
-    yield fold_weights(conv("requires float32 and int4", out=5, per_axis=True, **odd))
+        yield conv_case(f"{dtype} by int4 in three groups", dtype=dtype, **groups, **odd)
+    yield fold_weights(conv_case("requires float32 and int4", out=5, per_axis=True, **odd))
     for per_axis in (False, True):
         name = f"int8 by int4 {scales(per_axis)}"
-        yield conv(name, op="DEPTHWISE_CONV_2D", dtype="int8", out=3, per_axis=per_axis, **odd)
+        yield conv_case(name, op="DEPTHWISE_CONV_2D", dtype="int8", out=3, per_axis=per_axis, **odd)
 
 
 def refusal_cases() -> Iterator[Case]:
     """Yield files that LiteRT runs silently although it misreads the weights."""
     unpacked = "which LiteRT's kernel does not unpack"
-    yield conv("uint8 by int4", dtype="uint8", weights="int4", refusal=f"int4 with uint8 activations, {unpacked}")
-    yield conv("float32 by int2", weights="int2", refusal=f"int2 with float32 activations, {unpacked}")
+    yield conv_case("uint8 by int4", dtype="uint8", weights="int4", refusal=f"int4 with uint8 activations, {unpacked}")
+    yield conv_case("float32 by int2", weights="int2", refusal=f"int2 with float32 activations, {unpacked}")
     deep: dict[str, Any] = {"op": "DEPTHWISE_CONV_2D", "dtype": "int16", "out": 6}
-    yield conv("int16 by int4", weights="int4", refusal=f"int4 with int16 activations, {unpacked}", **deep)
+    yield conv_case("int16 by int4", weights="int4", refusal=f"int4 with int16 activations, {unpacked}", **deep)
     yield net(
         "CONV_2D", "blockwise weights", filter_cases, refusal="has a scale per block, which the kernel does not read"
     )

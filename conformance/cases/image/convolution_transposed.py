@@ -20,48 +20,52 @@ def cases() -> Iterator[Case]:
         for stride in ((1, 1), (2, 2), (2, 3)):
             for biased in (True, False):
                 name = f"float32 {padding} stride {stride[0]}x{stride[1]}" + ("" if biased else " without bias")
-                yield transpose_conv(name, padding=padding, stride=stride, biased=biased)
+                yield transpose_conv_case(name, padding=padding, stride=stride, biased=biased)
         for dtype in ("int8", "uint8", "int16"):
             for biased in (True, False):
                 text = "" if biased else " without bias"
-                yield transpose_conv(
+                yield transpose_conv_case(
                     f"{dtype} {padding} stride 2 with RELU6{text}",
                     dtype=dtype,
                     padding=padding,
                     biased=biased,
                     activation="RELU6",
                 )
-        yield transpose_conv(f"{padding} 2x2 kernel, stride 2", padding=padding, kernel=(2, 2))
-        yield transpose_conv(f"{padding} 2x5 kernel, stride 3x1", padding=padding, kernel=(2, 5), stride=(3, 1))
+        yield transpose_conv_case(f"{padding} 2x2 kernel, stride 2", padding=padding, kernel=(2, 2))
+        yield transpose_conv_case(f"{padding} 2x5 kernel, stride 3x1", padding=padding, kernel=(2, 5), stride=(3, 1))
     for activation in FUSED:
-        yield transpose_conv(f"float32 with {activation}", activation=activation)
-    yield transpose_conv("int8 with scales per channel", dtype="int8", per_axis=True)
-    yield transpose_conv("int8 with a wrong bias scale", dtype="int8", stored=3.0, padding="VALID")
+        yield transpose_conv_case(f"float32 with {activation}", activation=activation)
+    yield transpose_conv_case("int8 with scales per channel", dtype="int8", per_axis=True)
+    yield transpose_conv_case("int8 with a wrong bias scale", dtype="int8", stored=3.0, padding="VALID")
     for activation in ("TANH", "SIGN_BIT"):
         for dtype in ("float32", "int8", "uint8", "int16"):
             name = f"{dtype} with {activation}, which the kernel ignores"
-            yield transpose_conv(name, dtype=dtype, activation=activation)
+            yield transpose_conv_case(name, dtype=dtype, activation=activation)
         name = f"float32 with int8 weights and {activation}, which the kernel ignores"
-        yield transpose_conv(name, weights="int8", per_axis=True, activation=activation)
-    yield transpose_conv("int16 with scales per channel", dtype="int16", per_axis=True)
-    yield transpose_conv("float32 with int8 weights", weights="int8", per_axis=True)
-    yield transpose_conv("float32 at every opset", opsets=EVERY_OPSET)
-    yield transpose_conv("VALID with rows after the last kernel", padding="VALID", extra=(1, 0))
-    yield transpose_conv("SAME on an odd output", padding="SAME", extra=(-1, -1))
-    yield transpose_conv("a kernel smaller than its stride", kernel=(1, 2), stride=(3, 3), padding="VALID")
+        yield transpose_conv_case(name, weights="int8", per_axis=True, activation=activation)
+    yield transpose_conv_case("int16 with scales per channel", dtype="int16", per_axis=True)
+    yield transpose_conv_case("float32 with int8 weights", weights="int8", per_axis=True)
+    yield transpose_conv_case("float32 at every opset", opsets=EVERY_OPSET)
+    yield transpose_conv_case("VALID with rows after the last kernel", padding="VALID", extra=(1, 0))
+    yield transpose_conv_case("SAME on an odd output", padding="SAME", extra=(-1, -1))
+    yield transpose_conv_case("a kernel smaller than its stride", kernel=(1, 2), stride=(3, 3), padding="VALID")
     for padding, more in (("SAME", 0), ("SAME", -1), ("VALID", 0), ("VALID", 1)):
         for kernel, stride in (((3, 3), (2, 2)), ((2, 5), (3, 1)), ((4, 4), (2, 2))):
             name = f"runtime output shape, {padding} {kernel} stride {stride}, {more} from the default"
-            yield transpose_conv(name, padding=padding, kernel=kernel, stride=stride, extra=(more, 0), at_run_time=True)
+            yield transpose_conv_case(
+                name, padding=padding, kernel=kernel, stride=stride, extra=(more, 0), at_run_time=True
+            )
     for dtype in ("int8", "uint8", "int16"):
-        yield transpose_conv(f"{dtype} with a runtime output shape", dtype=dtype, activation="RELU6", at_run_time=True)
-    yield from asymmetric()
-    yield from row_biases()
+        yield transpose_conv_case(
+            f"{dtype} with a runtime output shape", dtype=dtype, activation="RELU6", at_run_time=True
+        )
+    yield from asymmetric_cases()
+    yield from row_bias_cases()
     refused = "cannot come from input size"
-    yield transpose_conv("oversized output", padding="VALID", extra=(2, 0), refusal=refused)
+    yield transpose_conv_case("oversized output", padding="VALID", extra=(2, 0), refusal=refused)
 
 
-def row_biases() -> Iterator[Case]:
+def row_bias_cases() -> Iterator[Case]:
     """Yield transposed convolutions followed by a bias of rank 4, as litert-torch writes a batch normalization."""
     for dtype in ("float32", "int8"):
         x = tensor(*IMAGE, dtype=dtype)
@@ -80,7 +84,7 @@ def row_biases() -> Iterator[Case]:
         )
 
 
-def asymmetric() -> Iterator[Case]:
+def asymmetric_cases() -> Iterator[Case]:
     for dtype in ("int8", "int16"):
         x, w = tensor(*IMAGE, dtype=dtype, zero_point=0), tensor(4, 3, 3, 3, dtype="int8", scale=0.01, zero_point=7)
         operands, y = [constant([2, 10, 14, 4]), w, x], x.with_shape(2, 10, 14, 4).rescale(0.5)
@@ -88,7 +92,7 @@ def asymmetric() -> Iterator[Case]:
         yield in_isolation("TRANSPOSE_CONV", f"{dtype} by {COMPUTED}", operands, y, options=options, dtype=dtype)
 
 
-def transpose_conv(
+def transpose_conv_case(
     name: str,
     *,
     shape: Sequence[int] = IMAGE,

@@ -16,11 +16,11 @@ HARD, SOFT = "NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5"
 
 def cases() -> Iterator[Case]:
     for op in (HARD, SOFT):
-        yield from of_both(op)
+        yield from suppression_cases(op)
     yield from soft_selection_cases()
 
 
-def crowd(number: int, seed: int = 0) -> Array:
+def overlapping_boxes(number: int, seed: int = 0) -> Array:
     """Return boxes around a few centers, so that many overlap."""
     random = np.random.default_rng(seed)
     centers = random.uniform(0, 3, (7, 2))[random.integers(0, 7, number)] + random.normal(0, 0.2, (number, 2))
@@ -28,7 +28,7 @@ def crowd(number: int, seed: int = 0) -> Array:
     return np.concatenate([centers - sizes / 2, centers + sizes / 2], axis=1).astype(np.float32)
 
 
-def distinct(number: int, seed: int = 0) -> Array:
+def distinct_scores(number: int, seed: int = 0) -> Array:
     """Return different scores in (0, 1); the order of equal scores depends on the kernel's heap."""
     return np.random.default_rng(seed).permutation(np.linspace(0.01, 0.99, number)).astype(np.float32)
 
@@ -52,8 +52,8 @@ def selection_case(
     return in_isolation(op, name, operands, *outputs, input_arrays=given, **case)
 
 
-def of_both(op: str) -> Iterator[Case]:
-    boxes, scores = crowd(101), distinct(101)
+def suppression_cases(op: str) -> Iterator[Case]:
+    boxes, scores = overlapping_boxes(101), distinct_scores(101)
     for limit in (1, 11, 101, 131):
         yield selection_case(op, f"{limit} at most", boxes, scores, limit, 0.5, 0.3)
     for iou in (0.0, 0.1, 0.7, 1.0):
@@ -83,7 +83,7 @@ def of_both(op: str) -> Iterator[Case]:
 
 
 def soft_selection_cases() -> Iterator[Case]:
-    boxes, scores = crowd(101, 1), distinct(101, 1)
+    boxes, scores = overlapping_boxes(101, 1), distinct_scores(101, 1)
     for sigma in (0.1, 0.5, 2.0):
         for iou in (0.4, 1.0):
             name = f"sigma {sigma}, overlaps below {iou}"

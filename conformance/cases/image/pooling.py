@@ -17,7 +17,7 @@ def cases() -> Iterator[Case]:
             opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
             for padding in ("SAME", "VALID"):
                 for place in PLACEMENTS:
-                    yield pool(
+                    yield pool_case(
                         op,
                         f"{dtype} {padding} 3x2",
                         dtype,
@@ -25,29 +25,29 @@ def cases() -> Iterator[Case]:
                         place=place,
                         opsets=opsets if padding == "SAME" else (None,),
                     )
-                yield pool(op, f"{dtype} {padding} 2x3 stride 2x1", dtype, padding, (2, 3), (2, 1))
-            yield pool(op, f"{dtype} over the whole image", dtype, "VALID", IMAGE[1:3], place=PLACEMENTS[1])
+                yield pool_case(op, f"{dtype} {padding} 2x3 stride 2x1", dtype, padding, (2, 3), (2, 1))
+            yield pool_case(op, f"{dtype} over the whole image", dtype, "VALID", IMAGE[1:3], place=PLACEMENTS[1])
             for activation in ("RELU", "RELU6", "RELU_N1_TO_1"):
-                yield pool(
+                yield pool_case(
                     op, f"{dtype} with {activation}", dtype, "SAME", activation=activation, input_range=(-10.0, 10.0)
                 )
         for dtype in ("int8", "uint8", "int16"):
-            yield pool(op, f"{dtype}, means halfway between integers", dtype, "VALID", (2, 2))
-        yield pool(op, "SAME stride 2 on odd sizes", "float32", "SAME", (3, 3), (2, 2), shape=(1, 7, 11, 3))
-        yield pool(op, "a window larger than the image", "float32", "SAME", (7, 9))
-        yield pool(op, "1x1 stride 2", "int8", "VALID", (1, 1), (2, 2))
-        yield pool(op, "float32 negative values with padding", "float32", "SAME", input_range=(-9.0, -5.0))
+            yield pool_case(op, f"{dtype}, means halfway between integers", dtype, "VALID", (2, 2))
+        yield pool_case(op, "SAME stride 2 on odd sizes", "float32", "SAME", (3, 3), (2, 2), shape=(1, 7, 11, 3))
+        yield pool_case(op, "a window larger than the image", "float32", "SAME", (7, 9))
+        yield pool_case(op, "1x1 stride 2", "int8", "VALID", (1, 1), (2, 2))
+        yield pool_case(op, "float32 negative values with padding", "float32", "SAME", input_range=(-9.0, -5.0))
         for activation in ("TANH", "SIGN_BIT"):
             for dtype in ("float32", "int8", "uint8", "int16"):
                 name = f"{dtype} with {activation}, which the kernel ignores"
-                yield pool(op, name, dtype, "SAME", activation=activation)
+                yield pool_case(op, name, dtype, "SAME", activation=activation)
         for dtype in ("int8",) if op == "MAX_POOL_2D" else ("int8", "int16"):
-            yield pool(op, f"{dtype} to a different scale, which the kernel ignores", dtype, "VALID", rescaled=2.0)
+            yield pool_case(op, f"{dtype} to a different scale, which the kernel ignores", dtype, "VALID", rescaled=2.0)
     refused: dict[str, Any] = {
         "refusal": "LiteRT refuses a fused TANH",
         "kernel_refusal": "FLOAT16 not currently supported",
     }
-    yield pool("AVERAGE_POOL_2D", "float16 with TANH", "float16", "SAME", activation="TANH", **refused)
+    yield pool_case("AVERAGE_POOL_2D", "float16 with TANH", "float16", "SAME", activation="TANH", **refused)
     yield from l2_pool_cases()
     for op in ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D"):
         yield from dynamic_size_cases(op)
@@ -61,9 +61,9 @@ def dynamic_size_cases(op: str) -> Iterator[Case]:
         for kernel, stride in (((3, 2), (1, 1)), ((3, 2), (2, 1)), ((2, 3), (2, 2)), ((1, 1), (2, 2))):
             for padding in ("SAME", "VALID"):
                 name = f"{dtype} of dynamic shape, {padding} {kernel[0]}x{kernel[1]} stride {stride[0]}x{stride[1]}"
-                yield pool(op, name, dtype, padding, kernel, stride, **case)
+                yield pool_case(op, name, dtype, padding, kernel, stride, **case)
     name = "dynamic shape, stride larger than the window"
-    yield pool(op, name, "float32", "SAME", (2, 2), (3, 3), shape=(2, None, None, 3), refusal="--input-shape")
+    yield pool_case(op, name, "float32", "SAME", (2, 2), (3, 3), shape=(2, None, None, 3), refusal="--input-shape")
 
 
 def l2_pool_cases() -> Iterator[Case]:
@@ -71,17 +71,17 @@ def l2_pool_cases() -> Iterator[Case]:
     op = "L2_POOL_2D"
     for place in PLACEMENTS:
         for padding in ("SAME", "VALID"):
-            yield pool(op, f"{padding} 3x2", "float32", padding, place=place, opsets=EVERY_OPSET)
-            yield pool(op, f"{padding} 2x3 stride 2x1", "float32", padding, (2, 3), (2, 1), place=place)
-        yield pool(op, "over the whole image", "float32", "VALID", IMAGE[1:3], place=place)
+            yield pool_case(op, f"{padding} 3x2", "float32", padding, place=place, opsets=EVERY_OPSET)
+            yield pool_case(op, f"{padding} 2x3 stride 2x1", "float32", padding, (2, 3), (2, 1), place=place)
+        yield pool_case(op, "over the whole image", "float32", "VALID", IMAGE[1:3], place=place)
     for activation in ("RELU", "RELU6", "RELU_N1_TO_1", "TANH", "SIGN_BIT"):
-        yield pool(op, f"with {activation}", "float32", "SAME", activation=activation, input_range=(-10.0, 10.0))
-    yield pool(op, "a window larger than the image", "float32", "SAME", (7, 9))
-    yield pool(op, "1x1 stride 2", "float32", "VALID", (1, 1), (2, 2))
-    yield pool(op, "an image of one row", "float32", "SAME", (1, 3), shape=(2, 1, 7, 3), place=PLACEMENTS[1])
+        yield pool_case(op, f"with {activation}", "float32", "SAME", activation=activation, input_range=(-10.0, 10.0))
+    yield pool_case(op, "a window larger than the image", "float32", "SAME", (7, 9))
+    yield pool_case(op, "1x1 stride 2", "float32", "VALID", (1, 1), (2, 2))
+    yield pool_case(op, "an image of one row", "float32", "SAME", (1, 3), shape=(2, 1, 7, 3), place=PLACEMENTS[1])
 
 
-def pool(
+def pool_case(
     op: str,
     name: str,
     dtype: str,

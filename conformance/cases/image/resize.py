@@ -44,9 +44,9 @@ UP, DOWN, MIXED = (11, 17), (3, 2), (4, 9)
 
 def cases() -> Iterator[Case]:
     yield from runtime_size_cases()
-    yield from bilinear()
-    yield from sizes()
-    yield from dtypes()
+    yield from bilinear_cases()
+    yield from size_cases()
+    yield from dtype_cases()
     yield from large_image_cases()
     yield from nearest_runtime_size_cases()
     yield from copies()
@@ -64,7 +64,7 @@ def resize_transposed(perm: Sequence[int], images: int | None = 2) -> Callable[[
     return build
 
 
-def bilinear() -> Iterator[Case]:
+def bilinear_cases() -> Iterator[Case]:
     for mode in ALTERNATIVES:
         for size in (UP, DOWN, MIXED, (5, 7), (1, 1), (10, 14)):
             yield bilinear_case(
@@ -125,7 +125,7 @@ def bilinear_case(
     return place("RESIZE_BILINEAR", name, [x, constant(list(size))], result, options=MODES[mode], **case)
 
 
-def nearest(
+def nearest_case(
     name: str, mode: str, size: Sequence[int], x: Spec | None = None, place: Placement = in_isolation, **case: Any
 ) -> Case:
     x = x or tensor(*IMAGE)
@@ -135,51 +135,51 @@ def nearest(
     return place(NEAREST, f"{mode} {name}", operands, y, options=MODES[mode], **{"dtype": x.dtype, **case})
 
 
-def sizes() -> Iterator[Case]:
+def size_cases() -> Iterator[Case]:
     for mode in MODES:
         for size in ((11, 17), (3, 2), (4, 9), (5, 7), (1, 1), (10, 21), (5, 14)):
             for place in PLACEMENTS:
-                yield nearest(f"to {size[0]}x{size[1]}", mode, size, place=place)
+                yield nearest_case(f"to {size[0]}x{size[1]}", mode, size, place=place)
         for dtype in ("float32", "int8"):
             x = tensor(2, 10, 14, 3, dtype=dtype)
-            yield nearest(f"{dtype} to half the size, between pixels", mode, (5, 7), x, PLACEMENTS[1])
+            yield nearest_case(f"{dtype} to half the size, between pixels", mode, (5, 7), x, PLACEMENTS[1])
         for before, after in ROUNDED[mode]:
             for dtype in ("float32", "int8", "int16"):
-                yield nearest(
+                yield nearest_case(
                     f"{dtype} {before} to {after}",
                     mode,
                     (after, 3),
                     tensor(1, before, 3, 2, dtype=dtype),
                     PLACEMENTS[1],
                 )
-                yield nearest(
+                yield nearest_case(
                     f"{dtype} {before} to {after} columns", mode, (2, after), tensor(1, 2, before, 1, dtype=dtype)
                 )
 
 
-def dtypes() -> Iterator[Case]:
+def dtype_cases() -> Iterator[Case]:
     for mode in MODES:
         for dtype in ("float32", "int8", "uint8", "int16"):
             x = tensor(*IMAGE, dtype=dtype)
             for place in PLACEMENTS:
-                yield nearest(f"{dtype} to 4x9", mode, (4, 9), x, place, opsets=opsets(dtype))
-                yield nearest(f"{dtype} to 10x14", mode, (10, 14), x, place, opsets=opsets(dtype))
+                yield nearest_case(f"{dtype} to 4x9", mode, (4, 9), x, place, opsets=opsets(dtype))
+                yield nearest_case(f"{dtype} to 10x14", mode, (10, 14), x, place, opsets=opsets(dtype))
         for dtype in ("int32", "int8", "int16"):
             x = tensor(*IMAGE, dtype=dtype, scale=0)
-            yield nearest(f"{dtype} without scale to 4x9", mode, (4, 9), x)
-            yield nearest(f"{dtype} without scale to 10x14", mode, (10, 14), x)
+            yield nearest_case(f"{dtype} without scale to 4x9", mode, (4, 9), x)
+            yield nearest_case(f"{dtype} without scale to 10x14", mode, (10, 14), x)
     x = tensor(*IMAGE, dtype="int64")
-    yield nearest("int64", "legacy", (10, 14), x, kernel_refusal="requires float, uint8, int8 or int16")
+    yield nearest_case("int64", "legacy", (10, 14), x, kernel_refusal="requires float, uint8, int8 or int16")
 
 
 def large_image_cases() -> Iterator[Case]:
     """Yield large images: floats stay channels first, integers and gathered images become channels last."""
     for dtype, transposes in (("float32", 2), ("int8", 4)):
         x = tensor(1, 16, 16, 32, dtype=dtype)
-        yield nearest(
+        yield nearest_case(
             f"{dtype} of many pixels to twice the size", "legacy", (32, 32), x, PLACEMENTS[1], max_transposes=transposes
         )
-        yield nearest(
+        yield nearest_case(
             f"{dtype} of many pixels to an odd size", "half_pixel_centers", (23, 29), x, PLACEMENTS[1], max_transposes=4
         )
 

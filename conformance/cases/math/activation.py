@@ -268,10 +268,10 @@ def lookup_cases() -> Iterator[Case]:
                 x = tensor(*IMAGE, dtype="float16")
                 yield unary(op, f"float16{name}", x, options=options, input_range=WIDE, opsets=EVERY_OPSET)
     yield unary("ELU", "uint8", tensor(*IMAGE, dtype="uint8"), kernel_refusal="Only float32 and int8 is supported")
-    yield from int16()
+    yield from int16_cases()
 
 
-def int16() -> Iterator[Case]:
+def int16_cases() -> Iterator[Case]:
     x = tensor(*IMAGE, dtype="int16")
     unit = replace(x, scale=1 / 32768)
     for place in PLACEMENTS:

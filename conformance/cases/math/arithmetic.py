@@ -36,7 +36,7 @@ LARGE = np.array([1, 2**32 - 65536, 5, -(2**33) - 1, 2**33 + 7, -3, 2**40, -(2**
 
 def cases() -> Iterator[Case]:
     for op in ("ADD", "SUB", "MUL"):
-        yield from arithmetic(op)
+        yield from arithmetic_cases(op)
     yield from multiplication_cases()
     yield from shapeless_result_cases()
     yield from power_of_two_scale_cases()
@@ -44,7 +44,7 @@ def cases() -> Iterator[Case]:
     yield from broadcast_cases()
     yield from division_cases()
     yield from power_cases()
-    yield from differences()
+    yield from squared_difference_cases()
     yield from maximum_cases()
     yield from minimum_cases()
 
@@ -70,7 +70,7 @@ def shapeless_result_cases() -> Iterator[Case]:
     )
 
 
-def operands(op: str, dtype: str) -> tuple[Spec, Spec, Spec]:
+def quantized_operands(op: str, dtype: str) -> tuple[Spec, Spec, Spec]:
     """Return three specs with different quantization parameters."""
     x = tensor(*IMAGE, dtype=dtype)
     shift = 0 if dtype == "int16" else 11
@@ -79,9 +79,9 @@ def operands(op: str, dtype: str) -> tuple[Spec, Spec, Spec]:
     return x, y, x.rescale(widest, int(np.asarray(x.zero_point)) - shift)
 
 
-def arithmetic(op: str) -> Iterator[Case]:
+def arithmetic_cases(op: str) -> Iterator[Case]:
     for dtype in REAL:
-        x, y, z = operands(op, dtype)
+        x, y, z = quantized_operands(op, dtype)
         for place in PLACEMENTS:
             yield binary(op, dtype, x, y, z, place, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
         for activation in (*FUSED, "TANH", "SIGN_BIT"):
@@ -111,12 +111,12 @@ def arithmetic(op: str) -> Iterator[Case]:
     edge = {"x0": np.array([limits.max, limits.min, 46341, -5], np.int32), "x1": np.array([1, 1, 46341, 7], np.int32)}
     yield binary(op, "int32 that wraps around", tensor(4, dtype="int32"), tensor(4, dtype="int32"), input_arrays=edge)
     for dtype in ("float32", "int8", "uint8"):
-        x, y, z = operands(op, dtype)
+        x, y, z = quantized_operands(op, dtype)
         for shape in ((3,), (7, 1)):
             part = random_constant(y.with_shape(*shape), op)
             yield binary(op, f"{dtype} and a constant {shape}", x, part, z, between_convolutions)
             yield binary(op, f"{dtype}, leading constant {shape}", part, x, z, between_convolutions)
-    x, _, z = operands(op, "int8")
+    x, _, z = quantized_operands(op, "int8")
     yield (
         in_isolation(op, "int8 tensor with itself" + "", [x, x], z)
         if op != "SUB"
@@ -171,13 +171,13 @@ def tie_cases() -> Iterator[Case]:
                 y,
                 dtype=dtype,
                 input_arrays={"x0": np.arange(least, least + 256).astype(dtype)},
-                reference=with_half_a_step(sign, least, point),
+                reference=round_half_up_reference(sign, least, point),
                 tolerance=Tolerance(steps=0),
                 tolerance_reason="XNNPACK rounds each half up",
             )
 
 
-def with_half_a_step(sign: int, least: int, point: int) -> Callable[[Sequence[Any]], list[Any]]:
+def round_half_up_reference(sign: int, least: int, point: int) -> Callable[[Sequence[Any]], list[Any]]:
     def round_half(arrays: Sequence[Any]) -> list[Any]:
         steps = np.floor(arrays[0].astype(np.int64) - least + sign * 127.5 + 0.5)
         return [np.clip(steps + least + point, least, least + 255).astype(arrays[0].dtype)]
@@ -188,7 +188,7 @@ def with_half_a_step(sign: int, least: int, point: int) -> Callable[[Sequence[An
 def broadcast_cases() -> Iterator[Case]:
     """Yield lower ranks, which TFLite aligns from the right; with channels first, ONNX would align other axes."""
     for dtype in ("float32", "int8", "uint8"):
-        x, y, z = operands("ADD", dtype)
+        x, y, z = quantized_operands("ADD", dtype)
         for shape in ((), (1,), (7, 3), (5, 1, 1), (5, 1, 3), (2, 1, 1, 3), (1, 5, 7, 1)):
             yield binary(
                 "ADD",
@@ -326,10 +326,10 @@ def power_cases() -> Iterator[Case]:
     yield binary("POW", "int8", x, x, kernel_refusal="Unsupported data type")
 
 
-def differences() -> Iterator[Case]:
+def squared_difference_cases() -> Iterator[Case]:
     op = "SQUARED_DIFFERENCE"
     for dtype in ("float32", "int8"):
-        x, y, z = parameters(dtype, 3.0)
+        x, y, z = operands_of_scales(dtype, 3.0)
         for place in PLACEMENTS:
             yield binary(op, dtype, x, y, z, place, opsets=opsets(place=place))
             for shape in ((3,), (7, 1)):
@@ -352,7 +352,7 @@ def differences() -> Iterator[Case]:
     yield binary(op, "uint8", x, x, kernel_refusal="SquaredDifference only supports FLOAT32 and INT32 now")
 
 
-def parameters(dtype: str, widest: float) -> tuple[Spec, Spec, Spec]:
+def operands_of_scales(dtype: str, widest: float) -> tuple[Spec, Spec, Spec]:
     """Return three specs with different quantization parameters."""
     x = tensor(*IMAGE, dtype=dtype)
     point = int(np.asarray(x.zero_point))
@@ -368,7 +368,7 @@ def maximum_cases() -> Iterator[Case]:
             "MAXIMUM", f"{dtype} and a constant", x, random_constant(x.with_shape(7, 1)), x, between_convolutions
         )
     for dtype in ("int8", "uint8"):
-        x, y, z = operands("ADD", dtype)
+        x, y, z = quantized_operands("ADD", dtype)
         for place in PLACEMENTS:
             yield binary("MAXIMUM", f"{dtype} of different scales, which the kernel ignores", x, y, z, place)
             yield binary(
@@ -391,7 +391,7 @@ def minimum_cases() -> Iterator[Case]:
             part = random_constant(x.with_shape(*shape))
             yield binary("MINIMUM", f"{dtype} and a constant {shape}", x, part, x, between_convolutions)
     for dtype in BYTES:
-        x, y, z = parameters(dtype, 1.5)
+        x, y, z = operands_of_scales(dtype, 1.5)
         for place in PLACEMENTS:
             yield binary("MINIMUM", f"{dtype} of different scales, which the kernel ignores", x, y, z, place)
     for op in ("MINIMUM", "MAXIMUM"):

@@ -33,8 +33,8 @@ def cases() -> Iterator[Case]:
     yield from floor_division_cases()
     yield from angle_cases()
     yield from shift_cases()
-    yield from exclusive()
-    yield from many()
+    yield from xor_cases()
+    yield from add_n_cases()
     yield from unscaled_int16_cases()
 
 
@@ -70,14 +70,14 @@ def nonzero_integers(dtype: str) -> Array:
     return np.array([[-7, 3, 5], [2, -1, 9], [11, -4, 6], [1, 8, -2]], dtype)
 
 
-def divisor(shape: tuple[int, ...], dtype: str) -> Array:
+def nonzero_divisors(shape: tuple[int, ...], dtype: str) -> Array:
     """Return divisors without 0, which the kernels refuse."""
     drawn_numbers = random_array(*shape, dtype="int32", low=-9, high=9, seed="divisor")
     whole = np.where(drawn_numbers == 0, 4, drawn_numbers)
     return (whole / 4).astype(dtype) if "float" in dtype else whole.astype(dtype)
 
 
-def whole(dtype: str, scale: float | None = 0) -> Spec:
+def unscaled_image(dtype: str, scale: float | None = 0) -> Spec:
     return tensor(*IMAGE, dtype=dtype, scale=scale)
 
 
@@ -87,11 +87,11 @@ def floor_division_cases() -> Iterator[Case]:
     dtypes["FLOOR_MOD"] = [*dtypes["FLOOR_DIV"], "int64"]
     for op, kinds in dtypes.items():
         for dtype in kinds:
-            x, everything = whole(dtype), (None, 26) if dtype == "int16" else EVERY_OPSET
-            given = {"x1": divisor(IMAGE, dtype)}
+            x, everything = unscaled_image(dtype), (None, 26) if dtype == "int16" else EVERY_OPSET
+            given = {"x1": nonzero_divisors(IMAGE, dtype)}
             yield binary(op, dtype, x, x, opsets=everything, input_arrays=given)
             for shape in DIVISORS:
-                yield binary(op, f"{dtype} by a constant {list(shape)}", x, constant(divisor(shape, dtype)))
+                yield binary(op, f"{dtype} by a constant {list(shape)}", x, constant(nonzero_divisors(shape, dtype)))
             signs = signed_operands(dtype)
             size = len(signs["x0"])
             pair = tensor(size, dtype=dtype, scale=0)
@@ -100,11 +100,13 @@ def floor_division_cases() -> Iterator[Case]:
             scalar = tensor(dtype=dtype, scale=0)
             yield binary(op, f"{dtype} scalars", scalar, scalar, input_arrays=scalars)
             nothing = tensor(0, 3, dtype=dtype, scale=0)
-            yield binary(op, f"{dtype}, empty", nothing, constant(divisor((3,), dtype)))
-        yield binary(op, "float32", tensor(*IMAGE), constant(divisor((3,), "float32")), place=between_convolutions)
+            yield binary(op, f"{dtype}, empty", nothing, constant(nonzero_divisors((3,), dtype)))
+        yield binary(
+            op, "float32", tensor(*IMAGE), constant(nonzero_divisors((3,), "float32")), place=between_convolutions
+        )
         for dtype in ("int8", "int16"):
             x = tensor(*IMAGE, dtype=dtype)
-            y = Spec((3,), dtype, 0.3, 0, value=divisor((3,), dtype))
+            y = Spec((3,), dtype, 0.3, 0, value=nonzero_divisors((3,), dtype))
             yield binary(op, f"{dtype} of scales, which the kernel ignores", x, y, place=between_convolutions)
     huge = {
         "x0": np.array([2**31 - 1, -(2**31), -(2**31), 2**31 - 1], np.int32),
@@ -183,7 +185,7 @@ def shift_cases() -> Iterator[Case]:
     yield binary("RIGHT_SHIFT", "int8 of scales, which the kernel ignores", x, y, place=between_convolutions)
 
 
-def exclusive() -> Iterator[Case]:
+def xor_cases() -> Iterator[Case]:
     for dtype in ("int8", "uint8", "int16", "uint16", "int32", "uint32"):
         x = tensor(*IMAGE, dtype=dtype, scale=0)
         yield binary("BITWISE_XOR", dtype, x, x, opsets=(None, 18, 21, 26))
@@ -197,7 +199,7 @@ def exclusive() -> Iterator[Case]:
     yield binary("BITWISE_XOR", "int32 at opset 17", x, x, opsets=(17,), refusal="opset 18")
 
 
-def many() -> Iterator[Case]:
+def add_n_cases() -> Iterator[Case]:
     """Yield two or more operands of one shape."""
     for dtype in ("float32", "int32"):
         for count in (2, 3, 7):

@@ -35,13 +35,13 @@ def cases() -> Iterator[Case]:
     for before in (*REAL, *INTEGERS):
         for after in (*REAL, *INTEGERS):
             opsets = EVERY_OPSET if before == "float32" else (None,)
-            yield of(limit_values(before), after, f"{before} to {after}", opsets=opsets)
+            yield cast_case(limit_values(before), after, f"{before} to {after}", opsets=opsets)
     yield from sub_byte_cases()
     yield from complex_cases()
     yield from integer_cases()
 
 
-def of(values: Array, after: str, name: str, **case: Any) -> Case:
+def cast_case(values: Array, after: str, name: str, **case: Any) -> Case:
     x, y = Spec(values.shape, values.dtype.name), Spec(values.shape, after)
     return unary("CAST", name, x, y, input_arrays={"x0": values}, runs=1, **case)
 
@@ -104,9 +104,9 @@ def complex_cases() -> Iterator[Case]:
     """Yield casts from and to complex numbers: the real part is kept, and (real, imaginary) stays the last axis."""
     pairs = np.array([1.5 + 2j, -300.7 - 1j, 0 + 5j, complex(np.nan, 1), complex(np.inf, -1), 0j], np.complex64)
     for dtype in ("float32", "float16", "int8", "int32", "int64", "bool", "complex64"):
-        yield of(pairs, dtype, f"complex64 to {dtype}", dtype="complex64", opsets=EVERY_OPSET)
+        yield cast_case(pairs, dtype, f"complex64 to {dtype}", dtype="complex64", opsets=EVERY_OPSET)
     for dtype in ("float32", "int16", "bool"):
-        yield of(limit_values(dtype), "complex64", f"{dtype} to complex64", opsets=EVERY_OPSET)
+        yield cast_case(limit_values(dtype), "complex64", f"{dtype} to complex64", opsets=EVERY_OPSET)
     yield net("CAST", "complex64 between convolutions", complex_image, dtype="complex64", max_transposes=2)
     fixed = Spec((5,), "complex64", value=pairs[:5])
     yield in_isolation("CAST", "a complex64 constant to float32", [fixed], tensor(5), dtype="complex64")

@@ -23,14 +23,14 @@ def cases() -> Iterator[Case]:
         for before in dtypes:
             for other, after in ((o, a) for o, names in WIDTHS.items() for a in names):
                 if width == other:
-                    yield cast(before, after, (3, 5), (3, 5))
+                    yield bitcast_case(before, after, (3, 5), (3, 5))
                 elif width > other:
-                    yield cast(before, after, (3, 5), (3, 5, width // other))
+                    yield bitcast_case(before, after, (3, 5), (3, 5, width // other))
                 else:
-                    yield cast(before, after, (3, 5, other // width), (3, 5))
-    yield cast("int32", "uint8", (), (4,))
-    yield cast("uint8", "int32", (4,), ())
-    yield cast("int32", "uint16", (0, 3), (0, 3, 2))
+                    yield bitcast_case(before, after, (3, 5, other // width), (3, 5))
+    yield bitcast_case("int32", "uint8", (), (4,))
+    yield bitcast_case("uint8", "int32", (4,), ())
+    yield bitcast_case("int32", "uint16", (0, 3), (0, 3, 2))
     x = tensor(2, 5, 7, 3, dtype="int8")
     yield unary(
         "BITCAST", "int8 of different scale, which the kernel ignores", x, x.rescale(3, 40), between_convolutions
@@ -42,15 +42,15 @@ def cases() -> Iterator[Case]:
         yield unary("BITCAST", f"bool to {after}", x, tensor(*shape, dtype=after, scale=0), targets=("onnxruntime",))
 
 
-def cast(before: str, after: str, shape: tuple[int, ...], result: tuple[int, ...]) -> Case:
+def bitcast_case(before: str, after: str, shape: tuple[int, ...], result: tuple[int, ...]) -> Case:
     x, y = tensor(*shape, dtype=before, scale=0), tensor(*result, dtype=after, scale=0)
     name = f"{before} of shape {list(shape)} to {after}"
     return unary(
-        "BITCAST", name, x, y, input_arrays={"x0": every_bit(before, *shape)}, runs=1, targets=("onnxruntime",)
+        "BITCAST", name, x, y, input_arrays={"x0": random_bits(before, *shape)}, runs=1, targets=("onnxruntime",)
     )
 
 
-def every_bit(dtype: str, *shape: int) -> Array:
+def random_bits(dtype: str, *shape: int) -> Array:
     """Return numbers whose parts, read as floats, are not NaN."""
     width = np.dtype(dtype).itemsize
     stored = np.random.default_rng(7).integers(0, 256, (*shape, width)).astype(np.uint8)

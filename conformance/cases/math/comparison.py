@@ -33,7 +33,7 @@ PARTS = ((), (3,), (7, 1), (5, 1, 3))
 def cases() -> Iterator[Case]:
     for op in (*EQUALITY, *ORDERED):
         yield from float_cases(op)
-        yield from whole(op)
+        yield from integer_cases(op)
         yield from int8_cases(op)
     yield from int16_cases()
     yield from string_cases()
@@ -82,7 +82,7 @@ def float_cases(op: str) -> Iterator[Case]:
     yield comparison_case(op, "float16", half, half)
 
 
-def whole(op: str) -> Iterator[Case]:
+def integer_cases(op: str) -> Iterator[Case]:
     for dtype in ("int32", "int64", "bool") if op in EQUALITY else ("int32", "int64"):
         x = tensor(*IMAGE, dtype=dtype)
         yield comparison_case(op, dtype, x, x.with_shape(5, 1, 3))

@@ -13,10 +13,10 @@ PARTS = ((), (3,), (7, 1), (5, 1, 3))
 
 
 def cases() -> Iterator[Case]:
-    yield from logic()
+    yield from logic_cases()
 
 
-def logic() -> Iterator[Case]:
+def logic_cases() -> Iterator[Case]:
     x = tensor(*IMAGE, dtype="bool")
     for op in ("LOGICAL_AND", "LOGICAL_OR"):
         yield comparison_case(op, "bool", x, x)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.cases.math.softmax import ranks
+from conformance.cases.math.softmax import rank_cases
 from conformance.models import PLACEMENTS, Spec, opsets, random_array, tensor, unary
 from onnx_tflite_plugin.verify import Tolerance
 
@@ -43,7 +43,7 @@ def local_response_cases() -> Iterator[Case]:
 def l2_normalization_cases() -> Iterator[Case]:
     """Yield lengths below 1e-6, which count as 1e-6: a row of zeros stays, a shorter one does not get length 1."""
     fixed = {"int8": (1 / 128, 0), "uint8": (1 / 128, 128)}
-    yield from ranks("L2_NORMALIZATION", fixed)
+    yield from rank_cases("L2_NORMALIZATION", fixed)
     rows = np.array([[0, 0, 0], [1e-8, 0, 0], [3e-7, -4e-7, 0], [3e-6, 4e-6, 0], [1e15, -1e15, 0]], np.float32)
     yield unary("L2_NORMALIZATION", "short and long rows", tensor(5, 3), input_arrays={"x0": rows}, opsets=EVERY_OPSET)
     for dtype, (scale, point) in fixed.items():

@@ -21,17 +21,17 @@ def cases() -> Iterator[Case]:
     for keep in (True, False):
         for over in ([0], [3], [1, 2], [-1, 1], [1, 1, -3], [0, 1, 2, 3], []):
             for place in PLACEMENTS:
-                yield product(f"axes {over}", over, keep, place=place)
+                yield product_case(f"axes {over}", over, keep, place=place)
         for dtype in ("int32", "int64", "int8", "int16", "uint8", "bool"):
-            yield product(f"{dtype}, which wraps around", [1, 2], keep, dtype, scale=0)
-            yield product(f"{dtype} of no elements", [1], keep, dtype, scale=0, shape=(2, 0, 3))
-        yield product("no elements", [1], keep, shape=(2, 0, 3))
-        yield product("no results", [1], keep, shape=(0, 5, 3))
-        yield product("a scalar", [], keep, shape=())
+            yield product_case(f"{dtype}, which wraps around", [1, 2], keep, dtype, scale=0)
+            yield product_case(f"{dtype} of no elements", [1], keep, dtype, scale=0, shape=(2, 0, 3))
+        yield product_case("no elements", [1], keep, shape=(2, 0, 3))
+        yield product_case("no results", [1], keep, shape=(0, 5, 3))
+        yield product_case("a scalar", [], keep, shape=())
         for dtype in PARAMETERS:
-            yield from int8_cases(dtype, keep)
-    yield product("every opset", [1, 2], True, opsets=EVERY_OPSET)
-    yield product("a scalar axis", 2, True)
+            yield from quantized_cases(dtype, keep)
+    yield product_case("every opset", [1, 2], True, opsets=EVERY_OPSET)
+    yield product_case("a scalar axis", 2, True)
     given = {"axes": np.array([1, -1], np.int32)}
     axes, options = tensor(2, dtype="int32", name="axes"), {"keep_dims": True}
     for dtype in ("float32", "int32", "int64", "bool"):
@@ -73,7 +73,7 @@ def cases() -> Iterator[Case]:
     yield in_isolation("REDUCE_PROD", "quantized uint8", operands, y, kernel_refusal="Unsupported quantized data type")
 
 
-def product(
+def product_case(
     name: str,
     over: Any,
     keep: bool,
@@ -100,7 +100,7 @@ def nonzero_values(dtype: str, *shape: int) -> Array:
     return np.asarray(numbers | np.asarray(1, dtype))
 
 
-def int8_cases(dtype: str, keep: bool) -> Iterator[Case]:
+def quantized_cases(dtype: str, keep: bool) -> Iterator[Case]:
     """Yield numbers around 1, so that products neither vanish nor exceed the range."""
     for over, shape in (
         ([1], (5, 3)),
@@ -112,10 +112,12 @@ def int8_cases(dtype: str, keep: bool) -> Iterator[Case]:
     ):
         for factor in (1.0, 0.37, 4.1):
             if over or factor == 1:
-                yield integers(f"{dtype} axes {over} of {list(shape)} at {factor:g}", dtype, over, keep, shape, factor)
-    yield integers(f"{dtype} of one element", dtype, [1], keep, (5, 1, 3), 2.3)
-    yield integers(f"{dtype} at its own scale, one element", dtype, [1], keep, (5, 1, 3), 1.0)
-    yield integers(f"{dtype} that saturates", dtype, [1], keep, (5, 3), 0.01)
+                yield quantized_product_case(
+                    f"{dtype} axes {over} of {list(shape)} at {factor:g}", dtype, over, keep, shape, factor
+                )
+    yield quantized_product_case(f"{dtype} of one element", dtype, [1], keep, (5, 1, 3), 2.3)
+    yield quantized_product_case(f"{dtype} at its own scale, one element", dtype, [1], keep, (5, 1, 3), 1.0)
+    yield quantized_product_case(f"{dtype} that saturates", dtype, [1], keep, (5, 3), 0.01)
 
 
 def runtime_size_cases(dtype: str) -> Iterator[Case]:
@@ -149,7 +151,7 @@ def runtime_size_cases(dtype: str) -> Iterator[Case]:
         )
 
 
-def integers(
+def quantized_product_case(
     name: str, dtype: str, over: Sequence[int], keep: bool, shape: Sequence[int], factor: float, **case: Any
 ) -> Case:
     scale, point = PARAMETERS[dtype]

@@ -30,16 +30,16 @@ SHIFT = {
 
 
 def cases() -> Iterator[Case]:
-    yield from quantize()
-    yield from requantize()
-    yield from dequantize()
+    yield from quantize_cases()
+    yield from requantize_cases()
+    yield from dequantize_cases()
 
 
 def opsets(dtype: str) -> tuple[int | None, ...]:
     return (None, 26) if dtype in ("int16", "int4", "uint4") else EVERY_OPSET
 
 
-def quantize() -> Iterator[Case]:
+def quantize_cases() -> Iterator[Case]:
     x = tensor(*IMAGE)
     for dtype in ("int8", "uint8", "int16"):
         y = tensor(*IMAGE, dtype=dtype)
@@ -96,7 +96,7 @@ def requantize_and_back(dtype: str, before: str = "") -> Callable[[Net], None]:
     return build
 
 
-def requantize() -> Iterator[Case]:
+def requantize_cases() -> Iterator[Case]:
     pairs = [
         ("uint8", "int8"),
         ("int8", "uint8"),
@@ -173,7 +173,7 @@ def round_half_up(x: Spec, y: Spec) -> Callable[[Sequence[Any]], list[Any]]:
     return round_half_up
 
 
-def dequantize() -> Iterator[Case]:
+def dequantize_cases() -> Iterator[Case]:
     y = tensor(*IMAGE)
     for dtype in ("int8", "uint8", "int16"):
         x = tensor(*IMAGE, dtype=dtype)

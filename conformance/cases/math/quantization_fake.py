@@ -19,22 +19,22 @@ def cases() -> Iterator[Case]:
     for low, high in RANGES:
         for bits in (8, 16, 4, 2, 1):
             wide = (2 * low - 0.1, 2 * high + 0.1)
-            yield fake(f"{bits} bits from {low:g} to {high:g}", low, high, bits, input_range=wide)
+            yield fake_quant_case(f"{bits} bits from {low:g} to {high:g}", low, high, bits, input_range=wide)
     halves = np.arange(-300, 301, dtype=np.float32) / 2
-    yield fake("halves", -100.0, 155.0, 8, (601,), input_arrays={"x0": halves})
+    yield fake_quant_case("halves", -100.0, 155.0, 8, (601,), input_arrays={"x0": halves})
     near = np.nextafter(halves, -np.inf, dtype=np.float32)
-    yield fake("just below halves", -100.0, 155.0, 8, (601,), input_arrays={"x0": near})
+    yield fake_quant_case("just below halves", -100.0, 155.0, 8, (601,), input_arrays={"x0": near})
     ends = np.array([np.inf, -np.inf, -0.0, 1e30, -1e30, 1e-30], np.float32)
-    yield fake("infinities", -1.0, 2.0, 8, (6,), input_arrays={"x0": ends})
-    yield fake("every opset", -1.0, 2.0, 8, opsets=EVERY_OPSET)
-    yield fake("a scalar", -1.0, 2.0, 8, ())
-    yield fake("empty", -1.0, 2.0, 8, (0, 3))
-    yield fake("8 bits", -1.0, 2.0, 8, place=between_convolutions)
-    yield fake("a narrow range", -1.0, 2.0, 8, narrow=True, kernel_refusal="narrow_range FakeQuant is not")
-    yield fake("a range without 0", 1.0, 2.0, 8, refusal="choose a range that includes 0")
+    yield fake_quant_case("infinities", -1.0, 2.0, 8, (6,), input_arrays={"x0": ends})
+    yield fake_quant_case("every opset", -1.0, 2.0, 8, opsets=EVERY_OPSET)
+    yield fake_quant_case("a scalar", -1.0, 2.0, 8, ())
+    yield fake_quant_case("empty", -1.0, 2.0, 8, (0, 3))
+    yield fake_quant_case("8 bits", -1.0, 2.0, 8, place=between_convolutions)
+    yield fake_quant_case("a narrow range", -1.0, 2.0, 8, narrow=True, kernel_refusal="narrow_range FakeQuant is not")
+    yield fake_quant_case("a range without 0", 1.0, 2.0, 8, refusal="choose a range that includes 0")
 
 
-def fake(
+def fake_quant_case(
     name: str, low: float, high: float, bits: int, shape: tuple[int, ...] = IMAGE, narrow: bool = False, **case: Any
 ) -> Case:
     options = {"min": low, "max": high, "num_bits": bits, "narrow_range": narrow}

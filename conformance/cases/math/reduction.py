@@ -17,14 +17,14 @@ EXTREMES = ("REDUCE_MAX", "REDUCE_MIN")
 
 def cases() -> Iterator[Case]:
     yield from mean_cases()
-    yield from means_in_fixed_point()
+    yield from fixed_point_mean_cases()
     for op in ("SUM", *EXTREMES):
-        yield from axes(op)
+        yield from axes_cases(op)
         yield from int8_cases(op)
-    yield from integers()
+    yield from integer_cases()
     yield from extreme_cases()
     yield from empty_axis_cases()
-    yield from arg_max()
+    yield from arg_max_cases()
 
 
 def shape_after_reduction(shape: Sequence[int], axes: Sequence[int], keep: bool) -> tuple[int, ...]:
@@ -32,7 +32,7 @@ def shape_after_reduction(shape: Sequence[int], axes: Sequence[int], keep: bool)
     return tuple(1 if i in over else size for i, size in enumerate(shape) if keep or i not in over)
 
 
-def mean(
+def mean_case(
     name: str,
     axes: Sequence[int],
     keep: bool,
@@ -54,31 +54,35 @@ EXACT: Mapping[str, Any] = {
 }
 
 
-def means_in_fixed_point() -> Iterator[Case]:
+def fixed_point_mean_cases() -> Iterator[Case]:
     """Yield means with two roundings, and a product that wraps for an output scale of 1e-8."""
     for factor in (0.3, 0.7, 5.0, 1e-8, 1e-5, 1e9):
         for axes in ([1, 2], [3], [3, 3, -1], [0, 1, 2, 3], []):
-            yield mean(f"int16 axes {axes} at {factor:g} of the scale", axes, False, "int16", factor=factor, **EXACT)
-        yield mean(f"int16 between at {factor:g}", [1, 2], True, "int16", between_convolutions, factor=factor, **EXACT)
+            yield mean_case(
+                f"int16 axes {axes} at {factor:g} of the scale", axes, False, "int16", factor=factor, **EXACT
+            )
+        yield mean_case(
+            f"int16 between at {factor:g}", [1, 2], True, "int16", between_convolutions, factor=factor, **EXACT
+        )
     # Float sums of 0.047 are 1e-9 instead of 0.
     cancelling = np.tile(np.array([-5 - 110, -5 + 23, -5 + 87], np.int8), (2, 5, 7, 1))
     for keep in (True, False):
         case: dict[str, Any] = {"input_arrays": {"x0": cancelling}, "factor": 1e-8}
-        yield mean("int8 that cancels out, of a small scale", [3], keep, "int8", **case)
+        yield mean_case("int8 that cancels out, of a small scale", [3], keep, "int8", **case)
 
 
 def mean_cases() -> Iterator[Case]:
     for keep in (True, False):
         for axes in ([0], [1], [2], [3], [1, 2], [1, 3], [2, 3], [0, 1, 2, 3], [0, 1, 2]):
             for place in PLACEMENTS:
-                yield mean(f"axes {axes}", axes, keep, place=place)
+                yield mean_case(f"axes {axes}", axes, keep, place=place)
         for dtype in ("int8", "uint8", "int16"):
             for axes in ([1, 2], [3], [1], [2, 3]):
-                yield mean(f"{dtype} axes {axes}", axes, keep, dtype, between_convolutions)
-            yield mean(
+                yield mean_case(f"{dtype} axes {axes}", axes, keep, dtype, between_convolutions)
+            yield mean_case(
                 f"{dtype} axes [1, 2]", [1, 2], keep, dtype, opsets=EVERY_OPSET if dtype != "int16" else (None, 26)
             )
-            yield mean(f"{dtype} axes [1, 2] at the same scale", [1, 2], keep, dtype, factor=1.0)
+            yield mean_case(f"{dtype} axes [1, 2] at the same scale", [1, 2], keep, dtype, factor=1.0)
             if dtype != "int16":
                 for factor in (
                     1e-7,
@@ -87,27 +91,27 @@ def mean_cases() -> Iterator[Case]:
                     1e9,
                 ):  # 1/8960 is the smallest scale that ONNX Runtime pools for 35 elements
                     text = f"{dtype} axes [1, 2] at {factor:.3g} of the scale"
-                    yield mean(text, [1, 2], keep, dtype, between_convolutions, factor=factor)
-        yield mean("axes [1, 2] at every opset", [1, 2], keep, opsets=EVERY_OPSET)
+                    yield mean_case(text, [1, 2], keep, dtype, between_convolutions, factor=factor)
+        yield mean_case("axes [1, 2] at every opset", [1, 2], keep, opsets=EVERY_OPSET)
         for name, axes in (
             ("negative axes", [-2, -3]),
             ("repeated axes", [1, 2, 1, -2]),
             ("axes in any order", [2, 1]),
             ("no axes", []),
         ):
-            yield mean(name, axes, keep, place=between_convolutions)
+            yield mean_case(name, axes, keep, place=between_convolutions)
         for dtype in ("int32", "int64"):
-            yield mean(f"{dtype}, divided towards zero", [1, 2], keep, dtype)
+            yield mean_case(f"{dtype}, divided towards zero", [1, 2], keep, dtype)
             below: dict[str, Any] = {
                 "input_arrays": {"x0": np.array([[-7, -4, 2], [1, -3, -6], [5, 5, 4]], dtype)},
                 "shape": (3, 3),
             }
-            yield mean(f"{dtype} below zero, divided towards zero", [1], keep, dtype, **below)
-            yield mean(f"{dtype}, repeated axes count once", [1, 1, -1], keep, dtype, **below)
-            yield mean(f"{dtype} without axes", [], keep, dtype)
-        yield mean("int8 without axes", [], keep, "int8", factor=1.0)
-        yield mean("rank 3", [1], keep, shape=(2, 5, 7))
-        yield mean("rank 5", [1, -1], keep, shape=(2, 3, 5, 1, 7))
+            yield mean_case(f"{dtype} below zero, divided towards zero", [1], keep, dtype, **below)
+            yield mean_case(f"{dtype}, repeated axes count once", [1, 1, -1], keep, dtype, **below)
+            yield mean_case(f"{dtype} without axes", [], keep, dtype)
+        yield mean_case("int8 without axes", [], keep, "int8", factor=1.0)
+        yield mean_case("rank 3", [1], keep, shape=(2, 5, 7))
+        yield mean_case("rank 5", [1, -1], keep, shape=(2, 3, 5, 1, 7))
     x = tensor(*IMAGE)
     yield in_isolation("MEAN", "a scalar axis", [x, constant(2)], tensor(2, 5, 3))
     runtime = tensor(2, dtype="int32", name="axes")
@@ -129,7 +133,7 @@ def mean_cases() -> Iterator[Case]:
     )
 
 
-def reduce(
+def reduce_case(
     op: str,
     name: str,
     over: Any,
@@ -153,11 +157,11 @@ def reduce(
     return place(op, text, [x, constant(np.asarray(over, np.int32))], y, options={"keep_dims": keep}, **case)
 
 
-def axes(op: str) -> Iterator[Case]:
+def axes_cases(op: str) -> Iterator[Case]:
     for keep in (True, False):
         for over in ([0], [1], [2], [3], [1, 2], [1, 3], [2, 3], [0, 1, 2], [0, 1, 2, 3]):
             for place in PLACEMENTS:
-                yield reduce(op, f"axes {over}", over, keep, place=place)
+                yield reduce_case(op, f"axes {over}", over, keep, place=place)
         for name, over in (
             ("a negative axis", [-2]),
             ("repeated axes", [1, 2, 1, -2]),
@@ -165,13 +169,13 @@ def axes(op: str) -> Iterator[Case]:
             ("no axes", []),
         ):
             for place in PLACEMENTS:
-                yield reduce(op, name, over, keep, place=place)
-        yield reduce(op, "every opset", [1, 2], keep, opsets=EVERY_OPSET)
-        yield reduce(op, "a scalar axis", 2, keep)
-        yield reduce(op, "rank 5", [1, -1], keep, shape=(2, 3, 5, 1, 7))
-        yield reduce(op, "rank 1", [0], keep, shape=(7,))
-        yield reduce(op, "rank 0", [], keep, shape=())
-        yield reduce(op, "an axis of one element", [1], keep, shape=(2, 1, 3))
+                yield reduce_case(op, name, over, keep, place=place)
+        yield reduce_case(op, "every opset", [1, 2], keep, opsets=EVERY_OPSET)
+        yield reduce_case(op, "a scalar axis", 2, keep)
+        yield reduce_case(op, "rank 5", [1, -1], keep, shape=(2, 3, 5, 1, 7))
+        yield reduce_case(op, "rank 1", [0], keep, shape=(7,))
+        yield reduce_case(op, "rank 0", [], keep, shape=())
+        yield reduce_case(op, "an axis of one element", [1], keep, shape=(2, 1, 3))
     options, runtime = {"keep_dims": True}, tensor(2, dtype="int32", name="axes")
     given = {"axes": np.array([1, -1], np.int32)}
     for place in PLACEMENTS:
@@ -220,50 +224,52 @@ def int8_cases(op: str) -> Iterator[Case]:
     for dtype in ("int8", "uint8", "int16"):
         opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
         for place in PLACEMENTS:
-            yield reduce(op, dtype, [1, 2], dtype=dtype, place=place, opsets=opsets)
-            yield reduce(op, dtype, [1], False, dtype, place)
-            yield reduce(op, f"{dtype} along channels", [3], dtype=dtype, place=place)
-            yield reduce(op, f"{dtype} without axes", [], dtype=dtype, place=place, factor=1.0)
-        yield reduce(op, f"{dtype}, all elements", [0, 1, 2, 3], False, dtype, factor=None if op != "SUM" else 40.0)
+            yield reduce_case(op, dtype, [1, 2], dtype=dtype, place=place, opsets=opsets)
+            yield reduce_case(op, dtype, [1], False, dtype, place)
+            yield reduce_case(op, f"{dtype} along channels", [3], dtype=dtype, place=place)
+            yield reduce_case(op, f"{dtype} without axes", [], dtype=dtype, place=place, factor=1.0)
+        yield reduce_case(
+            op, f"{dtype}, all elements", [0, 1, 2, 3], False, dtype, factor=None if op != "SUM" else 40.0
+        )
 
 
-def integers() -> Iterator[Case]:
+def integer_cases() -> Iterator[Case]:
     for op in ("SUM", *EXTREMES):
         for dtype in ("int32", "int64"):
-            yield reduce(op, dtype, [1, 2], dtype=dtype, opsets=EVERY_OPSET)
-            yield reduce(op, dtype, [3], False, dtype)
+            yield reduce_case(op, dtype, [1, 2], dtype=dtype, opsets=EVERY_OPSET)
+            yield reduce_case(op, dtype, [3], False, dtype)
     limits = np.iinfo(np.int32)
     edge = {"x0": np.array([[limits.max, 1, 5], [limits.min, -1, 0]], np.int32)}
-    yield reduce("SUM", "int32 that wraps around", [1], dtype="int32", shape=(2, 3), input_arrays=edge)
-    yield mean("int32 whose sum needs 64 bits", [1], True, "int32", shape=(2, 3), input_arrays=edge)
+    yield reduce_case("SUM", "int32 that wraps around", [1], dtype="int32", shape=(2, 3), input_arrays=edge)
+    yield mean_case("int32 whose sum needs 64 bits", [1], True, "int32", shape=(2, 3), input_arrays=edge)
     for dtype in ("int32", "int64"):
         sizes = [{"x0": random_array(n, 7, 3, dtype=dtype)} for n in (2, 5)]
         operands = [tensor(None, 7, 3, dtype=dtype), constant([0, 1])]
         yield in_isolation("MEAN", f"{dtype} of dynamic length", operands, tensor(3, dtype=dtype), input_arrays=sizes)
     large = {"x0": np.array([[2**62, 2**62, 5], [2**53, 1, 1]])}
-    yield reduce("SUM", "int64 beyond float64", [1], dtype="int64", shape=(2, 3), input_arrays=large)
-    yield mean("int64 beyond float64", [1], True, "int64", shape=(2, 3), input_arrays=large)
+    yield reduce_case("SUM", "int64 beyond float64", [1], dtype="int64", shape=(2, 3), input_arrays=large)
+    yield mean_case("int64 beyond float64", [1], True, "int64", shape=(2, 3), input_arrays=large)
     beyond = {"x0": random_array(5, 41, 17, dtype="int64", low=-(2**33), high=2**33)}
     for op in EXTREMES:
         for over in ([1], [2], [0, 2]):
             for keep in (True, False):
                 name = f"int64 beyond 32 bits, {over}"
-                yield reduce(op, name, over, keep, "int64", shape=(5, 41, 17), input_arrays=beyond)
+                yield reduce_case(op, name, over, keep, "int64", shape=(5, 41, 17), input_arrays=beyond)
     for dtype in ("int8", "uint8", "int16"):
         refused = f"the {dtype} operand has no scale"
-        yield reduce("SUM", f"{dtype} without scale", [1], dtype=dtype, scale=0, refusal=refused)
-        yield reduce("MEAN", f"{dtype} without scale", [1], dtype=dtype, scale=0, refusal=refused)
+        yield reduce_case("SUM", f"{dtype} without scale", [1], dtype=dtype, scale=0, refusal=refused)
+        yield reduce_case("MEAN", f"{dtype} without scale", [1], dtype=dtype, scale=0, refusal=refused)
     for dtype in ("int8", "uint8", "int16"):
-        yield reduce("SUM", f"{dtype} without axes to a different scale", [], dtype=dtype, factor=1.7)
-    yield reduce("SUM", "int8 to a different zero point", [1, 2], dtype="int8", zero_point=40)
-    yield reduce("SUM", "int8 that saturates", [1, 2], dtype="int8", factor=0.5)
+        yield reduce_case("SUM", f"{dtype} without axes to a different scale", [], dtype=dtype, factor=1.7)
+    yield reduce_case("SUM", "int8 to a different zero point", [1, 2], dtype="int8", zero_point=40)
+    yield reduce_case("SUM", "int8 that saturates", [1, 2], dtype="int8", factor=0.5)
 
 
 def extreme_cases() -> Iterator[Case]:
     for op in EXTREMES:
         for dtype in ("int8", "uint8"):
             for place in PLACEMENTS:
-                yield reduce(
+                yield reduce_case(
                     op,
                     f"{dtype} to a different scale, which XNNPACK ignores",
                     [1, 2],
@@ -271,7 +277,7 @@ def extreme_cases() -> Iterator[Case]:
                     place=place,
                     factor=2.0,
                 )
-                yield reduce(
+                yield reduce_case(
                     op,
                     f"{dtype} to a different zero point, which XNNPACK ignores",
                     [3],
@@ -282,28 +288,28 @@ def extreme_cases() -> Iterator[Case]:
                 )
         for dtype in ("int8", "uint8", "int16"):
             for over in ([1], [3], [1, 2]):
-                yield reduce(op, f"{dtype} without scale, axes {over}", over, dtype=dtype, scale=0)
+                yield reduce_case(op, f"{dtype} without scale, axes {over}", over, dtype=dtype, scale=0)
         for over in ([1], [3], [0, 1, 2, 3]):
-            yield reduce(op, f"bool axes {over}", over, dtype="bool", shape=(2, 2, 2, 2))
+            yield reduce_case(op, f"bool axes {over}", over, dtype="bool", shape=(2, 2, 2, 2))
         ends = {"x0": np.array([[-128, -128, -127], [127, 126, 127], [-1, 0, 1]], np.int8)}
-        yield reduce(op, "int8 at the ends of its range", [1], dtype="int8", shape=(3, 3), input_arrays=ends)
+        yield reduce_case(op, "int8 at the ends of its range", [1], dtype="int8", shape=(3, 3), input_arrays=ends)
 
 
 def empty_axis_cases() -> Iterator[Case]:
     """Yield reductions over empty axes."""
-    yield reduce("SUM", "no elements", [1], shape=(2, 0, 3))
-    yield reduce("SUM", "no results", [1], shape=(0, 5, 3))
+    yield reduce_case("SUM", "no elements", [1], shape=(2, 0, 3))
+    yield reduce_case("SUM", "no results", [1], shape=(0, 5, 3))
     for keep in (True, False):
         for op in EXTREMES:
             for dtype in ("float32", "int32", "int64", "bool"):
-                yield reduce(op, f"{dtype} of no elements", [1], keep, dtype, shape=(2, 0, 3))
-            yield reduce(op, "no results", [1], keep, shape=(0, 5, 3))
-        yield reduce("SUM", "int32 of no elements", [1], keep, "int32", shape=(2, 0, 3))
+                yield reduce_case(op, f"{dtype} of no elements", [1], keep, dtype, shape=(2, 0, 3))
+            yield reduce_case(op, "no results", [1], keep, shape=(0, 5, 3))
+        yield reduce_case("SUM", "int32 of no elements", [1], keep, "int32", shape=(2, 0, 3))
         for dtype in ("float32", "int32", "int64"):
-            yield mean(f"{dtype} of no elements", [1], keep, dtype, shape=(2, 0, 3))
-            yield mean(f"{dtype} without results", [1], keep, dtype, shape=(0, 5, 3))
-        yield mean("empty batch", [1, 2], keep, shape=(2, 0, 7, 3))
-        yield mean(
+            yield mean_case(f"{dtype} of no elements", [1], keep, dtype, shape=(2, 0, 3))
+            yield mean_case(f"{dtype} without results", [1], keep, dtype, shape=(0, 5, 3))
+        yield mean_case("empty batch", [1, 2], keep, shape=(2, 0, 7, 3))
+        yield mean_case(
             "int8 of no elements", [1], keep, "int8", shape=(2, 0, 3), refusal="the kernel leaves the result unset"
         )
     given = [{"x0": random_array(n, 5, 3)} for n in (1, 3)]
@@ -314,26 +320,26 @@ def empty_axis_cases() -> Iterator[Case]:
         )
 
 
-def arg_max() -> Iterator[Case]:
+def arg_max_cases() -> Iterator[Case]:
     for axis in (0, 1, 2, 3, -1, -2):
         for place in PLACEMENTS:
-            yield arg("ARG_MAX", f"axis {axis}", axis, place=place)
+            yield arg_case("ARG_MAX", f"axis {axis}", axis, place=place)
     for dtype in ("int8", "uint8", "int32"):
         for axis in (1, 3):
-            yield arg("ARG_MAX", f"{dtype} axis {axis}", axis, dtype)
+            yield arg_case("ARG_MAX", f"{dtype} axis {axis}", axis, dtype)
         if dtype != "int32":
-            yield arg("ARG_MAX", f"{dtype} axis -1", -1, dtype, between_convolutions)
-    yield arg("ARG_MAX", "bool", 3, "bool")
-    yield arg("ARG_MAX", "to int64", 3, output="int64", opsets=EVERY_OPSET)
-    yield arg("ARG_MAX", "int8 to int64", 3, "int8", output="int64", opsets=EVERY_OPSET)
+            yield arg_case("ARG_MAX", f"{dtype} axis -1", -1, dtype, between_convolutions)
+    yield arg_case("ARG_MAX", "bool", 3, "bool")
+    yield arg_case("ARG_MAX", "to int64", 3, output="int64", opsets=EVERY_OPSET)
+    yield arg_case("ARG_MAX", "int8 to int64", 3, "int8", output="int64", opsets=EVERY_OPSET)
     ties = np.array([[2, 7, 7, 1], [0, 0, 0, 0], [-1, -1, -5, -1]], np.float32)
-    yield arg("ARG_MAX", "first of equal values", 1, shape=(3, 4), input_arrays={"x0": ties})
+    yield arg_case("ARG_MAX", "first of equal values", 1, shape=(3, 4), input_arrays={"x0": ties})
     nan_known = (
         "ONNX does not define the result for NaN, and ONNX Runtime returns the first NaN; "
         "skipping NaN costs two more passes over the input"
     )
     nan = np.array([[np.nan, 1, 2], [1, np.nan, 0]], np.float32)
-    yield arg(
+    yield arg_case(
         "ARG_MAX",
         "not a number, which the kernel skips",
         1,
@@ -357,7 +363,7 @@ def arg_max() -> Iterator[Case]:
     )
 
 
-def arg(
+def arg_case(
     op: str,
     name: str,
     axis: int,

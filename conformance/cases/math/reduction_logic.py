@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.cases.math.reduction import arg, shape_after_reduction
+from conformance.cases.math.reduction import arg_case, shape_after_reduction
 from conformance.models import (
     PLACEMENTS,
     Placement,
@@ -70,25 +70,25 @@ def logic_case(op: str, name: str, over: Any, keep: bool, shape: Sequence[int] =
 def arg_min_cases() -> Iterator[Case]:
     for axis in (0, 1, 2, 3, -1, -2):
         for place in PLACEMENTS:
-            yield arg("ARG_MIN", f"axis {axis}", axis, place=place)
+            yield arg_case("ARG_MIN", f"axis {axis}", axis, place=place)
     for dtype in ("int8", "uint8", "int32"):
         for axis in (1, 3):
-            yield arg("ARG_MIN", f"{dtype} axis {axis}", axis, dtype)
+            yield arg_case("ARG_MIN", f"{dtype} axis {axis}", axis, dtype)
         if dtype != "int32":
-            yield arg("ARG_MIN", f"{dtype} axis -1", -1, dtype, between_convolutions)
+            yield arg_case("ARG_MIN", f"{dtype} axis -1", -1, dtype, between_convolutions)
     for dtype in ("float32", "int8", "bool"):
-        yield arg("ARG_MIN", f"{dtype} to int64", 3, dtype, output="int64", opsets=EVERY_OPSET)
-    yield arg("ARG_MIN", "bool", 3, "bool")
-    yield arg("ARG_MIN", "one axis", 0, shape=(7,))
-    yield arg("ARG_MIN", "an axis of one element", 1, shape=(2, 1, 3))
+        yield arg_case("ARG_MIN", f"{dtype} to int64", 3, dtype, output="int64", opsets=EVERY_OPSET)
+    yield arg_case("ARG_MIN", "bool", 3, "bool")
+    yield arg_case("ARG_MIN", "one axis", 0, shape=(7,))
+    yield arg_case("ARG_MIN", "an axis of one element", 1, shape=(2, 1, 3))
     for op in ("ARG_MIN", "ARG_MAX"):
-        yield arg(op, "no results", 1, shape=(0, 5, 3))
-        yield arg(op, "uint8 without results", -1, "uint8", shape=(5, 0, 2))
+        yield arg_case(op, "no results", 1, shape=(0, 5, 3))
+        yield arg_case(op, "uint8 without results", -1, "uint8", shape=(5, 0, 2))
     ties = np.array([[2, 1, 7, 1], [0, 0, 0, 0], [9, -1, -5, -5]], np.float32)
-    yield arg("ARG_MIN", "first of equal values", 1, shape=(3, 4), input_arrays={"x0": ties})
+    yield arg_case("ARG_MIN", "first of equal values", 1, shape=(3, 4), input_arrays={"x0": ties})
     nan = np.array([[np.nan, 1, 2], [1, np.nan, 0]], np.float32)
     nan_known = "ONNX does not define the result for NaN, and ONNX Runtime returns the first NaN"
-    yield arg("ARG_MIN", "not a number", 1, shape=(2, 3), input_arrays={"x0": nan}, known_failure=nan_known)
+    yield arg_case("ARG_MIN", "not a number", 1, shape=(2, 3), input_arrays={"x0": nan}, known_failure=nan_known)
     for kind in (np.array(1), np.array([1])):
         operands, options = [tensor(*IMAGE), constant(kind)], {"output_type": "INT32"}
         yield in_isolation(

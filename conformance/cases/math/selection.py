@@ -35,7 +35,7 @@ def cases() -> Iterator[Case]:
     yield from single_element_cases()
 
 
-def selection(
+def selection_case(
     op: str, name: str, condition: Spec, x: Spec, y: Spec, z: Spec | None = None, place: Placement = in_isolation, **case: Any
 ) -> Case:  # fmt: skip
     sizes = (tuple(size or 1 for size in spec.shape) for spec in (condition, x, y))
@@ -51,13 +51,13 @@ def select_cases() -> Iterator[Case]:
         for dtype in (*WIDE, *BYTES, "int16"):
             x = tensor(*IMAGE, dtype=dtype)
             for place in PLACEMENTS if dtype in ("float32", *BYTES, "int16") else (in_isolation,):
-                yield selection(op, f"{dtype}", flags, x, x, place=place)
+                yield selection_case(op, f"{dtype}", flags, x, x, place=place)
                 if x.scale is not None:
                     name = f"{dtype} of different scales, which the kernel ignores"
-                    yield selection(op, name, flags, x, x.rescale(0.6, 0), x.rescale(1.5, 0), place)
+                    yield selection_case(op, name, flags, x, x.rescale(0.6, 0), x.rescale(1.5, 0), place)
         for dtype in (*BYTES, "int16"):
             bare = tensor(*IMAGE, dtype=dtype, scale=0)
-            yield selection(op, f"{dtype} without scale", flags, bare, bare)
+            yield selection_case(op, f"{dtype} without scale", flags, bare, bare)
     for dtype in ("float32", "int8", "complex64"):
         x = tensor(*IMAGE, dtype=dtype)
         for place in PLACEMENTS if dtype != "complex64" else (in_isolation,):
@@ -66,10 +66,12 @@ def select_cases() -> Iterator[Case]:
                     random_constant(x.with_shape(*shape)) if dtype != "complex64" else x.with_shape(*shape),
                     flags.with_shape(*shape),
                 )
-                yield selection("SELECT_V2", f"{dtype} or {shape}", flags, x, part, place=place, opsets=(None,))
-                yield selection("SELECT_V2", f"{shape} or {dtype}", flags, part, x, place=place, opsets=(None,))
-                yield selection("SELECT_V2", f"{dtype} by a condition {shape}", some, x, x, place=place, opsets=(None,))
-                yield selection(
+                yield selection_case("SELECT_V2", f"{dtype} or {shape}", flags, x, part, place=place, opsets=(None,))
+                yield selection_case("SELECT_V2", f"{shape} or {dtype}", flags, part, x, place=place, opsets=(None,))
+                yield selection_case(
+                    "SELECT_V2", f"{dtype} by a condition {shape}", some, x, x, place=place, opsets=(None,)
+                )
+                yield selection_case(
                     "SELECT_V2",
                     f"{dtype} by a constant {shape}",
                     random_constant(some),
@@ -78,10 +80,10 @@ def select_cases() -> Iterator[Case]:
                     place=place,
                     opsets=(None,),
                 )
-    yield selection(
+    yield selection_case(
         "SELECT_V2", "float32, all broadcast", flags.with_shape(5, 1, 1), tensor(7, 1), tensor(3), opsets=(None,)
     )
-    yield selection(
+    yield selection_case(
         "SELECT_V2", "float32 of rank 5", flags.with_shape(3, 1), tensor(2, 3, 5, 1, 7), tensor(5, 1, 1), opsets=(None,)
     )
 
@@ -94,8 +96,8 @@ def row_condition_cases() -> Iterator[Case]:
             x = tensor(*shape, dtype=dtype)
             for place in PLACEMENTS if len(shape) == 4 and dtype in ("float32", "int8") else (in_isolation,):
                 condition = flags.with_shape(shape[0])
-                yield selection("SELECT", f"{dtype} {shape} by rows", condition, x, x, place=place)
-                yield selection(
+                yield selection_case("SELECT", f"{dtype} {shape} by rows", condition, x, x, place=place)
+                yield selection_case(
                     "SELECT",
                     f"{dtype} {shape} by constant rows",
                     random_constant(condition),
@@ -104,7 +106,9 @@ def row_condition_cases() -> Iterator[Case]:
                     place=place,
                     opsets=(None,),
                 )
-                yield selection("SELECT", f"{dtype} {shape} by one condition", flags, x, x, place=place, opsets=(None,))
+                yield selection_case(
+                    "SELECT", f"{dtype} {shape} by one condition", flags, x, x, place=place, opsets=(None,)
+                )
     x = tensor(None, 5, 3)
     given = [
         {"x0": random_array(n, dtype="bool"), "x1": random_array(n, 5, 3, seed="x"), "x2": random_array(n, 5, 3, seed="y")} for n in (3, 4)
@@ -149,4 +153,4 @@ def single_element_cases() -> Iterator[Case]:
         for shapes in (((1, 1, 1), (), (), (1,)), ((1,), (1, 1), (1,), (1,)), ((), (1,), (1, 1), (1, 1, 1, 1))):
             condition, x, y, z = shapes
             name = "float32 elements of shape " + ", ".join(map(str, shapes))
-            yield selection(op, name, flags.with_shape(*condition), tensor(*x), tensor(*y), tensor(*z))
+            yield selection_case(op, name, flags.with_shape(*condition), tensor(*x), tensor(*y), tensor(*z))

@@ -22,8 +22,8 @@ from conformance.models import (
 
 
 def cases() -> Iterator[Case]:
-    yield from softmax()
-    yield from log_softmax()
+    yield from softmax_cases()
+    yield from log_softmax_cases()
     yield from unit_axis_cases()
     for op in ("SOFTMAX", "LOG_SOFTMAX"):
         for dtype in ("int8", "uint8"):
@@ -34,7 +34,7 @@ IMAGE = (2, 5, 7, 3)
 FIXED = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}
 
 
-def softmax() -> Iterator[Case]:
+def softmax_cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int16"):
         x = tensor(*IMAGE, dtype=dtype)
         opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
@@ -96,28 +96,28 @@ def required_output(x: Spec) -> Spec:
     return Spec(x.shape, x.dtype, *FIXED[x.dtype]) if x.dtype in FIXED else x
 
 
-def ranks(op: str, fixed: dict[str, tuple[float, int]]) -> Iterator[Case]:
+def rank_cases(op: str, fixed: dict[str, tuple[float, int]]) -> Iterator[Case]:
     """Yield every dtype and rank, with the output parameters that the kernel requires."""
     for dtype in ("float32", *fixed):
         x = tensor(*IMAGE, dtype=dtype)
         for place in PLACEMENTS:
             opsets = (None,) if place is between_convolutions else EVERY_OPSET
-            yield unary(op, dtype, x, onto(x, fixed), place, opsets=opsets)
+            yield unary(op, dtype, x, with_fixed_parameters(x, fixed), place, opsets=opsets)
         for shape in ((11,), (3, 11), (2, 3, 11), (2, 3, 5, 1), (2, 3, 1, 2, 5)):
             y = x.with_shape(*shape)
-            yield unary(op, f"{dtype} of shape {shape}", y, onto(y, fixed))
+            yield unary(op, f"{dtype} of shape {shape}", y, with_fixed_parameters(y, fixed))
     x = tensor(*IMAGE, dtype="int8")
     yield unary(op, "int8 to a different scale", x, x, kernel_refusal="output->params.scale")
     runs = [{"x0": random_array(n, 7, seed=op)} for n in (1, 4)]
     yield unary(op, "float32 of dynamic shape", tensor(None, 7), tensor(None, 7), input_arrays=runs, opsets=EVERY_OPSET)
 
 
-def onto(x: Spec, fixed: dict[str, tuple[float, int]]) -> Spec:
+def with_fixed_parameters(x: Spec, fixed: dict[str, tuple[float, int]]) -> Spec:
     return Spec(x.shape, x.dtype, *fixed[x.dtype]) if x.dtype in fixed else x
 
 
-def log_softmax() -> Iterator[Case]:
-    yield from ranks("LOG_SOFTMAX", {"int8": (1 / 16, 127), "uint8": (1 / 16, 255)})
+def log_softmax_cases() -> Iterator[Case]:
+    yield from rank_cases("LOG_SOFTMAX", {"int8": (1 / 16, 127), "uint8": (1 / 16, 255)})
     yield unary("LOG_SOFTMAX", "large numbers", tensor(*IMAGE), input_range=(-300.0, 300.0))
     same = {"x0": np.full((3, 5), 1e4, np.float32)}
     yield unary("LOG_SOFTMAX", "equal large numbers", tensor(3, 5), input_arrays=same)

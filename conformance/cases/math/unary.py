@@ -134,7 +134,7 @@ def sqrt_cases() -> Iterator[Case]:
                 shift = 20 if dtype == "int8" and factor < 1 / ratio else 0
                 y = x.rescale(ratio * factor, least[dtype] + shift)
                 for place in PLACEMENTS:
-                    given = positive(x.with_shape(2, 5, 7, 5) if place is between_convolutions else x)
+                    given = positive_inputs(x.with_shape(2, 5, 7, 5) if place is between_convolutions else x)
                     exact = CUT if op == "SQRT" else {}
                     name = f"{dtype}, output scale {factor:g}"
                     yield unary(op, name, x, y, place, opsets=opsets(dtype, place), input_arrays=given, **exact)
@@ -152,7 +152,7 @@ CUT = {
 }
 
 
-def positive(x: Spec) -> list[dict[str, Array]]:
+def positive_inputs(x: Spec) -> list[dict[str, Array]]:
     low, high = (-128, 127) if x.dtype == "int8" else (0, 32767)
     shape = tuple(size or 1 for size in x.shape)
     return [{"x0": integers_between(x.dtype, low, high, *shape, seed=seed)} for seed in "abc"]

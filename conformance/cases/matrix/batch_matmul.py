@@ -53,7 +53,7 @@ def transpose_matrix(spec: Spec, swap: bool) -> Spec:
     return replace(spec, shape=(*batch, columns, rows), value=value, axis=axis)
 
 
-def times(
+def matmul_case(
     name: str,
     x: Spec,
     w: Spec,
@@ -69,20 +69,20 @@ def times(
         OP,
         text,
         [transpose_matrix(x, adjoint[0]), transpose_matrix(w, adjoint[1])],
-        y or result(x, w),
+        y or product_spec(x, w),
         options=options,
         **case,
     )
 
 
-def result(x: Spec, w: Spec) -> Spec:
+def product_spec(x: Spec, w: Spec) -> Spec:
     """Return the spec of the product of two tensors, with a scale that makes sums use the range of the dtype."""
     batch = np.broadcast_shapes(x.shape[:-2], w.shape[:-2])  # type: ignore[arg-type]
     wide = w.rescale(256.0) if w.dtype == "int16" else w
     return replace(product(x, wide, (*batch, x.shape[-2] or 1, w.shape[-1] or 1), x.shape[-1] or 1), name="")
 
 
-def symmetric(*shape: int, dtype: str = "int8", seed: str = "w") -> Spec:
+def symmetric_weights(*shape: int, dtype: str = "int8", seed: str = "w") -> Spec:
     return weight(shape, dtype, seed=seed)
 
 
@@ -91,22 +91,24 @@ def symmetric(*shape: int, dtype: str = "int8", seed: str = "w") -> Spec:
 
 def adjoint_cases() -> Iterator[Case]:
     for adjoint in ADJOINTS:
-        yield times("rank 2", tensor(5, 7), tensor(7, 3), adjoint, opsets=EVERY_OPSET)
-        yield times("rank 3", tensor(2, 5, 7), tensor(2, 7, 3), adjoint)
-        yield times("rank 5", tensor(2, 3, 2, 5, 7), tensor(2, 3, 2, 7, 3), adjoint)
-        yield times("a constant of rank 2", tensor(5, 7), constant(random_array(7, 3)), adjoint)
-        yield times("a constant of rank 3", tensor(2, 5, 7), constant(random_array(2, 7, 3)), adjoint)
-        yield times("a constant first", constant(random_array(2, 5, 7)), tensor(2, 7, 3), adjoint)
-        yield times("square", tensor(2, 5, 5), tensor(2, 5, 5), adjoint)
-    yield times("one row", tensor(2, 1, 7), tensor(2, 7, 3))
-    yield times("one column", tensor(2, 5, 7), tensor(2, 7, 1), (False, True))
-    yield times("sums of one element", tensor(2, 5, 1), tensor(2, 1, 3))
+        yield matmul_case("rank 2", tensor(5, 7), tensor(7, 3), adjoint, opsets=EVERY_OPSET)
+        yield matmul_case("rank 3", tensor(2, 5, 7), tensor(2, 7, 3), adjoint)
+        yield matmul_case("rank 5", tensor(2, 3, 2, 5, 7), tensor(2, 3, 2, 7, 3), adjoint)
+        yield matmul_case("a constant of rank 2", tensor(5, 7), constant(random_array(7, 3)), adjoint)
+        yield matmul_case("a constant of rank 3", tensor(2, 5, 7), constant(random_array(2, 7, 3)), adjoint)
+        yield matmul_case("a constant first", constant(random_array(2, 5, 7)), tensor(2, 7, 3), adjoint)
+        yield matmul_case("square", tensor(2, 5, 5), tensor(2, 5, 5), adjoint)
+    yield matmul_case("one row", tensor(2, 1, 7), tensor(2, 7, 3))
+    yield matmul_case("one column", tensor(2, 5, 7), tensor(2, 7, 1), (False, True))
+    yield matmul_case("sums of one element", tensor(2, 5, 1), tensor(2, 1, 3))
     given = [{"x0": random_array(n, 5, 7), "x1": random_array(n, 7, 3)} for n in (1, 3)]
-    yield times(
+    yield matmul_case(
         "dynamic batch", tensor(None, 5, 7), tensor(None, 7, 3), y=tensor(None, 5, 3), input_arrays=given, runs=2
     )
     given = [{"x0": random_array(2, n, 7), "x1": random_array(2, 7, 3)} for n in (1, 5)]
-    yield times("dynamic rows", tensor(2, None, 7), tensor(2, 7, 3), y=tensor(2, None, 3), input_arrays=given, runs=2)
+    yield matmul_case(
+        "dynamic rows", tensor(2, None, 7), tensor(2, 7, 3), y=tensor(2, None, 3), input_arrays=given, runs=2
+    )
 
 
 def broadcast_cases() -> Iterator[Case]:
@@ -123,10 +125,10 @@ def broadcast_cases() -> Iterator[Case]:
     )
     for left, right in pairs:
         for adjoint in ADJOINTS:
-            yield times(f"{list(left)} by {list(right)}", tensor(*left), tensor(*right), adjoint)
-        yield times(f"{list(left)} by a constant {list(right)}", tensor(*left), constant(random_array(*right)))
+            yield matmul_case(f"{list(left)} by {list(right)}", tensor(*left), tensor(*right), adjoint)
+        yield matmul_case(f"{list(left)} by a constant {list(right)}", tensor(*left), constant(random_array(*right)))
         x = tensor(*left, dtype="int8")
-        yield times(f"int8 {list(left)} by {list(right)}", x, tensor(*right, dtype="int8", zero_point=9))
+        yield matmul_case(f"int8 {list(left)} by {list(right)}", x, tensor(*right, dtype="int8", zero_point=9))
 
 
 # --- dtypes -----------------------------------------------------------------------------------
@@ -138,12 +140,14 @@ def int8_cases() -> Iterator[Case]:
         x, w = tensor(2, 5, 7, dtype=dtype), tensor(2, 7, 3, dtype=other)
         w = w if dtype == "int8" else replace(w, zero_point=0)
         for adjoint in ADJOINTS:
-            yield times(f"{dtype} by {other}", x, w, adjoint, opsets=opsets)
-            yield times(f"{dtype} by {other} constants", x, symmetric(2, 7, 3, dtype=other), adjoint)
-        yield times(f"{dtype} by {other} constants of rank 2", x, symmetric(7, 3, dtype=other))
+            yield matmul_case(f"{dtype} by {other}", x, w, adjoint, opsets=opsets)
+            yield matmul_case(f"{dtype} by {other} constants", x, symmetric_weights(2, 7, 3, dtype=other), adjoint)
+        yield matmul_case(f"{dtype} by {other} constants of rank 2", x, symmetric_weights(7, 3, dtype=other))
     x = tensor(2, 5, 7, dtype="int8")
-    yield times("int8 by int8 constants with a zero point", x, replace(symmetric(7, 3), zero_point=-11))
-    yield times("int8 constants by int8", replace(symmetric(5, 7), zero_point=-11), tensor(7, 3, dtype="int8"))
+    yield matmul_case("int8 by int8 constants with a zero point", x, replace(symmetric_weights(7, 3), zero_point=-11))
+    yield matmul_case(
+        "int8 constants by int8", replace(symmetric_weights(5, 7), zero_point=-11), tensor(7, 3, dtype="int8")
+    )
 
 
 def two_roundings_cases() -> Iterator[Case]:
@@ -153,7 +157,7 @@ def two_roundings_cases() -> Iterator[Case]:
     x, w = (tensor(*shape, dtype="int8", scale=2.0**-6) for shape in ((3, 37, 19), (3, 19, 41)))
     for divisor in (3, 8, 100, 128, 1111, 4096):
         text = f"int8, a step is {divisor} of a product's, which rounds twice"
-        yield times(text, x, w, y=replace(result(x, w), scale=divisor * 2.0**-12), **exact)
+        yield matmul_case(text, x, w, y=replace(product_spec(x, w), scale=divisor * 2.0**-12), **exact)
 
 
 def unscaled_int32_cases() -> Iterator[Case]:
@@ -163,14 +167,14 @@ def unscaled_int32_cases() -> Iterator[Case]:
         x, w = tensor(2, 5, 7, dtype="int8", scale=scale), tensor(2, 7, 3, dtype="int8", scale=scale)
         result = tensor(2, 5, 3, dtype="int32")
         for adjoint in ADJOINTS:
-            yield times(f"int8 to int32{text}", x, w, adjoint, y=result, opsets=EVERY_OPSET)
+            yield matmul_case(f"int8 to int32{text}", x, w, adjoint, y=result, opsets=EVERY_OPSET)
         weights = constant(
             random_array(7, 3, dtype="int8"), None, None if scale == 0 else 0.02, 0 if scale == 0 else -7
         )
-        yield times(f"int8 by constants to int32{text}", x, weights, y=result)
+        yield matmul_case(f"int8 by constants to int32{text}", x, weights, y=result)
     image = tensor(*IMAGE, dtype="int8")
     weights = constant(random_array(3, 4, dtype="int8"), None, 0.02, -7)
-    yield times(
+    yield matmul_case(
         "int8 to int32",
         image,
         weights,
@@ -186,14 +190,14 @@ def hybrid_cases() -> Iterator[Case]:
         for per_axis in (None, 1):
             w = weight((7, 3), "int8", per_axis)
             text = "float32 by int8 constants" + ("" if per_axis is None else " with scales per column")
-            yield times(text, tensor(2, 5, 7), w, adjoint)
-    yield times(
+            yield matmul_case(text, tensor(2, 5, 7), w, adjoint)
+    yield matmul_case(
         "float32 by int8 constants, asymmetric activations",
         tensor(5, 7),
         weight((7, 3), "int8"),
         more={"asymmetric_quantize_inputs": True},
     )
-    yield times("float32 by int8 constants in batches", tensor(2, 5, 7), weight((2, 7, 3), "int8", 2))
+    yield matmul_case("float32 by int8 constants in batches", tensor(2, 5, 7), weight((2, 7, 3), "int8", 2))
     # XNNPACK returns zeros, so it is no reference.
     columns = tensor(7, 3, dtype="int8", zero_point=0)
     ideal: dict[str, Any] = {
@@ -201,8 +205,8 @@ def hybrid_cases() -> Iterator[Case]:
         "tolerance": Tolerance(of_range=1e-5),
         "tolerance_reason": "nothing is rounded",
     }
-    yield times("float32 by an int8 graph input", tensor(5, 7), columns, **ideal)
-    yield times(
+    yield matmul_case("float32 by an int8 graph input", tensor(5, 7), columns, **ideal)
+    yield matmul_case(
         "float32 by int8 constants",
         tensor(*IMAGE),
         weight((3, 4), "int8", 1),
@@ -220,23 +224,33 @@ def image_cases() -> Iterator[Case]:
         x = tensor(*IMAGE, dtype=dtype)
         other = replace(tensor(2, 5, 11, 3, dtype=dtype), zero_point=0)
         for place in PLACEMENTS:
-            yield times(
+            yield matmul_case(
                 f"{dtype} image by constants",
                 x,
                 weight((3, 4), "float32" if dtype == "float32" else "int8"),
                 place=place,
-                **most(place, 4),
+                **transpose_limit(place, 4),
             )
-            yield times(
-                f"{dtype} image by image", x, transpose_matrix(other, True), (False, True), place, **most(place, 6)
+            yield matmul_case(
+                f"{dtype} image by image",
+                x,
+                transpose_matrix(other, True),
+                (False, True),
+                place,
+                **transpose_limit(place, 6),
             )
             columns = replace(other, shape=(2, 5, 7, 11))
-            yield times(
-                f"{dtype} image by image", transpose_matrix(x, True), columns, (True, True), place, **most(place, 6)
+            yield matmul_case(
+                f"{dtype} image by image",
+                transpose_matrix(x, True),
+                columns,
+                (True, True),
+                place,
+                **transpose_limit(place, 6),
             )
 
 
-def most(place: Placement, transposes: int) -> dict[str, Any]:
+def transpose_limit(place: Placement, transposes: int) -> dict[str, Any]:
     return {"max_transposes": transposes} if place is between_convolutions else {}
 
 
@@ -268,7 +282,7 @@ def flatten_then_multiply(dtype: str) -> Callable[[Net], None]:
         flat = image.with_shape(2, prod(IMAGE[1:]))
         x = model.call("RESHAPE", [model.input_through_conv(image), constant([2, 105])], flat)
         w = weight((105, 4), "float32" if dtype == "float32" else "int8")
-        model.output(model.call(OP, [x, w], result(flat, w)))
+        model.output(model.call(OP, [x, w], product_spec(flat, w)))
 
     return build
 
@@ -277,17 +291,17 @@ def attention(dtype: str) -> Callable[[Net], None]:
     """Return attention with transposed heads; the adjoint of the keys must be part of their single Transpose."""
 
     def build(model: Net) -> None:
-        query, key, value = (model.input(spec) for spec in heads(dtype))
+        query, key, value = (model.input(spec) for spec in head_specs(dtype))
         brought = [transpose_rows(model, ref) for ref in (query, key, value)]
-        scores = result(model.spec(brought[0]), transpose_matrix(model.spec(brought[1]), True))
+        scores = product_spec(model.spec(brought[0]), transpose_matrix(model.spec(brought[1]), True))
         weights = model.call(OP, brought[:2], scores, adj_y=True)
-        mixed = model.call(OP, [weights, brought[2]], result(scores, model.spec(brought[2])))
+        mixed = model.call(OP, [weights, brought[2]], product_spec(scores, model.spec(brought[2])))
         model.output(transpose_rows(model, mixed))
 
     return build
 
 
-def heads(dtype: str) -> Sequence[Spec]:
+def head_specs(dtype: str) -> Sequence[Spec]:
     """Return specs of (batch, sequence, heads, depth)."""
     return [replace(tensor(2, size, 3, 11, dtype=dtype), zero_point=0) for size in (5, 7, 7)]
 
@@ -306,22 +320,24 @@ def several_scales_cases() -> Iterator[Case]:
     for dtype in ("int8", "int16"):
         x = tensor(2, 5, 7, dtype=dtype, zero_point=0)
         name = f"{dtype} by int8 constants with scales per column, which count as 0"
-        yield times(name, x, weight((7, 3), "int8", 1), y=x.with_shape(2, 5, 3))
+        yield matmul_case(name, x, weight((7, 3), "int8", 1), y=x.with_shape(2, 5, 3))
     x = tensor(2, 7, 3, dtype="int8", zero_point=9)
     y = x.with_shape(2, 5, 3)
-    yield times("int8 constants with scales per row by int8, which count as 0", weight((2, 5, 7), "int8", 1), x, y=y)
+    yield matmul_case(
+        "int8 constants with scales per row by int8, which count as 0", weight((2, 5, 7), "int8", 1), x, y=y
+    )
 
 
 def refusal_cases() -> Iterator[Case]:
     floats = tensor(2, 5, 7)
-    yield times(
+    yield matmul_case(
         "float32 by int8 constants with a zero point",
         floats,
-        replace(symmetric(7, 3), zero_point=5),
+        replace(symmetric_weights(7, 3), zero_point=5),
         y=tensor(2, 5, 3),
         refusal="the weights must be symmetric",
     )
-    yield times(
+    yield matmul_case(
         "float32 by int8 constants with scales per row",
         floats,
         weight((7, 3), "int8", 0),
@@ -329,7 +345,7 @@ def refusal_cases() -> Iterator[Case]:
         refusal="or per column",
     )
     bytes_ = tensor(5, 7, dtype="uint8")
-    yield times(
+    yield matmul_case(
         "uint8",
         bytes_,
         bytes_.with_shape(7, 3),
@@ -338,7 +354,7 @@ def refusal_cases() -> Iterator[Case]:
         dtype="uint8",
     )
     rows = tensor(5, 7, dtype="int16")
-    yield times(
+    yield matmul_case(
         "int16 to int32",
         rows,
         rows.with_shape(7, 3),
@@ -346,7 +362,7 @@ def refusal_cases() -> Iterator[Case]:
         refusal="no kernel for dtypes int16, int16 -> int32",
     )
     plain = tensor(5, 7, dtype="int8", scale=0)
-    yield times(
+    yield matmul_case(
         "int8 without scales to int8",
         plain,
         plain.with_shape(7, 3),

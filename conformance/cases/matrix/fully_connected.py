@@ -24,7 +24,7 @@ def cases() -> Iterator[Case]:
     yield from flatten_cases()
 
 
-def dense(
+def dense_case(
     name: str,
     shape: Sequence[int | None] = (2, 11),
     *,
@@ -62,31 +62,33 @@ def dense(
 
 def row_length_cases() -> Iterator[Case]:
     """Yield inputs of any rank; a row is as long as the weight's, and the result has rank 2 by default."""
-    yield dense("rank 2", opsets=EVERY_OPSET)
-    yield dense("rank 1", (11,))
-    yield dense("rank 3 to rows", (2, 5, 11))
-    yield dense("rank 3, a row of two axes", (2, 5, 3), depth=15)
-    yield dense("rank 3, a row across axes", (2, 3, 4), depth=6)
-    yield dense("rank 3, rank kept", (2, 5, 11), keep=True, opsets=EVERY_OPSET)
-    yield dense("rank 4, rank kept", (2, 5, 7, 11), keep=True)
-    yield dense("rank 4, rank kept", IMAGE, keep=True, place=between_convolutions, max_transposes=4)
+    yield dense_case("rank 2", opsets=EVERY_OPSET)
+    yield dense_case("rank 1", (11,))
+    yield dense_case("rank 3 to rows", (2, 5, 11))
+    yield dense_case("rank 3, a row of two axes", (2, 5, 3), depth=15)
+    yield dense_case("rank 3, a row across axes", (2, 3, 4), depth=6)
+    yield dense_case("rank 3, rank kept", (2, 5, 11), keep=True, opsets=EVERY_OPSET)
+    yield dense_case("rank 4, rank kept", (2, 5, 7, 11), keep=True)
+    yield dense_case("rank 4, rank kept", IMAGE, keep=True, place=between_convolutions, max_transposes=4)
     for depth in (3, 21, 105, 210):
         for dtype in ("float32", "int8"):
-            yield dense(
+            yield dense_case(
                 f"{dtype} image of rows of {depth}", IMAGE, depth=depth, dtype=dtype, place=between_convolutions
             )
-    yield dense("image of rows across axes", IMAGE, depth=15, place=between_convolutions)
-    yield dense("dynamic batch", (None, 11), input_arrays=[{"x0": random_array(n, 11)} for n in (1, 3)])
-    yield dense("dynamic batch of rank 3", (None, 5, 11), input_arrays=[{"x0": random_array(n, 5, 11)} for n in (1, 3)])
+    yield dense_case("image of rows across axes", IMAGE, depth=15, place=between_convolutions)
+    yield dense_case("dynamic batch", (None, 11), input_arrays=[{"x0": random_array(n, 11)} for n in (1, 3)])
+    yield dense_case(
+        "dynamic batch of rank 3", (None, 5, 11), input_arrays=[{"x0": random_array(n, 5, 11)} for n in (1, 3)]
+    )
     for dtype in ("float32", "int8"):
         given = [{"x0": random_array(n, m, 11, dtype=dtype)} for n, m in ((1, 5), (3, 2))]
         case: dict[str, Any] = {"dtype": dtype, "input_arrays": given, "opsets": EVERY_OPSET}
-        yield dense(f"{dtype} of dynamic shape, rank kept", (None, None, 11), keep=True, **case)
-    yield dense("static image to rows of dynamic shape", (5, 11, 1), depth=1, result=(None, None))
-    yield dense("one row", (1, 11))
-    yield dense("no rows", (2, 0, 11))
-    yield dense("no rows, rank 2", (0, 11))
-    yield dense("without bias", biased=None)
+        yield dense_case(f"{dtype} of dynamic shape, rank kept", (None, None, 11), keep=True, **case)
+    yield dense_case("static image to rows of dynamic shape", (5, 11, 1), depth=1, result=(None, None))
+    yield dense_case("one row", (1, 11))
+    yield dense_case("no rows", (2, 0, 11))
+    yield dense_case("no rows, rank 2", (0, 11))
+    yield dense_case("without bias", biased=None)
     for dtype in ("float32", "int8"):
         yield net(OP, f"{dtype} with a bias of several axes", row_of_biases(dtype), dtype=dtype, opsets=EVERY_OPSET)
     yield net(OP, "transposed weights without stored shape", weights_without_shape)
@@ -97,7 +99,7 @@ def row_length_cases() -> Iterator[Case]:
     for dtype in ("float32", "uint8"):
         for shape in ((3, 4), (1, 5)):
             name = f"{dtype} rows that are too short, of {prod(shape)} elements"
-            yield dense(
+            yield dense_case(
                 name, shape, depth=8, dtype=dtype, result=(1, 4), refusal="does not divide into vectors of 8 elements"
             )
     for dtype, biased, reason in (
@@ -110,7 +112,9 @@ def row_length_cases() -> Iterator[Case]:
         name = f"{dtype} empty rows{' with a bias' if biased else ''}"
         yield in_isolation(OP, name, operands, tensor(3, 4, dtype=dtype), refusal=reason)
     shuffled = {"weights_format": "SHUFFLED4x16INT8"}
-    yield dense("shuffled weights", (2, 16), dtype="uint8", options=shuffled, refusal="weights_format SHUFFLED4x16INT8")
+    yield dense_case(
+        "shuffled weights", (2, 16), dtype="uint8", options=shuffled, refusal="weights_format SHUFFLED4x16INT8"
+    )
 
 
 def row_of_biases(dtype: str) -> Callable[[Net], None]:
@@ -144,31 +148,37 @@ def sparse_cases(model: Net) -> None:
 
 def dtype_cases() -> Iterator[Case]:
     for dtype in ("int8", "uint8", "int16"):
-        yield dense(dtype, dtype=dtype, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
-        yield dense(f"{dtype} without bias", dtype=dtype, biased=None)
-        yield dense(f"{dtype}, rank kept", (2, 5, 11), dtype=dtype, keep=True)
-        yield dense(f"{dtype}, rank kept", IMAGE, dtype=dtype, keep=True, place=between_convolutions, max_transposes=4)
-        yield dense(f"{dtype}, rank 3 to rows", (2, 5, 11), dtype=dtype)
+        yield dense_case(dtype, dtype=dtype, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
+        yield dense_case(f"{dtype} without bias", dtype=dtype, biased=None)
+        yield dense_case(f"{dtype}, rank kept", (2, 5, 11), dtype=dtype, keep=True)
+        yield dense_case(
+            f"{dtype}, rank kept", IMAGE, dtype=dtype, keep=True, place=between_convolutions, max_transposes=4
+        )
+        yield dense_case(f"{dtype}, rank 3 to rows", (2, 5, 11), dtype=dtype)
     for dtype in ("int8", "int16"):
-        yield dense(f"{dtype} with scales per row", dtype=dtype, per_axis=True)
-    yield dense("int16 with an int32 bias", dtype="int16", biased="int32", options={"quantized_bias_type": "INT32"})
-    yield dense("int8 with int4 weights", (2, 12), dtype="int8", weights="int4", per_axis=True)
+        yield dense_case(f"{dtype} with scales per row", dtype=dtype, per_axis=True)
+    yield dense_case(
+        "int16 with an int32 bias", dtype="int16", biased="int32", options={"quantized_bias_type": "INT32"}
+    )
+    yield dense_case("int8 with int4 weights", (2, 12), dtype="int8", weights="int4", per_axis=True)
     for weights in ("int8", "int4"):
         for asymmetric in (False, True):
             name = f"float32 with {weights} weights, dynamic range" + (", with a zero point" if asymmetric else "")
-            yield dense(
+            yield dense_case(
                 name, (2, 12), weights=weights, per_axis=True, options={"asymmetric_quantize_inputs": asymmetric}
             )
     cut = {"fused_activation_function": "RELU6", "asymmetric_quantize_inputs": True}
     name, large = "float32 with int8 weights, large sums clipped by RELU6", (-40, 40)
-    yield dense(name, (101, 12), weights="int8", per_axis=True, options=cut, input_range=large, known_failure=ROUNDED)
-    yield dense("float32 with int8 weights of one scale", (2, 12), weights="int8")
-    yield dense("float32 with int2 weights, dynamic range", (2, 12), weights="int2", per_axis=True)
-    yield dense("float32 with uint8 weights, which the kernel reads as int8", (2, 12), weights="uint8")
-    yield dense("float32 with uint8 weights and scales per row", (2, 12), weights="uint8", per_axis=True)
+    yield dense_case(
+        name, (101, 12), weights="int8", per_axis=True, options=cut, input_range=large, known_failure=ROUNDED
+    )
+    yield dense_case("float32 with int8 weights of one scale", (2, 12), weights="int8")
+    yield dense_case("float32 with int2 weights, dynamic range", (2, 12), weights="int2", per_axis=True)
+    yield dense_case("float32 with uint8 weights, which the kernel reads as int8", (2, 12), weights="uint8")
+    yield dense_case("float32 with uint8 weights and scales per row", (2, 12), weights="uint8", per_axis=True)
     for biased in ("int32", "int64"):
         options = {"quantized_bias_type": biased.upper()}
-        yield dense(
+        yield dense_case(
             f"int16 with int16 weights and {biased} bias",
             (2, 12),
             dtype="int16",
@@ -176,7 +186,7 @@ def dtype_cases() -> Iterator[Case]:
             biased=biased,
             options=options,
         )
-    yield dense(
+    yield dense_case(
         "int16 with int16 weights and an int64 bias missing from the options",
         (2, 12),
         dtype="int16",
@@ -184,10 +194,10 @@ def dtype_cases() -> Iterator[Case]:
         biased="int64",
         refusal="without a quantized_bias_type",
     )
-    yield dense("int8 with a wrong bias scale", (2, 12), dtype="int8", stored=3.0)
+    yield dense_case("int8 with a wrong bias scale", (2, 12), dtype="int8", stored=3.0)
     widened: dict[str, Any] = {"targets": ("onnxruntime",), "opsets": (None, 13)}
-    yield dense("int8 with int4 weights, widened", (2, 12), dtype="int8", weights="int4", per_axis=True, **widened)
-    yield dense("int8 with int2 weights", (2, 12), dtype="int8", weights="int2", per_axis=True)
+    yield dense_case("int8 with int4 weights, widened", (2, 12), dtype="int8", weights="int4", per_axis=True, **widened)
+    yield dense_case("int8 with int2 weights", (2, 12), dtype="int8", weights="int2", per_axis=True)
     yield net(OP, "float16 weights through DEQUANTIZE", half_weights, dtype="float16", opsets=EVERY_OPSET)
 
 
@@ -199,18 +209,20 @@ def half_weights(model: Net) -> None:
 def activation_cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int16"):
         for activation in ("RELU", "RELU6", "RELU_N1_TO_1"):
-            yield dense(f"{dtype} with {activation}", dtype=dtype, options={"fused_activation_function": activation})
-    yield dense(
+            yield dense_case(
+                f"{dtype} with {activation}", dtype=dtype, options={"fused_activation_function": activation}
+            )
+    yield dense_case(
         "int8 with RELU, rank kept", (2, 5, 11), dtype="int8", keep=True, options={"fused_activation_function": "RELU"}
     )
     for dtype in ("float32", "int8", "int16"):
         bounded = {"fused_activation_function": "RELU_N1_TO_1"}
-        yield dense(f"{dtype} with RELU_N1_TO_1, a vector", (11,), dtype=dtype, keep=True, options=bounded)
+        yield dense_case(f"{dtype} with RELU_N1_TO_1, a vector", (11,), dtype=dtype, keep=True, options=bounded)
         given = [{"x0": random_array(n, m, 11, dtype=dtype)} for n, m in ((2, 5), (7, 1), (0, 3), (0, 0))]
         name = f"{dtype} with RELU_N1_TO_1, dynamic leading axes"
-        yield dense(name, (None, None, 11), dtype=dtype, keep=True, options=bounded, input_arrays=given, runs=4)
+        yield dense_case(name, (None, None, 11), dtype=dtype, keep=True, options=bounded, input_arrays=given, runs=4)
     given = [{"x0": random_array(n, 11)} for n in (5, 2)]
-    yield dense("all dimensions dynamic", (None, 11), result=(None, None), input_arrays=given)
+    yield dense_case("all dimensions dynamic", (None, 11), result=(None, None), input_arrays=given)
 
 
 # --- after convolutions -----------------------------------------------------------------------

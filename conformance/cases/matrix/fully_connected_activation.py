@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.cases.matrix.fully_connected import dense
-from conformance.cases.matrix.fully_connected_int4 import in_blocks
+from conformance.cases.matrix.fully_connected import dense_case
+from conformance.cases.matrix.fully_connected_int4 import blockwise_case
 from conformance.models import Net, between_convolutions, constant, in_isolation, net, random_array, tensor
 from conformance.weights import fold_weights, scales, weight
 
@@ -34,7 +34,7 @@ def activation_case(
 ) -> Case:
     options = {"fused_activation_function": activation, **(options or {})}
     case = {"out": 7, "input_range": SPANS.get(activation, (-0.5, 0.5)), **case}
-    return dense(f"{name} with {activation}", shape or (3, 13), options=options, **case)
+    return dense_case(f"{name} with {activation}", shape or (3, 13), options=options, **case)
 
 
 def hybrid_cases() -> Iterator[Case]:
@@ -89,7 +89,7 @@ def refused_activation_cases() -> Iterator[Case]:
             yield activation_case(dtype, activation, dtype=dtype, **{**refused, "input_range": None})
         disagree = f"disagree on a fused {activation} with blockwise weight scales"
         name = f"blocks of 32 with {activation}"
-        yield in_blocks(name, (3, 96), 7, 32, activation=activation, refusal=disagree)
+        yield blockwise_case(name, (3, 96), 7, 32, activation=activation, refusal=disagree)
     for activation in (*CLAMPS, *CURVES):
         disagree = f"disagree on a fused {activation} with blockwise weight scales, unless blocks are multiples of 32"
-        yield in_blocks(f"blocks of 16 with {activation}", (3, 80), 7, 16, activation=activation, refusal=disagree)
+        yield blockwise_case(f"blocks of 16 with {activation}", (3, 80), 7, 16, activation=activation, refusal=disagree)

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from conformance.case import Case
-from conformance.cases.matrix.fully_connected import dense, reshape_then_dense
+from conformance.cases.matrix.fully_connected import dense_case, reshape_then_dense
 from conformance.models import Net, constant, in_isolation, net, random_array, tensor
 from conformance.weights import block_weights, fold_weights, scales, weight
 
@@ -21,28 +21,28 @@ ACTIVATIONS = ("float32", "int8", "int16")
 
 
 def cases() -> Iterator[Case]:
-    yield from rows()
-    yield from blocks()
+    yield from row_cases()
+    yield from blockwise_cases()
     yield from refusal_cases()
 
 
 # --- a scale per tensor or channel ------------------------------------------------------------
 
 
-def rows() -> Iterator[Case]:
+def row_cases() -> Iterator[Case]:
     for dtype in ACTIVATIONS:
         for weights in ("int4", "int2"):
             for per_axis in (False, True):
                 name = f"{dtype} by {weights} rows of 13 {scales(per_axis)}"
-                yield dense(name, (3, 13), out=7, dtype=dtype, weights=weights, per_axis=per_axis)
+                yield dense_case(name, (3, 13), out=7, dtype=dtype, weights=weights, per_axis=per_axis)
     for weights in ("int4", "int2"):
-        yield fold_weights(dense(f"float32 by {weights}", (3, 13), out=7, weights=weights, per_axis=True))
+        yield fold_weights(dense_case(f"float32 by {weights}", (3, 13), out=7, weights=weights, per_axis=True))
     for dtype in ("float32", "int8"):
         columns = reshape_then_dense(dtype, (2, 105), per_axis=True, weights="int4")
         yield net(DENSE, f"{dtype} by int4 after a flatten", columns, dtype="int4", max_transposes=1)
 
 
-def in_blocks(
+def blockwise_case(
     name: str,
     shape: Sequence[int],
     out: int,
@@ -67,22 +67,22 @@ def in_blocks(
     return net(DENSE, name, build, **{"dtype": "int4 by block", **case})
 
 
-def blocks() -> Iterator[Case]:
-    yield in_blocks("three blocks of 32", (2, 96), 7, 32, opsets=(None, 26))
-    yield fold_weights(in_blocks("three blocks of 32", (2, 96), 7, 32))
-    yield in_blocks("five blocks of 64 without bias", (3, 320), 11, 64, biased=False)
-    yield in_blocks("blocks of 96", (3, 480), 7, 96)
-    yield in_blocks("five blocks of 16 without XNNPACK", (3, 80), 7, 16)
-    yield in_blocks("blocks of 11 that end within a byte", (3, 66), 7, 11)
-    yield in_blocks("one block a row", (3, 32), 5, 32)
-    yield in_blocks("blocks, one output", (3, 160), 1, 32)
-    yield in_blocks("blocks, rank kept", (2, 3, 96), 7, 32, keep=True)
-    yield in_blocks("blocks, rank 3 to rows", (2, 3, 96), 7, 32)
-    yield in_blocks("blocks with scales of rank 1", (3, 96), 7, 32, flat=True)
-    yield in_blocks("blocks with RELU6", (3, 96), 7, 32, activation="RELU6")
+def blockwise_cases() -> Iterator[Case]:
+    yield blockwise_case("three blocks of 32", (2, 96), 7, 32, opsets=(None, 26))
+    yield fold_weights(blockwise_case("three blocks of 32", (2, 96), 7, 32))
+    yield blockwise_case("five blocks of 64 without bias", (3, 320), 11, 64, biased=False)
+    yield blockwise_case("blocks of 96", (3, 480), 7, 96)
+    yield blockwise_case("five blocks of 16 without XNNPACK", (3, 80), 7, 16)
+    yield blockwise_case("blocks of 11 that end within a byte", (3, 66), 7, 11)
+    yield blockwise_case("one block a row", (3, 32), 5, 32)
+    yield blockwise_case("blocks, one output", (3, 160), 1, 32)
+    yield blockwise_case("blocks, rank kept", (2, 3, 96), 7, 32, keep=True)
+    yield blockwise_case("blocks, rank 3 to rows", (2, 3, 96), 7, 32)
+    yield blockwise_case("blocks with scales of rank 1", (3, 96), 7, 32, flat=True)
+    yield blockwise_case("blocks with RELU6", (3, 96), 7, 32, activation="RELU6")
     yield net(DENSE, "blocks after a flatten", flatten_then_dense, dtype="int4 by block", max_transposes=2)
     yield net(DENSE, "blocks shared by two layers", shared_weights, dtype="int4 by block")
-    unquantized = in_blocks("blocks, converted without quantization", (3, 96), 7, 32)
+    unquantized = blockwise_case("blocks, converted without quantization", (3, 96), 7, 32)
     yield replace(unquantized, options={"quantization": "float"})
 
 
@@ -101,7 +101,7 @@ def refusal_cases() -> Iterator[Case]:
     """Yield files that LiteRT runs silently although it misreads the weights."""
     unpacked = "which LiteRT's kernel does not unpack"
     for weights in ("int4", "int2"):
-        yield dense(
+        yield dense_case(
             f"uint8 by {weights}",
             dtype="uint8",
             weights=weights,
@@ -110,7 +110,7 @@ def refusal_cases() -> Iterator[Case]:
     offset = replace(weight((7, 12), "int4", 0), zero_point=7)
     name, reason = "int4 with zero points of 7", "the int4 weights have nonzero zero points"
     yield in_isolation(DENSE, name, [tensor(3, 12), offset, None], tensor(3, 7), refusal=reason)
-    yield in_blocks("blocks of 16 in two rows", (3, 80), 2, 16, refusal="at least 4 rows")
+    yield blockwise_case("blocks of 16 in two rows", (3, 80), 2, 16, refusal="at least 4 rows")
     yield net(DENSE, "int8 by blocks", eight_bits, refusal="int8 input with int4 weights in blocks")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from conformance.case import Case
-from conformance.cases.custom.audio import FILTERS, MFCC, SPECTROGRAM, frames
+from conformance.cases.custom.audio import FILTERS, MFCC, SPECTROGRAM, frame_count
 from conformance.models import Net, Spec, constant, net, random_array, tensor
 
 
@@ -43,7 +43,7 @@ def spectrum(x: Spec, code: str) -> Callable[[Net], None]:
 def commands(model: Net) -> None:
     """Build the graph from samples and sample rate to word probabilities, with a single-channel image in between."""
     window, stride, coefficients, words = 320, 160, 11, 5
-    count = frames(3001, window, stride)
+    count = frame_count(3001, window, stride)
     options = {"window_size": window, "stride": stride, "magnitude_squared": True}
     powers = model.call(SPECTROGRAM, [Spec((3001, 1))], Spec((1, count, 257)), custom_options=options)
     filters = {**FILTERS, "dct_coefficient_count": coefficients}

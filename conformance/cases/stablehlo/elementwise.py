@@ -19,7 +19,9 @@ ARITHMETIC = ("STABLEHLO_ADD", "STABLEHLO_MULTIPLY", "STABLEHLO_MAXIMUM", "STABL
 def cases() -> Iterator[Case]:
     for op in ARITHMETIC:
         for dtype in (*FLOATS, *BITS, "bool"):
-            yield pair(op, dtype, dtype, opsets=opsets() if dtype in ("float32", "int8", "bool") else (None,))
+            yield elementwise_case(
+                op, dtype, dtype, opsets=opsets() if dtype in ("float32", "int8", "bool") else (None,)
+            )
             if dtype not in (*FLOATS, "bool"):
                 yield limits_case(op, dtype)
         for dtype in ("int8", "uint8"):
@@ -41,10 +43,10 @@ def cases() -> Iterator[Case]:
         given = {"x0": numbers, "x1": np.array([1, np.nan, np.nan, 0.0, -0.0, np.nan, np.nan], np.float32)}
         yield in_isolation(op, "not a number", [tensor(7)] * 2, tensor(7), input_arrays=given)
     for dtype in (*BITS, "bool"):
-        yield pair("STABLEHLO_AND", dtype, dtype)
-    yield pair("STABLEHLO_AND", "bool at opset 13", "bool", opsets=(13,))
-    yield pair("STABLEHLO_AND", "int32 at opset 17", "int32", opsets=(17,), refusal="needs opset 18")
-    yield pair("STABLEHLO_AND", "float32", "float32", kernel_refusal="not supported for bitwise")
+        yield elementwise_case("STABLEHLO_AND", dtype, dtype)
+    yield elementwise_case("STABLEHLO_AND", "bool at opset 13", "bool", opsets=(13,))
+    yield elementwise_case("STABLEHLO_AND", "int32 at opset 17", "int32", opsets=(17,), refusal="needs opset 18")
+    yield elementwise_case("STABLEHLO_AND", "float32", "float32", kernel_refusal="not supported for bitwise")
     for dtype, bits in (("int8", 8), ("int16", 16), ("int32", 32)):
         x = tensor(5, 7, dtype=dtype, scale=0)
         counts = (np.arange(35).reshape(5, 7) % bits).astype(dtype)
@@ -58,7 +60,7 @@ def cases() -> Iterator[Case]:
     yield in_isolation("STABLEHLO_SHIFT_LEFT", "int8 with a scale", [image, image], image, input_arrays=by)
 
 
-def pair(op: str, name: str, dtype: str, **case: Any) -> Case:
+def elementwise_case(op: str, name: str, dtype: str, **case: Any) -> Case:
     x = tensor(*IMAGE, dtype=dtype, scale=0)
     return in_isolation(op, name, [x, x], x, **case)
 

@@ -39,7 +39,7 @@ def indices_beyond_bounds(
     return random_array(*shape, dtype=dtype, seed="places", low=low, high=high)
 
 
-def gather(
+def gather_case(
     name: str,
     shape: Sequence[int],
     indices: Sequence[int],
@@ -66,8 +66,8 @@ def gather_cases() -> Iterator[Case]:
         "slice_sizes": [1, 7, 11],
     }
     for dtype in DTYPES:
-        yield from gather(f"{dtype} rows", OPERAND, (3, 1), (3, 7, 11), dtype=dtype, **rows)
-    yield from gather("int64 indices", OPERAND, (3, 1), (3, 7, 11), "int64", **rows)
+        yield from gather_case(f"{dtype} rows", OPERAND, (3, 1), (3, 7, 11), dtype=dtype, **rows)
+    yield from gather_case("int64 indices", OPERAND, (3, 1), (3, 7, 11), "int64", **rows)
     x = tensor(*OPERAND, dtype="int8")
     yield in_isolation(
         "STABLEHLO_GATHER",
@@ -76,31 +76,31 @@ def gather_cases() -> Iterator[Case]:
         x.with_shape(3, 7, 11),
         options=rows,
     )
-    yield from gather(
+    yield from gather_case(
         "windows of one axis", OPERAND, (2, 1), (5, 2, 3, 11),
         offset_dims=[0, 2, 3], start_index_map=[1], index_vector_dim=1, slice_sizes=[5, 3, 11],
     )  # fmt: skip
-    yield from gather(
+    yield from gather_case(
         "windows of two swapped axes", OPERAND, (2, 3), (3, 2, 5, 4),
         offset_dims=[1, 2, 3], start_index_map=[2, 0], index_vector_dim=0, slice_sizes=[2, 5, 4],
     )  # fmt: skip
-    yield from gather(
+    yield from gather_case(
         "elements", OPERAND, (2, 3, 13), (2, 13),
         collapsed_slice_dims=[0, 1, 2], start_index_map=[1, 2, 0], index_vector_dim=1, slice_sizes=[1, 1, 1],
     )  # fmt: skip
-    yield from gather(
+    yield from gather_case(
         "one axis collapsed, one kept with a size of 1", OPERAND, (13, 2), (1, 13, 11),
         offset_dims=[0, 2], collapsed_slice_dims=[1], start_index_map=[0, 1], index_vector_dim=1, slice_sizes=[1, 1, 11],
     )  # fmt: skip
-    yield from gather(
+    yield from gather_case(
         "sliced and collapsed axis without an index", OPERAND, (13, 1), (13, 7),
         offset_dims=[1], collapsed_slice_dims=[0, 2], start_index_map=[0], index_vector_dim=1, slice_sizes=[1, 7, 1],
     )  # fmt: skip
-    yield from gather(
+    yield from gather_case(
         "one slice", OPERAND, (3,), (2, 3, 5),
         offset_dims=[0, 1, 2], start_index_map=[0, 1, 2], index_vector_dim=0, slice_sizes=[2, 3, 5],
     )  # fmt: skip
-    yield from gather("no slice", OPERAND, (0, 1), (0, 7, 11), **rows)
+    yield from gather_case("no slice", OPERAND, (0, 1), (0, 7, 11), **rows)
     runs = [{"x0": random_array(5, n, 11)} for n in (7, 13)]
     options = {"offset_dims": [0, 2, 3], "start_index_map": [1], "index_vector_dim": 1, "slice_sizes": [5, 3, 11]}
     operands = [tensor(5, None, 11), constant(indices_beyond_bounds((2, 1)))]
@@ -146,7 +146,7 @@ REGIONS = {
 }
 
 
-def scattering(name: str, x: Spec, indices: Spec, updates: Spec, how: str = "none", **case: Any) -> Case:
+def scatter_case(name: str, x: Spec, indices: Spec, updates: Spec, how: str = "none", **case: Any) -> Case:
     options = case.pop("options")
 
     def build(model: Net) -> None:
@@ -186,7 +186,7 @@ def scatter(
     options = {"index_vector_dim": len(indices) - 1, **options}
     for where, spec in (("", tensor(*indices, dtype=kind, name="places")), (", constant", constant(indices_given))):
         given = None if where else {"places": indices_given}
-        yield scattering(f"{name}{where}", x, spec, new, how, options=options, input_arrays=given)
+        yield scatter_case(f"{name}{where}", x, spec, new, how, options=options, input_arrays=given)
 
 
 def scatter_cases() -> Iterator[Case]:
@@ -219,15 +219,15 @@ def scatter_cases() -> Iterator[Case]:
     inside = constant(np.array([[3], [0], [3]], np.int32))
     x = tensor(*OPERAND)
     options = {**rows, "index_vector_dim": 1}
-    yield scattering("indices in bounds", x, inside, tensor(3, 7, 11), options=options)
+    yield scatter_case("indices in bounds", x, inside, tensor(3, 7, 11), options=options)
     image = tensor(*OPERAND, dtype="int8")
-    yield scattering("int8 with a scale", image, inside, tensor(3, 7, 11, dtype="int8"), "add", options=options)
-    yield scattering(
+    yield scatter_case("int8 with a scale", image, inside, tensor(3, 7, 11, dtype="int8"), "add", options=options)
+    yield scatter_case(
         "unsupported region", x, inside, tensor(3, 7, 11), "SUB", options=options, kernel_refusal="Only update"
     )
     case: dict[str, Any] = {"reference": lambda arrays: arrays[:1]}  # LiteRT reads past the end of the shape
     without = {**options, "index_vector_dim": 2}
-    yield scattering(
+    yield scatter_case(
         "no axis for vectors", x, inside, tensor(3, 1, 7, 11), options=without, refusal="no axis for", **case
     )
     corner = tensor(2, dtype="int32", name="places")
@@ -237,7 +237,7 @@ def scatter_cases() -> Iterator[Case]:
         "scatter_dims_to_operand_dims": [2, 2],
         "index_vector_dim": 0,
     }
-    yield scattering("an axis twice", x, corner, tensor(7, 4), options=twice, refusal="an axis twice")
+    yield scatter_case("an axis twice", x, corner, tensor(7, 4), options=twice, refusal="an axis twice")
     operands = (tensor(None, 7, 11), inside, tensor(3, 7, 11))
-    yield scattering("an operand of dynamic size", *operands, options=options, refusal="dynamic shape")
-    yield scattering("opset 17", x, inside, tensor(3, 7, 11), options=options, opsets=(17,), refusal="needs opset 18")
+    yield scatter_case("an operand of dynamic size", *operands, options=options, refusal="dynamic shape")
+    yield scatter_case("opset 17", x, inside, tensor(3, 7, 11), options=options, opsets=(17,), refusal="needs opset 18")

@@ -40,16 +40,16 @@ ZEROS = (0, 0, 0, 0)
 
 
 def cases() -> Iterator[Case]:
-    yield from pads()
+    yield from pad_cases()
     yield from dilation_cases()
 
 
-def number(x: Spec, value: float = 1, *shape: int) -> Spec:
+def padding_value(x: Spec, value: float = 1, *shape: int) -> Spec:
     """Return a scalar constant with the tensor's dtype and parameters."""
     return replace(constant(np.full(shape, value), x.dtype), scale=x.scale, zero_point=x.zero_point)
 
 
-def pad(
+def pad_case(
     name: str,
     x: Spec,
     low: Sequence[int],
@@ -62,40 +62,42 @@ def pad(
     rows = zip(x.shape, low, high, interior, strict=True)
     result = [max((n or 0) - 1, 0) * between + (n or 0) + before + behind for n, before, behind, between in rows]
     options = {"edge_padding_low": list(low), "edge_padding_high": list(high), "interior_padding": list(interior)}
-    operands = [x, value or number(x, 17 if x.dtype != "bool" else 1)]
+    operands = [x, value or padding_value(x, 17 if x.dtype != "bool" else 1)]
     return place("STABLEHLO_PAD", name, operands, x.with_shape(*result), options=options, **case)
 
 
-def pads() -> Iterator[Case]:
+def pad_cases() -> Iterator[Case]:
     everything = ((1, -1, 2, 0), (0, 2, -3, 1), (1, 0, 2, 3))
     for dtype in DTYPES:
         x = tensor(*IMAGE, dtype=dtype, scale=0)
-        yield pad(dtype, x, *everything, opsets=opsets() if dtype in ("float32", "int8") else (None,))
-        yield pad(f"{dtype} at the edges", x, (1, 0, 2, 0), (0, 3, 1, 2), ZEROS)
+        yield pad_case(dtype, x, *everything, opsets=opsets() if dtype in ("float32", "int8") else (None,))
+        yield pad_case(f"{dtype} at the edges", x, (1, 0, 2, 0), (0, 3, 1, 2), ZEROS)
     for dtype in ("float32", "int8", "uint8"):
         x = tensor(*IMAGE, dtype=dtype)
-        yield pad(f"{dtype} image, height and width", x, (0, 1, 2, 0), (0, 2, 0, 0), ZEROS, place=PLACEMENTS[1])
-        yield pad(f"{dtype} image, between pixels", x, (0, 1, -1, 0), (0, -2, 1, 0), (0, 2, 1, 0), place=PLACEMENTS[1])
-        yield pad(f"{dtype} image, cropped", x, (0, -1, -2, 0), (0, -2, 0, -1), ZEROS, place=PLACEMENTS[1])
+        yield pad_case(f"{dtype} image, height and width", x, (0, 1, 2, 0), (0, 2, 0, 0), ZEROS, place=PLACEMENTS[1])
+        yield pad_case(
+            f"{dtype} image, between pixels", x, (0, 1, -1, 0), (0, -2, 1, 0), (0, 2, 1, 0), place=PLACEMENTS[1]
+        )
+        yield pad_case(f"{dtype} image, cropped", x, (0, -1, -2, 0), (0, -2, 0, -1), ZEROS, place=PLACEMENTS[1])
     x = tensor(*IMAGE)
     for place in PLACEMENTS:
-        yield pad("no padding", x, ZEROS, ZEROS, ZEROS, place=place)
-        yield pad("pad value known at runtime", x, *everything, value=tensor(name="value"), place=place)
-    yield pad("pad value of rank 1", x, *everything, value=number(x, 17, 1))
-    yield pad("cropped into the interior padding", tensor(5), (-2,), (-1,), (3,))
-    yield pad("cropped to padding only", tensor(5), (-1,), (-13,), (3,))
-    yield pad("one element", tensor(1, 3), (2, 0), (0, 1), (5, 1))
-    yield pad("no element", tensor(0, 3), (2, 0), (1, 1), (5, 1))
+        yield pad_case("no padding", x, ZEROS, ZEROS, ZEROS, place=place)
+        yield pad_case("pad value known at runtime", x, *everything, value=tensor(name="value"), place=place)
+    yield pad_case("pad value of rank 1", x, *everything, value=padding_value(x, 17, 1))
+    yield pad_case("cropped into the interior padding", tensor(5), (-2,), (-1,), (3,))
+    yield pad_case("cropped to padding only", tensor(5), (-1,), (-13,), (3,))
+    yield pad_case("one element", tensor(1, 3), (2, 0), (0, 1), (5, 1))
+    yield pad_case("no element", tensor(0, 3), (2, 0), (1, 1), (5, 1))
     for interior in (1, 2, 3):
         for edge in (interior, interior + 1, 2 * interior + 2, 3 * interior + 4):
             between = f"{interior} between elements"
-            yield pad(f"{edge} after, {between}", tensor(3, 5), (0, 0), (0, edge), (0, interior))
-            yield pad(f"{edge} before, {between}", tensor(3, 5), (0, edge), (0, 0), (0, interior))
-    yield pad("empty result", tensor(2, 3), (-2, 0), (0, 1), (0, 0), refusal="no elements")
-    yield pad("rank 5", tensor(2, 3, 5, 2, 3), (0, 1, 0, -1, 2), (1, 0, -2, 0, 0), (0, 1, 1, 2, 0))
+            yield pad_case(f"{edge} after, {between}", tensor(3, 5), (0, 0), (0, edge), (0, interior))
+            yield pad_case(f"{edge} before, {between}", tensor(3, 5), (0, edge), (0, 0), (0, interior))
+    yield pad_case("empty result", tensor(2, 3), (-2, 0), (0, 1), (0, 0), refusal="no elements")
+    yield pad_case("rank 5", tensor(2, 3, 5, 2, 3), (0, 1, 0, -1, 2), (1, 0, -2, 0, 0), (0, 1, 1, 2, 0))
 
 
-def dilation(
+def dilation_case(
     name: str,
     x: Spec,
     dilations: Sequence[int],
@@ -105,30 +107,34 @@ def dilation(
 ) -> Case:
     result = [((n or 1) - 1) * d + 1 for n, d in zip(x.shape, dilations, strict=True)]
     factors = constant(np.asarray(dilations, np.int32))
-    return place("DILATE", name, [x, factors, value or number(x)], x.with_shape(*result), **case)
+    return place("DILATE", name, [x, factors, value or padding_value(x)], x.with_shape(*result), **case)
 
 
 def dilation_cases() -> Iterator[Case]:
     for dtype in DTYPES:
         x = tensor(*IMAGE, dtype=dtype, scale=0)
-        yield dilation(dtype, x, (2, 1, 3, 5), opsets=opsets() if dtype in ("float32", "int8") else (None,))
+        yield dilation_case(dtype, x, (2, 1, 3, 5), opsets=opsets() if dtype in ("float32", "int8") else (None,))
     for dtype in ("float32", "int8", "uint8"):
-        yield dilation(f"{dtype} image", tensor(*IMAGE, dtype=dtype), (1, 2, 3, 1), PLACEMENTS[1])
+        yield dilation_case(f"{dtype} image", tensor(*IMAGE, dtype=dtype), (1, 2, 3, 1), PLACEMENTS[1])
     x = tensor(*IMAGE)
-    yield dilation("by one", x, (1, 1, 1, 1), PLACEMENTS[1])
-    yield dilation("along the last axis", x, (1, 1, 1, 3), PLACEMENTS[1])
-    yield dilation("pad value known at runtime", x, (1, 2, 3, 1), PLACEMENTS[1], tensor(name="value"))
-    yield dilation("one element", tensor(1), (7,))
-    yield dilation("rank 5", tensor(2, 3, 1, 2, 3), (1, 2, 3, 1, 2))
+    yield dilation_case("by one", x, (1, 1, 1, 1), PLACEMENTS[1])
+    yield dilation_case("along the last axis", x, (1, 1, 1, 3), PLACEMENTS[1])
+    yield dilation_case("pad value known at runtime", x, (1, 2, 3, 1), PLACEMENTS[1], tensor(name="value"))
+    yield dilation_case("one element", tensor(1), (7,))
+    yield dilation_case("rank 5", tensor(2, 3, 1, 2, 3), (1, 2, 3, 1, 2))
     steps = tensor(4, dtype="int32", name="steps")
     for place in PLACEMENTS:
         given = int32_arrays(steps=[1, 2, 3, 2])
         y = tensor(2, 9, 19, 5)
-        yield place("DILATE", "dilations known at runtime", [x, steps, number(x)], y, input_arrays=given)
+        yield place("DILATE", "dilations known at runtime", [x, steps, padding_value(x)], y, input_arrays=given)
     sizes = [{"x0": random_array(n, 5, m, 3)} for n, m in ((2, 7), (1, 4))]
-    operands = [tensor(None, 5, None, 3), constant(np.array([1, 2, 3, 1], np.int32)), number(x)]
+    operands = [tensor(None, 5, None, 3), constant(np.array([1, 2, 3, 1], np.int32)), padding_value(x)]
     yield in_isolation("DILATE", "dynamic shape", operands, tensor(None, None, None, 3), input_arrays=sizes)
     runs = [int32_arrays(steps=step) for step in ([1, 2, 3, 2], [2, 1, 1, 5])]
     yield in_isolation(
-        "DILATE", "dynamic result shape", [x, steps, number(x)], tensor(None, None, None, None), input_arrays=runs
+        "DILATE",
+        "dynamic result shape",
+        [x, steps, padding_value(x)],
+        tensor(None, None, None, None),
+        input_arrays=runs,
     )

@@ -74,7 +74,7 @@ def cases() -> Iterator[Case]:
     for what in ("ADD", "MUL", "MAXIMUM", "MINIMUM"):
         for dtype in NUMBERS:
             yield window_case(f"{what} {dtype}", what, tensor(*IMAGE, dtype=dtype, scale=0), ALL_FEATURES)
-            yield older(
+            yield reduce_window_case(
                 f"{what} {dtype}",
                 what,
                 tensor(*IMAGE, dtype=dtype, scale=0),
@@ -83,11 +83,11 @@ def cases() -> Iterator[Case]:
     for what in ("ALL", "ANY", "MAXIMUM", "MINIMUM", "MUL"):
         for initial in (False, True):
             yield window_case(f"{what} bool from {initial}", what, tensor(*IMAGE, dtype="bool"), ALL_FEATURES, initial)
-            yield older(
+            yield reduce_window_case(
                 f"{what} bool from {initial}", what, tensor(*IMAGE, dtype="bool"), Window((1, 3, 2, 1)), initial
             )
     for what in ("ALL", "ANY"):
-        yield older(
+        yield reduce_window_case(
             f"{what} int32",
             what,
             tensor(*IMAGE, dtype="int32"),
@@ -105,7 +105,9 @@ def cases() -> Iterator[Case]:
             yield window_case(f"region {code}", what, x, IMAGE_WINDOW, code=code)
     for what in ("ADD", "MAXIMUM"):
         yield window_case(f"{what} image", what, tensor(*IMAGE), IMAGE_WINDOW, place=PLACEMENTS[1])
-        yield older(f"{what} image", what, tensor(*IMAGE), Window((1, 3, 2, 1), (1, 2, 1, 1)), place=PLACEMENTS[1])
+        yield reduce_window_case(
+            f"{what} image", what, tensor(*IMAGE), Window((1, 3, 2, 1), (1, 2, 1, 1)), place=PLACEMENTS[1]
+        )
     yield window_case("initial value known at runtime", "ADD", tensor(*IMAGE), ALL_FEATURES, tensor(name="initial"))
     yield window_case(
         "initial value of rank 1", "ADD", tensor(*IMAGE), ALL_FEATURES, constant(np.full(1, 3, np.float32))
@@ -123,7 +125,9 @@ def cases() -> Iterator[Case]:
         yield window_case(
             f"{dtype}, sums that wrap", "ADD", tensor(5, 7, dtype=dtype), Window((3, 2)), 0, input_arrays=given
         )
-        yield older(f"{dtype}, sums that wrap", "ADD", tensor(5, 7, dtype=dtype), Window((3, 2)), 0, input_arrays=given)
+        yield reduce_window_case(
+            f"{dtype}, sums that wrap", "ADD", tensor(5, 7, dtype=dtype), Window((3, 2)), 0, input_arrays=given
+        )
     for shape in ((7,), (2, 3, 5, 2, 3)):
         yield window_case(f"rank {len(shape)}", "ADD", tensor(*shape), Window((2,) * len(shape)))
     yield window_case("no reduced axes", "ADD", tensor(*IMAGE), Window((1, 1, 1, 1)))
@@ -187,7 +191,7 @@ def window_case(
     return net("STABLEHLO_REDUCE_WINDOW", name, build, **{"dtype": x.dtype, **case})
 
 
-def older(
+def reduce_window_case(
     name: str, what: str, x: Spec, window: Window, initial: Any = None, *, place: Placement = in_isolation, **case: Any
 ) -> Case:
     sizes, strides, dilations, *_ = zip(*window.rows(), strict=True)

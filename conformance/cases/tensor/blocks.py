@@ -115,7 +115,7 @@ def inverse_pair_cases() -> Iterator[Case]:
 # --- batches ----------------------------------------------------------------------------------
 
 
-def to_batch(
+def space_to_batch_case(
     name: str,
     x: Spec,
     block: Sequence[int],
@@ -138,16 +138,26 @@ def to_batch_cases() -> Iterator[Case]:
         only: dict[str, Any] = {"targets": ("onnxruntime",)} if dtype == "int16" else {}
         for place in PLACEMENTS:
             spare: dict[str, Any] = {"max_transposes": 3} if place is PLACEMENTS[1] else {}
-            yield to_batch(f"{dtype} by 2x3", x, (2, 3), [[1, 2], [2, 0]], place, opsets=opsets(dtype), **only, **spare)
-        yield to_batch(f"{dtype} of rank 3", x.with_shape(2, 5, 3), (3,), [[3, 1]], opsets=opsets(dtype), **only)
-        yield to_batch(f"{dtype} without padding", x.with_shape(2, 4, 6, 3), (2, 3), NO_PADDING, **only)
+            yield space_to_batch_case(
+                f"{dtype} by 2x3", x, (2, 3), [[1, 2], [2, 0]], place, opsets=opsets(dtype), **only, **spare
+            )
+        yield space_to_batch_case(
+            f"{dtype} of rank 3", x.with_shape(2, 5, 3), (3,), [[3, 1]], opsets=opsets(dtype), **only
+        )
+        yield space_to_batch_case(f"{dtype} without padding", x.with_shape(2, 4, 6, 3), (2, 3), NO_PADDING, **only)
     for dtype in ("int32", "int64", "bool"):
-        yield to_batch(dtype, tensor(2, 5, 7, 3, dtype=dtype), (2, 3), [[1, 2], [2, 0]])
+        yield space_to_batch_case(dtype, tensor(2, 5, 7, 3, dtype=dtype), (2, 3), [[1, 2], [2, 0]])
     bare = tensor(2, 5, 7, 3, dtype="int16", scale=0)
-    yield to_batch("int16 without scale", bare, (2, 3), [[1, 2], [2, 0]], targets=("onnxruntime",))
-    yield to_batch("rows only", tensor(2, 5, 7, 3), (3, 1), [[1, 0], [0, 0]], PLACEMENTS[1], max_transposes=3)
-    yield to_batch("by 1 with padding", tensor(2, 5, 7, 3), (1, 1), [[1, 0], [0, 2]], PLACEMENTS[1], max_transposes=3)
-    yield to_batch("one batch", tensor(1, 4, 6, 3), (2, 2), [[0, 0], [2, 0]], PLACEMENTS[1], max_transposes=3)
+    yield space_to_batch_case("int16 without scale", bare, (2, 3), [[1, 2], [2, 0]], targets=("onnxruntime",))
+    yield space_to_batch_case(
+        "rows only", tensor(2, 5, 7, 3), (3, 1), [[1, 0], [0, 0]], PLACEMENTS[1], max_transposes=3
+    )
+    yield space_to_batch_case(
+        "by 1 with padding", tensor(2, 5, 7, 3), (1, 1), [[1, 0], [0, 2]], PLACEMENTS[1], max_transposes=3
+    )
+    yield space_to_batch_case(
+        "one batch", tensor(1, 4, 6, 3), (2, 2), [[0, 0], [2, 0]], PLACEMENTS[1], max_transposes=3
+    )
     runs = [{"x0": random_array(n, 4, 6, 3)} for n in (1, 3)]
     settings = [constant([2, 3]), constant(NO_PADDING)]
     yield in_isolation(
@@ -163,10 +173,12 @@ def to_batch_cases() -> Iterator[Case]:
         dynamic_sizes=(3, 9),
     )
     large = tensor(1, 32, 32, 16)
-    yield to_batch("many pixels, channels last for speed", large, (2, 2), NO_PADDING, PLACEMENTS[1], max_transposes=5)
+    yield space_to_batch_case(
+        "many pixels, channels last for speed", large, (2, 2), NO_PADDING, PLACEMENTS[1], max_transposes=5
+    )
 
 
-def to_image(
+def batch_to_space_case(
     name: str,
     x: Spec,
     block: Sequence[int],
@@ -187,13 +199,19 @@ def to_space_cases() -> Iterator[Case]:
         x = tensor(12, 5, 3, 7, dtype=dtype)
         for place in PLACEMENTS:
             spare: dict[str, Any] = {"max_transposes": 3} if place is PLACEMENTS[1] else {}
-            yield to_image(f"{dtype} by 2x3", x, (2, 3), [[1, 3], [2, 0]], place, opsets=opsets(dtype), **spare)
-        yield to_image(f"{dtype} of rank 3", x.with_shape(6, 5, 3), (3,), [[1, 4]], opsets=opsets(dtype))
-        yield to_image(f"{dtype} without crops", x, (2, 3), NO_PADDING)
+            yield batch_to_space_case(
+                f"{dtype} by 2x3", x, (2, 3), [[1, 3], [2, 0]], place, opsets=opsets(dtype), **spare
+            )
+        yield batch_to_space_case(f"{dtype} of rank 3", x.with_shape(6, 5, 3), (3,), [[1, 4]], opsets=opsets(dtype))
+        yield batch_to_space_case(f"{dtype} without crops", x, (2, 3), NO_PADDING)
     for dtype in ("int32", "int64", "bool"):
-        yield to_image(dtype, tensor(12, 5, 3, 7, dtype=dtype), (2, 3), [[1, 3], [2, 0]])
-    yield to_image("columns only", tensor(6, 5, 3, 7), (1, 3), [[0, 0], [0, 4]], PLACEMENTS[1], max_transposes=3)
-    yield to_image("back to one batch", tensor(4, 5, 3, 7), (2, 2), [[0, 0], [1, 0]], PLACEMENTS[1], max_transposes=3)
+        yield batch_to_space_case(dtype, tensor(12, 5, 3, 7, dtype=dtype), (2, 3), [[1, 3], [2, 0]])
+    yield batch_to_space_case(
+        "columns only", tensor(6, 5, 3, 7), (1, 3), [[0, 0], [0, 4]], PLACEMENTS[1], max_transposes=3
+    )
+    yield batch_to_space_case(
+        "back to one batch", tensor(4, 5, 3, 7), (2, 2), [[0, 0], [1, 0]], PLACEMENTS[1], max_transposes=3
+    )
     runs = [{"x0": random_array(n, 5, 3, 7)} for n in (6, 12)]
     settings = [constant([2, 3]), constant([[1, 3], [2, 0]])]
     yield in_isolation(

@@ -37,7 +37,7 @@ def diag_cases() -> Iterator[Case]:
     yield unary(DIAG, "dynamic diagonal", tensor(2, None), tensor(2, None, None), input_arrays=sizes)
 
 
-def with_diagonal(name: str, x: Spec, diagonal: Sequence[int | None], **case: Any) -> Case:
+def set_diagonal_case(name: str, x: Spec, diagonal: Sequence[int | None], **case: Any) -> Case:
     return in_isolation(SET, name, [x, replace(x, name="").with_shape(*diagonal)], replace(x, name=""), **case)
 
 
@@ -47,17 +47,17 @@ def set_diag_cases() -> Iterator[Case]:
             *batch, rows, columns = shape
             tested_opsets = opsets(dtype) if shape == (3, 5) else (None,)
             x = tensor(*shape, dtype=dtype)
-            yield with_diagonal(f"{dtype} {list(shape)}", x, (*batch, min(rows, columns)), opsets=tested_opsets)
+            yield set_diagonal_case(f"{dtype} {list(shape)}", x, (*batch, min(rows, columns)), opsets=tested_opsets)
     for dtype in ("int8", "int16"):
-        yield with_diagonal(f"{dtype} without scale", tensor(3, 5, dtype=dtype, scale=0), (3,))
+        yield set_diagonal_case(f"{dtype} without scale", tensor(3, 5, dtype=dtype, scale=0), (3,))
     x = tensor(3, 5, dtype="int8")
     operands = [x, x.rescale(3.0, 7).with_shape(3)]
     yield in_isolation(
         SET, "int8 of different quantization parameters, which the kernel ignores", operands, x.rescale(2.0, 11)
     )
-    yield with_diagonal("no rows", tensor(2, 0, 3), (2, 0))
+    yield set_diagonal_case("no rows", tensor(2, 0, 3), (2, 0))
     sizes = [{"x0": random_array(n, 3, 5), "x1": random_array(n, 3)} for n in (2, 1)]
-    yield with_diagonal("dynamic batch", tensor(None, 3, 5), (None, 3), input_arrays=sizes)
+    yield set_diagonal_case("dynamic batch", tensor(None, 3, 5), (None, 3), input_arrays=sizes)
     opened: dict[str, tuple[int | None, ...]] = {
         "height": (None, 5),
         "width": (2, 5, None),

@@ -28,7 +28,7 @@ SIZES = ("int32", "int64")
 
 def cases() -> Iterator[Case]:
     yield from fill_cases()
-    yield from zeros()
+    yield from zeros_like_cases()
     yield from range_cases()
     yield from one_hot_cases()
 
@@ -46,10 +46,10 @@ def fill_cases() -> Iterator[Case]:
         x, y = tensor(dtype=dtype, scale=0), tensor(2, 3, dtype=dtype, scale=0)
         everything = (None, 13, 26) if dtype not in ("uint16", "bfloat16") else (None,)
         if dtype != "bfloat16":
-            yield fill(dtype, [2, 3], x, y, input_arrays={"x0": np.array(number, dtype)}, opsets=everything)
-            yield fill(f"{dtype}, constant", [2, 3], constant(np.array(number, dtype)), y)
+            yield fill_case(dtype, [2, 3], x, y, input_arrays={"x0": np.array(number, dtype)}, opsets=everything)
+            yield fill_case(f"{dtype}, constant", [2, 3], constant(np.array(number, dtype)), y)
     flag = {"x0": np.array(True)}
-    yield fill("bool", [2, 3], tensor(dtype="bool"), tensor(2, 3, dtype="bool"), input_arrays=flag)
+    yield fill_case("bool", [2, 3], tensor(dtype="bool"), tensor(2, 3, dtype="bool"), input_arrays=flag)
 
     def texts(model: Net) -> None:
         text = model.call("GATHER", [tensor(2, dtype="string"), constant(1)], tensor(dtype="string"), axis=0)
@@ -58,11 +58,11 @@ def fill_cases() -> Iterator[Case]:
     given = {"x0": np.array([b"a", b"text"], object)}
     yield net("FILL", "string", texts, dtype="string", input_arrays=given)
     for shape in ((), (7,), (2, 0, 3), (1, 1, 2, 3, 5)):
-        yield fill(f"to {list(shape)}", shape, tensor(), tensor(*shape))
+        yield fill_case(f"to {list(shape)}", shape, tensor(), tensor(*shape))
     for dtype in ("int8", "uint8", "int16"):
         x = tensor(dtype=dtype)
-        yield fill(f"{dtype} with scale", [2, 3], x, x.with_shape(2, 3), input_arrays={"x0": np.array(100, dtype)})
-        yield fill(f"{dtype} with scale, constant", IMAGE, constant(np.array(9, dtype), scale=0.3), tensor(
+        yield fill_case(f"{dtype} with scale", [2, 3], x, x.with_shape(2, 3), input_arrays={"x0": np.array(100, dtype)})
+        yield fill_case(f"{dtype} with scale, constant", IMAGE, constant(np.array(9, dtype), scale=0.3), tensor(
             *IMAGE, dtype=dtype, scale=0.3, zero_point=0
         ))  # fmt: skip
     for dtype in SIZES:
@@ -83,7 +83,7 @@ def fill_cases() -> Iterator[Case]:
     yield net("FILL", "shape of an image between convolutions", like, max_transposes=2)
 
 
-def fill(name: str, shape: Sequence[int], x: Spec, y: Spec, **case: Any) -> Case:
+def fill_case(name: str, shape: Sequence[int], x: Spec, y: Spec, **case: Any) -> Case:
     sizes = constant(np.asarray(shape, np.int32))
     return in_isolation("FILL", name, [sizes, x], y, **{"dtype": x.dtype, **case})
 
@@ -91,7 +91,7 @@ def fill(name: str, shape: Sequence[int], x: Spec, y: Spec, **case: Any) -> Case
 # --- ZEROS_LIKE -------------------------------------------------------------------------------
 
 
-def zeros() -> Iterator[Case]:
+def zeros_like_cases() -> Iterator[Case]:
     for dtype in ("float32", "int32", "int64"):
         yield unary("ZEROS_LIKE", dtype, tensor(*IMAGE, dtype=dtype), opsets=EVERY_OPSET)
         yield unary("ZEROS_LIKE", f"{dtype} scalar", tensor(dtype=dtype))

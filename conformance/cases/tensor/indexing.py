@@ -34,13 +34,13 @@ READ_BACK: dict[str, Any] = {
 
 
 def cases() -> Iterator[Case]:
-    yield from along_axes()
-    yield from dtypes()
+    yield from axis_cases()
+    yield from dtype_cases()
     yield from batch_cases()
     yield from scalar_index_cases()
     yield from corner_cases()
     yield from gather_nd_cases()
-    yield from nonzero()
+    yield from where_cases()
     yield from table_cases()
     yield from blockwise_table_cases()
     yield from refused_table_cases()
@@ -68,7 +68,7 @@ def gather_case(
     return place("GATHER", name, [x, indices], y, options=options, **{"dtype": x.dtype, **inputs, **case})
 
 
-def along_axes() -> Iterator[Case]:
+def axis_cases() -> Iterator[Case]:
     for axis in AXES:
         for fixed in (True, False):
             text = "" if fixed else ", known at runtime"
@@ -88,7 +88,7 @@ def along_axes() -> Iterator[Case]:
     yield gather_case("many pixels, channels first for speed", tensor(1, 32, 32, 16), (16,), 3, place=PLACEMENTS[1])
 
 
-def dtypes() -> Iterator[Case]:
+def dtype_cases() -> Iterator[Case]:
     for dtype in REAL:
         x = tensor(*IMAGE, dtype=dtype)
         for place in PLACEMENTS:
@@ -220,7 +220,7 @@ def corner_cases() -> Iterator[Case]:
 # --- GATHER_ND --------------------------------------------------------------------------------
 
 
-def gather_nd(
+def gather_nd_case(
     name: str,
     rows: Sequence[int],
     depth: int,
@@ -242,21 +242,21 @@ def gather_nd(
 
 def gather_nd_cases() -> Iterator[Case]:
     for depth in (1, 2, 3, 4):
-        yield gather_nd(f"the first {depth} axes", (11,), depth, opsets=EVERY_OPSET)
-        yield gather_nd(f"indices of rank 3, {depth} axes", (3, 2), depth)
-    yield gather_nd("indices of rank 3, 2 axes", (3, 2), 2, place=PLACEMENTS[-1], max_transposes=4)
+        yield gather_nd_case(f"the first {depth} axes", (11,), depth, opsets=EVERY_OPSET)
+        yield gather_nd_case(f"indices of rank 3, {depth} axes", (3, 2), depth)
+    yield gather_nd_case("indices of rank 3, 2 axes", (3, 2), 2, place=PLACEMENTS[-1], max_transposes=4)
     for dtype in ("int8", "uint8", "int16", "int32", "int64", "bool", "string"):
-        yield gather_nd(dtype, (11,), 2, dtype=dtype)
+        yield gather_nd_case(dtype, (11,), 2, dtype=dtype)
     for kind in ("int16", "int64"):
-        yield gather_nd(f"{kind} indices", (11,), 3, kind=kind)
-        yield gather_nd(f"{kind} indices known at runtime", (11,), 3, kind=kind, fixed=False)
-    yield gather_nd("int32 indices known at runtime", (11,), 2, fixed=False)
+        yield gather_nd_case(f"{kind} indices", (11,), 3, kind=kind)
+        yield gather_nd_case(f"{kind} indices known at runtime", (11,), 3, kind=kind, fixed=False)
+    yield gather_nd_case("int32 indices known at runtime", (11,), 2, fixed=False)
 
 
 # --- WHERE ------------------------------------------------------------------------------------
 
 
-def nonzero() -> Iterator[Case]:
+def where_cases() -> Iterator[Case]:
     for dtype in ("bool", "float32", "int32", "int64", "uint32", "int8", "uint8"):
         for shape in ((13,), (5, 7), (2, 5, 7, 3)):
             array = random_array(*shape, dtype="int32", seed="held", low=0, high=2).astype(dtype)
@@ -332,11 +332,11 @@ def table_cases() -> Iterator[Case]:
 def blockwise_table_cases() -> Iterator[Case]:
     for dtype, size in (("int4", 4), ("int4", 6), ("int2", 4)):
         for wide in ("float32", "float16"):
-            yield block_table(f"{dtype} to {wide} in blocks of {size}", dtype, size, wide)
-    yield fold_weights(block_table("int4 to float32 in blocks", "int4", 4, "float32"))
+            yield block_table_case(f"{dtype} to {wide} in blocks of {size}", dtype, size, wide)
+    yield fold_weights(block_table_case("int4 to float32 in blocks", "int4", 4, "float32"))
 
 
-def block_table(name: str, dtype: str, size: int, wide: str, **case: Any) -> Case:
+def block_table_case(name: str, dtype: str, size: int, wide: str, **case: Any) -> Case:
     def build(model: Net) -> None:
         places = model.add_operand(tensor(5, dtype="int32", scale=0, name="ids"))
         model.output(model.call(LOOKUP, [places, block_weights(model, (7, 12), size, dtype)], Spec((5, 12), wide)))
@@ -349,8 +349,8 @@ def refused_table_cases() -> Iterator[Case]:
     yield embedding_case(
         "int4 rows of 13", weight((7, 13), "int4"), "float32", refusal="end within a byte, and the kernel reads beyond"
     )
-    yield block_table("blocks of 3", "int4", 3, "float32", refusal="blocks of 3, which the kernel does not read")
+    yield block_table_case("blocks of 3", "int4", 3, "float32", refusal="blocks of 3, which the kernel does not read")
     places, table = constant(np.array([6, 1, 0], np.int32)), weight((7, 12), "int2")
     y = replace(table, value=None).with_shape(3, 12)
     yield in_isolation("GATHER", "int2", [table, places], y, kernel_refusal="Type 'INT2' is not supported by gather")
-    yield block_table("int8 in blocks", "int8", 4, "float32", kernel_refusal="only supports Int4 and Int2 data")
+    yield block_table_case("int8 in blocks", "int8", 4, "float32", kernel_refusal="only supports Int4 and Int2 data")

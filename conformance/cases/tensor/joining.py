@@ -27,8 +27,8 @@ REAL = ("float32", "int8", "uint8", "int16")
 
 
 def cases() -> Iterator[Case]:
-    yield from concatenations()
-    yield from stacks()
+    yield from concatenation_cases()
+    yield from pack_cases()
 
 
 # --- CONCATENATION ----------------------------------------------------------------------------
@@ -51,7 +51,7 @@ def concatenation_case(
     )
 
 
-def concatenations() -> Iterator[Case]:
+def concatenation_cases() -> Iterator[Case]:
     for axis in (0, 1, 2, 3, -1, -2, -3, -4):
         shape = list(IMAGE)
         shape[axis] += 1
@@ -109,7 +109,7 @@ def pack_case(name: str, parts: Sequence[Spec], axis: int, **case: Any) -> Case:
     return in_isolation("PACK", name, parts, y, options={"axis": axis, "values_count": len(parts)}, **case)
 
 
-def stacks() -> Iterator[Case]:
+def pack_cases() -> Iterator[Case]:
     """Yield PACK; a negative axis counts from the end of the result, which has one more axis."""
     for axis in (*AXES, 4, -5):
         yield pack_case(f"axis {axis}", [tensor(*IMAGE), tensor(*IMAGE)], axis)

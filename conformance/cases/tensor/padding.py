@@ -31,16 +31,16 @@ MODES = ("REFLECT", "SYMMETRIC")
 
 
 def cases() -> Iterator[Case]:
-    yield from pads()
-    yield from numbers()
-    yield from mirrors()
-    yield from runtime_mirrors()
+    yield from pad_cases()
+    yield from padding_value_cases()
+    yield from mirror_cases()
+    yield from runtime_mirror_cases()
 
 
 # --- PAD --------------------------------------------------------------------------------------
 
 
-def pad(
+def pad_case(
     name: str,
     x: Spec,
     rows: Sequence[Sequence[int]],
@@ -54,27 +54,27 @@ def pad(
     return place("PAD", name, [x, pads], (y or x).with_shape(*shape), **{"dtype": x.dtype, **case})
 
 
-def pads() -> Iterator[Case]:
+def pad_cases() -> Iterator[Case]:
     """Yield padding of integers, whose value is the zero point, which dequantizes to 0."""
     for dtype in (*REAL, "float16", "int32", "int64", "bool"):
         x = tensor(*IMAGE, dtype=dtype)
         # ONNX Runtime has no Pad of int16, but the generic target may emit it.
         only: dict[str, Any] = {"targets": ("onnxruntime",)} if dtype == "int16" else {}
-        yield pad(dtype, x, ROWS, opsets=opsets(dtype), **only)
+        yield pad_case(dtype, x, ROWS, opsets=opsets(dtype), **only)
         if dtype in REAL:
-            yield pad(dtype, x, ROWS, PLACEMENTS[1], **only)
-            yield pad(f"{dtype}, height and width", x, [[0, 0], [1, 2], [2, 1], [0, 0]], PLACEMENTS[1], **only)
+            yield pad_case(dtype, x, ROWS, PLACEMENTS[1], **only)
+            yield pad_case(f"{dtype}, height and width", x, [[0, 0], [1, 2], [2, 1], [0, 0]], PLACEMENTS[1], **only)
     sizes = [size + sum(row) for size, row in zip(IMAGE, ROWS, strict=True)]
     table = constant(np.asarray(ROWS, np.int32))
     yield in_bfloat16("PAD", [tensor(*IMAGE), table], tensor(*sizes))
     yield in_bfloat16("PADV2", [tensor(*IMAGE), table, constant(np.float32(1.5))], tensor(*sizes))
     for dtype in ("int8", "uint8"):
         x = tensor(*IMAGE, dtype=dtype)
-        yield pad(f"{dtype} to a different zero point", x, ROWS, y=x.rescale(1.0, 40))
-    yield pad("int64 paddings", tensor(*IMAGE), ROWS, PLACEMENTS[1], kind="int64")
-    yield pad("paddings of 0", tensor(*IMAGE), [[0, 0]] * 4, PLACEMENTS[1])
+        yield pad_case(f"{dtype} to a different zero point", x, ROWS, y=x.rescale(1.0, 40))
+    yield pad_case("int64 paddings", tensor(*IMAGE), ROWS, PLACEMENTS[1], kind="int64")
+    yield pad_case("paddings of 0", tensor(*IMAGE), [[0, 0]] * 4, PLACEMENTS[1])
     for shape in ((5,), (3, 5), (2, 3, 5), (2, 3, 5, 2, 3)):
-        yield pad(f"rank {len(shape)}", tensor(*shape), [[i, 2 - i % 3] for i in range(len(shape))])
+        yield pad_case(f"rank {len(shape)}", tensor(*shape), [[i, 2 - i % 3] for i in range(len(shape))])
     rows = tensor(4, 2, dtype="int32", name="rows")
     for dtype in ("float32", "int8", "uint8"):
         x = tensor(*IMAGE, dtype=dtype)
@@ -113,7 +113,7 @@ def pad_shape(x: Spec, rows: Sequence[Sequence[int]]) -> Spec:
 # --- PADV2 ------------------------------------------------------------------------------------
 
 
-def number(x: Spec, value: float, *shape: int) -> Spec:
+def padding_value(x: Spec, value: float, *shape: int) -> Spec:
     """Return a scalar constant with the tensor's parameters, quantized if the tensor is."""
     return replace(constant(np.full(shape, value), x.dtype), scale=x.scale, zero_point=x.zero_point)
 
@@ -131,30 +131,30 @@ def padv2_case(
     return place("PADV2", name, operands, pad_shape(x, rows), **{"dtype": x.dtype, **runs(x.dtype), **case})
 
 
-def numbers() -> Iterator[Case]:
+def padding_value_cases() -> Iterator[Case]:
     """Yield padding values of quantized tensors, which are quantized values."""
     for dtype in REAL:
         x = tensor(*IMAGE, dtype=dtype)
         for place in PLACEMENTS:
-            yield padv2_case(dtype, x, number(x, 17), ROWS, place, opsets=opsets(dtype))
-            yield padv2_case(f"{dtype}, height and width", x, number(x, 101), PLANE, place)
-        yield padv2_case(f"{dtype} with a pad value of rank 1", x, number(x, 17, 1))
+            yield padv2_case(dtype, x, padding_value(x, 17), ROWS, place, opsets=opsets(dtype))
+            yield padv2_case(f"{dtype}, height and width", x, padding_value(x, 101), PLANE, place)
+        yield padv2_case(f"{dtype} with a pad value of rank 1", x, padding_value(x, 17, 1))
     for dtype in ("int32", "int64", "bool", "int16", "float16"):
         x = tensor(*IMAGE, dtype=dtype, scale=0)
-        yield padv2_case(f"{dtype} without scale", x, number(x, 1))
+        yield padv2_case(f"{dtype} without scale", x, padding_value(x, 1))
     for infinity in (np.inf, -np.inf):
         yield padv2_case(f"{infinity}", tensor(*IMAGE), constant(np.float32(infinity)))
     yield padv2_case("without a pad value", tensor(*IMAGE), None)
     yield padv2_case("int8 without a pad value", tensor(*IMAGE, dtype="int8"), None)
     x = tensor(*IMAGE)
     for kind in ("int64", "int16", "int8"):
-        yield padv2_case(f"{kind} paddings", x, number(x, 17), kind=kind)
-    yield padv2_case("paddings of 0", x, number(x, 17), [[0, 0]] * 4, PLACEMENTS[1])
+        yield padv2_case(f"{kind} paddings", x, padding_value(x, 17), kind=kind)
+    yield padv2_case("paddings of 0", x, padding_value(x, 17), [[0, 0]] * 4, PLACEMENTS[1])
     for shape in ((5,), (3, 5), (2, 3, 5), (2, 3, 5, 2, 3)):
         x = tensor(*shape)
-        yield padv2_case(f"rank {len(shape)}", x, number(x, 17), [[i, 2 - i % 3] for i in range(len(shape))])
+        yield padv2_case(f"rank {len(shape)}", x, padding_value(x, 17), [[i, 2 - i % 3] for i in range(len(shape))])
     x = tensor(*IMAGE, dtype="int8")
-    other = replace(number(x, 17), scale=0.5)
+    other = replace(padding_value(x, 17), scale=0.5)
     yield padv2_case(
         "int8 with a pad value of different scale", x, other, kernel_refusal="constant_values->params.scale"
     )
@@ -163,7 +163,7 @@ def numbers() -> Iterator[Case]:
     for place in PLACEMENTS:
         x = tensor(*IMAGE)
         wider = pad_shape(x, ROWS)
-        yield place("PADV2", "paddings known at runtime", [x, rows, number(x, 17)], wider, input_arrays=runtime)
+        yield place("PADV2", "paddings known at runtime", [x, rows, padding_value(x, 17)], wider, input_arrays=runtime)
         yield place("PADV2", "pad value known at runtime", [x, constant(ROWS), value], wider)
     x = tensor(*IMAGE, dtype="int8")
     yield in_isolation(
@@ -193,7 +193,7 @@ def mirror_pad_case(
     return place("MIRROR_PAD", f"{mode} {name}", operands, y, options={"mode": mode}, **case)
 
 
-def mirrors() -> Iterator[Case]:
+def mirror_cases() -> Iterator[Case]:
     """Yield REFLECT, which omits the edge, and SYMMETRIC, which repeats it."""
     for mode in MODES:
         for dtype in REAL:
@@ -231,7 +231,7 @@ def mirrors() -> Iterator[Case]:
         )
 
 
-def runtime_mirrors() -> Iterator[Case]:
+def runtime_mirror_cases() -> Iterator[Case]:
     rows = tensor(4, 2, dtype="int32", name="rows")
     for mode in MODES:
         options = {"mode": mode}

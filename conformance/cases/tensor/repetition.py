@@ -17,8 +17,8 @@ TEXT = {"x0": np.array([[b"a", b"bc", b""], [b"d", b"e", b"fgh"]], object)}
 
 
 def cases() -> Iterator[Case]:
-    yield from repetitions()
-    yield from broadcast()
+    yield from tile_cases()
+    yield from broadcast_cases()
 
 
 # --- TILE -------------------------------------------------------------------------------------
@@ -37,7 +37,7 @@ def tile_case(
     )
 
 
-def repetitions() -> Iterator[Case]:
+def tile_cases() -> Iterator[Case]:
     for dtype in REAL:
         for place in PLACEMENTS:
             yield tile_case(dtype, tensor(*IMAGE, dtype=dtype), (1, 2, 3, 4), place, opsets=opsets(dtype))
@@ -79,7 +79,7 @@ def repetitions() -> Iterator[Case]:
 # --- BROADCAST_TO -----------------------------------------------------------------------------
 
 
-def broadcast_to(
+def broadcast_to_case(
     name: str, before: Sequence[int], after: Sequence[int], dtype: str = "float32", kind: str = "int32", **case: Any
 ) -> Case:
     place: Placement = case.pop("place", in_isolation)
@@ -92,16 +92,16 @@ def broadcast_to(
     return place("BROADCAST_TO", name, [x, shape], y, **{"dtype": dtype, **inputs, **case})
 
 
-def broadcast() -> Iterator[Case]:
+def broadcast_cases() -> Iterator[Case]:
     for before in ((3,), (7, 1), (5, 1, 3), (1, 5, 1, 1), IMAGE, (1, 1, 7, 3)):
         text = "x".join(map(str, before))
-        yield broadcast_to(f"{text} to an image", before, IMAGE, opsets=EVERY_OPSET)
+        yield broadcast_to_case(f"{text} to an image", before, IMAGE, opsets=EVERY_OPSET)
     for place in PLACEMENTS:
-        yield broadcast_to("rows and columns of an image", (2, 1, 1, 3), IMAGE, place=place)
-    yield broadcast_to("batches of an image between convolutions", (1, 5, 7, 3), IMAGE, place=PLACEMENTS[-1])
+        yield broadcast_to_case("rows and columns of an image", (2, 1, 1, 3), IMAGE, place=place)
+    yield broadcast_to_case("batches of an image between convolutions", (1, 5, 7, 3), IMAGE, place=PLACEMENTS[-1])
     for dtype in ("int8", "uint8", "int16", "int32", "int64", "bool"):
-        yield broadcast_to(dtype, (5, 1, 3), IMAGE, dtype=dtype)
-    yield broadcast_to("int64 shape", (5, 1, 3), IMAGE, kind="int64")
-    yield broadcast_to("one element", (), (5, 7))
-    yield broadcast_to("one element to a scalar", (), ())
-    yield broadcast_to("shape known at runtime", (5, 1, 3), IMAGE, fixed=False)
+        yield broadcast_to_case(dtype, (5, 1, 3), IMAGE, dtype=dtype)
+    yield broadcast_to_case("int64 shape", (5, 1, 3), IMAGE, kind="int64")
+    yield broadcast_to_case("one element", (), (5, 7))
+    yield broadcast_to_case("one element to a scalar", (), ())
+    yield broadcast_to_case("shape known at runtime", (5, 1, 3), IMAGE, fixed=False)

@@ -17,7 +17,7 @@ FROM_16 = (None, 16, 21, 26)
 
 def cases() -> Iterator[Case]:
     yield from scatter_add_cases()
-    yield from sums_of_dtypes()
+    yield from dtype_cases()
     yield from refused_sum_cases()
     yield from sparse_to_dense_cases()
     yield from refused_dense_cases()
@@ -77,7 +77,7 @@ def many_updates(model: Net) -> None:
     model.output(model.call(ADD, [zero, refs[1], refs[2]], tensor(2, 64, dtype="int32")))
 
 
-def sums_of_dtypes() -> Iterator[Case]:
+def dtype_cases() -> Iterator[Case]:
     """Yield sums of each dtype: integers wrap, and bool is a logical or."""
     for dtype in ("int8", "uint8", "int32", "int64", "bool"):
         for fixed in (True, False):

@@ -49,7 +49,7 @@ DTYPES = ("float32", "float16", "int8", "uint8", "int16", "int32", "int64", "uin
 # --- RESHAPE ----------------------------------------------------------------------------------
 
 
-def reshape(
+def reshape_case(
     name: str,
     before: Sequence[int],
     after: Sequence[int],
@@ -63,10 +63,10 @@ def reshape(
 
 def reshape_cases() -> Iterator[Case]:
     for dtype in DTYPES:
-        yield reshape(dtype, IMAGE, (2, 105), dtype, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
+        yield reshape_case(dtype, IMAGE, (2, 105), dtype, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
     for after in ((2, 105), (10, 21), (70, 3), (210,), (2, 35, 3), (2, 5, 21), (1, 2, 5, 7, 3), (6, 35)):
         for dtype in ("float32", "int8"):
-            yield reshape(f"{dtype} to {after}", IMAGE, after, dtype, PLACEMENTS[1])
+            yield reshape_case(f"{dtype} to {after}", IMAGE, after, dtype, PLACEMENTS[1])
     # Reshaped images: elements of one row come from several rows.
     images = (
         ((2, 5, 7, 3), (2, 7, 5, 3)),
@@ -79,11 +79,11 @@ def reshape_cases() -> Iterator[Case]:
         ((2, 5, 7, 3), (1, 10, 7, 3)),
     )
     for before, reshaped in images:
-        yield reshape(f"{before} to {reshaped}", before, reshaped, place=PLACEMENTS[1], max_transposes=None)
+        yield reshape_case(f"{before} to {reshaped}", before, reshaped, place=PLACEMENTS[1], max_transposes=None)
     for shape in ((), (1,), (1, 1, 1)):
-        yield reshape(f"one element to rank {len(shape)}", (1, 1), shape)
-    yield reshape("no elements", (2, 0, 3), (0, 6))
-    yield reshape("no elements, size 0 stays 0", (0, 3), (3, 0, 7))
+        yield reshape_case(f"one element to rank {len(shape)}", (1, 1), shape)
+    yield reshape_case("no elements", (2, 0, 3), (0, 6))
+    yield reshape_case("no elements, size 0 stays 0", (0, 3), (3, 0, 7))
     x = tensor(*IMAGE)
     yield in_isolation("RESHAPE", "inferred dimension", [x, constant([2, -1, 7])], tensor(2, 15, 7))
     yield in_isolation("RESHAPE", "shape in the options", [x], tensor(2, 105), options={"new_shape": [2, 105]})
@@ -118,7 +118,7 @@ def reshape_cases() -> Iterator[Case]:
         tensor(None, 35),
         input_arrays=[{"x0": random_array(n, 5, 7)} for n in (1, 3)],
     )
-    yield from runtime_shapes()
+    yield from runtime_shape_cases()
     yield net("RESHAPE", "channels shuffled between convolutions", channel_shuffle, max_transposes=3)
     yield net(
         "RESHAPE",
@@ -133,7 +133,7 @@ def reshape_cases() -> Iterator[Case]:
     )
 
 
-def runtime_shapes() -> Iterator[Case]:
+def runtime_shape_cases() -> Iterator[Case]:
     """Yield computed shape operands, for which the file stores the rank at most."""
     x = tensor(2, 15)
     shape = tensor(2, dtype="int32", name="shape")

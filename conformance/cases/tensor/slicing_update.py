@@ -31,8 +31,8 @@ READ_BACK, WHY = Tolerance(of_range=1e-6), "dequantized, for neither runtime han
 def cases() -> Iterator[Case]:
     yield from constant_start_cases()
     yield from runtime_start_cases()
-    yield from dtypes()
-    yield from corners()
+    yield from dtype_cases()
+    yield from clamped_start_cases()
     yield from refusal_cases()
 
 
@@ -97,7 +97,7 @@ def runtime_start_cases() -> Iterator[Case]:
     yield in_isolation(OP, "dynamic batch", operands, tensor(None, 7, 3), input_arrays=sizes)
 
 
-def dtypes() -> Iterator[Case]:
+def dtype_cases() -> Iterator[Case]:
     for dtype in ("int8", "uint8", "int16"):
         for fixed in (True, False):
             for place in PLACEMENTS:
@@ -122,7 +122,7 @@ def int4_rows(model: Net) -> None:
     model.output(model.call("DEQUANTIZE", [y], tensor(3, 5)))
 
 
-def corners() -> Iterator[Case]:
+def clamped_start_cases() -> Iterator[Case]:
     yield update_case("vector", tensor(7), (3,), (2,), fixed=False)
     yield update_case("scalar", tensor(), (), ())
     yield update_case("update of one element", tensor(3, 5), (1, 1), (2, 4))

@@ -21,8 +21,8 @@ Operands = list[Spec | TensorRef | None]
 
 
 def cases() -> Iterator[Case]:
-    yield from formats()
-    yield from weights()
+    yield from format_cases()
+    yield from weight_cases()
     yield from other_consumer_cases()
     yield net(OP, "int4", int4_weights, kernel_refusal="Type 18 not supported")
 
@@ -43,7 +43,7 @@ def add_densified_constant(model: Net, spec: Spec, kinds: Sequence[str] = (), **
     return model.call(OP, [weights], replace(spec, value=None))
 
 
-def formats() -> Iterator[Case]:
+def format_cases() -> Iterator[Case]:
     yield storage_case("the last axis sparse", ["dense", "csr"])
     yield storage_case("both axes sparse", ["csr", "csr"])
     yield storage_case("all dense", ["dense", "dense"])
@@ -72,7 +72,7 @@ def storage_case(name: str, kinds: Sequence[str], dtype: str = "float32", **stor
     return net(OP, name, build, dtype=dtype)
 
 
-def weights() -> Iterator[Case]:
+def weight_cases() -> Iterator[Case]:
     """Yield sparse weights, which must convert like constant weights: without a Transpose or work at runtime."""
     for dtype in ("float32", "int8", "int16"):
         opsets = EVERY_OPSET if dtype != "int16" else (None, 26)

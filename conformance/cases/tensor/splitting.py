@@ -34,7 +34,7 @@ REAL = ("float32", "int8", "uint8", "int16")
 def cases() -> Iterator[Case]:
     yield from split_cases()
     yield from split_size_cases()
-    yield from runtime_parts()
+    yield from runtime_size_cases()
     yield from unpack_cases()
     yield from copies()
 
@@ -42,7 +42,7 @@ def cases() -> Iterator[Case]:
 # --- SPLIT ------------------------------------------------------------------------------------
 
 
-def split(name: str, x: Spec, axis: int, parts: int, place: Placement = in_isolation, **case: Any) -> Case:
+def split_case(name: str, x: Spec, axis: int, parts: int, place: Placement = in_isolation, **case: Any) -> Case:
     shape = list(x.shape)
     shape[axis] = (shape[axis] or 0) // parts
     outputs = [x.with_shape(*shape) for _ in range(parts)]
@@ -55,14 +55,14 @@ def split(name: str, x: Spec, axis: int, parts: int, place: Placement = in_isola
 def split_cases() -> Iterator[Case]:
     image = (2, 6, 10, 9)
     for axis, parts in ((0, 2), (1, 3), (2, 5), (3, 3), (-1, 3), (-2, 2), (-3, 2), (-4, 2)):
-        yield split(f"float32 axis {axis}", tensor(*image), axis, parts, PLACEMENTS[1])
+        yield split_case(f"float32 axis {axis}", tensor(*image), axis, parts, PLACEMENTS[1])
     for dtype in (*REAL, "float16", "int32", "int64"):
-        yield split(dtype, tensor(*image, dtype=dtype), 3, 3, opsets=opsets(dtype))
+        yield split_case(dtype, tensor(*image, dtype=dtype), 3, 3, opsets=opsets(dtype))
     for dtype in ("int8", "uint8", "int16"):
-        yield split(f"{dtype} axis -1", tensor(*image, dtype=dtype), -1, 3, PLACEMENTS[1])
-    yield split("one result", tensor(*image), 2, 1)
-    yield split("axis of rank 1", tensor(*image), 1, 2, axis_operand=constant([1]))
-    yield split("rank 1", tensor(6), 0, 3)
+        yield split_case(f"{dtype} axis -1", tensor(*image, dtype=dtype), -1, 3, PLACEMENTS[1])
+    yield split_case("one result", tensor(*image), 2, 1)
+    yield split_case("axis of rank 1", tensor(*image), 1, 2, axis_operand=constant([1]))
+    yield split_case("rank 1", tensor(6), 0, 3)
     yield in_isolation(
         "SPLIT",
         "an axis known at runtime",
@@ -78,7 +78,7 @@ def split_cases() -> Iterator[Case]:
 # --- SPLIT_V ----------------------------------------------------------------------------------
 
 
-def split_v(
+def split_v_case(
     name: str,
     x: Spec,
     sizes: Sequence[int],
@@ -101,23 +101,23 @@ def split_size_cases() -> Iterator[Case]:
     """Yield different sizes, one of which may be -1 for the rest."""
     for dtype in REAL:
         for place in PLACEMENTS:
-            yield split_v(dtype, tensor(*IMAGE, dtype=dtype), (2, 4, 1), 2, place, opsets=opsets(dtype))
+            yield split_v_case(dtype, tensor(*IMAGE, dtype=dtype), (2, 4, 1), 2, place, opsets=opsets(dtype))
     for axis in AXES:
-        yield split_v(f"axis {axis}", tensor(*IMAGE), (1, IMAGE[axis] - 1), axis, PLACEMENTS[1])
+        yield split_v_case(f"axis {axis}", tensor(*IMAGE), (1, IMAGE[axis] - 1), axis, PLACEMENTS[1])
     for k in range(3):
         sizes = [-1 if i == k else size for i, size in enumerate((1, 4, 2))]
-        yield split_v(f"inferred size {k}", tensor(*IMAGE), sizes, -2, PLACEMENTS[1])
+        yield split_v_case(f"inferred size {k}", tensor(*IMAGE), sizes, -2, PLACEMENTS[1])
     for dtype in ("int32", "int64"):
-        yield split_v(dtype, tensor(5, 3, dtype=dtype), (1, 2), 1)
-    yield split_v("int64 sizes", tensor(*IMAGE), (2, -1), 1, PLACEMENTS[1], kind="int64")
-    yield split_v("one result", tensor(*IMAGE), (5,), 1)
-    yield split_v("empty result", tensor(5, 3), (3, 0, 2), 0)
-    yield split_v("empty inferred result", tensor(5, 3), (3, -1, 2), 0)
-    yield split_v("rank 1", tensor(7), (3, 4), 0)
-    yield split_v("rank 5", tensor(2, 3, 1, 5, 7), (1, 4), 3)
+        yield split_v_case(dtype, tensor(5, 3, dtype=dtype), (1, 2), 1)
+    yield split_v_case("int64 sizes", tensor(*IMAGE), (2, -1), 1, PLACEMENTS[1], kind="int64")
+    yield split_v_case("one result", tensor(*IMAGE), (5,), 1)
+    yield split_v_case("empty result", tensor(5, 3), (3, 0, 2), 0)
+    yield split_v_case("empty inferred result", tensor(5, 3), (3, -1, 2), 0)
+    yield split_v_case("rank 1", tensor(7), (3, 4), 0)
+    yield split_v_case("rank 5", tensor(2, 3, 1, 5, 7), (1, 4), 3)
 
 
-def runtime_parts() -> Iterator[Case]:
+def runtime_size_cases() -> Iterator[Case]:
     sizes = tensor(3, dtype="int32", name="sizes")
     outputs = [tensor(2, None, 3) for _ in range(3)]
     options = {"num_splits": 3}

@@ -12,13 +12,13 @@ import pytest
 
 from conformance.case import Case
 from conformance.cases.fusions.blocks import INT2, INT4, cases
-from conformance.cases.matrix.fully_connected import dense
+from conformance.cases.matrix.fully_connected import dense_case
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.verify import OnnxRuntime
 
 FUSION = "FULLY_CONNECTED_BLOCKS"
-LARGE = dense("large", (1, 384), out=347, **INT4)
+LARGE = dense_case("large", (1, 384), out=347, **INT4)
 
 
 def convert_model(case: Case, **options: Any) -> Conversion:
@@ -39,7 +39,7 @@ def test_onnx_runtime_fuses_a_blockwise_product(case: Case, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("depth", "block"), [(384, 128), (576, 64), (1056, 32), (1280, 128)])
 def test_block_size_is_a_power_of_two_up_to_128_that_divides_the_rows(depth: int, block: int) -> None:
-    proto = convert_model(dense("one row", (1, depth), out=347, **INT4)).proto
+    proto = convert_model(dense_case("one row", (1, depth), out=347, **INT4)).proto
     [node] = [node for node in proto.graph.node if node.op_type == "DequantizeLinear"]
     assert {a.name: a.i for a in node.attribute} == {"axis": 0, "block_size": block}
 
@@ -61,11 +61,11 @@ def test_blockwise_product_equals_folded_weights() -> None:
 @pytest.mark.parametrize(
     "case",
     [
-        dense("three rows", (3, 384), out=347, **INT4),
-        dense("few weights", (1, 384), out=37, **INT4),
-        dense("rows of 16 times an odd number", (1, 1040), out=347, **INT4),
-        dense("int8", (1, 384), out=347, weights="int8", per_axis=True),
-        dense("a row without batch", (384,), out=347, keep=True, **INT4),
+        dense_case("three rows", (3, 384), out=347, **INT4),
+        dense_case("few weights", (1, 384), out=37, **INT4),
+        dense_case("rows of 16 times an odd number", (1, 1040), out=347, **INT4),
+        dense_case("int8", (1, 384), out=347, weights="int8", per_axis=True),
+        dense_case("a row without batch", (384,), out=347, keep=True, **INT4),
     ],
     ids=lambda case: case.name,
 )
@@ -80,7 +80,7 @@ def test_other_products_are_not_fused(case: Case) -> None:
 def test_requested_opset_or_float_weights_prevent_blocks(
     weights: dict[str, Any], options: dict[str, Any], opset: int
 ) -> None:
-    report = convert_model(dense("large", (1, 384), out=347, **weights), **options).report
+    report = convert_model(dense_case("large", (1, 384), out=347, **weights), **options).report
     assert FUSION not in report.fused
     assert report.opset == opset
 

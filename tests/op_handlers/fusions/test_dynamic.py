@@ -12,8 +12,8 @@ import pytest
 from conformance.builder import ModelBuilder, quant
 from conformance.case import Case
 from conformance.cases.fusions.dynamic import HYBRID, PATCHES, POINTWISE, cases
-from conformance.cases.image.convolution import conv
-from conformance.cases.matrix.fully_connected import dense
+from conformance.cases.image.convolution import conv_case
+from conformance.cases.matrix.fully_connected import dense_case
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.model import Array
@@ -51,9 +51,9 @@ def test_onnx_runtime_fuses_the_dynamic_product(case: Case, tmp_path: Path) -> N
 
 def test_pointwise_convolution_needs_no_patches() -> None:
     sizes = {**HYBRID, "out": 131, "kernel": (3, 5)}
-    assert "Gather" in convert_model(conv("", **PATCHES)).report.nodes
-    assert "Gather" in convert_model(conv("", **{**sizes, "shape": (1, 1, 7, 127)})).report.nodes
-    for pointwise in (conv("", **POINTWISE), conv("", **{**sizes, "shape": (1, 1, 1, 127)})):
+    assert "Gather" in convert_model(conv_case("", **PATCHES)).report.nodes
+    assert "Gather" in convert_model(conv_case("", **{**sizes, "shape": (1, 1, 7, 127)})).report.nodes
+    for pointwise in (conv_case("", **POINTWISE), conv_case("", **{**sizes, "shape": (1, 1, 1, 127)})):
         assert not {"Gather", "Pad", "Reshape"} & convert_model(pointwise).report.nodes.keys()
 
 
@@ -74,29 +74,29 @@ def test_padding_is_fused_into_the_patches() -> None:
 
 @pytest.mark.parametrize("options", [{"weights": "fold"}, {"quantization": "float"}])
 def test_float_weights_are_not_quantized(options: dict[str, str]) -> None:
-    report = convert_model(conv("", **POINTWISE), optimize="speed", **options).report
+    report = convert_model(conv_case("", **POINTWISE), optimize="speed", **options).report
     assert not report.fused
     assert not {"MatMulInteger", "DynamicQuantizeLinear", "Cast"} & report.nodes.keys()
 
 
 @pytest.mark.parametrize("target", ["generic", "openvino", "tvm", "tensorrt"])
 def test_only_target_onnxruntime_quantizes_dynamically(target: str) -> None:
-    assert not convert_model(conv("", **POINTWISE), target=target).report.fused
+    assert not convert_model(conv_case("", **POINTWISE), target=target).report.fused
 
 
 @pytest.mark.parametrize(
     "case",
     [
-        conv("few products", **{**POINTWISE, "shape": (1, 5, 7, 67)}),
-        optimize_speed(conv("groups", **{**POINTWISE, "shape": (1, 26, 34, 66), "out": 74}, groups=2)),
-        optimize_speed(conv("float weights", **{**POINTWISE, "weights": None, "per_axis": False})),
-        optimize_speed(conv("uint8 weights", **{**POINTWISE, "weights": "uint8", "per_axis": False})),
-        optimize_speed(conv("quantized activations", **{**POINTWISE, "weights": None}, dtype="int8")),
-        conv("patches of few channels", **{**PATCHES, "shape": (1, 31, 37, 13)}),
-        conv("few terms", **{**POINTWISE, "shape": (1, 31, 37, 61)}),
-        conv("few features", **{**POINTWISE, "shape": (1, 31, 37, 67), "out": 23}),
-        dense("one row of few weights", (1, 257), out=509, **HYBRID),
-        dense("three rows of few weights", (3, 257), out=509, **HYBRID),
+        conv_case("few products", **{**POINTWISE, "shape": (1, 5, 7, 67)}),
+        optimize_speed(conv_case("groups", **{**POINTWISE, "shape": (1, 26, 34, 66), "out": 74}, groups=2)),
+        optimize_speed(conv_case("float weights", **{**POINTWISE, "weights": None, "per_axis": False})),
+        optimize_speed(conv_case("uint8 weights", **{**POINTWISE, "weights": "uint8", "per_axis": False})),
+        optimize_speed(conv_case("quantized activations", **{**POINTWISE, "weights": None}, dtype="int8")),
+        conv_case("patches of few channels", **{**PATCHES, "shape": (1, 31, 37, 13)}),
+        conv_case("few terms", **{**POINTWISE, "shape": (1, 31, 37, 61)}),
+        conv_case("few features", **{**POINTWISE, "shape": (1, 31, 37, 67), "out": 23}),
+        dense_case("one row of few weights", (1, 257), out=509, **HYBRID),
+        dense_case("three rows of few weights", (3, 257), out=509, **HYBRID),
     ],
     ids=lambda case: case.name,
 )
@@ -134,7 +134,7 @@ def test_shallow_network_of_dynamic_batch_has_a_scale_per_image() -> None:
     assert report.traits == {"rounds_activations": 2}
 
 
-ROUNDED = conv("", weights="int8", per_axis=True)
+ROUNDED = conv_case("", weights="int8", per_axis=True)
 
 
 @pytest.mark.parametrize("options", [{"weights": "fold"}, {"quantization": "float"}, {"optimize": "speed"}])
@@ -168,7 +168,7 @@ def test_deep_large_networks_are_not_rounded(
 
 
 def test_large_activations_are_rounded_only_for_many_products() -> None:
-    deep = conv("", op="DEPTHWISE_CONV_2D", shape=(1, 131, 127, 4), out=4, weights="int8", per_axis=True)
+    deep = conv_case("", op="DEPTHWISE_CONV_2D", shape=(1, 131, 127, 4), out=4, weights="int8", per_axis=True)
     assert not convert_model(deep).report.fused
-    many = conv("", shape=(1, 131, 127, 4), out=11, weights="int8", per_axis=True)
+    many = conv_case("", shape=(1, 131, 127, 4), out=11, weights="int8", per_axis=True)
     assert convert_model(many).report.fused == {"CONV_2D_ROUNDED": 1}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case
-from conformance.cases.custom.audio import FILTERS, bins, cepstrum, spectrogram
+from conformance.cases.custom.audio import FILTERS, bin_count, cepstrum_case, spectrogram_case
 from tests.qa.random_models.draw import Draw, draws
 
 
@@ -17,8 +17,10 @@ def spectrograms(draw: Draw, op: str) -> Case:
     samples = window + draw.between(-1, 1500)
     options: dict[str, Any] = {"channels": draw.pick(1, 1, 1, 2, 3), "squared": draw.chance(0.5)}
     if draw.chance(0.3):
-        return spectrogram("random", None, window, draw.between(1, 400), dynamic_sizes=(samples, window), **options)
-    return spectrogram("random", samples, window, draw.between(1, 400), **options)
+        return spectrogram_case(
+            "random", None, window, draw.between(1, 400), dynamic_sizes=(samples, window), **options
+        )
+    return spectrogram_case("random", samples, window, draw.between(1, 400), **options)
 
 
 @draws("CUSTOM.Mfcc")
@@ -31,8 +33,8 @@ def cepstra(draw: Draw, op: str) -> Case:
         "filterbank_channel_count": channels,
         "dct_coefficient_count": draw.between(1, channels),
     }
-    width, rate = bins(draw.between(2, 1200)), draw.pick(8000, 16000, 22050, 44100)
+    width, rate = bin_count(draw.between(2, 1200)), draw.pick(8000, 16000, 22050, 44100)
     if draw.chance(0.3):
         rates = [{"rate": np.asarray([rate], np.int32)}]
-        return cepstrum("random", options, None, bins=width, channels=draw.between(1, 3), input_arrays=rates)
-    return cepstrum("random", options, rate, bins=width, channels=draw.between(1, 3))
+        return cepstrum_case("random", options, None, bins=width, channels=draw.between(1, 3), input_arrays=rates)
+    return cepstrum_case("random", options, rate, bins=width, channels=draw.between(1, 3))

@@ -8,7 +8,7 @@ import numpy as np
 
 from conformance.case import Case
 from conformance.cases.custom.detection import detection_case
-from conformance.cases.image.detection import crowd, distinct, selection_case
+from conformance.cases.image.detection import distinct_scores, overlapping_boxes, selection_case
 from conformance.cases.sequence.lstm.bidirectional import bidirectional_case
 from conformance.cases.sequence.lstm.handlers import five_operand_lstm
 from conformance.cases.sequence.rnn import ACTIVATIONS, rnn
@@ -118,7 +118,7 @@ def random_svdf(draw: Draw, op: str) -> Case:
 @draws("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5")
 def non_max_suppression(draw: Draw, op: str) -> Case:
     count, seed = draw.between(1, 40), draw.between(0, 10**6)
-    boxes, scores = crowd(count, seed), distinct(count, seed)
+    boxes, scores = overlapping_boxes(count, seed), distinct_scores(count, seed)
     if draw.chance(0.2):
         boxes = boxes[:, [2, 1, 0, 3]]
     names = ("limit", "iou", "least", *(("sigma",) if op.endswith("5") else ()))

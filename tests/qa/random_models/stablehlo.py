@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case
-from conformance.cases.stablehlo.indexing import REGIONS, scattering
+from conformance.cases.stablehlo.indexing import REGIONS, scatter_case
 from conformance.cases.stablehlo.windows import REGIONS as REDUCTIONS
-from conformance.cases.stablehlo.windows import Window, older, window_case
+from conformance.cases.stablehlo.windows import Window, reduce_window_case, window_case
 from conformance.models import Spec, constant, in_isolation
 from tests.qa.random_models.draw import OTHER_SIZES, Draw, draws, operator, sizes, table
 
@@ -88,7 +88,7 @@ def scatter(draw: Draw, op: str) -> Case:
         constant(given.pop("x1")) if draw.chance(0.5) else Spec(positions.shape, positions.dtype.name, name="x1")
     )
     operands = (replace(x, name="x0"), position_operand, replace(updates, name="x2"))
-    return scattering("random", *operands, region, options=options, input_arrays=given, runs=1)
+    return scatter_case("random", *operands, region, options=options, input_arrays=given, runs=1)
 
 
 @draws("STABLEHLO_REDUCE_WINDOW", "REDUCE_WINDOW")
@@ -106,7 +106,7 @@ def reduce(draw: Draw, op: str) -> Case:
     reduction, initial = draw.pick(*reductions), draw.between(0, 1)
     case: dict[str, Any] = {"input_arrays": {"x0": draw.random_array(x)}, "runs": 1}
     if not is_stablehlo:
-        return older("random", reduction, x, window, initial, **case)
+        return reduce_window_case("random", reduction, x, window, initial, **case)
     return window_case("random", reduction, x, window, initial, code=draw.pick(*REDUCTIONS[reduction]), **case)
 
 

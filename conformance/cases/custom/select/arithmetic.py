@@ -31,10 +31,10 @@ OPERATORS = (
 
 def cases() -> Iterator[Case]:
     yield from tensorflow_cases(*OPERATORS)
-    yield from refusals()
+    yield from refusal_cases()
 
 
-def refusals() -> Iterator[Case]:
+def refusal_cases() -> Iterator[Case]:
     """Yield cases that are declined by name before anything is converted."""
     x, code, usual = tensor(5, 7), "CUSTOM.FlexAddV2", select_options("AddV2", node("AddV2", {"T": "float32"}))
     complex_ = tensor(5, 7, dtype="complex128")

@@ -43,11 +43,11 @@ ORDERED: Mapping[str, Mapping[str, Any]] = {
 
 def cases() -> Iterator[Case]:
     yield from tensorflow_cases(*OPERATORS, static_only=FIXED)
-    yield from channels_first()
-    yield from refusals()
+    yield from channels_first_cases()
+    yield from refusal_cases()
 
 
-def channels_first() -> Iterator[Case]:
+def channels_first_cases() -> Iterator[Case]:
     """Yield the stored channels-last results with permuted axes; TensorFlow has channels-first kernels only for GPUs."""
     for stored in stored_cases():
         attributes = ORDERED.get(f"{stored.op}, {stored.name}")
@@ -67,7 +67,7 @@ def move_channels_first(array: Array) -> Array:
     return np.ascontiguousarray(np.moveaxis(array, -1, 1))
 
 
-def refusals() -> Iterator[Case]:
+def refusal_cases() -> Iterator[Case]:
     x, w = tensor(1, 5, 7, 3), constant(np.ones((1, 1, 3, 2)), "float32")
     for name, attributes, why in (
         ("unsupported data format", {"data_format": "NCHW_VECT_C"}, "data_format is NCHW_VECT_C"),
