@@ -15,8 +15,9 @@ from conformance.bounds import tolerance
 from conformance.case import Case
 from conformance.equivalence import equivalence_key
 from conformance.explanation import explain_missing_kernel, explain_values
+from conformance.failures import Failures
 from conformance.layout_errors import messages_for_every_layout, messages_on_axis_sizes, wrong_layout_message
-from conformance.unmatched import explain_unloaded, explain_unmatched
+from conformance.requirements import describe_unmet_requirements
 from conformance.variants import Variant, select_variants, variants_of
 from onnx_tflite_plugin import source
 from onnx_tflite_plugin.conversion import Conversion, convert_model
@@ -115,31 +116,6 @@ def _as_known_failure(case: Case, status: Status, reasons: Sequence[str]) -> tup
     if status == "passed":
         return "failed", ["the case passes although it is marked as a known failure"]
     return "known", [case.known_failure, *reasons]
-
-
-class _Failures:
-    """Messages on failures, each with the variants that have it."""
-
-    def __init__(self) -> None:
-        self._by_text: dict[str, list[str]] = {}
-
-    def add(self, variant: Variant, *texts: str) -> None:
-        for text in texts:
-            self._by_text.setdefault(text, []).append(variant.text)
-
-    def followed_by(self, others: _Failures) -> _Failures:
-        """Return these mismatches and then the others."""
-        joined = _Failures()
-        joined._by_text = {**self._by_text, **others._by_text}
-        return joined
-
-    @property
-    def status(self) -> Status:
-        return "failed" if self._by_text else "passed"
-
-    @property
-    def lines(self) -> list[str]:
-        return [f"{', '.join(variants)}: {text}" for text, variants in self._by_text.items()]
 
 
 class Outcome(NamedTuple):
@@ -286,7 +262,7 @@ class CaseTrial:
 
     def refusals(self, variants: Sequence[Variant]) -> tuple[Status, list[str]]:
         """Return the status of a case that the converter must refuse, with the reasons."""
-        failures = _Failures()
+        failures = Failures()
         for variant in variants:
             if variant.plan == "channels-first":
                 continue
@@ -303,7 +279,7 @@ class CaseTrial:
     def failures(self, variants: Sequence[Variant]) -> tuple[Status, list[str]]:
         """Return the status of a case that must convert, with the reasons."""
         expected = self.reference_outputs
-        failures = _Failures()
+        failures = Failures()
         outputs: dict[Variant, Runs] = {}
         outcomes: dict[bytes, Outcome] = {}
         moved_bytes: dict[Variant, int] = {}
@@ -344,11 +320,11 @@ class CaseTrial:
                 failed[variant] = conversion
             failures.add(variant, *texts)
             if variant.plan == "least":
-                failures.add(variant, *self._layout(conversion), *self._missing_expectations(conversion))
+                failures.add(variant, *describe_unmet_requirements(self.case, conversion, self.source, self.host))
             other = outputs.get(least_cost)
             if variant.plan == "local" and other is not None and not _equal(outputs[variant], other):
                 failures.add(variant, *self.mismatches(outputs[variant], {"the least-cost plan": other}))
-        causes = _Failures()
+        causes = Failures()
         if outputs:
             causes.add(next(iter(outputs)), *messages_on_axis_sizes(self.case.op, self.source, self.host))
         if failed and not outputs.keys() - failed.keys() and None not in failed.values():
@@ -418,30 +394,6 @@ class CaseTrial:
 
     def compare(self, actual: Runs, expected: Mapping[str, Runs]) -> tuple[Comparison, ...]:
         return self.trial.compare_outputs(actual, expected)
-
-    def _layout(self, conversion: Conversion) -> Iterator[str]:
-        limit, report = self.case.max_transposes, conversion.report
-        if limit is not None and report.transposes > limit and not report.transposed_for_speed:
-            yield f"the least-cost plan has {report.transposes} Transposes, it may have {limit}"
-
-    def _missing_expectations(self, conversion: Conversion) -> Iterator[str]:
-        """Yield a message per node and fusion that the case expects and the conversion lacks."""
-        report = conversion.report
-        nodes = self.case.nodes if isinstance(self.case.nodes, Mapping) else dict.fromkeys(self.case.nodes)
-        for name, expected in nodes.items():
-            count = report.nodes.get(name, 0)
-            if count != expected and (expected is not None or not count):
-                listed = ", ".join(f"{node} ({number})" for node, number in report.nodes.items())
-                yield f"the model has {count} {name} nodes, it must have {'some' if expected is None else expected}; it has {listed}"
-        for name in self.case.fusions:
-            if name not in report.fused:
-                declined = "; ".join(text for text in report.fusions_declined if text.startswith(f"{name} "))
-                applied = f" (applied: {', '.join(report.fused)})" if report.fused else ""
-                if unloaded := explain_unloaded(name, self.source, self.host):
-                    yield f"the fusion {name} was not loaded: {unloaded}{applied}"
-                else:
-                    reason = declined or explain_unmatched(name, self.source, self.host)
-                    yield f"the fusion {name} did not apply: {reason}{applied}"
 
     def _attribute_failure(self, conversion: Conversion | None) -> Iterator[str]:
         """Yield a message on a wrong layout declaration, if the case fails only in another layout than the file's."""
