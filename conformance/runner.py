@@ -16,6 +16,7 @@ from conformance.case import Case
 from conformance.equivalence import equivalence_key
 from conformance.explanation import explain_missing_kernel, explain_values
 from conformance.failures import Failures
+from conformance.inputs import inputs_of_runs
 from conformance.layout_errors import messages_for_every_layout, messages_on_axis_sizes, wrong_layout_message
 from conformance.requirements import describe_unmet_requirements
 from conformance.variants import Variant, select_variants, variants_of
@@ -29,7 +30,7 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.host.missing_operators import NOBODY
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.source.model import Array, Model
-from onnx_tflite_plugin.verify import Comparison, LiteRTError, OnnxRuntime, Tolerance, Trial, generate_inputs
+from onnx_tflite_plugin.verify import Comparison, LiteRTError, OnnxRuntime, Tolerance, Trial
 from onnx_tflite_plugin.verify.comparison.trial import Run, Session
 from onnx_tflite_plugin.verify.runtimes.structure import Entry, entry, read
 from onnx_tflite_plugin.verify.runtimes.substitutes import find_missing_kernels
@@ -146,54 +147,7 @@ class CaseTrial:
     @cached_property
     def runs(self) -> list[list[Array]]:
         """Return the inputs of each run; runs with other dynamic sizes come last."""
-        inputs = self._inputs_by_run()
-        return [
-            *generate_inputs(self.entry, given=inputs, runs=self.case.runs, nan=True),
-            *(
-                arrays
-                for options in self._options_at_other_sizes(inputs[0])
-                for arrays in generate_inputs(self.entry, **options)
-            ),
-        ]
-
-    def _options_at_other_sizes(self, arrays: Mapping[str, Array]) -> Iterator[dict[str, Any]]:
-        """Yield the options of ``generate_inputs`` for each of the case's other sizes.
-
-        The dynamic axes of an input differ in size; the same axis of several inputs has one size, so that they broadcast.
-        """
-        dynamic_dims = {
-            name: tensor.dims
-            for tensor, name in zip(self.entry.inputs, self.entry.input_names, strict=True)
-            if not tensor.is_static
-        }
-        is_stateful = any(
-            tensor.is_variable for tensor in self.entry.subgraph.tensors
-        )  # resizing resets states in LiteRT
-        for size in self.case.dynamic_sizes if dynamic_dims and not is_stateful else ():
-            shapes = {
-                name: tuple(size + axis if n is None else n for axis, n in enumerate(dims))
-                for name, dims in dynamic_dims.items()
-            }
-            repeated = {name: np.resize(arrays[name], shape) for name, shape in shapes.items() if name in arrays}
-            yield {"given": {**arrays, **repeated}, "shapes": shapes}
-
-    def _inputs_by_run(self) -> Any:
-        """Return the case's inputs for each run, completed with random floats from its input range."""
-        arrays_by_run, limits = self.case.input_arrays, self.case.input_range
-        if arrays_by_run is None or isinstance(arrays_by_run, Mapping):
-            arrays_by_run = [arrays_by_run or {}] * self.case.runs
-        return [
-            {**(self._random_floats(run, *limits) if limits else {}), **arrays}
-            for run, arrays in enumerate(arrays_by_run)
-        ]
-
-    def _random_floats(self, run: int, low: float, high: float) -> dict[str, Array]:
-        generator = np.random.default_rng(run)
-        return {
-            name: generator.uniform(low, high, tensor.shape).astype(tensor.dtype)
-            for tensor, name in zip(self.entry.inputs, self.entry.input_names, strict=True)
-            if tensor.dtype.startswith("float")
-        }
+        return inputs_of_runs(self.case, self.entry)
 
     @cached_property
     def trial(self) -> Trial:
