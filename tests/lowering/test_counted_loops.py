@@ -31,7 +31,7 @@ def test_rows_written_in_order_become_a_scan_output(name: str) -> None:
     node = convert_to_loop(STACKED[name])
     assert not {"Concat", "Slice"} & {*body_op_types(node)}
     rows = STACKED[name]
-    limit_and_condition, total, counters = 2, 1, 2 if rows.exits else int(rows.delayed)
+    limit_and_condition, total, counters = 2, 1, 2 if rows.exits_at_bound else int(rows.delayed_counter)
     assert len(node.input) == limit_and_condition + total + counters
 
 
@@ -42,7 +42,7 @@ def test_array_used_elsewhere_is_loop_carried(name: str) -> None:
 
 def test_condition_on_the_counter_becomes_a_trip_count() -> None:
     assert not {"Less", "And"} & {*body_op_types(convert_to_loop(Rows()))}
-    assert "And" in body_op_types(convert_to_loop(Rows(exits=True)))
+    assert "And" in body_op_types(convert_to_loop(Rows(exits_at_bound=True)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])

@@ -62,7 +62,7 @@ def test_unrolled_loop_agrees_with_litert(name: str) -> None:
 
 
 def test_loop_of_dynamic_length_is_kept() -> None:
-    data = build_model(Layer("RNN", open=True, all_outputs=False, defect="axis").build)
+    data = build_model(Layer("RNN", dynamic_length=True, all_outputs=False, defect="axis").build)
     assert loops(data, 1000) == {"Loop": 1}
 
 

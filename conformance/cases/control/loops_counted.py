@@ -18,164 +18,178 @@ ROWS, SIZE = 5, 3
 
 @dataclass(frozen=True)
 class Rows:
-    """Loop that computes row ``t`` of an array from row ``t`` of x, with variations and near misses.
+    """Loop that computes row ``t`` of an array from row ``t`` of x, with variations and similar loops.
 
-    ``trips``: time steps, by default the operand ``n``. ``first``: initial value of a second counter. ``open``: x and the array
-    have a dynamic number of rows. ``exits``: the loop ends once a sum reaches a bound. ``reads``: each row is added to the
-    previous one. ``back``: the last row is written first. ``in_condition``: the condition also reads the array. ``flat``: a row has
-    no leading unit axis before it is reshaped. ``updated``: the whole array is changed. ``delayed``: the second counter gets the
-    value of the first. ``parts``: the row is one of several results.
+    ``time_steps``: by default the operand ``n``. ``second_counter_start``: initial value of a second counter.
+    ``dynamic_length``: x and the array have a dynamic number of rows. ``exits_at_bound``: the loop ends once a sum reaches a
+    bound. ``reads_previous_row``: each row is added to the previous one. ``reversed_order``: the last row is written first.
+    ``in_condition``: the condition also reads the array. ``flattened_rows``: a row has no leading unit axis before it is
+    reshaped. ``updates_array``: the whole array is changed. ``delayed_counter``: the second counter gets the value of the
+    first. ``row_from_unpack``: the row is one of two results of UNPACK.
     """
 
     dtype: str = "float32"
-    trips: int | None = None
-    first: int = 0
-    open: bool = False
-    exits: bool = False
-    reads: bool = False
-    back: bool = False
+    time_steps: int | None = None
+    second_counter_start: int = 0
+    dynamic_length: bool = False
+    exits_at_bound: bool = False
+    reads_previous_row: bool = False
+    reversed_order: bool = False
     in_condition: bool = False
-    flat: bool = True
-    updated: bool = False
-    delayed: bool = False
-    parts: bool = False
+    flattened_rows: bool = True
+    updates_array: bool = False
+    delayed_counter: bool = False
+    row_from_unpack: bool = False
 
     @property
     def row(self) -> Spec:
         return tensor(1, SIZE, dtype=self.dtype)
 
     @property
-    def kinds(self) -> list[Spec]:
+    def carried_specs(self) -> list[Spec]:
         """Return the specs that the loop carries: two counters, a sum, the array, the number of time steps, x."""
-        whole = replace(self.row, shape=(None if self.open else ROWS, SIZE))
-        number = Spec((), "int32")
-        return [number, number, replace(self.row, shape=(SIZE,)), whole, number, whole]
+        array = replace(self.row, shape=(None if self.dynamic_length else ROWS, SIZE))
+        counter = Spec((), "int32")
+        return [counter, counter, replace(self.row, shape=(SIZE,)), array, counter, array]
 
     def build(self, model: Net) -> None:
-        x = model.input(replace(self.kinds[5], name="x"))
-        n = self._length(model.graph, x) if self.open else model.input(Spec((), "int32", name="n"))
-        counters = [model.add_operand(constant(np.array(start, np.int32))) for start in (0, self.first)]
-        start = model.add_operand(replace(self.kinds[2], value=random_array(SIZE, dtype=self.dtype)))
-        array = self._zero_rows(model.graph, n) if self.open else model.add_operand(self._before())
+        x = model.input(replace(self.carried_specs[5], name="x"))
+        n = self._length(model.graph, x) if self.dynamic_length else model.input(Spec((), "int32", name="n"))
+        counters = [model.add_operand(constant(np.array(start, np.int32))) for start in (0, self.second_counter_start)]
+        initial_sum = model.add_operand(replace(self.carried_specs[2], value=random_array(SIZE, dtype=self.dtype)))
+        array = self._zero_rows(model.graph, n) if self.dynamic_length else model.add_operand(self._before())
         cond, body = model.model.subgraph("cond"), model.model.subgraph("body")
-        self._condition(cond, [input_of(cond, k, spec) for k, spec in enumerate(self.kinds)])
-        self._body(body, [input_of(body, k, spec) for k, spec in enumerate(self.kinds)])
-        results = [model.result(spec) for spec in self.kinds]
+        self._condition(cond, [add_input(cond, k, spec) for k, spec in enumerate(self.carried_specs)])
+        self._body(body, [add_input(body, k, spec) for k, spec in enumerate(self.carried_specs)])
+        results = [model.result(spec) for spec in self.carried_specs]
         indices = {"cond_subgraph_index": cond.index, "body_subgraph_index": body.index}
-        model.graph.operator("WHILE", [*counters, start, array, n, x], results, indices)
+        model.graph.operator("WHILE", [*counters, initial_sum, array, n, x], results, indices)
         model.output(*results[:4])
 
     def _before(self) -> Spec:
-        return replace(self.kinds[3], value=random_array(ROWS, SIZE, dtype=self.dtype, seed="before"))
+        return replace(self.carried_specs[3], value=random_array(ROWS, SIZE, dtype=self.dtype, seed="before"))
 
     def _length(self, graph: GraphBuilder, x: TensorRef) -> TensorRef:
-        sizes = call(graph, "SHAPE", [x], Spec((2,), "int32"), out_type="INT32")
-        bounds = [number(graph, [value]) for value in (0, 1, 1)]
-        return call(graph, "STRIDED_SLICE", [sizes, *bounds], Spec((), "int32"), shrink_axis_mask=1)
+        sizes = add_operator(graph, "SHAPE", [x], Spec((2,), "int32"), out_type="INT32")
+        bounds = [int32_constant(graph, [value]) for value in (0, 1, 1)]
+        return add_operator(graph, "STRIDED_SLICE", [sizes, *bounds], Spec((), "int32"), shrink_axis_mask=1)
 
     def _zero_rows(self, graph: GraphBuilder, n: TensorRef) -> TensorRef:
-        rows = call(graph, "RESHAPE", [n, number(graph, [1])], Spec((1,), "int32"))
-        sizes = call(graph, "CONCATENATION", [rows, number(graph, [SIZE])], Spec((2,), "int32"))
-        return call(graph, "FILL", [sizes, graph.constant("zero", np.array(0, np.float32))], self.kinds[3])
+        rows = add_operator(graph, "RESHAPE", [n, int32_constant(graph, [1])], Spec((1,), "int32"))
+        sizes = add_operator(graph, "CONCATENATION", [rows, int32_constant(graph, [SIZE])], Spec((2,), "int32"))
+        return add_operator(
+            graph, "FILL", [sizes, graph.constant("zero", np.array(0, np.float32))], self.carried_specs[3]
+        )
 
     def _condition(self, graph: GraphBuilder, values: list[TensorRef]) -> None:
         flag = Spec((), "bool")
-        bound = values[4] if self.trips is None else number(graph, self.trips)
-        checks = [call(graph, "LESS", [values[k], bound], flag) for k in ((0,) if self.delayed else (0, 1))]
-        if self.exits:
-            most = call(graph, "REDUCE_MAX", [values[2], number(graph, [0])], Spec((), self.dtype))
-            checks.append(call(graph, "LESS", [most, graph.constant("most", np.array(2.5, np.float32))], flag))
+        bound = values[4] if self.time_steps is None else int32_constant(graph, self.time_steps)
+        checks = [
+            add_operator(graph, "LESS", [values[k], bound], flag) for k in ((0,) if self.delayed_counter else (0, 1))
+        ]
+        if self.exits_at_bound:
+            maximum = add_operator(graph, "REDUCE_MAX", [values[2], int32_constant(graph, [0])], Spec((), self.dtype))
+            checks.append(
+                add_operator(graph, "LESS", [maximum, graph.constant("most", np.array(2.5, np.float32))], flag)
+            )
         if self.in_condition:
-            most = call(graph, "REDUCE_MAX", [values[3], number(graph, [0, 1])], Spec((), self.dtype))
-            checks.append(call(graph, "LESS", [most, graph.constant("top", np.array(2.5, np.float32))], flag))
+            maximum = add_operator(
+                graph, "REDUCE_MAX", [values[3], int32_constant(graph, [0, 1])], Spec((), self.dtype)
+            )
+            checks.append(
+                add_operator(graph, "LESS", [maximum, graph.constant("top", np.array(2.5, np.float32))], flag)
+            )
         while len(checks) > 1:
-            checks = [call(graph, "LOGICAL_AND", checks[:2], flag), *checks[2:]]
+            checks = [add_operator(graph, "LOGICAL_AND", checks[:2], flag), *checks[2:]]
         graph.output(checks[0])
 
     def _body(self, graph: GraphBuilder, values: list[TensorRef]) -> None:
-        t, other, total, array, n, x = values
-        after = [call(graph, "ADD", [counter, number(graph, 1)], Spec((), "int32")) for counter in (t, other)]
-        flat = self.kinds[2]
-        row = call(graph, "GATHER", [x, t], flat)
-        total = call(graph, "MAXIMUM", [total, row], flat)
-        if self.reads:
-            row = call(graph, "MAXIMUM", [call(graph, "GATHER", [array, t], flat), row], flat)
-        most = call(graph, "MAXIMUM", [row, total], flat)
-        if self.parts:
+        t, second_counter, total, array, n, x = values
+        next_counters = [
+            add_operator(graph, "ADD", [counter, int32_constant(graph, 1)], Spec((), "int32"))
+            for counter in (t, second_counter)
+        ]
+        flat = self.carried_specs[2]
+        row = add_operator(graph, "GATHER", [x, t], flat)
+        total = add_operator(graph, "MAXIMUM", [total, row], flat)
+        if self.reads_previous_row:
+            row = add_operator(graph, "MAXIMUM", [add_operator(graph, "GATHER", [array, t], flat), row], flat)
+        maximum = add_operator(graph, "MAXIMUM", [row, total], flat)
+        if self.row_from_unpack:
             pair = replace(self.row, shape=(2, SIZE))
-            row = call(graph, "RESHAPE", [most, number(graph, [1, SIZE])], self.row)
-            both = call(graph, "TILE", [row, number(graph, [2, 1])], pair)
-            most, unused = (result(graph, name, flat) for name in ("one", "other"))
-            graph.operator("UNPACK", [both], [most, unused], {"num": 2})
-        written_row = call(graph, "RESHAPE", [most, number(graph, [1, SIZE])], self.row)
-        if not self.flat:
-            written_row = call(graph, "MINIMUM", [written_row, written_row], self.row)
-        place, following = t, after[0]
-        if self.back:
-            place = call(graph, "SUB", [number(graph, ROWS - 1), t], Spec((), "int32"))
-            following = call(graph, "ADD", [place, number(graph, 1)], Spec((), "int32"))
-        whole = self._replace_row(graph, array, written_row, place, following)
-        if self.updated:
-            whole = call(graph, "MAXIMUM", [whole, array], self.kinds[3])
-        graph.output(after[0], t if self.delayed else after[1], total, whole, n, x)
+            row = add_operator(graph, "RESHAPE", [maximum, int32_constant(graph, [1, SIZE])], self.row)
+            repeated_rows = add_operator(graph, "TILE", [row, int32_constant(graph, [2, 1])], pair)
+            maximum, unused = (add_result(graph, name, flat) for name in ("one", "other"))
+            graph.operator("UNPACK", [repeated_rows], [maximum, unused], {"num": 2})
+        written_row = add_operator(graph, "RESHAPE", [maximum, int32_constant(graph, [1, SIZE])], self.row)
+        if not self.flattened_rows:
+            written_row = add_operator(graph, "MINIMUM", [written_row, written_row], self.row)
+        row_index, next_index = t, next_counters[0]
+        if self.reversed_order:
+            row_index = add_operator(graph, "SUB", [int32_constant(graph, ROWS - 1), t], Spec((), "int32"))
+            next_index = add_operator(graph, "ADD", [row_index, int32_constant(graph, 1)], Spec((), "int32"))
+        new_array = self._replace_row(graph, array, written_row, row_index, next_index)
+        if self.updates_array:
+            new_array = add_operator(graph, "MAXIMUM", [new_array, array], self.carried_specs[3])
+        graph.output(next_counters[0], t if self.delayed_counter else next_counters[1], total, new_array, n, x)
 
     def _replace_row(
-        self, graph: GraphBuilder, array: TensorRef, row: TensorRef, place: TensorRef, following: TensorRef
+        self, graph: GraphBuilder, array: TensorRef, row: TensorRef, row_index: TensorRef, next_index: TensorRef
     ) -> TensorRef:
         """Return the rows before the written one, the written one, and those after it."""
-        several = replace(self.row, shape=(None, SIZE))
+        dynamic_rows = replace(self.row, shape=(None, SIZE))
         flat, pair = Spec((1,), "int32"), Spec((2,), "int32")
-        until = call(graph, "RESHAPE", [place, number(graph, [1])], flat)
-        until = call(graph, "CONCATENATION", [until, number(graph, [-1])], pair)
-        since = call(graph, "RESHAPE", [following, number(graph, [1])], flat)
-        since = call(graph, "CONCATENATION", [since, number(graph, [0])], pair)
-        head = call(graph, "SLICE", [array, number(graph, [0, 0]), until], several)
-        tail = call(graph, "SLICE", [array, since, number(graph, [-1, -1])], several)
-        return call(graph, "CONCATENATION", [head, row, tail], self.kinds[3], axis=0)
+        head_sizes = add_operator(graph, "RESHAPE", [row_index, int32_constant(graph, [1])], flat)
+        head_sizes = add_operator(graph, "CONCATENATION", [head_sizes, int32_constant(graph, [-1])], pair)
+        tail_begin = add_operator(graph, "RESHAPE", [next_index, int32_constant(graph, [1])], flat)
+        tail_begin = add_operator(graph, "CONCATENATION", [tail_begin, int32_constant(graph, [0])], pair)
+        head = add_operator(graph, "SLICE", [array, int32_constant(graph, [0, 0]), head_sizes], dynamic_rows)
+        tail = add_operator(graph, "SLICE", [array, tail_begin, int32_constant(graph, [-1, -1])], dynamic_rows)
+        return add_operator(graph, "CONCATENATION", [head, row, tail], self.carried_specs[3], axis=0)
 
 
-def result(graph: GraphBuilder, name: str, spec: Spec) -> TensorRef:
+def add_result(graph: GraphBuilder, name: str, spec: Spec) -> TensorRef:
     return graph.tensor(name, spec.shape, spec.dtype, quantization=spec.quantization)
 
 
-def call(graph: GraphBuilder, code: str, inputs: list[TensorRef], spec: Spec, **options: Any) -> TensorRef:
-    y = result(graph, f"{code}{len(graph.tensors)}", spec)
+def add_operator(graph: GraphBuilder, code: str, inputs: list[TensorRef], spec: Spec, **options: Any) -> TensorRef:
+    y = add_result(graph, f"{code}{len(graph.tensors)}", spec)
     graph.operator(code, inputs, [y], options)
     return y
 
 
-def number(graph: GraphBuilder, value: int | list[int]) -> TensorRef:
+def int32_constant(graph: GraphBuilder, value: int | list[int]) -> TensorRef:
     return graph.constant(f"k{len(graph.tensors)}", np.asarray(value, np.int32))
 
 
-def input_of(graph: GraphBuilder, k: int, spec: Spec) -> TensorRef:
+def add_input(graph: GraphBuilder, k: int, spec: Spec) -> TensorRef:
     return graph.input(f"v{k}", spec.shape, spec.dtype, quantization=spec.quantization)
 
 
 STEPS = [{"n": np.array(n, np.int32)} for n in (ROWS, 2, 0, 1)]
 
 STACKED: dict[str, Rows] = {
-    "all time steps": Rows(trips=ROWS),
-    "first time steps": Rows(trips=2),
-    "no time step": Rows(trips=0),
+    "all time steps": Rows(time_steps=ROWS),
+    "first time steps": Rows(time_steps=2),
+    "no time step": Rows(time_steps=0),
     "number of time steps at runtime": Rows(),
-    "dynamic length": Rows(open=True),
-    "counter that starts at 1": Rows(trips=ROWS, first=1),
-    "delayed second counter": Rows(delayed=True),
-    "exit at a bound": Rows(exits=True),
-    "no flattened rows": Rows(flat=False),
-    "row as one of two results": Rows(parts=True),
+    "dynamic length": Rows(dynamic_length=True),
+    "counter that starts at 1": Rows(time_steps=ROWS, second_counter_start=1),
+    "delayed second counter": Rows(delayed_counter=True),
+    "exit at a bound": Rows(exits_at_bound=True),
+    "no flattened rows": Rows(flattened_rows=False),
+    "row as one of two results": Rows(row_from_unpack=True),
     **{f"rows of {dtype}": Rows(dtype) for dtype in ("int8", "uint8", "int32")},
 }
 CARRIED: dict[str, Rows] = {
-    "rows read in the body": Rows(reads=True),
-    "reverse order": Rows(trips=ROWS, back=True),
+    "rows read in the body": Rows(reads_previous_row=True),
+    "reverse order": Rows(time_steps=ROWS, reversed_order=True),
     "array read in the condition": Rows(in_condition=True),
-    "array updated as a whole": Rows(updated=True),
+    "array updated as a whole": Rows(updates_array=True),
 }
 
 
 def cases() -> Iterator[Case]:
     for name, rows in {**STACKED, **CARRIED}.items():
-        given: list[dict[str, Array]] | None = STEPS if not rows.open else None
+        given: list[dict[str, Array]] | None = STEPS if not rows.dynamic_length else None
         yield net("WHILE", f"counted, {name}", rows.build, dtype=rows.dtype, input_arrays=given)

@@ -21,35 +21,37 @@ KINDS = ("LSTM", "GRU", "GRU before", "RNN")
 class Layer:
     """Loop over ``TIME`` time steps that is a recurrent layer. Changing one field makes it a loop that must not be fused.
 
-    ``open``: the number of steps is dynamic. ``stages``: consecutive cells, each on the output of the previous one.
-    ``fused``: the activation is fused into the operator before it. ``sized``: gates are split by their sizes.
-    ``defect``: the deliberate difference from a recurrent layer. ``all_outputs``: returns the outputs of all time steps.
-    ``weight_sum``: the sum of a GRU's interpolation weights. ``seed``: of the weights. ``listed``: a TensorFlow list replaces
-    the array, and the file does not store the batch size of its elements.
+    ``dynamic_length``: the number of steps is dynamic. ``stages``: consecutive cells, each on the output of the previous one.
+    ``initial_state_inputs``: initial states are graph inputs, otherwise zeros. ``all_outputs``: returns the outputs of all
+    time steps. ``counter_start``, ``counter_step``, ``counter_end``: of both counters. ``activation``: of the update.
+    ``output_activation``: of the LSTM's cells before the output gate. ``fused_activation``: the activation is fused into the
+    operator before it. ``split_by_sizes``: gates are split by SPLIT_V. ``weight_sum``: the sum of a GRU's interpolation
+    weights. ``defect``: the deliberate difference from a recurrent layer. ``seed``: of the weights. ``tensor_list``: a TensorFlow
+    list replaces the array, and the file does not store the batch size of its elements.
     """
 
     kind: str = "LSTM"
     all_outputs: bool = True
     batch: int = 1
     weights: str = "float32"
-    starts: bool = False
-    bound: int = TIME
-    first: int = 0
-    step: int = 1
+    initial_state_inputs: bool = False
+    counter_end: int = TIME
+    counter_start: int = 0
+    counter_step: int = 1
     activation: str = "TANH"
     weight_sum: float = 1.0
-    open: bool = False
-    squashed: str = "TANH"
+    dynamic_length: bool = False
+    output_activation: str = "TANH"
     stages: int = 1
-    fused: bool = False
-    sized: bool = False
+    fused_activation: bool = False
+    split_by_sizes: bool = False
     defect: str = ""
     seed: str = ""
-    listed: bool = False
+    tensor_list: bool = False
 
     @property
     def time(self) -> int | None:
-        return None if self.open else TIME
+        return None if self.dynamic_length else TIME
 
     @property
     def state_count(self) -> int:
@@ -63,91 +65,101 @@ class Layer:
         """Add the layer; return its results except the first counter and values that it only passes through."""
         states = [self.start(model, f"{self.seed}state{k}") for k in range(self.state_count * self.stages)]
         outputs = (self.time if self.all_outputs else 1, self.batch, UNITS)
-        outside = Step(model.graph, self)
-        bound = [outside.length(x)] if self.open else []
-        counter = model.add_operand(constant(np.array(self.first, np.int32)))
-        carried = [counter, counter, self._array(model, outside, bound), *states, *bound, x]
+        before_loop = Step(model.graph, self)
+        bound = [before_loop.length(x)] if self.dynamic_length else []
+        counter = model.add_operand(constant(np.array(self.counter_start, np.int32)))
+        carried = [counter, counter, self._array(model, before_loop, bound), *states, *bound, x]
         shapes: list[tuple[int | None, ...]] = [(), (), outputs, *[(self.batch, UNITS)] * len(states)]
         shapes += [*[()] * len(bound), (self.time, self.batch, INPUTS)]
         integer_values = {0, 1, *range(3 + len(states), 3 + len(states) + len(bound))}
         dtypes = ["int32" if k in integer_values else "float32" for k in range(len(shapes))]
-        kinds = list(zip(shapes, dtypes, strict=True))
+        shapes_and_dtypes = list(zip(shapes, dtypes, strict=True))
         cond, body = model.model.subgraph("cond"), model.model.subgraph("body")
         cond_inputs, body_inputs = (
-            [self._value(graph, f"v{k}", k, *kind) for k, kind in enumerate(kinds)] for graph in (cond, body)
+            [self._value(graph, f"v{k}", k, *kind) for k, kind in enumerate(shapes_and_dtypes)]
+            for graph in (cond, body)
         )
         cond.inputs += cond_inputs
         body.inputs += body_inputs
         self.condition(cond, cond_inputs)
         self._body(Step(body, self), body_inputs)
-        results = [self._value(model.graph, f"{self.seed}r{k}", k, *kind) for k, kind in enumerate(kinds)]
+        results = [self._value(model.graph, f"{self.seed}r{k}", k, *kind) for k, kind in enumerate(shapes_and_dtypes)]
         indices = {"cond_subgraph_index": cond.index, "body_subgraph_index": body.index}
         model.graph.operator("WHILE", carried, results, indices)
-        if self.listed:
-            of = model.graph.constant(f"{self.seed}of", np.array([-1, UNITS], np.int32))
-            results[2] = outside.call("CUSTOM.FlexTensorListStack", [results[2], of], outputs)
+        if self.tensor_list:
+            element_shape = model.graph.constant(f"{self.seed}of", np.array([-1, UNITS], np.int32))
+            results[2] = before_loop.call("CUSTOM.FlexTensorListStack", [results[2], element_shape], outputs)
         return results[1 : 3 + len(states)]
 
     def _value(
         self, graph: GraphBuilder, name: str, k: int, shape: tuple[int | None, ...], dtype: str = "float32"
     ) -> TensorRef:
         """Return one of the carried values; the third is the array."""
-        if self.listed and k == 2:
+        if self.tensor_list and k == 2:
             return graph.tensor(name, (), "variant", listed=("float32", (None, UNITS)))
         return graph.tensor(name, shape, dtype)
 
     def start(self, model: Net, name: str) -> TensorRef:
         """Return the initial value of a state."""
-        if self.starts:
+        if self.initial_state_inputs:
             return model.input(tensor(self.batch, UNITS, name=name))
         return model.add_operand(constant(np.zeros((self.batch, UNITS)), "float32"))
 
-    def _array(self, model: Net, outside: Step, bound: list[TensorRef]) -> TensorRef:
-        if self.listed:
-            count = bound[0] if self.open and self.all_outputs else outside.number(TIME if self.all_outputs else 1)
+    def _array(self, model: Net, before_loop: Step, bound: list[TensorRef]) -> TensorRef:
+        if self.tensor_list:
+            count = (
+                bound[0]
+                if self.dynamic_length and self.all_outputs
+                else before_loop.number(TIME if self.all_outputs else 1)
+            )
             result = self._value(model.graph, f"{self.seed}list", 2, ())
-            model.graph.operator("CUSTOM.FlexTensorListReserve", [outside.vector(-1, UNITS), count], [result])
+            model.graph.operator("CUSTOM.FlexTensorListReserve", [before_loop.vector(-1, UNITS), count], [result])
             return result
-        if not (self.open and self.all_outputs):
+        if not (self.dynamic_length and self.all_outputs):
             return model.add_operand(
                 constant(np.zeros((TIME if self.all_outputs else 1, self.batch, UNITS)), "float32")
             )
-        rows = outside.call("RESHAPE", [bound[0], outside.vector(1)], (1,), "int32")
-        sizes = outside.call("CONCATENATION", [rows, outside.vector(self.batch, UNITS)], (3,), "int32")
-        return outside.call("FILL", [sizes, outside.constant(np.array(0, np.float32))], (None, self.batch, UNITS))
+        rows = before_loop.call("RESHAPE", [bound[0], before_loop.vector(1)], (1,), "int32")
+        sizes = before_loop.call("CONCATENATION", [rows, before_loop.vector(self.batch, UNITS)], (3,), "int32")
+        return before_loop.call(
+            "FILL", [sizes, before_loop.constant(np.array(0, np.float32))], (None, self.batch, UNITS)
+        )
 
     def condition(self, graph: GraphBuilder, values: list[TensorRef]) -> None:
         """Add the condition: both counters are below the bound."""
-        less = [graph.tensor(f"less{k}", (), "bool") for k in range(2)]
+        is_below = [graph.tensor(f"less{k}", (), "bool") for k in range(2)]
         for k in range(2):
-            bound = values[~1] if self.open else graph.constant(f"n{k}", np.array(self.bound, np.int32))
-            graph.operator("LESS", [values[k], bound], [less[k]])
+            bound = values[~1] if self.dynamic_length else graph.constant(f"n{k}", np.array(self.counter_end, np.int32))
+            graph.operator("LESS", [values[k], bound], [is_below[k]])
         both = graph.tensor("both", (), "bool")
-        graph.operator("LOGICAL_AND", less, [both])
+        graph.operator("LOGICAL_AND", is_below, [both])
         graph.output(both)
 
     def _body(self, step: Step, values: list[TensorRef]) -> None:
         (i, t, array), x, n = values[:3], values[~0], self.state_count
         states, rest = values[3 : 3 + n * self.stages], values[3 + n * self.stages :]
-        increment = step.number(self.step)
-        after = [step.call("ADD", [i, increment], (), "int32"), step.call("ADD", [t, increment], (), "int32")]
-        seen, states_after = step.call("GATHER", [x, t], (self.batch, INPUTS)), list[TensorRef]()
+        increment = step.number(self.counter_step)
+        next_counters = [step.call("ADD", [i, increment], (), "int32"), step.call("ADD", [t, increment], (), "int32")]
+        cell_input, states_after = step.call("GATHER", [x, t], (self.batch, INPUTS)), list[TensorRef]()
         cells: dict[str, Callable[..., list[TensorRef]]]
-        cells = {"LSTM": step.lstm, "GRU": step.gru, "GRU before": step.gru_before, "RNN": step.plain}
+        cells = {"LSTM": step.lstm, "GRU": step.gru, "GRU before": step.gru_before, "RNN": step.rnn}
         for k in range(0, len(states), n):
             step.inputs = UNITS if k else INPUTS
-            new_states = cells[self.kind](seen, *states[k : k + n])
-            seen = new_states[0]
+            new_states = cells[self.kind](cell_input, *states[k : k + n])
+            cell_input = new_states[0]
             states_after += new_states
-        if self.listed:
-            listed = self._value(step.graph, "listed", 2, ())
-            place = t if self.all_outputs else step.number(0)
-            step.graph.operator("CUSTOM.FlexTensorListSetItem", [array, place, seen], [listed])
-            step.graph.output(*after, listed, *states_after, *rest)
+        if self.tensor_list:
+            new_list = self._value(step.graph, "listed", 2, ())
+            row_index = t if self.all_outputs else step.number(0)
+            step.graph.operator("CUSTOM.FlexTensorListSetItem", [array, row_index, cell_input], [new_list])
+            step.graph.output(*next_counters, new_list, *states_after, *rest)
             return
-        row = step.call("RESHAPE", [seen, step.vector(1, self.batch, UNITS)], (1, self.batch, UNITS))
+        row = step.call("RESHAPE", [cell_input, step.vector(1, self.batch, UNITS)], (1, self.batch, UNITS))
         step.graph.output(
-            *after, step.replace_row(array, row, t, after[1]) if self.all_outputs else row, *states_after, *rest
+            *next_counters,
+            step.replace_row(array, row, t, next_counters[1]) if self.all_outputs else row,
+            *states_after,
+            *rest,
         )
 
 
@@ -175,7 +187,7 @@ class Step:
         return self.graph.constant(f"k{len(self.graph.tensors)}", array)
 
     def length(self, x: TensorRef) -> TensorRef:
-        """Return the size of the first axis, or of another axis if that is the planted difference."""
+        """Return the size of the first axis, or of another axis if that is the defect."""
         first = 1 if self.layer.defect == "axis" else 0
         bounds = [self.vector(first), self.vector(first + 1), self.vector(1)]
         return self.call(
@@ -188,7 +200,7 @@ class Step:
 
     def activate_sum(self, *sums: TensorRef) -> TensorRef:
         """Return the activated sum of two products."""
-        if self.layer.fused:
+        if self.layer.fused_activation:
             return self.call("ADD", [*sums], (self.layer.batch, UNITS), fused_activation_function=self.layer.activation)
         return self.state(self.layer.activation, self.state("ADD", *sums))
 
@@ -209,8 +221,8 @@ class Step:
             if bias
             else [None]
         )
-        fused = {"fused_activation_function": "TANH"} if self.layer.defect == "products" else {}
-        return self.call("FULLY_CONNECTED", [x, self._weight(array), *biases], (self.layer.batch, rows), **fused)
+        options = {"fused_activation_function": "TANH"} if self.layer.defect == "products" else {}
+        return self.call("FULLY_CONNECTED", [x, self._weight(array), *biases], (self.layer.batch, rows), **options)
 
     def _weight(self, array: Array) -> TensorRef:
         name, dtype = f"w{len(self.graph.tensors)}", self.layer.weights
@@ -222,16 +234,16 @@ class Step:
             return self.graph.constant(name, np.round(array / step).astype(np.int8), quantization=quant(step))
         return self.constant(array)
 
-    def parts(self, sums: TensorRef, count: int) -> list[TensorRef]:
-        parts = [
+    def split_gates(self, sums: TensorRef, count: int) -> list[TensorRef]:
+        gates = [
             self.graph.tensor(f"part{len(self.graph.tensors) + k}", (self.layer.batch, UNITS)) for k in range(count)
         ]
-        if self.layer.sized:
+        if self.layer.split_by_sizes:
             sizes = self.vector(*[UNITS] * (count - 1), -1)
-            self.graph.operator("SPLIT_V", [sums, sizes, self.number(-1)], parts, {"num_splits": count})
+            self.graph.operator("SPLIT_V", [sums, sizes, self.number(-1)], gates, {"num_splits": count})
         else:
-            self.graph.operator("SPLIT", [self.number(1), sums], parts, {"num_splits": count})
-        return parts
+            self.graph.operator("SPLIT", [self.number(1), sums], gates, {"num_splits": count})
+        return gates
 
     def slice_gate(self, sums: TensorRef, k: int) -> TensorRef:
         bounds = [self.vector(0, k * UNITS), self.vector(0, (k + 1) * UNITS), self.vector(1, 1)]
@@ -245,16 +257,16 @@ class Step:
             recurrent_sums = self.call("RESHAPE", [recurrent_sums, self.vector(rows)], (rows,))
         sums = self.call("ADD", [self.product(x, self.inputs, rows, False, "inward"), recurrent_sums], shape)
         sums = self.call("ADD", [sums, self.constant(random_array(rows, dtype="float32", seed="b"))], shape)
-        i, f, g, o = self.parts(sums, 4)
-        remembered = self.state("MUL", self.state("LOGISTIC", f), h if self.layer.defect == "cells" else c)
+        i, f, g, o = self.split_gates(sums, 4)
+        kept_cells = self.state("MUL", self.state("LOGISTIC", f), h if self.layer.defect == "cells" else c)
         update = self.state("MUL", self.state("LOGISTIC", i), self.state(self.layer.activation, g))
-        cells = self.state("ADD", remembered, update)
-        hidden = self.state("MUL", self.state("LOGISTIC", o), self.state(self.layer.squashed, cells))
+        cells = self.state("ADD", kept_cells, update)
+        hidden = self.state("MUL", self.state("LOGISTIC", o), self.state(self.layer.output_activation, cells))
         return [hidden, cells]
 
     def gru(self, x: TensorRef, h: TensorRef) -> list[TensorRef]:
         recurrent_sums = self.product(h, UNITS, 3 * UNITS, True, "recurrent")
-        zx, rx, nx = self.parts(self.product(x, self.inputs, 3 * UNITS, True, "inward"), 3)
+        zx, rx, nx = self.split_gates(self.product(x, self.inputs, 3 * UNITS, True, "inward"), 3)
         z = self.state("LOGISTIC", self.state("ADD", zx, self.slice_gate(recurrent_sums, 0)))
         r = self.state("LOGISTIC", self.state("ADD", rx, self.slice_gate(recurrent_sums, 1)))
         return [
@@ -263,7 +275,7 @@ class Step:
 
     def gru_before(self, x: TensorRef, h: TensorRef) -> list[TensorRef]:
         recurrent_sums = self.product(h, UNITS, 2 * UNITS, False, "recurrent")
-        zx, rx, nx = self.parts(self.product(x, self.inputs, 3 * UNITS, True, "inward"), 3)
+        zx, rx, nx = self.split_gates(self.product(x, self.inputs, 3 * UNITS, True, "inward"), 3)
         z = self.state("LOGISTIC", self.state("ADD", zx, self.slice_gate(recurrent_sums, 0)))
         r = self.state("LOGISTIC", self.state("ADD", rx, self.slice_gate(recurrent_sums, 1)))
         reset = self.product(self.state("MUL", r, h), UNITS, UNITS, False, "reset")
@@ -273,52 +285,55 @@ class Step:
         rest = self.state("SUB", self.constant(np.array(self.layer.weight_sum, np.float32)), z)
         return self.state("ADD", self.state("MUL", z, h), self.state("MUL", rest, update))
 
-    def plain(self, x: TensorRef, h: TensorRef) -> list[TensorRef]:
+    def rnn(self, x: TensorRef, h: TensorRef) -> list[TensorRef]:
         inward, recurrent_sums = (
             self.product(x, self.inputs, UNITS, True, "inward"),
             self.product(h, UNITS, UNITS, False, "back"),
         )
         return [self.activate_sum(inward, recurrent_sums)]
 
-    def replace_row(self, array: TensorRef, row: TensorRef, now: TensorRef, following: TensorRef) -> TensorRef:
+    def replace_row(self, array: TensorRef, row: TensorRef, position: TensorRef, following: TensorRef) -> TensorRef:
         """Return the array with one row replaced: the rows before it, the row, the rows after it."""
         batch, flat = self.layer.batch, self.vector(1)
-        until = self.call(
-            "CONCATENATION", [self.call("RESHAPE", [now, flat], (1,), "int32"), self.vector(-1, -1)], (3,), "int32"
+        head_sizes = self.call(
+            "CONCATENATION", [self.call("RESHAPE", [position, flat], (1,), "int32"), self.vector(-1, -1)], (3,), "int32"
         )
-        since = self.call("RESHAPE", [following, flat], (1,), "int32")
-        since = self.call("CONCATENATION", [since, self.vector(0, 0)], (3,), "int32")
-        head = self.call("SLICE", [array, self.vector(0, 0, 0), until], (None, None, None))
-        tail = self.call("SLICE", [array, since, self.vector(-1, -1, -1)], (None, batch, UNITS))
+        tail_begin = self.call("RESHAPE", [following, flat], (1,), "int32")
+        tail_begin = self.call("CONCATENATION", [tail_begin, self.vector(0, 0)], (3,), "int32")
+        head = self.call("SLICE", [array, self.vector(0, 0, 0), head_sizes], (None, None, None))
+        tail = self.call("SLICE", [array, tail_begin, self.vector(-1, -1, -1)], (None, batch, UNITS))
         return self.call("CONCATENATION", [head, row, tail], (self.layer.time, batch, UNITS), axis=0)
 
 
 LAYERS: dict[str, Layer] = {
     **{f"{kind}, every output": Layer(kind) for kind in KINDS},
     **{f"{kind}, last output": Layer(kind, all_outputs=False) for kind in KINDS},
-    **{f"{kind}, batch of 3 with initial states": Layer(kind, batch=3, starts=True) for kind in KINDS},
+    **{f"{kind}, batch of 3 with initial states": Layer(kind, batch=3, initial_state_inputs=True) for kind in KINDS},
     **{f"{kind}, float16 weights": Layer(kind, weights="float16") for kind in KINDS},
-    **{f"{kind} with RELU": Layer(kind, activation="RELU", squashed="RELU") for kind in KINDS},
-    **{f"{kind} with fused RELU": Layer(kind, activation="RELU", fused=True) for kind in KINDS[1:]},
-    **{f"{kind} with gates split by SPLIT_V": Layer(kind, sized=True) for kind in KINDS[:2]},
+    **{f"{kind} with RELU": Layer(kind, activation="RELU", output_activation="RELU") for kind in KINDS},
+    **{f"{kind} with fused RELU": Layer(kind, activation="RELU", fused_activation=True) for kind in KINDS[1:]},
+    **{f"{kind} with gates split by SPLIT_V": Layer(kind, split_by_sizes=True) for kind in KINDS[:2]},
     "RNN with LOGISTIC": Layer("RNN", activation="LOGISTIC"),
     "LSTM with different activations": Layer(activation="LOGISTIC"),
     **{f"{kind} of two layers": Layer(kind, stages=2) for kind in KINDS},
-    **{f"{kind} of dynamic length": Layer(kind, open=True) for kind in KINDS},
-    **{f"{kind} of dynamic length, last output": Layer(kind, all_outputs=False, open=True) for kind in KINDS},
-    **{f"{kind} of dynamic length with initial states": Layer(kind, starts=True, open=True) for kind in KINDS},
+    **{f"{kind} of dynamic length": Layer(kind, dynamic_length=True) for kind in KINDS},
+    **{f"{kind} of dynamic length, last output": Layer(kind, all_outputs=False, dynamic_length=True) for kind in KINDS},
+    **{
+        f"{kind} of dynamic length with initial states": Layer(kind, initial_state_inputs=True, dynamic_length=True)
+        for kind in KINDS
+    },
 }
 SIMILAR: dict[str, Layer] = {
-    "fewer steps than the sequence has": Layer(bound=TIME - 2),
-    "every other time step": Layer("GRU", all_outputs=False, step=2),
-    "counter that starts at 1": Layer("RNN", first=1),
+    "fewer steps than the sequence has": Layer(counter_end=TIME - 2),
+    "every other time step": Layer("GRU", all_outputs=False, counter_step=2),
+    "counter that starts at 1": Layer("RNN", counter_start=1),
     "unsupported update function": Layer("LSTM", activation="SIN"),
-    "fused TANH, which the kernel ignores": Layer("RNN", activation="TANH", fused=True),
+    "fused TANH, which the kernel ignores": Layer("RNN", activation="TANH", fused_activation=True),
     "products with fused TANH": Layer("RNN", weights="int8", defect="products"),
     "unsupported GRU update function": Layer("GRU", activation="SIN"),
     "GRU weights that do not sum to 1": Layer("GRU", weight_sum=1.5),
     "cell state without the output gate": Layer("LSTM", defect="cells"),
-    "time steps from a different axis": Layer("RNN", open=True, all_outputs=False, defect="axis"),
+    "time steps from a different axis": Layer("RNN", dynamic_length=True, all_outputs=False, defect="axis"),
 }
 
 
@@ -327,9 +342,14 @@ def cases() -> Iterator[Case]:
         opsets = EVERY_OPSET if name.endswith("every output") else (None,)
         yield net("WHILE", f"recurrent layer: {name}", layer.build, opsets=opsets, dynamic_sizes=sizes(layer))
     for name, layer in SIMILAR.items():
-        yield net("WHILE", f"no recurrent layer: {name}", replace(layer, starts=True).build, dynamic_sizes=(2, 7))
+        yield net(
+            "WHILE",
+            f"no recurrent layer: {name}",
+            replace(layer, initial_state_inputs=True).build,
+            dynamic_sizes=(2, 7),
+        )
 
 
 def sizes(layer: Layer) -> tuple[int, ...]:
     """Return lengths to try; LiteRT cannot return an array without rows."""
-    return (0, 2, 7) if layer.open and not layer.all_outputs else (2, 7)
+    return (0, 2, 7) if layer.dynamic_length and not layer.all_outputs else (2, 7)

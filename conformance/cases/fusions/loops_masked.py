@@ -15,70 +15,76 @@ from conformance.models import Net, constant, net, tensor
 
 @dataclass(frozen=True)
 class Masked:
-    """Layer in which masked time steps change nothing. ``above``: a step counts if elements of the mask's input exceed this.
+    """Layer in which masked time steps change nothing. ``mask_threshold``: a step is unmasked if the mask input exceeds it.
 
-    ``of.defect``: "twice" if the cells are not masked, "other" if another mask selects the outputs.
+    ``layer.defect``: "twice" if the cells are not masked, "other" if another mask selects the outputs.
     """
 
-    of: Layer
-    above: float = 0.1
+    layer: Layer
+    mask_threshold: float = 0.1
 
     def build(self, model: Net) -> None:
-        of, n = self.of, self.of.state_count
-        x = model.input(tensor(TIME, of.batch, INPUTS, name="x"))
-        told = tensor(TIME, of.batch, 1, name="told")
-        above = constant(np.full((1,), self.above, np.float32))
-        mask = model.call("GREATER", [model.input(told), above], replace(told, name="", dtype="bool"))
+        layer, state_count = self.layer, self.layer.state_count
+        x = model.input(tensor(TIME, layer.batch, INPUTS, name="x"))
+        mask_source = tensor(TIME, layer.batch, 1, name="told")
+        threshold = constant(np.full((1,), self.mask_threshold, np.float32))
+        mask = model.call("GREATER", [model.input(mask_source), threshold], replace(mask_source, name="", dtype="bool"))
         counter = model.add_operand(constant(np.array(0, np.int32)))
-        states = [of.start(model, f"state{k}") for k in range(n + 1)]
-        array = model.add_operand(constant(np.zeros((TIME if of.all_outputs else 1, of.batch, UNITS)), "float32"))
-        shapes = [(), (), (TIME if of.all_outputs else 1, of.batch, UNITS), *[(of.batch, UNITS)] * (n + 1)]
-        shapes += [(TIME, of.batch, 1), (TIME, of.batch, INPUTS)]
-        dtypes = ["int32", "int32", *["float32"] * (n + 2), "bool", "float32"]
-        kinds = list(zip(shapes, dtypes, strict=True))
+        states = [layer.start(model, f"state{k}") for k in range(state_count + 1)]
+        array = model.add_operand(constant(np.zeros((TIME if layer.all_outputs else 1, layer.batch, UNITS)), "float32"))
+        shapes = [
+            (),
+            (),
+            (TIME if layer.all_outputs else 1, layer.batch, UNITS),
+            *[(layer.batch, UNITS)] * (state_count + 1),
+        ]
+        shapes += [(TIME, layer.batch, 1), (TIME, layer.batch, INPUTS)]
+        dtypes = ["int32", "int32", *["float32"] * (state_count + 2), "bool", "float32"]
+        shapes_and_dtypes = list(zip(shapes, dtypes, strict=True))
         cond, body = model.model.subgraph("cond"), model.model.subgraph("body")
-        of.condition(cond, [cond.input(f"v{k}", *kind) for k, kind in enumerate(kinds)])
-        self.body(Step(body, of), [body.input(f"v{k}", *kind) for k, kind in enumerate(kinds)])
-        results = [model.graph.tensor(f"r{k}", *kind) for k, kind in enumerate(kinds)]
+        layer.condition(cond, [cond.input(f"v{k}", *kind) for k, kind in enumerate(shapes_and_dtypes)])
+        self.body(Step(body, layer), [body.input(f"v{k}", *kind) for k, kind in enumerate(shapes_and_dtypes)])
+        results = [model.graph.tensor(f"r{k}", *kind) for k, kind in enumerate(shapes_and_dtypes)]
         indices = {"cond_subgraph_index": cond.index, "body_subgraph_index": body.index}
         model.graph.operator("WHILE", [counter, counter, array, *states, mask, x], results, indices)
-        model.graph.output(*results[1 : 4 + n])
+        model.graph.output(*results[1 : 4 + state_count])
 
     def body(self, step: Step, values: list[TensorRef]) -> None:
-        of, (i, t, array, shown), (mask, x) = self.of, values[:4], values[-2:]
+        layer, (i, t, array, last_output), (mask, x) = self.layer, values[:4], values[-2:]
         states, increment = values[4:-2], step.number(1)
-        after = [step.call("ADD", [count, increment], (), "int32") for count in (i, t)]
-        is_valid = step.call("GATHER", [mask, t], (of.batch, 1), "bool")
+        next_counters = [step.call("ADD", [counter, increment], (), "int32") for counter in (i, t)]
+        is_valid = step.call("GATHER", [mask, t], (layer.batch, 1), "bool")
         cells: dict[str, Callable[..., list[TensorRef]]]
-        cells = {"LSTM": step.lstm, "GRU": step.gru, "GRU before": step.gru_before, "RNN": step.plain}
-        new_states = cells[of.kind](step.call("GATHER", [x, t], (of.batch, INPUTS)), *states)
-        before = states[0] if of.defect == "other" else shown
-        output = step.state("SELECT_V2", is_valid, new_states[0], before)
+        cells = {"LSTM": step.lstm, "GRU": step.gru, "GRU before": step.gru_before, "RNN": step.rnn}
+        new_states = cells[layer.kind](step.call("GATHER", [x, t], (layer.batch, INPUTS)), *states)
+        masked_output = states[0] if layer.defect == "other" else last_output
+        output = step.state("SELECT_V2", is_valid, new_states[0], masked_output)
         masked_states = [
-            step.state("SELECT_V2", is_valid, new, old) for new, old in zip(new_states, states, strict=True)
+            step.state("SELECT_V2", is_valid, new_state, old_state)
+            for new_state, old_state in zip(new_states, states, strict=True)
         ]
-        if of.defect == "twice":
+        if layer.defect == "twice":
             masked_states[-1] = new_states[-1]
-        row = step.call("RESHAPE", [output, step.vector(1, of.batch, UNITS)], (1, of.batch, UNITS))
-        rows = step.replace_row(array, row, t, after[1]) if of.all_outputs else row
-        step.graph.output(*after, rows, output, *masked_states, mask, x)
+        row = step.call("RESHAPE", [output, step.vector(1, layer.batch, UNITS)], (1, layer.batch, UNITS))
+        rows = step.replace_row(array, row, t, next_counters[1]) if layer.all_outputs else row
+        step.graph.output(*next_counters, rows, output, *masked_states, mask, x)
 
 
 MASKED: dict[str, Masked] = {
     **{f"{kind}, every output": Masked(Layer(kind)) for kind in KINDS},
     **{
-        f"{kind}, last output, with initial states": Masked(Layer(kind, all_outputs=False, starts=True))
+        f"{kind}, last output, with initial states": Masked(Layer(kind, all_outputs=False, initial_state_inputs=True))
         for kind in KINDS
     },
-    "LSTM with initial states": Masked(Layer(starts=True)),
-    "GRU without masked steps": Masked(Layer("GRU"), above=-1e9),
-    "GRU with all steps masked": Masked(Layer("GRU", starts=True), above=1e9),
-    "LSTM with all steps masked": Masked(Layer(all_outputs=False, starts=True), above=1e9),
+    "LSTM with initial states": Masked(Layer(initial_state_inputs=True)),
+    "GRU without masked steps": Masked(Layer("GRU"), mask_threshold=-1e9),
+    "GRU with all steps masked": Masked(Layer("GRU", initial_state_inputs=True), mask_threshold=1e9),
+    "LSTM with all steps masked": Masked(Layer(all_outputs=False, initial_state_inputs=True), mask_threshold=1e9),
 }
 SIMILAR: dict[str, Masked] = {
     "batch of 3": Masked(Layer(batch=3)),
     "unmasked cell states": Masked(Layer(defect="twice")),
-    "output equal to the state": Masked(Layer("RNN", defect="other", starts=True)),
+    "output equal to the state": Masked(Layer("RNN", defect="other", initial_state_inputs=True)),
 }
 
 

@@ -17,37 +17,39 @@ from onnx_tflite_plugin.source.model import Array
 
 STEPS = 5
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-KERAS = {**GATES, "GRU before": 3}
+KERAS_GATES = {**GATES, "GRU before": 3}
 FUSION = "UNROLLED_RECURRENT"
 
 
 @dataclass(frozen=True)
 class Layer:
-    """``STEPS`` unrolled steps of one cell. ``keras``: each step multiplies its row; otherwise all rows are multiplied at once.
+    """``STEPS`` unrolled steps of one cell.
 
-    ``starts``: initial states are inputs; otherwise they are zeros, which the first step of PyTorch omits.
-    ``order``: rows that the steps read. ``joined``: how outputs are merged along ``axis``, in reverse order if ``reversed_outputs``;
-    "" returns only the last one. ``cells``: the cell states of the last step are also outputs. ``stages``: consecutive
-    layers, each on the output of the previous one. ``defect``: the deliberate difference from a recurrent layer.
+    ``keras``: each step multiplies its row by the weights; otherwise one product multiplies all rows.
+    ``initial_state_inputs``: initial states are graph inputs; otherwise they are zeros, which the first step of PyTorch omits.
+    ``row_order``: rows that the steps read. ``batch_first``: the input is [batch, time, features]. ``merge_operator``: merges
+    the outputs along ``axis``, in reverse order if ``reversed_outputs``; "" returns only the last one. ``cell_outputs``: the
+    cell states of the last step are also outputs. ``stages``: consecutive layers, each on the output of the previous one.
+    ``defect``: the deliberate difference from a recurrent layer.
     """
 
     kind: str = "LSTM"
     batch: int = 1
     keras: bool = False
-    starts: bool = False
-    order: tuple[int, ...] = tuple(range(STEPS))
-    joined: str = "CONCATENATION"
+    initial_state_inputs: bool = False
+    row_order: tuple[int, ...] = tuple(range(STEPS))
+    merge_operator: str = "CONCATENATION"
     axis: int = 0
     reversed_outputs: bool = False
-    cells: bool = False
+    cell_outputs: bool = False
     stages: int = 1
-    by_batch: bool = False
+    batch_first: bool = False
     activation: str = "TANH"
     weights: str = "float32"
     defect: str = ""
 
     def build(self, model: Net) -> None:
-        sizes = (self.batch, STEPS, INPUTS) if self.by_batch else (STEPS, self.batch, INPUTS)
+        sizes = (self.batch, STEPS, INPUTS) if self.batch_first else (STEPS, self.batch, INPUTS)
         outputs = [model.input(tensor(*sizes, name="x"))]
         for stage in range(self.stages):
             outputs = self.stage(Steps(model, self, stage), outputs[0])
@@ -55,15 +57,15 @@ class Layer:
 
     def stage(self, steps: Steps, x: TensorRef) -> list[TensorRef]:
         """Return the outputs of one layer: all steps joined, or the last one, and the cell states."""
-        states: Sequence[TensorRef] = steps.begin()
+        states: Sequence[TensorRef] = steps.initial_states()
         outputs: list[TensorRef] = []
-        for number, row in enumerate(steps.rows(x)):
-            states = steps.keras(row, states) if self.keras else steps.torch(row, states, number)
+        for step_index, row in enumerate(steps.rows(x)):
+            states = steps.keras_step(row, states) if self.keras else steps.pytorch_step(row, states, step_index)
             outputs.append(states[0])
-        last = [outputs[-1], *(states[1:] if self.cells else [])]
+        last = [outputs[-1], *(states[1:] if self.cell_outputs else [])]
         if self.reversed_outputs:
             outputs.reverse()
-        return [steps.merge_outputs(outputs), *last[1:]] if self.joined else last
+        return [steps.merge_outputs(outputs), *last[1:]] if self.merge_operator else last
 
 
 @dataclass
@@ -82,10 +84,10 @@ class Steps(loops.Step):
     def state(self, code: str, *inputs: TensorRef) -> TensorRef:
         return self.call(code, list(inputs), self.shape)
 
-    def begin(self) -> list[TensorRef]:
+    def initial_states(self) -> list[TensorRef]:
         """Return the initial states; none if they are zeros, which converters omit."""
         count = 2 if self.settings.kind == "LSTM" else 1
-        if self.settings.starts:
+        if self.settings.initial_state_inputs:
             return [self.model.input(tensor(*self.shape, name=f"start{self.stage}{k}")) for k in range(count)]
         return []
 
@@ -94,9 +96,9 @@ class Steps(loops.Step):
         batch, width = self.settings.batch, self.inputs
         if not self.settings.keras:
             width = GATES[self.settings.kind] * UNITS
-            sizes = (batch, STEPS, width) if self.settings.by_batch and not self.stage else (STEPS, batch, width)
+            sizes = (batch, STEPS, width) if self.settings.batch_first and not self.stage else (STEPS, batch, width)
             x = self.dense(x, self.inputs, sizes, "inward")
-        if self.settings.by_batch and not self.stage:
+        if self.settings.batch_first and not self.stage:
             x = self.call("TRANSPOSE", [x, self.vector(1, 0, 2)], (STEPS, batch, width))
         if self.settings.keras:
             rows = [self.graph.tensor(f"row{self.stage}{k}", (batch, width)) for k in range(STEPS)]
@@ -104,7 +106,7 @@ class Steps(loops.Step):
         else:
             size = self.vector(1, batch, width)
             rows = [self.call("SLICE", [x, self.vector(k, 0, 0), size], (1, batch, width)) for k in range(STEPS)]
-        return [rows[k] for k in self.settings.order]
+        return [rows[k] for k in self.settings.row_order]
 
     def dense(self, x: TensorRef, inputs: int, shape: tuple[int, ...], seed: str) -> TensorRef:
         """Return rows times the layer's weights, plus a bias."""
@@ -118,23 +120,23 @@ class Steps(loops.Step):
         scale = float(np.abs(array).max() / 127)
         return self.model.add_operand(constant(np.round(array / scale), self.settings.weights, scale=scale))
 
-    def keras(self, row: TensorRef, states: Sequence[TensorRef]) -> list[TensorRef]:
+    def keras_step(self, row: TensorRef, states: Sequence[TensorRef]) -> list[TensorRef]:
         cells: dict[str, Callable[..., list[TensorRef]]]
-        cells = {"LSTM": self.lstm, "GRU": self.gru, "GRU before": self.gru_before, "RNN": self.plain}
-        return cells[self.settings.kind](row, *states) if states else self.keras_begins(row)
+        cells = {"LSTM": self.lstm, "GRU": self.gru, "GRU before": self.gru_before, "RNN": self.rnn}
+        return cells[self.settings.kind](row, *states) if states else self.keras_first_step(row)
 
-    def keras_begins(self, row: TensorRef) -> list[TensorRef]:
+    def keras_first_step(self, row: TensorRef) -> list[TensorRef]:
         """Return the states after a first step whose initial states are zero, as Keras writes it."""
-        rows, kind = KERAS[self.settings.kind] * UNITS, self.settings.kind
+        rows, kind = KERAS_GATES[self.settings.kind] * UNITS, self.settings.kind
         sums = self.product(row, self.inputs, rows, kind != "LSTM", "inward")
         if kind == "RNN":
             return [self.state("TANH", sums)]
         if kind == "LSTM":
             sums = self.call("ADD", [sums, self.constant(random_array(rows, seed="b"))], (self.layer.batch, rows))
-            i, _, g, o = self.parts(sums, 4)
+            i, _, g, o = self.split_gates(sums, 4)
             cells = self.state("MUL", self.state("LOGISTIC", i), self.state("TANH", g))
             return [self.state("MUL", self.state("LOGISTIC", o), self.state("TANH", cells)), cells]
-        zx, rx, nx = self.parts(sums, 3)
+        zx, rx, nx = self.split_gates(sums, 3)
         if kind == "GRU":
             z, r, n = (self.constant(part) for part in np.split(random_array(rows, seed="recurrent bias"), 3))
             zx, r = self.state("ADD", zx, z), self.state("LOGISTIC", self.state("ADD", rx, r))
@@ -142,84 +144,91 @@ class Steps(loops.Step):
         rest = self.state("SUB", self.constant(np.array(1, np.float32)), self.state("LOGISTIC", zx))
         return [self.state("MUL", rest, self.state("TANH", nx))]
 
-    def torch(self, row: TensorRef, states: Sequence[TensorRef], number: int) -> list[TensorRef]:
+    def pytorch_step(self, row: TensorRef, states: Sequence[TensorRef], step_index: int) -> list[TensorRef]:
         hidden, cells = (*states, None, None)[:2]
         width = GATES[self.settings.kind] * UNITS
-        other = self.settings.defect == "weights" and number == STEPS // 2
-        seed = "another" if other else "recurrent"
+        other_weights = self.settings.defect == "weights" and step_index == STEPS // 2
+        seed = "another" if other_weights else "recurrent"
         if hidden is None:
-            added = np.tile(random_array(width, seed=f"{seed}{self.stage} bias"), (self.settings.batch, 1))
-            back = self.constant(added)
+            repeated_bias = np.tile(random_array(width, seed=f"{seed}{self.stage} bias"), (self.settings.batch, 1))
+            recurrent_sums = self.constant(repeated_bias)
         else:
-            back = self.dense(hidden, UNITS, (1, self.settings.batch, width), seed)
+            recurrent_sums = self.dense(hidden, UNITS, (1, self.settings.batch, width), seed)
         if self.settings.kind == "GRU":
             hidden_parts = (
-                [self.constant(part) for part in np.split(added, 3, 1)] if hidden is None else self.gates(back)
+                [self.constant(part) for part in np.split(repeated_bias, 3, 1)]
+                if hidden is None
+                else self.slice_gates(recurrent_sums)
             )
-            return [self.torch_gru(row, hidden_parts, hidden)]
-        sums = self.call("ADD", [back, row], (1, self.settings.batch, width))
+            return [self.pytorch_gru(row, hidden_parts, hidden)]
+        sums = self.call("ADD", [recurrent_sums, row], (1, self.settings.batch, width))
         if self.settings.kind == "RNN":
             return [self.state(self.settings.activation, sums)]
-        return self.torch_lstm(sums, cells)
+        return self.pytorch_lstm(sums, cells)
 
-    def gates(self, sums: TensorRef) -> list[TensorRef]:
+    def slice_gates(self, sums: TensorRef) -> list[TensorRef]:
         """Return the parts of sums, of shape (1, B, n) each."""
         begins = [self.vector(0, 0, k * UNITS) for k in range(GATES[self.settings.kind])]
-        return [self.call("SLICE", [sums, begin, self.vector(*self.shape)], self.shape) for begin in begins]
+        return [
+            self.call("SLICE", [sums, initial_states, self.vector(*self.shape)], self.shape)
+            for initial_states in begins
+        ]
 
-    def torch_lstm(self, sums: TensorRef, cells: TensorRef | None) -> list[TensorRef]:
-        i, f, g, o = self.gates(sums)
+    def pytorch_lstm(self, sums: TensorRef, cells: TensorRef | None) -> list[TensorRef]:
+        i, f, g, o = self.slice_gates(sums)
         after = self.state("MUL", self.state("LOGISTIC", i), self.state(self.settings.activation, g))
         if cells is not None:
             after = self.state("ADD", self.state("MUL", self.state("LOGISTIC", f), cells), after)
         return [self.state("MUL", self.state("LOGISTIC", o), self.state(self.settings.activation, after)), after]
 
-    def torch_gru(self, row: TensorRef, hidden_parts: list[TensorRef], hidden: TensorRef | None) -> TensorRef:
-        row_parts = self.gates(row)
-        reset, share = (
+    def pytorch_gru(self, row: TensorRef, hidden_parts: list[TensorRef], hidden: TensorRef | None) -> TensorRef:
+        row_parts = self.slice_gates(row)
+        reset, update = (
             self.state("LOGISTIC", self.state("ADD", a, b)) for a, b in zip(row_parts, hidden_parts[:2], strict=False)
         )
         scaled = self.state("MUL", reset, hidden_parts[2])
-        fresh = self.state(self.settings.activation, self.state("ADD", row_parts[2], scaled))
+        candidate = self.state(self.settings.activation, self.state("ADD", row_parts[2], scaled))
         before = self.constant(np.zeros((), np.float32)) if hidden is None else hidden
         if self.settings.defect == "shares":
-            return self.state("ADD", self.state("MUL", self.state("SUB", before, fresh), share), before)
-        return self.state("ADD", self.state("MUL", self.state("SUB", before, fresh), share), fresh)
+            return self.state("ADD", self.state("MUL", self.state("SUB", before, candidate), update), before)
+        return self.state("ADD", self.state("MUL", self.state("SUB", before, candidate), update), candidate)
 
     def merge_outputs(self, outputs: list[TensorRef]) -> TensorRef:
         """Return all outputs in one tensor."""
         sizes = [*self.shape]
-        if self.settings.joined == "PACK":
+        if self.settings.merge_operator == "PACK":
             sizes.insert(self.settings.axis, len(outputs))
         else:
             sizes[self.settings.axis] *= len(outputs)
-        options: Mapping[str, Any] = {"values_count": len(outputs)} if self.settings.joined == "PACK" else {}
-        return self.call(self.settings.joined, [*outputs], tuple(sizes), axis=self.settings.axis, **options)
+        options: Mapping[str, Any] = {"values_count": len(outputs)} if self.settings.merge_operator == "PACK" else {}
+        return self.call(self.settings.merge_operator, [*outputs], tuple(sizes), axis=self.settings.axis, **options)
 
 
-BACK = tuple(reversed(range(STEPS)))
+BACKWARDS = tuple(reversed(range(STEPS)))
 LAYERS: dict[str, Layer] = {
     **{f"{kind}, every output": Layer(kind) for kind in GATES},
-    **{f"{kind}, last output": Layer(kind, joined="", cells=kind == "LSTM") for kind in GATES},
-    **{f"{kind}, batch of 3 with initial states": Layer(kind, batch=3, starts=True, cells=kind == "LSTM") for kind in GATES},
-    **{f"{kind} backwards": Layer(kind, batch=3, order=BACK, reversed_outputs=True) for kind in GATES},
-    **{f"{kind} backwards, last output": Layer(kind, order=BACK, joined="") for kind in GATES},
-    **{f"{kind} with steps split by batch": Layer(kind, batch=3, by_batch=True) for kind in GATES},
+    **{f"{kind}, last output": Layer(kind, merge_operator="", cell_outputs=kind == "LSTM") for kind in GATES},
+    **{f"{kind}, batch of 3 with initial states": Layer(kind, batch=3, initial_state_inputs=True, cell_outputs=kind == "LSTM")
+       for kind in GATES},
+    **{f"{kind} backwards": Layer(kind, batch=3, row_order=BACKWARDS, reversed_outputs=True) for kind in GATES},
+    **{f"{kind} backwards, last output": Layer(kind, row_order=BACKWARDS, merge_operator="") for kind in GATES},
+    **{f"{kind} with steps split by batch": Layer(kind, batch=3, batch_first=True) for kind in GATES},
     **{f"{kind} of two layers": Layer(kind, stages=2) for kind in GATES},
-    **{f"{kind} unrolled by Keras": Layer(kind, batch=3, keras=True, joined="PACK", axis=1) for kind in KERAS},
-    **{f"{kind} unrolled by Keras, batch of 1": Layer(kind, keras=True, joined="", starts=True) for kind in KERAS},
+    **{f"{kind} unrolled by Keras": Layer(kind, batch=3, keras=True, merge_operator="PACK", axis=1) for kind in KERAS_GATES},
+    **{f"{kind} unrolled by Keras, batch of 1": Layer(kind, keras=True, merge_operator="", initial_state_inputs=True)
+       for kind in KERAS_GATES},
     "LSTM with reversed outputs": Layer(reversed_outputs=True),
     "GRU with outputs joined along the batch": Layer("GRU", batch=3, axis=1),
     "RNN with outputs joined along the units": Layer("RNN", batch=3, axis=2),
-    "LSTM with time steps in any order": Layer(batch=3, order=(3, 0, 0, 4, 1)),
-    "GRU backwards, with steps split by batch": Layer("GRU", batch=2, by_batch=True, order=BACK),
+    "LSTM with time steps in any order": Layer(batch=3, row_order=(3, 0, 0, 4, 1)),
+    "GRU backwards, with steps split by batch": Layer("GRU", batch=2, batch_first=True, row_order=BACKWARDS),
     **{f"{kind} with RELU": Layer(kind, activation="RELU") for kind in GATES},
 }  # fmt: skip
 SIMILAR: dict[str, tuple[Layer, int]] = {
     **{f"{kind} with different weights in one step": (Layer(kind, defect="weights"), 2) for kind in GATES},
     "LSTM with int8 weights": (Layer(weights="int8"), 0),
-    "LSTM with an unsupported function": (Layer(activation="SIN", starts=True), 0),
-    "GRU with wrong interpolation": (Layer("GRU", defect="shares", starts=True), 0),
+    "LSTM with an unsupported function": (Layer(activation="SIN", initial_state_inputs=True), 0),
+    "GRU with wrong interpolation": (Layer("GRU", defect="shares", initial_state_inputs=True), 0),
 }
 """Similar graphs, and the number of layers found in each."""
 

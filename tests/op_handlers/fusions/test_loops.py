@@ -48,7 +48,7 @@ def test_similar_loop_is_not_fused(name: str) -> None:
 
 def outputs_of_both(layer: Layer, without_contents: bool = False) -> tuple[Conversion, list[Array], list[Array]]:
     """Return the outputs of a layer on a TensorFlow list, which LiteRT cannot run, and of the equivalent layer on an array."""
-    model, conversion = Net(), convert_model(replace(layer, listed=True), without_contents)
+    model, conversion = Net(), convert_model(replace(layer, tensor_list=True), without_contents)
     layer.build(model)
     tables = [model.graph.tensors[index].fields for index in model.graph.inputs]
     shapes = {
@@ -104,7 +104,7 @@ def test_two_directions_become_one_node(name: str) -> None:
 
 @pytest.mark.parametrize("name", SEPARATE)
 def test_different_directions_stay_two_nodes(name: str) -> None:
-    assert directions(SEPARATE[name]) == {"forward": 2 * SEPARATE[name].of.stages}
+    assert directions(SEPARATE[name]) == {"forward": 2 * SEPARATE[name].layer.stages}
 
 
 def test_bidirectional_node_needs_no_reversal() -> None:
@@ -125,7 +125,7 @@ def loops_and_layers(masked: Masked) -> Counter[str]:
 
 @pytest.mark.parametrize("name", MASKED)
 def test_masked_recurrent_loop_becomes_one_node(name: str) -> None:
-    assert loops_and_layers(MASKED[name]) == {MASKED[name].of.kind.split()[0]: 1}
+    assert loops_and_layers(MASKED[name]) == {MASKED[name].layer.kind.split()[0]: 1}
 
 
 @pytest.mark.parametrize("name", MASKED_SIMILAR)

@@ -39,7 +39,7 @@ def test_backward_layer_uses_the_direction_attribute() -> None:
 
 def test_outputs_of_single_steps_are_sliced_from_all_outputs() -> None:
     model = Net()
-    layer = Layer(joined="")
+    layer = Layer(merge_operator="")
     layer.build(model)
     products = [k for k, t in enumerate(model.graph.tensors) if t.fields["name"].startswith("MUL")]
     model.graph.outputs.append(products[2 * (STEPS // 2)])
