@@ -185,7 +185,7 @@ class CaseTrial:
         if self.case.reference is not None:
             reference = self.case.reference
             return {"reference function": [[np.asarray(a) for a in reference(arrays)] for arrays in self.runs]}
-        outputs = self.trial.reference_outputs(self.runs, fresh=self.case.options.get("state") == "reset")
+        outputs = self.trial.reference_outputs(self.runs, resets_states=self.case.options.get("state") == "reset")
         computed_by_packs = {*self.trial.substitutes.pack_kernels}
         if not any(op.index in computed_by_packs and op.code == self.case.op for op in self.entry.subgraph.operators):
             return outputs

@@ -100,7 +100,10 @@ def has_type(value: object, hint: Any) -> bool:
 
 
 def find_mismatch(value: object, hint: Any) -> tuple[str, object]:
-    """Return the keys and the value of the first entry of a wrong type; for a value without entries, the value itself."""
+    """Return the keys and the value of the first entry of a wrong type.
+
+    For a value without entries, the value itself.
+    """
     origin, arguments = get_origin(hint), get_args(hint)
     entries: Iterable[tuple[object, object]] = ()
     if origin is Mapping and isinstance(value, Mapping):
@@ -172,7 +175,10 @@ def maximum_operands(function: Callable[..., Any]) -> int | None:
 
 
 def describe_arity(function: Callable[..., Any], operands: int, role: str, subject: str = "the operator has") -> str:
-    """Return a message if a lowering or kernel does not take the operator's number of operands; empty if it does."""
+    """Return a message if a lowering or kernel does not take the operator's number of operands.
+
+    Empty if it does.
+    """
     try:
         parameters = [*signature(function).parameters.values()]
     except (TypeError, ValueError):

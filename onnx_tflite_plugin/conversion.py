@@ -108,7 +108,10 @@ class Conversion:
         return [path]
 
     def write(self, file: BinaryIO) -> None:
-        """Write the serialized model to a binary file; large weights are not copied. Raises ValueError above 2 GiB."""
+        """Write the serialized model to a binary file.
+
+        Large weights are not copied. Raises ValueError above 2 GiB.
+        """
         if "proto" in vars(self) or weight_bytes(self.model) < STREAMED_BYTES:
             file.write(self.proto.SerializeToString())
         else:

@@ -34,7 +34,10 @@ class Mismatch(TypeError):
 
 
 class Failed(Exception):
-    """Code of a pack failed. ``reason``: the function, the pack, the error and its location; ``__cause__``: the exception."""
+    """Code of a pack failed. ``reason``: the function, the pack, the error and its location.
+
+    ``__cause__``: the exception.
+    """
 
     def __init__(self, pack: str, reason: str) -> None:
         self.pack, self.reason = pack, reason
@@ -151,7 +154,10 @@ def _error_location(error: BaseException, origin: object) -> str:
 
 
 def caller_in_pack(error: BaseException, origin: object) -> str:
-    """Return ``file:line in function`` of the pack's call that raised an error; empty if the pack raised it itself."""
+    """Return ``file:line in function`` of the pack's call that raised an error.
+
+    Empty if the pack raised it itself.
+    """
     in_pack, deepest = _deepest_frames(error, origin)
     return "" if in_pack == deepest else _format_frame(in_pack)
 

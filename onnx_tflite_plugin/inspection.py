@@ -167,7 +167,10 @@ def _operator_entry(bound: Bound, target: Target) -> dict[str, Any]:
 
 
 def declaration_names(bound: Bound | Problem, target: Target) -> tuple[str, str]:
-    """Return the names of an operator's layout and quantization behavior; for a failure or a refusal, its reason."""
+    """Return the names of an operator's layout and quantization behavior.
+
+    For a failure or a refusal, its reason.
+    """
     if isinstance(bound, Problem):
         return "nobody", ""
     try:

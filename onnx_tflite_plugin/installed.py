@@ -62,7 +62,10 @@ def iterate_distributions() -> Iterator[Installed]:
 
 
 def _find_metadata(folder: str) -> Iterator[str | Distribution]:
-    """Yield the metadata folders in one entry of the path; for a zip archive, the distributions that Python finds."""
+    """Yield the metadata folders in one entry of the path.
+
+    For a zip archive, the distributions that Python finds.
+    """
     if os.path.isdir(folder) and not folder.endswith(".egg"):
         yield from (
             os.path.join(folder, name) for name in os.listdir(folder) if name.endswith((".dist-info", ".egg-info"))

@@ -48,7 +48,10 @@ def _bare(option: Option) -> str:
 
 
 def _argument(option: Option, value: str, *, is_subject: bool) -> str:
-    """Return ``name=value``; empty if the word after the flag is no value. ``is_subject``: a colon follows it."""
+    """Return ``name=value``.
+
+    Empty if the word after the flag is no value. ``is_subject``: a colon follows it.
+    """
     if not value or option.type is bool:
         return ""
     origin = get_origin(option.type)

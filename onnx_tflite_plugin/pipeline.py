@@ -312,7 +312,10 @@ class Pipeline:
 
     @property
     def _weights_dtype(self) -> str:
-        """Return the requested dtype of 8-bit weights; by default uint8 in readable models, which must not have an If."""
+        """Return the requested dtype of 8-bit weights.
+
+        By default uint8 in readable models, which must not have an If.
+        """
         requested = self.options.weights_dtype
         return "uint8" if requested == "auto" and self.options.optimize == "readable" else requested
 

@@ -126,7 +126,10 @@ class Session:
             self._carried.setdefault(name, value)
 
     def _bind_arrays(self) -> BoundArrays | None:
-        """Return states and outputs in preallocated memory; None if their sizes are dynamic, or the model has caches."""
+        """Return states and outputs in preallocated memory.
+
+        None if their sizes are dynamic, or the model has caches.
+        """
         states = [self._ports[name] for name in self._state_names]
         if self._decoder is not None or self._bytewise or not all(map(can_bind, (*states, *self._results))):
             return None
@@ -335,7 +338,10 @@ def _is_position(key: object, number: int) -> bool:
 
 
 def _decoder(inputs: Sequence[Port], outputs: Sequence[Port], *, heads_first: bool) -> Decoder | None:
-    """Return the interface of a language model with float32 caches of static shapes; None for other models."""
+    """Return the interface of a language model with float32 caches of static shapes.
+
+    None for other models.
+    """
     interface = [Interface(port.name, RUNTIME_DTYPES.get(port.type, port.type), port.shape) for port in inputs]
     decoder = recognize_decoder(interface, [port.name for port in outputs], heads_first=heads_first)
     input_ports, output_ports = ({port.name: port for port in ports} for ports in (inputs, outputs))

@@ -24,8 +24,9 @@ _DIGEST = 16  # hex digits of a digest in a name
 
 
 def share_weights(paths: Sequence[Path], stem: str) -> Path | None:
-    """Move the weights of several models of one folder into ``<stem>.<digest>.data``, equal ones once; return its path.
+    """Move the weights of several models of one folder into ``<stem>.<digest>.data``, equal ones once.
 
+    Return its path.
     Returns None, and changes nothing, if that saves little, or if a model has external weights already. One model is in memory at a
     time.
     """

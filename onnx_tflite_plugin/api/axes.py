@@ -31,7 +31,10 @@ def format_axes(inputs: Sequence[Iterable[str] | None], *outputs: Iterable[str])
 
 
 def constant_axes(op: Operator, slot: int, rank: int) -> tuple[int, ...] | None:
-    """Return the axis numbers in a constant operand, nonnegative, sorted and unique; ``None`` if it is not constant."""
+    """Return the axis numbers in a constant operand, nonnegative, sorted and unique.
+
+    ``None`` if it is not constant.
+    """
     constant = op.constant(slot)
     return None if constant is None else tuple(sorted({int(a) % max(rank, 1) for a in np.ravel(constant)}))
 

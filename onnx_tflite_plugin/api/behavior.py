@@ -61,7 +61,10 @@ class QuantizedOperator(Protocol):
         """Return the quantized tensors in some slots."""
 
     def letters(self, slot: int) -> Sequence[str]:
-        """Return the declared letters of the slot's axes, a group or ``...`` as one; empty if none are declared."""
+        """Return the declared letters of the slot's axes, a group or ``...`` as one.
+
+        Empty if none are declared.
+        """
 
     def has_kernel(self, tensor: Tensor, onnx: str = "") -> bool:
         """True if the target runs the ONNX operator on the tensor's quantized values; any operator for ``""``."""
@@ -136,7 +139,10 @@ class Behavior(Checked):
 
     @property
     def lookup_table(self) -> Callable[[Instance], Array] | None:
-        """Return a function that makes a lookup table, used instead of the handler on quantized values; None if there is none."""
+        """Return a function that makes a lookup table, used instead of the handler on quantized values.
+
+        None if there is none.
+        """
         return None
 
     # traits of the kernel

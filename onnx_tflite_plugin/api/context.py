@@ -81,7 +81,10 @@ class Context(Protocol):
 
     # operands
     def constant(self, slot: int) -> Array | None:
-        """Return a constant operand in planned layout, with axis numbers and per-axis entries remapped; otherwise None."""
+        """Return a constant operand in planned layout, with axis numbers and per-axis entries remapped.
+
+        Otherwise None.
+        """
 
     def require_constant(self, slot: int) -> Array:
         """Return an operand that must be constant, as ``constant`` does.
@@ -163,7 +166,10 @@ class Context(Protocol):
         """
 
     def graph(self, body: Callable[..., Sequence[Value]], inputs: Sequence[tuple[str, str, Dims | None]] = ()) -> Graph:
-        """Return an inner graph for If and Loop; ``inputs`` are (name, dtype, shape), passed to ``body`` as values."""
+        """Return an inner graph for If and Loop.
+
+        ``inputs`` are (name, dtype, shape), passed to ``body`` as values.
+        """
 
     def subgraph(self, index: int) -> Subgraph:
         """Return a subgraph as in the file, for handlers that recognize it by its operators."""

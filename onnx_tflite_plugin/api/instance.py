@@ -21,7 +21,8 @@ class Instance(Protocol):
     def target(self) -> Target: ...
     @property
     def opset(self) -> int:
-        """Return the opset: the model's after planning; before, the requested one or else the target's highest.
+        """Return the opset: the model's after planning.
 
+        Before, the requested one or else the target's highest.
         A declaration that depends on a high opset must require it with ``min_opset``.
         """

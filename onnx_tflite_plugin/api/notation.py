@@ -21,8 +21,9 @@ class AxesError(ValueError):
 
 @cache
 def parse_axes(text: str) -> tuple[Slots, Slots]:
-    """Return the axis groups per input and per output; ``_`` gives ``None``, an axis written as ``1`` an empty group.
+    """Return the axis groups per input and per output.
 
+    ``_`` gives ``None``, an axis written as ``1`` an empty group.
     Raises AxesError if the text does not parse.
     """
     operands, arrow, results = text.partition("->")

@@ -161,12 +161,18 @@ class Target(Checked):
         return divisor if divisor >= least else 0
 
     def has_kernel(self, onnx: str, dtype: str) -> bool:
-        """True if the runtime runs this operator on quantized values; the entry ``"*"`` applies to every operator."""
+        """True if the runtime runs this operator on quantized values.
+
+        The entry ``"*"`` applies to every operator.
+        """
         unsupported = self.no_integer_kernel.get(onnx, frozenset()) | self.no_integer_kernel.get("*", frozenset())
         return dtype not in unsupported
 
     def wider(self, onnx: str, dtype: str) -> str | None:
-        """Return the dtype in which an operator of ``dtype`` is computed; ``None`` if the runtime has a kernel for it."""
+        """Return the dtype in which an operator of ``dtype`` is computed.
+
+        ``None`` if the runtime has a kernel for it.
+        """
         return self.widens.get(onnx, {}).get(dtype)
 
     @property

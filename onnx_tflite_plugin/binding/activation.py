@@ -14,7 +14,10 @@ from onnx_tflite_plugin.source.model import Operator
 
 
 def activation_declaration(handler: Handler) -> FusedActivation | None:
-    """Return a handler's declaration of its fused activation; ``None`` if there is none, or it is a function."""
+    """Return a handler's declaration of its fused activation.
+
+    ``None`` if there is none, or it is a function.
+    """
     declared = handler.activation
     if isinstance(declared, str):
         return FusedActivation(option=declared)

@@ -99,7 +99,10 @@ class BoundGraph:
 
 @dataclass(frozen=True, eq=False)
 class BoundModel:
-    """A bound model. ``graphs`` has one entry per subgraph; subgraphs that no operator calls have no bound operators."""
+    """A bound model. ``graphs`` has one entry per subgraph.
+
+    Subgraphs that no operator calls have no bound operators.
+    """
 
     source: Model
     graphs: tuple[BoundGraph, ...]
@@ -110,7 +113,10 @@ class BoundModel:
 
     @property
     def subgraphs(self) -> tuple[Subgraph, ...]:
-        """Return the subgraphs with their bound operators; computed operands may have been folded to constants."""
+        """Return the subgraphs with their bound operators.
+
+        Computed operands may have been folded to constants.
+        """
         return tuple(replace(graph.subgraph, operators=tuple(b.op for b in graph.operators)) for graph in self.graphs)
 
     def drop_uncalled_graphs(self) -> BoundModel:
@@ -174,7 +180,10 @@ def check_calls(calls: Mapping[tuple[int, Operator], Sequence[int]]) -> None:
 
 
 def check_operand_sources(graphs: Iterable[BoundGraph]) -> None:
-    """Raise InvalidModel for an operand without data that nothing computes; LiteRT does not run such a file."""
+    """Raise InvalidModel for an operand without data that nothing computes.
+
+    LiteRT does not run such a file.
+    """
     for graph in graphs:
         results = (tensor for bound in graph.operators for tensor in bound.op.outputs if tensor is not None)
         available = {*graph.inputs, *results}

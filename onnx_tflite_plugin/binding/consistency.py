@@ -116,7 +116,10 @@ def lacks_rank(tensor: Tensor) -> bool:
 
 
 def check_arity(handler: Handler, op: Operator) -> Unfit | None:
-    """Return an Unfit if an operator has too few or too many operands, or lacks a required one; otherwise ``None``."""
+    """Return an Unfit if an operator has too few or too many operands, or lacks a required one.
+
+    Otherwise ``None``.
+    """
     if has_custom_name(op.code):
         return None
     required, maximum, rest_required = _arity(handler.lower)
@@ -250,7 +253,10 @@ def _axis_count(axes: Sequence[Group] | None) -> int | None:
 
 
 def _check_sizes(bound: Bound, target: Target, opset: int) -> Iterator[Contradiction]:
-    """Yield output 0 if its stored shape differs from the one that the handler derives; kernels ignore the stored shape."""
+    """Yield output 0 if its stored shape differs from the one that the handler derives.
+
+    Kernels ignore the stored shape.
+    """
     tensor = bound.op.tensor(~0)
     if bound.handler.sizes is None or tensor is None or not tensor.has_rank:
         return

@@ -139,8 +139,9 @@ class _Reader(NamedTuple):
 
 
 def check_acceptance(handler: Handler, pack: str, at: Instance) -> Decline | None:
-    """Return the Decline of ``types``, ``accepts`` or the fused activation; ``None`` if the handler accepts the operator.
+    """Return the Decline of ``types``, ``accepts`` or the fused activation.
 
+    ``None`` if the handler accepts the operator.
     Raises Failed if a declaration fails.
     """
     type_error = check_types(handler, pack, at)
@@ -231,7 +232,10 @@ def size_of_output(bound: Bound, target: Target, opset: int) -> Dims | None:
 
 
 def declared_behavior(bound: Bound, target: Target, opset: int) -> Behavior | None:
-    """Return the declared quantization behavior; ``None`` if the function fails, which ``resolve`` reports."""
+    """Return the declared quantization behavior.
+
+    ``None`` if the function fails, which ``resolve`` reports.
+    """
     read = _Reader(bound.handler, bound.pack, At(bound.op, target, opset), label(bound.op))
     try:
         declared: Behavior = read("quantization", bound.handler.quantization, Behavior)

@@ -187,8 +187,9 @@ def _numeric_dtype(tensor: Tensor) -> str:
 
 
 def _unscaled_dtype(bound: Bound, tensor: Tensor, target: Target, opset: int) -> str:
-    """Return a description of an integer result without parameters if the kernel computes in float32; otherwise "".
+    """Return a description of an integer result without parameters if the kernel computes in float32.
 
+    Otherwise "".
     Integers wider than any quantized dtype have no parameters, even if the file stores some.
     """
     is_integer = "int" in tensor.dtype or tensor.dtype == "bool"

@@ -43,7 +43,9 @@ def fuse(
     opset: int | None = None,
     inexact: bool = False,
 ) -> Fused:
-    """Apply every fusion that ``opset`` supports wherever it matches; later ones see the results of earlier ones.
+    """Apply every fusion that ``opset`` supports wherever it matches.
+
+    Later ones see the results of earlier ones.
 
     ``opset``: the requested one; None is the target's default. Inexact fusions come last, and each fusion after those whose
     results its patterns contain.
@@ -138,7 +140,10 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> 
 def _remaining_operators(
     graph: BoundGraph, operators: Sequence[Bound], removed: set[Bound], shared: set[Bound]
 ) -> tuple[Bound, ...]:
-    """Return the operators that a fusion keeps; of the ``shared`` ones, only those with results that are still used."""
+    """Return the operators that a fusion keeps.
+
+    ``shared`` operators are kept only if their results are still used.
+    """
     remaining: list[Bound] = []
     used = set(graph.outputs)
     for bound, original in reversed(list(zip(operators, graph.operators, strict=True))):
@@ -167,7 +172,10 @@ def _bind_match(
 def _bind_region(
     fusion: Fusion, pack: str, region: Region, root: Bound, members: Collection[Bound], stage: _Stage
 ) -> Bound | None:
-    """Return the bound operator that replaces ``members`` at the position of ``root``; None if it is declined."""
+    """Return the bound operator that replaces ``members`` at the position of ``root``.
+
+    None if it is declined.
+    """
     op = root.op
     intermediates = [tensor for member in sorted(members, key=_index) for tensor in member.op.intermediates]
     fused = Operator(
@@ -244,7 +252,10 @@ def _fuse_regions(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -
 
 
 def _fuse_region(graph: BoundGraph, pack: str, fusion: Fusion, region: Region, stage: _Stage) -> BoundGraph:
-    """Return the graph with one operator for a region; members with results that are used elsewhere are kept."""
+    """Return the graph with one operator for a region.
+
+    Members with results that are used elsewhere are kept.
+    """
     producers = {tensor: bound for bound in graph.operators for tensor in bound.op.outputs if tensor is not None}
     members = _region_members(region, producers)
     if reads_computed_variable((bound.op for bound in members), producers):

@@ -108,7 +108,10 @@ def _is_expandable(graph: Subgraph) -> bool:
 
 
 def _pair_boundary(op: Operator, graph: Subgraph) -> dict[Tensor, Tensor] | None:
-    """Return the call's tensors by the subgraph's inputs and outputs; ``None`` if they do not match one to one."""
+    """Return the call's tensors by the subgraph's inputs and outputs.
+
+    ``None`` if they do not match one to one.
+    """
     inner, outer = (*graph.inputs, *graph.outputs), (*op.inputs, *op.outputs)
     if len(graph.inputs) != len(op.inputs) or len(graph.outputs) != len(op.outputs):
         return None

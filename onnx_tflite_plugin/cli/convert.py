@@ -160,7 +160,10 @@ def _check_model_exists(model: Path) -> None:
 
 
 def _verification(ctx: click.Context, options: dict[str, Any]) -> bool | VerifyOptions:
-    """Return the verification that ``--verify`` and options about data request; remove the latter from ``options``."""
+    """Return the verification that ``--verify`` and options about data request.
+
+    Remove the latter from ``options``.
+    """
     partial = options["verify"] == "partial"
     data_options = [name for name in _DATA if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT]
     data = {name: options.pop(name) for name in _DATA}

@@ -95,7 +95,10 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command to run. An unknown name gets the nearest command; a model without one gets ``convert``."""
+        """Return the command to run. An unknown name gets the nearest command.
+
+        A model without one gets ``convert``.
+        """
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -183,7 +186,10 @@ def with_hints(problems: Iterable[tuple[str, list[str]]]) -> list[str]:
 
 
 def _problem_kind(problem: Problem) -> str:
-    """Return the reason without names and numbers, which differ between places; the place of an operator without a handler."""
+    """Return the reason without names and numbers, which differ between places.
+
+    For an operator without a handler, return its place.
+    """
     return (
         problem.where
         if isinstance(problem, NoHandler)

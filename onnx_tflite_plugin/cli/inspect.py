@@ -200,7 +200,10 @@ def _main_signature(contents: Mapping[str, Any]) -> str:
 
 
 def _format_graph_values(tensors: Sequence[Mapping[str, Any]], names: Mapping[int, str]) -> list[str]:
-    """Return the lines of graph inputs or outputs; of many, those with equal types and consecutive numbers share a line."""
+    """Return the lines of graph inputs or outputs.
+
+    If there are many, those with equal types and consecutive numbers share a line.
+    """
     known = [shorten(names.get(tensor["index"], tensor["name"])) for tensor in tensors]
     types = [_format_type(tensor) for tensor in tensors]
     facts = [(type_, repr(tensor["metadata"])) for type_, tensor in zip(types, tensors, strict=True)]

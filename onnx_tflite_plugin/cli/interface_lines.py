@@ -53,7 +53,10 @@ def brief_interface(graph_values: Sequence[GraphValue]) -> list[str]:
 
 
 def group_numbered(names: Sequence[str], facts: Sequence[object]) -> list[list[int]]:
-    """Return positions in order; names with equal facts and consecutive last numbers are one group: ``k_0``, ``k_1``, …"""
+    """Return positions in order.
+
+    Names with equal facts and consecutive last numbers are one group: ``k_0``, ``k_1``, …
+    """
     members: dict[tuple[object, ...], list[int]] = {}
     for position, (name, fact) in enumerate(zip(names, facts, strict=True)):
         start, number, end = _split_number(name)
@@ -82,7 +85,10 @@ def _each(types: Sequence[str], group: Sequence[int]) -> str:
 
 
 def shape(sizes: Sequence[int | str | None]) -> str:
-    """Return the shape as text: ``[batch, 224, 224, 3]``; a dynamic dimension without a name is a question mark."""
+    """Return the shape as text: ``[batch, 224, 224, 3]``.
+
+    A dynamic dimension without a name is a question mark.
+    """
     return "[" + ", ".join("?" if size is None else str(size) for size in sizes) + "]"
 
 
@@ -115,7 +121,10 @@ def metadata_lines(graph_value: GraphValue) -> Iterator[str]:
 
 
 def real_range(graph_value: GraphValue) -> tuple[tuple[float], tuple[float]] | None:
-    """Return the dequantized range if the author states that of the dtype; None for images, whose values are pixels."""
+    """Return the dequantized range if the author states that of the dtype.
+
+    None for images, whose values are pixels.
+    """
     limits = {"uint8": (0, 255), "int8": (-128, 127)}.get(graph_value.dtype)
     if graph_value.kind == "image" or graph_value.range is None or limits is None or len(graph_value.scale) != 1:
         return None

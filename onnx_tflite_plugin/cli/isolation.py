@@ -53,8 +53,9 @@ def isolate_command() -> ProgressWrapper:
 
 
 def run_isolated_jobs(jobs: Sequence[J], work: Callable[[J, ProgressWrapper], R]) -> Iterator[R | ConversionError]:
-    """Yield the result of each job, run one after the other in a fork; after a crash another fork runs the remaining jobs.
+    """Yield the result of each job, run one after the other in a fork.
 
+    After a crash another fork runs the remaining jobs.
     Raises Exit if a fork failed and has reported why.
     """
     if not _forks:

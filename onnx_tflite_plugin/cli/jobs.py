@@ -156,7 +156,10 @@ def _folder_jobs(folder: Path, output: Path | None) -> list[Job]:
 
 
 def _bundle_jobs(source: Path, bundle: Path, output: Path | None) -> tuple[list[Job], bool, str]:
-    """Return the models of a bundle, or the one that the source names; one model is written to the file that is named."""
+    """Return the models of a bundle, or the one that the source names.
+
+    One model is written to the file that is named.
+    """
     from onnx_tflite_plugin.source.bundle import MODEL, find_model, format_part, members
     from onnx_tflite_plugin.source.formats import describe_archive
 

@@ -180,7 +180,10 @@ def _numbers(conversion: Conversion, files: Sequence[Path]) -> tuple[object, ...
 
 
 def _relative_path(file: Path, folder: str) -> str:
-    """Return a file's path relative to the folder that holds all outputs; the full path for a link's target elsewhere."""
+    """Return a file's path relative to the folder that holds all outputs.
+
+    The full path for a link's target elsewhere.
+    """
     path = os.path.abspath(file)
     return os.path.relpath(path, folder) if path.startswith(os.path.join(folder, "")) else path
 

@@ -1,5 +1,6 @@
-"""Output of commands: colored at a terminal, plain text elsewhere; names in a model cannot control the terminal.
+"""Output of commands: colored at a terminal, plain text elsewhere.
 
+Names in a model cannot control the terminal.
 rich is imported only at a terminal.
 """
 

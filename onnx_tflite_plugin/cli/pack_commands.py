@@ -97,7 +97,10 @@ def list_pack_commands() -> list[PackCommand]:
 
 
 def find_pack_command(name: str) -> click.Command | None:
-    """Return the command of a pack; None if no pack has one of the name. Raises UsageProblem if several do."""
+    """Return the command of a pack.
+
+    None if no pack has one of the name. Raises UsageProblem if several do.
+    """
     commands: Sequence[PackCommand] = [command for command in list_pack_commands() if command.name == name]
     if len(commands) > 1:
         packs = " and ".join(command.pack for command in commands)

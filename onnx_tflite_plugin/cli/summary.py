@@ -1,4 +1,7 @@
-"""Summary of a conversion: interface and verdict by default; layout, rewrites and counts with -v; operators with -vv."""
+"""Summary of a conversion: interface and verdict by default.
+
+Layout, rewrites and counts with -v; operators with -vv.
+"""
 
 from __future__ import annotations
 
@@ -178,7 +181,10 @@ def verification_row(verification: Verification, *, first: bool = False) -> Row:
 
 
 def _with_time(row: Row, conversion: Conversion) -> Row:
-    """Return the row of a verification; its first line has the time, and the slowest stage if that takes long."""
+    """Return the row of a verification.
+
+    Its first line has the time, and the slowest stage if that takes long.
+    """
     first, *more = row.lines
     name, seconds = max(conversion.verification_stages.items(), key=lambda stage: stage[1], default=("", 0.0))
     slowest = f", of these {format_seconds(seconds)} for {name}" if seconds > _SLOW_SECONDS else ""
@@ -220,7 +226,10 @@ def _signatures(report: Report) -> Iterator[str]:
 
 
 def _layout(report: Report) -> Iterator[str]:
-    """Yield how the layout was found, and where the Transpose nodes come from; the numbers add up to the file's total."""
+    """Yield how the layout was found, and where the Transpose nodes come from.
+
+    The numbers add up to the file's total.
+    """
     inserted = min(len(report.transposed), report.transposes)
     added = report.nodes.get("Transpose", 0) - report.transposes
     sources = [f"{plural(inserted, 'Transpose')} inserted" if inserted else "no Transpose"]

@@ -54,7 +54,10 @@ def check_with_litert(error: ConversionError, source: str | Path | bytes | Secti
 
 
 def shape_contradiction(model: Model, probed: Probed) -> InvalidModel | None:
-    """Return an error with stored shapes that differ from the shapes that LiteRT computes; ``None`` if none does."""
+    """Return an error with stored shapes that differ from the shapes that LiteRT computes.
+
+    ``None`` if none does.
+    """
     shapes: Mapping[str, Sequence[int]] = probed.get("shapes", {})
     problems = [
         Contradiction(
@@ -69,7 +72,10 @@ def shape_contradiction(model: Model, probed: Probed) -> InvalidModel | None:
 
 
 def probe_file(source: str | Path | bytes | Section | Member) -> Probed:
-    """Return LiteRT's result for a file with inputs of zeros; empty if it cannot run or does not know all operators."""
+    """Return LiteRT's result for a file with inputs of zeros.
+
+    Empty if it cannot run or does not know all operators.
+    """
     if find_spec("ai_edge_litert") is None:
         return {}
     located = locate_model(source)

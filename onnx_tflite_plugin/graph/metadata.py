@@ -212,18 +212,27 @@ def write_lengths(metadata: MutableMapping[str, str], lengths: Mapping[str, int]
 
 
 def read_lengths(metadata: Mapping[str, str]) -> dict[str, int]:
-    """Return the number of tokens in each signature of a joined model; empty for other models or malformed text."""
+    """Return the number of tokens in each signature of a joined model.
+
+    Empty for other models or malformed text.
+    """
     return {key: int(size) for key, size in _read_object(metadata, _LENGTHS).items()}
 
 
 def write_renames(metadata: MutableMapping[str, str], renames: Mapping[str, str]) -> None:
-    """Write the new names of graph inputs and outputs, by their names in the file; nothing without renames."""
+    """Write the new names of graph inputs and outputs, by their names in the file.
+
+    Write nothing without renames.
+    """
     if renames:
         metadata[_RENAMED] = json.dumps(dict(renames))
 
 
 def read_renames(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Return the new names of graph inputs and outputs by their names in the file; empty if missing or malformed."""
+    """Return the new names of graph inputs and outputs by their names in the file.
+
+    Empty if missing or malformed.
+    """
     return {old: str(new) for old, new in _read_object(metadata, _RENAMED).items()}
 
 
@@ -336,7 +345,10 @@ class TensorValue(NamedTuple):
     channels: tuple[int, ...] = ()
 
     def can_hold(self, array: Array) -> bool:
-        """True if the value can hold an array with these axes and channels; a tensor of another file may not match."""
+        """True if the value can hold an array with these axes and channels.
+
+        A tensor of another file may not match.
+        """
         order = range(array.ndim) if self.order is None else self.order
         omitted = {*range(array.ndim)}.difference(order)
         if max(order, default=-1) >= array.ndim or any(array.shape[axis] != 1 for axis in omitted):

@@ -107,7 +107,9 @@ def unusable_names(new: Sequence[str], taken: Collection[str]) -> list[str]:
 
 
 def expand_name(name: str, known: Iterable[tuple[str, Hashable]], flag: str) -> str:
-    """Return the name that a name with an omitted middle stands for, as messages print it; any other name unchanged.
+    """Return the name that a name with an omitted middle stands for, as messages print it.
+
+    Any other name unchanged.
 
     ``known``: names with what each refers to; ``flag``: the option, for messages. Raises UnsupportedOption if the name stands
     for several.

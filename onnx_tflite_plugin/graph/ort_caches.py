@@ -22,7 +22,10 @@ class BoundCaches:
         self._spare: dict[str, Any] = {}
 
     def run(self, inputs: Mapping[str, Array], caches: MutableMapping[str, Any], outputs: Sequence[str]) -> list[Any]:
-        """Return the values of the outputs; ``caches``, arrays or values by input name, are replaced by their next values."""
+        """Return the values of the outputs.
+
+        ``caches``, arrays or values by input name, are replaced by their next values.
+        """
         from onnxruntime import OrtValue
 
         binding = self._session.io_binding()

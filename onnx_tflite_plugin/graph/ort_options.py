@@ -54,7 +54,10 @@ def stored_metadata(model: str | bytes) -> dict[str, str]:
 
 
 def _fields(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield number and content of the byte fields of a protobuf message; other fields and the graph are skipped."""
+    """Yield number and content of the byte fields of a protobuf message.
+
+    Other fields and the graph are skipped.
+    """
     while (tag := _varint(stream, optional=True)) is not None:
         number, kind = tag >> 3, tag & 7
         if kind == _VARINT:
@@ -75,7 +78,10 @@ def _fields(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _varint(stream: BinaryIO, *, optional: bool = False) -> int | None:
-    """Return the next variable-length number; None at the end if ``optional``. Raises EOFError inside a number."""
+    """Return the next variable-length number.
+
+    None at the end if ``optional``. Raises EOFError inside a number.
+    """
     value = 0
     for shift in range(0, 70, 7):
         byte = stream.read(1)

@@ -81,7 +81,10 @@ _COMMON_NORMALIZATIONS = ((0.0, 255.0), (127.5, 127.5), (127.5, 128.0), (128.0, 
 
 
 def _pixel_expression(port: Port) -> str:
-    """Return the expression of pixels 0 to 255 in an image input; empty unless quantization undoes the normalization."""
+    """Return the expression of pixels 0 to 255 in an image input.
+
+    Empty unless quantization undoes the normalization.
+    """
     if port.scale is None or port.dtype.name not in ("int8", "uint8"):
         return ""
     is_image = len(port.shape) == 4 and port.shape[-1] in (1, 3, 4)

@@ -201,8 +201,9 @@ class Hooks:
         return problems
 
     def rename(self, inputs: tuple[str, ...], outputs: tuple[str, ...], used: Collection[str]) -> Mapping[str, str]:
-        """Return the new names that the packs' hooks give to graph inputs and outputs; the first hook decides on a name.
+        """Return the new names that the packs' hooks give to graph inputs and outputs.
 
+        The first hook decides on a name.
         Raises HandlerError if a pack that the model uses fails.
         """
         renames: dict[str, str] = {}
@@ -256,7 +257,10 @@ class Hooks:
 
 
 def _call_claim(hook: Hook, at: At) -> Handler | Decline | None:
-    """Return the answer of a hook; a Decline if the handler that it returned does not accept the operator. Raises Failed."""
+    """Return the answer of a hook.
+
+    A Decline if the handler that it returned does not accept the operator. Raises Failed.
+    """
     with hook.attribute_errors(label(at.op)):
         try:
             answer = hook(op=at.op, target=at.target, opset=at.opset)

@@ -253,7 +253,10 @@ class Host:
                 yield offer.code, offer.pack, failed
 
     def registered_handlers(self, code: str) -> list[tuple[str, Handler]]:
-        """Return (pack, handler) of handlers registered for an operator; the built-in one only if there is no other."""
+        """Return (pack, handler) of handlers registered for an operator.
+
+        The built-in one only if there is no other.
+        """
         self._load_handlers(code)
         handlers = [
             (pack, plugin.handler)
@@ -320,7 +323,10 @@ class Host:
         )
 
     def _similar_handler(self, code: str) -> str:
-        """Return a remedy that names an installed handler for a similar custom operator; empty if there is none."""
+        """Return a remedy that names an installed handler for a similar custom operator.
+
+        Empty if there is none.
+        """
         if not code.startswith(NAMED_BY_THE_FILE):
             return ""
         codes = {known.lower(): known for known in self._by_code if known.startswith(NAMED_BY_THE_FILE)}

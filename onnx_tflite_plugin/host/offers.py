@@ -48,8 +48,9 @@ class Offer:
 
     @cached_property
     def needs(self) -> frozenset[str]:
-        """Return the operators in ``module:attribute [CODE, CODE]``; a model must have one of them to load the fusion.
+        """Return the operators in ``module:attribute [CODE, CODE]``.
 
+        A model must have one of them to load the fusion.
         Empty: unknown. Parsed from the value, because ``EntryPoint.extras`` splits ``CUSTOM.MyOp`` in two.
         """
         _, _, listed = self.entry.value.partition("[")
@@ -146,7 +147,10 @@ def _describe_missing_module(name: str) -> str:
 
 
 def _describe_missing_attribute(module: str, attribute: str) -> str:
-    """Return a message on an attribute that an imported module lacks, with the nearest one; empty if it has it."""
+    """Return a message on an attribute that an imported module lacks, with the nearest one.
+
+    Empty if it has it.
+    """
     names, name = vars(sys.modules[module]) if module in sys.modules else None, attribute.partition(".")[0]
     if names is None or not name or name in names:
         return ""
@@ -224,7 +228,10 @@ def find_unknown_operators(fusion: Fusion, further_names: Callable[[], Collectio
 
 
 def find_unlisted_pattern(needs: frozenset[str], fusion: Fusion) -> frozenset[str] | None:
-    """Return the operators of a pattern none of which is in the entry point of its fusion; None if there is no such pattern."""
+    """Return the operators of a pattern none of which is in the entry point of its fusion.
+
+    None if there is no such pattern.
+    """
     if not needs or fusion.regions is not None:
         return None
     return next((codes for pattern in fusion.patterns if not (codes := pattern.codes()) & needs), None)
@@ -232,7 +239,10 @@ def find_unlisted_pattern(needs: frozenset[str], fusion: Fusion) -> frozenset[st
 
 @cache
 def find_needs_problem(needs: frozenset[str], fusion: Fusion) -> str:
-    """Return a message on an entry point that contradicts the patterns of its fusion; empty if it does not."""
+    """Return a message on an entry point that contradicts the patterns of its fusion.
+
+    Empty if it does not.
+    """
     if not needs or fusion.regions is not None:
         return ""
     unlisted = find_unlisted_pattern(needs, fusion)
@@ -254,7 +264,10 @@ def find_needs_problem(needs: frozenset[str], fusion: Fusion) -> str:
 
 @cache
 def unmet_requirement(requirements: tuple[str, ...], version: str = VERSION) -> str:
-    """Return the version requirement on onnx-tflite-plugin that ``version`` does not meet; empty if it meets all."""
+    """Return the version requirement on onnx-tflite-plugin that ``version`` does not meet.
+
+    Empty if it meets all.
+    """
     return next(filter(None, (_unmet_version(text, version) for text in requirements)), "")
 
 
@@ -264,7 +277,10 @@ PIN = f"{BUILTIN}~={VERSION}"
 
 @cache
 def find_wide_requirement(requirements: tuple[str, ...], version: str = VERSION) -> str:
-    """Return a message on a pack that does not exclude the next version with another API; empty if it does."""
+    """Return a message on a pack that does not exclude the next version with another API.
+
+    Empty if it does.
+    """
     first, second, *_ = (int(part) for part in version.split("."))
     next_version = f"{first}.{second + 1}.0" if first == 0 else f"{first + 1}.0.0"
     if unmet_requirement(requirements, next_version):

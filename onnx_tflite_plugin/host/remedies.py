@@ -18,7 +18,10 @@ _MAX_NAME_LENGTH = 80
 
 
 class _Submodel(NamedTuple):
-    """Operators to convert, with the values of ``inputs_at`` and ``outputs``; empty ``outputs`` are the model's."""
+    """Operators to convert, with the values of ``inputs_at`` and ``outputs``.
+
+    Empty ``outputs`` are the model's.
+    """
 
     operators: tuple[Operator, ...]
     starts: tuple[Tensor, ...]

@@ -104,7 +104,10 @@ class Context:
         return tuple(self.operands.deliver(slot) for slot in range(len(self.op.inputs)))
 
     def constant(self, slot: int) -> Array | None:
-        """Return a constant operand in planned order, with axis numbers and per-axis entries remapped; else None."""
+        """Return a constant operand in planned order, with axis numbers and per-axis entries remapped.
+
+        Else None.
+        """
         return self.operands.constant(slot)
 
     def require_constant(self, slot: int) -> Array:
@@ -252,8 +255,9 @@ class Context:
     def graph(
         self, body: Callable[..., Sequence[Value]], inputs: Sequence[tuple[str, str, Dims | None]] = ()
     ) -> ir.Graph:
-        """Build an inner ONNX graph for If and Loop. ``inputs``: (name, dtype, shape or None); ``body`` gets their values.
+        """Build an inner ONNX graph for If and Loop. ``inputs``: (name, dtype, shape or None).
 
+        ``body`` gets their values.
         Outer values may be used inside: they are captured.
         """
         return self.scope.graph(body, inputs)

@@ -80,7 +80,10 @@ class Operands:
         return self.scope.values.get(tensor, self.layout(slot), form, weights=self._weights(tensor))
 
     def constant(self, slot: int) -> Array | None:
-        """Return a constant operand in planned order, with axis numbers and per-axis entries remapped; else None."""
+        """Return a constant operand in planned order, with axis numbers and per-axis entries remapped.
+
+        Else None.
+        """
         array, declared = self.bound.op.constant(slot), self.bound.declared
         if array is None:
             return None
@@ -156,7 +159,10 @@ class Operands:
         raise LookupError("all operands are in axis_number_slots or indexed_by_axis, so no operand has axes to permute")
 
     def _dequantize_bias(self, slot: int, tensor: Tensor) -> ir.Value:
-        """Return an integer bias as floats. Its scale is input scale x weight scale; kernels ignore the stored one."""
+        """Return an integer bias as floats. Its scale is input scale x weight scale.
+
+        Kernels ignore the stored one.
+        """
         factors = self.bound.declared.quantization.biases[slot]
         scale = bias_scale(self.bound.op, factors)
         if scale is None:

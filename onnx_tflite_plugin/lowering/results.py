@@ -75,7 +75,10 @@ def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Val
 
 
 def _convert_to_planned_storage(ctx: Context, slot: int, value: ir.Value) -> ir.Value:
-    """Return an output in its tensor's storage if that differs from the first output's; the real values do not change."""
+    """Return an output in its tensor's storage if that differs from the first output's.
+
+    The real values do not change.
+    """
     delivered, planned = ctx.storage(slot), ctx.scope.storage.storage(ctx.op[slot])
     if uses_file_integers(ctx.scope.storage, ctx.bound, slot) or delivered.shift == planned.shift:
         return value

@@ -64,7 +64,9 @@ def decomposition(op_type: str, opset: int, domain: str) -> onnx.FunctionProto |
 def require_newer_opset(
     op_type: str, domain: str, opset: int, description: str, is_supported: Callable[[onnx.defs.OpSchema], bool]
 ) -> None:
-    """Raise Refusal with the first newer opset whose schema passes ``is_supported``; return if there is none.
+    """Raise Refusal with the first newer opset whose schema passes ``is_supported``.
+
+    Return if there is none.
 
     ``description``: the unsupported feature, for the message.
     """
@@ -82,7 +84,10 @@ def require_newer_opset(
 
 @cache
 def schema_attributes(schema: onnx.defs.OpSchema) -> Mapping[str, ir.AttributeType]:
-    """Return the types of a schema's attributes by name; cached because the schema rebuilds its objects on each access."""
+    """Return the types of a schema's attributes by name.
+
+    Cached because the schema rebuilds its objects on each access.
+    """
     return {name: ir.AttributeType(int(attribute.type.value)) for name, attribute in schema.attributes.items()}  # type: ignore[attr-defined]
 
 
@@ -125,7 +130,10 @@ def signature_of(schema: onnx.defs.OpSchema) -> Signature:
 
 
 def require_dtypes(schema: onnx.defs.OpSchema, opset: int, dtypes: Sequence[ir.DataType | None]) -> None:
-    """Raise Refusal if a newer opset is the first to support an operand's dtype; ``None`` stands for an unknown dtype."""
+    """Raise Refusal if a newer opset is the first to support an operand's dtype.
+
+    ``None`` stands for an unknown dtype.
+    """
     for k, dtype in enumerate(dtypes):
         if dtype is not None and not _allows(schema, k, dtype):
             description = f"{schema.name} of {dtype.name.lower()}"

@@ -84,7 +84,10 @@ class Scope:
     # --- values of tensors --------------------------------------------------------------------
 
     def label(self, bound: Bound) -> str:
-        """Return the name prefix of the operator's nodes; short, because TFLite's tensor names may have hundreds of characters."""
+        """Return the name prefix of the operator's nodes.
+
+        Short, because TFLite's tensor names may have hundreds of characters.
+        """
         return f"{self.values.prefix}op{bound.op.index}"
 
     def assign(self, tensor: Tensor, value: ir.Value, layout: TensorLayout, form: Form) -> None:

@@ -73,7 +73,10 @@ class State:
 
     @property
     def initial_value(self) -> Array:
-        """Return the value before the first run; 0 if no operator sets it (LiteRT refuses to read such a state)."""
+        """Return the value before the first run.
+
+        0 if no operator sets it (LiteRT refuses to read such a state).
+        """
         if self.initial is None:
             spend_budget(prod(d or 1 for d in self.dims), 8, f"the initial value of the state {self.name!r}")
         initial = np.zeros([d or 1 for d in self.dims]) if self.initial is None else self.initial
@@ -158,8 +161,9 @@ class States:
         return list(states.values())
 
     def variable_state(self, tensor: Tensor, name: str) -> State:
-        """Return the state of a variable tensor; its initial value is constant data if known (``Handler.evaluate``).
+        """Return the state of a variable tensor.
 
+        Its initial value is constant data if known (``Handler.evaluate``).
         Otherwise all values are 0, or the zero point for int8 (ResetVariableTensor, core/subgraph.cc). Raises Refusal for complex dtypes.
         """
         if tensor.dtype.startswith("complex"):

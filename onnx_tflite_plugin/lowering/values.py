@@ -187,8 +187,9 @@ class Values:
         return value if steps.shape is None else self.reshape(value, dims, steps.shape)
 
     def reshape(self, value: ir.Value, start: Dims, dims: Dims) -> ir.Value:
-        """Return a reshaped value; Unsqueeze or Squeeze, which need no sizes, if only axes of size 1 are added or removed.
+        """Return a reshaped value.
 
+        Unsqueeze or Squeeze, which need no sizes, if only axes of size 1 are added or removed.
         Raises ValueError if more than one dynamic size is needed.
         """
         if (added := _extra_unit_axes(dims, start)) is not None:
@@ -204,7 +205,10 @@ class Values:
         return self.emitter.emit("Reshape", [value, [-1 if d is None else d for d in dims]], attributes)[0]
 
     def requantize(self, value: ir.Value, start: Storage, end: Storage, layout: TensorLayout) -> ir.Value:
-        """Return quantized values in another storage of the same scale; a scale of 0 (no scale) is replaced by 1."""
+        """Return quantized values in another storage of the same scale.
+
+        A scale of 0 (no scale) is replaced by 1.
+        """
         return self.quantize(
             self.dequantize(value, replace_zero_scales(start), layout), replace_zero_scales(end), layout
         )
@@ -351,7 +355,10 @@ def _merge_known_sizes(value: ir.Value, dims: Dims | None) -> Dims | None:
 
 
 def _extra_unit_axes(long: Dims, short: Dims) -> list[int] | None:
-    """Return the axes of size 1 that ``long`` has in addition to ``short``; ``None`` if they differ otherwise."""
+    """Return the axes of size 1 that ``long`` has in addition to ``short``.
+
+    ``None`` if they differ otherwise.
+    """
     extra, remaining = [], list(short)
     for axis, size in enumerate(long):
         if remaining and remaining[0] == size:

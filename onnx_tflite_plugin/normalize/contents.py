@@ -102,7 +102,10 @@ def _declared_contents(candidate: _Candidate, host: Host, target: Target) -> Lis
 
 
 class _Group:
-    """Tensors that are one list, and the known type of its elements; None if operators contradict each other."""
+    """Tensors that are one list, and the known type of its elements.
+
+    None if operators contradict each other.
+    """
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensors = [tensor]

@@ -243,7 +243,10 @@ class ShapeDerivation:
     def _lower_results(
         self, op: Operator, bound: Bound, *, with_values: bool, resized: bool
     ) -> tuple[Sequence[Array | None], Sequence[Dims | None]]:
-        """Return the constant values, if requested, and the shapes of results; equal operators are lowered once."""
+        """Return the constant values, if requested, and the shapes of results.
+
+        Equal operators are lowered once.
+        """
         may_repeat = reads_no_subgraph(op) and not (bound.declared.subgraphs or bound.declared.accesses_states)
         key = (describe_shapes(op), with_values) if may_repeat else None
         if key in self._lowered:
@@ -285,7 +288,10 @@ class ShapeDerivation:
     def _subgraph_outputs(
         self, index: int, operand_shapes: Sequence[Dims | None], earlier: Mapping[int, Mapping[Tensor, Dims]]
     ) -> list[Dims]:
-        """Return the shapes of a subgraph's outputs for these inputs; ``earlier``: shapes of subgraphs called earlier."""
+        """Return the shapes of a subgraph's outputs for these inputs.
+
+        ``earlier``: shapes of subgraphs called earlier.
+        """
         graph = self.model.subgraphs[index]
         nested = ShapeDerivation(
             replace(self.model, root=index), self.host, self.target, self.message, named_sizes=self.named_sizes
@@ -354,7 +360,10 @@ def is_consistent(stored: Dims, derived: Dims) -> bool:
 
 
 def _merge_shapes(dims: Dims | None, other_dims: Dims | None) -> Dims | None:
-    """Return the common shape of two shapes; differing sizes become dynamic. Raises Refusal if the ranks differ."""
+    """Return the common shape of two shapes.
+
+    Differing sizes become dynamic. Raises Refusal if the ranks differ.
+    """
     if dims is None or other_dims is None:
         return None
     if len(dims) != len(other_dims):

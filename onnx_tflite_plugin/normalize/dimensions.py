@@ -79,7 +79,10 @@ def _axis_sizes(names: Mapping[InputAxis, str], start: int) -> dict[InputAxis, i
 
 
 class _InferenceCache:
-    """Output shapes of a model by the sizes of its inputs, each inferred once; ``None`` if the operators reject the sizes."""
+    """Output shapes of a model by the sizes of its inputs, each inferred once.
+
+    ``None`` if the operators reject the sizes.
+    """
 
     def __init__(self, proto: onnx.ModelProto) -> None:
         self._proto = proto

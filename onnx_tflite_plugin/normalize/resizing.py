@@ -84,8 +84,9 @@ def _with_stored(sizes: Sequence[int | str], tensor: Tensor) -> Dims:
 
 
 def derive_shapes(model: Model, host: Host, target: Target, *, strict: bool = False) -> Model | None:
-    """Return the model with the shapes that LiteRT derives from its inputs; ``None`` if the stored ones are the same.
+    """Return the model with the shapes that LiteRT derives from its inputs.
 
+    ``None`` if the stored ones are the same.
     Raises InvalidModel, with ``strict``, if the file contradicts itself in more than shapes.
     """
     complete = complete_shapes(model, host)
@@ -105,7 +106,10 @@ def derive_shapes(model: Model, host: Host, target: Target, *, strict: bool = Fa
 
 
 def _fill_dynamic(sizes: Dims, tensor: Tensor) -> Dims:
-    """Return the derived sizes, or stored ones where derived ones are dynamic; a stored 0 counts as dynamic."""
+    """Return the derived sizes, or stored ones where derived ones are dynamic.
+
+    A stored 0 counts as dynamic.
+    """
     if len(sizes) != tensor.rank:
         return sizes
     return tuple(stored or None if size is None else size for size, stored in zip(sizes, tensor.dims, strict=True))
@@ -121,8 +125,9 @@ def _batch_axes(model: Model) -> NamedAxes:
 
 
 def make_dynamic(model: Model, named_axes: NamedAxes, host: Host, target: Target) -> tuple[Model, NamedAxes]:
-    """Return the model with dynamic sizes along the named axes, and these axes; axes of one name have equal sizes.
+    """Return the model with dynamic sizes along the named axes, and these axes.
 
+    Axes of one name have equal sizes.
     A size is dynamic if it differs between the stored sizes and their multiples. Constants that hold a dynamic batch size
     are replaced as their handlers declare. Raises UnsupportedOperator with the operator that accepts no other size, or whose
     shapes cannot be derived.
@@ -146,7 +151,10 @@ def make_dynamic(model: Model, named_axes: NamedAxes, host: Host, target: Target
     )
 
     def sample_shapes(sample: int) -> dict[Tensor, Dims]:
-        """Return shapes at multiples of the stored sizes; factors differ by name, so that no two sizes agree by chance."""
+        """Return shapes at multiples of the stored sizes.
+
+        Factors differ by name, so that no two sizes agree by chance.
+        """
         factors = {name: 1 if sample == 0 else SAMPLES[sample - 1] + sample * k for k, name in enumerate(stored)}
         input_dims = {
             position: tuple(

@@ -75,7 +75,10 @@ def _replace(op: Operator, handler: Handler, find_entry: Callable[[Array], int |
 
 
 def _with_entry(sizes: Array, k: int, op: Operator, any_size: int) -> Array:
-    """Return the sizes with ``any_size`` as entry ``k``; other entries equal to it are replaced by the result's stored size."""
+    """Return the sizes with ``any_size`` as entry ``k``.
+
+    Other entries equal to it are replaced by the result's stored size.
+    """
     if len(sizes) == op[~0].rank:
         sizes = np.where(sizes == any_size, np.asarray(op[~0].shape, sizes.dtype), sizes)
     return np.concatenate([sizes[:k], np.asarray([any_size], sizes.dtype), sizes[k + 1 :]])

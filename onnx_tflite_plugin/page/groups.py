@@ -50,7 +50,10 @@ class Group:
 
 
 def group_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> list[Group]:
-    """Return the groups in the order of their last operators; nodes of inner graphs are counted separately."""
+    """Return the groups in the order of their last operators.
+
+    Nodes of inner graphs are counted separately.
+    """
     leaders: dict[int, int] = {}
     handlers: dict[int, str] = {}
     owned: list[tuple[int, NodeProto]] = []

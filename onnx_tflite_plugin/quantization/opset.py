@@ -14,8 +14,9 @@ from onnx_tflite_plugin.source.affine import affine
 def plan_storage_and_opset(
     model: BoundModel, requested: int | None, target: Target, *, fold: bool = False
 ) -> tuple[StoragePlan, int]:
-    """Return the storage plan and the opset; see :func:`plan_storage` and :func:`choose_opset` for arguments and errors.
+    """Return the storage plan and the opset.
 
+    See :func:`plan_storage` and :func:`choose_opset` for arguments and errors.
     From opset ``no_int8_from`` on, ONNX Runtime cannot load the operators ``no_int8_moves`` of int8 between DequantizeLinear and
     QuantizeLinear. They then compute on quantized values.
     """

@@ -125,8 +125,9 @@ def shift_storage(tensor: Tensor, dtype: str, shift: int) -> Storage:
 
 
 def plan_storage(model: BoundModel, target: Target, *, fold: bool = False) -> StoragePlan:
-    """Return the storage and arithmetic plan; ``fold`` dequantizes constants if that does not change results.
+    """Return the storage and arithmetic plan.
 
+    ``fold`` dequantizes constants if that does not change results.
     Raises HandlerError for operators that cannot take quantized operands, TargetRefusal for quantized dtypes that the target
     does not support.
     """
@@ -147,7 +148,10 @@ def plan_storage(model: BoundModel, target: Target, *, fold: bool = False) -> St
 
 
 def _check_rules(model: BoundModel, plan: StoragePlan) -> None:
-    """Raise TargetRefusal if the target does not support a quantized tensor; names the first tensor per broken rule."""
+    """Raise TargetRefusal if the target does not support a quantized tensor.
+
+    Names the first tensor per broken rule.
+    """
     violations: dict[str, dict[Tensor, Bound]] = {}
     for bound in model.operators():
         dequantized, requantized_slots = plan.dequantized_operands(bound), [~k for k in range(len(bound.op.outputs))]
@@ -246,7 +250,10 @@ class _QuantizedOperator:
 
 
 def _describe_remedy(bound: Bound) -> str:
-    """Return the remedy for the author of a pack whose handler declares no quantization; empty for other handlers."""
+    """Return the remedy for the author of a pack whose handler declares no quantization.
+
+    Empty for other handlers.
+    """
     if bound.pack == BUILTIN or bound.declared.quantization.is_quantizable:
         return ""
     return f"to support it, declare quantization= in @handler of {bound.handler.name}; Dequantized() computes on floats"

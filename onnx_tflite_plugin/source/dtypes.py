@@ -69,7 +69,10 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 @cache
 def bits(name: str) -> int:
-    """Return the stored bits per element; 0 for strings and handles, whose size does not follow from the shape."""
+    """Return the stored bits per element.
+
+    0 for strings and handles, whose size does not follow from the shape.
+    """
     if name == "string" or name in HANDLES:
         return 0
     return PACKED.get(name) or 8 * numpy_dtype(name).itemsize

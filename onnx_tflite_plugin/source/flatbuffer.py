@@ -51,7 +51,10 @@ _INT, _UINT, _USHORT = _STRUCTS["int"], _STRUCTS["uint"], _STRUCTS["ushort"]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Field:
-    """One field of a table: ``kind`` is the schema's scalar type, "string" or "table"; ``index`` is the slot."""
+    """One field of a table: ``kind`` is the schema's scalar type, "string" or "table".
+
+    ``index`` is the slot.
+    """
 
     name: str
     index: int

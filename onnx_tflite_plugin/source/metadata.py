@@ -47,7 +47,10 @@ _FILES = ("", "descriptions", "axis labels", "value labels", "score calibration"
 
 
 def read_metadata(content: bytes, model: Content) -> Metadata | None:
-    """Return the metadata in buffer TFLITE_METADATA, with files from the model's bytes; ``None`` if unreadable."""
+    """Return the metadata in buffer TFLITE_METADATA, with files from the model's bytes.
+
+    ``None`` if unreadable.
+    """
     try:
         table = File(content, KEY).root(_MODEL)
         associated = _Files(_unpack_files(model))

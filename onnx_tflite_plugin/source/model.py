@@ -176,7 +176,10 @@ class Tensor:
 
     @property
     def narrower(self) -> Tensor | None:
-        """Return the constant of a narrower dtype with the same values, which is stored instead; ``None`` if there is none."""
+        """Return the constant of a narrower dtype with the same values, which is stored instead.
+
+        ``None`` if there is none.
+        """
         return self.data.source if isinstance(self.data, Widening) else None
 
     @property

@@ -1,5 +1,6 @@
-"""Read operator options. Field layouts come from the ``tflite`` package; the file is read with our checked reader.
+"""Read operator options. Field layouts come from the ``tflite`` package.
 
+The file is read with our checked reader.
 A generated class of that package is a list of accessors, each with a slot, a type and a default. ``_record_layout``
 calls them on a recorder instead of a file to learn all three. No table is therefore repeated here, and
 the package's unchecked reading is not used.
@@ -189,7 +190,10 @@ def _operator_tables() -> Mapping[str, str]:
 
 @cache
 def options_table(operator: str) -> str:
-    """Return the options table named after a builtin operator (CONV_2D → Conv2DOptions); "" if there is none."""
+    """Return the options table named after a builtin operator (CONV_2D → Conv2DOptions).
+
+    "" if there is none.
+    """
     return _operator_tables().get(operator.replace("_", "").lower(), "")
 
 

@@ -85,7 +85,10 @@ def _read_shape(table: Table, dtype: str) -> tuple[int, ...]:
 
 
 def _read_dims(table: Table, shape: tuple[int, ...]) -> Dims:
-    """Return the shape with None for dynamic dimensions of the signature; LiteRT reads nothing else from it."""
+    """Return the shape with None for dynamic dimensions of the signature.
+
+    LiteRT reads nothing else from it.
+    """
     signature: tuple[int, ...] = table.numbers("shape_signature")
     if len(signature) != len(shape) or not shape or min(signature) >= 0:
         return shape

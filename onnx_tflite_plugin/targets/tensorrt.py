@@ -1,5 +1,6 @@
-"""TensorRT's ONNX parser, by its documentation and importers (onnx-tensorrt 10.1); not run here, as it needs a GPU.
+"""TensorRT's ONNX parser, by its documentation and importers (onnx-tensorrt 10.1).
 
+Not run here, as it needs a GPU.
 Integers are network inputs and outputs, or between Q and DQ: no operator runs on them.
 """
 

@@ -208,7 +208,7 @@ class ModelPair:
 
         def run(input_runs: list[list[Array]]) -> dict[str, list[Run]]:
             start = time.perf_counter()
-            expected = self.trial.reference_outputs(input_runs, fresh=self.resets_states, first=True)
+            expected = self.trial.reference_outputs(input_runs, resets_states=self.resets_states, first_only=True)
             self.seconds = (time.perf_counter() - start) / len(input_runs)
             return expected
 

@@ -232,7 +232,9 @@ def _add_builtin_outputs(
         expected["builtin"] = decision.outputs
     elif decision.error and "builtin" not in expected:
         with suppress(LiteRTError):
-            outputs = pair.trial.litert_outputs("builtin", input_runs, fresh=pair.resets_states, time_limit=TIME_LIMIT)
+            outputs = pair.trial.litert_outputs(
+                "builtin", input_runs, resets_states=pair.resets_states, time_limit=TIME_LIMIT
+            )
             expected["builtin"] = [*outputs]
 
 

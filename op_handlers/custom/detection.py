@@ -134,7 +134,10 @@ def emit_suppression(ctx: Context, boxes: Value, scores: Value, limit: int, opti
 
 
 def emit_fast(ctx: Context, boxes: Value, scores: Value, options: dict[str, Any]) -> tuple[Value, ...]:
-    """Emit one suppression by the highest class score of each box; each box is returned with several classes."""
+    """Emit one suppression by the highest class score of each box.
+
+    Each box is returned with several classes.
+    """
     ops, rows, width = ctx.ops, options["max_detections"], options["max_classes_per_detection"]
     classes = min(width, options["num_classes"])
     best_scores, labels = ops.TopK(scores, [classes], axis=1, outputs=2)
@@ -154,7 +157,10 @@ def emit_fast(ctx: Context, boxes: Value, scores: Value, options: dict[str, Any]
 
 
 def emit_regular(ctx: Context, boxes: Value, scores: Value, options: dict[str, Any]) -> tuple[Value, ...]:
-    """Emit one suppression per class, and keep the highest scores of all classes; ties go to the lower class."""
+    """Emit one suppression per class, and keep the highest scores of all classes.
+
+    Ties go to the lower class.
+    """
     ops, rows = ctx.ops, options["max_detections"]
     total = rows * options["max_classes_per_detection"]
     by_class = ops.Transpose(scores, perm=[1, 0])
@@ -173,7 +179,10 @@ def emit_regular(ctx: Context, boxes: Value, scores: Value, options: dict[str, A
 
 
 def pad_to_sizes(ctx: Context, values: Value, sizes: tuple[int, ...], trailing_axes: int = 0) -> Value:
-    """Return values padded with zeros to ``sizes`` along the first axes; ``trailing_axes`` more axes are unchanged."""
+    """Return values padded with zeros to ``sizes`` along the first axes.
+
+    ``trailing_axes`` more axes are unchanged.
+    """
     ops, no_padding = ctx.ops, [0] * trailing_axes
     missing = ops.Sub(list(sizes), ops.Slice(ops.Shape(values), [0], [len(sizes)]))
     return ops.Pad(

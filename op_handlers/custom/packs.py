@@ -1,4 +1,7 @@
-"""Declines of custom operators that an op pack of this repository converts; they name the pack to install."""
+"""Declines of custom operators that an op pack of this repository converts.
+
+They name the pack to install.
+"""
 
 from __future__ import annotations
 

@@ -92,7 +92,10 @@ def cached_attentions(operators: Sequence[Operator]) -> Iterator[Region]:
 
 
 class _Finder:
-    """Search around one Softmax. ``windows``: the window of each pair of mask and positions; layers share it."""
+    """Search around one Softmax. ``windows``: the window of each pair of mask and positions.
+
+    Layers share it.
+    """
 
     def __init__(
         self,

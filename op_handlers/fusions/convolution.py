@@ -73,7 +73,10 @@ def dilation_patterns(code: str) -> list[Call]:
 
 
 def merge_padding(match: Match) -> Mapping[str, Any] | Decline:
-    """Return options with the pads of both operators; a Decline unless they pad height and width with zeros."""
+    """Return options with the pads of both operators.
+
+    A Decline unless they pad height and width with zeros.
+    """
     (_, conv), *_, (_, pad) = match.calls.items()
     quantization, padding_table = pad[out(0)].quantization, match[paddings].array
     zero = getattr(quantization, "zero_point", (0,))[0]
@@ -110,7 +113,10 @@ def changes_scale(match: Match) -> bool:
 
 
 def unit_axis(sequence: Dims, image: Dims) -> int:
-    """Return the axis of size 1 that turns a sequence into an image; 0 if the shapes are equal, -1 otherwise."""
+    """Return the axis of size 1 that turns a sequence into an image.
+
+    0 if the shapes are equal, -1 otherwise.
+    """
     if sequence == image:
         return 0
     return next((axis for axis in (1, 2) if image == (*sequence[:axis], 1, *sequence[axis:])), -1)

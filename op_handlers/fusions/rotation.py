@@ -85,7 +85,10 @@ def _covers(tensor: Tensor, size: Tensor, last_sizes: Sequence[int]) -> bool:
 
 
 def _matrix_dims(tensor: Tensor) -> list[int | None]:
-    """Return the dimensions of a matrix of angles without leading ones; ``[None]`` if other axes are larger than 1."""
+    """Return the dimensions of a matrix of angles without leading ones.
+
+    ``[None]`` if other axes are larger than 1.
+    """
     is_matrix = tensor.rank <= 4 and set(tensor.dims[:-2]) <= {1}
     return _drop_leading_ones(tensor.dims[-2:]) if is_matrix else [None]
 
@@ -123,7 +126,10 @@ def table_patterns() -> Iterator[Call]:
 
 
 def check_tables(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the axis letters of the input; a Decline unless tables have a row per position and repeat the angles."""
+    """Return the axis letters of the input.
+
+    A Decline unless tables have a row per position and repeat the angles.
+    """
     input = match[x]
     if reason := _describe_mismatch(match):
         return Decline(reason)

@@ -32,7 +32,10 @@ CHANNELS_FIRST = (0, 3, 1, 2)
 
 
 def resize_price(at: Instance) -> AxisPrice | None:
-    """Return the price: many channels resize faster channels last; dequantized images have a separate price."""
+    """Return the price: many channels resize faster channels last.
+
+    Dequantized images have a separate price.
+    """
     if (at.op[0].dims[3] or 1) < 8:
         return None
     return AxisPrice("Resize" if at.op[0].dtype == "float32" else "Resize/dequantized", "h w", slot=out(0))
@@ -120,8 +123,9 @@ def emit_linear_resize(ctx: Context, x: Value, size: Value) -> Value:
 
 
 def half_up_offset(op: Operator) -> float:
-    """Return the offset that rounds half up as XNNPACK does (xnn_s8_ibilinear); QuantizeLinear rounds half to even.
+    """Return the offset that rounds half up as XNNPACK does (xnn_s8_ibilinear).
 
+    QuantizeLinear rounds half to even.
     Doubling the size gives halves in 5 to 16 of 100 pixels. The kernel without XNNPACK is off by up to 4 LSB.
     """
     q = op[0].quantization
@@ -289,7 +293,10 @@ def repetition_counts(op: Operator) -> list[int] | None:
 
 
 def nearest_price(at: Instance) -> AxisPrice | None:
-    """Return the price: a Gather of columns is faster if it moves contiguous pixels; float Resize prefers channels first."""
+    """Return the price: a Gather of columns is faster if it moves contiguous pixels.
+
+    Float Resize prefers channels first.
+    """
     if repetition_counts(at.op) is None:
         return AxisPrice("Gather", "h w", slot=out(0))
     return AxisPrice("Resize/nearest/integers", "h w", slot=out(0)) if at.op[0].dtype in ("int8", "uint8") else None

@@ -66,7 +66,10 @@ class CountedLoop:
     # --- trip count ----------------------------------------------------------------------
 
     def trip_count(self) -> int | Tensor | None:
-        """Return the trip count as a constant or as the outer tensor that holds it; ``None`` if it cannot be derived."""
+        """Return the trip count as a constant or as the outer tensor that holds it.
+
+        ``None`` if it cannot be derived.
+        """
         condition, pending = Body(self.cond.operators), list(self.cond.outputs)
         if any(op.code not in ("LESS", "LOGICAL_AND") for op in self.cond.operators):
             return None
@@ -165,8 +168,9 @@ class CountedLoop:
         return next((k for k in self.forwarded if self.graph.inputs[k] is op[0]), None)
 
     def row_written_at(self, k: int) -> Tensor | None:
-        """Return the tensor ``[1, ...]`` that the body writes at a counter's index of array ``k``; ``None`` for other writes.
+        """Return the tensor ``[1, ...]`` that the body writes at a counter's index of array ``k``.
 
+        ``None`` for other writes.
         For a tensor list, return the written tensor itself.
         """
         array, old_array = self.graph.outputs[k], self.graph.inputs[k]

@@ -18,7 +18,10 @@ def hertz_to_mel(frequency: Array) -> Array:
 
 
 def dct_matrix(channels: int, coefficients: int) -> Array:
-    """Return the matrix of the cosine transform, ``[channels, coefficients]``; coefficient 0 has no orthogonal scale."""
+    """Return the matrix of the cosine transform, ``[channels, coefficients]``.
+
+    Coefficient 0 has no orthogonal scale.
+    """
     angles = np.pi / channels * np.multiply.outer(np.arange(channels) + 0.5, np.arange(coefficients))
     return np.asarray(np.sqrt(2.0 / channels) * np.cos(angles))
 
@@ -43,7 +46,10 @@ class Filterbank:
         return np.asarray(low + (high - low) / (self.channels + 1) * np.arange(self.channels + 2))
 
     def matrix(self, rate: int) -> tuple[int, Array] | None:
-        """Return the first bin used and the weights ``[used, channels]``; None if the bins end below the upper limit."""
+        """Return the first bin used and the weights ``[used, channels]``.
+
+        None if the bins end below the upper limit.
+        """
         spacing = 0.5 * rate / (self.bins - 1)
         first, last = int(1.5 + self.lower / spacing), int(self.upper / spacing)
         if last >= self.bins:

@@ -211,6 +211,9 @@ def reinterpret_scale(ctx: Context, y: Value) -> Value:
 
 
 def insert_axis(names: list[str], axis: int, new: str = "new") -> list[str]:
-    """Return axis names with a new one inserted; ``axis`` is its position in the result, from the end if negative."""
+    """Return axis names with a new one inserted.
+
+    ``axis`` is its position in the result, from the end if negative.
+    """
     position = axis % (len(names) + 1)
     return [*names[:position], new, *names[position:]]

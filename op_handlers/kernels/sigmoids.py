@@ -39,8 +39,9 @@ def input_scale(op: Operator) -> float | None:
 
 
 def tanh_table(at: Instance) -> Array:
-    """Return the int16 TANH table; float arithmetic differs from the kernel by up to 3 LSB, at some scales by 12.
+    """Return the int16 TANH table.
 
+    Float arithmetic differs from the kernel by up to 3 LSB, at some scales by 12.
     At scales 2^-12 and 2^-11 the kernel uses fixed point (optimized/optimized_ops.h), else linear interpolation of 2
     sigmoid(2x) - 1.
 
@@ -90,8 +91,9 @@ def interpolate_sigmoid(x: Array) -> Array:
 
 
 def sigmoid_table() -> Array:
-    """Return sigmoid(k / 24) in 16 bits, plus half of the interpolation error at the midpoint; 1 at the end.
+    """Return sigmoid(k / 24) in 16 bits, plus half of the interpolation error at the midpoint.
 
+    The last entry is 1.
     (sigmoid_table_uint16, internal/common.h)
     """
     low, middle, high = (2**16 / (1 + np.exp(-(np.arange(256) + offset) / 24)) for offset in (0, 0.5, 1))

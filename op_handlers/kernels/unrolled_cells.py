@@ -150,7 +150,10 @@ class Unrolled(Body):
             seen.update(candidates)
 
     def rows_of_first_step(self, states: Sequence[Tensor], cell: Cell) -> Rows | None:
-        """Return the input rows of a first step, whose products with zero initial states are omitted; else ``None``."""
+        """Return the input rows of a first step, whose products with zero initial states are omitted.
+
+        Else ``None``.
+        """
         readers = {"LSTM": self._first_lstm_step, "GRU": self._first_gru_step, "RNN": self._first_rnn_step}
         return next(readers[cell.op_type](states, cell), None)
 
@@ -230,7 +233,10 @@ class Unrolled(Body):
         return Rows(tensor, tuple(numbers.tolist()))
 
     def _read_sums(self, tensor: Tensor) -> Sums | None:
-        """Return the sums per row; ``None`` unless the tensor is computed by products with constants, sums and slices."""
+        """Return the sums per row.
+
+        ``None`` unless the tensor is computed by products with constants, sums and slices.
+        """
         if tensor.dtype != "float32" or not tensor.is_static or tensor.rank < 1:
             return None
         if tensor.is_constant:

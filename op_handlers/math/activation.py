@@ -175,7 +175,10 @@ def logistic(ctx: Context, x: Value) -> Value:
 
 
 def emit_bfloat16_sigmoid(ctx: Context, x: Value) -> Value:
-    """Emit exp(x) / (1 + exp(x)), each rounded to bfloat16 (Eigen's scalar_logistic_op); 1 if exp is infinite."""
+    """Emit exp(x) / (1 + exp(x)), each rounded to bfloat16 (Eigen's scalar_logistic_op).
+
+    The result is 1 if exp is infinite.
+    """
     ops = ctx.ops
 
     def round_to_bfloat16(value: Value) -> Value:

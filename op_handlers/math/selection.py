@@ -33,7 +33,10 @@ def selection_axes(at: Instance) -> str | None:
 
 
 def check_condition(op: Operator) -> Decline | None:
-    """Return a Decline for a vector condition on scalars; its elements select rows (``SelectPrepare``, kernels/select.cc)."""
+    """Return a Decline for a vector condition on scalars.
+
+    Its elements select rows (``SelectPrepare``, kernels/select.cc).
+    """
     condition, x = op[0], op[1]
     if condition.rank != 1 or x.rank or condition.shape == (1,) or not condition.is_static:
         return None

@@ -34,14 +34,20 @@ def check_beta(at: Instance) -> Decline | None:
 
 
 def output_quantization(at: Instance) -> FixedOutputRange | Integer:
-    """Return the behavior: 0 to 1 over the range of the dtype; int16 from int16 uses only its nonnegative half (softmax.h)."""
+    """Return the behavior: 0 to 1 over the range of the dtype.
+
+    Int16 from int16 uses only its nonnegative half (softmax.h).
+    """
     if at.op[0].dtype == "int16":
         return Integer({"int16": (1 / 32768, 0)})
     return FixedOutputRange({"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 65536, -32768)})
 
 
 def softmax_layout(at: Instance) -> Attribute | Terminate:
-    """Return a layout with the axis anywhere from opset 13 on; before, the operator also runs over all later axes."""
+    """Return a layout with the axis anywhere from opset 13 on.
+
+    Before, the operator also runs over all later axes.
+    """
     return Attribute(unordered="k") if at.opset >= 13 else Terminate()
 
 

@@ -60,8 +60,9 @@ def stablehlo_pad(ctx: Context, x: Value, value: Value) -> Value:
 def emit_dilated_pad(
     ctx: Context, x: Value, value: Value, low: Sequence[int], high: Sequence[int], interior: Sequence[int]
 ) -> Value:
-    """Emit padding before, after and between the elements of each axis, in planned layout; negative counts remove elements.
+    """Emit padding before, after and between the elements of each axis, in planned layout.
 
+    Negative counts remove elements.
     For interior padding, one padding value is appended to the axis, and a Gather inserts it between elements.
     """
     dilated_axes = [axis for axis, count in enumerate(interior) if count]

@@ -26,7 +26,10 @@ from op_handlers.tensor.padding import emit_pad, padding_value
 
 
 def rearrangement_price(onnx: str) -> Callable[[Instance], AxisPrice | None]:
-    """Return a function for ``axis_price=``; integers channels first cost more than the surrounding Transposes."""
+    """Return a function for ``axis_price=``.
+
+    Integers channels first cost more than the surrounding Transposes.
+    """
     return lambda at: AxisPrice(f"{onnx}/integers", "h w") if at.op[0].dtype in ("int8", "uint8") else None
 
 

@@ -29,7 +29,9 @@ MAX_GROWTH = 2**20  # maximum bytes of the copies of one weight that several pro
 
 
 class AssignWeightDtypes(InPlacePass):
-    """Assign a dtype to every int8 weight of a product; ``dtypes`` is then the number of products by dtype.
+    """Assign a dtype to every int8 weight of a product.
+
+    ``dtypes`` is then the number of products by dtype.
 
     ``option`` is ``--weights-dtype`` for weights that overflow on some processors: ``"auto"`` (selected at load time),
     ``"uint8"``, or ``"int8"`` and ``"keep"`` (unchanged, so that results depend on the processor).

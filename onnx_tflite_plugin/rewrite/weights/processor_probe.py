@@ -1,4 +1,7 @@
-"""The probe, which tests the processor when a model is loaded, and an ``If`` on it; ONNX Runtime folds both."""
+"""The probe, which tests the processor when a model is loaded, and an ``If`` on it.
+
+ONNX Runtime folds both.
+"""
 
 from __future__ import annotations
 

@@ -153,7 +153,10 @@ def _span(arrays: Sequence[Array]) -> float:
 
 
 def _rounding(arrays: Sequence[Array]) -> float:
-    """Return the relative rounding error of the dtype if it exceeds every tolerance, as in 16-bit floats; else 0."""
+    """Return the relative rounding error of the dtype if it exceeds every tolerance, as in 16-bit floats.
+
+    Else 0.
+    """
     name = np.asarray(arrays[0]).dtype.name if arrays else ""
     return {"float16": 2**-10, "bfloat16": 2**-7, "float8_e4m3fn": 2**-3, "float8_e5m2": 2**-2}.get(name, 0.0)
 

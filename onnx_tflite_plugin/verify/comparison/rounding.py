@@ -17,7 +17,9 @@ _UNDEFINED_SUM_FACTOR = 2.0**19  # the same for an operand of a sum
 
 
 def weight_scale(operator: Operator, block_scales: Mapping[int, float]) -> float:
-    """Return the largest weight scale of a dynamic-range operator, which quantizes its activations; 0 for others.
+    """Return the largest weight scale of a dynamic-range operator, which quantizes its activations.
+
+    0 for others.
 
     ``block_scales``: the largest scale of each blockwise quantized tensor, by index.
     """
@@ -91,8 +93,9 @@ def _is_finer_than_float32(operator: Operator) -> bool:
 def inherited_step(
     tensor: Tensor, producers: Mapping[int, Operator], tolerance: Tolerance, exact: Collection[int] = ()
 ) -> float:
-    """Return the dequantized step of the quantized values that a float tensor is computed from; 0 if there are none.
+    """Return the dequantized step of the quantized values that a float tensor is computed from.
 
+    0 if there are none.
     The error of a dequantized result cannot be smaller than that step. The search goes upstream through operators with
     a single computed operand. It ends at ``exact`` tensors, by index, which both runtimes read as inputs.
     """

@@ -94,24 +94,24 @@ class Trial:
         )
 
     def litert_outputs(
-        self, kernels: str, runs: Sequence[Run], *, fresh: bool = False, time_limit: float | None = None
+        self, kernels: str, runs: Sequence[Run], *, resets_states: bool = False, time_limit: float | None = None
     ) -> list[Run]:
         """Return the outputs of each run with one of LiteRT's kernel sets.
 
-        ``fresh``: each run has its own interpreter, so that states are reset. Raises LiteRTError if LiteRT refuses the
+        ``resets_states``: each run has its own interpreter, so that states are reset. Raises LiteRTError if LiteRT refuses the
         model or its inputs.
         """
-        return self._time_runs(kernels, runs, fresh=fresh, time_limit=time_limit)[0]
+        return self._time_runs(kernels, runs, resets_states=resets_states, time_limit=time_limit)[0]
 
     def _time_runs(
-        self, kernels: str, runs: Sequence[Run], *, fresh: bool, time_limit: float | None
+        self, kernels: str, runs: Sequence[Run], *, resets_states: bool, time_limit: float | None
     ) -> tuple[list[Run], float]:
         """Return the outputs of each run, and the seconds that all runs took."""
         outputs: list[Run] = []
         seconds = 0.0
         session = None
         for arrays in self._report_runs(runs, f"LiteRT ({kernels})"):
-            if session is None or fresh:
+            if session is None or resets_states:
                 session = self.litert_session(kernels, time_limit=time_limit)
             start = time.perf_counter()
             outputs.append(session.run(arrays))
@@ -119,11 +119,11 @@ class Trial:
         return outputs, seconds
 
     def reference_outputs(
-        self, runs: Sequence[Run], *, fresh: bool = False, first: bool = False
+        self, runs: Sequence[Run], *, resets_states: bool = False, first_only: bool = False
     ) -> dict[str, list[Run]]:
         """Return the outputs of each run, by kernel set.
 
-        Reference kernels, about 50x slower, run only if no other kernel set runs the model. ``first``: use only the
+        Reference kernels, about 50x slower, run only if no other kernel set runs the model. ``first_only``: use only the
         first set that runs. A set that takes far longer than XNNPACK is left out: for a network of 0.1 s per run,
         another set took over 10 minutes. Raises LiteRTError with the message of each set if none runs.
         """
@@ -131,10 +131,12 @@ class Trial:
         failures: dict[str, str] = {}
         time_limit = None
         for kernels in KERNELS:
-            if expected and (first or kernels == "reference"):
+            if expected and (first_only or kernels == "reference"):
                 break
             try:
-                expected[kernels], seconds = self._time_runs(kernels, runs, fresh=fresh, time_limit=time_limit)
+                expected[kernels], seconds = self._time_runs(
+                    kernels, runs, resets_states=resets_states, time_limit=time_limit
+                )
                 time_limit = time_limit_after(seconds / max(len(runs), 1))
             except NoKernel:
                 raise

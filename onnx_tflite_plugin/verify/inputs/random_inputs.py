@@ -296,7 +296,10 @@ def _table_length(operator: Operator, index: int) -> int:
 
 
 def _float_range(graph: Subgraph, tensor: Tensor) -> tuple[float, float] | None:
-    """Return the range of a float input that is quantized at once, or that is rounded to indices of a table; else None."""
+    """Return the range of a float input that is quantized at once, or that is rounded to indices of a table.
+
+    Else None.
+    """
     for operator in graph.operators:
         if [slot.index for slot in operands(operator)] != [tensor.index]:
             continue

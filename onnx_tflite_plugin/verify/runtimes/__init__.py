@@ -1,1 +1,4 @@
-"""Runtimes of a comparison: LiteRT, kernels of packs, and ONNX Runtime; the file as LiteRT reads it, and its parts."""
+"""Runtimes of a comparison: LiteRT, kernels of packs, and ONNX Runtime.
+
+The file as LiteRT reads it, and its parts.
+"""

@@ -56,7 +56,7 @@ def decide(pair: ModelPair, runs: Sequence[Run], *, random: bool, exact: bool) -
         skipped=skipped,
         allowed=allowed,
         stateful=pair.stateful,
-        fresh=pair.resets_states,
+        resets_states=pair.resets_states,
         time_limit=time_limit_after(pair.seconds),
     )
     decision = engine.decide(runs)
@@ -117,7 +117,10 @@ def conclude(
 
 
 def compared_tensors(pair: ModelPair, decision: Decision) -> tuple[tuple[TensorValue, Comparison], ...]:
-    """Return the comparison of each tensor, in execution order; that of the first operands on which it differs."""
+    """Return the comparison of each tensor, in execution order.
+
+    A tensor that differs has the comparison of the first operands on which it differs.
+    """
     values = {value.name: value for values in values_by_tensor(pair.entry, pair.session).values() for value in values}
     differing = {finding.submodel.value.name: finding.comparison for finding in reversed(decision.differing)}
     producer = producers(pair.entry.subgraph)

@@ -40,7 +40,7 @@ class Engine:
     """Compares the submodels of one conversion.
 
     ``skipped``: tensors that are not compared. ``allowed``: the tolerance that the user gave. ``stateful``: the TFLite
-    model has states. ``fresh``: LiteRT's states are reset before every run. Raises ConversionError if a cut model does
+    model has states. ``resets_states``: LiteRT's states are reset before every run. Raises ConversionError if a cut model does
     not run.
     """
 
@@ -52,12 +52,14 @@ class Engine:
         skipped: Collection[int] = (),
         allowed: Tolerance | None = None,
         stateful: bool,
-        fresh: bool,
+        resets_states: bool,
         time_limit: float | None = None,
     ) -> None:
         self.trial, self.session, self.skipped, self.time_limit = trial, session, skipped, time_limit
         dequantized = is_dequantized(trial.model, trial.entry, session)
-        self.settings = Settings(trial, allowed, dequantized=dequantized, stateful=stateful, fresh=fresh)
+        self.settings = Settings(
+            trial, allowed, dequantized=dequantized, stateful=stateful, resets_states=resets_states
+        )
         self.writer = SubmodelWriter(trial.data, trial.entry.subgraph)
         self.decision = Decision()
 
@@ -122,7 +124,7 @@ class Engine:
         session = self.trial.litert_session("builtin", preserve=True, time_limit=self.time_limit)
         start = time.monotonic()
         for k, inputs in enumerate(runs):
-            if k and self.settings.fresh:
+            if k and self.settings.resets_states:
                 session = self.trial.litert_session("builtin", preserve=True, time_limit=self.time_limit)
             self.trial.progress(f"LiteRT (builtin), all tensors, run {k + 1} of {len(runs)}")
             try:
@@ -199,7 +201,7 @@ class Engine:
             return
         judge.segment.cut.reset()
         results = sorted({submodel.tensor.index for submodel in submodels})
-        for operand_set in random_sets(judge.segment, observed, results, fresh=self.settings.fresh):
+        for operand_set in random_sets(judge.segment, observed, results, resets_states=self.settings.resets_states):
             with suppress(
                 ConversionError
             ):  # ONNX Runtime may refuse random operands, for example an index beyond the end

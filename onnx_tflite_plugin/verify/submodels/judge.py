@@ -61,14 +61,14 @@ class Settings:
     """Settings for all submodels of a conversion.
 
     ``allowed``: the tolerance that the user gave. ``dequantized``: the ONNX model has floats in place of quantized
-    tensors. ``stateful``: the TFLite model has states. ``fresh``: LiteRT's states are reset before every run.
+    tensors. ``stateful``: the TFLite model has states. ``resets_states``: LiteRT's states are reset before every run.
     """
 
     trial: Trial
     allowed: Tolerance | None
     dequantized: bool
     stateful: bool
-    fresh: bool
+    resets_states: bool
 
     @property
     def is_substituted(self) -> bool:
@@ -96,8 +96,8 @@ class Judge:
         self.references = References(
             segment,
             dynamic_range=settings.is_dynamic_range,
-            stateful=settings.stateful and not settings.fresh,
-            fresh=settings.fresh,
+            stateful=settings.stateful and not settings.resets_states,
+            resets_states=settings.resets_states,
         )
 
     def compare_run(self, inputs: Run, tensors: Mapping[int, Array]) -> OperandSet | None:

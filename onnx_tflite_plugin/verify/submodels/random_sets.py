@@ -19,15 +19,17 @@ _FAILED_NODE = re.compile(r"Node number (\d+) ")
 _RETRIES = 8  # operators whose random operands LiteRT refuses
 
 
-def random_sets(segment: Segment, observed: OperandSet, results: list[int], *, fresh: bool) -> Iterator[OperandSet]:
+def random_sets(
+    segment: Segment, observed: OperandSet, results: list[int], *, resets_states: bool
+) -> Iterator[OperandSet]:
     """Yield one set of each kind of random operands that LiteRT accepts.
 
-    ``observed``: operands of the first run, which determine the shapes. ``results``: tensors to return. ``fresh``: each
+    ``observed``: operands of the first run, which determine the shapes. ``results``: tensors to return. ``resets_states``: each
     set begins with the initial states.
     """
     session = None
     for kind in KINDS:
-        if session is None or fresh:
+        if session is None or resets_states:
             try:
                 session = segment.litert(results=results)
             except ConversionError:

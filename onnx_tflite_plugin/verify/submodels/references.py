@@ -35,11 +35,11 @@ class References:
     """Further results of LiteRT: XNNPACK, float weights, float weights on rounded operands, perturbed operands.
 
     ``dynamic_range``: the model has operators whose kernels quantize activations. ``stateful``: states depend on the
-    earlier operand sets, which are therefore kept. ``fresh``: each set begins with the initial states.
+    earlier operand sets, which are therefore kept. ``resets_states``: each set begins with the initial states.
     """
 
-    def __init__(self, segment: Segment, *, dynamic_range: bool, stateful: bool, fresh: bool) -> None:
-        self.segment, self.stateful, self.fresh = segment, stateful, fresh
+    def __init__(self, segment: Segment, *, dynamic_range: bool, stateful: bool, resets_states: bool) -> None:
+        self.segment, self.stateful, self.resets_states = segment, stateful, resets_states
         self.names = ("xnnpack", *((FLOAT_WEIGHTS, ROUNDED) if dynamic_range else ()), PERTURBED)
         self._sessions: dict[str, Callable[[OperandSet], Mapping[int, Array]]] = {}
         self._waiting: dict[str, list[OperandSet]] = {name: [] for name in self.names}
@@ -67,7 +67,7 @@ class References:
 
     def _run(self, name: str, operand_set: OperandSet) -> Mapping[int, Array]:
         try:
-            if name not in self._sessions or self.fresh:
+            if name not in self._sessions or self.resets_states:
                 self._sessions[name] = self._open_session(name)
             return self._sessions[name](operand_set)
         except ConversionError:

@@ -163,8 +163,9 @@ def _rename(graph: GraphProto, renamed: Mapping[str, str]) -> None:
 
 
 def _trimmed_mean(times: list[int]) -> float:
-    """Return the mean of the middle half of times in microseconds; of all times if none lies between the quartiles.
+    """Return the mean of the middle half of times in microseconds.
 
+    Use all times if none lies between the quartiles.
     A median is too coarse for integers, and a mean includes interruptions.
     """
     low, high = np.percentile(times, (25, 75))

@@ -114,7 +114,10 @@ def emit_reshape(steps: Rewriter, x: Tensor, shape: Sequence[int | None]) -> Ten
 def finish_channels_last(
     steps: Rewriter, axes: Axes, base: Handler, inputs: Sequence[Tensor], **options: Any
 ) -> Sequence[Replacement]:
-    """Return the replacement by a channels-last operator; its result is transposed to the layout of the file."""
+    """Return the replacement by a channels-last operator.
+
+    Its result is transposed to the layout of the file.
+    """
     if not axes.channels_first:
         return steps.finish(base, inputs, **options)
     result = steps.op[out(0)]

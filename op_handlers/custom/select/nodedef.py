@@ -169,7 +169,10 @@ def _read_varint(data: bytes, offset: int) -> tuple[int, int]:
 
 
 def _parse_attribute(data: bytes, budget: _Budget) -> Any:
-    """Return the value in an AttrValue; ``None`` for tensors, functions and placeholders, which no handler supports."""
+    """Return the value in an AttrValue.
+
+    ``None`` for tensors, functions and placeholders, which no handler supports.
+    """
     fields = list(_iterate_fields(data, budget))
     if not fields:
         return None

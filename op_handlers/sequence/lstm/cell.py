@@ -40,7 +40,10 @@ PROJECTION, PROJECTION_BIAS, HIDDEN, CELLS = 16, 17, 18, 19
 
 
 def gates_of(op: Operator) -> list[Gate]:
-    """Return the gates with weights; without an input gate, 1 minus the forget gate takes its place (CIFG)."""
+    """Return the gates with weights.
+
+    Without an input gate, 1 minus the forget gate takes its place (CIFG).
+    """
     return [gate for gate in GATES if op.tensor(gate.weights) is not None]
 
 

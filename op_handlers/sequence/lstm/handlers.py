@@ -149,7 +149,10 @@ def check_lstm(op: Operator, rank: int) -> Decline | None:
 
 
 def cell_activation(at: Instance) -> ActivationKernel:
-    """Return ALWAYS_TANH for integers and for the cell with five operands; their kernels ignore the option."""
+    """Return ALWAYS_TANH for integers and for the cell with five operands.
+
+    Their kernels ignore the option.
+    """
     ignores_option = at.op[0].dtype != "float32" or at.op.options.get("kernel_type") == "BASIC"
     return ActivationKernel.ALWAYS_TANH if ignores_option else ActivationKernel.CELLS
 

@@ -138,7 +138,10 @@ class IntegerCell(Cell):
         return "recurrent_weights" if is_recurrent else "input_weights"
 
     def recurrent_weights(self) -> Value | Array:
-        """Return the recurrent weights; a small matrix is float64, with rows multiplied by their rescaling factors."""
+        """Return the recurrent weights.
+
+        A small matrix is float64, with rows multiplied by their rescaling factors.
+        """
         slots = [gate.recurrent for gate in self.gates]
         if not self.is_small:
             return self.weights(slots)
@@ -190,7 +193,10 @@ class IntegerCell(Cell):
         super().store_states(self.dequantize(hidden, HIDDEN), self.ops.Cast(cells, to="int16"))
 
     def convert_output(self, y: Value) -> Value:
-        """Return outputs dequantized with the output's scale; the kernel copies integers of the state regardless of scale."""
+        """Return outputs dequantized with the output's scale.
+
+        The kernel copies integers of the state regardless of scale.
+        """
         offset = self.zero_point(HIDDEN) - self.zero_point(out(0))
         return self.dequantize(
             self.ops.Add(y, named(np.float64(offset), "zero_point_difference")) if offset else y, out(0)
@@ -263,7 +269,10 @@ class IntegerCell(Cell):
         )
 
     def gather_entries(self, table: Value, positions: Value) -> Value:
-        """Return entries by index; fractions are truncated. 256 indices take 4.4 us with Gather, 1.6 with GatherElements."""
+        """Return entries by index.
+
+        Fractions are truncated. 256 indices take 4.4 us with Gather, 1.6 with GatherElements.
+        """
         ops, indices = self.ops, self.ops.Cast(positions, to="int32")
         return ops.GatherElements(table, indices, axis=1) if self.gathers_elements else ops.Gather(table, indices)
 

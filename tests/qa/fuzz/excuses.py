@@ -76,7 +76,9 @@ class Trial:
         sets: dict[str, list[Run]] = {}
         for kernels, inputs in product(KERNELS, [self.inputs, self.inputs, *([nudged] if all_float else [])]):
             try:
-                sets[f"{kernels} {len(sets)}"] = [*trial.litert_outputs(kernels, inputs, fresh=self.pair.resets_states)]
+                sets[f"{kernels} {len(sets)}"] = [
+                    *trial.litert_outputs(kernels, inputs, resets_states=self.pair.resets_states)
+                ]
             except LiteRTError:
                 if kernels == "builtin" and sets:
                     return True
