@@ -1,5 +1,7 @@
 """Further results of LiteRT for submodels that do not match its builtin kernels; one match is enough.
 
+If operators may take equal values in any order, one of these results is that on operands without equal values.
+
 The result on perturbed operands is not a reference. It shows how much LiteRT's own result changes with the last bits of
 the operands.
 """
@@ -14,6 +16,7 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.comparison.trial import Run
 from onnx_tflite_plugin.verify.submodels.operands import perturbed_operands, rounded_operands
 from onnx_tflite_plugin.verify.submodels.segment import Segment
+from onnx_tflite_plugin.verify.submodels.ties import session_without_ties, sorted_operands
 
 FLOAT_WEIGHTS, ROUNDED, PERTURBED = "float weights", "rounded operands", "perturbed operands"
 
@@ -32,7 +35,7 @@ class OperandSet(NamedTuple):
 
 
 class References:
-    """Further results of LiteRT: XNNPACK, float weights, float weights on rounded operands, perturbed operands.
+    """Further results of LiteRT: XNNPACK, float weights (also on rounded operands), no ties, perturbed operands.
 
     ``dynamic_range``: the model has operators whose kernels quantize activations. ``stateful``: states depend on the
     earlier operand sets, which are therefore kept. ``resets_states``: each set begins with the initial states.
@@ -40,7 +43,8 @@ class References:
 
     def __init__(self, segment: Segment, *, dynamic_range: bool, stateful: bool, resets_states: bool) -> None:
         self.segment, self.stateful, self.resets_states = segment, stateful, resets_states
-        self.names = ("xnnpack", *((FLOAT_WEIGHTS, ROUNDED) if dynamic_range else ()), PERTURBED)
+        self._tied = {f"distinct values of tensor {index}": index for index in sorted_operands(segment)}
+        self.names = ("xnnpack", *((FLOAT_WEIGHTS, ROUNDED) if dynamic_range else ()), *self._tied, PERTURBED)
         self._sessions: dict[str, Callable[[OperandSet], Mapping[int, Array]]] = {}
         self._waiting: dict[str, list[OperandSet]] = {name: [] for name in self.names}
         self._results: dict[str, Mapping[int, Array]] = {}
@@ -75,6 +79,9 @@ class References:
             return {}
 
     def _open_session(self, name: str) -> Callable[[OperandSet], Mapping[int, Array]]:
+        if name in self._tied:
+            run_without_ties = session_without_ties(self.segment, self._tied[name])
+            return lambda operand_set: run_without_ties(operand_set.operands)
         kernels = "xnnpack" if name == "xnnpack" else "builtin"
         session = self.segment.litert(kernels, floats=name in (FLOAT_WEIGHTS, ROUNDED))
         points = self.segment.points

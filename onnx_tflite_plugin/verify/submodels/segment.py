@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -84,15 +84,21 @@ class Segment:
         return {index for submodel in self.submodels for index in submodel.leaves | submodel.onnx_leaves}
 
     def litert(
-        self, kernels: str = "builtin", results: Sequence[int] | None = None, *, floats: bool = False
+        self,
+        kernels: str = "builtin",
+        results: Sequence[int] | None = None,
+        *,
+        floats: bool = False,
+        given: Collection[int] = (),
     ) -> CutLiteRT:
         """Return a LiteRT session in which every operator reads given operands.
 
         Raises LiteRTError or InvalidModel. ``results``: tensors to return. ``floats``: dequantize weights of
-        dynamic-range operators.
+        dynamic-range operators. ``given``: further tensors that are given, not computed.
         """
         results = self.results if results is None else results
-        return CutLiteRT(self.writer, self.operators, self.inputs, self.operands, results, kernels, floats=floats)
+        operands = self.operands | ({*given} - {*self.inputs})
+        return CutLiteRT(self.writer, self.operators, self.inputs, operands, results, kernels, floats=floats)
 
     def sequential_litert(self, *, inner: bool = False) -> CutLiteRT:
         """Return a LiteRT session in which only the operands of earlier segments are given.

@@ -1,0 +1,54 @@
+"""Operands in which no two values are equal, for operators whose kernels may take equal values in any order.
+
+A heap, for example, takes boxes of equal score in an order that depends on the other scores. If LiteRT computes the ONNX
+model's result from such operands, the results differ only in that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify.inputs.random_inputs import can_reorder
+from onnx_tflite_plugin.verify.runtimes.structure import operands
+from onnx_tflite_plugin.verify.submodels.segment import Segment
+
+_SMALLEST_STEP = 2.0**-100  # for values near 0; far above the denormals, which kernels may flush to 0
+
+
+def sorted_operands(segment: Segment) -> list[int]:
+    """Return the float operands of operators that may reorder equal values, by tensor index."""
+    tensors = (tensor for op in segment.operators if can_reorder(op) for tensor in operands(op))
+    return sorted({tensor.index for tensor in tensors if tensor.dtype == "float32"})
+
+
+def session_without_ties(segment: Segment, index: int) -> Callable[[Mapping[int, Array]], Mapping[int, Array]]:
+    """Return a run of LiteRT in which the elements of one tensor are distinct; the first of equal ones is the largest.
+
+    The run takes operands and returns results by tensor index. Raises LiteRTError or InvalidModel.
+    """
+    given = index in {*segment.inputs, *segment.operands}
+    computing = None if given else segment.litert(results=[index])
+    session = segment.litert(given=[index])
+
+    def run(arrays: Mapping[int, Array]) -> Mapping[int, Array]:
+        values = arrays[index] if computing is None else computing.run(arrays)[index]
+        return session.run({**arrays, index: without_ties(values)})
+
+    return run
+
+
+def without_ties(array: Array) -> Array:
+    """Return the floats with each repeated value lowered by as many units in its last place as it was found before."""
+    values = np.asarray(array).reshape(-1)
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    positions = np.arange(len(values))
+    starts = np.ones(len(values), np.bool_)
+    starts[1:] = ordered[1:] != ordered[:-1]
+    repeats = np.empty(len(values), np.float32)
+    repeats[order] = positions - np.maximum.accumulate(np.where(starts, positions, 0))
+    step = np.maximum(np.spacing(np.abs(values)), np.float32(_SMALLEST_STEP))
+    return np.asarray(values - repeats * step, array.dtype).reshape(array.shape)
