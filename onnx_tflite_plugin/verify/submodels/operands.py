@@ -20,6 +20,7 @@ KINDS = ("uniform", "special", "wide")
 _SPECIAL_VALUES = (-1.5, -0.5, 0.0, 0.5, 1.0, 3.0, 6.0)
 _SPECIAL_SHARE = 0.5  # fraction of special values
 _REPEATED_SHARE = 0.25  # fraction of elements equal to the previous element
+_MIN_OBSERVED = 16  # observed elements that show that a tensor is never negative, as the result of a RELU
 _PEAK_SHARE = 0.1  # fraction of elements above the minimum
 _RANGE_FACTOR = 8.0  # multiple of the observed range
 _QUANTIZED = ("int8", "uint8", "int16")
@@ -82,7 +83,8 @@ def _floats(generator: np.random.Generator, kind: str, array: Array, thresholds:
     if low >= 0 and high > 1 and not np.any(np.mod(finite, 1)):  # numbers that may be indices
         return array if kind == "wide" else np.rint(generator.uniform(low, high, array.shape))
     if kind == "special":
-        special = np.array([*_SPECIAL_VALUES, low, high], np.float32)
+        lowest = 0.0 if 0 <= low < high and finite.size >= _MIN_OBSERVED else -np.inf
+        special = np.array([*(value for value in _SPECIAL_VALUES if value >= lowest), low, high], np.float32)
         if thresholds.size:
             special = np.concatenate([special, np.resize(thresholds, max(thresholds.size, len(special)))])
         return _with_special(generator, array, special)

@@ -210,6 +210,12 @@ def test_random_floats_reach_range_limits_and_8x_maximum() -> None:
     assert set(floats("special", np.full(1000, 2.5)).tolist()) >= {0.0, 0.5, 6.0, 2.5}
 
 
+@pytest.mark.parametrize(("size", "lowest"), [(1000, 0.0), (15, -1.5)])
+def test_special_floats_are_negative_only_if_observed(size: int, lowest: float) -> None:
+    assert floats("special", np.linspace(0, 2.5, size)).min() == lowest
+    assert floats("special", np.linspace(-0.5, 2.5, 1000)).min() == -1.5
+
+
 def test_integral_floats_stay_within_the_observed_range() -> None:
     observed = np.arange(24)
     assert np.array_equal(floats("wide", observed), observed)
