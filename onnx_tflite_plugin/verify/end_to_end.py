@@ -12,8 +12,6 @@ from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.runtimes.dequantized import is_quantized
 from onnx_tflite_plugin.verify.runtimes.structure import producers
 
-_SMALL = {"range": 0.02, "step": 5.0}
-"""Heuristic: errors up to these (2 % of the range, or 5 quantization steps) rarely change a result, and need no next step."""
 _NAMED = 2  # outputs, and operators
 _PAGE = "docs/how-to/verify.md"
 
@@ -37,7 +35,7 @@ def explain_errors(
     named = _list_items([output.name for output in wrong])
     subject = f"{'output' if len(wrong) == 1 else 'outputs'} {named} {verb} {error} end to end"
     lines = [f"{subject}, although every operator agrees", f"cause: {'; '.join(_causes(pair, exceeding))}"]
-    if not all(_is_small(output) for output in wrong):
+    if not all(output.is_small for output in wrong):
         step = (
             "measure the accuracy of both models on labeled data"
             if has_data
@@ -45,10 +43,6 @@ def explain_errors(
         )
         lines.append(f"to judge the effect: {step} ({_PAGE})")
     return tuple(lines)
-
-
-def _is_small(output: Comparison) -> bool:
-    return not output.problem and output.max_error <= _SMALL.get(output.unit, 0.0)
 
 
 def _causes(pair: ModelPair, outputs: set[str]) -> Iterator[str]:

@@ -20,6 +20,9 @@ from onnx_tflite_plugin.verify.criteria import PRODUCT, STEPPED, Tolerance
 
 Unit = Literal["range", "step", "value"]
 
+_SMALL = {"range": 0.02, "step": 5.0}
+"""Heuristic: errors up to these (2 % of the range, or 5 quantization steps) rarely change a result."""
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -45,6 +48,11 @@ class Comparison:
     @property
     def ok(self) -> bool:
         return not self.problem and self.max_error <= self.tolerance
+
+    @property
+    def is_small(self) -> bool:
+        """True if the error is such that the roundings of a network may add up to it."""
+        return not self.problem and self.max_error <= _SMALL.get(self.unit, 0.0)
 
     @property
     def text(self) -> str:
