@@ -111,7 +111,7 @@ def _check_float(ctx: Context, value: ir.Value, tensor: Tensor, k: int) -> None:
     Floats other than float32 are never quantized.
     """
     dtype = None if value.type is None else value.type.dtype
-    if ctx.bound.pack == BUILTIN or affine(tensor) is None:
+    if ctx.bound.pack == BUILTIN or affine(tensor) is None or ~k in ctx.bound.declared.output_quantization:
         return
     if dtype is ir.DataType.FLOAT and ctx.uses_integers and ctx.target.moves_integers:
         declared = type(ctx.bound.declared.quantization).__name__
