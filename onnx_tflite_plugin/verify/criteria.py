@@ -43,6 +43,8 @@ silence consists only of rounding errors.
 """
 MAX_PERTURBED = 2.0**-12
 """Limit of that error as a share of the largest operand, so that a discontinuous result, as of a FLOOR_DIV, is not excused."""
+SUMMED = 2
+"""Error as a multiple of the rounding error of a float32 sum that is computed term by term, as LiteRT does; ONNX Runtime's has less."""
 PRODUCT = 2**-23
 """Rounding of two products of an integer and a scale, as a share of the range: half a unit in the last place each."""
 STEPS = 1

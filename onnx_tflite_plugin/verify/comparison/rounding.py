@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from math import prod
 
 import numpy as np
 
-from onnx_tflite_plugin.source.model import Operator, Quantization, Tensor
+from onnx_tflite_plugin.source.model import Array, Operator, Quantization, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.criteria import GROUP_MEAN, STEPPED, Tolerance
 from onnx_tflite_plugin.verify.runtimes.dequantized import is_quantized
 from onnx_tflite_plugin.verify.runtimes.structure import is_dynamic_range, operands
 
+_SMALLEST_NORMAL = 2.0**-126  # of float32
 _UNDEFINED_FACTOR = 2.0**31  # smallest rescaling factor of a 32-bit integer that exceeds the kernel's shift
 _UNDEFINED_SUM_FACTOR = 2.0**19  # the same for an operand of a sum
 
@@ -110,3 +112,33 @@ def inherited_step(
             return 0.0
         tensor = sources[0]
     return 0.0
+
+
+def measure_summation(operand: Array, result: Array) -> float:
+    """Return the absolute error of a result if it is the sum or mean of float32 elements, added one after the other.
+
+    LiteRT's reductions add like this, so the mean of a large image with many equal values is wrong by 1e-4. Return 0 if
+    no axes of the operand are missing, or have size 1, in the result.
+    """
+    axes = _reduced_axes(operand.shape, result.shape)
+    if not axes or operand.dtype != np.float32 or result.dtype != np.float32 or not operand.size:
+        return 0.0
+    kept = [axis for axis in range(operand.ndim) if axis not in axes]
+    terms = np.transpose(operand, (*axes, *kept)).reshape(prod(operand.shape[axis] for axis in axes), -1)
+    exact, added = terms.sum(0, np.float64), np.zeros(terms.shape[1], np.float32)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for row in terms:
+            added += row
+        error = float(np.abs(added - exact).max()) / max(float(np.abs(exact).max()), _SMALLEST_NORMAL)
+        largest = float(np.abs(result).max())
+    return error * largest if np.isfinite((error, largest)).all() else 0.0
+
+
+def _reduced_axes(shape: Sequence[int], result: Sequence[int]) -> list[int]:
+    """Return the axes of an operand that a result lacks, or has with size 1; empty if its sizes have another relation."""
+    if len(shape) == len(result):
+        fits = all(size in (old, 1) for old, size in zip(shape, result, strict=True))
+        return [axis for axis, size in enumerate(result) if size != shape[axis]] if fits else []
+    kept = [*result]
+    axes = [axis for axis, size in enumerate(shape) if not (kept and kept[0] == size and kept.pop(0))]
+    return [] if kept else axes

@@ -19,6 +19,7 @@ from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
 from onnx_tflite_plugin.verify.comparison.rounding import (
     inherited_step,
     is_requantizing,
+    measure_summation,
     undecided_reason,
     weight_scale,
 )
@@ -167,11 +168,12 @@ class Judge:
         allowed: Tolerance | None = None,
         *,
         change: float = 0.0,
+        summation_error: float = 0.0,
     ) -> Comparison:
         """Compare a result with one result of LiteRT.
 
         ``allowed``: tolerance in place of the default. ``change``: the change in LiteRT's result if the last bits of
-        the operands change.
+        the operands change. ``summation_error``: the rounding error of LiteRT's sums.
         """
         tolerance = (
             allowed
@@ -197,6 +199,7 @@ class Judge:
         floor = max(
             criteria.CANCELLATION * largest,
             min(criteria.PERTURBED * change, criteria.MAX_PERTURBED * largest),
+            criteria.SUMMED * summation_error,
             *(points.kernel_errors.get(op.index, 0.0) for op in submodel.operators),
             inherited_step(submodel.tensor, points.producers, tolerance, points.given_tensors),
         )
@@ -221,7 +224,10 @@ class Judge:
                 continue
             if name == PERTURBED:
                 change = _largest_change(results[index], expected)
-                comparison = self._compare_with(submodel, operand_set, actual, expected, "builtin", change=change)
+                added = self._summation_error(submodel, operand_set, expected)
+                comparison = self._compare_with(
+                    submodel, operand_set, actual, expected, "builtin", change=change, summation_error=added
+                )
             else:
                 comparison = self._compare_with(submodel, operand_set, actual, results[index], name)
             if comparison.ok:
@@ -232,6 +238,11 @@ class Judge:
         allowed = self.settings.trial.tolerance
         comparison = self._compare_with(submodel, operand_set, actual, expected, "builtin", allowed)
         return comparison if comparison.ok else None
+
+    def _summation_error(self, submodel: Submodel, operand_set: OperandSet, expected: Array) -> float:
+        """Return the rounding error of LiteRT's sums if the result may be a sum or mean of a single operand; else 0."""
+        leaves = [operand_set.operands[index] for index in submodel.leaves if index in operand_set.operands]
+        return measure_summation(leaves[0], expected) if len(leaves) == 1 else 0.0
 
     def _record_mismatch(
         self, submodel: Submodel, operand_set: OperandSet, comparison: Comparison, weights: str
