@@ -25,7 +25,7 @@ THREE_MILLION = int(np.float32(3e6).view(np.int32))
 ACCEPTED: list[tuple[str, list[Change]]] = [
     ("SPLIT_V-one_result", [tensor(3, shape=[])]),
     ("FULLY_CONNECTED-one_block_a_row", [tensor(3, shape=[5, 1])]),
-    ("MAX_POOL_2D-along_a_row,_kernel_1,_int8", [set_parameters(0, [0.0], [-5])]),
+    ("MAX_POOL_2D-sequence_in_a_row,_kernel_1,_int8", [set_parameters(0, [0.0], [-5])]),
     ("RFFT2D-spectra_of_dynamic_shape,_SQUEEZE", [tensor(5, shape_signature=[1, -1, 9])]),
     ("ONE_HOT-indices_of_shape_[0,_3]", [tensor(0, shape_signature=[-1, 3])]),
     ("MEAN-int16_axes_[0,_1,_2,_3]_at_5_of_the_scale_dropped", [tensor(0, shape=[])]),
@@ -47,7 +47,7 @@ ACCEPTED: list[tuple[str, list[Change]]] = [
     (f"{LSTM}-backwards,_int8,_time_first", [set_parameters(2, [0.0061], [0])]),
     (f"{LSTM}-backwards,_float32,_cells_clipped_at_10", [tensor(-1, shape=[], has_rank=False)]),
     ("WHILE-variable_only_in_the_body", [set_shared_name("")]),
-    ("FULLY_CONNECTED-on_floats_between_int8,_RELU6,_weights_of_float32", [outputs(5, 4)]),
+    ("FULLY_CONNECTED-float32_between_int8,_RELU6,_float32_weights", [outputs(5, 4)]),
     # Subtracting and adding 3e6 times the projection's bias would leave an error in the first step.
     ("BIDIRECTIONAL_SEQUENCE_LSTM-float32_with_a_projection,_reset_in_every_run", [buffer(7, [THREE_MILLION] * 187)]),
     ("REDUCE_MIN-uint8,_all_elements_dropped", [tensor(0, shape=[])]),

@@ -428,7 +428,7 @@ def test_long_shape_vectors_convert_in_seconds(case: str, shape: list[int]) -> N
         ("REVERSE_SEQUENCE-uint8_columns_between_convolutions", tensor(3, shape=[])),
         ("REVERSE_SEQUENCE-uint8_columns_between_convolutions", tensor(5, shape=[])),
         ("RESIZE_NEAREST_NEIGHBOR-upsampled_twice_without_stored_shapes", tensor(0, is_variable=True)),
-        ("FULLY_CONNECTED-on_floats_between_int8,_NONE,_weights_of_float16", tensor(3, shape=[])),
+        ("FULLY_CONNECTED-float32_between_int8,_float16_weights", tensor(3, shape=[])),
         ("CONV_3D-SAME_2x2x2_stride_2x1x2_dilated_2x1x1", tensor(-1, shape=[], has_rank=True)),
         ("RANGE-float32_[3,_18,_5],_known", tensor(-1, shape=[], has_rank=True)),
         ("IF-float32,_condition_of_rank_1", tensor(-1, shape=[], has_rank=True)),

@@ -10,7 +10,7 @@ import pytest
 from onnx import ModelProto
 
 from conformance.cases.fusions.convolution import CAUSAL, ROW, Conv, depthwise
-from conformance.cases.networks.sequences import CHAINS, LINES, POOLS, Line
+from conformance.cases.networks.sequences import CHAINS, POOLS, SEQUENCE_LAYERS, SequenceLayer
 from conformance.models import Net, constant, tensor
 from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.graph.metadata import TensorValue
@@ -48,7 +48,7 @@ OPERATORS = ("CONV_2D", "DEPTHWISE_CONV_2D", *POOLS)
 @pytest.mark.parametrize("unit", [1, 2])
 @pytest.mark.parametrize(("dtype", "target"), [("float32", "generic"), ("int8", "generic"), ("int8", "onnxruntime")])
 def test_operator_on_a_sequence_has_one_spatial_axis(op: str, unit: int, dtype: str, target: str) -> None:
-    proto = convert_net(Line(op=op, unit=unit, dtype=dtype), target)
+    proto = convert_net(SequenceLayer(op=op, unit_axis=unit, dtype=dtype), target)
     assert spatial_rank(proto) == 1
     assert reshape_count(proto) == 0
 
@@ -57,24 +57,27 @@ def test_operator_on_a_sequence_has_one_spatial_axis(op: str, unit: int, dtype: 
 @pytest.mark.parametrize("dtype", ["float32", "int16"])
 def test_image_is_kept_if_the_target_keeps_unit_axes(op: str, dtype: str) -> None:
     if (op, dtype) != ("MAX_POOL_2D", "int16"):
-        assert spatial_rank(convert_net(Line(op=op, dtype=dtype), "onnxruntime")) == 2
+        assert spatial_rank(convert_net(SequenceLayer(op=op, dtype=dtype), "onnxruntime")) == 2
 
 
-@pytest.mark.parametrize("name", ["a row under three rows of kernel", "a column under two columns of kernel"])
+@pytest.mark.parametrize("name", ["sequence in a row, kernel of height 3", "sequence in a column, kernel of width 2"])
 def test_kernel_larger_than_the_unit_axis_stays_two_dimensional(name: str) -> None:
-    assert spatial_rank(convert_net(LINES[name], "generic")) == 2
+    assert spatial_rank(convert_net(SEQUENCE_LAYERS[name], "generic")) == 2
 
 
 @pytest.mark.parametrize("length", [11, 1])
 def test_image_without_sequence_neighbors_stays_an_image(length: int) -> None:
-    assert spatial_rank(convert_net(Line(shape=(2, length, 3), kernel=1, opening="", closing=""), "generic")) == 2
+    assert (
+        spatial_rank(convert_net(SequenceLayer(shape=(2, length, 3), kernel=1, to_image="", to_sequence=""), "generic"))
+        == 2
+    )
 
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_chains_between_sequences_have_no_reshapes(name: str) -> None:
     proto = convert_net(CHAINS[name]("int8"), "generic")
     assert spatial_rank(proto) == 1
-    assert reshape_count(proto) == (name == "a factor per channel")  # its constant is broadcast
+    assert reshape_count(proto) == (name == "per-channel factor")  # its constant is broadcast
 
 
 @pytest.mark.parametrize("setting", [ROW, CAUSAL, depthwise(ROW), depthwise(CAUSAL)])

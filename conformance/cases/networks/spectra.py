@@ -1,4 +1,4 @@
-"""Spectra of windows in audio models: complex numbers converted to real, and the speech commands graph."""
+"""Spectra in audio models: absolute values of complex spectra, and the graph of TensorFlow's speech commands example."""
 
 from __future__ import annotations
 
@@ -18,30 +18,35 @@ def cases() -> Iterator[Case]:
     x = tensor(None, None, 16)
     yield net("RFFT2D", "spectra of dynamic shape, SQUEEZE", spectrum(x, "SQUEEZE"), opsets=(None, 17, 20, 26))
     rates = [{"rate": np.asarray([rate], np.int32)} for rate in (16000, 8000, 22050)]
-    yield net(MFCC, "speech commands", commands, input_arrays=rates, opsets=(None, 13, 20), nodes=["Conv", "MatMul"])
+    yield net(
+        MFCC, "speech commands", speech_commands, input_arrays=rates, opsets=(None, 13, 20), nodes=["Conv", "MatMul"]
+    )
     yield net(MFCC, "speech commands without stored shapes", without_shapes, input_arrays=rates)
 
 
 def spectrum(x: Spec, code: str) -> Callable[[Net], None]:
-    """Return spectra of windows ``[n, t, 16]``, as images of height 1; the unit axis is removed for complex numbers."""
+    """Return a model of the spectra of windows ``[n, t, 16]``.
+
+    RFFT2D transforms them as images of height 1; ``code`` is the operator that removes the height of the complex result.
+    """
 
     def build(model: Net) -> None:
         n, t, _ = x.shape
-        rows = model.call("EXPAND_DIMS", [x, constant(-2)], x.with_shape(n, t, 1, 16))
+        images = model.call("EXPAND_DIMS", [x, constant(-2)], x.with_shape(n, t, 1, 16))
         lengths = constant(np.array([1, 16], np.int32))
-        spectra = model.call("RFFT2D", [rows, lengths], tensor(n, t, 1, 9, dtype="complex64"))
-        flat = tensor(n, t, 9, dtype="complex64")
+        spectra = model.call("RFFT2D", [images, lengths], tensor(n, t, 1, 9, dtype="complex64"))
+        flat_spec = tensor(n, t, 9, dtype="complex64")
         if code == "SQUEEZE":
-            flat_ref = model.call("SQUEEZE", [spectra], flat, squeeze_dims=(-2,))
+            flat_ref = model.call("SQUEEZE", [spectra], flat_spec, squeeze_dims=(-2,))
         else:
-            flat_ref = model.call("RESHAPE", [spectra, constant([n or -1, t or -1, 9])], flat)
+            flat_ref = model.call("RESHAPE", [spectra, constant([n or -1, t or -1, 9])], flat_spec)
         model.output(model.call("COMPLEX_ABS", [flat_ref], tensor(n, t, 9)))
 
     return build
 
 
-def commands(model: Net) -> None:
-    """Build the graph from samples and sample rate to word probabilities, with a single-channel image in between."""
+def speech_commands(model: Net) -> None:
+    """Build the graph from samples and sample rate to word probabilities; convolutions read the MFCC as an image."""
     window, stride, coefficients, words = 320, 160, 11, 5
     count = frame_count(3001, window, stride)
     options = {"window_size": window, "stride": stride, "magnitude_squared": True}
@@ -53,20 +58,20 @@ def commands(model: Net) -> None:
     scale = np.float32(0.1)
     kernel, bias = constant(scale * random_array(1, 7, 3, 13)), constant(random_array(13))
     same = {"padding": "SAME", "stride_w": 1, "stride_h": 1, "fused_activation_function": "RELU"}
-    first = model.call(
+    convolved = model.call(
         "DEPTHWISE_CONV_2D", [image, kernel, bias], Spec((1, count, coefficients, 13)), depth_multiplier=13, **same
     )
     height, width = -(-count // 2), -(-coefficients // 2)
     pool = {"padding": "SAME", "stride_w": 2, "stride_h": 2, "filter_width": 2, "filter_height": 2}
-    pooled = model.call("MAX_POOL_2D", [first], Spec((1, height, width, 13)), **pool)
+    pooled = model.call("MAX_POOL_2D", [convolved], Spec((1, height, width, 13)), **pool)
     kernel, bias = constant(scale * random_array(3, 5, 2, 13)), constant(random_array(3))
-    second = model.call("CONV_2D", [pooled, kernel, bias], Spec((1, height, width, 3)), **same)
+    convolved = model.call("CONV_2D", [pooled, kernel, bias], Spec((1, height, width, 3)), **same)
     weights = constant(scale * random_array(words, height * width * 3)), constant(random_array(words))
-    logits = model.call("FULLY_CONNECTED", [second, *weights], Spec((1, words)))
+    logits = model.call("FULLY_CONNECTED", [convolved, *weights], Spec((1, words)))
     model.output(model.call("SOFTMAX", [logits], Spec((1, words)), beta=1.0))
 
 
 def without_shapes(model: Net) -> None:
     """Build the same graph without stored result shapes, as old converters write it."""
-    commands(model)
+    speech_commands(model)
     model.remove_rank(*{ref for table in model.graph.operators for ref in table.fields["outputs"]})

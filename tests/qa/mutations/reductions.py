@@ -71,7 +71,7 @@ MUTATIONS = (
     Mutation(
         "the result has an unknown rank",
         "REDUCE_PROD",
-        ("REDUCE_PROD-result_without_rank,_dropped",),
+        ("REDUCE_PROD-result_without_rank,_keep_dims_False",),
         fields={"sizes": None},
     ),
     Mutation(

@@ -77,7 +77,7 @@ MUTATIONS = (
     Mutation(
         "a result without rank has the operand's shape",
         "BROADCAST_TO",
-        ("BROADCAST_TO-result_without_rank,_a_number",),
+        ("BROADCAST_TO-result_without_rank,_scalar_operand",),
         fields={"sizes": None},
     ),
 )
