@@ -17,12 +17,21 @@ from onnx_tflite_plugin.verify import LiteRT
 
 IMAGE, SEQUENCE = (2, 5, 7, 3), (2, 11, 3)
 FUSED = ("RELU", "RELU6", "RELU_N1_TO_1")
-Rows = Sequence[Sequence[int]]
+Pads = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
 class Conv:
-    """Convolution with decomposed padding, blocks and crops around it; one row of each for a sequence."""
+    """A convolution whose padding or dilation is decomposed, on an image or on a sequence stored as an image.
+
+    Without ``block``, PAD or PADV2 pads the image: ``pad_operator``, ``pad_value``. With ``block``, SPACE_TO_BATCH_ND moves
+    blocks of this size to the batch axis, and BATCH_TO_SPACE_ND restores the image without ``crops``. ``pads`` and ``crops``:
+    start and end per spatial axis; a sequence has one. ``all_pads``: start and end of every axis, instead of ``pads``.
+    ``padded_scale_factor``: the padded image's scale divided by the input's. ``weights``: dtype, by default for ``dtype``.
+
+    ``unit_axis``: axis of size 1 of a sequence's image. ``to_image``, ``to_sequence``: operators that convert the sequence.
+    ``second_consumer``: another operator that reads the padded image or its blocks.
+    """
 
     op: str = "CONV_2D"
     dtype: str = "float32"
@@ -34,91 +43,95 @@ class Conv:
     activation: str = "NONE"
     bias: Literal["random", "zero", "none"] = "random"
     per_axis: bool = False
-    weights: str = ""  # by default the dtype's
-    rows: Rows = ((1, 2), (2, 0))
+    weights: str = ""
+    pads: Pads = ((1, 2), (2, 0))
     block: Sequence[int] = ()
-    crops: Rows = ()
-    all_pads: Rows | None = None  # all four rows, batches and channels too
-    code: str = "PAD"
-    number: int | None = None  # the padding value of PADV2
-    scaled: float = 1.0  # the padded image's scale
-    opening: str = "RESHAPE"
-    closing: str = "SQUEEZE"
-    unit: int = 1
-    again: Literal["", "RELU", "CONV_2D"] = ""  # second consumer of the padded image or its batches
+    crops: Pads = ()
+    all_pads: Pads | None = None
+    pad_operator: str = "PAD"
+    pad_value: int | None = None
+    padded_scale_factor: float = 1.0
+    to_image: str = "RESHAPE"
+    to_sequence: str = "SQUEEZE"
+    unit_axis: int = 1
+    second_consumer: Literal["", "RELU", "CONV_2D"] = ""
 
     def __call__(self, model: Net) -> None:
         x = tensor(*self.shape, dtype=self.dtype)
         ref = model.input(x)
-        padded = self.batches(model, ref, x) if self.block else self.zeros(model, ref, x)
-        image = self.image(model, padded)
-        for _ in range(2 if self.again == "CONV_2D" else 1):
-            y = self.product(model, image)
-            model.output(self.restore(model, y) if self.block else y)
-        if self.again == "RELU":
+        padded = self.add_space_to_batch(model, ref, x) if self.block else self.add_pad(model, ref, x)
+        image = self.convert_to_image(model, padded)
+        for _ in range(2 if self.second_consumer == "CONV_2D" else 1):
+            y = self.add_conv(model, image)
+            model.output(self.add_batch_to_space(model, y) if self.block else y)
+        if self.second_consumer == "RELU":
             model.output(model.call("RELU", [padded], replace(model.spec(padded), name="")))
 
-    # --- what is all_pads -----------------------------------------------------------------------
+    # --- the operators around the convolution ---------------------------------------------------
 
-    def zeros(self, model: Net, ref: TensorRef, x: Spec) -> TensorRef:
-        rows = self.all_pads or ((0, 0), *self.rows, (0, 0))
-        padded = x.rescale(self.scaled).with_shape(*((n or 0) + sum(row) for n, row in zip(x.shape, rows, strict=True)))
-        operands: list[Spec | TensorRef] = [ref, constant([list(row) for row in rows])]
-        if self.code == "PADV2":
-            point = int(np.asarray(padded.zero_point)) if self.number is None else self.number
+    def add_pad(self, model: Net, ref: TensorRef, x: Spec) -> TensorRef:
+        pads = self.all_pads or ((0, 0), *self.pads, (0, 0))
+        padded = x.rescale(self.padded_scale_factor).with_shape(
+            *((n or 0) + sum(pad) for n, pad in zip(x.shape, pads, strict=True))
+        )
+        operands: list[Spec | TensorRef] = [ref, constant([list(pad) for pad in pads])]
+        if self.pad_operator == "PADV2":
+            point = int(np.asarray(padded.zero_point)) if self.pad_value is None else self.pad_value
             operands.append(
                 replace(constant(np.full((), point), x.dtype), scale=padded.scale, zero_point=padded.zero_point)
             )
-        return model.call(self.code, operands, padded)
+        return model.call(self.pad_operator, operands, padded)
 
-    def batches(self, model: Net, ref: TensorRef, x: Spec) -> TensorRef:
+    def add_space_to_batch(self, model: Net, ref: TensorRef, x: Spec) -> TensorRef:
         n, *size, c = (s or 0 for s in x.shape)
-        cut = [(s + sum(row)) // b for s, row, b in zip(size, self.rows, self.block, strict=True)]
-        operands: list[Spec | TensorRef] = [ref, constant(list(self.block)), constant([list(row) for row in self.rows])]
-        return model.call("SPACE_TO_BATCH_ND", operands, x.with_shape(n * prod(self.block), *cut, c))
+        block_counts = [(s + sum(pad)) // b for s, pad, b in zip(size, self.pads, self.block, strict=True)]
+        operands: list[Spec | TensorRef] = [ref, constant(list(self.block)), constant([list(pad) for pad in self.pads])]
+        return model.call("SPACE_TO_BATCH_ND", operands, x.with_shape(n * prod(self.block), *block_counts, c))
 
-    def restore(self, model: Net, ref: TensorRef) -> TensorRef:
+    def add_batch_to_space(self, model: Net, ref: TensorRef) -> TensorRef:
         spec = model.spec(ref)
         if len(self.shape) == 3:
-            shape = [s or 0 for k, s in enumerate(spec.shape) if k != self.unit]
-            more = [constant(shape)] if self.closing == "RESHAPE" else []
-            options = {"squeeze_dims": (self.unit,)} if self.closing == "SQUEEZE" else {"new_shape": tuple(shape)}
+            shape = [s or 0 for k, s in enumerate(spec.shape) if k != self.unit_axis]
+            shape_operand = [constant(shape)] if self.to_sequence == "RESHAPE" else []
+            options = (
+                {"squeeze_dims": (self.unit_axis,)} if self.to_sequence == "SQUEEZE" else {"new_shape": tuple(shape)}
+            )
             spec = spec.with_shape(*shape)
-            ref = model.call(self.closing, [ref, *more], spec, **options)
+            ref = model.call(self.to_sequence, [ref, *shape_operand], spec, **options)
         n, *size, c = (s or 0 for s in spec.shape)
-        wide = [s * b - sum(row) for s, row, b in zip(size, self.crops, self.block, strict=True)]
+        restored = [s * b - sum(crop) for s, crop, b in zip(size, self.crops, self.block, strict=True)]
         operands: list[Spec | TensorRef] = [
             ref,
             constant(list(self.block)),
-            constant([list(row) for row in self.crops]),
+            constant([list(crop) for crop in self.crops]),
         ]
-        return model.call("BATCH_TO_SPACE_ND", operands, spec.with_shape(n // prod(self.block), *wide, c))
+        return model.call("BATCH_TO_SPACE_ND", operands, spec.with_shape(n // prod(self.block), *restored, c))
 
-    def image(self, model: Net, ref: TensorRef) -> TensorRef:
-        """Return a sequence as an image of one row or one column."""
+    def convert_to_image(self, model: Net, ref: TensorRef) -> TensorRef:
+        """Return an image as it is, and a sequence as an image of one row or column."""
         spec = model.spec(ref)
         if len(spec.shape) == 4:
             return ref
-        shape = [s or 0 for s in (*spec.shape[: self.unit], 1, *spec.shape[self.unit :])]
-        operand = constant(self.unit if self.opening == "EXPAND_DIMS" else shape)
-        return model.call(self.opening, [ref, operand], spec.with_shape(*shape))
+        shape = [s or 0 for s in (*spec.shape[: self.unit_axis], 1, *spec.shape[self.unit_axis :])]
+        operand = constant(self.unit_axis if self.to_image == "EXPAND_DIMS" else shape)
+        return model.call(self.to_image, [ref, operand], spec.with_shape(*shape))
 
     # --- the convolution ----------------------------------------------------------------------
 
-    def product(self, model: Net, ref: TensorRef) -> TensorRef:
+    def add_conv(self, model: Net, ref: TensorRef) -> TensorRef:
         x = model.spec(ref)
         n, *size, c = (s or 0 for s in x.shape)
-        wide = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True)]
-        full = [s if self.padding == "SAME" else s - k + 1 for s, k in zip(size, wide, strict=True)]
-        deep = self.op == "DEPTHWISE_CONV_2D"
-        outputs, depth = 2 * c if deep else 4, prod(self.kernel) * (1 if deep else c)
-        shape = (1, *self.kernel, outputs) if deep else (outputs, *self.kernel, c)
-        w = weight(shape, self.weights or WEIGHTS[self.dtype], (3 if deep else 0) if self.per_axis else None)
-        y = product(x, w, (n, *(-(-f // s) for f, s in zip(full, self.stride, strict=True)), outputs), depth)
+        extents = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True)]
+        positions = [s if self.padding == "SAME" else s - k + 1 for s, k in zip(size, extents, strict=True)]
+        is_depthwise = self.op == "DEPTHWISE_CONV_2D"
+        outputs, depth = 2 * c if is_depthwise else 4, prod(self.kernel) * (1 if is_depthwise else c)
+        shape = (1, *self.kernel, outputs) if is_depthwise else (outputs, *self.kernel, c)
+        w = weight(shape, self.weights or WEIGHTS[self.dtype], (3 if is_depthwise else 0) if self.per_axis else None)
+        y = product(x, w, (n, *(-(-p // s) for p, s in zip(positions, self.stride, strict=True)), outputs), depth)
         b = bias(x, w, outputs, BIASES[self.dtype], depth)
-        more = (
-            [] if self.bias == "none" else [replace(b, value=np.zeros(outputs, b.dtype)) if self.bias == "zero" else b]
-        )
+        if self.bias == "zero":
+            b = replace(b, value=np.zeros(outputs, b.dtype))
+        biases = [] if self.bias == "none" else [b]
         (sh, sw), (dh, dw) = self.stride, self.dilation
         options = {
             "padding": self.padding,
@@ -126,53 +139,59 @@ class Conv:
             "stride_w": sw,
             "fused_activation_function": self.activation,
         }
-        return model.call(self.op, [ref, w, *more], y, dilation_h_factor=dh, dilation_w_factor=dw, **options)
+        return model.call(self.op, [ref, w, *biases], y, dilation_h_factor=dh, dilation_w_factor=dw, **options)
 
 
 # --- one operator -----------------------------------------------------------------------------
 
-ROW = Conv(shape=SEQUENCE, kernel=(1, 3), rows=((4, 0),))
-CAUSAL = Conv(shape=SEQUENCE, kernel=(1, 3), block=(3,), rows=((6, 1),), crops=((0, 1),))
+ROW = Conv(shape=SEQUENCE, kernel=(1, 3), pads=((4, 0),))
+CAUSAL = Conv(shape=SEQUENCE, kernel=(1, 3), block=(3,), pads=((6, 1),), crops=((0, 1),))
 
 PADDED: dict[str, Conv] = {
-    "pads": Conv(),
-    "pads with a stride": Conv(kernel=(3, 3), stride=(2, 2), rows=((0, 1), (0, 1))),
-    "pads and dilation": Conv(dilation=(2, 3)),
-    "pads and SAME": Conv(padding="SAME", stride=(2, 3), kernel=(3, 4)),
-    "no pads": Conv(rows=((0, 0), (0, 0))),
-    "PADV2 with zero": Conv(code="PADV2", number=0),
-    "a sequence in a row": ROW,
-    "a sequence in a row by EXPAND_DIMS": replace(ROW, opening="EXPAND_DIMS", dilation=(1, 2)),
-    "a sequence in a column": replace(ROW, kernel=(3, 1), rows=((1, 2),), unit=2),
+    "PAD": Conv(),
+    "PAD and a stride": Conv(kernel=(3, 3), stride=(2, 2), pads=((0, 1), (0, 1))),
+    "PAD and dilation": Conv(dilation=(2, 3)),
+    "PAD and SAME": Conv(padding="SAME", stride=(2, 3), kernel=(3, 4)),
+    "PAD of size 0": Conv(pads=((0, 0), (0, 0))),
+    "PADV2 with zero": Conv(pad_operator="PADV2", pad_value=0),
+    "sequence in a row": ROW,
+    "sequence in a row by EXPAND_DIMS": replace(ROW, to_image="EXPAND_DIMS", dilation=(1, 2)),
+    "sequence in a column": replace(ROW, kernel=(3, 1), pads=((1, 2),), unit_axis=2),
 }
 DILATED: dict[str, Conv] = {
-    "batches": Conv(block=(2, 3), rows=((2, 3), (3, 5)), crops=((0, 1), (0, 2))),
-    "batches and VALID": Conv(block=(2, 3), rows=((0, 1), (0, 2)), crops=((0, 1), (0, 2))),
-    "batches of an odd image": Conv(block=(2, 2), kernel=(3, 3), rows=((1, 4), (3, 2)), crops=((1, 2), (2, 1))),
-    "batches and SAME": Conv(
-        block=(2, 3), kernel=(3, 3), padding="SAME", rows=((0, 1), (1, 1)), crops=((1, 0), (2, 2))
+    "SPACE_TO_BATCH_ND": Conv(block=(2, 3), pads=((2, 3), (3, 5)), crops=((0, 1), (0, 2))),
+    "SPACE_TO_BATCH_ND padded only to whole blocks": Conv(block=(2, 3), pads=((0, 1), (0, 2)), crops=((0, 1), (0, 2))),
+    "SPACE_TO_BATCH_ND in 2x2 blocks": Conv(block=(2, 2), kernel=(3, 3), pads=((1, 4), (3, 2)), crops=((1, 2), (2, 1))),
+    "SPACE_TO_BATCH_ND and SAME": Conv(
+        block=(2, 3), kernel=(3, 3), padding="SAME", pads=((0, 1), (1, 1)), crops=((1, 0), (2, 2))
     ),
-    "batches and dilation": Conv(block=(2, 2), dilation=(2, 1), rows=((4, 5), (1, 2)), crops=((1, 0), (0, 1))),
-    "batches in a row": CAUSAL,
-    "batches in a row by EXPAND_DIMS and RESHAPE": replace(CAUSAL, opening="EXPAND_DIMS", closing="RESHAPE"),
-    "batches in a column": replace(CAUSAL, kernel=(3, 1), unit=2),
+    "SPACE_TO_BATCH_ND and dilation": Conv(
+        block=(2, 2), dilation=(2, 1), pads=((4, 5), (1, 2)), crops=((1, 0), (0, 1))
+    ),
+    "SPACE_TO_BATCH_ND of a row": CAUSAL,
+    "SPACE_TO_BATCH_ND of a row by EXPAND_DIMS and RESHAPE": replace(
+        CAUSAL, to_image="EXPAND_DIMS", to_sequence="RESHAPE"
+    ),
+    "SPACE_TO_BATCH_ND of a column": replace(CAUSAL, kernel=(3, 1), unit_axis=2),
 }
 SHARED: dict[str, Conv] = {
-    "pads shared by two convolutions": Conv(again="CONV_2D"),
-    "row pads shared by two convolutions": replace(ROW, again="CONV_2D", opening="EXPAND_DIMS"),
-    "pads read by another operator": Conv(again="RELU"),
-    "batches shared by two convolutions": replace(DILATED["batches"], again="CONV_2D"),
-    "row batches shared by two convolutions": replace(CAUSAL, again="CONV_2D", opening="EXPAND_DIMS"),
-    "batches read by another operator": replace(CAUSAL, again="RELU"),
+    "PAD shared by two convolutions": Conv(second_consumer="CONV_2D"),
+    "PAD of a row shared by two convolutions": replace(ROW, second_consumer="CONV_2D", to_image="EXPAND_DIMS"),
+    "PAD read by another operator": Conv(second_consumer="RELU"),
+    "SPACE_TO_BATCH_ND shared by two convolutions": replace(DILATED["SPACE_TO_BATCH_ND"], second_consumer="CONV_2D"),
+    "SPACE_TO_BATCH_ND of a row shared by two convolutions": replace(
+        CAUSAL, second_consumer="CONV_2D", to_image="EXPAND_DIMS"
+    ),
+    "SPACE_TO_BATCH_ND read by another operator": replace(CAUSAL, second_consumer="RELU"),
 }
 NOT_FUSED: dict[str, Conv] = {
-    "pads of channels": Conv(all_pads=((0, 0), (1, 0), (0, 1), (0, 1))),
-    "pads of batches": Conv(all_pads=((1, 0), (1, 0), (0, 1), (0, 0))),
-    "PADV2 with a nonzero value": Conv(code="PADV2", number=2),
-    "int8 PADV2 with a nonzero value": Conv(code="PADV2", number=0, dtype="int8"),
-    "pads to a different scale": Conv(dtype="int8", scaled=2.0),
-    "a crop deeper than the padding": Conv(block=(2, 2), rows=((0, 1), (0, 1)), crops=((1, 0), (0, 0))),
-    "batches and a stride": Conv(block=(2, 2), rows=((0, 1), (0, 1)), crops=((0, 0), (0, 0)), stride=(2, 1)),
+    "PAD of channels": Conv(all_pads=((0, 0), (1, 0), (0, 1), (0, 1))),
+    "PAD of batches": Conv(all_pads=((1, 0), (1, 0), (0, 1), (0, 0))),
+    "PADV2 with a nonzero value": Conv(pad_operator="PADV2", pad_value=2),
+    "int8 PADV2 with another value than the zero point": Conv(pad_operator="PADV2", pad_value=0, dtype="int8"),
+    "PAD to a different scale": Conv(dtype="int8", padded_scale_factor=2.0),
+    "crop larger than the padding": Conv(block=(2, 2), pads=((0, 1), (0, 1)), crops=((1, 0), (0, 0))),
+    "SPACE_TO_BATCH_ND and a stride": Conv(block=(2, 2), pads=((0, 1), (0, 1)), crops=((0, 0), (0, 0)), stride=(2, 1)),
 }
 
 
@@ -184,22 +203,26 @@ def cases() -> Iterator[Case]:
     for fused in (PADDED, DILATED):
         for name, setting in fused.items():
             for layer in (setting, depthwise(setting)):
-                yield decomposed_case(name, layer, opsets=EVERY_OPSET if name in ("pads", "batches") else (None,))
+                yield decomposed_case(
+                    name, layer, opsets=EVERY_OPSET if name in ("PAD", "SPACE_TO_BATCH_ND") else (None,)
+                )
         for dtype in ("int8", "uint8", "int16"):
             for name, setting in list(fused.items())[::3]:
-                plain = replace(setting, dtype=dtype, code="PAD", number=None)
-                yield decomposed_case(f"{dtype}, {name}", plain)
-                yield decomposed_case(f"{dtype}, {name}", depthwise(replace(plain, per_axis=dtype != "uint8")))
-        for name in ("a sequence in a row", "batches in a row"):
+                quantized = replace(setting, dtype=dtype, pad_operator="PAD", pad_value=None)
+                yield decomposed_case(f"{dtype}, {name}", quantized)
+                yield decomposed_case(f"{dtype}, {name}", depthwise(replace(quantized, per_axis=dtype != "uint8")))
+        for name in ("sequence in a row", "SPACE_TO_BATCH_ND of a row"):
             if name in fused:
                 yield decomposed_case(f"int8, {name}, RELU6", replace(fused[name], dtype="int8", activation="RELU6"))
-        first = next(iter(fused.values()))
+        basic = next(iter(fused.values()))
         for activation in FUSED:
             for dtype in ("float32", "int8"):
-                setting = replace(first, dtype=dtype, activation=activation)
-                yield decomposed_case(f"{dtype}, {'batches' if first.block else 'pads'} and {activation}", setting)
-    yield decomposed_case("int8, PADV2 with the zero point", Conv(dtype="int8", code="PADV2"))
-    for name in ("pads", "batches"):
+                setting = replace(basic, dtype=dtype, activation=activation)
+                yield decomposed_case(
+                    f"{dtype}, {'SPACE_TO_BATCH_ND' if basic.block else 'PAD'} and {activation}", setting
+                )
+    yield decomposed_case("int8, PADV2 with the zero point", Conv(dtype="int8", pad_operator="PADV2"))
+    for name in ("PAD", "SPACE_TO_BATCH_ND"):
         setting = {**PADDED, **DILATED}[name]
         for layer in (setting, depthwise(setting)):
             yield decomposed_case(f"{name} without bias", replace(layer, bias="none"))
@@ -217,5 +240,5 @@ def decomposed_case(name: str, setting: Conv, opsets: Sequence[int | None] = (No
     case = net(setting.op, f"decomposed, {name}", setting, dtype=setting.dtype, opsets=opsets, targets=targets)
     if setting.bias != "none":
         return case
-    twin = decomposed_case(name, replace(setting, bias="zero"))  # LiteRT requires a bias, or crashes without one
-    return replace(case, reference=lambda arrays: LiteRT(twin.build(), "builtin").run(arrays))
+    biased_case = decomposed_case(name, replace(setting, bias="zero"))  # LiteRT requires a bias, or crashes without one
+    return replace(case, reference=lambda arrays: LiteRT(biased_case.build(), "builtin").run(arrays))

@@ -93,8 +93,8 @@ def image_cases() -> Iterator[Case]:
 def sequence_cases() -> Iterator[Case]:
     """Yield cases with a row of zeros and other rows around it."""
     row = replace(ROW, weights="int8", per_axis=True)
-    for setting in (row, depthwise(row), replace(row, kernel=(3, 1), unit=2)):
-        along = "row" if setting.unit == 1 else "column"
+    for setting in (row, depthwise(row), replace(row, kernel=(3, 1), unit_axis=2)):
+        along = "row" if setting.unit_axis == 1 else "column"
         case = decomposed_case(f"a sequence in a {along} rounded one by one", setting)
         yield compared_with_litert(case, f"{setting.op}_ROUNDED", setting.shape)
 

@@ -36,8 +36,8 @@ def convert_model(setting: Conv) -> tuple[Mapping[str, int], Mapping[str, int]]:
                          ids=[name for name, _ in PADDED + DILATED])  # fmt: skip
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_decomposed_padding_or_dilation_becomes_one_convolution(kind: str, setting: Conv, dtype: str) -> None:
-    number = None if dtype == "int8" else setting.number
-    fused, nodes = convert_model(replace(setting, dtype=dtype, number=number))
+    pad_value = None if dtype == "int8" else setting.pad_value
+    fused, nodes = convert_model(replace(setting, dtype=dtype, pad_value=pad_value))
     assert fused == {f"{setting.op}_{kind}": 1}
     assert nodes["Conv"] == 1
     assert not AROUND & nodes.keys()
@@ -46,7 +46,7 @@ def test_decomposed_padding_or_dilation_becomes_one_convolution(kind: str, setti
 @pytest.mark.parametrize("setting", patterns.SHARED.values(), ids=patterns.SHARED)
 def test_shared_padding_is_fused_into_each_convolution(setting: Conv) -> None:
     fused, nodes = convert_model(setting)
-    is_conv_twice = setting.again == "CONV_2D"
+    is_conv_twice = setting.second_consumer == "CONV_2D"
     assert fused == {f"CONV_2D_{'DILATED' if setting.block else 'PADDED'}": 1 + is_conv_twice}
     assert nodes["Conv"] == 1 + is_conv_twice
     assert bool(AROUND & nodes.keys()) == (not is_conv_twice)
