@@ -20,7 +20,7 @@ DECOMPOSED += [("PRELU", name, patterns.term_model(term)) for name, term in patt
 SIMILAR_TERMS = (patterns.NO_GELU, patterns.NO_HARD_SWISH, patterns.NO_PRELU)
 SIMILAR = [(name, patterns.term_model(term)) for terms in SIMILAR_TERMS for name, term in terms.items()]
 SIMILAR.append(("per-image slopes", patterns.slopes_per_image))
-for decomposed in (patterns.GELU["of PyTorch"], patterns.HARD_SWISH["x ramp 1/6"]):
+for decomposed in (patterns.GELU["of PyTorch"], patterns.HARD_SWISH["(x * ramp) * 1/6"]):
     SIMILAR.append(("two tensors", patterns.two_tensors(decomposed)))
     SIMILAR.append(("inner output", patterns.with_intermediate_output(decomposed)))
     SIMILAR.append(("integers", patterns.term_model(decomposed, tensor(*patterns.IMAGE, dtype="int8"))))
