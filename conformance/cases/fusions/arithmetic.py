@@ -1,4 +1,4 @@
-"""Arithmetic with constants after convolutions and dense layers, and similar patterns that must not be folded."""
+"""Arithmetic with constants after convolutions and dense layers, which is folded into their weights, and similar patterns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ RESULT_SHAPES = {
     "FULLY_CONNECTED": (70, 4),
 }
 Step = tuple[Any, ...]
-"""(operator, constant) or (operator, constant, fused activation); a tuple as the constant is its shape."""
+"""(operator, constant) or (operator, constant, fused activation), with a leading "C" if the constant is the first operand.
+
+The constant is a number, "positive" for random factors per channel, or the shape of random values, with "C" for the number
+of channels.
+"""
 
 BuildFunction = Callable[[Net], None]
 
@@ -36,14 +40,13 @@ def cases() -> Iterator[Case]:
                 layer_then_steps(op, steps),
                 max_transposes=None if op == "FULLY_CONNECTED" else 2,
             )
-        zero = net(
-            op, "", layer_then_steps(op, [("MUL", ("C",))], biased=0.0)
-        )  # some kernels require a bias, or crash without one
+        # LiteRT computes the expected outputs with a bias of 0, because some kernels require a bias, or crash without one.
+        zero_bias = net(op, "", layer_then_steps(op, [("MUL", ("C",))], bias_factor=0.0))
         yield net(
             op,
             "without bias, then MUL",
-            layer_then_steps(op, [("MUL", ("C",))], biased=None),
-            reference=litert_reference(zero),
+            layer_then_steps(op, [("MUL", ("C",))], bias_factor=None),
+            reference=litert_reference(zero_bias),
         )
         yield net(
             op,
@@ -52,11 +55,11 @@ def cases() -> Iterator[Case]:
             opsets=EVERY_OPSET,
         )
     for name, steps in NOT_FOLDED.items():
-        yield net("CONV_2D", f"not fused with {name}", layer_then_steps("CONV_2D", steps))
-    yield net("CONV_2D", "not fused with a constant along rows equal in number to channels", constant_along_rows)
+        yield net("CONV_2D", f"not folded, {name}", layer_then_steps("CONV_2D", steps))
+    yield net("CONV_2D", "not folded, constant per row if rows and channels are equally many", constant_per_row)
     yield from dense_cases()
     yield from quantized_cases()
-    yield from second_reader_cases()
+    yield from consumer_cases()
 
 
 FOLDED: Mapping[str, Sequence[Step]] = {
@@ -78,10 +81,10 @@ FOLDED: Mapping[str, Sequence[Step]] = {
     "ADD with TANH, which the kernel ignores, and MUL": [("ADD", ("C",), "TANH"), ("MUL", 0.5)],
 }
 NOT_FOLDED: Mapping[str, Sequence[Step]] = {
-    "a constant along rows": [("MUL", (5, 1, 1))],
-    "a constant along columns and channels": [("ADD", (7, "C"))],
-    "a constant of a higher rank": [("MUL", (1, 1, 1, 1, 1))],
-    "a constant minuend": [("C", "SUB", ("C",))],
+    "constant per row": [("MUL", (5, 1, 1))],
+    "constant per column and channel": [("ADD", (7, "C"))],
+    "constant of a higher rank": [("MUL", (1, 1, 1, 1, 1))],
+    "constant minuend": [("C", "SUB", ("C",))],
     "MUL by mixed signs after RELU": [("ADD", ("C",), "RELU"), ("MUL", ("C",))],
     "ADD after RELU": [("MUL", ("C",), "RELU"), ("ADD", ("C",))],
     "MUL per channel after RELU6": [("ADD", ("C",), "RELU6"), ("MUL", "positive")],
@@ -90,80 +93,82 @@ NOT_FOLDED: Mapping[str, Sequence[Step]] = {
 }
 
 
-def add_layer(model: Net, op: str, biased: float | None = 1.0, activation: str = "NONE") -> TensorRef:
-    """Add a layer of three channels; ``biased``: the magnitude of its bias."""
+def add_layer(model: Net, op: str, bias_factor: float | None = 1.0, activation: str = "NONE") -> TensorRef:
+    """Add a layer on an image of three channels; ``bias_factor``: factor of its random bias, or None without bias."""
     x = tensor(*IMAGE)
     w = {"DEPTHWISE_CONV_2D": (1, 3, 2, 6), "FULLY_CONNECTED": (4, 3)}.get(op, (4, 3, 2, 3))
     y = tensor(*RESULT_SHAPES[op])
-    bias = [] if biased is None else [constant(random_array(y.shape[-1] or 1, seed="b") * biased, "float32")]
+    bias = [] if bias_factor is None else [constant(random_array(y.shape[-1] or 1, seed="b") * bias_factor, "float32")]
     weights = constant(random_array(*w, seed="w"))
     operands = [constant(list(y.shape)), weights, x, *bias] if op == "TRANSPOSE_CONV" else [x, weights, *bias]
     stride = 2 if op == "TRANSPOSE_CONV" else 1
     windows = {} if op == "FULLY_CONNECTED" else {"padding": "SAME", "stride_h": stride, "stride_w": stride}
-    deep = {"depth_multiplier": 2} if op == "DEPTHWISE_CONV_2D" else {}
-    return model.call(op, operands, y, fused_activation_function=activation, **windows, **deep)
+    multiplier = {"depth_multiplier": 2} if op == "DEPTHWISE_CONV_2D" else {}
+    return model.call(op, operands, y, fused_activation_function=activation, **windows, **multiplier)
 
 
-def random_factor(shape: Any, channels: int, seed: str) -> Spec:
-    if isinstance(shape, float):
-        return constant(shape)
-    if shape == "positive":
+def step_constant(value: Any, channels: int, seed: str) -> Spec:
+    """Return the constant of a step after a layer with this number of channels."""
+    if isinstance(value, float):
+        return constant(value)
+    if value == "positive":
         return constant(random_array(channels, seed=seed, low=0.2, high=2.0))
-    return constant(random_array(*(channels if size == "C" else size for size in shape), seed=seed))
+    return constant(random_array(*(channels if size == "C" else size for size in value), seed=seed))
 
 
-def add_steps(model: Net, ref: TensorRef, step: Step, seed: str) -> TensorRef:
-    first = step[0] == "C"
-    code, shape, *activation = step[1:] if first else step
-    before = replace(model.spec(ref), name="")
-    number = random_factor(shape, before.shape[-1] or 1, seed)
-    result = before.with_shape(*np.broadcast_shapes(before.shape, number.shape))  # type: ignore[arg-type]
-    operands: list[Spec | TensorRef | None] = [number, ref] if first else [ref, number]
+def add_step(model: Net, ref: TensorRef, step: Step, seed: str) -> TensorRef:
+    """Add one arithmetic operator on a tensor and a constant."""
+    constant_first = step[0] == "C"
+    code, value, *activation = step[1:] if constant_first else step
+    operand_spec = replace(model.spec(ref), name="")
+    constant_spec = step_constant(value, operand_spec.shape[-1] or 1, seed)
+    result = operand_spec.with_shape(*np.broadcast_shapes(operand_spec.shape, constant_spec.shape))  # type: ignore[arg-type]
+    operands: list[Spec | TensorRef | None] = [constant_spec, ref] if constant_first else [ref, constant_spec]
     return model.call(code, operands, result, fused_activation_function=activation[0] if activation else "NONE")
 
 
 def layer_then_steps(
-    op: str, steps: Sequence[Step], biased: float | None = 1.0, activation: str = "NONE"
+    op: str, steps: Sequence[Step], bias_factor: float | None = 1.0, activation: str = "NONE"
 ) -> BuildFunction:
     def build(model: Net) -> None:
-        ref = add_layer(model, op, biased, activation)
+        ref = add_layer(model, op, bias_factor, activation)
         for k, step in enumerate(steps):
-            ref = add_steps(model, ref, step, str(k))
+            ref = add_step(model, ref, step, str(k))
         model.output(ref)
 
     return build
 
 
-def constant_along_rows(model: Net) -> None:
-    """Build a constant (C, 1, 1) after an image of C rows, which is not per channel although it has as many elements."""
+def constant_per_row(model: Net) -> None:
+    """Build a product with a constant (3, 1, 1) on an image of 3 rows and 3 channels: one factor per row, not per channel."""
     weights = constant(random_array(3, 1, 1, 5, seed="w"))
     size = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
     ref = model.call(
         "CONV_2D", [tensor(2, 3, 7, 5), weights, constant(random_array(3, seed="b"))], tensor(2, 3, 7, 3), **size
     )
-    model.output(add_steps(model, ref, ("MUL", (3, 1, 1)), "0"))
+    model.output(add_step(model, ref, ("MUL", (3, 1, 1)), "0"))
 
 
 def dense_cases() -> Iterator[Case]:
-    """Yield a dense layer that keeps its rank, and one after a flatten, whose weight columns are permuted."""
+    """Yield dense layers on rank 3 and after a flatten, and layers with a fused activation before the arithmetic."""
 
-    def keep_rows(model: Net) -> None:
+    def rank_3(model: Net) -> None:
         operands = [tensor(2, 5, 3), constant(random_array(4, 3)), constant(random_array(4))]
         ref = model.call("FULLY_CONNECTED", operands, tensor(2, 5, 4), keep_num_dims=True)
-        model.output(add_steps(model, ref, ("MUL", ("C",)), "0"))
+        model.output(add_step(model, ref, ("MUL", ("C",)), "0"))
 
-    def flatten_rows(model: Net) -> None:
+    def after_flatten(model: Net) -> None:
         flat = model.call("RESHAPE", [model.input_through_conv(tensor(*IMAGE)), constant([2, 105])], tensor(2, 105))
         ref = model.call(
             "FULLY_CONNECTED", [flat, constant(random_array(4, 105)), constant(random_array(4))], tensor(2, 4)
         )
-        model.output(add_steps(model, ref, ("MUL", ("C",)), "0"))
+        model.output(add_step(model, ref, ("MUL", ("C",)), "0"))
 
-    yield net("FULLY_CONNECTED", "rank kept, then MUL", keep_rows)
-    yield net("FULLY_CONNECTED", "flatten before, MUL after", flatten_rows, max_transposes=1)
-    for activation, shape in (("RELU", "positive"), ("RELU6", 1 / 6)):
+    yield net("FULLY_CONNECTED", "keep_num_dims, then MUL", rank_3)
+    yield net("FULLY_CONNECTED", "flatten before the layer, then MUL", after_flatten, max_transposes=1)
+    for activation, factor in (("RELU", "positive"), ("RELU6", 1 / 6)):
         for op in RESULT_SHAPES:
-            yield net(op, f"{activation}, then MUL", layer_then_steps(op, [("MUL", shape)], activation=activation))
+            yield net(op, f"{activation}, then MUL", layer_then_steps(op, [("MUL", factor)], activation=activation))
     yield net(
         "CONV_2D",
         "RELU6, then per-channel MUL",
@@ -172,7 +177,7 @@ def dense_cases() -> Iterator[Case]:
 
 
 def quantized_cases() -> Iterator[Case]:
-    """Yield quantized models, which round in between and must not be folded."""
+    """Yield quantized models, whose operators round and must not be folded, and one with only quantized weights."""
     for dtype in ("int8", "uint8", "int16"):
         yield net("CONV_2D", f"{dtype}, then MUL and ADD", quantized_model(dtype), dtype=dtype)
 
@@ -180,7 +185,7 @@ def quantized_cases() -> Iterator[Case]:
         x, w = tensor(*IMAGE), weight((4, 3, 2, 3), "int8", 0)
         operands = [x, w, constant(random_array(4))]
         ref = model.call("CONV_2D", operands, tensor(2, 5, 7, 4), padding="SAME", stride_h=1, stride_w=1)
-        model.output(add_steps(model, ref, ("MUL", ("C",)), "0"))
+        model.output(add_step(model, ref, ("MUL", ("C",)), "0"))
 
     yield net("CONV_2D", "float32 with int8 weights, then MUL", hybrid)
 
@@ -192,27 +197,27 @@ def quantized_model(dtype: str) -> BuildFunction:
         operands = [x, w, bias(x, w, 4, BIASES[dtype], 18)]
         ref = model.call("CONV_2D", operands, y, padding="SAME", stride_h=1, stride_w=1)
         for k, (code, factor) in enumerate((("MUL", 2.0), ("ADD", 3.0))):
-            number = replace(tensor(4, dtype=dtype), value=random_array(4, dtype=dtype, seed=str(k)))
-            ref = model.call(code, [ref, number], replace(y, name="").rescale(factor))
+            operand = replace(tensor(4, dtype=dtype), value=random_array(4, dtype=dtype, seed=str(k)))
+            ref = model.call(code, [ref, operand], replace(y, name="").rescale(factor))
         model.output(ref)
 
     return build
 
 
-def second_reader_cases() -> Iterator[Case]:
-    """Yield models whose product has a second reader or an operand that is not constant, so nothing is fused."""
+def consumer_cases() -> Iterator[Case]:
+    """Yield layers with a second consumer or an operand that is not constant, and other limits of folding."""
 
-    def two_readers(model: Net) -> None:
+    def two_consumers(model: Net) -> None:
         ref = add_layer(model, "CONV_2D")
-        model.output(add_steps(model, ref, ("MUL", ("C",)), "0"), add_steps(model, ref, ("ADD", ("C",)), "1"))
+        model.output(add_step(model, ref, ("MUL", ("C",)), "0"), add_step(model, ref, ("ADD", ("C",)), "1"))
 
-    def product_is_output(model: Net) -> None:
+    def layer_output(model: Net) -> None:
         ref = add_layer(model, "CONV_2D")
-        model.output(ref, add_steps(model, ref, ("MUL", ("C",)), "0"))
+        model.output(ref, add_step(model, ref, ("MUL", ("C",)), "0"))
 
     def inner_output(model: Net) -> None:
-        ref = add_steps(model, add_layer(model, "CONV_2D"), ("MUL", ("C",)), "0")
-        model.output(ref, add_steps(model, ref, ("ADD", ("C",)), "1"))
+        ref = add_step(model, add_layer(model, "CONV_2D"), ("MUL", ("C",)), "0")
+        model.output(ref, add_step(model, ref, ("ADD", ("C",)), "1"))
 
     def runtime_addend(model: Net) -> None:
         ref = add_layer(model, "CONV_2D")
@@ -225,15 +230,15 @@ def second_reader_cases() -> Iterator[Case]:
     def three_steps(model: Net) -> None:
         ref = add_layer(model, "CONV_2D")
         for k, code in enumerate(("MUL", "ADD", "MUL")):
-            ref = add_steps(model, ref, (code, ("C",)), str(k))
+            ref = add_step(model, ref, (code, ("C",)), str(k))
         model.output(ref)
 
     for name, build in (
-        ("two readers", two_readers),
-        ("a graph output before MUL", product_is_output),
-        ("an inner graph output", inner_output),
-        ("ADD of an input", runtime_addend),
-        ("a square of the product", square),
+        ("two consumers", two_consumers),
+        ("graph output, then MUL", layer_output),
+        ("MUL as graph output, then ADD", inner_output),
+        ("ADD of a graph input", runtime_addend),
+        ("square", square),
         ("three steps", three_steps),
     ):
         yield net("CONV_2D", f"followed by {name}", build)
@@ -248,20 +253,20 @@ def second_reader_cases() -> Iterator[Case]:
             stride_h=1,
             stride_w=1,
         )
-        model.output(add_steps(model, ref, ("MUL", ("C",)), "0"))
+        model.output(add_step(model, ref, ("MUL", ("C",)), "0"))
 
-    def runtime_factor(model: Net) -> None:
+    def runtime_bias(model: Net) -> None:
         operands = [tensor(*IMAGE), constant(random_array(4, 3, 2, 3)), tensor(4)]
         ref = model.call("CONV_2D", operands, tensor(2, 5, 7, 4), padding="SAME", stride_h=1, stride_w=1)
-        model.output(add_steps(model, ref, ("MUL", ("C",)), "0"))
+        model.output(add_step(model, ref, ("MUL", ("C",)), "0"))
 
     yield net("CONV_2D", "with float16 weights, then MUL", float16_weights)
-    yield net("CONV_2D", "with a runtime bias, then MUL", runtime_factor)
-    endless = constant(np.array([1, np.inf, -np.inf, 0], np.float32))
+    yield net("CONV_2D", "with a runtime bias, then MUL", runtime_bias)
+    infinities = constant(np.array([1, np.inf, -np.inf, 0], np.float32))
     yield in_isolation(
         "MUL",
         "by infinity",
-        [tensor(2, 4), endless],
+        [tensor(2, 4), infinities],
         tensor(2, 4),
         input_arrays={"x0": np.array([[1, 2, 3, 4], [-1, -2, -3, 4]], np.float32)},
     )

@@ -1,4 +1,4 @@
-"""Grouped-query attention: products with matrices shared by the heads of a group, and similar patterns that must not be fused."""
+"""Grouped-query attention: batched products whose heads share a matrix per group, and similar patterns that must not be fused."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ def cases() -> Iterator[Case]:
     for adjoint in (False, True):
         for transposed in (False, True):
             for scale in (None, 0.3):
-                name = f"{'transposed' if transposed else 'as they are'}, {'adjoint' if adjoint else 'not adjoint'}"
-                scaled = "" if scale is None else ", scaled"
+                name = f"{'transposed' if transposed else 'not transposed'}, {'adjoint' if adjoint else 'not adjoint'}"
+                suffix = "" if scale is None else ", scaled"
                 if transposed or scale is None:
-                    yield shared_matrices_case(f"{name}{scaled}", transposed=transposed, adjoint=adjoint, scale=scale)
+                    yield shared_matrices_case(f"{name}{suffix}", transposed=transposed, adjoint=adjoint, scale=scale)
     yield shared_matrices_case("one row", rows=1, transposed=True, scale=0.5)
     yield shared_matrices_case("two batches", batches=(2, 3), opsets=(None, 13, 26))
     yield shared_matrices_case("between transposes", heads_last=True, transposed=True, scale=0.5)
     for reshaped_to in ((11, 5), (1, 55), (55, 1)):
         for scale in (None, 0.3):
-            scaled = "" if scale is None else ", scaled"
-            name = f"no: reshaped to {reshaped_to[0]}x{reshaped_to[1]} before TRANSPOSE{scaled}"
+            suffix = "" if scale is None else ", scaled"
+            name = f"not fused, reshaped to {reshaped_to[0]}x{reshaped_to[1]} before TRANSPOSE{suffix}"
             yield shared_matrices_case(name, transposed=True, scale=scale, reshaped_to=reshaped_to)
-    yield shared_matrices_case("no: batches transposed", batches=(2, 3), transposed=True, swapped=True)
-    yield shared_matrices_case("no: whole batches repeated", repeated="batches")
-    yield shared_matrices_case("no: rows repeated", repeated="rows")
+    yield shared_matrices_case(
+        "not fused, batches transposed", batches=(2, 3), transposed=True, batches_transposed=True
+    )
+    yield shared_matrices_case("not fused, whole batches repeated", repeated="batches")
+    yield shared_matrices_case("not fused, rows repeated", repeated="rows")
 
 
 def shared_matrices_case(
@@ -42,38 +44,47 @@ def shared_matrices_case(
     heads_last: bool = False,
     repeated: str = "matrices",
     reshaped_to: tuple[int, int] | None = None,
-    swapped: bool = False,
+    batches_transposed: bool = False,
     opsets: tuple[int | None, ...] = (None,),
 ) -> Case:
-    """Return a case. ``heads_last``: heads follow the rows and are transposed. ``repeated``: the operand that is repeated.
+    """Return a case of matrices repeated for the heads of a group, and multiplied by the rows of another operand.
 
-    ``reshaped_to``: the sizes that the matrices are reshaped to before the TRANSPOSE. ``swapped``: it transposes the batches too.
+    ``batches``: leading sizes, of which the last is the number of groups. ``rows``: of the other operand. ``adjoint``:
+    BATCH_MATMUL transposes the matrices. ``scale``: factor of the matrices. ``repeated``: the elements that BROADCAST_TO repeats.
+    ``heads_last``: the stored matrices have the groups after the rows. ``reshaped_to``: size of the matrices before a
+    TRANSPOSE. ``batches_transposed``: the TRANSPOSE reverses the batches too.
     """
-    height, width, group = 5, 11, 2
+    height, width, heads_per_group = 5, 11, 2
     is_height_by_width = transposed == adjoint
     depth, columns = (height, width) if is_height_by_width else (width, height)
 
     def build(model: Net) -> None:
-        lead = list(batches)
+        batch_shape = list(batches)
         if heads_last:
-            stored = model.input(tensor(height, *batches, width))
-            w = model.call("TRANSPOSE", [stored, constant([1, 0, 2], "int32")], tensor(*batches, height, width))
+            stored_matrices = model.input(tensor(height, *batches, width))
+            w = model.call(
+                "TRANSPOSE", [stored_matrices, constant([1, 0, 2], "int32")], tensor(*batches, height, width)
+            )
         else:
-            w = model.input(tensor(*lead, height, width))
-        place = {"batches": 0, "matrices": len(lead), "rows": len(lead) + 1}[repeated]
-        expanded_shape, repeated_shape = ([*lead, height, width] for _ in range(2))
-        expanded_shape.insert(place, 1)
-        repeated_shape.insert(place, group)
-        count = group * lead[-1]
-        last = [*(reshaped_to or (height, width))]
+            w = model.input(tensor(*batch_shape, height, width))
+        repeated_axis = {"batches": 0, "matrices": len(batch_shape), "rows": len(batch_shape) + 1}[repeated]
+        expanded_shape, repeated_shape = ([*batch_shape, height, width] for _ in range(2))
+        expanded_shape.insert(repeated_axis, 1)
+        repeated_shape.insert(repeated_axis, heads_per_group)
+        head_count = heads_per_group * batch_shape[-1]
+        matrix_shape = [*(reshaped_to or (height, width))]
         matrices = model.call("RESHAPE", [w, constant(expanded_shape, "int32")], tensor(*expanded_shape))
         matrices = model.call("BROADCAST_TO", [matrices, constant(repeated_shape, "int32")], tensor(*repeated_shape))
-        merged_shape = [*lead[:-1], count, *last]
+        merged_shape = [*batch_shape[:-1], head_count, *matrix_shape]
         matrices = model.call("RESHAPE", [matrices, constant(merged_shape, "int32")], tensor(*merged_shape))
         if scale is not None:
             matrices = model.call("MUL", [matrices, constant(scale)], tensor(*merged_shape))
         if transposed:
-            axes = [*range(len(lead))[:: -1 if swapped else 1], len(lead) + 1, len(lead)]
+            axes = [
+                *range(len(batch_shape))[:: -1 if batches_transposed else 1],
+                len(batch_shape) + 1,
+                len(batch_shape),
+            ]
             transposed_shape = [*merged_shape[:-2], width, height]
             matrices = model.call(
                 "TRANSPOSE", [matrices, constant(axes, "int32")], tensor(*(merged_shape[axis] for axis in axes))
@@ -84,5 +95,7 @@ def shared_matrices_case(
             model.call(OP, [x, matrices], tensor(*merged_shape[:-2], rows, columns), adj_x=False, adj_y=adjoint)
         )
 
-    fuses = ("BATCH_MATMUL_SHARED",) if repeated == "matrices" and reshaped_to is None and not swapped else ()
+    fuses = (
+        ("BATCH_MATMUL_SHARED",) if repeated == "matrices" and reshaped_to is None and not batches_transposed else ()
+    )
     return net(OP, f"shared matrices, {name}", build, opsets=opsets, fusions=fuses)

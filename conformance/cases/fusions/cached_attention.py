@@ -1,6 +1,6 @@
-"""Attention over caches: as it is exported in two forms, and what looks like it and is something else.
+"""Attention over a KV cache, in both exported layouts of the cache, and similar patterns that must not be fused.
 
-Positions are the last of the cache, so that every slot holds a value that the operator keeps.
+The new tokens have the last positions of the cache, so that the operator keeps the values of all slots.
 """
 
 from __future__ import annotations
@@ -24,40 +24,38 @@ ROWS, COLUMNS = Sizes("rows"), Sizes("columns")
 
 def cases() -> Iterator[Case]:
     for sizes in (ROWS, COLUMNS):
-        yield attention(f"of one token, {sizes.cache_layout}", sizes, 1)
-        yield attention(f"of five tokens, {sizes.cache_layout}", sizes, 5)
-    yield attention("of one token, without the option", ROWS, 1, options={}, nodes={NODE: 0})
-    yield attention("of one token, opset 13", ROWS, 1, opsets=(13,))
-    yield attention("of one token to each head", replace(ROWS, groups=6), 1)
-    yield attention("of one token to one group", replace(COLUMNS, groups=1), 1)
-    yield attention("of five tokens within seven", replace(ROWS, window=7), 5)
-    yield attention("of one token with a write-only cache", ROWS, 1, writes=True)
+        yield attention(f"one token, {sizes.cache_layout}", sizes, 1)
+        yield attention(f"five tokens, {sizes.cache_layout}", sizes, 5)
+    yield attention("one token, without the option", ROWS, 1, options={}, nodes={NODE: 0})
+    yield attention("one token, opset 13", ROWS, 1, opsets=(13,))
+    yield attention("one token, one head per group", replace(ROWS, groups=6), 1)
+    yield attention("one token, single group", replace(COLUMNS, groups=1), 1)
+    yield attention("five tokens, window of seven", replace(ROWS, window=7), 5)
+    yield attention("one token, write-only cache", ROWS, 1, write_only_cache=True)
     yield from standard_cases()
-    yield unsupported_attention("of heads of 12 elements", replace(ROWS, depth=12))
-    yield unsupported_attention("without a causal mask", ROWS, allowed=np.ones((19, 19), bool))
+    yield unsupported_attention("heads of 12 elements", replace(ROWS, depth=12))
+    yield unsupported_attention("no causal mask", ROWS, allowed=np.ones((19, 19), bool))
     yield unsupported_attention(
-        "with a masked early token", ROWS, allowed=np.tril(np.ones((19, 19), bool)) & (np.arange(19) != 2)
+        "early token masked", ROWS, allowed=np.tril(np.ones((19, 19), bool)) & (np.arange(19) != 2)
     )
-    yield unsupported_attention("with values written at different positions", ROWS, shifts=True)
+    yield unsupported_attention("keys and values at different positions", ROWS, different_positions=True)
 
 
 def standard_cases() -> Iterator[Case]:
-    """Yield attention as standard operators, whose opset is 24 unless an older one is requested."""
+    """Yield cases of the standard operators Attention and TensorScatter, which need opset 24."""
     for sizes in (ROWS, COLUMNS):
-        yield standard_attention(f"of one token, {sizes.cache_layout}", sizes, 1)
-        yield standard_attention(f"of five tokens, {sizes.cache_layout}", sizes, 5)
-    yield standard_attention("of one token to each head", replace(ROWS, groups=6), 1)
-    yield standard_attention("of five tokens to one group", replace(COLUMNS, groups=1), 5)
-    yield standard_attention("of five tokens within seven", replace(ROWS, window=7), 5)
-    yield standard_attention("of heads of 12 elements", replace(ROWS, depth=12), 5)
-    yield standard_attention("of one token, opset 19", ROWS, 1, opsets=(19,), nodes={"TensorScatter": 0, "Softmax": 1})
-    yield standard_attention(
-        "without a causal mask", ROWS, 1, allowed=np.ones((19, 19), bool), nodes={"TensorScatter": 0}
-    )
+        yield standard_attention(f"one token, {sizes.cache_layout}", sizes, 1)
+        yield standard_attention(f"five tokens, {sizes.cache_layout}", sizes, 5)
+    yield standard_attention("one token, one head per group", replace(ROWS, groups=6), 1)
+    yield standard_attention("five tokens, single group", replace(COLUMNS, groups=1), 5)
+    yield standard_attention("five tokens, window of seven", replace(ROWS, window=7), 5)
+    yield standard_attention("heads of 12 elements", replace(ROWS, depth=12), 5)
+    yield standard_attention("one token, opset 19", ROWS, 1, opsets=(19,), nodes={"TensorScatter": 0, "Softmax": 1})
+    yield standard_attention("no causal mask", ROWS, 1, allowed=np.ones((19, 19), bool), nodes={"TensorScatter": 0})
 
 
 def standard_attention(name: str, sizes: Sizes, count: int, **case: Any) -> Case:
-    """Return a case of a target without operators of its own."""
+    """Return a case of attention for the target ``generic``, which has only standard operators."""
     nodes = {"TensorScatter": 2, "Attention": 1, "Softmax": 0}
     return attention(f"{name}, standard operators", sizes, count, **{"targets": ("generic",), "nodes": nodes, **case})
 
@@ -68,11 +66,15 @@ def attention(
     count: int,
     *,
     allowed: Array | None = None,
-    writes: bool = False,
-    shifts: bool = False,
+    write_only_cache: bool = False,
+    different_positions: bool = False,
     **case: Any,
 ) -> Case:
-    """Return a case. ``allowed``: constant mask table. ``writes``: one more cache. ``shifts``: values are written elsewhere."""
+    """Return a case of attention of ``count`` tokens over a cache, with one fused operator on ONNX Runtime.
+
+    ``allowed``: constant mask, True where a position may attend to another. ``write_only_cache``: a further cache is
+    written but not read. ``different_positions``: values are written at other positions than keys.
+    """
 
     def build(model: Net) -> None:
         positions = model.input(tensor(count, dtype="int32", name="positions"))
@@ -82,37 +84,37 @@ def attention(
             else model.input(tensor(1, 1, count, sizes.slots, name="mask"))
         )
         layer = Attention(model, sizes, count, positions, mask)
-        widths = (sizes.heads, sizes.groups, sizes.groups)
-        q, k, v = (model.input(tensor(1, count, heads * sizes.depth)) for heads in widths)
+        head_counts = (sizes.heads, sizes.groups, sizes.groups)
+        q, k, v = (model.input(tensor(1, count, heads * sizes.depth)) for heads in head_counts)
         keys, values = (model.input(tensor(*shape)) for shape in sizes.cache_shapes)
-        written = (
+        new_caches = (
             layer.write(keys, k, 0),
-            (_write_elsewhere(model, sizes, count) if shifts else layer).write(values, v, 1),
+            (_writer_at_other_positions(model, sizes, count) if different_positions else layer).write(values, v, 1),
         )
-        outputs = [layer.attend(q, *written), *written]
-        if writes:
+        outputs = [layer.attend(q, *new_caches), *new_caches]
+        if write_only_cache:
             outputs.append(layer.write(model.input(tensor(*sizes.cache_shapes[0])), k, 0))
         model.output(*outputs)
 
     start = sizes.slots - count
-    given = {"positions": np.arange(start, sizes.slots, dtype=np.int32)}
-    given |= {"mask": causal_mask(sizes, start, count)} if sizes.cache_layout == "columns" else {}
-    given |= {"elsewhere": given["positions"]} if shifts else {}
-    options = {
+    input_arrays = {"positions": np.arange(start, sizes.slots, dtype=np.int32)}
+    input_arrays |= {"mask": causal_mask(sizes, start, count)} if sizes.cache_layout == "columns" else {}
+    input_arrays |= {"elsewhere": input_arrays["positions"]} if different_positions else {}
+    defaults = {
         "options": {"attention": "causal"},
         "nodes": {NODE: 1},
         "targets": ("onnxruntime",),
-        "input_arrays": given,
+        "input_arrays": input_arrays,
     }
-    return net(OP, f"attention over a cache {name}", build, **{**options, **case})
+    return net(OP, f"attention over a cache, {name}", build, **{**defaults, **case})
 
 
 def unsupported_attention(name: str, sizes: Sizes, **case: Any) -> Case:
-    """Return attention that the runtime's operator cannot express, which stays as in the file."""
-    return attention(name, sizes, 1, nodes={NODE: 0}, **case)
+    """Return a case of attention that GroupQueryAttention cannot express, so nothing is fused."""
+    return attention(f"not fused, {name}", sizes, 1, nodes={NODE: 0}, **case)
 
 
-def _write_elsewhere(model: Net, sizes: Sizes, count: int) -> Attention:
-    """Return writes at positions of another input."""
+def _writer_at_other_positions(model: Net, sizes: Sizes, count: int) -> Attention:
+    """Return a builder of cache writes at positions from another graph input."""
     elsewhere: TensorRef = model.input(tensor(count, dtype="int32", name="elsewhere"))
     return Attention(model, sizes, count, elsewhere, elsewhere)

@@ -1,4 +1,4 @@
-"""Decomposed LayerNormalization, and similar patterns that must not be fused."""
+"""Decomposed LayerNormalization and RMSNormalization, and similar patterns that must not be fused."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def cases() -> Iterator[Case]:
         for shifted in (True, False):
             name = f"{'scaled' if scaled else 'plain'}{', shifted' if shifted else ''}"
             yield normalization_case(f"of Keras, {name}", partial(keras, scaled=scaled, shifted=shifted))
-            yield normalization_case(f"of PyTorch, {name}", partial(pytorch_case, scaled=scaled, shifted=shifted))
+            yield normalization_case(f"of PyTorch, {name}", partial(pytorch, scaled=scaled, shifted=shifted))
     for square in ("SQUARE", "POW", "SQUARED_DIFFERENCE"):
-        yield normalization_case(f"of PyTorch, by {square}", partial(pytorch_case, square=square))
-    yield normalization_case("of PyTorch, by a quotient", partial(pytorch_case, quotient=True))
+        yield normalization_case(f"of PyTorch, by {square}", partial(pytorch, square=square))
+    yield normalization_case("of PyTorch, by a quotient", partial(pytorch, quotient=True))
     for scaled, shifted in ((True, True), (False, False), (True, False), (False, True)):
         name = f"{'scaled' if scaled else 'plain'}{', shifted' if shifted else ''}"
         yield litert_torch_case(name, (2, 5, 7), (2,), scaled=scaled, shifted=shifted)
@@ -32,29 +32,33 @@ def cases() -> Iterator[Case]:
     yield litert_torch_case("of rows", (5, 7), (-1,))
     yield litert_torch_case("of dynamic shape", (None, 5, 7), (2,))
     for name, scaled, shifted in (("a scale", True, False), ("an offset", False, True), ("both", True, True)):
-        more = f"{name} of higher rank"
-        yield litert_torch_case(more, (1, 5, 7), (0, 2), scaled=scaled, shifted=shifted, leading=(1, 1, 1))
+        yield litert_torch_case(
+            f"{name} of higher rank", (1, 5, 7), (0, 2), scaled=scaled, shifted=shifted, leading=(1, 1, 1)
+        )
     yield litert_torch_case("over the middle axis", (2, 5, 1), (1, 2), fused=False)
     yield litert_torch_case("with a nonzero start value", (2, 5, 7), (2,), start=0.25, fused=False)
     yield unfused_case("over other axes", partial(keras, axes=(1, 2)))
     yield unfused_case("over all but the first axis", partial(keras, axes=(1, 2, 3)))
     yield unfused_case("with an activation", partial(keras, activation="RELU"))
-    yield unfused_case("with a power of 3", partial(pytorch_case, square="POW", power=3.0))
+    yield unfused_case("with a power of 3", partial(pytorch, square="POW", power=3.0))
     yield unfused_case("with a scale per row", partial(keras, scale=(7, 1)))
     for scale in ((7, 3), (5, 7, 3), (5, 1, 3), (2, 1, 1, 3)):
         name = "x".join(map(str, scale))
         yield unfused_case(f"of Keras with a scale of {name}", partial(keras, scale=scale))
-        yield unfused_case(f"of PyTorch with a scale of {name}", partial(pytorch_case, scale=scale))
-        yield unfused_case(f"of PyTorch with an offset of {name}", partial(pytorch_case, offset=scale))
-        yield rms_case(f"with a scale of {name}", shape=IMAGE, over=3, scale=scale, fused=False, opsets=(None,))
+        yield unfused_case(f"of PyTorch with a scale of {name}", partial(pytorch, scale=scale))
+        yield unfused_case(f"of PyTorch with an offset of {name}", partial(pytorch, offset=scale))
+        yield rms_case(f"with a scale of {name}", shape=IMAGE, axis=3, scale=scale, fused=False, opsets=(None,))
     yield litert_torch_case("with a scale of 5x7", (2, 5, 7), (2,), scaled=True, leading=(5,), fused=False)
     yield litert_torch_case("with an offset of 5x7", (2, 5, 7), (2,), shifted=True, leading=(5,), fused=False)
     yield unfused_case("with the mean as an output", partial(keras, mean_is_output=True))
-    yield from squares_case()
+    yield from rms_cases()
 
 
 def normalization_case(name: str, write: Callable[..., TensorRef]) -> Case:
-    """Return a normalization between convolutions, which needs channels last: two Transposes inside, two at the ends."""
+    """Return a case of a normalization between convolutions.
+
+    It needs channels last: two Transposes around it, and two at the graph input and output.
+    """
 
     def build(model: Net) -> None:
         model.output(model.output_through_conv(write(model, model.input_through_conv(tensor(*IMAGE)))))
@@ -65,7 +69,7 @@ def normalization_case(name: str, write: Callable[..., TensorRef]) -> Case:
 def litert_torch_case(
     name: str,
     shape: tuple[int | None, ...],
-    over: tuple[int, ...],
+    axes: tuple[int, ...],
     *,
     scaled: bool = False,
     shifted: bool = False,
@@ -73,54 +77,56 @@ def litert_torch_case(
     fused: bool = True,
     leading: tuple[int, ...] = (),
 ) -> Case:
-    """Return a case as litert-torch writes it: means of rank 1 or more, then RESHAPE; ``fused``: it becomes one node.
+    """Return a case of a normalization as litert-torch writes it: a mean without the reduced axes, then RESHAPE.
 
-    ``leading``: axes of the scale and the offset before the last, all of which the result has.
+    ``axes``: the reduced axes. ``start``: a constant of the graph that is 0 in a normalization. ``fused``: it becomes one node.
+    ``leading``: sizes of the scale and the offset before the last; the result has as many axes.
     """
-    mean_shape = tuple(n for k, n in enumerate(shape) if k not in {axis % len(shape) for axis in over})
-    thin = (
-        (*shape[:-1], 1)
-        if fused
-        else tuple(n if k not in {a % len(shape) for a in over} else 1 for k, n in enumerate(shape))
-    )
+    reduced_axes = {axis % len(shape) for axis in axes}
+    mean_shape = tuple(n for k, n in enumerate(shape) if k not in reduced_axes)
+    broadcast_shape = (*shape[:-1], 1) if fused else tuple(1 if k in reduced_axes else n for k, n in enumerate(shape))
 
     def build(model: Net) -> None:
-        x, flat, wide = model.input(tensor(*shape)), tensor(*mean_shape), tensor(*shape)
-        axes, back = constant(list(over), "int32"), constant([-1 if n is None else n for n in thin], "int32")
+        x, mean_spec, result_spec = model.input(tensor(*shape)), tensor(*mean_shape), tensor(*shape)
+        axes_operand = constant(list(axes), "int32")
+        shape_operand = constant([-1 if n is None else n for n in broadcast_shape], "int32")
 
-        def column(of: TensorRef) -> TensorRef:
-            return model.call("RESHAPE", [of, back], tensor(*thin))
+        def restore_axes(ref: TensorRef) -> TensorRef:
+            return model.call("RESHAPE", [ref, shape_operand], tensor(*broadcast_shape))
 
-        mean = model.call("MEAN", [x, axes], flat)
-        difference = model.call("SQUARED_DIFFERENCE", [x, column(mean)], wide)
-        spread = model.call("ADD", [model.call("MEAN", [difference, axes], flat), constant(1e-3)], flat)
-        inverse = model.call("RSQRT", [spread], flat)
-        offset = model.call("SUB", [constant(start), model.call("MUL", [inverse, mean], flat)], flat)
-        y = model.call("ADD", [model.call("MUL", [x, column(inverse)], wide), column(offset)], wide)
-        wide = tensor(*(1,) * (1 + len(leading) - len(shape)), *shape)
+        mean = model.call("MEAN", [x, axes_operand], mean_spec)
+        squares = model.call("SQUARED_DIFFERENCE", [x, restore_axes(mean)], result_spec)
+        variance = model.call("MEAN", [squares, axes_operand], mean_spec)
+        inverse = model.call("RSQRT", [model.call("ADD", [variance, constant(1e-3)], mean_spec)], mean_spec)
+        offset = model.call("SUB", [constant(start), model.call("MUL", [inverse, mean], mean_spec)], mean_spec)
+        normalized = model.call("MUL", [x, restore_axes(inverse)], result_spec)
+        y = model.call("ADD", [normalized, restore_axes(offset)], result_spec)
+        result_spec = tensor(*(1,) * (1 + len(leading) - len(shape)), *shape)
         if scaled:
-            y = model.call("MUL", [y, constant(random_array(*leading, 7, seed="gamma"))], wide)
+            y = model.call("MUL", [y, constant(random_array(*leading, 7, seed="gamma"))], result_spec)
         if shifted:
-            y = model.call("ADD", [y, constant(random_array(*leading, 7, seed="beta"))], wide)
+            y = model.call("ADD", [y, constant(random_array(*leading, 7, seed="beta"))], result_spec)
         model.output(y)
 
-    return net(OP, f"{'' if fused else 'no '}LayerNormalization of litert-torch, {name}", build)
+    return net(OP, f"{'' if fused else 'not fused, '}LayerNormalization of litert-torch, {name}", build)
 
 
 def unfused_case(name: str, write: Callable[..., TensorRef]) -> Case:
     return net(
-        OP, f"no LayerNormalization {name}", lambda model: model.output(write(model, model.input(tensor(*IMAGE))))
+        OP,
+        f"not fused, LayerNormalization {name}",
+        lambda model: model.output(write(model, model.input(tensor(*IMAGE)))),
     )
 
 
-def mean(model: Net, x: TensorRef, over: tuple[int, ...]) -> TensorRef:
-    shape = tuple(1 if axis in {a % 4 for a in over} else size for axis, size in enumerate(IMAGE))
-    return model.call("MEAN", [x, constant(list(over), "int32")], tensor(*shape), keep_dims=True)
+def mean(model: Net, x: TensorRef, axes: tuple[int, ...]) -> TensorRef:
+    shape = tuple(1 if axis in {a % 4 for a in axes} else size for axis, size in enumerate(IMAGE))
+    return model.call("MEAN", [x, constant(list(axes), "int32")], tensor(*shape), keep_dims=True)
 
 
-def add_per_part(model: Net, code: str, like: TensorRef, *more: Any) -> TensorRef:
-    """Add an operator on one number per normalized part."""
-    return model.call(code, [like, *more], tensor(*like.shape))
+def call_like(model: Net, code: str, x: TensorRef, *operands: Any) -> TensorRef:
+    """Add a float32 operator whose result has the shape of its first operand."""
+    return model.call(code, [x, *operands], tensor(*x.shape))
 
 
 def keras(
@@ -134,21 +140,22 @@ def keras(
     activation: str = "NONE",
     mean_is_output: bool = False,
 ) -> TensorRef:
+    """Add a normalization as Keras writes it: x times a factor, plus an offset."""
     image = tensor(*IMAGE)
     average = mean(model, x, axes)
     variance = mean(model, model.call("SQUARED_DIFFERENCE", [x, average], image), axes)
-    inverse = add_per_part(model, "RSQRT", add_per_part(model, "ADD", variance, constant(1e-3)))
-    like = tensor(*np.broadcast_shapes(inverse.shape, scale if scaled else ()))
-    factor = model.call("MUL", [inverse, constant(random_array(*scale))], like) if scaled else inverse
+    inverse = call_like(model, "RSQRT", call_like(model, "ADD", variance, constant(1e-3)))
+    factor_spec = tensor(*np.broadcast_shapes(inverse.shape, scale if scaled else ()))
+    factor = model.call("MUL", [inverse, constant(random_array(*scale))], factor_spec) if scaled else inverse
     if shifted:
-        scaled_mean = model.call("MUL", [average, factor], like)
+        scaled_mean = model.call("MUL", [average, factor], factor_spec)
         offset = model.call(
             "SUB",
             [constant(random_array(3, seed="offset")), scaled_mean],
             tensor(*np.broadcast_shapes(inverse.shape, scale if scaled else (), (3,))),
         )
     else:
-        offset = model.call("MUL", [add_per_part(model, "NEG", average), factor], like)
+        offset = model.call("MUL", [call_like(model, "NEG", average), factor], factor_spec)
     if mean_is_output:
         model.output(average)
     return model.call(
@@ -156,7 +163,7 @@ def keras(
     )
 
 
-def pytorch_case(
+def pytorch(
     model: Net,
     x: TensorRef,
     *,
@@ -168,42 +175,47 @@ def pytorch_case(
     scale: tuple[int, ...] = (3,),
     offset: tuple[int, ...] = (1, 1, 3),
 ) -> TensorRef:
+    """Add a normalization as PyTorch writes it: the difference from the mean, divided by the deviation.
+
+    ``square``: the operator that computes squares. ``quotient``: DIV by SQRT instead of MUL by RSQRT. ``scale``, ``offset``:
+    shapes of the constants.
+    """
     image = tensor(*IMAGE)
     average = mean(model, x, (3,))
-    centred = model.call("SUB", [x, average], image)
+    centered = model.call("SUB", [x, average], image)
     operands: dict[str, list[Any]] = {
-        "MUL": [centred, centred],
-        "SQUARE": [centred],
-        "POW": [centred, constant(power)],
+        "MUL": [centered, centered],
+        "SQUARE": [centered],
+        "POW": [centered, constant(power)],
         "SQUARED_DIFFERENCE": [x, average],
     }
     variance = mean(model, model.call(square, operands[square], image), (3,))
-    spread = add_per_part(model, "ADD", variance, constant(20.0 if power == 3.0 else 1e-5))
+    variance = call_like(model, "ADD", variance, constant(20.0 if power == 3.0 else 1e-5))
     if quotient:
-        y = model.call("DIV", [centred, add_per_part(model, "SQRT", spread)], image)
+        y = model.call("DIV", [centered, call_like(model, "SQRT", variance)], image)
     else:
-        y = model.call("MUL", [centred, add_per_part(model, "RSQRT", spread)], image)
+        y = model.call("MUL", [centered, call_like(model, "RSQRT", variance)], image)
     y = model.call("MUL", [y, constant(random_array(*scale, seed="scale"))], image) if scaled else y
     return model.call("ADD", [y, constant(random_array(*offset, seed="offset"))], image) if shifted else y
 
 
-# --- by the root of the mean square -------------------------------------------------------------
+# --- RMSNormalization -------------------------------------------------------------------------
 
 
-def squares_case() -> Iterator[Case]:
+def rms_cases() -> Iterator[Case]:
     for square in ("MUL", "SQUARE", "POW"):
         yield rms_case(f"by {square}", square=square)
     yield rms_case("by a quotient", quotient=True)
     yield rms_case("without a scale", scale=())
     yield rms_case("with a scale of higher rank", scale=(1, 1, 3))
-    for back in ("spread", "inverse"):
-        yield rms_case(f"with a {back} reshaped to a column", back=back)
+    yield rms_case("with the mean square reshaped", reshaped="mean square")
+    yield rms_case("with the inverse root reshaped", reshaped="inverse")
     yield rms_case("of dynamic batch", shape=(None, 7, 3), opsets=(None,))
     yield rms_case("with a large epsilon", epsilon=2.0, opsets=(None,))
     yield rms_case("of a power of 3", square="POW", power=3.0, epsilon=20.0, fused=False, opsets=(None,))
-    yield rms_case("over a different axis", over=1, shape=(5, 3, 3), fused=False, opsets=(None,))
+    yield rms_case("over a different axis", axis=1, shape=(5, 3, 3), fused=False, opsets=(None,))
     yield rms_case("with a scale per row", shape=(5, 3, 3), scale=(3, 1), fused=False, opsets=(None,))
-    yield rms_case("with the square of another tensor", other=True, fused=False, opsets=(None,))
+    yield rms_case("with the square of another tensor", squares_another_tensor=True, fused=False, opsets=(None,))
 
 
 def rms_case(
@@ -214,35 +226,40 @@ def rms_case(
     square: str = "MUL",
     power: float = 2.0,
     quotient: bool = False,
-    back: str = "",
-    over: int = 2,
+    reshaped: str = "",
+    axis: int = 2,
     epsilon: float = 1e-3,
-    other: bool = False,
+    squares_another_tensor: bool = False,
     fused: bool = True,
     opsets: tuple[int | None, ...] = (None, 13, 26),
 ) -> Case:
-    """Return a case. ``back``: the operator that restores the removed axis of the mean; ``other``: squares of another tensor."""
-    column = tuple(1 if axis == over else n for axis, n in enumerate(shape))
-    flat = tuple(n for axis, n in enumerate(shape) if axis != over)
+    """Return a case of a normalization by the root of the mean square.
+
+    ``square``: the operator that computes squares. ``power``: of POW. ``quotient``: DIV by SQRT instead of MUL by RSQRT.
+    ``scale``: shape of the scale, () for none. ``axis``: the normalized axis. ``reshaped``: the value that is reshaped to
+    restore this axis, "" if MEAN keeps it. ``squares_another_tensor``: the mean square is that of a second input.
+    """
+    kept_shape = tuple(1 if k == axis else n for k, n in enumerate(shape))
+    reduced_shape = tuple(n for k, n in enumerate(shape) if k != axis)
 
     def build(model: Net) -> None:
-        x, wide = model.input(tensor(*shape)), tensor(*shape)
-        of = model.input(tensor(*shape)) if other else x
-        more: dict[str, list[Any]] = {"MUL": [of], "SQUARE": [], "POW": [constant(power)]}
-        squares = model.call(square, [of, *more[square]], wide)
-        small_shape = tensor(*(flat if back else column))
-        spread = model.call("MEAN", [squares, constant([over], "int32")], small_shape, keep_dims=not back)
-        spread = model.call("ADD", [spread, constant(epsilon)], small_shape)
-        upright = constant([-1 if n is None else n for n in column], "int32")
-        if back == "spread":
-            spread = model.call("RESHAPE", [spread, upright], tensor(*column))
-        inverse = model.call(
-            "SQRT" if quotient else "RSQRT", [spread], tensor(*(flat if back == "inverse" else column))
-        )
-        if back == "inverse":
-            inverse = model.call("RESHAPE", [inverse, upright], tensor(*column))
-        y = model.call("DIV" if quotient else "MUL", [x, inverse], wide)
-        model.output(model.call("MUL", [y, constant(random_array(*scale, seed="gamma"))], wide) if scale else y)
+        x, result_spec = model.input(tensor(*shape)), tensor(*shape)
+        squared = model.input(tensor(*shape)) if squares_another_tensor else x
+        second_operands: dict[str, list[Any]] = {"MUL": [squared], "SQUARE": [], "POW": [constant(power)]}
+        squares = model.call(square, [squared, *second_operands[square]], result_spec)
+        mean_spec = tensor(*(reduced_shape if reshaped else kept_shape))
+        mean_square = model.call("MEAN", [squares, constant([axis], "int32")], mean_spec, keep_dims=not reshaped)
+        mean_square = model.call("ADD", [mean_square, constant(epsilon)], mean_spec)
+        shape_operand = constant([-1 if n is None else n for n in kept_shape], "int32")
+        if reshaped == "mean square":
+            mean_square = model.call("RESHAPE", [mean_square, shape_operand], tensor(*kept_shape))
+        inverse_spec = tensor(*(reduced_shape if reshaped == "inverse" else kept_shape))
+        inverse = model.call("SQRT" if quotient else "RSQRT", [mean_square], inverse_spec)
+        if reshaped == "inverse":
+            inverse = model.call("RESHAPE", [inverse, shape_operand], tensor(*kept_shape))
+        y = model.call("DIV" if quotient else "MUL", [x, inverse], result_spec)
+        scaled = model.call("MUL", [y, constant(random_array(*scale, seed="gamma"))], result_spec) if scale else y
+        model.output(scaled)
 
     fuses = ("RMS_NORMALIZATION",) if fused else ()
-    return net(OP, f"{'' if fused else 'no '}RMSNormalization {name}", build, opsets=opsets, fusions=fuses)
+    return net(OP, f"{'' if fused else 'not fused, '}RMSNormalization {name}", build, opsets=opsets, fusions=fuses)
