@@ -39,28 +39,27 @@ def patch_conv_cases() -> Iterator[Case]:
     for padding in ("SAME", "VALID"):
         for stride in ((1, 1), (2, 1), (1, 3)):
             sizes = {**PATCHES, "shape": (1, 11 * stride[0] + 6, 13 * stride[1] + 6, 31)}
-            text = f"patches, {padding}, stride {stride[0]}x{stride[1]}"
-            yield conv_case(text, **sizes, padding=padding, stride=stride)
+            name = f"patches, {padding}, stride {stride[0]}x{stride[1]}"
+            yield conv_case(name, **sizes, padding=padding, stride=stride)
         sizes = {**PATCHES, "shape": (1, 19, 23, 31)}
         yield conv_case(f"patches, {padding}, dilated", **sizes, padding=padding, dilation=(2, 3))
     yield conv_case("patches of three images", **{**PATCHES, "shape": (3, 11, 13, 31)})
     yield conv_case("patches with int4 weights of one scale", **{**PATCHES, "weights": "int4", "per_axis": False})
-    few_pixels = {**HYBRID, "out": 131, "kernel": (3, 5)}
-    yield conv_case("patches larger than an image of one pixel", **{**few_pixels, "shape": (1, 1, 1, 127)})
-    yield conv_case("patches larger than an image of one row", **{**few_pixels, "shape": (1, 1, 7, 127)})
-    yield conv_case("patches partly outside the image", **{**few_pixels, "shape": (1, 3, 2, 127)}, dilation=(2, 1))
-    yield conv_case("patches with a stride beyond one row", **{**few_pixels, "shape": (1, 2, 5, 127)}, stride=(3, 2))
+    large_kernel = {**HYBRID, "out": 131, "kernel": (3, 5)}
+    yield conv_case("patches larger than an image of one pixel", **{**large_kernel, "shape": (1, 1, 1, 127)})
+    yield conv_case("patches larger than an image of one row", **{**large_kernel, "shape": (1, 1, 7, 127)})
+    yield conv_case("patches partly outside the image", **{**large_kernel, "shape": (1, 3, 2, 127)}, dilation=(2, 1))
+    yield conv_case("patches with a stride beyond one row", **{**large_kernel, "shape": (1, 2, 5, 127)}, stride=(3, 2))
 
 
 def dense_layer_cases() -> Iterator[Case]:
-    weight_only: Mapping[str, Any] = {"weights": "int8", "per_axis": True}
-    yield dense_case("one row of many weights, float32 with int8 weights", (1, 1031), out=1033, **weight_only)
-    yield dense_case("one row of 134,000 weights, float32 with int8 weights", (1, 257), out=521, **weight_only)
-    yield dense_case("many rows, float32 with int8 weights", (37, 257), out=263, **weight_only)
+    yield dense_case("one row of many weights, float32 with int8 weights", (1, 1031), out=1033, **HYBRID)
+    yield dense_case("one row of 134,000 weights, float32 with int8 weights", (1, 257), out=521, **HYBRID)
+    yield dense_case("many rows, float32 with int8 weights", (37, 257), out=263, **HYBRID)
     for activation in ("TANH", "RELU6"):
         fused: Mapping[str, Any] = {"options": {"fused_activation_function": activation}, "input_range": (-0.05, 0.05)}
-        yield dense_case(f"one row of many weights with {activation}", (1, 1031), out=1033, **fused, **weight_only)
-    yield dense_case("many rows after a flatten", (37, 7, 11, 5), depth=385, out=263, **weight_only)
-    yield dense_case("many rows of rank 3", (5, 7, 257), out=263, keep=True, **weight_only)
+        yield dense_case(f"one row of many weights with {activation}", (1, 1031), out=1033, **fused, **HYBRID)
+    yield dense_case("many rows after a flatten", (37, 7, 11, 5), depth=385, out=263, **HYBRID)
+    yield dense_case("many rows of rank 3", (5, 7, 257), out=263, keep=True, **HYBRID)
     runs = [{"x0": random_array(n, m, 257)} for n, m in ((1, 5), (3, 2))]
-    yield dense_case("dynamic rows of rank 3", (None, None, 257), out=4099, keep=True, input_arrays=runs, **weight_only)
+    yield dense_case("dynamic rows of rank 3", (None, None, 257), out=4099, keep=True, input_arrays=runs, **HYBRID)

@@ -1,4 +1,4 @@
-"""Pixels repeated by rows and then columns, as Keras writes it, and similar patterns that must not be fused."""
+"""Nearest-neighbor upsampling by RESHAPE and TILE, as Keras writes it, and similar patterns that must not be fused."""
 
 from __future__ import annotations
 
@@ -12,44 +12,49 @@ IMAGE = (2, 5, 7, 3)
 BuildFunction = Callable[[Net], None]
 
 
-def steps(
-    model: Net, ref: TensorRef, x: Spec, shapes: Sequence[Sequence[int]], times: Sequence[Sequence[int]]
+def repeat_by_tile(
+    model: Net, ref: TensorRef, x: Spec, shapes: Sequence[Sequence[int]], multiples: Sequence[Sequence[int]]
 ) -> TensorRef:
-    """Reshape to each of three shapes; TILE the first two by ``times``."""
-    for shape, factors in zip(shapes, times, strict=False):
+    """Add RESHAPE and TILE twice, then RESHAPE; return the result.
+
+    ``shapes``: results of the three RESHAPEs. ``multiples``: factors per axis of both TILEs.
+    """
+    for shape, factors in zip(shapes, multiples, strict=False):
         ref = model.call("RESHAPE", [ref, constant(list(shape))], x.with_shape(*shape))
-        wide = [n * t for n, t in zip(shape, factors, strict=True)]
-        ref = model.call("TILE", [ref, constant(list(factors))], x.with_shape(*wide))
+        tiled_shape = [n * t for n, t in zip(shape, factors, strict=True)]
+        ref = model.call("TILE", [ref, constant(list(factors))], x.with_shape(*tiled_shape))
     return model.call("RESHAPE", [ref, constant(list(shapes[-1]))], x.with_shape(*shapes[-1]))
 
 
-def nearest_as_products(dtype: str, rows: int, columns: int, shape: Sequence[int] = IMAGE) -> BuildFunction:
+def upsampling_by_tile(dtype: str, rows: int, columns: int, shape: Sequence[int] = IMAGE) -> BuildFunction:
     n, h, w, c = shape
     shapes = [(n, h, 1, w, c), (n, h * rows, w, 1, c), (n, h * rows, w * columns, c)]
-    return product_chain(dtype, shapes, [(1, 1, rows, 1, 1), (1, 1, 1, columns, 1)], shape)
+    return tile_chain(dtype, shapes, [(1, 1, rows, 1, 1), (1, 1, 1, columns, 1)], shape)
 
 
-def product_chain(
-    dtype: str, shapes: Sequence[Sequence[int]], times: Sequence[Sequence[int]], shape: Sequence[int] = IMAGE
+def tile_chain(
+    dtype: str, shapes: Sequence[Sequence[int]], multiples: Sequence[Sequence[int]], shape: Sequence[int] = IMAGE
 ) -> BuildFunction:
     def build(model: Net) -> None:
         x = tensor(*shape, dtype=dtype)
-        model.output(model.output_through_conv(steps(model, model.input_through_conv(x), x, shapes, times)))
+        model.output(
+            model.output_through_conv(repeat_by_tile(model, model.input_through_conv(x), x, shapes, multiples))
+        )
 
     return build
 
 
 SIMILAR: dict[str, BuildFunction] = {
-    "whole images repeated": product_chain(
+    "not fused, whole images repeated": tile_chain(
         "float32", [(2, 5, 1, 7, 3), (2, 10, 7, 1, 3), (2, 10, 14, 3)], [(1, 2, 1, 1, 1), (1, 1, 1, 2, 1)]
     ),
-    "columns repeated as a whole": product_chain(
+    "not fused, sequence of columns repeated": tile_chain(
         "float32", [(2, 5, 1, 7, 3), (2, 10, 7, 1, 3), (2, 10, 14, 3)], [(1, 1, 2, 1, 1), (1, 1, 2, 1, 1)]
     ),
-    "channels repeated": product_chain(
+    "not fused, channels repeated": tile_chain(
         "float32", [(2, 5, 1, 7, 3), (2, 10, 7, 3, 1), (2, 10, 7, 6)], [(1, 1, 2, 1, 1), (1, 1, 1, 1, 2)]
     ),
-    "rows and columns swapped": product_chain(
+    "not fused, rows and columns swapped": tile_chain(
         "float32", [(2, 7, 1, 5, 3), (2, 14, 5, 1, 3), (2, 14, 10, 3)], [(1, 1, 2, 1, 1), (1, 1, 1, 2, 1)]
     ),
 }
@@ -61,12 +66,12 @@ def cases() -> Iterator[Case]:
         for rows, columns in ((2, 2), (3, 1), (1, 2)):
             name = f"{dtype}, {rows}x{columns} decomposed between convolutions"
             yield net(
-                "TILE", name, nearest_as_products(dtype, rows, columns), dtype=dtype, opsets=opsets, max_transposes=2
+                "TILE", name, upsampling_by_tile(dtype, rows, columns), dtype=dtype, opsets=opsets, max_transposes=2
             )
     yield net(
         "TILE",
-        "many integers decomposed",
-        nearest_as_products("int8", 2, 2, (1, 16, 16, 32)),
+        "int8, 2x2 decomposed, many elements",
+        upsampling_by_tile("int8", 2, 2, (1, 16, 16, 32)),
         dtype="int8",
         max_transposes=4,
     )

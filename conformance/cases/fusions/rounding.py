@@ -1,6 +1,6 @@
-"""Float32 activations on integer weights in networks of few layers: rounded to 8 bits by the rule of each kernel.
+"""Layers of float32 activations and integer weights, whose kernels round the activations to 8 bits.
 
-Images and rows differ in range, so that a scale for all of them is seen.
+Each kernel has a scale per image, pixel or row. Images and rows differ in range, so that a wrong scale changes the result.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from conformance.cases.matrix.fully_connected_int4 import blockwise_case
 from conformance.models import Net, constant, net, random_array, tensor
 from conformance.weights import product, weight
 
-TIGHT = Tolerance(of_range=2e-6)
-WHY = "values rounded like the kernel equal LiteRT's"
+EXACT_ROUNDING = Tolerance(of_range=2e-6)
+EXACT_ROUNDING_REASON = "rounded like in the kernel, activations are equal to LiteRT's"
 
 
 def cases() -> Iterator[Case]:
@@ -36,20 +36,20 @@ def cases() -> Iterator[Case]:
 
 def uneven_inputs(*shape: int) -> np.ndarray[Any, Any]:
     """Return inputs with one image or row larger than the others and further from 0."""
-    parts = [random_array(*shape[1:], seed=f"part {k}") * 3**k + k for k in range(shape[0])]
-    return np.stack(parts).astype(np.float32)
+    items = [random_array(*shape[1:], seed=f"part {k}") * 3**k + k for k in range(shape[0])]
+    return np.stack(items).astype(np.float32)
 
 
-def compared_with_litert(case: Case, fusion: str, *shapes: Sequence[int], name: str = "x0") -> Case:
-    """Return the case with inputs of these shapes, compared with LiteRT."""
-    given: Sequence[Mapping[str, Any]] = [{name: uneven_inputs(*shape)} for shape in shapes]
+def exactly_rounded(case: Case, fusion: str, *shapes: Sequence[int], input_name: str = "x0") -> Case:
+    """Return the case with uneven inputs of these shapes, one per run, and a tolerance that requires the kernel's rounding."""
+    input_arrays: Sequence[Mapping[str, Any]] = [{input_name: uneven_inputs(*shape)} for shape in shapes]
     return replace(
         case,
-        input_arrays=given,
+        input_arrays=input_arrays,
         fusions=(fusion,),
         targets=("onnxruntime",),
-        tolerance=TIGHT,
-        tolerance_reason=WHY,
+        tolerance=EXACT_ROUNDING,
+        tolerance_reason=EXACT_ROUNDING_REASON,
         dynamic_sizes=(),
     )
 
@@ -69,57 +69,59 @@ def image_cases() -> Iterator[Case]:
         "pixels for int4 rounded as an image": {"kernel": (1, 1), "weights": "int4"},
         "pixels in groups rounded as an image": {"kernel": (1, 1), "shape": (3, 5, 7, 26), "groups": 2, "out": 14},
     }
-    for text, more in variants.items():
-        options = {**hybrid, **more}
-        yield compared_with_litert(conv_case(text, **options), "CONV_2D_ROUNDED", options["shape"])
+    for name, changed_options in variants.items():
+        options = {**hybrid, **changed_options}
+        yield exactly_rounded(conv_case(name, **options), "CONV_2D_ROUNDED", options["shape"])
     one_image = {**hybrid, "shape": (1, 5, 7, 11)}
-    yield compared_with_litert(conv_case("one image rounded", **one_image), "CONV_2D_ROUNDED", one_image["shape"])
-    opened = {**hybrid, "shape": (None, 5, 7, 11)}
-    yield compared_with_litert(
-        conv_case("dynamic number of rounded images", **opened), "CONV_2D_ROUNDED", shape, (1, 5, 7, 11)
+    yield exactly_rounded(conv_case("one image rounded", **one_image), "CONV_2D_ROUNDED", one_image["shape"])
+    dynamic = {**hybrid, "shape": (None, 5, 7, 11)}
+    yield exactly_rounded(
+        conv_case("dynamic number of rounded images", **dynamic), "CONV_2D_ROUNDED", shape, (1, 5, 7, 11)
     )
-    deep = {**hybrid, "op": "DEPTHWISE_CONV_2D", "out": 22}
-    yield compared_with_litert(
-        conv_case("images of each channel rounded one by one", **deep), "DEPTHWISE_CONV_2D_ROUNDED", shape
+    depthwise_options = {**hybrid, "op": "DEPTHWISE_CONV_2D", "out": 22}
+    yield exactly_rounded(
+        conv_case("images of each channel rounded one by one", **depthwise_options), "DEPTHWISE_CONV_2D_ROUNDED", shape
     )
     for per_axis in (True, False):
-        text = "images rounded one by one" + ("" if per_axis else ", for one scale")
-        case = transpose_conv_case(text, weights="int8", per_axis=per_axis)
+        name = "images rounded one by one" + ("" if per_axis else ", for one scale")
+        case = transpose_conv_case(name, weights="int8", per_axis=per_axis)
         yield replace(
-            case, fusions=("TRANSPOSE_CONV_ROUNDED",), targets=("onnxruntime",), tolerance=TIGHT, tolerance_reason=WHY
+            case,
+            fusions=("TRANSPOSE_CONV_ROUNDED",),
+            targets=("onnxruntime",),
+            tolerance=EXACT_ROUNDING,
+            tolerance_reason=EXACT_ROUNDING_REASON,
         )
 
 
 def sequence_cases() -> Iterator[Case]:
-    """Yield cases with a row of zeros and other rows around it."""
+    """Yield convolutions on sequences, whose padding adds zeros to the rounded rows."""
     row = replace(ROW, weights="int8", per_axis=True)
     for setting in (row, depthwise(row), replace(row, kernel=(3, 1), unit_axis=2)):
-        along = "row" if setting.unit_axis == 1 else "column"
-        case = decomposed_case(f"a sequence in a {along} rounded one by one", setting)
-        yield compared_with_litert(case, f"{setting.op}_ROUNDED", setting.shape)
+        image_kind = "row" if setting.unit_axis == 1 else "column"
+        case = decomposed_case(f"sequence in a {image_kind}, rounded one by one", setting)
+        yield exactly_rounded(case, f"{setting.op}_ROUNDED", setting.shape)
 
 
 def pixel_cases() -> Iterator[Case]:
-    """Yield convolutions of single pixels, which XNNPACK computes as a product of rows."""
+    """Yield 1 x 1 convolutions, which XNNPACK computes as a product of rows with a scale per pixel."""
     hybrid: Mapping[str, Any] = {"kernel": (1, 1), "out": 13, "weights": "int8", "per_axis": True}
-    for text, shape in {"pixels": (3, 5, 7, 11), "pixels of one image": (1, 5, 7, 11)}.items():
-        yield compared_with_litert(
-            conv_case(f"{text} rounded one by one", shape=shape, **hybrid), "CONV_2D_ROUNDED", shape
-        )
-    opened = conv_case("pixels rounded one by one, dynamic number of images", shape=(None, 5, 7, 11), **hybrid)
-    yield compared_with_litert(opened, "CONV_2D_ROUNDED", (3, 5, 7, 11), (1, 5, 7, 11))
+    for name, shape in {"pixels": (3, 5, 7, 11), "pixels of one image": (1, 5, 7, 11)}.items():
+        yield exactly_rounded(conv_case(f"{name} rounded one by one", shape=shape, **hybrid), "CONV_2D_ROUNDED", shape)
+    dynamic = conv_case("pixels rounded one by one, dynamic number of images", shape=(None, 5, 7, 11), **hybrid)
+    yield exactly_rounded(dynamic, "CONV_2D_ROUNDED", (3, 5, 7, 11), (1, 5, 7, 11))
     yield from nonnegative_pixels()
 
 
 def nonnegative_pixels() -> Iterator[Case]:
-    """Yield products of pixels whose lowest value is known to be 0, and of such as only look so."""
+    """Yield 1 x 1 convolutions of pixels known to be nonnegative, which need no ReduceMin, and of similar pixels that need one."""
     shape = (3, 5, 7, 11)
     x = tensor(*shape)
 
     def relu(model: Net) -> TensorRef:
         return model.call("RELU", [x], x)
 
-    def relu_in_part(model: Net) -> TensorRef:
+    def relu_of_half(model: Net) -> TensorRef:
         image = model.add_operand(x)
         parts = [model.call("RELU", [image], x), image]
         return model.call("CONCATENATION", parts, tensor(3, 5, 7, 22), axis=3)
@@ -132,23 +134,23 @@ def nonnegative_pixels() -> Iterator[Case]:
         shift = constant(random_array(11))
         return lambda model: model.call("ADD", [x, shift], x, fused_activation_function=activation)
 
-    lowest_is_zero: Mapping[str, tuple[Callable[[Net], TensorRef], bool]] = {
+    image_builders: Mapping[str, tuple[Callable[[Net], TensorRef], bool]] = {
         "RELU": (relu, True),
         "RELU and MAX_POOL_2D": (pooled, True),
         "ADD with RELU6": (shifted("RELU6"), True),
         "ADD": (shifted("NONE"), False),
-        "RELU of half the channels": (relu_in_part, False),
+        "RELU of half the channels": (relu_of_half, False),
     }
-    for text, (build_image, is_zero) in lowest_is_zero.items():
-        case = net("CONV_2D", f"pixels rounded after {text}", partial(multiply_pixels, build_image))
+    for name, (build_image, is_nonnegative) in image_builders.items():
+        case = net("CONV_2D", f"pixels rounded after {name}", partial(convolve_pixels, build_image))
         yield replace(
-            compared_with_litert(case, "CONV_2D_ROUNDED", shape),
-            nodes={"ReduceMax": 1, "ReduceMin": 0 if is_zero else 1},
+            exactly_rounded(case, "CONV_2D_ROUNDED", shape),
+            nodes={"ReduceMax": 1, "ReduceMin": 0 if is_nonnegative else 1},
         )
 
 
-def multiply_pixels(build_image: Callable[[Net], TensorRef], model: Net) -> None:
-    """Build an image and multiply each pixel by int8 weights."""
+def convolve_pixels(build_image: Callable[[Net], TensorRef], model: Net) -> None:
+    """Build an image and a 1 x 1 convolution of it with int8 weights."""
     image = build_image(model)
     x = model.spec(image)
     depth = x.shape[-1] or 1
@@ -160,8 +162,8 @@ def multiply_pixels(build_image: Callable[[Net], TensorRef], model: Net) -> None
 
 def row_cases() -> Iterator[Case]:
     """Yield cases with a scale per row."""
-    fused = "FULLY_CONNECTED_ROUNDED"
-    for text, weights, per_axis in (
+    fusion = "FULLY_CONNECTED_ROUNDED"
+    for name, weights, per_axis in (
         ("int8", "int8", True),
         ("int8 of one scale", "int8", False),
         ("int4", "int4", True),
@@ -170,31 +172,25 @@ def row_cases() -> Iterator[Case]:
         ("int2 of one scale", "int2", False),
     ):
         hybrid: Mapping[str, Any] = {"out": 13, "weights": weights, "per_axis": per_axis}
-        yield compared_with_litert(
-            dense_case(f"rows rounded one by one, for {text}", (3, 44), **hybrid), fused, (3, 44)
-        )
-        yield compared_with_litert(dense_case(f"one row rounded, for {text}", (1, 44), **hybrid), fused, (1, 44))
+        yield exactly_rounded(dense_case(f"rows rounded one by one, for {name}", (3, 44), **hybrid), fusion, (3, 44))
+        yield exactly_rounded(dense_case(f"one row rounded, for {name}", (1, 44), **hybrid), fusion, (1, 44))
     int8: Mapping[str, Any] = {"out": 13, "weights": "int8", "per_axis": True}
-    yield compared_with_litert(dense_case("rounded rows of rank 3", (3, 5, 11), keep=True, **int8), fused, (3, 5, 11))
-    yield compared_with_litert(
-        dense_case("rows rounded, of a flatten", (3, 5, 11), depth=55, **int8), fused, (3, 5, 11)
-    )
-    yield compared_with_litert(
-        dense_case("dynamic number of rounded rows", (None, 11), **int8), fused, (3, 11), (1, 11)
-    )
-    many = dense_case("rounded rows with two dynamic dimensions", (None, None, 11), keep=True, **int8)
-    yield compared_with_litert(many, fused, (3, 5, 11), (1, 2, 11))
-    for text, shape, outputs, size in (
+    yield exactly_rounded(dense_case("rounded rows of rank 3", (3, 5, 11), keep=True, **int8), fusion, (3, 5, 11))
+    yield exactly_rounded(dense_case("rows rounded, of a flatten", (3, 5, 11), depth=55, **int8), fusion, (3, 5, 11))
+    yield exactly_rounded(dense_case("dynamic number of rounded rows", (None, 11), **int8), fusion, (3, 11), (1, 11))
+    dynamic = dense_case("rounded rows with two dynamic dimensions", (None, None, 11), keep=True, **int8)
+    yield exactly_rounded(dynamic, fusion, (3, 5, 11), (1, 2, 11))
+    for name, shape, outputs, size in (
         ("blocks of 32", (3, 96), 7, 32),
         ("blocks of 96", (3, 480), 7, 96),
         ("blocks of 64, rows of rank 3", (3, 5, 320), 11, 64),
     ):
-        case = blockwise_case(f"rows rounded one by one, for {text}", shape, outputs, size, keep=len(shape) > 2)
-        yield compared_with_litert(case, fused, shape)
-    zeros = compared_with_litert(dense_case("a row of zeros between others", (3, 11), **int8), fused, (3, 11))
+        case = blockwise_case(f"rows rounded one by one, for {name}", shape, outputs, size, keep=len(shape) > 2)
+        yield exactly_rounded(case, fusion, shape)
+    zeros = exactly_rounded(dense_case("row of zeros between others", (3, 11), **int8), fusion, (3, 11))
     yield replace(zeros, input_arrays=[{"x0": uneven_inputs(3, 11) * np.array([[1], [0], [1]], np.float32)}])
-    for text, axis in (("", 1), (" of one scale", None)):
-        product = matmul_case(f"rows rounded one by one, for int8{text}", tensor(2, 5, 7), weight((7, 3), "int8", axis))
-        yield compared_with_litert(product, "BATCH_MATMUL_ROUNDED", (2, 5, 7))
+    for name, axis in (("", 1), (" of one scale", None)):
+        case = matmul_case(f"rows rounded one by one, for int8{name}", tensor(2, 5, 7), weight((7, 3), "int8", axis))
+        yield exactly_rounded(case, "BATCH_MATMUL_ROUNDED", (2, 5, 7))
     columns = matmul_case("columns rounded one by one", tensor(2, 5, 7), weight((7, 3), "int8"), (True, False))
-    yield compared_with_litert(columns, "BATCH_MATMUL_ROUNDED", (2, 7, 5))
+    yield exactly_rounded(columns, "BATCH_MATMUL_ROUNDED", (2, 7, 5))

@@ -20,7 +20,7 @@ def convert_model(build: patterns.BuildFunction) -> Report:
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 @pytest.mark.parametrize("times", [(2, 2), (3, 1), (1, 2)])
 def test_repeated_rows_and_columns_become_one_resize(dtype: str, times: tuple[int, int]) -> None:
-    report = convert_model(patterns.nearest_as_products(dtype, *times))
+    report = convert_model(patterns.upsampling_by_tile(dtype, *times))
     assert report.fused == {"UPSAMPLING_2D": 1}
     assert report.nodes["Resize"] == 1
     assert not {"Tile", "Reshape"} & report.nodes.keys()
