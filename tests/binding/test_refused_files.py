@@ -278,7 +278,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         "nonzero zero points, which LiteRT ignores",
     ),
     (
-        "DEPTHWISE_CONV_2D-decomposed,_a_sequence_in_a_row_rounded_one_by_one",
+        "DEPTHWISE_CONV_2D-decomposed,_sequence_in_a_row,_rounded_one_by_one",
         [set_parameters(5, [0.013], [64])],
         "nonzero zero points, which LiteRT ignores",
     ),

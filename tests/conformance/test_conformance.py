@@ -58,7 +58,7 @@ def test_case_ids_are_unique() -> None:
 
 
 # Cases of several operators, or with a small output range. Each case states the reason (``why``).
-LOOSER = {"int8 with constant cell states", "decomposed int8", "many pixels with RELU6"}
+LOOSER = {"int8 with constant cell states", "not fused, int8", "many pixels with RELU6"}
 
 
 def test_cases_do_not_loosen_the_default_tolerance() -> None:

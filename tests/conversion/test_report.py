@@ -11,7 +11,7 @@ import pytest
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, serialize_table
 from conformance.cases import builtin
-from conformance.cases.control.branches import image as branches
+from conformance.cases.control.branches import image_branches as branches
 from conformance.cases.state.variables import VariableNet
 from conformance.models import Net, Spec, constant, random_array, tensor
 from onnx_tflite_plugin.errors import ConversionError
@@ -56,7 +56,7 @@ def test_counts_fused_operators() -> None:
 
 
 def test_operator_shared_with_a_fusion_counts_once() -> None:
-    case_id = "CONV_2D-decomposed,_int8,_pads_read_by_another_operator"
+    case_id = "CONV_2D-decomposed,_int8,_PAD_read_by_another_operator"
     report = otp.convert(next(case for case in builtin() if case.id == case_id).build()).report
     assert report.fused
     assert report.operators == {"CONV_2D": 1, "PAD": 1, "RELU": 1}

@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
-from conformance.cases.control.branches import image as branches
+from conformance.cases.control.branches import image_branches as branches
 from conformance.cases.fusions.normalization import keras
 from conformance.cases.state.variables import VariableNet, previous_input, running_sum
 from conformance.models import Net, Spec, constant, random_array, tensor

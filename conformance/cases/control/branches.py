@@ -1,4 +1,4 @@
-"""IF and STABLEHLO_CASE: each branch, values that a branch passes through, other shapes, states, nested operators."""
+"""IF and STABLEHLO_CASE: values that a branch passes through, shapes that differ by branch, states, nested operators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ import numpy as np
 
 from conformance.builder import GraphBuilder, TensorRef
 from conformance.case import EVERY_OPSET, Case
-from conformance.cases.control.loops import add_to_variable, append_rows, call_like, double, like, loop, loop_inputs
+from conformance.cases.control.loops import (
+    add_to_variable,
+    append_rows,
+    call_like,
+    double,
+    loop,
+    loop_inputs,
+    tensor_like,
+)
 from conformance.cases.state.variables import Variable, VariableNet, with_variables
 from conformance.lstms import STEP, Lstm
 from conformance.models import Net, Spec, constant, net, random_array, tensor
@@ -17,7 +25,7 @@ from conformance.models import Net, Spec, constant, net, random_array, tensor
 Branch = Callable[[GraphBuilder, Sequence[TensorRef]], Sequence[TensorRef]]
 CONDITION = Spec((), "bool", name="asked")
 INDEX = Spec((), "int32", name="index")
-CONDITION_RUNS = [{"asked": np.array(answer)} for answer in (True, False, False, True)]
+CONDITION_RUNS = [{"asked": np.array(condition)} for condition in (True, False, False, True)]
 INDEX_RUNS = [{"index": np.array(index, np.int32)} for index in (0, 1, 2, 3, -1, 1)]
 X = tensor(2, 3)
 
@@ -25,57 +33,76 @@ X = tensor(2, 3)
 def cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64", "bool"):
         yield if_case(
-            f"{dtype}, identity or sum", [tensor(2, 3, dtype=dtype)], [pass_through, sums(dtype)], dtype=dtype
+            f"{dtype}, identity or sum",
+            [tensor(2, 3, dtype=dtype)],
+            [pass_through, arithmetic_branch(dtype)],
+            dtype=dtype,
         )
-    yield if_case(
-        "float32, condition of rank 1", [X], [double, negate], selector_input=Spec((1,), "bool", name="asked")
-    )
+    yield if_case("float32, condition of rank 1", [X], [double, negate], selector=Spec((1,), "bool", name="asked"))
     yield if_case("every opset", [X], [double, negate], opsets=EVERY_OPSET)
     yield from shared_cases("IF", if_case, 2)
     for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64"):
         yield switch_case(
-            f"{dtype}, three branches", [tensor(2, 3, dtype=dtype)], [pass_through, sums(dtype), quadruple], dtype=dtype
+            f"{dtype}, three branches",
+            [tensor(2, 3, dtype=dtype)],
+            [pass_through, arithmetic_branch(dtype), quadruple],
+            dtype=dtype,
         )
     yield switch_case("every opset", [X], [double, negate, pass_through], opsets=EVERY_OPSET)
     yield switch_case("single branch", [X], [double])
-    yield switch_case("index of rank 1", [X], [double, negate], selector_input=Spec((1,), "int32", name="index"))
+    yield switch_case("index of rank 1", [X], [double, negate], selector=Spec((1,), "int32", name="index"))
     yield from shared_cases("STABLEHLO_CASE", switch_case, 3)
-    other = {"refusal": "different quantization parameters inside and outside"}
     yield switch_case(
         "int8, different quantization parameters inside",
         [tensor(2, 3, dtype="int8")],
         [rescale, pass_through],
         dtype="int8",
-        **other,
+        refusal="different quantization parameters inside and outside",
     )
 
 
-def shared_cases(op: str, case: Callable[..., Case], n: int) -> Iterator[Case]:
-    """Yield the cases that IF and STABLEHLO_CASE share, with ``n`` branches."""
-    rest: list[Branch] = [double] * (n - 1)
-    yield case("swapped results", [X, X], [negate_and_swap, *[pass_through] * (n - 1)])
-    yield case("unused operand in one branch", [X, tensor(2, 3)], [first, *[second] * (n - 1)], results=[X])
-    yield case("constant branch", [X], [fixed_value, *rest])
+def shared_cases(op: str, case: Callable[..., Case], branch_count: int) -> Iterator[Case]:
+    """Yield the cases that IF and STABLEHLO_CASE share, with ``branch_count`` branches."""
+    doubling_branches: list[Branch] = [double] * (branch_count - 1)
+    yield case("swapped results", [X, X], [negate_and_swap, *[pass_through] * (branch_count - 1)])
+    yield case(
+        "unused operand in one branch",
+        [X, tensor(2, 3)],
+        [double_first, *[negate_second] * (branch_count - 1)],
+        results=[X],
+    )
+    yield case("constant branch", [X], [fixed_value, *doubling_branches])
     yield case(
         "different shape in each branch",
         [tensor(1, 3)],
-        [append_rows, *[pass_through] * (n - 1)],
+        [append_rows, *[pass_through] * (branch_count - 1)],
         results=[tensor(None, 3)],
     )
-    yield net(op, "image between convolutions", image(op, n), max_transposes=2, **runs_of(op))
-    yield net(op, "convolution in a branch", conv_branches(op, n, "float32"), **runs_of(op))
-    yield net(op, "int8 convolution in a branch", conv_branches(op, n, "int8"), dtype="int8", **runs_of(op))
+    yield net(op, "image between convolutions", image_branches(op, branch_count), max_transposes=2, **runs_of(op))
+    yield net(op, "convolution in a branch", conv_branches(op, branch_count, "float32"), **runs_of(op))
+    yield net(op, "int8 convolution in a branch", conv_branches(op, branch_count, "int8"), dtype="int8", **runs_of(op))
     if op == "IF":
-        yield net(op, "nested", nested(op, n), **runs_of(op))
-        yield net(op, "variable assigned in a branch without results", counting(op, n, 0), **runs_of(op))
+        yield net(op, "nested", nested(op, branch_count), **runs_of(op))
+        yield net(
+            op, "variable assigned in a branch without results", assign_in_branch(op, branch_count, 0), **runs_of(op)
+        )
     # The kernel of STABLEHLO_CASE treats every subgraph of the file as a branch, even the one that contains it.
     refused_by_kernel = {"kernel_refusal": "num_inputs != subgraph->inputs().size()"} if op == "STABLEHLO_CASE" else {}
-    yield net(op, "variable assigned in one branch", counting(op, n), **runs_of(op), **refused_by_kernel)
+    yield net(
+        op, "variable assigned in one branch", assign_in_branch(op, branch_count), **runs_of(op), **refused_by_kernel
+    )
     reset = {"options": {"state": "reset"}}
-    yield net(op, "variable, reset in every run", counting(op, n), **runs_of(op), **refused_by_kernel, **reset)
-    yield net(op, "loop in a branch", loop_in_branch(op, n), **runs_of(op), **refused_by_kernel)
-    yield net(op, "inside a loop", branch_in_loop(op, n), **runs_of(op), **refused_by_kernel)
-    yield net(op, "stateful cell in a branch", stateful_cell(op, n), **runs_of(op))
+    yield net(
+        op,
+        "variable, reset in every run",
+        assign_in_branch(op, branch_count),
+        **runs_of(op),
+        **refused_by_kernel,
+        **reset,
+    )
+    yield net(op, "loop in a branch", loop_in_branch(op, branch_count), **runs_of(op), **refused_by_kernel)
+    yield net(op, "operator inside a loop", branch_in_loop(op, branch_count), **runs_of(op), **refused_by_kernel)
+    yield net(op, "stateful cell in a branch", stateful_cell(op, branch_count), **runs_of(op))
 
 
 # --- operators with their branches ------------------------------------------------------------
@@ -89,7 +116,7 @@ def runs_of(op: str) -> dict[str, Any]:
 def add_branches(
     model: Net,
     op: str,
-    selector_input: TensorRef,
+    selector: TensorRef,
     refs: Sequence[TensorRef],
     specs: Sequence[Spec],
     branches: Sequence[Branch],
@@ -103,7 +130,7 @@ def add_branches(
     options: dict[str, Any] = {"branch_subgraph_indices": [graph.index for graph in graphs]}
     if op == "IF":
         options = {"then_subgraph_index": graphs[0].index, "else_subgraph_index": graphs[1].index}
-    model.graph.operator(op, [selector_input, *refs], outputs, options)
+    model.graph.operator(op, [selector, *refs], outputs, options)
     return outputs
 
 
@@ -117,18 +144,21 @@ def branch_case(
     specs: Sequence[Spec],
     branches: Sequence[Branch],
     results: Sequence[Spec] | None = None,
-    selector_input: Spec | None = None,
+    selector: Spec | None = None,
     **case: Any,
 ) -> Case:
-    selector = selector_input or selector_spec(op)
+    """Return a case of one operator that runs once per branch. ``results``: by default like ``specs``."""
+    selector_input = selector or selector_spec(op)
 
     def build(model: Net) -> None:
-        answer = model.input(selector)
-        model.output(*add_branches(model, op, answer, [model.input(spec) for spec in specs], specs, branches, results))
+        selector_ref = model.input(selector_input)
+        model.output(
+            *add_branches(model, op, selector_ref, [model.input(spec) for spec in specs], specs, branches, results)
+        )
 
     runs = runs_of(op)
     runs["input_arrays"] = [
-        {key: value.reshape(selector.shape) for key, value in run.items()} for run in runs["input_arrays"]
+        {key: value.reshape(selector_input.shape) for key, value in run.items()} for run in runs["input_arrays"]
     ]
     return net(op, name, build, **{**runs, **case})
 
@@ -148,11 +178,12 @@ def pass_through(_graph: GraphBuilder, values: Sequence[TensorRef]) -> Sequence[
     return values
 
 
-def sums(dtype: str) -> Branch:
-    return negation if dtype == "bool" else double
+def arithmetic_branch(dtype: str) -> Branch:
+    """Return a branch that doubles numbers and inverts booleans."""
+    return invert if dtype == "bool" else double
 
 
-def negation(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+def invert(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
     return [call_like(graph, "LOGICAL_NOT", values, values[0])]
 
 
@@ -175,11 +206,11 @@ def negate_and_swap(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[Te
     return [call_like(graph, "NEG", [values[1]], values[1]), values[0]]
 
 
-def first(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+def double_first(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
     return double(graph, values[:1])
 
 
-def second(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+def negate_second(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
     return negate(graph, values[1:])
 
 
@@ -190,51 +221,60 @@ def fixed_value(graph: GraphBuilder, _values: Sequence[TensorRef]) -> list[Tenso
 # --- several operators ------------------------------------------------------------------------
 
 
-def image(op: str, n: int) -> Callable[[Net], None]:
+def image_branches(op: str, branch_count: int) -> Callable[[Net], None]:
+    """Return a model of branches on an image, which should have the layout of the convolutions around them."""
     spec = tensor(2, 5, 7, 3)
 
-    def row(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+    def add_row(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
         return [call_like(graph, "ADD", [values[0], graph.constant("row", random_array(7, 1))], values[0])]
 
     def build(model: Net) -> None:
-        selector_input = model.input(selector_spec(op))
+        selector = model.input(selector_spec(op))
         (result,) = add_branches(
-            model, op, selector_input, [model.input_through_conv(spec)], [spec], [row, *[pass_through] * (n - 1)]
+            model,
+            op,
+            selector,
+            [model.input_through_conv(spec)],
+            [spec],
+            [add_row, *[pass_through] * (branch_count - 1)],
         )
         model.output(model.output_through_conv(result))
 
     return build
 
 
-def conv_branches(op: str, n: int, dtype: str) -> Callable[[Net], None]:
-    """Build a convolution in a branch, where ONNX Runtime's fusions find its products."""
+def conv_branches(op: str, branch_count: int, dtype: str) -> Callable[[Net], None]:
+    """Return a model with a convolution in a branch."""
     spec = tensor(2, 5, 7, 3, dtype=dtype)
 
-    def convolution(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+    def convolve(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
         weights = random_array(3, 2, 2, 3, dtype=dtype, seed="w")
-        scale = constant(weights, None, None if dtype == "float32" else 0.0041).quantization
+        quantization = constant(weights, None, None if dtype == "float32" else 0.0041).quantization
         bias = graph.constant("b", np.zeros(3, "float32" if dtype == "float32" else "int32"))
-        operands = [values[0], graph.constant("w", weights, quantization=scale), bias]
-        y = like(graph, values[0], "convolved")
+        operands = [values[0], graph.constant("w", weights, quantization=quantization), bias]
+        y = tensor_like(graph, values[0], "convolved")
         graph.operator("CONV_2D", operands, [y], {"padding": "SAME", "stride_h": 1, "stride_w": 1})
         return [y]
 
     def build(model: Net) -> None:
-        selector_input, x = model.input(selector_spec(op)), model.input(spec)
-        model.output(*add_branches(model, op, selector_input, [x], [spec], [convolution, *[pass_through] * (n - 1)]))
+        selector, x = model.input(selector_spec(op)), model.input(spec)
+        model.output(*add_branches(model, op, selector, [x], [spec], [convolve, *[pass_through] * (branch_count - 1)]))
 
     return build
 
 
-def counting(op: str, n: int, size: int = 3) -> Callable[[Net], None]:
-    """Build a branch that adds to a variable, read in the same and in the next run. ``size``: of the result."""
+def assign_in_branch(op: str, branch_count: int, size: int = 3) -> Callable[[Net], None]:
+    """Return a model with a branch that adds to a variable, which is read before and after the operator.
+
+    ``size``: number of elements of the branch results; with 0, only the variable shows which branch ran.
+    """
     spec, result_spec = tensor(3), tensor(size)
 
-    def adding(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+    def add_to_state(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
         add_to_variable(graph, Variable(graph).handle, values[0])
-        return drop_first(graph, values)
+        return take_first(graph, values)
 
-    def drop_first(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+    def take_first(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
         begin, sizes = (graph.constant(name, np.array([k], np.int32)) for name, k in (("begin", 0), ("size", size)))
         y = graph.tensor("shortened", (size,))
         graph.operator("SLICE", [values[0], begin, sizes], [y])
@@ -243,59 +283,73 @@ def counting(op: str, n: int, size: int = 3) -> Callable[[Net], None]:
     @with_variables
     def build(model: VariableNet) -> None:
         state = model.variable(spec, np.zeros(3))
-        selector_input, before = model.input(selector_spec(op)), model.read(state, spec)
-        branches: list[Branch] = [adding, *[lambda graph, values: drop_first(graph, negate(graph, values))] * (n - 1)]
-        (result,) = add_branches(model, op, selector_input, [model.input(spec)], [spec], branches, [result_spec])
+        selector, before = model.input(selector_spec(op)), model.read(state, spec)
+        branches: list[Branch] = [
+            add_to_state,
+            *[lambda graph, values: take_first(graph, negate(graph, values))] * (branch_count - 1),
+        ]
+        (result,) = add_branches(model, op, selector, [model.input(spec)], [spec], branches, [result_spec])
         model.output(before, result, model.read(state, spec))
 
     return build
 
 
-def nested(op: str, n: int) -> Callable[[Net], None]:
-    """Build nested operators with the same condition; the inner one distinguishes cases that the outer one does not."""
+def nested(op: str, branch_count: int) -> Callable[[Net], None]:
+    """Return a model of nested operators with the same condition.
+
+    The inner operator is in all branches of the outer one but the last, and its own branches differ.
+    """
 
     def build(model: Net) -> None:
         specs = [selector_spec(op), X]
 
-        def double_twice(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+        def double_x(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
             return double(graph, values[1:])
 
         def inner(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-            within = Net()
-            within.model, within.graph = model.model, graph
-            return add_branches(within, op, values[0], values, specs, [double_twice, *[second] * (n - 1)], [X])
+            branch_net = Net()
+            branch_net.model, branch_net.graph = model.model, graph
+            return add_branches(
+                branch_net, op, values[0], values, specs, [double_x, *[negate_second] * (branch_count - 1)], [X]
+            )
 
-        selector_input = model.input(specs[0])
-        refs = [selector_input, model.input(X)]
-        model.output(*add_branches(model, op, selector_input, refs, specs, [*[inner] * (n - 1), double_twice], [X]))
+        selector = model.input(specs[0])
+        refs = [selector, model.input(X)]
+        model.output(*add_branches(model, op, selector, refs, specs, [*[inner] * (branch_count - 1), double_x], [X]))
 
     return build
 
 
-def loop_in_branch(op: str, n: int) -> Callable[[Net], None]:
+def loop_in_branch(op: str, branch_count: int) -> Callable[[Net], None]:
+    """Return a model with a loop of three iterations in the first branch."""
+
     def build(model: Net) -> None:
-        def inner(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-            net_inside = Net()
-            net_inside.model, net_inside.graph = model.model, graph
+        def repeat_doubling(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+            branch_net = Net()
+            branch_net.model, branch_net.graph = model.model, graph
             plan = graph.constant("plan", np.array([True, True, True, False, False]))
-            return loop(net_inside, values, [X], double, plan=plan)
+            return loop(branch_net, values, [X], double, plan=plan)
 
-        selector_input = model.input(selector_spec(op))
-        model.output(*add_branches(model, op, selector_input, [model.input(X)], [X], [inner, *[negate] * (n - 1)]))
+        selector = model.input(selector_spec(op))
+        model.output(
+            *add_branches(model, op, selector, [model.input(X)], [X], [repeat_doubling, *[negate] * (branch_count - 1)])
+        )
 
     return build
 
 
-def branch_in_loop(op: str, n: int) -> Callable[[Net], None]:
-    """Return a model in which a loop carries the condition."""
+def branch_in_loop(op: str, branch_count: int) -> Callable[[Net], None]:
+    """Return a model with the operator in the body of a loop, which carries the condition unchanged."""
 
     def build(model: Net) -> None:
         selector = selector_spec(op)
 
         def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-            net_inside = Net()
-            net_inside.model, net_inside.graph = model.model, graph
-            (result,) = add_branches(net_inside, op, values[0], values[1:], [X], [double, *[negate] * (n - 1)])
+            branch_net = Net()
+            branch_net.model, branch_net.graph = model.model, graph
+            (result,) = add_branches(
+                branch_net, op, values[0], values[1:], [X], [double, *[negate] * (branch_count - 1)]
+            )
             return [values[0], result]
 
         refs = [model.input(selector), model.input(X)]
@@ -305,18 +359,20 @@ def branch_in_loop(op: str, n: int) -> Callable[[Net], None]:
     return build
 
 
-def stateful_cell(op: str, n: int) -> Callable[[Net], None]:
-    """Build a branch with variable tensors."""
+def stateful_cell(op: str, branch_count: int) -> Callable[[Net], None]:
+    """Return a model with an LSTM step in a branch; its states are variable tensors."""
 
     def build(model: Net) -> None:
         spec = tensor(3, 11)
 
         def cell(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-            net_inside = Net()
-            net_inside.model, net_inside.graph = model.model, graph
-            return [Lstm(op=STEP, inputs=11).call(net_inside, values[0])]
+            branch_net = Net()
+            branch_net.model, branch_net.graph = model.model, graph
+            return [Lstm(op=STEP, inputs=11).call(branch_net, values[0])]
 
-        selector_input = model.input(selector_spec(op))
-        model.output(*add_branches(model, op, selector_input, [model.input(spec)], [spec], [cell, *[negate] * (n - 1)]))
+        selector = model.input(selector_spec(op))
+        model.output(
+            *add_branches(model, op, selector, [model.input(spec)], [spec], [cell, *[negate] * (branch_count - 1)])
+        )
 
     return build

@@ -20,7 +20,7 @@ def cases() -> Iterator[Case]:
         x = tensor(*IMAGE, dtype=dtype)
         yield composite_case(f"{dtype}, sum", [x, x], [x], add_operands, dtype=dtype)
     yield net(OP, "int8 between convolutions", composite_between_convs, dtype="int8", max_transposes=2)
-    yield net(OP, "name used twice", called_twice)
+    yield net(OP, "two calls of one decomposition", two_calls)
     yield net(OP, "nested", nested_composite)
     x, y = tensor(2, 3), tensor(3)
     yield composite_case("two results", [x, y], [x, x], lambda body, v: [*add_operands(body, v), negate(body, v[0])])
@@ -33,7 +33,7 @@ def cases() -> Iterator[Case]:
         lambda body, v: [body.constant("fixed", random_array(2, 3)), *add_operands(body, v)],
     )
     yield composite_case("dynamic shape", [tensor(None, 3), y], [tensor(None, 3)], add_operands)
-    yield composite_case("decomposition of dynamic shape", [x, y], [x], add_operands, inner=[tensor(None, 3), y])
+    yield composite_case("decomposition of dynamic shape", [x, y], [x], add_operands, inner_specs=[tensor(None, 3), y])
     yield composite_case("unused operand", [x, y], [x], lambda body, v: [negate(body, v[0])])
 
 
@@ -57,7 +57,8 @@ def add_operands(body: GraphBuilder, values: list[TensorRef]) -> list[TensorRef]
     return [y]
 
 
-def decomposition(model: Net, specs: list[Spec], body: Body) -> int:
+def add_decomposition(model: Net, specs: list[Spec], body: Body) -> int:
+    """Add a decomposition; return the index of its subgraph."""
     graph = model.model.subgraph("decomposition")
     values = [
         graph.input(f"v{k}", spec.shape, spec.dtype, quantization=spec.quantization) for k, spec in enumerate(specs)
@@ -79,35 +80,38 @@ def composite_case(
     outputs: list[Spec],
     body: Body,
     *,
-    inner: list[Spec] | None = None,
+    inner_specs: list[Spec] | None = None,
     dtype: str = "float32",
 ) -> Case:
+    """Return a case of one composite. ``inner_specs``: inputs of the decomposition, by default like ``specs``."""
+
     def build(model: Net) -> None:
-        index = decomposition(model, inner or specs, body)
+        index = add_decomposition(model, inner_specs or specs, body)
         model.output(*call_composite(model, index, [model.add_operand(spec) for spec in specs], outputs))
 
     return net(OP, name, build, dtype=dtype)
 
 
 def composite_between_convs(model: Net) -> None:
-    """Build an inlined composite between convolutions: no Transpose is left and quantized values stay quantized."""
+    """Build a composite between convolutions, which is inlined and so needs no Transpose and no DequantizeLinear."""
     x = tensor(*IMAGE, dtype="int8")
-    index = decomposition(model, [x, x], add_operands)
+    index = add_decomposition(model, [x, x], add_operands)
     ref = model.input_through_conv(x)
     model.output(model.output_through_conv(call_composite(model, index, [ref, ref], [x])[0]))
 
 
-def called_twice(model: Net) -> None:
+def two_calls(model: Net) -> None:
+    """Build two calls of one decomposition, whose names of tensors must not collide."""
     x = tensor(2, 3)
-    index = decomposition(model, [x, x], add_operands)
+    index = add_decomposition(model, [x, x], add_operands)
     ref = model.input(x)
-    (first,) = call_composite(model, index, [ref, ref], [x])
-    model.output(*call_composite(model, index, [first, ref], [x]))
+    (y,) = call_composite(model, index, [ref, ref], [x])
+    model.output(*call_composite(model, index, [y, ref], [x]))
 
 
 def nested_composite(model: Net) -> None:
     x = tensor(2, 3)
-    innermost = decomposition(model, [x, x], add_operands)
+    innermost = add_decomposition(model, [x, x], add_operands)
 
     def body(graph: GraphBuilder, values: list[TensorRef]) -> list[TensorRef]:
         y = graph.tensor("within", (2, 3))
@@ -119,5 +123,5 @@ def nested_composite(model: Net) -> None:
         )
         return add_operands(graph, [y, values[1]])
 
-    index = decomposition(model, [x, x], body)
+    index = add_decomposition(model, [x, x], body)
     model.output(*call_composite(model, index, [model.input(x), model.input(x)], [x]))

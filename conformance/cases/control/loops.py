@@ -1,4 +1,4 @@
-"""WHILE: evaluation order of the condition, captured values, changing shapes and states."""
+"""WHILE: number of iterations, unchanged and exchanged values, changing shapes, layouts, states and nested loops."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from conformance.case import Case
 from conformance.cases.state.variables import Variable, VariableNet, with_variables
 from conformance.models import Net, Spec, constant, net, random_array, tensor
 
-PLAN = tensor(5, dtype="bool", name="plan")  # one entry per iteration: True to go on
+PLAN = tensor(5, dtype="bool", name="plan")  # True for each iteration to run
 RESET = {"state": "reset"}
 STEPS = [{"plan": np.array([True] * k + [False] * (5 - k))} for k in (2, 0, 5, 1)]
 
@@ -21,7 +21,7 @@ def cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int32"):
         yield loop_case(f"{dtype}, cumulative sum", [tensor(2, 3, dtype=dtype)], double, dtype=dtype)
     x = tensor(2, 3)
-    yield loop_case("captured outer values", [x, tensor(3), tensor(2, 1)], captures)
+    yield loop_case("unchanged values", [x, tensor(3), tensor(2, 1)], read_unchanged_values)
     yield loop_case("rotated values", [x, x, x], rotate_and_negate)
     yield loop_case("shifted values", [x, x, x], shift_values)
     yield loop_case(
@@ -36,11 +36,11 @@ def cases() -> Iterator[Case]:
     )
     yield loop_case("value of growing shape", [tensor(1, 3)], append_rows, results=[tensor(None, 3)])
     yield net("WHILE", "scalar of unknown rank", unranked_before_loop, input_arrays=STEPS)
-    yield net("WHILE", "image between convolutions", image, input_arrays=STEPS, max_transposes=2)
+    yield net("WHILE", "image between convolutions", image_loop, input_arrays=STEPS, max_transposes=2)
     for dtype in ("float32", "int8"):
-        inside = partial(filter_in_loop, dtype)
+        build = partial(filter_in_loop, dtype)
         yield net(
-            "WHILE", f"{dtype}, convolution in the body", inside, dtype=dtype, input_arrays=STEPS, max_transposes=2
+            "WHILE", f"{dtype}, convolution in the body", build, dtype=dtype, input_arrays=STEPS, max_transposes=2
         )
     yield net("WHILE", "swapped images", swap_images, input_arrays=STEPS, max_transposes=4)
     yield net("WHILE", "variable assigned in the body", count_in_body, input_arrays=STEPS)
@@ -48,19 +48,19 @@ def cases() -> Iterator[Case]:
         "WHILE", "variable assigned in the body, reset in every run", count_in_body, input_arrays=STEPS, options=RESET
     )
     yield net("WHILE", "carried variable handle", variable_handle_carried, input_arrays=STEPS)
-    yield net("WHILE", "variable only in the body", variable_of_body, input_arrays=STEPS)
+    yield net("WHILE", "variable only in the body", variable_only_in_body, input_arrays=STEPS)
     yield net("WHILE", "recurrent layer used only for its state", rnn_state_in_body, input_arrays=STEPS)
     yield net("WHILE", "nested", nested_loops, input_arrays=STEPS[:2])
-    starts = [{"n": np.float32(n)} for n in (0, 5, 20)]
-    yield net("WHILE", "loop in the condition", partial(loop_in_condition, 1), input_arrays=starts)
-    yield net("WHILE", "nested loops in conditions", partial(loop_in_condition, 2), input_arrays=starts)
-    yield net("WHILE", "variable assigned in condition and body", count_evaluations, input_arrays=starts)
+    start_runs = [{"n": np.float32(n)} for n in (0, 5, 20)]
+    yield net("WHILE", "loop in the condition", partial(loop_in_condition, 1), input_arrays=start_runs)
+    yield net("WHILE", "nested loops in conditions", partial(loop_in_condition, 2), input_arrays=start_runs)
+    yield net("WHILE", "variable assigned in condition and body", count_condition_and_body, input_arrays=start_runs)
 
 
 Body = Callable[[GraphBuilder, Sequence[TensorRef]], Sequence[TensorRef]]
 
 
-def like(graph: GraphBuilder, ref: TensorRef, name: str) -> TensorRef:
+def tensor_like(graph: GraphBuilder, ref: TensorRef, name: str) -> TensorRef:
     """Return a tensor with the shape, dtype and quantization of another tensor of the subgraph."""
     fields = graph.tensors[ref].fields
     return graph.tensor(
@@ -71,7 +71,7 @@ def like(graph: GraphBuilder, ref: TensorRef, name: str) -> TensorRef:
 def call_like(
     graph: GraphBuilder, code: str, inputs: Sequence[TensorRef], template: TensorRef, **options: object
 ) -> TensorRef:
-    y = like(graph, template, f"{code}{len(graph.tensors)}")
+    y = tensor_like(graph, template, f"{code}{len(graph.tensors)}")
     graph.operator(code, inputs, [y], options)
     return y
 
@@ -88,22 +88,22 @@ def loop(
     results: Sequence[Spec] | None = None,
     plan: TensorRef | None = None,
 ) -> list[TensorRef]:
-    """Add a WHILE that runs while the plan is True; the first carried value is the rest of the plan.
+    """Add a WHILE that runs while the plan is True; the first carried value is the remaining plan.
 
     ``results``: specs of the carried values if their shapes change.
     """
     carried = [PLAN, *(results or specs)]
-    cond, inner = model.model.subgraph("cond"), model.model.subgraph("body")
-    plan_in_condition, *_ = loop_inputs(cond, carried)
-    go_on = cond.tensor("go on", (), "bool")
-    slice_operands = [cond.constant(name, [value]) for name, value in (("begin", 0), ("end", 1), ("stride", 1))]
-    cond.operator("STRIDED_SLICE", [plan_in_condition, *slice_operands], [go_on], {"shrink_axis_mask": 1})
-    cond.output(go_on)
-    plan_in_body, *values = loop_inputs(inner, carried)
-    inner.output(drop_first_entry(inner, plan_in_body), *body(inner, values))
+    cond_graph, body_graph = model.model.subgraph("cond"), model.model.subgraph("body")
+    plan_in_condition, *_ = loop_inputs(cond_graph, carried)
+    go_on = cond_graph.tensor("go on", (), "bool")
+    slice_operands = [cond_graph.constant(name, [value]) for name, value in (("begin", 0), ("end", 1), ("stride", 1))]
+    cond_graph.operator("STRIDED_SLICE", [plan_in_condition, *slice_operands], [go_on], {"shrink_axis_mask": 1})
+    cond_graph.output(go_on)
+    plan_in_body, *values = loop_inputs(body_graph, carried)
+    body_graph.output(drop_first_entry(body_graph, plan_in_body), *body(body_graph, values))
     plan = model.input(PLAN) if plan is None else plan
     outputs = [model.result(Spec(spec.shape, spec.dtype, spec.scale, spec.zero_point)) for spec in carried]
-    options = {"cond_subgraph_index": cond.index, "body_subgraph_index": inner.index}
+    options = {"cond_subgraph_index": cond_graph.index, "body_subgraph_index": body_graph.index}
     model.graph.operator("WHILE", [plan, *refs], outputs, options)
     return outputs[1:]
 
@@ -117,12 +117,12 @@ def loop_inputs(graph: GraphBuilder, carried: Sequence[Spec]) -> list[TensorRef]
 
 def drop_first_entry(graph: GraphBuilder, plan: TensorRef) -> TensorRef:
     """Return the plan without its first entry, padded with False at the end."""
-    rest = graph.tensor("rest", (4,), "bool")
+    remaining = graph.tensor("rest", (4,), "bool")
     begin, end, stride = (graph.constant(name, [value]) for name, value in (("from", 1), ("to", 5), ("by", 1)))
-    graph.operator("STRIDED_SLICE", [plan, begin, end, stride], [rest])
-    longer = graph.tensor("next", (5,), "bool")
-    graph.operator("CONCATENATION", [rest, graph.constant("stop", np.array([False]))], [longer], {"axis": 0})
-    return longer
+    graph.operator("STRIDED_SLICE", [plan, begin, end, stride], [remaining])
+    padded = graph.tensor("next", (5,), "bool")
+    graph.operator("CONCATENATION", [remaining, graph.constant("stop", np.array([False]))], [padded], {"axis": 0})
+    return padded
 
 
 def loop_case(
@@ -139,7 +139,7 @@ def double(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
     return [add(body, values[0], values[0])]
 
 
-def captures(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+def read_unchanged_values(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
     x, row, column = values
     return [call_like(body, "MUL", [call_like(body, "ADD", [x, row], x), column], x), row, column]
 
@@ -150,7 +150,7 @@ def rotate_and_negate(body: GraphBuilder, values: Sequence[TensorRef]) -> list[T
 
 
 def shift_values(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-    """Move each value to the next slot; the first slot becomes a sum.
+    """Return a sum of two values, then these two, so that each value moves on by one position.
 
     A kernel that copies the results in order overwrites values that it has yet to copy.
     """
@@ -165,8 +165,8 @@ def append_rows(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorR
 
 
 def unranked_before_loop(model: Net) -> None:
-    """Build a loop over a scalar whose rank is stored only inside the loop."""
-    x, number = tensor(2, 3), tensor()
+    """Build a loop over a scalar whose rank is stored only inner_net the loop."""
+    x, scalar = tensor(2, 3), tensor()
     unranked = model.graph.tensor("made", None)
     model.graph.operator(
         "RESHAPE", [model.input(tensor(1)), model.add_operand(constant(np.zeros(0, np.int32)))], [unranked]
@@ -175,10 +175,10 @@ def unranked_before_loop(model: Net) -> None:
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
         return [call_like(graph, "ADD", values, values[0]), values[1]]
 
-    model.output(*loop(model, [model.input(x), unranked], [x, number], body))
+    model.output(*loop(model, [model.input(x), unranked], [x, scalar], body))
 
 
-def image(model: Net) -> None:
+def image_loop(model: Net) -> None:
     """Build a loop on an image, which should have the layout of the convolutions around it."""
     spec = tensor(2, 5, 7, 3)
 
@@ -217,7 +217,7 @@ def swap_images(model: Net) -> None:
 
 def add_to_variable(graph: GraphBuilder, handle: TensorRef, value: TensorRef) -> None:
     """Add a value to a variable."""
-    total = like(graph, value, "held")
+    total = tensor_like(graph, value, "held")
     graph.operator("READ_VARIABLE", [handle], [total])
     graph.operator("ASSIGN_VARIABLE", [handle, add(graph, total, value)], [])
 
@@ -237,13 +237,14 @@ def count_in_body(model: VariableNet) -> None:
     model.output(before, result, model.read(state, spec))
 
 
-def variable_of_body(model: Net) -> None:
+def variable_only_in_body(model: Net) -> None:
+    """Build a body that assigns a variable and reads it; nothing else uses it."""
     spec = tensor(3)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
         handle = Variable(graph).handle
         graph.operator("ASSIGN_VARIABLE", [handle, add(graph, values[0], values[0])], [])
-        y = like(graph, values[0], "made")
+        y = tensor_like(graph, values[0], "made")
         graph.operator("READ_VARIABLE", [handle], [y])
         return [y]
 
@@ -281,13 +282,14 @@ def variable_handle_carried(model: VariableNet) -> None:
 
 
 def nested_loops(model: Net) -> None:
+    """Build a loop whose body is a loop of two iterations."""
     spec = tensor(2, 3)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
         x, plan = values
-        inside = Net()
-        inside.model, inside.graph = model.model, graph
-        (inner_result,) = loop(inside, [x], [spec], double, plan=plan)
+        inner_net = Net()
+        inner_net.model, inner_net.graph = model.model, graph
+        (inner_result,) = loop(inner_net, [x], [spec], double, plan=plan)
         return [inner_result, plan]
 
     inner_plan = Spec((5,), "bool", name="inner")
@@ -297,49 +299,49 @@ def nested_loops(model: Net) -> None:
 
 
 def loop_in_condition(depth: int, model: Net) -> None:
-    """Build a loop that adds 1 to n and doubles x while the result of an inner loop, which starts at n, is below 12.5.
+    """Build a loop that adds 1 to n and doubles x while the result of an inner loop, which start_runs at n, is below 12.5.
 
-    The innermost loop adds 3 until its number is 10 or more. ``depth``: the number of loops nested in conditions.
+    The innermost loop adds 3 to n until it is 10 or more. ``depth``: the number of loops nested in conditions.
     """
-    values = [tensor(name="n"), tensor(2, 3)]
-    subgraphs = repeat_step(model, values, 1.0, depth)
-    results = [model.result(Spec(value.shape)) for value in values]
-    model.graph.operator("WHILE", [model.input(value) for value in values], results, subgraphs)
+    specs = [tensor(name="n"), tensor(2, 3)]
+    subgraphs = add_counting_subgraphs(model, specs, 1.0, depth)
+    results = [model.result(Spec(spec.shape)) for spec in specs]
+    model.graph.operator("WHILE", [model.input(spec) for spec in specs], results, subgraphs)
     model.output(*results)
 
 
-def repeat_step(
-    model: Net, values: Sequence[Spec], step: float, depth: int, adds_to_variable: bool = False
+def add_counting_subgraphs(
+    model: Net, specs: Sequence[Spec], step: float, depth: int, adds_to_variable: bool = False
 ) -> dict[str, int]:
-    """Add subgraphs of a loop that adds ``step`` to the first value and doubles the others.
+    """Add condition and body of a loop that counts in steps and doubles the other carried values; return WHILE's options.
 
-    ``adds_to_variable``: condition and body add the number to a variable.
+    ``adds_to_variable``: condition and body add the counter to a variable.
     """
     cond, body = model.model.subgraph(f"cond{depth}"), model.model.subgraph(f"body{depth}")
-    number, *_ = loop_inputs(cond, values)
+    counter, *_ = loop_inputs(cond, specs)
     if adds_to_variable:
-        add_to_variable(cond, Variable(cond).handle, number)
+        add_to_variable(cond, Variable(cond).handle, counter)
     if depth:
-        inner_result = like(cond, number, "made")
-        cond.operator("WHILE", [number], [inner_result], repeat_step(model, values[:1], 3.0, depth - 1))
-        number = inner_result
-    more, end = cond.tensor("more", (), "bool"), cond.constant("end", np.float32(12.5 if depth else 10))
-    cond.operator("LESS", [number, end], [more])
-    cond.output(more)
-    number, *rest = loop_inputs(body, values)
+        inner_result = tensor_like(cond, counter, "made")
+        cond.operator("WHILE", [counter], [inner_result], add_counting_subgraphs(model, specs[:1], 3.0, depth - 1))
+        counter = inner_result
+    go_on, end = cond.tensor("more", (), "bool"), cond.constant("end", np.float32(12.5 if depth else 10))
+    cond.operator("LESS", [counter, end], [go_on])
+    cond.output(go_on)
+    counter, *values = loop_inputs(body, specs)
     if adds_to_variable:
-        add_to_variable(body, Variable(body).handle, number)
-    following = add(body, number, body.constant("step", np.float32(step)))
-    body.output(following, *(add(body, value, value) for value in rest))
+        add_to_variable(body, Variable(body).handle, counter)
+    next_counter = add(body, counter, body.constant("step", np.float32(step)))
+    body.output(next_counter, *(add(body, value, value) for value in values))
     return {"cond_subgraph_index": cond.index, "body_subgraph_index": body.index}
 
 
 @with_variables
-def count_evaluations(model: VariableNet) -> None:
-    """Count evaluations of the condition and of the body in a state, which the next run reads."""
+def count_condition_and_body(model: VariableNet) -> None:
+    """Build a loop whose condition and body add its counter to a variable, so that extra evaluations are noticed."""
     spec = tensor(name="n")
     state = model.variable(Spec(()), np.float32(0))
     before = model.read(state, Spec(()))
-    subgraphs, result = repeat_step(model, [spec], 1.0, 1, adds_to_variable=True), model.result(Spec(()))
+    subgraphs, result = add_counting_subgraphs(model, [spec], 1.0, 1, adds_to_variable=True), model.result(Spec(()))
     model.graph.operator("WHILE", [model.input(spec)], [result], subgraphs)
     model.output(before, result, model.read(state, Spec(())))

@@ -1,4 +1,4 @@
-"""WHILE that counts and writes one array row per iteration, as TensorArray, tf.map_fn and tf.scan are converted."""
+"""WHILE that counts and writes one array row per iteration, as TensorFlow converts TensorArray, tf.map_fn and tf.scan."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case
-from conformance.cases.control.branches import if_case, negate, pass_through, sums, switch_case
+from conformance.cases.control.branches import arithmetic_branch, if_case, negate, pass_through, switch_case
 from conformance.cases.control.composites import add_operands, composite_case
 from conformance.cases.control.loops import STEPS, double, loop_case
 from conformance.cases.state.tables import lookup_case, table_size
@@ -64,7 +64,7 @@ def table_case(draw: Draw, op: str) -> Case:
 @draws("IF", "STABLEHLO_CASE")
 def branch_case(draw: Draw, op: str) -> Case:
     x = random_spec(draw, draw.pick("float32", "int8", "uint8", "int16", "int32"))
-    choices = [pass_through, sums(x.dtype), *([negate] if x.dtype in ("float32", "int32") else [])]
+    choices = [pass_through, arithmetic_branch(x.dtype), *([negate] if x.dtype in ("float32", "int32") else [])]
     count = 2 if op == "IF" else draw.between(1, 4)
     branches = [draw.pick(*choices) for _ in range(count)]
     return (if_case if op == "IF" else switch_case)("random", [x], branches, dtype=x.dtype)
