@@ -14,13 +14,14 @@ from conformance.models import Net, constant, net, random_array, tensor
 from onnx_tflite_plugin.source.model import Array
 
 TIME, INPUTS, UNITS = 7, 5, 11
-KINDS = ("LSTM", "GRU", "GRU before", "RNN")
+KINDS = ("LSTM", "GRU", "early-reset GRU", "RNN")
 
 
 @dataclass(frozen=True)
 class Layer:
-    """Loop over ``TIME`` time steps that is a recurrent layer. Changing one field makes it a loop that must not be fused.
+    """Loop over ``TIME`` time steps that is a recurrent layer, or with some field values a loop that must not be fused.
 
+    ``kind``: of the cells; an early-reset GRU applies the reset gate before the recurrent product. ``batch``: its size.
     ``dynamic_length``: the number of steps is dynamic. ``stages``: consecutive cells, each on the output of the previous one.
     ``initial_state_inputs``: initial states are graph inputs, otherwise zeros. ``all_outputs``: returns the outputs of all
     time steps. ``counter_start``, ``counter_step``, ``counter_end``: of both counters. ``activation``: of the update.
@@ -137,29 +138,29 @@ class Layer:
 
     def _body(self, step: Step, values: list[TensorRef]) -> None:
         (i, t, array), x, n = values[:3], values[~0], self.state_count
-        states, rest = values[3 : 3 + n * self.stages], values[3 + n * self.stages :]
+        states, unchanged_values = values[3 : 3 + n * self.stages], values[3 + n * self.stages :]
         increment = step.number(self.counter_step)
         next_counters = [step.call("ADD", [i, increment], (), "int32"), step.call("ADD", [t, increment], (), "int32")]
-        cell_input, states_after = step.call("GATHER", [x, t], (self.batch, INPUTS)), list[TensorRef]()
+        cell_input, states_after_step = step.call("GATHER", [x, t], (self.batch, INPUTS)), list[TensorRef]()
         cells: dict[str, Callable[..., list[TensorRef]]]
-        cells = {"LSTM": step.lstm, "GRU": step.gru, "GRU before": step.gru_before, "RNN": step.rnn}
+        cells = {"LSTM": step.lstm, "GRU": step.gru, "early-reset GRU": step.early_reset_gru, "RNN": step.rnn}
         for k in range(0, len(states), n):
             step.inputs = UNITS if k else INPUTS
             new_states = cells[self.kind](cell_input, *states[k : k + n])
             cell_input = new_states[0]
-            states_after += new_states
+            states_after_step += new_states
         if self.tensor_list:
             new_list = self._value(step.graph, "listed", 2, ())
             row_index = t if self.all_outputs else step.number(0)
             step.graph.operator("CUSTOM.FlexTensorListSetItem", [array, row_index, cell_input], [new_list])
-            step.graph.output(*next_counters, new_list, *states_after, *rest)
+            step.graph.output(*next_counters, new_list, *states_after_step, *unchanged_values)
             return
         row = step.call("RESHAPE", [cell_input, step.vector(1, self.batch, UNITS)], (1, self.batch, UNITS))
         step.graph.output(
             *next_counters,
             step.replace_row(array, row, t, next_counters[1]) if self.all_outputs else row,
-            *states_after,
-            *rest,
+            *states_after_step,
+            *unchanged_values,
         )
 
 
@@ -273,7 +274,7 @@ class Step:
             self._interpolate(z, h, self.activate_sum(nx, self.state("MUL", r, self.slice_gate(recurrent_sums, 2))))
         ]
 
-    def gru_before(self, x: TensorRef, h: TensorRef) -> list[TensorRef]:
+    def early_reset_gru(self, x: TensorRef, h: TensorRef) -> list[TensorRef]:
         recurrent_sums = self.product(h, UNITS, 2 * UNITS, False, "recurrent")
         zx, rx, nx = self.split_gates(self.product(x, self.inputs, 3 * UNITS, True, "inward"), 3)
         z = self.state("LOGISTIC", self.state("ADD", zx, self.slice_gate(recurrent_sums, 0)))
@@ -282,8 +283,8 @@ class Step:
         return [self._interpolate(z, h, self.activate_sum(nx, reset))]
 
     def _interpolate(self, z: TensorRef, h: TensorRef, update: TensorRef) -> TensorRef:
-        rest = self.state("SUB", self.constant(np.array(self.layer.weight_sum, np.float32)), z)
-        return self.state("ADD", self.state("MUL", z, h), self.state("MUL", rest, update))
+        update_weight = self.state("SUB", self.constant(np.array(self.layer.weight_sum, np.float32)), z)
+        return self.state("ADD", self.state("MUL", z, h), self.state("MUL", update_weight, update))
 
     def rnn(self, x: TensorRef, h: TensorRef) -> list[TensorRef]:
         inward, recurrent_sums = (
@@ -292,13 +293,16 @@ class Step:
         )
         return [self.activate_sum(inward, recurrent_sums)]
 
-    def replace_row(self, array: TensorRef, row: TensorRef, position: TensorRef, following: TensorRef) -> TensorRef:
+    def replace_row(self, array: TensorRef, row: TensorRef, row_index: TensorRef, next_index: TensorRef) -> TensorRef:
         """Return the array with one row replaced: the rows before it, the row, the rows after it."""
         batch, flat = self.layer.batch, self.vector(1)
         head_sizes = self.call(
-            "CONCATENATION", [self.call("RESHAPE", [position, flat], (1,), "int32"), self.vector(-1, -1)], (3,), "int32"
+            "CONCATENATION",
+            [self.call("RESHAPE", [row_index, flat], (1,), "int32"), self.vector(-1, -1)],
+            (3,),
+            "int32",
         )
-        tail_begin = self.call("RESHAPE", [following, flat], (1,), "int32")
+        tail_begin = self.call("RESHAPE", [next_index, flat], (1,), "int32")
         tail_begin = self.call("CONCATENATION", [tail_begin, self.vector(0, 0)], (3,), "int32")
         head = self.call("SLICE", [array, self.vector(0, 0, 0), head_sizes], (None, None, None))
         tail = self.call("SLICE", [array, tail_begin, self.vector(-1, -1, -1)], (None, batch, UNITS))

@@ -17,7 +17,8 @@ from conformance.models import Net, constant, net, tensor
 class Masked:
     """Layer in which masked time steps change nothing. ``mask_threshold``: a step is unmasked if the mask input exceeds it.
 
-    ``layer.defect``: "twice" if the cells are not masked, "other" if another mask selects the outputs.
+    ``layer.defect``: "unmasked state" if the last state is not masked, "state as output" if a masked step returns the state
+    instead of the last output.
     """
 
     layer: Layer
@@ -55,15 +56,15 @@ class Masked:
         next_counters = [step.call("ADD", [counter, increment], (), "int32") for counter in (i, t)]
         is_valid = step.call("GATHER", [mask, t], (layer.batch, 1), "bool")
         cells: dict[str, Callable[..., list[TensorRef]]]
-        cells = {"LSTM": step.lstm, "GRU": step.gru, "GRU before": step.gru_before, "RNN": step.rnn}
+        cells = {"LSTM": step.lstm, "GRU": step.gru, "early-reset GRU": step.early_reset_gru, "RNN": step.rnn}
         new_states = cells[layer.kind](step.call("GATHER", [x, t], (layer.batch, INPUTS)), *states)
-        masked_output = states[0] if layer.defect == "other" else last_output
+        masked_output = states[0] if layer.defect == "state as output" else last_output
         output = step.state("SELECT_V2", is_valid, new_states[0], masked_output)
         masked_states = [
             step.state("SELECT_V2", is_valid, new_state, old_state)
             for new_state, old_state in zip(new_states, states, strict=True)
         ]
-        if layer.defect == "twice":
+        if layer.defect == "unmasked state":
             masked_states[-1] = new_states[-1]
         row = step.call("RESHAPE", [output, step.vector(1, layer.batch, UNITS)], (1, layer.batch, UNITS))
         rows = step.replace_row(array, row, t, next_counters[1]) if layer.all_outputs else row
@@ -83,8 +84,8 @@ MASKED: dict[str, Masked] = {
 }
 SIMILAR: dict[str, Masked] = {
     "batch of 3": Masked(Layer(batch=3)),
-    "unmasked cell states": Masked(Layer(defect="twice")),
-    "output equal to the state": Masked(Layer("RNN", defect="other", initial_state_inputs=True)),
+    "unmasked cell states": Masked(Layer(defect="unmasked state")),
+    "output equal to the state": Masked(Layer("RNN", defect="state as output", initial_state_inputs=True)),
 }
 
 

@@ -17,13 +17,13 @@ from onnx_tflite_plugin.source.model import Array
 
 STEPS = 5
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-KERAS_GATES = {**GATES, "GRU before": 3}
+KERAS_GATES = {**GATES, "early-reset GRU": 3}
 FUSION = "UNROLLED_RECURRENT"
 
 
 @dataclass(frozen=True)
 class Layer:
-    """``STEPS`` unrolled steps of one cell.
+    """``STEPS`` unrolled steps of one cell. ``kind``: a key of ``GATES``, or of ``KERAS_GATES`` if ``keras``.
 
     ``keras``: each step multiplies its row by the weights; otherwise one product multiplies all rows.
     ``initial_state_inputs``: initial states are graph inputs; otherwise they are zeros, which the first step of PyTorch omits.
@@ -62,10 +62,10 @@ class Layer:
         for step_index, row in enumerate(steps.rows(x)):
             states = steps.keras_step(row, states) if self.keras else steps.pytorch_step(row, states, step_index)
             outputs.append(states[0])
-        last = [outputs[-1], *(states[1:] if self.cell_outputs else [])]
+        last_states = [outputs[-1], *(states[1:] if self.cell_outputs else [])]
         if self.reversed_outputs:
             outputs.reverse()
-        return [steps.merge_outputs(outputs), *last[1:]] if self.merge_operator else last
+        return [steps.merge_outputs(outputs), *last_states[1:]] if self.merge_operator else last_states
 
 
 @dataclass
@@ -122,7 +122,7 @@ class Steps(loops.Step):
 
     def keras_step(self, row: TensorRef, states: Sequence[TensorRef]) -> list[TensorRef]:
         cells: dict[str, Callable[..., list[TensorRef]]]
-        cells = {"LSTM": self.lstm, "GRU": self.gru, "GRU before": self.gru_before, "RNN": self.rnn}
+        cells = {"LSTM": self.lstm, "GRU": self.gru, "early-reset GRU": self.early_reset_gru, "RNN": self.rnn}
         return cells[self.settings.kind](row, *states) if states else self.keras_first_step(row)
 
     def keras_first_step(self, row: TensorRef) -> list[TensorRef]:
@@ -141,14 +141,14 @@ class Steps(loops.Step):
             z, r, n = (self.constant(part) for part in np.split(random_array(rows, seed="recurrent bias"), 3))
             zx, r = self.state("ADD", zx, z), self.state("LOGISTIC", self.state("ADD", rx, r))
             nx = self.state("ADD", nx, self.state("MUL", r, n))
-        rest = self.state("SUB", self.constant(np.array(1, np.float32)), self.state("LOGISTIC", zx))
-        return [self.state("MUL", rest, self.state("TANH", nx))]
+        input_weight = self.state("SUB", self.constant(np.array(1, np.float32)), self.state("LOGISTIC", zx))
+        return [self.state("MUL", input_weight, self.state("TANH", nx))]
 
     def pytorch_step(self, row: TensorRef, states: Sequence[TensorRef], step_index: int) -> list[TensorRef]:
         hidden, cells = (*states, None, None)[:2]
         width = GATES[self.settings.kind] * UNITS
-        other_weights = self.settings.defect == "weights" and step_index == STEPS // 2
-        seed = "another" if other_weights else "recurrent"
+        has_different_weights = self.settings.defect == "weights" and step_index == STEPS // 2
+        seed = "another" if has_different_weights else "recurrent"
         if hidden is None:
             repeated_bias = np.tile(random_array(width, seed=f"{seed}{self.stage} bias"), (self.settings.batch, 1))
             recurrent_sums = self.constant(repeated_bias)
@@ -167,31 +167,31 @@ class Steps(loops.Step):
         return self.pytorch_lstm(sums, cells)
 
     def slice_gates(self, sums: TensorRef) -> list[TensorRef]:
-        """Return the parts of sums, of shape (1, B, n) each."""
+        """Return the sums of each gate, of shape [1, batch, units]."""
         begins = [self.vector(0, 0, k * UNITS) for k in range(GATES[self.settings.kind])]
-        return [
-            self.call("SLICE", [sums, initial_states, self.vector(*self.shape)], self.shape)
-            for initial_states in begins
-        ]
+        return [self.call("SLICE", [sums, begin, self.vector(*self.shape)], self.shape) for begin in begins]
 
     def pytorch_lstm(self, sums: TensorRef, cells: TensorRef | None) -> list[TensorRef]:
         i, f, g, o = self.slice_gates(sums)
-        after = self.state("MUL", self.state("LOGISTIC", i), self.state(self.settings.activation, g))
+        new_cells = self.state("MUL", self.state("LOGISTIC", i), self.state(self.settings.activation, g))
         if cells is not None:
-            after = self.state("ADD", self.state("MUL", self.state("LOGISTIC", f), cells), after)
-        return [self.state("MUL", self.state("LOGISTIC", o), self.state(self.settings.activation, after)), after]
+            new_cells = self.state("ADD", self.state("MUL", self.state("LOGISTIC", f), cells), new_cells)
+        return [
+            self.state("MUL", self.state("LOGISTIC", o), self.state(self.settings.activation, new_cells)),
+            new_cells,
+        ]
 
     def pytorch_gru(self, row: TensorRef, hidden_parts: list[TensorRef], hidden: TensorRef | None) -> TensorRef:
         row_parts = self.slice_gates(row)
         reset, update = (
             self.state("LOGISTIC", self.state("ADD", a, b)) for a, b in zip(row_parts, hidden_parts[:2], strict=False)
         )
-        scaled = self.state("MUL", reset, hidden_parts[2])
-        candidate = self.state(self.settings.activation, self.state("ADD", row_parts[2], scaled))
-        before = self.constant(np.zeros((), np.float32)) if hidden is None else hidden
-        if self.settings.defect == "shares":
-            return self.state("ADD", self.state("MUL", self.state("SUB", before, candidate), update), before)
-        return self.state("ADD", self.state("MUL", self.state("SUB", before, candidate), update), candidate)
+        reset_part = self.state("MUL", reset, hidden_parts[2])
+        candidate = self.state(self.settings.activation, self.state("ADD", row_parts[2], reset_part))
+        old_hidden = self.constant(np.zeros((), np.float32)) if hidden is None else hidden
+        if self.settings.defect == "interpolation":
+            return self.state("ADD", self.state("MUL", self.state("SUB", old_hidden, candidate), update), old_hidden)
+        return self.state("ADD", self.state("MUL", self.state("SUB", old_hidden, candidate), update), candidate)
 
     def merge_outputs(self, outputs: list[TensorRef]) -> TensorRef:
         """Return all outputs in one tensor."""
@@ -228,7 +228,7 @@ SIMILAR: dict[str, tuple[Layer, int]] = {
     **{f"{kind} with different weights in one step": (Layer(kind, defect="weights"), 2) for kind in GATES},
     "LSTM with int8 weights": (Layer(weights="int8"), 0),
     "LSTM with an unsupported function": (Layer(activation="SIN", initial_state_inputs=True), 0),
-    "GRU with wrong interpolation": (Layer("GRU", defect="shares", initial_state_inputs=True), 0),
+    "GRU with wrong interpolation": (Layer("GRU", defect="interpolation", initial_state_inputs=True), 0),
 }
 """Similar graphs, and the number of layers found in each."""
 
