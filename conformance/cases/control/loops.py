@@ -21,7 +21,7 @@ def cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int32"):
         yield loop_case(f"{dtype}, cumulative sum", [tensor(2, 3, dtype=dtype)], double, dtype=dtype)
     x = tensor(2, 3)
-    yield loop_case("unchanged values", [x, tensor(3), tensor(2, 1)], read_unchanged_values)
+    yield loop_case("unchanged values, captured by the body", [x, tensor(3), tensor(2, 1)], read_unchanged_values)
     yield loop_case("rotated values", [x, x, x], rotate_and_negate)
     yield loop_case("shifted values", [x, x, x], shift_values)
     yield loop_case(

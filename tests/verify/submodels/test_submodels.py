@@ -274,7 +274,7 @@ def test_loop_counter_is_0_once() -> None:
 
 
 def test_operands_with_assumed_values_are_not_random() -> None:
-    case = next(case for case in rotation.cases() if case.name.endswith("by tables of heads"))
+    case = next(case for case in rotation.cases() if case.name.endswith("by tables, basic"))
     data = case.build()
     proto = otp.convert(data).proto
     verification = verify(data, proto)
