@@ -304,7 +304,8 @@ class Host:
         if not claims:
             answers = [*declined, *((failed.pack, failed) for failed in failures)]
             similar = "" if answers else self._similar_handler(op.code)
-            return missing_handler_problem(op, answers, similar)
+            is_registered = bool(self._by_code.get(op.code))
+            return missing_handler_problem(op, answers, similar, is_registered=is_registered)
         claim = self._choose_claim(op, claims)
         if isinstance(claim, Problem):
             return claim

@@ -26,8 +26,13 @@ def describe_location(ops: Sequence[Operator]) -> str:
     return f"{first.code} v{first.version} ({subgraph}op {first.index}{output}{total})"
 
 
-def missing_handler_problem(op: Operator, answers: Sequence[Answer], similar: str = "") -> Problem:
-    """Return the problem that no pack takes an operator, with reasons and remedies. ``similar``: a remedy to name first."""
+def missing_handler_problem(
+    op: Operator, answers: Sequence[Answer], similar: str = "", *, is_registered: bool = True
+) -> Problem:
+    """Return the problem that no pack takes an operator, with reasons and remedies.
+
+    ``similar``: a remedy to name first. ``is_registered``: a handler of the operator is installed, but does not take it.
+    """
     unfit = next((answer for pack, answer in answers if isinstance(answer, Unfit) and pack == BUILTIN), None)
     if unfit is not None:
         return unfit.problem
@@ -39,8 +44,8 @@ def missing_handler_problem(op: Operator, answers: Sequence[Answer], similar: st
         reason, hint = "; ".join(texts), "; ".join(dict.fromkeys(filter(None, (a.hint for _, a in answers))))
         failed = [answer for _, answer in answers if isinstance(answer, Failed)]
         if not failed:
-            has_pack = bool(hint) or not has_custom_name(op.code) or any(pack != BUILTIN for pack, _ in answers)
-            return (Problem if has_pack else NoHandler)(op.code, reason, hint)
+            needs_pack = not hint and not is_registered and has_custom_name(op.code)
+            return (NoHandler if needs_pack else Problem)(op.code, reason, hint)
         return AttributedProblem(op.code, reason, hint, all(answer.pack == BUILTIN for answer in failed))
     if op.code.startswith(UNKNOWN):
         number = op.code.removeprefix(UNKNOWN)

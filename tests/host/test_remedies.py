@@ -88,3 +88,9 @@ def test_operators_in_a_called_subgraph_have_no_cut() -> None:
     with pytest.raises(otp.ConversionError) as caught:
         otp.convert(model.build())
     assert "to convert the" not in caught.value.problems[0].hint
+
+
+def test_operator_that_its_handler_declines_needs_no_pack() -> None:
+    with pytest.raises(otp.ConversionError, match="NodeDef") as caught:
+        otp.convert(chain("CUSTOM.FlexNeg"))
+    assert "new-pack" not in str(caught.value)

@@ -131,9 +131,9 @@ def acceptance_check(operands: int | None, moves: bool = False, accepts: Accepts
         op, name = at.op, node_of(at.op).op
         present = [tensor for tensor in op.inputs if tensor is not None]
         if len(present) != len(op.inputs) or (operands is not None and len(present) != operands):
-            expected = "all of its operands" if operands is None else f"{operands} operands"
+            expected = "all" if operands is None else str(operands)
             return Decline(
-                f"{len(present)} operands, but TensorFlow's {name} has {expected}: the file is damaged; export the model again"
+                f"operands: {len(present)}; TensorFlow's {name} takes {expected}: the file is damaged; export the model again"
             )
         quantized = next((t for t in (*present, *op.outputs) if t is not None and t.quantization is not None), None)
         if quantized is not None and not moves:
