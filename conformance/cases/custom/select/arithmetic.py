@@ -56,5 +56,5 @@ def refusal_cases() -> Iterator[Case]:
         code, "another operator's NodeDef", [x, x], x, custom_options=other, refusal="the NodeDef of 'Sub'"
     )
     yield in_isolation(
-        code, "one operand", [x], x, custom_options=usual, refusal="1 operands, but TensorFlow's AddV2 has 2"
+        code, "one operand", [x], x, custom_options=usual, refusal="operands: 1; TensorFlow's AddV2 takes 2"
     )
