@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from math import log2
 
 import numpy as np
@@ -12,22 +13,20 @@ from op_handlers.kernels.lookup_tables import INT16_VALUES
 from op_handlers.kernels.operands import require_quantization
 
 INT16_OUTPUT = {"int16": (1 / 32768, 0)}
+_ONE_STEP = 1.49  # errors that are rounded to one step, whichever way float32 rounds halfway cases
 TABLE_UNIT = 12288  # table index units per 1.0
 
 
 def sigmoid_quantization(at: Instance) -> FixedOutputRange | Lookup:
-    """Return Lookup if float arithmetic differs from the int16 kernel by up to 6 quantization steps, else FixedOutputRange.
+    """Return Lookup if float arithmetic differs from the int16 kernel by more than one quantization step, else FixedOutputRange.
 
-    At other scales the difference is at most one step. Tables for all scales would make the file of an EfficientNet
-    2.7 times as large, and the model 18 % slower.
+    Scale 2^-12 differs by up to 6 steps, and 1 of 50 other scales by 2. Tables for all scales would make the file of an
+    EfficientNet 2.7 times as large, and the model 18 % slower.
     """
     scale = input_scale(at.op)
-    uses_fixed_point = scale is not None and power_of_two_exponent(scale) == -12
-    return (
-        Lookup(lambda at: logistic_table(), outputs=INT16_OUTPUT)
-        if uses_fixed_point
-        else FixedOutputRange(INT16_OUTPUT)
-    )
+    if scale is None or not is_beyond_float(scale):
+        return FixedOutputRange(INT16_OUTPUT)
+    return Lookup(lambda at: logistic_table(scale), outputs=INT16_OUTPUT)
 
 
 def input_scale(op: Operator) -> float | None:
@@ -56,9 +55,28 @@ def tanh_table(at: Instance) -> Array:
     return (np.where(x < 0, 2**23 - 1 - double, double - 2**23) + 2**7 >> 8).astype(np.int16)
 
 
-def logistic_table() -> Array:
-    """Return the int16 LOGISTIC table in fixed point, for scale 2^-12 only (Logistic, optimized/optimized_ops.h)."""
-    return logistic(INT16_VALUES).astype(np.int16)
+@cache
+def is_beyond_float(scale: float) -> bool:
+    """True if int16 LOGISTIC differs from float arithmetic by more than one quantization step for this operand's scale."""
+    with np.errstate(over="ignore"):
+        exact = 2**15 / (1 + np.exp(-INT16_VALUES * scale))
+    try:
+        errors = logistic_table(scale) - exact
+    except Refusal:
+        return False
+    return bool(np.abs(errors).max() >= _ONE_STEP)
+
+
+def logistic_table(scale: float) -> Array:
+    """Return the int16 LOGISTIC table: fixed point at scale 2^-12, else linear interpolation.
+
+    (Logistic, optimized/optimized_ops.h and reference/integer_ops/logistic.h)
+    """
+    if power_of_two_exponent(scale) == -12:
+        return logistic(INT16_VALUES).astype(np.int16)
+    x = scale_to_table_units(scale)
+    result = interpolate_sigmoid(np.abs(x), bits=9, last=0x7FFF << 10)
+    return (np.where(x < 0, 2**25 - 1 - result, result) + 2**9 >> 10).astype(np.int16)
 
 
 def power_of_two_exponent(scale: float) -> int | None:
@@ -82,12 +100,12 @@ def scale_to_table_units(scale: float) -> Array:
     return wrap_int32(INT16_VALUES * int(multiplier) + (1 << shift >> 1)) >> shift
 
 
-def interpolate_sigmoid(x: Array) -> Array:
-    """Return linear interpolations of the sigmoid table, 256 steps per entry; 1 beyond the last entry."""
-    table = sigmoid_table()
-    entry = np.minimum(x >> 8, 254)
-    interpolated = (table[entry] << 8) + (x & 255) * (table[entry + 1] - table[entry])
-    return np.where(x >> 8 >= 255, 0xFFFF << 8, interpolated)
+def interpolate_sigmoid(x: Array, bits: int = 8, last: int = 0xFFFF << 8) -> Array:
+    """Return linear interpolations of the sigmoid table, 2^bits steps per entry; ``last`` beyond the last entry."""
+    table, step = sigmoid_table(), 1 << bits
+    entry = np.minimum(x >> bits, 254)
+    interpolated = (table[entry] << bits) + (x & step - 1) * (table[entry + 1] - table[entry])
+    return np.where(x >> bits >= 255, last, interpolated)
 
 
 def sigmoid_table() -> Array:
