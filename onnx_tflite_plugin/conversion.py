@@ -314,7 +314,7 @@ def _verify_conversion(
     stages: Stages,
 ) -> Conversion:
     """Return the conversion with its verification. Raises VerificationError if the models differ."""
-    from onnx_tflite_plugin.errors import VerificationError
+    from onnx_tflite_plugin.errors import MismatchedModels, VerificationError
     from onnx_tflite_plugin.verify import verify
 
     verify_options = options.verify if isinstance(options.verify, VerifyOptions) else VerifyOptions()
@@ -326,11 +326,14 @@ def _verify_conversion(
     stages.finish()
     earlier = {*stages.seconds}
     start = time.perf_counter()
-    if large:  # ONNX Runtime loads a model of this size only from a file
-        with tempfile.TemporaryDirectory() as folder:
-            verification = verify(model_source, conversion.save(Path(folder) / "model.onnx")[0], **arguments)
-    else:
-        verification = verify(model_source, conversion.proto, **arguments)
+    try:
+        if large:  # ONNX Runtime loads a model of this size only from a file
+            with tempfile.TemporaryDirectory() as folder:
+                verification = verify(model_source, conversion.save(Path(folder) / "model.onnx")[0], **arguments)
+        else:
+            verification = verify(model_source, conversion.proto, **arguments)
+    except MismatchedModels as error:  # not a mistake of the caller: the conversion is wrong
+        raise VerificationError(f"the converted model does not agree with LiteRT: {error.message}") from error
     if verification.verdict == "differs":
         replaced = describe_overrides(conversion.report)
         raise VerificationError(

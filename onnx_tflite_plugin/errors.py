@@ -143,7 +143,9 @@ class VerificationError(ConversionError):
 
 
 class MismatchedModels(VerificationError):
-    """The ONNX model is not the conversion of the given TFLite model."""
+    """The ONNX model is not the conversion of the given TFLite model: the models cannot be compared."""
+
+    exit_code = 2
 
 
 class InconclusiveError(VerificationError):

@@ -7,14 +7,20 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from typing import Any, Literal, Self, TypedDict, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
 from onnx_tflite_plugin.checked import check_keywords, describe, did_you_mean, find_mismatch, format_type, has_type
 from onnx_tflite_plugin.errors import UnsupportedOption
 
 Shape = Sequence[int | str]
 Optimize = Literal["none", "readable", "faithful", "speed"]
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    ByInput = Mapping[str, T] | Mapping[int, T] | Mapping[str | int, T]
+else:  # positions become text before the type is checked
+    ByInput = Mapping[str, T]
+"""Values by the name or the position of a graph input or output, as callers may pass them."""
 ALL, EACH = "all", "each"
 """Values of ``signature`` for all signatures: as one model, or as separate models."""
 
@@ -238,13 +244,13 @@ class ConvertKeywords(TypedDict, total=False):
     optimize: Optimize
     signature: str | None
     verify: bool | VerifyOptions
-    input_shape: Mapping[str, Shape] | None
-    rename: Mapping[str, str] | None
+    input_shape: ByInput[Shape] | None
+    rename: ByInput[str] | None
     dynamic_batch: bool
     inputs_at: Sequence[str]
     outputs: Sequence[str]
     io_layout: Literal["source", "onnx"]
-    layout: Mapping[str, str] | None
+    layout: ByInput[str] | None
     channels_first: bool
     layout_plan: Literal["least", "local"]
     quantization: Literal["qdq", "float", "symmetric"]
@@ -300,7 +306,9 @@ class Option:
                 if self.name == "input_shape" and wrong_value is None
                 else ""
             )
-            raise TypeError(f"{rejection}; give {format_type(self.type)} ({usage} of the command){dynamic}")
+            listed = get_origin(self.type) is Sequence and isinstance(value, str)
+            expected = f"[{value!r}]" if listed else format_type(self.type)
+            raise TypeError(f"{rejection}; give {expected} ({usage} of the command){dynamic}")
         if self.choices and value not in self.choices:
             raise UnsupportedOption(
                 f"{rejection}; give {format_type(self.type)}{did_you_mean(str(value), self.choices)}"

@@ -47,7 +47,7 @@ def verify(
 
     Runs LiteRT and ONNX Runtime on the same inputs and compares every output and every operator. Exits with 3 if they
     differ (by more than the tolerance and more than LiteRT's kernel sets differ from each other), and with 4 if the
-    result is inconclusive; --partial turns 4 into 0. Needs the extra verify.
+    result is inconclusive; --partial turns 4 into 0. Exits with 2 if the models do not belong together. Needs the extra verify.
     """
     on_failure(as_json=as_json)
     check_exists(options["inputs"])

@@ -29,7 +29,9 @@ def check_source(source: Any) -> None:
     """Raise TypeError if ``source`` is neither a path nor the content of a model."""
     if isinstance(source, str | os.PathLike | bytes | bytearray | memoryview | Section | Member):
         return
+    is_onnx = hasattr(source, "proto") or hasattr(source, "SerializeToString")
     hint = "; pass its content, source.read()" if hasattr(source, "read") else ""
+    hint = "; it is an ONNX model, give the TFLite model" if is_onnx else hint
     raise TypeError(f"a model must be a path, bytes or a part of a bundle, not {type(source).__name__}{hint}")
 
 

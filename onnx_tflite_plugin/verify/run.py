@@ -8,11 +8,12 @@ from contextlib import suppress
 from dataclasses import replace
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from onnx_tflite_plugin.errors import ConversionError, InconclusiveError
+from onnx_tflite_plugin.checked import describe, did_you_mean, find_mismatch, has_type
+from onnx_tflite_plugin.errors import ConversionError, InconclusiveError, InvalidInputs
 from onnx_tflite_plugin.graph.metadata import props, read_lengths
 from onnx_tflite_plugin.graph.names import resolve_keys
 from onnx_tflite_plugin.graph.randomness import random_nodes
@@ -20,7 +21,7 @@ from onnx_tflite_plugin.graph.serialized import Converted
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.normalize.alignment import Misaligned
 from onnx_tflite_plugin.normalize.joining import SharedItems, join_signatures
-from onnx_tflite_plugin.options import VerifyOptions
+from onnx_tflite_plugin.options import ByInput, VerifyOptions, positions_as_text
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import Member, Section, Source, check_format, check_source, read, read_bytes
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
@@ -65,9 +66,9 @@ def verify(
     seed: int = VerifyOptions.seed,
     runs: int = VerifyOptions.runs,
     tolerance: Tolerance | float | None = None,
-    ranges: Mapping[str, tuple[float, float]] | None = None,
+    ranges: ByInput[tuple[float, float]] | None = None,
     signature: str | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: ByInput[Sequence[int]] | None = None,
     bisect: str | os.PathLike[str] | None = None,
     partial: bool = False,
     host: Host | None = None,
@@ -75,7 +76,7 @@ def verify(
 ) -> Verification:
     """Run a TFLite model in LiteRT and its conversion in ONNX Runtime on the same inputs, and compare every output.
 
-    The verdict depends on the submodels: each runs on the same operands in both runtimes. End-to-end errors of the
+    The verdict depends on the submodels: each runs on the same inputs in both runtimes. End-to-end errors of the
     outputs are reported too.
 
     Args:
@@ -89,10 +90,10 @@ def verify(
             these sizes, and neither ``inputs`` nor ``shapes`` is given.
         tolerance: a share of the range for float outputs, or a complete ``Tolerance``. Outputs beyond it differ even if every
             operator agrees. By default only operators determine the verdict.
-        ranges: minimum and maximum of random values, by input name.
+        ranges: minimum and maximum of random values, by input name or position.
         signature: key of the signature to run. By default the converted one. If several were converted, each of them, unless
             ``inputs`` or ``shapes`` is given.
-        shapes: sizes of inputs with dynamic dimensions, by input name.
+        shapes: shapes of inputs with dynamic dimensions, by input name or position.
         bisect: a folder for the submodels that differ, for a bug report.
         partial: accept a comparison that leaves out operators without a kernel; otherwise its verdict is inconclusive.
         host: the installed packs to use. The kernels of their handlers compute operators that LiteRT lacks.
@@ -110,13 +111,16 @@ def verify(
     if isinstance(runs, int) and runs < 1:
         raise ValueError(f"runs is {runs}; it must be at least 1")
     share = None if isinstance(tolerance, Tolerance) else tolerance
-    VerifyOptions(ranges=ranges or {}, seed=seed, runs=runs, tolerance=share, partial=partial)  # checks types
+    options = VerifyOptions(
+        ranges=positions_as_text(ranges or {}), seed=seed, runs=runs, tolerance=share, partial=partial
+    )
+    requested_shapes = _check_shapes(shapes)
     report = progress or (lambda stage: None)
     report("loading both models")
     data = read_tflite(tflite)
     pair = ModelPair(data, onnx_source(onnx), signature, tolerance, report)
     lengths = read_lengths(props(pair.session.proto.metadata_props))
-    request = _Request(inputs, seed, runs, shapes, ranges or {}, tolerance is None, bisect, host)
+    request = _Request(inputs, seed, runs, requested_shapes, options.ranges, tolerance is None, bisect, host)
     if not lengths or signature is not None or inputs is not None or shapes is not None:
         return _verify_entry(pair, request, lengths.get(pair.trial.signature or ""), partial, report)
     verifications, shared = {}, _shared_items(data, host)
@@ -124,6 +128,18 @@ def verify(
         signature_pair = pair.for_signature(key, tolerance, report, shared.get(key))
         verifications[key] = _verify_entry(signature_pair, request, length, partial, report)
     return merge_verifications(verifications)
+
+
+def _check_shapes(shapes: object) -> Mapping[str, Sequence[int]] | None:
+    """Return the shapes with positions as text. Raises TypeError if they are no shapes by input."""
+    checked = positions_as_text(shapes)
+    hint = Mapping[str, Sequence[int]]
+    if checked is None or has_type(checked, hint):
+        return cast(Mapping[str, Sequence[int]] | None, checked)
+    key, wrong_value = find_mismatch(checked, hint)
+    raise TypeError(
+        f"shapes{key} is {describe(wrong_value)}; give a shape for each input, such as {{0: (1, 224, 224, 3)}}"
+    )
 
 
 def _shared_items(data: bytes, host: Host | None) -> Mapping[str, SharedItems]:
@@ -145,9 +161,13 @@ def _verify_entry(
     entry = pair.entry
     stored = [tensor.name for tensor in entry.inputs]
     ranges = resolve_keys(request.ranges, entry.input_names, stored, "--range")
-    shapes = (
-        None if request.shapes is None else resolve_keys(request.shapes, entry.input_names, stored, "--input-shape")
-    )
+    shapes = None if request.shapes is None else resolve_keys(request.shapes, entry.input_names, stored, "shapes")
+    for name in shapes or ():
+        if name not in entry.input_names:
+            raise InvalidInputs(
+                f"shapes: no input is called {name!r}{did_you_mean(name, entry.input_names) or ';'} "
+                f"the model's inputs are {', '.join(entry.input_names)}"
+            )
     inputs = causal_inputs(pair.session, request.runs, length) if request.inputs is None else request.inputs
     request = request._replace(inputs=inputs, shapes=shapes, ranges=ranges)
     with record_crashes() as crashes:
@@ -189,7 +209,7 @@ def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> 
     if not random and request.inputs is None and not request.shapes:
         resized = pair.add_resized_run(input_runs, expected, request.seed)
         notes = (resized, *notes) if resized else notes
-    progress("submodels on the same operands")
+    progress("submodels on the same inputs")
     try:
         decision = decide(pair, input_runs, random=random, exact=request.exact)
     except ConversionError as error:

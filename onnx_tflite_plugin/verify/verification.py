@@ -88,7 +88,7 @@ class Verification:
             kernels = "the reference kernels of packs"
         elif self.by_packs:
             kernels += f", {self.by_packs} of them with the reference kernels of packs,"
-        return f"{operators} with {kernels} on the same operands, {runs}"
+        return f"{operators} with {kernels} on the same inputs, {runs}"
 
 
 def merge_verifications(by_signature: Mapping[str, Verification]) -> Verification:

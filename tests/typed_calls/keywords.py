@@ -12,6 +12,14 @@ def right() -> list[otp.Conversion]:
         otp.convert(b"", options),
         otp.convert("m.tflite", options, opset=18, verify=otp.VerifyOptions(runs=5)),
         otp.convert("m.tflite", layout={"x": "NHWC:NCHW"}, input_shape={"x": (1, "n")}, outputs=["y"], unroll=3),
+        otp.convert("m.tflite", input_shape={0: (1, "n")}, rename={0: "x"}, layout={1: "NHWC:NCHW"}),
+    ]
+
+
+def right_verifications(shapes: dict[str, tuple[int, ...]]) -> list[otp.Verification]:
+    return [
+        otp.verify("m.tflite", "m.onnx", shapes={0: (1, 8)}, ranges={1: (0.5, 2)}),
+        otp.verify("m.tflite", "m.onnx", shapes=shapes),
     ]
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import onnx_tflite_plugin as otp
+import onnx_tflite_plugin.verify as verify_package
 from conformance.builder import ModelBuilder, TensorRef, serialize_table
 from conformance.schema import Table
-from onnx_tflite_plugin.errors import InvalidModel, VerificationError
+from onnx_tflite_plugin.errors import InvalidModel, MismatchedModels, VerificationError
 from onnx_tflite_plugin.verify import verify
 from onnx_tflite_plugin.verify.runtimes.structure import read
 from tests.helpers.passes_networks import Network, build_model, image
@@ -41,8 +42,19 @@ def convolution(channels: int) -> bytes:
 
 def test_names_inputs_with_different_dimensions() -> None:
     shapes = r"input 'x' is \[1, 5, 7, 2\] in the ONNX model and \[1, 5, 7, 3\] in the TFLite model"
-    with pytest.raises(VerificationError, match=shapes):
+    with pytest.raises(MismatchedModels, match=shapes) as caught:
         verify(convolution(3), otp.convert(convolution(2)).proto)
+    assert caught.value.exit_code == 2
+
+
+def test_verified_conversion_never_blames_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mismatch(*_: object, **options: object) -> None:
+        raise MismatchedModels("'x' has 4 axes")
+
+    monkeypatch.setattr(verify_package, "verify", mismatch)
+    with pytest.raises(VerificationError, match="does not agree with LiteRT: 'x' has 4 axes") as caught:
+        otp.convert(convolution(2), verify=True)
+    assert caught.value.exit_code == 3
 
 
 def test_rejects_a_layout_of_higher_rank() -> None:

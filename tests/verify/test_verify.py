@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from onnx import helper, numpy_helper
 from conformance.builder import ModelBuilder, quant
 from onnx_tflite_plugin import convert
 from onnx_tflite_plugin.errors import (
+    InvalidInputs,
     InvalidModel,
     InvalidOnnx,
     MissingExtra,
@@ -37,6 +39,8 @@ from tests.helpers.verify_pairs import (
     value_info_with_tensor,
 )
 
+DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
+
 
 class TestVerify:
     def test_equal_models_pass(self) -> None:
@@ -46,7 +50,7 @@ class TestVerify:
         assert verification.diverging is None
         assert (
             verification.text
-            == "3 operators agree with LiteRT's xnnpack and builtin kernels on the same operands, 3 runs\n"
+            == "3 operators agree with LiteRT's xnnpack and builtin kernels on the same inputs, 3 runs\n"
             "  ok     y: equal (tolerance 0.001 of the output's range)"
         )
 
@@ -342,3 +346,28 @@ def test_reports_a_loop_that_may_never_end(monkeypatch: pytest.MonkeyPatch) -> N
     assert verify(data, proto, inputs={"x": np.float32(3e6 - 3)}).ok
     with pytest.raises(VerificationError, match="it may never end"):
         verify(data, proto, inputs={"x": np.float32(0)})
+
+
+def test_shapes_and_ranges_are_by_name_or_position() -> None:
+    conversion = convert(DIGITS)
+    for position in (0, np.int64(0), "0", "image"):
+        assert verify(DIGITS, conversion, shapes={position: (1, 8, 8, 1)}, ranges={position: (0, 1)}).ok
+
+
+@pytest.mark.parametrize(
+    ("shapes", "error", "text"),
+    [
+        ({"imag": (1, 8, 8, 1)}, InvalidInputs, "'imag'; did you mean 'image'? the model's inputs are image"),
+        ({5: (1, 8, 8, 1)}, InvalidInputs, "no input is called '5'"),
+        ({0: (1, "n", 8, 1)}, TypeError, "shapes['0'][1] is the str 'n'; give a shape for each input"),
+        ([1, 8, 8, 1], TypeError, "shapes is a list; give a shape for each input"),
+    ],
+)
+def test_shapes_of_no_input_are_refused(shapes: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=re.escape(text)):
+        verify(DIGITS, convert(DIGITS), shapes=shapes)
+
+
+def test_models_in_the_wrong_order_are_named() -> None:
+    with pytest.raises(TypeError, match="not Conversion; it is an ONNX model, give the TFLite model"):
+        verify(convert(DIGITS), DIGITS)  # type: ignore[arg-type]

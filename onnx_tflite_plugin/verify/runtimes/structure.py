@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.codes import CUSTOM
 from onnx_tflite_plugin.errors import InvalidModel, UnsupportedOption
 from onnx_tflite_plugin.source.model import (
@@ -97,8 +98,11 @@ def entry(model: Model, signature: str | None = None) -> Entry:
         None,
     )
     if found is None and signature is not None:
-        listed = ", ".join(repr(item.key) for item in model.signatures) or "none"
-        raise UnsupportedOption(f"the model has no signature {signature!r}; it has {listed}")
+        keys = [item.key for item in model.signatures]
+        listed = ", ".join(map(repr, keys)) or "none"
+        raise UnsupportedOption(
+            f"the model has no signature {signature!r}{did_you_mean(signature, keys) or ';'} it has {listed}"
+        )
     if found is None:
         main = model.main
         return Entry(main, main.inputs, main.outputs, _names(main.inputs), _names(main.outputs))

@@ -1,4 +1,4 @@
-"""Comparison of all submodels of a conversion on the same operands, one segment after the other."""
+"""Comparison of all submodels of a conversion on the same inputs, one segment after the other."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class Engine:
         for k in range(len(segments)):
             segment = segments.pop(0)  # frees its sessions after use
             first_op, last_op = segment.operators[0], segment.operators[-1]
-            self.trial.progress(f"operators {first_op.index} to {last_op.index} on the same operands")
+            self.trial.progress(f"operators {first_op.index} to {last_op.index} on the same inputs")
             states = self._compare_segment(segment, states)
             for state in states:
                 state.drop(index for index in {*state.tensors} - outputs if last_reader.get(index, -1) <= k)

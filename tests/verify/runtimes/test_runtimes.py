@@ -268,7 +268,7 @@ def test_reports_progress_at_the_start_of_each_run() -> None:
     assert reported[:8] == [
         "loading both models",
         *(f"LiteRT (xnnpack), run {k} of 2" for k in (1, 2)),
-        "submodels on the same operands",
+        "submodels on the same inputs",
         *(f"LiteRT (builtin), all tensors, run {k} of 2" for k in (1, 2)),
         *(f"ONNX Runtime, run {k} of 2" for k in (1, 2)),
     ]
@@ -305,7 +305,7 @@ def test_verification_text_lists_outputs_and_remedies() -> None:
     )
     assert replace(right, operators=1).text.startswith("1 operator agrees with LiteRT's xnnpack and builtin kernels")
     assert replace(right, operators=5, runs=2).text.startswith(
-        "5 operators agree with LiteRT's xnnpack and builtin kernels on the same operands, 2 runs\n"
+        "5 operators agree with LiteRT's xnnpack and builtin kernels on the same inputs, 2 runs\n"
     )
     assert replace(right, operators=5, by_packs=2).text.startswith(
         "5 operators agree with LiteRT's xnnpack and builtin kernels, 2 of them with the reference kernels of packs, on the same"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -102,6 +103,8 @@ def test_entry_is_a_signature_or_the_main_graph() -> None:
     plain.main.output(plain.main.input("x", (3,)))
     with pytest.raises(UnsupportedOption, match="the model has no signature 'no'; it has none"):
         entry(read(plain.build()), "no")
+    with pytest.raises(UnsupportedOption, match=re.escape("'mian'; did you mean 'main'? it has 'main', 'side'")):
+        entry(model, "mian")
 
 
 def test_main_graph_uses_its_own_signature_in_any_position() -> None:

@@ -53,7 +53,7 @@ def test_compares_every_operator_of_a_long_model() -> None:
     assert verification.verdict == "agrees", verification.text
     assert verification.operators == len(CODES) + 1
     assert [stage for stage in stages if stage.startswith("operators ")] == [
-        f"operators {k} to {k} on the same operands" for k in range(len(CODES) + 1)
+        f"operators {k} to {k} on the same inputs" for k in range(len(CODES) + 1)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Test comparison of submodels on the same operands: hidden errors are found, kernel rounding is not an error."""
+"""Test comparison of submodels on the same inputs: hidden errors are found, kernel rounding is not an error."""
 
 from __future__ import annotations
 
