@@ -273,12 +273,12 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         "num_segments is -2, expected at least 0",
     ),
     (
-        "TRANSPOSE_CONV-images_rounded_one_by_one,_for_one_scale",
+        "TRANSPOSE_CONV-rounded_per_image,_one_weight_scale",
         [set_parameters(1, [0.013], [127])],
         "nonzero zero points, which LiteRT ignores",
     ),
     (
-        "DEPTHWISE_CONV_2D-decomposed,_sequence_in_a_row,_rounded_one_by_one",
+        "DEPTHWISE_CONV_2D-decomposed,_sequence_in_a_row,_rounded_per_image",
         [set_parameters(5, [0.013], [64])],
         "nonzero zero points, which LiteRT ignores",
     ),

@@ -9,13 +9,13 @@ import pytest
 
 from conformance.builder import GraphBuilder, TensorRef
 from conformance.cases.control.loops import call_like, filter_in_loop, loop
-from conformance.cases.control.loops_counted import CARRIED, STACKED, Rows
+from conformance.cases.control.loops_counted import CARRIED, STACKED, RowLoop
 from conformance.models import Net, constant, tensor
 from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.host import Host
 
 
-def convert_to_loop(rows: Rows) -> onnx.NodeProto:
+def convert_to_loop(rows: RowLoop) -> onnx.NodeProto:
     model = Net()
     rows.build(model)
     graph = convert(model.build(), host=Host(packs="builtin")).proto.graph
@@ -41,8 +41,8 @@ def test_array_used_elsewhere_is_loop_carried(name: str) -> None:
 
 
 def test_condition_on_the_counter_becomes_a_trip_count() -> None:
-    assert not {"Less", "And"} & {*body_op_types(convert_to_loop(Rows()))}
-    assert "And" in body_op_types(convert_to_loop(Rows(exits_at_bound=True)))
+    assert not {"Less", "And"} & {*body_op_types(convert_to_loop(RowLoop()))}
+    assert "And" in body_op_types(convert_to_loop(RowLoop(exits_at_bound=True)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])

@@ -28,7 +28,7 @@ RESCALING = (
 )  # fmt: skip
 # Names of cases that depend on rounding, or on a kernel that ignores a scale; their results differ without quantization.
 DIFFERENT = (
-    "ignores", "to int32", "MUL_and_ADD", "not_fused", "decomposed_int8", "every int16", "halves round up",
+    "ignores", "to int32", "MUL_and_ADD", "not_fused", "every int16", "halves round up",
     "count as 0", "computed weights with a zero point", "of scale 0.0471", "rounds twice", "to a scale of 2",
 )  # fmt: skip
 # Operators whose int16 kernels round intermediate values: table lookups, pixel positions in 1/1024, or overflow.

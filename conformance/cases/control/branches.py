@@ -61,18 +61,18 @@ def cases() -> Iterator[Case]:
     )
 
 
-def shared_cases(op: str, case: Callable[..., Case], branch_count: int) -> Iterator[Case]:
+def shared_cases(op: str, make_case: Callable[..., Case], branch_count: int) -> Iterator[Case]:
     """Yield the cases that IF and STABLEHLO_CASE share, with ``branch_count`` branches."""
     doubling_branches: list[Branch] = [double] * (branch_count - 1)
-    yield case("swapped results", [X, X], [negate_and_swap, *[pass_through] * (branch_count - 1)])
-    yield case(
+    yield make_case("swapped results", [X, X], [negate_and_swap, *[pass_through] * (branch_count - 1)])
+    yield make_case(
         "unused operand in one branch",
         [X, tensor(2, 3)],
         [double_first, *[negate_second] * (branch_count - 1)],
         results=[X],
     )
-    yield case("constant branch", [X], [fixed_value, *doubling_branches])
-    yield case(
+    yield make_case("constant branch", [X], [fixed_value, *doubling_branches])
+    yield make_case(
         "different shape in each branch",
         [tensor(1, 3)],
         [append_rows, *[pass_through] * (branch_count - 1)],
@@ -94,7 +94,7 @@ def shared_cases(op: str, case: Callable[..., Case], branch_count: int) -> Itera
     reset = {"options": {"state": "reset"}}
     yield net(
         op,
-        "variable, reset in every run",
+        "variable assigned in one branch, reset in every run",
         assign_in_branch(op, branch_count),
         **runs_of(op),
         **refused_by_kernel,
@@ -147,7 +147,10 @@ def branch_case(
     selector: Spec | None = None,
     **case: Any,
 ) -> Case:
-    """Return a case of one operator that runs once per branch. ``results``: by default like ``specs``."""
+    """Return a case of one operator, with runs that select each branch.
+
+    ``specs``: operands of the branches. ``results``: by default like ``specs``. ``selector``: by default a scalar.
+    """
     selector_input = selector or selector_spec(op)
 
     def build(model: Net) -> None:
@@ -218,7 +221,7 @@ def fixed_value(graph: GraphBuilder, _values: Sequence[TensorRef]) -> list[Tenso
     return [graph.constant("fixed", random_array(2, 3))]
 
 
-# --- several operators ------------------------------------------------------------------------
+# --- models -----------------------------------------------------------------------------------
 
 
 def image_branches(op: str, branch_count: int) -> Callable[[Net], None]:
@@ -306,7 +309,7 @@ def nested(op: str, branch_count: int) -> Callable[[Net], None]:
         def double_x(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
             return double(graph, values[1:])
 
-        def inner(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+        def nested_operator(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
             branch_net = Net()
             branch_net.model, branch_net.graph = model.model, graph
             return add_branches(
@@ -315,7 +318,9 @@ def nested(op: str, branch_count: int) -> Callable[[Net], None]:
 
         selector = model.input(specs[0])
         refs = [selector, model.input(X)]
-        model.output(*add_branches(model, op, selector, refs, specs, [*[inner] * (branch_count - 1), double_x], [X]))
+        model.output(
+            *add_branches(model, op, selector, refs, specs, [*[nested_operator] * (branch_count - 1), double_x], [X])
+        )
 
     return build
 
@@ -365,14 +370,14 @@ def stateful_cell(op: str, branch_count: int) -> Callable[[Net], None]:
     def build(model: Net) -> None:
         spec = tensor(3, 11)
 
-        def cell(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+        def run_lstm(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
             branch_net = Net()
             branch_net.model, branch_net.graph = model.model, graph
             return [Lstm(op=STEP, inputs=11).call(branch_net, values[0])]
 
         selector = model.input(selector_spec(op))
         model.output(
-            *add_branches(model, op, selector, [model.input(spec)], [spec], [cell, *[negate] * (branch_count - 1)])
+            *add_branches(model, op, selector, [model.input(spec)], [spec], [run_lstm, *[negate] * (branch_count - 1)])
         )
 
     return build

@@ -110,6 +110,7 @@ def two_calls(model: Net) -> None:
 
 
 def nested_composite(model: Net) -> None:
+    """Build a composite whose decomposition contains another composite."""
     x = tensor(2, 3)
     innermost = add_decomposition(model, [x, x], add_operands)
 

@@ -17,15 +17,17 @@ ROWS, SIZE = 5, 3
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Loop that computes row ``t`` of an array from row ``t`` of x, with variations and similar loops.
+class RowLoop:
+    """Loop that writes row ``t`` of an array: the maximum of the rows of x up to ``t``.
+
+    Most fields make a variation of this loop, or a similar loop that must not be replaced.
 
     ``time_steps``: by default the operand ``n``. ``second_counter_start``: initial value of a second counter.
-    ``dynamic_length``: x and the array have a dynamic number of rows. ``exits_at_bound``: the loop ends once a sum reaches a
-    bound. ``reads_previous_row``: each row is added to the previous one. ``reversed_order``: the last row is written first.
-    ``in_condition``: the condition also reads the array. ``flattened_rows``: a row has no leading unit axis before it is
-    reshaped. ``updates_array``: the whole array is changed. ``delayed_counter``: the second counter gets the value of the
-    first. ``row_from_unpack``: the row is one of two results of UNPACK.
+    ``dynamic_length``: x and the array have a dynamic number of rows. ``exits_at_bound``: the loop ends once the maximum
+    reaches a bound. ``reads_previous_row``: row ``t`` of the array is read before it is written. ``reversed_order``: the last
+    row is written first. ``in_condition``: the condition also reads the array. ``flattened_rows``: a row has no leading unit
+    axis before it is reshaped. ``updates_array``: the body changes the whole array. ``delayed_counter``: the second counter
+    gets the value of the first. ``row_from_unpack``: the row is one of two results of UNPACK.
     """
 
     dtype: str = "float32"
@@ -47,7 +49,7 @@ class Rows:
 
     @property
     def carried_specs(self) -> list[Spec]:
-        """Return the specs that the loop carries: two counters, a sum, the array, the number of time steps, x."""
+        """Return the specs that the loop carries: two counters, a running maximum, the array, the number of time steps, x."""
         array = replace(self.row, shape=(None if self.dynamic_length else ROWS, SIZE))
         counter = Spec((), "int32")
         return [counter, counter, replace(self.row, shape=(SIZE,)), array, counter, array]
@@ -56,14 +58,14 @@ class Rows:
         x = model.input(replace(self.carried_specs[5], name="x"))
         n = self._length(model.graph, x) if self.dynamic_length else model.input(Spec((), "int32", name="n"))
         counters = [model.add_operand(constant(np.array(start, np.int32))) for start in (0, self.second_counter_start)]
-        initial_sum = model.add_operand(replace(self.carried_specs[2], value=random_array(SIZE, dtype=self.dtype)))
+        initial_maximum = model.add_operand(replace(self.carried_specs[2], value=random_array(SIZE, dtype=self.dtype)))
         array = self._zero_rows(model.graph, n) if self.dynamic_length else model.add_operand(self._before())
         cond, body = model.model.subgraph("cond"), model.model.subgraph("body")
         self._condition(cond, [add_input(cond, k, spec) for k, spec in enumerate(self.carried_specs)])
         self._body(body, [add_input(body, k, spec) for k, spec in enumerate(self.carried_specs)])
         results = [model.result(spec) for spec in self.carried_specs]
         indices = {"cond_subgraph_index": cond.index, "body_subgraph_index": body.index}
-        model.graph.operator("WHILE", [*counters, initial_sum, array, n, x], results, indices)
+        model.graph.operator("WHILE", [*counters, initial_maximum, array, n, x], results, indices)
         model.output(*results[:4])
 
     def _before(self) -> Spec:
@@ -104,17 +106,17 @@ class Rows:
         graph.output(checks[0])
 
     def _body(self, graph: GraphBuilder, values: list[TensorRef]) -> None:
-        t, second_counter, total, array, n, x = values
+        t, second_counter, running_maximum, array, n, x = values
         next_counters = [
             add_operator(graph, "ADD", [counter, int32_constant(graph, 1)], Spec((), "int32"))
             for counter in (t, second_counter)
         ]
         flat = self.carried_specs[2]
         row = add_operator(graph, "GATHER", [x, t], flat)
-        total = add_operator(graph, "MAXIMUM", [total, row], flat)
+        running_maximum = add_operator(graph, "MAXIMUM", [running_maximum, row], flat)
         if self.reads_previous_row:
             row = add_operator(graph, "MAXIMUM", [add_operator(graph, "GATHER", [array, t], flat), row], flat)
-        maximum = add_operator(graph, "MAXIMUM", [row, total], flat)
+        maximum = add_operator(graph, "MAXIMUM", [row, running_maximum], flat)
         if self.row_from_unpack:
             pair = replace(self.row, shape=(2, SIZE))
             row = add_operator(graph, "RESHAPE", [maximum, int32_constant(graph, [1, SIZE])], self.row)
@@ -131,7 +133,9 @@ class Rows:
         new_array = self._replace_row(graph, array, written_row, row_index, next_index)
         if self.updates_array:
             new_array = add_operator(graph, "MAXIMUM", [new_array, array], self.carried_specs[3])
-        graph.output(next_counters[0], t if self.delayed_counter else next_counters[1], total, new_array, n, x)
+        graph.output(
+            next_counters[0], t if self.delayed_counter else next_counters[1], running_maximum, new_array, n, x
+        )
 
     def _replace_row(
         self, graph: GraphBuilder, array: TensorRef, row: TensorRef, row_index: TensorRef, next_index: TensorRef
@@ -168,28 +172,31 @@ def add_input(graph: GraphBuilder, k: int, spec: Spec) -> TensorRef:
 
 STEPS = [{"n": np.array(n, np.int32)} for n in (ROWS, 2, 0, 1)]
 
-STACKED: dict[str, Rows] = {
-    "all time steps": Rows(time_steps=ROWS),
-    "first time steps": Rows(time_steps=2),
-    "no time step": Rows(time_steps=0),
-    "number of time steps at runtime": Rows(),
-    "dynamic length": Rows(dynamic_length=True),
-    "counter that starts at 1": Rows(time_steps=ROWS, second_counter_start=1),
-    "delayed second counter": Rows(delayed_counter=True),
-    "exit at a bound": Rows(exits_at_bound=True),
-    "no flattened rows": Rows(flattened_rows=False),
-    "row as one of two results": Rows(row_from_unpack=True),
-    **{f"rows of {dtype}": Rows(dtype) for dtype in ("int8", "uint8", "int32")},
+STACKED: dict[str, RowLoop] = {
+    "all time steps": RowLoop(time_steps=ROWS),
+    "first time steps": RowLoop(time_steps=2),
+    "no time step": RowLoop(time_steps=0),
+    "number of time steps at runtime": RowLoop(),
+    "dynamic length": RowLoop(dynamic_length=True),
+    "counter that starts at 1": RowLoop(time_steps=ROWS, second_counter_start=1),
+    "delayed second counter": RowLoop(delayed_counter=True),
+    "exit at a bound": RowLoop(exits_at_bound=True),
+    "no flattened rows": RowLoop(flattened_rows=False),
+    "row as one of two results": RowLoop(row_from_unpack=True),
+    **{f"rows of {dtype}": RowLoop(dtype) for dtype in ("int8", "uint8", "int32")},
 }
-CARRIED: dict[str, Rows] = {
-    "rows read in the body": Rows(reads_previous_row=True),
-    "reverse order": Rows(time_steps=ROWS, reversed_order=True),
-    "array read in the condition": Rows(in_condition=True),
-    "array updated as a whole": Rows(updates_array=True),
+"""Loops whose array is stacked from the rows of all iterations."""
+
+CARRIED: dict[str, RowLoop] = {
+    "rows read in the body": RowLoop(reads_previous_row=True),
+    "reverse order": RowLoop(time_steps=ROWS, reversed_order=True),
+    "array read in the condition": RowLoop(in_condition=True),
+    "array updated as a whole": RowLoop(updates_array=True),
 }
+"""Loops that carry the whole array, because more than the written row depends on it."""
 
 
 def cases() -> Iterator[Case]:
-    for name, rows in {**STACKED, **CARRIED}.items():
-        given: list[dict[str, Array]] | None = STEPS if not rows.dynamic_length else None
-        yield net("WHILE", f"counted, {name}", rows.build, dtype=rows.dtype, input_arrays=given)
+    for name, row_loop in {**STACKED, **CARRIED}.items():
+        input_arrays: list[dict[str, Array]] | None = STEPS if not row_loop.dynamic_length else None
+        yield net("WHILE", f"counted, {name}", row_loop.build, dtype=row_loop.dtype, input_arrays=input_arrays)

@@ -25,7 +25,7 @@ def cases() -> Iterator[Case]:
     fused: Mapping[str, Any] = {"options": {"fused_activation_function": "RELU6"}, "input_range": (-0.05, 0.05)}
     yield dense_case("one row by many int4 weights with RELU6", (1, 384), out=347, **fused, **INT4)
     runs = [{"x0": random_array(n, 384)} for n in (1, 5)]
-    yield dense_case("a dynamic number of rows by many int4 weights", (None, 384), out=347, input_arrays=runs, **INT4)
+    yield dense_case("dynamic number of rows by many int4 weights", (None, 384), out=347, input_arrays=runs, **INT4)
     runs = [{"x0": random_array(n, m, 384)} for n, m in ((1, 5), (3, 1))]
     name = "dynamic number of rows of rank 3 by many int4 weights"
     yield dense_case(name, (None, None, 384), out=347, keep=True, input_arrays=runs, **INT4)

@@ -142,7 +142,7 @@ class Conv:
         return model.call(self.op, [ref, w, *biases], y, dilation_h_factor=dh, dilation_w_factor=dw, **options)
 
 
-# --- one operator -----------------------------------------------------------------------------
+# --- cases ------------------------------------------------------------------------------------
 
 ROW = Conv(shape=SEQUENCE, kernel=(1, 3), pads=((4, 0),))
 CAUSAL = Conv(shape=SEQUENCE, kernel=(1, 3), block=(3,), pads=((6, 1),), crops=((0, 1),))
@@ -200,21 +200,21 @@ def depthwise(setting: Conv) -> Conv:
 
 
 def cases() -> Iterator[Case]:
-    for fused in (PADDED, DILATED):
-        for name, setting in fused.items():
+    for settings in (PADDED, DILATED):
+        for name, setting in settings.items():
             for layer in (setting, depthwise(setting)):
                 yield decomposed_case(
                     name, layer, opsets=EVERY_OPSET if name in ("PAD", "SPACE_TO_BATCH_ND") else (None,)
                 )
         for dtype in ("int8", "uint8", "int16"):
-            for name, setting in list(fused.items())[::3]:
+            for name, setting in list(settings.items())[::3]:
                 quantized = replace(setting, dtype=dtype, pad_operator="PAD", pad_value=None)
                 yield decomposed_case(f"{dtype}, {name}", quantized)
                 yield decomposed_case(f"{dtype}, {name}", depthwise(replace(quantized, per_axis=dtype != "uint8")))
         for name in ("sequence in a row", "SPACE_TO_BATCH_ND of a row"):
-            if name in fused:
-                yield decomposed_case(f"int8, {name}, RELU6", replace(fused[name], dtype="int8", activation="RELU6"))
-        basic = next(iter(fused.values()))
+            if name in settings:
+                yield decomposed_case(f"int8, {name}, RELU6", replace(settings[name], dtype="int8", activation="RELU6"))
+        basic = next(iter(settings.values()))
         for activation in FUSED:
             for dtype in ("float32", "int8"):
                 setting = replace(basic, dtype=dtype, activation=activation)
@@ -235,10 +235,13 @@ def cases() -> Iterator[Case]:
 
 
 def decomposed_case(name: str, setting: Conv, opsets: Sequence[int | None] = (None,)) -> Case:
+    """Return a case; if the convolution has no bias, LiteRT computes the expected outputs with a bias of 0."""
     opsets = (None, 26) if setting.dtype == "int16" else opsets
     targets = ("onnxruntime",) if setting.dtype == "int16" else ("onnxruntime", "generic")
     case = net(setting.op, f"decomposed, {name}", setting, dtype=setting.dtype, opsets=opsets, targets=targets)
     if setting.bias != "none":
         return case
-    biased_case = decomposed_case(name, replace(setting, bias="zero"))  # LiteRT requires a bias, or crashes without one
+    biased_case = decomposed_case(
+        name, replace(setting, bias="zero")
+    )  # some kernels require a bias, or crash without one
     return replace(case, reference=lambda arrays: LiteRT(biased_case.build(), "builtin").run(arrays))

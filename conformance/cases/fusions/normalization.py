@@ -13,7 +13,7 @@ from conformance.case import Case
 from conformance.models import Net, constant, net, random_array, tensor
 
 IMAGE = (2, 5, 7, 3)
-OP = "MEAN"  # the support table counts these cases for MEAN, which only normalizations need
+OP = "MEAN"  # the support table counts these cases for MEAN, which each of these patterns contains
 
 
 def cases() -> Iterator[Case]:
@@ -36,8 +36,8 @@ def cases() -> Iterator[Case]:
             f"{name} of higher rank", (1, 5, 7), (0, 2), scaled=scaled, shifted=shifted, leading=(1, 1, 1)
         )
     yield litert_torch_case("over the middle axis", (2, 5, 1), (1, 2), fused=False)
-    yield litert_torch_case("with a nonzero start value", (2, 5, 7), (2,), start=0.25, fused=False)
-    yield unfused_case("over other axes", partial(keras, axes=(1, 2)))
+    yield litert_torch_case("with a nonzero minuend", (2, 5, 7), (2,), minuend=0.25, fused=False)
+    yield unfused_case("over height and width", partial(keras, axes=(1, 2)))
     yield unfused_case("over all but the first axis", partial(keras, axes=(1, 2, 3)))
     yield unfused_case("with an activation", partial(keras, activation="RELU"))
     yield unfused_case("with a power of 3", partial(pytorch, square="POW", power=3.0))
@@ -54,14 +54,14 @@ def cases() -> Iterator[Case]:
     yield from rms_cases()
 
 
-def normalization_case(name: str, write: Callable[..., TensorRef]) -> Case:
+def normalization_case(name: str, add_normalization: Callable[..., TensorRef]) -> Case:
     """Return a case of a normalization between convolutions.
 
     It needs channels last: two Transposes around it, and two at the graph input and output.
     """
 
     def build(model: Net) -> None:
-        model.output(model.output_through_conv(write(model, model.input_through_conv(tensor(*IMAGE)))))
+        model.output(model.output_through_conv(add_normalization(model, model.input_through_conv(tensor(*IMAGE)))))
 
     return net(OP, f"LayerNormalization {name}", build, max_transposes=4, opsets=(None, 13, 17, 26))
 
@@ -73,14 +73,14 @@ def litert_torch_case(
     *,
     scaled: bool = False,
     shifted: bool = False,
-    start: float = 0.0,
+    minuend: float = 0.0,
     fused: bool = True,
     leading: tuple[int, ...] = (),
 ) -> Case:
     """Return a case of a normalization as litert-torch writes it: a mean without the reduced axes, then RESHAPE.
 
-    ``axes``: the reduced axes. ``start``: a constant of the graph that is 0 in a normalization. ``fused``: it becomes one node.
-    ``leading``: sizes of the scale and the offset before the last; the result has as many axes.
+    ``axes``: the reduced axes. ``minuend``: constant from which the scaled mean is subtracted, 0 in a normalization.
+    ``fused``: the graph becomes one node. ``leading``: sizes of the scale and the offset before the last; the result has as many axes.
     """
     reduced_axes = {axis % len(shape) for axis in axes}
     mean_shape = tuple(n for k, n in enumerate(shape) if k not in reduced_axes)
@@ -98,7 +98,7 @@ def litert_torch_case(
         squares = model.call("SQUARED_DIFFERENCE", [x, restore_axes(mean)], result_spec)
         variance = model.call("MEAN", [squares, axes_operand], mean_spec)
         inverse = model.call("RSQRT", [model.call("ADD", [variance, constant(1e-3)], mean_spec)], mean_spec)
-        offset = model.call("SUB", [constant(start), model.call("MUL", [inverse, mean], mean_spec)], mean_spec)
+        offset = model.call("SUB", [constant(minuend), model.call("MUL", [inverse, mean], mean_spec)], mean_spec)
         normalized = model.call("MUL", [x, restore_axes(inverse)], result_spec)
         y = model.call("ADD", [normalized, restore_axes(offset)], result_spec)
         result_spec = tensor(*(1,) * (1 + len(leading) - len(shape)), *shape)
@@ -111,11 +111,11 @@ def litert_torch_case(
     return net(OP, f"{'' if fused else 'not fused, '}LayerNormalization of litert-torch, {name}", build)
 
 
-def unfused_case(name: str, write: Callable[..., TensorRef]) -> Case:
+def unfused_case(name: str, add_normalization: Callable[..., TensorRef]) -> Case:
     return net(
         OP,
         f"not fused, LayerNormalization {name}",
-        lambda model: model.output(write(model, model.input(tensor(*IMAGE)))),
+        lambda model: model.output(add_normalization(model, model.input(tensor(*IMAGE)))),
     )
 
 

@@ -55,35 +55,35 @@ def exactly_rounded(case: Case, fusion: str, *shapes: Sequence[int], input_name:
 
 
 def image_cases() -> Iterator[Case]:
-    """Yield cases with a scale per image: 255 steps over its range, or 127 to its largest magnitude."""
+    """Yield cases with a scale per image: 255 steps over its range, or symmetric, 127 steps to its largest magnitude."""
     shape = (3, 5, 7, 11)
     hybrid: Mapping[str, Any] = {"shape": shape, "out": 13, "weights": "int8", "per_axis": True}
     variants: Mapping[str, Mapping[str, Any]] = {
-        "images rounded one by one": {},
-        "images rounded one by one, for one scale": {"per_axis": False},
-        "images rounded one by one, with a stride": {"stride": (2, 3), "padding": "VALID"},
-        "images rounded one by one, dilated": {"dilation": (2, 1)},
-        "images rounded one by one, for int4": {"weights": "int4"},
-        "images rounded to their largest magnitude, for int4 of one scale": {"weights": "int4", "per_axis": False},
-        "pixels under a stride rounded as an image": {"kernel": (1, 1), "stride": (2, 2)},
-        "pixels for int4 rounded as an image": {"kernel": (1, 1), "weights": "int4"},
-        "pixels in groups rounded as an image": {"kernel": (1, 1), "shape": (3, 5, 7, 26), "groups": 2, "out": 14},
+        "rounded per image": {},
+        "rounded per image, one weight scale": {"per_axis": False},
+        "rounded per image, stride": {"stride": (2, 3), "padding": "VALID"},
+        "rounded per image, dilated": {"dilation": (2, 1)},
+        "rounded per image, int4 weights": {"weights": "int4"},
+        "rounded per image symmetrically, int4 weights of one scale": {"weights": "int4", "per_axis": False},
+        "rounded per image, 1x1 kernel with a stride": {"kernel": (1, 1), "stride": (2, 2)},
+        "rounded per image, 1x1 kernel of int4": {"kernel": (1, 1), "weights": "int4"},
+        "rounded per image, 1x1 kernel in groups": {"kernel": (1, 1), "shape": (3, 5, 7, 26), "groups": 2, "out": 14},
     }
     for name, changed_options in variants.items():
         options = {**hybrid, **changed_options}
         yield exactly_rounded(conv_case(name, **options), "CONV_2D_ROUNDED", options["shape"])
     one_image = {**hybrid, "shape": (1, 5, 7, 11)}
-    yield exactly_rounded(conv_case("one image rounded", **one_image), "CONV_2D_ROUNDED", one_image["shape"])
+    yield exactly_rounded(
+        conv_case("rounded per image, batch of 1", **one_image), "CONV_2D_ROUNDED", one_image["shape"]
+    )
     dynamic = {**hybrid, "shape": (None, 5, 7, 11)}
     yield exactly_rounded(
-        conv_case("dynamic number of rounded images", **dynamic), "CONV_2D_ROUNDED", shape, (1, 5, 7, 11)
+        conv_case("rounded per image, dynamic batch", **dynamic), "CONV_2D_ROUNDED", shape, (1, 5, 7, 11)
     )
     depthwise_options = {**hybrid, "op": "DEPTHWISE_CONV_2D", "out": 22}
-    yield exactly_rounded(
-        conv_case("images of each channel rounded one by one", **depthwise_options), "DEPTHWISE_CONV_2D_ROUNDED", shape
-    )
+    yield exactly_rounded(conv_case("rounded per image", **depthwise_options), "DEPTHWISE_CONV_2D_ROUNDED", shape)
     for per_axis in (True, False):
-        name = "images rounded one by one" + ("" if per_axis else ", for one scale")
+        name = "rounded per image" + ("" if per_axis else ", one weight scale")
         case = transpose_conv_case(name, weights="int8", per_axis=per_axis)
         yield replace(
             case,
@@ -99,16 +99,16 @@ def sequence_cases() -> Iterator[Case]:
     row = replace(ROW, weights="int8", per_axis=True)
     for setting in (row, depthwise(row), replace(row, kernel=(3, 1), unit_axis=2)):
         image_kind = "row" if setting.unit_axis == 1 else "column"
-        case = decomposed_case(f"sequence in a {image_kind}, rounded one by one", setting)
+        case = decomposed_case(f"sequence in a {image_kind}, rounded per image", setting)
         yield exactly_rounded(case, f"{setting.op}_ROUNDED", setting.shape)
 
 
 def pixel_cases() -> Iterator[Case]:
     """Yield 1 x 1 convolutions, which XNNPACK computes as a product of rows with a scale per pixel."""
     hybrid: Mapping[str, Any] = {"kernel": (1, 1), "out": 13, "weights": "int8", "per_axis": True}
-    for name, shape in {"pixels": (3, 5, 7, 11), "pixels of one image": (1, 5, 7, 11)}.items():
-        yield exactly_rounded(conv_case(f"{name} rounded one by one", shape=shape, **hybrid), "CONV_2D_ROUNDED", shape)
-    dynamic = conv_case("pixels rounded one by one, dynamic number of images", shape=(None, 5, 7, 11), **hybrid)
+    for name, shape in {"rounded per pixel": (3, 5, 7, 11), "rounded per pixel, batch of 1": (1, 5, 7, 11)}.items():
+        yield exactly_rounded(conv_case(name, shape=shape, **hybrid), "CONV_2D_ROUNDED", shape)
+    dynamic = conv_case("rounded per pixel, dynamic batch", shape=(None, 5, 7, 11), **hybrid)
     yield exactly_rounded(dynamic, "CONV_2D_ROUNDED", (3, 5, 7, 11), (1, 5, 7, 11))
     yield from nonnegative_pixels()
 
@@ -142,7 +142,7 @@ def nonnegative_pixels() -> Iterator[Case]:
         "RELU of half the channels": (relu_of_half, False),
     }
     for name, (build_image, is_nonnegative) in image_builders.items():
-        case = net("CONV_2D", f"pixels rounded after {name}", partial(convolve_pixels, build_image))
+        case = net("CONV_2D", f"rounded per pixel, after {name}", partial(convolve_pixels, build_image))
         yield replace(
             exactly_rounded(case, "CONV_2D_ROUNDED", shape),
             nodes={"ReduceMax": 1, "ReduceMin": 0 if is_nonnegative else 1},
@@ -165,32 +165,40 @@ def row_cases() -> Iterator[Case]:
     fusion = "FULLY_CONNECTED_ROUNDED"
     for name, weights, per_axis in (
         ("int8", "int8", True),
-        ("int8 of one scale", "int8", False),
+        ("per-tensor int8", "int8", False),
         ("int4", "int4", True),
-        ("int4 of one scale", "int4", False),
+        ("per-tensor int4", "int4", False),
         ("int2", "int2", True),
-        ("int2 of one scale", "int2", False),
+        ("per-tensor int2", "int2", False),
     ):
         hybrid: Mapping[str, Any] = {"out": 13, "weights": weights, "per_axis": per_axis}
-        yield exactly_rounded(dense_case(f"rows rounded one by one, for {name}", (3, 44), **hybrid), fusion, (3, 44))
-        yield exactly_rounded(dense_case(f"one row rounded, for {name}", (1, 44), **hybrid), fusion, (1, 44))
+        yield exactly_rounded(dense_case(f"rounded per row, {name} weights", (3, 44), **hybrid), fusion, (3, 44))
+        yield exactly_rounded(
+            dense_case(f"rounded per row, {name} weights, one row", (1, 44), **hybrid), fusion, (1, 44)
+        )
     int8: Mapping[str, Any] = {"out": 13, "weights": "int8", "per_axis": True}
-    yield exactly_rounded(dense_case("rounded rows of rank 3", (3, 5, 11), keep=True, **int8), fusion, (3, 5, 11))
-    yield exactly_rounded(dense_case("rows rounded, of a flatten", (3, 5, 11), depth=55, **int8), fusion, (3, 5, 11))
-    yield exactly_rounded(dense_case("dynamic number of rounded rows", (None, 11), **int8), fusion, (3, 11), (1, 11))
-    dynamic = dense_case("rounded rows with two dynamic dimensions", (None, None, 11), keep=True, **int8)
+    yield exactly_rounded(dense_case("rounded per row, rank 3", (3, 5, 11), keep=True, **int8), fusion, (3, 5, 11))
+    yield exactly_rounded(
+        dense_case("rounded per row, flattened input", (3, 5, 11), depth=55, **int8), fusion, (3, 5, 11)
+    )
+    yield exactly_rounded(
+        dense_case("rounded per row, dynamic number of rows", (None, 11), **int8), fusion, (3, 11), (1, 11)
+    )
+    dynamic = dense_case("rounded per row, two dynamic dimensions", (None, None, 11), keep=True, **int8)
     yield exactly_rounded(dynamic, fusion, (3, 5, 11), (1, 2, 11))
     for name, shape, outputs, size in (
         ("blocks of 32", (3, 96), 7, 32),
         ("blocks of 96", (3, 480), 7, 96),
-        ("blocks of 64, rows of rank 3", (3, 5, 320), 11, 64),
+        ("blocks of 64, rank 3", (3, 5, 320), 11, 64),
     ):
-        case = blockwise_case(f"rows rounded one by one, for {name}", shape, outputs, size, keep=len(shape) > 2)
+        case = blockwise_case(f"rounded per row, {name}", shape, outputs, size, keep=len(shape) > 2)
         yield exactly_rounded(case, fusion, shape)
-    zeros = exactly_rounded(dense_case("row of zeros between others", (3, 11), **int8), fusion, (3, 11))
+    zeros = exactly_rounded(
+        dense_case("rounded per row, row of zeros between others", (3, 11), **int8), fusion, (3, 11)
+    )
     yield replace(zeros, input_arrays=[{"x0": uneven_inputs(3, 11) * np.array([[1], [0], [1]], np.float32)}])
-    for name, axis in (("", 1), (" of one scale", None)):
-        case = matmul_case(f"rows rounded one by one, for int8{name}", tensor(2, 5, 7), weight((7, 3), "int8", axis))
+    for name, axis in (("int8", 1), ("per-tensor int8", None)):
+        case = matmul_case(f"rounded per row, {name} weights", tensor(2, 5, 7), weight((7, 3), "int8", axis))
         yield exactly_rounded(case, "BATCH_MATMUL_ROUNDED", (2, 5, 7))
-    columns = matmul_case("columns rounded one by one", tensor(2, 5, 7), weight((7, 3), "int8"), (True, False))
+    columns = matmul_case("rounded per column", tensor(2, 5, 7), weight((7, 3), "int8"), (True, False))
     yield exactly_rounded(columns, "BATCH_MATMUL_ROUNDED", (2, 7, 5))
