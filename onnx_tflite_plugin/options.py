@@ -26,6 +26,8 @@ ALL, EACH = "all", "each"
 
 COMMON, SHAPES, LAYOUT, QUANTIZATION = "Common", "Shapes and parts", "Layout", "Quantization"
 VERIFICATION, ADVANCED = "Verification", "Advanced"
+NAMES = "NAME,…"
+"""Form of tensor names joined by commas."""
 
 
 def _option(group: str, default: Any, help: str, **attributes: Any) -> Any:
@@ -135,10 +137,10 @@ class ConvertOptions(CheckedOptions):
         SHAPES, False, "Make the first dimension of the inputs dynamic; every operator must support any batch size."
     )
     inputs_at: Sequence[str] = _option(
-        SHAPES, (), "Tensors that become the inputs; operators upstream of them are left out.", metavar="NAME,…"
+        SHAPES, (), "Tensors that become the inputs; operators upstream of them are left out.", metavar=NAMES
     )
     outputs: Sequence[str] = _option(
-        SHAPES, (), "Tensors that become the outputs; operators that they do not need are left out.", metavar="NAME,…"
+        SHAPES, (), "Tensors that become the outputs; operators that they do not need are left out.", metavar=NAMES
     )
     io_layout: Literal["source", "onnx"] = _option(
         LAYOUT, "source", "Layout of inputs and outputs: that of the source, or the one of lowest cost."
@@ -307,7 +309,7 @@ class Option:
                 else ""
             )
             listed = get_origin(self.type) is Sequence and isinstance(value, str)
-            expected = f"[{value!r}]" if listed else format_type(self.type)
+            expected = f"{format_type(self.type)}{f' such as [{value!r}]' if listed else ''}"
             raise TypeError(f"{rejection}; give {expected} ({usage} of the command){dynamic}")
         if self.choices and value not in self.choices:
             raise UnsupportedOption(

@@ -12,7 +12,17 @@ import click
 
 from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.cli.failures import UsageProblem
-from onnx_tflite_plugin.options import ADVANCED, COMMON, LAYOUT, QUANTIZATION, SHAPES, VERIFICATION, Option, options_of
+from onnx_tflite_plugin.options import (
+    ADVANCED,
+    COMMON,
+    LAYOUT,
+    NAMES,
+    QUANTIZATION,
+    SHAPES,
+    VERIFICATION,
+    Option,
+    options_of,
+)
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[str]
@@ -130,7 +140,9 @@ def _arguments(option: Option) -> dict[str, Any]:
         return {**common, "is_flag": True}
     if option.repeatable:
         callback = (
-            _split_names
+            _keep_names
+            if option.metavar == NAMES
+            else _split_names
             if get_origin(option.type) is Sequence
             else pair_callback(str(option.metavar), _PARSERS[option.name])
         )
@@ -231,6 +243,11 @@ def _parse_sizes(text: str) -> tuple[int | str, ...]:
     if wrong is not None:
         raise ValueError(f"{wrong!r} is not a size: give a number, or a name for a dynamic dimension")
     return tuple(int(part) if part.isdigit() else part for part in parts)
+
+
+def _keep_names(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the values without empty ones. Names of tensors may have commas, so the conversion splits them."""
+    return tuple(text for text in texts if text)
 
 
 def _split_names(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> tuple[str, ...]:

@@ -22,15 +22,16 @@ def cut(
 
     Without ``outputs`` it has the model's outputs. ``inputs_at`` replace all operators that compute them; graph inputs
     that the part still needs are kept. Raises UnsupportedOption for a name that does not exist or is ambiguous, and for
-    a tensor that cannot be an input. A name with its middle omitted becomes the full name.
+    a tensor that cannot be an input. A name with its middle omitted becomes the full name. Names may be joined by commas.
     """
     if not inputs_at and not outputs:
         return model, names, None
     main = model.main
     by_name = dict(zip((*names.inputs, *names.outputs), (*main.inputs, *main.outputs), strict=True))
     known = [*by_name.items(), *((tensor.name, tensor) for tensor in main.tensors)]
-    inputs_at = [expand_name(name, known, "--inputs-at") for name in inputs_at]
-    outputs = [expand_name(name, known, "--outputs") for name in outputs]
+    full_names = {name for name, _ in known}
+    inputs_at = [expand_name(name, known, "--inputs-at") for name in _split_names(inputs_at, full_names)]
+    outputs = [expand_name(name, known, "--outputs") for name in _split_names(outputs, full_names)]
     ends = [_find_tensor(main, by_name, name, "--outputs") for name in outputs] or list(main.outputs)
     end_names = tuple(outputs) or names.outputs
     starts = [_find_tensor(main, by_name, name, "--inputs-at") for name in inputs_at]
@@ -56,6 +57,18 @@ def cut(
     part_names = InterfaceNames((*inputs_at, *(name for _, name in kept_inputs)), end_names)
     cut_part = Part(tuple(tensor.index for tensor in inputs), tuple(tensor.index for tensor in ends))
     return replace(model, subgraphs=subgraphs), part_names, cut_part
+
+
+def _split_names(texts: Iterable[str], known: Collection[str]) -> Iterator[str]:
+    """Yield the names of texts that join them by commas; the longest known name wins, because a name may have commas."""
+    for text in texts:
+        parts = text.split(",")
+        while parts:
+            joined = (count for count in range(len(parts), 0, -1) if ",".join(parts[:count]) in known)
+            count = next(joined, 1)
+            if name := ",".join(parts[:count]):
+                yield name
+            parts = parts[count:]
 
 
 def _check_computed(

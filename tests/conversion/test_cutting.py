@@ -174,3 +174,23 @@ def test_submodel_keeps_a_state_writer_of_its_values() -> None:
     submodel = otp.convert(data, outputs=[f"#{int(total)}"])
     assert submodel.report.states
     assert submodel.report.states == otp.convert(data).report.states
+
+
+@pytest.mark.parametrize(
+    ("outputs", "expected"),
+    [
+        (["p,q"], ["p,q"]),
+        (["p,q,r"], ["p,q", "r"]),
+        (["r,p,q"], ["r", "p,q"]),
+        ([",r,"], ["r"]),
+        (["r", "p,q"], ["r", "p,q"]),
+    ],
+)
+def test_names_with_commas_can_be_pasted(outputs: list[str], expected: list[str]) -> None:
+    model = ModelBuilder()
+    g = model.main
+    x, named, r = g.input("x", (2, 3)), g.tensor("p,q", (2, 3)), g.tensor("r", (2, 3))
+    g.operator("ABS", [x], [named])
+    g.operator("NEG", [named], [r])
+    g.output(r)
+    assert interface(otp.convert(model.build(), outputs=outputs))[1] == expected
