@@ -335,7 +335,7 @@ def _verify_conversion(
     except MismatchedModels as error:  # not a mistake of the caller: the conversion is wrong
         raise VerificationError(f"the converted model does not agree with LiteRT: {error.message}") from error
     if verification.verdict == "differs":
-        replaced = describe_overrides(conversion.report)
+        replaced = [f"  {line}" for line in describe_overrides(conversion.report)]
         raise VerificationError(
             "\n".join(["the converted model does not agree with LiteRT:", verification.text, *replaced])
         )

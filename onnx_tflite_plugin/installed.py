@@ -88,3 +88,11 @@ def entry_points(text: str, groups: Collection[str]) -> Iterator[EntryPoint]:
             if not equals:
                 raise ValueError(f"{line!r} is not an entry point")
             yield EntryPoint(name.strip(), value.strip(), group)
+
+
+def target_names() -> list[str]:
+    """Return the names of the targets of all installed packs, in alphabetical order."""
+    found = (
+        entry_points(distribution.entry_points_text, [f"{PROJECT}.targets"]) for distribution in iterate_distributions()
+    )
+    return sorted({entry.name for entries in found for entry in entries})

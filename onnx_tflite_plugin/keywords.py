@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import get_args, get_origin
 
 from onnx_tflite_plugin.errors import UnsupportedOption
+from onnx_tflite_plugin.installed import target_names
 from onnx_tflite_plugin.options import ConvertOptions, Option, VerifyOptions, options_of
 
 FROM_COMMAND: ContextVar[bool] = ContextVar("from_command", default=False)
@@ -67,4 +68,11 @@ def _argument(option: Option, value: str, *, is_subject: bool) -> str:
         return f"{option.name}={value}" if value.isdecimal() else ""
     if option.choices:
         return f"{option.name}={value!r}" if value in option.choices else ""
-    return f"{option.name}={value!r}" if is_subject or value in ("all", "each", "generic", "onnxruntime") else ""
+    return f"{option.name}={value!r}" if is_subject or value in _named_values(option) else ""
+
+
+def _named_values(option: Option) -> Collection[str]:
+    """Return the values of an option of any text that have a name: the targets, or the lower-case forms in its metavar."""
+    if option.name == "target":
+        return target_names()
+    return [form for form in (option.metavar or "").split("|") if form.islower()]

@@ -140,7 +140,15 @@ def _count(nodes: Iterable[ir.Node]) -> Counter[str]:
 
 def describe_overrides(report: Report) -> list[str]:
     """Return a line for each pack that replaces built-in handlers of the model's operators."""
-    return [
-        f"  {code} is converted by {pack} instead of the built-in handler; --block {pack} leaves the pack out"
-        for code, pack in report.overrides.items()
-    ]
+    lines = []
+    for pack in sorted({*report.overrides.values()}):
+        codes = [code for code, other in report.overrides.items() if other == pack]
+        more = f" and {len(codes) - _MAX_CODES} more" if len(codes) > _MAX_CODES else ""
+        listed = ", ".join(codes[:_MAX_CODES])
+        lines.append(
+            f"{pack} converts {listed}{more} instead of the built-in handler; --block {pack} leaves the pack out"
+        )
+    return lines
+
+
+_MAX_CODES = 4

@@ -12,6 +12,7 @@ import click
 
 from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.cli.failures import UsageProblem
+from onnx_tflite_plugin.installed import target_names
 from onnx_tflite_plugin.options import (
     ADVANCED,
     COMMON,
@@ -180,24 +181,15 @@ class TargetName(_ParamType):
     name = "target"
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
-        return f"[{'|'.join(_target_names())}]"
+        return f"[{'|'.join(target_names())}]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        names = _target_names()
+        names = target_names()
         text = str(value)
         name = text if text in names else text.lower()
         if name not in names:
             self.fail(f"{value!r} is not one of {', '.join(map(repr, names))}{did_you_mean(name, names)}", param, ctx)
         return name
-
-
-def _target_names() -> Sequence[str]:
-    from onnx_tflite_plugin.installed import PROJECT, entry_points, iterate_distributions
-
-    found = (
-        entry_points(distribution.entry_points_text, [f"{PROJECT}.targets"]) for distribution in iterate_distributions()
-    )
-    return sorted({entry.name for entries in found for entry in entries})
 
 
 def pair_callback(form: str, read: Callable[[str], Any]) -> Callable[..., Mapping[str, Any]]:

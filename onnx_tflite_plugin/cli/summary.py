@@ -63,8 +63,10 @@ def brief_summary(
 
 def all_warnings(report: Report, given_signature: str | None) -> list[str]:
     """Return the report's warnings after those about signatures that the user did not choose, and about replaced handlers."""
+    from onnx_tflite_plugin.report import describe_overrides
+
     signatures = [] if given_signature is not None else [*_other_signatures(report)]
-    return [*signatures, *_replaced_handlers(report), *report.warnings]
+    return [*signatures, *describe_overrides(report), *report.warnings]
 
 
 def next_row(conversion: Conversion, model: Path | None, files: Sequence[Path], *, has_page: bool) -> Row:
@@ -322,14 +324,6 @@ def _states(report: Report) -> Iterator[str]:
         more = f", … and {len(report.states) - 4} more" if len(report.states) > 4 else ""
         yield f"{len(report.states)}, as extra inputs and outputs: {names}{more}"
         yield "onnx_tflite_plugin.runtime.Session carries them from run to run"
-
-
-def _replaced_handlers(report: Report) -> Iterator[str]:
-    """Yield a warning for each pack that replaces built-in handlers of the model's operators."""
-    for pack in sorted({*report.overrides.values()}):
-        codes = [code for code, other in report.overrides.items() if other == pack]
-        listed = ", ".join(limit_lines(codes, 4))
-        yield f"{pack} converts {listed} instead of the built-in handler; --block {pack} leaves the pack out"
 
 
 def _packs(report: Report) -> Iterator[str]:

@@ -15,7 +15,6 @@ from onnx_tflite_plugin.cli.interface_lines import group_numbered, interface_lin
 from onnx_tflite_plugin.cli.jobs import Job
 from onnx_tflite_plugin.cli.output import Row
 from onnx_tflite_plugin.cli.summary import (
-    _replaced_handlers,
     brief_summary,
     next_row,
     summary,
@@ -24,7 +23,7 @@ from onnx_tflite_plugin.cli.summary import (
 )
 from onnx_tflite_plugin.errors import ConversionError, Problem
 from onnx_tflite_plugin.presentation.graph_io import GraphValue
-from onnx_tflite_plugin.report import Report, Transposed
+from onnx_tflite_plugin.report import Report, Transposed, describe_overrides
 from onnx_tflite_plugin.rewrite import RULES
 from onnx_tflite_plugin.rewrite.weights.dtypes import describe_runtime
 from onnx_tflite_plugin.verify.times.bench import Benchmark, Spread
@@ -619,6 +618,6 @@ def test_runtime_is_named_with_its_reasons(weights: tuple[str, ...], nodes: tupl
 
 def test_brief_summary_warns_of_replaced_handlers() -> None:
     report = SimpleNamespace(overrides={"SOFTMAX": "my-pack", "ADD": "my-pack"})
-    assert [*_replaced_handlers(report)] == [  # type: ignore[arg-type]
+    assert describe_overrides(report) == [  # type: ignore[arg-type]
         "my-pack converts SOFTMAX, ADD instead of the built-in handler; --block my-pack leaves the pack out"
     ]

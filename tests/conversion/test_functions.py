@@ -190,6 +190,7 @@ def test_session_takes_a_model_proto_and_explains_positions() -> None:
         ("set it with --input-shape", "set it with input_shape"),
         ("omit --dynamic-batch; use --signature all", "omit dynamic_batch=True; use signature='all'"),
         ("--optimize speed or --optimize with", "optimize='speed' or optimize with"),
+        ("use --target tensorrt, or --target of another", "use target='tensorrt', or target of another"),
         ("--nothing 3", "--nothing 3"),
     ],
 )
