@@ -165,7 +165,7 @@ def append_rows(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorR
 
 
 def unranked_before_loop(model: Net) -> None:
-    """Build a loop over a scalar whose rank is stored only inner_net the loop."""
+    """Build a loop over a scalar whose rank is stored only inside the loop."""
     x, scalar = tensor(2, 3), tensor()
     unranked = model.graph.tensor("made", None)
     model.graph.operator(
@@ -299,7 +299,7 @@ def nested_loops(model: Net) -> None:
 
 
 def loop_in_condition(depth: int, model: Net) -> None:
-    """Build a loop that adds 1 to n and doubles x while the result of an inner loop, which start_runs at n, is below 12.5.
+    """Build a loop that adds 1 to n and doubles x while the result of an inner loop, which starts at n, is below 12.5.
 
     The innermost loop adds 3 to n until it is 10 or more. ``depth``: the number of loops nested in conditions.
     """

@@ -11,7 +11,7 @@ from conformance.case import EVERY_OPSET, Case, Tolerance
 from conformance.models import Net, Spec, constant, net, random_array, tensor
 
 Term = Any
-"""``"x"``, a scalar_operand, a key of ``SLOPES``, or a tuple of an operator, its operands and optionally its fused activation."""
+"""``"x"``, a number, a key of ``SLOPES``, or a tuple of an operator, its operands and optionally its fused activation."""
 
 IMAGE = (2, 5, 7, 3)
 WIDE = (-7.0, 7.0)

@@ -24,8 +24,8 @@ ROWS, COLUMNS = Sizes("rows"), Sizes("columns")
 
 def cases() -> Iterator[Case]:
     for sizes in (ROWS, COLUMNS):
-        yield attention(f"one token, {sizes.cache_layout}", sizes, 1)
-        yield attention(f"five tokens, {sizes.cache_layout}", sizes, 5)
+        yield attention(f"one token, {sizes.cache_layout} layout", sizes, 1)
+        yield attention(f"five tokens, {sizes.cache_layout} layout", sizes, 5)
     yield attention("one token, without the option", ROWS, 1, options={}, nodes={NODE: 0})
     yield attention("one token, opset 13", ROWS, 1, opsets=(13,))
     yield attention("one token, one head per group", replace(ROWS, groups=6), 1)
@@ -44,8 +44,8 @@ def cases() -> Iterator[Case]:
 def standard_cases() -> Iterator[Case]:
     """Yield cases of the standard operators Attention and TensorScatter, which need opset 24."""
     for sizes in (ROWS, COLUMNS):
-        yield standard_attention(f"one token, {sizes.cache_layout}", sizes, 1)
-        yield standard_attention(f"five tokens, {sizes.cache_layout}", sizes, 5)
+        yield standard_attention(f"one token, {sizes.cache_layout} layout", sizes, 1)
+        yield standard_attention(f"five tokens, {sizes.cache_layout} layout", sizes, 5)
     yield standard_attention("one token, one head per group", replace(ROWS, groups=6), 1)
     yield standard_attention("five tokens, single group", replace(COLUMNS, groups=1), 5)
     yield standard_attention("five tokens, window of seven", replace(ROWS, window=7), 5)

@@ -83,8 +83,8 @@ INT8 = Lstm(dtype="int8", weights="int8")
 FUSED: Mapping[str, Pair] = {
     "plain": Pair(),
     "concatenated by Keras": Pair(KERAS),
-    "added": Pair(KERAS, merge_operator="ADD"),
-    "multiplied": Pair(KERAS, merge_operator="MUL"),
+    "outputs added": Pair(KERAS, merge_operator="ADD"),
+    "outputs multiplied": Pair(KERAS, merge_operator="MUL"),
     "separate outputs": Pair(KERAS, merge_operator=""),
     "time first": Pair(Lstm(time_major=True)),
     "without input gates": Pair(Lstm(coupled=True)),

@@ -21,7 +21,7 @@ KINDS = ("LSTM", "GRU", "early-reset GRU", "RNN")
 class Layer:
     """Loop over ``TIME`` time steps that is a recurrent layer, or with some field values a loop that must not be fused.
 
-    ``kind``: of the cells; an early-reset GRU applies the reset gate before the recurrent product. ``batch``: its size.
+    ``kind``: of the cells; an early-reset GRU applies the reset gate before the recurrent product.
     ``dynamic_length``: the number of steps is dynamic. ``stages``: consecutive cells, each on the output of the previous one.
     ``initial_state_inputs``: initial states are graph inputs, otherwise zeros. ``all_outputs``: returns the outputs of all
     time steps. ``counter_start``, ``counter_step``, ``counter_end``: of both counters. ``activation``: of the update.

@@ -71,7 +71,7 @@ def conv(model: Net, x: Any, y: Spec, stride: int) -> Any:
     return model.call("CONV_2D", [x, weights, bias], y, padding="SAME", stride_h=stride, stride_w=stride)
 
 
-INPUT_SCALE = 0.047  # scale of ``tensor(dtype="uint8")``
+INPUT_SCALE = 0.047  # default scale of ``tensor(dtype="uint8")``
 
 
 def head(model: Net, x: Any, positions: int, width: int, dtype: str) -> Any:
