@@ -163,15 +163,25 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
-def maximum_operands(function: Callable[..., Any]) -> int | None:
-    """Return the number of operands that a lowering takes after its context; None if it takes any number."""
+def operand_limits(function: Callable[..., Any]) -> tuple[int, int | None] | None:
+    """Return the least and the largest number of operands that a lowering or kernel takes after its first argument.
+
+    None if it has no signature; a largest number of None stands for any number.
+    """
     try:
         parameters = [*signature(function).parameters.values()]
     except (TypeError, ValueError):
         return None
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return None
-    return max(sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters) - 1, 0)
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    least = sum(p.default is p.empty for p in positional) - 1
+    takes_any = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    return least, None if takes_any else len(positional) - 1
+
+
+def maximum_operands(function: Callable[..., Any]) -> int | None:
+    """Return the number of operands that a lowering takes after its context; None if it takes any number."""
+    _, most = operand_limits(function) or (0, None)
+    return None if most is None else max(most, 0)
 
 
 def describe_arity(function: Callable[..., Any], operands: int, role: str, subject: str = "the operator has") -> str:
@@ -179,17 +189,13 @@ def describe_arity(function: Callable[..., Any], operands: int, role: str, subje
 
     Empty if it does.
     """
-    try:
-        parameters = [*signature(function).parameters.values()]
-    except (TypeError, ValueError):
+    limits = operand_limits(function)
+    if limits is None:
         return ""
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    most, least = len(positional) - 1, sum(p.default is p.empty for p in positional) - 1
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        most = max(most, operands)
-    if least <= operands <= most:
+    least, most = limits
+    if least <= operands and (most is None or operands <= most):
         return ""
-    takes = f"{least}" if least == most else f"{least} to {most}" if operands > most else f"{least} or more"
+    takes = f"{least}" if least == most else f"{least} or more" if operands < least else f"{least} to {most}"
     return f"{subject} {plural(operands, 'operand')}, the {role} takes {takes}"
 
 
