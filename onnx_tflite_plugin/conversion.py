@@ -99,7 +99,7 @@ class Conversion:
     def save(self, path: str | Path) -> list[Path]:
         """Write the model atomically; weights beyond 2 GB go to ``<path>.<digest>.data``.
 
-        Returns the files written. Raises OSError if the folder does not exist or is not writable.
+        Return the files written. Raises OSError if the folder does not exist or is not writable.
         """
         path = files.resolve_output_path(path)
         if weight_bytes(self.model) > MAX_PROTO_BYTES:

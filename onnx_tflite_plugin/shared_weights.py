@@ -27,7 +27,7 @@ def share_weights(paths: Sequence[Path], stem: str) -> Path | None:
     """Move the weights of several models of one folder into ``<stem>.<digest>.data``, equal ones once.
 
     Return its path.
-    Returns None, and changes nothing, if that saves little, or if a model has external weights already. One model is in memory at a
+    Return None, and changes nothing, if that saves little, or if a model has external weights already. One model is in memory at a
     time.
     """
     weights_by_model = [_weight_sizes(path) for path in paths]

@@ -69,7 +69,7 @@ def reduction_axes(slot: int, keep: Callable[[Instance], bool] = lambda at: bool
 def reshape_axes_of(at: Instance) -> str | None:
     """Return the factor groups that relate input and output shape: ``[2, 3, 4] -> [6, 4]`` is ``"(a b) c -> (a b) c"``.
 
-    Returns ``None`` if the shapes have no common factors (``[4, 6] -> [3, 8]``) or a dimension is dynamic on one side only.
+    Return ``None`` if the shapes have no common factors (``[4, 6] -> [3, 8]``) or a dimension is dynamic on one side only.
     """
     return reshape_axes(at.op[0].dims, at.op[~0].dims)
 

@@ -63,7 +63,7 @@ class QuantizedOperator(Protocol):
     def letters(self, slot: int) -> Sequence[str]:
         """Return the declared letters of the slot's axes, a group or ``...`` as one.
 
-        Empty if none are declared.
+        The result is empty if none are declared.
         """
 
     def has_kernel(self, tensor: Tensor, onnx: str = "") -> bool:
@@ -141,7 +141,7 @@ class Behavior(Checked):
     def lookup_table(self) -> Callable[[Instance], Array] | None:
         """Return a function that makes a lookup table, used instead of the handler on quantized values.
 
-        None if there is none.
+        Return None if there is none.
         """
         return None
 

@@ -83,7 +83,7 @@ class Context(Protocol):
     def constant(self, slot: int) -> Array | None:
         """Return a constant operand in planned layout, with axis numbers and per-axis entries remapped.
 
-        Otherwise None.
+        Return None otherwise.
         """
 
     def require_constant(self, slot: int) -> Array:

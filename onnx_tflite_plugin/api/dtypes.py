@@ -70,7 +70,7 @@ def dtypes_by_slot(types: str | Collection[str]) -> dict[int, set[str]]:
 def refusal(op: Operator, types: str | Collection[str], whose: str) -> str:
     """Return the reason why an operator's dtypes are not supported.
 
-    "" if a row matches or there are no rows.
+    Return "" if a row matches or there are no rows.
 
     ``whose`` introduces the supported dtypes in the message: "LiteRT's kernels take".
     """

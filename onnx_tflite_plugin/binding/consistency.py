@@ -118,7 +118,7 @@ def lacks_rank(tensor: Tensor) -> bool:
 def check_arity(handler: Handler, op: Operator) -> Unfit | None:
     """Return an Unfit if an operator has too few or too many operands, or lacks a required one.
 
-    Otherwise ``None``.
+    Return None otherwise.
     """
     if has_custom_name(op.code):
         return None

@@ -174,7 +174,7 @@ def _bind_region(
 ) -> Bound | None:
     """Return the bound operator that replaces ``members`` at the position of ``root``.
 
-    None if it is declined.
+    Return None if it is declined.
     """
     op = root.op
     intermediates = [tensor for member in sorted(members, key=_index) for tensor in member.op.intermediates]

@@ -75,7 +75,7 @@ class Finder:
     def insertion_index(self, pattern: Call, match: Match) -> int:
         """Return the position of the end of the match to which all other members can move.
 
-        -1 if there is none.
+        Return -1 if there is none.
         """
         ends = self._ends(pattern, match)
         producers = (self.producers[tensor].op for tensor in match.tensors.values() if tensor in self.producers)

@@ -96,7 +96,7 @@ def _attribute_to_file(error: ConversionError, records: Records) -> ConversionEr
 def _add_unknown_inputs(error: ConversionError, model: Model) -> ConversionError | None:
     """Return the error with graph inputs whose stored shape ``[]`` may mean unknown.
 
-    None if the file has none.
+    Return None if the file has none.
     """
     unknown = [
         Problem(

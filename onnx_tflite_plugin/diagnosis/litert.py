@@ -74,7 +74,7 @@ def shape_contradiction(model: Model, probed: Probed) -> InvalidModel | None:
 def probe_file(source: str | Path | bytes | Section | Member) -> Probed:
     """Return LiteRT's result for a file with inputs of zeros.
 
-    Empty if it cannot run or does not know all operators.
+    The result is empty if it cannot run or does not know all operators.
     """
     if find_spec("ai_edge_litert") is None:
         return {}

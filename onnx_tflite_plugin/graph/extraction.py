@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def extract_submodel(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto | None:
     """Return the submodel that computes ``outputs`` from ``inputs``, with its constants and metadata.
 
-    Returns ``None`` if the submodel needs another input of the model, or if a name is not a value of the main graph with a
+    Return ``None`` if the submodel needs another input of the model, or if a name is not a value of the main graph with a
     known dtype. Also returns ``None`` if one of ``inputs`` is unused but a value upstream of it is read, for example after two
     reshapes were merged.
     """

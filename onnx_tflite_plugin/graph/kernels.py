@@ -91,7 +91,7 @@ SCATTERS_FROM = "1.25"
 def first_runtime(opset: int, casts: Iterable[str]) -> str:
     """Return the first ONNX Runtime that loads a model of this opset with casts of these dtypes.
 
-    Empty if all supported do.
+    The text is empty if all supported do.
     """
     cast_runtime = NIBBLES_FROM if {"int4", "uint4"} & {*casts} else ""
     return max(LOADED_FROM.get(opset, ""), cast_runtime)
@@ -143,7 +143,7 @@ def _has_scatters(model: ir.Model) -> bool:
 def describe_old_runtime(model: ir.Model) -> str:
     """Return the reason why the installed ONNX Runtime is too old for a finished model.
 
-    Empty if it is not.
+    The text is empty if it is not.
     """
     import onnxruntime
 

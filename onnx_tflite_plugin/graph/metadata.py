@@ -214,7 +214,7 @@ def write_lengths(metadata: MutableMapping[str, str], lengths: Mapping[str, int]
 def read_lengths(metadata: Mapping[str, str]) -> dict[str, int]:
     """Return the number of tokens in each signature of a joined model.
 
-    Empty for other models or malformed text.
+    The result is empty for other models or malformed text.
     """
     return {key: int(size) for key, size in _read_object(metadata, _LENGTHS).items()}
 
@@ -231,7 +231,7 @@ def write_renames(metadata: MutableMapping[str, str], renames: Mapping[str, str]
 def read_renames(metadata: Mapping[str, str]) -> dict[str, str]:
     """Return the new names of graph inputs and outputs by their names in the file.
 
-    Empty if missing or malformed.
+    The result is empty if missing or malformed.
     """
     return {old: str(new) for old, new in _read_object(metadata, _RENAMED).items()}
 

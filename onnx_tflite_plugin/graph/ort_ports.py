@@ -83,7 +83,7 @@ _COMMON_NORMALIZATIONS = ((0.0, 255.0), (127.5, 127.5), (127.5, 128.0), (128.0, 
 def _pixel_expression(port: Port) -> str:
     """Return the expression of pixels 0 to 255 in an image input.
 
-    Empty unless quantization undoes the normalization.
+    The text is empty unless quantization undoes the normalization.
     """
     if port.scale is None or port.dtype.name not in ("int8", "uint8"):
         return ""

@@ -102,7 +102,7 @@ def _missing_dtype_problem(dtype: str, node: ir.Node | None, text: str) -> Probl
 def _describe_conflict(text: str, node: ir.Node, *, declared: bool) -> str:
     """Return a description of shapes or dtypes that shape inference found inconsistent.
 
-    Empty for any other error.
+    The text is empty for any other error.
     """
     shape = _SHAPE.search(text)
     if shape is None:

@@ -326,7 +326,7 @@ class Host:
     def _similar_handler(self, code: str) -> str:
         """Return a remedy that names an installed handler for a similar custom operator.
 
-        Empty if there is none.
+        The text is empty if there is none.
         """
         if not code.startswith(NAMED_BY_THE_FILE):
             return ""

@@ -149,7 +149,7 @@ def _describe_missing_module(name: str) -> str:
 def _describe_missing_attribute(module: str, attribute: str) -> str:
     """Return a message on an attribute that an imported module lacks, with the nearest one.
 
-    Empty if it has it.
+    The text is empty if it has it.
     """
     names, name = vars(sys.modules[module]) if module in sys.modules else None, attribute.partition(".")[0]
     if names is None or not name or name in names:
@@ -230,7 +230,7 @@ def find_unknown_operators(fusion: Fusion, further_names: Callable[[], Collectio
 def find_unlisted_pattern(needs: frozenset[str], fusion: Fusion) -> frozenset[str] | None:
     """Return the operators of a pattern none of which is in the entry point of its fusion.
 
-    None if there is no such pattern.
+    Return None if there is no such pattern.
     """
     if not needs or fusion.regions is not None:
         return None
@@ -241,7 +241,7 @@ def find_unlisted_pattern(needs: frozenset[str], fusion: Fusion) -> frozenset[st
 def find_needs_problem(needs: frozenset[str], fusion: Fusion) -> str:
     """Return a message on an entry point that contradicts the patterns of its fusion.
 
-    Empty if it does not.
+    The text is empty if it does not.
     """
     if not needs or fusion.regions is not None:
         return ""
@@ -266,7 +266,7 @@ def find_needs_problem(needs: frozenset[str], fusion: Fusion) -> str:
 def unmet_requirement(requirements: tuple[str, ...], version: str = VERSION) -> str:
     """Return the version requirement on onnx-tflite-plugin that ``version`` does not meet.
 
-    Empty if it meets all.
+    The text is empty if it meets all.
     """
     return next(filter(None, (_unmet_version(text, version) for text in requirements)), "")
 
@@ -279,7 +279,7 @@ PIN = f"{BUILTIN}~={VERSION}"
 def find_wide_requirement(requirements: tuple[str, ...], version: str = VERSION) -> str:
     """Return a message on a pack that does not exclude the next version with another API.
 
-    Empty if it does.
+    The text is empty if it does.
     """
     first, second, *_ = (int(part) for part in version.split("."))
     next_version = f"{first}.{second + 1}.0" if first == 0 else f"{first + 1}.0.0"

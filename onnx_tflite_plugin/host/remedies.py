@@ -71,7 +71,7 @@ def _describe_submodels(left_out: Sequence[Operator], main: Subgraph) -> Iterato
 def _submodel_between(before: Sequence[Operator], after: Sequence[Operator], main: Subgraph) -> _Submodel | None:
     """Return the submodel on whose results no operator of ``before`` depends, and which needs none of ``after``.
 
-    None if it has no operator, or too many tensors at its boundary.
+    Return None if it has no operator, or too many tensors at its boundary.
     """
     excluded = {*_upstream(before, main), *_downstream(after, main)}
     computed = {tensor for op in main.operators if op not in excluded for tensor in op.outputs if tensor is not None}

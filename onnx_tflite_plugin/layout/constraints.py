@@ -193,7 +193,7 @@ def _implicit_letters(op: Operator, declaration: Implicit, declared: str) -> dic
 def _squeeze_constraint(bound: Bound, declaration: Implicit, declared: str) -> LayoutConstraint | None:
     """Return a constraint that allows leaving out squeezable axes of size 1.
 
-    Returns ``None`` if there are none. All letters of such an axis are mapped to one letter. The preferred layout comes
+    Return ``None`` if there are none. All letters of such an axis are mapped to one letter. The preferred layout comes
     first: an image of a single position remains an image, an image of one row becomes a sequence.
     """
     letters = _implicit_letters(bound.op, declaration, declared)

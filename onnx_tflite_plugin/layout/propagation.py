@@ -136,7 +136,7 @@ class _Propagation(NamedTuple):
     def _cross_boundary(self, boundary: BoundaryValue, perm: tuple[int, ...]) -> list[tuple[Tensor, TensorLayout]]:
         """Return each tensor of a boundary value with the layout of a new permutation.
 
-        Returns an empty list if the permutation is not new.
+        Return an empty list if the permutation is not new.
         """
         if perm in boundary.perms or len(boundary.perms) >= MAX_CANDIDATES or sorted(perm) != [*boundary.perms[0]]:
             return []
@@ -161,7 +161,7 @@ class _Propagation(NamedTuple):
     def _append_candidate(self, bound: Bound, layout: OperatorLayout) -> list[tuple[Tensor, TensorLayout]]:
         """Add a candidate layout if all users of the state allow it.
 
-        Returns the layouts of their slots that follow from it.
+        Return the layouts of their slots that follow from it.
         """
         representative = self.representatives.get(bound, bound)
         layouts = self.candidates[representative]

@@ -78,7 +78,7 @@ class SharedAxes:
     def slot_layout(self, layout: OperatorLayout, slot: int) -> TensorLayout | None:
         """Return the slot's tensor layout for an operator layout.
 
-        Returns ``None`` if the parts of an axis would not be adjacent.
+        Return ``None`` if the parts of an axis would not be adjacent.
         """
         key = layout, slot
         if key not in self._slot_layouts:
@@ -133,7 +133,7 @@ class SharedAxes:
     def _unit_for_inserted_axis(self, letters: set[str]) -> list[LetterPart]:
         """Return a unit axis that the slot lacks, for an inserted axis.
 
-        Returns an empty list if there is none.
+        Return an empty list if there is none.
         """
         return [
             LetterPart(letter, size=1) for letter in self.letters if letter.startswith(UNIT) and letter not in letters
@@ -142,7 +142,7 @@ class SharedAxes:
     def _letter_parts(self, axes: SlotAxes, axis_part: AxisPart) -> list[LetterPart] | None:
         """Return the letters, or parts of letters, of an axis part.
 
-        Returns ``None`` if it splits a letter that is not unordered.
+        Return ``None`` if it splits a letter that is not unordered.
         """
         group = axes.groups[axis_part.axis]
         if len(group) == 1:
@@ -176,7 +176,7 @@ def resolve_shared_axes(
 ) -> SharedAxes | None:
     """Return the shared axes with the sizes of all letters.
 
-    Returns ``None`` if the sizes of a group cannot be derived. Axes written as ``1`` are units; with ``units`` every
+    Return ``None`` if the sizes of a group cannot be derived. Axes written as ``1`` are units; with ``units`` every
     letter of size 1 is a unit. Raises AxesError if the declaration does not fit the operands' ranks or sizes.
     """
     expanded = {slot: _expand_groups(groups, dims, slot) for slot, (groups, dims) in slots.items()}
@@ -239,7 +239,7 @@ def _solve_sizes(
 ) -> dict[str, int | None] | None:
     """Return the sizes of a slot's letters.
 
-    Returns ``None`` if a group has more than one unknown size.
+    Return ``None`` if a group has more than one unknown size.
     """
     sizes: dict[str, int | None] = {}
     for group, size in zip(groups, dims, strict=True):

@@ -243,7 +243,7 @@ class _Component:
     def _eliminate(self, labels: list[int], limit: int, work: Work) -> bool:
         """Label all variables at minimum cost.
 
-        Returns False without changes if a table would exceed ``limit``.
+        Return False without changes if a table would exceed ``limit``.
         """
         sizes = {variable: len(self.prices[variable]) for variable in self.variables}
         scopes = [
@@ -314,7 +314,7 @@ class _Component:
     def _adopt(self, labels: list[int], proposal: dict[int, int], work: Work) -> bool:
         """Change to all labels of ``proposal`` if that lowers the score.
 
-        Returns True if it does.
+        Return True if it does.
         """
         if all(labels[variable] == label for variable, label in proposal.items()):
             return False

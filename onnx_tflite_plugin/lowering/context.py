@@ -106,7 +106,7 @@ class Context:
     def constant(self, slot: int) -> Array | None:
         """Return a constant operand in planned order, with axis numbers and per-axis entries remapped.
 
-        Else None.
+        Return None otherwise.
         """
         return self.operands.constant(slot)
 

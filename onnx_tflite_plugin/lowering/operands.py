@@ -82,7 +82,7 @@ class Operands:
     def constant(self, slot: int) -> Array | None:
         """Return a constant operand in planned order, with axis numbers and per-axis entries remapped.
 
-        Else None.
+        Return None otherwise.
         """
         array, declared = self.bound.op.constant(slot), self.bound.declared
         if array is None:

@@ -93,7 +93,7 @@ def initialize_variable(scope: Scope, tensor: Tensor) -> None:
 def _lower_guarded(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...] | None:
     """Return the operator's finished outputs.
 
-    None if its handler refused it. Raises Failed if the handler failed.
+    Return None if its handler refused it. Raises Failed if the handler failed.
     """
     with attribute_errors(f"handler {bound.handler.name}", bound.pack, bound.handler.lower, bound.label):
         try:

@@ -75,7 +75,7 @@ class State:
     def initial_value(self) -> Array:
         """Return the value before the first run.
 
-        0 if no operator sets it (LiteRT refuses to read such a state).
+        Return 0 if no operator sets it (LiteRT refuses to read such a state).
         """
         if self.initial is None:
             spend_budget(prod(d or 1 for d in self.dims), 8, f"the initial value of the state {self.name!r}")

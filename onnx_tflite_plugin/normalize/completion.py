@@ -124,7 +124,7 @@ class Completion:
     def _copied_operands(self, op: Operator, similar: Operator, prompt_op: Operator) -> list[Tensor | None] | None:
         """Return the operands of a copy of ``prompt_op``.
 
-        None if an operand has another shape than that of ``prompt_op``.
+        Return None if an operand has another shape than that of ``prompt_op``.
         """
         chains: list[tuple[Tensor, list[Operator]] | Tensor | None] = []
         for operand, similar_operand, prompt_operand in zip(op.inputs, similar.inputs, prompt_op.inputs, strict=True):

@@ -82,7 +82,7 @@ def _broadcast_dims(tensor: Tensor, operands: Sequence[Tensor]) -> Dims:
 def _broadcast_operands(derivation: ShapeDerivation, op: Operator, dims: Mapping[Tensor, Dims]) -> list[Tensor]:
     """Return the operands that broadcast, at their current shapes.
 
-    Empty if there are none or one has no rank.
+    The result is empty if there are none or one has no rank.
     """
     operands = tuple(
         None if tensor is None else resize_tensor(tensor, dims.get(tensor, tensor.dims)) for tensor in op.inputs

@@ -164,7 +164,7 @@ class ModelDequantizer:
 def _implied_activation(tensor: Tensor | None) -> str:
     """Return the activation of a range that begins at 0: RELU6 if it ends at 6, otherwise RELU.
 
-    "NONE" for other ranges.
+    Return "NONE" for other ranges.
     """
     quantization = None if tensor is None else affine(tensor)
     if tensor is None or quantization is None or quantization.per_axis or tensor.dtype not in INTEGER_RANGE:

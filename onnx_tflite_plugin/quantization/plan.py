@@ -252,7 +252,7 @@ class _QuantizedOperator:
 def _describe_remedy(bound: Bound) -> str:
     """Return the remedy for the author of a pack whose handler declares no quantization.
 
-    Empty for other handlers.
+    The text is empty for other handlers.
     """
     if bound.pack == BUILTIN or bound.declared.quantization.is_quantizable:
         return ""

@@ -20,7 +20,7 @@ _DEQUANTIZE_OPERATORS = ("Cast", "DequantizeLinear", "Mul", "Sub")
 def constant(value: ir.Value | None) -> Array | None:
     """Return the array of a stored constant.
 
-    Returns ``None`` for a computed value or a graph input.
+    Return ``None`` for a computed value or a graph input.
     """
     if value is None or value.const_value is None or value.is_graph_input():
         return None
@@ -30,7 +30,7 @@ def constant(value: ir.Value | None) -> Array | None:
 def constant_shape(value: ir.Value | None, depth: int = 3) -> tuple[int, ...] | None:
     """Return the shape of a constant, stored or dequantized by nodes.
 
-    Returns ``None`` for a computed value or a graph input.
+    Return ``None`` for a computed value or a graph input.
     """
     array, node = constant(value), producer(value, *_DEQUANTIZE_OPERATORS)
     if array is not None or node is None or not depth:
@@ -95,7 +95,7 @@ def integer(node: ir.Node, name: str, default: int) -> int:
 def sizes(value: ir.Value | None) -> list[int | None] | None:
     """Return a value's shape with ``None`` for dynamic dimensions.
 
-    Returns ``None`` if the rank is unknown.
+    Return ``None`` if the rank is unknown.
     """
     if value is None or value.shape is None:
         node = producer(value, "Clip", "DequantizeLinear", "GlobalAveragePool", "QuantizeLinear", "Relu")
@@ -119,7 +119,7 @@ class Affine(NamedTuple):
     def of(cls, node: ir.Node | None) -> Self | None:
         """Return the parameters of a QuantizeLinear or DequantizeLinear.
 
-        Returns ``None`` if they are computed or per block.
+        Return ``None`` if they are computed or per block.
         """
         if node is None:
             return None
@@ -169,7 +169,7 @@ class QuantizedConv(NamedTuple):
     def of(cls, conv: ir.Node) -> Self | None:
         """Return the quantized convolution of a node.
 
-        Returns ``None`` if a node is missing or a parameter is not constant.
+        Return ``None`` if a node is missing or a parameter is not constant.
         """
         data, weights = (producer(value, "DequantizeLinear") for value in conv.inputs[:2])
         axis = 0 if conv.op_type == "Conv" else 1

@@ -166,7 +166,7 @@ def _describe_intermediate(
 def _step_before(node: ir.Node, value: ir.Value, tensors: dict[ir.Value, tuple[str, str]]) -> tuple[str, str] | None:
     """Return the tensor that the only user computes from a value, and the user as a suffix.
 
-    None if there is none.
+    Return None if there is none.
     """
     users = [*value.uses()]
     if len(users) != 1 or not users[0].node.outputs or users[0].node.graph is not node.graph:

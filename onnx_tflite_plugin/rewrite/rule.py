@@ -142,7 +142,7 @@ def apply_rules(
 ) -> dict[str, Outcome]:
     """Apply rules in their order (see :func:`sort_rules`).
 
-    Returns the outcome of each by name.
+    Return the outcome of each by name.
     """
     passes = [RewritePass(rule, options) for rule in sort_rules(rules)]
     run_passes(model, passes)

@@ -71,7 +71,7 @@ def unaccelerated_warnings(model: ir.Model, target: Target) -> list[str]:
 def describe_added_operators(before: ir.Model, model: ir.Model, target: Target) -> str:
     """Return a message on operators that a pack's code added and the target lacks.
 
-    Returns an empty string if there are none.
+    Return an empty string if there are none.
     """
     added = sorted(_missing_operators(model, target) - _missing_operators(before, target))
     return f"it added {', '.join(added)}, which target {target.name} does not have" if added else ""

@@ -192,7 +192,7 @@ def _operator_tables() -> Mapping[str, str]:
 def options_table(operator: str) -> str:
     """Return the options table named after a builtin operator (CONV_2D → Conv2DOptions).
 
-    "" if there is none.
+    Return "" if there is none.
     """
     return _operator_tables().get(operator.replace("_", "").lower(), "")
 

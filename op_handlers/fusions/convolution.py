@@ -115,7 +115,7 @@ def changes_scale(match: Match) -> bool:
 def unit_axis(sequence: Dims, image: Dims) -> int:
     """Return the axis of size 1 that turns a sequence into an image.
 
-    0 if the shapes are equal, -1 otherwise.
+    Return 0 if the shapes are equal, -1 otherwise.
     """
     if sequence == image:
         return 0

@@ -152,7 +152,7 @@ class Unrolled(Body):
     def rows_of_first_step(self, states: Sequence[Tensor], cell: Cell) -> Rows | None:
         """Return the input rows of a first step, whose products with zero initial states are omitted.
 
-        Else ``None``.
+        Return None otherwise.
         """
         readers = {"LSTM": self._first_lstm_step, "GRU": self._first_gru_step, "RNN": self._first_rnn_step}
         return next(readers[cell.op_type](states, cell), None)

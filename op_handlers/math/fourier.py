@@ -30,7 +30,7 @@ def check_width(at: Instance) -> Decline | None:
 def row_transform(op: Operator) -> tuple[int, int] | None:
     """Return samples and points of row transforms if they are products and only one row remains.
 
-    Else ``None``.
+    Return None otherwise.
     Rows with more samples are cropped to the points.
     """
     lengths, dims = op.constant(1), op[0].dims

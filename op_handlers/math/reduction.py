@@ -128,7 +128,7 @@ def mean(ctx: Context, x: Value, axes: Value) -> Value:
 def sum_multiplier(at: Instance) -> tuple[int, int] | None:
     """Return the mantissa and exponent that rescale an int16 sum (QuantizedMeanOrSum, reference/reduce.h).
 
-    None for 8 bits, which XNNPACK computes with float multipliers, and if no 32-bit multiplier exists.
+    Return None for 8 bits, which XNNPACK computes with float multipliers, and if no 32-bit multiplier exists.
     """
     op, reduced_axes = at.op, constant_axes(at.op, 1, at.op[0].rank) or ()
     count = prod(op[0].dims[axis] or 0 for axis in reduced_axes if axis < op[0].rank)  # axes of a scalar are ignored

@@ -158,7 +158,7 @@ def has_dynamic_leading_axes(at: Instance) -> bool:
 def matrix_shapes(at: Instance) -> dict[int, Dims]:
     """Return input and result as matrices.
 
-    None if the shape of the result is a runtime value; ``restore_leading_axes`` then reshapes.
+    Return None if the shape of the result is a runtime value; ``restore_leading_axes`` then reshapes.
     """
     if has_dynamic_leading_axes(at):
         return {}

@@ -192,7 +192,7 @@ REDUCTIONS = {
 def scatter_reduction(ctx: Context) -> str:
     """Return the reduction that the subgraph computes.
 
-    "none" if updates replace elements (GetComputationType).
+    Return "none" if updates replace elements (GetComputationType).
     """
     operators = ctx.subgraph(ctx.options.update_computation_subgraph_index).operators
     if not operators:

@@ -81,7 +81,7 @@ pad_channels = RewriteRule(pattern, check, rewrite)
 def padded_features(convolution: Convolution) -> int | None:
     """Return the number of output channels to pad to.
 
-    Returns ``None`` if padding is useless or too wasteful.
+    Return ``None`` if padding is useless or too wasteful.
     """
     features, channels, *kernel = convolution.shape
     padded = round_up(features)

@@ -73,7 +73,7 @@ class Convolution(NamedTuple):
     def of(cls, node: ir.Node) -> Self | None:
         """Return the convolution of a node.
 
-        Returns ``None`` if weights or bias are computed, or zero points are per channel.
+        Return ``None`` if weights or bias are computed, or zero points are per channel.
         """
         shapes = [constant_shape(value) for value in node.inputs[1:] if value is not None]
         if any(shape is None for shape in shapes) or not shapes[0] or len(shapes[0]) < 3:
@@ -161,7 +161,7 @@ class PaddingFlow:
     ) -> Padding | None:
         """Return the padding of a node's result.
 
-        Returns ``None`` if it has none or the node does not propagate padding.
+        Return ``None`` if it has none or the node does not propagate padding.
         """
         convolution = self.convolutions.get(node)
         if convolution is not None and node in widened:

@@ -156,7 +156,7 @@ def _order(readers: Sequence[Layer]) -> tuple[list[int], int]:
 def pair_rows(rows: Array) -> list[int] | None:
     """Return an order of int8 ``rows`` in which rows 0 and 1, 2 and 3, ... add without overflow.
 
-    Returns ``None`` if no order is found, and for an odd number of rows. Greedy: rows with the most large weights choose
+    Return ``None`` if no order is found, and for an odd number of rows. Greedy: rows with the most large weights choose
     first, and choose the compatible row with the most large weights. Rows without large weights are all compatible.
     """
     if rows.shape[1] > 2 * _SAMPLE_COLUMNS and pair_rows(rows[:, :_SAMPLE_COLUMNS]) is None:
@@ -237,7 +237,7 @@ class _Matching:
     def exchange(self, row: int, other_row: int) -> bool:
         """Pair two rows with those of an existing pair that are compatible.
 
-        Returns False if there is none.
+        Return False if there is none.
         """
         paired_rows = self.in_order[self.partner[self.in_order] >= 0]
         exchangeable = paired_rows[

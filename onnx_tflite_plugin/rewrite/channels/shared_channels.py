@@ -32,7 +32,7 @@ class SharedChannels:
     def around(cls, value: ir.Value, convolutions: Mapping[ir.Node, Convolution]) -> Self | None:
         """Return the values that share channels with ``value``.
 
-        Returns ``None`` if an operator other than ``convolutions`` mixes the channels, or a graph input or output has them.
+        Return ``None`` if an operator other than ``convolutions`` mixes the channels, or a graph input or output has them.
         """
         shape = sizes(value)
         if shape is None or shape[1] is None:
@@ -62,7 +62,7 @@ class SharedChannels:
     def _propagate(self, node: ir.Node, convolutions: Mapping[ir.Node, Convolution], pending: list[ir.Value]) -> bool:
         """Add operands and result of a node to ``pending`` if they share channels.
 
-        Returns True if they do.
+        Return True if they do.
         """
         operands: list[ir.Value | None]
         if node in convolutions and convolutions[node].depthwise:

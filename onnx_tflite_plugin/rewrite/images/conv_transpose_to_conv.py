@@ -46,7 +46,7 @@ class Axis:
     def of(cls, size: int, kernel: int, stride: int, pads: tuple[int, int], output_padding: int) -> Self | None:
         """Return the axis of a transposed convolution.
 
-        Returns ``None`` if the result is not a multiple of the stride, or pads cannot express it.
+        Return ``None`` if the result is not a multiple of the stride, or pads cannot express it.
         """
         blocks, remainder = divmod(stride * (size - 1) + kernel - sum(pads) + output_padding, stride)
         first, last = -((stride - 1 + pads[0]) // stride), (kernel - 1 - pads[0]) // stride

@@ -90,7 +90,7 @@ class Window:
     def of(cls, unit: QuantizedConv, image: Sequence[int | None] | None) -> Self | None:
         """Return the window of a convolution.
 
-        Returns ``None`` if a size is dynamic, or the convolution is dilated or has ``auto_pad``.
+        Return ``None`` if a size is dynamic, or the convolution is dilated or has ``auto_pad``.
         """
         weights = unit.weights.integers
         if image is None or None in image[1:] or weights is None or weights.ndim != 4:
@@ -292,7 +292,7 @@ def _quantize(editor: Editor, value: ir.Value, image: Image) -> ir.Value:
 def image_of(data: ir.Node) -> Image | None:
     """Return the channels-last image that a convolution reads after a conversion to channels first.
 
-    Returns ``None`` if there is no such Transpose or Reshape.
+    Return ``None`` if there is no such Transpose or Reshape.
     """
     quantize_nodes: list[ir.Node] = []
     value = data.outputs[0]

@@ -107,7 +107,7 @@ def _gemm_chain(value: ir.Value) -> Iterator[ir.Node]:
 def _plain_gemm(value: ir.Value) -> ir.Node | None:
     """Return the float product that computes a value.
 
-    Returns ``None`` if its rows are dequantized: ONNX Runtime may then multiply integers.
+    Return ``None`` if its rows are dequantized: ONNX Runtime may then multiply integers.
     """
     gemm = producer(value, "Gemm")
     if gemm is None or value.dtype != ir.DataType.FLOAT or producer(gemm.inputs[0], "DequantizeLinear"):

@@ -52,7 +52,7 @@ class Row:
     def of(cls, gemm: ir.Node) -> Self | None:
         """Return the row that a Gemm multiplies.
 
-        Returns ``None`` if a node is missing or a parameter is not constant.
+        Return ``None`` if a node is missing or a parameter is not constant.
         """
         quantize, (integers, data) = only_user(gemm.outputs[0], "QuantizeLinear"), _dequantized(gemm.inputs[0])
         row, result = _gathered_row(integers), Affine.of(quantize)
@@ -214,7 +214,7 @@ class ExactProduct(Product):
     def bias(row: Row) -> Array | None:
         """Return the bias, quantized with input scale * weight scale.
 
-        Returns ``None`` if it has another scale.
+        Return ``None`` if it has another scale.
         """
         affine, weights = Affine.of(producer(row.bias, "DequantizeLinear")), _weights(row)
         if affine is None or weights is None or affine.integers is None:

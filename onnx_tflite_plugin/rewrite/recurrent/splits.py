@@ -136,7 +136,7 @@ def _is_8_bit(node: ir.Node) -> bool:
 def _part_lengths(node: ir.Node) -> list[int]:
     """Return the lengths of a Split's parts along its axis.
 
-    Returns an empty list if one is unknown.
+    Return an empty list if one is unknown.
     """
     axis, shapes = integer(node, "axis", 0), [sizes(part) for part in node.outputs]
     lengths = [shape[axis] if shape else None for shape in shapes]

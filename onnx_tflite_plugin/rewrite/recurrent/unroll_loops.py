@@ -47,7 +47,7 @@ unroll_loops = RewriteRule(pattern, check, rewrite)
 def _trip_count(node: ir.Node, maximum: int) -> int:
     """Return the trip count of a loop.
 
-    Returns 0 if the node is not a loop, or its trip count is unknown, zero, or more than ``maximum``.
+    Return 0 if the node is not a loop, or its trip count is unknown, zero, or more than ``maximum``.
     """
     if node.domain or node.op_type not in ("Loop", "Scan") or _body(node).initializers:
         return 0
@@ -80,7 +80,7 @@ def _scan_trip_count(node: ir.Node) -> int:
 def _first_size(value: ir.Value | None) -> int:
     """Return the first size of a value, from its shape or an earlier Reshape.
 
-    Returns 0 if it is unknown.
+    Return 0 if it is unknown.
     """
     shape = sizes(value)
     if shape:
@@ -138,7 +138,7 @@ def _directions(node: ir.Node, name: str, count: int) -> Sequence[int]:
 def _emit_body(editor: Editor, place: ir.Node, body: ir.Graph, operands: Sequence[ir.Value]) -> list[ir.Value]:
     """Copy the body's nodes before ``place``, with these operands as inputs.
 
-    Returns the outputs.
+    Return the outputs.
     """
     copy = body.clone(allow_outer_scope_values=True)
     editor.register(operands)

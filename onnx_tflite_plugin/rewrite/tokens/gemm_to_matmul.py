@@ -88,7 +88,7 @@ def _unflattened_operand(editor: Editor, rows: ir.Value | None, flatten: ir.Node
 def _block_shape(matrix: ir.Value | None) -> tuple[int, ...] | None:
     """Return the shape of a matrix that is dequantized in blocks.
 
-    Returns ``None`` for other matrices.
+    Return ``None`` for other matrices.
     """
     dequantize = producer(matrix, "DequantizeLinear")
     return constant_shape(matrix) if dequantize is not None and integer(dequantize, "block_size", 0) else None

@@ -32,7 +32,7 @@ class SlicedPart(NamedTuple):
     def of(cls, node: ir.Node) -> SlicedPart | None:
         """Return the part of a Slice.
 
-        Returns ``None`` unless it has constant bounds, a step of 1 and one static axis.
+        Return ``None`` unless it has constant bounds, a step of 1 and one static axis.
         """
         tensor, *bounds = node.inputs
         arrays, shape = [constant(value) for value in bounds], sizes(tensor)

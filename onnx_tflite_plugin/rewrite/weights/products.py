@@ -35,7 +35,7 @@ It returns ``None`` if no processor overflows.
 def _kernel_rows(conv: ir.Node, weights: Array) -> Array | None:
     """Return the rows of weights [o, i, kernel axes...].
 
-    Returns ``None`` for depthwise kernels, which convert products to 32 bits before they add them.
+    Return ``None`` for depthwise kernels, which convert products to 32 bits before they add them.
     """
     features, channels = weights.shape[:2]
     if channels == 1 and features == integer(conv, "group", 1) > 1:

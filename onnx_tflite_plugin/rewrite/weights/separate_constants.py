@@ -43,7 +43,7 @@ class SeparateConstants(InPlacePass):
 def _convertible_constant(node: ir.Node) -> ir.Value | None:
     """Return the constant operand that ONNX Runtime would convert to uint8.
 
-    Returns ``None`` if there is none.
+    Return ``None`` if there is none.
     """
     if node.domain or node.op_type not in _INTEGER_SLOTS or "block_size" in node.attributes:
         return None
@@ -69,7 +69,7 @@ class _Separation:
     def separate(self, node: ir.Node, integers: ir.Value) -> int:
         """Give a node, and each user of a DequantizeLinear, its own operands.
 
-        Returns the number of copies.
+        Return the number of copies.
         """
         array = constant(integers)
         assert array is not None
@@ -94,7 +94,7 @@ class _Separation:
     def _separate_operands(self, node: ir.Node) -> int:
         """Copy integers and zero point if an earlier node uses them.
 
-        Returns the number of copies.
+        Return the number of copies.
         """
         copies = 0
         for slot in _INTEGER_SLOTS[node.op_type]:
