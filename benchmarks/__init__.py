@@ -1,1 +1,4 @@
-"""Benchmark converted models against LiteRT: ``python -m benchmarks``. Not part of the wheel."""
+"""Benchmark converted models against LiteRT: ``python -m benchmarks``.
+
+Not part of the wheel.
+"""

@@ -54,7 +54,10 @@ def interleave_runs(runs: Sequence[Run], rounds: int) -> Array:
 
 
 def _piece(run: Run) -> tuple[int, float]:
-    """Return the runs per piece and the expected seconds of a piece. The measurement serves as warm-up."""
+    """Return the runs per piece and the expected seconds of a piece.
+
+    The measurement serves as warm-up.
+    """
     _time_of(run, _WARM_UP)
     count = 1
     while (seconds := _time_of(run, count)) < PIECE_SECONDS / 4:

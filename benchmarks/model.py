@@ -117,7 +117,9 @@ def _dynamic_range(operator: Operator) -> bool:
 
 
 class Original:
-    """The TFLite model in LiteRT: default kernels with XNNPACK, one thread. Raises LiteRTError if it does not run.
+    """The TFLite model in LiteRT: default kernels with XNNPACK, one thread.
+
+    Raises LiteRTError if it does not run.
 
     ``inputs`` are random, from a smaller range if LiteRT refuses the first.
     """
@@ -143,7 +145,10 @@ class Original:
 
 
 class Converted:
-    """A converter's model in ONNX Runtime: default optimizations, one thread. Raises NotConverted if there is none."""
+    """A converter's model in ONNX Runtime: default optimizations, one thread.
+
+    Raises NotConverted if there is none.
+    """
 
     def __init__(self, original: Original, converter: Converter, source: Path, target: Path) -> None:
         converter.convert(source, target)

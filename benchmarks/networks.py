@@ -33,7 +33,10 @@ WHEELS: Mapping[str, Sequence[str]] = {
 
 
 def fetch(folder: Path, wheels: Mapping[str, Sequence[str]] = WHEELS) -> list[Path]:
-    """Download the released networks as PACKAGE/NAME.tflite. Raises CalledProcessError if a package is not available."""
+    """Download the released networks as PACKAGE/NAME.tflite.
+
+    Raises CalledProcessError if a package is not available.
+    """
     files = []
     for requirement, names in wheels.items():
         with tempfile.TemporaryDirectory() as scratch:

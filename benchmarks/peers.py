@@ -32,7 +32,10 @@ _VERSION = "import importlib.metadata, sys; print(importlib.metadata.version(sys
 
 
 class NotConverted(Exception):
-    """A converter produced no usable model. The text is the failed step, a colon, and the reason."""
+    """A converter produced no usable model.
+
+    The text is the failed step, a colon, and the reason.
+    """
 
 
 class Converter(Protocol):
@@ -77,7 +80,10 @@ class Ours:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Another project's converter. ``cache``: the folder that stores the result or the failure for each file."""
+    """Another project's converter.
+
+    ``cache``: the folder that stores the result or the failure for each file.
+    """
 
     name: str
     version: str
@@ -129,7 +135,10 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class OpenVINO:
-    """OpenVINO, which reads .tflite files itself, in a separate process. ``python``: an interpreter with OpenVINO."""
+    """OpenVINO, which reads .tflite files itself, in a separate process.
+
+    ``python``: an interpreter with OpenVINO.
+    """
 
     python: str
     name: str = "OpenVINO"
@@ -157,7 +166,10 @@ def digest(path: Path) -> str:
 
 
 def find_peers(pythons: Mapping[str, str], timeout: float = TIMEOUT, cache: Path | None = None) -> Iterator[Peer | str]:
-    """Yield the available converters, and a message for each missing one. ``pythons``: their interpreters."""
+    """Yield the available converters, and a message for each missing one.
+
+    ``pythons``: their interpreters.
+    """
     for name in COMMANDS:
         python = pythons.get(name, sys.executable)
         try:

@@ -1,4 +1,7 @@
-"""Results as a JSON file. The file is written after every model, so that an interrupted benchmark can resume."""
+"""Results as a JSON file.
+
+The file is written after every model, so that an interrupted benchmark can resume.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,10 @@ OURS = "ours"
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Operator counts of ONNX Runtime's optimized graph. ``unfused``: float operators between dequantization and quantization."""
+    """Operator counts of ONNX Runtime's optimized graph.
+
+    ``unfused``: float operators between dequantization and quantization.
+    """
 
     fused: int
     unfused: int
@@ -25,7 +28,9 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of one converter. ``seconds``: per run; ``ratio``: to LiteRT in the same round; ``error``: maximum error of the outputs.
+    """Result of one converter.
+
+    ``seconds``: per run; ``ratio``: to LiteRT in the same round; ``error``: maximum error of the outputs.
 
     ``best_ratio``: ratio of the fastest rounds, which other processes affect least. ``within_tolerance``: False if the error exceeds
     single rounding differences. ``problem``: the failed step, a colon, and the reason.
@@ -43,7 +48,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One model. ``seconds``: per run in LiteRT; ``problem``: the reason why LiteRT does not run it; ``digest``: hash of the file.
+    """One model.
+
+    ``seconds``: per run in LiteRT; ``problem``: the reason why LiteRT does not run it; ``digest``: hash of the file.
 
     ``minimum_seconds``: time of its multiplications at the processor's highest rate; None if it has none.
     """
@@ -76,7 +83,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """Geometric means of a converter's ratios and best ratios for a kind. ``counted`` of ``models`` models are included.
+    """Geometric means of a converter's ratios and best ratios for a kind.
+
+    ``counted`` of ``models`` models are included.
 
     ``ours``: mean of this project's ratios over those of the same models that it converts; None if it converts none.
     """

@@ -1,1 +1,4 @@
-"""Tools of the repository: generators of checked-in files, and wheels of models. Not in the wheel."""
+"""Tools of the repository: generators of checked-in files, and wheels of models.
+
+Not in the wheel.
+"""

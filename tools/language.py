@@ -35,7 +35,10 @@ class Phrase:
 
 @dataclass(frozen=True)
 class Rules:
-    """The content of ``language.json``. ``exempt`` lists files and folders that are not checked."""
+    """The content of ``language.json``.
+
+    ``exempt`` lists files and folders that are not checked.
+    """
 
     first_words: tuple[str, ...]
     phrases: tuple[Phrase, ...]

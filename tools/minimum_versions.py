@@ -36,7 +36,10 @@ def minimum_versions(extras: Sequence[str] = EXTRAS) -> Iterator[str]:
 
 
 def minimum(requirement: Requirement) -> str:
-    """Return the version after ``>=``. Raises ValueError unless the requirement has exactly one."""
+    """Return the version after ``>=``.
+
+    Raises ValueError unless the requirement has exactly one.
+    """
     versions = [specifier.version for specifier in requirement.specifier if specifier.operator == ">="]
     if len(versions) != 1:
         raise ValueError(f"setup.cfg: the requirement {requirement} must have one minimum version, >=VERSION")

@@ -21,7 +21,10 @@ MARGIN, BOXES_LEFT = 8, 116  # pixels: left edge of the titles, and of the boxes
 
 @dataclass(frozen=True)
 class Box:
-    """An operator. ``layout``: the label of the arrow after it; ``note``: the text below it."""
+    """An operator.
+
+    ``layout``: the label of the arrow after it; ``note``: the text below it.
+    """
 
     text: str
     color: str

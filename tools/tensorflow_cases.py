@@ -1,4 +1,6 @@
-"""Compute the results of TensorFlow's operators for the cases of select operators. Needs TensorFlow, not the project.
+"""Compute the results of TensorFlow's operators for the cases of select operators.
+
+Needs TensorFlow, not the project.
 
     python -m venv tf && tf/bin/pip install tensorflow-cpu
     tf/bin/python -m tools.tensorflow_cases

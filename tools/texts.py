@@ -19,7 +19,10 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 @dataclass(frozen=True)
 class Text:
-    """A text with its path and line. Whitespace is collapsed; expressions of f-strings are in braces."""
+    """A text with its path and line.
+
+    Whitespace is collapsed; expressions of f-strings are in braces.
+    """
 
     path: str
     line: int

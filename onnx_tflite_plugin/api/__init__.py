@@ -173,7 +173,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Return the replacement of a renamed export, with a DeprecationWarning. Raises AttributeError for any other name."""
+    """Return the replacement of a renamed export, with a DeprecationWarning.
+
+    Raises AttributeError for any other name.
+    """
     if name not in EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     warn_renamed(f"{__name__}.{name}", EXPORTS[name])

@@ -1,4 +1,6 @@
-"""Axes of common operators, as functions of the instance. Each returns einops notation, or ``None``.
+"""Axes of common operators, as functions of the instance.
+
+Each returns einops notation, or ``None``.
 
 ``None`` means that the slots share no axes: the operator keeps the source layout.
 """
@@ -123,7 +125,10 @@ def _block_ends(before: Dims, after: Dims, i: int, j: int) -> tuple[int, int] | 
 
 def _assign_factors(before: Dims, after: Dims, before_axes: range, after_axes: range,
             before_factors: list[list[str]], after_factors: list[list[str]], names: Iterable[str]) -> bool:  # fmt: skip
-    """Assign common factors to the axes of one block. Returns False if their boundaries do not nest."""
+    """Assign common factors to the axes of one block.
+
+    Returns False if their boundaries do not nest.
+    """
     names = iter(names)
     if len(before_axes) == len(after_axes) == 1:
         name = next(names)

@@ -1,4 +1,6 @@
-"""Memory budget for arrays that a conversion creates. A small file may request many of them.
+"""Memory budget for arrays that a conversion creates.
+
+A small file may request many of them.
 
 Initial states, folded CALL_ONCE subgraphs and enumerated tables are created only after :func:`spend_budget` succeeded. The
 limit applies to the sum of all arrays of one conversion.

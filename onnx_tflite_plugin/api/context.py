@@ -175,7 +175,10 @@ class Context(Protocol):
         """Return a subgraph as in the file, for handlers that recognize it by its operators."""
 
     def initialize(self, subgraph: int) -> None:
-        """Run a subgraph at conversion time. The values that it assigns become the states' initial values."""
+        """Run a subgraph at conversion time.
+
+        The values that it assigns become the states' initial values.
+        """
 
     def make_resource(self, key: str) -> Resource: ...
     def resource(self, slot: int) -> Resource:

@@ -49,9 +49,15 @@ def after_lowering(op: Operator, outputs: tuple[ir.Value | None, ...]) -> None:
 
 @hookspec
 def rename(inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Mapping[str, str] | None:
-    """Return new names of graph inputs and outputs by their names, or None. ``--rename`` takes precedence."""
+    """Return new names of graph inputs and outputs by their names, or None.
+
+    ``--rename`` takes precedence.
+    """
 
 
 @hookspec
 def finish(model: ir.Model) -> None:
-    """Change the finished model in place, before it is checked. Its inputs and outputs must not change."""
+    """Change the finished model in place, before it is checked.
+
+    Its inputs and outputs must not change.
+    """

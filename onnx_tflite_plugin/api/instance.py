@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 class Instance(Protocol):
-    """One operator of a model, as declared functions see it. The context of a lowering is an Instance too."""
+    """One operator of a model, as declared functions see it.
+
+    The context of a lowering is an Instance too.
+    """
 
     @property
     def op(self) -> Operator:

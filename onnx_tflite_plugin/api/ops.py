@@ -1,4 +1,7 @@
-"""ONNX operators as methods. ``ops.pyi``, generated from ONNX's schemas by tools/ops_stub.py, lists them for editors."""
+"""ONNX operators as methods.
+
+``ops.pyi``, generated from ONNX's schemas by tools/ops_stub.py, lists them for editors.
+"""
 
 from __future__ import annotations
 

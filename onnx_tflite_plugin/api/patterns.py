@@ -37,7 +37,9 @@ class Operand(Checked):
 
 @dataclass(frozen=True, eq=False, init=False)
 class Call:
-    """One operator of a pattern, by its handler's code. ``commutes``: operands match in either order.
+    """One operator of a pattern, by its handler's code.
+
+    ``commutes``: operands match in either order.
 
     Absent optional operands are not counted: an operator with and without a bias needs two patterns.
     ``options``: required values of the operator's options. ``siblings``: other operators that share operands with this

@@ -271,7 +271,10 @@ def _check_channels(operator: QuantizedOperator, weight: int) -> None:
 
 
 def _require_integer_kernels(operator: QuantizedOperator) -> Arithmetic:
-    """Return ``Arithmetic.QUANTIZED``. Raises Refusal if the target has no integer kernel for the dtype of a tensor."""
+    """Return ``Arithmetic.QUANTIZED``.
+
+    Raises Refusal if the target has no integer kernel for the dtype of a tensor.
+    """
     if all(operator.has_kernel(tensor) for tensor in operator.tensors):
         return Arithmetic.QUANTIZED
     dtype = operator.tensors[0].dtype

@@ -29,7 +29,10 @@ class Shape(Protocol):
 
 
 class Value(Protocol):
-    """An ONNX value: operand and result of ``ctx.ops``. Handlers may read only dtype and shape."""
+    """An ONNX value: operand and result of ``ctx.ops``.
+
+    Handlers may read only dtype and shape.
+    """
 
     @property
     def dtype(self) -> ElementType | None:

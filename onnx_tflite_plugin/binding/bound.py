@@ -22,7 +22,9 @@ from onnx_tflite_plugin.source.model import Dims, Model, Operator, Subgraph, Ten
 
 
 class Declared(NamedTuple):
-    """Declarations of one operator. ``axes`` is None if its slots share no axes that the layout plan could follow.
+    """Declarations of one operator.
+
+    ``axes`` is None if its slots share no axes that the layout plan could follow.
 
     ``activation``: the fused activation to apply, by the host or, if ``activates_inside``, by the lowering.
     ``aligned``: no axes are declared, so the host aligns all data operands from the right.
@@ -69,7 +71,10 @@ class Bound:
 
     @property
     def declared(self) -> Declared:
-        """Return the handler's declarations for this operator. Raises LookupError before they are read."""
+        """Return the handler's declarations for this operator.
+
+        Raises LookupError before they are read.
+        """
         if self.resolved is None:
             raise LookupError(f"the declarations of {self.label} are not read yet")
         return self.resolved

@@ -30,7 +30,10 @@ class InlinedOperator(Operator):
 
 @dataclass(frozen=True, eq=False)
 class InlinedTensor(Tensor):
-    """A copy of a called subgraph's tensor. ``number`` makes the hashes of copies differ."""
+    """A copy of a called subgraph's tensor.
+
+    ``number`` makes the hashes of copies differ.
+    """
 
     number: int = 0
 

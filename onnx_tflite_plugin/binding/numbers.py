@@ -1,4 +1,7 @@
-"""Invalid numbers in a file, which no kernel supports. Their effect is undefined, so they are refused."""
+"""Invalid numbers in a file, which no kernel supports.
+
+Their effect is undefined, so they are refused.
+"""
 
 from __future__ import annotations
 

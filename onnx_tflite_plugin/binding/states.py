@@ -49,7 +49,10 @@ def state_tensor(bound: Bound) -> Tensor:
 
 
 def state_slot(bound: Bound) -> int:
-    """Return the slot of the state's tensor. Raises LookupError for an operator with only resources."""
+    """Return the slot of the state's tensor.
+
+    Raises LookupError for an operator with only resources.
+    """
     slots: list[int] = [*(~k for k in range(len(bound.op.outputs))), *range(len(bound.op.inputs))]
     for slot in slots:
         tensor = bound.op.tensor(slot)

@@ -172,7 +172,10 @@ def write_authored(metadata: MutableMapping[str, str], facts: Mapping[str, Any])
 
 
 def read_authored(metadata: Mapping[str, str]) -> dict[str, Any]:
-    """Return the author's description; empty if there is none. Raises ValueError if the text is malformed."""
+    """Return the author's description; empty if there is none.
+
+    Raises ValueError if the text is malformed.
+    """
     facts = json.loads(metadata.get(_SOURCE, "{}"))
     if not isinstance(facts, dict):
         raise ValueError(f"the model's {_SOURCE} is not a JSON object")
@@ -195,7 +198,10 @@ def write_origin(metadata: MutableMapping[str, str], signature: str | None, part
 
 
 def read_origin(metadata: Mapping[str, str]) -> tuple[str | None, Part | None]:
-    """Return the signature and the cut that were converted. Raises ValueError if the text is malformed."""
+    """Return the signature and the cut that were converted.
+
+    Raises ValueError if the text is malformed.
+    """
     if _PART not in metadata:
         return metadata.get(_SIGNATURE), None
     try:

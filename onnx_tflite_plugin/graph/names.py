@@ -59,7 +59,10 @@ def _keep_end(name: str, limit: int) -> str:
 
 
 def with_suffix(name: str, suffix: str) -> str:
-    """Return a name with a suffix. Only the name of a graph input or output can be so long that its front is cut."""
+    """Return a name with a suffix.
+
+    Only the name of a graph input or output can be so long that its front is cut.
+    """
     limit = max(_MAX_SUFFIXED_NAME - len(suffix), 1)
     return (name if len(name) <= limit else shorten_name(name, limit)) + suffix
 

@@ -26,7 +26,9 @@ COMMON_DTYPES = frozenset({"FLOAT", "UINT8", "INT8", "INT32", "INT64", "BOOL"})
 
 
 def should_open(model: ir.Model, check: str) -> bool:
-    """True if the model is to be opened. Raises MissingExtra for "full" without ONNX Runtime.
+    """True if the model is to be opened.
+
+    Raises MissingExtra for "full" without ONNX Runtime.
 
     ``check``: "full", "standard" (never), or "auto" (if ONNX Runtime is installed, opening is cheap or some dtypes are
     uncommon, and no operator needs a custom library).

@@ -49,7 +49,10 @@ def to_value(array: Array, dtype: str) -> Any:
 
 
 def from_value(value: Any, dtype: str) -> Array:
-    """Return the array of an OrtValue. For dtypes that numpy lacks, it is read from the value's memory."""
+    """Return the array of an OrtValue.
+
+    For dtypes that numpy lacks, it is read from the value's memory.
+    """
     if dtype not in UNKNOWN_TO_NUMPY:
         return np.asarray(value.numpy())
     dtype_in_numpy = np.dtype(UNKNOWN_TO_NUMPY[dtype][0])

@@ -30,7 +30,10 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
 
 
 def read_onnx(model: bytes | Path, *, external: bool = True) -> onnx.ModelProto:
-    """Read a model from a file or from bytes. ``external``: load external weights too. Raises InvalidOnnx."""
+    """Read a model from a file or from bytes. ``external``: load external weights too.
+
+    Raises InvalidOnnx.
+    """
     import onnx
 
     try:

@@ -41,7 +41,10 @@ def proto_to_check(model: ir.Model) -> onnx.ModelProto:
 
 
 def write_streamed(model: ir.Model, file: BinaryIO) -> None:
-    """Write the serialized model, with one weight in memory at a time. Raises ValueError above 2 GiB."""
+    """Write the serialized model, with one weight in memory at a time.
+
+    Raises ValueError above 2 GiB.
+    """
     with _without_weights(model) as weights:
         proto = to_proto(model)
     initializers = list(proto.graph.initializer)

@@ -40,7 +40,10 @@ NAMES = ("claim", "configure", "after_lowering", "rename", "finish")
 
 
 class Hook(NamedTuple):
-    """One hook function of a pack, as pluggy found it. ``takes``: names of the arguments that it declares."""
+    """One hook function of a pack, as pluggy found it.
+
+    ``takes``: names of the arguments that it declares.
+    """
 
     name: str
     pack: str
@@ -95,7 +98,10 @@ class Hooks:
             self._code_by_plugin[f"{code}@{pack}"] = code
 
     def add(self, plugin: object, code: str, pack: str) -> None:
-        """Register and configure the hooks of a pack; warn about misspelled ones. Raises Failed."""
+        """Register and configure the hooks of a pack; warn about misspelled ones.
+
+        Raises Failed.
+        """
         with attribute_errors(f"hooks {code}", pack, plugin):
             if wrong := _find_wrong_argument(plugin):
                 raise Mismatch(wrong)
@@ -180,7 +186,9 @@ class Hooks:
     def after_lowering(
         self, op: Operator, outputs: tuple[ir.Value | None, ...], used: Collection[str]
     ) -> list[Problem]:
-        """Call the hook of every pack for one lowered operator. Returns failures of packs that the model uses.
+        """Call the hook of every pack for one lowered operator.
+
+        Returns failures of packs that the model uses.
 
         Changes by a hook to the values or to their producers are undone.
         """
@@ -221,7 +229,9 @@ class Hooks:
         return renames
 
     def finish(self, model: ir.Model, used: Collection[str], check: Check = lambda before, after: "") -> ir.Model:
-        """Pass the finished model to the hook of every pack. Changes of failed hooks are undone.
+        """Pass the finished model to the hook of every pack.
+
+        Changes of failed hooks are undone.
 
         Raises HandlerError if the model is already invalid, or if a pack that the model uses fails.
         """

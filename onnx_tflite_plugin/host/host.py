@@ -172,7 +172,10 @@ class Host:
                 self.warn(f"{failed.reason}; the hooks of {offer.pack} are left out")
 
     def _load_handlers(self, code: str) -> list[Failed]:
-        """Load the entry points of one operator. Returns the failures, to report if no other pack claims it."""
+        """Load the entry points of one operator.
+
+        Returns the failures, to report if no other pack claims it.
+        """
         if code not in self._loaded:
             self._loaded[code] = []
             for offer in self._by_code.get(code, ()):
@@ -209,7 +212,10 @@ class Host:
         return [(pack, fusion) for pack, fusion in fusions if fusion is not None]
 
     def _get_fusion(self, k: int) -> Fusion | None:
-        """Return the fusion of an entry point, ``None`` if it does not load. Its warnings are given once."""
+        """Return the fusion of an entry point, ``None`` if it does not load.
+
+        Its warnings are given once.
+        """
         if k not in self._fusions:
             self._fusions[k] = self._load_fusion(self._fusion_offers[k])
         return self._fusions[k]
@@ -275,7 +281,10 @@ class Host:
         return ModelBinding(model, self.bind_operator, self.hooks.failures, self.unused, target, opset).bind()
 
     def bind_operator(self, op: Operator, target: Target, opset: int) -> Bound | Problem:
-        """Return the operator with its handler, or a problem. ``opset``: as passed to declared functions."""
+        """Return the operator with its handler, or a problem.
+
+        ``opset``: as passed to declared functions.
+        """
         binding = self._find_handler(op, target, opset)
         if isinstance(binding, Bound) or not self.keep_unknown:
             return binding

@@ -56,7 +56,10 @@ def missing_handler_problem(
 
 
 def competing_claims_problem(op: Operator, packs: Sequence[str]) -> Problem:
-    """Return the problem that several packs claim an operator and none is preferred. ``packs``: their names."""
+    """Return the problem that several packs claim an operator and none is preferred.
+
+    ``packs``: their names.
+    """
     if INLINE in packs:
         installed = [pack for pack in packs if pack != INLINE]
         return Problem(

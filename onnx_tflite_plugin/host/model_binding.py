@@ -54,7 +54,10 @@ class ModelBinding:
         self.reasons: dict[tuple[str, str], Problem] = {}
 
     def bind(self) -> BoundModel:
-        """Return the bound model. Raises InvalidModel and UnsupportedOperator with all problems."""
+        """Return the bound model.
+
+        Raises InvalidModel and UnsupportedOperator with all problems.
+        """
         pending = [self.model.root]
         while pending:
             index = pending.pop()

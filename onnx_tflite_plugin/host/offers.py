@@ -72,7 +72,10 @@ class Offer:
                 raise
 
     def handler(self) -> Handler:
-        """Load the handler, which must be for the operator named by the entry point. Raises Failed."""
+        """Load the handler, which must be for the operator named by the entry point.
+
+        Raises Failed.
+        """
         loaded = self.load()
         by = loaded.lower if isinstance(loaded, Handler) else None
         with attribute_errors(self.description, self.pack, by):

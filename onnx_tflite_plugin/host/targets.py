@@ -46,7 +46,10 @@ class Targets:
             yield offer.code, offer.pack, Failed(offer.pack, _reserved_name_reason(offer))
 
     def get(self, name: str) -> Target:
-        """Return the target with a name, in any case. Raises UnsupportedOption for none, several, or one that does not load."""
+        """Return the target with a name, in any case.
+
+        Raises UnsupportedOption for none, several, or one that does not load.
+        """
         offer = self._find(name)
         try:
             return offer.target()
@@ -54,7 +57,10 @@ class Targets:
             raise UnsupportedOption(f"target {name!r} cannot be used: {failed.reason}") from failed
 
     def pack_of(self, name: str) -> str:
-        """Return the pack of the target with a name. Raises UnsupportedOption if there is none, or several."""
+        """Return the pack of the target with a name.
+
+        Raises UnsupportedOption if there is none, or several.
+        """
         return self._find(name).pack
 
     def _find(self, name: str) -> Offer:

@@ -144,7 +144,10 @@ def _components(problem: LabelingProblem) -> list[_Component]:
 
 @dataclass(frozen=True)
 class _Component:
-    """Connected variables. The methods change ``labels`` of the whole problem in place."""
+    """Connected variables.
+
+    The methods change ``labels`` of the whole problem in place.
+    """
 
     prices: Sequence[Sequence[int]]
     variables: list[int]

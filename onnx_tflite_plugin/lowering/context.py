@@ -36,7 +36,10 @@ from onnx_tflite_plugin.source.model import Array, Dims, Operator, Options, Quan
 
 
 class Context:
-    """One operator being lowered. The protocol documents what handlers may call; the rest is for the host."""
+    """One operator being lowered.
+
+    The protocol documents what handlers may call; the rest is for the host.
+    """
 
     def __init__(self, scope: Scope, bound: Bound) -> None:
         self.op: Operator = bound.op
@@ -63,7 +66,10 @@ class Context:
     def _emit(
         self, op_type: str, inputs: Sequence[Operand], attributes: Mapping[str, Any], outputs: int | None, domain: str
     ) -> Sequence[ir.Value]:
-        """Emit a node for ``ctx.ops``. Raises TypeError for an input that belongs to another conversion."""
+        """Emit a node for ``ctx.ops``.
+
+        Raises TypeError for an input that belongs to another conversion.
+        """
         for value in inputs:
             if isinstance(value, ir.Value) and not self.scope.emitter.is_registered(value):
                 raise TypeError(
@@ -111,7 +117,10 @@ class Context:
         return self.operands.constant(slot)
 
     def require_constant(self, slot: int) -> Array:
-        """Return a constant operand as :meth:`constant` does. Raises Refusal if it is absent or not constant."""
+        """Return a constant operand as :meth:`constant` does.
+
+        Raises Refusal if it is absent or not constant.
+        """
         constant = self.constant(slot)
         if constant is None:
             tensor = self.op.tensor(slot)
@@ -201,7 +210,10 @@ class Context:
     # --- results ------------------------------------------------------------------------------
 
     def activate(self, value: Value) -> ir.Value:
-        """Return floats with the operator's fused activation applied. Raises TypeError unless that is declared ``inside``."""
+        """Return floats with the operator's fused activation applied.
+
+        Raises TypeError unless that is declared ``inside``.
+        """
         if not self.bound.declared.activates_inside:
             raise TypeError(
                 "ctx.activate needs activation=FusedActivation(..., in_lowering=True); the host applies any other"
@@ -255,7 +267,9 @@ class Context:
     def graph(
         self, body: Callable[..., Sequence[Value]], inputs: Sequence[tuple[str, str, Dims | None]] = ()
     ) -> ir.Graph:
-        """Build an inner ONNX graph for If and Loop. ``inputs``: (name, dtype, shape or None).
+        """Build an inner ONNX graph for If and Loop.
+
+        ``inputs``: (name, dtype, shape or None).
 
         ``body`` gets their values.
         Outer values may be used inside: they are captured.
@@ -263,7 +277,10 @@ class Context:
         return self.scope.graph(body, inputs)
 
     def subgraph(self, index: int) -> Subgraph:
-        """Return a subgraph of the file, except for tensors kept as floats. Raises LookupError if there is none."""
+        """Return a subgraph of the file, except for tensors kept as floats.
+
+        Raises LookupError if there is none.
+        """
         return self.scope.model.graphs[index].subgraph
 
     # --- states -------------------------------------------------------------------------------
@@ -273,7 +290,10 @@ class Context:
         return Resource(key)
 
     def resource(self, slot: int) -> Resource:
-        """Return the token of a resource operand. Raises Refusal if the operand is a runtime value."""
+        """Return the token of a resource operand.
+
+        Raises Refusal if the operand is a runtime value.
+        """
         resource = self.inputs[slot]
         if not isinstance(resource, Resource):
             raise Refusal(f"resource operand {slot} is a runtime value; a constant is required")

@@ -92,7 +92,10 @@ class Emitter:
             self.nodes = outer
 
     def constant(self, array: Array, name: str = "") -> ir.Value:
-        """Return an initializer; equal ones are shared. The graph contains it if a node uses it."""
+        """Return an initializer; equal ones are shared.
+
+        The graph contains it if a node uses it.
+        """
         contiguous = np.ascontiguousarray(array) if array.ndim else array
         name = name or f"{self._label}/constant"
         if contiguous.dtype == object:
@@ -319,7 +322,10 @@ def _dtype(value: ir.Value | None) -> str:
 
 
 def require_value(value: object) -> ir.Value:
-    """Return the value. Raises TypeError for anything that is not a value of the model."""
+    """Return the value.
+
+    Raises TypeError for anything that is not a value of the model.
+    """
     if not isinstance(value, ir.Value):
         raise TypeError(f"{describe(value)} is not a value of the model; make constants with ctx.constant_value")
     return value
@@ -377,7 +383,10 @@ def _attribute(name: str, value: Any, schema: onnx.defs.OpSchema | None) -> ir.A
 
 
 def _attribute_type(value: Any) -> ir.AttributeType:
-    """Return the attribute type of a value. Raises TypeError for one that cannot be an attribute."""
+    """Return the attribute type of a value.
+
+    Raises TypeError for one that cannot be an attribute.
+    """
     if isinstance(value, ir.Graph):
         return ir.AttributeType.GRAPH
     if isinstance(value, str):

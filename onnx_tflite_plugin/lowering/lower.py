@@ -34,7 +34,9 @@ def lower(
     reset: bool = False,
     after: AfterLowering = lambda bound, outputs: (),
 ) -> ir.Model:
-    """Return the ONNX model. ``names``: names of graph inputs and outputs. ``reset``: states are not exposed.
+    """Return the ONNX model. ``names``: names of graph inputs and outputs.
+
+    ``reset``: states are not exposed.
 
     Raises HandlerError with every operator that failed, InvalidModel if all failures are contradictions in the file.
     """

@@ -216,7 +216,10 @@ def _operand_name(op_type: str, domain: str, k: int) -> str:
 
 
 def _attribute_value(schema: onnx.defs.OpSchema, opset: int, name: str, operand: Any) -> Any:
-    """Return a constant operand as an attribute value. Raises Refusal for a runtime value."""
+    """Return a constant operand as an attribute value.
+
+    Raises Refusal for a runtime value.
+    """
     array = operand
     if isinstance(operand, ir.Value):
         if operand.const_value is None:

@@ -58,7 +58,9 @@ class NotLowered(Exception):
 
 
 class Scope:
-    """Scope of one subgraph. Inlined subgraphs have separate scopes with the same emitter and states.
+    """Scope of one subgraph.
+
+    Inlined subgraphs have separate scopes with the same emitter and states.
 
     ``within``: locations of the calls that contain it, the outermost first.
     """
@@ -132,7 +134,10 @@ class Scope:
         return [scope.output(tensor) for tensor in (graph.outputs if results is None else results)]
 
     def output(self, tensor: Tensor) -> ValueOrResource:
-        """Return a subgraph's output in planned layout and the file's dtype. Raises NotLowered if its operator failed."""
+        """Return a subgraph's output in planned layout and the file's dtype.
+
+        Raises NotLowered if its operator failed.
+        """
         if self.job.problems and not self.values.has(tensor):
             raise NotLowered
         return self.values.resource(tensor) or self.values.get(tensor, self.layout.interface_layout(tensor), FILE)

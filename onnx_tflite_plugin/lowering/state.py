@@ -50,7 +50,10 @@ class State:
     initializing: bool = False
 
     def declare(self, dtype: str, dims: Dims) -> None:
-        """Set the dtype and shape; the first declaration decides. Raises Refusal if a later one differs."""
+        """Set the dtype and shape; the first declaration decides.
+
+        Raises Refusal if a later one differs.
+        """
         if not self.dtype:
             self.dtype, self.dims = dtype, dims
         elif dtype != self.dtype or not agree(dims, self.dims):
@@ -60,7 +63,10 @@ class State:
             raise Refusal(f"the state {self.name!r} is used as {kinds}: in ONNX a state has one dtype and shape")
 
     def get(self) -> ir.Value:
-        """Return the current value in planned layout and storage. Raises LookupError for an undeclared state."""
+        """Return the current value in planned layout and storage.
+
+        Raises LookupError for an undeclared state.
+        """
         if self.current is None:
             if not self.dtype:
                 raise LookupError(f"state {self.name!r} is read before its dtype and shape are declared")

@@ -69,7 +69,10 @@ class Values:
         self._fake_quantized: dict[ir.Value, Quantization] = {}
 
     def clear(self) -> None:
-        """Drop all values. The scope is part of a reference cycle, which would keep replaced weights in memory."""
+        """Drop all values.
+
+        The scope is part of a reference cycle, which would keep replaced weights in memory.
+        """
         for cache in (self._derived, self._constants, self._produced, self._resources, self._fake_quantized):
             cache.clear()
 
@@ -117,7 +120,9 @@ class Values:
         *,
         weights: Weights = Weights.DEQUANTIZED,
     ) -> ir.Value:
-        """Return the tensor in a layout and form. ``weights``: how a quantized constant becomes float.
+        """Return the tensor in a layout and form.
+
+        ``weights``: how a quantized constant becomes float.
 
         Raises LookupError for a tensor that no operator has computed.
         """
@@ -216,7 +221,10 @@ class Values:
     def dequantize(
         self, value: ir.Value, storage: Storage, layout: TensorLayout, *, multiply: bool = False
     ) -> ir.Value:
-        """Return dequantized values. ``multiply``: use Cast and Mul even if the target supports DequantizeLinear."""
+        """Return dequantized values.
+
+        ``multiply``: use Cast and Mul even if the target supports DequantizeLinear.
+        """
         if storage.blocks is not None:
             return self._dequantize_blocks(value, storage.blocks, layout)
         scale, zero_point, axis = self._parameters(storage, layout)

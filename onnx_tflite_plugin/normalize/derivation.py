@@ -47,7 +47,9 @@ MAX_TRIED_RANK = 6
 
 
 class ShapeDerivation:
-    """Derivation of the shapes of a model's tensors. ``message``: the start of an error.
+    """Derivation of the shapes of a model's tensors.
+
+    ``message``: the start of an error.
 
     ``named_sizes``: stored sizes that become dynamic by name. ``replaced_operators``: operators whose constants or options
     hold a size that becomes dynamic, with their replacement. ``subgraph_shapes``: the shapes of tensors in called subgraphs,
@@ -320,7 +322,10 @@ class ShapeDerivation:
         return tuple(alternatives[0] if len(set(alternatives)) == 1 else None for alternatives in sizes)
 
     def bind(self, op: Operator) -> Bound:
-        """Return the operator bound to its handler. Raises UnsupportedOperator if that fails."""
+        """Return the operator bound to its handler.
+
+        Raises UnsupportedOperator if that fails.
+        """
         bound = self.host.bind_operator(op, self.target, self.target.opsets[2])
         if isinstance(bound, Problem):
             raise UnsupportedOperator(self.message, [bound])

@@ -38,7 +38,10 @@ class Examination(NamedTuple):
 
 
 def examine(model: Model, host: Host, target: Target, opset: int) -> Examination:
-    """Bind a model and check that its stored shapes and dtypes fit its operators. ``opset``: the highest allowed one."""
+    """Bind a model and check that its stored shapes and dtypes fit its operators.
+
+    ``opset``: the highest allowed one.
+    """
     dtypes: Dtypes = {}
     bound: BoundModel | None = None
     try:

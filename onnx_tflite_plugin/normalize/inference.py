@@ -88,7 +88,9 @@ _UNEQUAL = re.compile(r"Can't merge shape info\..*Inferred=(\d+) Declared=(\d+) 
 
 
 def infer(proto: onnx.ModelProto, sizes: Mapping[tuple[str, int], int] | None = None) -> list[Dims | None]:
-    """Return the shapes of the graph's outputs. ``sizes``: sizes of graph inputs, by name and axis.
+    """Return the shapes of the graph's outputs.
+
+    ``sizes``: sizes of graph inputs, by name and axis.
 
     Raises Refusal if the sizes contradict an operator, or a window larger than its image gives a negative size.
     """
@@ -111,7 +113,10 @@ def infer(proto: onnx.ModelProto, sizes: Mapping[tuple[str, int], int] | None = 
 
 
 def _infer_graph(model: onnx.ModelProto) -> onnx.GraphProto:
-    """Return the graph with shapes. Values of vectors are tracked only if needed, and if no vector is too long."""
+    """Return the graph with shapes.
+
+    Values of vectors are tracked only if needed, and if no vector is too long.
+    """
     largest = max((math.prod(size or 1 for size in _shape(info) or ()) for info in model.graph.input), default=0)
     if largest > MAX_TRACKED:
         graph = onnx.shape_inference.infer_shapes(model, strict_mode=True).graph

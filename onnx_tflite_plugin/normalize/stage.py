@@ -140,7 +140,10 @@ def contradicting_sizes(error: InvalidModel, options: ConvertOptions) -> Unsuppo
 
 
 class _Repairs:
-    """Repairs of stale shapes and dtypes. ``lines``: descriptions, one per repaired tensor."""
+    """Repairs of stale shapes and dtypes.
+
+    ``lines``: descriptions, one per repaired tensor.
+    """
 
     def __init__(self, host: Host, target: Target, opset: int) -> None:
         self.host, self.target, self.opset = host, target, opset

@@ -45,7 +45,10 @@ def dequantize_model(model: BoundModel, target: Target, opset: int) -> BoundMode
 
 
 class ModelDequantizer:
-    """Dequantizes each tensor of a model once. Subclasses choose the replacement of a tensor."""
+    """Dequantizes each tensor of a model once.
+
+    Subclasses choose the replacement of a tensor.
+    """
 
     def __init__(self, target: Target, opset: int) -> None:
         self.target, self.opset = target, opset
@@ -53,7 +56,10 @@ class ModelDequantizer:
         self.problems: list[Problem] = []
 
     def dequantize(self, model: BoundModel) -> BoundModel:
-        """Return the model with float32 tensors. Raises HandlerError with every operator that does not accept them."""
+        """Return the model with float32 tensors.
+
+        Raises HandlerError with every operator that does not accept them.
+        """
         graphs = tuple(self.dequantize_graph(graph) for graph in model.graphs)
         if self.problems:
             raise HandlerError("operators that cannot be converted without quantization:", self.problems)

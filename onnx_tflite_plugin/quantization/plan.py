@@ -64,7 +64,10 @@ class Weights(Enum):
 
 
 class StoragePlan(NamedTuple):
-    """Storage per shifted tensor and arithmetic per operator. ``fold``: constants are dequantized at conversion."""
+    """Storage per shifted tensor and arithmetic per operator.
+
+    ``fold``: constants are dequantized at conversion.
+    """
 
     target: Target
     shifted: Mapping[Tensor, Storage]
@@ -204,7 +207,10 @@ def _behavior_tensors(bound: Bound) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class _QuantizedOperator:
-    """View of a bound operator for its behavior. Implements ``api.quantization.QuantizedOperator``."""
+    """View of a bound operator for its behavior.
+
+    Implements ``api.quantization.QuantizedOperator``.
+    """
 
     bound: Bound
     runtime: Target

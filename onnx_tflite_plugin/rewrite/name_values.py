@@ -103,7 +103,10 @@ def _name_tensors(graph: ir.Graph, fixed: set[ir.Value]) -> dict[ir.Value, tuple
 
 
 def _suffix(value: ir.Value, node: ir.Node, variant: str, outer: ir.Value | None) -> str:
-    """Return the suffix that distinguishes a value from others of its tensor. ``outer``: the graph input or output."""
+    """Return the suffix that distinguishes a value from others of its tensor.
+
+    ``outer``: the graph input or output.
+    """
     if variant == "float":
         return ":float"
     if variant == "file" if outer is None else value.dtype != outer.dtype:
@@ -148,7 +151,10 @@ def _is_dequantized_constant(node: ir.Node) -> bool:
 def _describe_intermediate(
     node: ir.Node, value: ir.Value, tensors: dict[ir.Value, tuple[str, str]], stems: dict[ir.Value, str]
 ) -> tuple[str, str]:
-    """Return the stem and the suffix of a value that holds no tensor. ``stems``: those of values before it."""
+    """Return the stem and the suffix of a value that holds no tensor.
+
+    ``stems``: those of values before it.
+    """
     source = node.inputs[0] if node.inputs else None
     stem = None if source is None else stems.get(source)
     if node.op_type == "DequantizeLinear" and stem is not None:

@@ -48,7 +48,10 @@ class TensorMetadata(NamedTuple):
 
 
 class Metadata(NamedTuple):
-    """Author's description of a model. ``inputs`` and ``outputs`` are per subgraph, in its order."""
+    """Author's description of a model.
+
+    ``inputs`` and ``outputs`` are per subgraph, in its order.
+    """
 
     name: str = ""
     description: str = ""

@@ -118,7 +118,10 @@ def has_bundle_signature(first_bytes: bytes) -> bool:
 
 
 def bundle_parts(path: str | os.PathLike[str]) -> list[Member]:
-    """Return the parts of a bundle, in file order. Raises InvalidModel if the file is not a bundle, and OSError."""
+    """Return the parts of a bundle, in file order.
+
+    Raises InvalidModel if the file is not a bundle, and OSError.
+    """
     if not is_bundle(Path(path)):
         raise _invalid_bundle(
             os.fspath(path), "bundle", "it is neither a LiteRT-LM bundle nor a zip archive of models", ""

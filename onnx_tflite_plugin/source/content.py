@@ -65,7 +65,9 @@ class Content:
 
 
 class FileContent(Content):
-    """A file or a range of a file, read on demand. Raises InvalidModel if the file has been truncated.
+    """A file or a range of a file, read on demand.
+
+    Raises InvalidModel if the file has been truncated.
 
     ``file`` is a descriptor, closed together with the object.
     """
@@ -183,7 +185,9 @@ class Section(NamedTuple):
 
 @dataclass(frozen=True)
 class Member:
-    """One file or section of a bundle. A model can be given to ``convert``, ``inspect`` and ``verify``.
+    """One file or section of a bundle.
+
+    A model can be given to ``convert``, ``inspect`` and ``verify``.
 
     ``load`` returns the content of a model, or of a section of a LiteRT-LM bundle; empty bytes for any other file.
     """

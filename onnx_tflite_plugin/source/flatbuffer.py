@@ -72,7 +72,10 @@ class Field:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Layout:
-    """The known fields of one table of the schema. A file written with a newer schema may hold more."""
+    """The known fields of one table of the schema.
+
+    A file written with a newer schema may hold more.
+    """
 
     name: str
     fields: Mapping[str, Field]
@@ -132,7 +135,10 @@ class File:
         return Table(self, position, layout, path, offsets)
 
     def _read_vtable(self, position: int, layout: Layout, path: str) -> dict[str, int]:
-        """Return the offset of each present field. Tables share vtables, so the caller caches the result."""
+        """Return the offset of each present field.
+
+        Tables share vtables, so the caller caches the result.
+        """
         size = self.unpack(_USHORT, position)[0] if 0 <= position <= self.size - 4 else 0
         if size < 4 or size % 2 or position + size > self.size:
             raise self.invalid(
@@ -159,7 +165,10 @@ class File:
         return np.frombuffer(self.content.read(start, count * dtype.itemsize), dtype, count)
 
     def copy(self, start: int, count: int, path: str) -> bytes:
-        """Return a range that the caller has checked, as bytes. The same range is copied once."""
+        """Return a range that the caller has checked, as bytes.
+
+        The same range is copied once.
+        """
         content = self._copies.get((start, count))
         if content is None:
             self._copied += count
@@ -186,7 +195,10 @@ class File:
 
 
 class Table:
-    """One table of the file. ``path`` is its location, such as ``subgraphs[0].tensors[3]``."""
+    """One table of the file.
+
+    ``path`` is its location, such as ``subgraphs[0].tensors[3]``.
+    """
 
     __slots__ = ("_offsets", "_position", "file", "layout", "path")
 
@@ -241,7 +253,10 @@ class Table:
         return bool(self._scalar(name))
 
     def text(self, name: str) -> str:
-        """Return a string. Bytes that are not UTF-8 become backslash escapes, because ONNX accepts only UTF-8."""
+        """Return a string.
+
+        Bytes that are not UTF-8 become backslash escapes, because ONNX accepts only UTF-8.
+        """
         return self.blob(name).decode("utf-8", "backslashreplace")
 
     def blob(self, name: str) -> bytes:
@@ -287,7 +302,10 @@ class Table:
         return self.vector(name, 4)[1]
 
     def item(self, name: str, index: int, layout: Layout) -> Table:
-        """Return one table of a vector. The caller guarantees that element ``index`` exists."""
+        """Return one table of a vector.
+
+        The caller guarantees that element ``index`` exists.
+        """
         path = f"{self.at(name)}[{index}]"
         self.file.count_tables(1, path)
         position = self.vector(name, 4)[0] + 4 * index

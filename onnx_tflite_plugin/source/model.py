@@ -171,7 +171,10 @@ class Tensor:
 
     @property
     def is_constant(self) -> bool:
-        """True if the value is known and never changes. The value of a variable is only its initial value."""
+        """True if the value is known and never changes.
+
+        The value of a variable is only its initial value.
+        """
         return self.data is not None and not self.is_variable
 
     @property
@@ -197,7 +200,10 @@ class Tensor:
 
     @property
     def array(self) -> Array:
-        """Return the constant's value. Raises ValueError for a tensor that is computed at runtime."""
+        """Return the constant's value.
+
+        Raises ValueError for a tensor that is computed at runtime.
+        """
         if self.data is None:
             raise ValueError(f"tensor {self} is not a constant")
         return self.data.array

@@ -17,7 +17,10 @@ Source = str | os.PathLike[str] | bytes | bytearray | memoryview | Section | Mem
 
 
 def locate_model(source: Source) -> str | os.PathLike[str] | bytes | bytearray | memoryview | Section:
-    """Return the content of a part of a bundle, or the path or content itself. Raises NoSuchPart and InvalidModel."""
+    """Return the content of a part of a bundle, or the path or content itself.
+
+    Raises NoSuchPart and InvalidModel.
+    """
     if isinstance(source, Member):
         return source.load()
     if not isinstance(source, str | os.PathLike) or _is_model_file(source):
@@ -40,7 +43,10 @@ def _is_model_file(path: str | os.PathLike[str]) -> bool:
 
 
 def open_content(source: Source) -> tuple[Content, str]:
-    """Return the content of a model and its name in errors. Raises InvalidModel and OSError."""
+    """Return the content of a model and its name in errors.
+
+    Raises InvalidModel and OSError.
+    """
     source = locate_model(source)
     if isinstance(source, Section):
         content, name = source.open(), source.name
@@ -73,7 +79,10 @@ def _check_regular_file(path: Path) -> Path:
 
 
 def read_bytes(source: Source) -> bytes:
-    """Return all bytes of a model. Raises InvalidModel for a damaged section, and OSError."""
+    """Return all bytes of a model.
+
+    Raises InvalidModel for a damaged section, and OSError.
+    """
     source = locate_model(source)
     if isinstance(source, Section):
         return source.read()

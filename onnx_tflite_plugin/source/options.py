@@ -175,7 +175,10 @@ def _decode(layout: Layout, table: Table) -> Options:
 
 @cache
 def default_options(table: str) -> Options:
-    """Return the options of an empty table: the schema's defaults. An unknown table has no fields."""
+    """Return the options of an empty table: the schema's defaults.
+
+    An unknown table has no fields.
+    """
     layout = _record_layout(table)
     return Options(table) if layout is None else _decode(layout, Table.empty(layout))
 

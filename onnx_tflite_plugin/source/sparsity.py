@@ -30,7 +30,10 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sparsity:
-    """The positions of the stored values in the dense tensor. ``count`` is the number of stored values."""
+    """The positions of the stored values in the dense tensor.
+
+    ``count`` is the number of stored values.
+    """
 
     table: Table
     order: tuple[int, ...]
@@ -44,7 +47,10 @@ class Sparsity:
         return sum(array.nbytes for array in arrays if array is not None)
 
     def dense(self, values: Array, shape: tuple[int, ...]) -> Array:
-        """Scatter ``count`` ``values`` into zeros of ``shape``. Raises InvalidModel for invalid coordinates."""
+        """Scatter ``count`` ``values`` into zeros of ``shape``.
+
+        Raises InvalidModel for invalid coordinates.
+        """
         result = np.zeros(math.prod(shape), values.dtype)
         if self.count and result.size:
             flat_indices = self._flat_indices(shape)

@@ -28,7 +28,10 @@ class Code(NamedTuple):
 
 
 def read_code(table: Table) -> Code:
-    """Return the operator code. Its number was once a byte, so it is the larger of two fields (``GetBuiltinCode``)."""
+    """Return the operator code.
+
+    Its number was once a byte, so it is the larger of two fields (``GetBuiltinCode``).
+    """
     number = max(table.number("deprecated_builtin_code"), table.number("builtin_code"))
     builtin = operator_names().get(number, f"{UNKNOWN}{number}")
     if builtin == "CUSTOM" and not table.has("custom_code"):
@@ -100,7 +103,10 @@ def read_subgraph(table: Table, index: int, codes: Sequence[Code], buffers: Buff
 
 
 def _read_boundary(table: Table, name: str, tensor_count: int) -> tuple[int, ...]:
-    """Return the indices of the subgraph's inputs or outputs. Unlike an operator's, none may be absent."""
+    """Return the indices of the subgraph's inputs or outputs.
+
+    Unlike an operator's, none may be absent.
+    """
     numbers: tuple[int, ...] = table.numbers(name)
     for slot, number in enumerate(numbers):
         if not 0 <= number < tensor_count:

@@ -21,7 +21,10 @@ MAX_RANK = 64
 def read_tensors(
     tables: Sequence[Table], subgraph: int, inputs: Collection[int], computed: Collection[int], buffers: Buffers
 ) -> tuple[Tensor, ...]:
-    """Return all tensors of a subgraph. ``inputs`` and ``computed`` get their value at runtime."""
+    """Return all tensors of a subgraph.
+
+    ``inputs`` and ``computed`` get their value at runtime.
+    """
     # Shape [] is a scalar, or an unknown rank if has_rank is false. Files older than has_rank never set it: their
     # computed tensors may be either, because converters left out unknown shapes.
     stores_ranks = any(table.flag("has_rank") for table in tables)

@@ -92,7 +92,9 @@ def cached_attentions(operators: Sequence[Operator]) -> Iterator[Region]:
 
 
 class _Finder:
-    """Search around one Softmax. ``windows``: the window of each pair of mask and positions.
+    """Search around one Softmax.
+
+    ``windows``: the window of each pair of mask and positions.
 
     Layers share it.
     """
@@ -139,7 +141,10 @@ class _Finder:
         return left, rows, self._cache(right), _matrices(right.ids, bool(product.options.adj_y))
 
     def _cache(self, view: View) -> Cache | None:
-        """Return the cache that a view reads, else None. Slots are along the axis that the update writes."""
+        """Return the cache that a view reads, else None.
+
+        Slots are along the axis that the update writes.
+        """
         write = self.producers.get(view.source)
         if write is None or write.code != "DYNAMIC_UPDATE_SLICE" or write[0].dims[:1] != (1,) or write[0].rank != 4:
             return None

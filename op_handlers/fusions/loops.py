@@ -130,7 +130,10 @@ def stack_cells(loop: CountedLoop, x: Tensor) -> tuple[Stage, ...]:
 
 
 def matching_stages(loop: CountedLoop, x: Tensor, new_values: Mapping[int, Tensor]) -> Iterator[Stage]:
-    """Yield cells with one or two states. ``new_values``: value of each slot after the step."""
+    """Yield cells with one or two states.
+
+    ``new_values``: value of each slot after the step.
+    """
     old_values, body = loop.graph.inputs, loop.body
     for h in new_values:
         for c in new_values:

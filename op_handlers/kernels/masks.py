@@ -74,7 +74,10 @@ class _Evaluation(NamedTuple):
     causal: Array
 
     def value(self, tensor: Tensor) -> Array:
-        """Return the value of a tensor. Raises LookupError for operators that cannot be evaluated."""
+        """Return the value of a tensor.
+
+        Raises LookupError for operators that cannot be evaluated.
+        """
         if tensor in self.values:
             return self.values[tensor]
         if tensor.is_constant:

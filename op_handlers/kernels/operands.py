@@ -116,7 +116,10 @@ def cast_to_int64(ctx: Context, slot: int, value: Value) -> Value | Array:
 
 
 def reshape_to_scalar(ctx: Context, slot: int, value: Value) -> Value:
-    """Return an operand of one element as a scalar. Raises Refusal for several elements."""
+    """Return an operand of one element as a scalar.
+
+    Raises Refusal for several elements.
+    """
     tensor = ctx.op[slot]
     if tensor.is_static and prod(tensor.shape) != 1:
         raise Refusal(f"operand {tensor.name!r} has shape {list(tensor.shape)}, expected a scalar")

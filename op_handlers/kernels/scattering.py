@@ -44,7 +44,10 @@ def flatten_indices(ctx: Context, indices: Value | Array, sizes: Value | Array, 
 
 
 def flatten_constant_indices(indices: Array, sizes: Array) -> Array:
-    """Return the row numbers of constant indices. Raises Refusal if one is out of range."""
+    """Return the row numbers of constant indices.
+
+    Raises Refusal if one is out of range.
+    """
     if ((indices < 0) | (indices >= sizes)).any():
         raise Refusal(f"an index is out of range of shape {sizes.tolist()}, which LiteRT refuses too")
     strides = np.cumprod([1, *sizes[:0:-1]])[::-1]

@@ -124,7 +124,10 @@ def rescale_operands(ctx: Context, rescaled: Collection[str], *operands: Value) 
 
 
 def look_up(ctx: Context, slot: int, table: Array, x: Value) -> Value:
-    """Return the table entries of an operand. The shape of a broadcast operand is unknown."""
+    """Return the table entries of an operand.
+
+    The shape of a broadcast operand is unknown.
+    """
     is_full_shape = ctx.op[slot].dims == ctx.op[out(0)].dims
     return ctx.look_up(table, x, ctx.shape(slot) if is_full_shape else None)
 

@@ -200,7 +200,10 @@ def add_zero_point_and_clip(ctx: Context, total: Value, y_quantization: Quantiza
 def emit_quantized_product_along(
     ctx: Context, x: Value, axes: Value, x_quantization: Quantization, y_quantization: Quantization
 ) -> Value:
-    """Emit products along runtime axes. Tables hold the parameters of each set of axes."""
+    """Emit products along runtime axes.
+
+    Tables hold the parameters of each set of axes.
+    """
     sizes = [size for size in ctx.shape(0) if size]
     rank = len(ctx.shape(0))
     if len(sizes) < rank:

@@ -110,7 +110,10 @@ def table_states(ctx: Context) -> tuple[State, State]:
 
 
 def table_contents(ctx: Context) -> tuple[list[Any], list[Any]]:
-    """Return unique keys and their values. Raises Refusal if the table is not initialized yet."""
+    """Return unique keys and their values.
+
+    Raises Refusal if the table is not initialized yet.
+    """
     keys, values = (state.initial for state in table_states(ctx))
     if keys is None or values is None:
         raise Refusal("the table is read before it is filled, which LiteRT refuses too")

@@ -267,7 +267,10 @@ def static_bounds(op: Operator, axis_slice: AxisSlice) -> tuple[int, int]:
 
 
 def runtime_bounds(ctx: Context, x: Value, begin: Value, end: Value, sliced: list[AxisSlice]) -> tuple[Value, Value]:
-    """Return runtime bounds. Masked bounds are replaced; a shrunk axis ends one after its index."""
+    """Return runtime bounds.
+
+    Masked bounds are replaced; a shrunk axis ends one after its index.
+    """
     if ctx.options.get("offset"):
         raise Refusal("offset bounds are runtime values")
     strides = ctx.require_constant(3)

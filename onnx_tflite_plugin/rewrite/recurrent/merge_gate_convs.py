@@ -59,7 +59,10 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[Sequence[ir.Node]]:
 
 
 def check(convs: Sequence[ir.Node]) -> Sequence[ir.Node] | Decline:
-    """Return the convolutions. Declines unless they have fewer blocks of channels when merged."""
+    """Return the convolutions.
+
+    Declines unless they have fewer blocks of channels when merged.
+    """
     features = [len(kernel.weights) for kernel in map(Kernel.of, convs) if kernel is not None]
     if len(convs) < _MIN_GATES or _block_count(sum(features)) >= sum(map(_block_count, features)):
         return Decline(f"an image has fewer than {_MIN_GATES} convolutions, or they fill their blocks")

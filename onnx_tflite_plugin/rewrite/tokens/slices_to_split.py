@@ -56,7 +56,10 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[Sequence[SlicedPart]
 
 
 def check(slices: Sequence[SlicedPart]) -> Sequence[SlicedPart] | Decline:
-    """Return the slices in order. Declines unless each begins where the one before it ends."""
+    """Return the slices in order.
+
+    Declines unless each begins where the one before it ends.
+    """
     ordered = sorted(slices, key=lambda part: part.begin)
     ends = [0, *(part.end for part in ordered)]
     if ends[:-1] != [part.begin for part in ordered] or ends[-1] != ordered[0].size:

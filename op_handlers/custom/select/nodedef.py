@@ -88,7 +88,10 @@ def node_of(op: Operator) -> NodeDef:
 
 @lru_cache(256)
 def parse_options(options: bytes) -> NodeDef:
-    """Return the NodeDef in an operator's options. Raises ValueError if they are damaged."""
+    """Return the NodeDef in an operator's options.
+
+    Raises ValueError if they are damaged.
+    """
     if len(options) > MAX_BYTES:
         raise ValueError(f"{len(options)} bytes, but at most {MAX_BYTES} are read")
     from flatbuffers import flexbuffers
@@ -107,7 +110,10 @@ def parse_options(options: bytes) -> NodeDef:
 
 
 def parse_node(data: bytes) -> NodeDef:
-    """Return a NodeDef message. Raises ValueError if it is damaged or larger than the limit."""
+    """Return a NodeDef message.
+
+    Raises ValueError if it is damaged or larger than the limit.
+    """
     budget = _Budget(MAX_FIELDS)
     op, attributes = "", {}
     for number, value in _iterate_fields(data, budget):

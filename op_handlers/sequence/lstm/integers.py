@@ -277,14 +277,20 @@ class IntegerCell(Cell):
         return ops.GatherElements(table, indices, axis=1) if self.gathers_elements else ops.Gather(table, indices)
 
     def match_rank(self, table: Value | Array, role: str) -> Value:
-        """Return a table with the rank of its indices. ``role``: its name if it is a constant."""
+        """Return a table with the rank of its indices.
+
+        ``role``: its name if it is a constant.
+        """
         if isinstance(table, np.ndarray):
             return self.ctx.constant_value(named(table[np.newaxis] if self.gathers_elements else table, role))
         return self.ops.Unsqueeze(table, [0]) if self.gathers_elements else table
 
     @property
     def gathers_elements(self) -> bool:
-        """True if GatherElements is faster. It requires a batch of 1, so that the table has the rank of the indices."""
+        """True if GatherElements is faster.
+
+        It requires a batch of 1, so that the table has the rank of the indices.
+        """
         return self.batches == 1 and "GatherElements" in self.ctx.target.fast_operators
 
     # --- steps --------------------------------------------------------------------------------
@@ -358,7 +364,10 @@ class IntegerCell(Cell):
         return self.ops.Sub(np.float64(INT16_MAX * GATE_SCALE), gate)
 
     def emit_update(self, sums: dict[Gate, Value]) -> Value:
-        """Return the candidate values at the scale of the cells. The kernel always uses tanh, regardless of the option."""
+        """Return the candidate values at the scale of the cells.
+
+        The kernel always uses tanh, regardless of the option.
+        """
         return sums[UPDATE]
 
     def emit_gate(self, gate: Gate, sums: dict[Gate, Value], cells: Value) -> Value:
@@ -415,7 +424,10 @@ class IntegerCell(Cell):
         return self.clamp(updated, -bound, bound) if bound > 0 else self.clamp(updated)
 
     def emit_output(self, output_gate: Value, cells: Value) -> Value:
-        """Emit the output. As in the kernel, the zero point of projected values is subtracted instead of added."""
+        """Emit the output.
+
+        As in the kernel, the zero point of projected values is subtracted instead of added.
+        """
         ops, state_zero_point = self.ops, self.zero_point(HIDDEN)
         hidden_scale, hidden_zero_point = scale_and_zero_point(self.op.intermediates[4])
         rounded = ops.Round(ops.Mul(output_gate, self.gather_entries(self.output_table, cells)))

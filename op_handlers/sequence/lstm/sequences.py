@@ -61,7 +61,10 @@ def loses_precision(cell: Cell) -> bool:
 def emit_lstm(
     layers: Sequence[Cell], x: Value, initial_states: InitialStates, shared: bool = False
 ) -> Sequence[Sequence[Value]]:
-    """Emit LSTM in one or both directions. ``shared``: other nodes use its weights too."""
+    """Emit LSTM in one or both directions.
+
+    ``shared``: other nodes use its weights too.
+    """
     ctx, ops, n = layers[0].ctx, layers[0].ops, len(layers)
     activations = ONNX_ACTIVATIONS[ctx.options.fused_activation_function]
     matrices = stack_values if shared else stack_directions

@@ -11,7 +11,10 @@ ASCENDING = np.arange(-32768, 32768)
 
 
 def emit_table(ctx: Context, entries: Array, factor: float) -> Value | Array:
-    """Return a table of entries times a factor. Nodes add 8-bit differences from the previous entry at load time."""
+    """Return a table of entries times a factor.
+
+    Nodes add 8-bit differences from the previous entry at load time.
+    """
     if ctx.target.stores_tables:
         return entries * factor
     ops, differences = ctx.ops, np.diff(entries, prepend=entries[0]).astype(np.int8)
