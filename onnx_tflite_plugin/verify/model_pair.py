@@ -62,7 +62,6 @@ _AUDIO_SIZE = 2048  # for dynamic sizes of audio, because models need a window o
 _MAX_ELEMENTS = 2**23  # of an input of these sizes: allows two dynamic dimensions, not three
 _MAX_CONDITIONS = 3  # boolean inputs of which all combinations are tried
 _PRECISE = {"session.x64quantprecision": "1"}  # exact on x86 before VNNI, too
-_UNFUSED_OPERATORS = {"session.disable_quant_qdq": "1"}  # no fusion of a quantized operator with its roundings
 
 
 class _Attempt(NamedTuple):
@@ -371,17 +370,11 @@ class ModelPair:
     ) -> bool:
         """True if failing outputs agree without ONNX Runtime's graph optimizations.
 
-        Submodels do not show such errors, except those of fusions of one quantized operator. Small errors of these are
-        the sum of roundings that submodels show.
+        Submodels do not show such errors.
         """
-        failing = [output for output in outputs if not output.ok]
-        if not any(output.unit != "value" for output in failing):
+        if not any(not output.ok and output.unit != "value" for output in outputs):
             return False
-        if not _agrees(self, runs, expected, optimizes=False):
-            return False
-        return not (
-            all(output.is_small for output in failing) and _agrees(self, runs, expected, config=_UNFUSED_OPERATORS)
-        )
+        return _agrees(self, runs, expected, optimizes=False)
 
     def hints(self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[str, ...]:
         """Return a hint if the processor is the cause of an error.

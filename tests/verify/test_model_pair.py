@@ -13,8 +13,7 @@ from conformance.models import Net, constant, tensor
 from onnx_tflite_plugin.errors import InconclusiveError, VerificationError
 from onnx_tflite_plugin.graph.metadata import Part
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify import LiteRTError, Tolerance, model_pair
-from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify import LiteRTError, Tolerance
 from onnx_tflite_plugin.verify.comparison.trial import KERNELS, _merge_failures
 from onnx_tflite_plugin.verify.model_pair import ModelPair, _are_equal_runs
 from onnx_tflite_plugin.verify.run import _all_nan
@@ -204,16 +203,3 @@ def test_compares_batch_items_one_by_one_if_litert_rejects_the_batch(shape: list
     verification = otp.verify(data, otp.convert(data, dynamic_batch=True).proto)
     assert verification.ok, verification.text
     assert "one more run with other dynamic sizes: x0 [2, 2, 3]" in verification.text
-
-
-@pytest.mark.parametrize(
-    ("max_error", "fusions_of_operators", "caused"), [(0.01, True, False), (0.01, False, True), (0.1, True, True)]
-)
-def test_small_errors_are_not_attributed_to_fused_rounding(
-    monkeypatch: pytest.MonkeyPatch, max_error: float, fusions_of_operators: bool, caused: bool
-) -> None:
-    """``fusions_of_operators``: the outputs agree if only fusions of quantized operators are disabled."""
-    models = pair(5)
-    monkeypatch.setattr(model_pair, "_agrees", lambda *_, config=None, **__: config is None or fusions_of_operators)
-    output = Comparison("y", "range", max_error=max_error, differing=1, tolerance=1e-3)
-    assert models.is_caused_by_fusion([output], [], {}) == caused
