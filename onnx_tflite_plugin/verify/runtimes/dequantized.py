@@ -64,10 +64,15 @@ def as_stored(tensor: Tensor, array: Array) -> Array:
         or not tensor.dtype.lstrip("u").startswith("int")
     ):
         return array
-    scale, zero_point = _parameters(quantization, tensor)
+    return np.asarray(np.rint(as_steps(tensor, array)).astype(tensor.dtype))
+
+
+def as_steps(tensor: Tensor, array: Array) -> Array:
+    """Return a float array in quantization steps of a quantized tensor, saturated but not rounded."""
+    assert isinstance(tensor.quantization, Quantization)
+    scale, zero_point = _parameters(tensor.quantization, tensor)
     limits = np.iinfo(tensor.dtype)
-    integers = np.nan_to_num(np.rint(array / scale)) + zero_point
-    return np.asarray(np.clip(integers, limits.min, limits.max).astype(tensor.dtype))
+    return np.asarray(np.clip(np.nan_to_num(array / scale) + zero_point, limits.min, limits.max))
 
 
 def _parameters(quantization: Quantization, tensor: Tensor) -> tuple[Array, Array]:

@@ -95,7 +95,7 @@ class SubmodelWriter:
         model.buffers = [self._content(buffer) if k in buffers else empty for k, buffer in enumerate(model.buffers)]
         if floats:
             dequantize_weights(self._schema, model)
-        return _pack(model)
+        return pack_model(model)
 
     def structure(self, inputs: Sequence[int], outputs: Sequence[int], extra_inputs: Sequence[int]) -> Model:
         """Return the tensors of the file that ``write`` returns for the same arguments, without its operators."""
@@ -122,7 +122,7 @@ class SubmodelWriter:
         return filled
 
 
-def _pack(model: Any) -> bytes:
+def pack_model(model: Any) -> bytes:
     """Return the model as a FlatBuffer. Raises InvalidModel beyond 2 GB."""
     import flatbuffers
 

@@ -9,6 +9,7 @@ import numpy as np
 from onnx_tflite_plugin.source.model import Array
 
 _BITS = {"INT8": 8, "UINT8": 8, "INT4": 4, "INT2": 2}
+_WIDE = {"INT16": np.int16, "INT32": np.int32, "INT64": np.int64}
 
 
 def dequantize_weights(schema: Any, model: Any) -> None:
@@ -32,7 +33,7 @@ def _is_dynamic_range(model: Any, graph: Any, operator: Any, slots: list[int], n
     """True if an operator has float activations, float results and quantized weights."""
     tensors = [graph.tensors[k] for k in slots if k >= 0]
     outputs = [graph.tensors[int(k)] for k in (operator.outputs if operator.outputs is not None else ()) if k >= 0]
-    floats = any(names[t.type] == "FLOAT32" and not _data(model, t).size for t in tensors)
+    floats = any(names[t.type] == "FLOAT32" and not constant_data(model, t).size for t in tensors)
     return (
         floats
         and any(names[t.type] == "FLOAT32" for t in outputs)
@@ -45,10 +46,11 @@ def _is_weight(model: Any, tensor: Any, names: dict[int, str]) -> bool:
     scaled = quantization is not None and (
         (quantization.scale is not None and len(quantization.scale)) or hasattr(quantization.details, "scales")
     )
-    return bool(names[tensor.type] in _BITS and scaled and _data(model, tensor).size)
+    return bool(names[tensor.type] in _BITS and scaled and constant_data(model, tensor).size)
 
 
-def _data(model: Any, tensor: Any) -> Array:
+def constant_data(model: Any, tensor: Any) -> Array:
+    """Return the bytes of a constant; empty for other tensors."""
     data = model.buffers[tensor.buffer].data
     return np.empty(0, np.uint8) if data is None else np.asarray(data, np.uint8)
 
@@ -57,7 +59,7 @@ def _add_constant(schema: Any, model: Any, graph: Any, index: int, names: dict[i
     """Add the dequantized constant to the subgraph; return its tensor index."""
     quantized = graph.tensors[index]
     tensor, buffer = schema.TensorT(), schema.BufferT()
-    values = _dequantize(model, graph, quantized, names)
+    values = dequantize_constant(model, graph, quantized, names)
     buffer.data = np.frombuffer(np.ascontiguousarray(values, np.float32).tobytes(), np.uint8)
     tensor.name, tensor.shape, tensor.type = quantized.name, quantized.shape, schema.TensorType.FLOAT32
     tensor.buffer = len(model.buffers)
@@ -66,14 +68,15 @@ def _add_constant(schema: Any, model: Any, graph: Any, index: int, names: dict[i
     return len(graph.tensors) - 1
 
 
-def _dequantize(model: Any, graph: Any, tensor: Any, names: dict[int, str]) -> Array:
+def dequantize_constant(model: Any, graph: Any, tensor: Any, names: dict[int, str]) -> Array:
     """Return the dequantized values of a constant: quantized per tensor, per axis, or in blocks along the last axis."""
     shape = [int(size) for size in tensor.shape]
-    integers = _unpack(_data(model, tensor), _BITS[names[tensor.type]], names[tensor.type] == "UINT8")
+    data, name = constant_data(model, tensor), names[tensor.type]
+    integers = data.view(_WIDE[name]) if name in _WIDE else _unpack(data, _BITS[name], name == "UINT8")
     integers = integers[: int(np.prod(shape))].reshape(shape).astype(np.float32)
     quantization = tensor.quantization
     if hasattr(quantization.details, "scales"):
-        scales = _data(model, graph.tensors[quantization.details.scales]).view(np.float16).astype(np.float32)
+        scales = constant_data(model, graph.tensors[quantization.details.scales]).view(np.float16).astype(np.float32)
         block_scales = scales.reshape(shape[0], -1)
         return np.asarray(integers * np.repeat(block_scales, shape[-1] // block_scales.shape[1], axis=1).reshape(shape))
     scale = np.asarray(quantization.scale, np.float32)

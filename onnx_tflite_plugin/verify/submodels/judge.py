@@ -23,8 +23,11 @@ from onnx_tflite_plugin.verify.comparison.rounding import (
     undecided_reason,
     weight_scale,
 )
+from onnx_tflite_plugin.verify.comparison.tensors import quantizes_values
 from onnx_tflite_plugin.verify.comparison.trial import Run, Trial
 from onnx_tflite_plugin.verify.criteria import Tolerance
+from onnx_tflite_plugin.verify.runtimes.dequantized import as_float, as_steps, as_stored, is_quantized
+from onnx_tflite_plugin.verify.runtimes.float_kernels import as_symmetric, float_result
 from onnx_tflite_plugin.verify.runtimes.structure import block_scales, is_dynamic_range
 from onnx_tflite_plugin.verify.submodels.points import Submodel
 from onnx_tflite_plugin.verify.submodels.references import FLOAT_WEIGHTS, PERTURBED, OperandSet, References
@@ -232,12 +235,49 @@ class Judge:
                 comparison = self._compare_with(submodel, operand_set, actual, results[index], name)
             if comparison.ok:
                 return comparison
+        if (matched := self._match_float_kernels(submodel, operand_set, actual)) is not None:
+            return matched
         if not lacks_float_kernel:
             return None
         # without a float kernel, as for a fused TANH, allow the error of dynamic quantization in a whole network
         allowed = self.settings.trial.tolerance
         comparison = self._compare_with(submodel, operand_set, actual, expected, "builtin", allowed)
         return comparison if comparison.ok else None
+
+    def _match_float_kernels(self, submodel: Submodel, operand_set: OperandSet, actual: Array) -> Comparison | None:
+        """Return the comparison of a quantized result with LiteRT's float kernels; None if it does not match.
+
+        A model requantized to symmetric int8 rounds weights and inputs again, and so do these kernels. A quantized
+        result of one operator matches if it is one step off at most, and is the float result rounded to the nearest
+        step. All elements of a channel may lie halfway between two steps, where LiteRT rounds the other way.
+        """
+        expected, tensors = operand_set.expected[submodel.tensor.index], self.segment.points.entry.subgraph.tensors
+        dequantized, inputs = self.settings.dequantized, {*self.segment.inputs}
+        symmetric = dequantized and quantizes_values(self.segment.points.session.proto.graph)
+        if not (dequantized or is_quantized(submodel.tensor)) or actual.shape != expected.shape:
+            return None
+        operands = [
+            (tensors[k], (as_symmetric if symmetric and k in inputs else as_float)(tensors[k], operand_set.operands[k]))
+            for k in submodel.leaves
+            if k in operand_set.operands
+        ]
+        result = float_result(self.segment.writer, submodel.operators, operands, submodel.tensor, symmetric=symmetric)
+        if result is None or result.shape != expected.shape:
+            return None
+        if dequantized:
+            stored = as_stored(submodel.tensor, result)
+            comparison = self._compare_with(submodel, operand_set, actual, stored, "float kernels")
+            return comparison if comparison.ok else None
+        error = float(np.abs(actual.astype(np.int64) - expected).max(initial=0))
+        rounding = np.abs(as_steps(submodel.tensor, result) - actual).max(initial=0)
+        if len(submodel.operators) > 1 or error > criteria.STEPS or rounding > criteria.NEAREST:
+            return None
+        comparison = self._compare_with(submodel, operand_set, actual, expected, "builtin")
+        return (
+            None
+            if undecided_reason(submodel.operators, comparison)
+            else replace(comparison, problem="", max_error=error)
+        )
 
     def _summation_error(self, submodel: Submodel, operand_set: OperandSet, expected: Array) -> float:
         """Return the rounding error of LiteRT's sums if the result may be a sum or mean of a single operand; else 0."""

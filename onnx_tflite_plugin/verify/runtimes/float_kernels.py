@@ -1,0 +1,94 @@
+"""Float results of quantized operators: LiteRT's float kernels on dequantized operands and constants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.source.model import Array, Operator, Quantization, Tensor
+from onnx_tflite_plugin.verify.runtimes.dequantized import as_float
+from onnx_tflite_plugin.verify.runtimes.extraction import SubmodelWriter, pack_model
+from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError
+from onnx_tflite_plugin.verify.runtimes.packages import import_optional
+from onnx_tflite_plugin.verify.runtimes.weights import constant_data, dequantize_constant
+
+_QUANTIZED = {"INT8", "UINT8", "INT16", "INT32", "INT64"}
+_MIDDLE = {"INT8": 0, "UINT8": 128}  # zero points of weights that symmetric int8 holds unchanged
+_MAX_INT8 = 127
+
+
+def float_result(
+    writer: SubmodelWriter,
+    operators: Sequence[Operator],
+    operands: Sequence[tuple[Tensor, Array]],
+    result: Tensor,
+    *,
+    symmetric: bool,
+) -> Array | None:
+    """Return the float result of operators on float operands; None if LiteRT has no float kernel.
+
+    ``symmetric``: round 8-bit weights with other zero points to symmetric int8, with a scale per output channel.
+    """
+    data = writer.write(operators, [], [result.index], [tensor.index for tensor, _ in operands])
+    try:
+        session = LiteRT(_with_floats(data, symmetric=symmetric), "builtin")
+        (array,) = session.run([array for _, array in operands])
+    except LiteRTError:
+        return None
+    return array if array.dtype == np.float32 else None
+
+
+def as_symmetric(tensor: Tensor, array: Array) -> Array:
+    """Return a dequantized array; an 8-bit one is rounded to symmetric int8 that covers its range."""
+    quantization, values = tensor.quantization, as_float(tensor, array)
+    if not isinstance(quantization, Quantization) or array.dtype.kind not in "iu" or array.dtype.itemsize > 1:
+        return values
+    limits, (zero_point, *_) = np.iinfo(array.dtype), quantization.zero_point
+    steps = min(max(limits.max - zero_point, zero_point - limits.min), 2 * _MAX_INT8)
+    scale = quantization.scale[0] * steps / _MAX_INT8
+    return np.asarray(np.clip(np.rint(values / scale), -_MAX_INT8 - 1, _MAX_INT8) * scale, np.float32)
+
+
+def _with_floats(data: bytes, *, symmetric: bool) -> bytes:
+    """Return the file with float32 tensors in place of all quantized ones."""
+    schema = import_optional("ai_edge_litert.schema_py_generated")
+    model = schema.ModelT.InitFromPackedBuf(data)
+    names = {value: name for name, value in vars(schema.TensorType).items() if not name.startswith("_")}
+    graph = model.subgraphs[0]
+    channels = _channel_counts(graph)
+    for index, tensor in enumerate(graph.tensors):
+        quantization = tensor.quantization
+        if names[tensor.type] not in _QUANTIZED or quantization is None or quantization.scale is None:
+            continue
+        if constant_data(model, tensor).size:
+            values = dequantize_constant(model, graph, tensor, names)
+            zero_points = quantization.zeroPoint if quantization.zeroPoint is not None else [0]
+            is_shifted = any(int(point) != _MIDDLE.get(names[tensor.type], point) for point in zero_points)
+            if symmetric and is_shifted:
+                values = _round_symmetric(values, channels.get(index))
+            buffer = schema.BufferT()
+            buffer.data = np.frombuffer(np.ascontiguousarray(values, np.float32).tobytes(), np.uint8)
+            tensor.buffer, model.buffers = len(model.buffers), [*model.buffers, buffer]
+        tensor.type, tensor.quantization = schema.TensorType.FLOAT32, None
+    return pack_model(model)
+
+
+def _channel_counts(graph: Any) -> dict[int, int]:
+    """Return the size of the bias that each weight is used with, by tensor index."""
+    counts = {}
+    for operator in graph.operators:
+        slots = [int(k) for k in operator.inputs]
+        if len(slots) > 2 and slots[2] >= 0 and graph.tensors[slots[2]].shape is not None:
+            counts[slots[1]] = int(np.prod(graph.tensors[slots[2]].shape))
+    return counts
+
+
+def _round_symmetric(values: Array, channels: int | None) -> Array:
+    """Return values rounded to symmetric int8: per channel of the axis with this size, which is the first or last one."""
+    axis = next((axis for axis in (0, values.ndim - 1) if values.ndim and values.shape[axis] == channels), None)
+    others = None if axis is None else tuple(k for k in range(values.ndim) if k != axis)
+    largest = np.abs(values).max(axis=others, keepdims=True, initial=0)
+    scale = np.where(largest > 0, largest, 1) / _MAX_INT8
+    return np.asarray(np.rint(values / scale) * scale, np.float32)

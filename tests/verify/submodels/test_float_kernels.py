@@ -1,0 +1,104 @@
+"""Test quantized operators compared with LiteRT's float kernels: rounding is no error, a wrong constant is one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder, quant
+from conformance.models import Net, constant, tensor
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify import verify
+from onnx_tflite_plugin.verify.runtimes import float_kernels
+from onnx_tflite_plugin.verify.submodels import judge
+from tests.helpers.verify_graphs import slot
+
+STEP, CONSTANT_STEP, CONSTANT = 4.139463999308646e-05, 1.3841176041751169e-05, 4978
+"""The constant is 1664.4999 steps: floats round its sums down, and LiteRT's fixed point rounds them up."""
+
+
+SUMS = np.random.default_rng(7).integers(-900, 900, (1, 16, 16, 2), np.int16)
+
+
+def shifted_weights() -> bytes:
+    """Return a convolution whose uint8 weights symmetric int8 does not hold."""
+    model, rng = ModelBuilder(), np.random.default_rng(7)
+    g = model.main
+    x = g.input("x", (1, 11, 7, 24), "uint8", quantization=quant(0.02, 128))
+    kernel = g.constant("w", rng.integers(0, 256, (16, 3, 3, 24)).astype(np.uint8), quantization=quant(0.01, 0))
+    bias = g.constant("b", rng.integers(-900, 900, 16).astype(np.int32), quantization=quant(0.0002, 0))
+    y = g.tensor("y", (1, 11, 7, 16), "uint8", quantization=quant(0.02, 128))
+    g.operator("CONV_2D", [x, kernel, bias], [y], {"padding": "SAME", "stride_h": 1, "stride_w": 1})
+    g.output(y)
+    return model.build()
+
+
+def halfway_sums() -> bytes:
+    """Return a sum with a constant of another scale; channel 0 lies halfway between two int16 steps."""
+    net = Net()
+    spec = tensor(*SUMS.shape, dtype="int16", scale=STEP, name="x")
+    added = constant(np.array([CONSTANT, 1990], np.int16), "int16", CONSTANT_STEP)
+    net.output(net.call("ADD", [net.input(spec), added], spec, pot_scale_int16=False))
+    return net.build()
+
+
+@pytest.fixture
+def without_float_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judge, "float_result", lambda *_, **__: None)
+
+
+def symmetric_model() -> tuple[bytes, onnx.ModelProto]:
+    data = shifted_weights()
+    return data, otp.convert(data, target="tensorrt", quantization="symmetric").proto
+
+
+def test_requantized_weights_are_no_error() -> None:
+    assert verify(*symmetric_model()).verdict == "agrees"
+
+
+@pytest.mark.usefixtures("without_float_kernels")
+def test_requantized_weights_exceed_the_tolerance_of_roundings() -> None:
+    assert verify(*symmetric_model()).verdict == "differs"
+
+
+def test_wrong_bias_of_requantized_weights_is_an_error() -> None:
+    data, proto = symmetric_model()
+    for initializer in proto.graph.initializer:
+        array = numpy_helper.to_array(initializer)
+        if array.size == 16 and array.dtype == np.float32 and (array < 0).any():
+            initializer.CopyFrom(numpy_helper.from_array(array + np.float32(1.0), initializer.name))
+    assert verify(data, proto).verdict == "differs"
+
+
+def test_channel_halfway_between_two_steps_is_no_error() -> None:
+    data = halfway_sums()
+    assert verify(data, otp.convert(data), inputs={"x": SUMS}).verdict == "agrees"
+
+
+@pytest.mark.usefixtures("without_float_kernels")
+def test_channel_halfway_between_two_steps_has_a_bias() -> None:
+    data = halfway_sums()
+    assert verify(data, otp.convert(data), inputs={"x": SUMS}).verdict == "differs"
+
+
+def test_wrong_constant_by_one_step_is_an_error() -> None:
+    data = halfway_sums()
+    proto = otp.convert(data).proto
+    (initializer,) = [i for i in proto.graph.initializer if CONSTANT in numpy_helper.to_array(i)]
+    array = numpy_helper.to_array(initializer) - np.int16(round(STEP / CONSTANT_STEP))
+    initializer.CopyFrom(numpy_helper.from_array(array, initializer.name))
+    assert verify(data, proto, inputs={"x": SUMS}).verdict == "differs"
+
+
+@pytest.mark.parametrize(
+    ("zero_point", "array", "expected"),
+    [(128, np.array([0, 128, 255], np.uint8), [-128, 0, 127]), (0, np.array([1, 2, 255], np.uint8), [0, 2, 254])],
+)
+def test_8_bit_inputs_are_rounded_to_symmetric_int8(zero_point: int, array: Array, expected: Any) -> None:
+    x = slot(0, array.dtype.name, array.shape, 1.0, zero_point=zero_point)
+    assert np.allclose(float_kernels.as_symmetric(x, array), expected, atol=0.1)
