@@ -9,13 +9,12 @@ from dataclasses import replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
 from onnx_tflite_plugin.errors import InconclusiveError, InvalidModel, MismatchedModels, VerificationError
 from onnx_tflite_plugin.graph.decoder import NEXT
-from onnx_tflite_plugin.graph.int8_faults import describe_int8_fault
 from onnx_tflite_plugin.graph.metadata import (
     Part,
     has_reset_states,
@@ -47,8 +46,6 @@ from onnx_tflite_plugin.verify.runtimes.extraction import cut_file
 from onnx_tflite_plugin.verify.runtimes.interpreter import RunTimeout
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError, NoKernel, refuses_dtype
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime, OrtError
-from onnx_tflite_plugin.verify.runtimes.packages import import_optional
-from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
 from onnx_tflite_plugin.verify.runtimes.structure import is_dynamic_range
 from onnx_tflite_plugin.verify.runtimes.substitutes import find_substitutes
 
@@ -61,7 +58,6 @@ _IMAGE_SIZE = 64  # for dynamic sizes that the file stores as 1, if the model do
 _AUDIO_SIZE = 2048  # for dynamic sizes of audio, because models need a window of at least some 500 samples
 _MAX_ELEMENTS = 2**23  # of an input of these sizes: allows two dynamic dimensions, not three
 _MAX_CONDITIONS = 3  # boolean inputs of which all combinations are tried
-_PRECISE = {"session.x64quantprecision": "1"}  # exact on x86 before VNNI, too
 
 
 class _Attempt(NamedTuple):
@@ -364,43 +360,6 @@ class ModelPair:
         """True if operators of the file round to quantized values, so that small errors grow along the network."""
         operators = (op for graph in self.trial.model.subgraphs for op in graph.operators)
         return any(is_requantizing(op) or is_dynamic_range(op) for op in operators)
-
-    def is_caused_by_fusion(
-        self, outputs: Sequence[Comparison], runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]
-    ) -> bool:
-        """True if failing outputs agree without ONNX Runtime's graph optimizations.
-
-        Submodels do not show such errors.
-        """
-        if not any(not output.ok and output.unit != "value" for output in outputs):
-            return False
-        return _agrees(self, runs, expected, optimizes=False)
-
-    def hints(self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[str, ...]:
-        """Return a hint if the processor is the cause of an error.
-
-        Causes are a fault of ONNX Runtime on this processor, or saturating 16-bit sums of 8-bit products.
-        """
-        if fault := describe_int8_fault(import_optional("onnxruntime")):
-            return (fault,)
-        if multiplies_exactly():
-            return ()
-        if not _agrees(self, runs, expected, config=_PRECISE):
-            return ()
-        reason = (
-            "this processor saturates int8 products of the model (with session.x64quantprecision=1 the outputs agree)"
-        )
-        return (f"{reason}; convert with --weights-dtype auto or uint8",)
-
-
-def _agrees(pair: ModelPair, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]], **options: Any) -> bool:
-    """True if ONNX Runtime computes outputs within their tolerance with these options of its session."""
-    try:
-        session = OnnxRuntime(pair.onnx, **options, folder=pair.session.folder)
-        actual = pair.trial.onnx_outputs(session, runs)
-    except OrtError:
-        return False
-    return all(output.ok for output in pair.trial.compare_outputs(actual, expected))
 
 
 def _are_equal_runs(runs: Sequence[Run]) -> bool:

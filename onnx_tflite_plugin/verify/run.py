@@ -24,6 +24,7 @@ from onnx_tflite_plugin.normalize.joining import SharedItems, join_signatures
 from onnx_tflite_plugin.options import ByInput, VerifyOptions, positions_as_text
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import Member, Section, Source, check_format, check_source, read, read_bytes
+from onnx_tflite_plugin.verify.causes import hints, is_caused_by_fusion
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.trial import TIME_LIMIT, Run
 from onnx_tflite_plugin.verify.criteria import Tolerance
@@ -218,7 +219,7 @@ def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> 
         decision = Decision(error=error.message)
     _add_builtin_outputs(pair, decision, input_runs, expected)
     outputs = () if random else _compare_outputs(pair, input_runs, expected)
-    caused_by_fusion = pair.is_caused_by_fusion(outputs, input_runs, expected)
+    caused_by_fusion = is_caused_by_fusion(pair, outputs, input_runs, expected)
     notes = (FUSION, *notes) if caused_by_fusion else notes
     verification = conclude(pair, outputs, decision, accept_errors=not caused_by_fusion, exact=request.exact)
     wrong = tuple(comparison for comparison in pair.compare_batch() if not comparison.ok)
@@ -228,7 +229,7 @@ def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> 
     if verification.verdict == "differs":
         if request.bisect is not None and decision.differing:
             notes = (save_submodels(pair, decision, Path(request.bisect)), *notes)
-        notes = (*pair.hints(input_runs, expected), *notes)
+        notes = (*hints(pair, input_runs, expected), *notes)
     explained = explain_errors(pair, outputs, verification.comparisons, has_data=request.inputs is not None)
     return replace(
         verification,

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from onnx_tflite_plugin.source.model import Operator, Options, Tensor
-from onnx_tflite_plugin.verify import model_pair
+from onnx_tflite_plugin.verify import causes
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.tensors import Divergence
 from onnx_tflite_plugin.verify.comparison.trial import match_values
-from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.runtimes.ort import OrtError
 from onnx_tflite_plugin.verify.runtimes.structure import is_stateful
 
@@ -65,14 +64,14 @@ def test_attributes_a_failure_to_saturation_if_exact_products_pass(
             raise OrtError("it does not run")
         return config
 
-    monkeypatch.setattr(model_pair, "describe_int8_fault", lambda onnxruntime: "")
-    monkeypatch.setattr(model_pair, "multiplies_exactly", lambda: exactly)
-    monkeypatch.setattr(model_pair, "OnnxRuntime", runtime)
+    monkeypatch.setattr(causes, "describe_int8_fault", lambda onnxruntime: "")
+    monkeypatch.setattr(causes, "multiplies_exactly", lambda: exactly)
+    monkeypatch.setattr(causes, "OnnxRuntime", runtime)
     trial = SimpleNamespace(
         onnx_outputs=lambda session, runs: session, compare_outputs=lambda actual, expected: [RIGHT, precise]
     )
     stub = SimpleNamespace(onnx=None, trial=trial, session=SimpleNamespace(folder=None))
-    hints = ModelPair.hints(stub, [], {})  # type: ignore[arg-type]
+    hints = causes.hints(stub, [], {})  # type: ignore[arg-type]
     assert any("saturates int8 products of the model" in hint for hint in hints) is attributed
 
 
