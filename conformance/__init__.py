@@ -6,7 +6,7 @@ A case is one small .tflite model. It is converted under every layout plan and c
     unary("NEG", "int8", x, place=between_convolutions, max_transposes=2)       channels first
     binary("ADD", "a row", tensor(2, 5, 7, 3), constant(random_array(7, 1)))    ... and a constant
     in_isolation("PAD", "rank 2", [x, constant([[0, 1], [2, 0]])], y, options=...)  any operands and results
-    net("SHAPE", "of an image", draw)                                           any model, step by step
+    net("SHAPE", "of an image", build_shape_of_image)                           any model, step by step
 
 ``models`` has these helpers; ``case.Case`` documents every other option. Axis sizes (2, 5, 7, 3), scales and zero points
 are distinct, so that swapped ones show. Modules in ``cases`` mirror ``op_handlers``; each has a function ``cases()`` that

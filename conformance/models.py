@@ -375,7 +375,7 @@ def _broadcast_shape(*shapes: tuple[int | None, ...]) -> list[int | None]:
 
 
 def opsets(dtype: str = "float32", place: Placement = in_isolation) -> tuple[int | None, ...]:
-    """Return the opsets to test: every supported one in isolation; between convolutions, which test layouts, the default."""
+    """Return the opsets to test: every supported one in isolation, only the default between convolutions."""
     return (None,) if place is between_convolutions else (None, 26) if dtype == "int16" else EVERY_OPSET
 
 

@@ -150,7 +150,7 @@ def case(stored: StoredCase, name: str, *, static: bool, **options: Any) -> Case
 
 
 def build_model(model: Net, stored: StoredCase, static: bool) -> None:
-    """Build the model of stored stored case."""
+    """Build the model of a stored case: one select operator on constants and graph inputs."""
 
     def spec(array: Array, value: Array | None = None) -> Spec:
         shape = array.shape if static or value is not None else (None,) * array.ndim

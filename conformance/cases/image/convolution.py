@@ -1,4 +1,4 @@
-"""Convolutions: padding, strides, dilation, groups; weights and biases of every dtype the kernels take."""
+"""CONV_2D and DEPTHWISE_CONV_2D: padding, strides, dilation, groups; weights and biases of every supported dtype."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from conformance.weights import BIASES, ROUNDED, WEIGHTS, bias, column_of, produ
 from onnx_tflite_plugin.verify import LiteRT
 
 IMAGE = (2, 5, 7, 3)
-COMPUTED = "computed weights with a zero point"  # which int8 and int16 kernels ignore
+COMPUTED = "computed weights with a zero point"  # int8 and int16 kernels ignore that zero point
 FUSED = ("RELU", "RELU6", "RELU_N1_TO_1")
 
 
@@ -29,7 +29,7 @@ def cases() -> Iterator[Case]:
     yield from depthwise_cases()
 
 
-# --- the parts of a convolution ---------------------------------------------------------------
+# --- one convolution --------------------------------------------------------------------------
 
 
 def conv_case(
@@ -52,55 +52,61 @@ def conv_case(
     absent: bool = False,
     **options: Any,
 ) -> Case:
-    """Return a convolution case. ``biased``: the bias's dtype, or ``None``. Keywords that are fields of ``Case`` go to the case."""
+    """Return a case of a convolution. Keywords that are fields of ``Case`` go to the case, others to the operator.
+
+    ``biased``: dtype of the bias, "" for the default dtype, ``None`` for no bias. ``absent``: an absent operand instead of a
+    bias. ``stored``: factor by which the bias scale in the file is wrong. ``out``: number of output channels.
+    """
     case = {key: options.pop(key) for key in [*options] if key in Case.__dataclass_fields__}
     n, *size, channels = shape
     assert channels is not None
-    given = [k if padding == "SAME" else None for k in kernel]
-    made_size = [
-        None if s is None else -(-s // t) if g else (s - ((k - 1) * d + 1)) // t + 1
-        for s, k, t, d, g in zip(size, kernel, stride, dilation, given, strict=True)
+    output_size = [
+        None if s is None else -(-s // t) if padding == "SAME" else (s - ((k - 1) * d + 1)) // t + 1
+        for s, k, t, d in zip(size, kernel, stride, dilation, strict=True)
     ]
     x = tensor(*shape, dtype=dtype)
-    deep = op == "DEPTHWISE_CONV_2D"
-    depth = prod(kernel) * (1 if deep else channels // groups)
-    weight_shape = (1, *kernel, out) if deep else (out, *kernel, channels // groups)
-    w = weight(weight_shape, weights or WEIGHTS[dtype], (3 if deep else 0) if per_axis else None)
-    y = product(x, w, (n, *made_size, out), depth, zero_point)
+    is_depthwise = op == "DEPTHWISE_CONV_2D"
+    depth = prod(kernel) * (1 if is_depthwise else channels // groups)
+    weight_shape = (1, *kernel, out) if is_depthwise else (out, *kernel, channels // groups)
+    w = weight(weight_shape, weights or WEIGHTS[dtype], (3 if is_depthwise else 0) if per_axis else None)
+    y = product(x, w, (n, *output_size, out), depth, zero_point)
     b = None if biased is None else bias(x, w, out, biased or BIASES[dtype], depth, stored)
-    settings = {
+    geometry = {
         "padding": padding,
         "stride_h": stride[0],
         "stride_w": stride[1],
         "dilation_h_factor": dilation[0],
         "dilation_w_factor": dilation[1],
     }
-    if deep:
-        settings["depth_multiplier"] = out // channels
-    case = {"options": {**settings, **options}, "dtype": column_of(dtype, weights), **case}
+    if is_depthwise:
+        geometry["depth_multiplier"] = out // channels
+    case = {"options": {**geometry, **options}, "dtype": column_of(dtype, weights), **case}
     if b is not None:
         return in_isolation(op, name, [x, w, b], y, **case)
-    zero = replace(bias(x, w, out, BIASES[dtype], depth), value=np.zeros(out, BIASES[dtype]))
+    zero_bias = replace(bias(x, w, out, BIASES[dtype], depth), value=np.zeros(out, BIASES[dtype]))
     return in_isolation(
         op,
         name,
         [x, w, None] if absent else [x, w],
         y,
-        reference=litert_reference(in_isolation(op, name, [x, w, zero], y, **case)),
+        reference=litert_reference(in_isolation(op, name, [x, w, zero_bias], y, **case)),
         **case,
     )
 
 
-def litert_reference(twin: Case) -> Reference:
-    """Return a twin that LiteRT runs: CONV_2D's kernel insists on a bias, DEPTHWISE_CONV_2D's crashes without one on integers."""
-    return lambda arrays: LiteRT(twin.build(), "builtin").run(arrays)
+def litert_reference(equivalent: Case) -> Reference:
+    """Return a reference that runs an equivalent case in LiteRT, for models that LiteRT does not run.
+
+    Without a bias, CONV_2D's kernel fails and DEPTHWISE_CONV_2D's crashes on integers; the equivalent case has a zero bias.
+    """
+    return lambda arrays: LiteRT(equivalent.build(), "builtin").run(arrays)
 
 
 # --- CONV_2D ----------------------------------------------------------------------------------
 
 
 def geometry_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
-    """Yield padding, stride and dilation: SAME puts the odd row at the end; VALID drops the rest of a stride."""
+    """Yield padding, stride and dilation. SAME pads an odd row at the end; VALID drops rows after the last full stride."""
     for padding in ("SAME", "VALID"):
         yield conv_case(f"{padding} 3x2", op=op, padding=padding, opsets=EVERY_OPSET, **more)
         yield conv_case(f"{padding} 2x4 stride 2x3", op=op, padding=padding, kernel=(2, 4), stride=(2, 3), **more)
@@ -130,8 +136,8 @@ def dynamic_size_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
     shape = (2, None, None, more.get("shape", IMAGE)[3])
     more = {key: value for key, value in more.items() if key != "shape"}
     for dtype in ("float32", "int8", "uint8", "int16"):
-        given = [{"x0": random_array(2, h, w, shape[3] or 1, dtype=dtype)} for h, w in ((5, 7), (8, 11), (6, 6))]
-        case: dict[str, Any] = {"op": op, "shape": shape, "dtype": dtype, "input_arrays": given, **more}
+        arrays = [{"x0": random_array(2, h, w, shape[3] or 1, dtype=dtype)} for h, w in ((5, 7), (8, 11), (6, 6))]
+        case: dict[str, Any] = {"op": op, "shape": shape, "dtype": dtype, "input_arrays": arrays, **more}
         for name, (kernel, stride) in kernels.items():
             yield conv_case(f"{dtype} of dynamic shape, SAME {name}", kernel=kernel, stride=stride, **case)
         yield conv_case(f"{dtype} of dynamic shape, VALID", padding="VALID", stride=(2, 1), **case)
@@ -142,7 +148,7 @@ def dynamic_size_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
 
 
 def group_cases() -> Iterator[Case]:
-    """Yield implied groups: the filter has fewer input channels than the image."""
+    """Yield grouped convolutions, which a filter with fewer input channels than the image implies."""
     for dtype in ("float32", "int8"):
         yield conv_case(f"{dtype} in three groups", shape=(2, 5, 7, 6), out=9, groups=3, dtype=dtype)
     yield conv_case("float32 in as many groups as channels", shape=(2, 5, 7, 6), out=12, groups=6)
@@ -194,13 +200,18 @@ def dtype_cases() -> Iterator[Case]:
     )
     for dtype in ("int8", "int16"):
         for op in ("CONV_2D", "DEPTHWISE_CONV_2D"):
-            yield net(op, f"{dtype} with some negative scales", negative_scales(op, dtype), dtype=dtype)
-    yield net("CONV_2D", "float16 weights through DEQUANTIZE", half_weights, dtype="float16", opsets=EVERY_OPSET)
-    yield net("CONV_2D", "weights as a graph input", runtime_weights)
+            yield net(op, f"{dtype} with some negative scales", scale_negative_weights(op, dtype), dtype=dtype)
+    yield net(
+        "CONV_2D", "float16 weights through DEQUANTIZE", build_float16_weights, dtype="float16", opsets=EVERY_OPSET
+    )
+    yield net("CONV_2D", "weights as a graph input", build_runtime_weights)
 
 
-def negative_scales(op: str, dtype: str) -> Callable[[Net], None]:
-    """Return a batch normalization with a negative gamma, folded into the weights' scales."""
+def scale_negative_weights(op: str, dtype: str) -> Callable[[Net], None]:
+    """Return a builder of a convolution with a negative scale for one output channel.
+
+    Such scales result from folding a batch normalization with a negative gamma.
+    """
 
     def build(model: Net) -> None:
         x, axis = tensor(2, 5, 7, 3, dtype=dtype), 0 if op == "CONV_2D" else 3
@@ -216,20 +227,21 @@ def negative_scales(op: str, dtype: str) -> Callable[[Net], None]:
     return build
 
 
-def half_weights(model: Net) -> None:
+def build_float16_weights(model: Net) -> None:
+    """Build a convolution with float16 weights and bias, each through DEQUANTIZE."""
     image = tensor(*IMAGE)
     w = model.call("DEQUANTIZE", [constant(random_array(4, 3, 3, 3, dtype="float16"))], tensor(4, 3, 3, 3))
     b = model.call("DEQUANTIZE", [constant(random_array(4, dtype="float16"))], tensor(4))
     model.output(model.call("CONV_2D", [image, w, b], tensor(2, 5, 7, 4), padding="SAME", stride_h=1, stride_w=1))
 
 
-def runtime_weights(model: Net) -> None:
+def build_runtime_weights(model: Net) -> None:
     operands = [tensor(*IMAGE), tensor(4, 3, 2, 3), tensor(4)]
     model.output(model.call("CONV_2D", operands, tensor(2, 5, 7, 4), padding="SAME", stride_h=1, stride_w=1))
 
 
 def activation_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
-    """Yield activations that clip, because the output's zero point is inside its dtype."""
+    """Yield activations that clip, because the output's zero point is inside the range of its dtype."""
     for dtype in ("float32", "int8", "uint8", "int16"):
         for activation in FUSED:
             yield conv_case(
@@ -243,7 +255,7 @@ def activation_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
         hybrid: dict[str, Any] = {"weights": "int8", "per_axis": True, **more}
         yield conv_case(name, op=op, fused_activation_function=activation, **hybrid)
     yield conv_case(
-        "int8 with RELU and the zero point at the end",
+        "int8 with RELU and the zero point at the minimum",
         op=op,
         dtype="int8",
         zero_point=-128,
@@ -253,9 +265,9 @@ def activation_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
 
 
 def chain_cases() -> Iterator[Case]:
-    """Yield consecutive convolutions, between which no node must be added."""
+    """Yield consecutive convolutions, between which the converter must not add a Transpose."""
 
-    def chain(dtype: str) -> Callable[[Net], None]:
+    def chain_of_four(dtype: str) -> Callable[[Net], None]:
         def build(model: Net) -> None:
             ref = model.input_through_conv(tensor(*IMAGE, dtype=dtype))
             for k in range(3):
@@ -265,15 +277,15 @@ def chain_cases() -> Iterator[Case]:
         return build
 
     for dtype in ("float32", "int8", "uint8", "int16"):
-        yield net("CONV_2D", f"{dtype} four in a row", chain(dtype), dtype=dtype, max_transposes=2)
+        yield net("CONV_2D", f"{dtype} four in a row", chain_of_four(dtype), dtype=dtype, max_transposes=2)
 
-    def branches(model: Net) -> None:
+    def build_two_readers(model: Net) -> None:
         image = tensor(*IMAGE)
         x = model.input_through_conv(image)
-        sides = [model.select_channels(x, image, order) for order in ([0, 1, 2], [2, 0, 1])]
-        model.output(model.call("ADD", sides, image), sides[0])
+        operands = [model.select_channels(x, image, order) for order in ([0, 1, 2], [2, 0, 1])]
+        model.output(model.call("ADD", operands, image), operands[0])
 
-    yield net("CONV_2D", "result with two readers and a graph output", branches, max_transposes=3)
+    yield net("CONV_2D", "result with two readers and a graph output", build_two_readers, max_transposes=3)
 
 
 # --- DEPTHWISE_CONV_2D ------------------------------------------------------------------------
@@ -293,14 +305,25 @@ def depthwise_cases() -> Iterator[Case]:
     yield conv_case("float32 without bias", op=op, out=6, biased=None)
     yield conv_case("wrong depth_multiplier, which the kernel ignores", op=op, out=6, depth_multiplier=7)
     yield conv_case("int8 with a wrong bias scale", op=op, dtype="int8", out=6, per_axis=True, stored=3.0)
-    yield conv_case("one channel into four", op=op, shape=(2, 5, 7, 1), out=4)
+    yield conv_case("one input channel, four output channels", op=op, shape=(2, 5, 7, 1), out=4)
     yield conv_case("float32 with int8 weights, dynamic range", op=op, out=6, weights="int8", per_axis=True)
-    large: dict[str, Any] = {"fused_activation_function": "RELU6", "input_range": (-200, 200), "known_failure": ROUNDED}
+    large_inputs: dict[str, Any] = {
+        "fused_activation_function": "RELU6",
+        "input_range": (-200, 200),
+        "known_failure": ROUNDED,
+    }
     yield conv_case(
-        "float32 with int8 weights, large sums clipped by RELU6", op=op, out=6, weights="int8", per_axis=True, **large
+        "float32 with int8 weights, large sums clipped by RELU6",
+        op=op,
+        out=6,
+        weights="int8",
+        per_axis=True,
+        **large_inputs,
     )
-    refuses = "Type FLOAT32 with filter type INT4 not currently supported"
-    yield conv_case("float32 with int4 weights", op=op, out=6, weights="int4", per_axis=True, kernel_refusal=refuses)
+    kernel_refusal = "Type FLOAT32 with filter type INT4 not currently supported"
+    yield conv_case(
+        "float32 with int4 weights", op=op, out=6, weights="int4", per_axis=True, kernel_refusal=kernel_refusal
+    )
     yield conv_case("int8 with int4 weights", op=op, dtype="int8", out=6, weights="int4", per_axis=True)
     for dtype in ("int8", "int16"):
         x, w = tensor(*IMAGE, dtype=dtype, zero_point=0), tensor(1, 3, 3, 3, dtype="int8", scale=0.01, zero_point=7)

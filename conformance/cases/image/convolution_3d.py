@@ -34,9 +34,12 @@ def cases() -> Iterator[Case]:
     yield from runtime_size_cases()
 
 
-def window_text(kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> str:
-    parts = (("", kernel), (" stride ", stride), (" dilated ", dilation))
-    return "".join(name + "x".join(map(str, sizes_of)) for name, sizes_of in parts if not name or set(sizes_of) != {1})
+def window_name(kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> str:
+    """Return a description of kernel, stride and dilation, for the name of a case."""
+    sizes_by_label = (("", kernel), (" stride ", stride), (" dilated ", dilation))
+    return "".join(
+        label + "x".join(map(str, sizes)) for label, sizes in sizes_by_label if not label or set(sizes) != {1}
+    )
 
 
 def output_sizes(
@@ -61,10 +64,10 @@ def conv_3d_case(
     activation: str = "NONE",
     **case: Any,
 ) -> Case:
-    """Return a case of one operator on a graph input, or on a transposed convolution; a bias of None is an absent operand."""
+    """Return a case of CONV_3D or CONV_3D_TRANSPOSE; ``biased=None``: the bias is an absent operand."""
     n, *size, channels = volume
     result_size = output_sizes(padding, size, kernel, stride, dilation)
-    options = settings(padding, stride, dilation, activation)
+    options = conv_3d_options(padding, stride, dilation, activation)
     if op == "CONV_3D":
         x, y, w = tensor(*volume), tensor(n, *result_size, out), constant(random_array(*kernel, channels, out))
         operands = [x, w]
@@ -79,9 +82,10 @@ def conv_3d_case(
     return in_isolation(op, name, [*operands, *bias], y, options=options, **case)
 
 
-def settings(
+def conv_3d_options(
     padding: str, stride: Sequence[int], dilation: Sequence[int] = (1, 1, 1), activation: str = "NONE"
 ) -> dict[str, Any]:
+    """Return the options of CONV_3D or CONV_3D_TRANSPOSE."""
     strides = {f"stride_{axis}": s for axis, s in zip("dhw", stride, strict=True)}
     dilations = {f"dilation_{axis}_factor": d for axis, d in zip("dhw", dilation, strict=True)}
     return {"padding": padding, **strides, **dilations, "fused_activation_function": activation}
@@ -91,7 +95,7 @@ def window_cases(op: str) -> Iterator[Case]:
     for padding in ("SAME", "VALID"):
         for windows in (*WINDOWS, *DILATED_STRIDED):
             volume = (1, 5, 7, 11, 2)
-            yield conv_3d_case(op, f"{padding} {window_text(*windows)}", *windows, padding=padding, volume=volume)
+            yield conv_3d_case(op, f"{padding} {window_name(*windows)}", *windows, padding=padding, volume=volume)
         yield conv_3d_case(op, f"{padding} at every opset", (2, 3, 2), (1, 2, 2), padding=padding, opsets=EVERY_OPSET)
     yield conv_3d_case(op, "a kernel larger than the volume", (5, 3, 2), volume=(1, 2, 3, 3, 2))
     yield conv_3d_case(op, "one channel in and out", volume=(2, 3, 5, 7, 1), out=1)
@@ -109,28 +113,29 @@ def bias_cases(op: str) -> Iterator[Case]:
 # --- between convolutions ---------------------------------------------------------------------
 
 
-def plain(model: Net, op: str, x: Any, channels: int, shape: Sequence[int]) -> TensorRef:
+def add_conv_3d(model: Net, op: str, x: Any, channels: int, shape: Sequence[int]) -> TensorRef:
     """Add a 3 x 3 x 3 convolution that keeps the size."""
     spec = x if not isinstance(x, TensorRef) else model.spec(x)
-    before, y = spec.shape[-1] or 1, tensor(*shape, channels)
+    input_channels, y = spec.shape[-1] or 1, tensor(*shape, channels)
     if op == "CONV_3D":
-        operands = [x, constant(random_array(3, 3, 3, before, channels))]
+        operands = [x, constant(random_array(3, 3, 3, input_channels, channels))]
     else:
-        operands = [constant([*shape, channels]), constant(random_array(3, 3, 3, channels, before)), x]
-    return model.call(op, operands, y, **settings("SAME", (1, 1, 1)))
+        operands = [constant([*shape, channels]), constant(random_array(3, 3, 3, channels, input_channels)), x]
+    return model.call(op, operands, y, **conv_3d_options("SAME", (1, 1, 1)))
 
 
 def network_cases(op: str) -> Iterator[Case]:
+    """Yield convolutions around other operators, all of which must run channels first."""
     shape = VOLUME[:-1]
 
-    def chain(model: Net) -> None:
-        x = plain(model, op, tensor(*VOLUME), 3, shape)
-        model.output(plain(model, op, x, 4, shape))
+    def build_two(model: Net) -> None:
+        x = add_conv_3d(model, op, tensor(*VOLUME), 3, shape)
+        model.output(add_conv_3d(model, op, x, 4, shape))
 
-    def around(step: Callable[[Net, TensorRef], TensorRef]) -> Callable[[Net], None]:
+    def convolutions_around(add_operator: Callable[[Net, TensorRef], TensorRef]) -> Callable[[Net], None]:
         def build(model: Net) -> None:
-            x = step(model, plain(model, op, tensor(*VOLUME), 3, shape))
-            model.output(plain(model, op, x, 4, shape) if len(model.spec(x).shape) == 5 else x)
+            x = add_operator(model, add_conv_3d(model, op, tensor(*VOLUME), 3, shape))
+            model.output(add_conv_3d(model, op, x, 4, shape) if len(model.spec(x).shape) == 5 else x)
 
         return build
 
@@ -139,62 +144,64 @@ def network_cases(op: str) -> Iterator[Case]:
             "ADD", [x, constant(random_array(5, 1, 3))], tensor(*shape, 3), fused_activation_function="RELU"
         )
 
-    def average(model: Net, x: TensorRef) -> TensorRef:
+    def add_mean(model: Net, x: TensorRef) -> TensorRef:
         return model.call("MEAN", [x, constant([1, 2, 3])], tensor(2, 3), keep_dims=False)
 
-    def concatenate(model: Net, x: TensorRef) -> TensorRef:
-        return model.call("CONCATENATION", [x, plain(model, op, tensor(*VOLUME), 3, shape)], tensor(*shape, 6), axis=4)
+    def add_concatenation(model: Net, x: TensorRef) -> TensorRef:
+        return model.call(
+            "CONCATENATION", [x, add_conv_3d(model, op, tensor(*VOLUME), 3, shape)], tensor(*shape, 6), axis=4
+        )
 
-    yield net(op, "two in a row", chain, max_transposes=2)
-    yield net(op, "around an addition", around(add_bias), max_transposes=2)
-    yield net(op, "before a mean", around(average), max_transposes=1)
-    yield net(op, "before a concatenation", around(concatenate), max_transposes=3)
+    yield net(op, "two in a row", build_two, max_transposes=2)
+    yield net(op, "around an addition", convolutions_around(add_bias), max_transposes=2)
+    yield net(op, "before a mean", convolutions_around(add_mean), max_transposes=1)
+    yield net(op, "before a concatenation", convolutions_around(add_concatenation), max_transposes=3)
 
 
 def runtime_size_cases() -> Iterator[Case]:
-    """Yield transposed convolutions of every geometry with runtime sizes, on which SAME padding depends."""
+    """Yield CONV_3D_TRANSPOSE with sizes known at runtime, on which SAME padding depends."""
     volumes = ((1, 5, 7, 11), (2, 7, 6, 13))
     for padding in ("SAME", "VALID"):
         for kernel, stride, dilation in (*WINDOWS, *DILATED_STRIDED):
-            given = []
+            arrays = []
             for batch, *size in volumes:
-                before = output_sizes(padding, size, kernel, stride, dilation)
+                input_size = output_sizes(padding, size, kernel, stride, dilation)
                 output_shape = np.array([batch, *size, 3], np.int32)
-                given.append({"asked": output_shape, "volume": random_array(batch, *before, 2)})
-            x, unknown = tensor(None, None, None, None, 2, name="volume"), tensor(None, None, None, None, 3)
+                arrays.append({"asked": output_shape, "volume": random_array(batch, *input_size, 2)})
+            x, y = tensor(None, None, None, None, 2, name="volume"), tensor(None, None, None, None, 3)
             operands = [tensor(5, dtype="int32", name="asked"), constant(random_array(*kernel, 3, 2)), x]
-            name = f"sizes at runtime, {padding} {window_text(kernel, stride, dilation)}"
-            options = settings(padding, stride, dilation)
-            case: dict[str, Any] = {"options": options, "input_arrays": given, "dynamic_sizes": (), "runs": 2}
-            yield in_isolation("CONV_3D_TRANSPOSE", name, operands, unknown, **case)
+            name = f"sizes known at runtime, {padding} {window_name(kernel, stride, dilation)}"
+            options = conv_3d_options(padding, stride, dilation)
+            case: dict[str, Any] = {"options": options, "input_arrays": arrays, "dynamic_sizes": (), "runs": 2}
+            yield in_isolation("CONV_3D_TRANSPOSE", name, operands, y, **case)
 
 
 def dynamic_size_cases() -> Iterator[Case]:
     """Yield dynamic sizes, and weights that are graph inputs."""
-    given = [{"x0": random_array(n, 3, 5, 7, 2)} for n in (1, 3)]
+    arrays = [{"x0": random_array(n, 3, 5, 7, 2)} for n in (1, 3)]
     x, y = tensor(None, 3, 5, 7, 2), tensor(None, 3, 5, 7, 3)
     w = constant(random_array(3, 3, 3, 2, 3))
     yield in_isolation(
-        "CONV_3D", "dynamic batch", [x, w], y, options=settings("SAME", (1, 1, 1)), input_arrays=given, runs=2
+        "CONV_3D", "dynamic batch", [x, w], y, options=conv_3d_options("SAME", (1, 1, 1)), input_arrays=arrays, runs=2
     )
     x, y = tensor(2, None, 5, 7, 2), tensor(2, None, 5, 7, 3)
-    given = [{"x0": random_array(2, n, 5, 7, 2)} for n in (1, 4)]
+    arrays = [{"x0": random_array(2, n, 5, 7, 2)} for n in (1, 4)]
     yield in_isolation(
-        "CONV_3D", "dynamic depth", [x, w], y, options=settings("SAME", (1, 1, 1)), input_arrays=given, runs=2
+        "CONV_3D", "dynamic depth", [x, w], y, options=conv_3d_options("SAME", (1, 1, 1)), input_arrays=arrays, runs=2
     )
-    strided = settings("SAME", (2, 1, 1))
+    strided = conv_3d_options("SAME", (2, 1, 1))
     yield in_isolation(
         "CONV_3D",
         "dynamic depth with a stride",
         [x, w],
         y,
         options=strided,
-        input_arrays=given,
+        input_arrays=arrays,
         runs=2,
     )
-    options, y = settings("SAME", (2, 2, 2)) | {"dilation_d_factor": 2}, tensor(2, None, 3, 4, 3)
+    options, y = conv_3d_options("SAME", (2, 2, 2)) | {"dilation_d_factor": 2}, tensor(2, None, 3, 4, 3)
     yield in_isolation(
-        "CONV_3D", "dynamic depth, dilated", [x, w], y, options=options, input_arrays=given, refusal="--input-shape"
+        "CONV_3D", "dynamic depth, dilated", [x, w], y, options=options, input_arrays=arrays, refusal="--input-shape"
     )
     operands = [tensor(*VOLUME), tensor(2, 3, 2, 2, 3), tensor(3)]
     yield in_isolation(
@@ -202,14 +209,14 @@ def dynamic_size_cases() -> Iterator[Case]:
         "weights as a graph input",
         operands,
         tensor(*VOLUME[:-1], 3),
-        options=settings("SAME", (1, 1, 1)),
+        options=conv_3d_options("SAME", (1, 1, 1)),
     )
     shape = tensor(5, dtype="int32", name="shape")
     runtime_shape = {"shape": np.array([2, 3, 5, 7, 3], np.int32)}
     weights = constant(random_array(3, 3, 3, 3, 2))
     operands = [shape, weights, tensor(*VOLUME)]
     # A static output shape in the file is used as it is.
-    options = settings("SAME", (1, 1, 1))
+    options = conv_3d_options("SAME", (1, 1, 1))
     yield in_isolation(
         "CONV_3D_TRANSPOSE",
         "runtime output shape with a stored shape",
@@ -218,16 +225,16 @@ def dynamic_size_cases() -> Iterator[Case]:
         options=options,
         input_arrays=runtime_shape,
     )
-    unknown = tensor(None, None, None, None, 3)
+    y = tensor(None, None, None, None, 3)
     yield in_isolation(
         "CONV_3D_TRANSPOSE",
         "runtime output shape",
         operands,
-        unknown,
+        y,
         options=options,
         input_arrays=runtime_shape,
     )
-    grouped = [tensor(2, 3, 5, 7, 4), constant(random_array(3, 3, 3, 2, 4))]
+    operands = [tensor(2, 3, 5, 7, 4), constant(random_array(3, 3, 3, 2, 4))]
     yield in_isolation(
-        "CONV_3D", "in groups", grouped, tensor(2, 3, 5, 7, 4), options=options, kernel_refusal="filter->dims->data[3]"
+        "CONV_3D", "in groups", operands, tensor(2, 3, 5, 7, 4), options=options, kernel_refusal="filter->dims->data[3]"
     )

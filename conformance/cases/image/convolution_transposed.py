@@ -1,4 +1,4 @@
-"""TRANSPOSE_CONV: padding and strides, unusual sizes, weights and biases of every dtype the kernels take."""
+"""TRANSPOSE_CONV: padding and strides, unusual sizes, weights and biases of every supported dtype."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def cases() -> Iterator[Case]:
                 yield transpose_conv_case(name, padding=padding, stride=stride, biased=biased)
         for dtype in ("int8", "uint8", "int16"):
             for biased in (True, False):
-                text = "" if biased else " without bias"
+                suffix = "" if biased else " without bias"
                 yield transpose_conv_case(
-                    f"{dtype} {padding} stride 2 with RELU6{text}",
+                    f"{dtype} {padding} stride 2 with RELU6{suffix}",
                     dtype=dtype,
                     padding=padding,
                     biased=biased,
@@ -49,23 +49,23 @@ def cases() -> Iterator[Case]:
     yield transpose_conv_case("VALID with rows after the last kernel", padding="VALID", extra=(1, 0))
     yield transpose_conv_case("SAME on an odd output", padding="SAME", extra=(-1, -1))
     yield transpose_conv_case("a kernel smaller than its stride", kernel=(1, 2), stride=(3, 3), padding="VALID")
-    for padding, more in (("SAME", 0), ("SAME", -1), ("VALID", 0), ("VALID", 1)):
+    for padding, extra_rows in (("SAME", 0), ("SAME", -1), ("VALID", 0), ("VALID", 1)):
         for kernel, stride in (((3, 3), (2, 2)), ((2, 5), (3, 1)), ((4, 4), (2, 2))):
-            name = f"runtime output shape, {padding} {kernel} stride {stride}, {more} from the default"
+            name = f"runtime output shape, {padding} {kernel} stride {stride}, {extra_rows} more rows than the default"
             yield transpose_conv_case(
-                name, padding=padding, kernel=kernel, stride=stride, extra=(more, 0), at_run_time=True
+                name, padding=padding, kernel=kernel, stride=stride, extra=(extra_rows, 0), runtime_shape=True
             )
     for dtype in ("int8", "uint8", "int16"):
         yield transpose_conv_case(
-            f"{dtype} with a runtime output shape", dtype=dtype, activation="RELU6", at_run_time=True
+            f"{dtype} with a runtime output shape", dtype=dtype, activation="RELU6", runtime_shape=True
         )
-    yield from asymmetric_cases()
-    yield from row_bias_cases()
-    refused = "cannot come from input size"
-    yield transpose_conv_case("oversized output", padding="VALID", extra=(2, 0), refusal=refused)
+    yield from weight_zero_point_cases()
+    yield from rank_4_bias_cases()
+    refusal = "cannot come from input size"
+    yield transpose_conv_case("oversized output", padding="VALID", extra=(2, 0), refusal=refusal)
 
 
-def row_bias_cases() -> Iterator[Case]:
+def rank_4_bias_cases() -> Iterator[Case]:
     """Yield transposed convolutions followed by a bias of rank 4, as litert-torch writes a batch normalization."""
     for dtype in ("float32", "int8"):
         x = tensor(*IMAGE, dtype=dtype)
@@ -84,7 +84,8 @@ def row_bias_cases() -> Iterator[Case]:
         )
 
 
-def asymmetric_cases() -> Iterator[Case]:
+def weight_zero_point_cases() -> Iterator[Case]:
+    """Yield computed weights with a zero point, which the kernels ignore."""
     for dtype in ("int8", "int16"):
         x, w = tensor(*IMAGE, dtype=dtype, zero_point=0), tensor(4, 3, 3, 3, dtype="int8", scale=0.01, zero_point=7)
         operands, y = [constant([2, 10, 14, 4]), w, x], x.with_shape(2, 10, 14, 4).rescale(0.5)
@@ -107,19 +108,23 @@ def transpose_conv_case(
     stored: float = 1.0,
     activation: str = "NONE",
     extra: Sequence[int] = (0, 0),
-    at_run_time: bool = False,
+    runtime_shape: bool = False,
     **case: Any,
 ) -> Case:
-    """Return a case. ``extra``: added to the usual output size. ``at_run_time``: all sizes but the channels are dynamic."""
+    """Return a case of TRANSPOSE_CONV.
+
+    ``extra``: rows and columns in addition to the default output size. ``runtime_shape``: the output shape is a graph input,
+    and all sizes except the channels are dynamic. ``stored``: factor by which the bias scale in the file is wrong.
+    """
     n, *size, channels = shape
-    usual = [
+    default_size = [
         s * t if padding == "SAME" else s * t + max(k - t, 0) for s, k, t in zip(size, kernel, stride, strict=True)
     ]
-    wanted = (n, *(u + e for u, e in zip(usual, extra, strict=True)), out)
+    result_shape = (n, *(u + e for u, e in zip(default_size, extra, strict=True)), out)
     x = tensor(*shape, dtype=dtype)
     w = weight((out, *kernel, channels), weights or WEIGHTS[dtype], 0 if per_axis else None)
     depth = prod(kernel) * channels // prod(stride) or channels
-    y = product(x, w, wanted, depth)
+    y = product(x, w, result_shape, depth)
     b = [bias(x, w, out, BIASES[dtype], depth, stored)] if biased else []
     options = {
         "padding": padding,
@@ -127,10 +132,10 @@ def transpose_conv_case(
         "stride_w": stride[1],
         "fused_activation_function": activation,
     }
-    output_shape = constant(list(wanted))
-    if at_run_time:
+    output_shape = constant(list(result_shape))
+    if runtime_shape:
         images = [random_array(batch, *size, channels, dtype=dtype) for batch in (n, 1)]
-        case["input_arrays"] = [{"asked": np.array([len(i), *wanted[1:]], np.int32), "image": i} for i in images]
+        case["input_arrays"] = [{"asked": np.array([len(i), *result_shape[1:]], np.int32), "image": i} for i in images]
         case["dynamic_sizes"] = ()  # the kernel requires that both agree
         output_shape = tensor(4, dtype="int32", name="asked")
         x, y = replace(x.with_shape(None, None, None, channels), name="image"), y.with_shape(None, None, None, out)

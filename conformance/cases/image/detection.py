@@ -34,22 +34,23 @@ def distinct_scores(number: int, seed: int = 0) -> Array:
 
 
 def selection_case(
-    op: str, name: str, boxes: Array, scores: Array, limit: int, iou: float, least: float, sigma: float = 0,
-    running: tuple[str, ...] = (), **case: Any,
+    op: str, name: str, boxes: Array, scores: Array, limit: int, iou: float, min_score: float, sigma: float = 0,
+    runtime_operands: tuple[str, ...] = (), **case: Any,
 ) -> Case:  # fmt: skip
+    """Return a selection of at most ``limit`` boxes; ``runtime_operands``: names of scalars that are graph inputs."""
     scalars = {
         "limit": np.asarray(limit, np.int32),
         "iou": np.asarray(iou, np.float32),
-        "least": np.asarray(least, np.float32),
+        "least": np.asarray(min_score, np.float32),
         **({"sigma": np.asarray(sigma, np.float32)} if op == SOFT else {}),
     }
     operands = [tensor(*boxes.shape, name="boxes"), tensor(*scores.shape, name="scores")]
     for key, array in scalars.items():
-        operands.append(tensor(dtype=array.dtype.name, name=key) if key in running else constant(array))
-    size = None if "limit" in running else limit
+        operands.append(tensor(dtype=array.dtype.name, name=key) if key in runtime_operands else constant(array))
+    size = None if "limit" in runtime_operands else limit
     outputs = [Spec((size,), "int32"), *([Spec((size,), "float32")] if op == SOFT else []), Spec((), "int32")]
-    given = {"boxes": boxes, "scores": scores, **{key: scalars[key] for key in running}}
-    return in_isolation(op, name, operands, *outputs, input_arrays=given, **case)
+    arrays = {"boxes": boxes, "scores": scores, **{key: scalars[key] for key in runtime_operands}}
+    return in_isolation(op, name, operands, *outputs, input_arrays=arrays, **case)
 
 
 def suppression_cases(op: str) -> Iterator[Case]:
@@ -63,23 +64,25 @@ def suppression_cases(op: str) -> Iterator[Case]:
     yield selection_case(op, "no score above the threshold", boxes, scores, 7, 0.5, 2.0)
     swapped_boxes = boxes[:, [2, 1, 0, 3]]
     yield selection_case(op, "swapped corners", swapped_boxes, scores, 31, 0.5, 0.3)
-    halves = np.array([[0, 0, 1, 2], [0, 0, 1, 1], [0, 0, 1, 4], [3, 3, 4, 4]], np.float32)
-    order = np.array([0.9, 0.8, 0.7, 0.6], np.float32)
-    yield selection_case(op, "an overlap at the threshold", halves, order, 4, 0.5, 0.0)
-    flat = boxes.copy()
-    flat[np.argsort(-scores)[[2, 5, 7]], 2] = flat[np.argsort(-scores)[[2, 5, 7]], 0]
-    yield selection_case(op, "boxes of zero area", flat, scores, 31, 0.5, 0.3)
-    yield selection_case(op, "box of zero area within the limit", flat, scores, 2, 0.5, 0.3)
-    yield selection_case(op, "boxes of zero area and a threshold of 0", flat, scores, 31, 0.0, 0.3)
+    half_overlaps = np.array([[0, 0, 1, 2], [0, 0, 1, 1], [0, 0, 1, 4], [3, 3, 4, 4]], np.float32)
+    half_scores = np.array([0.9, 0.8, 0.7, 0.6], np.float32)
+    yield selection_case(op, "an overlap at the threshold", half_overlaps, half_scores, 4, 0.5, 0.0)
+    flat_boxes = boxes.copy()
+    flat_boxes[np.argsort(-scores)[[2, 5, 7]], 2] = flat_boxes[np.argsort(-scores)[[2, 5, 7]], 0]
+    yield selection_case(op, "boxes of zero area", flat_boxes, scores, 31, 0.5, 0.3)
+    yield selection_case(op, "box of zero area within the limit", flat_boxes, scores, 2, 0.5, 0.3)
+    yield selection_case(op, "boxes of zero area and a threshold of 0", flat_boxes, scores, 31, 0.0, 0.3)
     yield selection_case(op, "threshold above all overlaps", boxes, scores, 11, 1.5, 0.3)
     yield selection_case(op, "one box", boxes[:1], scores[:1], 3, 0.5, 0.0)
-    running = ("limit", "iou", "least", *(("sigma",) if op == SOFT else ()))
-    for key in running:
+    scalar_names = ("limit", "iou", "least", *(("sigma",) if op == SOFT else ()))
+    for key in scalar_names:
         yield selection_case(
-            op, f"{key} known at runtime", boxes, scores, 31, 0.5, 0.3, running=(key,), opsets=EVERY_OPSET
+            op, f"{key} known at runtime", boxes, scores, 31, 0.5, 0.3, runtime_operands=(key,), opsets=EVERY_OPSET
         )
-    yield selection_case(op, "all known at runtime", boxes, scores, 31, 0.5, 0.3, running=running)
-    yield selection_case(op, "boxes of zero area, all known at runtime", flat, scores, 31, 0.5, 0.3, running=running)
+    yield selection_case(op, "all known at runtime", boxes, scores, 31, 0.5, 0.3, runtime_operands=scalar_names)
+    yield selection_case(
+        op, "boxes of zero area, all known at runtime", flat_boxes, scores, 31, 0.5, 0.3, runtime_operands=scalar_names
+    )
 
 
 def soft_selection_cases() -> Iterator[Case]:
@@ -92,4 +95,6 @@ def soft_selection_cases() -> Iterator[Case]:
     yield selection_case(SOFT, "every box, softened", boxes, scores, 101, 1.0, 0.0, 0.5)
     yield selection_case(SOFT, "softened, threshold above all overlaps", boxes, scores, 11, 1.5, 0.3, 0.5)
     yield selection_case(SOFT, "softened, no score above the threshold", boxes, scores, 7, 0.5, 2.0, 0.5)
-    yield selection_case(SOFT, "sigma of 0.5 known at runtime", boxes, scores, 31, 0.7, 0.1, 0.5, running=("sigma",))
+    yield selection_case(
+        SOFT, "sigma of 0.5 known at runtime", boxes, scores, 31, 0.7, 0.1, 0.5, runtime_operands=("sigma",)
+    )

@@ -1,4 +1,4 @@
-"""Pools: padding counts neither for means nor for maxima; activations clip integers."""
+"""AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D, which ignore padding; activations clip integers."""
 
 from __future__ import annotations
 
@@ -42,12 +42,14 @@ def cases() -> Iterator[Case]:
                 name = f"{dtype} with {activation}, which the kernel ignores"
                 yield pool_case(op, name, dtype, "SAME", activation=activation)
         for dtype in ("int8",) if op == "MAX_POOL_2D" else ("int8", "int16"):
-            yield pool_case(op, f"{dtype} to a different scale, which the kernel ignores", dtype, "VALID", rescaled=2.0)
-    refused: dict[str, Any] = {
+            yield pool_case(
+                op, f"{dtype} to a different scale, which the kernel ignores", dtype, "VALID", scale_factor=2.0
+            )
+    refusals: dict[str, Any] = {
         "refusal": "LiteRT refuses a fused TANH",
         "kernel_refusal": "FLOAT16 not currently supported",
     }
-    yield pool_case("AVERAGE_POOL_2D", "float16 with TANH", "float16", "SAME", activation="TANH", **refused)
+    yield pool_case("AVERAGE_POOL_2D", "float16 with TANH", "float16", "SAME", activation="TANH", **refusals)
     yield from l2_pool_cases()
     for op in ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D"):
         yield from dynamic_size_cases(op)
@@ -56,8 +58,8 @@ def cases() -> Iterator[Case]:
 def dynamic_size_cases(op: str) -> Iterator[Case]:
     """Yield dynamic height and width, odd and even."""
     for dtype in ("float32",) if op == "L2_POOL_2D" else ("float32", "int8", "uint8", "int16"):
-        given = [{"x0": random_array(2, h, w, 3, dtype=dtype)} for h, w in ((5, 7), (8, 11), (6, 6))]
-        case: dict[str, Any] = {"shape": (2, None, None, 3), "input_arrays": given}
+        arrays = [{"x0": random_array(2, h, w, 3, dtype=dtype)} for h, w in ((5, 7), (8, 11), (6, 6))]
+        case: dict[str, Any] = {"shape": (2, None, None, 3), "input_arrays": arrays}
         for kernel, stride in (((3, 2), (1, 1)), ((3, 2), (2, 1)), ((2, 3), (2, 2)), ((1, 1), (2, 2))):
             for padding in ("SAME", "VALID"):
                 name = f"{dtype} of dynamic shape, {padding} {kernel[0]}x{kernel[1]} stride {stride[0]}x{stride[1]}"
@@ -67,7 +69,7 @@ def dynamic_size_cases(op: str) -> Iterator[Case]:
 
 
 def l2_pool_cases() -> Iterator[Case]:
-    """Yield L2 pools, the root of the mean of squares without padding."""
+    """Yield L2_POOL_2D, the root of the mean of squares without padding."""
     op = "L2_POOL_2D"
     for place in PLACEMENTS:
         for padding in ("SAME", "VALID"):
@@ -91,12 +93,13 @@ def pool_case(
     *,
     shape: Sequence[int | None] = IMAGE,
     activation: str = "NONE",
-    rescaled: float = 1.0,
+    scale_factor: float = 1.0,
     place: Placement = in_isolation,
     **case: Any,
 ) -> Case:
+    """Return a case of a pool; ``scale_factor``: output scale over input scale."""
     n, *size, channels = shape
-    sizes = [
+    output_size = [
         None if s is None else -(-s // t) if padding == "SAME" else (s - k) // t + 1
         for s, k, t in zip(size, kernel, stride, strict=True)
     ]
@@ -109,4 +112,4 @@ def pool_case(
         "stride_w": stride[1],
         "fused_activation_function": activation,
     }
-    return place(op, name, [x], x.with_shape(n, *sizes, channels).rescale(rescaled), options=options, **case)
+    return place(op, name, [x], x.with_shape(n, *output_size, channels).rescale(scale_factor), options=options, **case)

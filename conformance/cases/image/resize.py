@@ -1,4 +1,4 @@
-"""RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR: coordinate modes, and sizes at which float32 arithmetic rounds differently."""
+"""RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR: coordinate modes, and sizes whose float32 coordinates are inexact."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ MODES = {
     "both": {"half_pixel_centers": True, "align_corners": True},
 }
 # Input and output sizes for which floor or round of the float32 product differs from the exact product.
-ROUNDED = {
+INEXACT_SIZES = {
     "legacy": ((2, 82), (26, 22), (6, 74), (14, 46), (44, 22)),
     "half_pixel_centers": ((2, 41), (6, 37), (4, 55)),
     "align_corners": ((2, 83), (14, 23), (32, 15), (4, 75)),
     "both": ((2, 83), (14, 23)),
 }
-ALTERNATIVES = ("legacy", "half_pixel_centers", "align_corners")
+BILINEAR_MODES = ("legacy", "half_pixel_centers", "align_corners")
 UP, DOWN, MIXED = (11, 17), (3, 2), (4, 9)
 
 
@@ -49,12 +49,15 @@ def cases() -> Iterator[Case]:
     yield from dtype_cases()
     yield from large_image_cases()
     yield from nearest_runtime_size_cases()
-    yield from copies()
+    yield from requantization_cases()
     yield from tie_cases()
 
 
-def resize_transposed(perm: Sequence[int], images: int | None = 2) -> Callable[[Net], None]:
-    """Return a Resize that ONNX Runtime does not support if a later Transpose is moved before it."""
+def resize_then_transpose(perm: Sequence[int], images: int | None = 2) -> Callable[[Net], None]:
+    """Return a builder of a resize and a transpose.
+
+    If the Transpose were moved before the Resize, ONNX Runtime would not support the model.
+    """
 
     def build(model: Net) -> None:
         image = model.call("RESIZE_BILINEAR", [tensor(images, 5, 7, 3), constant([11, 14])], tensor(images, 11, 14, 3))
@@ -65,7 +68,7 @@ def resize_transposed(perm: Sequence[int], images: int | None = 2) -> Callable[[
 
 
 def bilinear_cases() -> Iterator[Case]:
-    for mode in ALTERNATIVES:
+    for mode in BILINEAR_MODES:
         for size in (UP, DOWN, MIXED, (5, 7), (1, 1), (10, 14)):
             yield bilinear_case(
                 f"float32 {mode} to {size[0]}x{size[1]}", mode, size, opsets=EVERY_OPSET if size == UP else (None,)
@@ -76,19 +79,19 @@ def bilinear_cases() -> Iterator[Case]:
             for place in PLACEMENTS:
                 yield bilinear_case(f"{dtype} {mode} to {MIXED[0]}x{MIXED[1]}", mode, MIXED, dtype, place)
             yield bilinear_case(f"{dtype} {mode} to 10x14", mode, (10, 14), dtype)
-            plain = Spec(IMAGE, dtype)
-            yield bilinear_case(f"{dtype} without a scale {mode} to {MIXED[0]}x{MIXED[1]}", mode, MIXED, x=plain)
+            unscaled = Spec(IMAGE, dtype)
+            yield bilinear_case(f"{dtype} without a scale {mode} to {MIXED[0]}x{MIXED[1]}", mode, MIXED, x=unscaled)
         yield bilinear_case(f"one pixel {mode}", mode, (3, 5), x=tensor(1, 1, 1, 3))
     for perm in ((2, 3, 0, 1), (1, 0, 2, 3), (3, 1, 0, 2), (2, 1, 3, 0)):
-        yield net("RESIZE_BILINEAR", f"before a transpose to {perm}", resize_transposed(perm))
+        yield net("RESIZE_BILINEAR", f"before a transpose to {perm}", resize_then_transpose(perm))
         yield net(
             "RESIZE_BILINEAR",
             f"dynamic batch before a transpose to {perm}",
-            resize_transposed(perm, None),
+            resize_then_transpose(perm, None),
             dynamic_sizes=(3,),
         )
     for place in PLACEMENTS:
-        given = {"size": np.array([4, 9], np.int32)}
+        arrays = {"size": np.array([4, 9], np.int32)}
         options = {"half_pixel_centers": True}
         size_input = tensor(2, dtype="int32", name="size")
         yield place(
@@ -97,15 +100,15 @@ def bilinear_cases() -> Iterator[Case]:
             [tensor(*IMAGE), size_input],
             tensor(2, 4, 9, 3),
             options=options,
-            input_arrays=given,
+            input_arrays=arrays,
         )
-    runs = [{"x0": random_array(n, h, 7, 3)} for n, h in ((1, 5), (3, 8))]
+    arrays_of_runs = [{"x0": random_array(n, h, 7, 3)} for n, h in ((1, 5), (3, 8))]
     yield in_isolation(
         "RESIZE_BILINEAR",
         "dynamic image shape",
         [tensor(None, None, 7, 3), constant([4, 9])],
         tensor(None, 4, 9, 3),
-        input_arrays=runs,
+        input_arrays=arrays_of_runs,
     )
 
 
@@ -143,7 +146,7 @@ def size_cases() -> Iterator[Case]:
         for dtype in ("float32", "int8"):
             x = tensor(2, 10, 14, 3, dtype=dtype)
             yield nearest_case(f"{dtype} to half the size, between pixels", mode, (5, 7), x, PLACEMENTS[1])
-        for before, after in ROUNDED[mode]:
+        for before, after in INEXACT_SIZES[mode]:
             for dtype in ("float32", "int8", "int16"):
                 yield nearest_case(
                     f"{dtype} {before} to {after}",
@@ -173,7 +176,7 @@ def dtype_cases() -> Iterator[Case]:
 
 
 def large_image_cases() -> Iterator[Case]:
-    """Yield large images: floats stay channels first, integers and gathered images become channels last."""
+    """Yield large images: floats stay channels first; integers, and images whose pixels are gathered, become channels last."""
     for dtype, transposes in (("float32", 2), ("int8", 4)):
         x = tensor(1, 16, 16, 32, dtype=dtype)
         yield nearest_case(
@@ -185,14 +188,16 @@ def large_image_cases() -> Iterator[Case]:
 
 
 def runtime_size_cases() -> Iterator[Case]:
-    """Yield runtime sizes, for which positions are computed in 1/1024 as in the kernel."""
+    """Yield int16 RESIZE_BILINEAR to runtime sizes, for which coordinates are multiples of 1/1024 as in the kernel."""
     size = tensor(2, dtype="int32", name="size")
     for mode in ("legacy", "half_pixel_centers", "align_corners"):
         x = tensor(*IMAGE, dtype="int16")
-        runs = [{"size": np.array(wanted, np.int32)} for wanted in ([4, 9], [13, 1], [1, 5], [10, 14])]
+        arrays_of_runs = [{"size": np.array(new_size, np.int32)} for new_size in ([4, 9], [13, 1], [1, 5], [10, 14])]
         name = f"{mode} int16, size known at runtime"
         y = x.with_shape(2, None, None, 3)
-        yield in_isolation("RESIZE_BILINEAR", name, [x, size], y, options=MODES[mode], input_arrays=runs, runs=4)
+        yield in_isolation(
+            "RESIZE_BILINEAR", name, [x, size], y, options=MODES[mode], input_arrays=arrays_of_runs, runs=4
+        )
         yield in_isolation(
             "RESIZE_BILINEAR", f"{mode} int16 of dynamic shape", [x.with_shape(2, None, None, 3), constant([9, 13])],
             x.with_shape(2, 9, 13, 3), options=MODES[mode], input_arrays=[{"x0": random_array(2, n, 7, 3, dtype="int16")} for n in (5, 3)],
@@ -200,68 +205,82 @@ def runtime_size_cases() -> Iterator[Case]:
 
 
 def nearest_runtime_size_cases() -> Iterator[Case]:
-    """Yield the same pixels with runtime sizes."""
+    """Yield RESIZE_NEAREST_NEIGHBOR to runtime sizes, with the same pixels as for constant sizes."""
     size = tensor(2, dtype="int32", name="size")
     for mode in MODES:
         for dtype in ("float32", "int8", "uint8"):
             x = tensor(*IMAGE, dtype=dtype)
-            given = {"size": np.array([4, 9], np.int32)}
+            arrays = {"size": np.array([4, 9], np.int32)}
             for place in PLACEMENTS:
                 name = f"{mode} {dtype}, size known at runtime"
-                yield place(NEAREST, name, [x, size], x.with_shape(2, 4, 9, 3), options=MODES[mode], input_arrays=given)
-            before, after = ROUNDED[mode][0]
-            given = {"size": np.array([after, 1], np.int32)}
+                yield place(
+                    NEAREST, name, [x, size], x.with_shape(2, 4, 9, 3), options=MODES[mode], input_arrays=arrays
+                )
+            before, after = INEXACT_SIZES[mode][0]
+            arrays = {"size": np.array([after, 1], np.int32)}
             x = tensor(1, before, 3, 2, dtype=dtype)
             name = f"{mode} {dtype} {before} to {after}, known at runtime"
             yield in_isolation(
-                NEAREST, name, [x, size], x.with_shape(1, None, None, 2), options=MODES[mode], input_arrays=given
+                NEAREST, name, [x, size], x.with_shape(1, None, None, 2), options=MODES[mode], input_arrays=arrays
             )
-        runs = [{"x0": random_array(n, h, 7, 3)} for n, h in ((1, 5), (3, 8))]
+        arrays_of_runs = [{"x0": random_array(n, h, 7, 3)} for n, h in ((1, 5), (3, 8))]
         operands = [tensor(None, None, 7, 3), constant([4, 14])]
         y = tensor(None, 4, 14, 3)
-        yield in_isolation(NEAREST, f"{mode} of dynamic shape", operands, y, options=MODES[mode], input_arrays=runs)
+        yield in_isolation(
+            NEAREST, f"{mode} of dynamic shape", operands, y, options=MODES[mode], input_arrays=arrays_of_runs
+        )
 
-    yield net(NEAREST, "upsampled twice without stored shapes", computed_size)
+    yield net(NEAREST, "upsampled twice without stored shapes", build_computed_sizes)
 
 
-def computed_size(model: Net) -> None:
-    """Build a computed size, after which old converters store no shapes."""
+def build_computed_sizes(model: Net) -> None:
+    """Build two resizes to twice the size of their input; old converters store no shapes after a computed size."""
     ref = model.input(tensor(*IMAGE))
     for k in (0, 1):
-        sizes, both, twice, larger, y = (
-            model.graph.tensor(f"{name}{k}", None, dtype) for name, dtype in WITHOUT_SHAPES
+        shape, size, doubled_size, resized, y = (
+            model.graph.tensor(f"{name}{k}", None, dtype) for name, dtype in TENSORS_WITHOUT_SHAPE
         )
-        model.graph.operator("SHAPE", [ref], [sizes], {"out_type": "INT32"})
+        model.graph.operator("SHAPE", [ref], [shape], {"out_type": "INT32"})
         bounds = [model.add_operand(constant(bound)) for bound in ([1], [3], [1])]
-        model.graph.operator("STRIDED_SLICE", [sizes, *bounds], [both], {})
+        model.graph.operator("STRIDED_SLICE", [shape, *bounds], [size], {})
         model.graph.operator(
-            "MUL", [both, model.add_operand(constant([2, 2]))], [twice], {"fused_activation_function": "NONE"}
+            "MUL", [size, model.add_operand(constant([2, 2]))], [doubled_size], {"fused_activation_function": "NONE"}
         )
-        model.graph.operator(NEAREST, [ref, twice], [larger], {})
+        model.graph.operator(NEAREST, [ref, doubled_size], [resized], {})
         window = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "filter_height": 2, "filter_width": 3}
-        model.graph.operator("MAX_POOL_2D", [larger], [y], window)
+        model.graph.operator("MAX_POOL_2D", [resized], [y], window)
         ref = y
     model.graph.output(ref)
 
 
-WITHOUT_SHAPES = (("sizes", "int32"), ("both", "int32"), ("twice", "int32"), ("larger", "float32"), ("y", "float32"))
+TENSORS_WITHOUT_SHAPE = (
+    ("sizes", "int32"),
+    ("both", "int32"),
+    ("twice", "int32"),
+    ("larger", "float32"),
+    ("y", "float32"),
+)
 
 
-def copies() -> Iterator[Case]:
+def requantization_cases() -> Iterator[Case]:
+    """Yield results with other quantization parameters than the image, which the kernels ignore."""
     yield from copy_cases(NEAREST, Copy([(2, 10, 14, 3)], [constant([10, 14])]))
     yield from copy_cases("RESIZE_BILINEAR", Copy([(2, 4, 9, 3)], [constant([4, 9])]))
 
 
 def tie_cases() -> Iterator[Case]:
-    """Yield ties: XNNPACK rounds them up (xnn_s8_ibilinear), the builtin kernel away from 0, QuantizeLinear to even."""
+    """Yield results halfway between integers.
+
+    XNNPACK rounds them up (xnn_s8_ibilinear), the builtin kernel away from 0, QuantizeLinear to even.
+    """
     for dtype in ("int8", "uint8"):
-        for to, reference in ((10, _upsample_reference), (5, _downsample_reference)):
-            x = tensor(1, 15 - to, 30 - 2 * to, 3, dtype=dtype, scale=0.047, zero_point=7)
+        for height, reference in ((10, _upsample_reference), (5, _downsample_reference)):
+            x = tensor(1, 15 - height, 30 - 2 * height, 3, dtype=dtype, scale=0.047, zero_point=7)
             yield in_isolation(
                 "RESIZE_BILINEAR",
-                f"{dtype} halves round up, to {to}x{2 * to}",
-                [x, constant([to, 2 * to])],
-                x.with_shape(1, to, 2 * to, 3),
+                f"{dtype} halves round up, to {height}x{2 * height}",
+                [x, constant([height, 2 * height])],
+                x.with_shape(1, height, 2 * height, 3),
                 options=MODES["half_pixel_centers"],
                 reference=reference,
                 tolerance=Tolerance(steps=0),
@@ -272,9 +291,9 @@ def tie_cases() -> Iterator[Case]:
 def _upsample_reference(arrays: Sequence[Any]) -> list[Any]:
     means = arrays[0].astype(np.float64)
     for axis in (1, 2):
-        edged = np.pad(means, [(int(k == axis),) * 2 for k in range(4)], "edge")
-        near = [np.take(edged, range(k, k + means.shape[axis]), axis) for k in range(3)]
-        pairs = np.stack([near[0] / 4 + near[1] * 3 / 4, near[1] * 3 / 4 + near[2] / 4], axis + 1)
+        padded = np.pad(means, [(int(k == axis),) * 2 for k in range(4)], "edge")
+        neighbors = [np.take(padded, range(k, k + means.shape[axis]), axis) for k in range(3)]
+        pairs = np.stack([neighbors[0] / 4 + neighbors[1] * 3 / 4, neighbors[1] * 3 / 4 + neighbors[2] / 4], axis + 1)
         means = pairs.reshape([size * (2 if k == axis else 1) for k, size in enumerate(means.shape)])
     return [np.floor(means + 0.5).astype(arrays[0].dtype)]
 

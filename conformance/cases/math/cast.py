@@ -22,23 +22,51 @@ from conformance.models import (
 )
 from onnx_tflite_plugin.source.model import Array
 
-REAL = ("float32", "float64", "float16")
+FLOATS = ("float32", "float64", "float16")
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "bool")
 IMAGE = (2, 5, 7, 3)
-LIMITS = (-0.0, 0.4, -0.6, 1.5, 2.5, -1.5, 127.9, 128.0, -128.9, -129.0, 255.9, 256.0, 300.7, 32768.0, -32769.0, 7e4)
-HUGE = (2147483520.0, 2147483648.0, -2147483904.0, 4294967040.0, 4294967296.0, 9.2e18, 9.3e18, -9.3e18, 1e30, -1e30)
-INFINITE = (np.inf, -np.inf, np.nan)
-LEAST = {"int4": 21, "uint4": 21, "int2": 25}
+NEAR_SMALL_LIMITS = (
+    -0.0,
+    0.4,
+    -0.6,
+    1.5,
+    2.5,
+    -1.5,
+    127.9,
+    128.0,
+    -128.9,
+    -129.0,
+    255.9,
+    256.0,
+    300.7,
+    32768.0,
+    -32769.0,
+    7e4,
+)
+NEAR_LARGE_LIMITS = (
+    2147483520.0,
+    2147483648.0,
+    -2147483904.0,
+    4294967040.0,
+    4294967296.0,
+    9.2e18,
+    9.3e18,
+    -9.3e18,
+    1e30,
+    -1e30,
+)
+NON_FINITE = (np.inf, -np.inf, np.nan)
+FIRST_OPSETS = {"int4": 21, "uint4": 21, "int2": 25}
 
 
 def cases() -> Iterator[Case]:
-    for before in (*REAL, *INTEGERS):
-        for after in (*REAL, *INTEGERS):
+    for before in (*FLOATS, *INTEGERS):
+        for after in (*FLOATS, *INTEGERS):
             opsets = EVERY_OPSET if before == "float32" else (None,)
             yield cast_case(limit_values(before), after, f"{before} to {after}", opsets=opsets)
     yield from sub_byte_cases()
     yield from complex_cases()
-    yield from integer_cases()
+    yield from quantized_cases()
 
 
 def cast_case(values: Array, after: str, name: str, **case: Any) -> Case:
@@ -51,25 +79,27 @@ def limit_values(dtype: str) -> Array:
     if dtype == "bool":
         return np.array([False, True, True])
     with np.errstate(all="ignore"):
-        if dtype in REAL:
-            return np.array([*LIMITS, *HUGE, *INFINITE]).astype(dtype)
+        if dtype in FLOATS:
+            return np.array([*NEAR_SMALL_LIMITS, *NEAR_LARGE_LIMITS, *NON_FINITE]).astype(dtype)
     limits = np.iinfo(dtype)
     return np.array([0, 1, limits.min, limits.max, limits.max // 2 + 1, limits.max // 3], dtype)
 
 
 def sub_byte_cases() -> Iterator[Case]:
-    """Yield dtypes that NumPy lacks; integers below one byte saturate too."""
-    values = np.array([*LIMITS, -8.9, 7.9, 15.9, -2.5, 1e30, -1e30, *INFINITE], np.float32)
+    """Yield dtypes that NumPy lacks: bfloat16, and integers below one byte, which saturate too."""
+    values = np.array([*NEAR_SMALL_LIMITS, -8.9, 7.9, 15.9, -2.5, 1e30, -1e30, *NON_FINITE], np.float32)
     for dtype in ("int4", "uint4", "int2", "bfloat16"):
-        least = LEAST.get(dtype, 13)
-        opsets = (None, *(opset for opset in EVERY_OPSET if opset and opset >= least))
-        build, given = cast_and_back(dtype, len(values)), {"x0": values}
-        yield net("CAST", f"float32 to {dtype} and back", build, dtype=dtype, input_arrays=given, runs=1, opsets=opsets)
-        if least > 13:
-            old = {"opsets": (least - 1,), "refusal": f"needs opset {least}"}
-            yield net("CAST", f"float32 to {dtype} at opset {least - 1}", build, dtype=dtype, **old)
+        first_opset = FIRST_OPSETS.get(dtype, 13)
+        opsets = (None, *(opset for opset in EVERY_OPSET if opset and opset >= first_opset))
+        build, arrays = cast_and_back(dtype, len(values)), {"x0": values}
+        yield net(
+            "CAST", f"float32 to {dtype} and back", build, dtype=dtype, input_arrays=arrays, runs=1, opsets=opsets
+        )
+        if first_opset > 13:
+            refusal: dict[str, Any] = {"opsets": (first_opset - 1,), "refusal": f"needs opset {first_opset}"}
+            yield net("CAST", f"float32 to {dtype} at opset {first_opset - 1}", build, dtype=dtype, **refusal)
     for dtype in ("int4", "int2"):
-        yield net("CAST", f"{dtype} constant", constant_model(dtype), dtype=dtype, opsets=(None, 26))
+        yield net("CAST", f"{dtype} constant", add_cast_constant(dtype), dtype=dtype, opsets=(None, 26))
     for dtype in ("int4", "uint4", "bfloat16"):  # LiteRT's interface does not support int2
         x, y = Spec((2, 3, 5), dtype), Spec((2, 3, 5))
         yield unary("CAST", f"{dtype} input to float32", x, y, dtype=dtype)
@@ -82,6 +112,8 @@ def sub_byte_cases() -> Iterator[Case]:
 
 
 def cast_and_back(dtype: str, size: int, after: str = "float32") -> Callable[[Net], None]:
+    """Return a builder of a cast from float32 to ``dtype``, and from there to ``after``."""
+
     def build(model: Net) -> None:
         x = model.call("CAST", [Spec((size,))], Spec((size,), dtype))
         model.output(model.call("CAST", [x], Spec((size,), after)))
@@ -89,8 +121,8 @@ def cast_and_back(dtype: str, size: int, after: str = "float32") -> Callable[[Ne
     return build
 
 
-def constant_model(dtype: str) -> Callable[[Net], None]:
-    """Return a model with a constant of a dtype that computed operands cannot have."""
+def add_cast_constant(dtype: str) -> Callable[[Net], None]:
+    """Return a builder of a sum with a constant that is cast from a dtype that activations cannot have."""
 
     def build(model: Net) -> None:
         numbers = np.arange(-2, 2).astype(getattr(ml_dtypes, dtype))
@@ -101,24 +133,25 @@ def constant_model(dtype: str) -> Callable[[Net], None]:
 
 
 def complex_cases() -> Iterator[Case]:
-    """Yield casts from and to complex numbers: the real part is kept, and (real, imaginary) stays the last axis."""
-    pairs = np.array([1.5 + 2j, -300.7 - 1j, 0 + 5j, complex(np.nan, 1), complex(np.inf, -1), 0j], np.complex64)
+    """Yield casts from and to complex64: the real part is kept, and the axis of (real, imaginary) stays last."""
+    numbers = np.array([1.5 + 2j, -300.7 - 1j, 0 + 5j, complex(np.nan, 1), complex(np.inf, -1), 0j], np.complex64)
     for dtype in ("float32", "float16", "int8", "int32", "int64", "bool", "complex64"):
-        yield cast_case(pairs, dtype, f"complex64 to {dtype}", dtype="complex64", opsets=EVERY_OPSET)
+        yield cast_case(numbers, dtype, f"complex64 to {dtype}", dtype="complex64", opsets=EVERY_OPSET)
     for dtype in ("float32", "int16", "bool"):
         yield cast_case(limit_values(dtype), "complex64", f"{dtype} to complex64", opsets=EVERY_OPSET)
-    yield net("CAST", "complex64 between convolutions", complex_image, dtype="complex64", max_transposes=2)
-    fixed = Spec((5,), "complex64", value=pairs[:5])
-    yield in_isolation("CAST", "a complex64 constant to float32", [fixed], tensor(5), dtype="complex64")
+    yield net("CAST", "complex64 between convolutions", build_complex_image, dtype="complex64", max_transposes=2)
+    x = Spec((5,), "complex64", value=numbers[:5])
+    yield in_isolation("CAST", "a complex64 constant to float32", [x], tensor(5), dtype="complex64")
 
 
-def complex_image(model: Net) -> None:
+def build_complex_image(model: Net) -> None:
+    """Build casts of an image to complex64 and back between convolutions."""
     x = model.call("CAST", [model.input_through_conv(tensor(*IMAGE))], Spec(IMAGE, "complex64"))
     model.output(model.output_through_conv(model.call("CAST", [x], tensor(*IMAGE))))
 
 
-def integer_cases() -> Iterator[Case]:
-    """Yield quantized operands and results, which are treated as plain integers."""
+def quantized_cases() -> Iterator[Case]:
+    """Yield quantized operands and results, which the kernel treats as plain integers."""
     for place in PLACEMENTS:
         for dtype in ("int8", "uint8", "int16"):
             x = tensor(*IMAGE, dtype=dtype)
@@ -129,7 +162,7 @@ def integer_cases() -> Iterator[Case]:
         yield unary("CAST", "quantized int8 to quantized uint8", x, y, place)
         yield unary("CAST", "int8 to int8 of different scale", x, x.rescale(3.0, 40), place)
     yield unary("CAST", "float32 to bool", tensor(*IMAGE), tensor(*IMAGE, dtype="bool"), between_convolutions)
-    unknown = tensor(None, 7), tensor(None, 7, dtype="int32")
+    x, y = tensor(None, 7), tensor(None, 7, dtype="int32")
     yield unary(
-        "CAST", "dynamic dimension", *unknown, input_arrays=[{"x0": random_array(n, 7, low=-9, high=9)} for n in (1, 3)]
+        "CAST", "dynamic dimension", x, y, input_arrays=[{"x0": random_array(n, 7, low=-9, high=9)} for n in (1, 3)]
     )

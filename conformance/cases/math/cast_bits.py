@@ -10,7 +10,7 @@ from conformance.case import Case
 from conformance.models import between_convolutions, tensor, unary
 from onnx_tflite_plugin.source.model import Array
 
-WIDTHS = {
+DTYPES_BY_WIDTH = {
     8: ("int8", "uint8"),
     16: ("int16", "uint16", "float16"),
     32: ("int32", "uint32", "float32"),
@@ -19,15 +19,15 @@ WIDTHS = {
 
 
 def cases() -> Iterator[Case]:
-    for width, dtypes in WIDTHS.items():
+    for width, dtypes in DTYPES_BY_WIDTH.items():
         for before in dtypes:
-            for other, after in ((o, a) for o, names in WIDTHS.items() for a in names):
-                if width == other:
+            for new_width, after in ((w, dtype) for w, names in DTYPES_BY_WIDTH.items() for dtype in names):
+                if width == new_width:
                     yield bitcast_case(before, after, (3, 5), (3, 5))
-                elif width > other:
-                    yield bitcast_case(before, after, (3, 5), (3, 5, width // other))
+                elif width > new_width:
+                    yield bitcast_case(before, after, (3, 5), (3, 5, width // new_width))
                 else:
-                    yield bitcast_case(before, after, (3, 5, other // width), (3, 5))
+                    yield bitcast_case(before, after, (3, 5, new_width // width), (3, 5))
     yield bitcast_case("int32", "uint8", (), (4,))
     yield bitcast_case("uint8", "int32", (4,), ())
     yield bitcast_case("int32", "uint16", (0, 3), (0, 3, 2))
@@ -35,15 +35,15 @@ def cases() -> Iterator[Case]:
     yield unary(
         "BITCAST", "int8 of different scale, which the kernel ignores", x, x.rescale(3, 40), between_convolutions
     )
-    refused = "which ONNX does not define"
-    yield unary("BITCAST", "int8 to bool", tensor(3, dtype="int8", scale=0), tensor(3, dtype="bool"), refusal=refused)
+    refusal = "which ONNX does not define"
+    yield unary("BITCAST", "int8 to bool", tensor(3, dtype="int8", scale=0), tensor(3, dtype="bool"), refusal=refusal)
     for after, shape in (("bool", (3, 4)), ("int8", (3, 4)), ("uint8", (3, 4)), ("int32", (3,)), ("float32", (3,))):
         x = tensor(3, 4, dtype="bool")
         yield unary("BITCAST", f"bool to {after}", x, tensor(*shape, dtype=after, scale=0), targets=("onnxruntime",))
 
 
-def bitcast_case(before: str, after: str, shape: tuple[int, ...], result: tuple[int, ...]) -> Case:
-    x, y = tensor(*shape, dtype=before, scale=0), tensor(*result, dtype=after, scale=0)
+def bitcast_case(before: str, after: str, shape: tuple[int, ...], result_shape: tuple[int, ...]) -> Case:
+    x, y = tensor(*shape, dtype=before, scale=0), tensor(*result_shape, dtype=after, scale=0)
     name = f"{before} of shape {list(shape)} to {after}"
     return unary(
         "BITCAST", name, x, y, input_arrays={"x0": random_bits(before, *shape)}, runs=1, targets=("onnxruntime",)
@@ -51,8 +51,8 @@ def bitcast_case(before: str, after: str, shape: tuple[int, ...], result: tuple[
 
 
 def random_bits(dtype: str, *shape: int) -> Array:
-    """Return numbers whose parts, read as floats, are not NaN."""
+    """Return random bits that are not NaN when they are read as floats of any width."""
     width = np.dtype(dtype).itemsize
-    stored = np.random.default_rng(7).integers(0, 256, (*shape, width)).astype(np.uint8)
-    stored[..., 1::2] &= 0x3F
-    return np.ascontiguousarray(stored).view(dtype).reshape(shape)
+    random_bytes = np.random.default_rng(7).integers(0, 256, (*shape, width)).astype(np.uint8)
+    random_bytes[..., 1::2] &= 0x3F
+    return np.ascontiguousarray(random_bytes).view(dtype).reshape(shape)

@@ -1,4 +1,4 @@
-"""Comparisons: quantized values are compared in 256ths, regardless of scales."""
+"""Comparisons: broadcasting, quantized operands of different scales, integers beyond float32, strings."""
 
 from __future__ import annotations
 
@@ -27,37 +27,37 @@ IMAGE = (2, 5, 7, 3)
 BYTES = ("int8", "uint8")
 ORDERED = ("LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
 EQUALITY = ("EQUAL", "NOT_EQUAL")
-PARTS = ((), (3,), (7, 1), (5, 1, 3))
+OPERAND_SHAPES = ((), (3,), (7, 1), (5, 1, 3))
 
 
 def cases() -> Iterator[Case]:
     for op in (*EQUALITY, *ORDERED):
         yield from float_cases(op)
         yield from integer_cases(op)
-        yield from int8_cases(op)
+        yield from quantized_cases(op)
     yield from int16_cases()
     yield from string_cases()
-    yield from odd_scale_cases()
+    yield from unsupported_scale_cases()
 
 
 def comparison_case(op: str, name: str, x: Spec, y: Spec, place: Placement = in_isolation, **case: Any) -> Case:
-    """Return a case whose operands have few different numbers, so that all three orders occur."""
+    """Return a comparison of operands that share few distinct values, so that less, equal and greater all occur."""
     shape = np.broadcast_shapes(*(tuple(size or 1 for size in spec.shape) for spec in (x, y)))
     inputs = [spec for spec in (x, y) if spec.value is None]
-    given = {f"x{k}": few_values(spec, place, f"{op}{k}") for k, spec in enumerate(inputs)}
-    return place(op, name, [x, y], Spec(shape, "bool"), **{"input_arrays": given, "opsets": opsets(place, x), **case})
+    arrays = {f"x{k}": values_near_zero(spec, place, f"{op}{k}") for k, spec in enumerate(inputs)}
+    return place(op, name, [x, y], Spec(shape, "bool"), **{"input_arrays": arrays, "opsets": opsets(place, x), **case})
 
 
-def few_values(spec: Spec, place: Placement = in_isolation, seed: str = "") -> Array:
-    """Return numbers from a small range around the zero point."""
-    more = 2 if place is between_convolutions and is_image(spec) else 0
+def values_near_zero(spec: Spec, place: Placement = in_isolation, seed: str = "") -> Array:
+    """Return random integers up to 5 steps from the zero point; floats are multiples of 0.25 up to 1.25."""
+    extra_channels = 2 if place is between_convolutions and is_image(spec) else 0
     shape = tuple(size or 1 for size in spec.shape)
-    shape = (*shape[:-1], shape[-1] + more) if more else shape
+    shape = (*shape[:-1], shape[-1] + extra_channels) if extra_channels else shape
     if spec.dtype == "bool":
         return random_array(*shape, dtype="bool", seed=seed)
-    middle = int(np.asarray(spec.zero_point))
-    numbers = random_array(*shape, dtype="int32", low=-5, high=5, seed=seed)
-    return (numbers / 4).astype(spec.dtype) if "float" in spec.dtype else (numbers + middle).astype(spec.dtype)
+    zero_point = int(np.asarray(spec.zero_point))
+    steps = random_array(*shape, dtype="int32", low=-5, high=5, seed=seed)
+    return (steps / 4).astype(spec.dtype) if "float" in spec.dtype else (steps + zero_point).astype(spec.dtype)
 
 
 def opsets(place: Placement, x: Spec) -> tuple[int | None, ...]:
@@ -70,14 +70,14 @@ def float_cases(op: str) -> Iterator[Case]:
     x = tensor(*IMAGE)
     for place in PLACEMENTS:
         yield comparison_case(op, "float32", x, x, place)
-        for shape in PARTS:
-            part = replace(x.with_shape(*shape), value=few_values(x.with_shape(*shape)))
-            yield comparison_case(op, f"float32 and a constant {shape}", x, part, place, opsets=(None,))
-            yield comparison_case(op, f"a constant {shape} and float32", part, x, place, opsets=(None,))
+        for shape in OPERAND_SHAPES:
+            operand = replace(x.with_shape(*shape), value=values_near_zero(x.with_shape(*shape)))
+            yield comparison_case(op, f"float32 and a constant {shape}", x, operand, place, opsets=(None,))
+            yield comparison_case(op, f"a constant {shape} and float32", operand, x, place, opsets=(None,))
     yield comparison_case(op, "float32 of rank 5 and 2", tensor(2, 3, 5, 1, 7), tensor(3, 1), opsets=(None,))
-    edges = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40], np.float32)
-    given = {"x0": np.repeat(edges, 6), "x1": np.tile(edges, 6)}
-    yield comparison_case(op, "float32 edges", tensor(36), tensor(36), input_arrays=given)
+    values = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40], np.float32)
+    arrays = {"x0": np.repeat(values, 6), "x1": np.tile(values, 6)}
+    yield comparison_case(op, "float32 edges", tensor(36), tensor(36), input_arrays=arrays)
     half = tensor(*IMAGE, dtype="float16")
     yield comparison_case(op, "float16", half, half)
 
@@ -87,41 +87,46 @@ def integer_cases(op: str) -> Iterator[Case]:
         x = tensor(*IMAGE, dtype=dtype)
         yield comparison_case(op, dtype, x, x.with_shape(5, 1, 3))
     large = 2**53 + np.arange(-4, 4)
-    given = {"x0": np.repeat(large, 8), "x1": np.tile(large, 8)}
+    arrays = {"x0": np.repeat(large, 8), "x1": np.tile(large, 8)}
     x = tensor(64, dtype="int64")
-    yield comparison_case(op, "int64 beyond float64", x, x, input_arrays=given)
-    given = {"x0": np.repeat(large, 8).astype(np.int32), "x1": np.tile(2**31 - 1 - np.arange(8), 8).astype(np.int32)}
-    yield comparison_case(op, "int32 beyond float32", x := tensor(64, dtype="int32"), x, input_arrays=given)
+    yield comparison_case(op, "int64 beyond float64", x, x, input_arrays=arrays)
+    arrays = {"x0": np.repeat(large, 8).astype(np.int32), "x1": np.tile(2**31 - 1 - np.arange(8), 8).astype(np.int32)}
+    yield comparison_case(op, "int32 beyond float32", x := tensor(64, dtype="int32"), x, input_arrays=arrays)
 
 
-def int8_cases(op: str) -> Iterator[Case]:
-    """Yield int8 and uint8: the kernel compares whole 256ths, so different numbers may be equal."""
+def quantized_cases(op: str) -> Iterator[Case]:
+    """Yield int8, uint8 and int16. The kernel rounds 8-bit operands to multiples of 1/256, so distinct numbers may be equal."""
     for dtype in BYTES:
         x = tensor(*IMAGE, dtype=dtype)
-        point = int(np.asarray(x.zero_point))
+        zero_point = int(np.asarray(x.zero_point))
         for place in PLACEMENTS:
             yield comparison_case(op, dtype, x, x, place)
-            yield comparison_case(op, f"{dtype} of different scales", x, x.rescale(1.5, point + 3), place)
-            part = x.with_shape(7, 1).rescale(0.5, point - 2)
+            yield comparison_case(op, f"{dtype} of different scales", x, x.rescale(1.5, zero_point + 3), place)
+            y = x.with_shape(7, 1).rescale(0.5, zero_point - 2)
             yield comparison_case(
-                op, f"{dtype} and a constant of different scale", x, replace(part, value=few_values(part)), place
+                op, f"{dtype} and a constant of different scale", x, replace(y, value=values_near_zero(y)), place
             )
             yield comparison_case(
-                op, f"{dtype} of one scale and different zero points", x, x.rescale(1, point + 2), place, opsets=(None,)
+                op,
+                f"{dtype} of one scale and different zero points",
+                x,
+                x.rescale(1, zero_point + 2),
+                place,
+                opsets=(None,),
             )
         for scale in (0.3, 0.7, 0.0301, 1 / 256, 2**-9, 0.0011, 1e-4):
-            for other in (scale, scale * 1.3, scale / 2):
-                if op in ("EQUAL", "LESS", "GREATER_EQUAL") and other < 1:
-                    yield every_pair(op, dtype, scale, other)
+            for y_scale in (scale, scale * 1.3, scale / 2):
+                if op in ("EQUAL", "LESS", "GREATER_EQUAL") and y_scale < 1:
+                    yield every_pair_case(op, dtype, scale, y_scale)
         x = tensor(None, None, 3, dtype=dtype)
-        given = [{"x0": random_array(n, 5, 3, dtype=dtype)} for n in (1, 4)]
-        y = replace(x.with_shape(3).rescale(1.5), value=few_values(x.with_shape(3)))
-        yield in_isolation(op, f"{dtype} of dynamic size", [x, y], Spec((None, None, 3), "bool"), input_arrays=given)
+        arrays = [{"x0": random_array(n, 5, 3, dtype=dtype)} for n in (1, 4)]
+        y = replace(x.with_shape(3).rescale(1.5), value=values_near_zero(x.with_shape(3)))
+        yield in_isolation(op, f"{dtype} of dynamic size", [x, y], Spec((None, None, 3), "bool"), input_arrays=arrays)
     if op in EQUALITY:
         return
-    bare = tensor(*IMAGE, dtype="int16", scale=0)
+    unscaled = tensor(*IMAGE, dtype="int16", scale=0)
     for name, y in (
-        ("without scale", bare),
+        ("without scale", unscaled),
         ("of different scales, which the kernel ignores", tensor(*IMAGE, dtype="int16")),
     ):
         x = y.rescale(0.3)
@@ -129,15 +134,15 @@ def int8_cases(op: str) -> Iterator[Case]:
             yield comparison_case(op, f"int16 {name}", x, y, place)
 
 
-def every_pair(op: str, dtype: str, scale: float, other: float) -> Case:
-    """Return a case that compares all pairs of quantized values near the zero points."""
-    point = -5 if dtype == "int8" else 122
-    x = tensor(256, 1, dtype=dtype, scale=scale, zero_point=point)
-    y = tensor(256, dtype=dtype, scale=other, zero_point=point + (scale != other))
-    stored = np.arange(256).astype(np.uint8).view(dtype)
-    given = {"x0": stored.reshape(256, 1), "x1": stored}
+def every_pair_case(op: str, dtype: str, x_scale: float, y_scale: float) -> Case:
+    """Return a comparison of all pairs of 8-bit values."""
+    zero_point = -5 if dtype == "int8" else 122
+    x = tensor(256, 1, dtype=dtype, scale=x_scale, zero_point=zero_point)
+    y = tensor(256, dtype=dtype, scale=y_scale, zero_point=zero_point + (x_scale != y_scale))
+    all_values = np.arange(256).astype(np.uint8).view(dtype)
+    arrays = {"x0": all_values.reshape(256, 1), "x1": all_values}
     return comparison_case(
-        op, f"every {dtype} of scale {scale:g} and {other:g}", x, y, input_arrays=given, opsets=(None,), runs=1
+        op, f"every {dtype} of scale {x_scale:g} and {y_scale:g}", x, y, input_arrays=arrays, opsets=(None,), runs=1
     )
 
 
@@ -150,32 +155,34 @@ def int16_cases() -> Iterator[Case]:
                 for place in PLACEMENTS:
                     name = f"int16 of scale {scale:g} and {factor:g} times that"
                     yield comparison_case(op, name, x, x.rescale(factor), place)
-    bare = tensor(*IMAGE, dtype="int16", scale=0)
-    yield comparison_case("EQUAL", "int16 without scale", bare, bare)
-    yield comparison_case("NOT_EQUAL", "int16 without scale", bare, bare, refusal="without a common scale")
-    bfloat = tensor(*IMAGE, dtype="bfloat16")
+    unscaled = tensor(*IMAGE, dtype="int16", scale=0)
+    yield comparison_case("EQUAL", "int16 without scale", unscaled, unscaled)
+    yield comparison_case("NOT_EQUAL", "int16 without scale", unscaled, unscaled, refusal="without a common scale")
+    bfloat16_image = tensor(*IMAGE, dtype="bfloat16")
 
-    def build(model: Net) -> None:
-        x, y = (model.call("CAST", [tensor(*IMAGE)], bfloat) for _ in range(2))
+    def build_bfloat16_comparison(model: Net) -> None:
+        x, y = (model.call("CAST", [tensor(*IMAGE)], bfloat16_image) for _ in range(2))
         model.output(model.call("LESS", [x, y], tensor(*IMAGE, dtype="bool")))
 
-    yield net("LESS", "bfloat16", build, dtype="bfloat16", opsets=EVERY_OPSET)
+    yield net("LESS", "bfloat16", build_bfloat16_comparison, dtype="bfloat16", opsets=EVERY_OPSET)
 
 
 def string_cases() -> Iterator[Case]:
-    texts = np.array([b"a", b"b", b"", b"abc", "\u017elu\u0165".encode()], object)
-    other = np.array([b"a", b"c", b"", b"ab", "\u017elu\u0165".encode()], object)
-    given = {"x0": texts, "x1": other}
+    x_texts = np.array([b"a", b"b", b"", b"abc", "\u017elu\u0165".encode()], object)
+    y_texts = np.array([b"a", b"c", b"", b"ab", "\u017elu\u0165".encode()], object)
+    arrays = {"x0": x_texts, "x1": y_texts}
     x, y = tensor(5, dtype="string"), tensor(5, dtype="bool")
     for op in EQUALITY:
-        yield in_isolation(op, "strings", [x, x], y, input_arrays=given, opsets=(None, 19, 26))
-        column = {**given, "x0": texts.reshape(5, 1)}
-        yield in_isolation(op, "strings, broadcast", [x.with_shape(5, 1), x], y.with_shape(5, 5), input_arrays=column)
-        yield in_isolation(op, "strings at opset 18", [x, x], y, input_arrays=given, refusal="opset 19", opsets=(18,))
+        yield in_isolation(op, "strings", [x, x], y, input_arrays=arrays, opsets=(None, 19, 26))
+        column_arrays = {**arrays, "x0": x_texts.reshape(5, 1)}
+        yield in_isolation(
+            op, "strings, broadcast", [x.with_shape(5, 1), x], y.with_shape(5, 5), input_arrays=column_arrays
+        )
+        yield in_isolation(op, "strings at opset 18", [x, x], y, input_arrays=arrays, refusal="opset 19", opsets=(18,))
 
 
-def odd_scale_cases() -> Iterator[Case]:
-    """Yield scales outside (0, 1): LiteRT aborts at 0 and 1, and shifts by a negative number above 1."""
+def unsupported_scale_cases() -> Iterator[Case]:
+    """Yield refusals of scales outside (0, 1): LiteRT aborts at 0 and 1, and shifts by a negative number of bits above 1."""
     for op in ("EQUAL", "GREATER"):
         for dtype in BYTES:
             x = tensor(7, dtype=dtype, scale=0)

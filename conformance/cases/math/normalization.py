@@ -1,4 +1,4 @@
-"""Normalization along the last axis: lengths close to 0, and the fixed output parameters."""
+"""L2_NORMALIZATION of vectors whose norm is close to 0, and LOCAL_RESPONSE_NORMALIZATION."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def cases() -> Iterator[Case]:
 
 
 def local_response_cases() -> Iterator[Case]:
-    """Yield LOCAL_RESPONSE_NORMALIZATION: alpha multiplies the sum, not the mean, of squares of neighboring channels."""
+    """Yield LOCAL_RESPONSE_NORMALIZATION, in which alpha multiplies the sum of squares of neighboring channels, not their mean."""
     op = "LOCAL_RESPONSE_NORMALIZATION"
     for place in PLACEMENTS:
         for radius in (0, 1, 2, 5, 11, 1 << 20):
@@ -41,20 +41,19 @@ def local_response_cases() -> Iterator[Case]:
 
 
 def l2_normalization_cases() -> Iterator[Case]:
-    """Yield lengths below 1e-6, which count as 1e-6: a row of zeros stays, a shorter one does not get length 1."""
-    fixed = {"int8": (1 / 128, 0), "uint8": (1 / 128, 128)}
-    yield from rank_cases("L2_NORMALIZATION", fixed)
+    """Yield rows with a norm below 1e-6, which the kernel divides by 1e-6, and long integer rows, which it rounds."""
+    output_parameters = {"int8": (1 / 128, 0), "uint8": (1 / 128, 128)}
+    yield from rank_cases("L2_NORMALIZATION", output_parameters)
     rows = np.array([[0, 0, 0], [1e-8, 0, 0], [3e-7, -4e-7, 0], [3e-6, 4e-6, 0], [1e15, -1e15, 0]], np.float32)
     yield unary("L2_NORMALIZATION", "short and long rows", tensor(5, 3), input_arrays={"x0": rows}, opsets=EVERY_OPSET)
-    for dtype, (scale, point) in fixed.items():
-        zero = {"int8": -5, "uint8": 122}[dtype]
-        rows = np.array([[zero, zero, zero], [zero + 1, zero, zero], [zero + 90, zero - 90, zero]], dtype)
-        y = Spec((3, 3), dtype, scale, point)
-        yield unary(
-            "L2_NORMALIZATION", f"{dtype}, a row of zeros", tensor(3, 3, dtype=dtype), y, input_arrays={"x0": rows}
-        )
+    for dtype, (scale, zero_point) in output_parameters.items():
+        input_zero_point = {"int8": -5, "uint8": 122}[dtype]
+        rows = np.array([[0, 0, 0], [1, 0, 0], [90, -90, 0]]) + input_zero_point
+        arrays = {"x0": rows.astype(dtype)}
+        y = Spec((3, 3), dtype, scale, zero_point)
+        yield unary("L2_NORMALIZATION", f"{dtype}, a row of zeros", tensor(3, 3, dtype=dtype), y, input_arrays=arrays)
     y = Spec((3, 577), "int8", 1 / 128, 0)
-    twice: Mapping[str, Any] = {
+    two_roundings: Mapping[str, Any] = {
         "tolerance": Tolerance(steps=0),
         "tolerance_reason": "the kernel rounds long rows to integers and halves these",
     }
@@ -63,11 +62,11 @@ def l2_normalization_cases() -> Iterator[Case]:
         rows[0] = np.where(rows[0] < 0, -largest - 1, largest)
         name = f"int8, long rows up to {largest}, the longest of which the kernel rounds twice"
         x = tensor(3, 577, dtype="int8", zero_point=0)
-        yield unary("L2_NORMALIZATION", name, x, y, input_arrays={"x0": rows}, **twice)
+        yield unary("L2_NORMALIZATION", name, x, y, input_arrays={"x0": rows}, **two_roundings)
     name = "int8, long rows of dynamic length, which the kernel rounds twice"
-    yield unary("L2_NORMALIZATION", name, x.with_shape(3, None), y.with_shape(3, None), **twice)
-    both: dict[str, Any] = {"refusal": "LiteRT refuses a fused", "kernel_refusal": "params->activation"}
+    yield unary("L2_NORMALIZATION", name, x.with_shape(3, None), y.with_shape(3, None), **two_roundings)
+    refusals: dict[str, Any] = {"refusal": "LiteRT refuses a fused", "kernel_refusal": "params->activation"}
     for activation in ("RELU", "TANH"):
         yield unary(
-            "L2_NORMALIZATION", activation, tensor(3, 5), options={"fused_activation_function": activation}, **both
+            "L2_NORMALIZATION", activation, tensor(3, 5), options={"fused_activation_function": activation}, **refusals
         )

@@ -15,17 +15,17 @@ RANGES = ((-1.0, 1.0), (0.0, 6.0), (-6.0, 0.0), (-0.1, 5.3), (-1e-3, 2e-3), (-12
 
 
 def cases() -> Iterator[Case]:
-    """Yield FAKE_QUANT with ranges that are shifted so that 0 is a step, rounding half up."""
+    """Yield ranges that the kernel shifts until 0 is a quantization step, and values that it rounds half up."""
     for low, high in RANGES:
         for bits in (8, 16, 4, 2, 1):
-            wide = (2 * low - 0.1, 2 * high + 0.1)
-            yield fake_quant_case(f"{bits} bits from {low:g} to {high:g}", low, high, bits, input_range=wide)
+            input_range = (2 * low - 0.1, 2 * high + 0.1)
+            yield fake_quant_case(f"{bits} bits from {low:g} to {high:g}", low, high, bits, input_range=input_range)
     halves = np.arange(-300, 301, dtype=np.float32) / 2
     yield fake_quant_case("halves", -100.0, 155.0, 8, (601,), input_arrays={"x0": halves})
-    near = np.nextafter(halves, -np.inf, dtype=np.float32)
-    yield fake_quant_case("just below halves", -100.0, 155.0, 8, (601,), input_arrays={"x0": near})
-    ends = np.array([np.inf, -np.inf, -0.0, 1e30, -1e30, 1e-30], np.float32)
-    yield fake_quant_case("infinities", -1.0, 2.0, 8, (6,), input_arrays={"x0": ends})
+    below_halves = np.nextafter(halves, -np.inf, dtype=np.float32)
+    yield fake_quant_case("just below halves", -100.0, 155.0, 8, (601,), input_arrays={"x0": below_halves})
+    values = np.array([np.inf, -np.inf, -0.0, 1e30, -1e30, 1e-30], np.float32)
+    yield fake_quant_case("infinities and tiny values", -1.0, 2.0, 8, (6,), input_arrays={"x0": values})
     yield fake_quant_case("every opset", -1.0, 2.0, 8, opsets=EVERY_OPSET)
     yield fake_quant_case("a scalar", -1.0, 2.0, 8, ())
     yield fake_quant_case("empty", -1.0, 2.0, 8, (0, 3))

@@ -1,4 +1,4 @@
-"""Reductions: axes, kept or removed, and their layout; sums are rescaled, extremes compare quantized values."""
+"""MEAN, SUM, REDUCE_MAX, REDUCE_MIN and ARG_MAX: axes, kept or dropped, in every layout; integers, quantized values."""
 
 from __future__ import annotations
 
@@ -20,124 +20,140 @@ def cases() -> Iterator[Case]:
     yield from fixed_point_mean_cases()
     for op in ("SUM", *EXTREMES):
         yield from axes_cases(op)
-        yield from int8_cases(op)
+        yield from quantized_cases(op)
     yield from integer_cases()
     yield from extreme_cases()
     yield from empty_axis_cases()
     yield from arg_max_cases()
 
 
-def shape_after_reduction(shape: Sequence[int], axes: Sequence[int], keep: bool) -> tuple[int, ...]:
-    over = {axis % len(shape) for axis in axes}
-    return tuple(1 if i in over else size for i, size in enumerate(shape) if keep or i not in over)
+def shape_after_reduction(shape: Sequence[int], axes: Sequence[int], keep_dims: bool) -> tuple[int, ...]:
+    """Return the shape without the reduced axes, or with size 1 for them."""
+    reduced_axes = {axis % len(shape) for axis in axes}
+    return tuple(1 if i in reduced_axes else size for i, size in enumerate(shape) if keep_dims or i not in reduced_axes)
 
 
 def mean_case(
     name: str,
     axes: Sequence[int],
-    keep: bool,
+    keep_dims: bool,
     dtype: str = "float32",
     place: Placement = in_isolation,
     shape: Sequence[int] = IMAGE,
     factor: float = 0.3,
     **case: Any,
 ) -> Case:
+    """Return a mean over constant axes; ``factor``: output scale over input scale."""
     x = tensor(*shape, dtype=dtype)
-    y = x.with_shape(*shape_after_reduction(shape, axes, keep)).rescale(factor)
-    text = f"{name} {'kept' if keep else 'dropped'}"
-    return place("MEAN", text, [x, constant(np.asarray(axes, np.int32))], y, options={"keep_dims": keep}, **case)
+    y = x.with_shape(*shape_after_reduction(shape, axes, keep_dims)).rescale(factor)
+    full_name = f"{name} {'kept' if keep_dims else 'dropped'}"
+    return place(
+        "MEAN", full_name, [x, constant(np.asarray(axes, np.int32))], y, options={"keep_dims": keep_dims}, **case
+    )
 
 
-EXACT: Mapping[str, Any] = {
+WITHOUT_TOLERANCE: Mapping[str, Any] = {
     "tolerance": Tolerance(steps=0),
     "tolerance_reason": "the kernel multiplies and rounds in fixed point",
 }
 
 
 def fixed_point_mean_cases() -> Iterator[Case]:
-    """Yield means with two roundings, and a product that wraps for an output scale of 1e-8."""
+    """Yield int16 means, which the kernel rounds twice; at an output scale of 1e-8 its product wraps around."""
     for factor in (0.3, 0.7, 5.0, 1e-8, 1e-5, 1e9):
         for axes in ([1, 2], [3], [3, 3, -1], [0, 1, 2, 3], []):
             yield mean_case(
-                f"int16 axes {axes} at {factor:g} of the scale", axes, False, "int16", factor=factor, **EXACT
+                f"int16 axes {axes} at {factor:g} of the scale",
+                axes,
+                False,
+                "int16",
+                factor=factor,
+                **WITHOUT_TOLERANCE,
             )
         yield mean_case(
-            f"int16 between at {factor:g}", [1, 2], True, "int16", between_convolutions, factor=factor, **EXACT
+            f"int16 axes [1, 2] at {factor:g} of the scale",
+            [1, 2],
+            True,
+            "int16",
+            between_convolutions,
+            factor=factor,
+            **WITHOUT_TOLERANCE,
         )
-    # Float sums of 0.047 are 1e-9 instead of 0.
+    # The sums are 0 in integers; in floats, sums of multiples of 0.047 are about 1e-9.
     cancelling = np.tile(np.array([-5 - 110, -5 + 23, -5 + 87], np.int8), (2, 5, 7, 1))
-    for keep in (True, False):
+    for keep_dims in (True, False):
         case: dict[str, Any] = {"input_arrays": {"x0": cancelling}, "factor": 1e-8}
-        yield mean_case("int8 that cancels out, of a small scale", [3], keep, "int8", **case)
+        yield mean_case("int8 whose sum is 0, at a small scale", [3], keep_dims, "int8", **case)
 
 
 def mean_cases() -> Iterator[Case]:
-    for keep in (True, False):
+    for keep_dims in (True, False):
         for axes in ([0], [1], [2], [3], [1, 2], [1, 3], [2, 3], [0, 1, 2, 3], [0, 1, 2]):
             for place in PLACEMENTS:
-                yield mean_case(f"axes {axes}", axes, keep, place=place)
+                yield mean_case(f"axes {axes}", axes, keep_dims, place=place)
         for dtype in ("int8", "uint8", "int16"):
             for axes in ([1, 2], [3], [1], [2, 3]):
-                yield mean_case(f"{dtype} axes {axes}", axes, keep, dtype, between_convolutions)
+                yield mean_case(f"{dtype} axes {axes}", axes, keep_dims, dtype, between_convolutions)
             yield mean_case(
-                f"{dtype} axes [1, 2]", [1, 2], keep, dtype, opsets=EVERY_OPSET if dtype != "int16" else (None, 26)
+                f"{dtype} axes [1, 2]", [1, 2], keep_dims, dtype, opsets=EVERY_OPSET if dtype != "int16" else (None, 26)
             )
-            yield mean_case(f"{dtype} axes [1, 2] at the same scale", [1, 2], keep, dtype, factor=1.0)
+            yield mean_case(f"{dtype} axes [1, 2] at the same scale", [1, 2], keep_dims, dtype, factor=1.0)
             if dtype != "int16":
-                for factor in (
-                    1e-7,
-                    1 / 9000,
-                    1 / 8000,
-                    1e9,
-                ):  # 1/8960 is the smallest scale that ONNX Runtime pools for 35 elements
-                    text = f"{dtype} axes [1, 2] at {factor:.3g} of the scale"
-                    yield mean_case(text, [1, 2], keep, dtype, between_convolutions, factor=factor)
-        yield mean_case("axes [1, 2] at every opset", [1, 2], keep, opsets=EVERY_OPSET)
+                # 1/8960 is the smallest scale at which ONNX Runtime's pooling accepts 35 elements.
+                for factor in (1e-7, 1 / 9000, 1 / 8000, 1e9):
+                    name = f"{dtype} axes [1, 2] at {factor:.3g} of the scale"
+                    yield mean_case(name, [1, 2], keep_dims, dtype, between_convolutions, factor=factor)
+        yield mean_case("axes [1, 2] at every opset", [1, 2], keep_dims, opsets=EVERY_OPSET)
         for name, axes in (
             ("negative axes", [-2, -3]),
             ("repeated axes", [1, 2, 1, -2]),
             ("axes in any order", [2, 1]),
             ("no axes", []),
         ):
-            yield mean_case(name, axes, keep, place=between_convolutions)
+            yield mean_case(name, axes, keep_dims, place=between_convolutions)
         for dtype in ("int32", "int64"):
-            yield mean_case(f"{dtype}, divided towards zero", [1, 2], keep, dtype)
-            below: dict[str, Any] = {
+            yield mean_case(f"{dtype}, truncated toward zero", [1, 2], keep_dims, dtype)
+            negative: dict[str, Any] = {
                 "input_arrays": {"x0": np.array([[-7, -4, 2], [1, -3, -6], [5, 5, 4]], dtype)},
                 "shape": (3, 3),
             }
-            yield mean_case(f"{dtype} below zero, divided towards zero", [1], keep, dtype, **below)
-            yield mean_case(f"{dtype}, repeated axes count once", [1, 1, -1], keep, dtype, **below)
-            yield mean_case(f"{dtype} without axes", [], keep, dtype)
-        yield mean_case("int8 without axes", [], keep, "int8", factor=1.0)
-        yield mean_case("rank 3", [1], keep, shape=(2, 5, 7))
-        yield mean_case("rank 5", [1, -1], keep, shape=(2, 3, 5, 1, 7))
+            yield mean_case(f"{dtype} below zero, truncated toward zero", [1], keep_dims, dtype, **negative)
+            yield mean_case(f"{dtype}, repeated axes count once", [1, 1, -1], keep_dims, dtype, **negative)
+            yield mean_case(f"{dtype} without axes", [], keep_dims, dtype)
+        yield mean_case("int8 without axes", [], keep_dims, "int8", factor=1.0)
+        yield mean_case("rank 3", [1], keep_dims, shape=(2, 5, 7))
+        yield mean_case("rank 5", [1, -1], keep_dims, shape=(2, 3, 5, 1, 7))
     x = tensor(*IMAGE)
     yield in_isolation("MEAN", "a scalar axis", [x, constant(2)], tensor(2, 5, 3))
-    runtime = tensor(2, dtype="int32", name="axes")
+    axes_operand = tensor(2, dtype="int32", name="axes")
     for place in PLACEMENTS:
-        given = {"axes": np.array([1, -1], np.int32)}
+        arrays = {"axes": np.array([1, -1], np.int32)}
         # The axes are unknown when the layout is planned, so the file's layout is restored.
         yield place(
             "MEAN",
-            "axes known at runtime, kept",
-            [x, runtime],
+            "axes known at runtime and kept",
+            [x, axes_operand],
             tensor(2, 1, 7, 1),
             options={"keep_dims": True},
-            input_arrays=given,
+            input_arrays=arrays,
             max_transposes=4,
         )
     options = {"keep_dims": False}
     yield in_isolation(
-        "MEAN", "axes known at runtime, dropped", [x, runtime], tensor(None, None), options=options, input_arrays=given
+        "MEAN",
+        "axes known at runtime and dropped",
+        [x, axes_operand],
+        tensor(None, None),
+        options=options,
+        input_arrays=arrays,
     )
 
 
 def reduce_case(
     op: str,
     name: str,
-    over: Any,
-    keep: bool = True,
+    axes: Any,
+    keep_dims: bool = True,
     dtype: str = "float32",
     place: Placement = in_isolation,
     *,
@@ -147,80 +163,84 @@ def reduce_case(
     scale: float | None = None,
     **case: Any,
 ) -> Case:
-    """Return a case. ``factor``: output scale over input scale; by default larger for sums, equal for extremes."""
+    """Return a reduction over constant axes.
+
+    ``factor``: output scale over input scale, by default 3 for sums and 1 for extremes.
+    """
     x = tensor(*shape, dtype=dtype, scale=scale)
-    listed = np.ravel(np.asarray(over, np.int32))
-    y = x.with_shape(*shape_after_reduction(shape, listed.tolist(), keep)).rescale(
+    axes_list = np.ravel(np.asarray(axes, np.int32)).tolist()
+    y = x.with_shape(*shape_after_reduction(shape, axes_list, keep_dims)).rescale(
         factor or (3.0 if op == "SUM" else 1.0), zero_point
     )
-    text = f"{name} {'kept' if keep else 'dropped'}"
-    return place(op, text, [x, constant(np.asarray(over, np.int32))], y, options={"keep_dims": keep}, **case)
+    full_name = f"{name} {'kept' if keep_dims else 'dropped'}"
+    return place(op, full_name, [x, constant(np.asarray(axes, np.int32))], y, options={"keep_dims": keep_dims}, **case)
 
 
 def axes_cases(op: str) -> Iterator[Case]:
-    for keep in (True, False):
-        for over in ([0], [1], [2], [3], [1, 2], [1, 3], [2, 3], [0, 1, 2], [0, 1, 2, 3]):
+    """Yield every kind of axes: constant or known at runtime, repeated, negative, in any order, none."""
+    for keep_dims in (True, False):
+        for axes in ([0], [1], [2], [3], [1, 2], [1, 3], [2, 3], [0, 1, 2], [0, 1, 2, 3]):
             for place in PLACEMENTS:
-                yield reduce_case(op, f"axes {over}", over, keep, place=place)
-        for name, over in (
+                yield reduce_case(op, f"axes {axes}", axes, keep_dims, place=place)
+        for name, axes in (
             ("a negative axis", [-2]),
             ("repeated axes", [1, 2, 1, -2]),
             ("axes in any order", [3, 1]),
             ("no axes", []),
         ):
             for place in PLACEMENTS:
-                yield reduce_case(op, name, over, keep, place=place)
-        yield reduce_case(op, "every opset", [1, 2], keep, opsets=EVERY_OPSET)
-        yield reduce_case(op, "a scalar axis", 2, keep)
-        yield reduce_case(op, "rank 5", [1, -1], keep, shape=(2, 3, 5, 1, 7))
-        yield reduce_case(op, "rank 1", [0], keep, shape=(7,))
-        yield reduce_case(op, "rank 0", [], keep, shape=())
-        yield reduce_case(op, "an axis of one element", [1], keep, shape=(2, 1, 3))
-    options, runtime = {"keep_dims": True}, tensor(2, dtype="int32", name="axes")
-    given = {"axes": np.array([1, -1], np.int32)}
+                yield reduce_case(op, name, axes, keep_dims, place=place)
+        yield reduce_case(op, "every opset", [1, 2], keep_dims, opsets=EVERY_OPSET)
+        yield reduce_case(op, "a scalar axis", 2, keep_dims)
+        yield reduce_case(op, "rank 5", [1, -1], keep_dims, shape=(2, 3, 5, 1, 7))
+        yield reduce_case(op, "rank 1", [0], keep_dims, shape=(7,))
+        yield reduce_case(op, "rank 0", [], keep_dims, shape=())
+        yield reduce_case(op, "an axis of one element", [1], keep_dims, shape=(2, 1, 3))
+    options, axes_operand = {"keep_dims": True}, tensor(2, dtype="int32", name="axes")
+    arrays = {"axes": np.array([1, -1], np.int32)}
     for place in PLACEMENTS:
         # The axes are unknown when the layout is planned, so the file's layout is restored.
         yield place(
             op,
             "axes known at runtime",
-            [tensor(*IMAGE), runtime],
+            [tensor(*IMAGE), axes_operand],
             tensor(2, 1, 7, 1),
             options=options,
-            input_arrays=given,
+            input_arrays=arrays,
             max_transposes=4,
         )
-    dropped = [tensor(*IMAGE), runtime]
+    operands = [tensor(*IMAGE), axes_operand]
     yield in_isolation(
         op,
-        "axes known at runtime, dropped",
-        dropped,
+        "axes known at runtime and dropped",
+        operands,
         tensor(None, None),
         options={"keep_dims": False},
-        input_arrays=given,
+        input_arrays=arrays,
     )
-    scalar, one = tensor(dtype="int32", name="axis"), {"axis": np.array(2, np.int32)}
+    axis_operand = tensor(dtype="int32", name="axis")
     yield in_isolation(
         op,
         "a scalar axis known at runtime",
-        [dropped[0], scalar],
+        [operands[0], axis_operand],
         tensor(2, 5, 1, 3),
         options=options,
-        input_arrays=one,
+        input_arrays={"axis": np.array(2, np.int32)},
     )
-    refused = {} if op == "SUM" else {"refusal": "needs opset 18"}
+    refusal = {} if op == "SUM" else {"refusal": "needs opset 18"}
     yield in_isolation(
         op,
         "axes known at runtime at opset 17",
-        dropped[:2],
+        operands,
         tensor(2, 1, 7, 1),
         options=options,
-        input_arrays=given,
+        input_arrays=arrays,
         opsets=(17,),
-        **refused,
+        **refusal,
     )
 
 
-def int8_cases(op: str) -> Iterator[Case]:
+def quantized_cases(op: str) -> Iterator[Case]:
     for dtype in ("int8", "uint8", "int16"):
         opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
         for place in PLACEMENTS:
@@ -239,26 +259,26 @@ def integer_cases() -> Iterator[Case]:
             yield reduce_case(op, dtype, [1, 2], dtype=dtype, opsets=EVERY_OPSET)
             yield reduce_case(op, dtype, [3], False, dtype)
     limits = np.iinfo(np.int32)
-    edge = {"x0": np.array([[limits.max, 1, 5], [limits.min, -1, 0]], np.int32)}
-    yield reduce_case("SUM", "int32 that wraps around", [1], dtype="int32", shape=(2, 3), input_arrays=edge)
-    yield mean_case("int32 whose sum needs 64 bits", [1], True, "int32", shape=(2, 3), input_arrays=edge)
+    extreme_sums = {"x0": np.array([[limits.max, 1, 5], [limits.min, -1, 0]], np.int32)}
+    yield reduce_case("SUM", "int32 that wraps around", [1], dtype="int32", shape=(2, 3), input_arrays=extreme_sums)
+    yield mean_case("int32 whose sum needs 64 bits", [1], True, "int32", shape=(2, 3), input_arrays=extreme_sums)
     for dtype in ("int32", "int64"):
-        sizes = [{"x0": random_array(n, 7, 3, dtype=dtype)} for n in (2, 5)]
+        arrays = [{"x0": random_array(n, 7, 3, dtype=dtype)} for n in (2, 5)]
         operands = [tensor(None, 7, 3, dtype=dtype), constant([0, 1])]
-        yield in_isolation("MEAN", f"{dtype} of dynamic length", operands, tensor(3, dtype=dtype), input_arrays=sizes)
-    large = {"x0": np.array([[2**62, 2**62, 5], [2**53, 1, 1]])}
-    yield reduce_case("SUM", "int64 beyond float64", [1], dtype="int64", shape=(2, 3), input_arrays=large)
-    yield mean_case("int64 beyond float64", [1], True, "int64", shape=(2, 3), input_arrays=large)
-    beyond = {"x0": random_array(5, 41, 17, dtype="int64", low=-(2**33), high=2**33)}
+        yield in_isolation("MEAN", f"{dtype} of dynamic length", operands, tensor(3, dtype=dtype), input_arrays=arrays)
+    beyond_float64 = {"x0": np.array([[2**62, 2**62, 5], [2**53, 1, 1]])}
+    yield reduce_case("SUM", "int64 beyond float64", [1], dtype="int64", shape=(2, 3), input_arrays=beyond_float64)
+    yield mean_case("int64 beyond float64", [1], True, "int64", shape=(2, 3), input_arrays=beyond_float64)
+    beyond_32_bits = {"x0": random_array(5, 41, 17, dtype="int64", low=-(2**33), high=2**33)}
     for op in EXTREMES:
-        for over in ([1], [2], [0, 2]):
-            for keep in (True, False):
-                name = f"int64 beyond 32 bits, {over}"
-                yield reduce_case(op, name, over, keep, "int64", shape=(5, 41, 17), input_arrays=beyond)
+        for axes in ([1], [2], [0, 2]):
+            for keep_dims in (True, False):
+                name = f"int64 beyond 32 bits, axes {axes}"
+                yield reduce_case(op, name, axes, keep_dims, "int64", shape=(5, 41, 17), input_arrays=beyond_32_bits)
     for dtype in ("int8", "uint8", "int16"):
-        refused = f"the {dtype} operand has no scale"
-        yield reduce_case("SUM", f"{dtype} without scale", [1], dtype=dtype, scale=0, refusal=refused)
-        yield reduce_case("MEAN", f"{dtype} without scale", [1], dtype=dtype, scale=0, refusal=refused)
+        refusal = f"the {dtype} operand has no scale"
+        yield reduce_case("SUM", f"{dtype} without scale", [1], dtype=dtype, scale=0, refusal=refusal)
+        yield reduce_case("MEAN", f"{dtype} without scale", [1], dtype=dtype, scale=0, refusal=refusal)
     for dtype in ("int8", "uint8", "int16"):
         yield reduce_case("SUM", f"{dtype} without axes to a different scale", [], dtype=dtype, factor=1.7)
     yield reduce_case("SUM", "int8 to a different zero point", [1, 2], dtype="int8", zero_point=40)
@@ -287,40 +307,41 @@ def extreme_cases() -> Iterator[Case]:
                     zero_point=17,
                 )
         for dtype in ("int8", "uint8", "int16"):
-            for over in ([1], [3], [1, 2]):
-                yield reduce_case(op, f"{dtype} without scale, axes {over}", over, dtype=dtype, scale=0)
-        for over in ([1], [3], [0, 1, 2, 3]):
-            yield reduce_case(op, f"bool axes {over}", over, dtype="bool", shape=(2, 2, 2, 2))
-        ends = {"x0": np.array([[-128, -128, -127], [127, 126, 127], [-1, 0, 1]], np.int8)}
-        yield reduce_case(op, "int8 at the ends of its range", [1], dtype="int8", shape=(3, 3), input_arrays=ends)
+            for axes in ([1], [3], [1, 2]):
+                yield reduce_case(op, f"{dtype} without scale, axes {axes}", axes, dtype=dtype, scale=0)
+        for axes in ([1], [3], [0, 1, 2, 3]):
+            yield reduce_case(op, f"bool axes {axes}", axes, dtype="bool", shape=(2, 2, 2, 2))
+        limits = {"x0": np.array([[-128, -128, -127], [127, 126, 127], [-1, 0, 1]], np.int8)}
+        yield reduce_case(op, "int8 at the ends of its range", [1], dtype="int8", shape=(3, 3), input_arrays=limits)
 
 
 def empty_axis_cases() -> Iterator[Case]:
     """Yield reductions over empty axes."""
     yield reduce_case("SUM", "no elements", [1], shape=(2, 0, 3))
     yield reduce_case("SUM", "no results", [1], shape=(0, 5, 3))
-    for keep in (True, False):
+    for keep_dims in (True, False):
         for op in EXTREMES:
             for dtype in ("float32", "int32", "int64", "bool"):
-                yield reduce_case(op, f"{dtype} of no elements", [1], keep, dtype, shape=(2, 0, 3))
-            yield reduce_case(op, "no results", [1], keep, shape=(0, 5, 3))
-        yield reduce_case("SUM", "int32 of no elements", [1], keep, "int32", shape=(2, 0, 3))
+                yield reduce_case(op, f"{dtype} of no elements", [1], keep_dims, dtype, shape=(2, 0, 3))
+            yield reduce_case(op, "no results", [1], keep_dims, shape=(0, 5, 3))
+        yield reduce_case("SUM", "int32 of no elements", [1], keep_dims, "int32", shape=(2, 0, 3))
         for dtype in ("float32", "int32", "int64"):
-            yield mean_case(f"{dtype} of no elements", [1], keep, dtype, shape=(2, 0, 3))
-            yield mean_case(f"{dtype} without results", [1], keep, dtype, shape=(0, 5, 3))
-        yield mean_case("empty batch", [1, 2], keep, shape=(2, 0, 7, 3))
+            yield mean_case(f"{dtype} of no elements", [1], keep_dims, dtype, shape=(2, 0, 3))
+            yield mean_case(f"{dtype} without results", [1], keep_dims, dtype, shape=(0, 5, 3))
+        yield mean_case("empty batch", [1, 2], keep_dims, shape=(2, 0, 7, 3))
         yield mean_case(
-            "int8 of no elements", [1], keep, "int8", shape=(2, 0, 3), refusal="the kernel leaves the result unset"
+            "int8 of no elements", [1], keep_dims, "int8", shape=(2, 0, 3), refusal="the kernel leaves the result unset"
         )
-    given = [{"x0": random_array(n, 5, 3)} for n in (1, 3)]
+    arrays = [{"x0": random_array(n, 5, 3)} for n in (1, 3)]
     for op in ("SUM", *EXTREMES):
         x, y = tensor(None, 5, 3), tensor(None, 3)
         yield in_isolation(
-            op, "dynamic batch", [x, constant([1])], y, options={"keep_dims": False}, input_arrays=given, runs=2
+            op, "dynamic batch", [x, constant([1])], y, options={"keep_dims": False}, input_arrays=arrays, runs=2
         )
 
 
 def arg_max_cases() -> Iterator[Case]:
+    """Yield ARG_MAX, which returns the first of equal values."""
     for axis in (0, 1, 2, 3, -1, -2):
         for place in PLACEMENTS:
             yield arg_case("ARG_MAX", f"axis {axis}", axis, place=place)
@@ -330,22 +351,22 @@ def arg_max_cases() -> Iterator[Case]:
         if dtype != "int32":
             yield arg_case("ARG_MAX", f"{dtype} axis -1", -1, dtype, between_convolutions)
     yield arg_case("ARG_MAX", "bool", 3, "bool")
-    yield arg_case("ARG_MAX", "to int64", 3, output="int64", opsets=EVERY_OPSET)
-    yield arg_case("ARG_MAX", "int8 to int64", 3, "int8", output="int64", opsets=EVERY_OPSET)
+    yield arg_case("ARG_MAX", "to int64", 3, output_dtype="int64", opsets=EVERY_OPSET)
+    yield arg_case("ARG_MAX", "int8 to int64", 3, "int8", output_dtype="int64", opsets=EVERY_OPSET)
     ties = np.array([[2, 7, 7, 1], [0, 0, 0, 0], [-1, -1, -5, -1]], np.float32)
     yield arg_case("ARG_MAX", "first of equal values", 1, shape=(3, 4), input_arrays={"x0": ties})
-    nan_known = (
+    reason = (
         "ONNX does not define the result for NaN, and ONNX Runtime returns the first NaN; "
         "skipping NaN costs two more passes over the input"
     )
     nan = np.array([[np.nan, 1, 2], [1, np.nan, 0]], np.float32)
     yield arg_case(
         "ARG_MAX",
-        "not a number, which the kernel skips",
+        "NaN, which the kernel skips",
         1,
         shape=(2, 3),
         input_arrays={"x0": nan},
-        known_failure=nan_known,
+        known_failure=reason,
     )
     yield in_isolation(
         "ARG_MAX",
@@ -356,7 +377,7 @@ def arg_max_cases() -> Iterator[Case]:
     )
     yield in_isolation(
         "ARG_MAX",
-        "axis of rank 1",
+        "an axis of rank 1",
         [tensor(*IMAGE), constant([1])],
         tensor(2, 7, 3, dtype="int32"),
         options={"output_type": "INT32"},
@@ -370,10 +391,10 @@ def arg_case(
     dtype: str = "float32",
     place: Placement = in_isolation,
     *,
-    output: str = "int32",
+    output_dtype: str = "int32",
     shape: Sequence[int] = IMAGE,
     **case: Any,
 ) -> Case:
     x = tensor(*shape, dtype=dtype)
-    y = tensor(*shape_after_reduction(shape, [axis], False), dtype=output, scale=0)
-    return place(op, name, [x, constant(axis)], y, options={"output_type": output.upper()}, **case)
+    y = tensor(*shape_after_reduction(shape, [axis], False), dtype=output_dtype, scale=0)
+    return place(op, name, [x, constant(axis)], y, options={"output_type": output_dtype.upper()}, **case)

@@ -1,4 +1,4 @@
-"""Selection by conditions: of elements, of rows, of quantized values."""
+"""SELECT and SELECT_V2: conditions per element and per row, broadcasting, quantized values."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from conformance.models import (
 
 IMAGE = (2, 5, 7, 3)
 BYTES = ("int8", "uint8")
-PARTS = ((), (3,), (7, 1), (5, 1, 3))
-WIDE = ("float32", "float16", "int32", "int64", "bool", "complex64")
+OPERAND_SHAPES = ((), (3,), (7, 1), (5, 1, 3))
+UNQUANTIZED = ("float32", "float16", "int32", "int64", "bool", "complex64")
 
 
 def cases() -> Iterator[Case]:
@@ -45,10 +45,10 @@ def selection_case(
 
 
 def select_cases() -> Iterator[Case]:
-    """Yield selections, which copy quantized values regardless of scales."""
+    """Yield conditions per element; the kernels copy quantized values regardless of their scales."""
     flags = Spec(IMAGE, "bool")
     for op in ("SELECT", "SELECT_V2"):
-        for dtype in (*WIDE, *BYTES, "int16"):
+        for dtype in (*UNQUANTIZED, *BYTES, "int16"):
             x = tensor(*IMAGE, dtype=dtype)
             for place in PLACEMENTS if dtype in ("float32", *BYTES, "int16") else (in_isolation,):
                 yield selection_case(op, f"{dtype}", flags, x, x, place=place)
@@ -56,25 +56,24 @@ def select_cases() -> Iterator[Case]:
                     name = f"{dtype} of different scales, which the kernel ignores"
                     yield selection_case(op, name, flags, x, x.rescale(0.6, 0), x.rescale(1.5, 0), place)
         for dtype in (*BYTES, "int16"):
-            bare = tensor(*IMAGE, dtype=dtype, scale=0)
-            yield selection_case(op, f"{dtype} without scale", flags, bare, bare)
+            unscaled = tensor(*IMAGE, dtype=dtype, scale=0)
+            yield selection_case(op, f"{dtype} without scale", flags, unscaled, unscaled)
     for dtype in ("float32", "int8", "complex64"):
         x = tensor(*IMAGE, dtype=dtype)
         for place in PLACEMENTS if dtype != "complex64" else (in_isolation,):
-            for shape in PARTS:
-                part, some = (
-                    random_constant(x.with_shape(*shape)) if dtype != "complex64" else x.with_shape(*shape),
-                    flags.with_shape(*shape),
-                )
-                yield selection_case("SELECT_V2", f"{dtype} or {shape}", flags, x, part, place=place, opsets=(None,))
-                yield selection_case("SELECT_V2", f"{shape} or {dtype}", flags, part, x, place=place, opsets=(None,))
+            for shape in OPERAND_SHAPES:
+                operand, condition = x.with_shape(*shape), flags.with_shape(*shape)
+                if dtype != "complex64":
+                    operand = random_constant(operand)
+                yield selection_case("SELECT_V2", f"{dtype} or {shape}", flags, x, operand, place=place, opsets=(None,))
+                yield selection_case("SELECT_V2", f"{shape} or {dtype}", flags, operand, x, place=place, opsets=(None,))
                 yield selection_case(
-                    "SELECT_V2", f"{dtype} by a condition {shape}", some, x, x, place=place, opsets=(None,)
+                    "SELECT_V2", f"{dtype} by a condition {shape}", condition, x, x, place=place, opsets=(None,)
                 )
                 yield selection_case(
                     "SELECT_V2",
                     f"{dtype} by a constant {shape}",
-                    random_constant(some),
+                    random_constant(condition),
                     x,
                     x,
                     place=place,
@@ -89,7 +88,7 @@ def select_cases() -> Iterator[Case]:
 
 
 def row_condition_cases() -> Iterator[Case]:
-    """Yield conditions of rank 1, which apply to axis 0 instead of the last axis."""
+    """Yield conditions of rank 1, which SELECT applies to axis 0 instead of the last axis."""
     flags = Spec((), "bool")
     for dtype in ("float32", "int8", "int16", "bool", "complex64"):
         for shape in ((3, 5, 3), (5, 7), (2, 5, 7, 3), (7,), (3, 3)):
@@ -110,7 +109,7 @@ def row_condition_cases() -> Iterator[Case]:
                     "SELECT", f"{dtype} {shape} by one condition", flags, x, x, place=place, opsets=(None,)
                 )
     x = tensor(None, 5, 3)
-    given = [
+    arrays = [
         {"x0": random_array(n, dtype="bool"), "x1": random_array(n, 5, 3, seed="x"), "x2": random_array(n, 5, 3, seed="y")} for n in (3, 4)
     ]  # fmt: skip
     yield in_isolation(
@@ -118,21 +117,24 @@ def row_condition_cases() -> Iterator[Case]:
         "float32, dynamic number of rows",
         [flags.with_shape(None), x, x],
         x,
-        input_arrays=given,
+        input_arrays=arrays,
         dtype="float32",
     )
     for dtype in ("float32", "int8"):
         yield net(
             "SELECT",
             f"{dtype} transposed rows, between convolutions",
-            select_rows(dtype),
+            select_rows_of_images(dtype),
             dtype=dtype,
             max_transposes=3,
         )
 
 
-def select_rows(dtype: str) -> Callable[[Net], None]:
-    """Return a selection of the rows of an image without batch axis, whose order differs with channels first."""
+def select_rows_of_images(dtype: str) -> Callable[[Net], None]:
+    """Return a builder of a selection of rows from two images without batch axis, between convolutions.
+
+    The case fails if the condition applies to axis 0 of the channels-first images, which holds the channels.
+    """
 
     def build(model: Net) -> None:
         image = tensor(1, 5, 7, 3, dtype=dtype)
@@ -140,14 +142,14 @@ def select_rows(dtype: str) -> Callable[[Net], None]:
             model.call("SQUEEZE", [model.input_through_conv(image)], image.with_shape(5, 7, 3), squeeze_dims=[0])
             for _ in range(2)
         )
-        chosen = model.call("SELECT", [Spec((5,), "bool"), x, y], image.with_shape(5, 7, 3))
-        model.output(model.output_through_conv(model.call("EXPAND_DIMS", [chosen, constant(0)], image)))
+        selected = model.call("SELECT", [Spec((5,), "bool"), x, y], image.with_shape(5, 7, 3))
+        model.output(model.output_through_conv(model.call("EXPAND_DIMS", [selected, constant(0)], image)))
 
     return build
 
 
 def single_element_cases() -> Iterator[Case]:
-    """Yield operands of one element, for which the stored output shape applies at any rank."""
+    """Yield operands of one element; the result has the rank that the file stores, whatever the ranks of the operands."""
     flags = Spec((), "bool")
     for op in ("SELECT", "SELECT_V2"):
         for shapes in (((1, 1, 1), (), (), (1,)), ((1,), (1, 1), (1,), (1,)), ((), (1,), (1, 1), (1, 1, 1, 1))):

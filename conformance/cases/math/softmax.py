@@ -1,4 +1,4 @@
-"""SOFTMAX and LOG_SOFTMAX along the last TFLite axis in any layout; beta scales the input."""
+"""SOFTMAX and LOG_SOFTMAX along TFLite's last axis in every layout, with beta and the required output parameters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def cases() -> Iterator[Case]:
 
 
 IMAGE = (2, 5, 7, 3)
-FIXED = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}
+SOFTMAX_OUTPUT = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}
+LOG_SOFTMAX_OUTPUT = {"int8": (1 / 16, 127), "uint8": (1 / 16, 255)}
 
 
 def softmax_cases() -> Iterator[Case]:
@@ -62,21 +63,21 @@ def softmax_cases() -> Iterator[Case]:
 def dynamic_size_case(op: str, dtype: str) -> Case:
     """Return a case whose axis has a dynamic size, including 1."""
     x = tensor(3, None, dtype=dtype)
-    scale, point = {"SOFTMAX": FIXED, "LOG_SOFTMAX": {"int8": (1 / 16, 127), "uint8": (1 / 16, 255)}}[op][dtype]
-    rows = [{"x0": random_array(3, size, dtype=dtype)} for size in (5, 1, 11)]
+    scale, zero_point = {"SOFTMAX": SOFTMAX_OUTPUT, "LOG_SOFTMAX": LOG_SOFTMAX_OUTPUT}[op][dtype]
+    arrays = [{"x0": random_array(3, size, dtype=dtype)} for size in (5, 1, 11)]
     options = {"beta": 1.0} if op == "SOFTMAX" else None
-    y = replace(x, scale=scale, zero_point=point)
-    return unary(op, f"{dtype}, dynamic axis", x, y, options=options, input_arrays=rows, opsets=EVERY_OPSET)
+    y = replace(x, scale=scale, zero_point=zero_point)
+    return unary(op, f"{dtype}, dynamic axis", x, y, options=options, input_arrays=arrays, opsets=EVERY_OPSET)
 
 
 def int16_softmax_cases() -> Iterator[Case]:
-    """Yield int16 with the kernel's tables: small shares of confident classes are 2, and sums of every magnitude occur."""
+    """Yield int16, for which the kernel uses tables: dominant classes next to tiny probabilities, sums of every magnitude."""
 
-    def case(name: str, scale: float, *shape: int | None, place: Placement = in_isolation, **more: Any) -> Case:
+    def case(name: str, scale: float, *shape: int | None, place: Placement = in_isolation, **keywords: Any) -> Case:
         x = tensor(*shape, dtype="int16", scale=scale)
-        return unary("SOFTMAX", f"int16, {name}", x, required_output(x), place, options={"beta": 1.0}, **more)
+        return unary("SOFTMAX", f"int16, {name}", x, required_output(x), place, options={"beta": 1.0}, **keywords)
 
-    yield case("101 confident classes", 0.01, 7, 101)
+    yield case("101 classes, one dominant", 0.01, 7, 101)
     yield case("1009 similar classes", 1e-6, 3, 1009)
     yield case("a scale whose product wraps around", 7.0, 5, 11)
     rows = np.array([[32767, -32768], [-32768, 32767], [0, 0], [0, 1], [-1, -30000]], np.int16)
@@ -86,41 +87,41 @@ def int16_softmax_cases() -> Iterator[Case]:
     logits = np.where(np.arange(71) < counts, counts - 35, -30000).astype(np.int16)
     yield case("sums on both sides of powers of two", 0.003, 69, 71, input_arrays={"x0": logits})
     for place in PLACEMENTS:
-        yield case("confident channels", 0.02, 2, 5, 7, 13, place=place)
-    given = [{"x0": random_array(n, 11, dtype="int16")} for n in (1, 4)]
-    yield case("dynamic shape", 0.001, None, 11, input_arrays=given)
+        yield case("channels, one dominant", 0.02, 2, 5, 7, 13, place=place)
+    arrays = [{"x0": random_array(n, 11, dtype="int16")} for n in (1, 4)]
+    yield case("dynamic shape", 0.001, None, 11, input_arrays=arrays)
 
 
 def required_output(x: Spec) -> Spec:
     """Return the output spec that the kernel requires."""
-    return Spec(x.shape, x.dtype, *FIXED[x.dtype]) if x.dtype in FIXED else x
+    return Spec(x.shape, x.dtype, *SOFTMAX_OUTPUT[x.dtype]) if x.dtype in SOFTMAX_OUTPUT else x
 
 
-def rank_cases(op: str, fixed: dict[str, tuple[float, int]]) -> Iterator[Case]:
+def rank_cases(op: str, output_parameters: dict[str, tuple[float, int]]) -> Iterator[Case]:
     """Yield every dtype and rank, with the output parameters that the kernel requires."""
-    for dtype in ("float32", *fixed):
+    for dtype in ("float32", *output_parameters):
         x = tensor(*IMAGE, dtype=dtype)
         for place in PLACEMENTS:
             opsets = (None,) if place is between_convolutions else EVERY_OPSET
-            yield unary(op, dtype, x, with_fixed_parameters(x, fixed), place, opsets=opsets)
+            yield unary(op, dtype, x, with_output_parameters(x, output_parameters), place, opsets=opsets)
         for shape in ((11,), (3, 11), (2, 3, 11), (2, 3, 5, 1), (2, 3, 1, 2, 5)):
             y = x.with_shape(*shape)
-            yield unary(op, f"{dtype} of shape {shape}", y, with_fixed_parameters(y, fixed))
+            yield unary(op, f"{dtype} of shape {shape}", y, with_output_parameters(y, output_parameters))
     x = tensor(*IMAGE, dtype="int8")
     yield unary(op, "int8 to a different scale", x, x, kernel_refusal="output->params.scale")
     runs = [{"x0": random_array(n, 7, seed=op)} for n in (1, 4)]
     yield unary(op, "float32 of dynamic shape", tensor(None, 7), tensor(None, 7), input_arrays=runs, opsets=EVERY_OPSET)
 
 
-def with_fixed_parameters(x: Spec, fixed: dict[str, tuple[float, int]]) -> Spec:
-    return Spec(x.shape, x.dtype, *fixed[x.dtype]) if x.dtype in fixed else x
+def with_output_parameters(x: Spec, output_parameters: dict[str, tuple[float, int]]) -> Spec:
+    return Spec(x.shape, x.dtype, *output_parameters[x.dtype]) if x.dtype in output_parameters else x
 
 
 def log_softmax_cases() -> Iterator[Case]:
-    yield from rank_cases("LOG_SOFTMAX", {"int8": (1 / 16, 127), "uint8": (1 / 16, 255)})
+    yield from rank_cases("LOG_SOFTMAX", LOG_SOFTMAX_OUTPUT)
     yield unary("LOG_SOFTMAX", "large numbers", tensor(*IMAGE), input_range=(-300.0, 300.0))
-    same = {"x0": np.full((3, 5), 1e4, np.float32)}
-    yield unary("LOG_SOFTMAX", "equal large numbers", tensor(3, 5), input_arrays=same)
+    equal_logits = {"x0": np.full((3, 5), 1e4, np.float32)}
+    yield unary("LOG_SOFTMAX", "equal large numbers", tensor(3, 5), input_arrays=equal_logits)
 
 
 def unit_axis_cases() -> Iterator[Case]:
@@ -128,12 +129,17 @@ def unit_axis_cases() -> Iterator[Case]:
     for op in ("SOFTMAX", "LOG_SOFTMAX"):
         for dtype in ("float32", "int8", "uint8", "int16") if op == "SOFTMAX" else ("float32", "int8", "uint8"):
             x = tensor(2, 5, 7, 1, dtype=dtype)
-            scale, point = {
-                **FIXED,
-                **({} if op == "SOFTMAX" else {"int8": (1 / 16, 127), "uint8": (1 / 16, 255)}),
+            scale, zero_point = {
+                **SOFTMAX_OUTPUT,
+                **({} if op == "SOFTMAX" else LOG_SOFTMAX_OUTPUT),
             }.get(dtype, (None, 0))
             for place in PLACEMENTS:
                 options = {"beta": 1.0} if op == "SOFTMAX" else None
                 yield unary(
-                    op, f"{dtype} of one element", x, replace(x, scale=scale, zero_point=point), place, options=options
+                    op,
+                    f"{dtype} of one element",
+                    x,
+                    replace(x, scale=scale, zero_point=zero_point),
+                    place,
+                    options=options,
                 )

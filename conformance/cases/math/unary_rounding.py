@@ -1,4 +1,4 @@
-"""Unary functions: rounding, sign, sine and cosine."""
+"""CEIL, ROUND, SIGN, SIN and COS: edge cases of each function."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from conformance.models import between_convolutions, constant, in_bfloat16, tens
 from onnx_tflite_plugin.source.model import Array
 
 IMAGE = (2, 5, 7, 3)
-EDGES = np.array(
+EDGE_VALUES = np.array(
     [-2.5, -1.5, -1.0, -0.5, -0.0, 0.0, 0.49999997, 0.5, 0.999, 1.5, 2.5, 8388607.5, np.inf, -np.inf], np.float32
 )
 
@@ -25,7 +25,7 @@ def cases() -> Iterator[Case]:
 
 def ceil_cases() -> Iterator[Case]:
     """Yield CEIL, which rounds up, also below zero."""
-    yield unary("CEIL", "float32 at its edges", tensor(14), input_arrays={"x0": EDGES}, opsets=EVERY_OPSET)
+    yield unary("CEIL", "float32 at its edge cases", tensor(14), input_arrays={"x0": EDGE_VALUES}, opsets=EVERY_OPSET)
     yield unary("CEIL", "float32", tensor(*IMAGE), place=between_convolutions, input_range=(-9.0, 9.0))
     yield unary("CEIL", "a scalar", tensor())
     yield unary("CEIL", "empty", tensor(2, 0, 3))
@@ -35,22 +35,22 @@ def round_cases() -> Iterator[Case]:
     """Yield ROUND, which rounds half to even."""
     halves = np.arange(-9, 9, dtype=np.float32) / 2
     for dtype in ("float32", "float16"):
-        given = {"x0": halves.astype(dtype)}
-        yield unary("ROUND", f"{dtype} halves", tensor(18, dtype=dtype), input_arrays=given, opsets=EVERY_OPSET)
+        arrays = {"x0": halves.astype(dtype)}
+        yield unary("ROUND", f"{dtype} halves", tensor(18, dtype=dtype), input_arrays=arrays, opsets=EVERY_OPSET)
     yield in_bfloat16("ROUND", [tensor(18)], tensor(18), input_arrays={"x0": halves})
-    yield unary("ROUND", "float32 below a half", tensor(6), input_arrays={"x0": EDGES[:6]})
+    yield unary("ROUND", "float32 below a half", tensor(6), input_arrays={"x0": EDGE_VALUES[:6]})
     yield unary("ROUND", "float32", tensor(*IMAGE), place=between_convolutions, input_range=(-9.0, 9.0))
     yield unary("ROUND", "a scalar", tensor())
     yield unary("ROUND", "empty", tensor(2, 0, 3))
 
 
 def sign_cases() -> Iterator[Case]:
-    ends = np.array([-np.inf, -1e-40, -0.0, 0.0, 1e-40, 3.0, np.inf, np.nan])
+    values = np.array([-np.inf, -1e-40, -0.0, 0.0, 1e-40, 3.0, np.inf, np.nan])
     for dtype in ("float32", "float64"):
-        given = {"x0": ends.astype(dtype)}
-        yield unary("SIGN", f"{dtype} edges", tensor(8, dtype=dtype), input_arrays=given, opsets=EVERY_OPSET)
-    given = {"x0": np.array([-(2**31), -1, 0, 1, 2**31 - 1], np.int32)}
-    yield unary("SIGN", "int32", tensor(5, dtype="int32"), input_arrays=given, opsets=EVERY_OPSET)
+        arrays = {"x0": values.astype(dtype)}
+        yield unary("SIGN", f"{dtype} edges", tensor(8, dtype=dtype), input_arrays=arrays, opsets=EVERY_OPSET)
+    arrays = {"x0": np.array([-(2**31), -1, 0, 1, 2**31 - 1], np.int32)}
+    yield unary("SIGN", "int32", tensor(5, dtype="int32"), input_arrays=arrays, opsets=EVERY_OPSET)
     yield unary("SIGN", "float32", tensor(*IMAGE), place=between_convolutions)
     yield unary("SIGN", "a scalar", tensor())
 
@@ -58,10 +58,10 @@ def sign_cases() -> Iterator[Case]:
 def sin_cos_cases() -> Iterator[Case]:
     angles: Array = np.array([0.0, -0.0, 1e-30, 0.5, -3.14159265, 100.0, -12345.678, 1e6, np.inf, np.nan], np.float32)
     for op in ("SIN", "COS"):
-        yield unary(op, "float32 of dynamic shape", tensor(10), input_arrays={"x0": angles}, opsets=EVERY_OPSET)
+        yield unary(op, "float32 edge cases", tensor(10), input_arrays={"x0": angles}, opsets=EVERY_OPSET)
         yield unary(op, "float32", tensor(*IMAGE), place=between_convolutions, input_range=(-9.0, 9.0))
-        given = {"x0": np.linspace(-300, 300, 37).astype(np.float16)}
-        yield unary(op, "float16", tensor(37, dtype="float16"), input_arrays=given, opsets=EVERY_OPSET)
+        arrays = {"x0": np.linspace(-300, 300, 37).astype(np.float16)}
+        yield unary(op, "float16", tensor(37, dtype="float16"), input_arrays=arrays, opsets=EVERY_OPSET)
         yield unary(op, "a scalar", tensor())
         yield unary(op, "empty", tensor(0, 3))
         yield unary(op, "a constant", constant(np.linspace(-3, 3, 7).astype(np.float32)), tensor(7))

@@ -33,7 +33,7 @@ ADJOINTS = ((False, False), (True, False), (False, True), (True, True))
 def cases() -> Iterator[Case]:
     yield from adjoint_cases()
     yield from broadcast_cases()
-    yield from int8_cases()
+    yield from quantized_cases()
     yield from two_roundings_cases()
     yield from unscaled_int32_cases()
     yield from hybrid_cases()
@@ -43,9 +43,9 @@ def cases() -> Iterator[Case]:
     yield from refusal_cases()
 
 
-def transpose_matrix(spec: Spec, swap: bool) -> Spec:
+def transpose_matrix(spec: Spec, is_adjoint: bool = True) -> Spec:
     """Return the spec with rows and columns swapped, as an adjoint is stored."""
-    if not swap:
+    if not is_adjoint:
         return spec
     *batch, rows, columns = spec.shape
     value = None if spec.value is None else np.ascontiguousarray(np.swapaxes(spec.value, -1, -2))
@@ -62,12 +62,15 @@ def matmul_case(
     y: Spec | None = None,
     **case: Any,
 ) -> Case:
-    """Return the product of rows ``x`` and columns ``w``; adjoints are stored with rows and columns swapped."""
+    """Return a case of the product of ``x`` and ``w``; adjoint operands are stored with rows and columns swapped.
+
+    ``more``: further options of the operator.
+    """
     options = {"adj_x": adjoint[0], "adj_y": adjoint[1], **case.pop("more", {})}
-    text = name + "".join(f" {which}" for which, on in zip(("adj_x", "adj_y"), adjoint, strict=True) if on)
+    full_name = name + "".join(f" {option}" for option, on in zip(("adj_x", "adj_y"), adjoint, strict=True) if on)
     return place(
         OP,
-        text,
+        full_name,
         [transpose_matrix(x, adjoint[0]), transpose_matrix(w, adjoint[1])],
         y or product_spec(x, w),
         options=options,
@@ -76,10 +79,10 @@ def matmul_case(
 
 
 def product_spec(x: Spec, w: Spec) -> Spec:
-    """Return the spec of the product of two tensors, with a scale that makes sums use the range of the dtype."""
+    """Return the spec of the product of two tensors, with a scale for which sums fill the range of the dtype."""
     batch = np.broadcast_shapes(x.shape[:-2], w.shape[:-2])  # type: ignore[arg-type]
-    wide = w.rescale(256.0) if w.dtype == "int16" else w
-    return replace(product(x, wide, (*batch, x.shape[-2] or 1, w.shape[-1] or 1), x.shape[-1] or 1), name="")
+    rescaled = w.rescale(256.0) if w.dtype == "int16" else w
+    return replace(product(x, rescaled, (*batch, x.shape[-2] or 1, w.shape[-1] or 1), x.shape[-1] or 1), name="")
 
 
 def symmetric_weights(*shape: int, dtype: str = "int8", seed: str = "w") -> Spec:
@@ -101,13 +104,13 @@ def adjoint_cases() -> Iterator[Case]:
     yield matmul_case("one row", tensor(2, 1, 7), tensor(2, 7, 3))
     yield matmul_case("one column", tensor(2, 5, 7), tensor(2, 7, 1), (False, True))
     yield matmul_case("sums of one element", tensor(2, 5, 1), tensor(2, 1, 3))
-    given = [{"x0": random_array(n, 5, 7), "x1": random_array(n, 7, 3)} for n in (1, 3)]
+    arrays = [{"x0": random_array(n, 5, 7), "x1": random_array(n, 7, 3)} for n in (1, 3)]
     yield matmul_case(
-        "dynamic batch", tensor(None, 5, 7), tensor(None, 7, 3), y=tensor(None, 5, 3), input_arrays=given, runs=2
+        "dynamic batch", tensor(None, 5, 7), tensor(None, 7, 3), y=tensor(None, 5, 3), input_arrays=arrays, runs=2
     )
-    given = [{"x0": random_array(2, n, 7), "x1": random_array(2, 7, 3)} for n in (1, 5)]
+    arrays = [{"x0": random_array(2, n, 7), "x1": random_array(2, 7, 3)} for n in (1, 5)]
     yield matmul_case(
-        "dynamic rows", tensor(2, None, 7), tensor(2, 7, 3), y=tensor(2, None, 3), input_arrays=given, runs=2
+        "dynamic rows", tensor(2, None, 7), tensor(2, 7, 3), y=tensor(2, None, 3), input_arrays=arrays, runs=2
     )
 
 
@@ -123,26 +126,28 @@ def broadcast_cases() -> Iterator[Case]:
         ((3, 1, 5, 7), (2, 7, 2)),
         ((2, 3, 2, 5, 7), (3, 1, 7, 2)),
     )
-    for left, right in pairs:
+    for x_shape, w_shape in pairs:
         for adjoint in ADJOINTS:
-            yield matmul_case(f"{list(left)} by {list(right)}", tensor(*left), tensor(*right), adjoint)
-        yield matmul_case(f"{list(left)} by a constant {list(right)}", tensor(*left), constant(random_array(*right)))
-        x = tensor(*left, dtype="int8")
-        yield matmul_case(f"int8 {list(left)} by {list(right)}", x, tensor(*right, dtype="int8", zero_point=9))
+            yield matmul_case(f"{list(x_shape)} by {list(w_shape)}", tensor(*x_shape), tensor(*w_shape), adjoint)
+        yield matmul_case(
+            f"{list(x_shape)} by a constant {list(w_shape)}", tensor(*x_shape), constant(random_array(*w_shape))
+        )
+        x = tensor(*x_shape, dtype="int8")
+        yield matmul_case(f"int8 {list(x_shape)} by {list(w_shape)}", x, tensor(*w_shape, dtype="int8", zero_point=9))
 
 
 # --- dtypes -----------------------------------------------------------------------------------
 
 
-def int8_cases() -> Iterator[Case]:
-    for dtype, other in (("int8", "int8"), ("int16", "int16"), ("int16", "int8")):
+def quantized_cases() -> Iterator[Case]:
+    for dtype, w_dtype in (("int8", "int8"), ("int16", "int16"), ("int16", "int8")):
         opsets = EVERY_OPSET if dtype == "int8" else (None, 26)
-        x, w = tensor(2, 5, 7, dtype=dtype), tensor(2, 7, 3, dtype=other)
+        x, w = tensor(2, 5, 7, dtype=dtype), tensor(2, 7, 3, dtype=w_dtype)
         w = w if dtype == "int8" else replace(w, zero_point=0)
         for adjoint in ADJOINTS:
-            yield matmul_case(f"{dtype} by {other}", x, w, adjoint, opsets=opsets)
-            yield matmul_case(f"{dtype} by {other} constants", x, symmetric_weights(2, 7, 3, dtype=other), adjoint)
-        yield matmul_case(f"{dtype} by {other} constants of rank 2", x, symmetric_weights(7, 3, dtype=other))
+            yield matmul_case(f"{dtype} by {w_dtype}", x, w, adjoint, opsets=opsets)
+            yield matmul_case(f"{dtype} by {w_dtype} constants", x, symmetric_weights(2, 7, 3, dtype=w_dtype), adjoint)
+        yield matmul_case(f"{dtype} by {w_dtype} constants of rank 2", x, symmetric_weights(7, 3, dtype=w_dtype))
     x = tensor(2, 5, 7, dtype="int8")
     yield matmul_case("int8 by int8 constants with a zero point", x, replace(symmetric_weights(7, 3), zero_point=-11))
     yield matmul_case(
@@ -151,27 +156,30 @@ def int8_cases() -> Iterator[Case]:
 
 
 def two_roundings_cases() -> Iterator[Case]:
-    """Yield int8 sums that are rounded twice, to fractions of a step and to steps; with a power of two both can be ties."""
-    why = "the kernel multiplies and rounds in fixed point"
-    exact: dict[str, Any] = {"tolerance": Tolerance(steps=0), "tolerance_reason": why, "targets": ("onnxruntime",)}
+    """Yield int8 sums that the kernel rounds twice, to fractions of a step and to steps.
+
+    If the scale ratio is a power of two, both roundings may start halfway between two integers.
+    """
+    reason = "the kernel multiplies and rounds in fixed point"
+    exact: dict[str, Any] = {"tolerance": Tolerance(steps=0), "tolerance_reason": reason, "targets": ("onnxruntime",)}
     x, w = (tensor(*shape, dtype="int8", scale=2.0**-6) for shape in ((3, 37, 19), (3, 19, 41)))
     for divisor in (3, 8, 100, 128, 1111, 4096):
-        text = f"int8, a step is {divisor} of a product's, which rounds twice"
-        yield matmul_case(text, x, w, y=replace(product_spec(x, w), scale=divisor * 2.0**-12), **exact)
+        name = f"int8 with an output step of {divisor} product steps"
+        yield matmul_case(name, x, w, y=replace(product_spec(x, w), scale=divisor * 2.0**-12), **exact)
 
 
 def unscaled_int32_cases() -> Iterator[Case]:
     """Yield int8 to int32, which multiplies quantized values regardless of zero points and scales."""
     for scale in (None, 0):
-        text = "" if scale is None else " without scales"
+        suffix = "" if scale is None else " without scales"
         x, w = tensor(2, 5, 7, dtype="int8", scale=scale), tensor(2, 7, 3, dtype="int8", scale=scale)
         result = tensor(2, 5, 3, dtype="int32")
         for adjoint in ADJOINTS:
-            yield matmul_case(f"int8 to int32{text}", x, w, adjoint, y=result, opsets=EVERY_OPSET)
+            yield matmul_case(f"int8 to int32{suffix}", x, w, adjoint, y=result, opsets=EVERY_OPSET)
         weights = constant(
             random_array(7, 3, dtype="int8"), None, None if scale == 0 else 0.02, 0 if scale == 0 else -7
         )
-        yield matmul_case(f"int8 by constants to int32{text}", x, weights, y=result)
+        yield matmul_case(f"int8 by constants to int32{suffix}", x, weights, y=result)
     image = tensor(*IMAGE, dtype="int8")
     weights = constant(random_array(3, 4, dtype="int8"), None, 0.02, -7)
     yield matmul_case(
@@ -185,12 +193,12 @@ def unscaled_int32_cases() -> Iterator[Case]:
 
 
 def hybrid_cases() -> Iterator[Case]:
-    """Yield float rows by int8, which the kernel quantizes at runtime and the converter does not."""
+    """Yield float32 by int8; the kernel quantizes the floats at runtime, the converter dequantizes the weights instead."""
     for adjoint in ADJOINTS:
         for per_axis in (None, 1):
             w = weight((7, 3), "int8", per_axis)
-            text = "float32 by int8 constants" + ("" if per_axis is None else " with scales per column")
-            yield matmul_case(text, tensor(2, 5, 7), w, adjoint)
+            name = "float32 by int8 constants" + ("" if per_axis is None else " with scales per column")
+            yield matmul_case(name, tensor(2, 5, 7), w, adjoint)
     yield matmul_case(
         "float32 by int8 constants, asymmetric activations",
         tensor(5, 7),
@@ -198,14 +206,14 @@ def hybrid_cases() -> Iterator[Case]:
         more={"asymmetric_quantize_inputs": True},
     )
     yield matmul_case("float32 by int8 constants in batches", tensor(2, 5, 7), weight((2, 7, 3), "int8", 2))
-    # XNNPACK returns zeros, so it is no reference.
+    # XNNPACK returns zeros, so NumPy computes the expected outputs.
     columns = tensor(7, 3, dtype="int8", zero_point=0)
-    ideal: dict[str, Any] = {
+    numpy_reference: dict[str, Any] = {
         "reference": lambda arrays: [arrays[0] @ (arrays[1] * np.float32(0.047))],
         "tolerance": Tolerance(of_range=1e-5),
         "tolerance_reason": "nothing is rounded",
     }
-    yield matmul_case("float32 by an int8 graph input", tensor(5, 7), columns, **ideal)
+    yield matmul_case("float32 by an int8 graph input", tensor(5, 7), columns, **numpy_reference)
     yield matmul_case(
         "float32 by int8 constants",
         tensor(*IMAGE),
@@ -215,14 +223,14 @@ def hybrid_cases() -> Iterator[Case]:
     )
 
 
-# --- in a layout ------------------------------------------------------------------------------
+# --- layouts ----------------------------------------------------------------------------------
 
 
 def image_cases() -> Iterator[Case]:
-    """Yield rows that are the channels of pixels, so that an image becomes channels last."""
+    """Yield products along the channels of an image, which must be transposed to channels last."""
     for dtype in ("float32", "int8", "int16"):
         x = tensor(*IMAGE, dtype=dtype)
-        other = replace(tensor(2, 5, 11, 3, dtype=dtype), zero_point=0)
+        second_image = replace(tensor(2, 5, 11, 3, dtype=dtype), zero_point=0)
         for place in PLACEMENTS:
             yield matmul_case(
                 f"{dtype} image by constants",
@@ -234,15 +242,15 @@ def image_cases() -> Iterator[Case]:
             yield matmul_case(
                 f"{dtype} image by image",
                 x,
-                transpose_matrix(other, True),
+                transpose_matrix(second_image),
                 (False, True),
                 place,
                 **transpose_limit(place, 6),
             )
-            columns = replace(other, shape=(2, 5, 7, 11))
+            columns = replace(second_image, shape=(2, 5, 7, 11))
             yield matmul_case(
                 f"{dtype} image by image",
-                transpose_matrix(x, True),
+                transpose_matrix(x),
                 columns,
                 (True, True),
                 place,
@@ -251,18 +259,21 @@ def image_cases() -> Iterator[Case]:
 
 
 def transpose_limit(place: Placement, transposes: int) -> dict[str, Any]:
+    """Return the limit of Transpose nodes for a case between convolutions, and none in isolation."""
     return {"max_transposes": transposes} if place is between_convolutions else {}
 
 
 def chain_cases() -> Iterator[Case]:
-    yield net(OP, "between swapped batches", swap_batches, max_transposes=0)
+    yield net(OP, "between swapped batches", build_swapped_batches, max_transposes=0)
     for dtype in ("float32", "int8", "int16"):
         yield net(OP, f"{dtype} after a flatten", flatten_then_multiply(dtype), dtype=dtype, max_transposes=1)
-        yield net(OP, f"{dtype} between TRANSPOSE", attention(dtype), dtype=dtype, max_transposes=4)
+        yield net(
+            OP, f"{dtype} between TRANSPOSE", attention_with_transposed_heads(dtype), dtype=dtype, max_transposes=4
+        )
 
 
-def swap_batches(model: Net) -> None:
-    """Build swapped batch axes, which must not matter except for graph inputs and outputs."""
+def build_swapped_batches(model: Net) -> None:
+    """Build a product between swaps of two batch axes; the converter must remove all of these transposes."""
     x, w = (
         model.call("TRANSPOSE", [tensor(3, 2, *matrix), constant([1, 0, 2, 3])], tensor(2, 3, *matrix))
         for matrix in ((5, 7), (7, 11))
@@ -275,7 +286,10 @@ def swap_batches(model: Net) -> None:
 
 
 def flatten_then_multiply(dtype: str) -> Callable[[Net], None]:
-    """Return a product whose constant rows follow the layout of the flattened image."""
+    """Return a builder of a product of a flattened channels-first image.
+
+    The case fails if the rows of the constant are not permuted to the layout of the image.
+    """
 
     def build(model: Net) -> None:
         image = tensor(*IMAGE, dtype=dtype)
@@ -287,16 +301,19 @@ def flatten_then_multiply(dtype: str) -> Callable[[Net], None]:
     return build
 
 
-def attention(dtype: str) -> Callable[[Net], None]:
-    """Return attention with transposed heads; the adjoint of the keys must be part of their single Transpose."""
+def attention_with_transposed_heads(dtype: str) -> Callable[[Net], None]:
+    """Return a builder of attention that transposes heads.
+
+    The adjoint of the keys must be merged with the Transpose of their heads.
+    """
 
     def build(model: Net) -> None:
         query, key, value = (model.input(spec) for spec in head_specs(dtype))
-        brought = [transpose_rows(model, ref) for ref in (query, key, value)]
-        scores = product_spec(model.spec(brought[0]), transpose_matrix(model.spec(brought[1]), True))
-        weights = model.call(OP, brought[:2], scores, adj_y=True)
-        mixed = model.call(OP, [weights, brought[2]], product_spec(scores, model.spec(brought[2])))
-        model.output(transpose_rows(model, mixed))
+        heads_first = [swap_sequence_and_heads(model, ref) for ref in (query, key, value)]
+        scores = product_spec(model.spec(heads_first[0]), transpose_matrix(model.spec(heads_first[1])))
+        weights = model.call(OP, heads_first[:2], scores, adj_y=True)
+        result = model.call(OP, [weights, heads_first[2]], product_spec(scores, model.spec(heads_first[2])))
+        model.output(swap_sequence_and_heads(model, result))
 
     return build
 
@@ -306,17 +323,17 @@ def head_specs(dtype: str) -> Sequence[Spec]:
     return [replace(tensor(2, size, 3, 11, dtype=dtype), zero_point=0) for size in (5, 7, 7)]
 
 
-def transpose_rows(model: Net, ref: Any) -> Any:
+def swap_sequence_and_heads(model: Net, ref: Any) -> Any:
     spec = replace(model.spec(ref), name="")
-    n, first, second, depth = spec.shape
-    return model.call("TRANSPOSE", [ref, constant([0, 2, 1, 3])], spec.with_shape(n, second, first, depth))
+    batch, sequence, heads, depth = spec.shape
+    return model.call("TRANSPOSE", [ref, constant([0, 2, 1, 3])], spec.with_shape(batch, heads, sequence, depth))
 
 
-# --- what is refused --------------------------------------------------------------------------
+# --- unsupported operands ---------------------------------------------------------------------
 
 
 def several_scales_cases() -> Iterator[Case]:
-    """Yield operands with several scales, which the kernel treats as no scale."""
+    """Yield operands with several scales, which the kernel treats as a scale of 0."""
     for dtype in ("int8", "int16"):
         x = tensor(2, 5, 7, dtype=dtype, zero_point=0)
         name = f"{dtype} by int8 constants with scales per column, which count as 0"
@@ -344,31 +361,31 @@ def refusal_cases() -> Iterator[Case]:
         y=tensor(2, 5, 3),
         refusal="or per column",
     )
-    bytes_ = tensor(5, 7, dtype="uint8")
+    x = tensor(5, 7, dtype="uint8")
     yield matmul_case(
         "uint8",
-        bytes_,
-        bytes_.with_shape(7, 3),
-        y=bytes_.with_shape(5, 3),
+        x,
+        x.with_shape(7, 3),
+        y=x.with_shape(5, 3),
         refusal="no kernel for dtypes uint8, uint8 -> uint8",
         dtype="uint8",
     )
-    rows = tensor(5, 7, dtype="int16")
+    x = tensor(5, 7, dtype="int16")
     yield matmul_case(
         "int16 to int32",
-        rows,
-        rows.with_shape(7, 3),
+        x,
+        x.with_shape(7, 3),
         y=tensor(5, 3, dtype="int32"),
         refusal="no kernel for dtypes int16, int16 -> int32",
     )
-    plain = tensor(5, 7, dtype="int8", scale=0)
+    unscaled = tensor(5, 7, dtype="int8", scale=0)
     yield matmul_case(
         "int8 without scales to int8",
-        plain,
-        plain.with_shape(7, 3),
-        y=plain.with_shape(5, 3),
+        unscaled,
+        unscaled.with_shape(7, 3),
+        y=unscaled.with_shape(5, 3),
         refusal="the quantized operands have no scale",
     )
     x = tensor(2, 3, 12)
-    refuses = "rhs_data->type == kTfLiteInt8"
-    yield in_isolation(OP, "int4", [x, weight((12, 5), "int4")], tensor(2, 3, 5), kernel_refusal=refuses)
+    kernel_refusal = "rhs_data->type == kTfLiteInt8"
+    yield in_isolation(OP, "int4", [x, weight((12, 5), "int4")], tensor(2, 3, 5), kernel_refusal=kernel_refusal)

@@ -1,4 +1,4 @@
-"""FULLY_CONNECTED: lengths of rows, weight columns that follow the layout, and every pair of dtypes."""
+"""FULLY_CONNECTED: inputs of any rank, flattened channels-first images, every pair of dtypes, fused activations."""
 
 from __future__ import annotations
 
@@ -42,7 +42,12 @@ def dense_case(
     options: dict[str, Any] | None = None,
     **case: Any,
 ) -> Case:
-    """Return a layer case; ``depth``: the length of a weight row if it is not the last axis of the input."""
+    """Return a case of one layer with ``out`` units.
+
+    ``depth``: length of a weight row, by default the size of the input's last axis. ``keep``: the option keep_num_dims.
+    ``biased``: dtype of the bias, "" for the default dtype, ``None`` for no bias. ``stored``: factor by which the bias scale in
+    the file is wrong. ``result``: shape of the result, if it does not follow from the input.
+    """
     x = tensor(*shape, dtype=dtype)
     depth = depth or shape[-1] or 1
     w = weight((out, depth), weights or WEIGHTS[dtype], 0 if per_axis else None)
@@ -61,7 +66,7 @@ def dense_case(
 
 
 def row_length_cases() -> Iterator[Case]:
-    """Yield inputs of any rank; a row is as long as the weight's, and the result has rank 2 by default."""
+    """Yield inputs of any rank; a row is as long as a row of the weights, and the result has rank 2 by default."""
     yield dense_case("rank 2", opsets=EVERY_OPSET)
     yield dense_case("rank 1", (11,))
     yield dense_case("rank 3 to rows", (2, 5, 11))
@@ -81,21 +86,21 @@ def row_length_cases() -> Iterator[Case]:
         "dynamic batch of rank 3", (None, 5, 11), input_arrays=[{"x0": random_array(n, 5, 11)} for n in (1, 3)]
     )
     for dtype in ("float32", "int8"):
-        given = [{"x0": random_array(n, m, 11, dtype=dtype)} for n, m in ((1, 5), (3, 2))]
-        case: dict[str, Any] = {"dtype": dtype, "input_arrays": given, "opsets": EVERY_OPSET}
+        arrays = [{"x0": random_array(n, m, 11, dtype=dtype)} for n, m in ((1, 5), (3, 2))]
+        case: dict[str, Any] = {"dtype": dtype, "input_arrays": arrays, "opsets": EVERY_OPSET}
         yield dense_case(f"{dtype} of dynamic shape, rank kept", (None, None, 11), keep=True, **case)
-    yield dense_case("static image to rows of dynamic shape", (5, 11, 1), depth=1, result=(None, None))
+    yield dense_case("static input with a result of dynamic shape", (5, 11, 1), depth=1, result=(None, None))
     yield dense_case("one row", (1, 11))
     yield dense_case("no rows", (2, 0, 11))
     yield dense_case("no rows, rank 2", (0, 11))
     yield dense_case("without bias", biased=None)
     for dtype in ("float32", "int8"):
-        yield net(OP, f"{dtype} with a bias of several axes", row_of_biases(dtype), dtype=dtype, opsets=EVERY_OPSET)
-    yield net(OP, "transposed weights without stored shape", weights_without_shape)
+        yield net(OP, f"{dtype} with a bias of several axes", bias_of_rank_2(dtype), dtype=dtype, opsets=EVERY_OPSET)
+    yield net(OP, "transposed weights without stored shape", build_weights_without_shape)
     yield in_isolation(OP, "an absent bias", [tensor(2, 11), weight((4, 11), "float32"), None], tensor(2, 4))
     yield in_isolation(OP, "weights as a graph input", [tensor(2, 11), tensor(4, 11), tensor(4)], tensor(2, 4))
     yield between_convolutions(OP, "image by weights as a graph input", [tensor(*IMAGE), tensor(4, 105)], tensor(2, 4))
-    yield net(OP, "sparse weights", sparse_cases)
+    yield net(OP, "sparse weights", build_sparse_weights)
     for dtype in ("float32", "uint8"):
         for shape in ((3, 4), (1, 5)):
             name = f"{dtype} rows that are too short, of {prod(shape)} elements"
@@ -111,35 +116,35 @@ def row_length_cases() -> Iterator[Case]:
         operands = [x := tensor(3, 0, dtype=dtype), w, bias(x, w, 4, BIASES[dtype], 1) if biased else None]
         name = f"{dtype} empty rows{' with a bias' if biased else ''}"
         yield in_isolation(OP, name, operands, tensor(3, 4, dtype=dtype), refusal=reason)
-    shuffled = {"weights_format": "SHUFFLED4x16INT8"}
+    options = {"weights_format": "SHUFFLED4x16INT8"}
     yield dense_case(
-        "shuffled weights", (2, 16), dtype="uint8", options=shuffled, refusal="weights_format SHUFFLED4x16INT8"
+        "shuffled weights", (2, 16), dtype="uint8", options=options, refusal="weights_format SHUFFLED4x16INT8"
     )
 
 
-def row_of_biases(dtype: str) -> Callable[[Net], None]:
-    """Return a bias of any shape, which only needs as many elements as there are units."""
+def bias_of_rank_2(dtype: str) -> Callable[[Net], None]:
+    """Return a builder of a layer with a bias of shape (1, units); the kernel only checks the number of elements."""
 
     def build(model: Net) -> None:
         x, w = tensor(2, 11, dtype=dtype), weight((5, 11), WEIGHTS[dtype])
         b = bias(x, w, 5, BIASES[dtype], 11)
         assert b.value is not None
-        row = replace(b, shape=(1, 5), value=b.value.reshape(1, 5))
-        model.output(model.call(OP, [x, w, row], product(x, w, [2, 5], 11)))
+        rank_2_bias = replace(b, shape=(1, 5), value=b.value.reshape(1, 5))
+        model.output(model.call(OP, [x, w, rank_2_bias], product(x, w, [2, 5], 11)))
 
     return build
 
 
-def weights_without_shape(model: Net) -> None:
+def build_weights_without_shape(model: Net) -> None:
     """Build transposed weights without a stored shape, as old converters write them."""
-    turned, result = model.graph.tensor("turned", None, "float32"), model.result(tensor(2, 5))
-    operands = [model.input(tensor(2, 11)), turned, model.add_operand(constant(random_array(5)))]
-    model.graph.operator("TRANSPOSE", [model.input(tensor(11, 5)), model.add_operand(constant([1, 0]))], [turned])
+    weights, result = model.graph.tensor("turned", None, "float32"), model.result(tensor(2, 5))
+    operands = [model.input(tensor(2, 11)), weights, model.add_operand(constant(random_array(5)))]
+    model.graph.operator("TRANSPOSE", [model.input(tensor(11, 5)), model.add_operand(constant([1, 0]))], [weights])
     model.graph.operator(OP, operands, [result], {"fused_activation_function": "NONE"})
     model.graph.output(result)
 
 
-def sparse_cases(model: Net) -> None:
+def build_sparse_weights(model: Net) -> None:
     values = random_array(4, 16)
     values[random_array(4, 16, seed="zeros", low=0, high=1) < 0.7] = 0
     w = model.graph.sparse("w", values, ["dense", "csr"])
@@ -167,10 +172,10 @@ def dtype_cases() -> Iterator[Case]:
             yield dense_case(
                 name, (2, 12), weights=weights, per_axis=True, options={"asymmetric_quantize_inputs": asymmetric}
             )
-    cut = {"fused_activation_function": "RELU6", "asymmetric_quantize_inputs": True}
-    name, large = "float32 with int8 weights, large sums clipped by RELU6", (-40, 40)
+    options = {"fused_activation_function": "RELU6", "asymmetric_quantize_inputs": True}
+    name, input_range = "float32 with int8 weights, large sums clipped by RELU6", (-40, 40)
     yield dense_case(
-        name, (101, 12), weights="int8", per_axis=True, options=cut, input_range=large, known_failure=ROUNDED
+        name, (101, 12), weights="int8", per_axis=True, options=options, input_range=input_range, known_failure=ROUNDED
     )
     yield dense_case("float32 with int8 weights of one scale", (2, 12), weights="int8")
     yield dense_case("float32 with int2 weights, dynamic range", (2, 12), weights="int2", per_axis=True)
@@ -198,10 +203,10 @@ def dtype_cases() -> Iterator[Case]:
     widened: dict[str, Any] = {"targets": ("onnxruntime",), "opsets": (None, 13)}
     yield dense_case("int8 with int4 weights, widened", (2, 12), dtype="int8", weights="int4", per_axis=True, **widened)
     yield dense_case("int8 with int2 weights", (2, 12), dtype="int8", weights="int2", per_axis=True)
-    yield net(OP, "float16 weights through DEQUANTIZE", half_weights, dtype="float16", opsets=EVERY_OPSET)
+    yield net(OP, "float16 weights through DEQUANTIZE", build_float16_weights, dtype="float16", opsets=EVERY_OPSET)
 
 
-def half_weights(model: Net) -> None:
+def build_float16_weights(model: Net) -> None:
     w = model.call("DEQUANTIZE", [constant(random_array(4, 11, dtype="float16"))], tensor(4, 11))
     model.output(model.call(OP, [tensor(2, 11), w], tensor(2, 4)))
 
@@ -216,20 +221,20 @@ def activation_cases() -> Iterator[Case]:
         "int8 with RELU, rank kept", (2, 5, 11), dtype="int8", keep=True, options={"fused_activation_function": "RELU"}
     )
     for dtype in ("float32", "int8", "int16"):
-        bounded = {"fused_activation_function": "RELU_N1_TO_1"}
-        yield dense_case(f"{dtype} with RELU_N1_TO_1, a vector", (11,), dtype=dtype, keep=True, options=bounded)
-        given = [{"x0": random_array(n, m, 11, dtype=dtype)} for n, m in ((2, 5), (7, 1), (0, 3), (0, 0))]
+        options = {"fused_activation_function": "RELU_N1_TO_1"}
+        yield dense_case(f"{dtype} with RELU_N1_TO_1, a vector", (11,), dtype=dtype, keep=True, options=options)
+        arrays = [{"x0": random_array(n, m, 11, dtype=dtype)} for n, m in ((2, 5), (7, 1), (0, 3), (0, 0))]
         name = f"{dtype} with RELU_N1_TO_1, dynamic leading axes"
-        yield dense_case(name, (None, None, 11), dtype=dtype, keep=True, options=bounded, input_arrays=given, runs=4)
-    given = [{"x0": random_array(n, 11)} for n in (5, 2)]
-    yield dense_case("all dimensions dynamic", (None, 11), result=(None, None), input_arrays=given)
+        yield dense_case(name, (None, None, 11), dtype=dtype, keep=True, options=options, input_arrays=arrays, runs=4)
+    arrays = [{"x0": random_array(n, 11)} for n in (5, 2)]
+    yield dense_case("all dimensions dynamic", (None, 11), result=(None, None), input_arrays=arrays)
 
 
 # --- after convolutions -----------------------------------------------------------------------
 
 
 def flatten_cases() -> Iterator[Case]:
-    """Yield images that are flattened channels first; weight columns are permuted instead of the image."""
+    """Yield flattened channels-first images; the converter permutes weight columns instead of transposing the image."""
     for dtype in ("float32", "int8", "uint8", "int16"):
         yield net(OP, f"{dtype} after a flatten", reshape_then_dense(dtype, (2, 105)), dtype=dtype, max_transposes=1)
     yield net(
@@ -245,20 +250,22 @@ def flatten_cases() -> Iterator[Case]:
         reshape_then_dense("float32", (2, 105), weights="int8"),
         max_transposes=1,
     )
-    yield net(OP, "after joined rows", reshape_then_dense("float32", (2, 35, 3)))
-    yield net(OP, "after a flatten that cuts an axis", reshape_then_dense("float32", (2, 5, 21)))
+    yield net(OP, "after a reshape that joins rows", reshape_then_dense("float32", (2, 35, 3)))
+    yield net(OP, "after a reshape that joins columns and channels", reshape_then_dense("float32", (2, 5, 21)))
     yield net(OP, "after a flatten across the batch", reshape_then_dense("float32", (6, 35)))
-    yield net(OP, "two after one flatten", two_layers, max_transposes=1)
+    yield net(OP, "two layers after one flatten", build_two_layers, max_transposes=1)
     for dtype in ("float32", "int8", "uint8"):
-        for keep in (True, False):
-            name = f"{dtype} after MEAN {'with' if keep else 'without'} keep_dims"
-            yield net(OP, name, mean_then_dense(dtype, keep), dtype=dtype, max_transposes=1)
-    yield net(OP, "between a flatten and its inverse", flatten_and_restore)
+        for keep_dims in (True, False):
+            name = f"{dtype} after MEAN {'with' if keep_dims else 'without'} keep_dims"
+            yield net(OP, name, mean_then_dense(dtype, keep_dims), dtype=dtype, max_transposes=1)
+    yield net(OP, "between a flatten and its inverse", build_flatten_and_restore)
 
 
 def reshape_then_dense(
     dtype: str, shape: Sequence[int], per_axis: bool = False, weights: str | None = None
 ) -> Callable[[Net], None]:
+    """Return a builder of a convolution, a RESHAPE to ``shape`` and a layer."""
+
     def build(model: Net) -> None:
         image = tensor(*IMAGE, dtype=dtype)
         flat = image.with_shape(*shape)
@@ -270,26 +277,30 @@ def reshape_then_dense(
     return build
 
 
-def two_layers(model: Net) -> None:
+def build_two_layers(model: Net) -> None:
     flat = model.call("RESHAPE", [model.input_through_conv(tensor(*IMAGE)), constant([2, 105])], tensor(2, 105))
     model.output(
         *(model.call(OP, [flat, weight((out, 105), "float32", seed=str(out))], tensor(2, out)) for out in (3, 5))
     )
 
 
-def mean_then_dense(dtype: str, keep: bool) -> Callable[[Net], None]:
+def mean_then_dense(dtype: str, keep_dims: bool) -> Callable[[Net], None]:
+    """Return a builder of a convolution, a MEAN over height and width, and a layer."""
+
     def build(model: Net) -> None:
         image = tensor(*IMAGE, dtype=dtype)
-        pooled = image.with_shape(*((2, 1, 1, 3) if keep else (2, 3))).rescale(0.3)
-        x = model.call("MEAN", [model.input_through_conv(image), constant([1, 2])], pooled, keep_dims=keep)
+        pooled = image.with_shape(*((2, 1, 1, 3) if keep_dims else (2, 3))).rescale(0.3)
+        x = model.call("MEAN", [model.input_through_conv(image), constant([1, 2])], pooled, keep_dims=keep_dims)
         w = weight((4, 3), WEIGHTS[dtype])
         model.output(model.call(OP, [x, w, bias(pooled, w, 4, BIASES[dtype], 3)], product(pooled, w, (2, 4), 3)))
 
     return build
 
 
-def flatten_and_restore(model: Net) -> None:
+def build_flatten_and_restore(model: Net) -> None:
     image = tensor(*IMAGE)
     flat = model.call("RESHAPE", [model.input_through_conv(image), constant([2, 105])], tensor(2, 105))
-    wide = model.call(OP, [flat, weight((105, 105), "float32"), constant(np.zeros(105), "float32")], tensor(2, 105))
-    model.output(model.output_through_conv(model.call("RESHAPE", [wide, constant(list(IMAGE))], image)))
+    layer_result = model.call(
+        OP, [flat, weight((105, 105), "float32"), constant(np.zeros(105), "float32")], tensor(2, 105)
+    )
+    model.output(model.output_through_conv(model.call("RESHAPE", [layer_result, constant(list(IMAGE))], image)))

@@ -1,6 +1,6 @@
-"""FULLY_CONNECTED with fused activations: float operands on integer weights apply each of them, all others clamp or refuse.
+"""FULLY_CONNECTED with fused activations: float32 on integer weights supports all of them, other operands only clamps.
 
-Sums are a few units large, so that neither a tanh nor a clamp makes them all alike.
+Sums are a few units in magnitude, so that results still differ after a tanh or a clamp.
 """
 
 from __future__ import annotations
@@ -18,61 +18,61 @@ from conformance.models import Net, between_convolutions, constant, in_isolation
 from conformance.weights import fold_weights, scales, weight
 
 OP = "FULLY_CONNECTED"
-CLAMPS, CURVES = ("RELU", "RELU_N1_TO_1", "RELU6"), ("TANH", "SIGN_BIT")
+CLAMPS, OTHER_ACTIVATIONS = ("RELU", "RELU_N1_TO_1", "RELU6"), ("TANH", "SIGN_BIT")
 TARGETS = ("onnxruntime", "generic", "openvino", "tvm", "tensorrt")
-SPANS = {"SIGN_BIT": (-0.2, 0.2)}
-"""Span of the inputs: the sign bit of a sum near 0 changes as the inputs are rounded."""
+INPUT_RANGES = {"SIGN_BIT": (-0.2, 0.2)}
+"""Narrower input ranges; rounding of the inputs may change the sign bit of a sum near 0."""
 
 
 def cases() -> Iterator[Case]:
     yield from hybrid_cases()
-    yield from refused_activation_cases()
+    yield from refusal_cases()
 
 
 def activation_case(
     name: str, activation: str, *shape: int | None, options: dict[str, Any] | None = None, **case: Any
 ) -> Case:
     options = {"fused_activation_function": activation, **(options or {})}
-    case = {"out": 7, "input_range": SPANS.get(activation, (-0.5, 0.5)), **case}
+    case = {"out": 7, "input_range": INPUT_RANGES.get(activation, (-0.5, 0.5)), **case}
     return dense_case(f"{name} with {activation}", shape or (3, 13), options=options, **case)
 
 
 def hybrid_cases() -> Iterator[Case]:
-    """Yield activations that EvalHybrid and EvalHybridDense4Bit apply and XNNPACK refuses."""
-    for activation in (*CURVES, "RELU_N1_TO_1"):
+    """Yield activations of float32 on integer weights, which the builtin kernels apply and XNNPACK refuses."""
+    for activation in (*OTHER_ACTIVATIONS, "RELU_N1_TO_1"):
         for weights in ("int8", "int4", "int2"):
             for per_axis in (False, True):
                 name = f"float32 by {weights} {scales(per_axis)}"
                 yield activation_case(name, activation, weights=weights, per_axis=per_axis)
         yield activation_case("float32 by uint8", activation, weights="uint8")
-    for activation in CURVES:
+    for activation in OTHER_ACTIVATIONS:
         yield activation_case("float32 by rows of 64 int4", activation, 3, 64, weights="int4", per_axis=True)
         zero_points = {"asymmetric_quantize_inputs": True}
         yield activation_case("float32 by int8, with zero points", activation, weights="int8", options=zero_points)
         yield activation_case("float32 by int8 without bias", activation, weights="int8", biased=None)
         rank_kept: dict[str, Any] = {"keep": True, "weights": "int8", "per_axis": True}
         yield activation_case("float32 by int8, rank kept", activation, 2, 5, 11, **rank_kept)
-        places: dict[str, Any] = {"depth": 105, "weights": "int8", "place": between_convolutions}
-        yield activation_case("float32 image by int8", activation, 2, 5, 7, 3, **places)
+        image_options: dict[str, Any] = {"depth": 105, "weights": "int8", "place": between_convolutions}
+        yield activation_case("float32 image by int8", activation, 2, 5, 7, 3, **image_options)
         yield activation_case("float32 by int8 at every opset", activation, weights="int8", opsets=EVERY_OPSET)
         yield activation_case("float32 by int8 for every target", activation, weights="int8", targets=TARGETS)
         yield fold_weights(activation_case("float32 by int8", activation, weights="int8", per_axis=True))
         unquantized = activation_case("float32 by int8, converted without quantization", activation, weights="int8")
         yield replace(unquantized, options={"quantization": "float"})
-        given = [{"x0": random_array(n, 11)} for n in (1, 3)]
+        arrays = [{"x0": random_array(n, 11)} for n in (1, 3)]
         yield activation_case(
-            "float32 by int8, dynamic batch", activation, None, 11, weights="int8", input_arrays=given
+            "float32 by int8, dynamic batch", activation, None, 11, weights="int8", input_arrays=arrays
         )
-    yield net(OP, "float32 by int8 with TANH, then with SIGN_BIT", dense_chain)
-    rows = {"x0": np.zeros((2, 13), np.float32)}
+    yield net(OP, "float32 by int8 with TANH, then with SIGN_BIT", build_two_layers)
+    zeros = {"x0": np.zeros((2, 13), np.float32)}
     x, w, b = tensor(2, 13), weight((7, 13), "int8"), constant(random_array(7, seed="b"))
-    for activation in (*CLAMPS, *CURVES):
+    for activation in (*CLAMPS, *OTHER_ACTIVATIONS):
         options = {"fused_activation_function": activation}
         name = f"float32 rows of zeros by int8 with {activation}"
-        yield in_isolation(OP, name, [x, w, b], tensor(2, 7), options=options, input_arrays=rows)
+        yield in_isolation(OP, name, [x, w, b], tensor(2, 7), options=options, input_arrays=zeros)
 
 
-def dense_chain(model: Net) -> None:
+def build_two_layers(model: Net) -> None:
     x, depth = model.input(tensor(3, 13)), 13
     for units, activation in ((11, "TANH"), (5, "SIGN_BIT")):
         w, b = weight((units, depth), "int8", seed=activation), constant(random_array(units, seed=f"b {activation}"))
@@ -80,16 +80,19 @@ def dense_chain(model: Net) -> None:
     model.output(x)
 
 
-def refused_activation_cases() -> Iterator[Case]:
-    """Yield activations that Prepare refuses, and blockwise weights, for which the kernel sets disagree."""
-    refuses = "params->activation == kTfLiteActRelu"
-    for activation in CURVES:
-        refused: dict[str, Any] = {"refusal": f"LiteRT refuses a fused {activation}", "kernel_refusal": refuses}
+def refusal_cases() -> Iterator[Case]:
+    """Yield activations that the kernel refuses, and blockwise weights, for which XNNPACK and the builtin kernels disagree."""
+    kernel_refusal = "params->activation == kTfLiteActRelu"
+    for activation in OTHER_ACTIVATIONS:
+        refusals: dict[str, Any] = {
+            "refusal": f"LiteRT refuses a fused {activation}",
+            "kernel_refusal": kernel_refusal,
+        }
         for dtype in ("float32", "int8", "uint8", "int16"):
-            yield activation_case(dtype, activation, dtype=dtype, **{**refused, "input_range": None})
-        disagree = f"disagree on a fused {activation} with blockwise weight scales"
+            yield activation_case(dtype, activation, dtype=dtype, **{**refusals, "input_range": None})
+        refusal = f"disagree on a fused {activation} with blockwise weight scales"
         name = f"blocks of 32 with {activation}"
-        yield blockwise_case(name, (3, 96), 7, 32, activation=activation, refusal=disagree)
-    for activation in (*CLAMPS, *CURVES):
-        disagree = f"disagree on a fused {activation} with blockwise weight scales, unless blocks are multiples of 32"
-        yield blockwise_case(f"blocks of 16 with {activation}", (3, 80), 7, 16, activation=activation, refusal=disagree)
+        yield blockwise_case(name, (3, 96), 7, 32, activation=activation, refusal=refusal)
+    for activation in (*CLAMPS, *OTHER_ACTIVATIONS):
+        refusal = f"disagree on a fused {activation} with blockwise weight scales, unless blocks are multiples of 32"
+        yield blockwise_case(f"blocks of 16 with {activation}", (3, 80), 7, 16, activation=activation, refusal=refusal)

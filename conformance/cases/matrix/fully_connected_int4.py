@@ -1,7 +1,7 @@
-"""Weights of 4 and 2 bits: elements that share a byte, scales per tensor, row and block, and what no kernel unpacks.
+"""FULLY_CONNECTED with 4-bit and 2-bit weights: odd row lengths, scales per tensor, row and block, unsupported weights.
 
-An odd number of elements ends within a byte, and rows of odd length begin in one. Rows, blocks and outputs differ in
-number, and scales by up to a factor of four, so that one in the place of another is seen.
+With an odd row length, rows start and end within a byte. The numbers of rows, blocks and outputs differ, and scales differ by
+up to a factor of four, so that a case fails if one is used in place of another.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from conformance.cases.matrix.fully_connected import dense_case, reshape_then_de
 from conformance.models import Net, constant, in_isolation, net, random_array, tensor
 from conformance.weights import block_weights, fold_weights, scales, weight
 
-DENSE = "FULLY_CONNECTED"
+OP = "FULLY_CONNECTED"
 ACTIVATIONS = ("float32", "int8", "int16")
 
 
@@ -38,8 +38,8 @@ def row_cases() -> Iterator[Case]:
     for weights in ("int4", "int2"):
         yield fold_weights(dense_case(f"float32 by {weights}", (3, 13), out=7, weights=weights, per_axis=True))
     for dtype in ("float32", "int8"):
-        columns = reshape_then_dense(dtype, (2, 105), per_axis=True, weights="int4")
-        yield net(DENSE, f"{dtype} by int4 after a flatten", columns, dtype="int4", max_transposes=1)
+        build_flatten = reshape_then_dense(dtype, (2, 105), per_axis=True, weights="int4")
+        yield net(OP, f"{dtype} by int4 after a flatten", build_flatten, dtype="int4", max_transposes=1)
 
 
 def blockwise_case(
@@ -54,17 +54,20 @@ def blockwise_case(
     activation: str = "NONE",
     **case: Any,
 ) -> Case:
-    """Return a layer of ``out`` rows with blocks of ``size``."""
+    """Return a case of a layer of ``out`` units, with a scale per ``size`` weights of a row.
 
-    def build(model: Net) -> None:
+    ``keep``: the option keep_num_dims. ``flat``: the scales are stored as a tensor of rank 1.
+    """
+
+    def build_layer(model: Net) -> None:
         x = model.add_operand(tensor(*shape))
         b = constant(random_array(out, seed="b", low=-9, high=9)) if biased else None
         y = tensor(*shape[:-1], out) if keep else tensor(prod(shape[:-1]), out)
         operands = [x, block_weights(model, (out, shape[-1]), size, flat=flat), b]
         options = {"keep_num_dims": keep, "fused_activation_function": activation}
-        model.output(model.call(DENSE, operands, y, **options))
+        model.output(model.call(OP, operands, y, **options))
 
-    return net(DENSE, name, build, **{"dtype": "int4 by block", **case})
+    return net(OP, name, build_layer, **{"dtype": "int4 by block", **case})
 
 
 def blockwise_cases() -> Iterator[Case]:
@@ -74,27 +77,27 @@ def blockwise_cases() -> Iterator[Case]:
     yield blockwise_case("blocks of 96", (3, 480), 7, 96)
     yield blockwise_case("five blocks of 16 without XNNPACK", (3, 80), 7, 16)
     yield blockwise_case("blocks of 11 that end within a byte", (3, 66), 7, 11)
-    yield blockwise_case("one block a row", (3, 32), 5, 32)
+    yield blockwise_case("one block per row", (3, 32), 5, 32)
     yield blockwise_case("blocks, one output", (3, 160), 1, 32)
     yield blockwise_case("blocks, rank kept", (2, 3, 96), 7, 32, keep=True)
     yield blockwise_case("blocks, rank 3 to rows", (2, 3, 96), 7, 32)
     yield blockwise_case("blocks with scales of rank 1", (3, 96), 7, 32, flat=True)
     yield blockwise_case("blocks with RELU6", (3, 96), 7, 32, activation="RELU6")
-    yield net(DENSE, "blocks after a flatten", flatten_then_dense, dtype="int4 by block", max_transposes=2)
-    yield net(DENSE, "blocks shared by two layers", shared_weights, dtype="int4 by block")
+    yield net(OP, "blocks after a flatten", build_flatten_then_dense, dtype="int4 by block", max_transposes=2)
+    yield net(OP, "blocks shared by two layers", build_shared_weights, dtype="int4 by block")
     unquantized = blockwise_case("blocks, converted without quantization", (3, 96), 7, 32)
     yield replace(unquantized, options={"quantization": "float"})
 
 
-def flatten_then_dense(model: Net) -> None:
-    """Build blocks across the image's channels, which require the element order of the file."""
+def build_flatten_then_dense(model: Net) -> None:
+    """Build a layer on a flattened image. Its blocks span channels, so the image must be transposed to channels last."""
     x = model.call("RESHAPE", [model.input_through_conv(tensor(2, 4, 8, 3)), constant([2, 96])], tensor(2, 96))
-    model.output(model.call(DENSE, [x, block_weights(model, (7, 96), 32), None], tensor(2, 7)))
+    model.output(model.call(OP, [x, block_weights(model, (7, 96), 32), None], tensor(2, 7)))
 
 
-def shared_weights(model: Net) -> None:
+def build_shared_weights(model: Net) -> None:
     w = block_weights(model, (7, 96), 32)
-    model.output(*(model.call(DENSE, [tensor(n, 96), w, None], tensor(n, 7)) for n in (2, 3)))
+    model.output(*(model.call(OP, [tensor(n, 96), w, None], tensor(n, 7)) for n in (2, 3)))
 
 
 def refusal_cases() -> Iterator[Case]:
@@ -107,13 +110,13 @@ def refusal_cases() -> Iterator[Case]:
             weights=weights,
             refusal=f"{weights} with uint8 activations, {unpacked}",
         )
-    offset = replace(weight((7, 12), "int4", 0), zero_point=7)
+    weights_with_zero_points = replace(weight((7, 12), "int4", 0), zero_point=7)
     name, reason = "int4 with zero points of 7", "the int4 weights have nonzero zero points"
-    yield in_isolation(DENSE, name, [tensor(3, 12), offset, None], tensor(3, 7), refusal=reason)
+    yield in_isolation(OP, name, [tensor(3, 12), weights_with_zero_points, None], tensor(3, 7), refusal=reason)
     yield blockwise_case("blocks of 16 in two rows", (3, 80), 2, 16, refusal="at least 4 rows")
-    yield net(DENSE, "int8 by blocks", eight_bits, refusal="int8 input with int4 weights in blocks")
+    yield net(OP, "int8 by blocks", build_int8_input, refusal="int8 input with int4 weights in blocks")
 
 
-def eight_bits(model: Net) -> None:
+def build_int8_input(model: Net) -> None:
     x = model.add_operand(tensor(3, 96, dtype="int8"))
-    model.output(model.call(DENSE, [x, block_weights(model, (7, 96), 32), None], tensor(3, 7, dtype="int8")))
+    model.output(model.call(OP, [x, block_weights(model, (7, 96), 32), None], tensor(3, 7, dtype="int8")))
