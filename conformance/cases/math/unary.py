@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.cases.math.power import integers_between
+from conformance.cases.math.arithmetic_power import integers_between
 from conformance.models import PLACEMENTS, Spec, between_convolutions, in_bfloat16, opsets, random_array, tensor, unary
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import Tolerance
