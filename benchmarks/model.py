@@ -23,6 +23,7 @@ from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.source.model import Array, Model, Operator
 from onnx_tflite_plugin.verify import Comparison, LiteRT, LiteRTError, OnnxRuntime, generate_inputs
+from onnx_tflite_plugin.verify.inputs.random_inputs import Restriction
 from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.litert import start_litert
@@ -134,8 +135,9 @@ class Original:
 
     def _start(self) -> tuple[list[Array], LiteRT]:
         refusal: LiteRTError | None = None
-        for caution in range(3):
-            (inputs,) = generate_inputs(self.entry, runs=1, caution=caution)
+        restrictions: tuple[Restriction, ...] = ("none", "ones", "zeros")
+        for restriction in restrictions:
+            (inputs,) = generate_inputs(self.entry, runs=1, restriction=restriction)
             try:
                 return inputs, start_litert(self.data, inputs, known=self.model)
             except LiteRTError as error:

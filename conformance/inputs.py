@@ -17,7 +17,7 @@ def inputs_of_runs(case: Case, entry: Entry) -> list[list[Array]]:
     """Return the inputs of each run; runs with other dynamic sizes come last."""
     inputs = _inputs_by_run(case, entry)
     return [
-        *generate_inputs(entry, given=inputs, runs=case.runs, nan=True),
+        *generate_inputs(entry, user_inputs=inputs, runs=case.runs, nan=True),
         *(
             arrays
             for options in _options_at_other_sizes(case, entry, inputs[0])
@@ -41,7 +41,7 @@ def _options_at_other_sizes(case: Case, entry: Entry, arrays: Mapping[str, Array
             for name, dims in dynamic_dims.items()
         }
         repeated = {name: np.resize(arrays[name], shape) for name, shape in shapes.items() if name in arrays}
-        yield {"given": {**arrays, **repeated}, "shapes": shapes}
+        yield {"user_inputs": {**arrays, **repeated}, "shapes": shapes}
 
 
 def _inputs_by_run(case: Case, entry: Entry) -> Any:

@@ -42,7 +42,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Return the replacement of a renamed function, with a DeprecationWarning. Raises AttributeError for other names."""
+    """Return the replacement of a renamed function, with a DeprecationWarning."""
     if name not in VERIFY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     warn_renamed(f"{__name__}.{name}", VERIFY[name])
@@ -50,7 +50,7 @@ def __getattr__(name: str) -> Any:
 
 
 class _Callable(ModuleType):
-    """Type of this package, so that ``onnx_tflite_plugin.verify`` can also be called like the function ``verify``."""
+    """Type of this package, so that it can be called like the function ``verify``."""
 
     def __call__(self, *arguments: Any, **options: Any) -> Verification:
         check_keywords("verify", options, inspect.signature(verify).parameters)

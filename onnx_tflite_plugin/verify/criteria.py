@@ -42,9 +42,11 @@ PERTURBED = 4
 silence consists only of rounding errors.
 """
 MAX_PERTURBED = 2.0**-12
-"""Limit of that error as a share of the largest operand, so that a discontinuous result, as of a FLOOR_DIV, is not excused."""
+"""Limit of that error as a share of the largest operand. Errors of a discontinuous result, as of a FLOOR_DIV, exceed it."""
 SUMMED = 2
-"""Error as a multiple of the rounding error of a float32 sum that is computed term by term, as LiteRT does; ONNX Runtime's has less."""
+"""Error as a multiple of the rounding error of a float32 sum that is computed term by term, as in LiteRT. The error of ONNX Runtime
+is smaller.
+"""
 PRODUCT = 2**-23
 """Rounding of two products of an integer and a scale, as a share of the range: half a unit in the last place each."""
 STEPS = 1
@@ -108,10 +110,7 @@ class Tolerance:
 
     @classmethod
     def of(cls, model: Model) -> Tolerance:
-        """Return the tolerance of a whole model, end to end.
-
-        It is larger for dynamic-range operators.
-        """
+        """Return the end-to-end tolerance of a model, larger for dynamic-range operators."""
         dynamic_range = [op for graph in model.subgraphs for op in graph.operators if is_dynamic_range(op)]
         entries = {model.main.index, *(signature.subgraph for signature in model.signatures)}
         if any(op.subgraph not in entries or _is_stateful(op) for op in dynamic_range):
@@ -141,9 +140,10 @@ def submodel_tolerance(
 
 
 def without_overflow(actual: Array, expected: Array, *, wide: bool) -> tuple[Array, Array]:
-    """Return both arrays with equal elements where float32 overflows, or where a sum of int16 products may have wrapped.
+    """Return both arrays with equal elements where a result is not defined.
 
-    ``wide``: the operands are large, so that one runtime alone may overflow.
+    These are elements where float32 overflows, or where a sum of int16 products may have wrapped. ``wide``: the
+    operands are large, so that one runtime alone may overflow.
     """
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         return actual, expected
@@ -170,5 +170,5 @@ def _finite_magnitude(array: Array) -> float:
 
 
 def _magnitude(array: Array) -> float:
-    """Return the largest magnitude without copying the array; NaN if an element is NaN."""
+    """Return the largest magnitude, without a copy; NaN if an element is NaN."""
     return max(float(array.max()), -float(array.min())) if array.size else 0.0

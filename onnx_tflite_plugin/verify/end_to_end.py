@@ -1,4 +1,4 @@
-"""Explanation of outputs that exceed their tolerance end to end although every operator agrees."""
+"""Explanation of end-to-end errors of outputs although every operator agrees."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def explain_errors(
 
 
 def _causes(pair: ModelPair, outputs: set[str]) -> Iterator[str]:
-    """Yield the causes that the models show: another arithmetic, rounding that adds up, operators that select values."""
+    """Yield causes: other arithmetic, rounding that adds up, operators that select."""
     if is_dequantized(pair.trial.model, pair.entry, pair.session):
         rounds = quantizes_values(pair.session.proto.graph)
         yield f"LiteRT rounds to quantized values after each operator, this model {'to other values' if rounds else 'does not'}"
@@ -54,25 +54,28 @@ def _causes(pair: ModelPair, outputs: set[str]) -> Iterator[str]:
         yield "rounding differences of quantized operators add up"
     else:
         yield "rounding differences of floats add up"
-    codes = list(dict.fromkeys(op.code for op in _selecting_upstream(pair, outputs)))
+    codes = list(dict.fromkeys(op.code for op in _upstream_selections(pair, outputs)))
     if codes:
         verbs = "compares or selects" if len(codes) == 1 else "compare or select"
         yield f"{_list_items(codes)} {verbs} values, so a small difference can change the whole result"
 
 
-def _selecting_upstream(pair: ModelPair, outputs: set[str]) -> list[Operator]:
-    """Return operators upstream of the outputs that compare or select computed real values, the last one first."""
+def _upstream_selections(pair: ModelPair, outputs: set[str]) -> list[Operator]:
+    """Return operators upstream of the outputs that compare or select real values.
+
+    The operands are computed, not constant. The last operator comes first.
+    """
     selecting, producer = selecting_operators(pair.session.proto.graph), producers(pair.entry.subgraph)
     pending = [
         tensor for name, tensor in zip(pair.entry.output_names, pair.entry.outputs, strict=True) if name in outputs
     ]
-    found: dict[int, Operator] = {}
+    visited: dict[int, Operator] = {}
     while pending:
         op = producer.get(pending.pop().index)
-        if op is not None and op.index not in found:
-            found[op.index] = op
+        if op is not None and op.index not in visited:
+            visited[op.index] = op
             pending += [tensor for tensor in op.inputs if tensor is not None]
-    upstream = [found[index] for index in sorted(found, reverse=True)]
+    upstream = [visited[index] for index in sorted(visited, reverse=True)]
     return [op for op in upstream if op.index in selecting and any(map(_is_computed_real, op.inputs))]
 
 

@@ -61,19 +61,18 @@ _MAX_CONDITIONS = 3  # boolean inputs of which all combinations are tried
 
 
 class _Attempt(NamedTuple):
-    """Settings of random inputs to try. ``avoided`` and ``caution``: levels as for :func:`random_inputs.generate_inputs`."""
+    """Settings of random inputs to try."""
 
-    avoided: int = 0
-    caution: int = 0
+    restriction: random_inputs.Restriction = "none"
     min_dynamic_size: int = 0
 
 
 _ATTEMPTS = (
     _Attempt(),
-    _Attempt(avoided=1),
-    _Attempt(avoided=2),
-    _Attempt(caution=1),
-    _Attempt(caution=2),
+    _Attempt("nonzero"),
+    _Attempt("positive"),
+    _Attempt("ones"),
+    _Attempt("zeros"),
     _Attempt(min_dynamic_size=_IMAGE_SIZE),
     _Attempt(min_dynamic_size=1),
     _Attempt(min_dynamic_size=_AUDIO_SIZE),
@@ -229,7 +228,8 @@ class ModelPair:
         metadata = self.input_metadata() if isinstance(inputs, str | os.PathLike) else None
         for attempt in _ATTEMPTS:
             self.min_dynamic_size = attempt.min_dynamic_size
-            if attempt.avoided and (inputs is not None or not random_inputs.has_integers(self.entry)):
+            restricts_integers = attempt.restriction in ("nonzero", "positive")
+            if restricts_integers and (inputs is not None or not random_inputs.has_integers(self.entry)):
                 continue
             if self.min_dynamic_size and (
                 inputs is not None
@@ -244,8 +244,8 @@ class ModelPair:
                 continue
             input_runs = random_inputs.generate_inputs(
                 self.sizes.as_converted() if inputs is not None else self.entry,
-                given=inputs, shapes={**self.sizes.onnx_shapes(self.min_dynamic_size), **requested_shapes}, seed=seed, runs=runs,
-                caution=attempt.caution, avoided=attempt.avoided, ranges=ranges, described=metadata,
+                user_inputs=inputs, shapes={**self.sizes.onnx_shapes(self.min_dynamic_size), **requested_shapes}, seed=seed,
+                runs=runs, restriction=attempt.restriction, ranges=ranges, metadata=metadata,
             )  # fmt: skip
             if not self.stateful and _are_equal_runs(input_runs):
                 input_runs = input_runs[:1]

@@ -1,4 +1,4 @@
-"""The function ``verify``: compare a TFLite model in LiteRT with its conversion in ONNX Runtime."""
+"""Function ``verify``: comparison of a TFLite model with its ONNX conversion."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from onnx_tflite_plugin.verify.submodels.decision import (
     decide,
     save_submodels,
 )
-from onnx_tflite_plugin.verify.submodels.judge import Decision
+from onnx_tflite_plugin.verify.submodels.segment_comparer import Decision
 from onnx_tflite_plugin.verify.verification import Verification, merge_verifications
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def verify(
     host: Host | None = None,
     progress: Progress | None = None,
 ) -> Verification:
-    """Run a TFLite model in LiteRT and its conversion in ONNX Runtime on the same inputs, and compare every output.
+    """Compare a TFLite model in LiteRT with its conversion in ONNX Runtime.
 
     The verdict depends on the submodels: each runs on the same inputs in both runtimes. End-to-end errors of the
     outputs are reported too.
@@ -144,9 +144,9 @@ def _check_shapes(shapes: object) -> Mapping[str, Sequence[int]] | None:
 
 
 def _shared_items(data: bytes, host: Host | None) -> Mapping[str, SharedItems]:
-    """Return the tensors and operators that a joined model shares with each signature, by key.
+    """Return what each signature shares with the others in a joined model, by key.
 
-    Empty if the signatures cannot be joined.
+    Return an empty mapping if the signatures cannot be joined.
     """
     packs = host or Host()
     try:
@@ -158,7 +158,10 @@ def _shared_items(data: bytes, host: Host | None) -> Mapping[str, SharedItems]:
 def _verify_entry(
     pair: ModelPair, request: _Request, length: int | None, partial: bool, progress: Progress
 ) -> Verification:
-    """Compare one signature. ``length``: its number of tokens, for a model that joins several signatures."""
+    """Compare one signature.
+
+    ``length``: its number of tokens, for a model that joins several signatures.
+    """
     entry = pair.entry
     stored = [tensor.name for tensor in entry.inputs]
     ranges = resolve_keys(request.ranges, entry.input_names, stored, "--range")
@@ -182,7 +185,10 @@ def _verify_entry(
 
 
 class _Request(NamedTuple):
-    """Arguments of ``verify``. ``exact``: the caller gave no tolerance, so that operators alone determine the verdict."""
+    """Arguments of ``verify``.
+
+    ``exact``: the caller gave no tolerance, so that operators alone determine the verdict.
+    """
 
     inputs: InputData
     seed: int
@@ -195,13 +201,16 @@ class _Request(NamedTuple):
 
 
 def affordable_runs(entry: Entry, runs: int) -> int:
-    """Return the number of runs, reduced until their inputs and outputs have at most MAX_ELEMENTS elements."""
+    """Return the number of runs, limited by the size of the model's inputs and outputs.
+
+    All runs together have at most MAX_ELEMENTS elements.
+    """
     size = sum(prod(n or 1 for n in tensor.dims) for tensor in (*entry.inputs, *entry.outputs))
     return max(1, min(runs, MAX_ELEMENTS // max(size, 1)))
 
 
 def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> Verification:
-    """Run both models, compare the outputs end to end, and derive the verdict from the submodels."""
+    """Run both models, compare outputs end to end, and derive the verdict from submodels."""
     notes = pair.assign_substitutes(request.host or Host)
     random = any(True for _ in random_nodes(pair.session.proto.graph))
     runs = affordable_runs(pair.entry, request.runs)
@@ -245,9 +254,10 @@ def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> 
 def _add_builtin_outputs(
     pair: ModelPair, decision: Decision, input_runs: Sequence[Run], expected: dict[str, list[Run]]
 ) -> None:
-    """Add the outputs of LiteRT's builtin kernels to ``expected``, which may round differently from XNNPACK.
+    """Add the outputs of LiteRT's builtin kernels to ``expected``, in place.
 
-    They are reused from the comparison of submodels where possible.
+    These kernels may round differently from XNNPACK. The outputs are reused from the comparison of submodels if
+    possible.
     """
     if len(decision.outputs) == len(input_runs):
         expected["builtin"] = decision.outputs
@@ -275,7 +285,10 @@ def _all_nan(actual: Sequence[Run]) -> bool:
 
 
 def read_tflite(tflite: Source) -> bytes:
-    """Return the content of a TFLite model. Raises InvalidModel if it has not its identifier."""
+    """Return the content of a TFLite model.
+
+    Raises InvalidModel if the content does not have the identifier of TFLite.
+    """
     check_source(tflite)
     check_format(tflite)
     return read_bytes(tflite)

@@ -23,7 +23,7 @@ from onnx_tflite_plugin.page.html import html
 from onnx_tflite_plugin.page.provenance import describe_provenance
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.runtimes.processor import processor
-from onnx_tflite_plugin.verify.submodels.engine import Engine
+from onnx_tflite_plugin.verify.submodels.comparer import SubmodelComparer
 from onnx_tflite_plugin.verify.verification import Verification
 from tests.helpers.command import Run
 from tests.helpers.metadata_files import LABELS, classifier_metadata, model_with_metadata
@@ -161,13 +161,13 @@ def test_page_without_quantization_agrees_with_verify() -> None:
 
 def test_page_compares_every_operator_once(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[int] = []
-    decide = Engine.decide
+    compare_runs = SubmodelComparer.compare_runs
 
-    def count_runs(engine: Engine, runs: Any) -> Any:
+    def count_runs(comparer: SubmodelComparer, runs: Any) -> Any:
         compared.append(len(runs))
-        return decide(engine, runs)
+        return compare_runs(comparer, runs)
 
-    monkeypatch.setattr(Engine, "decide", count_runs)
+    monkeypatch.setattr(SubmodelComparer, "compare_runs", count_runs)
     assert gather(DIGITS.read_bytes(), otp.convert(DIGITS).proto, "digits").errors
     assert compared == [3]
 

@@ -18,7 +18,7 @@ import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import Comparison, Tolerance, criteria
-from onnx_tflite_plugin.verify.submodels import judge
+from onnx_tflite_plugin.verify.submodels import segment_comparer
 
 FLOATS = {criteria.OPERATOR: "OPERATOR", criteria.GROUP: "GROUP", criteria.RECURRENT: "RECURRENT"}
 
@@ -77,7 +77,7 @@ class Survey:
 @contextmanager
 def record_comparisons(survey: Survey) -> Iterator[None]:
     """Record every comparison of a submodel that agrees."""
-    compare = judge.compare
+    compare = segment_comparer.compare
 
     def compare_and_record(
         name: str, actual: Sequence[Array], expected: Any, tolerance: Tolerance, **options: Any
@@ -87,7 +87,7 @@ def record_comparisons(survey: Survey) -> Iterator[None]:
             survey.record(comparison, tolerance, by_floor=not compare(name, actual, expected, tolerance).ok)
         return comparison
 
-    with mock.patch.object(judge, "compare", compare_and_record):
+    with mock.patch.object(segment_comparer, "compare", compare_and_record):
         yield
 
 

@@ -1,4 +1,4 @@
-"""Systematic errors within the tolerance: in the same direction in nearly all elements, or large for their channel."""
+"""Systematic errors within the tolerance: a common sign, or large for a channel."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def describe_bias(actual: Sequence[Array], expected: Sequence[Array], mean: floa
 def _biases(errors: Array, values: Array) -> Array:
     """Return the mean error of each column.
 
-    0 for a column with little variation or few distinct values. All values of such a column may lie halfway between two
-    steps, where kernels round differently. Each distinct value counts once, because the most frequent value, for
-    example the bound of a clip, may be such a value.
+    The mean is 0 for a column with little variation or few distinct values. All values of such a column may lie halfway
+    between two steps, where kernels round differently. Each distinct value counts once, because the most frequent
+    value, for example the bound of a clip, may lie halfway too.
     """
     offsets = values.astype(np.int64) - int(values.min())
     span = int(offsets.max()) + 1
@@ -65,9 +65,10 @@ def _biases(errors: Array, values: Array) -> Array:
 
 
 def describe_channel_error(actual: Sequence[Array], expected: Sequence[Array], share: float, floor: float) -> str:
-    """Describe the first float32 channel whose error exceeds ``share`` of its own range.
+    """Describe the first float32 channel whose error exceeds a share of its own range.
 
-    Empty if there is none. ``floor``: absolute error that is always allowed.
+    Return an empty text if there is none. ``share``: the allowed share. ``floor``: absolute error that is always
+    allowed.
     """
     if (
         any(array.ndim < 2 or array.dtype != np.float32 for array in expected)

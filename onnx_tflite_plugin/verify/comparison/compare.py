@@ -1,4 +1,4 @@
-"""Comparison of ONNX Runtime's results with LiteRT's: is the error within the tolerance?
+"""Comparison of ONNX Runtime's results with LiteRT's, within a tolerance.
 
 LiteRT's kernel sets round differently, so a result that matches one of them is right.
 """
@@ -56,7 +56,10 @@ class Comparison:
 
     @property
     def text(self) -> str:
-        """Return the error and the tolerance, such as ``max 1 LSB, 0.2 % of elements differ (tolerance 1 LSB)``."""
+        """Return the error and the tolerance.
+
+        Example: ``max 1 LSB, 0.2 % of elements differ (tolerance 1 LSB)``.
+        """
         if self.end_to_end:
             of_operator = replace(self, end_to_end="").text
             return (
@@ -77,7 +80,11 @@ class Comparison:
         return self.problem or f"max {self.in_unit(self.max_error)}"
 
     def in_unit(self, amount: float) -> str:
-        """Format an amount as ``2 LSB`` (quantized output), ``1.2e-06 of the output's range`` (float) or a plain number."""
+        """Return an error with its unit.
+
+        Examples: ``2 LSB`` for a quantized output, ``1.2e-06 of the output's range`` for a float output, or a plain
+        number.
+        """
         if self.unit == "step":
             return f"{amount:g} LSB"
         return f"{amount:.2g} of the output's range" if self.unit == "range" else f"{amount:g}"
@@ -161,9 +168,9 @@ def _span(arrays: Sequence[Array]) -> float:
 
 
 def _rounding(arrays: Sequence[Array]) -> float:
-    """Return the relative rounding error of the dtype if it exceeds every tolerance, as in 16-bit floats.
+    """Return the relative rounding error of small floats; 0 for other dtypes.
 
-    Else 0.
+    The rounding error of 16-bit and 8-bit floats exceeds every tolerance.
     """
     name = np.asarray(arrays[0]).dtype.name if arrays else ""
     return {"float16": 2**-10, "bfloat16": 2**-7, "float8_e4m3fn": 2**-3, "float8_e5m2": 2**-2}.get(name, 0.0)

@@ -1,4 +1,4 @@
-"""Error between two arrays: maximum and mean absolute difference, and number of elements that differ."""
+"""Error between two arrays."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ NIBBLES = {"int4": "int8", "int2": "int8", "uint4": "uint8"}
 
 @dataclass(frozen=True, slots=True)
 class ErrorStatistics:
-    """Error between two arrays: maximum absolute difference, sum of differences, number of elements that differ.
+    """Error between two arrays.
 
-    The difference of unequal texts or booleans is 1. ``problem``: the reason why the arrays cannot be compared, which
-    is a difference in shape, dtype, or positions of NaN or infinity.
+    ``worst``: maximum absolute difference; it is 1 for unequal texts or booleans. ``total``: sum of the differences.
+    ``differing``: number of elements that differ. ``problem``: the reason why the arrays cannot be compared, which is a
+    difference in shape, dtype, or positions of NaN or infinity.
     """
 
     worst: float = 0.0
@@ -70,7 +71,10 @@ def measure_error(actual: Array, expected: Array) -> ErrorStatistics:
 
 
 def _measure_floats(actual: Array, expected: Array) -> ErrorStatistics:
-    """Return the error of floats, computed block by block, which takes a third of the time for large arrays."""
+    """Return the error of floats.
+
+    It is computed block by block, which takes a third of the time for large arrays.
+    """
     total, flat_actual, flat_expected = ErrorStatistics(), actual.reshape(-1), expected.reshape(-1)
     for start in range(0, expected.size, _BLOCK):
         results, references = flat_actual[start : start + _BLOCK], flat_expected[start : start + _BLOCK]
@@ -102,7 +106,10 @@ def _measure_finite(actual: Array, expected: Array) -> ErrorStatistics:
 
 
 def comparable(array: Array) -> Array:
-    """Return the array in a dtype that numpy can compare: complex numbers as pairs, int4 and int2 as int8, text as bytes."""
+    """Return the array in a dtype that NumPy can compare.
+
+    Complex numbers become pairs, int4 and int2 become int8, small floats float32, and text bytes.
+    """
     array = np.asarray(array)
     name = array.dtype.name
     if array.dtype.kind == "c":
@@ -120,7 +127,7 @@ def comparable(array: Array) -> Array:
 
 
 def as_pairs(array: Array) -> Array:
-    """Return a complex array as real and imaginary parts along a last axis of size 2, as in the ONNX model."""
+    """Return a complex array as real and imaginary parts along a last axis of size 2."""
     return np.ascontiguousarray(array).view(array.real.dtype).reshape(*array.shape, 2)
 
 

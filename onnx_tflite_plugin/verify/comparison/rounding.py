@@ -1,4 +1,4 @@
-"""Rounding of LiteRT's operators: which operators round, to which step, and which results are undefined in C++."""
+"""Rounding of LiteRT's operators, and operators whose results are undefined in C++."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ _UNDEFINED_SUM_FACTOR = 2.0**19  # the same for an operand of a sum
 
 
 def weight_scale(operator: Operator, block_scales: Mapping[int, float]) -> float:
-    """Return the largest weight scale of a dynamic-range operator, which quantizes its activations.
-
-    0 for others.
+    """Return the largest weight scale of a dynamic-range operator; 0 for others.
 
     ``block_scales``: the largest scale of each blockwise quantized tensor, by index.
     """
@@ -39,7 +37,7 @@ def weight_scale(operator: Operator, block_scales: Mapping[int, float]) -> float
 def undecided_reason(operators: Sequence[Operator], comparison: Comparison) -> str:
     """Return the reason why a submodel may be right although it matches no reference.
 
-    Empty if it is wrong.
+    Return an empty text if it is wrong.
     """
     if any(_has_undefined_shift(op) for op in operators):
         return "LiteRT's rescaling factor exceeds the kernel's shift, so its result is undefined in C++"
@@ -53,7 +51,7 @@ def undecided_reason(operators: Sequence[Operator], comparison: Comparison) -> s
 
 
 def is_requantizing(operator: Operator) -> bool:
-    """True if a result has other quantization parameters than the operands, so that the operator rounds."""
+    """True if the operator rounds: a result has other scales than the operands."""
     scales = {_parameters(t) for t in operator.inputs if t is not None and not t.is_constant}
     return any(t is not None and is_quantized(t) and _parameters(t) not in scales for t in operator.outputs)
 
@@ -65,11 +63,11 @@ def _parameters(tensor: Tensor) -> tuple[object, ...]:
 
 
 def _has_undefined_shift(operator: Operator) -> bool:
-    """True if a rescaling factor exceeds the kernel's shift (MultiplyByQuantizedMultiplier, internal/common.cc).
+    """True if a rescaling factor exceeds the kernel's shift.
 
-    The factor is 2^31 or more, for example for a quantized mask of -1e36; or 2^19 or more for an operand of a
-    difference that was zero on the calibration data (MultiplyByQuantizedMultiplierSmallerThanOneExp,
-    internal/optimized/integer_ops/sub.h).
+    This is a factor of 2^31 or more, for example for a quantized mask of -1e36 (MultiplyByQuantizedMultiplier,
+    internal/common.cc). For operands of a difference, it is a factor of 2^19 or more, if the difference was zero on the
+    calibration data (MultiplyByQuantizedMultiplierSmallerThanOneExp, internal/optimized/integer_ops/sub.h).
     """
     factors, results = (
         [t.quantization.scale[0] for t in slots if t is not None and isinstance(t.quantization, Quantization)]
@@ -83,7 +81,7 @@ def _has_undefined_shift(operator: Operator) -> bool:
 
 
 def _is_finer_than_float32(operator: Operator) -> bool:
-    """True if a step of the result is at most a product of two steps of int16 operands."""
+    """True if the result's step is at most the product of two int16 operands' steps."""
     operands = [t for t in operator.inputs if t is not None and t.dtype == "int16" and is_quantized(t)]
     results = [t for t in operator.outputs if t is not None and is_quantized(t)]
     steps = [t.quantization.scale[0] for t in operands if isinstance(t.quantization, Quantization)]
@@ -95,11 +93,11 @@ def _is_finer_than_float32(operator: Operator) -> bool:
 def inherited_step(
     tensor: Tensor, producers: Mapping[int, Operator], tolerance: Tolerance, exact: Collection[int] = ()
 ) -> float:
-    """Return the dequantized step of the quantized values that a float tensor is computed from.
+    """Return the quantization step of the tensor that a float tensor is computed from.
 
-    0 if there are none.
-    The error of a dequantized result cannot be smaller than that step. The search goes upstream through operators with
-    a single computed operand. It ends at ``exact`` tensors, by index, which both runtimes read as inputs.
+    Return 0 if that tensor is not quantized. The error of a dequantized result cannot be smaller than one step. The
+    search goes upstream through operators with a single computed operand. It ends at ``exact`` tensors, by index, which
+    both runtimes read as inputs.
     """
     seen = set()
     while tensor.index not in seen:
@@ -115,10 +113,10 @@ def inherited_step(
 
 
 def measure_summation(operand: Array, result: Array) -> float:
-    """Return the absolute error of a result if it is the sum or mean of float32 elements, added one after the other.
+    """Return the rounding error of a float32 sum or mean that is added term by term.
 
     LiteRT's reductions add like this, so the mean of a large image with many equal values is wrong by 1e-4. Return 0 if
-    no axes of the operand are missing, or have size 1, in the result.
+    the result is no reduction of the operand: no axis of the operand is missing in it, or has size 1.
     """
     axes = _reduced_axes(operand.shape, result.shape)
     if not axes or operand.dtype != np.float32 or result.dtype != np.float32 or not operand.size:
@@ -135,10 +133,13 @@ def measure_summation(operand: Array, result: Array) -> float:
 
 
 def _reduced_axes(shape: Sequence[int], result: Sequence[int]) -> list[int]:
-    """Return the axes of an operand that a result lacks, or has with size 1; empty if its sizes have another relation."""
+    """Return the axes of an operand that a result lacks, or has with size 1.
+
+    Return an empty list if the result is no reduction of the operand.
+    """
     if len(shape) == len(result):
         fits = all(size in (old, 1) for old, size in zip(shape, result, strict=True))
         return [axis for axis, size in enumerate(result) if size != shape[axis]] if fits else []
-    kept = [*result]
-    axes = [axis for axis, size in enumerate(shape) if not (kept and kept[0] == size and kept.pop(0))]
-    return [] if kept else axes
+    unmatched = [*result]
+    axes = [axis for axis, size in enumerate(shape) if not (unmatched and unmatched[0] == size and unmatched.pop(0))]
+    return [] if unmatched else axes

@@ -1,4 +1,4 @@
-"""TFLite tensors that values of an ONNX model hold, and the first of them that differs."""
+"""TFLite tensors that an ONNX model's values hold, and the first one that differs."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Divergence:
 
 
 def values_by_tensor(entry: Entry, session: OnnxRuntime) -> dict[int, list[TensorValue]]:
-    """Return the ONNX values that hold each TFLite tensor, by tensor index, if the numbers are the same in both models.
+    """Return the ONNX values that hold each TFLite tensor, by tensor index.
 
-    Those are quantized values of quantized tensors, and floats of float tensors.
+    The numbers are the same in both models: quantized values of quantized tensors, and floats of float tensors.
     """
     tensors = entry.subgraph.tensors
     by_tensor: dict[int, list[TensorValue]] = {}
@@ -48,7 +48,7 @@ def values_by_tensor(entry: Entry, session: OnnxRuntime) -> dict[int, list[Tenso
 
 
 def is_dequantized(model: Model, entry: Entry, session: OnnxRuntime) -> bool:
-    """True if the ONNX model has floats in place of quantized tensors of the TFLite model, including in bodies."""
+    """True if the ONNX model has floats in place of quantized tensors, also in bodies."""
     graph, tensors = session.proto.graph, entry.subgraph.tensors
     inner = [subgraph for subgraph in model.subgraphs if subgraph.index != entry.subgraph.index]
     computed = (t for subgraph in inner for op in subgraph.operators for t in op.outputs if t is not None)
@@ -63,7 +63,7 @@ def is_dequantized(model: Model, entry: Entry, session: OnnxRuntime) -> bool:
 
 
 def output_values(entry: Entry, session: OnnxRuntime) -> dict[str, str]:
-    """Return the name of the ONNX value of each output, by the output's name, if it holds the output's tensor."""
+    """Return the ONNX value that holds each output's tensor, by output name."""
     by_tensor = values_by_tensor(entry, session)
     names = {(value.name, index) for index, values in by_tensor.items() for value in values}
     infos = match_values("output", entry.output_names, session.outputs)

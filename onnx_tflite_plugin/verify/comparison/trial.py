@@ -1,4 +1,4 @@
-"""Runs of both models on the same inputs: LiteRT and ONNX Runtime, with outputs matched by name and compared.
+"""Runs of both models on the same inputs, with outputs matched by name and compared.
 
 ``verify`` does this with a user's model, ``conformance`` with the model of a case.
 """
@@ -40,7 +40,7 @@ KERNELS = ("xnnpack", "builtin", "reference")
 def time_limit_after(seconds: float) -> float:
     """Return the time limit of a run with the next kernel set, in seconds.
 
-    The first one took ``seconds``.
+    ``seconds``: the time of a run with the first kernel set.
     """
     return max(TIME_LIMIT, _MAX_SLOWDOWN * seconds)
 
@@ -62,7 +62,7 @@ class Session(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Runs of one entry of a TFLite model, and comparison with the ONNX model's outputs.
+    """Runs of one entry of a TFLite model, and comparison of outputs with ONNX Runtime.
 
     ``entry``: the main graph or a signature. ``progress`` is called when a run begins. ``substitutes``: replacements of
     operators that LiteRT has no kernel for.
@@ -98,8 +98,8 @@ class Trial:
     ) -> list[Run]:
         """Return the outputs of each run with one of LiteRT's kernel sets.
 
-        ``resets_states``: each run has its own interpreter, so that states are reset. Raises LiteRTError if LiteRT refuses the
-        model or its inputs.
+        ``resets_states``: each run has its own interpreter, so that states are reset. Raises LiteRTError if LiteRT
+        refuses the model or its inputs.
         """
         return self._time_runs(kernels, runs, resets_states=resets_states, time_limit=time_limit)[0]
 
@@ -150,9 +150,9 @@ class Trial:
         return expected
 
     def onnx_outputs(self, session: Session, runs: Sequence[Run]) -> list[list[Array]]:
-        """Return the outputs of each run of the ONNX model, in the order and layout of the TFLite model."""
-        pairs = MatchedInterface(self.entry, session)
-        return [pairs.run(session, arrays) for arrays in self._report_runs(runs, "ONNX Runtime")]
+        """Return the ONNX model's outputs of each run, in the TFLite model's form."""
+        interface = MatchedInterface(self.entry, session)
+        return [interface.run(session, arrays) for arrays in self._report_runs(runs, "ONNX Runtime")]
 
     def _report_runs(self, runs: Sequence[Run], runtime: str) -> Iterator[Run]:
         for k, arrays in enumerate(runs, 1):
@@ -160,7 +160,10 @@ class Trial:
             yield arrays
 
     def smallest_error(self, tensor: Tensor, producers: Mapping[int, Operator]) -> float:
-        """Return the smallest possible error of a float tensor: the step of the quantized values that it is computed from."""
+        """Return the smallest possible error of a float tensor.
+
+        It is the step of the quantized values that the tensor is computed from.
+        """
         return inherited_step(
             tensor, producers, self.tolerance, {graph_input.index for graph_input in self.entry.inputs}
         )
@@ -185,13 +188,13 @@ class Trial:
 
 
 def _merge_failures(failures: Mapping[str, str]) -> str:
-    """Return the message of each kernel set; one message without the name of the set if all are the same."""
+    """Return the message of each kernel set, or one message if all are the same."""
     reasons = {text.replace(f"LiteRT ({kernels} kernels)", "LiteRT", 1) for kernels, text in failures.items()}
     return "\n".join(reasons if len(reasons) == 1 else dict.fromkeys(failures.values()))
 
 
 class MatchedInterface:
-    """Inputs and outputs of an ONNX model, matched with those of the TFLite model and in its order.
+    """Inputs and outputs of an ONNX model, in the order of the TFLite model.
 
     Raises MismatchedModels if the two models differ in the number, dtype or rank of inputs and outputs.
     """
@@ -214,7 +217,7 @@ class MatchedInterface:
         self._returned = [info.name for info in session.outputs]
 
     def _check_integers(self, info: ValueInfoProto, tensor: Tensor) -> None:
-        """Raise MismatchedModels if an input has an integer dtype that no conversion of this TFLite model has."""
+        """Raise MismatchedModels if a conversion of this model cannot have an integer dtype."""
         value, dtype = self.values.get(info.name), _INTEGER_DTYPES.get(info.type.tensor_type.elem_type)
         if dtype is None or tensor.dtype not in _INTEGER_DTYPES.values() or (value is not None and value.shift):
             return
@@ -225,7 +228,7 @@ class MatchedInterface:
             )
 
     def _check_rank(self, info: ValueInfoProto, tensor: Tensor) -> None:
-        """Raise MismatchedModels if an input has a rank that no conversion of this TFLite model has."""
+        """Raise MismatchedModels if a conversion of this model cannot have an input's rank."""
         value = self.values.get(info.name)
         if not tensor.shape:  # old converters stored [] for any shape; LiteRT accepts any rank for such an input
             return
@@ -240,7 +243,7 @@ class MatchedInterface:
             )
 
     def feeds(self, arrays: Run) -> dict[str, Array]:
-        """Return the inputs of a run, given in the TFLite model's order, as feeds of the ONNX model by name."""
+        """Return the ONNX model's feeds by name for inputs in the TFLite model's order."""
         feeds = {}
         for array, info, tensor in zip(arrays, self.inputs, self.entry.inputs, strict=True):
             feed = onnx_operand(tensor, array, is_float=is_float(info))
@@ -249,7 +252,10 @@ class MatchedInterface:
         return feeds
 
     def run(self, session: Session, arrays: Run) -> list[Array]:
-        """Run the ONNX model once; inputs and outputs have the order, layout and dtypes of the TFLite model."""
+        """Run the ONNX model once, and return its outputs.
+
+        Inputs and outputs have the order, layout and dtypes of the TFLite model.
+        """
         returned = dict(zip(self._returned, session.run(self.feeds(arrays)), strict=True))
         results = []
         for info, tensor in zip(self.outputs, self.entry.outputs, strict=True):
@@ -261,10 +267,10 @@ class MatchedInterface:
 
 
 def _check_sizes(info: ValueInfoProto, array: Array, tensor: Tensor) -> None:
-    """Raise VerificationError if an output has another shape than the ONNX model declares.
+    """Raise VerificationError if an output's shape is not the declared one.
 
-    ONNX Runtime only warns about that. A shape that is copied from the TFLite file is not checked, because it may be
-    wrong: for example if a runtime operand determines it.
+    ONNX Runtime only warns about such shapes. A shape that is copied from the TFLite file is not checked, because it
+    may be wrong: for example if a runtime operand determines the shape.
     """
     declared = info.type.tensor_type
     sizes = [dim.dim_value if dim.HasField("dim_value") else "?" for dim in declared.shape.dim]
@@ -303,5 +309,5 @@ def match_values(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto
 
 
 def dtype_to_restore(tensor: Tensor, array: Array) -> np.dtype[np.generic]:
-    """Return the dtype that a shifted value is restored to: the tensor's for small integers, else the array's."""
+    """Return the dtype of a restored value: the tensor's for small integers."""
     return np.dtype(tensor.dtype) if tensor.dtype in ("int8", "uint8", "int16", "uint16") else array.dtype

@@ -1,1 +1,1 @@
-"""Inputs of both runtimes: random arrays or a user's own, in sizes and ranges that exercise the model."""
+"""Inputs of both runtimes: random arrays, or a user's own."""

@@ -1,4 +1,4 @@
-"""Position and mask inputs of language models that were converted with a causal mask."""
+"""Position and mask inputs of language models with a declared causal mask."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _DTYPES = {1: "float32", 6: "int32", 7: "int64", 9: "bool"}
 def causal_inputs(session: OnnxRuntime, runs: int, length: int | None = None) -> list[Mapping[str, Array]] | None:
     """Return the position and mask inputs of each run, by name.
 
-    None for models without a causal mask. The first run fills the end of the KV caches, later runs earlier slots.
-    ``length``: the number of tokens, if it is dynamic.
+    Return None for models without a causal mask. The first run fills the end of the KV caches, later runs earlier
+    slots. ``length``: the number of tokens, if it is dynamic.
     """
     if not is_causal(props(session.proto.metadata_props)):
         return None

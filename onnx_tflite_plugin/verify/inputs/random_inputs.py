@@ -1,10 +1,10 @@
-"""Inputs of both runtimes: the user's arrays, or random arrays that fit each graph input."""
+"""Inputs of both runtimes: the user's arrays, or random arrays that fit the model."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 
@@ -22,64 +22,70 @@ _BOUND = 10  # upper bound of integers, unless the smallest axis that they may i
 _MAX_COMPARED = 4096  # elements of a compared constant that influence the random values of an input
 _TEXTS = ("", "a", "onnx", "tflite", "Hello, world", "žluťoučký kůň")
 
+Restriction = Literal["none", "nonzero", "positive", "ones", "zeros"]
+"""Restriction of random inputs, which makes it more likely that LiteRT accepts them.
+
+"nonzero": no wide integer is 0, because it may be a divisor. "positive": all wide integers are positive. "ones" and "zeros":
+all wide integers are 1, or 0, and no other number is negative.
+"""
+_CONSTANTS = {"ones": 1, "zeros": 0}
+
 
 def generate_inputs(
     entry: Entry,
     *,
-    given: InputData = None,
+    user_inputs: InputData = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     seed: int = 0,
     runs: int = 1,
-    caution: int = 0,
-    avoided: int = 0,
+    restriction: Restriction = "none",
     ranges: Mapping[str, tuple[float, float]] | None = None,
-    described: InterfaceMetadata | None = None,
+    metadata: InterfaceMetadata | None = None,
     nan: bool = False,
 ) -> list[list[Array]]:
-    """Return the input arrays of each run in the entry's order: those in ``given``, and random arrays for the other inputs.
+    """Return the input arrays of each run, in the entry's order.
+
+    They are the arrays in ``user_inputs``, and random arrays for the other inputs.
 
     Args:
         entry: the main graph or a signature of the TFLite model.
-        given: arrays by name for all runs, a list of such mappings (one per run, which sets the number of runs), a file or a
-            folder; see :mod:`.user_data`.
+        user_inputs: arrays by name for all runs, a list of such mappings (one per run, which sets the number of runs), a
+            file or a folder; see :mod:`.user_data`.
         shapes: shapes of inputs with dynamic dimensions, by input name.
         seed: seed of random inputs.
         runs: number of runs.
-        caution: makes random inputs more likely to be accepted. At 1, no value is negative and wide integers are 1; at 2,
-            wide integers are 0.
-        avoided: without ``caution``, at 1 no wide integer is 0 (for divisors); at 2 none is negative either.
+        restriction: restriction of random inputs.
         ranges: minimum and maximum of random values, by input name.
-        described: metadata of the inputs, for images.
-        nan: allow NaN in given arrays.
+        metadata: metadata of the inputs, for images.
+        nan: allow NaN in the user's arrays.
 
-    Raises InvalidInputs if the given arrays or ranges do not match the model.
+    Raises InvalidInputs if the user's arrays or the ranges do not match the model.
     """
-    array_runs = input_runs(entry, given, described, nan=nan) or [{}]
+    array_runs = input_runs(entry, user_inputs, metadata, nan=nan) or [{}]
     check_ranges(entry, ranges or {})
     conditions = {name: k for k, name in enumerate(condition_names(entry))}
     return [
         [
-            given_arrays[name]
-            if name in given_arrays
+            user_arrays[name]
+            if name in user_arrays
             else _condition(shape_of(tensor, name, shapes), seed + run, run // 2, conditions[name])
-            if name in conditions and name not in (ranges or {}) and not caution
+            if name in conditions and name not in (ranges or {}) and restriction not in _CONSTANTS
             else _random(
                 entry.subgraph,
                 tensor,
                 shape_of(tensor, name, shapes),
                 (seed, run, k),
-                caution,
-                avoided,
+                restriction,
                 (ranges or {}).get(name),
             )
             for k, (tensor, name) in enumerate(zip(entry.inputs, entry.input_names, strict=True))
         ]
-        for run, given_arrays in enumerate(array_runs * runs if len(array_runs) == 1 else array_runs)
+        for run, user_arrays in enumerate(array_runs * runs if len(array_runs) == 1 else array_runs)
     ]
 
 
 def shape_of(tensor: Tensor, name: str, shapes: Mapping[str, Sequence[int]] | None) -> tuple[int, ...]:
-    """Return the shape of an input: from ``shapes`` by name, else the stored shape."""
+    """Return the shape of an input in ``shapes``, by name, or the stored shape."""
     return tuple((shapes or {}).get(name, tensor.shape))
 
 
@@ -100,12 +106,12 @@ def _condition(shape: tuple[int, ...], run: int, pair: int, position: int) -> Ar
 
 
 def has_integers(entry: Entry) -> bool:
-    """True if an input has integers to which ``avoided`` of :func:`generate_inputs` applies."""
+    """True if an input has wide integers, which "nonzero" and "positive" restrict."""
     return any(tensor.dtype in _WIDE_INTEGERS for tensor in entry.inputs)
 
 
 def check_ranges(entry: Entry, ranges: Mapping[str, tuple[float, float]]) -> None:
-    """Raise InvalidInputs for a range of an unknown input, or of an input that is not numeric."""
+    """Raise InvalidInputs for a range of an input that is unknown or not numeric."""
     for name, (low, high) in ranges.items():
         if name not in entry.input_names:
             raise InvalidInputs(f"no input is called {name!r}; the model's inputs are {', '.join(entry.input_names)}")
@@ -121,16 +127,12 @@ def _random(
     tensor: Tensor,
     shape: tuple[int, ...],
     seed: tuple[int, int, int],
-    caution: int,
-    avoided: int = 0,
+    restriction: Restriction,
     span: tuple[float, float] | None = None,
 ) -> Array:
-    """Return random values of an input. ``caution`` and ``avoided``: as for :func:`generate_inputs`.
-
-    ``span``: minimum and maximum.
-    """
+    """Return random values of an input. ``span``: minimum and maximum."""
     generator = np.random.default_rng(seed)
-    dtype = tensor.dtype
+    dtype, constant = tensor.dtype, _CONSTANTS.get(restriction)
     if span is not None:
         return _uniform(generator, tensor, shape, span)
     if dtype == "string":
@@ -147,23 +149,22 @@ def _random(
         limits = np.iinfo(dtype)
         quantization = tensor.quantization
         zero_point = quantization.zero_point[0] if isinstance(quantization, Quantization) else 0
-        low = zero_point + 1 if caution and zero_point < limits.max else int(limits.min)
+        low = zero_point + 1 if constant is not None and zero_point < limits.max else int(limits.min)
         return generator.integers(low, int(limits.max) + 1, shape).astype(dtype)
     if dtype in _WIDE_INTEGERS:
-        if not caution and (coordinates := draw_sparse(generator, graph, tensor, shape)) is not None:
+        if constant is not None:
+            return np.full(shape, constant, dtype)
+        if (coordinates := draw_sparse(generator, graph, tensor, shape)) is not None:
             return coordinates
-        low, high = _integer_range(graph, tensor, caution)
+        low, high = _integer_range(graph, tensor)
         values = generator.integers(0 if dtype.startswith("u") else low, high, shape).astype(dtype)
-        if not caution and _is_permutation(graph, tensor, shape):
+        if _is_permutation(graph, tensor, shape):
             return generator.permutation(len(values)).astype(dtype)
-        thresholds = np.empty(0, dtype) if caution else _thresholds(graph, tensor)
-        values = (
-            np.where(generator.random(shape) < 0.5, generator.choice(thresholds, shape), values)
-            if thresholds.size
-            else values
-        )
-        if avoided and not caution:
-            values = np.where(values == 0, 1, np.abs(values) if avoided > 1 else values).astype(dtype)
+        thresholds = _thresholds(graph, tensor)
+        if thresholds.size:
+            values = np.where(generator.random(shape) < 0.5, generator.choice(thresholds, shape), values)
+        if restriction != "none":
+            values = np.where(values == 0, 1, np.abs(values) if restriction == "positive" else values).astype(dtype)
         return np.asarray(values)
     if dtype.startswith("complex"):
         parts = generator.standard_normal((2, *shape))
@@ -174,13 +175,15 @@ def _random(
     values = np.asarray(
         generator.uniform(*limits_of_floats, shape) if limits_of_floats else generator.standard_normal(shape)
     )
-    return np.asarray(np.abs(values) if caution else values, dtype_of(dtype))  # abs of a scalar is not an array
+    values = np.asarray(values if constant is None else np.abs(values))  # abs of a scalar is not an array
+    return np.asarray(values, dtype_of(dtype))
 
 
 def can_reorder(op: Operator) -> bool:
-    """True if kernels may order equal values differently, as for boxes that a heap sorts (non_max_suppression.h).
+    """True if kernels may take equal values in different orders.
 
-    Such an operator has several results and more than two operands.
+    An example are the boxes that a heap sorts (non_max_suppression.h). Such an operator has several results and more
+    than two operands.
     """
     return len(op.inputs) > 2 and len(op.outputs) > 1
 
@@ -195,13 +198,11 @@ def _uniform(
     return generator.integers(round(span[0]), round(span[1]), shape, endpoint=True).astype(dtype)
 
 
-def _integer_range(graph: Subgraph, tensor: Tensor, caution: int) -> tuple[int, int]:
+def _integer_range(graph: Subgraph, tensor: Tensor) -> tuple[int, int]:
     """Return ``[low, high)`` for an integer input.
 
     Only operands of arithmetic may be negative; others may be indices.
     """
-    if caution:
-        return (1, 2) if caution == 1 else (0, 1)
     arithmetic = True
     sizes, tables = [_BOUND], list[int]()
     reached, waiting = {tensor.index}, [tensor.index]
@@ -228,17 +229,17 @@ def _integer_range(graph: Subgraph, tensor: Tensor, caution: int) -> tuple[int, 
 
 
 def is_arithmetic(graph: Subgraph, tensor: Tensor) -> bool:
-    """True if integers are operands of arithmetic or are cast to float, so that they are not indices."""
+    """True if integers are no indices: operands of arithmetic, or cast to float."""
     readers = [op for op in graph.operators if any(t is not None and t.index == tensor.index for t in op.inputs)]
     results = [[t for t in op.outputs if t is not None] for op in readers if len(op.inputs) == 1]
     casts = all(len(slots) == 1 and slots[0].dtype == "float32" and slots[0].shape == tensor.shape for slots in results)
-    return _integer_range(graph, tensor, 0)[0] < 0 or (len(readers) == len(results) and casts)
+    return _integer_range(graph, tensor)[0] < 0 or (len(readers) == len(results) and casts)
 
 
 def _thresholds(graph: Subgraph, tensor: Tensor) -> Array:
     """Return constants that an integer input is compared with, and their neighbors.
 
-    Random integers rarely hit these.
+    Other random integers rarely equal one of these.
     """
     numbers = compared_constants(graph.operators, tensor).astype(np.int64)
     limits = np.iinfo(tensor.dtype)
@@ -247,7 +248,10 @@ def _thresholds(graph: Subgraph, tensor: Tensor) -> Array:
 
 
 def compared_constants(operators: Iterable[Operator], tensor: Tensor) -> Array:
-    """Return the finite elements of constants to which an elementwise operator with boolean result compares an input."""
+    """Return the finite elements of constants that an input is compared with.
+
+    The comparison is an elementwise operator with a boolean result.
+    """
     constants = [np.empty(0, np.int64)]
     for operator in operators:
         slots = [slot for slot in operator.inputs if slot is not None]
@@ -264,8 +268,8 @@ def compared_constants(operators: Iterable[Operator], tensor: Tensor) -> Array:
 def _is_permutation(graph: Subgraph, tensor: Tensor, shape: tuple[int, ...]) -> bool:
     """True if a vector may be the permutation of a transpose.
 
-    With other values kernels read beyond the end. It then has one entry per axis of the first operand, and the result
-    has that operand's sizes in some order.
+    The vector then has one entry per axis of the first operand, and the result has that operand's sizes in some order.
+    Kernels read beyond the end for other values.
     """
     for operator in graph.operators:
         slots, results = ([slot for slot in side if slot is not None] for side in (operator.inputs, operator.outputs))
@@ -281,10 +285,7 @@ def _is_permutation(graph: Subgraph, tensor: Tensor, shape: tuple[int, ...]) -> 
 
 
 def _table_length(operator: Operator, index: int) -> int:
-    """Return the number of rows of the table that this operand indexes.
-
-    0 if it does not index a table.
-    """
+    """Return the number of rows of the table that this operand indexes; 0 if none."""
     indices = next(slot for slot in operator.inputs if slot is not None and slot.index == index)
     for table in operator.inputs:
         for result in operator.outputs:
@@ -296,9 +297,9 @@ def _table_length(operator: Operator, index: int) -> int:
 
 
 def _float_range(graph: Subgraph, tensor: Tensor) -> tuple[float, float] | None:
-    """Return the range of a float input that is quantized at once, or that is rounded to indices of a table.
+    """Return the range of a float input that is quantized at once.
 
-    Else None.
+    The range of an input that is rounded to indices of a table is that of the indices. Return None for other inputs.
     """
     for operator in graph.operators:
         if [slot.index for slot in operands(operator)] != [tensor.index]:
@@ -312,7 +313,7 @@ def _float_range(graph: Subgraph, tensor: Tensor) -> tuple[float, float] | None:
                 scale, zero_point = quantization.scale[0], quantization.zero_point[0]
                 return scale * (int(limits.min) - zero_point), scale * (int(limits.max) - zero_point)
             if output.dtype in _WIDE_INTEGERS:
-                low, high = _integer_range(graph, output, caution=0)
+                low, high = _integer_range(graph, output)
                 if not low:  # the integers are indices
                     return low, high
     return None

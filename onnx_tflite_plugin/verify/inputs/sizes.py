@@ -1,4 +1,4 @@
-"""Input sizes of a model: static sizes of the ONNX model, and plausible sizes for dynamic dimensions."""
+"""Input sizes of a model: those of the ONNX model, and default sizes if dynamic."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class InputSizes:
         self.entry, self.interface, self.submodel_shapes = entry, interface, submodel_shapes or {}
 
     def as_converted(self) -> Entry:
-        """Return the entry with the sizes of the ONNX model, which a user's arrays must fit."""
+        """Return the entry with the ONNX model's sizes, which a user's arrays must fit."""
         inputs = tuple(
             replace(tensor, dims=tuple(size if isinstance(size, int) else None for size in sizes))
             if len(sizes) == tensor.rank
@@ -46,11 +46,11 @@ class InputSizes:
         )
         return replace(self.entry, inputs=inputs)
 
-    def other_sizes(self, least: int, *, per_axis: bool = False) -> dict[str, tuple[int, ...]]:
-        """Return other shapes of the inputs with dynamic dimensions: one more than the default size of each.
+    def other_sizes(self, minimum: int, *, per_axis: bool = False) -> dict[str, tuple[int, ...]]:
+        """Return other shapes of the inputs with dynamic dimensions, by input name.
 
-        ``least``: as for :meth:`onnx_shapes`. ``per_axis``: the second symbolic dimension gets two more, and so on, so
-        that exchanged dimensions are detected.
+        Each dynamic dimension gets one more than its default size. ``minimum``: as for :meth:`onnx_shapes`.
+        ``per_axis``: the second symbolic dimension gets two more, and so on, so that exchanged dimensions are detected.
         """
         sizes: dict[str, int] = {}
         shapes = {}
@@ -58,7 +58,8 @@ class InputSizes:
             if len(dims) == tensor.rank and any(isinstance(size, str) for size in dims):
                 for axis, size in enumerate(dims):
                     if isinstance(size, str):
-                        sizes.setdefault(size, _default_size(tensor, axis, least) + 1 + (len(sizes) if per_axis else 0))
+                        excess = 1 + (len(sizes) if per_axis else 0)
+                        sizes.setdefault(size, _default_size(tensor, axis, minimum) + excess)
                 shapes[name] = tuple(sizes[size] if isinstance(size, str) else size for size in dims)
         return shapes
 
@@ -75,9 +76,9 @@ class InputSizes:
     def split_batch(self, arrays: Run, results: Run | None) -> list[list[Array]]:
         """Return one run per element of a batch, if only the ONNX model has a batch axis.
 
-        ``results``: LiteRT's outputs for the whole batch, if it runs it. The list is empty if they have the shapes of
-        the ONNX model or another rank, if an axis other than the batch axis is dynamic, or if the stored batch size is
-        not 1.
+        ``results``: LiteRT's outputs for the whole batch, if LiteRT runs it. The list is empty if ``results`` have the
+        shapes of the ONNX model or another rank, if an axis other than the batch axis is dynamic, or if the stored
+        batch size is not 1.
         """
         inputs, outputs = list(self._dims()), list(self._output_dims())
         dynamic = [[axis for axis, size in enumerate(dims) if isinstance(size, str)] for *_, dims in inputs]
@@ -103,7 +104,7 @@ class InputSizes:
     def mismatch(self) -> str:
         """Describe the first input whose static shape differs between the two models.
 
-        Empty if there is none.
+        Return an empty text if no shape differs.
         """
         for tensor, name, dims in self._dims():
             static = [size for size in dims if isinstance(size, int)]
@@ -111,21 +112,22 @@ class InputSizes:
                 return f"input {name!r} is {static} in the ONNX model and {list(tensor.shape)} in the TFLite model"
         return ""
 
-    def onnx_shapes(self, least: int) -> dict[str, tuple[int, ...]]:
-        """Return the input shapes of the ONNX model, with default sizes for dynamic dimensions.
+    def onnx_shapes(self, minimum: int) -> dict[str, tuple[int, ...]]:
+        """Return the ONNX model's input shapes, with default sizes where dynamic.
 
-        ``least``: minimum of these sizes, except for axis 0.
+        ``minimum``: minimum of the default sizes, except for axis 0.
         """
         return {
             name: tuple(
-                size if isinstance(size, int) else _default_size(tensor, axis, least) for axis, size in enumerate(dims)
+                size if isinstance(size, int) else _default_size(tensor, axis, minimum)
+                for axis, size in enumerate(dims)
             )
             for tensor, name, dims in self._dims()
             if len(dims) == tensor.rank
         }
 
     def _output_dims(self) -> Iterator[list[int | str]]:
-        """Yield the sizes of each output in the ONNX model; a dynamic dimension as its name."""
+        """Yield the sizes of each output in the ONNX model; dynamic ones as names."""
         for tensor, name, info in zip(self.entry.outputs, self.entry.output_names, self.interface.outputs, strict=True):
             yield self._sizes(tensor, name, info)
 
@@ -156,14 +158,14 @@ class InputSizes:
         return sizes
 
 
-def _default_size(tensor: Tensor, axis: int, least: int) -> int:
+def _default_size(tensor: Tensor, axis: int, minimum: int) -> int:
     """Return the size of a dynamic axis in a run: the stored size, at least 1.
 
-    ``IMAGE`` for height and width of an image.
+    Height and width of an image are ``IMAGE`` if the file does not store them.
     """
-    image = tensor.rank == 4 and axis in (1, 2) and tensor.dims[axis] is None and tensor.shape[3] in _CHANNELS
+    is_image_size = tensor.rank == 4 and axis in (1, 2) and tensor.dims[axis] is None and tensor.shape[3] in _CHANNELS
     stored = tensor.shape[axis]
-    return IMAGE if image and stored <= 1 and not least else max(stored, least if axis else 0, 1)
+    return IMAGE if is_image_size and stored <= 1 and not minimum else max(stored, minimum if axis else 0, 1)
 
 
 def plausible_shape(tensor: Tensor) -> tuple[int, ...]:

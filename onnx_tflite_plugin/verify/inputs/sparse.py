@@ -1,6 +1,6 @@
-"""Random inputs of operators on sparse tensors: valid coordinates, and sizes that contain them.
+"""Random coordinates and sizes of sparse tensors, for operators that read them.
 
-Kernels do not check coordinates, and read beyond the end for invalid ones.
+Kernels do not check coordinates, and read beyond the end if coordinates are invalid.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _MAX_ELEMENTS = 1 << 40  # of the dense tensor
 def draw_sparse(
     generator: np.random.Generator, graph: Subgraph, tensor: Tensor, shape: tuple[int, ...]
 ) -> Array | None:
-    """Return random coordinates of a sparse tensor, ``[count, rank]`` in row-major order, or its sizes, ``[rank]``.
+    """Return random coordinates of a sparse tensor, or its sizes.
 
-    None if ``tensor`` is neither.
+    Coordinates are ``[count, rank]`` in row-major order, sizes ``[rank]``. Return None if ``tensor`` is neither.
     """
     for operator in graph.operators:
         for coordinates, sizes in pairwise(operator.inputs):
@@ -58,7 +58,7 @@ def _is_sparse(operator: Operator, coordinates: Tensor, sizes: Tensor) -> bool:
 
 
 def _limits(operator: Operator, sizes: Tensor) -> Sequence[int]:
-    """Return the sizes if they are constant, else the static sizes of the result, else a default size."""
+    """Return constant sizes, else static sizes of the result, else a default size."""
     if isinstance(sizes.data, Stored):
         numbers = [int(size) for size in sizes.data.numbers(sizes.dtype)[: sizes.shape[0]]]
         return numbers if len(numbers) == sizes.shape[0] else [0]

@@ -15,9 +15,9 @@ from onnx_tflite_plugin.verify.runtimes.structure import Entry
 def shapes_in_whole_model(
     data: bytes, model: Model, entry: Entry, inputs: Sequence[int], signature: str | None
 ) -> Mapping[int, tuple[int, ...]]:
-    """Return the shapes of tensors ``inputs`` in a run of the whole model, by tensor index.
+    """Return the shapes of tensors ``inputs`` in a run of the whole model, by index.
 
-    Empty if all shapes are static, or if LiteRT does not run the model.
+    Return an empty mapping if all shapes are static, or if LiteRT does not run the model.
     """
     tensors = entry.subgraph.tensors
     if not any(_is_dynamic(tensors[index]) for index in inputs if 0 <= index < len(tensors)):

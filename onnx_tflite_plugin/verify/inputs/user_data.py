@@ -29,23 +29,23 @@ _POSITIONAL = re.compile(r"arr_(\d+)")  # numpy's names for arrays that were sav
 
 
 def input_runs(
-    entry: Entry, given: InputData, described: InterfaceMetadata | None = None, *, nan: bool = False
+    entry: Entry, inputs: InputData, metadata: InterfaceMetadata | None = None, *, nan: bool = False
 ) -> list[dict[str, Array]]:
     """Return the arrays of each run by input name, in the tensors' dtypes.
 
-    Empty if ``given`` is None. An array that stacks several inputs along its first axis gives as many runs.
-    ``described``: metadata of the inputs, for images. ``nan``: allow NaN, which is usually a mistake. Raises
-    InvalidInputs.
+    There are no runs if ``inputs`` is None. An array that stacks several inputs along its first axis gives as many
+    runs. ``metadata``: metadata of the inputs, for images. ``nan``: allow NaN, which is usually a mistake. Raises
+    InvalidInputs if the arrays do not fit the model.
     """
-    if given is None:
+    if inputs is None:
         return []
-    if isinstance(given, str | os.PathLike):
-        steps: list[Mapping[str, Any]] = list(_load_arrays(entry, Path(given), described or {}))
+    if isinstance(inputs, str | os.PathLike):
+        steps: list[Mapping[str, Any]] = list(_load_arrays(entry, Path(inputs), metadata or {}))
     else:
-        steps = [given] if isinstance(given, Mapping) else [*given] if hasattr(given, "__iter__") else []
-        if not hasattr(given, "__iter__") or not all(isinstance(step, Mapping) for step in steps):
+        steps = [inputs] if isinstance(inputs, Mapping) else [*inputs] if hasattr(inputs, "__iter__") else []
+        if not hasattr(inputs, "__iter__") or not all(isinstance(step, Mapping) for step in steps):
             raise TypeError(
-                f"inputs are arrays by input name, a sequence of such mappings, or a path, not {type(given).__name__}"
+                f"inputs are arrays by input name, a sequence of such mappings, or a path, not {type(inputs).__name__}"
             )
     runs: list[dict[str, Array]] = []
     for step in steps:
@@ -55,11 +55,11 @@ def input_runs(
     return runs
 
 
-def describe_rounding(entry: Entry, given: InputData) -> list[str]:
-    """Return a note for each input whose float64 values change when they are rounded to the tensor's dtype."""
-    if given is None or (isinstance(given, str | os.PathLike) and Path(given).suffix.lower() not in ARRAYS):
+def describe_rounding(entry: Entry, inputs: InputData) -> list[str]:
+    """Return a note for each input whose float64 values change in the tensor's dtype."""
+    if inputs is None or (isinstance(inputs, str | os.PathLike) and Path(inputs).suffix.lower() not in ARRAYS):
         return []
-    steps = _load_arrays(entry, Path(given), {}) if isinstance(given, str | os.PathLike) else given
+    steps = _load_arrays(entry, Path(inputs), {}) if isinstance(inputs, str | os.PathLike) else inputs
     notes = {}
     for step in [steps] if isinstance(steps, Mapping) else steps:
         for name, value in step.items():
@@ -83,17 +83,17 @@ def _check_names(entry: Entry, names: Sequence[str]) -> None:
 # --- files ------------------------------------------------------------------------------------
 
 
-def _load_arrays(entry: Entry, path: Path, described: InterfaceMetadata) -> Iterator[dict[str, Any]]:
-    """Yield the arrays of a file, or of each file of a folder in the order of their names."""
+def _load_arrays(entry: Entry, path: Path, metadata: InterfaceMetadata) -> Iterator[dict[str, Any]]:
+    """Yield the arrays of a file, or of each file of a folder sorted by name."""
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix.lower() in ARRAYS + IMAGES)
         if not files:
             raise InvalidInputs(f"{path} holds no {', '.join(ARRAYS)} file and no image")
         for file in files:
-            yield from _load_arrays(entry, file, described)
+            yield from _load_arrays(entry, file, metadata)
     elif path.suffix.lower() in IMAGES:
         name, tensor = _only_input(entry, path)
-        yield {name: load_image(path, name, tensor, described.get((tensor.subgraph, tensor.index), TensorMetadata()))}
+        yield {name: load_image(path, name, tensor, metadata.get((tensor.subgraph, tensor.index), TensorMetadata()))}
     else:
         yield _load_file(entry, path)
 
@@ -132,9 +132,10 @@ def _load_file(entry: Entry, path: Path) -> dict[str, Any]:
 
 
 def load_image(path: Path, name: str, tensor: Tensor, metadata: TensorMetadata) -> Array:
-    """Return an image for the tensor ``[1, height, width, channels]``: resized, and normalized according to the metadata.
+    """Return an image for a tensor ``[1, height, width, channels]``.
 
-    Without normalization in the metadata, integers are the pixels (int8: minus 128), and floats are between 0 and 1.
+    The image is resized, and normalized according to the metadata. Without normalization in the metadata, integers are
+    the pixels (int8: minus 128), and floats are between 0 and 1.
     """
     try:
         from PIL import Image
@@ -175,7 +176,8 @@ def _normalize_image(pixels: Array, tensor: Tensor, metadata: TensorMetadata) ->
 def _fit_array(tensor: Tensor, name: str, array: Array, nan: bool) -> Array:
     """Return a user's array in the tensor's dtype.
 
-    Raises InvalidInputs if a value would change, or if the array has neither the tensor's shape nor stacks such arrays.
+    Raises InvalidInputs if a value would change, or if the array is neither of the tensor's shape nor a stack of such
+    arrays.
     """
     _check_shape(tensor, name, array)
     if tensor.dtype == "string":
@@ -199,7 +201,7 @@ def _fit_array(tensor: Tensor, name: str, array: Array, nan: bool) -> Array:
 def _quantize_hint(tensor: Tensor) -> str:
     """Return the NumPy expression that quantizes floats for the tensor, for a message.
 
-    Empty for other tensors.
+    Return an empty text for a tensor without a scalar scale.
     """
     quantization = tensor.quantization
     if not isinstance(quantization, Quantization) or quantization.per_axis:
@@ -220,7 +222,7 @@ def _check_shape(tensor: Tensor, name: str, array: Array) -> None:
 def _fits(tensor: Tensor, shape: tuple[int, ...]) -> bool:
     """True if a shape has each static size of the file.
 
-    LiteRT accepts others too, but a user rarely means that.
+    LiteRT accepts other shapes too, but they are usually a mistake.
     """
     return len(shape) == tensor.rank and all(
         size is None or size == actual for size, actual in zip(tensor.dims, shape, strict=True)
@@ -230,7 +232,7 @@ def _fits(tensor: Tensor, shape: tuple[int, ...]) -> bool:
 def _channels_last_hint(tensor: Tensor, shape: tuple[int, ...]) -> str:
     """Return the permutation that moves axis 1 to the end, if the array then fits.
 
-    Empty otherwise. The number of channels must be static, because otherwise any array fits.
+    Return an empty text if it does not. The number of channels must be static, because otherwise any array fits.
     """
     if (
         len(shape) == 4
@@ -243,9 +245,9 @@ def _channels_last_hint(tensor: Tensor, shape: tuple[int, ...]) -> str:
 
 
 def _count_stacked(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, bool] | None:
-    """Return the number of stacked inputs, and True if they are stacked along the tensor's own first axis of size 1.
+    """Return the number of stacked inputs, and True if no axis was added for the stack.
 
-    None if the shape is not a stack.
+    The inputs are then stacked along the tensor's own first axis of size 1. Return None if the shape is not a stack.
     """
     if _fits(tensor, shape[1:]):
         return shape[0], False
@@ -255,7 +257,7 @@ def _count_stacked(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, bool] |
 
 
 def _unstack(entry: Entry, arrays: dict[str, Array]) -> list[dict[str, Array]]:
-    """Return one mapping per run. Raises InvalidInputs if the numbers of stacked inputs differ."""
+    """Return one mapping per run. Raises InvalidInputs if stacks differ in length."""
     counts = {}
     for name, array in arrays.items():
         tensor = _tensor(entry, name)

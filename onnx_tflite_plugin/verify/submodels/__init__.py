@@ -2,6 +2,6 @@
 
 ``points`` finds the ONNX values that hold TFLite tensors. ``cut`` and ``cut_litert`` cut both models there, so that
 operators read these tensors as graph inputs. ``operands`` and ``random_sets`` supply their values. ``references``:
-further results of LiteRT. ``segment``: submodels that run together. ``judge`` compares them, and ``engine`` loops over
-all segments.
+further results of LiteRT. ``segment``: submodels that run together. ``segment_comparer`` compares them, and ``comparer``
+loops over all segments.
 """

@@ -28,7 +28,7 @@ _DTYPES = ("int8", "uint8")
 
 
 def compare_constants(entry: Entry, session: OnnxRuntime) -> Iterator[tuple[Operator, Comparison]]:
-    """Yield a comparison for each weight of which some values differ from its counterpart in the ONNX model.
+    """Yield a comparison for each weight with values that differ in the ONNX model.
 
     Raises OrtError if ONNX Runtime cannot compute the constants.
     """
@@ -56,7 +56,7 @@ def compare_constants(entry: Entry, session: OnnxRuntime) -> Iterator[tuple[Oper
 def _dequantize(tensor: Tensor) -> Array | None:
     """Return the dequantized values of a constant.
 
-    None for other tensors, and for too few values.
+    Return None for other tensors, and for constants with too few values.
     """
     quantization = tensor.quantization
     if not isinstance(tensor.data, Stored) or tensor.dtype not in _DTYPES or not isinstance(quantization, Quantization):
@@ -79,9 +79,9 @@ def _nonzero(values: Array) -> Array:
 
 
 def _overlap(values: Array, others: Array) -> float:
-    """Return the share of common values of two arrays as multisets.
+    """Return the share of common values of two arrays, whatever their order.
 
-    0 for arrays of different size.
+    Return 0 for arrays of different size.
     """
     if values.size != others.size:  # for example because values beyond int8 are split
         return 0.0
@@ -91,9 +91,9 @@ def _overlap(values: Array, others: Array) -> float:
 
 
 def _computed_constants(session: OnnxRuntime) -> Mapping[int, list[Array]]:
-    """Return the float arrays, flattened, that are computed from constants only and that an operator's nodes read.
+    """Return the flattened float constants that nodes read, by TFLite operator.
 
-    The keys are TFLite operators.
+    They include arrays that other nodes compute from constants only.
     """
     graph = session.proto.graph
     constants = {tensor.name for tensor in graph.initializer}

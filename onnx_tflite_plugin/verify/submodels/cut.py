@@ -33,7 +33,7 @@ class CutModel:
 
     By default it computes the whole model. States are carried from run to run as in the whole model. ``saturating``:
     use the weights that the model selects on processors whose 8-bit products saturate; results with these are exact on
-    every processor. Attribute ``selects``: True if the model selects weights by processor.
+    every processor. Attribute ``selects_weights``: True if the model selects weights by processor.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class CutModel:
         if values is None:
             outputs = list(dict.fromkeys([*(info.name for info in proto.graph.output), *outputs]))
         cut_proto = _cut_graph(proto, points, outputs, whole_model=values is None)
-        self.selects = any(PROBE in node.output for node in cut_proto.graph.node)
+        self.selects_weights = any(PROBE in node.output for node in cut_proto.graph.node)
         if saturating:
             _fix_probe(cut_proto.graph)
         self.session = OnnxRuntime(cut_proto, config=_CONFIG, folder=points.session.folder)
@@ -84,7 +84,7 @@ class CutModel:
 
 
 def _cut_graph(proto: ModelProto, points: CutPoints, outputs: Sequence[str], *, whole_model: bool) -> ModelProto:
-    """Return the model that computes ``outputs``, in which nodes read graph inputs instead of cut values.
+    """Return the model that computes ``outputs`` from graph inputs in place of cut values.
 
     ``whole_model``: keep all inputs of the model.
     """

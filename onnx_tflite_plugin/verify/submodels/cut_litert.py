@@ -1,4 +1,4 @@
-"""Cut of the TFLite model at given tensors: one LiteRT session runs many operators, each on given operands."""
+"""Cut of the TFLite model: one LiteRT session runs many operators on separate operands."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
 
 
 class CutLiteRT:
-    """LiteRT session of some operators of a subgraph, which read additional inputs instead of computed tensors.
+    """LiteRT session of some operators of a subgraph.
 
-    Tensors are indices. ``inputs``: graph inputs of the whole model that the operators read. ``results``: tensors to
-    return. ``floats``: dequantize weights of dynamic-range operators. Raises LiteRTError, or InvalidModel if the file
-    cannot be written.
+    Tensors are indices. ``inputs``: graph inputs of the whole model that the operators read. ``extra_inputs``: tensors
+    that become inputs instead of being computed. ``results``: tensors to return. ``floats``: dequantize weights of
+    dynamic-range operators. Raises LiteRTError, or InvalidModel if the file cannot be written.
     """
 
     def __init__(
@@ -33,9 +33,9 @@ class CutLiteRT:
         self.session = LiteRT(data, kernels, known=writer.structure(inputs, results, self.extra_inputs))
 
     def run(self, values: Mapping[int, Array]) -> dict[int, Array]:
-        """Return the results by tensor index. ``values``: arrays of all inputs.
+        """Run once, and return the results by tensor index.
 
-        Raises LiteRTError.
+        ``values``: arrays of all inputs, by tensor index. Raises LiteRTError.
         """
         arrays = self.session.run([values[index] for index in (*self.inputs, *self.extra_inputs)])
         return dict(zip(self.results, arrays, strict=True))

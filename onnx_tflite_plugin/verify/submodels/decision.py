@@ -19,8 +19,8 @@ from onnx_tflite_plugin.verify.runtimes.dequantized import is_float, onnx_operan
 from onnx_tflite_plugin.verify.runtimes.extraction import cut_file
 from onnx_tflite_plugin.verify.runtimes.structure import producers
 from onnx_tflite_plugin.verify.submodels.constants import compare_constants
-from onnx_tflite_plugin.verify.submodels.engine import Engine
-from onnx_tflite_plugin.verify.submodels.judge import Decision, Finding
+from onnx_tflite_plugin.verify.submodels.comparer import SubmodelComparer
+from onnx_tflite_plugin.verify.submodels.segment_comparer import Decision, Finding
 from onnx_tflite_plugin.verify.submodels.saving import SUBMODEL_NAMES, SavedSubmodel
 from onnx_tflite_plugin.verify.verification import NOT_COMPARED, Verification
 
@@ -50,7 +50,7 @@ def decide(pair: ModelPair, runs: Sequence[Run], *, random: bool, exact: bool) -
     if pair.reason_without_submodels:
         return Decision(error=pair.reason_without_submodels, constants=constants)
     allowed = None if exact else pair.trial.tolerance
-    engine = Engine(
+    comparer = SubmodelComparer(
         pair.trial,
         pair.session,
         skipped=skipped,
@@ -59,7 +59,7 @@ def decide(pair: ModelPair, runs: Sequence[Run], *, random: bool, exact: bool) -
         resets_states=pair.resets_states,
         time_limit=time_limit_after(pair.seconds),
     )
-    decision = engine.decide(runs)
+    decision = comparer.compare_runs(runs)
     decision.constants = constants
     return decision
 
@@ -129,7 +129,7 @@ def compared_tensors(pair: ModelPair, decision: Decision) -> tuple[tuple[TensorV
 
 
 def save_submodels(pair: ModelPair, decision: Decision, folder: Path) -> str:
-    """Write the submodels that differ, each once, and return a note that names their operators and files."""
+    """Write the submodels that differ, and return a note on their operators and files."""
     findings = {finding.submodel.value.name: finding for finding in reversed(decision.differing)}
     submodels = [
         submodel for finding in [*findings.values()][::-1] if (submodel := _extract(pair, finding)) is not None
@@ -147,12 +147,12 @@ def save_submodels(pair: ModelPair, decision: Decision, folder: Path) -> str:
 def _extract(pair: ModelPair, finding: Finding) -> SavedSubmodel | None:
     """Return a submodel in both formats.
 
-    None if it cannot be extracted from the ONNX model or the file.
+    Return None if it cannot be extracted from the ONNX model or the file.
     """
     submodel = finding.submodel
     values, leaves = values_by_tensor(pair.entry, pair.session), sorted(submodel.leaves)
-    found = [next((x for x in values.get(index, ()) if x.form == "stored"), None) for index in leaves]
-    inputs = [value for value in found if value is not None]
+    stored = [next((value for value in values.get(index, ()) if value.form == "stored"), None) for index in leaves]
+    inputs = [value for value in stored if value is not None]
     if len(inputs) < len(leaves):
         return None
     onnx = extract_submodel(pair.session.proto, [value.name for value in inputs], [submodel.value.name])

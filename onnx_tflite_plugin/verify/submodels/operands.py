@@ -1,4 +1,4 @@
-"""Random operands of submodels: in the observed range, with special values, or far beyond the range."""
+"""Random operands of submodels: in the observed range, special, or beyond it."""
 
 from __future__ import annotations
 
@@ -100,10 +100,10 @@ def _floats(generator: np.random.Generator, kind: str, array: Array, thresholds:
 
 
 def _with_special(generator: np.random.Generator, array: Array, values: Array) -> Array:
-    """Return the array with half of the elements replaced by special values, and a quarter equal to the previous element.
+    """Return the array with half of the elements replaced by special values.
 
-    Every special value occurs if there is room. The positions are the same in all operands of one shape, so that
-    special values are combined.
+    Another quarter of the elements repeats the previous element. Every special value occurs if there is room. The
+    positions are the same in all operands of one shape, so that special values are combined.
     """
     selection = np.random.default_rng(0).random(array.size, np.float32)
     repeated = np.roll(array.reshape(-1), 1)
@@ -128,12 +128,15 @@ def _with_extremes(generator: np.random.Generator, values: Array, low: float, hi
 
 
 def rounded_operands(tensors: Sequence[Tensor], operands: Mapping[int, Array]) -> dict[int, Array]:
-    """Return the operands with float32 values rounded to 8 bits, as by ONNX's DynamicQuantizeLinear."""
+    """Return the operands with float32 values rounded as by DynamicQuantizeLinear."""
     return {**operands, **{t.index: _round(operands[t.index]) for t in tensors if t.dtype == "float32"}}
 
 
 def perturbed_operands(tensors: Sequence[Tensor], operands: Mapping[int, Array]) -> dict[int, Array]:
-    """Return the operands with each float32 changed by one unit in its last place, up or down."""
+    """Return the operands with the last bit of each float32 changed at random.
+
+    Each value goes up or down by one unit in its last place.
+    """
     generator = np.random.default_rng(0)
 
     def perturb(array: Array) -> Array:

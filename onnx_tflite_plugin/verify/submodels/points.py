@@ -1,4 +1,7 @@
-"""Points where both models are cut: ONNX values that hold TFLite tensors, and the submodels between them."""
+"""Points where both models are cut, and the submodels between them.
+
+A point is an ONNX value that holds a TFLite tensor.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ class Submodel(NamedTuple):
     def is_comparable(self) -> bool:
         """True if the ONNX submodel reads no other tensors and has no further operators.
 
-        It may, if a tensor has a second ONNX value that is not cut.
+        It reads others if a tensor has a second ONNX value that is not cut.
         """
         return self.onnx_leaves <= self.leaves and not self.onnx_operators > {op.index for op in self.operators}
 
@@ -119,14 +122,17 @@ class CutPoints:
     def _is_computed(self, tensor: Tensor, value: TensorValue) -> bool:
         """True if both models compute a tensor.
 
-        False for a float tensor with quantization parameters, because LiteRT may compute integers.
+        A float tensor with quantization parameters is excluded, because LiteRT may compute integers.
         """
         stale = tensor.dtype.startswith("float") and tensor.quantization is not None
         computed = value.name in self.producer_nodes and value.name in self.infos and tensor.index in self.producers
         return computed and not (stale or tensor.is_variable or tensor.dtype in HANDLES)
 
     def is_readable(self, value: TensorValue, arrays: Mapping[int, Array]) -> bool:
-        """True if LiteRT has the tensor that a value holds, with the same rank and the expected number of channels."""
+        """True if LiteRT returned the tensor that a value holds, in the expected form.
+
+        The array has the rank of the tensor and the expected number of channels.
+        """
         if value.tensor not in arrays or not value.can_hold(arrays[value.tensor]):
             return False
         tensor, array = self.entry.subgraph.tensors[value.tensor], arrays[value.tensor]
@@ -135,7 +141,7 @@ class CutPoints:
         )
 
     def operand_names(self, node: NodeProto) -> Iterator[str]:
-        """Yield the values that a node reads as operands, without results that its own operator keeps as a state."""
+        """Yield the values that a node reads, except states of its own operator."""
         operators = converted_operators(props(node.metadata_props))
         for name in read_names(node):
             is_own_result = self._owners.get(name) in operators if operators else self.is_own_state(name)
@@ -143,15 +149,15 @@ class CutPoints:
                 yield name
 
     def is_own_state(self, value: str) -> bool:
-        """True if a value's operator has variable operands, so that the value may be the operator's new state."""
+        """True if a value may be the new state of an operator with variable operands."""
         producer = self._owners.get(value)
         inputs = () if producer is None else self.entry.subgraph.operators[producer].inputs
         return any(tensor is not None and tensor.is_variable for tensor in inputs)
 
     def _is_alias(self, value: TensorValue, lowered: Collection[int]) -> bool:
-        """True if a tensor's operator has no nodes of its own, so that the tensor shares the value of its operand.
+        """True if a tensor shares the value of its operand.
 
-        ``lowered``: operators that have nodes.
+        Its operator then has no nodes of its own. ``lowered``: indices of operators that have nodes.
         """
         producer = self.producers.get(value.tensor)
         return producer is not None and bool(lowered) and producer.index not in lowered
@@ -179,7 +185,7 @@ class CutPoints:
         return Submodel(value, tensor, operators, frozenset(leaves), *self._onnx_sources(value), recurrent)
 
     def _onnx_sources(self, value: TensorValue) -> tuple[frozenset[int], frozenset[int]]:
-        """Return the tensors from which the cut ONNX model computes a value, and the operators of the nodes."""
+        """Return the tensors and operators from which the cut ONNX model computes a value."""
         leaves: set[int] = set()
         operators: set[int] = set()
         seen: set[str] = set()
@@ -229,10 +235,10 @@ class CutPoints:
         return {state.input for state in self.session.states}
 
     def segments(self, limit: int, shapes: Mapping[int, Sequence[int]]) -> list[list[Submodel]]:
-        """Return the submodels in execution order, in groups whose tensors and weights take at most ``limit`` bytes.
+        """Return the submodels in execution order, in groups of at most ``limit`` bytes.
 
-        A single submodel may take more. Every operand of a group is computed in the group or before it. ``shapes``:
-        actual shapes by tensor index, if they are not those of the file.
+        The bytes are those of tensors and weights; a single submodel may take more. Every operand of a group is
+        computed in the group or before it. ``shapes``: actual shapes by tensor index, if they are not those of the file.
         """
         tensors = self.entry.subgraph.tensors
         ready = {
@@ -267,7 +273,7 @@ def read_names(node: NodeProto) -> Iterator[str]:
 
 
 def _operators(node: NodeProto) -> Iterator[int]:
-    """Yield the indices of the TFLite operators that a node and the nodes of its bodies belong to."""
+    """Yield the indices of the TFLite operators of a node and of its bodies."""
     yield from converted_operators(props(node.metadata_props))
     for graph in _bodies(node):
         for inner in graph.node:
@@ -279,7 +285,10 @@ def _bodies(node: NodeProto) -> Iterator[GraphProto]:
 
 
 def constant_tensors(operators: Sequence[Operator]) -> set[int]:
-    """Return the tensors that are computed from constants only, which may be constants of the ONNX model."""
+    """Return the indices of tensors that are computed from constants only.
+
+    They may be constants of the ONNX model.
+    """
     constant: set[int] = set()
     for operator in operators:
         inputs = [t for t in operator.inputs if t is not None]

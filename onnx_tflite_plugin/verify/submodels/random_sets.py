@@ -24,8 +24,8 @@ def random_sets(
 ) -> Iterator[OperandSet]:
     """Yield one set of each kind of random operands that LiteRT accepts.
 
-    ``observed``: operands of the first run, which determine the shapes. ``results``: tensors to return. ``resets_states``: each
-    set begins with the initial states.
+    ``observed``: operands of the first run, which determine the shapes. ``results``: tensors to return.
+    ``resets_states``: each set begins with the initial states.
     """
     session = None
     for kind in KINDS:
@@ -40,7 +40,7 @@ def random_sets(
 
 
 def _random_set(segment: Segment, session: CutLiteRT, kind: str, observed: OperandSet) -> OperandSet | None:
-    """Return random operands that LiteRT accepts, or None.
+    """Return random operands that LiteRT accepts, or None if it accepts none.
 
     An operator that fails gets its observed operands.
     """
@@ -63,10 +63,10 @@ def _random_set(segment: Segment, session: CutLiteRT, kind: str, observed: Opera
 
 
 def _random_arrays(segment: Segment, kind: str, observed: Mapping[int, Array]) -> dict[int, Array]:
-    """Return random operands.
+    """Return random operands, by tensor index.
 
-    Tensors computed from constants keep their values, as do operands about whose values a handler assumes something,
-    and special operands of sorting.
+    Three kinds of tensors keep their observed values: those computed from constants, those about whose values a handler
+    makes an assumption, and among special operands those of operators that sort.
     """
     graph, operators = segment.points.entry.subgraph, segment.operators
     counters = {

@@ -1,6 +1,7 @@
-"""Further results of LiteRT for submodels that do not match its builtin kernels; one match is enough.
+"""Further results of LiteRT for submodels that do not match its builtin kernels.
 
-If operators may take equal values in any order, one of these results is that on operands without equal values.
+A submodel is right if it matches one of them. If operators may take equal values in any order, one result is computed
+from operands without equal values.
 
 The result on perturbed operands is not a reference. It shows how much LiteRT's own result changes with the last bits of
 the operands.
@@ -35,10 +36,12 @@ class OperandSet(NamedTuple):
 
 
 class References:
-    """Further results of LiteRT: XNNPACK, float weights (also on rounded operands), no ties, perturbed operands.
+    """Further results of LiteRT for the current operand set, computed when first needed.
 
-    ``dynamic_range``: the model has operators whose kernels quantize activations. ``stateful``: states depend on the
-    earlier operand sets, which are therefore kept. ``resets_states``: each set begins with the initial states.
+    They come from XNNPACK, from float weights (also on rounded operands), from operands without equal values, and from
+    perturbed operands. ``dynamic_range``: the model has operators whose kernels quantize activations. ``stateful``:
+    states depend on the earlier operand sets, which are therefore kept. ``resets_states``: each set begins with the
+    initial states.
     """
 
     def __init__(self, segment: Segment, *, dynamic_range: bool, stateful: bool, resets_states: bool) -> None:
@@ -50,7 +53,7 @@ class References:
         self._results: dict[str, Mapping[int, Array]] = {}
 
     def start_set(self, operand_set: OperandSet) -> None:
-        """Continue with the next operand set; results of the last one are dropped."""
+        """Continue with the next operand set, and drop the results of the last one."""
         self._results = {}
         for waiting in self._waiting.values():
             if not self.stateful:
@@ -60,7 +63,7 @@ class References:
     def results(self) -> Iterator[tuple[str, Mapping[int, Array]]]:
         """Yield the name and the results of each reference for the current set.
 
-        Empty results if it does not run.
+        The results are empty if LiteRT does not run that reference.
         """
         for name in self.names:
             if name not in self._results:

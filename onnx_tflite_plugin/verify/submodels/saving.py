@@ -40,7 +40,10 @@ class SavedSubmodel:
     operators: tuple[Operator, ...]
 
     def save(self, folder: Path, name: str = SUBMODEL_NAMES[0]) -> list[Path]:
-        """Write the files and return their paths. ``verify`` accepts the models with the .npz, ONNX Runtime the .onnx.npz."""
+        """Write the files and return their paths.
+
+        The .npz file holds inputs for ``verify``, the .onnx.npz file those for ONNX Runtime.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         names = structure.entry(structure.read(self.tflite)).input_names
         inputs = dict(zip(names, self.inputs, strict=True))

@@ -34,11 +34,12 @@ class Segment:
 
     @cached_property
     def saturating_cut(self) -> CutModel | None:
-        """Return the cut ONNX model with the weights for processors whose 8-bit products saturate.
+        """Return the cut ONNX model with its weights for saturating processors.
 
-        None if the model has no such weights, or if products saturate on this processor.
+        Such a processor saturates the sum of two 8-bit products. Return None if the model has no such weights, or if
+        this processor saturates.
         """
-        if not self.cut.selects or not multiplies_exactly():
+        if not self.cut.selects_weights or not multiplies_exactly():
             return None
         return CutModel(self.points, self._values, saturating=True)
 
@@ -89,19 +90,19 @@ class Segment:
         results: Sequence[int] | None = None,
         *,
         floats: bool = False,
-        given: Collection[int] = (),
+        extra_operands: Collection[int] = (),
     ) -> CutLiteRT:
-        """Return a LiteRT session in which every operator reads given operands.
+        """Return a LiteRT session in which every operator reads operands of the caller.
 
-        Raises LiteRTError or InvalidModel. ``results``: tensors to return. ``floats``: dequantize weights of
-        dynamic-range operators. ``given``: further tensors that are given, not computed.
+        Tensors are indices. ``results``: tensors to return. ``floats``: dequantize weights of dynamic-range operators.
+        ``extra_operands``: further tensors that the caller passes. Raises LiteRTError or InvalidModel.
         """
         results = self.results if results is None else results
-        operands = self.operands | ({*given} - {*self.inputs})
+        operands = self.operands | ({*extra_operands} - {*self.inputs})
         return CutLiteRT(self.writer, self.operators, self.inputs, operands, results, kernels, floats=floats)
 
     def sequential_litert(self, *, inner: bool = False) -> CutLiteRT:
-        """Return a LiteRT session in which only the operands of earlier segments are given.
+        """Return a LiteRT session that reads only tensors which earlier segments compute.
 
         ``inner``: it also returns the quantized tensors inside submodels.
         """

@@ -1,7 +1,7 @@
-"""Operands in which no two values are equal, for operators whose kernels may take equal values in any order.
+"""Operands without equal values, for operators that may take those in any order.
 
 A heap, for example, takes boxes of equal score in an order that depends on the other scores. If LiteRT computes the ONNX
-model's result from such operands, the results differ only in that order.
+model's result from operands without equal values, the two runtimes differ only in that order.
 """
 
 from __future__ import annotations
@@ -19,29 +19,33 @@ _SMALLEST_STEP = 2.0**-100  # for values near 0; far above the denormals, which 
 
 
 def sorted_operands(segment: Segment) -> list[int]:
-    """Return the float operands of operators that may reorder equal values, by tensor index."""
+    """Return the indices of float operands of operators that may reorder equal values."""
     tensors = (tensor for op in segment.operators if can_reorder(op) for tensor in operands(op))
     return sorted({tensor.index for tensor in tensors if tensor.dtype == "float32"})
 
 
 def session_without_ties(segment: Segment, index: int) -> Callable[[Mapping[int, Array]], Mapping[int, Array]]:
-    """Return a run of LiteRT in which the elements of one tensor are distinct; the first of equal ones is the largest.
+    """Return a function that runs LiteRT with distinct elements in one tensor.
 
-    The run takes operands and returns results by tensor index. Raises LiteRTError or InvalidModel.
+    The first of several equal elements becomes the largest. The function takes operands and returns results by tensor
+    index. Raises LiteRTError or InvalidModel.
     """
-    given = index in {*segment.inputs, *segment.operands}
-    computing = None if given else segment.litert(results=[index])
-    session = segment.litert(given=[index])
+    is_operand = index in {*segment.inputs, *segment.operands}
+    producing_session = None if is_operand else segment.litert(results=[index])
+    session = segment.litert(extra_operands=[index])
 
     def run(arrays: Mapping[int, Array]) -> Mapping[int, Array]:
-        values = arrays[index] if computing is None else computing.run(arrays)[index]
+        values = arrays[index] if producing_session is None else producing_session.run(arrays)[index]
         return session.run({**arrays, index: without_ties(values)})
 
     return run
 
 
 def without_ties(array: Array) -> Array:
-    """Return the floats with each repeated value lowered by as many units in its last place as it was found before."""
+    """Return the floats with repeated values made distinct.
+
+    The k-th repetition of a value is lowered by k units in its last place.
+    """
     values = np.asarray(array).reshape(-1)
     order = np.argsort(values, kind="stable")
     ordered = values[order]

@@ -83,15 +83,14 @@ def test_detects_row_indices(table: Tensor | None, result: Tensor, rows: int) ->
     of = graph((table, IDS), result, None)
     assert random_inputs._table_length(of.operators[0], 0) == rows
     if rows:
-        assert random_inputs._integer_range(of, IDS, 0) == (0, rows)
+        assert random_inputs._integer_range(of, IDS) == (0, rows)
 
 
 def test_bounds_random_indices_but_not_arithmetic_operands() -> None:
-    low, high = random_inputs._integer_range(graph((IDS, IDS), tensor(2, "int32", (3,))), IDS, 0)
+    low, high = random_inputs._integer_range(graph((IDS, IDS), tensor(2, "int32", (3,))), IDS)
     assert low == -high < 0
     of = graph((tensor(1, "float32", (5, 1, 4)), IDS), tensor(2, "float32", (3, 2)))
-    assert random_inputs._integer_range(of, IDS, 0) == (0, 4)
-    assert [random_inputs._integer_range(of, IDS, caution) for caution in (1, 2)] == [(1, 2), (0, 1)]
+    assert random_inputs._integer_range(of, IDS) == (0, 4)
 
 
 def test_thresholds_include_compared_constants_and_their_neighbors() -> None:

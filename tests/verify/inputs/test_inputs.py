@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -21,6 +21,7 @@ from onnx_tflite_plugin.errors import (
 )
 from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime, generate_inputs, verify
+from onnx_tflite_plugin.verify.inputs.random_inputs import Restriction
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.times.bench import bench
 from tests.helpers.verify_pairs import INT32, build_chain, build_model, channels_first, onnx_model
@@ -42,8 +43,10 @@ class TestInputs:
             for dtype in ("float32", "int8", "int32", "bool"):
                 g.input(dtype, (), dtype)
 
-        for caution in (0, 1, 2):
-            assert all(isinstance(x, np.ndarray) for x in generate_inputs(self.entry(build), caution=caution)[0])
+        for restriction in get_args(Restriction):
+            assert all(
+                isinstance(x, np.ndarray) for x in generate_inputs(self.entry(build), restriction=restriction)[0]
+            )
 
     def test_scalar_string_reaches_litert_unchanged(self) -> None:
         def build(g: Any) -> None:
@@ -169,15 +172,15 @@ class TestInputs:
     def test_rejects_arrays_that_do_not_fit(self, tmp_path: Path) -> None:
         entry = self.entry(build_chain)
         with pytest.raises(InvalidInputs, match="no input is called 'a', 'b'; the model's inputs are x"):
-            generate_inputs(entry, given={"a": 1, "b": 2})
+            generate_inputs(entry, user_inputs={"a": 1, "b": 2})
         with pytest.raises(InvalidInputs, match=r"is float32 \[1, 2, 3, 5\], the given array \[1\]"):
-            generate_inputs(entry, given={"x": [1.0]})
+            generate_inputs(entry, user_inputs={"x": [1.0]})
         with pytest.raises(InvalidInputs, match="cannot be read"):
-            generate_inputs(entry, given=tmp_path / "absent.npy")
+            generate_inputs(entry, user_inputs=tmp_path / "absent.npy")
         integers = self.entry(lambda g: g.input("x", (2,), "int32"))
         with pytest.raises(InvalidInputs, match="is int32; the given array is float64"):
-            generate_inputs(integers, given={"x": [1.5, 2]})
-        assert generate_inputs(integers, given={"x": [1.0, 2.0]})[0][0].dtype == np.int32
+            generate_inputs(integers, user_inputs={"x": [1.5, 2]})
+        assert generate_inputs(integers, user_inputs={"x": [1.0, 2.0]})[0][0].dtype == np.int32
 
 
 def test_tensor_value_restores_layout_and_shift() -> None:

@@ -92,18 +92,18 @@ class TestIntegers:
     def test_only_tables_have_row_indices(self, table: Tensor, result: Tensor) -> None:
         assert draw_one(self.x, operator([table, self.x], [result])).max() < 10
 
-    @pytest.mark.parametrize(("caution", "value"), [(1, 1), (2, 0)])
-    def test_cautious_integers_are_1_then_0(self, caution: int, value: int) -> None:
+    @pytest.mark.parametrize(("restriction", "value"), [("ones", 1), ("zeros", 0)])
+    def test_restricted_integers_are_constant(self, restriction: str, value: int) -> None:
         comparison = operator(
             [self.x, slot(1, "int32", MANY, values=np.full(500, 77, np.int32))], [slot(2, "bool", MANY)]
         )
-        assert span(draw_one(self.x, comparison, caution=caution)) == (value, value)
+        assert span(draw_one(self.x, comparison, restriction=restriction)) == (value, value)
         perm = slot(3, "int32", (4,))
         transpose = operator([slot(4, shape=(2, 3, 5, 7)), perm], [slot(5, shape=(2, 3, 5, 7))])
-        assert span(draw_one(perm, transpose, caution=caution)) == (value, value)
+        assert span(draw_one(perm, transpose, restriction=restriction)) == (value, value)
         coordinates, sizes = slot(6, "int32", (23, 3)), slot(7, "int32", (3,))
         sparse = operator([coordinates, sizes, slot(8, shape=(23,)), slot(9, shape=())], [slot(10, shape=(2, 3, 5))])
-        assert span(draw_one(coordinates, sparse, caution=caution)) == (value, value)
+        assert span(draw_one(coordinates, sparse, restriction=restriction)) == (value, value)
 
 
 class TestPermutations:
@@ -206,9 +206,9 @@ class TestFloats:
         array = draw_one(self.x, operator([self.x], [ids]), TestIntegers.pick(ids, 101))
         assert 0 <= array.min() < 5 < 95 < array.max() <= 101
 
-    def test_cautious_floats_are_nonnegative_and_keep_their_dtype(self) -> None:
+    def test_restricted_floats_are_nonnegative_and_keep_their_dtype(self) -> None:
         for dtype in ("float32", "float16", "bfloat16"):
-            array = draw_one(slot(0, dtype, MANY), caution=1)
+            array = draw_one(slot(0, dtype, MANY), restriction="ones")
             assert array.min() >= 0
             assert array.dtype.name == dtype
 
@@ -226,9 +226,9 @@ def test_small_integers_cover_their_dtype() -> None:
         assert (span(array), array.dtype.kind) == (limits, "u" if dtype[0] == "u" else "i")
 
 
-def test_cautious_quantized_values_are_positive_if_possible() -> None:
+def test_restricted_quantized_values_are_positive_if_possible() -> None:
     for zero_point, least in ((3, 4), (126, 127), (127, -128)):
-        array = draw_one(slot(0, "int8", (5000,), 0.5, zero_point=zero_point), caution=1)
+        array = draw_one(slot(0, "int8", (5000,), 0.5, zero_point=zero_point), restriction="ones")
         assert array.min() == least
 
 
@@ -238,8 +238,8 @@ def test_conditions_take_both_values_over_runs_seeds_and_inputs() -> None:
         [bool(array.item()) for array in run] for seed in (0, 1) for run in generate_inputs(entry, runs=2, seed=seed)
     ]
     assert conditions == [[True, False], [False, True], [False, True], [True, False]]
-    cautious = {bool(generate_inputs(entry, seed=seed, caution=1)[0][0]) for seed in range(0, 20, 2)}
-    assert cautious == {True, False}
+    restricted = {bool(generate_inputs(entry, seed=seed, restriction="ones")[0][0]) for seed in range(0, 20, 2)}
+    assert restricted == {True, False}
 
 
 def test_only_string_arrays_may_have_empty_elements() -> None:
@@ -273,8 +273,8 @@ class TestRanges:
 def test_given_runs_determine_the_number_of_runs() -> None:
     entry = entry_of(subgraph(inputs=[slot(0), slot(1)]))
     first, second = ({"t0": np.full((2, 3), k, np.float32)} for k in (5, 7))
-    assert [run[0].flat[0] for run in generate_inputs(entry, given=[first, second], runs=3)] == [5, 7]
-    repeated = generate_inputs(entry, given=first, runs=3)
+    assert [run[0].flat[0] for run in generate_inputs(entry, user_inputs=[first, second], runs=3)] == [5, 7]
+    repeated = generate_inputs(entry, user_inputs=first, runs=3)
     assert [run[0].flat[0] for run in repeated] == [5, 5, 5]
     assert len({float(run[1].flat[0]) for run in repeated}) == 3
 
@@ -295,7 +295,9 @@ def test_random_conditions_cover_every_combination() -> None:
 def test_avoids_only_zeros_or_also_negative_integers() -> None:
     x = slot(0, "int32", (500,))
     entry = entry_of(subgraph(inputs=[x]))
-    any_, none, positive = (generate_inputs(entry, avoided=k)[0][0] for k in (0, 1, 2))
+    any_, none, positive = (
+        generate_inputs(entry, restriction=restriction)[0][0] for restriction in ("none", "nonzero", "positive")
+    )
     assert not any_.all()
     np.testing.assert_array_equal(none, np.where(any_ == 0, 1, any_))
     np.testing.assert_array_equal(positive, np.abs(none))

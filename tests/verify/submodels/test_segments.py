@@ -14,7 +14,7 @@ from conformance.models import Net, constant, tensor
 from onnx_tflite_plugin.verify import LiteRT, verify
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.extraction import SubmodelWriter
-from onnx_tflite_plugin.verify.submodels import engine
+from onnx_tflite_plugin.verify.submodels import comparer
 from onnx_tflite_plugin.verify.submodels.points import CutPoints
 from tests.helpers.control_flow import add_branches
 
@@ -25,7 +25,7 @@ CODES = ("NEG", "EXP", "ABS", "TANH", "LOGISTIC")
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit segments to one submodel."""
-    monkeypatch.setattr(engine, "_SEGMENT_BYTES", 1)
+    monkeypatch.setattr(comparer, "_SEGMENT_BYTES", 1)
 
 
 def chain() -> bytes:
@@ -99,7 +99,7 @@ def test_segment_respects_the_byte_limit() -> None:
 def test_selects_one_run_of_each_shape_and_condition() -> None:
     numbers, others, true, false = np.zeros(3), np.ones(3), np.array([True]), np.array([False])
     runs = [[numbers, true], [others, true], [others, false], [np.zeros(5), false]]
-    assert engine.distinct_runs(runs) == [runs[0], runs[2], runs[3]]
+    assert comparer.distinct_runs(runs) == [runs[0], runs[2], runs[3]]
 
 
 # --- the file of a segment --------------------------------------------------------------------

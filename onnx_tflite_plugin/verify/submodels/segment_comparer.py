@@ -76,7 +76,10 @@ class Settings:
 
     @property
     def is_substituted(self) -> bool:
-        """True if kernels of packs or the ONNX model replace operators, so that LiteRT has no further results."""
+        """True if kernels of packs or the ONNX model compute some operators.
+
+        LiteRT then has no further results to compare with.
+        """
         return bool(self.trial.substitutes.pack_kernels or self.trial.substitutes.from_onnx)
 
     @cached_property
@@ -90,7 +93,7 @@ class Settings:
         return block_scales(self.trial.data, self.trial.entry.subgraph.index)
 
 
-class Judge:
+class SegmentComparer:
     """Compares the submodels of one segment, and records the results in ``decision``."""
 
     def __init__(self, settings: Settings, segment: Segment, decision: Decision) -> None:
@@ -132,7 +135,7 @@ class Judge:
         return operand_set
 
     def compare(self, operand_set: OperandSet, submodels: Sequence[Submodel]) -> None:
-        """Compare submodels on one set of operands. Raises OrtError."""
+        """Compare submodels on one set of operands. Raises OrtError if they do not run."""
         actual = self.segment.cut.run(operand_set.inputs, operand_set.operands)
         self.references.start_set(operand_set)
         self._compare_results(operand_set, submodels, actual)
@@ -140,7 +143,10 @@ class Judge:
     def _compare_results(
         self, operand_set: OperandSet, submodels: Sequence[Submodel], actual: Mapping[str, Array], weights: str = ""
     ) -> None:
-        """Compare results of the ONNX model, and record the comparisons. ``weights``: its kind of weights, for a message."""
+        """Compare results of the ONNX model, and record the comparisons.
+
+        ``weights``: the kind of weights that the ONNX model used, for a message.
+        """
         for submodel in submodels:
             name = submodel.value.name
             if name not in actual or submodel.tensor.index not in operand_set.expected:
@@ -155,7 +161,10 @@ class Judge:
                 self._record_mismatch(submodel, operand_set, comparison, weights)
 
     def _without_saturated(self, submodel: Submodel, actual: Array, expected: Array) -> Array:
-        """Return a result with LiteRT's elements where LiteRT saturates a tensor on the way, which float32 does not."""
+        """Return a result with LiteRT's elements where LiteRT saturated an inner tensor.
+
+        A float32 model does not saturate.
+        """
         saturated = self._saturated.get(submodel)
         if saturated is None or actual.shape != expected.shape or actual.shape != saturated.shape:
             return actual
@@ -212,9 +221,9 @@ class Judge:
         return compare(str(submodel.tensor), [actual], {kernels: [expected]}, tolerance, floor=floor)
 
     def _find_match(self, submodel: Submodel, operand_set: OperandSet, actual: Array) -> Comparison | None:
-        """Return the comparison with the first further result of LiteRT that a submodel matches.
+        """Return the comparison with the first further result of LiteRT that matches.
 
-        None if it matches none.
+        Return None if no result matches.
         """
         if self.settings.is_substituted:
             return None
@@ -280,7 +289,10 @@ class Judge:
         )
 
     def _summation_error(self, submodel: Submodel, operand_set: OperandSet, expected: Array) -> float:
-        """Return the rounding error of LiteRT's sums if the result may be a sum or mean of a single operand; else 0."""
+        """Return the rounding error of LiteRT's sums in a result.
+
+        Return 0 if the result cannot be a sum or mean of a single operand.
+        """
         leaves = [operand_set.operands[index] for index in submodel.leaves if index in operand_set.operands]
         return measure_summation(leaves[0], expected) if len(leaves) == 1 else 0.0
 
@@ -303,7 +315,10 @@ class Judge:
 
 
 def _saturated_elements(submodel: Submodel, tensors: Mapping[int, Array]) -> Array:
-    """Return True for each element of the result whose counterpart in a tensor inside the submodel is at a limit of its range."""
+    """Return a mask of the result's elements that an inner tensor saturates.
+
+    An element is True if the same element of a tensor inside the submodel is at a limit of its range.
+    """
     shape = submodel.tensor.shape if submodel.tensor.index not in tensors else tensors[submodel.tensor.index].shape
     saturated = np.zeros(shape, np.bool_)
     for tensor in submodel.inner:
@@ -315,7 +330,10 @@ def _saturated_elements(submodel: Submodel, tensors: Mapping[int, Array]) -> Arr
 
 
 def _merged_results(submodel: Submodel) -> int:
-    """Return how many results of the first operators a result may combine, as a rotation adds two halves of a row."""
+    """Return how many results of the first operators a result may combine.
+
+    For example, a rotation adds two halves of a row.
+    """
     computed = {tensor.index for op in submodel.operators for tensor in op.outputs if tensor is not None}
     merging = (op for op in submodel.operators if sum(t is not None and t.index in computed for t in op.inputs) > 1)
     return 1 + sum(1 for _ in merging)

@@ -16,7 +16,7 @@ from onnx_tflite_plugin.verify.criteria import Tolerance
 from onnx_tflite_plugin.verify.runtimes.extraction import SubmodelWriter
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
-from onnx_tflite_plugin.verify.submodels.judge import Decision, Judge, Settings
+from onnx_tflite_plugin.verify.submodels.segment_comparer import Decision, SegmentComparer, Settings
 from onnx_tflite_plugin.verify.submodels.points import CutPoints
 from onnx_tflite_plugin.verify.submodels.random_sets import random_sets
 from onnx_tflite_plugin.verify.submodels.references import OperandSet
@@ -27,7 +27,7 @@ _SEGMENT_BYTES = 1 << 26
 tensors take 160 MB, needs 1.5 GB and 11 s as one segment, but 0.9 GB and 6 s in segments of 64 MB.
 """
 _MAX_RANDOM_BYTES = 1 << 29
-"""Bytes of a segment's tensors beyond which it is not compared on random operands; each kind of them takes as long as a run."""
+"""Bytes of a segment's tensors beyond which it is not compared on random operands. Each kind of operands takes as long as a run."""
 _MAX_SECONDS = 20
 """Seconds after which no further run is compared. Builtin 4-bit kernels take 45 s for a prompt of 128 tokens."""
 
@@ -36,8 +36,8 @@ class _Unreadable(ConversionError):
     """LiteRT cannot return a tensor at which the model was cut."""
 
 
-class Engine:
-    """Compares the submodels of one conversion.
+class SubmodelComparer:
+    """Compares all submodels of one conversion, one segment after the other.
 
     ``skipped``: tensors that are not compared. ``allowed``: the tolerance that the user gave. ``stateful``: the TFLite
     model has states. ``resets_states``: LiteRT's states are reset before every run. Raises ConversionError if a cut model does
@@ -63,7 +63,7 @@ class Engine:
         self.writer = SubmodelWriter(trial.data, trial.entry.subgraph)
         self.decision = Decision()
 
-    def decide(self, runs: Sequence[Run]) -> Decision:
+    def compare_runs(self, runs: Sequence[Run]) -> Decision:
         """Compare every submodel on LiteRT's own operands in these runs, then on random ones."""
         points = CutPoints(self.trial.entry, self.session, skipped=self.skipped)
         if not (self.settings.stateful or self.session.states or self.settings.is_substituted):
@@ -85,7 +85,7 @@ class Engine:
     def _shapes(self, runs: Sequence[Run]) -> Mapping[int, Sequence[int]]:
         """Return the shapes of LiteRT's tensors in the run with the largest inputs.
 
-        Empty if they are those of the file.
+        Return an empty mapping if the shapes in the file are right.
         """
         entry = self.trial.entry
         largest = max(runs, key=lambda arrays: sum(array.size for array in arrays))
@@ -103,17 +103,17 @@ class Engine:
 
         Return the cut points without tensors that LiteRT cannot return.
         """
-        judge = first_set = None
+        comparer = first_set = None
         for inputs, tensors in self._litert_tensors(runs):
-            if judge is None:
+            if comparer is None:
                 if not all(points.is_readable(value, tensors) for value in points.values):
                     points = CutPoints(self.trial.entry, self.session, arrays=tensors, skipped=self.skipped)
                 segment = Segment(points, self.writer, points.submodels, whole_model=True)
-                judge = Judge(self.settings, segment, self.decision)
-            operand_set = judge.compare_run(inputs, tensors)
+                comparer = SegmentComparer(self.settings, segment, self.decision)
+            operand_set = comparer.compare_run(inputs, tensors)
             first_set = first_set or operand_set
-        assert judge is not None, "there is at least one run"
-        self._compare_random(judge, first_set)
+        assert comparer is not None, "there is at least one run"
+        self._compare_random(comparer, first_set)
         return points
 
     def _litert_tensors(self, runs: Sequence[Run]) -> Iterator[tuple[Run, Mapping[int, Array]]]:
@@ -140,8 +140,8 @@ class Engine:
     def _compare_segments(self, segments: list[Segment], runs: Sequence[Run]) -> None:
         """Compare one segment after the other.
 
-        Of each run, keep the tensors that later segments read. Raises _Unreadable if LiteRT cannot return a tensor that
-        an ONNX value holds, or computes an operand after its reader.
+        Keep only the tensors of each run that later segments read. Raises _Unreadable if LiteRT cannot return a tensor
+        that an ONNX value holds, or computes an operand after its reader.
         """
         outputs = {tensor.index for tensor in self.trial.entry.outputs}
         last_reader = {index: k for k, segment in enumerate(segments) for index in segment.operands}
@@ -165,10 +165,8 @@ class Engine:
         """
         if not all(state.tensors.keys() >= {*segment.earlier_operands} for state in states):
             raise _Unreadable("an operand is computed later")
-        session, judge = (
-            segment.sequential_litert(inner=self.settings.dequantized),
-            Judge(self.settings, segment, self.decision),
-        )
+        session = segment.sequential_litert(inner=self.settings.dequantized)
+        comparer = SegmentComparer(self.settings, segment, self.decision)
         first_set = None
         for k, state in enumerate(states):
             try:
@@ -181,36 +179,35 @@ class Engine:
             if not all(segment.points.is_readable(submodel.value, results) for submodel in segment.submodels):
                 raise _Unreadable("a tensor has another rank")
             state.tensors |= results
-            operand_set = judge.compare_run(state.inputs, state.tensors)
+            operand_set = comparer.compare_run(state.inputs, state.tensors)
             first_set = first_set or operand_set
-        self._compare_random(judge, first_set)
+        self._compare_random(comparer, first_set)
         return [*states]
 
-    def _compare_random(self, judge: Judge, observed: OperandSet | None) -> None:
-        """Compare submodels on random operands of the shapes of ``observed``, if both models read the same tensors.
+    def _compare_random(self, comparer: SegmentComparer, observed: OperandSet | None) -> None:
+        """Compare submodels on random operands with the shapes of ``observed``.
 
-        Compares nothing if operators are substituted, if the ONNX model does not saturate (floats in place of quantized
-        tensors), or if masks were declared causal.
+        Skip submodels that read other tensors in the ONNX model. Compare nothing if operators are substituted, if the
+        ONNX model does not saturate (floats in place of quantized tensors), or if masks were declared causal.
         """
         causal = is_causal(props(self.session.proto.metadata_props))
-        submodels = [submodel for submodel in judge.segment.submodels if submodel.is_comparable]
+        submodels = [submodel for submodel in comparer.segment.submodels if submodel.is_comparable]
         if observed is None or not submodels or causal or self.settings.is_substituted or self.settings.dequantized:
             return
         arrays = (*observed.inputs, *observed.operands.values(), *observed.expected.values())
         if sum(array.nbytes for array in arrays) > _MAX_RANDOM_BYTES:
             return
-        judge.segment.cut.reset()
+        comparer.segment.cut.reset()
         results = sorted({submodel.tensor.index for submodel in submodels})
-        for operand_set in random_sets(judge.segment, observed, results, resets_states=self.settings.resets_states):
-            with suppress(
-                ConversionError
-            ):  # ONNX Runtime may refuse random operands, for example an index beyond the end
-                judge.compare(operand_set, submodels)
+        for operand_set in random_sets(comparer.segment, observed, results, resets_states=self.settings.resets_states):
+            # ONNX Runtime may refuse random operands, for example an index beyond the end
+            with suppress(ConversionError):
+                comparer.compare(operand_set, submodels)
 
 
 @dataclass
 class _RunState:
-    """Progress of a run: its inputs, and LiteRT's tensors that later segments read, by index."""
+    """Inputs of a run, and LiteRT's tensors that later segments read, by index."""
 
     inputs: Run
     tensors: dict[int, Array] = field(default_factory=dict)
@@ -221,7 +218,10 @@ class _RunState:
 
 
 def distinct_runs(runs: Sequence[Run]) -> list[Run]:
-    """Return one run for each combination of input shapes and boolean inputs, which is enough for a long model."""
+    """Return one run for each combination of input shapes and boolean inputs.
+
+    These runs are enough for a long model.
+    """
     by_key: dict[tuple[object, ...], Run] = {}
     for inputs in runs:
         key = tuple((array.shape, array.tobytes() if array.dtype == bool else b"") for array in inputs)
