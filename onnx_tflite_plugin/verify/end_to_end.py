@@ -19,9 +19,9 @@ _PAGE = "docs/how-to/verify.md"
 def explain_errors(
     pair: ModelPair, outputs: Sequence[Comparison], accepted: Sequence[Comparison], *, has_data: bool
 ) -> tuple[str, ...]:
-    """Return lines with the outputs that differ end to end, the cause, and the next step unless all errors are small.
+    """Return lines with the outputs that differ end to end, the cause, and the next step.
 
-    ``outputs``: the end-to-end comparisons. ``accepted``: the comparisons of the verdict. ``has_data``: the user gave
+    There is no next step if all errors are small. ``outputs``: the end-to-end comparisons. ``accepted``: the comparisons of the verdict. ``has_data``: the user gave
     inputs.
     """
     exceeding = {comparison.name for comparison in accepted if comparison.end_to_end}

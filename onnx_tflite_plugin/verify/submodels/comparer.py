@@ -16,11 +16,11 @@ from onnx_tflite_plugin.verify.criteria import Tolerance
 from onnx_tflite_plugin.verify.runtimes.extraction import SubmodelWriter
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
-from onnx_tflite_plugin.verify.submodels.segment_comparer import Decision, SegmentComparer, Settings
 from onnx_tflite_plugin.verify.submodels.points import CutPoints
 from onnx_tflite_plugin.verify.submodels.random_sets import random_sets
 from onnx_tflite_plugin.verify.submodels.references import OperandSet
 from onnx_tflite_plugin.verify.submodels.segment import Segment
+from onnx_tflite_plugin.verify.submodels.segment_comparer import Decision, SegmentComparer, Settings
 
 _SEGMENT_BYTES = 1 << 26
 """Bytes of a segment's tensors and weights; both runtimes and all operand sets need several times as much. BirdNET 2.4, whose

@@ -18,10 +18,10 @@ from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.runtimes.dequantized import is_float, onnx_operand
 from onnx_tflite_plugin.verify.runtimes.extraction import cut_file
 from onnx_tflite_plugin.verify.runtimes.structure import producers
-from onnx_tflite_plugin.verify.submodels.constants import compare_constants
 from onnx_tflite_plugin.verify.submodels.comparer import SubmodelComparer
-from onnx_tflite_plugin.verify.submodels.segment_comparer import Decision, Finding
+from onnx_tflite_plugin.verify.submodels.constants import compare_constants
 from onnx_tflite_plugin.verify.submodels.saving import SUBMODEL_NAMES, SavedSubmodel
+from onnx_tflite_plugin.verify.submodels.segment_comparer import Decision, Finding
 from onnx_tflite_plugin.verify.verification import NOT_COMPARED, Verification
 
 RANDOM_NUMBERS = "the model draws random numbers, which differ between runtimes"
