@@ -93,7 +93,10 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool, **optio
 def _verdict_lines(page: Page) -> list[str]:
     """Return the verdict, the results of outputs and the notes."""
     outputs = [f"{row['name']}: {row['error']}" for row in page.outputs]
-    lines = [page.verdict.removeprefix("inconclusive: "), *(f"  {text}" for text in (*outputs, *page.remarks))]
+    lines = [
+        page.verdict.removeprefix("inconclusive: "),
+        *(f"  {text}" for text in (*outputs, *page.verification_notes)),
+    ]
     return [shorten_names(line) for line in lines]
 
 

@@ -31,10 +31,13 @@ _PROFILED = 10  # runs
 
 @dataclass(frozen=True)
 class Page:
-    """Content of the page: ``facts`` about the model and its interface, ``operators`` in execution order, ``edges`` between
-    them and the ``ends``, its inputs and outputs. Operators that share nodes are one entry, so that every node counts once.
-    ``compared``: how many tensors were compared, and why not all. ``outputs``: a row for each output that was compared;
-    ``remarks``: the notes of the comparison; ``runtimes``: seconds per run in each runtime.
+    """Content of the page.
+
+    ``facts``: about the model and its inputs and outputs. ``operators``: in execution order; operators that share nodes are
+    one entry, so that every node counts once. ``interface``: graph inputs and outputs. ``edges``: between operators and
+    ``interface``. ``errors``: a row for each compared tensor. ``compared``: how many tensors were compared, and why not
+    all. ``outputs``: a row for each compared output. ``verification_notes``: the notes of the comparison. ``runtimes``:
+    seconds per run in each runtime.
     """
 
     title: str
@@ -42,14 +45,14 @@ class Page:
     operators: Sequence[Mapping[str, Any]]
     edges: Sequence[Mapping[str, Any]]
     transposes: Sequence[Mapping[str, Any]] = ()
-    ends: Sequence[Mapping[str, Any]] = ()
+    interface: Sequence[Mapping[str, Any]] = ()
     errors: Sequence[Mapping[str, Any]] = ()
     compared: str = ""
     verdict: str = ""
     wrong: bool = False
     notes: Sequence[str] = field(default=())
     outputs: Sequence[Mapping[str, Any]] = ()
-    remarks: Sequence[str] = ()
+    verification_notes: Sequence[str] = ()
     runtimes: Mapping[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
@@ -66,11 +69,11 @@ def gather(
     options: VerifyOptions | None = None,
     progress: Progress | None = None,
 ) -> Page:
-    """Return all available facts about a conversion; without the runtimes, no comparison and no times.
+    """Return all available facts about a conversion.
 
-    ``report``: the conversion's, if available. ``onnx_name``: name of the ONNX file. ``options``: data and tolerance of
-    the comparison. Raises InvalidInputs for data that do not fit, MismatchedModels if the ONNX model is the conversion
-    of another file.
+    There is no comparison and no time if a runtime is not installed. ``report``: the conversion's, if available.
+    ``onnx_name``: name of the ONNX file. ``options``: data and tolerance of the comparison. Raises InvalidInputs for
+    data that do not fit, and MismatchedModels if the ONNX model is the conversion of another file.
     """
     start_stage = progress or (lambda stage: None)
     model = read(tflite)
@@ -103,16 +106,16 @@ def gather(
         "line": report.line if report else "",
         "provenance": describe_provenance(onnx, onnx_name, report, measured=measured is not None),
         "unowned": _count_names(unowned_nodes(onnx)),
-        "unowned_microseconds": round(1e6 * (measured.other if measured else 0.0), 2),
+        "unowned_microseconds": round(1e6 * (measured.unowned_seconds if measured else 0.0), 2),
     }
-    names = {end["tensor"]: end["name"] for side in ("inputs", "outputs") for end in facts[side] if end.get("tensor")}
-    ends = list(_ends(_subgraph_of(model, onnx), names))
-    edges = list(_edges(graph, ends, leaders))
+    names = {row["tensor"]: row["name"] for side in ("inputs", "outputs") for row in facts[side] if row.get("tensor")}
+    interface = list(_interface_rows(_subgraph_of(model, onnx), names))
+    edges = list(_edges(graph, interface, leaders))
     transposes = [
         {**transpose, "operators": list(dict.fromkeys(leaders[index] for index in transpose["operators"]))}
         for transpose in _transposes(onnx)
     ]
-    page = Page(title, facts, operators, edges, transposes, ends, errors, notes=notes)
+    page = Page(title, facts, operators, edges, transposes, interface, errors, notes=notes)
     if measured is None:
         return page
     return replace(
@@ -121,13 +124,13 @@ def gather(
         verdict=measured.verdict,
         wrong=wrong,
         outputs=measured.outputs,
-        remarks=measured.notes,
+        verification_notes=measured.notes,
         runtimes=measured.runtimes,
     )
 
 
 def _check_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> None:
-    """Raise MismatchedModels if a node was converted from an operator that the file does not have."""
+    """Raise MismatchedModels if a node comes from an operator that the file does not have."""
     sources = {
         index
         for node, _ in nodes_with_container(onnx.graph)
@@ -150,12 +153,15 @@ def _subgraph_of(model: Model, onnx: onnx.ModelProto) -> Subgraph:
 
 
 def _describe_coverage(operators: Sequence[Operator], errors: Sequence[Mapping[str, Any]], compared: int) -> str:
-    """Return how the compared tensors relate to the operators. ``compared``: the operators that a verification counts."""
+    """Return how the compared tensors relate to the operators, as a sentence.
+
+    ``compared``: the number of operators that a verification counts.
+    """
     results = {tensor.index for op in operators for tensor in op.outputs if tensor is not None}
-    found = len({error["tensor"] for error in errors} & results)
-    if found == len(results):
-        return f"All {found} results of operators were compared."
-    groups = f"{found} compared group" + ("" if found == 1 else "s")
+    compared_results = len({error["tensor"] for error in errors} & results)
+    if compared_results == len(results):
+        return f"All {compared_results} results of operators were compared."
+    groups = f"{compared_results} compared group" + ("" if compared_results == 1 else "s")
     return (
         f"{compared or len(operators)} operators in {groups}; each dot is the result of a group. The ONNX model has no value "
         "for results inside a group, because their operators are fused or folded."
@@ -169,10 +175,13 @@ def _operators(
     seconds: Mapping[int, float],
     errors: Sequence[Mapping[str, Any]],
 ) -> Iterator[dict[str, Any]]:
-    """Yield each group of operators with its nodes and its time; the output is the last operator's."""
+    """Yield a row for each group of operators, with its nodes and its time.
+
+    The output is the last operator's.
+    """
     target = target_named("onnxruntime")
     bindings = handlers_of(model, Host(), target)
-    quantized = any(_format_quantization(tensor) for op in operators for tensor in op.outputs if tensor is not None)
+    quantized = any(_is_quantized(tensor) for op in operators for tensor in op.outputs if tensor is not None)
     wrong = {error["tensor"]: error["text"] for error in errors if error["first_wrong"]}
     inputs = {tensor for graph in model.subgraphs for tensor in graph.inputs if graph.operators is operators}
     for group in groups:
@@ -196,13 +205,13 @@ def _operators(
             "inner": _count_names(group.inner),
             "float_island": quantized and output is not None and output.dtype.startswith("float"),
             "microseconds": round(1e6 * sum(times), 2) if times else None,
-            "first": any(tensor in inputs for op in ops for tensor in op.inputs),
+            "reads_input": any(tensor in inputs for op in ops for tensor in op.inputs),
             "constant": all(op.inputs and all(t is None or t.is_constant for t in op.inputs) for op in ops),
             "wrong": next((wrong[tensor.index] for tensor in results if tensor.index in wrong), ""),
         }
 
 
-def _format_quantization(tensor: Tensor) -> bool:
+def _is_quantized(tensor: Tensor) -> bool:
     return tensor.quantization is not None and not tensor.dtype.startswith("float")
 
 
@@ -210,23 +219,26 @@ def _count_names(names: Sequence[str]) -> list[str]:
     return [name if count == 1 else f"{count} {name}" for name, count in Counter(names).most_common()]
 
 
-def _ends(graph: Subgraph, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def _interface_rows(graph: Subgraph, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """Yield the inputs and outputs of the subgraph, with ids that no operator has.
 
     ``names``: names in the ONNX model by TFLite tensor, if they differ.
     """
     for side, tensors in (("input", graph.inputs), ("output", graph.outputs)):
         for k, tensor in enumerate(tensors):
-            end = {"index": f"{side}{k}", "side": side, "tensor": tensor.index}
-            end["name"] = names.get(tensor.name, tensor.name)
-            yield {**end, "dtype": tensor.dtype, "shape": list(tensor.dims)}
+            row = {"index": f"{side}{k}", "side": side, "tensor": tensor.index}
+            row["name"] = names.get(tensor.name, tensor.name)
+            yield {**row, "dtype": tensor.dtype, "shape": list(tensor.dims)}
 
 
 def _edges(
-    operators: Sequence[Operator], ends: Sequence[Mapping[str, Any]], leaders: Mapping[int, int]
+    operators: Sequence[Operator], interface: Sequence[Mapping[str, Any]], leaders: Mapping[int, int]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the edges between inputs, groups of operators (by their leaders) and outputs, one per tensor and consumer."""
-    producers: dict[int, Any] = {end["tensor"]: end["index"] for end in ends if end["side"] == "input"}
+    """Yield one edge per tensor and consumer, between inputs, groups and outputs.
+
+    ``leaders``: the index of the group of each operator.
+    """
+    producers: dict[int, Any] = {row["tensor"]: row["index"] for row in interface if row["side"] == "input"}
     producers |= {tensor.index: leaders[op.index] for op in operators for tensor in op.outputs if tensor is not None}
     seen = set()
 
@@ -244,14 +256,15 @@ def _edges(
                 seen.add((tensor.index, to))
                 facts = {"tensor": tensor.index, "name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.dims)}
                 yield edge(facts, to)
-    yield from (edge(end, end["index"]) for end in ends if end["side"] == "output" and end["tensor"] in producers)
+    outputs = (row for row in interface if row["side"] == "output" and row["tensor"] in producers)
+    yield from (edge(row, row["index"]) for row in outputs)
 
 
 def _facts(tflite: bytes, onnx: onnx.ModelProto, operators: int) -> dict[str, Any]:
-    given = props(onnx.metadata_props)
-    authored = read_authored(given)
+    metadata = props(onnx.metadata_props)
+    authored = read_authored(metadata)
     constants = sum(tensor.ByteSize() for tensor in onnx.graph.initializer)
-    states = {state.input: state.output for state in read_states(given)}
+    states = {state.input: state.output for state in read_states(metadata)}
     inputs, outputs = {info.name: info for info in onnx.graph.input}, {info.name: info for info in onnx.graph.output}
     return {
         "tflite_bytes": len(tflite),
@@ -270,7 +283,7 @@ def _facts(tflite: bytes, onnx: onnx.ModelProto, operators: int) -> dict[str, An
 
 
 def _count_nodes(onnx: onnx.ModelProto) -> dict[str, Any]:
-    """Return the number of all nodes, of those in inner graphs, and the types of the nodes that hold these."""
+    """Return the number of nodes, and of nodes in inner graphs with their containers."""
     containers = [container for _, container in nodes_with_container(onnx.graph)]
     inner = [container for container in containers if container]
     return {"nodes": len(containers), "inner_nodes": len(inner), "containers": sorted(set(inner))}
@@ -280,16 +293,15 @@ def _edge(info: onnx.ValueInfoProto, authored: Sequence[Mapping[str, Any]]) -> d
     import onnx
 
     kind = info.type.tensor_type
-    authored_edge = next((entry for entry in authored if entry.get("name") == info.name), {})
+    metadata = next((entry for entry in authored if entry.get("name") == info.name), {})
     shape = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in kind.shape.dim]
     dtype = onnx.TensorProto.DataType.Name(kind.elem_type).lower()
     dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
-    more = {k: v for k, v in authored_edge.items() if k != "name"}
-    return {"name": info.name, "dtype": dtype, "shape": shape, **more}
+    return {"name": info.name, "dtype": dtype, "shape": shape, **{k: v for k, v in metadata.items() if k != "name"}}
 
 
 def _transposes(onnx: onnx.ModelProto) -> Iterator[dict[str, Any]]:
-    """Yield the Transpose nodes of the file, also of inner graphs, with the operators that they belong to."""
+    """Yield a row for each Transpose, also in inner graphs, with its operators."""
     infos = [info for graph in all_graphs(onnx.graph) for info in graph.value_info]
     sizes = {info.name: _edge(info, ())["shape"] for info in (*infos, *onnx.graph.input)}
     for node, container in nodes_with_container(onnx.graph):

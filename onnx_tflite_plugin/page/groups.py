@@ -20,7 +20,9 @@ _NAMED = 3  # kinds of operators that a group's name lists
 
 @dataclass(frozen=True)
 class Group:
-    """Operators that share nodes, in execution order, with the types of these nodes. Most groups hold one operator.
+    """Operators that share nodes, in execution order, with the types of these nodes.
+
+    Most groups hold one operator.
 
     ``handler``: the handler that lowered the first shared node; empty for one operator. ``inner``: the types of the nodes
     in inner graphs.
@@ -42,7 +44,7 @@ class Group:
 
     @property
     def code(self) -> str:
-        """Return the codes of few kinds of operators, otherwise the name of the handler that fused them."""
+        """Return the codes of the operators, or the handler that fused many kinds."""
         counts = Counter(op.code for op in self.operators)
         if len(counts) > _NAMED:
             return f"{self.handler.upper() or 'fused'} ({len(self.operators)} operators)"
@@ -64,15 +66,15 @@ def group_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> lis
         return index
 
     for node in onnx.graph.node:
-        given = props(node.metadata_props)
-        sources = converted_operators(given)
+        metadata = props(node.metadata_props)
+        sources = converted_operators(metadata)
         if not sources:
             continue
         owned.append((sources[0], node))
-        for other in sources[1:]:
-            low, high = sorted((leader(sources[0]), leader(other)))
+        for source in sources[1:]:
+            low, high = sorted((leader(sources[0]), leader(source)))
             leaders[high] = low
-            handlers.setdefault(other, source_handler(given)[0].rpartition(":")[2])
+            handlers.setdefault(source, source_handler(metadata)[0].rpartition(":")[2])
     members: dict[int, list[Operator]] = defaultdict(list)
     nodes: dict[int, list[str]] = defaultdict(list)
     inner: dict[int, list[str]] = defaultdict(list)
@@ -80,7 +82,8 @@ def group_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> lis
         members[leader(op.index)].append(op)
     for index, node in owned:
         nodes[leader(index)].append(node.op_type)
-        inner[leader(index)] += [one.op_type for graph in _inner_graphs(node) for one, _ in nodes_with_container(graph)]
+        inner_nodes = (pair for graph in _inner_graphs(node) for pair in nodes_with_container(graph))
+        inner[leader(index)] += [inner_node.op_type for inner_node, _ in inner_nodes]
     names = {
         first: next((handlers[op.index] for op in ops if op.index in handlers), "") for first, ops in members.items()
     }
@@ -96,7 +99,10 @@ def unowned_nodes(onnx: onnx.ModelProto) -> list[str]:
 
 
 def nodes_with_container(graph: onnx.GraphProto, container: str = "") -> Iterator[tuple[onnx.NodeProto, str]]:
-    """Yield all nodes, each with the type of the node whose inner graph holds it; empty in the main graph."""
+    """Yield all nodes, each with the type of the node whose inner graph holds it.
+
+    The type is empty for nodes of the main graph.
+    """
     for node in graph.node:
         yield node, container
         for inner in _inner_graphs(node):

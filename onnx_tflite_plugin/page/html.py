@@ -13,7 +13,10 @@ _LICENCES = ("vendor/cytoscape.LICENSE", "vendor/dagre.LICENSE")
 
 
 def html(page: Page) -> str:
-    """Return the whole document: data, style, scripts and their licenses; nothing is fetched."""
+    """Return the whole document, which needs no other file.
+
+    It holds data, style, scripts and their licenses.
+    """
     data = json.dumps(page.as_dict(), allow_nan=False, default=str).replace("<", "\\u003c")
     return _read("page.html").format(
         title=escape(page.title),

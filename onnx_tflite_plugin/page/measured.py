@@ -27,17 +27,19 @@ _ROUNDS = 5  # of a benchmark of both runtimes
 
 @dataclass(frozen=True)
 class Measured:
-    """Tensor errors in execution order, the verdict in one line, True for a failure, and seconds per run: by operator, others.
+    """Result of comparing and timing both models.
 
-    ``outputs``: a row for each compared output, ``notes``: the verification's. ``operators``: how many were compared.
-    ``runtimes``: seconds per run of each runtime in one thread; empty if they were not measured.
+    ``errors``: a row for each tensor, in execution order. ``verdict``: in one line. ``wrong``: the models differ.
+    ``seconds``: per run, by operator. ``unowned_seconds``: per run, of nodes that belong to no operator. ``outputs``: a row
+    for each compared output. ``notes``: the verification's. ``operators``: how many were compared. ``runtimes``: seconds
+    per run of each runtime in one thread; empty if they were not measured.
     """
 
     errors: Sequence[Mapping[str, Any]]
     verdict: str
     wrong: bool
     seconds: Mapping[int, float] = field(default_factory=dict)
-    other: float = 0.0
+    unowned_seconds: float = 0.0
     outputs: Sequence[Mapping[str, Any]] = ()
     notes: Sequence[str] = ()
     operators: int = 0
@@ -47,8 +49,9 @@ class Measured:
 def measure_errors(tflite: bytes, onnx: ModelProto, runs: int, options: VerifyOptions | None = None) -> Measured:
     """Compare and time both models.
 
-    ``options``: data and tolerance. The verdict and the errors of tensors are on all of the data, the times on the first inputs.
-    Raises ConversionError if a model does not run, InvalidInputs for data that do not fit, MissingExtra without the runtimes.
+    ``options``: data and tolerance. The verdict and the errors of tensors are on all of the data, the times on the first
+    inputs. Raises ConversionError if a model does not run, InvalidInputs for data that do not fit, and MissingExtra if a
+    runtime is not installed.
     """
     options = options or VerifyOptions()
     verification = verify(tflite, onnx, host=Host(), **vars(options))
@@ -110,7 +113,10 @@ def _notes(verification: Verification) -> Iterator[str]:
 
 
 def _runtimes(tflite: bytes, onnx: ModelProto, options: VerifyOptions) -> dict[str, float]:
-    """Return seconds per run in each runtime, one thread; empty if a benchmark cannot run with the data."""
+    """Return seconds per run in each runtime, in one thread, and their ratio.
+
+    Return an empty mapping if a benchmark cannot run with the data.
+    """
     try:
         benchmark = bench(tflite, onnx, threads=1, rounds=_ROUNDS, inputs=options.inputs, seed=options.seed)
     except ConversionError:

@@ -19,23 +19,23 @@ function breakable(parent, text) {
 }
 
 function make(tag, text, parent, attributes = {}) {
-  const made = document.createElement(tag);
-  if (text !== undefined && text !== null) breakable(made, String(text));
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  if (parent) parent.appendChild(made);
-  return made;
+  const node = document.createElement(tag);
+  if (text !== undefined && text !== null) breakable(node, String(text));
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  if (parent) parent.appendChild(node);
+  return node;
 }
 
 function table(parent, headings, rows, numeric = []) {
-  const made = make("table", null, parent);
-  const head = make("tr", null, make("thead", null, made));
+  const tableElement = make("table", null, parent);
+  const head = make("tr", null, make("thead", null, tableElement));
   headings.forEach((text, k) => make("th", text, head, numeric.includes(k) ? { class: "number" } : {}));
-  const body = make("tbody", null, made);
+  const body = make("tbody", null, tableElement);
   for (const row of rows) {
-    const line = make("tr", null, body);
-    row.forEach((cell, k) => make("td", cell, line, numeric.includes(k) ? { class: "number" } : {}));
+    const tr = make("tr", null, body);
+    row.forEach((cell, k) => make("td", cell, tr, numeric.includes(k) ? { class: "number" } : {}));
   }
-  return made;
+  return tableElement;
 }
 
 function size(bytes) {
@@ -46,22 +46,20 @@ function size(bytes) {
   return `${k ? bytes.toPrecision(3) : bytes} ${units[k]}`;
 }
 
-/** "op 12 CONV_2D v3 'name'" without version and name. */
-const place = (label) => label.replace(/^(op \d+ \S+).*$/s, "$1");
-/** "3–14 LAYER_NORMALIZATION (12 operators)" of an entry of the page. */
-const named = (index) => { const op = page.operators.find((one) => one.index === index); return op ? `${op.place}\u00a0${op.code}` : `${index}`; };
+/** Label of a group of operators: "3–14 LAYER_NORMALIZATION (12 operators)". */
+const operatorLabel = (index) => { const op = page.operators.find((item) => item.index === index); return op ? `${op.place}\u00a0${op.code}` : `${index}`; };
 const sizes = (shape) => `[${shape.map((n) => (n === null ? "?" : n)).join(", ")}]`;
 
-/** The range that the author states; dequantized if it is that of the dtype, but for images, whose values are pixels. */
-function range(one) {
-  if (!one.range) return "";
-  const [low, high] = { uint8: [0, 255], int8: [-128, 127] }[one.dtype] || [];
-  const real = (value) => +(one.scale[0] * (value - one.zero_point[0])).toPrecision(3);
-  const whole = one.kind !== "image" && one.scale && one.scale.length === 1 && one.range[0].every((x) => x === low) && one.range[1].every((x) => x === high);
-  return whole ? `real values ${real(low)} to ${real(high)}` : `values ${one.range[0]} to ${one.range[1]}`;
+/** The author's range. The whole range of a dtype is dequantized, except for images, whose values are pixels. */
+function range(value) {
+  if (!value.range) return "";
+  const [low, high] = { uint8: [0, 255], int8: [-128, 127] }[value.dtype] || [];
+  const dequantize = (number) => +(value.scale[0] * (number - value.zero_point[0])).toPrecision(3);
+  const isWholeRange = value.kind !== "image" && value.scale && value.scale.length === 1 && value.range[0].every((x) => x === low) && value.range[1].every((x) => x === high);
+  return isWholeRange ? `real values ${dequantize(low)} to ${dequantize(high)}` : `values ${value.range[0]} to ${value.range[1]}`;
 }
 
-/** Text whose long names begin at their ends, which tell more. */
+/** Text in which only the end of long names is kept, because it says more than the beginning. */
 const shortened = (text) => text.replace(/[^\s']{70,}/g, (name) => `…${name.slice(-50).replace(/^[^/;]*[/;]/, "")}`);
 
 function summary() {
@@ -71,35 +69,35 @@ function summary() {
   verdict.textContent = page.verdict || page.notes[0] || "";
   verdict.className = page.wrong ? "wrong" : page.verdict.startsWith("inconclusive") ? "undecided" : page.verdict ? "ok" : "";
   if (page.outputs.length) {
-    const end = page.outputs.some((one) => one.end_to_end !== one.error);
-    const made = table(element("outputs"), ["output", "error", "tolerance", ...(end ? ["end to end"] : [])],
-      page.outputs.map((one) => [shortened(one.name), one.error, one.tolerance, ...(end ? [one.end_to_end] : [])]));
-    made.querySelectorAll("tbody tr").forEach((row, k) => { if (!page.outputs[k].ok) row.children[1].className = "wrong"; row.firstChild.title = page.outputs[k].name; });
+    const hasEndToEnd = page.outputs.some((output) => output.end_to_end !== output.error);
+    const outputTable = table(element("outputs"), ["output", "error", "tolerance", ...(hasEndToEnd ? ["end to end"] : [])],
+      page.outputs.map((output) => [shortened(output.name), output.error, output.tolerance, ...(hasEndToEnd ? [output.end_to_end] : [])]));
+    outputTable.querySelectorAll("tbody tr").forEach((row, k) => { if (!page.outputs[k].ok) row.children[1].className = "wrong"; row.firstChild.title = page.outputs[k].name; });
   }
-  page.remarks.forEach((text) => make("li", shortened(text), element("remarks"), { title: text }));
-  const edge = (side) => (one) => {
-    const scale = one.scale ? (one.scale.length > 1 ? `${one.scale.length} scales` : `scale ${+one.scale[0].toPrecision(6)}, zero point ${one.zero_point[0]}`) : "";
-    const labels = one.labels ? `${one.labels.length} label${one.labels.length > 1 ? "s" : ""}: ${one.labels.slice(0, 3).join(", ")}${one.labels.length > 3 ? "…" : ""}` : "";
-    const told = [one.description, one.mean && (one.mean.some((x) => x) || one.std.some((x) => x !== 1)) ? `(x - ${one.mean}) / ${one.std}` : "", range(one),
-      one.threshold === undefined ? "" : `score threshold ${+one.threshold.toPrecision(6)}`, labels];
-    return [side, one.name, `${one.dtype} ${sizes(one.shape)}`, scale, told.filter(Boolean).map((text) => text.replace(/\.$/, "")).join("; ")];
+  page.verification_notes.forEach((text) => make("li", shortened(text), element("verification-notes"), { title: text }));
+  const interfaceRow = (side) => (value) => {
+    const scale = value.scale ? (value.scale.length > 1 ? `${value.scale.length} scales` : `scale ${+value.scale[0].toPrecision(6)}, zero point ${value.zero_point[0]}`) : "";
+    const labels = value.labels ? `${value.labels.length} label${value.labels.length > 1 ? "s" : ""}: ${value.labels.slice(0, 3).join(", ")}${value.labels.length > 3 ? "…" : ""}` : "";
+    const metadata = [value.description, value.mean && (value.mean.some((x) => x) || value.std.some((x) => x !== 1)) ? `(x - ${value.mean}) / ${value.std}` : "", range(value),
+      value.threshold === undefined ? "" : `score threshold ${+value.threshold.toPrecision(6)}`, labels];
+    return [side, value.name, `${value.dtype} ${sizes(value.shape)}`, scale, metadata.filter(Boolean).map((text) => text.replace(/\.$/, "")).join("; ")];
   };
-  const states = facts.states.map((one) => ["state", `${one.name}, next: ${one.next}`, `${one.dtype} ${sizes(one.shape)}`, "", ""]);
-  const lines = [...facts.inputs.map(edge("input")), ...facts.outputs.map(edge("output")), ...states];
-  const used = ["", "name", "type", "quantization", "metadata"].map((text, k) => [text, k]).filter(([, k]) => k < 3 || lines.some((line) => line[k]));
-  table(element("edges"), used.map(([text]) => text), lines.map((line) => used.map(([, k]) => line[k])));
-  const rows = [["TFLite file", size(facts.tflite_bytes)], ["ONNX model", `${size(facts.onnx_bytes)}, of which constants ${size(facts.constant_bytes)}`],
+  const states = facts.states.map((state) => ["state", `${state.name}, next: ${state.next}`, `${state.dtype} ${sizes(state.shape)}`, "", ""]);
+  const rows = [...facts.inputs.map(interfaceRow("input")), ...facts.outputs.map(interfaceRow("output")), ...states];
+  const columns = ["", "name", "type", "quantization", "metadata"].map((text, k) => [text, k]).filter(([, k]) => k < 3 || rows.some((row) => row[k]));
+  table(element("interface"), columns.map(([text]) => text), rows.map((row) => columns.map(([, k]) => row[k])));
+  const factRows = [["TFLite file", size(facts.tflite_bytes)], ["ONNX model", `${size(facts.onnx_bytes)}, of which constants ${size(facts.constant_bytes)}`],
     ["operators of the main graph", facts.operators], ["nodes", facts.inner_nodes ? `${facts.nodes}, of these ${facts.inner_nodes} inside ${facts.containers.join(", ")}` : facts.nodes], ["opset", facts.opset], ...Object.entries(facts.provenance || {}), ...Object.entries(facts.authored)];
-  table(element("facts"), ["", ""], rows);
+  table(element("facts"), ["", ""], factRows);
   page.notes.forEach((note) => make("li", note, element("notes")));
 }
 
 function legend() {
   const used = new Set(visible().operators.map((op) => op.layout));
   const add = (colour, text, border, tag = "span", parent = element("legend")) => {
-    const made = make(tag, null, parent);
-    make("i", null, made, { style: `background:${colour};${border || ""}` });
-    made.appendChild(document.createTextNode(text));
+    const item = make(tag, null, parent);
+    make("i", null, item, { style: `background:${colour};${border || ""}` });
+    item.appendChild(document.createTextNode(text));
   };
   const list = element("categories").querySelector("ul");
   for (const [name, colour] of Object.entries(COLOURS)) if (used.has(name) && MEANING[name]) { add(colour, SHORT[name]); add(colour, `${name}: ${MEANING[name]}`, "", "li", list); }
@@ -110,29 +108,29 @@ function legend() {
   if (page.operators.some((op) => op.wrong)) add("#b3261e", "first outside its tolerance");
 }
 
-const AT_ONCE = 250; // operators laid out together: dagre recurses as deep as a chain is long
+const MAX_LAYOUT = 250; // operators laid out together: dagre recurses as deep as a chain is long
 
-/** What is drawn: inputs, operators and outputs; no handle of a state, no operator that is nothing but one, none of constants alone. */
+/** Inputs, operators and outputs of the drawing. Handles of states, their operators, and operators on constants alone are left out. */
 function visible() {
   const constant = new Set(page.operators.filter((op) => op.constant).map((op) => op.index));
   const edges = page.edges.filter((edge) => edge.dtype !== "resource" && edge.dtype !== "variant" && !constant.has(edge.from) && !constant.has(edge.to));
   const joined = new Set(edges.flatMap((edge) => [edge.from, edge.to]));
   const operators = page.operators.filter((op) => !op.constant && (op.nodes.length || joined.has(op.index)));
-  const ends = (side) => page.ends.filter((end) => end.side === side && joined.has(end.index)).map((end) => ({
-    ...end, code: side, nodes: [end.name], layout: "Input or output", quantization: "", microseconds: null }));
-  return { edges, operators: [...ends("input"), ...operators, ...ends("output")] };
+  const interfaceNodes = (side) => page.interface.filter((value) => value.side === side && joined.has(value.index)).map((value) => ({
+    ...value, code: side, nodes: [value.name], layout: "Input or output", quantization: "", microseconds: null }));
+  return { edges, operators: [...interfaceNodes("input"), ...operators, ...interfaceNodes("output")] };
 }
 
 const edgeLabel = (edge) => `${edge.dtype} ${sizes(edge.shape)}`;
-/** "If" with the nodes inside it, which say what it computes: "If of 2 Conv". */
-const nodesOf = (op) => op.nodes.map((text) => (text.endsWith("If") && (op.inner || []).length ? `${text} of ${op.inner.slice(0, 2).join(", ")}${op.inner.length > 2 ? ", …" : ""}` : text));
+/** Node types of an operator, an If with the nodes inside it: "If of 2 Conv". */
+const nodeLabels = (op) => op.nodes.map((text) => (text.endsWith("If") && (op.inner || []).length ? `${text} of ${op.inner.slice(0, 2).join(", ")}${op.inner.length > 2 ? ", …" : ""}` : text));
 
-/** Positions of operators, and bends of edges by their number: pieces of the network, in the order it runs in, one under the other. */
-function arranged(operators, edges, widths) {
+/** Positions of operators, and bends of edges by number. Pieces of the network stand one below the other, in execution order. */
+function arrange(operators, edges, widths) {
   const positions = new Map(), bends = new Map();
   let top = 0;
-  for (let start = 0; start < operators.length; start += AT_ONCE) {
-    const piece = operators.slice(start, start + AT_ONCE);
+  for (let start = 0; start < operators.length; start += MAX_LAYOUT) {
+    const piece = operators.slice(start, start + MAX_LAYOUT);
     const within = new Set(piece.map((op) => op.index));
     const layout = new dagre.graphlib.Graph({ multigraph: true });
     layout.setGraph({ rankdir: "TB", nodesep: 18, ranksep: 26 });
@@ -156,7 +154,7 @@ function arranged(operators, edges, widths) {
   return { positions, bends };
 }
 
-/** How cytoscape wants bends: each by its share of the way from source to target, and its distance from that line. */
+/** Bends for cytoscape: the share of the way from source to target, and the distance from that line. */
 function segments(from, to, points) {
   const [dx, dy] = [to.x - from.x, to.y - from.y];
   const length = Math.hypot(dx, dy);
@@ -168,17 +166,17 @@ function segments(from, to, points) {
 
 function graph() {
   const { operators, edges } = visible();
-  const forced = new Set(page.transposes.flatMap((one) => one.operators));
+  const forced = new Set(page.transposes.flatMap((transpose) => transpose.operators));
   const elements = [];
   const widths = new Map();
   for (const op of operators) {
-    const label = `${op.layout === "Input or output" ? "" : `${op.place} `}${op.code}\n${nodesOf(op).slice(0, 3).join(", ")}${op.nodes.length > 3 ? ", …" : ""}`;
+    const label = `${op.layout === "Input or output" ? "" : `${op.place} `}${op.code}\n${nodeLabels(op).slice(0, 3).join(", ")}${op.nodes.length > 3 ? ", …" : ""}`;
     const width = Math.max(90, 6.4 * Math.max(...label.split("\n").map((line) => line.length)) + 12);
     widths.set(op.index, width);
     const classes = [forced.has(op.index) ? "forced" : "", op.float_island ? "island" : "", op.wrong ? "wrong" : ""];
     elements.push({ data: { id: String(op.index), label, width, colour: COLOURS[op.layout] || "#e5e7eb" }, classes: classes.join(" ") });
   }
-  const { positions, bends } = arranged(operators, edges, widths);
+  const { positions, bends } = arrange(operators, edges, widths);
   edges.forEach((edge, k) => {
     const [source, target, points] = [String(edge.from), String(edge.to), bends.get(`e${k}`) || []];
     const bent = segments(positions.get(source), positions.get(target), points);
@@ -187,7 +185,7 @@ function graph() {
   });
   const style = getComputedStyle(document.documentElement);
   const [soft, paper] = ["--soft", "--paper"].map((name) => style.getPropertyValue(name).trim());
-  const drawn = cytoscape({
+  const network = cytoscape({
     container: element("graph"), elements, minZoom: 0.02, maxZoom: 4,
     textureOnViewport: elements.length > 1500, hideEdgesOnViewport: elements.length > 3000,
     layout: { name: "preset", positions: (node) => positions.get(node.id()), fit: true },
@@ -203,17 +201,17 @@ function graph() {
       { selector: ":selected", style: { "border-width": 4, "border-color": "#1d4ed8" } },
     ],
   });
-  drawn.on("tap", "node", (event) => details(event.target.id()));
-  if (drawn.zoom() < 0.6 && operators.length) { // too small to read: begin where the network does, as wide as it is if that can be read
-    const start = positions.get(String(operators[0].index)), pane = element("graph").clientWidth, box = drawn.elements().boundingBox();
+  network.on("tap", "node", (event) => details(event.target.id()));
+  if (network.zoom() < 0.6 && operators.length) { // too small to read: show the beginning, in full width if that is readable
+    const start = positions.get(String(operators[0].index)), pane = element("graph").clientWidth, box = network.elements().boundingBox();
     const zoom = Math.min(1, Math.max(0.6, (pane - 20) / box.w));
-    drawn.zoom(zoom);
-    drawn.pan({ x: pane / 2 - zoom * (box.w * zoom < pane ? (box.x1 + box.x2) / 2 : start.x), y: 40 - zoom * start.y });
-  } else if (drawn.zoom() > 1.5) {
-    drawn.zoom(1.5);
-    drawn.center();
+    network.zoom(zoom);
+    network.pan({ x: pane / 2 - zoom * (box.w * zoom < pane ? (box.x1 + box.x2) / 2 : start.x), y: 40 - zoom * start.y });
+  } else if (network.zoom() > 1.5) {
+    network.zoom(1.5);
+    network.center();
   }
-  window.graphOfPage = drawn;
+  window.graphOfPage = network;
   element("graph").addEventListener("keydown", (event) => {
     const step = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key];
     if (!step || !operators.length) return;
@@ -225,22 +223,22 @@ function graph() {
 
 const selected = () => { const node = window.graphOfPage.$("node:selected")[0]; return node && node.id(); };
 
-/** Show an operator in the network and beside it. */
+/** Select an operator in the network, and show its details. */
 function select(index) {
-  const drawn = window.graphOfPage, node = drawn.getElementById(String(index));
-  drawn.$(":selected").unselect();
+  const network = window.graphOfPage, node = network.getElementById(String(index));
+  network.$(":selected").unselect();
   if (node.length) {
-    const { x1, x2 } = drawn.extent(), box = node.boundingBox(), { x } = drawn.pan();
+    const { x1, x2 } = network.extent(), box = node.boundingBox(), { x } = network.pan();
     node.select();
-    drawn.center(node);
-    if (box.x1 >= x1 && box.x2 <= x2) drawn.pan({ x, y: drawn.pan().y });
+    network.center(node);
+    if (box.x1 >= x1 && box.x2 <= x2) network.pan({ x, y: network.pan().y });
   }
   details(index);
 }
 
-/** Make the texts of a table's first column buttons that show operators, so that the keyboard reaches them. */
-function linked(made, indices) {
-  made.querySelectorAll("tbody tr").forEach((row, k) => {
+/** Turn the first column of a table into buttons that select operators, also from the keyboard. */
+function linkRows(linkedTable, indices) {
+  linkedTable.querySelectorAll("tbody tr").forEach((row, k) => {
     if (indices[k] === undefined) return;
     const cell = row.firstChild, text = cell.textContent;
     cell.replaceChildren();
@@ -249,33 +247,33 @@ function linked(made, indices) {
 }
 
 function details(index) {
-  const end = page.ends.find((one) => one.index === index);
-  const op = page.operators.find((one) => String(one.index) === String(index));
+  const value = page.interface.find((item) => item.index === index);
+  const op = page.operators.find((item) => String(item.index) === String(index));
   const aside = element("details");
   aside.replaceChildren();
-  if (end) {
-    make("h3", `${end.side} ${end.name}`, aside);
-    make("p", `${end.dtype} ${sizes(end.shape)}`, aside);
+  if (value) {
+    make("h3", `${value.side} ${value.name}`, aside);
+    make("p", `${value.dtype} ${sizes(value.shape)}`, aside);
     return;
   }
   make("h3", `${op.place} ${op.code}`, aside);
   const list = make("dl", null, aside);
-  const error = page.errors.find((one) => one.operator === op.index);
-  const who = page.transposes.filter((one) => one.operators.includes(op.index)).map((one) => `${one.tensor} ${one.perm}`);
-  const timed = page.operators.some((one) => one.microseconds !== null) && op.nodes.length;
+  const error = page.errors.find((item) => item.operator === op.index);
+  const transposeTexts = page.transposes.filter((transpose) => transpose.operators.includes(op.index)).map((transpose) => `${transpose.tensor} ${transpose.perm}`);
+  const isTimed = page.operators.some((item) => item.microseconds !== null) && op.nodes.length;
   const facts = [["operators", op.codes.length > 1 ? op.operators.map((number, k) => `${number} ${op.codes[k]}`).join(", ") : ""],
     ["output", op.name], ["type", `${op.dtype} ${sizes(op.shape)}`], ["ONNX nodes", op.nodes.join(", ") || "none: computed at conversion, or part of another"],
     ["nodes inside these", (op.inner || []).join(", ")],
     ["layout category", op.layout === "Fused" ? "" : op.layout], ["quantization", op.quantization],
-    ["time per run", op.microseconds ? `${op.microseconds} µs` : op.microseconds === 0 ? "too short to measure" : timed ? "none: ONNX Runtime removed the nodes or fused them into a neighbor's" : ""],
-    ["against LiteRT", error ? error.text : ""], ["Transposes", who.join("; ")]];
+    ["time per run", op.microseconds ? `${op.microseconds} µs` : op.microseconds === 0 ? "too short to measure" : isTimed ? "none: ONNX Runtime removed the nodes or fused them into a neighbor's" : ""],
+    ["against LiteRT", error ? error.text : ""], ["Transposes", transposeTexts.join("; ")]];
   for (const [name, text] of facts) if (text) { make("dt", name, list); make("dd", text, list); }
 }
 
 function errors() {
   const parent = element("errors");
   if (!page.errors.length) { element("errors-hint").textContent = "Not compared."; return; }
-  const steps = page.errors.filter((one) => one.unit === "step").length > page.errors.length / 2;
+  const steps = page.errors.filter((item) => item.unit === "step").length > page.errors.length / 2;
   const hint = "Each dot is a tensor, computed from LiteRT's own operands: its error as a share of its tolerance. Above the red line it differs. ";
   element("errors-hint").textContent = hint + (steps ? "A dot on the line is one quantization step off, which is normal: LiteRT's kernels differ from each other by as much. " : "") + page.compared;
   const NS = "http://www.w3.org/2000/svg";
@@ -286,13 +284,13 @@ function errors() {
   svg.setAttribute("width", width);
   svg.setAttribute("height", height + 40);
   const draw = (tag, attributes, text) => {
-    const made = document.createElementNS(NS, tag);
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    if (text !== undefined) made.textContent = text;
-    svg.appendChild(made);
-    return made;
+    const shape = document.createElementNS(NS, tag);
+    for (const [name, value] of Object.entries(attributes)) shape.setAttribute(name, value);
+    if (text !== undefined) shape.textContent = text;
+    svg.appendChild(shape);
+    return shape;
   };
-  const shares = page.errors.map((one) => (one.max_error === null || !isFinite(one.max_error) ? 100 : one.tolerance ? one.max_error / one.tolerance : one.max_error ? 100 : 0));
+  const shares = page.errors.map((item) => (item.max_error === null || !isFinite(item.max_error) ? 100 : item.tolerance ? item.max_error / item.tolerance : item.max_error ? 100 : 0));
   const top = Math.max(10, ...shares);
   const y = (share) => height - (height - 10) * (Math.log10(Math.max(share, floor)) - Math.log10(floor)) / (Math.log10(top) - Math.log10(floor));
   for (let power = -4; power <= Math.log10(top); power += 1) {
@@ -302,17 +300,17 @@ function errors() {
   draw("text", { x: width - 4, y: y(1) - 5, "text-anchor": "end", style: "fill:var(--bad)" }, steps ? "tolerance: one step (normal)" : "tolerance");
   draw("text", { x: (left + width) / 2, y: height + 34, "text-anchor": "middle" }, "tensors in the order of execution");
   const step = (width - left - 10) / Math.max(1, shares.length);
-  const first = page.errors.findIndex((one) => one.first_wrong);
+  const first = page.errors.findIndex((item) => item.first_wrong);
   const beyond = page.wrong ? "#b3261e" : "#d97706";
   shares.forEach((share, k) => {
     const mark = draw("circle", { cx: left + (k + 0.5) * step, cy: y(share), r: k === first ? 6 : 3, fill: page.errors[k].ok ? "#3f6fd1" : beyond, class: k === first ? "first" : "" });
     const title = document.createElementNS(NS, "title");
-    title.textContent = `${page.errors[k].operator === null ? "input" : named(page.errors[k].operator)} ${page.errors[k].name}: ${page.errors[k].text}`;
+    title.textContent = `${page.errors[k].operator === null ? "input" : operatorLabel(page.errors[k].operator)} ${page.errors[k].name}: ${page.errors[k].text}`;
     mark.appendChild(title);
     mark.addEventListener("click", () => page.errors[k].operator !== null && details(page.errors[k].operator));
   });
   if (first >= 0) {
-    const x = left + (first + 0.5) * step, operator = page.operators.find((one) => one.index === page.errors[first].operator);
+    const x = left + (first + 0.5) * step, operator = page.operators.find((item) => item.index === page.errors[first].operator);
     const anchor = x < width / 3 ? "start" : x > 2 * width / 3 ? "end" : "middle";
     draw("text", { x, y: height + 16, "text-anchor": anchor, style: "fill:var(--bad)" }, operator ? `first: op ${operator.place} ${operator.code}` : "first");
   }
@@ -330,10 +328,10 @@ function times() {
   if (litert) make("p", `Whole model in one thread: LiteRT ${milliseconds(litert)}, ONNX Runtime ${milliseconds(onnxruntime)} per run, ${ratio.toPrecision(2)} times LiteRT's.`, parent, { class: "hint" });
   make("p", `By operator: one thread, ${(total / 1000).toPrecision(3)} ms per run in all with profiling. Operators that share nodes are one row.`, parent, { class: "hint" });
   const share = (microseconds) => `${(100 * microseconds / total).toFixed(1)} %`;
-  const rows = table(parent, ["operator", "µs per run", "share", ""], timed.slice(0, 25).map((op) => [named(op.index), op.microseconds.toFixed(1), share(op.microseconds), ""]), [1, 2]);
+  const rows = table(parent, ["operator", "µs per run", "share", ""], timed.slice(0, 25).map((op) => [operatorLabel(op.index), op.microseconds.toFixed(1), share(op.microseconds), ""]), [1, 2]);
   rows.querySelectorAll("tbody tr").forEach((row, k) => make("span", null, row.lastChild, { class: "bar", style: `width:calc(min(300px, 25vw) * ${(timed[k].microseconds / timed[0].microseconds).toFixed(4)})` }));
-  linked(rows, timed.slice(0, 25).map((op) => op.index));
-  const untimed = (text, ops) => { if (ops.length) make("p", `${text}: ${ops.slice(0, 12).map((op) => named(op.index)).join(", ")}${ops.length > 12 ? ` and ${ops.length - 12} more` : ""}`, parent, { class: "hint" }); };
+  linkRows(rows, timed.slice(0, 25).map((op) => op.index));
+  const untimed = (text, ops) => { if (ops.length) make("p", `${text}: ${ops.slice(0, 12).map((op) => operatorLabel(op.index)).join(", ")}${ops.length > 12 ? ` and ${ops.length - 12} more` : ""}`, parent, { class: "hint" }); };
   untimed("Too short to measure", page.operators.filter((op) => op.microseconds === 0));
   untimed("No time, because ONNX Runtime fused the nodes into a neighbor's or removed them", page.operators.filter((op) => op.microseconds === null && op.nodes.length && !op.constant));
   const rest = timed.slice(25).reduce((sum, op) => sum + op.microseconds, 0);
@@ -343,10 +341,10 @@ function times() {
 
 function transposes() {
   if (!page.transposes.length) { make("p", "None.", element("transposes"), { class: "hint" }); return; }
-  const counted = page.transposes.some((one) => one.elements !== null);
-  const users = (one) => [...one.operators.map(named), ...(one.inside ? [`inside ${one.inside}`] : [])].join(", ");
-  const rows = page.transposes.map((one) => [one.tensor, one.perm, users(one), ...(counted ? [one.elements === null ? "not stored" : one.elements] : [])]);
-  table(element("transposes"), ["tensor", "perm", "operators", ...(counted ? ["elements"] : [])], rows, [3]);
+  const hasSizes = page.transposes.some((transpose) => transpose.elements !== null);
+  const users = (transpose) => [...transpose.operators.map(operatorLabel), ...(transpose.inside ? [`inside ${transpose.inside}`] : [])].join(", ");
+  const rows = page.transposes.map((transpose) => [transpose.tensor, transpose.perm, users(transpose), ...(hasSizes ? [transpose.elements === null ? "not stored" : transpose.elements] : [])]);
+  table(element("transposes"), ["tensor", "perm", "operators", ...(hasSizes ? ["elements"] : [])], rows, [3]);
 }
 
 function operators() {
@@ -361,8 +359,8 @@ function operators() {
     return nodes;
   };
   const becomes = (nodes) => [...nodes].sort((a, b) => b[1] - a[1]).map(([name, times]) => `${times}\u00a0${name}`).join(", ");
-  const any = page.operators.some((op) => op.microseconds !== null);
-  const duration = (row) => (row.microseconds ? row.microseconds.toFixed(1) : !any || !row.nodes.size ? "" : row.timed ? "too short" : "fused");
+  const isTimed = page.operators.some((op) => op.microseconds !== null);
+  const duration = (row) => (row.microseconds ? row.microseconds.toFixed(1) : !isTimed || !row.nodes.size ? "" : row.timed ? "too short" : "fused");
   for (const op of page.operators) {
     const key = `${op.code}|${op.layout}`;
     const row = counts.get(key) || { op, count: 0, microseconds: 0, timed: 0, nodes: new Map(), inner: new Map() };
@@ -374,8 +372,8 @@ function operators() {
   const rows = kinds.map((row) => [row.op.code, row.count, row.op.layout, becomes(row.nodes) + (row.inner.size ? ` (${becomes(row.inner)})` : ""), duration(row)]);
   const unowned = page.facts.unowned || [];
   if (unowned.length) rows.push(["of no operator", "", "", becomes(count(new Map(), unowned)), ""]);
-  const made = table(element("operators"), ["operator", "count", "layout category", "becomes", "µs per run"], rows, [1, 4]);
-  linked(made, kinds.map((row) => row.op.index));
+  const operatorTable = table(element("operators"), ["operator", "count", "layout category", "becomes", "µs per run"], rows, [1, 4]);
+  linkRows(operatorTable, kinds.map((row) => row.op.index));
 }
 
 for (const part of [summary, legend, graph, errors, times, transposes, operators]) part();

@@ -43,7 +43,7 @@ def _runtimes() -> str:
 
 
 def _version(distributions: tuple[str, ...]) -> str:
-    """Return the version of the first distribution that is installed; empty if none is."""
+    """Return the version of the first installed distribution; empty if none is."""
     for distribution in distributions:
         try:
             return version(distribution)

@@ -21,8 +21,8 @@ def explain_errors(
 ) -> tuple[str, ...]:
     """Return lines with the outputs that differ end to end, the cause, and the next step.
 
-    There is no next step if all errors are small. ``outputs``: the end-to-end comparisons. ``accepted``: the comparisons of the verdict. ``has_data``: the user gave
-    inputs.
+    There is no next step if all errors are small. ``outputs``: the end-to-end comparisons. ``accepted``: the
+    comparisons of the verdict. ``has_data``: the user gave inputs.
     """
     exceeding = {comparison.name for comparison in accepted if comparison.end_to_end}
     wrong = [output for output in outputs if output.name in exceeding]

@@ -154,7 +154,7 @@ def test_page_without_quantization_agrees_with_verify() -> None:
     assert page.compared == f"All {len(page.operators)} results of operators were compared."
     (output,) = page.outputs
     assert page.verdict.startswith("7 operators agree")
-    assert any("output probabilities differs by" in note for note in page.remarks)
+    assert any("output probabilities differs by" in note for note in page.verification_notes)
     assert output["end_to_end"] != output["error"]
     assert page.runtimes["litert"] > 0
 
@@ -209,7 +209,7 @@ def test_states_are_listed_separately_and_compared() -> None:
     names = {side: [fact["name"] for fact in page.facts[side]] for side in ("inputs", "outputs", "states")}
     assert names == {"inputs": ["x"], "outputs": ["y"], "states": ["sum"]}
     assert page.facts["states"][0]["next"] == "sum:next"
-    assert [op["code"] for op in page.operators if op["first"]] == ["ADD"]
+    assert [op["code"] for op in page.operators if op["reads_input"]] == ["ADD"]
     assert page.errors
     assert not page.wrong
 
@@ -263,7 +263,7 @@ def large(count: int) -> Page:
     """Return a network of merging branches, and a separate chain."""
     operator: dict[str, Any] = {
         "code": "CONV_2D", "name": "t", "dtype": "int8", "shape": [1, None, 3], "layout": "Implicit",
-        "quantization": "Dequantized", "nodes": ["Conv"], "float_island": False, "microseconds": 3.5, "wrong": "", "first": False,
+        "quantization": "Dequantized", "nodes": ["Conv"], "float_island": False, "microseconds": 3.5, "wrong": "", "reads_input": False,
     }  # fmt: skip
     operators = [
         {**operator, "index": k, "place": str(k), "operators": [k], "codes": ["CONV_2D"], "float_island": k % 50 == 0}
@@ -305,7 +305,9 @@ def test_wrong_operator_is_named_and_long_names_are_shortened(tmp_path: Path, di
     name = "network/" * 30 + "conv"
     errors = [{**digits.errors[0], "ok": False, "first_wrong": True, "text": "max 9 LSB"}, *digits.errors[1:]]
     outputs = [{"name": name, "ok": False, "error": "max 9 LSB", "tolerance": "1 LSB", "end_to_end": "max 9 LSB"}]
-    page = replace(digits, errors=errors, outputs=outputs, wrong=True, remarks=[f"first outside its tolerance: {name}"])
+    page = replace(
+        digits, errors=errors, outputs=outputs, wrong=True, verification_notes=[f"first outside its tolerance: {name}"]
+    )
     path = tmp_path / "page.html"
     path.write_text(html(page), encoding="utf-8")
     dom, console = render_page(path)

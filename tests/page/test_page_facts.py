@@ -20,8 +20,8 @@ from onnx_tflite_plugin.page.gather import (
     _count_nodes,
     _edge,
     _edges,
-    _ends,
     _facts,
+    _interface_rows,
     _operators,
     _subgraph_of,
     _transposes,
@@ -94,7 +94,7 @@ def test_operator_has_output_time_and_error() -> None:
     ]  # fmt: skip
     assert [row["microseconds"] for row in rows] == [1.23, None, 7.0, None, None]
     assert [row["float_island"] for row in rows] == [True, True, False, False, False]
-    assert [row["first"] for row in rows] == [True, False, False, False, False]
+    assert [row["reads_input"] for row in rows] == [True, False, False, False, False]
     assert [row["wrong"] for row in rows] == ["off", "", "", "", ""]
     assert [row["nodes"] for row in rows] == [["DequantizeLinear"], [], [], [], []]
     assert rows[1]["layout"] == "Transparent"
@@ -164,12 +164,12 @@ def test_every_transpose_of_the_file_is_listed_with_its_operators() -> None:
 def test_inputs_and_outputs_are_ends_of_edges() -> None:
     x, y = slot(0), slot(1)
     graph: Any = SimpleNamespace(inputs=(x,), outputs=(y,))
-    ends = list(_ends(graph, {"t1": "scores"}))
-    assert [(end["index"], end["side"], end["name"]) for end in ends] == [
+    interface = list(_interface_rows(graph, {"t1": "scores"}))
+    assert [(end["index"], end["side"], end["name"]) for end in interface] == [
         ("input0", "input", "t0"),
         ("output0", "output", "scores"),
     ]
-    edges = [(edge["from"], edge["to"], edge["name"]) for edge in _edges([operator([x], [y])], ends, {0: 0})]
+    edges = [(edge["from"], edge["to"], edge["name"]) for edge in _edges([operator([x], [y])], interface, {0: 0})]
     assert edges == [("input0", 0, "t0"), (0, "output0", "scores")]
 
 
