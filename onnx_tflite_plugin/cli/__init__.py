@@ -1,4 +1,7 @@
-"""Command line, ``python -m onnx_tflite_plugin``. Nothing heavy is imported before a command does its work."""
+"""Command line, ``python -m onnx_tflite_plugin``.
+
+No large package is imported before a command does its work.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ _COMMANDS = ("convert", "inspect", "verify", "report", "bench", "handlers", "con
 
 
 class Modules(Commands):
-    """Commands, most used first, each imported on use from the module of its name; then those of packs."""
+    """Group of the built-in commands and those of packs.
+
+    A built-in command is imported from the module of its name when it is used.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         from onnx_tflite_plugin.cli.pack_commands import list_pack_commands
@@ -43,8 +49,8 @@ class Modules(Commands):
             from onnx_tflite_plugin.cli.pack_commands import find_pack_command
 
             return find_pack_command(name)
-        written = name.replace("-", "_")
-        command: click.Command = getattr(import_module(f"{__name__}.{written}"), written)
+        module = name.replace("-", "_")
+        command: click.Command = getattr(import_module(f"{__name__}.{module}"), module)
         return command
 
 
@@ -59,16 +65,15 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line; entry point of the console script and of ``python -m``."""
+    """Run the command line: entry point of the script and of ``python -m``."""
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character still gets the rest
     signal.signal(signal.SIGTERM, _handle_sigterm)
     enable_forks()
-    gc.set_threshold(
-        100_000, 50, 100
-    )  # a conversion makes many objects and few cycles; default thresholds take 5 % of its time
+    # a conversion makes many objects and few cycles; default thresholds take 5 % of its time
+    gc.set_threshold(100_000, 50, 100)
     try:
         cli()
     finally:

@@ -12,10 +12,10 @@ from onnx_tflite_plugin.cli.output import limit_lines, shorten
 if TYPE_CHECKING:
     from onnx_tflite_plugin.presentation.graph_io import GraphValue
 
-_MOST = 8
-_LONG = 100  # characters of a line
-_GROUPED = 3  # values with consecutive numbers that share a line
-_LABELS = 3  # shown of the list
+_MAX_VALUES = 8  # shown of the list
+_MAX_LINE = 100  # characters of a single line with all values
+_MIN_GROUP = 3  # values with consecutive numbers that share a line
+_MAX_LABELS = 3  # shown of the list
 
 
 def interface_lines(graph_values: Sequence[GraphValue]) -> list[str]:
@@ -34,28 +34,29 @@ def interface_lines(graph_values: Sequence[GraphValue]) -> list[str]:
         meaning, *more = facts[group[0]]
         lines.append(f"{name:{widths[0]}}  {type_:{widths[1]}}  {meaning}".rstrip())
         lines += [f"  {text}" for text in more]
-    return limit_lines(lines, 2 * _MOST)
+    return limit_lines(lines, 2 * _MAX_VALUES)
 
 
 def brief_interface(graph_values: Sequence[GraphValue]) -> list[str]:
-    """Return names, dtypes and shapes: on one line if it is short, otherwise on a line each, of the first eight or nine.
+    """Return names, dtypes and shapes, on one line if it is short.
 
-    Caches and other values with equal types and consecutive numbers share a line.
+    Otherwise each of the first eight or nine values has a line. Caches and other values with equal types and consecutive
+    numbers share a line.
     """
     names = [shorten(graph_value.name) or "''" for graph_value in graph_values]
     types = [f"{graph_value.dtype} {shape(graph_value.shape)}" for graph_value in graph_values]
     line = ", ".join(f"{name} {type_}" for name, type_ in zip(names, types, strict=True))
-    if len(line) <= _LONG and len(names) <= _MOST:
+    if len(line) <= _MAX_LINE and len(names) <= _MAX_VALUES:
         return [line] if names else []
     groups = group_numbered(names, types)
     lines = [f"{_range(names, group)}{':' * (len(group) > 1)} {_each(types, group)}" for group in groups]
-    return limit_lines(lines, _MOST, "convert -v shows more")
+    return limit_lines(lines, _MAX_VALUES, "convert -v shows more")
 
 
 def group_numbered(names: Sequence[str], facts: Sequence[object]) -> list[list[int]]:
-    """Return positions in order.
+    """Return the positions of names in groups, in order.
 
-    Names with equal facts and consecutive last numbers are one group: ``k_0``, ``k_1``, …
+    Names with equal facts and consecutive last numbers form a group: ``k_0``, ``k_1``, …
     """
     members: dict[tuple[object, ...], list[int]] = {}
     for position, (name, fact) in enumerate(zip(names, facts, strict=True)):
@@ -65,7 +66,7 @@ def group_numbered(names: Sequence[str], facts: Sequence[object]) -> list[list[i
     for group in members.values():
         numbers = [_split_number(names[position])[1] for position in group]
         consecutive = all(numbers) and [int(n) for n in numbers] == [int(numbers[0]) + k for k in range(len(group))]
-        groups += [group] if consecutive and len(group) >= _GROUPED else [[position] for position in group]
+        groups += [group] if consecutive and len(group) >= _MIN_GROUP else [[position] for position in group]
     return sorted(groups)
 
 
@@ -100,9 +101,9 @@ def quantization(scale: Sequence[float], zero_point: Sequence[int], axis: int) -
 
 
 def metadata_lines(graph_value: GraphValue) -> Iterator[str]:
-    """Yield lines for the metadata."""
+    """Yield lines that describe the author's metadata of a graph input or output."""
     facts = []
-    if graph_value.mean and graph_value.std and (any(graph_value.mean) or any(one != 1 for one in graph_value.std)):
+    if graph_value.mean and graph_value.std and (any(graph_value.mean) or any(std != 1 for std in graph_value.std)):
         facts.append(f"normalized (x - {_numbers(graph_value.mean)}) / {_numbers(graph_value.std)}")
     if graph_value.range is not None:
         low, high = real_range(graph_value) or graph_value.range
@@ -114,16 +115,16 @@ def metadata_lines(graph_value: GraphValue) -> Iterator[str]:
     if facts:
         yield ", ".join([*([graph_value.kind] if graph_value.kind not in ("", "feature") else []), *facts])
     if graph_value.labels:
-        first = "; ".join(shorten(label, 24) for label in graph_value.labels[:_LABELS])  # a label may hold commas
+        first = "; ".join(shorten(label, 24) for label in graph_value.labels[:_MAX_LABELS])  # a label may hold commas
         yield f"{plural(len(graph_value.labels), 'label')}: {first}" + (
-            "; …" if len(graph_value.labels) > _LABELS else ""
+            "; …" if len(graph_value.labels) > _MAX_LABELS else ""
         )
 
 
 def real_range(graph_value: GraphValue) -> tuple[tuple[float], tuple[float]] | None:
-    """Return the dequantized range if the author states that of the dtype.
+    """Return the dequantized range, if the author states the whole range of the dtype.
 
-    None for images, whose values are pixels.
+    Return None for other ranges, and for images, whose values are pixels.
     """
     limits = {"uint8": (0, 255), "int8": (-128, 127)}.get(graph_value.dtype)
     if graph_value.kind == "image" or graph_value.range is None or limits is None or len(graph_value.scale) != 1:

@@ -1,4 +1,4 @@
-"""Models of a source: one model, the models of a folder or a bundle, or each signature of a model."""
+"""Models of a source: a file, a folder, a bundle, or the signatures of a model."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ _BY_KEY = "convert them one at a time with --signature KEY"
 
 
 class Job(NamedTuple):
-    """One model to convert: its name, its path, content or place in a bundle, its output, and its signature.
+    """One model to convert.
 
-    ``separate``: the reason why signatures requested as one model are converted separately.
+    ``source``: its path, its content, or its place in a bundle. ``output``: the path to write. ``separate``: the reason
+    why signatures requested as one model are converted separately.
     """
 
     name: str
@@ -47,12 +48,15 @@ class Job(NamedTuple):
     separate: str = ""
 
     def load(self) -> Path | bytes | Section:
-        """Return the model as ``convert`` takes it; one of a bundle is unpacked here."""
+        """Return the model as ``convert`` takes it; a model of a bundle is unpacked here."""
         return self.source if isinstance(self.source, Path | bytes) else self.source.load()
 
     @property
     def is_mapped(self) -> bool:
-        """True if constants of the model are mapped: truncating its file may end the process."""
+        """True if constants of the model are mapped into memory.
+
+        Truncating its file may then end the process.
+        """
         from onnx_tflite_plugin.source.content import MAPPED_FILE_BYTES
 
         if isinstance(self.source, bytes):
@@ -67,11 +71,12 @@ def jobs(
     outputs: Outputs | None = None,
     separate: Separate = lambda source: "they were not compared",
 ) -> tuple[list[Job], bool]:
-    """Return the models of a source, and whether the source is a single model. Raises UsageProblem and InvalidModel.
+    """Return the models of a source, and True if the source is a single model.
 
-    A folder's models go beside each, or into ``output`` with its subfolders; a bundle's into a folder of its name. A model
-    keeps its name if ``output`` is a directory. ``separate`` returns why signatures are not one
-    model. Every output is registered in ``outputs``; none is created yet.
+    The ONNX models of a folder are written beside the TFLite models, or into ``output`` with the same subfolders; those of
+    a bundle into a folder of its name. A model keeps its name if ``output`` is a directory. ``separate`` returns the
+    reason why signatures cannot be one model. Every output is registered in ``outputs``; none is created yet. Raises
+    UsageProblem and InvalidModel.
     """
     outputs = outputs or Outputs()
     source_jobs, single, remedy = _source_jobs(source, output, signature, outputs)
@@ -96,7 +101,10 @@ def jobs(
 def _source_jobs(
     source: Path, output: Path | None, signature: str | None, outputs: Outputs
 ) -> tuple[list[Job], bool, str]:
-    """Return the models of a source, whether it is a single model, and the remedy if two outputs share a path."""
+    """Return the models of a source, and True if it is a single model.
+
+    The third result is the remedy if two outputs share a path.
+    """
     if source != STREAM and source.is_dir():
         if output == STREAM:
             raise UsageProblem("a folder of models cannot be written to stdout; name a folder for the ONNX models")
@@ -156,9 +164,9 @@ def _folder_jobs(folder: Path, output: Path | None) -> list[Job]:
 
 
 def _bundle_jobs(source: Path, bundle: Path, output: Path | None) -> tuple[list[Job], bool, str]:
-    """Return the models of a bundle, or the one that the source names.
+    """Return the models of a bundle, or the model that the source names.
 
-    One model is written to the file that is named.
+    A single model is written to ``output`` if that is a file.
     """
     from onnx_tflite_plugin.source.bundle import MODEL, find_model, format_part, members
     from onnx_tflite_plugin.source.formats import describe_archive

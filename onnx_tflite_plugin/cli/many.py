@@ -43,7 +43,7 @@ _HEADINGS = ("operators", "nodes", "Transposes", "written", "file", "model")
 
 
 class Outcome(NamedTuple):
-    """Result of a model: its row of the table, its JSON, why it is refused, warnings and hints."""
+    """Result of a model. ``row``: of the table. ``result``: as JSON."""
 
     row: tuple[object, ...]
     result: dict[str, Any]
@@ -54,11 +54,28 @@ class Outcome(NamedTuple):
 
 
 def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *, as_json: bool, quiet: bool) -> int:
-    """Convert all jobs; return the highest exit code. A refused model does not stop the others."""
+    """Convert all jobs, print the results, and return the highest exit code.
 
+    A refused model does not stop the others.
+    """
     top = os.path.commonpath([os.path.abspath(job.output.parent) for job in jobs])
+    outcomes = _run_jobs(jobs, options, top, quiet=quiet)
+    shared = _share_weights(jobs, outcomes)
+    if as_json:
+        results = [outcome.result for outcome in outcomes]
+        refused = sum("error" in result for result in results)
+        print_json({"source": str(source), "models": results, "converted": len(jobs) - refused, "refused": refused})
+    elif not quiet:
+        _print_outcomes(jobs, outcomes, shared, top, verified=bool(options["verify"]))
+    _print_problems(jobs, outcomes)
+    codes = {outcome.exit_code for outcome in outcomes}
+    return max(codes - {INCONCLUSIVE}, default=0) or max(codes, default=0)
 
-    def outcome(numbered: tuple[int, Job], wrap: ProgressWrapper) -> Outcome:
+
+def _run_jobs(jobs: Sequence[Job], options: Mapping[str, Any], top: str, *, quiet: bool) -> list[Outcome]:
+    """Return the outcome of each job. ``top``: the folder that holds all outputs."""
+
+    def run(numbered: tuple[int, Job], wrap: ProgressWrapper) -> Outcome:
         from onnx_tflite_plugin.conversion import convert
 
         number, job = numbered
@@ -79,45 +96,46 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
 
     numbered = [*enumerate(jobs, 1)]
     isolates = options["verify"] or any(job.is_mapped for job in jobs)
-    results_or_errors = (
-        run_isolated_jobs(numbered, outcome) if isolates else (outcome(item, pass_through) for item in numbered)
+    results = run_isolated_jobs(numbered, run) if isolates else (run(item, pass_through) for item in numbered)
+    return [
+        _refusal(job, result) if isinstance(result, ConversionError) else result
+        for job, result in zip(jobs, results, strict=True)
+    ]
+
+
+def _print_outcomes(
+    jobs: Sequence[Job], outcomes: Sequence[Outcome], shared: Sequence[Path], top: str, *, verified: bool
+) -> None:
+    """Print the table of all models, and the lines below it. ``shared``: files of shared weights."""
+    print_table(_HEADINGS, [outcome.row for outcome in outcomes], numeric=(0, 1, 2, 3))
+    click.echo()
+    results = [outcome.result for outcome in outcomes]
+    converted_count = sum("error" not in result for result in results)
+    folders = {job.output.parent for job in jobs}
+    where = str(*folders) if len(folders) == 1 else f"{len(folders)} folders in {top}"
+    verdicts = _verdict_counts(results) if converted_count and verified else ""
+    weights = [Row("weights", [f"{path.name}: {format_size(path.stat().st_size)}, shared"]) for path in shared]
+    separate = [Row("separate", [reason]) for reason in dict.fromkeys(job.separate for job in jobs) if reason]
+    print_rows(
+        [
+            *separate,
+            *weights,
+            warning_row(_merge_notes(jobs, [outcome.warnings for outcome in outcomes])),
+            hint_row(_merge_notes(jobs, [outcome.hints for outcome in outcomes])),
+            Row("converted", [f"{converted_count} of {plural(len(jobs), 'model')}, in {where}{verdicts}"], "bold"),
+        ]
     )
-    ended = zip(jobs, results_or_errors, strict=True)
-    outcomes = [_refusal(job, end) if isinstance(end, ConversionError) else end for job, end in ended]
-    shared = _share_weights(jobs, outcomes)
-    rows, results = [item.row for item in outcomes], [item.result for item in outcomes]
+
+
+def _print_problems(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> None:
+    """Print each kind of problem once, with the models that have it."""
     problems: dict[Problem, list[str]] = {}
-    for job, item in zip(jobs, outcomes, strict=True):
-        for problem in item.problems:
+    for job, outcome in zip(jobs, outcomes, strict=True):
+        for problem in outcome.problems:
             problems.setdefault(Problem(_operator_name(problem), problem.reason, problem.hint), []).append(job.name)
-    if as_json:
-        refused = sum("error" in result for result in results)
-        print_json({"source": str(source), "models": results, "converted": len(jobs) - refused, "refused": refused})
-    elif not quiet:
-        print_table(_HEADINGS, rows, numeric=(0, 1, 2, 3))
-        converted_count = sum("error" not in result for result in results)
-        click.echo()
-        folders = {job.output.parent for job in jobs}
-        where = str(*folders) if len(folders) == 1 else f"{len(folders)} folders in {top}"
-        verified = _verdict_counts(results) if converted_count and options["verify"] else ""
-        weights = [Row("weights", [f"{path.name}: {format_size(path.stat().st_size)}, shared"]) for path in shared]
-        separate = [Row("separate", [reason]) for reason in dict.fromkeys(job.separate for job in jobs) if reason]
-        print_rows(
-            [
-                *separate,
-                *weights,
-                warning_row(_merge_notes(jobs, [item.warnings for item in outcomes])),
-                hint_row(_merge_notes(jobs, [item.hints for item in outcomes])),
-                Row("converted", [f"{converted_count} of {plural(len(jobs), 'model')}, in {where}{verified}"], "bold"),
-            ]
-        )
     if problems:
-        print_error(
-            "error",
-            [f"{len(problems)} kinds of problems:" if len(problems) > 1 else "not converted:", *_error_lines(problems)],
-        )
-    codes = {item.exit_code for item in outcomes}
-    return max(codes - {INCONCLUSIVE}, default=0) or max(codes, default=0)
+        heading = f"{len(problems)} kinds of problems:" if len(problems) > 1 else "not converted:"
+        print_error("error", [heading, *_error_lines(problems)])
 
 
 def _merge_notes(jobs: Sequence[Job], notes: Sequence[Sequence[str]]) -> list[str]:
@@ -133,7 +151,10 @@ def _merge_notes(jobs: Sequence[Job], notes: Sequence[Sequence[str]]) -> list[st
 
 
 def _share_weights(jobs: Sequence[Job], outcomes: list[Outcome]) -> list[Path]:
-    """Share the weights of signatures of one model, update their outcomes, and return the files of weights."""
+    """Share the weights of a model's signatures, and return the files of weights.
+
+    The outcomes are updated in place.
+    """
     from onnx_tflite_plugin.files import resolve_output_path
     from onnx_tflite_plugin.shared_weights import share_weights
 
@@ -154,14 +175,14 @@ def _share_weights(jobs: Sequence[Job], outcomes: list[Outcome]) -> list[Path]:
 
 
 def _with_files(outcome: Outcome, files: Sequence[Path]) -> Outcome:
-    """Return the outcome with the sizes of these files, of which the first is the model."""
+    """Return the outcome with the sizes of these files; the first one is the model."""
     sizes = [{"path": str(file), "bytes": file.stat().st_size} for file in files]
     row = (*outcome.row[:3], format_size(files[0].stat().st_size), *outcome.row[4:])
     return outcome._replace(row=row, result={**outcome.result, "files": sizes})
 
 
 def _verdict_counts(results: Sequence[Mapping[str, Any]]) -> str:
-    """Return the number of inconclusive verdicts with their models, and that the others are verified."""
+    """Return text on how many models are verified, and which verdicts are inconclusive."""
     verdicts = {result["model"]: result["verification"]["verdict"] for result in results if "error" not in result}
     inconclusive = [Path(model).name for model, verdict in verdicts.items() if verdict == "inconclusive"]
     if not inconclusive:
@@ -182,7 +203,7 @@ def _numbers(conversion: Conversion, files: Sequence[Path]) -> tuple[object, ...
 def _relative_path(file: Path, folder: str) -> str:
     """Return a file's path relative to the folder that holds all outputs.
 
-    The full path for a link's target elsewhere.
+    Return the full path for the target of a link to another folder.
     """
     path = os.path.abspath(file)
     return os.path.relpath(path, folder) if path.startswith(os.path.join(folder, "")) else path

@@ -1,7 +1,6 @@
 """Output of commands: colored at a terminal, plain text elsewhere.
 
-Names in a model cannot control the terminal.
-rich is imported only at a terminal.
+Names in a model cannot control the terminal. The package rich is imported only at a terminal.
 """
 
 from __future__ import annotations
@@ -62,7 +61,10 @@ def print_rows(rows: Iterable[Row]) -> None:
 
 
 def _wrap_line(line: str, width: int) -> list[str]:
-    """Return a line wrapped between words, with a hanging indent; a number is not separated from its word."""
+    """Return a line wrapped between words, with a hanging indent.
+
+    A number is not separated from its word.
+    """
     indent = line[: len(line) - len(line.lstrip())]
     joined = re.sub(r"(?<=\bop) (?=\d)|(?<=\b\d) (?=\w)|(?<=\d\d) (?=\w)", "\0", line)
     parts = textwrap.wrap(
@@ -72,7 +74,10 @@ def _wrap_line(line: str, width: int) -> list[str]:
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, numeric: Collection[int] = ()) -> None:
-    """Print a table; columns ``numeric`` are aligned to the right. Cells are wrapped only at a terminal."""
+    """Print a table, with cells wrapped only at a terminal.
+
+    ``numeric``: positions of the columns that are aligned to the right.
+    """
     cells = [[clean(str(cell)) for cell in row] for row in rows]
     if sys.stdout.isatty():
         from rich.table import Table
@@ -97,8 +102,9 @@ def print_json(value: Any) -> None:
 
 @contextmanager
 def show_progress(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """Show a spinner on stderr with the current stage after one second, if stderr is a terminal.
+    """Show a spinner with the current stage on stderr, if that is a terminal.
 
+    The spinner appears after one second.
     Yields a function that takes the name of each stage when it begins.
     """
     line, status = clean(shorten(text)), None
@@ -131,7 +137,10 @@ def show_progress(text: str, *, quiet: bool = False) -> Iterator[Callable[[str],
 
 @contextmanager
 def redirect_stdout_to_stderr() -> Iterator[None]:
-    """Send everything that Python or C print inside to stderr: only the command may write to stdout, and op packs may print."""
+    """Redirect the output of Python and C code to stderr.
+
+    Only the command itself may write to stdout, but op packs may print.
+    """
     for stream in (sys.stdout, sys.__stdout__):
         if stream is not None:
             stream.flush()
@@ -152,7 +161,10 @@ def redirect_stdout_to_stderr() -> Iterator[None]:
 
 @contextmanager
 def ignore_broken_pipe() -> Iterator[None]:
-    """Ignore a broken pipe while printing: the work is done, and a closed reader is not a failure."""
+    """Ignore a broken pipe while printing.
+
+    The work is done, so a closed reader is not a failure.
+    """
     try:
         yield
         sys.stdout.flush()
@@ -200,7 +212,10 @@ def clean(text: str) -> str:
 
 
 def shorten(name: str, longest: int = LONGEST_NAME) -> str:
-    """Return a name, with the middle of a long one omitted. Both ends are cut between the parts of the name if possible."""
+    """Return a name, with the middle of a long name omitted.
+
+    Both ends are cut between the parts of the name if possible.
+    """
     if len(name) <= longest:
         return name
     cut = (longest - 1) // 2
@@ -229,7 +244,7 @@ def format_counts(counts: Sequence[tuple[str, int]], limit: int = 6) -> str:
 
 
 def log_to_stderr(verbosity: int) -> None:
-    """Log to stderr from -vv on: stages with their time, and the reasons of declined rewrites."""
+    """Log stages with their time, and reasons of declined rewrites, from -vv on."""
     if verbosity > 1:
         from onnx_tflite_plugin.progress import LOG
 

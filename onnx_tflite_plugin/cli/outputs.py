@@ -1,4 +1,4 @@
-"""Files that a run reads and writes: no two outputs share a path, and none replaces an input."""
+"""Files that a command reads and writes, checked for shared paths before any work."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ Stamp = tuple[int, int, int] | None
 
 
 class _File(NamedTuple):
-    """A file as given; ``what`` describes it: an input's name, or the source of an output.
+    """A file that a command reads or writes.
 
-    ``folder`` is the nearest existing folder, ``names`` the rest of the path.
+    ``path``: as the user gave it. ``what``: an input's name, or the source of an output. ``folder``: the nearest existing
+    folder. ``names``: the rest of the path.
     """
 
     path: Path
@@ -37,19 +38,25 @@ class _File(NamedTuple):
         return cls(path, what, output, folder, place.relative_to(folder).parts)
 
     def key(self) -> object:
-        """Return a key that is equal for files that may be the same: folder, and names that differ only in case or accents."""
+        """Return a key that is equal for files that may be the same.
+
+        The names of such files may differ in case or in the form of accents.
+        """
         stat = os.stat(self.folder)
         folder = (stat.st_dev, stat.st_ino) if stat.st_ino else str(self.folder)
         return folder, tuple(map(_fold_case, self.names))
 
     def is_same(self, other: _File) -> bool:
-        """Return True if two files of one key are the same on their file system."""
+        """True if two files of one key are the same on their file system."""
         pairs = zip(self.names, other.names, strict=True)
         return all(name == alias or _is_alias(self.folder, name, alias) for name, alias in pairs)
 
 
 class Outputs:
-    """Collects all files of a run before anything is converted or written."""
+    """All files of a command, collected before anything is converted or written.
+
+    No two outputs may share a path, and no output may replace an input.
+    """
 
     def __init__(self) -> None:
         self._files: dict[object, list[_File]] = {}
@@ -64,12 +71,15 @@ class Outputs:
             self._inputs[stat.st_dev, stat.st_ino] = file
 
     def write(self, path: Path, source: str, remedy: str) -> Path:
-        """Register an output with the source that it comes from. Raises UsageProblem if another file has its path."""
+        """Register an output with the source that it comes from.
+
+        Raises UsageProblem if another file has its path.
+        """
         file = _File.at(path, source, output=True)
         candidates = self._files.setdefault(file.key(), [])
         stat = _stat(path)
         same_input = None if stat is None else self._inputs.get((stat.st_dev, stat.st_ino))
-        existing = same_input or next((other for other in candidates if file.is_same(other)), None)
+        existing = same_input or next((candidate for candidate in candidates if file.is_same(candidate)), None)
         if existing is not None:
             raise UsageProblem(_collision_message(existing, file, remedy))
         candidates.append(file)
@@ -77,7 +87,10 @@ class Outputs:
         return path
 
     def prepare(self, *, folders: bool) -> None:
-        """Check that every output can be written; with ``folders``, create missing ones. Raises UsageProblem."""
+        """Check that every output can be written. Raises UsageProblem if it cannot.
+
+        ``folders``: create missing folders.
+        """
         for path in self._stamps:
             if folders:
                 try:

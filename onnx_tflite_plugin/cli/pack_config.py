@@ -1,4 +1,4 @@
-"""Entry points added to the ``setup.cfg`` of an existing pack; its other content does not change."""
+"""Addition of entry points to the ``setup.cfg`` of an existing pack."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Pack:
 
     @classmethod
     def read(cls, folder: Path) -> Pack | None:
-        """Return the pack in a folder; ``None`` without a ``setup.cfg``.
+        """Return the pack in a folder, or ``None`` if the folder has no ``setup.cfg``.
 
         Raises UsageProblem if the file lacks the distribution name or the package.
         """
@@ -49,7 +49,10 @@ class Pack:
         return cls(folder, name, packages[0], text)
 
     def with_entry_points(self, entries: Mapping[str, str]) -> str:
-        """Return ``setup.cfg`` with one more entry point per group. Raises UsageProblem if its name is taken."""
+        """Return ``setup.cfg`` with one more entry point per group.
+
+        The other content does not change. Raises UsageProblem if the name of an entry point is taken.
+        """
         lines = self.text.splitlines()
         if _SECTION not in map(str.strip, lines):
             lines += ["", _SECTION]
@@ -59,7 +62,10 @@ class Pack:
 
 
 def _add_entry(lines: list[str], group: str, entry: str) -> None:
-    """Insert an entry point at the end of its group, which is created if missing. Raises UsageProblem if its name is taken."""
+    """Insert an entry point at the end of its group, which is created if missing.
+
+    Raises UsageProblem if the name is taken.
+    """
     first = next(k for k, line in enumerate(lines) if line.strip() == _SECTION) + 1
     end = next((k for k in range(first, len(lines)) if lines[k].startswith("[")), len(lines))
     start = next((k for k in range(first, end) if re.match(rf"{re.escape(group)}\s*[=:]", lines[k])), None)

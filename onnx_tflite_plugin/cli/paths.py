@@ -10,7 +10,10 @@ from onnx_tflite_plugin.cli.failures import UsageProblem
 
 
 def check_readable(source: Path) -> Path:
-    """Return the path of a file that can be opened, or of the bundle of ``BUNDLE#PART``. Raises UsageProblem."""
+    """Return the path of a file that can be opened.
+
+    It is the bundle for ``BUNDLE#PART``. Raises UsageProblem for a file that cannot be opened.
+    """
     path = bundle_of(source)
     if path.is_dir():
         raise UsageProblem(f"{path} is a directory, not a file")
@@ -58,7 +61,7 @@ def check_writable(path: Path, *, sources: tuple[Path, ...] = ()) -> Path:
 
 
 def check_pair(tflite: Path, onnx: Path) -> None:
-    """Raise UsageProblem if one of the two files cannot be opened, or if they are swapped."""
+    """Raise UsageProblem if a file cannot be opened, or if the two files are swapped."""
     tflite = check_readable(tflite)
     check_readable(onnx)
     if _is_tflite(onnx) and not _is_tflite(tflite):

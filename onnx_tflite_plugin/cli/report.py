@@ -118,7 +118,10 @@ def write_page(
     *,
     onnx_name: str = "",
 ) -> Page:
-    """Write the page about a conversion atomically; ``report`` is the conversion's, if available."""
+    """Write the page about a conversion atomically.
+
+    ``report``: the conversion's, if available.
+    """
     from onnx_tflite_plugin.page.gather import gather
     from onnx_tflite_plugin.page.html import html
 

@@ -22,23 +22,26 @@ _TEMPLATE_NAMES = frozenset(
 
 @dataclass(frozen=True)
 class Kind:
-    """Kind of pack. ``entry``: its entry point. ``expected_code``: the required form of ``--op``. ``declared``, ``steps``: README text.
+    """Kind of pack that ``new-pack`` writes.
 
-    ``has_cases``: the pack has conformance cases. ``readme`` and ``test``: the templates of README and test.
+    ``entry``: its entry points in ``setup.cfg``. ``module_text``, ``case_text`` and ``steps``: README text on the module, on
+    the cases, and on what to do next. ``is_placeholder``: the code computes an example, which the author replaces.
+    ``expected_code``: the required form of ``--op``. ``has_cases``: the pack has conformance cases. ``readme`` and ``test``:
+    the templates of README and test.
     """
 
     entry: str
-    declared: str
-    expected: str
+    module_text: str
+    case_text: str
     steps: tuple[str, ...]
-    placeholder: bool = True
+    is_placeholder: bool = True
     expected_code: str = "a custom operator, CUSTOM.<code>"
     has_cases: bool = True
     readme: str = "README.md"
     test: str = "test_conformance.py"
 
     def accepts(self, code: str) -> bool:
-        """Return True if the operator is one of this kind."""
+        """True if the operator is one of this kind."""
         return code.startswith(CUSTOM) and not code.endswith("*")
 
 
@@ -113,7 +116,7 @@ KINDS: Mapping[str, Kind] = {
             "Describe the runtime in {handler}: opsets, dtypes with kernels, missing operators, rewrite rules.",
             "Convert your models and run them in the runtime; add each failure to the traits and to the tests.",
         ),
-        placeholder=False,
+        is_placeholder=False,
         expected_code="a name for the target, in small letters: my-npu",
         has_cases=False,
         readme="target/README.md",
@@ -142,7 +145,7 @@ WRAPPED = Kind(
         "{handler} calls the built-in lowering. Write a better one, or change the declaration.",
         "Add cases for what only this pack converts.",
     ),
-    placeholder=False,
+    is_placeholder=False,
 )
 REFERENCE = Kind(
     _HANDLER,
@@ -175,7 +178,7 @@ def files(code: str, like: str, distribution: str, package: str) -> Mapping[str,
 def files_for_pack(
     code: str, like: str, distribution: str, package: str
 ) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Return the additions to an existing pack: file contents by path, and an entry point per group."""
+    """Return the additions to a pack: file contents by path, and one entry per group."""
     module = module_of(code)
     cases = f"{module}_cases"
     values, kind = _values(code, like, distribution, package, cases), kind_of(like)
@@ -191,14 +194,14 @@ def readme_section(code: str, like: str, distribution: str, package: str) -> str
     """Return the README section about an added operator."""
     cases = f"{module_of(code)}_cases"
     values, kind = _values(code, like, distribution, package, cases), kind_of(like)
-    row = f"\n| `{package}/{cases}.py` | small models that must convert; {kind.expected} |" if kind.has_cases else ""
+    row = f"\n| `{package}/{cases}.py` | small models that must convert; {kind.case_text} |" if kind.has_cases else ""
     row += f"\n{values['pass_row']}".rstrip()
     tested = "runs the cases" if kind.has_cases else "converts small models and compares them with LiteRT"
     return _fill_template("added.md", {**values, "case_row": row, "tested": tested})
 
 
 def kind_of(like: str) -> Kind:
-    """Return the kind of pack of that name, "wrapped" and "reference" included."""
+    """Return the kind of pack of a name: one of KINDS, "wrapped" or "reference"."""
     return {**KINDS, "wrapped": WRAPPED, "reference": REFERENCE}[like]
 
 
@@ -236,13 +239,13 @@ def _values(code: str, like: str, distribution: str, package: str, cases: str) -
         "function": function,
         "entry": quote(code, safe="._-").replace("%", "%%"),
         "offered": literal(function if like in ("fusion", "claim") else code),
-        "declared": kind.declared,
-        "expected": kind.expected,
+        "declared": kind.module_text,
+        "expected": kind.case_text,
         "pass_row": f"| `{package}/{function}_passes.py` | the pass over the finished model |\n"
         if like == "pass"
         else "",
         "state": f"\n**It holds a placeholder**: until you replace it, {_placeholder(like)}."
-        if kind.placeholder
+        if kind.is_placeholder
         else "",
         "next": "\n".join(
             f"{number}. {step.format(handler=f'`{package}/{function}.py`', passes=f'{package}/{function}_passes.py')}"
@@ -262,7 +265,10 @@ def _placeholder(like: str) -> str:
 
 
 def identifier(text: str, prefix: str) -> str:
-    """Return a name for a module or function that Python, the templates and installed modules do not use."""
+    """Return a name for a module or function.
+
+    Python, the templates and installed modules do not use the name.
+    """
     from importlib.util import find_spec
 
     name = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").lower()[:_LONGEST].rstrip("_")
@@ -285,7 +291,10 @@ def literal(text: str) -> str:
 
 
 def check_kind(code: str, like: str) -> None:
-    """Raise UsageProblem if an operator is not of the requested kind, or a target has the name of a built-in one."""
+    """Raise UsageProblem if ``code`` is not of the requested kind.
+
+    A target must not have the name of a built-in one.
+    """
     kind = KINDS[like]
     if not kind.accepts(code):
         raise UsageProblem(f"--like {like} takes {kind.expected_code}, not {code!r}")

@@ -1,6 +1,6 @@
 """Summary of a conversion: interface and verdict by default.
 
-Layout, rewrites and counts with -v; operators with -vv.
+With -v it also has layout, rewrites and counts, and with -vv operators.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _PLANS = {
 def brief_summary(
     conversion: Conversion, files: Sequence[Path], seconds: float, *, given_signature: str | None = None
 ) -> list[Row]:
-    """Return the rows to print by default: files, inputs, outputs, states, verification and warnings, one line each.
+    """Return the rows to print by default.
 
-    Inputs or outputs that are long in one line have a line each. ``given_signature``: the user's choice, about which there is
-    no warning.
+    They have one line each; inputs or outputs that do not fit in a line have a line each. ``given_signature``: the
+    user's choice, about which there is no warning.
     """
     report = conversion.report
     rows = [
@@ -56,13 +56,16 @@ def brief_summary(
         Row("states", ["; ".join(_states(report))] if report.states else []),
     ]
     if conversion.verification is not None:
-        rows.append(_with_time(verification_row(conversion.verification, first=True), conversion))
+        rows.append(_with_time(verification_row(conversion.verification, brief=True), conversion))
     rows += [warning_row(all_warnings(report, given_signature)), hint_row(report.hints)]
     return [row for row in rows if row.lines]
 
 
 def all_warnings(report: Report, given_signature: str | None) -> list[str]:
-    """Return the report's warnings after those about signatures that the user did not choose, and about replaced handlers."""
+    """Return the warnings to print: the report's, and two kinds of the command.
+
+    The command warns about signatures that the user did not choose, and about replaced handlers.
+    """
     from onnx_tflite_plugin.report import describe_overrides
 
     signatures = [] if given_signature is not None else [*_other_signatures(report)]
@@ -70,20 +73,23 @@ def all_warnings(report: Report, given_signature: str | None) -> list[str]:
 
 
 def next_row(conversion: Conversion, model: Path | None, files: Sequence[Path], *, has_page: bool) -> Row:
-    """Return the row with the next commands; ``model`` is the file that was converted, if it has a name."""
+    """Return the row with the next commands.
+
+    ``model``: the file that was converted, if it has a name.
+    """
     run = "convert -v prints the Python lines that run the model"
     if model is None:
         return Row("next", [run])
-    given = shlex.join([str(model), str(files[0])])
+    paths = shlex.join([str(model), str(files[0])])
     if conversion.report.domains:
         return Row("next", [f"{run} with a library of kernels for {', '.join(conversion.report.domains)}"])
     if conversion.report.other_signatures and _lacks_scores(conversion.report):
-        return Row("next", [f"onnx-tflite convert {given} --signature all converts all signatures", run])
+        return Row("next", [f"onnx-tflite convert {paths} --signature all converts all signatures", run])
     if conversion.verification is None:
-        return Row("next", [f"onnx-tflite verify {given} compares it with LiteRT", run])
+        return Row("next", [f"onnx-tflite verify {paths} compares it with LiteRT", run])
     if has_page:
         return Row("next", [run])
-    return Row("next", [f"onnx-tflite report {given} writes a page about it", run])
+    return Row("next", [f"onnx-tflite report {paths} writes a page about it", run])
 
 
 def _joined_signatures(report: Report) -> str:
@@ -116,7 +122,7 @@ def _lacks_scores(report: Report) -> bool:
 
 
 def operator_rows(conversion: Conversion) -> list[Row]:
-    """Return the ONNX nodes of each TFLite operator of the main subgraph, by the metadata of the nodes."""
+    """Return a row for each TFLite operator of the main subgraph, with its ONNX nodes."""
     from onnx_tflite_plugin.graph.metadata import converted_operators, props, source_handler
 
     node_counts: dict[tuple[int, ...], Counter[str]] = {}
@@ -173,19 +179,22 @@ def hint_row(hints: Sequence[str]) -> Row:
     return Row("hint", limit_lines(hints, _MOST_HINTS))
 
 
-def verification_row(verification: Verification, *, first: bool = False) -> Row:
-    """Return the row of a verification that found no difference; with ``first`` without outputs."""
+def verification_row(verification: Verification, *, brief: bool = False) -> Row:
+    """Return the row of a verification that found no difference.
+
+    ``brief``: leave out the lines about outputs.
+    """
     lines = verification_lines(verification)
-    lines = lines[: 1 + len(verification.end_to_end)] if first else lines
+    lines = lines[: 1 + len(verification.end_to_end)] if brief else lines
     if verification.verdict == "inconclusive":
         return Row("inconclusive", [lines[0].removeprefix("inconclusive: "), *lines[1:]], "yellow")
     return Row("verified", lines, "green")
 
 
 def _with_time(row: Row, conversion: Conversion) -> Row:
-    """Return the row of a verification.
+    """Return the row of a verification, with the time in the first line.
 
-    Its first line has the time, and the slowest stage if that takes long.
+    A slow verification also has the time of its slowest stage.
     """
     first, *more = row.lines
     name, seconds = max(conversion.verification_stages.items(), key=lambda stage: stage[1], default=("", 0.0))
@@ -194,7 +203,7 @@ def _with_time(row: Row, conversion: Conversion) -> Row:
 
 
 def verification_exit_code(verification: Verification | None) -> int:
-    """Return 0, 3 if the models differ, or 4 if the verdict is inconclusive and not accepted."""
+    """Return 3 if the models differ, 4 if an inconclusive verdict is not accepted, else 0."""
     if verification is None or verification.ok:
         return 0
     return DIFFERS if verification.verdict == "differs" else INCONCLUSIVE
@@ -208,7 +217,10 @@ def verification_lines(verification: Verification, limit: int = 5) -> list[str]:
 
 
 def _inner(report: Report, kind: str | None = None) -> str:
-    """Return text on the number of nodes in inner graphs, of all kinds or of one kind; empty if none is."""
+    """Return text on the number of nodes in inner graphs; empty if there are none.
+
+    ``kind``: count only nodes of this type.
+    """
     count = report.inner_nodes.get(kind, 0) if kind else sum(report.inner_nodes.values())
     if not count:
         return ""
@@ -217,7 +229,7 @@ def _inner(report: Report, kind: str | None = None) -> str:
 
 
 def _signatures(report: Report) -> Iterator[str]:
-    """Yield which signature was converted, if the file has others."""
+    """Yield lines about the converted signature, if the file has others."""
     if report.lengths:
         yield _joined_signatures(report)
     if report.other_signatures:
@@ -228,7 +240,7 @@ def _signatures(report: Report) -> Iterator[str]:
 
 
 def _layout(report: Report) -> Iterator[str]:
-    """Yield how the layout was found, and where the Transpose nodes come from.
+    """Yield lines about the layout plan, and the origin of the Transpose nodes.
 
     The numbers add up to the file's total.
     """

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.report import Report
 
 _PROFILED = 10  # runs
+_JSON_KEYS = {"interface": "ends", "verification_notes": "remarks"}
+"""Published keys of fields with another name in the JSON of ``report``."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ class Page:
     runtimes: Mapping[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        return dict(vars(self))
+        """Return the fields under the names that they have in the JSON of ``report``."""
+        return {_JSON_KEYS.get(name, name): value for name, value in vars(self).items()}
 
 
 def gather(
@@ -205,7 +208,7 @@ def _operators(
             "inner": _count_names(group.inner),
             "float_island": quantized and output is not None and output.dtype.startswith("float"),
             "microseconds": round(1e6 * sum(times), 2) if times else None,
-            "reads_input": any(tensor in inputs for op in ops for tensor in op.inputs),
+            "first": any(tensor in inputs for op in ops for tensor in op.inputs),
             "constant": all(op.inputs and all(t is None or t.is_constant for t in op.inputs) for op in ops),
             "wrong": next((wrong[tensor.index] for tensor in results if tensor.index in wrong), ""),
         }

@@ -17,7 +17,7 @@ def html(page: Page) -> str:
 
     It holds data, style, scripts and their licenses.
     """
-    data = json.dumps(page.as_dict(), allow_nan=False, default=str).replace("<", "\\u003c")
+    data = json.dumps(vars(page), allow_nan=False, default=str).replace("<", "\\u003c")
     return _read("page.html").format(
         title=escape(page.title),
         style=_read("page.css"),

@@ -209,7 +209,7 @@ def test_states_are_listed_separately_and_compared() -> None:
     names = {side: [fact["name"] for fact in page.facts[side]] for side in ("inputs", "outputs", "states")}
     assert names == {"inputs": ["x"], "outputs": ["y"], "states": ["sum"]}
     assert page.facts["states"][0]["next"] == "sum:next"
-    assert [op["code"] for op in page.operators if op["reads_input"]] == ["ADD"]
+    assert [op["code"] for op in page.operators if op["first"]] == ["ADD"]
     assert page.errors
     assert not page.wrong
 
@@ -263,7 +263,7 @@ def large(count: int) -> Page:
     """Return a network of merging branches, and a separate chain."""
     operator: dict[str, Any] = {
         "code": "CONV_2D", "name": "t", "dtype": "int8", "shape": [1, None, 3], "layout": "Implicit",
-        "quantization": "Dequantized", "nodes": ["Conv"], "float_island": False, "microseconds": 3.5, "wrong": "", "reads_input": False,
+        "quantization": "Dequantized", "nodes": ["Conv"], "float_island": False, "microseconds": 3.5, "wrong": "", "first": False,
     }  # fmt: skip
     operators = [
         {**operator, "index": k, "place": str(k), "operators": [k], "codes": ["CONV_2D"], "float_island": k % 50 == 0}

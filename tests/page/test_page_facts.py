@@ -94,7 +94,7 @@ def test_operator_has_output_time_and_error() -> None:
     ]  # fmt: skip
     assert [row["microseconds"] for row in rows] == [1.23, None, 7.0, None, None]
     assert [row["float_island"] for row in rows] == [True, True, False, False, False]
-    assert [row["reads_input"] for row in rows] == [True, False, False, False, False]
+    assert [row["first"] for row in rows] == [True, False, False, False, False]
     assert [row["wrong"] for row in rows] == ["off", "", "", "", ""]
     assert [row["nodes"] for row in rows] == [["DequantizeLinear"], [], [], [], []]
     assert rows[1]["layout"] == "Transparent"
